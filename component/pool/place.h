@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Where the pool's memory lies: near the process, and locked.
+ */
+#ifndef REGX_POOL_PLACE_H
+#define REGX_POOL_PLACE_H
+
+#include <hwloc.h>
+#include <stddef.h>
+
+/* The NUMA nodes nearest to the cores of `cpuset` that have memory, as a nodeset that the caller
+ * frees with hwloc_bitmap_free. NULL: there is nothing to choose, because the topology tells
+ * nothing, or every node that has memory is as near (one node, or cores on all of them: then the
+ * kernel's own choice at first touch is the better one). Works on any topology, also a synthetic
+ * one. */
+hwloc_bitmap_t regx_place_near(hwloc_topology_t topology, hwloc_const_cpuset_t cpuset);
+
+/* Prefers memory near this process for `length` bytes at `memory` (page-aligned, shared by other
+ * processes), moving what is there already. `topology` may be NULL: then one is loaded for the
+ * call. Best effort: placing is never a reason to fail. */
+void regx_place_bind(hwloc_topology_t topology, void *memory, size_t length);
+
+/* Locks as much of the memory (page-aligned) from its start as RLIMIT_MEMLOCK allows, in whole
+ * pages; returns how many bytes are locked now. They stay locked until the memory is unmapped.
+ * What is locked is also brought in: place first, then lock. */
+size_t regx_place_lock(void *memory, size_t length);
+
+#endif

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pool/pool.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+regx_status_t regx_pool_init(regx_pool_t *pool, void *memory, size_t size, size_t slot_size,
+                             bool threads, regx_counters_t *counters)
+{
+    const size_t slots = slot_size > 0 ? size / slot_size : 0;
+
+    if (slots < 2 || slots >= REGX_SLOT_NONE) {
+        return REGX_INVALID;
+    }
+    pool->stack = malloc(slots * sizeof(pool->stack[0]));
+    if (pool->stack == NULL) {
+        return REGX_NO_MEMORY;
+    }
+    pool->memory = memory;
+    pool->slot_size = slot_size;
+    pool->slots = (uint32_t)slots;
+    pool->unused = pool->slots;
+    for (uint32_t i = 0; i < pool->slots; i++) {
+        pool->stack[i] = pool->slots - 1 - i; /* number 0 on top */
+    }
+    pool->counters = counters;
+    regx_lock_init(&pool->lock, threads);
+    regx_count(counters, &counters->pool_bytes, size);
+    return REGX_OK;
+}
+
+void regx_pool_fini(regx_pool_t *pool)
+{
+    regx_lock_fini(&pool->lock);
+    free(pool->stack);
+    pool->stack = NULL;
+}
+
+uint32_t regx_pool_get(regx_pool_t *pool)
+{
+    uint32_t slot = REGX_SLOT_NONE;
+
+    regx_lock(&pool->lock);
+    if (pool->unused > 0) {
+        slot = pool->stack[--pool->unused];
+        regx_count_high(&pool->counters->slots_high, pool->slots - pool->unused);
+    }
+    regx_unlock(&pool->lock);
+    return slot;
+}
+
+void regx_pool_put(regx_pool_t *pool, uint32_t slot)
+{
+    regx_lock(&pool->lock);
+    assert(slot < pool->slots && pool->unused < pool->slots);
+    pool->stack[pool->unused++] = slot;
+    regx_unlock(&pool->lock);
+}
