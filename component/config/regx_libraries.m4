@@ -1,0 +1,43 @@
+dnl SPDX-License-Identifier: BSD-3-Clause
+
+dnl REGX_HWLOC: for placing the pool near the process.
+AC_DEFUN([REGX_HWLOC], [
+    PKG_CHECK_MODULES([HWLOC], [hwloc >= 2.0], [],
+        [AC_MSG_ERROR([hwloc 2.0 or later not found by pkg-config; install the Debian package libhwloc-dev])])
+    REGX_SYSTEM_HEADERS([HWLOC])
+    regx_hwloc_version=`$PKG_CONFIG --modversion hwloc`
+])
+
+dnl REGX_UCX: only regx_transport_uct.so may be linked with it; loading UCX changes the process.
+AC_DEFUN([REGX_UCX], [
+    AC_ARG_WITH([ucx],
+        [AS_HELP_STRING([--with-ucx@<:@=PREFIX@:>@],
+            [take UCX from PREFIX (default: where pkg-config finds it)])],
+        [], [with_ucx=yes])
+    regx_ucx_where=
+    AS_CASE([$with_ucx],
+        [no], [AC_MSG_ERROR([uct is the only transport for now: regx cannot be built --without-ucx])],
+        [yes], [],
+        [regx_ucx_where=" ($with_ucx)"
+         REGX_DISTCHECK_FLAGS="$REGX_DISTCHECK_FLAGS --with-ucx='$with_ucx'"
+         export PKG_CONFIG_PATH="$with_ucx/lib/pkgconfig:$PKG_CONFIG_PATH"])
+    PKG_CHECK_MODULES([UCX], [ucx-uct >= 1.13 ucx-ucs], [],
+        [AC_MSG_ERROR([UCX 1.13 or later (ucx-uct)$regx_ucx_where not found by pkg-config; install the Debian package libucx-dev, or give --with-ucx=PREFIX])])
+    REGX_SYSTEM_HEADERS([UCX])
+    regx_ucx_version=`$PKG_CONFIG --modversion ucx-uct`
+])
+
+dnl REGX_CMOCKA: only make check needs it.
+AC_DEFUN([REGX_CMOCKA], [
+    PKG_CHECK_MODULES([CMOCKA], [cmocka], [regx_cmocka=yes], [regx_cmocka=no])
+    AS_IF([test $regx_cmocka = yes],
+          [regx_unit_tests="cmocka `$PKG_CONFIG --modversion cmocka`"],
+          [regx_unit_tests="no (make check needs the Debian package libcmocka-dev)"])
+    REGX_SYSTEM_HEADERS([CMOCKA])
+    AM_CONDITIONAL([HAVE_CMOCKA], [test $regx_cmocka = yes])
+])
+
+dnl REGX_SYSTEM_HEADERS(NAME): our warnings are not for other people's headers.
+AC_DEFUN([REGX_SYSTEM_HEADERS], [
+    $1[]_CFLAGS=`AS_ECHO(["$$1[]_CFLAGS"]) | $SED 's/-I */-isystem /g'`
+])
