@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Keeping UCX off stdout, which belongs to the application.
+ */
+#ifndef REGX_TRANSPORT_UCT_QUIET_H
+#define REGX_TRANSPORT_UCT_QUIET_H
+
+/* From now on what UCX logs goes to stderr, one line each, led by "regx: UCX: ". Call it before
+ * anything else of UCX; further calls do nothing. Any thread. */
+void regx_uct_quiet(void);
+
+#endif
