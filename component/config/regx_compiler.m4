@@ -18,7 +18,7 @@ AC_DEFUN([REGX_COMPILER_FLAGS], [
               [AC_MSG_ERROR([--enable-sanitizers and --enable-tsan exclude each other])])
         regx_sanitize=thread])
 
-    REGX_CFLAGS="-std=c11 -pthread -fvisibility=hidden -Wall -Wextra -Wshadow -Wconversion"
+    REGX_CFLAGS="-std=gnu11 -pthread -fvisibility=hidden -Wall -Wextra -Wshadow -Wconversion"
     REGX_LDFLAGS=-pthread
     regx_sanitizer_note=
     AS_IF([test -n "$regx_sanitize"], [

@@ -20,7 +20,13 @@ AC_DEFUN([REGX_UCX], [
         [yes], [],
         [regx_ucx_where=" ($with_ucx)"
          REGX_DISTCHECK_FLAGS="$REGX_DISTCHECK_FLAGS --with-ucx='$with_ucx'"
-         export PKG_CONFIG_PATH="$with_ucx/lib/pkgconfig:$PKG_CONFIG_PATH"])
+         regx_found=
+         for regx_dir in "$with_ucx"/lib*/pkgconfig "$with_ucx"/lib/*/pkgconfig; do
+             AS_IF([test -f "$regx_dir/ucx-uct.pc"], [regx_found=$regx_dir])
+         done
+         AS_IF([test -z "$regx_found"],
+               [AC_MSG_ERROR([--with-ucx=$with_ucx: no ucx-uct.pc in a pkgconfig folder there])])
+         export PKG_CONFIG_PATH="$regx_found:$PKG_CONFIG_PATH"])
     PKG_CHECK_MODULES([UCX], [ucx-uct >= 1.13 ucx-ucs], [],
         [AC_MSG_ERROR([UCX 1.13 or later (ucx-uct)$regx_ucx_where not found by pkg-config; install the Debian package libucx-dev, or give --with-ucx=PREFIX])])
     REGX_SYSTEM_HEADERS([UCX])

@@ -10,7 +10,9 @@ AC_DEFUN([REGX_OPENMPI], [
         [], [with_openmpi=])
     AS_CASE([$with_openmpi],
         [yes], [with_openmpi=],
-        [no], [AC_MSG_ERROR([regx is a plugin for Open MPI: it cannot be built --without-openmpi])])
+        [no], [AC_MSG_ERROR([regx is a plugin for Open MPI: it cannot be built --without-openmpi])],
+        ['' | /*], [],
+        [AC_MSG_ERROR([--with-openmpi=$with_openmpi: give an absolute path])])
     AS_IF([test -n "$with_openmpi"], [regx_mpi_path=$with_openmpi/bin], [regx_mpi_path=$PATH])
 
     AC_PATH_PROG([MPICC], [mpicc], [], [$regx_mpi_path])

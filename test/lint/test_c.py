@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The C sources: layout and static analysis."""
+import os
+import re
+import subprocess
+
+import pytest
+
+from tree import TOP, files
+
+CLANG_FORMAT = 14  # Debian bookworm's; other versions break lines elsewhere
+
+
+def test_clang_format() -> None:
+    version = subprocess.run(["clang-format", "--version"], capture_output=True, text=True,
+                             check=True).stdout
+    found = re.search(r"version (\d+)", version)
+    if not found or int(found.group(1)) != CLANG_FORMAT:
+        pytest.skip(f"needs clang-format {CLANG_FORMAT}, found: {version.strip()}")
+    run = subprocess.run(["clang-format", "--dry-run", "-Werror", *files(".c", ".h")], cwd=TOP,
+                         capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+
+
+def test_cppcheck() -> None:
+    run = subprocess.run(
+        ["cppcheck", "--quiet", "--error-exitcode=1", "--std=c11", "--inline-suppr",
+         f"-j{os.cpu_count()}", "--enable=warning,performance,portability", "-Icomponent",
+         "--library=test/lint/cmocka.cfg", *files(".c")],
+        cwd=TOP, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
