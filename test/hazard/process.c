@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What a process has: mapped files, threads, descriptors, signal handlers, and the first bytes of
+ * the functions of libc that memory hooks like to rewrite.
+ *
+ *     process PREFIX
+ *
+ * Rank r writes PREFIX.r, a JSON object of three states: before MPI_Init, running (each rank has
+ * exchanged a small and a large message with its neighbour), after MPI_Finalize.
+ */
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../mpi/check.h"
+
+static const char *const functions[] = {"munmap", "mmap",  "mremap", "madvise", "shmat",
+                                        "shmdt",  "brk",   "sbrk"};
+enum { FUNCTIONS = sizeof functions / sizeof functions[0], CODE = 16, LARGE = 1 << 20 };
+
+static void write_maps(FILE *out)
+{
+    char line[4352];
+    FILE *maps = fopen("/proc/self/maps", "r");
+    const char *comma = "";
+    fprintf(out, "\"maps\": [");
+    while (maps != NULL && fgets(line, sizeof line, maps) != NULL) {
+        char *path = strchr(line, '/');
+        if (path != NULL) {
+            path[strcspn(path, "\n")] = '\0';
+            fprintf(out, "%s\"%s\"", comma, path);
+            comma = ", ";
+        }
+    }
+    fclose(maps);
+    fprintf(out, "]");
+}
+
+/* The names of a folder of /proc/self, or what they link to. */
+static void write_folder(FILE *out, const char *key, const char *folder, bool links)
+{
+    DIR *directory = opendir(folder);
+    struct dirent *entry;
+    const char *comma = "";
+    fprintf(out, "\"%s\": [", key);
+    while (directory != NULL && (entry = readdir(directory)) != NULL) {
+        char path[512], target[4096];
+        if (entry->d_name[0] == '.') {
+            continue;
+        }
+        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
+        ssize_t length = links ? readlink(path, target, sizeof target - 1) : -1;
+        if (length >= 0) {
+            target[length] = '\0';
+        }
+        fprintf(out, "%s\"%s\"", comma, length >= 0 ? target : entry->d_name);
+        comma = ", ";
+    }
+    closedir(directory);
+    fprintf(out, "]");
+}
+
+static void write_handlers(FILE *out)
+{
+    const char *comma = "";
+    fprintf(out, "\"handlers\": {");
+    for (int number = 1; number < NSIG; number++) {
+        struct sigaction action;
+        Dl_info where;
+        if (sigaction(number, NULL, &action) != 0 || action.sa_handler == SIG_DFL) {
+            continue;
+        }
+        bool found = action.sa_handler != SIG_IGN &&
+                     dladdr((void *)action.sa_sigaction, &where) != 0;
+        fprintf(out, "%s\"%d\": \"%s\"", comma, number,
+                action.sa_handler == SIG_IGN ? "ignored" : found ? where.dli_fname : "?");
+        comma = ", ";
+    }
+    fprintf(out, "}");
+}
+
+static void write_code(FILE *out)
+{
+    void *libc = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
+    fprintf(out, "\"code\": {");
+    for (int n = 0; n < FUNCTIONS; n++) {
+        const unsigned char *code = dlsym(libc, functions[n]);
+        fprintf(out, "%s\"%s\": \"", n == 0 ? "" : ", ", functions[n]);
+        for (int byte = 0; byte < CODE; byte++) {
+            fprintf(out, "%02x", code[byte]);
+        }
+        fprintf(out, "\"");
+    }
+    fprintf(out, "}");
+    dlclose(libc);
+}
+
+static void write_state(FILE *out, const char *name)
+{
+    fprintf(out, "%s\"%s\": {", strcmp(name, "before") == 0 ? "{" : ",\n", name);
+    write_maps(out);
+    fprintf(out, ", ");
+    write_folder(out, "threads", "/proc/self/task", false);
+    fprintf(out, ", ");
+    write_folder(out, "descriptors", "/proc/self/fd", true);
+    fprintf(out, ", ");
+    write_handlers(out);
+    fprintf(out, ", ");
+    write_code(out);
+    fprintf(out, "}");
+}
+
+static void exchange(size_t size, int to, int from)
+{
+    unsigned char *out = check_memory(size), *in = check_memory(size);
+    int rank;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    stamp_fill(out, size, stamp_key(27, 0, rank, 0), 0);
+    MPI_Sendrecv(out, (int)size, MPI_BYTE, to, 0, in, (int)size, MPI_BYTE, from, 0,
+                 MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    check_stamp(in, size, stamp_key(27, 0, from, 0), 0, "neighbour's message");
+    free(out);
+    free(in);
+}
+
+int main(int argc, char **argv)
+{
+    char *text;
+    size_t length;
+    char path[4096];
+    int rank, ranks;
+    FILE *out = open_memstream(&text, &length); /* no descriptor of its own */
+
+    if (argc != 2) {
+        fprintf(stderr, "process: needs a file's name\n");
+        return 2;
+    }
+    write_state(out, "before");
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    exchange(100, (rank + 1) % ranks, (rank + ranks - 1) % ranks);
+    exchange(LARGE, (rank + 1) % ranks, (rank + ranks - 1) % ranks);
+    check_done(MPI_COMM_WORLD);
+    write_state(out, "running");
+    MPI_Finalize();
+    write_state(out, "after");
+    fprintf(out, "}\n");
+    fclose(out);
+    snprintf(path, sizeof path, "%s.%d", argv[1], rank);
+    out = fopen(path, "w");
+    if (out == NULL || fputs(text, out) == EOF || fclose(out) != 0) {
+        perror(path);
+        return 2;
+    }
+    free(text);
+    return 0;
+}

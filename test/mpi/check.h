@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Checks: count what was found right, end the job with one line at the first thing found wrong. */
+#ifndef REGX_TEST_CHECK_H
+#define REGX_TEST_CHECK_H
+
+#include <mpi.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "stamp.h"
+
+enum { CHECK_FAILED = 3 };
+
+/* Bytes found right by this process; several threads may add to it. */
+static _Atomic uint64_t check_bytes;
+
+__attribute__((format(printf, 1, 2), noreturn)) static inline void check_fail(const char *format, ...)
+{
+    char text[1024];
+    int rank = -1;
+    int used;
+    va_list arguments;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    used = snprintf(text, sizeof text, "wrong on rank %d: ", rank);
+    va_start(arguments, format);
+    vsnprintf(text + used, sizeof text - (size_t)used, format, arguments);
+    va_end(arguments);
+    fprintf(stderr, "%s\n", text);
+    fflush(stderr);
+    MPI_Abort(MPI_COMM_WORLD, CHECK_FAILED);
+    abort();
+}
+
+/* That all of a piece is right; what names it in the message. */
+static inline void check_stamp(const void *memory, size_t length, uint64_t key, size_t position,
+                               const char *what)
+{
+    size_t good = stamp_check(memory, length, key, position);
+    if (good != length) {
+        check_fail("%s: byte %zu of %zu is 0x%02x instead of 0x%02x", what, position + good,
+                   position + length, ((const unsigned char *)memory)[good],
+                   stamp_byte(key, position + good));
+    }
+    check_bytes += length;
+}
+
+static inline void *check_memory(size_t length)
+{
+    void *memory = aligned_alloc(4096, (length + 4096) & ~(size_t)4095);
+    if (memory == NULL) {
+        check_fail("no memory for %zu bytes", length);
+    }
+    return memory;
+}
+
+/* The only line of standard output, from one rank: what a test asserts that it is there alone. */
+static inline void check_done(MPI_Comm comm)
+{
+    uint64_t mine = check_bytes;
+    uint64_t total = 0;
+    int rank;
+    MPI_Comm_rank(comm, &rank);
+    MPI_Reduce(&mine, &total, 1, MPI_UINT64_T, MPI_SUM, 0, comm);
+    if (rank == 0) {
+        printf("checked %llu bytes\n", (unsigned long long)total);
+    }
+}
+
+#endif

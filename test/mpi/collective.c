@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Collectives, each byte checked, every rank the root in turn.
+ *
+ *     collective [--seed N] [--roots N] --sizes N,N,... NAME...
+ *
+ * SIZE is what one rank gives to one other. NAME: barrier bcast scatter gather allgather alltoall
+ * alltoallv allreduce.
+ */
+#include <getopt.h>
+
+#include "check.h"
+
+struct operation {
+    const char *name;
+    void (*run)(size_t size, int root);
+};
+
+static uint64_t seed = 1;
+static uint64_t iteration;
+static int rank;
+static int ranks;
+
+static uint64_t key(int from, int to)
+{
+    return stamp_key(seed, iteration, from, to);
+}
+
+/* Memory for so many bytes with a guard behind them that must stay. */
+static unsigned char *take(size_t length)
+{
+    unsigned char *memory = check_memory(length + 64);
+    memset(memory, 0xee, length);
+    stamp_fill(memory + length, 64, ~seed, 0);
+    return memory;
+}
+
+static void give_back(unsigned char *memory, size_t length)
+{
+    check_stamp(memory + length, 64, ~seed, 0, "guard behind a collective's buffer");
+    free(memory);
+}
+
+static void run_barrier(size_t size, int root)
+{
+    (void)size;
+    (void)root;
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+static void run_bcast(size_t size, int root)
+{
+    unsigned char *memory = take(size);
+    if (rank == root) {
+        stamp_fill(memory, size, key(root, 0), 0);
+    }
+    MPI_Bcast(memory, (int)size, MPI_BYTE, root, MPI_COMM_WORLD);
+    check_stamp(memory, size, key(root, 0), 0, "bcast");
+    give_back(memory, size);
+}
+
+static void run_scatter(size_t size, int root)
+{
+    size_t all = size * (size_t)ranks;
+    unsigned char *out = take(rank == root ? all : 0);
+    unsigned char *in = take(size);
+    for (int to = 0; rank == root && to < ranks; to++) {
+        stamp_fill(out + (size_t)to * size, size, key(root, to), 0);
+    }
+    MPI_Scatter(out, (int)size, MPI_BYTE, in, (int)size, MPI_BYTE, root, MPI_COMM_WORLD);
+    check_stamp(in, size, key(root, rank), 0, "scatter");
+    give_back(out, rank == root ? all : 0);
+    give_back(in, size);
+}
+
+static void run_gather(size_t size, int root)
+{
+    size_t all = size * (size_t)ranks;
+    unsigned char *out = take(size);
+    unsigned char *in = take(rank == root ? all : 0);
+    stamp_fill(out, size, key(rank, root), 0);
+    MPI_Gather(out, (int)size, MPI_BYTE, in, (int)size, MPI_BYTE, root, MPI_COMM_WORLD);
+    for (int from = 0; rank == root && from < ranks; from++) {
+        check_stamp(in + (size_t)from * size, size, key(from, root), 0, "gather");
+    }
+    give_back(out, size);
+    give_back(in, rank == root ? all : 0);
+}
+
+static void run_allgather(size_t size, int root)
+{
+    size_t all = size * (size_t)ranks;
+    unsigned char *out = take(size);
+    unsigned char *in = take(all);
+    stamp_fill(out, size, key(rank, root), 0);
+    MPI_Allgather(out, (int)size, MPI_BYTE, in, (int)size, MPI_BYTE, MPI_COMM_WORLD);
+    for (int from = 0; from < ranks; from++) {
+        check_stamp(in + (size_t)from * size, size, key(from, root), 0, "allgather");
+    }
+    give_back(out, size);
+    give_back(in, all);
+}
+
+static void run_alltoall(size_t size, int root)
+{
+    size_t all = size * (size_t)ranks;
+    unsigned char *out = take(all);
+    unsigned char *in = take(all);
+    (void)root;
+    for (int to = 0; to < ranks; to++) {
+        stamp_fill(out + (size_t)to * size, size, key(rank, to), 0);
+    }
+    MPI_Alltoall(out, (int)size, MPI_BYTE, in, (int)size, MPI_BYTE, MPI_COMM_WORLD);
+    for (int from = 0; from < ranks; from++) {
+        check_stamp(in + (size_t)from * size, size, key(from, rank), 0, "alltoall");
+    }
+    give_back(out, all);
+    give_back(in, all);
+}
+
+/* What from sends to to in an alltoallv of about size bytes: some pairs nothing at all. */
+static int uneven(size_t size, int from, int to)
+{
+    return (int)(size * (size_t)((from + 2 * to) % 4) / 3);
+}
+
+static void run_alltoallv(size_t size, int root)
+{
+    int *counts = check_memory(4 * (size_t)ranks * sizeof *counts);
+    int *out_count = counts, *in_count = counts + ranks;
+    int *out_at = counts + 2 * ranks, *in_at = counts + 3 * ranks;
+    int out_all = 0, in_all = 0;
+    (void)root;
+    for (int peer = 0; peer < ranks; peer++) {
+        out_count[peer] = uneven(size, rank, peer);
+        in_count[peer] = uneven(size, peer, rank);
+        out_at[peer] = out_all;
+        in_at[peer] = in_all;
+        out_all += out_count[peer];
+        in_all += in_count[peer];
+    }
+    unsigned char *out = take((size_t)out_all);
+    unsigned char *in = take((size_t)in_all);
+    for (int to = 0; to < ranks; to++) {
+        stamp_fill(out + out_at[to], (size_t)out_count[to], key(rank, to), 0);
+    }
+    MPI_Alltoallv(out, out_count, out_at, MPI_BYTE, in, in_count, in_at, MPI_BYTE, MPI_COMM_WORLD);
+    for (int from = 0; from < ranks; from++) {
+        check_stamp(in + in_at[from], (size_t)in_count[from], key(from, rank), 0, "alltoallv");
+    }
+    give_back(out, (size_t)out_all);
+    give_back(in, (size_t)in_all);
+    free(counts);
+}
+
+/* The bitwise xor of all ranks' stamps, which does not depend on the order of reduction. */
+static void run_allreduce(size_t size, int root)
+{
+    unsigned char *out = take(size);
+    unsigned char *in = take(size);
+    stamp_fill(out, size, key(rank, root), 0);
+    MPI_Allreduce(out, in, (int)size, MPI_BYTE, MPI_BXOR, MPI_COMM_WORLD);
+    for (int other = 0; other < ranks; other++) {
+        if (other != rank) {
+            for (size_t n = 0; n < size; n++) {
+                in[n] ^= stamp_byte(key(other, root), n);
+            }
+        }
+    }
+    check_stamp(in, size, key(rank, root), 0, "allreduce");
+    give_back(out, size);
+    give_back(in, size);
+}
+
+static const struct operation operations[] = {
+    {"barrier", run_barrier},     {"bcast", run_bcast},         {"scatter", run_scatter},
+    {"gather", run_gather},       {"allgather", run_allgather}, {"alltoall", run_alltoall},
+    {"alltoallv", run_alltoallv}, {"allreduce", run_allreduce}, {NULL, NULL}};
+
+static void run_named(const char *name, const char *sizes, int roots)
+{
+    const struct operation *operation = operations;
+    while (operation->name != NULL && strcmp(operation->name, name) != 0) {
+        operation++;
+    }
+    if (operation->name == NULL) {
+        check_fail("no collective \"%s\"", name);
+    }
+    for (const char *at = sizes; *at != '\0'; at += strspn(at, ",")) {
+        char *end;
+        size_t size = strtoul(at, &end, 10);
+        if (end == at) {
+            check_fail("not a list of sizes: %s", sizes);
+        }
+        at = end;
+        for (int root = 0; root < roots && root < ranks; root++) {
+            operation->run(size, root);
+            iteration++;
+        }
+    }
+}
+
+int main(int argc, char **argv)
+{
+    static const struct option options[] = {{"seed", required_argument, NULL, 's'},
+                                            {"sizes", required_argument, NULL, 'z'},
+                                            {"roots", required_argument, NULL, 'r'},
+                                            {NULL, 0, NULL, 0}};
+    const char *sizes = "1";
+    int roots = 1 << 20;
+    int option;
+
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
+        switch (option) {
+        case 's':
+            seed = strtoull(optarg, NULL, 0);
+            break;
+        case 'z':
+            sizes = optarg;
+            break;
+        case 'r':
+            roots = atoi(optarg);
+            break;
+        default:
+            check_fail("unknown option");
+        }
+    }
+    for (int n = optind; n < argc; n++) {
+        run_named(argv[n], sizes, roots);
+    }
+    check_done(MPI_COMM_WORLD);
+    MPI_Finalize();
+    return 0;
+}

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * MPI_THREAD_MULTIPLE: several threads per rank exchange messages of mixed sizes with their
+ * counterparts on every other rank, all at once, each byte checked.
+ *
+ *     threads [--seed N] [--threads N] [--rounds N] [--largest BYTES] [--shared]
+ *
+ * Each thread has a communicator of its own; with --shared all use one and differ by tag.
+ */
+#include <getopt.h>
+#include <pthread.h>
+#include <stdbool.h>
+
+#include "layout.h"
+
+struct worker {
+    pthread_t thread;
+    MPI_Comm comm;
+    int number;
+};
+
+enum { WINDOW = 3 };
+
+static uint64_t seed = 1;
+static int rounds = 20;
+static size_t largest = 1 << 20;
+static int rank;
+static int ranks;
+
+/* Both ends compute it: mostly small, sometimes up to the largest. */
+static size_t message_size(int sender, int thread, int round, int message)
+{
+    uint64_t value = stamp_key(~seed, (uint64_t)round, sender, thread * WINDOW + message);
+    return (size_t)((value >> 8) % (value % 4 == 0 ? largest + 1 : 6000));
+}
+
+static void exchange(const struct worker *worker, int round, int to, int from)
+{
+    struct layout layouts[2 * WINDOW];
+    struct arena arenas[2 * WINDOW];
+    MPI_Request requests[2 * WINDOW];
+
+    for (int n = 0; n < 2 * WINDOW; n++) {
+        int message = n % WINDOW;
+        bool receives = n < WINDOW;
+        int tag = worker->number * WINDOW + message;
+        uint64_t iteration = (uint64_t)round;
+        layouts[n] = layout_make(
+            LAYOUT_CONTIGUOUS,
+            message_size(receives ? from : rank, worker->number, round, message));
+        arenas[n] = arena_make(&layouts[n], (size_t)tag % 64,
+                               stamp_key(~seed, iteration, rank, tag));
+        if (receives) {
+            MPI_Irecv(arena_buffer(&arenas[n]), 1, layouts[n].type, from, tag, worker->comm,
+                      &requests[n]);
+        } else {
+            arena_fill(&arenas[n], stamp_key(seed, iteration, rank, tag));
+            MPI_Isend(arena_buffer(&arenas[n]), 1, layouts[n].type, to, tag, worker->comm,
+                      &requests[n]);
+        }
+    }
+    MPI_Waitall(2 * WINDOW, requests, MPI_STATUSES_IGNORE);
+    for (int n = 0; n < 2 * WINDOW; n++) {
+        int tag = worker->number * WINDOW + n % WINDOW;
+        arena_check(&arenas[n], stamp_key(seed, (uint64_t)round, n < WINDOW ? from : rank, tag),
+                    n < WINDOW ? "thread's receive" : "thread's send buffer");
+        arena_free(&arenas[n]);
+        layout_free(&layouts[n]);
+    }
+}
+
+static void *work(void *argument)
+{
+    const struct worker *worker = argument;
+    for (int round = 0; round < rounds; round++) {
+        int distance = round % ranks; /* itself too */
+        exchange(worker, round, (rank + distance) % ranks, (rank + ranks - distance) % ranks);
+    }
+    return NULL;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct option options[] = {{"seed", required_argument, NULL, 's'},
+                                            {"threads", required_argument, NULL, 't'},
+                                            {"rounds", required_argument, NULL, 'r'},
+                                            {"largest", required_argument, NULL, 'l'},
+                                            {"shared", no_argument, NULL, 'c'},
+                                            {NULL, 0, NULL, 0}};
+    int threads = 4;
+    bool shared = false;
+    int provided;
+    int option;
+
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
+        switch (option) {
+        case 's':
+            seed = strtoull(optarg, NULL, 0);
+            break;
+        case 't':
+            threads = atoi(optarg);
+            break;
+        case 'r':
+            rounds = atoi(optarg);
+            break;
+        case 'l':
+            largest = strtoul(optarg, NULL, 0);
+            break;
+        case 'c':
+            shared = true;
+            break;
+        default:
+            check_fail("unknown option");
+        }
+    }
+    if (provided != MPI_THREAD_MULTIPLE) {
+        check_fail("MPI_THREAD_MULTIPLE is not given");
+    }
+    struct worker *workers = check_memory((size_t)threads * sizeof *workers);
+    for (int n = 0; n < threads; n++) {
+        workers[n] = (struct worker){.comm = MPI_COMM_WORLD, .number = n};
+        if (!shared) {
+            MPI_Comm_dup(MPI_COMM_WORLD, &workers[n].comm);
+        }
+    }
+    for (int n = 0; n < threads; n++) {
+        if (pthread_create(&workers[n].thread, NULL, work, &workers[n]) != 0) {
+            check_fail("no thread");
+        }
+    }
+    for (int n = 0; n < threads; n++) {
+        pthread_join(workers[n].thread, NULL);
+        if (!shared) {
+            MPI_Comm_free(&workers[n].comm);
+        }
+    }
+    free(workers);
+    check_done(MPI_COMM_WORLD);
+    MPI_Finalize();
+    return 0;
+}

@@ -1,0 +1,465 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Point-to-point messages of every kind, each byte checked.
+ *
+ *     transfer [--seed N] [--iterations N] [--damage KIND] FILE
+ *
+ * FILE holds one case per line; every rank reads it:
+ *
+ *     SIZE SEND_OFFSET RECEIVE_OFFSET SEND_LAYOUT RECEIVE_LAYOUT PATTERN SEND RECEIVE WINDOW
+ *
+ * Offsets are within a page. LAYOUT: contiguous, vector, indexed. PATTERN: pair (one way, then the
+ * other), both (both ways at once), self, fan (all to one rank, received by MPI_ANY_SOURCE).
+ * SEND: send, isend, persistent, bsend, ssend, rsend. RECEIVE: recv, irecv, persistent, probe
+ * (MPI_Mprobe, MPI_Mrecv), late (posted only after MPI_Probe has seen the message, in reverse
+ * order). WINDOW: messages outstanding.
+ *
+ * --damage breaks one received message on purpose, to see that the check finds it.
+ */
+#include <getopt.h>
+#include <stdbool.h>
+
+#include "layout.h"
+
+enum pattern { PATTERN_PAIR, PATTERN_BOTH, PATTERN_SELF, PATTERN_FAN };
+enum send { SEND_SEND, SEND_ISEND, SEND_PERSISTENT, SEND_BSEND, SEND_SSEND, SEND_RSEND };
+enum receive { RECEIVE_RECV, RECEIVE_IRECV, RECEIVE_PERSISTENT, RECEIVE_PROBE, RECEIVE_LATE };
+enum damage { DAMAGE_NONE, DAMAGE_DATA, DAMAGE_STALE, DAMAGE_BEFORE, DAMAGE_AFTER, DAMAGE_GAP };
+
+enum { TAG_READY = 32000, NOBODY = MPI_PROC_NULL };
+
+static const char *const layout_names[] = {"contiguous", "vector", "indexed", NULL};
+static const char *const pattern_names[] = {"pair", "both", "self", "fan", NULL};
+static const char *const send_names[] = {"send",  "isend", "persistent", "bsend",
+                                         "ssend", "rsend", NULL};
+static const char *const receive_names[] = {"recv", "irecv", "persistent", "probe", "late", NULL};
+static const char *const damage_names[] = {"none",   "data",  "stale", "before",
+                                           "after", "gap", NULL};
+
+struct transfer {
+    char text[256]; /* the line of the file, for messages */
+    size_t size;
+    size_t send_offset;
+    size_t receive_offset;
+    enum layout_kind send_layout;
+    enum layout_kind receive_layout;
+    enum pattern pattern;
+    enum send send;
+    enum receive receive;
+    int window;
+};
+
+/* One rank's part in one step: whom it sends a window to, from how many ranks it gets one. */
+struct step {
+    const struct transfer *transfer;
+    const struct layout *send_layout;
+    const struct layout *receive_layout;
+    uint64_t iteration;
+    int to;
+    int from;    /* a rank, NOBODY, or MPI_ANY_SOURCE */
+    int senders; /* 0 when from is NOBODY */
+};
+
+static uint64_t seed = 1;
+static enum damage damage = DAMAGE_NONE;
+static int rank;
+static int ranks;
+
+static int named(const char *const *names, const char *name, const char *line)
+{
+    for (int n = 0; names[n] != NULL; n++) {
+        if (strcmp(names[n], name) == 0) {
+            return n;
+        }
+    }
+    check_fail("unknown word \"%s\" in: %s", name, line);
+}
+
+static bool parse(const char *line, struct transfer *transfer)
+{
+    char word[5][24];
+    memset(transfer, 0, sizeof *transfer);
+    snprintf(transfer->text, sizeof transfer->text, "%.*s", (int)strcspn(line, "\n"), line);
+    if (sscanf(line, "%zu %zu %zu %23s %23s %23s %23s %23s %d", &transfer->size,
+               &transfer->send_offset, &transfer->receive_offset, word[0], word[1], word[2],
+               word[3], word[4], &transfer->window) != 9) {
+        return false;
+    }
+    transfer->send_layout = (enum layout_kind)named(layout_names, word[0], line);
+    transfer->receive_layout = (enum layout_kind)named(layout_names, word[1], line);
+    transfer->pattern = (enum pattern)named(pattern_names, word[2], line);
+    transfer->send = (enum send)named(send_names, word[3], line);
+    transfer->receive = (enum receive)named(receive_names, word[4], line);
+    return true;
+}
+
+/* A blocking send needs its receive posted first by a rank that itself sends first. */
+static void refuse_deadlock(const struct transfer *transfer)
+{
+    bool posted =
+        transfer->receive == RECEIVE_IRECV || transfer->receive == RECEIVE_PERSISTENT;
+    bool waits = transfer->send == SEND_SEND || transfer->send == SEND_SSEND;
+    bool sends_first = transfer->pattern == PATTERN_BOTH || transfer->pattern == PATTERN_SELF;
+    if (!posted && ((waits && sends_first) || transfer->send == SEND_RSEND)) {
+        check_fail("would deadlock or be wrong MPI: %s", transfer->text);
+    }
+}
+
+static uint64_t message_key(const struct step *step, int sender, int message)
+{
+    return stamp_key(seed, step->iteration, sender, message);
+}
+
+static void post_sends(const struct step *step, const struct arena *arenas, MPI_Request *requests)
+{
+    MPI_Datatype type = step->send_layout->type;
+    for (int n = 0; n < step->transfer->window; n++) {
+        void *buffer = arena_buffer(&arenas[n]);
+        requests[n] = MPI_REQUEST_NULL;
+        switch (step->transfer->send) {
+        case SEND_SEND:
+            MPI_Send(buffer, 1, type, step->to, n, MPI_COMM_WORLD);
+            break;
+        case SEND_SSEND:
+            MPI_Ssend(buffer, 1, type, step->to, n, MPI_COMM_WORLD);
+            break;
+        case SEND_RSEND:
+            MPI_Rsend(buffer, 1, type, step->to, n, MPI_COMM_WORLD);
+            break;
+        case SEND_BSEND:
+            MPI_Bsend(buffer, 1, type, step->to, n, MPI_COMM_WORLD);
+            break;
+        case SEND_ISEND:
+            MPI_Isend(buffer, 1, type, step->to, n, MPI_COMM_WORLD, &requests[n]);
+            break;
+        case SEND_PERSISTENT:
+            MPI_Send_init(buffer, 1, type, step->to, n, MPI_COMM_WORLD, &requests[n]);
+            MPI_Start(&requests[n]);
+            break;
+        }
+    }
+}
+
+static int receive_tag(const struct step *step, int message)
+{
+    return step->from == MPI_ANY_SOURCE ? MPI_ANY_TAG : message;
+}
+
+static void post_receives(const struct step *step, const struct arena *arenas,
+                          MPI_Request *requests)
+{
+    int count = step->senders * step->transfer->window;
+    MPI_Datatype type = step->receive_layout->type;
+    for (int n = 0; n < count; n++) {
+        void *buffer = arena_buffer(&arenas[n]);
+        int tag = receive_tag(step, n);
+        if (step->transfer->receive == RECEIVE_PERSISTENT) {
+            MPI_Recv_init(buffer, 1, type, step->from, tag, MPI_COMM_WORLD, &requests[n]);
+            MPI_Start(&requests[n]);
+        } else {
+            MPI_Irecv(buffer, 1, type, step->from, tag, MPI_COMM_WORLD, &requests[n]);
+        }
+    }
+}
+
+/* The kinds of receive that are not posted ahead. */
+static void receive_now(const struct step *step, const struct arena *arenas,
+                        MPI_Request *requests, MPI_Status *statuses)
+{
+    int count = step->senders * step->transfer->window;
+    bool sends_wait = step->transfer->send == SEND_SEND || step->transfer->send == SEND_SSEND;
+    MPI_Datatype type = step->receive_layout->type;
+
+    if (step->transfer->receive == RECEIVE_LATE && !sends_wait && step->from != MPI_ANY_SOURCE) {
+        /* When the last has come they all have, in order: take them in reverse. */
+        MPI_Probe(step->from, count - 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        for (int n = count - 1; n >= 0; n--) {
+            MPI_Irecv(arena_buffer(&arenas[n]), 1, type, step->from, n, MPI_COMM_WORLD,
+                      &requests[n]);
+        }
+        MPI_Waitall(count, requests, statuses);
+        return;
+    }
+    for (int n = 0; n < count; n++) {
+        void *buffer = arena_buffer(&arenas[n]);
+        int from = step->from;
+        int tag = receive_tag(step, n);
+        MPI_Message message;
+        MPI_Status probed;
+        int elements;
+        switch (step->transfer->receive) {
+        case RECEIVE_LATE:
+            MPI_Probe(from, tag, MPI_COMM_WORLD, &probed);
+            MPI_Recv(buffer, 1, type, probed.MPI_SOURCE, probed.MPI_TAG, MPI_COMM_WORLD,
+                     &statuses[n]);
+            break;
+        case RECEIVE_PROBE:
+            MPI_Mprobe(from, tag, MPI_COMM_WORLD, &message, &probed);
+            MPI_Get_elements(&probed, MPI_BYTE, &elements);
+            if ((size_t)elements != step->transfer->size) {
+                check_fail("MPI_Mprobe says %d bytes: %s", elements, step->transfer->text);
+            }
+            MPI_Mrecv(buffer, 1, type, &message, &statuses[n]);
+            break;
+        default:
+            MPI_Recv(buffer, 1, type, from, tag, MPI_COMM_WORLD, &statuses[n]);
+            break;
+        }
+    }
+}
+
+/* MPI_Rsend is right only once the receives are posted: their owner says so. */
+static void tell_ready(const struct step *step)
+{
+    MPI_Request request = MPI_REQUEST_NULL;
+    if (step->from == MPI_ANY_SOURCE) {
+        for (int peer = 0; peer < ranks; peer++) {
+            if (peer != rank) {
+                MPI_Send(NULL, 0, MPI_BYTE, peer, TAG_READY, MPI_COMM_WORLD);
+            }
+        }
+    } else if (step->from != NOBODY) {
+        MPI_Isend(NULL, 0, MPI_BYTE, step->from, TAG_READY, MPI_COMM_WORLD, &request);
+    }
+    if (step->to != NOBODY) {
+        MPI_Recv(NULL, 0, MPI_BYTE, step->to, TAG_READY, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    }
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+}
+
+static void do_damage(const struct step *step, const struct arena *arena)
+{
+    unsigned char *buffer = arena_buffer(arena);
+    const struct block *block = arena->layout->block;
+    switch (damage) {
+    case DAMAGE_NONE:
+        break;
+    case DAMAGE_DATA: /* one bit of the last byte */
+        buffer[block[arena->layout->blocks - 1].offset +
+               block[arena->layout->blocks - 1].length - 1] ^= 1;
+        break;
+    case DAMAGE_STALE:
+        arena_fill(arena, stamp_key(seed, step->iteration - 1, step->from, 0));
+        break;
+    case DAMAGE_BEFORE:
+        buffer[-1] ^= 1;
+        break;
+    case DAMAGE_AFTER:
+        buffer[arena->layout->extent] ^= 1;
+        break;
+    case DAMAGE_GAP:
+        buffer[block[0].offset + block[0].length] ^= 1;
+        break;
+    }
+}
+
+/* What came: from whom, in which order, how much, and every byte of it. */
+static void check_received(const struct step *step, const struct arena *arenas,
+                           const MPI_Status *statuses)
+{
+    int count = step->senders * step->transfer->window;
+    int *next = calloc((size_t)ranks, sizeof *next);
+    for (int n = 0; n < count; n++) {
+        int source = statuses[n].MPI_SOURCE;
+        int message = statuses[n].MPI_TAG;
+        int elements;
+        if (source < 0 || source >= ranks || message != next[source]++) {
+            check_fail("message %d from %d out of order: %s", message, source,
+                       step->transfer->text);
+        }
+        MPI_Get_elements(&statuses[n], MPI_BYTE, &elements);
+        if ((size_t)elements != step->transfer->size) {
+            check_fail("%d bytes came: %s", elements, step->transfer->text);
+        }
+        if (n == 0) {
+            do_damage(step, &arenas[n]);
+        }
+        arena_check(&arenas[n], message_key(step, source, message), step->transfer->text);
+    }
+    free(next);
+}
+
+static struct arena *make_arenas(const struct step *step, int count, const struct layout *layout,
+                                 size_t offset)
+{
+    struct arena *arenas = check_memory((size_t)(count + 1) * sizeof *arenas);
+    for (int n = 0; n < count; n++) {
+        arenas[n] = arena_make(layout, offset, stamp_key(~seed, step->iteration, rank, n));
+    }
+    return arenas;
+}
+
+static void free_arenas(struct arena *arenas, int count)
+{
+    for (int n = 0; n < count; n++) {
+        arena_free(&arenas[n]);
+    }
+    free(arenas);
+}
+
+static void finish(MPI_Request *requests, int count, MPI_Status *statuses)
+{
+    MPI_Waitall(count, requests, statuses);
+    for (int n = 0; n < count; n++) {
+        if (requests[n] != MPI_REQUEST_NULL) { /* persistent */
+            MPI_Request_free(&requests[n]);
+        }
+    }
+}
+
+static void run_step(const struct step *step)
+{
+    const struct transfer *transfer = step->transfer;
+    int sent = step->to == NOBODY ? 0 : transfer->window;
+    int received = step->senders * transfer->window;
+    bool posted =
+        transfer->receive == RECEIVE_IRECV || transfer->receive == RECEIVE_PERSISTENT;
+    struct arena *out = make_arenas(step, sent, step->send_layout, transfer->send_offset);
+    struct arena *in = make_arenas(step, received, step->receive_layout, transfer->receive_offset);
+    MPI_Request *requests = check_memory((size_t)(sent + received + 1) * sizeof *requests);
+    MPI_Status *statuses = check_memory((size_t)(sent + received + 1) * sizeof *statuses);
+    void *attached = NULL;
+
+    for (int n = 0; n < sent; n++) {
+        arena_fill(&out[n], message_key(step, rank, n));
+    }
+    if (transfer->send == SEND_BSEND && sent > 0) {
+        int packed;
+        MPI_Pack_size(1, step->send_layout->type, MPI_COMM_WORLD, &packed);
+        packed = (packed + MPI_BSEND_OVERHEAD + 64) * sent;
+        attached = check_memory((size_t)packed);
+        MPI_Buffer_attach(attached, packed);
+    }
+    if (posted) {
+        post_receives(step, in, requests + sent);
+    }
+    if (transfer->send == SEND_RSEND) {
+        tell_ready(step);
+    }
+    if (sent > 0) {
+        post_sends(step, out, requests);
+    }
+    if (!posted && received > 0) {
+        receive_now(step, in, requests + sent, statuses + sent);
+    }
+    if (posted) {
+        finish(requests + sent, received, statuses + sent);
+    }
+    finish(requests, sent, statuses);
+    if (attached != NULL) {
+        int size;
+        MPI_Buffer_detach(&attached, &size);
+        free(attached);
+    }
+    check_received(step, in, statuses + sent);
+    for (int n = 0; n < sent; n++) { /* a send changes nothing */
+        arena_check(&out[n], message_key(step, rank, n), "send buffer");
+    }
+    free_arenas(out, sent);
+    free_arenas(in, received);
+    free(requests);
+    free(statuses);
+}
+
+static void run_transfer(const struct transfer *transfer, uint64_t iteration)
+{
+    struct layout send_layout = layout_make(transfer->send_layout, transfer->size);
+    struct layout receive_layout = layout_make(transfer->receive_layout, transfer->size);
+    struct step step = {.transfer = transfer,
+                        .send_layout = &send_layout,
+                        .receive_layout = &receive_layout,
+                        .iteration = iteration,
+                        .to = NOBODY,
+                        .from = NOBODY};
+    int top = 1; /* the least power of two that is not below the number of ranks */
+    while (top < ranks) {
+        top *= 2;
+    }
+    int peer = top > 1 ? rank ^ (int)(1 + iteration % (uint64_t)(top - 1)) : rank;
+    int root = (int)(iteration % (uint64_t)ranks);
+
+    switch (transfer->pattern) {
+    case PATTERN_FAN:
+        if (rank == root) {
+            step.from = ranks > 1 ? MPI_ANY_SOURCE : NOBODY;
+            step.senders = ranks - 1;
+        } else {
+            step.to = root;
+        }
+        run_step(&step);
+        break;
+    case PATTERN_SELF:
+        step.to = step.from = rank;
+        step.senders = 1;
+        run_step(&step);
+        break;
+    case PATTERN_BOTH:
+        if (peer < ranks && peer != rank) {
+            step.to = step.from = peer;
+            step.senders = 1;
+            run_step(&step);
+        }
+        break;
+    case PATTERN_PAIR:
+        for (int way = 0; way < 2 && peer < ranks && peer != rank; way++) {
+            bool sends = (rank < peer) == (way == 0);
+            step.to = sends ? peer : NOBODY;
+            step.from = sends ? NOBODY : peer;
+            step.senders = sends ? 0 : 1;
+            run_step(&step);
+        }
+        break;
+    }
+    layout_free(&send_layout);
+    layout_free(&receive_layout);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct option options[] = {{"seed", required_argument, NULL, 's'},
+                                            {"iterations", required_argument, NULL, 'i'},
+                                            {"damage", required_argument, NULL, 'd'},
+                                            {NULL, 0, NULL, 0}};
+    uint64_t iterations = 2;
+    uint64_t cases = 0;
+    char line[256];
+    int option;
+
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
+        switch (option) {
+        case 's':
+            seed = strtoull(optarg, NULL, 0);
+            break;
+        case 'i':
+            iterations = strtoull(optarg, NULL, 0);
+            break;
+        case 'd':
+            damage = (enum damage)named(damage_names, optarg, "--damage");
+            break;
+        default:
+            check_fail("unknown option");
+        }
+    }
+    FILE *file = optind == argc - 1 ? fopen(argv[optind], "r") : NULL;
+    if (file == NULL) {
+        check_fail("needs one readable file of cases");
+    }
+    while (fgets(line, sizeof line, file) != NULL) {
+        struct transfer transfer;
+        if (!parse(line, &transfer)) {
+            check_fail("not a case: %s", line);
+        }
+        refuse_deadlock(&transfer);
+        for (uint64_t n = 0; n < iterations; n++) {
+            run_transfer(&transfer, cases * iterations + n);
+        }
+        cases++;
+    }
+    fclose(file);
+    check_done(MPI_COMM_WORLD);
+    MPI_Finalize();
+    return 0;
+}

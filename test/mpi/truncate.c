@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Truncation: a message longer than the receive must end in MPI_ERR_TRUNCATE, and the next message
+ * must be right.
+ *
+ *     truncate SENT RECEIVED...
+ *
+ * (pairs.) Stock ob1 lets every BTL that puts write the whole message, so memory of the message's
+ * length lies behind the receive; the line printed at the end says how far it was written. Beyond
+ * the message nothing may be written. Two ranks; each pair runs with the receive posted early and
+ * late.
+ */
+#include "check.h"
+
+enum { GUARD = 8192, TAG = 5, TAG_POSTED = 6 };
+
+static uint64_t seed = 77;
+static size_t overrun;
+
+static void send_one(int number, size_t sent)
+{
+    unsigned char *buffer = check_memory(sent);
+    stamp_fill(buffer, sent, stamp_key(seed, (uint64_t)number, 0, 0), 0);
+    MPI_Recv(NULL, 0, MPI_BYTE, 1, TAG_POSTED, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    MPI_Send(buffer, (int)sent, MPI_BYTE, 1, TAG, MPI_COMM_WORLD);
+    check_stamp(buffer, sent, stamp_key(seed, (uint64_t)number, 0, 0), 0, "send buffer");
+    free(buffer);
+}
+
+static void receive_one(int number, size_t sent, size_t received, int late)
+{
+    size_t memory = sent + GUARD;
+    uint64_t background = stamp_key(~seed, (uint64_t)number, 1, 0);
+    uint64_t key = stamp_key(seed, (uint64_t)number, 0, 0);
+    unsigned char *buffer = check_memory(memory);
+    MPI_Request request;
+    MPI_Status status;
+    int class = MPI_SUCCESS;
+    int error;
+
+    stamp_fill(buffer, memory, background, 0);
+    if (late) {
+        MPI_Send(NULL, 0, MPI_BYTE, 0, TAG_POSTED, MPI_COMM_WORLD);
+        MPI_Probe(0, TAG, MPI_COMM_WORLD, &status);
+        error = MPI_Recv(buffer, (int)received, MPI_BYTE, 0, TAG, MPI_COMM_WORLD, &status);
+    } else {
+        MPI_Irecv(buffer, (int)received, MPI_BYTE, 0, TAG, MPI_COMM_WORLD, &request);
+        MPI_Send(NULL, 0, MPI_BYTE, 0, TAG_POSTED, MPI_COMM_WORLD);
+        error = MPI_Wait(&request, &status);
+    }
+    if (error != MPI_SUCCESS) {
+        MPI_Error_class(error, &class);
+    }
+    if (class != (sent > received ? MPI_ERR_TRUNCATE : MPI_SUCCESS)) {
+        check_fail("%zu bytes sent to %zu gave error class %d", sent, received, class);
+    }
+    check_stamp(buffer, sent < received ? sent : received, key, 0, "received part");
+    check_stamp(buffer + sent, GUARD, background, sent, "behind the message");
+    for (size_t n = sent; n > received; n--) {
+        if (buffer[n - 1] != stamp_byte(background, n - 1)) {
+            overrun = n - received > overrun ? n - received : overrun;
+            break;
+        }
+    }
+    free(buffer);
+}
+
+int main(int argc, char **argv)
+{
+    int rank;
+    int number = 0;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    for (int late = 0; late < 2; late++) {
+        for (int n = 1; n + 1 < argc; n += 2) {
+            size_t sent = strtoul(argv[n], NULL, 0);
+            size_t received = strtoul(argv[n + 1], NULL, 0);
+            /* once as asked, then whole: the channel still works */
+            for (int whole = 0; whole < 2; whole++, number++) {
+                if (rank == 0) {
+                    send_one(number, sent);
+                } else if (rank == 1) {
+                    receive_one(number, sent, whole ? sent : received, late);
+                }
+            }
+        }
+    }
+    if (rank == 1) {
+        printf("overrun %zu checked %llu bytes\n", overrun, (unsigned long long)check_bytes);
+    }
+    MPI_Finalize();
+    return 0;
+}
