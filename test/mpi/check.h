@@ -15,7 +15,8 @@ enum { CHECK_FAILED = 3 };
 /* Bytes found right by this process; several threads may add to it. */
 static _Atomic uint64_t check_bytes;
 
-__attribute__((format(printf, 1, 2), noreturn)) static inline void check_fail(const char *format, ...)
+__attribute__((format(printf, 1, 2), noreturn)) static inline void check_fail(const char *format,
+                                                                              ...)
 {
     char text[1024];
     int rank = -1;

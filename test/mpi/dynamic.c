@@ -76,8 +76,8 @@ static MPI_Comm start(const char *program, const char *role, int children, const
     const char *arguments[] = {"--largest", bytes, role, times, NULL};
     MPI_Comm inter;
     snprintf(bytes, sizeof bytes, "%zu", largest);
-    MPI_Comm_spawn(program, (char **)arguments, children, MPI_INFO_NULL, 0, MPI_COMM_WORLD,
-                   &inter, MPI_ERRCODES_IGNORE);
+    MPI_Comm_spawn(program, (char **)arguments, children, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &inter,
+                   MPI_ERRCODES_IGNORE);
     return inter;
 }
 

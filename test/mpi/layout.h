@@ -126,8 +126,7 @@ static inline void arena_fill(const struct arena *arena, uint64_t key)
 static inline void arena_check_background(const struct arena *arena, size_t from, size_t to,
                                           const char *what)
 {
-    size_t good =
-        from + stamp_check(arena->memory + from, to - from, arena->background, from);
+    size_t good = from + stamp_check(arena->memory + from, to - from, arena->background, from);
     if (good != to) {
         check_fail("%s: a byte outside the message was written, at %td from the start of the "
                    "buffer (extent %zu)",

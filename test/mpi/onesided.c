@@ -83,8 +83,7 @@ static void accumulate(size_t size, uint64_t round)
     }
     MPI_Win_create(sum, (MPI_Aint)size, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
     MPI_Win_fence(0, window);
-    MPI_Accumulate(mine, (int)count, MPI_UINT64_T, 0, 0, (int)count, MPI_UINT64_T, MPI_SUM,
-                   window);
+    MPI_Accumulate(mine, (int)count, MPI_UINT64_T, 0, 0, (int)count, MPI_UINT64_T, MPI_SUM, window);
     MPI_Win_fence(0, window);
     MPI_Win_free(&window);
     for (size_t n = 0; rank == 0 && n < count; n++) {

@@ -45,11 +45,10 @@ static void exchange(const struct worker *worker, int round, int to, int from)
         bool receives = n < WINDOW;
         int tag = worker->number * WINDOW + message;
         uint64_t iteration = (uint64_t)round;
-        layouts[n] = layout_make(
-            LAYOUT_CONTIGUOUS,
-            message_size(receives ? from : rank, worker->number, round, message));
-        arenas[n] = arena_make(&layouts[n], (size_t)tag % 64,
-                               stamp_key(~seed, iteration, rank, tag));
+        layouts[n] = layout_make(LAYOUT_CONTIGUOUS, message_size(receives ? from : rank,
+                                                                 worker->number, round, message));
+        arenas[n] =
+            arena_make(&layouts[n], (size_t)tag % 64, stamp_key(~seed, iteration, rank, tag));
         if (receives) {
             MPI_Irecv(arena_buffer(&arenas[n]), 1, layouts[n].type, from, tag, worker->comm,
                       &requests[n]);
@@ -81,12 +80,10 @@ static void *work(void *argument)
 
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {{"seed", required_argument, NULL, 's'},
-                                            {"threads", required_argument, NULL, 't'},
-                                            {"rounds", required_argument, NULL, 'r'},
-                                            {"largest", required_argument, NULL, 'l'},
-                                            {"shared", no_argument, NULL, 'c'},
-                                            {NULL, 0, NULL, 0}};
+    static const struct option options[] = {
+        {"seed", required_argument, NULL, 's'},   {"threads", required_argument, NULL, 't'},
+        {"rounds", required_argument, NULL, 'r'}, {"largest", required_argument, NULL, 'l'},
+        {"shared", no_argument, NULL, 'c'},       {NULL, 0, NULL, 0}};
     int threads = 4;
     bool shared = false;
     int provided;

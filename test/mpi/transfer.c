@@ -33,8 +33,7 @@ static const char *const pattern_names[] = {"pair", "both", "self", "fan", NULL}
 static const char *const send_names[] = {"send",  "isend", "persistent", "bsend",
                                          "ssend", "rsend", NULL};
 static const char *const receive_names[] = {"recv", "irecv", "persistent", "probe", "late", NULL};
-static const char *const damage_names[] = {"none",   "data",  "stale", "before",
-                                           "after", "gap", NULL};
+static const char *const damage_names[] = {"none", "data", "stale", "before", "after", "gap", NULL};
 
 struct transfer {
     char text[256]; /* the line of the file, for messages */
@@ -96,8 +95,7 @@ static bool parse(const char *line, struct transfer *transfer)
 /* A blocking send needs its receive posted first by a rank that itself sends first. */
 static void refuse_deadlock(const struct transfer *transfer)
 {
-    bool posted =
-        transfer->receive == RECEIVE_IRECV || transfer->receive == RECEIVE_PERSISTENT;
+    bool posted = transfer->receive == RECEIVE_IRECV || transfer->receive == RECEIVE_PERSISTENT;
     bool waits = transfer->send == SEND_SEND || transfer->send == SEND_SSEND;
     bool sends_first = transfer->pattern == PATTERN_BOTH || transfer->pattern == PATTERN_SELF;
     if (!posted && ((waits && sends_first) || transfer->send == SEND_RSEND)) {
@@ -163,8 +161,8 @@ static void post_receives(const struct step *step, const struct arena *arenas,
 }
 
 /* The kinds of receive that are not posted ahead. */
-static void receive_now(const struct step *step, const struct arena *arenas,
-                        MPI_Request *requests, MPI_Status *statuses)
+static void receive_now(const struct step *step, const struct arena *arenas, MPI_Request *requests,
+                        MPI_Status *statuses)
 {
     int count = step->senders * step->transfer->window;
     bool sends_wait = step->transfer->send == SEND_SEND || step->transfer->send == SEND_SSEND;
@@ -235,8 +233,8 @@ static void do_damage(const struct step *step, const struct arena *arena)
     case DAMAGE_NONE:
         break;
     case DAMAGE_DATA: /* one bit of the last byte */
-        buffer[block[arena->layout->blocks - 1].offset +
-               block[arena->layout->blocks - 1].length - 1] ^= 1;
+        buffer[block[arena->layout->blocks - 1].offset + block[arena->layout->blocks - 1].length -
+               1] ^= 1;
         break;
     case DAMAGE_STALE:
         arena_fill(arena, stamp_key(seed, step->iteration - 1, step->from, 0));
@@ -312,8 +310,7 @@ static void run_step(const struct step *step)
     const struct transfer *transfer = step->transfer;
     int sent = step->to == NOBODY ? 0 : transfer->window;
     int received = step->senders * transfer->window;
-    bool posted =
-        transfer->receive == RECEIVE_IRECV || transfer->receive == RECEIVE_PERSISTENT;
+    bool posted = transfer->receive == RECEIVE_IRECV || transfer->receive == RECEIVE_PERSISTENT;
     struct arena *out = make_arenas(step, sent, step->send_layout, transfer->send_offset);
     struct arena *in = make_arenas(step, received, step->receive_layout, transfer->receive_offset);
     MPI_Request *requests = check_memory((size_t)(sent + received + 1) * sizeof *requests);

@@ -17,10 +17,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "../mpi/check.h"
+#include "check.h"
 
-static const char *const functions[] = {"munmap", "mmap",  "mremap", "madvise", "shmat",
-                                        "shmdt",  "brk",   "sbrk"};
+static const char *const functions[] = {"munmap", "mmap",  "mremap", "madvise",
+                                        "shmat",  "shmdt", "brk",    "sbrk"};
 enum { FUNCTIONS = sizeof functions / sizeof functions[0], CODE = 16, LARGE = 1 << 20 };
 
 static void write_maps(FILE *out)
@@ -28,8 +28,11 @@ static void write_maps(FILE *out)
     char line[4352];
     FILE *maps = fopen("/proc/self/maps", "r");
     const char *comma = "";
+    if (maps == NULL) {
+        check_fail("cannot read /proc/self/maps");
+    }
     fprintf(out, "\"maps\": [");
-    while (maps != NULL && fgets(line, sizeof line, maps) != NULL) {
+    while (fgets(line, sizeof line, maps) != NULL) {
         char *path = strchr(line, '/');
         if (path != NULL) {
             path[strcspn(path, "\n")] = '\0';
@@ -47,8 +50,11 @@ static void write_folder(FILE *out, const char *key, const char *folder, bool li
     DIR *directory = opendir(folder);
     struct dirent *entry;
     const char *comma = "";
+    if (directory == NULL) {
+        check_fail("cannot read %s", folder);
+    }
     fprintf(out, "\"%s\": [", key);
-    while (directory != NULL && (entry = readdir(directory)) != NULL) {
+    while ((entry = readdir(directory)) != NULL) {
         char path[512], target[4096];
         if (entry->d_name[0] == '.') {
             continue;
@@ -75,10 +81,13 @@ static void write_handlers(FILE *out)
         if (sigaction(number, NULL, &action) != 0 || action.sa_handler == SIG_DFL) {
             continue;
         }
-        bool found = action.sa_handler != SIG_IGN &&
-                     dladdr((void *)action.sa_sigaction, &where) != 0;
-        fprintf(out, "%s\"%d\": \"%s\"", comma, number,
-                action.sa_handler == SIG_IGN ? "ignored" : found ? where.dli_fname : "?");
+        const char *name = "?";
+        if (action.sa_handler == SIG_IGN) {
+            name = "ignored";
+        } else if (dladdr((void *)action.sa_sigaction, &where) != 0) {
+            name = where.dli_fname;
+        }
+        fprintf(out, "%s\"%d\": \"%s\"", comma, number, name);
         comma = ", ";
     }
     fprintf(out, "}");
@@ -121,8 +130,8 @@ static void exchange(size_t size, int to, int from)
     int rank;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     stamp_fill(out, size, stamp_key(27, 0, rank, 0), 0);
-    MPI_Sendrecv(out, (int)size, MPI_BYTE, to, 0, in, (int)size, MPI_BYTE, from, 0,
-                 MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    MPI_Sendrecv(out, (int)size, MPI_BYTE, to, 0, in, (int)size, MPI_BYTE, from, 0, MPI_COMM_WORLD,
+                 MPI_STATUS_IGNORE);
     check_stamp(in, size, stamp_key(27, 0, from, 0), 0, "neighbour's message");
     free(out);
     free(in);

@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "../mpi/check.h"
+#include "check.h"
 
 enum { MOST = 4 << 20, TABLE = 300000, TAG = 3 };
 

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "../mpi/check.h"
+#include "check.h"
 
 enum { SIZE = 16 << 20, MOST_RANKS = 8 };
 
