@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""configure: what is missing is named in one line, with the Debian package that brings it."""
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+TOP = Path(__file__).resolve().parents[2]
+
+
+def configure(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    folder.mkdir(exist_ok=True)
+    return subprocess.run([TOP / "configure", "-q", *arguments], cwd=folder, text=True,
+                          capture_output=True, timeout=120, check=False,
+                          env=os.environ | environment)
+
+
+def error(run: subprocess.CompletedProcess[str]) -> str:
+    """The one line that configure ended with."""
+    assert run.returncode != 0
+    errors = [line for line in run.stderr.splitlines() if line.startswith("configure: error:")]
+    assert len(errors) == 1, run.stderr
+    return errors[0]
+
+
+def openmpi(prefix: Path, version: str, devel_headers: bool = True) -> Path:
+    """A folder that looks like an installed Open MPI of that version, as far as configure looks."""
+    major, minor, release = version.split(".")
+    headers = prefix / "include" / "openmpi"
+    (headers / "opal/mca/btl").mkdir(parents=True)
+    if devel_headers:
+        (headers / "opal/mca/btl/btl.h").touch()
+        (headers / "opal_config.h").write_text(
+            f"#define OPAL_MAJOR_VERSION {major}\n#define OPAL_MINOR_VERSION {minor}\n"
+            f"#define OPAL_RELEASE_VERSION {release}\n#define OPAL_GREEK_VERSION \"rc1\"\n")
+    (prefix / "bin").mkdir()
+    for name in "mpicc", "mpirun", "ompi_info":
+        script = prefix / "bin" / name
+        script.write_text(f"#!/bin/sh\necho {headers.parent} {headers}\n")
+        script.chmod(0o755)
+    return prefix
+
+
+def test_no_mpicc(tmp_path: Path) -> None:
+    line = error(configure(tmp_path, f"--with-openmpi={tmp_path}"))
+    assert f"no mpicc in {tmp_path}/bin" in line
+    assert "libopenmpi-dev and openmpi-bin" in line
+
+
+def test_relative_prefix(tmp_path: Path) -> None:
+    assert "--with-openmpi=here: give an absolute path" in error(
+        configure(tmp_path, "--with-openmpi=here"))
+
+
+def test_another_mpi(tmp_path: Path) -> None:
+    mpicc = openmpi(tmp_path / "mpi", "4.1.4") / "bin/mpicc"
+    mpicc.write_text("#!/bin/sh\nexit 1\n")
+    assert f"{mpicc} is not Open MPI's" in error(
+        configure(tmp_path / "build", f"--with-openmpi={tmp_path}/mpi"))
+
+
+def test_no_devel_headers(tmp_path: Path) -> None:
+    prefix = openmpi(tmp_path / "mpi", "4.1.4", devel_headers=False)
+    line = error(configure(tmp_path / "build", f"--with-openmpi={prefix}"))
+    assert "opal/mca/btl/btl.h" in line and "libopenmpi-dev" in line
+
+
+def test_another_version(tmp_path: Path) -> None:
+    prefix = openmpi(tmp_path / "mpi", "5.0.7")
+    line = error(configure(tmp_path / "build", f"--with-openmpi={prefix}"))
+    assert line.endswith(f"{prefix}/bin/mpicc is of Open MPI 5.0.7rc1; regx supports 4.1 for now")
+
+
+def test_no_hwloc(tmp_path: Path) -> None:
+    (tmp_path / "pc").mkdir()
+    assert "Debian package libhwloc-dev" in error(
+        configure(tmp_path, PKG_CONFIG_LIBDIR=f"{tmp_path}/pc", PKG_CONFIG_PATH=""))
+
+
+def test_no_ucx(tmp_path: Path) -> None:
+    folder = subprocess.run(["pkg-config", "--variable=pcfiledir", "hwloc"], text=True,
+                            capture_output=True, check=True).stdout.strip()
+    (tmp_path / "pc").mkdir()
+    shutil.copy(f"{folder}/hwloc.pc", tmp_path / "pc")
+    assert "Debian package libucx-dev" in error(
+        configure(tmp_path, PKG_CONFIG_LIBDIR=f"{tmp_path}/pc", PKG_CONFIG_PATH=""))
+
+
+def test_no_ucx_in_the_prefix(tmp_path: Path) -> None:
+    assert f"--with-ucx={tmp_path}: no ucx-uct.pc" in error(
+        configure(tmp_path, f"--with-ucx={tmp_path}"))
+
+
+def test_open_mpis_own_prefix_is_in_place(tmp_path: Path) -> None:
+    def asked(name: str) -> str:
+        run = subprocess.run(["ompi_info", "--parsable", "--path", name], capture_output=True,
+                             text=True, check=True)
+        return run.stdout.strip().removeprefix(f"path:{name}:")
+
+    run = configure(tmp_path, f"--prefix={asked('prefix')}")
+    assert run.returncode == 0, run.stderr
+    found = re.search(r"^componentdir = (.*)$", (tmp_path / "Makefile").read_text(), re.MULTILINE)
+    assert found and found.group(1) == asked("pkglibdir")
+    assert f"install to    {asked('pkglibdir')} (in place)" in run.stdout

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What is installed, and what goes into the tarball."""
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).resolve().parents[2]
+BUILD = Path(os.environ.get("REGX_BUILD_DIR", TOP / ".build/obj"))
+
+
+def make(*arguments: str) -> str:
+    run = subprocess.run(["make", "-C", str(BUILD), "--no-print-directory", *arguments], text=True,
+                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=1200,
+                         check=False)
+    assert run.returncode == 0, run.stdout[-4000:]
+    return run.stdout
+
+
+def test_install_ends_with_the_line_that_switches_it_on() -> None:
+    line = make("install").splitlines()[-1]
+    found = re.fullmatch(r"  (\w+)=(\S+) (\S+)/mpirun --mca pml ob1 --mca btl regx \.\.\.", line)
+    assert found, line
+    variable, value, folder = found.groups()
+    listing = subprocess.run([f"{folder}/ompi_info"], env=os.environ | {variable: value}, text=True,
+                             capture_output=True, check=True).stdout
+    assert "MCA btl: regx (" in listing
+
+
+def test_uninstall_leaves_nothing(tmp_path: Path) -> None:
+    make("install", f"DESTDIR={tmp_path}")
+    installed = [path.name for path in tmp_path.rglob("*") if path.is_file()]
+    assert {"mca_btl_regx.so", "regx_transport_uct.so", "README.md"} <= set(installed)
+    assert not [name for name in installed if name.endswith(".la")]
+    make("uninstall", f"DESTDIR={tmp_path}")
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def needed(library: Path) -> list[str]:
+    dynamic = subprocess.run(["readelf", "--dynamic", library], capture_output=True, text=True,
+                             check=True).stdout
+    return re.findall(r"\(NEEDED\).*\[(.*)\]", dynamic)
+
+
+def test_the_component_needs_no_ucx() -> None:
+    """Loading UCX changes the process; only the transport that is opened when chosen may."""
+    component = needed(BUILD / "component/.libs/mca_btl_regx.so")
+    assert any(name.startswith("libopen-pal.") for name in component)
+    assert not [name for name in component if name.startswith("libuc")]
+    assert any(name.startswith("libuct.")
+               for name in needed(BUILD / "component/.libs/regx_transport_uct.so"))
+
+
+def test_tarball_has_every_file() -> None:
+    if not (TOP / ".git").exists():
+        pytest.skip("not a git checkout")
+    tracked = subprocess.run(["git", "ls-files"], cwd=TOP, capture_output=True, text=True,
+                             check=True).stdout.splitlines()
+    make("dist-xz")
+    (tarball,) = BUILD.glob("regx-*.tar.xz")
+    listing = subprocess.run(["tar", "tf", tarball], capture_output=True, text=True,
+                             check=True).stdout.splitlines()
+    packed = {name.partition("/")[2] for name in listing}
+    of_git_alone = {".gitignore", ".ci/run"}
+    assert not set(tracked) - packed - of_git_alone
+
+
+def test_distcheck() -> None:
+    make("distcheck")

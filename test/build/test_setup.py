@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""component/config/setup: what it says where it does not install."""
+import os
+import subprocess
+from pathlib import Path
+
+TOP = Path(__file__).resolve().parents[2]
+
+
+def setup(*arguments: str, path: str = os.environ["PATH"]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([TOP / "component/config/setup", *arguments], text=True, timeout=600,
+                          capture_output=True, check=False, env=os.environ | {"PATH": path})
+
+
+def path_without(folder: Path, *programs: str) -> str:
+    """A PATH like this machine's, but for some programs."""
+    for place in reversed(os.get_exec_path()):
+        for program in Path(place).glob("*"):
+            link = folder / program.name
+            if program.name not in programs:
+                link.unlink(missing_ok=True)
+                link.symlink_to(program)
+    return str(folder)
+
+
+def test_arguments() -> None:
+    usage = "usage: setup compare|test [--no-install]\n"
+    for arguments, problem in ((), "no purpose"), (("tset",), "unknown argument tset"):
+        run = setup(*arguments)
+        assert (run.returncode, run.stdout) == (1, "")
+        assert run.stderr == f"regx: setup: {problem}; {usage}"
+
+
+def test_missing_packages(tmp_path: Path) -> None:
+    run = setup("test", "--no-install", path=path_without(tmp_path, "strace", "libtoolize"))
+    assert run.returncode == 1
+    assert run.stderr == ("regx: packages are missing; as root: "
+                          "apt-get update && apt-get install -y libtool strace\n")
+
+
+def test_missing_packages_where_there_is_no_apt(tmp_path: Path) -> None:
+    run = setup("test", path=path_without(tmp_path, "strace", "apt-get"))
+    assert run.returncode == 1
+    assert run.stderr == ("regx: missing, by the names of Debian's packages: strace; "
+                          "install them and try again\n")
+
+
+def test_own_openmpi_is_not_replaced(tmp_path: Path) -> None:
+    """An mpicc that no package owns: whatever it lacks, Open MPI is not on the list."""
+    (tmp_path / "links").mkdir()
+    (tmp_path / "own").mkdir()
+    path = path_without(tmp_path / "links", "strace")
+    mpicc = tmp_path / "own/mpicc"
+    mpicc.write_text("#!/bin/sh\nexit 1\n")
+    mpicc.chmod(0o755)
+    run = setup("test", "--no-install", path=f"{mpicc.parent}:{path}")
+    assert run.stderr.endswith("apt-get install -y strace\n")
