@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""One mpirun of a test: its command, its watchdog, and what came out of it."""
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+# Carried by the environment of every process of a job, however it was started.
+MARK = "REGX_TEST_JOB"
+ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job that has ended, and what each rank reported."""
+    command: str
+    status: int
+    stdout: str
+    stderr: str
+    reports: list[dict[str, Any]] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return "\n".join([
+            f"$ {self.command}", f"status {self.status}", "stdout:", self.stdout[-3000:],
+            "stderr:", self.stderr[-6000:], *(json.dumps(report) for report in self.reports)])
+
+    @property
+    def complaints(self) -> list[str]:
+        """What regx said to the user."""
+        return [line for line in self.stderr.splitlines() if line.startswith("regx:")]
+
+    def total(self, key: str) -> int:
+        return sum(report[key] for report in self.reports)
+
+    def most(self, key: str) -> int:
+        return max(report[key] for report in self.reports)
+
+    def reasons(self, key: str) -> dict[str, int]:
+        """decisions or fallbacks of all ranks together."""
+        total: dict[str, int] = {}
+        for report in self.reports:
+            for reason, count in report[key].items():
+                total[reason] = total.get(reason, 0) + count
+        return total
+
+    def rank(self, rank: int) -> dict[str, Any]:
+        found = [report for report in self.reports if report["rank"] == rank]
+        assert len(found) == 1, f"{len(found)} reports of rank {rank}\n{self}"
+        return found[0]
+
+    def ended_well(self) -> "Job":
+        assert self.status == 0, str(self)
+        assert not self.complaints, str(self)
+        return self
+
+    def checked(self, ranks: int) -> "Job":
+        """It ended well, every byte was right, every rank reported, and nothing else was said."""
+        self.ended_well()
+        match = re.fullmatch(r"(?:checked (\d+) bytes\n)+", self.stdout)
+        assert match and int(match[1]) > 0, f"more or less on stdout than one line\n{self}"
+        assert len(self.reports) == ranks, f"{len(self.reports)} reports of {ranks}\n{self}"
+        assert self.total("malformed") == 0, str(self)
+        return self
+
+    def carried(self, path: str, bytes_: range | None = None) -> "Job":
+        """This path carried bytes (so many), and no other path for large messages did."""
+        others = {"bounce", "pipeline", "direct", "read", "together", "remap", "fallback"} - {path}
+        assert self.total(f"messages_{path}") > 0, f"nothing went by {path}\n{self}"
+        assert all(self.total(f"bytes_{other}") == 0 for other in others), str(self)
+        assert not self.reasons("fallbacks"), str(self)
+        if bytes_ is not None:
+            assert self.total(f"bytes_{path}") in bytes_, f"not {bytes_} by {path}\n{self}"
+        return self
+
+
+def marked(mark: str) -> list[int]:
+    """Processes of that job that still live."""
+    wanted = f"{MARK}={mark}".encode()
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                if wanted in (folder / "environ").read_bytes().split(b"\0"):
+                    found.append(int(folder.name))
+            except OSError:  # gone meanwhile, or somebody else's
+                pass
+    return found
+
+
+def kill(mark: str) -> list[int]:
+    """Ends what is left of a job, by id, until nothing is."""
+    killed: list[int] = []
+    while pids := marked(mark):
+        killed += pids
+        for pid in pids:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+    return killed
+
+
+def left_behind(mark: str, patience: float = 10) -> list[int]:
+    """Daemons of a job end a moment after mpirun; what does not is killed, and answered."""
+    end = time.monotonic() + patience
+    while pids := marked(mark):
+        if time.monotonic() > end:
+            kill(mark)
+            return pids
+        time.sleep(0.02)
+    return []
+
+
+def run(command: Sequence[str | Path], environment: Mapping[str, str], report: Path,
+        timeout: float) -> Job:
+    """Runs a command with a watchdog over all its descendants."""
+    mark = uuid.uuid4().hex
+    words = [str(word) for word in command]
+    shown = " ".join(
+        [f"{key}={shlex.quote(value)}" for key, value in environment.items()] + [shlex.join(words)])
+    # Settings of whoever runs the tests must not change them.
+    inherited = {key: value for key, value in os.environ.items()
+                 if not key.startswith(("OMPI_", "UCX_", "PMIX_"))}
+    process = subprocess.Popen(
+        words, env={**inherited, **ROOT, **environment, MARK: mark}, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
+        start_new_session=True)
+    try:
+        stdout, stderr = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        kill(mark)
+        stdout, stderr = process.communicate()
+        pytest.fail(f"watchdog: not done after {timeout} s\n"
+                    f"{Job(shown, process.returncode, stdout, stderr)}")
+    finally:
+        if process.poll() is None:  # pytest itself was interrupted
+            kill(mark)
+    lines = report.read_text().splitlines() if report.exists() else []
+    job = Job(shown, process.returncode, stdout, stderr, [json.loads(line) for line in lines])
+    left = left_behind(mark)
+    assert not left, f"processes {left} were left behind\n{job}"
+    return job

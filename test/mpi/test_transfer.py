@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Point-to-point messages of every kind, in every strategy, over shared memory and over tcp."""
+import random
+from pathlib import Path
+
+import pytest
+
+import sample
+from conftest import Build, Mpi
+from job import Job
+from sample import MIB, PAGE, Case
+
+STRATEGIES = ["bounce", "pipeline", "direct", "auto"]
+WIRES = {"shm": {}, "tcp": {"uct_tls": "tcp"}}
+ITERATIONS = 2
+
+
+def went_by(job: Job, strategy: str, wire: str, expected: range) -> None:
+    """The strategy carried every byte of ob1's rendezvous, over that wire and no other."""
+    if strategy == "auto":
+        paths = ["bounce", "pipeline", "direct"]
+        assert sum(job.total(f"bytes_{path}") for path in paths) in expected, \
+            f"not {expected}\n{job}"
+        assert sum(job.reasons("decisions").values()) == \
+            sum(job.total(f"messages_{path}") for path in paths), str(job)
+    else:
+        job.carried(strategy, expected)
+    other = {"shm": "tcp", "tcp": "shm"}[wire]
+    assert job.total(f"bytes_{wire}") > 0 and job.total(f"bytes_{other}") == 0, str(job)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_sizes(mpi: Mpi, build: Build, tmp_path: Path, full: bool, seed: int, strategy: str,
+               wire: str) -> None:
+    eager, slot, chunk = (build.size(name) for name in ("eager_limit", "slot_size", "chunk_size"))
+    sizes = sample.boundaries(eager, chunk, slot)
+    edges = [PAGE + 1, eager - 1, eager, eager + 1, slot + 1, chunk - 1, chunk, chunk + 1,
+             sample.LARGEST + 1]
+    rng = random.Random(f"{seed} {strategy} {wire}")
+    cases = [sample.of_size(size, rng, plain=True) for size in edges]
+    cases += sample.sample(sizes, None if full else 16, rng.randrange(1 << 30))
+    job = mpi("transfer", "--seed", seed, "--iterations", ITERATIONS,
+              sample.write(cases, tmp_path), timeout=1800 if full else 300,
+              regx={"rendezvous": strategy, "rndv_eager_limit": 0, **WIRES[wire]})
+    job.checked(ranks=2)
+    went_by(job, strategy, wire, sample.rendezvous_bytes(cases, eager, 2, ITERATIONS))
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_every_kind(mpi: Mpi, build: Build, tmp_path: Path, seed: int, strategy: str,
+                    wire: str) -> None:
+    """All combinations of pattern, send and receive: small, and by rendezvous."""
+    cases = [case for size, window in ((0, 3), (1000, 9), (200_001, 5))
+             for case in sample.every_kind(size, window)]
+    job = mpi("transfer", "--seed", seed, "--iterations", ITERATIONS,
+              sample.write(cases, tmp_path), timeout=300,
+              regx={"rendezvous": strategy, "rndv_eager_limit": 0, **WIRES[wire]})
+    job.checked(ranks=2)
+    went_by(job, strategy, wire,
+            sample.rendezvous_bytes(cases, build.size("eager_limit"), 2, ITERATIONS))
+    assert job.total("messages_eager") > 0, str(job)
+
+
+@pytest.mark.parametrize("ranks", [3, 5, 8])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_more_ranks(mpi: Mpi, tmp_path: Path, seed: int, strategy: str, ranks: int) -> None:
+    """Each rank with each other, in pairs and all to one; ob1's own eager bytes before a grant."""
+    rng = random.Random(f"{seed} {strategy} {ranks}")
+    cases = sample.sample([1, 3000, 5000, 70_000, 300_000, MIB + 1], 4, rng.randrange(1 << 30))
+    cases += [Case(300_001, 5, 6, pattern="fan", send=send, receive=receive, window=4)
+              for send, receive in (("isend", "irecv"), ("send", "late"), ("bsend", "probe"))]
+    job = mpi("transfer", "--seed", seed, "--iterations", 7, sample.write(cases, tmp_path),
+              ranks=ranks, timeout=300, regx={"rendezvous": strategy})
+    job.checked(ranks)
+    if strategy != "auto":
+        job.carried(strategy)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_fragments(mpi: Mpi, tmp_path: Path, seed: int, wire: str) -> None:
+    """Derived types on either side and buffered sends cannot be put: they go in fragments."""
+    cases = [Case(size, 7, 4095, send_layout, receive_layout, pattern, window=2)
+             for size in (70_001, 3 * MIB + 1) for pattern in ("pair", "both")
+             for send_layout in sample.LAYOUTS for receive_layout in sample.LAYOUTS
+             if (send_layout, receive_layout) != ("contiguous", "contiguous")]
+    cases.append(Case(3 * MIB + 1, send="bsend", receive="late", window=2))
+    job = mpi("transfer", "--seed", seed, sample.write(cases, tmp_path), regx=WIRES[wire])
+    job.checked(ranks=2)
+    assert job.total("messages_frag") > 0, str(job)
+    assert job.total("bytes_frag") + job.total("bytes_eager") >= \
+        sum(case.size * case.messages(2, 2) for case in cases), str(job)
+    for path in ("bounce", "pipeline", "direct", "fallback"):
+        assert job.total(f"bytes_{path}") == 0, str(job)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_self(mpi: Mpi, tmp_path: Path, full: bool, seed: int, strategy: str, ranks: int) -> None:
+    """A rank's messages to itself, without btl self."""
+    cases = [case for size in (0, 1, 5000, 300_001)
+             for case in sample.every_kind(size, 3) if case.pattern == "self"]
+    cases += [Case(9 * MIB + 1, 1, 0, send_layout, receive_layout, "self", window=2)
+              for send_layout in sample.LAYOUTS for receive_layout in sample.LAYOUTS]
+    job = mpi("transfer", "--seed", seed, sample.write(cases, tmp_path), ranks=ranks,
+              regx={"rendezvous": strategy}).checked(ranks)
+    assert sum(job.total(f"bytes_{path}") for path in
+               ("eager", "frag", "bounce", "pipeline", "direct")) > 100 * MIB, str(job)
+    assert not job.reasons("fallbacks"), str(job)
+
+
+SHAPES = [
+    ("pipeline", {"chunk_size": "4K", "chunk_depth": 1}),
+    ("pipeline", {"chunk_size": "64K", "chunk_depth": 3}),
+    ("pipeline", {"chunk_size": "2M", "chunk_depth": 64}),
+    ("bounce", {"slot_size": "4K", "pool_size": "64K"}),
+    ("bounce", {"slot_size": "256K", "pool_size": "8M"}),
+    ("bounce", {"rndv_eager_limit": 0, "eager_limit": 1024}),
+    ("direct", {"rdma_pipeline_frag_size": 262144}),  # ob1's own pipeline over our puts
+    ("pipeline", {"max_send_size": 8192}),
+]
+
+
+@pytest.mark.parametrize("strategy,shape", SHAPES, ids=lambda part: str(part).replace(" ", ""))
+def test_shapes(mpi: Mpi, tmp_path: Path, seed: int, strategy: str,
+                shape: dict[str, object]) -> None:
+    """Other sizes of chunk, slot and pool than the defaults; the wire alternates."""
+    rng = random.Random(f"{seed} {shape}")
+    sizes = [PAGE + 1, 65_535, 65_537, 262_145, MIB - 1, 3 * MIB + 5, 6185592 // 3]
+    cases = [sample.of_size(size, rng, plain=True) for size in sizes]
+    cases += [sample.of_size(size, rng, plain=False) for size in sizes]
+    job = mpi("transfer", "--seed", seed, sample.write(cases, tmp_path), timeout=240,
+              regx={"rendezvous": strategy, **shape}).checked(ranks=2)
+    job.carried(strategy)
+
+
+def test_2_gib_and_one_byte(mpi: Mpi, full: bool) -> None:
+    """In one message, of one derived type."""
+    for strategy in ["pipeline", "bounce", "direct"] if full else ["pipeline"]:
+        job = mpi("big", regx={"rendezvous": strategy, "rndv_eager_limit": 0}, timeout=600)
+        assert job.checked(ranks=2).stdout == f"checked {2 ** 31 + 1 + 64} bytes\n", str(job)
+        job.carried(strategy, range(2 ** 31 + 1, 2 ** 31 + 2))
