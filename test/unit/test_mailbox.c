@@ -98,8 +98,8 @@ static regx_status_t post(box_t *box, uint64_t number, size_t length)
 static bool is_frame(const regx_frame_t *frame, uint64_t number, size_t length)
 {
     return frame->tag == (uint8_t)number && frame->length == length &&
-           frame->kind == (length <= REGX_MAILBOX_INLINE ? REGX_FRAME_INLINE
-                                                         : REGX_FRAME_PAYLOAD) &&
+           frame->kind ==
+               (length <= REGX_MAILBOX_INLINE ? REGX_FRAME_INLINE : REGX_FRAME_PAYLOAD) &&
            memcmp(frame->data, content(number), length) == 0;
 }
 
@@ -411,8 +411,8 @@ static regx_status_t expected(const box_t *box, const regx_mailbox_line_t *line)
         return line->length <= REGX_MAILBOX_INLINE ? REGX_OK : REGX_INVALID;
     }
     if (line->kind == REGX_FRAME_PAYLOAD) {
-        const bool near = position >= box->in.payload &&
-                          position - box->in.payload <= REGX_MAILBOX_PAYLOAD;
+        const bool near =
+            position >= box->in.payload && position - box->in.payload <= REGX_MAILBOX_PAYLOAD;
         const bool fits = line->length <= REGX_MAILBOX_MAX &&
                           position % REGX_MAILBOX_PAYLOAD + line->length <= REGX_MAILBOX_PAYLOAD;
 
@@ -440,8 +440,8 @@ static void poll_whatever(box_t *box)
     } else {
         const uint8_t *data = frame.data;
         const uint8_t *from = frame.kind == REGX_FRAME_INLINE ? line->data : box->memory->payload;
-        const size_t size = frame.kind == REGX_FRAME_INLINE ? sizeof(line->data)
-                                                            : sizeof(box->memory->payload);
+        const size_t size =
+            frame.kind == REGX_FRAME_INLINE ? sizeof(line->data) : sizeof(box->memory->payload);
 
         assert_true(data >= from && data + frame.length <= from + size);
         for (uint32_t i = 0; i < frame.length; i++) {

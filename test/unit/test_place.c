@@ -92,9 +92,9 @@ static void cores_across_nodes_are_near_each(void **state)
 static void nodes_without_memory_lend_their_neighbours(void **state)
 {
     (void)state;
-    near_is(FOUR_NODES, "1", "2", "0");        /* the other node of the package */
+    near_is(FOUR_NODES, "1", "2", "0"); /* the other node of the package */
     near_is(FOUR_NODES, "0,3", "6", "2");
-    near_is(FOUR_NODES, "0-1", "0", NULL);     /* none in the package: both others are as far */
+    near_is(FOUR_NODES, "0-1", "0", NULL); /* none in the package: both others are as far */
     near_is("pack:3 [numa(memory=1GB)] core:2 pu:1", "1", "2", NULL);
     near_is("pack:3 [numa(memory=1GB)] core:2 pu:1", "1", "2,4", "2");
 }
@@ -110,12 +110,12 @@ static void nothing_to_choose(void **state)
 {
     (void)state;
     near_is("numa:1(memory=1GB) core:4 pu:1", "", "0", NULL);
-    near_is(FOUR_NODES, "", "0-7", NULL);       /* near to all */
-    near_is(FOUR_NODES, "0,2-3", "2", NULL);    /* one node has memory, near */
-    near_is(FOUR_NODES, "0,2-3", "7", NULL);    /* or far */
-    near_is(FOUR_NODES, "0-3", "2", NULL);      /* none has */
-    near_is(FOUR_NODES, "", "", NULL);          /* no cores */
-    near_is(FOUR_NODES, "", "100-101", NULL);   /* cores that are not there */
+    near_is(FOUR_NODES, "", "0-7", NULL);     /* near to all */
+    near_is(FOUR_NODES, "0,2-3", "2", NULL);  /* one node has memory, near */
+    near_is(FOUR_NODES, "0,2-3", "7", NULL);  /* or far */
+    near_is(FOUR_NODES, "0-3", "2", NULL);    /* none has */
+    near_is(FOUR_NODES, "", "", NULL);        /* no cores */
+    near_is(FOUR_NODES, "", "100-101", NULL); /* cores that are not there */
 }
 
 /* ---- children ---- */
@@ -125,9 +125,9 @@ typedef struct found {
     const char *stopped; /* where the child gave up, or NULL */
     int error;
     size_t returned;
-    size_t locked;  /* of the process, by VmLck */
-    size_t prefix;  /* bytes from the memory's start that are in a locked mapping */
-    bool content;   /* was as before */
+    size_t locked; /* of the process, by VmLck */
+    size_t prefix; /* bytes from the memory's start that are in a locked mapping */
+    bool content;  /* was as before */
     bool bound;
 } found_t;
 
@@ -181,10 +181,10 @@ static void bind_child(void *argument)
     if (cpu >= 512 || sched_setaffinity(0, sizeof(cpus), &cpus) != 0) {
         give_up("sched_setaffinity");
     }
-    topology = synthetic("pack:2 [numa(memory=1GB)] core:512 pu:1",
-                         HWLOC_TOPOLOGY_FLAG_IS_THISSYSTEM);
-    if (hwloc_get_area_membind(topology, memory, length, nodes, &policy,
-                               HWLOC_MEMBIND_BYNODESET) != 0) {
+    topology =
+        synthetic("pack:2 [numa(memory=1GB)] core:512 pu:1", HWLOC_TOPOLOGY_FLAG_IS_THISSYSTEM);
+    if (hwloc_get_area_membind(topology, memory, length, nodes, &policy, HWLOC_MEMBIND_BYNODESET) !=
+        0) {
         give_up("get_mempolicy");
     }
     memset(memory, 0x5a, length);
@@ -311,8 +311,7 @@ static void lock_child(void *argument)
     found->returned = regx_place_lock(memory, locking->length);
     found->locked = locked_bytes();
     found->prefix = locked_prefix(memory);
-    found->content =
-        memory[0] == 0x5a && memcmp(memory, memory + 1, locking->backing - 1) == 0;
+    found->content = memory[0] == 0x5a && memcmp(memory, memory + 1, locking->backing - 1) == 0;
 }
 
 static size_t whole_pages(size_t length)
@@ -348,6 +347,7 @@ static void locks(locking_t locking, size_t expected)
 static void skip_under_sanitizers(void)
 {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    print_message("not tried: mlock does nothing under sanitizers\n");
     skip();
 #endif
 }

@@ -8,7 +8,7 @@
 
 typedef struct fake {
     regx_transport_t transport;
-    unsigned regs;  /* calls of reg */
+    unsigned regs; /* calls of reg */
     unsigned deregs;
     unsigned live;
     unsigned refuse; /* the number of the call of reg that is refused; 0: none */
@@ -56,9 +56,9 @@ static void each_use_registers_exactly_what_is_asked(void **state)
     assert_string_equal(registry.backend->name, "none");
     for (unsigned i = 1; i <= 3; i++) {
         /* The same range every time: nothing is kept. */
-        assert_int_equal(regx_region_acquire(&registry, buffer + 5, 1000,
-                                             REGX_ACCESS_REMOTE_WRITE, &region),
-                         REGX_OK);
+        assert_int_equal(
+            regx_region_acquire(&registry, buffer + 5, 1000, REGX_ACCESS_REMOTE_WRITE, &region),
+            REGX_OK);
         assert_ptr_equal(region.mr.base, buffer + 5);
         assert_int_equal(region.mr.length, 1000);
         assert_int_equal(region.mr.access, REGX_ACCESS_REMOTE_WRITE);
@@ -90,9 +90,9 @@ static void overlapping_uses_are_apart(void **state)
     (void)state;
     regx_registry_init(&registry, &regx_backend_none, &fake.transport, &counters);
     for (size_t i = 0; i < REGIONS; i++) {
-        assert_int_equal(regx_region_acquire(&registry, buffer, 100 * (i + 1), REGX_ACCESS_LOCAL,
-                                             &regions[i]),
-                         REGX_OK);
+        assert_int_equal(
+            regx_region_acquire(&registry, buffer, 100 * (i + 1), REGX_ACCESS_LOCAL, &regions[i]),
+            REGX_OK);
         held += 100 * (i + 1);
         assert_int_equal(counters.registered_bytes, held);
     }
@@ -119,8 +119,7 @@ static void a_refusal_is_told_and_leaves_nothing(void **state)
     for (size_t r = 0; r < sizeof(refusals) / sizeof(refusals[0]); r++) {
         for (unsigned nth = 1; nth <= TRIES; nth++) {
             regx_counters_t counters = {0};
-            fake_t fake = {
-                .transport = {.ops = &fake_ops}, .refuse = nth, .refusal = refusals[r]};
+            fake_t fake = {.transport = {.ops = &fake_ops}, .refuse = nth, .refusal = refusals[r]};
             regx_registry_t registry;
             regx_region_t regions[TRIES];
             regx_status_t status[TRIES];
