@@ -40,7 +40,7 @@ regx_status_t regx_tcp_open(const regx_transport_config_t *config, regx_windows_
 /* All connections must be disconnected. NULL is allowed. */
 void regx_tcp_close(regx_tcp_t *tcp);
 
-/* Where puts to the pool land. Before the first progress. */
+/* Where puts to the pool land. Before the address is asked for and the first progress. */
 void regx_tcp_set_pool(regx_tcp_t *tcp, void *memory, size_t size);
 
 /* The name of the device that was opened. */
@@ -55,8 +55,8 @@ size_t regx_tcp_address(regx_tcp_t *tcp, void *buffer, size_t capacity);
 /* Prepares a path; nothing is sent before its first use. REGX_OK; REGX_INVALID: the address is
  * malformed or of another version; REGX_UNREACHABLE: no way from this device to that one;
  * REGX_NO_MEMORY. */
-regx_status_t regx_tcp_connect(regx_tcp_t *tcp, uint64_t peer, const void *address,
-                               size_t length, regx_tcp_conn_t **conn);
+regx_status_t regx_tcp_connect(regx_tcp_t *tcp, uint64_t peer, const void *address, size_t length,
+                               regx_tcp_conn_t **conn);
 /* Drops the path. Frames accepted before still leave as far as the kernel takes them; pending
  * puts are completed with REGX_FAILED, from here. */
 void regx_tcp_disconnect(regx_tcp_conn_t *conn);

@@ -78,8 +78,8 @@ static regx_status_t windows_grow(regx_windows_t *windows)
     return REGX_OK;
 }
 
-regx_status_t regx_windows_add(regx_windows_t *windows, void *base, size_t length,
-                               unsigned access, regx_key_t *key, void **handle)
+regx_status_t regx_windows_add(regx_windows_t *windows, void *base, size_t length, unsigned access,
+                               regx_key_t *key, void **handle)
 {
     regx_window_t *window;
     key_layout_t layout;

@@ -45,8 +45,8 @@ void regx_windows_fini(regx_windows_t *windows);
 
 /* Opens a window on [base, base + length) and gives its key. `handle` is for remove.
  * REGX_OK; REGX_NO_MEMORY: REGX_WINDOWS_MAX windows are open, or memory ran out. */
-regx_status_t regx_windows_add(regx_windows_t *windows, void *base, size_t length,
-                               unsigned access, regx_key_t *key, void **handle);
+regx_status_t regx_windows_add(regx_windows_t *windows, void *base, size_t length, unsigned access,
+                               regx_key_t *key, void **handle);
 /* Closes the window. When it returns, nothing lands in it any more. */
 void regx_windows_remove(regx_windows_t *windows, void *handle);
 
