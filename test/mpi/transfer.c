@@ -384,6 +384,7 @@ static void run_transfer(const struct transfer *transfer, uint64_t iteration)
             step.to = root;
         }
         run_step(&step);
+        MPI_Barrier(MPI_COMM_WORLD); /* or the next step's messages match MPI_ANY_SOURCE */
         break;
     case PATTERN_SELF:
         step.to = step.from = rank;

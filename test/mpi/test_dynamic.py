@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Processes that meet after MPI_Init. (vader cannot carry these: regx must.)"""
+import pytest
+
+from conftest import Mpi
+
+WIRES = {"shm": {}, "tcp": {"uct_tls": "tcp"}}
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("strategy", ["bounce", "pipeline", "direct"])
+def test_spawn(mpi: Mpi, strategy: str, wire: str) -> None:
+    """MPI_Comm_spawn, twice: intercommunicator, MPI_Intercomm_merge, MPI_Comm_disconnect."""
+    job = mpi("dynamic", "spawn", 2, ranks=3, regx={"rendezvous": strategy, **WIRES[wire]})
+    job.checked(ranks=3 + 2 * 2).carried(strategy)
+    assert job.stdout.count("\n") == 3, str(job)  # each job's one line
+    assert job.total(f"bytes_{wire}") > 0, str(job)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("strategy", ["bounce", "pipeline", "direct"])
+def test_connect(mpi: Mpi, strategy: str, wire: str) -> None:
+    """MPI_Comm_accept, connect and disconnect, three times over one port."""
+    job = mpi("dynamic", "connect", 2, 3, ranks=1, regx={"rendezvous": strategy, **WIRES[wire]})
+    job.ended_well().carried(strategy)
+    assert len(job.reports) == 1 + 2 * 2 and job.total("malformed") == 0, str(job)
+    lines = sorted(job.stdout.splitlines())  # the parents only pass the port's name
+    assert len(lines) == 3 and lines[0] == "checked 0 bytes" and lines[1] == lines[2], str(job)

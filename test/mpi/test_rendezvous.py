@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Each strategy does what its name says: one message of 8 MiB from rank 1 to rank 0, counted."""
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sample
+from conftest import Mpi
+from job import Job
+from sample import MIB, Case
+
+SIZE = 8 * MIB
+CHUNK = MIB
+WIRES = {"shm": {}, "tcp": {"uct_tls": "tcp"}}
+SENDER, RECEIVER = 1, 0
+
+
+def one_message(mpi: Mpi, folder: Path, wire: str, **regx: Any) -> Job:
+    """Its base is not at the start of a page, so cuts from the base are not page boundaries."""
+    file = sample.write([Case(SIZE, 100, 200, pattern="fan")], folder)
+    job = mpi("transfer", "--iterations", 1, file,
+              regx={"rndv_eager_limit": 0, "chunk_size": "1M", **WIRES[wire], **regx})
+    return job.checked(ranks=2).carried(regx["rendezvous"], range(SIZE, SIZE + 1))
+
+
+def registered(report: dict[str, Any], times: set[int], largest: int) -> None:
+    """On each side that registers; a wire that needs no registration on one side has none there."""
+    assert report["registrations"] in times, report
+    assert report["deregistrations"] == report["registrations"], report
+    assert report["registered_bytes"] == 0, report
+    if report["registrations"]:
+        assert report["largest_registration"] == largest, report
+
+
+@pytest.mark.parametrize("depth", [1, 2, 4])
+@pytest.mark.parametrize("wire", WIRES)
+def test_pipeline(mpi: Mpi, tmp_path: Path, wire: str, depth: int) -> None:
+    job = one_message(mpi, tmp_path, wire, rendezvous="pipeline", chunk_depth=depth)
+    sender, receiver = job.rank(SENDER), job.rank(RECEIVER)
+    assert (sender["puts"], receiver["puts"]) == (8, 0), str(job)
+    registered(receiver, {8}, CHUNK)
+    registered(sender, {0, 8}, CHUNK)
+    assert 1 <= job.most("chunks_high") <= depth, str(job)
+    assert receiver["registered_high"] <= depth * CHUNK, str(job)
+    assert job.total("copied_out_bytes") == 0, str(job)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_direct(mpi: Mpi, tmp_path: Path, wire: str) -> None:
+    job = one_message(mpi, tmp_path, wire, rendezvous="direct")
+    sender, receiver = job.rank(SENDER), job.rank(RECEIVER)
+    assert (sender["puts"], receiver["puts"]) == (1, 0), str(job)
+    registered(receiver, {1}, SIZE)
+    registered(sender, {0, 1}, SIZE)
+    assert job.total("copied_out_bytes") == 0, str(job)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_bounce(mpi: Mpi, tmp_path: Path, wire: str) -> None:
+    job = one_message(mpi, tmp_path, wire, rendezvous="bounce", slot_size="64K", pool_size="1M")
+    sender, receiver = job.rank(SENDER), job.rank(RECEIVER)
+    assert job.total("registrations") == 0, str(job)
+    assert (sender["copied_out_bytes"], receiver["copied_out_bytes"]) == (0, SIZE), str(job)
+    assert (sender["puts"], receiver["puts"]) == (SIZE // (64 << 10), 0), str(job)
+    assert 1 <= receiver["slots_high"] <= MIB // (64 << 10), str(job)
+
+
+@pytest.mark.parametrize("ranks", [2, 8])
+@pytest.mark.parametrize("wire", WIRES)
+def test_two_slots(mpi: Mpi, tmp_path: Path, seed: int, wire: str, ranks: int) -> None:
+    """Hazard 17: they are enough for any number of peers, and waiting is counted."""
+    cases = [Case(300_001, 5, 6, pattern="fan", send="isend", receive="irecv", window=8),
+             Case(2 * MIB + 1, 1, 2, pattern="both", window=2)]
+    job = mpi("transfer", "--seed", seed, sample.write(cases, tmp_path), ranks=ranks, timeout=240,
+              regx={"rendezvous": "bounce", "slot_size": "64K", "pool_size": "128K",
+                    **WIRES[wire]})
+    job.checked(ranks).carried("bounce")
+    assert 1 <= job.most("slots_high") <= 2, str(job)
+    assert job.most("pool_bytes") == 128 << 10, str(job)
+    assert job.total("grant_stalls") > 0, str(job)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_one_chunk_in_flight(mpi: Mpi, tmp_path: Path, seed: int, wire: str) -> None:
+    """Hazard 17: of the smallest size, with many peers and many messages, nothing leaks."""
+    cases = [Case(300_001, 5, 6, pattern="fan", send="isend", receive="irecv", window=4)]
+    job = mpi("transfer", "--seed", seed, sample.write(cases, tmp_path), ranks=5, timeout=240,
+              regx={"rendezvous": "pipeline", "chunk_size": "4K", "chunk_depth": 1,
+                    **WIRES[wire]})
+    job.checked(5).carried("pipeline")
+    assert job.most("chunks_high") == 1, str(job)
+    assert job.total("registered_bytes") == 0, str(job)
+    assert job.total("registrations") == job.total("deregistrations") > 0, str(job)
+
+
+def test_auto_says_why(mpi: Mpi, tmp_path: Path) -> None:
+    """Each message's way is a decision with a reason."""
+    cases = [Case(size, window=2) for size in (70_000, MIB, 8 * MIB)]
+    job = mpi("transfer", "--iterations", 1, sample.write(cases, tmp_path),
+              regx={"rendezvous": "auto"}).checked(ranks=2)
+    assert sum(job.reasons("decisions").values()) == 3 * 2 * 2, str(job)
+
+
+@pytest.mark.parametrize("strategy", ["bounce", "pipeline", "direct", "auto"])
+def test_ranks_may_differ(mpi: Mpi, tmp_path: Path, strategy: str) -> None:
+    """Hazard 26: where the receiver alone decides, each rank may have a value of its own."""
+    file = sample.write([Case(3 * MIB + 1, 3, 4, pattern="both", window=3)], tmp_path)
+    own = ["sh", "-c", 'case $OMPI_COMM_WORLD_RANK in '
+           '0) export OMPI_MCA_btl_regx_chunk_size=64K OMPI_MCA_btl_regx_slot_size=16K;; '
+           '1) export OMPI_MCA_btl_regx_chunk_size=1M OMPI_MCA_btl_regx_rendezvous=pipeline;; '
+           'esac; exec "$@"', "sh"]
+    job = mpi("transfer", file, within=own,
+              environment={"OMPI_MCA_btl_regx_rendezvous": strategy}).checked(ranks=2)
+    assert {report["rendezvous"] for report in job.reports} == {strategy, "pipeline"}, str(job)
