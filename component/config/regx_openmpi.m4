@@ -24,13 +24,13 @@ AC_DEFUN([REGX_OPENMPI], [
     AS_IF([test -z "$MPIRUN" || test -z "$OMPI_INFO"], [AC_MSG_ERROR([no mpirun or ompi_info beside $MPICC; install the Debian package openmpi-bin])])
 
     AC_MSG_CHECKING([for Open MPI's devel headers])
-    OPENMPI_INCLUDEDIR=
+    OPENMPI_INCLUDEDIR= OPENMPI_CPPFLAGS=
     for regx_dir in `$MPICC --showme:incdirs`; do
         AS_IF([test -f "$regx_dir/opal/mca/btl/btl.h"], [OPENMPI_INCLUDEDIR=$regx_dir])
+        OPENMPI_CPPFLAGS="$OPENMPI_CPPFLAGS -isystem $regx_dir"
     done
     AC_MSG_RESULT([${OPENMPI_INCLUDEDIR:-none}])
     AS_IF([test -z "$OPENMPI_INCLUDEDIR"], [AC_MSG_ERROR([opal/mca/btl/btl.h is in no include folder of $MPICC; install the Debian package libopenmpi-dev, or build Open MPI with --with-devel-headers])])
-    OPENMPI_CPPFLAGS="-isystem $OPENMPI_INCLUDEDIR"
     OPENMPI_LIBS=
     for regx_dir in `$MPICC --showme:libdirs`; do
         OPENMPI_LIBS="$OPENMPI_LIBS -L$regx_dir"
