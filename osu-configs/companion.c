@@ -1,0 +1,479 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The companion benchmark: measures as osu_latency, osu_bw and osu_bibw of OSU 7 measure and
+// prints as they print, for machines without OSU, and adds what they lack: a choice of buffers
+// per message, and a content check of every message in both directions.
+//
+//   mpirun -n 2 companion latency|bw|bibw [options]
+//
+// Nothing but the exchange itself is timed: fresh buffers are mapped and filled, and contents
+// stamped and checked, between the timed parts, behind a barrier.
+
+#define _GNU_SOURCE
+#include <errno.h>
+#include <getopt.h>
+#include <mpi.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define MESSAGE_MAX ((size_t)1 << 30)
+#define LARGE_MESSAGE 8192 // above it, OSU does fewer iterations
+#define TAG_LATENCY 1
+#define TAG_TO_1 100
+#define TAG_TO_0 10
+#define TAG_REPLY 101
+
+enum mode { LATENCY, BW, BIBW };
+enum buffers { SAME, ROTATE, FRESH };
+
+static const char *const test_name[] = {"Latency Test", "Bandwidth Test",
+                                        "Bi-Directional Bandwidth Test"};
+
+struct settings {
+    enum mode mode;
+    enum buffers buffers;
+    const char *buffers_text;
+    size_t rotate;
+    size_t min, max;
+    int iterations, iterations_large, warmup, warmup_large;
+    int window;
+    bool check;
+};
+
+struct bench {
+    struct settings set;
+    int rank;
+    size_t count; // buffers of each kind
+    unsigned char **send, **receive;
+    size_t mapped; // bytes of each buffer; 0: none mapped
+    MPI_Request *send_request, *receive_request;
+    unsigned long wrong; // messages with wrong content, at this rank
+};
+
+static void fail(const struct bench *b, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    fprintf(stderr, "companion: rank %d: ", b->rank);
+    vfprintf(stderr, format, arguments);
+    fputc('\n', stderr);
+    va_end(arguments);
+    MPI_Abort(MPI_COMM_WORLD, 1);
+}
+
+// ---- buffers ---------------------------------------------------------------------------------
+
+static void map_all(struct bench *b, size_t bytes)
+{
+    for (size_t i = 0; i < b->count; i++) {
+        int protection = PROT_READ | PROT_WRITE;
+        int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+        b->send[i] = mmap(NULL, bytes, protection, flags, -1, 0);
+        b->receive[i] = mmap(NULL, bytes, protection, flags, -1, 0);
+        if (b->send[i] == MAP_FAILED || b->receive[i] == MAP_FAILED)
+            fail(b, "cannot map %zu buffers of %zu bytes twice: %s", b->count, bytes,
+                 strerror(errno));
+    }
+    b->mapped = bytes;
+}
+
+static void unmap_all(struct bench *b)
+{
+    for (size_t i = 0; i < b->count && b->mapped != 0; i++) {
+        munmap(b->send[i], b->mapped);
+        munmap(b->receive[i], b->mapped);
+    }
+    b->mapped = 0;
+}
+
+// Which buffer the j-th message of an iteration uses; the same at both ends.
+static size_t buffer_of(const struct bench *b, uint64_t iteration, int j)
+{
+    uint64_t window = b->set.mode == LATENCY ? 1 : (uint64_t)b->set.window;
+    return (size_t)(iteration * window + (uint64_t)j) % b->count;
+}
+
+// ---- contents: every word is stamped by sender, size, iteration, buffer and position ----------
+
+static uint64_t mix(uint64_t x)
+{
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+static uint64_t seed_of(int sender, size_t size, uint64_t iteration, size_t buffer)
+{
+    uint64_t seed = mix((uint64_t)sender + 1);
+    seed = mix(seed + size);
+    seed = mix(seed + iteration);
+    return mix(seed + buffer);
+}
+
+static uint64_t word_of(uint64_t seed, size_t at)
+{
+    return (seed + at) * 0x9e3779b97f4a7c15u;
+}
+
+static void stamp(unsigned char *to, size_t size, uint64_t seed)
+{
+    for (size_t at = 0; at < size; at += sizeof(uint64_t)) {
+        uint64_t word = word_of(seed, at);
+        memcpy(to + at, &word, size - at < sizeof word ? size - at : sizeof word);
+    }
+}
+
+// The first wrong byte's position, or size.
+static size_t first_wrong(const unsigned char *from, size_t size, uint64_t seed)
+{
+    for (size_t at = 0; at < size; at += sizeof(uint64_t)) {
+        uint64_t word = word_of(seed, at);
+        size_t bytes = size - at < sizeof word ? size - at : sizeof word;
+        if (memcmp(from + at, &word, bytes) != 0) {
+            const unsigned char *expected = (const unsigned char *)&word;
+            size_t i = 0;
+            while (from[at + i] == expected[i])
+                i++;
+            return at + i;
+        }
+    }
+    return size;
+}
+
+static int messages_of(const struct bench *b)
+{
+    return b->set.mode == LATENCY ? 1 : b->set.window;
+}
+
+// Brings the buffers into the state that an iteration wants, before its timed part.
+static void prepare(struct bench *b, size_t size, uint64_t iteration)
+{
+    bool fresh = b->set.buffers == FRESH;
+    if (!fresh && !b->set.check)
+        return; // as OSU: nothing happens between iterations
+    if (fresh) {
+        unmap_all(b);
+        map_all(b, size);
+    }
+    for (int j = 0; j < messages_of(b); j++) {
+        size_t i = buffer_of(b, iteration, j);
+        uint64_t seed = seed_of(b->rank, size, iteration, i);
+        if (b->set.check)
+            stamp(b->send[i], size, seed);
+        else
+            memset(b->send[i], 'a', size);
+        memset(b->receive[i], (int)(iteration & 0x7f) | 0x80, size);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+static void check(struct bench *b, size_t size, uint64_t iteration)
+{
+    if (!b->set.check || (b->set.mode == BW && b->rank == 0))
+        return;
+    for (int j = 0; j < messages_of(b); j++) {
+        size_t i = buffer_of(b, iteration, j);
+        uint64_t seed = seed_of(!b->rank, size, iteration, i);
+        size_t at = first_wrong(b->receive[i], size, seed);
+        if (at == size)
+            continue;
+        if (b->wrong++ == 0)
+            fprintf(stderr,
+                    "companion: WRONG DATA: rank %d, size %zu, iteration %llu, message %d: first "
+                    "wrong byte at %zu\n",
+                    b->rank, size, (unsigned long long)iteration, j, at);
+    }
+}
+
+// ---- the three exchanges; each returns the seconds of its timed part at rank 0 ----------------
+
+static double exchange_latency(struct bench *b, size_t size, uint64_t iteration)
+{
+    size_t i = buffer_of(b, iteration, 0);
+    int bytes = (int)size, peer = !b->rank;
+    double start = MPI_Wtime();
+    if (b->rank == 0) {
+        MPI_Send(b->send[i], bytes, MPI_CHAR, peer, TAG_LATENCY, MPI_COMM_WORLD);
+        MPI_Recv(b->receive[i], bytes, MPI_CHAR, peer, TAG_LATENCY, MPI_COMM_WORLD,
+                 MPI_STATUS_IGNORE);
+    } else {
+        MPI_Recv(b->receive[i], bytes, MPI_CHAR, peer, TAG_LATENCY, MPI_COMM_WORLD,
+                 MPI_STATUS_IGNORE);
+        MPI_Send(b->send[i], bytes, MPI_CHAR, peer, TAG_LATENCY, MPI_COMM_WORLD);
+    }
+    return MPI_Wtime() - start;
+}
+
+static void start_receives(struct bench *b, size_t size, uint64_t iteration)
+{
+    int tag = b->rank == 0 ? TAG_TO_0 : TAG_TO_1;
+    for (int j = 0; j < b->set.window; j++)
+        MPI_Irecv(b->receive[buffer_of(b, iteration, j)], (int)size, MPI_CHAR, !b->rank, tag,
+                  MPI_COMM_WORLD, &b->receive_request[j]);
+}
+
+static void start_sends(struct bench *b, size_t size, uint64_t iteration)
+{
+    int tag = b->rank == 0 ? TAG_TO_1 : TAG_TO_0;
+    for (int j = 0; j < b->set.window; j++)
+        MPI_Isend(b->send[buffer_of(b, iteration, j)], (int)size, MPI_CHAR, !b->rank, tag,
+                  MPI_COMM_WORLD, &b->send_request[j]);
+}
+
+static double exchange_bw(struct bench *b, size_t size, uint64_t iteration)
+{
+    char reply[4] = {0};
+    double start = MPI_Wtime();
+    if (b->rank == 0) {
+        start_sends(b, size, iteration);
+        MPI_Waitall(b->set.window, b->send_request, MPI_STATUSES_IGNORE);
+        MPI_Recv(reply, sizeof reply, MPI_CHAR, 1, TAG_REPLY, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    } else {
+        start_receives(b, size, iteration);
+        MPI_Waitall(b->set.window, b->receive_request, MPI_STATUSES_IGNORE);
+        MPI_Send(reply, sizeof reply, MPI_CHAR, 0, TAG_REPLY, MPI_COMM_WORLD);
+    }
+    return MPI_Wtime() - start;
+}
+
+static double exchange_bibw(struct bench *b, size_t size, uint64_t iteration)
+{
+    double start = MPI_Wtime();
+    start_receives(b, size, iteration);
+    start_sends(b, size, iteration);
+    MPI_Waitall(b->set.window, b->send_request, MPI_STATUSES_IGNORE);
+    MPI_Waitall(b->set.window, b->receive_request, MPI_STATUSES_IGNORE);
+    return MPI_Wtime() - start;
+}
+
+// ---- one size, one line ----------------------------------------------------------------------
+
+static void print_line(const struct bench *b, size_t size, double seconds, int iterations)
+{
+    double value;
+    if (b->set.mode == LATENCY) {
+        value = 1e6 * seconds / (2.0 * iterations);
+    } else {
+        double bytes = (double)size * b->set.window * iterations;
+        value = (b->set.mode == BIBW ? 2 : 1) * bytes / 1e6 / seconds;
+    }
+    printf("%-10zu%20.2f", size, value);
+    if (b->set.check)
+        printf("%20s", b->wrong ? "Fail" : "Pass");
+    printf("\n");
+    fflush(stdout);
+}
+
+static void run_size(struct bench *b, size_t size)
+{
+    static double (*const exchange[])(struct bench *, size_t,
+                                      uint64_t) = {exchange_latency, exchange_bw, exchange_bibw};
+    bool large = size > LARGE_MESSAGE;
+    int iterations = large ? b->set.iterations_large : b->set.iterations;
+    int warmup = large ? b->set.warmup_large : b->set.warmup;
+    double seconds = 0;
+
+    for (size_t i = 0; i < b->count && b->set.buffers != FRESH; i++) {
+        memset(b->send[i], 'a', size);
+        memset(b->receive[i], 'b', size);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    for (int i = 0; i < warmup + iterations; i++) {
+        prepare(b, size, (uint64_t)i);
+        double one = exchange[b->set.mode](b, size, (uint64_t)i);
+        if (i >= warmup)
+            seconds += one;
+        check(b, size, (uint64_t)i);
+    }
+    if (b->set.check)
+        MPI_Allreduce(MPI_IN_PLACE, &b->wrong, 1, MPI_UNSIGNED_LONG, MPI_SUM, MPI_COMM_WORLD);
+    if (b->rank == 0)
+        print_line(b, size, seconds, iterations);
+}
+
+static int run(struct bench *b)
+{
+    size_t window = (size_t)messages_of(b);
+    b->count = b->set.buffers == SAME ? 1 : b->set.buffers == ROTATE ? b->set.rotate : window;
+    b->send = calloc(b->count, sizeof *b->send);
+    b->receive = calloc(b->count, sizeof *b->receive);
+    b->send_request = calloc(window, sizeof(MPI_Request));
+    b->receive_request = calloc(window, sizeof(MPI_Request));
+    if (!b->send || !b->receive || !b->send_request || !b->receive_request)
+        fail(b, "out of memory");
+    if (b->set.buffers != FRESH)
+        map_all(b, b->set.max);
+
+    if (b->rank == 0) {
+        printf("# regx companion MPI %s, buffers %s\n", test_name[b->set.mode],
+               b->set.buffers_text);
+        printf("%-10s%20s", "# Size", b->set.mode == LATENCY ? "Latency (us)" : "Bandwidth (MB/s)");
+        if (b->set.check)
+            printf("%20s", "Validation");
+        printf("\n");
+        fflush(stdout);
+    }
+    for (size_t size = b->set.min; size <= b->set.max && !b->wrong; size *= 2)
+        run_size(b, size);
+
+    unmap_all(b);
+    free(b->send);
+    free(b->receive);
+    free(b->send_request);
+    free(b->receive_request);
+    return b->wrong ? 1 : 0;
+}
+
+// ---- the command line ------------------------------------------------------------------------
+
+static const char usage[] =
+    "usage: mpirun -n 2 companion latency|bw|bibw [options]\n"
+    "  -m, --message-size [MIN:]MAX  sizes in bytes, doubled from MIN (1) to MAX (4194304)\n"
+    "  -i, --iterations N            per size (latency 10000, 1000 above 8192 B; bw 100, 20)\n"
+    "  -x, --warmup N                untimed iterations (latency 100, 10; bw 10, 2)\n"
+    "  -W, --window-size N           messages in flight of bw and bibw (64)\n"
+    "  -c, --validation              check the content of every message\n"
+    "  -b, --buffers same|fresh|rotate:N\n"
+    "                                each message uses the one buffer (as OSU does), one freshly\n"
+    "                                mapped and touched, or the next of N (default same)\n"
+    "  -h, --help\n";
+
+static bool number(const char *text, unsigned long min, unsigned long max, unsigned long *value)
+{
+    char *end;
+    errno = 0;
+    *value = strtoul(text, &end, 10);
+    return errno == 0 && end != text && *end == 0 && strchr(text, '-') == NULL && *value >= min &&
+           *value <= max;
+}
+
+static bool range(const char *text, size_t *min, size_t *max)
+{
+    char copy[64];
+    unsigned long first, last;
+    if (strlen(text) >= sizeof copy)
+        return false;
+    strcpy(copy, text);
+    char *colon = strchr(copy, ':');
+    if (colon == NULL)
+        return number(copy, 1, MESSAGE_MAX, &last) && (*max = last) >= *min;
+    *colon = 0;
+    if (!number(copy, 1, MESSAGE_MAX, &first) || !number(colon + 1, first, MESSAGE_MAX, &last))
+        return false;
+    *min = first;
+    *max = last;
+    return true;
+}
+
+static bool buffers(const char *text, struct settings *set)
+{
+    unsigned long n;
+    set->buffers_text = text;
+    if (strcmp(text, "same") == 0)
+        set->buffers = SAME;
+    else if (strcmp(text, "fresh") == 0)
+        set->buffers = FRESH;
+    else if (strncmp(text, "rotate:", 7) == 0 && number(text + 7, 1, 1u << 20, &n)) {
+        set->buffers = ROTATE;
+        set->rotate = n;
+    } else
+        return false;
+    return true;
+}
+
+// Returns what is wrong and allowed, or NULL.
+static const char *parse(int argc, char **argv, struct settings *set, bool *help)
+{
+    static const struct option options[] = {{"message-size", required_argument, NULL, 'm'},
+                                            {"iterations", required_argument, NULL, 'i'},
+                                            {"warmup", required_argument, NULL, 'x'},
+                                            {"window-size", required_argument, NULL, 'W'},
+                                            {"validation", no_argument, NULL, 'c'},
+                                            {"buffers", required_argument, NULL, 'b'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {NULL, 0, NULL, 0}};
+    unsigned long n, iterations = 0, warmup = 0;
+    bool own_iterations = false, own_warmup = false;
+    *set = (struct settings){.buffers_text = "same", .min = 1, .max = 4u << 20, .window = 64};
+    opterr = 0;
+    for (int option; (option = getopt_long(argc, argv, "m:i:x:W:cb:h", options, NULL)) != -1;) {
+        switch (option) {
+        case 'm':
+            if (!range(optarg, &set->min, &set->max))
+                return "-m wants [MIN:]MAX with 1 <= MIN <= MAX <= 1073741824 bytes";
+            break;
+        case 'i':
+            if (!(own_iterations = number(optarg, 1, 100000000, &iterations)))
+                return "-i wants a number from 1 to 100000000";
+            break;
+        case 'x':
+            if (!(own_warmup = number(optarg, 0, 100000000, &warmup)))
+                return "-x wants a number from 0 to 100000000";
+            break;
+        case 'W':
+            if (!number(optarg, 1, 65536, &n))
+                return "-W wants a number from 1 to 65536";
+            set->window = (int)n;
+            break;
+        case 'c':
+            set->check = true;
+            break;
+        case 'b':
+            if (!buffers(optarg, set))
+                return "-b wants same, fresh or rotate:N with N from 1 to 1048576";
+            break;
+        case 'h':
+            *help = true;
+            return NULL;
+        default:
+            return "unknown option, or one without its value; see --help";
+        }
+    }
+    const char *mode = optind == argc - 1 ? argv[optind] : "";
+    if (strcmp(mode, "latency") == 0)
+        set->mode = LATENCY;
+    else if (strcmp(mode, "bw") == 0)
+        set->mode = BW;
+    else if (strcmp(mode, "bibw") == 0)
+        set->mode = BIBW;
+    else
+        return "one test is wanted: latency, bw or bibw";
+
+    bool latency = set->mode == LATENCY;
+    set->iterations = own_iterations ? (int)iterations : latency ? 10000 : 100;
+    set->iterations_large = own_iterations ? (int)iterations : latency ? 1000 : 20;
+    set->warmup = own_warmup ? (int)warmup : latency ? 100 : 10;
+    set->warmup_large = own_warmup ? (int)warmup : latency ? 10 : 2;
+    return NULL;
+}
+
+int main(int argc, char **argv)
+{
+    struct bench b = {0};
+    int ranks, status = 2;
+    bool help = false;
+    const char *wrong = parse(argc, argv, &b.set, &help);
+
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &b.rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    if (wrong == NULL && !help && ranks != 2)
+        wrong = "exactly two ranks are wanted (mpirun -n 2)";
+    if (help) {
+        status = 0;
+        if (b.rank == 0)
+            fputs(usage, stdout);
+    } else if (wrong != NULL) {
+        if (b.rank == 0)
+            fprintf(stderr, "companion: %s\n", wrong);
+    } else {
+        status = run(&b);
+    }
+    MPI_Finalize();
+    return status;
+}

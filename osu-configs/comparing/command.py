@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""compare itself: the command line, and what is done in which order."""
+
+import argparse
+import datetime
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from comparing import configuration, environment, installation, osu, table
+from comparing.configuration import Row
+from comparing.files import Folder
+from comparing.installation import BUILD, TOP, Installation
+from comparing.launch import Launcher, Runner
+from comparing.plan import Plan
+from comparing.result import Results
+from comparing.session import Session
+from comparing.trouble import Trouble
+
+HERE = TOP / "osu-configs"
+DEFAULT_FILES = [HERE / "strategies.conf", HERE / "peers.conf"]
+REPETITIONS, FULL_REPETITIONS = 3, 7
+
+DESCRIPTION = """\
+Compare the rendezvous strategies of regx with one another and with the other ways that Open MPI
+has of moving messages, by OSU's benchmarks, on two ranks. As root on Debian it installs what is
+missing; it builds regx, runs every row, and prints one table."""
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="compare", description=DESCRIPTION)
+    add = parser.add_argument
+    add("-f", dest="files", nargs="+", type=Path, metavar="FILE", default=DEFAULT_FILES,
+        help="configuration files (default: strategies.conf and peers.conf, beside compare)")
+    add("--dry-run", action="store_true", help="print the lines that would be run, and run nothing")
+    add("--full", action="store_true", help="more sizes and repetitions")
+    add("--osu", type=Path, metavar="DIR",
+        help="where the OSU micro-benchmarks are (default: OSU_HOME, PATH, the usual folders;"
+        " where there are none, regx's own companion benchmark is used)")
+    add("--hostfile", type=Path, metavar="F", help="run between the first two nodes of this file")
+    add("--launcher", metavar="COMMAND",
+        help='start ranks with this instead of mpirun, for example "srun --mpi=pmix"')
+    add("--no-install", action="store_true", help="say what is missing, rather than install it")
+    add("--output", type=Path, metavar="DIR",
+        help="where the results go (default: .build/compare/, by date and time)")
+    return parser.parse_args()
+
+
+def main() -> int:
+    try:
+        return compare(arguments())
+    except Trouble as trouble:
+        print(f"compare: {trouble}", file=sys.stderr)
+        return trouble.status
+    except KeyboardInterrupt:  # before anything was measured
+        return 130
+
+
+def compare(asked: argparse.Namespace) -> int:
+    # What is wrong with the command line or a file is said before anything is installed.
+    rows = configuration.read(asked.files, asked.full)
+    found = installation.guess() if asked.dry_run else installation.set_up(not asked.no_install)
+    rows = [row for row in rows if not row.openmpi or found.openmpi[0] in row.openmpi]
+    if not rows:
+        raise Trouble(f"no row is for Open MPI {found.openmpi[0]}")
+    launcher = Launcher(found, asked.hostfile, asked.launcher)
+    suite = osu.Suite(asked.osu, found.companion, dict(os.environ))
+    repetitions = FULL_REPETITIONS if asked.full else REPETITIONS
+    plan = Plan(rows, suite, repetitions, with_limit=launcher.on_this_node)
+    if asked.dry_run:
+        dry_run(plan, launcher)
+        return 0
+    return measure(plan, launcher, suite, rows, found, asked.output)
+
+
+def dry_run(plan: Plan, launcher: Launcher) -> None:
+    """One line per row and benchmark. compare has regx report into files; here, to stderr."""
+    for job in plan.jobs:
+        sizes = job.case.sizes.option()
+        for what, arguments_of in (
+            ("content check", osu.check_arguments(job.program, sizes)),
+            (f"{plan.repetitions} runs", osu.timed_arguments(job.program, sizes, job.case.options)),
+        ):
+            print(f"# {job.arm}, {job.case.sizes}: {what}")
+            print(launcher.line(job.row, [str(job.program.path), *arguments_of], "stderr"))
+
+
+def measure(
+    plan: Plan,
+    launcher: Launcher,
+    suite: osu.Suite,
+    rows: list[Row],
+    found: Installation,
+    output: Path | None,
+) -> int:
+    date = datetime.datetime.now().strftime("%Y-%m-%d-%H%M%S")
+    folder = Folder((output or BUILD / "compare" / date).absolute())
+    programs = {job.program.name: job.program for job in plan.jobs}
+    for program in programs.values():
+        print(f"compare: {program.name} is {program.path}", file=sys.stderr)
+    facts = environment.collect(found, list(programs.values()))
+
+    runner = Runner()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, runner.stop)
+    session = Session(plan, launcher, suite, runner, folder.reports)
+    results = session.carry_out(lambda so_far: folder.write(so_far, facts, rows))
+    folder.write(results, facts, rows)
+    return present(results, folder, found)
+
+
+def present(results: Results, folder: Folder, found: Installation) -> int:
+    width = max(shutil.get_terminal_size((160, 24)).columns, 80)
+    folder.write_table(table.render(results, 160))
+    print(table.render(results, width), flush=True)
+    plot = subprocess.run(
+        [found.python, "-B", "-m", "comparing.plot", str(folder.path / "results.json")],
+        cwd=HERE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    said = plot.stdout.strip() or f"no plot: {(plot.stderr.splitlines() or ['?'])[-1]}"
+    print(f"compare: {said}", file=sys.stderr)
+    print(f"compare: results are in {folder.path}", file=sys.stderr)
+    return results.status()

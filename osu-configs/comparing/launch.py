@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Launching: the exact lines that run a benchmark, and running them under a watchdog."""
+
+import os
+import shlex
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from comparing.configuration import Row
+from comparing.installation import Installation
+from comparing.trouble import Trouble
+
+POLL_SECONDS = 0.5  # how soon Ctrl-C is noticed; rarely enough not to disturb a measurement
+GRACE_SECONDS = 5.0  # for mpirun to end its ranks after SIGTERM
+COMPONENT_PATH = "OMPI_MCA_opal_mca_base_component_path"
+
+
+@dataclass(frozen=True)
+class Line:
+    """A command and the environment that it needs on top of the user's."""
+
+    environment: tuple[tuple[str, str], ...]
+    words: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """As a person can paste it into a shell."""
+        settings = [f"{name}={value}" for name, value in self.environment]
+        return shlex.join((["env", *settings] if settings else []) + list(self.words))
+
+
+class Launcher:
+    """How two ranks are started: by mpirun on this node or on a hostfile's, or by the user's way."""
+
+    def __init__(self, installation: Installation, hostfile: Path | None, launcher: str | None):
+        self.installation = installation
+        self.hostfile = hostfile
+        self.cores = len(os.sched_getaffinity(0))
+        try:
+            self.own = tuple(shlex.split(launcher)) if launcher is not None else ()
+        except ValueError as error:
+            raise Trouble(f"--launcher: {error}") from None
+        if launcher is not None and not self.own:
+            raise Trouble('--launcher: wanted: a command, for example "srun --mpi=pmix"')
+        if hostfile and self.own:
+            raise Trouble("--hostfile and --launcher exclude each other: a launcher knows its hosts")
+        if hostfile and not os.access(hostfile, os.R_OK):
+            raise Trouble(f"--hostfile: {hostfile} cannot be read")
+
+    @property
+    def on_this_node(self) -> bool:
+        """Whether both ranks run here, each on its own core, as the probe's processes do."""
+        return not self.hostfile and not self.own and self.cores >= 2
+
+    def line(self, row: Row, command: list[str], report: str | None) -> Line:
+        """report: where regx writes its counters, for a row of regx."""
+        mca = list(row.mca)
+        environment: list[tuple[str, str]] = []
+        if row.is_regx:
+            environment.append((COMPONENT_PATH, self.installation.component_path))
+            if report:
+                mca.append(("btl_regx_report", report))
+        if self.own:
+            # The launcher knows nothing of --mca and -x: all goes by the environment.
+            environment += [(f"OMPI_MCA_{name}", value) for name, value in mca]
+            environment += row.environment
+            return Line(tuple(environment), (*self.own, "-n", "2", *command))
+        words = [self.installation.mpirun]
+        if os.geteuid() == 0:
+            words.append("--allow-run-as-root")
+        words += ["-n", "2"]
+        if self.hostfile:
+            words += ["--hostfile", str(self.hostfile), "--map-by", "node", "--bind-to", "core"]
+        elif self.cores >= 2:
+            words += ["--map-by", "core", "--bind-to", "core"]
+        else:
+            words += ["--oversubscribe", "--bind-to", "none"]
+        for name, value in mca:
+            words += ["--mca", name, value]
+        for name, value in row.environment:
+            words += ["-x", f"{name}={value}"]
+        return Line(tuple(environment), (*words, *command))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    status: int | None  # None: ended by the watchdog
+    stdout: str
+    stderr: str
+    seconds: float
+
+
+class Interrupted(Exception):
+    """The user wants to stop. What was running has been ended."""
+
+
+class Runner:
+    """Runs lines one at a time. After stop(), which a signal handler may call, runs no more."""
+
+    def __init__(self) -> None:
+        self.stopping = False
+
+    def stop(self, *_: object) -> None:
+        self.stopping = True
+
+    def run(self, line: Line, timeout: float) -> Outcome:
+        if self.stopping:
+            raise Interrupted
+        started = time.monotonic()
+        try:
+            process = subprocess.Popen(
+                line.words,
+                env={**os.environ, **dict(line.environment)},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                start_new_session=True,  # Ctrl-C in the terminal reaches us alone
+            )
+        except OSError as error:
+            return Outcome(127, "", f"{line.words[0]}: {error.strerror}", 0.0)
+        while True:
+            try:
+                stdout, stderr = process.communicate(timeout=POLL_SECONDS)
+                return Outcome(process.returncode, stdout, stderr, time.monotonic() - started)
+            except subprocess.TimeoutExpired:
+                pass
+            late = time.monotonic() - started > timeout
+            if late or self.stopping:
+                stdout, stderr = _end(process)
+                if self.stopping:
+                    raise Interrupted
+                return Outcome(None, stdout, stderr, time.monotonic() - started)
+
+
+def _end(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """mpirun ends its ranks when it is asked to; whoever is left of its session is killed."""
+    os.killpg(process.pid, signal.SIGTERM)
+    try:
+        process.wait(GRACE_SECONDS)
+    except subprocess.TimeoutExpired:
+        pass
+    for pid in _session(process.pid):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+    return process.communicate()
+
+
+def _session(leader: int) -> list[int]:
+    """The processes of a session: ranks have process groups of their own, but not sessions."""
+    members = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue  # it has just ended
+            if int(fields[3]) == leader:
+                members.append(int(entry.name))
+    return members

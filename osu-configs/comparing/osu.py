@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The benchmarks: real OSU where it is found, else regx's companion, which prints the same."""
+
+import os
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from comparing.trouble import Trouble
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    metric: str
+    unit: str
+    companion: str  # the companion's name of it
+    lower_is_better: bool
+
+
+BENCHMARKS = {
+    "osu_latency": Benchmark("latency", "us", "latency", True),
+    "osu_bw": Benchmark("bandwidth", "MB/s", "bw", False),
+    "osu_bibw": Benchmark("bandwidth", "MB/s", "bibw", False),
+}
+
+# Where the point-to-point benchmarks lie below what a user calls the place of OSU: the folder
+# itself, a build tree or an installation; from 7.1 on, build trees have one folder more.
+FOLDERS = (
+    ".",
+    "pt2pt",
+    "mpi/pt2pt",
+    "mpi/pt2pt/standard",
+    "c/mpi/pt2pt",
+    "c/mpi/pt2pt/standard",
+    "libexec/osu-micro-benchmarks/mpi/pt2pt",
+    "libexec/osu-micro-benchmarks/mpi/pt2pt/standard",
+    "osu-micro-benchmarks/mpi/pt2pt",
+    "osu-micro-benchmarks/mpi/pt2pt/standard",
+)
+USUAL_PLACES = ("/usr", "/usr/local", "/usr/lib", "/usr/lib64/openmpi/bin", *Path("/opt").glob("*osu*"))
+
+
+@dataclass(frozen=True)
+class Program:
+    """A benchmark that can be run."""
+
+    path: Path
+    arguments: tuple[str, ...]  # before all others
+    name: str  # in tables and in the CSV
+
+    @property
+    def is_companion(self) -> bool:
+        return bool(self.arguments)
+
+
+class Suite:
+    """Where the benchmarks are."""
+
+    def __init__(self, osu: Path | None, companion: Path, environment: dict[str, str]):
+        self.companion = companion
+        self.folders: list[Path] = []
+        asked, by = (osu, "--osu") if osu else (environment.get("OSU_HOME"), "OSU_HOME")
+        if asked:
+            self.folders = [Path(asked) / folder for folder in FOLDERS]
+            if not self._find("osu_bw"):
+                raise Trouble(
+                    f"{by}: no osu_bw in {asked}; wanted: an installation or a build of the"
+                    " OSU micro-benchmarks, or the folder that holds osu_bw"
+                )
+        else:
+            path = environment.get("PATH", os.defpath).split(os.pathsep)
+            self.folders = [Path(folder) for folder in path if folder]
+            self.folders += [Path(p) / folder for p in USUAL_PLACES for folder in FOLDERS]
+
+    def _find(self, benchmark: str) -> Path | None:
+        for folder in self.folders:
+            found = shutil.which(benchmark, path=str(folder))
+            if found:
+                return Path(found).absolute()
+        return None
+
+    def program(self, benchmark: str, buffers: str) -> Program:
+        """OSU itself has one buffer for all messages; other choices are the companion's."""
+        found = self._find(benchmark) if buffers == "same" else None
+        return Program(found, (), benchmark) if found else self.companion_program(benchmark, buffers)
+
+    def companion_program(self, benchmark: str, buffers: str) -> Program:
+        kind = BENCHMARKS[benchmark].companion
+        return Program(self.companion, (kind, "--buffers", buffers), f"companion_{kind}")
+
+
+def timed_arguments(program: Program, sizes: str, options: tuple[str, ...]) -> list[str]:
+    return [*program.arguments, "-m", sizes, *options]
+
+
+def check_arguments(program: Program, sizes: str) -> list[str]:
+    """A short pass whose contents are checked; checking would spoil the times of a long one."""
+    return [*program.arguments, "-m", sizes, "-i", "2", "-x", "0", "-c"]
+
+
+@dataclass
+class Output:
+    title: str
+    values: dict[int, float]
+    valid: dict[int, bool] | None  # None: this version checks no content
+
+
+class NotOutput(Exception):
+    """What was printed is not what such a benchmark prints."""
+
+
+def parse(text: str, unit: str) -> Output:
+    """Read what a benchmark printed: any OSU from 2.0 to 7.5, the companion, or the probe.
+
+    All have a first column of sizes and a header "# Size" that names the others with their units.
+    Lines that begin with neither "#" nor a size come from launchers and libraries.
+    """
+    title, columns = "", ""
+    values: dict[int, float] = {}
+    valid: dict[int, bool] = {}
+    for line in text.splitlines():
+        line = line.strip()
+        if line.startswith("#"):
+            if re.match(r"# *Size\b", line):
+                columns = line
+            title = title or line.lstrip("# ")
+            continue
+        words = line.split()
+        if not columns or len(words) < 2 or not words[0].isdecimal():
+            continue
+        place = _column(columns, unit)
+        try:
+            value = float(words[place])
+        except (ValueError, IndexError):
+            raise NotOutput(f'cannot read "{line}" below "{columns}"') from None
+        if not 0 < value < float("inf"):
+            raise NotOutput(f'"{line}" has no usable value')
+        values[int(words[0])] = value
+        if columns.endswith("Validation"):
+            valid[int(words[0])] = words[-1] == "Pass"
+    if not columns:
+        raise NotOutput('it printed no header "# Size …"')
+    return Output(title, values, valid if columns.endswith("Validation") else None)
+
+
+def _column(columns: str, unit: str) -> int:
+    """Which column has this unit: they are told apart by their units in parentheses."""
+    units = re.findall(r"\(([^)]*)\)", columns)
+    if unit not in units:
+        raise NotOutput(f'no column of {unit} in "{columns}"')
+    return units.index(unit) + 1

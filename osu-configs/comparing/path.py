@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The path: whether regx carried the bytes of a run on the way that the row names.
+
+The proof is regx's own report. Messages up to the eager limit go eagerly in every strategy; what
+is above must go on the strategy's path and on no other, and nothing may have fallen back.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from comparing import report
+from comparing.size import show
+from comparing.trouble import Trouble
+
+RANKS = 2
+SMALL = ("eager", "frag")
+WIRES = ("shm", "tcp", "verbs")
+ABOVE_EVERY_EAGER_LIMIT = 64 << 10
+
+
+@dataclass(frozen=True)
+class Proof:
+    problem: str | None  # None: proven
+    carried: str  # what went where, in words
+    transport: str
+    backend: str
+
+
+def prove(file: Path, strategy: str, largest: int) -> Proof:
+    """strategy: as btl_regx_rendezvous names it; largest: the run's largest message."""
+    try:
+        reports = report.read([file]) if file.exists() else []
+    except Trouble as trouble:
+        return Proof(f"path not proven: {trouble}", "", "", "")
+    ranks = len({line["rank"] for line in reports})
+    if ranks != RANKS:
+        return Proof(f"path not proven: regx reported for {ranks} of {RANKS} ranks", "", "", "")
+    total = report.add(reports)
+    moved = {path: _bytes(total, path) for path in report.PATHS if path != "fallback"}
+    carried = ", ".join(f"{path} {_amount(count)}" for path, count in moved.items() if count)
+    problem = _problem(total, moved, strategy, largest)
+    return Proof(
+        problem=f"path not proven: {problem}" if problem else None,
+        carried=carried or "nothing",
+        transport=_transport(total),
+        backend="+".join(total.get("backend", [])),
+    )
+
+
+def _problem(total: dict, moved: dict[str, int], strategy: str, largest: int) -> str | None:
+    fell = total.get("messages_fallback", 0)
+    if fell or _bytes(total, "fallback"):
+        reasons = total.get("fallbacks", {})
+        why = ", ".join(f"{reason} {count}" for reason, count in sorted(reasons.items()))
+        return f"{fell} messages ({_amount(_bytes(total, 'fallback'))}) fell back" + (
+            f": {why}" if why else ""
+        )
+    large = {path: count for path, count in moved.items() if path not in SMALL}
+    if strategy == "auto":
+        named, others = sum(large.values()), {}
+    else:
+        named = large.pop(strategy, 0)
+        others = {path: count for path, count in large.items() if count}
+    if others:
+        instead = ", ".join(f"{path} {_amount(count)}" for path, count in others.items())
+        return f"{strategy} carried {_amount(named)}, but also {instead}"
+    if named == 0 and largest > ABOVE_EVERY_EAGER_LIMIT:
+        small = ", ".join(f"{path} {_amount(moved[path])}" for path in SMALL)
+        return f"{strategy} carried nothing; {small}"
+    if not any(moved.values()):
+        return "regx carried nothing"
+    return None
+
+
+def _bytes(total: dict, path: str) -> int:
+    return int(total.get(f"bytes_{path}", 0))
+
+
+def _transport(total: dict) -> str:
+    """The transport by name, and the wires that carried bytes: uct/shm."""
+    wires = "+".join(wire for wire in WIRES if total.get(f"bytes_{wire}"))
+    return "+".join(total.get("transport", [])) + (f"/{wires}" if wires else "")
+
+
+def _amount(count: int) -> str:
+    for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if count >= factor:
+            return f"{count / factor:.1f} {unit}"
+    return show(count)

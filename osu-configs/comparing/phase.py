@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The machine's phase: how far apart its two cores are at the moment.
+
+On some machines a cache line passes between two cores in 0.05 us at times and in 0.27 us at
+others, and this flips on its own. Figures of different phases cannot be compared.
+"""
+
+from comparing import osu
+from comparing.installation import Installation
+from comparing.launch import Line, Runner
+
+NEAR_BELOW, FAR_FROM = 0.1, 0.2  # us
+MOVED_BY = 0.3
+NEAR, BETWEEN, FAR = "near", "between", "far"
+MIXED = "mixed"  # it changed while the run was measured
+UNMEASURED = "unmeasured"  # the ranks are not both on this node, or share a core
+PHASES = (NEAR, BETWEEN, FAR, UNMEASURED, MIXED)
+
+
+class Mailbox:
+    """Measures what tells the phase: the one-way time of a cache line between the two cores."""
+
+    def __init__(self, installation: Installation, runner: Runner, usable: bool):
+        self.runner = runner
+        self.line = Line((), (str(installation.probe), "mailbox")) if usable else None
+        self.last: float | None = None
+
+    def measure(self) -> float | None:
+        self.last = None
+        if self.line is not None:
+            outcome = self.runner.run(self.line, timeout=60)
+            if outcome.status == 0:
+                self.last = next(iter(osu.parse(outcome.stdout, "us").values.values()))
+        return self.last
+
+
+def moved(before: float | None, after: float | None) -> bool:
+    if before is None or after is None:
+        return False
+    return abs(after - before) > MOVED_BY * min(before, after)
+
+
+def name(before: float | None, after: float | None) -> str:
+    if before is None or after is None:
+        return UNMEASURED
+    if moved(before, after):
+        return MIXED
+    mean = (before + after) / 2
+    return NEAR if mean < NEAR_BELOW else FAR if mean >= FAR_FROM else BETWEEN

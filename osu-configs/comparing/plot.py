@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The plot: python3 -m comparing.plot results.json draws plot.png and plot.svg beside it.
+
+Above the figures themselves, below their ratio to the best peer, where differences can be seen.
+It runs as a program of its own, because matplotlib may belong to another Python than compare's.
+"""
+
+import json
+import sys
+from collections import defaultdict
+from pathlib import Path
+from statistics import median
+
+from comparing.phase import MIXED
+from comparing.result import LIMIT, PEER, REGX
+from comparing.size import show
+
+REGX_COLOURS = ("#d62728", "#1f77b4", "#2ca02c", "#9467bd", "#ff7f0e", "#17becf", "#e377c2")
+PEER_COLOURS = ("#444444", "#8c8c8c", "#b08d57", "#6b8e9e", "#9e7b8e", "#7d8f69")
+MARKERS = "osD^vP*X"
+
+
+class Panel:
+    """What belongs into one pair of axes: one benchmark, choice of buffers and phase."""
+
+    def __init__(self, benchmark: str, buffers: str, phase: str, runs: list[dict]):
+        self.buffers = "" if buffers == "same" else f", {buffers} buffers"
+        self.title = f"{benchmark}{self.buffers}, {phase} phase"
+        self.lower_is_better = runs[0]["unit"] == "us"
+        self.scale = 1.0 if self.lower_is_better else 1e-3  # MB/s to GB/s
+        self.values: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+        self.kinds: dict[str, str] = {}
+        for run in runs:
+            self.kinds[run["arm"]["strategy"]] = run["arm"]["kind"]
+            for size, value in run["values"].items():
+                self.values[run["arm"]["strategy"]][int(size)].append(value)
+
+    def best_peer(self, size: int) -> float | None:
+        peers = [
+            median(values[size])
+            for strategy, values in self.values.items()
+            if self.kinds[strategy] == PEER and size in values
+        ]
+        if not peers:
+            return None
+        return min(peers) if self.lower_is_better else max(peers)
+
+    def sizes(self) -> list[int]:
+        return sorted({size for values in self.values.values() for size in values})
+
+    def has_peers(self) -> bool:
+        return any(kind == PEER for kind in self.kinds.values())
+
+
+def panels(document: dict) -> list[Panel]:
+    groups: dict[tuple[str, str, str], list[dict]] = defaultdict(list)
+    for run in document["runs"]:
+        if run["values"] and run["phase"] != MIXED:
+            groups[run["arm"]["benchmark"], run["arm"]["buffers"], run["phase"]].append(run)
+    return [
+        Panel(*key, runs)
+        for key, runs in groups.items()
+        if any(run["arm"]["kind"] != LIMIT for run in runs)
+    ]
+
+
+def styles(document: dict) -> dict[str, dict]:
+    """The same line for an arm in all panels: regx in colours, peers greyish, the limit dotted."""
+    found: dict[str, dict] = {}
+    for arm in document["arms"]:
+        number = sum(style["kind"] == arm["kind"] for style in found.values())
+        if arm["strategy"] in found:
+            continue
+        if arm["kind"] == REGX:
+            line = {"color": REGX_COLOURS[number % len(REGX_COLOURS)], "linewidth": 2.0, "zorder": 3}
+        elif arm["kind"] == PEER:
+            line = {"color": PEER_COLOURS[number % len(PEER_COLOURS)], "linestyle": "--"}
+        else:
+            line = {"color": "black", "linestyle": ":"}
+        if arm["kind"] != LIMIT:
+            line.update(marker=MARKERS[number % len(MARKERS)], markersize=4.5)
+        name = {REGX: f"regx {arm['strategy']}", LIMIT: "two processes without MPI"}
+        found[arm["strategy"]] = {
+            "kind": arm["kind"],
+            "label": name.get(arm["kind"], arm["strategy"]),
+            "line": line,
+        }
+    return found
+
+
+def draw(document: dict, folder: Path) -> list[Path]:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    found = panels(document)
+    if not found:
+        return []
+    style = styles(document)
+    figure, grid = pyplot.subplots(
+        2,
+        len(found),
+        figsize=(6.4 * len(found) + 2.4, 8.8),
+        gridspec_kw={"height_ratios": (3, 2)},
+        squeeze=False,
+        sharex="col",
+    )
+    right = 1 - 2.3 / figure.get_figwidth()  # the legend stands beyond
+    handles: dict[str, object] = {}
+    for panel, (above, below) in zip(found, grid.T):
+        _absolute(panel, above, style, handles)
+        _relative(panel, below, style)
+        _sizes_axis(panel, below)
+    in_order = [name for name in style if name in handles]
+    figure.legend(
+        [handles[name] for name in in_order],
+        [style[name]["label"] for name in in_order],
+        loc="upper left",
+        bbox_to_anchor=(right, 0.9),
+        frameon=False,
+    )
+    environment = document["environment"]
+    figure.suptitle(
+        "Rendezvous strategies of regx and their peers: medians, shaded from minimum to maximum\n"
+        f"{environment['processor']}, Open MPI {environment['openmpi']}, two ranks,"
+        f" {environment['date'][:10]}",
+        fontsize=11,
+    )
+    figure.tight_layout(rect=(0, 0, right, 1))
+    written = [folder / "plot.png", folder / "plot.svg"]
+    for file in written:
+        figure.savefig(file, dpi=130)
+    return written
+
+
+def _absolute(panel: Panel, axes, style: dict, handles: dict) -> None:  # type: ignore[no-untyped-def]
+    for strategy, values in panel.values.items():
+        sizes = sorted(values)
+        line = style[strategy]["line"]
+        medians = [median(values[size]) * panel.scale for size in sizes]
+        (handles[strategy],) = axes.plot(sizes, medians, **line)
+        low = [min(values[size]) * panel.scale for size in sizes]
+        high = [max(values[size]) * panel.scale for size in sizes]
+        axes.fill_between(sizes, low, high, color=line["color"], alpha=0.15, linewidth=0)
+    axes.set_title(panel.title, fontsize=11)
+    if panel.lower_is_better:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axes.set_ylabel("one-way time (us), lower is better")
+    else:
+        axes.set_ylim(bottom=0)
+        axes.set_ylabel("bandwidth (GB/s), higher is better")
+    axes.grid(True, which="major", color="#dddddd", linewidth=0.7)
+
+
+def _relative(panel: Panel, axes, style: dict) -> None:  # type: ignore[no-untyped-def]
+    better = "lower" if panel.lower_is_better else "higher"
+    axes.set_ylabel(f"relative to the best peer, {better} is better")
+    axes.grid(True, which="major", color="#dddddd", linewidth=0.7)
+    if not panel.has_peers():
+        axes.text(0.5, 0.5, "no peer in this phase", transform=axes.transAxes, ha="center")
+        return
+    axes.axhline(1, color="black", linewidth=1)
+    top = 2.0
+    for strategy, values in panel.values.items():
+        if panel.kinds[strategy] == PEER:
+            continue
+        ratios = {
+            size: median(values[size]) / best
+            for size in sorted(values)
+            if (best := panel.best_peer(size)) is not None
+        }
+        if panel.kinds[strategy] == REGX:
+            top = max(top, 1.1 * max(ratios.values(), default=0))
+        axes.plot(list(ratios), list(ratios.values()), **style[strategy]["line"])
+    axes.set_ylim(0, min(top, 4))
+
+
+def _sizes_axis(panel: Panel, axes) -> None:  # type: ignore[no-untyped-def]
+    sizes = panel.sizes()
+    axes.set_xscale("log", base=2)
+    step = 1 if len(sizes) <= 10 else 2
+    axes.set_xticks(sizes[::step], [show(size) for size in sizes[::step]], rotation=45, ha="right")
+    axes.set_xlabel("message size")
+    axes.minorticks_off()
+
+
+def main() -> int:
+    file = Path(sys.argv[1])
+    try:
+        written = draw(json.loads(file.read_text(encoding="utf-8")), file.parent)
+    except ModuleNotFoundError as error:
+        print(f"no plot: {error.name} is not installed; as root: apt-get install python3-matplotlib")
+        return 1
+    print("plot: " + (" ".join(map(str, written)) if written else "nothing to draw"))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""regx's reports: JSON lines, one per rank, as btl_regx_report=FILE has them written."""
+
+import json
+import re
+from pathlib import Path
+
+from comparing.trouble import Trouble
+
+PATHS = ("eager", "frag", "bounce", "pipeline", "direct", "read", "together", "remap", "fallback")
+
+
+def read(files: list[Path]) -> list[dict]:
+    """The lines of all files. Trouble names the file and the line that is none."""
+    reports = []
+    for file in files:
+        try:
+            text = file.read_text(encoding="utf-8")
+        except OSError as error:
+            raise Trouble(f"{file}: cannot be read: {error.strerror}") from None
+        except UnicodeDecodeError:
+            raise Trouble(f"{file}: cannot be read: not a text file") from None
+        for number, line in enumerate(text.splitlines(), 1):
+            if line.strip():
+                reports.append(_line(line, f"{file}:{number}"))
+    return reports
+
+
+def _line(line: str, where: str) -> dict:
+    try:
+        report = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise Trouble(f"{where}: malformed: {error.msg} at column {error.colno}") from None
+    if not isinstance(report, dict) or not _is_count(report.get("rank")):
+        raise Trouble(f'{where}: malformed: not a report of regx (an object with a "rank")')
+    for key, value in report.items():
+        named_counts = isinstance(value, dict) and all(map(_is_count, value.values()))
+        if not (named_counts or _is_count(value) or isinstance(value, str)):
+            raise Trouble(f'{where}: malformed: "{key}" is neither a count nor a name')
+    return report
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def add(reports: list[dict]) -> dict:
+    """Over the ranks: sums of counters, the largest of high waters, the sorted set of names."""
+    total: dict = {}
+    for report in reports:
+        for key, value in report.items():
+            if isinstance(value, dict):
+                into = total.setdefault(key, {})
+                for name, count in value.items():
+                    into[name] = into.get(name, 0) + count
+            elif isinstance(value, str) or key == "rank":
+                total.setdefault(key, set()).add(value)
+            elif key.endswith("_high") or key == "largest_registration":
+                total[key] = max(total.get(key, 0), value)
+            else:
+                total[key] = total.get(key, 0) + value
+    for key, value in total.items():
+        if isinstance(value, set):
+            total[key] = sorted(value)
+    return total
+
+
+def render(total: dict, files: int) -> str:
+    """A table: what ran, then what went over which path, then every counter that is not 0."""
+    ranks = total.get("rank", [])
+    lines = [f"{len(ranks)} rank{'s' * (len(ranks) != 1)}, {files} file{'s' * (files != 1)}"]
+    for key, value in total.items():
+        if isinstance(value, list) and key != "rank":
+            shown = [v for v in value if v]
+            if shown:
+                lines.append(f"{key:<22} {', '.join(shown)}")
+    lines += ["", f"{'path':<12}{'messages':>16}{'bytes':>22}"]
+    for path in PATHS:
+        messages, count = total.get(f"messages_{path}", 0), total.get(f"bytes_{path}", 0)
+        if messages or count:
+            lines.append(f"{path:<12}{messages:>16,}{count:>22,}")
+    lines.append("")
+    for key, value in total.items():
+        if isinstance(value, int) and value and not re.fullmatch(
+            rf"(messages|bytes)_({'|'.join(PATHS)})", key
+        ):
+            lines.append(f"{key:<28}{value:>22,}")
+        elif isinstance(value, dict) and value:
+            lines.append(key)
+            lines += [f"  {name:<26}{count:>22,}" for name, count in sorted(value.items())]
+    return "\n".join(lines)
