@@ -23,6 +23,7 @@ from comparing.trouble import Trouble
 HERE = TOP / "osu-configs"
 DEFAULT_FILES = [HERE / "strategies.conf", HERE / "peers.conf"]
 REPETITIONS, FULL_REPETITIONS = 3, 7
+WIDTH = 160  # of the table where no terminal says another
 
 DESCRIPTION = """\
 Compare the rendezvous strategies of regx with one another and with the other ways that Open MPI
@@ -57,6 +58,9 @@ def main() -> int:
         return trouble.status
     except KeyboardInterrupt:  # before anything was measured
         return 130
+    except BrokenPipeError:  # nobody reads the table any more; it is in table.txt too
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")
+        return 1
 
 
 def compare(asked: argparse.Namespace) -> int:
@@ -113,18 +117,22 @@ def measure(
 
 
 def present(results: Results, folder: Folder, found: Installation) -> int:
-    width = max(shutil.get_terminal_size((160, 24)).columns, 80)
-    folder.write_table(table.render(results, 160))
-    print(table.render(results, width), flush=True)
-    plot = subprocess.run(
-        [found.python, "-B", "-m", "comparing.plot", str(folder.path / "results.json")],
-        cwd=HERE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
-    said = plot.stdout.strip() or f"no plot: {(plot.stderr.splitlines() or ['?'])[-1]}"
-    print(f"compare: {said}", file=sys.stderr)
+    folder.write_table(table.render(results, WIDTH))
+    print(f"compare: {draw(folder, found)}", file=sys.stderr)
     print(f"compare: results are in {folder.path}", file=sys.stderr)
+    width = max(shutil.get_terminal_size((WIDTH, 24)).columns, 80)
+    print(table.render(results, width), flush=True)
     return results.status()
+
+
+def draw(folder: Folder, found: Installation) -> str:
+    """What became of the plot, in one line: it is never worth losing the table."""
+    command = [found.python, "-B", "-m", "comparing.plot", str(folder.path / "results.json")]
+    try:
+        run = subprocess.run(
+            command, cwd=HERE, capture_output=True, text=True, timeout=120, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"no plot: {error}"
+    said = (run.stdout + run.stderr).strip().splitlines()
+    return said[-1] if said else f"no plot: it ended with status {run.returncode}"

@@ -15,13 +15,17 @@ class Benchmark:
     metric: str
     unit: str
     companion: str  # the companion's name of it
-    lower_is_better: bool
+    has_limit: bool  # whether the probe measures the same movement without MPI
 
 
 BENCHMARKS = {
-    "osu_latency": Benchmark("latency", "us", "latency", True),
-    "osu_bw": Benchmark("bandwidth", "MB/s", "bw", False),
-    "osu_bibw": Benchmark("bandwidth", "MB/s", "bibw", False),
+    f"{suite}_{name}": Benchmark(metric, unit, name, has_limit)
+    for suite in ("osu", "companion")
+    for name, metric, unit, has_limit in (
+        ("latency", "latency", "us", True),
+        ("bw", "bandwidth", "MB/s", True),
+        ("bibw", "bandwidth", "MB/s", False),
+    )
 }
 
 # Where the point-to-point benchmarks lie below what a user calls the place of OSU: the folder

@@ -47,7 +47,7 @@ class Plan:
         return {
             Arm("limit", LIMIT, *job.arm.group): osu.BENCHMARKS[job.case.benchmark].unit
             for job in self.jobs
-            if job.case.benchmark != "osu_bibw" and job.case.buffers == "same"
+            if osu.BENCHMARKS[job.case.benchmark].has_limit and job.case.buffers == "same"
         }
 
     def arms(self) -> list[Arm]:

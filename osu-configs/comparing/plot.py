@@ -11,7 +11,7 @@ from collections import defaultdict
 from pathlib import Path
 from statistics import median
 
-from comparing.phase import MIXED
+from comparing.phase import MIXED, PHASES, UNMEASURED
 from comparing.result import LIMIT, PEER, REGX
 from comparing.size import show
 
@@ -24,16 +24,22 @@ class Panel:
     """What belongs into one pair of axes: one benchmark, choice of buffers and phase."""
 
     def __init__(self, benchmark: str, buffers: str, phase: str, runs: list[dict]):
-        self.buffers = "" if buffers == "same" else f", {buffers} buffers"
-        self.title = f"{benchmark}{self.buffers}, {phase} phase"
+        buffers = "" if buffers == "same" else f", {buffers} buffers"
+        self.title = f"{benchmark}{buffers}, " + (
+            "phase not measured" if phase == UNMEASURED else f"{phase} phase"
+        )
         self.lower_is_better = runs[0]["unit"] == "us"
         self.scale = 1.0 if self.lower_is_better else 1e-3  # MB/s to GB/s
+        compared = [run for run in runs if run["arm"]["kind"] != LIMIT]
+        self.sizes = sorted({int(size) for run in compared for size in run["values"]})
         self.values: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
         self.kinds: dict[str, str] = {}
         for run in runs:
-            self.kinds[run["arm"]["strategy"]] = run["arm"]["kind"]
+            strategy = run["arm"]["strategy"]
+            self.kinds[strategy] = run["arm"]["kind"]
             for size, value in run["values"].items():
-                self.values[run["arm"]["strategy"]][int(size)].append(value)
+                if int(size) in self.sizes:
+                    self.values[strategy][int(size)].append(value)
 
     def best_peer(self, size: int) -> float | None:
         peers = [
@@ -45,23 +51,27 @@ class Panel:
             return None
         return min(peers) if self.lower_is_better else max(peers)
 
-    def sizes(self) -> list[int]:
-        return sorted({size for values in self.values.values() for size in values})
-
     def has_peers(self) -> bool:
         return any(kind == PEER for kind in self.kinds.values())
 
 
-def panels(document: dict) -> list[Panel]:
-    groups: dict[tuple[str, str, str], list[dict]] = defaultdict(list)
-    for run in document["runs"]:
-        if run["values"] and run["phase"] != MIXED:
-            groups[run["arm"]["benchmark"], run["arm"]["buffers"], run["phase"]].append(run)
-    return [
-        Panel(*key, runs)
-        for key, runs in groups.items()
-        if any(run["arm"]["kind"] != LIMIT for run in runs)
-    ]
+def panels(document: dict) -> list[list[Panel | None]]:
+    """A row per phase, a column per benchmark and choice of buffers; None where nothing ran."""
+    runs = [run for run in document["runs"] if run["values"]]
+    compared = [run for run in runs if run["arm"]["kind"] != LIMIT]
+    phases = [p for p in PHASES if p != MIXED and any(run["phase"] == p for run in compared)]
+    groups = list(dict.fromkeys((a["benchmark"], a["buffers"]) for a in document["arms"]))
+
+    def panel(benchmark: str, buffers: str, phase: str) -> Panel | None:
+        def belongs(run: dict) -> bool:
+            arm = run["arm"]
+            return (arm["benchmark"], arm["buffers"], run["phase"]) == (benchmark, buffers, phase)
+
+        if not any(map(belongs, compared)):
+            return None
+        return Panel(benchmark, buffers, phase, list(filter(belongs, runs)))
+
+    return [[panel(*group, phase) for group in groups] for phase in phases]
 
 
 def styles(document: dict) -> dict[str, dict]:
@@ -79,7 +89,7 @@ def styles(document: dict) -> dict[str, dict]:
             line = {"color": "black", "linestyle": ":"}
         if arm["kind"] != LIMIT:
             line.update(marker=MARKERS[number % len(MARKERS)], markersize=4.5)
-        name = {REGX: f"regx {arm['strategy']}", LIMIT: "two processes without MPI"}
+        name = {REGX: f"regx {arm['strategy']}", LIMIT: "limit: two processes without MPI"}
         found[arm["strategy"]] = {
             "kind": arm["kind"],
             "label": name.get(arm["kind"], arm["strategy"]),
@@ -94,43 +104,48 @@ def draw(document: dict, folder: Path) -> list[Path]:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    found = panels(document)
-    if not found:
+    rows = panels(document)
+    if not rows:
         return []
     style = styles(document)
     figure, grid = pyplot.subplots(
-        2,
-        len(found),
-        figsize=(6.4 * len(found) + 2.4, 8.8),
-        gridspec_kw={"height_ratios": (3, 2)},
+        2 * len(rows),
+        len(rows[0]),
+        figsize=(6.6 * len(rows[0]), 8.4 * len(rows)),
+        gridspec_kw={"height_ratios": (3, 2) * len(rows)},
         squeeze=False,
-        sharex="col",
     )
-    right = 1 - 2.3 / figure.get_figwidth()  # the legend stands beyond
     handles: dict[str, object] = {}
-    for panel, (above, below) in zip(found, grid.T):
-        _absolute(panel, above, style, handles)
-        _relative(panel, below, style)
-        _sizes_axis(panel, below)
+    for number, row in enumerate(rows):
+        for panel, above, below in zip(row, grid[2 * number], grid[2 * number + 1]):
+            if panel is None:
+                above.set_axis_off()
+                below.set_axis_off()
+                continue
+            _absolute(panel, above, style, handles)
+            _relative(panel, below, style)
+            for axes in (above, below):
+                _sizes_axis(panel, axes)
     in_order = [name for name in style if name in handles]
-    figure.legend(
+    environment = document["environment"]
+    title = (
+        f"regx and its peers on {environment['processor']}, Open MPI {environment['openmpi']}, two"
+        f" ranks, {environment['date'][:10]}\nmedians, shaded from minimum to maximum"
+    )
+    figure.tight_layout()
+    legend = figure.legend(
         [handles[name] for name in in_order],
         [style[name]["label"] for name in in_order],
-        loc="upper left",
-        bbox_to_anchor=(right, 0.9),
+        title=title,
+        loc="lower center",
+        bbox_to_anchor=(0.5, 1.0),
+        ncol=5,
         frameon=False,
     )
-    environment = document["environment"]
-    figure.suptitle(
-        "Rendezvous strategies of regx and their peers: medians, shaded from minimum to maximum\n"
-        f"{environment['processor']}, Open MPI {environment['openmpi']}, two ranks,"
-        f" {environment['date'][:10]}",
-        fontsize=11,
-    )
-    figure.tight_layout(rect=(0, 0, right, 1))
+    legend.get_title().set_multialignment("center")
     written = [folder / "plot.png", folder / "plot.svg"]
     for file in written:
-        figure.savefig(file, dpi=130)
+        figure.savefig(file, dpi=130, bbox_inches="tight")
     return written
 
 
@@ -156,7 +171,7 @@ def _absolute(panel: Panel, axes, style: dict, handles: dict) -> None:  # type: 
 
 def _relative(panel: Panel, axes, style: dict) -> None:  # type: ignore[no-untyped-def]
     better = "lower" if panel.lower_is_better else "higher"
-    axes.set_ylabel(f"relative to the best peer, {better} is better")
+    axes.set_ylabel(f"best peer = 1, {better} is better")
     axes.grid(True, which="major", color="#dddddd", linewidth=0.7)
     if not panel.has_peers():
         axes.text(0.5, 0.5, "no peer in this phase", transform=axes.transAxes, ha="center")
@@ -178,7 +193,7 @@ def _relative(panel: Panel, axes, style: dict) -> None:  # type: ignore[no-untyp
 
 
 def _sizes_axis(panel: Panel, axes) -> None:  # type: ignore[no-untyped-def]
-    sizes = panel.sizes()
+    sizes = panel.sizes
     axes.set_xscale("log", base=2)
     step = 1 if len(sizes) <= 10 else 2
     axes.set_xticks(sizes[::step], [show(size) for size in sizes[::step]], rotation=45, ha="right")
