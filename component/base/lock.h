@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * A lock that costs one predictable branch when the MPI job has a single thread.
+ *
+ * Whether a lock is real is decided when it is made, from the thread level of the job; sections
+ * under it are short: no call into Open MPI, no copy of more than an eager message, no wait.
+ *
+ * Lock order, outermost first: rendezvous engine, connection, then any one of the leaves (pool,
+ * the node wire's lists, window table). No leaf is taken under another leaf.
+ */
+#ifndef REGX_BASE_LOCK_H
+#define REGX_BASE_LOCK_H
+
+#include <pthread.h>
+#include <stdbool.h>
+
+typedef struct regx_lock {
+    pthread_mutex_t mutex;
+    bool real;
+} regx_lock_t;
+
+static inline void regx_lock_init(regx_lock_t *lock, bool threads)
+{
+    pthread_mutex_init(&lock->mutex, NULL);
+    lock->real = threads;
+}
+
+static inline void regx_lock_fini(regx_lock_t *lock)
+{
+    pthread_mutex_destroy(&lock->mutex);
+}
+
+static inline void regx_lock(regx_lock_t *lock)
+{
+    if (lock->real) {
+        pthread_mutex_lock(&lock->mutex);
+    }
+}
+
+static inline bool regx_trylock(regx_lock_t *lock)
+{
+    return !lock->real || pthread_mutex_trylock(&lock->mutex) == 0;
+}
+
+static inline void regx_unlock(regx_lock_t *lock)
+{
+    if (lock->real) {
+        pthread_mutex_unlock(&lock->mutex);
+    }
+}
+
+#endif

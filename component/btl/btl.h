@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * btl/ is the face that Open MPI sees: it translates between Open MPI's BTL interface and the
+ * plain rooms behind. One component and one module per process.
+ *
+ *   component.c  found, asked for, opened, closed        params.c    parameters, checked
+ *   module.c     processes come and go                   report.c    counters at the end
+ *   message.c    eager messages and fragments            rdma.c      landings and sources
+ *
+ * Threads: register, open, init, add_procs, del_procs, finalize and close are called by one
+ * thread at a time. All else may be called by any thread; progress lets in one at a time.
+ */
+#ifndef REGX_BTL_BTL_H
+#define REGX_BTL_BTL_H
+
+#include "compat/compat.h"
+
+#include "base/counters.h"
+#include "base/lock.h"
+#include "pool/pool.h"
+#include "registration/registration.h"
+#include "rendezvous/rendezvous.h"
+#include "transport/transport.h"
+
+/* What the user asked for, checked (params.c). */
+typedef struct regx_params {
+    const char *transport;
+    const regx_strategy_t *strategy;
+    const regx_backend_t *backend;
+    const char *backend_reason;
+    size_t chunk_size;
+    unsigned chunk_depth;
+    size_t pool_size;
+    size_t slot_size;
+    const char *if_include;
+    const char *if_exclude;
+    const char *uct_tls;
+    const char *report;
+} regx_params_t;
+
+typedef struct regx_fragment regx_fragment_t;
+
+typedef struct regx_component {
+    mca_btl_base_component_t super;
+    bool offered; /* a module was given to Open MPI */
+} regx_component_t;
+
+typedef struct regx_module {
+    mca_btl_base_module_t super;
+    regx_params_t params;
+    regx_counters_t counters;
+    regx_transport_t *transport;
+    regx_pool_t pool;
+    regx_registry_t registry;
+    regx_rndv_t *rndv;
+    bool threads;
+    atomic_bool progressing; /* one thread is in progress */
+    regx_lock_t lock;        /* of what follows */
+    struct mca_btl_base_endpoint_t *endpoints; /* all */
+    regx_fragment_t *small, *large;            /* fragments to be used again */
+    _Atomic unsigned queued;                   /* fragments that wait on their endpoints */
+    unsigned peers;                            /* most endpoints at once */
+    mca_btl_base_module_error_cb_fn_t error;
+} regx_module_t;
+
+struct mca_btl_base_endpoint_t {
+    regx_peer_t peer; /* first: a peer is its endpoint */
+    opal_proc_t *proc;
+    struct mca_btl_base_endpoint_t *next, *previous;
+    regx_lock_t lock;
+    regx_fragment_t *first, *last; /* fragments that found no room, in order */
+    atomic_bool waiting;           /* there are some */
+};
+
+extern regx_component_t mca_btl_regx_component;
+extern regx_module_t regx_module;
+
+/* params.c: registers all; later reads and checks them. false: said why. */
+void regx_params_register(const mca_base_component_t *component);
+bool regx_params_read(regx_module_t *module);
+/* Whether the user named regx (or enabled it). `named` is set if the btl list names it. */
+bool regx_params_asked(bool *named);
+
+/* message.c */
+mca_btl_base_descriptor_t *regx_alloc(mca_btl_base_module_t *btl,
+                                      struct mca_btl_base_endpoint_t *endpoint, uint8_t order,
+                                      size_t size, uint32_t flags);
+int regx_free(mca_btl_base_module_t *btl, mca_btl_base_descriptor_t *descriptor);
+mca_btl_base_descriptor_t *regx_prepare_src(mca_btl_base_module_t *btl,
+                                            struct mca_btl_base_endpoint_t *endpoint,
+                                            struct opal_convertor_t *convertor, uint8_t order,
+                                            size_t reserve, size_t *size, uint32_t flags);
+int regx_send(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *endpoint,
+              mca_btl_base_descriptor_t *descriptor, mca_btl_base_tag_t tag);
+int regx_sendi(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *endpoint,
+               struct opal_convertor_t *convertor, void *header, size_t header_size,
+               size_t payload_size, uint8_t order, uint32_t flags, mca_btl_base_tag_t tag,
+               mca_btl_base_descriptor_t **descriptor);
+/* Sends what waits; returns how many fragments went. */
+int regx_send_queued(regx_module_t *module);
+void regx_fail_queued(regx_module_t *module, struct mca_btl_base_endpoint_t *endpoint);
+void regx_fragments_free(regx_module_t *module);
+
+/* rdma.c */
+mca_btl_base_registration_handle_t *regx_register_mem(mca_btl_base_module_t *btl,
+                                                      struct mca_btl_base_endpoint_t *endpoint,
+                                                      void *base, size_t size, uint32_t flags);
+int regx_deregister_mem(mca_btl_base_module_t *btl, mca_btl_base_registration_handle_t *handle);
+int regx_put(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *endpoint,
+             void *local_address, uint64_t remote_address,
+             mca_btl_base_registration_handle_t *local_handle,
+             mca_btl_base_registration_handle_t *remote_handle, size_t size, int flags, int order,
+             mca_btl_base_rdma_completion_fn_t callback, void *context, void *data);
+
+/* module.c: opens transport, pool and engine. false: said why, nothing is left open. */
+bool regx_module_open(regx_module_t *module, bool threads);
+int regx_module_finalize(mca_btl_base_module_t *btl);
+int regx_progress(void);
+
+/* report.c: writes the report that the user asked for, if any. */
+void regx_report(const regx_module_t *module);
+
+#endif

@@ -1,0 +1,399 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Eager messages and fragments.
+ *
+ * What fits a frame of the transport is sent as one, copied; larger fragments (non-contiguous
+ * data, buffered sends) are packed into a slot of the pool and lent to the peer. A fragment that
+ * gets no slot is packed into memory of its own, and copied into a slot when one comes free:
+ * Open MPI must never be refused a descriptor, because it tries again only after a completion.
+ */
+#include "btl/btl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "opal/datatype/opal_convertor.h"
+
+struct regx_fragment {
+    mca_btl_base_descriptor_t base; /* first: a descriptor is its fragment */
+    mca_btl_base_segment_t segment;
+    struct mca_btl_base_endpoint_t *endpoint;
+    regx_fragment_t *next; /* in a free list or a queue */
+    regx_lend_t lend;
+    size_t capacity; /* of bytes */
+    uint32_t slot;   /* or REGX_SLOT_NONE: the data is in bytes */
+    mca_btl_base_tag_t tag;
+    bool large;
+    uint8_t *bytes;
+};
+
+static regx_module_t *module_of(mca_btl_base_module_t *btl)
+{
+    return (regx_module_t *)btl;
+}
+
+static regx_fragment_t *fragment_new(bool large)
+{
+    regx_fragment_t *fragment = calloc(1, sizeof(*fragment));
+
+    if (fragment == NULL) {
+        return NULL;
+    }
+    OBJ_CONSTRUCT(&fragment->base, mca_btl_base_descriptor_t);
+    fragment->large = large;
+    fragment->slot = REGX_SLOT_NONE;
+    fragment->base.des_segments = &fragment->segment;
+    fragment->base.des_segment_count = 1;
+    return fragment;
+}
+
+static void fragment_delete(regx_fragment_t *fragment)
+{
+    OBJ_DESTRUCT(&fragment->base);
+    free(fragment->bytes);
+    free(fragment);
+}
+
+/* Room for `size` bytes: a slot for a large fragment if there is one, else its own memory. */
+static bool make_room(regx_module_t *module, regx_fragment_t *fragment, size_t size)
+{
+    if (fragment->large && size <= module->pool.slot_size) {
+        fragment->slot = regx_pool_get(&module->pool);
+        if (fragment->slot != REGX_SLOT_NONE) {
+            fragment->segment.seg_addr.pval = regx_pool_slot(&module->pool, fragment->slot);
+            return true;
+        }
+    }
+    if (fragment->capacity < size) {
+        const size_t capacity =
+            fragment->large ? module->super.btl_max_send_size : module->super.btl_eager_limit;
+
+        free(fragment->bytes);
+        fragment->capacity = size > capacity ? size : capacity;
+        fragment->bytes = malloc(fragment->capacity);
+        if (fragment->bytes == NULL) {
+            fragment->capacity = 0;
+            return false;
+        }
+    }
+    fragment->segment.seg_addr.pval = fragment->bytes;
+    return true;
+}
+
+static void fragment_return(regx_module_t *module, regx_fragment_t *fragment)
+{
+    regx_fragment_t **list = fragment->large ? &module->large : &module->small;
+
+    if (fragment->slot != REGX_SLOT_NONE) {
+        regx_pool_put(&module->pool, fragment->slot);
+        fragment->slot = REGX_SLOT_NONE;
+    }
+    regx_lock(&module->lock);
+    fragment->next = *list;
+    *list = fragment;
+    regx_unlock(&module->lock);
+}
+
+mca_btl_base_descriptor_t *regx_alloc(mca_btl_base_module_t *btl,
+                                      struct mca_btl_base_endpoint_t *endpoint, uint8_t order,
+                                      size_t size, uint32_t flags)
+{
+    regx_module_t *module = module_of(btl);
+    const bool large = size > btl->btl_eager_limit;
+    regx_fragment_t **list = large ? &module->large : &module->small;
+
+    regx_lock(&module->lock);
+    regx_fragment_t *fragment = *list;
+    if (fragment != NULL) {
+        *list = fragment->next;
+    }
+    regx_unlock(&module->lock);
+    if (fragment == NULL && (fragment = fragment_new(large)) == NULL) {
+        return NULL;
+    }
+    if (!make_room(module, fragment, size)) {
+        fragment_return(module, fragment);
+        return NULL;
+    }
+    fragment->endpoint = endpoint;
+    fragment->segment.seg_len = size;
+    fragment->base.des_flags = flags;
+    fragment->base.order = order;
+    fragment->base.des_cbfunc = NULL;
+    return &fragment->base;
+}
+
+int regx_free(mca_btl_base_module_t *btl, mca_btl_base_descriptor_t *descriptor)
+{
+    fragment_return(module_of(btl), (regx_fragment_t *)descriptor);
+    return OPAL_SUCCESS;
+}
+
+/* A regx_pack_t: the next bytes that the convertor gives. */
+static void pack_converted(void *context, void *to, size_t length)
+{
+    opal_convertor_t *convertor = context;
+    struct iovec iov = {.iov_base = to, .iov_len = length};
+    uint32_t count = 1;
+    size_t packed = length;
+
+    opal_convertor_pack(convertor, &iov, &count, &packed);
+}
+
+/* A regx_pack_t: plain memory. */
+static void pack_bytes(void *context, void *to, size_t length)
+{
+    memcpy(to, context, length);
+}
+
+mca_btl_base_descriptor_t *regx_prepare_src(mca_btl_base_module_t *btl,
+                                            struct mca_btl_base_endpoint_t *endpoint,
+                                            struct opal_convertor_t *convertor, uint8_t order,
+                                            size_t reserve, size_t *size, uint32_t flags)
+{
+    const size_t most = btl->btl_max_send_size - reserve;
+    size_t length = *size < most ? *size : most;
+    mca_btl_base_descriptor_t *descriptor =
+        regx_alloc(btl, endpoint, order, reserve + length, flags);
+
+    if (descriptor == NULL) {
+        return NULL;
+    }
+    struct iovec iov = {.iov_base = (char *)descriptor->des_segments->seg_addr.pval + reserve,
+                        .iov_len = length};
+    uint32_t count = 1;
+    if (opal_convertor_pack(convertor, &iov, &count, &length) < 0) {
+        regx_free(btl, descriptor);
+        return NULL;
+    }
+    descriptor->des_segments->seg_len = reserve + length;
+    *size = length;
+    return descriptor;
+}
+
+static void lend_done(regx_lend_t *lend, regx_status_t status);
+
+/* Offers the fragment to the transport. REGX_PENDING: lend_done will be called, perhaps on another
+ * thread before this returns. */
+static regx_status_t hand_over(regx_module_t *module, regx_fragment_t *fragment)
+{
+    regx_conn_t *conn = fragment->endpoint->peer.conn;
+    const regx_transport_ops_t *ops = conn->transport->ops;
+    const size_t length = fragment->segment.seg_len;
+    void *data = fragment->segment.seg_addr.pval;
+
+    if (fragment->slot == REGX_SLOT_NONE) {
+        if (length <= conn->transport->max_frame) {
+            return ops->send(conn, fragment->tag, NULL, 0, pack_bytes, data, length);
+        }
+        fragment->slot = regx_pool_get(&module->pool);
+        if (fragment->slot == REGX_SLOT_NONE) {
+            regx_count(&module->counters, &module->counters.grant_stalls, 1);
+            return REGX_AGAIN;
+        }
+        fragment->segment.seg_addr.pval = regx_pool_slot(&module->pool, fragment->slot);
+        memcpy(fragment->segment.seg_addr.pval, data, length);
+        data = fragment->segment.seg_addr.pval;
+    }
+    fragment->lend = (regx_lend_t){.data = data,
+                                   .length = length,
+                                   .tag = fragment->tag,
+                                   .done = lend_done,
+                                   .context = module};
+    return ops->lend(conn, &fragment->lend);
+}
+
+static regx_status_t offer(regx_module_t *module, regx_fragment_t *fragment)
+{
+    const regx_path_t path = fragment->large ? REGX_PATH_frag : REGX_PATH_eager;
+    const size_t length = fragment->segment.seg_len;
+    const regx_status_t status = hand_over(module, fragment);
+
+    if (status == REGX_OK || status == REGX_PENDING) {
+        regx_count_message(&module->counters, path, length);
+    }
+    return status;
+}
+
+/* The fragment has left, or never will: tells Open MPI if it asked to be told. */
+static void ended(regx_module_t *module, regx_fragment_t *fragment, int status)
+{
+    const bool own = (fragment->base.des_flags & MCA_BTL_DES_FLAGS_BTL_OWNERSHIP) != 0;
+
+    if ((fragment->base.des_flags & MCA_BTL_DES_SEND_ALWAYS_CALLBACK) != 0 &&
+        fragment->base.des_cbfunc != NULL) {
+        fragment->base.des_cbfunc(&module->super, fragment->endpoint, &fragment->base, status);
+    }
+    if (own) {
+        fragment_return(module, fragment);
+    }
+}
+
+static void lend_done(regx_lend_t *lend, regx_status_t status)
+{
+    regx_fragment_t *fragment =
+        (regx_fragment_t *)((char *)lend - offsetof(regx_fragment_t, lend));
+
+    ended(lend->context, fragment, status == REGX_OK ? OPAL_SUCCESS : OPAL_ERROR);
+}
+
+static void enqueue(regx_module_t *module, regx_fragment_t *fragment)
+{
+    struct mca_btl_base_endpoint_t *endpoint = fragment->endpoint;
+
+    fragment->base.des_flags |= MCA_BTL_DES_SEND_ALWAYS_CALLBACK;
+    fragment->next = NULL;
+    regx_lock(&endpoint->lock);
+    if (endpoint->first == NULL) {
+        endpoint->first = fragment;
+    } else {
+        endpoint->last->next = fragment;
+    }
+    endpoint->last = fragment;
+    atomic_store(&endpoint->waiting, true);
+    regx_unlock(&endpoint->lock);
+    atomic_fetch_add(&module->queued, 1);
+}
+
+int regx_send(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *endpoint,
+              mca_btl_base_descriptor_t *descriptor, mca_btl_base_tag_t tag)
+{
+    regx_module_t *module = module_of(btl);
+    regx_fragment_t *fragment = (regx_fragment_t *)descriptor;
+    regx_status_t status = REGX_AGAIN;
+
+    fragment->endpoint = endpoint;
+    fragment->tag = tag;
+    const uint32_t flags = descriptor->des_flags;
+    descriptor->des_flags |= MCA_BTL_DES_SEND_ALWAYS_CALLBACK; /* unless it leaves at once */
+    if (!atomic_load_explicit(&endpoint->waiting, memory_order_relaxed)) {
+        status = offer(module, fragment);
+    }
+    switch (status) {
+    case REGX_OK:
+        descriptor->des_flags = flags;
+        ended(module, fragment, OPAL_SUCCESS);
+        return 1; /* gone: Open MPI needs no callback that it did not ask for */
+    case REGX_PENDING:
+        return OPAL_SUCCESS;
+    case REGX_AGAIN:
+        enqueue(module, fragment);
+        return OPAL_SUCCESS;
+    default:
+        descriptor->des_flags = flags;
+        return OPAL_ERR_UNREACH;
+    }
+}
+
+int regx_sendi(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *endpoint,
+               struct opal_convertor_t *convertor, void *header, size_t header_size,
+               size_t payload_size, uint8_t order, uint32_t flags, mca_btl_base_tag_t tag,
+               mca_btl_base_descriptor_t **descriptor)
+{
+    regx_module_t *module = module_of(btl);
+    regx_conn_t *conn = endpoint->peer.conn;
+    regx_status_t status = REGX_AGAIN;
+    regx_pack_t pack = pack_converted;
+    void *context = convertor;
+
+    (void)order, (void)flags;
+    if (payload_size > 0 && opal_convertor_need_buffers(convertor) == 0) {
+        opal_convertor_get_current_pointer(convertor, &context);
+        pack = pack_bytes;
+    }
+    if (!atomic_load_explicit(&endpoint->waiting, memory_order_relaxed)) {
+        status = conn->transport->ops->send(conn, tag, header, header_size, pack, context,
+                                            payload_size);
+    }
+    if (status == REGX_OK) {
+        regx_count_message(&module->counters, REGX_PATH_eager, header_size + payload_size);
+        return OPAL_SUCCESS;
+    }
+    if (descriptor != NULL) {
+        *descriptor = NULL; /* Open MPI makes one and calls regx_send */
+    }
+    return OPAL_ERR_OUT_OF_RESOURCE;
+}
+
+/* The oldest fragment that waits, or NULL; only progress takes from the front. */
+static regx_fragment_t *front(struct mca_btl_base_endpoint_t *endpoint)
+{
+    regx_lock(&endpoint->lock);
+    regx_fragment_t *fragment = endpoint->first;
+    regx_unlock(&endpoint->lock);
+    return fragment;
+}
+
+static void take_front(regx_module_t *module, struct mca_btl_base_endpoint_t *endpoint)
+{
+    regx_lock(&endpoint->lock);
+    endpoint->first = endpoint->first->next;
+    atomic_store(&endpoint->waiting, endpoint->first != NULL);
+    regx_unlock(&endpoint->lock);
+    atomic_fetch_sub(&module->queued, 1);
+}
+
+/* Sends what waits at one endpoint, in order. */
+static int send_queued(regx_module_t *module, struct mca_btl_base_endpoint_t *endpoint)
+{
+    regx_fragment_t *fragment;
+    int sent = 0;
+
+    while ((fragment = front(endpoint)) != NULL) {
+        /* Lent memory comes back through progress, that is, after this: fragment stays valid. */
+        const regx_status_t status = offer(module, fragment);
+
+        if (status == REGX_AGAIN) {
+            break;
+        }
+        take_front(module, endpoint);
+        sent++;
+        if (status != REGX_PENDING) {
+            ended(module, fragment, status == REGX_OK ? OPAL_SUCCESS : OPAL_ERR_UNREACH);
+        }
+    }
+    return sent;
+}
+
+int regx_send_queued(regx_module_t *module)
+{
+    int sent = 0;
+
+    if (atomic_load_explicit(&module->queued, memory_order_relaxed) == 0) {
+        return 0;
+    }
+    for (struct mca_btl_base_endpoint_t *endpoint = module->endpoints; endpoint != NULL;
+         endpoint = endpoint->next) {
+        if (atomic_load_explicit(&endpoint->waiting, memory_order_relaxed)) {
+            sent += send_queued(module, endpoint);
+        }
+    }
+    return sent;
+}
+
+void regx_fail_queued(regx_module_t *module, struct mca_btl_base_endpoint_t *endpoint)
+{
+    regx_fragment_t *fragment;
+
+    while ((fragment = front(endpoint)) != NULL) {
+        take_front(module, endpoint);
+        ended(module, fragment, OPAL_ERR_UNREACH);
+    }
+}
+
+static void free_list(regx_fragment_t *fragment)
+{
+    while (fragment != NULL) {
+        regx_fragment_t *next = fragment->next;
+
+        fragment_delete(fragment);
+        fragment = next;
+    }
+}
+
+void regx_fragments_free(regx_module_t *module)
+{
+    free_list(module->small);
+    free_list(module->large);
+    module->small = module->large = NULL;
+}

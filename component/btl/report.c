@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The report: what this process did, one JSON object on one line, or a table for people. The keys
+ * are promised to scripts. Written with printf: the names are regx's own, and the few strings from
+ * outside are escaped here.
+ */
+#include "config.h"
+
+#include "btl/btl.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *const path_names[] = {
+#define PATH_NAME(name) #name,
+    REGX_PATHS(PATH_NAME)
+#undef PATH_NAME
+};
+
+static void write_string(FILE *out, const char *text)
+{
+    fputc('"', out);
+    for (; *text != '\0'; text++) {
+        if (*text == '"' || *text == '\\') {
+            fprintf(out, "\\%c", *text);
+        } else if ((unsigned char)*text < 0x20) {
+            fprintf(out, "\\u%04x", (unsigned char)*text);
+        } else {
+            fputc(*text, out);
+        }
+    }
+    fputc('"', out);
+}
+
+static void write_field(FILE *out, const char *key, const char *text)
+{
+    fprintf(out, "\"%s\": ", key);
+    write_string(out, text);
+    fputs(", ", out);
+}
+
+static void write_tallies(FILE *out, const char *key, const regx_tally_t *tallies)
+{
+    const char *separator = "";
+
+    fprintf(out, "\"%s\": {", key);
+    for (int i = 0; i < REGX_REASONS_MAX && tallies[i].reason[0] != '\0'; i++) {
+        fputs(separator, out);
+        write_string(out, tallies[i].reason);
+        fprintf(out, ": %" PRIu64, tallies[i].count);
+        separator = ", ";
+    }
+    fputc('}', out);
+}
+
+static void write_json(FILE *out, const regx_module_t *module)
+{
+    const regx_counters_t *counters = &module->counters;
+
+    fprintf(out, "{\"rank\": %u, ", regx_compat_rank());
+    write_field(out, "host", regx_compat_host());
+    write_field(out, "version", PACKAGE_VERSION);
+    write_field(out, "openmpi", regx_compat_version());
+    write_field(out, "transport", module->transport->ops->name);
+    write_field(out, "wires", module->transport->wires);
+    write_field(out, "backend", module->params.backend->name);
+    write_field(out, "backend_reason", module->params.backend_reason);
+    write_field(out, "rendezvous", regx_strategy_name(module->params.strategy));
+    fprintf(out, "\"peers\": %u, ", module->peers);
+    for (int i = 0; i < REGX_PATH_COUNT; i++) {
+        fprintf(out, "\"messages_%s\": %" PRIu64 ", \"bytes_%s\": %" PRIu64 ", ", path_names[i],
+                counters->messages[i], path_names[i], counters->bytes[i]);
+    }
+#define WRITE_COUNTER(name, help) fprintf(out, "\"%s\": %" PRIu64 ", ", #name, counters->name);
+    REGX_COUNTERS(WRITE_COUNTER)
+#undef WRITE_COUNTER
+    write_tallies(out, "decisions", counters->decisions);
+    fputs(", ", out);
+    write_tallies(out, "fallbacks", counters->fallbacks);
+    fputs("}\n", out);
+}
+
+static void write_row(FILE *out, const char *name, uint64_t value, const char *help)
+{
+    if (value > 0) {
+        fprintf(out, "  %-24s %14" PRIu64 "  %s\n", name, value, help);
+    }
+}
+
+/* Counters that are zero are left out. */
+static void write_table(FILE *out, const regx_module_t *module)
+{
+    const regx_counters_t *counters = &module->counters;
+
+    fprintf(out, "regx %s, rank %u on %s: transport %s (%s), rendezvous %s, backend %s (%s)\n",
+            PACKAGE_VERSION, regx_compat_rank(), regx_compat_host(), module->transport->ops->name,
+            module->transport->wires, regx_strategy_name(module->params.strategy),
+            module->params.backend->name, module->params.backend_reason);
+    for (int i = 0; i < REGX_PATH_COUNT; i++) {
+        char name[40];
+
+        snprintf(name, sizeof(name), "messages_%s", path_names[i]);
+        write_row(out, name, counters->messages[i], "sent this way");
+        snprintf(name, sizeof(name), "bytes_%s", path_names[i]);
+        write_row(out, name, counters->bytes[i], "");
+    }
+#define WRITE_COUNTER(name, help) write_row(out, #name, counters->name, help);
+    REGX_COUNTERS(WRITE_COUNTER)
+#undef WRITE_COUNTER
+    for (int i = 0; i < REGX_REASONS_MAX; i++) {
+        write_row(out, "decision", counters->decisions[i].count, counters->decisions[i].reason);
+    }
+    for (int i = 0; i < REGX_REASONS_MAX; i++) {
+        write_row(out, "fallback", counters->fallbacks[i].count, counters->fallbacks[i].reason);
+    }
+}
+
+/* Replaces %h, %r and %p. */
+static void expand(const char *pattern, char *name, size_t size)
+{
+    size_t used = 0;
+
+    for (; *pattern != '\0' && used + 1 < size; pattern++) {
+        int n = 1;
+
+        if (*pattern == '%' && strchr("hrp", pattern[1]) != NULL && pattern[1] != '\0') {
+            pattern++;
+            n = *pattern == 'h' ? snprintf(name + used, size - used, "%s", regx_compat_host())
+                : *pattern == 'r'
+                    ? snprintf(name + used, size - used, "%u", regx_compat_rank())
+                    : snprintf(name + used, size - used, "%d", (int)getpid());
+        } else {
+            name[used] = *pattern;
+        }
+        used += (size_t)n;
+    }
+    name[used < size ? used : size - 1] = '\0';
+}
+
+/* One write, so that the lines of several processes do not mix. */
+static void append(const char *pattern, const char *line, size_t length)
+{
+    char name[4096], message[4200];
+
+    expand(pattern, name, sizeof(name));
+    const int fd = open(name, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    const ssize_t written = fd < 0 ? -1 : write(fd, line, length);
+    if (written != (ssize_t)length) {
+        snprintf(message, sizeof(message), "btl_regx_report=%s: %s", name,
+                 written < 0 ? strerror(errno) : "no space for the whole line");
+        regx_compat_say(message);
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+}
+
+void regx_report(const regx_module_t *module)
+{
+    const char *where = module->params.report;
+    const bool table = where != NULL && strcmp(where, "stderr") == 0;
+    char *text = NULL;
+    size_t length;
+    FILE *out;
+
+    if (where == NULL || (table && regx_compat_rank() != 0) ||
+        (out = open_memstream(&text, &length)) == NULL) {
+        return;
+    }
+    if (table) {
+        write_table(out, module);
+    } else {
+        write_json(out, module);
+    }
+    fclose(out);
+    if (table) {
+        fputs(text, stderr);
+    } else {
+        append(where, text, length);
+    }
+    free(text);
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What differs between the versions of Open MPI, behind one set of names. Each version has a file
+ * beside this header; configure takes the one it builds for. Only btl/ uses it.
+ */
+#ifndef REGX_COMPAT_COMPAT_H
+#define REGX_COMPAT_COMPAT_H
+
+#include <hwloc.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "opal_config.h"
+
+#include "opal/mca/btl/btl.h"
+#include "opal/util/proc.h"
+
+/* Calls who listens to `tag` with a frame that arrived; the data is valid during the call. */
+void regx_compat_receive(mca_btl_base_module_t *btl, mca_btl_base_tag_t tag, const void *data,
+                         size_t length);
+
+/* Publishes bytes for all processes that may ever connect; fetches those of one. Both answer an
+ * OPAL error code; the fetched bytes are freed by the caller. */
+int regx_compat_publish(const mca_base_component_t *component, const void *bytes, size_t length);
+int regx_compat_fetch(const mca_base_component_t *component, opal_proc_t *proc, void **bytes,
+                      size_t *length);
+
+/* The number of a process, unique among all that can be connected. */
+uint64_t regx_compat_process(const opal_proc_t *proc);
+uint64_t regx_compat_self(void);
+uint32_t regx_compat_rank(void); /* in its job */
+
+bool regx_compat_same_node(const opal_proc_t *proc);
+const char *regx_compat_host(void);
+const char *regx_compat_version(void); /* of the Open MPI that runs */
+
+/* What Open MPI knows of the machine; may be NULL. */
+hwloc_topology_t regx_compat_topology(void);
+
+/* The PML that was selected; "" if none was, or none can be seen from here. */
+const char *regx_compat_pml(void);
+
+/* Whether this process speaks for its application: one process per application of the mpirun
+ * line, so that what is wrong with the command line is said once. */
+bool regx_compat_speaker(void);
+
+/* Says one line to the user, through Open MPI's output. */
+void regx_compat_say(const char *line);
+
+#endif

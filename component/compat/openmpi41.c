@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Open MPI 4.1.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "compat/compat.h"
+
+#include "ompi_config.h"
+
+#include "ompi/mca/pml/base/base.h"
+#include "opal/mca/hwloc/base/base.h"
+#include "opal/mca/pmix/pmix.h"
+#include "opal/runtime/opal.h"
+#include "opal/util/output.h"
+
+/* libmpi may be out of sight (a host that opened it RTLD_LOCAL): then this is NULL. */
+#pragma weak mca_pml_base_selected_component
+
+void regx_compat_receive(mca_btl_base_module_t *btl, mca_btl_base_tag_t tag, const void *data,
+                         size_t length)
+{
+    const mca_btl_active_message_callback_t *callback = &mca_btl_base_active_message_trigger[tag];
+    mca_btl_base_segment_t segment = {.seg_addr.pval = (void *)(uintptr_t)data,
+                                      .seg_len = length};
+    mca_btl_base_descriptor_t descriptor = {.des_segments = &segment, .des_segment_count = 1};
+
+    if (callback->cbfunc != NULL) {
+        callback->cbfunc(btl, tag, &descriptor, callback->cbdata);
+    }
+}
+
+int regx_compat_publish(const mca_base_component_t *component, const void *bytes, size_t length)
+{
+    int rc;
+
+    OPAL_MODEX_SEND(rc, OPAL_PMIX_GLOBAL, component, (void *)(uintptr_t)bytes,
+                    (int32_t)length);
+    return rc;
+}
+
+int regx_compat_fetch(const mca_base_component_t *component, opal_proc_t *proc, void **bytes,
+                      size_t *length)
+{
+    int32_t size = 0;
+    int rc;
+
+    OPAL_MODEX_RECV(rc, component, &proc->proc_name, (uint8_t **)bytes, &size);
+    *length = (size_t)size;
+    return rc;
+}
+
+static uint64_t number(opal_process_name_t name)
+{
+    return (uint64_t)name.jobid << 32 | name.vpid;
+}
+
+uint64_t regx_compat_process(const opal_proc_t *proc)
+{
+    return number(proc->proc_name);
+}
+
+uint64_t regx_compat_self(void)
+{
+    return number(OPAL_PROC_MY_NAME);
+}
+
+uint32_t regx_compat_rank(void)
+{
+    return OPAL_PROC_MY_NAME.vpid;
+}
+
+bool regx_compat_same_node(const opal_proc_t *proc)
+{
+    return OPAL_PROC_ON_LOCAL_NODE(proc->proc_flags) || proc == opal_proc_local_get();
+}
+
+const char *regx_compat_host(void)
+{
+    return opal_process_info.nodename != NULL ? opal_process_info.nodename : "";
+}
+
+const char *regx_compat_version(void)
+{
+    return opal_version_string;
+}
+
+hwloc_topology_t regx_compat_topology(void)
+{
+    return opal_hwloc_topology;
+}
+
+const char *regx_compat_pml(void)
+{
+    return &mca_pml_base_selected_component == NULL
+               ? ""
+               : mca_pml_base_selected_component.pmlm_version.mca_component_name;
+}
+
+/* mpirun tells each process the first ranks of all applications. */
+bool regx_compat_speaker(void)
+{
+    const char *first = getenv("OMPI_FIRST_RANKS");
+    const uint32_t rank = regx_compat_rank();
+
+    while (first != NULL && *first != '\0') {
+        char *end;
+
+        if (strtoul(first, &end, 10) == rank && end != first) {
+            return true;
+        }
+        first = end != first ? end : end + 1;
+    }
+    return rank == 0;
+}
+
+void regx_compat_say(const char *line)
+{
+    opal_output(0, "regx: %s", line);
+}

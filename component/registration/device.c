@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "registration/device.h"
+
+regx_status_t regx_device_register(regx_registry_t *registry, void *base, size_t length,
+                                   unsigned access, regx_mr_t *mr)
+{
+    regx_counters_t *counters = registry->counters;
+    regx_transport_t *transport = registry->transport;
+    const regx_status_t status = transport->ops->reg(transport, base, length, access, mr);
+
+    if (status != REGX_OK) {
+        return status;
+    }
+    regx_count(counters, &counters->registrations, 1);
+    regx_count(counters, &counters->registered_bytes, length);
+    regx_count_high(&counters->largest_registration, length);
+    regx_count_high(&counters->registered_high, atomic_load(&counters->registered_bytes));
+    return REGX_OK;
+}
+
+void regx_device_deregister(regx_registry_t *registry, regx_mr_t *mr)
+{
+    regx_counters_t *counters = registry->counters;
+    const size_t length = mr->length;
+
+    registry->transport->ops->dereg(registry->transport, mr);
+    regx_count(counters, &counters->deregistrations, 1);
+    regx_count(counters, &counters->registered_bytes, 0 - (uint64_t)length);
+}

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Registering with the transport's memory domain, counted. For the backends only.
+ */
+#ifndef REGX_REGISTRATION_DEVICE_H
+#define REGX_REGISTRATION_DEVICE_H
+
+#include "registration/registration.h"
+
+regx_status_t regx_device_register(regx_registry_t *registry, void *base, size_t length,
+                                   unsigned access, regx_mr_t *mr);
+void regx_device_deregister(regx_registry_t *registry, regx_mr_t *mr);
+
+#endif

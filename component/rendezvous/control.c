@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "rendezvous/control.h"
+
+#include <string.h>
+
+/* A place in a message that is being written or read. Numbers are little-endian on the wire;
+ * Open MPI's heterogeneous mode is refused, so a big-endian host talks to its like, but the bytes
+ * are the documented ones there too. */
+typedef struct regx_cursor {
+    uint8_t *at;
+} regx_cursor_t;
+
+static void put_number(regx_cursor_t *to, uint64_t value, unsigned size)
+{
+    for (unsigned i = 0; i < size; i++) {
+        to->at[i] = (uint8_t)(value >> (8 * i));
+    }
+    to->at += size;
+}
+
+static uint64_t get_number(const uint8_t **from, unsigned size)
+{
+    uint64_t value = 0;
+
+    for (unsigned i = 0; i < size; i++) {
+        value |= (uint64_t)(*from)[i] << (8 * i);
+    }
+    *from += size;
+    return value;
+}
+
+static void put_name(regx_cursor_t *to, regx_name_t name)
+{
+    put_number(to, name.id, 4);
+    put_number(to, name.generation, 4);
+}
+
+static regx_name_t get_name(const uint8_t **from)
+{
+    regx_name_t name;
+
+    name.id = (uint32_t)get_number(from, 4);
+    name.generation = (uint32_t)get_number(from, 4);
+    return name;
+}
+
+static void put_slots(regx_cursor_t *to, const regx_slot_grant_t *slots, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++) {
+        put_number(to, slots[i].slot, 4);
+        put_number(to, slots[i].length, 4);
+    }
+}
+
+static void get_slots(const uint8_t **from, regx_slot_grant_t *slots, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++) {
+        slots[i].slot = (uint32_t)get_number(from, 4);
+        slots[i].length = (uint32_t)get_number(from, 4);
+    }
+}
+
+static void put_key(regx_cursor_t *to, const regx_key_t *key)
+{
+    memcpy(to->at, key->bytes, REGX_KEY_SIZE);
+    to->at += REGX_KEY_SIZE;
+}
+
+static void get_key(const uint8_t **from, regx_key_t *key)
+{
+    memcpy(key->bytes, *from, REGX_KEY_SIZE);
+    *from += REGX_KEY_SIZE;
+}
+
+static bool granted_by_slots(regx_path_t path)
+{
+    return path == REGX_PATH_bounce;
+}
+
+void regx_cts_pack(const regx_cts_t *cts, uint8_t bytes[REGX_CTS_SIZE])
+{
+    regx_cursor_t to = {bytes};
+
+    memset(bytes, 0, REGX_CTS_SIZE);
+    put_number(&to, REGX_CONTROL_VERSION, 1);
+    put_number(&to, cts->path, 1);
+    put_number(&to, granted_by_slots(cts->path) ? cts->slot_count : cts->chunk_length > 0, 2);
+    put_name(&to, cts->landing);
+    put_number(&to, cts->fallback, 4);
+    put_number(&to, cts->length, 8);
+    if (granted_by_slots(cts->path)) {
+        put_slots(&to, cts->slots, cts->slot_count);
+    } else if (cts->chunk_length > 0) {
+        put_number(&to, cts->chunk_length, 8);
+        put_key(&to, &cts->key);
+    }
+}
+
+bool regx_cts_unpack(const uint8_t bytes[REGX_CTS_SIZE], regx_cts_t *cts)
+{
+    const uint8_t *from = bytes;
+    const uint64_t version = get_number(&from, 1);
+    const uint64_t path = get_number(&from, 1);
+    const unsigned count = (unsigned)get_number(&from, 2);
+
+    memset(cts, 0, sizeof(*cts));
+    cts->landing = get_name(&from);
+    const uint64_t fallback = get_number(&from, 4);
+    cts->length = get_number(&from, 8);
+    if (version != REGX_CONTROL_VERSION || fallback > 1) {
+        return false;
+    }
+    cts->fallback = fallback == 1;
+    cts->path = (regx_path_t)path;
+    switch (path) {
+    case REGX_PATH_bounce:
+        if (count > REGX_CTS_SLOTS) {
+            return false;
+        }
+        cts->slot_count = count;
+        get_slots(&from, cts->slots, count);
+        return true;
+    case REGX_PATH_pipeline:
+    case REGX_PATH_direct:
+        if (count > 1) {
+            return false;
+        }
+        if (count == 1) {
+            cts->chunk_length = get_number(&from, 8);
+            get_key(&from, &cts->key);
+        }
+        return count == 0 || cts->chunk_length > 0;
+    default:
+        return false;
+    }
+}
+
+static bool from_source(regx_control_type_t type)
+{
+    return type <= REGX_CONTROL_REFUSED;
+}
+
+size_t regx_control_pack(const regx_control_t *control, uint8_t bytes[REGX_CONTROL_MAX])
+{
+    regx_cursor_t to = {bytes};
+
+    put_number(&to, REGX_CONTROL_VERSION, 1);
+    put_number(&to, control->type, 1);
+    put_number(&to, control->type == REGX_CONTROL_SLOTS ? control->slot_count : 0, 2);
+    put_name(&to, control->to);
+    if (from_source(control->type)) {
+        put_name(&to, control->from);
+        if (control->type != REGX_CONTROL_START) {
+            put_number(&to,
+                       control->type == REGX_CONTROL_WRITTEN ? control->slot : control->for_ever,
+                       4);
+            put_number(&to, control->offset, 8);
+            put_number(&to, control->length, 8);
+        }
+    } else {
+        put_number(&to, 0, 4);
+        put_number(&to, control->offset, 8);
+        if (control->type == REGX_CONTROL_SLOTS) {
+            put_slots(&to, control->slots, control->slot_count);
+        } else {
+            put_number(&to, control->length, 8);
+            put_key(&to, &control->key);
+        }
+    }
+    return (size_t)(to.at - bytes);
+}
+
+/* How long a message of this type is; 0: there is no such type or number of grants. */
+static size_t length_of(uint64_t type, unsigned count)
+{
+    if (type != REGX_CONTROL_SLOTS && count != 0) {
+        return 0;
+    }
+    switch (type) {
+    case REGX_CONTROL_START:
+        return 20;
+    case REGX_CONTROL_WRITTEN:
+    case REGX_CONTROL_DONE:
+    case REGX_CONTROL_REFUSED:
+        return 40;
+    case REGX_CONTROL_SLOTS:
+        return count >= 1 && count <= REGX_MESSAGE_SLOTS ? 24 + 8 * (size_t)count : 0;
+    case REGX_CONTROL_CHUNK:
+        return 56;
+    default:
+        return 0;
+    }
+}
+
+bool regx_control_unpack(const void *bytes, size_t length, regx_control_t *control)
+{
+    uint8_t copy[REGX_CONTROL_MAX]; /* the peer may still write what it sent */
+    const uint8_t *from = copy;
+
+    if (length < 20 || length > sizeof(copy)) {
+        return false;
+    }
+    memcpy(copy, bytes, length);
+    const uint64_t version = get_number(&from, 1);
+    const uint64_t type = get_number(&from, 1);
+    const unsigned count = (unsigned)get_number(&from, 2);
+    if (version != REGX_CONTROL_VERSION || length != length_of(type, count)) {
+        return false;
+    }
+    control->type = (regx_control_type_t)type;
+    control->to = get_name(&from);
+    if (from_source(control->type)) {
+        control->from = get_name(&from);
+        if (control->type != REGX_CONTROL_START) {
+            control->slot = (uint32_t)get_number(&from, 4);
+            control->offset = get_number(&from, 8);
+            control->length = get_number(&from, 8);
+            control->for_ever = control->type == REGX_CONTROL_REFUSED && control->slot == 1;
+            return control->type == REGX_CONTROL_WRITTEN || control->slot == 0 ||
+                   control->for_ever;
+        }
+        return true;
+    }
+    const uint64_t zero = get_number(&from, 4);
+    control->offset = get_number(&from, 8);
+    if (control->type == REGX_CONTROL_SLOTS) {
+        control->slot_count = count;
+        get_slots(&from, control->slots, count);
+    } else {
+        control->length = get_number(&from, 8);
+        get_key(&from, &control->key);
+    }
+    return zero == 0;
+}

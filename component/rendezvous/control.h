@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The control messages of a rendezvous, byte by byte. All numbers are little-endian; lengths and
+ * offsets are in bytes, offsets from the start of the transfer.
+ *
+ * The RTS is the MPI library's own. The CTS travels inside it as the registration handle and has
+ * REGX_CTS_SIZE bytes; unused ones are zero:
+ *
+ *      0 u8  version (1)          1 u8  path (strategy) of this transfer
+ *      2 u16 number of grants     4 u32 landing        8 u32 its generation
+ *     12 u32 1 if this is not the path that was asked for, else 0
+ *     16 u64 length of the transfer
+ *     24 the first grants: slots (bounce): up to 8 of { u32 slot, u32 length }, from offset 0 on;
+ *                          a slot is named by its offset in the receiver's pool
+ *                          a chunk (pipeline, direct): u64 length, 24 bytes key; at offset 0
+ *
+ * All others are frames with the tag REGX_TAG_CONTROL of at most 56 bytes:
+ *
+ *      0 u8  version (1)          1 u8  type
+ *      2 u16 number of grants     4 u32 addressee (a landing or a source)   8 u32 its generation
+ *
+ *   from the source to the landing
+ *     12 u32 source               16 u32 its generation
+ *     START    nothing more: the source exists; it can be granted more
+ *     WRITTEN  20 u32 slot        24 u64 offset   32 u64 length: the slot is full
+ *     DONE     20 u32 zero        24 u64 offset   32 u64 length: the chunk was written
+ *     REFUSED  20 u32 for ever    24 u64 offset   32 u64 length: the chunk cannot be written;
+ *                                 grant slots for it; 1: and for all that follows, 0: just now
+ *   from the landing to the source
+ *     12 u32 zero                 16 u64 offset
+ *     SLOTS    24 up to 4 of { u32 slot, u32 length }, from the offset on
+ *     CHUNK    24 u64 length      32 24 bytes key
+ */
+#ifndef REGX_RENDEZVOUS_CONTROL_H
+#define REGX_RENDEZVOUS_CONTROL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/counters.h"
+#include "transport/transport.h"
+
+#define REGX_TAG_CONTROL 0x28 /* of the tags that Open MPI keeps for BTLs, one that none uses */
+#define REGX_CONTROL_VERSION 1
+#define REGX_CONTROL_MAX 56 /* what the smallest frame of any transport carries at once */
+#define REGX_CTS_SIZE 88
+#define REGX_CTS_SLOTS 8
+#define REGX_MESSAGE_SLOTS 4
+
+typedef enum regx_control_type {
+    REGX_CONTROL_START = 1,
+    REGX_CONTROL_WRITTEN,
+    REGX_CONTROL_DONE,
+    REGX_CONTROL_REFUSED,
+    REGX_CONTROL_SLOTS,
+    REGX_CONTROL_CHUNK
+} regx_control_type_t;
+
+/* Names one state machine of one process; generations make old names worthless. */
+typedef struct regx_name {
+    uint32_t id;
+    uint32_t generation;
+} regx_name_t;
+
+typedef struct regx_slot_grant {
+    uint32_t slot; /* its offset in the receiver's pool */
+    uint32_t length;
+} regx_slot_grant_t;
+
+typedef struct regx_cts {
+    regx_path_t path; /* REGX_PATH_bounce, _pipeline or _direct */
+    regx_name_t landing;
+    bool fallback; /* not the path that was asked for */
+    uint64_t length;
+    unsigned slot_count;
+    regx_slot_grant_t slots[REGX_CTS_SLOTS];
+    uint64_t chunk_length; /* 0: no chunk granted yet */
+    regx_key_t key;
+} regx_cts_t;
+
+typedef struct regx_control {
+    regx_control_type_t type;
+    regx_name_t to;
+    regx_name_t from; /* from a source only */
+    uint64_t offset;
+    uint64_t length;
+    uint32_t slot;       /* WRITTEN */
+    bool for_ever;       /* REFUSED */
+    unsigned slot_count; /* SLOTS */
+    regx_slot_grant_t slots[REGX_MESSAGE_SLOTS];
+    regx_key_t key; /* CHUNK */
+} regx_control_t;
+
+void regx_cts_pack(const regx_cts_t *cts, uint8_t bytes[REGX_CTS_SIZE]);
+/* false: malformed. Checks the form; whether names, slots and lengths make sense is checked
+ * against the state by who is addressed. */
+bool regx_cts_unpack(const uint8_t bytes[REGX_CTS_SIZE], regx_cts_t *cts);
+
+/* Returns the message's length. */
+size_t regx_control_pack(const regx_control_t *control, uint8_t bytes[REGX_CONTROL_MAX]);
+bool regx_control_unpack(const void *bytes, size_t length, regx_control_t *control);
+
+#endif

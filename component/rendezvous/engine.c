@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "rendezvous/engine.h"
+
+#include <stdlib.h>
+
+regx_rndv_t *regx_rndv_create(const regx_rndv_config_t *config, regx_pool_t *pool,
+                              regx_registry_t *registry, regx_counters_t *counters)
+{
+    regx_rndv_t *rndv = calloc(1, sizeof(*rndv));
+
+    if (rndv == NULL) {
+        return NULL;
+    }
+    rndv->slots = calloc(pool->slots, sizeof(*rndv->slots));
+    if (rndv->slots == NULL) {
+        free(rndv);
+        return NULL;
+    }
+    rndv->config = *config;
+    rndv->pool = pool;
+    rndv->registry = registry;
+    rndv->counters = counters;
+    regx_lock_init(&rndv->lock, config->threads);
+    regx_table_init(&rndv->landings);
+    regx_table_init(&rndv->sources);
+    regx_list_init(&rndv->hungry);
+    regx_list_init(&rndv->round);
+    regx_list_init(&rndv->stalled);
+    regx_list_init(&rndv->unused);
+    regx_list_init(&rndv->unused_sources);
+    return rndv;
+}
+
+void regx_rndv_destroy(regx_rndv_t *rndv)
+{
+    regx_landings_free(rndv);
+    regx_sources_free(rndv);
+    regx_table_fini(&rndv->landings);
+    regx_table_fini(&rndv->sources);
+    regx_lock_fini(&rndv->lock);
+    free(rndv->slots);
+    free(rndv);
+}
+
+regx_status_t regx_control_send(regx_peer_t *peer, const regx_control_t *control)
+{
+    uint8_t bytes[REGX_CONTROL_MAX];
+    const size_t length = regx_control_pack(control, bytes);
+
+    return peer->conn->transport->ops->send(peer->conn, REGX_TAG_CONTROL, bytes, length, NULL,
+                                            NULL, 0);
+}
+
+void regx_rndv_control(regx_rndv_t *rndv, uint64_t sender, const void *message, size_t length)
+{
+    regx_control_t control = {0};
+
+    if (!regx_control_unpack(message, length, &control)) {
+        regx_malformed(rndv);
+    } else if (control.type == REGX_CONTROL_SLOTS || control.type == REGX_CONTROL_CHUNK) {
+        regx_source_control(rndv, sender, &control);
+    } else {
+        regx_landing_control(rndv, sender, &control);
+    }
+}
+
+int regx_rndv_progress(regx_rndv_t *rndv)
+{
+    int advanced = 0;
+
+    if (atomic_load_explicit(&rndv->retry_landings, memory_order_relaxed)) {
+        advanced += regx_landings_advance(rndv);
+    }
+    if (atomic_load_explicit(&rndv->retry_sources, memory_order_relaxed)) {
+        advanced += regx_sources_advance(rndv);
+    }
+    return advanced;
+}
+
+void regx_rndv_forget(regx_rndv_t *rndv, regx_peer_t *peer)
+{
+    regx_sources_forget(rndv, peer);
+}

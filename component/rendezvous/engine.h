@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What the files of rendezvous/ share. Functions named …_locked are called with the engine's lock
+ * held; `busy` says that one thread is working on an object outside the lock, so that no other
+ * starts to and that closing waits (for one slot's copy or one registration, no more).
+ */
+#ifndef REGX_RENDEZVOUS_ENGINE_H
+#define REGX_RENDEZVOUS_ENGINE_H
+
+#include "base/lock.h"
+#include "rendezvous/rendezvous.h"
+#include "rendezvous/table.h"
+
+/* A circular doubly linked list; its head is a link too. */
+typedef struct regx_link {
+    struct regx_link *next, *previous;
+} regx_link_t;
+
+static inline void regx_list_init(regx_link_t *head)
+{
+    head->next = head->previous = head;
+}
+
+static inline bool regx_list_empty(const regx_link_t *head)
+{
+    return head->next == head;
+}
+
+static inline void regx_list_append(regx_link_t *head, regx_link_t *link)
+{
+    link->previous = head->previous;
+    link->next = head;
+    head->previous->next = link;
+    head->previous = link;
+}
+
+/* Moves all of `from` to the end of `to`. */
+static inline void regx_list_move(regx_link_t *to, regx_link_t *from)
+{
+    if (!regx_list_empty(from)) {
+        from->next->previous = to->previous;
+        from->previous->next = to;
+        to->previous->next = from->next;
+        to->previous = from->previous;
+        regx_list_init(from);
+    }
+}
+
+/* Takes a link out of whatever list it is in; out of none is fine too. */
+static inline void regx_list_remove(regx_link_t *link)
+{
+    link->previous->next = link->next;
+    link->next->previous = link->previous;
+    regx_list_init(link);
+}
+
+/* Pool bytes that one peer may hold granted: enough to keep both cores copying, few enough to
+ * stay in the second-level cache. */
+#define REGX_PEER_WINDOW (512u * 1024u)
+
+typedef struct regx_slot_use { /* to whom a slot is granted */
+    regx_landing_t *landing;   /* NULL: to nobody */
+    uint64_t offset;
+    uint32_t length;
+} regx_slot_use_t;
+
+struct regx_rndv {
+    regx_rndv_config_t config;
+    regx_pool_t *pool;
+    regx_registry_t *registry;
+    regx_counters_t *counters;
+    regx_lock_t lock;
+    regx_table_t landings, sources;
+    regx_slot_use_t *slots; /* one per slot of the pool */
+    regx_tally_t *_Atomic auto_tally[2]; /* decisions of `auto`, by whether the pool is shared */
+    regx_link_t hungry;     /* landings that wait for slots or could not send, oldest first */
+    regx_link_t round;      /* those of them not yet looked at in this round of advancing */
+    regx_link_t stalled;    /* sources that could not send */
+    regx_link_t unused;     /* landings to be opened again */
+    regx_link_t unused_sources;
+    /* Whether progress should look at the lists: set by what no notice will wake. */
+    _Atomic bool retry_landings, retry_sources;
+};
+
+/* Waits until no thread works on the object outside the lock; the lock is held on both sides. */
+static inline void regx_wait_idle_locked(regx_rndv_t *rndv, const bool *busy)
+{
+    while (*busy) {
+        regx_unlock(&rndv->lock);
+        regx_lock(&rndv->lock);
+    }
+}
+
+static inline void regx_malformed(regx_rndv_t *rndv)
+{
+    regx_count(rndv->counters, &rndv->counters->malformed, 1);
+}
+
+/* Sends a control message; the engine's lock may be held. Answers as the transport's send. */
+regx_status_t regx_control_send(regx_peer_t *peer, const regx_control_t *control);
+
+/* The addressees of control messages. */
+void regx_landing_control(regx_rndv_t *rndv, uint64_t sender, const regx_control_t *control);
+void regx_source_control(regx_rndv_t *rndv, uint64_t sender, const regx_control_t *control);
+
+/* Goes on with all landings or sources that wait. */
+int regx_landings_advance(regx_rndv_t *rndv);
+int regx_sources_advance(regx_rndv_t *rndv);
+/* Frees the records kept for use. */
+void regx_landings_free(regx_rndv_t *rndv);
+void regx_sources_free(regx_rndv_t *rndv);
+void regx_sources_forget(regx_rndv_t *rndv, regx_peer_t *peer);
+
+#endif

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "rendezvous/landing.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "rendezvous/strategy.h"
+
+static regx_landing_t *of_link(regx_link_t *link)
+{
+    return (regx_landing_t *)((char *)link - offsetof(regx_landing_t, link));
+}
+
+static regx_landing_t *landing_new(regx_rndv_t *rndv)
+{
+    regx_landing_t *landing = NULL;
+    const size_t chunks = rndv->config.chunk_depth * sizeof(regx_chunk_t);
+
+    regx_lock(&rndv->lock);
+    if (!regx_list_empty(&rndv->unused)) {
+        landing = of_link(rndv->unused.next);
+        regx_list_remove(&landing->link);
+    }
+    regx_unlock(&rndv->lock);
+    if (landing == NULL) {
+        landing = malloc(sizeof(*landing) + chunks);
+        if (landing == NULL) {
+            return NULL;
+        }
+    }
+    memset(landing, 0, sizeof(*landing) + chunks);
+    regx_list_init(&landing->link);
+    return landing;
+}
+
+static regx_path_t choose_path(regx_rndv_t *rndv, regx_landing_t *landing)
+{
+    const regx_path_t path =
+        rndv->config.strategy->choose(rndv, landing->peer, landing->length);
+
+    if (path != REGX_PATH_bounce && landing->peer->never_writes) {
+        landing->fallback = true;
+        regx_tally(rndv->counters->fallbacks, "chunk: refused by this peer before");
+        return REGX_PATH_bounce;
+    }
+    return path;
+}
+
+regx_landing_t *regx_landing_open(regx_rndv_t *rndv, regx_peer_t *peer, void *base, size_t length)
+{
+    regx_landing_t *landing = landing_new(rndv);
+    regx_cts_t cts = {.length = length};
+
+    if (landing == NULL) {
+        return NULL;
+    }
+    landing->peer = peer;
+    landing->base = base;
+    landing->length = length;
+    landing->path = choose_path(rndv, landing);
+    if (landing->path != REGX_PATH_bounce) {
+        regx_landing_first_chunk(rndv, landing, &cts);
+    }
+    landing->slots_only = landing->path == REGX_PATH_bounce;
+    regx_lock(&rndv->lock);
+    if (!regx_table_add(&rndv->landings, landing, &landing->name)) {
+        regx_unlock(&rndv->lock);
+        regx_landing_revoke_chunks(rndv, landing);
+        free(landing);
+        return NULL;
+    }
+    if (landing->path == REGX_PATH_bounce) {
+        regx_landing_first_slots_locked(rndv, landing, &cts);
+    }
+    regx_unlock(&rndv->lock);
+    cts.path = landing->path;
+    cts.fallback = landing->fallback;
+    cts.landing = landing->name;
+    regx_cts_pack(&cts, landing->cts);
+    return landing;
+}
+
+const uint8_t *regx_landing_cts(const regx_landing_t *landing)
+{
+    return landing->cts;
+}
+
+static void set_hungry_locked(regx_rndv_t *rndv, regx_landing_t *landing, bool hungry)
+{
+    const bool is = !regx_list_empty(&landing->link);
+
+    if (hungry && !is) {
+        regx_list_append(&rndv->hungry, &landing->link);
+    } else if (!hungry && is) {
+        regx_list_remove(&landing->link);
+    }
+}
+
+void regx_landing_close(regx_rndv_t *rndv, regx_landing_t *landing)
+{
+    regx_lock(&rndv->lock);
+    regx_wait_idle_locked(rndv, &landing->busy);
+    regx_table_remove(&rndv->landings, landing->name);
+    set_hungry_locked(rndv, landing, false);
+    regx_landing_revoke_slots_locked(rndv, landing);
+    regx_unlock(&rndv->lock);
+    regx_landing_revoke_chunks(rndv, landing);
+    regx_lock(&rndv->lock);
+    regx_list_append(&rndv->unused, &landing->link);
+    regx_unlock(&rndv->lock);
+}
+
+void regx_landing_send_locked(regx_landing_t *landing, const regx_control_t *grant)
+{
+    landing->has_unsent = regx_control_send(landing->peer, grant) != REGX_OK;
+    if (landing->has_unsent) {
+        landing->unsent = *grant;
+    }
+}
+
+/* Grants what can be granted now; what cannot keeps the landing in the list. */
+static void advance_locked(regx_rndv_t *rndv, regx_landing_t *landing)
+{
+    if (!landing->started) {
+        return;
+    }
+    landing->busy = true;
+    if (landing->has_unsent) {
+        regx_landing_send_locked(landing, &landing->unsent);
+    }
+    if (landing->path != REGX_PATH_bounce) {
+        regx_landing_grant_chunks_locked(rndv, landing);
+    }
+    regx_landing_grant_slots_locked(rndv, landing);
+    landing->busy = false;
+    if (landing->has_unsent) {
+        atomic_store_explicit(&rndv->retry_landings, true, memory_order_relaxed);
+    }
+    set_hungry_locked(rndv, landing,
+                      landing->has_unsent || regx_landing_wants_slots_locked(rndv, landing));
+}
+
+int regx_landings_advance(regx_rndv_t *rndv)
+{
+    int advanced = 0;
+
+    regx_lock(&rndv->lock);
+    atomic_store_explicit(&rndv->retry_landings, false, memory_order_relaxed);
+    /* Advancing lets go of the lock at times, and landings come and go meanwhile. */
+    regx_list_move(&rndv->round, &rndv->hungry);
+    while (!regx_list_empty(&rndv->round)) {
+        regx_landing_t *landing = of_link(rndv->round.next);
+
+        regx_list_remove(&landing->link);
+        advance_locked(rndv, landing);
+        advanced += regx_list_empty(&landing->link);
+    }
+    regx_unlock(&rndv->lock);
+    return advanced;
+}
+
+void regx_landing_control(regx_rndv_t *rndv, uint64_t sender, const regx_control_t *control)
+{
+    bool sound = true;
+
+    regx_lock(&rndv->lock);
+    regx_landing_t *landing = regx_table_find(&rndv->landings, control->to);
+    if (landing == NULL || landing->peer->id != sender ||
+        (landing->started && (landing->source.id != control->from.id ||
+                              landing->source.generation != control->from.generation))) {
+        regx_unlock(&rndv->lock);
+        regx_malformed(rndv);
+        return;
+    }
+    landing->source = control->from;
+    landing->started = true;
+    switch (control->type) {
+    case REGX_CONTROL_WRITTEN:
+        sound = regx_landing_written_locked(rndv, landing, control);
+        break;
+    case REGX_CONTROL_DONE:
+    case REGX_CONTROL_REFUSED:
+        sound = regx_landing_chunk_ended_locked(rndv, landing, control);
+        break;
+    default:
+        break;
+    }
+    if (landing->landed < landing->length) {
+        advance_locked(rndv, landing);
+    }
+    /* Room that this landing has no more use for is the next one's. */
+    const bool others = regx_list_empty(&landing->link) && !regx_list_empty(&rndv->hungry);
+    regx_unlock(&rndv->lock);
+    if (!sound) {
+        regx_malformed(rndv);
+    }
+    if (others) {
+        regx_landings_advance(rndv);
+    }
+}
+
+void regx_landings_free(regx_rndv_t *rndv)
+{
+    while (!regx_list_empty(&rndv->unused)) {
+        regx_landing_t *landing = of_link(rndv->unused.next);
+
+        regx_list_remove(&landing->link);
+        free(landing);
+    }
+}

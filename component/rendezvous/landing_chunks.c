@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Granting registered chunks of the user's buffer (paths pipeline and direct). Chunks are cut at
+ * multiples of the chunk size from the transfer's base; direct has one chunk, the whole.
+ */
+#include "rendezvous/landing.h"
+
+static uint64_t chunk_length(const regx_rndv_t *rndv, const regx_landing_t *landing)
+{
+    const uint64_t left = landing->length - landing->granted;
+
+    if (landing->path == REGX_PATH_direct || left < rndv->config.chunk_size) {
+        return left;
+    }
+    return rndv->config.chunk_size;
+}
+
+static regx_status_t acquire(regx_rndv_t *rndv, regx_landing_t *landing, regx_chunk_t *chunk)
+{
+    return regx_region_acquire(rndv->registry, landing->base + chunk->offset, chunk->length,
+                               REGX_ACCESS_REMOTE_WRITE, &chunk->region);
+}
+
+static void count_granted(regx_rndv_t *rndv, regx_landing_t *landing)
+{
+    landing->chunks_out++;
+    regx_count(rndv->counters, &rndv->counters->grants, 1);
+    regx_count_high(&rndv->counters->chunks_high, landing->chunks_out);
+}
+
+void regx_landing_first_chunk(regx_rndv_t *rndv, regx_landing_t *landing, regx_cts_t *cts)
+{
+    regx_chunk_t *chunk = &landing->chunks[0];
+
+    chunk->length = chunk_length(rndv, landing);
+    if (acquire(rndv, landing, chunk) != REGX_OK) {
+        regx_tally(rndv->counters->fallbacks, "registration refused at the receiver");
+        landing->path = REGX_PATH_bounce;
+        landing->fallback = true;
+        return;
+    }
+    chunk->state = REGX_CHUNK_GRANTED;
+    landing->granted = chunk->length;
+    cts->chunk_length = chunk->length;
+    cts->key = chunk->region.mr.key;
+    count_granted(rndv, landing);
+}
+
+static regx_chunk_t *free_chunk(const regx_rndv_t *rndv, regx_landing_t *landing)
+{
+    for (unsigned i = 0; i < rndv->config.chunk_depth; i++) {
+        if (landing->chunks[i].state == REGX_CHUNK_FREE) {
+            return &landing->chunks[i];
+        }
+    }
+    return NULL;
+}
+
+void regx_landing_grant_chunks_locked(regx_rndv_t *rndv, regx_landing_t *landing)
+{
+    regx_chunk_t *chunk;
+
+    while (!landing->has_unsent && !landing->slots_only && landing->granted < landing->length &&
+           (chunk = free_chunk(rndv, landing)) != NULL) {
+        chunk->offset = landing->granted;
+        chunk->length = chunk_length(rndv, landing);
+        landing->granted += chunk->length;
+        regx_unlock(&rndv->lock);
+        const regx_status_t status = acquire(rndv, landing, chunk);
+        regx_lock(&rndv->lock);
+        if (status != REGX_OK) {
+            regx_tally(rndv->counters->fallbacks, "registration refused at the receiver");
+            chunk->state = REGX_CHUNK_REDO;
+            landing->slots_only = true;
+            return;
+        }
+        const regx_control_t message = {.type = REGX_CONTROL_CHUNK,
+                                        .to = landing->source,
+                                        .offset = chunk->offset,
+                                        .length = chunk->length,
+                                        .key = chunk->region.mr.key};
+        chunk->state = REGX_CHUNK_GRANTED;
+        count_granted(rndv, landing);
+        regx_landing_send_locked(landing, &message);
+    }
+}
+
+bool regx_landing_chunk_ended_locked(regx_rndv_t *rndv, regx_landing_t *landing,
+                                     const regx_control_t *control)
+{
+    const bool done = control->type == REGX_CONTROL_DONE;
+
+    for (unsigned i = 0; i < rndv->config.chunk_depth; i++) {
+        regx_chunk_t *chunk = &landing->chunks[i];
+
+        if (chunk->state != REGX_CHUNK_GRANTED || chunk->offset != control->offset ||
+            chunk->length != control->length) {
+            continue;
+        }
+        landing->busy = true;
+        regx_unlock(&rndv->lock);
+        regx_region_release(rndv->registry, &chunk->region);
+        regx_lock(&rndv->lock);
+        landing->busy = false;
+        landing->chunks_out--;
+        if (done) {
+            landing->landed += chunk->length;
+        } else {
+            landing->slots_only = true;
+            landing->peer->never_writes |= control->for_ever;
+        }
+        chunk->state = done ? REGX_CHUNK_FREE : REGX_CHUNK_REDO;
+        return true;
+    }
+    return false;
+}
+
+void regx_landing_revoke_chunks(regx_rndv_t *rndv, regx_landing_t *landing)
+{
+    for (unsigned i = 0; i < rndv->config.chunk_depth; i++) {
+        if (landing->chunks[i].state == REGX_CHUNK_GRANTED) {
+            regx_region_release(rndv->registry, &landing->chunks[i].region);
+            landing->chunks[i].state = REGX_CHUNK_FREE;
+        }
+    }
+}

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Granting slots of the pool (path bounce), and copying them out.
+ */
+#include <string.h>
+
+#include "rendezvous/landing.h"
+
+/* A lone message is cut finely, so that the copy out begins early and ends soon after the last
+ * copy in; a stream of messages has that overlap anyway and spares the notices. */
+#define SMALL_MESSAGE (64u * 1024u)
+#define SMALL_PIECE (16u * 1024u)
+#define MEDIUM_MESSAGE (512u * 1024u)
+#define MEDIUM_PIECE (32u * 1024u)
+
+static uint64_t piece_length(const regx_rndv_t *rndv, const regx_landing_t *landing)
+{
+    uint64_t piece = rndv->pool->slot_size;
+    const bool alone = landing->peer->granted == 0 || landing->granted > 0;
+
+    if (alone && landing->length <= SMALL_MESSAGE && piece > SMALL_PIECE) {
+        piece = SMALL_PIECE;
+    } else if (alone && landing->length <= MEDIUM_MESSAGE && piece > MEDIUM_PIECE) {
+        piece = MEDIUM_PIECE;
+    }
+    return piece;
+}
+
+/* The first range that is still to be granted as slots. Chunk -1: the tail of the message. */
+static bool next_range(const regx_rndv_t *rndv, const regx_landing_t *landing, int *chunk,
+                       uint64_t *offset, uint64_t *length)
+{
+    for (unsigned i = 0; i < rndv->config.chunk_depth && landing->path != REGX_PATH_bounce; i++) {
+        if (landing->chunks[i].state == REGX_CHUNK_REDO) {
+            *chunk = (int)i;
+            *offset = landing->chunks[i].offset;
+            *length = landing->chunks[i].length;
+            return true;
+        }
+    }
+    *chunk = -1;
+    *offset = landing->granted;
+    *length = landing->length - landing->granted;
+    return landing->slots_only && *length > 0;
+}
+
+static void range_granted(regx_landing_t *landing, int index, uint64_t length)
+{
+    if (index < 0) {
+        landing->granted += length;
+        return;
+    }
+    regx_chunk_t *chunk = &landing->chunks[index];
+    chunk->offset += length;
+    chunk->length -= length;
+    if (chunk->length == 0) {
+        chunk->state = REGX_CHUNK_FREE;
+    }
+}
+
+/* Grants consecutive pieces of the next range, up to `most`; returns how many. `reserve` slots of
+ * the pool stay free. */
+static unsigned grant(regx_rndv_t *rndv, regx_landing_t *landing, uint32_t reserve, unsigned most,
+                      uint64_t *start, regx_slot_grant_t *grants)
+{
+    int chunk;
+    uint64_t offset, left;
+    unsigned count = 0;
+
+    if (!next_range(rndv, landing, &chunk, &offset, &left)) {
+        return 0;
+    }
+    const uint64_t piece = piece_length(rndv, landing);
+    *start = offset;
+    while (count < most && left > 0 && landing->slots_out < REGX_GRANTS_MAX) {
+        const uint32_t length = (uint32_t)(left < piece ? left : piece);
+        const bool full = landing->peer->granted > 0 &&
+                          landing->peer->granted + length > REGX_PEER_WINDOW;
+
+        if (full || rndv->pool->unused <= reserve) {
+            break;
+        }
+        const uint32_t slot = regx_pool_get(rndv->pool);
+        if (slot == REGX_SLOT_NONE) {
+            break;
+        }
+        rndv->slots[slot] =
+            (regx_slot_use_t){.landing = landing, .offset = offset, .length = length};
+        grants[count++] = (regx_slot_grant_t){(uint32_t)(slot * rndv->pool->slot_size), length};
+        landing->peer->granted += length;
+        landing->slots_out++;
+        range_granted(landing, chunk, length);
+        offset += length;
+        left -= length;
+    }
+    return count;
+}
+
+static void release(regx_rndv_t *rndv, regx_landing_t *landing, uint32_t slot)
+{
+    landing->peer->granted -= rndv->slots[slot].length;
+    landing->slots_out--;
+    rndv->slots[slot].landing = NULL;
+    regx_pool_put(rndv->pool, slot);
+}
+
+/* A peer that does not answer could hold what a CTS grants for long: half of the pool is kept for
+ * transfers that have started, and those that wait go first. */
+void regx_landing_first_slots_locked(regx_rndv_t *rndv, regx_landing_t *landing, regx_cts_t *cts)
+{
+    uint64_t start;
+
+    if (regx_list_empty(&rndv->hungry)) {
+        cts->slot_count =
+            grant(rndv, landing, rndv->pool->slots / 2, REGX_CTS_SLOTS, &start, cts->slots);
+        regx_count(rndv->counters, &rndv->counters->grants, cts->slot_count);
+    }
+}
+
+bool regx_landing_wants_slots_locked(const regx_rndv_t *rndv, const regx_landing_t *landing)
+{
+    int chunk;
+    uint64_t offset, length;
+
+    return next_range(rndv, landing, &chunk, &offset, &length);
+}
+
+void regx_landing_grant_slots_locked(regx_rndv_t *rndv, regx_landing_t *landing)
+{
+    while (!landing->has_unsent && regx_landing_wants_slots_locked(rndv, landing)) {
+        regx_control_t message = {.type = REGX_CONTROL_SLOTS, .to = landing->source};
+
+        message.slot_count =
+            grant(rndv, landing, 0, REGX_MESSAGE_SLOTS, &message.offset, message.slots);
+        if (message.slot_count == 0) {
+            if (rndv->pool->unused == 0) {
+                regx_count(rndv->counters, &rndv->counters->grant_stalls, 1);
+                atomic_store_explicit(&rndv->retry_landings, true, memory_order_relaxed);
+            }
+            break;
+        }
+        regx_count(rndv->counters, &rndv->counters->grants, message.slot_count);
+        regx_landing_send_locked(landing, &message);
+    }
+}
+
+bool regx_landing_written_locked(regx_rndv_t *rndv, regx_landing_t *landing,
+                                 const regx_control_t *control)
+{
+    const regx_pool_t *pool = rndv->pool;
+    const uint32_t slot = (uint32_t)(control->slot / pool->slot_size);
+
+    if (control->slot % pool->slot_size != 0 || slot >= pool->slots ||
+        rndv->slots[slot].landing != landing || rndv->slots[slot].offset != control->offset ||
+        rndv->slots[slot].length != control->length) {
+        return false;
+    }
+    landing->busy = true;
+    regx_unlock(&rndv->lock);
+    memcpy(landing->base + control->offset, regx_pool_slot(pool, slot), control->length);
+    regx_lock(&rndv->lock);
+    landing->busy = false;
+    landing->landed += control->length;
+    regx_count(rndv->counters, &rndv->counters->copied_out_bytes, control->length);
+    release(rndv, landing, slot);
+    return true;
+}
+
+void regx_landing_revoke_slots_locked(regx_rndv_t *rndv, regx_landing_t *landing)
+{
+    for (uint32_t slot = 0; landing->slots_out > 0 && slot < rndv->pool->slots; slot++) {
+        if (rndv->slots[slot].landing == landing) {
+            release(rndv, landing, slot);
+        }
+    }
+}

@@ -1,0 +1,544 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The source: the sending end of one rendezvous.
+ *
+ *   opened ──START, unless the CTS grants all──▶ runs through its grants, in their order:
+ *     a slot: written at once, WRITTEN follows
+ *     a chunk: local memory registered, put; DONE follows, or REFUSED if it cannot be
+ *   sent == length and nothing in flight ──▶ done callback ──▶ freed
+ *
+ * One thread at a time runs a source (`busy`); grants that arrive meanwhile are found by it.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "rendezvous/landing.h"
+
+typedef struct regx_grant {
+    uint64_t offset;
+    uint64_t length;
+    bool chunk; /* else a slot */
+    uint32_t slot;
+    regx_key_t key;
+} regx_grant_t;
+
+typedef struct regx_source regx_source_t;
+
+typedef struct regx_put_op { /* a grant being used */
+    regx_put_t put;
+    regx_region_t region; /* of local memory, for a chunk */
+    bool registered;
+    bool chunk;
+    bool for_ever; /* refused, and all later ones will be */
+    regx_rndv_t *rndv;
+    regx_source_t *source;
+    uint64_t offset;
+    struct regx_put_op *next; /* among the refusals to be sent */
+} regx_put_op_t;
+
+struct regx_source {
+    regx_link_t link; /* in the engine's list of stalled sources, or the free list */
+    regx_name_t name;
+    regx_name_t landing;
+    regx_peer_t *peer;
+    const char *base;
+    uint64_t length;
+    regx_source_done_t done;
+    void *context;
+    regx_path_t path;
+    bool fallback;
+    bool busy;
+    bool start_due;       /* START is to be sent */
+    bool failed;          /* nothing more is sent; ends when nothing is in flight */
+    uint64_t sent;        /* bytes whose notice was accepted */
+    uint64_t sent_slots;  /* those of them that went through slots */
+    uint64_t granted;     /* bytes granted and not refused */
+    unsigned in_flight;   /* puts, the held one too */
+    unsigned first, count; /* of the queue */
+    regx_put_op_t *held;     /* found no room: goes before the queue */
+    regx_put_op_t *refusals; /* to be sent */
+    regx_put_op_t *spare;    /* to be used again, also by the next transfer */
+    regx_grant_t queue[REGX_GRANTS_MAX];
+};
+
+static void put_done(regx_put_t *put, regx_status_t status);
+
+static regx_source_t *of_link(regx_link_t *link)
+{
+    return (regx_source_t *)((char *)link - offsetof(regx_source_t, link));
+}
+
+static regx_source_t *source_new(regx_rndv_t *rndv)
+{
+    regx_source_t *source = NULL;
+
+    regx_lock(&rndv->lock);
+    if (!regx_list_empty(&rndv->unused_sources)) {
+        source = of_link(rndv->unused_sources.next);
+        regx_list_remove(&source->link);
+    }
+    regx_unlock(&rndv->lock);
+    const bool known = source != NULL;
+    if (!known) {
+        source = malloc(sizeof(*source));
+        if (source == NULL) {
+            return NULL;
+        }
+    }
+    regx_put_op_t *spare = known ? source->spare : NULL;
+
+    memset(source, 0, offsetof(regx_source_t, queue));
+    source->spare = spare;
+    regx_list_init(&source->link);
+    return source;
+}
+
+static void queue_grant(regx_source_t *source, const regx_grant_t *grant)
+{
+    source->queue[(source->first + source->count++) % REGX_GRANTS_MAX] = *grant;
+    source->granted += grant->length;
+}
+
+/* Whether a grant fits this transfer: inside it, not more than there is, room in the queue. */
+static bool acceptable(const regx_source_t *source, uint64_t offset, uint64_t length)
+{
+    return length > 0 && offset <= source->length && length <= source->length - offset &&
+           length <= source->length - source->granted && source->count < REGX_GRANTS_MAX;
+}
+
+static regx_control_t message_of(const regx_source_t *source, regx_control_type_t type)
+{
+    return (regx_control_t){.type = type, .to = source->landing, .from = source->name};
+}
+
+static void fill_notice(regx_put_t *put, const regx_control_t *message)
+{
+    uint8_t bytes[REGX_CONTROL_MAX];
+
+    put->tag = REGX_TAG_CONTROL;
+    put->notice_length = (uint8_t)regx_control_pack(message, bytes);
+    memcpy(put->notice, bytes, put->notice_length);
+}
+
+/* Sends what has to go before anything else. */
+static regx_status_t send_due_locked(regx_source_t *source)
+{
+    if (source->start_due) {
+        const regx_control_t start = message_of(source, REGX_CONTROL_START);
+        const regx_status_t status = regx_control_send(source->peer, &start);
+
+        if (status != REGX_OK) {
+            return status;
+        }
+        source->start_due = false;
+    }
+    while (source->refusals != NULL) {
+        regx_put_op_t *op = source->refusals;
+        regx_control_t refusal = message_of(source, REGX_CONTROL_REFUSED);
+
+        refusal.offset = op->offset;
+        refusal.length = op->put.length;
+        refusal.for_ever = op->for_ever;
+        const regx_status_t status = regx_control_send(source->peer, &refusal);
+        if (status != REGX_OK) {
+            return status;
+        }
+        source->refusals = op->next;
+        free(op);
+    }
+    return REGX_OK;
+}
+
+static regx_put_op_t *op_new(regx_source_t *source)
+{
+    regx_put_op_t *op = source->spare;
+
+    source->spare = NULL;
+    return op != NULL ? op : malloc(sizeof(*op));
+}
+
+static void op_free(regx_source_t *source, regx_put_op_t *op)
+{
+    if (source->spare == NULL) {
+        source->spare = op;
+    } else {
+        free(op);
+    }
+}
+
+/* What became of a grant. */
+static void ended_locked(regx_rndv_t *rndv, regx_put_op_t *op, regx_status_t status)
+{
+    regx_source_t *source = op->source;
+
+    source->in_flight--;
+    if (status == REGX_OK) {
+        source->sent += op->put.length;
+        source->sent_slots += op->chunk ? 0 : op->put.length;
+        regx_count(rndv->counters, &rndv->counters->puts, 1);
+        op_free(source, op);
+    } else if (op->chunk && status != REGX_UNREACHABLE) {
+        op->for_ever = status == REGX_DENIED;
+        op->next = source->refusals;
+        source->refusals = op;
+        source->fallback = true;
+        source->granted -= op->put.length;
+    } else {
+        source->failed = true;
+        op_free(source, op);
+    }
+}
+
+static void unregister(regx_rndv_t *rndv, regx_put_op_t *op)
+{
+    if (op->registered) {
+        regx_region_release(rndv->registry, &op->region);
+    }
+}
+
+/* Fills a put for a grant; registers a chunk's local memory. Not locked. */
+static regx_status_t prepare(regx_rndv_t *rndv, regx_put_op_t *op, const regx_grant_t *grant)
+{
+    regx_source_t *source = op->source;
+    regx_control_t notice =
+        message_of(source, grant->chunk ? REGX_CONTROL_DONE : REGX_CONTROL_WRITTEN);
+
+    notice.slot = grant->slot;
+    notice.offset = grant->offset;
+    notice.length = grant->length;
+    op->rndv = rndv;
+    op->offset = grant->offset;
+    op->chunk = grant->chunk;
+    op->registered = false;
+    op->put = (regx_put_t){.local = source->base + grant->offset,
+                           .length = grant->length,
+                           .target = grant->chunk ? REGX_TARGET_REGION : REGX_TARGET_POOL,
+                           .offset = grant->chunk ? 0 : grant->slot,
+                           .key = grant->key,
+                           .done = put_done,
+                           .context = op};
+    fill_notice(&op->put, &notice);
+    if (!grant->chunk) {
+        return REGX_OK;
+    }
+    if (regx_region_acquire(rndv->registry, (void *)(uintptr_t)op->put.local, op->put.length,
+                            REGX_ACCESS_LOCAL, &op->region) != REGX_OK) {
+        regx_tally(rndv->counters->fallbacks, "registration refused at the sender");
+        return REGX_NO_MEMORY;
+    }
+    op->registered = true;
+    op->put.region = &op->region.mr;
+    return REGX_OK;
+}
+
+/* Puts, the lock let go meanwhile. REGX_AGAIN: the op is held. */
+static regx_status_t put_locked(regx_rndv_t *rndv, regx_put_op_t *op, const regx_grant_t *grant)
+{
+    regx_conn_t *conn = op->source->peer->conn;
+    regx_status_t status = REGX_OK;
+
+    regx_unlock(&rndv->lock);
+    if (grant != NULL) {
+        status = prepare(rndv, op, grant);
+    }
+    if (status == REGX_OK) {
+        status = conn->transport->ops->put(conn, &op->put);
+    }
+    if (status != REGX_AGAIN && status != REGX_PENDING) {
+        unregister(rndv, op);
+    }
+    regx_lock(&rndv->lock);
+    if (status == REGX_AGAIN) {
+        op->source->held = op;
+        return REGX_AGAIN;
+    }
+    if (status != REGX_PENDING) {
+        ended_locked(rndv, op, status);
+    }
+    return REGX_OK;
+}
+
+/* One step: a held put, or the next grant. REGX_AGAIN: no room; REGX_PENDING: nothing to do. */
+static regx_status_t step_locked(regx_rndv_t *rndv, regx_source_t *source)
+{
+    regx_put_op_t *op = source->held;
+    regx_grant_t grant;
+
+    if (op != NULL) {
+        source->held = NULL;
+        return put_locked(rndv, op, NULL);
+    }
+    if (source->count == 0) {
+        return REGX_PENDING;
+    }
+    op = op_new(source);
+    if (op == NULL) {
+        return REGX_AGAIN;
+    }
+    grant = source->queue[source->first];
+    source->first = (source->first + 1) % REGX_GRANTS_MAX;
+    source->count--;
+    op->source = source;
+    source->in_flight++;
+    if (grant.chunk) {
+        regx_count_high(&rndv->counters->chunks_high, source->in_flight);
+    }
+    return put_locked(rndv, op, &grant);
+}
+
+static void count_message(regx_rndv_t *rndv, const regx_source_t *source)
+{
+    regx_counters_t *counters = rndv->counters;
+    const bool by_slots = source->sent_slots == source->length;
+
+    regx_count(counters, &counters->messages[by_slots ? REGX_PATH_bounce : source->path], 1);
+    regx_count(counters, &counters->bytes[REGX_PATH_bounce], source->sent_slots);
+    if (source->path != REGX_PATH_bounce) {
+        regx_count(counters, &counters->bytes[source->path],
+                   source->length - source->sent_slots);
+    }
+    if (source->fallback) {
+        regx_count_message(counters, REGX_PATH_fallback, source->length);
+    }
+}
+
+/* Gives up what a failed source still holds. */
+static void drop_locked(regx_rndv_t *rndv, regx_source_t *source)
+{
+    regx_put_op_t *held = source->held;
+
+    source->held = NULL;
+    source->count = 0;
+    if (held != NULL) {
+        unregister(rndv, held);
+        source->in_flight--;
+        free(held);
+    }
+    while (source->refusals != NULL) {
+        regx_put_op_t *op = source->refusals;
+
+        source->refusals = op->next;
+        free(op);
+    }
+}
+
+static void set_stalled_locked(regx_rndv_t *rndv, regx_source_t *source, bool stalled)
+{
+    const bool is = !regx_list_empty(&source->link);
+
+    if (stalled && !is) {
+        regx_list_append(&rndv->stalled, &source->link);
+    } else if (!stalled && is) {
+        regx_list_remove(&source->link);
+    }
+    if (stalled) {
+        atomic_store_explicit(&rndv->retry_sources, true, memory_order_relaxed);
+    }
+}
+
+/* Tells the end. The lock is held on entry, not on return. */
+static void finish(regx_rndv_t *rndv, regx_source_t *source)
+{
+    const regx_source_done_t done = source->done;
+    const regx_status_t status = source->failed ? REGX_FAILED : REGX_OK;
+    void *context = source->context;
+
+    regx_table_remove(&rndv->sources, source->name);
+    regx_list_remove(&source->link);
+    if (!source->failed) {
+        count_message(rndv, source);
+    }
+    regx_list_append(&rndv->unused_sources, &source->link);
+    regx_unlock(&rndv->lock);
+    done(context, status);
+}
+
+/* Goes on as far as possible. The lock is held on entry, not on return. */
+static void run(regx_rndv_t *rndv, regx_source_t *source)
+{
+    regx_status_t status = REGX_OK;
+
+    if (source->busy) {
+        regx_unlock(&rndv->lock);
+        return;
+    }
+    source->busy = true;
+    while (status == REGX_OK && !source->failed) {
+        status = send_due_locked(source);
+        if (status == REGX_OK) {
+            status = step_locked(rndv, source);
+        }
+    }
+    source->busy = false;
+    if (status == REGX_UNREACHABLE || source->failed) {
+        source->failed = true;
+        drop_locked(rndv, source);
+    }
+    set_stalled_locked(rndv, source, status == REGX_AGAIN && !source->failed);
+    if (source->in_flight == 0 && (source->failed || source->sent == source->length)) {
+        finish(rndv, source);
+    } else {
+        regx_unlock(&rndv->lock);
+    }
+}
+
+static void put_done(regx_put_t *put, regx_status_t status)
+{
+    regx_put_op_t *op = put->context;
+    regx_rndv_t *rndv = op->rndv;
+    regx_source_t *source = op->source;
+
+    unregister(rndv, op);
+    regx_lock(&rndv->lock);
+    ended_locked(rndv, op, status);
+    run(rndv, source);
+}
+
+/* Queues what the CTS grants. false: it does not fit the transfer. */
+static bool take_first_grants(regx_source_t *source, const regx_cts_t *cts)
+{
+    uint64_t offset = 0;
+
+    for (unsigned i = 0; i < cts->slot_count; i++) {
+        const regx_grant_t grant = {
+            .offset = offset, .length = cts->slots[i].length, .slot = cts->slots[i].slot};
+
+        if (!acceptable(source, grant.offset, grant.length)) {
+            return false;
+        }
+        queue_grant(source, &grant);
+        offset += grant.length;
+    }
+    if (cts->chunk_length > 0) {
+        const regx_grant_t grant = {.length = cts->chunk_length, .chunk = true, .key = cts->key};
+
+        if (!acceptable(source, 0, grant.length)) {
+            return false;
+        }
+        queue_grant(source, &grant);
+    }
+    source->start_due = source->count == 0 || (cts->chunk_length > 0 &&
+                                               cts->chunk_length < source->length);
+    return true;
+}
+
+void regx_source_open(regx_rndv_t *rndv, regx_peer_t *peer, const void *base, size_t length,
+                      const uint8_t bytes[REGX_CTS_SIZE], regx_source_done_t done, void *context)
+{
+    regx_source_t *source;
+    regx_cts_t cts;
+
+    if (!regx_cts_unpack(bytes, &cts) || cts.length != length || length == 0) {
+        regx_malformed(rndv);
+        done(context, REGX_FAILED);
+        return;
+    }
+    source = source_new(rndv);
+    if (source == NULL) {
+        done(context, REGX_FAILED);
+        return;
+    }
+    source->peer = peer;
+    source->base = base;
+    source->length = length;
+    source->done = done;
+    source->context = context;
+    source->landing = cts.landing;
+    source->path = cts.path;
+    source->fallback = cts.fallback;
+    regx_lock(&rndv->lock);
+    if (!take_first_grants(source, &cts) ||
+        !regx_table_add(&rndv->sources, source, &source->name)) {
+        regx_list_append(&rndv->unused_sources, &source->link);
+        regx_unlock(&rndv->lock);
+        regx_malformed(rndv);
+        done(context, REGX_FAILED);
+        return;
+    }
+    run(rndv, source);
+}
+
+/* Queues the grants of a message. false: they do not fit. */
+static bool take_grants(regx_source_t *source, const regx_control_t *control)
+{
+    uint64_t offset = control->offset;
+
+    if (control->type == REGX_CONTROL_CHUNK) {
+        const regx_grant_t grant = {
+            .offset = offset, .length = control->length, .chunk = true, .key = control->key};
+
+        if (!acceptable(source, offset, grant.length)) {
+            return false;
+        }
+        queue_grant(source, &grant);
+        return true;
+    }
+    for (unsigned i = 0; i < control->slot_count; i++) {
+        const regx_grant_t grant = {
+            .offset = offset, .length = control->slots[i].length, .slot = control->slots[i].slot};
+
+        if (!acceptable(source, offset, grant.length)) {
+            return false;
+        }
+        queue_grant(source, &grant);
+        offset += grant.length;
+    }
+    return true;
+}
+
+void regx_source_control(regx_rndv_t *rndv, uint64_t sender, const regx_control_t *control)
+{
+    regx_lock(&rndv->lock);
+    regx_source_t *source = regx_table_find(&rndv->sources, control->to);
+    if (source == NULL || source->peer->id != sender || !take_grants(source, control)) {
+        regx_unlock(&rndv->lock);
+        regx_malformed(rndv);
+        return;
+    }
+    run(rndv, source);
+}
+
+int regx_sources_advance(regx_rndv_t *rndv)
+{
+    int advanced = 0;
+
+    regx_lock(&rndv->lock);
+    atomic_store_explicit(&rndv->retry_sources, false, memory_order_relaxed);
+    regx_list_move(&rndv->round, &rndv->stalled);
+    while (!regx_list_empty(&rndv->round)) {
+        regx_source_t *source = of_link(rndv->round.next);
+
+        regx_list_remove(&source->link);
+        run(rndv, source);
+        regx_lock(&rndv->lock);
+        advanced++;
+    }
+    regx_unlock(&rndv->lock);
+    return advanced;
+}
+
+void regx_sources_forget(regx_rndv_t *rndv, regx_peer_t *peer)
+{
+    regx_lock(&rndv->lock);
+    for (uint32_t i = 0; i < rndv->sources.count; i++) {
+        regx_source_t *source = rndv->sources.entries[i].object;
+
+        if (source != NULL && source->peer == peer) {
+            source->failed = true;
+            run(rndv, source);
+            regx_lock(&rndv->lock);
+        }
+    }
+    regx_unlock(&rndv->lock);
+}
+
+void regx_sources_free(regx_rndv_t *rndv)
+{
+    while (!regx_list_empty(&rndv->unused_sources)) {
+        regx_source_t *source = of_link(rndv->unused_sources.next);
+
+        regx_list_remove(&source->link);
+        free(source->spare);
+        free(source);
+    }
+}

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * A strategy decides, when a landing opens, by which path its bytes go. The path then decides who
+ * grants what: landing_slots.c for bounce, landing_chunks.c for pipeline and direct.
+ */
+#ifndef REGX_RENDEZVOUS_STRATEGY_H
+#define REGX_RENDEZVOUS_STRATEGY_H
+
+#include "rendezvous/engine.h"
+
+struct regx_strategy {
+    const char *name;
+    /* The path for a message of that length from that peer. Chooses, does not prepare. */
+    regx_path_t (*choose)(regx_rndv_t *rndv, const regx_peer_t *peer, uint64_t length);
+};
+
+#endif

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * transport/ moves bytes to and from peers; it knows nothing of MPI, messages or strategies.
+ *
+ * One regx_transport_t is one opened way out of this process (UCT on this machine and tcp, or one
+ * verbs port). It is reached through the table of operations below, because its code may live in
+ * an object of its own that is loaded only when chosen (load.h). A connection is the path to one
+ * peer; it is made lazily, on the first send.
+ *
+ * Who calls what: open, close, connect and disconnect are called by the thread that runs
+ * MPI_Init, add_procs, del_procs or finalize. send, lend, put, register and deregister may be
+ * called by any thread, also from inside deliver. progress is called by one thread at a time and
+ * never recursively; it makes all calls of `events` and of `done`, holding no lock.
+ *
+ * No operation waits: what cannot be accepted now answers REGX_AGAIN and has had no effect.
+ * Frames (send, lend, notices of puts) from one process to another are delivered in the order in
+ * which they were accepted. Everything on the wire is little-endian.
+ */
+#ifndef REGX_TRANSPORT_TRANSPORT_H
+#define REGX_TRANSPORT_TRANSPORT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/counters.h"
+#include "base/status.h"
+
+#define REGX_TRANSPORT_ABI 1 /* of this header; an object built for another is refused */
+
+#define REGX_ADDRESS_MAX 1024 /* bytes of what a process publishes about itself */
+#define REGX_NOTICE_MAX 48    /* bytes of the notice that follows a put */
+
+typedef struct regx_transport regx_transport_t;
+typedef struct regx_conn regx_conn_t;
+
+/* How a peer names registered memory. Opaque outside the transport, sent as it is. */
+#define REGX_KEY_SIZE 24
+typedef struct regx_key {
+    uint8_t bytes[REGX_KEY_SIZE];
+} regx_key_t;
+
+enum { REGX_ACCESS_LOCAL = 1, REGX_ACCESS_REMOTE_WRITE = 2, REGX_ACCESS_REMOTE_READ = 4 };
+
+/* A memory region as the device knows it. Owned by who registered it, until deregistered. */
+typedef struct regx_mr {
+    void *base;
+    size_t length;
+    unsigned access;
+    regx_key_t key;
+    void *handle; /* the transport's own */
+} regx_mr_t;
+
+/* Calls out of progress. */
+typedef struct regx_transport_events {
+    void *context;
+    /* A frame arrived from the process whose id is `sender`; data is valid during the call. */
+    void (*deliver)(void *context, uint64_t sender, uint8_t tag, const void *data, size_t length);
+    /* Nothing can be sent to or received from this peer any more. */
+    void (*broken)(void *context, uint64_t peer, const char *what);
+} regx_transport_events_t;
+
+typedef struct regx_transport_config {
+    uint64_t self;          /* id of this process, unique in the job and among connected jobs */
+    size_t pool_size;       /* bounce memory wanted: bytes, a multiple of the page */
+    size_t fragment_size;   /* largest length given to lend */
+    const char *if_include; /* devices, comma-separated names or CIDR, or NULL */
+    const char *if_exclude;
+    const char *tls; /* UCT transports allowed, comma-separated, or NULL for all that are known */
+    bool threads;    /* more than one thread will call */
+    regx_counters_t *counters;
+    regx_transport_events_t events;
+} regx_transport_config_t;
+
+/* What of the peer a put writes. */
+typedef enum regx_target { REGX_TARGET_POOL, REGX_TARGET_REGION } regx_target_t;
+
+/* One write to a peer. Filled by the caller, who keeps it until done is called. When the written
+ * bytes can be seen by the peer, and not before, the peer is delivered the notice. */
+typedef struct regx_put {
+    const void *local; /* any readable memory, or inside `region` where the transport needs one */
+    size_t length;
+    const regx_mr_t *region; /* the caller's registration of local, or NULL */
+    regx_target_t target;
+    uint64_t offset; /* in the peer's pool, or from the start of the peer's region */
+    regx_key_t key;  /* of the peer's region; unused for the pool */
+    uint8_t tag;     /* of the notice */
+    uint8_t notice_length;
+    uint8_t notice[REGX_NOTICE_MAX];
+    void (*done)(struct regx_put *put, regx_status_t status); /* only after REGX_PENDING */
+    void *context;
+    void *scratch[4]; /* the transport's while pending */
+} regx_put_t;
+
+/* A frame sent from the caller's pool memory without a copy where possible. */
+typedef struct regx_lend {
+    const void *data; /* inside this process's pool memory */
+    size_t length;
+    uint8_t tag;
+    void (*done)(struct regx_lend *lend, regx_status_t status); /* only after REGX_PENDING */
+    void *context;
+    void *scratch[4]; /* the transport's while pending */
+} regx_lend_t;
+
+/* Writes exactly `length` payload bytes to `to`. Called within send, at most once. */
+typedef void (*regx_pack_t)(void *context, void *to, size_t length);
+
+typedef struct regx_transport_ops {
+    unsigned abi; /* REGX_TRANSPORT_ABI; first, so that any build can read it */
+    const char *name;
+
+    /* Opens what is there. REGX_UNREACHABLE where nothing is usable; `error` then holds one line
+     * that names the thing and what is allowed. What is refused but not needed is tallied in
+     * counters->fallbacks. */
+    regx_status_t (*open)(const regx_transport_config_t *config, char *error, size_t error_size,
+                          regx_transport_t **transport);
+    /* All connections must be disconnected. Frees pool memory. */
+    void (*close)(regx_transport_t *transport);
+
+    /* Writes what peers need to connect; returns its length, at most REGX_ADDRESS_MAX. */
+    size_t (*address)(regx_transport_t *transport, void *buffer);
+
+    /* Prepares the path to the process that published `address`. Opens nothing yet. Shared
+     * memory is used only where same_node. REGX_UNREACHABLE: no way to this peer;
+     * REGX_INVALID: the address is malformed. */
+    regx_status_t (*connect)(regx_transport_t *transport, uint64_t peer, bool same_node,
+                             const void *address, size_t length, regx_conn_t **conn);
+    /* Drops the path; frames accepted before are still delivered where the wire can. Pending
+     * puts and lends are completed with REGX_FAILED, from here. */
+    void (*disconnect)(regx_conn_t *conn);
+
+    /* Sends header (at most 256 bytes) and payload as one frame of at most max_frame bytes.
+     * pack may be NULL if payload_length is 0.
+     * REGX_OK: copied. REGX_AGAIN. REGX_UNREACHABLE: the path cannot be made. */
+    regx_status_t (*send)(regx_conn_t *conn, uint8_t tag, const void *header, size_t header_length,
+                          regx_pack_t pack, void *pack_context, size_t payload_length);
+    /* REGX_OK: the memory may be used again. REGX_PENDING: done will be called. REGX_AGAIN,
+     * REGX_UNREACHABLE as send. */
+    regx_status_t (*lend)(regx_conn_t *conn, regx_lend_t *lend);
+    /* REGX_OK: written and the notice accepted. REGX_PENDING: done will be called. REGX_AGAIN:
+     * nothing was noticed; the same put may be tried again. REGX_DENIED: this peer's memory
+     * cannot be written this way at all. REGX_INVALID: outside what the peer published. */
+    regx_status_t (*put)(regx_conn_t *conn, regx_put_t *put);
+
+    /* REGX_NO_MEMORY or REGX_DENIED: bounce instead. */
+    regx_status_t (*reg)(regx_transport_t *transport, void *base, size_t length, unsigned access,
+                         regx_mr_t *mr);
+    /* When it returns, no peer's write lands in that memory any more. */
+    void (*dereg)(regx_transport_t *transport, regx_mr_t *mr);
+
+    /* Delivers and completes what is ready, a bounded amount; returns how many events. */
+    int (*progress)(regx_transport_t *transport);
+} regx_transport_ops_t;
+
+/* The common head of every transport. */
+struct regx_transport {
+    const regx_transport_ops_t *ops;
+    void *pool_memory; /* what peers may write by offset; lives until close */
+    size_t pool_size;  /* may be less than was asked for */
+    size_t max_frame;  /* bytes of header and payload that send takes */
+    const char *wires; /* for the report, such as "posix,tcp" */
+};
+
+/* The common head of every connection. */
+struct regx_conn {
+    regx_transport_t *transport;
+    uint64_t peer;
+    const char *wire; /* "shm", "tcp", …: for messages to people */
+    bool shares_pool; /* the two processes map each other's pool: a bounce is a copy per side */
+};
+
+#endif

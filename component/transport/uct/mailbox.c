@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "transport/uct/mailbox.h"
+
+#include <string.h>
+
+#define PUBLISH_LINES (REGX_MAILBOX_LINES / 4)
+#define PUBLISH_PAYLOAD (REGX_MAILBOX_PAYLOAD / 4)
+
+_Static_assert(sizeof(regx_mailbox_line_t) == 64, "a line is one cache line");
+
+static uint32_t lap_of(uint64_t line)
+{
+    return (uint32_t)(line / REGX_MAILBOX_LINES) + 1;
+}
+
+/* Payload is laid out in whole cache lines. */
+static uint64_t padded(size_t length)
+{
+    return ((uint64_t)length + 63) & ~(uint64_t)63;
+}
+
+void regx_mailbox_out_init(regx_mailbox_out_t *out, regx_mailbox_memory_t *memory)
+{
+    *out = (regx_mailbox_out_t){.memory = memory};
+}
+
+void regx_mailbox_in_init(regx_mailbox_in_t *in, regx_mailbox_memory_t *memory)
+{
+    *in = (regx_mailbox_in_t){.memory = memory};
+}
+
+bool regx_mailbox_ready(regx_mailbox_out_t *out)
+{
+    if (out->line - out->consumed_lines < REGX_MAILBOX_LINES) {
+        return true;
+    }
+    out->consumed_lines =
+        atomic_load_explicit(&out->memory->consumed.lines, memory_order_acquire);
+    return out->line - out->consumed_lines < REGX_MAILBOX_LINES;
+}
+
+/* Where in the payload stream `length` contiguous bytes start, or UINT64_MAX if there is no room. */
+static uint64_t payload_room(regx_mailbox_out_t *out, size_t length)
+{
+    const uint64_t at = out->payload % REGX_MAILBOX_PAYLOAD;
+    const uint64_t skip = at + padded(length) > REGX_MAILBOX_PAYLOAD ? REGX_MAILBOX_PAYLOAD - at : 0;
+    const uint64_t end = out->payload + skip + padded(length);
+
+    if (end - out->consumed_payload > REGX_MAILBOX_PAYLOAD) {
+        out->consumed_payload =
+            atomic_load_explicit(&out->memory->consumed.payload, memory_order_acquire);
+        if (end - out->consumed_payload > REGX_MAILBOX_PAYLOAD) {
+            return UINT64_MAX;
+        }
+    }
+    return out->payload + skip;
+}
+
+static regx_mailbox_line_t *next_line(regx_mailbox_out_t *out)
+{
+    return &out->memory->lines[out->line % REGX_MAILBOX_LINES];
+}
+
+/* Makes the line, now filled, visible to the poller. */
+static void publish(regx_mailbox_out_t *out, regx_mailbox_line_t *line)
+{
+    atomic_store_explicit(&line->sequence, lap_of(out->line), memory_order_release);
+    out->line++;
+}
+
+static void fill(uint8_t *to, const void *header, size_t header_length, regx_pack_t pack,
+                 void *pack_context, size_t payload_length)
+{
+    memcpy(to, header, header_length);
+    if (payload_length > 0) {
+        pack(pack_context, to + header_length, payload_length);
+    }
+}
+
+regx_status_t regx_mailbox_post(regx_mailbox_out_t *out, uint8_t tag, const void *header,
+                                size_t header_length, regx_pack_t pack, void *pack_context,
+                                size_t payload_length)
+{
+    const size_t length = header_length + payload_length;
+    uint64_t position;
+
+    if (length > REGX_MAILBOX_MAX) {
+        return REGX_INVALID;
+    }
+    if (!regx_mailbox_ready(out)) {
+        return REGX_AGAIN;
+    }
+    regx_mailbox_line_t *line = next_line(out);
+    if (length <= REGX_MAILBOX_INLINE) {
+        fill(line->data, header, header_length, pack, pack_context, payload_length);
+        line->kind = REGX_FRAME_INLINE;
+    } else {
+        position = payload_room(out, length);
+        if (position == UINT64_MAX) {
+            return REGX_AGAIN;
+        }
+        fill(out->memory->payload + position % REGX_MAILBOX_PAYLOAD, header, header_length, pack,
+             pack_context, payload_length);
+        memcpy(line->data, &position, sizeof(position));
+        line->kind = REGX_FRAME_PAYLOAD;
+        out->payload = position + padded(length);
+    }
+    line->length = (uint16_t)length;
+    line->tag = tag;
+    publish(out, line);
+    return REGX_OK;
+}
+
+regx_status_t regx_mailbox_post_lent(regx_mailbox_out_t *out, uint8_t tag, uint64_t offset,
+                                     uint32_t length, uint32_t token, uint32_t lap)
+{
+    if (!regx_mailbox_ready(out)) {
+        return REGX_AGAIN;
+    }
+    regx_mailbox_line_t *line = next_line(out);
+    memcpy(line->data, &offset, sizeof(offset));
+    memcpy(line->data + 8, &length, sizeof(length));
+    memcpy(line->data + 12, &token, sizeof(token));
+    memcpy(line->data + 16, &lap, sizeof(lap));
+    line->kind = REGX_FRAME_LENT;
+    line->length = 0;
+    line->tag = tag;
+    publish(out, line);
+    return REGX_OK;
+}
+
+bool regx_mailbox_returned(const regx_mailbox_out_t *out, uint32_t token, uint32_t lap)
+{
+    return atomic_load_explicit(&out->memory->returned[token], memory_order_acquire) == lap;
+}
+
+static regx_status_t peek_payload(regx_mailbox_in_t *in, const regx_mailbox_line_t *line,
+                                  regx_frame_t *frame)
+{
+    uint64_t position;
+
+    memcpy(&position, line->data, sizeof(position));
+    const uint64_t at = position % REGX_MAILBOX_PAYLOAD;
+    if (frame->length > REGX_MAILBOX_MAX || position < in->payload || position % 64 != 0 ||
+        position - in->payload > REGX_MAILBOX_PAYLOAD ||
+        at + padded(frame->length) > REGX_MAILBOX_PAYLOAD) {
+        return REGX_INVALID;
+    }
+    frame->data = in->memory->payload + at;
+    frame->offset = position;
+    return REGX_OK;
+}
+
+static regx_status_t peek_lent(const regx_mailbox_line_t *line, regx_frame_t *frame)
+{
+    memcpy(&frame->offset, line->data, sizeof(frame->offset));
+    memcpy(&frame->length, line->data + 8, sizeof(frame->length));
+    memcpy(&frame->token, line->data + 12, sizeof(frame->token));
+    memcpy(&frame->lap, line->data + 16, sizeof(frame->lap));
+    return frame->token < REGX_MAILBOX_LENDS ? REGX_OK : REGX_INVALID;
+}
+
+regx_status_t regx_mailbox_peek(regx_mailbox_in_t *in, regx_frame_t *frame)
+{
+    const regx_mailbox_line_t *line = &in->memory->lines[in->line % REGX_MAILBOX_LINES];
+
+    if (atomic_load_explicit(&line->sequence, memory_order_acquire) != lap_of(in->line)) {
+        return REGX_AGAIN;
+    }
+    frame->tag = line->tag;
+    frame->length = line->length;
+    frame->kind = (regx_frame_kind_t)line->kind;
+    switch (frame->kind) {
+    case REGX_FRAME_INLINE:
+        frame->data = line->data;
+        return frame->length <= REGX_MAILBOX_INLINE ? REGX_OK : REGX_INVALID;
+    case REGX_FRAME_PAYLOAD:
+        return peek_payload(in, line, frame);
+    case REGX_FRAME_LENT:
+        return peek_lent(line, frame);
+    default:
+        return REGX_INVALID;
+    }
+}
+
+void regx_mailbox_pop(regx_mailbox_in_t *in, const regx_frame_t *frame)
+{
+    if (frame->kind == REGX_FRAME_PAYLOAD) {
+        in->payload = frame->offset + padded(frame->length);
+        if (in->payload - in->published_payload >= PUBLISH_PAYLOAD) {
+            in->published_payload = in->payload;
+            atomic_store_explicit(&in->memory->consumed.payload, in->payload,
+                                  memory_order_release);
+        }
+    }
+    in->line++;
+    if (in->line - in->published_lines >= PUBLISH_LINES) {
+        in->published_lines = in->line;
+        atomic_store_explicit(&in->memory->consumed.lines, in->line, memory_order_release);
+    }
+}
+
+void regx_mailbox_skip(regx_mailbox_in_t *in)
+{
+    const regx_frame_t nothing = {.kind = REGX_FRAME_INLINE};
+
+    regx_mailbox_pop(in, &nothing);
+}
+
+void regx_mailbox_return(regx_mailbox_in_t *in, uint32_t token, uint32_t lap)
+{
+    atomic_store_explicit(&in->memory->returned[token], lap, memory_order_release);
+}

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * A mailbox: one-way, first-in first-out frames between two processes that map the same memory.
+ *
+ * One process posts, the other polls; neither takes a lock nor writes a cache line that the other
+ * writes, so an 8-byte message costs the transfer of one line. A frame of up to
+ * REGX_MAILBOX_INLINE bytes lies in its line; a longer one in a ring of payload that the line
+ * points to; a lent one in the poster's pool. A line is full when its sequence number is that of
+ * the current lap, so nothing needs to be cleared.
+ *
+ * The poster's calls are serialised by the caller (the connection's lock), the poller's likewise
+ * (only progress polls). The poller trusts nothing it reads: positions and lengths are checked
+ * against the ring before a byte is touched.
+ */
+#ifndef REGX_UCT_MAILBOX_H
+#define REGX_UCT_MAILBOX_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "transport/transport.h"
+#include "transport/uct/node.h"
+
+#define REGX_MAILBOX_LINES 256u
+#define REGX_MAILBOX_INLINE 56u
+#define REGX_MAILBOX_PAYLOAD 65536u /* bytes of the payload ring */
+#define REGX_MAILBOX_MAX REGX_NODE_MAX_FRAME /* a quarter, so that wrapping never starves */
+#define REGX_MAILBOX_LENDS 32u      /* frames of the poster's pool not yet returned */
+
+typedef enum regx_frame_kind {
+    REGX_FRAME_INLINE = 1,
+    REGX_FRAME_PAYLOAD = 2, /* bytes 0-7 of the line: position in the payload stream */
+    REGX_FRAME_LENT = 3     /* bytes 0-7: offset in the poster's pool; 8-11: length; 12-19: token, lap */
+} regx_frame_kind_t;
+
+typedef struct regx_mailbox_line {
+    _Atomic uint32_t sequence;
+    uint16_t length;
+    uint8_t tag;
+    uint8_t kind;
+    uint8_t data[REGX_MAILBOX_INLINE];
+} regx_mailbox_line_t;
+
+/* The shared memory; zero when new. */
+typedef struct regx_mailbox_memory {
+    struct {
+        _Alignas(64) _Atomic uint64_t lines; /* how many lines the poller has freed */
+        _Atomic uint64_t payload;            /* up to where it has freed the payload stream */
+    } consumed;
+    _Alignas(64) _Atomic uint32_t left; /* nobody polls it (any more); for the owner's reuse */
+    _Alignas(64) _Atomic uint32_t returned[REGX_MAILBOX_LENDS]; /* by token: last lap returned */
+    _Alignas(64) regx_mailbox_line_t lines[REGX_MAILBOX_LINES];
+    uint8_t payload[REGX_MAILBOX_PAYLOAD];
+} regx_mailbox_memory_t;
+
+typedef struct regx_mailbox_out { /* the poster's private state */
+    regx_mailbox_memory_t *memory;
+    uint64_t line;    /* next to fill */
+    uint64_t payload; /* next byte of the payload stream */
+    uint64_t consumed_lines;
+    uint64_t consumed_payload;
+} regx_mailbox_out_t;
+
+typedef struct regx_mailbox_in { /* the poller's private state */
+    regx_mailbox_memory_t *memory;
+    uint64_t line;    /* next to read */
+    uint64_t payload; /* freed up to here, perhaps not yet published */
+    uint64_t published_lines;
+    uint64_t published_payload;
+} regx_mailbox_in_t;
+
+typedef struct regx_frame {
+    regx_frame_kind_t kind;
+    uint8_t tag;
+    uint32_t length;
+    const void *data; /* INLINE and PAYLOAD: in the ring until regx_mailbox_pop */
+    uint64_t offset;  /* LENT: in the poster's pool; PAYLOAD: in the payload stream */
+    uint32_t token;   /* LENT: for regx_mailbox_return */
+    uint32_t lap;     /* LENT: likewise */
+} regx_frame_t;
+
+void regx_mailbox_out_init(regx_mailbox_out_t *out, regx_mailbox_memory_t *memory);
+void regx_mailbox_in_init(regx_mailbox_in_t *in, regx_mailbox_memory_t *memory);
+
+/* Whether a post of at most REGX_MAILBOX_INLINE bytes would be accepted now. */
+bool regx_mailbox_ready(regx_mailbox_out_t *out);
+
+/* Posts header and payload as one frame. REGX_AGAIN: no room, nothing happened.
+ * REGX_INVALID: longer than REGX_MAILBOX_MAX. */
+regx_status_t regx_mailbox_post(regx_mailbox_out_t *out, uint8_t tag, const void *header,
+                                size_t header_length, regx_pack_t pack, void *pack_context,
+                                size_t payload_length);
+
+/* Posts a frame that lies in the poster's pool. `token` is free again once
+ * regx_mailbox_returned(out, token, lap) answers true; `lap` must differ from the token's last. */
+regx_status_t regx_mailbox_post_lent(regx_mailbox_out_t *out, uint8_t tag, uint64_t offset,
+                                     uint32_t length, uint32_t token, uint32_t lap);
+bool regx_mailbox_returned(const regx_mailbox_out_t *out, uint32_t token, uint32_t lap);
+
+/* Looks at the next frame. REGX_OK: `frame` describes it, regx_mailbox_pop ends it. REGX_AGAIN:
+ * none. REGX_INVALID: the line is malformed; regx_mailbox_skip leaves it behind. */
+regx_status_t regx_mailbox_peek(regx_mailbox_in_t *in, regx_frame_t *frame);
+void regx_mailbox_pop(regx_mailbox_in_t *in, const regx_frame_t *frame);
+void regx_mailbox_skip(regx_mailbox_in_t *in);
+/* Gives a lent frame's memory back to the poster. */
+void regx_mailbox_return(regx_mailbox_in_t *in, uint32_t token, uint32_t lap);
+
+#endif

@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "transport/uct/node_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+static size_t whole_pages(size_t length)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+
+    return (length + page - 1) / page * page;
+}
+
+/* A smaller pool is better than none: halves what is asked for, down to a sixteenth. */
+static regx_status_t open_main(regx_node_t *node)
+{
+    const size_t wanted = node->config.pool_size;
+
+    for (size_t size = wanted; size >= wanted / 16; size = whole_pages(size / 2)) {
+        if (regx_segment_domain_open(&node->domain, node->config.tls, node->pool_offset + size,
+                                     &node->main, node->config.counters) == REGX_OK) {
+            node->pool_size = size;
+            return REGX_OK;
+        }
+    }
+    return REGX_UNREACHABLE;
+}
+
+regx_status_t regx_node_open(const regx_transport_config_t *config, regx_node_t **out)
+{
+    regx_node_t *node = calloc(1, sizeof(*node));
+    regx_vm_cookie_t cookie;
+
+    if (node == NULL) {
+        return REGX_NO_MEMORY;
+    }
+    node->config = *config;
+    node->pool_offset = whole_pages(sizeof(regx_door_t));
+    node->puts_end = &node->puts;
+    if (getrandom(&cookie, sizeof(cookie), 0) != sizeof(cookie) || open_main(node) != REGX_OK) {
+        free(node);
+        return REGX_UNREACHABLE;
+    }
+    if (regx_segment_pack(&node->domain, &node->main, &node->main_name) != REGX_OK) {
+        regx_segment_free(&node->main);
+        regx_segment_domain_close(&node->domain);
+        free(node);
+        return REGX_UNREACHABLE;
+    }
+    node->door = (regx_door_t *)regx_segment_base(&node->main);
+    node->door->cookie = cookie;
+    regx_lock_init(&node->lock, config->threads);
+    *out = node;
+    return REGX_OK;
+}
+
+static void forget_inbound(regx_node_inbound_t *inbound)
+{
+    if (inbound->pool != NULL) {
+        regx_segment_unmap(&inbound->main);
+    }
+    regx_segment_unmap(&inbound->boxes);
+    free(inbound);
+}
+
+void regx_node_close(regx_node_t *node)
+{
+    for (size_t i = 0; i < node->inbound_count; i++) {
+        forget_inbound(node->inbound[i]);
+    }
+    free(node->inbound);
+    while (node->boxes != NULL) {
+        regx_node_boxes_t *boxes = node->boxes;
+
+        node->boxes = boxes->next;
+        regx_segment_free(&boxes->segment);
+        free(boxes);
+    }
+    regx_segment_free(&node->main);
+    regx_segment_domain_close(&node->domain);
+    regx_lock_fini(&node->lock);
+    free(node);
+}
+
+void *regx_node_pool(regx_node_t *node, size_t *size)
+{
+    *size = node->pool_size;
+    return regx_segment_base(&node->main) + node->pool_offset;
+}
+
+const char *regx_node_domain(const regx_node_t *node)
+{
+    return node->domain.name;
+}
+
+size_t regx_node_address(regx_node_t *node, void *buffer, size_t capacity)
+{
+    const regx_node_address_t address = {.main = node->main_name,
+                                         .pool_offset = node->pool_offset,
+                                         .pool_size = node->pool_size,
+                                         .cookie_address = (uintptr_t)&node->door->cookie,
+                                         .cookie = node->door->cookie,
+                                         .pid = getpid()};
+
+    if (capacity < sizeof(address)) {
+        return 0;
+    }
+    memcpy(buffer, &address, sizeof(address));
+    return sizeof(address);
+}
+
+regx_status_t regx_node_connect(regx_node_t *node, uint64_t peer, const void *address,
+                                size_t length, regx_node_conn_t **out)
+{
+    regx_node_conn_t *conn;
+    regx_node_address_t a;
+
+    if (length != sizeof(a)) {
+        return REGX_INVALID;
+    }
+    memcpy(&a, address, sizeof(a));
+    if (a.main.length < sizeof(regx_door_t) || a.pool_offset < sizeof(regx_door_t) ||
+        a.pool_offset > a.main.length || a.pool_size > a.main.length - a.pool_offset ||
+        a.pid <= 0 || a.pid > INT32_MAX) {
+        return REGX_INVALID;
+    }
+    conn = calloc(1, sizeof(*conn));
+    if (conn == NULL) {
+        return REGX_NO_MEMORY;
+    }
+    conn->node = node;
+    conn->peer = peer;
+    conn->address = a;
+    conn->vm = (regx_vm_peer_t){
+        .pid = (int32_t)a.pid, .cookie_address = a.cookie_address, .cookie = a.cookie};
+    regx_lock_init(&conn->lock, node->config.threads);
+    *out = conn;
+    return REGX_OK;
+}
+
+/* Takes this connection's operations off the lists and completes them in error. */
+static void fail_pending(regx_node_conn_t *conn)
+{
+    regx_node_t *node = conn->node;
+
+    for (regx_lend_t **at = &node->lends; *at != NULL;) {
+        regx_lend_t *lend = *at;
+
+        if (lend->scratch[REGX_SCRATCH_CONN] == conn) {
+            *at = lend->scratch[REGX_SCRATCH_NEXT];
+            atomic_fetch_sub(&node->lend_count, 1);
+            lend->done(lend, REGX_FAILED);
+        } else {
+            at = (regx_lend_t **)&lend->scratch[REGX_SCRATCH_NEXT];
+        }
+    }
+    for (regx_put_t **at = &node->puts; *at != NULL;) {
+        regx_put_t *put = *at;
+
+        if (put->scratch[REGX_SCRATCH_CONN] == conn) {
+            *at = put->scratch[REGX_SCRATCH_NEXT];
+            atomic_fetch_sub(&node->put_count, 1);
+            put->done(put, REGX_FAILED);
+        } else {
+            at = (regx_put_t **)&put->scratch[REGX_SCRATCH_NEXT];
+        }
+    }
+    node->puts_end = &node->puts;
+    while (*node->puts_end != NULL) {
+        node->puts_end = (regx_put_t **)&(*node->puts_end)->scratch[REGX_SCRATCH_NEXT];
+    }
+}
+
+void regx_node_disconnect(regx_node_conn_t *conn)
+{
+    fail_pending(conn);
+    if (conn->state == REGX_NODE_ATTACHED) {
+        /* The mailbox is used again once the peer has read it to its end. Where there is no room
+         * for the last word its 80 KiB are only freed at the close. */
+        if (regx_mailbox_post(&conn->out, REGX_NODE_TAG_GOODBYE, NULL, 0, NULL, NULL, 0) ==
+            REGX_OK) {
+            regx_node_box_give(conn->node, conn->boxes, conn->box);
+        }
+        regx_segment_unmap(&conn->main);
+    }
+    regx_lock_fini(&conn->lock);
+    free(conn);
+}
+
+/* A mailbox that was given back may be taken once its reader has left it. */
+static bool box_free(const regx_node_boxes_t *boxes, int box)
+{
+    return !boxes->taken[box] &&
+           atomic_load_explicit(&regx_node_box(boxes, box)->left, memory_order_acquire) != 0;
+}
+
+static regx_node_boxes_t *more_boxes(regx_node_t *node)
+{
+    regx_node_boxes_t *boxes = calloc(1, sizeof(*boxes));
+
+    if (boxes == NULL) {
+        return NULL;
+    }
+    if (regx_segment_alloc(&node->domain, REGX_NODE_BOXES * sizeof(regx_mailbox_memory_t),
+                           &boxes->segment) != REGX_OK) {
+        free(boxes);
+        return NULL;
+    }
+    if (regx_segment_pack(&node->domain, &boxes->segment, &boxes->name) != REGX_OK) {
+        regx_segment_free(&boxes->segment);
+        free(boxes);
+        return NULL;
+    }
+    for (int i = 0; i < REGX_NODE_BOXES; i++) {
+        atomic_store(&regx_node_box(boxes, i)->left, 1);
+    }
+    boxes->next = node->boxes;
+    node->boxes = boxes;
+    return boxes;
+}
+
+regx_mailbox_memory_t *regx_node_box_take(regx_node_t *node, regx_node_boxes_t **out, int *box)
+{
+    regx_mailbox_memory_t *memory = NULL;
+
+    regx_lock(&node->lock);
+    for (regx_node_boxes_t *boxes = node->boxes;; boxes = boxes->next) {
+        if (boxes == NULL && (boxes = more_boxes(node)) == NULL) {
+            break;
+        }
+        for (int i = 0; i < REGX_NODE_BOXES && memory == NULL; i++) {
+            if (box_free(boxes, i)) {
+                boxes->taken[i] = true;
+                *out = boxes;
+                *box = i;
+                memory = regx_node_box(boxes, i);
+                memset(memory, 0, sizeof(*memory));
+            }
+        }
+        if (memory != NULL) {
+            break;
+        }
+    }
+    regx_unlock(&node->lock);
+    return memory;
+}
+
+void regx_node_box_give(regx_node_t *node, regx_node_boxes_t *boxes, int box)
+{
+    regx_lock(&node->lock);
+    boxes->taken[box] = false;
+    regx_unlock(&node->lock);
+}

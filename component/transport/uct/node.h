@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The wire between processes on one machine: mailboxes and the peer's pool in shared memory, and
+ * the kernel's copy (vm.h) into memory that is not shared.
+ *
+ * Each process owns a main segment (its door, where others introduce themselves, and its pool)
+ * and, allocated as peers are first written to, segments of mailboxes. The mailbox from A to B
+ * lies in A's memory: about 80 KiB for a pair that talks, nothing for one that does not.
+ *
+ * Threads as transport.h says. The caller keeps progress out during disconnect and close.
+ */
+#ifndef REGX_UCT_NODE_H
+#define REGX_UCT_NODE_H
+
+#include "transport/transport.h"
+
+/* Largest frame that regx_node_send takes. */
+#define REGX_NODE_MAX_FRAME 16384u
+
+typedef struct regx_node regx_node_t;
+typedef struct regx_node_conn regx_node_conn_t;
+
+/* REGX_UNREACHABLE: this process can have no shared memory (tallied why). */
+regx_status_t regx_node_open(const regx_transport_config_t *config, regx_node_t **node);
+void regx_node_close(regx_node_t *node);
+
+void *regx_node_pool(regx_node_t *node, size_t *size);
+const char *regx_node_domain(const regx_node_t *node); /* "posix" or "sysv" */
+
+size_t regx_node_address(regx_node_t *node, void *buffer, size_t capacity);
+/* REGX_INVALID: malformed address. */
+regx_status_t regx_node_connect(regx_node_t *node, uint64_t peer, const void *address,
+                                size_t length, regx_node_conn_t **conn);
+void regx_node_disconnect(regx_node_conn_t *conn);
+
+/* As in transport.h. REGX_UNREACHABLE is final for the connection, tallied, and answered only
+ * before anything was accepted. */
+regx_status_t regx_node_send(regx_node_conn_t *conn, uint8_t tag, const void *header,
+                             size_t header_length, regx_pack_t pack, void *pack_context,
+                             size_t payload_length);
+regx_status_t regx_node_lend(regx_node_conn_t *conn, regx_lend_t *lend);
+regx_status_t regx_node_put(regx_node_conn_t *conn, regx_put_t *put);
+
+int regx_node_progress(regx_node_t *node);
+
+#endif

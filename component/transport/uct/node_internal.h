@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What the files of the node wire share: node.c makes and ends things, node_post.c sends,
+ * node_poll.c receives and completes.
+ *
+ * Locks: a connection's lock covers its path and its mailbox; the node's covers the lists and the
+ * mailbox memory. The connection's is taken first where both are. `inbound` belongs to progress.
+ */
+#ifndef REGX_UCT_NODE_INTERNAL_H
+#define REGX_UCT_NODE_INTERNAL_H
+
+#include "base/lock.h"
+#include "transport/uct/door.h"
+#include "transport/uct/mailbox.h"
+#include "transport/uct/node.h"
+#include "transport/uct/segment.h"
+#include "transport/uct/vm.h"
+
+/* The last frame of a mailbox. Open MPI's tags begin above. */
+#define REGX_NODE_TAG_GOODBYE 0
+
+#define REGX_NODE_BOXES 4 /* mailboxes per segment of them */
+
+typedef struct regx_node_boxes { /* a segment of mailboxes that this process posts to */
+    regx_segment_t segment;
+    regx_segment_name_t name;
+    bool taken[REGX_NODE_BOXES];
+    struct regx_node_boxes *next;
+} regx_node_boxes_t;
+
+typedef struct regx_node_address { /* what a process publishes for its neighbours */
+    regx_segment_name_t main;
+    uint64_t pool_offset;
+    uint64_t pool_size;
+    uint64_t cookie_address;
+    regx_vm_cookie_t cookie;
+    int64_t pid;
+} regx_node_address_t;
+
+struct regx_node_conn {
+    regx_node_t *node;
+    uint64_t peer;
+    regx_node_address_t address;
+    regx_lock_t lock;
+    enum { REGX_NODE_NEW, REGX_NODE_ATTACHED, REGX_NODE_REFUSED } state;
+    regx_mapping_t main; /* the peer's main segment */
+    regx_door_t *door;
+    char *pool; /* the peer's */
+    regx_vm_peer_t vm;
+    regx_node_boxes_t *boxes; /* where the mailbox lies */
+    int box;
+    regx_mailbox_out_t out;
+    _Atomic uint32_t lent; /* bit per token */
+    uint32_t laps[REGX_MAILBOX_LENDS];
+};
+
+typedef struct regx_node_inbound { /* a neighbour that posts to this process */
+    uint64_t sender;
+    regx_mapping_t boxes;
+    regx_mailbox_memory_t *memory;
+    regx_mailbox_in_t in;
+    regx_segment_name_t pool_name;
+    uint64_t pool_offset, pool_size;
+    regx_mapping_t main; /* mapped at the first lent frame */
+    char *pool;
+} regx_node_inbound_t;
+
+struct regx_node {
+    regx_transport_config_t config;
+    regx_segment_domain_t domain;
+    regx_segment_t main;
+    regx_segment_name_t main_name;
+    regx_door_t *door;
+    uint64_t rung; /* hellos answered */
+    size_t pool_offset, pool_size;
+    regx_lock_t lock;
+    regx_node_boxes_t *boxes;
+    regx_lend_t *lends; /* posted, not yet returned */
+    _Atomic uint32_t lend_count;
+    regx_put_t *puts;   /* to be copied by the kernel, oldest first */
+    regx_put_t **puts_end;
+    _Atomic uint32_t put_count;
+    regx_node_inbound_t **inbound;
+    size_t inbound_count, inbound_room;
+};
+
+/* What scratch[] of pending operations holds. */
+enum { REGX_SCRATCH_NEXT, REGX_SCRATCH_CONN, REGX_SCRATCH_DONE, REGX_SCRATCH_LAP };
+/* The token of a lend shares a word with its lap. */
+static inline void *regx_node_ticket(uint32_t token, uint32_t lap)
+{
+    return (void *)(uintptr_t)((uint64_t)token << 32 | lap);
+}
+
+/* Takes and gives back mailbox memory; the node's lock is taken within. NULL: none to be had. */
+regx_mailbox_memory_t *regx_node_box_take(regx_node_t *node, regx_node_boxes_t **boxes, int *box);
+void regx_node_box_give(regx_node_t *node, regx_node_boxes_t *boxes, int box);
+
+static inline regx_mailbox_memory_t *regx_node_box(const regx_node_boxes_t *boxes, int box)
+{
+    return (regx_mailbox_memory_t *)regx_segment_base(&boxes->segment) + box;
+}
+
+#endif

@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "transport/uct/node_internal.h"
+#include "transport/uct/window.h"
+
+#include <stdlib.h>
+
+/* Frames taken from one neighbour before the next one's turn. */
+#define BATCH 16
+/* Bytes the kernel copies per call of progress: some 30 µs. */
+#define VM_STEP (512u * 1024u)
+
+static void malformed(regx_node_t *node)
+{
+    regx_count(node->config.counters, &node->config.counters->malformed, 1);
+}
+
+static regx_status_t make_room(regx_node_t *node)
+{
+    if (node->inbound_count == node->inbound_room) {
+        const size_t room = node->inbound_room == 0 ? 8 : 2 * node->inbound_room;
+        regx_node_inbound_t **more = realloc(node->inbound, room * sizeof(*more));
+
+        if (more == NULL) {
+            return REGX_NO_MEMORY;
+        }
+        node->inbound = more;
+        node->inbound_room = room;
+    }
+    return REGX_OK;
+}
+
+/* A neighbour has knocked: from now on its mailbox is polled. */
+static void welcome(regx_node_t *node, const regx_hello_t *hello)
+{
+    regx_node_inbound_t *inbound = calloc(1, sizeof(*inbound));
+
+    if (inbound == NULL || make_room(node) != REGX_OK) {
+        free(inbound);
+        node->config.events.broken(node->config.events.context, hello->sender, "out of memory");
+        return;
+    }
+    regx_lock(&node->lock);
+    const regx_status_t status = regx_segment_map(&hello->mailboxes, &inbound->boxes);
+    regx_unlock(&node->lock);
+    if (status != REGX_OK) {
+        free(inbound);
+        node->config.events.broken(node->config.events.context, hello->sender,
+                                   "its mailbox cannot be mapped");
+        return;
+    }
+    if (hello->mailbox_offset > inbound->boxes.length ||
+        inbound->boxes.length - hello->mailbox_offset < sizeof(regx_mailbox_memory_t)) {
+        malformed(node);
+        regx_segment_unmap(&inbound->boxes);
+        free(inbound);
+        return;
+    }
+    inbound->sender = hello->sender;
+    inbound->pool_name = hello->pool;
+    inbound->pool_offset = hello->pool_offset;
+    inbound->pool_size = hello->pool_size;
+    inbound->memory = (regx_mailbox_memory_t *)(inbound->boxes.base + hello->mailbox_offset);
+    regx_mailbox_in_init(&inbound->in, inbound->memory);
+    node->inbound[node->inbound_count++] = inbound;
+}
+
+/* The neighbour has said its last word. */
+static void farewell(regx_node_t *node, size_t i)
+{
+    regx_node_inbound_t *inbound = node->inbound[i];
+
+    node->inbound[i] = node->inbound[--node->inbound_count];
+    if (inbound->pool != NULL) {
+        regx_segment_unmap(&inbound->main);
+    }
+    atomic_store_explicit(&inbound->memory->left, 1, memory_order_release);
+    regx_segment_unmap(&inbound->boxes);
+    free(inbound);
+}
+
+/* Where a lent frame lies, mapped here; NULL if it is not inside the neighbour's pool. */
+static const void *lent_data(regx_node_t *node, regx_node_inbound_t *inbound,
+                             const regx_frame_t *frame)
+{
+    if (inbound->pool == NULL) {
+        regx_lock(&node->lock);
+        const regx_status_t status = regx_segment_map(&inbound->pool_name, &inbound->main);
+        regx_unlock(&node->lock);
+        if (status != REGX_OK) {
+            return NULL;
+        }
+        if (inbound->pool_offset > inbound->main.length ||
+            inbound->pool_size > inbound->main.length - inbound->pool_offset) {
+            regx_segment_unmap(&inbound->main);
+            return NULL;
+        }
+        inbound->pool = inbound->main.base + inbound->pool_offset;
+    }
+    if (frame->offset > inbound->pool_size || frame->length > inbound->pool_size - frame->offset) {
+        return NULL;
+    }
+    return inbound->pool + frame->offset;
+}
+
+static void deliver(regx_node_t *node, regx_node_inbound_t *inbound, const regx_frame_t *frame)
+{
+    const regx_transport_events_t *events = &node->config.events;
+
+    if (frame->kind != REGX_FRAME_LENT) {
+        events->deliver(events->context, inbound->sender, frame->tag, frame->data, frame->length);
+        return;
+    }
+    const void *data = lent_data(node, inbound, frame);
+    if (data == NULL) {
+        malformed(node);
+    } else {
+        events->deliver(events->context, inbound->sender, frame->tag, data, frame->length);
+    }
+    regx_mailbox_return(&inbound->in, frame->token, frame->lap);
+}
+
+/* Takes what one neighbour has posted, up to a batch. */
+static int poll_inbound(regx_node_t *node, size_t i)
+{
+    regx_node_inbound_t *inbound = node->inbound[i];
+    int events = 0;
+
+    while (events < BATCH) {
+        regx_frame_t frame;
+        const regx_status_t status = regx_mailbox_peek(&inbound->in, &frame);
+
+        if (status == REGX_AGAIN) {
+            break;
+        }
+        events++;
+        if (status != REGX_OK) {
+            malformed(node);
+            regx_mailbox_skip(&inbound->in);
+        } else if (frame.tag == REGX_NODE_TAG_GOODBYE) {
+            farewell(node, i);
+            break;
+        } else {
+            deliver(node, inbound, &frame);
+            regx_mailbox_pop(&inbound->in, &frame);
+        }
+    }
+    return events;
+}
+
+static bool returned(regx_lend_t *lend)
+{
+    regx_node_conn_t *conn = lend->scratch[REGX_SCRATCH_CONN];
+    const uint64_t ticket = (uintptr_t)lend->scratch[REGX_SCRATCH_LAP];
+    const uint32_t token = (uint32_t)(ticket >> 32);
+
+    if (!regx_mailbox_returned(&conn->out, token, (uint32_t)ticket)) {
+        return false;
+    }
+    atomic_fetch_and(&conn->lent, ~(UINT32_C(1) << token));
+    return true;
+}
+
+/* Completes the lends whose memory came back. */
+static int poll_lends(regx_node_t *node)
+{
+    regx_lend_t *back = NULL;
+    int events = 0;
+
+    regx_lock(&node->lock);
+    for (regx_lend_t **at = &node->lends; *at != NULL;) {
+        regx_lend_t *lend = *at;
+
+        if (returned(lend)) {
+            *at = lend->scratch[REGX_SCRATCH_NEXT];
+            lend->scratch[REGX_SCRATCH_NEXT] = back;
+            back = lend;
+            atomic_fetch_sub(&node->lend_count, 1);
+        } else {
+            at = (regx_lend_t **)&lend->scratch[REGX_SCRATCH_NEXT];
+        }
+    }
+    regx_unlock(&node->lock);
+    while (back != NULL) {
+        regx_lend_t *lend = back;
+
+        back = lend->scratch[REGX_SCRATCH_NEXT];
+        lend->done(lend, REGX_OK);
+        events++;
+    }
+    return events;
+}
+
+/* Lets the kernel copy the next piece of the oldest put; REGX_AGAIN while it is not finished. */
+static regx_status_t vm_step(regx_node_t *node, regx_put_t *put)
+{
+    regx_node_conn_t *conn = put->scratch[REGX_SCRATCH_CONN];
+    size_t done = (uintptr_t)put->scratch[REGX_SCRATCH_DONE];
+    regx_status_t status;
+
+    if (done < put->length) {
+        const size_t left = put->length - done;
+        const uint64_t to = regx_key_address(&put->key) + put->offset + done;
+        size_t written;
+
+        status = regx_vm_write(&conn->vm, (const char *)put->local + done, to,
+                               left < VM_STEP ? left : VM_STEP, &written);
+        if (status != REGX_OK) {
+            return status;
+        }
+        regx_count(node->config.counters, &node->config.counters->bytes_shm, written);
+        done += written;
+        put->scratch[REGX_SCRATCH_DONE] = (void *)(uintptr_t)done;
+        if (done < put->length) {
+            return REGX_AGAIN;
+        }
+    }
+    regx_lock(&conn->lock);
+    status = regx_mailbox_post(&conn->out, put->tag, put->notice, put->notice_length, NULL, NULL,
+                               0);
+    regx_unlock(&conn->lock);
+    return status;
+}
+
+static int poll_puts(regx_node_t *node)
+{
+    regx_lock(&node->lock);
+    regx_put_t *put = node->puts; /* stays in front: only progress takes from there */
+    regx_unlock(&node->lock);
+    const regx_status_t status = vm_step(node, put);
+
+    if (status == REGX_AGAIN) {
+        return 0;
+    }
+    regx_lock(&node->lock);
+    node->puts = put->scratch[REGX_SCRATCH_NEXT];
+    if (node->puts == NULL) {
+        node->puts_end = &node->puts;
+    }
+    atomic_fetch_sub(&node->put_count, 1);
+    regx_unlock(&node->lock);
+    put->done(put, status);
+    return 1;
+}
+
+int regx_node_progress(regx_node_t *node)
+{
+    regx_hello_t hello;
+    int events = 0;
+
+    while (regx_door_answer(node->door, &node->rung, &hello) == REGX_OK) {
+        welcome(node, &hello);
+        events++;
+    }
+    for (size_t i = 0; i < node->inbound_count; i++) {
+        events += poll_inbound(node, i);
+    }
+    if (atomic_load_explicit(&node->lend_count, memory_order_relaxed) > 0) {
+        events += poll_lends(node);
+    }
+    if (atomic_load_explicit(&node->put_count, memory_order_relaxed) > 0) {
+        events += poll_puts(node);
+    }
+    return events;
+}

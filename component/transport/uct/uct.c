@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The UCT transport: the node wire where Open MPI says "same node", tcp for everybody else, and
+ * for neighbours with whom shared memory is refused.
+ *
+ * Address: one byte of version, one of which wires follow, two of zero; then per wire, node first,
+ * a 32-bit length and the wire's own address.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "transport/transport.h"
+#include "transport/uct/node.h"
+#include "transport/uct/quiet.h"
+#include "transport/uct/tcp.h"
+#include "transport/uct/window.h"
+
+#define ADDRESS_VERSION 1
+enum { WIRE_NODE = 1, WIRE_TCP = 2 };
+
+typedef struct regx_uct {
+    regx_transport_t super;
+    regx_transport_config_t config;
+    regx_windows_t windows;
+    regx_node_t *node; /* NULL: refused, or not allowed */
+    regx_tcp_t *tcp;   /* likewise */
+    void *own_pool;    /* where there is no node segment to hold it */
+} regx_uct_t;
+
+typedef struct regx_uct_conn {
+    regx_conn_t super;
+    regx_node_conn_t *node; /* NULL: other host, or refused */
+    regx_tcp_conn_t *tcp;   /* NULL until it is needed */
+    regx_lock_t turning;    /* from the one to the other */
+    size_t address_length;  /* of the peer's tcp address, which follows */
+    uint8_t address[REGX_ADDRESS_MAX];
+} regx_uct_conn_t;
+
+static regx_uct_t *uct_of(regx_transport_t *transport)
+{
+    return (regx_uct_t *)transport;
+}
+
+static bool wanted(const char *tls, const char *name)
+{
+    return tls == NULL || tls[0] == '\0' || strstr(tls, name) != NULL;
+}
+
+static regx_status_t open_pool(regx_uct_t *uct)
+{
+    if (uct->node != NULL) {
+        uct->super.pool_memory = regx_node_pool(uct->node, &uct->super.pool_size);
+        return REGX_OK;
+    }
+    uct->super.pool_size = uct->config.pool_size;
+    uct->own_pool = mmap(NULL, uct->super.pool_size, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (uct->own_pool == MAP_FAILED) {
+        uct->own_pool = NULL;
+        return REGX_NO_MEMORY;
+    }
+    uct->super.pool_memory = uct->own_pool;
+    return REGX_OK;
+}
+
+static void uct_close(regx_transport_t *transport)
+{
+    regx_uct_t *uct = uct_of(transport);
+
+    regx_tcp_close(uct->tcp);
+    if (uct->node != NULL) {
+        regx_node_close(uct->node);
+    }
+    if (uct->own_pool != NULL) {
+        munmap(uct->own_pool, uct->super.pool_size);
+    }
+    regx_windows_fini(&uct->windows);
+    free(uct);
+}
+
+/* Opens tcp. Only a wrong device list is an error: a machine without a network still has its
+ * node. */
+static regx_status_t open_tcp(regx_uct_t *uct, char *error, size_t error_size)
+{
+    if (!wanted(uct->config.tls, "tcp")) {
+        return REGX_OK;
+    }
+    const regx_status_t status =
+        regx_tcp_open(&uct->config, &uct->windows, error, error_size, &uct->tcp);
+    if (status != REGX_OK) {
+        uct->tcp = NULL;
+        if (status == REGX_INVALID || uct->config.if_include != NULL ||
+            uct->config.if_exclude != NULL) {
+            return status;
+        }
+        regx_tally(uct->config.counters->fallbacks, "tcp: cannot be opened");
+    }
+    return REGX_OK;
+}
+
+static regx_status_t uct_open(const regx_transport_config_t *config, char *error,
+                              size_t error_size, regx_transport_t **transport)
+{
+    regx_uct_t *uct = calloc(1, sizeof(*uct));
+
+    if (uct == NULL) {
+        return REGX_NO_MEMORY;
+    }
+    regx_uct_quiet();
+    uct->config = *config;
+    regx_windows_init(&uct->windows, config->threads);
+    regx_status_t status = open_tcp(uct, error, error_size);
+    if (status != REGX_OK) {
+        uct_close(&uct->super);
+        return status;
+    }
+    if (regx_node_open(config, &uct->node) != REGX_OK) {
+        uct->node = NULL;
+    }
+    if ((uct->node == NULL && uct->tcp == NULL) || open_pool(uct) != REGX_OK) {
+        snprintf(error, error_size,
+                 "UCX offers neither shared memory (posix, sysv) nor tcp to this process%s%s",
+                 config->tls == NULL ? "" : " within ", config->tls == NULL ? "" : config->tls);
+        uct_close(&uct->super);
+        return REGX_UNREACHABLE;
+    }
+    uct->super.max_frame = REGX_NODE_MAX_FRAME;
+    if (uct->tcp != NULL) {
+        const size_t most = regx_tcp_max_frame(uct->tcp);
+
+        regx_tcp_set_pool(uct->tcp, uct->super.pool_memory, uct->super.pool_size);
+        uct->super.max_frame = most < REGX_NODE_MAX_FRAME ? most : REGX_NODE_MAX_FRAME;
+    }
+    uct->super.wires = uct->node == NULL                                    ? "tcp"
+                       : strcmp(regx_node_domain(uct->node), "posix") == 0 ? "posix,tcp"
+                                                                            : "sysv,tcp";
+    *transport = &uct->super;
+    return REGX_OK;
+}
+
+static size_t uct_address(regx_transport_t *transport, void *buffer)
+{
+    regx_uct_t *uct = uct_of(transport);
+    uint8_t *start = buffer, *at = start + 4;
+
+    memcpy(start, (uint8_t[]){ADDRESS_VERSION, 0, 0, 0}, 4);
+    for (int wire = WIRE_NODE; wire <= WIRE_TCP; wire++) {
+        const size_t room = REGX_ADDRESS_MAX - (size_t)(at + 4 - start);
+        const size_t length = wire == WIRE_NODE
+                                  ? uct->node == NULL ? 0 : regx_node_address(uct->node, at + 4, room)
+                              : uct->tcp == NULL ? 0
+                                                 : regx_tcp_address(uct->tcp, at + 4, room);
+
+        if (length > 0) {
+            const uint32_t size = (uint32_t)length;
+
+            memcpy(at, &size, sizeof(size));
+            at += 4 + length;
+            start[1] = (uint8_t)(start[1] | wire);
+        }
+    }
+    return (size_t)(at - start);
+}
+
+/* Finds a wire's part of an address. NULL: not there (length 0) or malformed (length SIZE_MAX). */
+static const uint8_t *address_part(const uint8_t *address, size_t size, int wanted_wire,
+                                   size_t *length)
+{
+    const uint8_t *at = address + 4, *end = address + size;
+
+    *length = SIZE_MAX;
+    if (size < 4 || address[0] != ADDRESS_VERSION) {
+        return NULL;
+    }
+    for (int wire = WIRE_NODE; wire <= WIRE_TCP; wire++) {
+        uint32_t part;
+
+        if ((address[1] & wire) == 0) {
+            continue;
+        }
+        if (end - at < 4) {
+            return NULL;
+        }
+        memcpy(&part, at, sizeof(part));
+        if ((size_t)(end - at) - 4 < part) {
+            return NULL;
+        }
+        if (wire == wanted_wire) {
+            *length = part;
+            return at + 4;
+        }
+        at += 4 + part;
+    }
+    *length = 0;
+    return NULL;
+}
+
+static regx_status_t use_tcp(regx_uct_t *uct, regx_uct_conn_t *conn)
+{
+    if (uct->tcp == NULL || conn->address_length == 0) {
+        return REGX_UNREACHABLE;
+    }
+    const regx_status_t status = regx_tcp_connect(uct->tcp, conn->super.peer, conn->address,
+                                                  conn->address_length, &conn->tcp);
+    if (status == REGX_OK) {
+        conn->super.wire = "tcp";
+        conn->super.shares_pool = false;
+    } else {
+        conn->tcp = NULL;
+    }
+    return status;
+}
+
+static regx_status_t uct_connect(regx_transport_t *transport, uint64_t peer, bool same_node,
+                                 const void *address, size_t size, regx_conn_t **out)
+{
+    regx_uct_t *uct = uct_of(transport);
+    size_t node_length, tcp_length;
+    const uint8_t *node_part = address_part(address, size, WIRE_NODE, &node_length);
+    const uint8_t *tcp_part = address_part(address, size, WIRE_TCP, &tcp_length);
+    regx_status_t status = REGX_UNREACHABLE;
+
+    if (node_length == SIZE_MAX || tcp_length == SIZE_MAX || tcp_length > REGX_ADDRESS_MAX) {
+        return REGX_INVALID;
+    }
+    regx_uct_conn_t *conn = calloc(1, sizeof(*conn));
+    if (conn == NULL) {
+        return REGX_NO_MEMORY;
+    }
+    regx_lock_init(&conn->turning, uct->config.threads);
+    conn->super.transport = transport;
+    conn->super.peer = peer;
+    conn->super.wire = "shm";
+    conn->super.shares_pool = true;
+    conn->address_length = tcp_length;
+    if (tcp_length > 0) {
+        memcpy(conn->address, tcp_part, tcp_length);
+    }
+    if (same_node && uct->node != NULL && node_length > 0) {
+        status = regx_node_connect(uct->node, peer, node_part, node_length, &conn->node);
+    } else {
+        if (same_node) {
+            regx_tally(uct->config.counters->fallbacks, "shm: not available at both ends");
+        }
+        status = use_tcp(uct, conn);
+    }
+    if (status != REGX_OK) {
+        regx_lock_fini(&conn->turning);
+        free(conn);
+        return status;
+    }
+    *out = &conn->super;
+    return REGX_OK;
+}
+
+static void uct_disconnect(regx_conn_t *super)
+{
+    regx_uct_conn_t *conn = (regx_uct_conn_t *)super;
+
+    if (conn->node != NULL) {
+        regx_node_disconnect(conn->node);
+    }
+    if (conn->tcp != NULL) {
+        regx_tcp_disconnect(conn->tcp);
+    }
+    regx_lock_fini(&conn->turning);
+    free(conn);
+}
+
+/* The wire to use now; tcp takes over from a node wire that was refused before its first frame. */
+static regx_status_t turn_to_tcp(regx_uct_conn_t *conn)
+{
+    regx_lock(&conn->turning);
+    const regx_status_t status =
+        conn->tcp != NULL ? REGX_OK : use_tcp(uct_of(conn->super.transport), conn);
+    regx_unlock(&conn->turning);
+    return status;
+}
+
+static regx_status_t uct_send(regx_conn_t *super, uint8_t tag, const void *header,
+                              size_t header_length, regx_pack_t pack, void *pack_context,
+                              size_t payload_length)
+{
+    regx_uct_conn_t *conn = (regx_uct_conn_t *)super;
+    regx_status_t status = REGX_UNREACHABLE;
+
+    if (conn->node != NULL) {
+        status = regx_node_send(conn->node, tag, header, header_length, pack, pack_context,
+                                payload_length);
+    }
+    if (status == REGX_UNREACHABLE && turn_to_tcp(conn) == REGX_OK) {
+        status = regx_tcp_send(conn->tcp, tag, header, header_length, pack, pack_context,
+                               payload_length);
+    }
+    return status;
+}
+
+static regx_status_t uct_lend(regx_conn_t *super, regx_lend_t *lend)
+{
+    regx_uct_conn_t *conn = (regx_uct_conn_t *)super;
+    regx_status_t status = REGX_UNREACHABLE;
+
+    if (conn->node != NULL) {
+        status = regx_node_lend(conn->node, lend);
+    }
+    if (status == REGX_UNREACHABLE && turn_to_tcp(conn) == REGX_OK) {
+        status = regx_tcp_lend(conn->tcp, lend);
+    }
+    return status;
+}
+
+static regx_status_t uct_put(regx_conn_t *super, regx_put_t *put)
+{
+    regx_uct_conn_t *conn = (regx_uct_conn_t *)super;
+    regx_status_t status = REGX_UNREACHABLE;
+
+    if (conn->node != NULL) {
+        status = regx_node_put(conn->node, put);
+    }
+    if (status == REGX_UNREACHABLE && turn_to_tcp(conn) == REGX_OK) {
+        status = regx_tcp_put(conn->tcp, put);
+    }
+    return status;
+}
+
+/* Costs nothing on these wires, but goes through the windows, so that over tcp a key that was
+ * given back opens nothing. On the node the kernel's copy asks no key: there the peer is trusted
+ * as far as the kernel trusts a process of the same user. */
+static regx_status_t uct_reg(regx_transport_t *transport, void *base, size_t length,
+                             unsigned access, regx_mr_t *mr)
+{
+    mr->base = base;
+    mr->length = length;
+    mr->access = access;
+    return regx_windows_add(&uct_of(transport)->windows, base, length, access, &mr->key,
+                            &mr->handle);
+}
+
+static void uct_dereg(regx_transport_t *transport, regx_mr_t *mr)
+{
+    regx_windows_remove(&uct_of(transport)->windows, mr->handle);
+}
+
+static int uct_progress(regx_transport_t *transport)
+{
+    regx_uct_t *uct = uct_of(transport);
+    int events = 0;
+
+    if (uct->node != NULL) {
+        events += regx_node_progress(uct->node);
+    }
+    if (uct->tcp != NULL) {
+        events += regx_tcp_progress(uct->tcp);
+    }
+    return events;
+}
+
+__attribute__((visibility("default"))) const regx_transport_ops_t regx_transport_ops = {
+    .abi = REGX_TRANSPORT_ABI,
+    .name = "uct",
+    .open = uct_open,
+    .close = uct_close,
+    .address = uct_address,
+    .connect = uct_connect,
+    .disconnect = uct_disconnect,
+    .send = uct_send,
+    .lend = uct_lend,
+    .put = uct_put,
+    .reg = uct_reg,
+    .dereg = uct_dereg,
+    .progress = uct_progress};

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Writing another process's memory on the same machine: process_vm_writev(2).
+ *
+ * The kernel decides per peer whether it is allowed (same user, Yama's ptrace_scope, seccomp), so
+ * it is asked, once, by reading a random cookie that the peer published. That also proves that
+ * the process number means the same process in both name spaces.
+ */
+#ifndef REGX_UCT_VM_H
+#define REGX_UCT_VM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+typedef struct regx_vm_cookie {
+    uint64_t words[2];
+} regx_vm_cookie_t;
+
+typedef struct regx_vm_peer {
+    int32_t pid;
+    uint64_t cookie_address; /* in the peer */
+    regx_vm_cookie_t cookie;
+    enum { REGX_VM_UNKNOWN, REGX_VM_ALLOWED, REGX_VM_DENIED } state;
+} regx_vm_peer_t;
+
+/* Asks the kernel on the first call, remembers the answer. REGX_DENIED: `reason` names the error,
+ * as a phrase for the report. */
+regx_status_t regx_vm_check(regx_vm_peer_t *peer, char *reason, size_t reason_size);
+
+/* Writes at most `length` bytes, fewer if the kernel stops early; how many is in `written`.
+ * REGX_FAILED: the range is not writable there. REGX_DENIED: not allowed any more. */
+regx_status_t regx_vm_write(const regx_vm_peer_t *peer, const void *from, uint64_t to,
+                            size_t length, size_t *written);
+
+#endif
