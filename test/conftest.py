@@ -113,6 +113,7 @@ class Mpi:
         settings = {"pml": pml, "btl": btl, "mpi_yield_when_idle": 1, **(mca or {})}
         for name, value in {"report": report, **(regx or {})}.items():
             settings[f"btl_regx_{name}"] = value
+        # None leaves one out.
         words: list[str | Path] = [*around, self.build.mpirun, "-n", str(ranks), "--oversubscribe"]
         for name, value in settings.items():
             if value is not None:

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Jobs in namespaces of their own: with another /dev/shm, on two hosts of one machine."""
+import functools
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import job
+
+# Root of its own namespaces, where it is not root of the machine.
+UNSHARE = ["unshare", "--mount", "--ipc"] + ([] if os.geteuid() == 0 else ["--map-root-user"])
+
+
+def command(*words: str) -> None:
+    subprocess.run(words, check=True, capture_output=True, text=True, timeout=30)
+
+
+@functools.cache
+def refusal(*words: str) -> str:
+    """Why the machine refuses that command, or nothing."""
+    run = subprocess.run(words, check=False, capture_output=True, text=True, timeout=30)
+    return run.stderr.strip() or "no reason given" if run.returncode else ""
+
+
+class SharedMemory:
+    """A /dev/shm, and SysV segments, that no other job sees."""
+
+    def __init__(self, folder: Path, size: str = "1G", sysv: bool = True) -> None:
+        self.listing = folder / "left"
+        why = refusal(*UNSHARE, "mount", "-t", "tmpfs", "tmpfs", "/dev/shm")
+        if why:
+            pytest.skip(f"no mount namespace: {why}")
+        setup = f"mount -t tmpfs -o size={size} tmpfs /dev/shm"
+        if not sysv:
+            setup += " && echo 1 >/proc/sys/kernel/shmmax"
+        listing = f"{{ ls -A /dev/shm; tail -n +2 /proc/sysvipc/shm; }} >'{self.listing}'"
+        self.around = [*UNSHARE, "sh", "-c",
+                       f'{setup} || exit 99; "$@"; status=$?; {listing}; exit $status', "sh"]
+
+    def left(self) -> str:
+        """What the job left behind there."""
+        return self.listing.read_text()
+
+
+@contextmanager
+def two_hosts(folder: Path) -> Iterator[tuple[list[str], list[str]]]:
+    """Two network namespaces, joined by one cable: the words before mpirun, and its options.
+
+    Open MPI's daemon on the other one is started by a script in the place of ssh.
+    """
+    why = refusal("ip", "netns", "list") or (os.geteuid() and "not root")
+    names = [f"regx{os.getpid()}{side}" for side in "ab"]
+    hosts = [f"10.83.{os.getpid() % 250}.{number}" for number in (1, 2)]
+    if not why:
+        why = refusal("ip", "netns", "add", names[0])
+    if why:
+        pytest.skip(f"no network namespace: {why}")
+    try:
+        command("ip", "netns", "add", names[1])
+        command("ip", "link", "add", "regx0", "netns", names[0], "type", "veth",
+                "peer", "name", "regx0", "netns", names[1])
+        for name, host in zip(names, hosts):
+            command("ip", "-n", name, "addr", "add", f"{host}/24", "dev", "regx0")
+            command("ip", "-n", name, "link", "set", "regx0", "up")
+            command("ip", "-n", name, "link", "set", "lo", "up")
+        # Each gets a host name of its own, or Open MPI takes them for one node.
+        enter = 'exec ip netns exec {} unshare --uts sh -c \'hostname {}; exec "$@"\' sh "$@"\n'
+        for name in names:
+            (folder / name).write_text("#!/bin/sh\n" + enter.format(name, name))
+            (folder / name).chmod(0o700)
+        agent = folder / "agent"
+        agent.write_text(f'#!/bin/sh\nshift\nexec {folder / names[1]} sh -c "$*"\n')
+        agent.chmod(0o700)
+        yield [str(folder / names[0])], [
+            "--host", ",".join(f"{host}:8" for host in hosts), "--map-by", "node",
+            "--mca", "plm_rsh_agent", str(agent)]
+    finally:
+        for name in names:
+            subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""However a job ends, nothing is left behind: no shared memory, no process."""
+from pathlib import Path
+
+import pytest
+
+from conftest import Mpi
+from namespace import SharedMemory
+
+TLS = ["posix", "sysv", "tcp"]
+
+
+@pytest.mark.parametrize("strategy", ["bounce", "pipeline"])
+@pytest.mark.parametrize("tls", TLS)
+@pytest.mark.parametrize("how,status", [("abort", 7), ("kill", 128 + 9)])
+def test_end_in_mid_transfer(mpi: Mpi, tmp_path: Path, how: str, status: int, tls: str,
+                             strategy: str) -> None:
+    """MPI_Abort and kill -9 of one of four ranks, while large messages are under way."""
+    memory = SharedMemory(tmp_path)
+    job = mpi("ending", how, ranks=4, around=memory.around,
+              regx={"rendezvous": strategy, "uct_tls": tls})
+    assert job.status == status, str(job)
+    assert memory.left() == "", f"left: {memory.left()}\n{job}"
+    assert job.stdout == "", str(job)
+
+
+@pytest.mark.parametrize("tls", TLS)
+def test_ordinary_end(mpi: Mpi, tmp_path: Path, tls: str) -> None:
+    memory = SharedMemory(tmp_path)
+    job = mpi("collective", "--sizes", "100,300000", "alltoall", ranks=4, around=memory.around,
+              regx={"uct_tls": tls}).checked(ranks=4)
+    assert memory.left() == "", f"left: {memory.left()}\n{job}"
+
+
+def test_listing_sees_what_is_left(mpi: Mpi, tmp_path: Path) -> None:
+    """The same look, at a job that does leave something there."""
+    memory = SharedMemory(tmp_path)
+    job = mpi("collective", "--sizes", "1", "bcast", around=memory.around,
+              within=["sh", "-c", 'touch /dev/shm/forgotten; exec "$@"', "sh"]).ended_well()
+    assert memory.left() == "forgotten\n", str(job)

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Between hosts: two network namespaces. UCX's shared memory would reach across, and must not."""
+from pathlib import Path
+
+import pytest
+
+from conftest import Mpi
+from namespace import two_hosts
+
+STRATEGIES = ["bounce", "pipeline", "direct", "auto"]
+SIZES = [0, 1, 1000, 5000, 70_001, 1 << 20, (9 << 20) + 1]
+
+
+def cases(folder: Path) -> Path:
+    """Lines for the program `transfer`."""
+    lines = [f"{size} 1 4095 {send} {receive} {pattern} isend irecv {window}"
+             for size in SIZES for pattern, window in (("pair", 1), ("both", 3))
+             for send, receive in (("contiguous", "contiguous"), ("vector", "contiguous"))]
+    (folder / "cases").write_text("\n".join(lines) + "\n")
+    return folder / "cases"
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_two_hosts(mpi: Mpi, tmp_path: Path, strategy: str) -> None:
+    """One rank on each: everything by tcp, nothing by shared memory."""
+    with two_hosts(tmp_path) as (around, options):
+        job = mpi("transfer", cases(tmp_path), around=around, options=options,
+                  regx={"rendezvous": strategy}).checked(ranks=2)
+    assert len({report["host"] for report in job.reports}) == 2, str(job)
+    assert job.total("bytes_tcp") > 0 and job.total("bytes_shm") == 0, str(job)
+    if strategy != "auto":
+        job.carried(strategy)
+
+
+def test_two_ranks_on_each_of_two_hosts(mpi: Mpi, tmp_path: Path) -> None:
+    """On the node by shared memory, between nodes by tcp, in one job."""
+    with two_hosts(tmp_path) as (around, options):
+        job = mpi("collective", "--sizes", "1,5000,300001", "alltoall", "alltoallv", "bcast",
+                  ranks=4, around=around, options=options).checked(ranks=4)
+    assert len({report["host"] for report in job.reports}) == 2, str(job)
+    for report in job.reports:
+        assert report["bytes_tcp"] > 0 and report["bytes_shm"] > 0, str(job)
+
+
+@pytest.mark.parametrize("device", ["regx0", "10.83.0.0/16"])
+def test_chosen_device(mpi: Mpi, tmp_path: Path, device: str) -> None:
+    """By name, and by network."""
+    with two_hosts(tmp_path) as (around, options):
+        job = mpi("transfer", cases(tmp_path), around=around, options=options,
+                  regx={"if_include": device}).checked(ranks=2)
+    assert job.total("bytes_tcp") > 0 and job.total("bytes_shm") == 0, str(job)
+
+
+@pytest.mark.parametrize("setting", [{"if_include": "lo"}, {"if_exclude": "regx0"},
+                                     {"uct_tls": "posix,sysv"}])
+def test_no_way_between_hosts(mpi: Mpi, tmp_path: Path, setting: dict[str, str]) -> None:
+    """The job ends, and is not carried by another way in silence."""
+    with two_hosts(tmp_path) as (around, options):
+        job = mpi("transfer", cases(tmp_path), around=around, options=options, regx=setting)
+    assert job.status != 0 and job.stdout == "", str(job)

@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Hazard 20, and the kinds of memory of hazard 13: read-only, mapped, never touched, on the stack."""
+from pathlib import Path
+
+import pytest
+
+from conftest import Mpi
+
+
+@pytest.mark.parametrize("wire", ["posix", "tcp"])
+@pytest.mark.parametrize("strategy", ["bounce", "pipeline", "direct", "auto"])
+def test_every_kind_of_memory(mpi: Mpi, tmp_path: Path, strategy: str, wire: str) -> None:
+    job = mpi("memory", tmp_path, 100, 65_537, 4_000_000, timeout=120,
+              regx={"rendezvous": strategy, "uct_tls": wire}).checked(ranks=2)
+    if strategy != "auto":
+        job.carried(strategy)

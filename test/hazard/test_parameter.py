@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Hazard 26: a bad value is one line, which names the parameter, the value and what is allowed."""
+from pathlib import Path
+
+import pytest
+
+from conftest import Build, Mpi
+from job import Job
+
+# A huge number, more than 64 bits of it.
+HUGE = "99999999999999999999999"
+BAD = {
+    "chunk_size": ["0", "-1", "4M", "1024", "5000", "64Q", "lots", "1.5M", HUGE],
+    "chunk_depth": ["0", "-3", "65", "4Q", "two", HUGE],
+    "slot_size": ["0", "-4K", "64Q", "1", "lots", HUGE],
+    "pool_size": ["0", "-1", "4Q", "1", "lots", HUGE],
+    "rendezvous": ["teleport", "read", "together", "remap", "bounce,pipeline", "BOUNCE"],
+    "backend": ["magic", "notifier", "hooks", "hooks+notifier", "odp", "retain"],
+    "transport": ["pigeon", "verbs", "uring", "uct,verbs"],
+    "enable": ["2", "-1", "perhaps"],
+    "uct_tls": ["nosuch", "posix,nosuch"],
+    "if_include": ["nosuch0", "10.0.0.0/99", "lo,nosuch0"],
+}
+CASES = [(name, value) for name, values in BAD.items() for value in values]
+# Values that come with later parts of regx, and what is built now.
+BUILT = {"rendezvous": ["auto", "bounce", "pipeline", "direct"], "backend": ["auto", "none"],
+         "transport": ["auto", "uct"]}
+LATER = {"rendezvous": ["read", "together", "remap"], "transport": ["verbs", "uring"],
+         "backend": ["notifier", "hooks", "hooks+notifier", "odp", "retain"]}
+
+
+def job_of_four(mpi: Mpi, btl: str, regx: dict[str, str] | None = None, **how) -> Job:
+    return mpi("collective", "--sizes", "10,100000", "bcast", ranks=4, btl=btl, regx=regx, **how)
+
+
+def one_line(job: Job, name: str, value: str) -> str:
+    """The only one; answers its list of what is allowed."""
+    start = f"regx: btl_regx_{name}={value} "
+    assert len(job.complaints) == 1, str(job)
+    assert job.complaints[0].startswith(start) and "; allowed: " in job.complaints[0], str(job)
+    assert "Traceback" not in job.stderr and "Segmentation" not in job.stderr, str(job)
+    return job.complaints[0].split("; allowed: ")[1]
+
+
+@pytest.mark.parametrize("name,value", CASES)
+def test_bad_value_with_another_btl(mpi: Mpi, name: str, value: str) -> None:
+    """The job goes on without regx."""
+    job = job_of_four(mpi, "regx,vader,self", {name: value})
+    assert job.status == 0 and job.stdout.startswith("checked "), str(job)
+    allowed = one_line(job, name, value)
+    assert not job.reports, f"regx took part\n{job}"
+    if value in LATER.get(name, []):
+        words = allowed.replace(",", " ").split()
+        assert set(BUILT[name]) <= set(words), str(job)
+        assert not set(LATER[name]) & set(words), str(job)
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_value_alone(mpi: Mpi, name: str) -> None:
+    """Open MPI ends the job after our line."""
+    job = job_of_four(mpi, "regx", {name: BAD[name][0]})
+    assert job.status != 0 and job.stdout == "", str(job)
+    one_line(job, name, BAD[name][0])
+
+
+@pytest.mark.parametrize("name,value", [("chunk_size", "4M"), ("rendezvous", "teleport"),
+                                        ("chunk_depth", "65")])
+def test_same_line_from_everywhere(mpi: Mpi, tmp_path: Path, name: str, value: str) -> None:
+    """Command line, environment, parameter file and --tune."""
+    full_name = f"btl_regx_{name}"
+    (tmp_path / "parameters").write_text(f"{full_name} = {value}\n")
+    (tmp_path / "tune").write_text(f"--mca {full_name} {value}\n")
+    ways = [{"regx": {name: value}},
+            {"environment": {f"OMPI_MCA_{full_name}": value}},
+            {"environment": {"OMPI_MCA_mca_base_param_files": str(tmp_path / "parameters")}},
+            {"options": ["--tune", str(tmp_path / "tune")]}]
+    lines = set()
+    for way in ways:
+        job = job_of_four(mpi, "regx,vader,self", **way)
+        assert job.status == 0, str(job)
+        one_line(job, name, value)
+        lines.update(job.complaints)
+    assert len(lines) == 1, lines
+
+
+@pytest.mark.parametrize("way", ["environment", "file", "tune"])
+def test_good_value_from_everywhere(mpi: Mpi, tmp_path: Path, way: str) -> None:
+    """They take effect from there too."""
+    (tmp_path / "parameters").write_text("btl_regx_rendezvous = direct\n")
+    (tmp_path / "tune").write_text("--mca btl_regx_rendezvous direct\n")
+    how = {"environment": {"environment": {"OMPI_MCA_btl_regx_rendezvous": "direct"}},
+           "file": {"environment":
+                    {"OMPI_MCA_mca_base_param_files": str(tmp_path / "parameters")}},
+           "tune": {"options": ["--tune", str(tmp_path / "tune")]}}[way]
+    job_of_four(mpi, "regx", **how).checked(ranks=4).carried("direct")
+
+
+def test_units(mpi: Mpi) -> None:
+    """K, M and G, in either case, and plain bytes."""
+    for value in ("128K", "128k", "131072"):
+        job = job_of_four(mpi, "regx", {"slot_size": value, "pool_size": "1M",
+                                        "rendezvous": "bounce"}).checked(ranks=4)
+        assert job.most("pool_bytes") == 1 << 20, str(job)
+
+
+def test_pool_below_two_slots(mpi: Mpi) -> None:
+    """Each is allowed, together they are not."""
+    job = job_of_four(mpi, "regx,vader,self", {"pool_size": "64K", "slot_size": "64K"})
+    assert job.status == 0 and len(job.complaints) == 1, str(job)
+    assert "btl_regx_pool_size=64K" in job.complaints[0], str(job)
+    assert "btl_regx_slot_size" in job.complaints[0] or "slot" in job.complaints[0], str(job)
+
+
+@pytest.mark.parametrize("name,value", [("flags", "65535"), ("eager_limit", "0"),
+                                        ("max_send_size", "1"),
+                                        ("rdma_pipeline_send_length", "100000")])
+def test_open_mpis_own_parameters(mpi: Mpi, name: str, value: str) -> None:
+    """They keep Open MPI's meaning, or are refused by name; the data is right either way."""
+    job = job_of_four(mpi, "regx,vader,self", {name: value})
+    assert job.status == 0 and job.stdout.startswith("checked "), str(job)
+    assert job.reports or f"btl_regx_{name}={value}" in "".join(job.complaints), str(job)
+
+
+@pytest.mark.parametrize("report", ["/proc/nobody/writes/here", "/"])
+def test_unwritable_report(mpi: Mpi, report: str) -> None:
+    """The job is carried and ends well; one line says what could not be written."""
+    job = job_of_four(mpi, "regx", {"report": report})
+    assert job.status == 0 and job.stdout.startswith("checked "), str(job)
+    assert len(job.complaints) == 1 and f"btl_regx_report={report}" in job.complaints[0], str(job)
+
+
+def test_unset_parameters_are_valid(mpi: Mpi, build: Build) -> None:
+    """Every default, given explicitly, is accepted and changes nothing."""
+    given = {name.removeprefix("btl_regx_"): entry["value"]
+             for name, entry in build.parameters.items()
+             if entry.get("value") and name != "btl_regx_report"}
+    job_of_four(mpi, "regx", given).checked(ranks=4)

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What regx changes in a process: nothing when it was not selected, no code and no signal when it was.
+
+Each state of a process with regx is compared with the same process without it."""
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import Build, Mpi
+
+STATES = ["before", "running", "after"]
+
+
+@dataclass(frozen=True)
+class State:
+    """One process at one time."""
+    files: set[str]  # mapped
+    descriptors: list[str]
+    threads: int
+    handlers: dict[str, str]  # of signals: who set it
+    code: dict[str, str]  # the first bytes of functions of libc
+
+
+def plain(name: str) -> str:
+    """Without what differs from run to run: numbers (hexadecimal too), and the session's folder."""
+    return re.sub(r"[0-9a-f]*\d[0-9a-f]*", "N",
+                  re.sub(r"^/tmp/ompi\.[^/]*/pid\.\d+", "session", name))
+
+
+def state(found: dict[str, Any]) -> State:
+    return State(files={plain(name) for name in found["maps"]},
+                 descriptors=sorted(plain(name) for name in found["descriptors"]),
+                 threads=len(found["threads"]), handlers=found["handlers"], code=found["code"])
+
+
+def states(mpi: Mpi, folder: Path, name: str, **how: Any) -> list[dict[str, State]]:
+    """Of both ranks of a job."""
+    job = mpi("process", folder / name, **how).ended_well()
+    assert job.stdout.startswith("checked "), str(job)
+    files = [folder / f"{name}.{rank}" for rank in (0, 1)]
+    return [{key: state(found) for key, found in json.loads(file.read_text()).items()}
+            for file in files]
+
+
+@pytest.fixture
+def without(mpi: Mpi, tmp_path: Path) -> dict[str, list[dict[str, State]]]:
+    """The same processes where regx is not installed, by how their BTLs are chosen."""
+    nowhere = {"OMPI_MCA_opal_mca_base_component_path": str(mpi.build.pkglibdir)}
+    return {name: states(mpi, tmp_path, f"without-{name}", btl=btl, environment=nowhere)
+            for name, btl in (("default", None), ("named", "vader,self"))}
+
+
+UNSELECTED: dict[str, dict[str, Any]] = {
+    "default": {"btl": None},
+    "named": {"btl": "vader,self"},
+    "disabled": {"btl": None, "regx": {"enable": 0}},
+    "excluded": {"btl": "^regx,uct,openib,ofi"},
+}
+
+
+@pytest.mark.parametrize("how", UNSELECTED)
+def test_installed_but_not_selected(mpi: Mpi, tmp_path: Path, how: str,
+                                    without: dict[str, list[dict[str, State]]]) -> None:
+    """Hazard 27: no file but the component's own, no thread, descriptor, handler or changed code."""
+    processes = states(mpi, tmp_path, how, **UNSELECTED[how])
+    for process, other in zip(processes, without["named" if how == "named" else "default"]):
+        for when in STATES:
+            new = {Path(name).name for name in process[when].files - other[when].files}
+            assert new <= {"mca_btl_regx.so"}, when
+            assert process[when].descriptors == other[when].descriptors, when
+            assert process[when].threads == other[when].threads, when
+            assert process[when].handlers == other[when].handlers, when
+            assert process[when].code == other["before"].code, when
+    assert not list(tmp_path.glob("report.*")), "it reported although nobody asked for it"
+
+
+@pytest.mark.parametrize("regx", [{}, {"rendezvous": "pipeline"}, {"uct_tls": "tcp"}], ids=str)
+def test_selected(mpi: Mpi, tmp_path: Path, regx: dict[str, str],
+                  without: dict[str, list[dict[str, State]]]) -> None:
+    """Loading UCX would rewrite libc and set signal handlers, unless it is kept from it."""
+    processes = states(mpi, tmp_path, "selected", regx=regx)
+    assert list(tmp_path.glob("report.*")), "regx did not carry the job"
+    for process, other in zip(processes, without["named"]):
+        assert process["running"].files - other["running"].files, "the look at maps is blind"
+        for when in STATES:
+            assert process[when].code == process["before"].code, when
+            assert process[when].handlers == other[when].handlers, when
+            assert process[when].threads == other[when].threads, when
+        left = {name for name in process["after"].descriptors
+                if name not in other["after"].descriptors}
+        assert not left, "descriptors left open by MPI_Finalize"
+        memory = {name for name in process["after"].files if name.startswith(("/dev/shm", "/SYSV"))}
+        assert not memory - other["after"].files, "shared memory still mapped after MPI_Finalize"
+
+
+def test_the_look_sees_ucx(mpi: Mpi, build: Build, tmp_path: Path,
+                           without: dict[str, list[dict[str, State]]]) -> None:
+    """pml ucx does patch libc and set handlers: what the tests above would show of regx."""
+    processes = states(mpi, tmp_path, "ucx", btl="self", pml="ucx",
+                       mca={"pml_ucx_tls": "any", "pml_ucx_devices": "any"})
+    for process, other in zip(processes, without["named"]):
+        assert process["running"].code != process["before"].code
+        assert process["running"].handlers != other["running"].handlers

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the machine refuses is done another way, right, counted by reason, and stdout stays clean.
+
+UCX prints its errors on stdout by default, and refusals make it print them."""
+from pathlib import Path
+
+import pytest
+
+from conftest import Mpi
+from job import Job
+from namespace import SharedMemory
+
+COLLECTIVE = ["collective", "--sizes", "100,5000,300001", "alltoall", "bcast"]
+STRATEGIES = ["bounce", "pipeline", "direct", "auto"]
+
+
+def refused(job: Job) -> str:
+    """The reasons, of which there must be one."""
+    reasons = job.reasons("fallbacks")
+    assert reasons and all(count > 0 for count in reasons.values()), str(job)
+    return " ".join(reasons)
+
+
+def test_small_dev_shm(mpi: Mpi, tmp_path: Path) -> None:
+    """SysV segments instead."""
+    memory = SharedMemory(tmp_path, size="256K")
+    job = mpi(*COLLECTIVE, ranks=4, around=memory.around).checked(ranks=4)
+    assert "posix" in refused(job) or "/dev/shm" in refused(job), str(job)
+    assert job.total("bytes_shm") > 0 and job.total("bytes_tcp") == 0, str(job)
+    assert memory.left() == "", str(job)
+
+
+def test_no_shared_memory_at_all(mpi: Mpi, tmp_path: Path) -> None:
+    """tcp instead, on one node."""
+    memory = SharedMemory(tmp_path, size="256K", sysv=False)
+    job = mpi(*COLLECTIVE, ranks=4, around=memory.around).checked(ranks=4)
+    assert refused(job), str(job)
+    assert job.total("bytes_tcp") > 0 and job.total("bytes_shm") == 0, str(job)
+    assert memory.left() == "", str(job)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_process_vm_denied(mpi: Mpi, build, strategy: str) -> None:
+    """By a seccomp filter, as in many containers: bounce instead."""
+    job = mpi(*COLLECTIVE, ranks=3, within=[build.programs / "deny"],
+              regx={"rendezvous": strategy}).checked(ranks=3)
+    assert job.total("bytes_bounce") > 0, str(job)
+    assert job.total("bytes_pipeline") == job.total("bytes_direct") == 0, str(job)
+    if strategy in ("pipeline", "direct"):
+        assert "process_vm" in refused(job), str(job)
+        assert job.total("messages_fallback") > 0, str(job)
+
+
+def test_process_vm_denied_to_one_side(mpi: Mpi, build) -> None:
+    """Only rank 0's filter refuses: what it sends bounces, what it receives need not."""
+    one = ["sh", "-c", f'[ $OMPI_COMM_WORLD_RANK = 0 ] && exec "{build.programs / "deny"}" "$@"; '
+           'exec "$@"', "sh"]
+    job = mpi(*COLLECTIVE, ranks=3, within=one, regx={"rendezvous": "pipeline"}).checked(ranks=3)
+    assert "process_vm" in refused(job), str(job)
+
+
+NOISE = [
+    {"UCX_LOG_LEVEL": "info"},
+    {"UCX_POSIX_FIFO_SIZE": "seventeen"},  # an error when the interface is configured
+    {"UCX_TCP_CM_REUSEADDR": "maybe", "UCX_NO_SUCH_SETTING": "1", "UCX_WARN_UNUSED_ENV_VARS": "y"},
+]
+
+
+@pytest.mark.parametrize("noise", NOISE, ids=lambda noise: next(iter(noise)))
+def test_ucx_is_kept_from_stdout(mpi: Mpi, noise: dict[str, str]) -> None:
+    """Whatever UCX has to say, and whether or not the job can run with it."""
+    job = mpi(*COLLECTIVE, ranks=2, environment=noise)
+    assert "UCX" not in job.stdout, str(job)
+    if job.status == 0:
+        assert job.stdout.startswith("checked ") and job.stdout.count("\n") == 1, str(job)
+    else:
+        assert job.stdout == "" and job.complaints, str(job)
+
+
+def test_ucx_does_print_on_stdout(mpi: Mpi) -> None:
+    """Without regx to keep it from it; else the tests above prove nothing."""
+    job = mpi(*COLLECTIVE, ranks=2, pml="ucx", btl="self", environment=NOISE[0],
+              mca={"pml_ucx_tls": "any", "pml_ucx_devices": "any"})
+    assert "UCX" in job.stdout, str(job)
+
+
+def test_no_way_at_all(mpi: Mpi, tmp_path: Path) -> None:
+    """Neither shared memory nor tcp is allowed: one clear line, and Open MPI ends the job."""
+    job = mpi(*COLLECTIVE, ranks=4, regx={"uct_tls": "nosuch"})
+    assert job.status != 0 and job.stdout == "", str(job)
+    assert len(job.complaints) == 1 and "btl_regx_uct_tls=nosuch" in job.complaints[0], str(job)

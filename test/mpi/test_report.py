@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The report: scripts rely on its keys, and on its being the only thing that regx writes."""
+import json
+import socket
+from pathlib import Path
+
+from conftest import Build, Mpi
+
+PATHS = ["eager", "frag", "bounce", "pipeline", "direct", "read", "together", "remap", "fallback"]
+TEXTS = ["host", "version", "openmpi", "transport", "backend", "backend_reason", "rendezvous"]
+NUMBERS = [
+    "rank", "peers", *(f"{what}_{path}" for what in ("messages", "bytes") for path in PATHS),
+    "bytes_shm", "bytes_tcp", "bytes_verbs", "grants", "grant_stalls", "slots_high",
+    "chunks_high", "pool_bytes", "pool_pinned_bytes", "puts", "gets", "chunks_sender",
+    "chunks_receiver", "copied_out_bytes", "registrations", "deregistrations",
+    "largest_registration", "registered_bytes", "registered_high", "hits", "misses", "uncached",
+    "evictions", "invalidations", "hooks_missed", "stale_prevented", "inuse_changes", "malformed"]
+OBJECTS = ["decisions", "fallbacks"]
+TRAFFIC = ["collective", "--sizes", "10,300000", "alltoall"]
+
+
+def test_keys(mpi: Mpi) -> None:
+    """All of them, each of its type, and no others; one line per rank."""
+    job = mpi(*TRAFFIC, ranks=4).checked(ranks=4)
+    for report in job.reports:
+        assert sorted(report) == sorted(TEXTS + NUMBERS + OBJECTS)
+        assert all(isinstance(report[key], str) and report[key] for key in TEXTS), report
+        assert all(isinstance(report[key], int) and report[key] >= 0 for key in NUMBERS), report
+        assert all(isinstance(report[key], dict) for key in OBJECTS), report
+        assert report["peers"] in (3, 4), report  # itself, or not
+        assert report["openmpi"].split(".")[:1] in (["4"], ["5"], ["6"]), report
+        assert report["host"] == socket.gethostname(), report
+        assert report["transport"] == "uct", report
+        assert (report["backend"], report["backend_reason"]) == ("none", "not needed"), report
+    assert sorted(report["rank"] for report in job.reports) == [0, 1, 2, 3], str(job)
+
+
+def test_memory_is_really_locked(mpi: Mpi) -> None:
+    """Within RLIMIT_MEMLOCK, and it says how much."""
+    job = mpi(*TRAFFIC, within=["sh", "-c", 'ulimit -l 64; exec setpriv --bounding-set '
+                                '-ipc_lock --inh-caps -ipc_lock "$@"', "sh"])
+    job.checked(ranks=2)
+    for report in job.reports:
+        assert report["pool_pinned_bytes"] <= 64 << 10, report
+        assert report["pool_bytes"] > 64 << 10, report
+    job = mpi(*TRAFFIC, within=["sh", "-c", 'ulimit -l unlimited; exec "$@"', "sh"])
+    for report in job.checked(ranks=2).reports:
+        assert report["pool_pinned_bytes"] == report["pool_bytes"] > 0, report
+
+
+def test_file_name_expands(mpi: Mpi, tmp_path: Path) -> None:
+    """%h, %r and %p: host, rank and process."""
+    mpi(*TRAFFIC, ranks=3, regx={"report": tmp_path / "of-%h-%r-%p"}).ended_well()
+    files = sorted(tmp_path.glob("of-*"))
+    assert len(files) == 3
+    for rank, file in enumerate(files):
+        host, number, process = file.name.removeprefix("of-").rsplit("-", 2)
+        assert (host, int(number)) == (socket.gethostname(), rank) and int(process) > 1
+        assert json.loads(file.read_text())["rank"] == rank
+
+
+def test_appends(mpi: Mpi, tmp_path: Path) -> None:
+    """Many jobs into one file, whole lines only."""
+    for _ in range(3):
+        mpi(*TRAFFIC, ranks=4, regx={"report": tmp_path / "all"}).ended_well()
+    lines = (tmp_path / "all").read_text().splitlines()
+    assert sorted(json.loads(line)["rank"] for line in lines) == sorted([0, 1, 2, 3] * 3)
+
+
+def test_table_on_stderr(mpi: Mpi) -> None:
+    """Of rank 0 alone, for people; stdout is the program's."""
+    job = mpi(*TRAFFIC, ranks=4, regx={"report": "stderr", "rendezvous": "bounce"})
+    assert job.status == 0 and job.stdout.count("\n") == 1, str(job)
+    assert job.stderr.count("bytes_bounce") == 1 and "malformed" in job.stderr, str(job)
+
+
+def test_none_is_the_default(mpi: Mpi, build: Build) -> None:
+    assert build.parameters["btl_regx_report"]["value"] == "none"
+    job = mpi(*TRAFFIC, regx={"report": None}).ended_well()
+    assert "bytes_bounce" not in job.stderr + job.stdout, str(job)

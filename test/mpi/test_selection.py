@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Who carries a job: regx only where it was asked for, and then it says what it does not carry."""
+from typing import Any
+
+import pytest
+
+from conftest import Mpi
+from job import Job
+
+UCX = {"pml_ucx_tls": "any", "pml_ucx_devices": "any"}
+UNUSED = 'regx: named in btl, but pml "ucx" carries this job; add --mca pml ob1'
+
+
+def traffic(mpi: Mpi, **how: Any) -> Job:
+    job = mpi("collective", "--sizes", "10,100000", "alltoall", ranks=4, **how)
+    assert job.status == 0 and job.stdout.startswith("checked "), str(job)
+    return job
+
+
+def carried(job: Job) -> int:
+    return job.total("bytes_shm") + job.total("bytes_tcp")
+
+
+@pytest.mark.parametrize("btl", ["regx", "regx,self", "self,regx", "regx,tcp,self"])
+def test_named(mpi: Mpi, btl: str) -> None:
+    """It carries everything; its exclusivity is above tcp's."""
+    job = traffic(mpi, btl=btl).checked(ranks=4)
+    assert carried(job) > 4 * 3 * 100_000, str(job)
+
+
+@pytest.mark.parametrize("btl", ["regx,vader,self", "regx,tcp,vader,self"])
+def test_vader_has_the_node(mpi: Mpi, btl: str) -> None:
+    job = traffic(mpi, btl=btl).checked(ranks=4)
+    assert carried(job) == 0, str(job)
+
+
+def test_higher_exclusivity_takes_the_node(mpi: Mpi) -> None:
+    job = traffic(mpi, btl="regx,vader,self", regx={"exclusivity": 65537}).checked(ranks=4)
+    assert carried(job) > 4 * 3 * 100_000, str(job)
+
+
+@pytest.mark.parametrize("btl", [None, "vader,self", "tcp,self"])
+def test_not_named(mpi: Mpi, btl: str | None) -> None:
+    job = traffic(mpi, btl=btl).ended_well()
+    assert not job.reports, str(job)
+
+
+def test_enabled_by_the_administrator(mpi: Mpi) -> None:
+    """Without naming btl: offered, and vader has the node until the exclusivity is higher."""
+    job = traffic(mpi, btl=None, regx={"enable": 1}).checked(ranks=4)
+    assert carried(job) == 0, str(job)
+    job = traffic(mpi, btl=None, regx={"enable": 1, "exclusivity": 65537}).checked(ranks=4)
+    assert carried(job) > 4 * 3 * 100_000, str(job)
+
+
+def test_disabled(mpi: Mpi) -> None:
+    """Even when it is named."""
+    job = traffic(mpi, btl="regx,vader,self", regx={"enable": 0}).ended_well()
+    assert not job.reports, str(job)
+
+
+@pytest.mark.parametrize("btl", ["regx", "regx,vader,self"])
+def test_named_but_ucx_carries(mpi: Mpi, btl: str) -> None:
+    """One line, on rank 0."""
+    job = traffic(mpi, btl=btl, pml="ucx", mca=UCX)
+    assert job.complaints == [UNUSED], str(job)
+
+
+@pytest.mark.parametrize("btl", [None, "vader,self", "^regx"])
+def test_not_named_and_ucx_carries(mpi: Mpi, btl: str | None) -> None:
+    assert not traffic(mpi, btl=btl, pml="ucx", mca=UCX).complaints

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""OSU's own benchmarks with their content check (-c), over regx alone; not measured here.
+
+Hazard 29: others parse OSU's stdout by its first column, so not a line may be added to it."""
+import re
+from pathlib import Path
+
+import pytest
+
+from conftest import Mpi
+from job import Job
+
+STRATEGIES = ["bounce", "pipeline", "direct", "auto"]
+SIZES = [1 << power for power in range(23)]  # 1 B to 4 MiB
+PAIRS = ["osu_latency", "osu_bw", "osu_bibw"]
+HEADER = re.compile(r"#.*|")
+ROW = re.compile(r"(\d+)(?:\s+\d+\.\d+)+\s+(Pass|Fail)")
+
+
+@pytest.fixture(scope="module")
+def osu(pytestconfig: pytest.Config) -> Path:
+    folder: Path | None = pytestconfig.getoption("--osu")
+    if folder is None:
+        pytest.skip("no --osu DIR given")
+    programs = folder.resolve() / "libexec" / "osu-micro-benchmarks" / "mpi"
+    if not programs.is_dir():
+        pytest.fail(f"--osu {folder}: there is no {programs}")
+    return programs
+
+
+def validated(job: Job, sizes: list[int], ranks: int) -> Job:
+    """Every line is OSU's, every size is there, every one passed OSU's check."""
+    job.ended_well()
+    lines = job.stdout.splitlines()
+    rows = [match for line in lines if (match := ROW.fullmatch(line))]
+    strange = [line for line in lines if not ROW.fullmatch(line) and not HEADER.fullmatch(line)]
+    assert not strange, f"{strange}\n{job}"
+    assert [int(row[1]) for row in rows] == sizes, str(job)
+    assert all(row[2] == "Pass" for row in rows), str(job)
+    assert len(job.reports) == ranks and job.total("malformed") == 0, str(job)
+    return job
+
+
+@pytest.mark.parametrize("wire", ["shm", "tcp"])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("benchmark", PAIRS)
+def test_two_ranks(mpi: Mpi, osu: Path, benchmark: str, strategy: str, wire: str) -> None:
+    regx = {"rendezvous": strategy, **({"uct_tls": "tcp"} if wire == "tcp" else {})}
+    job = mpi(osu / "pt2pt" / benchmark, "-c", "-m", "1:4194304", "-i", 20, "-x", 2, regx=regx)
+    validated(job, SIZES, ranks=2)
+    if strategy != "auto":
+        job.carried(strategy)
+    assert job.total(f"bytes_{wire}") > 20 * sum(SIZES), str(job)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_several_pairs(mpi: Mpi, osu: Path, strategy: str) -> None:
+    job = mpi(osu / "pt2pt" / "osu_mbw_mr", "-c", "-m", "1:1048576", "-i", 10, "-x", 2, ranks=4,
+              regx={"rendezvous": strategy})
+    validated(job, [size for size in SIZES if size <= 1 << 20], ranks=4)
+
+
+def test_threads(mpi: Mpi, osu: Path) -> None:
+    job = mpi(osu / "pt2pt" / "osu_latency_mt", "-c", "-t", "2:2", "-m", "1:1048576", "-i", 10,
+              "-x", 2)
+    validated(job, [size for size in SIZES if size <= 1 << 20], ranks=2)
+
+
+@pytest.mark.parametrize("benchmark", ["osu_alltoall", "osu_bcast", "osu_allreduce",
+                                       "osu_ialltoall"])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_collectives(mpi: Mpi, osu: Path, benchmark: str, strategy: str) -> None:
+    # A reduction starts at one element of four bytes; non-blocking ones have more columns.
+    sizes = [size for size in SIZES if 4 <= size <= 1 << 20]
+    job = mpi(osu / "collective" / benchmark, "-c", "-m", "4:1048576", "-i", 10, "-x", 2, ranks=4,
+              regx={"rendezvous": strategy})
+    validated(job, sizes, ranks=4)
