@@ -72,7 +72,8 @@ struct mca_btl_base_endpoint_t {
     atomic_bool waiting;           /* there are some */
 };
 
-extern regx_component_t mca_btl_regx_component;
+/* Open MPI finds the component by this name. */
+__attribute__((visibility("default"))) extern regx_component_t mca_btl_regx_component;
 extern regx_module_t regx_module;
 
 /* params.c: registers all; later reads and checks them. false: said why. */

@@ -13,8 +13,7 @@ static int component_close(void);
 static mca_btl_base_module_t **component_init(int *count, bool progress_threads,
                                               bool mpi_threads);
 
-/* Open MPI finds the component by this name. */
-__attribute__((visibility("default"))) regx_component_t mca_btl_regx_component = {
+regx_component_t mca_btl_regx_component = {
     .super = {.btl_version = {MCA_BTL_DEFAULT_VERSION("regx"),
                               .mca_open_component = component_open,
                               .mca_close_component = component_close,

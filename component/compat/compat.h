@@ -13,6 +13,7 @@
 
 #include "opal_config.h"
 
+#include "opal/mca/btl/base/base.h"
 #include "opal/mca/btl/btl.h"
 #include "opal/util/proc.h"
 
