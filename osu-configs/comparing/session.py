@@ -215,7 +215,9 @@ def explain(outcome: Outcome) -> str | None:
 
 def _gap(output: osu.Output, job: Job) -> str | None:
     missing = [size for size in job.case.sizes.sizes() if size not in output.values]
-    return f"it printed no value for {len(missing)} sizes, first {missing[0]}" if missing else None
+    if not missing:
+        return None
+    return f"it printed no usable value for {len(missing)} sizes, first {missing[0]}"
 
 
 def _tail(text: str) -> str:

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from conftest import TOP, Build
+from launch import TOP, Build
 
 CONF = TOP / "mca-params" / "regx.conf"
 # "# btl_regx_chunk_size = 2M", so that nothing is set until the # is removed.

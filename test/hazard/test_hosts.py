@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import Mpi
+from launch import Mpi
 from namespace import two_hosts
 
 STRATEGIES = ["bounce", "pipeline", "direct", "auto"]

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Hazard 20, and the kinds of memory of hazard 13: read-only, mapped, never touched, on the stack."""
+"""Hazard 20, and the kinds of memory of hazard 13: read-only, mapped, never touched, stack."""
 from pathlib import Path
 
 import pytest
 
-from conftest import Mpi
+from launch import Mpi
 
 
 @pytest.mark.parametrize("wire", ["posix", "tcp"])

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import Build, Mpi
+from launch import Build, Mpi
 from job import Job
 
 # A huge number, more than 64 bits of it.

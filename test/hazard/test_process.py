@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What regx changes in a process: nothing when it was not selected, no code and no signal when it was.
+"""What regx changes in a process: nothing if not selected; no code and no signal handler if it is.
 
 Each state of a process with regx is compared with the same process without it."""
 import json
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from conftest import Build, Mpi
+from launch import Build, Mpi
 
 STATES = ["before", "running", "after"]
 
@@ -65,7 +65,7 @@ UNSELECTED: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("how", UNSELECTED)
 def test_installed_but_not_selected(mpi: Mpi, tmp_path: Path, how: str,
                                     without: dict[str, list[dict[str, State]]]) -> None:
-    """Hazard 27: no file but the component's own, no thread, descriptor, handler or changed code."""
+    """Hazard 27: no file but the component's own; no thread, descriptor, handler, changed code."""
     processes = states(mpi, tmp_path, how, **UNSELECTED[how])
     for process, other in zip(processes, without["named" if how == "named" else "default"]):
         for when in STATES:

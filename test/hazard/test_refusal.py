@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import Mpi
+from launch import Mpi
 from job import Job
 from namespace import SharedMemory
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Hazard 28: a component built for another Open MPI than the one that loads it."""
-from conftest import Build, Mpi
+from launch import Build, Mpi
 
 BUILT_FOR = "3.9.0"  # so says the build of test/mismatched
 
@@ -19,3 +19,9 @@ def test_alone_the_job_ends(mpi: Mpi, build: Build) -> None:
               environment=build.path(build.mismatched))
     assert job.status != 0 and job.stdout == "", str(job)
     assert len(job.complaints) == 1 and BUILT_FOR in job.complaints[0], str(job)
+
+
+def test_nothing_is_said_where_nobody_asked(mpi: Mpi, build: Build) -> None:
+    job = mpi("collective", "--sizes", "10", "bcast", ranks=4, btl=None,
+              environment=build.path(build.mismatched))
+    assert job.ended_well().stdout.startswith("checked "), str(job)

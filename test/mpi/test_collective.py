@@ -2,7 +2,7 @@
 """Collectives over regx alone."""
 import pytest
 
-from conftest import Mpi
+from launch import Mpi
 
 ALL = ["barrier", "bcast", "scatter", "gather", "allgather", "alltoall", "alltoallv", "allreduce"]
 

@@ -2,7 +2,7 @@
 """Processes that meet after MPI_Init. (vader cannot carry these: regx must.)"""
 import pytest
 
-from conftest import Mpi
+from launch import Mpi
 
 WIRES = {"shm": {}, "tcp": {"uct_tls": "tcp"}}
 

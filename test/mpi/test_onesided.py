@@ -2,7 +2,7 @@
 """One-sided operations, which Open MPI emulates over a BTL that only puts."""
 import pytest
 
-from conftest import Mpi
+from launch import Mpi
 
 
 @pytest.mark.parametrize("strategy", ["bounce", "pipeline", "direct"])

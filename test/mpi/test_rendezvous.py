@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import sample
-from conftest import Mpi
+from launch import Mpi
 from job import Job
 from sample import MIB, Case
 

@@ -4,7 +4,7 @@ import json
 import socket
 from pathlib import Path
 
-from conftest import Build, Mpi
+from launch import Build, Mpi
 
 PATHS = ["eager", "frag", "bounce", "pipeline", "direct", "read", "together", "remap", "fallback"]
 TEXTS = ["host", "version", "openmpi", "transport", "backend", "backend_reason", "rendezvous"]

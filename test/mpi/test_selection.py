@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from conftest import Mpi
+from launch import Mpi
 from job import Job
 
 UCX = {"pml_ucx_tls": "any", "pml_ucx_devices": "any"}

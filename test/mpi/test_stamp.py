@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import Mpi
+from launch import Mpi
 from sample import Case, write
 
 SIZE = 100_000

@@ -2,7 +2,7 @@
 """MPI_THREAD_MULTIPLE."""
 import pytest
 
-from conftest import Mpi
+from launch import Mpi
 
 
 @pytest.mark.parametrize("shared", [[], ["--shared"]], ids=["communicators", "tags"])

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import sample
-from conftest import Build, Mpi
+from launch import Build, Mpi
 from job import Job
 from sample import MIB, PAGE, Case
 

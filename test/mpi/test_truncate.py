@@ -5,7 +5,7 @@ from typing import Callable
 
 import pytest
 
-from conftest import Mpi
+from launch import Mpi
 
 PAIRS = [100, 50, 3000, 1, 50_000, 49_999, 1 << 20, 100_000, (9 << 20) + 1, 9 << 20]
 

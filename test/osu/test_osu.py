@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import Mpi
+from launch import Mpi
 from job import Job
 
 STRATEGIES = ["bounce", "pipeline", "direct", "auto"]

@@ -38,6 +38,9 @@ typedef struct regx_uct_conn {
     uint8_t address[REGX_ADDRESS_MAX];
 } regx_uct_conn_t;
 
+/* The object's face; regx_transport_load looks it up. */
+__attribute__((visibility("default"))) extern const regx_transport_ops_t regx_transport_ops;
+
 static regx_uct_t *uct_of(regx_transport_t *transport)
 {
     return (regx_uct_t *)transport;
@@ -109,6 +112,7 @@ static regx_status_t uct_open(const regx_transport_config_t *config, char *error
         return REGX_NO_MEMORY;
     }
     regx_uct_quiet();
+    uct->super.ops = &regx_transport_ops;
     uct->config = *config;
     regx_windows_init(&uct->windows, config->threads);
     regx_status_t status = open_tcp(uct, error, error_size);
@@ -357,7 +361,7 @@ static int uct_progress(regx_transport_t *transport)
     return events;
 }
 
-__attribute__((visibility("default"))) const regx_transport_ops_t regx_transport_ops = {
+const regx_transport_ops_t regx_transport_ops = {
     .abi = REGX_TRANSPORT_ABI,
     .name = "uct",
     .open = uct_open,
