@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""How the tests start MPI jobs: what was built, and mpirun's words."""
+import itertools
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import job
+
+TOP = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True)
+class Build:
+    """What component/config/setup built, and the Open MPI it is for."""
+    component: Path  # the folder of mca_btl_regx.so
+    mismatched: Path  # the folder of one built for another Open MPI
+    pkglibdir: Path
+    mpirun: Path
+    programs: Path
+
+    def path(self, folder: Path | None = None) -> dict[str, str]:
+        """The environment in which Open MPI finds the component."""
+        return {"OMPI_MCA_opal_mca_base_component_path":
+                f"{folder or self.component}:{self.pkglibdir}"}
+
+    @cached_property
+    def parameters(self) -> dict[str, dict[str, str]]:
+        """What ompi_info says of each parameter of regx: value, type, help and so on."""
+        out = subprocess.run(
+            [self.mpirun.parent / "ompi_info", "--parsable", "--param", "btl", "regx",
+             "--level", "9"], env={**os.environ, **self.path()}, capture_output=True, text=True,
+            check=True, timeout=60).stdout
+        found: dict[str, dict[str, str]] = {}
+        for line in out.splitlines():
+            words = line.split(":", 6)  # mca:btl:regx:param:NAME:KEY:VALUE
+            if words[:4] == ["mca", "btl", "regx", "param"]:
+                found.setdefault(words[4], {})[words[5]] = words[6].strip('"')
+        return found
+
+    def size(self, name: str) -> int:
+        """The default of a parameter that is a number of bytes, such as slot_size."""
+        value = self.parameters[f"btl_regx_{name}"]["value"]
+        unit = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(value[-1].upper(), 0)
+        return int(value[:-1]) * unit if unit else int(value)
+
+
+class Mpi:
+    """Starts jobs; by default regx carries every message of them."""
+
+    def __init__(self, build: Build, folder: Path) -> None:
+        self.build = build
+        self.folder = folder
+        self.number = itertools.count()
+
+    def __call__(self, program: str | Path, *arguments: object, ranks: int = 2,
+                 btl: str | None = "regx", pml: str | None = "ob1",
+                 regx: Mapping[str, object] | None = None, mca: Mapping[str, object] | None = None,
+                 environment: Mapping[str, str] | None = None, options: Sequence[str] = (),
+                 around: Sequence[str | Path] = (), within: Sequence[str | Path] = (),
+                 timeout: float = 120) -> job.Job:
+        """Runs one of the test programs (or any, by its path).
+
+        regx: its parameters, without btl_regx_. mca: any other. options: more of mpirun's.
+        around: words before mpirun. within: words before the program, for every rank.
+        """
+        report = self.folder / f"report.{next(self.number)}"
+        settings = {"pml": pml, "btl": btl, "mpi_yield_when_idle": 1, **(mca or {})}
+        for name, value in {"report": report, **(regx or {})}.items():
+            settings[f"btl_regx_{name}"] = value
+        # None leaves one out.
+        words: list[str | Path] = [*around, self.build.mpirun, "-n", str(ranks), "--oversubscribe"]
+        for name, value in settings.items():
+            if value is not None:
+                words += ["--mca", name, str(value)]
+        words += [*options, *within, self.build.programs / program, *map(str, arguments)]
+        return job.run(words, {**self.build.path(), **(environment or {})}, report, timeout)
