@@ -35,7 +35,7 @@ typedef struct regx_params {
     const char *if_include;
     const char *if_exclude;
     const char *uct_tls;
-    const char *report;
+    char report[1024]; /* "": none */
 } regx_params_t;
 
 typedef struct regx_fragment regx_fragment_t;

@@ -241,13 +241,18 @@ static bool check_inherited(regx_module_t *module)
 bool regx_params_read(regx_module_t *module)
 {
     regx_params_t *params = &module->params;
+    const char *report = value_of(REPORT);
 
     params->if_include = value_of(IF_INCLUDE);
     params->if_exclude = value_of(IF_EXCLUDE);
     params->uct_tls = value_of(UCT_TLS);
-    params->report = value_of(REPORT);
-    if (params->report != NULL && strcmp(params->report, "none") == 0) {
-        params->report = NULL;
+    /* Open MPI frees its values before it finalizes the module that writes the report. */
+    params->report[0] = '\0';
+    if (report != NULL && strcmp(report, "none") != 0) {
+        if (strlen(report) >= sizeof(params->report)) {
+            return refuse(PREFIX "report is too long; allowed: 1023 characters");
+        }
+        strcpy(params->report, report);
     }
     if (params->if_include != NULL && params->if_exclude != NULL) {
         return refuse(PREFIX "if_include and " PREFIX "if_exclude are both given; allowed: one");

@@ -163,12 +163,12 @@ static void append(const char *pattern, const char *line, size_t length)
 void regx_report(const regx_module_t *module)
 {
     const char *where = module->params.report;
-    const bool table = where != NULL && strcmp(where, "stderr") == 0;
+    const bool table = strcmp(where, "stderr") == 0;
     char *text = NULL;
     size_t length;
     FILE *out;
 
-    if (where == NULL || (table && regx_compat_rank() != 0) ||
+    if (where[0] == '\0' || (table && regx_compat_rank() != 0) ||
         (out = open_memstream(&text, &length)) == NULL) {
         return;
     }
