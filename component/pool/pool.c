@@ -19,7 +19,7 @@ regx_status_t regx_pool_init(regx_pool_t *pool, void *memory, size_t size, size_
     pool->memory = memory;
     pool->slot_size = slot_size;
     pool->slots = (uint32_t)slots;
-    pool->unused = pool->slots;
+    atomic_init(&pool->unused, pool->slots);
     for (uint32_t i = 0; i < pool->slots; i++) {
         pool->stack[i] = pool->slots - 1 - i; /* number 0 on top */
     }
@@ -36,14 +36,22 @@ void regx_pool_fini(regx_pool_t *pool)
     pool->stack = NULL;
 }
 
+/* Changed under the lock only, so that a plain store will do. */
+static void set_unused(regx_pool_t *pool, uint32_t unused)
+{
+    atomic_store_explicit(&pool->unused, unused, memory_order_relaxed);
+}
+
 uint32_t regx_pool_get(regx_pool_t *pool)
 {
     uint32_t slot = REGX_SLOT_NONE;
 
     regx_lock(&pool->lock);
-    if (pool->unused > 0) {
-        slot = pool->stack[--pool->unused];
-        regx_count_high(&pool->counters->slots_high, pool->slots - pool->unused);
+    const uint32_t unused = atomic_load_explicit(&pool->unused, memory_order_relaxed);
+    if (unused > 0) {
+        slot = pool->stack[unused - 1];
+        set_unused(pool, unused - 1);
+        regx_count_high(&pool->counters->slots_high, pool->slots - unused + 1);
     }
     regx_unlock(&pool->lock);
     return slot;
@@ -52,7 +60,9 @@ uint32_t regx_pool_get(regx_pool_t *pool)
 void regx_pool_put(regx_pool_t *pool, uint32_t slot)
 {
     regx_lock(&pool->lock);
-    assert(slot < pool->slots && pool->unused < pool->slots);
-    pool->stack[pool->unused++] = slot;
+    const uint32_t unused = atomic_load_explicit(&pool->unused, memory_order_relaxed);
+    assert(slot < pool->slots && unused < pool->slots);
+    pool->stack[unused] = slot;
+    set_unused(pool, unused + 1);
     regx_unlock(&pool->lock);
 }

@@ -11,6 +11,7 @@
 #ifndef REGX_POOL_POOL_H
 #define REGX_POOL_POOL_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -25,7 +26,7 @@ typedef struct regx_pool {
     char *memory; /* not owned */
     size_t slot_size;
     uint32_t slots;  /* at least 2 */
-    uint32_t unused; /* depth of the stack of free slots */
+    _Atomic uint32_t unused; /* depth of the stack of free slots; written under the lock */
     uint32_t *stack; /* newest on top */
     regx_counters_t *counters;
     regx_lock_t lock;
@@ -36,6 +37,12 @@ typedef struct regx_pool {
 regx_status_t regx_pool_init(regx_pool_t *pool, void *memory, size_t size, size_t slot_size,
                              bool threads, regx_counters_t *counters);
 void regx_pool_fini(regx_pool_t *pool);
+
+/* How many slots are free: a hint, where other threads take and give. */
+static inline uint32_t regx_pool_unused(const regx_pool_t *pool)
+{
+    return atomic_load_explicit(&pool->unused, memory_order_relaxed);
+}
 
 /* The number of a free slot, or REGX_SLOT_NONE. */
 uint32_t regx_pool_get(regx_pool_t *pool);
