@@ -37,7 +37,7 @@ class Job:
     @property
     def complaints(self) -> list[str]:
         """What regx said to the user."""
-        return [line for line in self.stderr.splitlines() if line.startswith("regx:")]
+        return [line for line in self.stderr.splitlines() if "regx: " in line]
 
     def total(self, key: str) -> int:
         return sum(report[key] for report in self.reports)

@@ -64,7 +64,7 @@ static void write_json(FILE *out, const regx_module_t *module)
 
     fprintf(out, "{\"rank\": %u, ", regx_compat_rank());
     write_field(out, "host", regx_compat_host());
-    write_field(out, "version", PACKAGE_VERSION);
+    write_field(out, "version", REGX_VERSION);
     write_field(out, "openmpi", regx_compat_version());
     write_field(out, "transport", module->transport->ops->name);
     write_field(out, "wires", module->transport->wires);
@@ -98,7 +98,7 @@ static void write_table(FILE *out, const regx_module_t *module)
     const regx_counters_t *counters = &module->counters;
 
     fprintf(out, "regx %s, rank %u on %s: transport %s (%s), rendezvous %s, backend %s (%s)\n",
-            PACKAGE_VERSION, regx_compat_rank(), regx_compat_host(), module->transport->ops->name,
+            REGX_VERSION, regx_compat_rank(), regx_compat_host(), module->transport->ops->name,
             module->transport->wires, regx_strategy_name(module->params.strategy),
             module->params.backend->name, module->params.backend_reason);
     for (int i = 0; i < REGX_PATH_COUNT; i++) {

@@ -77,7 +77,7 @@ static unsigned grant(regx_rndv_t *rndv, regx_landing_t *landing, uint32_t reser
         const bool full = landing->peer->granted > 0 &&
                           landing->peer->granted + length > REGX_PEER_WINDOW;
 
-        if (full || rndv->pool->unused <= reserve) {
+        if (full || regx_pool_unused(rndv->pool) <= reserve) {
             break;
         }
         const uint32_t slot = regx_pool_get(rndv->pool);
@@ -133,7 +133,7 @@ void regx_landing_grant_slots_locked(regx_rndv_t *rndv, regx_landing_t *landing)
         message.slot_count =
             grant(rndv, landing, 0, REGX_MESSAGE_SLOTS, &message.offset, message.slots);
         if (message.slot_count == 0) {
-            if (rndv->pool->unused == 0) {
+            if (regx_pool_unused(rndv->pool) == 0) {
                 regx_count(rndv->counters, &rndv->counters->grant_stalls, 1);
                 atomic_store_explicit(&rndv->retry_landings, true, memory_order_relaxed);
             }
