@@ -59,6 +59,7 @@ struct regx_tcp {
     /* For progress: when to look at the network again (see is_due). */
     _Atomic bool in_use; /* a connection was made or a message came */
     unsigned calls;
+    int64_t looked; /* when, in nanoseconds */
     unsigned polls;
     unsigned idle; /* polls in a row that found nothing */
 };

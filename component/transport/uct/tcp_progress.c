@@ -3,30 +3,47 @@
  * The receiving side of tcp, and what drives it.
  */
 #include <string.h>
+#include <time.h>
 
 #include "transport/uct/tcp_internal.h"
 
-/* How often to look. Looking costs a system call, more than all the rest of regx's progress. A
- * process that has no connection looks rarely; one that has, always, or now and then while
- * nothing comes (a skipped call costs nanoseconds, a message over tcp ten microseconds). */
-#define UNUSED_INTERVAL 64u
+/* How often to look. Looking costs a system call or two, more than all the rest of regx's
+ * progress, so it is rationed by time: a process without a connection looks rarely, one where
+ * nothing came lately a little later than one in the middle of a conversation, which always
+ * looks. The clock itself is read only once in CLOCK_INTERVAL calls. */
+#define CLOCK_INTERVAL 16u
+#define UNUSED_NS 100000
+#define IDLE_NS 5000
 #define IDLE_POLLS 256u
-#define IDLE_INTERVAL 8u
 /* Newcomers are looked for once in so many looks. */
 #define ACCEPT_INTERVAL 16u
 
-_Static_assert((UNUSED_INTERVAL & (UNUSED_INTERVAL - 1)) == 0 &&
-                   (IDLE_INTERVAL & (IDLE_INTERVAL - 1)) == 0,
-               "powers of two, so that no division is needed");
+_Static_assert((CLOCK_INTERVAL & (CLOCK_INTERVAL - 1)) == 0, "no division is needed");
+
+static int64_t now_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
 
 static bool is_due(regx_tcp_t *tcp)
 {
-    const unsigned interval = !atomic_load_explicit(&tcp->in_use, memory_order_relaxed)
-                                  ? UNUSED_INTERVAL
-                              : tcp->idle >= IDLE_POLLS ? IDLE_INTERVAL
-                                                        : 1;
+    const bool in_use = atomic_load_explicit(&tcp->in_use, memory_order_relaxed);
 
-    return (++tcp->calls & (interval - 1)) == 0;
+    if (in_use && tcp->idle < IDLE_POLLS) {
+        return true;
+    }
+    if ((++tcp->calls & (CLOCK_INTERVAL - 1)) != 0) {
+        return false;
+    }
+    const int64_t now = now_ns();
+    if (now - tcp->looked < (in_use ? IDLE_NS : UNUSED_NS)) {
+        return false;
+    }
+    tcp->looked = now;
+    return true;
 }
 
 /* Writes a piece to where its sender may write. REGX_OK; REGX_INVALID. */
