@@ -11,7 +11,7 @@
  * progress, so it is rationed by time: a process without a connection looks rarely, one where
  * nothing came lately a little later than one in the middle of a conversation, which always
  * looks. The clock itself is read only once in CLOCK_INTERVAL calls. */
-#define CLOCK_INTERVAL 16u
+#define CLOCK_INTERVAL 64u
 #define UNUSED_NS 100000
 #define IDLE_NS 5000
 #define IDLE_POLLS 256u
