@@ -1,0 +1,497 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The whole rendezvous between processes in memory, in random order: what the MPI library does
+ * around it (CTS and FIN are frames like all others), with a transport that is out of room, late
+ * and refusing. Every message arrives whole, every end is told once, and nothing is left behind.
+ */
+#include "fake.h"
+
+#include <stdio.h>
+
+enum { TAG_CTS = 1, TAG_FIN = 2, MESSAGES = 40, STUCK = 30000 };
+
+typedef enum state { NEW, OPEN, CLOSED } state_t;
+
+typedef struct message {
+    fake_t *from, *to;
+    guarded_t sent, received;
+    uint64_t stream;
+    state_t state;
+    regx_landing_t *landing;
+    unsigned dones;
+    bool failed;
+} message_t;
+
+typedef struct chances { /* in percent */
+    unsigned again, pending, no_registration, failing, cancelled;
+    bool denied; /* regions of the last process cannot be written */
+} chances_t;
+
+typedef struct world {
+    uint64_t seed;
+    chances_t chances;
+    unsigned count; /* of processes */
+    fake_t *processes[FAKE_PROCESSES];
+    message_t messages[MESSAGES];
+    unsigned opened, closed, cancelled, failures;
+} world_t;
+
+static unsigned below(world_t *world, unsigned limit)
+{
+    return (unsigned)(unit_random(&world->seed) % limit);
+}
+
+static bool happens(world_t *world, unsigned percent)
+{
+    return below(world, 100) < percent;
+}
+
+static regx_status_t rule(fake_t *fake, fake_call_t call, const regx_put_t *put)
+{
+    world_t *world = fake->context;
+
+    if (call == FAKE_REG) {
+        return happens(world, world->chances.no_registration) ? REGX_NO_MEMORY : REGX_OK;
+    }
+    if (happens(world, world->chances.again)) {
+        return REGX_AGAIN;
+    }
+    if (call == FAKE_SEND) {
+        return REGX_OK;
+    }
+    if (happens(world, world->chances.failing)) {
+        return REGX_FAILED;
+    }
+    if (world->chances.denied && put->target == REGX_TARGET_REGION) {
+        return REGX_DENIED;
+    }
+    return happens(world, world->chances.pending) ? REGX_PENDING : REGX_OK;
+}
+
+/* The FIN goes behind whatever was accepted before. */
+static void done(void *context, regx_status_t status)
+{
+    message_t *message = context;
+    world_t *world = message->from->context;
+    const uint32_t index = (uint32_t)(message - world->messages);
+
+    message->dones++;
+    message->failed = status != REGX_OK;
+    assert_true(status == REGX_OK || status == REGX_FAILED);
+    fake_append(&message->from->conns[message->to->id], TAG_FIN, &index, sizeof(index), NULL);
+}
+
+static void close_message(world_t *world, message_t *message)
+{
+    regx_landing_close(message->to->rndv, message->landing);
+    message->state = CLOSED;
+    world->closed++;
+}
+
+static void deliver(fake_t *fake, uint64_t sender, uint8_t tag, const void *data, size_t length)
+{
+    world_t *world = fake->context;
+    uint32_t index;
+
+    assert_true(length >= sizeof(index));
+    memcpy(&index, data, sizeof(index));
+    message_t *message = &world->messages[index];
+    if (tag == TAG_CTS) {
+        assert_ptr_equal(message->from, fake);
+        regx_source_open(fake->rndv, &fake->peers[sender], message->sent.base, message->sent.length,
+                         (const uint8_t *)data + sizeof(index), done, message);
+        return;
+    }
+    assert_int_equal(tag, TAG_FIN);
+    assert_int_equal(message->dones, 1);
+    close_message(world, message);
+    if (message->failed) {
+        world->failures++;
+    } else {
+        assert_memory_equal(message->received.base, message->sent.base, message->sent.length);
+    }
+    guarded_free(&message->received); /* what still lands crashes */
+    guarded_free(&message->sent);
+}
+
+static size_t some_length(world_t *world)
+{
+    switch (below(world, 8)) {
+    case 0:
+        return 1 + below(world, 300000);
+    case 1:
+        return 4096 * (1 + below(world, 4)) + below(world, 3) - 1;
+    default:
+        return 1 + below(world, 20000);
+    }
+}
+
+static void open_message(world_t *world)
+{
+    const uint32_t index = world->opened++;
+    message_t *message = &world->messages[index];
+    const unsigned to = below(world, world->count);
+    const unsigned from = (to + 1 + below(world, world->count - 1)) % world->count;
+    uint8_t frame[sizeof(index) + REGX_CTS_SIZE];
+
+    message->from = world->processes[from];
+    message->to = world->processes[to];
+    message->sent = guarded_new(some_length(world));
+    message->received = guarded_new(message->sent.length);
+    guarded_fill(&message->sent, unit_random(&world->seed));
+    message->landing = regx_landing_open(message->to->rndv, &message->to->peers[from],
+                                         message->received.base, message->received.length);
+    assert_non_null(message->landing);
+    message->state = OPEN;
+    if (happens(world, world->chances.cancelled)) {
+        /* The MPI library could not send the CTS, and gives it back some time. */
+        message->from = NULL;
+        world->cancelled++;
+        return;
+    }
+    memcpy(frame, &index, sizeof(index));
+    memcpy(frame + sizeof(index), regx_landing_cts(message->landing), REGX_CTS_SIZE);
+    fake_append(&message->to->conns[from], TAG_CTS, frame, sizeof(frame), NULL);
+}
+
+/* Gives back one CTS that never left. */
+static bool cancel(world_t *world)
+{
+    const unsigned start = below(world, MESSAGES);
+
+    for (unsigned i = 0; i < MESSAGES; i++) {
+        message_t *message = &world->messages[(start + i) % MESSAGES];
+
+        if (message->state == OPEN && message->from == NULL) {
+            close_message(world, message);
+            guarded_free(&message->received);
+            guarded_free(&message->sent);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Lets one thing happen; whether it did. */
+static bool step(world_t *world)
+{
+    fake_t *fake = world->processes[below(world, world->count)];
+    const unsigned other = below(world, world->count);
+
+    switch (below(world, 10)) {
+    case 0:
+        if (world->opened < MESSAGES) {
+            open_message(world);
+            return true;
+        }
+        return false;
+    case 1:
+        return fake_complete(fake, other, below(world, 3),
+                             happens(world, world->chances.failing) ? REGX_FAILED : REGX_OK);
+    case 2:
+        regx_rndv_progress(fake->rndv);
+        return false;
+    case 3:
+        return happens(world, 5) && cancel(world);
+    default:
+        return fake_receive(fake, world->processes[other]);
+    }
+}
+
+static void world_open(world_t *world, uint64_t seed, chances_t chances)
+{
+    static const char *const strategies[] = {"auto", "bounce", "pipeline", "direct"};
+    static const uint32_t slots[] = {2, 3, 8, 64, 300};
+    static const size_t slot_sizes[] = {64, 1000, 4096, 16384};
+    static const unsigned depths[] = {1, 2, 3, 64};
+
+    memset(world, 0, sizeof(*world));
+    world->seed = seed;
+    world->chances = chances;
+    world->count = 2 + below(world, FAKE_PROCESSES - 1);
+    for (unsigned i = 0; i < world->count; i++) {
+        const fake_config_t config = {.slots = slots[below(world, 5)],
+                                      .slot_size = slot_sizes[below(world, 4)],
+                                      .strategy = strategies[below(world, 4)],
+                                      .chunk_size = 4096 * (1 + (size_t)below(world, 4)),
+                                      .chunk_depth = depths[below(world, 4)]};
+
+        world->processes[i] = fake_open(i, &config);
+        world->processes[i]->context = world;
+        world->processes[i]->rule = rule;
+        world->processes[i]->deliver = deliver;
+    }
+    for (unsigned i = 0; i < world->count; i++) {
+        for (unsigned j = 0; j < world->count; j++) {
+            fake_connect(world->processes[i], world->processes[j], (i + j) % 2 == 0);
+        }
+    }
+}
+
+static void world_run(world_t *world)
+{
+    unsigned stuck = 0;
+
+    while (world->closed < MESSAGES && stuck < STUCK) {
+        stuck = step(world) ? 0 : stuck + 1;
+    }
+    /* Grants that a failed source does not need any more may still be under way. */
+    for (unsigned i = 0; i < world->count * world->count; i++) {
+        while (fake_receive(world->processes[i / world->count],
+                            world->processes[i % world->count])) {
+        }
+    }
+}
+
+/* Everything that was asked for was done and counted, and nothing is left. */
+static void world_check(world_t *world)
+{
+    uint64_t arrived = 0; /* messages, not failed or cancelled */
+    uint64_t bytes = 0;
+    uint64_t copied_out = 0;
+    uint64_t messages_counted = 0;
+    uint64_t bytes_counted = 0;
+    uint64_t bytes_bounced = 0;
+
+    for (unsigned i = 0; i < MESSAGES; i++) {
+        const message_t *message = &world->messages[i];
+
+        assert_int_equal(message->dones, message->from != NULL);
+        if (message->from != NULL && !message->failed) {
+            arrived++;
+            bytes += message->sent.length;
+        }
+    }
+    for (unsigned i = 0; i < world->count; i++) {
+        const regx_counters_t *counters = &world->processes[i]->counters;
+
+        fake_assert_idle(world->processes[i]);
+        /* A grant that meets a source that failed before is refused like any unknown name. */
+        if (world->chances.failing == 0) {
+            assert_int_equal(counters->malformed, 0);
+        }
+        copied_out += counters->copied_out_bytes;
+        for (int path = 0; path < REGX_PATH_fallback; path++) {
+            messages_counted += counters->messages[path];
+            bytes_counted += counters->bytes[path];
+        }
+        bytes_bounced += counters->bytes[REGX_PATH_bounce];
+    }
+    assert_int_equal(messages_counted, arrived);
+    assert_int_equal(bytes_counted, bytes);
+    if (world->failures == 0) {
+        assert_int_equal(copied_out, bytes_bounced);
+    }
+}
+
+static void world_close(world_t *world)
+{
+    for (unsigned i = 0; i < world->count; i++) {
+        fake_close(world->processes[i]);
+    }
+}
+
+static void many_worlds(unsigned count, uint64_t first_seed, chances_t chances)
+{
+    static world_t world;
+
+    for (unsigned i = 0; i < count; i++) {
+        world_open(&world, first_seed + i, chances);
+        world_run(&world);
+        if (world.closed < MESSAGES) {
+            fail_msg("seed %llu: stuck after %u of %u messages",
+                     (unsigned long long)(first_seed + i), world.closed, world.opened);
+        }
+        world_check(&world);
+        assert_int_equal(world.cancelled > 0, chances.cancelled > 0);
+        world_close(&world);
+    }
+}
+
+static void nothing_disturbs(void **state)
+{
+    (void)state;
+    many_worlds(100, 1000, (chances_t){.again = 0});
+}
+
+static void out_of_room_at_times(void **state)
+{
+    (void)state;
+    many_worlds(100, 2000, (chances_t){.again = 30, .pending = 30});
+}
+
+static void out_of_room_mostly(void **state)
+{
+    (void)state;
+    many_worlds(60, 3000, (chances_t){.again = 80, .pending = 50});
+}
+
+static void everything_is_late(void **state)
+{
+    (void)state;
+    many_worlds(60, 4000, (chances_t){.pending = 100});
+}
+
+static void registrations_are_refused(void **state)
+{
+    (void)state;
+    many_worlds(100, 5000, (chances_t){.again = 20, .pending = 30, .no_registration = 30});
+    many_worlds(60, 6000, (chances_t){.again = 50, .pending = 30, .no_registration = 5});
+    many_worlds(20, 7000, (chances_t){.again = 20, .no_registration = 100});
+}
+
+static void regions_cannot_be_written(void **state)
+{
+    (void)state;
+    many_worlds(60, 8000, (chances_t){.again = 20, .pending = 30, .denied = true});
+}
+
+static void landings_are_given_back(void **state)
+{
+    (void)state;
+    many_worlds(100, 9000, (chances_t){.again = 20, .pending = 30, .cancelled = 30});
+}
+
+static void puts_fail(void **state)
+{
+    (void)state;
+    many_worlds(100, 10000, (chances_t){.again = 20, .pending = 30, .failing = 10});
+    many_worlds(
+        60, 11000,
+        (chances_t){
+            .again = 40, .pending = 50, .failing = 3, .no_registration = 10, .cancelled = 20});
+}
+
+/* ---- cases that chance would take long to find: two processes, one message ---- */
+
+typedef struct pair {
+    fake_t *sender, *receiver;
+    unsigned dones;
+    regx_status_t status;
+    regx_status_t puts;      /* what puts are answered */
+    unsigned refused_region; /* the number of the receiver's registration that is refused */
+} pair_t;
+
+static regx_status_t pair_rule(fake_t *fake, fake_call_t call, const regx_put_t *put)
+{
+    pair_t *pair = fake->context;
+
+    (void)put;
+    if (call == FAKE_PUT) {
+        return pair->puts;
+    }
+    return call == FAKE_REG && fake == pair->receiver &&
+                   fake->calls[FAKE_REG] == pair->refused_region
+               ? REGX_NO_MEMORY
+               : REGX_OK;
+}
+
+static void pair_done(void *context, regx_status_t status)
+{
+    pair_t *pair = context;
+
+    pair->dones++;
+    pair->status = status;
+}
+
+static pair_t *pair_open(const fake_config_t *config)
+{
+    pair_t *pair = calloc(1, sizeof(*pair));
+
+    assert_non_null(pair);
+    pair->sender = fake_open(0, config);
+    pair->receiver = fake_open(1, config);
+    fake_connect(pair->sender, pair->receiver, false);
+    fake_connect(pair->receiver, pair->sender, false);
+    pair->sender->rule = pair->receiver->rule = pair_rule;
+    pair->sender->context = pair->receiver->context = pair;
+    return pair;
+}
+
+/* Lets everything happen that can; how many frames that were. */
+static unsigned pair_run(pair_t *pair)
+{
+    unsigned frames = 0;
+    bool any = true;
+
+    while (any) {
+        any = false;
+        regx_rndv_progress(pair->sender->rndv);
+        regx_rndv_progress(pair->receiver->rndv);
+        while (fake_complete(pair->sender, 1, 0, REGX_OK) ||
+               fake_receive(pair->receiver, pair->sender) ||
+               fake_receive(pair->sender, pair->receiver)) {
+            any = true;
+            frames++;
+        }
+    }
+    return frames;
+}
+
+static void pair_close(pair_t *pair)
+{
+    fake_assert_idle(pair->sender);
+    fake_assert_idle(pair->receiver);
+    assert_int_equal(pair->sender->counters.malformed, 0);
+    assert_int_equal(pair->receiver->counters.malformed, 0);
+    fake_close(pair->sender);
+    fake_close(pair->receiver);
+    free(pair);
+}
+
+/* The sender has no room while the receiver grants all that it may: as many chunks as can be in
+ * flight, and, for one that could not be registered, as many slots. */
+static void all_grants_wait_at_once(void **state)
+{
+    enum { CHUNK = 4096 };
+
+    (void)state;
+    for (unsigned depth = 1; depth <= REGX_CHUNK_DEPTH_MAX;
+         depth = depth < 8 ? depth + 1 : 2 * depth) {
+        for (unsigned refused = 2; refused <= depth; refused += 1 + refused / 4) {
+            const fake_config_t config = {.slots = 300,
+                                          .slot_size = 64,
+                                          .strategy = "pipeline",
+                                          .chunk_size = CHUNK,
+                                          .chunk_depth = depth};
+            pair_t *pair = pair_open(&config);
+            guarded_t sent = guarded_new((REGX_CHUNK_DEPTH_MAX + 3) * CHUNK + 5);
+            guarded_t received = guarded_new(sent.length);
+
+            guarded_fill(&sent, refused);
+            pair->refused_region = refused;
+            pair->puts = REGX_AGAIN;
+            regx_landing_t *landing = regx_landing_open(
+                pair->receiver->rndv, &pair->receiver->peers[0], received.base, received.length);
+            regx_source_open(pair->sender->rndv, &pair->sender->peers[1], sent.base, sent.length,
+                             regx_landing_cts(landing), pair_done, pair);
+            pair_run(pair);
+            assert_int_equal(pair->dones, 0);
+            pair->puts = REGX_PENDING;
+            pair_run(pair);
+            if (pair->dones != 1) {
+                fail_msg("depth %u, registration %u refused: stuck; %llu messages refused", depth,
+                         refused, (unsigned long long)pair->sender->counters.malformed);
+            }
+            assert_int_equal(pair->status, REGX_OK);
+            regx_landing_close(pair->receiver->rndv, landing);
+            assert_memory_equal(received.base, sent.base, sent.length);
+            guarded_free(&sent);
+            guarded_free(&received);
+            pair_close(pair);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nothing_disturbs),          cmocka_unit_test(out_of_room_at_times),
+        cmocka_unit_test(out_of_room_mostly),        cmocka_unit_test(everything_is_late),
+        cmocka_unit_test(registrations_are_refused), cmocka_unit_test(regions_cannot_be_written),
+        cmocka_unit_test(landings_are_given_back),   cmocka_unit_test(puts_fail),
+        cmocka_unit_test(all_grants_wait_at_once),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
