@@ -262,9 +262,9 @@ static void print_line(const struct bench *b, size_t size, double seconds, int i
         double bytes = (double)size * b->set.window * iterations;
         value = (b->set.mode == BIBW ? 2 : 1) * bytes / 1e6 / seconds;
     }
-    printf("%-10zu%20.2f", size, value);
+    printf("%-10zu%18.2f", size, value);
     if (b->set.check)
-        printf("%20s", b->wrong ? "Fail" : "Pass");
+        printf("%18s", b->wrong ? "Fail" : "Pass");
     printf("\n");
     fflush(stdout);
 }
@@ -312,9 +312,9 @@ static int run(struct bench *b)
     if (b->rank == 0) {
         printf("# regx companion MPI %s, buffers %s\n", test_name[b->set.mode],
                b->set.buffers_text);
-        printf("%-10s%20s", "# Size", b->set.mode == LATENCY ? "Latency (us)" : "Bandwidth (MB/s)");
+        printf("%-10s%18s", "# Size", b->set.mode == LATENCY ? "Latency (us)" : "Bandwidth (MB/s)");
         if (b->set.check)
-            printf("%20s", "Validation");
+            printf("%18s", "Validation");
         printf("\n");
         fflush(stdout);
     }

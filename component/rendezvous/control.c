@@ -1,41 +1,38 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "rendezvous/control.h"
 
+#include <endian.h>
 #include <string.h>
 
-/* A place in a message that is being written or read. Numbers are little-endian on the wire;
- * Open MPI's heterogeneous mode is refused, so a big-endian host talks to its like, but the bytes
- * are the documented ones there too. */
+/* A place in a message that is being written. */
 typedef struct regx_cursor {
     uint8_t *at;
 } regx_cursor_t;
 
-static void put_number(regx_cursor_t *to, uint64_t value, unsigned size)
+static inline void put_number(regx_cursor_t *to, uint64_t value, unsigned size)
 {
-    for (unsigned i = 0; i < size; i++) {
-        to->at[i] = (uint8_t)(value >> (8 * i));
-    }
+    const uint64_t little = htole64(value);
+
+    memcpy(to->at, &little, size);
     to->at += size;
 }
 
-static uint64_t get_number(const uint8_t **from, unsigned size)
+static inline uint64_t get_number(const uint8_t **from, unsigned size)
 {
-    uint64_t value = 0;
+    uint64_t little = 0;
 
-    for (unsigned i = 0; i < size; i++) {
-        value |= (uint64_t)(*from)[i] << (8 * i);
-    }
+    memcpy(&little, *from, size);
     *from += size;
-    return value;
+    return le64toh(little);
 }
 
-static void put_name(regx_cursor_t *to, regx_name_t name)
+static inline void put_name(regx_cursor_t *to, regx_name_t name)
 {
     put_number(to, name.id, 4);
     put_number(to, name.generation, 4);
 }
 
-static regx_name_t get_name(const uint8_t **from)
+static inline regx_name_t get_name(const uint8_t **from)
 {
     regx_name_t name;
 
@@ -44,7 +41,7 @@ static regx_name_t get_name(const uint8_t **from)
     return name;
 }
 
-static void put_slots(regx_cursor_t *to, const regx_slot_grant_t *slots, unsigned count)
+static inline void put_slots(regx_cursor_t *to, const regx_slot_grant_t *slots, unsigned count)
 {
     for (unsigned i = 0; i < count; i++) {
         put_number(to, slots[i].slot, 4);
@@ -52,7 +49,7 @@ static void put_slots(regx_cursor_t *to, const regx_slot_grant_t *slots, unsigne
     }
 }
 
-static void get_slots(const uint8_t **from, regx_slot_grant_t *slots, unsigned count)
+static inline void get_slots(const uint8_t **from, regx_slot_grant_t *slots, unsigned count)
 {
     for (unsigned i = 0; i < count; i++) {
         slots[i].slot = (uint32_t)get_number(from, 4);
@@ -60,13 +57,13 @@ static void get_slots(const uint8_t **from, regx_slot_grant_t *slots, unsigned c
     }
 }
 
-static void put_key(regx_cursor_t *to, const regx_key_t *key)
+static inline void put_key(regx_cursor_t *to, const regx_key_t *key)
 {
     memcpy(to->at, key->bytes, REGX_KEY_SIZE);
     to->at += REGX_KEY_SIZE;
 }
 
-static void get_key(const uint8_t **from, regx_key_t *key)
+static inline void get_key(const uint8_t **from, regx_key_t *key)
 {
     memcpy(key->bytes, *from, REGX_KEY_SIZE);
     *from += REGX_KEY_SIZE;

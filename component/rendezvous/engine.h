@@ -57,6 +57,8 @@ static inline void regx_list_remove(regx_link_t *link)
 /* Pool bytes that one peer may hold granted: enough to keep both cores copying, few enough to
  * stay in the second-level cache. */
 #define REGX_PEER_WINDOW (512u * 1024u)
+/* It is filled up again when no more than this is left of it. */
+#define REGX_PEER_REFILL (REGX_PEER_WINDOW / 2)
 
 typedef struct regx_slot_use { /* to whom a slot is granted */
     regx_landing_t *landing;   /* NULL: to nobody */

@@ -140,6 +140,27 @@ static void advance_locked(regx_rndv_t *rndv, regx_landing_t *landing)
                       landing->has_unsent || regx_landing_wants_slots_locked(rndv, landing));
 }
 
+/* A peer has used up a grant: its landings go on in their order, until the window is full again.
+ * Looks no further than the first that cannot, since a window of messages may wait behind it. */
+static void advance_peer_locked(regx_rndv_t *rndv, const regx_peer_t *peer)
+{
+    regx_link_t *at = rndv->hungry.next;
+
+    while (at != &rndv->hungry) {
+        regx_landing_t *landing = of_link(at);
+
+        if (landing->peer != peer) {
+            at = at->next;
+            continue;
+        }
+        advance_locked(rndv, landing);
+        if (!regx_list_empty(&landing->link)) {
+            return;
+        }
+        at = rndv->hungry.next;
+    }
+}
+
 int regx_landings_advance(regx_rndv_t *rndv)
 {
     int advanced = 0;
@@ -188,14 +209,12 @@ void regx_landing_control(regx_rndv_t *rndv, uint64_t sender, const regx_control
     if (landing->landed < landing->length) {
         advance_locked(rndv, landing);
     }
-    /* Room that this landing has no more use for is the next one's. */
-    const bool others = regx_list_empty(&landing->link) && !regx_list_empty(&rndv->hungry);
+    if (regx_list_empty(&landing->link)) {
+        advance_peer_locked(rndv, landing->peer);
+    }
     regx_unlock(&rndv->lock);
     if (!sound) {
         regx_malformed(rndv);
-    }
-    if (others) {
-        regx_landings_advance(rndv);
     }
 }
 

@@ -15,7 +15,8 @@
 
 #include "rendezvous/engine.h"
 
-/* Grants of one transfer that are not yet written, at most; also the source's queue. */
+/* Grants of one transfer, of both kinds, that are not yet written, at most; also the source's
+ * queue. */
 #define REGX_GRANTS_MAX 64u
 
 typedef struct regx_chunk {

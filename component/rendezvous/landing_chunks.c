@@ -61,6 +61,7 @@ void regx_landing_grant_chunks_locked(regx_rndv_t *rndv, regx_landing_t *landing
     regx_chunk_t *chunk;
 
     while (!landing->has_unsent && !landing->slots_only && landing->granted < landing->length &&
+           landing->slots_out + landing->chunks_out < REGX_GRANTS_MAX &&
            (chunk = free_chunk(rndv, landing)) != NULL) {
         chunk->offset = landing->granted;
         chunk->length = chunk_length(rndv, landing);

@@ -72,7 +72,8 @@ static unsigned grant(regx_rndv_t *rndv, regx_landing_t *landing, uint32_t reser
     }
     const uint64_t piece = piece_length(rndv, landing);
     *start = offset;
-    while (count < most && left > 0 && landing->slots_out < REGX_GRANTS_MAX) {
+    while (count < most && left > 0 &&
+           landing->slots_out + landing->chunks_out < REGX_GRANTS_MAX) {
         const uint32_t length = (uint32_t)(left < piece ? left : piece);
         const bool full = landing->peer->granted > 0 &&
                           landing->peer->granted + length > REGX_PEER_WINDOW;
@@ -127,6 +128,9 @@ bool regx_landing_wants_slots_locked(const regx_rndv_t *rndv, const regx_landing
 
 void regx_landing_grant_slots_locked(regx_rndv_t *rndv, regx_landing_t *landing)
 {
+    if (landing->peer->granted > REGX_PEER_REFILL) {
+        return; /* a few notices later several can be granted in one message */
+    }
     while (!landing->has_unsent && regx_landing_wants_slots_locked(rndv, landing)) {
         regx_control_t message = {.type = REGX_CONTROL_SLOTS, .to = landing->source};
 

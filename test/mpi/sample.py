@@ -44,8 +44,7 @@ class Case:
     @property
     def put(self) -> bool:
         """Whether ob1 puts such a message when it is above the eager limit."""
-        return (self.send_layout == self.receive_layout == "contiguous" and self.send != "bsend"
-                and self.pattern != "self")
+        return self.send_layout == self.receive_layout == "contiguous" and self.send != "bsend"
 
     def messages(self, ranks: int, iterations: int) -> int:
         """How many there are in two ranks' run, or in a fan."""
