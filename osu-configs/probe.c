@@ -69,7 +69,7 @@ struct order {
 };
 
 struct shared {
-    struct line box[2];                      // one mailbox per direction
+    struct line box[2];                    // one mailbox per direction
     struct line places[MAILBOX_PLACES][2]; // those that "probe mailbox" measures
     struct order order; // what the other process shall mirror, announced by its mailbox
     _Atomic bool failed, stop;

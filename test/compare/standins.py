@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A tree of its own for each test, in which everything that compare starts is a stand-in.
+
+The stand-ins do what rows of the test's configuration ask for by an environment variable, so that
+a wrong byte, a hang or a changed phase can be had at will. Real Open MPI, OSU, the companion and
+the probe are tested elsewhere.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(TOP / "osu-configs"))
+
+WATCHDOG = 120  # seconds for anything that a test starts
+
+SETUP = """\
+#!/bin/sh
+echo "setup was called with $*" >&2
+[ ! -e "{tree}/setup-fails" ] || {{ echo "setup: no package for that" >&2; exit 7; }}
+mkdir -p "{tree}/.build"
+cat >"{tree}/.build/env" <<F
+REGX_COMPONENT_DIR={tree}/component-dir
+REGX_MPIRUN={tree}/bin/mpirun
+REGX_MPICC=mpicc
+REGX_PKGLIBDIR=/pkglib
+REGX_COMPANION={tree}/bin/companion
+REGX_PROBE={tree}/bin/probe
+REGX_PYTHON=$(cat "{tree}/python-for-plots")
+F
+"""
+
+# Stands in for mpirun and for the benchmark that it would start.
+MPIRUN = '''\
+#!{python}
+import json, os, signal, sys, time
+words = sys.argv[1:]
+if words == ["--version"]:
+    print("mpirun (Open MPI) 4.1.4")
+    sys.exit(0)
+mca, environment = {{}}, dict(os.environ)
+for at, word in enumerate(words):
+    if word == "--mca":
+        mca[words[at + 1]] = words[at + 2]
+    if word == "-x":
+        name, _, value = words[at + 1].partition("=")
+        environment[name] = value
+mca.update((k[9:], v) for k, v in os.environ.items() if k.startswith("OMPI_MCA_"))
+program = next(w for w in words if os.path.basename(w) in ("osu_bw", "osu_latency", "companion"))
+arguments = words[words.index(program) + 1:]
+companion = program.endswith("companion")
+latency = "latency" in (program if not companion else arguments[0])
+act = environment.get("ACT", "")
+with open("{tree}/calls", "a") as calls:
+    print(" ".join(words), file=calls)
+check = "-c" in arguments
+if act == "hang" or (act == "hang when timed" and not check):
+    open("{tree}/hanging", "w").write(str(os.getpid()))
+    time.sleep(3600)
+if act == "fail":
+    print("-" * 70 + "\\nNo such thing as this BTL\\nwas found.\\n" + "-" * 70, file=sys.stderr)
+    sys.exit(3)
+first, last = map(int, arguments[arguments.index("-m") + 1].split(":"))
+if act == "old" and check and not companion:
+    print("osu_bw: invalid option -- 'c'", file=sys.stderr)
+    sys.exit(1)
+print("# OSU MPI Test v7.0")
+unit = "Latency (us)" if latency else "Bandwidth (MB/s)"
+print("# Size " + unit + (" Validation" if check else ""))
+size, wrong = first, act == "wrong" and check
+while size <= last:
+    value = size / 1000 if latency else float(environment.get("MBS", "1000"))
+    print(size, value, ("Fail" if wrong else "Pass") if check else "")
+    size *= 2
+if "btl_regx_report" in mca and act != "no-report":
+    carried = {{"eager": 1000, environment.get("PATH_TAKEN", mca["btl_regx_rendezvous"]): 10 ** 9}}
+    for rank in range(2):
+        line = {{"rank": rank, "transport": "uct", "backend": "none", "bytes_shm": 10 ** 9}}
+        line.update({{"bytes_" + path: count for path, count in carried.items()}})
+        if act == "fallback":
+            line.update(messages_fallback=3, bytes_fallback=300, fallbacks={{"no slots": 3}})
+        with open(mca["btl_regx_report"], "a") as report:
+            print(json.dumps(line), file=report)
+sys.exit(1 if wrong else 0)
+'''
+
+# The next number of the file "mailbox" is the next mailbox time; the last one stays.
+PROBE = '''\
+#!{python}
+import sys
+if sys.argv[1] == "mailbox":
+    times = open("{tree}/mailbox").read().split()
+    if len(times) > 1:
+        open("{tree}/mailbox", "w").write(" ".join(times[1:]))
+    print("# Size  Latency (us)\\n8 " + times[0])
+else:
+    first, last = map(int, sys.argv[3].split(":"))
+    print("# Size  Latency (us)  Bandwidth (MB/s)")
+    while first <= last:
+        print(first, first / 2000, 4000)
+        first *= 2
+'''
+
+
+@dataclass
+class Tree:
+    """A copy of osu-configs with stand-ins around it."""
+
+    path: Path
+
+    def write(self, name: str, text: str, executable: bool = False) -> Path:
+        file = self.path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        if executable:
+            file.chmod(0o755)
+        return file
+
+    def command(self, *arguments: object) -> list[str]:
+        return [str(self.path / "osu-configs/compare"), *map(str, arguments)]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Without a benchmark that happens to be on this machine."""
+        folders = [f for f in os.environ["PATH"].split(":") if not (Path(f) / "osu_bw").exists()]
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("OSU_", "OMPI_"))}
+        return {**kept, "PATH": ":".join(folders)}
+
+    def run(self, *arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.command(*arguments),
+            env={**self.environment, **environment},
+            capture_output=True,
+            text=True,
+            timeout=WATCHDOG,
+            check=False,
+        )
+
+    def compare(
+        self, configuration: str, *arguments: object
+    ) -> tuple[subprocess.CompletedProcess[str], dict]:
+        """Run with OSU on these rows; the process and what results.json says."""
+        file = self.write("rows.conf", configuration)
+        output = self.path / "output"
+        done = self.run("-f", file, "--osu", self.path / "osu", "--output", output, *arguments)
+        return done, json.loads((output / "results.json").read_text())
+
+    def calls(self) -> list[str]:
+        return (self.path / "calls").read_text().splitlines()
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    result = Tree(tmp_path / "tree")
+    shutil.copytree(
+        TOP / "osu-configs",
+        result.path / "osu-configs",
+        ignore=shutil.ignore_patterns("__pycache__"),
+    )
+    places = {"tree": result.path, "python": sys.executable}
+    result.write("component/config/setup", SETUP.format(**places), executable=True)
+    result.write("bin/mpirun", MPIRUN.format(**places), executable=True)
+    result.write("bin/probe", PROBE.format(**places), executable=True)
+    for program in ("bin/companion", "osu/osu_bw", "osu/osu_latency", "osu/osu_bibw"):
+        result.write(program, "#!/bin/sh\nexit 99\n", executable=True)
+    result.write("mailbox", "0.25")
+    result.write("python-for-plots", "false")  # drawing takes longer than all the rest
+    return result

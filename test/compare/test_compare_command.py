@@ -1,0 +1,392 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""compare as a whole, with stand-ins for everything that it starts."""
+
+import csv
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from standins import TOP, WATCHDOG, Tree
+
+from comparing import osu
+
+ROWS = """\
+[defaults]
+benchmark = osu_bw
+sizes = 64K:256K
+options = -i 5 -x 1
+[bounce]
+mca = --mca pml ob1 --mca btl regx --mca btl_regx_rendezvous bounce
+environment = MBS=3000
+[vader]
+mca = --mca pml ob1 --mca btl vader,self
+environment = MBS=2000
+"""
+
+
+def runs_of(document: dict, strategy: str) -> list[dict]:
+    return [run for run in document["runs"] if run["arm"]["strategy"] == strategy]
+
+
+# ---- a whole comparison
+
+
+def test_everything_is_right(tree: Tree) -> None:
+    done, document = tree.compare(ROWS)
+    assert done.returncode == 0, done.stderr
+    assert "regx bounce" in done.stdout and "3000 1.50x" in done.stdout
+    assert "4000 75%" in done.stdout  # of the limit
+    assert "Content checked: 2 of 2 rows, by osu_bw -c." in done.stdout
+    assert "in all 3 runs regx's report proves the path" in done.stdout
+    assert "setup was called with compare\n" in done.stderr
+    assert " left\n" in done.stderr
+    assert document["environment"]["openmpi"] == "4.1.4"
+    assert {run["phase"] for run in document["runs"]} == {"far"}
+    assert (tree.path / "output/table.txt").read_text() == done.stdout
+
+
+def test_the_csv(tree: Tree) -> None:
+    tree.compare(ROWS)
+    text = (tree.path / "output/results.csv").read_text()
+    assert text.splitlines()[0] == (
+        "strategy,backend,transport,benchmark,buffers,size,metric,unit,repetition,value"
+    )
+    rows = list(csv.DictReader(text.splitlines()))
+    assert len(rows) == 3 * 3 * 3  # repetitions, sizes, arms: the limit is one
+    assert rows[0]["strategy"] == "limit" and rows[0]["benchmark"] == "probe_bounce"
+    bounce = [row for row in rows if row["strategy"] == "bounce"]
+    assert bounce[0] == {
+        "strategy": "bounce",
+        "backend": "none",
+        "transport": "uct/shm",
+        "benchmark": "osu_bw",
+        "buffers": "same",
+        "size": "65536",
+        "metric": "bandwidth",
+        "unit": "MB/s",
+        "repetition": "1",
+        "value": "3000.0",
+    }
+    assert [row["repetition"] for row in bounce] == ["1"] * 3 + ["2"] * 3 + ["3"] * 3
+    assert {row["transport"] for row in rows if row["strategy"] == "vader"} == {"vader"}
+
+
+def test_arms_are_interleaved_and_each_repetition_begins_with_another(tree: Tree) -> None:
+    _, document = tree.compare(ROWS)
+    order = [(run["arm"]["strategy"], run["repetition"]) for run in document["runs"]]
+    assert order == [
+        ("limit", 1), ("bounce", 1), ("vader", 1),
+        ("limit", 2), ("vader", 2), ("bounce", 2),
+        ("limit", 3), ("bounce", 3), ("vader", 3),
+    ]  # fmt: skip
+
+
+def test_checks_are_short_and_timed_runs_are_not_checked(tree: Tree) -> None:
+    tree.compare(ROWS)
+    calls = tree.calls()
+    assert [call.endswith("-m 65536:262144 -i 2 -x 0 -c") for call in calls] == [True] * 2 + [False] * 6
+    assert all(call.endswith("-m 65536:262144 -i 5 -x 1") for call in calls[2:])
+    assert all("--bind-to core" in call or "--oversubscribe" in call for call in calls)
+
+
+def test_rows_of_other_versions_are_left_out(tree: Tree) -> None:
+    rows = ROWS + "[sm]\nopenmpi = 5 6\nmca = --mca pml ob1 --mca btl sm,self\n"
+    done, document = tree.compare(rows)
+    assert done.returncode == 0 and "sm" not in {arm["strategy"] for arm in document["arms"]}
+
+
+def test_full_has_more_repetitions(tree: Tree) -> None:
+    _, document = tree.compare(ROWS, "--full")
+    assert len(runs_of(document, "bounce")) == 7
+
+
+# ---- what goes wrong is said
+
+
+def test_wrong_data_is_loud_and_not_timed(tree: Tree) -> None:
+    done, document = tree.compare(ROWS.replace("MBS=2000", "ACT=wrong"))
+    assert done.returncode == 1
+    assert "WRONG DATA: vader osu_bw: osu_bw -c received other bytes than sent" in done.stdout
+    assert "WRONG DATA: vader" in done.stderr
+    assert runs_of(document, "vader") == [] and len(runs_of(document, "bounce")) == 3
+
+
+def test_an_old_osu_without_validation_is_checked_by_the_companion(tree: Tree) -> None:
+    done, document = tree.compare(ROWS.replace("MBS=2000", "ACT=old"))
+    assert done.returncode == 0
+    assert "Content checked: 2 of 2 rows, by companion_bw, osu_bw -c." in done.stdout
+    assert len(runs_of(document, "vader")) == 3
+
+
+def test_a_failure_is_said_once_and_not_waited_for_again(tree: Tree) -> None:
+    done, document = tree.compare(ROWS.replace("MBS=3000", "ACT=fail"))
+    assert done.returncode == 1
+    reason = "bounce osu_bw: failed with status 3: No such thing as this BTL was found."
+    assert f"FAILED: {reason}" in done.stdout
+    assert done.stderr.count(reason) == 1
+    assert runs_of(document, "bounce") == [] and len(runs_of(document, "vader")) == 3
+
+
+def test_the_watchdog_ends_what_hangs(tree: Tree) -> None:
+    done, _ = tree.compare(ROWS.replace("MBS=3000", "ACT=hang\ntimeout = 1"))
+    assert done.returncode == 1
+    assert "FAILED: bounce osu_bw: no end within " in done.stdout
+    assert not is_alive(int((tree.path / "hanging").read_text()))
+
+
+@pytest.mark.parametrize(
+    ("act", "complaint"),
+    [
+        ("PATH_TAKEN=direct", "bounce carried 0 B, but also direct 1.9 GiB"),
+        ("PATH_TAKEN=eager", "bounce carried nothing; eager 1.9 GiB, frag 0 B"),
+        ("ACT=fallback", "6 messages (600 B) fell back: no slots 6"),
+        ("ACT=no-report", "regx reported for 0 of 2 ranks"),
+    ],
+)
+def test_a_path_that_is_not_proven(tree: Tree, act: str, complaint: str) -> None:
+    done, document = tree.compare(ROWS.replace("MBS=3000", act))
+    assert done.returncode == 1
+    note = f"Path: bounce osu_bw (?): path not proven: {complaint}\n"
+    assert done.stdout.count(note) == 1
+    assert all(run["problem"] for run in runs_of(document, "bounce"))
+    assert "in all" not in done.stdout
+
+
+def test_a_run_across_a_flip_is_repeated(tree: Tree) -> None:
+    # The probe's own run of the limit, then bounce: 0.05 before, 0.25 after, and steady since.
+    tree.write("mailbox", "0.05 0.05 0.25")
+    done, document = tree.compare(ROWS)
+    assert done.returncode == 0
+    first = runs_of(document, "bounce")[0]
+    assert first["attempts"] == 2 and first["mailbox"] == [0.25, 0.25] and first["phase"] == "far"
+    assert len(tree.calls()) == 2 + 6 + 1
+
+
+def test_a_run_is_repeated_three_times_at_most_and_then_marked(tree: Tree) -> None:
+    tree.write("mailbox", "0.05 0.05 0.25 0.05 0.25 0.05 0.25")
+    done, document = tree.compare(ROWS)
+    first = runs_of(document, "bounce")[0]
+    assert first["attempts"] == 4 and first["phase"] == "mixed"
+    assert "Phase: bounce osu_bw, run 1: the mailbox moved from 0.25 to 0.05 us" in done.stdout
+    assert "the phase changed during these runs: no ratios" in done.stdout
+    assert runs_of(document, "vader")[0]["attempts"] == 2  # it flips once more, then stays
+
+
+def test_no_osu_means_the_companion(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(osu, "USUAL_PLACES", ())
+    program = osu.Suite(None, Path("/c"), {"PATH": "/nowhere"}).program("osu_bibw", "same")
+    assert program == osu.Program(Path("/c"), ("bibw", "--buffers", "same"), "companion_bibw")
+
+
+def test_other_buffers_are_the_companions(tree: Tree) -> None:
+    done, document = tree.compare(ROWS.replace("[bounce]", "buffers = same rotate:3\n[bounce]"))
+    assert done.returncode == 0
+    assert "companion_bw, MB/s, higher is better (rotate:3 buffers, far phase" in done.stdout
+    assert any("companion bw --buffers rotate:3 -m 65536:262144" in call for call in tree.calls())
+
+
+# ---- stopping
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_stopping_leaves_complete_files(tree: Tree, number: signal.Signals) -> None:
+    stuck = "[stuck]\nmca = --mca pml ob1 --mca btl tcp,self\nenvironment = 'ACT=hang when timed'\n"
+    rows = ROWS + stuck
+    file = tree.write("rows.conf", rows)
+    output = tree.path / "output"
+    arguments = tree.command("-f", file, "--osu", tree.path / "osu", "--output", output)
+    process = subprocess.Popen(
+        arguments, env=tree.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    hanging = tree.path / "hanging"
+    try:
+        deadline = time.monotonic() + WATCHDOG
+        while not (hanging.exists() and hanging.read_text()):
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.05)
+        process.send_signal(number)
+        stdout, stderr = process.communicate(timeout=WATCHDOG)
+    finally:
+        process.kill()
+    assert process.returncode == 130, stderr
+    assert not is_alive(int(hanging.read_text()))
+    assert "INTERRUPTED: 3 runs were complete." in stdout and "1.50x" in stdout
+    document = json.loads((output / "results.json").read_text())
+    assert document["interrupted"] is True and len(document["runs"]) == 3
+    table = list(csv.DictReader((output / "results.csv").read_text().splitlines()))
+    assert [row["strategy"] for row in table] == ["limit"] * 3 + ["bounce"] * 3 + ["vader"] * 3
+    assert not list(output.glob(".*"))
+
+
+# ---- the command line
+
+
+def test_dry_run_prints_lines_that_can_be_pasted(tree: Tree) -> None:
+    rows = ROWS.replace("MBS=2000", "'TWO=a b'")
+    file = tree.write("rows.conf", rows)
+    (tree.path / ".build").mkdir()
+    subprocess.run([tree.path / "component/config/setup"], check=True, timeout=WATCHDOG)
+    done = tree.run("-f", file, "--osu", tree.path / "osu", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert "setup was called" not in done.stderr and not (tree.path / "calls").exists()
+    lines = [line for line in done.stdout.splitlines() if not line.startswith("#")]
+    assert len(lines) == 4  # two rows, checked and timed
+    bounce = shlex.split(lines[1])
+    component = f"OMPI_MCA_opal_mca_base_component_path={tree.path}/component-dir:/pkglib"
+    assert bounce[:3] == ["env", component, f"{tree.path}/bin/mpirun"]
+    assert bounce[-5:] == ["-m", "65536:262144", "-i", "5", "-x", "1"][-5:]
+    assert "TWO=a b" in shlex.split(lines[3])
+    for line in lines:
+        pasted = subprocess.run(
+            ["sh", "-c", line],
+            env=tree.environment,
+            capture_output=True,
+            text=True,
+            timeout=WATCHDOG,
+            check=False,
+        )
+        assert pasted.returncode == 0, pasted.stderr
+        assert "# Size Bandwidth (MB/s)" in pasted.stdout
+
+
+def test_dry_run_of_the_default_set_needs_nothing_built() -> None:
+    if not all(os.access(f"/usr/bin/{name}", os.X_OK) for name in ("mpirun", "ompi_info")):
+        pytest.skip("needs Open MPI in PATH")
+    done = subprocess.run(
+        [TOP / "osu-configs/compare", "--dry-run"],
+        capture_output=True,
+        text=True,
+        timeout=WATCHDOG,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "--mca btl_regx_rendezvous pipeline" in done.stdout
+
+
+def test_a_launcher_gets_all_by_the_environment(tree: Tree) -> None:
+    file = tree.write("rows.conf", ROWS)
+    (tree.path / ".build").mkdir()
+    subprocess.run([tree.path / "component/config/setup"], check=True, timeout=WATCHDOG)
+    done = tree.run(
+        "-f", file, "--osu", tree.path / "osu", "--dry-run", "--launcher", "srun --mpi=pmix"
+    )
+    (line,) = [text for text in done.stdout.splitlines() if "btl=regx" in text and "-c" not in text.split()]
+    words = shlex.split(line)
+    assert words[0] == "env" and "OMPI_MCA_pml=ob1" in words and "MBS=3000" in words
+    assert "OMPI_MCA_btl_regx_rendezvous=bounce" in words
+    start = words.index("srun")
+    assert words[start : start + 4] == ["srun", "--mpi=pmix", "-n", "2"] and "--mca" not in words
+
+
+def test_a_launcher_is_used_and_no_phase_is_claimed(tree: Tree) -> None:
+    # Any launcher will do: here, the stand-in for mpirun itself.
+    done, document = tree.compare(ROWS, "--launcher", f"{tree.path}/bin/mpirun --own")
+    assert done.returncode == 0, done.stderr
+    assert "(phase not measured)" in done.stdout and "1.50x" in done.stdout
+    assert {run["phase"] for run in document["runs"]} == {"unmeasured"}
+    assert all("--own -n 2" in call for call in tree.calls())
+
+
+def test_a_hostfile_maps_by_node(tree: Tree) -> None:
+    hosts = tree.write("hosts", "a\nb\n")
+    done, _ = tree.compare(ROWS, "--hostfile", hosts)
+    assert done.returncode == 0, done.stderr
+    assert all(f"--hostfile {hosts} --map-by node" in call for call in tree.calls())
+    assert "(phase not measured)" in done.stdout and "limit" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--hostfile", "/nowhere"], "--hostfile: /nowhere cannot be read"),
+        (["--launcher", ""], "--launcher: wanted: a command"),
+        (["--launcher", "'srun"], "--launcher: No closing quotation"),
+        (["--osu", "/nowhere"], "--osu: no osu_bw in /nowhere; wanted: an installation or a build"),
+        (["-f", "/nowhere"], "/nowhere: cannot be read: No such file or directory"),
+        (["--output", "/dev/null/x"], "--output: /dev/null/x cannot be made: Not a directory"),
+    ],
+)
+def test_bad_arguments_get_one_line(tree: Tree, arguments: list[str], complaint: str) -> None:
+    done = tree.run("-f", tree.write("rows.conf", ROWS), *arguments)
+    assert done.returncode == 2 and done.stdout == ""
+    said = [line for line in done.stderr.splitlines() if not line.startswith("setup ")]
+    assert len(said) == 1 and said[0].startswith(f"compare: {complaint}"), done.stderr
+
+
+def test_osu_home(tree: Tree) -> None:
+    done = tree.run("-f", tree.write("rows.conf", ROWS), OSU_HOME="/nowhere")
+    assert done.returncode == 2 and "compare: OSU_HOME: no osu_bw in /nowhere" in done.stderr
+    done = tree.run("-f", tree.path / "rows.conf", OSU_HOME=str(tree.path / "osu"))
+    assert done.returncode == 0 and "osu_bw, MB/s" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "folder",
+    ["libexec/osu-micro-benchmarks/mpi/pt2pt", "c/mpi/pt2pt/standard", "mpi/pt2pt", "."],
+)
+def test_osu_is_found_installed_or_built(tree: Tree, folder: str) -> None:
+    tree.write(f"place/{folder}/osu_bw", "", executable=True)
+    file = tree.write("rows.conf", ROWS)
+    done = tree.run("-f", file, "--osu", tree.path / "place", "--output", tree.path / "output")
+    assert done.returncode == 0, done.stderr
+    assert f"osu_bw is {os.path.normpath(tree.path / 'place' / folder / 'osu_bw')}\n" in done.stderr
+
+
+def test_when_setup_fails_its_message_is_the_last_word(tree: Tree) -> None:
+    tree.write("setup-fails", "")
+    done = tree.run("--no-install")
+    assert done.returncode == 7 and done.stdout == ""
+    assert done.stderr == (
+        "setup was called with compare --no-install\nsetup: no package for that\n"
+    )
+
+
+def test_results_are_never_overwritten(tree: Tree) -> None:
+    tree.compare(ROWS)
+    before = (tree.path / "output/results.csv").read_bytes()
+    done = tree.run("-f", tree.path / "rows.conf", "--output", tree.path / "output")
+    assert done.returncode == 2 and "holds results already; choose another folder" in done.stderr
+    assert (tree.path / "output/results.csv").read_bytes() == before
+
+
+# ---- the plot
+
+
+def test_the_plot_has_both_formats(tree: Tree) -> None:
+    pytest.importorskip("matplotlib")
+    tree.write("python-for-plots", sys.executable)
+    done, _ = tree.compare(ROWS)
+    output = tree.path / "output"
+    assert f"compare: plot: {output}/plot.png {output}/plot.svg\n" in done.stderr
+    assert (output / "plot.png").read_bytes().startswith(b"\x89PNG")
+    svg = (output / "plot.svg").read_text()
+    assert svg.startswith("<?xml") and svg.rstrip().endswith("</svg>")
+
+
+def test_without_matplotlib_one_line_says_how_to_get_it(tree: Tree, tmp_path: Path) -> None:
+    # A module of that name, first in the path, which fails as a missing one does.
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    (hidden / "matplotlib.py").write_text(
+        "raise ModuleNotFoundError('No module', name='matplotlib')\n"
+    )
+    tree.write("python-for-plots", sys.executable)
+    file = tree.write("rows.conf", ROWS)
+    done = tree.run("-f", file, "--osu", tree.path / "osu", PYTHONPATH=str(hidden))
+    assert done.returncode == 0 and "3000 1.50x" in done.stdout
+    hint = "matplotlib is not installed; as root: apt-get install python3-matplotlib"
+    assert f"compare: no plot: {hint}\n" in done.stderr and done.stderr.count("no plot") == 1

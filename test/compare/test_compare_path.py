@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The verdict whether regx carried a run's bytes on the path that the row names."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from comparing import path
+
+MIB = 1 << 20
+LARGE = 4 * MIB
+
+
+def prove(tmp_path: Path, strategy: str, largest: int = LARGE, ranks: int = 2, **counters: object):  # type: ignore[no-untyped-def]
+    file = tmp_path / "report"
+    line = {"transport": "uct", "backend": "none", "bytes_eager": 4096, **counters}
+    file.write_text("".join(json.dumps({"rank": r, **line}) + "\n" for r in range(ranks)))
+    return path.prove(file, strategy, largest)
+
+
+@pytest.mark.parametrize("strategy", ["bounce", "pipeline", "direct", "read", "together", "remap"])
+def test_proven(tmp_path: Path, strategy: str) -> None:
+    proof = prove(tmp_path, strategy, bytes_shm=MIB, **{f"bytes_{strategy}": 3 * MIB})
+    assert proof.problem is None
+    assert proof.carried == f"eager 8.0 KiB, {strategy} 6.0 MiB"
+    assert proof.transport == "uct/shm" and proof.backend == "none"
+
+
+def test_auto_may_take_any_path_but_not_none(tmp_path: Path) -> None:
+    assert prove(tmp_path, "auto", bytes_bounce=MIB, bytes_direct=MIB).problem is None
+    proof = prove(tmp_path, "auto")
+    assert proof.problem == "path not proven: auto carried nothing; eager 8.0 KiB, frag 0 B"
+
+
+def test_small_messages_go_eagerly_in_every_strategy(tmp_path: Path) -> None:
+    assert prove(tmp_path, "bounce", largest=1024).problem is None
+    proof = prove(tmp_path, "bounce", largest=1024, bytes_eager=0)
+    assert proof.problem == "path not proven: regx carried nothing"
+
+
+def test_large_messages_do_not(tmp_path: Path) -> None:
+    proof = prove(tmp_path, "bounce", bytes_frag=MIB)
+    assert proof.problem == "path not proven: bounce carried nothing; eager 8.0 KiB, frag 2.0 MiB"
+
+
+def test_another_path(tmp_path: Path) -> None:
+    proof = prove(tmp_path, "direct", bytes_bounce=MIB)
+    assert proof.problem == "path not proven: direct carried 0 B, but also bounce 2.0 MiB"
+
+
+def test_another_path_beside_the_one_named(tmp_path: Path) -> None:
+    proof = prove(tmp_path, "direct", bytes_direct=MIB, bytes_pipeline=2)
+    assert proof.problem == "path not proven: direct carried 2.0 MiB, but also pipeline 4 B"
+
+
+def test_fallback_with_reasons(tmp_path: Path) -> None:
+    proof = prove(
+        tmp_path,
+        "bounce",
+        bytes_bounce=MIB,
+        messages_fallback=1,
+        bytes_fallback=1024,
+        fallbacks={"no slots": 1},
+    )
+    assert proof.problem == "path not proven: 2 messages (2.0 KiB) fell back: no slots 2"
+
+
+@pytest.mark.parametrize("ranks", [0, 1])
+def test_every_rank_must_report(tmp_path: Path, ranks: int) -> None:
+    proof = prove(tmp_path, "bounce", ranks=ranks, bytes_bounce=MIB)
+    assert proof.problem == f"path not proven: regx reported for {ranks} of 2 ranks"
+
+
+def test_one_rank_twice_is_one_rank(tmp_path: Path) -> None:
+    file = tmp_path / "report"
+    file.write_text('{"rank": 0, "bytes_bounce": 1}\n' * 2)
+    assert path.prove(file, "bounce", LARGE).problem == "path not proven: regx reported for 1 of 2 ranks"
+
+
+def test_no_report_and_a_malformed_one(tmp_path: Path) -> None:
+    file = tmp_path / "report"
+    assert path.prove(file, "bounce", LARGE).problem == "path not proven: regx reported for 0 of 2 ranks"
+    file.write_text("oops\n")
+    problem = path.prove(file, "bounce", LARGE).problem
+    assert problem is not None and problem.startswith(f"path not proven: {file}:1: malformed")

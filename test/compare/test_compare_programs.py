@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The companion benchmark and the probe, for real: output, options, and that wrong data is seen."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from standins import TOP, WATCHDOG
+
+from comparing import osu
+
+FLAGS = ["-std=c11", "-O2", "-Wall", "-Wextra", "-Wshadow", "-Wconversion", "-Werror"]
+
+# Between the companion and MPI: of the 5th message or window of TAMPER_BYTES or more that is
+# received, the last byte is changed.
+TAMPER = """\
+#include <mpi.h>
+#include <stdlib.h>
+static int left = 5, last_bytes;
+static void *last;
+static MPI_Request *last_request;
+static void change(void *buffer, int bytes)
+{
+    if (bytes >= atoi(getenv("TAMPER_BYTES")) && left > 0 && --left == 0)
+        ((unsigned char *)buffer)[bytes - 1] ^= 1;
+}
+int MPI_Recv(void *buffer, int count, MPI_Datatype type, int source, int tag, MPI_Comm comm,
+             MPI_Status *status)
+{
+    int result = PMPI_Recv(buffer, count, type, source, tag, comm, status);
+    change(buffer, count);
+    return result;
+}
+int MPI_Irecv(void *buffer, int count, MPI_Datatype type, int source, int tag, MPI_Comm comm,
+              MPI_Request *request)
+{
+    last = buffer;
+    last_bytes = count;
+    last_request = request;
+    return PMPI_Irecv(buffer, count, type, source, tag, comm, request);
+}
+int MPI_Waitall(int count, MPI_Request *requests, MPI_Status *statuses)
+{
+    int result = PMPI_Waitall(count, requests, statuses);
+    if (last_request >= requests && last_request < requests + count)
+        change(last, last_bytes);
+    return result;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def tamper(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tamper")
+    (folder / "tamper.c").write_text(TAMPER)
+    command = ["mpicc", "-shared", "-fPIC", folder / "tamper.c", "-o", folder / "tamper.so"]
+    subprocess.run(command, check=True, timeout=WATCHDOG)
+    return folder / "tamper.so"
+
+
+@pytest.fixture(scope="module")
+def companion(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if not shutil.which("mpicc"):
+        pytest.skip("needs mpicc in PATH")
+    program = tmp_path_factory.mktemp("companion") / "companion"
+    source = TOP / "osu-configs/companion.c"
+    subprocess.run(["mpicc", *FLAGS, source, "-o", program], check=True, timeout=WATCHDOG)
+    return program
+
+
+@pytest.fixture(scope="module")
+def probe(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if not shutil.which("cc"):
+        pytest.skip("needs cc in PATH")
+    program = tmp_path_factory.mktemp("probe") / "probe"
+    source = TOP / "osu-configs/probe.c"
+    subprocess.run(["cc", *FLAGS, source, "-o", program], check=True, timeout=WATCHDOG)
+    return program
+
+
+def mpirun(*words: object, ranks: int = 2, **environment: str) -> subprocess.CompletedProcess[str]:
+    as_root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    return subprocess.run(
+        ["mpirun", "-n", str(ranks), "--oversubscribe", "--mca", "pml", "ob1"]
+        + ["--mca", "btl", "vader,self", *map(str, words)],
+        env={**os.environ, **as_root, **environment},
+        capture_output=True,
+        text=True,
+        timeout=WATCHDOG,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("test", ["latency", "bw", "bibw"])
+@pytest.mark.parametrize("buffers", ["same", "fresh", "rotate:3", "rotate:50"])
+def test_companion(companion: Path, test: str, buffers: str) -> None:
+    options = ["-m", "3:6000", "-i", "3", "-x", "1", "-W", "5", "-c", "--buffers", buffers]
+    done = mpirun(companion, test, *options)
+    assert done.returncode == 0, done.stderr
+    unit = osu.BENCHMARKS[f"companion_{test}"].unit
+    output = osu.parse(done.stdout, unit)
+    sizes = [3 << i for i in range(11)]
+    assert list(output.values) == sizes and output.valid == dict.fromkeys(sizes, True)
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("# regx companion MPI ") and lines[0].endswith(f"buffers {buffers}")
+    assert re.match(r"# Size +\S+ \(\S+\) +Validation$", lines[1])
+
+
+@pytest.mark.parametrize("test", ["latency", "bw", "bibw"])
+@pytest.mark.parametrize("buffers", ["same", "fresh", "rotate:3"])
+@pytest.mark.parametrize("size", [1, 7, 4096])
+def test_one_wrong_byte_is_seen(
+    companion: Path, tamper: Path, test: str, buffers: str, size: int
+) -> None:
+    options = ["-m", f"{size}:{2 * size}", "-i", "4", "-x", "4", "-W", "2", "-c", "-b", buffers]
+    preload = ["-x", f"LD_PRELOAD={tamper}", "-x", f"TAMPER_BYTES={size}"]
+    done = mpirun(*preload, companion, test, *options)
+    assert done.returncode == 1
+    assert f"size {size}, iteration 4, message" in done.stderr
+    assert f"first wrong byte at {size - 1}" in done.stderr
+    # The first wrong size is the last one.
+    unit = osu.BENCHMARKS[f"companion_{test}"].unit
+    assert osu.parse(done.stdout, unit).valid == {size: False}
+
+
+def test_companion_prints_as_osu_does(companion: Path) -> None:
+    done = mpirun(companion, "bw", "-m", "1024:2048", "-i", "2", "-x", "0")
+    assert done.returncode == 0, done.stderr
+    _, header, *lines = done.stdout.splitlines()
+    assert header == "# Size      Bandwidth (MB/s)"
+    assert len(lines) == 2
+    assert all(re.fullmatch(r"(1024|2048) +\d+\.\d\d", line) for line in lines)
+    assert all(len(line) == len(header) for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ([], "one test is wanted: latency, bw or bibw"),
+        (["bcast"], "one test is wanted: latency, bw or bibw"),
+        (["bw", "bibw"], "one test is wanted: latency, bw or bibw"),
+        (["bw", "-m", "8:4"], "-m wants [MIN:]MAX"),
+        (["bw", "-m", "0:4"], "-m wants [MIN:]MAX"),
+        (["bw", "-m", "1:2G"], "-m wants [MIN:]MAX"),
+        (["bw", "-i", "0"], "-i wants a number"),
+        (["bw", "-i", "-1"], "-i wants a number"),
+        (["bw", "-x", "two"], "-x wants a number"),
+        (["bw", "-W", "0"], "-W wants a number"),
+        (["bw", "-b", "rotate:0"], "-b wants same, fresh or rotate:N"),
+        (["bw", "-b"], "unknown option, or one without its value"),
+        (["bw", "--huge"], "unknown option, or one without its value"),
+    ],
+)
+def test_companion_refuses_nonsense_in_one_line(
+    companion: Path, arguments: list[str], complaint: str
+) -> None:
+    done = mpirun(companion, *arguments)
+    assert done.returncode == 2 and done.stdout == ""
+    said = [line for line in done.stderr.splitlines() if line.startswith("companion: ")]
+    assert len(said) == 1 and complaint in said[0]
+
+
+def test_companion_wants_two_ranks(companion: Path) -> None:
+    done = mpirun(companion, "bw", ranks=3)
+    assert done.returncode == 2 and "exactly two ranks are wanted" in done.stderr
+
+
+def run_probe(probe: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [probe, *arguments], capture_output=True, text=True, timeout=WATCHDOG, check=False
+    )
+
+
+needs_two_cores = pytest.mark.skipif(
+    len(os.sched_getaffinity(0)) < 2, reason="needs two cores"
+)
+
+
+@needs_two_cores
+def test_probe_mailbox(probe: Path) -> None:
+    done = run_probe(probe, "mailbox")
+    assert done.returncode == 0, done.stderr
+    assert list(osu.parse(done.stdout, "us").values) == [8]
+
+
+@needs_two_cores
+@pytest.mark.parametrize("way", ["bounce", "process_vm"])
+def test_probe_checks_what_it_moves(probe: Path, way: str) -> None:
+    done = run_probe(probe, way, "-m", "7:100000")
+    if "process_vm_writev" in done.stderr:
+        pytest.skip(done.stderr.strip())
+    assert done.returncode == 0, done.stderr
+    sizes = [7 << i for i in range(14)]
+    assert list(osu.parse(done.stdout, "us").values) == sizes
+    assert list(osu.parse(done.stdout, "MB/s").values) == sizes
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["fly"], ["mailbox", "bounce"], ["bounce", "-m", "8:4"], ["bounce", "-m", "x"], ["bounce", "-z"]],
+)
+def test_probe_refuses_nonsense(probe: Path, arguments: list[str]) -> None:
+    done = run_probe(probe, *arguments)
+    assert done.returncode == 2 and done.stdout == "" and "probe" in done.stderr
+
+
+def test_probe_wants_two_cores(probe: Path) -> None:
+    core = min(os.sched_getaffinity(0))
+    done = subprocess.run(
+        ["taskset", "-c", str(core), probe, "mailbox"],
+        capture_output=True,
+        text=True,
+        timeout=WATCHDOG,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr == "probe: two cores are needed; this process may use one only\n"
