@@ -25,9 +25,9 @@
 typedef struct regx_pool {
     char *memory; /* not owned */
     size_t slot_size;
-    uint32_t slots;  /* at least 2 */
+    uint32_t slots;          /* at least 2 */
     _Atomic uint32_t unused; /* depth of the stack of free slots; written under the lock */
-    uint32_t *stack; /* newest on top */
+    uint32_t *stack;         /* newest on top */
     regx_counters_t *counters;
     regx_lock_t lock;
 } regx_pool_t;
