@@ -137,7 +137,7 @@ static bool from_source(regx_control_type_t type)
     return type <= REGX_CONTROL_REFUSED;
 }
 
-size_t regx_control_pack(const regx_control_t *control, uint8_t bytes[REGX_CONTROL_MAX])
+size_t regx_control_pack(const regx_control_t *control, uint8_t *bytes)
 {
     regx_cursor_t to = {bytes};
 

@@ -88,8 +88,10 @@ typedef struct regx_control {
     uint32_t slot;       /* WRITTEN */
     bool for_ever;       /* REFUSED */
     unsigned slot_count; /* SLOTS */
-    regx_slot_grant_t slots[REGX_MESSAGE_SLOTS];
-    regx_key_t key; /* CHUNK */
+    union {
+        regx_slot_grant_t slots[REGX_MESSAGE_SLOTS]; /* SLOTS */
+        regx_key_t key;                              /* CHUNK */
+    };
 } regx_control_t;
 
 void regx_cts_pack(const regx_cts_t *cts, uint8_t bytes[REGX_CTS_SIZE]);
@@ -97,8 +99,9 @@ void regx_cts_pack(const regx_cts_t *cts, uint8_t bytes[REGX_CTS_SIZE]);
  * against the state by who is addressed. */
 bool regx_cts_unpack(const uint8_t bytes[REGX_CTS_SIZE], regx_cts_t *cts);
 
-/* Returns the message's length. */
-size_t regx_control_pack(const regx_control_t *control, uint8_t bytes[REGX_CONTROL_MAX]);
+/* Returns the message's length: at most REGX_NOTICE_MAX if it is from a source, else at most
+ * REGX_CONTROL_MAX; so much room must be at `bytes`. */
+size_t regx_control_pack(const regx_control_t *control, uint8_t *bytes);
 bool regx_control_unpack(const void *bytes, size_t length, regx_control_t *control);
 
 #endif

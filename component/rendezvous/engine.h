@@ -54,12 +54,6 @@ static inline void regx_list_remove(regx_link_t *link)
     regx_list_init(link);
 }
 
-/* Pool bytes that one peer may hold granted: enough to keep both cores copying, few enough to
- * stay in the second-level cache. */
-#define REGX_PEER_WINDOW (512u * 1024u)
-/* It is filled up again when no more than this is left of it. */
-#define REGX_PEER_REFILL (REGX_PEER_WINDOW / 2)
-
 typedef struct regx_slot_use { /* to whom a slot is granted */
     regx_landing_t *landing;   /* NULL: to nobody */
     uint64_t offset;
@@ -74,6 +68,8 @@ struct regx_rndv {
     regx_lock_t lock;
     regx_table_t landings, sources;
     regx_slot_use_t *slots; /* one per slot of the pool */
+    size_t window; /* pool bytes that one peer may hold granted */
+    size_t refill; /* it is filled up again when no more than this is granted */
     regx_tally_t *_Atomic auto_tally[2]; /* decisions of `auto`, by whether the pool is shared */
     regx_link_t hungry;     /* landings that wait for slots or could not send, oldest first */
     regx_link_t round;      /* those of them not yet looked at in this round of advancing */

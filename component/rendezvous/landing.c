@@ -161,11 +161,11 @@ static void advance_peer_locked(regx_rndv_t *rndv, const regx_peer_t *peer)
     }
 }
 
-int regx_landings_advance(regx_rndv_t *rndv)
+/* All that wait get their turn, oldest first. */
+static int advance_all_locked(regx_rndv_t *rndv)
 {
     int advanced = 0;
 
-    regx_lock(&rndv->lock);
     atomic_store_explicit(&rndv->retry_landings, false, memory_order_relaxed);
     /* Advancing lets go of the lock at times, and landings come and go meanwhile. */
     regx_list_move(&rndv->round, &rndv->hungry);
@@ -176,8 +176,32 @@ int regx_landings_advance(regx_rndv_t *rndv)
         advance_locked(rndv, landing);
         advanced += regx_list_empty(&landing->link);
     }
+    return advanced;
+}
+
+int regx_landings_advance(regx_rndv_t *rndv)
+{
+    regx_lock(&rndv->lock);
+    const int advanced = advance_all_locked(rndv);
     regx_unlock(&rndv->lock);
     return advanced;
+}
+
+/* After news from a source: grants what that made room for. While the pool was enough for all, the
+ * landing itself comes first, its slot being warm; when some had to do without, all in order. */
+static void go_on_locked(regx_rndv_t *rndv, regx_landing_t *landing)
+{
+    if (atomic_load_explicit(&rndv->retry_landings, memory_order_relaxed)) {
+        set_hungry_locked(rndv, landing, landing->landed < landing->length);
+        advance_all_locked(rndv);
+        return;
+    }
+    if (landing->landed < landing->length) {
+        advance_locked(rndv, landing);
+    }
+    if (regx_list_empty(&landing->link)) {
+        advance_peer_locked(rndv, landing->peer);
+    }
 }
 
 void regx_landing_control(regx_rndv_t *rndv, uint64_t sender, const regx_control_t *control)
@@ -206,12 +230,7 @@ void regx_landing_control(regx_rndv_t *rndv, uint64_t sender, const regx_control
     default:
         break;
     }
-    if (landing->landed < landing->length) {
-        advance_locked(rndv, landing);
-    }
-    if (regx_list_empty(&landing->link)) {
-        advance_peer_locked(rndv, landing->peer);
-    }
+    go_on_locked(rndv, landing);
     regx_unlock(&rndv->lock);
     if (!sound) {
         regx_malformed(rndv);

@@ -13,17 +13,15 @@
 #define MEDIUM_MESSAGE (512u * 1024u)
 #define MEDIUM_PIECE (32u * 1024u)
 
-static uint64_t piece_length(const regx_rndv_t *rndv, const regx_landing_t *landing)
+static uint32_t choose_piece(const regx_rndv_t *rndv, const regx_landing_t *landing)
 {
-    uint64_t piece = rndv->pool->slot_size;
-    const bool alone = landing->peer->granted == 0 || landing->granted > 0;
+    const uint32_t slot = (uint32_t)rndv->pool->slot_size;
+    const uint32_t piece = landing->peer->granted > 0           ? slot
+                           : landing->length <= SMALL_MESSAGE  ? SMALL_PIECE
+                           : landing->length <= MEDIUM_MESSAGE ? MEDIUM_PIECE
+                                                               : slot;
 
-    if (alone && landing->length <= SMALL_MESSAGE && piece > SMALL_PIECE) {
-        piece = SMALL_PIECE;
-    } else if (alone && landing->length <= MEDIUM_MESSAGE && piece > MEDIUM_PIECE) {
-        piece = MEDIUM_PIECE;
-    }
-    return piece;
+    return piece < slot ? piece : slot;
 }
 
 /* The first range that is still to be granted as slots. Chunk -1: the tail of the message. */
@@ -70,13 +68,15 @@ static unsigned grant(regx_rndv_t *rndv, regx_landing_t *landing, uint32_t reser
     if (!next_range(rndv, landing, &chunk, &offset, &left)) {
         return 0;
     }
-    const uint64_t piece = piece_length(rndv, landing);
+    if (landing->piece == 0) {
+        landing->piece = choose_piece(rndv, landing);
+    }
     *start = offset;
     while (count < most && left > 0 &&
            landing->slots_out + landing->chunks_out < REGX_GRANTS_MAX) {
-        const uint32_t length = (uint32_t)(left < piece ? left : piece);
+        const uint32_t length = left < landing->piece ? (uint32_t)left : landing->piece;
         const bool full = landing->peer->granted > 0 &&
-                          landing->peer->granted + length > REGX_PEER_WINDOW;
+                          landing->peer->granted + length > rndv->window;
 
         if (full || regx_pool_unused(rndv->pool) <= reserve) {
             break;
@@ -128,7 +128,7 @@ bool regx_landing_wants_slots_locked(const regx_rndv_t *rndv, const regx_landing
 
 void regx_landing_grant_slots_locked(regx_rndv_t *rndv, regx_landing_t *landing)
 {
-    if (landing->peer->granted > REGX_PEER_REFILL) {
+    if (landing->peer->granted > rndv->refill) {
         return; /* a few notices later several can be granted in one message */
     }
     while (!landing->has_unsent && regx_landing_wants_slots_locked(rndv, landing)) {

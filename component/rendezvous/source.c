@@ -111,13 +111,11 @@ static regx_control_t message_of(const regx_source_t *source, regx_control_type_
     return (regx_control_t){.type = type, .to = source->landing, .from = source->name};
 }
 
+/* All that a source sends fits a notice. */
 static void fill_notice(regx_put_t *put, const regx_control_t *message)
 {
-    uint8_t bytes[REGX_CONTROL_MAX];
-
     put->tag = REGX_TAG_CONTROL;
-    put->notice_length = (uint8_t)regx_control_pack(message, bytes);
-    memcpy(put->notice, bytes, put->notice_length);
+    put->notice_length = (uint8_t)regx_control_pack(message, put->notice);
 }
 
 /* Sends what has to go before anything else. */
@@ -210,13 +208,15 @@ static regx_status_t prepare(regx_rndv_t *rndv, regx_put_op_t *op, const regx_gr
     op->offset = grant->offset;
     op->chunk = grant->chunk;
     op->registered = false;
-    op->put = (regx_put_t){.local = source->base + grant->offset,
-                           .length = grant->length,
-                           .target = grant->chunk ? REGX_TARGET_REGION : REGX_TARGET_POOL,
-                           .offset = grant->chunk ? 0 : grant->slot,
-                           .key = grant->key,
-                           .done = put_done,
-                           .context = op};
+    /* Field by field: clearing the rest would cost as much as all of this. */
+    op->put.local = source->base + grant->offset;
+    op->put.length = grant->length;
+    op->put.region = NULL;
+    op->put.target = grant->chunk ? REGX_TARGET_REGION : REGX_TARGET_POOL;
+    op->put.offset = grant->chunk ? 0 : grant->slot;
+    op->put.key = grant->key;
+    op->put.done = put_done;
+    op->put.context = op;
     fill_notice(&op->put, &notice);
     if (!grant->chunk) {
         return REGX_OK;

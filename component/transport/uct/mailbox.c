@@ -167,6 +167,8 @@ regx_status_t regx_mailbox_peek(regx_mailbox_in_t *in, regx_frame_t *frame)
     if (atomic_load_explicit(&line->sequence, memory_order_acquire) != lap_of(in->line)) {
         return REGX_AGAIN;
     }
+    /* While this frame is handled, perhaps for microseconds, the next line travels. */
+    __builtin_prefetch(&in->memory->lines[(in->line + 1) % REGX_MAILBOX_LINES]);
     frame->tag = line->tag;
     frame->length = line->length;
     frame->kind = (regx_frame_kind_t)line->kind;

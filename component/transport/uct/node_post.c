@@ -144,7 +144,8 @@ static regx_status_t put_pool(regx_node_conn_t *conn, regx_put_t *put)
         return REGX_AGAIN;
     }
     /* The copy is outside the lock; if another thread takes the last line meanwhile, the same
-     * bytes are written once more. */
+     * bytes are written once more. While it runs, the line of the notice comes over. */
+    regx_mailbox_fetch_line(&conn->out);
     regx_unlock(&conn->lock);
     memcpy(conn->pool + put->offset, put->local, put->length);
     regx_lock(&conn->lock);
