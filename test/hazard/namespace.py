@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Jobs in namespaces of their own: with another /dev/shm, on two hosts of one machine."""
-import functools
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,11 +15,10 @@ import job
 UNSHARE = ["unshare", "--mount", "--ipc"] + ([] if os.geteuid() == 0 else ["--map-root-user"])
 
 
-def command(*words: str) -> None:
-    subprocess.run(words, check=True, capture_output=True, text=True, timeout=30)
+def command(*words: str) -> str:
+    return subprocess.run(words, check=True, capture_output=True, text=True, timeout=30).stdout
 
 
-@functools.cache
 def refusal(*words: str) -> str:
     """Why the machine refuses that command, or nothing."""
     run = subprocess.run(words, check=False, capture_output=True, text=True, timeout=30)
@@ -37,13 +36,25 @@ class SharedMemory:
         setup = f"mount -t tmpfs -o size={size} tmpfs /dev/shm"
         if not sysv:
             setup += " && echo 1 >/proc/sys/kernel/shmmax"
-        listing = f"{{ ls -A /dev/shm; tail -n +2 /proc/sysvipc/shm; }} >'{self.listing}'"
+        # Killed processes take a moment to go, and what they held goes with the last of them.
+        listing = "{ ls -A /dev/shm; tail -n +2 /proc/sysvipc/shm; }"
+        settled = (f'n=0; while [ -n "$({listing})" ] && [ $n -lt 100 ]; '
+                   f"do sleep 0.1; n=$((n+1)); done; {listing} >'{self.listing}'")
         self.around = [*UNSHARE, "sh", "-c",
-                       f'{setup} || exit 99; "$@"; status=$?; {listing}; exit $status', "sh"]
+                       f'{setup} || exit 99; "$@"; status=$?; {settled}; exit $status', "sh"]
 
     def left(self) -> str:
         """What the job left behind there."""
         return self.listing.read_text()
+
+
+def wait_for_carrier(names: list[str], patience: float = 30) -> None:
+    """A cable carries a moment after both its ends are up."""
+    end = time.monotonic() + patience
+    while not all("state UP" in command("ip", "-n", name, "link", "show", "regx0")
+                  for name in names):
+        assert time.monotonic() < end, "the cable between the namespaces does not come up"
+        time.sleep(0.01)
 
 
 @contextmanager
@@ -52,11 +63,9 @@ def two_hosts(folder: Path) -> Iterator[tuple[list[str], list[str]]]:
 
     Open MPI's daemon on the other one is started by a script in the place of ssh.
     """
-    why = refusal("ip", "netns", "list") or (os.geteuid() and "not root")
     names = [f"regx{os.getpid()}{side}" for side in "ab"]
     hosts = [f"10.83.{os.getpid() % 250}.{number}" for number in (1, 2)]
-    if not why:
-        why = refusal("ip", "netns", "add", names[0])
+    why = refusal("ip", "netns", "add", names[0])
     if why:
         pytest.skip(f"no network namespace: {why}")
     try:
@@ -67,6 +76,7 @@ def two_hosts(folder: Path) -> Iterator[tuple[list[str], list[str]]]:
             command("ip", "-n", name, "addr", "add", f"{host}/24", "dev", "regx0")
             command("ip", "-n", name, "link", "set", "regx0", "up")
             command("ip", "-n", name, "link", "set", "lo", "up")
+        wait_for_carrier(names)
         # Each gets a host name of its own, or Open MPI takes them for one node.
         enter = 'exec ip netns exec {} unshare --uts sh -c \'hostname {}; exec "$@"\' sh "$@"\n'
         for name in names:
