@@ -62,6 +62,7 @@ static void free_receiver(receiver_t *receiver)
 {
     regx_windows_remove(&receiver->windows, receiver->handle);
     regx_windows_fini(&receiver->windows);
+    free(receiver->tcp.talkers);
     free(receiver);
 }
 
@@ -228,6 +229,46 @@ static void no_byte_reaches_outside(void **state)
     }
 }
 
+static void say(receiver_t *receiver, regx_tcp_kind_t kind, uint64_t sender)
+{
+    const regx_tcp_frame_t frame = {.kind = kind, .sender = sender};
+    uint8_t message[REGX_TCP_HEAD_MAX];
+
+    hand_over(receiver, message, regx_tcp_encode(&frame, message));
+}
+
+static void hellos_and_goodbyes_are_bounded(void **state)
+{
+    receiver_t *receiver = make_receiver();
+
+    (void)state;
+    say(receiver, REGX_TCP_GOODBYE, 1); /* from nobody */
+    assert_int_equal(receiver->counters.malformed, 1);
+    for (uint64_t sender = 1; sender <= 5; sender++) {
+        say(receiver, REGX_TCP_HELLO, sender);
+        say(receiver, REGX_TCP_HELLO, sender);
+    }
+    assert_int_equal(receiver->tcp.talker_count, 5);
+    say(receiver, REGX_TCP_GOODBYE, 3);
+    assert_int_equal(receiver->tcp.talker_count, 4);
+    assert_int_equal(receiver->counters.malformed, 1);
+    say(receiver, REGX_TCP_GOODBYE, 3);
+    assert_int_equal(receiver->counters.malformed, 2);
+    /* As if it were nearly full; the names in it do not matter. */
+    free(receiver->tcp.talkers);
+    receiver->tcp.talkers = calloc(REGX_TCP_TALKERS_MAX, sizeof(uint64_t));
+    receiver->tcp.talker_room = REGX_TCP_TALKERS_MAX;
+    receiver->tcp.talker_count = REGX_TCP_TALKERS_MAX - 1;
+    assert_non_null(receiver->tcp.talkers);
+    say(receiver, REGX_TCP_HELLO, 1);
+    assert_int_equal(receiver->counters.malformed, 2);
+    say(receiver, REGX_TCP_HELLO, 2);
+    assert_int_equal(receiver->counters.malformed, 3);
+    assert_int_equal(receiver->tcp.talker_count, REGX_TCP_TALKERS_MAX);
+    assert_int_equal(receiver->delivered, 0);
+    free_receiver(receiver);
+}
+
 static void noise_writes_nothing_outside(void **state)
 {
     receiver_t *receiver = make_receiver();
@@ -244,7 +285,7 @@ static void noise_writes_nothing_outside(void **state)
         /* Half of them are well begun, so that they come further. */
         if (round % 2 == 0) {
             message[0] = REGX_TCP_VERSION;
-            message[1] = (uint8_t)(1 + message[1] % 3);
+            message[1] = (uint8_t)(1 + message[1] % 5);
             message[3] &= 1;
             memset(message + 5, 0, 3);
             memset(message + 18, 0, 6);
@@ -264,6 +305,7 @@ int main(void)
         cmocka_unit_test(well_formed_messages_arrive),
         cmocka_unit_test(other_lengths_are_malformed),
         cmocka_unit_test(no_byte_reaches_outside),
+        cmocka_unit_test(hellos_and_goodbyes_are_bounded),
         cmocka_unit_test(noise_writes_nothing_outside),
     };
 

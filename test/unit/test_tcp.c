@@ -769,6 +769,94 @@ static void disconnecting_ends_pending_puts(void **state)
     run_pair(false, leave_in_mid_put, wait_to_be_killed);
 }
 
+static void check_only_size(side_t *side, uint8_t tag, const uint8_t *data, size_t length)
+{
+    (void)side, (void)data;
+    REQUIRE(tag == 1 && length == DATA_MAX);
+}
+
+/* The other leaves in good order: that is no loss, until something more is wanted of it. */
+static void see_it_leave(side_t *side)
+{
+    regx_status_t status;
+    char byte;
+
+    side->deliver = check_only_size;
+    while (regx_tcp_send(side->conn, 1, side->pool, DATA_MAX, NULL, NULL, 0) != REGX_OK) {
+        progress(side);
+    }
+    /* Until it closed its end of the other socket, which it does last. */
+    while (recv(side->socket, &byte, 1, MSG_DONTWAIT) != 0) {
+        progress(side);
+    }
+    for (int i = 0; i < 1000; i++) {
+        progress(side);
+    }
+    REQUIRE(side->broken == 0);
+    while ((status = regx_tcp_send(side->conn, 1, NULL, 0, NULL, NULL, 0)) != REGX_UNREACHABLE) {
+        REQUIRE(side->broken == 0);
+        progress(side);
+    }
+    while (side->broken == 0) {
+        progress(side);
+    }
+    REQUIRE(side->broken == 1);
+    REQUIRE(side->counters.malformed == 0);
+}
+
+static void listen_and_leave(side_t *side)
+{
+    side->deliver = check_only_size;
+    while (side->delivered == 0) {
+        progress(side);
+    }
+}
+
+static void talk_and_leave(side_t *side)
+{
+    listen_and_leave(side);
+    while (regx_tcp_send(side->conn, 1, side->pool, DATA_MAX, NULL, NULL, 0) != REGX_OK) {
+        progress(side);
+    }
+}
+
+static void a_peer_that_leaves_is_not_lost(void **state)
+{
+    (void)state;
+    run_pair(false, see_it_leave, talk_and_leave);
+    run_pair(false, see_it_leave, listen_and_leave);
+}
+
+/* One that spoke and is killed is told of, though nothing is wanted of it. */
+static void see_it_die_idle(side_t *side)
+{
+    side->deliver = check_only_size;
+    while (regx_tcp_send(side->conn, 1, side->pool, DATA_MAX, NULL, NULL, 0) != REGX_OK ||
+           side->delivered == 0) {
+        progress(side);
+    }
+    kill(side->child, SIGKILL);
+    side->child = 0;
+    while (side->broken == 0) {
+        progress(side);
+    }
+    REQUIRE(side->broken == 1);
+}
+
+static void talk_and_stay(side_t *side)
+{
+    char byte;
+
+    talk_and_leave(side);
+    hear(side, &byte, 1);
+}
+
+static void a_peer_that_dies_is_lost(void **state)
+{
+    (void)state;
+    run_pair(false, see_it_die_idle, talk_and_stay);
+}
+
 /* Frames fill the kernel's buffers and UCX's; then the sender disconnects at once. */
 static void send_and_leave(side_t *side)
 {
@@ -796,18 +884,12 @@ static void send_and_leave(side_t *side)
     }
 }
 
-static void check_nothing(side_t *side, uint8_t tag, const uint8_t *data, size_t length)
-{
-    (void)side, (void)data;
-    REQUIRE(tag == 1 && length == DATA_MAX);
-}
-
 static void receive_all(side_t *side)
 {
     unsigned sent;
     char byte = 0;
 
-    side->deliver = check_nothing;
+    side->deliver = check_only_size;
     while (side->delivered == 0) {
         progress(side);
     }
@@ -1084,6 +1166,8 @@ int main(void)
         cmocka_unit_test(deliver_may_send),
         cmocka_unit_test(a_killed_peer_ends_its_puts),
         cmocka_unit_test(disconnecting_ends_pending_puts),
+        cmocka_unit_test(a_peer_that_leaves_is_not_lost),
+        cmocka_unit_test(a_peer_that_dies_is_lost),
         cmocka_unit_test(frames_accepted_before_disconnect_arrive),
         cmocka_unit_test(nobody_listens),
         cmocka_unit_test(threads_share_the_wire),
