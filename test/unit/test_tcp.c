@@ -95,7 +95,6 @@ static void open_side(side_t *side, uint64_t self, bool threads)
     side->config = (regx_transport_config_t){
         .self = self,
         .pool_size = POOL,
-        .fragment_size = DATA_MAX,
         .if_include = "lo",
         .threads = threads,
         .counters = &side->counters,

@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The rendezvous with threads, for the thread sanitizer: in each process one thread makes
+ * progress, others open landings, open sources and close landings, all at once.
+ */
+#include "fake.h"
+
+#include <sched.h>
+#include <stdio.h>
+
+enum { PROCESSES = 3, RECEIVERS = 2, EACH = 150, OUTSTANDING = 6, TAG_CTS = 1, TAG_FIN = 2 };
+enum { MESSAGES = PROCESSES * RECEIVERS * EACH };
+
+/* cmocka's assertions are for the thread of the test alone. */
+static void require(bool condition, const char *what)
+{
+    if (!condition) {
+        fprintf(stderr, "threads: not so: %s\n", what);
+        abort();
+    }
+}
+
+typedef struct message {
+    fake_t *from, *to;
+    uint8_t *sent, *received;
+    size_t length;
+    regx_landing_t *landing;
+    uint8_t cts[REGX_CTS_SIZE];
+    _Atomic unsigned dones;
+    _Atomic bool arrived; /* the FIN */
+    bool closed;          /* the thread that closes it */
+    struct message *next; /* sources to be opened */
+} message_t;
+
+typedef struct process {
+    fake_t *fake;
+    uint64_t seed; /* under fake_lock */
+    pthread_mutex_t lock;
+    message_t *to_send; /* by the thread that sends */
+} process_t;
+
+static process_t processes[PROCESSES];
+static message_t messages[MESSAGES];
+static _Atomic unsigned open_messages;
+
+static regx_status_t rule(fake_t *fake, fake_call_t call, const regx_put_t *put)
+{
+    process_t *process = fake->context;
+    const uint64_t chance = unit_random(&process->seed) % 100;
+
+    (void)put;
+    if (call == FAKE_REG) {
+        return chance < 5 ? REGX_NO_MEMORY : REGX_OK;
+    }
+    if (chance < 20) {
+        return REGX_AGAIN;
+    }
+    return call == FAKE_PUT && chance < 50 ? REGX_PENDING : REGX_OK;
+}
+
+static void send_frame(fake_t *from, fake_t *to, uint8_t tag, const void *data, size_t length)
+{
+    pthread_mutex_lock(&fake_lock);
+    fake_append(&from->conns[to->id], tag, data, length, NULL);
+    pthread_mutex_unlock(&fake_lock);
+}
+
+static void done(void *context, regx_status_t status)
+{
+    message_t *message = context;
+    const uint32_t index = (uint32_t)(message - messages);
+
+    require(status == REGX_OK, "the transfer is well");
+    require(atomic_fetch_add(&message->dones, 1) == 0, "told once");
+    send_frame(message->from, message->to, TAG_FIN, &index, sizeof(index));
+}
+
+static void send_message(message_t *message)
+{
+    regx_source_open(message->from->rndv, &message->from->peers[message->to->id], message->sent,
+                     message->length, message->cts, done, message);
+}
+
+static void close_message(message_t *message)
+{
+    regx_landing_close(message->to->rndv, message->landing);
+    require(memcmp(message->received, message->sent, message->length) == 0, "all is there");
+    message->closed = true;
+    atomic_fetch_sub(&open_messages, 1);
+}
+
+/* Half of the sources are opened from here, and half of the landings closed. */
+static void deliver(fake_t *fake, uint64_t sender, uint8_t tag, const void *data, size_t length)
+{
+    process_t *process = fake->context;
+    uint32_t index;
+
+    (void)sender;
+    memcpy(&index, data, sizeof(index));
+    message_t *message = &messages[index];
+    if (tag == TAG_FIN) {
+        if (index % 4 < 2) {
+            close_message(message);
+        }
+        atomic_store(&message->arrived, true);
+        return;
+    }
+    require(length == sizeof(index) + REGX_CTS_SIZE, "a CTS");
+    memcpy(message->cts, (const uint8_t *)data + sizeof(index), REGX_CTS_SIZE);
+    if (index % 2 == 0) {
+        send_message(message);
+        return;
+    }
+    pthread_mutex_lock(&process->lock);
+    message->next = process->to_send;
+    process->to_send = message;
+    pthread_mutex_unlock(&process->lock);
+}
+
+static void *make_progress(void *argument)
+{
+    process_t *process = argument;
+
+    while (atomic_load(&open_messages) > 0) {
+        bool any = regx_rndv_progress(process->fake->rndv) > 0;
+
+        for (unsigned other = 0; other < PROCESSES; other++) {
+            any |= fake_receive(process->fake, processes[other].fake);
+            any |= fake_complete(process->fake, other, 1, REGX_OK);
+            any |= fake_complete(process->fake, other, 0, REGX_OK);
+        }
+        if (!any) {
+            sched_yield();
+        }
+    }
+    return NULL;
+}
+
+static void *send_some(void *argument)
+{
+    process_t *process = argument;
+
+    while (atomic_load(&open_messages) > 0) {
+        pthread_mutex_lock(&process->lock);
+        message_t *message = process->to_send;
+        if (message != NULL) {
+            process->to_send = message->next;
+        }
+        pthread_mutex_unlock(&process->lock);
+        if (message != NULL) {
+            send_message(message);
+        } else {
+            sched_yield();
+        }
+    }
+    return NULL;
+}
+
+/* Opens the messages from `argument` on, a few at a time, and closes what is left to it. */
+static void *receive_some(void *argument)
+{
+    message_t *first = argument;
+    unsigned opened = 0;
+    unsigned arrived = 0;
+
+    while (arrived < EACH) {
+        if (opened < EACH && opened < arrived + OUTSTANDING) {
+            message_t *message = &first[opened++];
+            const uint32_t index = (uint32_t)(message - messages);
+            uint8_t frame[sizeof(index) + REGX_CTS_SIZE];
+
+            message->landing =
+                regx_landing_open(message->to->rndv, &message->to->peers[message->from->id],
+                                  message->received, message->length);
+            require(message->landing != NULL, "a landing opens");
+            memcpy(frame, &index, sizeof(index));
+            memcpy(frame + sizeof(index), regx_landing_cts(message->landing), REGX_CTS_SIZE);
+            send_frame(message->to, message->from, TAG_CTS, frame, sizeof(frame));
+        } else if (atomic_load(&first[arrived].arrived)) {
+            message_t *message = &first[arrived++];
+
+            if ((message - messages) % 4 >= 2) {
+                close_message(message);
+            }
+        } else {
+            sched_yield();
+        }
+    }
+    return NULL;
+}
+
+static void run(const char *strategy, uint32_t slots)
+{
+    const fake_config_t config = {.slots = slots,
+                                  .slot_size = 1024,
+                                  .strategy = strategy,
+                                  .chunk_size = 4096,
+                                  .chunk_depth = 3,
+                                  .threads = true};
+    pthread_t threads[PROCESSES * (2 + RECEIVERS)];
+    unsigned count = 0;
+    uint64_t seed = slots;
+
+    memset(messages, 0, sizeof(messages));
+    for (unsigned i = 0; i < PROCESSES; i++) {
+        processes[i] = (process_t){.fake = fake_open(i, &config), .seed = i};
+        pthread_mutex_init(&processes[i].lock, NULL);
+        processes[i].fake->context = &processes[i];
+        processes[i].fake->rule = rule;
+        processes[i].fake->deliver = deliver;
+    }
+    for (unsigned i = 0; i < PROCESSES * PROCESSES; i++) {
+        fake_connect(processes[i / PROCESSES].fake, processes[i % PROCESSES].fake, false);
+    }
+    for (unsigned i = 0; i < MESSAGES; i++) {
+        message_t *message = &messages[i];
+        const unsigned to = i / EACH / RECEIVERS;
+
+        message->to = processes[to].fake;
+        message->from = processes[(to + 1 + i % (PROCESSES - 1)) % PROCESSES].fake;
+        message->length = 1 + unit_random(&seed) % 40000;
+        message->sent = malloc(message->length);
+        message->received = calloc(message->length, 1);
+        assert_true(message->sent != NULL && message->received != NULL);
+        for (size_t at = 0; at < message->length; at++) {
+            message->sent[at] = unit_stamp(i, at);
+        }
+    }
+    atomic_store(&open_messages, MESSAGES);
+    for (unsigned i = 0; i < PROCESSES; i++) {
+        pthread_create(&threads[count++], NULL, make_progress, &processes[i]);
+        pthread_create(&threads[count++], NULL, send_some, &processes[i]);
+        for (unsigned r = 0; r < RECEIVERS; r++) {
+            pthread_create(&threads[count++], NULL, receive_some,
+                           &messages[(i * RECEIVERS + r) * EACH]);
+        }
+    }
+    while (count > 0) {
+        pthread_join(threads[--count], NULL);
+    }
+    for (unsigned i = 0; i < MESSAGES; i++) {
+        assert_true(messages[i].closed);
+        assert_int_equal(messages[i].dones, 1);
+        assert_memory_equal(messages[i].received, messages[i].sent, messages[i].length);
+        free(messages[i].sent);
+        free(messages[i].received);
+    }
+    for (unsigned i = 0; i < PROCESSES; i++) {
+        assert_int_equal(processes[i].fake->counters.malformed, 0);
+        fake_assert_idle(processes[i].fake);
+        fake_close(processes[i].fake);
+        pthread_mutex_destroy(&processes[i].lock);
+    }
+}
+
+static void bounce(void **state)
+{
+    (void)state;
+    run("bounce", 64);
+}
+
+static void bounce_with_two_slots(void **state)
+{
+    (void)state;
+    run("bounce", 2);
+}
+
+static void pipeline(void **state)
+{
+    (void)state;
+    run("pipeline", 64);
+}
+
+static void direct(void **state)
+{
+    (void)state;
+    run("direct", 3);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bounce),
+        cmocka_unit_test(bounce_with_two_slots),
+        cmocka_unit_test(pipeline),
+        cmocka_unit_test(direct),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
