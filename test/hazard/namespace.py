@@ -28,7 +28,8 @@ def refusal(*words: str) -> str:
 class SharedMemory:
     """A /dev/shm, and SysV segments, that no other job sees."""
 
-    def __init__(self, folder: Path, size: str = "1G", sysv: bool = True) -> None:
+    def __init__(self, folder: Path, size: str = "1G", sysv: bool = True,
+                 patience: int = 10) -> None:
         self.listing = folder / "left"
         why = refusal(*UNSHARE, "mount", "-t", "tmpfs", "tmpfs", "/dev/shm")
         if why:
@@ -37,11 +38,17 @@ class SharedMemory:
         if not sysv:
             setup += " && echo 1 >/proc/sys/kernel/shmmax"
         # Killed processes take a moment to go, and what they held goes with the last of them.
-        listing = "{ ls -A /dev/shm; tail -n +2 /proc/sysvipc/shm; }"
-        settled = (f'n=0; while [ -n "$({listing})" ] && [ $n -lt 100 ]; '
-                   f"do sleep 0.1; n=$((n+1)); done; {listing} >'{self.listing}'")
-        self.around = [*UNSHARE, "sh", "-c",
-                       f'{setup} || exit 99; "$@"; status=$?; {settled}; exit $status', "sh"]
+        script = f"""
+            list() {{ ls -A /dev/shm; tail -n +2 /proc/sysvipc/shm; }}
+            {setup} || exit 99
+            "$@"; status=$?
+            rounds={patience * 50}
+            while [ $rounds -gt 0 ] && [ -n "$(list)" ]; do
+                sleep 0.02; rounds=$((rounds - 1))
+            done
+            list >'{self.listing}'
+            exit $status"""
+        self.around = [*UNSHARE, "sh", "-c", script, "sh"]
 
     def left(self) -> str:
         """What the job left behind there."""

@@ -12,14 +12,16 @@ TLS = ["posix", "sysv", "tcp"]
 
 @pytest.mark.parametrize("strategy", ["bounce", "pipeline"])
 @pytest.mark.parametrize("tls", TLS)
-@pytest.mark.parametrize("how,status", [("abort", 7), ("kill", 128 + 9)])
-def test_end_in_mid_transfer(mpi: Mpi, tmp_path: Path, how: str, status: int, tls: str,
+@pytest.mark.parametrize("how,statuses", [("abort", {7}), ("kill", {128 + 9, 255})])
+def test_end_in_mid_transfer(mpi: Mpi, tmp_path: Path, how: str, statuses: set[int], tls: str,
                              strategy: str) -> None:
-    """MPI_Abort and kill -9 of one of four ranks, while large messages are under way."""
+    """MPI_Abort and kill -9 of one of four ranks, while large messages are under way.
+
+    After a kill mpirun says 137, or 255 where another rank was first to find its peer gone."""
     memory = SharedMemory(tmp_path)
     job = mpi("ending", how, ranks=4, around=memory.around,
               regx={"rendezvous": strategy, "uct_tls": tls})
-    assert job.status == status, str(job)
+    assert job.status in statuses, str(job)
     assert memory.left() == "", f"left: {memory.left()}\n{job}"
     assert job.stdout == "", str(job)
 
@@ -34,7 +36,7 @@ def test_ordinary_end(mpi: Mpi, tmp_path: Path, tls: str) -> None:
 
 def test_listing_sees_what_is_left(mpi: Mpi, tmp_path: Path) -> None:
     """The same look, at a job that does leave something there."""
-    memory = SharedMemory(tmp_path)
+    memory = SharedMemory(tmp_path, patience=0)
     job = mpi("collective", "--sizes", "1", "bcast", around=memory.around,
               within=["sh", "-c", 'touch /dev/shm/forgotten; exec "$@"', "sh"]).ended_well()
     assert memory.left() == "forgotten\n", str(job)
