@@ -246,6 +246,7 @@ void regx_tcp_close(regx_tcp_t *tcp)
         uct_md_close(tcp->md);
     }
     regx_lock_fini(&tcp->lock);
+    free(tcp->talkers);
     free(tcp);
 }
 

@@ -16,8 +16,11 @@
  * circle; a call from inside deliver or done goes through. Only disconnect waits for the thread
  * that is inside: call it without a lock that deliver, broken or done take, and not from them.
  *
- * Trusted: UCX's own framing, and that a peer is who its frames say. The death of a peer is seen
- * (`broken`) where something was sent to it; a peer that was only received from goes unnoticed.
+ * Trusted: UCX's own framing, and that a peer is who its frames say.
+ *
+ * `broken` is told of a peer that something was sent to, when its connection ends, unless it may
+ * simply have left: disconnecting says goodbye. One that never sent anything cannot; its end is
+ * told when something is wanted of it. A peer that was never sent to goes unnoticed.
  */
 #ifndef REGX_TRANSPORT_UCT_TCP_H
 #define REGX_TRANSPORT_UCT_TCP_H

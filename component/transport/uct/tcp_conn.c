@@ -94,37 +94,53 @@ static void forget_drain(uct_pending_req_t *request, void *context)
     (void)request, (void)context;
 }
 
-regx_status_t regx_tcp_ready(regx_tcp_conn_t *conn)
+static ucs_status_t make_endpoint(regx_tcp_conn_t *conn)
 {
-    regx_tcp_t *tcp = conn->tcp;
     const uct_ep_params_t params = {.field_mask = UCT_EP_PARAM_FIELD_IFACE |
                                                   UCT_EP_PARAM_FIELD_DEV_ADDR |
                                                   UCT_EP_PARAM_FIELD_IFACE_ADDR,
-                                    .iface = tcp->iface,
+                                    .iface = conn->tcp->iface,
                                     .dev_addr = (const void *)conn->device_address.bytes,
                                     .iface_addr = (const void *)conn->iface_address.bytes};
+    ucs_status_t status = uct_ep_create(&params, &conn->ep);
+
+    if (status != UCS_OK) {
+        conn->ep = NULL;
+    }
+    return status;
+}
+
+regx_status_t regx_tcp_ready(regx_tcp_conn_t *conn)
+{
+    regx_tcp_t *tcp = conn->tcp;
 
     if (conn->broken) {
+        conn->missed = true;
+        tcp->broke = true;
         return REGX_UNREACHABLE;
     }
-    if (conn->ep != NULL) {
+    if (conn->greeted) {
         return REGX_OK;
     }
-    if (tcp->receiving) {
-        regx_tcp_await_turn(conn);
-        return REGX_AGAIN;
+    if (conn->ep == NULL) {
+        if (tcp->receiving) {
+            regx_tcp_await_turn(conn);
+            return REGX_AGAIN;
+        }
+        conn->completion.func = regx_tcp_piece_left;
+        conn->drain.func = drained;
+        conn->next = tcp->open;
+        tcp->open = conn;
+        atomic_store_explicit(&tcp->in_use, true, memory_order_relaxed);
+        if (make_endpoint(conn) != UCS_OK) {
+            conn->missed = true;
+            regx_tcp_note_broken(conn);
+            return REGX_UNREACHABLE;
+        }
     }
-    conn->completion.func = regx_tcp_piece_left;
-    conn->drain.func = drained;
-    conn->next = tcp->open;
-    tcp->open = conn;
-    atomic_store_explicit(&tcp->in_use, true, memory_order_relaxed);
-    if (uct_ep_create(&params, &conn->ep) != UCS_OK) {
-        conn->ep = NULL;
-        regx_tcp_note_broken(conn);
-        return REGX_UNREACHABLE;
-    }
-    return REGX_OK;
+    const regx_status_t status = regx_tcp_send_empty(conn, REGX_TCP_HELLO);
+    conn->greeted = status == REGX_OK;
+    return status;
 }
 
 void regx_tcp_await_turn(regx_tcp_conn_t *conn)
@@ -200,56 +216,138 @@ ucs_status_t regx_tcp_endpoint_broke(void *context, uct_ep_h ep, ucs_status_t st
     return UCS_OK;
 }
 
+static size_t find_talker(const regx_tcp_t *tcp, uint64_t peer)
+{
+    size_t at = 0;
+
+    while (at < tcp->talker_count && tcp->talkers[at] != peer) {
+        at++;
+    }
+    return at;
+}
+
+regx_status_t regx_tcp_note_hello(regx_tcp_t *tcp, uint64_t sender)
+{
+    if (find_talker(tcp, sender) < tcp->talker_count) {
+        return REGX_OK;
+    }
+    if (tcp->talker_count == tcp->talker_room) {
+        const size_t room = tcp->talker_room == 0 ? 16 : tcp->talker_room * 2;
+        uint64_t *talkers =
+            room > REGX_TCP_TALKERS_MAX ? NULL : realloc(tcp->talkers, room * sizeof(*talkers));
+
+        if (talkers == NULL) {
+            return REGX_INVALID;
+        }
+        tcp->talkers = talkers;
+        tcp->talker_room = room;
+    }
+    tcp->talkers[tcp->talker_count++] = sender;
+    return REGX_OK;
+}
+
+regx_status_t regx_tcp_note_goodbye(regx_tcp_t *tcp, uint64_t sender)
+{
+    const size_t at = find_talker(tcp, sender);
+
+    if (at == tcp->talker_count) {
+        return REGX_INVALID;
+    }
+    tcp->talkers[at] = tcp->talkers[--tcp->talker_count];
+    return REGX_OK;
+}
+
+/* Ends what is left of a broken connection. It is told of unless the peer may simply have left:
+ * then it said goodbye, or never said anything, and nobody here wants anything of it. */
+static void mourn_one(regx_tcp_conn_t *conn)
+{
+    regx_tcp_t *tcp = conn->tcp;
+    regx_put_t *line = regx_tcp_take_line(conn);
+    const size_t talker = find_talker(tcp, conn->peer);
+    const bool tell = conn->missed || line != NULL || talker < tcp->talker_count;
+
+    lose_turn(conn);
+    if (conn->ep != NULL) {
+        uct_ep_destroy(conn->ep); /* from here on it reads nothing of the puts */
+        conn->ep = NULL;
+    }
+    if (!tell) {
+        return;
+    }
+    leave_open(conn); /* told once */
+    if (talker < tcp->talker_count) {
+        regx_tcp_note_goodbye(tcp, conn->peer);
+    }
+    tcp->events++;
+    regx_tcp_fail_line(line);
+    tcp->config->events.broken(tcp->config->events.context, conn->peer,
+                               "the tcp connection is lost or was refused");
+}
+
 void regx_tcp_mourn(regx_tcp_t *tcp)
 {
-    regx_tcp_conn_t *conn;
-
     while (tcp->broke) {
-        for (conn = tcp->open; conn != NULL && !conn->broken; conn = conn->next) {
+        regx_tcp_conn_t *conn = tcp->open;
+
+        while (conn != NULL &&
+               !(conn->broken && (conn->ep != NULL || conn->first != NULL || conn->missed))) {
+            conn = conn->next;
         }
-        if (conn == NULL) {
+        if (conn != NULL) {
+            mourn_one(conn);
+        } else {
             tcp->broke = false;
-            break;
         }
-        leave_open(conn);
-        lose_turn(conn);
-        if (conn->ep != NULL) {
-            uct_ep_destroy(conn->ep); /* from here on it reads nothing of the puts */
-            conn->ep = NULL;
-        }
-        tcp->events++;
-        regx_tcp_fail_line(regx_tcp_take_line(conn));
-        tcp->config->events.broken(tcp->config->events.context, conn->peer,
-                                   "the tcp connection is lost or was refused");
     }
+}
+
+/* Moves a closing connection to its end: goodbye, then the end of what UCX still holds. Whether
+ * it is there. */
+static bool part(regx_tcp_conn_t *conn)
+{
+    if (conn->drained || conn->draining) {
+        return conn->drained;
+    }
+    if (!conn->parted) {
+        const regx_status_t status = regx_tcp_send_empty(conn, REGX_TCP_GOODBYE);
+
+        if (status != REGX_OK) {
+            return status != REGX_AGAIN;
+        }
+        conn->parted = true;
+    }
+    conn->draining = uct_ep_pending_add(conn->ep, &conn->drain, 0) == UCS_OK;
+    return !conn->draining;
+}
+
+static void end_closing(regx_tcp_conn_t *conn)
+{
+    uct_ep_pending_purge(conn->ep, forget_drain, NULL);
+    uct_ep_destroy(conn->ep);
+    free(conn);
 }
 
 void regx_tcp_disconnect(regx_tcp_conn_t *conn)
 {
     regx_tcp_t *tcp = conn->tcp;
-    bool closing = false;
     regx_put_t *line;
 
     regx_tcp_enter_wait(tcp);
     leave_open(conn);
     lose_turn(conn);
     line = regx_tcp_take_line(conn);
-    if (conn->ep != NULL) {
-        /* A frame that UCX holds is still to leave, unless a put is torn anyway. */
-        closing = conn->used && !conn->broken && !conn->in_flight &&
-                  uct_ep_pending_add(conn->ep, &conn->drain, 0) == UCS_OK;
-        if (closing) {
-            conn->next = tcp->closing;
-            tcp->closing = conn;
-        } else {
-            uct_ep_destroy(conn->ep);
+    if (conn->ep != NULL && conn->greeted && !conn->broken && !conn->in_flight) {
+        conn->next = tcp->closing;
+        tcp->closing = conn;
+        regx_tcp_reap(tcp, false);
+    } else {
+        if (conn->ep != NULL) {
+            uct_ep_destroy(conn->ep); /* no frame waits in it, or a put is torn anyway */
         }
+        free(conn);
     }
     regx_tcp_leave(tcp);
     regx_tcp_fail_line(line);
-    if (!closing) {
-        free(conn);
-    }
 }
 
 void regx_tcp_reap(regx_tcp_t *tcp, bool all)
@@ -259,13 +357,11 @@ void regx_tcp_reap(regx_tcp_t *tcp, bool all)
     while (*at != NULL) {
         regx_tcp_conn_t *conn = *at;
 
-        if (!conn->drained && !all) {
+        if (all || part(conn)) {
+            *at = conn->next;
+            end_closing(conn);
+        } else {
             at = &conn->next;
-            continue;
         }
-        *at = conn->next;
-        uct_ep_pending_purge(conn->ep, forget_drain, NULL);
-        uct_ep_destroy(conn->ep);
-        free(conn);
     }
 }

@@ -33,7 +33,7 @@ size_t regx_tcp_encode(const regx_tcp_frame_t *frame, void *buffer)
                    .length = htole32((uint32_t)frame->length),
                    .sender = htole64(frame->sender)};
 
-    if (frame->kind == REGX_TCP_FRAME) {
+    if (!regx_tcp_is_put(frame->kind)) {
         memcpy(at, &head, sizeof(head));
         return sizeof(head);
     }
@@ -89,15 +89,16 @@ regx_status_t regx_tcp_decode(const void *message, size_t length, regx_tcp_frame
     at += sizeof(head);
     length -= sizeof(head);
     if (head.version != REGX_TCP_VERSION || head.kind < REGX_TCP_FRAME ||
-        head.kind > REGX_TCP_LAST) {
+        head.kind > REGX_TCP_GOODBYE) {
         return REGX_INVALID;
     }
     frame->kind = (regx_tcp_kind_t)head.kind;
     frame->tag = head.tag;
     frame->sender = le64toh(head.sender);
     frame->length = le32toh(head.length);
-    if (frame->kind == REGX_TCP_FRAME) {
-        if (head.target != 0) {
+    if (!regx_tcp_is_put(frame->kind)) {
+        if (head.target != 0 ||
+            (frame->kind != REGX_TCP_FRAME && (frame->tag != 0 || frame->length != 0))) {
             return REGX_INVALID;
         }
     } else {

@@ -3,7 +3,7 @@
  * What tcp's active messages look like. Everything is little-endian.
  *
  *     0  u8   version, REGX_TCP_VERSION
- *     1  u8   kind: 1 frame, 2 piece of a put, 3 last piece of a put
+ *     1  u8   kind: 1 frame, 2 piece of a put, 3 last piece of a put, 4 hello, 5 goodbye
  *     2  u8   tag of the frame or of the put's notice; 0 in other pieces
  *     3  u8   what a piece writes: 0 the pool, 1 a region; 0 in frames
  *     4  u32  length of the data
@@ -16,6 +16,9 @@
  *    48  u8   length of the notice, at most REGX_NOTICE_MAX; 0 unless it is the last piece
  *    49  7B   0
  *    56       the notice, then the data.
+ *
+ * Hello is the first message of a connection and goodbye the last; both are without data. A peer
+ * whose connection ends after a hello and without a goodbye died.
  */
 #ifndef REGX_TRANSPORT_UCT_TCP_FRAME_H
 #define REGX_TRANSPORT_UCT_TCP_FRAME_H
@@ -28,8 +31,15 @@
 typedef enum regx_tcp_kind {
     REGX_TCP_FRAME = 1,
     REGX_TCP_PIECE = 2,
-    REGX_TCP_LAST = 3
+    REGX_TCP_LAST = 3,
+    REGX_TCP_HELLO = 4,
+    REGX_TCP_GOODBYE = 5
 } regx_tcp_kind_t;
+
+static inline bool regx_tcp_is_put(regx_tcp_kind_t kind)
+{
+    return kind == REGX_TCP_PIECE || kind == REGX_TCP_LAST;
+}
 
 typedef struct regx_tcp_frame {
     regx_tcp_kind_t kind;

@@ -19,6 +19,8 @@
 #define REGX_TCP_MESSAGE_MAX (REGX_TCP_DATA_MAX + REGX_TCP_HEAD_MAX)
 #define REGX_TCP_UCT_ADDRESS_MAX 64 /* bytes of each part of UCT's address */
 
+#define REGX_TCP_TALKERS_MAX 65536 /* peers that said hello and not yet goodbye */
+
 /* The work of one turn: pieces of puts per connection, and connections per progress. */
 #define REGX_TCP_TURN_PIECES 4
 #define REGX_TCP_TURN_CONNS 16
@@ -53,8 +55,12 @@ struct regx_tcp {
     regx_tcp_conn_t *closing; /* disconnected, but UCX still holds a frame */
     regx_tcp_conn_t *busy;    /* those that wait for a turn of progress, first come first */
     regx_tcp_conn_t *busy_last;
-    bool broke; /* some connection in open is broken */
+    bool broke; /* mourn has something to do */
     int events; /* of this progress */
+
+    uint64_t *talkers; /* ids of peers that said hello and not yet goodbye */
+    size_t talker_count;
+    size_t talker_room;
 
     /* For progress: when to look at the network again (see is_due). */
     _Atomic bool in_use; /* a connection was made or a message came */
@@ -70,9 +76,10 @@ struct regx_tcp_conn {
     uint64_t pool_size; /* the peer's */
     regx_tcp_uct_address_t device_address;
     regx_tcp_uct_address_t iface_address;
-    uct_ep_h ep; /* NULL before the first use, and after it broke */
-    bool used;   /* UCX accepted something */
+    uct_ep_h ep;  /* NULL before the first use, and after it broke */
+    bool greeted; /* hello was said */
     bool broken;
+    bool missed; /* somebody tried to use it after it broke */
 
     /* The puts in line, oldest first. in_flight: UCX still reads a piece of the first one. */
     regx_put_t *first;
@@ -80,8 +87,11 @@ struct regx_tcp_conn {
     bool in_flight;
     uct_completion_t completion;
 
-    uct_pending_req_t drain; /* while closing */
+    /* While closing: goodbye was said; UCX was asked to tell when all has left; it has. */
+    bool parted;
+    bool draining;
     bool drained;
+    uct_pending_req_t drain;
 
     regx_tcp_conn_t *next;      /* in open or closing */
     regx_tcp_conn_t *next_busy; /* in busy, if is_busy */
@@ -104,6 +114,12 @@ void regx_tcp_await_turn(regx_tcp_conn_t *conn);
 /* Takes note that the connection is lost; progress does the rest. */
 void regx_tcp_note_broken(regx_tcp_conn_t *conn);
 
+/* Sends a message without data, hello or goodbye. REGX_OK, REGX_AGAIN, REGX_UNREACHABLE. */
+regx_status_t regx_tcp_send_empty(regx_tcp_conn_t *conn, regx_tcp_kind_t kind);
+/* A hello or goodbye came. REGX_INVALID: too many, or a goodbye from nobody. */
+regx_status_t regx_tcp_note_hello(regx_tcp_t *tcp, uint64_t sender);
+regx_status_t regx_tcp_note_goodbye(regx_tcp_t *tcp, uint64_t sender);
+
 /* Takes all puts out of the line, and completes what was taken with REGX_FAILED. */
 regx_put_t *regx_tcp_take_line(regx_tcp_conn_t *conn);
 void regx_tcp_fail_line(regx_put_t *first);
@@ -111,7 +127,7 @@ void regx_tcp_fail_line(regx_put_t *first);
 void regx_tcp_piece_left(uct_completion_t *completion);
 
 /* Parts of progress, outside of UCX's. Turns: puts and endpoints that wait. Mourn: ends what is
- * broken and tells. Reap: frees connections that are closed and drained, or all that are closed. */
+ * broken, and tells. Reap: moves connections that are closing to their end; `all`: ends them. */
 void regx_tcp_take_turns(regx_tcp_t *tcp);
 void regx_tcp_mourn(regx_tcp_t *tcp);
 void regx_tcp_reap(regx_tcp_t *tcp, bool all);

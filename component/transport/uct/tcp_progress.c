@@ -62,22 +62,46 @@ static regx_status_t write_piece(regx_tcp_t *tcp, const regx_tcp_frame_t *frame)
     return REGX_OK;
 }
 
+/* Does what a message asks for. REGX_OK; REGX_INVALID: it is refused. */
+static regx_status_t accept_frame(regx_tcp_t *tcp, const regx_tcp_frame_t *frame)
+{
+    const regx_transport_events_t *events = &tcp->config->events;
+    regx_status_t status = REGX_OK;
+
+    switch (frame->kind) {
+    case REGX_TCP_FRAME:
+        events->deliver(events->context, frame->sender, frame->tag, frame->data, frame->length);
+        break;
+    case REGX_TCP_PIECE:
+        status = write_piece(tcp, frame);
+        break;
+    case REGX_TCP_LAST:
+        status = write_piece(tcp, frame);
+        if (status == REGX_OK) {
+            events->deliver(events->context, frame->sender, frame->tag, frame->notice,
+                            frame->notice_length);
+        }
+        break;
+    case REGX_TCP_HELLO:
+        status = regx_tcp_note_hello(tcp, frame->sender);
+        break;
+    case REGX_TCP_GOODBYE:
+        status = regx_tcp_note_goodbye(tcp, frame->sender);
+        break;
+    }
+    return status;
+}
+
 ucs_status_t regx_tcp_receive(void *context, void *message, size_t length, unsigned flags)
 {
     regx_tcp_t *tcp = context;
-    const regx_transport_events_t *events = &tcp->config->events;
     regx_tcp_frame_t frame;
 
     (void)flags;
     tcp->events++;
     if (regx_tcp_decode(message, length, &frame) != REGX_OK ||
-        (frame.kind != REGX_TCP_FRAME && write_piece(tcp, &frame) != REGX_OK)) {
+        accept_frame(tcp, &frame) != REGX_OK) {
         regx_count(tcp->config->counters, &tcp->config->counters->malformed, 1);
-    } else if (frame.kind == REGX_TCP_FRAME) {
-        events->deliver(events->context, frame.sender, frame.tag, frame.data, frame.length);
-    } else if (frame.kind == REGX_TCP_LAST) {
-        events->deliver(events->context, frame.sender, frame.tag, frame.notice,
-                        frame.notice_length);
     }
     return UCS_OK;
 }

@@ -27,12 +27,12 @@ static bool is_complete(const regx_put_t *put)
 static regx_status_t answer(regx_tcp_conn_t *conn, ucs_status_t status)
 {
     if (status == UCS_OK || status == UCS_INPROGRESS) {
-        conn->used = true;
         return REGX_OK;
     }
     if (status == UCS_ERR_NO_RESOURCE) {
         return REGX_AGAIN;
     }
+    conn->missed = true;
     regx_tcp_note_broken(conn);
     return REGX_UNREACHABLE;
 }
@@ -69,6 +69,21 @@ static size_t pack_frame(void *to, void *context)
     return (size_t)(at - (char *)to);
 }
 
+/* Sends one message by copy, within UCX. */
+static regx_status_t send_parts(regx_tcp_conn_t *conn, parts_t *parts)
+{
+    const ssize_t sent = uct_ep_am_bcopy(conn->ep, REGX_TCP_AM_ID, pack_frame, parts, 0);
+
+    return answer(conn, sent < 0 ? (ucs_status_t)sent : UCS_OK);
+}
+
+regx_status_t regx_tcp_send_empty(regx_tcp_conn_t *conn, regx_tcp_kind_t kind)
+{
+    parts_t parts = {.frame = {.kind = kind, .sender = conn->tcp->config->self}};
+
+    return send_parts(conn, &parts);
+}
+
 regx_status_t regx_tcp_send(regx_tcp_conn_t *conn, uint8_t tag, const void *header,
                             size_t header_length, regx_pack_t pack, void *pack_context,
                             size_t payload_length)
@@ -96,9 +111,7 @@ regx_status_t regx_tcp_send(regx_tcp_conn_t *conn, uint8_t tag, const void *head
         status = REGX_AGAIN; /* behind the puts in line */
     }
     if (status == REGX_OK) {
-        const ssize_t sent = uct_ep_am_bcopy(conn->ep, REGX_TCP_AM_ID, pack_frame, &parts, 0);
-
-        status = answer(conn, sent < 0 ? (ucs_status_t)sent : UCS_OK);
+        status = send_parts(conn, &parts);
     }
     regx_tcp_leave(tcp);
     if (status == REGX_OK) {
@@ -256,9 +269,9 @@ void regx_tcp_take_turns(regx_tcp_t *tcp)
         conn->is_busy = false;
         if (regx_tcp_ready(conn) == REGX_OK) {
             take_turn(conn);
-            if (conn->first != NULL) {
-                regx_tcp_await_turn(conn);
-            }
+        }
+        if (conn->first != NULL && !conn->broken) {
+            regx_tcp_await_turn(conn);
         }
         if (last) {
             break; /* everybody had a turn */
