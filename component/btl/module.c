@@ -91,7 +91,6 @@ static bool open_transport(regx_module_t *module)
     const regx_transport_config_t config = {
         .self = regx_compat_self(),
         .pool_size = module->params.pool_size,
-        .fragment_size = module->super.btl_max_send_size,
         .if_include = module->params.if_include,
         .if_exclude = module->params.if_exclude,
         .tls = module->params.uct_tls,

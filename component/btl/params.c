@@ -13,7 +13,8 @@
 #include "opal/mca/base/mca_base_var.h"
 
 #define PREFIX "btl_regx_"
-#define LARGEST_FRAME 16384u /* what every transport takes as one frame */
+#define LARGEST_FRAME 16384u    /* what every transport takes as one frame */
+#define LARGEST_FRAGMENT 65536u /* … and lends at once */
 
 enum {
     ENABLE,
@@ -203,7 +204,8 @@ static bool check_inherited(regx_module_t *module)
 {
     mca_btl_base_module_t *btl = &module->super;
     const size_t slot = module->params.slot_size;
-    const size_t most = slot > LARGEST_FRAME ? slot : LARGEST_FRAME;
+    const size_t bounded = slot < LARGEST_FRAGMENT ? slot : LARGEST_FRAGMENT;
+    const size_t most = bounded > LARGEST_FRAME ? bounded : LARGEST_FRAME;
     mca_base_var_source_t source;
     char error[REGX_OPTION_ERROR];
 

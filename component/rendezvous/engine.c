@@ -6,8 +6,12 @@
 regx_rndv_t *regx_rndv_create(const regx_rndv_config_t *config, regx_pool_t *pool,
                               regx_registry_t *registry, regx_counters_t *counters)
 {
-    regx_rndv_t *rndv = calloc(1, sizeof(*rndv));
+    regx_rndv_t *rndv;
 
+    if (pool->slots > UINT32_MAX / pool->slot_size) {
+        return NULL; /* 32 bits name a slot in messages */
+    }
+    rndv = calloc(1, sizeof(*rndv));
     if (rndv == NULL) {
         return NULL;
     }

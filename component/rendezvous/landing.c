@@ -103,6 +103,9 @@ void regx_landing_close(regx_rndv_t *rndv, regx_landing_t *landing)
     regx_table_remove(&rndv->landings, landing->name);
     set_hungry_locked(rndv, landing, false);
     regx_landing_revoke_slots_locked(rndv, landing);
+    if (!regx_list_empty(&rndv->hungry)) { /* what comes free here is told by no notice */
+        atomic_store_explicit(&rndv->retry_landings, true, memory_order_relaxed);
+    }
     regx_unlock(&rndv->lock);
     regx_landing_revoke_chunks(rndv, landing);
     regx_lock(&rndv->lock);
@@ -217,8 +220,6 @@ void regx_landing_control(regx_rndv_t *rndv, uint64_t sender, const regx_control
         regx_malformed(rndv);
         return;
     }
-    landing->source = control->from;
-    landing->started = true;
     switch (control->type) {
     case REGX_CONTROL_WRITTEN:
         sound = regx_landing_written_locked(rndv, landing, control);
@@ -229,6 +230,10 @@ void regx_landing_control(regx_rndv_t *rndv, uint64_t sender, const regx_control
         break;
     default:
         break;
+    }
+    if (sound) {
+        landing->source = control->from;
+        landing->started = true;
     }
     go_on_locked(rndv, landing);
     regx_unlock(&rndv->lock);

@@ -40,6 +40,7 @@ struct regx_landing {
     regx_path_t path;
     bool fallback;      /* it is not the one that was asked for */
     bool started;       /* `source` is known */
+    bool stalled;       /* the pool was empty; counted */
     bool slots_only;    /* what is not yet granted goes by slots */
     bool has_unsent;    /* a grant that found no room to be sent: before any other */
     bool busy;          /* see engine.h */

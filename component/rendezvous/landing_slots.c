@@ -138,11 +138,13 @@ void regx_landing_grant_slots_locked(regx_rndv_t *rndv, regx_landing_t *landing)
             grant(rndv, landing, 0, REGX_MESSAGE_SLOTS, &message.offset, message.slots);
         if (message.slot_count == 0) {
             if (regx_pool_unused(rndv->pool) == 0) {
-                regx_count(rndv->counters, &rndv->counters->grant_stalls, 1);
+                regx_count(rndv->counters, &rndv->counters->grant_stalls, !landing->stalled);
+                landing->stalled = true;
                 atomic_store_explicit(&rndv->retry_landings, true, memory_order_relaxed);
             }
             break;
         }
+        landing->stalled = false;
         regx_count(rndv->counters, &rndv->counters->grants, message.slot_count);
         regx_landing_send_locked(landing, &message);
     }

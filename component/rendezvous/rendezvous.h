@@ -62,7 +62,7 @@ typedef struct regx_peer {
  * it may be sent again another way. */
 typedef void (*regx_source_done_t)(void *context, regx_status_t status);
 
-/* NULL: no memory. All pointers are kept. */
+/* NULL: no memory, or a pool of 4 GiB or more. All pointers are kept. */
 regx_rndv_t *regx_rndv_create(const regx_rndv_config_t *config, regx_pool_t *pool,
                               regx_registry_t *registry, regx_counters_t *counters);
 /* Everything must be closed and done. */

@@ -99,11 +99,14 @@ static void queue_grant(regx_source_t *source, const regx_grant_t *grant)
     source->granted += grant->length;
 }
 
-/* Whether a grant fits this transfer: inside it, not more than there is, room in the queue. */
-static bool acceptable(const regx_source_t *source, uint64_t offset, uint64_t length)
+/* Whether grants of `length` bytes together fit this transfer: inside it, not more than there is,
+ * room in the queue. */
+static bool acceptable(const regx_source_t *source, uint64_t offset, uint64_t length,
+                       unsigned count)
 {
     return length > 0 && offset <= source->length && length <= source->length - offset &&
-           length <= source->length - source->granted && source->count < REGX_GRANTS_MAX;
+           length <= source->length - source->granted &&
+           source->count + count <= REGX_GRANTS_MAX;
 }
 
 static regx_control_t message_of(const regx_source_t *source, regx_control_type_t type)
@@ -394,28 +397,49 @@ static void put_done(regx_put_t *put, regx_status_t status)
     run(rndv, source);
 }
 
-/* Queues what the CTS grants. false: it does not fit the transfer. */
-static bool take_first_grants(regx_source_t *source, const regx_cts_t *cts)
+/* Queues consecutive slots, all or none. false: they do not fit the transfer. */
+static bool take_slots(regx_source_t *source, uint64_t offset, const regx_slot_grant_t *slots,
+                       unsigned count)
 {
-    uint64_t offset = 0;
+    uint64_t length = 0;
 
-    for (unsigned i = 0; i < cts->slot_count; i++) {
-        const regx_grant_t grant = {
-            .offset = offset, .length = cts->slots[i].length, .slot = cts->slots[i].slot};
-
-        if (!acceptable(source, grant.offset, grant.length)) {
+    for (unsigned i = 0; i < count; i++) {
+        if (slots[i].length == 0) {
             return false;
         }
+        length += slots[i].length;
+    }
+    if (!acceptable(source, offset, length, count)) {
+        return false;
+    }
+    for (unsigned i = 0; i < count; i++) {
+        const regx_grant_t grant = {
+            .offset = offset, .length = slots[i].length, .slot = slots[i].slot};
+
         queue_grant(source, &grant);
         offset += grant.length;
     }
-    if (cts->chunk_length > 0) {
-        const regx_grant_t grant = {.length = cts->chunk_length, .chunk = true, .key = cts->key};
+    return true;
+}
 
-        if (!acceptable(source, 0, grant.length)) {
-            return false;
-        }
-        queue_grant(source, &grant);
+static bool take_chunk(regx_source_t *source, uint64_t offset, uint64_t length,
+                       const regx_key_t *key)
+{
+    const regx_grant_t grant = {.offset = offset, .length = length, .chunk = true, .key = *key};
+
+    if (!acceptable(source, offset, length, 1)) {
+        return false;
+    }
+    queue_grant(source, &grant);
+    return true;
+}
+
+/* Queues what the CTS grants. false: it does not fit the transfer. */
+static bool take_first_grants(regx_source_t *source, const regx_cts_t *cts)
+{
+    if ((cts->slot_count > 0 && !take_slots(source, 0, cts->slots, cts->slot_count)) ||
+        (cts->chunk_length > 0 && !take_chunk(source, 0, cts->chunk_length, &cts->key))) {
+        return false;
     }
     source->start_due = source->count == 0 || (cts->chunk_length > 0 &&
                                                cts->chunk_length < source->length);
@@ -458,32 +482,11 @@ void regx_source_open(regx_rndv_t *rndv, regx_peer_t *peer, const void *base, si
     run(rndv, source);
 }
 
-/* Queues the grants of a message. false: they do not fit. */
 static bool take_grants(regx_source_t *source, const regx_control_t *control)
 {
-    uint64_t offset = control->offset;
-
-    if (control->type == REGX_CONTROL_CHUNK) {
-        const regx_grant_t grant = {
-            .offset = offset, .length = control->length, .chunk = true, .key = control->key};
-
-        if (!acceptable(source, offset, grant.length)) {
-            return false;
-        }
-        queue_grant(source, &grant);
-        return true;
-    }
-    for (unsigned i = 0; i < control->slot_count; i++) {
-        const regx_grant_t grant = {
-            .offset = offset, .length = control->slots[i].length, .slot = control->slots[i].slot};
-
-        if (!acceptable(source, offset, grant.length)) {
-            return false;
-        }
-        queue_grant(source, &grant);
-        offset += grant.length;
-    }
-    return true;
+    return control->type == REGX_CONTROL_CHUNK
+               ? take_chunk(source, control->offset, control->length, &control->key)
+               : take_slots(source, control->offset, control->slots, control->slot_count);
 }
 
 void regx_source_control(regx_rndv_t *rndv, uint64_t sender, const regx_control_t *control)

@@ -63,7 +63,6 @@ typedef struct regx_transport_events {
 typedef struct regx_transport_config {
     uint64_t self;          /* id of this process, unique in the job and among connected jobs */
     size_t pool_size;       /* bounce memory wanted: bytes, a multiple of the page */
-    size_t fragment_size;   /* largest length given to lend */
     const char *if_include; /* devices, comma-separated names or CIDR, or NULL */
     const char *if_exclude;
     const char *tls; /* UCT transports allowed, comma-separated, or NULL for all that are known */
@@ -92,7 +91,7 @@ typedef struct regx_put {
     void *scratch[4]; /* the transport's while pending */
 } regx_put_t;
 
-/* A frame sent from the caller's pool memory without a copy where possible. */
+/* A frame of at most 64 KiB sent from the caller's pool memory, without a copy where possible. */
 typedef struct regx_lend {
     const void *data; /* inside this process's pool memory */
     size_t length;

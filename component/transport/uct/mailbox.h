@@ -23,6 +23,7 @@
 #include "base/status.h"
 #include "transport/transport.h"
 #include "transport/uct/node.h"
+#include "transport/uct/vm.h"
 
 #define REGX_MAILBOX_LINES 256u
 #define REGX_MAILBOX_INLINE 56u
@@ -51,6 +52,7 @@ typedef struct regx_mailbox_memory {
         _Atomic uint64_t payload;            /* up to where it has freed the payload stream */
     } consumed;
     _Alignas(64) _Atomic uint32_t left; /* nobody polls it (any more); for the owner's reuse */
+    regx_vm_cookie_t owner;             /* proves to the poller whose memory it has mapped */
     _Alignas(64) _Atomic uint32_t returned[REGX_MAILBOX_LENDS]; /* by token: last lap returned */
     _Alignas(64) regx_mailbox_line_t lines[REGX_MAILBOX_LINES];
     uint8_t payload[REGX_MAILBOX_PAYLOAD];

@@ -237,6 +237,7 @@ regx_mailbox_memory_t *regx_node_box_take(regx_node_t *node, regx_node_boxes_t *
                 *box = i;
                 memory = regx_node_box(boxes, i);
                 memset(memory, 0, sizeof(*memory));
+                memory->owner = node->door->cookie;
             }
         }
         if (memory != NULL) {

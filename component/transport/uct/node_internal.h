@@ -56,6 +56,7 @@ struct regx_node_conn {
 
 typedef struct regx_node_inbound { /* a neighbour that posts to this process */
     uint64_t sender;
+    regx_vm_cookie_t cookie;
     regx_mapping_t boxes;
     regx_mailbox_memory_t *memory;
     regx_mailbox_in_t in;

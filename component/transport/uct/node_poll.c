@@ -55,11 +55,19 @@ static void welcome(regx_node_t *node, const regx_hello_t *hello)
         free(inbound);
         return;
     }
+    inbound->memory = (regx_mailbox_memory_t *)(inbound->boxes.base + hello->mailbox_offset);
+    if (!regx_vm_same(&inbound->memory->owner, &hello->cookie)) {
+        regx_segment_unmap(&inbound->boxes);
+        free(inbound);
+        node->config.events.broken(node->config.events.context, hello->sender,
+                                   "what is mapped is not its mailbox");
+        return;
+    }
     inbound->sender = hello->sender;
+    inbound->cookie = hello->cookie;
     inbound->pool_name = hello->pool;
     inbound->pool_offset = hello->pool_offset;
     inbound->pool_size = hello->pool_size;
-    inbound->memory = (regx_mailbox_memory_t *)(inbound->boxes.base + hello->mailbox_offset);
     regx_mailbox_in_init(&inbound->in, inbound->memory);
     node->inbound[node->inbound_count++] = inbound;
 }
@@ -89,8 +97,10 @@ static const void *lent_data(regx_node_t *node, regx_node_inbound_t *inbound,
         if (status != REGX_OK) {
             return NULL;
         }
+        const regx_door_t *door = (const regx_door_t *)inbound->main.base;
         if (inbound->pool_offset > inbound->main.length ||
-            inbound->pool_size > inbound->main.length - inbound->pool_offset) {
+            inbound->pool_size > inbound->main.length - inbound->pool_offset ||
+            !regx_vm_same(&door->cookie, &inbound->cookie)) {
             regx_segment_unmap(&inbound->main);
             return NULL;
         }

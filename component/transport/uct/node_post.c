@@ -15,6 +15,7 @@ static regx_status_t attach(regx_node_conn_t *conn)
 {
     regx_node_t *node = conn->node;
     regx_hello_t hello = {.sender = node->config.self,
+                          .cookie = node->door->cookie,
                           .pool = node->main_name,
                           .pool_offset = node->pool_offset,
                           .pool_size = node->pool_size};
@@ -28,6 +29,11 @@ static regx_status_t attach(regx_node_conn_t *conn)
         regx_unlock(&node->lock);
         if (status != REGX_OK) {
             refuse(conn, "shm: a neighbour's memory cannot be mapped");
+            return REGX_UNREACHABLE;
+        }
+        if (!regx_vm_same(&((regx_door_t *)conn->main.base)->cookie, &conn->address.cookie)) {
+            regx_segment_unmap(&conn->main);
+            refuse(conn, "shm: another process name space");
             return REGX_UNREACHABLE;
         }
         conn->door = (regx_door_t *)conn->main.base;

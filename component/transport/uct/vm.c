@@ -18,7 +18,7 @@ regx_status_t regx_vm_check(regx_vm_peer_t *peer, char *reason, size_t reason_si
         peer->state = REGX_VM_DENIED;
         if (n < 0) {
             snprintf(reason, reason_size, "process_vm: %s", strerror(errno));
-        } else if (n != (ssize_t)sizeof(seen) || memcmp(&seen, &peer->cookie, sizeof(seen)) != 0) {
+        } else if (n != (ssize_t)sizeof(seen) || !regx_vm_same(&seen, &peer->cookie)) {
             snprintf(reason, reason_size, "process_vm: another process name space");
         } else {
             peer->state = REGX_VM_ALLOWED;

@@ -4,11 +4,13 @@
  *
  * The kernel decides per peer whether it is allowed (same user, Yama's ptrace_scope, seccomp), so
  * it is asked, once, by reading a random cookie that the peer published. That also proves that
- * the process number means the same process in both name spaces.
+ * the process number means the same process in both name spaces. Shared memory is named by process
+ * numbers too (UCX's posix), so what is mapped is checked by the same cookie.
  */
 #ifndef REGX_UCT_VM_H
 #define REGX_UCT_VM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -17,6 +19,11 @@
 typedef struct regx_vm_cookie {
     uint64_t words[2];
 } regx_vm_cookie_t;
+
+static inline bool regx_vm_same(const regx_vm_cookie_t *a, const regx_vm_cookie_t *b)
+{
+    return a->words[0] == b->words[0] && a->words[1] == b->words[1];
+}
 
 typedef struct regx_vm_peer {
     int32_t pid;
