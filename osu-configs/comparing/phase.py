@@ -11,6 +11,7 @@ from comparing.launch import Line, Runner
 
 NEAR_BELOW, FAR_FROM = 0.1, 0.2  # us
 MOVED_BY = 0.3
+RESOLUTION = 0.02  # us; how well a mailbox repeats
 NEAR, BETWEEN, FAR = "near", "between", "far"
 MIXED = "mixed"  # it changed while the run was measured
 UNMEASURED = "unmeasured"  # the ranks are not both on this node, or share a core
@@ -37,7 +38,7 @@ class Mailbox:
 def moved(before: float | None, after: float | None) -> bool:
     if before is None or after is None:
         return False
-    return abs(after - before) > MOVED_BY * min(before, after)
+    return abs(after - before) > max(MOVED_BY * min(before, after), RESOLUTION)
 
 
 def name(before: float | None, after: float | None) -> str:

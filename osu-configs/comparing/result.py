@@ -36,17 +36,24 @@ class Check:
     messages: str = ""  # stderr
 
 
-@dataclass
-class Run:
+@dataclass(kw_only=True)
+class Conditions:
+    """What a run was made under."""
+
+    phase: str
+    mailbox: tuple[float | None, float | None]  # us, before and after
+    attempts: int
+    seconds: float
+    others: float  # the share of the cores' time that other programs took
+
+
+@dataclass(kw_only=True)
+class Run(Conditions):
     arm: Arm
     repetition: int
     metric: str
     unit: str
     line: str
-    phase: str
-    mailbox: tuple[float | None, float | None]  # us, before and after
-    attempts: int
-    seconds: float
     backend: str = ""
     transport: str = ""
     values: dict[int, float] = field(default_factory=dict)

@@ -7,10 +7,11 @@ from pathlib import Path
 
 from comparing import osu, path, phase
 from comparing.launch import Interrupted, Launcher, Line, Outcome, Runner
+from comparing.load import Load
 from comparing.phase import Mailbox
 from comparing.plan import Job, Plan, Step
 from comparing.progress import Progress
-from comparing.result import Check, Results, Run
+from comparing.result import Check, Conditions, Results, Run
 
 ATTEMPTS = 1 + 3  # a run across which the phase changed is repeated at most three times
 PROBE_TIMEOUT = 90
@@ -114,17 +115,14 @@ class Session:
             report.unlink(missing_ok=True)
             return self.runner.run(line, job.row.timeout)
 
-        outcome, mailbox, attempts = self._within_one_phase(once)
+        outcome, conditions = self._within_one_phase(once)
         run = Run(
+            **vars(conditions),
             arm=job.arm,
             repetition=repetition,
             metric=benchmark.metric,
             unit=benchmark.unit,
             line=str(line),
-            phase=phase.name(*mailbox),
-            mailbox=mailbox,
-            attempts=attempts,
-            seconds=outcome.seconds,
             transport=job.row.wire,
             messages=_tail(outcome.stderr),
         )
@@ -144,37 +142,38 @@ class Session:
         if run.failed:
             self.progress.say(f"{job.arm}: {run.failed}")
 
-    def _within_one_phase(
-        self, once: Callable[[], Outcome]
-    ) -> tuple[Outcome, tuple[float | None, float | None], int]:
+    def _within_one_phase(self, once: Callable[[], Outcome]) -> tuple[Outcome, Conditions]:
         """Runs, and again when the machine's phase changed meanwhile, but not for ever."""
         before = self.mailbox.last if self.mailbox.last is not None else self.mailbox.measure()
         for attempt in range(1, ATTEMPTS + 1):
+            load = Load()
             outcome = once()
+            others = load.others()
             after = self.mailbox.measure()
             if outcome.status != 0 or not phase.moved(before, after) or attempt == ATTEMPTS:
                 break
             before = after
-        return outcome, (before, after), attempt
+        return outcome, Conditions(
+            phase=phase.name(before, after),
+            mailbox=(before, after),
+            attempts=attempt,
+            seconds=outcome.seconds,
+            others=others,
+        )
 
     def _limit(self, repetition: int) -> None:
         """What two processes reach without MPI, in the same repetition as the arms."""
         probe = str(self.launcher.installation.probe)
         line = Line((), (probe, "bounce", "-m", self.plan.limit_sizes().option()))
-        outcome, mailbox, attempts = self._within_one_phase(
-            lambda: self.runner.run(line, PROBE_TIMEOUT)
-        )
+        outcome, conditions = self._within_one_phase(lambda: self.runner.run(line, PROBE_TIMEOUT))
         for arm, unit in self.plan.limit_groups.items():
             run = Run(
+                **vars(conditions),
                 arm=arm,
                 repetition=repetition,
                 metric="latency" if unit == "us" else "bandwidth",
                 unit=unit,
                 line=str(line),
-                phase=phase.name(*mailbox),
-                mailbox=mailbox,
-                attempts=attempts,
-                seconds=outcome.seconds,
                 transport="shm",
                 messages=_tail(outcome.stderr),
             )
@@ -193,7 +192,7 @@ class Session:
 
     def _prove(self, job: Job, report: Path) -> path.Proof:
         strategy = job.row.parameter("btl_regx_rendezvous") or "auto"
-        return path.prove(report, strategy, job.case.sizes.last)
+        return path.prove(report, strategy, job.case.sizes.sizes())
 
 
 def explain(outcome: Outcome) -> str | None:

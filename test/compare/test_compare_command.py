@@ -144,7 +144,7 @@ def test_the_watchdog_ends_what_hangs(tree: Tree) -> None:
     ("act", "complaint"),
     [
         ("PATH_TAKEN=direct", "bounce carried 0 B, but also direct 1.9 GiB"),
-        ("PATH_TAKEN=eager", "bounce carried nothing; eager 1.9 GiB, frag 0 B"),
+        ("PATH_TAKEN=eager", "bounce carried only 0 B; eager 1.9 GiB, frag 0 B"),
         ("ACT=fallback", "6 messages (600 B) fell back: no slots 6"),
         ("ACT=no-report", "regx reported for 0 of 2 ranks"),
     ],
@@ -253,6 +253,7 @@ def test_dry_run_prints_lines_that_can_be_pasted(tree: Tree) -> None:
     for line in lines:
         pasted = subprocess.run(
             ["sh", "-c", line],
+            cwd=tree.path,
             env=tree.environment,
             capture_output=True,
             text=True,

@@ -25,6 +25,7 @@ def run(a: Arm, value: float, mailbox: float = 0.25, after: float | None = None,
         "mailbox": both,
         "attempts": 1,
         "seconds": 1.0,
+        "others": 0.0,
         "values": {SIZE: value},
     }
     return Run(arm=a, **{**fields, **more})
@@ -38,6 +39,7 @@ def results(*runs: Run) -> Results:
     ("before", "after", "name"),
     [
         (0.05, 0.05, "near"),
+        (0.03, 0.045, "near"),
         (0.09, 0.11, "between"),
         (0.15, 0.15, "between"),
         (0.2, 0.2, "far"),
@@ -127,6 +129,10 @@ def test_marks_and_status() -> None:
     without_peer = results(run(bounce, 30), run(vader, 20, values={}, failed="no such BTL"))
     assert without_peer.status() == 0
     assert "FAILED: vader osu_bw: no such BTL" in table.notes(without_peer)
+
+    disturbed = results(run(bounce, 30, others=0.5), run(vader, 20))
+    assert disturbed.status() == 0
+    assert any("up to 50 % of the cores' time during 1 of 2 runs" in n for n in table.notes(disturbed))
 
     wrong = results(run(bounce, 30), run(vader, 20))
     wrong.checks = [Check(vader, "osu_bw", "mpirun", wrong=True)]
