@@ -5,6 +5,7 @@ import csv
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -345,6 +346,26 @@ def test_osu_is_found_installed_or_built(tree: Tree, folder: str) -> None:
     done = tree.run("-f", file, "--osu", tree.path / "place", "--output", tree.path / "output")
     assert done.returncode == 0, done.stderr
     assert f"osu_bw is {os.path.normpath(tree.path / 'place' / folder / 'osu_bw')}\n" in done.stderr
+
+
+def test_on_a_bare_machine_setup_brings_python(tree: Tree) -> None:
+    bare = tree.path / "bare"
+    bare.mkdir()
+    for name in ("sh", "dirname", "readlink", "cat", "mkdir", "ln"):
+        (bare / name).symlink_to(str(shutil.which(name)))
+    setup = tree.path / "component/config/setup"
+    setup.write_text(setup.read_text() + f'ln -s "{sys.executable}" "{bare}/python3"\n')
+    done = subprocess.run(
+        tree.command("--help"),
+        env={"PATH": str(bare)},
+        capture_output=True,
+        text=True,
+        timeout=WATCHDOG,
+        check=False,
+    )
+    assert done.returncode == 0 and done.stdout.startswith("usage: compare")
+    # Help alone is no reason to install anything.
+    assert done.stderr == "setup was called with compare --no-install\n"
 
 
 def test_when_setup_fails_its_message_is_the_last_word(tree: Tree) -> None:
