@@ -56,7 +56,8 @@ typedef struct regx_module {
     bool threads;
     atomic_bool progressing; /* one thread is in progress */
     regx_lock_t lock;        /* of what follows */
-    struct mca_btl_base_endpoint_t *endpoints; /* all */
+    struct mca_btl_base_endpoint_t *_Atomic endpoints; /* all; only progress takes out */
+    _Atomic unsigned leaving;                          /* how many are to be taken out */
     regx_fragment_t *small, *large;            /* fragments to be used again */
     _Atomic unsigned queued;                   /* fragments that wait on their endpoints */
     unsigned peers;                            /* most endpoints at once */
@@ -70,6 +71,7 @@ struct mca_btl_base_endpoint_t {
     regx_lock_t lock;
     regx_fragment_t *first, *last; /* fragments that found no room, in order */
     atomic_bool waiting;           /* there are some */
+    atomic_bool leaving;           /* Open MPI has given it up */
 };
 
 /* Open MPI finds the component by this name. */

@@ -54,11 +54,19 @@ static void fragment_delete(regx_fragment_t *fragment)
     free(fragment);
 }
 
+/* A slot for a fragment. A peer that does not read could keep what it is lent for long: half of the
+ * pool stays for landings, which serve other peers. */
+static uint32_t take_slot(regx_module_t *module)
+{
+    return regx_pool_unused(&module->pool) > module->pool.slots / 2 ? regx_pool_get(&module->pool)
+                                                                    : REGX_SLOT_NONE;
+}
+
 /* Room for `size` bytes: a slot for a large fragment if there is one, else its own memory. */
 static bool make_room(regx_module_t *module, regx_fragment_t *fragment, size_t size)
 {
     if (fragment->large && size <= module->pool.slot_size) {
-        fragment->slot = regx_pool_get(&module->pool);
+        fragment->slot = take_slot(module);
         if (fragment->slot != REGX_SLOT_NONE) {
             fragment->segment.seg_addr.pval = regx_pool_slot(&module->pool, fragment->slot);
             return true;
@@ -186,9 +194,8 @@ static regx_status_t hand_over(regx_module_t *module, regx_fragment_t *fragment)
         if (length <= conn->transport->max_frame) {
             return ops->send(conn, fragment->tag, NULL, 0, pack_bytes, data, length);
         }
-        fragment->slot = regx_pool_get(&module->pool);
+        fragment->slot = take_slot(module);
         if (fragment->slot == REGX_SLOT_NONE) {
-            regx_count(&module->counters, &module->counters.grant_stalls, 1);
             return REGX_AGAIN;
         }
         fragment->segment.seg_addr.pval = regx_pool_slot(&module->pool, fragment->slot);

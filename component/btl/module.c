@@ -64,7 +64,7 @@ static struct mca_btl_base_endpoint_t *find_endpoint(regx_module_t *module, uint
 {
     struct mca_btl_base_endpoint_t *endpoint = module->endpoints;
 
-    while (endpoint != NULL && endpoint->peer.id != peer) {
+    while (endpoint != NULL && (endpoint->peer.id != peer || endpoint->leaving)) {
         endpoint = endpoint->next;
     }
     return endpoint;
@@ -76,7 +76,7 @@ static void broken(void *context, uint64_t peer, const char *what)
     struct mca_btl_base_endpoint_t *endpoint = find_endpoint(module, peer);
     char line[256];
 
-    if (endpoint == NULL || module->error == NULL) {
+    if (endpoint == NULL || endpoint->leaving || module->error == NULL) {
         return; /* it has left already, or Open MPI has */
     }
     snprintf(line, sizeof(line), "connection to rank %u on %s lost (%s)", (unsigned)peer,
@@ -91,6 +91,7 @@ static bool open_transport(regx_module_t *module)
     const regx_transport_config_t config = {
         .self = regx_compat_self(),
         .pool_size = module->params.pool_size,
+        .pool_least = 2 * module->params.slot_size,
         .if_include = module->params.if_include,
         .if_exclude = module->params.if_exclude,
         .tls = module->params.uct_tls,
@@ -177,7 +178,7 @@ static bool try_enter(regx_module_t *module)
     return !atomic_exchange_explicit(&module->progressing, true, memory_order_acquire);
 }
 
-/* Keeps progress out. Whoever is inside leaves soon: progress never waits. */
+/* Keeps progress out. For the end: no other thread is in MPI any more, or leaves it soon. */
 static void enter(regx_module_t *module)
 {
     while (atomic_exchange_explicit(&module->progressing, true, memory_order_acquire)) {
@@ -241,6 +242,7 @@ static struct mca_btl_base_endpoint_t *endpoint_new(regx_module_t *module, opal_
         return NULL;
     }
     regx_lock_init(&endpoint->lock, module->threads);
+    regx_lock(&module->lock);
     endpoint->next = module->endpoints;
     if (endpoint->next != NULL) {
         endpoint->next->previous = endpoint;
@@ -250,6 +252,7 @@ static struct mca_btl_base_endpoint_t *endpoint_new(regx_module_t *module, opal_
         peers++;
     }
     module->peers = peers > module->peers ? peers : module->peers;
+    regx_unlock(&module->lock);
     return endpoint;
 }
 
@@ -275,6 +278,7 @@ static void endpoint_delete(regx_module_t *module, struct mca_btl_base_endpoint_
     regx_rndv_forget(module->rndv, &endpoint->peer);
     regx_fail_queued(module, endpoint);
     module->transport->ops->disconnect(endpoint->peer.conn);
+    regx_lock(&module->lock);
     if (endpoint->previous != NULL) {
         endpoint->previous->next = endpoint->next;
     } else {
@@ -283,24 +287,39 @@ static void endpoint_delete(regx_module_t *module, struct mca_btl_base_endpoint_
     if (endpoint->next != NULL) {
         endpoint->next->previous = endpoint->previous;
     }
+    regx_unlock(&module->lock);
     regx_lock_fini(&endpoint->lock);
     free(endpoint);
 }
 
+/* May be called from inside a receive callback, or under a lock that a receive callback on another
+ * thread waits for: progress does the work, later. */
 static int del_procs(mca_btl_base_module_t *btl, size_t count, opal_proc_t **procs,
                      struct mca_btl_base_endpoint_t **endpoints)
 {
     regx_module_t *module = (regx_module_t *)btl;
 
     (void)procs;
-    enter(module);
     for (size_t i = 0; i < count; i++) {
         if (endpoints[i] != NULL) {
-            endpoint_delete(module, endpoints[i]);
+            atomic_store(&endpoints[i]->leaving, true);
+            atomic_fetch_add(&module->leaving, 1);
         }
     }
-    leave(module);
     return OPAL_SUCCESS;
+}
+
+static void delete_leaving(regx_module_t *module)
+{
+    struct mca_btl_base_endpoint_t *endpoint = module->endpoints, *next;
+
+    for (; endpoint != NULL; endpoint = next) {
+        next = endpoint->next;
+        if (atomic_load(&endpoint->leaving)) {
+            endpoint_delete(module, endpoint);
+            atomic_fetch_sub(&module->leaving, 1);
+        }
+    }
 }
 
 static int register_error(mca_btl_base_module_t *btl, mca_btl_base_module_error_cb_fn_t callback)
@@ -321,6 +340,9 @@ int regx_progress(void)
     events += module->transport->ops->progress(module->transport);
     events += regx_rndv_progress(module->rndv);
     events += regx_send_queued(module);
+    if (atomic_load_explicit(&module->leaving, memory_order_relaxed) > 0) {
+        delete_leaving(module);
+    }
     leave(module);
     return events;
 }

@@ -28,6 +28,7 @@ regx_rndv_t *regx_rndv_create(const regx_rndv_config_t *config, regx_pool_t *poo
     rndv->refill = rndv->window - rndv->window / 8;
     rndv->registry = registry;
     rndv->counters = counters;
+    rndv->nobody.id = UINT64_MAX;
     regx_lock_init(&rndv->lock, config->threads);
     regx_table_init(&rndv->landings);
     regx_table_init(&rndv->sources);
@@ -85,7 +86,8 @@ int regx_rndv_progress(regx_rndv_t *rndv)
     return advanced;
 }
 
-void regx_rndv_forget(regx_rndv_t *rndv, regx_peer_t *peer)
+void regx_rndv_forget(regx_rndv_t *rndv, const regx_peer_t *peer)
 {
+    regx_landings_forget(rndv, peer);
     regx_sources_forget(rndv, peer);
 }

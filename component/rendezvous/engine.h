@@ -67,6 +67,7 @@ struct regx_rndv {
     regx_counters_t *counters;
     regx_lock_t lock;
     regx_table_t landings, sources;
+    regx_peer_t nobody; /* the peer of landings whose peer has gone */
     regx_slot_use_t *slots; /* one per slot of the pool */
     size_t window; /* pool bytes that one peer may hold granted */
     size_t refill; /* it is filled up again when no more than this is granted */
@@ -107,6 +108,7 @@ int regx_sources_advance(regx_rndv_t *rndv);
 /* Frees the records kept for use. */
 void regx_landings_free(regx_rndv_t *rndv);
 void regx_sources_free(regx_rndv_t *rndv);
-void regx_sources_forget(regx_rndv_t *rndv, regx_peer_t *peer);
+void regx_sources_forget(regx_rndv_t *rndv, const regx_peer_t *peer);
+void regx_landings_forget(regx_rndv_t *rndv, const regx_peer_t *peer);
 
 #endif

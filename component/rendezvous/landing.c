@@ -242,6 +242,22 @@ void regx_landing_control(regx_rndv_t *rndv, uint64_t sender, const regx_control
     }
 }
 
+void regx_landings_forget(regx_rndv_t *rndv, const regx_peer_t *peer)
+{
+    regx_lock(&rndv->lock);
+    for (uint32_t i = 0; i < rndv->landings.count; i++) {
+        regx_landing_t *landing = rndv->landings.entries[i].object;
+
+        if (landing != NULL && landing->peer == peer) {
+            set_hungry_locked(rndv, landing, false);
+            regx_landing_revoke_slots_locked(rndv, landing);
+            landing->peer = &rndv->nobody;
+            landing->started = false;
+        }
+    }
+    regx_unlock(&rndv->lock);
+}
+
 void regx_landings_free(regx_rndv_t *rndv)
 {
     while (!regx_list_empty(&rndv->unused)) {

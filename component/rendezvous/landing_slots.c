@@ -57,14 +57,15 @@ static void range_granted(regx_landing_t *landing, int index, uint64_t length)
 }
 
 /* Grants consecutive pieces of the next range, up to `most`; returns how many. `reserve` slots of
- * the pool stay free. */
+ * the pool stay free. `dry` tells whether the pool was the limit. */
 static unsigned grant(regx_rndv_t *rndv, regx_landing_t *landing, uint32_t reserve, unsigned most,
-                      uint64_t *start, regx_slot_grant_t *grants)
+                      uint64_t *start, regx_slot_grant_t *grants, bool *dry)
 {
     int chunk;
     uint64_t offset, left;
     unsigned count = 0;
 
+    *dry = false;
     if (!next_range(rndv, landing, &chunk, &offset, &left)) {
         return 0;
     }
@@ -78,11 +79,13 @@ static unsigned grant(regx_rndv_t *rndv, regx_landing_t *landing, uint32_t reser
         const bool full = landing->peer->granted > 0 &&
                           landing->peer->granted + length > rndv->window;
 
-        if (full || regx_pool_unused(rndv->pool) <= reserve) {
+        if (full) {
             break;
         }
-        const uint32_t slot = regx_pool_get(rndv->pool);
+        const uint32_t slot = regx_pool_unused(rndv->pool) > reserve ? regx_pool_get(rndv->pool)
+                                                                     : REGX_SLOT_NONE;
         if (slot == REGX_SLOT_NONE) {
+            *dry = true;
             break;
         }
         rndv->slots[slot] =
@@ -110,10 +113,11 @@ static void release(regx_rndv_t *rndv, regx_landing_t *landing, uint32_t slot)
 void regx_landing_first_slots_locked(regx_rndv_t *rndv, regx_landing_t *landing, regx_cts_t *cts)
 {
     uint64_t start;
+    bool dry;
 
     if (regx_list_empty(&rndv->hungry)) {
         cts->slot_count =
-            grant(rndv, landing, rndv->pool->slots / 2, REGX_CTS_SLOTS, &start, cts->slots);
+            grant(rndv, landing, rndv->pool->slots / 2, REGX_CTS_SLOTS, &start, cts->slots, &dry);
         regx_count(rndv->counters, &rndv->counters->grants, cts->slot_count);
     }
 }
@@ -134,10 +138,12 @@ void regx_landing_grant_slots_locked(regx_rndv_t *rndv, regx_landing_t *landing)
     while (!landing->has_unsent && regx_landing_wants_slots_locked(rndv, landing)) {
         regx_control_t message = {.type = REGX_CONTROL_SLOTS, .to = landing->source};
 
+        bool dry;
+
         message.slot_count =
-            grant(rndv, landing, 0, REGX_MESSAGE_SLOTS, &message.offset, message.slots);
+            grant(rndv, landing, 0, REGX_MESSAGE_SLOTS, &message.offset, message.slots, &dry);
         if (message.slot_count == 0) {
-            if (regx_pool_unused(rndv->pool) == 0) {
+            if (dry) {
                 regx_count(rndv->counters, &rndv->counters->grant_stalls, !landing->stalled);
                 landing->stalled = true;
                 atomic_store_explicit(&rndv->retry_landings, true, memory_order_relaxed);

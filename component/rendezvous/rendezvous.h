@@ -89,6 +89,6 @@ int regx_rndv_progress(regx_rndv_t *rndv);
 
 /* Nothing comes from or goes to this peer any more: its sources fail, its landings stay until the
  * MPI closes them. Called with progress kept out. */
-void regx_rndv_forget(regx_rndv_t *rndv, regx_peer_t *peer);
+void regx_rndv_forget(regx_rndv_t *rndv, const regx_peer_t *peer);
 
 #endif

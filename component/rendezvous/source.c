@@ -520,7 +520,7 @@ int regx_sources_advance(regx_rndv_t *rndv)
     return advanced;
 }
 
-void regx_sources_forget(regx_rndv_t *rndv, regx_peer_t *peer)
+void regx_sources_forget(regx_rndv_t *rndv, const regx_peer_t *peer)
 {
     regx_lock(&rndv->lock);
     for (uint32_t i = 0; i < rndv->sources.count; i++) {

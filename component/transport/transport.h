@@ -63,6 +63,7 @@ typedef struct regx_transport_events {
 typedef struct regx_transport_config {
     uint64_t self;          /* id of this process, unique in the job and among connected jobs */
     size_t pool_size;       /* bounce memory wanted: bytes, a multiple of the page */
+    size_t pool_least;      /* … and the least that is of use */
     const char *if_include; /* devices, comma-separated names or CIDR, or NULL */
     const char *if_exclude;
     const char *tls; /* UCT transports allowed, comma-separated, or NULL for all that are known */

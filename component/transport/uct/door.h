@@ -31,6 +31,7 @@ typedef struct regx_hello { /* who knocks, and where its frames and its pool wil
 typedef struct regx_door {
     _Alignas(64) _Atomic uint64_t rung; /* how often */
     _Alignas(64) regx_vm_cookie_t cookie;
+    _Atomic uint32_t closed; /* the owner reads nothing any more */
     struct {
         _Alignas(64) _Atomic uint32_t state;
         regx_hello_t hello;

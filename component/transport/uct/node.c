@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "transport/uct/node_internal.h"
 
+#include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <time.h>
 #include <unistd.h>
 
 static size_t whole_pages(size_t length)
@@ -13,12 +16,11 @@ static size_t whole_pages(size_t length)
     return (length + page - 1) / page * page;
 }
 
-/* A smaller pool is better than none: halves what is asked for, down to a sixteenth. */
+/* A smaller pool is better than none: halves what is asked for, down to what is of use. */
 static regx_status_t open_main(regx_node_t *node)
 {
-    const size_t wanted = node->config.pool_size;
-
-    for (size_t size = wanted; size >= wanted / 16; size = whole_pages(size / 2)) {
+    for (size_t size = node->config.pool_size; size >= node->config.pool_least; size /= 2) {
+        size = whole_pages(size);
         if (regx_segment_domain_open(&node->domain, node->config.tls, node->pool_offset + size,
                                      &node->main, node->config.counters) == REGX_OK) {
             node->pool_size = size;
@@ -58,6 +60,7 @@ regx_status_t regx_node_open(const regx_transport_config_t *config, regx_node_t 
 
 static void forget_inbound(regx_node_inbound_t *inbound)
 {
+    atomic_store_explicit(&inbound->memory->left, 1, memory_order_release);
     if (inbound->pool != NULL) {
         regx_segment_unmap(&inbound->main);
     }
@@ -65,12 +68,51 @@ static void forget_inbound(regx_node_inbound_t *inbound)
     free(inbound);
 }
 
+/* Ends those parting connections whose peer has read everything, or reads nothing any more. */
+static void reap(regx_node_t *node)
+{
+    for (regx_node_conn_t **at = &node->parting; *at != NULL;) {
+        regx_node_conn_t *conn = *at;
+
+        if (!conn->said_goodbye) {
+            conn->said_goodbye = regx_mailbox_post(&conn->out, REGX_NODE_TAG_GOODBYE, NULL, 0,
+                                                   NULL, NULL, 0) == REGX_OK;
+        }
+        if (atomic_load_explicit(&conn->out.memory->left, memory_order_acquire) == 0 &&
+            atomic_load_explicit(&conn->door->closed, memory_order_acquire) == 0 &&
+            (kill(conn->vm.pid, 0) == 0 || errno != ESRCH)) {
+            at = &conn->next;
+            continue;
+        }
+        *at = conn->next;
+        atomic_store(&conn->out.memory->left, 1);
+        regx_node_box_give(node, conn->boxes, conn->box);
+        regx_segment_unmap(&conn->main);
+        regx_lock_fini(&conn->lock);
+        free(conn);
+    }
+}
+
+/* A send that has completed must arrive, though this process ends MPI first (a spawned child does:
+ * its finalize does not wait for its parent's). So the end waits until each neighbour has read its
+ * mailbox, has closed its door, or is dead. */
+static void wait_parting(regx_node_t *node)
+{
+    const struct timespec pause = {.tv_nsec = 50000};
+
+    for (reap(node); node->parting != NULL; reap(node)) {
+        nanosleep(&pause, NULL);
+    }
+}
+
 void regx_node_close(regx_node_t *node)
 {
+    atomic_store_explicit(&node->door->closed, 1, memory_order_release);
     for (size_t i = 0; i < node->inbound_count; i++) {
         forget_inbound(node->inbound[i]);
     }
     free(node->inbound);
+    wait_parting(node);
     while (node->boxes != NULL) {
         regx_node_boxes_t *boxes = node->boxes;
 
@@ -177,12 +219,16 @@ void regx_node_disconnect(regx_node_conn_t *conn)
 {
     fail_pending(conn);
     if (conn->state == REGX_NODE_ATTACHED) {
-        /* The mailbox is used again once the peer has read it to its end. Where there is no room
-         * for the last word its 80 KiB are only freed at the close. */
-        if (regx_mailbox_post(&conn->out, REGX_NODE_TAG_GOODBYE, NULL, 0, NULL, NULL, 0) ==
-            REGX_OK) {
-            regx_node_box_give(conn->node, conn->boxes, conn->box);
-        }
+        conn->next = conn->node->parting;
+        conn->node->parting = conn;
+        reap(conn->node);
+        return;
+    }
+    if (conn->out.memory != NULL) {
+        atomic_store(&conn->out.memory->left, 1); /* nobody was told of it */
+        regx_node_box_give(conn->node, conn->boxes, conn->box);
+    }
+    if (conn->door != NULL) {
         regx_segment_unmap(&conn->main);
     }
     regx_lock_fini(&conn->lock);

@@ -7,7 +7,8 @@
  * and, allocated as peers are first written to, segments of mailboxes. The mailbox from A to B
  * lies in A's memory: about 80 KiB for a pair that talks, nothing for one that does not.
  *
- * Threads as transport.h says. The caller keeps progress out during disconnect and close.
+ * Threads as transport.h says. The caller keeps progress out during disconnect and close. Close
+ * waits until what was sent has been read, or nobody is there to read it.
  */
 #ifndef REGX_UCT_NODE_H
 #define REGX_UCT_NODE_H

@@ -52,6 +52,8 @@ struct regx_node_conn {
     regx_mailbox_out_t out;
     _Atomic uint32_t lent; /* bit per token */
     uint32_t laps[REGX_MAILBOX_LENDS];
+    bool said_goodbye;
+    struct regx_node_conn *next; /* in the list of those that part */
 };
 
 typedef struct regx_node_inbound { /* a neighbour that posts to this process */
@@ -81,6 +83,7 @@ struct regx_node {
     regx_put_t *puts;   /* to be copied by the kernel, oldest first */
     regx_put_t **puts_end;
     _Atomic uint32_t put_count;
+    regx_node_conn_t *parting; /* disconnected; their mailboxes are not yet read to the end */
     regx_node_inbound_t **inbound;
     size_t inbound_count, inbound_room;
 };
@@ -91,6 +94,14 @@ enum { REGX_SCRATCH_NEXT, REGX_SCRATCH_CONN, REGX_SCRATCH_DONE, REGX_SCRATCH_LAP
 static inline void *regx_node_ticket(uint32_t token, uint32_t lap)
 {
     return (void *)(uintptr_t)((uint64_t)token << 32 | lap);
+}
+
+/* The node's lock is held; the count is the caller's. */
+static inline void regx_node_append_put_locked(regx_node_t *node, regx_put_t *put)
+{
+    put->scratch[REGX_SCRATCH_NEXT] = NULL;
+    *node->puts_end = put;
+    node->puts_end = (regx_put_t **)&put->scratch[REGX_SCRATCH_NEXT];
 }
 
 /* Takes and gives back mailbox memory; the node's lock is taken within. NULL: none to be had. */

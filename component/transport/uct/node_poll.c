@@ -236,20 +236,28 @@ static int poll_puts(regx_node_t *node)
     regx_lock(&node->lock);
     regx_put_t *put = node->puts; /* stays in front: only progress takes from there */
     regx_unlock(&node->lock);
+    const size_t before = (uintptr_t)put->scratch[REGX_SCRATCH_DONE];
     const regx_status_t status = vm_step(node, put);
+    const size_t done = (uintptr_t)put->scratch[REGX_SCRATCH_DONE];
 
-    if (status == REGX_AGAIN) {
-        return 0;
+    if (status == REGX_AGAIN && done < put->length) {
+        return 1; /* first come, first finished */
     }
     regx_lock(&node->lock);
     node->puts = put->scratch[REGX_SCRATCH_NEXT];
     if (node->puts == NULL) {
         node->puts_end = &node->puts;
     }
-    atomic_fetch_sub(&node->put_count, 1);
+    if (status == REGX_AGAIN) { /* that peer does not read its mailbox: the others go on */
+        regx_node_append_put_locked(node, put);
+    } else {
+        atomic_fetch_sub(&node->put_count, 1);
+    }
     regx_unlock(&node->lock);
-    put->done(put, status);
-    return 1;
+    if (status != REGX_AGAIN) {
+        put->done(put, status);
+    }
+    return done > before || status != REGX_AGAIN;
 }
 
 int regx_node_progress(regx_node_t *node)

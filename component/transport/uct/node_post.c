@@ -171,12 +171,10 @@ static regx_status_t put_region(regx_node_conn_t *conn, regx_put_t *put)
         regx_tally(node->config.counters->fallbacks, reason);
         return REGX_DENIED;
     }
-    put->scratch[REGX_SCRATCH_NEXT] = NULL;
     put->scratch[REGX_SCRATCH_CONN] = conn;
     put->scratch[REGX_SCRATCH_DONE] = NULL;
     regx_lock(&node->lock);
-    *node->puts_end = put;
-    node->puts_end = (regx_put_t **)&put->scratch[REGX_SCRATCH_NEXT];
+    regx_node_append_put_locked(node, put);
     atomic_fetch_add(&node->put_count, 1);
     regx_unlock(&node->lock);
     return REGX_PENDING;
