@@ -8,7 +8,7 @@
 
 #include <stdio.h>
 
-enum { GRANTS = 160, PLAYS = 120, PAGE = 4096 };
+enum { GRANTS = 160, PLAYS = 120, PAGE = 4096, SENDERS = 3 };
 
 typedef struct grant { /* told, and not yet answered */
     bool chunk;
@@ -34,7 +34,7 @@ typedef struct play { /* one transfer */
 typedef struct stage {
     fake_config_t config;
     fake_t *receiver;
-    fake_t *senders[2]; /* processes 1 and 2, played by the test */
+    fake_t *senders[SENDERS]; /* processes 1, 2 and 3, played by the test */
     play_t *plays[PLAYS];
     unsigned again; /* the number of the receiver's send that finds no room, 0: none */
     unsigned again_percent;
@@ -152,7 +152,7 @@ static stage_t *stage_open(fake_config_t config)
     stage->receiver = fake_open(0, &config);
     stage->receiver->context = stage;
     stage->receiver->rule = rule;
-    for (unsigned i = 0; i < 2; i++) {
+    for (unsigned i = 0; i < SENDERS; i++) {
         stage->senders[i] = fake_open(i + 1, &played);
         stage->senders[i]->context = stage;
         stage->senders[i]->rule = rule;
@@ -276,7 +276,7 @@ static void refuse(stage_t *stage, play_t *play, unsigned index, bool for_ever)
 static void listen(stage_t *stage)
 {
     regx_rndv_progress(stage->receiver->rndv);
-    for (unsigned i = 0; i < 2; i++) {
+    for (unsigned i = 0; i < SENDERS; i++) {
         while (fake_receive(stage->senders[i], stage->receiver)) {
         }
     }
@@ -340,8 +340,9 @@ static void stage_close(stage_t *stage)
 {
     fake_assert_idle(stage->receiver);
     fake_close(stage->receiver);
-    fake_close(stage->senders[0]);
-    fake_close(stage->senders[1]);
+    for (unsigned i = 0; i < SENDERS; i++) {
+        fake_close(stage->senders[i]);
+    }
     free(stage);
 }
 
@@ -436,7 +437,7 @@ static void two_slots_serve_a_hundred_landings(void **state)
     config.slots = 2;
     stage_t *stage = stage_open(config);
     for (unsigned i = 0; i < LANDINGS; i++) {
-        play_open(stage, i, i % 2, length);
+        play_open(stage, i, i % SENDERS, length);
     }
     for (unsigned i = 0; i < LANDINGS; i++) {
         start(stage, stage->plays[(i * 37) % LANDINGS]);
@@ -476,18 +477,22 @@ static void a_stall_is_counted_once(void **state)
     (void)state;
     config.slots = 2;
     stage_t *stage = stage_open(config);
-    play_t *holding = play_open(stage, 0, 0, 2048);
-    play_t *waiting = play_open(stage, 1, 0, 1024);
+    play_t *holding[2];
 
-    start(stage, holding);
+    for (unsigned i = 0; i < 2; i++) {
+        holding[i] = play_open(stage, i, i, 1024);
+        start(stage, holding[i]);
+    }
+    play_t *waiting = play_open(stage, 2, 2, 1024);
     start(stage, waiting);
     for (unsigned i = 0; i < 100; i++) {
         listen(stage);
     }
-    assert_int_equal(holding->count, 2);
+    assert_int_equal(holding[0]->count + holding[1]->count, 2);
     assert_int_equal(waiting->count, 0);
     assert_int_equal(stage->receiver->counters.grant_stalls, 1);
-    play_out(stage, holding);
+    play_out(stage, holding[0]);
+    play_out(stage, holding[1]);
     play_out(stage, waiting);
     assert_int_equal(stage->receiver->counters.grant_stalls, 1);
     stage_close(stage);
@@ -999,6 +1004,31 @@ static void noise_is_survived(void **state)
     }
 }
 
+/* Messages name a slot by 32 bits of its place in the pool. */
+static void a_pool_of_four_gigabytes_is_refused(void **state)
+{
+    static const size_t slot_size = 1 << 20;
+    const regx_rndv_config_t config = {
+        .strategy = regx_strategy_find("bounce"), .chunk_size = PAGE, .chunk_depth = 1};
+    regx_counters_t counters = {0};
+    regx_registry_t registry = {0};
+
+    (void)state;
+    for (size_t slots = 4094; slots <= 4097; slots++) {
+        regx_pool_t pool;
+
+        /* The memory is not there, and is not touched. */
+        assert_int_equal(
+            regx_pool_init(&pool, NULL, slots * slot_size, slot_size, false, &counters), REGX_OK);
+        regx_rndv_t *rndv = regx_rndv_create(&config, &pool, &registry, &counters);
+        assert_int_equal(rndv != NULL, slots < 4096);
+        if (rndv != NULL) {
+            regx_rndv_destroy(rndv);
+        }
+        regx_pool_fini(&pool);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -1021,6 +1051,7 @@ int main(void)
         cmocka_unit_test(a_wrong_answer_is_not_a_start),
         cmocka_unit_test(one_landings_slot_is_not_anothers),
         cmocka_unit_test(noise_is_survived),
+        cmocka_unit_test(a_pool_of_four_gigabytes_is_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
