@@ -21,7 +21,7 @@ typedef enum regx_path {
 #define REGX_PATH_ENUM(name) REGX_PATH_##name,
     REGX_PATHS(REGX_PATH_ENUM)
 #undef REGX_PATH_ENUM
-    REGX_PATH_COUNT
+        REGX_PATH_COUNT
 } regx_path_t;
 
 #define REGX_COUNTERS(X)                                                                           \
@@ -81,8 +81,7 @@ static inline void regx_count(const regx_counters_t *counters, _Atomic uint64_t 
     if (counters->threads) {
         atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
     } else {
-        atomic_store_explicit(counter,
-                              atomic_load_explicit(counter, memory_order_relaxed) + n,
+        atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n,
                               memory_order_relaxed);
     }
 }
@@ -92,9 +91,8 @@ static inline void regx_count_high(_Atomic uint64_t *counter, uint64_t value)
 {
     uint64_t seen = atomic_load_explicit(counter, memory_order_relaxed);
 
-    while (value > seen &&
-           !atomic_compare_exchange_weak_explicit(counter, &seen, value, memory_order_relaxed,
-                                                  memory_order_relaxed)) {
+    while (value > seen && !atomic_compare_exchange_weak_explicit(
+                               counter, &seen, value, memory_order_relaxed, memory_order_relaxed)) {
     }
 }
 

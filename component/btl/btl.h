@@ -54,13 +54,13 @@ typedef struct regx_module {
     regx_registry_t registry;
     regx_rndv_t *rndv;
     bool threads;
-    atomic_bool progressing; /* one thread is in progress */
-    regx_lock_t lock;        /* of what follows */
+    atomic_bool progressing;                           /* one thread is in progress */
+    regx_lock_t lock;                                  /* of what follows */
     struct mca_btl_base_endpoint_t *_Atomic endpoints; /* all; only progress takes out */
     _Atomic unsigned leaving;                          /* how many are to be taken out */
-    regx_fragment_t *small, *large;            /* fragments to be used again */
-    _Atomic unsigned queued;                   /* fragments that wait on their endpoints */
-    unsigned peers;                            /* most endpoints at once */
+    regx_fragment_t *small, *large;                    /* fragments to be used again */
+    _Atomic unsigned queued;                           /* fragments that wait on their endpoints */
+    unsigned peers;                                    /* most endpoints at once */
     mca_btl_base_module_error_cb_fn_t error;
 } regx_module_t;
 

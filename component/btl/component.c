@@ -10,12 +10,10 @@
 static int component_register(void);
 static int component_open(void);
 static int component_close(void);
-static mca_btl_base_module_t **component_init(int *count, bool progress_threads,
-                                              bool mpi_threads);
+static mca_btl_base_module_t **component_init(int *count, bool progress_threads, bool mpi_threads);
 
 regx_component_t mca_btl_regx_component = {
-    .super = {.btl_version = {MCA_BTL_DEFAULT_VERSION("regx"),
-                              .mca_open_component = component_open,
+    .super = {.btl_version = {MCA_BTL_DEFAULT_VERSION("regx"), .mca_open_component = component_open,
                               .mca_close_component = component_close,
                               .mca_register_component_params = component_register},
               .btl_data = {.param_field = MCA_BASE_METADATA_PARAM_NONE},

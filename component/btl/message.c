@@ -202,11 +202,8 @@ static regx_status_t hand_over(regx_module_t *module, regx_fragment_t *fragment)
         memcpy(fragment->segment.seg_addr.pval, data, length);
         data = fragment->segment.seg_addr.pval;
     }
-    fragment->lend = (regx_lend_t){.data = data,
-                                   .length = length,
-                                   .tag = fragment->tag,
-                                   .done = lend_done,
-                                   .context = module};
+    fragment->lend = (regx_lend_t){
+        .data = data, .length = length, .tag = fragment->tag, .done = lend_done, .context = module};
     return ops->lend(conn, &fragment->lend);
 }
 
@@ -238,8 +235,7 @@ static void ended(regx_module_t *module, regx_fragment_t *fragment, int status)
 
 static void lend_done(regx_lend_t *lend, regx_status_t status)
 {
-    regx_fragment_t *fragment =
-        (regx_fragment_t *)((char *)lend - offsetof(regx_fragment_t, lend));
+    regx_fragment_t *fragment = (regx_fragment_t *)((char *)lend - offsetof(regx_fragment_t, lend));
 
     ended(lend->context, fragment, status == REGX_OK ? OPAL_SUCCESS : OPAL_ERROR);
 }
@@ -309,8 +305,8 @@ int regx_sendi(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *endpo
         pack = pack_bytes;
     }
     if (!atomic_load_explicit(&endpoint->waiting, memory_order_relaxed)) {
-        status = conn->transport->ops->send(conn, tag, header, header_size, pack, context,
-                                            payload_size);
+        status =
+            conn->transport->ops->send(conn, tag, header, header_size, pack, context, payload_size);
     }
     if (status == REGX_OK) {
         regx_count_message(&module->counters, REGX_PATH_eager, header_size + payload_size);

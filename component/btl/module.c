@@ -22,32 +22,31 @@ static int register_error(mca_btl_base_module_t *btl, mca_btl_base_module_error_
 
 /* Eager limit and fragment size are what measured best on shared memory; rndv_eager_limit 0 keeps
  * the base of a rendezvous where the user's buffer begins. */
-regx_module_t regx_module = {
-    .super = {.btl_component = &mca_btl_regx_component.super,
-              .btl_eager_limit = 8192,
-              .btl_rndv_eager_limit = 0,
-              .btl_max_send_size = 65536,
-              .btl_rdma_pipeline_send_length = 0,
-              .btl_rdma_pipeline_frag_size = SIZE_MAX,
-              .btl_min_rdma_pipeline_size = 0,
-              .btl_exclusivity = MCA_BTL_EXCLUSIVITY_DEFAULT,
-              .btl_latency = 1,
-              .btl_bandwidth = 100000,
-              .btl_flags = MCA_BTL_FLAGS_SEND | MCA_BTL_FLAGS_PUT,
-              .btl_registration_handle_size = REGX_CTS_SIZE,
-              .btl_put_limit = SIZE_MAX,
-              .btl_add_procs = add_procs,
-              .btl_del_procs = del_procs,
-              .btl_finalize = regx_module_finalize,
-              .btl_alloc = regx_alloc,
-              .btl_free = regx_free,
-              .btl_prepare_src = regx_prepare_src,
-              .btl_send = regx_send,
-              .btl_sendi = regx_sendi,
-              .btl_put = regx_put,
-              .btl_register_mem = regx_register_mem,
-              .btl_deregister_mem = regx_deregister_mem,
-              .btl_register_error = register_error}};
+regx_module_t regx_module = {.super = {.btl_component = &mca_btl_regx_component.super,
+                                       .btl_eager_limit = 8192,
+                                       .btl_rndv_eager_limit = 0,
+                                       .btl_max_send_size = 65536,
+                                       .btl_rdma_pipeline_send_length = 0,
+                                       .btl_rdma_pipeline_frag_size = SIZE_MAX,
+                                       .btl_min_rdma_pipeline_size = 0,
+                                       .btl_exclusivity = MCA_BTL_EXCLUSIVITY_DEFAULT,
+                                       .btl_latency = 1,
+                                       .btl_bandwidth = 100000,
+                                       .btl_flags = MCA_BTL_FLAGS_SEND | MCA_BTL_FLAGS_PUT,
+                                       .btl_registration_handle_size = REGX_CTS_SIZE,
+                                       .btl_put_limit = SIZE_MAX,
+                                       .btl_add_procs = add_procs,
+                                       .btl_del_procs = del_procs,
+                                       .btl_finalize = regx_module_finalize,
+                                       .btl_alloc = regx_alloc,
+                                       .btl_free = regx_free,
+                                       .btl_prepare_src = regx_prepare_src,
+                                       .btl_send = regx_send,
+                                       .btl_sendi = regx_sendi,
+                                       .btl_put = regx_put,
+                                       .btl_register_mem = regx_register_mem,
+                                       .btl_deregister_mem = regx_deregister_mem,
+                                       .btl_register_error = register_error}};
 
 static void deliver(void *context, uint64_t sender, uint8_t tag, const void *data, size_t length)
 {
@@ -101,8 +100,7 @@ static bool open_transport(regx_module_t *module)
     const regx_transport_ops_t *ops =
         regx_transport_load(module->params.transport, error, sizeof(error));
 
-    if (ops != NULL &&
-        ops->open(&config, error, sizeof(error), &module->transport) == REGX_OK) {
+    if (ops != NULL && ops->open(&config, error, sizeof(error), &module->transport) == REGX_OK) {
         return true;
     }
     if (regx_compat_speaker()) {
@@ -120,15 +118,13 @@ static bool open_pool(regx_module_t *module)
     module->counters.pool_pinned_bytes =
         regx_place_lock(transport->pool_memory, transport->pool_size);
     return regx_pool_init(&module->pool, transport->pool_memory, transport->pool_size,
-                          module->params.slot_size, module->threads,
-                          &module->counters) == REGX_OK;
+                          module->params.slot_size, module->threads, &module->counters) == REGX_OK;
 }
 
 static bool publish_address(regx_module_t *module)
 {
     uint8_t bytes[MODEX_HEADER + REGX_ADDRESS_MAX] = {MODEX_VERSION, REGX_CONTROL_VERSION, 0, 0};
-    const size_t length =
-        module->transport->ops->address(module->transport, bytes + MODEX_HEADER);
+    const size_t length = module->transport->ops->address(module->transport, bytes + MODEX_HEADER);
 
     return regx_compat_publish(&mca_btl_regx_component.super.btl_version, bytes,
                                MODEX_HEADER + length) == OPAL_SUCCESS;
@@ -155,8 +151,7 @@ bool regx_module_open(regx_module_t *module, bool threads)
     }
     regx_registry_init(&module->registry, module->params.backend, module->transport,
                        &module->counters);
-    module->rndv =
-        regx_rndv_create(&config, &module->pool, &module->registry, &module->counters);
+    module->rndv = regx_rndv_create(&config, &module->pool, &module->registry, &module->counters);
     if (module->rndv == NULL || !publish_address(module)) {
         regx_compat_say("cannot publish its address");
         regx_module_finalize(&module->super);
@@ -218,10 +213,10 @@ static bool connect_to(regx_module_t *module, opal_proc_t *proc,
             say_mismatch(proc, bytes);
         }
     } else {
-        connected = module->transport->ops->connect(
-                        module->transport, endpoint->peer.id, regx_compat_same_node(proc),
-                        bytes + MODEX_HEADER, length - MODEX_HEADER,
-                        &endpoint->peer.conn) == REGX_OK;
+        connected =
+            module->transport->ops->connect(module->transport, endpoint->peer.id,
+                                            regx_compat_same_node(proc), bytes + MODEX_HEADER,
+                                            length - MODEX_HEADER, &endpoint->peer.conn) == REGX_OK;
     }
     free(bytes);
     return connected;

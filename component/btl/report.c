@@ -67,7 +67,6 @@ static void write_json(FILE *out, const regx_module_t *module)
     write_field(out, "version", REGX_VERSION);
     write_field(out, "openmpi", regx_compat_version());
     write_field(out, "transport", module->transport->ops->name);
-    write_field(out, "wires", module->transport->wires);
     write_field(out, "backend", module->params.backend->name);
     write_field(out, "backend_reason", module->params.backend_reason);
     write_field(out, "rendezvous", regx_strategy_name(module->params.strategy));
@@ -130,10 +129,9 @@ static void expand(const char *pattern, char *name, size_t size)
 
         if (*pattern == '%' && strchr("hrp", pattern[1]) != NULL && pattern[1] != '\0') {
             pattern++;
-            n = *pattern == 'h' ? snprintf(name + used, size - used, "%s", regx_compat_host())
-                : *pattern == 'r'
-                    ? snprintf(name + used, size - used, "%u", regx_compat_rank())
-                    : snprintf(name + used, size - used, "%d", (int)getpid());
+            n = *pattern == 'h'   ? snprintf(name + used, size - used, "%s", regx_compat_host())
+                : *pattern == 'r' ? snprintf(name + used, size - used, "%u", regx_compat_rank())
+                                  : snprintf(name + used, size - used, "%d", (int)getpid());
         } else {
             name[used] = *pattern;
         }

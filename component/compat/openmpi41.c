@@ -22,8 +22,7 @@ void regx_compat_receive(mca_btl_base_module_t *btl, mca_btl_base_tag_t tag, con
                          size_t length)
 {
     const mca_btl_active_message_callback_t *callback = &mca_btl_base_active_message_trigger[tag];
-    mca_btl_base_segment_t segment = {.seg_addr.pval = (void *)(uintptr_t)data,
-                                      .seg_len = length};
+    mca_btl_base_segment_t segment = {.seg_addr.pval = (void *)(uintptr_t)data, .seg_len = length};
     mca_btl_base_descriptor_t descriptor = {.des_segments = &segment, .des_segment_count = 1};
 
     if (callback->cbfunc != NULL) {
@@ -35,8 +34,7 @@ int regx_compat_publish(const mca_base_component_t *component, const void *bytes
 {
     int rc;
 
-    OPAL_MODEX_SEND(rc, OPAL_PMIX_GLOBAL, component, (void *)(uintptr_t)bytes,
-                    (int32_t)length);
+    OPAL_MODEX_SEND(rc, OPAL_PMIX_GLOBAL, component, (void *)(uintptr_t)bytes, (int32_t)length);
     return rc;
 }
 

@@ -148,9 +148,8 @@ size_t regx_control_pack(const regx_control_t *control, uint8_t *bytes)
     if (from_source(control->type)) {
         put_name(&to, control->from);
         if (control->type != REGX_CONTROL_START) {
-            put_number(&to,
-                       control->type == REGX_CONTROL_WRITTEN ? control->slot : control->for_ever,
-                       4);
+            put_number(
+                &to, control->type == REGX_CONTROL_WRITTEN ? control->slot : control->for_ever, 4);
             put_number(&to, control->offset, 8);
             put_number(&to, control->length, 8);
         }
@@ -213,8 +212,7 @@ bool regx_control_unpack(const void *bytes, size_t length, regx_control_t *contr
             control->offset = get_number(&from, 8);
             control->length = get_number(&from, 8);
             control->for_ever = control->type == REGX_CONTROL_REFUSED && control->slot == 1;
-            return control->type == REGX_CONTROL_WRITTEN || control->slot == 0 ||
-                   control->for_ever;
+            return control->type == REGX_CONTROL_WRITTEN || control->slot == 0 || control->for_ever;
         }
         return true;
     }

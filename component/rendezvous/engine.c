@@ -56,8 +56,8 @@ regx_status_t regx_control_send(regx_peer_t *peer, const regx_control_t *control
     uint8_t bytes[REGX_CONTROL_MAX];
     const size_t length = regx_control_pack(control, bytes);
 
-    return peer->conn->transport->ops->send(peer->conn, REGX_TAG_CONTROL, bytes, length, NULL,
-                                            NULL, 0);
+    return peer->conn->transport->ops->send(peer->conn, REGX_TAG_CONTROL, bytes, length, NULL, NULL,
+                                            0);
 }
 
 void regx_rndv_control(regx_rndv_t *rndv, uint64_t sender, const void *message, size_t length)

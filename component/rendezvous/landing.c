@@ -35,8 +35,7 @@ static regx_landing_t *landing_new(regx_rndv_t *rndv)
 
 static regx_path_t choose_path(regx_rndv_t *rndv, regx_landing_t *landing)
 {
-    const regx_path_t path =
-        rndv->config.strategy->choose(rndv, landing->peer, landing->length);
+    const regx_path_t path = rndv->config.strategy->choose(rndv, landing->peer, landing->length);
 
     if (path != REGX_PATH_bounce && landing->peer->never_writes) {
         landing->fallback = true;

@@ -38,17 +38,17 @@ struct regx_landing {
     char *base;
     uint64_t length;
     regx_path_t path;
-    bool fallback;      /* it is not the one that was asked for */
-    bool started;       /* `source` is known */
-    bool stalled;       /* the pool was empty; counted */
-    bool slots_only;    /* what is not yet granted goes by slots */
-    bool has_unsent;    /* a grant that found no room to be sent: before any other */
-    bool busy;          /* see engine.h */
+    bool fallback;   /* it is not the one that was asked for */
+    bool started;    /* `source` is known */
+    bool stalled;    /* the pool was empty; counted */
+    bool slots_only; /* what is not yet granted goes by slots */
+    bool has_unsent; /* a grant that found no room to be sent: before any other */
+    bool busy;       /* see engine.h */
     regx_name_t source;
-    uint32_t piece;     /* bytes granted per slot; 0: not chosen yet */
-    uint64_t granted;   /* nothing from this offset on has been granted */
-    uint64_t landed;    /* bytes */
-    unsigned slots_out; /* slots granted and not written */
+    uint32_t piece;      /* bytes granted per slot; 0: not chosen yet */
+    uint64_t granted;    /* nothing from this offset on has been granted */
+    uint64_t landed;     /* bytes */
+    unsigned slots_out;  /* slots granted and not written */
     unsigned chunks_out; /* likewise */
     regx_control_t unsent;
     regx_chunk_t chunks[]; /* config.chunk_depth of them */

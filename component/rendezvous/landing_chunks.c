@@ -108,7 +108,9 @@ bool regx_landing_chunk_ended_locked(regx_rndv_t *rndv, regx_landing_t *landing,
             landing->landed += chunk->length;
         } else {
             landing->slots_only = true;
-            landing->peer->never_writes |= control->for_ever;
+            if (control->for_ever) {
+                atomic_store(&landing->peer->never_writes, true);
+            }
         }
         chunk->state = done ? REGX_CHUNK_FREE : REGX_CHUNK_REDO;
         return true;

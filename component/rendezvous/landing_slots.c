@@ -16,7 +16,7 @@
 static uint32_t choose_piece(const regx_rndv_t *rndv, const regx_landing_t *landing)
 {
     const uint32_t slot = (uint32_t)rndv->pool->slot_size;
-    const uint32_t piece = landing->peer->granted > 0           ? slot
+    const uint32_t piece = landing->peer->granted > 0          ? slot
                            : landing->length <= SMALL_MESSAGE  ? SMALL_PIECE
                            : landing->length <= MEDIUM_MESSAGE ? MEDIUM_PIECE
                                                                : slot;
@@ -73,17 +73,16 @@ static unsigned grant(regx_rndv_t *rndv, regx_landing_t *landing, uint32_t reser
         landing->piece = choose_piece(rndv, landing);
     }
     *start = offset;
-    while (count < most && left > 0 &&
-           landing->slots_out + landing->chunks_out < REGX_GRANTS_MAX) {
+    while (count < most && left > 0 && landing->slots_out + landing->chunks_out < REGX_GRANTS_MAX) {
         const uint32_t length = left < landing->piece ? (uint32_t)left : landing->piece;
-        const bool full = landing->peer->granted > 0 &&
-                          landing->peer->granted + length > rndv->window;
+        const bool full =
+            landing->peer->granted > 0 && landing->peer->granted + length > rndv->window;
 
         if (full) {
             break;
         }
-        const uint32_t slot = regx_pool_unused(rndv->pool) > reserve ? regx_pool_get(rndv->pool)
-                                                                     : REGX_SLOT_NONE;
+        const uint32_t slot =
+            regx_pool_unused(rndv->pool) > reserve ? regx_pool_get(rndv->pool) : REGX_SLOT_NONE;
         if (slot == REGX_SLOT_NONE) {
             *dry = true;
             break;

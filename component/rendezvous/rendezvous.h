@@ -54,8 +54,8 @@ typedef struct regx_rndv_config {
 typedef struct regx_peer {
     uint64_t id;
     regx_conn_t *conn;
-    size_t granted;    /* the engine's: pool bytes granted to it and not yet written */
-    bool never_writes; /* the engine's: it refused a chunk; grant it slots only */
+    size_t granted;           /* the engine's: pool bytes granted to it and not yet written */
+    atomic_bool never_writes; /* the engine's: it refused a chunk; grant it slots only */
 } regx_peer_t;
 
 /* status is REGX_OK or REGX_FAILED; after REGX_FAILED nothing of the transfer lands any more and

@@ -48,13 +48,13 @@ struct regx_source {
     regx_path_t path;
     bool fallback;
     bool busy;
-    bool start_due;       /* START is to be sent */
-    bool failed;          /* nothing more is sent; ends when nothing is in flight */
-    uint64_t sent;        /* bytes whose notice was accepted */
-    uint64_t sent_slots;  /* those of them that went through slots */
-    uint64_t granted;     /* bytes granted and not refused */
-    unsigned in_flight;   /* puts, the held one too */
-    unsigned first, count; /* of the queue */
+    bool start_due;          /* START is to be sent */
+    bool failed;             /* nothing more is sent; ends when nothing is in flight */
+    uint64_t sent;           /* bytes whose notice was accepted */
+    uint64_t sent_slots;     /* those of them that went through slots */
+    uint64_t granted;        /* bytes granted and not refused */
+    unsigned in_flight;      /* puts, the held one too */
+    unsigned first, count;   /* of the queue */
     regx_put_op_t *held;     /* found no room: goes before the queue */
     regx_put_op_t *refusals; /* to be sent */
     regx_put_op_t *spare;    /* to be used again, also by the next transfer */
@@ -105,8 +105,7 @@ static bool acceptable(const regx_source_t *source, uint64_t offset, uint64_t le
                        unsigned count)
 {
     return length > 0 && offset <= source->length && length <= source->length - offset &&
-           length <= source->length - source->granted &&
-           source->count + count <= REGX_GRANTS_MAX;
+           length <= source->length - source->granted && source->count + count <= REGX_GRANTS_MAX;
 }
 
 static regx_control_t message_of(const regx_source_t *source, regx_control_type_t type)
@@ -297,8 +296,7 @@ static void count_message(regx_rndv_t *rndv, const regx_source_t *source)
     regx_count(counters, &counters->messages[by_slots ? REGX_PATH_bounce : source->path], 1);
     regx_count(counters, &counters->bytes[REGX_PATH_bounce], source->sent_slots);
     if (source->path != REGX_PATH_bounce) {
-        regx_count(counters, &counters->bytes[source->path],
-                   source->length - source->sent_slots);
+        regx_count(counters, &counters->bytes[source->path], source->length - source->sent_slots);
     }
     if (source->fallback) {
         regx_count_message(counters, REGX_PATH_fallback, source->length);
@@ -441,8 +439,8 @@ static bool take_first_grants(regx_source_t *source, const regx_cts_t *cts)
         (cts->chunk_length > 0 && !take_chunk(source, 0, cts->chunk_length, &cts->key))) {
         return false;
     }
-    source->start_due = source->count == 0 || (cts->chunk_length > 0 &&
-                                               cts->chunk_length < source->length);
+    source->start_due =
+        source->count == 0 || (cts->chunk_length > 0 && cts->chunk_length < source->length);
     return true;
 }
 

@@ -29,8 +29,8 @@ static bool grow(regx_table_t *table)
         return false;
     }
     for (uint32_t i = table->count; i < count; i++) {
-        entries[i] = (struct regx_table_entry){
-            .generation = 1, .next_free = i + 1 < count ? i + 1 : NONE};
+        entries[i] =
+            (struct regx_table_entry){.generation = 1, .next_free = i + 1 < count ? i + 1 : NONE};
     }
     table->free = table->count;
     table->entries = entries;

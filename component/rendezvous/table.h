@@ -16,7 +16,7 @@ typedef struct regx_table {
         void *object; /* NULL: free */
         uint32_t generation;
         uint32_t next_free;
-    } *entries;
+    } * entries;
     uint32_t count;
     uint32_t free; /* UINT32_MAX: none */
 } regx_table_t;

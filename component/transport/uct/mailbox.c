@@ -34,16 +34,17 @@ bool regx_mailbox_ready(regx_mailbox_out_t *out)
     if (out->line - out->consumed_lines < REGX_MAILBOX_LINES) {
         return true;
     }
-    out->consumed_lines =
-        atomic_load_explicit(&out->memory->consumed.lines, memory_order_acquire);
+    out->consumed_lines = atomic_load_explicit(&out->memory->consumed.lines, memory_order_acquire);
     return out->line - out->consumed_lines < REGX_MAILBOX_LINES;
 }
 
-/* Where in the payload stream `length` contiguous bytes start, or UINT64_MAX if there is no room. */
+/* Where in the payload stream `length` contiguous bytes start, or UINT64_MAX if there is no room.
+ */
 static uint64_t payload_room(regx_mailbox_out_t *out, size_t length)
 {
     const uint64_t at = out->payload % REGX_MAILBOX_PAYLOAD;
-    const uint64_t skip = at + padded(length) > REGX_MAILBOX_PAYLOAD ? REGX_MAILBOX_PAYLOAD - at : 0;
+    const uint64_t skip =
+        at + padded(length) > REGX_MAILBOX_PAYLOAD ? REGX_MAILBOX_PAYLOAD - at : 0;
     const uint64_t end = out->payload + skip + padded(length);
 
     if (end - out->consumed_payload > REGX_MAILBOX_PAYLOAD) {
@@ -191,8 +192,7 @@ void regx_mailbox_pop(regx_mailbox_in_t *in, const regx_frame_t *frame)
         in->payload = frame->offset + padded(frame->length);
         if (in->payload - in->published_payload >= PUBLISH_PAYLOAD) {
             in->published_payload = in->payload;
-            atomic_store_explicit(&in->memory->consumed.payload, in->payload,
-                                  memory_order_release);
+            atomic_store_explicit(&in->memory->consumed.payload, in->payload, memory_order_release);
         }
     }
     in->line++;

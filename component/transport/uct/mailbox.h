@@ -27,14 +27,15 @@
 
 #define REGX_MAILBOX_LINES 256u
 #define REGX_MAILBOX_INLINE 56u
-#define REGX_MAILBOX_PAYLOAD 65536u /* bytes of the payload ring */
+#define REGX_MAILBOX_PAYLOAD 65536u          /* bytes of the payload ring */
 #define REGX_MAILBOX_MAX REGX_NODE_MAX_FRAME /* a quarter, so that wrapping never starves */
-#define REGX_MAILBOX_LENDS 32u      /* frames of the poster's pool not yet returned */
+#define REGX_MAILBOX_LENDS 32u               /* frames of the poster's pool not yet returned */
 
 typedef enum regx_frame_kind {
     REGX_FRAME_INLINE = 1,
     REGX_FRAME_PAYLOAD = 2, /* bytes 0-7 of the line: position in the payload stream */
-    REGX_FRAME_LENT = 3     /* bytes 0-7: offset in the poster's pool; 8-11: length; 12-19: token, lap */
+    REGX_FRAME_LENT =
+        3 /* bytes 0-7: offset in the poster's pool; 8-11: length; 12-19: token, lap */
 } regx_frame_kind_t;
 
 typedef struct regx_mailbox_line {

@@ -75,8 +75,8 @@ static void reap(regx_node_t *node)
         regx_node_conn_t *conn = *at;
 
         if (!conn->said_goodbye) {
-            conn->said_goodbye = regx_mailbox_post(&conn->out, REGX_NODE_TAG_GOODBYE, NULL, 0,
-                                                   NULL, NULL, 0) == REGX_OK;
+            conn->said_goodbye = regx_mailbox_post(&conn->out, REGX_NODE_TAG_GOODBYE, NULL, 0, NULL,
+                                                   NULL, 0) == REGX_OK;
         }
         if (atomic_load_explicit(&conn->out.memory->left, memory_order_acquire) == 0 &&
             atomic_load_explicit(&conn->door->closed, memory_order_acquire) == 0 &&

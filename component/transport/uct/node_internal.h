@@ -80,7 +80,7 @@ struct regx_node {
     regx_node_boxes_t *boxes;
     regx_lend_t *lends; /* posted, not yet returned */
     _Atomic uint32_t lend_count;
-    regx_put_t *puts;   /* to be copied by the kernel, oldest first */
+    regx_put_t *puts; /* to be copied by the kernel, oldest first */
     regx_put_t **puts_end;
     _Atomic uint32_t put_count;
     regx_node_conn_t *parting; /* disconnected; their mailboxes are not yet read to the end */

@@ -225,8 +225,8 @@ static regx_status_t vm_step(regx_node_t *node, regx_put_t *put)
         }
     }
     regx_lock(&conn->lock);
-    status = regx_mailbox_post(&conn->out, put->tag, put->notice, put->notice_length, NULL, NULL,
-                               0);
+    status =
+        regx_mailbox_post(&conn->out, put->tag, put->notice, put->notice_length, NULL, NULL, 0);
     regx_unlock(&conn->lock);
     return status;
 }

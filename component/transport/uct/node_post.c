@@ -106,8 +106,8 @@ static regx_status_t post_lent(regx_node_conn_t *conn, regx_lend_t *lend, uint64
     }
     const uint32_t token = (uint32_t)__builtin_ctz(~busy);
     const uint32_t lap = conn->laps[token] + 1;
-    const regx_status_t status = regx_mailbox_post_lent(&conn->out, lend->tag, offset,
-                                                        (uint32_t)lend->length, token, lap);
+    const regx_status_t status =
+        regx_mailbox_post_lent(&conn->out, lend->tag, offset, (uint32_t)lend->length, token, lap);
     if (status == REGX_OK) {
         conn->laps[token] = lap;
         atomic_fetch_or(&conn->lent, UINT32_C(1) << token);

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <ucs/debug/log_def.h>
 
+static atomic_int hushed;
+
 /* Everything that UCX's own level lets through (warnings and errors, unless the user asked for
  * more). One write per message, so that lines of several ranks do not mix. */
 static ucs_log_func_rc_t to_stderr(const char *file, unsigned line, const char *function,
@@ -18,6 +20,9 @@ static ucs_log_func_rc_t to_stderr(const char *file, unsigned line, const char *
     size_t length = sizeof(lead) - 1;
 
     (void)file, (void)line, (void)function, (void)level, (void)component;
+    if (atomic_load_explicit(&hushed, memory_order_relaxed) > 0) {
+        return UCS_LOG_FUNC_RC_STOP;
+    }
     memcpy(text, lead, sizeof(lead));
     vsnprintf(text + length, sizeof(text) - length - 1, format, arguments);
     for (length = 0; text[length] != '\0'; length++) {
@@ -28,6 +33,11 @@ static ucs_log_func_rc_t to_stderr(const char *file, unsigned line, const char *
     text[length] = '\n';
     fwrite(text, 1, length + 1, stderr);
     return UCS_LOG_FUNC_RC_STOP;
+}
+
+void regx_uct_hush(bool on)
+{
+    atomic_fetch_add_explicit(&hushed, on ? 1 : -1, memory_order_relaxed);
 }
 
 void regx_uct_quiet(void)

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "transport/uct/quiet.h"
+
 static const char *const known_domains[] = {"posix", "sysv"};
 
 /* Whether the comma-separated list (NULL: everything) names `name`. */
@@ -113,10 +115,10 @@ regx_status_t regx_segment_alloc(regx_segment_domain_t *domain, size_t length,
         .name = "regx",
         .mem_type = UCS_MEMORY_TYPE_HOST};
 
-    if (uct_mem_alloc(length, &method, 1, &params, &segment->memory) != UCS_OK) {
-        return REGX_NO_MEMORY;
-    }
-    return REGX_OK;
+    regx_uct_hush(true);
+    const ucs_status_t status = uct_mem_alloc(length, &method, 1, &params, &segment->memory);
+    regx_uct_hush(false);
+    return status == UCS_OK ? REGX_OK : REGX_NO_MEMORY;
 }
 
 void regx_segment_free(regx_segment_t *segment)
@@ -124,8 +126,8 @@ void regx_segment_free(regx_segment_t *segment)
     uct_mem_free(&segment->memory);
 }
 
-regx_status_t regx_segment_pack(const regx_segment_domain_t *domain,
-                                const regx_segment_t *segment, regx_segment_name_t *name)
+regx_status_t regx_segment_pack(const regx_segment_domain_t *domain, const regx_segment_t *segment,
+                                regx_segment_name_t *name)
 {
     memset(name, 0, sizeof(*name));
     name->base = (uintptr_t)segment->memory.address;
@@ -149,7 +151,10 @@ regx_status_t regx_segment_map(const regx_segment_name_t *name, regx_mapping_t *
     if (mapping->component == NULL) {
         return REGX_UNREACHABLE;
     }
-    if (uct_rkey_unpack(mapping->component, name->key, &mapping->key) != UCS_OK) {
+    regx_uct_hush(true);
+    const ucs_status_t status = uct_rkey_unpack(mapping->component, name->key, &mapping->key);
+    regx_uct_hush(false);
+    if (status != UCS_OK) {
         return REGX_UNREACHABLE;
     }
     if (uct_rkey_ptr(mapping->component, &mapping->key, name->base, &base) != UCS_OK) {

@@ -103,8 +103,8 @@ static regx_status_t open_tcp(regx_uct_t *uct, char *error, size_t error_size)
     return REGX_OK;
 }
 
-static regx_status_t uct_open(const regx_transport_config_t *config, char *error,
-                              size_t error_size, regx_transport_t **transport)
+static regx_status_t uct_open(const regx_transport_config_t *config, char *error, size_t error_size,
+                              regx_transport_t **transport)
 {
     regx_uct_t *uct = calloc(1, sizeof(*uct));
 
@@ -137,9 +137,9 @@ static regx_status_t uct_open(const regx_transport_config_t *config, char *error
         regx_tcp_set_pool(uct->tcp, uct->super.pool_memory, uct->super.pool_size);
         uct->super.max_frame = most < REGX_NODE_MAX_FRAME ? most : REGX_NODE_MAX_FRAME;
     }
-    uct->super.wires = uct->node == NULL                                    ? "tcp"
+    uct->super.wires = uct->node == NULL                                   ? "tcp"
                        : strcmp(regx_node_domain(uct->node), "posix") == 0 ? "posix,tcp"
-                                                                            : "sysv,tcp";
+                                                                           : "sysv,tcp";
     *transport = &uct->super;
     return REGX_OK;
 }
@@ -152,10 +152,10 @@ static size_t uct_address(regx_transport_t *transport, void *buffer)
     memcpy(start, (uint8_t[]){ADDRESS_VERSION, 0, 0, 0}, 4);
     for (int wire = WIRE_NODE; wire <= WIRE_TCP; wire++) {
         const size_t room = REGX_ADDRESS_MAX - (size_t)(at + 4 - start);
-        const size_t length = wire == WIRE_NODE
-                                  ? uct->node == NULL ? 0 : regx_node_address(uct->node, at + 4, room)
-                              : uct->tcp == NULL ? 0
-                                                 : regx_tcp_address(uct->tcp, at + 4, room);
+        const size_t length =
+            wire == WIRE_NODE  ? uct->node == NULL ? 0 : regx_node_address(uct->node, at + 4, room)
+             : uct->tcp == NULL ? 0
+                               : regx_tcp_address(uct->tcp, at + 4, room);
 
         if (length > 0) {
             const uint32_t size = (uint32_t)length;
@@ -361,17 +361,16 @@ static int uct_progress(regx_transport_t *transport)
     return events;
 }
 
-const regx_transport_ops_t regx_transport_ops = {
-    .abi = REGX_TRANSPORT_ABI,
-    .name = "uct",
-    .open = uct_open,
-    .close = uct_close,
-    .address = uct_address,
-    .connect = uct_connect,
-    .disconnect = uct_disconnect,
-    .send = uct_send,
-    .lend = uct_lend,
-    .put = uct_put,
-    .reg = uct_reg,
-    .dereg = uct_dereg,
-    .progress = uct_progress};
+const regx_transport_ops_t regx_transport_ops = {.abi = REGX_TRANSPORT_ABI,
+                                                 .name = "uct",
+                                                 .open = uct_open,
+                                                 .close = uct_close,
+                                                 .address = uct_address,
+                                                 .connect = uct_connect,
+                                                 .disconnect = uct_disconnect,
+                                                 .send = uct_send,
+                                                 .lend = uct_lend,
+                                                 .put = uct_put,
+                                                 .reg = uct_reg,
+                                                 .dereg = uct_dereg,
+                                                 .progress = uct_progress};
