@@ -62,7 +62,9 @@ def read(files: list[Path], full: bool) -> list[Row]:
         for row in _File(file).rows(full):
             for other in rows:
                 if other.name == row.name:
-                    raise Trouble(f'{row.where}: row "{row.name}" is there already, in {other.where}')
+                    raise Trouble(
+                        f'{row.where}: row "{row.name}" is there already, in {other.where}'
+                    )
             rows.append(row)
     return rows
 
@@ -87,7 +89,9 @@ class _File:
                 f'{file}:{error.lineno}: key "{error.option}" is twice in row "{error.section}"'
             ) from None
         except configparser.MissingSectionHeaderError as error:
-            raise Trouble(f"{file}:{error.lineno}: a row begins with its [name] in a line") from None
+            raise Trouble(
+                f"{file}:{error.lineno}: a row begins with its [name] in a line"
+            ) from None
         except configparser.ParsingError as error:
             raise Trouble(
                 f'{file}:{error.errors[0][0]}: malformed line; wanted: "key = value" or "[name]"'
@@ -144,12 +148,19 @@ class _File:
         for choice in buffers:
             if not re.fullmatch(r"same|fresh|rotate:[1-9][0-9]{0,5}", choice):
                 raise self.trouble(
-                    f'unknown buffers "{choice}"; allowed: same, fresh, rotate:N', section, "buffers"
+                    f'unknown buffers "{choice}"; allowed: same, fresh, rotate:N',
+                    section,
+                    "buffers",
                 )
         cases = [
-            Case(benchmark, self.sizes(section, benchmark, full), self.options(section, benchmark), b)
+            Case(
+                benchmark,
+                self.sizes(section, benchmark, full),
+                self.options(section, benchmark),
+                choice,
+            )
             for benchmark in benchmarks
-            for b in buffers
+            for choice in buffers
         ]
         return Row(
             name=section,

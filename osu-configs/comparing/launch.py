@@ -32,7 +32,7 @@ class Line:
 
 
 class Launcher:
-    """How two ranks are started: by mpirun on this node or on a hostfile's, or by the user's way."""
+    """How two ranks are started: by mpirun on this node or on a hostfile's, or as the user says."""
 
     def __init__(self, installation: Installation, hostfile: Path | None, launcher: str | None):
         self.installation = installation
@@ -45,7 +45,7 @@ class Launcher:
         if launcher is not None and not self.own:
             raise Trouble('--launcher: wanted: a command, for example "srun --mpi=pmix"')
         if hostfile and self.own:
-            raise Trouble("--hostfile and --launcher exclude each other: a launcher knows its hosts")
+            raise Trouble("--hostfile is mpirun's; a launcher has options of its own for that")
         if hostfile and not os.access(hostfile, os.R_OK):
             raise Trouble(f"--hostfile: {hostfile} cannot be read")
 

@@ -42,7 +42,13 @@ FOLDERS = (
     "osu-micro-benchmarks/mpi/pt2pt",
     "osu-micro-benchmarks/mpi/pt2pt/standard",
 )
-USUAL_PLACES = ("/usr", "/usr/local", "/usr/lib", "/usr/lib64/openmpi/bin", *Path("/opt").glob("*osu*"))
+USUAL_PLACES = (
+    "/usr",
+    "/usr/local",
+    "/usr/lib",
+    "/usr/lib64/openmpi/bin",
+    *Path("/opt").glob("*osu*"),
+)
 
 
 @dataclass(frozen=True)
@@ -87,7 +93,9 @@ class Suite:
     def program(self, benchmark: str, buffers: str) -> Program:
         """OSU itself has one buffer for all messages; other choices are the companion's."""
         found = self._find(benchmark) if buffers == "same" else None
-        return Program(found, (), benchmark) if found else self.companion_program(benchmark, buffers)
+        if found:
+            return Program(found, (), benchmark)
+        return self.companion_program(benchmark, buffers)
 
     def companion_program(self, benchmark: str, buffers: str) -> Program:
         kind = BENCHMARKS[benchmark].companion

@@ -10,6 +10,7 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from comparing.phase import MIXED, PHASES, UNMEASURED
 from comparing.result import LIMIT, PEER, REGX
@@ -82,7 +83,8 @@ def styles(document: dict) -> dict[str, dict]:
         if arm["strategy"] in found:
             continue
         if arm["kind"] == REGX:
-            line = {"color": REGX_COLOURS[number % len(REGX_COLOURS)], "linewidth": 2.0, "zorder": 3}
+            colour = REGX_COLOURS[number % len(REGX_COLOURS)]
+            line = {"color": colour, "linewidth": 2.0, "zorder": 3}
         elif arm["kind"] == PEER:
             line = {"color": PEER_COLOURS[number % len(PEER_COLOURS)], "linestyle": "--"}
         else:
@@ -149,7 +151,7 @@ def draw(document: dict, folder: Path) -> list[Path]:
     return written
 
 
-def _absolute(panel: Panel, axes, style: dict, handles: dict) -> None:  # type: ignore[no-untyped-def]
+def _absolute(panel: Panel, axes: Any, style: dict, handles: dict) -> None:
     for strategy, values in panel.values.items():
         sizes = sorted(values)
         line = style[strategy]["line"]
@@ -169,7 +171,7 @@ def _absolute(panel: Panel, axes, style: dict, handles: dict) -> None:  # type: 
     axes.grid(True, which="major", color="#dddddd", linewidth=0.7)
 
 
-def _relative(panel: Panel, axes, style: dict) -> None:  # type: ignore[no-untyped-def]
+def _relative(panel: Panel, axes: Any, style: dict) -> None:
     better = "lower" if panel.lower_is_better else "higher"
     axes.set_ylabel(f"best peer = 1, {better} is better")
     axes.grid(True, which="major", color="#dddddd", linewidth=0.7)
@@ -192,7 +194,7 @@ def _relative(panel: Panel, axes, style: dict) -> None:  # type: ignore[no-untyp
     axes.set_ylim(0, min(top, 4))
 
 
-def _sizes_axis(panel: Panel, axes) -> None:  # type: ignore[no-untyped-def]
+def _sizes_axis(panel: Panel, axes: Any) -> None:
     sizes = panel.sizes
     axes.set_xscale("log", base=2)
     step = 1 if len(sizes) <= 10 else 2
@@ -206,7 +208,8 @@ def main() -> int:
     try:
         written = draw(json.loads(file.read_text(encoding="utf-8")), file.parent)
     except ModuleNotFoundError as error:
-        print(f"no plot: {error.name} is not installed; as root: apt-get install python3-matplotlib")
+        hint = "as root: apt-get install python3-matplotlib"
+        print(f"no plot: {error.name} is not installed; {hint}")
         return 1
     print("plot: " + (" ".join(map(str, written)) if written else "nothing to draw"))
     return 0

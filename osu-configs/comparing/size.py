@@ -13,7 +13,8 @@ def parse(text: str) -> int:
     match = re.fullmatch(r"([0-9]{1,10})([KMG]?)", text)
     value = int(match[1]) * UNITS[match[2]] if match else 0
     if not 1 <= value <= LARGEST:
-        raise ValueError(f'malformed size "{text}"; allowed: 1 to 1G, with K, M or G (powers of 1024)')
+        allowed = "allowed: 1 to 1G, with K, M or G (powers of 1024)"
+        raise ValueError(f'malformed size "{text}"; {allowed}')
     return value
 
 

@@ -171,11 +171,13 @@ def notes(results: Results) -> list[str]:
     lines = []
     for check in results.checks:
         if check.wrong:
-            lines.append(f"WRONG DATA: {check.arm}: {check.checked_by} -c received other bytes than sent")
+            by = f"{check.checked_by} -c"
+            lines.append(f"WRONG DATA: {check.arm}: {by} received other bytes than were sent")
     checked = [c for c in results.checks if not c.wrong and not c.failed]
     if checked:
-        by = sorted({check.checked_by for check in checked})
-        lines.append(f"Content checked: {len(checked)} of {len(results.checks)} rows, by {', '.join(by)} -c.")
+        rows = f"{len(checked)} of {len(results.checks)} rows"
+        by = ", ".join(sorted({check.checked_by for check in checked}))
+        lines.append(f"Content checked: {rows}, by {by} -c.")
     failures = {arm: failed for arm in results.arms if (failed := results.failure(arm))}
     lines += [f"FAILED: {arm}: {failed}" for arm, failed in failures.items()]
     lines += _path_notes(results)
@@ -202,7 +204,9 @@ def _path_notes(results: Results) -> list[str]:
     unproven = [run for run in (*results.runs, *results.checks) if run.problem]
     lines = []
     if proven and not unproven:
-        lines.append(f"Path: in all {len(proven)} runs regx's report proves the path that the row names.")
+        lines.append(
+            f"Path: in all {len(proven)} runs regx's report proves the path that the row names."
+        )
     said = set()
     for outcome in unproven:
         note = f"Path: {outcome.arm} (?): {outcome.problem}"

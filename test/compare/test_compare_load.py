@@ -11,7 +11,8 @@ from comparing import load
 
 
 @pytest.mark.parametrize(
-    ("busy", "ours", "share"), [(4.0, 1.0, 0.75), (4.0, 4.0, 0.0), (0.0, 0.5, 0.0), (2.0, 1.0, 0.25)]
+    ("busy", "ours", "share"),
+    [(4.0, 1.0, 0.75), (4.0, 4.0, 0.0), (0.0, 0.5, 0.0), (2.0, 1.0, 0.25)],
 )
 def test_what_is_not_ours_is_others(
     monkeypatch: pytest.MonkeyPatch, busy: float, ours: float, share: float

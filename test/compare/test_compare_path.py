@@ -12,7 +12,9 @@ MIB = 1 << 20
 LARGE = [MIB, 2 * MIB, 4 * MIB]
 
 
-def prove(tmp_path: Path, strategy: str, sizes: list[int] = LARGE, ranks: int = 2, **counters: object):  # type: ignore[no-untyped-def]
+def prove(
+    tmp_path: Path, strategy: str, sizes: list[int] = LARGE, ranks: int = 2, **counters: object
+) -> path.Proof:
     file = tmp_path / "report"
     line = {"transport": "uct", "backend": "none", **counters}
     file.write_text("".join(json.dumps({"rank": r, **line}) + "\n" for r in range(ranks)))
@@ -89,12 +91,14 @@ def test_every_rank_must_report(tmp_path: Path, ranks: int) -> None:
 def test_one_rank_twice_is_one_rank(tmp_path: Path) -> None:
     file = tmp_path / "report"
     file.write_text('{"rank": 0, "bytes_bounce": 1}\n' * 2)
-    assert path.prove(file, "bounce", LARGE).problem == "path not proven: regx reported for 1 of 2 ranks"
+    problem = path.prove(file, "bounce", LARGE).problem
+    assert problem == "path not proven: regx reported for 1 of 2 ranks"
 
 
 def test_no_report_and_a_malformed_one(tmp_path: Path) -> None:
     file = tmp_path / "report"
-    assert path.prove(file, "bounce", LARGE).problem == "path not proven: regx reported for 0 of 2 ranks"
+    problem = path.prove(file, "bounce", LARGE).problem
+    assert problem == "path not proven: regx reported for 0 of 2 ranks"
     file.write_text("oops\n")
     problem = path.prove(file, "bounce", LARGE).problem
     assert problem is not None and problem.startswith(f"path not proven: {file}:1: malformed")

@@ -200,7 +200,14 @@ def test_probe_checks_what_it_moves(probe: Path, way: str) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [[], ["fly"], ["mailbox", "bounce"], ["bounce", "-m", "8:4"], ["bounce", "-m", "x"], ["bounce", "-z"]],
+    [
+        [],
+        ["fly"],
+        ["mailbox", "bounce"],
+        ["bounce", "-m", "8:4"],
+        ["bounce", "-m", "x"],
+        ["bounce", "-z"],
+    ],
 )
 def test_probe_refuses_nonsense(probe: Path, arguments: list[str]) -> None:
     done = run_probe(probe, *arguments)

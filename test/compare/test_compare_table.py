@@ -13,7 +13,9 @@ def arm(strategy: str, kind: str, benchmark: str = "osu_bw") -> Arm:
     return Arm(strategy, kind, benchmark, "same")
 
 
-def run(a: Arm, value: float, mailbox: float = 0.25, after: float | None = None, **more) -> Run:  # type: ignore[no-untyped-def]
+def run(
+    a: Arm, value: float, mailbox: float = 0.25, after: float | None = None, **more: object
+) -> Run:
     latency = a.benchmark == "osu_latency"
     both = (mailbox, mailbox if after is None else after)
     fields = {
@@ -132,7 +134,8 @@ def test_marks_and_status() -> None:
 
     disturbed = results(run(bounce, 30, others=0.5), run(vader, 20))
     assert disturbed.status() == 0
-    assert any("up to 50 % of the cores' time during 1 of 2 runs" in n for n in table.notes(disturbed))
+    load = "up to 50 % of the cores' time during 1 of 2 runs"
+    assert any(load in note for note in table.notes(disturbed))
 
     wrong = results(run(bounce, 30), run(vader, 20))
     wrong.checks = [Check(vader, "osu_bw", "mpirun", wrong=True)]
@@ -151,7 +154,8 @@ def test_no_line_is_wider_than_asked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(0.123, "0.12"), (9.994, "9.99"), (12.34, "12.3"), (123.4, "123"), (25674, "25674")]
+    ("value", "text"),
+    [(0.123, "0.12"), (9.994, "9.99"), (12.34, "12.3"), (123.4, "123"), (25674, "25674")],
 )
 def test_numbers(value: float, text: str) -> None:
     assert table.number(value) == text
