@@ -65,7 +65,7 @@ static struct parameter {
                    "Bytes of bounce memory of each process, locked as far as the limit of locked "
                    "memory (ulimit -l) allows: two slots of slot_size to 1G. On a node it lies "
                    "in shared memory (/dev/shm)."},
-    [SLOT_SIZE] = {"slot_size", "64K", OPAL_INFO_LVL_4,
+    [SLOT_SIZE] = {"slot_size", "128K", OPAL_INFO_LVL_4,
                    "Bytes of one slot of the pool: 4K to 1M, a multiple of the page size. Also "
                    "bounds the fragments (max_send_size) of non-contiguous messages."},
     [IF_INCLUDE] = {"if_include", NULL, OPAL_INFO_LVL_3,
@@ -228,6 +228,12 @@ static bool check_inherited(regx_module_t *module)
         snprintf(error, sizeof(error), PREFIX "max_send_size=%zu; allowed: 1024 to %zu",
                  btl->btl_max_send_size, most);
         return refuse(error);
+    }
+    /* Open MPI raises this to the eager limit, and counts the header into the one and not into the
+     * other: a message just below the limit would go as a lone fragment. */
+    stored("opal", "btl", "regx", "min_rdma_pipeline_size", &source);
+    if (source == MCA_BASE_VAR_SOURCE_DEFAULT) {
+        btl->btl_min_rdma_pipeline_size = 0;
     }
     stored("opal", "btl", "regx", "put_limit", &source);
     if (source != MCA_BASE_VAR_SOURCE_DEFAULT) {
