@@ -77,7 +77,9 @@ int regx_rndv_progress(regx_rndv_t *rndv)
 {
     int advanced = 0;
 
-    if (atomic_load_explicit(&rndv->retry_landings, memory_order_relaxed)) {
+    if (atomic_load_explicit(&rndv->retry_landings, memory_order_relaxed) ||
+        (atomic_load_explicit(&rndv->dry, memory_order_relaxed) &&
+         regx_pool_unused(rndv->pool) > 0)) {
         advanced += regx_landings_advance(rndv);
     }
     if (atomic_load_explicit(&rndv->retry_sources, memory_order_relaxed)) {

@@ -163,21 +163,27 @@ static void advance_peer_locked(regx_rndv_t *rndv, const regx_peer_t *peer)
     }
 }
 
-/* All that wait get their turn, oldest first. */
+/* All that wait get their turn, oldest first; where none has anything to send, as long as there
+ * are slots. */
 static int advance_all_locked(regx_rndv_t *rndv)
 {
+    const bool all = atomic_exchange(&rndv->retry_landings, false);
     int advanced = 0;
 
-    atomic_store_explicit(&rndv->retry_landings, false, memory_order_relaxed);
+    atomic_store_explicit(&rndv->dry, false, memory_order_relaxed);
     /* Advancing lets go of the lock at times, and landings come and go meanwhile. */
     regx_list_move(&rndv->round, &rndv->hungry);
-    while (!regx_list_empty(&rndv->round)) {
+    while (!regx_list_empty(&rndv->round) &&
+           (all || !atomic_load_explicit(&rndv->dry, memory_order_relaxed))) {
         regx_landing_t *landing = of_link(rndv->round.next);
 
         regx_list_remove(&landing->link);
         advance_locked(rndv, landing);
         advanced += regx_list_empty(&landing->link);
     }
+    /* Those that had their turn come after those that wait for it. */
+    regx_list_move(&rndv->round, &rndv->hungry);
+    regx_list_move(&rndv->hungry, &rndv->round);
     return advanced;
 }
 
@@ -193,7 +199,7 @@ int regx_landings_advance(regx_rndv_t *rndv)
  * landing itself comes first, its slot being warm; when some had to do without, all in order. */
 static void go_on_locked(regx_rndv_t *rndv, regx_landing_t *landing)
 {
-    if (atomic_load_explicit(&rndv->retry_landings, memory_order_relaxed)) {
+    if (atomic_load_explicit(&rndv->dry, memory_order_relaxed)) {
         set_hungry_locked(rndv, landing, landing->landed < landing->length);
         advance_all_locked(rndv);
         return;

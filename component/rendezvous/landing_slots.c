@@ -145,7 +145,7 @@ void regx_landing_grant_slots_locked(regx_rndv_t *rndv, regx_landing_t *landing)
             if (dry) {
                 regx_count(rndv->counters, &rndv->counters->grant_stalls, !landing->stalled);
                 landing->stalled = true;
-                atomic_store_explicit(&rndv->retry_landings, true, memory_order_relaxed);
+                atomic_store_explicit(&rndv->dry, true, memory_order_relaxed);
             }
             break;
         }
