@@ -201,14 +201,15 @@ def explain(outcome: Outcome) -> str | None:
         return None
     if outcome.status is None:
         return f"no end within {outcome.seconds:.0f} s: ended by the watchdog"
-    said = re.search(r"^(regx|companion|probe): .*", outcome.stderr, re.MULTILINE)
+    prefix = r"(?:\[[^]]*\] *)?"  # of Open MPI: [host:pid]
+    said = re.search(rf"^{prefix}((?:regx|companion|probe): .*)", outcome.stderr, re.MULTILINE)
     if said:
-        reason = said[0]
+        reason = said[1]
     else:
         # Open MPI's messages are paragraphs between lines of dashes.
         paragraphs = re.split(r"\n\s*(?:\n|-{20,})", "\n" + outcome.stderr)
         texts = [" ".join(p.split()) for p in paragraphs if re.search(r"\w", p)]
-        reason = re.sub(r"^\[[^]]*\] *", "", texts[0])[:300] if texts else "it said nothing"
+        reason = re.sub(f"^{prefix}", "", texts[0])[:300] if texts else "it said nothing"
     return f"failed with status {outcome.status}: {reason}"
 
 

@@ -68,6 +68,10 @@ if act == "fail":
     print("-" * 70 + "\\nNo such thing as this BTL\\nwas found.\\n" + "-" * 70, file=sys.stderr)
     sys.exit(3)
 first, last = map(int, arguments[arguments.index("-m") + 1].split(":"))
+if act == "refuse":
+    print("-" * 70 + "\\nNo components\\n" + "-" * 70, file=sys.stderr)
+    print("[host:123] regx: btl_regx_chunk_size=4M is above the cap", file=sys.stderr)
+    sys.exit(1)
 if act == "old" and check and not companion:
     print("osu_bw: invalid option -- 'c'", file=sys.stderr)
     sys.exit(1)

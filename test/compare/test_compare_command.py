@@ -135,6 +135,13 @@ def test_a_failure_is_said_once_and_not_waited_for_again(tree: Tree) -> None:
     assert runs_of(document, "bounce") == [] and len(runs_of(document, "vader")) == 3
 
 
+def test_what_regx_says_is_the_reason(tree: Tree) -> None:
+    done, _ = tree.compare(ROWS.replace("MBS=3000", "ACT=refuse"))
+    assert done.returncode == 1
+    reason = "failed with status 1: regx: btl_regx_chunk_size=4M is above the cap\n"
+    assert f"FAILED: bounce osu_bw: {reason}" in done.stdout
+
+
 def test_the_watchdog_ends_what_hangs(tree: Tree) -> None:
     done, _ = tree.compare(ROWS.replace("MBS=3000", "ACT=hang\ntimeout = 1"))
     assert done.returncode == 1
