@@ -38,10 +38,12 @@ static bool version_matches(void)
     return false;
 }
 
+/* Refusing here would drop regx from the list before Open MPI looks for who is named in it, and end
+ * the job: the refusal is open's. */
 static int component_register(void)
 {
-    if (!version_matches()) {
-        return OPAL_ERR_NOT_AVAILABLE;
+    if (strcmp(regx_compat_version(), REGX_BUILT_FOR_OPENMPI) != 0) {
+        return OPAL_SUCCESS;
     }
     regx_params_register(&mca_btl_regx_component.super.btl_version);
     mca_btl_base_param_register(&mca_btl_regx_component.super.btl_version, &regx_module.super);
@@ -50,7 +52,7 @@ static int component_register(void)
 
 static int component_open(void)
 {
-    return OPAL_SUCCESS;
+    return version_matches() ? OPAL_SUCCESS : OPAL_ERR_NOT_AVAILABLE;
 }
 
 /* Whoever names regx wants it to carry the job; another PML would leave it idle in silence. */

@@ -81,7 +81,7 @@ static void broken(void *context, uint64_t peer, const char *what)
     snprintf(line, sizeof(line), "connection to rank %u on %s lost (%s)", (unsigned)peer,
              opal_get_proc_hostname(endpoint->proc), what);
     regx_compat_say(line);
-    module->error(&module->super, MCA_BTL_ERROR_FLAGS_FATAL, endpoint->proc, line);
+    module->error(&module->super, MCA_BTL_ERROR_FLAGS_FATAL, endpoint->proc, NULL);
 }
 
 static bool open_transport(regx_module_t *module)
@@ -100,11 +100,21 @@ static bool open_transport(regx_module_t *module)
     const regx_transport_ops_t *ops =
         regx_transport_load(module->params.transport, error, sizeof(error));
 
-    if (ops != NULL && ops->open(&config, error, sizeof(error), &module->transport) == REGX_OK) {
+    regx_status_t status = REGX_UNREACHABLE;
+
+    if (ops != NULL) {
+        status = ops->open(&config, error, sizeof(error), &module->transport);
+    }
+    if (status == REGX_OK) {
         return true;
     }
     if (regx_compat_speaker()) {
-        snprintf(line, sizeof(line), "btl_regx_transport=%s: %s", module->params.transport, error);
+        if (status == REGX_INVALID) { /* the error begins with the name of a parameter */
+            snprintf(line, sizeof(line), "btl_regx_%s", error);
+        } else {
+            snprintf(line, sizeof(line), "btl_regx_transport=%s: %s", module->params.transport,
+                     error);
+        }
         regx_compat_say(line);
     }
     return false;

@@ -167,6 +167,25 @@ static bool read_choices(regx_params_t *params)
     return true;
 }
 
+/* Each element of the list must be known. */
+static bool check_tls(const char *list)
+{
+    char error[REGX_OPTION_ERROR], element[32];
+
+    while (list != NULL && *list != '\0') {
+        const size_t length = strcspn(list, ",");
+
+        snprintf(element, sizeof(element), "%.*s", (int)length, list);
+        if (!regx_option_listed("posix,sysv,tcp", element)) {
+            regx_option_refuse(PREFIX "uct_tls", element, "posix, sysv, tcp, comma-separated",
+                               error);
+            return refuse(error);
+        }
+        list += length + (list[length] == ',');
+    }
+    return true;
+}
+
 static bool read_number(int parameter, const regx_option_range_t *range, size_t *value)
 {
     char name[64], error[REGX_OPTION_ERROR];
@@ -265,5 +284,6 @@ bool regx_params_read(regx_module_t *module)
     if (params->if_include != NULL && params->if_exclude != NULL) {
         return refuse(PREFIX "if_include and " PREFIX "if_exclude are both given; allowed: one");
     }
-    return read_choices(params) && read_numbers(params) && check_inherited(module);
+    return check_tls(params->uct_tls) && read_choices(params) && read_numbers(params) &&
+           check_inherited(module);
 }

@@ -109,9 +109,10 @@ typedef struct regx_transport_ops {
     unsigned abi; /* REGX_TRANSPORT_ABI; first, so that any build can read it */
     const char *name;
 
-    /* Opens what is there. REGX_UNREACHABLE where nothing is usable; `error` then holds one line
-     * that names the thing and what is allowed. What is refused but not needed is tallied in
-     * counters->fallbacks. */
+    /* Opens what is there. REGX_UNREACHABLE where nothing is usable, REGX_INVALID where a setting
+     * is wrong; `error` then holds one line that names the thing and what is allowed, and in the
+     * latter case begins with the setting's name and "=". What is refused but not needed is
+     * tallied in counters->fallbacks. */
     regx_status_t (*open)(const regx_transport_config_t *config, char *error, size_t error_size,
                           regx_transport_t **transport);
     /* All connections must be disconnected. Frees pool memory. */

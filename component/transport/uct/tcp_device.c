@@ -177,13 +177,13 @@ static regx_status_t choose_included(const regx_tcp_device_t *devices, size_t co
         if (!exists && !item.subnet) {
             snprintf(error, error_size, "if_include=%s: there is no device \"%s\"; there are:%s",
                      list, item.text, name_devices(devices, count, false, names, sizeof(names)));
-            return REGX_UNREACHABLE;
+            return REGX_INVALID;
         }
     }
     if (*chosen == NULL) {
         snprintf(error, error_size, "if_include=%s: names no device that is up; there are:%s", list,
                  name_devices(devices, count, true, names, sizeof(names)));
-        return REGX_UNREACHABLE;
+        return REGX_INVALID;
     }
     return REGX_OK;
 }
@@ -246,8 +246,8 @@ regx_status_t regx_tcp_choose_device(const regx_tcp_device_t *devices, size_t co
     name_devices(devices, count, true, names, sizeof(names));
     if (exclude[0] != '\0') {
         snprintf(error, error_size, "if_exclude=%s: leaves no device; up are:%s", exclude, names);
-    } else {
-        snprintf(error, error_size, "no network device is up that UCX's tcp can use");
+        return REGX_INVALID;
     }
+    snprintf(error, error_size, "no network device is up that UCX's tcp can use");
     return REGX_UNREACHABLE;
 }

@@ -94,8 +94,7 @@ static regx_status_t open_tcp(regx_uct_t *uct, char *error, size_t error_size)
         regx_tcp_open(&uct->config, &uct->windows, error, error_size, &uct->tcp);
     if (status != REGX_OK) {
         uct->tcp = NULL;
-        if (status == REGX_INVALID || uct->config.if_include != NULL ||
-            uct->config.if_exclude != NULL) {
+        if (status == REGX_INVALID) {
             return status;
         }
         regx_tally(uct->config.counters->fallbacks, "tcp: cannot be opened");
@@ -245,7 +244,7 @@ static regx_status_t uct_connect(regx_transport_t *transport, uint64_t peer, boo
     if (same_node && uct->node != NULL && node_length > 0) {
         status = regx_node_connect(uct->node, peer, node_part, node_length, &conn->node);
     } else {
-        if (same_node) {
+        if (same_node && (wanted(uct->config.tls, "posix") || wanted(uct->config.tls, "sysv"))) {
             regx_tally(uct->config.counters->fallbacks, "shm: not available at both ends");
         }
         status = use_tcp(uct, conn);
