@@ -35,8 +35,8 @@ typedef struct regx_tcp_conn regx_tcp_conn_t;
  * that if_exclude does not name: before others one that is not the loopback and has an IPv4
  * address. Both are comma-separated lists of names and IPv4 subnets (a.b.c.d/n), as btl_tcp has
  * them; only one of them may be given.
- * REGX_OK; REGX_UNREACHABLE: no such device, or UCX cannot open it; REGX_INVALID: the lists are
- * malformed; REGX_NO_MEMORY. `error` then holds one line.
+ * REGX_OK; REGX_UNREACHABLE: no device is up, or UCX cannot open it; REGX_INVALID: a list is
+ * malformed or leaves no device; REGX_NO_MEMORY. `error` then holds one line.
  * `config` must live as long as the result. */
 regx_status_t regx_tcp_open(const regx_transport_config_t *config, regx_windows_t *windows,
                             char *error, size_t error_size, regx_tcp_t **tcp);
