@@ -28,8 +28,8 @@ regx_status_t regx_tcp_list_devices(const char *const *offered, size_t offered_c
 
 /* Chooses as regx_tcp_open says; the strings may be NULL or empty.
  * REGX_OK; REGX_INVALID: a list is malformed or leaves nothing; REGX_UNREACHABLE: nothing is up.
- * `error` then holds one line that begins with the name of the parameter, if_include or if_exclude, where one is to
- * blame. */
+ * `error` then holds one line that begins with the name of the parameter, if_include or if_exclude,
+ * where one is to blame. */
 regx_status_t regx_tcp_choose_device(const regx_tcp_device_t *devices, size_t count,
                                      const char *if_include, const char *if_exclude,
                                      const regx_tcp_device_t **chosen, char *error,
