@@ -60,6 +60,7 @@ typedef struct regx_module {
     _Atomic unsigned leaving;                          /* how many are to be taken out */
     regx_fragment_t *small, *large;                    /* fragments to be used again */
     _Atomic unsigned queued;                           /* fragments that wait on their endpoints */
+    _Atomic unsigned lent; /* fragments whose memory the peer still reads */
     unsigned peers;                                    /* most endpoints at once */
     mca_btl_base_module_error_cb_fn_t error;
 } regx_module_t;

@@ -4,8 +4,9 @@
  *
  * What fits a frame of the transport is sent as one, copied; larger fragments (non-contiguous
  * data, buffered sends) are packed into a slot of the pool and lent to the peer. A fragment that
- * gets no slot is packed into memory of its own, and copied into a slot when one comes free:
- * Open MPI must never be refused a descriptor, because it tries again only after a completion.
+ * gets no slot is packed into memory of its own, and copied into a slot when one comes free: Open
+ * MPI must not be refused a descriptor, because it tries again only after a completion. Where it
+ * is certain that one will come (prepare_src), refusing spares the second copy.
  */
 #include "btl/btl.h"
 
@@ -154,6 +155,15 @@ static void pack_bytes(void *context, void *to, size_t length)
     memcpy(to, context, length);
 }
 
+/* Whether a large fragment would get no slot, and the completion of one that is lent will make
+ * Open MPI ask again. With threads that completion might be over before Open MPI has noted that
+ * it wants to ask. */
+static bool must_wait(regx_module_t *module)
+{
+    return !module->threads && atomic_load_explicit(&module->lent, memory_order_relaxed) > 0 &&
+           regx_pool_unused(&module->pool) <= module->pool.slots / 2;
+}
+
 mca_btl_base_descriptor_t *regx_prepare_src(mca_btl_base_module_t *btl,
                                             struct mca_btl_base_endpoint_t *endpoint,
                                             struct opal_convertor_t *convertor, uint8_t order,
@@ -161,9 +171,12 @@ mca_btl_base_descriptor_t *regx_prepare_src(mca_btl_base_module_t *btl,
 {
     const size_t most = btl->btl_max_send_size - reserve;
     size_t length = *size < most ? *size : most;
+
+    if (reserve + length > btl->btl_eager_limit && must_wait(module_of(btl))) {
+        return NULL;
+    }
     mca_btl_base_descriptor_t *descriptor =
         regx_alloc(btl, endpoint, order, reserve + length, flags);
-
     if (descriptor == NULL) {
         return NULL;
     }
@@ -204,7 +217,12 @@ static regx_status_t hand_over(regx_module_t *module, regx_fragment_t *fragment)
     }
     fragment->lend = (regx_lend_t){
         .data = data, .length = length, .tag = fragment->tag, .done = lend_done, .context = module};
-    return ops->lend(conn, &fragment->lend);
+    atomic_fetch_add(&module->lent, 1);
+    const regx_status_t status = ops->lend(conn, &fragment->lend);
+    if (status != REGX_PENDING) {
+        atomic_fetch_sub(&module->lent, 1);
+    }
+    return status;
 }
 
 static regx_status_t offer(regx_module_t *module, regx_fragment_t *fragment)
@@ -237,7 +255,10 @@ static void lend_done(regx_lend_t *lend, regx_status_t status)
 {
     regx_fragment_t *fragment = (regx_fragment_t *)((char *)lend - offsetof(regx_fragment_t, lend));
 
-    ended(lend->context, fragment, status == REGX_OK ? OPAL_SUCCESS : OPAL_ERROR);
+    regx_module_t *module = lend->context;
+
+    atomic_fetch_sub(&module->lent, 1);
+    ended(module, fragment, status == REGX_OK ? OPAL_SUCCESS : OPAL_ERROR);
 }
 
 static void enqueue(regx_module_t *module, regx_fragment_t *fragment)

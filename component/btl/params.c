@@ -65,7 +65,7 @@ static struct parameter {
                    "Bytes of bounce memory of each process, locked as far as the limit of locked "
                    "memory (ulimit -l) allows: two slots of slot_size to 1G. On a node it lies "
                    "in shared memory (/dev/shm)."},
-    [SLOT_SIZE] = {"slot_size", "128K", OPAL_INFO_LVL_4,
+    [SLOT_SIZE] = {"slot_size", "64K", OPAL_INFO_LVL_4,
                    "Bytes of one slot of the pool: 4K to 1M, a multiple of the page size. Also "
                    "bounds the fragments (max_send_size) of non-contiguous messages."},
     [IF_INCLUDE] = {"if_include", NULL, OPAL_INFO_LVL_3,
