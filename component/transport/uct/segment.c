@@ -5,60 +5,19 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/option.h"
+#include "transport/uct/component.h"
 #include "transport/uct/quiet.h"
 
 static const char *const known_domains[] = {"posix", "sysv"};
 
-/* Whether the comma-separated list (NULL: everything) names `name`. */
-static bool listed(const char *list, const char *name)
-{
-    const size_t length = strlen(name);
-
-    if (list == NULL || list[0] == '\0') {
-        return true;
-    }
-    for (const char *at = list; at != NULL; at = strchr(at, ',')) {
-        at += *at == ',';
-        if (strncmp(at, name, length) == 0 && (at[length] == ',' || at[length] == '\0')) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* Finds UCT's component of that name. The list is kept: components are static in UCT. */
-static uct_component_h find_component(const char *name)
-{
-    uct_component_h *components, found = NULL;
-    unsigned count;
-
-    if (uct_query_components(&components, &count) != UCS_OK) {
-        return NULL;
-    }
-    for (unsigned i = 0; i < count && found == NULL; i++) {
-        uct_component_attr_t attr = {.field_mask = UCT_COMPONENT_ATTR_FIELD_NAME};
-
-        if (uct_component_query(components[i], &attr) == UCS_OK && strcmp(attr.name, name) == 0) {
-            found = components[i];
-        }
-    }
-    uct_release_component_list(components);
-    return found;
-}
-
 static regx_status_t open_domain(regx_segment_domain_t *domain, const char *name)
 {
-    uct_md_config_t *config;
     uct_md_attr_t attr;
 
-    domain->component = find_component(name);
+    domain->component = regx_uct_component(name);
     if (domain->component == NULL ||
-        uct_md_config_read(domain->component, NULL, NULL, &config) != UCS_OK) {
-        return REGX_UNREACHABLE;
-    }
-    const ucs_status_t status = uct_md_open(domain->component, name, config, &domain->md);
-    uct_config_release(config);
-    if (status != UCS_OK) {
+        regx_uct_open_md(domain->component, name, &domain->md) != REGX_OK) {
         return REGX_UNREACHABLE;
     }
     if (uct_md_query(domain->md, &attr) != UCS_OK ||
@@ -81,7 +40,7 @@ regx_status_t regx_segment_domain_open(regx_segment_domain_t *domain, const char
         const char *name = known_domains[i];
         char reason[REGX_REASON_LENGTH];
 
-        if (!listed(tls, name)) {
+        if (tls != NULL && !regx_option_listed(tls, name)) {
             continue;
         }
         if (open_domain(domain, name) != REGX_OK) {
@@ -147,7 +106,7 @@ regx_status_t regx_segment_map(const regx_segment_name_t *name, regx_mapping_t *
         memchr(name->domain, '\0', sizeof(name->domain)) == NULL) {
         return REGX_INVALID;
     }
-    mapping->component = find_component(name->domain);
+    mapping->component = regx_uct_component(name->domain);
     if (mapping->component == NULL) {
         return REGX_UNREACHABLE;
     }

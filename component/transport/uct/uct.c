@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/option.h"
 #include "transport/transport.h"
 #include "transport/uct/node.h"
 #include "transport/uct/quiet.h"
@@ -48,7 +49,7 @@ static regx_uct_t *uct_of(regx_transport_t *transport)
 
 static bool wanted(const char *tls, const char *name)
 {
-    return tls == NULL || tls[0] == '\0' || strstr(tls, name) != NULL;
+    return tls == NULL || regx_option_listed(tls, name);
 }
 
 static regx_status_t open_pool(regx_uct_t *uct)
