@@ -498,6 +498,78 @@ static void a_stall_is_counted_once(void **state)
     stage_close(stage);
 }
 
+/* Slots may be with fragments too. Who waits for one goes on when it is back, without a notice. */
+static void a_slot_that_comes_back_serves_who_waits(void **state)
+{
+    (void)state;
+    for (unsigned waiting = 1; waiting <= 20; waiting++) {
+        fake_config_t config = bounce;
+
+        config.slots = 4;
+        stage_t *stage = stage_open(config);
+        uint32_t slots[4];
+
+        for (unsigned i = 0; i < 4; i++) {
+            slots[i] = regx_pool_get(&stage->receiver->pool);
+        }
+        for (unsigned i = 0; i < waiting; i++) {
+            start(stage, play_open(stage, i, i % SENDERS, 5000));
+        }
+        listen(stage);
+        /* One slot is enough for all of them. */
+        regx_pool_put(&stage->receiver->pool, slots[0]);
+        for (unsigned i = waiting; i-- > 0;) {
+            while (!finish(stage, stage->plays[i])) {
+                for (unsigned other = 0; other < waiting; other++) {
+                    play_t *play = stage->plays[other];
+
+                    if (play != NULL && play->count > 0) {
+                        serve(stage, play, 0);
+                        other = waiting;
+                    } else if (other == waiting - 1) {
+                        fail_msg("%u wait, and nobody has the slot", waiting);
+                    }
+                }
+            }
+        }
+        for (unsigned i = 0; i < waiting; i++) {
+            play_out(stage, stage->plays[i]);
+        }
+        for (unsigned i = 1; i < 4; i++) {
+            regx_pool_put(&stage->receiver->pool, slots[i]);
+        }
+        stage_close(stage);
+    }
+}
+
+/* A transfer by chunks needs no slot, so that it does not wait for who needs one. */
+static void chunks_do_not_wait_for_slots(void **state)
+{
+    fake_config_t config = bounce;
+    uint32_t slots[4];
+
+    (void)state;
+    config.slots = 4;
+    config.strategy = "auto";
+    config.chunk_depth = 1;
+    stage_t *stage = stage_open(config);
+    stage->receiver->conns[1].conn.shares_pool = true; /* process 1 bounces, process 2 does not */
+    for (unsigned i = 0; i < 4; i++) {
+        slots[i] = regx_pool_get(&stage->receiver->pool);
+    }
+    play_t *dry = play_open(stage, 0, 0, 5 * PAGE);
+    play_t *chunks = play_open(stage, 1, 1, 20 * PAGE);
+    start(stage, dry);
+    listen(stage);
+    assert_int_equal(dry->count, 0);
+    play_out(stage, chunks);
+    for (unsigned i = 0; i < 4; i++) {
+        regx_pool_put(&stage->receiver->pool, slots[i]);
+    }
+    play_out(stage, dry);
+    stage_close(stage);
+}
+
 /* ---- closing early ---- */
 
 static void grants_of_a_closed_landing_come_back(void **state)
@@ -1038,6 +1110,8 @@ int main(void)
         cmocka_unit_test(direct_registers_the_whole),
         cmocka_unit_test(two_slots_serve_a_hundred_landings),
         cmocka_unit_test(a_stall_is_counted_once),
+        cmocka_unit_test(a_slot_that_comes_back_serves_who_waits),
+        cmocka_unit_test(chunks_do_not_wait_for_slots),
         cmocka_unit_test(grants_of_a_closed_landing_come_back),
         cmocka_unit_test(a_closed_landings_slots_serve_who_waits),
         cmocka_unit_test(each_registration_may_be_refused),
