@@ -54,14 +54,15 @@ typedef struct regx_module {
     regx_registry_t registry;
     regx_rndv_t *rndv;
     bool threads;
-    atomic_bool progressing;                           /* one thread is in progress */
-    regx_lock_t lock;                                  /* of what follows */
+    bool gone;               /* Open MPI finalizes: its callbacks are not called any more */
+    atomic_bool progressing; /* one thread is in progress */
+    regx_lock_t lock;        /* of what follows */
     struct mca_btl_base_endpoint_t *_Atomic endpoints; /* all; only progress takes out */
     _Atomic unsigned leaving;                          /* how many are to be taken out */
     regx_fragment_t *small, *large;                    /* fragments to be used again */
     _Atomic unsigned queued;                           /* fragments that wait on their endpoints */
     _Atomic unsigned lent; /* fragments whose memory the peer still reads */
-    unsigned peers;                                    /* most endpoints at once */
+    unsigned peers;        /* most endpoints at once */
     mca_btl_base_module_error_cb_fn_t error;
 } regx_module_t;
 
@@ -100,6 +101,8 @@ int regx_sendi(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *endpo
                struct opal_convertor_t *convertor, void *header, size_t header_size,
                size_t payload_size, uint8_t order, uint32_t flags, mca_btl_base_tag_t tag,
                mca_btl_base_descriptor_t **descriptor);
+/* Whether Open MPI still wants to hear of what happens at this endpoint. */
+bool regx_is_heard(const regx_module_t *module, const struct mca_btl_base_endpoint_t *endpoint);
 /* Sends what waits; returns how many fragments went. */
 int regx_send_queued(regx_module_t *module);
 void regx_fail_queued(regx_module_t *module, struct mca_btl_base_endpoint_t *endpoint);

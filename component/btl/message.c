@@ -237,16 +237,22 @@ static regx_status_t offer(regx_module_t *module, regx_fragment_t *fragment)
     return status;
 }
 
+bool regx_is_heard(const regx_module_t *module, const struct mca_btl_base_endpoint_t *endpoint)
+{
+    return !module->gone && !endpoint->leaving;
+}
+
 /* The fragment has left, or never will: tells Open MPI if it asked to be told. */
 static void ended(regx_module_t *module, regx_fragment_t *fragment, int status)
 {
+    const bool heard = regx_is_heard(module, fragment->endpoint);
     const bool own = (fragment->base.des_flags & MCA_BTL_DES_FLAGS_BTL_OWNERSHIP) != 0;
 
-    if ((fragment->base.des_flags & MCA_BTL_DES_SEND_ALWAYS_CALLBACK) != 0 &&
+    if (heard && (fragment->base.des_flags & MCA_BTL_DES_SEND_ALWAYS_CALLBACK) != 0 &&
         fragment->base.des_cbfunc != NULL) {
         fragment->base.des_cbfunc(&module->super, fragment->endpoint, &fragment->base, status);
     }
-    if (own) {
+    if (own || !heard) {
         fragment_return(module, fragment);
     }
 }
@@ -320,7 +326,6 @@ int regx_sendi(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *endpo
     regx_pack_t pack = pack_converted;
     void *context = convertor;
 
-    (void)order, (void)flags;
     if (payload_size > 0 && opal_convertor_need_buffers(convertor) == 0) {
         opal_convertor_get_current_pointer(convertor, &context);
         pack = pack_bytes;
@@ -333,8 +338,8 @@ int regx_sendi(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *endpo
         regx_count_message(&module->counters, REGX_PATH_eager, header_size + payload_size);
         return OPAL_SUCCESS;
     }
-    if (descriptor != NULL) {
-        *descriptor = NULL; /* Open MPI makes one and calls regx_send */
+    if (descriptor != NULL) { /* Open MPI fills it and calls regx_send, which queues */
+        *descriptor = regx_alloc(btl, endpoint, order, header_size + payload_size, flags);
     }
     return OPAL_ERR_OUT_OF_RESOURCE;
 }

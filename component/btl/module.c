@@ -54,7 +54,7 @@ static void deliver(void *context, uint64_t sender, uint8_t tag, const void *dat
 
     if (tag == REGX_TAG_CONTROL) {
         regx_rndv_control(module->rndv, sender, data, length);
-    } else {
+    } else if (!module->gone) {
         regx_compat_receive(&module->super, tag, data, length);
     }
 }
@@ -75,13 +75,15 @@ static void broken(void *context, uint64_t peer, const char *what)
     struct mca_btl_base_endpoint_t *endpoint = find_endpoint(module, peer);
     char line[256];
 
-    if (endpoint == NULL || endpoint->leaving || module->error == NULL) {
-        return; /* it has left already, or Open MPI has */
+    if (module->error == NULL) {
+        return; /* Open MPI has gone */
     }
     snprintf(line, sizeof(line), "connection to rank %u on %s lost (%s)", (unsigned)peer,
-             opal_get_proc_hostname(endpoint->proc), what);
+             endpoint != NULL ? opal_get_proc_hostname(endpoint->proc) : "a host not yet met",
+             what);
     regx_compat_say(line);
-    module->error(&module->super, MCA_BTL_ERROR_FLAGS_FATAL, endpoint->proc, NULL);
+    module->error(&module->super, MCA_BTL_ERROR_FLAGS_FATAL,
+                  endpoint != NULL ? endpoint->proc : NULL, NULL);
 }
 
 static bool open_transport(regx_module_t *module)
@@ -150,6 +152,7 @@ bool regx_module_open(regx_module_t *module, bool threads)
     memset(&module->counters, 0, sizeof(module->counters));
     module->counters.threads = threads;
     module->threads = threads;
+    module->gone = false;
     regx_lock_init(&module->lock, threads);
     if (!open_transport(module)) {
         return false;
@@ -352,13 +355,36 @@ int regx_progress(void)
     return events;
 }
 
+static bool has_reader(const regx_module_t *module)
+{
+    struct mca_btl_base_endpoint_t *endpoint = module->endpoints;
+
+    while (endpoint != NULL && !module->transport->ops->reachable(endpoint->peer.conn)) {
+        endpoint = endpoint->next;
+    }
+    return endpoint != NULL;
+}
+
+/* What Open MPI has been told is sent still waits here, or in memory that a peer has yet to read.
+ */
+static void send_rest(regx_module_t *module)
+{
+    while ((atomic_load(&module->queued) > 0 || atomic_load(&module->lent) > 0) &&
+           has_reader(module)) {
+        module->transport->ops->progress(module->transport);
+        regx_send_queued(module);
+    }
+}
+
 int regx_module_finalize(mca_btl_base_module_t *btl)
 {
     regx_module_t *module = (regx_module_t *)btl;
 
     module->error = NULL;
-    regx_report(module);
+    module->gone = true;
     enter(module);
+    send_rest(module);
+    regx_report(module);
     while (module->endpoints != NULL) {
         endpoint_delete(module, module->endpoints);
     }

@@ -62,6 +62,9 @@ static void put_done(void *context, regx_status_t status)
     const regx_put_call_t call = *(regx_put_call_t *)context;
 
     free(context);
+    if (!regx_is_heard(module_of(call.btl), call.endpoint)) {
+        return;
+    }
     /* Not OUT_OF_RESOURCE: ob1 would both queue and free its fragment. */
     call.callback(call.btl, call.endpoint, call.local_address, call.local_handle, call.context,
                   call.data, status == REGX_OK ? OPAL_SUCCESS : OPAL_ERROR);

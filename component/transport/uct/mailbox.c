@@ -72,7 +72,9 @@ static void publish(regx_mailbox_out_t *out, regx_mailbox_line_t *line)
 static void fill(uint8_t *to, const void *header, size_t header_length, regx_pack_t pack,
                  void *pack_context, size_t payload_length)
 {
-    memcpy(to, header, header_length);
+    if (header_length > 0) {
+        memcpy(to, header, header_length);
+    }
     if (payload_length > 0) {
         pack(pack_context, to + header_length, payload_length);
     }

@@ -68,6 +68,13 @@ static void forget_inbound(regx_node_inbound_t *inbound)
     free(inbound);
 }
 
+bool regx_node_reachable(regx_node_conn_t *conn)
+{
+    return conn->door != NULL &&
+           atomic_load_explicit(&conn->door->closed, memory_order_acquire) == 0 &&
+           (kill(conn->vm.pid, 0) == 0 || errno != ESRCH);
+}
+
 /* Ends those parting connections whose peer has read everything, or reads nothing any more. */
 static void reap(regx_node_t *node)
 {
@@ -79,8 +86,7 @@ static void reap(regx_node_t *node)
                                                    NULL, 0) == REGX_OK;
         }
         if (atomic_load_explicit(&conn->out.memory->left, memory_order_acquire) == 0 &&
-            atomic_load_explicit(&conn->door->closed, memory_order_acquire) == 0 &&
-            (kill(conn->vm.pid, 0) == 0 || errno != ESRCH)) {
+            regx_node_reachable(conn)) {
             at = &conn->next;
             continue;
         }

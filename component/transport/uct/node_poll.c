@@ -48,7 +48,8 @@ static void welcome(regx_node_t *node, const regx_hello_t *hello)
                                    "its mailbox cannot be mapped");
         return;
     }
-    if (hello->mailbox_offset > inbound->boxes.length ||
+    if (hello->mailbox_offset % _Alignof(regx_mailbox_memory_t) != 0 ||
+        hello->mailbox_offset > inbound->boxes.length ||
         inbound->boxes.length - hello->mailbox_offset < sizeof(regx_mailbox_memory_t)) {
         malformed(node);
         regx_segment_unmap(&inbound->boxes);
@@ -86,47 +87,51 @@ static void farewell(regx_node_t *node, size_t i)
     free(inbound);
 }
 
-/* Where a lent frame lies, mapped here; NULL if it is not inside the neighbour's pool. */
-static const void *lent_data(regx_node_t *node, regx_node_inbound_t *inbound,
-                             const regx_frame_t *frame)
+/* Maps the neighbour's pool, for frames that lie in it. */
+static regx_status_t map_pool(regx_node_t *node, regx_node_inbound_t *inbound)
 {
-    if (inbound->pool == NULL) {
-        regx_lock(&node->lock);
-        const regx_status_t status = regx_segment_map(&inbound->pool_name, &inbound->main);
-        regx_unlock(&node->lock);
-        if (status != REGX_OK) {
-            return NULL;
-        }
-        const regx_door_t *door = (const regx_door_t *)inbound->main.base;
-        if (inbound->pool_offset > inbound->main.length ||
-            inbound->pool_size > inbound->main.length - inbound->pool_offset ||
-            !regx_vm_same(&door->cookie, &inbound->cookie)) {
-            regx_segment_unmap(&inbound->main);
-            return NULL;
-        }
-        inbound->pool = inbound->main.base + inbound->pool_offset;
+    regx_lock(&node->lock);
+    const regx_status_t status = regx_segment_map(&inbound->pool_name, &inbound->main);
+    regx_unlock(&node->lock);
+    if (status != REGX_OK) {
+        return status;
     }
-    if (frame->offset > inbound->pool_size || frame->length > inbound->pool_size - frame->offset) {
-        return NULL;
+    const regx_door_t *door = (const regx_door_t *)inbound->main.base;
+    if (inbound->pool_offset > inbound->main.length ||
+        inbound->pool_size > inbound->main.length - inbound->pool_offset ||
+        !regx_vm_same(&door->cookie, &inbound->cookie)) {
+        regx_segment_unmap(&inbound->main);
+        return REGX_INVALID;
     }
-    return inbound->pool + frame->offset;
+    inbound->pool = inbound->main.base + inbound->pool_offset;
+    return REGX_OK;
+}
+
+static void deliver_lent(regx_node_t *node, regx_node_inbound_t *inbound, const regx_frame_t *frame)
+{
+    const regx_transport_events_t *events = &node->config.events;
+
+    if (inbound->pool == NULL && map_pool(node, inbound) != REGX_OK) {
+        events->broken(events->context, inbound->sender, "its pool cannot be mapped");
+    } else if (frame->offset > inbound->pool_size ||
+               frame->length > inbound->pool_size - frame->offset) {
+        malformed(node);
+    } else {
+        events->deliver(events->context, inbound->sender, frame->tag, inbound->pool + frame->offset,
+                        frame->length);
+    }
+    regx_mailbox_return(&inbound->in, frame->token, frame->lap);
 }
 
 static void deliver(regx_node_t *node, regx_node_inbound_t *inbound, const regx_frame_t *frame)
 {
     const regx_transport_events_t *events = &node->config.events;
 
-    if (frame->kind != REGX_FRAME_LENT) {
-        events->deliver(events->context, inbound->sender, frame->tag, frame->data, frame->length);
-        return;
-    }
-    const void *data = lent_data(node, inbound, frame);
-    if (data == NULL) {
-        malformed(node);
+    if (frame->kind == REGX_FRAME_LENT) {
+        deliver_lent(node, inbound, frame);
     } else {
-        events->deliver(events->context, inbound->sender, frame->tag, data, frame->length);
+        events->deliver(events->context, inbound->sender, frame->tag, frame->data, frame->length);
     }
-    regx_mailbox_return(&inbound->in, frame->token, frame->lap);
 }
 
 /* Takes what one neighbour has posted, up to a batch. */

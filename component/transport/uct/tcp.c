@@ -232,7 +232,11 @@ void regx_tcp_close(regx_tcp_t *tcp)
     if (tcp == NULL) {
         return;
     }
-    regx_tcp_reap(tcp, true);
+    while (tcp->closing != NULL) {
+        ucs_async_poll(tcp->async);
+        uct_worker_progress(tcp->worker);
+        regx_tcp_reap(tcp);
+    }
     if (tcp->iface != NULL) {
         uct_iface_close(tcp->iface);
     }

@@ -40,7 +40,8 @@ typedef struct regx_tcp_conn regx_tcp_conn_t;
  * `config` must live as long as the result. */
 regx_status_t regx_tcp_open(const regx_transport_config_t *config, regx_windows_t *windows,
                             char *error, size_t error_size, regx_tcp_t **tcp);
-/* All connections must be disconnected. NULL is allowed. */
+/* All connections must be disconnected. Waits until the kernel has taken what was accepted, or the
+ * connection has broken. NULL is allowed. */
 void regx_tcp_close(regx_tcp_t *tcp);
 
 /* Where puts to the pool land. Before the address is asked for and the first progress. */
@@ -63,6 +64,8 @@ regx_status_t regx_tcp_connect(regx_tcp_t *tcp, uint64_t peer, const void *addre
 /* Drops the path. Frames accepted before still leave as far as the kernel takes them; pending
  * puts are completed with REGX_FAILED, from here. */
 void regx_tcp_disconnect(regx_tcp_conn_t *conn);
+/* Whether the connection has not broken. */
+bool regx_tcp_reachable(const regx_tcp_conn_t *conn);
 
 /* As in transport.h; REGX_UNREACHABLE also after the connection broke. lend copies: it answers
  * REGX_OK, never REGX_PENDING. put never answers REGX_DENIED. */

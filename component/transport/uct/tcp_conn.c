@@ -339,7 +339,7 @@ void regx_tcp_disconnect(regx_tcp_conn_t *conn)
     if (conn->ep != NULL && conn->greeted && !conn->broken && !conn->in_flight) {
         conn->next = tcp->closing;
         tcp->closing = conn;
-        regx_tcp_reap(tcp, false);
+        regx_tcp_reap(tcp);
     } else {
         if (conn->ep != NULL) {
             uct_ep_destroy(conn->ep); /* no frame waits in it, or a put is torn anyway */
@@ -350,14 +350,19 @@ void regx_tcp_disconnect(regx_tcp_conn_t *conn)
     regx_tcp_fail_line(line);
 }
 
-void regx_tcp_reap(regx_tcp_t *tcp, bool all)
+bool regx_tcp_reachable(const regx_tcp_conn_t *conn)
+{
+    return !conn->broken;
+}
+
+void regx_tcp_reap(regx_tcp_t *tcp)
 {
     regx_tcp_conn_t **at = &tcp->closing;
 
     while (*at != NULL) {
         regx_tcp_conn_t *conn = *at;
 
-        if (all || part(conn)) {
+        if (part(conn)) {
             *at = conn->next;
             end_closing(conn);
         } else {

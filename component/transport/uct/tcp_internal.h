@@ -66,6 +66,7 @@ struct regx_tcp {
     _Atomic bool in_use; /* a connection was made or a message came */
     unsigned calls;
     int64_t looked; /* when, in nanoseconds */
+    int64_t tick;   /* of the coarse clock, at the last call */
     unsigned polls;
     unsigned idle; /* polls in a row that found nothing */
 };
@@ -130,7 +131,7 @@ void regx_tcp_piece_left(uct_completion_t *completion);
  * broken, and tells. Reap: moves connections that are closing to their end; `all`: ends them. */
 void regx_tcp_take_turns(regx_tcp_t *tcp);
 void regx_tcp_mourn(regx_tcp_t *tcp);
-void regx_tcp_reap(regx_tcp_t *tcp, bool all);
+void regx_tcp_reap(regx_tcp_t *tcp);
 
 /* UCT's handlers of arriving messages and of broken endpoints; the first argument is the tcp. */
 ucs_status_t regx_tcp_receive(void *context, void *message, size_t length, unsigned flags);

@@ -10,7 +10,7 @@
 /* How often to look. Looking costs a system call or two, more than all the rest of regx's
  * progress, so it is rationed by time: a process without a connection looks rarely, one where
  * nothing came lately a little later than one in the middle of a conversation, which always
- * looks. The clock itself is read only once in CLOCK_INTERVAL calls. */
+ * looks. The exact clock is read only once in CLOCK_INTERVAL calls. */
 #define CLOCK_INTERVAL 64u
 #define UNUSED_NS 100000
 #define IDLE_NS 5000
@@ -20,11 +20,11 @@
 
 _Static_assert((CLOCK_INTERVAL & (CLOCK_INTERVAL - 1)) == 0, "no division is needed");
 
-static int64_t now_ns(void)
+static int64_t now_ns(clockid_t clock)
 {
     struct timespec now;
 
-    clock_gettime(CLOCK_MONOTONIC, &now);
+    clock_gettime(clock, &now);
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
@@ -35,10 +35,14 @@ static bool is_due(regx_tcp_t *tcp)
     if (in_use && tcp->idle < IDLE_POLLS) {
         return true;
     }
-    if ((++tcp->calls & (CLOCK_INTERVAL - 1)) != 0) {
+    /* A program that calls MPI rarely looks at each tick of the coarse clock, which costs little.
+     */
+    const int64_t tick = now_ns(CLOCK_MONOTONIC_COARSE);
+    if (tick == tcp->tick && (++tcp->calls & (CLOCK_INTERVAL - 1)) != 0) {
         return false;
     }
-    const int64_t now = now_ns();
+    const int64_t now = now_ns(CLOCK_MONOTONIC);
+    tcp->tick = tick;
     if (now - tcp->looked < (in_use ? IDLE_NS : UNUSED_NS)) {
         return false;
     }
@@ -124,7 +128,7 @@ int regx_tcp_progress(regx_tcp_t *tcp)
     tcp->receiving = false;
     regx_tcp_take_turns(tcp);
     regx_tcp_mourn(tcp);
-    regx_tcp_reap(tcp, false);
+    regx_tcp_reap(tcp);
     events = tcp->events;
     if (moved > 0) {
         atomic_store_explicit(&tcp->in_use, true, memory_order_relaxed);

@@ -28,6 +28,10 @@ typedef struct regx_uct {
     regx_node_t *node; /* NULL: refused, or not allowed */
     regx_tcp_t *tcp;   /* likewise */
     void *own_pool;    /* where there is no node segment to hold it */
+    char wires[32];
+    regx_lock_t lock; /* of the list of lost connections */
+    struct regx_uct_conn *lost;
+    _Atomic unsigned lost_count;
 } regx_uct_t;
 
 typedef struct regx_uct_conn {
@@ -35,7 +39,9 @@ typedef struct regx_uct_conn {
     regx_node_conn_t *node; /* NULL: other host, or refused */
     regx_tcp_conn_t *tcp;   /* NULL until it is needed */
     regx_lock_t turning;    /* from the one to the other */
-    size_t address_length;  /* of the peer's tcp address, which follows */
+    bool lost;              /* neither can be had: in the list until that is told */
+    struct regx_uct_conn *next;
+    size_t address_length; /* of the peer's tcp address, which follows */
     uint8_t address[REGX_ADDRESS_MAX];
 } regx_uct_conn_t;
 
@@ -81,6 +87,7 @@ static void uct_close(regx_transport_t *transport)
         munmap(uct->own_pool, uct->super.pool_size);
     }
     regx_windows_fini(&uct->windows);
+    regx_lock_fini(&uct->lock);
     free(uct);
 }
 
@@ -108,10 +115,12 @@ static regx_status_t uct_open(const regx_transport_config_t *config, char *error
 {
     regx_uct_t *uct = calloc(1, sizeof(*uct));
 
+    snprintf(error, error_size, "out of memory");
     if (uct == NULL) {
         return REGX_NO_MEMORY;
     }
     regx_uct_quiet();
+    regx_lock_init(&uct->lock, config->threads);
     uct->super.ops = &regx_transport_ops;
     uct->config = *config;
     regx_windows_init(&uct->windows, config->threads);
@@ -123,12 +132,17 @@ static regx_status_t uct_open(const regx_transport_config_t *config, char *error
     if (regx_node_open(config, &uct->node) != REGX_OK) {
         uct->node = NULL;
     }
-    if ((uct->node == NULL && uct->tcp == NULL) || open_pool(uct) != REGX_OK) {
+    if (uct->node == NULL && uct->tcp == NULL) {
         snprintf(error, error_size,
                  "UCX offers neither shared memory (posix, sysv) nor tcp to this process%s%s",
                  config->tls == NULL ? "" : " within ", config->tls == NULL ? "" : config->tls);
         uct_close(&uct->super);
         return REGX_UNREACHABLE;
+    }
+    status = open_pool(uct);
+    if (status != REGX_OK) {
+        uct_close(&uct->super);
+        return status;
     }
     uct->super.max_frame = REGX_NODE_MAX_FRAME;
     if (uct->tcp != NULL) {
@@ -137,9 +151,10 @@ static regx_status_t uct_open(const regx_transport_config_t *config, char *error
         regx_tcp_set_pool(uct->tcp, uct->super.pool_memory, uct->super.pool_size);
         uct->super.max_frame = most < REGX_NODE_MAX_FRAME ? most : REGX_NODE_MAX_FRAME;
     }
-    uct->super.wires = uct->node == NULL                                   ? "tcp"
-                       : strcmp(regx_node_domain(uct->node), "posix") == 0 ? "posix,tcp"
-                                                                           : "sysv,tcp";
+    snprintf(uct->wires, sizeof(uct->wires), "%s%s%s",
+             uct->node != NULL ? regx_node_domain(uct->node) : "",
+             uct->node != NULL && uct->tcp != NULL ? "," : "", uct->tcp != NULL ? "tcp" : "");
+    uct->super.wires = uct->wires;
     *transport = &uct->super;
     return REGX_OK;
 }
@@ -259,10 +274,68 @@ static regx_status_t uct_connect(regx_transport_t *transport, uint64_t peer, boo
     return REGX_OK;
 }
 
+/* Nothing leads to this peer: progress will tell. The connection's lock is held. */
+static void lose(regx_uct_t *uct, regx_uct_conn_t *conn)
+{
+    if (conn->lost) {
+        return;
+    }
+    conn->lost = true;
+    regx_lock(&uct->lock);
+    conn->next = uct->lost;
+    uct->lost = conn;
+    regx_unlock(&uct->lock);
+    atomic_fetch_add(&uct->lost_count, 1);
+}
+
+/* The wire to use now; tcp takes over from a node wire that was refused before its first frame. */
+static regx_status_t turn_to_tcp(regx_uct_conn_t *conn)
+{
+    regx_uct_t *uct = uct_of(conn->super.transport);
+
+    regx_lock(&conn->turning);
+    const regx_status_t status = conn->tcp != NULL ? REGX_OK : use_tcp(uct, conn);
+    if (status != REGX_OK) {
+        lose(uct, conn);
+    }
+    regx_unlock(&conn->turning);
+    return status;
+}
+
+static void tell_lost(regx_uct_t *uct)
+{
+    regx_lock(&uct->lock);
+    regx_uct_conn_t *conn = uct->lost;
+    uct->lost = conn != NULL ? conn->next : NULL;
+    regx_unlock(&uct->lock);
+    if (conn != NULL) {
+        atomic_fetch_sub(&uct->lost_count, 1);
+        uct->config.events.broken(uct->config.events.context, conn->super.peer,
+                                  "shared memory is refused and tcp does not lead there");
+    }
+}
+
+/* Takes a connection that ends off the list. */
+static void forget_lost(regx_uct_t *uct, regx_uct_conn_t *conn)
+{
+    regx_lock(&uct->lock);
+    for (regx_uct_conn_t **at = &uct->lost; *at != NULL; at = &(*at)->next) {
+        if (*at == conn) {
+            *at = conn->next;
+            atomic_fetch_sub(&uct->lost_count, 1);
+            break;
+        }
+    }
+    regx_unlock(&uct->lock);
+}
+
 static void uct_disconnect(regx_conn_t *super)
 {
     regx_uct_conn_t *conn = (regx_uct_conn_t *)super;
 
+    if (conn->lost) {
+        forget_lost(uct_of(super->transport), conn);
+    }
     if (conn->node != NULL) {
         regx_node_disconnect(conn->node);
     }
@@ -273,14 +346,12 @@ static void uct_disconnect(regx_conn_t *super)
     free(conn);
 }
 
-/* The wire to use now; tcp takes over from a node wire that was refused before its first frame. */
-static regx_status_t turn_to_tcp(regx_uct_conn_t *conn)
+static bool uct_reachable(regx_conn_t *super)
 {
-    regx_lock(&conn->turning);
-    const regx_status_t status =
-        conn->tcp != NULL ? REGX_OK : use_tcp(uct_of(conn->super.transport), conn);
-    regx_unlock(&conn->turning);
-    return status;
+    regx_uct_conn_t *conn = (regx_uct_conn_t *)super;
+
+    return !conn->lost &&
+           (conn->tcp != NULL ? regx_tcp_reachable(conn->tcp) : regx_node_reachable(conn->node));
 }
 
 static regx_status_t uct_send(regx_conn_t *super, uint8_t tag, const void *header,
@@ -358,6 +429,9 @@ static int uct_progress(regx_transport_t *transport)
     if (uct->tcp != NULL) {
         events += regx_tcp_progress(uct->tcp);
     }
+    if (atomic_load_explicit(&uct->lost_count, memory_order_relaxed) > 0) {
+        tell_lost(uct);
+    }
     return events;
 }
 
@@ -368,6 +442,7 @@ const regx_transport_ops_t regx_transport_ops = {.abi = REGX_TRANSPORT_ABI,
                                                  .address = uct_address,
                                                  .connect = uct_connect,
                                                  .disconnect = uct_disconnect,
+                                                 .reachable = uct_reachable,
                                                  .send = uct_send,
                                                  .lend = uct_lend,
                                                  .put = uct_put,
