@@ -196,18 +196,20 @@ int regx_landings_advance(regx_rndv_t *rndv)
 }
 
 /* After news from a source: grants what that made room for. While the pool was enough for all, the
- * landing itself comes first, its slot being warm; when some had to do without, all in order. */
+ * landing itself comes first, its slot being warm; when some had to do without, who wants slots
+ * gets them in turn. */
 static void go_on_locked(regx_rndv_t *rndv, regx_landing_t *landing)
 {
-    if (atomic_load_explicit(&rndv->dry, memory_order_relaxed)) {
-        set_hungry_locked(rndv, landing, landing->landed < landing->length);
-        advance_all_locked(rndv);
-        return;
-    }
-    if (landing->landed < landing->length) {
+    const bool dry = atomic_load_explicit(&rndv->dry, memory_order_relaxed);
+
+    if (dry && regx_landing_wants_slots_locked(rndv, landing)) {
+        set_hungry_locked(rndv, landing, true);
+    } else if (landing->landed < landing->length) {
         advance_locked(rndv, landing);
     }
-    if (regx_list_empty(&landing->link)) {
+    if (dry) {
+        advance_all_locked(rndv);
+    } else if (regx_list_empty(&landing->link)) {
         advance_peer_locked(rndv, landing->peer);
     }
 }
