@@ -69,16 +69,19 @@ def test_bounce(mpi: Mpi, tmp_path: Path, wire: str) -> None:
 @pytest.mark.parametrize("ranks", [2, 8])
 @pytest.mark.parametrize("wire", WIRES)
 def test_two_slots(mpi: Mpi, tmp_path: Path, seed: int, wire: str, ranks: int) -> None:
-    """Hazard 17: they are enough for any number of peers, and waiting is counted."""
-    cases = [Case(300_001, 5, 6, pattern="fan", send="isend", receive="irecv", window=8),
-             Case(2 * MIB + 1, 1, 2, pattern="both", window=2)]
+    """Hazard 17: they are enough for any number of peers, and waiting for them is counted."""
+    cases = [Case(300_001, 5, 6, pattern="fan", window=8),
+             Case(300_001, 5, 6, "vector", "contiguous", "fan", window=8),
+             Case(2 * MIB + 1, 1, 2, pattern="both", window=2),
+             Case(2 * MIB + 1, 1, 2, "contiguous", "vector", "both", window=2)]
     job = mpi("transfer", "--seed", seed, sample.write(cases, tmp_path), ranks=ranks, timeout=240,
               regx={"rendezvous": "bounce", "slot_size": "64K", "pool_size": "128K",
                     **WIRES[wire]})
     job.checked(ranks).carried("bounce")
     assert 1 <= job.most("slots_high") <= 2, str(job)
     assert job.most("pool_bytes") == 128 << 10, str(job)
-    assert job.total("grant_stalls") > 0, str(job)
+    if ranks == 8:
+        assert job.total("grant_stalls") > 0, str(job)
 
 
 @pytest.mark.parametrize("wire", WIRES)
