@@ -59,7 +59,7 @@ def main() -> int:
     except KeyboardInterrupt:  # before anything was measured
         return 130
     except BrokenPipeError:  # nobody reads the table any more; it is in table.txt too
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
 
 

@@ -60,9 +60,11 @@ def guess() -> Installation:
 
 
 def _read(file: Path) -> Installation:
-    values = dict(
-        line.split("=", 1) for line in file.read_text().splitlines() if "=" in line
-    )
+    try:
+        lines = file.read_text().splitlines()
+    except OSError as error:
+        raise Trouble(f"{file} cannot be read: {error.strerror}", 1) from None
+    values = dict(line.split("=", 1) for line in lines if "=" in line)
     try:
         return Installation(
             component=Path(values["REGX_COMPONENT_DIR"]),

@@ -30,8 +30,11 @@ class Mailbox:
         self.last = None
         if self.line is not None:
             outcome = self.runner.run(self.line, timeout=60)
-            if outcome.status == 0:
-                self.last = next(iter(osu.parse(outcome.stdout, "us").values.values()))
+            try:
+                values = osu.parse(outcome.stdout, "us").values
+            except osu.NotOutput:
+                values = {}
+            self.last = next(iter(values.values()), None)
         return self.last
 
 

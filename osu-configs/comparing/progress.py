@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Progress: which step is under way and how long the rest will take, on stderr."""
 
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -34,9 +35,9 @@ class Progress:
 
     def say(self, text: str) -> None:
         """A line that stays."""
-        self._show(text)
         if self.on_terminal:
-            print(file=sys.stderr)
+            self._show("")
+        print(text, file=sys.stderr, flush=True)
 
     def close(self) -> None:
         if self.on_terminal:
@@ -44,7 +45,8 @@ class Progress:
 
     def _show(self, text: str) -> None:
         if self.on_terminal:
-            print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
+            fits = text[: shutil.get_terminal_size().columns - 1]  # what wraps cannot be erased
+            print(f"\r\033[K{fits}", end="", file=sys.stderr, flush=True)
         else:
             print(text, file=sys.stderr, flush=True)
 
