@@ -54,6 +54,7 @@ typedef struct regx_module {
     regx_registry_t registry;
     regx_rndv_t *rndv;
     bool threads;
+    unsigned rounds;         /* of progress that delivered something */
     bool gone;               /* Open MPI finalizes: its callbacks are not called any more */
     atomic_bool progressing; /* one thread is in progress */
     regx_lock_t lock;        /* of what follows */

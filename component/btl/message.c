@@ -388,9 +388,6 @@ int regx_send_queued(regx_module_t *module)
 {
     int sent = 0;
 
-    if (atomic_load_explicit(&module->queued, memory_order_relaxed) == 0) {
-        return 0;
-    }
     for (struct mca_btl_base_endpoint_t *endpoint = module->endpoints; endpoint != NULL;
          endpoint = endpoint->next) {
         if (atomic_load_explicit(&endpoint->waiting, memory_order_relaxed)) {

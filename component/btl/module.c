@@ -317,7 +317,7 @@ static int del_procs(mca_btl_base_module_t *btl, size_t count, opal_proc_t **pro
     return OPAL_SUCCESS;
 }
 
-static void delete_leaving(regx_module_t *module)
+static __attribute__((noinline)) void delete_leaving(regx_module_t *module)
 {
     struct mca_btl_base_endpoint_t *endpoint = module->endpoints, *next;
 
@@ -336,6 +336,9 @@ static int register_error(mca_btl_base_module_t *btl, mca_btl_base_module_error_
     return OPAL_SUCCESS;
 }
 
+/* Rounds in which something was delivered, and nothing else looked at, at most. */
+#define EVENT_ROUNDS 4u
+
 int regx_progress(void)
 {
     regx_module_t *module = &regx_module;
@@ -345,11 +348,15 @@ int regx_progress(void)
     if (!try_enter(module)) {
         return 0;
     }
-    events += module->transport->ops->progress(module->transport);
-    events += regx_rndv_progress(module->rndv);
-    events += regx_send_queued(module);
-    if (atomic_load_explicit(&module->leaving, memory_order_relaxed) > 0) {
-        delete_leaving(module);
+    events = module->transport->ops->progress(module->transport);
+    if (events == 0 || ++module->rounds % EVENT_ROUNDS == 0) {
+        events += regx_rndv_progress(module->rndv);
+        if (atomic_load_explicit(&module->queued, memory_order_relaxed) > 0) {
+            events += regx_send_queued(module);
+        }
+        if (atomic_load_explicit(&module->leaving, memory_order_relaxed) > 0) {
+            delete_leaving(module);
+        }
     }
     leave(module);
     return events;

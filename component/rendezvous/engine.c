@@ -73,7 +73,7 @@ void regx_rndv_control(regx_rndv_t *rndv, uint64_t sender, const void *message, 
     }
 }
 
-int regx_rndv_progress(regx_rndv_t *rndv)
+static __attribute__((noinline)) int advance(regx_rndv_t *rndv)
 {
     int advanced = 0;
 
@@ -86,6 +86,16 @@ int regx_rndv_progress(regx_rndv_t *rndv)
         advanced += regx_sources_advance(rndv);
     }
     return advanced;
+}
+
+int regx_rndv_progress(regx_rndv_t *rndv)
+{
+    /* One look at all three while there is nothing to do, as nearly always. */
+    return atomic_load_explicit(&rndv->retry_landings, memory_order_relaxed) |
+                   atomic_load_explicit(&rndv->dry, memory_order_relaxed) |
+                   atomic_load_explicit(&rndv->retry_sources, memory_order_relaxed)
+               ? advance(rndv)
+               : 0;
 }
 
 void regx_rndv_forget(regx_rndv_t *rndv, const regx_peer_t *peer)

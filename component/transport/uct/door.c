@@ -20,7 +20,7 @@ regx_status_t regx_door_knock(regx_door_t *door, const regx_hello_t *hello)
 
 regx_status_t regx_door_answer(regx_door_t *door, uint64_t *seen, regx_hello_t *hello)
 {
-    if (atomic_load_explicit(&door->rung, memory_order_acquire) == *seen) {
+    if (!regx_door_has_rung(door, *seen)) {
         return REGX_AGAIN;
     }
     for (int i = 0; i < REGX_DOOR_ENTRIES; i++) {

@@ -10,6 +10,7 @@
 #define REGX_UCT_DOOR_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -40,6 +41,12 @@ typedef struct regx_door {
 
 /* REGX_AGAIN: no entry is free now. */
 regx_status_t regx_door_knock(regx_door_t *door, const regx_hello_t *hello);
+
+/* Whether somebody has rung since. */
+static inline bool regx_door_has_rung(const regx_door_t *door, uint64_t seen)
+{
+    return atomic_load_explicit(&door->rung, memory_order_acquire) != seen;
+}
 
 /* Takes one hello. `seen` is the owner's count of rings that it has handled. REGX_AGAIN: none. */
 regx_status_t regx_door_answer(regx_door_t *door, uint64_t *seen, regx_hello_t *hello);

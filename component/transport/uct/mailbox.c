@@ -26,7 +26,7 @@ void regx_mailbox_out_init(regx_mailbox_out_t *out, regx_mailbox_memory_t *memor
 
 void regx_mailbox_in_init(regx_mailbox_in_t *in, regx_mailbox_memory_t *memory)
 {
-    *in = (regx_mailbox_in_t){.memory = memory};
+    *in = (regx_mailbox_in_t){.memory = memory, .next = &memory->lines[0], .lap = lap_of(0)};
 }
 
 bool regx_mailbox_ready(regx_mailbox_out_t *out)
@@ -165,9 +165,9 @@ static regx_status_t peek_lent(const regx_mailbox_line_t *line, regx_frame_t *fr
 
 regx_status_t regx_mailbox_peek(regx_mailbox_in_t *in, regx_frame_t *frame)
 {
-    const regx_mailbox_line_t *line = &in->memory->lines[in->line % REGX_MAILBOX_LINES];
+    const regx_mailbox_line_t *line = in->next;
 
-    if (atomic_load_explicit(&line->sequence, memory_order_acquire) != lap_of(in->line)) {
+    if (!regx_mailbox_has(in)) {
         return REGX_AGAIN;
     }
     /* While this frame is handled, perhaps for microseconds, the next line travels. */
@@ -198,6 +198,8 @@ void regx_mailbox_pop(regx_mailbox_in_t *in, const regx_frame_t *frame)
         }
     }
     in->line++;
+    in->next = &in->memory->lines[in->line % REGX_MAILBOX_LINES];
+    in->lap = lap_of(in->line);
     if (in->line - in->published_lines >= PUBLISH_LINES) {
         in->published_lines = in->line;
         atomic_store_explicit(&in->memory->consumed.lines, in->line, memory_order_release);

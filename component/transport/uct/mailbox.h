@@ -69,8 +69,10 @@ typedef struct regx_mailbox_out { /* the poster's private state */
 
 typedef struct regx_mailbox_in { /* the poller's private state */
     regx_mailbox_memory_t *memory;
-    uint64_t line;    /* next to read */
-    uint64_t payload; /* freed up to here, perhaps not yet published */
+    const regx_mailbox_line_t *next; /* to read */
+    uint32_t lap;                    /* its number when it is full */
+    uint64_t line;                   /* its count */
+    uint64_t payload;                /* freed up to here, perhaps not yet published */
     uint64_t published_lines;
     uint64_t published_payload;
 } regx_mailbox_in_t;
@@ -109,6 +111,12 @@ regx_status_t regx_mailbox_post(regx_mailbox_out_t *out, uint8_t tag, const void
 regx_status_t regx_mailbox_post_lent(regx_mailbox_out_t *out, uint8_t tag, uint64_t offset,
                                      uint32_t length, uint32_t token, uint32_t lap);
 bool regx_mailbox_returned(const regx_mailbox_out_t *out, uint32_t token, uint32_t lap);
+
+/* Whether a line is there to be peeked at: the poller's idle loop, kept to a few instructions. */
+static inline bool regx_mailbox_has(const regx_mailbox_in_t *in)
+{
+    return atomic_load_explicit(&in->next->sequence, memory_order_acquire) == in->lap;
+}
 
 /* Looks at the next frame. REGX_OK: `frame` describes it, regx_mailbox_pop ends it. REGX_AGAIN:
  * none. REGX_INVALID: the line is malformed; regx_mailbox_skip leaves it behind. */

@@ -29,6 +29,7 @@ typedef struct regx_uct {
     regx_tcp_t *tcp;   /* likewise */
     void *own_pool;    /* where there is no node segment to hold it */
     char wires[32];
+    unsigned rounds;  /* of progress that found something on the node */
     regx_lock_t lock; /* of the list of lost connections */
     struct regx_uct_conn *lost;
     _Atomic unsigned lost_count;
@@ -302,7 +303,7 @@ static regx_status_t turn_to_tcp(regx_uct_conn_t *conn)
     return status;
 }
 
-static void tell_lost(regx_uct_t *uct)
+static __attribute__((noinline)) void tell_lost(regx_uct_t *uct)
 {
     regx_lock(&uct->lock);
     regx_uct_conn_t *conn = uct->lost;
@@ -418,13 +419,19 @@ static void uct_dereg(regx_transport_t *transport, regx_mr_t *mr)
     regx_windows_remove(&uct_of(transport)->windows, mr->handle);
 }
 
+/* Rounds in which the node had something and tcp was not looked at, at most. */
+#define NODE_ROUNDS 16u
+
 static int uct_progress(regx_transport_t *transport)
 {
     regx_uct_t *uct = uct_of(transport);
     int events = 0;
 
     if (uct->node != NULL) {
-        events += regx_node_progress(uct->node);
+        events = regx_node_progress(uct->node);
+        if (events > 0 && ++uct->rounds % NODE_ROUNDS != 0) {
+            return events; /* somebody waits for what was just delivered */
+        }
     }
     if (uct->tcp != NULL) {
         events += regx_tcp_progress(uct->tcp);
