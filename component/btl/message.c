@@ -6,7 +6,7 @@
  * data, buffered sends) are packed into a slot of the pool and lent to the peer. A fragment that
  * gets no slot is packed into memory of its own, and copied into a slot when one comes free: Open
  * MPI must not be refused a descriptor, because it tries again only after a completion. Where it
- * is certain that one will come (prepare_src), refusing spares the second copy.
+ * is certain that one will come, refusing a large one spares the second copy.
  */
 #include "btl/btl.h"
 
@@ -75,7 +75,7 @@ static bool make_room(regx_module_t *module, regx_fragment_t *fragment, size_t s
     }
     if (fragment->capacity < size) {
         const size_t capacity =
-            fragment->large ? module->super.btl_max_send_size : module->super.btl_eager_limit;
+            fragment->large ? module->super.btl_max_send_size : module->transport->max_frame;
 
         free(fragment->bytes);
         fragment->capacity = size > capacity ? size : capacity;
@@ -103,14 +103,26 @@ static void fragment_return(regx_module_t *module, regx_fragment_t *fragment)
     regx_unlock(&module->lock);
 }
 
+/* Whether a large fragment would get no slot, and the completion of one that is lent will make
+ * Open MPI ask again. With threads that completion might be over before Open MPI has noted that
+ * it wants to ask. */
+static bool must_wait(regx_module_t *module)
+{
+    return !module->threads && atomic_load_explicit(&module->lent, memory_order_relaxed) > 0 &&
+           regx_pool_unused(&module->pool) <= module->pool.slots / 2;
+}
+
 mca_btl_base_descriptor_t *regx_alloc(mca_btl_base_module_t *btl,
                                       struct mca_btl_base_endpoint_t *endpoint, uint8_t order,
                                       size_t size, uint32_t flags)
 {
     regx_module_t *module = module_of(btl);
-    const bool large = size > btl->btl_eager_limit;
+    const bool large = size > module->transport->max_frame;
     regx_fragment_t **list = large ? &module->large : &module->small;
 
+    if (large && must_wait(module)) {
+        return NULL;
+    }
     regx_lock(&module->lock);
     regx_fragment_t *fragment = *list;
     if (fragment != NULL) {
@@ -155,15 +167,6 @@ static void pack_bytes(void *context, void *to, size_t length)
     memcpy(to, context, length);
 }
 
-/* Whether a large fragment would get no slot, and the completion of one that is lent will make
- * Open MPI ask again. With threads that completion might be over before Open MPI has noted that
- * it wants to ask. */
-static bool must_wait(regx_module_t *module)
-{
-    return !module->threads && atomic_load_explicit(&module->lent, memory_order_relaxed) > 0 &&
-           regx_pool_unused(&module->pool) <= module->pool.slots / 2;
-}
-
 mca_btl_base_descriptor_t *regx_prepare_src(mca_btl_base_module_t *btl,
                                             struct mca_btl_base_endpoint_t *endpoint,
                                             struct opal_convertor_t *convertor, uint8_t order,
@@ -172,9 +175,6 @@ mca_btl_base_descriptor_t *regx_prepare_src(mca_btl_base_module_t *btl,
     const size_t most = btl->btl_max_send_size - reserve;
     size_t length = *size < most ? *size : most;
 
-    if (reserve + length > btl->btl_eager_limit && must_wait(module_of(btl))) {
-        return NULL;
-    }
     mca_btl_base_descriptor_t *descriptor =
         regx_alloc(btl, endpoint, order, reserve + length, flags);
     if (descriptor == NULL) {
@@ -227,8 +227,9 @@ static regx_status_t hand_over(regx_module_t *module, regx_fragment_t *fragment)
 
 static regx_status_t offer(regx_module_t *module, regx_fragment_t *fragment)
 {
-    const regx_path_t path = fragment->large ? REGX_PATH_frag : REGX_PATH_eager;
     const size_t length = fragment->segment.seg_len;
+    const regx_path_t path =
+        length > module->super.btl_eager_limit ? REGX_PATH_frag : REGX_PATH_eager;
     const regx_status_t status = hand_over(module, fragment);
 
     if (status == REGX_OK || status == REGX_PENDING) {

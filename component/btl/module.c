@@ -23,7 +23,7 @@ static int register_error(mca_btl_base_module_t *btl, mca_btl_base_module_error_
 /* Eager limit and fragment size are what measured best on shared memory; rndv_eager_limit 0 keeps
  * the base of a rendezvous where the user's buffer begins. */
 regx_module_t regx_module = {.super = {.btl_component = &mca_btl_regx_component.super,
-                                       .btl_eager_limit = 16384,
+                                       .btl_eager_limit = 16384 + 64, /* 16 KiB with Open MPI's header */
                                        .btl_rndv_eager_limit = 0,
                                        .btl_max_send_size = 65536,
                                        .btl_rdma_pipeline_send_length = 0,

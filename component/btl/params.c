@@ -228,9 +228,13 @@ static bool check_inherited(regx_module_t *module)
     mca_base_var_source_t source;
     char error[REGX_OPTION_ERROR];
 
-    if (btl->btl_eager_limit < 256 || btl->btl_eager_limit > LARGEST_FRAME) {
-        snprintf(error, sizeof(error), PREFIX "eager_limit=%zu; allowed: 256 to %u",
-                 btl->btl_eager_limit, LARGEST_FRAME);
+    stored("opal", "btl", "regx", "eager_limit", &source);
+    if (source == MCA_BASE_VAR_SOURCE_DEFAULT && btl->btl_eager_limit > most) {
+        btl->btl_eager_limit = most;
+    }
+    if (btl->btl_eager_limit < 256 || btl->btl_eager_limit > most) {
+        snprintf(error, sizeof(error), PREFIX "eager_limit=%zu; allowed: 256 to %zu",
+                 btl->btl_eager_limit, most);
         return refuse(error);
     }
     if (btl->btl_rndv_eager_limit > btl->btl_eager_limit) {

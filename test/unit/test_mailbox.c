@@ -296,6 +296,7 @@ static void the_laps_number_may_overflow(void **state)
     (void)state;
     box->out.line = box->out.consumed_lines = start;
     box->in.line = box->in.published_lines = start;
+    box->in.lap = UINT32_C(0xfffffffe);
     box->memory->consumed.lines = start;
     for (uint64_t number = 0; number < 5 * REGX_MAILBOX_LINES; number++) {
         assert_empty(box);
