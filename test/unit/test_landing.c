@@ -469,6 +469,32 @@ static void two_slots_serve_a_hundred_landings(void **state)
     stage_close(stage);
 }
 
+/* Peers that are told and do not answer leave half of the pool to those who do. */
+static void unanswered_landings_hold_no_more_than_half(void **state)
+{
+    (void)state;
+    for (unsigned slots = 2; slots < 40; slots++) {
+        fake_config_t config = bounce;
+        unsigned told = 0;
+
+        config.slots = slots;
+        stage_t *stage = stage_open(config);
+        for (unsigned i = 0; i < 60; i++) {
+            told += play_open(stage, i, i % 2, 9 * 1024)->count;
+        }
+        assert_in_range(told, 1, (slots + 1) / 2);
+        assert_int_equal(stage->receiver->pool.unused, slots - told);
+        for (unsigned i = 60; i < 70; i++) { /* the third process answers */
+            play_out(stage, play_open(stage, i, 2, 9 * 1024));
+        }
+        for (unsigned i = 0; i < 60; i++) {
+            play_out(stage, stage->plays[i]);
+        }
+        assert_int_equal(malformed(stage), 0);
+        stage_close(stage);
+    }
+}
+
 /* A landing that waits is one stall, however often progress looks whether it can go on. */
 static void a_stall_is_counted_once(void **state)
 {
@@ -1109,6 +1135,7 @@ int main(void)
         cmocka_unit_test(pipeline_registers_chunks_no_more_than_depth_at_once),
         cmocka_unit_test(direct_registers_the_whole),
         cmocka_unit_test(two_slots_serve_a_hundred_landings),
+        cmocka_unit_test(unanswered_landings_hold_no_more_than_half),
         cmocka_unit_test(a_stall_is_counted_once),
         cmocka_unit_test(a_slot_that_comes_back_serves_who_waits),
         cmocka_unit_test(chunks_do_not_wait_for_slots),
