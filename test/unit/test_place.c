@@ -133,7 +133,7 @@ typedef struct found {
 
 static found_t *found;
 
-static void give_up(const char *where)
+static _Noreturn void give_up(const char *where)
 {
     found->stopped = where;
     found->error = errno;
@@ -229,16 +229,23 @@ static void this_machine_is_no_reason_to_fail(void **state)
 
 static size_t page;
 
+static FILE *open_or_give_up(const char *path)
+{
+    FILE *file = fopen(path, "r");
+
+    if (file == NULL) {
+        give_up(path);
+    }
+    return file;
+}
+
 /* VmLck of this process in bytes. */
 static size_t locked_bytes(void)
 {
     char line[256];
     size_t kib = SIZE_MAX;
-    FILE *file = fopen("/proc/self/status", "r");
+    FILE *file = open_or_give_up("/proc/self/status");
 
-    if (file == NULL) {
-        give_up("/proc/self/status");
-    }
     while (fgets(line, sizeof(line), file) != NULL && sscanf(line, "VmLck: %zu", &kib) != 1) {
     }
     fclose(file);
@@ -256,11 +263,8 @@ static size_t locked_prefix(const void *memory)
     size_t from;
     size_t to;
     size_t length = 0;
-    FILE *file = fopen("/proc/self/smaps", "r");
+    FILE *file = open_or_give_up("/proc/self/smaps");
 
-    if (file == NULL) {
-        give_up("/proc/self/smaps");
-    }
     while (fgets(line, sizeof(line), file) != NULL) {
         if (sscanf(line, "%zx-%zx ", &from, &to) == 2) {
             here = from == (size_t)memory;
@@ -272,7 +276,6 @@ static size_t locked_prefix(const void *memory)
     }
     fclose(file);
     give_up("VmFlags");
-    return 0;
 }
 
 typedef struct locking {

@@ -237,8 +237,8 @@ static void world_run(world_t *world)
     }
     /* Grants that a failed source does not need any more may still be under way. */
     for (unsigned i = 0; i < world->count * world->count; i++) {
-        while (fake_receive(world->processes[i / world->count],
-                            world->processes[i % world->count])) {
+        while (
+            fake_receive(world->processes[i / world->count], world->processes[i % world->count])) {
         }
     }
 }
