@@ -91,6 +91,16 @@ static inline void regx_wait_idle_locked(regx_rndv_t *rndv, const bool *busy)
     }
 }
 
+/* Says that a frame will follow in a moment. */
+static inline void regx_peer_warm(const regx_peer_t *peer)
+{
+    const regx_transport_ops_t *ops = peer->conn->transport->ops;
+
+    if (ops->warm != NULL) {
+        ops->warm(peer->conn);
+    }
+}
+
 static inline void regx_malformed(regx_rndv_t *rndv)
 {
     regx_count(rndv->counters, &rndv->counters->malformed, 1);

@@ -53,6 +53,7 @@ regx_landing_t *regx_landing_open(regx_rndv_t *rndv, regx_peer_t *peer, void *ba
     if (landing == NULL) {
         return NULL;
     }
+    regx_peer_warm(peer); /* the CTS */
     landing->peer = peer;
     landing->base = base;
     landing->length = length;

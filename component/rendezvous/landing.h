@@ -45,7 +45,7 @@ struct regx_landing {
     bool has_unsent; /* a grant that found no room to be sent: before any other */
     bool busy;       /* see engine.h */
     regx_name_t source;
-    uint32_t piece;      /* bytes granted per slot; 0: not chosen yet */
+    bool alone;          /* the peer had nothing else to send when the first slot was granted */
     uint64_t granted;    /* nothing from this offset on has been granted */
     uint64_t landed;     /* bytes */
     unsigned slots_out;  /* slots granted and not written */

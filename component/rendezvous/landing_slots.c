@@ -6,22 +6,27 @@
 
 #include "rendezvous/landing.h"
 
-/* A lone message is cut finely, so that the copy out begins early and ends soon after the last
- * copy in; a stream of messages has that overlap anyway and spares the notices. */
-#define SMALL_MESSAGE (64u * 1024u)
-#define SMALL_PIECE (16u * 1024u)
-#define MEDIUM_MESSAGE (512u * 1024u)
-#define MEDIUM_PIECE (32u * 1024u)
+/* A lone message is cut finely at both ends, so that the copy out begins early and ends soon after
+ * the last copy in; in a stream of messages others fill those gaps, and fewer notices are better.
+ */
+#define FINEST_PIECE (16u * 1024u)
+#define FINE_PIECE (32u * 1024u)
+#define FINEST_MESSAGE (64u * 1024u)
 
-static uint32_t choose_piece(const regx_rndv_t *rndv, const regx_landing_t *landing)
+static uint32_t piece_length(const regx_rndv_t *rndv, const regx_landing_t *landing,
+                             uint64_t offset, uint64_t left)
 {
-    const uint32_t slot = (uint32_t)rndv->pool->slot_size;
-    const uint32_t piece = landing->peer->granted > 0          ? slot
-                           : landing->length <= SMALL_MESSAGE  ? SMALL_PIECE
-                           : landing->length <= MEDIUM_MESSAGE ? MEDIUM_PIECE
-                                                               : slot;
+    const uint64_t slot = rndv->pool->slot_size;
+    const uint64_t fine = landing->length <= FINEST_MESSAGE ? FINEST_PIECE : FINE_PIECE;
+    uint64_t piece = slot;
 
-    return piece < slot ? piece : slot;
+    if (landing->alone) {
+        const uint64_t near_end = offset < left / 2 ? offset : left / 2;
+
+        piece = near_end > fine ? near_end & ~(uint64_t)(FINEST_PIECE - 1) : fine;
+    }
+    piece = piece < slot ? piece : slot;
+    return (uint32_t)(left < piece ? left : piece);
 }
 
 /* The first range that is still to be granted as slots. Chunk -1: the tail of the message. */
@@ -69,12 +74,12 @@ static unsigned grant(regx_rndv_t *rndv, regx_landing_t *landing, uint32_t reser
     if (!next_range(rndv, landing, &chunk, &offset, &left)) {
         return 0;
     }
-    if (landing->piece == 0) {
-        landing->piece = choose_piece(rndv, landing);
+    if (landing->granted == 0) {
+        landing->alone = landing->peer->granted == 0;
     }
     *start = offset;
     while (count < most && left > 0 && landing->slots_out + landing->chunks_out < REGX_GRANTS_MAX) {
-        const uint32_t length = left < landing->piece ? (uint32_t)left : landing->piece;
+        const uint32_t length = piece_length(rndv, landing, offset, left);
         const bool full =
             landing->peer->granted > 0 && landing->peer->granted + length > rndv->window;
 
@@ -168,6 +173,9 @@ bool regx_landing_written_locked(regx_rndv_t *rndv, regx_landing_t *landing,
     }
     landing->busy = true;
     regx_unlock(&rndv->lock);
+    if (landing->slots_only && landing->granted < landing->length) {
+        regx_peer_warm(landing->peer); /* the next grant follows the copy */
+    }
     memcpy(landing->base + control->offset, regx_pool_slot(pool, slot), control->length);
     regx_lock(&rndv->lock);
     landing->busy = false;

@@ -129,6 +129,8 @@ typedef struct regx_transport_ops {
     /* Drops the path; frames accepted before are still delivered where the wire can. Pending
      * puts and lends are completed with REGX_FAILED, from here. */
     void (*disconnect)(regx_conn_t *conn);
+    /* A hint: a small frame will be sent to this peer in a moment. May be NULL. */
+    void (*warm)(regx_conn_t *conn);
     /* Whether the process at the other end may still read what is sent. A system call. */
     bool (*reachable)(regx_conn_t *conn);
 

@@ -100,6 +100,16 @@ static inline void regx_mailbox_fetch_line(const regx_mailbox_out_t *out)
     __builtin_prefetch(&out->memory->lines[out->line % REGX_MAILBOX_LINES], 1);
 }
 
+/* … and the payload of a longer frame: as much as Open MPI's PUT with a CTS has. */
+static inline void regx_mailbox_fetch_payload(const regx_mailbox_out_t *out)
+{
+    const uint8_t *at = out->memory->payload + out->payload % REGX_MAILBOX_PAYLOAD;
+
+    for (int i = 0; i < 3 && at + i * 64 < out->memory->payload + REGX_MAILBOX_PAYLOAD; i++) {
+        __builtin_prefetch(at + i * 64, 1);
+    }
+}
+
 /* Posts header and payload as one frame. REGX_AGAIN: no room, nothing happened.
  * REGX_INVALID: longer than REGX_MAILBOX_MAX. */
 regx_status_t regx_mailbox_post(regx_mailbox_out_t *out, uint8_t tag, const void *header,

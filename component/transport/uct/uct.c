@@ -347,6 +347,15 @@ static void uct_disconnect(regx_conn_t *super)
     free(conn);
 }
 
+static void uct_warm(regx_conn_t *super)
+{
+    const regx_uct_conn_t *conn = (const regx_uct_conn_t *)super;
+
+    if (conn->node != NULL) {
+        regx_node_warm(conn->node);
+    }
+}
+
 static bool uct_reachable(regx_conn_t *super)
 {
     regx_uct_conn_t *conn = (regx_uct_conn_t *)super;
@@ -449,7 +458,8 @@ const regx_transport_ops_t regx_transport_ops = {.abi = REGX_TRANSPORT_ABI,
                                                  .address = uct_address,
                                                  .connect = uct_connect,
                                                  .disconnect = uct_disconnect,
-                                                 .reachable = uct_reachable,
+                                                 .warm = uct_warm,
+    .reachable = uct_reachable,
                                                  .send = uct_send,
                                                  .lend = uct_lend,
                                                  .put = uct_put,
