@@ -512,6 +512,7 @@ static void a_stall_is_counted_once(void **state)
     play_t *waiting = play_open(stage, 2, 2, 1024);
     start(stage, waiting);
     for (unsigned i = 0; i < 100; i++) {
+        start(stage, holding[i % 2]); /* news that makes no room */
         listen(stage);
     }
     assert_int_equal(holding[0]->count + holding[1]->count, 2);
