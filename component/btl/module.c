@@ -22,31 +22,32 @@ static int register_error(mca_btl_base_module_t *btl, mca_btl_base_module_error_
 
 /* Eager limit and fragment size are what measured best on shared memory; rndv_eager_limit 0 keeps
  * the base of a rendezvous where the user's buffer begins. */
-regx_module_t regx_module = {.super = {.btl_component = &mca_btl_regx_component.super,
-                                       .btl_eager_limit = 16384 + 64, /* 16 KiB with Open MPI's header */
-                                       .btl_rndv_eager_limit = 0,
-                                       .btl_max_send_size = 65536,
-                                       .btl_rdma_pipeline_send_length = 0,
-                                       .btl_rdma_pipeline_frag_size = SIZE_MAX,
-                                       .btl_min_rdma_pipeline_size = 0,
-                                       .btl_exclusivity = MCA_BTL_EXCLUSIVITY_DEFAULT,
-                                       .btl_latency = 1,
-                                       .btl_bandwidth = 100000,
-                                       .btl_flags = MCA_BTL_FLAGS_SEND | MCA_BTL_FLAGS_PUT,
-                                       .btl_registration_handle_size = REGX_CTS_SIZE,
-                                       .btl_put_limit = SIZE_MAX,
-                                       .btl_add_procs = add_procs,
-                                       .btl_del_procs = del_procs,
-                                       .btl_finalize = regx_module_finalize,
-                                       .btl_alloc = regx_alloc,
-                                       .btl_free = regx_free,
-                                       .btl_prepare_src = regx_prepare_src,
-                                       .btl_send = regx_send,
-                                       .btl_sendi = regx_sendi,
-                                       .btl_put = regx_put,
-                                       .btl_register_mem = regx_register_mem,
-                                       .btl_deregister_mem = regx_deregister_mem,
-                                       .btl_register_error = register_error}};
+regx_module_t regx_module = {
+    .super = {.btl_component = &mca_btl_regx_component.super,
+              .btl_eager_limit = 16384 + 64, /* 16 KiB with Open MPI's header */
+              .btl_rndv_eager_limit = 0,
+              .btl_max_send_size = 65536,
+              .btl_rdma_pipeline_send_length = 0,
+              .btl_rdma_pipeline_frag_size = SIZE_MAX,
+              .btl_min_rdma_pipeline_size = 0,
+              .btl_exclusivity = MCA_BTL_EXCLUSIVITY_DEFAULT,
+              .btl_latency = 1,
+              .btl_bandwidth = 100000,
+              .btl_flags = MCA_BTL_FLAGS_SEND | MCA_BTL_FLAGS_PUT,
+              .btl_registration_handle_size = REGX_CTS_SIZE,
+              .btl_put_limit = SIZE_MAX,
+              .btl_add_procs = add_procs,
+              .btl_del_procs = del_procs,
+              .btl_finalize = regx_module_finalize,
+              .btl_alloc = regx_alloc,
+              .btl_free = regx_free,
+              .btl_prepare_src = regx_prepare_src,
+              .btl_send = regx_send,
+              .btl_sendi = regx_sendi,
+              .btl_put = regx_put,
+              .btl_register_mem = regx_register_mem,
+              .btl_deregister_mem = regx_deregister_mem,
+              .btl_register_error = register_error}};
 
 static void deliver(void *context, uint64_t sender, uint8_t tag, const void *data, size_t length)
 {
@@ -203,8 +204,8 @@ static void say_mismatch(opal_proc_t *proc, const uint8_t *theirs)
     char line[256];
 
     snprintf(line, sizeof(line),
-             "%s runs another regx: its address is of version %u, its control messages of %u; "
-             "here %u and %u",
+             "%s runs another regx: its address is of version %d, its control messages of %d; "
+             "here %d and %d",
              opal_get_proc_hostname(proc), theirs[0], theirs[1], MODEX_VERSION,
              REGX_CONTROL_VERSION);
     regx_compat_say(line);

@@ -16,7 +16,7 @@
     {                                                                                              \
         .name = (n), .usable = (up), .loopback = (loop), .ipv4 = (quad) != 0, .address = (quad)    \
     }
-#define QUAD(a, b, c, d) (uint32_t)((a) << 24 | (b) << 16 | (c) << 8 | (d))
+#define QUAD(a, b, c, d) ((uint32_t)(a) << 24 | (b) << 16 | (c) << 8 | (d))
 
 /* As the kernel lists them: each device, then each address. down0 is down; six0 has IPv6 alone;
  * two0 has two addresses. */

@@ -144,7 +144,7 @@ static regx_status_t peek_payload(regx_mailbox_in_t *in, const regx_mailbox_line
 
     memcpy(&position, line->data, sizeof(position));
     const uint64_t at = position % REGX_MAILBOX_PAYLOAD;
-    if (frame->length > REGX_MAILBOX_MAX || position < in->payload || position % 64 != 0 ||
+    if (frame->length > REGX_MAILBOX_MAX || position % 64 != 0 ||
         position - in->payload > REGX_MAILBOX_PAYLOAD ||
         at + padded(frame->length) > REGX_MAILBOX_PAYLOAD) {
         return REGX_INVALID;
