@@ -42,6 +42,15 @@ def test_two_ranks_on_each_of_two_hosts(mpi: Mpi, tmp_path: Path) -> None:
         assert report["bytes_tcp"] > 0 and report["bytes_shm"] > 0, str(job)
 
 
+def test_spawn_on_both_hosts(mpi: Mpi, tmp_path: Path) -> None:
+    """Children beside their parents, and on the other host."""
+    with two_hosts(tmp_path) as (around, options):
+        job = mpi("dynamic", "spawn", 3, ranks=2, around=around, options=options)
+    job.checked(ranks=2 + 2 * 3)
+    assert len({report["host"] for report in job.reports}) == 2, str(job)
+    assert job.total("bytes_tcp") > 0, str(job)
+
+
 @pytest.mark.parametrize("device", ["regx0", "10.83.0.0/16"])
 def test_chosen_device(mpi: Mpi, tmp_path: Path, device: str) -> None:
     """By name, and by network."""

@@ -21,6 +21,7 @@ class State:
     files: set[str]  # mapped
     descriptors: list[str]
     threads: int
+    locked: int  # bytes
     handlers: dict[str, str]  # of signals: who set it
     code: dict[str, str]  # the first bytes of functions of libc
 
@@ -34,7 +35,8 @@ def plain(name: str) -> str:
 def state(found: dict[str, Any]) -> State:
     return State(files={plain(name) for name in found["maps"]},
                  descriptors=sorted(plain(name) for name in found["descriptors"]),
-                 threads=len(found["threads"]), handlers=found["handlers"], code=found["code"])
+                 threads=len(found["threads"]), locked=found["locked"],
+                 handlers=found["handlers"], code=found["code"])
 
 
 def states(mpi: Mpi, folder: Path, name: str, **how: Any) -> list[dict[str, State]]:
@@ -73,6 +75,7 @@ def test_installed_but_not_selected(mpi: Mpi, tmp_path: Path, how: str,
             assert new <= {"mca_btl_regx.so"}, when
             assert process[when].descriptors == other[when].descriptors, when
             assert process[when].threads == other[when].threads, when
+            assert process[when].locked == other[when].locked, when
             assert process[when].handlers == other[when].handlers, when
             assert process[when].code == other["before"].code, when
     assert not list(tmp_path.glob("report.*")), "it reported although nobody asked for it"
@@ -95,6 +98,19 @@ def test_selected(mpi: Mpi, tmp_path: Path, regx: dict[str, str],
         assert not left, "descriptors left open by MPI_Finalize"
         memory = {name for name in process["after"].files if name.startswith(("/dev/shm", "/SYSV"))}
         assert not memory - other["after"].files, "shared memory still mapped after MPI_Finalize"
+
+
+def test_pinned_bytes_are_pinned(mpi: Mpi, tmp_path: Path,
+                                 without: dict[str, list[dict[str, State]]]) -> None:
+    """The kernel counts as locked what the report says; after MPI_Finalize nothing is."""
+    processes = states(mpi, tmp_path, "selected")
+    report = next(tmp_path.glob("report.*"))
+    pinned = {line["rank"]: line["pool_pinned_bytes"]
+              for line in map(json.loads, report.read_text().splitlines())}
+    for rank, (process, other) in enumerate(zip(processes, without["named"])):
+        assert pinned[rank] > 0
+        assert process["running"].locked - other["running"].locked == pinned[rank]
+        assert process["after"].locked == other["after"].locked
 
 
 def test_the_look_sees_ucx(mpi: Mpi, build: Build, tmp_path: Path,

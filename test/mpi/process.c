@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What a process has: mapped files, threads, descriptors, signal handlers, and the first bytes of
- * the functions of libc that memory hooks like to rewrite.
+ * What a process has: mapped files, threads, descriptors, locked memory, signal handlers, and the
+ * first bytes of the functions of libc that memory hooks like to rewrite.
  *
  *     process PREFIX
  *
@@ -109,6 +109,21 @@ static void write_code(FILE *out)
     dlclose(libc);
 }
 
+static void write_locked(FILE *out)
+{
+    char line[256];
+    unsigned long locked = 0;
+    FILE *status = fopen("/proc/self/status", "r");
+    if (status == NULL) {
+        check_fail("cannot read /proc/self/status");
+    }
+    while (fgets(line, sizeof line, status) != NULL) {
+        sscanf(line, "VmLck: %lu", &locked);
+    }
+    fclose(status);
+    fprintf(out, "\"locked\": %lu", locked * 1024);
+}
+
 static void write_state(FILE *out, const char *name)
 {
     fprintf(out, "%s\"%s\": {", strcmp(name, "before") == 0 ? "{" : ",\n", name);
@@ -117,6 +132,8 @@ static void write_state(FILE *out, const char *name)
     write_folder(out, "threads", "/proc/self/task", false);
     fprintf(out, ", ");
     write_folder(out, "descriptors", "/proc/self/fd", true);
+    fprintf(out, ", ");
+    write_locked(out);
     fprintf(out, ", ");
     write_handlers(out);
     fprintf(out, ", ");

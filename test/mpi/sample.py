@@ -12,7 +12,8 @@ ODD = [6185592 // 3, 19145880]  # sizes that broke others
 LAYOUTS = ["contiguous", "vector", "indexed"]
 SENDS = ["send", "isend", "persistent", "bsend", "ssend", "rsend"]
 RECEIVES = ["recv", "irecv", "persistent", "probe", "late"]
-PATTERNS = ["pair", "both", "self", "fan"]
+PATTERNS = ["pair", "both", "self", "fan", "mixed"]
+MIX = [1, 1000, 2, 64]  # what the sizes of "mixed" are divided by, in turn
 HEADER = 128  # more than ob1 adds to a message; so near the eager limit either way is right
 
 
@@ -39,29 +40,33 @@ class Case:
         posted = self.receive in ("irecv", "persistent")
         waits = self.send in ("send", "ssend")
         return posted or not (self.send == "rsend"
-                              or (waits and self.pattern in ("both", "self")))
+                              or (waits and self.pattern in ("both", "self", "mixed")))
 
     @property
     def put(self) -> bool:
         """Whether ob1 puts such a message when it is above the eager limit."""
         return self.send_layout == self.receive_layout == "contiguous" and self.send != "bsend"
 
-    def messages(self, ranks: int, iterations: int) -> int:
+    def sizes(self) -> list[int]:
+        """Of the messages of one window."""
+        return [self.size // (MIX[n % len(MIX)] if self.pattern == "mixed" else 1)
+                for n in range(self.window)]
+
+    def windows(self, ranks: int, iterations: int) -> int:
         """How many there are in two ranks' run, or in a fan."""
         if self.pattern == "fan":
-            return iterations * (ranks - 1) * self.window
+            return iterations * (ranks - 1)
         assert ranks == 2
-        return iterations * 2 * self.window
+        return iterations * 2
 
 
 def rendezvous_bytes(cases: Iterable[Case], eager: int, ranks: int, iterations: int) -> range:
     """What goes by rendezvous when ob1 sends nothing eagerly with its first header."""
     least = most = 0
-    for case in cases:
-        if case.put and case.size > eager - HEADER:
-            size = case.size * case.messages(ranks, iterations)
-            most += size
-            least += size if case.size > eager else 0
+    for case in filter(lambda case: case.put, cases):
+        windows = case.windows(ranks, iterations)
+        most += windows * sum(size for size in case.sizes() if size > eager - HEADER)
+        least += windows * sum(size for size in case.sizes() if size > eager)
     return range(least, most + 1)
 
 

@@ -90,7 +90,7 @@ def test_fragments(mpi: Mpi, tmp_path: Path, seed: int, wire: str) -> None:
     job.checked(ranks=2)
     assert job.total("messages_frag") > 0, str(job)
     assert job.total("bytes_frag") + job.total("bytes_eager") >= \
-        sum(case.size * case.messages(2, 2) for case in cases), str(job)
+        sum(sum(case.sizes()) * case.windows(2, 2) for case in cases), str(job)
     for path in ("bounce", "pipeline", "direct", "fallback"):
         assert job.total(f"bytes_{path}") == 0, str(job)
 
@@ -108,6 +108,23 @@ def test_self(mpi: Mpi, tmp_path: Path, full: bool, seed: int, strategy: str, ra
     assert sum(job.total(f"bytes_{path}") for path in
                ("eager", "frag", "bounce", "pipeline", "direct")) > 100 * MIB, str(job)
     assert not job.reasons("fallbacks"), str(job)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_flood(mpi: Mpi, tmp_path: Path, seed: int, strategy: str, wire: str) -> None:
+    """Thousands of messages that nobody has posted a receive for; and all kinds in one stream."""
+    cases = [Case(size, 3, 4, pattern="both", receive="late", window=3000) for size in (0, 900)]
+    cases += [Case(4000, 3, 4, pattern="both", receive="late", window=1000),
+              Case(500_000, 3, 4, pattern="mixed", window=80),
+              Case(500_000, 3, 4, "vector", "contiguous", "mixed", window=80),
+              Case(500_000, 3, 4, pattern="mixed", send="bsend", receive="probe", window=80),
+              Case(500_000, 3, 4, pattern="mixed", receive="late", window=80)]
+    job = mpi("transfer", "--seed", seed, sample.write(cases, tmp_path),
+              regx={"rendezvous": strategy, **WIRES[wire]}).checked(ranks=2)
+    assert job.total("messages_eager") > 2 * 2 * 7000, str(job)
+    if strategy != "auto":
+        job.carried(strategy)
 
 
 SHAPES = [

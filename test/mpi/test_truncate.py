@@ -7,6 +7,7 @@ import pytest
 
 from launch import Mpi
 
+WIRES = {"shm": {}, "tcp": {"uct_tls": "tcp"}}
 PAIRS = [100, 50, 3000, 1, 50_000, 49_999, 1 << 20, 100_000, (9 << 20) + 1, 9 << 20]
 
 
@@ -16,15 +17,16 @@ def overrun(stdout: str) -> int:
     return int(match[1])
 
 
+@pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("strategy", ["bounce", "pipeline", "direct", "auto"])
-def test_truncation(mpi: Mpi, record_property: Callable[[str, object], None],
-                    strategy: str) -> None:
+def test_truncation(mpi: Mpi, record_property: Callable[[str, object], None], strategy: str,
+                    wire: str) -> None:
     """MPI_ERR_TRUNCATE, nothing written beyond the message, and the next message is right.
 
     That the message's rest is written behind the receive is Open MPI's (ob1 gives every BTL the
     message's length): tcp's overrun stands beside regx's.
     """
-    job = mpi("truncate", *PAIRS, regx={"rendezvous": strategy}).ended_well()
+    job = mpi("truncate", *PAIRS, regx={"rendezvous": strategy, **WIRES[wire]}).ended_well()
     assert job.total("malformed") == 0 and len(job.reports) == 2, str(job)
     tcp = mpi("truncate", *PAIRS, btl="tcp,self").ended_well()
     record_property("overrun", overrun(job.stdout))

@@ -9,7 +9,8 @@
  *     SIZE SEND_OFFSET RECEIVE_OFFSET SEND_LAYOUT RECEIVE_LAYOUT PATTERN SEND RECEIVE WINDOW
  *
  * Offsets are within a page. LAYOUT: contiguous, vector, indexed. PATTERN: pair (one way, then the
- * other), both (both ways at once), self, fan (all to one rank, received by MPI_ANY_SOURCE).
+ * other), both (both ways at once), self, fan (all to one rank, received by MPI_ANY_SOURCE), mixed
+ * (both ways at once, by MPI_ANY_TAG; only every fourth message has that size, others are smaller).
  * SEND: send, isend, persistent, bsend, ssend, rsend. RECEIVE: recv, irecv, persistent, probe
  * (MPI_Mprobe, MPI_Mrecv), late (posted only after MPI_Probe has seen the message, in reverse
  * order). WINDOW: messages outstanding.
@@ -21,15 +22,15 @@
 
 #include "layout.h"
 
-enum pattern { PATTERN_PAIR, PATTERN_BOTH, PATTERN_SELF, PATTERN_FAN };
+enum pattern { PATTERN_PAIR, PATTERN_BOTH, PATTERN_SELF, PATTERN_FAN, PATTERN_MIXED };
 enum send { SEND_SEND, SEND_ISEND, SEND_PERSISTENT, SEND_BSEND, SEND_SSEND, SEND_RSEND };
 enum receive { RECEIVE_RECV, RECEIVE_IRECV, RECEIVE_PERSISTENT, RECEIVE_PROBE, RECEIVE_LATE };
 enum damage { DAMAGE_NONE, DAMAGE_DATA, DAMAGE_STALE, DAMAGE_BEFORE, DAMAGE_AFTER, DAMAGE_GAP };
 
-enum { TAG_READY = 32000, NOBODY = MPI_PROC_NULL };
+enum { NOBODY = MPI_PROC_NULL, MIX = 4 };
 
 static const char *const layout_names[] = {"contiguous", "vector", "indexed", NULL};
-static const char *const pattern_names[] = {"pair", "both", "self", "fan", NULL};
+static const char *const pattern_names[] = {"pair", "both", "self", "fan", "mixed", NULL};
 static const char *const send_names[] = {"send",  "isend", "persistent", "bsend",
                                          "ssend", "rsend", NULL};
 static const char *const receive_names[] = {"recv", "irecv", "persistent", "probe", "late", NULL};
@@ -51,8 +52,8 @@ struct transfer {
 /* One rank's part in one step: whom it sends a window to, from how many ranks it gets one. */
 struct step {
     const struct transfer *transfer;
-    const struct layout *send_layout;
-    const struct layout *receive_layout;
+    const struct layout *send_layouts;    /* of messages 0 to MIX - 1, then again */
+    const struct layout *receive_layouts; /* the same */
     uint64_t iteration;
     int to;
     int from;    /* a rank, NOBODY, or MPI_ANY_SOURCE */
@@ -61,6 +62,7 @@ struct step {
 
 static uint64_t seed = 1;
 static enum damage damage = DAMAGE_NONE;
+static MPI_Comm ready; /* for what no MPI_ANY_TAG may match */
 static int rank;
 static int ranks;
 
@@ -97,7 +99,8 @@ static void refuse_deadlock(const struct transfer *transfer)
 {
     bool posted = transfer->receive == RECEIVE_IRECV || transfer->receive == RECEIVE_PERSISTENT;
     bool waits = transfer->send == SEND_SEND || transfer->send == SEND_SSEND;
-    bool sends_first = transfer->pattern == PATTERN_BOTH || transfer->pattern == PATTERN_SELF;
+    bool sends_first = transfer->pattern == PATTERN_BOTH || transfer->pattern == PATTERN_SELF ||
+                       transfer->pattern == PATTERN_MIXED;
     if (!posted && ((waits && sends_first) || transfer->send == SEND_RSEND)) {
         check_fail("would deadlock or be wrong MPI: %s", transfer->text);
     }
@@ -110,8 +113,8 @@ static uint64_t message_key(const struct step *step, int sender, int message)
 
 static void post_sends(const struct step *step, const struct arena *arenas, MPI_Request *requests)
 {
-    MPI_Datatype type = step->send_layout->type;
     for (int n = 0; n < step->transfer->window; n++) {
+        MPI_Datatype type = arenas[n].layout->type;
         void *buffer = arena_buffer(&arenas[n]);
         requests[n] = MPI_REQUEST_NULL;
         switch (step->transfer->send) {
@@ -140,15 +143,16 @@ static void post_sends(const struct step *step, const struct arena *arenas, MPI_
 
 static int receive_tag(const struct step *step, int message)
 {
-    return step->from == MPI_ANY_SOURCE ? MPI_ANY_TAG : message;
+    bool any = step->from == MPI_ANY_SOURCE || step->transfer->pattern == PATTERN_MIXED;
+    return any ? MPI_ANY_TAG : message;
 }
 
 static void post_receives(const struct step *step, const struct arena *arenas,
                           MPI_Request *requests)
 {
     int count = step->senders * step->transfer->window;
-    MPI_Datatype type = step->receive_layout->type;
     for (int n = 0; n < count; n++) {
+        MPI_Datatype type = arenas[n].layout->type;
         void *buffer = arena_buffer(&arenas[n]);
         int tag = receive_tag(step, n);
         if (step->transfer->receive == RECEIVE_PERSISTENT) {
@@ -166,19 +170,19 @@ static void receive_now(const struct step *step, const struct arena *arenas, MPI
 {
     int count = step->senders * step->transfer->window;
     bool sends_wait = step->transfer->send == SEND_SEND || step->transfer->send == SEND_SSEND;
-    MPI_Datatype type = step->receive_layout->type;
 
     if (step->transfer->receive == RECEIVE_LATE && !sends_wait && step->from != MPI_ANY_SOURCE) {
         /* When the last has come they all have, in order: take them in reverse. */
         MPI_Probe(step->from, count - 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
         for (int n = count - 1; n >= 0; n--) {
-            MPI_Irecv(arena_buffer(&arenas[n]), 1, type, step->from, n, MPI_COMM_WORLD,
-                      &requests[n]);
+            MPI_Irecv(arena_buffer(&arenas[n]), 1, arenas[n].layout->type, step->from, n,
+                      MPI_COMM_WORLD, &requests[n]);
         }
         MPI_Waitall(count, requests, statuses);
         return;
     }
     for (int n = 0; n < count; n++) {
+        MPI_Datatype type = arenas[n].layout->type;
         void *buffer = arena_buffer(&arenas[n]);
         int from = step->from;
         int tag = receive_tag(step, n);
@@ -194,7 +198,7 @@ static void receive_now(const struct step *step, const struct arena *arenas, MPI
         case RECEIVE_PROBE:
             MPI_Mprobe(from, tag, MPI_COMM_WORLD, &message, &probed);
             MPI_Get_elements(&probed, MPI_BYTE, &elements);
-            if ((size_t)elements != step->transfer->size) {
+            if ((size_t)elements != arenas[n].layout->size) {
                 check_fail("MPI_Mprobe says %d bytes: %s", elements, step->transfer->text);
             }
             MPI_Mrecv(buffer, 1, type, &message, &statuses[n]);
@@ -213,14 +217,14 @@ static void tell_ready(const struct step *step)
     if (step->from == MPI_ANY_SOURCE) {
         for (int peer = 0; peer < ranks; peer++) {
             if (peer != rank) {
-                MPI_Send(NULL, 0, MPI_BYTE, peer, TAG_READY, MPI_COMM_WORLD);
+                MPI_Send(NULL, 0, MPI_BYTE, peer, 0, ready);
             }
         }
     } else if (step->from != NOBODY) {
-        MPI_Isend(NULL, 0, MPI_BYTE, step->from, TAG_READY, MPI_COMM_WORLD, &request);
+        MPI_Isend(NULL, 0, MPI_BYTE, step->from, 0, ready, &request);
     }
     if (step->to != NOBODY) {
-        MPI_Recv(NULL, 0, MPI_BYTE, step->to, TAG_READY, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        MPI_Recv(NULL, 0, MPI_BYTE, step->to, 0, ready, MPI_STATUS_IGNORE);
     }
     MPI_Wait(&request, MPI_STATUS_IGNORE);
 }
@@ -266,7 +270,7 @@ static void check_received(const struct step *step, const struct arena *arenas,
                        step->transfer->text);
         }
         MPI_Get_elements(&statuses[n], MPI_BYTE, &elements);
-        if ((size_t)elements != step->transfer->size) {
+        if ((size_t)elements != arenas[n].layout->size) {
             check_fail("%d bytes came: %s", elements, step->transfer->text);
         }
         if (n == 0) {
@@ -277,12 +281,13 @@ static void check_received(const struct step *step, const struct arena *arenas,
     free(next);
 }
 
-static struct arena *make_arenas(const struct step *step, int count, const struct layout *layout,
+static struct arena *make_arenas(const struct step *step, int count, const struct layout *layouts,
                                  size_t offset)
 {
     struct arena *arenas = check_memory((size_t)(count + 1) * sizeof *arenas);
     for (int n = 0; n < count; n++) {
-        arenas[n] = arena_make(layout, offset, stamp_key(~seed, step->iteration, rank, n));
+        arenas[n] =
+            arena_make(&layouts[n % MIX], offset, stamp_key(~seed, step->iteration, rank, n));
     }
     return arenas;
 }
@@ -311,8 +316,8 @@ static void run_step(const struct step *step)
     int sent = step->to == NOBODY ? 0 : transfer->window;
     int received = step->senders * transfer->window;
     bool posted = transfer->receive == RECEIVE_IRECV || transfer->receive == RECEIVE_PERSISTENT;
-    struct arena *out = make_arenas(step, sent, step->send_layout, transfer->send_offset);
-    struct arena *in = make_arenas(step, received, step->receive_layout, transfer->receive_offset);
+    struct arena *out = make_arenas(step, sent, step->send_layouts, transfer->send_offset);
+    struct arena *in = make_arenas(step, received, step->receive_layouts, transfer->receive_offset);
     MPI_Request *requests = check_memory((size_t)(sent + received + 1) * sizeof *requests);
     MPI_Status *statuses = check_memory((size_t)(sent + received + 1) * sizeof *statuses);
     void *attached = NULL;
@@ -322,7 +327,7 @@ static void run_step(const struct step *step)
     }
     if (transfer->send == SEND_BSEND && sent > 0) {
         int packed;
-        MPI_Pack_size(1, step->send_layout->type, MPI_COMM_WORLD, &packed);
+        MPI_Pack_size(1, step->send_layouts[0].type, MPI_COMM_WORLD, &packed);
         packed = (packed + MPI_BSEND_OVERHEAD + 64) * sent;
         attached = check_memory((size_t)packed);
         MPI_Buffer_attach(attached, packed);
@@ -358,13 +363,23 @@ static void run_step(const struct step *step)
     free(statuses);
 }
 
+static void make_layouts(struct layout layouts[MIX], const struct transfer *transfer,
+                         enum layout_kind kind)
+{
+    const size_t parts[MIX] = {1, 1000, 2, 64};
+    for (int n = 0; n < MIX; n++) {
+        size_t part = transfer->pattern == PATTERN_MIXED ? parts[n] : 1;
+        layouts[n] = layout_make(kind, transfer->size / part);
+    }
+}
+
 static void run_transfer(const struct transfer *transfer, uint64_t iteration)
 {
-    struct layout send_layout = layout_make(transfer->send_layout, transfer->size);
-    struct layout receive_layout = layout_make(transfer->receive_layout, transfer->size);
+    struct layout send_layouts[MIX];
+    struct layout receive_layouts[MIX];
     struct step step = {.transfer = transfer,
-                        .send_layout = &send_layout,
-                        .receive_layout = &receive_layout,
+                        .send_layouts = send_layouts,
+                        .receive_layouts = receive_layouts,
                         .iteration = iteration,
                         .to = NOBODY,
                         .from = NOBODY};
@@ -375,6 +390,8 @@ static void run_transfer(const struct transfer *transfer, uint64_t iteration)
     int peer = top > 1 ? rank ^ (int)(1 + iteration % (uint64_t)(top - 1)) : rank;
     int root = (int)(iteration % (uint64_t)ranks);
 
+    make_layouts(send_layouts, transfer, transfer->send_layout);
+    make_layouts(receive_layouts, transfer, transfer->receive_layout);
     switch (transfer->pattern) {
     case PATTERN_FAN:
         if (rank == root) {
@@ -392,6 +409,7 @@ static void run_transfer(const struct transfer *transfer, uint64_t iteration)
         run_step(&step);
         break;
     case PATTERN_BOTH:
+    case PATTERN_MIXED:
         if (peer < ranks && peer != rank) {
             step.to = step.from = peer;
             step.senders = 1;
@@ -408,8 +426,10 @@ static void run_transfer(const struct transfer *transfer, uint64_t iteration)
         }
         break;
     }
-    layout_free(&send_layout);
-    layout_free(&receive_layout);
+    for (int n = 0; n < MIX; n++) {
+        layout_free(&send_layouts[n]);
+        layout_free(&receive_layouts[n]);
+    }
 }
 
 int main(int argc, char **argv)
@@ -441,6 +461,7 @@ int main(int argc, char **argv)
             check_fail("unknown option");
         }
     }
+    MPI_Comm_dup(MPI_COMM_WORLD, &ready);
     FILE *file = optind == argc - 1 ? fopen(argv[optind], "r") : NULL;
     if (file == NULL) {
         check_fail("needs one readable file of cases");
@@ -457,6 +478,7 @@ int main(int argc, char **argv)
         cases++;
     }
     fclose(file);
+    MPI_Comm_free(&ready);
     check_done(MPI_COMM_WORLD);
     MPI_Finalize();
     return 0;
