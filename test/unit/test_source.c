@@ -1001,6 +1001,34 @@ static void a_flood_of_grants_is_bounded(void **state)
     stage_close(stage);
 }
 
+/* What is granted already, used or not, is not granted again: the end would never come. */
+static void no_more_is_taken_than_there_is(void **state)
+{
+    (void)state;
+    for (int used = 0; used < 2; used++) {
+        stage_t *stage = stage_open();
+        const regx_cts_t cts = cts_of(stage, REGX_PATH_pipeline, 0, PAGE);
+
+        open_source(stage, &cts);
+        run(stage);
+        stage->puts = used ? REGX_OK : REGX_AGAIN;
+        grant_chunk(stage, PAGE, LENGTH - 2 * PAGE);
+        run(stage);
+        const regx_control_t again = {.type = REGX_CONTROL_SLOTS,
+                                      .to = stage->source,
+                                      .offset = 0,
+                                      .slot_count = 4,
+                                      .slots = {{0, SLOT}, {0, SLOT}, {0, SLOT}, {0, SLOT + 1}}};
+        tell(stage, &again); /* a byte more than is left */
+        assert_int_equal(malformed(stage), 1);
+        stage->puts = REGX_OK;
+        grant_slots(stage, LENGTH - PAGE, PAGE);
+        assert_sent(stage);
+        assert_int_equal(malformed(stage), 1);
+        stage_close(stage);
+    }
+}
+
 static void a_source_that_is_done_has_no_name(void **state)
 {
     (void)state;
@@ -1081,6 +1109,7 @@ int main(void)
         cmocka_unit_test(every_field_of_a_grant_may_be_wrong),
         cmocka_unit_test(another_process_may_not_grant),
         cmocka_unit_test(a_flood_of_grants_is_bounded),
+        cmocka_unit_test(no_more_is_taken_than_there_is),
         cmocka_unit_test(a_source_that_is_done_has_no_name),
         cmocka_unit_test(noise_is_survived),
     };
