@@ -62,7 +62,7 @@ typedef struct regx_module {
     _Atomic unsigned leaving;                          /* how many are to be taken out */
     regx_fragment_t *small, *large;                    /* fragments to be used again */
     _Atomic unsigned queued;                           /* fragments that wait on their endpoints */
-    _Atomic unsigned lent; /* fragments whose memory the peer still reads */
+    _Atomic unsigned lent; /* fragments whose memory some peer still reads */
     unsigned peers;        /* most endpoints at once */
     mca_btl_base_module_error_cb_fn_t error;
 } regx_module_t;
@@ -74,6 +74,7 @@ struct mca_btl_base_endpoint_t {
     regx_lock_t lock;
     regx_fragment_t *first, *last; /* fragments that found no room, in order */
     atomic_bool waiting;           /* there are some */
+    _Atomic unsigned lent;         /* fragments whose memory the peer still reads */
     atomic_bool leaving;           /* Open MPI has given it up */
 };
 

@@ -192,13 +192,20 @@ mca_btl_base_descriptor_t *regx_prepare_src(mca_btl_base_module_t *btl,
     return descriptor;
 }
 
+static void count_lent(regx_module_t *module, struct mca_btl_base_endpoint_t *endpoint, int change)
+{
+    atomic_fetch_add(&module->lent, (unsigned)change);
+    atomic_fetch_add(&endpoint->lent, (unsigned)change);
+}
+
 static void lend_done(regx_lend_t *lend, regx_status_t status);
 
 /* Offers the fragment to the transport. REGX_PENDING: lend_done will be called, perhaps on another
  * thread before this returns. */
 static regx_status_t hand_over(regx_module_t *module, regx_fragment_t *fragment)
 {
-    regx_conn_t *conn = fragment->endpoint->peer.conn;
+    struct mca_btl_base_endpoint_t *endpoint = fragment->endpoint;
+    regx_conn_t *conn = endpoint->peer.conn;
     const regx_transport_ops_t *ops = conn->transport->ops;
     const size_t length = fragment->segment.seg_len;
     void *data = fragment->segment.seg_addr.pval;
@@ -217,10 +224,10 @@ static regx_status_t hand_over(regx_module_t *module, regx_fragment_t *fragment)
     }
     fragment->lend = (regx_lend_t){
         .data = data, .length = length, .tag = fragment->tag, .done = lend_done, .context = module};
-    atomic_fetch_add(&module->lent, 1);
+    count_lent(module, endpoint, 1);
     const regx_status_t status = ops->lend(conn, &fragment->lend);
     if (status != REGX_PENDING) {
-        atomic_fetch_sub(&module->lent, 1);
+        count_lent(module, endpoint, -1);
     }
     return status;
 }
@@ -264,7 +271,7 @@ static void lend_done(regx_lend_t *lend, regx_status_t status)
 
     regx_module_t *module = lend->context;
 
-    atomic_fetch_sub(&module->lent, 1);
+    count_lent(module, fragment->endpoint, -1);
     ended(module, fragment, status == REGX_OK ? OPAL_SUCCESS : OPAL_ERROR);
 }
 

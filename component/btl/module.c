@@ -363,14 +363,18 @@ int regx_progress(void)
     return events;
 }
 
+/* Whether a process that something waits for may still read it. */
 static bool has_reader(const regx_module_t *module)
 {
     struct mca_btl_base_endpoint_t *endpoint = module->endpoints;
 
-    while (endpoint != NULL && !module->transport->ops->reachable(endpoint->peer.conn)) {
-        endpoint = endpoint->next;
+    for (; endpoint != NULL; endpoint = endpoint->next) {
+        if ((atomic_load(&endpoint->waiting) || atomic_load(&endpoint->lent) > 0) &&
+            module->transport->ops->reachable(endpoint->peer.conn)) {
+            return true;
+        }
     }
-    return endpoint != NULL;
+    return false;
 }
 
 /* What Open MPI has been told is sent still waits here, or in memory that a peer has yet to read.
