@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from comparing import osu, path, phase
+from comparing.awake import Awake
 from comparing.launch import Interrupted, Launcher, Line, Outcome, Runner
 from comparing.load import Load
 from comparing.phase import Mailbox
@@ -27,20 +28,22 @@ class Session:
         self.runner = runner
         self.reports = reports
         self.mailbox = Mailbox(launcher.installation, runner, launcher.on_this_node)
+        self.awake = Awake(launcher.on_this_node)
         self.results = Results(arms=plan.arms())
         self.progress = Progress(plan.steps(), self._is_dropped)
 
     def carry_out(self, keep: Callable[[Results], None]) -> Results:
         """keep: called after each step, so that whatever happens, what was measured is kept."""
         try:
-            for step in self.progress.steps:
-                if self._is_dropped(step):
-                    self.progress.drop()
-                    continue
-                self.progress.begin(self._phase_note())
-                self._step(step)
-                self.progress.end()
-                keep(self.results)
+            with self.awake:
+                for step in self.progress.steps:
+                    if self._is_dropped(step):
+                        self.progress.drop()
+                        continue
+                    self.progress.begin(self._phase_note())
+                    self._step(step)
+                    self.progress.end()
+                    keep(self.results)
         except Interrupted:
             self.results.interrupted = True
         self.progress.close()
@@ -146,7 +149,7 @@ class Session:
         """Runs, and again when the machine's phase changed meanwhile, but not for ever."""
         before = self.mailbox.last if self.mailbox.last is not None else self.mailbox.measure()
         for attempt in range(1, ATTEMPTS + 1):
-            load = Load()
+            load = Load(self.awake)
             outcome = once()
             others = load.others()
             after = self.mailbox.measure()
