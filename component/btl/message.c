@@ -105,7 +105,7 @@ static void fragment_return(regx_module_t *module, regx_fragment_t *fragment)
 
 /* Whether a large fragment would get no slot, and the completion of one that is lent will make
  * Open MPI ask again. With threads that completion might be over before Open MPI has noted that
- * it wants to ask. */
+ * it wants to ask. Not for eager messages: what Open MPI holds back itself it forgets at its end. */
 static bool must_wait(regx_module_t *module)
 {
     return !module->threads && atomic_load_explicit(&module->lent, memory_order_relaxed) > 0 &&
@@ -120,7 +120,7 @@ mca_btl_base_descriptor_t *regx_alloc(mca_btl_base_module_t *btl,
     const bool large = size > module->transport->max_frame;
     regx_fragment_t **list = large ? &module->large : &module->small;
 
-    if (large && must_wait(module)) {
+    if (size > btl->btl_eager_limit && must_wait(module)) {
         return NULL;
     }
     regx_lock(&module->lock);
