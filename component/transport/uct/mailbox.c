@@ -26,16 +26,24 @@ void regx_mailbox_out_init(regx_mailbox_out_t *out, regx_mailbox_memory_t *memor
 
 void regx_mailbox_in_init(regx_mailbox_in_t *in, regx_mailbox_memory_t *memory)
 {
-    *in = (regx_mailbox_in_t){.memory = memory, .next = &memory->lines[0], .lap = lap_of(0)};
+    memset(in, 0, sizeof(*in));
+    in->memory = memory;
+    in->next = &memory->lines[0];
+    in->lap = lap_of(0);
+}
+
+static bool has_lines(regx_mailbox_out_t *out, uint32_t count)
+{
+    if (out->line + count - out->consumed_lines <= REGX_MAILBOX_LINES) {
+        return true;
+    }
+    out->consumed_lines = atomic_load_explicit(&out->memory->consumed.lines, memory_order_acquire);
+    return out->line + count - out->consumed_lines <= REGX_MAILBOX_LINES;
 }
 
 bool regx_mailbox_ready(regx_mailbox_out_t *out)
 {
-    if (out->line - out->consumed_lines < REGX_MAILBOX_LINES) {
-        return true;
-    }
-    out->consumed_lines = atomic_load_explicit(&out->memory->consumed.lines, memory_order_acquire);
-    return out->line - out->consumed_lines < REGX_MAILBOX_LINES;
+    return has_lines(out, 1);
 }
 
 /* Where in the payload stream `length` contiguous bytes start, or UINT64_MAX if there is no room.
@@ -62,11 +70,29 @@ static regx_mailbox_line_t *next_line(regx_mailbox_out_t *out)
     return &out->memory->lines[out->line % REGX_MAILBOX_LINES];
 }
 
-/* Makes the line, now filled, visible to the poller. */
-static void publish(regx_mailbox_out_t *out, regx_mailbox_line_t *line)
+static uint32_t lines_of(size_t length)
 {
-    atomic_store_explicit(&line->sequence, lap_of(out->line), memory_order_release);
-    out->line++;
+    return length <= REGX_MAILBOX_INLINE
+               ? 1
+               : 1 + (uint32_t)((length - REGX_MAILBOX_INLINE + REGX_MAILBOX_MORE - 1) /
+                                REGX_MAILBOX_MORE);
+}
+
+/* Where line `number` of the ring has its bytes if it goes on another one's frame. */
+static uint8_t *more_of(regx_mailbox_memory_t *memory, uint64_t number)
+{
+    return (uint8_t *)&memory->lines[number % REGX_MAILBOX_LINES] + sizeof(uint32_t);
+}
+
+/* Makes a frame of `count` lines, now filled, visible to the poller: the first line last. */
+static void publish(regx_mailbox_out_t *out, uint32_t count)
+{
+    for (uint64_t line = out->line + count - 1; line > out->line; line--) {
+        atomic_store_explicit(&out->memory->lines[line % REGX_MAILBOX_LINES].sequence, lap_of(line),
+                              memory_order_relaxed);
+    }
+    atomic_store_explicit(&next_line(out)->sequence, lap_of(out->line), memory_order_release);
+    out->line += count;
 }
 
 static void fill(uint8_t *to, const void *header, size_t header_length, regx_pack_t pack,
@@ -80,23 +106,45 @@ static void fill(uint8_t *to, const void *header, size_t header_length, regx_pac
     }
 }
 
+/* Fills the lines from the next one on. */
+static void fill_span(regx_mailbox_out_t *out, const void *header, size_t header_length,
+                      regx_pack_t pack, void *pack_context, size_t payload_length)
+{
+    uint8_t bytes[REGX_MAILBOX_SPAN];
+    const size_t length = header_length + payload_length;
+    uint64_t line = out->line;
+
+    fill(bytes, header, header_length, pack, pack_context, payload_length);
+    memcpy(next_line(out)->data, bytes, REGX_MAILBOX_INLINE);
+    for (size_t at = REGX_MAILBOX_INLINE; at < length; at += REGX_MAILBOX_MORE) {
+        const size_t left = length - at;
+
+        memcpy(more_of(out->memory, ++line), bytes + at,
+               left < REGX_MAILBOX_MORE ? left : REGX_MAILBOX_MORE);
+    }
+}
+
 regx_status_t regx_mailbox_post(regx_mailbox_out_t *out, uint8_t tag, const void *header,
                                 size_t header_length, regx_pack_t pack, void *pack_context,
                                 size_t payload_length)
 {
     const size_t length = header_length + payload_length;
+    const uint32_t count = length <= REGX_MAILBOX_SPAN ? lines_of(length) : 1;
     uint64_t position;
 
     if (length > REGX_MAILBOX_MAX) {
         return REGX_INVALID;
     }
-    if (!regx_mailbox_ready(out)) {
+    if (!has_lines(out, count)) {
         return REGX_AGAIN;
     }
     regx_mailbox_line_t *line = next_line(out);
     if (length <= REGX_MAILBOX_INLINE) {
         fill(line->data, header, header_length, pack, pack_context, payload_length);
         line->kind = REGX_FRAME_INLINE;
+    } else if (length <= REGX_MAILBOX_SPAN) {
+        fill_span(out, header, header_length, pack, pack_context, payload_length);
+        line->kind = REGX_FRAME_SPAN;
     } else {
         position = payload_room(out, length);
         if (position == UINT64_MAX) {
@@ -110,7 +158,7 @@ regx_status_t regx_mailbox_post(regx_mailbox_out_t *out, uint8_t tag, const void
     }
     line->length = (uint16_t)length;
     line->tag = tag;
-    publish(out, line);
+    publish(out, count);
     return REGX_OK;
 }
 
@@ -128,7 +176,7 @@ regx_status_t regx_mailbox_post_lent(regx_mailbox_out_t *out, uint8_t tag, uint6
     line->kind = REGX_FRAME_LENT;
     line->length = 0;
     line->tag = tag;
-    publish(out, line);
+    publish(out, 1);
     return REGX_OK;
 }
 
@@ -154,6 +202,23 @@ static regx_status_t peek_payload(regx_mailbox_in_t *in, const regx_mailbox_line
     return REGX_OK;
 }
 
+static regx_status_t peek_span(regx_mailbox_in_t *in, const regx_mailbox_line_t *line,
+                               regx_frame_t *frame)
+{
+    uint64_t number = in->line;
+
+    if (frame->length <= REGX_MAILBOX_INLINE || frame->length > REGX_MAILBOX_SPAN) {
+        return REGX_INVALID;
+    }
+    memcpy(in->gathered, line->data, REGX_MAILBOX_INLINE);
+    for (size_t at = REGX_MAILBOX_INLINE; at < frame->length; at += REGX_MAILBOX_MORE) {
+        memcpy(in->gathered + at, more_of(in->memory, ++number), REGX_MAILBOX_MORE);
+    }
+    frame->data = in->gathered;
+    frame->lines = lines_of(frame->length);
+    return REGX_OK;
+}
+
 static regx_status_t peek_lent(const regx_mailbox_line_t *line, regx_frame_t *frame)
 {
     memcpy(&frame->offset, line->data, sizeof(frame->offset));
@@ -174,6 +239,7 @@ regx_status_t regx_mailbox_peek(regx_mailbox_in_t *in, regx_frame_t *frame)
     __builtin_prefetch(&in->memory->lines[(in->line + 1) % REGX_MAILBOX_LINES]);
     frame->tag = line->tag;
     frame->length = line->length;
+    frame->lines = 1;
     frame->kind = (regx_frame_kind_t)line->kind;
     switch (frame->kind) {
     case REGX_FRAME_INLINE:
@@ -181,6 +247,8 @@ regx_status_t regx_mailbox_peek(regx_mailbox_in_t *in, regx_frame_t *frame)
         return frame->length <= REGX_MAILBOX_INLINE ? REGX_OK : REGX_INVALID;
     case REGX_FRAME_PAYLOAD:
         return peek_payload(in, line, frame);
+    case REGX_FRAME_SPAN:
+        return peek_span(in, line, frame);
     case REGX_FRAME_LENT:
         return peek_lent(line, frame);
     default:
@@ -197,7 +265,7 @@ void regx_mailbox_pop(regx_mailbox_in_t *in, const regx_frame_t *frame)
             atomic_store_explicit(&in->memory->consumed.payload, in->payload, memory_order_release);
         }
     }
-    in->line++;
+    in->line += frame->lines;
     in->next = &in->memory->lines[in->line % REGX_MAILBOX_LINES];
     in->lap = lap_of(in->line);
     if (in->line - in->published_lines >= PUBLISH_LINES) {
@@ -208,7 +276,7 @@ void regx_mailbox_pop(regx_mailbox_in_t *in, const regx_frame_t *frame)
 
 void regx_mailbox_skip(regx_mailbox_in_t *in)
 {
-    const regx_frame_t nothing = {.kind = REGX_FRAME_INLINE};
+    const regx_frame_t nothing = {.kind = REGX_FRAME_INLINE, .lines = 1};
 
     regx_mailbox_pop(in, &nothing);
 }

@@ -4,9 +4,10 @@
  *
  * One process posts, the other polls; neither takes a lock nor writes a cache line that the other
  * writes, so an 8-byte message costs the transfer of one line. A frame of up to
- * REGX_MAILBOX_INLINE bytes lies in its line; a longer one in a ring of payload that the line
- * points to; a lent one in the poster's pool. A line is full when its sequence number is that of
- * the current lap, so nothing needs to be cleared.
+ * REGX_MAILBOX_INLINE bytes lies in its line; one of up to REGX_MAILBOX_SPAN goes on in the lines
+ * that follow, which the processor fetches along; a longer one lies in a ring of payload that the
+ * line points to; a lent one in the poster's pool. A line is full when its sequence number is that
+ * of the current lap, so nothing needs to be cleared.
  *
  * The poster's calls are serialised by the caller (the connection's lock), the poller's likewise
  * (only progress polls). The poller trusts nothing it reads: positions and lengths are checked
@@ -27,15 +28,17 @@
 
 #define REGX_MAILBOX_LINES 256u
 #define REGX_MAILBOX_INLINE 56u
+#define REGX_MAILBOX_MORE 60u /* of a line that goes on, behind its sequence number */
+#define REGX_MAILBOX_SPAN (REGX_MAILBOX_INLINE + 7 * REGX_MAILBOX_MORE)
 #define REGX_MAILBOX_PAYLOAD 65536u          /* bytes of the payload ring */
 #define REGX_MAILBOX_MAX REGX_NODE_MAX_FRAME /* a quarter, so that wrapping never starves */
 #define REGX_MAILBOX_LENDS 32u               /* frames of the poster's pool not yet returned */
 
 typedef enum regx_frame_kind {
     REGX_FRAME_INLINE = 1,
-    REGX_FRAME_PAYLOAD = 2, /* bytes 0-7 of the line: position in the payload stream */
-    REGX_FRAME_LENT =
-        3 /* bytes 0-7: offset in the poster's pool; 8-11: length; 12-19: token, lap */
+    REGX_FRAME_SPAN,    /* goes on in the next lines */
+    REGX_FRAME_PAYLOAD, /* bytes 0-7 of the line: position in the payload stream */
+    REGX_FRAME_LENT     /* 0-7: offset in the poster's pool; 8-11: length; 12-19: token, lap */
 } regx_frame_kind_t;
 
 typedef struct regx_mailbox_line {
@@ -75,13 +78,15 @@ typedef struct regx_mailbox_in { /* the poller's private state */
     uint64_t payload;                /* freed up to here, perhaps not yet published */
     uint64_t published_lines;
     uint64_t published_payload;
+    uint8_t gathered[REGX_MAILBOX_SPAN]; /* the frame that spans lines */
 } regx_mailbox_in_t;
 
 typedef struct regx_frame {
     regx_frame_kind_t kind;
     uint8_t tag;
     uint32_t length;
-    const void *data; /* INLINE and PAYLOAD: in the ring until regx_mailbox_pop */
+    uint32_t lines;   /* that it takes */
+    const void *data; /* not LENT: in the ring or gathered, until regx_mailbox_pop */
     uint64_t offset;  /* LENT: in the poster's pool; PAYLOAD: in the payload stream */
     uint32_t token;   /* LENT: for regx_mailbox_return */
     uint32_t lap;     /* LENT: likewise */
@@ -100,13 +105,11 @@ static inline void regx_mailbox_fetch_line(const regx_mailbox_out_t *out)
     __builtin_prefetch(&out->memory->lines[out->line % REGX_MAILBOX_LINES], 1);
 }
 
-/* … and the payload of a longer frame: as much as Open MPI's PUT with a CTS has. */
-static inline void regx_mailbox_fetch_payload(const regx_mailbox_out_t *out)
+/* … and the two after it: as much as Open MPI's PUT with a CTS has. */
+static inline void regx_mailbox_fetch_span(const regx_mailbox_out_t *out)
 {
-    const uint8_t *at = out->memory->payload + out->payload % REGX_MAILBOX_PAYLOAD;
-
-    for (int i = 0; i < 3 && at + i * 64 < out->memory->payload + REGX_MAILBOX_PAYLOAD; i++) {
-        __builtin_prefetch(at + i * 64, 1);
+    for (uint64_t line = out->line; line < out->line + 3; line++) {
+        __builtin_prefetch(&out->memory->lines[line % REGX_MAILBOX_LINES], 1);
     }
 }
 

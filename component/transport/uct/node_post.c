@@ -198,7 +198,6 @@ regx_status_t regx_node_put(regx_node_conn_t *conn, regx_put_t *put)
 void regx_node_warm(const regx_node_conn_t *conn)
 {
     if (conn->state == REGX_NODE_ATTACHED) {
-        regx_mailbox_fetch_line(&conn->out);
-        regx_mailbox_fetch_payload(&conn->out);
+        regx_mailbox_fetch_span(&conn->out);
     }
 }
