@@ -5,8 +5,8 @@
  * What fits a frame of the transport is sent as one, copied; larger fragments (non-contiguous
  * data, buffered sends) are packed into a slot of the pool and lent to the peer. A fragment that
  * gets no slot is packed into memory of its own, and copied into a slot when one comes free: Open
- * MPI must not be refused a descriptor, because it tries again only after a completion. Where it
- * is certain that one will come, refusing a large one spares the second copy.
+ * MPI must not be refused a descriptor for its control messages. A fragment of a message that it
+ * is sending it asks for again, so that refusing one spares the second copy.
  */
 #include "btl/btl.h"
 
@@ -103,9 +103,9 @@ static void fragment_return(regx_module_t *module, regx_fragment_t *fragment)
     regx_unlock(&module->lock);
 }
 
-/* Whether a large fragment would get no slot, and the completion of one that is lent will make
- * Open MPI ask again. With threads that completion might be over before Open MPI has noted that
- * it wants to ask. Not for eager messages: what Open MPI holds back itself it forgets at its end. */
+/* Whether a fragment would get no slot, and one that is lent will come back and let Open MPI ask
+ * again. With threads that might be over before Open MPI has noted that it wants to ask. Not for
+ * eager messages: what Open MPI holds back itself it forgets when it ends. */
 static bool must_wait(regx_module_t *module)
 {
     return !module->threads && atomic_load_explicit(&module->lent, memory_order_relaxed) > 0 &&

@@ -54,7 +54,9 @@ static void deliver(void *context, uint64_t sender, uint8_t tag, const void *dat
     regx_module_t *module = context;
 
     if (tag == REGX_TAG_CONTROL) {
-        regx_rndv_control(module->rndv, sender, data, length);
+        if (module->rndv != NULL) { /* the transport outlives it, and may deliver while it closes */
+            regx_rndv_control(module->rndv, sender, data, length);
+        }
     } else if (!module->gone) {
         regx_compat_receive(&module->super, tag, data, length);
     }
@@ -211,6 +213,16 @@ static void say_mismatch(opal_proc_t *proc, const uint8_t *theirs)
     regx_compat_say(line);
 }
 
+/* Another BTL may reach it; if none does, Open MPI says little, so this line is needed. */
+static void say_unreachable(opal_proc_t *proc, uint64_t peer)
+{
+    char line[320];
+
+    snprintf(line, sizeof(line), "no wire leads to rank %u on %s (here: %s)", (unsigned)peer,
+             opal_get_proc_hostname(proc), regx_module.transport->wires);
+    regx_compat_say(line);
+}
+
 static bool connect_to(regx_module_t *module, opal_proc_t *proc,
                        struct mca_btl_base_endpoint_t *endpoint)
 {
@@ -231,6 +243,9 @@ static bool connect_to(regx_module_t *module, opal_proc_t *proc,
             module->transport->ops->connect(module->transport, endpoint->peer.id,
                                             regx_compat_same_node(proc), bytes + MODEX_HEADER,
                                             length - MODEX_HEADER, &endpoint->peer.conn) == REGX_OK;
+        if (!connected) {
+            say_unreachable(proc, endpoint->peer.id);
+        }
     }
     free(bytes);
     return connected;

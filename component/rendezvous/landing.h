@@ -58,8 +58,8 @@ struct regx_landing {
 void regx_landing_send_locked(regx_landing_t *landing, const regx_control_t *grant);
 
 /* landing_slots.c: the first grant, and all later ones. Later ones go on until everything is
- * granted, a grant is unsent, or the peer's window or the pool is full (then `retry` of the
- * engine tells whether progress must try again: the window opens only by a notice). */
+ * granted, a grant is unsent (then the engine's `retry_landings` is set), or the peer's window is
+ * full (it opens by a notice) or the pool empty (then `dry` is set). */
 void regx_landing_first_slots_locked(regx_rndv_t *rndv, regx_landing_t *landing, regx_cts_t *cts);
 void regx_landing_grant_slots_locked(regx_rndv_t *rndv, regx_landing_t *landing);
 /* Whether slots are still to be granted. */

@@ -7,12 +7,14 @@
  * an object of its own that is loaded only when chosen (load.h). A connection is the path to one
  * peer; it is made lazily, on the first send.
  *
- * Who calls what: open, close, connect and disconnect are called by the thread that runs
- * MPI_Init, add_procs, del_procs or finalize. send, lend, put, register and deregister may be
- * called by any thread, also from inside deliver. progress is called by one thread at a time and
- * never recursively; it makes all calls of `events` and of `done`, holding no lock.
+ * Who calls what: open and close are called by the thread that runs MPI_Init or finalize. connect,
+ * send, lend, put, register and deregister may be called by any thread, also from inside deliver.
+ * progress is called by one thread at a time and never recursively, disconnect and close only
+ * while it is kept out; these make all calls of `events` and of `done`, holding no lock that any
+ * of these operations waits for.
  *
- * No operation waits: what cannot be accepted now answers REGX_AGAIN and has had no effect.
+ * No operation but close waits (close: until what was accepted is read, or nobody is there to read
+ * it): what cannot be accepted now answers REGX_AGAIN and has had no effect.
  * Frames (send, lend, notices of puts) from one process to another are delivered in the order in
  * which they were accepted. Everything on the wire is little-endian.
  */

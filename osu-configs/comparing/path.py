@@ -16,7 +16,7 @@ from comparing.trouble import Trouble
 RANKS = 2
 SMALL = ("eager", "frag")
 WIRES = ("shm", "tcp", "verbs")
-RENDEZVOUS_ABOVE = 64 << 10
+RENDEZVOUS_ABOVE = 16 << 10
 # OSU does ten times as many iterations of small messages as of large ones, and regx's own messages
 # count among the small ones.
 SMALL_WEIGHT = 12

@@ -128,7 +128,7 @@ void regx_tcp_fail_line(regx_put_t *first);
 void regx_tcp_piece_left(uct_completion_t *completion);
 
 /* Parts of progress, outside of UCX's. Turns: puts and endpoints that wait. Mourn: ends what is
- * broken, and tells. Reap: moves connections that are closing to their end; `all`: ends them. */
+ * broken, and tells. Reap: moves connections that are closing to their end. */
 void regx_tcp_take_turns(regx_tcp_t *tcp);
 void regx_tcp_mourn(regx_tcp_t *tcp);
 void regx_tcp_reap(regx_tcp_t *tcp);
