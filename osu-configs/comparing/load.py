@@ -5,30 +5,22 @@ import os
 import resource
 import time
 
-from comparing.awake import Awake
-
 DISTURBED_FROM = 0.15  # of the cores' time; the kernel's own work for a run stays below
 
 
 class Load:
     """From its making on: what ran on our cores that was not started, and waited for, by us."""
 
-    def __init__(self, awake: Awake) -> None:
-        self.awake = awake
+    def __init__(self) -> None:
         self.started = time.monotonic()
         self.busy = _busy_seconds()
-        self.ours = _our_seconds(self.awake)
+        self.ours = _our_seconds()
 
     def others(self) -> float:
         """The share of the cores' time that others took; 0 where it was too short to tell."""
         time_of_cores = (time.monotonic() - self.started) * len(os.sched_getaffinity(0))
-        taken = (_busy_seconds() - self.busy) - (_our_seconds(self.awake) - self.ours)
+        taken = (_busy_seconds() - self.busy) - (_our_seconds() - self.ours)
         return max(0.0, taken / time_of_cores) if time_of_cores > 0.5 else 0.0
-
-
-def _our_seconds(awake: Awake) -> float:
-    children = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return children.ru_utime + children.ru_stime + awake.seconds()
 
 
 def _busy_seconds() -> float:
@@ -42,3 +34,8 @@ def _busy_seconds() -> float:
                 user, nice, system, _idle, _wait, irq, softirq, steal = map(int, fields[:8])
                 ticks += user + nice + system + irq + softirq + steal
     return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _our_seconds() -> float:
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return children.ru_utime + children.ru_stime

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from comparing import osu, path, phase
-from comparing.awake import Awake
+from comparing.awake import awake
 from comparing.launch import Interrupted, Launcher, Line, Outcome, Runner
 from comparing.load import Load
 from comparing.phase import Mailbox
@@ -28,14 +28,13 @@ class Session:
         self.runner = runner
         self.reports = reports
         self.mailbox = Mailbox(launcher.installation, runner, launcher.on_this_node)
-        self.awake = Awake(launcher.on_this_node)
         self.results = Results(arms=plan.arms())
         self.progress = Progress(plan.steps(), self._is_dropped)
 
     def carry_out(self, keep: Callable[[Results], None]) -> Results:
         """keep: called after each step, so that whatever happens, what was measured is kept."""
         try:
-            with self.awake:
+            with awake():
                 for step in self.progress.steps:
                     if self._is_dropped(step):
                         self.progress.drop()
@@ -149,7 +148,7 @@ class Session:
         """Runs, and again when the machine's phase changed meanwhile, but not for ever."""
         before = self.mailbox.last if self.mailbox.last is not None else self.mailbox.measure()
         for attempt in range(1, ATTEMPTS + 1):
-            load = Load(self.awake)
+            load = Load()
             outcome = once()
             others = load.others()
             after = self.mailbox.measure()

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The share of the cores' time that other programs took."""
 
-import os
 import subprocess
 import sys
 
@@ -9,7 +8,6 @@ import pytest
 from standins import WATCHDOG
 
 from comparing import load
-from comparing.awake import Awake
 
 
 @pytest.mark.parametrize(
@@ -22,26 +20,16 @@ def test_what_is_not_ours_is_others(
     clocks = {"now": 0.0, "busy": 0.0, "ours": 0.0}
     monkeypatch.setattr(load.time, "monotonic", lambda: clocks["now"])
     monkeypatch.setattr(load, "_busy_seconds", lambda: clocks["busy"])
-    monkeypatch.setattr(load, "_our_seconds", lambda _: clocks["ours"])
+    monkeypatch.setattr(load, "_our_seconds", lambda: clocks["ours"])
     monkeypatch.setattr(load.os, "sched_getaffinity", lambda _: {0, 1})
-    measured = load.Load(Awake(wanted=False))
+    measured = load.Load()
     clocks.update(now=2.0, busy=busy, ours=ours)
     assert measured.others() == share
 
 
 def test_our_own_work_is_ours_and_in_what_the_cores_did() -> None:
-    before = load._our_seconds(Awake(wanted=False)), load._busy_seconds()
+    before = load._our_seconds(), load._busy_seconds()
     spin = "import time\nwhile time.process_time() < 1: pass"
     subprocess.run([sys.executable, "-c", spin], check=True, timeout=WATCHDOG)
-    assert load._our_seconds(Awake(wanted=False)) - before[0] >= 1
+    assert load._our_seconds() - before[0] >= 1
     assert load._busy_seconds() - before[1] >= 0.9
-
-
-def test_awake_cores_are_busy_and_that_is_ours() -> None:
-    with Awake() as awake:
-        spinners = list(awake.spinners)
-        assert len(spinners) == len(os.sched_getaffinity(0))
-        while awake.seconds() < 0.5:
-            assert all(spinner.poll() is None for spinner in spinners)
-        assert load._our_seconds(awake) >= 0.5
-    assert all(spinner.returncode is not None for spinner in spinners)
