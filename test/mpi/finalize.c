@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The end of MPI with messages under way.
+ *
+ *     finalize child SIZE COUNT    a spawned child sends COUNT messages of SIZE bytes, frees their
+ *                                  requests and finalizes, without disconnecting; the parent is
+ *                                  outside MPI until the child has begun to, and then receives
+ *     finalize unread SIZE COUNT   all ranks but the last send it as many that it never receives,
+ *                                  and all finalize
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "check.h"
+
+enum { TAG = 5, SEED = 31 };
+
+static size_t size;
+static int count;
+
+static void send_and_forget(int to, MPI_Comm comm)
+{
+    for (int n = 0; n < count; n++) {
+        MPI_Request request;
+        unsigned char *memory = check_memory(size); /* nobody says when it may be freed */
+        stamp_fill(memory, size, stamp_key(SEED, 0, 0, n), 0);
+        MPI_Isend(memory, (int)size, MPI_BYTE, to, TAG, comm, &request);
+        MPI_Request_free(&request);
+    }
+}
+
+/* The pipe's other end is closed when the child is about to finalize. */
+static void run_parent(const char *program, char **arguments)
+{
+    char pipe[64], *words[5];
+    char byte;
+    MPI_Comm child;
+    unsigned char *memory = check_memory(size);
+
+    snprintf(pipe, sizeof pipe, "/tmp/regx-finalize.%ld", (long)getpid());
+    if (mkfifo(pipe, 0600) != 0) {
+        check_fail("mkfifo %s: %s", pipe, strerror(errno));
+    }
+    words[0] = "sender";
+    words[1] = arguments[2];
+    words[2] = arguments[3];
+    words[3] = pipe;
+    words[4] = NULL;
+    MPI_Comm_spawn(program, words, 1, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &child,
+                   MPI_ERRCODES_IGNORE);
+    MPI_Barrier(child);
+    int end = open(pipe, O_RDONLY);
+    unlink(pipe);
+    if (end < 0 || read(end, &byte, 1) != 0) {
+        check_fail("nothing but an end is expected from the child");
+    }
+    close(end);
+    for (int n = 0; n < count; n++) {
+        MPI_Recv(memory, (int)size, MPI_BYTE, 0, TAG, child, MPI_STATUS_IGNORE);
+        check_stamp(memory, size, stamp_key(SEED, 0, 0, n), 0, "a message of the child");
+    }
+    free(memory);
+}
+
+static void run_sender(const char *pipe)
+{
+    MPI_Comm parent;
+    MPI_Comm_get_parent(&parent);
+    MPI_Barrier(parent);
+    int end = open(pipe, O_WRONLY | O_CLOEXEC);
+    if (end < 0) {
+        check_fail("open %s: %s", pipe, strerror(errno));
+    }
+    send_and_forget(0, parent);
+    close(end);
+}
+
+int main(int argc, char **argv)
+{
+    int rank, ranks, greetings[8];
+
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    if (argc < 4 || ranks > 8) {
+        check_fail("child or unread, size and count are needed, and at most 8 ranks");
+    }
+    size = strtoul(argv[2], NULL, 0);
+    count = atoi(argv[3]);
+    if (strcmp(argv[1], "child") == 0) {
+        run_parent(argv[0], argv);
+        check_done(MPI_COMM_WORLD);
+    } else if (strcmp(argv[1], "sender") == 0) {
+        run_sender(argv[4]);
+    } else if (strcmp(argv[1], "unread") == 0) {
+        MPI_Gather(&rank, 1, MPI_INT, greetings, 1, MPI_INT, ranks - 1, MPI_COMM_WORLD);
+        if (rank < ranks - 1) {
+            send_and_forget(ranks - 1, MPI_COMM_WORLD);
+        }
+    } else {
+        check_fail("child or unread, not \"%s\"", argv[1]);
+    }
+    MPI_Finalize();
+    return 0;
+}

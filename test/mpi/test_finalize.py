@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""MPI_Finalize with messages under way: what was sent arrives, and the end comes."""
+import pytest
+
+from launch import Mpi
+
+WIRES = {"shm": {}, "tcp": {"uct_tls": "tcp"}}
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("size,count", [(8, 600), (4000, 600), (16384, 100)])
+def test_child_that_ends_first(mpi: Mpi, size: int, count: int, wire: str) -> None:
+    """More than a mailbox, the lent slots or the kernel's buffers hold, from a process that does
+    not disconnect, to one that is outside MPI until all has been sent."""
+    job = mpi("finalize", "child", size, count, ranks=1, regx=WIRES[wire]).checked(ranks=2)
+    job.over(wire)
+    assert job.stdout == f"checked {size * count} bytes\n", str(job)
+    assert job.total("bytes_eager") >= size * count, str(job)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("size", [4000, 16384])
+def test_nobody_receives(mpi: Mpi, size: int, wire: str) -> None:
+    """Two ranks hold slots that they lent to a third, which ends without having looked."""
+    job = mpi("finalize", "unread", size, 40, ranks=3, regx=WIRES[wire]).ended_well().over(wire)
+    assert len(job.reports) == 3 and job.stdout == "", str(job)
+    for rank in (0, 1):
+        assert job.rank(rank)["bytes_eager"] >= size, f"nothing was sent\n{job}"
