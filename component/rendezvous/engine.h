@@ -54,6 +54,22 @@ static inline void regx_list_remove(regx_link_t *link)
     regx_list_init(link);
 }
 
+/* Whether a link is in some list. */
+static inline bool regx_list_has(const regx_link_t *link)
+{
+    return link->next != link;
+}
+
+/* Puts a link at the end of the list, unless it is in it, or takes it out. */
+static inline void regx_list_set(regx_link_t *head, regx_link_t *link, bool in)
+{
+    if (in && !regx_list_has(link)) {
+        regx_list_append(head, link);
+    } else if (!in && regx_list_has(link)) {
+        regx_list_remove(link);
+    }
+}
+
 typedef struct regx_slot_use { /* to whom a slot is granted */
     regx_landing_t *landing;   /* NULL: to nobody */
     uint64_t offset;

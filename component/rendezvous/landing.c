@@ -85,23 +85,12 @@ const uint8_t *regx_landing_cts(const regx_landing_t *landing)
     return landing->cts;
 }
 
-static void set_hungry_locked(regx_rndv_t *rndv, regx_landing_t *landing, bool hungry)
-{
-    const bool is = !regx_list_empty(&landing->link);
-
-    if (hungry && !is) {
-        regx_list_append(&rndv->hungry, &landing->link);
-    } else if (!hungry && is) {
-        regx_list_remove(&landing->link);
-    }
-}
-
 void regx_landing_close(regx_rndv_t *rndv, regx_landing_t *landing)
 {
     regx_lock(&rndv->lock);
     regx_wait_idle_locked(rndv, &landing->busy);
     regx_table_remove(&rndv->landings, landing->name);
-    set_hungry_locked(rndv, landing, false);
+    regx_list_set(&rndv->hungry, &landing->link, false);
     regx_landing_revoke_slots_locked(rndv, landing);
     if (!regx_list_empty(&rndv->hungry)) { /* what comes free here is told by no notice */
         atomic_store_explicit(&rndv->retry_landings, true, memory_order_relaxed);
@@ -139,8 +128,8 @@ static void advance_locked(regx_rndv_t *rndv, regx_landing_t *landing)
     if (landing->has_unsent) {
         atomic_store_explicit(&rndv->retry_landings, true, memory_order_relaxed);
     }
-    set_hungry_locked(rndv, landing,
-                      landing->has_unsent || regx_landing_wants_slots_locked(rndv, landing));
+    regx_list_set(&rndv->hungry, &landing->link,
+                  landing->has_unsent || regx_landing_wants_slots_locked(rndv, landing));
 }
 
 /* A peer has used up a grant: its landings go on in their order, until the window is full again.
@@ -204,7 +193,7 @@ static void go_on_locked(regx_rndv_t *rndv, regx_landing_t *landing)
     const bool dry = atomic_load_explicit(&rndv->dry, memory_order_relaxed);
 
     if (dry && regx_landing_wants_slots_locked(rndv, landing)) {
-        set_hungry_locked(rndv, landing, true);
+        regx_list_set(&rndv->hungry, &landing->link, true);
     } else if (landing->landed < landing->length) {
         advance_locked(rndv, landing);
     }
@@ -257,7 +246,7 @@ void regx_landings_forget(regx_rndv_t *rndv, const regx_peer_t *peer)
         regx_landing_t *landing = rndv->landings.entries[i].object;
 
         if (landing != NULL && landing->peer == peer) {
-            set_hungry_locked(rndv, landing, false);
+            regx_list_set(&rndv->hungry, &landing->link, false);
             regx_landing_revoke_slots_locked(rndv, landing);
             landing->peer = &rndv->nobody;
             landing->started = false;

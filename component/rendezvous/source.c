@@ -325,13 +325,7 @@ static void drop_locked(regx_rndv_t *rndv, regx_source_t *source)
 
 static void set_stalled_locked(regx_rndv_t *rndv, regx_source_t *source, bool stalled)
 {
-    const bool is = !regx_list_empty(&source->link);
-
-    if (stalled && !is) {
-        regx_list_append(&rndv->stalled, &source->link);
-    } else if (!stalled && is) {
-        regx_list_remove(&source->link);
-    }
+    regx_list_set(&rndv->stalled, &source->link, stalled);
     if (stalled) {
         atomic_store_explicit(&rndv->retry_sources, true, memory_order_relaxed);
     }
