@@ -238,6 +238,52 @@ static void a_ring_full_of_lines_takes_nothing(void **state)
     box_close(box);
 }
 
+/* A frame that goes on in the next lines needs them all, wherever the ring ends. */
+static void a_span_needs_all_its_lines(void **state)
+{
+    static const uint64_t starts[] = {0, 1, 100, 248, 252, 255, 256, 700};
+    enum { MOST = 8 };
+
+    (void)state;
+    for (size_t s = 0; s < sizeof(starts) / sizeof(starts[0]); s++) {
+        for (uint32_t room = 0; room <= MOST; room++) {
+            for (uint32_t lines = 2; lines <= MOST; lines++) {
+                const size_t length = REGX_MAILBOX_INLINE + (lines - 1) * REGX_MAILBOX_MORE;
+                box_t *box = box_open();
+                uint64_t taken = starts[s];
+
+                for (uint64_t number = 0; number < starts[s]; number++) {
+                    assert_int_equal(post(box, number, 8), REGX_OK);
+                    take(box, number, 8);
+                }
+                /* What the poller freed and has not said yet is not there for the poster. */
+                atomic_store(&box->memory->consumed.lines, box->in.line);
+                box->in.published_lines = box->in.line;
+                uint64_t number = starts[s];
+                for (; number < starts[s] + REGX_MAILBOX_LINES - room; number++) {
+                    assert_int_equal(post(box, number, 8), REGX_OK);
+                }
+                if (lines > room) {
+                    assert_refused(box, number, length);
+                } else {
+                    assert_int_equal(post(box, number, length), REGX_OK);
+                }
+                while (taken < number) {
+                    take(box, taken++, 8);
+                }
+                if (lines <= room) {
+                    take(box, number, length);
+                }
+                assert_empty(box);
+                assert_int_equal(post(box, number + 1, length), REGX_OK);
+                take(box, number + 1, length);
+                assert_empty(box);
+                box_close(box);
+            }
+        }
+    }
+}
+
 static void a_ring_full_of_payload_takes_short_frames_only(void **state)
 {
     (void)state;
@@ -487,8 +533,8 @@ static void post_kind(box_t *box, regx_frame_kind_t kind, uint64_t before)
 
 static void every_byte_of_a_line_may_be_anything(void **state)
 {
-    /* Before the first wrap, with the frame at the end of the payload, and behind the wrap. */
-    static const uint64_t places[] = {0, 40, 53, 59, 100};
+    /* Before the first wrap of the payload, at its end and behind it; where the lines wrap. */
+    static const uint64_t places[] = {0, 40, 53, 59, 100, 250, 253, 255};
 
     (void)state;
     for (int kind = REGX_FRAME_INLINE; kind <= REGX_FRAME_LENT; kind++) {
@@ -594,6 +640,7 @@ int main(void)
         cmocka_unit_test(every_length_arrives),
         cmocka_unit_test(laps_and_wraps_keep_order_and_content),
         cmocka_unit_test(a_ring_full_of_lines_takes_nothing),
+        cmocka_unit_test(a_span_needs_all_its_lines),
         cmocka_unit_test(a_ring_full_of_payload_takes_short_frames_only),
         cmocka_unit_test(an_empty_mailbox_takes_any_length),
         cmocka_unit_test(the_laps_number_may_overflow),
