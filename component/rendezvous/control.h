@@ -42,7 +42,7 @@
 #include "transport/transport.h"
 
 #define REGX_TAG_CONTROL 0x28 /* of the tags that Open MPI keeps for BTLs, one that none uses */
-#ifndef REGX_CONTROL_VERSION /* a test builds another */
+#ifndef REGX_CONTROL_VERSION  /* a test builds another */
 #define REGX_CONTROL_VERSION 1
 #endif
 #define REGX_CONTROL_MAX 56 /* what the smallest frame of any transport carries at once */

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Neighbours that cannot be reached as they seem, or that do not read what they are sent."""
+from pathlib import Path
+
+import pytest
+
+from launch import Mpi
+from namespace import SharedMemory, refusal
+
+APART = ["unshare", "--pid", "--fork", "--mount-proc"]
+COLLECTIVE = ["collective", "--sizes", "100,5000,300001", "alltoall", "bcast"]
+
+
+@pytest.mark.parametrize("strategy", ["bounce", "pipeline", "direct", "auto"])
+def test_name_space_of_processes_per_rank(mpi: Mpi, strategy: str) -> None:
+    """Every rank is process 1, and what names another's memory there names its own: tcp instead."""
+    why = refusal(*APART, "true")
+    if why:
+        pytest.skip(f"no process name space: {why}")
+    job = mpi(*COLLECTIVE, ranks=2, within=APART, regx={"rendezvous": strategy}).checked(ranks=2)
+    job.over("tcp")
+    assert set(job.reasons("fallbacks")) == {"shm: another process name space"}, str(job)
+    assert job.most("peers") >= 1, str(job)
+
+
+def test_lent_slots_delay_nobody_else(mpi: Mpi, tmp_path: Path) -> None:
+    """Rank 1 reads none of what rank 0 has lent it until rank 2's message to rank 0 is over."""
+    job = mpi("neighbours", "lent", tmp_path / "pipe", ranks=3,
+              regx={"rendezvous": "bounce"}).checked(ranks=3).over("shm")
+    assert job.rank(0)["bytes_frag"] > 0, f"nothing was lent\n{job}"
+    assert job.rank(2)["bytes_bounce"] == 4 << 20, str(job)
+
+
+@pytest.mark.parametrize("strategy", ["bounce", "pipeline", "direct"])
+def test_full_mailbox_delays_nobody_else(mpi: Mpi, tmp_path: Path, strategy: str) -> None:
+    """Rank 1 reads nothing until rank 0's message to rank 2 is over."""
+    job = mpi("neighbours", "full", tmp_path / "pipe", ranks=3,
+              regx={"rendezvous": strategy}).checked(ranks=3).carried(strategy).over("shm")
+    assert job.rank(0)[f"bytes_{strategy}"] == 2 * (4 << 20), str(job)
+
+
+def test_no_room_for_mailboxes(mpi: Mpi, tmp_path: Path) -> None:
+    """Both pools fit, the mailboxes do not, and there is no tcp: one line, and the end."""
+    memory = SharedMemory(tmp_path, size="8652k")
+    job = mpi("collective", "--sizes", "1000000", "bcast", ranks=2, around=memory.around,
+              regx={"uct_tls": "posix"})
+    assert job.status != 0 and job.stdout == "", str(job)
+    lost = [line for line in job.complaints if "connection to rank" in line]
+    assert 1 <= len(lost) <= 2 and len(set(lost)) == len(lost), str(job)
+    assert all("shared memory is refused" in line for line in lost), str(job)
+    assert memory.left() == "", str(job)

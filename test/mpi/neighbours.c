@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Three ranks, of which rank 1 is outside MPI while rank 0 and rank 2 go on.
+ *
+ *     neighbours lent|full
+ *
+ * lent: rank 0 has lent rank 1 all that it may of its pool, and receives a large message of rank 2.
+ * full: rank 0 has a large message for rank 1, whose mailbox is full, and sends one to rank 2.
+ *
+ * Rank 1 returns to MPI only when rank 2 says, by a pipe, that its message is over: a rank that
+ * waits for another's affairs hangs the job.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "check.h"
+
+enum { LARGE = 4 << 20, PIECE = 8, FRAGMENTED = 40, SMALL = 400, SEED = 83 };
+enum { TAG_LARGE = 1, TAG_SMALL, TAG_READY, TAG_FRAGMENTED = 10 };
+
+static MPI_Datatype scattered; /* LARGE bytes, every other piece of PIECE bytes */
+
+static uint64_t key(int sender, int message)
+{
+    return stamp_key(SEED, 0, sender, message);
+}
+
+static unsigned char *stamped(int sender, int message)
+{
+    unsigned char *memory = check_memory(LARGE);
+    stamp_fill(memory, LARGE, key(sender, message), 0);
+    return memory;
+}
+
+static void receive_large(int from)
+{
+    unsigned char *memory = check_memory(LARGE);
+    MPI_Recv(memory, LARGE, MPI_BYTE, from, TAG_LARGE, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    check_stamp(memory, LARGE, key(from, TAG_LARGE), 0, "the large message");
+    free(memory);
+}
+
+static void send_large(int rank, int to)
+{
+    unsigned char *memory = stamped(rank, TAG_LARGE);
+    MPI_Send(memory, LARGE, MPI_BYTE, to, TAG_LARGE, MPI_COMM_WORLD);
+    free(memory);
+}
+
+/* Rank 1 waits here, outside MPI, for the end of file. */
+static void wait_outside(const char *pipe)
+{
+    char byte;
+    int end = open(pipe, O_RDONLY);
+    if (end < 0 || read(end, &byte, 1) != 0) {
+        check_fail("%s: %s", pipe, strerror(errno));
+    }
+    close(end);
+}
+
+static void release(const char *pipe)
+{
+    int end = open(pipe, O_WRONLY);
+    if (end < 0) {
+        check_fail("%s: %s", pipe, strerror(errno));
+    }
+    close(end);
+}
+
+/* Lets what is under way go as far as it can without the others. */
+static void some_progress(void)
+{
+    for (int round = 0; round < 20000; round++) {
+        int flag;
+        MPI_Iprobe(MPI_ANY_SOURCE, TAG_SMALL + 1000, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE);
+    }
+}
+
+static void lent(int rank, const char *pipe)
+{
+    static MPI_Request requests[FRAGMENTED];
+    unsigned char *memory = check_memory(2 * LARGE);
+    unsigned char *each[FRAGMENTED];
+
+    if (rank == 0) {
+        for (size_t piece = 0; piece < LARGE / PIECE; piece++) {
+            stamp_fill(memory + 2 * piece * PIECE, PIECE, key(0, TAG_FRAGMENTED), piece * PIECE);
+        }
+        for (int n = 0; n < FRAGMENTED; n++) {
+            MPI_Isend(memory, 1, scattered, 1, TAG_FRAGMENTED + n, MPI_COMM_WORLD, &requests[n]);
+        }
+        MPI_Recv(NULL, 0, MPI_BYTE, 1, TAG_READY, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        some_progress();
+        MPI_Send(NULL, 0, MPI_BYTE, 2, TAG_READY, MPI_COMM_WORLD);
+        receive_large(2);
+    } else if (rank == 1) {
+        for (int n = 0; n < FRAGMENTED; n++) {
+            each[n] = check_memory(LARGE);
+            MPI_Irecv(each[n], LARGE, MPI_BYTE, 0, TAG_FRAGMENTED + n, MPI_COMM_WORLD,
+                      &requests[n]);
+        }
+        some_progress(); /* the first envelopes are answered */
+        MPI_Send(NULL, 0, MPI_BYTE, 0, TAG_READY, MPI_COMM_WORLD);
+        wait_outside(pipe);
+    } else {
+        MPI_Recv(NULL, 0, MPI_BYTE, 0, TAG_READY, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        send_large(2, 0);
+        release(pipe);
+    }
+    if (rank < 2) {
+        MPI_Waitall(FRAGMENTED, requests, MPI_STATUSES_IGNORE);
+    }
+    for (int n = 0; rank == 1 && n < FRAGMENTED; n++) {
+        check_stamp(each[n], LARGE, key(0, TAG_FRAGMENTED), 0, "a message of fragments");
+        free(each[n]);
+    }
+    free(memory);
+}
+
+static void full(int rank, const char *pipe)
+{
+    static MPI_Request requests[SMALL + 1];
+    static unsigned char small[SMALL];
+    unsigned char *memory = rank == 0 ? stamped(0, TAG_LARGE) : check_memory(LARGE);
+    int flag;
+
+    if (rank == 0) {
+        MPI_Isend(memory, LARGE, MPI_BYTE, 1, TAG_LARGE, MPI_COMM_WORLD, &requests[SMALL]);
+        MPI_Recv(NULL, 0, MPI_BYTE, 1, TAG_READY, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        for (int n = 0; n < SMALL; n++) {
+            small[n] = (unsigned char)n;
+            MPI_Isend(&small[n], 1, MPI_BYTE, 1, TAG_SMALL, MPI_COMM_WORLD, &requests[n]);
+        }
+        send_large(0, 2);
+        MPI_Waitall(SMALL + 1, requests, MPI_STATUSES_IGNORE);
+    } else if (rank == 1) {
+        MPI_Probe(0, TAG_LARGE, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        MPI_Irecv(memory, LARGE, MPI_BYTE, 0, TAG_LARGE, MPI_COMM_WORLD, &requests[0]);
+        MPI_Test(&requests[0], &flag, MPI_STATUS_IGNORE); /* the answer goes out */
+        MPI_Send(NULL, 0, MPI_BYTE, 0, TAG_READY, MPI_COMM_WORLD);
+        wait_outside(pipe);
+        MPI_Wait(&requests[0], MPI_STATUS_IGNORE);
+        check_stamp(memory, LARGE, key(0, TAG_LARGE), 0, "the large message");
+        for (int n = 0; n < SMALL; n++) {
+            MPI_Recv(small, 1, MPI_BYTE, 0, TAG_SMALL, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            if (small[0] != (unsigned char)n) {
+                check_fail("small message %d holds %d", n, small[0]);
+            }
+            check_bytes++;
+        }
+    } else {
+        receive_large(0);
+        release(pipe);
+    }
+    free(memory);
+}
+
+int main(int argc, char **argv)
+{
+    int rank, ranks;
+
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    if (argc != 3 || ranks != 3) {
+        check_fail("lent or full and a pipe are needed, and three ranks");
+    }
+    if (rank == 0 && mkfifo(argv[2], 0600) != 0) {
+        check_fail("mkfifo %s: %s", argv[2], strerror(errno));
+    }
+    MPI_Type_vector(LARGE / PIECE, PIECE, 2 * PIECE, MPI_BYTE, &scattered);
+    MPI_Type_commit(&scattered);
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (strcmp(argv[1], "lent") == 0) {
+        lent(rank, argv[2]);
+    } else {
+        full(rank, argv[2]);
+    }
+    MPI_Type_free(&scattered);
+    check_done(MPI_COMM_WORLD);
+    MPI_Finalize();
+    return 0;
+}
