@@ -17,6 +17,9 @@ import pytest
 
 # Carried by the environment of every process of a job, however it was started.
 MARK = "REGX_TEST_JOB"
+PATIENCE = 10  # seconds
+BUILT = ["bounce", "pipeline", "direct"]  # strategies, by the paths that they are counted under
+LATER = ["read", "together", "remap"]
 ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
 
@@ -72,14 +75,26 @@ class Job:
         assert self.total("malformed") == 0, str(self)
         return self
 
-    def carried(self, path: str, bytes_: range | None = None) -> "Job":
-        """This path carried bytes (so many), and no other path for large messages did."""
-        others = {"bounce", "pipeline", "direct", "read", "together", "remap", "fallback"} - {path}
-        assert self.total(f"messages_{path}") > 0, f"nothing went by {path}\n{self}"
-        assert all(self.total(f"bytes_{other}") == 0 for other in others), str(self)
+    def carried(self, strategy: str, bytes_: range | None = None) -> "Job":
+        """That strategy carried bytes (so many) of large messages, and no other did; with auto
+        any may, each for a reason."""
+        paths = BUILT if strategy == "auto" else [strategy]
+        carried = sum(self.total(f"bytes_{path}") for path in paths)
+        assert carried > 0, f"nothing went by {strategy}\n{self}"
+        assert bytes_ is None or carried in bytes_, f"{carried}, not {bytes_}, by {strategy}\n{self}"
+        for other in {*BUILT, *LATER, "fallback"} - {*paths}:
+            assert self.total(f"messages_{other}") == 0, f"some went by {other}\n{self}"
         assert not self.reasons("fallbacks"), str(self)
-        if bytes_ is not None:
-            assert self.total(f"bytes_{path}") in bytes_, f"not {bytes_} by {path}\n{self}"
+        decisions = sum(self.reasons("decisions").values())
+        messages = sum(self.total(f"messages_{path}") for path in paths)
+        assert decisions == (messages if strategy == "auto" else 0), str(self)
+        return self
+
+    def over(self, wire: str) -> "Job":
+        """All of it went over that wire: shm or tcp."""
+        assert self.total(f"bytes_{wire}") > 0, f"nothing went over {wire}\n{self}"
+        for other in {"shm", "tcp", "verbs"} - {wire}:
+            assert self.total(f"bytes_{other}") == 0, f"some went over {other}\n{self}"
         return self
 
 
@@ -110,9 +125,9 @@ def kill(mark: str) -> list[int]:
     return killed
 
 
-def left_behind(mark: str, patience: float = 10) -> list[int]:
+def left_behind(mark: str) -> list[int]:
     """Daemons of a job end a moment after mpirun; what does not is killed, and answered."""
-    end = time.monotonic() + patience
+    end = time.monotonic() + PATIENCE
     while pids := marked(mark):
         if time.monotonic() > end:
             kill(mark)

@@ -26,7 +26,7 @@ def test_small_dev_shm(mpi: Mpi, tmp_path: Path) -> None:
     memory = SharedMemory(tmp_path, size="256K")
     job = mpi(*COLLECTIVE, ranks=4, around=memory.around).checked(ranks=4)
     assert "posix" in refused(job) or "/dev/shm" in refused(job), str(job)
-    assert job.total("bytes_shm") > 0 and job.total("bytes_tcp") == 0, str(job)
+    job.over("shm")
     assert memory.left() == "", str(job)
 
 
@@ -35,7 +35,7 @@ def test_no_shared_memory_at_all(mpi: Mpi, tmp_path: Path) -> None:
     memory = SharedMemory(tmp_path, size="256K", sysv=False)
     job = mpi(*COLLECTIVE, ranks=4, around=memory.around).checked(ranks=4)
     assert refused(job), str(job)
-    assert job.total("bytes_tcp") > 0 and job.total("bytes_shm") == 0, str(job)
+    job.over("tcp")
     assert memory.left() == "", str(job)
 
 

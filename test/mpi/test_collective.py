@@ -12,18 +12,17 @@ ALL = ["barrier", "bcast", "scatter", "gather", "allgather", "alltoall", "alltoa
 def test_collectives(mpi: Mpi, seed: int, strategy: str, ranks: int) -> None:
     job = mpi("collective", "--seed", seed, "--sizes", "1,999,20000,300001", *ALL, ranks=ranks,
               regx={"rendezvous": strategy}, timeout=240).checked(ranks)
-    if strategy != "auto":
-        job.carried(strategy)
+    job.carried(strategy)
 
 
 def test_collectives_over_tcp(mpi: Mpi, seed: int) -> None:
     job = mpi("collective", "--seed", seed, "--sizes", "1,20000,300001", *ALL, ranks=5,
               regx={"uct_tls": "tcp"}, timeout=240).checked(5)
-    assert job.total("bytes_tcp") > 0 and job.total("bytes_shm") == 0, str(job)
+    job.over("tcp")
 
 
 def test_scatter_to_81_ranks(mpi: Mpi, seed: int) -> None:
     """Hazard 21: one rank's many peers at once."""
     job = mpi("collective", "--seed", seed, "--roots", 1, "--sizes", "8,100000", "scatter",
-              ranks=81, timeout=240).checked(81)
-    assert job.rank(0)["peers"] >= 1, str(job)
+              ranks=81, timeout=240)
+    job.checked(81).carried("auto", range(80 * 100_000, 81 * 81 * 100_000)).over("shm")

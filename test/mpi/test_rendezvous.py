@@ -62,7 +62,9 @@ def test_bounce(mpi: Mpi, tmp_path: Path, wire: str) -> None:
     sender, receiver = job.rank(SENDER), job.rank(RECEIVER)
     assert job.total("registrations") == 0, str(job)
     assert (sender["copied_out_bytes"], receiver["copied_out_bytes"]) == (0, SIZE), str(job)
-    assert (sender["puts"], receiver["puts"]) == (SIZE // (64 << 10), 0), str(job)
+    # Full slots, except where the first and the last are cut finer.
+    assert SIZE // (64 << 10) <= sender["puts"] == receiver["grants"] <= 256, str(job)
+    assert receiver["puts"] == 0, str(job)
     assert 1 <= receiver["slots_high"] <= MIB // (64 << 10), str(job)
 
 
