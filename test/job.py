@@ -81,7 +81,8 @@ class Job:
         paths = BUILT if strategy == "auto" else [strategy]
         carried = sum(self.total(f"bytes_{path}") for path in paths)
         assert carried > 0, f"nothing went by {strategy}\n{self}"
-        assert bytes_ is None or carried in bytes_, f"{carried}, not {bytes_}, by {strategy}\n{self}"
+        assert bytes_ is None or carried in bytes_, \
+            f"{carried}, not {bytes_}, by {strategy}\n{self}"
         for other in {*BUILT, *LATER, "fallback"} - {*paths}:
             assert self.total(f"messages_{other}") == 0, f"some went by {other}\n{self}"
         assert not self.reasons("fallbacks"), str(self)
