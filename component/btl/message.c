@@ -314,12 +314,9 @@ int regx_send(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *endpoi
         return 1; /* gone: Open MPI needs no callback that it did not ask for */
     case REGX_PENDING:
         return OPAL_SUCCESS;
-    case REGX_AGAIN:
+    default: /* no room, or no way to this peer, which the transport is about to tell */
         enqueue(module, fragment);
         return OPAL_SUCCESS;
-    default:
-        descriptor->des_flags = flags;
-        return OPAL_ERR_UNREACH;
     }
 }
 

@@ -11,6 +11,7 @@
 
 #include "transport/uct/component.h"
 #include "transport/uct/tcp_device.h"
+#include "transport/uct/quiet.h"
 #include "transport/uct/tcp_internal.h"
 
 #define STRING_(x) #x
@@ -232,6 +233,7 @@ void regx_tcp_close(regx_tcp_t *tcp)
     if (tcp == NULL) {
         return;
     }
+    regx_uct_hush(true); /* who is still connecting to this process finds nobody any more */
     while (tcp->closing != NULL) {
         ucs_async_poll(tcp->async);
         uct_worker_progress(tcp->worker);
@@ -249,6 +251,7 @@ void regx_tcp_close(regx_tcp_t *tcp)
     if (tcp->md != NULL) {
         uct_md_close(tcp->md);
     }
+    regx_uct_hush(false);
     regx_lock_fini(&tcp->lock);
     free(tcp->talkers);
     free(tcp);
