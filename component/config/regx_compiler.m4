@@ -1,7 +1,7 @@
 dnl SPDX-License-Identifier: BSD-3-Clause
 
 dnl REGX_COMPILER_FLAGS: what every object of regx is compiled with, and the sanitizer builds.
-dnl Sets REGX_CFLAGS, REGX_LDFLAGS, REGX_ATOMIC_CFLAGS, REGX_RUN_TESTS (what the tests run under).
+dnl Sets REGX_CFLAGS, REGX_LDFLAGS, REGX_ATOMIC_CFLAGS.
 AC_DEFUN([REGX_COMPILER_FLAGS], [
     AC_ARG_ENABLE([sanitizers],
         [AS_HELP_STRING([--enable-sanitizers],
@@ -11,15 +11,12 @@ AC_DEFUN([REGX_COMPILER_FLAGS], [
         [AS_HELP_STRING([--enable-tsan], [build with the thread sanitizer (for make check)])],
         [], [enable_tsan=no])
 
-    regx_sanitize= REGX_RUN_TESTS=
+    regx_sanitize=
     AS_IF([test "x$enable_sanitizers" != xno], [regx_sanitize=address,undefined])
     AS_IF([test "x$enable_tsan" != xno], [
         AS_IF([test -n "$regx_sanitize"],
               [AC_MSG_ERROR([--enable-sanitizers and --enable-tsan exclude each other])])
-        regx_sanitize=thread
-        dnl gcc 12's cannot do with the addresses that a kernel since 6.6 hands out at random.
-        REGX_RUN_TESTS="setarch -R"])
-    AC_SUBST([REGX_RUN_TESTS])
+        regx_sanitize=thread])
 
     REGX_CFLAGS="-std=gnu11 -pthread -fvisibility=hidden -Wall -Wextra -Wshadow -Wconversion"
     REGX_LDFLAGS=-pthread
