@@ -1,35 +1,37 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "base/counters.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
-/* New reasons are rare (a handful per process), so one lock for all tables will do. */
-static pthread_mutex_t new_reason = PTHREAD_MUTEX_INITIALIZER;
+enum { EMPTY, CLAIMED, READY };
 
-static regx_tally_t *find(regx_tally_t tallies[REGX_REASONS_MAX], const char *reason)
+/* Whether the tally is that reason's, now or from now on. No lock: each plugin holds its own copy
+ * of this code and would have its own lock. */
+static bool serves(regx_tally_t *tally, const char *reason)
 {
-    for (int i = 0; i < REGX_REASONS_MAX; i++) {
-        if (tallies[i].reason[0] == '\0') {
-            const char *name = i == REGX_REASONS_MAX - 1 ? "other" : reason;
+    uint32_t state = EMPTY;
 
-            snprintf(tallies[i].reason, sizeof(tallies[i].reason), "%s", name);
-            return &tallies[i];
-        }
-        if (strncmp(tallies[i].reason, reason, REGX_REASON_LENGTH - 1) == 0) {
-            return &tallies[i];
-        }
+    if (atomic_compare_exchange_strong(&tally->state, &state, CLAIMED)) {
+        snprintf(tally->reason, sizeof(tally->reason), "%s", reason);
+        atomic_store_explicit(&tally->state, READY, memory_order_release);
+        return true;
     }
-    return &tallies[REGX_REASONS_MAX - 1];
+    while (state != READY) { /* another thread copies a few bytes */
+        state = atomic_load_explicit(&tally->state, memory_order_acquire);
+    }
+    return strncmp(tally->reason, reason, REGX_REASON_LENGTH - 1) == 0;
 }
 
 regx_tally_t *regx_tally_find(regx_tally_t tallies[REGX_REASONS_MAX], const char *reason)
 {
-    pthread_mutex_lock(&new_reason);
-    regx_tally_t *tally = find(tallies, reason);
-    pthread_mutex_unlock(&new_reason);
-    return tally;
+    for (int i = 0; i < REGX_REASONS_MAX - 1; i++) {
+        if (serves(&tallies[i], reason)) {
+            return &tallies[i];
+        }
+    }
+    serves(&tallies[REGX_REASONS_MAX - 1], "other");
+    return &tallies[REGX_REASONS_MAX - 1];
 }
 
 void regx_tally(regx_tally_t tallies[REGX_REASONS_MAX], const char *reason)

@@ -59,6 +59,7 @@ typedef enum regx_path {
 #define REGX_REASON_LENGTH 64
 
 typedef struct regx_tally {
+    _Atomic uint32_t state; /* of the reason: not there, being written, there */
     char reason[REGX_REASON_LENGTH];
     _Atomic uint64_t count;
 } regx_tally_t;
@@ -103,7 +104,7 @@ static inline void regx_count_message(regx_counters_t *counters, regx_path_t pat
 }
 
 /* The tally of that reason, made at its first use; a sixteenth kind of reason and all later ones
- * are "other". Takes a lock and compares strings: not for every message. Any thread. */
+ * are "other". Compares strings: not for every message. Any thread, of any object. */
 regx_tally_t *regx_tally_find(regx_tally_t tallies[REGX_REASONS_MAX], const char *reason);
 
 /* Counts a reason once. Any thread. */

@@ -122,7 +122,7 @@ static void *hold(void *argument)
     holder_t *holder = argument;
     regx_pool_t *pool = holder->pool;
 
-    for (int round = 0; round < ROUNDS; round++) {
+    for (int round = 0; round < ROUNDS || holder->got == 0; round++) {
         uint32_t held[HELD];
 
         for (int i = 0; i < HELD; i++) {

@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "transport/uct/component.h"
-#include "transport/uct/tcp_device.h"
 #include "transport/uct/quiet.h"
+#include "transport/uct/tcp_device.h"
 #include "transport/uct/tcp_internal.h"
 
 #define STRING_(x) #x
