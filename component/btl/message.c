@@ -63,16 +63,9 @@ static uint32_t take_slot(regx_module_t *module)
                                                                     : REGX_SLOT_NONE;
 }
 
-/* Room for `size` bytes: a slot for a large fragment if there is one, else its own memory. */
-static bool make_room(regx_module_t *module, regx_fragment_t *fragment, size_t size)
+/* Makes sure that the fragment's own memory holds `size` bytes. */
+static bool own_memory(const regx_module_t *module, regx_fragment_t *fragment, size_t size)
 {
-    if (fragment->large && size <= module->pool.slot_size) {
-        fragment->slot = take_slot(module);
-        if (fragment->slot != REGX_SLOT_NONE) {
-            fragment->segment.seg_addr.pval = regx_pool_slot(&module->pool, fragment->slot);
-            return true;
-        }
-    }
     if (fragment->capacity < size) {
         const size_t capacity =
             fragment->large ? module->super.btl_max_send_size : module->transport->max_frame;
@@ -84,6 +77,22 @@ static bool make_room(regx_module_t *module, regx_fragment_t *fragment, size_t s
             fragment->capacity = 0;
             return false;
         }
+    }
+    return true;
+}
+
+/* Room for `size` bytes: a slot for a large fragment if there is one, else its own memory. */
+static bool make_room(regx_module_t *module, regx_fragment_t *fragment, size_t size)
+{
+    if (fragment->large && size <= module->pool.slot_size) {
+        fragment->slot = take_slot(module);
+        if (fragment->slot != REGX_SLOT_NONE) {
+            fragment->segment.seg_addr.pval = regx_pool_slot(&module->pool, fragment->slot);
+            return true;
+        }
+    }
+    if (!own_memory(module, fragment, size)) {
+        return false;
     }
     fragment->segment.seg_addr.pval = fragment->bytes;
     return true;
@@ -275,10 +284,25 @@ static void lend_done(regx_lend_t *lend, regx_status_t status)
     ended(module, fragment, status == REGX_OK ? OPAL_SUCCESS : OPAL_ERROR);
 }
 
+/* A fragment that waits its turn holds no slot: whoever is first in the queue may need just that
+ * one. */
+static void give_slot_back(regx_module_t *module, regx_fragment_t *fragment)
+{
+    if (fragment->slot == REGX_SLOT_NONE ||
+        !own_memory(module, fragment, fragment->segment.seg_len)) {
+        return;
+    }
+    memcpy(fragment->bytes, fragment->segment.seg_addr.pval, fragment->segment.seg_len);
+    fragment->segment.seg_addr.pval = fragment->bytes;
+    regx_pool_put(&module->pool, fragment->slot);
+    fragment->slot = REGX_SLOT_NONE;
+}
+
 static void enqueue(regx_module_t *module, regx_fragment_t *fragment)
 {
     struct mca_btl_base_endpoint_t *endpoint = fragment->endpoint;
 
+    give_slot_back(module, fragment);
     fragment->base.des_flags |= MCA_BTL_DES_SEND_ALWAYS_CALLBACK;
     fragment->next = NULL;
     regx_lock(&endpoint->lock);
