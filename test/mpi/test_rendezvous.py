@@ -86,6 +86,17 @@ def test_two_slots(mpi: Mpi, tmp_path: Path, seed: int, wire: str, ranks: int) -
         assert job.total("grant_stalls") > 0, str(job)
 
 
+def test_late_fragments(mpi: Mpi, tmp_path: Path) -> None:
+    """Fragments queue for a receiver that comes late; none may hold the slot that the first needs.
+    With one slot for fragments, a slot held behind the first is a hang."""
+    cases = tmp_path / "cases"
+    cases.write_text("67886 0 730 indexed contiguous both isend late 200\n", encoding="ascii")
+    job = mpi("transfer", "--iterations", 1, cases, ranks=2,
+              regx={"rendezvous": "bounce", "pool_size": "128K", "slot_size": "64K"})
+    job.checked(ranks=2)
+    assert all(report["messages_frag"] > 0 for report in job.reports), str(job)
+
+
 @pytest.mark.parametrize("wire", WIRES)
 def test_one_chunk_in_flight(mpi: Mpi, tmp_path: Path, seed: int, wire: str) -> None:
     """Hazard 17: of the smallest size, with many peers and many messages, nothing leaks."""
