@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The backends of registration by name, and the choice among them.
+ */
+#ifndef REGX_REGISTRATION_BACKEND_H
+#define REGX_REGISTRATION_BACKEND_H
+
+#include "registration/watch.h"
+
+struct regx_backend {
+    const char *name; /* as btl_regx_backend names it */
+    /* Starts what tells of changes; NULL: nothing is kept, nothing needs to be told. */
+    regx_status_t (*start)(const regx_watch_config_t *config, regx_watch_t **watch, char *error,
+                           size_t error_size);
+};
+
+extern const char regx_backend_names[]; /* "auto, none, …", for messages */
+
+/* NULL: unknown ("auto" is not a backend). */
+const regx_backend_t *regx_backend_find(const char *name);
+
+/* What a choice came to. */
+typedef struct regx_backend_choice {
+    const regx_backend_t *backend;
+    regx_watch_t *watch; /* running, or NULL; the caller stops it */
+    char reason[192];    /* for the report */
+} regx_backend_choice_t;
+
+/* Starts the backend of that name. auto: none ("not needed") where registering is free; else
+ * notifier where it passes its self-test, else none with the reason. A name given explicitly that
+ * does not work here: REGX_DENIED, with one line in `error`. */
+regx_status_t regx_backend_choose(const char *name, bool registering_is_free,
+                                  const regx_watch_config_t *config, regx_backend_choice_t *choice,
+                                  char *error, size_t error_size);
+
+#endif

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The log of changes of the address space: written by whoever learns of one (a hook in the thread
+ * that unmaps, the notifier's reader), read by the caches.
+ *
+ * A bounded ring of exact ranges and a count that only grows, `head`: the epoch. A cache remembers
+ * up to which change it has acted (its cursor); as long as head has not moved, everything it holds
+ * is as true as it was. A cursor that the ring has lapped knows only that something changed, and
+ * its cache gives up everything: the flush cannot be lost, since it is the distance of two counts
+ * (hazard: an invalidation that found no memory was dropped).
+ *
+ * Writers take no lock, allocate nothing and do bounded work: they may run inside malloc, free or
+ * munmap of any thread. Any number of writers and readers at once.
+ */
+#ifndef REGX_REGISTRATION_CHANGES_H
+#define REGX_REGISTRATION_CHANGES_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct regx_changes regx_changes_t;
+
+/* What is between start and end (exclusive) was, or is about to be, changed. */
+typedef struct regx_change {
+    uintptr_t start, end;
+} regx_change_t;
+
+#define REGX_CHANGES_RING 4096 /* changes kept; a power of two */
+
+/* The hot part, which a look-up reads. */
+struct regx_changes {
+    _Alignas(64) _Atomic uint64_t head; /* changes logged or being logged, ever */
+    _Atomic uint64_t sequence;          /* odd: a writer has taken news from the kernel and has not
+                                           yet logged it (notifier only) */
+    struct regx_changes_rest *rest;
+};
+
+/* NULL: no memory. */
+regx_changes_t *regx_changes_open(void);
+void regx_changes_close(regx_changes_t *changes);
+
+/* Logs one change. Any thread, also inside malloc. A change of what nobody is interested in may be
+ * left out. */
+void regx_changes_log(regx_changes_t *changes, uintptr_t start, uintptr_t end);
+
+/* Says that somebody is about to register, or no longer holds, that range; counted by hashed 2 MiB
+ * slots, so that logging can leave out what concerns nobody. Interest is declared before the head
+ * is read for the range. */
+void regx_changes_interest(regx_changes_t *changes, uintptr_t start, uintptr_t end, int by);
+
+/* Reads change number `number` (the first is 0). REGX_CHANGE_LATER: it is still being written (its
+ * writer is inside the call that logs it); REGX_CHANGE_LOST: the ring has gone past it. */
+typedef enum { REGX_CHANGE_READ, REGX_CHANGE_LATER, REGX_CHANGE_LOST } regx_change_state_t;
+regx_change_state_t regx_changes_read(const regx_changes_t *changes, uint64_t number,
+                                      regx_change_t *change);
+
+/* Whether any change from number `since` on touched the range, or may have. Any thread. */
+bool regx_changes_touched(const regx_changes_t *changes, uint64_t since, uintptr_t start,
+                          uintptr_t end);
+
+#endif

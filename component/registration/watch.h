@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * A watch tells the caches of this process when the address space changes. One per process at a
+ * time; each kind in a file of its own, whose head says what it sees and what it cannot see.
+ *
+ * The owner (btl/) starts it before the first cache and stops it after the last. After fork the
+ * child's watch is inert: it holds no descriptor and nothing is armed.
+ */
+#ifndef REGX_REGISTRATION_WATCH_H
+#define REGX_REGISTRATION_WATCH_H
+
+#include "base/counters.h"
+#include "base/status.h"
+#include "registration/changes.h"
+
+typedef struct regx_watch regx_watch_t;
+
+struct regx_watch {
+    const char *name;
+    regx_changes_t *changes; /* the watch's own, valid until stop */
+
+    /* Whether no change of a watched range is between its start and its entry in the log, and (where
+     * the watch was told to ask) all of start to end is still watched. Asked on each look-up, after
+     * the use is counted and before sequence and head are read. Any thread; allocates nothing. NULL:
+     * changes are logged before they happen, there is nothing to ask. */
+    bool (*quiet)(regx_watch_t *watch, uintptr_t start, uintptr_t end);
+
+    /* Makes changes of that range known from now on. Called before pinning, with no lock of the
+     * cache held. *since is the head of the log as it was before watching began. REGX_DENIED: the
+     * range cannot be watched, do not keep its registration (counted by reason in
+     * counters->fallbacks). NULL: everything is watched; read the head. */
+    regx_status_t (*cover)(regx_watch_t *watch, uintptr_t start, uintptr_t end, uint64_t *since);
+
+    /* Nothing is left armed, no thread, no descriptor. All caches must be closed. */
+    void (*stop)(regx_watch_t *watch);
+};
+
+/* The query that closes the window between a change and its event (btl_regx_notifier_check). */
+typedef enum { REGX_CHECK_ALWAYS, REGX_CHECK_SCAN, REGX_CHECK_THREADS, REGX_CHECK_NEVER } regx_check_t;
+
+/* Calls `report` before (brk: after) a range is unmapped or replaced, in the thread that does so,
+ * possibly inside malloc. Open MPI's hooks come in through this table, filled by compat/; UCX's ucm
+ * is the other (hooks_ucm.c). */
+typedef void (*regx_hook_report_t)(void *context, void *base, size_t length);
+typedef struct regx_hook_source {
+    const char *name; /* as btl_regx_hooks names it: opal, ucm */
+    /* REGX_DENIED with one line in error if hooks cannot work here. */
+    regx_status_t (*install)(regx_hook_report_t report, void *context, char *error,
+                             size_t error_size);
+    void (*remove)(regx_hook_report_t report, void *context);
+} regx_hook_source_t;
+
+typedef struct regx_watch_config {
+    regx_check_t check;
+    bool threads;                    /* the application may call from several threads */
+    const regx_hook_source_t *hooks; /* chosen by btl_regx_hooks */
+    regx_counters_t *counters;
+} regx_watch_config_t;
+
+/* Each starts one kind and runs its self-test. REGX_DENIED: not usable here, REGX_INVALID: the
+ * self-test failed; `error` then holds one line that says why. */
+regx_status_t regx_watch_notifier(const regx_watch_config_t *config, regx_watch_t **watch,
+                                  char *error, size_t error_size);
+regx_status_t regx_watch_hooks(const regx_watch_config_t *config, regx_watch_t **watch, char *error,
+                               size_t error_size);
+regx_status_t regx_watch_both(const regx_watch_config_t *config, regx_watch_t **watch, char *error,
+                              size_t error_size);
+regx_status_t regx_watch_retain(const regx_watch_config_t *config, regx_watch_t **watch,
+                                char *error, size_t error_size);
+
+#endif
