@@ -43,13 +43,6 @@ const regx_strategy_t *regx_strategy_find(const char *name);
 const char *regx_strategy_name(const regx_strategy_t *strategy);
 extern const char regx_strategy_names[]; /* for messages: "auto, bounce, …" */
 
-typedef struct regx_rndv_config {
-    const regx_strategy_t *strategy; /* for what this process receives */
-    size_t chunk_size;               /* pipeline; a multiple of the page, at most REGX_CHUNK_MAX */
-    unsigned chunk_depth;            /* chunks of one transfer in flight, to REGX_CHUNK_DEPTH_MAX */
-    bool threads;
-} regx_rndv_config_t;
-
 /* A process at the other end. Part of the BTL's endpoint; the engine's fields start as zero. */
 typedef struct regx_peer {
     uint64_t id;
@@ -57,6 +50,20 @@ typedef struct regx_peer {
     size_t granted;           /* the engine's: pool bytes granted to it and not yet written */
     atomic_bool never_writes; /* the engine's: it refused a chunk; grant it slots only */
 } regx_peer_t;
+
+typedef struct regx_rndv_config {
+    const regx_strategy_t *strategy; /* for what this process receives */
+    size_t chunk_size;               /* pipeline; a multiple of the page, at most REGX_CHUNK_MAX */
+    unsigned chunk_depth;            /* chunks of one transfer in flight, to REGX_CHUNK_DEPTH_MAX */
+    bool threads;
+    bool verify; /* compare checksums of what is sent and received; also done where the peer asks */
+    /* What arrived is not what was sent: `what` says which bytes and by which path. The owner ends
+     * the connection or the job: the MPI library cannot be told in any other way that the data is
+     * wrong. Called once for a transfer, from control, holding no lock. Never NULL where there are
+     * peers. */
+    void (*mismatch)(void *context, const regx_peer_t *peer, const char *what);
+    void *context; /* for mismatch */
+} regx_rndv_config_t;
 
 /* status is REGX_OK or REGX_FAILED; after REGX_FAILED nothing of the transfer lands any more and
  * it may be sent again another way. */

@@ -14,7 +14,8 @@ NUMBERS = [
     "chunks_high", "pool_bytes", "pool_pinned_bytes", "puts", "gets", "chunks_sender",
     "chunks_receiver", "copied_out_bytes", "registrations", "deregistrations",
     "largest_registration", "registered_bytes", "registered_high", "hits", "misses", "uncached",
-    "evictions", "invalidations", "hooks_missed", "stale_prevented", "inuse_changes", "malformed"]
+    "evictions", "invalidations", "hooks_missed", "stale_prevented", "inuse_changes",
+    "verified", "mismatches", "malformed"]
 OBJECTS = ["decisions", "fallbacks"]
 TRAFFIC = ["collective", "--sizes", "10,300000", "alltoall"]
 
