@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -16,8 +17,9 @@
 
 #include "transport/uct/node_internal.h"
 #include "transport/uct/quiet.h"
+#include "transport/uct/window.h"
 
-enum { POOL = 1 << 20, PARENT = 1000001, CHILD = 2000002, FRAMES = 2000 };
+enum { POOL = 4 << 20, PARENT = 1000001, CHILD = 2000002, FRAMES = 2000 };
 
 static bool in_child;
 
@@ -159,12 +161,24 @@ static void pack(void *context, void *to, size_t length)
     memcpy(to, context, length);
 }
 
+/* Frame n, copied. Whether it was accepted. */
+static bool copy_frame(side_t *side, unsigned n)
+{
+    static uint8_t buffer[REGX_NODE_MAX_FRAME];
+    const size_t size = frame_size(n), header = size < 56 ? size : 56;
+
+    stamp(buffer, size, side->config.self + n);
+    const regx_status_t status = regx_node_send(side->conn, (uint8_t)(1 + n % 200), buffer, header,
+                                                pack, buffer + header, size - header);
+    REQUIRE(status == REGX_OK || status == REGX_AGAIN);
+    return status == REGX_OK;
+}
+
 /* Frame n: copied, or lent from one of eight places in the pool. Whether it was accepted. */
 static bool send_frame(side_t *side, unsigned n)
 {
     static regx_lend_t lends[8];
-    static uint8_t buffer[REGX_NODE_MAX_FRAME];
-    const size_t size = frame_size(n), header = size < 56 ? size : 56;
+    const size_t size = frame_size(n);
     const uint8_t tag = (uint8_t)(1 + n % 200);
     regx_lend_t *lend = &lends[n % 8];
     regx_status_t status;
@@ -182,10 +196,7 @@ static bool send_frame(side_t *side, unsigned n)
         lend->context = status == REGX_PENDING ? side : NULL;
         return status == REGX_PENDING;
     }
-    stamp(buffer, size, side->config.self + n);
-    status = regx_node_send(side->conn, tag, buffer, header, pack, buffer + header, size - header);
-    REQUIRE(status == REGX_OK || status == REGX_AGAIN);
-    return status == REGX_OK;
+    return copy_frame(side, n);
 }
 
 static void stream(side_t *side)
@@ -213,16 +224,7 @@ enum { LEFT_BEHIND = 12 };
 static void send_and_go(side_t *side)
 {
     for (unsigned n = 0; n < LEFT_BEHIND; n++) {
-        if (n % 3 != 0) {
-            while (!send_frame(side, n)) {
-            }
-        } else { /* a lend would be failed by the end: copied instead */
-            uint8_t bytes[REGX_NODE_MAX_FRAME];
-            const size_t size = frame_size(n), header = size < 56 ? size : 56;
-
-            stamp(bytes, size, side->config.self + n);
-            REQUIRE(regx_node_send(side->conn, (uint8_t)(1 + n), bytes, header, pack,
-                                   bytes + header, size - header) == REGX_OK);
+        while (!copy_frame(side, n)) { /* a lend would be failed by the end */
         }
     }
     meet(side); /* and on to the end; nothing has been read yet */
@@ -262,12 +264,277 @@ static void another_process_is_not_taken_for_the_peer(void **state)
     run_pair(true, cannot_reach, cannot_reach);
 }
 
+/* ---- puts ---- */
+
+enum { PUTS = 64, PUT_LENGTH = 40000, PUT_GUARD = 64, PUT_TAG = 9 };
+
+typedef struct landing_zone { /* what the peer writes: guard, PUTS pieces, guard */
+    uint8_t bytes[PUT_GUARD + PUTS * PUT_LENGTH + PUT_GUARD];
+} landing_zone_t;
+
+static landing_zone_t *zone;
+static unsigned noticed, put_dones;
+
+/* Frame n says that piece n was written; it must be there by now. */
+static void notice_of_piece(void *context, uint64_t sender, uint8_t tag, const void *data,
+                            size_t length)
+{
+    unsigned n;
+
+    (void)context;
+    REQUIRE(tag == PUT_TAG && length == sizeof(n));
+    memcpy(&n, data, sizeof(n));
+    REQUIRE(n == noticed);
+    for (size_t i = 0; i < PUT_LENGTH; i++) {
+        REQUIRE(zone->bytes[PUT_GUARD + n * PUT_LENGTH + i] == unit_stamp(sender + n, i));
+    }
+    noticed++;
+}
+
+static void put_done(regx_put_t *put, regx_status_t status)
+{
+    (void)put;
+    REQUIRE(status == REGX_OK);
+    put_dones++;
+}
+
+static void put_pieces(side_t *side, regx_target_t target, const regx_key_t *key)
+{
+    static uint8_t from[PUT_LENGTH];
+    unsigned sent = 0, pending = 0;
+
+    side->config.events.deliver = side->node->config.events.deliver = notice_of_piece;
+    meet(side);
+    while (sent < PUTS || noticed < PUTS || put_dones < pending) {
+        if (sent < PUTS && put_dones == pending) { /* `from` is free */
+            static regx_put_t put;
+
+            stamp(from, sizeof(from), side->config.self + sent);
+            put = (regx_put_t){.local = from,
+                               .length = PUT_LENGTH,
+                               .target = target,
+                               .offset = PUT_GUARD + (uint64_t)sent * PUT_LENGTH,
+                               .key = *key,
+                               .tag = PUT_TAG,
+                               .notice_length = sizeof(sent),
+                               .done = put_done};
+            memcpy(put.notice, &sent, sizeof(sent));
+            const regx_status_t status = regx_node_put(side->conn, &put);
+            REQUIRE(status == REGX_OK || status == REGX_AGAIN ||
+                    (status == REGX_PENDING && target == REGX_TARGET_REGION));
+            sent += status != REGX_AGAIN;
+            pending += status == REGX_PENDING;
+        }
+        progress(side);
+    }
+    REQUIRE(target == REGX_TARGET_POOL || pending == PUTS);
+    for (size_t i = 0; i < PUT_GUARD; i++) { /* beside the pieces nothing was written */
+        REQUIRE(zone->bytes[i] == 0 && zone->bytes[sizeof(*zone) - 1 - i] == 0);
+    }
+}
+
+/* A put that would end behind what the peer published is refused before a byte is written. */
+static void overlong_put_is_refused(side_t *side, regx_target_t target, const regx_key_t *key,
+                                    uint64_t size)
+{
+    const uint64_t offsets[] = {size - 3, size, size + 1, UINT64_MAX, UINT64_MAX - 3};
+
+    for (size_t i = 0; i < sizeof(offsets) / sizeof(offsets[0]); i++) {
+        regx_put_t put = {.local = "good",
+                          .length = 4,
+                          .target = target,
+                          .offset = offsets[i],
+                          .key = *key,
+                          .tag = PUT_TAG,
+                          .done = put_done};
+
+        REQUIRE(regx_node_put(side->conn, &put) == REGX_INVALID);
+    }
+}
+
+static void attach(side_t *side)
+{
+    regx_status_t status;
+
+    while ((status = regx_node_send(side->conn, 1, "", 0, NULL, NULL, 0)) == REGX_AGAIN) {
+        progress(side);
+    }
+    REQUIRE(status == REGX_OK); /* frame 0 of deliver: tag 1, empty */
+    while (side->delivered == 0) {
+        progress(side);
+    }
+    meet(side);
+}
+
+static void put_into_pools(side_t *side)
+{
+    const regx_key_t none = {{0}};
+
+    zone = (landing_zone_t *)side->pool;
+    noticed = put_dones = 0;
+    attach(side);
+    overlong_put_is_refused(side, REGX_TARGET_POOL, &none, POOL);
+    put_pieces(side, REGX_TARGET_POOL, &none);
+    meet(side);
+}
+
+static void put_into_regions(side_t *side)
+{
+    regx_windows_t windows;
+    regx_key_t key;
+    void *handle;
+
+    zone = calloc(1, sizeof(*zone));
+    REQUIRE(zone != NULL);
+    noticed = put_dones = 0;
+    regx_windows_init(&windows, false);
+    REQUIRE(regx_windows_add(&windows, zone, sizeof(*zone), REGX_ACCESS_REMOTE_WRITE, &key,
+                             &handle) == REGX_OK);
+    REQUIRE(write(side->socket, &key, sizeof(key)) == sizeof(key));
+    REQUIRE(recv(side->socket, &key, sizeof(key), MSG_WAITALL) == sizeof(key));
+    attach(side);
+    overlong_put_is_refused(side, REGX_TARGET_REGION, &key, sizeof(*zone));
+    put_pieces(side, REGX_TARGET_REGION, &key);
+    meet(side);
+    regx_windows_remove(&windows, handle);
+    regx_windows_fini(&windows);
+    free(zone);
+}
+
+static void puts_into_the_pool_arrive_before_their_notices(void **state)
+{
+    (void)state;
+    run_pair(false, put_into_pools, put_into_pools);
+}
+
+static void puts_into_regions_arrive_before_their_notices(void **state)
+{
+    (void)state;
+    run_pair(false, put_into_regions, put_into_regions);
+}
+
+/* ---- a neighbour that does not read ---- */
+
+static unsigned selves;
+
+static void deliver_own(void *context, uint64_t sender, uint8_t tag, const void *data,
+                        size_t length)
+{
+    (void)context;
+    (void)data;
+    REQUIRE(sender == PARENT && tag == 5 && length == 8);
+    selves++;
+}
+
+/* The other's mailbox is full; frames to this process itself still go. */
+static void fill_the_other(side_t *side)
+{
+    regx_node_address_t address;
+    regx_node_conn_t *self;
+    unsigned sent = 0;
+
+    REQUIRE(regx_node_address(side->node, &address, sizeof(address)) == sizeof(address));
+    REQUIRE(regx_node_connect(side->node, PARENT, &address, sizeof(address), &self) == REGX_OK);
+    while (copy_frame(side, sent)) {
+        sent++;
+    }
+    REQUIRE(sent > 0 && sent < REGX_MAILBOX_LINES);
+    side->node->config.events.deliver = deliver_own;
+    for (unsigned i = 0; i < 2 * REGX_MAILBOX_LINES; i++) {
+        while (regx_node_send(self, 5, "in time.", 8, NULL, NULL, 0) == REGX_AGAIN) {
+            progress(side);
+        }
+        REQUIRE(!copy_frame(side, sent)); /* still full */
+    }
+    while (selves < 2 * REGX_MAILBOX_LINES) {
+        progress(side);
+    }
+    regx_node_disconnect(self);
+    REQUIRE(write(side->socket, &sent, sizeof(sent)) == sizeof(sent));
+    meet(side);
+    REQUIRE(copy_frame(side, sent)); /* there is room again */
+    meet(side);
+}
+
+static void read_when_told(side_t *side)
+{
+    unsigned sent;
+
+    REQUIRE(recv(side->socket, &sent, sizeof(sent), MSG_WAITALL) == sizeof(sent));
+    REQUIRE(side->delivered == 0);
+    while (side->delivered < sent) {
+        progress(side);
+    }
+    meet(side);
+    while (side->delivered < sent + 1) {
+        progress(side);
+    }
+    meet(side);
+}
+
+static void a_full_mailbox_stops_nobody_else(void **state)
+{
+    (void)state;
+    run_pair(false, fill_the_other, read_when_told);
+}
+
+/* ---- a neighbour that comes and goes ---- */
+
+enum { VISITS = 3 * REGX_NODE_BOXES };
+
+static unsigned boxes_taken(const regx_node_t *node)
+{
+    unsigned segments = 0;
+
+    for (const regx_node_boxes_t *boxes = node->boxes; boxes != NULL; boxes = boxes->next) {
+        segments++;
+    }
+    return segments;
+}
+
+static void come_and_go(side_t *side)
+{
+    const regx_node_address_t address = side->conn->address;
+    const uint64_t peer = side->conn->peer;
+
+    for (unsigned visit = 0; visit < VISITS; visit++) {
+        side->delivered = side->done = 0;
+        for (unsigned n = 0; n < LEFT_BEHIND; n++) {
+            while (!send_frame(side, n)) {
+                progress(side);
+            }
+        }
+        while (side->delivered < LEFT_BEHIND || side->done < (LEFT_BEHIND + 2) / 3) {
+            progress(side);
+        }
+        meet(side);
+        regx_node_disconnect(side->conn);
+        while (side->node->inbound_count > 0) { /* until the other's goodbye is read */
+            progress(side);
+        }
+        meet(side);
+        REQUIRE(regx_node_connect(side->node, peer, &address, sizeof(address), &side->conn) ==
+                REGX_OK);
+        REQUIRE(boxes_taken(side->node) == 1);
+    }
+}
+
+static void mailboxes_are_used_again(void **state)
+{
+    (void)state;
+    run_pair(false, come_and_go, come_and_go);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(frames_of_every_kind_arrive_in_order),
         cmocka_unit_test(the_end_waits_until_all_is_read),
         cmocka_unit_test(another_process_is_not_taken_for_the_peer),
+        cmocka_unit_test(puts_into_the_pool_arrive_before_their_notices),
+        cmocka_unit_test(puts_into_regions_arrive_before_their_notices),
+        cmocka_unit_test(a_full_mailbox_stops_nobody_else),
+        cmocka_unit_test(mailboxes_are_used_again),
     };
 
     return cmocka_run_group_tests_name("node", tests, NULL, NULL);
