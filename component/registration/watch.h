@@ -55,6 +55,10 @@ typedef struct regx_watch_config {
     bool threads;                    /* the application may call from several threads */
     const regx_hook_source_t *hooks; /* chosen by btl_regx_hooks */
     regx_counters_t *counters;
+    /* The notifier's reader calls it for each change that the kernel tells of (of a move: for the
+     * old place), before sequence is even again. Allocates nothing. NULL: nobody wants to know. */
+    void (*told)(void *context, uintptr_t start, uintptr_t end);
+    void *context;
 } regx_watch_config_t;
 
 /* Each starts one kind and runs its self-test. REGX_DENIED: not usable here, REGX_INVALID: the
