@@ -74,6 +74,9 @@ static bool granted_by_slots(regx_path_t path)
     return path == REGX_PATH_bounce;
 }
 
+/* Bits of the CTS. */
+enum { CTS_FALLBACK = 1, CTS_VERIFY = 2 };
+
 void regx_cts_pack(const regx_cts_t *cts, uint8_t bytes[REGX_CTS_SIZE])
 {
     regx_cursor_t to = {bytes};
@@ -83,12 +86,13 @@ void regx_cts_pack(const regx_cts_t *cts, uint8_t bytes[REGX_CTS_SIZE])
     put_number(&to, cts->path, 1);
     put_number(&to, granted_by_slots(cts->path) ? cts->slot_count : cts->chunk_length > 0, 2);
     put_name(&to, cts->landing);
-    put_number(&to, cts->fallback, 4);
+    put_number(&to, (cts->fallback ? CTS_FALLBACK : 0) | (cts->verify ? CTS_VERIFY : 0), 4);
     put_number(&to, cts->length, 8);
     if (granted_by_slots(cts->path)) {
         put_slots(&to, cts->slots, cts->slot_count);
     } else if (cts->chunk_length > 0) {
         put_number(&to, cts->chunk_length, 8);
+        put_number(&to, cts->chunk_start, 8);
         put_key(&to, &cts->key);
     }
 }
@@ -102,12 +106,13 @@ bool regx_cts_unpack(const uint8_t bytes[REGX_CTS_SIZE], regx_cts_t *cts)
 
     memset(cts, 0, sizeof(*cts));
     cts->landing = get_name(&from);
-    const uint64_t fallback = get_number(&from, 4);
+    const uint64_t bits = get_number(&from, 4);
     cts->length = get_number(&from, 8);
-    if (version != REGX_CONTROL_VERSION || fallback > 1) {
+    if (version != REGX_CONTROL_VERSION || bits > (CTS_FALLBACK | CTS_VERIFY)) {
         return false;
     }
-    cts->fallback = fallback == 1;
+    cts->fallback = (bits & CTS_FALLBACK) != 0;
+    cts->verify = (bits & CTS_VERIFY) != 0;
     cts->path = (regx_path_t)path;
     switch (path) {
     case REGX_PATH_bounce:
@@ -124,6 +129,7 @@ bool regx_cts_unpack(const uint8_t bytes[REGX_CTS_SIZE], regx_cts_t *cts)
         }
         if (count == 1) {
             cts->chunk_length = get_number(&from, 8);
+            cts->chunk_start = get_number(&from, 8);
             get_key(&from, &cts->key);
         }
         return count == 0 || cts->chunk_length > 0;
@@ -135,6 +141,11 @@ bool regx_cts_unpack(const uint8_t bytes[REGX_CTS_SIZE], regx_cts_t *cts)
 static bool from_source(regx_control_type_t type)
 {
     return type <= REGX_CONTROL_REFUSED;
+}
+
+static bool may_have_checksum(regx_control_type_t type)
+{
+    return type == REGX_CONTROL_WRITTEN || type == REGX_CONTROL_DONE;
 }
 
 size_t regx_control_pack(const regx_control_t *control, uint8_t *bytes)
@@ -153,38 +164,44 @@ size_t regx_control_pack(const regx_control_t *control, uint8_t *bytes)
             put_number(&to, control->offset, 8);
             put_number(&to, control->length, 8);
         }
-    } else {
+        if (may_have_checksum(control->type) && control->has_checksum) {
+            put_number(&to, control->checksum, 8);
+        }
+    } else if (control->type == REGX_CONTROL_SLOTS) {
         put_number(&to, 0, 4);
         put_number(&to, control->offset, 8);
-        if (control->type == REGX_CONTROL_SLOTS) {
-            put_slots(&to, control->slots, control->slot_count);
-        } else {
-            put_number(&to, control->length, 8);
-            put_key(&to, &control->key);
-        }
+        put_slots(&to, control->slots, control->slot_count);
+    } else {
+        put_number(&to, control->length, 4);
+        put_number(&to, control->offset, 8);
+        put_number(&to, control->start, 8);
+        put_key(&to, &control->key);
     }
     return (size_t)(to.at - bytes);
 }
 
-/* How long a message of this type is; 0: there is no such type or number of grants. */
-static size_t length_of(uint64_t type, unsigned count)
+#define CHECKSUM_SIZE 8
+
+/* Whether a message of this type and number of grants may be that long. */
+static bool fits(uint64_t type, unsigned count, size_t length)
 {
     if (type != REGX_CONTROL_SLOTS && count != 0) {
-        return 0;
+        return false;
     }
     switch (type) {
     case REGX_CONTROL_START:
-        return 20;
+        return length == 20;
     case REGX_CONTROL_WRITTEN:
     case REGX_CONTROL_DONE:
+        return length == 40 || length == 40 + CHECKSUM_SIZE;
     case REGX_CONTROL_REFUSED:
-        return 40;
+        return length == 40;
     case REGX_CONTROL_SLOTS:
-        return count >= 1 && count <= REGX_MESSAGE_SLOTS ? 24 + 8 * (size_t)count : 0;
+        return count >= 1 && count <= REGX_MESSAGE_SLOTS && length == 24 + 8 * (size_t)count;
     case REGX_CONTROL_CHUNK:
-        return 56;
+        return length == 56;
     default:
-        return 0;
+        return false;
     }
 }
 
@@ -200,30 +217,33 @@ bool regx_control_unpack(const void *bytes, size_t length, regx_control_t *contr
     const uint64_t version = get_number(&from, 1);
     const uint64_t type = get_number(&from, 1);
     const unsigned count = (unsigned)get_number(&from, 2);
-    if (version != REGX_CONTROL_VERSION || length != length_of(type, count)) {
+    if (version != REGX_CONTROL_VERSION || !fits(type, count, length)) {
         return false;
     }
     control->type = (regx_control_type_t)type;
     control->to = get_name(&from);
     if (from_source(control->type)) {
         control->from = get_name(&from);
-        if (control->type != REGX_CONTROL_START) {
-            control->slot = (uint32_t)get_number(&from, 4);
-            control->offset = get_number(&from, 8);
-            control->length = get_number(&from, 8);
-            control->for_ever = control->type == REGX_CONTROL_REFUSED && control->slot == 1;
-            return control->type == REGX_CONTROL_WRITTEN || control->slot == 0 || control->for_ever;
+        if (control->type == REGX_CONTROL_START) {
+            return true;
         }
-        return true;
+        control->slot = (uint32_t)get_number(&from, 4);
+        control->offset = get_number(&from, 8);
+        control->length = get_number(&from, 8);
+        control->for_ever = control->type == REGX_CONTROL_REFUSED && control->slot == 1;
+        control->has_checksum = length == 40 + CHECKSUM_SIZE;
+        control->checksum = control->has_checksum ? get_number(&from, CHECKSUM_SIZE) : 0;
+        return control->type == REGX_CONTROL_WRITTEN || control->slot == 0 || control->for_ever;
     }
-    const uint64_t zero = get_number(&from, 4);
+    const uint64_t first = get_number(&from, 4);
     control->offset = get_number(&from, 8);
     if (control->type == REGX_CONTROL_SLOTS) {
         control->slot_count = count;
         get_slots(&from, control->slots, count);
-    } else {
-        control->length = get_number(&from, 8);
-        get_key(&from, &control->key);
+        return first == 0;
     }
-    return zero == 0;
+    control->length = first;
+    control->start = get_number(&from, 8);
+    get_key(&from, &control->key);
+    return true;
 }

@@ -6,17 +6,19 @@
  * The RTS is the MPI library's own. The CTS travels inside it as the registration handle and has
  * REGX_CTS_SIZE bytes; unused ones are zero:
  *
- *      0 u8  version (1)          1 u8  path (strategy) of this transfer
+ *      0 u8  version (2)          1 u8  path (strategy) of this transfer
  *      2 u16 number of grants     4 u32 landing        8 u32 its generation
- *     12 u32 1 if this is not the path that was asked for, else 0
+ *     12 u32 1: this is not the path that was asked for; 2: WRITTEN and DONE are to carry a
+ *            checksum; 3: both; else 0
  *     16 u64 length of the transfer
  *     24 the first grants: slots (bounce): up to 8 of { u32 slot, u32 length }, from offset 0 on;
  *                          a slot is named by its offset in the receiver's pool
- *                          a chunk (pipeline, direct): u64 length, 24 bytes key; at offset 0
+ *                          a chunk (pipeline, direct): u64 length, u64 where in the keyed region
+ *                          it begins, 24 bytes key; at offset 0 of the transfer
  *
  * All others are frames with the tag REGX_TAG_CONTROL of at most 56 bytes:
  *
- *      0 u8  version (1)          1 u8  type
+ *      0 u8  version (2)          1 u8  type
  *      2 u16 number of grants     4 u32 addressee (a landing or a source)   8 u32 its generation
  *
  *   from the source to the landing
@@ -24,12 +26,21 @@
  *     START    nothing more: the source exists; it can be granted more
  *     WRITTEN  20 u32 slot        24 u64 offset   32 u64 length: the slot is full
  *     DONE     20 u32 zero        24 u64 offset   32 u64 length: the chunk was written
+ *              40 u64 checksum of these bytes (checksum.h); both may be without it
  *     REFUSED  20 u32 for ever    24 u64 offset   32 u64 length: the chunk cannot be written;
  *                                 grant slots for it; 1: and for all that follows, 0: just now
  *   from the landing to the source
- *     12 u32 zero                 16 u64 offset
- *     SLOTS    24 up to 4 of { u32 slot, u32 length }, from the offset on
- *     CHUNK    24 u64 length      32 24 bytes key
+ *     SLOTS    12 u32 zero        16 u64 offset
+ *              24 up to 4 of { u32 slot, u32 length }, from the offset on
+ *     CHUNK    12 u32 length      16 u64 offset
+ *              24 u64 where in the keyed region it begins      32 24 bytes key
+ *
+ * A key names a region, which may be larger than what is granted: the registration that serves a
+ * chunk may have been made for more. A grant gives the right to write its range once; that the
+ * wire would take a write to the rest of the region, or a later one while the region is kept, is
+ * not enforced by every wire: with backend `none` a key dies with its chunk, with a cache it lives
+ * while the region is registered, and a peer's memory safety rests on its peers' regx, as with
+ * RDMA everywhere.
  */
 #ifndef REGX_RENDEZVOUS_CONTROL_H
 #define REGX_RENDEZVOUS_CONTROL_H
@@ -43,7 +54,7 @@
 
 #define REGX_TAG_CONTROL 0x28 /* of the tags that Open MPI keeps for BTLs, one that none uses */
 #ifndef REGX_CONTROL_VERSION  /* a test builds another */
-#define REGX_CONTROL_VERSION 1
+#define REGX_CONTROL_VERSION 2
 #endif
 #define REGX_CONTROL_MAX 56 /* what the smallest frame of any transport carries at once */
 #define REGX_CTS_SIZE 88
@@ -74,10 +85,12 @@ typedef struct regx_cts {
     regx_path_t path; /* REGX_PATH_bounce, _pipeline or _direct */
     regx_name_t landing;
     bool fallback; /* not the path that was asked for */
+    bool verify;   /* notices are to carry a checksum */
     uint64_t length;
     unsigned slot_count;
     regx_slot_grant_t slots[REGX_CTS_SLOTS];
     uint64_t chunk_length; /* 0: no chunk granted yet */
+    uint64_t chunk_start;  /* from the start of the region that the key names */
     regx_key_t key;
 } regx_cts_t;
 
@@ -86,13 +99,18 @@ typedef struct regx_control {
     regx_name_t to;
     regx_name_t from; /* from a source only */
     uint64_t offset;
-    uint64_t length;
+    uint64_t length;     /* of a CHUNK, at most 32 bits */
     uint32_t slot;       /* WRITTEN */
     bool for_ever;       /* REFUSED */
+    bool has_checksum;   /* WRITTEN, DONE */
+    uint64_t checksum;   /* if it has one */
     unsigned slot_count; /* SLOTS */
     union {
         regx_slot_grant_t slots[REGX_MESSAGE_SLOTS]; /* SLOTS */
-        regx_key_t key;                              /* CHUNK */
+        struct {                                     /* CHUNK */
+            uint64_t start;                          /* in the region that the key names */
+            regx_key_t key;
+        };
     };
 } regx_control_t;
 

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "rendezvous/landing.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "rendezvous/checksum.h"
 #include "rendezvous/strategy.h"
 
 static regx_landing_t *of_link(regx_link_t *link)
@@ -75,6 +78,7 @@ regx_landing_t *regx_landing_open(regx_rndv_t *rndv, regx_peer_t *peer, void *ba
     regx_unlock(&rndv->lock);
     cts.path = landing->path;
     cts.fallback = landing->fallback;
+    cts.verify = rndv->config.verify;
     cts.landing = landing->name;
     regx_cts_pack(&cts, landing->cts);
     return landing;
@@ -204,19 +208,57 @@ static void go_on_locked(regx_rndv_t *rndv, regx_landing_t *landing)
     }
 }
 
+void regx_landing_verify(regx_rndv_t *rndv, regx_landing_t *landing, const regx_control_t *control)
+{
+    if (!control->has_checksum) {
+        return;
+    }
+    regx_count(rndv->counters, &rndv->counters->verified, 1);
+    if (regx_checksum(landing->base + control->offset, control->length) != control->checksum) {
+        regx_count(rndv->counters, &rndv->counters->mismatches, 1);
+        landing->spoiled = true;
+    }
+}
+
+static void describe(char *what, size_t size, const regx_landing_t *landing,
+                     const regx_control_t *control)
+{
+    const bool slot = control->type == REGX_CONTROL_WRITTEN;
+    const char *path = landing->path == REGX_PATH_direct ? "direct" : "pipeline";
+
+    snprintf(what, size,
+             "bytes %" PRIu64 " to %" PRIu64 " of %" PRIu64
+             " at %p by %s arrived as something else than was sent (verify)",
+             control->offset, control->offset + control->length - 1, landing->length,
+             (const void *)landing->base, slot ? "bounce" : path);
+}
+
+/* Whether a source may say that now: its notices carry a checksum if they are to. */
+static bool acceptable(const regx_rndv_t *rndv, const regx_landing_t *landing,
+                       const regx_control_t *control)
+{
+    const bool notice = control->type == REGX_CONTROL_WRITTEN || control->type == REGX_CONTROL_DONE;
+    const bool known =
+        !landing->started || (landing->source.id == control->from.id &&
+                              landing->source.generation == control->from.generation);
+
+    return known && (!notice || control->has_checksum || !rndv->config.verify);
+}
+
 void regx_landing_control(regx_rndv_t *rndv, uint64_t sender, const regx_control_t *control)
 {
     bool sound = true;
+    char what[192] = ""; /* what is to be told of a spoiled transfer */
 
     regx_lock(&rndv->lock);
     regx_landing_t *landing = regx_table_find(&rndv->landings, control->to);
-    if (landing == NULL || landing->peer->id != sender ||
-        (landing->started && (landing->source.id != control->from.id ||
-                              landing->source.generation != control->from.generation))) {
+    if (landing == NULL || landing->peer->id != sender || !acceptable(rndv, landing, control)) {
         regx_unlock(&rndv->lock);
         regx_malformed(rndv);
         return;
     }
+    const bool told = landing->spoiled;
+    const regx_peer_t *peer = landing->peer;
     switch (control->type) {
     case REGX_CONTROL_WRITTEN:
         sound = regx_landing_written_locked(rndv, landing, control);
@@ -232,10 +274,16 @@ void regx_landing_control(regx_rndv_t *rndv, uint64_t sender, const regx_control
         landing->source = control->from;
         landing->started = true;
     }
+    if (landing->spoiled && !told) {
+        describe(what, sizeof(what), landing, control);
+    }
     go_on_locked(rndv, landing);
     regx_unlock(&rndv->lock);
     if (!sound) {
         regx_malformed(rndv);
+    }
+    if (what[0] != '\0') {
+        rndv->config.mismatch(rndv->config.context, peer, what);
     }
 }
 

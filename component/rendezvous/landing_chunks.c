@@ -100,6 +100,7 @@ bool regx_landing_chunk_ended_locked(regx_rndv_t *rndv, regx_landing_t *landing,
         }
         landing->busy = true;
         regx_unlock(&rndv->lock);
+        regx_landing_verify(rndv, landing, control);
         regx_region_release(rndv->registry, &chunk->region);
         regx_lock(&rndv->lock);
         landing->busy = false;

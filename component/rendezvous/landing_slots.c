@@ -177,6 +177,7 @@ bool regx_landing_written_locked(regx_rndv_t *rndv, regx_landing_t *landing,
         regx_peer_warm(landing->peer); /* the next grant follows the copy */
     }
     memcpy(landing->base + control->offset, regx_pool_slot(pool, slot), control->length);
+    regx_landing_verify(rndv, landing, control);
     regx_lock(&rndv->lock);
     landing->busy = false;
     landing->landed += control->length;

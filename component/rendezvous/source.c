@@ -12,14 +12,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "rendezvous/checksum.h"
 #include "rendezvous/landing.h"
 
 typedef struct regx_grant {
     uint64_t offset;
     uint64_t length;
-    bool chunk; /* else a slot */
-    uint32_t slot;
-    regx_key_t key;
+    bool chunk;     /* else a slot */
+    uint64_t place; /* where it is to be written: in the peer's pool, or its region */
+    regx_key_t key; /* of the region */
 } regx_grant_t;
 
 typedef struct regx_source regx_source_t;
@@ -47,6 +48,7 @@ struct regx_source {
     void *context;
     regx_path_t path;
     bool fallback;
+    bool verify; /* notices carry a checksum */
     bool busy;
     bool start_due;          /* START is to be sent */
     bool failed;             /* nothing more is sent; ends when nothing is in flight */
@@ -203,9 +205,13 @@ static regx_status_t prepare(regx_rndv_t *rndv, regx_put_op_t *op, const regx_gr
     regx_control_t notice =
         message_of(source, grant->chunk ? REGX_CONTROL_DONE : REGX_CONTROL_WRITTEN);
 
-    notice.slot = grant->slot;
+    notice.slot = grant->chunk ? 0 : (uint32_t)grant->place;
     notice.offset = grant->offset;
     notice.length = grant->length;
+    notice.has_checksum = source->verify;
+    if (source->verify) {
+        notice.checksum = regx_checksum(source->base + grant->offset, grant->length);
+    }
     op->rndv = rndv;
     op->offset = grant->offset;
     op->chunk = grant->chunk;
@@ -215,7 +221,7 @@ static regx_status_t prepare(regx_rndv_t *rndv, regx_put_op_t *op, const regx_gr
     op->put.length = grant->length;
     op->put.region = NULL;
     op->put.target = grant->chunk ? REGX_TARGET_REGION : REGX_TARGET_POOL;
-    op->put.offset = grant->chunk ? 0 : grant->slot;
+    op->put.offset = grant->place;
     op->put.key = grant->key;
     op->put.done = put_done;
     op->put.context = op;
@@ -303,18 +309,20 @@ static void count_message(regx_rndv_t *rndv, const regx_source_t *source)
     }
 }
 
-/* Gives up what a failed source still holds. */
+/* Gives up what a failed source still holds. Lets go of the lock meanwhile; the source is busy. */
 static void drop_locked(regx_rndv_t *rndv, regx_source_t *source)
 {
     regx_put_op_t *held = source->held;
 
-    source->held = NULL;
-    source->count = 0;
     if (held != NULL) {
+        source->held = NULL;
+        regx_unlock(&rndv->lock);
         unregister(rndv, held);
+        regx_lock(&rndv->lock);
         source->in_flight--;
         free(held);
     }
+    source->count = 0;
     while (source->refusals != NULL) {
         regx_put_op_t *op = source->refusals;
 
@@ -364,11 +372,11 @@ static void run(regx_rndv_t *rndv, regx_source_t *source)
             status = step_locked(rndv, source);
         }
     }
-    source->busy = false;
     if (status == REGX_UNREACHABLE || source->failed) {
         source->failed = true;
         drop_locked(rndv, source);
     }
+    source->busy = false;
     set_stalled_locked(rndv, source, status == REGX_AGAIN && !source->failed);
     if (source->in_flight == 0 && (source->failed || source->sent == source->length)) {
         finish(rndv, source);
@@ -406,7 +414,7 @@ static bool take_slots(regx_source_t *source, uint64_t offset, const regx_slot_g
     }
     for (unsigned i = 0; i < count; i++) {
         const regx_grant_t grant = {
-            .offset = offset, .length = slots[i].length, .slot = slots[i].slot};
+            .offset = offset, .length = slots[i].length, .place = slots[i].slot};
 
         queue_grant(source, &grant);
         offset += grant.length;
@@ -414,10 +422,12 @@ static bool take_slots(regx_source_t *source, uint64_t offset, const regx_slot_g
     return true;
 }
 
-static bool take_chunk(regx_source_t *source, uint64_t offset, uint64_t length,
+/* Where in the region it begins is for the transport to check, which knows what a key is worth. */
+static bool take_chunk(regx_source_t *source, uint64_t offset, uint64_t length, uint64_t start,
                        const regx_key_t *key)
 {
-    const regx_grant_t grant = {.offset = offset, .length = length, .chunk = true, .key = *key};
+    const regx_grant_t grant = {
+        .offset = offset, .length = length, .chunk = true, .place = start, .key = *key};
 
     if (!acceptable(source, offset, length, 1)) {
         return false;
@@ -430,7 +440,8 @@ static bool take_chunk(regx_source_t *source, uint64_t offset, uint64_t length,
 static bool take_first_grants(regx_source_t *source, const regx_cts_t *cts)
 {
     if ((cts->slot_count > 0 && !take_slots(source, 0, cts->slots, cts->slot_count)) ||
-        (cts->chunk_length > 0 && !take_chunk(source, 0, cts->chunk_length, &cts->key))) {
+        (cts->chunk_length > 0 &&
+         !take_chunk(source, 0, cts->chunk_length, cts->chunk_start, &cts->key))) {
         return false;
     }
     source->start_due =
@@ -462,6 +473,7 @@ void regx_source_open(regx_rndv_t *rndv, regx_peer_t *peer, const void *base, si
     source->landing = cts.landing;
     source->path = cts.path;
     source->fallback = cts.fallback;
+    source->verify = cts.verify || rndv->config.verify;
     regx_lock(&rndv->lock);
     if (!take_first_grants(source, &cts) ||
         !regx_table_add(&rndv->sources, source, &source->name)) {
@@ -477,7 +489,7 @@ void regx_source_open(regx_rndv_t *rndv, regx_peer_t *peer, const void *base, si
 static bool take_grants(regx_source_t *source, const regx_control_t *control)
 {
     return control->type == REGX_CONTROL_CHUNK
-               ? take_chunk(source, control->offset, control->length, &control->key)
+               ? take_chunk(source, control->offset, control->length, control->start, &control->key)
                : take_slots(source, control->offset, control->slots, control->slot_count);
 }
 

@@ -27,7 +27,7 @@ static bytes_t head(uint8_t type, uint16_t grants)
 {
     bytes_t bytes = {.length = 0};
 
-    add(&bytes, 1, 1);
+    add(&bytes, 2, 1);
     add(&bytes, type, 1);
     add(&bytes, grants, 2);
     add(&bytes, 0x11223344, 4);
@@ -56,59 +56,87 @@ static const regx_name_t to = {.id = 0x11223344, .generation = 0x55667788};
 static const regx_name_t from = {.id = 0x99aabbcc, .generation = 0xddeeff01};
 static const uint64_t offset = UINT64_C(0x0102030405060708);
 static const uint64_t length = UINT64_C(0x1112131415161718);
+static const uint64_t start = UINT64_C(0x5152535455565758);
+static const uint64_t checksum = UINT64_C(0x6162636465666768);
 
 /* One message of each form, and what it is. */
-enum { FORMS = 5 + REGX_MESSAGE_SLOTS };
+enum { CHUNK_FORM = 4, CHECKED_FORMS = 5 + REGX_MESSAGE_SLOTS, FORMS = CHECKED_FORMS + 2 };
 
 typedef struct form {
     regx_control_t control;
     bytes_t bytes;
 } form_t;
 
-static form_t form(unsigned which)
+static form_t form_of_source(unsigned which)
 {
-    form_t form = {.control = {.to = to}};
+    form_t form = {.control = {.type = (regx_control_type_t)(REGX_CONTROL_START + which),
+                               .to = to,
+                               .from = from}};
 
-    if (which < 4) {
-        form.control.type = (regx_control_type_t)(REGX_CONTROL_START + which);
-        form.control.from = from;
-        form.bytes = head((uint8_t)(1 + which), 0);
-        add(&form.bytes, from.id, 4);
-        add(&form.bytes, from.generation, 4);
-        if (which > 0) {
-            form.control.slot = which == 1 ? 0x21222324 : 0;
-            form.control.for_ever = which == 3;
-            form.control.offset = offset;
-            form.control.length = length;
-            add(&form.bytes, which == 3 ? 1 : form.control.slot, 4);
-            add(&form.bytes, offset, 8);
-            add(&form.bytes, length, 8);
-        }
-    } else if (which == 4) {
-        form.control.type = REGX_CONTROL_CHUNK;
+    form.bytes = head((uint8_t)(1 + which), 0);
+    add(&form.bytes, from.id, 4);
+    add(&form.bytes, from.generation, 4);
+    if (which > 0) {
+        form.control.slot = which == 1 ? 0x21222324 : 0;
+        form.control.for_ever = which == 3;
         form.control.offset = offset;
         form.control.length = length;
-        form.control.key = key();
-        form.bytes = head(6, 0);
-        add(&form.bytes, 0, 4);
+        add(&form.bytes, which == 3 ? 1 : form.control.slot, 4);
         add(&form.bytes, offset, 8);
         add(&form.bytes, length, 8);
-        add_key(&form.bytes);
-    } else {
-        const unsigned slots = which - 4;
-
-        form.control.type = REGX_CONTROL_SLOTS;
-        form.control.offset = offset;
-        form.control.slot_count = slots;
-        form.bytes = head(5, (uint16_t)slots);
-        add(&form.bytes, 0, 4);
-        add(&form.bytes, offset, 8);
-        for (uint32_t i = 0; i < slots; i++) {
-            form.control.slots[i] = (regx_slot_grant_t){0x31323334 + i, 0x41424344 + i};
-            add(&form.bytes, 0x31323334 + i, 4);
-            add(&form.bytes, 0x41424344 + i, 4);
-        }
     }
+    return form;
+}
+
+static form_t form_of_chunk(void)
+{
+    form_t form = {.control = {.type = REGX_CONTROL_CHUNK, .to = to}};
+
+    form.control.offset = offset;
+    form.control.length = (uint32_t)length;
+    form.control.start = start;
+    form.control.key = key();
+    form.bytes = head(6, 0);
+    add(&form.bytes, (uint32_t)length, 4);
+    add(&form.bytes, offset, 8);
+    add(&form.bytes, start, 8);
+    add_key(&form.bytes);
+    return form;
+}
+
+static form_t form_of_slots(unsigned slots)
+{
+    form_t form = {.control = {.type = REGX_CONTROL_SLOTS, .to = to}};
+
+    form.control.offset = offset;
+    form.control.slot_count = slots;
+    form.bytes = head(5, (uint16_t)slots);
+    add(&form.bytes, 0, 4);
+    add(&form.bytes, offset, 8);
+    for (uint32_t i = 0; i < slots; i++) {
+        form.control.slots[i] = (regx_slot_grant_t){0x31323334 + i, 0x41424344 + i};
+        add(&form.bytes, 0x31323334 + i, 4);
+        add(&form.bytes, 0x41424344 + i, 4);
+    }
+    return form;
+}
+
+static form_t form(unsigned which)
+{
+    if (which < CHUNK_FORM) {
+        return form_of_source(which);
+    }
+    if (which == CHUNK_FORM) {
+        return form_of_chunk();
+    }
+    if (which < CHECKED_FORMS) {
+        return form_of_slots(which - CHUNK_FORM);
+    }
+    form_t form = form_of_source(which - CHECKED_FORMS + 1); /* WRITTEN or DONE */
+
+    form.control.has_checksum = true;
+    form.control.checksum = checksum;
+    add(&form.bytes, checksum, 8);
     return form;
 }
 
@@ -174,14 +202,20 @@ static void messages_have_the_documented_bytes(void **state)
             assert_memory_equal(control.slots, known.control.slots,
                                 control.slot_count * sizeof(control.slots[0]));
         } else if (control.type != REGX_CONTROL_START) {
-            assert_int_equal(control.length, length);
+            assert_int_equal(control.length, known.control.length);
+        }
+        if (control.type == REGX_CONTROL_WRITTEN || control.type == REGX_CONTROL_DONE) {
+            assert_int_equal(control.has_checksum, i >= CHECKED_FORMS);
+            assert_int_equal(control.checksum, i >= CHECKED_FORMS ? checksum : 0);
         }
         if (control.type == REGX_CONTROL_CHUNK) {
+            assert_int_equal(control.start, start);
             assert_memory_equal(&control.key, &known.control.key, sizeof(control.key));
         }
     }
 }
 
+/* A notice has two: its checksum may be missing. */
 static void a_message_has_one_length(void **state)
 {
     (void)state;
@@ -191,7 +225,11 @@ static void a_message_has_one_length(void **state)
         for (size_t size = 0; size <= REGX_CTS_SIZE; size++) {
             regx_control_t control;
 
-            assert_int_equal(unpack(known.bytes.at, size, &control), size == known.bytes.length);
+            const bool notice = known.control.type == REGX_CONTROL_WRITTEN ||
+                                known.control.type == REGX_CONTROL_DONE;
+
+            assert_int_equal(unpack(known.bytes.at, size, &control),
+                             notice ? size == 40 || size == 48 : size == known.bytes.length);
         }
     }
 }
@@ -204,7 +242,7 @@ static bool is_free(const form_t *form, size_t b)
     const bool has_slot = form->control.type == REGX_CONTROL_WRITTEN;
 
     if (from_landing) {
-        return (b >= 4 && b < 12) || b >= 16;
+        return (b >= 4 && b < 12) || b >= (form->control.type == REGX_CONTROL_CHUNK ? 12 : 16);
     }
     return (b >= 4 && b < 20) || b >= 24 || (has_slot && b >= 20);
 }
@@ -230,10 +268,12 @@ static void every_byte_may_be_anything(void **state)
                     const bool three = known.control.type >= REGX_CONTROL_WRITTEN &&
                                        known.control.type <= REGX_CONTROL_REFUSED;
                     const uint32_t field = bytes.at[20] + bytes.at[21];
+                    const bool checked = i >= CHECKED_FORMS;
 
-                    assert_int_equal(good, three && (value == REGX_CONTROL_WRITTEN ||
-                                                     (value == REGX_CONTROL_DONE && field == 0) ||
-                                                     (value == REGX_CONTROL_REFUSED && field < 2)));
+                    assert_int_equal(
+                        good, three && (value == REGX_CONTROL_WRITTEN ||
+                                        (value == REGX_CONTROL_DONE && field == 0) ||
+                                        (value == REGX_CONTROL_REFUSED && field < 2 && !checked)));
                 } else if (b == 20 && known.control.type == REGX_CONTROL_REFUSED) {
                     assert_int_equal(good, value <= 1);
                 } else {
@@ -261,7 +301,7 @@ static void random_messages_are_refused_or_understood(void **state)
             words[w] = unit_random(&seed);
         }
         if (i % 4 == 0) { /* of these a part is understood */
-            bytes[0] = 1;
+            bytes[0] = 2;
             bytes[1] %= 8;
             bytes[2] %= 6;
             bytes[3] = 0;
@@ -290,11 +330,13 @@ static cts_form_t cts_form(unsigned which)
     const regx_path_t path =
         slots ? REGX_PATH_bounce : (rest < 2 ? REGX_PATH_pipeline : REGX_PATH_direct);
     const bool fallback = which % 3 == 0;
+    const bool verify = which % 2 == 0;
     cts_form_t form = {
-        .cts = {.path = path, .fallback = fallback, .landing = to, .length = length}};
+        .cts = {
+            .path = path, .fallback = fallback, .verify = verify, .landing = to, .length = length}};
 
     form.bytes = head((uint8_t)path, (uint16_t)(slots ? which : chunk));
-    add(&form.bytes, fallback, 4);
+    add(&form.bytes, (fallback ? 1u : 0) + (verify ? 2u : 0), 4);
     add(&form.bytes, length, 8);
     if (slots) {
         form.cts.slot_count = which;
@@ -305,8 +347,10 @@ static cts_form_t cts_form(unsigned which)
         }
     } else if (chunk) {
         form.cts.chunk_length = offset;
+        form.cts.chunk_start = start;
         form.cts.key = key();
         add(&form.bytes, offset, 8);
+        add(&form.bytes, start, 8);
         add_key(&form.bytes);
     }
     form.used = form.bytes.length;
@@ -345,7 +389,7 @@ static bool cts_refused_or_understood(const uint8_t *bytes)
         used += 8 * (size_t)cts.slot_count;
     } else {
         assert_int_equal(cts.slot_count, 0);
-        used += cts.chunk_length > 0 ? 32 : 0;
+        used += cts.chunk_length > 0 ? 40 : 0;
     }
     regx_cts_pack(&cts, again);
     assert_memory_equal(again, bytes, used);
@@ -369,11 +413,13 @@ static void the_cts_has_the_documented_bytes(void **state)
         assert_true(cts_unpack(packed, &cts));
         assert_int_equal(cts.path, known.cts.path);
         assert_int_equal(cts.fallback, known.cts.fallback);
+        assert_int_equal(cts.verify, known.cts.verify);
         assert_memory_equal(&cts.landing, &to, sizeof(to));
         assert_int_equal(cts.length, length);
         assert_int_equal(cts.slot_count, known.cts.slot_count);
         assert_memory_equal(cts.slots, known.cts.slots, sizeof(cts.slots));
         assert_int_equal(cts.chunk_length, known.cts.chunk_length);
+        assert_int_equal(cts.chunk_start, known.cts.chunk_start);
         assert_memory_equal(&cts.key, &known.cts.key, sizeof(cts.key));
     }
 }
@@ -395,7 +441,7 @@ static void every_byte_of_the_cts_may_be_anything(void **state)
                 if (same || (b >= 4 && b < 12) || (b >= 16 && b < known.used)) {
                     assert_true(good); /* the addressee judges */
                 } else if (b == 12) {
-                    assert_int_equal(good, value <= 1);
+                    assert_int_equal(good, value <= 3);
                 } else if (b == 0 || (b > 12 && b < 16)) {
                     assert_false(good);
                 }

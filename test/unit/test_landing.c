@@ -1085,7 +1085,7 @@ static void noise_is_survived(void **state)
                 words[w] = unit_random(&seed);
             }
             if (i % 2 == 0) { /* of the right form, for the right landing */
-                bytes[0] = 1;
+                bytes[0] = REGX_CONTROL_VERSION;
                 bytes[1] = (uint8_t)(2 + bytes[1] % 3);
                 bytes[2] = bytes[3] = 0;
                 memcpy(bytes + 4, &play->to, 8);

@@ -1067,7 +1067,7 @@ static void noise_is_survived(void **state)
             words[w] = unit_random(&seed);
         }
         if (i % 2 == 0) { /* of the right form, for the right source, with absurd numbers */
-            bytes[0] = 1;
+            bytes[0] = REGX_CONTROL_VERSION;
             bytes[1] = i % 4 == 0 ? REGX_CONTROL_SLOTS : REGX_CONTROL_CHUNK;
             bytes[2] = i % 4 == 0 ? 4 : 0;
             bytes[3] = 0;
