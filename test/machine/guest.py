@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""One command in a guest: boots until it has started, passes on what it prints."""
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+from trouble import Trouble
+
+BOOTS = 5  # a guest that dies before the command starts is booted again, so often at most
+BOOT_PATIENCE = 180  # seconds
+MEMORY = 3072  # MiB
+QEMU = ["qemu-system-x86_64", "-accel", "tcg,thread=multi,tb-size=512", "-cpu", "max",
+        "-smp", "2", "-m", str(MEMORY), "-M", "q35,usb=off,vmport=off,smm=off", "-nodefaults",
+        "-no-reboot", "-display", "none"]
+# maxcpus=1: see guest-init.
+KERNEL_LINE = ("console=ttyS0 quiet maxcpus=1 mitigations=off nokaslr panic=-1 oops=panic "
+               "rootfstype=ext4")
+INIT = Path(__file__).with_name("guest-init")
+
+
+class Stream:
+    """A file that grows, passed on as it does."""
+
+    def __init__(self, path: Path, to: BinaryIO) -> None:
+        path.touch()
+        self.file = path.open("rb")
+        self.to = to
+
+    def pass_on(self) -> None:
+        while data := self.file.read(1 << 16):
+            self.to.write(data)
+            self.to.flush()
+
+
+def shared(name: str, folder: Path) -> list[str]:
+    return ["-fsdev", f"local,id={name},path={folder},security_model=none,multidevs=remap",
+            "-device", f"virtio-9p-pci,fsdev={name},mount_tag={name}"]
+
+
+class Guest:
+    """A guest that is to run one command, with `tree` at the same place as here."""
+
+    def __init__(self, kernel: Path, root: Path, tree: Path, command: Sequence[str],
+                 control: Path) -> None:
+        self.control = control
+        self.console = control / "console"
+        shutil.copy(INIT, control / "init")
+        (control / "tree").write_text(f"{tree}\n")
+        (control / "command").write_text(f"exec {shlex.join(command)}\n")
+        self.words = [
+            *QEMU, "-kernel", str(kernel / "vmlinux"), "-initrd", str(kernel / "initrd"),
+            "-append", KERNEL_LINE, "-serial", f"file:{self.console}",
+            "-drive", f"file={root / 'root.img'},format=raw,if=virtio,snapshot=on",
+            *shared("control", control), *shared("tree", tree)]
+
+    def last_words(self) -> str:
+        lines = self.console.read_text(errors="replace").splitlines() \
+            if self.console.exists() else []
+        return "\n".join(lines[-30:])
+
+    def boot(self, timeout: float) -> int | None:
+        """The command's status; None: it never started."""
+        streams = [Stream(self.control / "stdout", sys.stdout.buffer),
+                   Stream(self.control / "stderr", sys.stderr.buffer)]
+        started = self.control / "started"
+        qemu = subprocess.Popen(self.words, stdin=subprocess.DEVNULL,
+                                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        end = time.monotonic() + BOOT_PATIENCE
+        running = False
+        try:
+            while qemu.poll() is None:
+                if not running and started.exists():
+                    running = True
+                    end = time.monotonic() + timeout
+                if time.monotonic() > end:
+                    if running:
+                        raise TimeoutError
+                    break
+                for stream in streams:
+                    stream.pass_on()
+                time.sleep(0.02)
+        finally:
+            qemu.kill()
+            _, complaint = qemu.communicate()
+            for stream in streams:
+                stream.pass_on()
+        status = self.control / "status"
+        if status.exists():
+            return int(status.read_text())
+        if not started.exists():
+            if complaint:
+                sys.stderr.write(complaint.decode(errors="replace"))
+            return None
+        raise Trouble(f"the guest died while the command ran\n{self.last_words()}")
+
+
+def run(kernel: Path, root: Path, tree: Path, command: Sequence[str], timeout: float) -> int:
+    """The status of the command; Trouble if the guest dies, TimeoutError if it takes too long."""
+    for boot in range(1, BOOTS + 1):
+        with tempfile.TemporaryDirectory(prefix="regx-machine-", dir=os.environ.get("TMPDIR")) \
+                as control:
+            guest = Guest(kernel, root, tree, command, Path(control))
+            status = guest.boot(timeout)
+            if status is not None:
+                return status
+            print(f"machine: boot {boot} of {BOOTS} at most: the guest died before the command "
+                  f"started\n{guest.last_words()}", file=sys.stderr)
+    raise Trouble(f"no guest lived until the command started, in {BOOTS} boots")

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The guest's root: this machine's release of Debian, so that what is built here runs there."""
+import tempfile
+from pathlib import Path
+
+from packages import codename, output, source
+
+PACKAGES = ["ibverbs-providers", "ibverbs-utils", "iproute2", "kmod", "libcmocka0", "libhwloc15",
+            "libibverbs1", "librdmacm1", "openmpi-bin", "perftest", "procps", "python3-pytest",
+            "rdma-core", "strace", "ucx-utils"]
+SIZE = "3G"  # of the image, mostly a hole
+
+
+def make(cache: Path) -> None:
+    """Puts `root.img` into a folder."""
+    with tempfile.TemporaryDirectory(dir=cache) as name:
+        folder = Path(name)
+        tree = folder / "root"
+        settings = folder / "apt.conf"
+        settings.write_text(output(["apt-config", "dump", "Acquire"]))
+        (folder / "sources.list").write_text(source(codename()))
+        output(["mmdebstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}",
+                f"--aptopt={settings}", codename(), tree, folder / "sources.list"])
+        image = folder / "root.img"
+        output(["mke2fs", "-q", "-t", "ext4", "-O", "^has_journal", "-d", tree, image, SIZE])
+        image.rename(cache / "root.img")
