@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The self-test of a watch: changes scratch pages of its own in every way that the watch claims to
+ * see, and looks whether each was in the log in time. Run by every watch at its start, so that one
+ * that is deaf here (patched code patched over, a filter that eats events) is refused, not trusted.
+ */
+#ifndef REGX_REGISTRATION_SELFTEST_H
+#define REGX_REGISTRATION_SELFTEST_H
+
+#include "registration/watch.h"
+
+/* What the watch claims to see. munmap, mremap (its source), madvise(MADV_DONTNEED) and mmap
+ * (MAP_FIXED) are tried in each way that is named. */
+#define REGX_SELFTEST_LIBC 0x1u        /* by calling libc */
+#define REGX_SELFTEST_THREAD 0x2u      /* by calling libc, in a second thread */
+#define REGX_SELFTEST_RAW 0x4u         /* by the system call itself, in either thread */
+#define REGX_SELFTEST_DESTINATION 0x8u /* what mremap moves something onto, in the ways above */
+
+/* The watch is complete but not yet anyone's. REGX_INVALID: a change was not seen, or one was
+ * reported of pages that did not change; REGX_NO_MEMORY: no scratch pages or no thread. `error`
+ * then holds one line that names the change and the way. */
+regx_status_t regx_selftest(regx_watch_t *watch, unsigned claims, char *error, size_t error_size);
+
+#endif
