@@ -165,7 +165,7 @@ bool regx_module_open(regx_module_t *module, bool threads)
         module->transport->ops->close(module->transport);
         return false;
     }
-    regx_registry_init(&module->registry, module->params.backend, module->transport,
+    regx_registry_open(&module->registry, module->params.backend, NULL, NULL, module->transport,
                        &module->counters);
     module->rndv = regx_rndv_create(&config, &module->pool, &module->registry, &module->counters);
     if (module->rndv == NULL || !publish_address(module)) {
@@ -420,6 +420,7 @@ int regx_module_finalize(mca_btl_base_module_t *btl)
         module->rndv = NULL;
     }
     regx_fragments_free(module);
+    regx_registry_close(&module->registry);
     regx_pool_fini(&module->pool);
     module->transport->ops->close(module->transport);
     module->transport = NULL;

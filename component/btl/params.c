@@ -4,6 +4,7 @@
  * mca-params/regx.conf documents each for administrators.
  */
 #include "btl/btl.h"
+#include "registration/backend.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -7,6 +7,7 @@
 #include "config.h"
 
 #include "btl/btl.h"
+#include "registration/backend.h"
 
 #include <errno.h>
 #include <fcntl.h>

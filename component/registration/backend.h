@@ -5,6 +5,7 @@
 #ifndef REGX_REGISTRATION_BACKEND_H
 #define REGX_REGISTRATION_BACKEND_H
 
+#include "registration/registration.h"
 #include "registration/watch.h"
 
 struct regx_backend {
@@ -15,6 +16,7 @@ struct regx_backend {
 };
 
 extern const char regx_backend_names[]; /* "auto, none, …", for messages */
+extern const regx_backend_t regx_backend_none;
 
 /* NULL: unknown ("auto" is not a backend). */
 const regx_backend_t *regx_backend_find(const char *name);

@@ -27,3 +27,16 @@ void regx_device_deregister(regx_registry_t *registry, regx_mr_t *mr)
     regx_count(counters, &counters->deregistrations, 1);
     regx_count(counters, &counters->registered_bytes, 0 - (uint64_t)length);
 }
+
+regx_status_t regx_device_register_once(regx_registry_t *registry, void *base, size_t length,
+                                        unsigned access, regx_region_t *region)
+{
+    const regx_status_t status = regx_device_register(registry, base, length, access, &region->own);
+
+    if (status == REGX_OK) {
+        regx_count(registry->counters, &registry->counters->uncached, 1);
+        region->mr = &region->own;
+        region->kept = 0;
+    }
+    return status;
+}

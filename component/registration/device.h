@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Registering with the transport's memory domain, counted. For the backends only.
+ * Registering with the transport's memory domain, counted.
  */
 #ifndef REGX_REGISTRATION_DEVICE_H
 #define REGX_REGISTRATION_DEVICE_H
@@ -10,5 +10,10 @@
 regx_status_t regx_device_register(regx_registry_t *registry, void *base, size_t length,
                                    unsigned access, regx_mr_t *mr);
 void regx_device_deregister(regx_registry_t *registry, regx_mr_t *mr);
+
+/* Registers exactly that range for one use, counted as uncached; region->own is to be
+ * deregistered. */
+regx_status_t regx_device_register_once(regx_registry_t *registry, void *base, size_t length,
+                                        unsigned access, regx_region_t *region);
 
 #endif

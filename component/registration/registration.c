@@ -1,21 +1,58 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "registration/registration.h"
 
-void regx_registry_init(regx_registry_t *registry, const regx_backend_t *backend,
-                        regx_transport_t *transport, regx_counters_t *counters)
+#include "registration/cache.h"
+#include "registration/device.h"
+
+regx_status_t regx_registry_open(regx_registry_t *registry, const regx_backend_t *backend,
+                                 struct regx_watch *watch, const struct regx_cache_config *cache,
+                                 regx_transport_t *transport, regx_counters_t *counters)
 {
-    registry->backend = backend;
-    registry->transport = transport;
-    registry->counters = counters;
+    *registry = (regx_registry_t){
+        .backend = backend, .transport = transport, .counters = counters, .watch = watch};
+    if (watch == NULL) { /* nobody tells of changes: nothing may be kept */
+        return REGX_OK;
+    }
+    registry->cache = regx_cache_open(registry, cache);
+    return registry->cache != NULL ? REGX_OK : REGX_NO_MEMORY;
+}
+
+void regx_registry_close(regx_registry_t *registry)
+{
+    if (registry->cache != NULL) {
+        regx_cache_close(registry->cache);
+        registry->cache = NULL;
+    }
 }
 
 regx_status_t regx_region_acquire(regx_registry_t *registry, void *base, size_t length,
                                   unsigned access, regx_region_t *region)
 {
-    return registry->backend->acquire(registry, base, length, access, region);
+    if (registry->cache != NULL) {
+        return regx_cache_acquire(registry->cache, base, length, access, region);
+    }
+    return regx_device_register_once(registry, base, length, access, region);
 }
 
 void regx_region_release(regx_registry_t *registry, regx_region_t *region)
 {
-    registry->backend->release(registry, region);
+    if (registry->cache != NULL) {
+        regx_cache_release(registry->cache, region);
+    } else {
+        regx_device_deregister(registry, &region->own);
+    }
+}
+
+void regx_registry_progress(regx_registry_t *registry)
+{
+    if (registry->cache != NULL) {
+        regx_cache_progress(registry->cache);
+    }
+}
+
+void regx_registry_count(regx_registry_t *registry)
+{
+    if (registry->cache != NULL) {
+        regx_cache_count(registry->cache);
+    }
 }

@@ -3,8 +3,12 @@
  * registration/ makes memory that the application owns known to the device, and guarantees that
  * a registration is used only while it is true.
  *
- * Between region_acquire and region_release the region stays registered. How long it is kept
- * after that, and how changes of the address space are learned, is the backend's (backend.h).
+ *   registration.h  acquire and release, for rendezvous/      backend.h  which backends there are
+ *   cache.h         regions kept and found again              watch.h    who tells of changes
+ *   device.h        the transport's memory domain, counted    changes.h  what they told
+ *
+ * Between acquire and release the region stays registered. How long it is kept after that, and how
+ * changes of the address space are learned, is the backend's.
  * Any thread may call; acquire and release may be on different threads.
  */
 #ifndef REGX_REGISTRATION_REGISTRATION_H
@@ -14,35 +18,43 @@
 #include "base/status.h"
 #include "transport/transport.h"
 
-/* One acquired range. The caller keeps it, unchanged, until it is released. */
+/* One use of a registration. The caller keeps it, unchanged and in place, until it is released. */
 typedef struct regx_region {
-    regx_mr_t mr; /* mr.base and mr.length cover the range that was asked for */
+    const regx_mr_t *mr; /* covers the range that was asked for, and perhaps more on either side */
+    regx_mr_t own;       /* where it was made for this use alone */
+    uint32_t kept;       /* the cache's */
 } regx_region_t;
 
 typedef struct regx_registry regx_registry_t;
-
-/* What a backend does. Each lives in a file of its own whose head says what it guarantees. */
-typedef struct regx_backend {
-    const char *name;
-    regx_status_t (*acquire)(regx_registry_t *registry, void *base, size_t length, unsigned access,
-                             regx_region_t *region);
-    void (*release)(regx_registry_t *registry, regx_region_t *region);
-} regx_backend_t;
+typedef struct regx_backend regx_backend_t;
+struct regx_cache;
+struct regx_cache_config;
+struct regx_watch;
 
 struct regx_registry {
     const regx_backend_t *backend;
     regx_transport_t *transport; /* whose memory domain registers */
     regx_counters_t *counters;
+    struct regx_watch *watch; /* NULL: the backend needs none */
+    struct regx_cache *cache; /* NULL: registered per use */
 };
 
-extern const regx_backend_t regx_backend_none;
-
-void regx_registry_init(regx_registry_t *registry, const regx_backend_t *backend,
-                        regx_transport_t *transport, regx_counters_t *counters);
+/* The watch must be running if the backend needs one, and outlive the registry; `cache` says how
+ * much to keep. REGX_NO_MEMORY. */
+regx_status_t regx_registry_open(regx_registry_t *registry, const regx_backend_t *backend,
+                                 struct regx_watch *watch, const struct regx_cache_config *cache,
+                                 regx_transport_t *transport, regx_counters_t *counters);
+/* Every use must be released. */
+void regx_registry_close(regx_registry_t *registry);
 
 /* REGX_NO_MEMORY, REGX_DENIED: not registered; bounce instead. */
 regx_status_t regx_region_acquire(regx_registry_t *registry, void *base, size_t length,
                                   unsigned access, regx_region_t *region);
 void regx_region_release(regx_registry_t *registry, regx_region_t *region);
+
+/* To be called now and then; see cache.h. */
+void regx_registry_progress(regx_registry_t *registry);
+/* Brings the counters up to date, before they are read. */
+void regx_registry_count(regx_registry_t *registry);
 
 #endif

@@ -2,6 +2,10 @@
  *
  * Granting registered chunks of the user's buffer (paths pipeline and direct). Chunks are cut at
  * multiples of the chunk size from the transfer's base; direct has one chunk, the whole.
+ *
+ * A chunk may be served by a region that was registered for more. Should the buffer be unmapped
+ * while it is granted, the region is dead: no later chunk gets it, but this one is drained like
+ * any other, and the region ends with its last use.
  */
 #include "rendezvous/landing.h"
 
@@ -15,10 +19,25 @@ static uint64_t chunk_length(const regx_rndv_t *rndv, const regx_landing_t *land
     return rndv->config.chunk_size;
 }
 
-static regx_status_t acquire(regx_rndv_t *rndv, regx_landing_t *landing, regx_chunk_t *chunk)
+/* Not locked: registering, and giving up others' registrations for it, may take long. */
+static bool acquire(regx_rndv_t *rndv, regx_landing_t *landing, regx_chunk_t *chunk)
 {
-    return regx_region_acquire(rndv->registry, landing->base + chunk->offset, chunk->length,
-                               REGX_ACCESS_REMOTE_WRITE, &chunk->region);
+    const regx_status_t status =
+        regx_region_acquire(rndv->registry, landing->base + chunk->offset, chunk->length,
+                            REGX_ACCESS_REMOTE_WRITE, &chunk->region);
+
+    if (status != REGX_OK) {
+        regx_tally(rndv->counters->fallbacks, status == REGX_NO_MEMORY
+                                                  ? "receiver: no memory to register"
+                                                  : "receiver: registration refused");
+    }
+    return status == REGX_OK;
+}
+
+/* Where a chunk begins in its region. */
+static uint64_t start_of(const regx_landing_t *landing, const regx_chunk_t *chunk)
+{
+    return (uint64_t)(landing->base + chunk->offset - (const char *)chunk->region.mr->base);
 }
 
 static void count_granted(regx_rndv_t *rndv, regx_landing_t *landing)
@@ -33,8 +52,7 @@ void regx_landing_first_chunk(regx_rndv_t *rndv, regx_landing_t *landing, regx_c
     regx_chunk_t *chunk = &landing->chunks[0];
 
     chunk->length = chunk_length(rndv, landing);
-    if (acquire(rndv, landing, chunk) != REGX_OK) {
-        regx_tally(rndv->counters->fallbacks, "registration refused at the receiver");
+    if (!acquire(rndv, landing, chunk)) {
         landing->path = REGX_PATH_bounce;
         landing->fallback = true;
         return;
@@ -42,7 +60,8 @@ void regx_landing_first_chunk(regx_rndv_t *rndv, regx_landing_t *landing, regx_c
     chunk->state = REGX_CHUNK_GRANTED;
     landing->granted = chunk->length;
     cts->chunk_length = chunk->length;
-    cts->key = chunk->region.mr.key;
+    cts->chunk_start = start_of(landing, chunk);
+    cts->key = chunk->region.mr->key;
     count_granted(rndv, landing);
 }
 
@@ -67,10 +86,9 @@ void regx_landing_grant_chunks_locked(regx_rndv_t *rndv, regx_landing_t *landing
         chunk->length = chunk_length(rndv, landing);
         landing->granted += chunk->length;
         regx_unlock(&rndv->lock);
-        const regx_status_t status = acquire(rndv, landing, chunk);
+        const bool registered = acquire(rndv, landing, chunk);
         regx_lock(&rndv->lock);
-        if (status != REGX_OK) {
-            regx_tally(rndv->counters->fallbacks, "registration refused at the receiver");
+        if (!registered) {
             chunk->state = REGX_CHUNK_REDO;
             landing->slots_only = true;
             return;
@@ -79,7 +97,8 @@ void regx_landing_grant_chunks_locked(regx_rndv_t *rndv, regx_landing_t *landing
                                         .to = landing->source,
                                         .offset = chunk->offset,
                                         .length = chunk->length,
-                                        .key = chunk->region.mr.key};
+                                        .start = start_of(landing, chunk),
+                                        .key = chunk->region.mr->key};
         chunk->state = REGX_CHUNK_GRANTED;
         count_granted(rndv, landing);
         regx_landing_send_locked(landing, &message);

@@ -229,13 +229,17 @@ static regx_status_t prepare(regx_rndv_t *rndv, regx_put_op_t *op, const regx_gr
     if (!grant->chunk) {
         return REGX_OK;
     }
-    if (regx_region_acquire(rndv->registry, (void *)(uintptr_t)op->put.local, op->put.length,
-                            REGX_ACCESS_LOCAL, &op->region) != REGX_OK) {
-        regx_tally(rndv->counters->fallbacks, "registration refused at the sender");
-        return REGX_NO_MEMORY;
+    const regx_status_t status =
+        regx_region_acquire(rndv->registry, (void *)(uintptr_t)op->put.local, op->put.length,
+                            REGX_ACCESS_LOCAL, &op->region);
+    if (status != REGX_OK) {
+        regx_tally(rndv->counters->fallbacks, status == REGX_NO_MEMORY
+                                                  ? "sender: no memory to register"
+                                                  : "sender: registration refused");
+        return REGX_NO_MEMORY; /* this chunk alone; REGX_DENIED would be of the peer's memory */
     }
     op->registered = true;
-    op->put.region = &op->region.mr;
+    op->put.region = op->region.mr;
     return REGX_OK;
 }
 

@@ -12,10 +12,12 @@
 
 #include <pthread.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "registration/backend.h"
 #include "rendezvous/rendezvous.h"
 
 /* ---- guarded memory: what is outside may not be touched, or stays as it is ---- */
@@ -110,7 +112,12 @@ struct fake {
     regx_status_t (*rule)(fake_t *fake, fake_call_t call, const regx_put_t *put);
     /* Frames that are not the engine's, or all of them where there is no engine. */
     void (*deliver)(fake_t *fake, uint64_t sender, uint8_t tag, const void *data, size_t length);
-    void *context; /* the test's, for both */
+    /* A wire that does not keep what it carries: called on what a put of this process wrote. */
+    void (*spoil)(fake_t *fake, const regx_put_t *put, char *written);
+    void *context;       /* the test's, for all of these */
+    unsigned mismatches; /* that the engine told, … */
+    uint64_t mismatch_peer;
+    char mismatch[256]; /* … and the last of them */
 };
 
 /* One lock for all: tests may use threads. Nothing is called while it is held, but the rule. */
@@ -186,6 +193,14 @@ static inline char *fake_target(const fake_conn_t *conn, const regx_put_t *put)
                : NULL;
 }
 
+static inline void fake_write(const fake_conn_t *conn, const regx_put_t *put, char *to)
+{
+    memcpy(to, put->local, put->length);
+    if (conn->from->spoil != NULL) {
+        conn->from->spoil(conn->from, put, to);
+    }
+}
+
 static inline regx_status_t fake_put(regx_conn_t *base, regx_put_t *put)
 {
     fake_conn_t *conn = (fake_conn_t *)base;
@@ -203,7 +218,7 @@ static inline regx_status_t fake_put(regx_conn_t *base, regx_put_t *put)
             status = REGX_INVALID;
         } else {
             if (status == REGX_OK) {
-                memcpy(to, put->local, put->length);
+                fake_write(conn, put, to);
             }
             fake_append(conn, put->tag, put->notice, put->notice_length,
                         status == REGX_PENDING ? put : NULL);
@@ -283,7 +298,7 @@ static inline bool fake_complete(fake_t *fake, unsigned to, unsigned which, regx
         char *target = status == REGX_OK ? fake_target(conn, put) : NULL;
 
         if (target != NULL) {
-            memcpy(target, put->local, put->length);
+            fake_write(conn, put, target);
             (*at)->pending = NULL;
         } else { /* it never happened: there is no notice of it */
             fake_frame_t *frame = *at;
@@ -341,7 +356,17 @@ typedef struct fake_config {
     size_t chunk_size;
     unsigned chunk_depth;
     bool threads;
+    bool verify;
 } fake_config_t;
+
+static inline void fake_mismatch(void *context, const regx_peer_t *peer, const char *what)
+{
+    fake_t *fake = context;
+
+    fake->mismatches++;
+    fake->mismatch_peer = peer->id;
+    snprintf(fake->mismatch, sizeof(fake->mismatch), "%s", what);
+}
 
 static inline fake_t *fake_open(uint64_t id, const fake_config_t *config)
 {
@@ -359,12 +384,17 @@ static inline fake_t *fake_open(uint64_t id, const fake_config_t *config)
     assert_int_equal(regx_pool_init(&fake->pool, fake->transport.pool_memory, size,
                                     config->slot_size, config->threads, &fake->counters),
                      REGX_OK);
-    regx_registry_init(&fake->registry, &regx_backend_none, &fake->transport, &fake->counters);
+    assert_int_equal(regx_registry_open(&fake->registry, &regx_backend_none, NULL, NULL,
+                                        &fake->transport, &fake->counters),
+                     REGX_OK);
     if (config->strategy != NULL) {
         const regx_rndv_config_t rndv = {.strategy = regx_strategy_find(config->strategy),
                                          .chunk_size = config->chunk_size,
                                          .chunk_depth = config->chunk_depth,
-                                         .threads = config->threads};
+                                         .threads = config->threads,
+                                         .verify = config->verify,
+                                         .mismatch = fake_mismatch,
+                                         .context = fake};
 
         assert_non_null(rndv.strategy);
         fake->rndv = regx_rndv_create(&rndv, &fake->pool, &fake->registry, &fake->counters);
@@ -411,6 +441,7 @@ static inline void fake_close(fake_t *fake)
     if (fake->rndv != NULL) {
         regx_rndv_destroy(fake->rndv);
     }
+    regx_registry_close(&fake->registry);
     regx_pool_fini(&fake->pool);
     guarded_free(&fake->pool_memory);
     free(fake);

@@ -4,6 +4,7 @@
  */
 #include "unit.h"
 
+#include "registration/backend.h"
 #include "registration/registration.h"
 
 typedef struct fake {
@@ -52,17 +53,17 @@ static void each_use_registers_exactly_what_is_asked(void **state)
     regx_region_t region;
 
     (void)state;
-    regx_registry_init(&registry, &regx_backend_none, &fake.transport, &counters);
+    regx_registry_open(&registry, &regx_backend_none, NULL, NULL, &fake.transport, &counters);
     assert_string_equal(registry.backend->name, "none");
     for (unsigned i = 1; i <= 3; i++) {
         /* The same range every time: nothing is kept. */
         assert_int_equal(
             regx_region_acquire(&registry, buffer + 5, 1000, REGX_ACCESS_REMOTE_WRITE, &region),
             REGX_OK);
-        assert_ptr_equal(region.mr.base, buffer + 5);
-        assert_int_equal(region.mr.length, 1000);
-        assert_int_equal(region.mr.access, REGX_ACCESS_REMOTE_WRITE);
-        assert_int_equal(region.mr.key.bytes[REGX_KEY_SIZE - 1], i);
+        assert_ptr_equal(region.mr->base, buffer + 5);
+        assert_int_equal(region.mr->length, 1000);
+        assert_int_equal(region.mr->access, REGX_ACCESS_REMOTE_WRITE);
+        assert_int_equal(region.mr->key.bytes[REGX_KEY_SIZE - 1], i);
         assert_int_equal(fake.live, 1);
         assert_int_equal(counters.registered_bytes, 1000);
         regx_region_release(&registry, &region);
@@ -88,7 +89,7 @@ static void overlapping_uses_are_apart(void **state)
     uint64_t held = 0;
 
     (void)state;
-    regx_registry_init(&registry, &regx_backend_none, &fake.transport, &counters);
+    regx_registry_open(&registry, &regx_backend_none, NULL, NULL, &fake.transport, &counters);
     for (size_t i = 0; i < REGIONS; i++) {
         assert_int_equal(
             regx_region_acquire(&registry, buffer, 100 * (i + 1), REGX_ACCESS_LOCAL, &regions[i]),
@@ -101,7 +102,7 @@ static void overlapping_uses_are_apart(void **state)
     for (size_t i = 0; i < REGIONS; i++) {
         const size_t which = (i * 3) % REGIONS;
 
-        assert_int_equal(regions[which].mr.length, 100 * (which + 1));
+        assert_int_equal(regions[which].mr->length, 100 * (which + 1));
         regx_region_release(&registry, &regions[which]);
     }
     assert_int_equal(fake.live, 0);
@@ -124,7 +125,8 @@ static void a_refusal_is_told_and_leaves_nothing(void **state)
             regx_region_t regions[TRIES];
             regx_status_t status[TRIES];
 
-            regx_registry_init(&registry, &regx_backend_none, &fake.transport, &counters);
+            regx_registry_open(&registry, &regx_backend_none, NULL, NULL, &fake.transport,
+                               &counters);
             for (unsigned i = 0; i < TRIES; i++) {
                 status[i] = regx_region_acquire(&registry, buffer, 4096, REGX_ACCESS_REMOTE_WRITE,
                                                 &regions[i]);

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * A writer draws a number from `head` and writes its entry where that number stands in the ring.
+ * Between the two the entry is "later" to readers. An entry's stamp tells whose it is and whether
+ * it is whole; start and end are read between two looks at the stamp. They are stored with release
+ * and loaded with acquire, so that who reads a newer value also sees the newer stamp.
+ *
+ * A writer may be so slow that the ring comes round to its entry: whoever comes then does not wait
+ * but gives its own entry up, by `lost`: all numbers below it count as lost. So an entry becomes
+ * whole, overtaken or lost as soon as its writer runs, and is lost at the latest once the ring has
+ * gone past it.
+ *
+ * Interest is counted per slot of 2 MiB, hashed; ranges of many slots are counted together. A
+ * writer that sees no interest leaves the change out, as if it had been logged just before whoever
+ * declares interest next read the head: that is its meaning, so nothing else needs an argument.
+ */
+#include "registration/changes.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define RING REGX_CHANGES_RING
+#define SLOTS 65536u /* of interest */
+#define SLOT_SHIFT 21
+#define INTEREST_MOST 64 /* slots; longer ranges are counted in `wide` */
+#define ASKED_MOST 1024  /* slots that a writer looks at; longer changes are always logged */
+
+typedef struct entry {
+    _Atomic uint64_t stamp; /* 0: never written; 2n + 1: n is being written; 2n + 2: n is whole */
+    _Atomic uintptr_t start, end;
+    uint64_t padding;
+} entry_t;
+
+struct regx_changes_rest {
+    _Atomic uint64_t lost;
+    _Atomic uint32_t wide;
+    _Alignas(64) entry_t ring[RING];
+    _Atomic uint32_t interest[SLOTS];
+};
+
+regx_changes_t *regx_changes_open(void)
+{
+    regx_changes_t *changes = aligned_alloc(_Alignof(regx_changes_t), sizeof(*changes));
+    struct regx_changes_rest *rest =
+        aligned_alloc(_Alignof(struct regx_changes_rest), sizeof(*rest));
+
+    if (changes == NULL || rest == NULL) {
+        free(changes);
+        free(rest);
+        return NULL;
+    }
+    memset(rest, 0, sizeof(*rest));
+    atomic_init(&changes->head, 0);
+    atomic_init(&changes->sequence, 0);
+    changes->rest = rest;
+    return changes;
+}
+
+void regx_changes_close(regx_changes_t *changes)
+{
+    free(changes->rest);
+    free(changes);
+}
+
+static uintptr_t slot_of(uintptr_t address)
+{
+    return address >> SLOT_SHIFT;
+}
+
+static _Atomic uint32_t *interest_of(struct regx_changes_rest *rest, uintptr_t slot)
+{
+    return &rest->interest[(slot ^ (slot >> 16)) % SLOTS];
+}
+
+void regx_changes_interest(regx_changes_t *changes, uintptr_t start, uintptr_t end, int by)
+{
+    struct regx_changes_rest *rest = changes->rest;
+    const uintptr_t last = slot_of(end - 1);
+
+    if (last - slot_of(start) >= INTEREST_MOST) {
+        atomic_fetch_add(&rest->wide, (uint32_t)by);
+        return;
+    }
+    for (uintptr_t slot = slot_of(start); slot <= last; slot++) {
+        atomic_fetch_add(interest_of(rest, slot), (uint32_t)by);
+    }
+}
+
+static bool concerns_somebody(struct regx_changes_rest *rest, uintptr_t start, uintptr_t end)
+{
+    const uintptr_t last = slot_of(end - 1);
+
+    if (atomic_load(&rest->wide) != 0 || last - slot_of(start) >= ASKED_MOST) {
+        return true;
+    }
+    for (uintptr_t slot = slot_of(start); slot <= last; slot++) {
+        if (atomic_load(interest_of(rest, slot)) != 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void lose(struct regx_changes_rest *rest, uint64_t number)
+{
+    uint64_t lost = atomic_load(&rest->lost);
+
+    while (lost <= number && !atomic_compare_exchange_weak(&rest->lost, &lost, number + 1)) {
+    }
+}
+
+void regx_changes_log(regx_changes_t *changes, uintptr_t start, uintptr_t end)
+{
+    struct regx_changes_rest *rest = changes->rest;
+
+    if (start >= end || !concerns_somebody(rest, start, end)) {
+        return;
+    }
+    const uint64_t number = atomic_fetch_add(&changes->head, 1);
+    entry_t *entry = &rest->ring[number % RING];
+    uint64_t stamp = atomic_load(&entry->stamp);
+
+    do {
+        if (stamp > 2 * number) { /* overtaken */
+            return;
+        }
+        if (stamp % 2 == 1) { /* its writer, a round ago, is not done yet */
+            lose(rest, number);
+            return;
+        }
+    } while (!atomic_compare_exchange_weak(&entry->stamp, &stamp, 2 * number + 1));
+    atomic_store_explicit(&entry->start, start, memory_order_release);
+    atomic_store_explicit(&entry->end, end, memory_order_release);
+    atomic_store_explicit(&entry->stamp, 2 * number + 2, memory_order_release);
+}
+
+regx_change_state_t regx_changes_read(const regx_changes_t *changes, uint64_t number,
+                                      regx_change_t *change)
+{
+    const struct regx_changes_rest *rest = changes->rest;
+    const entry_t *entry = &rest->ring[number % RING];
+    const uint64_t whole = 2 * number + 2;
+    const uint64_t stamp = atomic_load_explicit(&entry->stamp, memory_order_acquire);
+
+    if (stamp == whole) {
+        change->start = atomic_load_explicit(&entry->start, memory_order_acquire);
+        change->end = atomic_load_explicit(&entry->end, memory_order_acquire);
+        if (atomic_load_explicit(&entry->stamp, memory_order_relaxed) == whole) {
+            return REGX_CHANGE_READ;
+        }
+        return REGX_CHANGE_LOST;
+    }
+    if (stamp > whole || atomic_load(&rest->lost) > number ||
+        atomic_load(&changes->head) - number > RING) {
+        return REGX_CHANGE_LOST;
+    }
+    return REGX_CHANGE_LATER;
+}
+
+bool regx_changes_touched(const regx_changes_t *changes, uint64_t since, uintptr_t start,
+                          uintptr_t end)
+{
+    const uint64_t head = atomic_load(&changes->head);
+    regx_change_t change;
+
+    if (head - since > RING) {
+        return true;
+    }
+    for (; since != head; since++) {
+        if (regx_changes_read(changes, since, &change) != REGX_CHANGE_READ ||
+            (change.start < end && start < change.end)) {
+            return true;
+        }
+    }
+    return false;
+}
