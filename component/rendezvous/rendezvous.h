@@ -19,6 +19,20 @@
  * be delivered before any frame sent later. What peers send is checked against what they were
  * granted; what does not fit is counted as malformed and has no effect.
  *
+ * verify: the sender's checksum of a slot or chunk is of its buffer as the processor reads it when
+ * the bytes are handed to the transport; it travels with the notice, and the receiver compares it
+ * with its own buffer as the processor reads that. So it finds stale registrations at either end,
+ * a wire that spoils, and bytes at the wrong place. It also finds, and cannot tell from these, an
+ * application that changes a buffer while MPI has it: the send buffer before its send is complete,
+ * the receive buffer before its receive is. So too on truncation, where the MPI library has the
+ * whole message written, past the end of the user's buffer (as with every BTL that writes): what
+ * lies there may change meanwhile, and must at least be readable. Eager messages and fragments are
+ * not covered.
+ *
+ * Memory is registered, and uses of registrations are given back, with no lock of this room held.
+ * A registration that is refused costs nothing but speed: those bytes go by slots, and the reason
+ * is tallied in `fallbacks`.
+ *
  * Any thread may open and close; control and progress are called from the transport's progress
  * only. Done callbacks are called holding no lock, from open, control or progress.
  */

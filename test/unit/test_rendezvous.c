@@ -214,7 +214,8 @@ static void world_open(world_t *world, uint64_t seed, chances_t chances)
                                       .slot_size = slot_sizes[below(world, 4)],
                                       .strategy = strategies[below(world, 4)],
                                       .chunk_size = 4096 * (1 + (size_t)below(world, 4)),
-                                      .chunk_depth = depths[below(world, 4)]};
+                                      .chunk_depth = depths[below(world, 4)],
+                                      .verify = below(world, 3) == 0};
 
         world->processes[i] = fake_open(i, &config);
         world->processes[i]->context = world;
@@ -266,6 +267,7 @@ static void world_check(world_t *world)
         const regx_counters_t *counters = &world->processes[i]->counters;
 
         fake_assert_idle(world->processes[i]);
+        assert_int_equal(counters->mismatches + world->processes[i]->mismatches, 0);
         /* A grant that meets a source that failed before is refused like any unknown name. */
         if (world->chances.failing == 0) {
             assert_int_equal(counters->malformed, 0);
@@ -394,13 +396,13 @@ static void pair_done(void *context, regx_status_t status)
     pair->status = status;
 }
 
-static pair_t *pair_open(const fake_config_t *config)
+static pair_t *pair_open(const fake_config_t *sender, const fake_config_t *receiver)
 {
     pair_t *pair = calloc(1, sizeof(*pair));
 
     assert_non_null(pair);
-    pair->sender = fake_open(0, config);
-    pair->receiver = fake_open(1, config);
+    pair->sender = fake_open(0, sender);
+    pair->receiver = fake_open(1, receiver);
     fake_connect(pair->sender, pair->receiver, false);
     fake_connect(pair->receiver, pair->sender, false);
     pair->sender->rule = pair->receiver->rule = pair_rule;
@@ -454,7 +456,7 @@ static void all_grants_wait_at_once(void **state)
                                           .strategy = "pipeline",
                                           .chunk_size = CHUNK,
                                           .chunk_depth = depth};
-            pair_t *pair = pair_open(&config);
+            pair_t *pair = pair_open(&config, &config);
             guarded_t sent = guarded_new((REGX_CHUNK_DEPTH_MAX + 3) * CHUNK + 5);
             guarded_t received = guarded_new(sent.length);
 
@@ -483,14 +485,154 @@ static void all_grants_wait_at_once(void **state)
     }
 }
 
+/* ---- verify ---- */
+
+enum { SPOILED_LENGTH = 50000 };
+
+typedef struct spoiler { /* flips a bit of byte `at` of the message that is at `base` */
+    const uint8_t *base;
+    size_t at;
+    unsigned times;
+} spoiler_t;
+
+static spoiler_t spoiler;
+
+static void flip(fake_t *fake, const regx_put_t *put, char *written)
+{
+    const size_t offset = (size_t)((const uint8_t *)put->local - spoiler.base);
+
+    (void)fake;
+    if (spoiler.at >= offset && spoiler.at - offset < put->length) {
+        written[spoiler.at - offset] ^= 4;
+        spoiler.times++;
+    }
+}
+
+/* One message whose byte `at` the wire flips (SIZE_MAX: none), sent and received with verify or
+ * without. */
+static void spoil_one(const char *strategy, bool at_sender, bool at_receiver, size_t at)
+{
+    fake_config_t config = {
+        .slots = 20, .slot_size = 4096, .strategy = strategy, .chunk_size = 8192, .chunk_depth = 2};
+    const bool verify = at_sender || at_receiver;
+    const bool spoiled = at < SPOILED_LENGTH;
+    const uint64_t pieces = strcmp(strategy, "direct") == 0 ? 1 : 5;
+    unsigned long long from = 0, to = 0, length = 0;
+    char path[16] = "";
+    void *base = NULL;
+
+    config.verify = at_receiver;
+    fake_config_t sending = config;
+    sending.verify = at_sender;
+    pair_t *pair = pair_open(&sending, &config);
+    guarded_t sent = guarded_new(SPOILED_LENGTH), received = guarded_new(SPOILED_LENGTH);
+    const regx_counters_t *counters = &pair->receiver->counters;
+
+    guarded_fill(&sent, 3);
+    pair->puts = REGX_OK;
+    spoiler = (spoiler_t){.base = sent.base, .at = at};
+    pair->sender->spoil = flip;
+    regx_landing_t *landing = regx_landing_open(pair->receiver->rndv, &pair->receiver->peers[0],
+                                                received.base, SPOILED_LENGTH);
+    regx_source_open(pair->sender->rndv, &pair->sender->peers[1], sent.base, SPOILED_LENGTH,
+                     regx_landing_cts(landing), pair_done, pair);
+    pair_run(pair);
+    assert_int_equal(spoiler.times, spoiled);
+    assert_int_equal(memcmp(sent.base, received.base, SPOILED_LENGTH) != 0, spoiled);
+    assert_int_equal(counters->mismatches, verify && spoiled);
+    assert_int_equal(pair->receiver->mismatches, verify && spoiled);
+    assert_int_equal(pair->sender->mismatches, 0);
+    if (verify) {
+        assert_in_range(counters->verified, pieces, 100);
+    } else {
+        assert_int_equal(counters->verified, 0);
+    }
+    if (verify && spoiled) {
+        assert_int_equal(pair->receiver->mismatch_peer, 0);
+        assert_int_equal(sscanf(pair->receiver->mismatch,
+                                "bytes %llu to %llu of %llu at %p by %15s arrived", &from, &to,
+                                &length, &base, path),
+                         5);
+        assert_in_range(at, from, to);
+        assert_in_range(to - from, 0, SPOILED_LENGTH - (pieces > 1));
+        assert_int_equal(length, SPOILED_LENGTH);
+        assert_ptr_equal(base, received.base);
+        assert_string_equal(path, strategy);
+    }
+    regx_landing_close(pair->receiver->rndv, landing);
+    guarded_free(&sent);
+    guarded_free(&received);
+    pair_close(pair);
+}
+
+static void a_flipped_bit_is_found_where_either_end_verifies(void **state)
+{
+    static const char *const names[] = {"bounce", "pipeline", "direct"};
+    static const size_t places[] = {
+        0, 1, 4095, 4096, 8191, 8192, 20001, 40959, 40960, SPOILED_LENGTH - 1, SIZE_MAX};
+
+    (void)state;
+    for (size_t n = 0; n < 3; n++) {
+        for (size_t p = 0; p < sizeof(places) / sizeof(places[0]); p++) {
+            for (unsigned ends = 0; ends < 4; ends++) {
+                spoil_one(names[n], ends & 1, ends & 2, places[p]);
+            }
+        }
+    }
+}
+
+static void flip_all(fake_t *fake, const regx_put_t *put, char *written)
+{
+    (void)fake;
+    written[put->length - 1] ^= 1;
+}
+
+/* Each range that is wrong is counted; the transfer is told of once. */
+static void a_spoiled_transfer_is_told_of_once(void **state)
+{
+    const fake_config_t config = {.slots = 20,
+                                  .slot_size = 4096,
+                                  .strategy = "pipeline",
+                                  .chunk_size = 8192,
+                                  .chunk_depth = 2,
+                                  .verify = true};
+    pair_t *pair = pair_open(&config, &config);
+    guarded_t sent = guarded_new(SPOILED_LENGTH), received = guarded_new(SPOILED_LENGTH);
+
+    (void)state;
+    pair->sender->spoil = flip_all;
+    for (unsigned told = 1; told <= 3; told++) {
+        regx_landing_t *landing = regx_landing_open(pair->receiver->rndv, &pair->receiver->peers[0],
+                                                    received.base, SPOILED_LENGTH);
+
+        regx_source_open(pair->sender->rndv, &pair->sender->peers[1], sent.base, SPOILED_LENGTH,
+                         regx_landing_cts(landing), pair_done, pair);
+        pair_run(pair);
+        assert_int_equal(pair->dones, told);
+        assert_int_equal(pair->receiver->mismatches, told);
+        assert_int_equal(pair->receiver->counters.mismatches, 7 * told);
+        assert_int_equal(pair->receiver->counters.verified, 7 * told);
+        regx_landing_close(pair->receiver->rndv, landing);
+    }
+    guarded_free(&sent);
+    guarded_free(&received);
+    pair_close(pair);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_disturbs),          cmocka_unit_test(out_of_room_at_times),
-        cmocka_unit_test(out_of_room_mostly),        cmocka_unit_test(everything_is_late),
-        cmocka_unit_test(registrations_are_refused), cmocka_unit_test(regions_cannot_be_written),
-        cmocka_unit_test(landings_are_given_back),   cmocka_unit_test(puts_fail),
+        cmocka_unit_test(nothing_disturbs),
+        cmocka_unit_test(out_of_room_at_times),
+        cmocka_unit_test(out_of_room_mostly),
+        cmocka_unit_test(everything_is_late),
+        cmocka_unit_test(registrations_are_refused),
+        cmocka_unit_test(regions_cannot_be_written),
+        cmocka_unit_test(landings_are_given_back),
+        cmocka_unit_test(puts_fail),
         cmocka_unit_test(all_grants_wait_at_once),
+        cmocka_unit_test(a_flipped_bit_is_found_where_either_end_verifies),
+        cmocka_unit_test(a_spoiled_transfer_is_told_of_once),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
