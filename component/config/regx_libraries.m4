@@ -31,6 +31,12 @@ AC_DEFUN([REGX_UCX], [
         [AC_MSG_ERROR([UCX 1.13 or later (ucx-uct)$regx_ucx_where not found by pkg-config; install the Debian package libucx-dev, or give --with-ucx=PREFIX])])
     REGX_SYSTEM_HEADERS([UCX])
     regx_ucx_version=`$PKG_CONFIG --modversion ucx-uct`
+    dnl For btl_regx_hooks=ucm: the header alone, the library is opened by name.
+    regx_saved_CPPFLAGS=$CPPFLAGS
+    CPPFLAGS="$CPPFLAGS $UCX_CFLAGS"
+    AC_CHECK_HEADER([ucm/api/ucm.h],
+                    [AC_DEFINE([REGX_HAVE_UCM], [1], [UCX's hooks can be a source of hooks])])
+    CPPFLAGS=$regx_saved_CPPFLAGS
 ])
 
 dnl REGX_CMOCKA: only make check needs it.

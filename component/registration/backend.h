@@ -15,22 +15,25 @@ struct regx_backend {
                            size_t error_size);
 };
 
-extern const char regx_backend_names[]; /* "auto, none, …", for messages */
+extern const char regx_backend_names[]; /* "auto, none, ...", for messages */
 extern const regx_backend_t regx_backend_none;
 
 /* NULL: unknown ("auto" is not a backend). */
 const regx_backend_t *regx_backend_find(const char *name);
 
+#define REGX_BACKEND_REASON 256
+
 /* What a choice came to. */
 typedef struct regx_backend_choice {
     const regx_backend_t *backend;
-    regx_watch_t *watch; /* running, or NULL; the caller stops it */
-    char reason[192];    /* for the report */
+    regx_watch_t *watch;              /* running, or NULL; the caller stops it */
+    char reason[REGX_BACKEND_REASON]; /* for the report */
 } regx_backend_choice_t;
 
 /* Starts the backend of that name. auto: none ("not needed") where registering is free; else
- * notifier where it passes its self-test, else none with the reason. A name given explicitly that
- * does not work here: REGX_DENIED, with one line in `error`. */
+ * notifier where it passes its self-test, else none with the reason. A backend given by name that
+ * does not work here: REGX_DENIED, and `error` holds the rest of a line that begins with the name.
+ */
 regx_status_t regx_backend_choose(const char *name, bool registering_is_free,
                                   const regx_watch_config_t *config, regx_backend_choice_t *choice,
                                   char *error, size_t error_size);

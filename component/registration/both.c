@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Backend `hooks+notifier`: the notifier, and hooks that log into the same log before a libc
+ * function changes memory.
+ *
+ * Guarantees what the notifier guarantees, for the same memory (private mappings alone), and also
+ * sees shmat SHM_REMAP over such memory, by libc. Is blind to what both are blind to:
+ * MADV_GUARD_INSTALL, and SHM_REMAP by a raw system call unless btl_regx_notifier_check is scan.
+ * With btl_regx_notifier_check=never the hooks close the window between a change and its event for
+ * what libc's functions do; it stays open for what hooks do not see (hooks.c).
+ *
+ * A change that the kernel tells of and no hook announced is counted in hooks_missed: it says
+ * whether `hooks` alone would do for this program.
+ */
+#include "registration/hooks.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "registration/notifier.h"
+#include "registration/selftest.h"
+
+/* What hooks announced last. The kernel's word on a change comes while its caller is still in the
+ * call, so as many suffice as there may be threads inside at once; more only make hooks_missed too
+ * high. */
+#define ANNOUNCED 256u
+
+typedef struct regx_announced {
+    _Atomic uintptr_t start, end; /* end is 0: nothing */
+} regx_announced_t;
+
+typedef struct regx_both_watch {
+    regx_watch_t super;
+    regx_watch_t *notifier;
+    const regx_hook_source_t *source;
+    regx_counters_t *counters;
+    _Atomic unsigned next;
+    regx_announced_t announced[ANNOUNCED];
+} regx_both_watch_t;
+
+static void announce(void *context, uintptr_t start, uintptr_t end)
+{
+    regx_both_watch_t *both = context;
+    regx_announced_t *entry = &both->announced[atomic_fetch_add(&both->next, 1) % ANNOUNCED];
+
+    atomic_store(&entry->end, 0);
+    atomic_store(&entry->start, start);
+    atomic_store(&entry->end, end);
+    regx_changes_log(both->super.changes, start, end);
+}
+
+/* In the notifier's reader. Newest first: it is mostly that one. */
+static void told(void *context, uintptr_t start, uintptr_t end)
+{
+    regx_both_watch_t *both = context;
+    const unsigned newest = atomic_load(&both->next) - 1;
+
+    for (unsigned i = 0; i < ANNOUNCED; i++) {
+        const regx_announced_t *entry = &both->announced[(newest - i) % ANNOUNCED];
+
+        if (atomic_load(&entry->end) >= end && atomic_load(&entry->start) <= start) {
+            return;
+        }
+    }
+    atomic_fetch_add(&both->counters->hooks_missed, 1);
+}
+
+static bool both_quiet(regx_watch_t *watch, uintptr_t start, uintptr_t end)
+{
+    regx_watch_t *notifier = ((regx_both_watch_t *)watch)->notifier;
+
+    return notifier->quiet(notifier, start, end);
+}
+
+/* An announcement that the range outlived was of an older mapping there. */
+static regx_status_t both_cover(regx_watch_t *watch, uintptr_t start, uintptr_t end,
+                                uint64_t *since)
+{
+    regx_both_watch_t *both = (regx_both_watch_t *)watch;
+
+    for (unsigned i = 0; i < ANNOUNCED; i++) {
+        regx_announced_t *entry = &both->announced[i];
+
+        if (atomic_load(&entry->start) < end && atomic_load(&entry->end) > start) {
+            atomic_store(&entry->end, 0);
+        }
+    }
+    return both->notifier->cover(both->notifier, start, end, since);
+}
+
+static void both_stop(regx_watch_t *watch)
+{
+    regx_both_watch_t *both = (regx_both_watch_t *)watch;
+
+    regx_hooks_end(both->source); /* they log into what is the notifier's */
+    both->notifier->stop(both->notifier);
+    free(both);
+}
+
+regx_status_t regx_watch_both(const regx_watch_config_t *config, regx_watch_t **watch, char *error,
+                              size_t error_size)
+{
+    regx_both_watch_t *both = calloc(1, sizeof(*both));
+    regx_watch_config_t own = *config;
+    regx_status_t status;
+
+    if (both == NULL) {
+        snprintf(error, error_size, "out of memory");
+        return REGX_NO_MEMORY;
+    }
+    both->source = config->hooks;
+    both->counters = config->counters;
+    own.told = told;
+    own.context = both;
+    status = regx_notifier_start(&own, &both->notifier, error, error_size);
+    if (status != REGX_OK) {
+        free(both);
+        return status;
+    }
+    both->super.name = "hooks+notifier";
+    both->super.changes = both->notifier->changes;
+    both->super.quiet = both->notifier->quiet != NULL ? both_quiet : NULL;
+    both->super.cover = both_cover;
+    both->super.stop = both_stop;
+    status = regx_hooks_begin(both->source, announce, both, error, error_size);
+    if (status != REGX_OK) {
+        both->notifier->stop(both->notifier);
+        free(both);
+        return status;
+    }
+    status = regx_selftest(&both->super,
+                           REGX_SELFTEST_LIBC | REGX_SELFTEST_THREAD | REGX_SELFTEST_RAW |
+                               REGX_SELFTEST_DESTINATION,
+                           error, error_size);
+    if (status != REGX_OK) {
+        both_stop(&both->super);
+        return status;
+    }
+    *watch = &both->super;
+    return REGX_OK;
+}

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Backend `hooks`: libc's functions report what they are about to change, in the calling thread,
+ * through Open MPI's memory hooks or UCX's ucm; regx itself patches no code. The report is in the
+ * log before the memory changes, so a look-up asks nobody.
+ *
+ * Sees, of anonymous, shared and file memory, whichever thread makes the call, and inside malloc:
+ * munmap, mmap MAP_FIXED, the source of mremap, brk and sbrk, shmdt, shmat SHM_REMAP, madvise
+ * MADV_DONTNEED, MADV_FREE and MADV_REMOVE.
+ * Is blind to:
+ *   - system calls not made by these functions of libc: raw ones, process_madvise, those of a
+ *     statically linked allocator, and the dynamic loader's own (a buffer in a library that is
+ *     closed);
+ *   - the destination of mremap MREMAP_FIXED;
+ *   - MADV_DONTNEED_LOCKED and MADV_GUARD_INSTALL;
+ *   - holes punched into, and truncation of, the file or segment behind a mapping;
+ *   - of what MAP_FIXED with MAP_HUGETLB replaces, the rest of a huge page after a length that is
+ *     not a multiple of it; of a segment that shmdt takes away, what follows a part that mprotect
+ *     set apart.
+ * Only brk is reported after it was done. Nobody can have been given that memory in between: who
+ * grows the heap again waits for malloc's lock, which the caller holds.
+ */
+#include "registration/hooks.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "registration/selftest.h"
+
+/* A source may call in a thread that has just taken us off its list, so what it calls lives as long
+ * as this code does. */
+static struct {
+    _Atomic(regx_hooks_listener_t) listener; /* NULL: nobody listens */
+    void *context;
+    uintptr_t page;
+    _Atomic unsigned inside; /* threads that may be in the listener */
+    pid_t owner;
+} hooks;
+
+static void report(void *unused, void *base, size_t length)
+{
+    const uintptr_t start = (uintptr_t)base & ~(hooks.page - 1);
+    /* Sources hand on what the caller gave: the kernel rounds it up. A length of 0 is one that the
+     * source could not find out (a segment's). */
+    const uintptr_t most = UINTPTR_MAX - hooks.page + 1;
+    uintptr_t end = most;
+
+    (void)unused;
+    if (length > 0 && length <= most - (uintptr_t)base) {
+        end = ((uintptr_t)base + length + hooks.page - 1) & ~(hooks.page - 1);
+    }
+    atomic_fetch_add(&hooks.inside, 1);
+    const regx_hooks_listener_t listener = atomic_load(&hooks.listener);
+    if (listener != NULL) {
+        listener(hooks.context, start, end);
+    }
+    atomic_fetch_sub(&hooks.inside, 1);
+}
+
+regx_status_t regx_hooks_begin(const regx_hook_source_t *source, regx_hooks_listener_t listener,
+                               void *context, char *error, size_t error_size)
+{
+    if (source == NULL) {
+        snprintf(error, error_size, "there is no source of hooks");
+        return REGX_DENIED;
+    }
+    hooks.page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    hooks.context = context;
+    hooks.owner = getpid();
+    atomic_store(&hooks.listener, listener);
+    const regx_status_t status = source->install(report, NULL, error, error_size);
+    if (status != REGX_OK) {
+        atomic_store(&hooks.listener, NULL);
+    }
+    return status;
+}
+
+void regx_hooks_end(const regx_hook_source_t *source)
+{
+    source->remove(report, NULL);
+    atomic_store(&hooks.listener, NULL);
+    /* In a child, a thread that was inside at the fork is there for ever. */
+    while (atomic_load(&hooks.inside) > 0 && getpid() == hooks.owner) {
+    }
+}
+
+typedef struct regx_hooks_watch {
+    regx_watch_t super;
+    const regx_hook_source_t *source;
+} regx_hooks_watch_t;
+
+static void changed(void *context, uintptr_t start, uintptr_t end)
+{
+    regx_changes_log(context, start, end);
+}
+
+static void hooks_stop(regx_watch_t *watch)
+{
+    regx_hooks_end(((regx_hooks_watch_t *)watch)->source);
+    regx_changes_close(watch->changes);
+    free(watch);
+}
+
+regx_status_t regx_watch_hooks(const regx_watch_config_t *config, regx_watch_t **watch, char *error,
+                               size_t error_size)
+{
+    regx_hooks_watch_t *own = calloc(1, sizeof(*own));
+
+    if (own == NULL || (own->super.changes = regx_changes_open()) == NULL) {
+        free(own);
+        snprintf(error, error_size, "out of memory");
+        return REGX_NO_MEMORY;
+    }
+    own->super.name = "hooks";
+    own->super.stop = hooks_stop;
+    own->source = config->hooks;
+    regx_status_t status =
+        regx_hooks_begin(own->source, changed, own->super.changes, error, error_size);
+    if (status != REGX_OK) {
+        regx_changes_close(own->super.changes);
+        free(own);
+        return status;
+    }
+    status =
+        regx_selftest(&own->super, REGX_SELFTEST_LIBC | REGX_SELFTEST_THREAD, error, error_size);
+    if (status != REGX_OK) {
+        hooks_stop(&own->super);
+        return status;
+    }
+    *watch = &own->super;
+    return REGX_OK;
+}

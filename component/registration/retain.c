@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Backend `retain`: malloc is told never to give memory back, so that what it once gave stays
+ * mapped where it was, and registrations of it stay true. Nothing tells of changes.
+ *
+ * Guarantees: memory that glibc's malloc, in any thread, hands out after this start is neither
+ * unmapped nor emptied by free, realloc or a thread's end.
+ * Is blind to everything else. Stale data follows from changing (munmap, mremap, madvise, …)
+ * memory that the program mapped itself, from malloc_trim, from giving back blocks of 128 KiB and
+ * more that malloc had handed out before MPI_Init (they are mappings of their own), from shrinking
+ * the heap by brk, and from other allocators inside the program. Refused where malloc is not
+ * glibc's.
+ * Costs: the process keeps the most memory it ever had in malloc'ed blocks, and what of it was
+ * registered stays pinned after free within the cache's budget; no free of a large block lowers
+ * either. The heap grows by 64 MiB of address space at a time. The settings outlive MPI_Finalize:
+ * glibc tells nobody what they were before.
+ */
+#include "registration/watch.h"
+
+#include <dlfcn.h>
+#include <gnu/libc-version.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* A thread's arena consists of heaps of this size, on 64-bit systems; one that is empty goes back
+ * to the kernel unless that leaves less than M_TOP_PAD. */
+#define HEAP_SIZE (64 << 20)
+
+enum { BLOCKS = 8, BLOCK = 512 << 10 }; /* of the self-test; above malloc's limit for mmap */
+
+static void retain_stop(regx_watch_t *watch)
+{
+    regx_changes_close(watch->changes);
+    free(watch);
+}
+
+/* Which file a function is in. */
+static const void *home(void *function)
+{
+    Dl_info info;
+
+    return function != NULL && dladdr(function, &info) != 0 ? info.dli_fbase : NULL;
+}
+
+/* mallopt answers yes in other allocators too, and there means nothing. */
+static bool malloc_is_libcs(void)
+{
+    const void *libc = home(dlsym(RTLD_DEFAULT, "gnu_get_libc_version"));
+
+    return libc != NULL && home(dlsym(RTLD_DEFAULT, "malloc")) == libc &&
+           home(dlsym(RTLD_DEFAULT, "free")) == libc;
+}
+
+static bool set(void)
+{
+    /* One arena for all threads to come; those that threads already have are kept by the pad. */
+    return mallopt(M_ARENA_MAX, 1) == 1 && mallopt(M_TOP_PAD, HEAP_SIZE) == 1 &&
+           mallopt(M_TRIM_THRESHOLD, -1) == 1 && mallopt(M_MMAP_MAX, 0) == 1;
+}
+
+/* Whether all whole pages of the block are still there, in memory. */
+static bool resident(uintptr_t block)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    const uintptr_t first = (block + page - 1) & ~(page - 1);
+    const size_t pages = (block + BLOCK - first) / page;
+    unsigned char there[BLOCK / 4096];
+
+    if (mincore((void *)first, pages * page, there) != 0) {
+        return false; /* unmapped */
+    }
+    for (size_t i = 0; i < pages; i++) {
+        if ((there[i] & 1) == 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Takes blocks, gives them back and looks. NULL: all is well. */
+static void *try_blocks(void *unused)
+{
+    void *blocks[BLOCKS];
+    uintptr_t places[BLOCKS];
+    bool kept = true;
+
+    (void)unused;
+    for (int i = 0; i < BLOCKS; i++) {
+        blocks[i] = malloc(BLOCK);
+        if (blocks[i] != NULL) {
+            memset(blocks[i], 1, BLOCK);
+        }
+        places[i] = (uintptr_t)blocks[i];
+    }
+    for (int i = 0; i < BLOCKS; i++) {
+        free(blocks[i]);
+    }
+    for (int i = 0; i < BLOCKS; i++) {
+        kept = kept && places[i] != 0 && resident(places[i]);
+    }
+    return kept ? NULL : try_blocks;
+}
+
+static bool holds(void)
+{
+    pthread_t thread;
+    void *failed = NULL;
+
+    return try_blocks(NULL) == NULL && pthread_create(&thread, NULL, try_blocks, NULL) == 0 &&
+           pthread_join(thread, &failed) == 0 && failed == NULL;
+}
+
+regx_status_t regx_watch_retain(const regx_watch_config_t *config, regx_watch_t **watch,
+                                char *error, size_t error_size)
+{
+    (void)config;
+    if (!malloc_is_libcs()) {
+        snprintf(error, error_size, "this program's malloc is not glibc's");
+        return REGX_DENIED;
+    }
+    if (!set() || !holds()) {
+        snprintf(error, error_size, "glibc's malloc gives memory back in spite of mallopt");
+        return REGX_INVALID;
+    }
+    *watch = calloc(1, sizeof(**watch));
+    if (*watch == NULL || ((*watch)->changes = regx_changes_open()) == NULL) {
+        free(*watch);
+        snprintf(error, error_size, "out of memory");
+        return REGX_NO_MEMORY;
+    }
+    (*watch)->name = "retain";
+    (*watch)->stop = retain_stop;
+    return REGX_OK;
+}
