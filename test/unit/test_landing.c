@@ -8,12 +8,15 @@
 
 #include <stdio.h>
 
+#include "rendezvous/checksum.h"
+
 enum { GRANTS = 160, PLAYS = 120, PAGE = 4096, SENDERS = 3 };
 
 typedef struct grant { /* told, and not yet answered */
     bool chunk;
     uint64_t offset, length;
     uint32_t slot;
+    uint64_t start; /* in the region that the key names */
     regx_key_t key;
 } grant_t;
 
@@ -111,6 +114,7 @@ static void deliver(fake_t *sender, uint64_t from, uint8_t tag, const void *data
         take_grant(play, (grant_t){.chunk = true,
                                    .offset = control.offset,
                                    .length = control.length,
+                                   .start = control.start,
                                    .key = control.key});
         return;
     }
@@ -184,6 +188,7 @@ static play_t *play_open(stage_t *stage, unsigned index, unsigned sender, size_t
     assert_non_null(play->landing);
     assert_true(regx_cts_unpack(regx_landing_cts(play->landing), &cts));
     assert_int_equal(cts.length, length);
+    assert_int_equal(cts.verify, stage->config.verify);
     play->to = cts.landing;
     for (unsigned i = 0, offset = 0; i < cts.slot_count; i++) {
         take_grant(
@@ -192,7 +197,10 @@ static play_t *play_open(stage_t *stage, unsigned index, unsigned sender, size_t
         offset += cts.slots[i].length;
     }
     if (cts.chunk_length > 0) {
-        take_grant(play, (grant_t){.chunk = true, .length = cts.chunk_length, .key = cts.key});
+        take_grant(play, (grant_t){.chunk = true,
+                                   .length = cts.chunk_length,
+                                   .start = cts.chunk_start,
+                                   .key = cts.key});
     }
     return play;
 }
@@ -200,12 +208,27 @@ static play_t *play_open(stage_t *stage, unsigned index, unsigned sender, size_t
 /* What the sender tells about a grant. */
 static regx_control_t notice_of(const play_t *play, const grant_t *grant, regx_control_type_t type)
 {
-    return (regx_control_t){.type = type,
-                            .to = play->to,
-                            .from = play->from,
-                            .slot = grant->slot,
-                            .offset = grant->offset,
-                            .length = grant->length};
+    const stage_t *stage = play->receiver->context;
+    const bool notice = type == REGX_CONTROL_WRITTEN || type == REGX_CONTROL_DONE;
+    regx_control_t control = {.type = type,
+                              .to = play->to,
+                              .from = play->from,
+                              .slot = grant->slot,
+                              .offset = grant->offset,
+                              .length = grant->length,
+                              .has_checksum = notice && stage->config.verify};
+
+    if (control.has_checksum) {
+        uint8_t *bytes = malloc(grant->length);
+
+        assert_non_null(bytes);
+        for (uint64_t i = 0; i < grant->length; i++) {
+            bytes[i] = unit_stamp(play->stream, grant->offset + i);
+        }
+        control.checksum = regx_checksum(bytes, grant->length);
+        free(bytes);
+    }
+    return control;
 }
 
 /* Hands the bytes to the engine as if they had arrived from that process. */
@@ -239,11 +262,14 @@ static void write_grant(play_t *play, const grant_t *grant)
 {
     regx_put_t put = {.length = grant->length,
                       .target = grant->chunk ? REGX_TARGET_REGION : REGX_TARGET_POOL,
-                      .offset = grant->chunk ? 0 : grant->slot,
+                      .offset = grant->chunk ? grant->start : grant->slot,
                       .key = grant->key};
     char *to = fake_target(&play->sender->conns[0], &put);
 
-    assert_non_null(to); /* that is: the chunk is still registered */
+    assert_non_null(to); /* that is: the chunk is still registered, … */
+    if (grant->chunk) {  /* … and the grant names its own bytes of it */
+        assert_ptr_equal(to, play->received.base + grant->offset);
+    }
     for (uint64_t i = 0; i < grant->length; i++) {
         to[i] = (char)unit_stamp(play->stream, grant->offset + i);
     }
@@ -353,6 +379,19 @@ static const fake_config_t pipeline = {
 static const fake_config_t direct = {
     .slots = 16, .slot_size = 1024, .strategy = "direct", .chunk_size = PAGE, .chunk_depth = 4};
 
+static const fake_config_t verified_bounce = {.slots = 16,
+                                              .slot_size = 1024,
+                                              .strategy = "bounce",
+                                              .chunk_size = PAGE,
+                                              .chunk_depth = 4,
+                                              .verify = true};
+static const fake_config_t verified_pipeline = {.slots = 16,
+                                                .slot_size = 1024,
+                                                .strategy = "pipeline",
+                                                .chunk_size = PAGE,
+                                                .chunk_depth = 4,
+                                                .verify = true};
+
 /* ---- what each path does ---- */
 
 static void every_length_lands(void **state)
@@ -410,6 +449,28 @@ static void pipeline_registers_chunks_no_more_than_depth_at_once(void **state)
         assert_int_equal(counters->copied_out_bytes, 0);
         assert_int_equal(counters->grants, 21);
         stage_close(stage);
+    }
+}
+
+/* The registration that serves a chunk may be of more: the grant says where in it the chunk is. */
+static void chunks_lie_within_larger_regions(void **state)
+{
+    static const fake_config_t *const configs[] = {&pipeline, &direct};
+
+    (void)state;
+    for (size_t c = 0; c < 2; c++) {
+        for (size_t outer = 1; outer <= PAGE; outer += outer < 3 ? 1 : 1000) {
+            fake_config_t config = *configs[c];
+
+            config.outer = outer;
+            stage_t *stage = stage_open(config);
+            play_t *play = play_open(stage, 0, 0, 6 * PAGE + 7);
+
+            assert_int_equal(play->grants[0].start, outer);
+            play_out(stage, play);
+            assert_int_equal(malformed(stage), 0);
+            stage_close(stage);
+        }
     }
 }
 
@@ -888,13 +949,20 @@ static void try_message(const fake_config_t *config, bool started, regx_control_
     const bool addressed = form && control.type <= REGX_CONTROL_REFUSED &&
                            same_name(control.to, play->to) && sender == play->sender->id &&
                            (!started || same_name(control.from, play->from));
+    const bool checked = control.has_checksum || !config->verify ||
+                         control.type == REGX_CONTROL_START || control.type == REGX_CONTROL_REFUSED;
     const int grant =
-        addressed && control.type != REGX_CONTROL_START ? answered(play, &control) : -1;
+        addressed && checked && control.type != REGX_CONTROL_START ? answered(play, &control) : -1;
     const bool sound = addressed && (control.type == REGX_CONTROL_START || grant >= 0);
 
     arrive(stage, sender, bytes, size);
     assert_int_equal(malformed(stage), !sound);
     assert_untouched(play, grant >= 0 && control.type == REGX_CONTROL_WRITTEN ? &control : NULL);
+    /* Its checksum is the one thing that may be wrong in a notice that is taken. */
+    const bool spoiled =
+        grant >= 0 && control.has_checksum &&
+        control.checksum != notice_of(play, &play->grants[grant], control.type).checksum;
+    assert_int_equal(stage->receiver->mismatches, spoiled);
     if (sound && !same_name(control.from, play->from)) {
         /* The first to speak is the source; the one of this test is now a stranger. */
         play_close(stage, play);
@@ -918,10 +986,14 @@ typedef struct answer {
     size_t length;
 } answer_t;
 
-static const answer_t answers[] = {
-    {&bounce, REGX_CONTROL_START, 20},     {&bounce, REGX_CONTROL_WRITTEN, 40},
-    {&pipeline, REGX_CONTROL_START, 20},   {&pipeline, REGX_CONTROL_DONE, 40},
-    {&pipeline, REGX_CONTROL_REFUSED, 40}, {&direct, REGX_CONTROL_DONE, 40}};
+static const answer_t answers[] = {{&bounce, REGX_CONTROL_START, 20},
+                                   {&bounce, REGX_CONTROL_WRITTEN, 40},
+                                   {&pipeline, REGX_CONTROL_START, 20},
+                                   {&pipeline, REGX_CONTROL_DONE, 40},
+                                   {&pipeline, REGX_CONTROL_REFUSED, 40},
+                                   {&direct, REGX_CONTROL_DONE, 40},
+                                   {&verified_bounce, REGX_CONTROL_WRITTEN, 48},
+                                   {&verified_pipeline, REGX_CONTROL_DONE, 48}};
 
 enum { ANSWERS = sizeof(answers) / sizeof(answers[0]) };
 
@@ -946,8 +1018,8 @@ static void every_field_may_be_wrong(void **state)
 {
     static const struct {
         size_t at, size;
-    } fields[] = {{0, 1},  {1, 1},  {2, 2},  {4, 4},  {8, 4},
-                  {12, 4}, {16, 4}, {20, 4}, {24, 8}, {32, 8}};
+    } fields[] = {{0, 1},  {1, 1},  {2, 2},  {4, 4},  {8, 4}, {12, 4},
+                  {16, 4}, {20, 4}, {24, 8}, {32, 8}, {40, 8}};
     static const uint64_t values[] = {0,
                                       1,
                                       2,
@@ -1103,6 +1175,53 @@ static void noise_is_survived(void **state)
     }
 }
 
+/* ---- verify ---- */
+
+/* Where checksums are asked for, a notice without one is no notice. Where they are not, one that
+ * comes is compared all the same. */
+static void what_is_to_have_a_checksum_has_one(void **state)
+{
+    static const fake_config_t *const configs[] = {&bounce, &pipeline, &direct};
+
+    (void)state;
+    for (size_t c = 0; c < 3; c++) {
+        for (int verify = 0; verify < 2; verify++) {
+            fake_config_t config = *configs[c];
+
+            config.verify = verify;
+            stage_t *stage = stage_open(config);
+            const regx_counters_t *counters = &stage->receiver->counters;
+            play_t *play = play_open(stage, 0, 0, 6 * PAGE);
+            regx_control_t notice =
+                notice_of(play, &play->grants[0],
+                          play->grants[0].chunk ? REGX_CONTROL_DONE : REGX_CONTROL_WRITTEN);
+
+            write_grant(play, &play->grants[0]);
+            if (verify) {
+                notice.has_checksum = false;
+                tell(stage, play, &notice);
+                assert_int_equal(malformed(stage), 1);
+                assert_int_equal(counters->verified, 0);
+            } else {
+                notice.has_checksum = true;
+                notice.checksum = 12345;
+                drop_grant(play, 0, true);
+                tell(stage, play, &notice);
+                play->started = true;
+                assert_int_equal(malformed(stage), 0);
+                assert_int_equal(counters->verified, 1);
+                assert_int_equal(counters->mismatches, 1);
+                assert_int_equal(stage->receiver->mismatches, 1);
+                assert_int_equal(stage->receiver->mismatch_peer, 1);
+            }
+            play_out(stage, play);
+            assert_int_equal(counters->verified > 1, verify && c < 2);
+            assert_int_equal(counters->mismatches, !verify);
+            stage_close(stage);
+        }
+    }
+}
+
 /* Messages name a slot by 32 bits of its place in the pool. */
 static void a_pool_of_four_gigabytes_is_refused(void **state)
 {
@@ -1134,6 +1253,7 @@ int main(void)
         cmocka_unit_test(every_length_lands),
         cmocka_unit_test(bounce_copies_and_registers_nothing),
         cmocka_unit_test(pipeline_registers_chunks_no_more_than_depth_at_once),
+        cmocka_unit_test(chunks_lie_within_larger_regions),
         cmocka_unit_test(direct_registers_the_whole),
         cmocka_unit_test(two_slots_serve_a_hundred_landings),
         cmocka_unit_test(unanswered_landings_hold_no_more_than_half),
@@ -1153,6 +1273,7 @@ int main(void)
         cmocka_unit_test(a_wrong_answer_is_not_a_start),
         cmocka_unit_test(one_landings_slot_is_not_anothers),
         cmocka_unit_test(noise_is_survived),
+        cmocka_unit_test(what_is_to_have_a_checksum_has_one),
         cmocka_unit_test(a_pool_of_four_gigabytes_is_refused),
     };
 

@@ -215,7 +215,8 @@ static void world_open(world_t *world, uint64_t seed, chances_t chances)
                                       .strategy = strategies[below(world, 4)],
                                       .chunk_size = 4096 * (1 + (size_t)below(world, 4)),
                                       .chunk_depth = depths[below(world, 4)],
-                                      .verify = below(world, 3) == 0};
+                                      .verify = below(world, 3) == 0,
+                                      .outer = below(world, 2) * 4096};
 
         world->processes[i] = fake_open(i, &config);
         world->processes[i]->context = world;

@@ -5,6 +5,8 @@
  */
 #include "fake.h"
 
+#include "rendezvous/checksum.h"
+
 enum { SLOT = 1024, SLOTS = 64, PAGE = 4096, GRANTS = 256, LENGTH = 6 * PAGE + 7 };
 
 typedef struct grant { /* told to the source and not answered */
@@ -22,6 +24,7 @@ typedef struct stage {
     regx_name_t landing; /* as the source knows it */
     regx_name_t source;  /* as it said */
     bool started;
+    bool verify; /* the CTS asks for checksums */
     grant_t grants[GRANTS];
     unsigned count;
     uint64_t written;
@@ -57,9 +60,12 @@ static regx_status_t rule(fake_t *fake, fake_call_t call, const regx_put_t *put)
         assert_true(local >= stage->sent.base && put->length > 0 &&
                     local + put->length <= stage->sent.base + stage->sent.length);
         if (put->target == REGX_TARGET_REGION) {
-            assert_non_null(put->region);
-            assert_ptr_equal(put->region->base, local);
-            assert_int_equal(put->region->length, put->length);
+            const regx_mr_t *region = put->region;
+
+            assert_non_null(region); /* what is sent lies within it */
+            assert_ptr_equal((uint8_t *)region->base + fake->outer, local);
+            assert_int_equal(region->length, put->length + 2 * fake->outer);
+            assert_int_equal(region->access & REGX_ACCESS_LOCAL, REGX_ACCESS_LOCAL);
         }
     }
     if (++stage->calls[call] == stage->answer[call].at) {
@@ -130,6 +136,12 @@ static void deliver(fake_t *receiver, uint64_t from, uint8_t tag, const void *da
             memcpy(stage->received.base + grant->offset,
                    stage->receiver->pool_memory.base + grant->slot, grant->length);
         }
+        assert_int_equal(control.has_checksum,
+                         stage->verify && control.type < REGX_CONTROL_REFUSED);
+        if (control.has_checksum) {
+            assert_true(control.checksum ==
+                        regx_checksum(stage->sent.base + grant->offset, grant->length));
+        }
         if (control.type == REGX_CONTROL_REFUSED) {
             stage->refused++;
             stage->refused_for_ever += control.for_ever;
@@ -145,15 +157,17 @@ static void deliver(fake_t *receiver, uint64_t from, uint8_t tag, const void *da
              (unsigned long long)control.offset);
 }
 
-static stage_t *stage_open(void)
+/* Regions are larger than asked for, on both ends, by `outer` bytes on either side. */
+static stage_t *stage_open_outer(size_t outer)
 {
     stage_t *stage = calloc(1, sizeof(*stage));
     const fake_config_t config = {.slots = SLOTS,
                                   .slot_size = SLOT,
                                   .strategy = "bounce",
                                   .chunk_size = PAGE,
-                                  .chunk_depth = 4};
-    const fake_config_t played = {.slots = SLOTS, .slot_size = SLOT};
+                                  .chunk_depth = 4,
+                                  .outer = outer};
+    const fake_config_t played = {.slots = SLOTS, .slot_size = SLOT, .outer = outer};
 
     assert_non_null(stage);
     stage->sender = fake_open(0, &config);
@@ -170,6 +184,11 @@ static stage_t *stage_open(void)
     stage->received = guarded_new(LENGTH);
     guarded_fill(&stage->sent, 1);
     return stage;
+}
+
+static stage_t *stage_open(void)
+{
+    return stage_open_outer(0);
 }
 
 static uint64_t malformed(const stage_t *stage)
@@ -200,7 +219,8 @@ static void add_slot(stage_t *stage, uint64_t offset, uint64_t length, uint32_t 
     stage->grants[stage->count++] = (grant_t){.offset = offset, .length = length, .slot = slot};
 }
 
-static regx_key_t add_chunk(stage_t *stage, uint64_t offset, uint64_t length)
+/* The key, and where the chunk begins in what it names. */
+static regx_key_t add_chunk(stage_t *stage, uint64_t offset, uint64_t length, uint64_t *start)
 {
     grant_t *grant = &stage->grants[stage->count++];
 
@@ -208,6 +228,7 @@ static regx_key_t add_chunk(stage_t *stage, uint64_t offset, uint64_t length)
     assert_int_equal(fake_reg(&stage->receiver->transport, stage->received.base + offset, length,
                               REGX_ACCESS_REMOTE_WRITE, &grant->mr),
                      REGX_OK);
+    *start = (uint64_t)(stage->received.base + offset - (uint8_t *)grant->mr.base);
     return grant->mr.key;
 }
 
@@ -221,6 +242,7 @@ static regx_cts_t cts_of(stage_t *stage, regx_path_t path, unsigned slots, uint6
 {
     regx_cts_t cts = {.path = path,
                       .landing = stage->landing,
+                      .verify = stage->verify,
                       .length = stage->sent.length,
                       .slot_count = slots,
                       .chunk_length = chunk};
@@ -234,7 +256,7 @@ static regx_cts_t cts_of(stage_t *stage, regx_path_t path, unsigned slots, uint6
         offset += length;
     }
     if (chunk > 0) {
-        cts.key = add_chunk(stage, 0, chunk);
+        cts.key = add_chunk(stage, 0, chunk, &cts.chunk_start);
     }
     return cts;
 }
@@ -294,12 +316,10 @@ static void grant_slots(stage_t *stage, uint64_t offset, uint64_t length)
 
 static void grant_chunk(stage_t *stage, uint64_t offset, uint64_t length)
 {
-    const regx_control_t control = {.type = REGX_CONTROL_CHUNK,
-                                    .to = stage->source,
-                                    .offset = offset,
-                                    .length = length,
-                                    .key = add_chunk(stage, offset, length)};
+    regx_control_t control = {
+        .type = REGX_CONTROL_CHUNK, .to = stage->source, .offset = offset, .length = length};
 
+    control.key = add_chunk(stage, offset, length, &control.start);
     tell(stage, &control);
 }
 
@@ -477,6 +497,23 @@ static void whole_transfer(stage_t *stage, bool chunks)
     play_on(stage, chunks, chunks ? PAGE : 3 * SLOT);
 }
 
+static void every_notice_has_its_checksum(void **state)
+{
+    (void)state;
+    for (int chunks = 0; chunks < 2; chunks++) {
+        for (unsigned late = 0; late < 100; late += 40) {
+            stage_t *stage = stage_open();
+
+            stage->verify = true;
+            stage->late_percent = late;
+            stage->again_percent = late;
+            whole_transfer(stage, chunks);
+            assert_sent(stage);
+            stage_close(stage);
+        }
+    }
+}
+
 static void each_call_may_find_no_room(void **state)
 {
     (void)state;
@@ -520,6 +557,59 @@ static void done_waits_for_the_last_put(void **state)
             stage->sent.length = LENGTH;
             stage_close(stage);
         }
+    }
+}
+
+/* The registrations that serve a chunk may be of more, at either end. */
+static void chunks_lie_within_larger_regions(void **state)
+{
+    (void)state;
+    for (size_t outer = 1; outer <= PAGE; outer += outer < 3 ? 1 : 500) {
+        for (int direct = 0; direct < 2; direct++) {
+            stage_t *stage = stage_open_outer(outer);
+
+            stage->late_percent = outer % 2 == 0 ? 50 : 0;
+            stage->again_percent = outer % 3 == 0 ? 30 : 0;
+            if (direct) {
+                const regx_cts_t cts = cts_of(stage, REGX_PATH_direct, 0, LENGTH);
+
+                assert_int_equal(cts.chunk_start, outer);
+                open_source(stage, &cts);
+            } else {
+                whole_transfer(stage, true);
+            }
+            assert_sent(stage);
+            assert_int_equal(malformed(stage), 0);
+            assert_int_equal(stage->refused, 0);
+            stage_close(stage);
+        }
+    }
+}
+
+/* A grant that begins where its region does not reach is refused, and that range goes by slots. */
+static void a_chunk_outside_its_region_is_refused(void **state)
+{
+    static const uint64_t starts[] = {1, PAGE, LENGTH, UINT64_MAX - PAGE, UINT64_MAX};
+
+    (void)state;
+    for (size_t s = 0; s < sizeof(starts) / sizeof(starts[0]); s++) {
+        stage_t *stage = stage_open();
+        const regx_cts_t cts = cts_of(stage, REGX_PATH_pipeline, 0, PAGE);
+        regx_control_t control = {
+            .type = REGX_CONTROL_CHUNK, .offset = PAGE, .length = LENGTH - PAGE};
+
+        open_source(stage, &cts);
+        run(stage);
+        control.to = stage->source;
+        control.key = add_chunk(stage, PAGE, LENGTH - PAGE, &control.start);
+        control.start = starts[s];
+        tell(stage, &control);
+        run(stage);
+        assert_int_equal(stage->refused, 1);
+        assert_int_equal(stage->refused_for_ever, 0);
+        grant_slots(stage, PAGE, LENGTH - PAGE);
+        assert_sent(stage);
+        stage_close(stage);
     }
 }
 
@@ -912,7 +1002,7 @@ static void try_grant(bool chunk, change_t change, uint64_t sender)
         control.slots[i] = (regx_slot_grant_t){i * SLOT, SLOT};
     }
     if (chunk) {
-        control.key = add_chunk(stage, FIRST, PAGE);
+        control.key = add_chunk(stage, FIRST, PAGE, &control.start);
     }
     const size_t size = regx_control_pack(&control, bytes);
     mutate(bytes, size, &change);
@@ -1093,8 +1183,11 @@ int main(void)
         cmocka_unit_test(an_empty_cts_is_answered_by_start),
         cmocka_unit_test(pipeline_puts_each_chunk_once),
         cmocka_unit_test(grants_come_late_and_in_any_order),
+        cmocka_unit_test(every_notice_has_its_checksum),
         cmocka_unit_test(each_call_may_find_no_room),
         cmocka_unit_test(done_waits_for_the_last_put),
+        cmocka_unit_test(chunks_lie_within_larger_regions),
+        cmocka_unit_test(a_chunk_outside_its_region_is_refused),
         cmocka_unit_test(each_chunk_may_be_refused),
         cmocka_unit_test(all_chunks_may_fail_late),
         cmocka_unit_test(a_slot_that_fails_is_the_end),
