@@ -208,7 +208,8 @@ static void go_on_locked(regx_rndv_t *rndv, regx_landing_t *landing)
     }
 }
 
-void regx_landing_verify(regx_rndv_t *rndv, regx_landing_t *landing, const regx_control_t *control)
+void regx_landing_verify(const regx_rndv_t *rndv, regx_landing_t *landing,
+                         const regx_control_t *control)
 {
     if (!control->has_checksum) {
         return;

@@ -43,6 +43,7 @@ struct regx_landing {
     bool stalled;    /* the pool was empty; counted */
     bool slots_only; /* what is not yet granted goes by slots */
     bool has_unsent; /* a grant that found no room to be sent: before any other */
+    bool careful;    /* the peer could not write all of a chunk: is the buffer still there? */
     bool spoiled;    /* something arrived as something else than was sent */
     bool busy;       /* see engine.h */
     regx_name_t source;
@@ -60,7 +61,8 @@ void regx_landing_send_locked(regx_landing_t *landing, const regx_control_t *gra
 
 /* Compares what arrived with the notice's checksum, if it has one; a landing that is spoiled by it
  * is told once the notice has been dealt with. Not locked, but busy. */
-void regx_landing_verify(regx_rndv_t *rndv, regx_landing_t *landing, const regx_control_t *control);
+void regx_landing_verify(const regx_rndv_t *rndv, regx_landing_t *landing,
+                         const regx_control_t *control);
 
 /* landing_slots.c: the first grant, and all later ones. Later ones go on until everything is
  * granted, a grant is unsent (then the engine's `retry_landings` is set), or the peer's window is

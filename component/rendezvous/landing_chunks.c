@@ -130,6 +130,8 @@ bool regx_landing_chunk_ended_locked(regx_rndv_t *rndv, regx_landing_t *landing,
             landing->slots_only = true;
             if (control->for_ever) {
                 atomic_store(&landing->peer->never_writes, true);
+            } else {
+                landing->careful = true;
             }
         }
         chunk->state = done ? REGX_CHUNK_FREE : REGX_CHUNK_REDO;

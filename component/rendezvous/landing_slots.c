@@ -4,6 +4,7 @@
  */
 #include <string.h>
 
+#include "rendezvous/careful.h"
 #include "rendezvous/landing.h"
 
 /* A lone message is cut finely at both ends, so that the copy out begins early and ends soon after
@@ -59,6 +60,21 @@ static void range_granted(regx_landing_t *landing, int index, uint64_t length)
     if (chunk->length == 0) {
         chunk->state = REGX_CHUNK_FREE;
     }
+}
+
+/* Not locked, but busy. */
+static void copy_out(const regx_rndv_t *rndv, regx_landing_t *landing,
+                     const regx_control_t *control, const char *slot)
+{
+    char *to = landing->base + control->offset;
+
+    if (!landing->careful) {
+        memcpy(to, slot, control->length);
+    } else if (!regx_careful_write(to, slot, control->length)) {
+        regx_tally(rndv->counters->fallbacks, "receiver: buffer unmapped in mid-transfer");
+        return; /* there is nothing to verify */
+    }
+    regx_landing_verify(rndv, landing, control);
 }
 
 /* Grants consecutive pieces of the next range, up to `most`; returns how many. `reserve` slots of
@@ -176,8 +192,7 @@ bool regx_landing_written_locked(regx_rndv_t *rndv, regx_landing_t *landing,
     if (landing->slots_only && landing->granted < landing->length) {
         regx_peer_warm(landing->peer); /* the next grant follows the copy */
     }
-    memcpy(landing->base + control->offset, regx_pool_slot(pool, slot), control->length);
-    regx_landing_verify(rndv, landing, control);
+    copy_out(rndv, landing, control, regx_pool_slot(pool, slot));
     regx_lock(&rndv->lock);
     landing->busy = false;
     landing->landed += control->length;

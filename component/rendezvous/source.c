@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "rendezvous/careful.h"
 #include "rendezvous/checksum.h"
 #include "rendezvous/landing.h"
 
@@ -29,6 +30,8 @@ typedef struct regx_put_op { /* a grant being used */
     regx_put_t put;
     regx_region_t region; /* of local memory, for a chunk */
     bool registered;
+    bool careful; /* local memory may not be there any more, … */
+    void *copy;   /* … so this is a slot's copy of it, or NULL */
     bool chunk;
     bool for_ever; /* refused, and all later ones will be */
     regx_rndv_t *rndv;
@@ -48,7 +51,8 @@ struct regx_source {
     void *context;
     regx_path_t path;
     bool fallback;
-    bool verify; /* notices carry a checksum */
+    bool verify;  /* notices carry a checksum */
+    bool careful; /* a chunk could not be written whole: is the buffer still there? */
     bool busy;
     bool start_due;          /* START is to be sent */
     bool failed;             /* nothing more is sent; ends when nothing is in flight */
@@ -181,6 +185,7 @@ static void ended_locked(regx_rndv_t *rndv, regx_put_op_t *op, regx_status_t sta
         op_free(source, op);
     } else if (op->chunk && status != REGX_UNREACHABLE) {
         op->for_ever = status == REGX_DENIED;
+        source->careful |= status == REGX_FAILED;
         op->next = source->refusals;
         source->refusals = op;
         source->fallback = true;
@@ -191,11 +196,27 @@ static void ended_locked(regx_rndv_t *rndv, regx_put_op_t *op, regx_status_t sta
     }
 }
 
-static void unregister(regx_rndv_t *rndv, regx_put_op_t *op)
+/* Gives up what a put had of local memory. Not locked. */
+static void let_go(regx_rndv_t *rndv, regx_put_op_t *op)
 {
     if (op->registered) {
         regx_region_release(rndv->registry, &op->region);
     }
+    free(op->copy);
+}
+
+/* Makes a slot's bytes safe to be read by the transport. false: no memory. */
+static bool copy_carefully(regx_rndv_t *rndv, regx_put_op_t *op)
+{
+    op->copy = malloc(op->put.length);
+    if (op->copy == NULL) {
+        return false;
+    }
+    if (!regx_careful_read(op->copy, op->put.local, op->put.length)) {
+        regx_tally(rndv->counters->fallbacks, "sender: buffer unmapped in mid-transfer");
+    }
+    op->put.local = op->copy;
+    return true;
 }
 
 /* Fills a put for a grant; registers a chunk's local memory. Not locked. */
@@ -208,14 +229,11 @@ static regx_status_t prepare(regx_rndv_t *rndv, regx_put_op_t *op, const regx_gr
     notice.slot = grant->chunk ? 0 : (uint32_t)grant->place;
     notice.offset = grant->offset;
     notice.length = grant->length;
-    notice.has_checksum = source->verify;
-    if (source->verify) {
-        notice.checksum = regx_checksum(source->base + grant->offset, grant->length);
-    }
     op->rndv = rndv;
     op->offset = grant->offset;
     op->chunk = grant->chunk;
     op->registered = false;
+    op->copy = NULL;
     /* Field by field: clearing the rest would cost as much as all of this. */
     op->put.local = source->base + grant->offset;
     op->put.length = grant->length;
@@ -225,6 +243,13 @@ static regx_status_t prepare(regx_rndv_t *rndv, regx_put_op_t *op, const regx_gr
     op->put.key = grant->key;
     op->put.done = put_done;
     op->put.context = op;
+    if (op->careful && !grant->chunk && !copy_carefully(rndv, op)) {
+        return REGX_NO_MEMORY;
+    }
+    notice.has_checksum = source->verify;
+    if (source->verify) {
+        notice.checksum = regx_checksum(op->put.local, op->put.length);
+    }
     fill_notice(&op->put, &notice);
     if (!grant->chunk) {
         return REGX_OK;
@@ -257,7 +282,7 @@ static regx_status_t put_locked(regx_rndv_t *rndv, regx_put_op_t *op, const regx
         status = conn->transport->ops->put(conn, &op->put);
     }
     if (status != REGX_AGAIN && status != REGX_PENDING) {
-        unregister(rndv, op);
+        let_go(rndv, op);
     }
     regx_lock(&rndv->lock);
     if (status == REGX_AGAIN) {
@@ -291,6 +316,7 @@ static regx_status_t step_locked(regx_rndv_t *rndv, regx_source_t *source)
     source->first = (source->first + 1) % REGX_GRANTS_MAX;
     source->count--;
     op->source = source;
+    op->careful = source->careful;
     source->in_flight++;
     if (grant.chunk) {
         regx_count_high(&rndv->counters->chunks_high, source->in_flight);
@@ -321,7 +347,7 @@ static void drop_locked(regx_rndv_t *rndv, regx_source_t *source)
     if (held != NULL) {
         source->held = NULL;
         regx_unlock(&rndv->lock);
-        unregister(rndv, held);
+        let_go(rndv, held);
         regx_lock(&rndv->lock);
         source->in_flight--;
         free(held);
@@ -395,7 +421,7 @@ static void put_done(regx_put_t *put, regx_status_t status)
     regx_rndv_t *rndv = op->rndv;
     regx_source_t *source = op->source;
 
-    unregister(rndv, op);
+    let_go(rndv, op);
     regx_lock(&rndv->lock);
     ended_locked(rndv, op, status);
     run(rndv, source);

@@ -486,6 +486,74 @@ static void all_grants_wait_at_once(void **state)
     }
 }
 
+/* ---- a buffer that goes while it is in use ---- */
+
+static regx_status_t no_region_rule(fake_t *fake, fake_call_t call, const regx_put_t *put)
+{
+    (void)fake;
+    return call == FAKE_PUT && put->target == REGX_TARGET_REGION ? REGX_FAILED : REGX_OK;
+}
+
+/* Unmaps a few pages in the middle of memory of that length. */
+static size_t punch(const guarded_t *memory, size_t *length)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    const size_t middle = memory->length / 2;
+    uint8_t *at = (uint8_t *)(((uintptr_t)memory->base + middle) & ~(uintptr_t)(page - 1));
+
+    *length = 3 * page;
+    assert_int_equal(munmap(at, *length), 0);
+    return (size_t)(at - memory->base);
+}
+
+/* The wire could not write a chunk because part of the buffer has been unmapped, at either end.
+ * What goes by slots instead ends well, and what is still mapped arrives. */
+static void a_buffer_with_a_hole_is_no_crash(void **state)
+{
+    static const char *const names[] = {"pipeline", "direct"};
+
+    (void)state;
+    for (unsigned which = 0; which < 16; which++) {
+        const bool at_sender = which & 1, at_receiver = which & 2;
+        const fake_config_t config = {.slots = 20,
+                                      .slot_size = 4000,
+                                      .strategy = names[which / 4 % 2],
+                                      .chunk_size = 8192,
+                                      .chunk_depth = 2,
+                                      .verify = which / 8 != 0};
+        pair_t *pair = pair_open(&config, &config);
+        guarded_t sent = guarded_new(70001), received = guarded_new(70001);
+        size_t hole = 0, length = 0;
+
+        pair->sender->rule = no_region_rule;
+        guarded_fill(&sent, 3);
+        regx_landing_t *landing = regx_landing_open(pair->receiver->rndv, &pair->receiver->peers[0],
+                                                    received.base, received.length);
+        regx_source_open(pair->sender->rndv, &pair->sender->peers[1], sent.base, sent.length,
+                         regx_landing_cts(landing), pair_done, pair);
+        /* The chunk of the CTS has been refused by now, and nothing has arrived. */
+        hole = at_sender ? punch(&sent, &length) : hole;
+        hole = at_receiver ? punch(&received, &length) : hole;
+        pair_run(pair);
+        assert_int_equal(pair->dones, 1);
+        assert_int_equal(pair->status, REGX_OK);
+        assert_int_equal(pair->receiver->mismatches, 0);
+        for (size_t i = 0; i < received.length; i++) {
+            if (i < hole || i >= hole + length) {
+                assert_int_equal(received.base[i], unit_stamp(3, i));
+            } else if (!at_receiver) {
+                assert_int_equal(received.base[i], 0); /* nothing foreign was read */
+            }
+        }
+        assert_int_equal(pair->sender->counters.fallbacks[0].state != 0, at_sender);
+        assert_int_equal(pair->receiver->counters.fallbacks[0].state != 0, at_receiver);
+        regx_landing_close(pair->receiver->rndv, landing);
+        guarded_free(&sent);
+        guarded_free(&received);
+        pair_close(pair);
+    }
+}
+
 /* ---- verify ---- */
 
 enum { SPOILED_LENGTH = 50000 };
@@ -632,6 +700,7 @@ int main(void)
         cmocka_unit_test(landings_are_given_back),
         cmocka_unit_test(puts_fail),
         cmocka_unit_test(all_grants_wait_at_once),
+        cmocka_unit_test(a_buffer_with_a_hole_is_no_crash),
         cmocka_unit_test(a_flipped_bit_is_found_where_either_end_verifies),
         cmocka_unit_test(a_spoiled_transfer_is_told_of_once),
     };
