@@ -80,8 +80,9 @@ bool regx_option_number(const char *name, const char *text, const regx_option_ra
     show(range, range->least, least, sizeof(least));
     show(range, range->most, most, sizeof(most));
     show(range, range->step, step, sizeof(step));
-    snprintf(error, REGX_OPTION_ERROR, "%s=%s %s; allowed: %s to %s%s%s", name, text, fault, least,
-             most, range->step > 1 ? ", multiples of " : "", range->step > 1 ? step : "");
+    snprintf(error, REGX_OPTION_ERROR, "%s=%s %s; allowed: %s to %s%s%s%s%s", name, text, fault,
+             least, most, range->step > 1 ? ", multiples of " : "", range->step > 1 ? step : "",
+             range->words != NULL ? ", " : "", range->words != NULL ? range->words : "");
     return false;
 }
 

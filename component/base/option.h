@@ -14,8 +14,9 @@
 
 typedef struct regx_option_range {
     uint64_t least, most;
-    uint64_t step; /* the value is a multiple of this */
-    bool size;     /* in bytes, with K, M or G; else a plain number */
+    uint64_t step;     /* the value is a multiple of this */
+    bool size;         /* in bytes, with K, M or G; else a plain number */
+    const char *words; /* what else is allowed, for the refusal; NULL: nothing */
 } regx_option_range_t;
 
 /* false: `error` holds one line, "name=text is ...; allowed: ...". */

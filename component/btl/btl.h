@@ -3,9 +3,10 @@
  * btl/ is the face that Open MPI sees: it translates between Open MPI's BTL interface and the
  * plain rooms behind. One component and one module per process.
  *
- *   component.c  found, asked for, opened, closed        params.c    parameters, checked
- *   module.c     processes come and go                   report.c    counters at the end
+ *   component.c  found, asked for, opened, closed        params*.c   parameters, checked
+ *   module.c     opened, progressed, closed              report.c    counters at the end
  *   message.c    eager messages and fragments            rdma.c      landings and sources
+ *   registry.c   how registrations stay true
  *
  * Threads: register, open, init, add_procs, del_procs, finalize and close are called by one
  * thread at a time. All else may be called by any thread; progress lets in one at a time.
@@ -18,7 +19,8 @@
 #include "base/counters.h"
 #include "base/lock.h"
 #include "pool/pool.h"
-#include "registration/registration.h"
+#include "registration/backend.h"
+#include "registration/cache.h"
 #include "rendezvous/rendezvous.h"
 #include "transport/transport.h"
 
@@ -26,8 +28,12 @@
 typedef struct regx_params {
     const char *transport;
     const regx_strategy_t *strategy;
-    const regx_backend_t *backend;
-    const char *backend_reason;
+    const char *backend; /* its name, or "auto" */
+    bool leave_pinned;   /* false: the backend is none, because Open MPI was told so */
+    regx_check_t check;
+    const regx_hook_source_t *hooks;
+    regx_cache_config_t cache; /* but for what is called */
+    bool verify;
     size_t chunk_size;
     unsigned chunk_depth;
     size_t pool_size;
@@ -51,6 +57,7 @@ typedef struct regx_module {
     regx_counters_t counters;
     regx_transport_t *transport;
     regx_pool_t pool;
+    regx_backend_choice_t choice;
     regx_registry_t registry;
     regx_rndv_t *rndv;
     bool threads;
@@ -126,7 +133,12 @@ bool regx_module_open(regx_module_t *module, bool threads);
 int regx_module_finalize(mca_btl_base_module_t *btl);
 int regx_progress(void);
 
+/* registry.c: opened once the transport is, closed once nothing is registered. false: said why,
+ * nothing is left open. */
+bool regx_registry_start(regx_module_t *module);
+void regx_registry_stop(regx_module_t *module);
+
 /* report.c: writes the report that the user asked for, if any. */
-void regx_report(const regx_module_t *module);
+void regx_report(regx_module_t *module);
 
 #endif

@@ -72,21 +72,45 @@ static struct mca_btl_base_endpoint_t *find_endpoint(regx_module_t *module, uint
     return endpoint;
 }
 
+/* Says so and has Open MPI end the job; not at the end, when it hears no more. */
+static void give_up(regx_module_t *module, struct mca_btl_base_endpoint_t *endpoint,
+                    const char *line)
+{
+    regx_compat_say(line);
+    if (module->error != NULL) {
+        module->error(&module->super, MCA_BTL_ERROR_FLAGS_FATAL,
+                      endpoint != NULL ? endpoint->proc : NULL, NULL);
+    }
+}
+
+static const char *host_of(const struct mca_btl_base_endpoint_t *endpoint)
+{
+    return endpoint != NULL ? opal_get_proc_hostname(endpoint->proc) : "a host not yet met";
+}
+
 static void broken(void *context, uint64_t peer, const char *what)
 {
     regx_module_t *module = context;
     struct mca_btl_base_endpoint_t *endpoint = find_endpoint(module, peer);
     char line[256];
 
-    if (module->error == NULL) {
-        return; /* Open MPI has gone */
+    if (module->error != NULL) { /* else the others have gone before us, as they may */
+        snprintf(line, sizeof(line), "connection to rank %u on %s lost (%s)", (unsigned)peer,
+                 host_of(endpoint), what);
+        give_up(module, endpoint, line);
     }
-    snprintf(line, sizeof(line), "connection to rank %u on %s lost (%s)", (unsigned)peer,
-             endpoint != NULL ? opal_get_proc_hostname(endpoint->proc) : "a host not yet met",
+}
+
+/* Open MPI cannot be told of one message that its data is wrong. */
+static void mismatch(void *context, const regx_peer_t *peer, const char *what)
+{
+    regx_module_t *module = context;
+    struct mca_btl_base_endpoint_t *endpoint = find_endpoint(module, peer->id);
+    char line[384];
+
+    snprintf(line, sizeof(line), "from rank %u on %s: %s", (unsigned)peer->id, host_of(endpoint),
              what);
-    regx_compat_say(line);
-    module->error(&module->super, MCA_BTL_ERROR_FLAGS_FATAL,
-                  endpoint != NULL ? endpoint->proc : NULL, NULL);
+    give_up(module, endpoint, line);
 }
 
 static bool open_transport(regx_module_t *module)
@@ -150,7 +174,10 @@ bool regx_module_open(regx_module_t *module, bool threads)
     const regx_rndv_config_t config = {.strategy = module->params.strategy,
                                        .chunk_size = module->params.chunk_size,
                                        .chunk_depth = module->params.chunk_depth,
-                                       .threads = threads};
+                                       .threads = threads,
+                                       .verify = module->params.verify,
+                                       .mismatch = mismatch,
+                                       .context = module};
 
     memset(&module->counters, 0, sizeof(module->counters));
     module->counters.threads = threads;
@@ -165,8 +192,11 @@ bool regx_module_open(regx_module_t *module, bool threads)
         module->transport->ops->close(module->transport);
         return false;
     }
-    regx_registry_open(&module->registry, module->params.backend, NULL, NULL, module->transport,
-                       &module->counters);
+    if (!regx_registry_start(module)) {
+        regx_pool_fini(&module->pool);
+        module->transport->ops->close(module->transport);
+        return false;
+    }
     module->rndv = regx_rndv_create(&config, &module->pool, &module->registry, &module->counters);
     if (module->rndv == NULL || !publish_address(module)) {
         regx_compat_say("cannot publish its address");
@@ -367,6 +397,7 @@ int regx_progress(void)
     events = module->transport->ops->progress(module->transport);
     if (events == 0 || ++module->rounds % EVENT_ROUNDS == 0) {
         events += regx_rndv_progress(module->rndv);
+        regx_registry_progress(&module->registry);
         if (atomic_load_explicit(&module->queued, memory_order_relaxed) > 0) {
             events += regx_send_queued(module);
         }
@@ -420,7 +451,7 @@ int regx_module_finalize(mca_btl_base_module_t *btl)
         module->rndv = NULL;
     }
     regx_fragments_free(module);
-    regx_registry_close(&module->registry);
+    regx_registry_stop(module);
     regx_pool_fini(&module->pool);
     module->transport->ops->close(module->transport);
     module->transport = NULL;

@@ -7,7 +7,6 @@
 #include "config.h"
 
 #include "btl/btl.h"
-#include "registration/backend.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -68,8 +67,8 @@ static void write_json(FILE *out, const regx_module_t *module)
     write_field(out, "version", REGX_VERSION);
     write_field(out, "openmpi", regx_compat_version());
     write_field(out, "transport", module->transport->ops->name);
-    write_field(out, "backend", module->params.backend->name);
-    write_field(out, "backend_reason", module->params.backend_reason);
+    write_field(out, "backend", module->choice.backend->name);
+    write_field(out, "backend_reason", module->choice.reason);
     write_field(out, "rendezvous", regx_strategy_name(module->params.strategy));
     fprintf(out, "\"peers\": %u, ", module->peers);
     for (int i = 0; i < REGX_PATH_COUNT; i++) {
@@ -100,7 +99,7 @@ static void write_table(FILE *out, const regx_module_t *module)
     fprintf(out, "regx %s, rank %u on %s: transport %s (%s), rendezvous %s, backend %s (%s)\n",
             REGX_VERSION, regx_compat_rank(), regx_compat_host(), module->transport->ops->name,
             module->transport->wires, regx_strategy_name(module->params.strategy),
-            module->params.backend->name, module->params.backend_reason);
+            module->choice.backend->name, module->choice.reason);
     for (int i = 0; i < REGX_PATH_COUNT; i++) {
         char name[40];
 
@@ -159,7 +158,7 @@ static void append(const char *pattern, const char *line, size_t length)
     }
 }
 
-void regx_report(const regx_module_t *module)
+void regx_report(regx_module_t *module)
 {
     const char *where = module->params.report;
     const bool table = strcmp(where, "stderr") == 0;
@@ -171,6 +170,7 @@ void regx_report(const regx_module_t *module)
         (out = open_memstream(&text, &length)) == NULL) {
         return;
     }
+    regx_registry_count(&module->registry);
     if (table) {
         write_table(out, module);
     } else {

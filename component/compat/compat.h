@@ -17,6 +17,8 @@
 #include "opal/mca/btl/btl.h"
 #include "opal/util/proc.h"
 
+#include "registration/watch.h"
+
 /* Calls who listens to `tag` with a frame that arrived; the data is valid during the call. */
 void regx_compat_receive(mca_btl_base_module_t *btl, mca_btl_base_tag_t tag, const void *data,
                          size_t length);
@@ -36,6 +38,9 @@ bool regx_compat_same_node(const opal_proc_t *proc);
 const char *regx_compat_host(void);
 const char *regx_compat_version(void); /* of the Open MPI that runs */
 
+/* Processes of this job on this node, this one counted. */
+uint32_t regx_compat_local_processes(void);
+
 /* What Open MPI knows of the machine; may be NULL. */
 hwloc_topology_t regx_compat_topology(void);
 
@@ -46,7 +51,13 @@ const char *regx_compat_pml(void);
  * line, so that what is wrong with the command line is said once. */
 bool regx_compat_speaker(void);
 
+/* … and whether for what is wrong with its node. */
+bool regx_compat_node_speaker(void);
+
 /* Says one line to the user, through Open MPI's output. */
 void regx_compat_say(const char *line);
+
+/* Open MPI's memory hooks, which patch libc's functions while they are installed. */
+extern const regx_hook_source_t regx_compat_hooks;
 
 #endif

@@ -2,6 +2,7 @@
  *
  * Open MPI 4.1.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,7 +12,9 @@
 
 #include "ompi/mca/pml/base/base.h"
 #include "opal/mca/hwloc/base/base.h"
+#include "opal/mca/memory/base/base.h"
 #include "opal/mca/pmix/pmix.h"
+#include "opal/memoryhooks/memory.h"
 #include "opal/runtime/opal.h"
 #include "opal/util/output.h"
 
@@ -84,6 +87,12 @@ const char *regx_compat_version(void)
     return opal_version_string;
 }
 
+uint32_t regx_compat_local_processes(void)
+{
+    return opal_process_info.num_local_peers > 0 ? (uint32_t)opal_process_info.num_local_peers + 1
+                                                 : 1;
+}
+
 hwloc_topology_t regx_compat_topology(void)
 {
     return opal_hwloc_topology;
@@ -113,6 +122,11 @@ bool regx_compat_speaker(void)
     return rank == 0;
 }
 
+bool regx_compat_node_speaker(void)
+{
+    return regx_compat_speaker() || opal_process_info.my_local_rank == 0;
+}
+
 /* A stream of its own: Open MPI's first would put host and process number in front. */
 void regx_compat_say(const char *line)
 {
@@ -128,3 +142,47 @@ void regx_compat_say(const char *line)
     }
     opal_output(stream, "regx: %s", line);
 }
+
+static struct {
+    regx_hook_report_t report;
+    void *context;
+} hooked;
+
+static void released(void *base, size_t length, void *unused, bool from_malloc)
+{
+    (void)unused, (void)from_malloc;
+    hooked.report(hooked.context, base, length);
+}
+
+/* The framework is not open unless somebody opened it; it is counted how often. Without a patcher
+ * it opens all the same, and says so only by its level of support. */
+static regx_status_t hooks_install(regx_hook_report_t report, void *context, char *error,
+                                   size_t error_size)
+{
+    const int needed = OPAL_MEMORY_FREE_SUPPORT | OPAL_MEMORY_MUNMAP_SUPPORT;
+
+    if (mca_base_framework_open(&opal_memory_base_framework, 0) != OPAL_SUCCESS) {
+        snprintf(error, error_size, "Open MPI's memory framework cannot be opened");
+        return REGX_DENIED;
+    }
+    hooked.report = report;
+    hooked.context = context;
+    if ((opal_mem_hooks_support_level() & needed) != needed ||
+        opal_mem_hooks_register_release(released, NULL) != OPAL_SUCCESS) {
+        snprintf(error, error_size,
+                 "Open MPI has no memory hooks here (is its memory component patcher excluded?)");
+        mca_base_framework_close(&opal_memory_base_framework);
+        return REGX_DENIED;
+    }
+    return REGX_OK;
+}
+
+static void hooks_remove(regx_hook_report_t report, void *context)
+{
+    (void)report, (void)context;
+    opal_mem_hooks_unregister_release(released);
+    mca_base_framework_close(&opal_memory_base_framework);
+}
+
+const regx_hook_source_t regx_compat_hooks = {
+    .name = "opal", .install = hooks_install, .remove = hooks_remove};

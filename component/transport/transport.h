@@ -28,7 +28,7 @@
 #include "base/counters.h"
 #include "base/status.h"
 
-#define REGX_TRANSPORT_ABI 1 /* of this header; an object built for another is refused */
+#define REGX_TRANSPORT_ABI 2 /* of this header; an object built for another is refused */
 
 #define REGX_ADDRESS_MAX 1024 /* bytes of what a process publishes about itself */
 #define REGX_NOTICE_MAX 48    /* bytes of the notice that follows a put */
@@ -166,6 +166,7 @@ struct regx_transport {
     size_t pool_size;  /* may be less than was asked for */
     size_t max_frame;  /* bytes of header and payload that send takes */
     const char *wires; /* for the report, such as "posix,tcp" */
+    bool registers;    /* registering pins memory, and is worth avoiding */
 };
 
 /* The common head of every connection. */

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What Open MPI registers for every BTL keeps its meaning or is refused by name, never ignored.
+ */
+#include "btl/params.h"
+
+#include <stdio.h>
+
+#define LARGEST_FRAME 16384u    /* what every transport takes as one frame */
+#define LARGEST_FRAGMENT 65536u /* … and lends at once */
+
+bool regx_params_check_inherited(regx_module_t *module)
+{
+    mca_btl_base_module_t *btl = &module->super;
+    const size_t slot = module->params.slot_size;
+    const size_t bounded = slot < LARGEST_FRAGMENT ? slot : LARGEST_FRAGMENT;
+    const size_t most = bounded > LARGEST_FRAME ? bounded : LARGEST_FRAME;
+    mca_base_var_source_t source;
+    char error[REGX_OPTION_ERROR];
+
+    regx_param_stored("opal", "btl", "regx", "eager_limit", &source);
+    if (source == MCA_BASE_VAR_SOURCE_DEFAULT && btl->btl_eager_limit > most) {
+        btl->btl_eager_limit = most;
+    }
+    if (btl->btl_eager_limit < 256 || btl->btl_eager_limit > most) {
+        snprintf(error, sizeof(error), REGX_PREFIX "eager_limit=%zu; allowed: 256 to %zu",
+                 btl->btl_eager_limit, most);
+        return regx_param_refuse(error);
+    }
+    if (btl->btl_rndv_eager_limit > btl->btl_eager_limit) {
+        snprintf(error, sizeof(error),
+                 REGX_PREFIX "rndv_eager_limit=%zu; allowed: 0 to " REGX_PREFIX "eager_limit (%zu)",
+                 btl->btl_rndv_eager_limit, btl->btl_eager_limit);
+        return regx_param_refuse(error);
+    }
+    regx_param_stored("opal", "btl", "regx", "max_send_size", &source);
+    if (source == MCA_BASE_VAR_SOURCE_DEFAULT && btl->btl_max_send_size > most) {
+        btl->btl_max_send_size = most;
+    }
+    if (btl->btl_max_send_size < 1024 || btl->btl_max_send_size > most) {
+        snprintf(error, sizeof(error), REGX_PREFIX "max_send_size=%zu; allowed: 1024 to %zu",
+                 btl->btl_max_send_size, most);
+        return regx_param_refuse(error);
+    }
+    /* Open MPI raises this to the eager limit, and counts the header into the one and not into the
+     * other: a message just below the limit would go as a lone fragment. */
+    regx_param_stored("opal", "btl", "regx", "min_rdma_pipeline_size", &source);
+    if (source == MCA_BASE_VAR_SOURCE_DEFAULT) {
+        btl->btl_min_rdma_pipeline_size = 0;
+    }
+    regx_param_stored("opal", "btl", "regx", "put_limit", &source);
+    if (source != MCA_BASE_VAR_SOURCE_DEFAULT) {
+        snprintf(error, sizeof(error),
+                 REGX_PREFIX
+                 "put_limit=%zu: Open MPI puts each message at once and heeds no limit; "
+                 "use " REGX_PREFIX "chunk_size",
+                 btl->btl_put_limit);
+        return regx_param_refuse(error);
+    }
+    return true;
+}
