@@ -9,16 +9,17 @@
 
 #include "registration/watch.h"
 
-/* What the watch claims to see. munmap, mremap (its source), madvise(MADV_DONTNEED) and mmap
- * (MAP_FIXED) are tried in each way that is named. */
+/* What the watch claims to see. munmap, mremap (what it takes away), madvise(MADV_DONTNEED) and
+ * mmap(MAP_FIXED), each made in the ways that are named. */
 #define REGX_SELFTEST_LIBC 0x1u        /* by calling libc */
-#define REGX_SELFTEST_THREAD 0x2u      /* by calling libc, in a second thread */
-#define REGX_SELFTEST_RAW 0x4u         /* by the system call itself, in either thread */
-#define REGX_SELFTEST_DESTINATION 0x8u /* what mremap moves something onto, in the ways above */
+#define REGX_SELFTEST_RAW 0x2u         /* by the system call itself */
+#define REGX_SELFTEST_THREAD 0x4u      /* also by a second thread, in the ways above */
+#define REGX_SELFTEST_DESTINATION 0x8u /* also what mremap moves something onto */
+#define REGX_SELFTEST_ALL 0xfu
 
-/* The watch is complete but not yet anyone's. REGX_INVALID: a change was not seen, or one was
- * reported of pages that did not change; REGX_NO_MEMORY: no scratch pages or no thread. `error`
- * then holds one line that names the change and the way. */
+/* The watch runs but is not yet anyone's. REGX_INVALID: a change was not seen, or one was told of
+ * pages that did not change; REGX_NO_MEMORY: no scratch pages or no thread. `error` then holds one
+ * line that names the change and the way. */
 regx_status_t regx_selftest(regx_watch_t *watch, unsigned claims, char *error, size_t error_size);
 
 #endif

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Which memory the notifier has armed. Ranges are armed outwards to 2 MiB, so that arming splits no
+ * huge page and neighbours merge into few mappings, but never beyond the mappings they lie in. The
+ * kernel alone knows what is armed, since changes disarm; nothing is kept here but an estimate of
+ * how much.
+ */
+#ifndef REGX_REGISTRATION_ARMED_H
+#define REGX_REGISTRATION_ARMED_H
+
+#include <pthread.h>
+
+#include "registration/changes.h"
+#include "registration/maps.h"
+#include "registration/uffd.h"
+
+typedef struct regx_armed {
+    const regx_uffd_t *uffd;
+    regx_changes_t *changes;
+    pthread_mutex_t lock; /* a leaf; never taken by the reader, nothing is allocated under it */
+    regx_maps_t maps;     /* the rest is under the lock */
+    uint32_t count;       /* mappings armed: at least so many, as of changes that disarm it does
+                             not know */
+    uint32_t most;        /* that may be armed: a tenth of vm.max_map_count */
+    uint32_t refused;     /* ranges, since they were last counted */
+} regx_armed_t;
+
+/* 0, or the errno of what could not be opened: nothing is to be closed then. */
+int regx_armed_open(regx_armed_t *armed, const regx_uffd_t *uffd, regx_changes_t *changes);
+void regx_armed_close(regx_armed_t *armed);
+
+/* Arms the range. NULL, and *since as watch.h's cover has it; else why not, for the counters. */
+const char *regx_armed_cover(regx_armed_t *armed, uintptr_t start, uintptr_t end, uint64_t *since);
+
+/* Disarms everything; the reader still runs. What another thread moves or grows meanwhile may stay
+ * armed until the descriptor is closed. */
+void regx_armed_off(regx_armed_t *armed);
+
+#endif

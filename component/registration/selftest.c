@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "registration/selftest.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define SETTLE_SECONDS                                                                             \
+    10 /* after which an event that still is not in the log counts as not seen                     \
+        */
+
+enum { MUNMAP, MREMAP, MADVISE, MMAP, CHANGES };
+
+static const char *const names[CHANGES] = {"munmap", "mremap", "madvise(MADV_DONTNEED)",
+                                           "mmap(MAP_FIXED)"};
+
+/* A change to make. What happens to `page` is looked at; its neighbours do not change. */
+typedef struct trial {
+    int change;
+    bool raw, thread;
+    uintptr_t page, onto; /* onto: where mremap moves the page */
+    size_t size;          /* of a page */
+    bool made;
+} trial_t;
+
+static bool make_by_libc(const trial_t *trial)
+{
+    void *page = (void *)trial->page;
+
+    switch (trial->change) {
+    case MUNMAP:
+        return munmap(page, trial->size) == 0;
+    case MREMAP:
+        return mremap(page, trial->size, trial->size, MREMAP_MAYMOVE | MREMAP_FIXED,
+                      (void *)trial->onto) != MAP_FAILED;
+    case MADVISE:
+        return madvise(page, trial->size, MADV_DONTNEED) == 0;
+    default:
+        return mmap(page, trial->size, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED;
+    }
+}
+
+static bool make_raw(const trial_t *trial)
+{
+    switch (trial->change) {
+    case MUNMAP:
+        return syscall(SYS_munmap, trial->page, trial->size) == 0;
+    case MREMAP:
+        return syscall(SYS_mremap, trial->page, trial->size, trial->size,
+                       MREMAP_MAYMOVE | MREMAP_FIXED, trial->onto) != -1;
+    case MADVISE:
+        return syscall(SYS_madvise, trial->page, trial->size, MADV_DONTNEED) == 0;
+    default:
+        return syscall(SYS_mmap, trial->page, trial->size, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0L) != -1;
+    }
+}
+
+static void *make(void *argument)
+{
+    trial_t *trial = argument;
+
+    trial->made = trial->raw ? make_raw(trial) : make_by_libc(trial);
+    return NULL;
+}
+
+static bool between(const regx_watch_t *watch)
+{
+    return atomic_load(&watch->changes->sequence) % 2 == 1;
+}
+
+/* Whether a look-up right now would find out that the page changed. */
+static bool refused(regx_watch_t *watch, uint64_t since, uintptr_t page, size_t size)
+{
+    return (watch->quiet != NULL && !watch->quiet(watch, page, page + size)) || between(watch) ||
+           regx_changes_touched(watch->changes, since, page, page + size);
+}
+
+/* Whether the log says so: unlike regx_changes_touched, not when it merely may have. */
+static bool in_log(const regx_changes_t *changes, uint64_t since, uintptr_t page, size_t size)
+{
+    const uint64_t head = atomic_load(&changes->head);
+    regx_change_t change;
+
+    for (; since != head; since++) {
+        if (regx_changes_read(changes, since, &change) == REGX_CHANGE_READ &&
+            change.start <= page && page + size <= change.end) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The same, once all that was told of has had its time to come into the log. */
+static bool comes_into_log(const regx_watch_t *watch, uint64_t since, uintptr_t page, size_t size)
+{
+    const time_t end = time(NULL) + SETTLE_SECONDS;
+
+    while (!in_log(watch->changes, since, page, size) || between(watch)) {
+        if (time(NULL) > end) {
+            return false;
+        }
+        sched_yield();
+    }
+    return true;
+}
+
+/* NULL: as it should be. */
+static const char *judge(regx_watch_t *watch, trial_t *trial, unsigned claims)
+{
+    const bool lands = trial->change == MREMAP && (claims & REGX_SELFTEST_DESTINATION) != 0;
+    const uintptr_t neighbours[] = {trial->page - trial->size, trial->page + trial->size};
+    regx_changes_t *changes = watch->changes;
+    pthread_t thread;
+
+    while (between(watch)) { /* with what was done to the scratch pages of the trial before */
+        sched_yield();
+    }
+    uint64_t since = atomic_load(&changes->head);
+    uint64_t since_onto = since;
+    if (watch->cover != NULL &&
+        (watch->cover(watch, trial->page, trial->page + trial->size, &since) != REGX_OK ||
+         watch->cover(watch, trial->onto, trial->onto + trial->size, &since_onto) != REGX_OK)) {
+        return "could not be tried: the scratch pages cannot be watched";
+    }
+    if (in_log(changes, since, trial->page, trial->size)) {
+        return "was told of before it was made";
+    }
+    if (!trial->thread) {
+        make(trial);
+    } else if (pthread_create(&thread, NULL, make, trial) == 0) {
+        pthread_join(thread, NULL);
+    } else {
+        return "could not be tried: no thread";
+    }
+    if (!trial->made) {
+        return "could not be made";
+    }
+    if (!refused(watch, since, trial->page, trial->size)) {
+        return "was not seen";
+    }
+    if (lands && !refused(watch, since_onto, trial->onto, trial->size)) {
+        return "was not seen where it moves to";
+    }
+    if (!comes_into_log(watch, since, trial->page, trial->size)) {
+        return "was noticed, but did not come into the log";
+    }
+    if (lands && !comes_into_log(watch, since_onto, trial->onto, trial->size)) {
+        return "was noticed where it moves to, but did not come into the log";
+    }
+    for (int i = 0; i < 2; i++) {
+        if (in_log(changes, since, neighbours[i], trial->size)) {
+            return "was told of pages that did not change";
+        }
+    }
+    return NULL;
+}
+
+/* Where trials happen: the page to change is the second of three, where it may go is the fifth. */
+enum { PAGES = 6 };
+
+static regx_status_t try(regx_watch_t *watch, trial_t *trial, unsigned claims, char *error,
+                         size_t error_size)
+{
+    const size_t length = PAGES * trial->size;
+    unsigned char *scratch =
+        mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (scratch == MAP_FAILED) {
+        snprintf(error, error_size, "self-test: no memory for scratch pages");
+        return REGX_NO_MEMORY;
+    }
+    for (int i = 0; i < PAGES; i++) {
+        scratch[(size_t)i * trial->size] = 1; /* there is something to lose */
+    }
+    trial->page = (uintptr_t)scratch + trial->size;
+    trial->onto = (uintptr_t)scratch + 4 * trial->size;
+    regx_changes_interest(watch->changes, (uintptr_t)scratch, (uintptr_t)scratch + length, 1);
+    const char *fault = judge(watch, trial, claims);
+    regx_changes_interest(watch->changes, (uintptr_t)scratch, (uintptr_t)scratch + length, -1);
+    munmap(scratch, length);
+    if (fault == NULL) {
+        return REGX_OK;
+    }
+    snprintf(error, error_size, "self-test: %s %s%s %s", names[trial->change],
+             trial->raw ? "by a raw system call" : "by libc",
+             trial->thread ? " in a second thread" : "", fault);
+    return REGX_INVALID;
+}
+
+regx_status_t regx_selftest(regx_watch_t *watch, unsigned claims, char *error, size_t error_size)
+{
+    trial_t trial = {.size = (size_t)sysconf(_SC_PAGESIZE)};
+    regx_status_t status = REGX_OK;
+
+    for (int way = 0; way < 4; way++) {
+        trial.raw = (way & 1) != 0;
+        trial.thread = (way & 2) != 0;
+        if ((claims & (trial.raw ? REGX_SELFTEST_RAW : REGX_SELFTEST_LIBC)) == 0 ||
+            (trial.thread && (claims & REGX_SELFTEST_THREAD) == 0)) {
+            continue;
+        }
+        for (trial.change = 0; trial.change < CHANGES && status == REGX_OK; trial.change++) {
+            status = try(watch, &trial, claims, error, error_size);
+        }
+    }
+    return status;
+}

@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "registration/uffd.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* What headers older than Linux 6.7 lack. */
+#ifndef UFFD_USER_MODE_ONLY
+#define UFFD_USER_MODE_ONLY 1
+#endif
+#ifndef UFFD_FEATURE_EXACT_ADDRESS
+#define UFFD_FEATURE_EXACT_ADDRESS (1 << 11)
+#endif
+#ifndef UFFD_FEATURE_WP_HUGETLBFS_SHMEM
+#define UFFD_FEATURE_WP_HUGETLBFS_SHMEM (1 << 12)
+#endif
+#ifndef UFFD_FEATURE_WP_UNPOPULATED
+#define UFFD_FEATURE_WP_UNPOPULATED (1 << 13)
+#endif
+#ifndef UFFD_FEATURE_WP_ASYNC
+#define UFFD_FEATURE_WP_ASYNC (1 << 15)
+#endif
+#ifndef PAGEMAP_SCAN
+#define PAGE_IS_WPALLOWED (1 << 0)
+struct page_region {
+    uint64_t start, end, categories;
+};
+struct pm_scan_arg {
+    uint64_t size, flags, start, end, walk_end, vec, vec_len, max_pages;
+    uint64_t category_inverted, category_mask, category_anyof_mask, return_mask;
+};
+#define PAGEMAP_SCAN _IOWR('f', 16, struct pm_scan_arg)
+#endif
+
+#define BLOCK ((uintptr_t)2 << 20) /* of a huge page */
+
+/* Without these nothing works. The last is of no use here: it came with Linux 5.18, and only since
+ * 5.15 does the kernel count the changes under way, without which regx_uffd_quiet is wrong. */
+static const struct {
+    uint64_t bit;
+    const char *name;
+} needed[] = {{UFFD_FEATURE_EVENT_UNMAP, "EVENT_UNMAP"},
+              {UFFD_FEATURE_EVENT_REMAP, "EVENT_REMAP"},
+              {UFFD_FEATURE_EVENT_REMOVE, "EVENT_REMOVE"},
+              {UFFD_FEATURE_PAGEFAULT_FLAG_WP, "PAGEFAULT_FLAG_WP"},
+              {UFFD_FEATURE_EXACT_ADDRESS, "EXACT_ADDRESS (Linux 5.18)"}};
+
+/* The first two are what PAGEMAP_SCAN needs; the third is for hugetlb memory. */
+#define WELCOME                                                                                    \
+    (UFFD_FEATURE_WP_ASYNC | UFFD_FEATURE_WP_UNPOPULATED | UFFD_FEATURE_WP_HUGETLBFS_SHMEM)
+
+/* -1: refused, see errno. */
+static int create(void)
+{
+    return (int)syscall(SYS_userfaultfd, UFFD_USER_MODE_ONLY | O_CLOEXEC | O_NONBLOCK);
+}
+
+static regx_status_t refuse(char *error, size_t error_size)
+{
+    switch (errno) {
+    case EPERM:
+    case EACCES:
+        snprintf(error, error_size,
+                 "userfaultfd: %s: refused by a seccomp filter or security module (as it takes no "
+                 "privilege, vm.unprivileged_userfaultfd does not matter)",
+                 strerror(errno));
+        break;
+    case ENOSYS:
+        snprintf(error, error_size,
+                 "userfaultfd: not in this kernel, or hidden by a seccomp filter");
+        break;
+    case EINVAL:
+        snprintf(error, error_size,
+                 "userfaultfd: this kernel knows none without privilege (Linux 5.11)");
+        break;
+    default:
+        snprintf(error, error_size, "userfaultfd: %s", strerror(errno));
+    }
+    return REGX_DENIED;
+}
+
+/* The features that the kernel has; asking takes a descriptor of its own. */
+static bool ask_features(uint64_t *features, char *error, size_t error_size)
+{
+    struct uffdio_api api = {.api = UFFD_API};
+    const int fd = create();
+
+    if (fd < 0) {
+        refuse(error, error_size);
+        return false;
+    }
+    const int failed = ioctl(fd, UFFDIO_API, &api);
+    close(fd);
+    if (failed) {
+        snprintf(error, error_size, "userfaultfd: this kernel's does not answer");
+        return false;
+    }
+    *features = api.features;
+    for (size_t i = 0; i < sizeof(needed) / sizeof(needed[0]); i++) {
+        if ((api.features & needed[i].bit) == 0) {
+            snprintf(error, error_size, "userfaultfd: this kernel's lacks %s", needed[i].name);
+            return false;
+        }
+    }
+    return true;
+}
+
+/* 0: none of what is mapped in the range is unarmed; 1: some is; -1: the kernel does not know. */
+static int scan_unarmed(int pagemap, uintptr_t start, uintptr_t end)
+{
+    struct page_region found;
+    struct pm_scan_arg scan = {.size = sizeof(scan),
+                               .start = start,
+                               .end = end,
+                               .vec = (uintptr_t)&found,
+                               .vec_len = 1,
+                               .max_pages = 1,
+                               .category_inverted = PAGE_IS_WPALLOWED,
+                               .category_mask = PAGE_IS_WPALLOWED,
+                               .return_mask = PAGE_IS_WPALLOWED};
+
+    return ioctl(pagemap, PAGEMAP_SCAN, &scan);
+}
+
+static int open_pagemap(uint64_t features)
+{
+    const uint64_t both = UFFD_FEATURE_WP_ASYNC | UFFD_FEATURE_WP_UNPOPULATED;
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    const uintptr_t here = (uintptr_t)&page & ~(page - 1);
+    const int fd =
+        (features & both) == both ? open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC) : -1;
+
+    if (fd >= 0 && scan_unarmed(fd, here, here + page) != 1) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+regx_status_t regx_uffd_open(regx_uffd_t *uffd, char *error, size_t error_size)
+{
+    struct uffdio_api api = {.api = UFFD_API};
+    uint64_t features;
+
+    if (!ask_features(&features, error, error_size)) {
+        return REGX_DENIED;
+    }
+    api.features = features & WELCOME;
+    for (size_t i = 0; i < sizeof(needed) / sizeof(needed[0]); i++) {
+        api.features |= needed[i].bit;
+    }
+    uffd->fd = create();
+    if (uffd->fd < 0) {
+        return refuse(error, error_size);
+    }
+    if (ioctl(uffd->fd, UFFDIO_API, &api) != 0) {
+        snprintf(error, error_size, "userfaultfd: its features are refused: %s", strerror(errno));
+        close(uffd->fd);
+        return REGX_DENIED;
+    }
+    uffd->pagemap = open_pagemap(features);
+    return REGX_OK;
+}
+
+void regx_uffd_close(regx_uffd_t *uffd)
+{
+    close(uffd->fd);
+    uffd->fd = -1;
+    if (uffd->pagemap >= 0) {
+        close(uffd->pagemap);
+        uffd->pagemap = -1;
+    }
+}
+
+int regx_uffd_arm(const regx_uffd_t *uffd, uintptr_t start, uintptr_t end)
+{
+    struct uffdio_register range = {.range = {.start = start, .len = end - start},
+                                    .mode = UFFDIO_REGISTER_MODE_WP};
+
+    return ioctl(uffd->fd, UFFDIO_REGISTER, &range) == 0 ? 0 : errno;
+}
+
+int regx_uffd_disarm(const regx_uffd_t *uffd, uintptr_t start, uintptr_t end)
+{
+    struct uffdio_range range = {.start = start, .len = end - start};
+
+    return ioctl(uffd->fd, UFFDIO_UNREGISTER, &range) == 0 ? 0 : errno;
+}
+
+bool regx_uffd_quiet(const regx_uffd_t *uffd)
+{
+    /* The kernel first looks whether a change is under way (EAGAIN), then finds the range empty
+     * (EINVAL). */
+    struct uffdio_writeprotect nothing = {.range = {0, 0}};
+    const bool quiet = ioctl(uffd->fd, UFFDIO_WRITEPROTECT, &nothing) != 0 && errno == EINVAL;
+
+    /* What the caller reads next must not have been read before the kernel looked. */
+    atomic_thread_fence(memory_order_acquire);
+    return quiet;
+}
+
+bool regx_uffd_armed(const regx_uffd_t *uffd, uintptr_t start, uintptr_t end)
+{
+    return scan_unarmed(uffd->pagemap, start, end) == 0;
+}
+
+bool regx_uffd_mapping_armed(const regx_uffd_t *uffd, uintptr_t start, uintptr_t end)
+{
+    if (uffd->pagemap >= 0) { /* a mapping is armed or not as a whole: one page tells */
+        return regx_uffd_armed(uffd, start, start + 1);
+    }
+    /* Taking away write-protection, of which there is none, is refused where nothing is armed. A
+     * huge page is not asked about in part, which would split it. */
+    const uintptr_t block = start / BLOCK * BLOCK + BLOCK;
+    struct uffdio_writeprotect nothing = {
+        .range = {.start = start, .len = (end < block ? end : block) - start}};
+
+    return ioctl(uffd->fd, UFFDIO_WRITEPROTECT, &nothing) == 0;
+}
+
+size_t regx_uffd_read(const regx_uffd_t *uffd, regx_uffd_event_t events[REGX_UFFD_EVENTS])
+{
+    struct uffd_msg messages[REGX_UFFD_EVENTS];
+    const ssize_t got = read(uffd->fd, messages, sizeof(messages));
+    size_t count = 0;
+
+    for (size_t i = 0; got > 0 && i < (size_t)got / sizeof(messages[0]); i++) {
+        const struct uffd_msg *message = &messages[i];
+
+        if (message->event == UFFD_EVENT_REMAP) {
+            const uintptr_t from = message->arg.remap.from;
+
+            events[count++] = (regx_uffd_event_t){
+                .start = from, .end = from + message->arg.remap.len, .to = message->arg.remap.to};
+        } else if (message->event == UFFD_EVENT_UNMAP || message->event == UFFD_EVENT_REMOVE) {
+            events[count++] = (regx_uffd_event_t){.start = message->arg.remove.start,
+                                                  .end = message->arg.remove.end};
+        }
+    }
+    return count;
+}

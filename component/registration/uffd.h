@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * userfaultfd, as far as the notifier uses it: the kernel tells of changes of ranges that are
+ * armed. They are registered in write-protect mode and nothing is ever write-protected, so no
+ * access to them faults for it. Needs no privilege. Each call is one system call; nothing here
+ * allocates.
+ */
+#ifndef REGX_REGISTRATION_UFFD_H
+#define REGX_REGISTRATION_UFFD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+typedef struct regx_uffd {
+    int fd;      /* -1: closed */
+    int pagemap; /* /proc/self/pagemap, to ask what is armed; -1: this kernel cannot be asked */
+} regx_uffd_t;
+
+/* REGX_DENIED: refused, or too old a kernel; `error` then holds one line that says why. */
+regx_status_t regx_uffd_open(regx_uffd_t *uffd, char *error, size_t error_size);
+/* A process that holds a copy of the descriptor keeps armed memory armed beyond this, with nobody
+ * to read: disarm first. */
+void regx_uffd_close(regx_uffd_t *uffd);
+
+/* 0, or EBUSY: another userfaultfd has part of it, ENOMEM: too many mappings, or another errno.
+ * Holes are left out silently, and armed memory stays armed. */
+int regx_uffd_arm(const regx_uffd_t *uffd, uintptr_t start, uintptr_t end);
+int regx_uffd_disarm(const regx_uffd_t *uffd, uintptr_t start, uintptr_t end);
+
+/* Whether no change of armed memory is between its start and the moment we read of it. Costs as
+ * much as the cheapest system calls, whatever is armed. */
+bool regx_uffd_quiet(const regx_uffd_t *uffd);
+
+/* Whether all that is mapped of the range is armed. */
+bool regx_uffd_armed(const regx_uffd_t *uffd, uintptr_t start, uintptr_t end);
+/* The same of part of a single mapping, also where there is no pagemap to ask. */
+bool regx_uffd_mapping_armed(const regx_uffd_t *uffd, uintptr_t start, uintptr_t end);
+
+/* A change that the kernel told of; of a move, `to` is where it went to (as much as was there
+ * before), else 0. */
+typedef struct regx_uffd_event {
+    uintptr_t start, end, to;
+} regx_uffd_event_t;
+
+/* Takes what there is to be told; whoever made these changes goes on. Does not
+ * wait. */
+#define REGX_UFFD_EVENTS 16
+size_t regx_uffd_read(const regx_uffd_t *uffd, regx_uffd_event_t events[REGX_UFFD_EVENTS]);
+
+#endif
