@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The changes of the address space that an application can make, by libc, where hooks may see them,
+ * or by the system call itself, where they cannot. Each answers as the call does.
+ */
+#ifndef REGX_TEST_CHANGE_H
+#define REGX_TEST_CHANGE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/mman.h>
+#include <sys/types.h>
+
+/* What bookworm's headers do not know yet. */
+#ifndef MADV_DONTNEED_LOCKED
+#define MADV_DONTNEED_LOCKED 24
+#endif
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
+#endif
+#ifndef MADV_GUARD_INSTALL
+#define MADV_GUARD_INSTALL 102
+#define MADV_GUARD_REMOVE 103
+#endif
+
+typedef enum { BY_LIBC, BY_SYSCALL } by_t;
+
+void *change_mmap(by_t by, void *address, size_t length, int protection, int flags, int file);
+int change_munmap(by_t by, void *address, size_t length);
+/* `to` is used with MREMAP_FIXED, and as a hint with MREMAP_DONTUNMAP */
+void *change_mremap(by_t by, void *address, size_t length, size_t new_length, int flags, void *to);
+int change_madvise(by_t by, void *address, size_t length, int advice);
+int change_mprotect(by_t by, void *address, size_t length, int protection);
+void *change_shmat(by_t by, int segment, void *address, int flags);
+int change_shmdt(by_t by, void *address);
+/* The break, moved by that many bytes. 0 or -1. */
+int change_brk(by_t by, intptr_t bytes);
+pid_t change_fork(by_t by);
+
+#endif

@@ -1,0 +1,612 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * property BACKEND SEED OPERATIONS [FILE]: random changes of the address space, a transfer after
+ * each, and no byte may be wrong.
+ *
+ * Operation number i is made of SEED and i alone, and makes sense in whatever state it meets: any
+ * subset can be run. FILE names one, by its numbers: so `shrink` finds a short reproduction. The
+ * last line on stdout says what was done. Ends with 1 where a byte was wrong, and then says where;
+ * with 77 where the backend or the oracle cannot be had.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/shm.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "change.h"
+#include "rig.h"
+
+#define BASE ((uint8_t *)((uintptr_t)1 << 45))
+#define ELSEWHERE (BASE + ((size_t)1 << 30)) /* where memory is moved for a moment */
+#define HUGE ((size_t)2 << 20)
+
+enum {
+    PAGE = 4096,
+    PAGES = 4096, /* of the arena */
+    LARGEST = 8,  /* pages of a change, or of a transfer */
+    FAVOURITES = 64,
+    BLOCKS = 32,
+    BREAK_PAGES = 32,
+    SEGMENTS = 8,
+    UNAVAILABLE = 77
+};
+
+typedef enum {
+    MAP_OVER,
+    MAP_SHARED_OVER,
+    UNMAP,
+    SHRINK,
+    GROW,
+    MOVE,
+    MOVE_AND_STAY,
+    MOVE_AWAY_AND_BACK,
+    DONTNEED,
+    DONTNEED_LOCKED,
+    FREE,
+    REMOVE,
+    ADVICE, /* that changes nothing */
+    PROTECT,
+    BREAK,
+    ATTACH,
+    ATTACH_OVER,
+    DETACH,
+    HEAP,
+    FORK,
+    KINDS
+} kind_t;
+
+static const struct {
+    const char *name;
+    unsigned weight;
+} kinds[KINDS] = {
+    [MAP_OVER] = {"mmap FIXED", 120},
+    [MAP_SHARED_OVER] = {"mmap FIXED, shared", 20},
+    [UNMAP] = {"munmap", 300},
+    [SHRINK] = {"mremap to less", 60},
+    [GROW] = {"mremap to more", 60},
+    [MOVE] = {"mremap", 80},
+    [MOVE_AND_STAY] = {"mremap DONTUNMAP", 60},
+    [MOVE_AWAY_AND_BACK] = {"mremap away and back", 30},
+    [DONTNEED] = {"MADV_DONTNEED", 120},
+    [DONTNEED_LOCKED] = {"MADV_DONTNEED_LOCKED", 20},
+    [FREE] = {"MADV_FREE", 30},
+    [REMOVE] = {"MADV_REMOVE", 20},
+    [ADVICE] = {"other advice", 40},
+    [PROTECT] = {"mprotect", 20},
+    [BREAK] = {"brk", 30},
+    [ATTACH] = {"shmat", 10},
+    [ATTACH_OVER] = {"shmat REMAP", 10},
+    [DETACH] = {"shmdt", 10},
+    [HEAP] = {"free, malloc", 60},
+    [FORK] = {"fork", 1},
+};
+
+/* The state of things. */
+static rig_t rig;
+static bool hooks_only; /* makes what hooks can see, and nothing else */
+static bool remap_seen; /* shmat(SHM_REMAP) */
+static bool mapped[PAGES];
+static uint8_t *blocks[BLOCKS];
+static size_t block_sizes[BLOCKS];
+static uint8_t *break_start;
+static unsigned break_pages;
+static struct {
+    uint8_t *at;
+    unsigned page, pages;
+} segments[SEGMENTS];
+
+static uint64_t seed, current; /* the operation */
+static uint64_t random_state;
+static uint64_t made[KINDS], transfers, bytes, refused;
+
+_Noreturn static void give_up(const char *what)
+{
+    fprintf(stderr, "property: seed %llu, operation %llu: %s: %s\n", (unsigned long long)seed,
+            (unsigned long long)current, what, strerror(errno));
+    exit(2);
+}
+
+static uint64_t next_random(uint64_t *state)
+{
+    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
+
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return z ^ (z >> 31);
+}
+
+static unsigned below(unsigned limit)
+{
+    return (unsigned)(next_random(&random_state) % limit);
+}
+
+/* ---- the arena ---- */
+
+static uint8_t *address(unsigned page)
+{
+    return BASE + (size_t)page * PAGE;
+}
+
+static void set_mapped(unsigned page, unsigned pages, bool is)
+{
+    for (unsigned i = 0; i < pages; i++) {
+        mapped[page + i] = is;
+    }
+}
+
+static bool all_mapped(unsigned page, unsigned pages)
+{
+    for (unsigned i = 0; i < pages; i++) {
+        if (!mapped[page + i]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* After something that may have failed half way. */
+static void look(unsigned page, unsigned pages)
+{
+    unsigned char there;
+
+    for (unsigned i = 0; i < pages; i++) {
+        mapped[page + i] = mincore(address(page + i), PAGE, &there) == 0;
+    }
+}
+
+/* Where something happens: often near where transfers often are. */
+typedef struct extent {
+    unsigned page, pages;
+    unsigned before, after; /* bytes of the first and last page that a transfer leaves out */
+} extent_t;
+
+static extent_t any_extent(uint64_t *state)
+{
+    extent_t extent = {.pages = 1 + (unsigned)(next_random(state) % LARGEST)};
+
+    extent.page = (unsigned)(next_random(state) % (PAGES - LARGEST));
+    if (next_random(state) % 2 == 0) {
+        extent.before = (unsigned)(next_random(state) % (PAGE / 2));
+        extent.after = (unsigned)(next_random(state) % (PAGE / 2));
+    }
+    return extent;
+}
+
+static extent_t favourite(unsigned which)
+{
+    uint64_t state = seed * 1000 + which;
+
+    return any_extent(&state);
+}
+
+static extent_t place_of_change(void)
+{
+    extent_t extent = any_extent(&random_state);
+
+    if (below(2) == 0) {
+        const unsigned near = favourite(below(FAVOURITES)).page + below(LARGEST);
+
+        extent.page = near < 4 ? 0 : near - below(4);
+        if (extent.page > PAGES - LARGEST) {
+            extent.page = PAGES - LARGEST;
+        }
+    }
+    return extent;
+}
+
+static bool map_new(by_t by, unsigned page, unsigned pages, int flags)
+{
+    void *memory = change_mmap(by, address(page), (size_t)pages * PAGE, PROT_READ | PROT_WRITE,
+                               MAP_ANONYMOUS | flags, -1);
+
+    if (memory != address(page)) {
+        give_up("mmap");
+    }
+    set_mapped(page, pages, true);
+    return true;
+}
+
+/* Whatever is not mapped there, is then. */
+static void fill_holes(by_t by, unsigned page, unsigned pages)
+{
+    for (unsigned i = 0; i < pages; i++) {
+        unsigned hole = 0;
+
+        while (i + hole < pages && !mapped[page + i + hole]) {
+            hole++;
+        }
+        if (hole > 0) {
+            map_new(by, page + i, hole, MAP_PRIVATE | MAP_FIXED_NOREPLACE);
+            i += hole;
+        }
+    }
+}
+
+/* ---- transfers ---- */
+
+static bool transfer(uint8_t *base, size_t length)
+{
+    const direction_t direction = below(2) == 0 ? SEND : RECEIVE;
+
+    for (size_t at = below(PAGE / 2); direction == SEND && at + 8 <= length; at += PAGE) {
+        memcpy(base + at, &transfers, sizeof(transfers));
+    }
+    const transfer_t done = rig_transfer(&rig, direction, base, length, next_random(&random_state));
+    if (done.status != REGX_OK) {
+        refused++;
+        return true;
+    }
+    transfers++;
+    bytes += length;
+    if (done.right != length) {
+        printf(
+            "stale: seed %llu, operation %llu: %s of %zu bytes at %p by a %s: byte %zu is wrong\n",
+            (unsigned long long)seed, (unsigned long long)current,
+            direction == SEND ? "send" : "receive", length, (void *)base,
+            done.hit ? "kept region" : "new registration", done.right);
+        return false;
+    }
+    return true;
+}
+
+static bool transfer_extent(by_t by, extent_t extent)
+{
+    if (!all_mapped(extent.page, extent.pages)) {
+        if (below(4) == 0) {
+            return true;
+        }
+        fill_holes(by, extent.page, extent.pages);
+    }
+    return transfer(address(extent.page) + extent.before,
+                    (size_t)extent.pages * PAGE - extent.before - extent.after);
+}
+
+static bool some_transfer(by_t by)
+{
+    const unsigned where = below(16);
+
+    if (where == 0) {
+        const unsigned block = below(BLOCKS);
+
+        return blocks[block] == NULL || transfer(blocks[block], block_sizes[block]);
+    }
+    if (where == 1) {
+        return break_pages == 0 || transfer(break_start, (size_t)break_pages * PAGE);
+    }
+    return transfer_extent(by,
+                           where < 14 ? favourite(below(FAVOURITES)) : any_extent(&random_state));
+}
+
+/* ---- operations: each answers whether it was made ---- */
+
+static bool resize(by_t by, extent_t at, bool more)
+{
+    const unsigned less = (at.pages + 1) / 2;
+
+    if (more ? !all_mapped(at.page, less) : !all_mapped(at.page, at.pages)) {
+        return false;
+    }
+    for (unsigned i = less; more && i < at.pages; i++) {
+        if (mapped[at.page + i]) {
+            return false;
+        }
+    }
+    const void *moved = change_mremap(by, address(at.page), (size_t)(more ? less : at.pages) * PAGE,
+                                      (size_t)(more ? at.pages : less) * PAGE, 0, NULL);
+    look(at.page, at.pages);
+    return moved != MAP_FAILED;
+}
+
+static bool move(by_t by, extent_t from, extent_t to, int flags)
+{
+    const size_t length = (size_t)from.pages * PAGE;
+
+    to.pages = from.pages;
+    if (!all_mapped(from.page, from.pages) ||
+        (from.page < to.page + to.pages && to.page < from.page + from.pages)) {
+        return false;
+    }
+    if (hooks_only && !change_munmap(by, address(to.page), length)) {
+        set_mapped(to.page, to.pages, false);
+    }
+    const void *moved = change_mremap(by, address(from.page), length, length,
+                                      MREMAP_MAYMOVE | MREMAP_FIXED | flags, address(to.page));
+    look(from.page, from.pages);
+    look(to.page, to.pages);
+    return moved != MAP_FAILED;
+}
+
+static bool away_and_back(by_t by, extent_t at)
+{
+    const size_t length = (size_t)at.pages * PAGE;
+
+    if (!all_mapped(at.page, at.pages)) {
+        return false;
+    }
+    void *moved = change_mremap(by, address(at.page), length, length, MREMAP_MAYMOVE | MREMAP_FIXED,
+                                ELSEWHERE);
+    if (moved != MAP_FAILED) {
+        moved = change_mremap(by, ELSEWHERE, length, length, MREMAP_MAYMOVE | MREMAP_FIXED,
+                              address(at.page));
+    }
+    look(at.page, at.pages);
+    munmap(ELSEWHERE, length);
+    return moved != MAP_FAILED;
+}
+
+static bool advise(by_t by, extent_t at, int advice)
+{
+    return all_mapped(at.page, at.pages) &&
+           change_madvise(by, address(at.page), (size_t)at.pages * PAGE, advice) == 0;
+}
+
+static bool advise_something(by_t by, extent_t at)
+{
+    static const int advices[] = {
+        MADV_COLD,     MADV_PAGEOUT,    MADV_POPULATE_WRITE, MADV_MERGEABLE, MADV_UNMERGEABLE,
+        MADV_HUGEPAGE, MADV_NOHUGEPAGE, MADV_DONTFORK,       MADV_DOFORK,    MADV_COLLAPSE};
+
+    return advise(by, at, advices[below(sizeof(advices) / sizeof(advices[0]))]);
+}
+
+static bool protect(by_t by, extent_t at)
+{
+    const size_t length = (size_t)at.pages * PAGE;
+
+    return all_mapped(at.page, at.pages) &&
+           change_mprotect(by, address(at.page), length, PROT_READ) == 0 &&
+           change_mprotect(by, address(at.page), length, PROT_READ | PROT_WRITE) == 0;
+}
+
+/* libc's own idea of the break must stay right, for malloc: by libc only. */
+static bool move_break(void)
+{
+    const unsigned pages = below(BREAK_PAGES + 1);
+
+    if (sbrk(0) != break_start + (size_t)break_pages * PAGE) { /* malloc took more */
+        break_pages = 0;
+        return false;
+    }
+    if (brk(break_start + (size_t)pages * PAGE) != 0) {
+        give_up("brk");
+    }
+    break_pages = pages;
+    return true;
+}
+
+static bool attach(by_t by, extent_t at, bool over)
+{
+    const unsigned which = below(SEGMENTS);
+
+    if (segments[which].at != NULL) {
+        return false;
+    }
+    for (unsigned i = 0; !over && i < at.pages; i++) {
+        if (mapped[at.page + i]) {
+            return false;
+        }
+    }
+    const int segment = shmget(IPC_PRIVATE, (size_t)at.pages * PAGE, IPC_CREAT | 0600);
+    if (segment < 0) {
+        give_up("shmget");
+    }
+    void *memory = change_shmat(by, segment, address(at.page), over ? SHM_REMAP : 0);
+    shmctl(segment, IPC_RMID, NULL);
+    look(at.page, at.pages);
+    if (memory == (void *)-1) {
+        return false;
+    }
+    segments[which].at = memory;
+    segments[which].page = at.page;
+    segments[which].pages = at.pages;
+    return true;
+}
+
+static bool detach(by_t by)
+{
+    const unsigned which = below(SEGMENTS);
+
+    if (segments[which].at == NULL) {
+        return false;
+    }
+    const bool done = change_shmdt(by, segments[which].at) == 0; /* else it was mapped over */
+    look(segments[which].page, segments[which].pages);
+    segments[which].at = NULL;
+    return done;
+}
+
+static bool reallocate(void)
+{
+    static const size_t sizes[] = {3000, 20000, 100000, 300000};
+    const unsigned which = below(BLOCKS);
+
+    free(blocks[which]);
+    block_sizes[which] = sizes[below(4)];
+    blocks[which] = malloc(block_sizes[which]);
+    return blocks[which] != NULL;
+}
+
+static bool make_child(by_t by, extent_t at)
+{
+    int status;
+    const pid_t pid = change_fork(by);
+
+    if (pid < 0) {
+        give_up("fork");
+    }
+    if (pid == 0) {
+        unsigned char there;
+
+        if (mincore(address(at.page), PAGE, &there) == 0) {
+            memset(address(at.page), 0xcc, PAGE); /* its own copy, if it is private */
+        }
+        _exit(0);
+    }
+    if (waitpid(pid, &status, 0) != pid || status != 0) {
+        give_up("a child");
+    }
+    return true;
+}
+
+static bool make(kind_t kind, by_t by, extent_t at, extent_t to)
+{
+    switch (kind) {
+    case MAP_OVER:
+        return map_new(by, at.page, at.pages, MAP_PRIVATE | MAP_FIXED);
+    case MAP_SHARED_OVER:
+        return map_new(by, at.page, at.pages, MAP_SHARED | MAP_FIXED);
+    case UNMAP:
+        if (change_munmap(by, address(at.page), (size_t)at.pages * PAGE) != 0) {
+            give_up("munmap");
+        }
+        set_mapped(at.page, at.pages, false);
+        return true;
+    case SHRINK:
+        return resize(by, at, false);
+    case GROW:
+        return resize(by, at, true);
+    case MOVE:
+        return move(by, at, to, 0);
+    case MOVE_AND_STAY:
+        return move(by, at, to, MREMAP_DONTUNMAP);
+    case MOVE_AWAY_AND_BACK:
+        return away_and_back(by, at);
+    case DONTNEED:
+        return advise(by, at, MADV_DONTNEED);
+    case DONTNEED_LOCKED:
+        return !hooks_only && advise(by, at, MADV_DONTNEED_LOCKED);
+    case FREE:
+        return advise(by, at, MADV_FREE);
+    case REMOVE:
+        return !hooks_only && advise(by, at, MADV_REMOVE);
+    case ADVICE:
+        return advise_something(by, at);
+    case PROTECT:
+        return protect(by, at);
+    case BREAK:
+        return move_break();
+    case ATTACH:
+        return attach(by, at, false);
+    case ATTACH_OVER:
+        return remap_seen && attach(by, at, true);
+    case DETACH:
+        return detach(by);
+    case HEAP:
+        return reallocate();
+    case FORK:
+        return make_child(by, at);
+    case KINDS:
+        break;
+    }
+    return false;
+}
+
+/* Operation number `number`, and a transfer or two. */
+static bool operate(uint64_t number)
+{
+    unsigned total = 0;
+    kind_t kind = 0;
+
+    current = number;
+    random_state = seed * UINT64_C(0x2545f4914f6cdd1d) + number;
+    for (kind_t i = 0; i < KINDS; i++) {
+        total += kinds[i].weight;
+    }
+    unsigned draw = below(total);
+    while (draw >= kinds[kind].weight) {
+        draw -= kinds[kind++].weight;
+    }
+    const by_t by = hooks_only || below(2) == 0 ? BY_LIBC : BY_SYSCALL;
+    const extent_t at = place_of_change();
+    const extent_t to = place_of_change();
+    if (make(kind, by, at, to)) {
+        made[kind]++;
+        if (below(2) == 0 && kind < BREAK && !transfer_extent(by, at)) {
+            return false;
+        }
+    }
+    if (below(16) == 0) {
+        regx_registry_progress(&rig.registry);
+    }
+    return some_transfer(by);
+}
+
+/* ---- the run ---- */
+
+static void open_arena(void)
+{
+    const uintptr_t end = (uintptr_t)sbrk(0);
+
+    free(malloc(100 << 10)); /* malloc has some to spare */
+    if (sbrk((intptr_t)(-end % PAGE)) == (void *)-1) {
+        give_up("sbrk");
+    }
+    break_start = sbrk(0);
+    map_new(BY_LIBC, 0, PAGES, MAP_PRIVATE | MAP_FIXED_NOREPLACE);
+}
+
+static bool run(uint64_t operations, FILE *subset)
+{
+    if (subset != NULL) {
+        unsigned long long number;
+
+        while (fscanf(subset, "%llu", &number) == 1) {
+            if (!operate(number)) {
+                return false;
+            }
+        }
+        return true;
+    }
+    for (uint64_t i = 0; i < operations; i++) {
+        if (!operate(i)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void report(void)
+{
+    uint64_t changes = 0;
+
+    for (kind_t i = 0; i < KINDS; i++) {
+        printf("%s: %llu\n", kinds[i].name, (unsigned long long)made[i]);
+        changes += made[i];
+    }
+    printf("seed %llu changes %llu transfers %llu hits %llu uncached %llu refused %llu "
+           "invalidations %llu bytes %llu\n",
+           (unsigned long long)seed, (unsigned long long)changes, (unsigned long long)transfers,
+           (unsigned long long)rig_count(&rig, &rig.counters.hits),
+           (unsigned long long)rig_count(&rig, &rig.counters.uncached), (unsigned long long)refused,
+           (unsigned long long)rig_count(&rig, &rig.counters.invalidations),
+           (unsigned long long)bytes);
+}
+
+int main(int argc, char **argv)
+{
+    FILE *subset = NULL;
+    char why[256];
+
+    if (argc < 4 || argc > 5 || (argc == 5 && (subset = fopen(argv[4], "r")) == NULL)) {
+        fprintf(stderr, "usage: property BACKEND SEED OPERATIONS [FILE]\n");
+        return 2;
+    }
+    seed = strtoull(argv[2], NULL, 10);
+    if (!rig_open(&rig, &(rig_config_t){.backend = argv[1]}, why, sizeof(why))) {
+        printf("%s\n", why);
+        return UNAVAILABLE;
+    }
+    hooks_only = strcmp(argv[1], "hooks") == 0;
+    remap_seen = hooks_only || strcmp(argv[1], "notifier/scan") == 0;
+    open_arena();
+    const bool right = run(strtoull(argv[3], NULL, 10), subset);
+    report();
+    if (!right) {
+        return 1;
+    }
+    rig_close(&rig);
+    return 0;
+}

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "rig.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "registration/hooks.h"
+#include "registration/notifier.h"
+
+const char *const rig_backends[] = {"unprotected",   "none",           "hooks",  "notifier",
+                                    "notifier/scan", "hooks+notifier", "retain", NULL};
+
+/* ---- the watch that never tells ---- */
+
+static void deaf_stop(regx_watch_t *watch)
+{
+    regx_changes_close(watch->changes);
+    free(watch);
+}
+
+static regx_status_t deaf_start(const regx_watch_config_t *config, regx_watch_t **watch,
+                                char *error, size_t error_size)
+{
+    (void)config;
+    (void)error;
+    (void)error_size;
+    *watch = calloc(1, sizeof(**watch));
+    if (*watch == NULL) {
+        abort();
+    }
+    **watch =
+        (regx_watch_t){.name = "unprotected", .changes = regx_changes_open(), .stop = deaf_stop};
+    return REGX_OK;
+}
+
+static const regx_backend_t unprotected = {.name = "unprotected", .start = deaf_start};
+
+/* ---- opening ---- */
+
+static regx_status_t choose(rig_t *rig, const rig_config_t *config, char *why, size_t why_size)
+{
+    const bool scan = strcmp(config->backend, "notifier/scan") == 0;
+    const regx_watch_config_t watch = {.check = scan ? REGX_CHECK_SCAN : REGX_CHECK_ALWAYS,
+                                       .threads = true,
+                                       .hooks =
+                                           config->hooks != NULL ? config->hooks : regx_hooks_ucm,
+                                       .counters = &rig->counters};
+
+    if (strcmp(config->backend, "unprotected") == 0) {
+        rig->choice.backend = &unprotected;
+        return unprotected.start(&watch, &rig->choice.watch, why, why_size);
+    }
+    return regx_backend_choose(scan ? "notifier" : config->backend, false, &watch, &rig->choice,
+                               why, why_size);
+}
+
+bool rig_open(rig_t *rig, const rig_config_t *config, char *why, size_t why_size)
+{
+    const regx_cache_config_t cache = {.bytes = config->bytes > 0 ? config->bytes : REGX_UNLIMITED,
+                                       .count = config->count > 0 ? config->count : REGX_UNLIMITED,
+                                       .admit = config->admit,
+                                       .inuse = config->inuse,
+                                       .changed_in_use = config->changed_in_use,
+                                       .context = config->context};
+
+    memset(rig, 0, sizeof(*rig));
+    rig->backend = config->backend;
+    rig->counters.threads = true;
+    rig->oracle =
+        oracle_open(config->buffers > 0 ? config->buffers : ORACLE_BUFFERS_PER_RING, why, why_size);
+    if (rig->oracle == NULL) {
+        return false;
+    }
+    if (choose(rig, config, why, why_size) != REGX_OK) {
+        oracle_close(rig->oracle);
+        return false;
+    }
+    if (regx_registry_open(&rig->registry, rig->choice.backend, rig->choice.watch, &cache,
+                           oracle_transport(rig->oracle), &rig->counters) != REGX_OK) {
+        fprintf(stderr, "rig: no memory for a registry\n");
+        abort();
+    }
+    return true;
+}
+
+void rig_close(rig_t *rig)
+{
+    regx_registry_close(&rig->registry);
+    if (rig->choice.watch != NULL) {
+        rig->choice.watch->stop(rig->choice.watch);
+    }
+    oracle_close(rig->oracle);
+}
+
+/* ---- transfers ---- */
+
+static uint64_t scatter(uint64_t value)
+{
+    value = (value ^ (value >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    value = (value ^ (value >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return value ^ (value >> 31);
+}
+
+void rig_fill(void *base, size_t length, uint64_t stamp)
+{
+    uint64_t word = scatter(stamp);
+
+    for (size_t at = 0; at < length; at += sizeof(word)) {
+        memcpy((char *)base + at, &word, length - at < sizeof(word) ? length - at : sizeof(word));
+        word += UINT64_C(0x9e3779b97f4a7c15);
+    }
+}
+
+size_t rig_filled(const void *base, size_t length, uint64_t stamp)
+{
+    const char *bytes = base;
+    uint64_t word = scatter(stamp);
+
+    for (size_t at = 0; at < length; at += sizeof(word)) {
+        const size_t part = length - at < sizeof(word) ? length - at : sizeof(word);
+
+        if (memcmp(bytes + at, &word, part) != 0) {
+            return at;
+        }
+        word += UINT64_C(0x9e3779b97f4a7c15);
+    }
+    return length;
+}
+
+uint64_t rig_count(rig_t *rig, const _Atomic uint64_t *counter)
+{
+    regx_registry_count(&rig->registry);
+    return atomic_load(counter);
+}
+
+transfer_t rig_transfer(rig_t *rig, direction_t direction, void *base, size_t length,
+                        uint64_t stamp)
+{
+    const uint64_t hits = rig_count(rig, &rig->counters.hits);
+    transfer_t transfer = {0};
+    regx_region_t region;
+
+    transfer.status = regx_region_acquire(
+        &rig->registry, base, length,
+        direction == SEND ? REGX_ACCESS_LOCAL : REGX_ACCESS_REMOTE_WRITE, &region);
+    if (transfer.status != REGX_OK) {
+        return transfer;
+    }
+    transfer.hit = rig_count(rig, &rig->counters.hits) != hits;
+    if (direction == SEND) {
+        transfer.right = oracle_compare(rig->oracle, region.mr, base, length);
+    } else {
+        static _Thread_local struct {
+            char *bytes;
+            size_t size;
+        } data;
+
+        if (data.size < length) {
+            data.bytes = realloc(data.bytes, length);
+            data.size = length;
+        }
+        rig_fill(data.bytes, length, stamp);
+        oracle_receive(rig->oracle, region.mr, base, length, data.bytes);
+        transfer.right = rig_filled(base, length, stamp);
+    }
+    regx_region_release(&rig->registry, &region);
+    return transfer;
+}
+
+/* ---- the notifier's reader ---- */
+
+static bool notifies(const rig_t *rig)
+{
+    return strstr(rig->backend, "notifier") != NULL;
+}
+
+void rig_hold(rig_t *rig, bool hold)
+{
+    if (notifies(rig)) {
+        regx_notifier_hold_for_test(rig->choice.watch,
+                                    hold ? REGX_HOLD_BEFORE_READ : REGX_HOLD_NOWHERE);
+    }
+}
+
+bool rig_held(const rig_t *rig)
+{
+    return notifies(rig) && regx_notifier_held(rig->choice.watch);
+}

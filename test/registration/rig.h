@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What the tests of registration work with: the application's buffers on one side, the oracle as
+ * the device on the other, and between them a registry with one backend.
+ */
+#ifndef REGX_TEST_RIG_H
+#define REGX_TEST_RIG_H
+
+#include "oracle.h"
+#include "registration/backend.h"
+#include "registration/cache.h"
+
+/* `unprotected` is no backend of the product: a cache whose watch never tells of anything, and so
+ * what a backend must be better than. `notifier/scan` is notifier with notifier_check=scan. */
+extern const char *const rig_backends[]; /* ends with NULL */
+
+typedef struct rig {
+    const char *backend;
+    oracle_t *oracle;
+    regx_counters_t counters;
+    regx_backend_choice_t choice;
+    regx_registry_t registry;
+} rig_t;
+
+typedef struct rig_config {
+    const char *backend;
+    const regx_hook_source_t *hooks; /* NULL: UCX's ucm */
+    unsigned buffers;                /* of the oracle; 0: as many as one ring has */
+    uint64_t bytes, count;           /* of the cache; 0: unlimited */
+    regx_admit_t admit;
+    regx_inuse_t inuse;
+    void (*changed_in_use)(void *context, const void *base, size_t length);
+    void *context;
+} rig_config_t;
+
+/* Whether it can be had here; if not, `why` says so in a line. */
+bool rig_open(rig_t *rig, const rig_config_t *config, char *why, size_t why_size);
+void rig_close(rig_t *rig);
+
+typedef enum { SEND, RECEIVE } direction_t;
+
+/* One transfer of that range, as rendezvous/ makes it. */
+typedef struct transfer {
+    regx_status_t status; /* REGX_OK: it was registered and transferred */
+    bool hit;             /* a kept region served (single-threaded programs only) */
+    size_t right;         /* bytes that arrived as they were sent, before the first that did not */
+} transfer_t;
+
+/* SEND: what the application has there is compared with what the device sends. RECEIVE: the device
+ * receives bytes made from `stamp`, and they are compared with what the application sees. */
+transfer_t rig_transfer(rig_t *rig, direction_t direction, void *base, size_t length,
+                        uint64_t stamp);
+
+/* Bytes that no other stamp gives. */
+void rig_fill(void *base, size_t length, uint64_t stamp);
+size_t rig_filled(const void *base, size_t length, uint64_t stamp); /* bytes that are so */
+
+/* The counter, after threads' own counts were added to it. */
+uint64_t rig_count(rig_t *rig, const _Atomic uint64_t *counter);
+
+/* Holds the notifier's reader where an event has come and was not read, or lets it go. Nothing
+ * where no notifier runs. */
+void rig_hold(rig_t *rig, bool hold);
+/* Whether the notifier stands there. */
+bool rig_held(const rig_t *rig);
+
+#endif

@@ -1,0 +1,534 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "table.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <malloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/shm.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* Far from where the kernel puts things, and at the start of a huge page. */
+#define BASE ((uint8_t *)((uintptr_t)1 << 45))
+#define OTHER (BASE + ((size_t)256 << 20))
+
+enum { READ_WRITE = PROT_READ | PROT_WRITE, NEW = MAP_PRIVATE | MAP_ANONYMOUS };
+
+_Noreturn static void give_up(const char *what)
+{
+    fprintf(stderr, "table: %s: %s\n", what, strerror(errno));
+    abort();
+}
+
+static void must(bool so, const char *what)
+{
+    if (!so) {
+        give_up(what);
+    }
+}
+
+/* ---- changes ---- */
+
+static bool unmap(place_t *place)
+{
+    must(change_munmap(place->by, place->target, place->changed) == 0, "munmap");
+    return true;
+}
+
+static bool take_new(place_t *place)
+{
+    void *memory = change_mmap(place->by, place->target, place->changed, READ_WRITE,
+                               NEW | MAP_FIXED_NOREPLACE, -1);
+
+    must(memory == place->target || errno == EEXIST, "mmap");
+    return memory == place->target;
+}
+
+/* The whole mapping, from left to the end of target, loses target. */
+static bool shrink(place_t *place)
+{
+    must(change_mremap(place->by, place->left, 2 * place->length, place->length, 0, NULL) ==
+             place->left,
+         "mremap to less");
+    return true;
+}
+
+static bool shrink_and_grow(place_t *place)
+{
+    shrink(place);
+    must(change_mremap(place->by, place->left, place->length, 2 * place->length, 0, NULL) ==
+             place->left,
+         "mremap to more");
+    return true;
+}
+
+static bool grow(place_t *place)
+{
+    place->other = place->target + place->length;
+    must(change_mremap(place->by, place->left, 2 * place->length, 3 * place->length, 0, NULL) ==
+             place->left,
+         "mremap to more");
+    return true;
+}
+
+static bool move_to(place_t *place, uint8_t *from, size_t new_length, int flags, uint8_t *to)
+{
+    void *moved = change_mremap(place->by, from, place->length, new_length,
+                                MREMAP_MAYMOVE | MREMAP_FIXED | flags, to);
+
+    if (moved == MAP_FAILED && errno == EINVAL && flags != 0) {
+        return false;
+    }
+    must(moved == to, "mremap");
+    return true;
+}
+
+static bool move(place_t *place)
+{
+    place->other = OTHER;
+    return move_to(place, place->target, place->length, 0, OTHER);
+}
+
+static bool move_and_grow(place_t *place)
+{
+    place->other = OTHER;
+    return move_to(place, place->target, 2 * place->length, 0, OTHER);
+}
+
+static bool move_and_stay(place_t *place)
+{
+    place->other = OTHER;
+    return move_to(place, place->target, place->length, MREMAP_DONTUNMAP, OTHER);
+}
+
+/* What the new content of target begins with, where the old one's first byte is not zero. */
+static bool is_empty(place_t *place)
+{
+    return *(volatile uint8_t *)place->target == 0;
+}
+
+static bool new_onto(place_t *place)
+{
+    must(mmap(OTHER, place->length, READ_WRITE, NEW | MAP_FIXED_NOREPLACE, -1, 0) == OTHER, "mmap");
+    return move_to(place, OTHER, place->length, 0, place->target);
+}
+
+static bool used_onto(place_t *place)
+{
+    memset(place->other, 0, place->length);
+    return move_to(place, place->other, place->length, 0, place->target);
+}
+
+static bool used_onto_and_stay(place_t *place)
+{
+    memset(place->other, 0, place->length);
+    return move_to(place, place->other, place->length, MREMAP_DONTUNMAP, place->target);
+}
+
+/* The place that target's new content came from is free. */
+static bool take_source(place_t *place)
+{
+    if (!is_empty(place)) {
+        return false;
+    }
+    void *memory = mmap(place->other, place->length, READ_WRITE, NEW | MAP_FIXED_NOREPLACE, -1, 0);
+    must(memory == place->other, "mmap where it came from");
+    return true;
+}
+
+static bool map_over(place_t *place)
+{
+    must(change_mmap(place->by, place->target, place->length, READ_WRITE, NEW | MAP_FIXED, -1) ==
+             place->target,
+         "mmap over it");
+    return true;
+}
+
+static bool break_shrink(place_t *place)
+{
+    must(change_brk(place->by, -(intptr_t)place->length) == 0, "brk");
+    return true;
+}
+
+static bool break_grow(place_t *place)
+{
+    unsigned char there;
+
+    if (mincore(place->target, 1, &there) == 0) { /* not yet shrunk */
+        return false;
+    }
+    /* Another thread may be in sbrk: the system call itself. */
+    must(change_brk(BY_SYSCALL, (intptr_t)place->length) == 0, "brk");
+    return true;
+}
+
+static bool detach(place_t *place)
+{
+    must(change_shmdt(place->by, place->target) == 0, "shmdt");
+    return true;
+}
+
+static bool attach_over(place_t *place)
+{
+    place->segment = shmget(IPC_PRIVATE, place->length, IPC_CREAT | 0600);
+    must(place->segment >= 0, "shmget");
+    void *memory = change_shmat(place->by, place->segment, place->target, SHM_REMAP);
+    must(memory == place->target, "shmat over it");
+    return true;
+}
+
+static bool advise(place_t *place, int advice)
+{
+    const int result = change_madvise(place->by, place->target, place->changed, advice);
+
+    must(result == 0 || errno == EINVAL, "madvise");
+    return result == 0;
+}
+
+static bool dontneed(place_t *place)
+{
+    return advise(place, MADV_DONTNEED);
+}
+
+static bool dontneed_locked(place_t *place)
+{
+    must(mlock(place->target, place->length) == 0, "mlock");
+    return advise(place, MADV_DONTNEED_LOCKED);
+}
+
+static bool lazily_free(place_t *place)
+{
+    return advise(place, MADV_FREE);
+}
+
+static bool remove_pages(place_t *place)
+{
+    return advise(place, MADV_REMOVE);
+}
+
+static bool guard(place_t *place)
+{
+    return advise(place, MADV_GUARD_INSTALL) && advise(place, MADV_GUARD_REMOVE);
+}
+
+static bool cold(place_t *place)
+{
+    return advise(place, MADV_COLD);
+}
+
+static bool page_out(place_t *place)
+{
+    return advise(place, MADV_PAGEOUT);
+}
+
+static bool populate(place_t *place)
+{
+    return advise(place, MADV_POPULATE_WRITE);
+}
+
+static bool mergeable(place_t *place)
+{
+    return advise(place, MADV_MERGEABLE) && advise(place, MADV_UNMERGEABLE);
+}
+
+static bool protect(place_t *place)
+{
+    must(change_mprotect(place->by, place->target, place->length, PROT_READ) == 0 &&
+             change_mprotect(place->by, place->target, place->length, READ_WRITE) == 0,
+         "mprotect");
+    return true;
+}
+
+static bool punch(place_t *place)
+{
+    must(fallocate(place->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                   place->target - place->left, (off_t)place->length) == 0,
+         "fallocate");
+    return true;
+}
+
+static bool truncate_file(place_t *place)
+{
+    must(ftruncate(place->file, place->target - place->left) == 0 &&
+             ftruncate(place->file, place->target - place->left + (off_t)place->length) == 0,
+         "ftruncate");
+    return true;
+}
+
+/* In a process of its own. */
+static bool child(place_t *place, void (*what)(place_t *))
+{
+    int status;
+    const pid_t pid = change_fork(place->by);
+
+    must(pid >= 0, "fork");
+    if (pid == 0) {
+        what(place);
+        _exit(0);
+    }
+    must(waitpid(pid, &status, 0) == pid, "waitpid");
+    must(status == 0, "the child ends well");
+    return true;
+}
+
+static void truncates(place_t *place)
+{
+    truncate_file(place);
+}
+
+static bool truncate_elsewhere(place_t *place)
+{
+    return child(place, truncates);
+}
+
+static void writes(place_t *place)
+{
+    memset(place->target, 0xcc, place->length);
+}
+
+static bool fork_child(place_t *place)
+{
+    return child(place, writes);
+}
+
+static bool vfork_child(place_t *place)
+{
+    int status;
+    const pid_t pid = vfork(); /* NOLINT: it is what is tested */
+
+    (void)place;
+    if (pid == 0) {
+        _exit(0);
+    }
+    must(waitpid(pid, &status, 0) == pid && status == 0, "vfork");
+    return true;
+}
+
+static void nothing(place_t *place)
+{
+    (void)place;
+}
+
+static bool fork_without_it(place_t *place)
+{
+    return advise(place, MADV_DONTFORK) && child(place, nothing) && advise(place, MADV_DOFORK);
+}
+
+static bool run_command(place_t *place)
+{
+    (void)place;
+    must(system("true") == 0, "system");
+    return true;
+}
+
+/* ---- the heap ---- */
+
+static bool free_block(place_t *place)
+{
+    free(place->target);
+    return true;
+}
+
+static bool free_and_trim(place_t *place)
+{
+    free(place->target);
+    malloc_trim(0);
+    return true;
+}
+
+static bool free_at_the_top(place_t *place)
+{
+    free(place->plug);
+    place->plug = NULL;
+    free(place->target);
+    malloc_trim(0);
+    return true;
+}
+
+static bool allocate(place_t *place)
+{
+    place->target = malloc(place->length);
+    must(place->target != NULL, "malloc");
+    return true;
+}
+
+/* ---- the rows ---- */
+
+const row_t rows[] = {
+    {"munmap", PRIVATE, .stale = true, .change = unmap, .take = take_new},
+    {"munmap of a part", PRIVATE, .stale = true, .half = true, .change = unmap, .take = take_new},
+    {"munmap within a huge page", HUGE_PAGE, .stale = true, .change = unmap, .take = take_new},
+    {"munmap of hugetlb", HUGETLB, .stale = true, .change = unmap, .take = take_new},
+    {"mremap to less", PRIVATE, .stale = true, .last = true, .change = shrink, .take = take_new},
+    {"mremap to less and more", PRIVATE, .stale = true, .last = true, .change = shrink_and_grow},
+    {"mremap to more, in place", PRIVATE, .last = true, .other_after = true, .change = grow},
+    {"mremap elsewhere", PRIVATE, .stale = true, .other_after = true, .change = move,
+     .take = take_new},
+    {"mremap to more, elsewhere", PRIVATE, .stale = true, .other_after = true,
+     .change = move_and_grow, .take = take_new},
+    {"mremap of new memory onto it", PRIVATE, .stale = true, .change = new_onto, .take = is_empty},
+    {"mremap of used memory onto it", PRIVATE, .stale = true, .other_before = true,
+     .other_after = true, .change = used_onto, .take = take_source},
+    {"mremap DONTUNMAP", PRIVATE, .stale = true, .other_after = true, .change = move_and_stay,
+     .take = is_empty},
+    {"mremap DONTUNMAP onto it", PRIVATE, .stale = true, .other_before = true, .other_after = true,
+     .change = used_onto_and_stay, .take = is_empty},
+    {"mmap FIXED over it", PRIVATE, .stale = true, .change = map_over, .take = is_empty},
+    {"brk to less and more", BREAK, .stale = true, .last = true, .change = break_shrink,
+     .take = break_grow},
+    {"shmdt", SYSV, .stale = true, .change = detach, .take = take_new},
+    {"shmat SHM_REMAP over it", PRIVATE, .stale = true, .change = attach_over, .take = is_empty},
+    {"MADV_DONTNEED", PRIVATE, .stale = true, .early = true, .change = dontneed},
+    {"MADV_DONTNEED of a part", PRIVATE, .stale = true, .half = true, .early = true,
+     .change = dontneed},
+    {"MADV_DONTNEED within a huge page", HUGE_PAGE, .stale = true, .early = true,
+     .change = dontneed},
+    {"MADV_DONTNEED of hugetlb", HUGETLB, .stale = true, .early = true, .change = dontneed},
+    {"MADV_DONTNEED, shared memory", SHARED, .early = true, .change = dontneed},
+    {"MADV_DONTNEED_LOCKED", PRIVATE, .stale = true, .early = true, .change = dontneed_locked},
+    {"MADV_FREE", PRIVATE, .early = true, .undefined = true, .change = lazily_free},
+    {"MADV_REMOVE, shared memory", SHARED, .stale = true, .early = true, .change = remove_pages},
+    {"MADV_GUARD_INSTALL, _REMOVE", PRIVATE, .stale = true, .change = guard},
+    {"fallocate PUNCH_HOLE", MEMORY_FILE, .stale = true, .change = punch},
+    {"ftruncate", MEMORY_FILE, .stale = true, .last = true, .change = truncate_file},
+    {"ftruncate, private mapping", PRIVATE_FILE, .stale = true, .last = true,
+     .change = truncate_file},
+    {"ftruncate by another process", MEMORY_FILE, .stale = true, .last = true,
+     .change = truncate_elsewhere},
+    {"mprotect", PRIVATE, .change = protect},
+    {"MADV_COLD", PRIVATE, .change = cold},
+    {"MADV_PAGEOUT", PRIVATE, .change = page_out},
+    {"MADV_POPULATE_WRITE", PRIVATE, .change = populate},
+    {"MADV_MERGEABLE", PRIVATE, .change = mergeable},
+    {"fork, the child writes", PRIVATE, .change = fork_child},
+    {"vfork", PRIVATE, .change = vfork_child},
+    {"MADV_DONTFORK, fork", PRIVATE, .change = fork_without_it},
+    {"system()", PRIVATE, .libc_only = true, .change = run_command},
+    {"free, malloc", HEAP, .libc_only = true, .change = free_block, .take = allocate},
+    {"free, malloc_trim, malloc", HEAP, .stale = true, .libc_only = true, .change = free_and_trim,
+     .take = allocate},
+    {"free of the heap's end, malloc", HEAP, .stale = true, .libc_only = true,
+     .change = free_at_the_top, .take = allocate},
+};
+const size_t row_count = sizeof(rows) / sizeof(rows[0]);
+
+/* ---- places ---- */
+
+static uint8_t *map(uint8_t *at, size_t length, int flags, int file)
+{
+    uint8_t *memory = mmap(at, length, READ_WRITE, flags | MAP_FIXED_NOREPLACE, file, 0);
+
+    if (memory == MAP_FAILED && (flags & MAP_HUGETLB) != 0) {
+        return NULL;
+    }
+    must(memory == at, "mmap");
+    return memory;
+}
+
+static bool open_break(place_t *place)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t end = (uintptr_t)sbrk(0);
+
+    /* malloc may not move the break meanwhile: it has what it needs. */
+    free(malloc(100 << 10));
+    end = (uintptr_t)sbrk(0);
+    must(sbrk((intptr_t)(-end % page + 2 * place->length)) != MAP_FAILED, "sbrk");
+    place->left = (uint8_t *)(end + -end % page);
+    return true;
+}
+
+static bool open_heap(place_t *place)
+{
+    place->target = malloc(place->length);
+    place->plug = malloc(64);
+    must(place->target != NULL && place->plug != NULL, "malloc");
+    return true;
+}
+
+bool place_open(place_t *place, const row_t *row, by_t by)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    const size_t buffers = row->last ? 2 : 3;
+
+    *place = (place_t){.by = by, .length = 16 * page, .file = -1, .segment = -1};
+    if (row->shape == HUGETLB) {
+        place->length = (size_t)2 << 20;
+    }
+    switch (row->shape) {
+    case PRIVATE:
+        place->left = map(BASE, buffers * place->length, NEW, -1);
+        break;
+    case HUGE_PAGE:
+        place->left = map(BASE, (size_t)2 << 20, NEW, -1);
+        if (madvise(BASE, (size_t)2 << 20, MADV_HUGEPAGE) != 0) {
+            munmap(BASE, (size_t)2 << 20);
+            return false;
+        }
+        break;
+    case HUGETLB:
+        place->left = map(BASE, buffers * place->length, NEW | MAP_HUGETLB, -1);
+        if (place->left == NULL) {
+            return false;
+        }
+        break;
+    case SHARED:
+        place->left = map(BASE, buffers * place->length, MAP_SHARED | MAP_ANONYMOUS, -1);
+        break;
+    case MEMORY_FILE:
+    case PRIVATE_FILE:
+        place->file = memfd_create("table", MFD_CLOEXEC);
+        must(place->file >= 0 && ftruncate(place->file, (off_t)(buffers * place->length)) == 0,
+             "a memory file");
+        place->left = map(BASE, buffers * place->length,
+                          row->shape == PRIVATE_FILE ? MAP_PRIVATE : MAP_SHARED, place->file);
+        break;
+    case SYSV:
+        place->left = map(BASE, place->length, NEW, -1);
+        map(BASE + 2 * place->length, place->length, NEW, -1);
+        place->segment = shmget(IPC_PRIVATE, place->length, IPC_CREAT | 0600);
+        must(place->segment >= 0 &&
+                 shmat(place->segment, BASE + place->length, 0) == BASE + place->length,
+             "shmat");
+        break;
+    case BREAK:
+        open_break(place);
+        break;
+    case HEAP:
+        open_heap(place);
+        break;
+    }
+    if (row->shape != HEAP) {
+        place->target = place->left + place->length;
+        place->right = row->last ? NULL : place->target + place->length;
+    }
+    if (row->other_before) {
+        place->other = map(OTHER, place->length, NEW, -1);
+    }
+    place->changed = row->half ? place->length / 2 : place->length;
+    return true;
+}
+
+void place_close(place_t *place, const row_t *row)
+{
+    if (row->shape == HEAP) {
+        free(place->target);
+        free(place->plug);
+        return;
+    }
+    if (place->segment >= 0) {
+        shmctl(place->segment, IPC_RMID, NULL);
+    }
+    if (place->file >= 0) {
+        close(place->file);
+    }
+    if (row->shape == BREAK) {
+        must(brk(place->left) == 0, "brk");
+    } else {
+        munmap(BASE, (size_t)16 << 20);
+    }
+    munmap(OTHER, (size_t)16 << 20);
+}

@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * table BACKEND libc|raw|thread [ROW]: what each way of changing memory does to what the cache
+ * holds of it, with that backend. The changes are made by libc, by the system call itself, or by
+ * libc in another thread while this one takes the address. One line for each row and direction, of
+ * fields parted by tabs:
+ *
+ *   row, send|receive, cell, and if that is `broken` what was wrong
+ *
+ * Cells: fresh; stale: old bytes were sent, or received bytes not seen; not cached; n/a: not on
+ * this machine. `staleness` makes the documentation's table of them. Ends with 77, and a line that
+ * says why, where the backend or the oracle cannot be had.
+ */
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "rig.h"
+#include "table.h"
+
+enum { CONTROLS = 50, UNAVAILABLE = 77 };
+
+typedef struct cell {
+    bool stale;
+    bool cached; /* target's registration was kept, before */
+    char broken[256];
+} cell_t;
+
+/* One range that a row looks at. */
+typedef struct watched {
+    const char *name;
+    uint8_t *base;
+    size_t length;
+    bool hit; /* before the change */
+} watched_t;
+
+static rig_t rig;
+static uint8_t *control; /* a buffer that nothing happens to */
+static uint64_t control_tries, control_hits;
+static uint64_t stamp;
+
+static void broken(cell_t *cell, const char *what, const char *which)
+{
+    if (cell->broken[0] == '\0') {
+        snprintf(cell->broken, sizeof(cell->broken), "%s: %s", which, what);
+    }
+}
+
+static void try_control(cell_t *cell)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+
+    for (unsigned i = 0; i < CONTROLS; i++) {
+        rig_fill(control, page, ++stamp);
+        const transfer_t sent = rig_transfer(&rig, SEND, control, page, 0);
+        if (sent.status != REGX_OK || sent.right != page) {
+            broken(cell, "wrong bytes", "control");
+        }
+        control_tries++;
+        control_hits += sent.hit;
+    }
+}
+
+/* One transfer, into the cell. */
+static bool try(cell_t *cell, direction_t direction, const watched_t *range)
+{
+    const transfer_t transfer = rig_transfer(&rig, direction, range->base, range->length, ++stamp);
+
+    if (transfer.status != REGX_OK) {
+        broken(cell, "cannot be registered", range->name);
+    } else if (transfer.right != range->length) {
+        cell->stale = true;
+    }
+    return transfer.hit;
+}
+
+/* In use, and if it can be kept, kept. */
+static void prime(cell_t *cell, direction_t direction, watched_t *range)
+{
+    if (range->base == NULL) {
+        return;
+    }
+    rig_fill(range->base, range->length, ++stamp);
+    try(cell, direction, range);
+    range->hit = try(cell, direction, range);
+}
+
+/* It did not change: it is as it was, and still kept. */
+static void expect_kept(cell_t *cell, direction_t direction, const watched_t *range)
+{
+    if (range->base == NULL) {
+        return;
+    }
+    if (try(cell, direction, range) != range->hit) {
+        broken(cell, "did not change, and is no longer kept", range->name);
+    }
+}
+
+/* It changed: what was kept of it is used no more. */
+static void expect_fresh(cell_t *cell, direction_t direction, const watched_t *range,
+                         const row_t *row)
+{
+    bool hit = false;
+
+    if (direction == SEND && !row->undefined) { /* as it is, before anybody writes */
+        hit = try(cell, direction, range);
+    }
+    if (direction == SEND) {
+        rig_fill(range->base, range->length, ++stamp);
+    }
+    if (direction == RECEIVE || row->undefined) {
+        hit = try(cell, direction, range);
+    } else {
+        try(cell, direction, range);
+    }
+    if (row->stale && hit && !cell->stale) {
+        broken(cell, "changed, and a kept region served", range->name);
+    }
+    rig_fill(range->base, range->length, ++stamp);
+    try(cell, direction, range);
+}
+
+/* ---- the change by another thread, which this one does not wait for ---- */
+
+typedef struct changer {
+    const row_t *row;
+    place_t *place;
+    bool there; /* the machine has it */
+    _Atomic bool finished;
+} changer_t;
+
+static void *change_in_thread(void *argument)
+{
+    changer_t *changer = argument;
+
+    changer->there = changer->row->change(changer->place);
+    atomic_store(&changer->finished, true);
+    return NULL;
+}
+
+/* The notifier's reader is held, so that the change is under way for as long as this thread likes:
+ * it takes the address as soon as it is free, and uses it. */
+static bool change_meanwhile(cell_t *cell, direction_t direction, const row_t *row, place_t *place)
+{
+    changer_t changer = {.row = row, .place = place};
+    const watched_t target = {"target, while it changes", place->target, place->changed, false};
+    bool taken = false;
+    pthread_t thread;
+
+    rig_hold(&rig, true);
+    if (pthread_create(&thread, NULL, change_in_thread, &changer) != 0) {
+        abort();
+    }
+    while (!atomic_load(&changer.finished) && !taken && !(row->early && rig_held(&rig))) {
+        taken = row->take != NULL && row->take(place);
+        sched_yield();
+    }
+    if ((taken || row->early) && !atomic_load(&changer.finished)) {
+        if (try(cell, direction, &target)) {
+            broken(cell, "a kept region served", target.name);
+        }
+    }
+    rig_hold(&rig, false);
+    pthread_join(thread, NULL);
+    if (changer.there && !taken && row->take != NULL && !row->take(place)) {
+        broken(cell, "cannot be taken", target.name);
+    }
+    return changer.there;
+}
+
+static bool change(cell_t *cell, bool thread, direction_t direction, const row_t *row,
+                   place_t *place)
+{
+    if (thread) {
+        return change_meanwhile(cell, direction, row, place);
+    }
+    if (!row->change(place)) {
+        return false;
+    }
+    if (row->take != NULL && !row->take(place)) {
+        broken(cell, "cannot be taken", "target");
+    }
+    return true;
+}
+
+/* false: n/a. */
+static bool play(cell_t *cell, bool thread, by_t by, direction_t direction, const row_t *row)
+{
+    place_t place;
+
+    if (!place_open(&place, row, by)) {
+        return false;
+    }
+    watched_t left = {.name = "left", .base = place.left, .length = place.length};
+    watched_t right = {.name = "right", .base = place.right, .length = place.length};
+    watched_t other = {.name = "other", .base = place.other, .length = place.length};
+    watched_t rest = {.name = "rest", .length = place.length - place.changed};
+    watched_t target = {.name = "target", .base = place.target, .length = place.length};
+    if (row->half) {
+        rest.base = place.target + place.changed;
+    }
+    prime(cell, direction, &left);
+    prime(cell, direction, &right);
+    prime(cell, direction, &other);
+    prime(cell, direction, &rest); /* by itself, before target covers it too */
+    prime(cell, direction, &target);
+    if (cell->stale) {
+        broken(cell, "wrong bytes before anything changed", "target");
+    }
+    cell->cached = target.hit;
+    memset(place.target, 0x77, place.length); /* not zero, see is_empty() */
+    try_control(cell);
+
+    const bool there = change(cell, thread, direction, row, &place);
+
+    if (there) {
+        target.base = place.target;
+        other.base = place.other;
+        expect_kept(cell, direction, &left);
+        expect_kept(cell, direction, &right);
+        expect_kept(cell, direction, &rest);
+        expect_fresh(cell, direction, &target, row);
+        if (row->other_after) {
+            expect_fresh(cell, direction, &other, row);
+        }
+        try_control(cell);
+    }
+    place_close(&place, row);
+    regx_registry_progress(&rig.registry);
+    return there;
+}
+
+static void print_row(bool thread, by_t by, direction_t direction, const row_t *row)
+{
+    cell_t cell = {0};
+    const uint64_t uncached = rig_count(&rig, &rig.counters.uncached);
+    const char *name = "n/a";
+
+    printf("%s\t%s\t", row->name, direction == SEND ? "send" : "receive");
+    fflush(stdout); /* should it end here, this row is to blame */
+    if (!(row->libc_only && (thread || by == BY_SYSCALL)) &&
+        play(&cell, thread, by, direction, row)) {
+        if (!cell.cached && rig_count(&rig, &rig.counters.uncached) - uncached < 2) {
+            broken(&cell, "not kept, and that was not counted", "target");
+        }
+        name = cell.broken[0] != '\0' ? "broken"
+               : cell.stale           ? "stale"
+               : cell.cached          ? "fresh"
+                                      : "not cached";
+    }
+    printf("%s%s%s\n", name, cell.broken[0] != '\0' ? "\t" : "", cell.broken);
+}
+
+static int usage(void)
+{
+    fprintf(stderr, "usage: table BACKEND libc|raw|thread [ROW]\n");
+    return 2;
+}
+
+int main(int argc, char **argv)
+{
+    const bool thread = argc > 2 && strcmp(argv[2], "thread") == 0;
+    const by_t by = argc > 2 && strcmp(argv[2], "raw") == 0 ? BY_SYSCALL : BY_LIBC;
+    char why[256];
+
+    if (argc < 3 || argc > 4 || (by == BY_LIBC && !thread && strcmp(argv[2], "libc") != 0)) {
+        return usage();
+    }
+    if (!rig_open(&rig, &(rig_config_t){.backend = argv[1]}, why, sizeof(why))) {
+        printf("%s\n", why);
+        return UNAVAILABLE;
+    }
+    control = mmap(NULL, (size_t)sysconf(_SC_PAGESIZE), PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    for (size_t i = 0; i < row_count; i++) {
+        if (argc < 4 || strcmp(argv[3], rows[i].name) == 0) {
+            print_row(thread, by, SEND, &rows[i]);
+            print_row(thread, by, RECEIVE, &rows[i]);
+        }
+    }
+    if (strcmp(argv[1], "none") != 0 && control_hits * 100 < control_tries * 99) {
+        printf("control\tsend\tbroken\t%llu of %llu were hits\n", (unsigned long long)control_hits,
+               (unsigned long long)control_tries);
+    }
+    rig_close(&rig);
+    return 0;
+}
