@@ -17,10 +17,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Until they land. */
-#pragma weak regx_watch_notifier
-#pragma weak regx_selftest
-
 /* What hooks announced last. The kernel's word on a change comes while its caller is still in the
  * call, so as many suffice as there may be threads inside at once; more only make hooks_missed too
  * high. */
@@ -117,10 +113,6 @@ regx_status_t regx_watch_both(const regx_watch_config_t *config, regx_watch_t **
     regx_watch_config_t own = *config;
     regx_both_watch_t *both;
 
-    if (regx_watch_notifier == NULL) {
-        snprintf(error, error_size, "not yet there");
-        return REGX_DENIED;
-    }
     if (status != REGX_OK) {
         return status;
     }

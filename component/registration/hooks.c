@@ -29,10 +29,6 @@
 
 #include "registration/selftest.h"
 
-/* Until they land. */
-#pragma weak regx_watch_notifier
-#pragma weak regx_selftest
-
 /* A source may call in a thread that has just taken us off its list, so what it calls lives as long
  * as this code does. */
 static struct {
@@ -126,10 +122,6 @@ regx_status_t regx_watch_hooks(const regx_watch_config_t *config, regx_watch_t *
         regx_changes_close(own->super.changes);
         free(own);
         return status;
-    }
-    if (regx_selftest == NULL) {
-        *watch = &own->super;
-        return REGX_OK;
     }
     status =
         regx_selftest(&own->super, REGX_SELFTEST_LIBC | REGX_SELFTEST_THREAD, error, error_size);

@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What hooks report comes into the log, in whole pages, until they are removed. The source is a
+ * fake one (hooked.h). The real ones are in test/mpi/test_backend.py.
+ */
+#include "hooked.h"
+
+#include <stdlib.h>
+#include <sys/wait.h>
+
+#include "registration/hooks.h"
+
+static regx_counters_t counters;
+static const regx_watch_config_t config = {.hooks = &hooked_source, .counters = &counters};
+
+static regx_watch_t *start(void)
+{
+    char error[256] = "";
+    regx_watch_t *watch = NULL;
+    const regx_status_t status = regx_watch_hooks(&config, &watch, error, sizeof(error));
+
+    if (status != REGX_OK) {
+        fail_msg("%s", error);
+    }
+    return watch;
+}
+
+/* ---- what comes into the log ---- */
+
+#define PAGE UINT64_C(4096)
+
+static void reports_are_logged_in_whole_pages(void **state)
+{
+    static const struct {
+        uintptr_t base;
+        size_t length;
+        uintptr_t start, end;
+    } cases[] = {
+        {0x10000, 0x1000, 0x10000, 0x11000},
+        {0x10000, 1, 0x10000, 0x11000}, /* the kernel takes the whole page */
+        {0x10000, 0x1001, 0x10000, 0x12000},
+        {0x10064, 0x1000, 0x10000, 0x12000},           /* shmat rounds down, sources do not */
+        {0x10000, 0, 0x10000, UINTPTR_MAX - PAGE + 1}, /* a length that nobody knows */
+        {0x10000, SIZE_MAX, 0x10000, UINTPTR_MAX - PAGE + 1},
+    };
+    regx_watch_t *watch = start();
+
+    (void)state;
+    assert_string_equal(watch->name, "hooks");
+    assert_null(watch->quiet);
+    assert_null(watch->cover);
+    regx_changes_interest(watch->changes, 0x10000, 0x20000, 1);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const uint64_t before = atomic_load(&watch->changes->head);
+        regx_change_t change;
+
+        hooked.report(hooked.context, (void *)cases[i].base, cases[i].length);
+        assert_int_equal(atomic_load(&watch->changes->head), before + 1);
+        assert_int_equal(regx_changes_read(watch->changes, before, &change), REGX_CHANGE_READ);
+        assert_int_equal(change.start, cases[i].start);
+        assert_int_equal(change.end, cases[i].end);
+    }
+    watch->stop(watch);
+}
+
+/* The entry is there before the memory goes: a look-up asks nobody. */
+static void a_change_is_logged_before_it_is_made(void **state)
+{
+    regx_watch_t *watch = start();
+    char *memory = mmap(NULL, 4 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const uintptr_t start_ = (uintptr_t)memory;
+    regx_change_t change;
+
+    (void)state;
+    regx_changes_interest(watch->changes, start_, start_ + 4 * PAGE, 1);
+    const uint64_t before = atomic_load(&watch->changes->head);
+    munmap(memory + PAGE, PAGE);
+    assert_int_equal(regx_changes_read(watch->changes, before, &change), REGX_CHANGE_READ);
+    assert_int_equal(change.start, start_ + PAGE);
+    assert_int_equal(change.end, start_ + 2 * PAGE);
+    assert_true(regx_changes_touched(watch->changes, before, start_, start_ + 4 * PAGE));
+    assert_false(
+        regx_changes_touched(watch->changes, before, start_ + 2 * PAGE, start_ + 4 * PAGE));
+    munmap(memory, 4 * PAGE);
+    watch->stop(watch);
+}
+
+/* ---- starting, and not ---- */
+
+static void no_source_or_one_that_refuses_is_told(void **state)
+{
+    const regx_watch_config_t without = {.counters = &counters};
+    char error[256] = "";
+    regx_watch_t *watch = NULL;
+
+    (void)state;
+    assert_int_equal(regx_watch_hooks(&without, &watch, error, sizeof(error)), REGX_DENIED);
+    assert_non_null(strstr(error, "no source"));
+    hooked.refuse = true;
+    assert_int_equal(regx_watch_hooks(&config, &watch, error, sizeof(error)), REGX_DENIED);
+    assert_string_equal(error, "the fake source refuses");
+    assert_null(watch);
+    assert_int_equal(hooked.installed, hooked.removed);
+}
+
+/* Hazard 4: a source that is deaf for one kind of change, or in other threads, or that tells of
+ * what did not happen, fails the self-test, and nothing is left installed. */
+static void a_source_that_cannot_be_trusted_is_refused(void **state)
+{
+    static const struct {
+        unsigned faults;
+        const char *named;
+    } cases[] = {{DEAF_MUNMAP, "munmap"}, {DEAF_MREMAP, "mremap"},   {DEAF_MADVISE, "madvise"},
+                 {DEAF_MMAP, "mmap"},     {LYING, "did not change"}, {0, "thread"}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char error[256] = "";
+        regx_watch_t *watch = NULL;
+
+        hooked_reset(NULL);
+        hooked.faults = cases[i].faults;
+        hooked.one_thread = cases[i].faults == 0;
+        hooked.thread = pthread_self();
+        assert_int_equal(regx_watch_hooks(&config, &watch, error, sizeof(error)), REGX_INVALID);
+        if (strstr(error, cases[i].named) == NULL) {
+            fail_msg("\"%s\" does not name %s", error, cases[i].named);
+        }
+        assert_null(watch);
+        assert_int_equal(hooked.installed, 1);
+        assert_int_equal(hooked.removed, 1);
+    }
+}
+
+/* ---- stopping ---- */
+
+/* A thread that took the report from the source's list before it was removed calls it after. */
+static void a_late_report_goes_nowhere(void **state)
+{
+    regx_watch_t *watch = start();
+    const regx_hook_report_t late = atomic_load(&hooked.report);
+
+    (void)state;
+    watch->stop(watch);
+    assert_int_equal(hooked.installed, 1);
+    assert_int_equal(hooked.removed, 1);
+    late(NULL, (void *)0x10000, PAGE);
+    watch = start(); /* and a later watch is as good as the first */
+    watch->stop(watch);
+    assert_int_equal(hooked.installed, 2);
+    assert_int_equal(hooked.removed, 2);
+}
+
+static struct {
+    atomic_bool end;
+    atomic_uint rounds;
+} storm;
+
+static void *report_all_the_time(void *unused)
+{
+    (void)unused;
+    while (!atomic_load(&storm.end)) {
+        const regx_hook_report_t report = atomic_load(&hooked.report);
+
+        if (report != NULL) {
+            report(NULL, (void *)0x10000, PAGE);
+            atomic_fetch_add(&storm.rounds, 1);
+        }
+    }
+    return NULL;
+}
+
+/* The log is freed only after the last thread has left it: the sanitizers look on. */
+static void stopping_waits_for_who_is_inside(void **state)
+{
+    pthread_t thread;
+
+    (void)state;
+    atomic_store(&storm.end, false);
+    assert_int_equal(pthread_create(&thread, NULL, report_all_the_time, NULL), 0);
+    for (int i = 0; i < 200; i++) {
+        regx_watch_t *watch = start();
+        const unsigned seen = atomic_load(&storm.rounds);
+
+        regx_changes_interest(watch->changes, 0x10000, 0x10000 + PAGE, 1);
+        while (atomic_load(&storm.rounds) == seen) {
+        }
+        watch->stop(watch);
+    }
+    atomic_store(&storm.end, true);
+    pthread_join(thread, NULL);
+}
+
+/* In a child, memory may be given back and the watch even be stopped: it is a copy. */
+static void a_child_is_harmless(void **state)
+{
+    regx_watch_t *watch = start();
+    const uint64_t before = atomic_load(&watch->changes->head);
+    int status;
+
+    (void)state;
+    regx_changes_interest(watch->changes, 0, 1 << 30, 1);
+    const pid_t child = fork();
+    if (child == 0) {
+        hooked.report(NULL, (void *)0x10000, PAGE);
+        watch->stop(watch);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_int_equal(atomic_load(&watch->changes->head), before);
+    watch->stop(watch);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(reports_are_logged_in_whole_pages, hooked_reset),
+        cmocka_unit_test_setup(a_change_is_logged_before_it_is_made, hooked_reset),
+        cmocka_unit_test_setup(no_source_or_one_that_refuses_is_told, hooked_reset),
+        cmocka_unit_test_setup(a_source_that_cannot_be_trusted_is_refused, hooked_reset),
+        cmocka_unit_test_setup(a_late_report_goes_nowhere, hooked_reset),
+        cmocka_unit_test_setup(stopping_waits_for_who_is_inside, hooked_reset),
+        cmocka_unit_test_setup(a_child_is_harmless, hooked_reset),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
