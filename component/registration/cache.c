@@ -1,45 +1,270 @@
-/* SPDX-License-Identifier: BSD-3-Clause */
-#include "registration/cache.h"
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The cache, opened and closed; the hit and the release; and the argument why no use is stale.
+ *
+ * What must hold: from the moment acquire answers until release, the region is registered (1), and
+ * no change of its pages that ended before acquire was called came after it was pinned (2).
+ * A change that is under way while the buffer is being acquired or used is the application's error;
+ * the use that is hit by it ends, later ones must not see it.
+ *
+ * (1) Named scheme: counts of uses per thread over records that never go away, asymmetric by
+ * membarrier (as in hazard pointers with a slow side). A hit writes its own thread's count and
+ * then reads the region's state; who retires writes the state, executes membarrier, and then reads
+ * all counts. Either the count was written before the barrier in the hit's thread: then it is
+ * seen, and the region is busy. Or the state is read after the barrier: then it is seen to be dead
+ * and the hit takes its count back. So the hit needs no fence, only that the compiler keeps the
+ * order (atomic_signal_fence). Where membarrier is refused, count and state are sequentially
+ * consistent instead, which gives the same.
+ * - A sum over all threads of counts that move meanwhile: every use that is valid is in it, since
+ *   its acquisition was visible before; a release that is seen has happened. So the sum of those
+ *   not yet released is never too small, whichever threads acquired and released. A look-up that
+ *   is taking its count back can only make it too large.
+ * - Nobody waits for the count: a busy region is looked at again once a release, or a look-up that
+ *   takes its count back, has found the region dead and set `released`. It looks after it has
+ *   lowered its count: as above, either that is seen by who retires, or the state by who releases.
+ * - Lowering the count is a release operation and reading it for the sum an acquire one: all that
+ *   was done with the registration is done before it is undone.
+ * - A record that is used again: the hit counts its use of the number first and reads state, then
+ *   range and access. If it reads ALIVE, written by incarnation N, then N is not retired before the
+ *   use ends (if the count came after the barrier of N, the state that is read is N's death or
+ *   later, never N's ALIVE); so range, access and the device's record are N's. Which region the
+ *   front table meant does not matter: what is read is what is used.
+ * - A thread's end: its seat stays, and is summed, for ever. Its next owner was given it by the
+ *   lock, after the kernel had said that the thread is gone.
+ *
+ * (2) A look-up reads, in this order, each an acquire load (the query is a system call):
+ *        own count written → query quiet → sequence even → head → drained == head → ALIVE, range
+ *   `drained` is written (release) after every region that a change below it touched is dead. So
+ *   drained == head with ALIVE read later means: no change below that head touched the region.
+ *   The head counts a change before it happens (hooks), so a change that ended before acquire is
+ *   below it, unless it is not logged yet (notifier):
+ *   - it is between its start and the reader's read(): the query says so (EAGAIN). Asked first:
+ *     a change whose read() comes between query and head has not ended before acquire was called.
+ *   - it was read and not logged: the sequence is odd from before the read() until after the log's
+ *     head moved. Read before the head: if it is even because it is even again, the head is new.
+ *   Reading the head first loses: the change could be logged, and sequence and query quiet again,
+ *   between. The checks come after the count since they are to hold for a region that stays.
+ * - A new region: interest → cover, which arms and before that reads the head (`since`) → pin →
+ *   query, sequence, log from `since` on, all under the lock → ALIVE. A change that ended before
+ *   pinning does no harm. One that ended after it is below the head that is read last or shown by
+ *   query or sequence, as above; if it was logged from `since` on it is found. Could it be logged
+ *   below `since`, and end after pinning? With the notifier only if it was before arming that it
+ *   began, and with hooks since they tell before: the application then changes a buffer that it is
+ *   just sending. Changes left out for want of interest are as if logged just before (changes.c).
+ *   Changes from `drained` to `since` may end the region needlessly; never the reverse, because
+ *   `drained` never passes the head that the same lock's holder has read.
+ * - A change that its writer is still writing (REGX_CHANGE_LATER): `drained` stays below the head,
+ *   so every look-up is a miss until it is there, and a new region is used once. Nobody waits.
+ * - The ring has gone round: `drained` is behind by more than the ring, or the entry is another's.
+ *   Everything ends, and only then does `drained` move to the head that was read before.
+ * - fork: the child's seats are empty, by the kernel, however it was made (a vfork's child shares
+ *   the parent's memory and thread, and may do nothing but exec). It finds nothing on the fast
+ *   path, and all others ask first whether this is a child: before any lock, which in the child
+ *   may be held for ever. Uses that it gives back are counted in its own copy of the memory.
+ */
+#include "registration/cache_internal.h"
 
+#include "registration/device.h"
+
+#include <limits.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
-struct regx_cache {
-    regx_registry_t *registry;
-};
+#define RETIRED_MOST 64u /* regions looked at for deregistration by one progress */
+
+static _Atomic uint64_t serials;
 
 regx_cache_t *regx_cache_open(regx_registry_t *registry, const regx_cache_config_t *config)
 {
-    regx_cache_t *cache = calloc(1, sizeof(*cache));
+    regx_cache_t *cache = aligned_alloc(_Alignof(regx_cache_t), sizeof(*cache));
 
-    (void)config;
-    if (cache != NULL) {
-        cache->registry = registry;
+    if (cache == NULL) {
+        return NULL;
     }
+    memset(cache, 0, sizeof(*cache));
+    if (!regx_regions_init(&cache->regions, config->count) ||
+        (cache->common = regx_seats_add(&cache->seats, cache->regions.capacity)) == NULL) {
+        regx_regions_fini(&cache->regions);
+        free(cache);
+        return NULL;
+    }
+    regx_lock_init(&cache->lock, true); /* whatever MPI was told of threads: only misses take it */
+    regx_index_init(&cache->index);
+    cache->serial = atomic_fetch_add(&serials, 1) + 1;
+    cache->records = cache->regions.records;
+    cache->mrs = cache->regions.mrs;
+    cache->watch = registry->watch;
+    cache->changes = cache->watch->changes;
+    cache->drained = cache->changes->head;
+    cache->asks = cache->watch->quiet != NULL;
+    cache->fences = !regx_cache_membarrier_works();
+    cache->registry = registry;
+    cache->config = *config;
+    cache->page = (uintptr_t)sysconf(_SC_PAGESIZE);
     return cache;
+}
+
+static void give_up(void *context, uint32_t number)
+{
+    regx_cache_kill_locked(context, number, REGX_REGION_GIVEN_UP);
 }
 
 void regx_cache_close(regx_cache_t *cache)
 {
+    if (regx_cache_in_child(cache)) {
+        return;
+    }
+    regx_cache_count(cache);
+    regx_lock(&cache->lock);
+    regx_index_cut(&cache->index, 0, UINTPTR_MAX, give_up, cache);
+    cache->closing = true;
+    regx_unlock(&cache->lock);
+    cache->work = true;
+    cache->released = true;
+    regx_cache_retire(cache, UINT_MAX);
+    regx_seats_free(&cache->seats, cache->regions.capacity);
+    regx_regions_fini(&cache->regions);
+    regx_index_fini(&cache->index);
+    regx_lock_fini(&cache->lock);
     free(cache);
+}
+
+/* A use has ended; if the region is dead, who retires wants to know. */
+static inline void look_after(regx_cache_t *cache, const regx_record_t *record)
+{
+    if (__builtin_expect(atomic_load(&record->state) != REGX_REGION_ALIVE, false)) {
+        atomic_store_explicit(&cache->released, true, memory_order_release);
+        atomic_store_explicit(&cache->work, true, memory_order_release);
+    }
+}
+
+static inline bool try_use(regx_cache_t *cache, regx_seat_t *seat, uint32_t number,
+                           uintptr_t address, size_t length, unsigned access)
+{
+    const regx_record_t *record = &cache->records[number];
+
+    regx_cache_use(cache, &seat->uses[number], REGX_USE_ACQUIRED);
+    if (__builtin_expect(regx_cache_is_true(cache, address, length) &&
+                             atomic_load(&record->state) == REGX_REGION_ALIVE &&
+                             regx_record_serves(record, address, length, access),
+                         true)) {
+        atomic_store_explicit(&seat->hits,
+                              atomic_load_explicit(&seat->hits, memory_order_relaxed) + 1,
+                              memory_order_relaxed);
+        return true;
+    }
+    regx_cache_use(cache, &seat->uses[number], 0 - REGX_USE_ACQUIRED);
+    look_after(cache, record);
+    return false;
+}
+
+bool regx_cache_try(regx_cache_t *cache, regx_seat_t *seat, uint32_t number, uintptr_t address,
+                    size_t length, unsigned access)
+{
+    return try_use(cache, seat, number, address, length, access);
+}
+
+regx_seat_t *regx_cache_seat_locked(regx_cache_t *cache)
+{
+    regx_seat_t *seat = regx_seats_mine(&cache->seats, cache->regions.capacity);
+
+    if (seat != NULL) {
+        regx_here.cache = cache->serial;
+        regx_here.seat = seat;
+    }
+    return seat;
 }
 
 regx_status_t regx_cache_acquire(regx_cache_t *cache, void *base, size_t length, unsigned access,
                                  regx_region_t *region)
 {
-    return regx_device_register_once(cache->registry, base, length, access, region);
+    const uintptr_t address = (uintptr_t)base;
+
+    if (__builtin_expect(regx_here.cache == cache->serial, true)) {
+        regx_seat_t *seat = regx_here.seat;
+        const regx_front_key_t key = regx_front_key(address);
+
+        for (uint32_t probe = 0; probe < REGX_FRONT_WAYS; probe++) {
+            const uint64_t entry = atomic_load_explicit(
+                &seat->front[key.set][(key.way + probe) % REGX_FRONT_WAYS], memory_order_relaxed);
+            const uint32_t number = (uint32_t)entry;
+
+            if (entry >> 32 == key.tag && try_use(cache, seat, number, address, length, access)) {
+                region->mr = &cache->mrs[number];
+                region->kept = number;
+                return REGX_OK;
+            }
+        }
+    }
+    return regx_cache_acquire_slow(cache, base, length, access, region);
+}
+
+static inline void end_use(regx_cache_t *cache, regx_seat_t *seat, uint32_t number)
+{
+    regx_record_t *record = &cache->records[number];
+
+    if (__builtin_expect(atomic_load(&record->state) == REGX_REGION_CHANGED, false)) {
+        atomic_store_explicit(&record->used_changed, true, memory_order_relaxed);
+    }
+    regx_cache_use(cache, &seat->uses[number], REGX_USE_RELEASED);
+    look_after(cache, record);
+}
+
+static __attribute__((noinline)) void release_slow(regx_cache_t *cache, regx_region_t *region)
+{
+    if (regx_cache_in_child(cache)) {
+        return;
+    }
+    if (region->kept == 0) {
+        regx_device_deregister(cache->registry, &region->own);
+        return;
+    }
+    regx_lock(&cache->lock);
+    regx_seat_t *seat = regx_cache_seat_locked(cache);
+
+    end_use(cache, seat != NULL ? seat : cache->common, region->kept);
+    regx_unlock(&cache->lock);
 }
 
 void regx_cache_release(regx_cache_t *cache, regx_region_t *region)
 {
-    regx_device_deregister(cache->registry, &region->own);
+    if (__builtin_expect(regx_here.cache == cache->serial && region->kept != 0, true)) {
+        end_use(cache, regx_here.seat, region->kept);
+    } else {
+        release_slow(cache, region);
+    }
 }
 
 void regx_cache_progress(regx_cache_t *cache)
 {
-    (void)cache;
+    const bool current = atomic_load_explicit(&cache->changes->head, memory_order_relaxed) ==
+                         atomic_load_explicit(&cache->drained, memory_order_relaxed);
+
+    if ((current && !atomic_load_explicit(&cache->work, memory_order_relaxed)) ||
+        regx_cache_in_child(cache)) {
+        return;
+    }
+    regx_lock(&cache->lock);
+    regx_cache_drain_locked(cache, NULL);
+    regx_unlock(&cache->lock);
+    regx_cache_retire(cache, RETIRED_MOST);
 }
 
 void regx_cache_count(regx_cache_t *cache)
 {
-    (void)cache;
+    uint64_t hits = 0;
+
+    if (regx_cache_in_child(cache)) {
+        return;
+    }
+    regx_lock(&cache->lock);
+    for (const regx_seat_t *seat = cache->seats; seat != NULL; seat = seat->next) {
+        hits += atomic_load_explicit(&seat->hits, memory_order_relaxed);
+    }
+    const uint64_t more = hits - cache->hits_counted;
+
+    cache->hits_counted = hits;
+    regx_unlock(&cache->lock);
+    regx_count(cache->registry->counters, &cache->registry->counters->hits, more);
 }

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The cache from inside. For registration/cache.c, miss.c, drain.c, evict.c, retire.c and tests.
+ *
+ *   cache.c  opened, closed, hit, released; the argument why   miss.c    not found: registered
+ *   drain.c  acts on the log of changes                       evict.c   which region to give up
+ *   retire.c dead regions are deregistered                    seats.h   what each thread writes
+ *   regions.h the table of regions                            index.h   … by address
+ *
+ * One lock, a leaf: nothing is called under it but watch->quiet and the log's readers. "locked" in
+ * a comment means that the caller holds it.
+ */
+#ifndef REGX_REGISTRATION_CACHE_INTERNAL_H
+#define REGX_REGISTRATION_CACHE_INTERNAL_H
+
+#include "base/lock.h"
+#include "registration/cache.h"
+#include "registration/ghost.h"
+#include "registration/index.h"
+#include "registration/regions.h"
+#include "registration/seats.h"
+
+struct regx_cache {
+    /* What look-ups read; written when regions die, at the most. */
+    _Alignas(64) uint64_t serial;
+    regx_record_t *records; /* the table's */
+    regx_mr_t *mrs;
+    regx_changes_t *changes;
+    regx_watch_t *watch;
+    _Atomic uint64_t drained; /* all changes below it have been acted on */
+    bool asks;                /* the watch has a query */
+    bool fences;              /* no membarrier here: counting a use is a full barrier by itself */
+
+    _Alignas(64) _Atomic bool work; /* there may be something to retire */
+    _Atomic bool released;          /* a use of a dead region ended */
+
+    _Alignas(64) regx_lock_t lock; /* of all that follows */
+    regx_registry_t *registry;
+    regx_cache_config_t config;
+    uintptr_t page; /* bytes */
+    regx_regions_t regions;
+    regx_index_t index; /* of the regions that are alive */
+    uint64_t bytes;     /* of these, and of those being registered */
+    uint64_t count;
+    uint32_t hand;    /* where eviction looks next */
+    regx_list_t dead; /* regions that may still have users that no look at the counts shows */
+    regx_list_t ripe; /* … whose counts show all users */
+    regx_list_t busy; /* … and had some */
+    bool closing;
+    bool told; /* of a buffer that changed while in use */
+    uint64_t hits_counted;
+    regx_seat_t *seats;
+    regx_seat_t *common; /* for releases by threads that have none; under the lock */
+    regx_ghost_t ghost;
+};
+
+/* A request, in whole pages, and what came of it so far. */
+typedef struct regx_request {
+    uintptr_t start, end;
+    unsigned access;
+    bool refused;      /* a region would have served, had it not changed */
+    unsigned given_up; /* regions given up for it */
+} regx_request_t;
+
+static inline bool regx_cache_in_child(const regx_cache_t *cache)
+{
+    return !cache->common->present;
+}
+
+/* Changes the calling thread's count of a region's uses. With membarrier on the other side it
+ * needs no fence, only that the compiler keeps the order; see cache.c. */
+static inline void regx_cache_use(const regx_cache_t *cache, _Atomic uint64_t *uses, uint64_t by)
+{
+    if (__builtin_expect(cache->fences, false)) {
+        atomic_fetch_add(uses, by);
+    } else {
+        atomic_store_explicit(uses, atomic_load_explicit(uses, memory_order_relaxed) + by,
+                              memory_order_release);
+        atomic_signal_fence(memory_order_seq_cst);
+    }
+}
+
+/* Whether everything that is alive is true, as far as that range goes. In this order. */
+static inline bool regx_cache_is_true(const regx_cache_t *cache, uintptr_t address, size_t length)
+{
+    regx_changes_t *changes = cache->changes;
+
+    if (cache->asks &&
+        !cache->watch->quiet(cache->watch, address & ~(cache->page - 1),
+                             (address + length + cache->page - 1) & ~(cache->page - 1))) {
+        return false;
+    }
+    const uint64_t sequence = atomic_load_explicit(&changes->sequence, memory_order_acquire);
+    const uint64_t head = atomic_load_explicit(&changes->head, memory_order_acquire);
+
+    return sequence % 2 == 0 && head == atomic_load_explicit(&cache->drained, memory_order_acquire);
+}
+
+/* cache.c: uses the region if it is true and serves that; what every hit comes down to. */
+bool regx_cache_try(regx_cache_t *cache, regx_seat_t *seat, uint32_t number, uintptr_t address,
+                    size_t length, unsigned access);
+/* The calling thread's seat, to be found by the fast path from now on. Locked. NULL: no memory. */
+regx_seat_t *regx_cache_seat_locked(regx_cache_t *cache);
+
+/* miss.c: what the fast path does not serve. */
+regx_status_t regx_cache_acquire_slow(regx_cache_t *cache, void *base, size_t length,
+                                      unsigned access, regx_region_t *region);
+
+/* drain.c. Locked: ends every region that a logged change touched. false: a change is being
+ * written at this moment, and what is alive may not be true. `request` may be NULL. */
+bool regx_cache_drain_locked(regx_cache_t *cache, regx_request_t *request);
+
+/* evict.c. Locked: gives up one region that seems unused; returns its bytes, 0: there is none. */
+uint64_t regx_cache_evict_locked(regx_cache_t *cache);
+/* Locked: whether the request's range is worth keeping; it has now been seen. */
+bool regx_cache_admits_locked(regx_cache_t *cache, const regx_request_t *request);
+/* Locked: makes room for one more region, of the request's size, within the budget. */
+bool regx_cache_reserve_locked(regx_cache_t *cache, regx_request_t *request);
+void regx_cache_unreserve_locked(regx_cache_t *cache, uint64_t size);
+
+/* retire.c. Locked: a region that is out of the index, or being taken out, gives no new use. */
+void regx_cache_kill_locked(regx_cache_t *cache, uint32_t number, regx_region_state_t state);
+/* Deregisters dead regions without users, looking at so many at the most; returns how many it
+ * deregistered. Not locked. */
+unsigned regx_cache_retire(regx_cache_t *cache, unsigned most);
+/* Whether membarrier can be used from now on. */
+bool regx_cache_membarrier_works(void);
+
+#endif

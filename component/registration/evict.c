@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What is kept, and what is given up for it.
+ *
+ * A region's heat is halved at each visit and grows by its acquisitions since. A hand goes round
+ * the table; of the next few regions without users, the one goes whose registration, by cost and
+ * heat, is worth least per byte held. What is used stays, whatever it costs.
+ */
+#include "registration/cache_internal.h"
+
+#define SAMPLE 16u    /* regions to choose among */
+#define VISITS 1024u  /* places of the table looked at for them, at most */
+#define HEAT_USE 256u /* of one acquisition: it can be halved eight times */
+#define HEAT_MOST (1u << 30)
+
+/* Brings the heat up to date. false: it has users. */
+static bool visit(const regx_cache_t *cache, regx_record_t *record, uint32_t number)
+{
+    const uint64_t uses = regx_seats_uses(cache->seats, number);
+    const uint32_t acquired = (uint32_t)(uses >> 32);
+    const uint64_t heat = record->heat / 2 + (uint64_t)HEAT_USE * (acquired - record->seen);
+
+    record->heat = heat < HEAT_MOST ? (uint32_t)heat : HEAT_MOST;
+    record->seen = acquired;
+    return (uint32_t)uses == 0;
+}
+
+static double worth(const regx_record_t *record)
+{
+    return (double)record->cost * record->heat / (double)record->size;
+}
+
+static uint32_t choose(regx_cache_t *cache)
+{
+    uint32_t chosen = 0, found = 0;
+
+    for (uint32_t i = 0; i < VISITS && i < cache->regions.used && found < SAMPLE; i++) {
+        cache->hand = cache->hand + 1 < cache->regions.used ? cache->hand + 1 : 1;
+        regx_record_t *record = &cache->records[cache->hand];
+
+        if (atomic_load_explicit(&record->state, memory_order_relaxed) != REGX_REGION_ALIVE ||
+            !visit(cache, record, cache->hand)) {
+            continue;
+        }
+        found++;
+        if (chosen == 0 || worth(record) < worth(&cache->records[chosen])) {
+            chosen = cache->hand;
+        }
+    }
+    return chosen;
+}
+
+uint64_t regx_cache_evict_locked(regx_cache_t *cache)
+{
+    regx_counters_t *counters = cache->registry->counters;
+    const uint32_t number = choose(cache);
+
+    if (number == 0) {
+        return 0;
+    }
+    regx_index_remove(&cache->index, cache->records[number].start, number);
+    regx_cache_kill_locked(cache, number, REGX_REGION_GIVEN_UP);
+    regx_count(counters, &counters->evictions, 1);
+    return cache->records[number].size;
+}
+
+static bool has_room(const regx_cache_t *cache, uint64_t size)
+{
+    const regx_cache_config_t *config = &cache->config;
+
+    return cache->bytes + size <= config->bytes && cache->count < config->count;
+}
+
+bool regx_cache_admits_locked(regx_cache_t *cache, const regx_request_t *request)
+{
+    const regx_cache_config_t *config = &cache->config;
+    const uint64_t size = request->end - request->start;
+    const bool seen = regx_ghost_seen(&cache->ghost, request->start, request->end);
+
+    return size <= config->bytes && config->count > 0 &&
+           (seen || config->admit == REGX_ADMIT_FIRST || has_room(cache, size));
+}
+
+bool regx_cache_reserve_locked(regx_cache_t *cache, regx_request_t *request)
+{
+    const uint64_t size = request->end - request->start;
+
+    while (!has_room(cache, size)) {
+        if (regx_cache_evict_locked(cache) == 0) {
+            return false;
+        }
+        request->given_up++;
+    }
+    cache->bytes += size;
+    cache->count++;
+    return true;
+}
+
+void regx_cache_unreserve_locked(regx_cache_t *cache, uint64_t size)
+{
+    cache->bytes -= size;
+    cache->count--;
+}

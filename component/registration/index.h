@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Regions by address, for all but the fast path: blocks of up to 64 in order of their starts. A
+ * search passes over the blocks that cannot matter at two compares each; a change that ends
+ * thousands of regions reads their blocks one after the other. Regions may overlap. Under the
+ * cache's lock.
+ */
+#ifndef REGX_REGISTRATION_INDEX_H
+#define REGX_REGISTRATION_INDEX_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct regx_index_entry {
+    uintptr_t start, end;
+    uint32_t number;
+    unsigned access;
+} regx_index_entry_t;
+
+typedef struct regx_index_block {
+    uintptr_t start, end; /* the least start and the greatest end of its entries */
+    uint32_t count;       /* at least 1 */
+    regx_index_entry_t *entries;
+} regx_index_block_t;
+
+typedef struct regx_index {
+    regx_index_block_t *blocks;
+    size_t count, room;
+} regx_index_t;
+
+void regx_index_init(regx_index_t *index);
+void regx_index_fini(regx_index_t *index);
+
+/* false: no memory; nothing happened. */
+bool regx_index_insert(regx_index_t *index, const regx_index_entry_t *entry);
+void regx_index_remove(regx_index_t *index, uintptr_t start, uint32_t number);
+
+/* A region that covers the range and has that access; 0: none. */
+uint32_t regx_index_cover(const regx_index_t *index, uintptr_t start, uintptr_t end,
+                          unsigned access);
+/* A region of exactly that range; 0: none. */
+uint32_t regx_index_exact(const regx_index_t *index, uintptr_t start, uintptr_t end);
+
+/* Removes all that overlap the range, calling `removed` for each. */
+void regx_index_cut(regx_index_t *index, uintptr_t start, uintptr_t end,
+                    void (*removed)(void *context, uint32_t number), void *context);
+
+#endif

@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What the fast path does not serve: found by address after all, or registered, to be kept or for
+ * this use alone.
+ *
+ * To be kept, a region must be true at the moment it becomes alive. Interest is declared and the
+ * range covered before pinning, and the log is read from the head that there was before that: see
+ * cache.c for the order. What cannot be shown to be true serves this use and no other: it is as
+ * good as what backend none would have made.
+ */
+#include "registration/cache_internal.h"
+
+#include "registration/device.h"
+
+#include <limits.h>
+#include <time.h>
+
+#define RETIRED_MOST 64u /* regions looked at for deregistration by one miss */
+
+static bool pages_of(const regx_cache_t *cache, const void *base, size_t length, unsigned access,
+                     regx_request_t *request)
+{
+    const uintptr_t address = (uintptr_t)base;
+
+    if (base == NULL || address > INTPTR_MAX || length - 1 > INTPTR_MAX - address) {
+        return false;
+    }
+    *request = (regx_request_t){.start = address & ~(cache->page - 1),
+                                .end = (address + length + cache->page - 1) & ~(cache->page - 1),
+                                .access = access};
+    return length != 0;
+}
+
+/* Takes dead regions out of that part of the front table; notes if one of them would have served,
+ * had it not changed. */
+static void clean_front(const regx_cache_t *cache, regx_seat_t *seat, uintptr_t address,
+                        regx_request_t *request)
+{
+    regx_front_t *set = seat->front[regx_front_key(address).set];
+
+    for (uint32_t way = 0; way < REGX_FRONT_WAYS; way++) {
+        const regx_record_t *record =
+            &cache->records[(uint32_t)atomic_load_explicit(&set[way], memory_order_relaxed)];
+        const uint32_t state = atomic_load_explicit(&record->state, memory_order_relaxed);
+
+        if (state == REGX_REGION_CHANGED &&
+            regx_record_serves(record, request->start, request->end - request->start,
+                               request->access)) {
+            request->refused = true;
+        }
+        if (state != REGX_REGION_ALIVE) {
+            atomic_store_explicit(&set[way], 0, memory_order_relaxed);
+        }
+    }
+}
+
+/* Looks for a region; returns its number, used, or 0. */
+static uint32_t find_locked(regx_cache_t *cache, regx_seat_t *seat, uintptr_t address,
+                            regx_request_t *request)
+{
+    if (seat != NULL) {
+        clean_front(cache, seat, address, request);
+    }
+    const bool current = regx_cache_drain_locked(cache, request);
+    const uint32_t number =
+        regx_index_cover(&cache->index, request->start, request->end, request->access);
+
+    if (number == 0) {
+        return 0;
+    }
+    if (current && seat != NULL &&
+        regx_cache_try(cache, seat, number, request->start, request->end - request->start,
+                       request->access)) {
+        regx_seat_remember(seat, address, number);
+        return number;
+    }
+    request->refused = true;
+    return 0;
+}
+
+/* A region to be made, within the budget; 0: the registration is not to be kept. One of the same
+ * range that has not enough access makes way. */
+static uint32_t reserve_locked(regx_cache_t *cache, regx_request_t *request)
+{
+    const uint32_t old = regx_index_exact(&cache->index, request->start, request->end);
+
+    if (old != 0) {
+        request->access |= cache->records[old].access;
+        regx_index_remove(&cache->index, request->start, old);
+        regx_cache_kill_locked(cache, old, REGX_REGION_GIVEN_UP);
+        request->given_up++;
+    }
+    if (!regx_cache_reserve_locked(cache, request)) {
+        return 0;
+    }
+    const uint32_t number = regx_regions_take(&cache->regions);
+
+    if (number == 0) {
+        regx_cache_unreserve_locked(cache, request->end - request->start);
+    }
+    return number;
+}
+
+/* Gives up regions of that many bytes at least, if there are. false: nothing was given up. */
+static bool make_room(regx_cache_t *cache, uint64_t size)
+{
+    uint64_t freed = 0, bytes = 1;
+
+    regx_lock(&cache->lock);
+    while (freed < size && bytes != 0) {
+        bytes = regx_cache_evict_locked(cache);
+        freed += bytes;
+    }
+    regx_unlock(&cache->lock);
+    return regx_cache_retire(cache, UINT_MAX) > 0 || freed > 0;
+}
+
+static regx_status_t register_pages(regx_cache_t *cache, const regx_request_t *request,
+                                    unsigned access, regx_mr_t *mr)
+{
+    const size_t size = request->end - request->start;
+    regx_status_t status =
+        regx_device_register(cache->registry, (void *)request->start, size, access, mr);
+
+    if (status == REGX_NO_MEMORY && make_room(cache, size)) {
+        status = regx_device_register(cache->registry, (void *)request->start, size, access, mr);
+    }
+    return status;
+}
+
+static void serve_once(regx_cache_t *cache, const regx_mr_t *mr, regx_region_t *region)
+{
+    region->own = *mr;
+    region->mr = &region->own;
+    region->kept = 0;
+    regx_count(cache->registry->counters, &cache->registry->counters->uncached, 1);
+}
+
+static regx_status_t register_once(regx_cache_t *cache, const regx_request_t *request,
+                                   unsigned access, regx_region_t *region)
+{
+    regx_mr_t mr;
+    const regx_status_t status = register_pages(cache, request, access, &mr);
+
+    if (status == REGX_OK) {
+        serve_once(cache, &mr, region);
+    }
+    return status;
+}
+
+static uint64_t now(void)
+{
+    struct timespec time;
+
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+}
+
+/* Whether what was pinned after `since` is true now. */
+static bool is_true_since(const regx_cache_t *cache, const regx_request_t *request, uint64_t since)
+{
+    regx_changes_t *changes = cache->changes;
+
+    return (!cache->asks || cache->watch->quiet(cache->watch, request->start, request->end)) &&
+           atomic_load_explicit(&changes->sequence, memory_order_acquire) % 2 == 0 &&
+           !regx_changes_touched(changes, since, request->start, request->end);
+}
+
+/* Lets the new region live, with its first use. false: it is not true, or there is one already, or
+ * no memory. */
+static bool publish_locked(regx_cache_t *cache, regx_seat_t *seat, const regx_request_t *request,
+                           uint32_t number, uint64_t since, uint64_t cost)
+{
+    regx_record_t *record = &cache->records[number];
+    const regx_index_entry_t entry = {.start = request->start,
+                                      .end = request->end,
+                                      .number = number,
+                                      .access = cache->mrs[number].access};
+
+    if (!regx_cache_drain_locked(cache, NULL) || !is_true_since(cache, request, since) ||
+        regx_index_cover(&cache->index, entry.start, entry.end, entry.access) != 0 ||
+        !regx_index_insert(&cache->index, &entry)) {
+        return false;
+    }
+    record->access = entry.access;
+    record->start = entry.start;
+    record->size = entry.end - entry.start;
+    record->used_changed = false;
+    record->cost = cost < UINT32_MAX ? (uint32_t)cost : UINT32_MAX;
+    record->heat = 0;
+    record->seen = (uint32_t)(regx_seats_uses(cache->seats, number) >> 32);
+    regx_cache_use(cache, &seat->uses[number], REGX_USE_ACQUIRED);
+    atomic_store(&record->state, REGX_REGION_ALIVE);
+    return true;
+}
+
+/* Registers for this use, and for later ones if it is true. Gives `number` and the interest in the
+ * range back if it is not. */
+static regx_status_t register_kept(regx_cache_t *cache, regx_seat_t *seat, uintptr_t address,
+                                   const regx_request_t *request, unsigned access, uint64_t since,
+                                   uint32_t number, regx_region_t *region)
+{
+    regx_mr_t *mr = &cache->mrs[number];
+    const uint64_t began = now();
+    regx_status_t status = register_pages(cache, request, request->access, mr);
+
+    if (status == REGX_DENIED && request->access != access) { /* what was allowed is not any more */
+        status = register_pages(cache, request, access, mr);
+    }
+    const uint64_t cost = now() - began;
+
+    regx_lock(&cache->lock);
+    if (status == REGX_OK && publish_locked(cache, seat, request, number, since, cost)) {
+        regx_seat_remember(seat, address, number);
+        regx_unlock(&cache->lock);
+        region->mr = mr;
+        region->kept = number;
+        regx_count(cache->registry->counters, &cache->registry->counters->misses, 1);
+        return REGX_OK;
+    }
+    const regx_mr_t once = *mr;
+
+    regx_regions_put(&cache->regions, number);
+    regx_cache_unreserve_locked(cache, request->end - request->start);
+    regx_unlock(&cache->lock);
+    regx_changes_interest(cache->changes, request->start, request->end, -1);
+    if (status == REGX_OK) {
+        serve_once(cache, &once, region);
+    }
+    return status;
+}
+
+static regx_status_t cover(regx_cache_t *cache, const regx_request_t *request, uint64_t *since)
+{
+    if (cache->watch->cover != NULL) {
+        return cache->watch->cover(cache->watch, request->start, request->end, since);
+    }
+    *since = atomic_load(&cache->changes->head);
+    return REGX_OK;
+}
+
+/* Keeps the registration if it can be watched and there is room. */
+static regx_status_t register_admitted(regx_cache_t *cache, regx_seat_t *seat, uintptr_t address,
+                                       regx_request_t *request, unsigned access,
+                                       regx_region_t *region)
+{
+    uint32_t number = 0;
+    uint64_t since;
+
+    regx_changes_interest(cache->changes, request->start, request->end, 1);
+    if (cover(cache, request, &since) == REGX_OK) {
+        regx_lock(&cache->lock);
+        number = reserve_locked(cache, request);
+        regx_unlock(&cache->lock);
+        regx_cache_retire(cache, request->given_up + RETIRED_MOST);
+    }
+    if (number != 0) {
+        return register_kept(cache, seat, address, request, access, since, number, region);
+    }
+    regx_changes_interest(cache->changes, request->start, request->end, -1);
+    return register_once(cache, request, access, region);
+}
+
+regx_status_t regx_cache_acquire_slow(regx_cache_t *cache, void *base, size_t length,
+                                      unsigned access, regx_region_t *region)
+{
+    regx_counters_t *counters = cache->registry->counters;
+    const uintptr_t address = (uintptr_t)base;
+    regx_request_t request;
+
+    if (!pages_of(cache, base, length, access, &request)) {
+        return REGX_INVALID;
+    }
+    if (regx_cache_in_child(cache)) {
+        return REGX_DENIED;
+    }
+    regx_lock(&cache->lock);
+    regx_seat_t *seat = regx_cache_seat_locked(cache);
+    const uint32_t number = find_locked(cache, seat, address, &request);
+    /* A region that is there and cannot be shown to be true stays: it may be, the next time. */
+    const bool keep = number == 0 && seat != NULL &&
+                      regx_index_cover(&cache->index, request.start, request.end, access) == 0 &&
+                      regx_cache_admits_locked(cache, &request);
+
+    regx_unlock(&cache->lock);
+    if (number != 0) {
+        region->mr = &cache->mrs[number];
+        region->kept = number;
+        return REGX_OK;
+    }
+    regx_count(counters, &counters->stale_prevented, request.refused);
+    if (keep) {
+        return register_admitted(cache, seat, address, &request, access, region);
+    }
+    regx_cache_retire(cache, RETIRED_MOST);
+    return register_once(cache, &request, access, region);
+}

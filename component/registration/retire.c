@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The end of regions: dead → (membarrier, one for all that died meanwhile) → ripe → without users?
+ * → deregistered, with no lock held → its record may describe another region. See cache.c.
+ */
+#include "registration/cache_internal.h"
+
+#include "registration/device.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* linux/membarrier.h */
+#define PRIVATE_EXPEDITED 8
+#define REGISTER_PRIVATE_EXPEDITED 16
+
+bool regx_cache_membarrier_works(void)
+{
+    return syscall(SYS_membarrier, REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
+}
+
+/* After it, every count of a use was made by a look-up that could see what was dead before it, or
+ * can be seen. */
+static bool barrier(const regx_cache_t *cache)
+{
+    return cache->fences || syscall(SYS_membarrier, PRIVATE_EXPEDITED, 0, 0) == 0;
+}
+
+void regx_cache_kill_locked(regx_cache_t *cache, uint32_t number, regx_region_state_t state)
+{
+    regx_record_t *record = &cache->records[number];
+
+    if (cache->fences) {
+        atomic_store(&record->state, state);
+    } else {
+        atomic_store_explicit(&record->state, state, memory_order_release);
+    }
+    regx_cache_unreserve_locked(cache, record->size);
+    regx_list_push(&cache->regions, &cache->dead, number);
+    atomic_store_explicit(&cache->work, true, memory_order_relaxed);
+}
+
+/* Makes ripe what is dead, and what had users of which some are gone. */
+static void ripen(regx_cache_t *cache)
+{
+    regx_lock(&cache->lock);
+    regx_list_t dead = cache->dead;
+
+    cache->dead = (regx_list_t){0};
+    regx_unlock(&cache->lock);
+    const bool passed = dead.first == 0 || barrier(cache);
+
+    regx_lock(&cache->lock);
+    regx_list_prepend(&cache->regions, passed ? &cache->ripe : &cache->dead, &dead);
+    if (!passed) {
+        atomic_store_explicit(&cache->work, true, memory_order_relaxed);
+    }
+    if (atomic_exchange_explicit(&cache->released, false, memory_order_acquire)) {
+        regx_list_prepend(&cache->regions, &cache->ripe, &cache->busy);
+    }
+    regx_unlock(&cache->lock);
+}
+
+static regx_list_t pick_unused(regx_cache_t *cache, unsigned most)
+{
+    regx_list_t unused = {0};
+    uint32_t number;
+
+    regx_lock(&cache->lock);
+    while (most-- > 0 && (number = regx_list_pop(&cache->regions, &cache->ripe)) != 0) {
+        const bool used = !cache->closing && (uint32_t)regx_seats_uses(cache->seats, number) != 0;
+
+        regx_list_push(&cache->regions, used ? &cache->busy : &unused, number);
+    }
+    if (cache->ripe.first != 0) {
+        atomic_store_explicit(&cache->work, true, memory_order_relaxed);
+    }
+    regx_unlock(&cache->lock);
+    return unused;
+}
+
+/* Its last use ended after its memory had changed. */
+static void tell(regx_cache_t *cache, const regx_record_t *record)
+{
+    const regx_cache_config_t *config = &cache->config;
+    regx_counters_t *counters = cache->registry->counters;
+
+    regx_count(counters, &counters->inuse_changes, 1);
+    if (config->changed_in_use == NULL || config->inuse == REGX_INUSE_IGNORE) {
+        return;
+    }
+    regx_lock(&cache->lock);
+    const bool first = !cache->told;
+
+    cache->told = true;
+    regx_unlock(&cache->lock);
+    if (first || config->inuse == REGX_INUSE_ABORT) {
+        config->changed_in_use(config->context, (const void *)record->start, record->size);
+    }
+}
+
+unsigned regx_cache_retire(regx_cache_t *cache, unsigned most)
+{
+    unsigned count = 0;
+
+    if (!atomic_exchange_explicit(&cache->work, false, memory_order_acquire)) {
+        return 0;
+    }
+    ripen(cache);
+    regx_list_t unused = pick_unused(cache, most);
+
+    for (uint32_t number = unused.first; number != 0; number = cache->records[number].next) {
+        regx_record_t *record = &cache->records[number];
+
+        regx_changes_interest(cache->changes, record->start, record->start + record->size, -1);
+        regx_device_deregister(cache->registry, &cache->mrs[number]);
+        if (atomic_load_explicit(&record->used_changed, memory_order_relaxed)) {
+            tell(cache, record);
+        }
+        count++;
+    }
+    regx_lock(&cache->lock);
+    for (uint32_t number; (number = regx_list_pop(&cache->regions, &unused)) != 0;) {
+        regx_regions_put(&cache->regions, number);
+    }
+    regx_unlock(&cache->lock);
+    return count;
+}

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "registration/seats.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+_Thread_local struct regx_here regx_here;
+
+static _Atomic uint64_t threads; /* that have had a seat */
+
+static size_t size_of(uint32_t regions)
+{
+    return sizeof(regx_seat_t) + regions * sizeof(uint64_t);
+}
+
+regx_seat_t *regx_seats_add(regx_seat_t **seats, uint32_t regions)
+{
+    const size_t size = size_of(regions);
+    regx_seat_t *seat = mmap(NULL, size, PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+    if (seat == MAP_FAILED) {
+        return NULL;
+    }
+    if (madvise(seat, size, MADV_WIPEONFORK) != 0) {
+        munmap(seat, size);
+        return NULL;
+    }
+    seat->present = true;
+    seat->next = *seats;
+    *seats = seat;
+    return seat;
+}
+
+/* Whether the thread that had it has ended. Its number may have gone to another thread, even to
+ * this one; then it has ended, too, but only the latter is seen, and the seat stays unused. What
+ * it wrote has long been visible to all: the kernel has put it away. */
+static bool is_left(const regx_seat_t *seat, pid_t self)
+{
+    return seat->owner != 0 &&
+           (seat->owner == self ||
+            (syscall(SYS_tgkill, getpid(), seat->owner, 0) != 0 && errno == ESRCH));
+}
+
+regx_seat_t *regx_seats_mine(regx_seat_t **seats, uint32_t regions)
+{
+    const pid_t self = (pid_t)syscall(SYS_gettid);
+    regx_seat_t *seat = *seats;
+
+    if (regx_here.thread == 0) {
+        regx_here.thread = atomic_fetch_add(&threads, 1) + 1;
+    }
+    while (seat != NULL && seat->thread != regx_here.thread) {
+        seat = seat->next;
+    }
+    if (seat != NULL) {
+        return seat;
+    }
+    for (seat = *seats; seat != NULL && !is_left(seat, self); seat = seat->next) {
+    }
+    if (seat == NULL) {
+        seat = regx_seats_add(seats, regions);
+    }
+    if (seat != NULL) {
+        seat->owner = self;
+        seat->thread = regx_here.thread;
+    }
+    return seat;
+}
+
+void regx_seats_free(regx_seat_t **seats, uint32_t regions)
+{
+    while (*seats != NULL) {
+        regx_seat_t *seat = *seats;
+
+        *seats = seat->next;
+        munmap(seat, size_of(regions));
+    }
+}
+
+void regx_seat_remember(regx_seat_t *seat, uintptr_t address, uint32_t region)
+{
+    const regx_front_key_t key = regx_front_key(address);
+    const uint64_t entry = (uint64_t)key.tag << 32 | region;
+    regx_front_t *set = seat->front[key.set];
+    uint32_t way = key.way;
+
+    for (uint32_t probe = REGX_FRONT_WAYS; probe-- > 0;) {
+        const uint32_t each = (key.way + probe) % REGX_FRONT_WAYS;
+        const uint64_t there = atomic_load_explicit(&set[each], memory_order_relaxed);
+
+        if (there == entry) {
+            return;
+        }
+        if (there == 0) {
+            way = each;
+        }
+    }
+    atomic_store_explicit(&set[way], entry, memory_order_relaxed);
+}

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * A seat is what one thread writes of one cache, so that a hit writes no memory that another
+ * thread writes: its counts of uses, and where it found regions lately (the front table). The
+ * number of uses of a region is the sum over all seats; an acquisition counts where it is made and
+ * the release where that is made, so a single seat's count means nothing (it may be below zero,
+ * modulo 2^64). Seats outlive their threads, and the cache gives them to later ones.
+ *
+ * A forked child finds its seats empty (MADV_WIPEONFORK; also after a raw clone): it cannot hit.
+ */
+#ifndef REGX_REGISTRATION_SEATS_H
+#define REGX_REGISTRATION_SEATS_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* In a count of uses: acquisitions above, those not yet released below. */
+#define REGX_USE_ACQUIRED ((UINT64_C(1) << 32) + 1)
+#define REGX_USE_RELEASED UINT64_MAX /* -1 */
+
+#define REGX_FRONT_SETS 4096u
+#define REGX_FRONT_WAYS 8u /* of one cache line */
+
+/* What the front table knows: a region, by the page in which the request began. A hint: it may be
+ * of a region that is dead, or of another one by now. */
+typedef _Atomic uint64_t regx_front_t; /* tag above, the region's number below; 0: empty */
+
+typedef struct regx_seat {
+    _Alignas(64) _Atomic uint64_t hits;
+    bool present; /* false in a forked child */
+    pid_t owner;  /* the thread's id; what follows is under the cache's lock */
+    uint64_t thread;
+    struct regx_seat *next;
+    _Alignas(64) regx_front_t front[REGX_FRONT_SETS][REGX_FRONT_WAYS];
+    _Atomic uint64_t uses[]; /* per region of the table */
+} regx_seat_t;
+
+/* The seat that this thread used last, and of which cache. The library is loaded at start or
+ * within the loader's reserve: initial-exec, a few bytes. */
+struct regx_here {
+    uint64_t cache; /* its serial number: never used again, so a seat that is gone is not touched */
+    regx_seat_t *seat;
+    uint64_t thread; /* the thread's number, once it has one */
+};
+extern _Thread_local struct regx_here regx_here __attribute__((tls_model("initial-exec")));
+
+/* All under the cache's lock. NULL: no memory, or none that a child would not see. */
+regx_seat_t *regx_seats_add(regx_seat_t **seats, uint32_t regions);
+/* The calling thread's seat: its own, that of a thread that has ended, or a new one. */
+regx_seat_t *regx_seats_mine(regx_seat_t **seats, uint32_t regions);
+void regx_seats_free(regx_seat_t **seats, uint32_t regions);
+
+/* Sum of the counts of uses of one region. */
+static inline uint64_t regx_seats_uses(const regx_seat_t *seats, uint32_t region)
+{
+    uint64_t sum = 0;
+
+    for (; seats != NULL; seats = seats->next) {
+        sum += atomic_load(&seats->uses[region]);
+    }
+    return sum;
+}
+
+/* Where the requests that begin in an address's page are looked for. */
+typedef struct regx_front_key {
+    uint32_t set, way, tag;
+} regx_front_key_t;
+
+static inline regx_front_key_t regx_front_key(uintptr_t address)
+{
+    const uint64_t hash = (address >> 12) * UINT64_C(0x9e3779b97f4a7c15);
+
+    return (regx_front_key_t){.set = (uint32_t)(hash >> 52),
+                              .way = (uint32_t)(hash >> 49) % REGX_FRONT_WAYS,
+                              .tag = (uint32_t)(hash >> 17)};
+}
+
+/* Makes the seat find that region for requests that begin there. Its own thread only. */
+void regx_seat_remember(regx_seat_t *seat, uintptr_t address, uint32_t region);
+
+#endif
