@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * hooks+notifier: hooks and kernel into one log, and a count of what only the kernel saw. Where the
+ * machine refuses userfaultfd these tests are skipped.
+ */
+#include "hooked.h"
+
+#include <fcntl.h>
+#include <sched.h>
+
+static regx_counters_t counters;
+static const regx_watch_config_t config = {.hooks = &hooked_source, .counters = &counters};
+
+#define PAGES 4
+static size_t page;
+
+static regx_watch_t *start(void)
+{
+    char error[256] = "";
+    regx_watch_t *watch = NULL;
+
+    page = (size_t)sysconf(_SC_PAGESIZE);
+    switch (regx_watch_both(&config, &watch, error, sizeof(error))) {
+    case REGX_OK:
+        return watch;
+    case REGX_DENIED:
+        print_message("%s\n", error);
+        skip();
+        break;
+    default:
+        fail_msg("%s", error);
+    }
+    return NULL;
+}
+
+static char *map(void)
+{
+    char *memory =
+        mmap(NULL, PAGES * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    assert_ptr_not_equal(memory, MAP_FAILED);
+    memset(memory, 1, PAGES * page);
+    return memory;
+}
+
+/* As the cache does before it registers. */
+static uint64_t cover(regx_watch_t *watch, const char *memory)
+{
+    const uintptr_t from = (uintptr_t)memory;
+    uint64_t since;
+
+    regx_changes_interest(watch->changes, from, from + PAGES * page, 1);
+    assert_int_equal(watch->cover(watch, from, from + PAGES * page, &since), REGX_OK);
+    return since;
+}
+
+/* Whether a look-up finds out, now and once the reader has logged. */
+static bool refused(regx_watch_t *watch, uint64_t since, const char *memory)
+{
+    const uintptr_t from = (uintptr_t)memory;
+
+    return !watch->quiet(watch, from, from + PAGES * page) ||
+           atomic_load(&watch->changes->sequence) % 2 == 1 ||
+           regx_changes_touched(watch->changes, since, from, from + PAGES * page);
+}
+
+static void settle(regx_watch_t *watch)
+{
+    while (atomic_load(&watch->changes->sequence) % 2 == 1) {
+        sched_yield();
+    }
+}
+
+enum change { LIBC_MUNMAP, LIBC_MADVISE, LIBC_MMAP, LIBC_MREMAP, RAW_MUNMAP, RAW_MADVISE, ONTO };
+
+static void make(enum change change, char *memory)
+{
+    const size_t length = PAGES * page;
+
+    switch (change) {
+    case LIBC_MUNMAP:
+        munmap(memory, length);
+        break;
+    case LIBC_MADVISE:
+        madvise(memory, length, MADV_DONTNEED);
+        break;
+    case LIBC_MMAP:
+        mmap(memory, length, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+        break;
+    case LIBC_MREMAP:
+        assert_ptr_not_equal(mremap(memory, length, 2 * length, MREMAP_MAYMOVE), MAP_FAILED);
+        break;
+    case RAW_MUNMAP:
+        syscall(SYS_munmap, memory, length);
+        break;
+    case RAW_MADVISE:
+        syscall(SYS_madvise, memory, length, MADV_DONTNEED);
+        break;
+    case ONTO: /* by libc, but hooks see the source only */
+        assert_ptr_equal(mremap(map(), length, length, MREMAP_MAYMOVE | MREMAP_FIXED, memory),
+                         memory);
+        break;
+    }
+}
+
+static void what_hooks_did_not_see_is_counted(void **state)
+{
+    static const struct {
+        enum change change;
+        unsigned missed;
+    } cases[] = {{LIBC_MUNMAP, 0}, {RAW_MUNMAP, 1},  {LIBC_MADVISE, 0}, {RAW_MADVISE, 1},
+                 {LIBC_MMAP, 0},   {LIBC_MREMAP, 0}, {ONTO, 1},         {LIBC_MUNMAP, 0}};
+    regx_watch_t *watch = start();
+
+    (void)state;
+    assert_string_equal(watch->name, "hooks+notifier");
+    assert_int_equal(counters.hooks_missed, 0);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char *memory = map();
+        const uint64_t since = cover(watch, memory);
+        const uint64_t before = counters.hooks_missed;
+
+        assert_false(refused(watch, since, memory));
+        make(cases[i].change, memory);
+        assert_true(refused(watch, since, memory));
+        settle(watch);
+        assert_true(refused(watch, since, memory));
+        if (counters.hooks_missed != before + cases[i].missed) {
+            fail_msg("case %zu: %u missed, not %u", i, (unsigned)(counters.hooks_missed - before),
+                     cases[i].missed);
+        }
+    }
+    watch->stop(watch);
+}
+
+/* What was announced of an earlier mapping at the same address says nothing of the next one. */
+static void an_announcement_is_good_for_one_mapping(void **state)
+{
+    regx_watch_t *watch = start();
+    char *memory = map();
+
+    (void)state;
+    counters.hooks_missed = 0;
+    munmap(memory, PAGES * page); /* announced, and not watched: the kernel says nothing */
+    assert_ptr_equal(mmap(memory, PAGES * page, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0),
+                     memory);
+    cover(watch, memory);
+    syscall(SYS_munmap, memory, PAGES * page);
+    settle(watch);
+    assert_int_equal(counters.hooks_missed, 1);
+    watch->stop(watch);
+}
+
+/* Of this the kernel says nothing; hooks do. */
+static void a_segment_over_private_memory_is_seen(void **state)
+{
+    const int id = shmget(IPC_PRIVATE, PAGES * (size_t)sysconf(_SC_PAGESIZE), IPC_CREAT | 0600);
+    regx_watch_t *watch = start();
+    char *memory = map();
+    const uint64_t since = cover(watch, memory);
+
+    (void)state;
+    assert_false(refused(watch, since, memory));
+    assert_ptr_equal(shmat(id, memory, SHM_REMAP), memory);
+    assert_true(refused(watch, since, memory));
+    shmctl(id, IPC_RMID, NULL);
+    shmdt(memory);
+    watch->stop(watch);
+}
+
+static unsigned descriptors(void)
+{
+    unsigned count = 0;
+
+    for (int fd = 0; fd < 256; fd++) {
+        count += fcntl(fd, F_GETFD) != -1;
+    }
+    return count;
+}
+
+static void nothing_is_left_after_stop(void **state)
+{
+    char *memory = map();
+    const unsigned before = descriptors();
+    regx_watch_t *watch = start();
+
+    (void)state;
+    cover(watch, memory);
+    assert_true(descriptors() > before);
+    watch->stop(watch);
+    assert_int_equal(descriptors(), before);
+    assert_int_equal(hooked.installed, hooked.removed);
+    munmap(memory, PAGES * page); /* would wait for ever, were it still armed */
+}
+
+/* The kernel would hear for them: so they are tried alone. */
+static void deaf_hooks_are_refused_all_the_same(void **state)
+{
+    char error[256] = "";
+    regx_watch_t *watch = NULL;
+
+    (void)state;
+    hooked.faults = DEAF_MADVISE;
+    assert_int_equal(regx_watch_both(&config, &watch, error, sizeof(error)), REGX_INVALID);
+    assert_non_null(strstr(error, "madvise"));
+    assert_null(watch);
+    assert_int_equal(hooked.installed, hooked.removed);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(what_hooks_did_not_see_is_counted, hooked_reset),
+        cmocka_unit_test_setup(an_announcement_is_good_for_one_mapping, hooked_reset),
+        cmocka_unit_test_setup(a_segment_over_private_memory_is_seen, hooked_reset),
+        cmocka_unit_test_setup(nothing_is_left_after_stop, hooked_reset),
+        cmocka_unit_test_setup(deaf_hooks_are_refused_all_the_same, hooked_reset),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
