@@ -139,13 +139,24 @@ static inline void look_after(regx_cache_t *cache, const regx_record_t *record)
     }
 }
 
+/* The query, of a range that is one. */
+static inline bool is_quiet(const regx_cache_t *cache, const regx_record_t *record,
+                            uintptr_t address, size_t length, unsigned access)
+{
+    const uintptr_t mask = cache->page - 1;
+
+    return regx_record_serves(record, address, length, access) &&
+           cache->watch->quiet(cache->watch, address & ~mask, (address + length + mask) & ~mask);
+}
+
 static inline bool try_use(regx_cache_t *cache, regx_seat_t *seat, uint32_t number,
                            uintptr_t address, size_t length, unsigned access)
 {
     const regx_record_t *record = &cache->records[number];
 
     regx_cache_use(cache, &seat->uses[number], REGX_USE_ACQUIRED);
-    if (__builtin_expect(regx_cache_is_true(cache, address, length) &&
+    if (__builtin_expect((!cache->asks || is_quiet(cache, record, address, length, access)) &&
+                             regx_cache_is_current(cache) &&
                              atomic_load(&record->state) == REGX_REGION_ALIVE &&
                              regx_record_serves(record, address, length, access),
                          true)) {
@@ -200,12 +211,22 @@ regx_status_t regx_cache_acquire(regx_cache_t *cache, void *base, size_t length,
     return regx_cache_acquire_slow(cache, base, length, access, region);
 }
 
+/* It changed while it was in use, for certain: the use that finds this is not over yet. */
+static __attribute__((noinline)) void note_changed(regx_cache_t *cache, regx_record_t *record)
+{
+    regx_counters_t *counters = cache->registry->counters;
+
+    if (!atomic_exchange_explicit(&record->used_changed, true, memory_order_relaxed)) {
+        regx_count(counters, &counters->inuse_changes, 1);
+    }
+}
+
 static inline void end_use(regx_cache_t *cache, regx_seat_t *seat, uint32_t number)
 {
     regx_record_t *record = &cache->records[number];
 
     if (__builtin_expect(atomic_load(&record->state) == REGX_REGION_CHANGED, false)) {
-        atomic_store_explicit(&record->used_changed, true, memory_order_relaxed);
+        note_changed(cache, record);
     }
     regx_cache_use(cache, &seat->uses[number], REGX_USE_RELEASED);
     look_after(cache, record);

@@ -80,16 +80,10 @@ static inline void regx_cache_use(const regx_cache_t *cache, _Atomic uint64_t *u
     }
 }
 
-/* Whether everything that is alive is true, as far as that range goes. In this order. */
-static inline bool regx_cache_is_true(const regx_cache_t *cache, uintptr_t address, size_t length)
+/* Whether all that has been told has been acted on, and nothing is about to be told. */
+static inline bool regx_cache_is_current(const regx_cache_t *cache)
 {
-    regx_changes_t *changes = cache->changes;
-
-    if (cache->asks &&
-        !cache->watch->quiet(cache->watch, address & ~(cache->page - 1),
-                             (address + length + cache->page - 1) & ~(cache->page - 1))) {
-        return false;
-    }
+    const regx_changes_t *changes = cache->changes;
     const uint64_t sequence = atomic_load_explicit(&changes->sequence, memory_order_acquire);
     const uint64_t head = atomic_load_explicit(&changes->head, memory_order_acquire);
 

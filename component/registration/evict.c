@@ -34,7 +34,7 @@ static uint32_t choose(regx_cache_t *cache)
 {
     uint32_t chosen = 0, found = 0;
 
-    for (uint32_t i = 0; i < VISITS && i < cache->regions.used && found < SAMPLE; i++) {
+    for (uint32_t i = 1; i <= VISITS && i < cache->regions.used && found < SAMPLE; i++) {
         cache->hand = cache->hand + 1 < cache->regions.used ? cache->hand + 1 : 1;
         regx_record_t *record = &cache->records[cache->hand];
 

@@ -31,7 +31,7 @@ typedef struct regx_record {
     _Atomic uint32_t access;
     _Atomic uintptr_t start;
     _Atomic size_t size;
-    _Atomic bool used_changed; /* a use of it ended after it had changed */
+    _Atomic bool used_changed; /* it changed while it was in use */
     uint32_t next;             /* in a list of regx_list_t */
     uint32_t cost;             /* of registering it: nanoseconds */
     uint32_t heat;             /* how often it was used, the older the less; see evict.c */

@@ -79,13 +79,11 @@ static regx_list_t pick_unused(regx_cache_t *cache, unsigned most)
     return unused;
 }
 
-/* Its last use ended after its memory had changed. */
+/* It changed while it was in use, and the last use has ended. */
 static void tell(regx_cache_t *cache, const regx_record_t *record)
 {
     const regx_cache_config_t *config = &cache->config;
-    regx_counters_t *counters = cache->registry->counters;
 
-    regx_count(counters, &counters->inuse_changes, 1);
     if (config->changed_in_use == NULL || config->inuse == REGX_INUSE_IGNORE) {
         return;
     }

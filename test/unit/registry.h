@@ -170,8 +170,7 @@ static inline regx_status_t registry_try(registry_t *r, uintptr_t base, size_t l
     return regx_region_acquire(&r->registry, (void *)base, length, access, region);
 }
 
-static inline void registry_get(registry_t *r, uintptr_t base, size_t length,
-                                regx_region_t *region)
+static inline void registry_get(registry_t *r, uintptr_t base, size_t length, regx_region_t *region)
 {
     assert_int_equal(registry_try(r, base, length, REGX_ACCESS_REMOTE_WRITE, region), REGX_OK);
     assert_true((uintptr_t)region->mr->base <= base &&
@@ -201,9 +200,8 @@ static inline served_t registry_served(registry_t *r, uintptr_t base, size_t len
 
     registry_use(r, base, length);
     regx_registry_count(&r->registry);
-    assert_int_equal(r->counters.hits - hits + r->counters.misses - misses +
-                         r->counters.uncached - once,
-                     1);
+    assert_int_equal(
+        r->counters.hits - hits + r->counters.misses - misses + r->counters.uncached - once, 1);
     assert_true((r->regs == regs) == (r->counters.hits > hits));
     return r->counters.hits > hits ? HIT : r->counters.misses > misses ? MISS : ONCE;
 }
