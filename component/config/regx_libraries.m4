@@ -39,6 +39,26 @@ AC_DEFUN([REGX_UCX], [
     CPPFLAGS=$regx_saved_CPPFLAGS
 ])
 
+dnl REGX_VERBS: rdma-core, only for regx_transport_verbs.so, which is left out without it.
+AC_DEFUN([REGX_VERBS], [
+    AC_ARG_WITH([verbs],
+        [AS_HELP_STRING([--without-verbs],
+            [leave out the transport for RDMA devices (default: build it if rdma-core is there)])],
+        [], [with_verbs=auto])
+    regx_verbs=no
+    regx_verbs_note="no (--without-verbs)"
+    AS_IF([test "x$with_verbs" != xno],
+          [PKG_CHECK_MODULES([VERBS], [libibverbs >= 1.14], [regx_verbs=yes], [regx_verbs=no])
+           regx_verbs_note="no (needs rdma-core 40 or later, the Debian package libibverbs-dev)"])
+    AS_IF([test $regx_verbs = yes],
+          [regx_verbs_note="`$PKG_CONFIG --modversion libibverbs` (libibverbs)"
+           regx_verbs_object=", regx_transport_verbs.so"])
+    AS_IF([test "x$with_verbs" = xyes && test $regx_verbs = no],
+          [AC_MSG_ERROR([libibverbs of rdma-core 40 or later not found by pkg-config; install the Debian package libibverbs-dev])])
+    REGX_SYSTEM_HEADERS([VERBS])
+    AM_CONDITIONAL([HAVE_VERBS], [test $regx_verbs = yes])
+])
+
 dnl REGX_CMOCKA: only make check needs it.
 AC_DEFUN([REGX_CMOCKA], [
     PKG_CHECK_MODULES([CMOCKA], [cmocka], [regx_cmocka=yes], [regx_cmocka=no])

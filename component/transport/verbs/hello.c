@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The handshake. Whoever wants to send says hello to the peer's UD queue pair, which its address
+ * names, and says it again until an answer comes: datagrams get lost, and a peer that computes
+ * answers only when it calls MPI again.
+ *
+ *   A: hello, my queue pair is a; I ask        B connects its b to a
+ *   B: hello, mine is b, and I am connected to a
+ *   A connects its a to b and knows that b listens: A is ready.
+ *
+ * B is ready once it hears a frame of A's, or, if it asks itself, A's answer. Both may ask at
+ * once; neither order nor repetition changes the outcome, as there is one queue pair per peer.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include "transport/verbs/internal.h"
+
+#define FIRST_WAIT_NS 20000000 /* doubled up to 64 times */
+#define DOUBLINGS 6u
+#define ASKS_MOST 500u /* some ten minutes */
+
+static int64_t now_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static bool start(regx_verbs_t *verbs)
+{
+    struct ibv_qp_attr init = {.qp_state = IBV_QPS_INIT,
+                               .pkey_index = verbs->settings.pkey_index,
+                               .port_num = verbs->port.number,
+                               .qkey = verbs->address.qkey};
+    struct ibv_qp_attr receive = {.qp_state = IBV_QPS_RTR};
+    struct ibv_qp_attr send = {.qp_state = IBV_QPS_RTS};
+
+    return ibv_modify_qp(verbs->ud, &init,
+                         IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY) == 0 &&
+           ibv_modify_qp(verbs->ud, &receive, IBV_QP_STATE) == 0 &&
+           ibv_modify_qp(verbs->ud, &send, IBV_QP_STATE | IBV_QP_SQ_PSN) == 0;
+}
+
+regx_status_t regx_hello_open(regx_verbs_t *verbs, char *error, size_t error_size)
+{
+    struct ibv_qp_init_attr attr = {.send_cq = verbs->cq,
+                                    .recv_cq = verbs->cq,
+                                    .cap = {.max_send_wr = REGX_VERBS_HELLOS,
+                                            .max_recv_wr = REGX_VERBS_HELLOS,
+                                            .max_send_sge = 1,
+                                            .max_recv_sge = 1},
+                                    .qp_type = IBV_QPT_UD};
+    uint32_t qkey;
+
+    /* What knows not this number does not reach this queue pair. The highest bit is kept for
+     * privileged ones. */
+    if (getrandom(&qkey, sizeof(qkey), 0) != sizeof(qkey)) {
+        qkey = 0;
+    }
+    verbs->address.qkey = (qkey & 0x7fffffff) | 1;
+    verbs->ud = ibv_create_qp(verbs->pd, &attr);
+    if (verbs->ud == NULL || !start(verbs)) {
+        snprintf(error, error_size, "%s gives no UD queue pair: %s", verbs->port.name,
+                 strerror(errno));
+        return REGX_UNREACHABLE;
+    }
+    verbs->address.qpn = verbs->ud->qp_num;
+    return REGX_OK;
+}
+
+void regx_hello_close(regx_verbs_t *verbs)
+{
+    if (verbs->ud != NULL) {
+        ibv_destroy_qp(verbs->ud);
+        verbs->ud = NULL;
+    }
+}
+
+static void say(const regx_pair_t *pair, uint8_t flags)
+{
+    regx_verbs_t *verbs = pair->verbs;
+    const regx_verbs_hello_t hello = {.flags = flags,
+                                      .qpn = pair->qp->qp_num,
+                                      .psn = pair->psn,
+                                      .known = pair->state == REGX_PAIR_ALONE ? 0 : pair->peer_qpn,
+                                      .from = verbs->config.self,
+                                      .to = pair->peer,
+                                      .pool = (uintptr_t)verbs->super.pool_memory,
+                                      .pool_size = verbs->super.pool_size,
+                                      .pool_key = verbs->pool_mr->rkey,
+                                      .address = verbs->address};
+    uint8_t bytes[REGX_VERBS_HELLO_SIZE];
+
+    regx_verbs_hello_pack(&hello, bytes);
+    regx_buffer_hello_send(verbs, pair, bytes); /* else it is said again */
+}
+
+void regx_hello_ask(regx_pair_t *pair)
+{
+    regx_verbs_t *verbs = pair->verbs;
+
+    if (!pair->asking) {
+        pair->asking = true;
+        pair->asked = 0;
+        pair->ask_next = now_ns() + FIRST_WAIT_NS;
+        pair->next_asking = verbs->asking;
+        verbs->asking = pair;
+        say(pair, REGX_VERBS_ASKS);
+    }
+}
+
+void regx_hello_stop(regx_pair_t *pair)
+{
+    regx_pair_t **at = &pair->verbs->asking;
+
+    if (pair->asking) {
+        while (*at != pair) {
+            at = &(*at)->next_asking;
+        }
+        *at = pair->next_asking;
+        pair->asking = false;
+    }
+}
+
+void regx_hello_progress(regx_verbs_t *verbs)
+{
+    const int64_t now = now_ns();
+
+    for (regx_pair_t *pair = verbs->asking, *next; pair != NULL; pair = next) {
+        next = pair->next_asking;
+        if (now < pair->ask_next) {
+            continue;
+        }
+        if (++pair->asked == ASKS_MOST) {
+            regx_hello_stop(pair);
+            pair->missed = true;
+            regx_pair_break(pair, "connecting", "the peer does not answer");
+            continue;
+        }
+        pair->ask_next =
+            now + ((int64_t)FIRST_WAIT_NS << (pair->asked < DOUBLINGS ? pair->asked : DOUBLINGS));
+        say(pair, REGX_VERBS_ASKS);
+    }
+}
+
+/* The peer has disconnected and now comes again, with another queue pair. */
+static regx_pair_t *renew(regx_pair_t *pair, const regx_verbs_hello_t *hello)
+{
+    regx_verbs_t *verbs = pair->verbs;
+    regx_verbs_conn_t *conn = pair->conn;
+
+    regx_pair_delete(pair);
+    pair = regx_pair_new(verbs, hello->from, &hello->address);
+    if (pair != NULL && conn != NULL) {
+        conn->pair = pair;
+        pair->conn = conn;
+    }
+    return pair;
+}
+
+/* The pair that a hello is for; made if need be. NULL: none, for a reason that is counted. */
+static regx_pair_t *addressee(regx_verbs_t *verbs, const regx_verbs_hello_t *hello)
+{
+    regx_pair_t *pair = regx_pair_find(verbs, hello->from);
+
+    if (pair == NULL) {
+        pair = regx_pair_new(verbs, hello->from, &hello->address);
+    } else if (pair->parted && pair->peer_qpn != hello->qpn) {
+        pair = renew(pair, hello);
+    } else if (pair->state == REGX_PAIR_BROKEN) {
+        return NULL;
+    } else if (pair->state != REGX_PAIR_ALONE && pair->peer_qpn != hello->qpn) {
+        regx_count(verbs->config.counters, &verbs->config.counters->malformed, 1);
+        return NULL;
+    }
+    if (pair == NULL) {
+        regx_tally(verbs->config.counters->fallbacks, "verbs: no queue pair for a peer that asks");
+    }
+    return pair;
+}
+
+void regx_hello_receive(regx_verbs_t *verbs, const uint8_t *bytes, size_t length)
+{
+    regx_verbs_hello_t hello;
+
+    if (regx_verbs_hello_unpack(bytes, length, &hello) != REGX_OK ||
+        hello.to != verbs->config.self || hello.address.link_layer != verbs->address.link_layer) {
+        regx_count(verbs->config.counters, &verbs->config.counters->malformed, 1);
+        return;
+    }
+    regx_pair_t *pair = addressee(verbs, &hello);
+    if (pair == NULL || (pair->state == REGX_PAIR_ALONE && !regx_pair_link(pair, &hello))) {
+        return;
+    }
+    if (hello.known == pair->qp->qp_num) {
+        regx_pair_ready(pair);
+    }
+    if ((hello.flags & REGX_VERBS_ASKS) != 0) {
+        say(pair, 0);
+    }
+}

@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What the files of verbs share.
+ *
+ *   verbs.c     the transport's operations: opens, closes, locks
+ *   port.c      which device, port and address
+ *   buffers.c   registered memory of the transport: the pool, receive buffers, slots for sending
+ *   pair.c      the RC queue pair to one peer: made, connected, ended
+ *   hello.c     the handshake that connects pairs, over one UD queue pair
+ *   post.c      work requests: frames, lent frames, puts
+ *   progress.c  completions, arriving frames, what went wrong
+ *   wire.c      addresses and hellos as bytes
+ *
+ * All of it runs inside the entrance (transport/entrance.h), one thread at a time.
+ *
+ * Flow control. What is received lands in the buffers of one shared receive queue, which progress
+ * gives back as soon as a frame was delivered. Where it runs dry the device of the receiver turns
+ * the sender's away and that one tries again (RNR, without end), so nothing is lost and nobody
+ * waits in software; a peer that does not read stops its own pair, and may hold half of the
+ * sender's slots, not all. The completion queue has room for every receive buffer and every work
+ * request that may be under way, so it cannot overflow: `outstanding_most` bounds the latter.
+ *
+ * Memory per connected peer: the queue pair (REGX_PAIR_DEPTH requests with their inline data, some
+ * 24 KiB in the device's driver) and a pair_t of 2 KiB. A peer that is not talked to costs a
+ * conn_t of 120 bytes.
+ */
+#ifndef REGX_VERBS_INTERNAL_H
+#define REGX_VERBS_INTERNAL_H
+
+#include <infiniband/verbs.h>
+
+#include "transport/entrance.h"
+#include "transport/transport.h"
+#include "transport/verbs/port.h"
+#include "transport/verbs/wire.h"
+
+#define REGX_VERBS_FRAME_MAX 16640u /* an eager message of 16 KiB with its headers */
+#define REGX_VERBS_LEND_MAX 65536u
+#define REGX_VERBS_RECEIVE_SIZE 8192u /* of one receive buffer */
+#define REGX_VERBS_RECEIVES 128u
+#define REGX_VERBS_SLOTS 64u  /* for sending, of REGX_VERBS_FRAME_MAX bytes */
+#define REGX_VERBS_HELLOS 64u /* that can arrive between two calls of progress */
+#define REGX_VERBS_OUTSTANDING 4096u
+#define REGX_VERBS_INLINE 256u
+#define REGX_PAIR_DEPTH 64u /* work requests of one peer under way */
+#define REGX_VERBS_BUCKETS 1024u
+#define REGX_VERBS_PAIRS_MAX 65536u
+#define REGX_SLOT_NOT UINT32_MAX
+
+typedef struct regx_verbs regx_verbs_t;
+typedef struct regx_pair regx_pair_t;
+
+/* What is set by parameters; see mca-params. */
+typedef struct regx_verbs_settings {
+    int gid_index; /* -1: chosen */
+    uint16_t pkey_index;
+    uint8_t service_level;
+    uint8_t traffic_class;
+    uint8_t timeout; /* 4.096 µs × 2^timeout */
+    uint8_t retry_count;
+    uint8_t rnr_retry; /* 7: without end */
+    uint8_t mtu;       /* as verbs counts; 0: the port's */
+} regx_verbs_settings_t;
+
+typedef struct regx_buffers {
+    uint8_t *memory; /* receive buffers, hellos, slots, in this order */
+    size_t size;
+    struct ibv_mr *mr;
+    uint32_t receives;                      /* buffers in the shared receive queue */
+    uint32_t returned[REGX_VERBS_RECEIVES]; /* delivered, to be posted again */
+    uint32_t returned_count;
+    uint32_t slots[REGX_VERBS_SLOTS]; /* those that are free */
+    uint32_t slot_count;
+    uint64_t hellos_sent, hellos_done; /* of the UD queue pair's own work requests */
+} regx_buffers_t;
+
+typedef struct regx_verbs_conn {
+    regx_conn_t super;
+    regx_verbs_address_t address;
+    regx_pair_t *pair; /* NULL before the first use */
+} regx_verbs_conn_t;
+
+/* What a work request stands for when it is done. */
+typedef struct regx_work {
+    enum { REGX_WORK_PLAIN, REGX_WORK_SLOT, REGX_WORK_PUT, REGX_WORK_LEND } kind;
+    uint32_t slot;
+    void *object; /* the put or lend */
+    const char *what;
+} regx_work_t;
+
+typedef enum regx_pair_state {
+    REGX_PAIR_ALONE,  /* the peer's queue pair is not known */
+    REGX_PAIR_LINKED, /* ours is connected; whether the peer's is, is not known */
+    REGX_PAIR_READY,
+    REGX_PAIR_BROKEN
+} regx_pair_state_t;
+
+struct regx_pair {
+    regx_verbs_t *verbs;
+    uint64_t peer;
+    regx_verbs_conn_t *conn; /* NULL: nobody here has asked for this peer */
+    regx_pair_state_t state;
+    struct ibv_qp *qp;
+    struct ibv_ah *ah; /* to the peer's UD queue pair */
+    regx_verbs_address_t address;
+    uint32_t psn;
+
+    /* Of the peer, once linked. */
+    uint32_t peer_qpn;
+    uint64_t peer_pool;
+    uint64_t peer_pool_size;
+    uint32_t peer_pool_key;
+
+    /* Work requests under way, in order: those numbered [done, posted). */
+    uint32_t depth;
+    uint64_t posted, done;
+    uint32_t quiet; /* of the last ones, how many tell nothing when they are done */
+    uint32_t slots; /* of verbs' slots, how many it holds */
+    regx_work_t works[REGX_PAIR_DEPTH];
+
+    /* Puts in line, oldest first; the first may have been posted in part. */
+    regx_put_t *first, *last;
+
+    /* A frame that arrives in pieces. */
+    uint8_t *gathered; /* REGX_VERBS_LEND_MAX bytes, or NULL */
+    size_t gathered_length;
+
+    bool missed;    /* somebody wanted something of it that cannot be had */
+    bool told;      /* … and broken() was called */
+    bool leaving;   /* disconnected: goodbye follows what was accepted, if it can */
+    bool parting;   /* … goodbye was posted */
+    bool parted;    /* the peer said goodbye */
+    char what[160]; /* what broke it */
+
+    bool asking; /* in verbs' list of those that ask */
+    unsigned asked;
+    int64_t ask_next; /* when to ask again, in nanoseconds */
+    bool is_busy;     /* in the list of those that wait for a turn */
+
+    regx_pair_t *next, *next_by_peer, *next_by_qpn, *next_asking, *next_busy;
+};
+
+struct regx_verbs {
+    regx_transport_t super;
+    regx_transport_config_t config;
+    regx_verbs_settings_t settings;
+    regx_port_t port;
+    char wires[REGX_PORT_NAME + 8];
+    regx_verbs_address_t address;
+    struct ibv_pd *pd;
+    struct ibv_cq *cq;
+    struct ibv_srq *srq;
+    struct ibv_qp *ud;
+    struct ibv_mr *pool_mr;
+    regx_buffers_t buffers;
+    regx_entrance_t entrance;
+    uint32_t inline_most; /* bytes that a request may carry itself */
+    uint32_t depth;       /* of a pair */
+    uint64_t piece_most;  /* bytes of one write */
+
+    uint32_t outstanding_most, outstanding, quiet;
+    regx_pair_t *pairs;
+    uint32_t pair_count;
+    regx_pair_t *by_peer[REGX_VERBS_BUCKETS], *by_qpn[REGX_VERBS_BUCKETS];
+    regx_pair_t *asking;
+    regx_pair_t *busy, *busy_last;
+    bool broke;     /* some pair did, and progress has something to do */
+    bool leaving;   /* some pair is */
+    int events;     /* of this progress */
+    unsigned calls; /* of progress, since it last looked at the clock */
+};
+
+static inline regx_verbs_t *regx_verbs_of(regx_transport_t *transport)
+{
+    return (regx_verbs_t *)transport;
+}
+
+/* buffers.c. open: REGX_OK; REGX_NO_MEMORY, `error` says which limit. */
+regx_status_t regx_buffers_open(regx_verbs_t *verbs, char *error, size_t error_size);
+void regx_buffers_close(regx_verbs_t *verbs);
+/* The pool's memory, registered: as much as is wanted and can be had. */
+regx_status_t regx_verbs_pool_open(regx_verbs_t *verbs, char *error, size_t error_size);
+void regx_verbs_pool_close(regx_verbs_t *verbs);
+/* Posts every receive buffer. false: the device refuses. */
+bool regx_buffers_fill(regx_verbs_t *verbs);
+const uint8_t *regx_buffer_received(const regx_verbs_t *verbs, uint32_t index);
+/* The frame in that buffer was delivered. */
+void regx_buffer_return(regx_verbs_t *verbs, uint32_t index);
+/* Posts what was returned again, once there are so many. */
+void regx_buffers_repost(regx_verbs_t *verbs, uint32_t least);
+uint8_t *regx_buffer_slot(const regx_verbs_t *verbs, uint32_t slot);
+/* A slot for the pair, or REGX_SLOT_NOT. */
+uint32_t regx_slot_take(regx_pair_t *pair);
+void regx_slot_give(regx_pair_t *pair, uint32_t slot);
+/* Hellos: where one arrived (behind the 40 bytes that UD puts first), posting its buffer again,
+ * and sending one (false: no room now). */
+const uint8_t *regx_buffer_hello(const regx_verbs_t *verbs, uint32_t index);
+bool regx_buffer_hello_post(regx_verbs_t *verbs, uint32_t index);
+bool regx_buffer_hello_send(regx_verbs_t *verbs, const regx_pair_t *pair,
+                            const uint8_t hello[REGX_VERBS_HELLO_SIZE]);
+
+/* pair.c */
+regx_pair_t *regx_pair_find(const regx_verbs_t *verbs, uint64_t peer);
+regx_pair_t *regx_pair_find_qpn(const regx_verbs_t *verbs, uint32_t qpn);
+/* A pair of its own queue pair, not linked. NULL: no memory, or the device refuses. */
+regx_pair_t *regx_pair_new(regx_verbs_t *verbs, uint64_t peer, const regx_verbs_address_t *address);
+/* Connects the queue pair to the peer's. false: the device refuses; the pair is then broken. */
+bool regx_pair_link(regx_pair_t *pair, const regx_verbs_hello_t *hello);
+/* The peer is known to be connected to ours. */
+void regx_pair_ready(regx_pair_t *pair);
+/* Takes note of what broke it ("RDMA WRITE: transport retry counter exceeded"); progress does the
+ * rest. */
+void regx_pair_break(regx_pair_t *pair, const char *what, const char *why);
+/* Ends the queue pair: from here on the device reads and writes nothing for it. What was under way
+ * or in line is completed with REGX_FAILED. */
+void regx_pair_cut(regx_pair_t *pair);
+/* Cuts and frees. */
+void regx_pair_delete(regx_pair_t *pair);
+/* Progress: tells of broken pairs, and lets go of those that are leaving and may. */
+void regx_pairs_mourn(regx_verbs_t *verbs);
+void regx_pairs_part(regx_verbs_t *verbs);
+/* Whether everything that was accepted has arrived, or never will. */
+bool regx_pair_is_drained(const regx_pair_t *pair);
+
+/* hello.c. open: makes the UD queue pair. */
+regx_status_t regx_hello_open(regx_verbs_t *verbs, char *error, size_t error_size);
+void regx_hello_close(regx_verbs_t *verbs);
+/* Sees to it that the pair gets ready. */
+void regx_hello_ask(regx_pair_t *pair);
+void regx_hello_stop(regx_pair_t *pair);
+/* A hello arrived. */
+void regx_hello_receive(regx_verbs_t *verbs, const uint8_t *bytes, size_t length);
+/* Asks those again that have not answered. */
+void regx_hello_progress(regx_verbs_t *verbs);
+
+/* post.c: as transport.h. */
+regx_status_t regx_verbs_send(regx_conn_t *conn, uint8_t tag, const void *header,
+                              size_t header_length, regx_pack_t pack, void *pack_context,
+                              size_t payload_length);
+regx_status_t regx_verbs_lend(regx_conn_t *conn, regx_lend_t *lend);
+regx_status_t regx_verbs_put(regx_conn_t *conn, regx_put_t *put);
+/* Posts a goodbye. REGX_OK, REGX_AGAIN. */
+regx_status_t regx_post_goodbye(regx_pair_t *pair);
+/* Whether a put or a lend of the pair is under way or in line. */
+bool regx_post_reads(const regx_pair_t *pair);
+/* The work requests up to that number, itself included, are done. */
+void regx_post_done(regx_pair_t *pair, uint64_t number);
+/* Ends all of the pair's work with REGX_FAILED. The queue pair is gone. */
+void regx_post_fail(regx_pair_t *pair);
+/* Moves the lines of puts on; bounded. */
+void regx_post_turns(regx_verbs_t *verbs);
+void regx_post_lose_turn(regx_pair_t *pair);
+
+/* progress.c. poll: handles what has completed, a bounded amount; returns how many. */
+int regx_verbs_poll(regx_verbs_t *verbs);
+int regx_verbs_progress(regx_transport_t *transport);
+
+/* The numbers of work requests: what was received has the highest bit set. */
+#define REGX_RECEIVED (UINT64_C(1) << 63)
+
+#endif

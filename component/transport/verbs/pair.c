@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The RC queue pair to one peer. There is one per peer at each end, made by whoever first wants to
+ * send or first hears of the other.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "transport/verbs/internal.h"
+
+#define RNR_TIMER 12    /* 0.64 ms between two tries at a receiver without a buffer */
+#define READS_AT_ONCE 1 /* nothing reads so far */
+#define HOP_LIMIT 64
+#define INLINE_LEAST 64 /* a notice and every control message */
+
+_Static_assert(INLINE_LEAST >= REGX_NOTICE_MAX, "notices are sent inline");
+
+static unsigned bucket(uint64_t key)
+{
+    return (unsigned)(key * UINT64_C(0x9e3779b97f4a7c15) >> 32) % REGX_VERBS_BUCKETS;
+}
+
+regx_pair_t *regx_pair_find(const regx_verbs_t *verbs, uint64_t peer)
+{
+    regx_pair_t *pair = verbs->by_peer[bucket(peer)];
+
+    while (pair != NULL && pair->peer != peer) {
+        pair = pair->next_by_peer;
+    }
+    return pair;
+}
+
+regx_pair_t *regx_pair_find_qpn(const regx_verbs_t *verbs, uint32_t qpn)
+{
+    regx_pair_t *pair = verbs->by_qpn[bucket(qpn)];
+
+    while (pair != NULL && pair->qp->qp_num != qpn) {
+        pair = pair->next_by_qpn;
+    }
+    return pair;
+}
+
+/* The way to the process that published an address. */
+static struct ibv_ah_attr route(const regx_verbs_t *verbs, const regx_verbs_address_t *address)
+{
+    struct ibv_ah_attr attr = {
+        .dlid = address->lid, .sl = verbs->settings.service_level, .port_num = verbs->port.number};
+
+    if (address->link_layer == REGX_VERBS_ETHERNET ||
+        memcmp(address->gid, verbs->address.gid, sizeof(uint64_t)) != 0) { /* another subnet */
+        attr.is_global = 1;
+        memcpy(attr.grh.dgid.raw, address->gid, REGX_VERBS_GID_SIZE);
+        attr.grh.sgid_index = (uint8_t)verbs->port.gid.gid_index;
+        attr.grh.hop_limit = HOP_LIMIT;
+        attr.grh.traffic_class = verbs->settings.traffic_class;
+    }
+    return attr;
+}
+
+/* How much a request can carry itself differs between devices, and only trying tells. */
+static struct ibv_qp *make_qp(regx_verbs_t *verbs)
+{
+    struct ibv_qp *qp;
+
+    while (true) {
+        struct ibv_qp_init_attr attr = {.send_cq = verbs->cq,
+                                        .recv_cq = verbs->cq,
+                                        .srq = verbs->srq,
+                                        .cap = {.max_send_wr = verbs->depth,
+                                                .max_send_sge = 1,
+                                                .max_inline_data = verbs->inline_most},
+                                        .qp_type = IBV_QPT_RC};
+
+        qp = ibv_create_qp(verbs->pd, &attr);
+        if (qp != NULL || verbs->inline_most <= INLINE_LEAST) {
+            return qp;
+        }
+        verbs->inline_most /= 2;
+    }
+}
+
+static bool to_init(const regx_pair_t *pair)
+{
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT,
+                               .pkey_index = pair->verbs->settings.pkey_index,
+                               .port_num = pair->verbs->port.number,
+                               .qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
+
+    return ibv_modify_qp(pair->qp, &attr,
+                         IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) == 0;
+}
+
+regx_pair_t *regx_pair_new(regx_verbs_t *verbs, uint64_t peer, const regx_verbs_address_t *address)
+{
+    struct ibv_ah_attr way = route(verbs, address);
+    regx_pair_t *pair = verbs->pair_count < REGX_VERBS_PAIRS_MAX ? calloc(1, sizeof(*pair)) : NULL;
+
+    if (pair == NULL) {
+        return NULL;
+    }
+    pair->verbs = verbs;
+    pair->peer = peer;
+    pair->address = *address;
+    pair->ah = ibv_create_ah(verbs->pd, &way);
+    pair->qp = pair->ah != NULL ? make_qp(verbs) : NULL;
+    pair->depth = verbs->depth;
+    if (pair->qp == NULL || !to_init(pair) ||
+        getrandom(&pair->psn, sizeof(pair->psn), 0) != sizeof(pair->psn)) {
+        if (pair->qp != NULL) {
+            ibv_destroy_qp(pair->qp);
+        }
+        if (pair->ah != NULL) {
+            ibv_destroy_ah(pair->ah);
+        }
+        free(pair);
+        return NULL;
+    }
+    pair->psn &= 0xffffff;
+    pair->next_by_peer = verbs->by_peer[bucket(peer)];
+    verbs->by_peer[bucket(peer)] = pair;
+    pair->next_by_qpn = verbs->by_qpn[bucket(pair->qp->qp_num)];
+    verbs->by_qpn[bucket(pair->qp->qp_num)] = pair;
+    pair->next = verbs->pairs;
+    verbs->pairs = pair;
+    verbs->pair_count++;
+    return pair;
+}
+
+static bool to_ready_to_receive(const regx_pair_t *pair, const regx_verbs_hello_t *hello)
+{
+    const regx_verbs_t *verbs = pair->verbs;
+    const uint8_t mtu =
+        verbs->address.mtu < hello->address.mtu ? verbs->address.mtu : hello->address.mtu;
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTR,
+                               .path_mtu = (enum ibv_mtu)mtu,
+                               .dest_qp_num = hello->qpn,
+                               .rq_psn = hello->psn,
+                               .max_dest_rd_atomic = READS_AT_ONCE,
+                               .min_rnr_timer = RNR_TIMER,
+                               .ah_attr = route(verbs, &hello->address)};
+
+    return ibv_modify_qp(pair->qp, &attr,
+                         IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                             IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) == 0;
+}
+
+static bool to_ready_to_send(const regx_pair_t *pair)
+{
+    const regx_verbs_settings_t *settings = &pair->verbs->settings;
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTS,
+                               .sq_psn = pair->psn,
+                               .timeout = settings->timeout,
+                               .retry_cnt = settings->retry_count,
+                               .rnr_retry = settings->rnr_retry,
+                               .max_rd_atomic = READS_AT_ONCE};
+
+    return ibv_modify_qp(pair->qp, &attr,
+                         IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+                             IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC) == 0;
+}
+
+bool regx_pair_link(regx_pair_t *pair, const regx_verbs_hello_t *hello)
+{
+    pair->peer_qpn = hello->qpn;
+    pair->peer_pool = hello->pool;
+    pair->peer_pool_size = hello->pool_size;
+    pair->peer_pool_key = hello->pool_key;
+    if (!to_ready_to_receive(pair, hello) || !to_ready_to_send(pair)) {
+        pair->missed = true;
+        regx_pair_break(pair, "connecting the queue pair", strerror(errno));
+        return false;
+    }
+    pair->state = REGX_PAIR_LINKED;
+    return true;
+}
+
+void regx_pair_ready(regx_pair_t *pair)
+{
+    if (pair->state == REGX_PAIR_LINKED) {
+        pair->state = REGX_PAIR_READY;
+        regx_hello_stop(pair);
+    }
+}
+
+void regx_pair_break(regx_pair_t *pair, const char *what, const char *why)
+{
+    if (pair->state != REGX_PAIR_BROKEN) {
+        pair->state = REGX_PAIR_BROKEN;
+        snprintf(pair->what, sizeof(pair->what), "%s: %s", what, why);
+    }
+    pair->verbs->broke = true;
+}
+
+static void forget_qpn(regx_pair_t *pair)
+{
+    regx_pair_t **at = &pair->verbs->by_qpn[bucket(pair->qp->qp_num)];
+
+    while (*at != pair) {
+        at = &(*at)->next_by_qpn;
+    }
+    *at = pair->next_by_qpn;
+}
+
+void regx_pair_cut(regx_pair_t *pair)
+{
+    pair->state = REGX_PAIR_BROKEN;
+    regx_hello_stop(pair);
+    regx_post_lose_turn(pair);
+    if (pair->qp != NULL) {
+        forget_qpn(pair);
+        ibv_destroy_qp(pair->qp);
+        ibv_destroy_ah(pair->ah);
+        pair->qp = NULL;
+    }
+    free(pair->gathered);
+    pair->gathered = NULL;
+    regx_post_fail(pair);
+}
+
+void regx_pair_delete(regx_pair_t *pair)
+{
+    regx_verbs_t *verbs = pair->verbs;
+    regx_pair_t **at = &verbs->by_peer[bucket(pair->peer)];
+
+    regx_pair_cut(pair);
+    while (*at != pair) {
+        at = &(*at)->next_by_peer;
+    }
+    *at = pair->next_by_peer;
+    at = &verbs->pairs;
+    while (*at != pair) {
+        at = &(*at)->next;
+    }
+    *at = pair->next;
+    verbs->pair_count--;
+    if (pair->conn != NULL) {
+        pair->conn->pair = NULL;
+    }
+    free(pair);
+}
+
+bool regx_pair_is_drained(const regx_pair_t *pair)
+{
+    return pair->posted == pair->done || pair->state != REGX_PAIR_READY || pair->parted;
+}
+
+/* Ends what is left of a broken pair. It is told of unless the peer may simply have left: then it
+ * said goodbye, and nobody here wants anything of it. */
+static void mourn_one(regx_pair_t *pair)
+{
+    regx_verbs_t *verbs = pair->verbs;
+    const bool tell = !pair->told && pair->conn != NULL && (pair->missed || !pair->parted);
+
+    pair->missed = false;
+    pair->told = pair->told || tell;
+    regx_pair_cut(pair);
+    if (tell) {
+        verbs->events++;
+        verbs->config.events.broken(verbs->config.events.context, pair->peer, pair->what);
+    }
+    if (pair->leaving) {
+        regx_pair_delete(pair);
+    }
+}
+
+static bool is_mourned(const regx_pair_t *pair)
+{
+    return pair->state == REGX_PAIR_BROKEN && (pair->qp != NULL || (pair->missed && !pair->told));
+}
+
+void regx_pairs_mourn(regx_verbs_t *verbs)
+{
+    while (verbs->broke) {
+        regx_pair_t *pair = verbs->pairs;
+
+        while (pair != NULL && !is_mourned(pair)) {
+            pair = pair->next;
+        }
+        if (pair != NULL) {
+            mourn_one(pair);
+        } else {
+            verbs->broke = false;
+        }
+    }
+}
+
+void regx_pairs_part(regx_verbs_t *verbs)
+{
+    regx_pair_t *pair = verbs->pairs, *next;
+    bool more = false;
+
+    for (; pair != NULL; pair = next) {
+        next = pair->next;
+        if (!pair->leaving) {
+            continue;
+        }
+        if (pair->state == REGX_PAIR_READY && !pair->parting && !pair->parted) {
+            pair->parting = regx_post_goodbye(pair) == REGX_OK;
+            more = true;
+        } else if (!regx_pair_is_drained(pair)) {
+            more = true;
+        } else if (pair->state != REGX_PAIR_READY || pair->parted) {
+            regx_pair_delete(pair);
+        } /* else the peer may still send; it is heard until it parts or all is closed */
+    }
+    verbs->leaving = more;
+}

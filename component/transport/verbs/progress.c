@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Completions: frames that arrived, work that is done, and what went wrong.
+ */
+#include <endian.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "transport/verbs/internal.h"
+
+#define BATCH 16
+#define BATCHES 4            /* of one progress */
+#define REPOST_LEAST 16      /* receive buffers given back at once, while frames keep coming */
+#define GRH_SIZE 40          /* before what a UD queue pair receives */
+#define EVENT_INTERVAL 4096u /* calls of progress between two looks at what the device reports */
+
+static void malformed(const regx_verbs_t *verbs)
+{
+    regx_count(verbs->config.counters, &verbs->config.counters->malformed, 1);
+}
+
+static void deliver(const regx_pair_t *pair, uint8_t tag, const void *data, size_t length)
+{
+    const regx_transport_events_t *events = &pair->verbs->config.events;
+
+    pair->verbs->events++;
+    events->deliver(events->context, pair->peer, tag, data, length);
+}
+
+/* Keeps a piece of a frame until the last one comes. */
+static bool gather(regx_pair_t *pair, const uint8_t *data, size_t length)
+{
+    if (pair->gathered == NULL) {
+        pair->gathered = malloc(REGX_VERBS_LEND_MAX);
+        pair->gathered_length = 0;
+    }
+    if (pair->gathered == NULL) {
+        regx_pair_break(pair, "receiving", "no memory for a frame");
+        return false;
+    }
+    if (length > REGX_VERBS_LEND_MAX - pair->gathered_length) {
+        malformed(pair->verbs);
+        regx_pair_break(pair, "receiving", "a frame is longer than allowed");
+        return false;
+    }
+    memcpy(pair->gathered + pair->gathered_length, data, length);
+    pair->gathered_length += length;
+    return true;
+}
+
+static void receive_last(regx_pair_t *pair, uint8_t tag, const uint8_t *data, size_t length)
+{
+    if (pair->gathered == NULL) {
+        deliver(pair, tag, data, length);
+    } else if (gather(pair, data, length)) {
+        uint8_t *whole = pair->gathered;
+
+        pair->gathered = NULL;
+        deliver(pair, tag, whole, pair->gathered_length);
+        free(whole);
+    }
+}
+
+static void receive_frame(regx_pair_t *pair, uint32_t immediate, const uint8_t *data, size_t length)
+{
+    const uint8_t tag = (uint8_t)immediate;
+
+    regx_pair_ready(pair); /* it would not send otherwise */
+    switch (immediate >> 8) {
+    case REGX_PIECE_LAST:
+        pair->parted = false;
+        receive_last(pair, tag, data, length);
+        break;
+    case REGX_PIECE_MORE:
+        pair->parted = false;
+        gather(pair, data, length);
+        break;
+    case REGX_PIECE_GOODBYE:
+        pair->parted = true;
+        pair->verbs->leaving = true;
+        break;
+    default:
+        malformed(pair->verbs);
+    }
+}
+
+static void received(regx_verbs_t *verbs, const struct ibv_wc *wc)
+{
+    const uint32_t index = (uint32_t)wc->wr_id;
+
+    if (wc->qp_num == verbs->ud->qp_num) {
+        if (wc->status == IBV_WC_SUCCESS && wc->byte_len >= GRH_SIZE) {
+            regx_hello_receive(verbs, regx_buffer_hello(verbs, index), wc->byte_len - GRH_SIZE);
+        }
+        regx_buffer_hello_post(verbs, index);
+        return;
+    }
+    regx_pair_t *pair = regx_pair_find_qpn(verbs, wc->qp_num);
+    if (pair != NULL && wc->status != IBV_WC_SUCCESS) {
+        regx_pair_break(pair, "receiving", ibv_wc_status_str(wc->status));
+    } else if (pair != NULL && (wc->wc_flags & IBV_WC_WITH_IMM) != 0) {
+        receive_frame(pair, be32toh(wc->imm_data), regx_buffer_received(verbs, index),
+                      wc->byte_len);
+    } else if (pair != NULL) {
+        malformed(verbs);
+    }
+    regx_buffer_return(verbs, index);
+}
+
+static void sent(regx_verbs_t *verbs, const struct ibv_wc *wc)
+{
+    if (wc->qp_num == verbs->ud->qp_num) {
+        verbs->buffers.hellos_done++;
+        return;
+    }
+    regx_pair_t *pair = regx_pair_find_qpn(verbs, wc->qp_num);
+    if (pair == NULL) {
+        return; /* of one that was cut */
+    }
+    if (wc->status == IBV_WC_SUCCESS) {
+        regx_post_done(pair, wc->wr_id);
+        return;
+    }
+    /* What comes after the first is only flushed. */
+    if (wc->status != IBV_WC_WR_FLUSH_ERR || pair->state != REGX_PAIR_BROKEN) {
+        char why[96];
+
+        snprintf(why, sizeof(why), "%s (status %d, vendor's %#x)", ibv_wc_status_str(wc->status),
+                 (int)wc->status, wc->vendor_err);
+        regx_pair_break(pair, pair->works[wc->wr_id % pair->depth].what, why);
+    }
+}
+
+int regx_verbs_poll(regx_verbs_t *verbs)
+{
+    struct ibv_wc completions[BATCH];
+    int count = 0, polled = BATCH;
+
+    for (int batch = 0; batch < BATCHES && polled == BATCH; batch++) {
+        polled = ibv_poll_cq(verbs->cq, BATCH, completions);
+        for (int i = 0; i < polled; i++) {
+            if ((completions[i].wr_id & REGX_RECEIVED) != 0) {
+                received(verbs, &completions[i]);
+            } else {
+                sent(verbs, &completions[i]);
+            }
+        }
+        count += polled > 0 ? polled : 0;
+        regx_buffers_repost(verbs, polled == BATCH ? REPOST_LEAST : 1);
+    }
+    return count;
+}
+
+static void break_all(regx_verbs_t *verbs, const char *why)
+{
+    for (regx_pair_t *pair = verbs->pairs; pair != NULL; pair = pair->next) {
+        pair->missed = true;
+        regx_pair_break(pair, "device", why);
+    }
+}
+
+/* What the device tells apart from completions; its file descriptor does not block. */
+static __attribute__((noinline)) void look_at_device(regx_verbs_t *verbs)
+{
+    struct ibv_async_event event;
+
+    while (ibv_get_async_event(verbs->port.context, &event) == 0) {
+        regx_pair_t *pair;
+
+        switch (event.event_type) {
+        case IBV_EVENT_QP_FATAL:
+        case IBV_EVENT_QP_REQ_ERR:
+        case IBV_EVENT_QP_ACCESS_ERR:
+            pair = regx_pair_find_qpn(verbs, event.element.qp->qp_num);
+            if (pair != NULL) {
+                regx_pair_break(pair, "queue pair", ibv_event_type_str(event.event_type));
+            }
+            break;
+        case IBV_EVENT_CQ_ERR:
+        case IBV_EVENT_SRQ_ERR:
+        case IBV_EVENT_DEVICE_FATAL:
+            break_all(verbs, ibv_event_type_str(event.event_type));
+            break;
+        default: /* such as a port that goes down: retries tell whether it comes back in time */
+            break;
+        }
+        ibv_ack_async_event(&event);
+    }
+}
+
+int regx_verbs_progress(regx_transport_t *transport)
+{
+    regx_verbs_t *verbs = regx_verbs_of(transport);
+    int events;
+
+    if (!regx_enter(&verbs->entrance)) {
+        return 0;
+    }
+    verbs->events = 0;
+    regx_verbs_poll(verbs);
+    if (verbs->busy != NULL) {
+        regx_post_turns(verbs);
+    }
+    if (verbs->asking != NULL) {
+        regx_hello_progress(verbs);
+    }
+    if (++verbs->calls % EVENT_INTERVAL == 0) {
+        look_at_device(verbs);
+    }
+    if (verbs->broke) {
+        regx_pairs_mourn(verbs);
+    }
+    if (verbs->leaving) {
+        regx_pairs_part(verbs);
+    }
+    events = verbs->events;
+    regx_leave(&verbs->entrance);
+    return events;
+}

@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The verbs transport: one port of an RDMA device, by rdma-core. See internal.h for its parts.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "transport/verbs/internal.h"
+#include "transport/verbs/key.h"
+
+/* The object's face; regx_transport_load looks it up. */
+__attribute__((visibility("default"))) extern const regx_transport_ops_t regx_transport_ops;
+
+#define PIECE_MOST (1u << 30)
+
+static const regx_verbs_settings_t defaults = {
+    .gid_index = -1, .timeout = 18, .retry_count = 7, .rnr_retry = 7};
+
+static uint32_t least(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+static regx_status_t refuse(const regx_verbs_t *verbs, const char *what, char *error,
+                            size_t error_size)
+{
+    snprintf(error, error_size, "%s gives no %s: %s", verbs->port.name, what, strerror(errno));
+    return errno == ENOMEM ? REGX_NO_MEMORY : REGX_UNREACHABLE;
+}
+
+/* How much of everything the device can. */
+static void read_limits(regx_verbs_t *verbs)
+{
+    const struct ibv_device_attr *device = &verbs->port.device;
+    const uint32_t others = REGX_VERBS_RECEIVES + 2 * REGX_VERBS_HELLOS;
+    const uint32_t completions = (uint32_t)device->max_cqe;
+
+    verbs->inline_most = REGX_VERBS_INLINE;
+    verbs->depth = least(REGX_PAIR_DEPTH, (uint32_t)device->max_qp_wr);
+    verbs->buffers.receives = least(REGX_VERBS_RECEIVES, (uint32_t)device->max_srq_wr);
+    verbs->piece_most = least(PIECE_MOST, verbs->port.attr.max_msg_sz);
+    verbs->outstanding_most = least(REGX_VERBS_OUTSTANDING,
+                                    completions > others ? completions - others : REGX_PAIR_DEPTH);
+}
+
+/* An address that peers can be told. */
+static void fill_address(regx_verbs_t *verbs)
+{
+    const struct ibv_port_attr *attr = &verbs->port.attr;
+    regx_verbs_address_t *address = &verbs->address;
+
+    address->link_layer =
+        attr->link_layer == IBV_LINK_LAYER_ETHERNET ? REGX_VERBS_ETHERNET : REGX_VERBS_INFINIBAND;
+    address->gid_type = verbs->port.gid.gid_type == IBV_GID_TYPE_ROCE_V2 ? 2 : 0;
+    address->mtu = (uint8_t)attr->active_mtu;
+    if (verbs->settings.mtu != 0 && verbs->settings.mtu < address->mtu) {
+        address->mtu = verbs->settings.mtu;
+    }
+    address->lid = attr->lid;
+    memcpy(address->gid, verbs->port.gid.gid.raw, REGX_VERBS_GID_SIZE);
+}
+
+static regx_status_t open_queues(regx_verbs_t *verbs, char *error, size_t error_size)
+{
+    struct ibv_srq_init_attr srq = {.attr = {.max_wr = verbs->buffers.receives, .max_sge = 1}};
+    __be16 pkey;
+
+    verbs->pd = ibv_alloc_pd(verbs->port.context);
+    if (verbs->pd == NULL) {
+        return refuse(verbs, "protection domain", error, error_size);
+    }
+    verbs->cq =
+        ibv_create_cq(verbs->port.context,
+                      (int)(verbs->outstanding_most + REGX_VERBS_RECEIVES + 2 * REGX_VERBS_HELLOS),
+                      NULL, NULL, 0);
+    if (verbs->cq == NULL) {
+        return refuse(verbs, "completion queue", error, error_size);
+    }
+    verbs->srq = ibv_create_srq(verbs->pd, &srq);
+    if (verbs->srq == NULL) {
+        return refuse(verbs, "shared receive queue", error, error_size);
+    }
+    if (ibv_query_pkey(verbs->port.context, verbs->port.number, verbs->settings.pkey_index,
+                       &pkey) == 0) {
+        verbs->address.pkey = be16toh(pkey);
+    }
+    return regx_hello_open(verbs, error, error_size);
+}
+
+static regx_status_t open_all(regx_verbs_t *verbs, char *error, size_t error_size)
+{
+    const regx_transport_config_t *config = &verbs->config;
+    regx_status_t status =
+        regx_port_open(config->if_include, config->if_exclude, verbs->settings.gid_index, error,
+                       error_size, &verbs->port);
+
+    if (status != REGX_OK) {
+        return status;
+    }
+    /* Where the kernel does not copy pinned pages for a child, the library keeps them from it. */
+    if (ibv_is_fork_initialized() == IBV_FORK_DISABLED && ibv_fork_init() != 0) {
+        regx_tally(config->counters->fallbacks, "verbs: fork is not safe");
+    }
+    fcntl(verbs->port.context->async_fd, F_SETFL,
+          fcntl(verbs->port.context->async_fd, F_GETFL) | O_NONBLOCK);
+    read_limits(verbs);
+    fill_address(verbs);
+    status = open_queues(verbs, error, error_size);
+    if (status == REGX_OK) {
+        status = regx_buffers_open(verbs, error, error_size);
+    }
+    if (status == REGX_OK) {
+        status = regx_verbs_pool_open(verbs, error, error_size);
+    }
+    if (status == REGX_OK && !regx_buffers_fill(verbs)) {
+        return refuse(verbs, "receives", error, error_size);
+    }
+    return status;
+}
+
+/* Frees what was opened; also of an opening that failed half-way. */
+static void verbs_free(regx_verbs_t *verbs)
+{
+    regx_hello_close(verbs);
+    if (verbs->srq != NULL) {
+        ibv_destroy_srq(verbs->srq);
+    }
+    if (verbs->cq != NULL) {
+        ibv_destroy_cq(verbs->cq);
+    }
+    regx_verbs_pool_close(verbs);
+    regx_buffers_close(verbs);
+    if (verbs->pd != NULL) {
+        ibv_dealloc_pd(verbs->pd);
+    }
+    regx_port_close(&verbs->port);
+    regx_entrance_fini(&verbs->entrance);
+    free(verbs);
+}
+
+static regx_status_t verbs_open(const regx_transport_config_t *config, char *error,
+                                size_t error_size, regx_transport_t **transport)
+{
+    regx_verbs_t *verbs = calloc(1, sizeof(*verbs));
+
+    if (verbs == NULL) {
+        snprintf(error, error_size, "out of memory");
+        return REGX_NO_MEMORY;
+    }
+    regx_entrance_init(&verbs->entrance, config->threads);
+    verbs->super.ops = &regx_transport_ops;
+    verbs->config = *config;
+    verbs->settings = defaults;
+    const regx_status_t status = open_all(verbs, error, error_size);
+    if (status != REGX_OK) {
+        verbs_free(verbs);
+        return status;
+    }
+    verbs->super.max_frame = REGX_VERBS_FRAME_MAX;
+    snprintf(verbs->wires, sizeof(verbs->wires), "verbs:%s", verbs->port.name);
+    verbs->super.wires = verbs->wires;
+    *transport = &verbs->super;
+    return REGX_OK;
+}
+
+/* Whether some pair still has something under way that somebody may read. */
+static bool waits(const regx_verbs_t *verbs)
+{
+    for (const regx_pair_t *pair = verbs->pairs; pair != NULL; pair = pair->next) {
+        if (!regx_pair_is_drained(pair)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void verbs_close(regx_transport_t *transport)
+{
+    regx_verbs_t *verbs = regx_verbs_of(transport);
+
+    regx_enter_wait(&verbs->entrance);
+    for (regx_pair_t *pair = verbs->pairs; pair != NULL; pair = pair->next) {
+        pair->leaving = true; /* also of peers that only sent */
+    }
+    do { /* all say goodbye, and it arrives */
+        regx_verbs_poll(verbs);
+        regx_pairs_mourn(verbs);
+        regx_pairs_part(verbs);
+    } while (verbs->leaving || waits(verbs));
+    while (verbs->pairs != NULL) {
+        regx_pair_delete(verbs->pairs);
+    }
+    regx_leave(&verbs->entrance);
+    verbs_free(verbs);
+}
+
+static size_t verbs_address(regx_transport_t *transport, void *buffer)
+{
+    regx_verbs_address_pack(&regx_verbs_of(transport)->address, buffer);
+    return REGX_VERBS_ADDRESS_SIZE;
+}
+
+/* Whether a path can lead from here to there. */
+static bool can_reach(const regx_verbs_t *verbs, const regx_verbs_address_t *address)
+{
+    const uint16_t membership = 0x8000; /* full; two limited members cannot talk */
+
+    return address->link_layer == verbs->address.link_layer &&
+           address->gid_type == verbs->address.gid_type &&
+           ((address->pkey ^ verbs->address.pkey) & ~membership) == 0 &&
+           ((address->pkey | verbs->address.pkey) & membership) != 0;
+}
+
+static regx_status_t verbs_connect(regx_transport_t *transport, uint64_t peer, bool same_node,
+                                   const void *bytes, size_t length, regx_conn_t **out)
+{
+    regx_verbs_address_t address;
+
+    (void)same_node;
+    if (regx_verbs_address_unpack(bytes, length, &address) != REGX_OK) {
+        return REGX_INVALID;
+    }
+    if (!can_reach(regx_verbs_of(transport), &address)) {
+        return REGX_UNREACHABLE;
+    }
+    regx_verbs_conn_t *conn = calloc(1, sizeof(*conn));
+    if (conn == NULL) {
+        return REGX_NO_MEMORY;
+    }
+    conn->super = (regx_conn_t){.transport = transport, .peer = peer, .wire = "verbs"};
+    conn->address = address;
+    *out = &conn->super;
+    return REGX_OK;
+}
+
+static void verbs_disconnect(regx_conn_t *super)
+{
+    regx_verbs_conn_t *conn = (regx_verbs_conn_t *)super;
+    regx_verbs_t *verbs = regx_verbs_of(super->transport);
+
+    regx_enter_wait(&verbs->entrance);
+    if (conn->pair != NULL) {
+        conn->pair->conn = NULL;
+        conn->pair->leaving = true;
+        verbs->leaving = true;
+        if (regx_post_reads(conn->pair)) {
+            regx_pair_cut(conn->pair); /* puts and lends end here */
+        }
+        regx_pairs_part(verbs);
+    }
+    regx_leave(&verbs->entrance);
+    free(conn);
+}
+
+static bool verbs_reachable(regx_conn_t *super)
+{
+    const regx_verbs_conn_t *conn = (const regx_verbs_conn_t *)super;
+
+    return conn->pair == NULL || conn->pair->state != REGX_PAIR_BROKEN;
+}
+
+static regx_status_t verbs_reg(regx_transport_t *transport, void *base, size_t length,
+                               unsigned access, regx_mr_t *mr)
+{
+    int flags = 0; /* reading the memory to send it needs no right: it may be read-only */
+
+    if ((access & REGX_ACCESS_REMOTE_WRITE) != 0) {
+        flags |= IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+    }
+    if ((access & REGX_ACCESS_REMOTE_READ) != 0) {
+        flags |= IBV_ACCESS_REMOTE_READ;
+    }
+    /* In parentheses: the function, whose macro of the same name converts signs. */
+    struct ibv_mr *handle = (ibv_reg_mr)(regx_verbs_of(transport)->pd, base, length, flags);
+
+    if (handle == NULL) {
+        return errno == ENOMEM || errno == EAGAIN ? REGX_NO_MEMORY : REGX_DENIED;
+    }
+    const regx_verbs_key_t key = {(uintptr_t)base, length, handle->rkey};
+    *mr = (regx_mr_t){.base = base,
+                      .length = length,
+                      .access = access,
+                      .key = regx_verbs_key_pack(&key),
+                      .handle = handle};
+    return REGX_OK;
+}
+
+static void verbs_dereg(regx_transport_t *transport, regx_mr_t *mr)
+{
+    (void)transport;
+    ibv_dereg_mr(mr->handle);
+}
+
+const regx_transport_ops_t regx_transport_ops = {.abi = REGX_TRANSPORT_ABI,
+                                                 .name = "verbs",
+                                                 .open = verbs_open,
+                                                 .close = verbs_close,
+                                                 .address = verbs_address,
+                                                 .connect = verbs_connect,
+                                                 .disconnect = verbs_disconnect,
+                                                 .reachable = verbs_reachable,
+                                                 .send = regx_verbs_send,
+                                                 .lend = regx_verbs_lend,
+                                                 .put = regx_verbs_put,
+                                                 .reg = verbs_reg,
+                                                 .dereg = verbs_dereg,
+                                                 .progress = regx_verbs_progress};
