@@ -6,10 +6,11 @@
  * Guarantees: memory that glibc's malloc, in any thread, hands out after this start is neither
  * unmapped nor emptied by free, realloc or a thread's end.
  * Is blind to everything else. Stale data follows from changing (munmap, mremap, madvise, …)
- * memory that the program mapped itself, from malloc_trim, from giving back blocks of 128 KiB and
- * more that malloc had handed out before MPI_Init (they are mappings of their own), from shrinking
- * the heap by brk, and from other allocators inside the program. Refused where malloc is not
- * glibc's.
+ * memory that the program mapped itself, from malloc_trim, from shrinking the heap by brk, and from
+ * giving back blocks that are mappings of their own: those of 128 KiB and more from before this
+ * start, and those of more than 64 MiB that other threads get where there were other threads
+ * already (MPI libraries have some). Refused where malloc is not glibc's; another allocator that
+ * hides inside the program is not noticed.
  * Costs: the process keeps the most memory it ever had in malloc'ed blocks, and what of it was
  * registered stays pinned after free within the cache's budget; no free of a large block lowers
  * either. The heap grows by 64 MiB of address space at a time. The settings outlive MPI_Finalize:
