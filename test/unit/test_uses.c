@@ -1,0 +1,488 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Uses of regions by many threads: counted by each for itself, seen by who retires; records used
+ * again; and all of it at once, against a device and a memory that notice what must not happen.
+ */
+#include "registry.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+#define UNLIMITED REGX_UNLIMITED
+
+static registry_t *open_threaded(uint64_t count, bool asks, bool fences)
+{
+    registry_t *r = registry_open(UNLIMITED, count, REGX_ADMIT_FIRST, asks);
+
+    r->counters.threads = true;
+    r->cache->fences = r->cache->fences || fences;
+    return r;
+}
+
+static void run(void *(*function)(void *), void *argument)
+{
+    pthread_t thread;
+
+    assert_int_equal(pthread_create(&thread, NULL, function, argument), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+}
+
+typedef struct job {
+    registry_t *r;
+    regx_region_t regions[8];
+    served_t served[8];
+} job_t;
+
+static void *release_all(void *argument)
+{
+    job_t *job = argument;
+
+    for (unsigned i = 0; i < 8; i++) {
+        regx_region_release(&job->r->registry, &job->regions[i]);
+    }
+    return NULL;
+}
+
+static void *acquire_all(void *argument)
+{
+    job_t *job = argument;
+
+    for (unsigned i = 0; i < 8; i++) {
+        registry_get(job->r, 0x100000, PAGE, &job->regions[i]);
+    }
+    return NULL;
+}
+
+static void a_release_by_another_thread_counts(void **state)
+{
+    (void)state;
+    for (int fences = 0; fences <= 1; fences++) {
+        job_t job = {.r = open_threaded(1, false, fences)};
+
+        for (unsigned round = 0; round < 4; round++) {
+            /* By this thread and another, or by two others; both ways. */
+            if (round % 2 == 0) {
+                acquire_all(&job);
+            } else {
+                run(acquire_all, &job);
+            }
+            assert_int_equal(registry_served(job.r, 0x900000, PAGE), ONCE); /* no room: in use */
+            if (round / 2 == 0) {
+                run(release_all, &job);
+            } else {
+                release_all(&job);
+            }
+            assert_int_equal(registry_served(job.r, 0x900000, PAGE), MISS);
+            assert_int_equal(job.r->live, 1);
+        }
+        registry_close(job.r);
+    }
+}
+
+static void *serve_all(void *argument)
+{
+    job_t *job = argument;
+
+    for (unsigned i = 0; i < 8; i++) {
+        job->served[i] = registry_served(job->r, 0x100000, PAGE);
+    }
+    return NULL;
+}
+
+static unsigned seats(const registry_t *r)
+{
+    unsigned count = 0;
+
+    for (const regx_seat_t *seat = r->cache->seats; seat != NULL; seat = seat->next) {
+        count++;
+    }
+    return count;
+}
+
+static void threads_that_end_leave_their_seats_and_their_uses(void **state)
+{
+    job_t job = {.r = open_threaded(UNLIMITED, false, false)};
+
+    (void)state;
+    registry_use(job.r, 0x100000, PAGE);
+    for (unsigned round = 0; round < 50; round++) {
+        run(serve_all, &job);
+        for (unsigned i = 0; i < 8; i++) {
+            assert_int_equal(job.served[i], HIT);
+        }
+    }
+    assert_in_range(seats(job.r), 3, 4); /* the common one, ours, and one for all of them */
+    run(acquire_all, &job);              /* its uses outlive it */
+    registry_log(job.r, 0x100000, PAGE);
+    run(serve_all, &job);
+    assert_int_equal(job.served[0], MISS);
+    assert_int_equal(job.r->live, 2);
+    regx_registry_progress(&job.r->registry);
+    assert_int_equal(job.r->live, 2);
+    release_all(&job);
+    regx_registry_progress(&job.r->registry);
+    assert_int_equal(job.r->live, 1);
+    assert_int_equal(job.r->counters.hits, 50 * 8 + 8 + 7);
+    registry_close(job.r);
+}
+
+/* One thread and several caches, as in tests of several processes. */
+static void a_thread_has_a_seat_in_each_cache(void **state)
+{
+    registry_t *r[3];
+
+    (void)state;
+    for (unsigned i = 0; i < 3; i++) {
+        r[i] = open_threaded(UNLIMITED, false, false);
+    }
+    for (unsigned round = 0; round < 5; round++) {
+        for (unsigned i = 0; i < 3; i++) {
+            assert_int_equal(registry_served(r[i], 0x100000, PAGE), round == 0 ? MISS : HIT);
+            assert_int_equal(registry_served(r[i], 0x100000, PAGE), HIT);
+        }
+    }
+    assert_int_equal(seats(r[0]), 2);
+    registry_close(r[0]);
+    r[0] = open_threaded(UNLIMITED, false, false); /* perhaps where the other was */
+    assert_int_equal(registry_served(r[0], 0x100000, PAGE), MISS);
+    for (unsigned i = 0; i < 3; i++) {
+        registry_close(r[i]);
+    }
+}
+
+/* What the front table remembers may be another region by now. */
+static void a_record_used_again_is_another_region(void **state)
+{
+    registry_t *r = open_threaded(UNLIMITED, false, false);
+    regx_region_t region;
+
+    (void)state;
+    for (uintptr_t round = 1; round <= 100; round++) {
+        const uintptr_t at = round << 16;
+
+        registry_get(r, at, 2 * PAGE, &region);
+        assert_int_equal(region.kept, 1); /* the same record each time */
+        regx_region_release(&r->registry, &region);
+        assert_int_equal(registry_served(r, at, 2 * PAGE), HIT);
+        if (round > 1) {
+            registry_get(r, at - 0x10000, PAGE, &region); /* where it was before */
+            assert_ptr_equal(region.mr->base, at - 0x10000);
+            regx_region_release(&r->registry, &region);
+            registry_log(r, at - 0x10000, PAGE);
+        }
+        registry_log(r, at, PAGE);
+        regx_registry_progress(&r->registry);
+        assert_int_equal(r->live, 0);
+    }
+    assert_in_range(r->cache->regions.used, 2, 3);
+    registry_close(r);
+}
+
+/* Uses that a look-up takes back: region dead, or not known to be true. */
+static void a_refused_use_holds_nothing(void **state)
+{
+    (void)state;
+    for (int fences = 0; fences <= 1; fences++) {
+        registry_t *r = open_threaded(UNLIMITED, true, fences);
+        regx_region_t held;
+
+        registry_use(r, 0x100000, PAGE);
+        r->loud = true;
+        assert_int_equal(registry_served(r, 0x100000, PAGE), ONCE);
+        r->loud = false;
+        registry_get(r, 0x100000, PAGE, &held);
+        registry_log(r, 0x100000, PAGE);
+        assert_int_equal(registry_served(r, 0x100000, PAGE), MISS);
+        regx_registry_progress(&r->registry);
+        assert_int_equal(r->live, 2);
+        regx_region_release(&r->registry, &held);
+        regx_registry_progress(&r->registry);
+        assert_int_equal(r->live, 1);
+        registry_close(r);
+    }
+}
+
+/* Many that are dead and in use: progress does not look at them again and again for nothing. */
+static void progress_with_nothing_to_do_does_nothing(void **state)
+{
+    enum { COUNT = 500 };
+    static regx_region_t held[COUNT];
+    registry_t *r = open_threaded(UNLIMITED, false, false);
+
+    (void)state;
+    for (uintptr_t i = 0; i < COUNT; i++) {
+        registry_get(r, (i + 1) * PAGE, PAGE, &held[i]);
+    }
+    registry_log(r, PAGE, COUNT * PAGE);
+    for (unsigned i = 0; i < COUNT && (i == 0 || r->cache->work); i++) {
+        regx_registry_progress(&r->registry);
+    }
+    assert_false(r->cache->work);
+    assert_int_equal(r->live, COUNT);
+    regx_region_release(&r->registry, &held[COUNT / 2]);
+    for (unsigned i = 0; i < COUNT && r->cache->work; i++) {
+        regx_registry_progress(&r->registry);
+    }
+    assert_false(r->cache->work);
+    assert_int_equal(r->live, COUNT - 1);
+    for (unsigned i = 0; i < COUNT; i++) {
+        if (i != COUNT / 2) {
+            regx_region_release(&r->registry, &held[i]);
+        }
+    }
+    registry_close(r);
+}
+
+/* ---- all at once ----
+ * Memory of a few pages, each of a generation that grows when the page is changed; a device that
+ * pins the generations it finds. Who uses a range must get a registration that pinned, of each of
+ * its pages, no generation older than it was before the look-up, and that lives until the release.
+ */
+
+enum { PAGES = 64, SLOTS = 4096, THREADS = 4 };
+
+typedef struct pin { /* a registration */
+    _Atomic bool live;
+    uintptr_t first, count;
+    uint64_t generations[PAGES];
+} pin_t;
+
+typedef struct world {
+    regx_transport_t transport; /* first */
+    regx_watch_t watch;
+    regx_counters_t counters;
+    regx_registry_t registry;
+    pin_t pins[SLOTS];
+    _Atomic unsigned next;
+    _Atomic unsigned pinned;
+    _Atomic uint64_t generations[PAGES];
+    pthread_rwlock_t changing[PAGES]; /* hooks: nobody uses what is being changed */
+    _Atomic unsigned under_way;       /* notifier: anybody may, the watch says so */
+    pthread_mutex_t reader;
+    _Atomic bool stop;
+    bool asks;
+} world_t;
+
+static void broken(const char *what)
+{
+    fprintf(stderr, "%s\n", what);
+    abort();
+}
+
+static regx_status_t world_reg(regx_transport_t *transport, void *base, size_t length,
+                               unsigned access, regx_mr_t *mr)
+{
+    world_t *world = (world_t *)transport;
+    const uintptr_t first = (uintptr_t)base / PAGE - 1;
+    pin_t *pin;
+
+    if (world->pinned > 200) {
+        return REGX_NO_MEMORY;
+    }
+    do {
+        pin = &world->pins[world->next++ % SLOTS];
+    } while (atomic_exchange(&pin->live, true));
+    world->pinned++;
+    pin->first = first;
+    pin->count = length / PAGE;
+    for (uintptr_t i = 0; i < pin->count; i++) {
+        pin->generations[first + i] = world->generations[first + i];
+    }
+    *mr = (regx_mr_t){.base = base, .length = length, .access = access, .handle = pin};
+    return REGX_OK;
+}
+
+static void world_dereg(regx_transport_t *transport, regx_mr_t *mr)
+{
+    pin_t *pin = mr->handle;
+
+    memset(pin->generations, 0, sizeof(pin->generations));
+    if (!atomic_exchange(&pin->live, false)) {
+        broken("deregistered twice");
+    }
+    ((world_t *)transport)->pinned--;
+    memset(mr, 0xee, sizeof(*mr));
+}
+
+static world_t *world_of(regx_watch_t *watch)
+{
+    return (world_t *)((char *)watch - offsetof(world_t, watch));
+}
+
+static bool world_quiet(regx_watch_t *watch, uintptr_t start, uintptr_t end)
+{
+    (void)start;
+    (void)end;
+    return world_of(watch)->under_way == 0;
+}
+
+static void change(world_t *world, uintptr_t first, uintptr_t count)
+{
+    const uintptr_t start = (first + 1) * PAGE, end = start + count * PAGE;
+    regx_changes_t *changes = world->watch.changes;
+
+    if (!world->asks) { /* a hook: told first; the application keeps its own order */
+        for (uintptr_t i = 0; i < count; i++) {
+            pthread_rwlock_wrlock(&world->changing[first + i]);
+        }
+        regx_changes_log(changes, start, end);
+        for (uintptr_t i = 0; i < count; i++) {
+            world->generations[first + i]++;
+        }
+        for (uintptr_t i = 0; i < count; i++) {
+            pthread_rwlock_unlock(&world->changing[first + i]);
+        }
+        return;
+    }
+    world->under_way++;
+    for (uintptr_t i = 0; i < count; i++) {
+        world->generations[first + i]++;
+    }
+    pthread_mutex_lock(&world->reader);
+    changes->sequence++;
+    world->under_way--; /* read by the one reader, which lets go whoever changed it */
+    regx_changes_log(changes, start, end);
+    changes->sequence++;
+    pthread_mutex_unlock(&world->reader);
+}
+
+static void use(world_t *world, uintptr_t first, uintptr_t count, uint64_t *random)
+{
+    uint64_t before[PAGES];
+    regx_region_t region;
+
+    for (uintptr_t i = 0; i < count; i++) {
+        if (!world->asks) {
+            pthread_rwlock_rdlock(&world->changing[first + i]);
+        }
+        before[i] = world->generations[first + i];
+    }
+    if (regx_region_acquire(&world->registry, (void *)((first + 1) * PAGE), count * PAGE,
+                            REGX_ACCESS_LOCAL, &region) == REGX_OK) {
+        const pin_t *pin = region.mr->handle;
+
+        for (unsigned again = 0; again < 1 + unit_random(random) % 4; again++) {
+            for (uintptr_t i = 0; i < count; i++) {
+                if (first + i < pin->first || first + i >= pin->first + pin->count) {
+                    broken("not all of it is registered");
+                }
+                if (pin->generations[first + i] < before[i]) {
+                    broken("stale, or deregistered while in use");
+                }
+            }
+            if (!pin->live) {
+                broken("deregistered while in use");
+            }
+        }
+        regx_region_release(&world->registry, &region);
+    }
+    for (uintptr_t i = 0; i < count && !world->asks; i++) {
+        pthread_rwlock_unlock(&world->changing[first + i]);
+    }
+}
+
+static void *work(void *argument)
+{
+    world_t *world = argument;
+    uint64_t random = (uintptr_t)&random;
+
+    while (!world->stop) {
+        const uint64_t what = unit_random(&random);
+        const uintptr_t count = 1 + what % 4;
+        const uintptr_t first = (what >> 8) % (PAGES - count);
+
+        if (what >> 16 < UINT64_C(1) << 42) { /* one in 64 */
+            change(world, first, count);
+        } else if (what >> 16 < UINT64_C(1) << 43) {
+            regx_registry_progress(&world->registry);
+        } else {
+            use(world, first & ~(uintptr_t)1, count, &random);
+        }
+    }
+    return NULL;
+}
+
+static const regx_transport_ops_t world_ops = {
+    .abi = REGX_TRANSPORT_ABI, .name = "world", .reg = world_reg, .dereg = world_dereg};
+
+static void all_at_once(bool asks, bool fences)
+{
+    const regx_cache_config_t config = {
+        .bytes = 80 * PAGE, .count = 40, .admit = REGX_ADMIT_SECOND};
+    world_t *world = calloc(1, sizeof(*world));
+    pthread_t threads[THREADS];
+
+    assert_non_null(world);
+    world->asks = asks;
+    world->transport.ops = &world_ops;
+    world->counters.threads = true;
+    world->watch.changes = regx_changes_open();
+    world->watch.quiet = asks ? world_quiet : NULL;
+    pthread_mutex_init(&world->reader, NULL);
+    for (unsigned i = 0; i < PAGES; i++) {
+        pthread_rwlock_init(&world->changing[i], NULL);
+    }
+    assert_int_equal(regx_registry_open(&world->registry, &regx_backend_none, &world->watch,
+                                        &config, &world->transport, &world->counters),
+                     REGX_OK);
+    world->registry.cache->fences |= fences;
+    for (unsigned i = 0; i < THREADS; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, work, world), 0);
+    }
+    /* Not how long it takes, but how much is done. */
+    while (world->counters.misses < 20000 || world->counters.invalidations < 2000 ||
+           world->counters.evictions < 2000) {
+        regx_registry_progress(&world->registry);
+        sched_yield();
+    }
+    world->stop = true;
+    for (unsigned i = 0; i < THREADS; i++) {
+        pthread_join(threads[i], NULL);
+    }
+    regx_registry_close(&world->registry);
+    assert_int_equal(world->pinned, 0);
+    assert_int_equal(world->counters.registrations, world->counters.deregistrations);
+    assert_true(world->counters.hits > 0);
+    print_message("# hits %ju misses %ju once %ju evictions %ju invalidations %ju refused %ju\n",
+                  (uintmax_t)world->counters.hits, (uintmax_t)world->counters.misses,
+                  (uintmax_t)world->counters.uncached, (uintmax_t)world->counters.evictions,
+                  (uintmax_t)world->counters.invalidations,
+                  (uintmax_t)world->counters.stale_prevented);
+    regx_changes_close(world->watch.changes);
+    free(world);
+}
+
+static void all_at_once_with_hooks(void **state)
+{
+    (void)state;
+    all_at_once(false, false);
+}
+
+static void all_at_once_with_a_notifier(void **state)
+{
+    (void)state;
+    all_at_once(true, false);
+}
+
+static void all_at_once_without_membarrier(void **state)
+{
+    (void)state;
+    all_at_once(true, true);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_release_by_another_thread_counts),
+        cmocka_unit_test(threads_that_end_leave_their_seats_and_their_uses),
+        cmocka_unit_test(a_thread_has_a_seat_in_each_cache),
+        cmocka_unit_test(a_record_used_again_is_another_region),
+        cmocka_unit_test(a_refused_use_holds_nothing),
+        cmocka_unit_test(progress_with_nothing_to_do_does_nothing),
+        cmocka_unit_test(all_at_once_with_hooks),
+        cmocka_unit_test(all_at_once_with_a_notifier),
+        cmocka_unit_test(all_at_once_without_membarrier),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
