@@ -14,8 +14,10 @@
  */
 #include "registration/hooks.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 /* What hooks announced last. The kernel's word on a change comes while its caller is still in the
  * call, so as many suffice as there may be threads inside at once; more only make hooks_missed too
@@ -46,6 +48,17 @@ static void announce(void *context, uintptr_t start, uintptr_t end)
     regx_changes_log(both->super.changes, start, end);
 }
 
+/* Where the heap ends, as libc has it. sbrk(0) answers the same, but sources patch that. */
+extern void *__curbrk;
+
+/* A heap that brk shrinks is reported once it was done (hooks.c), later than the kernel tells. */
+static bool is_end_of_heap(uintptr_t end)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+
+    return end == (((uintptr_t)__curbrk + page - 1) & ~(page - 1));
+}
+
 /* In the notifier's reader. Newest first: it is mostly that one. */
 static void told(void *context, uintptr_t start, uintptr_t end)
 {
@@ -59,7 +72,9 @@ static void told(void *context, uintptr_t start, uintptr_t end)
             return;
         }
     }
-    atomic_fetch_add(&both->counters->hooks_missed, 1);
+    if (!is_end_of_heap(end)) {
+        atomic_fetch_add(&both->counters->hooks_missed, 1);
+    }
 }
 
 static bool both_quiet(regx_watch_t *watch, uintptr_t start, uintptr_t end)
@@ -130,7 +145,11 @@ regx_status_t regx_watch_both(const regx_watch_config_t *config, regx_watch_t **
         free(both);
         return status;
     }
-    atomic_store(&both->counters->hooks_missed, 0); /* the notifier's self-test hid from them */
+    /* The notifier's self-test hid from the hooks. Its last event may still be on the way here. */
+    while (atomic_load(&both->notifier->changes->sequence) % 2 == 1) {
+        sched_yield();
+    }
+    atomic_store(&both->counters->hooks_missed, 0);
     both->super.name = "hooks+notifier";
     both->super.changes = both->notifier->changes;
     both->super.quiet = both->notifier->quiet != NULL ? both_quiet : NULL;

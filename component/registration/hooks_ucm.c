@@ -28,6 +28,24 @@ static void unmapped(ucm_event_type_t type, ucm_event_t *event, void *unused)
     ucm.report(ucm.context, event->vm_unmapped.address, event->vm_unmapped.size);
 }
 
+/* Before 1.15, its mremap loses the address that MREMAP_FIXED needs, and the program's data with
+ * it. To be asked before anything is patched. Only libucp knows which UCX this is. */
+static bool breaks_mremap(void)
+{
+    void (*get_version)(unsigned *major, unsigned *minor, unsigned *release) = NULL;
+    void *libucp = dlopen("libucp.so.0", RTLD_LAZY | RTLD_LOCAL);
+    unsigned major = 0, minor = 0, release = 0;
+
+    if (libucp != NULL) {
+        get_version = (__typeof__(get_version))dlsym(libucp, "ucp_get_version");
+        if (get_version != NULL) {
+            get_version(&major, &minor, &release);
+        }
+        dlclose(libucp);
+    }
+    return major < 1 || (major == 1 && minor < 15);
+}
+
 /* Where regx opened UCX, it told it to leave libc alone (transport/load.c). ucm reads that when it
  * installs its hooks, now. */
 static ucs_status_t set_handler(ucm_global_config_t *options)
@@ -50,6 +68,12 @@ static regx_status_t install(regx_hook_report_t report, void *context, char *err
     ucm.object = dlopen("libucm.so.0", RTLD_LAZY | RTLD_NOLOAD);
     if (ucm.object == NULL) {
         snprintf(error, error_size, "ucm: the transport in use does not bring UCX");
+        return REGX_DENIED;
+    }
+    if (breaks_mremap()) {
+        snprintf(error, error_size,
+                 "ucm: before UCX 1.15 its hooks break the program's mremap(MREMAP_FIXED)");
+        dlclose(ucm.object);
         return REGX_DENIED;
     }
     ucm.set = (__typeof__(ucm.set))dlsym(ucm.object, "ucm_set_event_handler");
