@@ -51,7 +51,7 @@ static bool look_at(void *context, const regx_mapping_t *mapping)
     look_t *look = context;
 
     if (mapping->start > look->at) {
-        return false; /* a hole, as regx_armed's look() finds */
+        return false; /* a hole, as look_over finds */
     }
     if (mapping->kind == REGX_MAPPING_SHARED) {
         look->reason = "not watched: shared memory";
@@ -62,19 +62,18 @@ static bool look_at(void *context, const regx_mapping_t *mapping)
         return false;
     }
     const bool huge = mapping->kind == REGX_MAPPING_HUGE; /* whole, whatever its page's size */
+    const uintptr_t at = look->at; /* not outside of the range, which others may be changing */
     const uintptr_t down = look->start / OUTWARDS * OUTWARDS;
-    const uintptr_t up =
-        (look->end - 1) / OUTWARDS * OUTWARDS + (OUTWARDS - 1); /* less one: the
-                                                            last may be at the top */
+    const uintptr_t last = (look->end - 1) / OUTWARDS * OUTWARDS + (OUTWARDS - 1);
     const uintptr_t from = huge || mapping->start > down ? mapping->start : down;
-    const uintptr_t to = huge || mapping->end - 1 < up ? mapping->end : up + 1;
+    const uintptr_t to = huge || mapping->end - 1 < last ? mapping->end : last + 1;
 
-    if (look->at == look->start) {
+    if (at == look->start) {
         look->outer_start = from;
     }
     look->outer_end = to;
     look->at = mapping->end;
-    if (!regx_uffd_mapping_armed(look->armed->uffd, from, to)) {
+    if (!regx_uffd_mapping_armed(look->armed->uffd, at, mapping->start, mapping->end)) {
         /* Regions that were made in it are of something that is no longer there. */
         look->unarmed++;
         regx_changes_log(look->armed->changes, from, to);
@@ -103,7 +102,7 @@ static bool count_one(void *context, const regx_mapping_t *mapping)
     count_t *count = context;
 
     if ((mapping->kind == REGX_MAPPING_PRIVATE || mapping->kind == REGX_MAPPING_HUGE) &&
-        regx_uffd_mapping_armed(count->uffd, mapping->start, mapping->end)) {
+        regx_uffd_mapping_armed(count->uffd, mapping->start, mapping->start, mapping->end)) {
         count->armed++;
     }
     return true;

@@ -17,8 +17,8 @@
 #define REGX_SELFTEST_DESTINATION 0x8u /* also what mremap moves something onto */
 #define REGX_SELFTEST_ALL 0xfu
 
-/* The watch runs but is not yet anyone's. REGX_INVALID: a change was not seen, or one was told of
- * pages that did not change; REGX_NO_MEMORY: no scratch pages or no thread. `error` then holds one
+/* The watch runs but is not yet anyone's. REGX_INVALID: a change was not seen, or could not be
+ * tried; REGX_NO_MEMORY: no scratch pages. `error` then holds one
  * line that names the change and the way. */
 regx_status_t regx_selftest(regx_watch_t *watch, unsigned claims, char *error, size_t error_size);
 

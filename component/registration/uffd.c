@@ -211,16 +211,17 @@ bool regx_uffd_armed(const regx_uffd_t *uffd, uintptr_t start, uintptr_t end)
     return scan_unarmed(uffd->pagemap, start, end) == 0;
 }
 
-bool regx_uffd_mapping_armed(const regx_uffd_t *uffd, uintptr_t start, uintptr_t end)
+bool regx_uffd_mapping_armed(const regx_uffd_t *uffd, uintptr_t at, uintptr_t start, uintptr_t end)
 {
-    if (uffd->pagemap >= 0) { /* a mapping is armed or not as a whole: one page tells */
-        return regx_uffd_armed(uffd, start, start + 1);
+    if (uffd->pagemap >= 0) { /* a mapping is armed as a whole or not at all */
+        return regx_uffd_armed(uffd, at, at + 1);
     }
-    /* Taking away write-protection, of which there is none, is refused where nothing is armed. A
-     * huge page is not asked about in part, which would split it. */
-    const uintptr_t block = start / BLOCK * BLOCK + BLOCK;
-    struct uffdio_writeprotect nothing = {
-        .range = {.start = start, .len = (end < block ? end : block) - start}};
+    /* Taking away write-protection, of which there is none, is refused where nothing is armed. Not
+     * of part of a huge page, which would split it. */
+    const uintptr_t block = at / BLOCK * BLOCK;
+    const uintptr_t from = start > block ? start : block;
+    const uintptr_t to = end - block < BLOCK ? end : block + BLOCK;
+    struct uffdio_writeprotect nothing = {.range = {.start = from, .len = to - from}};
 
     return ioctl(uffd->fd, UFFDIO_WRITEPROTECT, &nothing) == 0;
 }

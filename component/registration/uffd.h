@@ -36,8 +36,9 @@ bool regx_uffd_quiet(const regx_uffd_t *uffd);
 
 /* Whether all that is mapped of the range is armed. */
 bool regx_uffd_armed(const regx_uffd_t *uffd, uintptr_t start, uintptr_t end);
-/* The same of part of a single mapping, also where there is no pagemap to ask. */
-bool regx_uffd_mapping_armed(const regx_uffd_t *uffd, uintptr_t start, uintptr_t end);
+/* Whether the mapping from start to end is armed, judged by the page `at` in it. Works also where
+ * there is no pagemap to ask. */
+bool regx_uffd_mapping_armed(const regx_uffd_t *uffd, uintptr_t at, uintptr_t start, uintptr_t end);
 
 /* A change that the kernel told of; of a move, `to` is where it went to (as much as was there
  * before), else 0. */
