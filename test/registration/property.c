@@ -595,8 +595,10 @@ int main(int argc, char **argv)
         return 2;
     }
     seed = strtoull(argv[2], NULL, 10);
+    rig_begin();
     if (!rig_open(&rig, &(rig_config_t){.backend = argv[1]}, why, sizeof(why))) {
         printf("%s\n", why);
+        rig_end();
         return UNAVAILABLE;
     }
     hooks_only = strcmp(argv[1], "hooks") == 0;
@@ -608,5 +610,6 @@ int main(int argc, char **argv)
         return 1;
     }
     rig_close(&rig);
+    rig_end();
     return 0;
 }

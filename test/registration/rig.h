@@ -24,14 +24,19 @@ typedef struct rig {
 
 typedef struct rig_config {
     const char *backend;
-    const regx_hook_source_t *hooks; /* NULL: UCX's ucm */
-    unsigned buffers;                /* of the oracle; 0: as many as one ring has */
-    uint64_t bytes, count;           /* of the cache; 0: unlimited */
+    unsigned buffers;      /* of the oracle; 0: as many as one ring has */
+    uint64_t bytes, count; /* of the cache; 0: unlimited */
     regx_admit_t admit;
     regx_inuse_t inuse;
     void (*changed_in_use)(void *context, const void *base, size_t length);
     void *context;
 } rig_config_t;
+
+/* First and last in main: of Open MPI as much as its hooks need (rig_opal.c), or, in what is linked
+ * as an MPI program, all of it (rig_mpi.c). */
+void rig_begin(void);
+void rig_end(void);
+const regx_hook_source_t *rig_hooks(void);
 
 /* Whether it can be had here; if not, `why` says so in a line. */
 bool rig_open(rig_t *rig, const rig_config_t *config, char *why, size_t why_size);
@@ -57,6 +62,10 @@ size_t rig_filled(const void *base, size_t length, uint64_t stamp); /* bytes tha
 
 /* The counter, after threads' own counts were added to it. */
 uint64_t rig_count(rig_t *rig, const _Atomic uint64_t *counter);
+
+/* Waits until all changes that this thread has made are in the log. Until then a look-up, which
+ * cannot know what they were, registers anew: right, but no hit. */
+void rig_settle(const rig_t *rig);
 
 /* Holds the notifier's reader where an event has come and was not read, or lets it go. Nothing
  * where no notifier runs. */

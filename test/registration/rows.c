@@ -15,6 +15,8 @@
 #define BASE ((uint8_t *)((uintptr_t)1 << 45))
 #define OTHER (BASE + ((size_t)256 << 20))
 
+enum { HEAP_BLOCK = 120 << 10 }; /* below what malloc maps by itself */
+
 enum { READ_WRITE = PROT_READ | PROT_WRITE, NEW = MAP_PRIVATE | MAP_ANONYMOUS };
 
 _Noreturn static void give_up(const char *what)
@@ -34,24 +36,23 @@ static void must(bool so, const char *what)
 
 static bool unmap(place_t *place)
 {
-    must(change_munmap(place->by, place->target, place->changed) == 0, "munmap");
+    must(change_munmap(place->by, place->changed, place->changed_length) == 0, "munmap");
     return true;
 }
 
 static bool take_new(place_t *place)
 {
-    void *memory = change_mmap(place->by, place->target, place->changed, READ_WRITE,
+    void *memory = change_mmap(place->by, place->changed, place->changed_length, READ_WRITE,
                                NEW | MAP_FIXED_NOREPLACE, -1);
 
-    must(memory == place->target || errno == EEXIST, "mmap");
-    return memory == place->target;
+    must(memory == place->changed || errno == EEXIST, "mmap");
+    return memory == place->changed;
 }
 
-/* The whole mapping, from left to the end of target, loses target. */
 static bool shrink(place_t *place)
 {
-    must(change_mremap(place->by, place->left, 2 * place->length, place->length, 0, NULL) ==
-             place->left,
+    must(change_mremap(place->by, place->target, place->length, place->length / 2, 0, NULL) ==
+             place->target,
          "mremap to less");
     return true;
 }
@@ -59,8 +60,8 @@ static bool shrink(place_t *place)
 static bool shrink_and_grow(place_t *place)
 {
     shrink(place);
-    must(change_mremap(place->by, place->left, place->length, 2 * place->length, 0, NULL) ==
-             place->left,
+    must(change_mremap(place->by, place->target, place->length / 2, place->length, 0, NULL) ==
+             place->target,
          "mremap to more");
     return true;
 }
@@ -68,8 +69,8 @@ static bool shrink_and_grow(place_t *place)
 static bool grow(place_t *place)
 {
     place->other = place->target + place->length;
-    must(change_mremap(place->by, place->left, 2 * place->length, 3 * place->length, 0, NULL) ==
-             place->left,
+    must(change_mremap(place->by, place->target, place->length, 2 * place->length, 0, NULL) ==
+             place->target,
          "mremap to more");
     return true;
 }
@@ -182,7 +183,7 @@ static bool attach_over(place_t *place)
 
 static bool advise(place_t *place, int advice)
 {
-    const int result = change_madvise(place->by, place->target, place->changed, advice);
+    const int result = change_madvise(place->by, place->changed, place->changed_length, advice);
 
     must(result == 0 || errno == EINVAL, "madvise");
     return result == 0;
@@ -339,12 +340,13 @@ static bool free_and_trim(place_t *place)
     return true;
 }
 
-static bool free_at_the_top(place_t *place)
+/* What is free at the end of the heap goes back to the kernel, but for 128 KiB. */
+static bool free_the_end(place_t *place)
 {
     free(place->plug);
-    place->plug = NULL;
     free(place->target);
-    malloc_trim(0);
+    free(place->below[1]);
+    free(place->below[0]);
     return true;
 }
 
@@ -355,15 +357,41 @@ static bool allocate(place_t *place)
     return true;
 }
 
+/* Blocks one after the other where the heap ends: what is free below is used up first. */
+static void allocate_the_end(place_t *place)
+{
+    enum { MOST = 1000 };
+
+    for (unsigned i = 0; i < MOST; i++) {
+        place->below[0] = malloc(HEAP_BLOCK);
+        must(place->below[0] != NULL, "malloc");
+        if ((uint8_t *)sbrk(0) - (uint8_t *)place->below[0] < 3 * HEAP_BLOCK) {
+            break;
+        }
+    }
+    place->below[1] = malloc(HEAP_BLOCK);
+    allocate(place);
+    place->plug = malloc(HEAP_BLOCK);
+}
+
+static bool allocate_again(place_t *place)
+{
+    allocate_the_end(place);
+    return true;
+}
+
 /* ---- the rows ---- */
 
 const row_t rows[] = {
     {"munmap", PRIVATE, .stale = true, .change = unmap, .take = take_new},
-    {"munmap of a part", PRIVATE, .stale = true, .half = true, .change = unmap, .take = take_new},
+    {"munmap of a part", PRIVATE, .stale = true, .part = FIRST_HALF, .change = unmap,
+     .take = take_new},
     {"munmap within a huge page", HUGE_PAGE, .stale = true, .change = unmap, .take = take_new},
     {"munmap of hugetlb", HUGETLB, .stale = true, .change = unmap, .take = take_new},
-    {"mremap to less", PRIVATE, .stale = true, .last = true, .change = shrink, .take = take_new},
-    {"mremap to less and more", PRIVATE, .stale = true, .last = true, .change = shrink_and_grow},
+    {"mremap to less", PRIVATE, .stale = true, .last = true, .part = SECOND_HALF, .change = shrink,
+     .take = take_new},
+    {"mremap to less and more", PRIVATE, .stale = true, .last = true, .part = SECOND_HALF,
+     .change = shrink_and_grow},
     {"mremap to more, in place", PRIVATE, .last = true, .other_after = true, .change = grow},
     {"mremap elsewhere", PRIVATE, .stale = true, .other_after = true, .change = move,
      .take = take_new},
@@ -382,7 +410,7 @@ const row_t rows[] = {
     {"shmdt", SYSV, .stale = true, .change = detach, .take = take_new},
     {"shmat SHM_REMAP over it", PRIVATE, .stale = true, .change = attach_over, .take = is_empty},
     {"MADV_DONTNEED", PRIVATE, .stale = true, .early = true, .change = dontneed},
-    {"MADV_DONTNEED of a part", PRIVATE, .stale = true, .half = true, .early = true,
+    {"MADV_DONTNEED of a part", PRIVATE, .stale = true, .part = FIRST_HALF, .early = true,
      .change = dontneed},
     {"MADV_DONTNEED within a huge page", HUGE_PAGE, .stale = true, .early = true,
      .change = dontneed},
@@ -410,8 +438,10 @@ const row_t rows[] = {
     {"free, malloc", HEAP, .libc_only = true, .change = free_block, .take = allocate},
     {"free, malloc_trim, malloc", HEAP, .stale = true, .libc_only = true, .change = free_and_trim,
      .take = allocate},
-    {"free of the heap's end, malloc", HEAP, .stale = true, .libc_only = true,
-     .change = free_at_the_top, .take = allocate},
+    {"free of the heap's end, malloc", HEAP_END, .stale = true, .libc_only = true,
+     .change = free_the_end, .take = allocate_again},
+    {"free of a large block, malloc", HEAP_LARGE, .stale = true, .libc_only = true,
+     .change = free_block, .take = allocate},
 };
 const size_t row_count = sizeof(rows) / sizeof(rows[0]);
 
@@ -428,25 +458,43 @@ static uint8_t *map(uint8_t *at, size_t length, int flags, int file)
     return memory;
 }
 
-static bool open_break(place_t *place)
+/* So that malloc does not move the break for some time, which is the row's to move. */
+static void give_malloc_what_it_needs(void)
 {
-    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    uintptr_t end = (uintptr_t)sbrk(0);
+    enum { BLOCKS = 40, SIZE = 100 << 10 };
+    void *blocks[BLOCKS];
 
-    /* malloc may not move the break meanwhile: it has what it needs. */
-    free(malloc(100 << 10));
-    end = (uintptr_t)sbrk(0);
-    must(sbrk((intptr_t)(-end % page + 2 * place->length)) != MAP_FAILED, "sbrk");
-    place->left = (uint8_t *)(end + -end % page);
-    return true;
+    for (unsigned i = 0; i < BLOCKS; i++) {
+        blocks[i] = malloc(SIZE);
+        must(blocks[i] != NULL, "malloc");
+    }
+    for (unsigned i = 0; i < BLOCKS - 1; i++) { /* the last one stays, above them */
+        free(blocks[i]);
+    }
 }
 
-static bool open_heap(place_t *place)
+static void open_break(place_t *place)
 {
-    place->target = malloc(place->length);
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+
+    give_malloc_what_it_needs();
+    const uintptr_t end = (uintptr_t)sbrk(0);
+    must(sbrk((intptr_t)(-end % page + 2 * place->length)) != (void *)-1, "sbrk");
+    place->left = (uint8_t *)(end + -end % page);
+}
+
+static void open_heap(place_t *place)
+{
+    allocate(place);
     place->plug = malloc(64);
-    must(place->target != NULL && place->plug != NULL, "malloc");
-    return true;
+    must(place->plug != NULL, "malloc");
+}
+
+/* Large enough that malloc maps it by itself, every time. */
+static void open_large(place_t *place)
+{
+    place->length *= 16;
+    allocate(place);
 }
 
 bool place_open(place_t *place, const row_t *row, by_t by)
@@ -500,21 +548,30 @@ bool place_open(place_t *place, const row_t *row, by_t by)
     case HEAP:
         open_heap(place);
         break;
+    case HEAP_END:
+        allocate_the_end(place);
+        break;
+    case HEAP_LARGE:
+        open_large(place);
+        break;
     }
-    if (row->shape != HEAP) {
+    if (row->shape < HEAP) {
         place->target = place->left + place->length;
         place->right = row->last ? NULL : place->target + place->length;
     }
     if (row->other_before) {
         place->other = map(OTHER, place->length, NEW, -1);
     }
-    place->changed = row->half ? place->length / 2 : place->length;
+    place->changed = place->target + (row->part == SECOND_HALF ? place->length / 2 : 0);
+    place->changed_length = row->part == WHOLE ? place->length : place->length / 2;
     return true;
 }
 
 void place_close(place_t *place, const row_t *row)
 {
-    if (row->shape == HEAP) {
+    if (row->shape >= HEAP) {
+        free(place->below[0]);
+        free(place->below[1]);
         free(place->target);
         free(place->plug);
         return;

@@ -316,8 +316,10 @@ int main(int argc, char **argv)
     }
     seed = strtoull(argv[2], NULL, 10);
     operations = strtoull(argv[3], NULL, 10);
+    rig_begin();
     if (!rig_open(&rig, &(rig_config_t){.backend = argv[1]}, why, sizeof(why))) {
         printf("%s\n", why);
+        rig_end();
         return UNAVAILABLE;
     }
     hooks_only = strcmp(argv[1], "hooks") == 0;
@@ -344,5 +346,6 @@ int main(int argc, char **argv)
            (unsigned long long)rig_count(&rig, &rig.counters.invalidations),
            (unsigned long long)sum.bytes, (unsigned long long)sum.glances);
     rig_close(&rig);
+    rig_end();
     return 0;
 }

@@ -2,8 +2,8 @@
  *
  * table BACKEND libc|raw|thread [ROW]: what each way of changing memory does to what the cache
  * holds of it, with that backend. The changes are made by libc, by the system call itself, or by
- * libc in another thread while this one takes the address. One line for each row and direction, of
- * fields parted by tabs:
+ * libc in another thread while this one takes the address. Each is tried in a process of its own.
+ * One line for each row and direction, of fields parted by tabs:
  *
  *   row, send|receive, cell, and if that is `broken` what was wrong
  *
@@ -11,18 +11,20 @@
  * this machine. `staleness` makes the documentation's table of them. Ends with 77, and a line that
  * says why, where the backend or the oracle cannot be had.
  */
+#include <malloc.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "rig.h"
 #include "table.h"
 
-enum { CONTROLS = 50, UNAVAILABLE = 77 };
+enum { CONTROLS = 50, UNAVAILABLE = 77, PATIENCE = 20 /* seconds */ };
 
 typedef struct cell {
     bool stale;
@@ -42,6 +44,12 @@ static rig_t rig;
 static uint8_t *control; /* a buffer that nothing happens to */
 static uint64_t control_tries, control_hits;
 static uint64_t stamp;
+
+_Noreturn static void give_up(const char *what)
+{
+    fprintf(stderr, "table: %s\n", what);
+    _exit(2);
+}
 
 static void broken(cell_t *cell, const char *what, const char *which)
 {
@@ -84,6 +92,7 @@ static void prime(cell_t *cell, direction_t direction, watched_t *range)
     if (range->base == NULL) {
         return;
     }
+    rig_settle(&rig);
     rig_fill(range->base, range->length, ++stamp);
     try(cell, direction, range);
     range->hit = try(cell, direction, range);
@@ -95,7 +104,7 @@ static void expect_kept(cell_t *cell, direction_t direction, const watched_t *ra
     if (range->base == NULL) {
         return;
     }
-    if (try(cell, direction, range) != range->hit) {
+    if (!try(cell, direction, range) && range->hit) {
         broken(cell, "did not change, and is no longer kept", range->name);
     }
 }
@@ -117,7 +126,8 @@ static void expect_fresh(cell_t *cell, direction_t direction, const watched_t *r
     } else {
         try(cell, direction, range);
     }
-    if (row->stale && hit && !cell->stale) {
+    /* retain keeps malloc from changing anything. */
+    if (row->stale && hit && !cell->stale && strcmp(rig.backend, "retain") != 0) {
         broken(cell, "changed, and a kept region served", range->name);
     }
     rig_fill(range->base, range->length, ++stamp);
@@ -142,12 +152,25 @@ static void *change_in_thread(void *argument)
     return NULL;
 }
 
+/* Whether this thread goes on to wait for the change: until it has taken the address, or the
+ * notifier's reader is held where nothing can be taken yet. */
+static bool waits(const changer_t *changer, bool *taken)
+{
+    const row_t *row = changer->row;
+
+    *taken = row->take != NULL && row->take(changer->place);
+    return !*taken && !atomic_load(&changer->finished) &&
+           !((row->early || row->take == NULL) && rig_held(&rig));
+}
+
 /* The notifier's reader is held, so that the change is under way for as long as this thread likes:
  * it takes the address as soon as it is free, and uses it. */
 static bool change_meanwhile(cell_t *cell, direction_t direction, const row_t *row, place_t *place)
 {
     changer_t changer = {.row = row, .place = place};
-    const watched_t target = {"target, while it changes", place->target, place->changed, false};
+    const watched_t target = {.name = "target, while it changes",
+                              .base = place->changed,
+                              .length = place->changed_length};
     bool taken = false;
     pthread_t thread;
 
@@ -155,8 +178,7 @@ static bool change_meanwhile(cell_t *cell, direction_t direction, const row_t *r
     if (pthread_create(&thread, NULL, change_in_thread, &changer) != 0) {
         abort();
     }
-    while (!atomic_load(&changer.finished) && !taken && !(row->early && rig_held(&rig))) {
-        taken = row->take != NULL && row->take(place);
+    while (waits(&changer, &taken)) {
         sched_yield();
     }
     if ((taken || row->early) && !atomic_load(&changer.finished)) {
@@ -187,6 +209,12 @@ static bool change(cell_t *cell, bool thread, direction_t direction, const row_t
     return true;
 }
 
+/* Of mremap hooks report all that the call names, also what stays where it is. */
+static bool hooks_take_the_whole_call(const row_t *row)
+{
+    return row->part == SECOND_HALF && strncmp(rig.backend, "hooks", strlen("hooks")) == 0;
+}
+
 /* false: n/a. */
 static bool play(cell_t *cell, bool thread, by_t by, direction_t direction, const row_t *row)
 {
@@ -198,10 +226,10 @@ static bool play(cell_t *cell, bool thread, by_t by, direction_t direction, cons
     watched_t left = {.name = "left", .base = place.left, .length = place.length};
     watched_t right = {.name = "right", .base = place.right, .length = place.length};
     watched_t other = {.name = "other", .base = place.other, .length = place.length};
-    watched_t rest = {.name = "rest", .length = place.length - place.changed};
+    watched_t rest = {.name = "rest", .length = place.length - place.changed_length};
     watched_t target = {.name = "target", .base = place.target, .length = place.length};
-    if (row->half) {
-        rest.base = place.target + place.changed;
+    if (row->part != WHOLE) {
+        rest.base = row->part == FIRST_HALF ? place.target + rest.length : place.target;
     }
     prime(cell, direction, &left);
     prime(cell, direction, &right);
@@ -220,12 +248,15 @@ static bool play(cell_t *cell, bool thread, by_t by, direction_t direction, cons
     if (there) {
         target.base = place.target;
         other.base = place.other;
-        expect_kept(cell, direction, &left);
-        expect_kept(cell, direction, &right);
-        expect_kept(cell, direction, &rest);
-        expect_fresh(cell, direction, &target, row);
+        expect_fresh(cell, direction, &target, row); /* first, with no time for news to arrive */
         if (row->other_after) {
             expect_fresh(cell, direction, &other, row);
+        }
+        rig_settle(&rig);
+        expect_kept(cell, direction, &left);
+        expect_kept(cell, direction, &right);
+        if (!hooks_take_the_whole_call(row)) {
+            expect_kept(cell, direction, &rest);
         }
         try_control(cell);
     }
@@ -234,25 +265,84 @@ static bool play(cell_t *cell, bool thread, by_t by, direction_t direction, cons
     return there;
 }
 
-static void print_row(bool thread, by_t by, direction_t direction, const row_t *row)
+/* In a process of its own. */
+static void print_cell(const char *backend, bool thread, by_t by, direction_t direction,
+                       const row_t *row)
 {
     cell_t cell = {0};
-    const uint64_t uncached = rig_count(&rig, &rig.counters.uncached);
     const char *name = "n/a";
+    char why[256];
 
-    printf("%s\t%s\t", row->name, direction == SEND ? "send" : "receive");
-    fflush(stdout); /* should it end here, this row is to blame */
-    if (!(row->libc_only && (thread || by == BY_SYSCALL)) &&
-        play(&cell, thread, by, direction, row)) {
-        if (!cell.cached && rig_count(&rig, &rig.counters.uncached) - uncached < 2) {
+    alarm(PATIENCE);
+    if (!rig_open(&rig, &(rig_config_t){.backend = backend}, why, sizeof(why))) {
+        give_up(why);
+    }
+    control = mmap(NULL, (size_t)sysconf(_SC_PAGESIZE), PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (play(&cell, thread, by, direction, row)) {
+        if (!cell.cached && rig_count(&rig, &rig.counters.uncached) < 2) {
             broken(&cell, "not kept, and that was not counted", "target");
+        }
+        if (strcmp(backend, "none") != 0 && control_hits * 100 < control_tries * 99) {
+            broken(&cell, "less than 99 % hits", "control");
         }
         name = cell.broken[0] != '\0' ? "broken"
                : cell.stale           ? "stale"
                : cell.cached          ? "fresh"
                                       : "not cached";
     }
-    printf("%s%s%s\n", name, cell.broken[0] != '\0' ? "\t" : "", cell.broken);
+    rig_close(&rig);
+    printf("%s%s%s", name, cell.broken[0] != '\0' ? "\t" : "", cell.broken);
+}
+
+static void print_row(const char *backend, bool thread, by_t by, direction_t direction,
+                      const row_t *row)
+{
+    int status;
+
+    if (row->libc_only && (thread || by == BY_SYSCALL)) {
+        return;
+    }
+    printf("%s\t%s\t", row->name, direction == SEND ? "send" : "receive");
+    fflush(stdout);
+    const pid_t pid = fork();
+    if (pid == 0) {
+        print_cell(backend, thread, by, direction, row);
+        fflush(stdout);
+        _exit(0); /* MPI is the parent's */
+    }
+    if (waitpid(pid, &status, 0) != pid) {
+        give_up("waiting for a child");
+    }
+    if (WIFSIGNALED(status)) {
+        printf("broken\tended by %s", strsignal(WTERMSIG(status)));
+    } else if (WEXITSTATUS(status) != 0) {
+        printf("broken\tended with %d", WEXITSTATUS(status));
+    }
+    printf("\n");
+}
+
+/* Whether the backend can be had, tried in a process of its own too; if not, says why. */
+static bool usable(const char *backend)
+{
+    char why[256];
+    int status;
+
+    const pid_t pid = fork();
+    if (pid == 0) {
+        alarm(PATIENCE);
+        if (!rig_open(&rig, &(rig_config_t){.backend = backend}, why, sizeof(why))) {
+            printf("%s\n", why);
+            fflush(stdout);
+            _exit(UNAVAILABLE);
+        }
+        rig_close(&rig);
+        _exit(0);
+    }
+    if (waitpid(pid, &status, 0) != pid || (status != 0 && WEXITSTATUS(status) != UNAVAILABLE)) {
+        give_up("opening and closing a registry fails");
+    }
+    return status == 0;
 }
 
 static int usage(void)
@@ -265,27 +355,24 @@ int main(int argc, char **argv)
 {
     const bool thread = argc > 2 && strcmp(argv[2], "thread") == 0;
     const by_t by = argc > 2 && strcmp(argv[2], "raw") == 0 ? BY_SYSCALL : BY_LIBC;
-    char why[256];
 
     if (argc < 3 || argc > 4 || (by == BY_LIBC && !thread && strcmp(argv[2], "libc") != 0)) {
         return usage();
     }
-    if (!rig_open(&rig, &(rig_config_t){.backend = argv[1]}, why, sizeof(why))) {
-        printf("%s\n", why);
+    rig_begin();
+    /* As they are before malloc adapts them: a row counts on it. Before `retain` sets its own. */
+    mallopt(M_MMAP_THRESHOLD, 128 << 10);
+    mallopt(M_TRIM_THRESHOLD, 128 << 10);
+    if (!usable(argv[1])) {
+        rig_end();
         return UNAVAILABLE;
     }
-    control = mmap(NULL, (size_t)sysconf(_SC_PAGESIZE), PROT_READ | PROT_WRITE,
-                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     for (size_t i = 0; i < row_count; i++) {
         if (argc < 4 || strcmp(argv[3], rows[i].name) == 0) {
-            print_row(thread, by, SEND, &rows[i]);
-            print_row(thread, by, RECEIVE, &rows[i]);
+            print_row(argv[1], thread, by, SEND, &rows[i]);
+            print_row(argv[1], thread, by, RECEIVE, &rows[i]);
         }
     }
-    if (strcmp(argv[1], "none") != 0 && control_hits * 100 < control_tries * 99) {
-        printf("control\tsend\tbroken\t%llu of %llu were hits\n", (unsigned long long)control_hits,
-               (unsigned long long)control_tries);
-    }
-    rig_close(&rig);
+    rig_end();
     return 0;
 }

@@ -15,11 +15,12 @@ typedef struct place {
     by_t by;
     size_t length; /* of each buffer, whole pages */
     uint8_t *left, *target, *right;
-    uint8_t *other; /* a second place that the change concerns */
-    size_t changed; /* bytes from target on that change */
-    int file;       /* memory file behind left, target and right, or -1 */
-    int segment;    /* System V shared memory, or -1 */
-    void *plug;     /* keeps malloc from giving target back */
+    uint8_t *other;   /* a second place that the change concerns */
+    uint8_t *changed; /* what of target changes */
+    size_t changed_length;
+    int file;              /* memory file behind left, target and right, or -1 */
+    int segment;           /* System V shared memory, or -1 */
+    void *below[2], *plug; /* blocks of malloc's around target */
 } place_t;
 
 /* What kind of memory it is. */
@@ -32,15 +33,19 @@ typedef enum {
     PRIVATE_FILE, /* mapped private */
     SYSV,         /* target alone; left and right are private memory */
     BREAK,        /* left and target at the end of the heap */
-    HEAP          /* target alone, from malloc */
+    HEAP,         /* from here on: target alone, from malloc */
+    HEAP_END,     /* where the heap ends */
+    HEAP_LARGE    /* a mapping of its own */
 } shape_t;
+
+typedef enum { WHOLE, FIRST_HALF, SECOND_HALF } part_t;
 
 typedef struct row {
     const char *name;
     shape_t shape;
     bool stale;        /* what an unprotected cache holds of target is stale afterwards */
     bool last;         /* there is no right neighbour */
-    bool half;         /* of target only the first half changes; the rest is in use by itself too */
+    part_t part;       /* of target that changes; what is left of it is in use by itself, too */
     bool other_before; /* `other` is in use before the change, */
     bool other_after;  /* and after it */
     bool early;        /* the kernel tells before it acts: in between, all is as it was */

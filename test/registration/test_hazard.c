@@ -517,5 +517,6 @@ int main(void)
         snprintf(names[i], sizeof(names[i]), "%s with %s", tests[i].name, with[i / HAZARDS]);
         tests[i].name = names[i];
     }
+    rig_begin();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -150,5 +150,6 @@ int main(void)
         cmocka_unit_test(every_backend_does_better),
     };
 
+    rig_begin();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The programs that are not of MPI: Open MPI's hooks all the same, from its lowest layer alone.
+ */
+#include "rig.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "compat/compat.h"
+
+#include "opal/runtime/opal.h"
+
+void rig_begin(void)
+{
+    if (opal_init(NULL, NULL) != OPAL_SUCCESS) {
+        fprintf(stderr, "rig: Open MPI's lowest layer does not start\n");
+        exit(2);
+    }
+}
+
+void rig_end(void)
+{
+    opal_finalize();
+}
+
+const regx_hook_source_t *rig_hooks(void)
+{
+    return &regx_compat_hooks;
+}
