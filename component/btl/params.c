@@ -84,7 +84,8 @@ static struct parameter {
     [REGX_PARAM_HOOKS] =
         {"hooks", "opal", OPAL_INFO_LVL_5,
          "Who reports to btl_regx_backend hooks and hooks+notifier: opal (Open MPI's memory hooks; "
-         "removed at MPI_Finalize), or ucm (UCX's, with btl_regx_transport uct; they stay in the "
+         "removed at MPI_Finalize), or ucm (UCX's, of 1.15 or later, with btl_regx_transport uct; "
+         "they stay in the "
          "process). Both patch libc's functions."},
     [REGX_PARAM_NOTIFIER_CHECK] =
         {"notifier_check", "always", OPAL_INFO_LVL_6,

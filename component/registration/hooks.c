@@ -2,7 +2,8 @@
  *
  * Backend `hooks`: libc's functions report what they are about to change, in the calling thread,
  * through Open MPI's memory hooks or UCX's ucm; regx itself patches no code. The report is in the
- * log before the memory changes, so a look-up asks nobody.
+ * log before the memory changes, so a look-up asks nobody. Whether the hooks are still there is
+ * seen whenever a region is made, by a change of a page of our own.
  *
  * Sees, of anonymous, shared and file memory, whichever thread makes the call, and inside malloc:
  * munmap, mmap MAP_FIXED, the source of mremap, brk and sbrk, shmdt, shmat SHM_REMAP, madvise
@@ -22,9 +23,9 @@
  */
 #include "registration/hooks.h"
 
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "registration/selftest.h"
@@ -89,38 +90,93 @@ void regx_hooks_end(const regx_hook_source_t *source)
 typedef struct regx_hooks_watch {
     regx_watch_t super;
     const regx_hook_source_t *source;
+    regx_counters_t *counters;
+    void *canary;           /* a page of ours, changed to see whether that is still reported */
+    _Atomic unsigned heard; /* how often it was */
 } regx_hooks_watch_t;
 
 static void changed(void *context, uintptr_t start, uintptr_t end)
 {
-    regx_changes_log(context, start, end);
+    regx_hooks_watch_t *watch = context;
+
+    if (start == (uintptr_t)watch->canary) {
+        atomic_fetch_add(&watch->heard, 1);
+    } else {
+        regx_changes_log(watch->super.changes, start, end);
+    }
 }
 
-static void hooks_stop(regx_watch_t *watch)
+/* All is covered, as long as nobody has patched over the hooks. Who did so left us deaf since some
+ * time ago: then nothing that is kept can be trusted. */
+static regx_status_t hooks_cover(regx_watch_t *base, uintptr_t start, uintptr_t end,
+                                 uint64_t *since)
 {
-    regx_hooks_end(((regx_hooks_watch_t *)watch)->source);
-    regx_changes_close(watch->changes);
+    regx_hooks_watch_t *watch = (regx_hooks_watch_t *)base;
+    const unsigned heard = atomic_load(&watch->heard);
+
+    (void)start, (void)end;
+    *since = atomic_load(&base->changes->head);
+    madvise(watch->canary, hooks.page, MADV_DONTNEED);
+    if (atomic_load(&watch->heard) != heard) {
+        return REGX_OK;
+    }
+    regx_changes_log(base->changes, 0, UINTPTR_MAX);
+    regx_tally(watch->counters->fallbacks, "hooks: somebody has patched over them");
+    return REGX_DENIED;
+}
+
+static void hooks_free(regx_hooks_watch_t *watch)
+{
+    if (watch->canary != MAP_FAILED) {
+        munmap(watch->canary, (size_t)sysconf(_SC_PAGESIZE));
+    }
+    if (watch->super.changes != NULL) {
+        regx_changes_close(watch->super.changes);
+    }
     free(watch);
+}
+
+static void hooks_stop(regx_watch_t *base)
+{
+    regx_hooks_watch_t *watch = (regx_hooks_watch_t *)base;
+
+    regx_hooks_end(watch->source);
+    hooks_free(watch);
+}
+
+static regx_hooks_watch_t *hooks_new(const regx_watch_config_t *config)
+{
+    regx_hooks_watch_t *watch = calloc(1, sizeof(*watch));
+
+    if (watch == NULL) {
+        return NULL;
+    }
+    watch->super.name = "hooks";
+    watch->super.stop = hooks_stop;
+    watch->source = config->hooks;
+    watch->counters = config->counters;
+    watch->super.changes = regx_changes_open();
+    watch->canary = mmap(NULL, (size_t)sysconf(_SC_PAGESIZE), PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (watch->super.changes == NULL || watch->canary == MAP_FAILED) {
+        hooks_free(watch);
+        return NULL;
+    }
+    return watch;
 }
 
 regx_status_t regx_watch_hooks(const regx_watch_config_t *config, regx_watch_t **watch, char *error,
                                size_t error_size)
 {
-    regx_hooks_watch_t *own = calloc(1, sizeof(*own));
+    regx_hooks_watch_t *own = hooks_new(config);
 
-    if (own == NULL || (own->super.changes = regx_changes_open()) == NULL) {
-        free(own);
+    if (own == NULL) {
         snprintf(error, error_size, "out of memory");
         return REGX_NO_MEMORY;
     }
-    own->super.name = "hooks";
-    own->super.stop = hooks_stop;
-    own->source = config->hooks;
-    regx_status_t status =
-        regx_hooks_begin(own->source, changed, own->super.changes, error, error_size);
+    regx_status_t status = regx_hooks_begin(own->source, changed, own, error, error_size);
     if (status != REGX_OK) {
-        regx_changes_close(own->super.changes);
-        free(own);
+        hooks_free(own);
         return status;
     }
     status =
@@ -129,6 +185,7 @@ regx_status_t regx_watch_hooks(const regx_watch_config_t *config, regx_watch_t *
         hooks_stop(&own->super);
         return status;
     }
+    own->super.cover = hooks_cover; /* the self-test says more precisely what is wrong */
     *watch = &own->super;
     return REGX_OK;
 }

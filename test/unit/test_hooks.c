@@ -48,7 +48,6 @@ static void reports_are_logged_in_whole_pages(void **state)
     (void)state;
     assert_string_equal(watch->name, "hooks");
     assert_null(watch->quiet);
-    assert_null(watch->cover);
     regx_changes_interest(watch->changes, 0x10000, 0x20000, 1);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         const uint64_t before = atomic_load(&watch->changes->head);
@@ -130,6 +129,28 @@ static void a_source_that_cannot_be_trusted_is_refused(void **state)
         assert_int_equal(hooked.installed, 1);
         assert_int_equal(hooked.removed, 1);
     }
+}
+
+/* Hazard 4: patched over later, they fall silent. The next region that is to be made finds out, and
+ * nothing that is kept is trusted any more. */
+static void hooks_that_are_stolen_are_found_out(void **state)
+{
+    regx_watch_t *watch = start();
+    uint64_t since = 0;
+
+    (void)state;
+    regx_changes_interest(watch->changes, 0x10000, 0x20000, 1);
+    const uint64_t before = atomic_load(&watch->changes->head);
+    assert_int_equal(watch->cover(watch, 0x10000, 0x20000, &since), REGX_OK);
+    assert_int_equal(since, before);
+    assert_int_equal(atomic_load(&watch->changes->head), before);
+    hooked.faults = DEAF_MUNMAP | DEAF_MREMAP | DEAF_MADVISE | DEAF_MMAP;
+    assert_int_equal(watch->cover(watch, 0x10000, 0x20000, &since), REGX_DENIED);
+    assert_true(regx_changes_touched(watch->changes, before, 0x10000, 0x20000));
+    assert_true(regx_changes_touched(watch->changes, before, 0x7f0000000000, 0x7f0000001000));
+    assert_int_equal(counters.fallbacks[0].count, 1);
+    assert_string_equal(counters.fallbacks[0].reason, "hooks: somebody has patched over them");
+    watch->stop(watch);
 }
 
 /* ---- stopping ---- */
@@ -219,6 +240,7 @@ int main(void)
         cmocka_unit_test_setup(a_change_is_logged_before_it_is_made, hooked_reset),
         cmocka_unit_test_setup(no_source_or_one_that_refuses_is_told, hooked_reset),
         cmocka_unit_test_setup(a_source_that_cannot_be_trusted_is_refused, hooked_reset),
+        cmocka_unit_test_setup(hooks_that_are_stolen_are_found_out, hooked_reset),
         cmocka_unit_test_setup(a_late_report_goes_nowhere, hooked_reset),
         cmocka_unit_test_setup(stopping_waits_for_who_is_inside, hooked_reset),
         cmocka_unit_test_setup(a_child_is_harmless, hooked_reset),
