@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * A source of hooks for tests: libc's functions in this program, which report and then make the
- * system call. It can be deaf and it can lie. Include it once in a program.
+ * system call. It can be deaf. Include it once in a program.
  */
 #ifndef REGX_TEST_HOOKED_H
 #define REGX_TEST_HOOKED_H
@@ -19,7 +19,7 @@
 
 #include "registration/watch.h"
 
-enum { DEAF_MUNMAP = 1, DEAF_MREMAP = 2, DEAF_MADVISE = 4, DEAF_MMAP = 8, LYING = 16 };
+enum { DEAF_MUNMAP = 1, DEAF_MREMAP = 2, DEAF_MADVISE = 4, DEAF_MMAP = 8 };
 
 static struct {
     _Atomic(regx_hook_report_t) report; /* NULL: not installed */
@@ -34,17 +34,12 @@ static struct {
 static void hooked_tell(unsigned kind, const void *base, size_t length)
 {
     const regx_hook_report_t report = atomic_load(&hooked.report);
-    char *start = (char *)(uintptr_t)base;
 
     if (report == NULL || (hooked.faults & kind) != 0 ||
         (hooked.one_thread && !pthread_equal(pthread_self(), hooked.thread))) {
         return;
     }
-    if ((hooked.faults & LYING) != 0) {
-        start -= 4096;
-        length += 2 * 4096;
-    }
-    report(hooked.context, start, length);
+    report(hooked.context, (void *)(uintptr_t)base, length);
 }
 
 int munmap(void *base, size_t length)
