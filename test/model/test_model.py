@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The registration cache's protocol (cache.pml), in every interleaving, by the model checker Spin.
+
+Each model is small, so that it is gone through whole; together they have all parts of the protocol.
+A rule that is broken must be found out in one of them, or the model would not show that it is
+needed, and perhaps shows nothing at all.
+"""
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+MODEL = Path(__file__).parent / "cache.pml"
+MEMORY_MIB = 4000
+DEPTH = 100_000
+SECONDS = 900  # of the watchdog
+
+# How counts of uses reach other threads is in the models "uses" and "records" alone.
+AT_ONCE = ("RETIRE_AT_ONCE", "FENCE")
+
+MODELS = {
+    # madvise and munmap while two threads transfer
+    "notifier": ("NOTIFIER", *AT_ONCE, "MADVISE", "ROUNDS=2", "OTHERS=2"),
+    # a second change: of what is no longer watched, or of which nobody was told
+    "notifier-again": ("NOTIFIER", *AT_ONCE, "MADVISE", "CHANGES=2", "ROUNDS=3", "OTHERS=0"),
+    "hooks": ("HOOKS", *AT_ONCE, "CHANGES=2", "RING=1", "RANGES=2", "ROUNDS=2", "OTHERS=1"),
+    "hooks+notifier": ("HOOKS", "NOTIFIER", *AT_ONCE, "CHANGES=2", "ROUNDS=3", "OTHERS=0"),
+    "scan": ("SCAN", *AT_ONCE, "RANGES=2", "ROUNDS=1", "OTHERS=1"),
+    "scan-again": ("SCAN", *AT_ONCE, "RANGES=2", "ROUNDS=3", "OTHERS=0"),
+    # who uses, gives up, releases elsewhere and retires, with counts that others see late
+    "uses": ("HOOKS", "PASS", "EVICTIONS=1", "ROUNDS=2", "OTHERS=1"),
+    "records": ("HOOKS", "PASS", "EVICTIONS=1", "CHANGERS=0", "REGIONS=2", "RANGES=2"),
+    # membarrier refused: counting is a full barrier itself
+    "fences": ("HOOKS", "PASS", "EVICTIONS=1", "FENCE", "BREAK_MEMBARRIER"),
+}
+
+LARGE_MODELS = {
+    "notifier-large": ("NOTIFIER", *AT_ONCE, "CHANGES=2", "ROUNDS=2", "OTHERS=1"),
+    "changers": ("NOTIFIER", *AT_ONCE, "CHANGERS=2", "ROUNDS=1", "OTHERS=1"),
+    "scan-large": ("SCAN", *AT_ONCE, "ROUNDS=2", "OTHERS=1"),
+}
+
+STALE = "pinned[r]>=start"
+GONE = "registered[r]"
+IN_USE = "holders"
+LEFT = "state[r]!="
+
+# rule: (what breaking it does, model, the assertion that fails)
+RULES = {
+    "NO_QUERY": ("the look-up does not ask the kernel", "notifier", STALE),
+    "QUERY_LATE": ("the query comes after sequence and head", "notifier", STALE),
+    "NO_SEQUENCE": ("the look-up does not look at sequence", "notifier", STALE),
+    "EVEN_EARLY": ("sequence is even again before the log is written", "notifier", STALE),
+    "INSERT": ("a new region is not checked against the log", "notifier", STALE),
+    "DRAIN_ORDER": ("drained moves before the regions are dead", "notifier", STALE),
+    "SINCE": ("the head is read after arming", "notifier-again", STALE),
+    "INTEREST": ("interest is declared after arming", "notifier-again", STALE),
+    "LAP": ("what the ring has lost is passed over", "hooks", STALE),
+    "UNWATCH_LATE": ("the hook ends the watching after it logged", "hooks+notifier", STALE),
+    "REARM": ("what is found unwatched is not logged", "scan-again", STALE),
+    "ARM_ALWAYS": ("what was found watched is armed again", "scan-again", STALE),
+    "ALIVE": ("the look-up does not look at the region's state", "uses", GONE),
+    "COVERS_FIRST": ("the region's range is read before its state", "records", "range_of[r]==x"),
+    "MEMBARRIER": ("no barrier before the counts are summed", "uses", IN_USE),
+    "BATCH": ("what dies after the barrier is retired along", "uses", ""),
+    "RELEASE": ("a release does not look at the state", "uses", LEFT),
+    "BACK_OUT": ("a look-up that takes its count back does not look again", "uses", LEFT),
+    "FLAG_LATE": ("the flags of retiring are cleared after it", "uses", LEFT),
+}
+
+
+@dataclass(frozen=True)
+class Result:
+    violated: str | None  # the assertion
+    output: str
+
+
+def check(folder: Path, options: tuple[str, ...]) -> Result:
+    """Goes through all states of the model, or up to the first error."""
+    def run(*command: str) -> str:
+        done = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              text=True, timeout=SECONDS, check=False)
+        assert done.returncode == 0, done.stdout
+        return done.stdout
+
+    run("spin", "-a", *(f"-D{option}" for option in options), str(MODEL))
+    run("cc", "-w", "-O2", "-DSAFETY", "-DCOLLAPSE", f"-DMEMLIM={MEMORY_MIB}", "-o", "pan", "pan.c")
+    output = run("./pan", f"-m{DEPTH}")
+    errors = re.search(r"errors: (\d+)", output)
+    assert errors and "max search depth too small" not in output, output
+    if int(errors[1]) == 0:
+        assert "Search not completed" not in output, output
+        return Result(None, output)
+    violated = re.search(r"pan:1: (.*) \(at depth", output)
+    assert violated, output
+    return Result(violated[1], output)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_protocol_holds(name: str, tmp_path: Path) -> None:
+    result = check(tmp_path, MODELS[name])
+    assert result.violated is None, result.output
+
+
+@pytest.mark.parametrize("name", LARGE_MODELS)
+def test_protocol_holds_at_length(name: str, full: bool, tmp_path: Path) -> None:
+    if not full:
+        pytest.skip("some minutes; with --full")
+    result = check(tmp_path, LARGE_MODELS[name])
+    assert result.violated is None, result.output
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_every_rule_is_needed(rule: str, tmp_path: Path) -> None:
+    what, model, assertion = RULES[rule]
+    result = check(tmp_path, (*MODELS[model], f"BREAK_{rule}"))
+    assert result.violated, f"not found out: {what}"
+    assert result.violated.startswith("assertion violated") and assertion in result.violated
+
+
+def test_every_rule_of_the_model_is_broken_once() -> None:
+    assert set(re.findall(r"BREAK_(\w+)", MODEL.read_text())) == set(RULES)
