@@ -15,13 +15,13 @@
  * What it is of: memory is sequentially consistent, except that a thread's count of uses reaches
  * others late (a store buffer; that is what membarrier is for). A range stands for pages; a slot of
  * the log's ring is written and read in one step (changes.c has its own argument for that); a
- * region's record is taken when it is published, not before. Budget, index, access and transient failures are not in it; eviction is, as something
- * that may kill any region at any time.
+ * region's record is taken when it is published, not before. Budget, index, access and failures are
+ * not in it; eviction is, as something that may kill any region at any time.
  */
 
 /* What tells of changes: HOOKS (the thread that changes logs it before the change), NOTIFIER
- * (userfaultfd's events, and the query), both, or SCAN (NOTIFIER whose look-ups also ask whether the
- * range is still watched). */
+ * (userfaultfd events, and the query), both, or SCAN (NOTIFIER, and look-ups ask whether the range
+ * is still watched). */
 #ifdef SCAN
 #define NOTIFIER
 #endif
@@ -36,7 +36,7 @@
 #define REGIONS 1 /* records of the cache's table */
 #endif
 #ifndef RANGES
-#define RANGES 1 /* of the address space; threads use range 0, the second also range 1 */
+#define RANGES 1 /* of the address space; threads use range 0, the last also range 1 */
 #endif
 #ifndef CHANGERS
 #define CHANGERS 1 /* threads that change the address space */
