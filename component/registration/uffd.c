@@ -18,9 +18,6 @@
 #ifndef UFFD_FEATURE_EXACT_ADDRESS
 #define UFFD_FEATURE_EXACT_ADDRESS (1 << 11)
 #endif
-#ifndef UFFD_FEATURE_WP_HUGETLBFS_SHMEM
-#define UFFD_FEATURE_WP_HUGETLBFS_SHMEM (1 << 12)
-#endif
 #ifndef UFFD_FEATURE_WP_UNPOPULATED
 #define UFFD_FEATURE_WP_UNPOPULATED (1 << 13)
 #endif
@@ -52,9 +49,8 @@ static const struct {
               {UFFD_FEATURE_PAGEFAULT_FLAG_WP, "PAGEFAULT_FLAG_WP"},
               {UFFD_FEATURE_EXACT_ADDRESS, "EXACT_ADDRESS (Linux 5.18)"}};
 
-/* The first two are what PAGEMAP_SCAN needs; the third is for hugetlb memory. */
-#define WELCOME                                                                                    \
-    (UFFD_FEATURE_WP_ASYNC | UFFD_FEATURE_WP_UNPOPULATED | UFFD_FEATURE_WP_HUGETLBFS_SHMEM)
+/* What PAGEMAP_SCAN needs. */
+#define FOR_SCAN ((uint64_t)(UFFD_FEATURE_WP_ASYNC | UFFD_FEATURE_WP_UNPOPULATED))
 
 /* -1: refused, see errno. */
 static int create(void)
@@ -131,11 +127,10 @@ static int scan_unarmed(int pagemap, uintptr_t start, uintptr_t end)
 
 static int open_pagemap(uint64_t features)
 {
-    const uint64_t both = UFFD_FEATURE_WP_ASYNC | UFFD_FEATURE_WP_UNPOPULATED;
     const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
     const uintptr_t here = (uintptr_t)&page & ~(page - 1);
     const int fd =
-        (features & both) == both ? open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC) : -1;
+        (features & FOR_SCAN) == FOR_SCAN ? open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC) : -1;
 
     if (fd >= 0 && scan_unarmed(fd, here, here + page) != 1) {
         close(fd);
@@ -152,7 +147,7 @@ regx_status_t regx_uffd_open(regx_uffd_t *uffd, char *error, size_t error_size)
     if (!ask_features(&features, error, error_size)) {
         return REGX_DENIED;
     }
-    api.features = features & WELCOME;
+    api.features = features & FOR_SCAN;
     for (size_t i = 0; i < sizeof(needed) / sizeof(needed[0]); i++) {
         api.features |= needed[i].bit;
     }
