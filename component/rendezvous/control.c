@@ -143,6 +143,14 @@ static bool from_source(regx_control_type_t type)
     return type <= REGX_CONTROL_REFUSED;
 }
 
+/* Why a chunk is refused. */
+enum { FOR_EVER = 1, FAILED = 2 };
+
+static uint32_t why(const regx_control_t *control)
+{
+    return control->for_ever ? FOR_EVER : control->failed ? FAILED : 0;
+}
+
 static bool may_have_checksum(regx_control_type_t type)
 {
     return type == REGX_CONTROL_WRITTEN || type == REGX_CONTROL_DONE;
@@ -159,8 +167,8 @@ size_t regx_control_pack(const regx_control_t *control, uint8_t *bytes)
     if (from_source(control->type)) {
         put_name(&to, control->from);
         if (control->type != REGX_CONTROL_START) {
-            put_number(
-                &to, control->type == REGX_CONTROL_WRITTEN ? control->slot : control->for_ever, 4);
+            put_number(&to, control->type == REGX_CONTROL_WRITTEN ? control->slot : why(control),
+                       4);
             put_number(&to, control->offset, 8);
             put_number(&to, control->length, 8);
         }
@@ -230,10 +238,12 @@ bool regx_control_unpack(const void *bytes, size_t length, regx_control_t *contr
         control->slot = (uint32_t)get_number(&from, 4);
         control->offset = get_number(&from, 8);
         control->length = get_number(&from, 8);
-        control->for_ever = control->type == REGX_CONTROL_REFUSED && control->slot == 1;
+        control->for_ever = control->type == REGX_CONTROL_REFUSED && control->slot == FOR_EVER;
+        control->failed = control->type == REGX_CONTROL_REFUSED && control->slot == FAILED;
         control->has_checksum = length == 40 + CHECKSUM_SIZE;
         control->checksum = control->has_checksum ? get_number(&from, CHECKSUM_SIZE) : 0;
-        return control->type == REGX_CONTROL_WRITTEN || control->slot == 0 || control->for_ever;
+        return control->type == REGX_CONTROL_WRITTEN || control->slot == 0 || control->for_ever ||
+               control->failed;
     }
     const uint64_t first = get_number(&from, 4);
     control->offset = get_number(&from, 8);

@@ -27,8 +27,9 @@
  *     WRITTEN  20 u32 slot        24 u64 offset   32 u64 length: the slot is full
  *     DONE     20 u32 zero        24 u64 offset   32 u64 length: the chunk was written
  *              40 u64 checksum of these bytes (checksum.h); both may be without it
- *     REFUSED  20 u32 for ever    24 u64 offset   32 u64 length: the chunk cannot be written;
- *                                 grant slots for it; 1: and for all that follows, 0: just now
+ *     REFUSED  20 u32 why         24 u64 offset   32 u64 length: the chunk was not written; grant
+ *                                 slots for it; 0: it cannot be just now; 1: nor can any that
+ *                                 follows; 2: writing it failed, as if memory were not there
  *   from the landing to the source
  *     SLOTS    12 u32 zero        16 u64 offset
  *              24 up to 4 of { u32 slot, u32 length }, from the offset on
@@ -102,6 +103,7 @@ typedef struct regx_control {
     uint64_t length;     /* of a CHUNK, at most 32 bits */
     uint32_t slot;       /* WRITTEN */
     bool for_ever;       /* REFUSED */
+    bool failed;         /* REFUSED, and not for ever */
     bool has_checksum;   /* WRITTEN, DONE */
     uint64_t checksum;   /* if it has one */
     unsigned slot_count; /* SLOTS */

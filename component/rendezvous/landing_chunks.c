@@ -120,6 +120,10 @@ bool regx_landing_chunk_ended_locked(regx_rndv_t *rndv, regx_landing_t *landing,
         landing->busy = true;
         regx_unlock(&rndv->lock);
         regx_landing_verify(rndv, landing, control);
+        if (control->failed) { /* perhaps because the buffer has been unmapped: it still counts as
+                                  in use */
+            regx_registry_progress(rndv->registry);
+        }
         regx_region_release(rndv->registry, &chunk->region);
         regx_lock(&rndv->lock);
         landing->busy = false;
@@ -130,9 +134,8 @@ bool regx_landing_chunk_ended_locked(regx_rndv_t *rndv, regx_landing_t *landing,
             landing->slots_only = true;
             if (control->for_ever) {
                 atomic_store(&landing->peer->never_writes, true);
-            } else {
-                landing->careful = true;
             }
+            landing->careful |= control->failed;
         }
         chunk->state = done ? REGX_CHUNK_FREE : REGX_CHUNK_REDO;
         return true;

@@ -33,7 +33,8 @@ typedef struct regx_put_op { /* a grant being used */
     bool careful; /* local memory may not be there any more, … */
     void *copy;   /* … so this is a slot's copy of it, or NULL */
     bool chunk;
-    bool for_ever; /* refused, and all later ones will be */
+    bool for_ever; /* refused, and all later ones will be, … */
+    bool failed;   /* … or because writing it failed */
     regx_rndv_t *rndv;
     regx_source_t *source;
     uint64_t offset;
@@ -145,6 +146,7 @@ static regx_status_t send_due_locked(regx_source_t *source)
         refusal.offset = op->offset;
         refusal.length = op->put.length;
         refusal.for_ever = op->for_ever;
+        refusal.failed = op->failed;
         const regx_status_t status = regx_control_send(source->peer, &refusal);
         if (status != REGX_OK) {
             return status;
@@ -185,7 +187,8 @@ static void ended_locked(regx_rndv_t *rndv, regx_put_op_t *op, regx_status_t sta
         op_free(source, op);
     } else if (op->chunk && status != REGX_UNREACHABLE) {
         op->for_ever = status == REGX_DENIED;
-        source->careful |= status == REGX_FAILED;
+        op->failed = status == REGX_FAILED;
+        source->careful |= op->failed;
         op->next = source->refusals;
         source->refusals = op;
         source->fallback = true;
@@ -196,10 +199,14 @@ static void ended_locked(regx_rndv_t *rndv, regx_put_op_t *op, regx_status_t sta
     }
 }
 
-/* Gives up what a put had of local memory. Not locked. */
-static void let_go(regx_rndv_t *rndv, regx_put_op_t *op)
+/* Gives up what a put had of local memory. Not locked. If the put failed the buffer may have been
+ * unmapped, which is looked for while it still counts as in use. */
+static void let_go(regx_rndv_t *rndv, regx_put_op_t *op, regx_status_t status)
 {
     if (op->registered) {
+        if (status == REGX_FAILED) {
+            regx_registry_progress(rndv->registry);
+        }
         regx_region_release(rndv->registry, &op->region);
     }
     free(op->copy);
@@ -282,7 +289,7 @@ static regx_status_t put_locked(regx_rndv_t *rndv, regx_put_op_t *op, const regx
         status = conn->transport->ops->put(conn, &op->put);
     }
     if (status != REGX_AGAIN && status != REGX_PENDING) {
-        let_go(rndv, op);
+        let_go(rndv, op, status);
     }
     regx_lock(&rndv->lock);
     if (status == REGX_AGAIN) {
@@ -347,7 +354,7 @@ static void drop_locked(regx_rndv_t *rndv, regx_source_t *source)
     if (held != NULL) {
         source->held = NULL;
         regx_unlock(&rndv->lock);
-        let_go(rndv, held);
+        let_go(rndv, held, REGX_OK);
         regx_lock(&rndv->lock);
         source->in_flight--;
         free(held);
@@ -421,7 +428,7 @@ static void put_done(regx_put_t *put, regx_status_t status)
     regx_rndv_t *rndv = op->rndv;
     regx_source_t *source = op->source;
 
-    let_go(rndv, op);
+    let_go(rndv, op, status);
     regx_lock(&rndv->lock);
     ended_locked(rndv, op, status);
     run(rndv, source);

@@ -30,6 +30,7 @@ typedef struct stage {
     uint64_t written;
     unsigned refused; /* chunks */
     unsigned refused_for_ever;
+    unsigned refused_failed;
     unsigned dones;
     regx_status_t status;
     bool any_target; /* grants were made up: puts may go anywhere that there is */
@@ -148,6 +149,7 @@ static void deliver(fake_t *receiver, uint64_t from, uint8_t tag, const void *da
         if (control.type == REGX_CONTROL_REFUSED) {
             stage->refused++;
             stage->refused_for_ever += control.for_ever;
+            stage->refused_failed += control.failed;
         } else {
             assert_memory_equal(stage->received.base + grant->offset,
                                 stage->sent.base + grant->offset, grant->length);
@@ -636,6 +638,7 @@ static void each_chunk_may_be_refused(void **state)
             assert_int_equal(stage->dones, 0);
             assert_int_equal(stage->refused, 1);
             assert_int_equal(stage->refused_for_ever, answer == REGX_DENIED);
+            assert_int_equal(stage->refused_failed, answer == REGX_FAILED);
             grant_slots(stage, offset, length);
             assert_sent(stage);
             assert_int_equal(malformed(stage), 0);

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Hazards 8, 10, 17 and 18: malloc and free under a cache of registrations."""
+import pytest
+
+from launch import Mpi
+
+WATCHING = {"hooks", "notifier", "hooks+notifier"}
+TINY = {"cache_count": 1, "cache_bytes": "1M", "slot_size": "64K", "pool_size": "128K",
+        "chunk_depth": 1}
+
+
+def test_nothing_is_allocated_within_munmap(mpi: Mpi, backend: str) -> None:
+    """Hazard 8. That changes were seen there is told by the regions that they ended."""
+    rounds, uses = 100, 5
+    job = mpi("reentry", rounds, 100_000,
+              regx={"rendezvous": "direct", "backend": backend}).checked(ranks=2).carried("direct")
+    for report in job.reports:
+        kept = report["misses"]
+        assert kept + report["hits"] + report["uncached"] == uses * rounds, str(job)
+        if backend in WATCHING:
+            assert kept > rounds and report["invalidations"] > 0.9 * kept, str(job)
+        else:
+            assert report["invalidations"] == 0, str(job)
+
+
+@pytest.mark.parametrize("strategy", ["pipeline", "direct"])
+def test_threads_that_allocate(mpi: Mpi, full: bool, backend: str, strategy: str) -> None:
+    """Hazard 10, on a cache that has room for four regions."""
+    threads, rounds, bytes_ = 4, 2000 if full else 100, 1 << 20
+    job = mpi("churn", threads, rounds, 400_000, timeout=900, regx={
+        "rendezvous": strategy, "backend": backend, "cache_count": 4, "cache_bytes": bytes_,
+        "admit": "first"}).checked(ranks=2).carried(strategy)
+    for report in job.reports:
+        acquired = report["hits"] + report["misses"] + report["uncached"]
+        assert acquired == 2 * threads * rounds, str(job)
+        assert report["registered_bytes"] <= (0 if backend == "none" else bytes_), str(job)
+        assert report["registrations"] - report["deregistrations"] <= 4, str(job)
+        assert (report["evictions"] + report["invalidations"] > 0) == (backend != "none"), str(job)
+
+
+@pytest.mark.parametrize("strategy", ["pipeline", "direct", "auto"])
+def test_least_of_everything(mpi: Mpi, backend: str, strategy: str) -> None:
+    """Hazard 17: one region or 1 MiB, two slots, one chunk in flight."""
+    regx = {"rendezvous": strategy, "backend": backend, **TINY}
+    job = mpi("collective", "--sizes", "100,20000,300001,3000000", "alltoall", "bcast", ranks=3,
+              regx=regx).checked(ranks=3)
+    for report in job.reports:
+        assert report["registrations"] - report["deregistrations"] <= 1, str(job)
+        assert report["registered_bytes"] <= 1 << 20, str(job)
+        assert report["chunks_high"] <= 1 or strategy != "pipeline", str(job)
+    if strategy != "auto":
+        assert (job.total("evictions") + job.total("uncached") > 0), str(job)
+
+
+def test_threads_on_the_least(mpi: Mpi, seed: int, backend: str) -> None:
+    job = mpi("threads", "--seed", seed, "--rounds", 20, ranks=2, timeout=300,
+              regx={"rendezvous": "pipeline", "backend": backend, **TINY}).checked(ranks=2)
+    for report in job.reports:
+        assert report["registrations"] - report["deregistrations"] <= 1, str(job)
+
+
+def test_what_was_freed_is_given_back(mpi: Mpi, backend: str) -> None:
+    """Hazard 18: without another message. Every block is mapped, and unmapped by free."""
+    rounds = 200
+    job = mpi("idle", rounds, 300_000, regx={"rendezvous": "direct", "backend": backend})
+    for report in job.checked(ranks=2).carried("direct").reports:
+        if backend == "retain":  # free keeps what it gets: one block each way, for ever
+            assert report["hits"] >= 0.99 * (2 * rounds), str(job)
+            assert report["registered_bytes"] < 2 << 20, str(job)
+            continue
+        assert report["hits"] == 0 and report["registrations"] == 2 * rounds, str(job)
+        assert report["deregistrations"] == 2 * rounds, str(job)
+        assert report["registered_bytes"] == 0, str(job)
+
+
+def test_what_stays_in_the_heap_hits(mpi: Mpi, backend: str) -> None:
+    """The control: blocks that are freed and allocated again without leaving the heap."""
+    rounds = 200
+    job = mpi("idle", rounds, 60_000, regx={"rendezvous": "direct", "backend": backend})
+    for report in job.checked(ranks=2).carried("direct").reports:
+        assert report["hits"] >= (0 if backend == "none" else 0.99 * 2 * rounds), str(job)
+        assert report["registrations"] == 2 * rounds - report["hits"], str(job)

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Hazard 7: a buffer is unmapped while a transfer uses it. The transfer ends, the job goes on, the
+registration is not used again, and it is said once.
+
+By registered chunks, on a node; a slot's copy is made by the processor, in user space, and crashes
+on an unmapped buffer like any copy of the application's own."""
+from pathlib import Path
+
+import pytest
+
+from job import Job
+from launch import Mpi
+
+SIZE = 64 << 20
+WATCHING = {"hooks", "notifier", "hooks+notifier"}
+RANKS = {"send": 0, "receive": 1}
+
+
+def run(mpi: Mpi, folder: Path, backend: str, side: str, part: str, **regx: str) -> Job:
+    return mpi("inuse", side, part, SIZE, folder / "shared", regx={
+        "rendezvous": "direct", "backend": backend, "cache_bytes": "1G", **regx})
+
+
+def ended(job: Job) -> Job:
+    """Whatever was said."""
+    assert job.status == 0, str(job)
+    assert job.stdout.startswith("checked "), str(job)
+    assert job.total("malformed") == 0, str(job)
+    return job
+
+
+@pytest.mark.parametrize("part", ["part", "all"])
+@pytest.mark.parametrize("side", RANKS)
+def test_it_is_said_once(mpi: Mpi, tmp_path: Path, backend: str, side: str, part: str) -> None:
+    job = ended(run(mpi, tmp_path, backend, side, part))
+    report, other = job.rank(RANKS[side]), job.rank(1 - RANKS[side])
+    assert any("unmapped in mid-transfer" in reason for reason in report["fallbacks"]), \
+        f"nothing was in flight\n{job}"
+    assert other["inuse_changes"] == 0, str(job)
+    if backend not in WATCHING:
+        assert report["inuse_changes"] == 0 and not job.complaints, str(job)
+        return
+    assert report["inuse_changes"] == 1 and report["invalidations"] == 1, str(job)
+    assert len(job.complaints) == 1 and "btl_regx_inuse" in job.complaints[0], str(job)
+    assert f"rank {RANKS[side]} " in job.complaints[0], str(job)
+    # The second message, from or to new memory, finds no region; the other side's is the same.
+    assert report["hits"] == 0 and report["misses"] == 2, str(job)
+    assert other["hits"] == 1 and other["misses"] == 1, f"the control\n{job}"
+
+
+@pytest.mark.parametrize("side", RANKS)
+def test_chunks(mpi: Mpi, tmp_path: Path, backend: str, side: str) -> None:
+    """Some chunks are done when it happens, some in flight, and some not yet granted."""
+    job = ended(run(mpi, tmp_path, backend, side, "all", rendezvous="pipeline", inuse="ignore"))
+    report = job.rank(RANKS[side])
+    assert any("unmapped in mid-transfer" in reason for reason in report["fallbacks"]), str(job)
+    assert not job.complaints, str(job)
+    assert (report["inuse_changes"] > 0) == (backend in WATCHING), str(job)
+
+
+@pytest.mark.parametrize("inuse", ["ignore", "abort"])
+def test_or_not_at_all_or_is_the_end(mpi: Mpi, tmp_path: Path, backend: str, inuse: str) -> None:
+    job = run(mpi, tmp_path, backend, "receive", "part", inuse=inuse)
+    if inuse == "ignore" or backend not in WATCHING:
+        ended(job)
+        assert not job.complaints, str(job)
+        assert job.total("inuse_changes") == (backend in WATCHING), str(job)
+    else:
+        assert job.status != 0, str(job)
+        assert len(job.complaints) == 1 and "btl_regx_inuse" in job.complaints[0], str(job)
+
+
+def test_control(mpi: Mpi, tmp_path: Path, backend: str) -> None:
+    """The same program, unmapping nothing."""
+    job = run(mpi, tmp_path, backend, "neither", "part").checked(ranks=2).carried("direct")
+    assert job.total("inuse_changes") == 0, str(job)
+    for report in job.reports:
+        assert report["hits"] == (backend != "none"), str(job)

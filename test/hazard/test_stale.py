@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Hazards 1, 3 and 9: memory that is unmapped and mapped again where it was registered.
+
+Every byte is checked; what is proven here are the counts: the changed range misses after each
+change and no sooner, the control hits. Nothing can be stale on these wires, which register nothing
+with a device: that the counts are those of fresh data is shown on io_uring, in test/registration."""
+import pytest
+
+from launch import Mpi
+
+SIZE = 20_000
+USES = 3  # of either buffer in a round
+SEES = {"libc": {"hooks", "notifier", "hooks+notifier"}, "raw": {"notifier", "hooks+notifier"},
+        "keep": set()}
+
+
+@pytest.mark.parametrize("side", ["send", "receive"])
+@pytest.mark.parametrize("how,rounds", [("libc", 10_000), ("raw", 10_000), ("keep", 1000)])
+def test_same_address_new_pages(mpi: Mpi, backend: str, how: str, rounds: int, side: str) -> None:
+    strategy = {"send": "direct", "receive": "pipeline"}[side]
+    job = mpi("stale", how, side, rounds, SIZE, timeout=300,
+              regx={"rendezvous": strategy, "backend": backend}).checked(ranks=2)
+    job.carried(strategy)
+    changing, fixed = (job.rank(rank) for rank in ((0, 1) if side == "send" else (1, 0)))
+    uses = 2 * USES * rounds
+    for report in (changing, fixed):
+        assert report["hits"] + report["misses"] + report["uncached"] == uses, str(job)
+    if backend == "none":
+        for report in (changing, fixed):
+            assert report["uncached"] == report["deregistrations"] == uses, str(job)
+        return
+    assert fixed["hits"] >= 0.99 * uses, f"the side that changes nothing\n{job}"
+    if backend not in SEES[how]:  # documented blind, or nothing to be seen
+        assert changing["hits"] >= 0.99 * uses and changing["invalidations"] == 0, str(job)
+        return
+    assert rounds + 1 <= changing["misses"] <= 1.01 * rounds + 1, f"the changed buffer\n{job}"
+    assert changing["invalidations"] in (rounds - 1, rounds), str(job)
+    assert 0.99 * (2 * USES - 2) * rounds <= changing["hits"] <= (2 * USES - 1) * rounds, \
+        f"the control, and the changed buffer before it changed\n{job}"
+    if backend == "hooks+notifier":
+        missed = range(rounds - 1, rounds + 20) if how == "raw" else range(20)
+        assert changing["hooks_missed"] in missed, str(job)
+
+
+def test_one_munmap_of_very_many(mpi: Mpi, backend: str) -> None:
+    count, size = 5000, 20_480
+    job = mpi("many", count, size, timeout=300, regx={
+        "rendezvous": "direct", "backend": backend, "cache_count": "unlimited",
+        "cache_bytes": "unlimited"}).checked(ranks=2).carried("direct")
+    sender, receiver = job.rank(0), job.rank(1)
+    if backend == "none":
+        assert sender["registrations"] == sender["deregistrations"] == 3 * count, str(job)
+        return
+    assert receiver["hits"] >= 0.99 * 3 * count, f"the control\n{job}"
+    if backend == "retain":  # documented blind
+        assert sender["hits"] >= 0.99 * 2 * count and sender["invalidations"] == 0, str(job)
+        return
+    assert 0.99 * count <= sender["hits"] <= count, f"before the change\n{job}"
+    assert sender["misses"] + sender["uncached"] >= 2 * count, f"after it\n{job}"
+    assert 0.99 * count <= sender["invalidations"] <= count, str(job)

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Hazard 22: children that are made in mid-transfer and stay alive.
+ *
+ *     child HOW ROUNDS SIZE
+ *
+ * HOW: none, fork, vfork, spawn, system, popen, clone (the bare system call, of which libc's
+ * pthread_atfork knows nothing). In each round both ranks send and receive at once; when both
+ * transfers are under way each makes a child. One that shares the parent's image writes all around
+ * the buffers, in their first and last pages too; it calls no MPI. The child lives until its pipe
+ * is closed: after the parent has got its message, unmapped the buffers, mapped new ones at their
+ * addresses and sent those. The child of the last round lives until after MPI_Finalize, when
+ * memory is unmapped once more.
+ */
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+
+#include "mapping.h"
+
+enum { TAG = 3, SEED = 67, MARGIN = 1000 };
+
+extern char **environ;
+
+struct child {
+    pid_t pid;   /* 0: none to wait for */
+    int pipe[2]; /* the child reads until its end */
+    int null;    /* where vfork's child writes it */
+    FILE *file;  /* popen's */
+};
+
+static int rank;
+static size_t size, mapped;
+static const char *how;
+static unsigned char *out, *in; /* MARGIN bytes before and behind the message */
+
+static void map_buffers(void)
+{
+    out = mapping_make(out, mapped, false);
+    in = mapping_make(in, mapped, false);
+    memset(out, 0x5a, mapped);
+    memset(in, 0x5a, mapped);
+}
+
+static void drop_buffers(void)
+{
+    mapping_drop(out, mapped, false);
+    mapping_drop(in, mapped, false);
+}
+
+static void check_margins(const unsigned char *memory)
+{
+    for (size_t n = 0; n < mapped; n++) {
+        if (n == MARGIN) {
+            n += size;
+        }
+        if (memory[n] != 0x5a) {
+            check_fail("byte %zu around a buffer is not the parent's own", n);
+        }
+    }
+}
+
+/* In a copy of the parent: nothing here but memory and system calls. */
+static void live(struct child *child)
+{
+    char byte;
+    memset(out, 1, mapped);
+    memset(in, 2, MARGIN);
+    memset(in + MARGIN + size, 3, mapped - MARGIN - size);
+    syscall(SYS_close, child->pipe[1]);
+    while (syscall(SYS_read, child->pipe[0], &byte, 1) > 0) {
+    }
+    syscall(SYS_exit_group, 0);
+}
+
+static void spawn(struct child *child, char **words)
+{
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, child->pipe[0], 0);
+    posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
+    if (posix_spawn(&child->pid, "/bin/cat", &actions, NULL, words, environ) != 0) {
+        check_fail("posix_spawn");
+    }
+    posix_spawn_file_actions_destroy(&actions);
+}
+
+static void make_child(struct child *child)
+{
+    char *words[] = {"cat", NULL};
+    char command[64];
+    *child = (struct child){.pid = 0};
+    child->null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    if (pipe2(child->pipe, O_CLOEXEC) != 0 || child->null < 0) {
+        check_fail("pipe: %s", strerror(errno));
+    }
+    if (strcmp(how, "fork") == 0) {
+        child->pid = fork();
+    } else if (strcmp(how, "clone") == 0) {
+        child->pid = (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+    } else if (strcmp(how, "vfork") == 0) {
+        child->pid = vfork();
+        if (child->pid == 0) {
+            dup2(child->pipe[0], 0);
+            dup2(child->null, 1);
+            execv("/bin/cat", words);
+            _exit(127);
+        }
+    } else if (strcmp(how, "spawn") == 0) {
+        spawn(child, words);
+    } else if (strcmp(how, "system") == 0) {
+        snprintf(command, sizeof command, "cat </dev/fd/%d >/dev/null &", child->pipe[0]);
+        fcntl(child->pipe[0], F_SETFD, 0);
+        if (system(command) != 0) {
+            check_fail("%s", command);
+        }
+    } else if (strcmp(how, "popen") == 0) {
+        child->file = popen("cat >/dev/null", "w");
+        if (child->file == NULL) {
+            check_fail("popen: %s", strerror(errno));
+        }
+    } else if (strcmp(how, "none") != 0) {
+        check_fail("\"%s\" is no way to make a child", how);
+    }
+    if (child->pid == 0 && (strcmp(how, "fork") == 0 || strcmp(how, "clone") == 0)) {
+        live(child);
+    }
+    if (child->pid < 0) {
+        check_fail("%s: %s", how, strerror(errno));
+    }
+    close(child->pipe[0]);
+    close(child->null);
+}
+
+/* false: it had not lived until now, when its pipe still has a reader. */
+static bool end_child(struct child *child)
+{
+    const bool none = strcmp(how, "none") == 0;
+    int status = 0;
+    bool alive = none || child->file != NULL || write(child->pipe[1], "", 1) == 1;
+    close(child->pipe[1]);
+    if (child->file != NULL) {
+        alive = fputc(0, child->file) == 0 && fflush(child->file) == 0;
+        alive &= pclose(child->file) == 0;
+    }
+    if (child->pid > 0) {
+        alive &= waitpid(child->pid, &status, 0) == child->pid && status == 0;
+    }
+    return alive;
+}
+
+/* Sends and receives at once; with a child, made when both are under way. */
+static void exchange(uint64_t key, uint64_t other, struct child *child)
+{
+    MPI_Request requests[2];
+    int done = 0;
+    stamp_fill(out + MARGIN, size, key, 0);
+    MPI_Irecv(in + MARGIN, (int)size, MPI_BYTE, 1 - rank, TAG, MPI_COMM_WORLD, &requests[0]);
+    MPI_Isend(out + MARGIN, (int)size, MPI_BYTE, 1 - rank, TAG, MPI_COMM_WORLD, &requests[1]);
+    if (child != NULL) {
+        while (!done && in[MARGIN] == 0x5a && in[MARGIN + 1] == 0x5a) {
+            MPI_Testall(2, requests, &done, MPI_STATUSES_IGNORE);
+        }
+        if (done) {
+            check_fail("the transfer was too fast");
+        }
+        make_child(child);
+    }
+    MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
+    check_stamp(in + MARGIN, size, other, 0, "with a child");
+    check_margins(in);
+    check_margins(out);
+}
+
+int main(int argc, char **argv)
+{
+    struct child child;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    if (argc != 4) {
+        check_fail("how, rounds and size are needed");
+    }
+    how = argv[1];
+    signal(SIGPIPE, SIG_IGN);
+    const uint64_t rounds = strtoul(argv[2], NULL, 0);
+    size = strtoul(argv[3], NULL, 0);
+    mapped = (size + 2 * MARGIN + 4095) & ~(size_t)4095;
+    map_buffers();
+    for (uint64_t round = 0; round < rounds; round++) {
+        exchange(stamp_key(SEED, round, rank, 0), stamp_key(SEED, round, 1 - rank, 0), &child);
+        drop_buffers();
+        map_buffers();
+        exchange(stamp_key(SEED, round, rank, 1), stamp_key(SEED, round, 1 - rank, 1), NULL);
+        if (round < rounds - 1 && !end_child(&child)) {
+            check_fail("a child did not live, or not end well");
+        }
+    }
+    check_done(MPI_COMM_WORLD);
+    MPI_Finalize();
+    drop_buffers();
+    map_buffers();
+    return end_child(&child) ? 0 : 4;
+}

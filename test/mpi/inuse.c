@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Hazard 7: a buffer that is unmapped, in part or whole, while a transfer uses it.
+ *
+ *     inuse SIDE PART SIZE FILE
+ *
+ * SIDE: send, receive, or neither (the control). PART: some pages, or all; or byte, which changes
+ * one and unmaps nothing. Rank 0 sends SIZE bytes
+ * to rank 1; when the first have arrived and the last have not, that side unmaps. Both must get to
+ * the end, and what is still mapped must have arrived. Then, with new memory in place, the same
+ * buffer is used again. The ranks share FILE, by which the receiver keeps the sender out of MPI
+ * while it unmaps, so that the transfer is under way then.
+ */
+#include <fcntl.h>
+#include <sched.h>
+#include <stdatomic.h>
+
+#include "mapping.h"
+
+enum { TAG = 3, SEED = 61, LOOKS = 200, HOLE = 16 * 4096 };
+
+struct shared {
+    atomic_int landed, hold, held;
+};
+
+static int rank;
+static size_t size, hole, hole_size; /* of size 0: a byte changes */
+static struct shared *shared;
+
+static void share(const char *path)
+{
+    const int file = open(path, O_RDWR | O_CREAT, 0600);
+    if (file < 0 || ftruncate(file, sizeof *shared) != 0) {
+        check_fail("%s: %s", path, strerror(errno));
+    }
+    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (shared == MAP_FAILED) {
+        check_fail("%s: %s", path, strerror(errno));
+    }
+    close(file);
+}
+
+static void change(unsigned char *memory)
+{
+    if (hole_size == 0) {
+        memory[hole] ^= 1;
+    } else {
+        mapping_drop(memory + hole, hole_size, false);
+    }
+}
+
+static void wait_for(const atomic_int *flag)
+{
+    while (*flag == 0) {
+        sched_yield();
+    }
+}
+
+/* Progress that no transfer needs. */
+static void look(void)
+{
+    int flag;
+    for (int n = 0; n < LOOKS; n++) {
+        MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE);
+    }
+}
+
+static void send(unsigned char *memory, uint64_t key, bool unmaps)
+{
+    MPI_Request request;
+    int done = 0;
+    stamp_fill(memory, size, key, 0);
+    MPI_Isend(memory, (int)size, MPI_BYTE, 1, TAG, MPI_COMM_WORLD, &request);
+    while (!done) {
+        MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+        if (shared->hold != 0) {
+            shared->held = 1;
+            while (shared->hold != 0) {
+                sched_yield();
+            }
+        }
+        if (unmaps && shared->landed != 0) {
+            if (done) {
+                check_fail("the transfer was too fast");
+            }
+            change(memory);
+            unmaps = false;
+        }
+    }
+    if (unmaps) {
+        check_fail("nothing was unmapped");
+    }
+}
+
+static void receive(unsigned char *memory, uint64_t key, bool unmaps)
+{
+    MPI_Request request;
+    int done = 0;
+    memset(memory, 0, size);
+    MPI_Irecv(memory, (int)size, MPI_BYTE, 0, TAG, MPI_COMM_WORLD, &request);
+    while (stamp_check(memory, 64, key, 0) != 64) {
+        MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+    }
+    if (unmaps) {
+        shared->hold = 1;
+        wait_for(&shared->held);
+        if (done || stamp_check(memory + size - 8, 8, key, size - 8) == 8) {
+            check_fail("the transfer was too fast");
+        }
+        change(memory);
+        look();
+        shared->hold = 0;
+    }
+    shared->landed = 1;
+    if (!done) {
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    if (argc != 5) {
+        check_fail("side, part, size and a file are needed");
+    }
+    const bool all = strcmp(argv[2], "all") == 0;
+    const char *sides[] = {"send", "receive"};
+    const bool unmaps = strcmp(argv[1], sides[rank]) == 0;
+    size = strtoul(argv[3], NULL, 0);
+    hole = all ? 0 : (size / 4 * 3) & ~(size_t)4095;
+    hole_size = all ? (size + 4095) & ~(size_t)4095 : strcmp(argv[2], "byte") == 0 ? 0 : HOLE;
+    share(argv[4]);
+    unsigned char *memory = mapping_make(NULL, size, false);
+    for (uint64_t round = 0; round < 2; round++) {
+        const uint64_t key = stamp_key(SEED, round, 0, 0);
+        const bool first = round == 0;
+        if (rank == 0) {
+            send(memory, key, unmaps && first);
+        } else {
+            receive(memory, key, unmaps && first);
+            const bool whole = !first || hole_size == 0 || strcmp(argv[1], "neither") == 0;
+            if (whole || !all) {
+                check_stamp(memory, whole ? size : hole, key, 0, "before the hole");
+            }
+            if (!whole && !all) {
+                check_stamp(memory + hole + hole_size, size - hole - hole_size, key,
+                            hole + hole_size, "behind the hole");
+            }
+        }
+        if (unmaps && first && hole_size > 0) {
+            mapping_make(memory + hole, hole_size, false);
+        }
+    }
+    check_done(MPI_COMM_WORLD);
+    MPI_Finalize();
+    return 0;
+}

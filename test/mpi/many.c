@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Hazard 9: one munmap over very many regions.
+ *
+ *     many COUNT SIZE
+ *
+ * Rank 0 sends from COUNT buffers of SIZE bytes that lie in one mapping, each twice; then it unmaps
+ * them all with one call, maps new memory there and sends from each once more. Rank 1 receives all
+ * of it in one buffer, the control.
+ */
+#include "mapping.h"
+
+enum { TAG = 3, SEED = 43, PASSES = 3 };
+
+int main(int argc, char **argv)
+{
+    int rank;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    if (argc != 3) {
+        check_fail("count and size are needed");
+    }
+    const size_t count = strtoul(argv[1], NULL, 0), size = strtoul(argv[2], NULL, 0);
+    unsigned char *all = mapping_make(NULL, count * size, false);
+    unsigned char *one = mapping_make(NULL, size, false);
+    for (int pass = 0; pass < PASSES; pass++) {
+        if (rank == 0 && pass == PASSES - 1) {
+            mapping_drop(all, count * size, false);
+            mapping_make(all, count * size, false);
+        }
+        for (size_t n = 0; n < count; n++) {
+            const uint64_t key = stamp_key(SEED, n, 0, pass);
+            if (rank == 0) {
+                stamp_fill(all + n * size, size, key, 0);
+                MPI_Send(all + n * size, (int)size, MPI_BYTE, 1, TAG, MPI_COMM_WORLD);
+            } else {
+                MPI_Recv(one, (int)size, MPI_BYTE, 0, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+                check_stamp(one, size, key, 0, "one of many buffers");
+            }
+        }
+    }
+    check_done(MPI_COMM_WORLD);
+    MPI_Finalize();
+    return 0;
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Mappings for the tests of what is registered: at an address of choice, changed by libc or by the
+ * bare system calls, which no hook in libc sees. */
+#ifndef REGX_TEST_MAPPING_H
+#define REGX_TEST_MAPPING_H
+
+#include <errno.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "check.h"
+
+#ifndef MAP_FIXED_NOREPLACE
+#define MAP_FIXED_NOREPLACE 0x100000
+#endif
+
+/* New private memory; at that address, unless it is NULL. */
+static inline void *mapping_make(void *at, size_t size, bool raw)
+{
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | (at != NULL ? MAP_FIXED_NOREPLACE : 0);
+    const int access = PROT_READ | PROT_WRITE;
+    void *memory = raw ? (void *)syscall(SYS_mmap, at, size, access, flags, -1, 0L)
+                       : mmap(at, size, access, flags, -1, 0);
+    if (memory == MAP_FAILED || (at != NULL && memory != at)) {
+        check_fail("mmap of %zu bytes at %p: %s", size, at, strerror(errno));
+    }
+    return memory;
+}
+
+static inline void mapping_drop(void *memory, size_t size, bool raw)
+{
+    const long status = raw ? syscall(SYS_munmap, memory, size) : munmap(memory, size);
+    if (status != 0) {
+        check_fail("munmap of %zu bytes at %p: %s", size, memory, strerror(errno));
+    }
+}
+
+#endif

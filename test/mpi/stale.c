@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Hazards 1 and 3: the same address, new pages.
+ *
+ *     stale HOW SIDE ROUNDS SIZE
+ *
+ * HOW: libc, raw (bare system calls), or keep, which changes nothing. SIDE: send or receive. Rank 0
+ * sends, rank 1 receives. In each round the changing side uses a buffer three times and a control
+ * buffer as often; then it unmaps the first and maps new memory at its address. So a cache misses
+ * once in a round and hits five times (four, where the notifier is still busy with the change when
+ * the buffer is used first, and its registration cannot be kept), and with keep it always hits.
+ */
+#include "mapping.h"
+
+enum { TAG = 3, SEED = 41, USES = 3 };
+
+static int rank;
+static size_t size;
+
+static void use(unsigned char *memory, uint64_t round, int number)
+{
+    const uint64_t key = stamp_key(SEED, round, 0, number);
+    if (rank == 0) {
+        stamp_fill(memory, size, key, 0);
+        MPI_Send(memory, (int)size, MPI_BYTE, 1, TAG, MPI_COMM_WORLD);
+    } else {
+        MPI_Recv(memory, (int)size, MPI_BYTE, 0, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        check_stamp(memory, size, key, 0, "a buffer whose pages are new");
+    }
+}
+
+int main(int argc, char **argv)
+{
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    if (argc != 5) {
+        check_fail("how, side, rounds and size are needed");
+    }
+    const bool keep = strcmp(argv[1], "keep") == 0, raw = strcmp(argv[1], "raw") == 0;
+    const bool changes = !keep && rank == (strcmp(argv[2], "receive") == 0);
+    const uint64_t rounds = strtoul(argv[3], NULL, 0);
+    size = strtoul(argv[4], NULL, 0);
+    unsigned char *memory = mapping_make(NULL, size, raw);
+    unsigned char *control = mapping_make(NULL, size, raw);
+    for (uint64_t round = 0; round < rounds; round++) {
+        for (int n = 0; n < USES; n++) {
+            use(memory, round, n);
+            use(control, round, USES + n);
+        }
+        if (changes) {
+            mapping_drop(memory, size, raw);
+            mapping_make(memory, size, raw);
+        }
+    }
+    check_done(MPI_COMM_WORLD);
+    MPI_Finalize();
+    return 0;
+}

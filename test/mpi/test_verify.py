@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""btl_regx_verify: checksums by chunk and slot, at both ends."""
+from pathlib import Path
+
+import pytest
+
+from launch import Mpi
+
+STRATEGIES = ["bounce", "pipeline", "direct"]
+
+
+@pytest.mark.parametrize("wire", ["posix", "tcp"])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_all_is_compared(mpi: Mpi, strategy: str, wire: str) -> None:
+    """One comparison for each grant that was written."""
+    job = mpi("collective", "--sizes", "100,20000,300001,3000000", "alltoall", "bcast", ranks=3,
+              regx={"rendezvous": strategy, "uct_tls": wire, "verify": 1}).checked(ranks=3)
+    job.carried(strategy)
+    assert job.total("verified") == job.total("puts") > 0, str(job)
+    assert job.total("mismatches") == 0, str(job)
+
+
+def test_nothing_unless_asked(mpi: Mpi) -> None:
+    job = mpi("collective", "--sizes", "300001", "alltoall").checked(ranks=2)
+    assert job.total("puts") > 0 and job.total("verified") == 0, str(job)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_either_end_may_ask(mpi: Mpi, tmp_path: Path, rank: int) -> None:
+    """Rank 0 alone sends large messages; the setting is that of one rank."""
+    one = ["sh", "-c", f'[ $OMPI_COMM_WORLD_RANK = {rank} ] && export OMPI_MCA_btl_regx_verify=1; '
+           'exec "$@"', "sh"]
+    job = mpi("inuse", "neither", "part", 4 << 20, tmp_path / "shared", within=one,
+              regx={"rendezvous": "pipeline"}).checked(ranks=2)
+    assert job.rank(1)["verified"] == job.rank(0)["puts"] > 0, str(job)
+    assert job.total("mismatches") == 0, str(job)
+
+
+@pytest.mark.parametrize("verify", [0, 1])
+def test_one_changed_byte(mpi: Mpi, tmp_path: Path, verify: int) -> None:
+    """The sender changes a byte of what is being sent: with verify that is one line and the end,
+    and without it the wrong byte arrives."""
+    job = mpi("inuse", "send", "byte", 64 << 20, tmp_path / "shared",
+              regx={"rendezvous": "direct", "verify": verify})
+    assert job.status != 0, str(job)
+    assert ("wrong on rank 1" in job.stderr) == (verify == 0), str(job)
+    told = [line for line in job.complaints if "verify" in line]
+    assert len(told) == verify, str(job)
+    for line in told:
+        assert "rank 0" in line and "direct" in line and f"of {64 << 20} " in line, str(job)
