@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "change.h"
 
-#include <errno.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <sys/shm.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -63,6 +63,24 @@ int change_brk(by_t by, intptr_t bytes)
     const long now = syscall(SYS_brk, 0L);
 
     return syscall(SYS_brk, now + bytes) == now + bytes ? 0 : -1;
+}
+
+void *change_own_break(size_t spare)
+{
+    enum { BLOCK = 100 << 10 };
+    const size_t count = spare / BLOCK + 1;
+    void **blocks = calloc(count, sizeof(blocks[0]));
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+
+    for (size_t i = 0; blocks != NULL && i < count; i++) {
+        blocks[i] = malloc(BLOCK);
+    }
+    for (size_t i = 0; blocks != NULL && i + 1 < count; i++) { /* the last stays, above them */
+        free(blocks[i]);
+    }
+    free(blocks);
+    const uintptr_t end = (uintptr_t)sbrk(0);
+    return blocks == NULL || sbrk((intptr_t)(-end % page)) == (void *)-1 ? NULL : sbrk(0);
 }
 
 pid_t change_fork(by_t by)

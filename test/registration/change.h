@@ -35,6 +35,9 @@ void *change_shmat(by_t by, int segment, void *address, int flags);
 int change_shmdt(by_t by, void *address);
 /* The break, moved by that many bytes. 0 or -1. */
 int change_brk(by_t by, intptr_t bytes);
+/* The break, at the start of a page, for the caller to move: malloc has that much to spare, in
+ * blocks of less than 128 KiB, before it moves the break itself. NULL: no memory. */
+void *change_own_break(size_t spare);
 pid_t change_fork(by_t by);
 
 #endif

@@ -9,6 +9,7 @@
  * with 77 where the backend or the oracle cannot be had.
  */
 #include <errno.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,7 +74,7 @@ static const struct {
     [DONTNEED] = {"MADV_DONTNEED", 120},
     [DONTNEED_LOCKED] = {"MADV_DONTNEED_LOCKED", 20},
     [FREE] = {"MADV_FREE", 30},
-    [REMOVE] = {"MADV_REMOVE", 20},
+    [REMOVE] = {"MADV_REMOVE", 40},
     [ADVICE] = {"other advice", 40},
     [PROTECT] = {"mprotect", 20},
     [BREAK] = {"brk", 30},
@@ -84,11 +85,13 @@ static const struct {
     [FORK] = {"fork", 1},
 };
 
+typedef enum { NOTHING, PRIVATE, SHARED } state_t; /* what is mapped at a page of the arena */
+
 /* The state of things. */
 static rig_t rig;
 static bool hooks_only; /* makes what hooks can see, and nothing else */
 static bool remap_seen; /* shmat(SHM_REMAP) */
-static bool mapped[PAGES];
+static state_t states[PAGES];
 static uint8_t *blocks[BLOCKS];
 static size_t block_sizes[BLOCKS];
 static uint8_t *break_start;
@@ -130,30 +133,44 @@ static uint8_t *address(unsigned page)
     return BASE + (size_t)page * PAGE;
 }
 
-static void set_mapped(unsigned page, unsigned pages, bool is)
+static void set_state(unsigned page, unsigned pages, state_t state)
 {
     for (unsigned i = 0; i < pages; i++) {
-        mapped[page + i] = is;
+        states[page + i] = state;
     }
 }
 
 static bool all_mapped(unsigned page, unsigned pages)
 {
     for (unsigned i = 0; i < pages; i++) {
-        if (!mapped[page + i]) {
+        if (states[page + i] == NOTHING) {
             return false;
         }
     }
     return true;
 }
 
-/* After something that may have failed half way. */
-static void look(unsigned page, unsigned pages)
+static bool all_are(unsigned page, unsigned pages, state_t state)
+{
+    for (unsigned i = 0; i < pages; i++) {
+        if (states[page + i] != state) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* After something that may have failed half way: what is mapped, is of that kind. */
+static void look(unsigned page, unsigned pages, state_t state)
 {
     unsigned char there;
 
     for (unsigned i = 0; i < pages; i++) {
-        mapped[page + i] = mincore(address(page + i), PAGE, &there) == 0;
+        if (mincore(address(page + i), PAGE, &there) != 0) {
+            states[page + i] = NOTHING;
+        } else if (states[page + i] == NOTHING) {
+            states[page + i] = state;
+        }
     }
 }
 
@@ -205,7 +222,7 @@ static bool map_new(by_t by, unsigned page, unsigned pages, int flags)
     if (memory != address(page)) {
         give_up("mmap");
     }
-    set_mapped(page, pages, true);
+    set_state(page, pages, (flags & MAP_SHARED) != 0 ? SHARED : PRIVATE);
     return true;
 }
 
@@ -215,7 +232,7 @@ static void fill_holes(by_t by, unsigned page, unsigned pages)
     for (unsigned i = 0; i < pages; i++) {
         unsigned hole = 0;
 
-        while (i + hole < pages && !mapped[page + i + hole]) {
+        while (i + hole < pages && states[page + i + hole] == NOTHING) {
             hole++;
         }
         if (hole > 0) {
@@ -236,6 +253,8 @@ static bool transfer(uint8_t *base, size_t length)
     }
     const transfer_t done = rig_transfer(&rig, direction, base, length, next_random(&random_state));
     if (done.status != REGX_OK) {
+        printf("refused: operation %llu: %zu bytes at %p: status %d\n", (unsigned long long)current,
+               length, (void *)base, (int)done.status);
         refused++;
         return true;
     }
@@ -282,27 +301,25 @@ static bool some_transfer(by_t by)
 
 /* ---- operations: each answers whether it was made ---- */
 
+/* Of shared memory more than there is cannot be touched. */
 static bool resize(by_t by, extent_t at, bool more)
 {
     const unsigned less = (at.pages + 1) / 2;
 
-    if (more ? !all_mapped(at.page, less) : !all_mapped(at.page, at.pages)) {
+    if (!all_are(at.page, more ? less : at.pages, PRIVATE) ||
+        (more && !all_are(at.page + less, at.pages - less, NOTHING))) {
         return false;
-    }
-    for (unsigned i = less; more && i < at.pages; i++) {
-        if (mapped[at.page + i]) {
-            return false;
-        }
     }
     const void *moved = change_mremap(by, address(at.page), (size_t)(more ? less : at.pages) * PAGE,
                                       (size_t)(more ? at.pages : less) * PAGE, 0, NULL);
-    look(at.page, at.pages);
+    look(at.page, at.pages, PRIVATE);
     return moved != MAP_FAILED;
 }
 
 static bool move(by_t by, extent_t from, extent_t to, int flags)
 {
     const size_t length = (size_t)from.pages * PAGE;
+    state_t moving[LARGEST];
 
     to.pages = from.pages;
     if (!all_mapped(from.page, from.pages) ||
@@ -310,13 +327,18 @@ static bool move(by_t by, extent_t from, extent_t to, int flags)
         return false;
     }
     if (hooks_only && !change_munmap(by, address(to.page), length)) {
-        set_mapped(to.page, to.pages, false);
+        set_state(to.page, to.pages, NOTHING);
     }
+    memcpy(moving, &states[from.page], sizeof(moving));
     const void *moved = change_mremap(by, address(from.page), length, length,
                                       MREMAP_MAYMOVE | MREMAP_FIXED | flags, address(to.page));
-    look(from.page, from.pages);
-    look(to.page, to.pages);
-    return moved != MAP_FAILED;
+    look(from.page, from.pages, PRIVATE);
+    look(to.page, to.pages, PRIVATE);
+    if (moved == MAP_FAILED) {
+        return false;
+    }
+    memcpy(&states[to.page], moving, from.pages * sizeof(moving[0]));
+    return true;
 }
 
 static bool away_and_back(by_t by, extent_t at)
@@ -332,7 +354,7 @@ static bool away_and_back(by_t by, extent_t at)
         moved = change_mremap(by, ELSEWHERE, length, length, MREMAP_MAYMOVE | MREMAP_FIXED,
                               address(at.page));
     }
-    look(at.page, at.pages);
+    look(at.page, at.pages, PRIVATE);
     munmap(ELSEWHERE, length);
     return moved != MAP_FAILED;
 }
@@ -384,10 +406,8 @@ static bool attach(by_t by, extent_t at, bool over)
     if (segments[which].at != NULL) {
         return false;
     }
-    for (unsigned i = 0; !over && i < at.pages; i++) {
-        if (mapped[at.page + i]) {
-            return false;
-        }
+    if (!over && !all_are(at.page, at.pages, NOTHING)) {
+        return false;
     }
     const int segment = shmget(IPC_PRIVATE, (size_t)at.pages * PAGE, IPC_CREAT | 0600);
     if (segment < 0) {
@@ -395,10 +415,10 @@ static bool attach(by_t by, extent_t at, bool over)
     }
     void *memory = change_shmat(by, segment, address(at.page), over ? SHM_REMAP : 0);
     shmctl(segment, IPC_RMID, NULL);
-    look(at.page, at.pages);
     if (memory == (void *)-1) {
         return false;
     }
+    set_state(at.page, at.pages, SHARED);
     segments[which].at = memory;
     segments[which].page = at.page;
     segments[which].pages = at.pages;
@@ -413,7 +433,7 @@ static bool detach(by_t by)
         return false;
     }
     const bool done = change_shmdt(by, segments[which].at) == 0; /* else it was mapped over */
-    look(segments[which].page, segments[which].pages);
+    look(segments[which].page, segments[which].pages, SHARED);
     segments[which].at = NULL;
     return done;
 }
@@ -462,7 +482,7 @@ static bool make(kind_t kind, by_t by, extent_t at, extent_t to)
         if (change_munmap(by, address(at.page), (size_t)at.pages * PAGE) != 0) {
             give_up("munmap");
         }
-        set_mapped(at.page, at.pages, false);
+        set_state(at.page, at.pages, NOTHING);
         return true;
     case SHRINK:
         return resize(by, at, false);
@@ -538,13 +558,7 @@ static bool operate(uint64_t number)
 
 static void open_arena(void)
 {
-    const uintptr_t end = (uintptr_t)sbrk(0);
-
-    free(malloc(100 << 10)); /* malloc has some to spare */
-    if (sbrk((intptr_t)(-end % PAGE)) == (void *)-1) {
-        give_up("sbrk");
-    }
-    break_start = sbrk(0);
+    break_start = change_own_break((size_t)16 << 20);
     map_new(BY_LIBC, 0, PAGES, MAP_PRIVATE | MAP_FIXED_NOREPLACE);
 }
 
@@ -595,6 +609,7 @@ int main(int argc, char **argv)
         return 2;
     }
     seed = strtoull(argv[2], NULL, 10);
+    mallopt(M_MMAP_THRESHOLD, 128 << 10); /* and stays there */
     rig_begin();
     if (!rig_open(&rig, &(rig_config_t){.backend = argv[1]}, why, sizeof(why))) {
         printf("%s\n", why);

@@ -458,29 +458,10 @@ static uint8_t *map(uint8_t *at, size_t length, int flags, int file)
     return memory;
 }
 
-/* So that malloc does not move the break for some time, which is the row's to move. */
-static void give_malloc_what_it_needs(void)
-{
-    enum { BLOCKS = 40, SIZE = 100 << 10 };
-    void *blocks[BLOCKS];
-
-    for (unsigned i = 0; i < BLOCKS; i++) {
-        blocks[i] = malloc(SIZE);
-        must(blocks[i] != NULL, "malloc");
-    }
-    for (unsigned i = 0; i < BLOCKS - 1; i++) { /* the last one stays, above them */
-        free(blocks[i]);
-    }
-}
-
 static void open_break(place_t *place)
 {
-    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-
-    give_malloc_what_it_needs();
-    const uintptr_t end = (uintptr_t)sbrk(0);
-    must(sbrk((intptr_t)(-end % page + 2 * place->length)) != (void *)-1, "sbrk");
-    place->left = (uint8_t *)(end + -end % page);
+    place->left = change_own_break((size_t)4 << 20);
+    must(place->left != NULL && sbrk((intptr_t)(2 * place->length)) != (void *)-1, "sbrk");
 }
 
 static void open_heap(place_t *place)
