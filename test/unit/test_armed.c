@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/userfaultfd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -16,6 +17,28 @@
 #include "registration/armed.h"
 
 enum { PAGE = 4096, BLOCK = 2 << 20 };
+
+/* What happens around the call that arms (ioctl is linked by --wrap). */
+static struct {
+    void (*before)(void);
+    void (*after)(void);
+    regx_changes_t *changes;
+    char *base;
+} meanwhile;
+
+int __real_ioctl(int fd, unsigned long request, void *argument);
+int __wrap_ioctl(int fd, unsigned long request, void *argument);
+int __wrap_ioctl(int fd, unsigned long request, void *argument)
+{
+    if (request == UFFDIO_REGISTER && meanwhile.before != NULL) {
+        meanwhile.before();
+    }
+    const int result = __real_ioctl(fd, request, argument);
+    if (request == UFFDIO_REGISTER && meanwhile.after != NULL) {
+        meanwhile.after();
+    }
+    return result;
+}
 
 typedef struct rig {
     regx_uffd_t uffd;
@@ -344,6 +367,77 @@ static void at_the_top_of_the_stack(void **state)
                         "not watched: not all of it is mapped");
 }
 
+static void share_it(void)
+{
+    assert_ptr_equal(mmap(meanwhile.base, BLOCK, PROT_READ | PROT_WRITE,
+                          MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
+                     meanwhile.base);
+}
+
+/* Between our look and arming it, it became what must not be kept; nobody told. */
+static void replaced_before_it_is_armed(void **state)
+{
+    rig_t *rig = *state;
+
+    meanwhile.base = map(0, 2 * (size_t)BLOCK);
+    meanwhile.before = share_it;
+    const char *reason = cover(rig, meanwhile.base + PAGE, PAGE);
+    meanwhile.before = NULL;
+    assert_non_null(reason);
+    assert_string_equal(reason, "not watched: shared memory");
+    regx_armed_off(&rig->armed);
+    (void)regx_uffd_disarm(&rig->uffd, (uintptr_t)meanwhile.base,
+                           (uintptr_t)meanwhile.base + BLOCK); /* shared: not looked for */
+    unmap(rig, meanwhile.base, 2 * (size_t)BLOCK);
+}
+
+static void tell_of_it(void)
+{
+    regx_changes_log(meanwhile.changes, (uintptr_t)meanwhile.base,
+                     (uintptr_t)meanwhile.base + PAGE);
+}
+
+/* As soon as it is armed it changes, and the log has it before cover returns: what is pinned after
+ * that may be of either, and `since` must not be behind it. Armed anew, and armed already. */
+static void changed_once_it_is_armed(void **state)
+{
+    rig_t *rig = *state;
+
+    meanwhile.base = map(0, BLOCK);
+    meanwhile.changes = rig->changes;
+    const uintptr_t at = (uintptr_t)meanwhile.base;
+    regx_changes_interest(rig->changes, at, at + PAGE, 1);
+    for (int round = 0; round < 2; round++) {
+        uint64_t since;
+
+        meanwhile.after = tell_of_it;
+        assert_null(regx_armed_cover(&rig->armed, at, at + PAGE, &since));
+        meanwhile.after = NULL;
+        assert_true(regx_changes_touched(rig->changes, since, at, at + PAGE));
+        assert_null(regx_armed_cover(&rig->armed, at, at + PAGE, &since));
+        assert_false(regx_changes_touched(rig->changes, since, at, at + PAGE));
+    }
+    unmap(rig, meanwhile.base, BLOCK);
+}
+
+/* The same for what is already armed, when it changes just before: it was looked at before. */
+static void changed_before_it_is_armed_again(void **state)
+{
+    rig_t *rig = *state;
+    uint64_t since;
+
+    meanwhile.base = map(0, BLOCK);
+    meanwhile.changes = rig->changes;
+    const uintptr_t at = (uintptr_t)meanwhile.base;
+    regx_changes_interest(rig->changes, at, at + PAGE, 1);
+    must_cover(rig, meanwhile.base, PAGE);
+    meanwhile.before = tell_of_it;
+    assert_null(regx_armed_cover(&rig->armed, at, at + PAGE, &since));
+    meanwhile.before = NULL;
+    assert_true(regx_changes_touched(rig->changes, since, at, at + PAGE));
+    unmap(rig, meanwhile.base, BLOCK);
+}
+
 #define ARMED(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
 int main(void)
@@ -358,6 +452,9 @@ int main(void)
         ARMED(the_limit_is_a_tenth),
         ARMED(what_another_has),
         ARMED(at_the_top_of_the_stack),
+        ARMED(replaced_before_it_is_armed),
+        ARMED(changed_once_it_is_armed),
+        ARMED(changed_before_it_is_armed_again),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -67,7 +67,7 @@ static void expect_kind(regx_maps_t *maps, const void *base, size_t length,
     const uintptr_t start = ((uintptr_t)base + PAGE - 1) / PAGE * PAGE;
     const uintptr_t end = ((uintptr_t)base + length) / PAGE * PAGE;
 
-    for (int way = 0; way <= query; way++) {
+    for (int way = 0; way < (query ? 2 : 1); way++) {
         maps->query = way == 1;
         find(maps, &asked, (void *)start, end - start, MOST);
         assert_int_equal(asked.count, 1);
@@ -200,7 +200,7 @@ static void several_in_a_range(void **state)
 
     assert_int_equal(munmap(base + 2 * PAGE, 2 * PAGE), 0);
     assert_int_equal(mprotect(base + 8 * PAGE, 4 * PAGE, PROT_READ), 0);
-    for (int way = 0; way <= query; way++) {
+    for (int way = 0; way < (query ? 2 : 1); way++) {
         maps->query = way == 1;
         find(maps, &asked, base + PAGE, 8 * PAGE, MOST);
         assert_int_equal(asked.count, 3);

@@ -869,9 +869,9 @@ static void *allocate(void *watch)
     for (int i = 0; i < 3000; i++) {
         const size_t length = (size_t)(1 + i % 40) * 16 * 1024;
         char *block = malloc(length);
-        char *first = (char *)(((uintptr_t)block + PAGE - 1) / PAGE * PAGE);
 
         block[0] = 1;
+        char *first = (char *)(((uintptr_t)block + PAGE - 1) / PAGE * PAGE);
         region_t region = keep(watch, first, (size_t)(block + length - first) / PAGE * PAGE);
         free(block);
         drop(&region);
