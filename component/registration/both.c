@@ -109,58 +109,54 @@ static void both_stop(regx_watch_t *watch)
     free(both);
 }
 
-/* Deaf hooks would not be noticed where the notifier hears everything, too. */
-static regx_status_t try_hooks(const regx_watch_config_t *config, char *error, size_t error_size)
+static regx_status_t start_notifier(regx_both_watch_t *both, const regx_watch_config_t *config,
+                                    char *error, size_t error_size)
 {
-    regx_watch_t *hooks;
-    const regx_status_t status = regx_watch_hooks(config, &hooks, error, error_size);
+    regx_watch_config_t own = *config;
 
-    if (status == REGX_OK) {
-        hooks->stop(hooks);
+    own.told = told;
+    own.context = both;
+    const regx_status_t status = regx_watch_notifier(&own, &both->notifier, error, error_size);
+    if (status != REGX_OK) {
+        return status;
     }
-    return status;
+    /* Its self-test is not for the hooks to see. The last event of it may still be on the way. */
+    while (atomic_load(&both->notifier->changes->sequence) % 2 == 1) {
+        sched_yield();
+    }
+    atomic_store(&both->counters->hooks_missed, 0);
+    return REGX_OK;
 }
 
 regx_status_t regx_watch_both(const regx_watch_config_t *config, regx_watch_t **watch, char *error,
                               size_t error_size)
 {
-    regx_status_t status = try_hooks(config, error, error_size);
-    regx_watch_config_t own = *config;
-    regx_both_watch_t *both;
+    regx_both_watch_t *both = calloc(1, sizeof(*both));
 
-    if (status != REGX_OK) {
-        return status;
-    }
-    both = calloc(1, sizeof(*both));
     if (both == NULL) {
         snprintf(error, error_size, "out of memory");
         return REGX_NO_MEMORY;
     }
     both->source = config->hooks;
     both->counters = config->counters;
-    own.told = told;
-    own.context = both;
-    status = regx_watch_notifier(&own, &both->notifier, error, error_size);
+    /* Hooks first, and tested alone: the notifier would hear for them. */
+    regx_status_t status = regx_hooks_begin(both->source, error, error_size);
     if (status != REGX_OK) {
         free(both);
         return status;
     }
-    /* The notifier's self-test hid from the hooks. Its last event may still be on the way here. */
-    while (atomic_load(&both->notifier->changes->sequence) % 2 == 1) {
-        sched_yield();
+    status = start_notifier(both, config, error, error_size);
+    if (status != REGX_OK) {
+        regx_hooks_end(both->source);
+        free(both);
+        return status;
     }
-    atomic_store(&both->counters->hooks_missed, 0);
     both->super.name = "hooks+notifier";
     both->super.changes = both->notifier->changes;
     both->super.quiet = both->notifier->quiet != NULL ? both_quiet : NULL;
     both->super.cover = both_cover;
     both->super.stop = both_stop;
-    status = regx_hooks_begin(both->source, announce, both, error, error_size);
-    if (status != REGX_OK) {
-        both->notifier->stop(both->notifier);
-        free(both);
-        return status;
-    }
+    regx_hooks_listen(announce, both);
     *watch = &both->super;
     return REGX_OK;
 }

@@ -60,20 +60,53 @@ static void report(void *unused, void *base, size_t length)
     atomic_fetch_sub(&hooks.inside, 1);
 }
 
-regx_status_t regx_hooks_begin(const regx_hook_source_t *source, regx_hooks_listener_t listener,
-                               void *context, char *error, size_t error_size)
+void regx_hooks_listen(regx_hooks_listener_t listener, void *context)
+{
+    atomic_store(&hooks.listener, NULL);
+    /* In a child, a thread that was inside at the fork is there for ever. */
+    while (atomic_load(&hooks.inside) > 0 && getpid() == hooks.owner) {
+    }
+    hooks.context = context;
+    atomic_store(&hooks.listener, listener);
+}
+
+static void log_change(void *changes, uintptr_t start, uintptr_t end)
+{
+    regx_changes_log(changes, start, end);
+}
+
+/* Into a log of its own, in which nothing else may tell of the changes. */
+static regx_status_t test_hooks(char *error, size_t error_size)
+{
+    regx_watch_t trial = {.name = "hooks", .changes = regx_changes_open()};
+
+    if (trial.changes == NULL) {
+        snprintf(error, error_size, "out of memory");
+        return REGX_NO_MEMORY;
+    }
+    regx_hooks_listen(log_change, trial.changes);
+    const regx_status_t status =
+        regx_selftest(&trial, REGX_SELFTEST_LIBC | REGX_SELFTEST_THREAD, error, error_size);
+    regx_hooks_listen(NULL, NULL);
+    regx_changes_close(trial.changes);
+    return status;
+}
+
+regx_status_t regx_hooks_begin(const regx_hook_source_t *source, char *error, size_t error_size)
 {
     if (source == NULL) {
         snprintf(error, error_size, "there is no source of hooks");
         return REGX_DENIED;
     }
     hooks.page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    hooks.context = context;
     hooks.owner = getpid();
-    atomic_store(&hooks.listener, listener);
-    const regx_status_t status = source->install(report, NULL, error, error_size);
+    regx_status_t status = source->install(report, NULL, error, error_size);
     if (status != REGX_OK) {
-        atomic_store(&hooks.listener, NULL);
+        return status;
+    }
+    status = test_hooks(error, error_size);
+    if (status != REGX_OK) {
+        source->remove(report, NULL);
     }
     return status;
 }
@@ -81,10 +114,7 @@ regx_status_t regx_hooks_begin(const regx_hook_source_t *source, regx_hooks_list
 void regx_hooks_end(const regx_hook_source_t *source)
 {
     source->remove(report, NULL);
-    atomic_store(&hooks.listener, NULL);
-    /* In a child, a thread that was inside at the fork is there for ever. */
-    while (atomic_load(&hooks.inside) > 0 && getpid() == hooks.owner) {
-    }
+    regx_hooks_listen(NULL, NULL);
 }
 
 typedef struct regx_hooks_watch {
@@ -152,6 +182,7 @@ static regx_hooks_watch_t *hooks_new(const regx_watch_config_t *config)
         return NULL;
     }
     watch->super.name = "hooks";
+    watch->super.cover = hooks_cover;
     watch->super.stop = hooks_stop;
     watch->source = config->hooks;
     watch->counters = config->counters;
@@ -174,18 +205,12 @@ regx_status_t regx_watch_hooks(const regx_watch_config_t *config, regx_watch_t *
         snprintf(error, error_size, "out of memory");
         return REGX_NO_MEMORY;
     }
-    regx_status_t status = regx_hooks_begin(own->source, changed, own, error, error_size);
+    const regx_status_t status = regx_hooks_begin(own->source, error, error_size);
     if (status != REGX_OK) {
         hooks_free(own);
         return status;
     }
-    status =
-        regx_selftest(&own->super, REGX_SELFTEST_LIBC | REGX_SELFTEST_THREAD, error, error_size);
-    if (status != REGX_OK) {
-        hooks_stop(&own->super);
-        return status;
-    }
-    own->super.cover = hooks_cover; /* the self-test says more precisely what is wrong */
+    regx_hooks_listen(changed, own);
     *watch = &own->super;
     return REGX_OK;
 }

@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * One way of changing memory, made to a buffer that was sent from before and is sent from again.
+ *
+ *     kinds KIND SIZE
+ *
+ * Rank 0 sends SIZE bytes (whole pages) twice, changes the buffer, and sends twice more; rank 1
+ * receives into a buffer left alone. The names are in the table below. Whether regx saw the change
+ * is in its report. A kind that the kernel does not have ends with a line that says so.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <sys/mman.h>
+#include <sys/shm.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "check.h"
+
+#ifndef MADV_DONTNEED_LOCKED
+#define MADV_DONTNEED_LOCKED 24
+#endif
+#ifndef MADV_GUARD_INSTALL
+#define MADV_GUARD_INSTALL 102
+#define MADV_GUARD_REMOVE 103
+#endif
+
+enum { TAG = 3, SEED = 73, PAGE = 4096, BOTH = PROT_READ | PROT_WRITE, SLACK = 64 << 20 };
+
+static size_t size;
+static unsigned char *buffer;
+static int file; /* behind a mapped file */
+
+/* ---- what a buffer may be ---- */
+
+static void anonymous(void)
+{
+    buffer = mmap(NULL, size, BOTH, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+}
+
+static void shared(void)
+{
+    file = memfd_create("kinds", MFD_CLOEXEC);
+    if (ftruncate(file, (off_t)size) == 0) {
+        buffer = mmap(NULL, size, BOTH, MAP_SHARED, file, 0);
+    }
+}
+
+static void *segment(void *at, int flags)
+{
+    const int id = shmget(IPC_PRIVATE, size, IPC_CREAT | 0600);
+    void *memory = shmat(id, at, flags);
+    shmctl(id, IPC_RMID, NULL);
+    return memory;
+}
+
+static void attached(void)
+{
+    buffer = segment(NULL, 0);
+}
+
+static void block(void)
+{
+    buffer = malloc(size);
+}
+
+/* malloc finds what it needs below, so that the end of the heap stays ours. */
+static void end_of_heap(void)
+{
+    mallopt(M_MMAP_MAX, 0);
+    mallopt(M_TRIM_THRESHOLD, 2 * SLACK);
+    void *volatile slack = malloc(SLACK);
+    free(slack);
+    buffer = sbrk(PAGE - (intptr_t)((uintptr_t)sbrk(0) % PAGE));
+    buffer = sbrk((intptr_t)size);
+}
+
+/* ---- ways of changing it; false: this kernel does not have them ---- */
+
+/* Not seen by hooks, and not a change: nothing is there. */
+static void map_anew(unsigned char *at, size_t length)
+{
+    if (syscall(SYS_mmap, at, length, BOTH, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1,
+                0L) != (long)at) {
+        check_fail("cannot map again what was unmapped: %s", strerror(errno));
+    }
+}
+
+static bool unmap(void)
+{
+    munmap(buffer, size);
+    map_anew(buffer, size);
+    return true;
+}
+
+static void *unmap_in_thread(void *unused)
+{
+    munmap(buffer, size);
+    return unused;
+}
+
+static bool unmap_by_thread(void)
+{
+    pthread_t thread;
+    pthread_create(&thread, NULL, unmap_in_thread, NULL);
+    pthread_join(thread, NULL);
+    map_anew(buffer, size);
+    return true;
+}
+
+static bool unmap_part(void)
+{
+    munmap(buffer + PAGE, PAGE);
+    map_anew(buffer + PAGE, PAGE);
+    return true;
+}
+
+/* The kernel takes the whole page. */
+static bool unmap_one_byte(void)
+{
+    munmap(buffer + size - PAGE, 1);
+    map_anew(buffer + size - PAGE, PAGE);
+    return true;
+}
+
+static bool map_over(void)
+{
+    return mmap(buffer, size, BOTH, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == buffer;
+}
+
+static bool move_away(void)
+{
+    void *elsewhere = mremap(buffer, size, 2 * size, MREMAP_MAYMOVE);
+    if (elsewhere == buffer) {
+        check_fail("the buffer grew in place");
+    }
+    map_anew(buffer, size);
+    return true;
+}
+
+static bool shrink(void)
+{
+    mremap(buffer, size, PAGE, 0);
+    map_anew(buffer + PAGE, size - PAGE);
+    return true;
+}
+
+static bool move_pages_only(void)
+{
+    return mremap(buffer, size, size, MREMAP_MAYMOVE | MREMAP_DONTUNMAP) != MAP_FAILED;
+}
+
+static bool advise(int advice)
+{
+    return madvise(buffer, size, advice) == 0;
+}
+
+static bool dontneed(void)
+{
+    return advise(MADV_DONTNEED);
+}
+
+static bool advise_free(void)
+{
+    return advise(MADV_FREE);
+}
+
+static bool advise_remove(void)
+{
+    return advise(MADV_REMOVE);
+}
+
+static bool dontneed_locked(void)
+{
+    return advise(MADV_DONTNEED_LOCKED);
+}
+
+static bool guard(void)
+{
+    return advise(MADV_GUARD_INSTALL) && advise(MADV_GUARD_REMOVE);
+}
+
+static bool shrink_heap_by_sbrk(void)
+{
+    return sbrk(-(intptr_t)size) == buffer + size && sbrk((intptr_t)size) == buffer;
+}
+
+static bool shrink_heap_by_brk(void)
+{
+    return brk(buffer) == 0 && brk(buffer + size) == 0;
+}
+
+static bool detach(void)
+{
+    shmdt(buffer);
+    map_anew(buffer, size);
+    return true;
+}
+
+static bool attach_over(void)
+{
+    return segment(buffer, SHM_REMAP) == buffer;
+}
+
+static bool give_back(void)
+{
+    free(buffer);
+    block();
+    return true;
+}
+
+static bool reallocate(void)
+{
+    buffer = realloc(buffer, 3 * size);
+    return true;
+}
+
+static bool trim(void)
+{
+    free(buffer);
+    malloc_trim(0);
+    block();
+    return true;
+}
+
+static bool unmap_raw(void)
+{
+    syscall(SYS_munmap, buffer, size);
+    map_anew(buffer, size);
+    return true;
+}
+
+static bool dontneed_by_process(void)
+{
+    const struct iovec all = {buffer, size};
+    const long self = syscall(SYS_pidfd_open, getpid(), 0);
+    const bool done = process_madvise((int)self, &all, 1, MADV_DONTNEED, 0) == (ssize_t)size;
+    close((int)self);
+    return done;
+}
+
+static bool move_onto(void)
+{
+    void *other = mmap(NULL, size, BOTH, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return mremap(other, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, buffer) == buffer;
+}
+
+static bool punch(void)
+{
+    return fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)size) == 0;
+}
+
+static bool truncate_it(void)
+{
+    return ftruncate(file, 0) == 0 && ftruncate(file, (off_t)size) == 0;
+}
+
+static bool nothing(void)
+{
+    return true;
+}
+
+static const struct kind {
+    const char *name;
+    void (*make)(void);
+    bool (*change)(void);
+} kinds[] = {
+    {"nothing", anonymous, nothing},
+    {"munmap", anonymous, unmap},
+    {"munmap-thread", anonymous, unmap_by_thread},
+    {"munmap-part", anonymous, unmap_part},
+    {"munmap-byte", anonymous, unmap_one_byte},
+    {"mmap-fixed", anonymous, map_over},
+    {"mremap-move", anonymous, move_away},
+    {"mremap-shrink", anonymous, shrink},
+    {"mremap-dontunmap", anonymous, move_pages_only},
+    {"dontneed", anonymous, dontneed},
+    {"madv-free", anonymous, advise_free},
+    {"madv-remove", shared, advise_remove},
+    {"sbrk", end_of_heap, shrink_heap_by_sbrk},
+    {"brk", end_of_heap, shrink_heap_by_brk},
+    {"shmdt", attached, detach},
+    {"shm-remap", anonymous, attach_over},
+    {"free", block, give_back},
+    {"realloc", block, reallocate},
+    {"trim", block, trim},
+    {"munmap-raw", anonymous, unmap_raw},
+    {"process-madvise", anonymous, dontneed_by_process},
+    {"mremap-onto", anonymous, move_onto},
+    {"dontneed-locked", anonymous, dontneed_locked},
+    {"guard", anonymous, guard},
+    {"punch", shared, punch},
+    {"truncate", shared, truncate_it},
+};
+
+static const struct kind *find(const char *name)
+{
+    for (size_t n = 0; n < sizeof kinds / sizeof kinds[0]; n++) {
+        if (strcmp(kinds[n].name, name) == 0) {
+            return &kinds[n];
+        }
+    }
+    check_fail("there is no kind %s", name);
+}
+
+static void transfer(int rank, uint64_t round)
+{
+    const uint64_t key = stamp_key(SEED, round, 0, 0);
+    if (rank == 0) {
+        stamp_fill(buffer, size, key, 0);
+        MPI_Send(buffer, (int)size, MPI_BYTE, 1, TAG, MPI_COMM_WORLD);
+    } else {
+        MPI_Recv(buffer, (int)size, MPI_BYTE, 0, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        check_stamp(buffer, size, key, 0, "a buffer that was changed");
+    }
+}
+
+int main(int argc, char **argv)
+{
+    int rank;
+
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    if (argc != 3) {
+        check_fail("a kind and a size are needed");
+    }
+    const struct kind *kind = find(argv[1]);
+    size = strtoul(argv[2], NULL, 0);
+    (rank == 0 ? kind->make : anonymous)();
+    if (buffer == NULL || buffer == MAP_FAILED) {
+        check_fail("no memory");
+    }
+    for (uint64_t round = 0; round < 4; round++) {
+        if (round == 2 && rank == 0 && !kind->change()) {
+            fprintf(stderr, "kinds: %s: %s\n", kind->name, strerror(errno));
+        }
+        transfer(rank, round);
+    }
+    check_done(MPI_COMM_WORLD);
+    MPI_Finalize();
+    return 0;
+}
