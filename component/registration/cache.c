@@ -93,12 +93,13 @@ regx_cache_t *regx_cache_open(regx_registry_t *registry, const regx_cache_config
     regx_index_init(&cache->index);
     cache->serial = atomic_fetch_add(&serials, 1) + 1;
     cache->records = cache->regions.records;
-    cache->mrs = cache->regions.mrs;
+    cache->holdings = cache->regions.holdings;
     cache->watch = registry->watch;
     cache->changes = cache->watch->changes;
     cache->drained = cache->changes->head;
     cache->asks = cache->watch->quiet != NULL;
     cache->fences = !regx_cache_membarrier_works();
+    cache->fast = cache->asks || cache->fences ? UINT64_MAX : cache->serial;
     cache->registry = registry;
     cache->config = *config;
     cache->page = (uintptr_t)sysconf(_SC_PAGESIZE);
@@ -139,6 +140,16 @@ static inline void look_after(regx_cache_t *cache, const regx_record_t *record)
     }
 }
 
+/* Whether all that has been told has been acted on, and nothing is about to be told. */
+static inline bool is_current(const regx_cache_t *cache)
+{
+    const regx_changes_t *changes = cache->changes;
+    const uint64_t sequence = atomic_load_explicit(&changes->sequence, memory_order_acquire);
+    const uint64_t head = atomic_load_explicit(&changes->head, memory_order_acquire);
+
+    return sequence % 2 == 0 && head == atomic_load_explicit(&cache->drained, memory_order_acquire);
+}
+
 /* The query, of a range that is one. */
 static inline bool is_quiet(const regx_cache_t *cache, const regx_record_t *record,
                             uintptr_t address, size_t length, unsigned access)
@@ -149,23 +160,27 @@ static inline bool is_quiet(const regx_cache_t *cache, const regx_record_t *reco
            cache->watch->quiet(cache->watch, address & ~mask, (address + length + mask) & ~mask);
 }
 
-static inline bool try_use(regx_cache_t *cache, regx_seat_t *seat, uint32_t number,
-                           uintptr_t address, size_t length, unsigned access)
+/* The hit. plain: known to need neither query nor fence. */
+static inline __attribute__((always_inline)) bool try_use(regx_cache_t *cache, regx_seat_t *seat,
+                                                          uint32_t number, uintptr_t address,
+                                                          size_t length, unsigned access,
+                                                          bool plain)
 {
     const regx_record_t *record = &cache->records[number];
+    const bool fences = !plain && cache->fences;
 
-    regx_cache_use(cache, &seat->uses[number], REGX_USE_ACQUIRED);
-    if (__builtin_expect((!cache->asks || is_quiet(cache, record, address, length, access)) &&
-                             regx_cache_is_current(cache) &&
-                             atomic_load(&record->state) == REGX_REGION_ALIVE &&
-                             regx_record_serves(record, address, length, access),
-                         true)) {
+    regx_cache_use(&seat->uses[number], REGX_USE_ACQUIRED, fences);
+    if (__builtin_expect(
+            (plain || !cache->asks || is_quiet(cache, record, address, length, access)) &&
+                is_current(cache) && atomic_load(&record->state) == REGX_REGION_ALIVE &&
+                regx_record_serves(record, address, length, access),
+            true)) {
         atomic_store_explicit(&seat->hits,
                               atomic_load_explicit(&seat->hits, memory_order_relaxed) + 1,
                               memory_order_relaxed);
         return true;
     }
-    regx_cache_use(cache, &seat->uses[number], 0 - REGX_USE_ACQUIRED);
+    regx_cache_use(&seat->uses[number], 0 - REGX_USE_ACQUIRED, fences);
     look_after(cache, record);
     return false;
 }
@@ -173,7 +188,7 @@ static inline bool try_use(regx_cache_t *cache, regx_seat_t *seat, uint32_t numb
 bool regx_cache_try(regx_cache_t *cache, regx_seat_t *seat, uint32_t number, uintptr_t address,
                     size_t length, unsigned access)
 {
-    return try_use(cache, seat, number, address, length, access);
+    return try_use(cache, seat, number, address, length, access, false);
 }
 
 regx_seat_t *regx_cache_seat_locked(regx_cache_t *cache)
@@ -187,28 +202,48 @@ regx_seat_t *regx_cache_seat_locked(regx_cache_t *cache)
     return seat;
 }
 
-regx_status_t regx_cache_acquire(regx_cache_t *cache, void *base, size_t length, unsigned access,
-                                 regx_region_t *region)
+static inline regx_status_t serve(const regx_cache_t *cache, uint32_t number, regx_region_t *region)
 {
-    const uintptr_t address = (uintptr_t)base;
+    region->mr = &cache->holdings[number].mr;
+    region->kept = number;
+    return REGX_OK;
+}
 
-    if (__builtin_expect(regx_here.cache == cache->serial, true)) {
-        regx_seat_t *seat = regx_here.seat;
-        const regx_front_key_t key = regx_front_key(address);
+/* All places of the front table, with query and fence where they are needed. */
+static __attribute__((noinline)) regx_status_t acquire_searching(regx_cache_t *cache, void *base,
+                                                                 size_t length, unsigned access,
+                                                                 regx_region_t *region)
+{
+    const bool seated = regx_here.cache == cache->serial;
+    regx_seat_t *seat = regx_here.seat;
+    const regx_front_key_t key = regx_front_key((uintptr_t)base);
 
-        for (uint32_t probe = 0; probe < REGX_FRONT_WAYS; probe++) {
-            const uint64_t entry = atomic_load_explicit(
-                &seat->front[key.set][(key.way + probe) % REGX_FRONT_WAYS], memory_order_relaxed);
-            const uint32_t number = (uint32_t)entry;
+    for (uint32_t probe = 0; seated && probe < REGX_FRONT_WAYS; probe++) {
+        const uint64_t entry = regx_front_entry(seat, &key, probe);
 
-            if (entry >> 32 == key.tag && try_use(cache, seat, number, address, length, access)) {
-                region->mr = &cache->mrs[number];
-                region->kept = number;
-                return REGX_OK;
-            }
+        if (entry >> 32 == key.tag &&
+            regx_cache_try(cache, seat, (uint32_t)entry, (uintptr_t)base, length, access)) {
+            return serve(cache, (uint32_t)entry, region);
         }
     }
     return regx_cache_acquire_slow(cache, base, length, access, region);
+}
+
+/* The first place alone, which serves nearly always, and nothing that is not always needed. */
+regx_status_t regx_cache_acquire(regx_cache_t *cache, void *base, size_t length, unsigned access,
+                                 regx_region_t *region)
+{
+    if (__builtin_expect(regx_here.cache == cache->fast, true)) {
+        regx_seat_t *seat = regx_here.seat;
+        const regx_front_key_t key = regx_front_key((uintptr_t)base);
+        const uint64_t entry = regx_front_entry(seat, &key, 0);
+
+        if (__builtin_expect(entry >> 32 == key.tag, true) &&
+            try_use(cache, seat, (uint32_t)entry, (uintptr_t)base, length, access, true)) {
+            return serve(cache, (uint32_t)entry, region);
+        }
+    }
+    return acquire_searching(cache, base, length, access, region);
 }
 
 /* It changed while it was in use, for certain: the use that finds this is not over yet. */
@@ -228,7 +263,7 @@ static inline void end_use(regx_cache_t *cache, regx_seat_t *seat, uint32_t numb
     if (__builtin_expect(atomic_load(&record->state) == REGX_REGION_CHANGED, false)) {
         note_changed(cache, record);
     }
-    regx_cache_use(cache, &seat->uses[number], REGX_USE_RELEASED);
+    regx_cache_use(&seat->uses[number], REGX_USE_RELEASED, cache->fences);
     look_after(cache, record);
 }
 

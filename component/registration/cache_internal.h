@@ -23,8 +23,9 @@
 struct regx_cache {
     /* What look-ups read; written when regions die, at the most. */
     _Alignas(64) uint64_t serial;
+    uint64_t fast;          /* the same where neither query nor fence is needed, else none */
     regx_record_t *records; /* the table's */
-    regx_mr_t *mrs;
+    regx_holding_t *holdings;
     regx_changes_t *changes;
     regx_watch_t *watch;
     _Atomic uint64_t drained; /* all changes below it have been acted on */
@@ -69,25 +70,15 @@ static inline bool regx_cache_in_child(const regx_cache_t *cache)
 
 /* Changes the calling thread's count of a region's uses. With membarrier on the other side it
  * needs no fence, only that the compiler keeps the order; see cache.c. */
-static inline void regx_cache_use(const regx_cache_t *cache, _Atomic uint64_t *uses, uint64_t by)
+static inline void regx_cache_use(_Atomic uint64_t *uses, uint64_t by, bool fences)
 {
-    if (__builtin_expect(cache->fences, false)) {
+    if (fences) {
         atomic_fetch_add(uses, by);
     } else {
         atomic_store_explicit(uses, atomic_load_explicit(uses, memory_order_relaxed) + by,
                               memory_order_release);
         atomic_signal_fence(memory_order_seq_cst);
     }
-}
-
-/* Whether all that has been told has been acted on, and nothing is about to be told. */
-static inline bool regx_cache_is_current(const regx_cache_t *cache)
-{
-    const regx_changes_t *changes = cache->changes;
-    const uint64_t sequence = atomic_load_explicit(&changes->sequence, memory_order_acquire);
-    const uint64_t head = atomic_load_explicit(&changes->head, memory_order_acquire);
-
-    return sequence % 2 == 0 && head == atomic_load_explicit(&cache->drained, memory_order_acquire);
 }
 
 /* cache.c: uses the region if it is true and serves that; what every hit comes down to. */

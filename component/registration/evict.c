@@ -14,36 +14,35 @@
 #define HEAT_MOST (1u << 30)
 
 /* Brings the heat up to date. false: it has users. */
-static bool visit(const regx_cache_t *cache, regx_record_t *record, uint32_t number)
+static bool visit(regx_cache_t *cache, uint32_t number)
 {
+    regx_holding_t *holding = &cache->holdings[number];
     const uint64_t uses = regx_seats_uses(cache->seats, number);
     const uint32_t acquired = (uint32_t)(uses >> 32);
-    const uint64_t heat = record->heat / 2 + (uint64_t)HEAT_USE * (acquired - record->seen);
+    const uint64_t heat = holding->heat / 2 + (uint64_t)HEAT_USE * (acquired - holding->seen);
 
-    record->heat = heat < HEAT_MOST ? (uint32_t)heat : HEAT_MOST;
-    record->seen = acquired;
+    holding->heat = heat < HEAT_MOST ? (uint32_t)heat : HEAT_MOST;
+    holding->seen = acquired;
     return (uint32_t)uses == 0;
 }
 
-static double worth(const regx_record_t *record)
+static double worth(const regx_holding_t *holding)
 {
-    return (double)record->cost * record->heat / (double)record->size;
+    return (double)holding->cost * holding->heat / (double)holding->mr.length;
 }
 
 static uint32_t choose(regx_cache_t *cache)
 {
+    const regx_holding_t *holdings = cache->holdings;
     uint32_t chosen = 0, found = 0;
 
     for (uint32_t i = 1; i <= VISITS && i < cache->regions.used && found < SAMPLE; i++) {
         cache->hand = cache->hand + 1 < cache->regions.used ? cache->hand + 1 : 1;
-        regx_record_t *record = &cache->records[cache->hand];
-
-        if (atomic_load_explicit(&record->state, memory_order_relaxed) != REGX_REGION_ALIVE ||
-            !visit(cache, record, cache->hand)) {
+        if (cache->records[cache->hand].state != REGX_REGION_ALIVE || !visit(cache, cache->hand)) {
             continue;
         }
         found++;
-        if (chosen == 0 || worth(record) < worth(&cache->records[chosen])) {
+        if (chosen == 0 || worth(&holdings[cache->hand]) < worth(&holdings[chosen])) {
             chosen = cache->hand;
         }
     }

@@ -172,24 +172,25 @@ static bool publish_locked(regx_cache_t *cache, regx_seat_t *seat, const regx_re
                            uint32_t number, uint64_t since, uint64_t cost)
 {
     regx_record_t *record = &cache->records[number];
+    regx_holding_t *holding = &cache->holdings[number];
     const regx_index_entry_t entry = {.start = request->start,
                                       .end = request->end,
                                       .number = number,
-                                      .access = cache->mrs[number].access};
+                                      .access = holding->mr.access};
 
     if (!regx_cache_drain_locked(cache, NULL) || !is_true_since(cache, request, since) ||
         regx_index_cover(&cache->index, entry.start, entry.end, entry.access) != 0 ||
         !regx_index_insert(&cache->index, &entry)) {
         return false;
     }
-    record->access = entry.access;
+    record->access = (uint8_t)entry.access;
     record->start = entry.start;
     record->size = entry.end - entry.start;
     record->used_changed = false;
-    record->cost = cost < UINT32_MAX ? (uint32_t)cost : UINT32_MAX;
-    record->heat = 0;
-    record->seen = (uint32_t)(regx_seats_uses(cache->seats, number) >> 32);
-    regx_cache_use(cache, &seat->uses[number], REGX_USE_ACQUIRED);
+    holding->cost = cost < UINT32_MAX ? (uint32_t)cost : UINT32_MAX;
+    holding->heat = 0;
+    holding->seen = (uint32_t)(regx_seats_uses(cache->seats, number) >> 32);
+    regx_cache_use(&seat->uses[number], REGX_USE_ACQUIRED, cache->fences);
     atomic_store(&record->state, REGX_REGION_ALIVE);
     return true;
 }
@@ -200,7 +201,7 @@ static regx_status_t register_kept(regx_cache_t *cache, regx_seat_t *seat, uintp
                                    const regx_request_t *request, unsigned access, uint64_t since,
                                    uint32_t number, regx_region_t *region)
 {
-    regx_mr_t *mr = &cache->mrs[number];
+    regx_mr_t *mr = &cache->holdings[number].mr;
     const uint64_t began = now();
     regx_status_t status = register_pages(cache, request, request->access, mr);
 
@@ -284,7 +285,7 @@ regx_status_t regx_cache_acquire_slow(regx_cache_t *cache, void *base, size_t le
 
     regx_unlock(&cache->lock);
     if (number != 0) {
-        region->mr = &cache->mrs[number];
+        region->mr = &cache->holdings[number].mr;
         region->kept = number;
         return REGX_OK;
     }

@@ -18,8 +18,8 @@ bool regx_regions_init(regx_regions_t *regions, uint64_t most)
 
     *regions = (regx_regions_t){.capacity = (uint32_t)capacity, .used = 1};
     regions->records = map(capacity * sizeof(*regions->records));
-    regions->mrs = map(capacity * sizeof(*regions->mrs));
-    if (regions->records == NULL || regions->mrs == NULL) {
+    regions->holdings = map(capacity * sizeof(*regions->holdings));
+    if (regions->records == NULL || regions->holdings == NULL) {
         regx_regions_fini(regions);
         return false;
     }
@@ -31,8 +31,8 @@ void regx_regions_fini(regx_regions_t *regions)
     if (regions->records != NULL) {
         munmap(regions->records, regions->capacity * sizeof(*regions->records));
     }
-    if (regions->mrs != NULL) {
-        munmap(regions->mrs, regions->capacity * sizeof(*regions->mrs));
+    if (regions->holdings != NULL) {
+        munmap(regions->holdings, regions->capacity * sizeof(*regions->holdings));
     }
 }
 

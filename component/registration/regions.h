@@ -26,25 +26,31 @@ typedef enum regx_region_state {
     REGX_REGION_CHANGED   /* its memory changed: no new use */
 } regx_region_state_t;
 
+/* What look-ups and releases read: small, so that ten thousand stay close. */
 typedef struct regx_record {
-    _Alignas(64) _Atomic uint32_t state;
-    _Atomic uint32_t access;
-    _Atomic uintptr_t start;
+    _Alignas(32) _Atomic uintptr_t start;
     _Atomic size_t size;
+    _Atomic uint32_t state;
+    _Atomic uint8_t access;
     _Atomic bool used_changed; /* it changed while it was in use */
     uint32_t next;             /* in a list of regx_list_t */
-    uint32_t cost;             /* of registering it: nanoseconds */
-    uint32_t heat;             /* how often it was used, the older the less; see evict.c */
-    uint32_t seen;             /* acquisitions when heat was last brought up to date */
 } regx_record_t;
+
+/* The rest. */
+typedef struct regx_holding {
+    regx_mr_t mr;  /* as the device knows it */
+    uint32_t cost; /* of registering it: nanoseconds */
+    uint32_t heat; /* how often it was used, the older the less; see evict.c */
+    uint32_t seen; /* acquisitions when heat was last brought up to date */
+} regx_holding_t;
 
 /* Number 0 is no region. */
 typedef struct regx_regions {
     regx_record_t *records;
-    regx_mr_t *mrs; /* as the device knows them */
+    regx_holding_t *holdings;
     uint32_t capacity;
-    uint32_t used; /* numbers above have never been used */
-    uint32_t unused;
+    uint32_t used;   /* numbers from here on have never been used */
+    uint32_t unused; /* first of those that have been */
 } regx_regions_t;
 
 /* false: no memory. */

@@ -111,7 +111,7 @@ unsigned regx_cache_retire(regx_cache_t *cache, unsigned most)
         regx_record_t *record = &cache->records[number];
 
         regx_changes_interest(cache->changes, record->start, record->start + record->size, -1);
-        regx_device_deregister(cache->registry, &cache->mrs[number]);
+        regx_device_deregister(cache->registry, &cache->holdings[number].mr);
         if (atomic_load_explicit(&record->used_changed, memory_order_relaxed)) {
             tell(cache, record);
         }

@@ -85,19 +85,17 @@ void regx_seat_remember(regx_seat_t *seat, uintptr_t address, uint32_t region)
 {
     const regx_front_key_t key = regx_front_key(address);
     const uint64_t entry = (uint64_t)key.tag << 32 | region;
-    regx_front_t *set = seat->front[key.set];
-    uint32_t way = key.way;
+    uint32_t chosen = 0; /* if there is no empty one */
 
     for (uint32_t probe = REGX_FRONT_WAYS; probe-- > 0;) {
-        const uint32_t each = (key.way + probe) % REGX_FRONT_WAYS;
-        const uint64_t there = atomic_load_explicit(&set[each], memory_order_relaxed);
+        const uint64_t there = regx_front_entry(seat, &key, probe);
 
         if (there == entry) {
             return;
         }
         if (there == 0) {
-            way = each;
+            chosen = probe;
         }
     }
-    atomic_store_explicit(&set[way], entry, memory_order_relaxed);
+    atomic_store_explicit(regx_front_place(seat, &key, chosen), entry, memory_order_relaxed);
 }

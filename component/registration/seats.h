@@ -78,6 +78,19 @@ static inline regx_front_key_t regx_front_key(uintptr_t address)
                               .tag = (uint32_t)(hash >> 17)};
 }
 
+/* The place that is tried at the nth probe. */
+static inline regx_front_t *regx_front_place(regx_seat_t *seat, const regx_front_key_t *key,
+                                             uint32_t probe)
+{
+    return &seat->front[key->set][key->way ^ probe];
+}
+
+static inline uint64_t regx_front_entry(regx_seat_t *seat, const regx_front_key_t *key,
+                                        uint32_t probe)
+{
+    return atomic_load_explicit(regx_front_place(seat, key, probe), memory_order_relaxed);
+}
+
 /* Makes the seat find that region for requests that begin there. Its own thread only. */
 void regx_seat_remember(regx_seat_t *seat, uintptr_t address, uint32_t region);
 

@@ -327,7 +327,7 @@ static void eviction_weighs_cost_and_use_against_bytes(void **state)
         for (unsigned j = 0; j < 9; j++) {
             assert_int_equal(registry_served(r, start, sizes[i] * PAGE), HIT);
         }
-        r->cache->records[number_of(r, start, sizes[i] * PAGE)].cost = costs[i];
+        r->cache->holdings[number_of(r, start, sizes[i] * PAGE)].cost = costs[i];
     }
     r->no_room = true;
     r->refusals = 0;
@@ -348,7 +348,7 @@ static void eviction_weighs_cost_and_use_against_bytes(void **state)
         for (uintptr_t j = 0; j < (i == 7 ? 2 : 20); j++) {
             registry_use(r, i << 20, PAGE);
         }
-        r->cache->records[number_of(r, i << 20, PAGE)].cost = 1000;
+        r->cache->holdings[number_of(r, i << 20, PAGE)].cost = 1000;
     }
     registry_use(r, 0x80000000, PAGE);
     assert_int_equal(r->undone[0], 7 << 20);
