@@ -52,10 +52,7 @@ static int setup(void **state)
     static rig_t rig;
     char error[256] = "";
 
-    if (regx_uffd_open(&rig.uffd, error, sizeof(error)) != REGX_OK) {
-        print_message("not tried: %s\n", error);
-        skip();
-    }
+    assert_int_equal(regx_uffd_open(&rig.uffd, error, sizeof(error)), REGX_OK);
     rig.changes = regx_changes_open();
     assert_non_null(rig.changes);
     assert_int_equal(regx_armed_open(&rig.armed, &rig.uffd, rig.changes), 0);
@@ -441,6 +438,20 @@ static void changed_before_it_is_armed_again(void **state)
 
 #define ARMED(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
+/* Whether this machine has userfaultfd at all; says so if not. */
+static bool refused(void)
+{
+    regx_uffd_t uffd;
+    char error[256];
+
+    if (regx_uffd_open(&uffd, error, sizeof(error)) != REGX_OK) {
+        printf("1..0 # SKIP %s\n", error);
+        return true;
+    }
+    regx_uffd_close(&uffd);
+    return false;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -458,5 +469,5 @@ int main(void)
         ARMED(changed_before_it_is_armed_again),
     };
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return refused() ? 0 : cmocka_run_group_tests(tests, NULL, NULL);
 }
