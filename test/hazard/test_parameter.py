@@ -16,7 +16,14 @@ BAD = {
     "slot_size": ["0", "-4K", "64Q", "1", "lots", HUGE],
     "pool_size": ["0", "-1", "4Q", "1", "lots", HUGE],
     "rendezvous": ["teleport", "read", "together", "remap", "bounce,pipeline", "BOUNCE"],
-    "backend": ["magic", "notifier", "hooks", "hooks+notifier", "odp", "retain"],
+    "backend": ["magic", "odp", "HOOKS", "hooks+", "notifier+hooks", "hooks,notifier"],
+    "cache_bytes": ["0", "-1", "1", "64Q", "lots", "Unlimited", HUGE],
+    "cache_count": ["0", "-1", "4Q", "many", "auto", "1048577", HUGE],
+    "admit": ["third", "0", "first,second"],
+    "inuse": ["panic", "0"],
+    "hooks": ["glibc", "opal,ucm"],
+    "notifier_check": ["sometimes", "0"],
+    "verify": ["2", "-1", "yes"],
     "transport": ["pigeon", "verbs", "uring", "uct,verbs"],
     "enable": ["2", "-1", "perhaps"],
     "uct_tls": ["nosuch", "posix,nosuch"],
@@ -24,10 +31,11 @@ BAD = {
 }
 CASES = [(name, value) for name, values in BAD.items() for value in values]
 # Values that come with later parts of regx, and what is built now.
-BUILT = {"rendezvous": ["auto", "bounce", "pipeline", "direct"], "backend": ["auto", "none"],
+BUILT = {"rendezvous": ["auto", "bounce", "pipeline", "direct"],
+         "backend": ["auto", "none", "hooks", "notifier", "hooks+notifier", "retain"],
          "transport": ["auto", "uct"]}
 LATER = {"rendezvous": ["read", "together", "remap"], "transport": ["verbs", "uring"],
-         "backend": ["notifier", "hooks", "hooks+notifier", "odp", "retain"]}
+         "backend": ["odp"]}
 
 
 def job_of_four(mpi: Mpi, btl: str, regx: dict[str, str] | None = None, **how) -> Job:
@@ -64,6 +72,55 @@ def test_bad_value_alone(mpi: Mpi, name: str) -> None:
     job = job_of_four(mpi, "regx", {name: BAD[name][0]})
     assert job.status != 0 and job.stdout == "", str(job)
     one_line(job, name, BAD[name][0])
+
+
+# Backends that are built and not usable here, by what keeps them from it: mpirun's words, the words
+# before the program, what the line says, and what it says is usable.
+NO_HOOKS = ({"memory": "^patcher"}, [], "Open MPI has no memory hooks here")
+NO_USERFAULTFD = ({}, ["deny", "userfaultfd"], "userfaultfd: ")
+UNUSABLE = {"hooks": [NO_HOOKS], "notifier": [NO_USERFAULTFD],
+            "hooks+notifier": [NO_HOOKS, NO_USERFAULTFD]}
+
+
+@pytest.mark.parametrize("btl", ["regx,vader,self", "regx"])
+@pytest.mark.parametrize("backend,cause",
+                         [(backend, cause) for backend, causes in UNUSABLE.items()
+                          for cause in causes], ids=lambda value: str(value)[:40])
+def test_backend_that_is_not_usable(mpi: Mpi, build: Build, backend: str, cause: tuple,
+                                    btl: str) -> None:
+    """Hazards 4 and 12: never another one in silence."""
+    mca, within, why = cause
+    words = [build.programs / within[0], *within[1:]] if within else []
+    job = job_of_four(mpi, btl, {"backend": backend}, mca=mca, within=words)
+    assert (job.status == 0) == (btl != "regx") and not job.reports, str(job)
+    assert len(job.complaints) == 1, str(job)
+    match = re.fullmatch(rf"regx: btl_regx_backend={re.escape(backend)} cannot be used: "
+                         rf"{re.escape(why)}.*; usable here: (.+)", job.complaints[0])
+    assert match, str(job)
+    usable = match[1].split(", ")
+    assert usable[0] == "none" and backend not in usable, str(job)
+    assert not (within and "notifier" in usable), str(job)
+
+
+def test_what_is_usable_instead_is(mpi: Mpi) -> None:
+    for name in job_of_four(mpi, "regx,vader,self", {"backend": "hooks"}, mca=NO_HOOKS[0]) \
+            .complaints[0].split("usable here: ")[1].split(", "):
+        job = job_of_four(mpi, "regx", {"backend": name}, mca=NO_HOOKS[0]).checked(ranks=4)
+        assert {report["backend"] for report in job.reports} == {name}, str(job)
+
+
+def test_ucm(mpi: Mpi) -> None:
+    """It works, or is refused for what it would do to the program."""
+    job = mpi("kinds", "mremap-onto", 1 << 20, btl="regx,vader,self",
+              regx={"backend": "hooks", "hooks": "ucm", "exclusivity": 65537})
+    assert job.status == 0 and job.stdout.startswith("checked "), str(job)
+    if job.reports:
+        assert {report["backend"] for report in job.reports} == {"hooks"}, str(job)
+    else:
+        assert job.complaints == [
+            "regx: btl_regx_backend=hooks cannot be used: ucm: before UCX 1.15 its hooks break the "
+            "program's mremap(MREMAP_FIXED); usable here: " + usable
+            for usable in [job.complaints[0].split("usable here: ")[1]]], str(job)
 
 
 @pytest.mark.parametrize("name,value", [("chunk_size", "4M"), ("rendezvous", "teleport"),

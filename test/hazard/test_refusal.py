@@ -42,7 +42,7 @@ def test_no_shared_memory_at_all(mpi: Mpi, tmp_path: Path) -> None:
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_process_vm_denied(mpi: Mpi, build, strategy: str) -> None:
     """By a seccomp filter, as in many containers: bounce instead."""
-    job = mpi(*COLLECTIVE, ranks=3, within=[build.programs / "deny"],
+    job = mpi(*COLLECTIVE, ranks=3, within=[build.programs / "deny", "process_vm"],
               regx={"rendezvous": strategy}).checked(ranks=3)
     assert job.total("bytes_bounce") > 0, str(job)
     assert job.total("bytes_pipeline") == job.total("bytes_direct") == 0, str(job)
@@ -53,8 +53,8 @@ def test_process_vm_denied(mpi: Mpi, build, strategy: str) -> None:
 
 def test_process_vm_denied_to_one_side(mpi: Mpi, build) -> None:
     """Only rank 0's filter refuses: what it sends bounces, what it receives need not."""
-    one = ["sh", "-c", f'[ $OMPI_COMM_WORLD_RANK = 0 ] && exec "{build.programs / "deny"}" "$@"; '
-           'exec "$@"', "sh"]
+    one = ["sh", "-c", '[ $OMPI_COMM_WORLD_RANK = 0 ] && '
+           f'exec "{build.programs / "deny"}" process_vm "$@"; exec "$@"', "sh"]
     job = mpi(*COLLECTIVE, ranks=3, within=one, regx={"rendezvous": "pipeline"}).checked(ranks=3)
     assert "process_vm" in refused(job), str(job)
 

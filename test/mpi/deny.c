@@ -1,45 +1,66 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Runs a program to which the kernel refuses process_vm_readv and process_vm_writev (EPERM), as a
- * container's seccomp filter does.
+ * Runs a program to which the kernel refuses some system calls (EPERM), as a container's seccomp
+ * filter does.
  *
- *     deny PROGRAM ARGUMENT...
+ *     deny process_vm|userfaultfd PROGRAM ARGUMENT...
+ *
+ * process_vm: process_vm_readv and process_vm_writev.
  */
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+enum { MOST = 2 };
+
+static const struct group {
+    const char *name;
+    unsigned calls[MOST];
+} groups[] = {{"process_vm", {SYS_process_vm_readv, SYS_process_vm_writev}},
+              {"userfaultfd", {SYS_userfaultfd, SYS_userfaultfd}}};
+
+static const struct group *find(const char *name)
+{
+    for (size_t n = 0; n < sizeof groups / sizeof groups[0]; n++) {
+        if (strcmp(groups[n].name, name) == 0) {
+            return &groups[n];
+        }
+    }
+    return NULL;
+}
+
 int main(int argc, char **argv)
 {
+    const struct group *group = argc < 3 ? NULL : find(argv[1]);
+    if (group == NULL) {
+        fprintf(stderr, "deny: needs process_vm or userfaultfd, and a program\n");
+        return 2;
+    }
     struct sock_filter filter[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 1, 0),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_writev, 0, 1),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, group->calls[0], 1, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, group->calls[1], 0, 1),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
     struct sock_fprog program = {.len = sizeof filter / sizeof filter[0], .filter = filter};
 
-    if (argc < 2) {
-        fprintf(stderr, "deny: needs a program\n");
-        return 2;
-    }
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) {
         perror("deny: seccomp");
         return 2;
     }
-    if (syscall(SYS_process_vm_readv, getpid(), NULL, 0UL, NULL, 0UL, 0UL) != -1 ||
-        errno != EPERM) {
+    if (syscall(group->calls[0], 0, NULL, 0UL, NULL, 0UL, 0UL) != -1 || errno != EPERM) {
         fprintf(stderr, "deny: the filter does not hold\n");
         return 2;
     }
-    execvp(argv[1], argv + 1);
-    perror(argv[1]);
+    execvp(argv[2], argv + 2);
+    perror(argv[2]);
     return 2;
 }
