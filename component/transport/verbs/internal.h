@@ -82,7 +82,13 @@ typedef struct regx_verbs_conn {
 
 /* What a work request stands for when it is done. */
 typedef struct regx_work {
-    enum { REGX_WORK_PLAIN, REGX_WORK_SLOT, REGX_WORK_PUT, REGX_WORK_LEND } kind;
+    enum {
+        REGX_WORK_PLAIN, /* nobody waits for it */
+        REGX_WORK_SLOT,
+        REGX_WORK_PUT,
+        REGX_WORK_LEND,
+        REGX_WORK_GOODBYE
+    } kind;
     uint32_t slot;
     void *object; /* the put or lend */
     const char *what;

@@ -126,7 +126,8 @@ static regx_status_t post_inline(regx_pair_t *pair, regx_piece_t kind, uint8_t t
 {
     struct ibv_sge piece = {.addr = (uintptr_t)data, .length = (uint32_t)length};
     struct ibv_send_wr request = piece_of_frame(kind, tag, &piece);
-    const regx_work_t work = {.kind = REGX_WORK_PLAIN, .what = sending};
+    const regx_work_t work = {
+        .kind = kind == REGX_PIECE_GOODBYE ? REGX_WORK_GOODBYE : REGX_WORK_PLAIN, .what = sending};
 
     request.send_flags = IBV_SEND_INLINE;
     count_bytes(pair->verbs, length);
@@ -468,6 +469,7 @@ static void finish(regx_pair_t *pair, const regx_work_t *work, regx_status_t sta
 
     switch (work->kind) {
     case REGX_WORK_PLAIN:
+    case REGX_WORK_GOODBYE:
         break;
     case REGX_WORK_SLOT:
         regx_slot_give(pair, work->slot);
