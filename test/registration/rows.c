@@ -340,13 +340,12 @@ static bool free_and_trim(place_t *place)
     return true;
 }
 
-/* What is free at the end of the heap goes back to the kernel, but for 128 KiB. */
+/* What is free at the end of the heap goes back to the kernel, from 128 KiB on. */
 static bool free_the_end(place_t *place)
 {
     free(place->plug);
+    place->plug = NULL;
     free(place->target);
-    free(place->below[1]);
-    free(place->below[0]);
     return true;
 }
 
@@ -357,26 +356,36 @@ static bool allocate(place_t *place)
     return true;
 }
 
-/* Blocks one after the other where the heap ends: what is free below is used up first. */
-static void allocate_the_end(place_t *place)
+/* A block above that address: what is free below is used up. */
+static void *allocate_above(uintptr_t address, size_t length)
 {
     enum { MOST = 1000 };
+    void *found = NULL;
 
-    for (unsigned i = 0; i < MOST; i++) {
-        place->below[0] = malloc(HEAP_BLOCK);
-        must(place->below[0] != NULL, "malloc");
-        if ((uint8_t *)sbrk(0) - (uint8_t *)place->below[0] < 3 * HEAP_BLOCK) {
-            break;
-        }
+    for (unsigned i = 0; i < MOST && (uintptr_t)found <= address; i++) {
+        found = malloc(length);
     }
-    place->below[1] = malloc(HEAP_BLOCK);
-    allocate(place);
-    place->plug = malloc(HEAP_BLOCK);
+    must((uintptr_t)found > address, "malloc");
+    return found;
+}
+
+/* Target, and another block, where the heap ends. Who else needs memory, finds some below. */
+static void allocate_the_end(place_t *place)
+{
+    void *spare = allocate_above((uintptr_t)sbrk(0) - (size_t)3 * HEAP_BLOCK, HEAP_BLOCK);
+
+    place->barrier = allocate_above((uintptr_t)spare, 2000);
+    place->target = allocate_above((uintptr_t)place->barrier, place->length);
+    place->plug = allocate_above((uintptr_t)place->target, HEAP_BLOCK);
+    free(spare);
 }
 
 static bool allocate_again(place_t *place)
 {
-    allocate_the_end(place);
+    const uintptr_t target = (uintptr_t)place->target;
+
+    place->target = allocate_above(target - 1, place->length);
+    must((uintptr_t)place->target == target, "malloc at the same place");
     return true;
 }
 
@@ -551,8 +560,7 @@ bool place_open(place_t *place, const row_t *row, by_t by)
 void place_close(place_t *place, const row_t *row)
 {
     if (row->shape >= HEAP) {
-        free(place->below[0]);
-        free(place->below[1]);
+        free(place->barrier);
         free(place->target);
         free(place->plug);
         return;

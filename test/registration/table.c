@@ -182,7 +182,7 @@ static bool change_meanwhile(cell_t *cell, direction_t direction, const row_t *r
         sched_yield();
     }
     if ((taken || row->early) && !atomic_load(&changer.finished)) {
-        if (try(cell, direction, &target)) {
+        if (try(cell, direction, &target) && !cell->stale) {
             broken(cell, "a kept region served", target.name);
         }
     }
@@ -286,6 +286,9 @@ static void print_cell(const char *backend, bool thread, by_t by, direction_t di
         if (strcmp(backend, "none") != 0 && control_hits * 100 < control_tries * 99) {
             broken(&cell, "less than 99 % hits", "control");
         }
+        if (strcmp(backend, "unprotected") == 0 && cell.stale != row->stale) {
+            broken(&cell, "is not what the list of rows says", "stale or not");
+        }
         name = cell.broken[0] != '\0' ? "broken"
                : cell.stale           ? "stale"
                : cell.cached          ? "fresh"
@@ -360,9 +363,10 @@ int main(int argc, char **argv)
         return usage();
     }
     rig_begin();
-    /* As they are before malloc adapts them: a row counts on it. Before `retain` sets its own. */
+    /* So that the heap shrinks when its end is free. Before `retain` sets its own. */
     mallopt(M_MMAP_THRESHOLD, 128 << 10);
     mallopt(M_TRIM_THRESHOLD, 128 << 10);
+    mallopt(M_TOP_PAD, 0);
     if (!usable(argv[1])) {
         rig_end();
         return UNAVAILABLE;

@@ -18,9 +18,9 @@ typedef struct place {
     uint8_t *other;   /* a second place that the change concerns */
     uint8_t *changed; /* what of target changes */
     size_t changed_length;
-    int file;              /* memory file behind left, target and right, or -1 */
-    int segment;           /* System V shared memory, or -1 */
-    void *below[2], *plug; /* blocks of malloc's around target */
+    int file;             /* memory file behind left, target and right, or -1 */
+    int segment;          /* System V shared memory, or -1 */
+    void *barrier, *plug; /* blocks of malloc's below and above target */
 } place_t;
 
 /* What kind of memory it is. */
