@@ -14,7 +14,7 @@
 #define REGX_SELFTEST_LIBC 0x1u        /* by calling libc */
 #define REGX_SELFTEST_RAW 0x2u         /* by the system call itself */
 #define REGX_SELFTEST_THREAD 0x4u      /* also by a second thread, in the ways above */
-#define REGX_SELFTEST_DESTINATION 0x8u /* also what mremap moves something onto */
+#define REGX_SELFTEST_DESTINATION 0x8u /* also what a raw mremap moves something onto */
 #define REGX_SELFTEST_ALL 0xfu
 
 /* The watch runs but is not yet anyone's. REGX_INVALID: a change was not seen, or could not be
