@@ -100,6 +100,32 @@ def test_selected(mpi: Mpi, tmp_path: Path, regx: dict[str, str],
         assert not memory - other["after"].files, "shared memory still mapped after MPI_Finalize"
 
 
+@pytest.mark.parametrize("backend", ["hooks", "notifier", "hooks+notifier", "retain"])
+def test_selected_with_a_backend(mpi: Mpi, tmp_path: Path, backend: str,
+                                 without: dict[str, list[dict[str, State]]]) -> None:
+    """Hazard 27: hooks patch code and a notifier has a thread and descriptors, while MPI runs and
+    because the user asked for it; MPI_Finalize takes all of it away."""
+    regx = {"backend": backend, "rendezvous": "direct"}
+    job = mpi("collective", "--sizes", 1, "bcast", btl="regx,vader,self", regx=regx)
+    if job.complaints:
+        pytest.skip(" ".join(job.complaints))
+    for process, other in zip(states(mpi, tmp_path, "selected", regx=regx), without["named"]):
+        patched = process["running"].code != process["before"].code
+        assert patched == ("hooks" in backend)
+        assert process["running"].threads - other["running"].threads == ("notifier" in backend)
+        watching = [name for name in process["running"].descriptors if "userfaultfd" in name]
+        assert bool(watching) == ("notifier" in backend)
+        assert process["running"].handlers == other["running"].handlers
+        assert process["after"].code == process["before"].code
+        assert process["after"].handlers == other["after"].handlers
+        assert process["after"].threads == other["after"].threads
+        assert not [name for name in process["after"].descriptors
+                    if name not in other["after"].descriptors], "left open by MPI_Finalize"
+        assert process["after"].locked == other["after"].locked
+        component = {Path(name).name for name in process["after"].files}
+        assert "mca_btl_regx.so" not in component, "still there after MPI_Finalize"
+
+
 def test_pinned_bytes_are_pinned(mpi: Mpi, tmp_path: Path,
                                  without: dict[str, list[dict[str, State]]]) -> None:
     """The kernel counts as locked what the report says; after MPI_Finalize nothing is."""

@@ -124,3 +124,14 @@ def test_cache_without_limits(mpi: Mpi) -> None:
     for backend in CACHING:
         job = kinds(mpi, "nothing", backend, cache_bytes="unlimited", cache_count="unlimited")
         assert all(report["hits"] == 3 for report in job.reports), str(job)
+
+
+@pytest.mark.parametrize("backend", CACHING)
+@pytest.mark.parametrize("times", [1, 3])
+def test_tools_before_init(mpi: Mpi, backend: str, times: int) -> None:
+    """Hazard 27: reading the parameters starts nothing; what they say holds in MPI_Init after."""
+    job = mpi("tools", times, SIZE, regx={"rendezvous": "direct", "backend": backend})
+    if any("btl_regx_backend" in line for line in job.complaints):
+        pytest.skip(" ".join(job.complaints))
+    for report in job.checked(ranks=2).reports:
+        assert report["backend"] == backend and report["hits"] == 9, str(job)
