@@ -105,7 +105,7 @@ class Block:
             for arm in self.arms
         ]
         lines = [self.title()]
-        for panel in _panels(first, columns, width):
+        for panel in panels(first, columns, width):
             lines += [""] + [line for line in panel if line]
         return lines
 
@@ -130,7 +130,7 @@ def blocks(results: Results) -> list[Block]:
     return found
 
 
-def _panels(first: list[str], columns: list[list[str]], width: int) -> list[list[str]]:
+def panels(first: list[str], columns: list[list[str]], width: int) -> list[list[str]]:
     """Columns side by side, continued below where the width does not take all of them."""
 
     def padded(column: list[str]) -> list[str]:

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The command line, and what is done in which order."""
+
+import argparse
+import datetime
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from comparing import environment, installation
+from comparing.awake import awake
+from comparing.installation import BUILD, Installation
+from comparing.launch import Interrupted, Line, Runner
+from comparing.load import Load
+from comparing.trouble import Trouble
+from registering import table
+from registering.metrics import METRICS, SUBJECTS
+from registering.result import Folder, Results, Run
+
+REPETITIONS = 5
+TIMEOUT = 300  # seconds, of one run
+CANNOT = 3  # what a program ends with where its subject cannot be had
+WIDTH = 160  # of the table where no terminal says another
+
+DESCRIPTION = """\
+Measure what keeping registrations costs: hits, misses, what a change of memory costs, fork, memory
+held and first touch; for each of regx's backends and for the caches of UCX and Open MPI, one after
+the other, in several rounds. Nothing is really registered: only the keeping is measured."""
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="registration", description=DESCRIPTION)
+    add = parser.add_argument
+    add("-n", dest="repetitions", type=int, metavar="N", default=REPETITIONS,
+        help=f"rounds (default: {REPETITIONS})")
+    add("--subjects", nargs="+", metavar="SUBJECT", choices=SUBJECTS, default=list(SUBJECTS),
+        help=f"measure only these of: {', '.join(SUBJECTS)}")
+    add("--metrics", nargs="+", metavar="METRIC", choices=METRICS, default=[],
+        help=f"measure only these of: {', '.join(METRICS)}")
+    add("--dry-run", action="store_true", help="print the lines that would be run, and run nothing")
+    add("--no-install", action="store_true", help="say what is missing, rather than install it")
+    add("--output", type=Path, metavar="DIR",
+        help="where the results go (default: .build/registration/, by date and time)")
+    asked = parser.parse_args()
+    if not 1 <= asked.repetitions <= 1000:
+        parser.error(f"-n {asked.repetitions}: allowed: 1 to 1000")
+    return asked
+
+
+def main() -> int:
+    try:
+        return benchmark(arguments())
+    except Trouble as trouble:
+        print(f"registration: {trouble}", file=sys.stderr)
+        return trouble.status
+    except KeyboardInterrupt:  # before anything was measured
+        return 130
+    except BrokenPipeError:  # nobody reads the table any more; it is in table.txt too
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def line_of(found: Installation, subject: str, metrics: list[str]) -> Line:
+    program = found.companion.parent / "registering" / SUBJECTS[subject].program
+    return Line((), (str(program), subject, *metrics))
+
+
+def benchmark(asked: argparse.Namespace) -> int:
+    found = installation.guess() if asked.dry_run else installation.set_up(not asked.no_install)
+    if asked.dry_run:
+        for subject in asked.subjects:
+            print(line_of(found, subject, asked.metrics))
+        return 0
+    date = datetime.datetime.now().strftime("%Y-%m-%d-%H%M%S")
+    folder = Folder((asked.output or BUILD / "registration" / date).absolute())
+    facts = environment.collect(found, [])
+    runner = Runner()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, runner.stop)
+    results = measure(asked, found, runner, lambda so_far: folder.write(so_far, facts))
+    folder.write(results, facts)
+    folder.replace("table.txt", table.render(results, WIDTH) + "\n")
+    print(f"registration: results are in {folder.path}", file=sys.stderr)
+    width = max(shutil.get_terminal_size((WIDTH, 24)).columns, 80)
+    print(table.render(results, width), flush=True)
+    return results.status()
+
+
+def measure(
+    asked: argparse.Namespace,
+    found: Installation,
+    runner: Runner,
+    keep: Callable[[Results], None],
+) -> Results:
+    """In each round all subjects, so that a drift of the machine hits all; each round begins with
+    another."""
+    results = Results()
+    try:
+        with awake():
+            for repetition in range(1, asked.repetitions + 1):
+                first = (repetition - 1) % len(asked.subjects)
+                for subject in asked.subjects[first:] + asked.subjects[:first]:
+                    if subject in results.missing or subject in results.failures():
+                        continue
+                    where = f"{repetition}/{asked.repetitions}"
+                    print(f"registration: round {where}: {subject}", file=sys.stderr)
+                    one(line_of(found, subject, asked.metrics), subject, repetition, runner, results)
+                    keep(results)
+    except Interrupted:
+        results.interrupted = True
+    return results
+
+
+def one(line: Line, subject: str, repetition: int, runner: Runner, results: Results) -> None:
+    load = Load()
+    outcome = runner.run(line, TIMEOUT)
+    said = outcome.stderr.strip().splitlines()
+    why = said[-1].removeprefix("registration: ") if said else "it said nothing"
+    if outcome.status == CANNOT:
+        results.missing[subject] = why.removeprefix(f"{subject}: ")
+        return
+    run = Run(subject, repetition, outcome.seconds, load.others())
+    results.runs.append(run)
+    if outcome.status is None:
+        run.failed = f"no end within {TIMEOUT} s: ended by the watchdog"
+    elif outcome.status != 0:
+        run.failed = f"ended with status {outcome.status}: {why}"
+    run.values = parse(outcome.stdout)
+
+
+def parse(text: str) -> dict[str, float]:
+    """Lines "METRIC VALUE"; what is none of them was printed by a library."""
+    values = {}
+    for words in map(str.split, text.splitlines()):
+        if len(words) == 2 and words[0] in METRICS:
+            values[words[0]] = float(words[1])
+    return values

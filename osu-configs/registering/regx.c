@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// regx's backends as subjects, by the names of btl_regx_backend; with -scan and -never appended,
+// notifier_check is not "always".
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "compat/compat.h"
+#include "opal/runtime/opal.h"
+#include "registration/backend.h"
+#include "registration/cache.h"
+#include "subject.h"
+
+const char subject_names[] = "none hooks retain notifier notifier-scan notifier-never "
+                             "hooks+notifier hooks+notifier-never";
+
+static struct {
+    regx_counters_t counters;
+    regx_transport_t transport;
+    regx_registry_t registry;
+    regx_backend_choice_t choice;
+} regx;
+
+_Static_assert(sizeof(regx_region_t) <= sizeof(subject_use_t), "a use has room");
+
+// ---- the empty domain
+
+static regx_status_t domain_register(regx_transport_t *transport, void *base, size_t length,
+                                     unsigned access, regx_mr_t *mr)
+{
+    (void)transport;
+    *mr = (regx_mr_t){.base = base, .length = length, .access = access};
+    return REGX_OK;
+}
+
+static void domain_deregister(regx_transport_t *transport, regx_mr_t *mr)
+{
+    (void)transport, (void)mr;
+}
+
+static const regx_transport_ops_t domain = {
+    .abi = REGX_TRANSPORT_ABI, .name = "empty", .reg = domain_register, .dereg = domain_deregister};
+
+// ---- the subject
+
+static bool ends_with(const char *text, const char *end, char *rest, size_t size)
+{
+    const size_t length = strlen(text), cut = strlen(end);
+
+    if (length < cut || strcmp(text + length - cut, end) != 0) {
+        return false;
+    }
+    snprintf(rest, size, "%.*s", (int)(length - cut), text);
+    return true;
+}
+
+// Hooks are Open MPI's, which wants to be started.
+static bool start_openmpi(void)
+{
+    static char name[] = "regx", *arguments[] = {name, NULL};
+    char **argv = arguments;
+    int argc = 1;
+
+    return opal_init(&argc, &argv) == OPAL_SUCCESS;
+}
+
+bool subject_open(const char *name, subject_kind_t *kind, char *why, size_t size)
+{
+    char backend[32];
+    const regx_cache_config_t cache = {.bytes = REGX_UNLIMITED,
+                                       .count = REGX_UNLIMITED,
+                                       .admit = REGX_ADMIT_FIRST,
+                                       .inuse = REGX_INUSE_IGNORE};
+    regx_watch_config_t watch = {
+        .check = REGX_CHECK_ALWAYS, .threads = true, .counters = &regx.counters};
+
+    snprintf(backend, sizeof(backend), "%s", name);
+    if (ends_with(name, "-scan", backend, sizeof(backend))) {
+        watch.check = REGX_CHECK_SCAN;
+    } else if (ends_with(name, "-never", backend, sizeof(backend))) {
+        watch.check = REGX_CHECK_NEVER;
+    }
+    if (regx_backend_find(backend) == NULL) {
+        snprintf(why, size, "unknown backend \"%s\"; there are: %s", name, subject_names);
+        return false;
+    }
+    if (strncmp(backend, "hooks", 5) == 0) {
+        if (!start_openmpi()) {
+            snprintf(why, size, "Open MPI's library does not start");
+            return false;
+        }
+        watch.hooks = &regx_compat_hooks;
+    }
+    regx.transport.ops = &domain;
+    if (regx_backend_choose(backend, false, &watch, &regx.choice, why, size) != REGX_OK) {
+        return false;
+    }
+    if (regx_registry_open(&regx.registry, regx.choice.backend, regx.choice.watch, &cache,
+                           &regx.transport, &regx.counters) != REGX_OK) {
+        snprintf(why, size, "out of memory");
+        return false;
+    }
+    *kind = regx.choice.watch == NULL ? PER_USE : strcmp(backend, "retain") == 0 ? BLIND : TOLD;
+    return true;
+}
+
+bool subject_acquire(void *base, size_t length, subject_use_t *use)
+{
+    return regx_region_acquire(&regx.registry, base, length, REGX_ACCESS_REMOTE_WRITE,
+                               (regx_region_t *)use->bytes) == REGX_OK;
+}
+
+void subject_release(subject_use_t *use)
+{
+    regx_region_release(&regx.registry, (regx_region_t *)use->bytes);
+}
+
+// Progress does a bounded amount each time.
+void subject_settle(void)
+{
+    uint64_t before;
+
+    do {
+        before = subject_deregistrations();
+        regx_registry_progress(&regx.registry);
+    } while (subject_deregistrations() != before);
+}
+
+uint64_t subject_registrations(void)
+{
+    return atomic_load(&regx.counters.registrations);
+}
+
+uint64_t subject_deregistrations(void)
+{
+    return atomic_load(&regx.counters.deregistrations);
+}

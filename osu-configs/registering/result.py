@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What was measured, and the files that hold it: results.csv, results.json and table.txt."""
+
+import csv
+import io
+import json
+import os
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import median
+
+from comparing.trouble import Trouble
+from registering.metrics import METRICS, SUBJECTS, Metric
+
+COLUMNS = ("subject", "metric", "unit", "repetition", "value")
+
+
+@dataclass
+class Run:
+    subject: str
+    repetition: int
+    seconds: float
+    others: float  # the share of the cores' time that other programs took
+    values: dict[str, float] = field(default_factory=dict)
+    failed: str | None = None
+
+
+@dataclass
+class Results:
+    runs: list[Run] = field(default_factory=list)
+    missing: dict[str, str] = field(default_factory=dict)  # subject: why it cannot be had here
+    interrupted: bool = False
+
+    def subjects(self) -> list[str]:
+        seen = {run.subject for run in self.runs if run.values}
+        return [name for name in SUBJECTS if name in seen]
+
+    def values(self, subject: str, metric: str) -> list[float]:
+        runs = (run for run in self.runs if run.subject == subject)
+        return [run.values[metric] for run in runs if metric in run.values]
+
+    def median(self, subject: str, metric: str) -> float | None:
+        values = self.values(subject, metric)
+        return median(values) if values else None
+
+    def best_peer(self, metric: str) -> float | None:
+        peers = (name for name, subject in SUBJECTS.items() if subject.is_peer)
+        return min((m for p in peers if (m := self.median(p, metric)) is not None), default=None)
+
+    def base(self, subject: str, metric: Metric) -> float | None:
+        """What the subject's figure is set in relation to."""
+        if metric.base is None:
+            return None
+        if metric.base in METRICS:
+            return self.median(subject, metric.base)
+        if metric.base in SUBJECTS:
+            return None if subject == metric.base else self.median(metric.base, metric.name)
+        return None if SUBJECTS[subject].is_peer else self.best_peer(metric.name)
+
+    def ratio(self, subject: str, metric: Metric) -> float | None:
+        value, base = self.median(subject, metric.name), self.base(subject, metric)
+        return value / base if value is not None and base else None
+
+    def failures(self) -> dict[str, str]:
+        return {run.subject: run.failed for run in self.runs if run.failed}
+
+    def status(self) -> int:
+        return 130 if self.interrupted else int(bool(self.failures()) or not self.runs)
+
+
+class Folder:
+    def __init__(self, path: Path):
+        self.path = path
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise Trouble(f"--output: {path} cannot be made: {error.strerror}") from None
+        if (path / "results.csv").exists():
+            raise Trouble(f"--output: {path} holds results already; choose another folder")
+
+    def write(self, results: Results, environment: dict) -> None:
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        for run in results.runs:
+            for metric, value in run.values.items():
+                writer.writerow((run.subject, metric, METRICS[metric].unit, run.repetition, value))
+        self.replace("results.csv", text.getvalue())
+        document = {"environment": environment, **asdict(results)}
+        self.replace("results.json", json.dumps(document, indent=1, default=str) + "\n")
+
+    def replace(self, name: str, text: str) -> None:
+        """As a whole: at any moment, also after Ctrl-C, it is complete."""
+        new = self.path / f".{name}.new"
+        try:
+            new.write_text(text, encoding="utf-8")
+            os.replace(new, self.path / name)
+        except OSError as error:
+            raise Trouble(f"{self.path / name} cannot be written: {error.strerror}", 1) from None

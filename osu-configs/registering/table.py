@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The table: per metric and subject the median, its ratio, and min-max."""
+
+from comparing.load import DISTURBED_FROM
+from comparing.table import MISSING, number, panels
+from registering.metrics import BARE, GROUPS, PEERS, SUBJECTS, Group, Metric
+from registering.result import Results
+
+
+def cell(results: Results, subject: str, metric: Metric) -> tuple[str, str]:
+    values = results.values(subject, metric.name)
+    median = results.median(subject, metric.name)
+    if median is None:
+        return MISSING, ""
+    text = number(median)
+    if (ratio := results.ratio(subject, metric)) is not None:
+        text += f" {ratio:.2f}x"
+    elif metric.base == PEERS and median == results.best_peer(metric.name):
+        text += " *"
+    spread = f"{number(min(values))}-{number(max(values))}" if len(values) > 1 else ""
+    return text, spread
+
+
+def render_group(results: Results, group: Group, width: int) -> list[str]:
+    metrics = [m for m in group.metrics if any(results.values(s, m.name) for s in SUBJECTS)]
+    if not metrics:
+        return []
+    titles = [f"{m.title}, {m.unit}" if m.unit else m.title for m in metrics]
+    wide = max(map(len, titles))
+    first = [""] + [line for title in titles for line in (title.ljust(wide), "")]
+    columns = []
+    for subject in results.subjects():
+        column = [subject]
+        for metric in metrics:
+            column += cell(results, subject, metric)
+        columns.append(column)
+    lines = [group.title]
+    for panel in panels(first, columns, width):
+        lines += [""] + [line for line in panel if line]
+    return lines + [""]
+
+
+def query_notes(results: Results) -> list[str]:
+    """What the look-up's questions to the kernel cost, in null system calls."""
+    lines = []
+    for name, what in (("notifier", "the query"), ("notifier-scan", "query and scan")):
+        with_it, without = results.median(name, "hit_1"), results.median("notifier-never", "hit_1")
+        null_call = results.median(name, "null_call")
+        if with_it is not None and without is not None and null_call:
+            calls = (with_it - without) / null_call
+            lines.append(f"{name}: {what} of a hit costs as much as {calls:.2f} null system calls.")
+    return lines
+
+
+def notes(results: Results) -> list[str]:
+    lines = query_notes(results)
+    lines += [f"{subject}: cannot be had here: {why}" for subject, why in results.missing.items()]
+    lines += [f"FAILED: {subject}: {why}" for subject, why in results.failures().items()]
+    shares = [run.others for run in results.runs if run.others >= DISTURBED_FROM]
+    if shares:
+        lines.append(
+            f"Load: other programs took up to {100 * max(shares):.0f} % of the cores' time during"
+            f" {len(shares)} of {len(results.runs)} runs: repeat on a quiet machine."
+        )
+    if results.interrupted:
+        lines.append(f"INTERRUPTED: {len(results.runs)} runs were complete.")
+    return lines
+
+
+def render(results: Results, width: int) -> str:
+    lines = [line for group in GROUPS for line in render_group(results, group, width)]
+    if results.runs:
+        repetitions = max(run.repetition for run in results.runs)
+        lines += [
+            f"Medians of up to {repetitions} runs, below them min-max. x: for hits, misses, work"
+            " after munmap and bytes per region, of",
+            "the best peer (*); for a line that begins with an ellipsis, where it is of memory, of"
+            f' the line above; else of "{BARE}".',
+        ]
+    return "\n".join(lines + notes(results))
