@@ -4,7 +4,7 @@
  * each, and no byte may be wrong.
  *
  * Operation number i is made of SEED and i alone, and makes sense in whatever state it meets: any
- * subset can be run. FILE names one, by its numbers: so `shrink` finds a short reproduction. The
+ * subset can be run. FILE names one, by its numbers: so shrink.py finds a short reproduction. The
  * last line on stdout says what was done. Ends with 1 where a byte was wrong, and then says where;
  * with 77 where the backend or the oracle cannot be had.
  */
@@ -101,6 +101,7 @@ static struct {
     unsigned page, pages;
 } segments[SEGMENTS];
 
+static bool tell;              /* what is done */
 static uint64_t seed, current; /* the operation */
 static uint64_t random_state;
 static uint64_t made[KINDS], transfers, bytes, refused;
@@ -542,6 +543,11 @@ static bool operate(uint64_t number)
     const by_t by = hooks_only || below(2) == 0 ? BY_LIBC : BY_SYSCALL;
     const extent_t at = place_of_change();
     const extent_t to = place_of_change();
+    if (tell) {
+        printf("operation %llu: %s by %s: pages %u to %u; %u\n", (unsigned long long)number,
+               kinds[kind].name, by == BY_LIBC ? "libc" : "system call", at.page,
+               at.page + at.pages - 1, to.page);
+    }
     if (make(kind, by, at, to)) {
         made[kind]++;
         if (below(2) == 0 && kind < BREAK && !transfer_extent(by, at)) {
@@ -567,6 +573,7 @@ static bool run(uint64_t operations, FILE *subset)
     if (subset != NULL) {
         unsigned long long number;
 
+        tell = true;
         while (fscanf(subset, "%llu", &number) == 1) {
             if (!operate(number)) {
                 return false;

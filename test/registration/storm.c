@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * storm BACKEND SEED OPERATIONS [glance]: threads that change and use memory of their own, all at
- * once, so that what one gives back is at once another's: the kernel hands addresses out again
- * before munmap returns. No byte may be wrong.
+ * storm BACKEND SEED OPERATIONS [glance] [tight]: threads that change and use memory of their own,
+ * all at once, so that what one gives back is at once another's: the kernel hands addresses out
+ * again before munmap returns. No byte may be wrong.
  *
- * glance: they also acquire what is, or was a moment ago, another thread's, without looking at the
- * bytes: the error of a program that uses memory while it goes. What is registered then must not be
- * used for whoever gets the address next. Only unmapping then, in all its forms: of MADV_DONTNEED
- * the kernel tells before it acts.
+ * glance: they also send what is, or was a moment ago, another thread's, whatever the bytes are:
+ * the error of a program that uses memory while it goes. The registration must hold to the end, and
+ * must not be used for whoever gets the address next. Only unmapping then, in all its forms: of
+ * MADV_DONTNEED the kernel tells before it acts.
+ * tight: the cache has room for a third of their memory, so that they push out each other's.
  * Output and status as property's.
  */
 #include <errno.h>
@@ -42,6 +43,7 @@ typedef struct actor {
 static rig_t rig;
 static bool hooks_only;
 static bool glance;
+static unsigned room; /* of the cache, in regions; 0: for all */
 static uint64_t seed, operations;
 static actor_t actors[THREADS];
 
@@ -103,18 +105,20 @@ static void use(actor_t *actor)
     }
 }
 
-/* Acquires what is another's, or no longer is. */
+/* Sends what is another's, or no longer is. */
 static void look_at_another(actor_t *actor)
 {
     const actor_t *another = &actors[below(actor, THREADS)];
+    char data[4 * PAGE];
     regx_region_t region;
 
     if (another == actor) {
         return;
     }
     uint8_t *base = another->slots[below(actor, SLOTS)].base;
-    if (base != NULL && regx_region_acquire(&rig.registry, base, (size_t)4 * PAGE,
-                                            REGX_ACCESS_LOCAL, &region) == REGX_OK) {
+    if (base != NULL && regx_region_acquire(&rig.registry, base, sizeof(data), REGX_ACCESS_LOCAL,
+                                            &region) == REGX_OK) {
+        oracle_send(rig.oracle, region.mr, base, sizeof(data), data);
         regx_region_release(&rig.registry, &region);
         actor->glances++;
     }
@@ -304,20 +308,33 @@ static void *act(void *argument)
     return NULL;
 }
 
+static bool read_options(char **options)
+{
+    for (; *options != NULL; options++) {
+        if (strcmp(*options, "glance") == 0) {
+            glance = true;
+        } else if (strcmp(*options, "tight") == 0) {
+            room = THREADS * (SLOTS + BLOCKS) / 3;
+        } else {
+            return false;
+        }
+    }
+    return true;
+}
+
 int main(int argc, char **argv)
 {
     actor_t sum = {0};
     char why[256];
 
-    glance = argc == 5 && strcmp(argv[4], "glance") == 0;
-    if (argc < 4 || (argc > 4 && !glance)) {
-        fprintf(stderr, "usage: storm BACKEND SEED OPERATIONS [glance]\n");
+    if (argc < 4 || !read_options(argv + 4)) {
+        fprintf(stderr, "usage: storm BACKEND SEED OPERATIONS [glance] [tight]\n");
         return 2;
     }
     seed = strtoull(argv[2], NULL, 10);
     operations = strtoull(argv[3], NULL, 10);
     rig_begin();
-    if (!rig_open(&rig, &(rig_config_t){.backend = argv[1]}, why, sizeof(why))) {
+    if (!rig_open(&rig, &(rig_config_t){.backend = argv[1], .count = room}, why, sizeof(why))) {
         printf("%s\n", why);
         rig_end();
         return UNAVAILABLE;
@@ -338,13 +355,14 @@ int main(int argc, char **argv)
         sum.glances += actors[i].glances;
     }
     printf("seed %llu changes %llu transfers %llu hits %llu uncached %llu refused 0 "
-           "invalidations %llu bytes %llu glances %llu\n",
+           "invalidations %llu bytes %llu glances %llu evictions %llu\n",
            (unsigned long long)seed, (unsigned long long)sum.changes,
            (unsigned long long)sum.transfers,
            (unsigned long long)rig_count(&rig, &rig.counters.hits),
            (unsigned long long)rig_count(&rig, &rig.counters.uncached),
            (unsigned long long)rig_count(&rig, &rig.counters.invalidations),
-           (unsigned long long)sum.bytes, (unsigned long long)sum.glances);
+           (unsigned long long)sum.bytes, (unsigned long long)sum.glances,
+           (unsigned long long)rig_count(&rig, &rig.counters.evictions));
     rig_close(&rig);
     rig_end();
     return 0;

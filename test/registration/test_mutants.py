@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Regx with one thing wrong in its protocol: random changes find each within a minute."""
+import re
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from launch import TOP, Build
+from random_runs import UNAVAILABLE, run
+
+ENOUGH = 10_000_000  # operations
+PATIENCE = 60  # seconds
+
+
+@dataclass(frozen=True)
+class Mutant:
+    name: str
+    source: str  # in component/registration
+    right: str
+    wrong: str
+    program: str  # that finds it
+    arguments: tuple[str, ...] = ()
+    found: str = "stale: "  # how what it prints then begins
+
+    def text(self) -> str:
+        text = (TOP / "component/registration" / self.source).read_text()
+        assert text.count(self.right) == 1, f"{self.source} has changed: {self.right}"
+        return text.replace(self.right, self.wrong)
+
+
+SELF_TEST = "cannot be used: self-test: "
+SLOWLY = "(usleep(30), true)"  # between two steps, so that the wrong order shows within a minute
+RIGHT_ORDER = """(plain || !cache->asks || is_quiet(cache, record, address, length, access)) &&
+                is_current(cache) &&"""
+WRONG_ORDER = f"""is_current(cache) && {SLOWLY} &&
+                (plain || !cache->asks || is_quiet(cache, record, address, length, access)) &&"""
+RIGHT_READS = """    const uint64_t sequence = atomic_load_explicit(&changes->sequence, memory_order_acquire);
+    const uint64_t head = atomic_load_explicit(&changes->head, memory_order_acquire);
+"""
+WRONG_READS = """    const uint64_t head = atomic_load_explicit(&changes->head, memory_order_acquire);
+    sched_yield();
+    const uint64_t sequence = atomic_load_explicit(&changes->sequence, memory_order_acquire);
+"""
+
+MUTANTS = [
+    Mutant("one event in a thousand is dropped", "notifier.c",
+           "    regx_changes_log(notifier->super.changes, event->start, event->end);\n",
+           "    static unsigned number;\n    if (++number % 1000 != 0)\n"
+           "        regx_changes_log(notifier->super.changes, event->start, event->end);\n",
+           "property"),
+    Mutant("REMAP is ignored", "uffd.c", "message->event == UFFD_EVENT_REMAP)",
+           "message->event == UFFD_EVENT_REMAP && message->event == 0)", "property"),
+    Mutant("REMOVE is ignored", "uffd.c", " || message->event == UFFD_EVENT_REMOVE)", ")",
+           "property", found=SELF_TEST),
+    Mutant("the query is not asked", "notifier.c",
+           "return !in_a_child(notifier) && regx_uffd_quiet(&notifier->uffd);",
+           "return !in_a_child(notifier);", "storm"),
+    Mutant("the query is asked last", "cache.c", RIGHT_ORDER, WRONG_ORDER, "storm"),
+    Mutant("the sequence is not looked at", "cache.c",
+           "return sequence % 2 == 0 && head ==", "return sequence != 1 && head ==", "property"),
+    Mutant("the sequence is read after the head", "cache.c", RIGHT_READS, WRONG_READS, "property"),
+    Mutant("a new region is not checked", "miss.c", "!is_true_since(cache, request, since) ||", "",
+           "storm", ("glance",)),
+    Mutant("a region in use is deregistered", "retire.c",
+           "!cache->closing && (uint32_t)regx_seats_uses(cache->seats, number) != 0",
+           "number == 0", "storm", ("glance",), found="oracle: "),
+]
+
+
+@pytest.fixture(scope="module")
+def oracle(build: Build) -> None:
+    """There is one, and a notifier."""
+    done = run(build.programs.parent / "registration/property", "notifier", 1, 1)
+    if done.status == UNAVAILABLE:
+        pytest.skip(done.output.strip())
+
+
+def built(build: Build, mutant: Mutant, folder: Path) -> Path:
+    source = folder / mutant.source
+    source.write_text("#include <sched.h>\n#include <unistd.h>\n" + mutant.text())
+    target = f"test/registration/{mutant.program}_mutant"
+    top = build.programs.parents[1]
+    for old in (top / target, top / "test/registration/mutant.o"):
+        old.unlink(missing_ok=True)
+    subprocess.run(["make", "-s", "-C", top, target, f"MUTANT={source}"], check=True, timeout=300,
+                   stdin=subprocess.DEVNULL)
+    return (top / target).rename(folder / mutant.program)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_is_found(mutant: Mutant, build: Build, oracle: None, seed: int, tmp_path: Path) -> None:
+    program = built(build, mutant, tmp_path)
+    start = time.monotonic()
+    try:
+        done = run(program, "notifier", seed, ENOUGH, *mutant.arguments, timeout=PATIENCE)
+    except subprocess.TimeoutExpired:
+        pytest.fail(f"not found within {PATIENCE} s")
+    assert done.status != 0, str(done)
+    assert re.search(f"^{mutant.found}", done.output, re.MULTILINE), str(done)
+    print(f"{time.monotonic() - start:.1f} s: {done}")

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Random changes of the address space, with transfers in between: no byte may be wrong."""
+from pathlib import Path
+
+import pytest
+
+from launch import Build
+from random_runs import STALE, UNAVAILABLE, Run, reproduction, run
+
+# Operations by default; ten times as many with --full.
+SINGLE = {"notifier": 1_000_000, "notifier/scan": 50_000, "hooks+notifier": 50_000, "hooks": 50_000}
+STORMS = [("notifier", "", 100_000), ("notifier/scan", "", 30_000), ("hooks+notifier", "", 30_000),
+          ("hooks", "", 30_000), ("notifier", "tight", 30_000), ("notifier", "glance", 100_000),
+          ("notifier/scan", "glance tight", 30_000)]
+
+
+@pytest.fixture(scope="session")
+def programs(build: Build) -> Path:
+    return build.programs.parent / "registration"
+
+
+def judge(done: Run, operations: int, hits: float, capsys: pytest.CaptureFixture[str]) -> None:
+    """It went well, and was no idle run."""
+    if done.status == UNAVAILABLE:
+        pytest.skip(done.output.strip())
+    assert done.status == 0, str(done)
+    counts = done.counts
+    assert counts["changes"] >= operations / 2, str(done)
+    assert counts["transfers"] >= operations / 2, str(done)
+    assert counts["refused"] == 0, str(done)
+    assert counts["invalidations"] >= operations / 10, str(done)
+    assert counts["hits"] >= hits * counts["transfers"], f"a cache that does not hit\n{done}"
+    with capsys.disabled():
+        print("", done.command, *(f"{name} {value}" for name, value in counts.items()))
+
+
+@pytest.mark.parametrize("backend", SINGLE)
+def test_random_changes(programs: Path, backend: str, full: bool, seed: int, tmp_path: Path,
+                        capsys: pytest.CaptureFixture[str]) -> None:
+    operations = SINGLE[backend] * (10 if full else 1)
+    done = run(programs / "property", backend, seed, operations)
+    if done.status == STALE:
+        pytest.fail(reproduction(programs / "property", backend, done, tmp_path))
+    judge(done, operations, 0.25, capsys)
+
+
+@pytest.mark.parametrize(("backend", "options", "operations"), STORMS)
+def test_random_changes_by_many_threads(programs: Path, backend: str, options: str, operations: int,
+                                        full: bool, seed: int,
+                                        capsys: pytest.CaptureFixture[str]) -> None:
+    operations *= 10 if full else 1
+    done = run(programs / "storm", backend, seed, operations, *options.split())
+    judge(done, operations, 0.05, capsys)
+    assert (done.counts["glances"] > 0) == ("glance" in options), str(done)
+    assert (done.counts["evictions"] > 0) == ("tight" in options), str(done)
