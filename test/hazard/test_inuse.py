@@ -55,7 +55,8 @@ def test_chunks(mpi: Mpi, tmp_path: Path, backend: str, side: str) -> None:
     report = job.rank(RANKS[side])
     assert any("unmapped in mid-transfer" in reason for reason in report["fallbacks"]), str(job)
     assert not job.complaints, str(job)
-    assert (report["inuse_changes"] > 0) == (backend in WATCHING), str(job)
+    # Those in flight may all have been written by then; test_it_is_said_once has one that is not.
+    assert report["inuse_changes"] == 0 or backend in WATCHING, str(job)
 
 
 @pytest.mark.parametrize("inuse", ["ignore", "abort"])

@@ -8,8 +8,8 @@
  * one and unmaps nothing. Rank 0 sends SIZE bytes
  * to rank 1; when the first have arrived and the last have not, that side unmaps. Both must get to
  * the end, and what is still mapped must have arrived. Then, with new memory in place, the same
- * buffer is used again. The ranks share FILE, by which the receiver keeps the sender out of MPI
- * while it unmaps, so that the transfer is under way then.
+ * buffer is used again. The ranks share FILE, by which they go step by step until the first bytes
+ * have arrived, so that the transfer is under way then.
  */
 #include <fcntl.h>
 #include <sched.h>
@@ -20,7 +20,8 @@
 enum { TAG = 3, SEED = 61, LOOKS = 200, HOLE = 16 * 4096 };
 
 struct shared {
-    atomic_int landed, hold, held;
+    atomic_bool receivers_turn; /* else the sender's */
+    atomic_bool landed;         /* from now on both do as they like */
 };
 
 static int rank;
@@ -40,19 +41,15 @@ static void share(const char *path)
     close(file);
 }
 
+/* In two steps: when the second munmap returns, whoever watches has dealt with the first. */
 static void change(unsigned char *memory)
 {
+    const size_t half = (hole_size / 2) & ~(size_t)4095;
     if (hole_size == 0) {
         memory[hole] ^= 1;
     } else {
-        mapping_drop(memory + hole, hole_size, false);
-    }
-}
-
-static void wait_for(const atomic_int *flag)
-{
-    while (*flag == 0) {
-        sched_yield();
+        mapping_drop(memory + hole, half, false);
+        mapping_drop(memory + hole + half, hole_size - half, false);
     }
 }
 
@@ -65,53 +62,52 @@ static void look(void)
     }
 }
 
-static void send(unsigned char *memory, uint64_t key, bool unmaps)
+static void send(unsigned char *memory, uint64_t key, bool changes)
 {
     MPI_Request request;
     int done = 0;
     stamp_fill(memory, size, key, 0);
     MPI_Isend(memory, (int)size, MPI_BYTE, 1, TAG, MPI_COMM_WORLD, &request);
-    while (!done) {
+    while (!shared->landed) {
         MPI_Test(&request, &done, MPI_STATUS_IGNORE);
-        if (shared->hold != 0) {
-            shared->held = 1;
-            while (shared->hold != 0) {
-                sched_yield();
-            }
-        }
-        if (unmaps && shared->landed != 0) {
-            if (done) {
-                check_fail("the transfer was too fast");
-            }
-            change(memory);
-            unmaps = false;
+        shared->receivers_turn = true;
+        while (shared->receivers_turn) {
+            sched_yield();
         }
     }
-    if (unmaps) {
-        check_fail("nothing was unmapped");
+    if (changes) {
+        if (done) {
+            check_fail("the transfer was too fast");
+        }
+        change(memory);
+    }
+    if (!done) {
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
     }
 }
 
-static void receive(unsigned char *memory, uint64_t key, bool unmaps)
+static void receive(unsigned char *memory, uint64_t key, bool changes)
 {
     MPI_Request request;
     int done = 0;
     memset(memory, 0, size);
     MPI_Irecv(memory, (int)size, MPI_BYTE, 0, TAG, MPI_COMM_WORLD, &request);
     while (stamp_check(memory, 64, key, 0) != 64) {
+        shared->receivers_turn = false;
+        while (!shared->receivers_turn) {
+            sched_yield();
+        }
         MPI_Test(&request, &done, MPI_STATUS_IGNORE);
     }
-    if (unmaps) {
-        shared->hold = 1;
-        wait_for(&shared->held);
+    if (changes) {
         if (done || stamp_check(memory + size - 8, 8, key, size - 8) == 8) {
             check_fail("the transfer was too fast");
         }
         change(memory);
         look();
-        shared->hold = 0;
     }
-    shared->landed = 1;
+    shared->landed = true;
+    shared->receivers_turn = false;
     if (!done) {
         MPI_Wait(&request, MPI_STATUS_IGNORE);
     }
@@ -148,6 +144,9 @@ int main(int argc, char **argv)
                             hole + hole_size, "behind the hole");
             }
         }
+        MPI_Barrier(MPI_COMM_WORLD);
+        shared->landed = shared->receivers_turn = false;
+        MPI_Barrier(MPI_COMM_WORLD);
         if (unmaps && first && hole_size > 0) {
             mapping_make(memory + hole, hole_size, false);
         }
