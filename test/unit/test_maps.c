@@ -20,6 +20,16 @@ enum { PAGE = 4096, MOST = 4000 };
 static unsigned char bss[4 * PAGE];
 static unsigned char data[4 * PAGE] = {1};
 
+/* How much a read returns at most (it is linked by --wrap); 0: as much as the kernel gives. */
+static size_t most_at_once;
+
+ssize_t __real_read(int fd, void *buffer, size_t size);
+ssize_t __wrap_read(int fd, void *buffer, size_t size);
+ssize_t __wrap_read(int fd, void *buffer, size_t size)
+{
+    return __real_read(fd, buffer, most_at_once > 0 && most_at_once < size ? most_at_once : size);
+}
+
 typedef struct found {
     regx_mapping_t mappings[MOST];
     unsigned count, most;
@@ -232,17 +242,20 @@ static void the_whole_space(void **state)
         assert_int_equal(mprotect(base + i * PAGE, PAGE, PROT_READ), 0);
     }
     find(maps, &asked, NULL, UINTPTR_MAX, MOST);
-    maps->query = false;
-    find(maps, &listed, NULL, UINTPTR_MAX, MOST);
-    maps->query = true;
-    /* The list also has a page that is not the process's own ([vsyscall]). */
-    assert_in_range(listed.count - asked.count, 0, 1);
-    assert_true(asked.count > 2000);
-    for (unsigned i = 0; i < asked.count; i++) {
-        assert_int_equal(asked.mappings[i].start, listed.mappings[i].start);
-        assert_int_equal(asked.mappings[i].end, listed.mappings[i].end);
-        assert_int_equal(asked.mappings[i].kind, listed.mappings[i].kind);
+    for (most_at_once = 0; most_at_once <= 173; most_at_once += 173) {
+        maps->query = false;
+        find(maps, &listed, NULL, UINTPTR_MAX, MOST);
+        maps->query = true;
+        /* The list also has a page that is not the process's own ([vsyscall]). */
+        assert_in_range(listed.count - asked.count, 0, 1);
+        assert_true(asked.count > 2000);
+        for (unsigned i = 0; i < asked.count; i++) {
+            assert_int_equal(asked.mappings[i].start, listed.mappings[i].start);
+            assert_int_equal(asked.mappings[i].end, listed.mappings[i].end);
+            assert_int_equal(asked.mappings[i].kind, listed.mappings[i].kind);
+        }
     }
+    most_at_once = 0;
     munmap(base, 2000 * PAGE);
 }
 

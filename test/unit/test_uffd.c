@@ -19,6 +19,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/shm.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -161,13 +162,7 @@ static void must_refuse(regx_check_t check, const char *expected)
 
 static void on_this_kernel(void **state)
 {
-    const char *found = fault();
-
     (void)state;
-    if (found != NULL && strstr(found, "userfaultfd") != NULL) {
-        print_message("not tried: %s\n", found);
-        skip();
-    }
     must_work();
 }
 
@@ -236,6 +231,39 @@ static void each_welcome_feature(void **state)
         old.no_scan = false;
         must_work();
     }
+}
+
+/* Where nobody can be asked what is armed: what took a range's place unseen is noticed when it is
+ * watched, and what was kept there before is given up. */
+static void replaced_unseen_on_an_older_kernel(void **state)
+{
+    const size_t length = 8 * PAGE;
+    char *base = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const uintptr_t at = (uintptr_t)base;
+    uint64_t first;
+    uint64_t since;
+
+    (void)state;
+    old.no_scan = true;
+    regx_watch_t *watch = start(REGX_CHECK_ALWAYS);
+    assert_non_null(watch);
+    regx_changes_interest(watch->changes, at, at + length, 1);
+    assert_int_equal(watch->cover(watch, at, at + length, &first), REGX_OK);
+    assert_int_equal(watch->cover(watch, at, at + PAGE, &since), REGX_OK);
+    assert_false(regx_changes_touched(watch->changes, first, at, at + length));
+    const int id = shmget(IPC_PRIVATE, length, 0600);
+    assert_ptr_equal(shmat(id, base, SHM_REMAP), base);
+    assert_int_equal(shmctl(id, IPC_RMID, NULL), 0);
+    assert_int_equal(shmdt(base), 0);
+    assert_ptr_equal(mmap(base, length, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0),
+                     base);
+    assert_false(regx_changes_touched(watch->changes, first, at, at + length));
+    assert_int_equal(watch->cover(watch, at, at + PAGE, &since), REGX_OK);
+    assert_true(regx_changes_touched(watch->changes, first, at + PAGE, at + length));
+    assert_false(regx_changes_touched(watch->changes, since, at, at + length));
+    watch->stop(watch);
+    munmap(base, length);
 }
 
 static void huge_pages_on_an_older_kernel(void **state)
@@ -350,13 +378,33 @@ static void as_an_ordinary_user(void **state)
 
 #define OLD(test) cmocka_unit_test_setup(test, setup)
 
+/* Whether this machine refuses it to us already; says so. */
+static bool refused(void)
+{
+    regx_watch_t *watch = start(REGX_CHECK_ALWAYS);
+
+    if (watch == NULL && strstr(error, "userfaultfd") != NULL) {
+        printf("1..0 # SKIP %s\n", error);
+        return true;
+    }
+    if (watch != NULL) {
+        watch->stop(watch);
+    }
+    return false;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        OLD(on_this_kernel),       OLD(each_refusal_has_its_reason),   OLD(each_needed_feature),
-        OLD(each_welcome_feature), OLD(huge_pages_on_an_older_kernel), OLD(refused_by_a_filter),
+        OLD(on_this_kernel),
+        OLD(each_refusal_has_its_reason),
+        OLD(each_needed_feature),
+        OLD(each_welcome_feature),
+        OLD(replaced_unseen_on_an_older_kernel),
+        OLD(huge_pages_on_an_older_kernel),
+        OLD(refused_by_a_filter),
         OLD(as_an_ordinary_user),
     };
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return refused() ? 0 : cmocka_run_group_tests(tests, NULL, NULL);
 }
