@@ -36,8 +36,9 @@ typedef struct registry {
     void (*during)(struct registry *r, uintptr_t start, uintptr_t end); /* each call */
     uintptr_t undone[64]; /* the bases of those deregistered, in order, modulo its size */
     /* The watch. */
-    _Atomic bool loud; /* a change is under way */
-    bool blind;        /* cover is refused */
+    _Atomic bool loud;                  /* a change is under way */
+    bool blind;                         /* cover is refused */
+    void (*asking)(struct registry *r); /* called within each query */
     unsigned asks, covers;
     /* Buffers that changed while in use, as told. */
     unsigned told;
@@ -95,6 +96,9 @@ static inline bool registry_quiet(regx_watch_t *watch, uintptr_t start, uintptr_
 
     assert_true(start < end && start % PAGE == 0 && end % PAGE == 0);
     r->asks++;
+    if (r->asking != NULL) {
+        r->asking(r);
+    }
     return !r->loud;
 }
 

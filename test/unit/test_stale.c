@@ -209,6 +209,37 @@ static void while_news_is_not_logged_nothing_hits(void **state)
     registry_close(r);
 }
 
+static void log_while_asking(registry_t *r)
+{
+    registry_log(r, 0x100000, PAGE);
+}
+
+static void take_news_while_asking(registry_t *r)
+{
+    r->watch.changes->sequence += 1 - r->watch.changes->sequence % 2;
+}
+
+/* The query comes first: what it does not see any more is in the log or on its way there. */
+static void what_ends_within_the_query_is_seen(void **state)
+{
+    static void (*const asking[])(registry_t *) = {log_while_asking, take_news_while_asking};
+
+    (void)state;
+    for (unsigned i = 0; i < sizeof(asking) / sizeof(asking[0]); i++) {
+        registry_t *r = open_large(true);
+
+        registry_use(r, 0x100000, PAGE);
+        assert_int_equal(registry_served(r, 0x100000, PAGE), HIT);
+        r->asking = asking[i];
+        assert_int_equal(registry_served(r, 0x100000, PAGE), ONCE);
+        assert_int_equal(registry_served(r, 0x100000, PAGE), ONCE);
+        assert_int_equal(registry_served(r, 0x100800, 1), ONCE);
+        assert_true(r->asks > 3);
+        r->asking = NULL;
+        registry_close(r);
+    }
+}
+
 /* ---- between pinning and keeping ---- */
 
 static void log_it(registry_t *r, uintptr_t start, uintptr_t end)
@@ -433,6 +464,7 @@ int main(void)
         cmocka_unit_test(a_change_being_written_is_a_miss_and_no_wait),
         cmocka_unit_test(while_a_change_is_under_way_nothing_hits),
         cmocka_unit_test(while_news_is_not_logged_nothing_hits),
+        cmocka_unit_test(what_ends_within_the_query_is_seen),
         cmocka_unit_test(a_change_while_pinning_makes_it_one_use),
         cmocka_unit_test(a_change_beside_it_while_pinning_does_no_harm),
         cmocka_unit_test(of_two_that_register_at_once_one_is_kept),

@@ -248,7 +248,7 @@ static void progress_with_nothing_to_do_does_nothing(void **state)
  * its pages, no generation older than it was before the look-up, and that lives until the release.
  */
 
-enum { PAGES = 64, SLOTS = 4096, THREADS = 4 };
+enum { PAGES = 64, SLOTS = 4096, THREADS = 4, RACES = 2000 };
 
 typedef struct pin { /* a registration */
     _Atomic bool live;
@@ -270,6 +270,7 @@ typedef struct world {
     pthread_mutex_t reader;
     _Atomic bool stop;
     bool asks;
+    bool careless; /* the application has no order of its own: any content may be right */
 } world_t;
 
 static void broken(const char *what)
@@ -331,14 +332,12 @@ static void change(world_t *world, uintptr_t first, uintptr_t count)
     regx_changes_t *changes = world->watch.changes;
 
     if (!world->asks) { /* a hook: told first; the application keeps its own order */
-        for (uintptr_t i = 0; i < count; i++) {
+        for (uintptr_t i = 0; i < count && !world->careless; i++) {
             pthread_rwlock_wrlock(&world->changing[first + i]);
         }
         regx_changes_log(changes, start, end);
-        for (uintptr_t i = 0; i < count; i++) {
+        for (uintptr_t i = 0; i < count && !world->careless; i++) {
             world->generations[first + i]++;
-        }
-        for (uintptr_t i = 0; i < count; i++) {
             pthread_rwlock_unlock(&world->changing[first + i]);
         }
         return;
@@ -361,7 +360,7 @@ static void use(world_t *world, uintptr_t first, uintptr_t count, uint64_t *rand
     regx_region_t region;
 
     for (uintptr_t i = 0; i < count; i++) {
-        if (!world->asks) {
+        if (!world->asks && !world->careless) {
             pthread_rwlock_rdlock(&world->changing[first + i]);
         }
         before[i] = world->generations[first + i];
@@ -385,7 +384,7 @@ static void use(world_t *world, uintptr_t first, uintptr_t count, uint64_t *rand
         }
         regx_region_release(&world->registry, &region);
     }
-    for (uintptr_t i = 0; i < count && !world->asks; i++) {
+    for (uintptr_t i = 0; i < count && !world->asks && !world->careless; i++) {
         pthread_rwlock_unlock(&world->changing[first + i]);
     }
 }
@@ -414,12 +413,11 @@ static void *work(void *argument)
 static const regx_transport_ops_t world_ops = {
     .abi = REGX_TRANSPORT_ABI, .name = "world", .reg = world_reg, .dereg = world_dereg};
 
-static void all_at_once(bool asks, bool fences)
+static world_t *world_open(bool asks, bool fences)
 {
     const regx_cache_config_t config = {
         .bytes = 80 * PAGE, .count = 40, .admit = REGX_ADMIT_SECOND};
     world_t *world = calloc(1, sizeof(*world));
-    pthread_t threads[THREADS];
 
     assert_non_null(world);
     world->asks = asks;
@@ -435,6 +433,29 @@ static void all_at_once(bool asks, bool fences)
                                         &config, &world->transport, &world->counters),
                      REGX_OK);
     use_fences(world->registry.cache, fences);
+    return world;
+}
+
+static void world_close(world_t *world)
+{
+    regx_registry_close(&world->registry);
+    assert_int_equal(world->pinned, 0);
+    assert_int_equal(world->counters.registrations, world->counters.deregistrations);
+    assert_true(world->counters.hits > 0);
+    print_message("# hits %ju misses %ju once %ju evictions %ju invalidations %ju refused %ju\n",
+                  (uintmax_t)world->counters.hits, (uintmax_t)world->counters.misses,
+                  (uintmax_t)world->counters.uncached, (uintmax_t)world->counters.evictions,
+                  (uintmax_t)world->counters.invalidations,
+                  (uintmax_t)world->counters.stale_prevented);
+    regx_changes_close(world->watch.changes);
+    free(world);
+}
+
+static void all_at_once(bool asks, bool fences)
+{
+    world_t *world = world_open(asks, fences);
+    pthread_t threads[THREADS];
+
     for (unsigned i = 0; i < THREADS; i++) {
         assert_int_equal(pthread_create(&threads[i], NULL, work, world), 0);
     }
@@ -448,17 +469,7 @@ static void all_at_once(bool asks, bool fences)
     for (unsigned i = 0; i < THREADS; i++) {
         pthread_join(threads[i], NULL);
     }
-    regx_registry_close(&world->registry);
-    assert_int_equal(world->pinned, 0);
-    assert_int_equal(world->counters.registrations, world->counters.deregistrations);
-    assert_true(world->counters.hits > 0);
-    print_message("# hits %ju misses %ju once %ju evictions %ju invalidations %ju refused %ju\n",
-                  (uintmax_t)world->counters.hits, (uintmax_t)world->counters.misses,
-                  (uintmax_t)world->counters.uncached, (uintmax_t)world->counters.evictions,
-                  (uintmax_t)world->counters.invalidations,
-                  (uintmax_t)world->counters.stale_prevented);
-    regx_changes_close(world->watch.changes);
-    free(world);
+    world_close(world);
 }
 
 static void all_at_once_with_hooks(void **state)
@@ -479,6 +490,59 @@ static void all_at_once_without_membarrier(void **state)
     all_at_once(true, true);
 }
 
+/* One page, changed and retired as fast as it is used: what is only just too late must show. */
+static void *use_one_page(void *argument)
+{
+    world_t *world = argument;
+    uint64_t random = 1;
+
+    while (!world->stop) {
+        use(world, 0, 1, &random);
+    }
+    return NULL;
+}
+
+static void a_race(bool asks, bool fences)
+{
+    world_t *world = world_open(asks, fences);
+    pthread_t thread;
+
+    world->careless = !asks;
+    assert_int_equal(pthread_create(&thread, NULL, use_one_page, world), 0);
+    for (uint64_t seen = 0; seen < RACES;) {
+        regx_registry_progress(&world->registry);
+        if (world->counters.misses == seen) {
+            sched_yield();
+            continue;
+        }
+        seen = world->counters.misses; /* it is there again */
+        for (volatile unsigned wait = 0; wait < seen % 64; wait++) {
+        }
+        change(world, 0, 1);
+    }
+    world->stop = true;
+    pthread_join(thread, NULL);
+    world_close(world);
+}
+
+static void a_race_for_one_region_with_hooks(void **state)
+{
+    (void)state;
+    a_race(false, false);
+}
+
+static void a_race_for_one_region_with_a_notifier(void **state)
+{
+    (void)state;
+    a_race(true, false);
+}
+
+static void a_race_for_one_region_without_membarrier(void **state)
+{
+    (void)state;
+    a_race(false, true);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -491,6 +555,9 @@ int main(void)
         cmocka_unit_test(all_at_once_with_hooks),
         cmocka_unit_test(all_at_once_with_a_notifier),
         cmocka_unit_test(all_at_once_without_membarrier),
+        cmocka_unit_test(a_race_for_one_region_with_hooks),
+        cmocka_unit_test(a_race_for_one_region_with_a_notifier),
+        cmocka_unit_test(a_race_for_one_region_without_membarrier),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
