@@ -22,6 +22,7 @@
 #include <sys/mman.h>
 
 #define MESSAGE_MAX ((size_t)1 << 30)
+#define SLIDE_STEP 4096
 #define LARGE_MESSAGE 8192 // above it, OSU does fewer iterations
 #define TAG_LATENCY 1
 #define TAG_TO_1 100
@@ -29,7 +30,7 @@
 #define TAG_REPLY 101
 
 enum mode { LATENCY, BW, BIBW };
-enum buffers { SAME, ROTATE, FRESH };
+enum buffers { SAME, ROTATE, SLIDE, FRESH };
 
 static const char *const test_name[] = {"Latency Test", "Bandwidth Test",
                                         "Bi-Directional Bandwidth Test"};
@@ -38,7 +39,7 @@ struct settings {
     enum mode mode;
     enum buffers buffers;
     const char *buffers_text;
-    size_t rotate;
+    size_t places; // buffers to rotate over, or offsets to slide over
     size_t min, max;
     int iterations, iterations_large, warmup, warmup_large;
     int window;
@@ -91,11 +92,30 @@ static void unmap_all(struct bench *b)
     b->mapped = 0;
 }
 
+// How much further into its buffer than the first an iteration's messages begin. All of one
+// iteration begin at the same place: ranges that overlap may not be received into at once.
+static size_t offset_of(const struct bench *b, uint64_t iteration)
+{
+    return b->set.buffers == SLIDE ? (size_t)(iteration % b->set.places) * SLIDE_STEP : 0;
+}
+
+// Bytes of a buffer for messages of that size.
+static size_t buffer_bytes(const struct bench *b, size_t size)
+{
+    return size + (b->set.buffers == SLIDE ? (b->set.places - 1) * SLIDE_STEP : 0);
+}
+
 // Which buffer the j-th message of an iteration uses; the same at both ends.
 static size_t buffer_of(const struct bench *b, uint64_t iteration, int j)
 {
     uint64_t window = b->set.mode == LATENCY ? 1 : (uint64_t)b->set.window;
     return (size_t)(iteration * window + (uint64_t)j) % b->count;
+}
+
+static unsigned char *place_of(const struct bench *b, unsigned char **buffers, uint64_t iteration,
+                               int j)
+{
+    return buffers[buffer_of(b, iteration, j)] + offset_of(b, iteration);
 }
 
 // ---- contents: every word is stamped by sender, size, iteration, buffer and position ----------
@@ -163,11 +183,12 @@ static void prepare(struct bench *b, size_t size, uint64_t iteration)
     for (int j = 0; j < messages_of(b); j++) {
         size_t i = buffer_of(b, iteration, j);
         uint64_t seed = seed_of(b->rank, size, iteration, i);
+        unsigned char *send = place_of(b, b->send, iteration, j);
         if (b->set.check)
-            stamp(b->send[i], size, seed);
+            stamp(send, size, seed);
         else
-            memset(b->send[i], 'a', size);
-        memset(b->receive[i], (int)(iteration & 0x7f) | 0x80, size);
+            memset(send, 'a', size);
+        memset(place_of(b, b->receive, iteration, j), (int)(iteration & 0x7f) | 0x80, size);
     }
     MPI_Barrier(MPI_COMM_WORLD);
 }
@@ -179,7 +200,7 @@ static void check(struct bench *b, size_t size, uint64_t iteration)
     for (int j = 0; j < messages_of(b); j++) {
         size_t i = buffer_of(b, iteration, j);
         uint64_t seed = seed_of(!b->rank, size, iteration, i);
-        size_t at = first_wrong(b->receive[i], size, seed);
+        size_t at = first_wrong(place_of(b, b->receive, iteration, j), size, seed);
         if (at == size)
             continue;
         if (b->wrong++ == 0)
@@ -194,17 +215,16 @@ static void check(struct bench *b, size_t size, uint64_t iteration)
 
 static double exchange_latency(struct bench *b, size_t size, uint64_t iteration)
 {
-    size_t i = buffer_of(b, iteration, 0);
+    unsigned char *send = place_of(b, b->send, iteration, 0);
+    unsigned char *receive = place_of(b, b->receive, iteration, 0);
     int bytes = (int)size, peer = !b->rank;
     double start = MPI_Wtime();
     if (b->rank == 0) {
-        MPI_Send(b->send[i], bytes, MPI_CHAR, peer, TAG_LATENCY, MPI_COMM_WORLD);
-        MPI_Recv(b->receive[i], bytes, MPI_CHAR, peer, TAG_LATENCY, MPI_COMM_WORLD,
-                 MPI_STATUS_IGNORE);
+        MPI_Send(send, bytes, MPI_CHAR, peer, TAG_LATENCY, MPI_COMM_WORLD);
+        MPI_Recv(receive, bytes, MPI_CHAR, peer, TAG_LATENCY, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     } else {
-        MPI_Recv(b->receive[i], bytes, MPI_CHAR, peer, TAG_LATENCY, MPI_COMM_WORLD,
-                 MPI_STATUS_IGNORE);
-        MPI_Send(b->send[i], bytes, MPI_CHAR, peer, TAG_LATENCY, MPI_COMM_WORLD);
+        MPI_Recv(receive, bytes, MPI_CHAR, peer, TAG_LATENCY, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        MPI_Send(send, bytes, MPI_CHAR, peer, TAG_LATENCY, MPI_COMM_WORLD);
     }
     return MPI_Wtime() - start;
 }
@@ -213,7 +233,7 @@ static void start_receives(struct bench *b, size_t size, uint64_t iteration)
 {
     int tag = b->rank == 0 ? TAG_TO_0 : TAG_TO_1;
     for (int j = 0; j < b->set.window; j++)
-        MPI_Irecv(b->receive[buffer_of(b, iteration, j)], (int)size, MPI_CHAR, !b->rank, tag,
+        MPI_Irecv(place_of(b, b->receive, iteration, j), (int)size, MPI_CHAR, !b->rank, tag,
                   MPI_COMM_WORLD, &b->receive_request[j]);
 }
 
@@ -221,7 +241,7 @@ static void start_sends(struct bench *b, size_t size, uint64_t iteration)
 {
     int tag = b->rank == 0 ? TAG_TO_1 : TAG_TO_0;
     for (int j = 0; j < b->set.window; j++)
-        MPI_Isend(b->send[buffer_of(b, iteration, j)], (int)size, MPI_CHAR, !b->rank, tag,
+        MPI_Isend(place_of(b, b->send, iteration, j), (int)size, MPI_CHAR, !b->rank, tag,
                   MPI_COMM_WORLD, &b->send_request[j]);
 }
 
@@ -279,8 +299,8 @@ static void run_size(struct bench *b, size_t size)
     double seconds = 0;
 
     for (size_t i = 0; i < b->count && b->set.buffers != FRESH; i++) {
-        memset(b->send[i], 'a', size);
-        memset(b->receive[i], 'b', size);
+        memset(b->send[i], 'a', buffer_bytes(b, size));
+        memset(b->receive[i], 'b', buffer_bytes(b, size));
     }
     MPI_Barrier(MPI_COMM_WORLD);
     for (int i = 0; i < warmup + iterations; i++) {
@@ -299,7 +319,7 @@ static void run_size(struct bench *b, size_t size)
 static int run(struct bench *b)
 {
     size_t window = (size_t)messages_of(b);
-    b->count = b->set.buffers == SAME ? 1 : b->set.buffers == ROTATE ? b->set.rotate : window;
+    b->count = b->set.buffers == FRESH ? window : b->set.buffers == ROTATE ? b->set.places : 1;
     b->send = calloc(b->count, sizeof *b->send);
     b->receive = calloc(b->count, sizeof *b->receive);
     b->send_request = calloc(window, sizeof(MPI_Request));
@@ -307,7 +327,7 @@ static int run(struct bench *b)
     if (!b->send || !b->receive || !b->send_request || !b->receive_request)
         fail(b, "out of memory");
     if (b->set.buffers != FRESH)
-        map_all(b, b->set.max);
+        map_all(b, buffer_bytes(b, b->set.max));
 
     if (b->rank == 0) {
         printf("# regx companion MPI %s, buffers %s\n", test_name[b->set.mode],
@@ -338,9 +358,11 @@ static const char usage[] =
     "  -x, --warmup N                untimed iterations (latency 100, 10; bw 10, 2)\n"
     "  -W, --window-size N           messages in flight of bw and bibw (64)\n"
     "  -c, --validation              check the content of every message\n"
-    "  -b, --buffers same|fresh|rotate:N\n"
+    "  -b, --buffers same|fresh|rotate:N|slide:N\n"
     "                                each message uses the one buffer (as OSU does), one freshly\n"
-    "                                mapped and touched, or the next of N (default same)\n"
+    "                                mapped and touched, the next of N, or the one buffer, each\n"
+    "                                iteration from the next of N places 4 KiB apart (default\n"
+    "                                same)\n"
     "  -h, --help\n";
 
 static bool number(const char *text, unsigned long min, unsigned long max, unsigned long *value)
@@ -372,17 +394,19 @@ static bool range(const char *text, size_t *min, size_t *max)
 
 static bool buffers(const char *text, struct settings *set)
 {
-    unsigned long n;
+    unsigned long n = 1;
     set->buffers_text = text;
     if (strcmp(text, "same") == 0)
         set->buffers = SAME;
     else if (strcmp(text, "fresh") == 0)
         set->buffers = FRESH;
-    else if (strncmp(text, "rotate:", 7) == 0 && number(text + 7, 1, 1u << 20, &n)) {
+    else if (strncmp(text, "rotate:", 7) == 0 && number(text + 7, 1, 1u << 20, &n))
         set->buffers = ROTATE;
-        set->rotate = n;
-    } else
+    else if (strncmp(text, "slide:", 6) == 0 && number(text + 6, 1, 1u << 20, &n))
+        set->buffers = SLIDE;
+    else
         return false;
+    set->places = n;
     return true;
 }
 
@@ -425,7 +449,7 @@ static const char *parse(int argc, char **argv, struct settings *set, bool *help
             break;
         case 'b':
             if (!buffers(optarg, set))
-                return "-b wants same, fresh or rotate:N with N from 1 to 1048576";
+                return "-b wants same, fresh, rotate:N or slide:N with N from 1 to 1048576";
             break;
         case 'h':
             *help = true;

@@ -72,4 +72,9 @@ def _csv(results: Results) -> str:
                 (run.arm.strategy, run.backend, run.transport, benchmark, run.arm.buffers)
                 + (size, run.metric, run.unit, run.repetition, value)
             )
+        for name, count in run.counts.items():  # of the whole run, over all sizes
+            writer.writerow(
+                (run.arm.strategy, run.backend, run.transport, benchmark, run.arm.buffers)
+                + ("", name, "", run.repetition, count)
+            )
     return text.getvalue()

@@ -6,7 +6,7 @@ in every strategy; what is above must go on the strategy's path and on no other,
 have fallen back.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from comparing import report
@@ -23,12 +23,17 @@ SMALL_WEIGHT = 12
 OWN_SHARE = 0.99  # MPI's own messages, about each that it carries, take less than the rest
 
 
+# What became of the buffers, in the report's words; both ranks added up.
+COUNTS = ("hits", "misses", "uncached", "registrations", "invalidations")
+
+
 @dataclass(frozen=True)
 class Proof:
     problem: str | None  # None: proven
-    carried: str  # what went where, in words
-    transport: str
-    backend: str
+    carried: str = ""  # what went where, in words
+    transport: str = ""
+    backend: str = ""
+    counts: dict[str, int] = field(default_factory=dict)  # of COUNTS
 
 
 def prove(file: Path, strategy: str, sizes: list[int]) -> Proof:
@@ -36,10 +41,10 @@ def prove(file: Path, strategy: str, sizes: list[int]) -> Proof:
     try:
         reports = report.read([file]) if file.exists() else []
     except Trouble as trouble:
-        return Proof(f"path not proven: {trouble}", "", "", "")
+        return Proof(f"path not proven: {trouble}")
     ranks = len({line["rank"] for line in reports})
     if ranks != RANKS:
-        return Proof(f"path not proven: regx reported for {ranks} of {RANKS} ranks", "", "", "")
+        return Proof(f"path not proven: regx reported for {ranks} of {RANKS} ranks")
     total = report.add(reports)
     moved = {path: _bytes(total, path) for path in report.PATHS if path != "fallback"}
     carried = ", ".join(f"{path} {_amount(count)}" for path, count in moved.items() if count)
@@ -49,6 +54,7 @@ def prove(file: Path, strategy: str, sizes: list[int]) -> Proof:
         carried=carried or "nothing",
         transport=_transport(total),
         backend="+".join(total.get("backend", [])),
+        counts={name: total[name] for name in COUNTS if name in total},
     )
 
 

@@ -58,6 +58,7 @@ class Run(Conditions):
     transport: str = ""
     values: dict[int, float] = field(default_factory=dict)
     carried: str = ""  # by which paths of regx
+    counts: dict[str, int] = field(default_factory=dict)  # what became of the buffers (path.py)
     problem: str | None = None  # the path was not proven
     failed: str | None = None
     title: str = ""  # the benchmark's own first line, with its version

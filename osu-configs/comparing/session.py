@@ -141,6 +141,7 @@ class Session:
             proof = self._prove(job, report)
             run.problem, run.carried = proof.problem, proof.carried
             run.transport, run.backend = proof.transport, proof.backend
+            run.counts = proof.counts
         if run.failed:
             self.progress.say(f"{job.arm}: {run.failed}")
 

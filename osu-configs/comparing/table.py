@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from statistics import median
 
 from comparing.load import DISTURBED_FROM
+from comparing.path import COUNTS
 from comparing.phase import MIXED, PHASES, UNMEASURED
 from comparing.result import LIMIT, PEER, REGX, Arm, Results, Run
 from comparing.size import show
 
 MISSING = "-"
+REGISTERS_FOR_FREE = ("uct",)  # transports; processes of a node copy from one another
 
 
 @dataclass
@@ -98,12 +100,24 @@ class Block:
     def unproven(self, arm: Arm) -> bool:
         return any(run.arm == arm and run.problem for run in self.runs)
 
+    def counts(self, arm: Arm, name: str) -> str:
+        """The median over the runs, of both ranks and all sizes together."""
+        found = [run.counts[name] for run in self.runs if run.arm == arm and name in run.counts]
+        return f"{median(found):.0f}" if found else MISSING
+
+    def compares_backends(self) -> bool:
+        return len({run.backend for run in self.runs if run.arm.kind == REGX}) > 1
+
     def render(self, width: int) -> list[str]:
         first = ["size"] + [line for size in self.sizes for line in (show(size), "")]
         columns = [
             [self.header(arm)] + [line for size in self.sizes for line in self.cell(arm, size)]
             for arm in self.arms
         ]
+        if self.compares_backends():
+            first += COUNTS
+            for column, arm in zip(columns, self.arms):
+                column += [self.counts(arm, name) for name in COUNTS]
         lines = [self.title()]
         for panel in panels(first, columns, width):
             lines += [""] + [line for line in panel if line]
@@ -181,6 +195,7 @@ def notes(results: Results) -> list[str]:
     failures = {arm: failed for arm in results.arms if (failed := results.failure(arm))}
     lines += [f"FAILED: {arm}: {failed}" for arm, failed in failures.items()]
     lines += _path_notes(results)
+    lines += _registration_notes(results)
     for run in results.runs:
         if run.phase == MIXED and not run.failed:
             before, after = run.mailbox
@@ -196,6 +211,27 @@ def notes(results: Results) -> list[str]:
         )
     if results.interrupted:
         lines.append(f"INTERRUPTED: {len(results.runs)} runs were complete.")
+    return lines
+
+
+def _registration_notes(results: Results) -> list[str]:
+    """Where backends are compared: what the figures can tell, and what they cannot."""
+    if not any(block.compares_backends() for block in blocks(results)):
+        return []
+    lines = [
+        f"{', '.join(COUNTS)}: in one run over all sizes, of both ranks, warm-up included.",
+    ]
+    free = {run.transport for run in results.runs if run.arm.kind == REGX and run.transport}
+    free = {name for name in free if name.partition("/")[0] in REGISTERS_FOR_FREE}
+    if free:
+        lines.append(
+            f"Registering costs NOTHING on {', '.join(sorted(free))}: the times above show what a"
+            " backend itself costs, not what it saves."
+        )
+        lines.append(
+            "What it saves where memory is really pinned is the registrations that it avoids:"
+            " compare these lines of the table."
+        )
     return lines
 
 

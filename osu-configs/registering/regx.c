@@ -3,6 +3,7 @@
 // regx's backends as subjects, by the names of btl_regx_backend; with -scan and -never appended,
 // notifier_check is not "always".
 
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -117,11 +118,15 @@ void subject_release(subject_use_t *use)
     regx_region_release(&regx.registry, (regx_region_t *)use->bytes);
 }
 
-// Progress does a bounded amount each time.
+// Progress does a bounded amount each time. What the notifier has read it may not have logged yet.
 void subject_settle(void)
 {
+    const regx_watch_t *watch = regx.choice.watch;
     uint64_t before;
 
+    while (watch != NULL && atomic_load(&watch->changes->sequence) % 2 != 0) {
+        sched_yield();
+    }
     do {
         before = subject_deregistrations();
         regx_registry_progress(&regx.registry);

@@ -86,7 +86,10 @@ while size <= last:
 if "btl_regx_report" in mca and act != "no-report":
     carried = {{"eager": 1000, environment.get("PATH_TAKEN", mca["btl_regx_rendezvous"]): 10 ** 9}}
     for rank in range(2):
-        line = {{"rank": rank, "transport": "uct", "backend": "none", "bytes_shm": 10 ** 9}}
+        backend = mca.get("btl_regx_backend", "none")
+        line = {{"rank": rank, "transport": "uct", "backend": backend, "bytes_shm": 10 ** 9}}
+        if "HITS" in environment:
+            line.update(hits=int(environment["HITS"]), registrations=5)
         line.update({{"bytes_" + path: count for path, count in carried.items()}})
         if act == "fallback":
             line.update(messages_fallback=3, bytes_fallback=300, fallbacks={{"no slots": 3}})
@@ -110,6 +113,33 @@ else:
     while first <= last:
         print(first, first / 2000, 4000)
         first *= 2
+'''
+
+# Stands in for the programs of the registration benchmark. What a file with the subject's name
+# says is printed, after the name and the call were noted.
+SUBJECT = '''\
+#!{python}
+import os, sys, time
+subject, metrics = sys.argv[1], sys.argv[2:]
+with open("{tree}/calls", "a") as calls:
+    print(os.path.basename(sys.argv[0]), *sys.argv[1:], file=calls)
+if os.path.exists("{tree}/hangs"):
+    open("{tree}/hanging", "w").write(str(os.getpid()))
+    time.sleep(3600)
+if os.path.exists("{tree}/cannot-" + subject):
+    print("a library says something", file=sys.stderr)
+    print("registration: " + subject + ": it is not there", file=sys.stderr)
+    sys.exit(3)
+value = {{"hooks": 10, "notifier": 200, "notifier-never": 20, "ucs_rcache": 40, "grdma": 50}}
+print("hit_1", value.get(subject, 12))
+if os.path.exists("{tree}/breaks-" + subject):
+    print("registration: hit_1: 3 were not hits", file=sys.stderr)
+    sys.exit(1)
+print("null_call", 100)
+print("a line of a library")
+print("many_bare", 1000)
+print("many_unmapped", 1100 if subject == "notifier" else 1000)
+print("unmap_unwatched", 6 if subject == "none" else 9)
 '''
 
 
@@ -172,6 +202,8 @@ def tree(tmp_path: Path) -> Tree:
     result.write("component/config/setup", SETUP.format(**places), executable=True)
     result.write("bin/mpirun", MPIRUN.format(**places), executable=True)
     result.write("bin/probe", PROBE.format(**places), executable=True)
+    for program in ("regx", "ucx", "grdma"):
+        result.write(f"bin/registering/{program}", SUBJECT.format(**places), executable=True)
     for program in ("bin/companion", "osu/osu_bw", "osu/osu_latency", "osu/osu_bibw"):
         result.write(program, "#!/bin/sh\nexit 99\n", executable=True)
     result.write("mailbox", "0.25")

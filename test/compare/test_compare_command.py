@@ -200,6 +200,36 @@ def test_other_buffers_are_the_companions(tree: Tree) -> None:
     assert any("companion bw --buffers rotate:3 -m 65536:262144" in call for call in tree.calls())
 
 
+# ---- backends
+
+BACKENDS = ROWS.replace("rendezvous bounce\n", "rendezvous bounce --mca btl_regx_backend none\n") + """\
+[kept]
+mca = --mca pml ob1 --mca btl regx --mca btl_regx_rendezvous bounce --mca btl_regx_backend hooks
+environment = HITS=77
+"""
+
+
+def test_backends_are_compared_by_what_they_save(tree: Tree) -> None:
+    done, document = tree.compare(BACKENDS)
+    assert done.returncode == 0, done.stderr
+    assert runs_of(document, "kept")[0]["counts"] == {"hits": 154, "registrations": 10}
+    lines = done.stdout.splitlines()
+    (hits,) = [line.split() for line in lines if line.split()[:1] == ["hits"]]
+    assert hits == ["hits", "-", "-", "154", "-"]  # bounce, vader, kept, the limit
+    (made,) = [line.split() for line in lines if line.split()[:1] == ["registrations"]]
+    assert made == ["registrations", "-", "-", "10", "-"]
+    assert "Registering costs NOTHING on uct/shm" in done.stdout
+    rows = list(csv.DictReader((tree.path / "output/results.csv").read_text().splitlines()))
+    (row, *_) = [row for row in rows if row["metric"] == "hits"]
+    assert row["strategy"] == "kept" and row["backend"] == "hooks"
+    assert row["size"] == "" and row["value"] == "154"
+
+
+def test_one_backend_is_not_compared(tree: Tree) -> None:
+    done, _ = tree.compare(ROWS)
+    assert "registrations" not in done.stdout and "NOTHING" not in done.stdout
+
+
 # ---- stopping
 
 

@@ -36,7 +36,7 @@ sizes = 8:4K
 sizes.osu_bw = 64K:256K
 full = 1:1G
 options.osu_bw = -i 5 -x 1
-buffers = same rotate:3
+buffers = same rotate:3 slide:4
 openmpi = 4 5
 timeout = 7
 """
@@ -47,14 +47,16 @@ timeout = 7
     assert [(c.benchmark, c.buffers) for c in row.cases] == [
         ("osu_latency", "same"),
         ("osu_latency", "rotate:3"),
+        ("osu_latency", "slide:4"),
         ("osu_bw", "same"),
         ("osu_bw", "rotate:3"),
+        ("osu_bw", "slide:4"),
     ]
     assert row.cases[0].sizes == Range(8, 4096) and row.cases[0].options == ()
-    assert row.cases[2].sizes.sizes() == [65536, 131072, 262144]
-    assert row.cases[2].options == ("-i", "5", "-x", "1")
+    assert row.cases[3].sizes.sizes() == [65536, 131072, 262144]
+    assert row.cases[3].options == ("-i", "5", "-x", "1")
     (row,) = read(tmp_path, text, full=True)
-    assert row.cases[0].sizes == row.cases[2].sizes == Range(1, 1 << 30)
+    assert row.cases[0].sizes == row.cases[3].sizes == Range(1, 1 << 30)
 
 
 def test_without_full_sizes_full_takes_the_usual_ones(tmp_path: Path) -> None:

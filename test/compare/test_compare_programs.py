@@ -95,7 +95,7 @@ def mpirun(*words: object, ranks: int = 2, **environment: str) -> subprocess.Com
 
 
 @pytest.mark.parametrize("test", ["latency", "bw", "bibw"])
-@pytest.mark.parametrize("buffers", ["same", "fresh", "rotate:3", "rotate:50"])
+@pytest.mark.parametrize("buffers", ["same", "fresh", "rotate:3", "rotate:50", "slide:3"])
 def test_companion(companion: Path, test: str, buffers: str) -> None:
     options = ["-m", "3:6000", "-i", "3", "-x", "1", "-W", "5", "-c", "--buffers", buffers]
     done = mpirun(companion, test, *options)
@@ -110,7 +110,7 @@ def test_companion(companion: Path, test: str, buffers: str) -> None:
 
 
 @pytest.mark.parametrize("test", ["latency", "bw", "bibw"])
-@pytest.mark.parametrize("buffers", ["same", "fresh", "rotate:3"])
+@pytest.mark.parametrize("buffers", ["same", "fresh", "rotate:3", "slide:3"])
 @pytest.mark.parametrize("size", [1, 7, 4096])
 def test_one_wrong_byte_is_seen(
     companion: Path, tamper: Path, test: str, buffers: str, size: int
@@ -149,7 +149,8 @@ def test_companion_prints_as_osu_does(companion: Path) -> None:
         (["bw", "-i", "-1"], "-i wants a number"),
         (["bw", "-x", "two"], "-x wants a number"),
         (["bw", "-W", "0"], "-W wants a number"),
-        (["bw", "-b", "rotate:0"], "-b wants same, fresh or rotate:N"),
+        (["bw", "-b", "rotate:0"], "-b wants same, fresh, rotate:N or slide:N"),
+        (["bw", "-b", "slide:"], "-b wants same, fresh, rotate:N or slide:N"),
         (["bw", "-b"], "unknown option, or one without its value"),
         (["bw", "--huge"], "unknown option, or one without its value"),
     ],

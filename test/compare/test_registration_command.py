@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""osu-configs/registration as a whole, with stand-ins for the programs that measure; and these."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from standins import WATCHDOG, Tree
+
+from registering.command import parse
+from registering.metrics import GROUPS, METRICS, SUBJECTS
+
+
+def command(tree: Tree, *arguments: object) -> list[str]:
+    words = ["--output", tree.path / "output", *arguments]
+    return [str(tree.path / "osu-configs/registration"), *map(str, words)]
+
+
+def run(tree: Tree, *arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(tree, *arguments),
+        env=tree.environment,
+        capture_output=True,
+        text=True,
+        timeout=WATCHDOG,
+        check=False,
+    )
+
+
+def test_all_of_it(tree: Tree) -> None:
+    done = run(tree, "-n", 3)
+    assert done.returncode == 0, done.stderr
+    calls = tree.calls()
+    assert len(calls) == 3 * len(SUBJECTS)
+    assert calls[0] == "regx none" and "grdma grdma" in calls and "ucx ucs_rcache" in calls
+    # Each round begins with another.
+    assert [calls[i * len(SUBJECTS)].split()[1] for i in range(3)] == list(SUBJECTS)[:3]
+
+    text = done.stdout
+    assert (tree.path / "output/table.txt").read_text().splitlines()[0] == text.splitlines()[0]
+    assert "40.0 *" in text  # the best peer of hits
+    assert "10.0 0.25x" in text  # hooks, of that
+    assert "1100 1.10x" in text  # the notifier's munmap, of its own without regions
+    assert "9.00 1.50x" in text  # of none's
+    assert "the query of a hit costs as much as 1.80 null system calls." in text
+
+    rows = list(csv.DictReader((tree.path / "output/results.csv").read_text().splitlines()))
+    assert rows[0] == {"subject": "none", "metric": "hit_1", "unit": "ns", "repetition": "1",
+                       "value": "12.0"}
+    assert {row["repetition"] for row in rows} == {"1", "2", "3"}
+    document = json.loads((tree.path / "output/results.json").read_text())
+    assert document["environment"]["openmpi"] == "4.1.4" and not document["interrupted"]
+
+
+def test_some_of_it(tree: Tree) -> None:
+    done = run(tree, "-n", 1, "--subjects", "hooks", "grdma", "--metrics", "hit_1", "null_call")
+    assert done.returncode == 0, done.stderr
+    assert tree.calls() == ["regx hooks hit_1 null_call", "grdma grdma hit_1 null_call"]
+
+
+def test_a_subject_that_is_not_there(tree: Tree) -> None:
+    tree.write("cannot-ucs_rcache", "")
+    done = run(tree, "-n", 2)
+    assert done.returncode == 0, done.stderr
+    assert "ucs_rcache: cannot be had here: it is not there" in done.stdout
+    assert tree.calls().count("ucx ucs_rcache") == 1
+    assert "50.0 *" in done.stdout
+
+
+def test_a_subject_that_fails(tree: Tree) -> None:
+    tree.write("breaks-hooks", "")
+    done = run(tree, "-n", 2)
+    assert done.returncode == 1
+    why = "FAILED: hooks: ended with status 1: hit_1: 3 were not hits"
+    assert why in done.stdout and tree.calls().count("regx hooks") == 1
+
+
+def test_dry_run(tree: Tree) -> None:
+    subprocess.run([tree.path / "component/config/setup"], check=True, capture_output=True)
+    done = run(tree, "--dry-run", "--subjects", "notifier")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{tree.path}/bin/registering/regx notifier\n"
+    assert not (tree.path / "calls").exists() and not (tree.path / "output").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["-n", "0"], "-n 0: allowed: 1 to 1000"),
+        (["-n", "many"], "invalid int value: 'many'"),
+        (["--subjects", "odp"], "invalid choice: 'odp' (choose from 'none', 'hooks'"),
+        (["--metrics", "speed"], "invalid choice: 'speed' (choose from"),
+    ],
+)
+def test_nonsense(tree: Tree, arguments: list[str], complaint: str) -> None:
+    done = run(tree, *arguments)
+    assert done.returncode == 2 and done.stdout == "" and complaint in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_results_are_not_written_over(tree: Tree) -> None:
+    assert run(tree, "-n", 1, "--subjects", "none").returncode == 0
+    done = run(tree, "-n", 1, "--subjects", "none")
+    assert done.returncode == 2 and "holds results already" in done.stderr
+
+
+def test_stopping_leaves_complete_files(tree: Tree) -> None:
+    assert run(tree, "-n", 1, "--subjects", "none", "--output", tree.path / "first").returncode == 0
+    tree.write("hangs", "")
+    process = subprocess.Popen(
+        command(tree), env=tree.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + WATCHDOG
+    while not (tree.path / "hanging").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=WATCHDOG)
+    assert process.returncode == 130, stderr
+    assert "INTERRUPTED: 0 runs were complete." in stdout
+    assert json.loads((tree.path / "output/results.json").read_text())["interrupted"]
+
+
+def test_every_metric_is_in_one_group() -> None:
+    assert sum(len(group.metrics) for group in GROUPS) == len(METRICS)
+
+
+# ---- the programs
+
+
+@pytest.fixture(scope="module")
+def programs() -> Path:
+    folder = os.environ.get("REGX_BUILD_DIR")
+    if not folder:
+        pytest.skip("needs the build: REGX_BUILD_DIR")
+    return Path(folder) / "osu-configs/registering"
+
+
+def measure(programs: Path, program: str, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([programs / program, *words], capture_output=True, text=True,
+                          timeout=WATCHDOG, check=False)
+
+
+# Cheap ones, each of another kind. That hits are hits and misses are misses, they check themselves.
+SOME = ("region_bytes", "null_call", "hit_1", "hit_100", "miss_apart", "many_settled", "fork_full")
+
+
+@pytest.mark.parametrize("subject", SUBJECTS)
+def test_a_program(programs: Path, subject: str) -> None:
+    if not (programs / SUBJECTS[subject].program).exists():
+        pytest.skip("not built for this Open MPI")
+    done = measure(programs, SUBJECTS[subject].program, subject, *SOME)
+    if done.returncode == 3:
+        pytest.skip(done.stderr.strip())
+    assert done.returncode == 0, done.stderr
+    values = parse(done.stdout)
+    wanted = set(SOME)
+    if subject == "none":
+        wanted -= {"hit_1", "hit_100"}
+    if subject == "retain":
+        wanted -= {"many_settled"}
+    assert set(values) == wanted
+    assert all(values[name] > 0 for name in wanted - {"region_bytes"})
+
+
+def test_every_metric_has_its_program(programs: Path) -> None:
+    for metric in METRICS:
+        assert measure(programs, "regx", "no-backend", metric).returncode == 3  # known, not reached
+    done = measure(programs, "regx", "no-backend", "speed")
+    assert done.returncode == 1 and done.stderr == 'registration: unknown metric "speed"\n'
