@@ -19,7 +19,6 @@
 #include "registration/watch.h"
 
 #include <dlfcn.h>
-#include <gnu/libc-version.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -40,21 +39,35 @@ static void retain_stop(regx_watch_t *watch)
     free(watch);
 }
 
-/* Which file a function is in. */
-static const void *home(void *function)
+/* Bytes that glibc's malloc has handed out. Its counts are ints, and go round. */
+static unsigned handed_out(struct mallinfo (*count)(void))
 {
-    Dl_info info;
+    const struct mallinfo now = count();
 
-    return function != NULL && dladdr(function, &info) != 0 ? info.dli_fbase : NULL;
+    return (unsigned)now.uordblks + (unsigned)now.hblkhd;
 }
 
-/* mallopt answers yes in other allocators too, and there means nothing. */
+/* Other allocators have a mallopt that says yes, too, and means nothing. Where malloc is from
+ * cannot be told by its address, which may be the program's; so see whose counts grow. */
 static bool malloc_is_libcs(void)
 {
-    const void *libc = home(dlsym(RTLD_DEFAULT, "gnu_get_libc_version"));
+    void *libc = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
+    struct mallinfo (*count)(void) = NULL;
+    bool grown = false;
 
-    return libc != NULL && home(dlsym(RTLD_DEFAULT, "malloc")) == libc &&
-           home(dlsym(RTLD_DEFAULT, "free")) == libc;
+    if (libc == NULL) {
+        return false;
+    }
+    count = (struct mallinfo(*)(void))dlsym(libc, "mallinfo");
+    if (count != NULL) {
+        const unsigned before = handed_out(count);
+        void *volatile block = malloc(BLOCK);
+
+        grown = handed_out(count) - before - BLOCK / 2 < BLOCK; /* others may allocate and free */
+        free(block);
+    }
+    dlclose(libc);
+    return grown;
 }
 
 static bool set(void)

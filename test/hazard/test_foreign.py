@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Hazard 11: allocators that are not libc's, preloaded; Python as the host."""
+import os
+from pathlib import Path
+
+import pytest
+
+from launch import Mpi
+from job import Job
+
+# By what the loader calls them, with settings that make them give memory back at once.
+ALLOCATORS = {
+    "libjemalloc.so.2": {"MALLOC_CONF": "background_thread:true,dirty_decay_ms:0,muzzy_decay_ms:0"},
+    "libtcmalloc_minimal.so.4": {"TCMALLOC_RELEASE_RATE": "1000",
+                                 "TCMALLOC_AGGRESSIVE_DECOMMIT": "true"},
+    "libmimalloc.so.2": {"MIMALLOC_PAGE_RESET": "1", "MIMALLOC_RESET_DELAY": "0"},
+}
+BACKENDS = ["none", "hooks", "notifier", "hooks+notifier"]
+
+
+def preloaded(library: str) -> list[str]:
+    """mpirun's words."""
+    words = ["-x", f"LD_PRELOAD={library}"]
+    for name, value in ALLOCATORS[library].items():
+        words += ["-x", f"{name}={value}"]
+    return words
+
+
+def refused(job: Job, backend: str, why: str) -> None:
+    assert job.status == 0 and not job.reports, str(job)
+    assert len(job.complaints) == 1, str(job)
+    assert f"btl_regx_backend={backend} cannot be used: {why}" in job.complaints[0], str(job)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("library", ALLOCATORS)
+def test_allocator(mpi: Mpi, library: str, backend: str) -> None:
+    """Blocks of all sizes, allocated, exchanged and freed by several threads. tcmalloc brings its
+    own munmap, which hooks in libc do not see: they are refused."""
+    # An allocator changes one part of what was a large block while another is in use: no error, but
+    # it is the same region.
+    regx = {"rendezvous": "direct", "backend": backend, "inuse": "ignore"}
+    if "tcmalloc" in library and "hooks" in backend:
+        job = mpi("tools", 0, 100_000, btl="regx,vader,self", regx=regx, options=preloaded(library))
+        refused(job, backend, "self-test: munmap by libc was not seen")
+        return
+    job = mpi("churn", 3, 60, 3_000_000, regx=regx, options=preloaded(library),
+              timeout=300).checked(ranks=2)
+    assert job.total("bytes_direct") > 0, str(job)
+    job = mpi("idle", 100, 3_000_000, regx=regx, options=preloaded(library)).checked(ranks=2)
+    for report in job.reports:
+        assert report["backend"] == backend, str(job)
+        uses = report["hits"] + report["misses"] + report["uncached"]
+        assert uses == 200 and (report["hits"] == 0 or backend != "none"), str(job)
+    # A buffer left alone is kept, whoever allocated it.
+    job = mpi("tools", 0, 3_000_000, regx=regx, options=preloaded(library)).checked(ranks=2)
+    for report in job.reports:
+        assert report["hits"] == (9 if backend != "none" else 0), str(job)
+
+
+@pytest.mark.parametrize("library", ALLOCATORS)
+def test_retain_is_refused(mpi: Mpi, library: str) -> None:
+    """mallopt says yes in some of them, and means nothing."""
+    job = mpi("tools", 0, 100_000, btl="regx,vader,self", regx={"backend": "retain"},
+              options=preloaded(library))
+    refused(job, "retain", "this program's malloc is not glibc's")
+
+
+@pytest.mark.parametrize("backend", [*BACKENDS, "retain"])
+def test_python(mpi: Mpi, tmp_path: Path, backend: str) -> None:
+    """mpi4py, with buffers that come and go as Python pleases."""
+    script = tmp_path / "host.py"
+    script.write_text("""
+import mmap
+from mpi4py import MPI
+
+world = MPI.COMM_WORLD
+checked = 0
+
+
+def use(memory, number):
+    global checked
+    expected = bytes([number % 251 + 1]) * len(memory)
+    if world.rank == 0:
+        memory[:] = expected
+        world.Send([memory, MPI.BYTE], 1)
+    else:
+        world.Recv([memory, MPI.BYTE], 0)
+        assert bytes(memory[:]) == expected
+        checked += len(memory)
+
+
+kept = bytearray(1 << 20)
+for number in range(50):
+    use(kept, number)
+    use(bytearray(2 << 20), number)
+    with mmap.mmap(-1, 1 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as mapped:
+        use(mapped, number)
+    world.bcast({"a": [number] * 1000}, 0)
+if world.rank == 1:
+    print(f"checked {checked} bytes", flush=True)
+""")
+    job = mpi(os.environ.get("REGX_PYTHON", "/usr/bin/python3"), script,
+              regx={"rendezvous": "direct", "backend": backend}).checked(ranks=2)
+    for report in job.reports:
+        if backend == "none":
+            assert report["hits"] == 0, str(job)
+        else:
+            # A use while the notifier is still at a change is not kept.
+            assert report["hits"] + report["uncached"] >= 49 > 3 * report["uncached"], str(job)
+        assert report["hooks_missed"] == 0, str(job)

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Hazard 4: hooks that are not there, are somebody else's, or are taken away."""
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from launch import Build, Mpi
+from job import Job
+
+SIZE = 1 << 20
+STOLEN = "hooks: somebody has patched over them"
+
+
+def direct(mpi: Mpi, *program: object, backend: str, **how: object) -> Job:
+    return mpi(*program, regx={"rendezvous": "direct", "backend": backend}, **how)
+
+
+@pytest.mark.parametrize("backend", ["hooks", "hooks+notifier", "notifier"])
+@pytest.mark.parametrize("library", ["libucs.so.0"])
+def test_another_patcher_before(mpi: Mpi, library: str, backend: str) -> None:
+    """UCX, loaded by whoever starts the program, patches the same functions."""
+    for kind, seen in (("nothing", 0), ("munmap", 1), ("dontneed", 1), ("free", 1), ("brk", 1)):
+        job = direct(mpi, "kinds", kind, SIZE, backend=backend,
+                     options=["-x", f"LD_PRELOAD={library}"]).checked(ranks=2)
+        sender = job.rank(0)
+        assert sender["invalidations"] == seen, (kind, str(job))
+        assert sender["hits"] == 3 - seen and sender["backend"] == backend, (kind, str(job))
+        assert sender["hooks_missed"] == 0, (kind, str(job))
+
+
+def test_stolen_after(mpi: Mpi) -> None:
+    """The next region that is made finds out; what was kept until then is not used again."""
+    job = direct(mpi, "stolen", SIZE, backend="hooks").checked(ranks=2)
+    patched = re.search(r"stolen: (\d+) functions", job.stderr)
+    assert patched and int(patched[1]) > 3, f"nothing was there to be stolen\n{job}"
+    sender, receiver = job.rank(0), job.rank(1)
+    assert sender["hits"] == 1 and sender["misses"] == 1, str(job)
+    assert sender["uncached"] == 4 and sender["invalidations"] == 1, str(job)
+    assert sender["fallbacks"][STOLEN] == 4, str(job)
+    assert receiver["hits"] >= 3 and STOLEN not in receiver["fallbacks"], str(job)
+
+
+def test_stolen_after_with_the_notifier(mpi: Mpi) -> None:
+    """The kernel still tells; that hooks did not is counted."""
+    job = direct(mpi, "stolen", SIZE, backend="hooks+notifier").checked(ranks=2)
+    sender = job.rank(0)
+    assert sender["hits"] == 3 and sender["misses"] == 3, str(job)
+    assert sender["invalidations"] == 1 and sender["hooks_missed"] == 1, str(job)
+    assert sender["uncached"] == 0 and not sender["fallbacks"], str(job)
+
+
+def test_opened_out_of_sight(mpi: Mpi, tmp_path: Path) -> None:
+    """A host that opens libmpi RTLD_LOCAL: hooks and notifier work there too."""
+    script = tmp_path / "host.py"
+    script.write_text("""
+import ctypes, mmap, os
+mpi = ctypes.CDLL(os.environ["LIBMPI"], mode=os.RTLD_LOCAL | os.RTLD_NOW)
+mpi.MPI_Init(None, None)
+world, byte = (ctypes.byref(ctypes.c_char.in_dll(mpi, name))
+               for name in ("ompi_mpi_comm_world", "ompi_mpi_byte"))
+rank = ctypes.c_int()
+mpi.MPI_Comm_rank(world, ctypes.byref(rank))
+size = 1 << 20
+checked = 0
+for round in range(20):
+    with mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
+        place = (ctypes.c_char * size).from_buffer(memory)
+        for use in range(2):
+            expected = bytes([2 * round + use + 1]) * size
+            if rank.value == 0:
+                memory[:] = expected
+                mpi.MPI_Send(place, size, byte, 1, 0, world)
+            else:
+                mpi.MPI_Recv(place, size, byte, 0, 0, world, None)
+                assert memory[:] == expected
+                checked += size
+        del place
+if rank.value == 1:
+    print(f"checked {checked} bytes", flush=True)
+mpi.MPI_Finalize()
+""")
+    libmpi = re.search(r"(/\S+/libmpi\.so\.\d+)", subprocess.run(
+        ["ldd", mpi.build.programs / "collective"], capture_output=True, text=True,
+        check=True).stdout)
+    assert libmpi
+    for backend in ("hooks", "notifier", "hooks+notifier"):
+        job = direct(mpi, os.environ.get("REGX_PYTHON", "/usr/bin/python3"), script,
+                     backend=backend, options=["-x", f"LIBMPI={libmpi[1]}"]).checked(ranks=2)
+        for report in job.reports:
+            assert report["backend"] == backend, str(job)
+            # A use while the notifier is still at the last change is not kept.
+            assert report["hits"] in range(20 - report["uncached"], 21), str(job)
+            assert report["invalidations"] + report["uncached"] >= 19, str(job)
+            assert report["hooks_missed"] == 0, str(job)
+
+
+def test_address_sanitizer(mpi: Mpi, build: Build, tmp_path: Path) -> None:
+    """A program that is built with it, as its documentation says: with --mca memory ^patcher."""
+    program = tmp_path / "kinds"
+    source = Path(__file__).resolve().parent.parent / "mpi" / "kinds.c"
+    subprocess.run([os.environ.get("REGX_MPICC", "mpicc"), "-D_GNU_SOURCE=", "-g", "-O1",
+                    "-fsanitize=address", "-o", program, source], check=True, timeout=120)
+    how = {"mca": {"memory": "^patcher"}, "environment": {"ASAN_OPTIONS": "detect_leaks=0"}}
+    for kind, seen in (("nothing", 0), ("munmap", 1), ("free", 0)):  # free: into the quarantine
+        job = direct(mpi, program, kind, SIZE, backend="notifier", **how).checked(ranks=2)
+        assert job.rank(0)["invalidations"] == seen, (kind, str(job))
+        assert "AddressSanitizer" not in job.stderr, str(job)
+    for backend, why in (("hooks", "Open MPI has no memory hooks here"),
+                         ("hooks+notifier", "Open MPI has no memory hooks here"),
+                         ("retain", "this program's malloc is not glibc's")):
+        job = direct(mpi, program, "nothing", SIZE, backend=backend, btl="regx,vader,self", **how)
+        assert job.status == 0 and not job.reports, str(job)
+        assert len(job.complaints) == 1 and why in job.complaints[0], str(job)
