@@ -70,17 +70,19 @@ void *change_own_break(size_t spare)
     enum { BLOCK = 100 << 10 };
     const size_t count = spare / BLOCK + 1;
     void **blocks = calloc(count, sizeof(blocks[0]));
+    static void *above; /* stays */
     const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
 
     for (size_t i = 0; blocks != NULL && i < count; i++) {
         blocks[i] = malloc(BLOCK);
     }
-    for (size_t i = 0; blocks != NULL && i + 1 < count; i++) { /* the last stays, above them */
+    for (size_t i = 0; blocks != NULL && i + 1 < count; i++) {
         free(blocks[i]);
     }
+    above = blocks == NULL ? NULL : blocks[count - 1];
     free(blocks);
     const uintptr_t end = (uintptr_t)sbrk(0);
-    return blocks == NULL || sbrk((intptr_t)(-end % page)) == (void *)-1 ? NULL : sbrk(0);
+    return above == NULL || sbrk((intptr_t)(-end % page)) == (void *)-1 ? NULL : sbrk(0);
 }
 
 pid_t change_fork(by_t by)

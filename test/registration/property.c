@@ -334,7 +334,7 @@ static bool move(by_t by, extent_t from, extent_t to, int flags)
     const void *moved = change_mremap(by, address(from.page), length, length,
                                       MREMAP_MAYMOVE | MREMAP_FIXED | flags, address(to.page));
     look(from.page, from.pages, PRIVATE);
-    look(to.page, to.pages, PRIVATE);
+    look(to.page, to.pages, SHARED); /* a part may have been moved */
     if (moved == MAP_FAILED) {
         return false;
     }
@@ -548,11 +548,13 @@ static bool operate(uint64_t number)
                kinds[kind].name, by == BY_LIBC ? "libc" : "system call", at.page,
                at.page + at.pages - 1, to.page);
     }
-    if (make(kind, by, at, to)) {
-        made[kind]++;
-        if (below(2) == 0 && kind < BREAK && !transfer_extent(by, at)) {
-            return false;
-        }
+    if (!make(kind, by, at, to)) { /* this makes sense everywhere */
+        kind = below(2) == 0 ? MAP_OVER : UNMAP;
+        make(kind, by, at, to);
+    }
+    made[kind]++;
+    if (below(2) == 0 && kind < BREAK && !transfer_extent(by, at)) {
+        return false;
     }
     if (below(16) == 0) {
         regx_registry_progress(&rig.registry);

@@ -11,6 +11,13 @@
 
 #include "opal/runtime/opal.h"
 
+/* Open MPI's leaks are not ours. */
+const char *__lsan_default_suppressions(void);
+__attribute__((visibility("default"))) const char *__lsan_default_suppressions(void)
+{
+    return "leak:libopen-pal\n";
+}
+
 void rig_begin(void)
 {
     if (opal_init(NULL, NULL) != OPAL_SUCCESS) {

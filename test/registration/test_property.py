@@ -25,8 +25,8 @@ def judge(done: Run, operations: int, hits: float, capsys: pytest.CaptureFixture
         pytest.skip(done.output.strip())
     assert done.status == 0, str(done)
     counts = done.counts
-    assert counts["changes"] >= operations / 2, str(done)
-    assert counts["transfers"] >= operations / 2, str(done)
+    assert counts["changes"] >= operations - 10, str(done)  # of threads: a multiple of them
+    assert counts["transfers"] >= operations, str(done)
     assert counts["refused"] == 0, str(done)
     assert counts["invalidations"] >= operations / 10, str(done)
     assert counts["hits"] >= hits * counts["transfers"], f"a cache that does not hit\n{done}"
