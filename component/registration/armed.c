@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define OUTWARDS ((uintptr_t)2 << 20)
 #define MOST_BY_DEFAULT (65530 / 10)
 #define REFUSED_BEFORE_COUNTING 1000 /* counting takes a microsecond for each mapping there is */
 
@@ -39,45 +38,45 @@ void regx_armed_close(regx_armed_t *armed)
 
 typedef struct look {
     regx_armed_t *armed;
-    uintptr_t start, end;             /* the range */
-    uintptr_t at;                     /* looked at so far */
-    uintptr_t outer_start, outer_end; /* what to arm for it */
-    uint32_t unarmed;                 /* mappings in it that are not */
-    const char *reason;               /* why it cannot be watched */
+    uintptr_t start, end;         /* the range */
+    uintptr_t at;                 /* looked at so far */
+    uintptr_t new_start, new_end; /* from the first to the last mapping that is not armed */
+    uint32_t unarmed;             /* how many these are */
+    const char *reason;           /* why it cannot be watched */
 } look_t;
+
+/* Whether the mapping goes on where the last one ended, and is of a kind that can be watched. */
+static bool suits(look_t *look, const regx_mapping_t *mapping)
+{
+    if (mapping->kind == REGX_MAPPING_SHARED) {
+        look->reason = "not watched: shared memory";
+    } else if (mapping->kind == REGX_MAPPING_FILE) {
+        look->reason = "not watched: a mapping of a file";
+    }
+    return mapping->start <= look->at && look->reason == NULL; /* else a hole, as look_over finds */
+}
+
+static bool is_armed(const look_t *look, const regx_mapping_t *mapping)
+{
+    /* Judged by a page of the range: others may be changing what is outside. */
+    return regx_uffd_mapping_armed(look->armed->uffd, look->at, mapping->start, mapping->end);
+}
 
 static bool look_at(void *context, const regx_mapping_t *mapping)
 {
     look_t *look = context;
 
-    if (mapping->start > look->at) {
-        return false; /* a hole, as look_over finds */
-    }
-    if (mapping->kind == REGX_MAPPING_SHARED) {
-        look->reason = "not watched: shared memory";
+    if (!suits(look, mapping)) {
         return false;
     }
-    if (mapping->kind == REGX_MAPPING_FILE) {
-        look->reason = "not watched: a mapping of a file";
-        return false;
-    }
-    const bool huge = mapping->kind == REGX_MAPPING_HUGE; /* whole, whatever its page's size */
-    const uintptr_t at = look->at; /* not outside of the range, which others may be changing */
-    const uintptr_t down = look->start / OUTWARDS * OUTWARDS;
-    const uintptr_t last = (look->end - 1) / OUTWARDS * OUTWARDS + (OUTWARDS - 1);
-    const uintptr_t from = huge || mapping->start > down ? mapping->start : down;
-    const uintptr_t to = huge || mapping->end - 1 < last ? mapping->end : last + 1;
-
-    if (at == look->start) {
-        look->outer_start = from;
-    }
-    look->outer_end = to;
-    look->at = mapping->end;
-    if (!regx_uffd_mapping_armed(look->armed->uffd, at, mapping->start, mapping->end)) {
+    if (!is_armed(look, mapping)) {
         /* Regions that were made in it are of something that is no longer there. */
+        look->new_start = look->unarmed == 0 ? mapping->start : look->new_start;
+        look->new_end = mapping->end;
         look->unarmed++;
-        regx_changes_log(look->armed->changes, from, to);
+        regx_changes_log(look->armed->changes, mapping->start, mapping->end);
     }
+    look->at = mapping->end;
     return true;
 }
 
@@ -142,6 +141,30 @@ static const char *reason_of(int error)
     }
 }
 
+/* Arms the whole of a mapping that is not armed, and of one that is (by somebody else, perhaps)
+ * what lies in the range: outside of it, memory that nobody watches may just have come into its
+ * place, and the regions there would seem true again. Parts of hugetlb cannot be armed. */
+static bool arm_one(void *context, const regx_mapping_t *mapping)
+{
+    look_t *look = context;
+    const uintptr_t last = mapping->end < look->end ? mapping->end : look->end;
+
+    if (!suits(look, mapping)) {
+        return false;
+    }
+    const bool old = is_armed(look, mapping);
+    const bool part = old && mapping->kind != REGX_MAPPING_HUGE;
+
+    if (!old && (mapping->start < look->new_start || mapping->end > look->new_end)) {
+        look->reason = "not watched: it is changing"; /* it is not what we have logged */
+        return false;
+    }
+    look->reason = reason_of(regx_uffd_arm(look->armed->uffd, part ? look->at : mapping->start,
+                                           part ? last : mapping->end));
+    look->at = mapping->end;
+    return look->reason == NULL;
+}
+
 static const char *cover(regx_armed_t *armed, uintptr_t start, uintptr_t end, uint64_t *since)
 {
     look_t look;
@@ -151,19 +174,19 @@ static const char *cover(regx_armed_t *armed, uintptr_t start, uintptr_t end, ui
     if (look.reason != NULL) {
         return look.reason;
     }
-    if (look.unarmed == 0) {
-        /* Again: it may be armed by somebody else. */
-        return reason_of(regx_uffd_arm(armed->uffd, look.outer_start, look.outer_end));
+    const bool anew = look.unarmed > 0;
+    if (anew) {
+        if (!has_room(armed, look.unarmed)) {
+            return reason_of(ENOMEM);
+        }
+        armed->count += look.unarmed;
+        /* Behind what we have just logged ourselves, before watching begins. */
+        *since = atomic_load(&armed->changes->head);
     }
-    if (!has_room(armed, look.unarmed)) {
-        return reason_of(ENOMEM);
-    }
-    armed->count += look.unarmed;
-    /* Behind what we have just logged ourselves, before watching begins. */
-    *since = atomic_load(&armed->changes->head);
-    const int error = regx_uffd_arm(armed->uffd, look.outer_start, look.outer_end);
-    if (error != 0) {
-        return reason_of(error);
+    look.at = start;
+    regx_maps_each(&armed->maps, start, end, arm_one, &look);
+    if (look.reason != NULL || !anew) {
+        return look.reason;
     }
     /* Before it was armed, what we looked at may have been replaced by what must not be kept; from
      * here on it cannot be without our being told. */

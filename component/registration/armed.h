@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Which memory the notifier has armed. Ranges are armed outwards to 2 MiB, so that arming splits no
- * huge page and neighbours merge into few mappings, but never beyond the mappings they lie in. The
+ * Which memory the notifier has armed: whole mappings or nothing of them. Arming a part would split
+ * the mapping for good, and what the application may do with it as a whole (mremap above all) would
+ * then fail. So neither is a huge page split, nor does the number of mappings grow by arming. The
  * kernel alone knows what is armed, since changes disarm; nothing is kept here but an estimate of
  * how much.
  */
@@ -29,7 +30,8 @@ typedef struct regx_armed {
 int regx_armed_open(regx_armed_t *armed, const regx_uffd_t *uffd, regx_changes_t *changes);
 void regx_armed_close(regx_armed_t *armed);
 
-/* Arms the range. NULL, and *since as watch.h's cover has it; else why not, for the counters. */
+/* Arms the mappings that the range lies in. NULL, and *since as watch.h's cover has it; else why
+ * not, for the counters. */
 const char *regx_armed_cover(regx_armed_t *armed, uintptr_t start, uintptr_t end, uint64_t *since);
 
 /* Disarms everything; the reader still runs. What another thread moves or grows meanwhile may stay

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What is armed for a range: outwards, but not beyond its mappings; no huge page is split, few
- * mappings more, and a limit to them. Nobody reads events here, so everything is disarmed before it
- * is unmapped.
+ * What is armed for a range: the mappings it lies in, whole and no others; no huge page is split,
+ * no mapping is, and there is a limit to them. Nobody reads events here, so everything is disarmed
+ * before it is unmapped.
  */
 #include "unit.h"
 
@@ -151,20 +151,15 @@ static void expect_armed(const char *base, size_t length, const char *start, con
     assert_ptr_equal((void *)to, end);
 }
 
-static void outwards_within_the_mapping(void **state)
+static void the_whole_mapping(void **state)
 {
     rig_t *rig = *state;
     const size_t length = 3 * (size_t)BLOCK + 8 * PAGE;
     char *base = map(4 * PAGE, length);
-    char *block = base + 4 * PAGE;
 
-    must_cover(rig, block + 5 * PAGE, PAGE);
-    expect_armed(base, length, block, block + BLOCK);
-    must_cover(rig, base + PAGE, PAGE); /* clipped; grows together with the other */
-    expect_armed(base, length, base, block + BLOCK);
-    must_cover(rig, base + length - PAGE, PAGE);
-    must_cover(rig, block + BLOCK, BLOCK);
-    must_cover(rig, block + 3 * (size_t)BLOCK - PAGE, PAGE);
+    must_cover(rig, base + BLOCK, PAGE);
+    expect_armed(base, length, base, base + length);
+    must_cover(rig, base, length);
     expect_armed(base, length, base, base + length);
     unmap(rig, base, length);
 }
@@ -175,14 +170,29 @@ static void over_several_mappings(void **state)
     char *base = map(0, 3 * (size_t)BLOCK);
 
     assert_int_equal(mprotect(base + BLOCK, BLOCK, PROT_READ), 0);
+    must_cover(rig, base + BLOCK - PAGE, PAGE); /* its neighbour is left alone */
+    expect_armed(base, 3 * (size_t)BLOCK, base, base + BLOCK);
     must_cover(rig, base + BLOCK - PAGE, BLOCK + 2 * PAGE);
     expect_armed(base, 3 * (size_t)BLOCK, base, base + 3 * (size_t)BLOCK);
     unmap(rig, base, 3 * (size_t)BLOCK);
-    base = map(0, 3 * (size_t)BLOCK);
-    assert_int_equal(mprotect(base + PAGE, 2 * PAGE, PROT_READ), 0);
-    must_cover(rig, base, PAGE); /* its block has another mapping in it: left alone */
-    expect_armed(base, 3 * (size_t)BLOCK, base, base + PAGE);
-    unmap(rig, base, 3 * (size_t)BLOCK);
+}
+
+/* Two mappings of the application that the kernel made one, of which one was covered first: it may
+ * still do with the other what it may do with a mapping. */
+static void a_neighbour_can_still_be_moved(void **state)
+{
+    rig_t *rig = *state;
+    const size_t length = BLOCK + 20 * PAGE;
+    char *base = map(0, 2 * length);
+
+    must_cover(rig, base + PAGE, length - PAGE);
+    memset(base, 1, 2 * length); /* what was touched apart would stay apart */
+    regx_armed_off(&rig->armed);
+    char *moved = mremap(base + length, length, 2 * length, MREMAP_MAYMOVE);
+    assert_ptr_not_equal(moved, MAP_FAILED);
+    assert_int_equal(moved[length - 1], 1);
+    munmap(moved, 2 * length);
+    unmap(rig, base, length);
 }
 
 static unsigned mappings(void)
@@ -258,8 +268,8 @@ static void huge_pages_stay_whole(void **state)
     unmap(rig, base, 8 * (size_t)BLOCK);
 }
 
-/* What is not armed of the blocks around a range is said to have changed, and nothing else is: not
- * what was armed before. */
+/* What is not armed of the mappings around a range is said to have changed, and nothing else is:
+ * not what was armed before. */
 static void tells_of_what_it_arms_anew(void **state)
 {
     rig_t *rig = *state;
@@ -267,6 +277,7 @@ static void tells_of_what_it_arms_anew(void **state)
     const uintptr_t at = (uintptr_t)base;
     uint64_t since;
 
+    assert_int_equal(mprotect(base + BLOCK, BLOCK, PROT_READ), 0);
     regx_changes_interest(rig->changes, at, at + 4 * (size_t)BLOCK, 1);
     const uint64_t before = atomic_load(&rig->changes->head);
     assert_null(regx_armed_cover(&rig->armed, at + PAGE, at + 2 * PAGE, &since));
@@ -389,6 +400,33 @@ static void replaced_before_it_is_armed(void **state)
     unmap(rig, meanwhile.base, 2 * (size_t)BLOCK);
 }
 
+static void share_the_neighbour(void)
+{
+    assert_ptr_equal(mmap(meanwhile.base, PAGE, PROT_READ | PROT_WRITE,
+                          MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
+                     meanwhile.base);
+}
+
+/* The same beside what is to be covered, in a mapping that is armed already: it must not be armed
+ * with the rest, or what was registered there would look true. */
+static void replaced_beside_it(void **state)
+{
+    rig_t *rig = *state;
+
+    meanwhile.base = map(0, BLOCK);
+    must_cover(rig, meanwhile.base, BLOCK);
+    meanwhile.before = share_the_neighbour;
+    /* Nobody reads events here: without the armed mapping's the replacement would wait. */
+    assert_int_equal(
+        regx_uffd_disarm(&rig->uffd, (uintptr_t)meanwhile.base, (uintptr_t)meanwhile.base + PAGE),
+        0);
+    must_cover(rig, meanwhile.base + 2 * PAGE, PAGE);
+    meanwhile.before = NULL;
+    assert_false(
+        regx_uffd_armed(&rig->uffd, (uintptr_t)meanwhile.base, (uintptr_t)meanwhile.base + PAGE));
+    unmap(rig, meanwhile.base, BLOCK);
+}
+
 static void tell_of_it(void)
 {
     regx_changes_log(meanwhile.changes, (uintptr_t)meanwhile.base,
@@ -455,8 +493,9 @@ static bool refused(void)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        ARMED(outwards_within_the_mapping),
+        ARMED(the_whole_mapping),
         ARMED(over_several_mappings),
+        ARMED(a_neighbour_can_still_be_moved),
         ARMED(neighbours_merge),
         ARMED(huge_pages_stay_whole),
         ARMED(tells_of_what_it_arms_anew),
@@ -465,6 +504,7 @@ int main(void)
         ARMED(what_another_has),
         ARMED(at_the_top_of_the_stack),
         ARMED(replaced_before_it_is_armed),
+        ARMED(replaced_beside_it),
         ARMED(changed_once_it_is_armed),
         ARMED(changed_before_it_is_armed_again),
     };
