@@ -6,7 +6,7 @@
  * under it are short: no call into Open MPI, no copy of more than an eager message, no wait.
  *
  * Lock order, outermost first: rendezvous engine, connection, then any one of the leaves (pool,
- * the node wire's lists, window table). No leaf is taken under another leaf.
+ * registration cache, the node wire's lists, window table). No leaf is taken under another leaf.
  */
 #ifndef REGX_BASE_LOCK_H
 #define REGX_BASE_LOCK_H

@@ -54,7 +54,8 @@
  *   Changes from `drained` to `since` may end the region needlessly; never the reverse, because
  *   `drained` never passes the head that the same lock's holder has read.
  * - A change that its writer is still writing (REGX_CHANGE_LATER): `drained` stays below the head,
- *   so every look-up is a miss until it is there, and a new region is used once. Nobody waits.
+ *   so every look-up is a miss until it is there, and a new region is used once. Nobody waits for
+ *   it. (For the sequence to be even the slow path yields a few times: for speed alone.)
  * - The ring has gone round: `drained` is behind by more than the ring, or the entry is another's.
  *   Everything ends, and only then does `drained` move to the head that was read before.
  * - fork: the child's seats are empty, by the kernel, however it was made (a vfork's child shares

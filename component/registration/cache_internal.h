@@ -60,6 +60,7 @@ typedef struct regx_request {
     uintptr_t start, end;
     unsigned access;
     bool refused;      /* a region would have served, had it not changed */
+    bool exists;       /* one is there that cannot be shown to be true now */
     unsigned given_up; /* regions given up for it */
 } regx_request_t;
 

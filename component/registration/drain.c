@@ -8,25 +8,26 @@
 typedef struct cut {
     regx_cache_t *cache;
     regx_request_t *request;
+    uint64_t ended; /* regions */
 } cut_t;
 
 static void end_region(void *context, uint32_t number)
 {
-    const cut_t *cut = context;
+    cut_t *cut = context;
     regx_request_t *request = cut->request;
-    regx_counters_t *counters = cut->cache->registry->counters;
 
     if (request != NULL && regx_record_serves(&cut->cache->records[number], request->start,
                                               request->end - request->start, request->access)) {
         request->refused = true;
     }
     regx_cache_kill_locked(cut->cache, number, REGX_REGION_CHANGED);
-    regx_count(counters, &counters->invalidations, 1);
+    cut->ended++;
 }
 
 bool regx_cache_drain_locked(regx_cache_t *cache, regx_request_t *request)
 {
     const uint64_t head = atomic_load_explicit(&cache->changes->head, memory_order_acquire);
+    regx_counters_t *counters = cache->registry->counters;
     uint64_t drained = atomic_load_explicit(&cache->drained, memory_order_relaxed);
     cut_t cut = {.cache = cache, .request = request};
 
@@ -44,5 +45,6 @@ bool regx_cache_drain_locked(regx_cache_t *cache, regx_request_t *request)
         drained = state == REGX_CHANGE_LOST ? head : drained + 1;
     }
     atomic_store_explicit(&cache->drained, drained, memory_order_release);
+    regx_count(counters, &counters->invalidations, cut.ended);
     return drained == head;
 }

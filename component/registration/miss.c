@@ -13,8 +13,10 @@
 #include "registration/device.h"
 
 #include <limits.h>
+#include <sched.h>
 #include <time.h>
 
+#define YIELDS 16u       /* … while news is not yet logged: some microseconds */
 #define RETIRED_MOST 64u /* regions looked at for deregistration by one miss */
 
 static bool pages_of(const regx_cache_t *cache, const void *base, size_t length, unsigned access,
@@ -29,6 +31,19 @@ static bool pages_of(const regx_cache_t *cache, const void *base, size_t length,
                                 .end = (address + length + cache->page - 1) & ~(cache->page - 1),
                                 .access = access};
     return length != 0;
+}
+
+/* The notifier's reader lets go whoever changed memory by reading of it, and logs it only then: who
+ * has just unmapped something comes here a microsecond too early. Registering anew would take far
+ * longer than to let the reader run, perhaps on this very core. Not for long, whatever it does. */
+static void let_it_be_logged(const regx_changes_t *changes)
+{
+    for (unsigned i = 0; i < YIELDS; i++) {
+        if (atomic_load_explicit(&changes->sequence, memory_order_relaxed) % 2 == 0) {
+            return;
+        }
+        sched_yield();
+    }
 }
 
 /* Takes dead regions out of that part of the front table; notes if one of them would have served,
@@ -75,6 +90,7 @@ static uint32_t find_locked(regx_cache_t *cache, regx_seat_t *seat, uintptr_t ad
         return number;
     }
     request->refused = true;
+    request->exists = true;
     return 0;
 }
 
@@ -275,13 +291,13 @@ regx_status_t regx_cache_acquire_slow(regx_cache_t *cache, void *base, size_t le
     if (regx_cache_in_child(cache)) {
         return REGX_DENIED;
     }
+    let_it_be_logged(cache->changes);
     regx_lock(&cache->lock);
     regx_seat_t *seat = regx_cache_seat_locked(cache);
     const uint32_t number = find_locked(cache, seat, address, &request);
-    /* A region that is there and cannot be shown to be true stays: it may be, the next time. */
-    const bool keep = number == 0 && seat != NULL &&
-                      regx_index_cover(&cache->index, request.start, request.end, access) == 0 &&
-                      regx_cache_admits_locked(cache, &request);
+    /* What is there stays: it may be true the next time. */
+    const bool keep =
+        number == 0 && seat != NULL && !request.exists && regx_cache_admits_locked(cache, &request);
 
     regx_unlock(&cache->lock);
     if (number != 0) {

@@ -248,7 +248,7 @@ static void progress_with_nothing_to_do_does_nothing(void **state)
  * its pages, no generation older than it was before the look-up, and that lives until the release.
  */
 
-enum { PAGES = 64, SLOTS = 4096, THREADS = 4, RACES = 2000 };
+enum { PAGES = 64, SLOTS = 4096, THREADS = 4, RACES = 500 };
 
 typedef struct pin { /* a registration */
     _Atomic bool live;
