@@ -40,8 +40,10 @@ typedef struct look {
     regx_armed_t *armed;
     uintptr_t start, end;         /* the range */
     uintptr_t at;                 /* looked at so far */
+    uintptr_t arm_start, arm_end; /* the range, with the rest of huge pages' mappings */
     uintptr_t new_start, new_end; /* from the first to the last mapping that is not armed */
-    uint32_t unarmed;             /* how many these are */
+    uint32_t unarmed;             /* how many these are, */
+    uint32_t mappings;            /* of how many */
     const char *reason;           /* why it cannot be watched */
 } look_t;
 
@@ -76,13 +78,23 @@ static bool look_at(void *context, const regx_mapping_t *mapping)
         look->unarmed++;
         regx_changes_log(look->armed->changes, mapping->start, mapping->end);
     }
+    if (mapping->kind == REGX_MAPPING_HUGE) { /* of which no part can be armed */
+        look->arm_start = mapping->start < look->start ? mapping->start : look->arm_start;
+        look->arm_end = mapping->end > look->end ? mapping->end : look->arm_end;
+    }
+    look->mappings++;
     look->at = mapping->end;
     return true;
 }
 
 static void look_over(look_t *look, regx_armed_t *armed, uintptr_t start, uintptr_t end)
 {
-    *look = (look_t){.armed = armed, .start = start, .end = end, .at = start};
+    *look = (look_t){.armed = armed,
+                     .start = start,
+                     .end = end,
+                     .at = start,
+                     .arm_start = start,
+                     .arm_end = end};
     regx_maps_each(&armed->maps, start, end, look_at, look);
     if (look->reason == NULL && look->at < end) {
         look->reason = "not watched: not all of it is mapped";
@@ -141,9 +153,16 @@ static const char *reason_of(int error)
     }
 }
 
-/* Arms the whole of a mapping that is not armed, and of one that is (by somebody else, perhaps)
- * what lies in the range: outside of it, memory that nobody watches may just have come into its
- * place, and the regions there would seem true again. Parts of hugetlb cannot be armed. */
+/* Arms what lies in the range again: it may be armed by somebody else. Not what is outside of it,
+ * where memory that nobody watches may just have come into the place of what was: the regions there
+ * would seem true again. */
+static const char *arm_again(const look_t *look)
+{
+    return reason_of(regx_uffd_arm(look->armed->uffd, look->arm_start, look->arm_end));
+}
+
+/* Arms the whole of a mapping that is not armed, and of one that is what lies in the range: of
+ * several, each as it is now. */
 static bool arm_one(void *context, const regx_mapping_t *mapping)
 {
     look_t *look = context;
@@ -165,6 +184,31 @@ static bool arm_one(void *context, const regx_mapping_t *mapping)
     return look->reason == NULL;
 }
 
+static const char *arm_anew(look_t *look, uint64_t *since)
+{
+    regx_armed_t *armed = look->armed;
+
+    if (!has_room(armed, look->unarmed)) {
+        return reason_of(ENOMEM);
+    }
+    armed->count += look->unarmed;
+    /* Behind what we have just logged ourselves, before watching begins. */
+    *since = atomic_load(&armed->changes->head);
+    if (look->mappings == 1) {
+        look->reason = reason_of(regx_uffd_arm(armed->uffd, look->new_start, look->new_end));
+    } else {
+        look->at = look->start;
+        regx_maps_each(&armed->maps, look->start, look->end, arm_one, look);
+    }
+    if (look->reason != NULL) {
+        return look->reason;
+    }
+    /* Before it was armed, what we looked at may have been replaced by what must not be kept; from
+     * here on it cannot be without our being told. */
+    look_over(look, armed, look->start, look->end);
+    return look->reason == NULL && look->unarmed > 0 ? "not watched: it is changing" : look->reason;
+}
+
 static const char *cover(regx_armed_t *armed, uintptr_t start, uintptr_t end, uint64_t *since)
 {
     look_t look;
@@ -174,24 +218,7 @@ static const char *cover(regx_armed_t *armed, uintptr_t start, uintptr_t end, ui
     if (look.reason != NULL) {
         return look.reason;
     }
-    const bool anew = look.unarmed > 0;
-    if (anew) {
-        if (!has_room(armed, look.unarmed)) {
-            return reason_of(ENOMEM);
-        }
-        armed->count += look.unarmed;
-        /* Behind what we have just logged ourselves, before watching begins. */
-        *since = atomic_load(&armed->changes->head);
-    }
-    look.at = start;
-    regx_maps_each(&armed->maps, start, end, arm_one, &look);
-    if (look.reason != NULL || !anew) {
-        return look.reason;
-    }
-    /* Before it was armed, what we looked at may have been replaced by what must not be kept; from
-     * here on it cannot be without our being told. */
-    look_over(&look, armed, start, end);
-    return look.reason == NULL && look.unarmed > 0 ? "not watched: it is changing" : look.reason;
+    return look.unarmed == 0 ? arm_again(&look) : arm_anew(&look, since);
 }
 
 const char *regx_armed_cover(regx_armed_t *armed, uintptr_t start, uintptr_t end, uint64_t *since)

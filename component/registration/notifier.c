@@ -20,19 +20,20 @@
  * was looked up, what was under way fails the query, what was read by then fails the sequence or is
  * in the log. btl_regx_notifier_check=never leaves the query out and that window open.
  *
- * What it costs. A look-up: a system call, 1.5 times the cheapest there is; with scan two and a
- * half more. A miss: the time of four. munmap of a watched 64 KiB on two cores of a server CPU in a
- * virtual machine, Linux 6.18, in the median (of 100, the slowest): unwatched 6 us (9); with the
- * reader on the caller's core 12 us (16), on another, idle one 37 us (93); on one that something
- * else keeps busy 41 us, but 3 ms in one of 100. The reader therefore has no core and no priority
- * of its own: the scheduler wakes it beside the caller (12 us, also with the other core busy), and
- * a bound process has it on its own core anyway. A shorter time slice, SCHED_FIFO and spinning
- * after an event changed none of this: what is slow is the caller's own return to a core that
- * somebody else got while it waited. Disarming touches each page's entry, so stopping takes 30 to
- * 70 ms for each GiB that is watched in pages of 4 KiB. What the application notices: mappings are
- * watched whole (armed.h), so whoever frees a neighbour of a buffer in the same mapping pays for it
- * as above, at stop too. Who uses userfaultfd on such memory finds it busy. Huge pages stay, but no
- * new ones are made of memory that is watched and in part untouched.
+ * What it costs. A look-up: a system call, 1.6 times the cheapest there is (0.18 us); with scan
+ * another of 0.44 us. A miss: 1.3 us, or 2.9 where the memory is not watched yet. munmap of a
+ * watched 64 KiB on two cores of a server CPU in a virtual machine, Linux 6.18, in the median (of
+ * 100, the slowest): unwatched 6 us (9); with the reader on the caller's core 12 us (16), on
+ * another, idle one 37 us (93); on one that something else keeps busy 41 us, but 3 ms in one of
+ * 100. The reader therefore has no core and no priority of its own: the scheduler wakes it beside
+ * the caller (12 us, also with the other core busy), and a bound process has it on its own core
+ * anyway. A shorter time slice, SCHED_FIFO and spinning after an event changed none of this: what
+ * is slow is the caller's own return to a core that somebody else got while it waited. Disarming
+ * touches each page's entry, so stopping takes 30 to 70 ms for each GiB that is watched in pages of
+ * 4 KiB. What the application notices: mappings are watched whole (armed.h), so whoever frees a
+ * neighbour of a buffer in the same mapping pays for it as above, at stop too. Who uses userfaultfd
+ * on such memory finds it busy. Huge pages stay, but no new ones are made of memory that is watched
+ * and in part untouched.
  *
  * A child of fork watches nothing and answers so: its copy of the descriptors is closed. A child of
  * raw clone still has them and must not use them, since they mean the parent's memory: a page that
