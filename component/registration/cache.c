@@ -194,13 +194,16 @@ bool regx_cache_try(regx_cache_t *cache, regx_seat_t *seat, uint32_t number, uin
 
 regx_seat_t *regx_cache_seat_locked(regx_cache_t *cache)
 {
-    regx_seat_t *seat = regx_seats_mine(&cache->seats, cache->regions.capacity);
+    if (regx_here.cache != cache->serial) {
+        regx_seat_t *seat = regx_seats_mine(&cache->seats, cache->regions.capacity);
 
-    if (seat != NULL) {
+        if (seat == NULL) {
+            return NULL;
+        }
         regx_here.cache = cache->serial;
         regx_here.seat = seat;
     }
-    return seat;
+    return regx_here.seat;
 }
 
 static inline regx_status_t serve(const regx_cache_t *cache, uint32_t number, regx_region_t *region)
