@@ -15,10 +15,11 @@ SEES = {"libc": {"hooks", "notifier", "hooks+notifier"}, "raw": {"notifier", "ho
 
 
 @pytest.mark.parametrize("side", ["send", "receive"])
-@pytest.mark.parametrize("how,rounds", [("libc", 10_000), ("raw", 10_000), ("keep", 1000)])
-def test_same_address_new_pages(mpi: Mpi, backend: str, how: str, rounds: int, side: str) -> None:
+@pytest.mark.parametrize("how", SEES)
+def test_same_address_new_pages(mpi: Mpi, backend: str, how: str, side: str) -> None:
+    rounds = 10_000 if backend in SEES[how] else 500
     strategy = {"send": "direct", "receive": "pipeline"}[side]
-    job = mpi("stale", how, side, rounds, SIZE, timeout=300,
+    job = mpi("stale", how, side, rounds, SIZE, timeout=600,
               regx={"rendezvous": strategy, "backend": backend}).checked(ranks=2)
     job.carried(strategy)
     changing, fixed = (job.rank(rank) for rank in ((0, 1) if side == "send" else (1, 0)))
@@ -38,8 +39,9 @@ def test_same_address_new_pages(mpi: Mpi, backend: str, how: str, rounds: int, s
     assert 0.99 * (2 * USES - 2) * rounds <= changing["hits"] <= (2 * USES - 1) * rounds, \
         f"the control, and the changed buffer before it changed\n{job}"
     if backend == "hooks+notifier":
-        missed = range(rounds - 1, rounds + 20) if how == "raw" else range(20)
-        assert changing["hooks_missed"] in missed, str(job)
+        # Where the reader lags behind, a new registration has made the hook's word old.
+        least, most = (rounds - 1, rounds + 20) if how == "raw" else (0, changing["uncached"] + 20)
+        assert least <= changing["hooks_missed"] <= most, str(job)
 
 
 def test_one_munmap_of_very_many(mpi: Mpi, backend: str) -> None:
