@@ -215,7 +215,11 @@ static bool give_back(void)
 
 static bool reallocate(void)
 {
-    buffer = realloc(buffer, 3 * size);
+    void *other = realloc(buffer, 3 * size);
+    if (other == NULL) {
+        return false;
+    }
+    buffer = other;
     return true;
 }
 
