@@ -716,6 +716,8 @@ static void huge_pages(void **state)
     memset(base, 1, 2 * page);
     region_t first = must_keep(*state, base + PAGE, PAGE);
     region_t second = must_keep(*state, base + page, page);
+    region_t again = must_keep(*state, base + 3 * PAGE, PAGE);
+    drop(&again);
     assert_true(hits_in_the_end(&first) && hits_in_the_end(&second));
     assert_int_equal(madvise(base, page, MADV_DONTNEED), 0);
     assert_false(hits(&first));
