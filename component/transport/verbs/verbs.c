@@ -16,8 +16,10 @@ __attribute__((visibility("default"))) extern const regx_transport_ops_t regx_tr
 
 #define PIECE_MOST (1u << 30)
 
+/* retry_count: not 7, which Soft-RoCE takes for "without end", so that nobody would hear of a peer
+ * that is gone. */
 static const regx_verbs_settings_t defaults = {
-    .gid_index = -1, .timeout = 18, .retry_count = 7, .rnr_retry = 7};
+    .gid_index = -1, .timeout = 18, .retry_count = 6, .rnr_retry = 7};
 
 static uint32_t least(uint32_t a, uint32_t b)
 {
