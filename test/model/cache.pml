@@ -256,7 +256,7 @@ inline cover()
     arm_unless(watched, x);
 #endif
 #if RANGES > 1
-    /* What is near is armed along. */
+    /* What is in the same mapping is armed along. */
     look_whether_watched(1 - x);
     arm_unless(watched, 1 - x);
 #endif

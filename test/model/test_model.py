@@ -25,6 +25,8 @@ MODELS = {
     "notifier": ("NOTIFIER", *AT_ONCE, "MADVISE", "ROUNDS=2", "OTHERS=2"),
     # a second change: of what is no longer watched, or of which nobody was told
     "notifier-again": ("NOTIFIER", *AT_ONCE, "MADVISE", "CHANGES=2", "ROUNDS=3", "OTHERS=0"),
+    # two threads change memory at once
+    "changers": ("NOTIFIER", *AT_ONCE, "CHANGERS=2", "ROUNDS=2", "OTHERS=0"),
     "hooks": ("HOOKS", *AT_ONCE, "CHANGES=2", "RING=1", "RANGES=2", "ROUNDS=2", "OTHERS=1"),
     "hooks+notifier": ("HOOKS", "NOTIFIER", *AT_ONCE, "CHANGES=2", "ROUNDS=3", "OTHERS=0"),
     "scan": ("SCAN", *AT_ONCE, "RANGES=2", "ROUNDS=1", "OTHERS=1"),
@@ -38,7 +40,6 @@ MODELS = {
 
 LARGE_MODELS = {
     "notifier-large": ("NOTIFIER", *AT_ONCE, "CHANGES=2", "ROUNDS=2", "OTHERS=1"),
-    "changers": ("NOTIFIER", *AT_ONCE, "CHANGERS=2", "ROUNDS=1", "OTHERS=1"),
     "scan-large": ("SCAN", *AT_ONCE, "ROUNDS=2", "OTHERS=1"),
 }
 
