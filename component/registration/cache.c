@@ -72,8 +72,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define RETIRED_MOST 64u /* regions looked at for deregistration by one progress */
-
 static _Atomic uint64_t serials;
 
 regx_cache_t *regx_cache_open(regx_registry_t *registry, const regx_cache_config_t *config)
@@ -308,7 +306,7 @@ void regx_cache_progress(regx_cache_t *cache)
     regx_lock(&cache->lock);
     regx_cache_drain_locked(cache, NULL);
     regx_unlock(&cache->lock);
-    regx_cache_retire(cache, RETIRED_MOST);
+    regx_cache_retire(cache, REGX_RETIRED_MOST);
 }
 
 void regx_cache_count(regx_cache_t *cache)

@@ -106,6 +106,9 @@ void regx_cache_unreserve_locked(regx_cache_t *cache, uint64_t size);
 
 /* retire.c. Locked: a region that is out of the index, or being taken out, gives no new use. */
 void regx_cache_kill_locked(regx_cache_t *cache, uint32_t number, regx_region_state_t state);
+/* Looked at by one progress, or by one miss beside those that it gave up itself: deregistering may
+ * take tens of microseconds each. */
+#define REGX_RETIRED_MOST 16u
 /* Deregisters dead regions without users, looking at so many at the most; returns how many it
  * deregistered. Not locked. */
 unsigned regx_cache_retire(regx_cache_t *cache, unsigned most);

@@ -10,9 +10,9 @@
  * whole, overtaken or lost as soon as its writer runs, and is lost at the latest once the ring has
  * gone past it.
  *
- * Interest is counted per slot of 2 MiB, hashed; ranges of many slots are counted together. A
- * writer that sees no interest leaves the change out, as if it had been logged just before whoever
- * declares interest next read the head: that is its meaning, so nothing else needs an argument.
+ * Interest is counted per slot of 2 MiB, hashed. A writer that sees no interest leaves the change
+ * out, as if it had been logged just before whoever declares interest next read the head: that is
+ * its meaning, so nothing else needs an argument.
  */
 #include "registration/changes.h"
 
@@ -22,8 +22,7 @@
 #define RING REGX_CHANGES_RING
 #define SLOTS 65536u /* of interest */
 #define SLOT_SHIFT 21
-#define INTEREST_MOST 64 /* slots; longer ranges are counted in `wide` */
-#define ASKED_MOST 1024  /* slots that a writer looks at; longer changes are always logged */
+#define ASKED_MOST 1024 /* slots that a writer looks at; longer changes are always logged */
 
 typedef struct entry {
     _Atomic uint64_t stamp; /* 0: never written; 2n + 1: n is being written; 2n + 2: n is whole */
@@ -33,7 +32,6 @@ typedef struct entry {
 
 struct regx_changes_rest {
     _Atomic uint64_t lost;
-    _Atomic uint32_t wide;
     _Alignas(64) entry_t ring[RING];
     _Atomic uint32_t interest[SLOTS];
 };
@@ -74,26 +72,22 @@ static _Atomic uint32_t *interest_of(struct regx_changes_rest *rest, uintptr_t s
 
 void regx_changes_interest(regx_changes_t *changes, uintptr_t start, uintptr_t end, int by)
 {
-    struct regx_changes_rest *rest = changes->rest;
-    const uintptr_t last = slot_of(end - 1);
+    const uintptr_t first = slot_of(start), count = slot_of(end - 1) - first + 1;
 
-    if (last - slot_of(start) >= INTEREST_MOST) {
-        atomic_fetch_add(&rest->wide, (uint32_t)by);
-        return;
-    }
-    for (uintptr_t slot = slot_of(start); slot <= last; slot++) {
-        atomic_fetch_add(interest_of(rest, slot), (uint32_t)by);
+    for (uintptr_t i = 0; i < count && i < SLOTS; i++) {
+        /* As many as there are: from a round number on, so that it is each of them once. */
+        atomic_fetch_add(interest_of(changes->rest, count < SLOTS ? first + i : i), (uint32_t)by);
     }
 }
 
 static bool concerns_somebody(struct regx_changes_rest *rest, uintptr_t start, uintptr_t end)
 {
-    const uintptr_t last = slot_of(end - 1);
+    const uintptr_t first = slot_of(start), last = slot_of(end - 1);
 
-    if (atomic_load(&rest->wide) != 0 || last - slot_of(start) >= ASKED_MOST) {
+    if (last - first >= ASKED_MOST) {
         return true;
     }
-    for (uintptr_t slot = slot_of(start); slot <= last; slot++) {
+    for (uintptr_t slot = first; slot <= last; slot++) {
         if (atomic_load(interest_of(rest, slot)) != 0) {
             return true;
         }

@@ -16,21 +16,21 @@
 #include <sched.h>
 #include <time.h>
 
-#define YIELDS 16u       /* … while news is not yet logged: some microseconds */
-#define RETIRED_MOST 64u /* regions looked at for deregistration by one miss */
+#define YIELDS 16u /* while news is not yet logged: some microseconds */
 
 static bool pages_of(const regx_cache_t *cache, const void *base, size_t length, unsigned access,
                      regx_request_t *request)
 {
     const uintptr_t address = (uintptr_t)base;
 
+    /* Also refuses a length of 0: less 1 it is beyond everything. */
     if (base == NULL || address > INTPTR_MAX || length - 1 > INTPTR_MAX - address) {
         return false;
     }
     *request = (regx_request_t){.start = address & ~(cache->page - 1),
                                 .end = (address + length + cache->page - 1) & ~(cache->page - 1),
                                 .access = access};
-    return length != 0;
+    return true;
 }
 
 /* The notifier's reader lets go whoever changed memory by reading of it, and logs it only then: who
@@ -269,7 +269,7 @@ static regx_status_t register_admitted(regx_cache_t *cache, regx_seat_t *seat, u
         regx_lock(&cache->lock);
         number = reserve_locked(cache, request);
         regx_unlock(&cache->lock);
-        regx_cache_retire(cache, request->given_up + RETIRED_MOST);
+        regx_cache_retire(cache, request->given_up + REGX_RETIRED_MOST);
     }
     if (number != 0) {
         return register_kept(cache, seat, address, request, access, since, number, region);
@@ -309,6 +309,6 @@ regx_status_t regx_cache_acquire_slow(regx_cache_t *cache, void *base, size_t le
     if (keep) {
         return register_admitted(cache, seat, address, &request, access, region);
     }
-    regx_cache_retire(cache, RETIRED_MOST);
+    regx_cache_retire(cache, REGX_RETIRED_MOST);
     return register_once(cache, &request, access, region);
 }

@@ -150,7 +150,16 @@ static void what_nobody_is_interested_in_is_left_out(void **state)
     assert_true(is_logged(changes, 11 * gigabyte, 11 * gigabyte + 4096));
     regx_changes_interest(changes, 10 * gigabyte, 20 * gigabyte, -1);
     assert_false(is_logged(changes, 11 * gigabyte, 11 * gigabyte + 4096));
+    regx_changes_interest(changes, 10 * gigabyte + slot, 1000 * gigabyte, 1); /* of all */
     regx_changes_interest(changes, 10 * slot, 11 * slot, 1);
+    assert_true(is_logged(changes, 11 * gigabyte, 11 * gigabyte + 4096));
+    assert_true(is_logged(changes, 999 * gigabyte, 999 * gigabyte + 4096));
+    regx_changes_interest(changes, 10 * gigabyte + slot, 1000 * gigabyte, -1);
+    for (uintptr_t i = 0; i < 1000; i++) {
+        assert_int_equal(is_logged(changes, i * gigabyte + 10 * slot, i * gigabyte + 11 * slot),
+                         i == 0);
+    }
+    assert_true(is_logged(changes, 10 * slot, 11 * slot));
     assert_true(is_logged(changes, 0, 100 * gigabyte));
     assert_true(is_logged(changes, 0, UINTPTR_MAX));
     regx_changes_close(changes);
