@@ -3,7 +3,7 @@
  * Runs a program to which the kernel refuses some system calls (EPERM), as a container's seccomp
  * filter does.
  *
- *     deny process_vm|userfaultfd PROGRAM ARGUMENT...
+ *     deny process_vm|userfaultfd|io_uring PROGRAM ARGUMENT...
  *
  * process_vm: process_vm_readv and process_vm_writev.
  */
@@ -23,7 +23,8 @@ static const struct group {
     const char *name;
     unsigned calls[MOST];
 } groups[] = {{"process_vm", {SYS_process_vm_readv, SYS_process_vm_writev}},
-              {"userfaultfd", {SYS_userfaultfd, SYS_userfaultfd}}};
+              {"userfaultfd", {SYS_userfaultfd, SYS_userfaultfd}},
+              {"io_uring", {SYS_io_uring_setup, SYS_io_uring_register}}};
 
 static const struct group *find(const char *name)
 {

@@ -599,6 +599,13 @@ static void report(void)
         printf("%s: %llu\n", kinds[i].name, (unsigned long long)made[i]);
         changes += made[i];
     }
+    for (size_t i = 0; i < REGX_REASONS_MAX; i++) {
+        const regx_tally_t *tally = &rig.counters.fallbacks[i];
+
+        if (atomic_load(&tally->count) > 0) {
+            printf("%s: %llu\n", tally->reason, (unsigned long long)atomic_load(&tally->count));
+        }
+    }
     printf("seed %llu changes %llu transfers %llu hits %llu uncached %llu refused %llu "
            "invalidations %llu bytes %llu\n",
            (unsigned long long)seed, (unsigned long long)changes, (unsigned long long)transfers,

@@ -136,6 +136,18 @@ uint64_t rig_count(rig_t *rig, const _Atomic uint64_t *counter)
     return atomic_load(counter);
 }
 
+uint64_t rig_reason(const rig_t *rig, const char *reason)
+{
+    for (size_t i = 0; i < REGX_REASONS_MAX; i++) {
+        const regx_tally_t *tally = &rig->counters.fallbacks[i];
+
+        if (strcmp(tally->reason, reason) == 0) {
+            return atomic_load(&tally->count);
+        }
+    }
+    return 0;
+}
+
 /* This thread's. Not from malloc, whose doings may be what is tested. */
 static void *scratch(size_t length)
 {
@@ -193,14 +205,14 @@ void rig_settle(const rig_t *rig)
     }
 }
 
-static bool notifies(const rig_t *rig)
+bool rig_can_hold(const rig_t *rig)
 {
     return strncmp(rig->backend, "notifier", strlen("notifier")) == 0;
 }
 
 void rig_hold(rig_t *rig, bool hold)
 {
-    if (notifies(rig)) {
+    if (rig_can_hold(rig)) {
         regx_notifier_hold_for_test(rig->choice.watch,
                                     hold ? REGX_HOLD_BEFORE_READ : REGX_HOLD_NOWHERE);
     }
@@ -208,5 +220,5 @@ void rig_hold(rig_t *rig, bool hold)
 
 bool rig_held(const rig_t *rig)
 {
-    return notifies(rig) && regx_notifier_held_for_test(rig->choice.watch);
+    return rig_can_hold(rig) && regx_notifier_held_for_test(rig->choice.watch);
 }

@@ -63,12 +63,16 @@ size_t rig_filled(const void *base, size_t length, uint64_t stamp); /* bytes tha
 /* The counter, after threads' own counts were added to it. */
 uint64_t rig_count(rig_t *rig, const _Atomic uint64_t *counter);
 
+/* How often a registration could not be kept for that reason. */
+uint64_t rig_reason(const rig_t *rig, const char *reason);
+
 /* Waits until all changes that this thread has made are in the log. Until then a look-up, which
  * cannot know what they were, registers anew: right, but no hit. */
 void rig_settle(const rig_t *rig);
 
 /* Holds the notifier's reader where an event has come and was not read, or lets it go. Nothing
- * where no notifier runs. */
+ * where there is none that can be held. */
+bool rig_can_hold(const rig_t *rig);
 void rig_hold(rig_t *rig, bool hold);
 /* Whether the notifier stands there. */
 bool rig_held(const rig_t *rig);

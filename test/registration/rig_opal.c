@@ -9,6 +9,7 @@
 
 #include "compat/compat.h"
 
+#include "opal/mca/memory/base/base.h"
 #include "opal/runtime/opal.h"
 
 /* Open MPI's leaks are not ours. */
@@ -20,7 +21,9 @@ __attribute__((visibility("default"))) const char *__lsan_default_suppressions(v
 
 void rig_begin(void)
 {
-    if (opal_init(NULL, NULL) != OPAL_SUCCESS) {
+    /* Open for good: once closed, Open MPI's hooks do not work again in this process. */
+    if (opal_init(NULL, NULL) != OPAL_SUCCESS ||
+        mca_base_framework_open(&opal_memory_base_framework, 0) != OPAL_SUCCESS) {
         fprintf(stderr, "rig: Open MPI's lowest layer does not start\n");
         exit(2);
     }

@@ -8,11 +8,13 @@
 #include <fcntl.h>
 #include <malloc.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "change.h"
 #include "rig.h"
 
 enum { LENGTH = 64 << 10 };
@@ -125,6 +127,89 @@ static void hazard_1_same_address_new_pages_received(void **state)
 {
     (void)state;
     same_address(RECEIVE);
+}
+
+/* ---- 3, 5 ---- */
+
+/* What only the kernel can tell of. */
+static void need_kernel(void)
+{
+    if (strcmp(backend, "hooks") == 0) {
+        print_message("not tried: hooks are blind to it, as documented\n");
+        skip();
+    }
+}
+
+/* As a statically linked allocator does it. */
+static void hazard_3_raw_system_calls(void **state)
+{
+    uint8_t *buffer;
+
+    (void)state;
+    need_kernel();
+    open_rig((rig_config_t){0});
+    buffer = map_at(NULL, LENGTH);
+    for (uint64_t round = 1; round <= 1000; round++) {
+        const direction_t direction = round % 2 == 0 ? SEND : RECEIVE;
+
+        rig_fill(buffer, LENGTH, round);
+        assert_false(right(direction, buffer, LENGTH, round).hit);
+        if (round % 3 == 0) {
+            rig_settle(&rig);
+            right(direction, buffer, LENGTH, round);
+            assert_true(right(direction, buffer, LENGTH, round).hit);
+        }
+        assert_int_equal(change_munmap(BY_SYSCALL, buffer, LENGTH), 0);
+        assert_ptr_equal(map_at(buffer, LENGTH), buffer);
+    }
+    munmap(buffer, LENGTH);
+}
+
+static void *unmap_in_thread(void *buffer)
+{
+    change_munmap(BY_LIBC, buffer, LENGTH);
+    return NULL;
+}
+
+/* The kernel's news is there and nobody has read it: who unmapped still waits, and another thread
+ * has the address. */
+static void hazard_5_news_that_is_not_read(void **state)
+{
+    uint8_t *buffer;
+
+    (void)state;
+    open_rig((rig_config_t){0});
+    if (!rig_can_hold(&rig)) {
+        print_message("not tried: nothing is read, hooks run in the thread that unmaps\n");
+        skip();
+    }
+    buffer = map_at(NULL, LENGTH);
+    for (uint64_t round = 1; round <= 20; round++) {
+        const direction_t direction = round % 2 == 0 ? SEND : RECEIVE;
+        pthread_t thread;
+
+        rig_fill(buffer, LENGTH, 2 * round);
+        right(direction, buffer, LENGTH, round);
+        assert_true(right(direction, buffer, LENGTH, round).hit);
+
+        rig_hold(&rig, true);
+        assert_int_equal(pthread_create(&thread, NULL, unmap_in_thread, buffer), 0);
+        while (!rig_held(&rig)) {
+            sched_yield();
+        }
+        assert_ptr_equal(map_at(buffer, LENGTH), buffer);
+        rig_fill(buffer, LENGTH, 2 * round + 1);
+        for (unsigned i = 0; i < 3; i++) {
+            assert_false(right(direction, buffer, LENGTH, round + i).hit);
+        }
+        rig_hold(&rig, false);
+        pthread_join(thread, NULL);
+        right(direction, buffer, LENGTH, round);
+        rig_settle(&rig);
+        right(direction, buffer, LENGTH, round);
+        assert_true(right(direction, buffer, LENGTH, round).hit);
+    }
+    munmap(buffer, LENGTH);
 }
 
 /* ---- 6 ---- */
@@ -372,6 +457,10 @@ static void hazard_16_many_mappings(void **state)
         right(SEND, buffer, 4096, 0);
         right(RECEIVE, buffer, 4096, i);
     }
+    if (strcmp(backend, "hooks") != 0) { /* a tenth of what the kernel allows is watched */
+        assert_in_range(oracle_registered(rig.oracle), 1, MAPPINGS - 1);
+        assert_true(rig_reason(&rig, "not watched: too many mappings") > 0);
+    }
     /* The application still can map. */
     munmap(map_at(NULL, LENGTH), LENGTH);
     munmap(memory, (size_t)MAPPINGS * 8192);
@@ -508,6 +597,8 @@ int main(void)
     static const struct CMUnitTest hazards[] = {
         HAZARD(hazard_1_same_address_new_pages_sent),
         HAZARD(hazard_1_same_address_new_pages_received),
+        HAZARD(hazard_3_raw_system_calls),
+        HAZARD(hazard_5_news_that_is_not_read),
         HAZARD(hazard_6_a_flush_is_not_lost),
         HAZARD(hazard_7_changed_while_in_use),
         HAZARD(hazard_9_one_munmap_over_5000_regions),

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What regx may use of the system, and where the system refuses."""
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from launch import Build
+from random_runs import UNAVAILABLE, run
+
+COUNT = "/proc/sys/vm/max_map_count"
+
+
+@pytest.fixture(scope="session")
+def programs(build: Build) -> Path:
+    return build.programs.parent / "registration"
+
+
+@pytest.fixture
+def oracle(programs: Path) -> None:
+    done = run(programs / "property", "notifier", 1, 1)
+    if done.status == UNAVAILABLE:
+        pytest.skip(done.output.strip())
+
+
+def test_few_mappings_may_be_watched(programs: Path, oracle: None, tmp_path: Path) -> None:
+    """Hazard 16: a tenth of vm.max_map_count; what is beyond is registered for each use."""
+    (tmp_path / "count").write_text("300\n")
+    around = ["unshare", "--mount", "sh", "-c",
+              f'mount --bind "{tmp_path / "count"}" {COUNT} && exec "$@"', "sh"]
+    if os.getuid() != 0 or subprocess.run([*around, "true"], capture_output=True,
+                                          check=False).returncode != 0:
+        pytest.skip("needs a mount namespace of its own, as root")
+    done = run(Path(around[0]), *around[1:], programs / "property", "notifier", 1, 5000)
+    assert done.status == 0, str(done)
+    assert "not watched: too many mappings: " in done.output, str(done)
+    assert done.counts["uncached"] > done.counts["transfers"] / 4, str(done)
+    assert done.counts["hits"] > 0, str(done)
+
+
+def test_the_kernels_long_list_is_not_read(programs: Path, oracle: None, tmp_path: Path) -> None:
+    """Hazard 23: smaps takes milliseconds; nothing of /proc is opened once it runs."""
+    trace = tmp_path / "trace"
+    opened = {}
+    for operations in 1, 3000:
+        done = run(Path("strace"), "-f", "-e", "trace=open,openat", "-o", trace,
+                   programs / "property", "notifier", 1, operations)
+        assert done.status == 0, str(done)
+        paths = re.findall(r'open(?:at)?\([^"]*"(/proc/[^"]*)"', trace.read_text())
+        opened[operations] = [re.sub(r"/\d+/", "/N/", path) for path in paths]
+    assert opened[1] == opened[3000]
+    assert not [path for path in opened[3000] if "smaps" in path]
+
+
+@pytest.mark.parametrize(("call", "why"), [
+    ("io_uring", "io_uring is refused here: Operation not permitted"),
+    ("userfaultfd", "cannot be used: userfaultfd: Operation not permitted")])
+def test_where_it_is_refused_it_says_so(build: Build, programs: Path, oracle: None, call: str,
+                                        why: str) -> None:
+    for program, *arguments in ("table", "libc"), ("property", 1, 1), ("storm", 1, 1):
+        done = run(build.programs / "deny", call, programs / program, "notifier", *arguments)
+        assert done.status == UNAVAILABLE, str(done)
+        assert done.output.startswith(why), str(done)
