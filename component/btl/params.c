@@ -18,19 +18,19 @@ static struct parameter {
     [REGX_PARAM_ENABLE] =
         {"enable", "auto", OPAL_INFO_LVL_2,
          "Whether regx offers itself: 1 always, 0 never, auto if the btl list names it. An "
-         "administrator who wants regx for all jobs sets 1 here rather than btl, which "
-         "would fail wherever the component is missing."},
+         "administrator who wants regx for all jobs sets 1 here rather than btl, which would fail "
+         "wherever the component is missing."},
     [REGX_PARAM_TRANSPORT] =
         {"transport", "auto", OPAL_INFO_LVL_3,
-         "Which wire to use: auto, or uct (UCX: shared memory on a node, tcp between "
-         "nodes). auto is uct."},
+         "Which wire to use: auto, or uct (UCX: shared memory on a node, tcp between nodes). auto "
+         "is uct."},
     [REGX_PARAM_RENDEZVOUS] =
         {"rendezvous", "auto", OPAL_INFO_LVL_2,
-         "How messages above btl_regx_eager_limit go to this process: bounce (through "
-         "pre-pinned slots of the pool), pipeline (the buffer registered and written "
-         "in chunks of btl_regx_chunk_size), direct (the whole buffer registered, one "
-         "write), or auto (bounce where both processes map the pool, that is on a "
-         "node; else pipeline). The receiver decides."},
+         "How messages above btl_regx_eager_limit go to this process: bounce (through pre-pinned "
+         "slots of the pool), pipeline (the buffer registered and written in chunks of "
+         "btl_regx_chunk_size), direct (the whole buffer registered, one write), or auto (bounce "
+         "where both processes map the pool, that is on a node; else pipeline). The receiver "
+         "decides."},
     [REGX_PARAM_BACKEND] =
         {"backend", "auto", OPAL_INFO_LVL_2,
          "How registrations stay true while the application gives memory back: none (nothing is "
@@ -43,24 +43,24 @@ static struct parameter {
          "is given here. A backend that does not work here is an error; auto never is."},
     [REGX_PARAM_CHUNK_SIZE] =
         {"chunk_size", "1M", OPAL_INFO_LVL_4,
-         "Bytes registered and written at once by rendezvous=pipeline: 4K to 2M, a "
-         "multiple of the page size. K, M and G are understood."},
+         "Bytes registered and written at once by rendezvous=pipeline: 4K to 2M, a multiple of the "
+         "page size. K, M and G are understood."},
     [REGX_PARAM_CHUNK_DEPTH] =
         {"chunk_depth", "4", OPAL_INFO_LVL_4,
-         "Chunks of one message in flight at once by rendezvous=pipeline: 1 to 64. A "
-         "message pins at most chunk_depth times chunk_size at each end."},
+         "Chunks of one message in flight at once by rendezvous=pipeline: 1 to 64. A message pins "
+         "at most chunk_depth times chunk_size at each end."},
     [REGX_PARAM_POOL_SIZE] =
         {"pool_size", "4M", OPAL_INFO_LVL_4,
-         "Bytes of bounce memory of each process, locked as far as the limit of locked "
-         "memory (ulimit -l) allows: two slots of slot_size to 1G. On a node it lies "
-         "in shared memory (/dev/shm)."},
+         "Bytes of bounce memory of each process, locked as far as the limit of locked memory "
+         "(ulimit -l) allows: two slots of slot_size to 1G. On a node it lies in shared memory "
+         "(/dev/shm)."},
     [REGX_PARAM_SLOT_SIZE] =
         {"slot_size", "64K", OPAL_INFO_LVL_4,
-         "Bytes of one slot of the pool: 4K to 1M, a multiple of the page size. Also "
-         "bounds the fragments (max_send_size) of non-contiguous messages."},
+         "Bytes of one slot of the pool: 4K to 1M, a multiple of the page size. Also bounds the "
+         "fragments (max_send_size) of non-contiguous messages."},
     [REGX_PARAM_CACHE_BYTES] =
         {"cache_bytes", "auto", OPAL_INFO_LVL_4,
-         "Bytes that registrations which no transfer uses may hold, with any btl_regx_backend but "
+         "Bytes that kept registrations may cover, in use or not, with any btl_regx_backend but "
          "none: from a page to 65536G (K, M and G are understood), unlimited (until a registration "
          "fails), or auto: a quarter of the node's memory divided by the job's processes on it, "
          "but at most half of what the limit of locked memory (ulimit -l) leaves beside "
@@ -72,9 +72,8 @@ static struct parameter {
     [REGX_PARAM_ADMIT] =
         {"admit", "second", OPAL_INFO_LVL_5,
          "When the registration of a buffer is kept at the cost of others, once "
-         "btl_regx_cache_bytes "
-         "or btl_regx_cache_count is used up: first (at its first use), or second (at its second; "
-         "so a buffer that is used only once pushes out nothing)."},
+         "btl_regx_cache_bytes or btl_regx_cache_count is used up: first (at its first use), or "
+         "second (at its second; so a buffer that is used only once pushes out nothing)."},
     [REGX_PARAM_INUSE] =
         {"inuse", "warn", OPAL_INFO_LVL_4,
          "What to do about a buffer that the application unmaps or replaces while MPI still uses "
@@ -85,41 +84,38 @@ static struct parameter {
         {"hooks", "opal", OPAL_INFO_LVL_5,
          "Who reports to btl_regx_backend hooks and hooks+notifier: opal (Open MPI's memory hooks; "
          "removed at MPI_Finalize), or ucm (UCX's, of 1.15 or later, with btl_regx_transport uct; "
-         "they stay in the "
-         "process). Both patch libc's functions."},
+         "they stay in the process). Both patch libc's functions."},
     [REGX_PARAM_NOTIFIER_CHECK] =
         {"notifier_check", "always", OPAL_INFO_LVL_6,
          "When btl_regx_backend notifier and hooks+notifier ask the kernel, before a kept "
-         "registration is used, whether a change is under way that was not yet reported: always "
-         "(a system call per use), scan (two; also sees shmat(SHM_REMAP) over private memory), "
+         "registration is used, whether a change is under way that was not yet reported: always (a "
+         "system call per use), scan (two; also sees shmat(SHM_REMAP) over private memory), "
          "threads (only if MPI was initialized with MPI_THREAD_MULTIPLE; for programs whose other "
          "threads unmap nothing), never (for programs whose threads do not take over addresses "
          "that others are just unmapping)."},
     [REGX_PARAM_IF_INCLUDE] =
         {"if_include", NULL, OPAL_INFO_LVL_3,
-         "Network devices to use, comma-separated: names (eth0) or subnets "
-         "(10.1.0.0/16). Not together with if_exclude. Default: the first device that "
-         "is up and is not the loopback."},
+         "Network devices to use, comma-separated: names (eth0) or subnets (10.1.0.0/16). Not "
+         "together with if_exclude. Default: the first device that is up and is not the loopback."},
     [REGX_PARAM_IF_EXCLUDE] =
         {"if_exclude", NULL, OPAL_INFO_LVL_3,
-         "Network devices not to use, comma-separated: names or subnets. Not together "
-         "with if_include."},
+         "Network devices not to use, comma-separated: names or subnets. Not together with "
+         "if_include."},
     [REGX_PARAM_UCT_TLS] =
         {"uct_tls", NULL, OPAL_INFO_LVL_5,
-         "UCX transports that transport=uct may use, comma-separated: posix, sysv, tcp. "
-         "Default: all; posix before sysv on a node."},
+         "UCX transports that transport=uct may use, comma-separated: posix, sysv, tcp. Default: "
+         "all; posix before sysv on a node."},
     [REGX_PARAM_VERIFY] =
         {"verify", "0", OPAL_INFO_LVL_5,
          "1: sender and receiver compare a checksum of every slot and chunk of messages above "
          "btl_regx_eager_limit, and one that differs ends the job. It is enough that one of the "
-         "two "
-         "asks for it. For finding out whether a program changes buffers while MPI has them, or "
-         "whether a btl_regx_backend misses what it does to its memory. 0: not."},
+         "two asks for it. For finding out whether a program changes buffers while MPI has them, "
+         "or whether a btl_regx_backend misses what it does to its memory. 0: not."},
     [REGX_PARAM_REPORT] = {
         "report", "none", OPAL_INFO_LVL_3,
-        "Counters at the end of the job: none, stderr (rank 0 prints a table of its own), "
-        "or the name of a file to which each rank appends one line of JSON; %h, %r and %p "
-        "in it stand for host, rank and process number. See osu-configs/report."}};
+        "Counters at the end of the job: none, stderr (rank 0 prints a table of its own), or the "
+        "name of a file to which each rank appends one line of JSON; %h, %r and %p in it stand for "
+        "host, rank and process number. See osu-configs/report."}};
 
 void regx_params_register(const mca_base_component_t *component)
 {

@@ -120,6 +120,19 @@ def test_cache_smaller_than_a_buffer(mpi: Mpi) -> None:
             assert report["registered_high"] >= SIZE, str(job)
 
 
+@pytest.mark.parametrize("size,kept", [(1 << 20, True), ((1 << 20) + 65536, False)])
+def test_cache_within_the_limit_of_locked_memory(mpi: Mpi, size: int, kept: bool) -> None:
+    """Half of what 6M leave beside a pool of 4M; the rest is for transfers under way. (root is not
+    limited unless it gives that up.)"""
+    limited = ["prlimit", "--memlock=6291456:6291456",
+               "setpriv", "--bounding-set=-ipc_lock", "--inh-caps=-ipc_lock"]
+    job = mpi("kinds", "nothing", size, around=limited,
+              regx={"rendezvous": "direct", "backend": "hooks"}).checked(ranks=2)
+    for report in job.reports:
+        assert report["hits"] == (3 if kept else 0), str(job)
+        assert report["uncached"] == (0 if kept else 4), str(job)
+
+
 def test_cache_without_limits(mpi: Mpi) -> None:
     for backend in CACHING:
         job = kinds(mpi, "nothing", backend, cache_bytes="unlimited", cache_count="unlimited")
