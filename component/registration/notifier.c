@@ -30,10 +30,13 @@
  * anyway. A shorter time slice, SCHED_FIFO and spinning after an event changed none of this: what
  * is slow is the caller's own return to a core that somebody else got while it waited. Disarming
  * touches each page's entry, so stopping takes 30 to 70 ms for each GiB that is watched in pages of
- * 4 KiB. What the application notices: mappings are watched whole (armed.h), so whoever frees a
- * neighbour of a buffer in the same mapping pays for it as above, at stop too. Who uses userfaultfd
- * on such memory finds it busy. Huge pages stay, but no new ones are made of memory that is watched
- * and in part untouched.
+ * 4 KiB.
+ *
+ * What the application notices. Mappings are watched whole (armed.h), so whoever frees a neighbour
+ * of a buffer in the same mapping pays for it as above. What is mapped beside or into it later
+ * stays a mapping of its own until it is used too: mremap of both at once, which the kernel might
+ * have made one, fails with EFAULT. Who uses userfaultfd on such memory finds it busy. Huge pages
+ * stay, but no new ones are made of memory that is watched and in part untouched.
  *
  * A child of fork watches nothing and answers so: its copy of the descriptors is closed. A child of
  * raw clone still has them and must not use them, since they mean the parent's memory: a page that
