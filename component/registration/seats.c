@@ -42,7 +42,7 @@ static bool is_left(const regx_seat_t *seat, pid_t self)
 {
     return seat->owner != 0 &&
            (seat->owner == self ||
-            (syscall(SYS_tgkill, getpid(), seat->owner, 0) != 0 && errno == ESRCH));
+            (syscall(SYS_tgkill, seat->process, seat->owner, 0) != 0 && errno == ESRCH));
 }
 
 regx_seat_t *regx_seats_mine(regx_seat_t **seats, uint32_t regions)
@@ -65,6 +65,7 @@ regx_seat_t *regx_seats_mine(regx_seat_t **seats, uint32_t regions)
         seat = regx_seats_add(seats, regions);
     }
     if (seat != NULL) {
+        seat->process = getpid();
         seat->owner = self;
         seat->thread = regx_here.thread;
     }

@@ -30,8 +30,8 @@ typedef _Atomic uint64_t regx_front_t; /* tag above, the region's number below; 
 
 typedef struct regx_seat {
     _Alignas(64) _Atomic uint64_t hits;
-    bool present; /* false in a forked child */
-    pid_t owner;  /* the thread's id; what follows is under the cache's lock */
+    bool present;         /* false in a forked child */
+    pid_t process, owner; /* the thread's ids; what follows is under the cache's lock */
     uint64_t thread;
     struct regx_seat *next;
     _Alignas(64) regx_front_t front[REGX_FRONT_SETS][REGX_FRONT_WAYS];
