@@ -215,9 +215,8 @@ inline arm(range)
 }
 
 /* With SCAN, what is unwatched was perhaps watched before, has changed since, and nobody was told:
- * it is logged, then armed. What is watched is not armed again, or a change of it just now would
- * never be found out. */
-inline look_whether_watched(range)
+ * it is logged, then armed. */
+inline look_over(range)
 {
 #ifdef SCAN
     watched = armed[range];
@@ -231,7 +230,10 @@ inline look_whether_watched(range)
     skip
 }
 
-inline arm_unless(watched, range)
+/* What is in the same mapping is armed along. But not, where unseen changes are looked for, what
+ * was found watched: it may just have been replaced, and its regions would seem true again. (The
+ * range itself is being acquired, so nobody replaces it.) */
+inline arm_along(range)
 {
 #if defined(SCAN) && !defined(BREAK_ARM_ALWAYS)
     if
@@ -247,18 +249,17 @@ inline cover()
 {
 #ifdef NOTIFIER
     atomic { !arming -> arming = true }
-    look_whether_watched(x);
+    look_over(x);
 #ifdef BREAK_SINCE
-    arm_unless(watched, x);
+    arm(x);
     since = head;
 #else
     since = head;
-    arm_unless(watched, x);
+    arm(x);
 #endif
 #if RANGES > 1
-    /* What is in the same mapping is armed along. */
-    look_whether_watched(1 - x);
-    arm_unless(watched, 1 - x);
+    look_over(1 - x);
+    arm_along(1 - x);
 #endif
     watched = false;
     arming = false
