@@ -35,22 +35,22 @@
 static struct {
     _Atomic(regx_hooks_listener_t) listener; /* NULL: nobody listens */
     void *context;
-    uintptr_t page;
+    _Atomic uintptr_t page;
     _Atomic unsigned inside; /* threads that may be in the listener */
     pid_t owner;
 } hooks;
 
 static void report(void *unused, void *base, size_t length)
 {
-    const uintptr_t start = (uintptr_t)base & ~(hooks.page - 1);
+    const uintptr_t page = hooks.page, start = (uintptr_t)base & ~(page - 1);
     /* Sources hand on what the caller gave: the kernel rounds it up. A length of 0 is one that the
      * source could not find out (a segment's). */
-    const uintptr_t most = UINTPTR_MAX - hooks.page + 1;
+    const uintptr_t most = UINTPTR_MAX - page + 1;
     uintptr_t end = most;
 
     (void)unused;
     if (length > 0 && length <= most - (uintptr_t)base) {
-        end = ((uintptr_t)base + length + hooks.page - 1) & ~(hooks.page - 1);
+        end = ((uintptr_t)base + length + page - 1) & ~(page - 1);
     }
     atomic_fetch_add(&hooks.inside, 1);
     const regx_hooks_listener_t listener = atomic_load(&hooks.listener);
