@@ -570,25 +570,31 @@ static void open_arena(void)
     map_new(BY_LIBC, 0, PAGES, MAP_PRIVATE | MAP_FIXED_NOREPLACE);
 }
 
-static bool run(uint64_t operations, FILE *subset)
+static bool run(uint64_t operations)
 {
-    if (subset != NULL) {
-        unsigned long long number;
-
-        tell = true;
-        while (fscanf(subset, "%llu", &number) == 1) {
-            if (!operate(number)) {
-                return false;
-            }
-        }
-        return true;
-    }
     for (uint64_t i = 0; i < operations; i++) {
         if (!operate(i)) {
             return false;
         }
     }
     return true;
+}
+
+static bool run_subset(const char *name)
+{
+    FILE *file = fopen(name, "r");
+    unsigned long long number;
+    bool right = true;
+
+    if (file == NULL) {
+        give_up(name);
+    }
+    tell = true;
+    while (right && fscanf(file, "%llu", &number) == 1) {
+        right = operate(number);
+    }
+    fclose(file);
+    return right;
 }
 
 static void report(void)
@@ -617,10 +623,9 @@ static void report(void)
 
 int main(int argc, char **argv)
 {
-    FILE *subset = NULL;
     char why[256];
 
-    if (argc < 4 || argc > 5 || (argc == 5 && (subset = fopen(argv[4], "r")) == NULL)) {
+    if (argc < 4 || argc > 5) {
         fprintf(stderr, "usage: property BACKEND SEED OPERATIONS [FILE]\n");
         return 2;
     }
@@ -635,7 +640,7 @@ int main(int argc, char **argv)
     hooks_only = strcmp(argv[1], "hooks") == 0;
     remap_seen = hooks_only || strcmp(argv[1], "notifier/scan") == 0;
     open_arena();
-    const bool right = run(strtoull(argv[3], NULL, 10), subset);
+    const bool right = argc == 5 ? run_subset(argv[4]) : run(strtoull(argv[3], NULL, 10));
     report();
     if (!right) {
         return 1;

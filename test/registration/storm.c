@@ -26,8 +26,9 @@
 enum { PAGE = 4096, THREADS = 4, SLOTS = 8, BLOCKS = 4, LARGEST = 8, UNAVAILABLE = 77 };
 
 typedef struct slot {
-    _Atomic(uint8_t *) base; /* others may look: it may no longer be so */
-    unsigned pages;
+    /* Others may look: it may no longer be so. */
+    _Atomic(uint8_t *) base;
+    _Atomic unsigned pages;
 } slot_t;
 
 typedef struct actor {
@@ -87,6 +88,13 @@ static void transfer(actor_t *actor, uint8_t *base, size_t length)
     }
 }
 
+static void use_slot(actor_t *actor, const slot_t *slot)
+{
+    const size_t skip = below(actor, 2) * (size_t)PAGE / 4;
+
+    transfer(actor, slot->base + skip, (size_t)slot->pages * PAGE - 2 * skip);
+}
+
 static void use(actor_t *actor)
 {
     const unsigned which = below(actor, SLOTS + 1);
@@ -98,10 +106,7 @@ static void use(actor_t *actor)
             transfer(actor, actor->blocks[block], actor->sizes[block]);
         }
     } else {
-        const slot_t *slot = &actor->slots[which];
-        const size_t skip = below(actor, 2) * (size_t)PAGE / 4;
-
-        transfer(actor, slot->base + skip, (size_t)slot->pages * PAGE - 2 * skip);
+        use_slot(actor, &actor->slots[which]);
     }
 }
 
@@ -109,16 +114,18 @@ static void use(actor_t *actor)
 static void look_at_another(actor_t *actor)
 {
     const actor_t *another = &actors[below(actor, THREADS)];
-    char data[4 * PAGE];
+    static _Thread_local char data[LARGEST * PAGE];
     regx_region_t region;
 
     if (another == actor) {
         return;
     }
-    uint8_t *base = another->slots[below(actor, SLOTS)].base;
-    if (base != NULL && regx_region_acquire(&rig.registry, base, sizeof(data), REGX_ACCESS_LOCAL,
-                                            &region) == REGX_OK) {
-        oracle_send(rig.oracle, region.mr, base, sizeof(data), data);
+    const slot_t *slot = &another->slots[below(actor, SLOTS)];
+    uint8_t *base = slot->base;
+    const size_t length = (size_t)slot->pages * PAGE;
+    if (base != NULL &&
+        regx_region_acquire(&rig.registry, base, length, REGX_ACCESS_LOCAL, &region) == REGX_OK) {
+        oracle_send(rig.oracle, region.mr, base, length, data);
         regx_region_release(&rig.registry, &region);
         actor->glances++;
     }
@@ -250,6 +257,7 @@ static void make_child(void)
 static void change(actor_t *actor)
 {
     slot_t *slot = &actor->slots[below(actor, SLOTS)];
+    const bool at_once = below(actor, 2) == 0; /* before the news of the change has gone round */
     const unsigned draw = below(actor, 1000);
 
     actor->changes++;
@@ -275,6 +283,9 @@ static void change(actor_t *actor)
     } else {
         empty_slot(actor, slot);
         fill_slot(actor, slot);
+    }
+    if (at_once) {
+        use_slot(actor, slot);
     }
 }
 
