@@ -23,6 +23,7 @@
 #include "registration/cache.h"
 #include "rendezvous/rendezvous.h"
 #include "transport/transport.h"
+#include "transport/verbs/settings.h"
 
 /* What the user asked for, checked (params.c). */
 typedef struct regx_params {
@@ -41,6 +42,7 @@ typedef struct regx_params {
     const char *if_include;
     const char *if_exclude;
     const char *uct_tls;
+    regx_verbs_settings_t verbs;
     char report[1024]; /* "": none */
 } regx_params_t;
 

@@ -123,6 +123,7 @@ static bool open_transport(regx_module_t *module)
         .if_include = module->params.if_include,
         .if_exclude = module->params.if_exclude,
         .tls = module->params.uct_tls,
+        .verbs = &module->params.verbs,
         .threads = module->threads,
         .counters = &module->counters,
         .events = {.context = module, .deliver = deliver, .broken = broken}};

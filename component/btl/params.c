@@ -22,8 +22,8 @@ static struct parameter {
          "wherever the component is missing."},
     [REGX_PARAM_TRANSPORT] =
         {"transport", "auto", OPAL_INFO_LVL_3,
-         "Which wire to use: auto, or uct (UCX: shared memory on a node, tcp between nodes). auto "
-         "is uct."},
+         "Which wire to use: uct (UCX: shared memory on a node, tcp between nodes), verbs (an RDMA "
+         "device, also on a node; where it was built with rdma-core), or auto, which is uct."},
     [REGX_PARAM_RENDEZVOUS] =
         {"rendezvous", "auto", OPAL_INFO_LVL_2,
          "How messages above btl_regx_eager_limit go to this process: bounce (through pre-pinned "
@@ -95,16 +95,51 @@ static struct parameter {
          "that others are just unmapping)."},
     [REGX_PARAM_IF_INCLUDE] =
         {"if_include", NULL, OPAL_INFO_LVL_3,
-         "Network devices to use, comma-separated: names (eth0) or subnets (10.1.0.0/16). Not "
-         "together with if_exclude. Default: the first device that is up and is not the loopback."},
+         "Network devices to use, comma-separated: names (eth0) or subnets (10.1.0.0/16); with "
+         "transport verbs RDMA devices or their ports (mlx5_0, mlx5_0:2). Not together with "
+         "if_exclude. Default: the first device that is up and is not the loopback; with verbs an "
+         "active port near the process."},
     [REGX_PARAM_IF_EXCLUDE] =
         {"if_exclude", NULL, OPAL_INFO_LVL_3,
-         "Network devices not to use, comma-separated: names or subnets. Not together with "
+         "Network devices not to use, comma-separated: as if_include. Not together with "
          "if_include."},
     [REGX_PARAM_UCT_TLS] =
         {"uct_tls", NULL, OPAL_INFO_LVL_5,
          "UCX transports that transport=uct may use, comma-separated: posix, sysv, tcp. Default: "
          "all; posix before sysv on a node."},
+    [REGX_PARAM_VERBS_GID_INDEX] =
+        {"verbs_gid_index", "auto", OPAL_INFO_LVL_5,
+         "Which entry of the port's GID table names this process to its peers, with "
+         "btl_regx_transport verbs: 0 to 255, or auto (RoCE v2 before v1, an IPv4 address before "
+         "others; 0 on InfiniBand)."},
+    [REGX_PARAM_VERBS_PKEY] =
+        {"verbs_pkey", "auto", OPAL_INFO_LVL_5,
+         "Partition key, with btl_regx_transport verbs: 0x0001 to 0xffff (the highest bit, full "
+         "membership, does not matter), or auto, the first of the port's table."},
+    [REGX_PARAM_VERBS_SERVICE_LEVEL] =
+        {"verbs_service_level", "0", OPAL_INFO_LVL_5,
+         "Service level of all packets, with btl_regx_transport verbs: 0 to 15. On RoCE it chooses "
+         "the priority, which lossless networks need."},
+    [REGX_PARAM_VERBS_TRAFFIC_CLASS] =
+        {"verbs_traffic_class", "0", OPAL_INFO_LVL_5,
+         "Traffic class of all packets with a global header, that is DSCP and ECN on RoCE v2, with "
+         "btl_regx_transport verbs: 0 to 255."},
+    [REGX_PARAM_VERBS_TIMEOUT] =
+        {"verbs_timeout", "18", OPAL_INFO_LVL_6,
+         "After how long a packet counts as lost, with btl_regx_transport verbs: 4.096 us times 2 "
+         "to the power of this; 1 to 31. 18 is a second."},
+    [REGX_PARAM_VERBS_RETRY_COUNT] =
+        {"verbs_retry_count", "6", OPAL_INFO_LVL_6,
+         "How often a lost packet is sent again before its peer counts as lost, with "
+         "btl_regx_transport verbs: 0 to 7. Soft-RoCE takes 7 for without end."},
+    [REGX_PARAM_VERBS_RNR_RETRY] =
+        {"verbs_rnr_retry", "7", OPAL_INFO_LVL_6,
+         "How often a message is offered again to a process that has no free receive buffer, with "
+         "btl_regx_transport verbs: 0 to 6, or 7, without end."},
+    [REGX_PARAM_VERBS_MTU] =
+        {"verbs_mtu", "auto", OPAL_INFO_LVL_5,
+         "Bytes of a packet's payload, with btl_regx_transport verbs: 256, 512, 1024, 2048 or "
+         "4096, or auto, what the port has. Two processes use the smaller one of theirs."},
     [REGX_PARAM_VERIFY] =
         {"verify", "0", OPAL_INFO_LVL_5,
          "1: sender and receiver compare a checksum of every slot and chunk of messages above "
@@ -203,17 +238,17 @@ bool regx_params_asked(bool *named)
 static bool read_choices(regx_params_t *params)
 {
     static const char *const enable[] = {"auto", "0", "1"};
-    static const char *const transport[] = {"auto", "uct"};
+    static const char *const transport[] = {"auto", "uct", "verbs"};
     static const char *const verify[] = {"0", "1"};
     const char *rendezvous = regx_param_text(REGX_PARAM_RENDEZVOUS);
     char error[REGX_OPTION_ERROR];
     unsigned which;
 
     if (!regx_param_word(REGX_PARAM_ENABLE, enable, 3, &which) ||
-        !regx_param_word(REGX_PARAM_TRANSPORT, transport, 2, &which)) {
+        !regx_param_word(REGX_PARAM_TRANSPORT, transport, 3, &which)) {
         return false;
     }
-    params->transport = "uct";
+    params->transport = transport[which == 0 ? 1 : which];
     params->strategy = regx_strategy_find(rendezvous != NULL ? rendezvous : "auto");
     if (params->strategy == NULL) {
         regx_option_refuse(REGX_PREFIX "rendezvous", rendezvous, regx_strategy_names, error);
@@ -290,5 +325,6 @@ bool regx_params_read(regx_module_t *module)
                                              "if_exclude are both given; allowed: one");
     }
     return check_tls(params->uct_tls) && read_choices(params) && read_numbers(params) &&
-           regx_params_read_registration(params) && regx_params_check_inherited(module);
+           regx_params_read_registration(params) && regx_params_read_verbs(&params->verbs) &&
+           regx_params_check_inherited(module);
 }

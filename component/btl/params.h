@@ -4,6 +4,7 @@
  *
  *   params.c               the table, and what is asked for of transport, rendezvous and pool
  *   params_registration.c  the backend, and what it keeps
+ *   params_verbs.c         the verbs transport
  *   params_inherited.c     what Open MPI registers for every BTL
  *
  * A value that is not allowed is told of here; `false` then means that it was.
@@ -36,6 +37,14 @@ typedef enum regx_param {
     REGX_PARAM_IF_INCLUDE,
     REGX_PARAM_IF_EXCLUDE,
     REGX_PARAM_UCT_TLS,
+    REGX_PARAM_VERBS_GID_INDEX,
+    REGX_PARAM_VERBS_PKEY,
+    REGX_PARAM_VERBS_SERVICE_LEVEL,
+    REGX_PARAM_VERBS_TRAFFIC_CLASS,
+    REGX_PARAM_VERBS_TIMEOUT,
+    REGX_PARAM_VERBS_RETRY_COUNT,
+    REGX_PARAM_VERBS_RNR_RETRY,
+    REGX_PARAM_VERBS_MTU,
     REGX_PARAM_VERIFY,
     REGX_PARAM_REPORT,
     REGX_PARAMS
@@ -58,6 +67,8 @@ const void *regx_param_stored(const char *project, const char *framework, const 
 
 /* params_registration.c */
 bool regx_params_read_registration(regx_params_t *params);
+/* params_verbs.c */
+bool regx_params_read_verbs(regx_verbs_settings_t *verbs);
 /* params_inherited.c: they keep their meaning or are refused by name. */
 bool regx_params_check_inherited(regx_module_t *module);
 

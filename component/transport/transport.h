@@ -28,7 +28,7 @@
 #include "base/counters.h"
 #include "base/status.h"
 
-#define REGX_TRANSPORT_ABI 2 /* of this header; an object built for another is refused */
+#define REGX_TRANSPORT_ABI 3 /* of this header; an object built for another is refused */
 
 #define REGX_ADDRESS_MAX 1024 /* bytes of what a process publishes about itself */
 #define REGX_NOTICE_MAX 48    /* bytes of the notice that follows a put */
@@ -62,6 +62,8 @@ typedef struct regx_transport_events {
     void (*broken)(void *context, uint64_t peer, const char *what);
 } regx_transport_events_t;
 
+struct regx_verbs_settings; /* verbs/settings.h */
+
 typedef struct regx_transport_config {
     uint64_t self;          /* id of this process, unique in the job and among connected jobs */
     size_t pool_size;       /* bounce memory wanted: bytes, a multiple of the page */
@@ -69,7 +71,8 @@ typedef struct regx_transport_config {
     const char *if_include; /* devices, comma-separated names or CIDR, or NULL */
     const char *if_exclude;
     const char *tls; /* UCT transports allowed, comma-separated, or NULL for all that are known */
-    bool threads;    /* more than one thread will call */
+    const struct regx_verbs_settings *verbs; /* read by open alone; NULL: the defaults */
+    bool threads;                            /* more than one thread will call */
     regx_counters_t *counters;
     regx_transport_events_t events;
 } regx_transport_config_t;

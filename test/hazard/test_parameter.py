@@ -24,17 +24,25 @@ BAD = {
     "hooks": ["glibc", "opal,ucm"],
     "notifier_check": ["sometimes", "0"],
     "verify": ["2", "-1", "yes"],
-    "transport": ["pigeon", "verbs", "uring", "uct,verbs"],
+    "transport": ["pigeon", "uring", "uct,verbs"],
     "enable": ["2", "-1", "perhaps"],
     "uct_tls": ["nosuch", "posix,nosuch"],
+    "verbs_gid_index": ["-1", "256", "first"],
+    "verbs_pkey": ["0", "0x10000", "-1", "0xq", HUGE],
+    "verbs_service_level": ["16", "-1"],
+    "verbs_traffic_class": ["256", "-1"],
+    "verbs_timeout": ["0", "32"],
+    "verbs_retry_count": ["8", "-1"],
+    "verbs_rnr_retry": ["8", "-1"],
+    "verbs_mtu": ["0", "1000", "8192"],
     "if_include": ["nosuch0", "10.0.0.0/99", "lo,nosuch0"],
 }
 CASES = [(name, value) for name, values in BAD.items() for value in values]
 # Values that come with later parts of regx, and what is built now.
 BUILT = {"rendezvous": ["auto", "bounce", "pipeline", "direct"],
          "backend": ["auto", "none", "hooks", "notifier", "hooks+notifier", "retain"],
-         "transport": ["auto", "uct"]}
-LATER = {"rendezvous": ["read", "together", "remap"], "transport": ["verbs", "uring"],
+         "transport": ["auto", "uct", "verbs"]}
+LATER = {"rendezvous": ["read", "together", "remap"], "transport": ["uring"],
          "backend": ["odp"]}
 
 

@@ -34,7 +34,7 @@ static int64_t now_ns(void)
 static bool start(regx_verbs_t *verbs)
 {
     struct ibv_qp_attr init = {.qp_state = IBV_QPS_INIT,
-                               .pkey_index = verbs->settings.pkey_index,
+                               .pkey_index = verbs->pkey_index,
                                .port_num = verbs->port.number,
                                .qkey = verbs->address.qkey};
     struct ibv_qp_attr receive = {.qp_state = IBV_QPS_RTR};

@@ -32,6 +32,7 @@
 #include "transport/entrance.h"
 #include "transport/transport.h"
 #include "transport/verbs/port.h"
+#include "transport/verbs/settings.h"
 #include "transport/verbs/wire.h"
 
 #define REGX_VERBS_FRAME_MAX 16640u /* an eager message of 16 KiB with its headers */
@@ -49,18 +50,6 @@
 
 typedef struct regx_verbs regx_verbs_t;
 typedef struct regx_pair regx_pair_t;
-
-/* What is set by parameters; see mca-params. */
-typedef struct regx_verbs_settings {
-    int gid_index; /* -1: chosen */
-    uint16_t pkey_index;
-    uint8_t service_level;
-    uint8_t traffic_class;
-    uint8_t timeout; /* 4.096 µs × 2^timeout */
-    uint8_t retry_count;
-    uint8_t rnr_retry; /* 7: without end */
-    uint8_t mtu;       /* as verbs counts; 0: the port's */
-} regx_verbs_settings_t;
 
 typedef struct regx_buffers {
     uint8_t *memory; /* receive buffers, hellos, slots, in this order */
@@ -150,6 +139,7 @@ struct regx_verbs {
     regx_transport_t super;
     regx_transport_config_t config;
     regx_verbs_settings_t settings;
+    uint16_t pkey_index;
     regx_port_t port;
     char wires[REGX_PORT_NAME + 8];
     regx_verbs_address_t address;

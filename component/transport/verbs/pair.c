@@ -85,7 +85,7 @@ static struct ibv_qp *make_qp(regx_verbs_t *verbs)
 static bool to_init(const regx_pair_t *pair)
 {
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT,
-                               .pkey_index = pair->verbs->settings.pkey_index,
+                               .pkey_index = pair->verbs->pkey_index,
                                .port_num = pair->verbs->port.number,
                                .qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
 

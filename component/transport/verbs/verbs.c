@@ -16,10 +16,7 @@ __attribute__((visibility("default"))) extern const regx_transport_ops_t regx_tr
 
 #define PIECE_MOST (1u << 30)
 
-/* retry_count: not 7, which Soft-RoCE takes for "without end", so that nobody would hear of a peer
- * that is gone. */
-static const regx_verbs_settings_t defaults = {
-    .gid_index = -1, .timeout = 18, .retry_count = 6, .rnr_retry = 7};
+static const regx_verbs_settings_t defaults = REGX_VERBS_DEFAULTS;
 
 static uint32_t least(uint32_t a, uint32_t b)
 {
@@ -48,8 +45,39 @@ static void read_limits(regx_verbs_t *verbs)
                                     completions > others ? completions - others : REGX_PAIR_DEPTH);
 }
 
+/* MTUs as verbs counts them: 1 is 256 bytes, each next twice as much. */
+static uint8_t count_mtu(unsigned bytes)
+{
+    uint8_t count = 1;
+
+    while (bytes > 256) {
+        bytes /= 2;
+        count++;
+    }
+    return count;
+}
+
+/* Where the partition's key stands in the port's table. */
+static regx_status_t find_pkey(regx_verbs_t *verbs, char *error, size_t error_size)
+{
+    const uint16_t wanted = verbs->settings.pkey, membership = 0x8000;
+    __be16 pkey;
+
+    for (uint16_t i = 0; i < verbs->port.attr.pkey_tbl_len; i++) {
+        if (ibv_query_pkey(verbs->port.context, verbs->port.number, i, &pkey) == 0 &&
+            (wanted == 0 || ((be16toh(pkey) ^ wanted) & ~membership) == 0)) {
+            verbs->pkey_index = i;
+            verbs->address.pkey = be16toh(pkey);
+            return REGX_OK;
+        }
+    }
+    snprintf(error, error_size, "verbs_pkey=%#x: port %s is in no such partition", wanted,
+             verbs->port.name);
+    return REGX_INVALID;
+}
+
 /* An address that peers can be told. */
-static void fill_address(regx_verbs_t *verbs)
+static regx_status_t fill_address(regx_verbs_t *verbs, char *error, size_t error_size)
 {
     const struct ibv_port_attr *attr = &verbs->port.attr;
     regx_verbs_address_t *address = &verbs->address;
@@ -57,18 +85,21 @@ static void fill_address(regx_verbs_t *verbs)
     address->link_layer =
         attr->link_layer == IBV_LINK_LAYER_ETHERNET ? REGX_VERBS_ETHERNET : REGX_VERBS_INFINIBAND;
     address->gid_type = verbs->port.gid.gid_type == IBV_GID_TYPE_ROCE_V2 ? 2 : 0;
-    address->mtu = (uint8_t)attr->active_mtu;
-    if (verbs->settings.mtu != 0 && verbs->settings.mtu < address->mtu) {
-        address->mtu = verbs->settings.mtu;
-    }
     address->lid = attr->lid;
     memcpy(address->gid, verbs->port.gid.gid.raw, REGX_VERBS_GID_SIZE);
+    address->mtu =
+        verbs->settings.mtu == 0 ? (uint8_t)attr->active_mtu : count_mtu(verbs->settings.mtu);
+    if (address->mtu > attr->active_mtu) {
+        snprintf(error, error_size, "verbs_mtu=%u: port %s takes at most %u", verbs->settings.mtu,
+                 verbs->port.name, 128u << attr->active_mtu);
+        return REGX_INVALID;
+    }
+    return find_pkey(verbs, error, error_size);
 }
 
 static regx_status_t open_queues(regx_verbs_t *verbs, char *error, size_t error_size)
 {
     struct ibv_srq_init_attr srq = {.attr = {.max_wr = verbs->buffers.receives, .max_sge = 1}};
-    __be16 pkey;
 
     verbs->pd = ibv_alloc_pd(verbs->port.context);
     if (verbs->pd == NULL) {
@@ -84,10 +115,6 @@ static regx_status_t open_queues(regx_verbs_t *verbs, char *error, size_t error_
     verbs->srq = ibv_create_srq(verbs->pd, &srq);
     if (verbs->srq == NULL) {
         return refuse(verbs, "shared receive queue", error, error_size);
-    }
-    if (ibv_query_pkey(verbs->port.context, verbs->port.number, verbs->settings.pkey_index,
-                       &pkey) == 0) {
-        verbs->address.pkey = be16toh(pkey);
     }
     return regx_hello_open(verbs, error, error_size);
 }
@@ -109,8 +136,10 @@ static regx_status_t open_all(regx_verbs_t *verbs, char *error, size_t error_siz
     fcntl(verbs->port.context->async_fd, F_SETFL,
           fcntl(verbs->port.context->async_fd, F_GETFL) | O_NONBLOCK);
     read_limits(verbs);
-    fill_address(verbs);
-    status = open_queues(verbs, error, error_size);
+    status = fill_address(verbs, error, error_size);
+    if (status == REGX_OK) {
+        status = open_queues(verbs, error, error_size);
+    }
     if (status == REGX_OK) {
         status = regx_buffers_open(verbs, error, error_size);
     }
@@ -155,7 +184,8 @@ static regx_status_t verbs_open(const regx_transport_config_t *config, char *err
     regx_entrance_init(&verbs->entrance, config->threads);
     verbs->super.ops = &regx_transport_ops;
     verbs->config = *config;
-    verbs->settings = defaults;
+    verbs->config.verbs = NULL; /* read now, and perhaps gone later */
+    verbs->settings = config->verbs != NULL ? *config->verbs : defaults;
     const regx_status_t status = open_all(verbs, error, error_size);
     if (status != REGX_OK) {
         verbs_free(verbs);
