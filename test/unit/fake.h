@@ -18,7 +18,20 @@
 #include <unistd.h>
 
 #include "registration/backend.h"
+#include "registration/cache.h"
 #include "rendezvous/rendezvous.h"
+
+/* ---- who tells the caches, if there are any ---- */
+
+/* All processes of a test live in one address space, so they share it. */
+static regx_watch_t fake_watch = {.name = "fake"};
+
+static inline void fake_changed(const void *start, size_t length)
+{
+    if (fake_watch.changes != NULL) {
+        regx_changes_log(fake_watch.changes, (uintptr_t)start, (uintptr_t)start + length);
+    }
+}
 
 /* ---- guarded memory: what is outside may not be touched, or stays as it is ---- */
 
@@ -53,6 +66,7 @@ static inline void guarded_free(guarded_t *memory)
             fail_msg("written %zu bytes before the buffer", memory->before - i);
         }
     }
+    fake_changed(memory->mapped, memory->before + memory->length + page);
     munmap(memory->mapped, memory->before + memory->length + page);
     memory->base = NULL;
 }
@@ -359,8 +373,33 @@ typedef struct fake_config {
     unsigned chunk_depth;
     bool threads;
     bool verify;
-    size_t outer; /* see fake_t */
+    size_t outer;         /* see fake_t */
+    uint64_t cache_bytes; /* that are kept; 0: registered per use */
 } fake_config_t;
+
+static inline void fake_open_registry(fake_t *fake, const fake_config_t *config)
+{
+    const regx_cache_config_t cache = {
+        .bytes = config->cache_bytes, .count = REGX_UNLIMITED, .inuse = REGX_INUSE_IGNORE};
+
+    if (config->cache_bytes > 0 && fake_watch.changes == NULL) {
+        fake_watch.changes = regx_changes_open();
+        assert_non_null(fake_watch.changes);
+    }
+    assert_int_equal(regx_registry_open(&fake->registry, &regx_backend_none,
+                                        config->cache_bytes > 0 ? &fake_watch : NULL, &cache,
+                                        &fake->transport, &fake->counters),
+                     REGX_OK);
+}
+
+/* Lets a cache act on changes; how much it does at once is its own choice. */
+static inline void fake_settle(fake_t *fake)
+{
+    for (unsigned i = 0; i < 100; i++) {
+        regx_registry_progress(&fake->registry);
+    }
+    regx_registry_count(&fake->registry);
+}
 
 static inline void fake_mismatch(void *context, const regx_peer_t *peer, const char *what)
 {
@@ -388,9 +427,7 @@ static inline fake_t *fake_open(uint64_t id, const fake_config_t *config)
     assert_int_equal(regx_pool_init(&fake->pool, fake->transport.pool_memory, size,
                                     config->slot_size, config->threads, &fake->counters),
                      REGX_OK);
-    assert_int_equal(regx_registry_open(&fake->registry, &regx_backend_none, NULL, NULL,
-                                        &fake->transport, &fake->counters),
-                     REGX_OK);
+    fake_open_registry(fake, config);
     if (config->strategy != NULL) {
         const regx_rndv_config_t rndv = {.strategy = regx_strategy_find(config->strategy),
                                          .chunk_size = config->chunk_size,

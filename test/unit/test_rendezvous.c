@@ -8,6 +8,8 @@
 
 #include <stdio.h>
 
+#include "rendezvous/engine.h"
+
 enum { TAG_CTS = 1, TAG_FIN = 2, MESSAGES = 40, STUCK = 30000 };
 
 typedef enum state { NEW, OPEN, CLOSED } state_t;
@@ -32,6 +34,7 @@ typedef struct world {
     chances_t chances;
     unsigned count; /* of processes */
     fake_t *processes[FAKE_PROCESSES];
+    guarded_t sent; /* what all messages are parts of */
     message_t messages[MESSAGES];
     unsigned opened, closed, cancelled, failures;
 } world_t;
@@ -81,6 +84,13 @@ static void done(void *context, regx_status_t status)
     fake_append(&message->from->conns[message->to->id], TAG_FIN, &index, sizeof(index), NULL);
 }
 
+static void free_sent(const world_t *world, message_t *message)
+{
+    if (message->sent.mapped != world->sent.mapped) {
+        guarded_free(&message->sent);
+    }
+}
+
 static void close_message(world_t *world, message_t *message)
 {
     regx_landing_close(message->to->rndv, message->landing);
@@ -111,7 +121,7 @@ static void deliver(fake_t *fake, uint64_t sender, uint8_t tag, const void *data
         assert_memory_equal(message->received.base, message->sent.base, message->sent.length);
     }
     guarded_free(&message->received); /* what still lands crashes */
-    guarded_free(&message->sent);
+    free_sent(world, message);
 }
 
 static size_t some_length(world_t *world)
@@ -136,9 +146,16 @@ static void open_message(world_t *world)
 
     message->from = world->processes[from];
     message->to = world->processes[to];
-    message->sent = guarded_new(some_length(world));
-    message->received = guarded_new(message->sent.length);
-    guarded_fill(&message->sent, unit_random(&world->seed));
+    const size_t length = some_length(world);
+    if (happens(world, 50)) { /* a part of what others are parts of too */
+        message->sent = world->sent;
+        message->sent.base += below(world, (unsigned)(world->sent.length - length));
+        message->sent.length = length;
+    } else {
+        message->sent = guarded_new(length);
+        guarded_fill(&message->sent, unit_random(&world->seed));
+    }
+    message->received = guarded_new(length);
     message->landing = regx_landing_open(message->to->rndv, &message->to->peers[from],
                                          message->received.base, message->received.length);
     assert_non_null(message->landing);
@@ -165,7 +182,7 @@ static bool cancel(world_t *world)
         if (message->state == OPEN && message->from == NULL) {
             close_message(world, message);
             guarded_free(&message->received);
-            guarded_free(&message->sent);
+            free_sent(world, message);
             return true;
         }
     }
@@ -204,6 +221,7 @@ static void world_open(world_t *world, uint64_t seed, chances_t chances)
     static const uint32_t slots[] = {2, 3, 8, 64, 300};
     static const size_t slot_sizes[] = {64, 1000, 4096, 16384};
     static const unsigned depths[] = {1, 2, 3, 64};
+    static const uint64_t caches[] = {0, 0, 50000, REGX_UNLIMITED};
 
     memset(world, 0, sizeof(*world));
     world->seed = seed;
@@ -216,13 +234,16 @@ static void world_open(world_t *world, uint64_t seed, chances_t chances)
                                       .chunk_size = 4096 * (1 + (size_t)below(world, 4)),
                                       .chunk_depth = depths[below(world, 4)],
                                       .verify = below(world, 3) == 0,
-                                      .outer = below(world, 2) * 4096};
+                                      .outer = below(world, 2) * 4096,
+                                      .cache_bytes = caches[below(world, 4)]};
 
         world->processes[i] = fake_open(i, &config);
         world->processes[i]->context = world;
         world->processes[i]->rule = rule;
         world->processes[i]->deliver = deliver;
     }
+    world->sent = guarded_new(310000);
+    guarded_fill(&world->sent, seed);
     for (unsigned i = 0; i < world->count; i++) {
         for (unsigned j = 0; j < world->count; j++) {
             fake_connect(world->processes[i], world->processes[j], (i + j) % 2 == 0);
@@ -255,6 +276,7 @@ static void world_check(world_t *world)
     uint64_t bytes_counted = 0;
     uint64_t bytes_bounced = 0;
 
+    guarded_free(&world->sent); /* now nothing is registered, kept or not */
     for (unsigned i = 0; i < MESSAGES; i++) {
         const message_t *message = &world->messages[i];
 
@@ -267,6 +289,7 @@ static void world_check(world_t *world)
     for (unsigned i = 0; i < world->count; i++) {
         const regx_counters_t *counters = &world->processes[i]->counters;
 
+        fake_settle(world->processes[i]);
         fake_assert_idle(world->processes[i]);
         assert_int_equal(counters->mismatches + world->processes[i]->mismatches, 0);
         /* A grant that meets a source that failed before is refused like any unknown name. */
@@ -486,6 +509,121 @@ static void all_grants_wait_at_once(void **state)
     }
 }
 
+/* ---- a cache ---- */
+
+typedef struct kept { /* a pair whose receiver keeps registrations, and one of its buffers */
+    pair_t *pair;
+    guarded_t sent, received;
+} kept_t;
+
+static kept_t kept_open(const char *strategy, size_t length)
+{
+    const fake_config_t config = {.slots = 20,
+                                  .slot_size = 4096,
+                                  .strategy = strategy,
+                                  .chunk_size = 8192,
+                                  .chunk_depth = 2,
+                                  .cache_bytes = REGX_UNLIMITED};
+    kept_t kept = {.pair = pair_open(&config, &config),
+                   .sent = guarded_new(length),
+                   .received = guarded_new(length)};
+
+    guarded_fill(&kept.sent, 9);
+    kept.pair->puts = REGX_PENDING;
+    return kept;
+}
+
+static regx_landing_t *kept_begin(const kept_t *kept, size_t offset, size_t length)
+{
+    regx_landing_t *landing =
+        regx_landing_open(kept->pair->receiver->rndv, &kept->pair->receiver->peers[0],
+                          kept->received.base + offset, length);
+
+    memset(kept->received.base + offset, 0, length);
+    regx_source_open(kept->pair->sender->rndv, &kept->pair->sender->peers[1],
+                     kept->sent.base + offset, length, regx_landing_cts(landing), pair_done,
+                     kept->pair);
+    return landing;
+}
+
+static void kept_end(const kept_t *kept, regx_landing_t *landing, size_t offset, size_t length)
+{
+    kept->pair->dones = 0;
+    pair_run(kept->pair);
+    assert_int_equal(kept->pair->dones, 1);
+    assert_int_equal(kept->pair->status, REGX_OK);
+    regx_landing_close(kept->pair->receiver->rndv, landing);
+    assert_memory_equal(kept->received.base + offset, kept->sent.base + offset, length);
+}
+
+static void kept_close(kept_t *kept)
+{
+    guarded_free(&kept->sent);
+    guarded_free(&kept->received);
+    fake_settle(kept->pair->sender);
+    fake_settle(kept->pair->receiver);
+    pair_close(kept->pair);
+}
+
+/* Once the whole was registered, its parts are written by the same key, at either end from the same
+ * registration. */
+static void an_outer_region_serves_its_parts(void **state)
+{
+    static const char *const names[] = {"pipeline", "direct"};
+
+    (void)state;
+    for (unsigned n = 0; n < 2; n++) {
+        kept_t kept = kept_open("direct", 70001);
+        const regx_counters_t *counters = &kept.pair->receiver->counters;
+        uint64_t seed = n;
+
+        kept_end(&kept, kept_begin(&kept, 0, 70001), 0, 70001);
+        kept.pair->receiver->rndv->config.strategy = regx_strategy_find(names[n]);
+        for (unsigned i = 0; i < 200; i++) {
+            const size_t offset = unit_random(&seed) % 70001;
+            const size_t length = 1 + unit_random(&seed) % (70001 - offset);
+
+            kept_end(&kept, kept_begin(&kept, offset, length), offset, length);
+        }
+        fake_settle(kept.pair->sender);
+        fake_settle(kept.pair->receiver);
+        assert_int_equal(counters->registrations, 1);
+        assert_int_equal(counters->misses, 1);
+        assert_in_range(counters->hits, 200, 2000);
+        assert_int_equal(kept.pair->sender->counters.registrations, 1);
+        assert_int_equal(counters->messages[REGX_PATH_fallback], 0);
+        kept_close(&kept);
+    }
+}
+
+/* What is granted when the buffer changes is written and drained as granted; a later grant is of a
+ * new registration. */
+static void a_dead_region_is_granted_no_more(void **state)
+{
+    kept_t kept = kept_open("pipeline", 10 * 8192);
+    const size_t length = kept.received.length;
+    fake_t *receiver = kept.pair->receiver;
+    const regx_counters_t *counters = &receiver->counters;
+
+    (void)state;
+    kept_end(&kept, kept_begin(&kept, 0, length), 0, length); /* ten regions */
+    regx_landing_t *landing = kept_begin(&kept, 0, length);
+    fake_settle(receiver);
+    assert_int_equal(counters->registrations, 10);
+    assert_int_equal(counters->hits, 1);
+    fake_changed(kept.received.base, length); /* not really: nothing moves */
+    fake_settle(receiver);
+    assert_int_equal(counters->invalidations, 10);
+    assert_int_equal(receiver->open_windows, 1); /* what is granted stays */
+    kept_end(&kept, landing, 0, length);
+    fake_settle(receiver);
+    assert_int_equal(counters->inuse_changes, 1);
+    assert_int_equal(counters->registrations, 19);
+    assert_int_equal(counters->deregistrations, 10);
+    assert_int_equal(counters->hits, 1);
+    kept_close(&kept);
+}
+
 /* ---- a buffer that goes while it is in use ---- */
 
 static regx_status_t no_region_rule(fake_t *fake, fake_call_t call, const regx_put_t *put)
@@ -700,6 +838,8 @@ int main(void)
         cmocka_unit_test(landings_are_given_back),
         cmocka_unit_test(puts_fail),
         cmocka_unit_test(all_grants_wait_at_once),
+        cmocka_unit_test(an_outer_region_serves_its_parts),
+        cmocka_unit_test(a_dead_region_is_granted_no_more),
         cmocka_unit_test(a_buffer_with_a_hole_is_no_crash),
         cmocka_unit_test(a_flipped_bit_is_found_where_either_end_verifies),
         cmocka_unit_test(a_spoiled_transfer_is_told_of_once),
