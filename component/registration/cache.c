@@ -204,13 +204,6 @@ regx_seat_t *regx_cache_seat_locked(regx_cache_t *cache)
     return regx_here.seat;
 }
 
-static inline regx_status_t serve(const regx_cache_t *cache, uint32_t number, regx_region_t *region)
-{
-    region->mr = &cache->holdings[number].mr;
-    region->kept = number;
-    return REGX_OK;
-}
-
 /* All places of the front table, with query and fence where they are needed. */
 static __attribute__((noinline)) regx_status_t acquire_searching(regx_cache_t *cache, void *base,
                                                                  size_t length, unsigned access,
@@ -219,13 +212,14 @@ static __attribute__((noinline)) regx_status_t acquire_searching(regx_cache_t *c
     const bool seated = regx_here.cache == cache->serial;
     regx_seat_t *seat = regx_here.seat;
     const regx_front_key_t key = regx_front_key((uintptr_t)base);
+    const uint64_t since = atomic_load_explicit(&cache->drained, memory_order_acquire);
 
     for (uint32_t probe = 0; seated && probe < REGX_FRONT_WAYS; probe++) {
         const uint64_t entry = regx_front_entry(seat, &key, probe);
 
         if (entry >> 32 == key.tag &&
             regx_cache_try(cache, seat, (uint32_t)entry, (uintptr_t)base, length, access)) {
-            return serve(cache, (uint32_t)entry, region);
+            return regx_cache_serve(cache, (uint32_t)entry, (uintptr_t)base, length, since, region);
         }
     }
     return regx_cache_acquire_slow(cache, base, length, access, region);
@@ -239,33 +233,38 @@ regx_status_t regx_cache_acquire(regx_cache_t *cache, void *base, size_t length,
         regx_seat_t *seat = regx_here.seat;
         const regx_front_key_t key = regx_front_key((uintptr_t)base);
         const uint64_t entry = regx_front_entry(seat, &key, 0);
+        const uint64_t since = atomic_load_explicit(&cache->drained, memory_order_acquire);
 
         if (__builtin_expect(entry >> 32 == key.tag, true) &&
             try_use(cache, seat, (uint32_t)entry, (uintptr_t)base, length, access, true)) {
-            return serve(cache, (uint32_t)entry, region);
+            return regx_cache_serve(cache, (uint32_t)entry, (uintptr_t)base, length, since, region);
         }
     }
     return acquire_searching(cache, base, length, access, region);
 }
 
-/* It changed while it was in use, for certain: the use that finds this is not over yet. */
-static __attribute__((noinline)) void note_changed(regx_cache_t *cache, regx_record_t *record)
+/* Counts it if what changed was in use: the use that finds this is not over yet. The region may
+ * serve it with a part, and have changed elsewhere, which is nobody's error. */
+static __attribute__((noinline)) void note_changed(regx_cache_t *cache, regx_record_t *record,
+                                                   const regx_region_t *region)
 {
     regx_counters_t *counters = cache->registry->counters;
 
-    if (!atomic_exchange_explicit(&record->used_changed, true, memory_order_relaxed)) {
+    if (regx_changes_touched(cache->changes, region->since, region->start,
+                             region->start + region->length) &&
+        !atomic_exchange_explicit(&record->used_changed, true, memory_order_relaxed)) {
         regx_count(counters, &counters->inuse_changes, 1);
     }
 }
 
-static inline void end_use(regx_cache_t *cache, regx_seat_t *seat, uint32_t number)
+static inline void end_use(regx_cache_t *cache, regx_seat_t *seat, const regx_region_t *region)
 {
-    regx_record_t *record = &cache->records[number];
+    regx_record_t *record = &cache->records[region->kept];
 
     if (__builtin_expect(atomic_load(&record->state) == REGX_REGION_CHANGED, false)) {
-        note_changed(cache, record);
+        note_changed(cache, record, region);
     }
-    regx_cache_use(&seat->uses[number], REGX_USE_RELEASED, cache->fences);
+    regx_cache_use(&seat->uses[region->kept], REGX_USE_RELEASED, cache->fences);
     look_after(cache, record);
 }
 
@@ -281,14 +280,14 @@ static __attribute__((noinline)) void release_slow(regx_cache_t *cache, regx_reg
     regx_lock(&cache->lock);
     regx_seat_t *seat = regx_cache_seat_locked(cache);
 
-    end_use(cache, seat != NULL ? seat : cache->common, region->kept);
+    end_use(cache, seat != NULL ? seat : cache->common, region);
     regx_unlock(&cache->lock);
 }
 
 void regx_cache_release(regx_cache_t *cache, regx_region_t *region)
 {
     if (__builtin_expect(regx_here.cache == cache->serial && region->kept != 0, true)) {
-        end_use(cache, regx_here.seat, region->kept);
+        end_use(cache, regx_here.seat, region);
     } else {
         release_slow(cache, region);
     }

@@ -82,6 +82,20 @@ static inline void regx_cache_use(_Atomic uint64_t *uses, uint64_t by, bool fenc
     }
 }
 
+/* Fills in a use of a kept region, of what was asked for, which no change from number `since` on
+ * had touched. */
+static inline regx_status_t regx_cache_serve(const regx_cache_t *cache, uint32_t number,
+                                             uintptr_t start, size_t length, uint64_t since,
+                                             regx_region_t *region)
+{
+    region->mr = &cache->holdings[number].mr;
+    region->kept = number;
+    region->start = start;
+    region->length = length;
+    region->since = since;
+    return REGX_OK;
+}
+
 /* cache.c: uses the region if it is true and serves that; what every hit comes down to. */
 bool regx_cache_try(regx_cache_t *cache, regx_seat_t *seat, uint32_t number, uintptr_t address,
                     size_t length, unsigned access);

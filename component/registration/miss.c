@@ -230,10 +230,9 @@ static regx_status_t register_kept(regx_cache_t *cache, regx_seat_t *seat, uintp
     if (status == REGX_OK && publish_locked(cache, seat, request, number, since, cost)) {
         regx_seat_remember(seat, address, number);
         regx_unlock(&cache->lock);
-        region->mr = mr;
-        region->kept = number;
         regx_count(cache->registry->counters, &cache->registry->counters->misses, 1);
-        return REGX_OK;
+        return regx_cache_serve(cache, number, request->start, request->end - request->start, since,
+                                region);
     }
     const regx_mr_t once = *mr;
 
@@ -299,11 +298,11 @@ regx_status_t regx_cache_acquire_slow(regx_cache_t *cache, void *base, size_t le
     const bool keep =
         number == 0 && seat != NULL && !request.exists && regx_cache_admits_locked(cache, &request);
 
+    const uint64_t since = atomic_load_explicit(&cache->drained, memory_order_relaxed);
+
     regx_unlock(&cache->lock);
     if (number != 0) {
-        region->mr = &cache->holdings[number].mr;
-        region->kept = number;
-        return REGX_OK;
+        return regx_cache_serve(cache, number, address, length, since, region);
     }
     regx_count(counters, &counters->stale_prevented, request.refused);
     if (keep) {

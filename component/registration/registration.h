@@ -22,7 +22,10 @@
 typedef struct regx_region {
     const regx_mr_t *mr; /* covers the range that was asked for, and perhaps more on either side */
     regx_mr_t own;       /* where it was made for this use alone */
-    uint32_t kept;       /* the cache's */
+    uint32_t kept;       /* the cache's, as all that follows: what was asked for, and when */
+    uintptr_t start;
+    size_t length;
+    uint64_t since;
 } regx_region_t;
 
 typedef struct regx_registry regx_registry_t;

@@ -401,6 +401,39 @@ static void a_change_while_in_use_is_counted_and_told(void **state)
     registry_close(r);
 }
 
+/* A part of a region is used, and another part is given back: nobody's error. */
+static void a_change_beside_what_is_used_is_not_told(void **state)
+{
+    registry_t *r = open_large(true);
+    regx_region_t inner;
+
+    (void)state;
+    for (unsigned hit = 0; hit <= 1; hit++) { /* served by the slow path, and by the fast one */
+        registry_use(r, 0x100000, 8 * PAGE);
+        if (hit == 1) {
+            registry_use(r, 0x100000 + PAGE, PAGE + 1);
+        }
+        registry_get(r, 0x100000 + PAGE, PAGE + 1, &inner); /* pages 1 and 2 */
+        assert_ptr_equal(inner.mr->base, 0x100000);
+        registry_log(r, 0x100000, PAGE);
+        registry_log(r, 0x100000 + 3 * PAGE, 5 * PAGE);
+        regx_registry_progress(&r->registry);
+        regx_region_release(&r->registry, &inner);
+        regx_registry_progress(&r->registry);
+        assert_int_equal(r->counters.inuse_changes, 0);
+        assert_int_equal(r->told, 0);
+    }
+    registry_use(r, 0x100000, 8 * PAGE);
+    registry_get(r, 0x100000 + PAGE, PAGE + 1, &inner);
+    registry_log(r, 0x100000 + 2 * PAGE, PAGE); /* one byte of it */
+    regx_registry_progress(&r->registry);
+    regx_region_release(&r->registry, &inner);
+    regx_registry_progress(&r->registry);
+    assert_int_equal(r->counters.inuse_changes, 1);
+    assert_int_equal(r->told, 1);
+    registry_close(r);
+}
+
 /* ---- fork ---- */
 
 static void in_the_child(registry_t *r, regx_region_t *kept, regx_region_t *once)
@@ -469,6 +502,7 @@ int main(void)
         cmocka_unit_test(a_change_beside_it_while_pinning_does_no_harm),
         cmocka_unit_test(of_two_that_register_at_once_one_is_kept),
         cmocka_unit_test(a_change_while_in_use_is_counted_and_told),
+        cmocka_unit_test(a_change_beside_what_is_used_is_not_told),
         cmocka_unit_test(a_child_is_inert),
     };
 
