@@ -44,6 +44,20 @@ def test_same_address_new_pages(mpi: Mpi, backend: str, how: str, side: str) -> 
         assert least <= changing["hooks_missed"] <= most, str(job)
 
 
+@pytest.mark.parametrize("side", ["send", "receive"])
+def test_over_tcp(mpi: Mpi, backend: str, side: str) -> None:
+    """Where the receiver itself checks each write against what is registered."""
+    rounds = 500
+    job = mpi("stale", "raw", side, rounds, 100_000, timeout=300, regx={
+        "rendezvous": "pipeline", "backend": backend, "chunk_size": "16K", "uct_tls": "tcp"})
+    job.checked(ranks=2).carried("pipeline").over("tcp")
+    changing = job.rank(0 if side == "send" else 1)
+    chunks = 7  # of one message
+    if backend in SEES["raw"]:
+        assert changing["misses"] + changing["uncached"] >= chunks * (rounds + 1), str(job)
+        assert changing["hits"] >= 0.99 * (2 * USES - 2) * chunks * rounds, f"the control\n{job}"
+
+
 def test_one_munmap_of_very_many(mpi: Mpi, backend: str) -> None:
     count, size = 5000, 20_480
     job = mpi("many", count, size, timeout=300, regx={
