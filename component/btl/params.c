@@ -36,7 +36,7 @@ static struct parameter {
          "How registrations stay true while the application gives memory back: none (nothing is "
          "kept: each transfer registers and deregisters), hooks (libc's functions report what they "
          "unmap, see btl_regx_hooks; blind to raw system calls), notifier (the kernel reports it, "
-         "by userfaultfd; keeps private mappings only, see btl_regx_notifier_check), "
+         "by userfaultfd; keeps private anonymous memory only, see btl_regx_notifier_check), "
          "hooks+notifier (both), retain (malloc never gives memory back; only for programs that "
          "map no memory themselves), or auto: none where registering costs nothing, else notifier "
          "where it passes its self-test, else none. mpi_leave_pinned=0 means none unless a value "
@@ -89,10 +89,10 @@ static struct parameter {
         {"notifier_check", "always", OPAL_INFO_LVL_6,
          "When btl_regx_backend notifier and hooks+notifier ask the kernel, before a kept "
          "registration is used, whether a change is under way that was not yet reported: always (a "
-         "system call per use), scan (two; also sees shmat(SHM_REMAP) over private memory), "
-         "threads (only if MPI was initialized with MPI_THREAD_MULTIPLE; for programs whose other "
-         "threads unmap nothing), never (for programs whose threads do not take over addresses "
-         "that others are just unmapping)."},
+         "system call per use), scan (two; also sees shmat(SHM_REMAP) over private memory; Linux "
+         "6.7), threads (only if MPI was initialized with MPI_THREAD_MULTIPLE; for programs whose "
+         "other threads unmap nothing), never (for programs whose threads do not take over "
+         "addresses that others are just unmapping)."},
     [REGX_PARAM_IF_INCLUDE] =
         {"if_include", NULL, OPAL_INFO_LVL_3,
          "Network devices to use, comma-separated: names (eth0) or subnets (10.1.0.0/16); with "

@@ -3,8 +3,8 @@
  * Backend `hooks+notifier`: the notifier, and hooks that log into the same log before a libc
  * function changes memory.
  *
- * Guarantees what the notifier guarantees, for the same memory (private mappings alone), and also
- * sees shmat SHM_REMAP over such memory, by libc. Is blind to what both are blind to:
+ * Guarantees what the notifier guarantees, for the same memory (private anonymous memory alone),
+ * and also sees shmat SHM_REMAP over such memory, by libc. Is blind to what both are blind to:
  * MADV_GUARD_INSTALL, and SHM_REMAP by a raw system call unless btl_regx_notifier_check is scan.
  * With btl_regx_notifier_check=never the hooks close the window between a change and its event for
  * what libc's functions do; it stays open for what hooks do not see (hooks.c).

@@ -19,10 +19,10 @@ struct regx_watch {
     const char *name;
     regx_changes_t *changes; /* the watch's own, valid until stop */
 
-    /* Whether no change of a watched range is between its start and its entry in the log, and (where
-     * the watch was told to ask) all of start to end is still watched. Asked on each look-up, after
-     * the use is counted and before sequence and head are read. Any thread; allocates nothing. NULL:
-     * changes are logged before they happen, there is nothing to ask. */
+    /* Whether no change of a watched range is between its start and its entry in the log, and
+     * (where the watch was told to ask) all of start to end is still watched. Asked on each
+     * look-up, after the use is counted and before sequence and head are read. Any thread;
+     * allocates nothing. NULL: changes are logged before they happen, there is nothing to ask. */
     bool (*quiet)(regx_watch_t *watch, uintptr_t start, uintptr_t end);
 
     /* Makes changes of that range known from now on. Called before pinning, with no lock of the
@@ -36,7 +36,12 @@ struct regx_watch {
 };
 
 /* The query that closes the window between a change and its event (btl_regx_notifier_check). */
-typedef enum { REGX_CHECK_ALWAYS, REGX_CHECK_SCAN, REGX_CHECK_THREADS, REGX_CHECK_NEVER } regx_check_t;
+typedef enum {
+    REGX_CHECK_ALWAYS,
+    REGX_CHECK_SCAN,
+    REGX_CHECK_THREADS,
+    REGX_CHECK_NEVER
+} regx_check_t;
 
 /* Calls `report` before (brk: after) a range is unmapped or replaced, in the thread that does so,
  * possibly inside malloc. Open MPI's hooks come in through this table, filled by compat/; UCX's ucm

@@ -194,6 +194,7 @@ static regx_status_t verbs_open(const regx_transport_config_t *config, char *err
     verbs->super.max_frame = REGX_VERBS_FRAME_MAX;
     snprintf(verbs->wires, sizeof(verbs->wires), "verbs:%s", verbs->port.name);
     verbs->super.wires = verbs->wires;
+    verbs->super.registers = true;
     *transport = &verbs->super;
     return REGX_OK;
 }
