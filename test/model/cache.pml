@@ -57,6 +57,11 @@
 
 mtype = { FREE, ALIVE, DEAD };
 
+#define NOWHERE 0
+#define FRESH 1 /* dead, and may have users that no look at the counts shows */
+#define RIPE 2  /* … whose counts show all users */
+#define BUSY 3  /* … and had some */
+
 /* ---- the kernel */
 byte pages[RANGES];     /* which pages the range has: counts its changes */
 bool mapping;           /* the mmap lock is held for writing: nothing can be armed */
@@ -81,9 +86,10 @@ byte pinned[REGIONS];     /* the pages that the device has */
 bool registered[REGIONS];
 short uses[THREADS * REGIONS]; /* each thread's own; outstanding uses are the sum */
 short seen[THREADS * REGIONS]; /* … and what others are bound to see of it */
-bool busy[REGIONS]; /* dead, and had users when last looked at */
+byte list[REGIONS]; /* in which the record is, if dead */
 bool work;     /* something may be deregistered */
 bool released; /* a use of something dead has ended */
+byte retiring; /* who is inside retire: for the check at the end */
 bool arming;   /* armed.c's lock */
 
 /* ---- what nobody in the code knows */
@@ -141,7 +147,7 @@ inline look_for_touch(since_, range)
 inline kill(id_)
 {
     if
-    :: state[id_] == ALIVE -> state[id_] = DEAD; work = true
+    :: state[id_] == ALIVE -> state[id_] = DEAD; list[id_] = FRESH; work = true
     :: else
     fi
 }
@@ -617,23 +623,13 @@ end_idle:
 }
 #endif
 
-/* ==== cache.c: regx_cache_progress; retire.c: what is dead and no longer used is deregistered */
-
-inline deregister(id_)
-{
-    atomic {
-        assert(holders[id_] == 0);
-        registered[id_] = false;
-        pinned[id_] = 0;
-        interest[range_of[id_]]--
-    }
-    atomic { range_of[id_] = 0; state[id_] = FREE }
-}
+/* ==== retire.c: what is dead and no longer used is deregistered */
 
 /* For the models in which counts of uses are seen at once. */
 inline retire_at_once()
 {
     atomic {
+        work ->
         work = false;
         r = 0;
         do
@@ -645,6 +641,7 @@ inline retire_at_once()
                 pinned[r] = 0;
                 interest[range_of[r]]--;
                 range_of[r] = 0;
+                list[r] = NOWHERE;
                 state[r] = FREE
             :: else
             fi;
@@ -655,59 +652,83 @@ inline retire_at_once()
     }
 }
 
-inline all_that_die()
+/* From one list into another, with the lock held. */
+inline move(from, to)
 {
+    r = 0;
+    do
+    :: r < REGIONS ->
+        if
+        :: list[r] == from -> list[r] = to
+        :: else
+        fi;
+        r++
+    :: else -> break
+    od;
+    r = 0
+}
+
+/* From the list into this thread's batch. */
+inline take(from)
+{
+    r = 0;
+    do
+    :: r < REGIONS ->
+        if
+        :: list[r] == from -> list[r] = NOWHERE; batch = batch | (1 << r)
+        :: else
+        fi;
+        r++
+    :: else -> break
+    od;
+    r = 0
+}
+
+inline barrier()
+{
+#ifndef BREAK_MEMBARRIER
+    atomic { fence(0); fence(1) }
+#endif
+    skip
+}
+
+/* regx_cache_retire, with the flag taken down */
+inline retire()
+{
+    /* ripen: what is dead by now, one barrier for all of it */
+#ifdef BREAK_BATCH
+    barrier();
+#endif
+    atomic { !locked -> take(FRESH) };
+#ifndef BREAK_BATCH
+    barrier();
+#endif
     atomic {
+        !locked ->
         r = 0;
         do
         :: r < REGIONS ->
             if
-            :: state[r] == DEAD && !busy[r] -> batch = batch | (1 << r)
+            :: batch & (1 << r) -> list[r] = RIPE
             :: else
             fi;
             r++
         :: else -> break
         od;
-        r = 0
-    }
-}
-
-inline retire()
-{
-#ifndef BREAK_FLAG_LATE
-    work = false;
-#endif
-    /* ripen: the batch, then one barrier for it */
-#ifndef BREAK_BATCH
-    all_that_die();
-#endif
-#ifndef BREAK_MEMBARRIER
-    atomic { fence(0); fence(1) }
-#endif
-#ifdef BREAK_BATCH
-    all_that_die();
-#endif
-    atomic {
+        batch = 0;
         if
-        :: released ->
-            r = 0;
-            do
-            :: r < REGIONS ->
-                if
-                :: busy[r] -> busy[r] = false; batch = batch | (1 << r)
-                :: else
-                fi;
-                r++
-            :: else -> break
-            od;
-            r = 0
+        :: released -> move(BUSY, RIPE)
         :: else
         fi;
-#ifndef BREAK_FLAG_LATE
+#ifndef BREAK_FLAG_AFTER
         released = false
 #endif
-    }
-    /* pick_unused, then the device deregisters, no lock held */
+    };
+#ifdef BREAK_FLAG_AFTER
+    released = false;
+#endif
+    /* pick_unused */
+    atomic { !locked -> locked = true; take(RIPE) };
     do
     :: r < REGIONS && (batch & (1 << r)) ->
         /* each thread's count as it is, or as it was at its last barrier */
@@ -720,35 +741,65 @@ inline retire()
         :: sum = sum + seen[USES(1, r)]
         fi;
         if
-        :: sum == 0 -> deregister(r)
-        :: else -> busy[r] = true
+        :: sum == 0
+        :: else -> atomic { list[r] = BUSY; batch = batch & ~(1 << r) }
         fi;
         atomic { sum = 0; r++ }
     :: r < REGIONS && !(batch & (1 << r)) -> r++
     :: r == REGIONS -> break
     od;
-    atomic { r = 0; batch = 0 };
+    atomic { r = 0; locked = false };
+    /* the device deregisters, no lock held */
+    do
+    :: r < REGIONS && (batch & (1 << r)) ->
+        atomic {
+            assert(holders[r] == 0);
+            registered[r] = false;
+            pinned[r] = 0;
+            interest[range_of[r]]--
+        };
+        r++
+    :: r < REGIONS && !(batch & (1 << r)) -> r++
+    :: r == REGIONS -> break
+    od;
+    atomic {
+        !locked ->
+        r = 0;
+        do
+        :: r < REGIONS ->
+            if
+            :: batch & (1 << r) -> range_of[r] = 0; state[r] = FREE
+            :: else
+            fi;
+            r++
+        :: else -> break
+        od;
+        r = 0;
+        batch = 0;
 #ifdef BREAK_FLAG_LATE
-    atomic { work = false; released = false }
+        work = false;
 #endif
+        retiring--
+    }
 }
 
-proctype progress()
+/* ==== cache.c: regx_cache_progress, by one thread or two */
+
+proctype progress(byte evictions)
 {
-    byte id, r, batch, evictions, top, cursor;
+    byte id, r, batch, top, cursor;
     bool current;
     short sum;
 
     do
     :: head != drained ->
-        take_lock(0);
+        atomic { !locked -> locked = true };
         drain();
         atomic { current = false; locked = false }
-    :: evictions < EVICTIONS ->
-        /* evict.c gives up any region that seems unused; why, does not matter here */
-        evictions++;
-        take_lock(0);
-        atomic {
+    :: atomic {
+            /* evict.c gives up any region that seems unused; why, does not matter here */
+            evictions > 0 && !locked ->
+            evictions--;
             if
             :: r = 0
 #if REGIONS > 1
@@ -756,22 +807,26 @@ proctype progress()
 #endif
             fi;
             kill(r);
-            r = 0;
-            locked = false
+            r = 0
         }
-    :: work ->
-#ifdef RETIRE_AT_ONCE
-        retire_at_once()
+#if defined(RETIRE_AT_ONCE)
+    :: retire_at_once()
+#elif defined(BREAK_FLAG_LATE)
+    :: atomic { work -> retiring++ };
+        retire()
 #else
+    :: atomic { work -> work = false; retiring++ };
         retire()
 #endif
-    :: finished == THREADS + CHANGERS && !work && head == drained ->
-        /* All is done: nothing dead is left. */
-        r = 0;
-        do
-        :: r < REGIONS -> assert(state[r] != DEAD); r++
-        :: r == REGIONS -> break
-        od;
+    :: atomic {
+            finished == THREADS + CHANGERS && head == drained && !locked && !work && retiring == 0 ->
+            /* All is done: nothing dead is left. */
+            r = 0;
+            do
+            :: r < REGIONS -> assert(state[r] != DEAD); r++
+            :: r == REGIONS -> break
+            od
+        };
         break
     od
 }
@@ -804,6 +859,9 @@ init
 #ifdef NOTIFIER
         run reader();
 #endif
-        run progress()
+        run progress(EVICTIONS);
+#ifdef RETIRERS
+        run progress(0)
+#endif
     }
 }

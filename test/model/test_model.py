@@ -34,6 +34,7 @@ MODELS = {
     # who uses, gives up, releases elsewhere and retires, with counts that others see late
     "uses": ("HOOKS", "PASS", "EVICTIONS=1", "ROUNDS=2", "OTHERS=1"),
     "records": ("HOOKS", "PASS", "EVICTIONS=1", "CHANGERS=0", "REGIONS=2", "RANGES=2"),
+    "retirers": ("HOOKS", "PASS", "EVICTIONS=2", "CHANGERS=0", "RETIRERS", "ROUNDS=1", "OTHERS=1"),
     # membarrier refused: counting is a full barrier itself
     "fences": ("HOOKS", "PASS", "EVICTIONS=1", "FENCE", "BREAK_MEMBARRIER"),
 }
@@ -68,7 +69,8 @@ RULES = {
     "BATCH": ("what dies after the barrier is retired along", "uses", ""),
     "RELEASE": ("a release does not look at the state", "uses", LEFT),
     "BACK_OUT": ("a look-up that takes its count back does not look again", "uses", LEFT),
-    "FLAG_LATE": ("the flags of retiring are cleared after it", "uses", LEFT),
+    "FLAG_LATE": ("the flag of retiring is taken down after it", "uses", LEFT),
+    "FLAG_AFTER": ("the flag of releases is, after the busy were taken", "uses", LEFT),
 }
 
 
