@@ -29,7 +29,7 @@
  *              40 u64 checksum of these bytes (checksum.h); both may be without it
  *     REFUSED  20 u32 why         24 u64 offset   32 u64 length: the chunk was not written; grant
  *                                 slots for it; 0: it cannot be just now; 1: nor can any that
- *                                 follows; 2: writing it failed, as if memory were not there
+ *                                 follows; 2: as if there were no memory, at either end
  *   from the landing to the source
  *     SLOTS    12 u32 zero        16 u64 offset
  *              24 up to 4 of { u32 slot, u32 length }, from the offset on

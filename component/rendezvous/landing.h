@@ -43,7 +43,7 @@ struct regx_landing {
     bool stalled;    /* the pool was empty; counted */
     bool slots_only; /* what is not yet granted goes by slots */
     bool has_unsent; /* a grant that found no room to be sent: before any other */
-    bool careful;    /* the peer could not write all of a chunk: is the buffer still there? */
+    bool careful;    /* a chunk was not registered, or not written: is the buffer still there? */
     bool spoiled;    /* something arrived as something else than was sent */
     bool busy;       /* see engine.h */
     regx_name_t source;

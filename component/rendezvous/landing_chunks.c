@@ -30,6 +30,7 @@ static bool acquire(regx_rndv_t *rndv, regx_landing_t *landing, regx_chunk_t *ch
         regx_tally(rndv->counters->fallbacks, status == REGX_NO_MEMORY
                                                   ? "receiver: no memory to register"
                                                   : "receiver: registration refused");
+        landing->careful |= status == REGX_DENIED;
     }
     return status == REGX_OK;
 }

@@ -19,6 +19,11 @@
  * be delivered before any frame sent later. What peers send is checked against what they were
  * granted; what does not fit is counted as malformed and has no effect.
  *
+ * A buffer that is unmapped while a transfer uses it is the application's error. Chunks that can
+ * then not be registered or written go by slots, and are copied as far as there is memory: the
+ * transfer ends. Slots that nothing has warned of are copied by the processor, which faults; so
+ * does verify.
+ *
  * verify: the sender's checksum of a slot or chunk is of its buffer as the processor reads it when
  * the bytes are handed to the transport; it travels with the notice, and the receiver compares it
  * with its own buffer as the processor reads that. So it finds stale registrations at either end,

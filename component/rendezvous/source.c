@@ -53,7 +53,7 @@ struct regx_source {
     regx_path_t path;
     bool fallback;
     bool verify;  /* notices carry a checksum */
-    bool careful; /* a chunk could not be written whole: is the buffer still there? */
+    bool careful; /* a chunk was not registered, or not written: is the buffer still there? */
     bool busy;
     bool start_due;          /* START is to be sent */
     bool failed;             /* nothing more is sent; ends when nothing is in flight */
@@ -268,7 +268,8 @@ static regx_status_t prepare(regx_rndv_t *rndv, regx_put_op_t *op, const regx_gr
         regx_tally(rndv->counters->fallbacks, status == REGX_NO_MEMORY
                                                   ? "sender: no memory to register"
                                                   : "sender: registration refused");
-        return REGX_NO_MEMORY; /* this chunk alone; REGX_DENIED would be of the peer's memory */
+        /* This chunk alone: REGX_DENIED would be of the peer's memory, for ever. */
+        return status == REGX_DENIED ? REGX_FAILED : REGX_NO_MEMORY;
     }
     op->registered = true;
     op->put.region = op->region.mr;
