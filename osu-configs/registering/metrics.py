@@ -3,8 +3,9 @@
 
 from dataclasses import dataclass
 
-PEERS = "the best peer"  # what a figure is set in relation to
-BARE = "none"  # … the backend that watches nothing
+# What figures are set in relation to: subjects.
+UCX = "ucs_rcache"
+BARE = "none"  # nothing is kept, nothing is watched
 
 
 @dataclass(frozen=True)
@@ -12,7 +13,7 @@ class Metric:
     name: str  # as the programs print it
     title: str
     unit: str
-    base: str | None = None  # PEERS, BARE, or another metric of the same subject
+    base: str | None = None  # UCX, BARE, or another metric of the same subject
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ GROUPS = (
         "Hit: acquire and release of a registration that is kept",
         (Metric("null_call", "a null system call", "ns"),)
         + tuple(
-            Metric(f"{name}_{count}", f"{who}, {count:,} region{'s' * (count > 1)}", "ns", PEERS)
+            Metric(f"{name}_{count}", f"{who}, {count:,} region{'s' * (count > 1)}", "ns", UCX)
             for name, who in (
                 ("hit", "one thread"),
                 ("hit_same", "two at once, the same"),
@@ -38,8 +39,8 @@ GROUPS = (
     Group(
         "Miss: acquire and release, beside the registration itself (which does nothing here)",
         (
-            Metric("miss_near", "in one large mapping", "ns", PEERS),
-            Metric("miss_apart", "in a mapping of its own", "ns", PEERS),
+            Metric("miss_near", "in one large mapping", "ns", UCX),
+            Metric("miss_apart", "in a mapping of its own", "ns", UCX),
         ),
     ),
     Group(
@@ -47,8 +48,8 @@ GROUPS = (
         (
             Metric("many_bare", "of 40 MB with nothing registered", "us", BARE),
             Metric("many_unmapped", "… with 5,000 regions", "us", "many_bare"),
-            Metric("many_next", "the next acquire, of something else", "us", PEERS),
-            Metric("many_settled", "… and all that is left to do", "us", PEERS),
+            Metric("many_next", "the next acquire, of something else", "us", UCX),
+            Metric("many_settled", "… and all that is left to do", "us", UCX),
             Metric("unmap_unwatched", "of 64 KiB never registered", "us", BARE),
             Metric("unmap_watched", "of 64 KiB registered", "us", BARE),
             Metric("unmap_busy", "… while every core is busy", "us", BARE),
@@ -61,7 +62,7 @@ GROUPS = (
     Group(
         "Memory held by the keeping itself",
         (
-            Metric("region_bytes", "per region", "B", PEERS),
+            Metric("region_bytes", "per region", "B", UCX),
             Metric("gib_bytes", "for one region of 1 GiB", "B"),
             Metric("gib_mappings", "mappings more, for 512 regions in 1 GiB", ""),
         ),
@@ -85,7 +86,6 @@ METRICS = {metric.name: metric for group in GROUPS for metric in group.metrics}
 class Subject:
     name: str
     program: str
-    is_peer: bool = False
 
 
 SUBJECTS = {
@@ -104,7 +104,7 @@ SUBJECTS = {
                 "hooks+notifier-never",
             )
         ),
-        Subject("ucs_rcache", "ucx", is_peer=True),
-        Subject("grdma", "grdma", is_peer=True),
+        Subject(UCX, "ucx"),
+        Subject("grdma", "grdma"),
     )
 }

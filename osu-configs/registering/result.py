@@ -43,19 +43,13 @@ class Results:
         values = self.values(subject, metric)
         return median(values) if values else None
 
-    def best_peer(self, metric: str) -> float | None:
-        peers = (name for name, subject in SUBJECTS.items() if subject.is_peer)
-        return min((m for p in peers if (m := self.median(p, metric)) is not None), default=None)
-
     def base(self, subject: str, metric: Metric) -> float | None:
         """What the subject's figure is set in relation to."""
-        if metric.base is None:
+        if metric.base is None or metric.base == subject:
             return None
-        if metric.base in METRICS:
-            return self.median(subject, metric.base)
         if metric.base in SUBJECTS:
-            return None if subject == metric.base else self.median(metric.base, metric.name)
-        return None if SUBJECTS[subject].is_peer else self.best_peer(metric.name)
+            return self.median(metric.base, metric.name)
+        return self.median(subject, metric.base)
 
     def ratio(self, subject: str, metric: Metric) -> float | None:
         value, base = self.median(subject, metric.name), self.base(subject, metric)

@@ -3,7 +3,7 @@
 
 from comparing.load import DISTURBED_FROM
 from comparing.table import MISSING, number, panels
-from registering.metrics import BARE, GROUPS, PEERS, SUBJECTS, Group, Metric
+from registering.metrics import GROUPS, SUBJECTS, Group, Metric
 from registering.result import Results
 
 
@@ -15,7 +15,7 @@ def cell(results: Results, subject: str, metric: Metric) -> tuple[str, str]:
     text = number(median)
     if (ratio := results.ratio(subject, metric)) is not None:
         text += f" {ratio:.2f}x"
-    elif metric.base == PEERS and median == results.best_peer(metric.name):
+    elif metric.base == subject:
         text += " *"
     spread = f"{number(min(values))}-{number(max(values))}" if len(values) > 1 else ""
     return text, spread
@@ -71,10 +71,8 @@ def render(results: Results, width: int) -> str:
     lines = [line for group in GROUPS for line in render_group(results, group, width)]
     if results.runs:
         repetitions = max(run.repetition for run in results.runs)
-        lines += [
-            f"Medians of up to {repetitions} runs, below them min-max. x: for hits, misses, work"
-            " after munmap and bytes per region, of",
-            "the best peer (*); for a line that begins with an ellipsis, where it is of memory, of"
-            f' the line above; else of "{BARE}".',
-        ]
+        lines.append(
+            f"Medians of up to {repetitions} runs, below them min-max.  x: relative to *, or, where"
+            " there is none, to the line above that says the same of memory not registered."
+        )
     return "\n".join(lines + notes(results))

@@ -819,7 +819,8 @@ proctype progress(byte evictions)
         retire()
 #endif
     :: atomic {
-            finished == THREADS + CHANGERS && head == drained && !locked && !work && retiring == 0 ->
+            finished == THREADS + CHANGERS && head == drained && !locked && !work &&
+                retiring == 0 ->
             /* All is done: nothing dead is left. */
             r = 0;
             do
