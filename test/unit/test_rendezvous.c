@@ -658,7 +658,8 @@ static void a_buffer_with_a_hole_is_no_crash(void **state)
 
     (void)state;
     for (unsigned which = 0; which < 32; which++) {
-        const bool at_sender = which & 1, at_receiver = which & 2;
+        /* Denied at the receiver, the sender is asked for slots alone, and warned by nothing. */
+        const bool at_receiver = which & 2, at_sender = which & 1 && !(which >= 16 && at_receiver);
         const fake_config_t config = {.slots = 20,
                                       .slot_size = 4000,
                                       .strategy = names[which / 4 % 2],
@@ -669,9 +670,6 @@ static void a_buffer_with_a_hole_is_no_crash(void **state)
         guarded_t sent = guarded_new(70001), received = guarded_new(70001);
         size_t hole = 0, length = 0;
 
-        if (which >= 16 && at_sender && at_receiver) {
-            continue; /* the sender is asked for slots alone, and warned by nothing */
-        }
         if (which < 16) {
             pair->sender->rule = no_region_rule;
         } else {
