@@ -216,9 +216,16 @@ static regx_status_t choose_gid(regx_port_t *port, int index, char *error, size_
         return REGX_OK;
     }
     if (index >= 0) {
-        snprintf(error, error_size,
-                 "verbs_gid_index=%d: port %s has no such GID; see ibv_devinfo -v", index,
-                 port->name);
+        size_t length = (size_t)snprintf(
+            error, error_size, "verbs_gid_index=%d: port %s has no such GID; there are:", index,
+            port->name);
+
+        for (ssize_t i = 0; i < count && length < error_size; i++) {
+            if (entries[i].port_num == port->number) {
+                length += (size_t)snprintf(error + length, error_size - length, " %u",
+                                           entries[i].gid_index);
+            }
+        }
         return REGX_INVALID;
     }
     snprintf(error, error_size, "port %s has no GID; has its network device an address?",

@@ -61,18 +61,25 @@ static uint8_t count_mtu(unsigned bytes)
 static regx_status_t find_pkey(regx_verbs_t *verbs, char *error, size_t error_size)
 {
     const uint16_t wanted = verbs->settings.pkey, membership = 0x8000;
+    char keys[128] = "";
+    size_t length = 0;
     __be16 pkey;
 
     for (uint16_t i = 0; i < verbs->port.attr.pkey_tbl_len; i++) {
-        if (ibv_query_pkey(verbs->port.context, verbs->port.number, i, &pkey) == 0 &&
-            (wanted == 0 || ((be16toh(pkey) ^ wanted) & ~membership) == 0)) {
+        if (ibv_query_pkey(verbs->port.context, verbs->port.number, i, &pkey) != 0 || pkey == 0) {
+            continue;
+        }
+        if (wanted == 0 || ((be16toh(pkey) ^ wanted) & ~membership) == 0) {
             verbs->pkey_index = i;
             verbs->address.pkey = be16toh(pkey);
             return REGX_OK;
         }
+        if (length < sizeof(keys)) {
+            length += (size_t)snprintf(keys + length, sizeof(keys) - length, " %#x", be16toh(pkey));
+        }
     }
-    snprintf(error, error_size, "verbs_pkey=%#x: port %s is in no such partition", wanted,
-             verbs->port.name);
+    snprintf(error, error_size, "verbs_pkey=%#x: port %s is in no such partition; there are:%s",
+             wanted, verbs->port.name, keys);
     return REGX_INVALID;
 }
 

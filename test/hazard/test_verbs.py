@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""An RDMA device that refuses, a peer that ends, and settings that cannot be."""
+
+import pytest
+
+import device
+from launch import Mpi
+
+pytestmark = device.needed
+COLLECTIVE = ["collective", "--sizes", "10,100000", "bcast"]
+LARGE = ["collective", "--sizes", "4000000", "alltoall"]
+AROUND = ["chrt", "-i", "0"]
+
+
+def device_name() -> str:
+    return next(path.name for path in device.DEVICES.iterdir())
+
+
+@pytest.mark.parametrize("name,value,says", [
+    ("if_include", "nosuch0", 'there is no RDMA device or port "nosuch0"; there are: '),
+    ("if_include", "DEVICE:9", 'there is no RDMA device or port "DEVICE:9"; there are: '),
+    ("if_exclude", "DEVICE", "leaves no port that is active; active are: DEVICE:1"),
+    ("verbs_gid_index", "255", "port DEVICE:1 has no such GID; there are: 0"),
+    ("verbs_pkey", "0x1234", "port DEVICE:1 is in no such partition; there are: 0xffff")])
+def test_setting_that_cannot_be(mpi: Mpi, name: str, value: str, says: str) -> None:
+    """One line; the job goes on where its list of BTLs allows it."""
+    value, says = (text.replace("DEVICE", device_name()) for text in (value, says))
+    job = mpi(*COLLECTIVE, btl="regx,vader,self", regx={"transport": "verbs", name: value})
+    assert job.status == 0 and job.stdout.startswith("checked "), str(job)
+    assert len(job.complaints) == 1, str(job)
+    assert f"btl_regx_{name}={value}: {says}" in job.complaints[0], str(job)
+
+
+def limited(kib: int) -> list[str]:
+    """The words that make a job run as an ordinary user who may lock so much."""
+    script = f'ulimit -l {kib} && exec setpriv --reuid=65534 --regid=65534 --clear-groups ' \
+             '--no-new-privs env HOME=/tmp "$@"'
+    return [*AROUND, "bash", "-c", script, "bash"]
+
+
+@pytest.fixture
+def writable(mpi: Mpi) -> Mpi:
+    """Where an ordinary user may write the report."""
+    mpi.folder.chmod(0o777)
+    for parent in list(mpi.folder.parents)[:3]:
+        parent.chmod(parent.stat().st_mode | 0o011)
+    return mpi
+
+
+@pytest.mark.parametrize("kib", [64, 1024])
+def test_too_little_locked_memory_to_start(writable: Mpi, kib: int) -> None:
+    job = writable(*COLLECTIVE, btl="regx,vader,self", regx={"transport": "verbs"},
+                   around=limited(kib))
+    assert job.status == 0, str(job)
+    assert len(job.complaints) == 1, str(job)
+    for word in ("ulimit -l", f"is {kib} KiB", "limits.d", "LimitMEMLOCK"):
+        assert word in job.complaints[0], str(job)
+
+
+@pytest.mark.parametrize("strategy", ["bounce", "pipeline", "direct"])
+@pytest.mark.parametrize("mib", [4, 8, 128])
+def test_limits_of_locked_memory(writable: Mpi, mib: int, strategy: str) -> None:
+    """What cannot be registered bounces; nothing hangs."""
+    job = writable(*LARGE, ranks=3, regx={"transport": "verbs", "rendezvous": strategy},
+                   around=limited(mib << 10), timeout=300)
+    job.ended_well().over("verbs")
+    assert job.stdout.startswith("checked "), str(job)
+    if strategy == "direct" and mib < 8:
+        assert job.total("messages_fallback") == job.total("messages_bounce") > 0, str(job)
+        assert sum(job.reasons("fallbacks").values()) > 0, str(job)
+    if mib == 128:
+        assert job.total("messages_fallback") == 0, str(job)
+
+
+@pytest.mark.parametrize("strategy", ["bounce", "pipeline", "direct"])
+@pytest.mark.parametrize("how,statuses", [("abort", {7}), ("kill", {128 + 9, 255})])
+def test_end_in_mid_transfer(mpi: Mpi, how: str, statuses: set[int], strategy: str) -> None:
+    job = mpi("ending", how, ranks=3, regx={"transport": "verbs", "rendezvous": strategy},
+              around=AROUND, timeout=300)
+    assert job.status in statuses, str(job)
+    assert job.stdout == "", str(job)
+
+
+def test_nobody_receives(mpi: Mpi) -> None:
+    job = mpi("finalize", "unread", 16384, 40, ranks=3, regx={"transport": "verbs"},
+              around=AROUND, timeout=300)
+    job.ended_well().over("verbs")
+
+
+def test_child_that_ends_first(mpi: Mpi) -> None:
+    """More than the receive queue holds, from a process that ends, to one that is outside MPI."""
+    job = mpi("finalize", "child", 4000, 600, ranks=1, regx={"transport": "verbs"}, around=AROUND,
+              timeout=300)
+    job.checked(ranks=2).over("verbs")
+
+
+def test_ucx_is_not_loaded(mpi: Mpi) -> None:
+    job = mpi(*COLLECTIVE, regx={"transport": "verbs"}, around=AROUND,
+              environment={"LD_DEBUG": "files"})
+    assert job.status == 0, str(job)
+    assert "libibverbs.so" in job.stderr and "libuct.so" not in job.stderr, str(job)

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The tests that need an RDMA device, in the machine that has one, unless there is one here."""
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import device
+from launch import TOP, Build
+
+RUN = Path(__file__).with_name("run")
+OBJECTS = TOP / ".build/obj"
+UNIT = "test/unit/test_verbs"
+PYTEST = ["/usr/bin/python3", "-B", "-m", "pytest", "-p", "no:cacheprovider", "-q", "-rs",
+          f"--rootdir={TOP}"]
+FILES = ["test/mpi/test_over_verbs.py", "test/hazard/test_verbs.py"]
+WITHOUT_PAGING = "bookworm"  # a suite whose kernel can less
+
+
+@pytest.fixture(autouse=True)
+def reason_not_to(build: Build) -> None:
+    if device.is_there():
+        pytest.skip("they run on the device that is here")
+    if os.geteuid() != 0:
+        pytest.skip("only root can make the machine")
+    if not (build.component / "regx_transport_verbs.so").exists():
+        pytest.skip("built without rdma-core")
+
+
+def inside(command: list[str], *options: str, timeout: float = 900) -> str:
+    """What a command prints that succeeds in the machine."""
+    run = subprocess.run([RUN, "--timeout", str(timeout), *options, "--", *command],
+                         stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                         errors="replace", check=False, timeout=timeout + 600)
+    assert run.returncode == 0, f"{run.stdout}\n{run.stderr}"
+    return run.stdout
+
+
+def arguments(full: bool, seed: int) -> list[str]:
+    return [f"--seed={seed}", *(["--full"] if full else [])]
+
+
+@pytest.mark.parametrize("suite", ["trixie-backports", WITHOUT_PAGING])
+def test_unit(suite: str) -> None:
+    subprocess.run(["make", "-s", "-C", OBJECTS, UNIT], check=True, timeout=300)
+    out = inside([str(OBJECTS / UNIT)], "--kernel", suite)
+    assert "PASSED" in out and "SKIPPED" not in out and "FAILED" not in out, out
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_file(file: str, full: bool, seed: int) -> None:
+    out = inside([*PYTEST, file, *arguments(full, seed)], timeout=7200 if full else 900)
+    assert " passed" in out and "skipped" not in out, out
+
+
+def test_without_paging(seed: int) -> None:
+    """The other kernel: the same wire, fewer of the kernel's ways to tell of changed memory."""
+    out = inside([*PYTEST, FILES[0], "-k", "short", *arguments(False, seed)],
+                 "--kernel", WITHOUT_PAGING)
+    assert " passed" in out and "skipped" not in out, out

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The MPI suite over an RDMA device."""
+import random
+from pathlib import Path
+
+import pytest
+
+import device
+import sample
+from job import Job
+from launch import Build, Mpi
+from sample import MIB, PAGE, Case
+
+STRATEGIES = ["bounce", "pipeline", "direct"]
+BACKENDS = ["none", "hooks", "notifier", "hooks+notifier"]
+ITERATIONS = 2
+# Soft-RoCE works in threads of the kernel, which polling processes would starve.
+AROUND = ["chrt", "-i", "0"]
+
+pytestmark = device.needed
+
+
+@pytest.fixture
+def verbs(mpi: Mpi):
+    """Starts jobs over the device."""
+    def start(*arguments: object, regx: dict[str, object], **how) -> Job:
+        return mpi(*arguments, regx={"transport": "verbs", **regx}, around=AROUND,
+                   options=["--bind-to", "none"], timeout=300, **how)
+    return start
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_sizes(verbs, build: Build, tmp_path: Path, full: bool, seed: int, strategy: str) -> None:
+    eager, slot, chunk = (build.size(name) for name in ("eager_limit", "slot_size", "chunk_size"))
+    edges = [1, PAGE + 1, 8192, eager - 1, eager, eager + 1, slot + 1, chunk - 1, chunk, chunk + 1,
+             4 * MIB + 1]
+    rng = random.Random(f"{seed} {strategy} verbs")
+    cases = [sample.of_size(size, rng, plain=True) for size in edges]
+    cases = [Case(**{**vars(case), "window": min(case.window, 8)}) for case in cases]
+    if full:
+        cases += sample.sample(sample.boundaries(eager, chunk, slot), None, rng.randrange(1 << 30))
+    job = verbs("transfer", "--seed", seed, "--iterations", ITERATIONS,
+                sample.write(cases, tmp_path), regx={"rendezvous": strategy,
+                                                     "rndv_eager_limit": 0})
+    expected = sample.rendezvous_bytes(cases, eager, 2, ITERATIONS)
+    job.checked(ranks=2).carried(strategy, expected).over("verbs")
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_every_kind(verbs, build: Build, tmp_path: Path, seed: int, strategy: str) -> None:
+    cases = sample.every_kind(1000, 3) + sample.every_kind(200_001, 3)
+    job = verbs("transfer", "--seed", seed, "--iterations", 1, sample.write(cases, tmp_path),
+                regx={"rendezvous": strategy, "rndv_eager_limit": 0})
+    expected = sample.rendezvous_bytes(cases, build.size("eager_limit"), 2, 1)
+    job.checked(ranks=2).carried(strategy, expected).over("verbs")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_backends_short(verbs, tmp_path: Path, seed: int, backend: str) -> None:
+    """What is sent again from the same buffers is registered again, or not."""
+    cases = [Case(300_001, 5, 6, window=2), Case(300_001, 5, 6, pattern="both", window=2)]
+    job = verbs("transfer", "--seed", seed, "--iterations", 5, sample.write(cases, tmp_path),
+                regx={"rendezvous": "direct", "backend": backend, "rndv_eager_limit": 0,
+                      "admit": "first"})
+    job.checked(ranks=2).carried("direct").over("verbs")
+    assert {report["backend"] for report in job.reports} == {backend}, str(job)
+    uses = 2 * job.total("messages_direct")  # at both ends
+    if backend == "none":
+        assert job.total("registrations") == job.total("deregistrations") == uses, str(job)
+    else:
+        assert 0 < job.total("registrations") < uses, str(job)
+        assert job.total("registrations") + job.total("hits") == uses, str(job)
+
+
+@pytest.mark.parametrize("ranks", [3, 8])
+def test_more_ranks(verbs, tmp_path: Path, seed: int, ranks: int) -> None:
+    cases = [Case(300_001, 5, 6, pattern="fan", send=send, receive=receive, window=2)
+             for send, receive in (("isend", "irecv"), ("send", "late"), ("bsend", "probe"))]
+    cases += [Case(3000, pattern="fan", window=40), Case(70_000, window=2)]
+    job = verbs("transfer", "--seed", seed, "--iterations", 2, sample.write(cases, tmp_path),
+                ranks=ranks, regx={"rendezvous": "pipeline"})
+    job.checked(ranks).over("verbs")
+
+
+def test_registrations_are_chunks(verbs, tmp_path: Path, seed: int) -> None:
+    """Fresh buffers or not, a message of five chunks makes five registrations at each end."""
+    cases = [Case(5 * MIB)]
+    job = verbs("transfer", "--seed", seed, "--iterations", 2, sample.write(cases, tmp_path),
+                regx={"rendezvous": "pipeline", "backend": "none", "rndv_eager_limit": 0,
+                      "chunk_size": "1M"})
+    job.checked(ranks=2).carried("pipeline").over("verbs")
+    assert job.total("puts") == 5 * job.total("messages_pipeline"), str(job)
+    assert job.total("registrations") == job.total("deregistrations") == 2 * job.total("puts")
+    assert job.most("largest_registration") == MIB, str(job)
+
+
+def test_small_pool(verbs, tmp_path: Path, seed: int) -> None:
+    """Two slots for everybody."""
+    cases = [Case(300_001, pattern="both", window=4), Case(300_001, pattern="fan", window=3)]
+    job = verbs("transfer", "--seed", seed, "--iterations", 2, sample.write(cases, tmp_path),
+                ranks=4, regx={"rendezvous": "bounce", "pool_size": "128K", "slot_size": "64K"})
+    job.checked(4).over("verbs")
+
+
+def test_threads(verbs, seed: int) -> None:
+    verbs("threads", "--seed", seed, "--rounds", 3, regx={"rendezvous": "pipeline"}).checked(2)
+
+
+def test_collectives(verbs, seed: int) -> None:
+    job = verbs("collective", "--seed", seed, "--sizes", "0,8,5000,70000", "--roots", 1, "barrier",
+                "bcast", "scatter", "gather", "allgather", "alltoall", "alltoallv", "allreduce",
+                ranks=4, regx={"rendezvous": "pipeline"})
+    job.checked(4).over("verbs")
+
+
+def test_processes_that_come_later(verbs) -> None:
+    verbs("dynamic", "spawn", 2, ranks=1, regx={}).ended_well()
+    verbs("dynamic", "connect", 2, 2, ranks=1, regx={}).ended_well()
+
+
+def test_one_sided(verbs) -> None:
+    job = verbs("onesided", 8, 1000, 100_000, ranks=3, mca={"osc": "^ucx"},
+                regx={"rendezvous": "pipeline"})
+    job.checked(3).over("verbs")
