@@ -141,9 +141,11 @@ def programs() -> Path:
     return Path(folder) / "osu-configs/registering"
 
 
-def measure(programs: Path, program: str, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([programs / program, *words], capture_output=True, text=True,
-                          timeout=WATCHDOG, check=False)
+def measure(
+    programs: Path, program: str, *words: str, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([programs / program, *words], env={**os.environ, **environment},
+                          capture_output=True, text=True, timeout=WATCHDOG, check=False)
 
 
 # Cheap ones, each of another kind. That hits are hits and misses are misses, they check themselves.
@@ -166,6 +168,19 @@ def test_a_program(programs: Path, subject: str) -> None:
         wanted -= {"many_settled"}
     assert set(values) == wanted
     assert all(values[name] > 0 for name in wanted - {"region_bytes"})
+
+
+def test_another_ucx_is_refused(programs: Path, tmp_path: Path) -> None:
+    (tmp_path / "ucp.c").write_text(
+        "void ucp_get_version(unsigned *a, unsigned *b, unsigned *c) { *a = 1, *b = 15, *c = 0; }"
+    )
+    command = ["cc", "-shared", "-fPIC", tmp_path / "ucp.c", "-o", tmp_path / "libucp.so.0"]
+    subprocess.run(command, check=True, timeout=WATCHDOG)
+    done = measure(programs, "ucx", "ucs_rcache", LD_LIBRARY_PATH=str(tmp_path))
+    assert done.returncode == 3 and done.stdout == ""
+    assert done.stderr == (
+        "registration: ucs_rcache: this is UCX 1.15; its cache is known here as it is in 1.13\n"
+    )
 
 
 def test_every_metric_has_its_program(programs: Path) -> None:
