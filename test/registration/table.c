@@ -29,6 +29,7 @@ enum { CONTROLS = 50, UNAVAILABLE = 77, PATIENCE = 20 /* seconds */ };
 typedef struct cell {
     bool stale;
     bool cached; /* target's registration was kept, before */
+    bool anew;   /* … and what is there since the change may have been, too */
     char broken[256];
 } cell_t;
 
@@ -127,7 +128,7 @@ static void expect_fresh(cell_t *cell, direction_t direction, const watched_t *r
         try(cell, direction, range);
     }
     /* retain keeps malloc from changing anything. */
-    if (row->stale && hit && !cell->stale && strcmp(rig.backend, "retain") != 0) {
+    if (row->stale && hit && !cell->stale && !cell->anew && strcmp(rig.backend, "retain") != 0) {
         broken(cell, "changed, and a kept region served", range->name);
     }
     rig_fill(range->base, range->length, ++stamp);
@@ -181,8 +182,13 @@ static bool change_meanwhile(cell_t *cell, direction_t direction, const row_t *r
     while (waits(&changer, &taken)) {
         sched_yield();
     }
-    if ((taken || row->early) && !atomic_load(&changer.finished)) {
-        if (try(cell, direction, &target) && !cell->stale) {
+    if (taken || row->early) {
+        try(cell, direction, &target); /* at once, whether the kernel's news is there or not */
+        while (rig_can_hold(&rig) && !rig_held(&rig) && !atomic_load(&changer.finished)) {
+            sched_yield();
+        }
+        cell->anew = !rig_held(&rig);
+        if (try(cell, direction, &target) && !cell->stale && !cell->anew) {
             broken(cell, "a kept region served", target.name);
         }
     }
