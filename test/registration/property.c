@@ -22,12 +22,14 @@
 
 #define BASE ((uint8_t *)((uintptr_t)1 << 45))
 #define ELSEWHERE (BASE + ((size_t)1 << 30)) /* where memory is moved for a moment */
+#define HUGE_BASE (BASE + ((size_t)2 << 30)) /* of hugetlb memory, if there is any */
 #define HUGE ((size_t)2 << 20)
 
 enum {
     PAGE = 4096,
-    PAGES = 4096, /* of the arena */
-    LARGEST = 8,  /* pages of a change, or of a transfer */
+    PAGES = 4096,   /* of the arena */
+    MOSTLY = 8,     /* pages of a change, or of a transfer, at the most; */
+    LARGEST = 1024, /* one in 500 has so many */
     FAVOURITES = 64,
     BLOCKS = 32,
     BREAK_PAGES = 32,
@@ -55,6 +57,7 @@ typedef enum {
     ATTACH_OVER,
     DETACH,
     HEAP,
+    HUGE_PAGES,
     FORK,
     KINDS
 } kind_t;
@@ -82,6 +85,7 @@ static const struct {
     [ATTACH_OVER] = {"shmat REMAP", 10},
     [DETACH] = {"shmdt", 10},
     [HEAP] = {"free, malloc", 60},
+    [HUGE_PAGES] = {"hugetlb", 10},
     [FORK] = {"fork", 1},
 };
 
@@ -94,6 +98,7 @@ static bool remap_seen; /* shmat(SHM_REMAP) */
 static state_t states[PAGES];
 static uint8_t *blocks[BLOCKS];
 static size_t block_sizes[BLOCKS];
+static bool huge_mapped;
 static uint8_t *break_start;
 static unsigned break_pages;
 static struct {
@@ -183,9 +188,10 @@ typedef struct extent {
 
 static extent_t any_extent(uint64_t *state)
 {
-    extent_t extent = {.pages = 1 + (unsigned)(next_random(state) % LARGEST)};
+    const unsigned most = next_random(state) % 500 == 0 ? LARGEST : MOSTLY;
+    extent_t extent = {.pages = 1 + (unsigned)(next_random(state) % most)};
 
-    extent.page = (unsigned)(next_random(state) % (PAGES - LARGEST));
+    extent.page = (unsigned)(next_random(state) % (PAGES - extent.pages));
     if (next_random(state) % 2 == 0) {
         extent.before = (unsigned)(next_random(state) % (PAGE / 2));
         extent.after = (unsigned)(next_random(state) % (PAGE / 2));
@@ -205,11 +211,11 @@ static extent_t place_of_change(void)
     extent_t extent = any_extent(&random_state);
 
     if (below(2) == 0) {
-        const unsigned near = favourite(below(FAVOURITES)).page + below(LARGEST);
+        const unsigned near = favourite(below(FAVOURITES)).page + below(MOSTLY);
 
         extent.page = near < 4 ? 0 : near - below(4);
-        if (extent.page > PAGES - LARGEST) {
-            extent.page = PAGES - LARGEST;
+        if (extent.page > PAGES - extent.pages) {
+            extent.page = PAGES - extent.pages;
         }
     }
     return extent;
@@ -323,6 +329,9 @@ static bool move(by_t by, extent_t from, extent_t to, int flags)
     state_t moving[LARGEST];
 
     to.pages = from.pages;
+    if (to.page > PAGES - to.pages) {
+        to.page = PAGES - to.pages;
+    }
     if (!all_mapped(from.page, from.pages) ||
         (from.page < to.page + to.pages && to.page < from.page + from.pages)) {
         return false;
@@ -330,7 +339,7 @@ static bool move(by_t by, extent_t from, extent_t to, int flags)
     if (hooks_only && !change_munmap(by, address(to.page), length)) {
         set_state(to.page, to.pages, NOTHING);
     }
-    memcpy(moving, &states[from.page], sizeof(moving));
+    memcpy(moving, &states[from.page], from.pages * sizeof(moving[0]));
     const void *moved = change_mremap(by, address(from.page), length, length,
                                       MREMAP_MAYMOVE | MREMAP_FIXED | flags, address(to.page));
     look(from.page, from.pages, PRIVATE);
@@ -450,12 +459,35 @@ static bool reallocate(void)
     return blocks[which] != NULL;
 }
 
+/* One huge page comes, changes, or goes. */
+static bool change_huge_page(by_t by)
+{
+    const bool was = huge_mapped;
+
+    if (was && below(2) == 0) {
+        return change_madvise(by, HUGE_BASE, HUGE, MADV_DONTNEED) == 0;
+    }
+    if (was && below(2) == 0) {
+        huge_mapped = change_munmap(by, HUGE_BASE, HUGE) != 0;
+        return !huge_mapped;
+    }
+    const void *page = change_mmap(
+        by, HUGE_BASE, HUGE, PROT_READ | PROT_WRITE,
+        MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | (was ? MAP_FIXED : MAP_FIXED_NOREPLACE), -1);
+    unsigned char there;
+    huge_mapped = mincore(HUGE_BASE, PAGE, &there) == 0;
+    return page == HUGE_BASE;
+}
+
 static bool make_child(by_t by, extent_t at)
 {
     int status;
     const pid_t pid = change_fork(by);
 
     if (pid < 0) {
+        if (errno == ENOMEM && huge_mapped) { /* none left for the child */
+            return false;
+        }
         give_up("fork");
     }
     if (pid == 0) {
@@ -517,6 +549,8 @@ static bool make(kind_t kind, by_t by, extent_t at, extent_t to)
         return detach(by);
     case HEAP:
         return reallocate();
+    case HUGE_PAGES:
+        return change_huge_page(by);
     case FORK:
         return make_child(by, at);
     case KINDS:
