@@ -1,55 +1,86 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef _GNU_SOURCE
 #define _GNU_SOURCE
+#endif
 #include "rendezvous/careful.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdint.h>
 #include <string.h>
-#include <sys/types.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
-typedef ssize_t (*regx_vm_copy_t)(pid_t pid, const struct iovec *local, unsigned long local_count,
-                                  const struct iovec *remote, unsigned long remote_count,
-                                  unsigned long flags);
+enum { PIECE = 4096 }; /* a page, or a part of one: it is there as a whole or not at all */
 
-/* How many bytes at `buffer`, at most `left`, lie in its page. */
-static size_t rest_of_page(const char *buffer, size_t left)
+/* How many bytes at `buffer`, at most `left`, lie in its piece. */
+static size_t rest_of_piece(const char *buffer, size_t left)
 {
-    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    const size_t rest = page - (uintptr_t)buffer % page;
+    const size_t rest = PIECE - (uintptr_t)buffer % PIECE;
 
     return rest < left ? rest : left;
 }
 
-/* The process's own memory, as if it were another's. */
-static bool copy(regx_vm_copy_t vm_copy, char *own, char *buffer, size_t length)
+/* Or the next piece would be what is left of this one. */
+static void drain(const int pipe[2], bool some)
+{
+    char rest[PIECE];
+
+    while (some && read(pipe[0], rest, sizeof(rest)) < 0 && errno == EINTR) {
+    }
+}
+
+/* Moves a piece. The pipe is empty before and after. false: there is no memory at one end. */
+static bool move(const int pipe[2], char *to, const char *from, size_t length)
+{
+    ssize_t n;
+
+    do {
+        n = write(pipe[1], from, length);
+    } while (n < 0 && errno == EINTR);
+    if (n < 0 && errno != EFAULT) { /* the kernel's own memory: this says nothing of ours */
+        memcpy(to, from, length);
+        return true;
+    }
+    if (n != (ssize_t)length) {
+        drain(pipe, n > 0);
+        return false;
+    }
+    do {
+        n = read(pipe[0], to, length);
+    } while (n < 0 && errno == EINTR);
+    if (n == (ssize_t)length) {
+        return true;
+    }
+    drain(pipe, true);
+    return false;
+}
+
+/* `buffer` is that one of both which may have holes. */
+static bool copy(char *to, const char *from, const char *buffer, size_t length)
 {
     bool whole = true;
+    int pipe[2];
 
-    while (length > 0) {
-        const struct iovec local = {own, length};
-        const struct iovec remote = {buffer, length};
-        const ssize_t n = vm_copy(getpid(), &local, 1, &remote, 1, 0);
-        size_t gone = n > 0 ? (size_t)n : 0;
-
-        if (n <= 0) {
-            gone = rest_of_page(buffer, length);
-            whole = false;
-        }
-        own += gone;
-        buffer += gone;
-        length -= gone;
+    if (pipe2(pipe, O_CLOEXEC | O_NONBLOCK) != 0) {
+        memcpy(to, from, length);
+        return true;
     }
+    for (size_t done = 0, piece; done < length; done += piece) {
+        piece = rest_of_piece(buffer + done, length - done);
+        whole &= move(pipe, to + done, from + done, piece);
+    }
+    close(pipe[0]);
+    close(pipe[1]);
     return whole;
 }
 
 bool regx_careful_read(void *to, const void *buffer, size_t length)
 {
     memset(to, 0, length);
-    return copy(process_vm_readv, to, (char *)(uintptr_t)buffer, length);
+    return copy(to, buffer, buffer, length);
 }
 
 bool regx_careful_write(void *buffer, const void *from, size_t length)
 {
-    return copy(process_vm_writev, (char *)(uintptr_t)from, buffer, length);
+    return copy(buffer, from, buffer, length);
 }

@@ -4,7 +4,10 @@
  */
 #include "unit.h"
 
+#include <stdbool.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include "rendezvous/careful.h"
 
@@ -97,11 +100,50 @@ static void read_only_pages(void **state)
     munmap(memory, LENGTH);
 }
 
+/* What the processor reaches is copied, whatever it is: here pages that are the kernel's. */
+static void any_memory(void **state)
+{
+    const uint8_t *vdso = (const uint8_t *)(uintptr_t)getauxval(AT_SYSINFO_EHDR);
+    uint8_t copy[PAGE];
+
+    (void)state;
+    if (vdso == NULL) {
+        skip();
+    }
+    assert_true(regx_careful_read(copy, vdso, PAGE));
+    assert_memory_equal(copy, vdso, PAGE);
+}
+
+/* Then it is an ordinary copy, which is better than none. */
+static void without_descriptors(void **state)
+{
+    struct rlimit limit, none;
+    uint8_t *memory = map();
+    uint8_t other[LENGTH];
+
+    (void)state;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    none = limit;
+    none.rlim_cur = 0;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    const bool read = regx_careful_read(other, memory, LENGTH);
+    memset(memory, 0, LENGTH);
+    const bool written = regx_careful_write(memory, other, LENGTH);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    assert_true(read && written);
+    for (size_t i = 0; i < LENGTH; i++) {
+        assert_int_equal(memory[i], unit_stamp(1, i));
+    }
+    munmap(memory, LENGTH);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_pattern_of_holes),
         cmocka_unit_test(read_only_pages),
+        cmocka_unit_test(any_memory),
+        cmocka_unit_test(without_descriptors),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
