@@ -647,12 +647,12 @@ static void report(void)
         }
     }
     printf("seed %llu changes %llu transfers %llu hits %llu uncached %llu refused %llu "
-           "invalidations %llu bytes %llu\n",
+           "invalidations %llu bytes %llu evictions %llu\n",
            (unsigned long long)seed, (unsigned long long)changes, (unsigned long long)transfers,
            (unsigned long long)rig_count(&rig, &rig.counters.hits),
            (unsigned long long)rig_count(&rig, &rig.counters.uncached), (unsigned long long)refused,
            (unsigned long long)rig_count(&rig, &rig.counters.invalidations),
-           (unsigned long long)bytes);
+           (unsigned long long)bytes, (unsigned long long)rig_count(&rig, &rig.counters.evictions));
 }
 
 int main(int argc, char **argv)

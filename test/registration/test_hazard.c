@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "change.h"
@@ -36,6 +37,18 @@ static void open_rig(rig_config_t config)
         skip();
     }
     rig_settle(&rig); /* of the self-test's changes */
+}
+
+/* The user's, and root is not charged. */
+static void need_locked(size_t bytes)
+{
+    struct rlimit limit;
+
+    assert_int_equal(getrlimit(RLIMIT_MEMLOCK, &limit), 0);
+    if (geteuid() != 0 && limit.rlim_cur < bytes) {
+        print_message("not tried: this user may lock %zu bytes only\n", (size_t)limit.rlim_cur);
+        skip();
+    }
 }
 
 static int setup(void **state)
@@ -222,6 +235,7 @@ static void hazard_6_a_flush_is_not_lost(void **state)
     uint64_t before;
 
     (void)state;
+    need_locked((size_t)16 << 20);
     open_rig((rig_config_t){0});
     buffer = map_at(NULL, LENGTH);
     others = map_at(NULL, (size_t)OTHERS * LENGTH);
@@ -306,6 +320,7 @@ static void hazard_9_one_munmap_over_5000_regions(void **state)
     uint8_t *memory, *control;
 
     (void)state;
+    need_locked((size_t)32 << 20);
     open_rig((rig_config_t){0});
     control = map_at(NULL, LENGTH);
     memory = map_at(NULL, (size_t)REGIONS * 4096);
@@ -359,6 +374,7 @@ static void hazard_13_any_memory_can_be_used(void **state)
     uint8_t *memory;
 
     (void)state;
+    need_locked((size_t)8 << 20);
     open_rig((rig_config_t){0});
     memory = map_at(NULL, LENGTH);
     both_ways("never touched", memory, LENGTH);
@@ -422,6 +438,7 @@ static void hazard_16_70000_buffers(void **state)
     uint8_t *memory;
 
     (void)state;
+    need_locked((size_t)128 << 20);
     open_rig((rig_config_t){0});
     memory = map_at(NULL, (size_t)BUFFERS * 4096);
     for (unsigned round = 0; round < 2; round++) {
@@ -539,6 +556,7 @@ static void hazard_18_pinned_memory_returns_when_idle(void **state)
     print_message("not tried: the sanitizers' malloc keeps what is freed\n");
     skip();
 #endif
+    need_locked((size_t)16 << 20);
     open_rig((rig_config_t){0});
     before = oracle_pinned();
     mallopt(M_MMAP_THRESHOLD, 1 << 20); /* stays: malloc would keep what was freed once */
@@ -563,6 +581,7 @@ static void hazard_23_parts_of_huge_pages(void **state)
     uint8_t *memory, *at;
 
     (void)state;
+    need_locked((size_t)32 << 20);
     open_rig((rig_config_t){0});
     memory = map_at(NULL, 4 * huge);
     at = memory + (huge - (uintptr_t)memory % huge) % huge;

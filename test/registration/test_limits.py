@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What regx may use of the system, and where the system refuses."""
 import os
+import pwd
 import re
+import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -63,3 +66,21 @@ def test_where_it_is_refused_it_says_so(build: Build, programs: Path, oracle: No
         done = run(build.programs / "deny", call, programs / program, "notifier", *arguments)
         assert done.status == UNAVAILABLE, str(done)
         assert done.output.startswith(why), str(done)
+
+
+@pytest.mark.parametrize("locked", [64 << 10, 1 << 20, 8 << 20])
+def test_little_may_be_locked(programs: Path, oracle: None, locked: int) -> None:
+    """What is kept makes way; what is larger than all that is allowed is told."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to become another user")
+    nobody = pwd.getpwnam("nobody")
+    with tempfile.TemporaryDirectory() as folder:  # one that nobody may read
+        os.chmod(folder, 0o755)
+        program = shutil.copy(programs / "property", folder)
+        done = run(Path("prlimit"), f"--memlock={locked}", "setpriv", f"--reuid={nobody.pw_uid}",
+                   f"--regid={nobody.pw_gid}", "--clear-groups", program, "notifier", 1, 5000)
+    assert done.status == 0, str(done)
+    assert done.counts["transfers"] > 2500, str(done)
+    assert done.counts["evictions"] > 0, str(done)
+    assert done.counts["hits"] > 0, str(done)
+    assert done.counts["refused"] < done.counts["transfers"] / 2, str(done)

@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Random changes of the address space, with transfers in between: no byte may be wrong."""
+import os
+import resource
 from pathlib import Path
 
 import pytest
 
 from launch import Build
 from random_runs import STALE, UNAVAILABLE, Run, reproduction, run
+from shrink import shrink
+
+LOCKED = 64 << 20
 
 # Operations by default; ten times as many with --full.
 SINGLE = {"notifier": 1_000_000, "notifier/scan": 50_000, "hooks+notifier": 50_000, "hooks": 50_000}
@@ -16,6 +21,8 @@ STORMS = [("notifier", "", 100_000), ("notifier/scan", "", 30_000), ("hooks+noti
 
 @pytest.fixture(scope="session")
 def programs(build: Build) -> Path:
+    if os.geteuid() != 0 and resource.getrlimit(resource.RLIMIT_MEMLOCK)[0] < LOCKED:
+        pytest.skip(f"needs root, or {LOCKED >> 20} MiB that this user may lock")
     return build.programs.parent / "registration"
 
 
@@ -53,3 +60,29 @@ def test_random_changes_by_many_threads(programs: Path, backend: str, options: s
     judge(done, operations, 0.05, capsys)
     assert (done.counts["glances"] > 0) == ("glance" in options), str(done)
     assert (done.counts["evictions"] > 0) == ("tight" in options), str(done)
+
+
+def test_it_would_be_noticed(programs: Path, seed: int, tmp_path: Path) -> None:
+    """A cache that is told of nothing, and what is said then."""
+    done = run(programs / "property", "unprotected", seed, 10_000)
+    if done.status == UNAVAILABLE:
+        pytest.skip(done.output.strip())
+    assert done.status == STALE, str(done)
+    said = reproduction(programs / "property", "unprotected", done, tmp_path)
+    numbers = (tmp_path / "operations").read_text().split()
+    assert len(numbers) < 10, said
+    assert f"shrunk to {len(numbers)} operations (seed {seed}" in said
+    assert said.count("stale: ") == 2, said
+    done = run(programs / "storm", "unprotected", seed, 10_000)
+    assert done.status == STALE, str(done)
+
+
+def test_shrink() -> None:
+    runs = []
+
+    def fails(numbers: list[int]) -> bool:
+        runs.append(len(numbers))
+        return {3, 570, 9000} <= set(numbers)
+
+    assert shrink(fails, 9000, 60) == [3, 570, 9000]
+    assert len(runs) < 300
