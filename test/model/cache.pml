@@ -21,7 +21,7 @@
 
 /* What tells of changes: HOOKS (the thread that changes logs it before the change), NOTIFIER
  * (userfaultfd events, and the query), both, or SCAN (NOTIFIER, and look-ups ask whether the range
- * is still watched). */
+ * is still watched). With both and NEVER there is no query, and all changes are made by libc. */
 #ifdef SCAN
 #define NOTIFIER
 #endif
@@ -281,7 +281,7 @@ inline cover()
 
 #if defined(SCAN)
 #define QUIET(otherwise) CHECK(changing == 0, otherwise); CHECK(armed[x], otherwise)
-#elif defined(NOTIFIER) && !defined(BREAK_NO_QUERY)
+#elif defined(NOTIFIER) && !defined(NEVER) && !defined(BREAK_NO_QUERY)
 #define QUIET(otherwise) CHECK(changing == 0, otherwise)
 #else
 #define QUIET(otherwise) skip
@@ -529,6 +529,7 @@ next:
 proctype changer(byte me)
 {
     byte x, number, done;
+    bool libc;
 
     do
     :: done == CHANGES -> break
@@ -542,14 +543,15 @@ proctype changer(byte me)
         fi;
 #ifdef NOTIFIER
         if
+#ifdef NEVER
+        :: /* By libc. The application does not use the buffer while the call changes it. */
+            atomic { acquiring[x] == 0 -> inside[x]++ };
+            log_change(x);
+            libc = true
+#else
         :: true
 #ifdef HOOKS
-        :: /* By libc: the hook ends the watching, then logs, so that the call waits for nobody. */
-#ifdef BREAK_UNWATCH_LATE
-            log_change(x);
-            atomic { !mapping -> armed[x] = false }
-#else
-            atomic { !mapping -> armed[x] = false };
+        :: /* By libc: both tell. */
             log_change(x)
 #endif
 #endif
@@ -576,12 +578,13 @@ proctype changer(byte me)
          * that, so nothing keeps another thread from using it. */
         if
         :: atomic { !mapping && armed[x] -> mapping = true; changing++ };
-            d_step { pages[x]++; armed[x] = false; mapping = false };
+            d_step { pages[x]++; armed[x] = false; mapping = false; inside[x] = inside[x] - libc };
             atomic { posted[me] = true; posted_range[me] = x };
             atomic { !posted[me] -> posted_range[me] = 0 }; /* the reader's read releases it */
             changing--                                      /* the change is acknowledged */
-        :: atomic { !mapping && !armed[x] -> pages[x]++ }
+        :: atomic { !mapping && !armed[x] -> pages[x]++; inside[x] = inside[x] - libc }
         fi;
+        libc = false;
 next:
 #else
         /* The hook logs, then the call is made. The application does not use the buffer. */

@@ -28,7 +28,8 @@ MODELS = {
     # two threads change memory at once
     "changers": ("NOTIFIER", *AT_ONCE, "CHANGERS=2", "ROUNDS=2", "OTHERS=0"),
     "hooks": ("HOOKS", *AT_ONCE, "CHANGES=2", "RING=1", "RANGES=2", "ROUNDS=2", "OTHERS=1"),
-    "hooks+notifier": ("HOOKS", "NOTIFIER", *AT_ONCE, "CHANGES=2", "ROUNDS=3", "OTHERS=0"),
+    "hooks+notifier": ("HOOKS", "NOTIFIER", *AT_ONCE, "ROUNDS=2", "OTHERS=1"),
+    "hooks+notifier-never": ("HOOKS", "NOTIFIER", "NEVER", *AT_ONCE, "ROUNDS=2", "OTHERS=1"),
     "scan": ("SCAN", *AT_ONCE, "RANGES=2", "ROUNDS=1", "OTHERS=1"),
     "scan-again": ("SCAN", *AT_ONCE, "RANGES=2", "ROUNDS=3", "OTHERS=0"),
     # who uses, gives up, releases elsewhere and retires, with counts that others see late
@@ -60,7 +61,6 @@ RULES = {
     "SINCE": ("the head is read after arming", "notifier-again", STALE),
     "INTEREST": ("interest is declared after arming", "notifier-again", STALE),
     "LAP": ("what the ring has lost is passed over", "hooks", STALE),
-    "UNWATCH_LATE": ("the hook ends the watching after it logged", "hooks+notifier", STALE),
     "REARM": ("what is found unwatched is not logged", "scan-again", STALE),
     "ARM_ALWAYS": ("what was found watched is armed again", "scan-again", STALE),
     "ALIVE": ("the look-up does not look at the region's state", "uses", GONE),
