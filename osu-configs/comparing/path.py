@@ -36,8 +36,9 @@ class Proof:
     counts: dict[str, int] = field(default_factory=dict)  # of COUNTS
 
 
-def prove(file: Path, strategy: str, sizes: list[int]) -> Proof:
-    """strategy: as btl_regx_rendezvous names it; sizes: of the messages of the run."""
+def prove(file: Path, strategy: str, sizes: list[int], backend: str = "auto") -> Proof:
+    """strategy, backend: as btl_regx_rendezvous and btl_regx_backend name them; sizes: of the
+    messages of the run."""
     try:
         reports = report.read([file]) if file.exists() else []
     except Trouble as trouble:
@@ -49,11 +50,14 @@ def prove(file: Path, strategy: str, sizes: list[int]) -> Proof:
     moved = {path: _bytes(total, path) for path in report.PATHS if path != "fallback"}
     carried = ", ".join(f"{path} {_amount(count)}" for path, count in moved.items() if count)
     problem = _problem(total, moved, strategy, _least_share(sizes))
+    used = ", ".join(total.get("backend", []))
+    if not problem and backend not in ("auto", used):
+        problem = f"the backend was {used or 'none that was reported'}, not {backend}"
     return Proof(
         problem=f"path not proven: {problem}" if problem else None,
         carried=carried or "nothing",
         transport=_transport(total),
-        backend="+".join(total.get("backend", [])),
+        backend=used,
         counts={name: total[name] for name in COUNTS if name in total},
     )
 

@@ -195,7 +195,8 @@ class Session:
 
     def _prove(self, job: Job, report: Path) -> path.Proof:
         strategy = job.row.parameter("btl_regx_rendezvous") or "auto"
-        return path.prove(report, strategy, job.case.sizes.sizes())
+        backend = job.row.parameter("btl_regx_backend") or "auto"
+        return path.prove(report, strategy, job.case.sizes.sizes(), backend)
 
 
 def explain(outcome: Outcome) -> str | None:

@@ -82,6 +82,20 @@ def test_fallback_with_reasons(tmp_path: Path) -> None:
     assert proof.problem == "path not proven: 2 messages (2.0 KiB) fell back: no slots 2"
 
 
+def test_another_backend_than_the_one_named(tmp_path: Path) -> None:
+    prove(tmp_path, "bounce", bytes_bounce=MIB, backend="hooks")
+    file = tmp_path / "report"
+    assert path.prove(file, "bounce", LARGE, "hooks").problem is None
+    assert path.prove(file, "bounce", LARGE, "auto").problem is None
+    problem = path.prove(file, "bounce", LARGE, "notifier").problem
+    assert problem == "path not proven: the backend was hooks, not notifier"
+
+
+def test_what_became_of_the_buffers_is_added_up(tmp_path: Path) -> None:
+    proof = prove(tmp_path, "bounce", bytes_bounce=MIB, hits=3, registrations=1, evictions=9)
+    assert proof.counts == {"hits": 6, "registrations": 2}
+
+
 @pytest.mark.parametrize("ranks", [0, 1])
 def test_every_rank_must_report(tmp_path: Path, ranks: int) -> None:
     proof = prove(tmp_path, "bounce", ranks=ranks, bytes_bounce=MIB)
