@@ -5,7 +5,7 @@
  * interleaving. test_model.py runs it, whole and with one rule of the protocol broken at a time
  * (-DBREAK_ and its name): then an assertion must fail, or the model would prove nothing.
  *
- * What is proven, of registration/cache.c, changes.c, notifier.c and hooks.c:
+ * Each part says of which file in registration/ it is, and uses the names of its functions. Proven:
  *   - a look-up never answers with a region whose pages were changed between the start of its
  *     pinning and the start of the look-up;
  *   - nothing that is in use is deregistered, and nothing that is deregistered is used;
