@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""staleness.py [FOLDER] > staleness.md: make the table of what each backend makes of each way of
-changing memory, by trying it. FOLDER has the program `table` (default: the tests' build)."""
+"""staleness.py [FOLDER] > mca-params/staleness.md: make the table of what each backend makes of each
+way of changing memory, by trying it. FOLDER has the program `table` (default: the tests' build)."""
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 TOP = Path(__file__).resolve().parents[2]
-FILE = Path(__file__).with_name("staleness.md")
+FILE = TOP / "mca-params" / "staleness.md"
 UNAVAILABLE = 77
 
 COLUMNS = ["unprotected", "none", "hooks", "notifier", "notifier/scan", "hooks+notifier", "retain"]
