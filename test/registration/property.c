@@ -103,7 +103,7 @@ static uint8_t *break_start;
 static unsigned break_pages;
 static struct {
     uint8_t *at;
-    unsigned page, pages;
+    unsigned page;
 } segments[SEGMENTS];
 
 static bool tell;              /* what is done */
@@ -332,7 +332,9 @@ static bool move(by_t by, extent_t from, extent_t to, int flags)
     if (to.page > PAGES - to.pages) {
         to.page = PAGES - to.pages;
     }
-    if (!all_mapped(from.page, from.pages) ||
+    /* Shared memory that also stays would be at two addresses. */
+    if (!(flags == 0 ? all_mapped(from.page, from.pages)
+                     : all_are(from.page, from.pages, PRIVATE)) ||
         (from.page < to.page + to.pages && to.page < from.page + from.pages)) {
         return false;
     }
@@ -431,7 +433,6 @@ static bool attach(by_t by, extent_t at, bool over)
     set_state(at.page, at.pages, SHARED);
     segments[which].at = memory;
     segments[which].page = at.page;
-    segments[which].pages = at.pages;
     return true;
 }
 
@@ -442,8 +443,10 @@ static bool detach(by_t by)
     if (segments[which].at == NULL) {
         return false;
     }
+    const unsigned page = segments[which].page;
     const bool done = change_shmdt(by, segments[which].at) == 0; /* else it was mapped over */
-    look(segments[which].page, segments[which].pages, SHARED);
+    /* … or another was moved to where the kernel takes it for this one. */
+    look(page, PAGES - page < LARGEST ? PAGES - page : LARGEST, SHARED);
     segments[which].at = NULL;
     return done;
 }
