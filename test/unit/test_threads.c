@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * The rendezvous with threads, for the thread sanitizer: in each process one thread makes
- * progress, others open landings, open sources and close landings, all at once.
+ * progress, others open landings, open sources and close landings, all at once; with a cache of
+ * registrations, which is told of changes meanwhile.
  */
 #include "fake.h"
 
@@ -124,6 +125,8 @@ static void *make_progress(void *argument)
     while (atomic_load(&open_messages) > 0) {
         bool any = regx_rndv_progress(process->fake->rndv) > 0;
 
+        regx_registry_progress(&process->fake->registry);
+
         for (unsigned other = 0; other < PROCESSES; other++) {
             any |= fake_receive(process->fake, processes[other].fake);
             any |= fake_complete(process->fake, other, 1, REGX_OK);
@@ -149,6 +152,9 @@ static void *send_some(void *argument)
         pthread_mutex_unlock(&process->lock);
         if (message != NULL) {
             send_message(message);
+            /* So it is said, and nothing moves: some of it is in use, some kept. */
+            fake_changed(message->received, message->length / 2);
+            fake_changed(message->sent, message->length);
         } else {
             sched_yield();
         }
@@ -189,14 +195,16 @@ static void *receive_some(void *argument)
     return NULL;
 }
 
-static void run(const char *strategy, uint32_t slots)
+static void run(const char *strategy, uint32_t slots, uint64_t cache_bytes)
 {
+    uint64_t hits = 0, invalidations = 0;
     const fake_config_t config = {.slots = slots,
                                   .slot_size = 1024,
                                   .strategy = strategy,
                                   .chunk_size = 4096,
                                   .chunk_depth = 3,
-                                  .threads = true};
+                                  .threads = true,
+                                  .cache_bytes = cache_bytes};
     pthread_t threads[PROCESSES * (2 + RECEIVERS)];
     unsigned count = 0;
     uint64_t seed = slots;
@@ -242,39 +250,58 @@ static void run(const char *strategy, uint32_t slots)
         assert_true(messages[i].closed);
         assert_int_equal(messages[i].dones, 1);
         assert_memory_equal(messages[i].received, messages[i].sent, messages[i].length);
+        fake_changed(messages[i].sent, messages[i].length);
+        fake_changed(messages[i].received, messages[i].length);
         free(messages[i].sent);
         free(messages[i].received);
     }
     for (unsigned i = 0; i < PROCESSES; i++) {
         assert_int_equal(processes[i].fake->counters.malformed, 0);
+        fake_settle(processes[i].fake);
+        hits += processes[i].fake->counters.hits;
+        invalidations += processes[i].fake->counters.invalidations;
         fake_assert_idle(processes[i].fake);
         fake_close(processes[i].fake);
         pthread_mutex_destroy(&processes[i].lock);
     }
+    assert_int_equal(hits > 0, cache_bytes > 0);
+    assert_int_equal(invalidations > 0, cache_bytes > 0);
 }
 
 static void bounce(void **state)
 {
     (void)state;
-    run("bounce", 64);
+    run("bounce", 64, 0);
 }
 
 static void bounce_with_two_slots(void **state)
 {
     (void)state;
-    run("bounce", 2);
+    run("bounce", 2, 0);
 }
 
 static void pipeline(void **state)
 {
     (void)state;
-    run("pipeline", 64);
+    run("pipeline", 64, 0);
 }
 
 static void direct(void **state)
 {
     (void)state;
-    run("direct", 3);
+    run("direct", 3, 0);
+}
+
+static void pipeline_with_a_cache(void **state)
+{
+    (void)state;
+    run("pipeline", 64, 300000);
+}
+
+static void direct_with_a_cache(void **state)
+{
+    (void)state;
+    run("direct", 3, 1000000);
 }
 
 int main(void)
@@ -284,6 +311,8 @@ int main(void)
         cmocka_unit_test(bounce_with_two_slots),
         cmocka_unit_test(pipeline),
         cmocka_unit_test(direct),
+        cmocka_unit_test(pipeline_with_a_cache),
+        cmocka_unit_test(direct_with_a_cache),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
