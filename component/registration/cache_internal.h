@@ -43,7 +43,7 @@ struct regx_cache {
     regx_index_t index; /* of the regions that are alive */
     uint64_t bytes;     /* of these, and of those being registered */
     uint64_t count;
-    uint32_t hand;    /* where eviction looks next */
+    regx_index_place_t hand; /* where eviction looks next */
     regx_list_t dead; /* regions that may still have users that no look at the counts shows */
     regx_list_t ripe; /* … whose counts show all users */
     regx_list_t busy; /* … and had some */

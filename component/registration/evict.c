@@ -3,13 +3,13 @@
  * What is kept, and what is given up for it.
  *
  * A region's heat is halved at each visit and grows by its acquisitions since. A hand goes round
- * the table; of the next few regions without users, the one goes whose registration, by cost and
- * heat, is worth least per byte held. What is used stays, whatever it costs.
+ * what is alive; of the next few regions without users, the one goes whose registration, by cost
+ * and heat, is worth least per byte held. What is used stays, whatever it costs.
  */
 #include "registration/cache_internal.h"
 
 #define SAMPLE 16u    /* regions to choose among */
-#define VISITS 1024u  /* places of the table looked at for them, at most */
+#define VISITS 1024u  /* regions looked at for more than one */
 #define HEAT_USE 256u /* of one acquisition: it can be halved eight times */
 #define HEAT_MOST (1u << 30)
 
@@ -31,19 +31,22 @@ static double worth(const regx_holding_t *holding)
     return (double)holding->cost * holding->heat / (double)holding->mr.length;
 }
 
+/* 0 only after a full round: all that is alive has users. */
 static uint32_t choose(regx_cache_t *cache)
 {
     const regx_holding_t *holdings = cache->holdings;
+    const regx_index_t *index = &cache->index;
     uint32_t chosen = 0, found = 0;
 
-    for (uint32_t i = 1; i <= VISITS && i < cache->regions.used && found < SAMPLE; i++) {
-        cache->hand = cache->hand + 1 < cache->regions.used ? cache->hand + 1 : 1;
-        if (cache->records[cache->hand].state != REGX_REGION_ALIVE || !visit(cache, cache->hand)) {
+    for (size_t i = 0; i < index->regions && found < SAMPLE && (found == 0 || i < VISITS); i++) {
+        const uint32_t number = regx_index_next(index, &cache->hand);
+
+        if (!visit(cache, number)) {
             continue;
         }
         found++;
-        if (chosen == 0 || worth(&holdings[cache->hand]) < worth(&holdings[chosen])) {
-            chosen = cache->hand;
+        if (chosen == 0 || worth(&holdings[number]) < worth(&holdings[chosen])) {
+            chosen = number;
         }
     }
     return chosen;

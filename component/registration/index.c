@@ -126,6 +126,7 @@ bool regx_index_insert(regx_index_t *index, const regx_index_entry_t *entry)
     memmove(entries + 1, entries, (block->count - place) * sizeof(*entries));
     *entries = *entry;
     block->count++;
+    index->regions++;
     summarize(block);
     return true;
 }
@@ -145,6 +146,7 @@ static void remove_entry(regx_index_t *index, size_t at, uint32_t which)
     entry_t *entry = block->entries + which;
 
     block->count--;
+    index->regions--;
     memmove(entry, entry + 1, (block->count - which) * sizeof(*entry));
     if (block->count == 0) {
         drop_block(index, at);
@@ -207,6 +209,17 @@ uint32_t regx_index_exact(const regx_index_t *index, uintptr_t start, uintptr_t 
     return 0;
 }
 
+uint32_t regx_index_next(const regx_index_t *index, regx_index_place_t *place)
+{
+    if (place->block < index->count && place->entry >= index->blocks[place->block].count) {
+        *place = (regx_index_place_t){.block = place->block + 1};
+    }
+    if (place->block >= index->count) {
+        *place = (regx_index_place_t){0};
+    }
+    return index->count > 0 ? index->blocks[place->block].entries[place->entry++].number : 0;
+}
+
 /* Removes those of the block that overlap; returns whether any is left. */
 static bool cut_block(block_t *block, uintptr_t start, uintptr_t end,
                       void (*removed)(void *context, uint32_t number), void *context)
@@ -234,15 +247,17 @@ static bool cut_block(block_t *block, uintptr_t start, uintptr_t end,
 void regx_index_cut(regx_index_t *index, uintptr_t start, uintptr_t end,
                     void (*removed)(void *context, uint32_t number), void *context)
 {
-    size_t left = 0;
+    size_t left = 0, regions = 0;
 
     for (size_t at = 0; at < index->count; at++) {
         block_t *block = &index->blocks[at];
 
         if (block->start >= end || block->end <= start ||
             cut_block(block, start, end, removed, context)) {
+            regions += block->count;
             index->blocks[left++] = *block;
         }
     }
     index->count = left;
+    index->regions = regions;
 }

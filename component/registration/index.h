@@ -27,7 +27,15 @@ typedef struct regx_index_block {
 typedef struct regx_index {
     regx_index_block_t *blocks;
     size_t count, room;
+    size_t regions; /* of all blocks */
 } regx_index_t;
+
+/* Where somebody is who goes round all regions; at first {0}. Good whatever happens to the index:
+ * at worst it is some regions further on. */
+typedef struct regx_index_place {
+    size_t block;
+    uint32_t entry;
+} regx_index_place_t;
 
 void regx_index_init(regx_index_t *index);
 void regx_index_fini(regx_index_t *index);
@@ -41,6 +49,9 @@ uint32_t regx_index_cover(const regx_index_t *index, uintptr_t start, uintptr_t 
                           unsigned access);
 /* A region of exactly that range; 0: none. */
 uint32_t regx_index_exact(const regx_index_t *index, uintptr_t start, uintptr_t end);
+
+/* The region there, and on to the next one; after the last comes the first. 0: there is none. */
+uint32_t regx_index_next(const regx_index_t *index, regx_index_place_t *place);
 
 /* Removes all that overlap the range, calling `removed` for each. */
 void regx_index_cut(regx_index_t *index, uintptr_t start, uintptr_t end,

@@ -446,6 +446,46 @@ static void a_refusal_gives_up_others_and_tries_once_more(void **state)
     registry_close(r);
 }
 
+/* However few are left of however many. */
+static void what_can_be_given_up_is_found(void **state)
+{
+    enum { MANY = 5000 };
+    static regx_region_t held[MANY];
+    registry_t *r = registry_open(UNLIMITED, UNLIMITED, REGX_ADMIT_SECOND, false);
+
+    (void)state;
+    for (uintptr_t i = 1; i <= MANY; i++) {
+        assert_int_equal(registry_served(r, i << 16, PAGE), MISS);
+    }
+    registry_log(r, 0, (uintptr_t)MANY << 16); /* all but the last */
+    for (unsigned i = 0; i < MANY && r->live > 1; i++) {
+        regx_registry_progress(&r->registry);
+    }
+    assert_int_equal(r->live, 1);
+    r->no_room = true;
+    assert_int_equal(registry_served(r, (uintptr_t)MANY << 17, PAGE), MISS);
+    assert_int_equal(r->counters.evictions, 1);
+    registry_close(r);
+
+    /* All but one in use, wherever that one is. */
+    r = registry_open(UNLIMITED, MANY, REGX_ADMIT_FIRST, false);
+    for (uintptr_t i = 0; i < MANY; i++) {
+        registry_get(r, (i + 1) << 16, PAGE, &held[i]);
+    }
+    for (uintptr_t i = 0; i < MANY; i += MANY / 10 - 1) {
+        regx_region_release(&r->registry, &held[i]);
+        assert_int_equal(registry_served(r, (uintptr_t)MANY << 17, PAGE), MISS);
+        assert_int_equal(r->undone[(r->deregs - 1) % 64], (i + 1) << 16);
+        registry_get(r, (i + 1) << 16, PAGE, &held[i]);
+        assert_true(held[i].kept != 0); /* in place of that one */
+    }
+    assert_int_equal(registry_served(r, (uintptr_t)MANY << 17, PAGE), ONCE);
+    for (unsigned i = 0; i < MANY; i++) {
+        regx_region_release(&r->registry, &held[i]);
+    }
+    registry_close(r);
+}
+
 static void a_first_use_gets_room_when_the_device_has_none(void **state)
 {
     registry_t *r = registry_open(2 * PAGE, UNLIMITED, REGX_ADMIT_SECOND, false);
@@ -555,6 +595,7 @@ int main(void)
         cmocka_unit_test(a_first_use_does_not_push_out_others),
         cmocka_unit_test(what_cannot_be_watched_is_not_kept),
         cmocka_unit_test(a_refusal_gives_up_others_and_tries_once_more),
+        cmocka_unit_test(what_can_be_given_up_is_found),
         cmocka_unit_test(a_first_use_gets_room_when_the_device_has_none),
         cmocka_unit_test(what_is_denied_costs_nobody_else),
         cmocka_unit_test(any_registration_may_fail),

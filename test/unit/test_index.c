@@ -93,11 +93,32 @@ static void check_blocks(void)
         count += block->count;
     }
     assert_int_equal(count, model.count);
+    assert_int_equal(model.index.regions, model.count);
+}
+
+/* From a place that was taken before, each once. */
+static void go_round(regx_index_place_t *place)
+{
+    static bool seen[MOST];
+
+    memset(seen, 0, sizeof(seen));
+    for (unsigned i = 0; i < model.count; i++) {
+        const uint32_t number = regx_index_next(&model.index, place);
+
+        assert_in_range(number, 1, MOST - 1);
+        assert_true(model.entries[number].end != 0);
+        assert_false(seen[number]);
+        seen[number] = true;
+    }
+    if (model.count == 0) {
+        assert_int_equal(regx_index_next(&model.index, place), 0);
+    }
 }
 
 static void random_operations_agree_with_a_list(void **state)
 {
     uint64_t random = 20260101;
+    regx_index_place_t place = {0};
 
     (void)state;
     memset(&model, 0, sizeof(model));
@@ -128,11 +149,14 @@ static void random_operations_agree_with_a_list(void **state)
         }
         if (i % 64 == 0) {
             check_blocks();
+            go_round(&place);
+            regx_index_next(&model.index, &place); /* not always from the same one */
         }
     }
     cut(0, UINTPTR_MAX);
     assert_int_equal(model.count, 0);
     assert_int_equal(model.index.count, 0);
+    go_round(&place);
     regx_index_fini(&model.index);
 }
 
