@@ -3,7 +3,8 @@
  * Backend `hooks`: libc's functions report what they are about to change, in the calling thread,
  * through Open MPI's memory hooks or UCX's ucm; regx itself patches no code. The report is in the
  * log before the memory changes, so a look-up asks nobody. Whether the hooks are still there is
- * seen whenever a region is made, by a change of a page of our own.
+ * asked whenever a region is made, of one function each time: of munmap, mmap, mremap and madvise,
+ * one that somebody has patched over is found out by the fourth region after that.
  *
  * Sees, of anonymous, shared and file memory, whichever thread makes the call, and inside malloc:
  * munmap, mmap MAP_FIXED, the source of mremap, brk and sbrk, shmdt, shmat SHM_REMAP, madvise
@@ -17,7 +18,10 @@
  *   - holes punched into, and truncation of, the file or segment behind a mapping;
  *   - of what MAP_FIXED with MAP_HUGETLB replaces, the rest of a huge page after a length that is
  *     not a multiple of it; of a segment that shmdt takes away, what follows a part that mprotect
- *     set apart.
+ *     set apart;
+ *   - somebody who later patches over brk, shmat or shmdt alone.
+ * What is reported before it is made and overlaps a use of the same memory in another thread (an
+ * error of the application) may leave a region of the old pages behind, which later uses hit.
  * Only brk is reported after it was done. Nobody can have been given that memory in between: who
  * grows the heap again waits for malloc's lock, which the caller holds.
  */
@@ -117,40 +121,70 @@ void regx_hooks_end(const regx_hook_source_t *source)
     regx_hooks_listen(NULL, NULL);
 }
 
+/* The functions that are asked. */
+enum { MUNMAP, MMAP, MREMAP, MADVISE, FUNCTIONS };
+
 typedef struct regx_hooks_watch {
     regx_watch_t super;
     const regx_hook_source_t *source;
     regx_counters_t *counters;
-    void *canary;           /* a page of ours, changed to see whether that is still reported */
-    _Atomic unsigned heard; /* how often it was */
+    unsigned char *canary; /* a page of ours for each function, to be changed by it alone: */
+    _Atomic unsigned heard[FUNCTIONS]; /* how often that was reported */
+    _Atomic unsigned next;             /* modulo FUNCTIONS: to be asked */
+    _Atomic bool stolen;               /* and never to be trusted again */
 } regx_hooks_watch_t;
 
 static void changed(void *context, uintptr_t start, uintptr_t end)
 {
     regx_hooks_watch_t *watch = context;
+    const uintptr_t function = (start - (uintptr_t)watch->canary) / hooks.page;
 
-    if (start == (uintptr_t)watch->canary) {
-        atomic_fetch_add(&watch->heard, 1);
+    if (function < FUNCTIONS) {
+        atomic_fetch_add(&watch->heard[function], 1);
     } else {
         regx_changes_log(watch->super.changes, start, end);
     }
 }
 
+/* None leaves a hole, which another thread's memory might come into. */
+static void change_canary(const regx_hooks_watch_t *watch, unsigned function)
+{
+    unsigned char *page = watch->canary + function * hooks.page;
+
+    switch (function) {
+    case MUNMAP: /* not at the start of a page: reported, and refused by the kernel */
+        munmap(page + 1, 1);
+        break;
+    case MMAP:
+        mmap(page, hooks.page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1,
+             0);
+        break;
+    case MREMAP: /* as large as it is */
+        mremap(page, hooks.page, hooks.page, 0);
+        break;
+    default:
+        madvise(page, hooks.page, MADV_DONTNEED);
+    }
+}
+
 /* All is covered, as long as nobody has patched over the hooks. Who did so left us deaf since some
- * time ago: then nothing that is kept can be trusted. */
+ * time ago: then nothing that is kept can be trusted, nor what another function would tell. */
 static regx_status_t hooks_cover(regx_watch_t *base, uintptr_t start, uintptr_t end,
                                  uint64_t *since)
 {
     regx_hooks_watch_t *watch = (regx_hooks_watch_t *)base;
-    const unsigned heard = atomic_load(&watch->heard);
+    const unsigned function = atomic_fetch_add(&watch->next, 1) % FUNCTIONS;
+    const unsigned heard = atomic_load(&watch->heard[function]);
 
     (void)start, (void)end;
     *since = atomic_load(&base->changes->head);
-    madvise(watch->canary, hooks.page, MADV_DONTNEED);
-    if (atomic_load(&watch->heard) != heard) {
+    change_canary(watch, function);
+    if (atomic_load(&watch->heard[function]) == heard && !atomic_exchange(&watch->stolen, true)) {
+        regx_changes_log(base->changes, 0, UINTPTR_MAX); /* what is not yet kept is also hit */
+    }
+    if (!atomic_load(&watch->stolen)) {
         return REGX_OK;
     }
-    regx_changes_log(base->changes, 0, UINTPTR_MAX);
     regx_tally(watch->counters->fallbacks, "hooks: somebody has patched over them");
     return REGX_DENIED;
 }
@@ -158,7 +192,7 @@ static regx_status_t hooks_cover(regx_watch_t *base, uintptr_t start, uintptr_t 
 static void hooks_free(regx_hooks_watch_t *watch)
 {
     if (watch->canary != MAP_FAILED) {
-        munmap(watch->canary, (size_t)sysconf(_SC_PAGESIZE));
+        munmap(watch->canary, FUNCTIONS * (size_t)sysconf(_SC_PAGESIZE));
     }
     if (watch->super.changes != NULL) {
         regx_changes_close(watch->super.changes);
@@ -187,7 +221,7 @@ static regx_hooks_watch_t *hooks_new(const regx_watch_config_t *config)
     watch->source = config->hooks;
     watch->counters = config->counters;
     watch->super.changes = regx_changes_open();
-    watch->canary = mmap(NULL, (size_t)sysconf(_SC_PAGESIZE), PROT_READ | PROT_WRITE,
+    watch->canary = mmap(NULL, FUNCTIONS * (size_t)sysconf(_SC_PAGESIZE), PROT_READ | PROT_WRITE,
                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (watch->super.changes == NULL || watch->canary == MAP_FAILED) {
         hooks_free(watch);
