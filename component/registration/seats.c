@@ -86,7 +86,7 @@ void regx_seat_remember(regx_seat_t *seat, uintptr_t address, uint32_t region)
 {
     const regx_front_key_t key = regx_front_key(address);
     const uint64_t entry = (uint64_t)key.tag << 32 | region;
-    uint32_t chosen = 0; /* if there is no empty one */
+    uint32_t chosen = REGX_FRONT_WAYS;
 
     for (uint32_t probe = REGX_FRONT_WAYS; probe-- > 0;) {
         const uint64_t there = regx_front_entry(seat, &key, probe);
@@ -97,6 +97,17 @@ void regx_seat_remember(regx_seat_t *seat, uintptr_t address, uint32_t region)
         if (there == 0) {
             chosen = probe;
         }
+    }
+    if (chosen == REGX_FRONT_WAYS) {
+        /* Most of a full set may be of requests that do not come any more, their regions' numbers
+         * used again; nothing tells. So any place is given up, at random: in turn, those that are
+         * asked for in turn could push out each other for ever. But the new one gets the first
+         * place, and what was there the one that is given up. */
+        seat->random = seat->random * 1664525u + 1013904223u;
+        chosen = 1 + (seat->random >> 16) % (REGX_FRONT_WAYS - 1);
+        atomic_store_explicit(regx_front_place(seat, &key, chosen), regx_front_entry(seat, &key, 0),
+                              memory_order_relaxed);
+        chosen = 0;
     }
     atomic_store_explicit(regx_front_place(seat, &key, chosen), entry, memory_order_relaxed);
 }

@@ -34,6 +34,7 @@ typedef struct regx_seat {
     pid_t process, owner; /* the thread's ids; what follows is under the cache's lock */
     uint64_t thread;
     struct regx_seat *next;
+    uint32_t random; /* which place of a full set of the front table is given up next */
     _Alignas(64) regx_front_t front[REGX_FRONT_SETS][REGX_FRONT_WAYS];
     _Atomic uint64_t uses[]; /* per region of the table */
 } regx_seat_t;

@@ -187,6 +187,140 @@ static void a_record_used_again_is_another_region(void **state)
     registry_close(r);
 }
 
+/* ---- the front table ---- */
+
+/* The next page, from that one on, whose requests are looked for in set 0; also: first in `way`. */
+static uintptr_t next_of_set(uintptr_t page, uint32_t way)
+{
+    regx_front_key_t key;
+
+    do {
+        page += PAGE;
+        key = regx_front_key(page);
+    } while (key.set != 0 || (way < REGX_FRONT_WAYS && key.way != way));
+    return page;
+}
+
+/* Places that name a region for requests that begin there, and those of them that name that one. */
+static unsigned places(uintptr_t at, uint32_t number, unsigned *right)
+{
+    const regx_front_key_t key = regx_front_key(at);
+    unsigned count = 0;
+
+    *right = 0;
+    for (uint32_t probe = 0; probe < REGX_FRONT_WAYS; probe++) {
+        const uint64_t entry = regx_front_entry(regx_here.seat, &key, probe);
+
+        if (entry != 0 && entry >> 32 == key.tag) {
+            count++;
+            *right += (uint32_t)entry == number;
+        }
+    }
+    return count;
+}
+
+static bool is_in_front(registry_t *r, uintptr_t at)
+{
+    unsigned right;
+
+    places(at, regx_index_exact(&r->cache->index, at, at + PAGE), &right);
+    return right == 1;
+}
+
+/* A set of the front table is full of what nobody asks for, under numbers that are alive again. */
+static registry_t *open_with_a_full_set(uintptr_t *last)
+{
+    registry_t *r = open_threaded(UNLIMITED, false, false);
+    uintptr_t at = 0;
+
+    for (unsigned i = 0; i < REGX_FRONT_WAYS; i++) {
+        at = next_of_set(at, REGX_FRONT_WAYS);
+        registry_use(r, at, PAGE);
+    }
+    registry_log(r, PAGE, at);
+    regx_registry_progress(&r->registry);
+    assert_int_equal(r->live, 0);
+    for (uintptr_t i = 1; i <= REGX_FRONT_WAYS; i++) {
+        registry_use(r, ((uintptr_t)1 << 40) + i * PAGE, PAGE);
+    }
+    assert_int_equal(r->cache->regions.used, 1 + REGX_FRONT_WAYS);
+    for (unsigned i = 0; i < REGX_FRONT_WAYS; i++) {
+        assert_true(regx_here.seat->front[0][i] != 0);
+    }
+    *last = at;
+    return r;
+}
+
+static void what_is_asked_for_washes_out_what_is_not(void **state)
+{
+    uintptr_t live[REGX_FRONT_WAYS];
+    unsigned found = 0;
+
+    (void)state;
+    /* Two that are looked for in the same place first do not push out each other. */
+    registry_t *r = open_with_a_full_set(&live[0]);
+
+    live[0] = next_of_set(live[0], 0);
+    live[1] = next_of_set(live[0], 0);
+    for (unsigned round = 0; round < 10; round++) {
+        for (unsigned i = 0; i < 2; i++) {
+            assert_int_equal(registry_served(r, live[i], PAGE), round == 0 ? MISS : HIT);
+            assert_true(is_in_front(r, live[i]));
+            assert_true(round == 0 || is_in_front(r, live[1 - i]));
+        }
+    }
+    registry_close(r);
+
+    /* As many as there are places, wherever they are looked for first: soon all of them are there.
+     */
+    for (uint32_t way = 0; way <= REGX_FRONT_WAYS; way++) {
+        r = open_with_a_full_set(&live[0]);
+        live[0] = next_of_set(live[0], way);
+        for (unsigned i = 1; i < REGX_FRONT_WAYS; i++) {
+            live[i] = next_of_set(live[i - 1], way);
+        }
+        found = 0;
+        for (unsigned round = 0; round < 100 && found < REGX_FRONT_WAYS; round++) {
+            found = 0;
+            for (unsigned i = 0; i < REGX_FRONT_WAYS; i++) {
+                registry_use(r, live[i], PAGE);
+            }
+            for (unsigned i = 0; i < REGX_FRONT_WAYS; i++) {
+                found += is_in_front(r, live[i]);
+            }
+        }
+        assert_int_equal(found, REGX_FRONT_WAYS);
+        registry_close(r);
+    }
+}
+
+/* Where a region was that is another by now, the look-ups do not find that one again and again. */
+static void what_is_elsewhere_by_now_is_forgotten(void **state)
+{
+    registry_t *r = open_threaded(UNLIMITED, false, false);
+    regx_region_t region;
+    unsigned right;
+
+    (void)state;
+    registry_get(r, 0x100000, PAGE, &region);
+    const uint32_t number = region.kept;
+
+    regx_region_release(&r->registry, &region);
+    registry_log(r, 0x100000, PAGE);
+    regx_registry_progress(&r->registry);
+    registry_get(r, 0x900000, PAGE, &region);
+    assert_int_equal(region.kept, number);
+    regx_region_release(&r->registry, &region);
+    assert_int_equal(places(0x100000, number, &right), 1);
+    registry_get(r, 0x100000, PAGE, &region);
+    assert_int_equal(places(0x100000, region.kept, &right), 1);
+    assert_int_equal(right, 1);
+    regx_region_release(&r->registry, &region);
+    registry_close(r);
+}
+
+/* ---- dead and in use ---- */
+
 /* Uses that a look-up takes back: region dead, or not known to be true. */
 static void a_refused_use_holds_nothing(void **state)
 {
@@ -550,6 +684,8 @@ int main(void)
         cmocka_unit_test(threads_that_end_leave_their_seats_and_their_uses),
         cmocka_unit_test(a_thread_has_a_seat_in_each_cache),
         cmocka_unit_test(a_record_used_again_is_another_region),
+        cmocka_unit_test(what_is_asked_for_washes_out_what_is_not),
+        cmocka_unit_test(what_is_elsewhere_by_now_is_forgotten),
         cmocka_unit_test(a_refused_use_holds_nothing),
         cmocka_unit_test(progress_with_nothing_to_do_does_nothing),
         cmocka_unit_test(all_at_once_with_hooks),
