@@ -5,10 +5,37 @@
  */
 #include "registry.h"
 
+#include <errno.h>
+#include <linux/membarrier.h>
 #include <pthread.h>
 #include <sched.h>
+#include <sys/syscall.h>
 
 #define UNLIMITED REGX_UNLIMITED
+
+/* Barriers (syscall is linked by --wrap). */
+static struct {
+    _Atomic unsigned count;
+    bool fail;
+    _Atomic uint64_t *uses; /* what becomes visible by the barrier, and not before */
+} barriers;
+
+long __real_syscall(long number, long a, long b, long c, long d, long e, long f);
+long __wrap_syscall(long number, long a, long b, long c, long d, long e, long f);
+long __wrap_syscall(long number, long a, long b, long c, long d, long e, long f)
+{
+    if (number == SYS_membarrier && a == MEMBARRIER_CMD_PRIVATE_EXPEDITED) {
+        barriers.count++;
+        if (barriers.fail) {
+            errno = ENOMEM;
+            return -1;
+        }
+        if (barriers.uses != NULL) {
+            *barriers.uses += REGX_USE_ACQUIRED;
+        }
+    }
+    return __real_syscall(number, a, b, c, d, e, f);
+}
 
 /* As where the kernel has no membarrier. */
 static void use_fences(regx_cache_t *cache, bool fences)
@@ -341,6 +368,93 @@ static void a_refused_use_holds_nothing(void **state)
         regx_region_release(&r->registry, &held);
         regx_registry_progress(&r->registry);
         assert_int_equal(r->live, 1);
+        registry_close(r);
+    }
+}
+
+static void end_it_while_asking(registry_t *r)
+{
+    r->asking = NULL;
+    registry_log(r, 0x100000, PAGE);
+    regx_registry_progress(&r->registry);
+    assert_int_equal(r->counters.invalidations, 1);
+    assert_int_equal(r->live, 1); /* in use, as far as anybody can see */
+    assert_false(r->cache->work);
+}
+
+/* It was looked at while the look-up held it: the look-up is the last to know. */
+static void a_refused_use_hands_on_what_it_held_up(void **state)
+{
+    (void)state;
+    for (int fences = 0; fences <= 1; fences++) {
+        registry_t *r = open_threaded(UNLIMITED, true, fences);
+
+        registry_use(r, 0x100000, PAGE);
+        r->asking = end_it_while_asking;
+        assert_int_equal(registry_served(r, 0x100000, PAGE), MISS);
+        assert_null(r->asking);
+        regx_registry_progress(&r->registry);
+        assert_int_equal(r->live, 1); /* the new one */
+        registry_close(r);
+    }
+}
+
+/* A use whose count nobody sees before a barrier, of a region that died after it was found. */
+static void uses_are_counted_after_a_barrier(void **state)
+{
+    registry_t *r = open_threaded(UNLIMITED, false, false);
+    regx_region_t held;
+
+    (void)state;
+    if (r->cache->fences) {
+        registry_close(r);
+        skip();
+    }
+    registry_get(r, 0x100000, PAGE, &held);
+    barriers.uses = &regx_here.seat->uses[held.kept];
+    *barriers.uses -= REGX_USE_ACQUIRED;
+    registry_log(r, 0x100000, PAGE);
+    regx_registry_progress(&r->registry);
+    barriers.uses = NULL;
+    assert_int_equal(r->live, 1);
+    regx_registry_progress(&r->registry);
+    assert_int_equal(r->live, 1);
+    regx_region_release(&r->registry, &held);
+    regx_registry_progress(&r->registry);
+    assert_int_equal(r->live, 0);
+    registry_close(r);
+}
+
+/* One for all that died meanwhile, none for nothing; without one nothing is deregistered. */
+static void a_barrier_is_for_a_batch(void **state)
+{
+    enum { COUNT = 100 };
+
+    (void)state;
+    for (int fences = 0; fences <= 1; fences++) {
+        registry_t *r = open_threaded(UNLIMITED, false, fences);
+        const unsigned one = r->cache->fences ? 0 : 1;
+
+        for (unsigned round = 0; round < 3; round++) {
+            for (uintptr_t i = 1; i <= COUNT; i++) {
+                registry_use(r, i * PAGE, PAGE);
+            }
+            registry_log(r, PAGE, COUNT * PAGE);
+            barriers.count = 0;
+            if (round == 1) {
+                barriers.fail = true;
+                regx_registry_progress(&r->registry);
+                assert_int_equal(barriers.count, one);
+                assert_int_equal(r->live == COUNT, one == 1);
+                barriers.fail = false;
+                barriers.count = 0;
+            }
+            for (unsigned i = 0; i < COUNT; i++) {
+                regx_registry_progress(&r->registry);
+            }
+            assert_int_equal(barriers.count, one);
+            assert_int_equal(r->live, 0);
+        }
         registry_close(r);
     }
 }
@@ -687,6 +801,9 @@ int main(void)
         cmocka_unit_test(what_is_asked_for_washes_out_what_is_not),
         cmocka_unit_test(what_is_elsewhere_by_now_is_forgotten),
         cmocka_unit_test(a_refused_use_holds_nothing),
+        cmocka_unit_test(a_refused_use_hands_on_what_it_held_up),
+        cmocka_unit_test(uses_are_counted_after_a_barrier),
+        cmocka_unit_test(a_barrier_is_for_a_batch),
         cmocka_unit_test(progress_with_nothing_to_do_does_nothing),
         cmocka_unit_test(all_at_once_with_hooks),
         cmocka_unit_test(all_at_once_with_a_notifier),
