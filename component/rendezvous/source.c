@@ -450,6 +450,9 @@ static bool take_slots(regx_source_t *source, uint64_t offset, const regx_slot_g
     if (!acceptable(source, offset, length, count)) {
         return false;
     }
+    if (source->path != REGX_PATH_bounce) {
+        source->fallback = true; /* the receiver could not register these bytes */
+    }
     for (unsigned i = 0; i < count; i++) {
         const regx_grant_t grant = {
             .offset = offset, .length = slots[i].length, .place = slots[i].slot};
