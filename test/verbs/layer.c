@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * A layer between regx and libibverbs (LD_PRELOAD), which counts what is made and not destroyed,
+ * and refuses or breaks what it is told to. The environment says what:
+ *
+ *     REGX_LAYER_RANK     in this rank of MPI_COMM_WORLD only; else in all
+ *     REGX_LAYER_REG      the registration of that number, from 1, fails for lack of memory
+ *     REGX_LAYER_POST     the call of that number that posts requests to an RC queue pair fails
+ *     REGX_LAYER_SENT     the completion of that number of a request of an RC queue pair is an
+ * error REGX_LAYER_REPORT   a file to which each process that opened a device appends a line of
+ * what it made and what of it is left, when it ends
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <infiniband/verbs.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#undef ibv_reg_mr
+
+#define LAYER __attribute__((visibility("default")))
+
+enum object { DEVICE, PD, MR, CQ, SRQ, QP, AH, OBJECTS };
+
+static const char *const names[OBJECTS] = {"device", "pd", "mr", "cq", "srq", "qp", "ah"};
+static atomic_int made[OBJECTS], left[OBJECTS];
+static atomic_int registrations, posts, sents;
+
+static bool is_for_this_rank(void)
+{
+    const char *rank = getenv("REGX_LAYER_RANK"), *own = getenv("OMPI_COMM_WORLD_RANK");
+
+    return rank == NULL || (own != NULL && strcmp(rank, own) == 0);
+}
+
+/* Whether this is the one that is to fail. */
+static bool fails(const char *variable, atomic_int *count)
+{
+    const char *number = getenv(variable);
+
+    return number != NULL && is_for_this_rank() && atomic_fetch_add(count, 1) + 1 == atoi(number);
+}
+
+/* libibverbs' own. It is not among the libraries of the program, so RTLD_NEXT would not find it. */
+static void *next(const char *name)
+{
+    void *library = dlopen("libibverbs.so.1", RTLD_NOW);
+    void *function = library != NULL ? dlsym(library, name) : NULL;
+
+    if (function == NULL) {
+        fprintf(stderr, "layer: no %s\n", name);
+        abort();
+    }
+    return function;
+}
+
+/* Counts what was made. */
+static void *count(enum object object, void *thing)
+{
+    if (thing != NULL) {
+        atomic_fetch_add(&made[object], 1);
+        atomic_fetch_add(&left[object], 1);
+    }
+    return thing;
+}
+
+static int uncount(enum object object, int error)
+{
+    if (error == 0) {
+        atomic_fetch_sub(&left[object], 1);
+    }
+    return error;
+}
+
+/* The type of the function of that name, which the header declares. */
+#define NEXT(name) ((__typeof__(name) *)next(#name))
+
+LAYER struct ibv_context *ibv_open_device(struct ibv_device *device)
+{
+    return count(DEVICE, NEXT(ibv_open_device)(device));
+}
+
+LAYER int ibv_close_device(struct ibv_context *context)
+{
+    return uncount(DEVICE, NEXT(ibv_close_device)(context));
+}
+
+LAYER struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
+{
+    return count(PD, NEXT(ibv_alloc_pd)(context));
+}
+
+LAYER int ibv_dealloc_pd(struct ibv_pd *pd)
+{
+    return uncount(PD, NEXT(ibv_dealloc_pd)(pd));
+}
+
+LAYER struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *base, size_t length, int access)
+{
+    if (fails("REGX_LAYER_REG", &registrations)) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    return count(MR, NEXT(ibv_reg_mr)(pd, base, length, access));
+}
+
+LAYER int ibv_dereg_mr(struct ibv_mr *mr)
+{
+    return uncount(MR, NEXT(ibv_dereg_mr)(mr));
+}
+
+/* The UD queue pair: handshakes, which are repeated if need be, are not what is meant. */
+static atomic_uint ud_qpn;
+
+static int (*poll_cq)(struct ibv_cq *, int, struct ibv_wc *);
+static int (*post_send)(struct ibv_qp *, struct ibv_send_wr *, struct ibv_send_wr **);
+
+/* What was received has the highest bit of its number set; see verbs/internal.h. */
+static int polling(struct ibv_cq *cq, int most, struct ibv_wc *wc)
+{
+    const int polled = poll_cq(cq, most, wc);
+
+    for (int i = 0; i < polled; i++) {
+        if (wc[i].wr_id >> 63 == 0 && wc[i].status == IBV_WC_SUCCESS && wc[i].qp_num != ud_qpn &&
+            fails("REGX_LAYER_SENT", &sents)) {
+            wc[i].status = IBV_WC_REM_OP_ERR;
+            wc[i].vendor_err = 0x77;
+        }
+    }
+    return polled;
+}
+
+static int posting(struct ibv_qp *qp, struct ibv_send_wr *requests, struct ibv_send_wr **refused)
+{
+    if (qp->qp_type == IBV_QPT_RC && fails("REGX_LAYER_POST", &posts)) {
+        *refused = requests;
+        return EIO;
+    }
+    return post_send(qp, requests, refused);
+}
+
+LAYER struct ibv_cq *ibv_create_cq(struct ibv_context *context, int entries, void *own,
+                                   struct ibv_comp_channel *channel, int vector)
+{
+    if (context->ops.poll_cq != polling) {
+        poll_cq = context->ops.poll_cq;
+        context->ops.poll_cq = polling;
+        post_send = context->ops.post_send;
+        context->ops.post_send = posting;
+    }
+    return count(CQ, NEXT(ibv_create_cq)(context, entries, own, channel, vector));
+}
+
+LAYER int ibv_destroy_cq(struct ibv_cq *cq)
+{
+    return uncount(CQ, NEXT(ibv_destroy_cq)(cq));
+}
+
+LAYER struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
+{
+    return count(SRQ, NEXT(ibv_create_srq)(pd, attr));
+}
+
+LAYER int ibv_destroy_srq(struct ibv_srq *srq)
+{
+    return uncount(SRQ, NEXT(ibv_destroy_srq)(srq));
+}
+
+LAYER struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
+{
+    struct ibv_qp *qp = count(QP, NEXT(ibv_create_qp)(pd, attr));
+
+    if (qp != NULL && attr->qp_type == IBV_QPT_UD) {
+        ud_qpn = qp->qp_num;
+    }
+    return qp;
+}
+
+LAYER int ibv_destroy_qp(struct ibv_qp *qp)
+{
+    return uncount(QP, NEXT(ibv_destroy_qp)(qp));
+}
+
+LAYER struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
+{
+    return count(AH, NEXT(ibv_create_ah)(pd, attr));
+}
+
+LAYER int ibv_destroy_ah(struct ibv_ah *ah)
+{
+    return uncount(AH, NEXT(ibv_destroy_ah)(ah));
+}
+
+static __attribute__((destructor)) void report(void)
+{
+    const char *file = getenv("REGX_LAYER_REPORT");
+    char line[512];
+    int length = 0, out;
+
+    if (file == NULL || made[DEVICE] == 0 ||
+        (out = open(file, O_WRONLY | O_CREAT | O_APPEND, 0666)) < 0) {
+        return;
+    }
+    for (int i = 0; i < OBJECTS; i++) {
+        length += snprintf(line + length, sizeof(line) - (size_t)length, "%s \"%s\": [%d, %d]",
+                           i == 0 ? "{" : ",", names[i], made[i], left[i]);
+    }
+    length += snprintf(line + length, sizeof(line) - (size_t)length, "}\n");
+    if (write(out, line, (size_t)length) != length) {
+        perror(file);
+    }
+    close(out);
+}
