@@ -2,21 +2,23 @@
 /*
  * Hazard 4: somebody patches libc's functions after MPI's hooks, and the hooks fall silent.
  *
- *     stolen SIZE
+ *     stolen SIZE all|munmap|mmap|mremap|madvise
  *
- * Rank 0 sends twice from a buffer, puts the functions' first bytes back to what they were before
- * MPI_Init, and unmaps the buffer by libc. Then it sends twice from a second buffer and twice from
- * new memory at the first one's address. Rank 1 receives into one buffer.
+ * Rank 0 sends twice from a buffer, puts the functions' first bytes, or those of the one that is
+ * named, back to what they were before MPI_Init, and changes the buffer by that function of libc
+ * (all: munmap). Then it sends twice from each of four others, and twice from the memory that is at
+ * the first one's address now. Rank 1 receives likewise.
  */
 #include <dlfcn.h>
 #include <errno.h>
+#include <stdbool.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "check.h"
 
-enum { TAG = 3, SEED = 83, CODE = 32, BOTH = PROT_READ | PROT_WRITE };
+enum { TAG = 3, SEED = 83, CODE = 32, OTHERS = 4, BOTH = PROT_READ | PROT_WRITE };
 
 static const char *const names[] = {"munmap", "mmap",  "mremap", "madvise",
                                     "shmat",  "shmdt", "brk",    "sbrk"};
@@ -38,11 +40,14 @@ static void remember(void)
 }
 
 /* Answers how many functions were different. */
-static int put_back(void)
+static int put_back(const char *which)
 {
     const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
     int changed = 0;
     for (int n = 0; n < FUNCTIONS; n++) {
+        if (strcmp(which, "all") != 0 && strcmp(which, names[n]) != 0) {
+            continue;
+        }
         void *start = (void *)((uintptr_t)functions[n] & ~(page - 1));
         changed += memcmp(before[n], functions[n], CODE) != 0;
         if (mprotect(start, 2 * page, BOTH | PROT_EXEC) != 0) {
@@ -68,27 +73,53 @@ static void transfer_twice(unsigned char *memory)
     }
 }
 
+/* Afterwards there is private memory, all of it other than before. */
+static void change(unsigned char *memory, const char *by)
+{
+    size_t left = 0; /* of the old mapping */
+    bool done;
+    if (strcmp(by, "mmap") == 0) {
+        left = size;
+        done = mmap(memory, size, BOTH, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == memory;
+    } else if (strcmp(by, "madvise") == 0) {
+        left = size;
+        done = madvise(memory, size, MADV_DONTNEED) == 0;
+    } else if (strcmp(by, "mremap") == 0) {
+        left = (size_t)sysconf(_SC_PAGESIZE);
+        done = mremap(memory, size, left, 0) == memory;
+    } else {
+        done = munmap(memory, size) == 0;
+    }
+    if (!done) {
+        check_fail("%s: %s", by, strerror(errno));
+    }
+    if (left < size &&
+        syscall(SYS_mmap, memory + left, size - left, BOTH,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0L) !=
+            (long)(memory + left)) {
+        check_fail("cannot map again what was unmapped: %s", strerror(errno));
+    }
+}
+
 int main(int argc, char **argv)
 {
     remember();
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    if (argc != 2) {
-        check_fail("a size is needed");
+    if (argc != 3) {
+        check_fail("a size and a function are needed");
     }
     size = strtoul(argv[1], NULL, 0);
     unsigned char *first = mmap(NULL, size, BOTH, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    unsigned char *second = mmap(NULL, size, BOTH, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    unsigned char *others = mmap(NULL, OTHERS * size, BOTH, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     transfer_twice(first);
     if (rank == 0) {
-        fprintf(stderr, "stolen: %d functions were patched\n", put_back());
-        munmap(first, size);
-        if (syscall(SYS_mmap, first, size, BOTH, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE,
-                    -1, 0L) != (long)first) {
-            check_fail("cannot map again what was unmapped: %s", strerror(errno));
-        }
+        fprintf(stderr, "stolen: %d functions were patched\n", put_back(argv[2]));
+        change(first, argv[2]);
     }
-    transfer_twice(second);
+    for (int n = 0; n < OTHERS; n++) {
+        transfer_twice(others + (size_t)n * size);
+    }
     transfer_twice(first);
     check_done(MPI_COMM_WORLD);
     MPI_Finalize();
