@@ -548,8 +548,8 @@ static bool make(kind_t kind, by_t by, extent_t at, extent_t to)
         return attach(by, at, false);
     case ATTACH_OVER:
         return remap_seen && attach(by, at, true);
-    case DETACH:
-        return detach(by);
+    case DETACH: /* of a segment in several mappings, Open MPI's hooks report the first alone */
+        return !hooks_only && detach(by);
     case HEAP:
         return reallocate();
     case HUGE_PAGES:
