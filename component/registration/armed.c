@@ -34,6 +34,19 @@ void regx_armed_close(regx_armed_t *armed)
     pthread_mutex_destroy(&armed->lock);
 }
 
+/* Whether the kernel can be asked what is armed (Linux 6.7). Where it cannot, a mapping is armed
+ * anew whenever a region is made in it, which does nothing to one that is armed. */
+static bool can_ask(const regx_armed_t *armed)
+{
+    return armed->uffd->pagemap >= 0;
+}
+
+/* A mapping is armed as a whole or not at all: by any page of it. */
+static bool is_armed(const regx_armed_t *armed, uintptr_t at)
+{
+    return can_ask(armed) && regx_uffd_armed(armed->uffd, at, at + 1);
+}
+
 /* ---- what is there ---- */
 
 typedef struct look {
@@ -42,7 +55,7 @@ typedef struct look {
     uintptr_t at;                 /* looked at so far */
     uintptr_t arm_start, arm_end; /* the range, with the rest of huge pages' mappings */
     uintptr_t new_start, new_end; /* from the first to the last mapping that is not armed */
-    uint32_t unarmed;             /* how many these are, */
+    uint32_t unarmed;             /* how many these are (that cannot be asked: all), */
     uint32_t mappings;            /* of how many */
     const char *reason;           /* why it cannot be watched */
 } look_t;
@@ -58,12 +71,6 @@ static bool suits(look_t *look, const regx_mapping_t *mapping)
     return mapping->start <= look->at && look->reason == NULL; /* else a hole, as look_over finds */
 }
 
-static bool is_armed(const look_t *look, const regx_mapping_t *mapping)
-{
-    /* Judged by a page of the range: others may be changing what is outside. */
-    return regx_uffd_mapping_armed(look->armed->uffd, look->at, mapping->start, mapping->end);
-}
-
 static bool look_at(void *context, const regx_mapping_t *mapping)
 {
     look_t *look = context;
@@ -71,12 +78,15 @@ static bool look_at(void *context, const regx_mapping_t *mapping)
     if (!suits(look, mapping)) {
         return false;
     }
-    if (!is_armed(look, mapping)) {
-        /* Regions that were made in it are of something that is no longer there. */
+    /* Judged by a page of the range: others may be changing what is outside. */
+    if (!is_armed(look->armed, look->at)) {
         look->new_start = look->unarmed == 0 ? mapping->start : look->new_start;
         look->new_end = mapping->end;
         look->unarmed++;
-        regx_changes_log(look->armed->changes, mapping->start, mapping->end);
+        if (can_ask(look->armed)) {
+            /* Regions that were made in it are of something that is no longer there. */
+            regx_changes_log(look->armed->changes, mapping->start, mapping->end);
+        }
     }
     if (mapping->kind == REGX_MAPPING_HUGE) { /* of which no part can be armed */
         look->arm_start = mapping->start < look->start ? mapping->start : look->arm_start;
@@ -104,16 +114,20 @@ static void look_over(look_t *look, regx_armed_t *armed, uintptr_t start, uintpt
 /* ---- how much is armed ---- */
 
 typedef struct count {
-    const regx_uffd_t *uffd;
-    uint32_t armed;
+    const regx_armed_t *of;
+    uint32_t armed; /* or may be */
 } count_t;
+
+static bool can_be_armed(const regx_mapping_t *mapping)
+{
+    return mapping->kind == REGX_MAPPING_PRIVATE || mapping->kind == REGX_MAPPING_HUGE;
+}
 
 static bool count_one(void *context, const regx_mapping_t *mapping)
 {
     count_t *count = context;
 
-    if ((mapping->kind == REGX_MAPPING_PRIVATE || mapping->kind == REGX_MAPPING_HUGE) &&
-        regx_uffd_mapping_armed(count->uffd, mapping->start, mapping->start, mapping->end)) {
+    if (can_be_armed(mapping) && (!can_ask(count->of) || is_armed(count->of, mapping->start))) {
         count->armed++;
     }
     return true;
@@ -121,7 +135,7 @@ static bool count_one(void *context, const regx_mapping_t *mapping)
 
 static bool has_room(regx_armed_t *armed, uint32_t for_mappings)
 {
-    count_t count = {.uffd = armed->uffd};
+    count_t count = {.of = armed};
 
     if (armed->count + for_mappings <= armed->most) {
         return true;
@@ -171,7 +185,7 @@ static bool arm_one(void *context, const regx_mapping_t *mapping)
     if (!suits(look, mapping)) {
         return false;
     }
-    const bool old = is_armed(look, mapping);
+    const bool old = is_armed(look->armed, look->at);
     const bool part = old && mapping->kind != REGX_MAPPING_HUGE;
 
     if (!old && (mapping->start < look->new_start || mapping->end > look->new_end)) {
@@ -206,7 +220,13 @@ static const char *arm_anew(look_t *look, uint64_t *since)
     /* Before it was armed, what we looked at may have been replaced by what must not be kept; from
      * here on it cannot be without our being told. */
     look_over(look, armed, look->start, look->end);
-    return look->reason == NULL && look->unarmed > 0 ? "not watched: it is changing" : look->reason;
+    if (look->reason != NULL) {
+        return look->reason;
+    }
+    if (!can_ask(armed)) { /* what was a hole when it was armed is none any more */
+        return arm_again(look);
+    }
+    return look->unarmed > 0 ? "not watched: it is changing" : NULL;
 }
 
 static const char *cover(regx_armed_t *armed, uintptr_t start, uintptr_t end, uint64_t *since)
@@ -233,17 +253,21 @@ const char *regx_armed_cover(regx_armed_t *armed, uintptr_t start, uintptr_t end
 
 static bool disarm_one(void *context, const regx_mapping_t *mapping)
 {
-    if (mapping->kind == REGX_MAPPING_PRIVATE || mapping->kind == REGX_MAPPING_HUGE) {
-        (void)regx_uffd_disarm(context, mapping->start, mapping->end);
+    const regx_armed_t *armed = context;
+
+    if (!can_be_armed(mapping) || (can_ask(armed) && !is_armed(armed, mapping->start))) {
+        return true;
+    }
+    /* What is another userfaultfd's cannot be armed, and is to stay so. */
+    if (regx_uffd_arm(armed->uffd, mapping->start, mapping->end) == 0) {
+        (void)regx_uffd_disarm(armed->uffd, mapping->start, mapping->end);
     }
     return true;
 }
 
 void regx_armed_off(regx_armed_t *armed)
 {
-    regx_uffd_t uffd = *armed->uffd;
-
     pthread_mutex_lock(&armed->lock);
-    regx_maps_each(&armed->maps, 0, UINTPTR_MAX, disarm_one, &uffd);
+    regx_maps_each(&armed->maps, 0, UINTPTR_MAX, disarm_one, armed);
     pthread_mutex_unlock(&armed->lock);
 }

@@ -5,6 +5,10 @@
  * then fail. So neither is a huge page split, nor does the number of mappings grow by arming. The
  * kernel alone knows what is armed, since changes disarm; nothing is kept here but an estimate of
  * how much.
+ *
+ * Where it cannot be asked (before Linux 6.7), what took the place of armed memory unseen (shmat
+ * SHM_REMAP, and what then comes into the segment's place) is not noticed here either: it is armed,
+ * and regions of what was there before stay.
  */
 #ifndef REGX_REGISTRATION_ARMED_H
 #define REGX_REGISTRATION_ARMED_H
@@ -20,8 +24,9 @@ typedef struct regx_armed {
     regx_changes_t *changes;
     pthread_mutex_t lock; /* a leaf; never taken by the reader, nothing is allocated under it */
     regx_maps_t maps;     /* the rest is under the lock */
-    uint32_t count;       /* mappings armed: at least so many, as of changes that disarm it does
-                             not know */
+    uint32_t count;       /* mappings armed: no more than so many, as it does not know of changes
+                             that disarm; counted anew at the limit, where the kernel cannot be
+                             asked as all that could be */
     uint32_t most;        /* that may be armed: a tenth of vm.max_map_count */
     uint32_t refused;     /* ranges, since they were last counted */
 } regx_armed_t;

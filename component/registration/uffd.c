@@ -36,8 +36,6 @@ struct pm_scan_arg {
 #define PAGEMAP_SCAN _IOWR('f', 16, struct pm_scan_arg)
 #endif
 
-#define BLOCK ((uintptr_t)2 << 20) /* of a huge page */
-
 /* Without these nothing works. The last is of no use here: it came with Linux 5.18, and only since
  * 5.15 does the kernel count the changes under way, without which regx_uffd_quiet is wrong. */
 static const struct {
@@ -221,21 +219,6 @@ bool regx_uffd_quiet(const regx_uffd_t *uffd)
 bool regx_uffd_armed(const regx_uffd_t *uffd, uintptr_t start, uintptr_t end)
 {
     return scan_unarmed(uffd->pagemap, start, end) == 0;
-}
-
-bool regx_uffd_mapping_armed(const regx_uffd_t *uffd, uintptr_t at, uintptr_t start, uintptr_t end)
-{
-    if (uffd->pagemap >= 0) { /* a mapping is armed as a whole or not at all */
-        return regx_uffd_armed(uffd, at, at + 1);
-    }
-    /* Taking away write-protection, of which there is none, is refused where nothing is armed. Not
-     * of part of a huge page, which would split it. */
-    const uintptr_t block = at / BLOCK * BLOCK;
-    const uintptr_t from = start > block ? start : block;
-    const uintptr_t to = end - block < BLOCK ? end : block + BLOCK;
-    struct uffdio_writeprotect nothing = {.range = {.start = from, .len = to - from}};
-
-    return ioctl(uffd->fd, UFFDIO_WRITEPROTECT, &nothing) == 0;
 }
 
 size_t regx_uffd_read(const regx_uffd_t *uffd, regx_uffd_event_t events[REGX_UFFD_EVENTS])

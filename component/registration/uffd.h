@@ -28,17 +28,17 @@ void regx_uffd_close(regx_uffd_t *uffd);
 /* 0, or EBUSY: another userfaultfd has part of it, ENOMEM: too many mappings, or another errno.
  * Holes are left out silently, and armed memory stays armed. */
 int regx_uffd_arm(const regx_uffd_t *uffd, uintptr_t start, uintptr_t end);
+/* Only of what is armed: before Linux 6.17 it takes memory away from any userfaultfd. */
 int regx_uffd_disarm(const regx_uffd_t *uffd, uintptr_t start, uintptr_t end);
 
 /* Whether no change of armed memory is between its start and the moment we read of it. Costs as
  * much as the cheapest system calls, whatever is armed. */
 bool regx_uffd_quiet(const regx_uffd_t *uffd);
 
-/* Whether all that is mapped of the range is armed. */
+/* Whether all that is mapped of the range is armed, or looks so since another userfaultfd has it in
+ * just this way. Only where there is a pagemap: nothing else can be asked without touching what may
+ * be another's. */
 bool regx_uffd_armed(const regx_uffd_t *uffd, uintptr_t start, uintptr_t end);
-/* Whether the mapping from start to end is armed, judged by the page `at` in it. Works also where
- * there is no pagemap to ask. */
-bool regx_uffd_mapping_armed(const regx_uffd_t *uffd, uintptr_t at, uintptr_t start, uintptr_t end);
 
 /* A change that the kernel told of; of a move, `to` is where it went to (as much as was there
  * before), else 0. */

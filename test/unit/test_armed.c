@@ -325,6 +325,25 @@ static void up_to_a_limit(void **state)
     }
 }
 
+/* Where the kernel cannot be asked, what is armed again and again does not use the limit up; and
+ * what may be armed counts as if it were. */
+static void up_to_a_limit_on_an_older_kernel(void **state)
+{
+    rig_t *rig = *state;
+    char *base = map(0, BLOCK);
+
+    close(rig->uffd.pagemap);
+    rig->uffd.pagemap = -1;
+    rig->armed.most = 2 * mappings();
+    for (uint32_t i = 0; i < 10 * rig->armed.most; i++) {
+        must_cover(rig, base, PAGE);
+    }
+    rig->armed.most = 1;
+    rig->armed.count = 1;
+    assert_string_equal(cover(rig, base, PAGE), "not watched: too many mappings");
+    unmap(rig, base, BLOCK);
+}
+
 static void the_limit_is_a_tenth(void **state)
 {
     const rig_t *rig = *state;
@@ -500,6 +519,7 @@ int main(void)
         ARMED(huge_pages_stay_whole),
         ARMED(tells_of_what_it_arms_anew),
         ARMED(up_to_a_limit),
+        ARMED(up_to_a_limit_on_an_older_kernel),
         ARMED(the_limit_is_a_tenth),
         ARMED(what_another_has),
         ARMED(at_the_top_of_the_stack),
