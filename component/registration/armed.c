@@ -6,6 +6,8 @@
 #include <string.h>
 
 #define MOST_BY_DEFAULT (65530 / 10)
+#define MOST_PASSES 100 /* over memory that other threads move all the time */
+#define MOST_PASSES_UNASKED 3 /* where each of them costs as much as the first */
 #define REFUSED_BEFORE_COUNTING 1000 /* counting takes a microsecond for each mapping there is */
 
 static uint32_t most_mappings(void)
@@ -251,9 +253,15 @@ const char *regx_armed_cover(regx_armed_t *armed, uintptr_t start, uintptr_t end
 
 /* ---- the end ---- */
 
+typedef struct pass {
+    const regx_armed_t *of;
+    uint32_t found; /* mappings that were seen to be armed */
+} pass_t;
+
 static bool disarm_one(void *context, const regx_mapping_t *mapping)
 {
-    const regx_armed_t *armed = context;
+    pass_t *pass = context;
+    const regx_armed_t *armed = pass->of;
 
     if (!can_be_armed(mapping) || (can_ask(armed) && !is_armed(armed, mapping->start))) {
         return true;
@@ -261,13 +269,29 @@ static bool disarm_one(void *context, const regx_mapping_t *mapping)
     /* What is another userfaultfd's cannot be armed, and is to stay so. */
     if (regx_uffd_arm(armed->uffd, mapping->start, mapping->end) == 0) {
         (void)regx_uffd_disarm(armed->uffd, mapping->start, mapping->end);
+        pass->found += can_ask(armed) ? 1 : 0;
     }
     return true;
 }
 
+/* Whether nothing armed can have come into a place that it had passed. A move counts as under way
+ * before anything moves, until the reader has taken it, and the reader then raises the sequence. */
+static bool disarm_all(regx_armed_t *armed)
+{
+    pass_t pass = {.of = armed};
+    const uint64_t sequence = atomic_load(&armed->changes->sequence);
+
+    regx_maps_each(&armed->maps, 0, UINTPTR_MAX, disarm_one, &pass);
+    return pass.found == 0 && sequence % 2 == 0 && regx_uffd_quiet(armed->uffd) &&
+           atomic_load(&armed->changes->sequence) == sequence;
+}
+
 void regx_armed_off(regx_armed_t *armed)
 {
+    const int most = can_ask(armed) ? MOST_PASSES : MOST_PASSES_UNASKED;
+
     pthread_mutex_lock(&armed->lock);
-    regx_maps_each(&armed->maps, 0, UINTPTR_MAX, disarm_one, armed);
+    for (int i = 0; i < most && !disarm_all(armed); i++) {
+    }
     pthread_mutex_unlock(&armed->lock);
 }

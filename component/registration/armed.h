@@ -39,8 +39,9 @@ void regx_armed_close(regx_armed_t *armed);
  * not, for the counters. */
 const char *regx_armed_cover(regx_armed_t *armed, uintptr_t start, uintptr_t end, uint64_t *since);
 
-/* Disarms everything; the reader still runs. What another thread moves or grows meanwhile may stay
- * armed until the descriptor is closed. */
+/* Disarms everything, also what other threads move meanwhile; the reader still runs. Where the
+ * kernel cannot be asked, what grows in its place or is moved all the time may stay armed until the
+ * descriptor is closed. */
 void regx_armed_off(regx_armed_t *armed);
 
 #endif

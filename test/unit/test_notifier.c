@@ -847,6 +847,80 @@ static void a_cloned_child_is_inert(void **state)
     must_end_well(child);
 }
 
+static struct {
+    char *low, *high;
+    atomic_bool end;
+    atomic_uint moves;
+} mover;
+
+static void *move_to_and_fro(void *unused)
+{
+    char *from = mover.high;
+
+    (void)unused;
+    while (!atomic_load(&mover.end)) {
+        char *to = from == mover.high ? mover.low : mover.high;
+
+        require(mremap(from, LENGTH, LENGTH, MREMAP_MAYMOVE | MREMAP_FIXED, to) == to);
+        from = to;
+        atomic_fetch_add(&mover.moves, 1);
+    }
+    return NULL;
+}
+
+/* What a thread moves from where stopping has yet to look to where it has looked must not stay
+ * armed: with such a child there, nobody would read of its next move and that thread would wait for
+ * ever. */
+static void stopped_while_it_moves_beside_a_cloned_child(void **state)
+{
+    enum { BETWEEN = 1000 }; /* mappings that stopping has to look at on its way */
+    const size_t length = 2 * BETWEEN * PAGE + 2 * LENGTH;
+
+    (void)state;
+    for (int round = 0; round < 10; round++) {
+        char *area =
+            mmap(NULL, length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        int go[2];
+        char byte;
+        pthread_t thread;
+
+        mover.low = area;
+        mover.high = area + length - LENGTH;
+        for (int i = 0; i < BETWEEN; i++) {
+            require(mprotect(area + LENGTH + (size_t)(2 * i) * PAGE, PAGE, PROT_READ) == 0);
+        }
+        require(mprotect(mover.high, LENGTH, PROT_READ | PROT_WRITE) == 0);
+        memset(mover.high, 1, LENGTH);
+        regx_watch_t *watch = start(REGX_CHECK_ALWAYS);
+        region_t region = must_keep(watch, mover.high, LENGTH);
+        drop(&region);
+        assert_int_equal(pipe(go), 0);
+        const pid_t child = (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+        if (child == 0) {
+            alarm(60);
+            close(go[1]);
+            _exit(read(go[0], &byte, 1) == 0 ? 0 : 9);
+        }
+        close(go[0]);
+        atomic_store(&mover.end, false);
+        atomic_store(&mover.moves, 0);
+        assert_int_equal(pthread_create(&thread, NULL, move_to_and_fro, NULL), 0);
+        while (atomic_load(&mover.moves) < 10) {
+            sched_yield();
+        }
+        watch->stop(watch);
+        const unsigned moves = atomic_load(&mover.moves);
+        while (atomic_load(&mover.moves) < moves + 3) { /* it waits for nobody */
+            sched_yield();
+        }
+        atomic_store(&mover.end, true);
+        pthread_join(thread, NULL);
+        close(go[1]);
+        must_end_well(child);
+        munmap(area, length);
+    }
+}
+
 static void other_ways_to_start_programs(void **state)
 {
     char *const arguments[] = {(char *)(uintptr_t) "sh", (char *)(uintptr_t) "-c",
@@ -1139,6 +1213,7 @@ int main(void)
         WATCHED(huge_pages),
         cmocka_unit_test(a_forked_child_is_inert),
         cmocka_unit_test(a_cloned_child_is_inert),
+        cmocka_unit_test(stopped_while_it_moves_beside_a_cloned_child),
         WATCHED(other_ways_to_start_programs),
         cmocka_unit_test(forks_while_it_starts_and_stops),
         WATCHED(inside_malloc),
