@@ -4,8 +4,12 @@
  *
  * What must hold: from the moment acquire answers until release, the region is registered (1), and
  * no change of its pages that ended before acquire was called came after it was pinned (2).
- * A change that is under way while the buffer is being acquired or used is the application's error;
- * the use that is hit by it ends, later ones must not see it.
+ * A change that is under way while the buffer is being acquired or used is the application's error:
+ * one of its threads takes away memory that another uses. The use that is hit by it ends, and later
+ * ones do not see it, with one exception, a limit: a change that is told before it is made
+ * (everything by hooks; to the notifier MADV_DONTNEED, MADV_FREE and MADV_REMOVE) and overlaps an
+ * acquisition. A region that is made after it was told and before it is made is of the old pages,
+ * nothing more is told of it, and later uses hit it until something else ends it.
  *
  * (1) Named scheme: counts of uses per thread over records that never go away, asymmetric by
  * membarrier (as in hazard pointers with a slow side). A hit writes its own thread's count and
@@ -48,9 +52,10 @@
  *   query, sequence, log from `since` on, all under the lock → ALIVE. A change that ended before
  *   pinning does no harm. One that ended after it is below the head that is read last or shown by
  *   query or sequence, as above; if it was logged from `since` on it is found. Could it be logged
- *   below `since`, and end after pinning? With the notifier only if it was before arming that it
- *   began, and with hooks since they tell before: the application then changes a buffer that it is
- *   just sending. Changes left out for want of interest are as if logged just before (changes.c).
+ *   below `since`, and be made after pinning? Only if it was told before it was made: it overlaps
+ *   this acquisition, and is the limit above. (What began before arming and is not told to the
+ *   notifier at all has been made when arming returns: both take the lock of the address space.)
+ *   Changes left out for want of interest are as if logged just before (changes.c).
  *   Changes from `drained` to `since` may end the region needlessly; never the reverse, because
  *   `drained` never passes the head that the same lock's holder has read.
  * - A change that its writer is still writing (REGX_CHANGE_LATER): `drained` stays below the head,
