@@ -3,8 +3,8 @@
  * Backend `hooks`: libc's functions report what they are about to change, in the calling thread,
  * through Open MPI's memory hooks or UCX's ucm; regx itself patches no code. The report is in the
  * log before the memory changes, so a look-up asks nobody. Whether the hooks are still there is
- * asked whenever a region is made, of one function each time: of munmap, mmap, mremap and madvise,
- * one that somebody has patched over is found out by the fourth region after that.
+ * asked whenever a region is made, and only then, of each function: those of which a page of our
+ * own can be changed must be heard, the code of the others must be what it was.
  *
  * Sees, of anonymous, shared and file memory, whichever thread makes the call, and inside malloc:
  * munmap, mmap MAP_FIXED, the source of mremap, brk and sbrk, shmdt, shmat SHM_REMAP, madvise
@@ -19,7 +19,7 @@
  *   - of what MAP_FIXED with MAP_HUGETLB replaces, the rest of a huge page after a length that is
  *     not a multiple of it; of a segment that shmdt takes away, what follows a part that mprotect
  *     set apart;
- *   - somebody who later patches over brk, shmat or shmdt alone.
+ *   - that somebody has patched over the hooks, until the next region is made.
  * What is reported before it is made and overlaps a use of the same memory in another thread (an
  * error of the application) may leave a region of the old pages behind, which later uses hit.
  * Only brk is reported after it was done. Nobody can have been given that memory in between: who
@@ -27,8 +27,10 @@
  */
 #include "registration/hooks.h"
 
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -121,17 +123,22 @@ void regx_hooks_end(const regx_hook_source_t *source)
     regx_hooks_listen(NULL, NULL);
 }
 
-/* The functions that are asked. */
-enum { MUNMAP, MMAP, MREMAP, MADVISE, FUNCTIONS };
+/* The functions that are tried, */
+enum { MUNMAP, MMAP, MREMAP, MADVISE, TRIED };
+
+/* and those that cannot be: how their code begins is compared. */
+static const char *const compared[] = {"brk", "sbrk", "shmat", "shmdt"};
+enum { COMPARED = sizeof(compared) / sizeof(compared[0]), CODE = 16 };
 
 typedef struct regx_hooks_watch {
     regx_watch_t super;
     const regx_hook_source_t *source;
     regx_counters_t *counters;
+    const void *code[COMPARED];
+    unsigned char begins[COMPARED][CODE]; /* as it did when they were tested */
     unsigned char *canary; /* a page of ours for each function, to be changed by it alone: */
-    _Atomic unsigned heard[FUNCTIONS]; /* how often that was reported */
-    _Atomic unsigned next;             /* modulo FUNCTIONS: to be asked */
-    _Atomic bool stolen;               /* and never to be trusted again */
+    _Atomic unsigned heard[TRIED]; /* how often that was reported */
+    _Atomic bool stolen;           /* and never to be trusted again */
 } regx_hooks_watch_t;
 
 static void changed(void *context, uintptr_t start, uintptr_t end)
@@ -139,7 +146,7 @@ static void changed(void *context, uintptr_t start, uintptr_t end)
     regx_hooks_watch_t *watch = context;
     const uintptr_t function = (start - (uintptr_t)watch->canary) / hooks.page;
 
-    if (function < FUNCTIONS) {
+    if (function < TRIED) {
         atomic_fetch_add(&watch->heard[function], 1);
     } else {
         regx_changes_log(watch->super.changes, start, end);
@@ -147,7 +154,7 @@ static void changed(void *context, uintptr_t start, uintptr_t end)
 }
 
 /* None leaves a hole, which another thread's memory might come into. */
-static void change_canary(const regx_hooks_watch_t *watch, unsigned function)
+static void try(const regx_hooks_watch_t *watch, unsigned function)
 {
     unsigned char *page = watch->canary + function * hooks.page;
 
@@ -167,23 +174,49 @@ static void change_canary(const regx_hooks_watch_t *watch, unsigned function)
     }
 }
 
+static void remember_code(regx_hooks_watch_t *watch)
+{
+    for (int i = 0; i < COMPARED; i++) {
+        watch->code[i] = dlsym(RTLD_DEFAULT, compared[i]);
+        if (watch->code[i] != NULL) {
+            memcpy(watch->begins[i], watch->code[i], CODE);
+        }
+    }
+}
+
+static bool is_stolen(regx_hooks_watch_t *watch)
+{
+    for (unsigned function = 0; function < TRIED; function++) {
+        const unsigned heard = atomic_load(&watch->heard[function]);
+
+        try(watch, function);
+        if (atomic_load(&watch->heard[function]) == heard) {
+            return true;
+        }
+    }
+    for (int i = 0; i < COMPARED; i++) {
+        if (watch->code[i] != NULL && memcmp(watch->begins[i], watch->code[i], CODE) != 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* All is covered, as long as nobody has patched over the hooks. Who did so left us deaf since some
- * time ago: then nothing that is kept can be trusted, nor what another function would tell. */
+ * time ago: then nothing that is kept can be trusted. */
 static regx_status_t hooks_cover(regx_watch_t *base, uintptr_t start, uintptr_t end,
                                  uint64_t *since)
 {
     regx_hooks_watch_t *watch = (regx_hooks_watch_t *)base;
-    const unsigned function = atomic_fetch_add(&watch->next, 1) % FUNCTIONS;
-    const unsigned heard = atomic_load(&watch->heard[function]);
 
     (void)start, (void)end;
     *since = atomic_load(&base->changes->head);
-    change_canary(watch, function);
-    if (atomic_load(&watch->heard[function]) == heard && !atomic_exchange(&watch->stolen, true)) {
-        regx_changes_log(base->changes, 0, UINTPTR_MAX); /* what is not yet kept is also hit */
-    }
     if (!atomic_load(&watch->stolen)) {
-        return REGX_OK;
+        if (!is_stolen(watch)) {
+            return REGX_OK;
+        }
+        atomic_store(&watch->stolen, true);
+        regx_changes_log(base->changes, 0, UINTPTR_MAX); /* what is not yet kept is also hit */
     }
     regx_tally(watch->counters->fallbacks, "hooks: somebody has patched over them");
     return REGX_DENIED;
@@ -192,7 +225,7 @@ static regx_status_t hooks_cover(regx_watch_t *base, uintptr_t start, uintptr_t 
 static void hooks_free(regx_hooks_watch_t *watch)
 {
     if (watch->canary != MAP_FAILED) {
-        munmap(watch->canary, FUNCTIONS * (size_t)sysconf(_SC_PAGESIZE));
+        munmap(watch->canary, TRIED * (size_t)sysconf(_SC_PAGESIZE));
     }
     if (watch->super.changes != NULL) {
         regx_changes_close(watch->super.changes);
@@ -221,7 +254,7 @@ static regx_hooks_watch_t *hooks_new(const regx_watch_config_t *config)
     watch->source = config->hooks;
     watch->counters = config->counters;
     watch->super.changes = regx_changes_open();
-    watch->canary = mmap(NULL, FUNCTIONS * (size_t)sysconf(_SC_PAGESIZE), PROT_READ | PROT_WRITE,
+    watch->canary = mmap(NULL, TRIED * (size_t)sysconf(_SC_PAGESIZE), PROT_READ | PROT_WRITE,
                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (watch->super.changes == NULL || watch->canary == MAP_FAILED) {
         hooks_free(watch);
@@ -244,6 +277,7 @@ regx_status_t regx_watch_hooks(const regx_watch_config_t *config, regx_watch_t *
         hooks_free(own);
         return status;
     }
+    remember_code(own);
     regx_hooks_listen(changed, own);
     *watch = &own->super;
     return REGX_OK;

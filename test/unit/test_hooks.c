@@ -134,8 +134,8 @@ static void a_source_that_cannot_be_trusted_is_refused(void **state)
     }
 }
 
-/* Hazard 4: patched over later, all or one of them, they fall silent. One of the next four regions
- * that are to be made finds out; no later one is trusted any more, nor is what is kept. */
+/* Hazard 4: patched over later, all or one of them, they fall silent. The next region that
+ * is to be made finds out; no later one is trusted any more, nor is what is kept. */
 static void hooks_that_are_stolen_are_found_out(void **state)
 {
     static const unsigned stolen[] = {DEAF_MUNMAP | DEAF_MREMAP | DEAF_MADVISE | DEAF_MMAP,
@@ -145,21 +145,17 @@ static void hooks_that_are_stolen_are_found_out(void **state)
     for (size_t i = 0; i < sizeof(stolen) / sizeof(stolen[0]); i++) {
         regx_watch_t *watch = start();
         uint64_t since = 0;
-        int made = 0;
 
         memset(&counters, 0, sizeof(counters));
         regx_changes_interest(watch->changes, 0x10000, 0x20000, 1);
         const uint64_t before = atomic_load(&watch->changes->head);
-        for (int n = 0; n < 9; n++) { /* the canary itself is no change */
+        for (int n = 0; n < 3; n++) { /* the canary itself is no change */
             assert_int_equal(watch->cover(watch, 0x10000, 0x20000, &since), REGX_OK);
             assert_int_equal(since, before);
             assert_int_equal(atomic_load(&watch->changes->head), before);
         }
         hooked.faults = stolen[i];
-        while (watch->cover(watch, 0x10000, 0x20000, &since) == REGX_OK) {
-            assert_in_range(++made, 1, 3);
-        }
-        assert_true(i > 0 || made == 0);
+        assert_int_equal(watch->cover(watch, 0x10000, 0x20000, &since), REGX_DENIED);
         assert_int_equal(since, before); /* also those that were being made are hit */
         assert_true(regx_changes_touched(watch->changes, before, 0x10000, 0x20000));
         assert_true(regx_changes_touched(watch->changes, before, 0x7f0000000000, 0x7f0000001000));
