@@ -6,8 +6,8 @@
 #include <string.h>
 
 #define MOST_BY_DEFAULT (65530 / 10)
-#define MOST_PASSES 100 /* over memory that other threads move all the time */
-#define MOST_PASSES_UNASKED 3 /* where each of them costs as much as the first */
+#define MOST_PASSES 100              /* over memory that other threads move all the time */
+#define MOST_PASSES_UNASKED 3        /* where each of them costs as much as the first */
 #define REFUSED_BEFORE_COUNTING 1000 /* counting takes a microsecond for each mapping there is */
 
 static uint32_t most_mappings(void)

@@ -299,8 +299,8 @@ static void the_applications_own_userfaultfd(void **state)
 {
     enum { PAGES = 16 };
     struct uffdio_api api = {.api = UFFD_API, .features = UFFD_FEATURE_PAGEFAULT_FLAG_WP};
-    const int own = (int)syscall(SYS_userfaultfd, 1 /* UFFD_USER_MODE_ONLY */ | O_CLOEXEC, 0, 0, 0,
-                                 0, 0);
+    const int own =
+        (int)syscall(SYS_userfaultfd, 1 /* UFFD_USER_MODE_ONLY */ | O_CLOEXEC, 0, 0, 0, 0, 0);
     char *base =
         mmap(NULL, PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     const uintptr_t at = (uintptr_t)base;
