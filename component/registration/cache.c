@@ -106,6 +106,9 @@ regx_cache_t *regx_cache_open(regx_registry_t *registry, const regx_cache_config
     cache->fast = cache->asks || cache->fences ? UINT64_MAX : cache->serial;
     cache->registry = registry;
     cache->config = *config;
+    if (cache->config.count > REGX_REGIONS_MOST) {
+        cache->config.count = REGX_REGIONS_MOST;
+    }
     cache->page = (uintptr_t)sysconf(_SC_PAGESIZE);
     return cache;
 }

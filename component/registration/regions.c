@@ -13,8 +13,8 @@ static void *map(size_t size)
 
 bool regx_regions_init(regx_regions_t *regions, uint64_t most)
 {
-    /* Some more than may be alive: those that are dead and still in use. */
-    const size_t capacity = most < REGX_REGIONS_MOST / 2 ? 2 * most + 64 : REGX_REGIONS_MOST;
+    /* Some more than may be alive: those that are dead and not yet deregistered. */
+    const size_t capacity = (most < REGX_REGIONS_MOST / 2 ? 2 * most : REGX_REGIONS_MOST) + 64;
 
     *regions = (regx_regions_t){.capacity = (uint32_t)capacity, .used = 1};
     regions->records = map(capacity * sizeof(*regions->records));

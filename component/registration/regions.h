@@ -17,7 +17,7 @@
 
 #include "transport/transport.h"
 
-#define REGX_REGIONS_MOST (1u << 20) /* records of one table; address space, until used */
+#define REGX_REGIONS_MOST (1u << 20) /* alive at once; address space, until used */
 
 typedef enum regx_region_state {
     REGX_REGION_NONE,     /* never used */
@@ -53,7 +53,7 @@ typedef struct regx_regions {
     uint32_t unused; /* first of those that have been */
 } regx_regions_t;
 
-/* false: no memory. */
+/* For that many that are alive, or REGX_REGIONS_MOST. false: no memory. */
 bool regx_regions_init(regx_regions_t *regions, uint64_t most);
 void regx_regions_fini(regx_regions_t *regions);
 

@@ -486,6 +486,25 @@ static void what_can_be_given_up_is_found(void **state)
     registry_close(r);
 }
 
+/* Unlimited is what the table holds; then others make way as for any budget. */
+static void a_full_table_keeps_what_is_new(void **state)
+{
+    enum { ROOM = 100, MORE = 1000, FULL = REGX_REGIONS_MOST - ROOM };
+    registry_t *r = registry_open(UNLIMITED, UNLIMITED, REGX_ADMIT_FIRST, false);
+
+    (void)state;
+    r->cache->count += FULL; /* as if that many were there */
+    r->cache->regions.used += FULL;
+    for (uintptr_t i = 1; i <= ROOM + MORE; i++) {
+        assert_int_equal(registry_served(r, i * PAGE, PAGE), MISS);
+        assert_int_equal(registry_served(r, i * PAGE, PAGE), HIT);
+    }
+    assert_int_equal(r->counters.evictions, MORE);
+    assert_int_equal(r->live, ROOM);
+    r->cache->count -= FULL;
+    registry_close(r);
+}
+
 static void a_first_use_gets_room_when_the_device_has_none(void **state)
 {
     registry_t *r = registry_open(2 * PAGE, UNLIMITED, REGX_ADMIT_SECOND, false);
@@ -596,6 +615,7 @@ int main(void)
         cmocka_unit_test(what_cannot_be_watched_is_not_kept),
         cmocka_unit_test(a_refusal_gives_up_others_and_tries_once_more),
         cmocka_unit_test(what_can_be_given_up_is_found),
+        cmocka_unit_test(a_full_table_keeps_what_is_new),
         cmocka_unit_test(a_first_use_gets_room_when_the_device_has_none),
         cmocka_unit_test(what_is_denied_costs_nobody_else),
         cmocka_unit_test(any_registration_may_fail),
