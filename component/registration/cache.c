@@ -143,7 +143,7 @@ static inline void look_after(regx_cache_t *cache, const regx_record_t *record)
 {
     if (__builtin_expect(atomic_load(&record->state) != REGX_REGION_ALIVE, false)) {
         atomic_store_explicit(&cache->released, true, memory_order_release);
-        atomic_store_explicit(&cache->work, true, memory_order_release);
+        regx_cache_has_work(cache);
     }
 }
 

@@ -69,6 +69,13 @@ static inline bool regx_cache_in_child(const regx_cache_t *cache)
     return !cache->common->present;
 }
 
+/* There may be something to retire. Not a plain store: it could hide from who retires what another
+ * thread that set it before had done. */
+static inline void regx_cache_has_work(regx_cache_t *cache)
+{
+    atomic_exchange_explicit(&cache->work, true, memory_order_release);
+}
+
 /* Changes the calling thread's count of a region's uses. With membarrier on the other side it
  * needs no fence, only that the compiler keeps the order; see cache.c. */
 static inline void regx_cache_use(_Atomic uint64_t *uses, uint64_t by, bool fences)

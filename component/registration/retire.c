@@ -37,7 +37,7 @@ void regx_cache_kill_locked(regx_cache_t *cache, uint32_t number, regx_region_st
     }
     regx_cache_unreserve_locked(cache, record->size);
     regx_list_push(&cache->regions, &cache->dead, number);
-    atomic_store_explicit(&cache->work, true, memory_order_relaxed);
+    regx_cache_has_work(cache);
 }
 
 /* Makes ripe what is dead, and what had users of which some are gone. */
@@ -53,7 +53,7 @@ static void ripen(regx_cache_t *cache)
     regx_lock(&cache->lock);
     regx_list_prepend(&cache->regions, passed ? &cache->ripe : &cache->dead, &dead);
     if (!passed) {
-        atomic_store_explicit(&cache->work, true, memory_order_relaxed);
+        regx_cache_has_work(cache);
     }
     if (atomic_exchange_explicit(&cache->released, false, memory_order_acquire)) {
         regx_list_prepend(&cache->regions, &cache->ripe, &cache->busy);
@@ -73,7 +73,7 @@ static regx_list_t pick_unused(regx_cache_t *cache, unsigned most)
         regx_list_push(&cache->regions, used ? &cache->busy : &unused, number);
     }
     if (cache->ripe.first != 0) {
-        atomic_store_explicit(&cache->work, true, memory_order_relaxed);
+        regx_cache_has_work(cache);
     }
     regx_unlock(&cache->lock);
     return unused;
