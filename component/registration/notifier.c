@@ -10,6 +10,9 @@
  * Is blind to:
  *   - MADV_GUARD_INSTALL;
  *   - shmat SHM_REMAP over private memory, unless btl_regx_notifier_check is scan.
+ * The kernel tells of MADV_DONTNEED, MADV_FREE and MADV_REMOVE before it makes them: one that
+ * overlaps a use of the same memory in another thread (an error of the application) may leave a
+ * region of the old pages behind, which later uses hit.
  *
  * How. The kernel holds whoever changes memory that we have armed until a thread of ours, the
  * reader, has read of it. The reader raises `sequence` before it reads and lowers it after it has
@@ -35,8 +38,10 @@
  * What the application notices. Mappings are watched whole (armed.h), so whoever frees a neighbour
  * of a buffer in the same mapping pays for it as above. What is mapped beside or into it later
  * stays a mapping of its own until it is used too: mremap of both at once, which the kernel might
- * have made one, fails with EFAULT. Who uses userfaultfd on such memory finds it busy. Huge pages
- * stay, but no new ones are made of memory that is watched and in part untouched.
+ * have made one, fails with EFAULT; since Linux 6.17 half done: MREMAP_FIXED has then moved what
+ * comes before the watched mapping, and what was at the destination is gone. Who uses userfaultfd
+ * on such memory finds it busy. Huge pages stay, but no new ones are made of memory that is watched
+ * and in part untouched.
  *
  * A child of fork watches nothing and answers so: its copy of the descriptors is closed. A child of
  * raw clone still has them and must not use them, since they mean the parent's memory: a page that
