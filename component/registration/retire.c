@@ -48,7 +48,7 @@ static void ripen(regx_cache_t *cache)
 
     cache->dead = (regx_list_t){0};
     regx_unlock(&cache->lock);
-    const bool passed = dead.first == 0 || barrier(cache);
+    const bool passed = dead.first == 0 || cache->closing || barrier(cache);
 
     regx_lock(&cache->lock);
     regx_list_prepend(&cache->regions, passed ? &cache->ripe : &cache->dead, &dead);

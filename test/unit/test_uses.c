@@ -455,7 +455,10 @@ static void a_barrier_is_for_a_batch(void **state)
             assert_int_equal(barriers.count, one);
             assert_int_equal(r->live, 0);
         }
-        registry_close(r);
+        registry_use(r, PAGE, PAGE);
+        barriers.fail = true;
+        registry_close(r); /* needs none, and asserts that all is deregistered */
+        barriers.fail = false;
     }
 }
 
