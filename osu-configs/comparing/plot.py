@@ -19,6 +19,7 @@ from comparing.size import show
 REGX_COLOURS = ("#d62728", "#1f77b4", "#2ca02c", "#9467bd", "#ff7f0e", "#17becf", "#e377c2")
 PEER_COLOURS = ("#444444", "#8c8c8c", "#b08d57", "#6b8e9e", "#9e7b8e", "#7d8f69")
 MARKERS = "osD^vP*X"
+UNPROVEN = " (path not proven)"
 
 
 class Panel:
@@ -97,6 +98,10 @@ def styles(document: dict) -> dict[str, dict]:
             "label": name.get(arm["kind"], arm["strategy"]),
             "line": line,
         }
+    for run in document["runs"]:
+        style = found[run["arm"]["strategy"]]
+        if run["problem"] is not None and not style["label"].endswith(UNPROVEN):
+            style["label"] += UNPROVEN
     return found
 
 

@@ -438,6 +438,14 @@ def test_the_plot_has_both_formats(tree: Tree) -> None:
     assert svg.startswith("<?xml") and svg.rstrip().endswith("</svg>")
 
 
+def test_the_plot_marks_a_path_that_is_not_proven(tree: Tree) -> None:
+    pytest.importorskip("matplotlib")
+    tree.write("python-for-plots", sys.executable)
+    tree.compare(ROWS.replace("MBS=3000", "PATH_TAKEN=direct"))
+    svg = (tree.path / "output/plot.svg").read_text()
+    assert "<!-- regx bounce (path not proven) -->" in svg  # matplotlib names what it draws
+
+
 def test_without_matplotlib_one_line_says_how_to_get_it(tree: Tree, tmp_path: Path) -> None:
     # A module of that name, first in the path, which fails as a missing one does.
     hidden = tmp_path / "hidden"
