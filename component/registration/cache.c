@@ -252,14 +252,15 @@ regx_status_t regx_cache_acquire(regx_cache_t *cache, void *base, size_t length,
 }
 
 /* Counts it if what changed was in use: the use that finds this is not over yet. The region may
- * serve it with a part, and have changed elsewhere, which is nobody's error. */
+ * serve it with a part, and have changed elsewhere, or have ended because the log was lapped, which
+ * is nobody's error. */
 static __attribute__((noinline)) void note_changed(regx_cache_t *cache, regx_record_t *record,
                                                    const regx_region_t *region)
 {
     regx_counters_t *counters = cache->registry->counters;
 
-    if (regx_changes_touched(cache->changes, region->since, region->start,
-                             region->start + region->length) &&
+    if (regx_changes_show(cache->changes, region->since, region->start,
+                          region->start + region->length) &&
         !atomic_exchange_explicit(&record->used_changed, true, memory_order_relaxed)) {
         regx_count(counters, &counters->inuse_changes, 1);
     }

@@ -47,8 +47,8 @@ struct regx_cache {
     regx_list_t dead; /* regions that may still have users that no look at the counts shows */
     regx_list_t ripe; /* … whose counts show all users */
     regx_list_t busy; /* … and had some */
-    bool closing; /* nobody looks up any more */
-    bool told; /* of a buffer that changed while in use */
+    bool closing;     /* nobody looks up any more */
+    bool told;        /* of a buffer that changed while in use */
     uint64_t hits_counted;
     regx_seat_t *seats;
     regx_seat_t *common; /* for releases by threads that have none; under the lock */

@@ -151,20 +151,37 @@ regx_change_state_t regx_changes_read(const regx_changes_t *changes, uint64_t nu
     return REGX_CHANGE_LATER;
 }
 
-bool regx_changes_touched(const regx_changes_t *changes, uint64_t since, uintptr_t start,
-                          uintptr_t end)
+/* unknown: the answer for a change that cannot be read. */
+static bool touched(const regx_changes_t *changes, uint64_t since, uintptr_t start, uintptr_t end,
+                    bool unknown)
 {
     const uint64_t head = atomic_load(&changes->head);
-    regx_change_t change;
 
     if (head - since > RING) {
-        return true;
+        if (unknown) {
+            return true;
+        }
+        since = head - RING;
     }
     for (; since != head; since++) {
-        if (regx_changes_read(changes, since, &change) != REGX_CHANGE_READ ||
-            (change.start < end && start < change.end)) {
+        regx_change_t change;
+        const bool is_read = regx_changes_read(changes, since, &change) == REGX_CHANGE_READ;
+
+        if (is_read ? change.start < end && start < change.end : unknown) {
             return true;
         }
     }
     return false;
+}
+
+bool regx_changes_touched(const regx_changes_t *changes, uint64_t since, uintptr_t start,
+                          uintptr_t end)
+{
+    return touched(changes, since, start, end, true);
+}
+
+bool regx_changes_show(const regx_changes_t *changes, uint64_t since, uintptr_t start,
+                       uintptr_t end)
+{
+    return touched(changes, since, start, end, false);
 }

@@ -59,5 +59,8 @@ regx_change_state_t regx_changes_read(const regx_changes_t *changes, uint64_t nu
 /* Whether any change from number `since` on touched the range, or may have. Any thread. */
 bool regx_changes_touched(const regx_changes_t *changes, uint64_t since, uintptr_t start,
                           uintptr_t end);
+/* Whether one certainly did, of those that the ring still has. */
+bool regx_changes_show(const regx_changes_t *changes, uint64_t since, uintptr_t start,
+                       uintptr_t end);
 
 #endif

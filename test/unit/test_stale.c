@@ -434,6 +434,32 @@ static void a_change_beside_what_is_used_is_not_told(void **state)
     registry_close(r);
 }
 
+/* The ring has gone round: all ends, and nobody knows that this changed. */
+static void a_lapped_log_is_no_change_in_use(void **state)
+{
+    (void)state;
+    for (unsigned changed = 0; changed <= 1; changed++) {
+        registry_t *r = open_large(true);
+        regx_region_t region;
+
+        registry_get(r, 0x100000, PAGE, &region);
+        for (uint64_t i = 0; i <= 2 * RING; i++) {
+            registry_log(r, 0x110000, PAGE);
+        }
+        if (changed == 1) {
+            registry_log(r, 0x100000, PAGE); /* but this the ring still has */
+        }
+        regx_registry_progress(&r->registry);
+        regx_region_release(&r->registry, &region);
+        regx_registry_progress(&r->registry);
+        assert_int_equal(r->counters.invalidations, 1);
+        assert_int_equal(r->live, 0);
+        assert_int_equal(r->counters.inuse_changes, changed);
+        assert_int_equal(r->told, changed);
+        registry_close(r);
+    }
+}
+
 /* ---- fork ---- */
 
 static void in_the_child(registry_t *r, regx_region_t *kept, regx_region_t *once)
@@ -503,6 +529,7 @@ int main(void)
         cmocka_unit_test(of_two_that_register_at_once_one_is_kept),
         cmocka_unit_test(a_change_while_in_use_is_counted_and_told),
         cmocka_unit_test(a_change_beside_what_is_used_is_not_told),
+        cmocka_unit_test(a_lapped_log_is_no_change_in_use),
         cmocka_unit_test(a_child_is_inert),
     };
 
