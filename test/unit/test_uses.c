@@ -37,6 +37,15 @@ long __wrap_syscall(long number, long a, long b, long c, long d, long e, long f)
     return __real_syscall(number, a, b, c, d, e, f);
 }
 
+/* Also after a failure, for the tests that follow. */
+static int free_barriers(void **state)
+{
+    (void)state;
+    barriers.fail = false;
+    barriers.uses = NULL;
+    return 0;
+}
+
 /* As where the kernel has no membarrier. */
 static void use_fences(regx_cache_t *cache, bool fences)
 {
@@ -805,8 +814,8 @@ int main(void)
         cmocka_unit_test(what_is_elsewhere_by_now_is_forgotten),
         cmocka_unit_test(a_refused_use_holds_nothing),
         cmocka_unit_test(a_refused_use_hands_on_what_it_held_up),
-        cmocka_unit_test(uses_are_counted_after_a_barrier),
-        cmocka_unit_test(a_barrier_is_for_a_batch),
+        cmocka_unit_test_teardown(uses_are_counted_after_a_barrier, free_barriers),
+        cmocka_unit_test_teardown(a_barrier_is_for_a_batch, free_barriers),
         cmocka_unit_test(progress_with_nothing_to_do_does_nothing),
         cmocka_unit_test(all_at_once_with_hooks),
         cmocka_unit_test(all_at_once_with_a_notifier),
