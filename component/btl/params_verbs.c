@@ -69,12 +69,13 @@ static bool read_pkey(regx_verbs_settings_t *verbs)
 static bool read_mtu(regx_verbs_settings_t *verbs)
 {
     static const char *const words[] = {"auto", "256", "512", "1024", "2048", "4096"};
+    static const uint16_t sizes[] = {0, 256, 512, 1024, 2048, 4096};
     unsigned which;
 
     if (!regx_param_word(REGX_PARAM_VERBS_MTU, words, 6, &which)) {
         return false;
     }
-    verbs->mtu = which == 0 ? 0 : (uint16_t)(128u << which);
+    verbs->mtu = sizes[which];
     return true;
 }
 
