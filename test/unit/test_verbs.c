@@ -167,6 +167,7 @@ static void close_both(void)
     while (verbs_of(&one)->leaving || verbs_of(&two)->leaving) {
         progress();
     }
+    progress(); /* what was cut is no longer counted once the completion queue was seen empty */
     for (int i = 0; i < 2; i++) {
         assert_int_equal(verbs_of(sides[i])->outstanding, verbs_of(sides[i])->quiet);
         regx_transport_ops.close(sides[i]->transport);
@@ -614,6 +615,7 @@ static void peer_fails(void **state)
     assert_int_equal(done_failed, 1);
     assert_non_null(strstr(one.what, "SEND: "));
     assert_int_equal(verbs_of(&one)->buffers.slot_count, REGX_VERBS_SLOTS);
+    regx_transport_ops.progress(one.transport);
     assert_int_equal(verbs_of(&one)->outstanding, 0);
     close_both();
 }

@@ -155,6 +155,8 @@ struct regx_verbs {
     uint64_t piece_most;  /* bytes of one write */
 
     uint32_t outstanding_most, outstanding, quiet;
+    uint32_t stale; /* of the outstanding: their pair was cut, but the completion queue may still
+                     * hold what became of them */
     regx_pair_t *pairs;
     uint32_t pair_count;
     regx_pair_t *by_peer[REGX_VERBS_BUCKETS], *by_qpn[REGX_VERBS_BUCKETS];

@@ -490,7 +490,11 @@ static void end_work(regx_pair_t *pair, uint64_t end, regx_status_t status)
     while (pair->done != end) {
         const regx_work_t work = pair->works[pair->done++ % pair->depth];
 
-        pair->verbs->outstanding--;
+        if (status == REGX_OK) {
+            pair->verbs->outstanding--;
+        } else {
+            pair->verbs->stale++;
+        }
         finish(pair, &work, status);
     }
 }

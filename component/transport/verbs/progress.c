@@ -139,6 +139,10 @@ int regx_verbs_poll(regx_verbs_t *verbs)
 
     for (int batch = 0; batch < BATCHES && polled == BATCH; batch++) {
         polled = ibv_poll_cq(verbs->cq, BATCH, completions);
+        if (polled < BATCH) { /* it is empty now */
+            verbs->outstanding -= verbs->stale;
+            verbs->stale = 0;
+        }
         for (int i = 0; i < polled; i++) {
             if ((completions[i].wr_id & REGX_RECEIVED) != 0) {
                 received(verbs, &completions[i]);
