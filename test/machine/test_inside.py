@@ -42,11 +42,23 @@ def arguments(full: bool, seed: int) -> list[str]:
     return [f"--seed={seed}", *(["--full"] if full else [])]
 
 
+def all_passed(out: str) -> None:
+    """Of a cmocka program."""
+    assert out.count("[       OK ]") == out.count("[ RUN") > 0, out
+
+
 @pytest.mark.parametrize("suite", ["trixie-backports", WITHOUT_PAGING])
 def test_unit(suite: str) -> None:
     subprocess.run(["make", "-s", "-C", OBJECTS, UNIT], check=True, timeout=300)
-    out = inside([str(OBJECTS / UNIT)], "--kernel", suite)
-    assert out.count("[       OK ]") == out.count("[ RUN") > 0, out
+    all_passed(inside([str(OBJECTS / UNIT)], "--kernel", suite))
+
+
+@pytest.mark.parametrize("sanitizer", ["asan", "tsan"])
+def test_unit_sanitized(sanitizer: str) -> None:
+    program = TOP / ".build" / sanitizer / UNIT
+    if not program.exists():
+        pytest.skip("test/run builds it (the thread sanitizer's with --full)")
+    all_passed(inside([str(program)]))
 
 
 @pytest.mark.parametrize("file", FILES)
