@@ -19,9 +19,10 @@ MEMORY = 3072  # MiB
 QEMU = ["qemu-system-x86_64", "-accel", "tcg,thread=multi,tb-size=512", "-cpu", "max",
         "-smp", "2", "-m", str(MEMORY), "-M", "q35,usb=off,vmport=off,smm=off", "-nodefaults",
         "-no-reboot", "-display", "none"]
-# maxcpus=1: see guest-init.
+# maxcpus=1: see guest-init. tsc=reliable: else a busy host makes the kernel distrust the clock, and
+# patch its own code for that, in the middle of a command.
 KERNEL_LINE = ("console=ttyS0 quiet maxcpus=1 mitigations=off nokaslr panic=-1 oops=panic "
-               "rootfstype=ext4")
+               "tsc=reliable rootfstype=ext4")
 INIT = Path(__file__).with_name("guest-init")
 
 
