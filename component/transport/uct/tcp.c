@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Opening, closing and locking of tcp.
+ * Opening and closing of tcp.
  *
  * Settings of UCX that the user may have in the environment (UCX_TCP_…) hold, but for those that
  * both ends must agree about or that would make it wait.
@@ -30,54 +30,6 @@ static const struct setting {
     {"RX_SEG_SIZE", STRING(SEGMENT_SIZE)},
     {"CONN_NB", "y"}, /* connect without waiting */
 };
-
-static uintptr_t this_thread(void)
-{
-    return (uintptr_t)pthread_self();
-}
-
-static void entered(regx_tcp_t *tcp)
-{
-    atomic_store_explicit(&tcp->owner, this_thread(), memory_order_relaxed);
-    tcp->depth = 1;
-}
-
-static bool is_inside(regx_tcp_t *tcp)
-{
-    return atomic_load_explicit(&tcp->owner, memory_order_relaxed) == this_thread();
-}
-
-bool regx_tcp_enter(regx_tcp_t *tcp)
-{
-    if (!tcp->lock.real) {
-        return true;
-    }
-    if (is_inside(tcp)) {
-        tcp->depth++;
-        return true;
-    }
-    if (!regx_trylock(&tcp->lock)) {
-        return false;
-    }
-    entered(tcp);
-    return true;
-}
-
-void regx_tcp_enter_wait(regx_tcp_t *tcp)
-{
-    if (tcp->lock.real) {
-        regx_lock(&tcp->lock);
-        entered(tcp);
-    }
-}
-
-void regx_tcp_leave(regx_tcp_t *tcp)
-{
-    if (tcp->lock.real && --tcp->depth == 0) {
-        atomic_store_explicit(&tcp->owner, 0, memory_order_relaxed);
-        regx_unlock(&tcp->lock);
-    }
-}
 
 /* Chooses among the devices that UCX offers. */
 static regx_status_t choose_device(regx_tcp_t *tcp, char *error, size_t error_size)
@@ -206,7 +158,7 @@ regx_status_t regx_tcp_open(const regx_transport_config_t *config, regx_windows_
     }
     tcp->config = config;
     tcp->windows = windows;
-    regx_lock_init(&tcp->lock, config->threads);
+    regx_entrance_init(&tcp->entrance, config->threads);
     if (component == NULL || regx_uct_open_md(component, "tcp", &tcp->md) != REGX_OK) {
         snprintf(error, error_size, "UCX offers no tcp here");
         regx_tcp_close(tcp);
@@ -252,7 +204,7 @@ void regx_tcp_close(regx_tcp_t *tcp)
         uct_md_close(tcp->md);
     }
     regx_uct_hush(false);
-    regx_lock_fini(&tcp->lock);
+    regx_entrance_fini(&tcp->entrance);
     free(tcp->talkers);
     free(tcp);
 }

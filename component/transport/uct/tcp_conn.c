@@ -332,7 +332,7 @@ void regx_tcp_disconnect(regx_tcp_conn_t *conn)
     regx_tcp_t *tcp = conn->tcp;
     regx_put_t *line;
 
-    regx_tcp_enter_wait(tcp);
+    regx_enter_wait(&tcp->entrance);
     leave_open(conn);
     lose_turn(conn);
     line = regx_tcp_take_line(conn);
@@ -346,7 +346,7 @@ void regx_tcp_disconnect(regx_tcp_conn_t *conn)
         }
         free(conn);
     }
-    regx_tcp_leave(tcp);
+    regx_leave(&tcp->entrance);
     regx_tcp_fail_line(line);
 }
 

@@ -10,7 +10,7 @@
 #include <ucs/async/async_fwd.h>
 #include <uct/api/uct.h>
 
-#include "base/lock.h"
+#include "transport/entrance.h"
 #include "transport/uct/tcp.h"
 #include "transport/uct/tcp_frame.h"
 
@@ -44,10 +44,7 @@ struct regx_tcp {
     regx_tcp_uct_address_t device_address;
     regx_tcp_uct_address_t iface_address;
 
-    /* Who is inside UCX, and how deep (calls from deliver and done). */
-    regx_lock_t lock;
-    _Atomic uintptr_t owner;
-    unsigned depth;
+    regx_entrance_t entrance; /* to UCX */
 
     /* For whoever is inside. */
     bool receiving;           /* inside UCX's progress: endpoints must not come or go */
@@ -99,13 +96,7 @@ struct regx_tcp_conn {
     bool is_busy;
 };
 
-/* Enters UCX if no other thread is inside. Whoever entered leaves. */
-bool regx_tcp_enter(regx_tcp_t *tcp);
-/* Enters UCX once no other thread is inside. Not from deliver, broken or done. */
-void regx_tcp_enter_wait(regx_tcp_t *tcp);
-void regx_tcp_leave(regx_tcp_t *tcp);
-
-/* The following are called inside. */
+/* The following are called inside the entrance. */
 
 /* Sees to it that the connection can be used. REGX_OK; REGX_AGAIN: it gets its endpoint in the
  * next turn of progress; REGX_UNREACHABLE. */

@@ -122,7 +122,7 @@ static __attribute__((noinline)) int look(regx_tcp_t *tcp)
     unsigned moved;
     int events;
 
-    if (!regx_tcp_enter(tcp)) {
+    if (!regx_enter(&tcp->entrance)) {
         return 0;
     }
     tcp->events = 0;
@@ -140,7 +140,7 @@ static __attribute__((noinline)) int look(regx_tcp_t *tcp)
         atomic_store_explicit(&tcp->in_use, true, memory_order_relaxed);
     }
     tcp->idle = moved > 0 || events > 0 ? 0 : tcp->idle + 1;
-    regx_tcp_leave(tcp);
+    regx_leave(&tcp->entrance);
     return events;
 }
 

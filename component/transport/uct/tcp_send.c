@@ -103,7 +103,7 @@ regx_status_t regx_tcp_send(regx_tcp_conn_t *conn, uint8_t tag, const void *head
     if (parts.frame.length > REGX_TCP_DATA_MAX) {
         return REGX_INVALID;
     }
-    if (!regx_tcp_enter(tcp)) {
+    if (!regx_enter(&tcp->entrance)) {
         return REGX_AGAIN;
     }
     status = regx_tcp_ready(conn);
@@ -113,7 +113,7 @@ regx_status_t regx_tcp_send(regx_tcp_conn_t *conn, uint8_t tag, const void *head
     if (status == REGX_OK) {
         status = send_parts(conn, &parts);
     }
-    regx_tcp_leave(tcp);
+    regx_leave(&tcp->entrance);
     if (status == REGX_OK) {
         count_bytes(tcp, parts.frame.length);
     }
@@ -198,7 +198,7 @@ regx_status_t regx_tcp_put(regx_tcp_conn_t *conn, regx_put_t *put)
         put->length > room - put->offset) {
         return REGX_INVALID;
     }
-    if (!regx_tcp_enter(tcp)) {
+    if (!regx_enter(&tcp->entrance)) {
         return REGX_AGAIN;
     }
     put->scratch[SCRATCH_NEXT] = NULL;
@@ -219,7 +219,7 @@ regx_status_t regx_tcp_put(regx_tcp_conn_t *conn, regx_put_t *put)
             status = REGX_PENDING;
         }
     }
-    regx_tcp_leave(tcp);
+    regx_leave(&tcp->entrance);
     return status;
 }
 
