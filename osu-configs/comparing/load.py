@@ -23,6 +23,17 @@ class Load:
         return max(0.0, taken / time_of_cores) if time_of_cores > 0.5 else 0.0
 
 
+def notes(others: list[float]) -> list[str]:
+    """What a table says of runs during which others took such shares."""
+    disturbed = [share for share in others if share >= DISTURBED_FROM]
+    if not disturbed:
+        return []
+    return [
+        f"Load: other programs took up to {100 * max(disturbed):.0f} % of the cores' time during"
+        f" {len(disturbed)} of {len(others)} runs: repeat on a quiet machine."
+    ]
+
+
 def _busy_seconds() -> float:
     """User, nice, system, interrupts and what a hypervisor took; of the cores that we may use."""
     names = {f"cpu{core}" for core in os.sched_getaffinity(0)}

@@ -8,7 +8,7 @@ relation to one another.
 from dataclasses import dataclass
 from statistics import median
 
-from comparing.load import DISTURBED_FROM
+from comparing import load
 from comparing.path import COUNTS
 from comparing.phase import MIXED, PHASES, UNMEASURED
 from comparing.result import LIMIT, PEER, REGX, Arm, Results, Run
@@ -203,12 +203,7 @@ def notes(results: Results) -> list[str]:
                 f"Phase: {run.arm}, run {run.repetition}: the mailbox moved from {before:.2f} to"
                 f" {after:.2f} us, in the last of {run.attempts} attempts too."
             )
-    shares = [run.others for run in results.runs if run.others >= DISTURBED_FROM]
-    if shares:
-        lines.append(
-            f"Load: other programs took up to {100 * max(shares):.0f} % of the cores' time during"
-            f" {len(shares)} of {len(results.runs)} runs: repeat on a quiet machine."
-        )
+    lines += load.notes([run.others for run in results.runs])
     if results.interrupted:
         lines.append(f"INTERRUPTED: {len(results.runs)} runs were complete.")
     return lines

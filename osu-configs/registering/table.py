@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The table: per metric and subject the median, its ratio, and min-max."""
 
-from comparing.load import DISTURBED_FROM
+from comparing import load
 from comparing.table import MISSING, number, panels
 from registering.metrics import GROUPS, SUBJECTS, Group, Metric
 from registering.result import Results
@@ -56,12 +56,7 @@ def notes(results: Results) -> list[str]:
     lines = query_notes(results)
     lines += [f"{subject}: cannot be had here: {why}" for subject, why in results.missing.items()]
     lines += [f"FAILED: {subject}: {why}" for subject, why in results.failures().items()]
-    shares = [run.others for run in results.runs if run.others >= DISTURBED_FROM]
-    if shares:
-        lines.append(
-            f"Load: other programs took up to {100 * max(shares):.0f} % of the cores' time during"
-            f" {len(shares)} of {len(results.runs)} runs: repeat on a quiet machine."
-        )
+    lines += load.notes([run.others for run in results.runs])
     if results.interrupted:
         lines.append(f"INTERRUPTED: {len(results.runs)} runs were complete.")
     return lines
