@@ -17,8 +17,8 @@
  *   - MADV_DONTNEED_LOCKED and MADV_GUARD_INSTALL;
  *   - holes punched into, and truncation of, the file or segment behind a mapping;
  *   - of what MAP_FIXED with MAP_HUGETLB replaces, the rest of a huge page after a length that is
- *     not a multiple of it; of a segment that shmdt takes away, what follows a part that mprotect
- *     set apart;
+ *     not a multiple of it; of a segment that shmdt takes away and that lies in several mappings
+ *     (mprotect or madvise split it), all but the first;
  *   - that somebody has patched over the hooks, until the next region is made.
  * What is reported before it is made and overlaps a use of the same memory in another thread (an
  * error of the application) may leave a region of the old pages behind, which later uses hit.

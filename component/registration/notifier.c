@@ -23,17 +23,15 @@
  * was looked up, what was under way fails the query, what was read by then fails the sequence or is
  * in the log. btl_regx_notifier_check=never leaves the query out and that window open.
  *
- * What it costs. A look-up: a system call, 1.6 times the cheapest there is (0.18 us); with scan
- * another of 0.44 us. A miss: 1.3 us, or 2.9 where the memory is not watched yet. munmap of a
- * watched 64 KiB on two cores of a server CPU in a virtual machine, Linux 6.18, in the median (of
- * 100, the slowest): unwatched 6 us (9); with the reader on the caller's core 12 us (16), on
- * another, idle one 37 us (93); on one that something else keeps busy 41 us, but 3 ms in one of
- * 100. The reader therefore has no core and no priority of its own: the scheduler wakes it beside
- * the caller (12 us, also with the other core busy), and a bound process has it on its own core
- * anyway. A shorter time slice, SCHED_FIFO and spinning after an event changed none of this: what
- * is slow is the caller's own return to a core that somebody else got while it waited. Disarming
- * touches each page's entry, so stopping takes 30 to 70 ms for each GiB that is watched in pages of
- * 4 KiB.
+ * What it costs, on two cores of a server CPU in a virtual machine, Linux 6.18, medians. A look-up:
+ * a system call, 1.8 times the cheapest there is (0.22 us in all); with scan another, 5.3 times it.
+ * A miss: 2.1 us, or 3.6 in a mapping that is not watched yet. munmap of a watched 64 KiB: 15 us
+ * (unwatched 6), with every core busy 48 us (15), the slowest of 200 5 ms (4). The reader has no
+ * core and no priority of its own: the scheduler wakes it beside the caller, which was quicker than
+ * on another core, idle (37 us) or busy. A shorter time slice, SCHED_FIFO and spinning after an
+ * event changed none of this: what is slow is the caller's own return to a core that somebody else
+ * got while it waited. Disarming touches each page's entry, so stopping takes 30 to 70 ms for each
+ * GiB that is watched in pages of 4 KiB.
  *
  * What the application notices. Mappings are watched whole (armed.h), so whoever frees a neighbour
  * of a buffer in the same mapping pays for it as above. What is mapped beside or into it later
