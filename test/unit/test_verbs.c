@@ -355,10 +355,11 @@ static void do_put(regx_put_t *put, uint8_t *at, uint64_t stream)
 static void puts_to_the_pool(void **state)
 {
     const size_t sizes[] = {0, 1, 4095, 16383, 16384, 16385, 65536, 200000};
-    uint8_t *local = malloc(POOL);
 
     (void)state;
     open_both(false);
+
+    uint8_t *local = malloc(POOL);
     for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         regx_put_t put = new_put(local, sizes[i], REGX_TARGET_POOL, 4096);
         uint8_t *pool = two.transport->pool_memory;
@@ -388,11 +389,12 @@ static void reg(const side_t *side, void *base, size_t length, unsigned access, 
 
 static void puts_to_a_region(void **state)
 {
-    uint8_t *from = malloc(4 * MIB), *to = malloc(4 * MIB);
     regx_mr_t local, remote;
 
     (void)state;
     open_both(false);
+
+    uint8_t *from = malloc(4 * MIB), *to = malloc(4 * MIB);
     reg(&one, from, 4 * MIB, REGX_ACCESS_LOCAL, &local);
     reg(&two, to + 100, 3 * MIB, REGX_ACCESS_REMOTE_WRITE, &remote);
     for (size_t length = 1; length <= 3 * MIB; length = length * 7 + 13) {
@@ -421,11 +423,12 @@ static void puts_to_a_region(void **state)
 static void puts_in_line(void **state)
 {
     enum { PUTS = 40, LENGTH = 60000 };
-    uint8_t *local = malloc((size_t)PUTS * LENGTH);
     regx_put_t puts[PUTS];
 
     (void)state;
     open_both(false);
+
+    uint8_t *local = malloc((size_t)PUTS * LENGTH);
     expected = 0;
     for (unsigned i = 0; i < PUTS; i++) {
         stamp(local + (size_t)i * LENGTH, i, LENGTH);
@@ -528,12 +531,13 @@ static void to_itself(void **state)
  * names operation and status; every put ends exactly once. */
 static void dead_key(void **state)
 {
-    uint8_t *from = malloc(MIB), *to = malloc(MIB);
     regx_mr_t local, remote;
     regx_put_t puts[3];
 
     (void)state;
     open_both(false);
+
+    uint8_t *from = malloc(MIB), *to = malloc(MIB);
     send(&one, 1, 1, 1);
     await(&two.delivered, 1);
     reg(&one, from, MIB, REGX_ACCESS_LOCAL, &local);
@@ -572,11 +576,12 @@ static void dead_key(void **state)
 /* The same for memory that was registered to be read only by this process. */
 static void key_of_the_wrong_kind(void **state)
 {
-    uint8_t *memory = calloc(1, 8192);
     regx_mr_t remote;
 
     (void)state;
     open_both(false);
+
+    uint8_t *memory = calloc(1, 8192);
     reg(&two, memory, 8192, REGX_ACCESS_LOCAL, &remote);
     regx_put_t put = new_put(one.transport->pool_memory, 4096, REGX_TARGET_REGION, 0);
     memset(one.transport->pool_memory, 1, 4096);
@@ -623,12 +628,13 @@ static void peer_fails(void **state)
 /* The own queue pair is driven to error from outside, in the middle of puts. */
 static void own_queue_pair_fails(void **state)
 {
-    uint8_t *local = calloc(1, POOL);
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
     regx_put_t puts[8];
 
     (void)state;
     open_both(false);
+
+    uint8_t *local = calloc(1, POOL);
     send(&one, 1, 1, 1);
     await(&two.delivered, 1);
     for (int i = 0; i < 8; i++) {
@@ -648,11 +654,12 @@ static void own_queue_pair_fails(void **state)
 
 static void disconnecting_ends_puts(void **state)
 {
-    uint8_t *local = calloc(1, POOL);
     regx_put_t puts[8];
 
     (void)state;
     open_both(false);
+
+    uint8_t *local = calloc(1, POOL);
     send(&one, 1, 1, 1);
     await(&two.delivered, 1);
     for (int i = 0; i < 8; i++) {
