@@ -77,6 +77,8 @@
 #include <string.h>
 #include <unistd.h>
 
+_Static_assert(2 * REGX_REGIONS_MOST <= 1u << REGX_FRONT_NUMBER_BITS, "numbers fit in entries");
+
 static _Atomic uint64_t serials;
 
 regx_cache_t *regx_cache_open(regx_registry_t *registry, const regx_cache_config_t *config)
@@ -223,11 +225,12 @@ static __attribute__((noinline)) regx_status_t acquire_searching(regx_cache_t *c
     const uint64_t since = atomic_load_explicit(&cache->drained, memory_order_acquire);
 
     for (uint32_t probe = 0; seated && probe < REGX_FRONT_WAYS; probe++) {
-        const uint64_t entry = regx_front_entry(seat, &key, probe);
+        const uint32_t entry = regx_front_entry(seat, &key, probe);
+        const uint32_t number = regx_front_number(entry);
 
-        if (entry >> 32 == key.tag &&
-            regx_cache_try(cache, seat, (uint32_t)entry, (uintptr_t)base, length, access)) {
-            return regx_cache_serve(cache, (uint32_t)entry, (uintptr_t)base, length, since, region);
+        if (regx_front_is(entry, &key) &&
+            regx_cache_try(cache, seat, number, (uintptr_t)base, length, access)) {
+            return regx_cache_serve(cache, number, (uintptr_t)base, length, since, region);
         }
     }
     return regx_cache_acquire_slow(cache, base, length, access, region);
@@ -240,12 +243,13 @@ regx_status_t regx_cache_acquire(regx_cache_t *cache, void *base, size_t length,
     if (__builtin_expect(regx_here.cache == cache->fast, true)) {
         regx_seat_t *seat = regx_here.seat;
         const regx_front_key_t key = regx_front_key((uintptr_t)base);
-        const uint64_t entry = regx_front_entry(seat, &key, 0);
+        const uint32_t entry = regx_front_entry(seat, &key, 0);
+        const uint32_t number = regx_front_number(entry);
         const uint64_t since = atomic_load_explicit(&cache->drained, memory_order_acquire);
 
-        if (__builtin_expect(entry >> 32 == key.tag, true) &&
-            try_use(cache, seat, (uint32_t)entry, (uintptr_t)base, length, access, true)) {
-            return regx_cache_serve(cache, (uint32_t)entry, (uintptr_t)base, length, since, region);
+        if (__builtin_expect(regx_front_is(entry, &key), true) &&
+            try_use(cache, seat, number, (uintptr_t)base, length, access, true)) {
+            return regx_cache_serve(cache, number, (uintptr_t)base, length, since, region);
         }
     }
     return acquire_searching(cache, base, length, access, region);

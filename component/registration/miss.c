@@ -46,16 +46,16 @@ static void let_it_be_logged(const regx_changes_t *changes)
     }
 }
 
-/* Takes out of that part of the front table dead regions, and those that are known for this address
- * and are elsewhere by now; notes if one that is dead would have served, had it not changed. */
+/* Takes dead regions out of that part of the front table; notes if one of them would have served,
+ * had it not changed. */
 static void clean_front(const regx_cache_t *cache, regx_seat_t *seat, uintptr_t address,
                         regx_request_t *request)
 {
     const regx_front_key_t key = regx_front_key(address);
 
     for (uint32_t probe = 0; probe < REGX_FRONT_WAYS; probe++) {
-        const uint64_t entry = regx_front_entry(seat, &key, probe);
-        const regx_record_t *record = &cache->records[(uint32_t)entry];
+        const uint32_t entry = regx_front_entry(seat, &key, probe);
+        const regx_record_t *record = &cache->records[regx_front_number(entry)];
         const uint32_t state = atomic_load_explicit(&record->state, memory_order_relaxed);
 
         if (state == REGX_REGION_CHANGED &&
@@ -63,8 +63,7 @@ static void clean_front(const regx_cache_t *cache, regx_seat_t *seat, uintptr_t 
                                request->access)) {
             request->refused = true;
         }
-        if (state != REGX_REGION_ALIVE ||
-            (entry >> 32 == key.tag && !regx_record_serves(record, address, 1, 0))) {
+        if (state != REGX_REGION_ALIVE) {
             atomic_store_explicit(regx_front_place(seat, &key, probe), 0, memory_order_relaxed);
         }
     }

@@ -85,29 +85,29 @@ void regx_seats_free(regx_seat_t **seats, uint32_t regions)
 void regx_seat_remember(regx_seat_t *seat, uintptr_t address, uint32_t region)
 {
     const regx_front_key_t key = regx_front_key(address);
-    const uint64_t entry = (uint64_t)key.tag << 32 | region;
-    uint32_t chosen = REGX_FRONT_WAYS;
+    const uint32_t entry = key.tag | region;
+    uint32_t other = REGX_FRONT_WAYS;
 
     for (uint32_t probe = REGX_FRONT_WAYS; probe-- > 0;) {
-        const uint64_t there = regx_front_entry(seat, &key, probe);
+        const uint32_t there = regx_front_entry(seat, &key, probe);
 
         if (there == entry) {
             return;
         }
         if (there == 0) {
-            chosen = probe;
+            other = probe;
         }
     }
-    if (chosen == REGX_FRONT_WAYS) {
+    if (other == REGX_FRONT_WAYS) {
         /* Most of a full set may be of requests that do not come any more, their regions' numbers
-         * used again; nothing tells. So any place is given up, at random: in turn, those that are
-         * asked for in turn could push out each other for ever. But the new one gets the first
-         * place, and what was there the one that is given up. */
+         * used again; nothing tells. So any place is given up, at random, the first one too: else
+         * those that are asked for in turn could push out each other for ever. */
         seat->random = seat->random * 1664525u + 1013904223u;
-        chosen = 1 + (seat->random >> 16) % (REGX_FRONT_WAYS - 1);
-        atomic_store_explicit(regx_front_place(seat, &key, chosen), regx_front_entry(seat, &key, 0),
-                              memory_order_relaxed);
-        chosen = 0;
+        other = (seat->random >> 16) % REGX_FRONT_WAYS;
     }
-    atomic_store_explicit(regx_front_place(seat, &key, chosen), entry, memory_order_relaxed);
+    /* The new one gets the first place: what is there may be what this page's requests had before,
+     * alive again as another region. */
+    atomic_store_explicit(regx_front_place(seat, &key, other), regx_front_entry(seat, &key, 0),
+                          memory_order_relaxed);
+    atomic_store_explicit(regx_front_place(seat, &key, 0), entry, memory_order_relaxed);
 }
