@@ -203,7 +203,7 @@ static void await(const unsigned *count, unsigned value)
 static void frames_of_all_sizes(void **state)
 {
     const size_t sizes[] = {0,    1,    8,    255,  256,   257,   4096,
-                            8191, 8192, 8193, 8448, 16384, 16385, REGX_VERBS_FRAME_MAX};
+                            8191, 8192, 8448, 8449, 16384, 16385, REGX_VERBS_FRAME_MAX};
     unsigned count = 0;
 
     (void)state;
@@ -300,7 +300,7 @@ static void flood(void **state)
 
 static void lends(void **state)
 {
-    const size_t sizes[] = {0, 1, 8192, 8193, 65535, 65536};
+    const size_t sizes[] = {0, 1, 8448, 8449, 65535, 65536};
     regx_lend_t lend = {.tag = 7, .done = lend_done};
 
     (void)state;

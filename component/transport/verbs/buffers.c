@@ -14,6 +14,7 @@
 #define GRH_SIZE 40 /* UD puts so many bytes before what it received */
 #define HELLO_ROOM 128u
 #define HELLO_SENDS 16u
+#define REPOST_LEAST 16u /* receive buffers given back at once; of few, a quarter */
 
 _Static_assert(GRH_SIZE + REGX_VERBS_HELLO_SIZE <= HELLO_ROOM, "a hello fits its buffer");
 
@@ -139,7 +140,7 @@ bool regx_buffers_fill(regx_verbs_t *verbs)
     for (uint32_t i = 0; i < buffers->receives; i++) {
         buffers->returned[buffers->returned_count++] = i;
     }
-    regx_buffers_repost(verbs, 1);
+    regx_buffers_repost(verbs);
     for (uint32_t i = 0; i < REGX_VERBS_HELLOS && buffers->returned_count == 0; i++) {
         if (!regx_buffer_hello_post(verbs, i)) {
             return false;
@@ -153,14 +154,14 @@ void regx_buffer_return(regx_verbs_t *verbs, uint32_t index)
     verbs->buffers.returned[verbs->buffers.returned_count++] = index;
 }
 
-void regx_buffers_repost(regx_verbs_t *verbs, uint32_t least)
+void regx_buffers_repost(regx_verbs_t *verbs)
 {
     regx_buffers_t *buffers = &verbs->buffers;
     struct ibv_recv_wr requests[REGX_VERBS_RECEIVES], *refused = NULL;
     struct ibv_sge pieces[REGX_VERBS_RECEIVES];
-    const uint32_t count = buffers->returned_count;
+    const uint32_t count = buffers->returned_count, quarter = buffers->receives / 4;
 
-    if (count < least || count == 0) {
+    if (count < (quarter < REPOST_LEAST ? quarter : REPOST_LEAST) || count == 0) {
         return;
     }
     for (uint32_t i = 0; i < count; i++) {

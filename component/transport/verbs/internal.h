@@ -37,7 +37,9 @@
 
 #define REGX_VERBS_FRAME_MAX 16640u /* an eager message of 16 KiB with its headers */
 #define REGX_VERBS_LEND_MAX 65536u
-#define REGX_VERBS_RECEIVE_SIZE 8192u /* of one receive buffer */
+#define REGX_VERBS_RECEIVE_SIZE 8448u /* of one receive buffer: 8 KiB and headers in one piece */
+#define REGX_VERBS_PIECES                                                                          \
+    ((REGX_VERBS_LEND_MAX + REGX_VERBS_RECEIVE_SIZE - 1) / REGX_VERBS_RECEIVE_SIZE)
 #define REGX_VERBS_RECEIVES 128u
 #define REGX_VERBS_SLOTS 64u  /* for sending, of REGX_VERBS_FRAME_MAX bytes */
 #define REGX_VERBS_HELLOS 64u /* that can arrive between two calls of progress */
@@ -184,8 +186,8 @@ bool regx_buffers_fill(regx_verbs_t *verbs);
 const uint8_t *regx_buffer_received(const regx_verbs_t *verbs, uint32_t index);
 /* The frame in that buffer was delivered. */
 void regx_buffer_return(regx_verbs_t *verbs, uint32_t index);
-/* Posts what was returned again, once there are so many. */
-void regx_buffers_repost(regx_verbs_t *verbs, uint32_t least);
+/* Posts what was returned again, once that is worth a call. */
+void regx_buffers_repost(regx_verbs_t *verbs);
 uint8_t *regx_buffer_slot(const regx_verbs_t *verbs, uint32_t slot);
 /* A slot for the pair, or REGX_SLOT_NOT. */
 uint32_t regx_slot_take(regx_pair_t *pair);

@@ -90,9 +90,9 @@ static struct ibv_send_wr piece_of_frame(regx_piece_t kind, uint8_t tag, struct 
 static regx_status_t post_frame(regx_pair_t *pair, uint8_t tag, const void *data, size_t length,
                                 uint32_t lkey, const regx_work_t *work)
 {
-    struct ibv_send_wr requests[REGX_VERBS_LEND_MAX / REGX_VERBS_RECEIVE_SIZE];
-    struct ibv_sge pieces[REGX_VERBS_LEND_MAX / REGX_VERBS_RECEIVE_SIZE];
-    regx_work_t works[REGX_VERBS_LEND_MAX / REGX_VERBS_RECEIVE_SIZE];
+    struct ibv_send_wr requests[REGX_VERBS_PIECES];
+    struct ibv_sge pieces[REGX_VERBS_PIECES];
+    regx_work_t works[REGX_VERBS_PIECES];
     unsigned count = 0;
     size_t sent = 0;
 

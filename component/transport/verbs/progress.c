@@ -11,7 +11,6 @@
 
 #define BATCH 16
 #define BATCHES 4            /* of one progress */
-#define REPOST_LEAST 16      /* receive buffers given back at once, while frames keep coming */
 #define GRH_SIZE 40          /* before what a UD queue pair receives */
 #define EVENT_INTERVAL 4096u /* calls of progress between two looks at what the device reports */
 
@@ -151,7 +150,7 @@ int regx_verbs_poll(regx_verbs_t *verbs)
             }
         }
         count += polled > 0 ? polled : 0;
-        regx_buffers_repost(verbs, polled == BATCH ? REPOST_LEAST : 1);
+        regx_buffers_repost(verbs);
     }
     return count;
 }
