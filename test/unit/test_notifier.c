@@ -1149,7 +1149,7 @@ static void nothing_is_left(void **state)
         region_t region = must_keep(watch, base, LENGTH);
         region_t another = must_keep(watch, base + (10 << 20), LENGTH);
 
-        assert_true(armed_mappings() >= 2);
+        assert_true(armed_mappings() >= (heap.status == REGX_OK ? 2u : 1u));
         /* Armed memory that went elsewhere. */
         assert_ptr_not_equal(mremap(base, LENGTH, LENGTH, MREMAP_MAYMOVE | MREMAP_DONTUNMAP, 0),
                              MAP_FAILED);
