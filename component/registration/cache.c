@@ -115,9 +115,11 @@ regx_cache_t *regx_cache_open(regx_registry_t *registry, const regx_cache_config
     return cache;
 }
 
-static void give_up(void *context, uint32_t number)
+static void give_up(void *context, const uint32_t *numbers, uint32_t count)
 {
-    regx_cache_kill_locked(context, number, REGX_REGION_GIVEN_UP);
+    for (uint32_t i = 0; i < count; i++) {
+        regx_cache_kill_locked(context, numbers[i], REGX_REGION_GIVEN_UP);
+    }
 }
 
 void regx_cache_close(regx_cache_t *cache)

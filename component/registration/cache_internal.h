@@ -125,7 +125,8 @@ bool regx_cache_admits_locked(regx_cache_t *cache, const regx_request_t *request
 bool regx_cache_reserve_locked(regx_cache_t *cache, regx_request_t *request);
 void regx_cache_unreserve_locked(regx_cache_t *cache, uint64_t size);
 
-/* retire.c. Locked: a region that is out of the index, or being taken out, gives no new use. */
+/* retire.c. Locked: a region that is out of the index, or being taken out, gives no new use. When
+ * all are dead that are to be, the caller says so (regx_cache_has_work). */
 void regx_cache_kill_locked(regx_cache_t *cache, uint32_t number, regx_region_state_t state);
 /* Looked at by one progress, or by one miss beside those that it gave up itself: deregistering may
  * take tens of microseconds each. */

@@ -11,17 +11,25 @@ typedef struct cut {
     uint64_t ended; /* regions */
 } cut_t;
 
-static void end_region(void *context, uint32_t number)
+#define AHEAD 8u /* records fetched: they are no longer in the processor's first caches */
+
+static void end_regions(void *context, const uint32_t *numbers, uint32_t count)
 {
     cut_t *cut = context;
+    regx_cache_t *cache = cut->cache;
     regx_request_t *request = cut->request;
 
-    if (request != NULL && regx_record_serves(&cut->cache->records[number], request->start,
-                                              request->end - request->start, request->access)) {
-        request->refused = true;
+    for (uint32_t i = 0; i < count; i++) {
+        if (i + AHEAD < count) {
+            __builtin_prefetch(&cache->records[numbers[i + AHEAD]], 1);
+        }
+        if (request != NULL && regx_record_serves(&cache->records[numbers[i]], request->start,
+                                                  request->end - request->start, request->access)) {
+            request->refused = true;
+        }
+        regx_cache_kill_locked(cache, numbers[i], REGX_REGION_CHANGED);
     }
-    regx_cache_kill_locked(cut->cache, number, REGX_REGION_CHANGED);
-    cut->ended++;
+    cut->ended += count;
 }
 
 bool regx_cache_drain_locked(regx_cache_t *cache, regx_request_t *request)
@@ -41,10 +49,13 @@ bool regx_cache_drain_locked(regx_cache_t *cache, regx_request_t *request)
         if (state == REGX_CHANGE_LOST) { /* it may have been anything: everything ends */
             change = (regx_change_t){.start = 0, .end = UINTPTR_MAX};
         }
-        regx_index_cut(&cache->index, change.start, change.end, end_region, &cut);
+        regx_index_cut(&cache->index, change.start, change.end, end_regions, &cut);
         drained = state == REGX_CHANGE_LOST ? head : drained + 1;
     }
     atomic_store_explicit(&cache->drained, drained, memory_order_release);
+    if (cut.ended > 0) {
+        regx_cache_has_work(cache);
+    }
     regx_count(counters, &counters->invalidations, cut.ended);
     return drained == head;
 }

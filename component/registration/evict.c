@@ -62,6 +62,7 @@ uint64_t regx_cache_evict_locked(regx_cache_t *cache)
     }
     regx_index_remove(&cache->index, cache->records[number].start, number);
     regx_cache_kill_locked(cache, number, REGX_REGION_GIVEN_UP);
+    regx_cache_has_work(cache);
     regx_count(counters, &counters->evictions, 1);
     return cache->records[number].size;
 }

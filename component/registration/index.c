@@ -221,19 +221,23 @@ uint32_t regx_index_next(const regx_index_t *index, regx_index_place_t *place)
 }
 
 /* Removes those of the block that overlap; returns whether any is left. */
-static bool cut_block(block_t *block, uintptr_t start, uintptr_t end,
-                      void (*removed)(void *context, uint32_t number), void *context)
+static bool cut_block(block_t *block, uintptr_t start, uintptr_t end, regx_index_removed_t removed,
+                      void *context)
 {
+    uint32_t numbers[BLOCK];
     uint32_t kept = 0;
 
     for (uint32_t i = 0; i < block->count; i++) {
         const entry_t *entry = &block->entries[i];
 
         if (entry->start < end && start < entry->end) {
-            removed(context, entry->number);
+            numbers[i - kept] = entry->number;
         } else {
             block->entries[kept++] = *entry;
         }
+    }
+    if (kept < block->count) {
+        removed(context, numbers, block->count - kept);
     }
     block->count = kept;
     if (kept == 0) {
@@ -245,7 +249,7 @@ static bool cut_block(block_t *block, uintptr_t start, uintptr_t end,
 }
 
 void regx_index_cut(regx_index_t *index, uintptr_t start, uintptr_t end,
-                    void (*removed)(void *context, uint32_t number), void *context)
+                    regx_index_removed_t removed, void *context)
 {
     size_t left = 0, regions = 0;
 

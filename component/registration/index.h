@@ -53,8 +53,9 @@ uint32_t regx_index_exact(const regx_index_t *index, uintptr_t start, uintptr_t 
 /* The region there, and on to the next one; after the last comes the first. 0: there is none. */
 uint32_t regx_index_next(const regx_index_t *index, regx_index_place_t *place);
 
-/* Removes all that overlap the range, calling `removed` for each. */
+/* Removes all that overlap the range, calling `removed` with up to a block of them at a time. */
+typedef void (*regx_index_removed_t)(void *context, const uint32_t *numbers, uint32_t count);
 void regx_index_cut(regx_index_t *index, uintptr_t start, uintptr_t end,
-                    void (*removed)(void *context, uint32_t number), void *context);
+                    regx_index_removed_t removed, void *context);
 
 #endif

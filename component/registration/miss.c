@@ -104,6 +104,7 @@ static uint32_t reserve_locked(regx_cache_t *cache, regx_request_t *request)
         request->access |= cache->records[old].access;
         regx_index_remove(&cache->index, request->start, old);
         regx_cache_kill_locked(cache, old, REGX_REGION_GIVEN_UP);
+        regx_cache_has_work(cache);
         request->given_up++;
     }
     if (!regx_cache_reserve_locked(cache, request)) {

@@ -37,7 +37,6 @@ void regx_cache_kill_locked(regx_cache_t *cache, uint32_t number, regx_region_st
     }
     regx_cache_unreserve_locked(cache, record->size);
     regx_list_push(&cache->regions, &cache->dead, number);
-    regx_cache_has_work(cache);
 }
 
 /* Makes ripe what is dead, and what had users of which some are gone. */

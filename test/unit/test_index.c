@@ -21,14 +21,16 @@ static bool overlaps(const regx_index_entry_t *entry, uintptr_t start, uintptr_t
     return entry->end != 0 && entry->start < end && start < entry->end;
 }
 
-static void removed(void *context, uint32_t number)
+static void removed(void *context, const uint32_t *numbers, uint32_t count)
 {
     assert_ptr_equal(context, &model);
-    assert_in_range(number, 1, MOST - 1);
-    assert_true(model.entries[number].end != 0); /* there, and not told twice */
-    model.entries[number].end = 0;
-    model.removed++;
-    model.count--;
+    for (uint32_t i = 0; i < count; i++) {
+        assert_in_range(numbers[i], 1, MOST - 1);
+        assert_true(model.entries[numbers[i]].end != 0); /* there, and not told twice */
+        model.entries[numbers[i]].end = 0;
+        model.removed++;
+        model.count--;
+    }
 }
 
 static void insert(uint32_t number, uintptr_t start, uintptr_t end, unsigned access)
