@@ -161,13 +161,15 @@ static inline bool is_current(const regx_cache_t *cache)
     return sequence % 2 == 0 && head == atomic_load_explicit(&cache->drained, memory_order_acquire);
 }
 
-/* The query, of a range that is one. */
+/* The query, of a range that is one; what is dead, the front table's memory of a buffer that was
+ * mapped anew, is not asked about. */
 static inline bool is_quiet(const regx_cache_t *cache, const regx_record_t *record,
                             uintptr_t address, size_t length, unsigned access)
 {
     const uintptr_t mask = cache->page - 1;
 
-    return regx_record_serves(record, address, length, access) &&
+    return atomic_load_explicit(&record->state, memory_order_relaxed) == REGX_REGION_ALIVE &&
+           regx_record_serves(record, address, length, access) &&
            cache->watch->quiet(cache->watch, address & ~mask, (address + length + mask) & ~mask);
 }
 
