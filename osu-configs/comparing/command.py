@@ -4,13 +4,14 @@
 import argparse
 import datetime
 import os
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
-from comparing import configuration, environment, installation, osu, table
+from comparing import configuration, environment, installation, osu, rdma, table
 from comparing.configuration import Row
 from comparing.files import Folder
 from comparing.installation import BUILD, TOP, Installation
@@ -44,7 +45,11 @@ def arguments() -> argparse.Namespace:
     add("--hostfile", type=Path, metavar="F", help="run between the first two nodes of this file")
     add("--launcher", metavar="COMMAND",
         help='start ranks with this instead of mpirun, for example "srun --mpi=pmix"')
+    add("--rdma", action="store_true",
+        help="regx's rows go over an RDMA device (transport verbs, where they name no other): this"
+        " machine's, or where it has none, Soft-RoCE in an emulated one (test/machine/run)")
     add("--no-install", action="store_true", help="say what is missing, rather than install it")
+    add("--no-build", action="store_true", help="take what was built before, as it is")
     add("--output", type=Path, metavar="DIR",
         help="where the results go (default: .build/compare/, by date and time)")
     return parser.parse_args()
@@ -66,30 +71,63 @@ def main() -> int:
 def compare(asked: argparse.Namespace) -> int:
     # What is wrong with the command line or a file is said before anything is installed.
     rows = configuration.read(asked.files, asked.full)
-    found = installation.guess() if asked.dry_run else installation.set_up(not asked.no_install)
+    found = installed(asked)
     rows = [row for row in rows if not row.openmpi or found.openmpi[0] in row.openmpi]
     if not rows:
         raise Trouble(f"no row is for Open MPI {found.openmpi[0]}")
-    launcher = Launcher(found, asked.hostfile, asked.launcher)
+    launcher = Launcher(found, asked.hostfile, asked.launcher, asked.rdma)
     suite = osu.Suite(asked.osu, found.companion, dict(os.environ))
+    machine = None
+    if asked.rdma:
+        rows = [rdma.over_verbs(row) for row in rows]
+        machine = rdma.emulated(found, asked)
+    if machine:
+        suite = machine.take(suite, found.companion)
     repetitions = FULL_REPETITIONS if asked.full else REPETITIONS
     plan = Plan(rows, suite, repetitions, with_limit=launcher.on_this_node)
     if asked.dry_run:
-        dry_run(plan, launcher)
+        dry_run(plan, launcher, machine.words if machine else ())
         return 0
-    return measure(plan, launcher, suite, rows, found, asked.output)
+    date = datetime.datetime.now().strftime("%Y-%m-%d-%H%M%S")
+    folder = Folder((asked.output or BUILD / "compare" / date).absolute())
+    if machine:
+        return in_machine(machine, plan, asked, found, folder)
+    return measure(plan, launcher, suite, rows, found, folder)
 
 
-def dry_run(plan: Plan, launcher: Launcher) -> None:
+def installed(asked: argparse.Namespace) -> Installation:
+    if asked.no_build:
+        return installation.as_it_is()
+    return installation.guess() if asked.dry_run else installation.set_up(not asked.no_install)
+
+
+def in_machine(
+    machine: rdma.Machine, plan: Plan, asked: argparse.Namespace, found: Installation, folder: Folder
+) -> int:
+    """This very command, there."""
+    command: list[str | Path] = [HERE / "compare", *(["--full"] if asked.full else [])]
+    if any(not job.program.is_companion for job in plan.jobs):
+        command += ["--osu", machine.folder]
+    command += ["-f", *machine.take_files(asked.files)]
+    runs = 1 + plan.repetitions
+    status = machine.run(command, folder, runs * sum(job.row.timeout for job in plan.jobs))
+    print(f"compare: {draw(folder, found)}", file=sys.stderr)
+    print(f"compare: results are in {folder.path}", file=sys.stderr)
+    return status
+
+
+def dry_run(plan: Plan, launcher: Launcher, before: tuple[str, ...]) -> None:
     """One line per row and benchmark. compare has regx report into files; here, to stderr."""
+    begin = shlex.join(before) + " " if before else ""
     for job in plan.jobs:
         sizes = job.case.sizes.option()
         for what, arguments_of in (
-            ("content check", osu.check_arguments(job.program, sizes)),
+            ("content check", osu.check_arguments(job.program, sizes, job.case.options)),
             (f"{plan.repetitions} runs", osu.timed_arguments(job.program, sizes, job.case.options)),
         ):
             print(f"# {job.arm}, {job.case.sizes}: {what}")
-            print(launcher.line(job.row, [str(job.program.path), *arguments_of], "stderr"))
+            line = launcher.line(job.row, [str(job.program.path), *arguments_of], "stderr")
+            print(f"{begin}{line}")
 
 
 def measure(
@@ -98,10 +136,8 @@ def measure(
     suite: osu.Suite,
     rows: list[Row],
     found: Installation,
-    output: Path | None,
+    folder: Folder,
 ) -> int:
-    date = datetime.datetime.now().strftime("%Y-%m-%d-%H%M%S")
-    folder = Folder((output or BUILD / "compare" / date).absolute())
     programs = {job.program.name: job.program for job in plan.jobs}
     for program in programs.values():
         print(f"compare: {program.name} is {program.path}", file=sys.stderr)

@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from comparing.osu import BENCHMARKS
-from comparing.size import Range
+from comparing.size import Range, parse
 from comparing.trouble import Trouble
 
 DEFAULTS = "defaults"
 PER_BENCHMARK = ("sizes", "full", "options")  # may be written KEY.BENCHMARK
-KEYS = ("mca", "environment", "openmpi", "benchmark", "buffers", "timeout") + PER_BENCHMARK
+KEYS = ("mca", "environment", "openmpi", "memlock", "benchmark", "buffers", "timeout")
+KEYS += PER_BENCHMARK
 OWN_OPTIONS = ("-m", "--message-size", "-c", "--validation", "-b", "--buffer-num", "--buffers")
 
 
@@ -36,6 +37,7 @@ class Row:
     mca: tuple[tuple[str, str], ...]
     environment: tuple[tuple[str, str], ...]
     openmpi: tuple[int, ...]  # major versions; empty: any
+    memlock: str  # what a rank may lock: bytes, or "unlimited"; empty: as it is
     timeout: float
     cases: tuple[Case, ...]
     where: str = field(compare=False)  # FILE:LINE, for messages
@@ -167,6 +169,7 @@ class _File:
             mca=self.mca(section),
             environment=self.environment(section),
             openmpi=self.openmpi(section),
+            memlock=self.memlock(section),
             timeout=self.timeout(section),
             cases=tuple(cases),
             where=f"{self.file}:{self.line(section)}",
@@ -244,6 +247,15 @@ class _File:
                 "malformed openmpi; wanted: major versions, for example 5 6", section, "openmpi"
             )
         return tuple(int(word) for word in words)
+
+    def memlock(self, section: str) -> str:
+        value = self.parser[section].get("memlock") or ""
+        if value in ("", "unlimited"):
+            return value
+        try:
+            return str(parse(value))
+        except ValueError as error:
+            raise self.trouble(f"memlock: {error}, or unlimited", section, "memlock") from None
 
     def timeout(self, section: str) -> float:
         value = self.parser[section].get("timeout") or "120"

@@ -40,6 +40,11 @@ def set_up(install: bool) -> Installation:
     return _read(BUILD / "env")
 
 
+def as_it_is() -> Installation:
+    """What was built before."""
+    return _read(BUILD / "env")
+
+
 def guess() -> Installation:
     """For --dry-run, which builds nothing: what is there, or where setup would put it."""
     if (BUILD / "env").exists():

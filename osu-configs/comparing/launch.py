@@ -34,8 +34,15 @@ class Line:
 class Launcher:
     """How two ranks are started: by mpirun on this node or on a hostfile's, or as the user says."""
 
-    def __init__(self, installation: Installation, hostfile: Path | None, launcher: str | None):
+    def __init__(
+        self,
+        installation: Installation,
+        hostfile: Path | None = None,
+        launcher: str | None = None,
+        rdma: bool = False,
+    ):
         self.installation = installation
+        self.rdma = rdma
         self.hostfile = hostfile
         self.cores = len(os.sched_getaffinity(0))
         try:
@@ -51,8 +58,9 @@ class Launcher:
 
     @property
     def on_this_node(self) -> bool:
-        """Whether both ranks run here, each on its own core, as the probe's processes do."""
-        return not self.hostfile and not self.own and self.cores >= 2
+        """Whether both ranks run here, each on its own core, and talk by memory, as the probe's
+        processes do."""
+        return not self.hostfile and not self.own and not self.rdma and self.cores >= 2
 
     def line(self, row: Row, command: list[str], report: str | None) -> Line:
         """report: where regx writes its counters, for a row of regx."""
@@ -62,6 +70,7 @@ class Launcher:
             environment.append((COMPONENT_PATH, self.installation.component_path))
             if report:
                 mca.append(("btl_regx_report", report))
+        command = [*limited(row.memlock), *command]
         if self.own:
             # The launcher knows nothing of --mca and -x: all goes by the environment.
             environment += [(f"OMPI_MCA_{name}", value) for name, value in mca]
@@ -82,6 +91,17 @@ class Launcher:
         for name, value in row.environment:
             words += ["-x", f"{name}={value}"]
         return Line(tuple(environment), (*words, *command))
+
+
+def limited(memlock: str) -> list[str]:
+    """The words that begin a command which may lock so much, as any user's may: root, as long as
+    it has CAP_IPC_LOCK, is not limited."""
+    if not memlock:
+        return []
+    words = ["prlimit", f"--memlock={memlock}:{memlock}"]
+    if os.geteuid() == 0:
+        words = ["setpriv", "--bounding-set=-ipc_lock", "--inh-caps=-ipc_lock", *words]
+    return words
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,13 @@ class Program:
 class Suite:
     """Where the benchmarks are."""
 
-    def __init__(self, osu: Path | None, companion: Path, environment: dict[str, str]):
+    def __init__(
+        self,
+        osu: Path | None,
+        companion: Path,
+        environment: dict[str, str],
+        places: tuple[str | Path, ...] | None = None,
+    ):
         self.companion = companion
         self.folders: list[Path] = []
         asked, by = (osu, "--osu") if osu else (environment.get("OSU_HOME"), "OSU_HOME")
@@ -81,7 +87,8 @@ class Suite:
         else:
             path = environment.get("PATH", os.defpath).split(os.pathsep)
             self.folders = [Path(folder) for folder in path if folder]
-            self.folders += [Path(p) / folder for p in USUAL_PLACES for folder in FOLDERS]
+            usual = USUAL_PLACES if places is None else places
+            self.folders += [Path(p) / folder for p in usual for folder in FOLDERS]
 
     def _find(self, benchmark: str) -> Path | None:
         for folder in self.folders:
@@ -89,6 +96,11 @@ class Suite:
             if found:
                 return Path(found).absolute()
         return None
+
+    def found(self) -> dict[str, Path]:
+        """OSU's own programs, by name."""
+        places = {name: self._find(name) for name in BENCHMARKS if name.startswith("osu_")}
+        return {name: path for name, path in places.items() if path}
 
     def program(self, benchmark: str, buffers: str) -> Program:
         """OSU itself has one buffer for all messages; other choices are the companion's."""
@@ -106,9 +118,11 @@ def timed_arguments(program: Program, sizes: str, options: tuple[str, ...]) -> l
     return [*program.arguments, "-m", sizes, *options]
 
 
-def check_arguments(program: Program, sizes: str) -> list[str]:
-    """A short pass whose contents are checked; checking would spoil the times of a long one."""
-    return [*program.arguments, "-m", sizes, "-i", "2", "-x", "0", "-c"]
+def check_arguments(program: Program, sizes: str, options: tuple[str, ...]) -> list[str]:
+    """A short pass whose contents are checked; checking would spoil the times of a long one. Of
+    the options it has the window alone."""
+    window = options[options.index("-W") :][:2] if "-W" in options else ()
+    return [*program.arguments, "-m", sizes, "-i", "2", "-x", "0", *window, "-c"]
 
 
 @dataclass

@@ -36,8 +36,10 @@ class Proof:
     counts: dict[str, int] = field(default_factory=dict)  # of COUNTS
 
 
-def prove(file: Path, strategy: str, sizes: list[int], backend: str = "auto") -> Proof:
-    """strategy, backend: as btl_regx_rendezvous and btl_regx_backend name them; sizes: of the
+def prove(
+    file: Path, strategy: str, sizes: list[int], backend: str = "auto", transport: str = "auto"
+) -> Proof:
+    """strategy, backend, transport: as btl_regx_rendezvous and so on name them; sizes: of the
     messages of the run."""
     try:
         reports = report.read([file]) if file.exists() else []
@@ -53,6 +55,8 @@ def prove(file: Path, strategy: str, sizes: list[int], backend: str = "auto") ->
     used = ", ".join(total.get("backend", []))
     if not problem and backend not in ("auto", used):
         problem = f"the backend was {used or 'none that was reported'}, not {backend}"
+    if not problem and transport == "verbs":
+        problem = _beside_verbs(total, sum(moved.values()))
     return Proof(
         problem=f"path not proven: {problem}" if problem else None,
         carried=carried or "nothing",
@@ -93,6 +97,15 @@ def _problem(total: dict, moved: dict[str, int], strategy: str, least: float) ->
         small = ", ".join(f"{path} {_amount(moved[path])}" for path in SMALL)
         return f"{strategy} carried only {_amount(named)}; {small}"
     return None
+
+
+def _beside_verbs(total: dict, everything: int) -> str | None:
+    """The wire's own count of bytes: no less than the messages', and none on another wire."""
+    over = {wire: _bytes(total, wire) for wire in WIRES}
+    if over.pop("verbs") >= everything and not any(over.values()):
+        return None
+    wires = ", ".join(f"{wire} {_amount(_bytes(total, wire))}" for wire in WIRES)
+    return f"{_amount(everything)} were to go over verbs; the wires carried {wires}"
 
 
 def _bytes(total: dict, path: str) -> int:

@@ -84,7 +84,7 @@ class Session:
 
     def _check_by(self, job: Job, program: osu.Program) -> Check | None:
         """None: inconclusive, and another program may know better."""
-        arguments = osu.check_arguments(program, job.case.sizes.option())
+        arguments = osu.check_arguments(program, job.case.sizes.option(), job.case.options)
         report = self._report_file(job, "check")
         line = self.launcher.line(job.row, [str(program.path), *arguments], str(report))
         outcome = self.runner.run(line, job.row.timeout)
@@ -151,7 +151,8 @@ class Session:
         for attempt in range(1, ATTEMPTS + 1):
             load = Load()
             outcome = once()
-            others = load.others()
+            # Soft-RoCE works in threads of the kernel, which look like other programs.
+            others = load.others() if not self.launcher.rdma else 0.0
             after = self.mailbox.measure()
             if outcome.status != 0 or not phase.moved(before, after) or attempt == ATTEMPTS:
                 break
@@ -196,7 +197,8 @@ class Session:
     def _prove(self, job: Job, report: Path) -> path.Proof:
         strategy = job.row.parameter("btl_regx_rendezvous") or "auto"
         backend = job.row.parameter("btl_regx_backend") or "auto"
-        return path.prove(report, strategy, job.case.sizes.sizes(), backend)
+        transport = job.row.parameter("btl_regx_transport") or "auto"
+        return path.prove(report, strategy, job.case.sizes.sizes(), backend, transport)
 
 
 def explain(outcome: Outcome) -> str | None:

@@ -87,7 +87,10 @@ if "btl_regx_report" in mca and act != "no-report":
     carried = {{"eager": 1000, environment.get("PATH_TAKEN", mca["btl_regx_rendezvous"]): 10 ** 9}}
     for rank in range(2):
         backend = mca.get("btl_regx_backend", "none")
-        line = {{"rank": rank, "transport": "uct", "backend": backend, "bytes_shm": 10 ** 9}}
+        transport = mca.get("btl_regx_transport", "uct")
+        wire = environment.get("WIRE", "verbs" if transport == "verbs" else "shm")
+        line = {{"rank": rank, "transport": transport, "backend": backend}}
+        line["bytes_" + wire] = 2 * 10 ** 9
         if "HITS" in environment:
             line.update(hits=int(environment["HITS"]), registrations=5)
         line.update({{"bytes_" + path: count for path, count in carried.items()}})
@@ -113,6 +116,17 @@ else:
     while first <= last:
         print(first, first / 2000, 4000)
         first *= 2
+'''
+
+# The machine with an RDMA device: from then on there is one.
+MACHINE = '''\
+#!/bin/sh
+echo "machine $*" >>"{tree}/calls"
+mkdir -p "{tree}/infiniband/rxe0/ports/1"
+echo "4: ACTIVE" >"{tree}/infiniband/rxe0/ports/1/state"
+while [ "$1" != -- ]; do shift; done
+shift
+exec "$@"
 '''
 
 # Stands in for the programs of the registration benchmark. What a file with the subject's name
@@ -186,6 +200,9 @@ class Tree:
         done = self.run("-f", file, "--osu", self.path / "osu", "--output", output, *arguments)
         return done, json.loads((output / "results.json").read_text())
 
+    def has_device(self) -> None:
+        self.write("infiniband/mlx5_0/ports/1/state", "4: ACTIVE\n")
+
     def calls(self) -> list[str]:
         return (self.path / "calls").read_text().splitlines()
 
@@ -201,6 +218,9 @@ def tree(tmp_path: Path) -> Tree:
     places = {"tree": result.path, "python": sys.executable}
     result.write("component/config/setup", SETUP.format(**places), executable=True)
     result.write("bin/mpirun", MPIRUN.format(**places), executable=True)
+    result.write("test/machine/run", MACHINE.format(**places), executable=True)
+    rdma = result.path / "osu-configs/comparing/rdma.py"
+    rdma.write_text(rdma.read_text().replace("/sys/class/infiniband", f"{result.path}/infiniband"))
     result.write("bin/probe", PROBE.format(**places), executable=True)
     for program in ("regx", "ucx", "grdma"):
         result.write(f"bin/registering/{program}", SUBJECT.format(**places), executable=True)

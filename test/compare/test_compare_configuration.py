@@ -96,6 +96,7 @@ def test_without_full_sizes_full_takes_the_usual_ones(tmp_path: Path) -> None:
         ("[one]", "[one]\noptions.osu_bw = --validation", 6, "--validation is not for options"),
         ("[one]", "[one]\nenvironment = A", 6, 'malformed environment "A"; wanted: NAME=VALUE'),
         ("[one]", "[one]\nopenmpi = 4.1", 6, "malformed openmpi; wanted: major versions"),
+        ("[one]", "[one]\nmemlock = 8MB", 6, 'memlock: malformed size "8MB"; allowed: 1 to 1G'),
         ("[one]", "[one]\ntimeout = soon", 6, 'malformed timeout "soon"; allowed: 1 to 99999'),
     ],
 )

@@ -91,6 +91,27 @@ def test_another_backend_than_the_one_named(tmp_path: Path) -> None:
     assert problem == "path not proven: the backend was hooks, not notifier"
 
 
+@pytest.mark.parametrize(
+    ("wires", "carried"),
+    [
+        ({"bytes_shm": MIB}, "shm 2.0 MiB, tcp 0 B, verbs 0 B"),
+        ({"bytes_verbs": MIB, "bytes_tcp": 1}, "shm 0 B, tcp 2 B, verbs 2.0 MiB"),
+        ({"bytes_verbs": MIB - 1}, "shm 0 B, tcp 0 B, verbs 2.0 MiB"),
+    ],
+)
+def test_another_wire_than_the_one_named(
+    tmp_path: Path, wires: dict[str, int], carried: str
+) -> None:
+    prove(tmp_path, "direct", bytes_direct=MIB, transport="verbs", bytes_verbs=MIB)
+    file = tmp_path / "report"
+    assert path.prove(file, "direct", LARGE, transport="verbs").problem is None
+    prove(tmp_path, "direct", bytes_direct=MIB, transport="verbs", **wires)
+    problem = path.prove(file, "direct", LARGE, transport="verbs").problem
+    assert problem == (
+        f"path not proven: 2.0 MiB were to go over verbs; the wires carried {carried}"
+    )
+
+
 def test_what_became_of_the_buffers_is_added_up(tmp_path: Path) -> None:
     proof = prove(tmp_path, "bounce", bytes_bounce=MIB, hits=3, registrations=1, evictions=9)
     assert proof.counts == {"hits": 6, "registrations": 2}

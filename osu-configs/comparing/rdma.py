@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Rows over an RDMA device: this machine's, or where it has none, that of an emulated machine.
+
+The emulated one (test/machine/run) sees this source tree and nothing else of ours, has neither
+compiler nor benchmarks, and its device, Soft-RoCE, works in threads of its kernel.
+"""
+
+import argparse
+import dataclasses
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+from comparing import environment, osu
+from comparing.configuration import Row
+from comparing.files import Folder
+from comparing.installation import BUILD, TOP, Installation
+from comparing.trouble import Trouble
+
+DEVICES = Path("/sys/class/infiniband")
+RUN = TOP / "test/machine/run"
+# Polling ranks would starve the threads that are the device. UCX finds no way over a RoCE v2
+# address that leads back to itself; the first one does.
+AROUND = ("chrt", "-i", "0", "env", "UCX_IB_GID_INDEX=0")
+BOOT_SECONDS = 300
+
+
+def device_is_here() -> bool:
+    """Whether a port of some device is active."""
+    return any("ACTIVE" in state.read_text() for state in DEVICES.glob("*/ports/*/state"))
+
+
+def emulated(found: Installation, asked: argparse.Namespace) -> "Machine | None":
+    """The machine that has an RDMA device, unless this one does."""
+    if device_is_here():
+        return None
+    for option in ("hostfile", "launcher"):
+        if getattr(asked, option, None):
+            raise Trouble(
+                f"--{option}: there is no RDMA device here, and the emulated machine is one node"
+            )
+    return Machine(found)
+
+
+def over_verbs(row: Row) -> Row:
+    """The row, over verbs if it is of regx and names no transport."""
+    if not row.is_regx or row.parameter("btl_regx_transport"):
+        return row
+    return dataclasses.replace(row, mca=(*row.mca, ("btl_regx_transport", "verbs")))
+
+
+class Machine:
+    """The emulated machine, for one call of a command of ours."""
+
+    def __init__(self, installation: Installation) -> None:
+        self.installation = installation
+        self.folder = BUILD / "rdma"  # what it is to see of what lies elsewhere
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir(parents=True)
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What begins a line that is to run there."""
+        return (str(RUN), "--", *AROUND)
+
+    def take(self, suite: osu.Suite, companion: Path) -> osu.Suite:
+        """The same benchmarks, where it sees them."""
+        for name, path in suite.found().items():
+            shutil.copy(path, self.folder / name)
+        return osu.Suite(None, companion, {"PATH": str(self.folder)}, ())
+
+    def take_files(self, files: list[Path]) -> list[Path]:
+        copies = [self.folder / str(number) / file.name for number, file in enumerate(files)]
+        for file, copy in zip(files, copies):
+            copy.parent.mkdir()
+            shutil.copy(file, copy)
+        return copies
+
+    def run(self, command: list[str | Path], folder: Folder, patience: float) -> int:
+        """Runs a command of ours, there. Its results are in the folder then, with what is known out
+        here alone: the commit, the processor, the load. Returns its status."""
+        output = self.folder / "output"
+        words = [RUN, "--timeout", BOOT_SECONDS + patience, "--", *AROUND, *command]
+        words += ["--rdma", "--no-build", "--output", output]
+        status = subprocess.run([str(word) for word in words], check=False).returncode
+        if output.exists():
+            shutil.copytree(output, folder.path, dirs_exist_ok=True)
+        about = folder.path / "results.json"
+        if about.exists():
+            document = json.loads(about.read_text())
+            document["environment_outside"] = environment.collect(self.installation, [])
+            about.write_text(json.dumps(document, indent=1) + "\n")
+        return status
