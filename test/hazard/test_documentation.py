@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""mca-params/regx.conf describes every parameter that there is, and none that there is not."""
+"""mca-params/regx.conf describes every parameter that there is, and none that there is not; and so
+does the manual page."""
 import re
+import subprocess
 
 import pytest
 
@@ -35,3 +37,15 @@ def test_help(build: Build) -> None:
     silent = [name for name, entry in build.parameters.items()
               if len(entry.get("help", "")) < 20 and not name.endswith("_version")]
     assert not silent
+
+
+def test_manual_page(documented: dict[str, str]) -> None:
+    files = [TOP / "mca-params" / name for name in ("manual.awk", "regx.conf", "regx.7.in")]
+    page = subprocess.run(["awk", "-f", *files], capture_output=True, text=True, check=True).stdout
+    entries = re.findall(r"^\.B (btl_regx_\w+) = ?(.*)$", page.replace("\\-", "-"), re.MULTILINE)
+    assert dict(entries) == documented and len(entries) == len(documented)
+    # No text of the file is lost on the way, and none is there twice.
+    said = [line[2:] for line in CONF.read_text().split("# --- Whether")[1].splitlines()[1:]
+            if line.startswith("# ") and not line.startswith("# ---")]
+    there = page.replace("\\-", "-").splitlines()
+    assert [line for line in said if there.count(line.replace("`", "")) != said.count(line)] == []
