@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The notifier, in the middle of a change by another thread: the window between a change and its
+ * entry, held open. And when it is asked at all.
+ */
+#include "watched.h"
+
+#include <pthread.h>
+
+static _Atomic bool returned;
+
+static void *unmap_it(void *base)
+{
+    munmap(base, LENGTH);
+    atomic_store(&returned, true);
+    return NULL;
+}
+
+static void *move_what_is_in_it(void *base)
+{
+    mremap(base, LENGTH, LENGTH, MREMAP_MAYMOVE | MREMAP_DONTUNMAP, 0);
+    return NULL;
+}
+
+/* Another thread changes `region`; the reader has been stopped at `where`. */
+static pthread_t change_and_hold(region_t *region, void *(*change)(void *), regx_hold_t where)
+{
+    pthread_t thread;
+
+    atomic_store(&returned, false);
+    regx_notifier_hold_for_test(region->watch, where);
+    assert_int_equal(pthread_create(&thread, NULL, change, (void *)region->start), 0);
+    while (!regx_notifier_held_for_test(region->watch)) {
+        sched_yield();
+    }
+    return thread;
+}
+
+static void take_address(const region_t *region)
+{
+    assert_ptr_equal(mmap((void *)region->start, region->end - region->start,
+                          PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE,
+                          -1, 0),
+                     (void *)region->start);
+}
+
+/* The thread that unmaps has not come back, and the address is somebody else's already. */
+static void before_it_is_read(void **state)
+{
+    region_t region = must_keep(*state, map(LENGTH), LENGTH);
+    region_t neighbour = must_keep(*state, map(LENGTH), LENGTH);
+
+    assert_true(hits_in_the_end(&region));
+    const pthread_t thread = change_and_hold(&region, unmap_it, REGX_HOLD_BEFORE_READ);
+    take_address(&region);
+    assert_false(atomic_load(&returned));
+    /* The query alone knows. */
+    assert_int_equal(atomic_load(&region.watch->changes->sequence) % 2, 0);
+    assert_false(
+        regx_changes_touched(region.watch->changes, region.since, region.start, region.end));
+    assert_false(hits(&region));
+    regx_notifier_hold_for_test(*state, REGX_HOLD_NOWHERE);
+    pthread_join(thread, NULL);
+    assert_false(hits_in_the_end(&region));
+    assert_true(hits_in_the_end(&neighbour));
+    munmap((void *)region.start, LENGTH);
+    drop(&region);
+    drop(&neighbour);
+}
+
+/* The thread that unmapped goes on, but the log does not have it yet: the sequence alone knows. */
+static void before_it_is_logged(void **state)
+{
+    region_t region = must_keep(*state, map(LENGTH), LENGTH);
+
+    assert_true(hits_in_the_end(&region));
+    const pthread_t thread = change_and_hold(&region, unmap_it, REGX_HOLD_BEFORE_LOG);
+    pthread_join(thread, NULL);
+    take_address(&region);
+    assert_true(region.watch->quiet(region.watch, region.start, region.end));
+    assert_false(
+        regx_changes_touched(region.watch->changes, region.since, region.start, region.end));
+    assert_false(hits(&region));
+    regx_notifier_hold_for_test(*state, REGX_HOLD_NOWHERE);
+    assert_false(hits_in_the_end(&region));
+    munmap((void *)region.start, LENGTH);
+    drop(&region);
+}
+
+/* What is newly kept in the middle of a change is not of what was there before. */
+static void kept_in_the_window(void **state)
+{
+    region_t region = must_keep(*state, map(LENGTH), LENGTH);
+    const pthread_t thread = change_and_hold(&region, unmap_it, REGX_HOLD_BEFORE_READ);
+
+    take_address(&region);
+    region_t newer = must_keep(*state, (void *)region.start, LENGTH);
+    regx_notifier_hold_for_test(*state, REGX_HOLD_NOWHERE);
+    pthread_join(thread, NULL);
+    assert_false(hits_in_the_end(&region));
+    drop(&newer); /* hit or not: the event may have come before or after */
+    newer = must_keep(*state, (void *)region.start, LENGTH);
+    assert_true(hits_in_the_end(&newer));
+    assert_int_equal(madvise((void *)region.start, PAGE, MADV_DONTNEED), 0);
+    assert_false(hits(&newer));
+    munmap((void *)region.start, LENGTH);
+    drop(&region);
+    drop(&newer);
+}
+
+/* btl_regx_notifier_check=never: the documented hole, seen to be one. */
+static void without_the_query(void **state)
+{
+    regx_watch_t *watch = start(REGX_CHECK_NEVER);
+
+    (void)state;
+    assert_null(watch->quiet);
+    region_t region = must_keep(watch, map(LENGTH), LENGTH);
+    const pthread_t thread = change_and_hold(&region, unmap_it, REGX_HOLD_BEFORE_READ);
+    take_address(&region);
+    assert_true(hits(&region)); /* stale */
+    regx_notifier_hold_for_test(watch, REGX_HOLD_NOWHERE);
+    pthread_join(thread, NULL);
+    while (hits(&region)) {
+        sched_yield();
+    }
+    munmap((void *)region.start, LENGTH);
+    watch->stop(watch);
+}
+
+static void asked_only_with_threads(void **state)
+{
+    regx_watch_config_t config = {.check = REGX_CHECK_THREADS, .counters = &counters};
+    regx_watch_t *watch;
+    char error[256] = "";
+
+    (void)state;
+    for (int threads = 0; threads < 2; threads++) {
+        config.threads = threads == 1;
+        assert_int_equal(regx_watch_notifier(&config, &watch, error, sizeof(error)), REGX_OK);
+        assert_int_equal(watch->quiet != NULL, config.threads);
+        watch->stop(watch);
+    }
+}
+
+/* What stays armed all the time: scanning does not replace the query. */
+static void moved_away_with_scan(void **state)
+{
+    regx_watch_t *watch = start(REGX_CHECK_SCAN);
+    region_t region = must_keep(watch, map(LENGTH), LENGTH);
+
+    (void)state;
+    assert_true(hits(&region));
+    const pthread_t thread = change_and_hold(&region, move_what_is_in_it, REGX_HOLD_BEFORE_READ);
+    assert_false(hits(&region));
+    regx_notifier_hold_for_test(watch, REGX_HOLD_NOWHERE);
+    pthread_join(thread, NULL);
+    drop(&region);
+    watch->stop(watch);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        WATCHED(before_it_is_read),
+        WATCHED(before_it_is_logged),
+        WATCHED(kept_in_the_window),
+        cmocka_unit_test(without_the_query),
+        cmocka_unit_test(asked_only_with_threads),
+        cmocka_unit_test(moved_away_with_scan),
+    };
+
+    return refused() ? 0 : cmocka_run_group_tests(tests, give_up_in_time, NULL);
+}
