@@ -1,40 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The wire on the node: two processes, every byte checked. They also have a socket of their own,
- * by which each lets the other go on. Waiting has no limit here; the watchdog is outside.
+ * The wire on the node: two processes, every byte checked.
  */
-#include "unit.h"
+#include "pair.h"
 
 #include <sched.h>
-#include <signal.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/prctl.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "transport/uct/node_internal.h"
 #include "transport/uct/quiet.h"
 #include "transport/uct/window.h"
 
-enum { POOL = 4 << 20, PARENT = 1000001, CHILD = 2000002, FRAMES = 2000 };
-
-static bool in_child;
-
-/* cmocka's assertions end a test by a jump, which must not happen in the child. */
-#define REQUIRE(condition)                                                                         \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            fprintf(stderr, "%s:%d: not so in the %s: %s\n", __FILE__, __LINE__,                   \
-                    in_child ? "child" : "parent", #condition);                                    \
-            if (in_child) {                                                                        \
-                _exit(1);                                                                          \
-            }                                                                                      \
-            fail();                                                                                \
-        }                                                                                          \
-    } while (0)
+enum { POOL = 4 << 20, FRAMES = 2000 };
 
 typedef struct side {
     regx_transport_config_t config;
@@ -53,24 +29,14 @@ static size_t frame_size(unsigned n)
     return sizes[n % (sizeof(sizes) / sizeof(sizes[0]))];
 }
 
-static void stamp(uint8_t *to, size_t length, uint64_t stream)
-{
-    for (size_t i = 0; i < length; i++) {
-        to[i] = unit_stamp(stream, i);
-    }
-}
-
 static void deliver(void *context, uint64_t sender, uint8_t tag, const void *data, size_t length)
 {
     side_t *side = context;
-    const uint8_t *bytes = data;
 
     REQUIRE(sender == (in_child ? PARENT : CHILD));
     REQUIRE(tag == (uint8_t)(1 + side->delivered % 200));
     REQUIRE(length == frame_size(side->delivered));
-    for (size_t i = 0; i < length; i++) {
-        REQUIRE(bytes[i] == unit_stamp(sender + side->delivered, i));
-    }
+    REQUIRE(unit_is_filled(data, length, sender + side->delivered));
     side->delivered++;
 }
 
@@ -93,10 +59,7 @@ static void lend_done(regx_lend_t *lend, regx_status_t status)
 
 static void meet(side_t *side)
 {
-    char byte = 0;
-
-    REQUIRE(write(side->socket, &byte, 1) == 1);
-    REQUIRE(read(side->socket, &byte, 1) == 1);
+    pair_meet(side->socket);
 }
 
 static void progress(side_t *side)
@@ -122,8 +85,8 @@ static void open_side(side_t *side, bool wrong_cookie)
     side->pool = regx_node_pool(side->node, &size);
     REQUIRE(size == POOL);
     REQUIRE(regx_node_address(side->node, &address, sizeof(address)) == sizeof(address));
-    REQUIRE(write(side->socket, &address, sizeof(address)) == sizeof(address));
-    REQUIRE(recv(side->socket, &address, sizeof(address), MSG_WAITALL) == sizeof(address));
+    pair_tell(side->socket, &address, sizeof(address));
+    pair_hear(side->socket, &address, sizeof(address));
     address.cookie.words[0] ^= wrong_cookie;
     REQUIRE(regx_node_connect(side->node, in_child ? PARENT : CHILD, &address, sizeof(address),
                               &side->conn) == REGX_OK);
@@ -133,27 +96,13 @@ static void open_side(side_t *side, bool wrong_cookie)
 static void run_pair(bool wrong_cookie, void (*parent_part)(side_t *), void (*child_part)(side_t *))
 {
     side_t side = {.delivered = 0};
-    int sockets[2], status;
+    const pid_t child = pair_fork(&side.socket);
 
-    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets), 0);
-    const pid_t child = fork();
-    assert_true(child >= 0);
-    in_child = child == 0;
-    if (in_child) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-    }
-    side.socket = sockets[in_child];
-    close(sockets[!in_child]);
     open_side(&side, wrong_cookie);
     (in_child ? child_part : parent_part)(&side);
     regx_node_disconnect(side.conn);
     regx_node_close(side.node);
-    if (in_child) {
-        _exit(0);
-    }
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    close(side.socket);
+    pair_join(child, side.socket, false);
 }
 
 static void pack(void *context, void *to, size_t length)
@@ -167,7 +116,7 @@ static bool copy_frame(side_t *side, unsigned n)
     static uint8_t buffer[REGX_NODE_MAX_FRAME];
     const size_t size = frame_size(n), header = size < 56 ? size : 56;
 
-    stamp(buffer, size, side->config.self + n);
+    unit_fill(buffer, size, side->config.self + n, 0);
     const regx_status_t status = regx_node_send(side->conn, (uint8_t)(1 + n % 200), buffer, header,
                                                 pack, buffer + header, size - header);
     REQUIRE(status == REGX_OK || status == REGX_AGAIN);
@@ -188,7 +137,7 @@ static bool send_frame(side_t *side, unsigned n)
             return false;
         }
         uint8_t *place = side->pool + (n % 8) * REGX_NODE_MAX_FRAME;
-        stamp(place, size, side->config.self + n);
+        unit_fill(place, size, side->config.self + n, 0);
         *lend = (regx_lend_t){
             .data = place, .length = size, .tag = tag, .done = lend_done, .context = side};
         status = regx_node_lend(side->conn, lend);
@@ -285,9 +234,7 @@ static void notice_of_piece(void *context, uint64_t sender, uint8_t tag, const v
     REQUIRE(tag == PUT_TAG && length == sizeof(n));
     memcpy(&n, data, sizeof(n));
     REQUIRE(n == noticed);
-    for (size_t i = 0; i < PUT_LENGTH; i++) {
-        REQUIRE(zone->bytes[PUT_GUARD + n * PUT_LENGTH + i] == unit_stamp(sender + n, i));
-    }
+    REQUIRE(unit_is_filled(zone->bytes + PUT_GUARD + n * PUT_LENGTH, PUT_LENGTH, sender + n));
     noticed++;
 }
 
@@ -309,7 +256,7 @@ static void put_pieces(side_t *side, regx_target_t target, const regx_key_t *key
         if (sent < PUTS && put_dones == pending) { /* `from` is free */
             static regx_put_t put;
 
-            stamp(from, sizeof(from), side->config.self + sent);
+            unit_fill(from, sizeof(from), side->config.self + sent, 0);
             put = (regx_put_t){.local = from,
                                .length = PUT_LENGTH,
                                .target = target,

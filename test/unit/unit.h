@@ -7,6 +7,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -29,6 +30,25 @@ static inline uint8_t unit_stamp(uint64_t stream, size_t position)
     uint64_t state = stream * UINT64_C(0x2545f4914f6cdd1d) + position / 8;
 
     return (uint8_t)(unit_random(&state) >> (8 * (position % 8)));
+}
+
+/* What the stream has from there on. */
+static inline void unit_fill(uint8_t *to, size_t length, uint64_t stream, size_t position)
+{
+    for (size_t i = 0; i < length; i++) {
+        to[i] = unit_stamp(stream, position + i);
+    }
+}
+
+/* Whether it is how the stream begins. */
+static inline bool unit_is_filled(const uint8_t *data, size_t length, uint64_t stream)
+{
+    for (size_t i = 0; i < length; i++) {
+        if (data[i] != unit_stamp(stream, i)) {
+            return false;
+        }
+    }
+    return true;
 }
 
 #endif
