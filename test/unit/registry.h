@@ -150,6 +150,24 @@ static inline registry_t *registry_open(uint64_t bytes, uint64_t count, regx_adm
     return r;
 }
 
+/* As where the kernel has no membarrier. */
+static inline void registry_use_fences(regx_cache_t *cache, bool fences)
+{
+    if (fences) {
+        cache->fences = true;
+        cache->fast = UINT64_MAX;
+    }
+}
+
+static inline registry_t *registry_open_threaded(uint64_t count, bool asks, bool fences)
+{
+    registry_t *r = registry_open(REGX_UNLIMITED, count, REGX_ADMIT_FIRST, asks);
+
+    r->counters.threads = true;
+    registry_use_fences(r->cache, fences);
+    return r;
+}
+
 /* Everything must be released. */
 static inline void registry_close(registry_t *r)
 {

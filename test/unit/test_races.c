@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * All of a cache at once, by many threads.
+ *
+ * Memory of a few pages, each of a generation that grows when the page is changed; a device that
+ * pins the generations it finds. Who uses a range must get a registration that pinned, of each of
+ * its pages, no generation older than it was before the look-up, and that lives until the release.
+ */
+#include "registry.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+enum { PAGES = 64, SLOTS = 4096, THREADS = 4, RACES = 500 };
+
+typedef struct pin { /* a registration */
+    _Atomic bool live;
+    uintptr_t first, count;
+    uint64_t generations[PAGES];
+} pin_t;
+
+typedef struct world {
+    regx_transport_t transport; /* first */
+    regx_watch_t watch;
+    regx_counters_t counters;
+    regx_registry_t registry;
+    pin_t pins[SLOTS];
+    _Atomic unsigned next;
+    _Atomic unsigned pinned;
+    _Atomic uint64_t generations[PAGES];
+    pthread_rwlock_t changing[PAGES]; /* hooks: nobody uses what is being changed */
+    _Atomic unsigned under_way;       /* notifier: anybody may, the watch says so */
+    pthread_mutex_t reader;
+    _Atomic bool stop;
+    bool asks;
+    bool careless; /* the application has no order of its own: any content may be right */
+} world_t;
+
+static void broken(const char *what)
+{
+    fprintf(stderr, "%s\n", what);
+    abort();
+}
+
+static regx_status_t world_reg(regx_transport_t *transport, void *base, size_t length,
+                               unsigned access, regx_mr_t *mr)
+{
+    world_t *world = (world_t *)transport;
+    const uintptr_t first = (uintptr_t)base / PAGE - 1;
+    pin_t *pin;
+
+    if (world->pinned > 200) {
+        return REGX_NO_MEMORY;
+    }
+    do {
+        pin = &world->pins[world->next++ % SLOTS];
+    } while (atomic_exchange(&pin->live, true));
+    world->pinned++;
+    pin->first = first;
+    pin->count = length / PAGE;
+    for (uintptr_t i = 0; i < pin->count; i++) {
+        pin->generations[first + i] = world->generations[first + i];
+    }
+    *mr = (regx_mr_t){.base = base, .length = length, .access = access, .handle = pin};
+    return REGX_OK;
+}
+
+static void world_dereg(regx_transport_t *transport, regx_mr_t *mr)
+{
+    pin_t *pin = mr->handle;
+
+    memset(pin->generations, 0, sizeof(pin->generations));
+    if (!atomic_exchange(&pin->live, false)) {
+        broken("deregistered twice");
+    }
+    ((world_t *)transport)->pinned--;
+    memset(mr, 0xee, sizeof(*mr));
+}
+
+static world_t *world_of(regx_watch_t *watch)
+{
+    return (world_t *)((char *)watch - offsetof(world_t, watch));
+}
+
+static bool world_quiet(regx_watch_t *watch, uintptr_t start, uintptr_t end)
+{
+    (void)start;
+    (void)end;
+    return world_of(watch)->under_way == 0;
+}
+
+static void change(world_t *world, uintptr_t first, uintptr_t count)
+{
+    const uintptr_t start = (first + 1) * PAGE, end = start + count * PAGE;
+    regx_changes_t *changes = world->watch.changes;
+
+    if (!world->asks) { /* a hook: told first; the application keeps its own order */
+        for (uintptr_t i = 0; i < count && !world->careless; i++) {
+            pthread_rwlock_wrlock(&world->changing[first + i]);
+        }
+        regx_changes_log(changes, start, end);
+        for (uintptr_t i = 0; i < count && !world->careless; i++) {
+            world->generations[first + i]++;
+            pthread_rwlock_unlock(&world->changing[first + i]);
+        }
+        return;
+    }
+    world->under_way++;
+    for (uintptr_t i = 0; i < count; i++) {
+        world->generations[first + i]++;
+    }
+    pthread_mutex_lock(&world->reader);
+    changes->sequence++;
+    world->under_way--; /* read by the one reader, which lets go whoever changed it */
+    regx_changes_log(changes, start, end);
+    changes->sequence++;
+    pthread_mutex_unlock(&world->reader);
+}
+
+static void use(world_t *world, uintptr_t first, uintptr_t count, uint64_t *random)
+{
+    uint64_t before[PAGES];
+    regx_region_t region;
+
+    for (uintptr_t i = 0; i < count; i++) {
+        if (!world->asks && !world->careless) {
+            pthread_rwlock_rdlock(&world->changing[first + i]);
+        }
+        before[i] = world->generations[first + i];
+    }
+    if (regx_region_acquire(&world->registry, (void *)((first + 1) * PAGE), count * PAGE,
+                            REGX_ACCESS_LOCAL, &region) == REGX_OK) {
+        const pin_t *pin = region.mr->handle;
+
+        for (unsigned again = 0; again < 1 + unit_random(random) % 4; again++) {
+            for (uintptr_t i = 0; i < count; i++) {
+                if (first + i < pin->first || first + i >= pin->first + pin->count) {
+                    broken("not all of it is registered");
+                }
+                if (pin->generations[first + i] < before[i]) {
+                    broken("stale, or deregistered while in use");
+                }
+            }
+            if (!pin->live) {
+                broken("deregistered while in use");
+            }
+        }
+        regx_region_release(&world->registry, &region);
+    }
+    for (uintptr_t i = 0; i < count && !world->asks && !world->careless; i++) {
+        pthread_rwlock_unlock(&world->changing[first + i]);
+    }
+}
+
+static void *work(void *argument)
+{
+    world_t *world = argument;
+    uint64_t random = (uintptr_t)&random;
+
+    while (!world->stop) {
+        const uint64_t what = unit_random(&random);
+        const uintptr_t count = 1 + what % 4;
+        const uintptr_t first = (what >> 8) % (PAGES - count);
+
+        if (what >> 16 < UINT64_C(1) << 42) { /* one in 64 */
+            change(world, first, count);
+        } else if (what >> 16 < UINT64_C(1) << 43) {
+            regx_registry_progress(&world->registry);
+        } else {
+            use(world, first & ~(uintptr_t)1, count, &random);
+        }
+    }
+    return NULL;
+}
+
+static const regx_transport_ops_t world_ops = {
+    .abi = REGX_TRANSPORT_ABI, .name = "world", .reg = world_reg, .dereg = world_dereg};
+
+static world_t *world_open(bool asks, bool fences)
+{
+    const regx_cache_config_t config = {
+        .bytes = 80 * PAGE, .count = 40, .admit = REGX_ADMIT_SECOND};
+    world_t *world = calloc(1, sizeof(*world));
+
+    assert_non_null(world);
+    world->asks = asks;
+    world->transport.ops = &world_ops;
+    world->counters.threads = true;
+    world->watch.changes = regx_changes_open();
+    world->watch.quiet = asks ? world_quiet : NULL;
+    pthread_mutex_init(&world->reader, NULL);
+    for (unsigned i = 0; i < PAGES; i++) {
+        pthread_rwlock_init(&world->changing[i], NULL);
+    }
+    assert_int_equal(regx_registry_open(&world->registry, &regx_backend_none, &world->watch,
+                                        &config, &world->transport, &world->counters),
+                     REGX_OK);
+    registry_use_fences(world->registry.cache, fences);
+    return world;
+}
+
+static void world_close(world_t *world)
+{
+    regx_registry_close(&world->registry);
+    assert_int_equal(world->pinned, 0);
+    assert_int_equal(world->counters.registrations, world->counters.deregistrations);
+    assert_true(world->counters.hits > 0);
+    print_message("# hits %ju misses %ju once %ju evictions %ju invalidations %ju refused %ju\n",
+                  (uintmax_t)world->counters.hits, (uintmax_t)world->counters.misses,
+                  (uintmax_t)world->counters.uncached, (uintmax_t)world->counters.evictions,
+                  (uintmax_t)world->counters.invalidations,
+                  (uintmax_t)world->counters.stale_prevented);
+    regx_changes_close(world->watch.changes);
+    free(world);
+}
+
+static void all_at_once(bool asks, bool fences)
+{
+    world_t *world = world_open(asks, fences);
+    pthread_t threads[THREADS];
+
+    for (unsigned i = 0; i < THREADS; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, work, world), 0);
+    }
+    /* Not how long it takes, but how much is done. */
+    while (world->counters.misses < 20000 || world->counters.invalidations < 2000 ||
+           world->counters.evictions < 2000) {
+        regx_registry_progress(&world->registry);
+        sched_yield();
+    }
+    world->stop = true;
+    for (unsigned i = 0; i < THREADS; i++) {
+        pthread_join(threads[i], NULL);
+    }
+    world_close(world);
+}
+
+static void all_at_once_with_hooks(void **state)
+{
+    (void)state;
+    all_at_once(false, false);
+}
+
+static void all_at_once_with_a_notifier(void **state)
+{
+    (void)state;
+    all_at_once(true, false);
+}
+
+static void all_at_once_without_membarrier(void **state)
+{
+    (void)state;
+    all_at_once(true, true);
+}
+
+/* One page, changed and retired as fast as it is used: what is only just too late must show. */
+static void *use_one_page(void *argument)
+{
+    world_t *world = argument;
+    uint64_t random = 1;
+
+    while (!world->stop) {
+        use(world, 0, 1, &random);
+    }
+    return NULL;
+}
+
+static void a_race(bool asks, bool fences)
+{
+    world_t *world = world_open(asks, fences);
+    pthread_t thread;
+
+    world->careless = !asks;
+    assert_int_equal(pthread_create(&thread, NULL, use_one_page, world), 0);
+    for (uint64_t seen = 0; seen < RACES;) {
+        regx_registry_progress(&world->registry);
+        if (world->counters.misses == seen) {
+            sched_yield();
+            continue;
+        }
+        seen = world->counters.misses; /* it is there again */
+        for (volatile unsigned wait = 0; wait < seen % 64; wait++) {
+        }
+        change(world, 0, 1);
+    }
+    world->stop = true;
+    pthread_join(thread, NULL);
+    world_close(world);
+}
+
+static void a_race_for_one_region_with_hooks(void **state)
+{
+    (void)state;
+    a_race(false, false);
+}
+
+static void a_race_for_one_region_with_a_notifier(void **state)
+{
+    (void)state;
+    a_race(true, false);
+}
+
+static void a_race_for_one_region_without_membarrier(void **state)
+{
+    (void)state;
+    a_race(false, true);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_at_once_with_hooks),
+        cmocka_unit_test(all_at_once_with_a_notifier),
+        cmocka_unit_test(all_at_once_without_membarrier),
+        cmocka_unit_test(a_race_for_one_region_with_hooks),
+        cmocka_unit_test(a_race_for_one_region_with_a_notifier),
+        cmocka_unit_test(a_race_for_one_region_without_membarrier),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
