@@ -52,6 +52,8 @@ typedef enum regx_path {
     X(hooks_missed, "changes that the hooks did not report and the notifier did")                  \
     X(stale_prevented, "hits refused because the region had changed")                              \
     X(inuse_changes, "buffers that changed while a transfer used them")                            \
+    X(prefetch_advised, "uses whose pages the device was asked to look up before (odp)")           \
+    X(prefetch_touched, "uses whose pages were mapped before by the process (odp)")                \
     X(verified, "chunks and slots whose checksum was compared (verify)")                           \
     X(mismatches, "those of them that arrived as something else than was sent")                    \
     X(malformed, "messages of peers that were refused")

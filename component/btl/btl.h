@@ -33,6 +33,7 @@ typedef struct regx_params {
     bool leave_pinned;   /* false: the backend is none, because Open MPI was told so */
     regx_check_t check;
     const regx_hook_source_t *hooks;
+    regx_prefetch_t prefetch;
     regx_cache_config_t cache; /* but for what is called */
     bool verify;
     size_t chunk_size;

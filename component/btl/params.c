@@ -37,7 +37,9 @@ static struct parameter {
          "kept: each transfer registers and deregisters), hooks (libc's functions report what they "
          "unmap, see btl_regx_hooks; blind to raw system calls), notifier (the kernel reports it, "
          "by userfaultfd; keeps private anonymous memory only, see btl_regx_notifier_check), "
-         "hooks+notifier (both), retain (malloc never gives memory back; only for programs that "
+         "hooks+notifier (both), odp (on-demand paging: nothing is pinned, the device follows the "
+         "mapping; with btl_regx_transport verbs on devices that can, see btl_regx_odp_prefetch), "
+         "retain (malloc never gives memory back; only for programs that "
          "map no memory themselves), or auto: none where registering costs nothing, else notifier "
          "where it passes its self-test, else none. mpi_leave_pinned=0 means none unless a value "
          "is given here. A backend that does not work here is an error; auto never is."},
@@ -63,8 +65,8 @@ static struct parameter {
          "Bytes that kept registrations may cover, in use or not, with any btl_regx_backend but "
          "none: from a page to 65536G (K, M and G are understood), unlimited (until a registration "
          "fails), or auto: a quarter of the node's memory divided by the job's processes on it, "
-         "but at most half of what the limit of locked memory (ulimit -l) leaves beside "
-         "btl_regx_pool_size."},
+         "but (with any backend but odp, which locks nothing) at most half of what the limit of "
+         "locked memory (ulimit -l) leaves beside btl_regx_pool_size."},
     [REGX_PARAM_CACHE_COUNT] =
         {"cache_count", "16384", OPAL_INFO_LVL_4,
          "Registrations kept at most, with any btl_regx_backend but none: 1 to 1048576, or "
@@ -79,7 +81,7 @@ static struct parameter {
          "What to do about a buffer that the application unmaps or replaces while MPI still uses "
          "it, which is an error of the application: the transfer is finished and counted "
          "(inuse_changes) in any case; ignore, warn (one line per process) or abort the job. Seen "
-         "with any btl_regx_backend but none and retain."},
+         "with any btl_regx_backend but none, odp and retain."},
     [REGX_PARAM_HOOKS] =
         {"hooks", "opal", OPAL_INFO_LVL_5,
          "Who reports to btl_regx_backend hooks and hooks+notifier: opal (Open MPI's memory hooks; "
@@ -93,6 +95,13 @@ static struct parameter {
          "6.7), threads (only if MPI was initialized with MPI_THREAD_MULTIPLE; for programs whose "
          "other threads unmap nothing), never (for programs whose threads do not take over "
          "addresses that others are just unmapping)."},
+    [REGX_PARAM_ODP_PREFETCH] =
+        {"odp_prefetch", "advise", OPAL_INFO_LVL_6,
+         "How btl_regx_backend odp brings pages in before the device needs them: advise (the "
+         "device "
+         "is asked to look them up, while other chunks travel; where rdma-core or the device "
+         "cannot, as touch), touch (the process has the kernel map them, which the device then "
+         "finds mapped; Linux 5.14, else as none), or none (the device finds out)."},
     [REGX_PARAM_IF_INCLUDE] =
         {"if_include", NULL, OPAL_INFO_LVL_3,
          "Network devices to use, comma-separated: names (eth0) or subnets (10.1.0.0/16); with "

@@ -25,14 +25,14 @@ static bool may_lock_any(void)
 }
 
 /* A default that fits: what is kept leaves the application the larger part of the node's memory,
- * and transfers under way half of what may be locked. */
+ * and transfers under way half of what may be locked, if anything is. */
 static uint64_t default_bytes(const regx_params_t *params, uint64_t page)
 {
     uint64_t bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * page / 4 / regx_compat_local_processes();
     struct rlimit limit;
 
-    if (getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
-        !may_lock_any()) {
+    if (strcmp(params->backend, "odp") != 0 && getrlimit(RLIMIT_MEMLOCK, &limit) == 0 &&
+        limit.rlim_cur != RLIM_INFINITY && !may_lock_any()) {
         const uint64_t rest =
             limit.rlim_cur > params->pool_size ? limit.rlim_cur - params->pool_size : 0;
 
@@ -124,16 +124,21 @@ bool regx_params_read_registration(regx_params_t *params)
                                         [REGX_CHECK_SCAN] = "scan",
                                         [REGX_CHECK_THREADS] = "threads",
                                         [REGX_CHECK_NEVER] = "never"};
-    unsigned admitted, used, checked;
+    static const char *const prefetch[] = {[REGX_PREFETCH_ADVISE] = "advise",
+                                           [REGX_PREFETCH_TOUCH] = "touch",
+                                           [REGX_PREFETCH_NONE] = "none"};
+    unsigned admitted, used, checked, prefetched;
 
     if (!read_backend(params) || !read_budget(params) || !read_hooks(params) ||
         !regx_param_word(REGX_PARAM_ADMIT, admit, 2, &admitted) ||
         !regx_param_word(REGX_PARAM_INUSE, inuse, 3, &used) ||
-        !regx_param_word(REGX_PARAM_NOTIFIER_CHECK, check, 4, &checked)) {
+        !regx_param_word(REGX_PARAM_NOTIFIER_CHECK, check, 4, &checked) ||
+        !regx_param_word(REGX_PARAM_ODP_PREFETCH, prefetch, 3, &prefetched)) {
         return false;
     }
     params->cache.admit = (regx_admit_t)admitted;
     params->cache.inuse = (regx_inuse_t)used;
     params->check = (regx_check_t)checked;
+    params->prefetch = (regx_prefetch_t)prefetched;
     return true;
 }

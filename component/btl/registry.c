@@ -43,6 +43,8 @@ bool regx_registry_start(regx_module_t *module)
     const regx_watch_config_t watch = {.check = params->check,
                                        .threads = module->threads,
                                        .hooks = params->hooks,
+                                       .transport = module->transport,
+                                       .prefetch = params->prefetch,
                                        .counters = &module->counters};
     regx_cache_config_t cache = params->cache;
     char error[384];

@@ -8,13 +8,14 @@ static const regx_backend_t backends[] = {
     {.name = "hooks", .start = regx_watch_hooks},
     {.name = "notifier", .start = regx_watch_notifier},
     {.name = "hooks+notifier", .start = regx_watch_both},
+    {.name = "odp", .start = regx_watch_odp},
     {.name = "retain", .start = regx_watch_retain},
 };
 
 enum { BACKENDS = sizeof(backends) / sizeof(backends[0]) };
 enum { WHY = REGX_BACKEND_REASON - 16 }; /* room for why one cannot be used */
 
-const char regx_backend_names[] = "auto, none, hooks, notifier, hooks+notifier, retain";
+const char regx_backend_names[] = "auto, none, hooks, notifier, hooks+notifier, odp, retain";
 
 const regx_backend_t *regx_backend_find(const char *name)
 {
@@ -55,19 +56,20 @@ static void choose_auto(bool registering_is_free, const regx_watch_config_t *con
     }
 }
 
-/* Only the notifier can be tried without leaving a trace: hooks patch code, retain changes malloc
- * for good. */
-static const char *usable_instead(const char *name, const regx_watch_config_t *config)
+/* ", NAME" where it works. Only some can be tried without leaving a trace: hooks patch code, retain
+ * changes malloc for good. */
+static const char *usable_instead(const char *name, const char *refused,
+                                  const regx_watch_config_t *config, const char *text)
 {
     regx_backend_choice_t other;
     char error[WHY];
 
-    if (strcmp(name, "notifier") == 0 ||
-        start("notifier", config, &other, error, sizeof(error)) != REGX_OK) {
-        return "none";
+    if (strcmp(name, refused) == 0 ||
+        start(name, config, &other, error, sizeof(error)) != REGX_OK) {
+        return "";
     }
     other.watch->stop(other.watch);
-    return "none, notifier";
+    return text;
 }
 
 regx_status_t regx_backend_choose(const char *name, bool registering_is_free,
@@ -85,7 +87,8 @@ regx_status_t regx_backend_choose(const char *name, bool registering_is_free,
         snprintf(choice->reason, sizeof(choice->reason), "asked for");
         return REGX_OK;
     }
-    snprintf(error, error_size, "cannot be used: %s; usable here: %s", why,
-             usable_instead(name, config));
+    snprintf(error, error_size, "cannot be used: %s; usable here: none%s%s", why,
+             usable_instead("notifier", name, config, ", notifier"),
+             usable_instead("odp", name, config, ", odp"));
     return REGX_DENIED;
 }

@@ -13,6 +13,7 @@ regx_status_t regx_registry_open(regx_registry_t *registry, const regx_backend_t
     if (watch == NULL) { /* nobody tells of changes: nothing may be kept */
         return REGX_OK;
     }
+    registry->on_demand = watch->ready != NULL;
     registry->cache = regx_cache_open(registry, cache);
     return registry->cache != NULL ? REGX_OK : REGX_NO_MEMORY;
 }
@@ -25,13 +26,35 @@ void regx_registry_close(regx_registry_t *registry)
     }
 }
 
+static __attribute__((noinline)) regx_status_t acquire_on_demand(regx_registry_t *registry,
+                                                                 void *base, size_t length,
+                                                                 unsigned access,
+                                                                 regx_region_t *region)
+{
+    struct regx_watch *watch = registry->watch;
+
+    if (!watch->follows(watch, base)) {
+        return regx_device_register_once(registry, base, length, access, region);
+    }
+    regx_status_t status =
+        regx_cache_acquire(registry->cache, base, length, access | REGX_ACCESS_ON_DEMAND, region);
+    if (status == REGX_OK) {
+        status = watch->ready(watch, region->mr, base, length, access);
+        if (status != REGX_OK) {
+            regx_cache_release(registry->cache, region);
+        }
+    }
+    return status;
+}
+
 regx_status_t regx_region_acquire(regx_registry_t *registry, void *base, size_t length,
                                   unsigned access, regx_region_t *region)
 {
-    if (registry->cache != NULL) {
-        return regx_cache_acquire(registry->cache, base, length, access, region);
+    if (registry->cache == NULL) {
+        return regx_device_register_once(registry, base, length, access, region);
     }
-    return regx_device_register_once(registry, base, length, access, region);
+    return registry->on_demand ? acquire_on_demand(registry, base, length, access, region)
+                               : regx_cache_acquire(registry->cache, base, length, access, region);
 }
 
 void regx_region_release(regx_registry_t *registry, regx_region_t *region)

@@ -40,6 +40,7 @@ struct regx_registry {
     regx_counters_t *counters;
     struct regx_watch *watch; /* NULL: the backend needs none */
     struct regx_cache *cache; /* NULL: registered per use */
+    bool on_demand;           /* the watch's regions */
 };
 
 /* The watch must be running if the backend needs one, and outlive the registry; `cache` says how
@@ -50,7 +51,7 @@ regx_status_t regx_registry_open(regx_registry_t *registry, const regx_backend_t
 /* Every use must be released. */
 void regx_registry_close(regx_registry_t *registry);
 
-/* REGX_NO_MEMORY, REGX_DENIED: not registered; bounce instead. */
+/* REGX_NO_MEMORY, REGX_DENIED: not registered, or not there; bounce instead. */
 regx_status_t regx_region_acquire(regx_registry_t *registry, void *base, size_t length,
                                   unsigned access, regx_region_t *region);
 void regx_region_release(regx_registry_t *registry, regx_region_t *region);

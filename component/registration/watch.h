@@ -14,6 +14,8 @@
 #include "registration/changes.h"
 
 typedef struct regx_watch regx_watch_t;
+struct regx_mr;
+struct regx_transport;
 
 struct regx_watch {
     const char *name;
@@ -31,6 +33,15 @@ struct regx_watch {
      * counters->fallbacks). NULL: everything is watched; read the head. */
     regx_status_t (*cover)(regx_watch_t *watch, uintptr_t start, uintptr_t end, uint64_t *since);
 
+    /* Where regions are on demand; NULL: they are pinned. Any thread, with no lock held.
+     * follows: whether they can serve what begins there; else pin it for one use (counted by
+     * reason in counters->fallbacks). ready: called for each use of a region, before it is granted
+     * or read from; sees to it that the device finds that range. REGX_DENIED: something of it is
+     * not there, do not use the region. */
+    bool (*follows)(regx_watch_t *watch, const void *base);
+    regx_status_t (*ready)(regx_watch_t *watch, const struct regx_mr *mr, void *base, size_t length,
+                           unsigned access);
+
     /* Nothing is left armed, no thread, no descriptor. All caches must be closed. */
     void (*stop)(regx_watch_t *watch);
 };
@@ -42,6 +53,9 @@ typedef enum {
     REGX_CHECK_THREADS,
     REGX_CHECK_NEVER
 } regx_check_t;
+
+/* How pages on demand are brought in before the device needs them (btl_regx_odp_prefetch). */
+typedef enum { REGX_PREFETCH_ADVISE, REGX_PREFETCH_TOUCH, REGX_PREFETCH_NONE } regx_prefetch_t;
 
 /* Calls `report` before (brk: after) a range is unmapped or replaced, in the thread that does so,
  * possibly inside malloc. Open MPI's hooks come in through this table, filled by compat/; UCX's ucm
@@ -57,8 +71,10 @@ typedef struct regx_hook_source {
 
 typedef struct regx_watch_config {
     regx_check_t check;
-    bool threads;                    /* the application may call from several threads */
-    const regx_hook_source_t *hooks; /* chosen by btl_regx_hooks */
+    bool threads;                     /* the application may call from several threads */
+    const regx_hook_source_t *hooks;  /* chosen by btl_regx_hooks */
+    struct regx_transport *transport; /* whose memory domain registers */
+    regx_prefetch_t prefetch;
     regx_counters_t *counters;
     /* The notifier's reader calls it for each change that the kernel tells of (of a move: for the
      * old place), before sequence is even again. Allocates nothing. NULL: nobody wants to know. */
@@ -76,5 +92,7 @@ regx_status_t regx_watch_both(const regx_watch_config_t *config, regx_watch_t **
                               size_t error_size);
 regx_status_t regx_watch_retain(const regx_watch_config_t *config, regx_watch_t **watch,
                                 char *error, size_t error_size);
+regx_status_t regx_watch_odp(const regx_watch_config_t *config, regx_watch_t **watch, char *error,
+                             size_t error_size);
 
 #endif

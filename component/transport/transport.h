@@ -8,7 +8,8 @@
  * peer; it is made lazily, on the first send.
  *
  * Who calls what: open and close are called by the thread that runs MPI_Init or finalize. connect,
- * send, lend, put, register and deregister may be called by any thread, also from inside deliver.
+ * send, lend, put, register, deregister and prefetch may be called by any thread, also from inside
+ * deliver.
  * progress is called by one thread at a time and never recursively, disconnect and close only
  * while it is kept out; these make all calls of `events` and of `done`, holding no lock that any
  * of these operations waits for.
@@ -28,7 +29,7 @@
 #include "base/counters.h"
 #include "base/status.h"
 
-#define REGX_TRANSPORT_ABI 3 /* of this header; an object built for another is refused */
+#define REGX_TRANSPORT_ABI 4 /* of this header; an object built for another is refused */
 
 #define REGX_ADDRESS_MAX 1024 /* bytes of what a process publishes about itself */
 #define REGX_NOTICE_MAX 48    /* bytes of the notice that follows a put */
@@ -42,7 +43,12 @@ typedef struct regx_key {
     uint8_t bytes[REGX_KEY_SIZE];
 } regx_key_t;
 
-enum { REGX_ACCESS_LOCAL = 1, REGX_ACCESS_REMOTE_WRITE = 2, REGX_ACCESS_REMOTE_READ = 4 };
+enum {
+    REGX_ACCESS_LOCAL = 1,
+    REGX_ACCESS_REMOTE_WRITE = 2,
+    REGX_ACCESS_REMOTE_READ = 4,
+    REGX_ACCESS_ON_DEMAND = 64 /* nothing is pinned: the device looks pages up as it needs them */
+};
 
 /* A memory region as the device knows it. Owned by who registered it, until deregistered. */
 typedef struct regx_mr {
@@ -158,6 +164,17 @@ typedef struct regx_transport_ops {
     /* When it returns, no peer's write lands in that memory any more. */
     void (*dereg)(regx_transport_t *transport, regx_mr_t *mr);
 
+    /* Whether memory can be registered with REGX_ACCESS_ON_DEMAND: the device can, for what is
+     * done with regions here, and was seen just now to follow a change of the mapping. Called
+     * before anybody connects. REGX_DENIED, REGX_INVALID (it does not follow); `error` then holds
+     * one line. NULL: it cannot. */
+    regx_status_t (*on_demand)(regx_transport_t *transport, char *error, size_t error_size);
+    /* Has the device look up that part of a region on demand before it is needed; if peers may
+     * write the region, then to be written. REGX_OK: it was asked to, and nobody hears how it went.
+     * REGX_AGAIN: not now. REGX_DENIED: not at all. NULL where on_demand is. */
+    regx_status_t (*prefetch)(regx_transport_t *transport, const regx_mr_t *mr, const void *base,
+                              size_t length);
+
     /* Delivers and completes what is ready, a bounded amount; returns how many events. */
     int (*progress)(regx_transport_t *transport);
 } regx_transport_ops_t;
@@ -170,6 +187,9 @@ struct regx_transport {
     size_t max_frame;  /* bytes of header and payload that send takes */
     const char *wires; /* for the report, such as "posix,tcp" */
     bool registers;    /* registering pins memory, and is worth avoiding */
+    /* Set by on_demand: what is moved from or to a region on demand must begin at a multiple of
+     * this many bytes, or the device errs. 1: anywhere. */
+    size_t on_demand_grain;
 };
 
 /* The common head of every connection. */

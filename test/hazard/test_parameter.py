@@ -16,13 +16,14 @@ BAD = {
     "slot_size": ["0", "-4K", "64Q", "1", "lots", HUGE],
     "pool_size": ["0", "-1", "4Q", "1", "lots", HUGE],
     "rendezvous": ["teleport", "read", "together", "remap", "bounce,pipeline", "BOUNCE"],
-    "backend": ["magic", "odp", "HOOKS", "hooks+", "notifier+hooks", "hooks,notifier"],
+    "backend": ["magic", "ODP", "HOOKS", "hooks+", "notifier+hooks", "hooks,notifier"],
     "cache_bytes": ["0", "-1", "1", "64Q", "lots", "Unlimited", HUGE],
     "cache_count": ["0", "-1", "4Q", "many", "auto", "1048577", HUGE],
     "admit": ["third", "0", "first,second"],
     "inuse": ["panic", "0"],
     "hooks": ["glibc", "opal,ucm"],
     "notifier_check": ["sometimes", "0"],
+    "odp_prefetch": ["sometimes", "0", "advise,touch"],
     "verify": ["2", "-1", "yes"],
     "transport": ["pigeon", "uring", "uct,verbs"],
     "enable": ["2", "-1", "perhaps"],
@@ -40,10 +41,9 @@ BAD = {
 CASES = [(name, value) for name, values in BAD.items() for value in values]
 # Values that come with later parts of regx, and what is built now.
 BUILT = {"rendezvous": ["auto", "bounce", "pipeline", "direct"],
-         "backend": ["auto", "none", "hooks", "notifier", "hooks+notifier", "retain"],
+         "backend": ["auto", "none", "hooks", "notifier", "hooks+notifier", "odp", "retain"],
          "transport": ["auto", "uct", "verbs"]}
-LATER = {"rendezvous": ["read", "together", "remap"], "transport": ["uring"],
-         "backend": ["odp"]}
+LATER = {"rendezvous": ["read", "together", "remap"], "transport": ["uring"]}
 
 
 def job_of_four(mpi: Mpi, btl: str, regx: dict[str, str] | None = None, **how) -> Job:
@@ -86,8 +86,9 @@ def test_bad_value_alone(mpi: Mpi, name: str) -> None:
 # before the program, what the line says, and what it says is usable.
 NO_HOOKS = ({"memory": "^patcher"}, [], "Open MPI has no memory hooks here")
 NO_USERFAULTFD = ({}, ["deny", "userfaultfd"], "userfaultfd: ")
+NO_DEVICE = ({}, [], "btl_regx_transport=uct has no on-demand regions")
 UNUSABLE = {"hooks": [NO_HOOKS], "notifier": [NO_USERFAULTFD],
-            "hooks+notifier": [NO_HOOKS, NO_USERFAULTFD]}
+            "hooks+notifier": [NO_HOOKS, NO_USERFAULTFD], "odp": [NO_DEVICE]}
 
 
 @pytest.mark.parametrize("btl", ["regx,vader,self", "regx"])

@@ -15,7 +15,8 @@ UNIT = "test/unit/test_verbs"
 PYTEST = ["/usr/bin/python3", "-B", "-m", "pytest", "-p", "no:cacheprovider", "-q", "-rs",
           f"--rootdir={TOP}"]
 FILES = ["test/mpi/test_over_verbs.py", "test/hazard/test_verbs.py",
-         "test/hazard/test_verbs_faults.py", "test/hazard/test_verbs_stale.py"]
+         "test/hazard/test_verbs_faults.py", "test/hazard/test_verbs_stale.py",
+         "test/mpi/test_on_demand.py"]
 WITHOUT_PAGING = "bookworm"  # a suite whose kernel can less
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The MPI suite over an RDMA device."""
 import random
+import re
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from launch import Build, Mpi
 from sample import MIB, PAGE, Case
 
 STRATEGIES = ["bounce", "pipeline", "direct"]
-BACKENDS = ["none", "hooks", "notifier", "hooks+notifier"]
+BACKENDS = ["none", "hooks", "notifier", "hooks+notifier", "odp"]
 ITERATIONS = 2
 # Soft-RoCE works in threads of the kernel, which polling processes would starve.
 AROUND = ["chrt", "-i", "0"]
@@ -58,10 +59,19 @@ def test_every_kind(verbs, build: Build, tmp_path: Path, seed: int, strategy: st
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_backends_short(verbs, tmp_path: Path, seed: int, backend: str) -> None:
     """What is sent again from the same buffers is registered again, or not."""
-    cases = [Case(300_001, 5, 6, window=2), Case(300_001, 5, 6, pattern="both", window=2)]
+    if backend == "odp" and not device.pages_on_demand():
+        refused = verbs("transfer", "--seed", seed, sample.write([Case(8)], tmp_path),
+                        btl="regx,vader,self", regx={"backend": "odp"})
+        assert refused.status == 0 and not refused.reports, str(refused)
+        assert len(refused.complaints) == 1, str(refused)
+        assert re.search(r"btl_regx_backend=odp cannot be used: \w+:\d+, .* has no on-demand paging; "
+                         "usable here: none", refused.complaints[0]), str(refused)
+        return
+    at = (0, 0) if backend == "odp" else (5, 6)  # test_on_demand.py says why
+    cases = [Case(300_001, *at, window=2), Case(300_001, *at, pattern="both", window=2)]
     job = verbs("transfer", "--seed", seed, "--iterations", 5, sample.write(cases, tmp_path),
                 regx={"rendezvous": "direct", "backend": backend, "rndv_eager_limit": 0,
-                      "admit": "first"})
+                      "admit": "first", "odp_prefetch": "touch"})
     job.checked(ranks=2).carried("direct").over("verbs")
     assert {report["backend"] for report in job.reports} == {backend}, str(job)
     uses = 2 * job.total("messages_direct")  # at both ends

@@ -15,7 +15,48 @@
 #include "registration/backend.h"
 
 static regx_counters_t counters;
-static const regx_watch_config_t config = {.hooks = &hooked_source, .counters = &counters};
+
+/* Where on-demand regions fail as this says. */
+static struct {
+    regx_status_t status;
+    unsigned asked;
+} device;
+
+static regx_status_t on_demand(regx_transport_t *transport, char *why, size_t why_size)
+{
+    (void)transport;
+    device.asked++;
+    snprintf(why, why_size, "the fake device has none");
+    return device.status;
+}
+
+static regx_status_t reg(regx_transport_t *transport, void *base, size_t length, unsigned access,
+                         regx_mr_t *mr)
+{
+    (void)transport;
+    *mr = (regx_mr_t){.base = base, .length = length, .access = access};
+    return REGX_OK;
+}
+
+static void dereg(regx_transport_t *transport, regx_mr_t *mr)
+{
+    (void)transport, (void)mr;
+}
+
+static regx_status_t prefetch(regx_transport_t *transport, const regx_mr_t *mr, const void *base,
+                              size_t length)
+{
+    (void)transport, (void)mr, (void)base, (void)length;
+    return REGX_OK;
+}
+
+static const regx_transport_ops_t plain_ops = {.name = "plain"};
+static const regx_transport_ops_t device_ops = {
+    .name = "device", .reg = reg, .dereg = dereg, .on_demand = on_demand, .prefetch = prefetch};
+static regx_transport_t transport = {.ops = &plain_ops};
+
+static const regx_watch_config_t config = {
+    .hooks = &hooked_source, .transport = &transport, .counters = &counters};
 
 static regx_backend_choice_t choice;
 static char error[512];
@@ -36,7 +77,8 @@ static void stop(void)
 
 static void each_name_is_a_backend(void **state)
 {
-    static const char *const names[] = {"none", "hooks", "notifier", "hooks+notifier", "retain"};
+    static const char *const names[] = {"none",           "hooks", "notifier",
+                                        "hooks+notifier", "odp",   "retain"};
     char all[128] = "auto";
 
     (void)state;
@@ -50,7 +92,6 @@ static void each_name_is_a_backend(void **state)
     }
     assert_string_equal(regx_backend_names, all);
     assert_null(regx_backend_find("auto"));
-    assert_null(regx_backend_find("odp"));
     assert_null(regx_backend_find(""));
     assert_null(regx_backend_find("hooks,notifier"));
 }
@@ -118,6 +159,36 @@ static void what_does_not_work_is_told_with_what_does(void **state)
     assert_int_equal(hooked.installed, hooked.removed);
 }
 
+/* … with the reason and what works, and is not tried where it cannot be. */
+static void paging_on_demand_is_the_devices(void **state)
+{
+    (void)state;
+    assert_int_equal(choose("odp", false), REGX_DENIED);
+    assert_memory_equal(
+        error, "cannot be used: btl_regx_transport=plain has no on-demand regions (verbs has", 76);
+    assert_non_null(strstr(error, "; usable here: none"));
+    assert_null(strstr(error, ", odp"));
+    transport.ops = &device_ops;
+    device.status = REGX_DENIED;
+    assert_int_equal(choose("odp", false), REGX_DENIED);
+    assert_memory_equal(error, "cannot be used: the fake device has none; usable here: none", 59);
+    assert_null(strstr(error, ", odp"));
+    assert_int_equal(device.asked, 1);
+    device.status = REGX_OK;
+    assert_int_equal(choose("odp", false), REGX_OK);
+    assert_string_equal(choice.backend->name, "odp");
+    assert_string_equal(choice.watch->name, "odp");
+    assert_non_null(choice.watch->ready);
+    stop();
+    hooked.refuse = true;
+    assert_int_equal(choose("hooks", false), REGX_DENIED);
+    assert_non_null(strstr(error, ", odp"));
+    assert_int_equal(choose("auto", false), REGX_OK); /* never by itself */
+    assert_string_not_equal(choice.backend->name, "odp");
+    stop();
+    transport.ops = &plain_ops;
+}
+
 static void deny_userfaultfd(int answer)
 {
     struct sock_filter filter[] = {
@@ -173,6 +244,7 @@ int main(void)
         cmocka_unit_test_setup(what_is_asked_for_is_started, hooked_reset),
         cmocka_unit_test_setup(auto_is_the_notifier_or_none_with_the_reason, hooked_reset),
         cmocka_unit_test_setup(what_does_not_work_is_told_with_what_does, hooked_reset),
+        cmocka_unit_test_setup(paging_on_demand_is_the_devices, hooked_reset),
         cmocka_unit_test_setup(a_refused_userfaultfd_is_no_end, hooked_reset),
     };
 

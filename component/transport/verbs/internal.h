@@ -8,6 +8,7 @@
  *   pair.c      the RC queue pair to one peer: made, connected, ended
  *   hello.c     the handshake that connects pairs, over one UD queue pair
  *   post.c      work requests: frames, lent frames, puts
+ *   on_demand.c regions on demand: whether the device can, prefetching
  *   progress.c  completions, arriving frames, what went wrong
  *   wire.c      addresses and hellos as bytes
  *
@@ -78,7 +79,8 @@ typedef struct regx_work {
         REGX_WORK_SLOT,
         REGX_WORK_PUT,
         REGX_WORK_LEND,
-        REGX_WORK_GOODBYE
+        REGX_WORK_GOODBYE,
+        REGX_WORK_TRIAL /* of a self-test, which looks for itself */
     } kind;
     uint32_t slot;
     void *object; /* the put or lend */
@@ -150,6 +152,11 @@ struct regx_verbs {
     struct ibv_srq *srq;
     struct ibv_qp *ud;
     struct ibv_mr *pool_mr;
+    struct {
+        uint32_t operations; /* IBV_ODP_SUPPORT_…, of RC */
+        bool has_implicit;
+        struct ibv_mr *implicit; /* the whole address space, to be read by this process; or NULL */
+    } on_demand;
     regx_buffers_t buffers;
     regx_entrance_t entrance;
     uint32_t inline_most; /* bytes that a request may carry itself */
@@ -239,6 +246,8 @@ regx_status_t regx_verbs_send(regx_conn_t *conn, uint8_t tag, const void *header
                               size_t payload_length);
 regx_status_t regx_verbs_lend(regx_conn_t *conn, regx_lend_t *lend);
 regx_status_t regx_verbs_put(regx_conn_t *conn, regx_put_t *put);
+/* Writes, for a self-test on a pair that is linked and has nothing else to do. */
+void regx_post_trial(regx_pair_t *pair, struct ibv_sge *piece, uint64_t address, uint32_t rkey);
 /* Posts a goodbye. REGX_OK, REGX_AGAIN. */
 regx_status_t regx_post_goodbye(regx_pair_t *pair);
 /* Whether a put or a lend of the pair is under way or in line. */
@@ -250,6 +259,13 @@ void regx_post_fail(regx_pair_t *pair);
 /* Moves the lines of puts on; bounded. */
 void regx_post_turns(regx_verbs_t *verbs);
 void regx_post_lose_turn(regx_pair_t *pair);
+
+/* on_demand.c. reg: as ibv_reg_mr; may return the implicit region, which stays. */
+struct ibv_mr *regx_on_demand_reg(regx_verbs_t *verbs, void *base, size_t length, int flags);
+regx_status_t regx_verbs_on_demand(regx_transport_t *transport, char *error, size_t error_size);
+regx_status_t regx_verbs_prefetch(regx_transport_t *transport, const regx_mr_t *mr,
+                                  const void *base, size_t length);
+void regx_on_demand_close(regx_verbs_t *verbs);
 
 /* progress.c. poll: handles what has completed, a bounded amount; returns how many. */
 int regx_verbs_poll(regx_verbs_t *verbs);

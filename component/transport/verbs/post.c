@@ -346,6 +346,17 @@ static regx_status_t post_piece(regx_pair_t *pair, regx_put_t *put, bool *posted
     return last ? post_with_notice(pair, put, requests, works, 1) : post(pair, requests, works, 1);
 }
 
+void regx_post_trial(regx_pair_t *pair, struct ibv_sge *piece, uint64_t address, uint32_t rkey)
+{
+    const regx_work_t work = {.kind = REGX_WORK_TRIAL, .what = writing};
+    struct ibv_send_wr request = {.sg_list = piece,
+                                  .num_sge = 1,
+                                  .opcode = IBV_WR_RDMA_WRITE,
+                                  .wr.rdma = {.remote_addr = address, .rkey = rkey}};
+
+    post(pair, &request, &work, 1);
+}
+
 static void await_turn(regx_pair_t *pair)
 {
     regx_verbs_t *verbs = pair->verbs;
@@ -470,6 +481,7 @@ static void finish(regx_pair_t *pair, const regx_work_t *work, regx_status_t sta
     switch (work->kind) {
     case REGX_WORK_PLAIN:
     case REGX_WORK_GOODBYE:
+    case REGX_WORK_TRIAL:
         break;
     case REGX_WORK_SLOT:
         regx_slot_give(pair, work->slot);

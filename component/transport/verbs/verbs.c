@@ -169,6 +169,7 @@ static void verbs_free(regx_verbs_t *verbs)
     if (verbs->cq != NULL) {
         ibv_destroy_cq(verbs->cq);
     }
+    regx_on_demand_close(verbs);
     regx_verbs_pool_close(verbs);
     regx_buffers_close(verbs);
     if (verbs->pd != NULL) {
@@ -305,6 +306,7 @@ static bool verbs_reachable(regx_conn_t *super)
 static regx_status_t verbs_reg(regx_transport_t *transport, void *base, size_t length,
                                unsigned access, regx_mr_t *mr)
 {
+    regx_verbs_t *verbs = regx_verbs_of(transport);
     int flags = 0; /* reading the memory to send it needs no right: it may be read-only */
 
     if ((access & REGX_ACCESS_REMOTE_WRITE) != 0) {
@@ -314,7 +316,9 @@ static regx_status_t verbs_reg(regx_transport_t *transport, void *base, size_t l
         flags |= IBV_ACCESS_REMOTE_READ;
     }
     /* In parentheses: the function, whose macro of the same name converts signs. */
-    struct ibv_mr *handle = (ibv_reg_mr)(regx_verbs_of(transport)->pd, base, length, flags);
+    struct ibv_mr *handle = (access & REGX_ACCESS_ON_DEMAND) != 0
+                                ? regx_on_demand_reg(verbs, base, length, flags)
+                                : (ibv_reg_mr)(verbs->pd, base, length, flags);
 
     if (handle == NULL) {
         return errno == ENOMEM || errno == EAGAIN ? REGX_NO_MEMORY : REGX_DENIED;
@@ -330,8 +334,9 @@ static regx_status_t verbs_reg(regx_transport_t *transport, void *base, size_t l
 
 static void verbs_dereg(regx_transport_t *transport, regx_mr_t *mr)
 {
-    (void)transport;
-    ibv_dereg_mr(mr->handle);
+    if (mr->handle != regx_verbs_of(transport)->on_demand.implicit) {
+        ibv_dereg_mr(mr->handle);
+    }
 }
 
 const regx_transport_ops_t regx_transport_ops = {.abi = REGX_TRANSPORT_ABI,
@@ -347,4 +352,6 @@ const regx_transport_ops_t regx_transport_ops = {.abi = REGX_TRANSPORT_ABI,
                                                  .put = regx_verbs_put,
                                                  .reg = verbs_reg,
                                                  .dereg = verbs_dereg,
+                                                 .on_demand = regx_verbs_on_demand,
+                                                 .prefetch = regx_verbs_prefetch,
                                                  .progress = regx_verbs_progress};

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Backend `odp`: regions on demand (on-demand paging). Nothing is pinned: the device asks the
+ * kernel for a page when it needs one, and the kernel tells it when the page is replaced. So a
+ * registration follows its range of addresses, whatever is mapped there, and is kept without
+ * anybody telling of changes.
+ *
+ * Guarantees: a transfer reads and writes what is mapped at that time, however it came there
+ * (munmap, mremap, madvise, punched holes, shared memory, raw system calls). Memory that is not
+ * mapped when a chunk is about to be granted or sent is found by asking the kernel, and bounced,
+ * which leaves out what is missing. Nothing counts against the limit of locked memory; the cache's
+ * budget then bounds what the device's driver keeps about pages (16 bytes of each, about).
+ * Some devices err with what does not begin where a page does (Soft-RoCE of Linux 7.2); the
+ * self-test finds that out, and such buffers are pinned for each use, and counted. Is blind to
+ * changes while a transfer is under way, which are the application's error: the device reads and
+ * writes whatever is there when it comes to a page, also what another part of the program has
+ * mapped meanwhile. If nothing is, or what may not be so used (PROT_NONE, receiving into
+ * PROT_READ), the device fails the request, which ends the connection and, under ob1, the job; one
+ * line says so. Kept regions can be reached by whoever holds their key until they are evicted, and
+ * so whatever is mapped there later.
+ * Costs: a page that the device has not seen, or that was replaced, is a fault of the device, which
+ * stops its connection meanwhile; see odp_prefetch. Each munmap and the like over a kept region
+ * tells the driver.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "registration/watch.h"
+#include "transport/transport.h"
+
+/* linux/mman.h, since 5.14 */
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#define MADV_POPULATE_WRITE 23
+#endif
+
+typedef struct regx_odp {
+    regx_watch_t super;
+    regx_transport_t *transport;
+    regx_counters_t *counters;
+    regx_prefetch_t prefetch; /* the way that works here */
+    uintptr_t page;           /* bytes */
+} regx_odp_t;
+
+static void odp_stop(regx_watch_t *watch)
+{
+    regx_changes_close(watch->changes);
+    free(watch);
+}
+
+/* MS_ASYNC does nothing, to all that is mapped. */
+static bool is_mapped(uintptr_t start, uintptr_t end)
+{
+    return msync((void *)start, end - start, MS_ASYNC) == 0;
+}
+
+/* Has the kernel map pages as a use of them would, without one. false: they cannot be used so. */
+static bool touch(const regx_odp_t *odp, uintptr_t start, uintptr_t end, bool to_write)
+{
+    const int advice = to_write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
+
+    if (madvise((void *)start, end - start, advice) == 0) {
+        regx_count(odp->counters, &odp->counters->prefetch_touched, 1);
+        return true;
+    }
+    /* Interrupted, or short of something: the device may have more luck. */
+    return (errno == EINTR || errno == EAGAIN) && is_mapped(start, end);
+}
+
+static void advise(const regx_odp_t *odp, const regx_mr_t *mr, const void *base, size_t length)
+{
+    switch (odp->transport->ops->prefetch(odp->transport, mr, base, length)) {
+    case REGX_OK:
+        regx_count(odp->counters, &odp->counters->prefetch_advised, 1);
+        break;
+    case REGX_AGAIN:
+        regx_tally(odp->counters->fallbacks, "odp: no prefetch, the device had no room");
+        break;
+    default:
+        regx_tally(odp->counters->fallbacks, "odp: no prefetch, the device refused");
+    }
+}
+
+static bool odp_follows(regx_watch_t *watch, const void *base)
+{
+    const regx_odp_t *odp = (const regx_odp_t *)watch;
+    const bool follows = (uintptr_t)base % odp->transport->on_demand_grain == 0;
+
+    if (!follows) {
+        regx_tally(odp->counters->fallbacks, "odp: pinned, not where a page begins");
+    }
+    return follows;
+}
+
+static regx_status_t odp_ready(regx_watch_t *watch, const regx_mr_t *mr, void *base, size_t length,
+                               unsigned access)
+{
+    const regx_odp_t *odp = (const regx_odp_t *)watch;
+    const uintptr_t start = (uintptr_t)base & ~(odp->page - 1);
+    const uintptr_t end = ((uintptr_t)base + length + odp->page - 1) & ~(odp->page - 1);
+    const bool touches = odp->prefetch == REGX_PREFETCH_TOUCH;
+
+    if (!(touches ? touch(odp, start, end, (access & REGX_ACCESS_REMOTE_WRITE) != 0)
+                  : is_mapped(start, end))) {
+        return REGX_DENIED;
+    }
+    if (odp->prefetch == REGX_PREFETCH_ADVISE) {
+        advise(odp, mr, base, length);
+    }
+    return REGX_OK;
+}
+
+/* Whether device and library take advice, seen on a page of our own. */
+static bool can_advise(const regx_odp_t *odp, void *scratch)
+{
+    const regx_transport_ops_t *ops = odp->transport->ops;
+    regx_mr_t mr;
+
+    if (ops->reg(odp->transport, scratch, odp->page, REGX_ACCESS_LOCAL | REGX_ACCESS_ON_DEMAND,
+                 &mr) != REGX_OK) {
+        return false;
+    }
+    const regx_status_t status = ops->prefetch(odp->transport, &mr, scratch, odp->page);
+
+    ops->dereg(odp->transport, &mr);
+    return status == REGX_OK;
+}
+
+/* What was asked for, or the next best thing that works here. */
+static void choose_prefetch(regx_odp_t *odp)
+{
+    void *scratch =
+        mmap(NULL, odp->page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (scratch == MAP_FAILED) {
+        odp->prefetch = REGX_PREFETCH_NONE;
+        return;
+    }
+    if (odp->prefetch == REGX_PREFETCH_ADVISE && !can_advise(odp, scratch)) {
+        odp->prefetch = REGX_PREFETCH_TOUCH;
+        regx_tally(odp->counters->fallbacks, "odp: device or rdma-core takes no advice, touched");
+    }
+    if (odp->prefetch == REGX_PREFETCH_TOUCH &&
+        madvise(scratch, odp->page, MADV_POPULATE_READ) != 0) {
+        odp->prefetch = REGX_PREFETCH_NONE;
+        regx_tally(odp->counters->fallbacks, "odp: this kernel touches nothing, no prefetch");
+    }
+    munmap(scratch, odp->page);
+}
+
+regx_status_t regx_watch_odp(const regx_watch_config_t *config, regx_watch_t **watch, char *error,
+                             size_t error_size)
+{
+    regx_transport_t *transport = config->transport;
+
+    if (transport->ops->on_demand == NULL) {
+        snprintf(error, error_size,
+                 "btl_regx_transport=%s has no on-demand regions (verbs has, on devices that can)",
+                 transport->ops->name);
+        return REGX_DENIED;
+    }
+    const regx_status_t status = transport->ops->on_demand(transport, error, error_size);
+    if (status != REGX_OK) {
+        return status;
+    }
+    regx_odp_t *odp = calloc(1, sizeof(*odp));
+    if (odp == NULL || (odp->super.changes = regx_changes_open()) == NULL) {
+        free(odp);
+        snprintf(error, error_size, "out of memory");
+        return REGX_NO_MEMORY;
+    }
+    odp->super.name = "odp";
+    odp->super.follows = odp_follows;
+    odp->super.ready = odp_ready;
+    odp->super.stop = odp_stop;
+    odp->transport = transport;
+    odp->counters = config->counters;
+    odp->prefetch = config->prefetch;
+    odp->page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    choose_prefetch(odp);
+    *watch = &odp->super;
+    return REGX_OK;
+}

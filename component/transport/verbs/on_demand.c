@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Regions on demand: nothing is pinned, the device asks the kernel for pages as it needs them, and
+ * the kernel tells it when they are replaced.
+ *
+ * What is sent is read through one implicit region over the whole address space, where the device
+ * has such a thing. What peers may write or read never is: they could reach everything by its key.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "transport/verbs/internal.h"
+
+#define PREFETCH_MOST (1u << 30) /* bytes of one request */
+#define TRIAL_PATIENCE 10        /* seconds for one write of the self-test */
+
+/* What is done with regions: they are read for RDMA WRITE and written by it. Frames lie in the
+ * transport's own memory, which is pinned, so receiving need not be possible. */
+static const uint32_t needed = IBV_ODP_SUPPORT_WRITE;
+
+static regx_status_t read_abilities(regx_verbs_t *verbs, char *error, size_t error_size)
+{
+    struct ibv_device_attr_ex attr = {0};
+
+    if (ibv_query_device_ex(verbs->port.context, NULL, &attr) != 0 ||
+        (attr.odp_caps.general_caps & IBV_ODP_SUPPORT) == 0) {
+        snprintf(error, error_size, "%s, or its driver in this kernel, has no on-demand paging",
+                 verbs->port.name);
+        return REGX_DENIED;
+    }
+    verbs->on_demand.operations = attr.odp_caps.per_transport_caps.rc_odp_caps;
+    verbs->on_demand.has_implicit = (attr.odp_caps.general_caps & IBV_ODP_SUPPORT_IMPLICIT) != 0;
+    if ((verbs->on_demand.operations & needed) != needed) {
+        snprintf(error, error_size,
+                 "%s has on-demand paging, but not for RDMA WRITE over reliable connections",
+                 verbs->port.name);
+        return REGX_DENIED;
+    }
+    return REGX_OK;
+}
+
+/* In parentheses: the function, whose macro of the same name converts signs. */
+static struct ibv_mr *reg(const regx_verbs_t *verbs, void *base, size_t length, int flags)
+{
+    return (ibv_reg_mr)(verbs->pd, base, length, flags | IBV_ACCESS_ON_DEMAND);
+}
+
+struct ibv_mr *regx_on_demand_reg(regx_verbs_t *verbs, void *base, size_t length, int flags)
+{
+    if (flags == 0 && verbs->on_demand.implicit != NULL) {
+        return verbs->on_demand.implicit;
+    }
+    if ((flags & IBV_ACCESS_REMOTE_READ) != 0 &&
+        (verbs->on_demand.operations & IBV_ODP_SUPPORT_READ) == 0) {
+        errno = EOPNOTSUPP;
+        return NULL;
+    }
+    return reg(verbs, base, length, flags);
+}
+
+/* The self-test: writes between two areas, both on demand, through a pair that is connected to
+ * itself. */
+typedef struct trial {
+    regx_verbs_t *verbs;
+    regx_pair_t *pair;
+    size_t page, area, length; /* bytes; of what is written: more than two pages */
+    uint8_t *from, *to;
+    struct ibv_mr *from_mr, *to_mr;
+} trial_t;
+
+static uint8_t byte_of(uint8_t seed, size_t position)
+{
+    return (uint8_t)(seed + position * 7 + position / 251) | 1;
+}
+
+static void fill(const trial_t *trial, uint8_t seed)
+{
+    for (size_t i = 0; i < trial->area; i++) {
+        trial->from[i] = byte_of(seed, i);
+    }
+}
+
+/* NULL: done, else why not. */
+static const char *post_and_wait(const trial_t *trial, size_t from, size_t to)
+{
+    struct ibv_sge piece = {.addr = (uintptr_t)trial->from + from,
+                            .length = (uint32_t)trial->length,
+                            .lkey = trial->from_mr->lkey};
+    struct timespec now, end;
+
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    end.tv_sec += TRIAL_PATIENCE;
+    regx_post_trial(trial->pair, &piece, (uintptr_t)trial->to + to, trial->to_mr->rkey);
+    do {
+        regx_verbs_poll(trial->verbs);
+        if (trial->pair->state == REGX_PAIR_BROKEN) {
+            return trial->pair->what;
+        }
+        clock_gettime(CLOCK_MONOTONIC, &now);
+    } while (trial->pair->done != trial->pair->posted && now.tv_sec <= end.tv_sec);
+    return trial->pair->done == trial->pair->posted ? NULL : "a write took too long";
+}
+
+/* Writes from and to these offsets; `wrong` if the bytes there, or around, are not the right ones
+ * then. The area written to is all zero before. */
+static const char *write_and_look(const trial_t *trial, size_t from, size_t to, uint8_t seed,
+                                  const char *wrong)
+{
+    const char *why = post_and_wait(trial, from, to);
+
+    for (size_t i = 0; i < trial->area && why == NULL; i++) {
+        const bool within = i >= to && i - to < trial->length;
+
+        if (trial->to[i] != (within ? byte_of(seed, i - to + from) : 0)) {
+            why = wrong;
+        }
+    }
+    return why;
+}
+
+static bool replace(void *area, size_t size)
+{
+    return mmap(area, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1,
+                0) == area;
+}
+
+/* NULL: what is written is what the mapping holds at that time, on both sides. */
+static const char *follow_mapping(const trial_t *trial)
+{
+    const char *why;
+
+    fill(trial, 10);
+    why = write_and_look(trial, 0, 0, 10, "what was written did not arrive");
+    if (why != NULL) {
+        return why;
+    }
+    if (!replace(trial->from, trial->area)) {
+        return "no memory";
+    }
+    memset(trial->to, 0, trial->area);
+    fill(trial, 20);
+    why = write_and_look(trial, 0, 0, 20, "memory with new pages was read from the old ones");
+    if (why != NULL) {
+        return why;
+    }
+    return replace(trial->to, trial->area)
+               ? write_and_look(trial, 0, 0, 20,
+                                "memory with new pages was written to the old ones")
+               : "no memory";
+}
+
+/* Soft-RoCE forgets where in a page a packet begins (seen in Linux 7.2). What begins where a page
+ * does, in packets of a page each, is right. */
+static const char *find_grain(const trial_t *trial)
+{
+    static const char wrong[] = "wrong";
+
+    memset(trial->to, 0, trial->area);
+    const char *why = write_and_look(trial, 5, 6, 20, wrong);
+    trial->verbs->super.on_demand_grain = why == wrong ? trial->page : 1;
+    return why == wrong ? NULL : why;
+}
+
+static uint8_t *map(size_t size)
+{
+    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+static const char *open_trial(trial_t *trial)
+{
+    regx_verbs_t *verbs = trial->verbs;
+    regx_verbs_hello_t self = {.address = verbs->address};
+
+    trial->page = (size_t)sysconf(_SC_PAGESIZE);
+    trial->length = 2 * trial->page + 100;
+    trial->area = 4 * trial->page;
+    trial->from = map(trial->area);
+    trial->to = map(trial->area);
+    if (trial->from == NULL || trial->to == NULL) {
+        return "no memory";
+    }
+    trial->from_mr = reg(verbs, trial->from, trial->area, 0);
+    trial->to_mr =
+        reg(verbs, trial->to, trial->area, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+    if (trial->from_mr == NULL || trial->to_mr == NULL) {
+        return strerror(errno);
+    }
+    trial->pair = regx_pair_new(verbs, verbs->config.self, &verbs->address);
+    if (trial->pair == NULL) {
+        return "no queue pair";
+    }
+    self.qpn = trial->pair->qp->qp_num;
+    self.psn = trial->pair->psn;
+    return regx_pair_link(trial->pair, &self) ? NULL : trial->pair->what;
+}
+
+static void close_trial(trial_t *trial)
+{
+    if (trial->pair != NULL) {
+        regx_pair_delete(trial->pair);
+    }
+    if (trial->from_mr != NULL) {
+        ibv_dereg_mr(trial->from_mr);
+    }
+    if (trial->to_mr != NULL) {
+        ibv_dereg_mr(trial->to_mr);
+    }
+    if (trial->from != NULL) {
+        munmap(trial->from, trial->area);
+    }
+    if (trial->to != NULL) {
+        munmap(trial->to, trial->area);
+    }
+}
+
+static regx_status_t test_device(regx_verbs_t *verbs, char *error, size_t error_size)
+{
+    trial_t trial = {.verbs = verbs};
+    const char *why = open_trial(&trial);
+
+    if (why == NULL) {
+        why = follow_mapping(&trial);
+    }
+    if (why == NULL) {
+        why = find_grain(&trial);
+    }
+    if (why != NULL) {
+        snprintf(error, error_size, "self-test: %s: %s", verbs->port.name, why);
+    }
+    close_trial(&trial);
+    return why == NULL ? REGX_OK : REGX_INVALID;
+}
+
+static void make_implicit(regx_verbs_t *verbs)
+{
+    if (!verbs->on_demand.has_implicit || verbs->on_demand.implicit != NULL) {
+        return;
+    }
+    verbs->on_demand.implicit = reg(verbs, NULL, SIZE_MAX, 0);
+    if (verbs->on_demand.implicit == NULL) {
+        regx_tally(verbs->config.counters->fallbacks, "verbs: implicit region refused");
+    }
+}
+
+regx_status_t regx_verbs_on_demand(regx_transport_t *transport, char *error, size_t error_size)
+{
+    regx_verbs_t *verbs = regx_verbs_of(transport);
+
+    regx_enter_wait(&verbs->entrance);
+    regx_status_t status = read_abilities(verbs, error, error_size);
+    if (status == REGX_OK) {
+        status = test_device(verbs, error, error_size);
+    }
+    if (status == REGX_OK) {
+        make_implicit(verbs);
+    }
+    regx_leave(&verbs->entrance);
+    return status;
+}
+
+void regx_on_demand_close(regx_verbs_t *verbs)
+{
+    if (verbs->on_demand.implicit != NULL) {
+        ibv_dereg_mr(verbs->on_demand.implicit);
+    }
+}
+
+regx_status_t regx_verbs_prefetch(regx_transport_t *transport, const regx_mr_t *mr,
+                                  const void *base, size_t length)
+{
+    const struct ibv_mr *handle = mr->handle;
+    const enum ib_uverbs_advise_mr_advice advice = (mr->access & REGX_ACCESS_REMOTE_WRITE) != 0
+                                                       ? IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE
+                                                       : IBV_ADVISE_MR_ADVICE_PREFETCH;
+    struct ibv_sge piece = {.addr = (uintptr_t)base, .lkey = handle->lkey};
+
+    for (size_t left = length; left > 0; left -= piece.length) {
+        piece.length = left < PREFETCH_MOST ? (uint32_t)left : PREFETCH_MOST;
+        const int error = ibv_advise_mr(regx_verbs_of(transport)->pd, advice, 0, &piece, 1);
+        if (error != 0) {
+            return error == ENOMEM || error == EAGAIN || error == EBUSY ? REGX_AGAIN : REGX_DENIED;
+        }
+        piece.addr += piece.length;
+    }
+    return REGX_OK;
+}
