@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // A subject: a way of keeping registrations that is measured. One file for each kind (regx.c,
-// ucx.c, grdma.c) defines these functions; measure.c measures them all alike. The memory domain
-// below is empty: to register costs nothing, so what is measured is the keeping.
+// ucx.c, grdma.c) defines these functions; the rest of this folder measures them all alike. The
+// memory domain below is empty: to register costs nothing, so what is measured is the keeping.
 #ifndef REGISTERING_SUBJECT_H
 #define REGISTERING_SUBJECT_H
 
