@@ -4,7 +4,6 @@
 import argparse
 import datetime
 import os
-import shlex
 import shutil
 import signal
 import subprocess
@@ -71,7 +70,7 @@ def main() -> int:
 def compare(asked: argparse.Namespace) -> int:
     # What is wrong with the command line or a file is said before anything is installed.
     rows = configuration.read(asked.files, asked.full)
-    found = installed(asked)
+    found = installation.found(asked, rdma.purpose() if asked.rdma else "compare")
     rows = [row for row in rows if not row.openmpi or found.openmpi[0] in row.openmpi]
     if not rows:
         raise Trouble(f"no row is for Open MPI {found.openmpi[0]}")
@@ -86,19 +85,13 @@ def compare(asked: argparse.Namespace) -> int:
     repetitions = FULL_REPETITIONS if asked.full else REPETITIONS
     plan = Plan(rows, suite, repetitions, with_limit=launcher.on_this_node)
     if asked.dry_run:
-        dry_run(plan, launcher, machine.words if machine else ())
+        dry_run(plan, launcher, machine)
         return 0
     date = datetime.datetime.now().strftime("%Y-%m-%d-%H%M%S")
     folder = Folder((asked.output or BUILD / "compare" / date).absolute())
     if machine:
         return in_machine(machine, plan, asked, found, folder)
     return measure(plan, launcher, suite, rows, found, folder)
-
-
-def installed(asked: argparse.Namespace) -> Installation:
-    if asked.no_build:
-        return installation.as_it_is()
-    return installation.guess() if asked.dry_run else installation.set_up(not asked.no_install)
 
 
 def in_machine(
@@ -110,15 +103,14 @@ def in_machine(
         command += ["--osu", machine.folder]
     command += ["-f", *machine.take_files(asked.files)]
     runs = 1 + plan.repetitions
-    status = machine.run(command, folder, runs * sum(job.row.timeout for job in plan.jobs))
+    status = machine.run(command, folder.path, runs * sum(job.row.timeout for job in plan.jobs))
     print(f"compare: {draw(folder, found)}", file=sys.stderr)
     print(f"compare: results are in {folder.path}", file=sys.stderr)
     return status
 
 
-def dry_run(plan: Plan, launcher: Launcher, before: tuple[str, ...]) -> None:
+def dry_run(plan: Plan, launcher: Launcher, machine: rdma.Machine | None) -> None:
     """One line per row and benchmark. compare has regx report into files; here, to stderr."""
-    begin = shlex.join(before) + " " if before else ""
     for job in plan.jobs:
         sizes = job.case.sizes.option()
         for what, arguments_of in (
@@ -127,7 +119,7 @@ def dry_run(plan: Plan, launcher: Launcher, before: tuple[str, ...]) -> None:
         ):
             print(f"# {job.arm}, {job.case.sizes}: {what}")
             line = launcher.line(job.row, [str(job.program.path), *arguments_of], "stderr")
-            print(f"{begin}{line}")
+            print(machine.line(line) if machine else line)
 
 
 def measure(

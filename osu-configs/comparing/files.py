@@ -41,24 +41,25 @@ class Folder:
             raise Trouble(f"--output: {path} holds results already; choose another folder")
 
     def write(self, results: Results, environment: dict, rows: list[Row]) -> None:
-        self._replace("results.csv", _csv(results))
+        replace(self.path / "results.csv", _csv(results))
         document = {
             "environment": environment,
             "configuration": [asdict(row) for row in rows],
             **asdict(results),
         }
-        self._replace("results.json", json.dumps(document, indent=1, default=str) + "\n")
+        replace(self.path / "results.json", json.dumps(document, indent=1, default=str) + "\n")
 
     def write_table(self, text: str) -> None:
-        self._replace("table.txt", text + "\n")
+        replace(self.path / "table.txt", text + "\n")
 
-    def _replace(self, name: str, text: str) -> None:
-        new = self.path / f".{name}.new"
-        try:
-            new.write_text(text, encoding="utf-8")
-            os.replace(new, self.path / name)
-        except OSError as error:
-            raise Trouble(f"{self.path / name} cannot be written: {error.strerror}", 1) from None
+
+def replace(file: Path, text: str) -> None:
+    new = file.with_name(f".{file.name}.new")
+    try:
+        new.write_text(text, encoding="utf-8")
+        os.replace(new, file)
+    except OSError as error:
+        raise Trouble(f"{file} cannot be written: {error.strerror}", 1) from None
 
 
 def _csv(results: Results) -> str:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The installation: what component/config/setup built, and where."""
 
+import argparse
 import re
 import shutil
 import subprocess
@@ -29,19 +30,22 @@ class Installation:
         return f"{self.component}:{self.pkglibdir}"
 
 
-def set_up(install: bool) -> Installation:
-    """Build and install what is missing. Setup says itself what it does, and what is wrong."""
-    command = [str(TOP / "component/config/setup"), "compare"]
+def found(asked: argparse.Namespace, purpose: str = "compare") -> Installation:
+    """As the command line of one of our commands asks for it."""
+    if asked.no_build:
+        return _read(BUILD / "env")
+    return guess() if asked.dry_run else set_up(not asked.no_install, purpose)
+
+
+def set_up(install: bool, purpose: str = "compare") -> Installation:
+    """Build and install what is missing for a purpose, as setup names it. Setup says itself what it
+    does, and what is wrong."""
+    command = [str(TOP / "component/config/setup"), purpose]
     if not install:
         command.append("--no-install")
     status = subprocess.run(command, stdout=sys.stderr, check=False).returncode
     if status != 0:
         sys.exit(130 if status < 0 else status)
-    return _read(BUILD / "env")
-
-
-def as_it_is() -> Installation:
-    """What was built before."""
     return _read(BUILD / "env")
 
 

@@ -8,14 +8,15 @@ compiler nor benchmarks, and its device, Soft-RoCE, works in threads of its kern
 import argparse
 import dataclasses
 import json
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
 
 from comparing import environment, osu
 from comparing.configuration import Row
-from comparing.files import Folder
 from comparing.installation import BUILD, TOP, Installation
+from comparing.launch import Line
 from comparing.trouble import Trouble
 
 DEVICES = Path("/sys/class/infiniband")
@@ -29,6 +30,11 @@ BOOT_SECONDS = 300
 def device_is_here() -> bool:
     """Whether a port of some device is active."""
     return any("ACTIVE" in state.read_text() for state in DEVICES.glob("*/ports/*/state"))
+
+
+def purpose() -> str:
+    """What setup is to make ready for: our transport, and the machine where that is needed."""
+    return "rdma" if device_is_here() else "machine"
 
 
 def emulated(found: Installation, asked: argparse.Namespace) -> "Machine | None":
@@ -59,10 +65,10 @@ class Machine:
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
 
-    @property
-    def words(self) -> tuple[str, ...]:
-        """What begins a line that is to run there."""
-        return (str(RUN), "--", *AROUND)
+    @staticmethod
+    def line(line: Line) -> str:
+        """A line that runs it there, as a person can paste it into a shell."""
+        return shlex.join([str(RUN), "--", *AROUND]) + f" {line}"
 
     def take(self, suite: osu.Suite, companion: Path) -> osu.Suite:
         """The same benchmarks, where it sees them."""
@@ -77,7 +83,7 @@ class Machine:
             shutil.copy(file, copy)
         return copies
 
-    def run(self, command: list[str | Path], folder: Folder, patience: float) -> int:
+    def run(self, command: list[str | Path], folder: Path, patience: float) -> int:
         """Runs a command of ours, there. Its results are in the folder then, with what is known out
         here alone: the commit, the processor, the load. Returns its status."""
         output = self.folder / "output"
@@ -85,8 +91,8 @@ class Machine:
         words += ["--rdma", "--no-build", "--output", output]
         status = subprocess.run([str(word) for word in words], check=False).returncode
         if output.exists():
-            shutil.copytree(output, folder.path, dirs_exist_ok=True)
-        about = folder.path / "results.json"
+            shutil.copytree(output, folder, dirs_exist_ok=True)
+        about = folder / "results.json"
         if about.exists():
             document = json.loads(about.read_text())
             document["environment_outside"] = environment.collect(self.installation, [])

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The MPI suite over an RDMA device."""
+import csv
 import random
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,7 @@ import pytest
 import device
 import sample
 from job import Job
-from launch import Build, Mpi
+from launch import TOP, Build, Mpi
 from sample import MIB, PAGE, Case
 
 STRATEGIES = ["bounce", "pipeline", "direct"]
@@ -132,3 +134,33 @@ def test_one_sided(verbs) -> None:
     job = verbs("onesided", 8, 1000, 100_000, ranks=3, mca={"osc": "^ucx"},
                 regx={"rendezvous": "pipeline"})
     job.checked(3).over("verbs")
+
+
+COUNTED = """
+[defaults]
+benchmark = companion_latency
+sizes = 8K:8K
+[auto]
+mca = --mca pml ob1 --mca btl regx --mca btl_regx_transport verbs
+[none]
+sizes = 4M:4M
+mca = --mca pml ob1 --mca btl regx --mca btl_regx_transport verbs --mca btl_regx_backend none
+  --mca btl_regx_rendezvous pipeline --mca btl_regx_chunk_size 1M --mca btl_regx_rndv_eager_limit 0
+"""
+
+
+def test_counts_per_message(tmp_path: Path) -> None:
+    """What the layer below libibverbs counts, not regx: one request, one doorbell, and packets of
+    the path's MTU with one acknowledgement; and of four chunks, a registration at each end."""
+    file = tmp_path / "counted.conf"
+    file.write_text(COUNTED)
+    run = subprocess.run([*AROUND, TOP / "osu-configs/counts", "--no-build", "-f", file,
+                          "--output", tmp_path / "counts"],
+                         capture_output=True, text=True, timeout=300, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+    with (tmp_path / "counts/results.csv").open() as table:
+        counts = {(int(row["size"]), row["count"]): float(row["value"])
+                  for row in csv.DictReader(table)}
+    for count, wanted in (("sends", 1), ("send_calls", 1), ("packets", 4), ("registrations", 0)):
+        assert counts[8192, count] == pytest.approx(wanted, abs=0.2), run.stdout
+    assert counts[4 << 20, "registrations"] == 2 * 4, run.stdout

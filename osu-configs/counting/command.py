@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The command line, and what is done in which order."""
+
+import argparse
+import csv
+import dataclasses
+import datetime
+import io
+import json
+import signal
+import sys
+from pathlib import Path
+
+from comparing import configuration, environment, installation, rdma
+from comparing.configuration import Row
+from comparing.files import replace
+from comparing.installation import BUILD, TOP
+from comparing.launch import Interrupted, Launcher, Runner
+from comparing.trouble import Trouble
+from counting import table
+from counting.message import SIZES, Counter, Message, trips
+
+HERE = TOP / "osu-configs"
+COLUMNS = ("arm", "size", "count", "value")
+
+DESCRIPTION = """\
+Count what one message costs two ranks of this node over an RDMA device: packets, requests, calls
+that post them, registrations, system calls; for each row of a configuration file."""
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="counts", description=DESCRIPTION)
+    add = parser.add_argument
+    add("-f", dest="files", nargs="+", type=Path, metavar="FILE", default=[HERE / "counts.conf"],
+        help="configuration files (default: counts.conf, beside counts)")
+    add("--dry-run", action="store_true", help="print the lines that would be run, and run nothing")
+    add("--rdma", action="store_true",
+        help="where there is no RDMA device here, in the emulated machine that has one")
+    add("--no-install", action="store_true", help="say what is missing, rather than install it")
+    add("--no-build", action="store_true", help="take what was built before, as it is")
+    add("--output", type=Path, metavar="DIR",
+        help="where the results go (default: .build/counts/, by date and time)")
+    return parser.parse_args()
+
+
+def main() -> int:
+    try:
+        return count(arguments())
+    except Trouble as trouble:
+        print(f"counts: {trouble}", file=sys.stderr)
+        return trouble.status
+    except KeyboardInterrupt:  # before anything was counted
+        return 130
+
+
+def count(asked: argparse.Namespace) -> int:
+    rows = configuration.read(asked.files, False)
+    found = installation.found(asked, rdma.purpose())
+    rows = [row for row in rows if not row.openmpi or found.openmpi[0] in row.openmpi]
+    machine = rdma.emulated(found, asked) if asked.rdma else None
+    if not machine and not rdma.device_is_here():
+        raise Trouble("no RDMA device here; --rdma counts in an emulated machine that has one", 1)
+    date = datetime.datetime.now().strftime("%Y-%m-%d-%H%M%S")
+    folder = (asked.output or BUILD / "counts" / date).absolute()
+    runner = Runner()
+    counter = Counter(Launcher(found, rdma=True), runner, folder / "reports")
+    cells = [(row, size) for size in SIZES for row in rows if size in row.cases[0].sizes.sizes()]
+    if asked.dry_run:
+        for row, size in cells:
+            for iterations in trips(size):
+                line = counter.line(row, size, iterations, Path("counts"), "stderr")
+                print(machine.line(line) if machine else line)
+        return 0
+    if (folder / "results.csv").exists():
+        raise Trouble(f"--output: {folder} holds results already; choose another folder")
+    if machine:
+        command: list[str | Path] = [HERE / "counts", "-f", *machine.take_files(asked.files)]
+        status = machine.run(command, folder, 2 * sum(row.timeout for row, _ in cells))
+        print(f"counts: results are in {folder}", file=sys.stderr)
+        return status
+    counter.folder.mkdir(parents=True)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, runner.stop)
+    messages: list[Message] = []
+    try:
+        carry_out(counter, cells, messages)
+    except Interrupted:
+        print("counts: interrupted", file=sys.stderr)
+    write(folder, messages, {"environment": environment.collect(found, [])})
+    print(table.render(messages), flush=True)
+    bad = any(message.failed or message.problem for message in messages)
+    return 130 if runner.stopping else int(bad)
+
+
+def carry_out(counter: Counter, cells: list[tuple[Row, int]], messages: list[Message]) -> None:
+    failed: set[str] = set()
+    for number, (row, size) in enumerate(cells, 1):
+        if row.name in failed:
+            continue
+        print(f"[{number}/{len(cells)}] {row.name}, {size} bytes", file=sys.stderr)
+        messages.append(counter.message(row, size))
+        if messages[-1].failed:
+            failed.add(row.name)
+            print(f"counts: {row.name}: {messages[-1].failed}", file=sys.stderr)
+
+
+def write(folder: Path, messages: list[Message], about: dict) -> None:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for message in messages:
+        for name, value in message.counts.items():
+            writer.writerow((message.arm, message.size, name, value))
+    replace(folder / "results.csv", text.getvalue())
+    document = {**about, "messages": [dataclasses.asdict(message) for message in messages]}
+    replace(folder / "results.json", json.dumps(document, indent=1, default=str) + "\n")
+    replace(folder / "table.txt", table.render(messages) + "\n")

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""osu-configs/counts, with stand-ins for what it starts."""
+
+import csv
+import json
+import subprocess
+
+import pytest
+from standins import WATCHDOG, Tree
+
+from counting.message import system_calls
+
+ROWS = """\
+[defaults]
+benchmark = companion_latency
+sizes = 8:64K
+[auto]
+mca = --mca pml ob1 --mca btl regx --mca btl_regx_transport verbs
+[ucx]
+mca = --mca pml ucx
+"""
+
+
+def counts(tree: Tree, rows: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    file = tree.write("rows.conf", rows)
+    return subprocess.run(
+        [str(tree.path / "osu-configs/counts"), "-f", str(file), *map(str, arguments)],
+        env=tree.environment, capture_output=True, text=True, timeout=WATCHDOG, check=False,
+    )  # fmt: skip
+
+
+def test_the_difference_of_two_runs_by_messages(tree: Tree) -> None:
+    tree.has_device()
+    done = counts(tree, ROWS, "--output", tree.path / "output")
+    assert done.returncode == 0, done.stderr
+    rows = list(csv.DictReader((tree.path / "output/results.csv").open()))
+    assert {row["size"] for row in rows} == {"8", "4096", "8192", "16384", "65536"}
+    # A round trip is two messages; 3 requests of each rank, and 4 packets.
+    wanted = {"packets": "2.0", "sends": "3.0", "send_calls": "1.0", "receives": "0.0",
+              "receive_calls": "0.0", "registrations": "0.0"}  # fmt: skip
+    for row in rows:
+        assert row["value"] == wanted[row["count"]], row
+    document = json.loads((tree.path / "output/results.json").read_text())
+    assert document["environment"]["openmpi"] == "4.1.4" and len(document["messages"]) == 10
+    assert (tree.path / "output/table.txt").read_text() == done.stdout
+    calls = tree.calls()
+    assert len(calls) == 2 * 10 and all("-x 0" in call for call in calls)
+    assert all(f"LD_PRELOAD={tree.path}/bin/counting/.libs/layer.so" in call for call in calls)
+
+
+def test_another_wire(tree: Tree) -> None:
+    tree.has_device()
+    done = counts(tree, ROWS.replace("[ucx]", "environment = WIRE=tcp\n[ucx]"))
+    assert done.returncode == 1
+    assert "Path (?): auto, 8 B: path not proven: " in done.stdout
+    assert "to go over verbs; the wires carried shm 0 B, tcp " in done.stdout
+
+
+def test_a_failure_is_said_and_not_waited_for_again(tree: Tree) -> None:
+    tree.has_device()
+    done = counts(tree, ROWS + "environment = ACT=fail\n")
+    assert done.returncode == 1
+    assert done.stdout.count("FAILED: ucx") == 1
+    assert "FAILED: ucx, 8 B: failed with status 3: No such thing as this BTL" in done.stdout
+
+
+def test_in_the_machine(tree: Tree) -> None:
+    tree.write("infiniband/mlx5_0/ports/1/hw_counters/sent_pkts", "77\n")
+    done = counts(tree, ROWS, "--rdma", "--output", tree.path / "output")
+    assert done.returncode == 0, done.stderr
+    assert sum(call.startswith("machine ") for call in tree.calls()) == 1
+    assert (tree.path / "output/table.txt").read_text() == done.stdout
+    assert "setup was called with machine" in done.stderr
+
+
+def test_no_device(tree: Tree) -> None:
+    done = counts(tree, ROWS)
+    assert done.returncode == 1 and done.stdout == ""
+    assert done.stderr.splitlines()[-1] == (
+        "counts: no RDMA device here; --rdma counts in an emulated machine that has one"
+    )
+
+
+@pytest.mark.parametrize("here", [False, True])
+def test_dry_run(tree: Tree, here: bool) -> None:
+    subprocess.run([tree.path / "component/config/setup"], check=True, stderr=subprocess.DEVNULL)
+    if here:
+        tree.has_device()
+    done = counts(tree, ROWS, "--dry-run", "--rdma")
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0 and len(lines) == 2 * 10, done.stderr
+    machine = f"{tree.path}/test/machine/run -- chrt -i 0 "
+    assert all(line.startswith(machine) != here for line in lines)
+    assert not (tree.path / "calls").exists()
+
+
+def test_the_summary_of_strace() -> None:
+    """As strace 6.1 prints it."""
+    text = """\
+    calls syscall
+--------- ----------------
+      240 ioctl
+       12 write
+--------- ----------------
+      252 total
+"""
+    assert system_calls(text) == 252
