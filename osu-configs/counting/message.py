@@ -13,7 +13,7 @@ from comparing.configuration import Row
 from comparing.launch import Launcher, Line, Outcome, Runner
 from comparing.session import explain
 
-SIZES = (8, 4 << 10, 8 << 10, 16 << 10, 64 << 10, 1 << 20, 4 << 20)
+SIZES = (8, 8 << 10, 64 << 10, 1 << 20, 4 << 20)
 LARGE = 1 << 20
 # Round trips of the two runs. Not too few: at first receive buffers are still being posted.
 TRIPS, TRIPS_LARGE = (150, 300), (10, 20)
