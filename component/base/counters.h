@@ -27,7 +27,7 @@ typedef enum regx_path {
 #define REGX_COUNTERS(X)                                                                           \
     X(bytes_shm, "payload bytes sent through shared memory on the node")                           \
     X(bytes_tcp, "payload bytes sent over tcp")                                                    \
-    X(bytes_verbs, "payload bytes sent over verbs")                                                \
+    X(bytes_verbs, "payload bytes sent, or read, over verbs")                                      \
     X(grants, "grants sent: slots or chunks that a peer may write")                                \
     X(grant_stalls, "times a landing found no free slot and had to queue")                         \
     X(slots_high, "most bounce slots in use at once")                                              \

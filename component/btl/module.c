@@ -132,7 +132,13 @@ static bool open_transport(regx_module_t *module)
 
     regx_status_t status = REGX_UNREACHABLE;
 
-    if (ops != NULL) {
+    if (ops != NULL && ops->get == NULL && regx_strategy_reads(module->params.strategy)) {
+        snprintf(error, sizeof(error),
+                 "rendezvous=%s: transport %s does not read peers' memory; allowed: another "
+                 "rendezvous, or transport verbs",
+                 regx_strategy_name(module->params.strategy), ops->name);
+        status = REGX_INVALID;
+    } else if (ops != NULL) {
         status = ops->open(&config, error, sizeof(error), &module->transport);
     }
     if (status == REGX_OK) {

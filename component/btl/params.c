@@ -28,9 +28,10 @@ static struct parameter {
         {"rendezvous", "auto", OPAL_INFO_LVL_2,
          "How messages above btl_regx_eager_limit go to this process: bounce (through pre-pinned "
          "slots of the pool), pipeline (the buffer registered and written in chunks of "
-         "btl_regx_chunk_size), direct (the whole buffer registered, one write), or auto (bounce "
-         "where both processes map the pool, that is on a node; else pipeline). The receiver "
-         "decides."},
+         "btl_regx_chunk_size), direct (the whole buffer registered, one write), read (the "
+         "receiver reads what the sender registers in chunks of btl_regx_chunk_size; with "
+         "btl_regx_transport verbs), or auto (bounce where both processes map the pool, that is "
+         "on a node; else pipeline). The receiver decides."},
     [REGX_PARAM_BACKEND] =
         {"backend", "auto", OPAL_INFO_LVL_2,
          "How registrations stay true while the application gives memory back: none (nothing is "
@@ -45,12 +46,12 @@ static struct parameter {
          "is given here. A backend that does not work here is an error; auto never is."},
     [REGX_PARAM_CHUNK_SIZE] =
         {"chunk_size", "1M", OPAL_INFO_LVL_4,
-         "Bytes registered and written at once by rendezvous=pipeline: 4K to 2M, a multiple of the "
-         "page size. K, M and G are understood."},
+         "Bytes registered and written at once by rendezvous=pipeline, or read by rendezvous=read: "
+         "4K to 2M, a multiple of the page size. K, M and G are understood."},
     [REGX_PARAM_CHUNK_DEPTH] =
         {"chunk_depth", "4", OPAL_INFO_LVL_4,
-         "Chunks of one message in flight at once by rendezvous=pipeline: 1 to 64. A message pins "
-         "at most chunk_depth times chunk_size at each end."},
+         "Chunks of one message in flight at once by rendezvous=pipeline and read: 1 to 64. A "
+         "message pins at most chunk_depth times chunk_size at each end."},
     [REGX_PARAM_POOL_SIZE] =
         {"pool_size", "4M", OPAL_INFO_LVL_4,
          "Bytes of bounce memory of each process, locked as far as the limit of locked memory "

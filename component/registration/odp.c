@@ -103,7 +103,7 @@ static regx_status_t odp_ready(regx_watch_t *watch, const regx_mr_t *mr, void *b
     const uintptr_t end = ((uintptr_t)base + length + odp->page - 1) & ~(odp->page - 1);
     const bool touches = odp->prefetch == REGX_PREFETCH_TOUCH;
 
-    if (!(touches ? touch(odp, start, end, (access & REGX_ACCESS_REMOTE_WRITE) != 0)
+    if (!(touches ? touch(odp, start, end, (access & REGX_ACCESS_ANY_WRITE) != 0)
                   : is_mapped(start, end))) {
         return REGX_DENIED;
     }

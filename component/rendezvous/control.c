@@ -74,6 +74,14 @@ static bool granted_by_slots(regx_path_t path)
     return path == REGX_PATH_bounce;
 }
 
+static unsigned grants_of(const regx_cts_t *cts)
+{
+    if (granted_by_slots(cts->path)) {
+        return cts->slot_count;
+    }
+    return cts->path == REGX_PATH_read ? cts->exposures : cts->chunk_length > 0;
+}
+
 /* Bits of the CTS. */
 enum { CTS_FALLBACK = 1, CTS_VERIFY = 2 };
 
@@ -84,12 +92,14 @@ void regx_cts_pack(const regx_cts_t *cts, uint8_t bytes[REGX_CTS_SIZE])
     memset(bytes, 0, REGX_CTS_SIZE);
     put_number(&to, REGX_CONTROL_VERSION, 1);
     put_number(&to, cts->path, 1);
-    put_number(&to, granted_by_slots(cts->path) ? cts->slot_count : cts->chunk_length > 0, 2);
+    put_number(&to, grants_of(cts), 2);
     put_name(&to, cts->landing);
     put_number(&to, (cts->fallback ? CTS_FALLBACK : 0) | (cts->verify ? CTS_VERIFY : 0), 4);
     put_number(&to, cts->length, 8);
     if (granted_by_slots(cts->path)) {
         put_slots(&to, cts->slots, cts->slot_count);
+    } else if (cts->path == REGX_PATH_read) {
+        put_number(&to, cts->chunk_length, 8);
     } else if (cts->chunk_length > 0) {
         put_number(&to, cts->chunk_length, 8);
         put_number(&to, cts->chunk_start, 8);
@@ -133,6 +143,10 @@ bool regx_cts_unpack(const uint8_t bytes[REGX_CTS_SIZE], regx_cts_t *cts)
             get_key(&from, &cts->key);
         }
         return count == 0 || cts->chunk_length > 0;
+    case REGX_PATH_read:
+        cts->exposures = count;
+        cts->chunk_length = get_number(&from, 8);
+        return count >= 1 && count <= REGX_CTS_EXPOSURES && cts->chunk_length > 0;
     default:
         return false;
     }
@@ -140,7 +154,7 @@ bool regx_cts_unpack(const uint8_t bytes[REGX_CTS_SIZE], regx_cts_t *cts)
 
 static bool from_source(regx_control_type_t type)
 {
-    return type <= REGX_CONTROL_REFUSED;
+    return type <= REGX_CONTROL_EXPOSED;
 }
 
 /* Why a chunk is refused. */
@@ -153,7 +167,37 @@ static uint32_t why(const regx_control_t *control)
 
 static bool may_have_checksum(regx_control_type_t type)
 {
-    return type == REGX_CONTROL_WRITTEN || type == REGX_CONTROL_DONE;
+    return type == REGX_CONTROL_WRITTEN || type == REGX_CONTROL_DONE ||
+           type == REGX_CONTROL_EXPOSED;
+}
+
+/* Why something that was exposed was not read. */
+enum { UNREAD = 1, UNREAD_FAILED = 2 };
+
+static uint32_t why_unread(const regx_control_t *control)
+{
+    return !control->unread ? 0 : control->failed ? UNREAD_FAILED : UNREAD;
+}
+
+static void pack_from_source(regx_cursor_t *to, const regx_control_t *control)
+{
+    put_name(to, control->from);
+    if (control->type == REGX_CONTROL_START) {
+        return;
+    }
+    if (control->type == REGX_CONTROL_EXPOSED) {
+        put_number(to, control->length, 4);
+        put_number(to, control->offset, 8);
+        put_number(to, control->start, 8);
+        put_key(to, &control->key);
+    } else {
+        put_number(to, control->type == REGX_CONTROL_WRITTEN ? control->slot : why(control), 4);
+        put_number(to, control->offset, 8);
+        put_number(to, control->length, 8);
+    }
+    if (may_have_checksum(control->type) && control->has_checksum) {
+        put_number(to, control->checksum, 8);
+    }
 }
 
 size_t regx_control_pack(const regx_control_t *control, uint8_t *bytes)
@@ -165,20 +209,15 @@ size_t regx_control_pack(const regx_control_t *control, uint8_t *bytes)
     put_number(&to, control->type == REGX_CONTROL_SLOTS ? control->slot_count : 0, 2);
     put_name(&to, control->to);
     if (from_source(control->type)) {
-        put_name(&to, control->from);
-        if (control->type != REGX_CONTROL_START) {
-            put_number(&to, control->type == REGX_CONTROL_WRITTEN ? control->slot : why(control),
-                       4);
-            put_number(&to, control->offset, 8);
-            put_number(&to, control->length, 8);
-        }
-        if (may_have_checksum(control->type) && control->has_checksum) {
-            put_number(&to, control->checksum, 8);
-        }
+        pack_from_source(&to, control);
     } else if (control->type == REGX_CONTROL_SLOTS) {
         put_number(&to, 0, 4);
         put_number(&to, control->offset, 8);
         put_slots(&to, control->slots, control->slot_count);
+    } else if (control->type == REGX_CONTROL_GOT) {
+        put_number(&to, why_unread(control), 4);
+        put_number(&to, control->offset, 8);
+        put_number(&to, control->length, 8);
     } else {
         put_number(&to, control->length, 4);
         put_number(&to, control->offset, 8);
@@ -204,13 +243,44 @@ static bool fits(uint64_t type, unsigned count, size_t length)
         return length == 40 || length == 40 + CHECKSUM_SIZE;
     case REGX_CONTROL_REFUSED:
         return length == 40;
+    case REGX_CONTROL_EXPOSED:
+        return length == 64 || length == 64 + CHECKSUM_SIZE;
     case REGX_CONTROL_SLOTS:
         return count >= 1 && count <= REGX_MESSAGE_SLOTS && length == 24 + 8 * (size_t)count;
     case REGX_CONTROL_CHUNK:
         return length == 56;
+    case REGX_CONTROL_GOT:
+        return length == 32;
     default:
         return false;
     }
+}
+
+static bool unpack_from_source(const uint8_t *from, size_t length, regx_control_t *control)
+{
+    const bool is_refusal = control->type == REGX_CONTROL_REFUSED;
+
+    control->from = get_name(&from);
+    if (control->type == REGX_CONTROL_START) {
+        return true;
+    }
+    if (control->type == REGX_CONTROL_EXPOSED) {
+        control->length = get_number(&from, 4);
+        control->offset = get_number(&from, 8);
+        control->start = get_number(&from, 8);
+        get_key(&from, &control->key);
+        control->has_checksum = length == 64 + CHECKSUM_SIZE;
+    } else {
+        control->slot = (uint32_t)get_number(&from, 4);
+        control->offset = get_number(&from, 8);
+        control->length = get_number(&from, 8);
+        control->for_ever = is_refusal && control->slot == FOR_EVER;
+        control->failed = is_refusal && control->slot == FAILED;
+        control->has_checksum = length == 40 + CHECKSUM_SIZE;
+    }
+    control->checksum = control->has_checksum ? get_number(&from, CHECKSUM_SIZE) : 0;
+    return control->type == REGX_CONTROL_WRITTEN || control->type == REGX_CONTROL_EXPOSED ||
+           control->slot == 0 || control->for_ever || control->failed;
 }
 
 bool regx_control_unpack(const void *bytes, size_t length, regx_control_t *control)
@@ -231,19 +301,7 @@ bool regx_control_unpack(const void *bytes, size_t length, regx_control_t *contr
     control->type = (regx_control_type_t)type;
     control->to = get_name(&from);
     if (from_source(control->type)) {
-        control->from = get_name(&from);
-        if (control->type == REGX_CONTROL_START) {
-            return true;
-        }
-        control->slot = (uint32_t)get_number(&from, 4);
-        control->offset = get_number(&from, 8);
-        control->length = get_number(&from, 8);
-        control->for_ever = control->type == REGX_CONTROL_REFUSED && control->slot == FOR_EVER;
-        control->failed = control->type == REGX_CONTROL_REFUSED && control->slot == FAILED;
-        control->has_checksum = length == 40 + CHECKSUM_SIZE;
-        control->checksum = control->has_checksum ? get_number(&from, CHECKSUM_SIZE) : 0;
-        return control->type == REGX_CONTROL_WRITTEN || control->slot == 0 || control->for_ever ||
-               control->failed;
+        return unpack_from_source(from, length, control);
     }
     const uint64_t first = get_number(&from, 4);
     control->offset = get_number(&from, 8);
@@ -251,6 +309,12 @@ bool regx_control_unpack(const void *bytes, size_t length, regx_control_t *contr
         control->slot_count = count;
         get_slots(&from, control->slots, count);
         return first == 0;
+    }
+    if (control->type == REGX_CONTROL_GOT) {
+        control->length = get_number(&from, 8);
+        control->unread = first != 0;
+        control->failed = first == UNREAD_FAILED;
+        return first <= UNREAD_FAILED;
     }
     control->length = first;
     control->start = get_number(&from, 8);

@@ -6,7 +6,7 @@
  * The RTS is the MPI library's own. The CTS travels inside it as the registration handle and has
  * REGX_CTS_SIZE bytes; unused ones are zero:
  *
- *      0 u8  version (2)          1 u8  path (strategy) of this transfer
+ *      0 u8  version (3)          1 u8  path (strategy) of this transfer
  *      2 u16 number of grants     4 u32 landing        8 u32 its generation
  *     12 u32 1: this is not the path that was asked for; 2: WRITTEN and DONE are to carry a
  *            checksum; 3: both; else 0
@@ -15,10 +15,12 @@
  *                          a slot is named by its offset in the receiver's pool
  *                          a chunk (pipeline, direct): u64 length, u64 where in the keyed region
  *                          it begins, 24 bytes key; at offset 0 of the transfer
+ *                          nothing yet (read): u64 the most that may be exposed as one chunk; the
+ *                          number of grants is that of chunks that may be exposed at once
  *
- * All others are frames with the tag REGX_TAG_CONTROL of at most 56 bytes:
+ * All others are frames with the tag REGX_TAG_CONTROL of at most 72 bytes:
  *
- *      0 u8  version (2)          1 u8  type
+ *      0 u8  version (3)          1 u8  type
  *      2 u16 number of grants     4 u32 addressee (a landing or a source)   8 u32 its generation
  *
  *   from the source to the landing
@@ -29,19 +31,28 @@
  *              40 u64 checksum of these bytes (checksum.h); both may be without it
  *     REFUSED  20 u32 why         24 u64 offset   32 u64 length: the chunk was not written; grant
  *                                 slots for it; 0: it cannot be just now; 1: nor can any that
- *                                 follows; 2: as if there were no memory, at either end
+ *                                 follows; 2: as if there were no memory, at either end. On
+ *                                 the path read: nothing from the offset on will be exposed, and
+ *                                 the length is all that is left
+ *     EXPOSED  20 u32 length      24 u64 offset   32 u64 where in the keyed region it begins
+ *              40 24 bytes key    64 u64 checksum of these bytes, which may be missing: they can
+ *                                 be read until GOT. Chunks are exposed in their order
  *   from the landing to the source
  *     SLOTS    12 u32 zero        16 u64 offset
  *              24 up to 4 of { u32 slot, u32 length }, from the offset on
  *     CHUNK    12 u32 length      16 u64 offset
  *              24 u64 where in the keyed region it begins      32 24 bytes key
+ *     GOT      12 u32 0: what was exposed has been read; 1: it was not, grant it as refused; 2:
+ *              likewise, as if there were no memory, at either end
+ *              16 u64 offset      24 u64 length
  *
  * A key names a region, which may be larger than what is granted: the registration that serves a
- * chunk may have been made for more. A grant gives the right to write its range once; that the
- * wire would take a write to the rest of the region, or a later one while the region is kept, is
- * not enforced by every wire: with backend `none` a key dies with its chunk, with a cache it lives
- * while the region is registered, and a peer's memory safety rests on its peers' regx, as with
- * RDMA everywhere.
+ * chunk may have been made for more. A grant gives the right to write its range once, an exposure
+ * the right to read its range until GOT; that the wire would take a write to, or a read of, the
+ * rest of the region, or a later one while the region is kept, is not enforced by every wire: with
+ * backend `none` a key dies with its chunk, with a cache it lives while the region is registered,
+ * and a peer's memory safety rests on its peers' regx, as with RDMA everywhere. What was registered
+ * only to be read cannot be written by any key.
  */
 #ifndef REGX_RENDEZVOUS_CONTROL_H
 #define REGX_RENDEZVOUS_CONTROL_H
@@ -55,11 +66,12 @@
 
 #define REGX_TAG_CONTROL 0x28 /* of the tags that Open MPI keeps for BTLs, one that none uses */
 #ifndef REGX_CONTROL_VERSION  /* a test builds another */
-#define REGX_CONTROL_VERSION 2
+#define REGX_CONTROL_VERSION 3
 #endif
-#define REGX_CONTROL_MAX 56 /* what the smallest frame of any transport carries at once */
+#define REGX_CONTROL_MAX 72 /* of all but EXPOSED 56, what any transport carries at once */
 #define REGX_CTS_SIZE 88
 #define REGX_CTS_SLOTS 8
+#define REGX_CTS_EXPOSURES 64
 #define REGX_MESSAGE_SLOTS 4
 
 typedef enum regx_control_type {
@@ -67,8 +79,10 @@ typedef enum regx_control_type {
     REGX_CONTROL_WRITTEN,
     REGX_CONTROL_DONE,
     REGX_CONTROL_REFUSED,
+    REGX_CONTROL_EXPOSED,
     REGX_CONTROL_SLOTS,
-    REGX_CONTROL_CHUNK
+    REGX_CONTROL_CHUNK,
+    REGX_CONTROL_GOT
 } regx_control_type_t;
 
 /* Names one state machine of one process; generations make old names worthless. */
@@ -83,14 +97,15 @@ typedef struct regx_slot_grant {
 } regx_slot_grant_t;
 
 typedef struct regx_cts {
-    regx_path_t path; /* REGX_PATH_bounce, _pipeline or _direct */
+    regx_path_t path; /* REGX_PATH_bounce, _pipeline, _direct or _read */
     regx_name_t landing;
     bool fallback; /* not the path that was asked for */
     bool verify;   /* notices are to carry a checksum */
     uint64_t length;
     unsigned slot_count;
     regx_slot_grant_t slots[REGX_CTS_SLOTS];
-    uint64_t chunk_length; /* 0: no chunk granted yet */
+    unsigned exposures;    /* read: as many chunks may be exposed at once */
+    uint64_t chunk_length; /* 0: no chunk granted yet; read: of one of these, at most */
     uint64_t chunk_start;  /* from the start of the region that the key names */
     regx_key_t key;
 } regx_cts_t;
@@ -100,16 +115,17 @@ typedef struct regx_control {
     regx_name_t to;
     regx_name_t from; /* from a source only */
     uint64_t offset;
-    uint64_t length;     /* of a CHUNK, at most 32 bits */
+    uint64_t length;     /* of a CHUNK or EXPOSED, at most 32 bits */
     uint32_t slot;       /* WRITTEN */
+    bool unread;         /* GOT: it is not so */
     bool for_ever;       /* REFUSED */
-    bool failed;         /* REFUSED, and not for ever */
-    bool has_checksum;   /* WRITTEN, DONE */
+    bool failed;         /* REFUSED, and not for ever; GOT, and unread */
+    bool has_checksum;   /* WRITTEN, DONE, EXPOSED */
     uint64_t checksum;   /* if it has one */
     unsigned slot_count; /* SLOTS */
     union {
         regx_slot_grant_t slots[REGX_MESSAGE_SLOTS]; /* SLOTS */
-        struct {                                     /* CHUNK */
+        struct {                                     /* CHUNK, EXPOSED */
             uint64_t start;                          /* in the region that the key names */
             regx_key_t key;
         };
@@ -121,7 +137,7 @@ void regx_cts_pack(const regx_cts_t *cts, uint8_t bytes[REGX_CTS_SIZE]);
  * against the state by who is addressed. */
 bool regx_cts_unpack(const uint8_t bytes[REGX_CTS_SIZE], regx_cts_t *cts);
 
-/* Returns the message's length: at most REGX_NOTICE_MAX if it is from a source, else at most
+/* Returns the message's length: at most REGX_NOTICE_MAX if it is WRITTEN or DONE, else at most
  * REGX_CONTROL_MAX; so much room must be at `bytes`. */
 size_t regx_control_pack(const regx_control_t *control, uint8_t *bytes);
 bool regx_control_unpack(const void *bytes, size_t length, regx_control_t *control);

@@ -66,7 +66,7 @@ void regx_rndv_control(regx_rndv_t *rndv, uint64_t sender, const void *message, 
 
     if (!regx_control_unpack(message, length, &control)) {
         regx_malformed(rndv);
-    } else if (control.type == REGX_CONTROL_SLOTS || control.type == REGX_CONTROL_CHUNK) {
+    } else if (control.type >= REGX_CONTROL_SLOTS) {
         regx_source_control(rndv, sender, &control);
     } else {
         regx_landing_control(rndv, sender, &control);

@@ -36,11 +36,17 @@ static regx_landing_t *landing_new(regx_rndv_t *rndv)
     return landing;
 }
 
+/* Whether the sender writes registered chunks. */
+static bool is_written(regx_path_t path)
+{
+    return path == REGX_PATH_pipeline || path == REGX_PATH_direct;
+}
+
 static regx_path_t choose_path(regx_rndv_t *rndv, regx_landing_t *landing)
 {
     const regx_path_t path = rndv->config.strategy->choose(rndv, landing->peer, landing->length);
 
-    if (path != REGX_PATH_bounce && landing->peer->never_writes) {
+    if (is_written(path) && landing->peer->never_writes) {
         landing->fallback = true;
         regx_tally(rndv->counters->fallbacks, "chunk: refused by this peer before");
         return REGX_PATH_bounce;
@@ -61,8 +67,11 @@ regx_landing_t *regx_landing_open(regx_rndv_t *rndv, regx_peer_t *peer, void *ba
     landing->base = base;
     landing->length = length;
     landing->path = choose_path(rndv, landing);
-    if (landing->path != REGX_PATH_bounce) {
+    if (is_written(landing->path)) {
         regx_landing_first_chunk(rndv, landing, &cts);
+    } else if (landing->path == REGX_PATH_read) {
+        cts.exposures = rndv->config.chunk_depth;
+        cts.chunk_length = rndv->config.chunk_size;
     }
     landing->slots_only = landing->path == REGX_PATH_bounce;
     regx_lock(&rndv->lock);
@@ -101,9 +110,18 @@ void regx_landing_close(regx_rndv_t *rndv, regx_landing_t *landing)
     }
     regx_unlock(&rndv->lock);
     regx_landing_revoke_chunks(rndv, landing);
+    regx_landing_revoke_gets(rndv, landing);
     regx_lock(&rndv->lock);
-    regx_list_append(&rndv->unused, &landing->link);
+    landing->closed = true;
+    regx_landing_free_locked(rndv, landing);
     regx_unlock(&rndv->lock);
+}
+
+void regx_landing_free_locked(regx_rndv_t *rndv, regx_landing_t *landing)
+{
+    if (landing->closed && landing->getting == 0) {
+        regx_list_append(&rndv->unused, &landing->link);
+    }
 }
 
 void regx_landing_send_locked(regx_landing_t *landing, const regx_control_t *grant)
@@ -124,16 +142,19 @@ static void advance_locked(regx_rndv_t *rndv, regx_landing_t *landing)
     if (landing->has_unsent) {
         regx_landing_send_locked(landing, &landing->unsent);
     }
-    if (landing->path != REGX_PATH_bounce) {
+    if (is_written(landing->path)) {
         regx_landing_grant_chunks_locked(rndv, landing);
+    } else if (landing->due > 0) {
+        regx_landing_get_locked(rndv, landing);
     }
     regx_landing_grant_slots_locked(rndv, landing);
     landing->busy = false;
-    if (landing->has_unsent) {
+    if (landing->has_unsent || landing->due > 0) {
         atomic_store_explicit(&rndv->retry_landings, true, memory_order_relaxed);
     }
     regx_list_set(&rndv->hungry, &landing->link,
-                  landing->has_unsent || regx_landing_wants_slots_locked(rndv, landing));
+                  landing->has_unsent || landing->due > 0 ||
+                      regx_landing_wants_slots_locked(rndv, landing));
 }
 
 /* A peer has used up a grant: its landings go on in their order, until the window is full again.
@@ -196,9 +217,9 @@ static void go_on_locked(regx_rndv_t *rndv, regx_landing_t *landing)
 {
     const bool dry = atomic_load_explicit(&rndv->dry, memory_order_relaxed);
 
-    if (dry && regx_landing_wants_slots_locked(rndv, landing)) {
+    if (dry && landing->due == 0 && regx_landing_wants_slots_locked(rndv, landing)) {
         regx_list_set(&rndv->hungry, &landing->link, true);
-    } else if (landing->landed < landing->length) {
+    } else if (landing->landed < landing->length || landing->due > 0) {
         advance_locked(rndv, landing);
     }
     if (dry) {
@@ -225,7 +246,9 @@ static void describe(char *what, size_t size, const regx_landing_t *landing,
                      const regx_control_t *control)
 {
     const bool slot = control->type == REGX_CONTROL_WRITTEN;
-    const char *path = landing->path == REGX_PATH_direct ? "direct" : "pipeline";
+    const char *path = landing->path == REGX_PATH_direct ? "direct"
+                       : landing->path == REGX_PATH_read ? "read"
+                                                         : "pipeline";
 
     snprintf(what, size,
              "bytes %" PRIu64 " to %" PRIu64 " of %" PRIu64
@@ -238,7 +261,8 @@ static void describe(char *what, size_t size, const regx_landing_t *landing,
 static bool acceptable(const regx_rndv_t *rndv, const regx_landing_t *landing,
                        const regx_control_t *control)
 {
-    const bool notice = control->type == REGX_CONTROL_WRITTEN || control->type == REGX_CONTROL_DONE;
+    const bool notice = control->type == REGX_CONTROL_WRITTEN ||
+                        control->type == REGX_CONTROL_DONE || control->type == REGX_CONTROL_EXPOSED;
     const bool known =
         !landing->started || (landing->source.id == control->from.id &&
                               landing->source.generation == control->from.generation);
@@ -246,10 +270,25 @@ static bool acceptable(const regx_rndv_t *rndv, const regx_landing_t *landing,
     return known && (!notice || control->has_checksum || !rndv->config.verify);
 }
 
+void regx_landing_go_on(regx_rndv_t *rndv, regx_landing_t *landing, bool told,
+                        const regx_control_t *control)
+{
+    char what[192] = ""; /* what is to be told of a spoiled transfer */
+    const regx_peer_t *peer = landing->peer;
+
+    if (landing->spoiled && !told) {
+        describe(what, sizeof(what), landing, control);
+    }
+    go_on_locked(rndv, landing);
+    regx_unlock(&rndv->lock);
+    if (what[0] != '\0') {
+        rndv->config.mismatch(rndv->config.context, peer, what);
+    }
+}
+
 void regx_landing_control(regx_rndv_t *rndv, uint64_t sender, const regx_control_t *control)
 {
     bool sound = true;
-    char what[192] = ""; /* what is to be told of a spoiled transfer */
 
     regx_lock(&rndv->lock);
     regx_landing_t *landing = regx_table_find(&rndv->landings, control->to);
@@ -259,14 +298,18 @@ void regx_landing_control(regx_rndv_t *rndv, uint64_t sender, const regx_control
         return;
     }
     const bool told = landing->spoiled;
-    const regx_peer_t *peer = landing->peer;
+    const bool is_read = landing->path == REGX_PATH_read;
     switch (control->type) {
     case REGX_CONTROL_WRITTEN:
         sound = regx_landing_written_locked(rndv, landing, control);
         break;
     case REGX_CONTROL_DONE:
     case REGX_CONTROL_REFUSED:
-        sound = regx_landing_chunk_ended_locked(rndv, landing, control);
+        sound = is_read ? regx_landing_unexposed_locked(landing, control)
+                        : regx_landing_chunk_ended_locked(rndv, landing, control);
+        break;
+    case REGX_CONTROL_EXPOSED:
+        sound = is_read && regx_landing_exposed_locked(rndv, landing, control);
         break;
     default:
         break;
@@ -275,16 +318,9 @@ void regx_landing_control(regx_rndv_t *rndv, uint64_t sender, const regx_control
         landing->source = control->from;
         landing->started = true;
     }
-    if (landing->spoiled && !told) {
-        describe(what, sizeof(what), landing, control);
-    }
-    go_on_locked(rndv, landing);
-    regx_unlock(&rndv->lock);
+    regx_landing_go_on(rndv, landing, told, control);
     if (!sound) {
         regx_malformed(rndv);
-    }
-    if (what[0] != '\0') {
-        rndv->config.mismatch(rndv->config.context, peer, what);
     }
 }
 

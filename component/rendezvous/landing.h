@@ -9,6 +9,11 @@
  *
  * Bytes that a chunk could not carry (the peer refused it, or it could not be registered) are
  * granted again as slots.
+ *
+ * On the path read it is the source that offers chunks, and the landing gets them:
+ *
+ *   EXPOSED ──▶ registered ──▶ DUE ──get──▶ GETTING ──▶ GOT ──told──▶ free
+ *                   └──── or not ────────────┴───────▶ LEFT ──told──▶ REDO, by slots
  */
 #ifndef REGX_RENDEZVOUS_LANDING_H
 #define REGX_RENDEZVOUS_LANDING_H
@@ -23,11 +28,18 @@ typedef struct regx_chunk {
     enum {
         REGX_CHUNK_FREE,
         REGX_CHUNK_GRANTED, /* and registered */
-        REGX_CHUNK_REDO     /* not registered; [offset, offset + length) is to go by slots */
+        REGX_CHUNK_REDO,    /* not registered; [offset, offset + length) is to go by slots */
+        /* read: */
+        REGX_CHUNK_DUE,     /* registered, and no get accepted so far */
+        REGX_CHUNK_GETTING, /* likewise, and a get under way */
+        REGX_CHUNK_GOT,     /* not registered any more, which the source is to be told */
+        REGX_CHUNK_LEFT     /* likewise, but it was not read … */
     } state;
+    bool failed; /* … because that failed */
     uint64_t offset;
     uint64_t length;
     regx_region_t region;
+    struct regx_get_op *get; /* DUE, GETTING */
 } regx_chunk_t;
 
 struct regx_landing {
@@ -51,13 +63,24 @@ struct regx_landing {
     uint64_t granted;    /* nothing from this offset on has been granted */
     uint64_t landed;     /* bytes */
     unsigned slots_out;  /* slots granted and not written */
-    unsigned chunks_out; /* likewise */
+    unsigned chunks_out; /* likewise; or exposed, and not yet got or left */
+    unsigned due;        /* chunks for which a get or a message is to be accepted */
+    unsigned getting;    /* chunks with a get under way */
+    bool closed;         /* and only there for them */
     regx_control_t unsent;
     regx_chunk_t chunks[]; /* config.chunk_depth of them */
 };
 
 /* Sends a grant, now or when there is room. */
 void regx_landing_send_locked(regx_landing_t *landing, const regx_control_t *grant);
+
+/* After news from a source, or of a get for it: grants what that made room for, and tells of the
+ * transfer if it is spoiled now and was not before (`told`). `control` describes the news. The lock
+ * is held on entry, not on return. */
+void regx_landing_go_on(regx_rndv_t *rndv, regx_landing_t *landing, bool told,
+                        const regx_control_t *control);
+/* Nobody needs the record any more. */
+void regx_landing_free_locked(regx_rndv_t *rndv, regx_landing_t *landing);
 
 /* Compares what arrived with the notice's checksum, if it has one; a landing that is spoiled by it
  * is told once the notice has been dealt with. Not locked, but busy. */
@@ -78,6 +101,11 @@ bool regx_landing_written_locked(regx_rndv_t *rndv, regx_landing_t *landing,
 /* Takes back what was granted and not written. */
 void regx_landing_revoke_slots_locked(regx_rndv_t *rndv, regx_landing_t *landing);
 
+/* landing_chunks.c. A place for a chunk, or NULL; registering it for that access (not locked). */
+regx_chunk_t *regx_landing_free_chunk(const regx_rndv_t *rndv, regx_landing_t *landing);
+bool regx_landing_register(regx_rndv_t *rndv, regx_landing_t *landing, regx_chunk_t *chunk,
+                           unsigned access);
+
 /* landing_chunks.c, likewise; registers and deregisters outside the lock. The first chunk may
  * turn out not to be registrable: then the path becomes bounce. */
 void regx_landing_first_chunk(regx_rndv_t *rndv, regx_landing_t *landing, regx_cts_t *cts);
@@ -87,5 +115,15 @@ bool regx_landing_chunk_ended_locked(regx_rndv_t *rndv, regx_landing_t *landing,
                                      const regx_control_t *control);
 /* Not locked: nobody else knows the landing any more, or yet. */
 void regx_landing_revoke_chunks(regx_rndv_t *rndv, regx_landing_t *landing);
+
+/* landing_gets.c. EXPOSED, or REFUSED on the path read. false: it does not fit the transfer. */
+bool regx_landing_exposed_locked(regx_rndv_t *rndv, regx_landing_t *landing,
+                                 const regx_control_t *control);
+bool regx_landing_unexposed_locked(regx_landing_t *landing, const regx_control_t *control);
+/* Gets and tells what is due, as far as there is room; what is left sets `retry_landings`. The
+ * landing is busy. */
+void regx_landing_get_locked(regx_rndv_t *rndv, regx_landing_t *landing);
+/* Gives up the gets that are due. As regx_landing_revoke_chunks. */
+void regx_landing_revoke_gets(regx_rndv_t *rndv, regx_landing_t *landing);
 
 #endif

@@ -19,12 +19,12 @@ static uint64_t chunk_length(const regx_rndv_t *rndv, const regx_landing_t *land
     return rndv->config.chunk_size;
 }
 
-/* Not locked: registering, and giving up others' registrations for it, may take long. */
-static bool acquire(regx_rndv_t *rndv, regx_landing_t *landing, regx_chunk_t *chunk)
+/* Not locked: giving up others' registrations for it may take long, too. */
+bool regx_landing_register(regx_rndv_t *rndv, regx_landing_t *landing, regx_chunk_t *chunk,
+                           unsigned access)
 {
-    const regx_status_t status =
-        regx_region_acquire(rndv->registry, landing->base + chunk->offset, chunk->length,
-                            REGX_ACCESS_REMOTE_WRITE, &chunk->region);
+    const regx_status_t status = regx_region_acquire(rndv->registry, landing->base + chunk->offset,
+                                                     chunk->length, access, &chunk->region);
 
     if (status != REGX_OK) {
         regx_tally(rndv->counters->fallbacks, status == REGX_NO_MEMORY
@@ -53,7 +53,7 @@ void regx_landing_first_chunk(regx_rndv_t *rndv, regx_landing_t *landing, regx_c
     regx_chunk_t *chunk = &landing->chunks[0];
 
     chunk->length = chunk_length(rndv, landing);
-    if (!acquire(rndv, landing, chunk)) {
+    if (!regx_landing_register(rndv, landing, chunk, REGX_ACCESS_REMOTE_WRITE)) {
         landing->path = REGX_PATH_bounce;
         landing->fallback = true;
         return;
@@ -66,7 +66,7 @@ void regx_landing_first_chunk(regx_rndv_t *rndv, regx_landing_t *landing, regx_c
     count_granted(rndv, landing);
 }
 
-static regx_chunk_t *free_chunk(const regx_rndv_t *rndv, regx_landing_t *landing)
+regx_chunk_t *regx_landing_free_chunk(const regx_rndv_t *rndv, regx_landing_t *landing)
 {
     for (unsigned i = 0; i < rndv->config.chunk_depth; i++) {
         if (landing->chunks[i].state == REGX_CHUNK_FREE) {
@@ -82,12 +82,13 @@ void regx_landing_grant_chunks_locked(regx_rndv_t *rndv, regx_landing_t *landing
 
     while (!landing->has_unsent && !landing->slots_only && landing->granted < landing->length &&
            landing->slots_out + landing->chunks_out < REGX_GRANTS_MAX &&
-           (chunk = free_chunk(rndv, landing)) != NULL) {
+           (chunk = regx_landing_free_chunk(rndv, landing)) != NULL) {
         chunk->offset = landing->granted;
         chunk->length = chunk_length(rndv, landing);
         landing->granted += chunk->length;
         regx_unlock(&rndv->lock);
-        const bool registered = acquire(rndv, landing, chunk);
+        const bool registered =
+            regx_landing_register(rndv, landing, chunk, REGX_ACCESS_REMOTE_WRITE);
         regx_lock(&rndv->lock);
         if (!registered) {
             chunk->state = REGX_CHUNK_REDO;

@@ -60,7 +60,8 @@ typedef struct regx_strategy regx_strategy_t;
 /* The strategies that are built, by the names of the parameter; NULL: no such. */
 const regx_strategy_t *regx_strategy_find(const char *name);
 const char *regx_strategy_name(const regx_strategy_t *strategy);
-extern const char regx_strategy_names[]; /* for messages: "auto, bounce, …" */
+bool regx_strategy_reads(const regx_strategy_t *strategy); /* the transport must have get */
+extern const char regx_strategy_names[];                   /* for messages: "auto, bounce, …" */
 
 /* A process at the other end. Part of the BTL's endpoint; the engine's fields start as zero. */
 typedef struct regx_peer {

@@ -1,32 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The source: the sending end of one rendezvous.
- *
- *   opened ──START, unless the CTS grants all──▶ runs through its grants, in their order:
- *     a slot: written at once, WRITTEN follows
- *     a chunk: local memory registered, put; DONE follows, or REFUSED if it cannot be
- *   sent == length and nothing in flight ──▶ done callback ──▶ freed
- *
- * One thread at a time runs a source (`busy`); grants that arrive meanwhile are found by it.
+ * Sources, and the puts that they are granted.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "rendezvous/careful.h"
 #include "rendezvous/checksum.h"
-#include "rendezvous/landing.h"
+#include "rendezvous/source.h"
 
-typedef struct regx_grant {
-    uint64_t offset;
-    uint64_t length;
-    bool chunk;     /* else a slot */
-    uint64_t place; /* where it is to be written: in the peer's pool, or its region */
-    regx_key_t key; /* of the region */
-} regx_grant_t;
-
-typedef struct regx_source regx_source_t;
-
-typedef struct regx_put_op { /* a grant being used */
+struct regx_put_op { /* a grant being used */
     regx_put_t put;
     regx_region_t region; /* of local memory, for a chunk */
     bool registered;
@@ -39,33 +22,6 @@ typedef struct regx_put_op { /* a grant being used */
     regx_source_t *source;
     uint64_t offset;
     struct regx_put_op *next; /* among the refusals to be sent */
-} regx_put_op_t;
-
-struct regx_source {
-    regx_link_t link; /* in the engine's list of stalled sources, or the free list */
-    regx_name_t name;
-    regx_name_t landing;
-    regx_peer_t *peer;
-    const char *base;
-    uint64_t length;
-    regx_source_done_t done;
-    void *context;
-    regx_path_t path;
-    bool fallback;
-    bool verify;  /* notices carry a checksum */
-    bool careful; /* a chunk was not registered, or not written: is the buffer still there? */
-    bool busy;
-    bool start_due;          /* START is to be sent */
-    bool failed;             /* nothing more is sent; ends when nothing is in flight */
-    uint64_t sent;           /* bytes whose notice was accepted */
-    uint64_t sent_slots;     /* those of them that went through slots */
-    uint64_t granted;        /* bytes granted and not refused */
-    unsigned in_flight;      /* puts, the held one too */
-    unsigned first, count;   /* of the queue */
-    regx_put_op_t *held;     /* found no room: goes before the queue */
-    regx_put_op_t *refusals; /* to be sent */
-    regx_put_op_t *spare;    /* to be used again, also by the next transfer */
-    regx_grant_t queue[REGX_GRANTS_MAX];
 };
 
 static void put_done(regx_put_t *put, regx_status_t status);
@@ -115,7 +71,7 @@ static bool acceptable(const regx_source_t *source, uint64_t offset, uint64_t le
            length <= source->length - source->granted && source->count + count <= REGX_GRANTS_MAX;
 }
 
-static regx_control_t message_of(const regx_source_t *source, regx_control_type_t type)
+regx_control_t regx_source_message(const regx_source_t *source, regx_control_type_t type)
 {
     return (regx_control_t){.type = type, .to = source->landing, .from = source->name};
 }
@@ -131,7 +87,7 @@ static void fill_notice(regx_put_t *put, const regx_control_t *message)
 static regx_status_t send_due_locked(regx_source_t *source)
 {
     if (source->start_due) {
-        const regx_control_t start = message_of(source, REGX_CONTROL_START);
+        const regx_control_t start = regx_source_message(source, REGX_CONTROL_START);
         const regx_status_t status = regx_control_send(source->peer, &start);
 
         if (status != REGX_OK) {
@@ -141,7 +97,7 @@ static regx_status_t send_due_locked(regx_source_t *source)
     }
     while (source->refusals != NULL) {
         regx_put_op_t *op = source->refusals;
-        regx_control_t refusal = message_of(source, REGX_CONTROL_REFUSED);
+        regx_control_t refusal = regx_source_message(source, REGX_CONTROL_REFUSED);
 
         refusal.offset = op->offset;
         refusal.length = op->put.length;
@@ -154,7 +110,7 @@ static regx_status_t send_due_locked(regx_source_t *source)
         source->refusals = op->next;
         free(op);
     }
-    return REGX_OK;
+    return regx_source_tell_exposed_locked(source);
 }
 
 static regx_put_op_t *op_new(regx_source_t *source)
@@ -231,7 +187,7 @@ static regx_status_t prepare(regx_rndv_t *rndv, regx_put_op_t *op, const regx_gr
 {
     regx_source_t *source = op->source;
     regx_control_t notice =
-        message_of(source, grant->chunk ? REGX_CONTROL_DONE : REGX_CONTROL_WRITTEN);
+        regx_source_message(source, grant->chunk ? REGX_CONTROL_DONE : REGX_CONTROL_WRITTEN);
 
     notice.slot = grant->chunk ? 0 : (uint32_t)grant->place;
     notice.offset = grant->offset;
@@ -303,7 +259,8 @@ static regx_status_t put_locked(regx_rndv_t *rndv, regx_put_op_t *op, const regx
     return REGX_OK;
 }
 
-/* One step: a held put, or the next grant. REGX_AGAIN: no room; REGX_PENDING: nothing to do. */
+/* One step: a held put, the next grant, or the next exposure. REGX_AGAIN: no room; REGX_PENDING:
+ * nothing to do. */
 static regx_status_t step_locked(regx_rndv_t *rndv, regx_source_t *source)
 {
     regx_put_op_t *op = source->held;
@@ -314,7 +271,7 @@ static regx_status_t step_locked(regx_rndv_t *rndv, regx_source_t *source)
         return put_locked(rndv, op, NULL);
     }
     if (source->count == 0) {
-        return REGX_PENDING;
+        return regx_source_expose_locked(rndv, source);
     }
     op = op_new(source);
     if (op == NULL) {
@@ -367,6 +324,7 @@ static void drop_locked(regx_rndv_t *rndv, regx_source_t *source)
         source->refusals = op->next;
         free(op);
     }
+    regx_source_hide_locked(rndv, source);
 }
 
 static void set_stalled_locked(regx_rndv_t *rndv, regx_source_t *source, bool stalled)
@@ -412,6 +370,7 @@ static void run(regx_rndv_t *rndv, regx_source_t *source)
     }
     if (status == REGX_UNREACHABLE || source->failed) {
         source->failed = true;
+        source->gone |= status == REGX_UNREACHABLE;
         drop_locked(rndv, source);
     }
     source->busy = false;
@@ -470,16 +429,36 @@ static bool take_chunk(regx_source_t *source, uint64_t offset, uint64_t length, 
     const regx_grant_t grant = {
         .offset = offset, .length = length, .chunk = true, .place = start, .key = *key};
 
-    if (!acceptable(source, offset, length, 1)) {
+    if (source->path == REGX_PATH_read || !acceptable(source, offset, length, 1)) {
         return false;
     }
     queue_grant(source, &grant);
     return true;
 }
 
-/* Queues what the CTS grants. false: it does not fit the transfer. */
-static bool take_first_grants(regx_source_t *source, const regx_cts_t *cts)
+static uint64_t least(uint64_t a, uint64_t b)
 {
+    return a < b ? a : b;
+}
+
+/* The landing is to read all of it, and both ends' limits hold. false: from here it cannot. */
+static bool take_read(const regx_rndv_t *rndv, regx_source_t *source, const regx_cts_t *cts)
+{
+    if (source->peer->conn->transport->ops->get == NULL) {
+        return false;
+    }
+    source->expose_most = least(cts->chunk_length, rndv->config.chunk_size);
+    source->expose_depth = (unsigned)least(cts->exposures, rndv->config.chunk_depth);
+    source->granted = source->length;
+    return true;
+}
+
+/* Queues what the CTS grants. false: it does not fit the transfer. */
+static bool take_first_grants(const regx_rndv_t *rndv, regx_source_t *source, const regx_cts_t *cts)
+{
+    if (cts->path == REGX_PATH_read) {
+        return take_read(rndv, source, cts);
+    }
     if ((cts->slot_count > 0 && !take_slots(source, 0, cts->slots, cts->slot_count)) ||
         (cts->chunk_length > 0 &&
          !take_chunk(source, 0, cts->chunk_length, cts->chunk_start, &cts->key))) {
@@ -516,7 +495,7 @@ void regx_source_open(regx_rndv_t *rndv, regx_peer_t *peer, const void *base, si
     source->fallback = cts.fallback;
     source->verify = cts.verify || rndv->config.verify;
     regx_lock(&rndv->lock);
-    if (!take_first_grants(source, &cts) ||
+    if (!take_first_grants(rndv, source, &cts) ||
         !regx_table_add(&rndv->sources, source, &source->name)) {
         regx_list_append(&rndv->unused_sources, &source->link);
         regx_unlock(&rndv->lock);
@@ -527,18 +506,23 @@ void regx_source_open(regx_rndv_t *rndv, regx_peer_t *peer, const void *base, si
     run(rndv, source);
 }
 
-static bool take_grants(regx_source_t *source, const regx_control_t *control)
+static bool take_news(regx_rndv_t *rndv, regx_source_t *source, const regx_control_t *control)
 {
-    return control->type == REGX_CONTROL_CHUNK
-               ? take_chunk(source, control->offset, control->length, control->start, &control->key)
-               : take_slots(source, control->offset, control->slots, control->slot_count);
+    switch (control->type) {
+    case REGX_CONTROL_GOT:
+        return regx_source_got_locked(rndv, source, control);
+    case REGX_CONTROL_CHUNK:
+        return take_chunk(source, control->offset, control->length, control->start, &control->key);
+    default:
+        return take_slots(source, control->offset, control->slots, control->slot_count);
+    }
 }
 
 void regx_source_control(regx_rndv_t *rndv, uint64_t sender, const regx_control_t *control)
 {
     regx_lock(&rndv->lock);
     regx_source_t *source = regx_table_find(&rndv->sources, control->to);
-    if (source == NULL || source->peer->id != sender || !take_grants(source, control)) {
+    if (source == NULL || source->peer->id != sender || !take_news(rndv, source, control)) {
         regx_unlock(&rndv->lock);
         regx_malformed(rndv);
         return;
@@ -572,7 +556,7 @@ void regx_sources_forget(regx_rndv_t *rndv, const regx_peer_t *peer)
         regx_source_t *source = rndv->sources.entries[i].object;
 
         if (source != NULL && source->peer == peer) {
-            source->failed = true;
+            source->failed = source->gone = true;
             run(rndv, source);
             regx_lock(&rndv->lock);
         }

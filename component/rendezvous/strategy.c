@@ -21,6 +21,12 @@ static regx_path_t choose_direct(regx_rndv_t *rndv, const regx_peer_t *peer, uin
     return REGX_PATH_direct;
 }
 
+static regx_path_t choose_read(regx_rndv_t *rndv, const regx_peer_t *peer, uint64_t length)
+{
+    (void)rndv, (void)peer, (void)length;
+    return REGX_PATH_read;
+}
+
 /* Where both processes map the pool, bounce: two cores copy at once in user space, which is twice
  * what the kernel's single copy reaches. Elsewhere the wire writes the user's buffer in chunks
  * and spares the copy out. */
@@ -41,9 +47,10 @@ static regx_path_t choose_auto(regx_rndv_t *rndv, const regx_peer_t *peer, uint6
 static const regx_strategy_t strategies[] = {{"auto", choose_auto},
                                              {"bounce", choose_bounce},
                                              {"pipeline", choose_pipeline},
-                                             {"direct", choose_direct}};
+                                             {"direct", choose_direct},
+                                             {"read", choose_read}};
 
-const char regx_strategy_names[] = "auto, bounce, pipeline, direct";
+const char regx_strategy_names[] = "auto, bounce, pipeline, direct, read";
 
 const regx_strategy_t *regx_strategy_find(const char *name)
 {
@@ -53,6 +60,11 @@ const regx_strategy_t *regx_strategy_find(const char *name)
         }
     }
     return NULL;
+}
+
+bool regx_strategy_reads(const regx_strategy_t *strategy)
+{
+    return strategy->choose == choose_read;
 }
 
 const char *regx_strategy_name(const regx_strategy_t *strategy)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * A strategy decides, when a landing opens, by which path its bytes go. The path then decides who
- * grants what: landing_slots.c for bounce, landing_chunks.c for pipeline and direct.
+ * grants what: landing_slots.c for bounce, landing_chunks.c for pipeline and direct,
+ * and for read the source, source_exposures.c, and who reads, landing_gets.c.
  */
 #ifndef REGX_RENDEZVOUS_STRATEGY_H
 #define REGX_RENDEZVOUS_STRATEGY_H

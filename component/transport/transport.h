@@ -8,8 +8,8 @@
  * peer; it is made lazily, on the first send.
  *
  * Who calls what: open and close are called by the thread that runs MPI_Init or finalize. connect,
- * send, lend, put, register, deregister and prefetch may be called by any thread, also from inside
- * deliver.
+ * send, lend, put, get, register, deregister and prefetch may be called by any thread, also from
+ * inside deliver.
  * progress is called by one thread at a time and never recursively, disconnect and close only
  * while it is kept out; these make all calls of `events` and of `done`, holding no lock that any
  * of these operations waits for.
@@ -29,7 +29,7 @@
 #include "base/counters.h"
 #include "base/status.h"
 
-#define REGX_TRANSPORT_ABI 4 /* of this header; an object built for another is refused */
+#define REGX_TRANSPORT_ABI 5 /* of this header; an object built for another is refused */
 
 #define REGX_ADDRESS_MAX 1024 /* bytes of what a process publishes about itself */
 #define REGX_NOTICE_MAX 48    /* bytes of the notice that follows a put */
@@ -43,10 +43,13 @@ typedef struct regx_key {
     uint8_t bytes[REGX_KEY_SIZE];
 } regx_key_t;
 
+/* What is asked for: to put from it, that peers put to it, that peers get it, to get into it. */
 enum {
     REGX_ACCESS_LOCAL = 1,
     REGX_ACCESS_REMOTE_WRITE = 2,
     REGX_ACCESS_REMOTE_READ = 4,
+    REGX_ACCESS_LOCAL_WRITE = 8,
+    REGX_ACCESS_ANY_WRITE = REGX_ACCESS_REMOTE_WRITE | REGX_ACCESS_LOCAL_WRITE,
     REGX_ACCESS_ON_DEMAND = 64 /* nothing is pinned: the device looks pages up as it needs them */
 };
 
@@ -103,6 +106,21 @@ typedef struct regx_put {
     void *scratch[4]; /* the transport's while pending */
 } regx_put_t;
 
+/* One read of a peer's registered memory. Filled by the caller, who keeps it until done is called.
+ * The peer is not told. */
+typedef struct regx_get {
+    void *local; /* inside `region` */
+    size_t length;
+    const regx_mr_t *region; /* the caller's registration of local */
+    uint64_t offset;         /* from the start of the peer's region */
+    regx_key_t key;          /* of the peer's region */
+    /* Only after REGX_PENDING. With REGX_OK all bytes can be seen; with REGX_FAILED any part of
+     * them may have been written, and no more is. */
+    void (*done)(struct regx_get *get, regx_status_t status);
+    void *context;
+    void *scratch[4]; /* the transport's while pending */
+} regx_get_t;
+
 /* A frame of at most 64 KiB sent from the caller's pool memory, without a copy where possible. */
 typedef struct regx_lend {
     const void *data; /* inside this process's pool memory */
@@ -138,7 +156,7 @@ typedef struct regx_transport_ops {
     regx_status_t (*connect)(regx_transport_t *transport, uint64_t peer, bool same_node,
                              const void *address, size_t length, regx_conn_t **conn);
     /* Drops the path; frames accepted before are still delivered where the wire can. Pending
-     * puts and lends are completed with REGX_FAILED, from here. */
+     * puts, gets and lends are completed with REGX_FAILED, from here. */
     void (*disconnect)(regx_conn_t *conn);
     /* A hint: a small frame will be sent to this peer in a moment. May be NULL. */
     void (*warm)(regx_conn_t *conn);
@@ -157,11 +175,15 @@ typedef struct regx_transport_ops {
      * nothing was noticed; the same put may be tried again. REGX_DENIED: this peer's memory
      * cannot be written this way at all. REGX_INVALID: outside what the peer published. */
     regx_status_t (*put)(regx_conn_t *conn, regx_put_t *put);
+    /* NULL: no wire of this transport reads a peer's memory. REGX_PENDING: done will be called,
+     * from progress or disconnect. REGX_AGAIN, REGX_UNREACHABLE as send. REGX_DENIED: nothing can
+     * be read from this peer. REGX_INVALID: outside what the peer published. */
+    regx_status_t (*get)(regx_conn_t *conn, regx_get_t *get);
 
     /* REGX_NO_MEMORY or REGX_DENIED: bounce instead. */
     regx_status_t (*reg)(regx_transport_t *transport, void *base, size_t length, unsigned access,
                          regx_mr_t *mr);
-    /* When it returns, no peer's write lands in that memory any more. */
+    /* When it returns, no peer's write lands in that memory any more, nor does one read it. */
     void (*dereg)(regx_transport_t *transport, regx_mr_t *mr);
 
     /* Whether memory can be registered with REGX_ACCESS_ON_DEMAND: the device can, for what is
@@ -169,9 +191,9 @@ typedef struct regx_transport_ops {
      * before anybody connects. REGX_DENIED, REGX_INVALID (it does not follow); `error` then holds
      * one line. NULL: it cannot. */
     regx_status_t (*on_demand)(regx_transport_t *transport, char *error, size_t error_size);
-    /* Has the device look up that part of a region on demand before it is needed; if peers may
-     * write the region, then to be written. REGX_OK: it was asked to, and nobody hears how it went.
-     * REGX_AGAIN: not now. REGX_DENIED: not at all. NULL where on_demand is. */
+    /* Has the device look up that part of a region on demand before it is needed; if the
+     * region may be written, then to be written. REGX_OK: it was asked to, and nobody hears how it
+     * went. REGX_AGAIN: not now. REGX_DENIED: not at all. NULL where on_demand is. */
     regx_status_t (*prefetch)(regx_transport_t *transport, const regx_mr_t *mr, const void *base,
                               size_t length);
 

@@ -40,10 +40,10 @@ BAD = {
 }
 CASES = [(name, value) for name, values in BAD.items() for value in values]
 # Values that come with later parts of regx, and what is built now.
-BUILT = {"rendezvous": ["auto", "bounce", "pipeline", "direct"],
+BUILT = {"rendezvous": ["auto", "bounce", "pipeline", "direct", "read"],
          "backend": ["auto", "none", "hooks", "notifier", "hooks+notifier", "odp", "retain"],
          "transport": ["auto", "uct", "verbs"]}
-LATER = {"rendezvous": ["read", "together", "remap"], "transport": ["uring"]}
+LATER = {"rendezvous": ["together", "remap"], "transport": ["uring"]}
 
 
 def job_of_four(mpi: Mpi, btl: str, regx: dict[str, str] | None = None, **how) -> Job:
@@ -109,6 +109,13 @@ def test_backend_that_is_not_usable(mpi: Mpi, build: Build, backend: str, cause:
     usable = match[1].split(", ")
     assert usable[0] == "none" and backend not in usable, str(job)
     assert not (within and "notifier" in usable), str(job)
+
+
+def test_wire_that_does_not_read(mpi: Mpi) -> None:
+    """Neither UCX's shared memory nor its tcp does: asked for by name, that is an error."""
+    job = job_of_four(mpi, "regx,vader,self", {"rendezvous": "read", "transport": "uct"})
+    assert job.status == 0 and not job.reports, str(job)
+    assert one_line(job, "rendezvous", "read") == "another rendezvous, or transport verbs", str(job)
 
 
 def test_what_is_usable_instead_is(mpi: Mpi) -> None:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """An RDMA device that refuses, a peer that ends, and settings that cannot be."""
 
+import itertools
+
 import pytest
 
 import device
@@ -57,8 +59,8 @@ def test_too_little_locked_memory_to_start(writable: Mpi, kib: int) -> None:
         assert word in job.complaints[0], str(job)
 
 
-@pytest.mark.parametrize("strategy", ["bounce", "pipeline", "direct"])
-@pytest.mark.parametrize("mib", [4, 8, 128])
+@pytest.mark.parametrize("strategy,mib", [
+    *itertools.product(["bounce", "pipeline", "direct"], [4, 8, 128]), ("read", 8)])
 def test_limits_of_locked_memory(writable: Mpi, mib: int, strategy: str) -> None:
     """What cannot be registered bounces; nothing hangs."""
     job = writable(*LARGE, ranks=3, regx={"transport": "verbs", "rendezvous": strategy},
@@ -72,7 +74,7 @@ def test_limits_of_locked_memory(writable: Mpi, mib: int, strategy: str) -> None
         assert job.total("messages_fallback") == 0, str(job)
 
 
-@pytest.mark.parametrize("strategy", ["bounce", "pipeline", "direct"])
+@pytest.mark.parametrize("strategy", ["bounce", "pipeline", "direct", "read"])
 @pytest.mark.parametrize("how,statuses", [("abort", {7}), ("kill", {128 + 9, 255})])
 def test_end_in_mid_transfer(mpi: Mpi, how: str, statuses: set[int], strategy: str) -> None:
     job = mpi("ending", how, ranks=3, regx={"transport": "verbs", "rendezvous": strategy},

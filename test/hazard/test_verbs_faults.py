@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A device that refuses or fails in the middle, by a layer between regx and libibverbs."""
+import itertools
 import json
 from pathlib import Path
 
@@ -35,15 +36,19 @@ def faulty(mpi: Mpi, build: Build, tmp_path: Path):
     return start
 
 
+REFUSED = [("pipeline", number) for number in range(1, 2 * CHUNKS + 1)]
+REFUSED += [("read", number) for number in (1, CHUNKS, 2 * CHUNKS)]
+
+
 @pytest.mark.parametrize("rank", [0, 1])
-@pytest.mark.parametrize("number", range(1, 2 * CHUNKS + 1))
-def test_registration_refused(faulty, number: int, rank: int) -> None:
+@pytest.mark.parametrize("strategy,number", REFUSED)
+def test_registration_refused(faulty, strategy: str, number: int, rank: int) -> None:
     """The nth of the ten that the two messages take at each end: those bytes bounce."""
-    job = faulty(rank=rank, reg=OPENING + number).checked(ranks=2).over("verbs")
+    job = faulty(strategy, rank=rank, reg=OPENING + number).checked(ranks=2).over("verbs")
     assert sum(job.reasons("fallbacks").values()) == 1, str(job)
     assert job.total("messages_fallback") == 1, str(job)
-    assert job.total("bytes_bounce") > 0 and job.total("bytes_pipeline") > 0, str(job)
-    assert job.total("bytes_bounce") + job.total("bytes_pipeline") == 2 * CHUNKS << 20, str(job)
+    assert job.total("bytes_bounce") > 0 and job.total(f"bytes_{strategy}") > 0, str(job)
+    assert job.total("bytes_bounce") + job.total(f"bytes_{strategy}") == 2 * CHUNKS << 20, str(job)
     assert job.total("registrations") == job.total("deregistrations"), str(job)
 
 
@@ -60,15 +65,15 @@ def test_refused_at_the_start(faulty, number: int) -> None:
 
 
 @pytest.mark.parametrize("fault", ["post", "sent"])
-@pytest.mark.parametrize("number", [1, 3, 5])
-@pytest.mark.parametrize("strategy", ["bounce", "pipeline", "direct"])
+@pytest.mark.parametrize("strategy,number", [
+    *itertools.product(["bounce", "pipeline", "direct"], [1, 3, 5]), ("read", 3)])
 def test_failure_ends_the_job(faulty, strategy: str, number: int, fault: str) -> None:
     """One line names the peer, the operation and the status; then Open MPI ends the job."""
     job = faulty(strategy, iterations=20, rank=0, **{fault: number})
     assert job.status != 0, str(job)
     lost = [line for line in job.complaints if "connection to rank 1" in line]
     assert len(lost) == 1, str(job)
-    assert "SEND: " in lost[0] or "RDMA WRITE: " in lost[0], str(job)
+    assert any(f"{what}: " in lost[0] for what in ("SEND", "RDMA WRITE", "RDMA READ")), str(job)
     assert ("Input/output error" if fault == "post" else "remote operation error") in lost[0]
     assert "checked" not in job.stdout, str(job)
 

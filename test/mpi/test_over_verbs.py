@@ -14,7 +14,7 @@ from job import Job
 from launch import TOP, Build, Mpi
 from sample import MIB, PAGE, Case
 
-STRATEGIES = ["bounce", "pipeline", "direct"]
+STRATEGIES = ["bounce", "pipeline", "direct", "read"]
 BACKENDS = ["none", "hooks", "notifier", "hooks+notifier", "odp"]
 ITERATIONS = 2
 # Soft-RoCE works in threads of the kernel, which polling processes would starve.
@@ -58,8 +58,9 @@ def test_every_kind(verbs, build: Build, tmp_path: Path, seed: int, strategy: st
     job.checked(ranks=2).carried(strategy, expected).over("verbs")
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_backends_short(verbs, tmp_path: Path, seed: int, backend: str) -> None:
+@pytest.mark.parametrize("strategy,backend", [("direct", backend) for backend in BACKENDS] +
+                         [("read", backend) for backend in ("none", "notifier", "odp")])
+def test_backends_short(verbs, tmp_path: Path, seed: int, strategy: str, backend: str) -> None:
     """What is sent again from the same buffers is registered again, or not."""
     if backend == "odp" and not device.pages_on_demand():
         refused = verbs("transfer", "--seed", seed, sample.write([Case(8)], tmp_path),
@@ -72,11 +73,11 @@ def test_backends_short(verbs, tmp_path: Path, seed: int, backend: str) -> None:
     at = (0, 0) if backend == "odp" else (5, 6)  # test_on_demand.py says why
     cases = [Case(300_001, *at, window=2), Case(300_001, *at, pattern="both", window=2)]
     job = verbs("transfer", "--seed", seed, "--iterations", 5, sample.write(cases, tmp_path),
-                regx={"rendezvous": "direct", "backend": backend, "rndv_eager_limit": 0,
+                regx={"rendezvous": strategy, "backend": backend, "rndv_eager_limit": 0,
                       "admit": "first", "odp_prefetch": "touch"})
-    job.checked(ranks=2).carried("direct").over("verbs")
+    job.checked(ranks=2).carried(strategy).over("verbs")
     assert {report["backend"] for report in job.reports} == {backend}, str(job)
-    uses = 2 * job.total("messages_direct")  # at both ends
+    uses = 2 * job.total(f"messages_{strategy}")  # at both ends
     if backend == "none":
         assert job.total("registrations") == job.total("deregistrations") == uses, str(job)
     else:
@@ -84,26 +85,69 @@ def test_backends_short(verbs, tmp_path: Path, seed: int, backend: str) -> None:
         assert job.total("registrations") + job.total("hits") == uses, str(job)
 
 
-@pytest.mark.parametrize("ranks", [3, 8])
-def test_more_ranks(verbs, tmp_path: Path, seed: int, ranks: int) -> None:
+@pytest.mark.parametrize("strategy,ranks", [("pipeline", 3), ("pipeline", 8), ("read", 4)])
+def test_more_ranks(verbs, tmp_path: Path, seed: int, strategy: str, ranks: int) -> None:
     cases = [Case(300_001, 5, 6, pattern="fan", send=send, receive=receive, window=2)
              for send, receive in (("isend", "irecv"), ("send", "late"), ("bsend", "probe"))]
     cases += [Case(3000, pattern="fan", window=40), Case(70_000, window=2)]
     job = verbs("transfer", "--seed", seed, "--iterations", 2, sample.write(cases, tmp_path),
-                ranks=ranks, regx={"rendezvous": "pipeline"})
+                ranks=ranks, regx={"rendezvous": strategy})
     job.checked(ranks).over("verbs")
+    assert job.total(f"messages_{strategy}") > 0, str(job)
 
 
-def test_registrations_are_chunks(verbs, tmp_path: Path, seed: int) -> None:
+@pytest.mark.parametrize("strategy,moves,others", [("pipeline", "puts", "gets"),
+                                                   ("read", "gets", "puts")])
+def test_registrations_are_chunks(verbs, tmp_path: Path, seed: int, strategy: str, moves: str,
+                                  others: str) -> None:
     """Fresh buffers or not, a message of five chunks makes five registrations at each end."""
     cases = [Case(5 * MIB)]
     job = verbs("transfer", "--seed", seed, "--iterations", 2, sample.write(cases, tmp_path),
-                regx={"rendezvous": "pipeline", "backend": "none", "rndv_eager_limit": 0,
+                regx={"rendezvous": strategy, "backend": "none", "rndv_eager_limit": 0,
                       "chunk_size": "1M"})
-    job.checked(ranks=2).carried("pipeline").over("verbs")
-    assert job.total("puts") == 5 * job.total("messages_pipeline"), str(job)
-    assert job.total("registrations") == job.total("deregistrations") == 2 * job.total("puts")
+    job.checked(ranks=2).carried(strategy).over("verbs")
+    assert job.total(moves) == 5 * job.total(f"messages_{strategy}"), str(job)
+    assert job.total(others) == 0, str(job)
+    assert job.total("registrations") == job.total("deregistrations") == 2 * job.total(moves)
     assert job.most("largest_registration") == MIB, str(job)
+    assert job.most("chunks_high") == 4, str(job)
+
+
+@pytest.mark.parametrize("strategy", ["read"])
+def test_verified(verbs, tmp_path: Path, seed: int, strategy: str) -> None:
+    """Each chunk's checksum, which the reader compares."""
+    job = verbs("transfer", "--seed", seed, "--iterations", 2,
+                sample.write([Case(2 * MIB + 1)], tmp_path),
+                regx={"rendezvous": strategy, "verify": 1, "rndv_eager_limit": 0})
+    job.checked(ranks=2).carried(strategy).over("verbs")
+    assert job.total("verified") == job.total("gets") > 0, str(job)
+    assert job.total("mismatches") == 0, str(job)
+
+
+def test_each_receiver_decides(verbs, tmp_path: Path, seed: int) -> None:
+    """One process reads, in chunks of its own size or the sender's if that is smaller."""
+    cases = [Case(300_001, pattern="both", window=3)]
+    job = verbs("transfer", "--seed", seed, "--iterations", 2, sample.write(cases, tmp_path),
+                regx={"rndv_eager_limit": 0, "chunk_depth": 2},
+                within=["sh", "-c", "case $OMPI_COMM_WORLD_RANK in "
+                        "0) set -- env OMPI_MCA_btl_regx_rendezvous=read "
+                        "OMPI_MCA_btl_regx_chunk_size=128K \"$@\" ;; "
+                        "*) set -- env OMPI_MCA_btl_regx_rendezvous=pipeline "
+                        "OMPI_MCA_btl_regx_chunk_size=64K \"$@\" ;; esac; exec \"$@\"", "sh"])
+    job.checked(ranks=2).over("verbs")
+    assert job.rank(0)["messages_pipeline"] == job.rank(1)["messages_read"] > 0, str(job)
+    assert job.rank(0)["gets"] == 5 * job.rank(1)["messages_read"], str(job)
+    assert job.rank(0)["puts"] == 5 * job.rank(0)["messages_pipeline"], str(job)
+    assert job.rank(1)["gets"] == job.rank(1)["puts"] == 0, str(job)
+    assert job.most("chunks_high") == 2 and job.total("messages_fallback") == 0, str(job)
+
+
+@pytest.mark.parametrize("strategy", ["pipeline", "read"])
+def test_truncation(verbs, strategy: str) -> None:
+    """MPI_ERR_TRUNCATE, and the next message is right."""
+    job = verbs("truncate", MIB, 100_000, 2 * MIB + 1, 2 * MIB, regx={"rendezvous": strategy})
+    job.ended_well().over("verbs")
+    assert job.total("malformed") == 0 < job.total(f"messages_{strategy}"), str(job)
 
 
 def test_small_pool(verbs, tmp_path: Path, seed: int) -> None:

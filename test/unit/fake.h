@@ -2,8 +2,8 @@
  *
  * Processes and a transport in memory, for the tests of rendezvous/. Each fake is one process: a
  * pool, a registry and an engine over a transport that delivers when the test says so, answers
- * what the test's rule says, and checks every put against what was registered and of what size
- * the pool is. A test may also leave the engine out and play the process itself.
+ * what the test's rule says, and checks every put and get against what was registered and of what
+ * size the pool is. A test may also leave the engine out and play the process itself.
  */
 #ifndef REGX_TEST_FAKE_H
 #define REGX_TEST_FAKE_H
@@ -80,9 +80,9 @@ static inline void guarded_fill(const guarded_t *memory, uint64_t stream)
 
 /* ---- what there is ---- */
 
-enum { FAKE_PROCESSES = 4, FAKE_WINDOWS = 2048, FAKE_FRAME = 256 };
+enum { FAKE_PROCESSES = 4, FAKE_WINDOWS = 2048, FAKE_FRAME = 256, FAKE_GETS = 256 };
 
-typedef enum fake_call { FAKE_SEND, FAKE_PUT, FAKE_REG, FAKE_CALLS } fake_call_t;
+typedef enum fake_call { FAKE_SEND, FAKE_PUT, FAKE_GET, FAKE_REG, FAKE_CALLS } fake_call_t;
 
 typedef struct fake fake_t;
 
@@ -99,6 +99,8 @@ typedef struct fake_conn {
     regx_conn_t conn; /* first */
     fake_t *from, *to;
     fake_frame_t *head, **tail;
+    regx_get_t *gets[FAKE_GETS]; /* pending, oldest first */
+    unsigned get_count;
 } fake_conn_t;
 
 typedef struct fake_window { /* registered memory; its number and generation are its key */
@@ -123,12 +125,13 @@ struct fake {
     unsigned open_windows;
     size_t outer; /* bytes by which regions are larger than asked for, before and behind */
     unsigned calls[FAKE_CALLS];
-    /* What a call is answered: REGX_OK to do it, REGX_PENDING (put) to do it later. */
+    /* What a call is answered: REGX_OK to do it, REGX_PENDING (put; any get) to do it later. */
     regx_status_t (*rule)(fake_t *fake, fake_call_t call, const regx_put_t *put);
     /* Frames that are not the engine's, or all of them where there is no engine. */
     void (*deliver)(fake_t *fake, uint64_t sender, uint8_t tag, const void *data, size_t length);
-    /* A wire that does not keep what it carries: called on what a put of this process wrote. */
-    void (*spoil)(fake_t *fake, const regx_put_t *put, char *written);
+    /* A wire that does not keep what it carries: called on what a put or get of this process wrote:
+     * `length` bytes from `from` on. */
+    void (*spoil)(fake_t *fake, const void *from, size_t length, char *written);
     void *context;       /* the test's, for all of these */
     unsigned mismatches; /* that the engine told, … */
     uint64_t mismatch_peer;
@@ -182,12 +185,29 @@ static inline regx_status_t fake_send(regx_conn_t *base, uint8_t tag, const void
     return status;
 }
 
+/* Memory of that process that the key names, or NULL if it has not published that. */
+static inline char *fake_keyed(const fake_t *fake, const regx_key_t *key, unsigned access,
+                               uint64_t offset, size_t length)
+{
+    uint32_t number;
+    uint32_t generation;
+
+    memcpy(&number, key->bytes, sizeof(number));
+    memcpy(&generation, key->bytes + 4, sizeof(generation));
+    if (number >= FAKE_WINDOWS) {
+        return NULL;
+    }
+    const fake_window_t *window = &fake->windows[number];
+    return window->open && window->generation == generation && (window->access & access) != 0 &&
+                   offset <= window->length && length <= window->length - offset
+               ? window->base + offset
+               : NULL;
+}
+
 /* Where the put writes, or NULL if the peer has not published that. */
 static inline char *fake_target(const fake_conn_t *conn, const regx_put_t *put)
 {
     fake_t *to = conn->to;
-    uint32_t number;
-    uint32_t generation;
 
     if (put->target == REGX_TARGET_POOL) {
         return put->offset <= to->transport.pool_size &&
@@ -195,25 +215,59 @@ static inline char *fake_target(const fake_conn_t *conn, const regx_put_t *put)
                    ? (char *)to->transport.pool_memory + put->offset
                    : NULL;
     }
-    memcpy(&number, put->key.bytes, sizeof(number));
-    memcpy(&generation, put->key.bytes + 4, sizeof(generation));
-    if (number >= FAKE_WINDOWS) {
-        return NULL;
-    }
-    const fake_window_t *window = &to->windows[number];
-    return window->open && window->generation == generation &&
-                   (window->access & REGX_ACCESS_REMOTE_WRITE) != 0 &&
-                   put->offset <= window->length && put->length <= window->length - put->offset
-               ? window->base + put->offset
-               : NULL;
+    return fake_keyed(to, &put->key, REGX_ACCESS_REMOTE_WRITE, put->offset, put->length);
 }
 
 static inline void fake_write(const fake_conn_t *conn, const regx_put_t *put, char *to)
 {
     memcpy(to, put->local, put->length);
     if (conn->from->spoil != NULL) {
-        conn->from->spoil(conn->from, put, to);
+        conn->from->spoil(conn->from, put->local, put->length, to);
     }
+}
+
+/* Does a get. false: the peer has not published that. */
+static inline bool fake_read(const fake_conn_t *conn, const regx_get_t *get)
+{
+    const char *from =
+        fake_keyed(conn->to, &get->key, REGX_ACCESS_REMOTE_READ, get->offset, get->length);
+    const fake_window_t *into = get->region->handle;
+
+    if (!into->open || (into->access & REGX_ACCESS_LOCAL_WRITE) == 0 ||
+        (char *)get->local < into->base ||
+        (char *)get->local + get->length > into->base + into->length) {
+        abort(); /* the caller's memory must be registered for it */
+    }
+    if (from == NULL) {
+        return false;
+    }
+    memcpy(get->local, from, get->length);
+    if (conn->from->spoil != NULL) {
+        conn->from->spoil(conn->from, from, get->length, get->local);
+    }
+    return true;
+}
+
+static inline regx_status_t fake_get(regx_conn_t *base, regx_get_t *get)
+{
+    fake_conn_t *conn = (fake_conn_t *)base;
+    regx_status_t status;
+
+    pthread_mutex_lock(&fake_lock);
+    status = fake_answer(conn->from, FAKE_GET, NULL);
+    if ((status == REGX_OK || status == REGX_PENDING) &&
+        fake_keyed(conn->to, &get->key, REGX_ACCESS_REMOTE_READ, get->offset, get->length) ==
+            NULL) {
+        status = REGX_INVALID;
+    } else if (status == REGX_OK || status == REGX_PENDING) {
+        status = REGX_PENDING;
+        if (conn->get_count == FAKE_GETS) {
+            abort();
+        }
+        conn->gets[conn->get_count++] = get;
+    }
+    pthread_mutex_unlock(&fake_lock);
+    return status;
 }
 
 static inline regx_status_t fake_put(regx_conn_t *base, regx_put_t *put)
@@ -292,6 +346,7 @@ static const regx_transport_ops_t fake_ops = {.abi = REGX_TRANSPORT_ABI,
                                               .name = "fake",
                                               .send = fake_send,
                                               .put = fake_put,
+                                              .get = fake_get,
                                               .reg = fake_reg,
                                               .dereg = fake_dereg};
 
@@ -332,6 +387,29 @@ static inline bool fake_complete(fake_t *fake, unsigned to, unsigned which, regx
         put->done(put, status);
     }
     return put != NULL;
+}
+
+/* Ends the `which`-th get that is pending from `to`, likewise. */
+static inline bool fake_got(fake_t *fake, unsigned to, unsigned which, regx_status_t status)
+{
+    fake_conn_t *conn = &fake->conns[to];
+    regx_get_t *get = NULL;
+
+    pthread_mutex_lock(&fake_lock);
+    if (which < conn->get_count) {
+        get = conn->gets[which];
+        conn->get_count--;
+        memmove(conn->gets + which, conn->gets + which + 1,
+                (conn->get_count - which) * sizeof(conn->gets[0]));
+        if (status == REGX_OK && !fake_read(conn, get)) {
+            status = REGX_FAILED;
+        }
+    }
+    pthread_mutex_unlock(&fake_lock);
+    if (get != NULL) {
+        get->done(get, status);
+    }
+    return get != NULL;
 }
 
 /* Delivers the next frame from that process. false: none is there, or its put is pending. */
@@ -466,6 +544,7 @@ static inline void fake_assert_idle(const fake_t *fake)
     assert_true(fake->counters.registered_bytes == 0 || fake->outer > 0);
     for (int i = 0; i < FAKE_PROCESSES; i++) {
         assert_null(fake->conns[i].head);
+        assert_int_equal(fake->conns[i].get_count, 0);
         assert_int_equal(fake->peers[i].granted, 0);
     }
 }

@@ -27,7 +27,7 @@ static bytes_t head(uint8_t type, uint16_t grants)
 {
     bytes_t bytes = {.length = 0};
 
-    add(&bytes, 2, 1);
+    add(&bytes, 3, 1);
     add(&bytes, type, 1);
     add(&bytes, grants, 2);
     add(&bytes, 0x11223344, 4);
@@ -60,7 +60,15 @@ static const uint64_t start = UINT64_C(0x5152535455565758);
 static const uint64_t checksum = UINT64_C(0x6162636465666768);
 
 /* One message of each form, and what it is. */
-enum { CHUNK_FORM = 4, CHECKED_FORMS = 5 + REGX_MESSAGE_SLOTS, FORMS = CHECKED_FORMS + 2 };
+enum {
+    CHUNK_FORM = 4,
+    EXPOSED_FORM,
+    GOT_FORM,
+    SLOTS_FORMS,
+    CHECKED_FORMS = SLOTS_FORMS + REGX_MESSAGE_SLOTS,
+    CHECKED_EXPOSED_FORM = CHECKED_FORMS + 2,
+    FORMS
+};
 
 typedef struct form {
     regx_control_t control;
@@ -96,11 +104,43 @@ static form_t form_of_chunk(void)
     form.control.length = (uint32_t)length;
     form.control.start = start;
     form.control.key = key();
-    form.bytes = head(6, 0);
+    form.bytes = head(7, 0);
     add(&form.bytes, (uint32_t)length, 4);
     add(&form.bytes, offset, 8);
     add(&form.bytes, start, 8);
     add_key(&form.bytes);
+    return form;
+}
+
+static form_t form_of_exposed(void)
+{
+    form_t form = {.control = {.type = REGX_CONTROL_EXPOSED, .to = to, .from = from}};
+
+    form.control.offset = offset;
+    form.control.length = (uint32_t)length;
+    form.control.start = start;
+    form.control.key = key();
+    form.bytes = head(5, 0);
+    add(&form.bytes, from.id, 4);
+    add(&form.bytes, from.generation, 4);
+    add(&form.bytes, (uint32_t)length, 4);
+    add(&form.bytes, offset, 8);
+    add(&form.bytes, start, 8);
+    add_key(&form.bytes);
+    return form;
+}
+
+static form_t form_of_got(void)
+{
+    form_t form = {.control = {.type = REGX_CONTROL_GOT, .to = to}};
+
+    form.control.unread = form.control.failed = true;
+    form.control.offset = offset;
+    form.control.length = length;
+    form.bytes = head(8, 0);
+    add(&form.bytes, 2, 4);
+    add(&form.bytes, offset, 8);
+    add(&form.bytes, length, 8);
     return form;
 }
 
@@ -110,7 +150,7 @@ static form_t form_of_slots(unsigned slots)
 
     form.control.offset = offset;
     form.control.slot_count = slots;
-    form.bytes = head(5, (uint16_t)slots);
+    form.bytes = head(6, (uint16_t)slots);
     add(&form.bytes, 0, 4);
     add(&form.bytes, offset, 8);
     for (uint32_t i = 0; i < slots; i++) {
@@ -129,10 +169,18 @@ static form_t form(unsigned which)
     if (which == CHUNK_FORM) {
         return form_of_chunk();
     }
-    if (which < CHECKED_FORMS) {
-        return form_of_slots(which - CHUNK_FORM);
+    if (which == GOT_FORM) {
+        return form_of_got();
     }
-    form_t form = form_of_source(which - CHECKED_FORMS + 1); /* WRITTEN or DONE */
+    if (which >= SLOTS_FORMS && which < CHECKED_FORMS) {
+        return form_of_slots(which - SLOTS_FORMS + 1);
+    }
+    if (which == EXPOSED_FORM) {
+        return form_of_exposed();
+    }
+    form_t form = which == CHECKED_EXPOSED_FORM
+                      ? form_of_exposed()
+                      : form_of_source(which - CHECKED_FORMS + 1); /* WRITTEN or DONE */
 
     form.control.has_checksum = true;
     form.control.checksum = checksum;
@@ -185,7 +233,7 @@ static void messages_have_the_documented_bytes(void **state)
         assert_true(unpack(known.bytes.at, known.bytes.length, &control));
         assert_int_equal(control.type, known.control.type);
         assert_memory_equal(&control.to, &to, sizeof(to));
-        if (control.type <= REGX_CONTROL_REFUSED) {
+        if (control.type <= REGX_CONTROL_EXPOSED) {
             assert_memory_equal(&control.from, &from, sizeof(from));
         }
         if (control.type != REGX_CONTROL_START) {
@@ -197,6 +245,9 @@ static void messages_have_the_documented_bytes(void **state)
         if (control.type == REGX_CONTROL_REFUSED) {
             assert_true(control.for_ever);
         }
+        if (control.type == REGX_CONTROL_GOT) {
+            assert_true(control.unread && control.failed);
+        }
         if (control.type == REGX_CONTROL_SLOTS) {
             assert_int_equal(control.slot_count, known.control.slot_count);
             assert_memory_equal(control.slots, known.control.slots,
@@ -204,18 +255,19 @@ static void messages_have_the_documented_bytes(void **state)
         } else if (control.type != REGX_CONTROL_START) {
             assert_int_equal(control.length, known.control.length);
         }
-        if (control.type == REGX_CONTROL_WRITTEN || control.type == REGX_CONTROL_DONE) {
+        if (control.type == REGX_CONTROL_WRITTEN || control.type == REGX_CONTROL_DONE ||
+            control.type == REGX_CONTROL_EXPOSED) {
             assert_int_equal(control.has_checksum, i >= CHECKED_FORMS);
             assert_int_equal(control.checksum, i >= CHECKED_FORMS ? checksum : 0);
         }
-        if (control.type == REGX_CONTROL_CHUNK) {
+        if (control.type == REGX_CONTROL_CHUNK || control.type == REGX_CONTROL_EXPOSED) {
             assert_int_equal(control.start, start);
             assert_memory_equal(&control.key, &known.control.key, sizeof(control.key));
         }
     }
 }
 
-/* A notice has two: its checksum may be missing. */
+/* What has a checksum has two: it may be missing. */
 static void a_message_has_one_length(void **state)
 {
     (void)state;
@@ -228,8 +280,12 @@ static void a_message_has_one_length(void **state)
             const bool notice = known.control.type == REGX_CONTROL_WRITTEN ||
                                 known.control.type == REGX_CONTROL_DONE;
 
+            const bool exposed = known.control.type == REGX_CONTROL_EXPOSED;
+
             assert_int_equal(unpack(known.bytes.at, size, &control),
-                             notice ? size == 40 || size == 48 : size == known.bytes.length);
+                             notice    ? size == 40 || size == 48
+                             : exposed ? size == 64 || size == 72
+                                       : size == known.bytes.length);
         }
     }
 }
@@ -244,7 +300,8 @@ static bool is_free(const form_t *form, size_t b)
     if (from_landing) {
         return (b >= 4 && b < 12) || b >= (form->control.type == REGX_CONTROL_CHUNK ? 12 : 16);
     }
-    return (b >= 4 && b < 20) || b >= 24 || (has_slot && b >= 20);
+    return (b >= 4 && b < 20) || b >= 24 ||
+           ((has_slot || form->control.type == REGX_CONTROL_EXPOSED) && b >= 20);
 }
 
 static void every_byte_may_be_anything(void **state)
@@ -276,6 +333,8 @@ static void every_byte_may_be_anything(void **state)
                                         (value == REGX_CONTROL_REFUSED && field < 3 && !checked)));
                 } else if (b == 20 && known.control.type == REGX_CONTROL_REFUSED) {
                     assert_int_equal(good, value <= 2);
+                } else if (b == 12 && known.control.type == REGX_CONTROL_GOT) {
+                    assert_int_equal(good, value <= 2);
                 } else {
                     assert_false(good);
                 }
@@ -291,18 +350,18 @@ static void random_messages_are_refused_or_understood(void **state)
 
     (void)state;
     for (unsigned i = 0; i < 300000; i++) {
-        static const size_t sizes[] = {20, 32, 40, 48, 56};
-        uint64_t words[8];
+        static const size_t sizes[] = {20, 32, 40, 48, 56, 64, 72};
+        uint64_t words[9];
         uint8_t *bytes = (uint8_t *)words;
-        const size_t size = i % 2 == 0 ? sizes[unit_random(&seed) % 5]
+        const size_t size = i % 2 == 0 ? sizes[unit_random(&seed) % 7]
                                        : unit_random(&seed) % (REGX_CONTROL_MAX + 1);
 
-        for (unsigned w = 0; w < 8; w++) {
+        for (unsigned w = 0; w < 9; w++) {
             words[w] = unit_random(&seed);
         }
         if (i % 4 == 0) { /* of these a part is understood */
-            bytes[0] = 2;
-            bytes[1] %= 8;
+            bytes[0] = 3;
+            bytes[1] %= 10;
             bytes[2] %= 6;
             bytes[3] = 0;
             memset(bytes + 12, 0, 4);
@@ -314,7 +373,7 @@ static void random_messages_are_refused_or_understood(void **state)
 
 /* ---- the CTS ---- */
 
-enum { CTS_FORMS = REGX_CTS_SLOTS + 1 + 4 };
+enum { CTS_READ = REGX_CTS_SLOTS + 1 + 4, CTS_FORMS };
 
 typedef struct cts_form {
     regx_cts_t cts;
@@ -326,16 +385,18 @@ static cts_form_t cts_form(unsigned which)
 {
     const bool slots = which <= REGX_CTS_SLOTS;
     const unsigned rest = which - REGX_CTS_SLOTS - 1;
-    const bool chunk = !slots && rest % 2 == 1;
-    const regx_path_t path =
-        slots ? REGX_PATH_bounce : (rest < 2 ? REGX_PATH_pipeline : REGX_PATH_direct);
+    const bool read = which == CTS_READ, chunk = !slots && rest % 2 == 1;
+    const regx_path_t path = slots      ? REGX_PATH_bounce
+                             : read     ? REGX_PATH_read
+                             : rest < 2 ? REGX_PATH_pipeline
+                                        : REGX_PATH_direct;
     const bool fallback = which % 3 == 0;
     const bool verify = which % 2 == 0;
     cts_form_t form = {
         .cts = {
             .path = path, .fallback = fallback, .verify = verify, .landing = to, .length = length}};
 
-    form.bytes = head((uint8_t)path, (uint16_t)(slots ? which : chunk));
+    form.bytes = head((uint8_t)path, (uint16_t)(slots ? which : read ? 64 : chunk));
     add(&form.bytes, (fallback ? 1u : 0) + (verify ? 2u : 0), 4);
     add(&form.bytes, length, 8);
     if (slots) {
@@ -345,6 +406,10 @@ static cts_form_t cts_form(unsigned which)
             add(&form.bytes, 0x31323334 + i, 4);
             add(&form.bytes, 0x41424344 + i, 4);
         }
+    } else if (read) {
+        form.cts.exposures = 64;
+        form.cts.chunk_length = offset;
+        add(&form.bytes, offset, 8);
     } else if (chunk) {
         form.cts.chunk_length = offset;
         form.cts.chunk_start = start;
@@ -382,11 +447,16 @@ static bool cts_refused_or_understood(const uint8_t *bytes)
         return false;
     }
     assert_true(cts.path == REGX_PATH_bounce || cts.path == REGX_PATH_pipeline ||
-                cts.path == REGX_PATH_direct);
+                cts.path == REGX_PATH_direct || cts.path == REGX_PATH_read);
+    assert_in_range(cts.exposures, cts.path == REGX_PATH_read, cts.path == REGX_PATH_read ? 64 : 0);
     if (cts.path == REGX_PATH_bounce) {
         assert_in_range(cts.slot_count, 0, REGX_CTS_SLOTS);
         assert_int_equal(cts.chunk_length, 0);
         used += 8 * (size_t)cts.slot_count;
+    } else if (cts.path == REGX_PATH_read) {
+        assert_int_equal(cts.slot_count, 0);
+        assert_true(cts.chunk_length > 0);
+        used += 8;
     } else {
         assert_int_equal(cts.slot_count, 0);
         used += cts.chunk_length > 0 ? 40 : 0;
@@ -417,6 +487,7 @@ static void the_cts_has_the_documented_bytes(void **state)
         assert_memory_equal(&cts.landing, &to, sizeof(to));
         assert_int_equal(cts.length, length);
         assert_int_equal(cts.slot_count, known.cts.slot_count);
+        assert_int_equal(cts.exposures, known.cts.exposures);
         assert_memory_equal(cts.slots, known.cts.slots, sizeof(cts.slots));
         assert_int_equal(cts.chunk_length, known.cts.chunk_length);
         assert_int_equal(cts.chunk_start, known.cts.chunk_start);
@@ -457,27 +528,33 @@ static void the_cts_has_paths_and_counts_that_there_are(void **state)
         for (unsigned count = 0; count <= UINT16_MAX; count += count < 300 ? 1 : 251) {
             cts_form_t known = cts_form(REGX_CTS_SLOTS);
             const unsigned most = path == REGX_PATH_bounce ? REGX_CTS_SLOTS
+                                  : path == REGX_PATH_read ? 64
                                   : path == REGX_PATH_pipeline || path == REGX_PATH_direct ? 1
                                                                                            : 0;
             const bool known_path = most > 0;
+            const unsigned fewest = path == REGX_PATH_read;
 
             known.bytes.at[1] = (uint8_t)path;
             known.bytes.at[2] = (uint8_t)count;
             known.bytes.at[3] = (uint8_t)(count >> 8);
             assert_int_equal(cts_refused_or_understood(known.bytes.at),
-                             known_path && count <= most);
+                             known_path && count >= fewest && count <= most);
         }
     }
 }
 
 static void a_chunk_has_a_length(void **state)
 {
-    cts_form_t known = cts_form(REGX_CTS_SLOTS + 2);
+    static const unsigned forms[] = {REGX_CTS_SLOTS + 2, CTS_READ};
 
     (void)state;
-    assert_true(cts_refused_or_understood(known.bytes.at));
-    memset(known.bytes.at + 24, 0, 8);
-    assert_false(cts_refused_or_understood(known.bytes.at));
+    for (unsigned i = 0; i < 2; i++) {
+        cts_form_t known = cts_form(forms[i]);
+
+        assert_true(cts_refused_or_understood(known.bytes.at));
+        memset(known.bytes.at + 24, 0, 8);
+        assert_false(cts_refused_or_understood(known.bytes.at));
+    }
 }
 
 int main(void)

@@ -946,7 +946,7 @@ static void try_message(const fake_config_t *config, bool started, regx_control_
     mutate(bytes, size, &change);
 
     const bool form = regx_control_unpack(bytes, size, &control);
-    const bool addressed = form && control.type <= REGX_CONTROL_REFUSED &&
+    const bool addressed = form && control.type <= REGX_CONTROL_EXPOSED &&
                            same_name(control.to, play->to) && sender == play->sender->id &&
                            (!started || same_name(control.from, play->from));
     const bool checked = control.has_checksum || !config->verify ||

@@ -26,7 +26,7 @@ typedef struct message {
 
 typedef struct chances { /* in percent */
     unsigned again, pending, no_registration, failing, cancelled;
-    bool denied; /* regions of the last process cannot be written */
+    bool denied; /* regions cannot be written or read */
 } chances_t;
 
 typedef struct world {
@@ -65,7 +65,7 @@ static regx_status_t rule(fake_t *fake, fake_call_t call, const regx_put_t *put)
     if (happens(world, world->chances.failing)) {
         return REGX_FAILED;
     }
-    if (world->chances.denied && put->target == REGX_TARGET_REGION) {
+    if (world->chances.denied && (put == NULL || put->target == REGX_TARGET_REGION)) {
         return REGX_DENIED;
     }
     return happens(world, world->chances.pending) ? REGX_PENDING : REGX_OK;
@@ -205,6 +205,9 @@ static bool step(world_t *world)
     case 1:
         return fake_complete(fake, other, below(world, 3),
                              happens(world, world->chances.failing) ? REGX_FAILED : REGX_OK);
+    case 4:
+        return fake_got(fake, other, below(world, 3),
+                        happens(world, world->chances.failing) ? REGX_FAILED : REGX_OK);
     case 2:
         regx_rndv_progress(fake->rndv);
         return false;
@@ -217,7 +220,7 @@ static bool step(world_t *world)
 
 static void world_open(world_t *world, uint64_t seed, chances_t chances)
 {
-    static const char *const strategies[] = {"auto", "bounce", "pipeline", "direct"};
+    static const char *const strategies[] = {"auto", "bounce", "pipeline", "direct", "read"};
     static const uint32_t slots[] = {2, 3, 8, 64, 300};
     static const size_t slot_sizes[] = {64, 1000, 4096, 16384};
     static const unsigned depths[] = {1, 2, 3, 64};
@@ -230,7 +233,7 @@ static void world_open(world_t *world, uint64_t seed, chances_t chances)
     for (unsigned i = 0; i < world->count; i++) {
         const fake_config_t config = {.slots = slots[below(world, 5)],
                                       .slot_size = slot_sizes[below(world, 4)],
-                                      .strategy = strategies[below(world, 4)],
+                                      .strategy = strategies[below(world, 5)],
                                       .chunk_size = 4096 * (1 + (size_t)below(world, 4)),
                                       .chunk_depth = depths[below(world, 4)],
                                       .verify = below(world, 3) == 0,
@@ -394,7 +397,7 @@ typedef struct pair {
     fake_t *sender, *receiver;
     unsigned dones;
     regx_status_t status;
-    regx_status_t puts;      /* what puts are answered */
+    regx_status_t puts;      /* what puts and gets are answered */
     unsigned refused_region; /* the number of the receiver's registration that is refused */
 } pair_t;
 
@@ -403,7 +406,7 @@ static regx_status_t pair_rule(fake_t *fake, fake_call_t call, const regx_put_t 
     pair_t *pair = fake->context;
 
     (void)put;
-    if (call == FAKE_PUT) {
+    if (call == FAKE_PUT || call == FAKE_GET) {
         return pair->puts;
     }
     return call == FAKE_REG && fake == pair->receiver &&
@@ -445,6 +448,7 @@ static unsigned pair_run(pair_t *pair)
         regx_rndv_progress(pair->sender->rndv);
         regx_rndv_progress(pair->receiver->rndv);
         while (fake_complete(pair->sender, 1, 0, REGX_OK) ||
+               fake_got(pair->receiver, 0, 0, REGX_OK) ||
                fake_receive(pair->receiver, pair->sender) ||
                fake_receive(pair->sender, pair->receiver)) {
             any = true;
@@ -716,12 +720,12 @@ typedef struct spoiler { /* flips a bit of byte `at` of the message that is at `
 
 static spoiler_t spoiler;
 
-static void flip(fake_t *fake, const regx_put_t *put, char *written)
+static void flip(fake_t *fake, const void *from, size_t length, char *written)
 {
-    const size_t offset = (size_t)((const uint8_t *)put->local - spoiler.base);
+    const size_t offset = (size_t)((const uint8_t *)from - spoiler.base);
 
     (void)fake;
-    if (spoiler.at >= offset && spoiler.at - offset < put->length) {
+    if (spoiler.at >= offset && spoiler.at - offset < length) {
         written[spoiler.at - offset] ^= 4;
         spoiler.times++;
     }
@@ -750,7 +754,7 @@ static void spoil_one(const char *strategy, bool at_sender, bool at_receiver, si
     guarded_fill(&sent, 3);
     pair->puts = REGX_OK;
     spoiler = (spoiler_t){.base = sent.base, .at = at};
-    pair->sender->spoil = flip;
+    pair->sender->spoil = pair->receiver->spoil = flip;
     regx_landing_t *landing = regx_landing_open(pair->receiver->rndv, &pair->receiver->peers[0],
                                                 received.base, SPOILED_LENGTH);
     regx_source_open(pair->sender->rndv, &pair->sender->peers[1], sent.base, SPOILED_LENGTH,
@@ -786,12 +790,12 @@ static void spoil_one(const char *strategy, bool at_sender, bool at_receiver, si
 
 static void a_flipped_bit_is_found_where_either_end_verifies(void **state)
 {
-    static const char *const names[] = {"bounce", "pipeline", "direct"};
+    static const char *const names[] = {"bounce", "pipeline", "direct", "read"};
     static const size_t places[] = {
         0, 1, 4095, 4096, 8191, 8192, 20001, 40959, 40960, SPOILED_LENGTH - 1, SIZE_MAX};
 
     (void)state;
-    for (size_t n = 0; n < 3; n++) {
+    for (size_t n = 0; n < 4; n++) {
         for (size_t p = 0; p < sizeof(places) / sizeof(places[0]); p++) {
             for (unsigned ends = 0; ends < 4; ends++) {
                 spoil_one(names[n], ends & 1, ends & 2, places[p]);
@@ -800,42 +804,46 @@ static void a_flipped_bit_is_found_where_either_end_verifies(void **state)
     }
 }
 
-static void flip_all(fake_t *fake, const regx_put_t *put, char *written)
+static void flip_all(fake_t *fake, const void *from, size_t length, char *written)
 {
-    (void)fake;
-    written[put->length - 1] ^= 1;
+    (void)fake, (void)from;
+    written[length - 1] ^= 1;
 }
 
 /* Each range that is wrong is counted; the transfer is told of once. */
 static void a_spoiled_transfer_is_told_of_once(void **state)
 {
-    const fake_config_t config = {.slots = 20,
-                                  .slot_size = 4096,
-                                  .strategy = "pipeline",
-                                  .chunk_size = 8192,
-                                  .chunk_depth = 2,
-                                  .verify = true};
-    pair_t *pair = pair_open(&config, &config);
-    guarded_t sent = guarded_new(SPOILED_LENGTH), received = guarded_new(SPOILED_LENGTH);
+    static const char *const names[] = {"pipeline", "read"};
 
     (void)state;
-    pair->sender->spoil = flip_all;
-    for (unsigned told = 1; told <= 3; told++) {
-        regx_landing_t *landing = regx_landing_open(pair->receiver->rndv, &pair->receiver->peers[0],
-                                                    received.base, SPOILED_LENGTH);
+    for (size_t n = 0; n < 2; n++) {
+        const fake_config_t config = {.slots = 20,
+                                      .slot_size = 4096,
+                                      .strategy = names[n],
+                                      .chunk_size = 8192,
+                                      .chunk_depth = 2,
+                                      .verify = true};
+        pair_t *pair = pair_open(&config, &config);
+        guarded_t sent = guarded_new(SPOILED_LENGTH), received = guarded_new(SPOILED_LENGTH);
 
-        regx_source_open(pair->sender->rndv, &pair->sender->peers[1], sent.base, SPOILED_LENGTH,
-                         regx_landing_cts(landing), pair_done, pair);
-        pair_run(pair);
-        assert_int_equal(pair->dones, told);
-        assert_int_equal(pair->receiver->mismatches, told);
-        assert_int_equal(pair->receiver->counters.mismatches, 7 * told);
-        assert_int_equal(pair->receiver->counters.verified, 7 * told);
-        regx_landing_close(pair->receiver->rndv, landing);
+        pair->sender->spoil = pair->receiver->spoil = flip_all;
+        for (unsigned told = 1; told <= 3; told++) {
+            regx_landing_t *landing = regx_landing_open(
+                pair->receiver->rndv, &pair->receiver->peers[0], received.base, SPOILED_LENGTH);
+
+            regx_source_open(pair->sender->rndv, &pair->sender->peers[1], sent.base, SPOILED_LENGTH,
+                             regx_landing_cts(landing), pair_done, pair);
+            pair_run(pair);
+            assert_int_equal(pair->dones, told);
+            assert_int_equal(pair->receiver->mismatches, told);
+            assert_int_equal(pair->receiver->counters.mismatches, 7 * told);
+            assert_int_equal(pair->receiver->counters.verified, 7 * told);
+            regx_landing_close(pair->receiver->rndv, landing);
+        }
+        guarded_free(&sent);
+        guarded_free(&received);
+        pair_close(pair);
     }
-    guarded_free(&sent);
-    guarded_free(&received);
-    pair_close(pair);
 }
 
 int main(void)

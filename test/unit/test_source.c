@@ -113,7 +113,7 @@ static void deliver(fake_t *receiver, uint64_t from, uint8_t tag, const void *da
     assert_int_equal(from, 0);
     assert_int_equal(tag, REGX_TAG_CONTROL);
     assert_true(regx_control_unpack(data, length, &control));
-    assert_true(control.type <= REGX_CONTROL_REFUSED);
+    assert_true(control.type <= REGX_CONTROL_EXPOSED);
     assert_int_equal(control.to.id, stage->landing.id);
     assert_int_equal(control.to.generation, stage->landing.generation);
     if (stage->started) {
@@ -857,7 +857,7 @@ static bool cts_is_sound(const regx_cts_t *cts)
         }
         granted += cts->slots[i].length;
     }
-    return cts->length == LENGTH && cts->chunk_length <= LENGTH;
+    return cts->length == LENGTH && (cts->path == REGX_PATH_read || cts->chunk_length <= LENGTH);
 }
 
 /* Opens a source with a changed CTS: it ends at once and is counted, or does what it was told as

@@ -17,6 +17,7 @@ static const regx_verbs_address_t some_address = {.link_layer = REGX_VERBS_ETHER
                                                   .gid = {0xfe, 0x80, [15] = 7}};
 
 static const regx_verbs_hello_t some_hello = {.flags = REGX_VERBS_ASKS,
+                                              .reads = 16,
                                               .qpn = 0x11,
                                               .psn = 0xfffffe,
                                               .known = 0x22,
@@ -56,7 +57,7 @@ static void malformed_address(void **state)
     const struct {
         size_t at;
         uint8_t value;
-    } wrong[] = {{0, 0}, {0, 2}, {1, 0}, {1, 3}, {3, 0}, {3, 6}};
+    } wrong[] = {{0, 0}, {0, REGX_VERBS_VERSION + 1}, {1, 0}, {1, 3}, {3, 0}, {3, 6}};
     uint8_t bytes[REGX_VERBS_ADDRESS_SIZE + 1] = {0};
     regx_verbs_address_t address;
 
@@ -83,6 +84,7 @@ static void hello_comes_back(void **state)
     regx_verbs_hello_pack(&some_hello, bytes);
     assert_int_equal(regx_verbs_hello_unpack(bytes, sizeof(bytes), &hello), REGX_OK);
     assert_int_equal(hello.flags, some_hello.flags);
+    assert_int_equal(hello.reads, some_hello.reads);
     assert_int_equal(hello.qpn, some_hello.qpn);
     assert_int_equal(hello.psn, some_hello.psn);
     assert_int_equal(hello.known, some_hello.known);
@@ -111,7 +113,7 @@ static void malformed_hello(void **state)
     (void)state;
     refuse_hello(hello, 0, REGX_VERBS_VERSION + 1);
     refuse_hello(hello, 1, 2);
-    refuse_hello(hello, 2, 1);
+    refuse_hello(hello, 3, 1);
     refuse_hello(hello, 52, 1);
     refuse_hello(hello, 56, 9); /* the address in it */
     hello.qpn = 0;

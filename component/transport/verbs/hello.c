@@ -85,6 +85,7 @@ static void say(const regx_pair_t *pair, uint8_t flags)
 {
     regx_verbs_t *verbs = pair->verbs;
     const regx_verbs_hello_t hello = {.flags = flags,
+                                      .reads = verbs->reads_answered,
                                       .qpn = pair->qp->qp_num,
                                       .psn = pair->psn,
                                       .known = pair->state == REGX_PAIR_ALONE ? 0 : pair->peer_qpn,

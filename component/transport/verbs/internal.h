@@ -8,6 +8,7 @@
  *   pair.c      the RC queue pair to one peer: made, connected, ended
  *   hello.c     the handshake that connects pairs, over one UD queue pair
  *   post.c      work requests: frames, lent frames, puts
+ *   get.c       … and gets
  *   on_demand.c regions on demand: whether the device can, prefetching
  *   progress.c  completions, arriving frames, what went wrong
  *   wire.c      addresses and hellos as bytes
@@ -46,7 +47,8 @@
 #define REGX_VERBS_HELLOS 64u /* that can arrive between two calls of progress */
 #define REGX_VERBS_OUTSTANDING 4096u
 #define REGX_VERBS_INLINE 256u
-#define REGX_PAIR_DEPTH 64u /* work requests of one peer under way */
+#define REGX_PAIR_DEPTH 64u  /* work requests of one peer under way */
+#define REGX_VERBS_READS 16u /* of them RDMA READs, and as many of the peer's */
 #define REGX_VERBS_BUCKETS 1024u
 #define REGX_VERBS_PAIRS_MAX 65536u
 #define REGX_SLOT_NOT UINT32_MAX
@@ -79,11 +81,12 @@ typedef struct regx_work {
         REGX_WORK_SLOT,
         REGX_WORK_PUT,
         REGX_WORK_LEND,
+        REGX_WORK_GET, /* of the pieces of one, the last has the object */
         REGX_WORK_GOODBYE,
         REGX_WORK_TRIAL /* of a self-test, which looks for itself */
     } kind;
     uint32_t slot;
-    void *object; /* the put or lend */
+    void *object; /* the put, lend or get */
     const char *what;
 } regx_work_t;
 
@@ -119,6 +122,10 @@ struct regx_pair {
 
     /* Puts in line, oldest first; the first may have been posted in part. */
     regx_put_t *first, *last;
+    /* Gets, likewise. The device would hold up all that comes behind a READ beyond reads_most, so
+     * no more are posted. */
+    regx_get_t *first_get, *last_get;
+    uint8_t reads_most, reads;
 
     /* A frame that arrives in pieces. */
     uint8_t *gathered; /* REGX_VERBS_LEND_MAX bytes, or NULL */
@@ -159,9 +166,10 @@ struct regx_verbs {
     } on_demand;
     regx_buffers_t buffers;
     regx_entrance_t entrance;
-    uint32_t inline_most; /* bytes that a request may carry itself */
-    uint32_t depth;       /* of a pair */
-    uint64_t piece_most;  /* bytes of one write */
+    uint32_t inline_most;               /* bytes that a request may carry itself */
+    uint32_t depth;                     /* of a pair */
+    uint64_t piece_most;                /* bytes of one write or read */
+    uint8_t reads_made, reads_answered; /* RDMA READs at once of a pair, that the device can */
 
     uint32_t outstanding_most, outstanding, quiet;
     uint32_t stale; /* of the outstanding: their pair was cut, but the completion queue may still
@@ -250,15 +258,32 @@ regx_status_t regx_verbs_put(regx_conn_t *conn, regx_put_t *put);
 void regx_post_trial(regx_pair_t *pair, struct ibv_sge *piece, uint64_t address, uint32_t rkey);
 /* Posts a goodbye. REGX_OK, REGX_AGAIN. */
 regx_status_t regx_post_goodbye(regx_pair_t *pair);
-/* Whether a put or a lend of the pair is under way or in line. */
-bool regx_post_reads(const regx_pair_t *pair);
+/* Whether a put, get or lend of the pair is under way or in line. */
+bool regx_post_touches(const regx_pair_t *pair);
 /* The work requests up to that number, itself included, are done. */
 void regx_post_done(regx_pair_t *pair, uint64_t number);
 /* Ends all of the pair's work with REGX_FAILED. The queue pair is gone. */
 void regx_post_fail(regx_pair_t *pair);
-/* Moves the lines of puts on; bounded. */
+/* Moves the lines of puts and gets on; bounded. */
 void regx_post_turns(regx_verbs_t *verbs);
+void regx_post_await_turn(regx_pair_t *pair);
 void regx_post_lose_turn(regx_pair_t *pair);
+/* The connection's pair, once it can be used. REGX_OK, REGX_AGAIN, REGX_UNREACHABLE. */
+regx_status_t regx_post_ready(regx_verbs_conn_t *conn);
+/* Whether so many requests may be posted, and posting them with one ring of the doorbell. REGX_OK;
+ * REGX_UNREACHABLE: the device refuses, which breaks the pair. */
+bool regx_post_has_room(const regx_pair_t *pair, uint64_t requests);
+regx_status_t regx_post(regx_pair_t *pair, struct ibv_send_wr *requests, const regx_work_t *works,
+                        unsigned count);
+
+/* get.c: as transport.h. */
+regx_status_t regx_verbs_get(regx_conn_t *conn, regx_get_t *get);
+/* Posts what is in line, as far as there is room. */
+void regx_get_take_turn(regx_pair_t *pair);
+/* A READ of the pair has ended. */
+void regx_get_finish(regx_pair_t *pair, regx_get_t *get, regx_status_t status);
+/* Ends the line with REGX_FAILED. */
+void regx_get_fail(regx_pair_t *pair);
 
 /* on_demand.c. reg: as ibv_reg_mr; may return the implicit region, which stays. */
 struct ibv_mr *regx_on_demand_reg(regx_verbs_t *verbs, void *base, size_t length, int flags);

@@ -54,7 +54,8 @@ struct ibv_mr *regx_on_demand_reg(regx_verbs_t *verbs, void *base, size_t length
     if (flags == 0 && verbs->on_demand.implicit != NULL) {
         return verbs->on_demand.implicit;
     }
-    if ((flags & IBV_ACCESS_REMOTE_READ) != 0 &&
+    /* At either end: what is only to be written here is to be read from elsewhere. */
+    if (((flags & IBV_ACCESS_REMOTE_READ) != 0 || flags == IBV_ACCESS_LOCAL_WRITE) &&
         (verbs->on_demand.operations & IBV_ODP_SUPPORT_READ) == 0) {
         errno = EOPNOTSUPP;
         return NULL;
@@ -275,7 +276,7 @@ regx_status_t regx_verbs_prefetch(regx_transport_t *transport, const regx_mr_t *
                                   const void *base, size_t length)
 {
     const struct ibv_mr *handle = mr->handle;
-    const enum ib_uverbs_advise_mr_advice advice = (mr->access & REGX_ACCESS_REMOTE_WRITE) != 0
+    const enum ib_uverbs_advise_mr_advice advice = (mr->access & REGX_ACCESS_ANY_WRITE) != 0
                                                        ? IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE
                                                        : IBV_ADVISE_MR_ADVICE_PREFETCH;
     struct ibv_sge piece = {.addr = (uintptr_t)base, .lkey = handle->lkey};

@@ -11,8 +11,7 @@
 
 #include "transport/verbs/internal.h"
 
-#define RNR_TIMER 12    /* 0.64 ms between two tries at a receiver without a buffer */
-#define READS_AT_ONCE 1 /* nothing reads so far */
+#define RNR_TIMER 12 /* 0.64 ms between two tries at a receiver without a buffer */
 #define HOP_LIMIT 64
 #define INLINE_LEAST 64 /* a notice and every control message */
 
@@ -87,7 +86,7 @@ static bool to_init(const regx_pair_t *pair)
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT,
                                .pkey_index = pair->verbs->pkey_index,
                                .port_num = pair->verbs->port.number,
-                               .qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
+                               .qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ};
 
     return ibv_modify_qp(pair->qp, &attr,
                          IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) == 0;
@@ -143,7 +142,7 @@ static bool to_ready_to_receive(const regx_pair_t *pair, const regx_verbs_hello_
                                .path_mtu = (enum ibv_mtu)common_mtu(pair, hello),
                                .dest_qp_num = hello->qpn,
                                .rq_psn = hello->psn,
-                               .max_dest_rd_atomic = READS_AT_ONCE,
+                               .max_dest_rd_atomic = pair->verbs->reads_answered,
                                .min_rnr_timer = RNR_TIMER,
                                .ah_attr = route(pair->verbs, &hello->address)};
 
@@ -160,7 +159,7 @@ static bool to_ready_to_send(const regx_pair_t *pair)
                                .timeout = settings->timeout,
                                .retry_cnt = settings->retry_count,
                                .rnr_retry = settings->rnr_retry,
-                               .max_rd_atomic = READS_AT_ONCE};
+                               .max_rd_atomic = pair->reads_most};
 
     return ibv_modify_qp(pair->qp, &attr,
                          IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
@@ -173,6 +172,8 @@ bool regx_pair_link(regx_pair_t *pair, const regx_verbs_hello_t *hello)
     pair->peer_pool = hello->pool;
     pair->peer_pool_size = hello->pool_size;
     pair->peer_pool_key = hello->pool_key;
+    pair->reads_most =
+        hello->reads < pair->verbs->reads_made ? hello->reads : pair->verbs->reads_made;
     if (pair->verbs->super.on_demand_grain > 128u << common_mtu(pair, hello)) {
         pair->missed = true;
         regx_pair_break(pair, "connecting the queue pair",

@@ -31,7 +31,7 @@ static void count_bytes(const regx_verbs_t *verbs, size_t bytes)
     regx_count(verbs->config.counters, &verbs->config.counters->bytes_verbs, bytes);
 }
 
-static bool has_room(const regx_pair_t *pair, uint64_t requests)
+bool regx_post_has_room(const regx_pair_t *pair, uint64_t requests)
 {
     const regx_verbs_t *verbs = pair->verbs;
 
@@ -46,10 +46,8 @@ static bool may_be_quiet(const regx_pair_t *pair)
            pair->verbs->quiet < pair->verbs->outstanding_most / 2;
 }
 
-/* Posts requests that there is room for, with one ring of the doorbell. REGX_OK;
- * REGX_UNREACHABLE: the device refuses, which breaks the pair. */
-static regx_status_t post(regx_pair_t *pair, struct ibv_send_wr *requests, const regx_work_t *works,
-                          unsigned count)
+regx_status_t regx_post(regx_pair_t *pair, struct ibv_send_wr *requests, const regx_work_t *works,
+                        unsigned count)
 {
     regx_verbs_t *verbs = pair->verbs;
     struct ibv_send_wr *refused;
@@ -110,7 +108,7 @@ static regx_status_t post_frame(regx_pair_t *pair, uint8_t tag, const void *data
         sent += pieces[count++].length;
     } while (sent < length);
     count_bytes(pair->verbs, length);
-    return post(pair, requests, works, count);
+    return regx_post(pair, requests, works, count);
 }
 
 static unsigned pieces_of_frame(size_t length)
@@ -131,11 +129,10 @@ static regx_status_t post_inline(regx_pair_t *pair, regx_piece_t kind, uint8_t t
 
     request.send_flags = IBV_SEND_INLINE;
     count_bytes(pair->verbs, length);
-    return post(pair, &request, &work, 1);
+    return regx_post(pair, &request, &work, 1);
 }
 
-/* The connection's pair, once it can be used. REGX_OK, REGX_AGAIN, REGX_UNREACHABLE. */
-static regx_status_t ready(regx_verbs_conn_t *conn)
+regx_status_t regx_post_ready(regx_verbs_conn_t *conn)
 {
     regx_verbs_t *verbs = regx_verbs_of(conn->super.transport);
     regx_pair_t *pair = conn->pair;
@@ -192,9 +189,10 @@ regx_status_t regx_verbs_send(regx_conn_t *super, uint8_t tag, const void *heade
     if (!regx_enter(&verbs->entrance)) {
         return REGX_AGAIN;
     }
-    status = ready(conn);
+    status = regx_post_ready(conn);
     regx_pair_t *pair = conn->pair;
-    if (status == REGX_OK && (pair->first != NULL || !has_room(pair, pieces_of_frame(length)))) {
+    if (status == REGX_OK &&
+        (pair->first != NULL || !regx_post_has_room(pair, pieces_of_frame(length)))) {
         status = REGX_AGAIN; /* behind the puts in line */
     }
     if (status == REGX_OK && length <= verbs->inline_most) {
@@ -229,10 +227,10 @@ regx_status_t regx_verbs_lend(regx_conn_t *super, regx_lend_t *lend)
     if (!regx_enter(&verbs->entrance)) {
         return REGX_AGAIN;
     }
-    status = ready(conn);
+    status = regx_post_ready(conn);
     regx_pair_t *pair = conn->pair;
     if (status == REGX_OK &&
-        (pair->first != NULL || !has_room(pair, pieces_of_frame(lend->length)))) {
+        (pair->first != NULL || !regx_post_has_room(pair, pieces_of_frame(lend->length)))) {
         status = REGX_AGAIN;
     }
     if (status == REGX_OK) {
@@ -246,7 +244,7 @@ regx_status_t regx_verbs_lend(regx_conn_t *super, regx_lend_t *lend)
 
 regx_status_t regx_post_goodbye(regx_pair_t *pair)
 {
-    if (pair->first != NULL || !has_room(pair, 1)) {
+    if (pair->first != NULL || !regx_post_has_room(pair, 1)) {
         return REGX_AGAIN;
     }
     return post_inline(pair, REGX_PIECE_GOODBYE, 0, NULL, 0);
@@ -295,7 +293,7 @@ static regx_status_t post_with_notice(regx_pair_t *pair, regx_put_t *put,
     requests[before] = piece_of_frame(REGX_PIECE_LAST, put->tag, &notice);
     requests[before].send_flags = IBV_SEND_INLINE;
     works[before] = (regx_work_t){.kind = REGX_WORK_PUT, .object = put, .what = sending};
-    return post(pair, requests, works, before + 1);
+    return regx_post(pair, requests, works, before + 1);
 }
 
 /* Posts the next piece of a put, the last with the notice. REGX_OK, REGX_AGAIN: no room,
@@ -318,7 +316,7 @@ static regx_status_t post_piece(regx_pair_t *pair, regx_put_t *put, bool *posted
     if (!destination(pair, put, &address, &rkey)) {
         return REGX_INVALID;
     }
-    if (!has_room(pair, last ? 2 : 1)) {
+    if (!regx_post_has_room(pair, last ? 2 : 1)) {
         return REGX_AGAIN;
     }
     if (left == 0) {
@@ -343,7 +341,8 @@ static regx_status_t post_piece(regx_pair_t *pair, regx_put_t *put, bool *posted
                                        .wr.rdma = {.remote_addr = address + sent, .rkey = rkey}};
     put->scratch[SCRATCH_SENT] = (void *)(uintptr_t)(sent + piece.length);
     count_bytes(verbs, piece.length);
-    return last ? post_with_notice(pair, put, requests, works, 1) : post(pair, requests, works, 1);
+    return last ? post_with_notice(pair, put, requests, works, 1)
+                : regx_post(pair, requests, works, 1);
 }
 
 void regx_post_trial(regx_pair_t *pair, struct ibv_sge *piece, uint64_t address, uint32_t rkey)
@@ -354,10 +353,10 @@ void regx_post_trial(regx_pair_t *pair, struct ibv_sge *piece, uint64_t address,
                                   .opcode = IBV_WR_RDMA_WRITE,
                                   .wr.rdma = {.remote_addr = address, .rkey = rkey}};
 
-    post(pair, &request, &work, 1);
+    regx_post(pair, &request, &work, 1);
 }
 
-static void await_turn(regx_pair_t *pair)
+void regx_post_await_turn(regx_pair_t *pair)
 {
     regx_verbs_t *verbs = pair->verbs;
 
@@ -425,9 +424,10 @@ void regx_post_turns(regx_verbs_t *verbs)
         pair->is_busy = false;
         if (pair->state == REGX_PAIR_READY) {
             take_turn(pair);
+            regx_get_take_turn(pair);
         }
-        if (pair->first != NULL && pair->state != REGX_PAIR_BROKEN) {
-            await_turn(pair);
+        if ((pair->first != NULL || pair->first_get != NULL) && pair->state != REGX_PAIR_BROKEN) {
+            regx_post_await_turn(pair);
         }
         if (last) {
             break; /* everybody had a turn */
@@ -448,7 +448,7 @@ regx_status_t regx_verbs_put(regx_conn_t *super, regx_put_t *put)
     if (!regx_enter(&verbs->entrance)) {
         return REGX_AGAIN;
     }
-    regx_status_t status = ready(conn);
+    regx_status_t status = regx_post_ready(conn);
     regx_pair_t *pair = conn->pair;
     if (status == REGX_OK && !destination(pair, put, &address, &rkey)) {
         status = REGX_INVALID;
@@ -465,7 +465,7 @@ regx_status_t regx_verbs_put(regx_conn_t *super, regx_put_t *put)
             take_turn(pair);
         }
         if (pair->first != NULL) {
-            await_turn(pair);
+            regx_post_await_turn(pair);
         }
         status = REGX_PENDING;
     }
@@ -494,6 +494,9 @@ static void finish(regx_pair_t *pair, const regx_work_t *work, regx_status_t sta
         pair->verbs->events++;
         lend->done(lend, status);
         break;
+    case REGX_WORK_GET:
+        regx_get_finish(pair, work->object, status);
+        break;
     }
 }
 
@@ -511,14 +514,14 @@ static void end_work(regx_pair_t *pair, uint64_t end, regx_status_t status)
     }
 }
 
-bool regx_post_reads(const regx_pair_t *pair)
+bool regx_post_touches(const regx_pair_t *pair)
 {
-    bool reads = pair->first != NULL;
+    bool touches = pair->first != NULL || pair->first_get != NULL;
 
-    for (uint64_t i = pair->done; i != pair->posted && !reads; i++) {
-        reads = pair->works[i % pair->depth].object != NULL;
+    for (uint64_t i = pair->done; i != pair->posted && !touches; i++) {
+        touches = pair->works[i % pair->depth].object != NULL;
     }
-    return reads;
+    return touches;
 }
 
 void regx_post_done(regx_pair_t *pair, uint64_t number)
@@ -542,4 +545,5 @@ void regx_post_fail(regx_pair_t *pair)
         put->done(put, REGX_FAILED);
         put = next;
     }
+    regx_get_fail(pair);
 }

@@ -40,6 +40,8 @@ static void read_limits(regx_verbs_t *verbs)
     verbs->inline_most = REGX_VERBS_INLINE;
     verbs->depth = least(REGX_PAIR_DEPTH, (uint32_t)device->max_qp_wr);
     verbs->buffers.receives = least(REGX_VERBS_RECEIVES, (uint32_t)device->max_srq_wr);
+    verbs->reads_made = (uint8_t)least(REGX_VERBS_READS, (uint32_t)device->max_qp_init_rd_atom);
+    verbs->reads_answered = (uint8_t)least(REGX_VERBS_READS, (uint32_t)device->max_qp_rd_atom);
     verbs->piece_most = least(PIECE_MOST, verbs->port.attr.max_msg_sz);
     verbs->outstanding_most = least(REGX_VERBS_OUTSTANDING,
                                     completions > others ? completions - others : REGX_PAIR_DEPTH);
@@ -287,7 +289,7 @@ static void verbs_disconnect(regx_conn_t *super)
         conn->pair->conn = NULL;
         conn->pair->leaving = true;
         verbs->leaving = true;
-        if (regx_post_reads(conn->pair)) {
+        if (regx_post_touches(conn->pair)) {
             regx_pair_cut(conn->pair); /* puts and lends end here */
         }
         regx_pairs_part(verbs);
@@ -311,6 +313,9 @@ static regx_status_t verbs_reg(regx_transport_t *transport, void *base, size_t l
 
     if ((access & REGX_ACCESS_REMOTE_WRITE) != 0) {
         flags |= IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+    }
+    if ((access & REGX_ACCESS_LOCAL_WRITE) != 0) {
+        flags |= IBV_ACCESS_LOCAL_WRITE;
     }
     if ((access & REGX_ACCESS_REMOTE_READ) != 0) {
         flags |= IBV_ACCESS_REMOTE_READ;
@@ -350,6 +355,7 @@ const regx_transport_ops_t regx_transport_ops = {.abi = REGX_TRANSPORT_ABI,
                                                  .send = regx_verbs_send,
                                                  .lend = regx_verbs_lend,
                                                  .put = regx_verbs_put,
+                                                 .get = regx_verbs_get,
                                                  .reg = verbs_reg,
                                                  .dereg = verbs_dereg,
                                                  .on_demand = regx_verbs_on_demand,

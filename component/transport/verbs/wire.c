@@ -90,7 +90,8 @@ void regx_verbs_hello_pack(const regx_verbs_hello_t *hello, uint8_t bytes[REGX_V
 {
     bytes[0] = REGX_VERBS_VERSION;
     bytes[1] = hello->flags;
-    put16(bytes + 2, 0);
+    bytes[2] = hello->reads;
+    bytes[3] = 0;
     put32(bytes + 4, hello->qpn);
     put32(bytes + 8, hello->psn);
     put32(bytes + 12, hello->known);
@@ -108,10 +109,11 @@ regx_status_t regx_verbs_hello_unpack(const void *from, size_t length, regx_verb
     const uint8_t *bytes = from;
 
     if (length != REGX_VERBS_HELLO_SIZE || bytes[0] != REGX_VERBS_VERSION ||
-        (bytes[1] & ~REGX_VERBS_ASKS) != 0 || get16(bytes + 2) != 0 || get32(bytes + 52) != 0) {
+        (bytes[1] & ~REGX_VERBS_ASKS) != 0 || bytes[3] != 0 || get32(bytes + 52) != 0) {
         return REGX_INVALID;
     }
     *hello = (regx_verbs_hello_t){.flags = bytes[1],
+                                  .reads = bytes[2],
                                   .qpn = get32(bytes + 4),
                                   .psn = get32(bytes + 8),
                                   .known = get32(bytes + 12),
