@@ -22,8 +22,9 @@
  *   - that somebody has patched over the hooks, until the next region is made.
  * What is reported before it is made and overlaps a use of the same memory in another thread (an
  * error of the application) may leave a region of the old pages behind, which later uses hit.
- * Only brk is reported after it was done. Nobody can have been given that memory in between: who
- * grows the heap again waits for malloc's lock, which the caller holds.
+ * Only brk is reported after it was done. Nobody can have been given that memory by malloc in
+ * between: who grows the heap again waits for malloc's lock, which the caller holds. Another thread
+ * that grows it by itself can, and hits what is stale.
  */
 #include "registration/hooks.h"
 

@@ -11,12 +11,14 @@ from launch import TOP, Build
 
 RUN = Path(__file__).with_name("run")
 OBJECTS = TOP / ".build/obj"
-UNIT = "test/unit/test_verbs"
+UNITS = ["test/unit/test_verbs", "test/registration/test_keys"]
 PYTEST = ["/usr/bin/python3", "-B", "-m", "pytest", "-p", "no:cacheprovider", "-q", "-rs",
           f"--rootdir={TOP}"]
-FILES = ["test/mpi/test_over_verbs.py", "test/hazard/test_verbs.py",
-         "test/hazard/test_verbs_faults.py", "test/hazard/test_verbs_stale.py",
+FILES = ["test/registration/test_staleness_verbs.py", "test/mpi/test_over_verbs.py",
+         "test/hazard/test_verbs.py", "test/hazard/test_verbs_faults.py",
+         "test/hazard/test_verbs_stale.py",
          "test/mpi/test_on_demand.py"]
+SHORT = "test/mpi/test_over_verbs.py"
 WITHOUT_PAGING = "bookworm"  # a suite whose kernel can less
 
 
@@ -43,23 +45,25 @@ def arguments(full: bool, seed: int) -> list[str]:
     return [f"--seed={seed}", *(["--full"] if full else [])]
 
 
-def all_passed(out: str) -> None:
-    """Of a cmocka program."""
+def run_units(folder: Path, *options: str) -> None:
+    """The cmocka programs of one build, one after the other."""
+    programs = [str(folder / unit) for unit in UNITS]
+    out = inside(["sh", "-ec", 'for program; do "$program"; done', "sh", *programs], *options)
     assert out.count("[       OK ]") == out.count("[ RUN") > 0, out
 
 
 @pytest.mark.parametrize("suite", ["trixie-backports", WITHOUT_PAGING])
 def test_unit(suite: str) -> None:
-    subprocess.run(["make", "-s", "-C", OBJECTS, UNIT], check=True, timeout=300)
-    all_passed(inside([str(OBJECTS / UNIT)], "--kernel", suite))
+    subprocess.run(["make", "-s", "-C", OBJECTS, *UNITS], check=True, timeout=300)
+    run_units(OBJECTS, "--kernel", suite)
 
 
 @pytest.mark.parametrize("sanitizer", ["asan", "tsan"])
 def test_unit_sanitized(sanitizer: str) -> None:
-    program = TOP / ".build" / sanitizer / UNIT
-    if not program.exists():
+    folder = TOP / ".build" / sanitizer
+    if not (folder / UNITS[0]).exists():
         pytest.skip("test/run builds it (the thread sanitizer's with --full)")
-    all_passed(inside([str(program)]))
+    run_units(folder)
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -70,6 +74,6 @@ def test_file(file: str, full: bool, seed: int) -> None:
 
 def test_without_paging(seed: int) -> None:
     """The other kernel: the same wire, fewer of the kernel's ways to tell of changed memory."""
-    out = inside([*PYTEST, FILES[0], "-k", "short", *arguments(False, seed)],
+    out = inside([*PYTEST, SHORT, "-k", "short", *arguments(False, seed)],
                  "--kernel", WITHOUT_PAGING)
     assert " passed" in out and "skipped" not in out, out

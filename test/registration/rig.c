@@ -9,9 +9,6 @@
 
 #include "registration/notifier.h"
 
-const char *const rig_backends[] = {"unprotected",   "none",           "hooks",  "notifier",
-                                    "notifier/scan", "hooks+notifier", "retain", NULL};
-
 /* ---- the watch that never tells ---- */
 
 static void deaf_stop(regx_watch_t *watch)
@@ -44,7 +41,9 @@ static regx_status_t choose(rig_t *rig, const rig_config_t *config, char *why, s
     const bool scan = strcmp(config->backend, "notifier/scan") == 0;
     regx_watch_config_t watch = {.check = scan ? REGX_CHECK_SCAN : REGX_CHECK_ALWAYS,
                                  .threads = true,
-                                 .counters = &rig->counters};
+                                 .counters = &rig->counters,
+                                 .transport = oracle_transport(rig->oracle),
+                                 .prefetch = REGX_PREFETCH_TOUCH};
 
     if (strcmp(config->backend, "unprotected") == 0) {
         rig->choice.backend = &unprotected;

@@ -10,12 +10,8 @@
 #include "registration/backend.h"
 #include "registration/cache.h"
 
-/* `unprotected` is no backend of the product: a cache whose watch never tells of anything, and so
- * what a backend must be better than. `notifier/scan` is notifier with notifier_check=scan. */
-extern const char *const rig_backends[]; /* ends with NULL */
-
 typedef struct rig {
-    const char *backend;
+    const char *backend; /* as in rig_config_t */
     oracle_t *oracle;
     regx_counters_t counters;
     regx_backend_choice_t choice;
@@ -23,6 +19,8 @@ typedef struct rig {
 } rig_t;
 
 typedef struct rig_config {
+    /* Of the product; or `unprotected`, a cache whose watch never tells of anything, and so what a
+     * backend must be better than; or `notifier/scan`, notifier with notifier_check=scan. */
     const char *backend;
     unsigned buffers;      /* of the oracle; 0: as many as one ring has */
     uint64_t bytes, count; /* of the cache; 0: unlimited */

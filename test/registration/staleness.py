@@ -1,25 +1,52 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""staleness.py [FOLDER] > mca-params/staleness.md: make the table of what each backend makes of each
-way of changing memory, by trying it. FOLDER has the program `table` (default: the tests' build)."""
+"""staleness.py io_uring|verbs [FOLDER]: make that device's part of mca-params/staleness.md anew: what
+each backend makes of each way of changing memory, by trying it. For verbs where an RDMA device is,
+as in test/machine/run. FOLDER has the programs (default: the tests' build)."""
+import argparse
 import subprocess
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 TOP = Path(__file__).resolve().parents[2]
 FILE = TOP / "mca-params" / "staleness.md"
 UNAVAILABLE = 77
 
-COLUMNS = ["unprotected", "none", "hooks", "notifier", "notifier/scan", "hooks+notifier", "retain"]
 WAYS = {
-    "libc": "By calling libc",
-    "raw": "By the system call itself",
-    "thread": "By another thread, while this one takes the address",
+    "libc": "by calling libc",
+    "raw": "by the system call itself",
+    "thread": "by another thread, while this one takes the address",
 }
 
 Cells = dict[tuple[str, str], str]  # by row and direction
 Row = str
+Column = dict[Row, str]
+
+
+@dataclass(frozen=True)
+class Device:
+    """What the table is seen against."""
+    title: str
+    table: str  # the program that tries
+    steps: str  # the one that goes through the seven steps
+    backends: list[str]  # the columns
+
+
+BACKENDS = ["unprotected", "none", "hooks", "notifier", "notifier/scan", "hooks+notifier", "retain"]
+DEVICES = {
+    "io_uring": Device("io_uring's registered buffers", "table", "seven_steps", BACKENDS),
+    "verbs": Device("An RDMA device (Soft-RoCE)", "table_verbs", "seven_steps_verbs",
+                    [*BACKENDS, "odp"]),
+}
+
+
+@dataclass
+class File:
+    """What stands in it."""
+    steps: str  # what the program prints, against whatever device
+    tables: dict[str, dict[str, dict[str, Column]]]  # by device, way and backend
+
 
 GUARD = "MADV_GUARD_INSTALL, _REMOVE"
 REMAP = "shmat SHM_REMAP over it"
@@ -27,19 +54,24 @@ HOOKS = {"mremap of new memory onto it", "mremap of used memory onto it", "mrema
          "MADV_DONTNEED_LOCKED", GUARD, "fallocate PUNCH_HOLE", "ftruncate",
          "ftruncate, private mapping", "ftruncate by another process"}
 MALLOC = {"free, malloc", "free of the heap's end, malloc", "free of a large block, malloc"}
+BREAK = "brk to less and more"
 # What the documentation says of each: whether it may be stale.
 BLIND: dict[str, Callable[[Row, str], bool]] = {
     "none": lambda row, way: False,
-    "hooks": lambda row, way: way == "raw" or row in HOOKS,
+    "hooks": lambda row, way: way == "raw" or row in HOOKS or (row == BREAK and way == "thread"),
     "notifier": lambda row, way: row in (GUARD, REMAP),
     "notifier/scan": lambda row, way: row == GUARD,
     "hooks+notifier": lambda row, way: row == GUARD or (row == REMAP and way == "raw"),
     "retain": lambda row, way: row not in MALLOC,
+    "odp": lambda row, way: False,
 }
+# Hooks are told of brk once it was done: who then takes the memory by the system call itself, as the
+# other thread does here, is sometimes earlier.
+CHANCE = [("hooks", "thread", BREAK)]
 
 
 class Unavailable(Exception):
-    """The backend or the oracle cannot be had here."""
+    """The backend or the device cannot be had here."""
 
 
 def cells(output: str) -> Cells:
@@ -53,20 +85,29 @@ def cells(output: str) -> Cells:
     return found
 
 
-def measure(folder: Path, backend: str, way: str) -> Cells:
-    run = subprocess.run([folder / "table", backend, way], capture_output=True, text=True,
-                         timeout=300, check=False)
-    if run.returncode == UNAVAILABLE:
-        raise Unavailable(f"{backend}: {run.stdout.strip()}")
-    if run.returncode != 0:
-        raise AssertionError(f"table {backend} {way} ended with {run.returncode}\n{run.stderr}")
-    return cells(run.stdout)
+def run(program: Path, *arguments: str) -> str:
+    """What it prints."""
+    done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=300,
+                          check=False)
+    if done.returncode == UNAVAILABLE:
+        raise Unavailable(done.stdout.strip())
+    if done.returncode != 0:
+        raise AssertionError(f"{program.name} {' '.join(arguments)} ended with {done.returncode}\n"
+                             f"{done.stdout}\n{done.stderr}")
+    return done.stdout
+
+
+def measure(folder: Path, device: str, backend: str, way: str, rows: Sequence[Row] = ()) -> Cells:
+    """Of those rows; of all, if none is given."""
+    return cells(run(folder / DEVICES[device].table, backend, way, *rows))
 
 
 def named(backend: str, way: str, row: Row, cell: str) -> str:
     """The cell, as the documentation says it."""
     if cell == "not cached":
         return "not cached (counted)"
+    if (backend, way, row) in CHANCE:
+        cell = "stale"
     if cell == "stale" and backend in BLIND:
         if not BLIND[backend](row, way):
             raise AssertionError(f"{row} ({way}): {backend} serves stale data, undocumented")
@@ -74,7 +115,7 @@ def named(backend: str, way: str, row: Row, cell: str) -> str:
     return cell
 
 
-def column(backend: str, way: str, measured: Cells) -> dict[Row, str]:
+def column(backend: str, way: str, measured: Cells) -> Column:
     """A cell for each row: both directions, where they differ."""
     result = {}
     for row in dict.fromkeys(row for row, _ in measured):
@@ -85,56 +126,93 @@ def column(backend: str, way: str, measured: Cells) -> dict[Row, str]:
 
 
 HEAD = """\
-<!-- made by test/registration/staleness.py; a test compares it with what is so -->
+<!-- made by test/registration/staleness.py; tests compare it with what is so -->
 # What becomes of a registration when memory changes
 
 Memory is in use, and its registration kept where the backend keeps any; then it changes, and is
-used again. Seen against a device that really pins pages and really goes stale (io_uring's
-registered buffers), in both directions; neighbours of what changed stay kept in all cases.
+used again. Seen against devices that really pin pages and really go stale.
+
+## Seven steps
+
+The classic case, as test/registration/seven_steps.c goes through it.
+
+```
+{steps}```
+
+## All changes
+
+In both directions; neighbours of what changed stay kept in all cases.
 
 - **fresh**: the bytes are right, whether by a new registration or because the old one is still true.
 - **not cached (counted)**: each use registers anew, and `uncached` in the report counts it.
 - **documented blind**: the backend cannot see this change; wrong bytes were seen.
 - **stale**: wrong bytes were seen. `unprotected` is no backend: the same cache, told of nothing.
 
-`hooks` are Open MPI's. `notifier/scan` is `notifier` with `btl_regx_notifier_check=scan`. The rows
-at the end are what malloc does, for `retain`.
+`hooks` are Open MPI's. `notifier/scan` is `notifier` with `btl_regx_notifier_check=scan`. `odp` is of
+devices with on-demand paging; its regions follow every change. The rows
+at the end of the tables for libc are what malloc does, for `retain`.
 """
 
 
-def markdown(tables: dict[str, dict[str, dict[Row, str]]]) -> str:
-    """By way and backend."""
-    lines = [HEAD]
-    for way, title in WAYS.items():
-        columns = tables[way]
-        lines += [f"## {title}", "", "| change | " + " | ".join(COLUMNS) + " |",
-                  "|---" * (len(COLUMNS) + 1) + "|"]
-        for row in columns[COLUMNS[0]]:
-            lines.append(f"| {row} | " + " | ".join(columns[name][row] for name in COLUMNS) + " |")
-        lines.append("")
+def markdown(file: File) -> str:
+    """The file's text."""
+    lines = [HEAD.format(steps=file.steps)]
+    for device, ways in file.tables.items():
+        for way, columns in ways.items():
+            lines += [f"### {DEVICES[device].title}: {WAYS[way]}", "",
+                      "| change | " + " | ".join(columns) + " |",
+                      "|---" * (len(columns) + 1) + "|"]
+            for row in next(iter(columns.values())):
+                cells_of_row = " | ".join(column[row] for column in columns.values())
+                lines.append(f"| {row} | {cells_of_row} |")
+            lines.append("")
     return "\n".join(lines).rstrip() + "\n"
 
 
-def documented() -> dict[str, dict[str, dict[Row, str]]]:
-    """The tables that stand in the file, by way and backend."""
-    tables: dict[str, dict[str, dict[Row, str]]] = {}
-    titles = {title: way for way, title in WAYS.items()}
-    way = ""
-    for line in FILE.read_text().splitlines():
-        if line.startswith("## "):
-            way = titles[line[3:]]
-            tables[way] = {name: {} for name in COLUMNS}
-        elif line.startswith("| ") and not line.startswith("| change |"):
+def documented() -> File:
+    """The file as it is."""
+    text = FILE.read_text()
+    file = File(text.split("```\n")[1], {})
+    titles = {f"### {device.title}: {title}": (name, way)
+              for name, device in DEVICES.items() for way, title in WAYS.items()}
+    columns: dict[str, Column] = {}
+    for line in text.splitlines():
+        if line in titles:
+            device, way = titles[line]
+            columns = file.tables.setdefault(device, {}).setdefault(way, {})
+        elif line.startswith("| change |"):
+            columns.update((name, {}) for name in line.strip("| ").split(" | ")[1:])
+        elif line.startswith("| "):
             row, *values = line.strip("| ").split(" | ")
-            for name, value in zip(COLUMNS, values, strict=True):
-                tables[way][name][row] = value
-    return tables
+            for name, value in zip(columns, values, strict=True):
+                columns[name][row] = value
+    return file
+
+
+def compare(device: str, way: str, backend: str, measured: Cells) -> None:
+    """With the file; what this machine does not have is left out."""
+    expected = documented().tables[device][way][backend]
+    found = column(backend, way, measured)
+    assert found.keys() <= expected.keys(), "staleness.py makes staleness.md anew"
+    differ = {row: (expected[row], cell) for row, cell in found.items()
+              if cell not in ("n/a", expected[row]) and expected[row] != "n/a"}
+    assert not differ, f"{backend}, {way}: (documented, seen); staleness.py makes it anew"
 
 
 def main() -> None:
-    folder = Path(sys.argv[1]) if sys.argv[1:] else TOP / ".build/obj/test/registration"
-    print(markdown({way: {name: column(name, way, measure(folder, name, way)) for name in COLUMNS}
-                    for way in WAYS}), end="")
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("device", choices=DEVICES)
+    parser.add_argument("folder", type=Path, nargs="?",
+                        default=TOP / ".build/obj/test/registration")
+    wanted = parser.parse_args()
+    device = DEVICES[wanted.device]
+    steps = run(wanted.folder / device.steps)
+    tables = documented().tables
+    tables[wanted.device] = {
+        way: {name: column(name, way, measure(wanted.folder, wanted.device, name, way))
+              for name in device.backends} for way in WAYS}
+    FILE.write_text(markdown(File(steps, {name: tables[name] for name in DEVICES
+                                          if name in tables})))
 
 
 if __name__ == "__main__":

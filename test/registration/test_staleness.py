@@ -7,7 +7,9 @@ import pytest
 import staleness
 from launch import Build, Mpi
 
-COLUMNS = [(way, backend) for way in staleness.WAYS for backend in staleness.COLUMNS]
+DEVICE = "io_uring"
+COLUMNS = [(way, backend) for way in staleness.WAYS
+           for backend in staleness.DEVICES[DEVICE].backends]
 
 
 @pytest.fixture(scope="session")
@@ -15,23 +17,23 @@ def programs(build: Build) -> Path:
     return build.programs.parent / "registration"
 
 
-def compare(way: str, backend: str, measured: staleness.Cells) -> None:
-    """What this machine does not have is left out."""
-    expected = staleness.documented()[way][backend]
-    found = staleness.column(backend, way, measured)
-    assert found.keys() == expected.keys(), "staleness.py makes staleness.md anew"
-    differ = {row: (expected[row], cell) for row, cell in found.items()
-              if cell not in ("n/a", expected[row]) and expected[row] != "n/a"}
-    assert not differ, f"{backend}, {way}: (documented, seen); staleness.py makes it anew"
+def test_seven_steps(programs: Path) -> None:
+    """Start here: why a cache has to be told of changes."""
+    try:
+        steps = staleness.run(programs / staleness.DEVICES[DEVICE].steps)
+    except staleness.Unavailable as why:
+        pytest.skip(str(why))
+    assert steps == staleness.documented().steps
 
 
 @pytest.mark.parametrize(("way", "backend"), COLUMNS)
 def test_as_documented(programs: Path, way: str, backend: str) -> None:
     try:
-        measured = staleness.measure(programs, backend, way)
+        measured = staleness.measure(programs, DEVICE, backend, way)
     except staleness.Unavailable as why:
         pytest.skip(str(why))
-    compare(way, backend, measured)
+    assert {row for row, _ in measured} == staleness.documented().tables[DEVICE][way][backend].keys()
+    staleness.compare(DEVICE, way, backend, measured)
 
 
 @pytest.mark.parametrize("way", staleness.WAYS)
@@ -41,15 +43,16 @@ def test_the_same_in_an_mpi_program(mpi: Mpi, programs: Path, way: str, backend:
     if run.status == staleness.UNAVAILABLE:
         pytest.skip(f"{backend}: {run.stdout.splitlines()[0]}")
     assert run.status == 0, str(run)
-    compare(way, backend, staleness.cells(run.stdout))
+    staleness.compare(DEVICE, way, backend, staleness.cells(run.stdout))
 
 
+@pytest.mark.parametrize("device", staleness.DEVICES)
 @pytest.mark.parametrize("way", staleness.WAYS)
-def test_what_is_fresh_was_in_danger(way: str) -> None:
+def test_what_is_fresh_was_in_danger(device: str, way: str) -> None:
     """Every change that a backend sees or does not keep is one that an unprotected cache was seen to
     get wrong, unless the kernel leaves the pages where they are."""
-    harmless = {row for row, cell in staleness.documented()[way]["unprotected"].items()
-                if cell == "fresh"}
+    unprotected = staleness.documented().tables[device][way]["unprotected"]
+    harmless = {row for row, cell in unprotected.items() if cell == "fresh"}
     assert harmless <= {
         "mremap to more, in place", "MADV_DONTNEED, shared memory", "MADV_FREE", "mprotect",
         "MADV_COLD", "MADV_PAGEOUT", "MADV_POPULATE_WRITE", "MADV_MERGEABLE",

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Start here: a program sends a buffer, frees it, and sends another at the same address, over an RDMA
+device. First with a cache that nobody tells of changes, then with each backend; then all ways of
+changing memory."""
+import random
+from pathlib import Path
+
+import pytest
+
+import device
+import staleness
+from launch import Build
+
+pytestmark = device.needed
+
+DEVICE = "verbs"
+COLUMNS = [(way, backend) for way in staleness.WAYS
+           for backend in staleness.DEVICES[DEVICE].backends]
+
+
+@pytest.fixture(scope="session")
+def programs(build: Build) -> Path:
+    return build.programs.parent / "registration"
+
+
+@pytest.fixture(scope="session")
+def turns(seed: int) -> dict[staleness.Row, str]:
+    """Each change in one of the ways, by lot."""
+    lots = random.Random(seed)
+    ways = staleness.documented().tables[DEVICE]
+    return {row: lots.choice([way for way in ways if row in ways[way]["none"]])
+            for row in ways["libc"]["none"]}
+
+
+def test_seven_steps(programs: Path) -> None:
+    steps = staleness.run(programs / staleness.DEVICES[DEVICE].steps)
+    assert steps == staleness.documented().steps
+
+
+def test_seven_steps_on_demand(programs: Path) -> None:
+    """The region is still there, and is of the new buffer."""
+    try:
+        steps = staleness.run(programs / staleness.DEVICES[DEVICE].steps, "odp")
+    except staleness.Unavailable as why:
+        pytest.skip(str(why))
+    assert steps.splitlines()[-1] == \
+        "  7. B is sent: its address is registered already; the peer gets B"
+
+
+@pytest.mark.parametrize(("way", "backend"), COLUMNS)
+def test_as_documented(programs: Path, full: bool, turns: dict[staleness.Row, str], way: str,
+                       backend: str) -> None:
+    """Each change with each backend, in both directions; with --full in each of the ways."""
+    expected = staleness.documented().tables[DEVICE][way][backend]
+    rows = [row for row in expected if full or turns[row] == way]
+    try:
+        measured = staleness.measure(programs, DEVICE, backend, way, rows)
+    except staleness.Unavailable as why:
+        pytest.skip(str(why))
+    assert {row for row, _ in measured} == set(rows)
+    staleness.compare(DEVICE, way, backend, measured)
