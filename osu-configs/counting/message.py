@@ -51,7 +51,7 @@ class Counter:
         command += ["-i", str(iterations), "-x", "0"]
         command = ["env", f"LD_PRELOAD={self.layer}", f"COUNTS_FILE={to}", *command]
         if shutil.which("strace"):
-            trace = 'exec strace -f --seccomp-bpf -c -U calls,name -e "$1" -o "$0.strace.$$" "${@:2}"'
+            trace = 'exec strace -f --seccomp-bpf -c -U calls,errors,name -e "$1" -o "$0.strace.$$" "${@:2}"'
             command = ["bash", "-c", trace, str(to), "trace=!" + ",".join(WAITING), *command]
         return self.launcher.line(row, command, report)
 
@@ -102,6 +102,12 @@ def packets() -> int:
 
 
 def system_calls(text: str) -> int:
-    """Of strace's summary: lines "CALLS NAME" between two rules, and the total below."""
-    words = [line.split() for line in text.splitlines()]
-    return sum(int(w[0]) for w in words if len(w) == 2 and w[0].isdecimal() and w[1] != "total")
+    """Of strace's summary: lines "CALLS [ERRORS] NAME" between two rules, and the total below. A
+    read that finds nothing is waiting too."""
+    calls = 0
+    for line in text.splitlines():
+        *numbers, name = line.split() or [""]
+        if numbers and numbers[0].isdecimal() and name != "total":
+            errors = int(numbers[1]) if len(numbers) == 2 and name == "read" else 0
+            calls += int(numbers[0]) - errors
+    return calls
