@@ -10,7 +10,7 @@
 
 #include "stamp.h"
 
-enum { CHECK_FAILED = 3 };
+enum { CHECK_FAILED = 3, CHECK_TAG = 3 };
 
 /* Bytes found right by this process; several threads may add to it. */
 static _Atomic uint64_t check_bytes;
@@ -44,6 +44,20 @@ static inline void check_stamp(const void *memory, size_t length, uint64_t key, 
                    stamp_byte(key, position + good));
     }
     check_bytes += length;
+}
+
+/* Rank 0 sends that content, which it makes there, and rank 1 receives and checks it there. */
+static inline void check_transfer(void *memory, size_t length, uint64_t key, const char *what)
+{
+    int rank;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    if (rank == 0) {
+        stamp_fill(memory, length, key, 0);
+        MPI_Send(memory, (int)length, MPI_BYTE, 1, CHECK_TAG, MPI_COMM_WORLD);
+    } else {
+        MPI_Recv(memory, (int)length, MPI_BYTE, 0, CHECK_TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        check_stamp(memory, length, key, 0, what);
+    }
 }
 
 static inline void *check_memory(size_t length)

@@ -29,7 +29,7 @@
 #define MADV_GUARD_REMOVE 103
 #endif
 
-enum { TAG = 3, SEED = 73, PAGE = 4096, BOTH = PROT_READ | PROT_WRITE, SLACK = 64 << 20 };
+enum { SEED = 73, PAGE = 4096, BOTH = PROT_READ | PROT_WRITE, SLACK = 64 << 20 };
 
 static size_t size;
 static unsigned char *buffer;
@@ -311,18 +311,6 @@ static const struct kind *find(const char *name)
     check_fail("there is no kind %s", name);
 }
 
-static void transfer(int rank, uint64_t round)
-{
-    const uint64_t key = stamp_key(SEED, round, 0, 0);
-    if (rank == 0) {
-        stamp_fill(buffer, size, key, 0);
-        MPI_Send(buffer, (int)size, MPI_BYTE, 1, TAG, MPI_COMM_WORLD);
-    } else {
-        MPI_Recv(buffer, (int)size, MPI_BYTE, 0, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        check_stamp(buffer, size, key, 0, "a buffer that was changed");
-    }
-}
-
 int main(int argc, char **argv)
 {
     int rank;
@@ -342,7 +330,7 @@ int main(int argc, char **argv)
         if (round == 2 && rank == 0 && !kind->change()) {
             fprintf(stderr, "kinds: %s: %s\n", kind->name, strerror(errno));
         }
-        transfer(rank, round);
+        check_transfer(buffer, size, stamp_key(SEED, round, 0, 0), "a buffer that was changed");
     }
     check_done(MPI_COMM_WORLD);
     MPI_Finalize();

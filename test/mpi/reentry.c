@@ -15,7 +15,7 @@
 
 #include "mapping.h"
 
-enum { TAG = 3, SEED = 53, READER_NAME = 16 };
+enum { SEED = 53, READER_NAME = 16 };
 
 void *__libc_malloc(size_t size);
 void *__libc_calloc(size_t count, size_t size);
@@ -70,19 +70,11 @@ void free(void *memory)
     leave();
 }
 
-static int rank;
 static size_t size;
 
 static void use(unsigned char *memory, uint64_t round, int number)
 {
-    const uint64_t key = stamp_key(SEED, round, 0, number);
-    if (rank == 0) {
-        stamp_fill(memory, size, key, 0);
-        MPI_Send(memory, (int)size, MPI_BYTE, 1, TAG, MPI_COMM_WORLD);
-    } else {
-        MPI_Recv(memory, (int)size, MPI_BYTE, 0, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        check_stamp(memory, size, key, 0, "a buffer to be given back");
-    }
+    check_transfer(memory, size, stamp_key(SEED, round, 0, number), "a buffer to be given back");
 }
 
 static void *allocate(void)
@@ -128,7 +120,6 @@ static void play(uint64_t round)
 int main(int argc, char **argv)
 {
     MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     if (argc != 3) {
         check_fail("rounds and size are needed");
     }

@@ -12,25 +12,18 @@
  */
 #include "mapping.h"
 
-enum { TAG = 3, SEED = 41, USES = 3 };
+enum { SEED = 41, USES = 3 };
 
-static int rank;
 static size_t size;
 
 static void use(unsigned char *memory, uint64_t round, int number)
 {
-    const uint64_t key = stamp_key(SEED, round, 0, number);
-    if (rank == 0) {
-        stamp_fill(memory, size, key, 0);
-        MPI_Send(memory, (int)size, MPI_BYTE, 1, TAG, MPI_COMM_WORLD);
-    } else {
-        MPI_Recv(memory, (int)size, MPI_BYTE, 0, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        check_stamp(memory, size, key, 0, "a buffer whose pages are new");
-    }
+    check_transfer(memory, size, stamp_key(SEED, round, 0, number), "a buffer whose pages are new");
 }
 
 int main(int argc, char **argv)
 {
+    int rank;
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     if (argc != 5) {

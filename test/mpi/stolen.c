@@ -18,7 +18,7 @@
 
 #include "check.h"
 
-enum { TAG = 3, SEED = 83, CODE = 32, BOTH = PROT_READ | PROT_WRITE };
+enum { SEED = 83, CODE = 32, BOTH = PROT_READ | PROT_WRITE };
 
 static const char *const names[] = {"munmap", "mmap",  "mremap", "madvise",
                                     "shmat",  "shmdt", "brk",    "sbrk"};
@@ -26,7 +26,6 @@ enum { FUNCTIONS = sizeof names / sizeof names[0] };
 
 static unsigned char *functions[FUNCTIONS];
 static unsigned char before[FUNCTIONS][CODE];
-static int rank;
 static size_t size;
 static uint64_t round_;
 
@@ -62,14 +61,8 @@ static int put_back(const char *which)
 static void transfer_twice(unsigned char *memory)
 {
     for (int n = 0; n < 2; n++) {
-        const uint64_t key = stamp_key(SEED, round_++, 0, 0);
-        if (rank == 0) {
-            stamp_fill(memory, size, key, 0);
-            MPI_Send(memory, (int)size, MPI_BYTE, 1, TAG, MPI_COMM_WORLD);
-        } else {
-            MPI_Recv(memory, (int)size, MPI_BYTE, 0, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-            check_stamp(memory, size, key, 0, "after the hooks were stolen");
-        }
+        check_transfer(memory, size, stamp_key(SEED, round_++, 0, 0),
+                       "after the hooks were stolen");
     }
 }
 
@@ -104,6 +97,7 @@ static void change(unsigned char *memory, const char *by)
 
 int main(int argc, char **argv)
 {
+    int rank;
     remember();
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);

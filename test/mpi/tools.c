@@ -7,7 +7,7 @@
  */
 #include "check.h"
 
-enum { TAG = 3, SEED = 79, ROUNDS = 10 };
+enum { SEED = 79, ROUNDS = 10 };
 
 static int count_variables(const char *prefix)
 {
@@ -30,7 +30,7 @@ static int count_variables(const char *prefix)
 
 int main(int argc, char **argv)
 {
-    int rank, level;
+    int level;
 
     if (argc != 3) {
         fprintf(stderr, "tools: a count and a size are needed\n");
@@ -46,17 +46,9 @@ int main(int argc, char **argv)
     }
     const size_t size = strtoul(argv[2], NULL, 0);
     MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     unsigned char *memory = check_memory(size);
     for (uint64_t round = 0; round < ROUNDS; round++) {
-        const uint64_t key = stamp_key(SEED, round, 0, 0);
-        if (rank == 0) {
-            stamp_fill(memory, size, key, 0);
-            MPI_Send(memory, (int)size, MPI_BYTE, 1, TAG, MPI_COMM_WORLD);
-        } else {
-            MPI_Recv(memory, (int)size, MPI_BYTE, 0, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-            check_stamp(memory, size, key, 0, "after the tool has gone");
-        }
+        check_transfer(memory, size, stamp_key(SEED, round, 0, 0), "after the tool has gone");
     }
     check_done(MPI_COMM_WORLD);
     MPI_Finalize();

@@ -4,12 +4,10 @@
  * is in its own test.
  */
 #include "hooked.h"
+#include "process.h"
 
 #include <errno.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <stdlib.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 
 #include "registration/backend.h"
@@ -191,17 +189,8 @@ static void paging_on_demand_is_the_devices(void **state)
 
 static void deny_userfaultfd(int answer)
 {
-    struct sock_filter filter[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_userfaultfd, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (unsigned)answer),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-    };
-    const struct sock_fprog program = {sizeof(filter) / sizeof(filter[0]), filter};
-
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
-        prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0 ||
-        syscall(SYS_userfaultfd, 0) != -1 || errno != answer) {
+    if (!process_deny(SYS_userfaultfd, answer) || syscall(SYS_userfaultfd, 0) != -1 ||
+        errno != answer) {
         _exit(2);
     }
 }

@@ -4,13 +4,11 @@
  * as good as on a new one. The older kernel is made by wrappers around ioctl and syscall (linked by
  * --wrap), refusals also by a seccomp filter in a child.
  */
-#include "unit.h"
+#include "process.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <linux/userfaultfd.h>
 #include <sched.h>
 #include <stdarg.h>
@@ -18,7 +16,6 @@
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/shm.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -392,18 +389,9 @@ static void in_a_child(void (*prepare)(int), int with, char answer[256])
     assert_int_equal(status, 0);
 }
 
-static void filter(int number)
+static void filter(int answer)
 {
-    struct sock_filter code[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_userfaultfd, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (uint32_t)number),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-    };
-    const struct sock_fprog program = {.len = sizeof(code) / sizeof(code[0]), .filter = code};
-
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
-        prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) {
+    if (!process_deny(SYS_userfaultfd, answer)) {
         _exit(7);
     }
 }

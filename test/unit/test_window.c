@@ -19,12 +19,8 @@ static uint8_t data[SIZE];
 
 static void fill(void)
 {
-    for (size_t i = 0; i < sizeof(memory); i++) {
-        memory[i] = unit_stamp(1, i);
-    }
-    for (size_t i = 0; i < sizeof(data); i++) {
-        data[i] = unit_stamp(2, i);
-    }
+    unit_fill(memory, sizeof(memory), 1, 0);
+    unit_fill(data, sizeof(data), 2, 0);
 }
 
 /* Checks that [offset, offset + length) of the window has data's first bytes and the rest its
@@ -36,6 +32,16 @@ static void check(size_t offset, size_t length)
 
         assert_int_equal(memory[i], written ? data[i - GUARD - offset] : unit_stamp(1, i));
     }
+}
+
+/* All of the buffer that lies between the guards. */
+static void *add_window(regx_windows_t *windows, unsigned access, regx_key_t *key)
+{
+    void *handle;
+
+    assert_int_equal(regx_windows_add(windows, memory + GUARD, SIZE, access, key, &handle),
+                     REGX_OK);
+    return handle;
 }
 
 static void a_write_lands_where_it_should(void **state)
@@ -50,9 +56,7 @@ static void a_write_lands_where_it_should(void **state)
 
     (void)state;
     regx_windows_init(&windows, false);
-    assert_int_equal(
-        regx_windows_add(&windows, memory + GUARD, SIZE, REGX_ACCESS_REMOTE_WRITE, &key, &handle),
-        REGX_OK);
+    handle = add_window(&windows, REGX_ACCESS_REMOTE_WRITE, &key);
     assert_int_equal(regx_key_address(&key), (uintptr_t)(memory + GUARD));
     assert_int_equal(regx_key_length(&key), SIZE);
     for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
@@ -80,9 +84,7 @@ static void nothing_lands_outside(void **state)
 
     (void)state;
     regx_windows_init(&windows, false);
-    assert_int_equal(
-        regx_windows_add(&windows, memory + GUARD, SIZE, REGX_ACCESS_REMOTE_WRITE, &key, &handle),
-        REGX_OK);
+    handle = add_window(&windows, REGX_ACCESS_REMOTE_WRITE, &key);
     fill();
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         assert_int_equal(regx_windows_write(&windows, &key, bad[i].offset, data, bad[i].length),
@@ -101,9 +103,7 @@ static void every_bit_of_the_key_counts(void **state)
 
     (void)state;
     regx_windows_init(&windows, false);
-    assert_int_equal(
-        regx_windows_add(&windows, memory + GUARD, SIZE, REGX_ACCESS_REMOTE_WRITE, &key, &handle),
-        REGX_OK);
+    handle = add_window(&windows, REGX_ACCESS_REMOTE_WRITE, &key);
     fill();
     for (size_t bit = 0; bit < 8 * sizeof(key.bytes); bit++) {
         regx_key_t forged = key;
@@ -130,8 +130,7 @@ static void access_is_asked_for(void **state)
     for (unsigned access = 0; access < 8; access++) {
         const bool writable = (access & REGX_ACCESS_REMOTE_WRITE) != 0;
 
-        assert_int_equal(regx_windows_add(&windows, memory + GUARD, SIZE, access, &key, &handle),
-                         REGX_OK);
+        handle = add_window(&windows, access, &key);
         assert_int_equal(regx_windows_write(&windows, &key, 0, data, 1),
                          writable ? REGX_OK : REGX_INVALID);
         regx_windows_remove(&windows, handle);
@@ -152,15 +151,11 @@ static void a_closed_window_never_opens_again(void **state)
     fill();
     /* A slot is reused at once, at the same address and length: only the generation differs. */
     for (size_t round = 0; round < ROUNDS; round++) {
-        assert_int_equal(regx_windows_add(&windows, memory + GUARD, SIZE, REGX_ACCESS_REMOTE_WRITE,
-                                          &old[round], &handle),
-                         REGX_OK);
+        handle = add_window(&windows, REGX_ACCESS_REMOTE_WRITE, &old[round]);
         regx_windows_remove(&windows, handle);
         assert_int_equal(regx_windows_write(&windows, &old[round], 0, data, 1), REGX_INVALID);
     }
-    assert_int_equal(
-        regx_windows_add(&windows, memory + GUARD, SIZE, REGX_ACCESS_REMOTE_WRITE, &key, &handle),
-        REGX_OK);
+    handle = add_window(&windows, REGX_ACCESS_REMOTE_WRITE, &key);
     for (size_t round = 0; round < ROUNDS; round++) {
         assert_int_equal(regx_windows_write(&windows, &old[round], 0, data, 1), REGX_INVALID);
     }
@@ -255,11 +250,8 @@ static void when_remove_returns_nothing_lands(void **state)
     assert_int_equal(pthread_create(&thread, NULL, write_for_ever, &writer), 0);
     for (int round = 0; round < 1000; round++) {
         regx_key_t key;
-        void *handle;
+        void *handle = add_window(&writer.windows, REGX_ACCESS_REMOTE_WRITE, &key);
 
-        assert_int_equal(regx_windows_add(&writer.windows, memory + GUARD, SIZE,
-                                          REGX_ACCESS_REMOTE_WRITE, &key, &handle),
-                         REGX_OK);
         pthread_mutex_lock(&writer.mutex);
         writer.key = key;
         pthread_mutex_unlock(&writer.mutex);
