@@ -2,28 +2,24 @@
 """compare itself: the command line, and what is done in which order."""
 
 import argparse
-import datetime
 import os
-import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
-from comparing import configuration, environment, installation, osu, rdma, table
+from comparing import configuration, environment, installation, osu, output, rdma, table
 from comparing.configuration import Row
 from comparing.files import Folder
-from comparing.installation import BUILD, TOP, Installation
+from comparing.installation import TOP, Installation
 from comparing.launch import Launcher, Runner
 from comparing.plan import Plan
 from comparing.result import Results
 from comparing.session import Session
-from comparing.trouble import Trouble
+from comparing.trouble import Trouble, told
 
 HERE = TOP / "osu-configs"
 DEFAULT_FILES = [HERE / "strategies.conf", HERE / "peers.conf"]
 REPETITIONS, FULL_REPETITIONS = 3, 7
-WIDTH = 160  # of the table where no terminal says another
 
 DESCRIPTION = """\
 Compare the rendezvous strategies of regx with one another and with the other ways that Open MPI
@@ -55,16 +51,7 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> int:
-    try:
-        return compare(arguments())
-    except Trouble as trouble:
-        print(f"compare: {trouble}", file=sys.stderr)
-        return trouble.status
-    except KeyboardInterrupt:  # before anything was measured
-        return 130
-    except BrokenPipeError:  # nobody reads the table any more; it is in table.txt too
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+    return told("compare", lambda: compare(arguments()))
 
 
 def compare(asked: argparse.Namespace) -> int:
@@ -87,8 +74,7 @@ def compare(asked: argparse.Namespace) -> int:
     if asked.dry_run:
         dry_run(plan, launcher, machine)
         return 0
-    date = datetime.datetime.now().strftime("%Y-%m-%d-%H%M%S")
-    folder = Folder((asked.output or BUILD / "compare" / date).absolute())
+    folder = Folder(asked.output)
     if machine:
         return in_machine(machine, plan, asked, found, folder)
     return measure(plan, launcher, suite, rows, found, folder)
@@ -136,8 +122,7 @@ def measure(
     facts = environment.collect(found, list(programs.values()))
 
     runner = Runner()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, runner.stop)
+    runner.heed_signals()
     session = Session(plan, launcher, suite, runner, folder.reports)
     results = session.carry_out(lambda so_far: folder.write(so_far, facts, rows))
     folder.write(results, facts, rows)
@@ -145,11 +130,9 @@ def measure(
 
 
 def present(results: Results, folder: Folder, found: Installation) -> int:
-    folder.write_table(table.render(results, WIDTH))
+    folder.write_table(table.render(results, output.WIDTH))
     print(f"compare: {draw(folder, found)}", file=sys.stderr)
-    print(f"compare: results are in {folder.path}", file=sys.stderr)
-    width = max(shutil.get_terminal_size((WIDTH, 24)).columns, 80)
-    print(table.render(results, width), flush=True)
+    output.show("compare", folder.path, lambda width: table.render(results, width))
     return results.status()
 
 

@@ -122,6 +122,10 @@ class Runner:
     def __init__(self) -> None:
         self.stopping = False
 
+    def heed_signals(self) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, self.stop)
+
     def stop(self, *_: object) -> None:
         self.stopping = True
 

@@ -2,21 +2,15 @@
 """The command line, and what is done in which order."""
 
 import argparse
-import csv
 import dataclasses
-import datetime
-import io
-import json
-import signal
 import sys
 from pathlib import Path
 
-from comparing import configuration, environment, installation, rdma
+from comparing import configuration, environment, installation, output, rdma
 from comparing.configuration import Row
-from comparing.files import replace
-from comparing.installation import BUILD, TOP
+from comparing.installation import TOP
 from comparing.launch import Interrupted, Launcher, Runner
-from comparing.trouble import Trouble
+from comparing.trouble import Trouble, told
 from counting import table
 from counting.message import SIZES, Counter, Message, trips
 
@@ -44,13 +38,7 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> int:
-    try:
-        return count(arguments())
-    except Trouble as trouble:
-        print(f"counts: {trouble}", file=sys.stderr)
-        return trouble.status
-    except KeyboardInterrupt:  # before anything was counted
-        return 130
+    return told("counts", lambda: count(arguments()))
 
 
 def count(asked: argparse.Namespace) -> int:
@@ -60,8 +48,7 @@ def count(asked: argparse.Namespace) -> int:
     machine = rdma.emulated(found, asked) if asked.rdma else None
     if not machine and not rdma.device_is_here():
         raise Trouble("no RDMA device here; --rdma counts in an emulated machine that has one", 1)
-    date = datetime.datetime.now().strftime("%Y-%m-%d-%H%M%S")
-    folder = (asked.output or BUILD / "counts" / date).absolute()
+    folder = Path() if asked.dry_run else output.folder(asked.output, "counts")
     runner = Runner()
     counter = Counter(Launcher(found, rdma=True), runner, folder / "reports")
     cells = [(row, size) for size in SIZES for row in rows if size in row.cases[0].sizes.sizes()]
@@ -71,16 +58,13 @@ def count(asked: argparse.Namespace) -> int:
                 line = counter.line(row, size, iterations, Path("counts"), "stderr")
                 print(machine.line(line) if machine else line)
         return 0
-    if (folder / "results.csv").exists():
-        raise Trouble(f"--output: {folder} holds results already; choose another folder")
     if machine:
         command: list[str | Path] = [HERE / "counts", "-f", *machine.take_files(asked.files)]
         status = machine.run(command, folder, 2 * sum(row.timeout for row, _ in cells))
         print(f"counts: results are in {folder}", file=sys.stderr)
         return status
-    counter.folder.mkdir(parents=True)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, runner.stop)
+    counter.folder.mkdir(exist_ok=True)
+    runner.heed_signals()
     messages: list[Message] = []
     try:
         carry_out(counter, cells, messages)
@@ -105,13 +89,12 @@ def carry_out(counter: Counter, cells: list[tuple[Row, int]], messages: list[Mes
 
 
 def write(folder: Path, messages: list[Message], about: dict) -> None:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for message in messages:
-        for name, value in message.counts.items():
-            writer.writerow((message.arm, message.size, name, value))
-    replace(folder / "results.csv", text.getvalue())
+    rows = (
+        (message.arm, message.size, name, value)
+        for message in messages
+        for name, value in message.counts.items()
+    )
+    output.replace_csv(folder / "results.csv", COLUMNS, rows)
     document = {**about, "messages": [dataclasses.asdict(message) for message in messages]}
-    replace(folder / "results.json", json.dumps(document, indent=1, default=str) + "\n")
-    replace(folder / "table.txt", table.render(messages) + "\n")
+    output.replace_json(folder / "results.json", document)
+    output.replace(folder / "table.txt", table.render(messages) + "\n")

@@ -2,28 +2,23 @@
 """The command line, and what is done in which order."""
 
 import argparse
-import datetime
-import os
-import shutil
-import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from comparing import environment, installation
+from comparing import environment, installation, output
 from comparing.awake import awake
-from comparing.installation import BUILD, Installation
+from comparing.installation import Installation
 from comparing.launch import Interrupted, Line, Runner
 from comparing.load import Load
-from comparing.trouble import Trouble
+from comparing.trouble import told
 from registering import table
 from registering.metrics import METRICS, SUBJECTS
-from registering.result import Folder, Results, Run
+from registering.result import Results, Run, write
 
 REPETITIONS = 5
 TIMEOUT = 300  # seconds, of one run
 CANNOT = 3  # what a program ends with where its subject cannot be had
-WIDTH = 160  # of the table where no terminal says another
 
 DESCRIPTION = """\
 Measure what keeping registrations costs: hits, misses, what a change of memory costs, fork, memory
@@ -51,16 +46,7 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> int:
-    try:
-        return benchmark(arguments())
-    except Trouble as trouble:
-        print(f"registration: {trouble}", file=sys.stderr)
-        return trouble.status
-    except KeyboardInterrupt:  # before anything was measured
-        return 130
-    except BrokenPipeError:  # nobody reads the table any more; it is in table.txt too
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+    return told("registration", lambda: benchmark(arguments()))
 
 
 def line_of(found: Installation, subject: str, metrics: list[str]) -> Line:
@@ -74,18 +60,14 @@ def benchmark(asked: argparse.Namespace) -> int:
         for subject in asked.subjects:
             print(line_of(found, subject, asked.metrics))
         return 0
-    date = datetime.datetime.now().strftime("%Y-%m-%d-%H%M%S")
-    folder = Folder((asked.output or BUILD / "registration" / date).absolute())
+    folder = output.folder(asked.output, "registration")
     facts = environment.collect(found, [])
     runner = Runner()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, runner.stop)
-    results = measure(asked, found, runner, lambda so_far: folder.write(so_far, facts))
-    folder.write(results, facts)
-    folder.replace("table.txt", table.render(results, WIDTH) + "\n")
-    print(f"registration: results are in {folder.path}", file=sys.stderr)
-    width = max(shutil.get_terminal_size((WIDTH, 24)).columns, 80)
-    print(table.render(results, width), flush=True)
+    runner.heed_signals()
+    results = measure(asked, found, runner, lambda so_far: write(folder, so_far, facts))
+    write(folder, results, facts)
+    output.replace(folder / "table.txt", table.render(results, output.WIDTH) + "\n")
+    output.show("registration", folder, lambda width: table.render(results, width))
     return results.status()
 
 

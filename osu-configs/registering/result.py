@@ -1,15 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What was measured, and the files that hold it: results.csv, results.json and table.txt."""
 
-import csv
-import io
-import json
-import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
 
-from comparing.trouble import Trouble
+from comparing import output
 from registering.metrics import METRICS, SUBJECTS, Metric
 
 COLUMNS = ("subject", "metric", "unit", "repetition", "value")
@@ -62,32 +58,11 @@ class Results:
         return 130 if self.interrupted else int(bool(self.failures()) or not self.runs)
 
 
-class Folder:
-    def __init__(self, path: Path):
-        self.path = path
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise Trouble(f"--output: {path} cannot be made: {error.strerror}") from None
-        if (path / "results.csv").exists():
-            raise Trouble(f"--output: {path} holds results already; choose another folder")
-
-    def write(self, results: Results, environment: dict) -> None:
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(COLUMNS)
-        for run in results.runs:
-            for metric, value in run.values.items():
-                writer.writerow((run.subject, metric, METRICS[metric].unit, run.repetition, value))
-        self.replace("results.csv", text.getvalue())
-        document = {"environment": environment, **asdict(results)}
-        self.replace("results.json", json.dumps(document, indent=1, default=str) + "\n")
-
-    def replace(self, name: str, text: str) -> None:
-        """As a whole: at any moment, also after Ctrl-C, it is complete."""
-        new = self.path / f".{name}.new"
-        try:
-            new.write_text(text, encoding="utf-8")
-            os.replace(new, self.path / name)
-        except OSError as error:
-            raise Trouble(f"{self.path / name} cannot be written: {error.strerror}", 1) from None
+def write(folder: Path, results: Results, environment: dict) -> None:
+    rows = (
+        (run.subject, metric, METRICS[metric].unit, run.repetition, value)
+        for run in results.runs
+        for metric, value in run.values.items()
+    )
+    output.replace_csv(folder / "results.csv", COLUMNS, rows)
+    output.replace_json(folder / "results.json", {"environment": environment, **asdict(results)})
