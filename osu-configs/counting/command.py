@@ -4,6 +4,7 @@
 import argparse
 import dataclasses
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from comparing import configuration, environment, installation, output, rdma
@@ -66,23 +67,30 @@ def count(asked: argparse.Namespace) -> int:
     counter.folder.mkdir(exist_ok=True)
     runner.heed_signals()
     messages: list[Message] = []
+    about = {"environment": environment.collect(found, [])}
     try:
-        carry_out(counter, cells, messages)
+        carry_out(counter, cells, messages, lambda: write(folder, messages, about))
     except Interrupted:
         print("counts: interrupted", file=sys.stderr)
-    write(folder, messages, {"environment": environment.collect(found, [])})
     print(table.render(messages), flush=True)
     bad = any(message.failed or message.problem for message in messages)
     return 130 if runner.stopping else int(bad)
 
 
-def carry_out(counter: Counter, cells: list[tuple[Row, int]], messages: list[Message]) -> None:
+def carry_out(
+    counter: Counter,
+    cells: list[tuple[Row, int]],
+    messages: list[Message],
+    keep: Callable[[], None],
+) -> None:
+    """keep: called after each cell, so that whatever happens, what was counted is kept."""
     failed: set[str] = set()
     for number, (row, size) in enumerate(cells, 1):
         if row.name in failed:
             continue
         print(f"[{number}/{len(cells)}] {row.name}, {size} bytes", file=sys.stderr)
         messages.append(counter.message(row, size))
+        keep()
         if messages[-1].failed:
             failed.add(row.name)
             print(f"counts: {row.name}: {messages[-1].failed}", file=sys.stderr)
