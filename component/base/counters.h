@@ -58,7 +58,8 @@ typedef enum regx_path {
     X(mismatches, "those of them that arrived as something else than was sent")                    \
     X(malformed, "messages of peers that were refused")
 
-/* Named tallies whose keys are only known at run time: reasons of decisions and of fallbacks. */
+/* Named tallies whose keys are only known at run time: reasons of decisions and of fallbacks,
+ * ports. */
 #define REGX_REASONS_MAX 16
 #define REGX_REASON_LENGTH 64
 
@@ -76,7 +77,8 @@ typedef struct regx_counters {
     _Atomic uint64_t bytes[REGX_PATH_COUNT];
     regx_tally_t decisions[REGX_REASONS_MAX];
     regx_tally_t fallbacks[REGX_REASONS_MAX];
-    bool threads; /* several threads may count: set once at the start */
+    regx_tally_t ports[REGX_REASONS_MAX]; /* payload bytes sent, by the port of an RDMA device */
+    bool threads;                         /* several threads may count: set once at the start */
 } regx_counters_t;
 
 /* Adds n. With one thread a plain add, which costs a tenth of an interlocked one. */

@@ -1,12 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * btl/ is the face that Open MPI sees: it translates between Open MPI's BTL interface and the
- * plain rooms behind. One component and one module per process.
+ * plain rooms behind. One component per process, and one module for each transport that is open:
+ * one with uct, with verbs one for each port that is used. ob1 stripes over modules that reach the
+ * same peer, and puts what it matches in order again.
  *
  *   component.c  found, asked for, opened, closed        params*.c   parameters, checked
  *   module.c     opened, progressed, closed              report.c    counters at the end
  *   message.c    eager messages and fragments            rdma.c      landings and sources
- *   registry.c   how registrations stay true
+ *   registry.c   how registrations stay true             address.c   what is published
+ *
+ * What modules share: parameters, counters, and the watch that tells of changes of memory. Each
+ * has its own pool, cache and rendezvous, since memory is registered with one port's domain; what
+ * the user allows the process of pool and cache is divided among them.
  *
  * Threads: register, open, init, add_procs, del_procs, finalize and close are called by one
  * thread at a time. All else may be called by any thread; progress lets in one at a time.
@@ -49,18 +55,14 @@ typedef struct regx_params {
 
 typedef struct regx_fragment regx_fragment_t;
 
-typedef struct regx_component {
-    mca_btl_base_component_t super;
-    bool offered; /* a module was given to Open MPI */
-} regx_component_t;
-
 typedef struct regx_module {
     mca_btl_base_module_t super;
-    regx_params_t params;
-    regx_counters_t counters;
+    const regx_params_t *params; /* the component's, as counters */
+    regx_counters_t *counters;
+    unsigned place; /* among the modules as they were opened */
     regx_transport_t *transport;
     regx_pool_t pool;
-    regx_backend_choice_t choice;
+    regx_watch_t *watch; /* the component's, or its own */
     regx_registry_t registry;
     regx_rndv_t *rndv;
     bool threads;
@@ -77,6 +79,18 @@ typedef struct regx_module {
     mca_btl_base_module_error_cb_fn_t error;
 } regx_module_t;
 
+typedef struct regx_component {
+    mca_btl_base_component_t super;
+    regx_params_t params;
+    regx_counters_t counters;
+    regx_backend_choice_t choice; /* .watch: of all caches */
+    bool threads;
+    atomic_bool told_of_change; /* of a buffer that changed while in use */
+    bool ending;                /* the first module was finalized */
+    unsigned module_count;
+    regx_module_t *modules[REGX_DEVICES_MAX]; /* those that are open */
+} regx_component_t;
+
 struct mca_btl_base_endpoint_t {
     regx_peer_t peer; /* first: a peer is its endpoint */
     opal_proc_t *proc;
@@ -90,11 +104,15 @@ struct mca_btl_base_endpoint_t {
 
 /* Open MPI finds the component by this name. */
 __attribute__((visibility("default"))) extern regx_component_t mca_btl_regx_component;
-extern regx_module_t regx_module;
+extern mca_btl_base_module_t regx_template; /* what every module begins as */
 
-/* params.c: registers all; later reads and checks them. false: said why. */
+/* Says one line of what may be wrong on this node alone, once on each. */
+void regx_say_of_node(const char *line);
+
+/* params.c: registers all; later reads and checks them, and what Open MPI registered for the
+ * template. false: said why. */
 void regx_params_register(const mca_base_component_t *component);
-bool regx_params_read(regx_module_t *module);
+bool regx_params_read(regx_params_t *params, mca_btl_base_module_t *btl);
 /* Whether the user named regx (or enabled it). `named` is set if the btl list names it. */
 bool regx_params_asked(bool *named);
 
@@ -131,17 +149,32 @@ int regx_put(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *endpoin
              mca_btl_base_registration_handle_t *remote_handle, size_t size, int flags, int order,
              mca_btl_base_rdma_completion_fn_t callback, void *context, void *data);
 
-/* module.c: opens transport, pool and engine. false: said why, nothing is left open. */
-bool regx_module_open(regx_module_t *module, bool threads);
+/* address.c: publishes how all modules are reached, and connects one of them to the process that
+ * published the like. false: it does not reach it; said so, if no module does. */
+bool regx_address_publish(const regx_component_t *component);
+bool regx_address_connect(regx_module_t *module, opal_proc_t *proc, regx_peer_t *peer);
+
+/* module.c. A module of that device (NULL: the transport's only one), with `share` of what the
+ * process may have for a pool: transport and pool are opened; `error` says why not. */
+regx_status_t regx_module_open(regx_component_t *component, const regx_transport_ops_t *ops,
+                               const char *device, unsigned share, char *error, size_t error_size,
+                               regx_module_t **module);
+/* The rest, once the backend was started. false: said why; to be closed. */
+bool regx_module_start(regx_module_t *module);
+/* Takes it out of the component's, and frees it; also a module that was not started. */
+void regx_module_close(regx_module_t *module);
 int regx_module_finalize(mca_btl_base_module_t *btl);
 int regx_progress(void);
 
-/* registry.c: opened once the transport is, closed once nothing is registered. false: said why,
- * nothing is left open. */
+/* registry.c. start: once transports are open, before the first cache. false: said why. stop: after
+ * the last cache. */
+bool regx_backend_start(regx_component_t *component);
+void regx_backend_stop(regx_component_t *component);
+/* One module's cache. false: said why. */
 bool regx_registry_start(regx_module_t *module);
 void regx_registry_stop(regx_module_t *module);
 
 /* report.c: writes the report that the user asked for, if any. */
-void regx_report(regx_module_t *module);
+void regx_report(regx_component_t *component);
 
 #endif

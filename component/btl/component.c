@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "transport/load.h"
+
 static int component_register(void);
 static int component_open(void);
 static int component_close(void);
@@ -46,7 +48,7 @@ static int component_register(void)
         return OPAL_SUCCESS;
     }
     regx_params_register(&mca_btl_regx_component.super.btl_version);
-    mca_btl_base_param_register(&mca_btl_regx_component.super.btl_version, &regx_module.super);
+    mca_btl_base_param_register(&mca_btl_regx_component.super.btl_version, &regx_template);
     return OPAL_SUCCESS;
 }
 
@@ -76,24 +78,136 @@ static int component_close(void)
     return OPAL_SUCCESS;
 }
 
+void regx_say_of_node(const char *line)
+{
+    char with_host[512];
+
+    if (regx_compat_speaker()) {
+        regx_compat_say(line);
+    } else if (regx_compat_node_speaker()) {
+        snprintf(with_host, sizeof(with_host), "%s, on %s", line, regx_compat_host());
+        regx_compat_say(with_host);
+    }
+}
+
+/* Why a transport is not used, or one device of several. */
+static void say_refused(regx_status_t status, const char *error, bool others)
+{
+    char line[448];
+
+    if (status == REGX_INVALID) { /* the error begins with the name of a parameter */
+        snprintf(line, sizeof(line), "btl_regx_%s", error);
+    } else {
+        snprintf(line, sizeof(line), "btl_regx_transport=%s: %s%s",
+                 mca_btl_regx_component.params.transport, error,
+                 others ? "; the other ports are used without it" : "");
+    }
+    regx_say_of_node(line);
+}
+
+static regx_status_t list_devices(const regx_component_t *component,
+                                  const regx_transport_ops_t *ops, char *error, size_t error_size,
+                                  regx_device_name_t names[REGX_DEVICES_MAX], size_t *count)
+{
+    const regx_transport_config_t config = {.if_include = component->params.if_include,
+                                            .if_exclude = component->params.if_exclude,
+                                            .topology = regx_compat_topology()};
+
+    *count = 1;
+    return ops->devices == NULL ? REGX_OK : ops->devices(&config, error, error_size, names, count);
+}
+
+/* A module for each device. One that cannot be opened is left out, unless it is for what the user
+ * said; then none is used. */
+static bool open_modules(regx_component_t *component)
+{
+    regx_device_name_t names[REGX_DEVICES_MAX];
+    char error[256], first_error[256];
+    size_t count = 0;
+    const regx_transport_ops_t *ops =
+        regx_transport_load(component->params.transport, error, sizeof(error));
+    regx_status_t status = REGX_UNREACHABLE, first = REGX_OK;
+
+    if (ops != NULL && ops->get == NULL && regx_strategy_reads(component->params.strategy)) {
+        snprintf(error, sizeof(error),
+                 "rendezvous=%s: transport %s does not read peers' memory; allowed: another "
+                 "rendezvous, or transport verbs",
+                 regx_strategy_name(component->params.strategy), ops->name);
+        status = REGX_INVALID;
+    } else if (ops != NULL) {
+        status = list_devices(component, ops, error, sizeof(error), names, &count);
+    }
+    if (status != REGX_OK) {
+        say_refused(status, error, false);
+        return false;
+    }
+    for (size_t i = 0; i < count && first != REGX_INVALID; i++) {
+        regx_module_t *module;
+
+        status = regx_module_open(component, ops, ops->devices == NULL ? NULL : names[i],
+                                  (unsigned)count, error, sizeof(error), &module);
+        if (status == REGX_OK) {
+            module->place = component->module_count;
+            component->modules[component->module_count++] = module;
+        } else if (first == REGX_OK || status == REGX_INVALID) {
+            first = status;
+            strcpy(first_error, error);
+        }
+    }
+    if (first != REGX_OK) {
+        say_refused(first, first_error, component->module_count > 0);
+    }
+    return first != REGX_INVALID && component->module_count > 0;
+}
+
+static void close_modules(regx_component_t *component)
+{
+    while (component->module_count > 0) {
+        regx_module_close(component->modules[component->module_count - 1]);
+    }
+    regx_backend_stop(component);
+}
+
+static bool start_modules(regx_component_t *component)
+{
+    if (!open_modules(component) || !regx_backend_start(component)) {
+        return false;
+    }
+    for (unsigned i = 0; i < component->module_count; i++) {
+        if (!regx_module_start(component->modules[i])) {
+            return false;
+        }
+    }
+    if (!regx_address_publish(component)) {
+        regx_compat_say("cannot publish its address");
+        return false;
+    }
+    return true;
+}
+
 /* Open MPI's word on progress threads is left aside: regx starts none, and 4.1 says yes always. */
 static mca_btl_base_module_t **component_init(int *count, bool progress_threads, bool mpi_threads)
 {
+    regx_component_t *component = &mca_btl_regx_component;
     mca_btl_base_module_t **modules;
     bool named;
 
     (void)progress_threads;
     *count = 0;
-    if (!regx_params_asked(&named) || !regx_params_read(&regx_module) ||
-        !regx_module_open(&regx_module, mpi_threads)) {
+    if (!regx_params_asked(&named) || !regx_params_read(&component->params, &regx_template)) {
         return NULL;
     }
-    modules = malloc(sizeof(*modules));
+    memset(&component->counters, 0, sizeof(component->counters));
+    component->counters.threads = component->threads = mpi_threads;
+    component->told_of_change = component->ending = false;
+    modules = start_modules(component) ? calloc(component->module_count, sizeof(*modules)) : NULL;
     if (modules == NULL) {
-        regx_module_finalize(&regx_module.super);
+        close_modules(component);
         return NULL;
     }
-    modules[0] = &regx_module.super;
-    *count = 1;
+    for (unsigned i = 0; i < component->module_count; i++) {
+        modules[i] = &component->modules[i]->super;
+    }
+    *count = (int)component->module_count;
     return modules;
 }

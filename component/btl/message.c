@@ -249,7 +249,7 @@ static regx_status_t offer(regx_module_t *module, regx_fragment_t *fragment)
     const regx_status_t status = hand_over(module, fragment);
 
     if (status == REGX_OK || status == REGX_PENDING) {
-        regx_count_message(&module->counters, path, length);
+        regx_count_message(module->counters, path, length);
     }
     return status;
 }
@@ -364,7 +364,7 @@ int regx_sendi(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *endpo
             conn->transport->ops->send(conn, tag, header, header_size, pack, context, payload_size);
     }
     if (status == REGX_OK) {
-        regx_count_message(&module->counters, REGX_PATH_eager, header_size + payload_size);
+        regx_count_message(module->counters, REGX_PATH_eager, header_size + payload_size);
         return OPAL_SUCCESS;
     }
     if (descriptor != NULL) { /* Open MPI fills it and calls regx_send, which queues */

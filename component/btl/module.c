@@ -4,15 +4,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "opal/class/opal_bitmap.h"
 
+#include "btl/params.h"
 #include "pool/place.h"
-#include "transport/load.h"
-
-/* What a process publishes: two bytes of version, two of zero, the transport's address. */
-#define MODEX_HEADER 4
-#define MODEX_VERSION 1
 
 static int add_procs(mca_btl_base_module_t *btl, size_t count, opal_proc_t **procs,
                      struct mca_btl_base_endpoint_t **endpoints, opal_bitmap_t *reachable);
@@ -22,32 +19,32 @@ static int register_error(mca_btl_base_module_t *btl, mca_btl_base_module_error_
 
 /* Eager limit and fragment size are what measured best on shared memory; rndv_eager_limit 0 keeps
  * the base of a rendezvous where the user's buffer begins. */
-regx_module_t regx_module = {
-    .super = {.btl_component = &mca_btl_regx_component.super,
-              .btl_eager_limit = 16384 + 64, /* 16 KiB with Open MPI's header */
-              .btl_rndv_eager_limit = 0,
-              .btl_max_send_size = 65536,
-              .btl_rdma_pipeline_send_length = 0,
-              .btl_rdma_pipeline_frag_size = SIZE_MAX,
-              .btl_min_rdma_pipeline_size = 0,
-              .btl_exclusivity = MCA_BTL_EXCLUSIVITY_DEFAULT,
-              .btl_latency = 1,
-              .btl_bandwidth = 100000,
-              .btl_flags = MCA_BTL_FLAGS_SEND | MCA_BTL_FLAGS_PUT,
-              .btl_registration_handle_size = REGX_CTS_SIZE,
-              .btl_put_limit = SIZE_MAX,
-              .btl_add_procs = add_procs,
-              .btl_del_procs = del_procs,
-              .btl_finalize = regx_module_finalize,
-              .btl_alloc = regx_alloc,
-              .btl_free = regx_free,
-              .btl_prepare_src = regx_prepare_src,
-              .btl_send = regx_send,
-              .btl_sendi = regx_sendi,
-              .btl_put = regx_put,
-              .btl_register_mem = regx_register_mem,
-              .btl_deregister_mem = regx_deregister_mem,
-              .btl_register_error = register_error}};
+mca_btl_base_module_t regx_template = {.btl_component = &mca_btl_regx_component.super,
+                                       .btl_eager_limit =
+                                           16384 + 64, /* 16 KiB with Open MPI's header */
+                                       .btl_rndv_eager_limit = 0,
+                                       .btl_max_send_size = 65536,
+                                       .btl_rdma_pipeline_send_length = 0,
+                                       .btl_rdma_pipeline_frag_size = SIZE_MAX,
+                                       .btl_min_rdma_pipeline_size = 0,
+                                       .btl_exclusivity = MCA_BTL_EXCLUSIVITY_DEFAULT,
+                                       .btl_latency = 1,
+                                       .btl_bandwidth = 100000,
+                                       .btl_flags = MCA_BTL_FLAGS_SEND | MCA_BTL_FLAGS_PUT,
+                                       .btl_registration_handle_size = REGX_CTS_SIZE,
+                                       .btl_put_limit = SIZE_MAX,
+                                       .btl_add_procs = add_procs,
+                                       .btl_del_procs = del_procs,
+                                       .btl_finalize = regx_module_finalize,
+                                       .btl_alloc = regx_alloc,
+                                       .btl_free = regx_free,
+                                       .btl_prepare_src = regx_prepare_src,
+                                       .btl_send = regx_send,
+                                       .btl_sendi = regx_sendi,
+                                       .btl_put = regx_put,
+                                       .btl_register_mem = regx_register_mem,
+                                       .btl_deregister_mem = regx_deregister_mem,
+                                       .btl_register_error = register_error};
 
 static void deliver(void *context, uint64_t sender, uint8_t tag, const void *data, size_t length)
 {
@@ -113,104 +110,108 @@ static void mismatch(void *context, const regx_peer_t *peer, const char *what)
     give_up(module, endpoint, line);
 }
 
-static bool open_transport(regx_module_t *module)
+/* The share of a module in what the process may have, in whole pages. */
+static size_t pool_size(const regx_params_t *params, unsigned share)
 {
-    char error[256], line[320];
-    const regx_transport_config_t config = {
-        .self = regx_compat_self(),
-        .pool_size = module->params.pool_size,
-        .pool_least = 2 * module->params.slot_size,
-        .if_include = module->params.if_include,
-        .if_exclude = module->params.if_exclude,
-        .tls = module->params.uct_tls,
-        .verbs = &module->params.verbs,
-        .threads = module->threads,
-        .counters = &module->counters,
-        .events = {.context = module, .deliver = deliver, .broken = broken}};
-    const regx_transport_ops_t *ops =
-        regx_transport_load(module->params.transport, error, sizeof(error));
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    const size_t size = params->pool_size / share & ~(page - 1), least = 2 * params->slot_size;
 
-    regx_status_t status = REGX_UNREACHABLE;
-
-    if (ops != NULL && ops->get == NULL && regx_strategy_reads(module->params.strategy)) {
-        snprintf(error, sizeof(error),
-                 "rendezvous=%s: transport %s does not read peers' memory; allowed: another "
-                 "rendezvous, or transport verbs",
-                 regx_strategy_name(module->params.strategy), ops->name);
-        status = REGX_INVALID;
-    } else if (ops != NULL) {
-        status = ops->open(&config, error, sizeof(error), &module->transport);
-    }
-    if (status == REGX_OK) {
-        return true;
-    }
-    if (regx_compat_speaker()) {
-        if (status == REGX_INVALID) { /* the error begins with the name of a parameter */
-            snprintf(line, sizeof(line), "btl_regx_%s", error);
-        } else {
-            snprintf(line, sizeof(line), "btl_regx_transport=%s: %s", module->params.transport,
-                     error);
-        }
-        regx_compat_say(line);
-    }
-    return false;
+    return size > least ? size : least;
 }
 
-static bool open_pool(regx_module_t *module)
+static regx_status_t open_transport(regx_module_t *module, const regx_transport_ops_t *ops,
+                                    const char *device, unsigned share, char *error,
+                                    size_t error_size)
+{
+    const regx_params_t *params = module->params;
+    const regx_transport_config_t config = {
+        .self = regx_compat_self(),
+        .pool_size = pool_size(params, share),
+        .pool_least = 2 * params->slot_size,
+        .if_include = params->if_include,
+        .if_exclude = params->if_exclude,
+        .device = device,
+        .tls = params->uct_tls,
+        .verbs = &params->verbs,
+        .threads = module->threads,
+        .counters = module->counters,
+        .events = {.context = module, .deliver = deliver, .broken = broken}};
+
+    return ops->open(&config, error, error_size, &module->transport);
+}
+
+static regx_status_t open_pool(regx_module_t *module)
 {
     regx_transport_t *transport = module->transport;
 
     regx_place_bind(regx_compat_topology(), transport->pool_memory, transport->pool_size);
-    module->counters.pool_pinned_bytes =
-        regx_place_lock(transport->pool_memory, transport->pool_size);
+    regx_count(module->counters, &module->counters->pool_pinned_bytes,
+               regx_place_lock(transport->pool_memory, transport->pool_size));
     return regx_pool_init(&module->pool, transport->pool_memory, transport->pool_size,
-                          module->params.slot_size, module->threads, &module->counters) == REGX_OK;
+                          module->params->slot_size, module->threads, module->counters);
 }
 
-static bool publish_address(regx_module_t *module)
+/* ob1 divides messages among modules by their bandwidths. */
+static void set_bandwidth(regx_module_t *module)
 {
-    uint8_t bytes[MODEX_HEADER + REGX_ADDRESS_MAX] = {MODEX_VERSION, REGX_CONTROL_VERSION, 0, 0};
-    const size_t length = module->transport->ops->address(module->transport, bytes + MODEX_HEADER);
+    mca_base_var_source_t source;
 
-    return regx_compat_publish(&mca_btl_regx_component.super.btl_version, bytes,
-                               MODEX_HEADER + length) == OPAL_SUCCESS;
+    regx_param_stored("opal", "btl", "regx", "bandwidth", &source);
+    if (source == MCA_BASE_VAR_SOURCE_DEFAULT && module->transport->megabits > 0) {
+        module->super.btl_bandwidth = module->transport->megabits;
+    }
 }
 
-bool regx_module_open(regx_module_t *module, bool threads)
+regx_status_t regx_module_open(regx_component_t *component, const regx_transport_ops_t *ops,
+                               const char *device, unsigned share, char *error, size_t error_size,
+                               regx_module_t **out)
 {
-    const regx_rndv_config_t config = {.strategy = module->params.strategy,
-                                       .chunk_size = module->params.chunk_size,
-                                       .chunk_depth = module->params.chunk_depth,
-                                       .threads = threads,
-                                       .verify = module->params.verify,
+    regx_module_t *module = calloc(1, sizeof(*module));
+
+    if (module == NULL) {
+        snprintf(error, error_size, "out of memory");
+        return REGX_NO_MEMORY;
+    }
+    module->super = regx_template;
+    module->params = &component->params;
+    module->counters = &component->counters;
+    module->threads = component->threads;
+    regx_lock_init(&module->lock, module->threads);
+    regx_status_t status = open_transport(module, ops, device, share, error, error_size);
+    if (status == REGX_OK && open_pool(module) != REGX_OK) {
+        status = REGX_NO_MEMORY;
+        snprintf(error, error_size, "no memory for the bounce pool");
+        module->transport->ops->close(module->transport);
+    }
+    if (status != REGX_OK) {
+        regx_lock_fini(&module->lock);
+        free(module);
+        return status;
+    }
+    set_bandwidth(module);
+    *out = module;
+    return REGX_OK;
+}
+
+bool regx_module_start(regx_module_t *module)
+{
+    const regx_params_t *params = module->params;
+    const regx_rndv_config_t config = {.strategy = params->strategy,
+                                       .chunk_size = params->chunk_size,
+                                       .chunk_depth = params->chunk_depth,
+                                       .threads = module->threads,
+                                       .verify = params->verify,
                                        .mismatch = mismatch,
                                        .context = module};
 
-    memset(&module->counters, 0, sizeof(module->counters));
-    module->counters.threads = threads;
-    module->threads = threads;
-    module->gone = false;
-    regx_lock_init(&module->lock, threads);
-    if (!open_transport(module)) {
-        return false;
-    }
-    if (!open_pool(module)) {
-        regx_compat_say("no memory for the bounce pool");
-        module->transport->ops->close(module->transport);
-        return false;
-    }
     if (!regx_registry_start(module)) {
-        regx_pool_fini(&module->pool);
-        module->transport->ops->close(module->transport);
         return false;
     }
-    module->rndv = regx_rndv_create(&config, &module->pool, &module->registry, &module->counters);
-    if (module->rndv == NULL || !publish_address(module)) {
-        regx_compat_say("cannot publish its address");
-        regx_module_finalize(&module->super);
-        return false;
+    module->rndv = regx_rndv_create(&config, &module->pool, &module->registry, module->counters);
+    if (module->rndv == NULL) {
+        regx_compat_say("no memory for large messages");
     }
-    return true;
+    return module->rndv != NULL;
 }
 
 /* An interlocked exchange is a tenth of an 8-byte message's time: only where there are threads. */
@@ -238,56 +239,6 @@ static void leave(regx_module_t *module)
     atomic_store_explicit(&module->progressing, false, memory_order_release);
 }
 
-static void say_mismatch(opal_proc_t *proc, const uint8_t *theirs)
-{
-    char line[256];
-
-    snprintf(line, sizeof(line),
-             "%s runs another regx: its address is of version %d, its control messages of %d; "
-             "here %d and %d",
-             opal_get_proc_hostname(proc), theirs[0], theirs[1], MODEX_VERSION,
-             REGX_CONTROL_VERSION);
-    regx_compat_say(line);
-}
-
-/* Another BTL may reach it; if none does, Open MPI says little, so this line is needed. */
-static void say_unreachable(opal_proc_t *proc, uint64_t peer)
-{
-    char line[320];
-
-    snprintf(line, sizeof(line), "no wire leads to rank %u on %s (here: %s)", (unsigned)peer,
-             opal_get_proc_hostname(proc), regx_module.transport->wires);
-    regx_compat_say(line);
-}
-
-static bool connect_to(regx_module_t *module, opal_proc_t *proc,
-                       struct mca_btl_base_endpoint_t *endpoint)
-{
-    uint8_t *bytes = NULL;
-    size_t length = 0;
-    bool connected = false;
-
-    if (regx_compat_fetch(&mca_btl_regx_component.super.btl_version, proc, (void **)&bytes,
-                          &length) != OPAL_SUCCESS) {
-        return false; /* that process does not use regx */
-    }
-    if (length < MODEX_HEADER || bytes[0] != MODEX_VERSION || bytes[1] != REGX_CONTROL_VERSION) {
-        if (length >= MODEX_HEADER) {
-            say_mismatch(proc, bytes);
-        }
-    } else {
-        connected =
-            module->transport->ops->connect(module->transport, endpoint->peer.id,
-                                            regx_compat_same_node(proc), bytes + MODEX_HEADER,
-                                            length - MODEX_HEADER, &endpoint->peer.conn) == REGX_OK;
-        if (!connected) {
-            say_unreachable(proc, endpoint->peer.id);
-        }
-    }
-    free(bytes);
-    return connected;
-}
-
 static struct mca_btl_base_endpoint_t *endpoint_new(regx_module_t *module, opal_proc_t *proc)
 {
     struct mca_btl_base_endpoint_t *endpoint = calloc(1, sizeof(*endpoint));
@@ -298,7 +249,7 @@ static struct mca_btl_base_endpoint_t *endpoint_new(regx_module_t *module, opal_
     }
     endpoint->proc = proc;
     endpoint->peer.id = regx_compat_process(proc);
-    if (!connect_to(module, proc, endpoint)) {
+    if (!regx_address_connect(module, proc, &endpoint->peer)) {
         free(endpoint);
         return NULL;
     }
@@ -392,9 +343,8 @@ static int register_error(mca_btl_base_module_t *btl, mca_btl_base_module_error_
 /* Rounds in which something was delivered, and nothing else looked at, at most. */
 #define EVENT_ROUNDS 4u
 
-int regx_progress(void)
+static inline int progress(regx_module_t *module)
 {
-    regx_module_t *module = &regx_module;
     int events = 0;
 
     /* One thread at a time, and not again from inside a callback; the others have nothing to do. */
@@ -416,6 +366,17 @@ int regx_progress(void)
     return events;
 }
 
+int regx_progress(void)
+{
+    const regx_component_t *component = &mca_btl_regx_component;
+    int events = 0;
+
+    for (unsigned i = 0; i < component->module_count; i++) {
+        events += progress(component->modules[i]);
+    }
+    return events;
+}
+
 /* Whether a process that something waits for may still read it. */
 static bool has_reader(const regx_module_t *module)
 {
@@ -432,37 +393,85 @@ static bool has_reader(const regx_module_t *module)
 
 /* What Open MPI has been told is sent still waits here, or in memory that a peer has yet to read.
  */
-static void send_rest(regx_module_t *module)
+static bool has_rest(const regx_module_t *module)
 {
-    while ((atomic_load(&module->queued) > 0 || atomic_load(&module->lent) > 0) &&
-           has_reader(module)) {
-        module->transport->ops->progress(module->transport);
-        regx_send_queued(module);
+    return (atomic_load(&module->queued) > 0 || atomic_load(&module->lent) > 0) &&
+           has_reader(module);
+}
+
+/* By all modules at once: a peer that waits for us at one may be waited for at another. */
+static void send_rest(regx_component_t *component)
+{
+    bool more = true;
+
+    while (more) {
+        more = false;
+        for (unsigned i = 0; i < component->module_count; i++) {
+            regx_module_t *module = component->modules[i];
+
+            if (has_rest(module)) {
+                more = true;
+            }
+            module->transport->ops->progress(module->transport);
+            regx_send_queued(module);
+        }
     }
 }
 
-int regx_module_finalize(mca_btl_base_module_t *btl)
+/* Once, before the first module is finalized. */
+static void end_all(regx_component_t *component)
 {
-    regx_module_t *module = (regx_module_t *)btl;
+    if (component->ending) {
+        return;
+    }
+    component->ending = true;
+    for (unsigned i = 0; i < component->module_count; i++) {
+        component->modules[i]->error = NULL;
+        component->modules[i]->gone = true;
+        enter(component->modules[i]);
+    }
+    send_rest(component);
+    regx_report(component);
+}
 
-    module->error = NULL;
-    module->gone = true;
-    enter(module);
-    send_rest(module);
-    regx_report(module);
+static void take_out(regx_component_t *component, const regx_module_t *module)
+{
+    unsigned i = 0;
+
+    while (component->modules[i] != module) {
+        i++;
+    }
+    component->module_count--;
+    memmove(&component->modules[i], &component->modules[i + 1],
+            (component->module_count - i) * sizeof(component->modules[0]));
+}
+
+void regx_module_close(regx_module_t *module)
+{
+    take_out(&mca_btl_regx_component, module);
     while (module->endpoints != NULL) {
         endpoint_delete(module, module->endpoints);
     }
     if (module->rndv != NULL) {
         regx_rndv_destroy(module->rndv);
-        module->rndv = NULL;
+        module->rndv = NULL; /* the transport may still deliver */
     }
     regx_fragments_free(module);
     regx_registry_stop(module);
     regx_pool_fini(&module->pool);
     module->transport->ops->close(module->transport);
-    module->transport = NULL;
     regx_lock_fini(&module->lock);
-    leave(module);
+    free(module);
+}
+
+int regx_module_finalize(mca_btl_base_module_t *btl)
+{
+    regx_component_t *component = &mca_btl_regx_component;
+
+    end_all(component);
+    regx_module_close((regx_module_t *)btl);
+    if (component->module_count == 0) {
+        regx_backend_stop(component);
+    }
     return OPAL_SUCCESS;
 }

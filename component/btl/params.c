@@ -56,7 +56,7 @@ static struct parameter {
         {"pool_size", "4M", OPAL_INFO_LVL_4,
          "Bytes of bounce memory of each process, locked as far as the limit of locked memory "
          "(ulimit -l) allows: two slots of slot_size to 1G. On a node it lies in shared memory "
-         "(/dev/shm)."},
+         "(/dev/shm). Divided among the ports that are used."},
     [REGX_PARAM_SLOT_SIZE] =
         {"slot_size", "64K", OPAL_INFO_LVL_4,
          "Bytes of one slot of the pool: 4K to 1M, a multiple of the page size. Also bounds the "
@@ -105,10 +105,11 @@ static struct parameter {
          "finds mapped; Linux 5.14, else as none), or none (the device finds out)."},
     [REGX_PARAM_IF_INCLUDE] =
         {"if_include", NULL, OPAL_INFO_LVL_3,
-         "Network devices to use, comma-separated: names (eth0) or subnets (10.1.0.0/16); with "
-         "transport verbs RDMA devices or their ports (mlx5_0, mlx5_0:2). Not together with "
-         "if_exclude. Default: the first device that is up and is not the loopback; with verbs an "
-         "active port near the process."},
+         "Network devices to use, comma-separated: names (eth0) or subnets (10.1.0.0/16), of which "
+         "the first that is up is used; with transport verbs RDMA devices or their ports (mlx5_0, "
+         "mlx5_0:2), of which all are used. Not together with if_exclude. Default: the first "
+         "device that is up and is not the loopback; with verbs all active ports that are nearest "
+         "to the process."},
     [REGX_PARAM_IF_EXCLUDE] =
         {"if_exclude", NULL, OPAL_INFO_LVL_3,
          "Network devices not to use, comma-separated: as if_include. Not together with "
@@ -314,9 +315,8 @@ static bool read_numbers(regx_params_t *params)
     return true;
 }
 
-bool regx_params_read(regx_module_t *module)
+bool regx_params_read(regx_params_t *params, mca_btl_base_module_t *btl)
 {
-    regx_params_t *params = &module->params;
     const char *report = regx_param_text(REGX_PARAM_REPORT);
 
     params->if_include = regx_param_text(REGX_PARAM_IF_INCLUDE);
@@ -336,5 +336,5 @@ bool regx_params_read(regx_module_t *module)
     }
     return check_tls(params->uct_tls) && read_choices(params) && read_numbers(params) &&
            regx_params_read_registration(params) && regx_params_read_verbs(&params->verbs) &&
-           regx_params_check_inherited(module);
+           regx_params_check_inherited(params, btl);
 }

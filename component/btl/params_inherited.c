@@ -9,10 +9,9 @@
 #define LARGEST_FRAME 16384u    /* what every transport takes as one frame */
 #define LARGEST_FRAGMENT 65536u /* … and lends at once */
 
-bool regx_params_check_inherited(regx_module_t *module)
+bool regx_params_check_inherited(const regx_params_t *params, mca_btl_base_module_t *btl)
 {
-    mca_btl_base_module_t *btl = &module->super;
-    const size_t slot = module->params.slot_size;
+    const size_t slot = params->slot_size;
     const size_t bounded = slot < LARGEST_FRAGMENT ? slot : LARGEST_FRAGMENT;
     const size_t most = bounded > LARGEST_FRAME ? bounded : LARGEST_FRAME;
     mca_base_var_source_t source;

@@ -4,37 +4,23 @@
  */
 #include "btl/params.h"
 
-#include <linux/capability.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/memlock.h"
 #include "registration/hooks.h"
 
 #define CACHE_COUNT_MAX (1u << 20)
-
-/* Whether the limit of locked memory is not for this process. */
-static bool may_lock_any(void)
-{
-    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
-    struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3];
-
-    return syscall(SYS_capget, &header, data) == 0 &&
-           (data[0].effective & (1u << CAP_IPC_LOCK)) != 0;
-}
 
 /* A default that fits: what is kept leaves the application the larger part of the node's memory,
  * and transfers under way half of what may be locked, if anything is. */
 static uint64_t default_bytes(const regx_params_t *params, uint64_t page)
 {
     uint64_t bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * page / 4 / regx_compat_local_processes();
-    struct rlimit limit;
+    const uint64_t limit = regx_memlock_limit();
 
-    if (strcmp(params->backend, "odp") != 0 && getrlimit(RLIMIT_MEMLOCK, &limit) == 0 &&
-        limit.rlim_cur != RLIM_INFINITY && !may_lock_any()) {
-        const uint64_t rest =
-            limit.rlim_cur > params->pool_size ? limit.rlim_cur - params->pool_size : 0;
+    if (limit != REGX_MEMLOCK_NONE && strcmp(params->backend, "odp") != 0) {
+        const uint64_t rest = limit > params->pool_size ? limit - params->pool_size : 0;
 
         bytes = rest / 2 < bytes ? rest / 2 : bytes;
     }

@@ -58,19 +58,32 @@ static void write_tallies(FILE *out, const char *key, const regx_tally_t *tallie
     fputc('}', out);
 }
 
-static void write_json(FILE *out, const regx_module_t *module)
+/* Of the module that has most: they lead to the same processes. */
+static unsigned most_peers(const regx_component_t *component)
 {
-    const regx_counters_t *counters = &module->counters;
+    unsigned peers = 0;
+
+    for (unsigned i = 0; i < component->module_count; i++) {
+        const unsigned own = component->modules[i]->peers;
+
+        peers = own > peers ? own : peers;
+    }
+    return peers;
+}
+
+static void write_json(FILE *out, const regx_component_t *component)
+{
+    const regx_counters_t *counters = &component->counters;
 
     fprintf(out, "{\"rank\": %u, ", regx_compat_rank());
     write_field(out, "host", regx_compat_host());
     write_field(out, "version", REGX_VERSION);
     write_field(out, "openmpi", regx_compat_version());
-    write_field(out, "transport", module->transport->ops->name);
-    write_field(out, "backend", module->choice.backend->name);
-    write_field(out, "backend_reason", module->choice.reason);
-    write_field(out, "rendezvous", regx_strategy_name(module->params.strategy));
-    fprintf(out, "\"peers\": %u, ", module->peers);
+    write_field(out, "transport", component->modules[0]->transport->ops->name);
+    write_field(out, "backend", component->choice.backend->name);
+    write_field(out, "backend_reason", component->choice.reason);
+    write_field(out, "rendezvous", regx_strategy_name(component->params.strategy));
+    fprintf(out, "\"peers\": %u, ", most_peers(component));
     for (int i = 0; i < REGX_PATH_COUNT; i++) {
         fprintf(out, "\"messages_%s\": %" PRIu64 ", \"bytes_%s\": %" PRIu64 ", ", path_names[i],
                 counters->messages[i], path_names[i], counters->bytes[i]);
@@ -81,6 +94,8 @@ static void write_json(FILE *out, const regx_module_t *module)
     write_tallies(out, "decisions", counters->decisions);
     fputs(", ", out);
     write_tallies(out, "fallbacks", counters->fallbacks);
+    fputs(", ", out);
+    write_tallies(out, "ports", counters->ports);
     fputs("}\n", out);
 }
 
@@ -92,14 +107,18 @@ static void write_row(FILE *out, const char *name, uint64_t value, const char *h
 }
 
 /* Counters that are zero are left out. */
-static void write_table(FILE *out, const regx_module_t *module)
+static void write_table(FILE *out, const regx_component_t *component)
 {
-    const regx_counters_t *counters = &module->counters;
+    const regx_counters_t *counters = &component->counters;
 
-    fprintf(out, "regx %s, rank %u on %s: transport %s (%s), rendezvous %s, backend %s (%s)\n",
-            REGX_VERSION, regx_compat_rank(), regx_compat_host(), module->transport->ops->name,
-            module->transport->wires, regx_strategy_name(module->params.strategy),
-            module->choice.backend->name, module->choice.reason);
+    fprintf(out, "regx %s, rank %u on %s: transport %s (", REGX_VERSION, regx_compat_rank(),
+            regx_compat_host(), component->modules[0]->transport->ops->name);
+    for (unsigned i = 0; i < component->module_count; i++) {
+        fprintf(out, "%s%s", i > 0 ? ", " : "", component->modules[i]->transport->wires);
+    }
+    fprintf(out, "), rendezvous %s, backend %s (%s)\n",
+            regx_strategy_name(component->params.strategy), component->choice.backend->name,
+            component->choice.reason);
     for (int i = 0; i < REGX_PATH_COUNT; i++) {
         char name[40];
 
@@ -116,6 +135,9 @@ static void write_table(FILE *out, const regx_module_t *module)
     }
     for (int i = 0; i < REGX_REASONS_MAX; i++) {
         write_row(out, "fallback", counters->fallbacks[i].count, counters->fallbacks[i].reason);
+    }
+    for (int i = 0; i < REGX_REASONS_MAX; i++) {
+        write_row(out, "bytes by port", counters->ports[i].count, counters->ports[i].reason);
     }
 }
 
@@ -158,9 +180,9 @@ static void append(const char *pattern, const char *line, size_t length)
     }
 }
 
-void regx_report(regx_module_t *module)
+void regx_report(regx_component_t *component)
 {
-    const char *where = module->params.report;
+    const char *where = component->params.report;
     const bool table = strcmp(where, "stderr") == 0;
     char *text = NULL;
     size_t length;
@@ -170,11 +192,13 @@ void regx_report(regx_module_t *module)
         (out = open_memstream(&text, &length)) == NULL) {
         return;
     }
-    regx_registry_count(&module->registry);
+    for (unsigned i = 0; i < component->module_count; i++) {
+        regx_registry_count(&component->modules[i]->registry);
+    }
     if (table) {
-        write_table(out, module);
+        write_table(out, component);
     } else {
-        write_json(out, module);
+        write_json(out, component);
     }
     fclose(out);
     if (table) {

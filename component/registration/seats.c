@@ -47,7 +47,6 @@ static bool is_left(const regx_seat_t *seat, pid_t self)
 
 regx_seat_t *regx_seats_mine(regx_seat_t **seats, uint32_t regions)
 {
-    const pid_t self = (pid_t)syscall(SYS_gettid);
     regx_seat_t *seat = *seats;
 
     if (regx_here.thread == 0) {
@@ -59,6 +58,7 @@ regx_seat_t *regx_seats_mine(regx_seat_t **seats, uint32_t regions)
     if (seat != NULL) {
         return seat;
     }
+    const pid_t self = (pid_t)syscall(SYS_gettid);
     for (seat = *seats; seat != NULL && !is_left(seat, self); seat = seat->next) {
     }
     if (seat == NULL) {

@@ -29,10 +29,13 @@
 #include "base/counters.h"
 #include "base/status.h"
 
-#define REGX_TRANSPORT_ABI 5 /* of this header; an object built for another is refused */
+#define REGX_TRANSPORT_ABI 6 /* of this header; an object built for another is refused */
 
 #define REGX_ADDRESS_MAX 1024 /* bytes of what a process publishes about itself */
 #define REGX_NOTICE_MAX 48    /* bytes of the notice that follows a put */
+#define REGX_DEVICES_MAX 32   /* of one kind of transport, in one process */
+
+typedef char regx_device_name_t[80];
 
 typedef struct regx_transport regx_transport_t;
 typedef struct regx_conn regx_conn_t;
@@ -72,6 +75,7 @@ typedef struct regx_transport_events {
 } regx_transport_events_t;
 
 struct regx_verbs_settings; /* verbs/settings.h */
+struct hwloc_topology;
 
 typedef struct regx_transport_config {
     uint64_t self;          /* id of this process, unique in the job and among connected jobs */
@@ -79,6 +83,8 @@ typedef struct regx_transport_config {
     size_t pool_least;      /* … and the least that is of use */
     const char *if_include; /* devices, comma-separated names or CIDR, or NULL */
     const char *if_exclude;
+    const char *device;              /* one that `devices` named; NULL: open chooses */
+    struct hwloc_topology *topology; /* what is known of the machine, or NULL; read by `devices` */
     const char *tls; /* UCT transports allowed, comma-separated, or NULL for all that are known */
     const struct regx_verbs_settings *verbs; /* read by open alone; NULL: the defaults */
     bool threads;                            /* more than one thread will call */
@@ -138,6 +144,11 @@ typedef struct regx_transport_ops {
     unsigned abi; /* REGX_TRANSPORT_ABI; first, so that any build can read it */
     const char *name;
 
+    /* Names the devices to use, each to be opened as a transport of its own: one at least. Status
+     * and error as open. NULL: there is one transport, without a name. */
+    regx_status_t (*devices)(const regx_transport_config_t *config, char *error, size_t error_size,
+                             regx_device_name_t names[REGX_DEVICES_MAX], size_t *count);
+
     /* Opens what is there. REGX_UNREACHABLE where nothing is usable, REGX_INVALID where a setting
      * is wrong; `error` then holds one line that names the thing and what is allowed, and in the
      * latter case begins with the setting's name and "=". What is refused but not needed is
@@ -149,6 +160,10 @@ typedef struct regx_transport_ops {
 
     /* Writes what peers need to connect; returns its length, at most REGX_ADDRESS_MAX. */
     size_t (*address)(regx_transport_t *transport, void *buffer);
+
+    /* Whether a path can lead from here to whoever published that; the answer is the same from
+     * the other end. NULL: connect tells. */
+    bool (*reaches)(const regx_transport_t *transport, const void *address, size_t length);
 
     /* Prepares the path to the process that published `address`. Opens nothing yet. Shared
      * memory is used only where same_node. REGX_UNREACHABLE: no way to this peer;
@@ -212,6 +227,7 @@ struct regx_transport {
     /* Set by on_demand: what is moved from or to a region on demand must begin at a multiple of
      * this many bytes, or the device errs. 1: anywhere. */
     size_t on_demand_grain;
+    unsigned megabits; /* per second; 0: not known */
 };
 
 /* The common head of every connection. */

@@ -2,20 +2,31 @@
 """An RDMA device that refuses, a peer that ends, and settings that cannot be."""
 
 import itertools
+from pathlib import Path
 
 import pytest
 
 import device
-from launch import Mpi
+from launch import Build, Mpi
+from softroce import SECOND, no_device, second_device
 
 pytestmark = device.needed
 COLLECTIVE = ["collective", "--sizes", "10,100000", "bcast"]
 LARGE = ["collective", "--sizes", "4000000", "alltoall"]
 AROUND = ["chrt", "-i", "0"]
+STRATEGIES = ["bounce", "pipeline", "direct", "read"]
 
 
 def device_name() -> str:
-    return next(path.name for path in device.DEVICES.iterdir())
+    return min(path.name for path in device.DEVICES.iterdir())
+
+
+def refused(mpi: Mpi, says: str, **regx: object) -> None:
+    """One line; the job goes on where its list of BTLs allows it."""
+    job = mpi(*COLLECTIVE, btl="regx,vader,self", regx={"transport": "verbs", **regx})
+    assert job.status == 0 and job.stdout.startswith("checked "), str(job)
+    assert len(job.complaints) == 1, str(job)
+    assert f"btl_regx_{says}" in job.complaints[0], str(job)
 
 
 @pytest.mark.parametrize("name,value,says", [
@@ -25,12 +36,54 @@ def device_name() -> str:
     ("verbs_gid_index", "255", "port DEVICE:1 has no such GID; there are: 0"),
     ("verbs_pkey", "0x1234", "port DEVICE:1 is in no such partition; there are: 0xffff")])
 def test_setting_that_cannot_be(mpi: Mpi, name: str, value: str, says: str) -> None:
-    """One line; the job goes on where its list of BTLs allows it."""
     value, says = (text.replace("DEVICE", device_name()) for text in (value, says))
-    job = mpi(*COLLECTIVE, btl="regx,vader,self", regx={"transport": "verbs", name: value})
+    refused(mpi, f"{name}={value}: {says}", **{name: value})
+
+
+def test_no_device(mpi: Mpi) -> None:
+    with no_device():
+        refused(mpi, "transport=verbs: this machine has no RDMA device")
+        job = mpi(*COLLECTIVE, btl="regx,self", regx={"transport": "verbs"})
+    assert job.status != 0 and job.stdout == "", f"it runs by another way\n{job}"
+
+
+def test_port_that_is_down(mpi: Mpi) -> None:
+    """It is an error if it is named, and else not one of those that are used."""
+    with second_device(up=False):
+        refused(mpi, f'if_include={device_name()},{SECOND}: no port of "{SECOND}" is active; '
+                f"active are: {device_name()}:1", if_include=f"{device_name()},{SECOND}")
+        job = mpi(*COLLECTIVE, regx={"transport": "verbs"}, around=AROUND)
+    job.ended_well().over("verbs")
+    assert list(job.reports[0]["ports"]) == [f"{device_name()}:1"], str(job)
+
+
+def test_packets_beyond_the_port(mpi: Mpi) -> None:
+    """Said of the one port that is too small for it; the other would do."""
+    with second_device(mtu=1500):
+        refused(mpi, f"verbs_mtu=4096: port {SECOND}:1 takes at most 1024", verbs_mtu=4096)
+
+
+def layer(build: Build, **faults: object) -> list[str]:
+    """The words before a program that the layer is to be under."""
+    file = build.programs.parent / "verbs" / ".libs" / "layer.so"
+    return ["env", f"LD_PRELOAD={file}", *(f"REGX_LAYER_{name.upper()}={value}"
+                                           for name, value in faults.items())]
+
+
+def test_kernel_that_needs_fork_init(mpi: Mpi, build: Build) -> None:
+    """Nothing can be registered before it."""
+    job = mpi(*COLLECTIVE, regx={"transport": "verbs", "rendezvous": "pipeline"}, around=AROUND,
+              within=layer(build, fork="needed"))
+    job.ended_well().over("verbs")
+    assert job.total("registrations") > 0, str(job)
+
+
+def test_fork_init_that_fails(mpi: Mpi, build: Build) -> None:
+    """One line, and not a job whose children would spoil its data."""
+    job = mpi(*COLLECTIVE, btl="regx,vader,self", regx={"transport": "verbs"},
+              within=layer(build, fork="refused"))
     assert job.status == 0 and job.stdout.startswith("checked "), str(job)
-    assert len(job.complaints) == 1, str(job)
-    assert f"btl_regx_{name}={value}: {says}" in job.complaints[0], str(job)
+    assert len(job.complaints) == 1 and "set RDMAV_FORK_SAFE=1" in job.complaints[0], str(job)
 
 
 def limited(kib: int) -> list[str]:
@@ -51,7 +104,7 @@ def writable(mpi: Mpi) -> Mpi:
 
 @pytest.mark.parametrize("kib", [64, 1024])
 def test_too_little_locked_memory_to_start(writable: Mpi, kib: int) -> None:
-    job = writable(*COLLECTIVE, btl="regx,vader,self", regx={"transport": "verbs"},
+    job = writable(*COLLECTIVE, btl="regx,vader,self", regx={"transport": "verbs"}, ranks=4,
                    around=limited(kib))
     assert job.status == 0, str(job)
     assert len(job.complaints) == 1, str(job)
@@ -72,6 +125,22 @@ def test_limits_of_locked_memory(writable: Mpi, mib: int, strategy: str) -> None
         assert sum(job.reasons("fallbacks").values()) > 0, str(job)
     if mib == 128:
         assert job.total("messages_fallback") == 0, str(job)
+
+
+def test_window_of_distinct_buffers(writable: Mpi, tmp_path: Path, full: bool) -> None:
+    """64 messages of 4 MiB each way at once, each from and to a buffer of its own."""
+    cases = tmp_path / "cases"
+    cases.write_text(f"{4 << 20} 0 0 contiguous contiguous both isend irecv 64\n")
+    tmp_path.chmod(0o777)
+    for strategy, mib in itertools.product(STRATEGIES, [4, 8, 128]) if full else [("pipeline", 8)]:
+        job = writable("transfer", "--iterations", 1, cases, around=limited(mib << 10),
+                       regx={"transport": "verbs", "rendezvous": strategy}, timeout=600)
+        job.checked(ranks=2).over("verbs")
+        carried = sum(job.total(f"bytes_{path}") for path in STRATEGIES)
+        assert carried == 2 * 64 * 4 << 20, str(job)
+        assert all(report["registered_high"] <= mib << 20 for report in job.reports), str(job)
+        assert (job.total("messages_fallback") > 0) == bool(job.reasons("fallbacks")), str(job)
+        assert strategy != "pipeline" or job.total("bytes_pipeline") > 0, str(job)
 
 
 @pytest.mark.parametrize("strategy", ["bounce", "pipeline", "direct", "read"])

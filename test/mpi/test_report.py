@@ -15,8 +15,8 @@ NUMBERS = [
     "chunks_receiver", "copied_out_bytes", "registrations", "deregistrations",
     "largest_registration", "registered_bytes", "registered_high", "hits", "misses", "uncached",
     "evictions", "invalidations", "hooks_missed", "stale_prevented", "inuse_changes",
-    "verified", "mismatches", "malformed"]
-OBJECTS = ["decisions", "fallbacks"]
+    "prefetch_advised", "prefetch_touched", "verified", "mismatches", "malformed"]
+OBJECTS = ["decisions", "fallbacks", "ports"]
 TRAFFIC = ["collective", "--sizes", "10,300000", "alltoall"]
 
 

@@ -782,6 +782,63 @@ static void peer_fails(void **state)
     close_both();
 }
 
+/* One that only hears of the other, and asks soon whether it is there. */
+static regx_pair_t *open_listener(void)
+{
+    open_both(false);
+    verbs_of(&one)->settings.timeout = 14;
+    verbs_of(&one)->idle_ns = 1000000;
+    send(&two, 1, 1, 100);
+    await(&one.delivered, 1);
+
+    regx_pair_t *pair = regx_pair_find(verbs_of(&one), TWO);
+    assert_null(pair->conn); /* nothing was sent */
+    return pair;
+}
+
+/* Nobody sends to the peer, and it fails. */
+static void silent_peer_fails(void **state)
+{
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+
+    (void)state;
+    open_listener();
+    assert_int_equal(ibv_modify_qp(regx_pair_find(verbs_of(&two), ONE)->qp, &attr, IBV_QP_STATE),
+                     0);
+    while (one.broken == 0) {
+        regx_transport_ops.progress(one.transport);
+    }
+    assert_non_null(strstr(one.what, "keepalive: "));
+    close_both();
+}
+
+/* The peer's process stands still, which is no failure, and its device answers for as long as it
+ * takes; until it leaves, and is not asked any more. */
+static void silent_peer_lives(void **state)
+{
+    (void)state;
+
+    const regx_pair_t *pair = open_listener();
+    while (pair->done < 3 * REGX_PAIR_DEPTH) {
+        regx_transport_ops.progress(one.transport);
+    }
+    assert_int_equal(one.broken, 0);
+    assert_int_equal(two.delivered, 0);
+    regx_transport_ops.disconnect(two.conn);
+    while (!pair->parted) {
+        progress();
+    }
+    connect_side(&two, &one);
+    verbs_of(&one)->look_next = 0;
+    const uint64_t posted = pair->posted;
+    verbs_of(&one)->idle_ns = 0;
+    for (int i = 0; i < 100; i++) {
+        regx_keepalive_progress(verbs_of(&one));
+    }
+    assert_true(pair->posted == posted);
+    close_both();
+}
+
 /* The own queue pair is driven to error from outside, in the middle of puts. */
 static void own_queue_pair_fails(void **state)
 {
@@ -850,6 +907,41 @@ static void again_after_disconnecting(void **state)
         connect_side(&one, &two);
         connect_side(&two, &one);
     }
+    assert_int_equal(one.broken + two.broken, 0);
+    close_both();
+}
+
+/* A datagram that comes after its queue pair has ended leads nobody to it. */
+static void hello_that_comes_late(void **state)
+{
+    uint8_t bytes[REGX_VERBS_HELLO_SIZE];
+
+    (void)state;
+    open_both(false);
+    send(&one, 1, 1, 3000);
+    send(&two, 1, 1, 3000);
+    await(&one.delivered, 1);
+    await(&two.delivered, 1);
+
+    const regx_pair_t *pair = regx_pair_find(verbs_of(&one), TWO);
+    const regx_verbs_hello_t hello = {.flags = REGX_VERBS_ASKS,
+                                      .qpn = pair->qp->qp_num,
+                                      .psn = pair->psn,
+                                      .from = ONE,
+                                      .to = TWO,
+                                      .address = verbs_of(&one)->address};
+    regx_verbs_hello_pack(&hello, bytes);
+    regx_transport_ops.disconnect(one.conn);
+    regx_transport_ops.disconnect(two.conn);
+    while (verbs_of(&one)->pairs != NULL || verbs_of(&two)->pairs != NULL) {
+        progress();
+    }
+    regx_hello_receive(verbs_of(&two), bytes, sizeof(bytes));
+    assert_null(verbs_of(&two)->pairs);
+    connect_side(&one, &two);
+    connect_side(&two, &one);
+    send(&one, 1, 2, 3000);
+    await(&two.delivered, 2);
     assert_int_equal(one.broken + two.broken, 0);
     close_both();
 }
@@ -964,9 +1056,12 @@ int main(void)
         cmocka_unit_test(dead_key),
         cmocka_unit_test(key_of_the_wrong_kind),
         cmocka_unit_test(peer_fails),
+        cmocka_unit_test(silent_peer_fails),
+        cmocka_unit_test(silent_peer_lives),
         cmocka_unit_test(own_queue_pair_fails),
         cmocka_unit_test(disconnecting_ends_puts),
         cmocka_unit_test(again_after_disconnecting),
+        cmocka_unit_test(hello_that_comes_late),
         cmocka_unit_test(memory_that_cannot_be_registered),
         cmocka_unit_test(hostile_addresses),
         cmocka_unit_test(threads),

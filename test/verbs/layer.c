@@ -3,12 +3,14 @@
  * A layer between regx and libibverbs (LD_PRELOAD), which counts what is made and not destroyed,
  * and refuses or breaks what it is told to. The environment says what:
  *
- *     REGX_LAYER_RANK     in this rank of MPI_COMM_WORLD only; else in all
- *     REGX_LAYER_REG      the registration of that number, from 1, fails for lack of memory
- *     REGX_LAYER_POST     the call of that number that posts requests to an RC queue pair fails
- *     REGX_LAYER_SENT     the completion of that number of a request of an RC queue pair is an
- * error REGX_LAYER_REPORT   a file to which each process that opened a device appends a line of
- * what it made and what of it is left, when it ends
+ * - REGX_LAYER_RANK: in this rank of MPI_COMM_WORLD only; else in all
+ * - REGX_LAYER_REG: the registration of that number, from 1, fails for lack of memory
+ * - REGX_LAYER_POST: the call of that number that posts requests to an RC queue pair fails
+ * - REGX_LAYER_SENT: the completion of that number of a request of an RC queue pair is an error
+ * - REGX_LAYER_FORK: an older kernel; "needed": nothing can be registered before ibv_fork_init is
+ *   called, nor that called later, "refused": it fails
+ * - REGX_LAYER_REPORT: a file to which each process that opened a device appends a line of what it
+ *   made and what of it is left, when it ends
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -100,8 +102,33 @@ LAYER int ibv_dealloc_pd(struct ibv_pd *pd)
     return uncount(PD, NEXT(ibv_dealloc_pd)(pd));
 }
 
+static atomic_bool fork_safe;
+
+LAYER enum ibv_fork_status ibv_is_fork_initialized(void)
+{
+    if (getenv("REGX_LAYER_FORK") == NULL) {
+        return NEXT(ibv_is_fork_initialized)();
+    }
+    return fork_safe ? IBV_FORK_ENABLED : IBV_FORK_DISABLED;
+}
+
+LAYER int ibv_fork_init(void)
+{
+    const char *how = getenv("REGX_LAYER_FORK");
+
+    if (how == NULL) {
+        return NEXT(ibv_fork_init)();
+    }
+    fork_safe = strcmp(how, "needed") == 0 && made[MR] == 0;
+    return fork_safe ? 0 : EINVAL;
+}
+
 LAYER struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *base, size_t length, int access)
 {
+    if (getenv("REGX_LAYER_FORK") != NULL && !fork_safe) {
+        errno = EFAULT;
+        return NULL;
+    }
     if (fails("REGX_LAYER_REG", &registrations)) {
         errno = ENOMEM;
         return NULL;

@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
+#include "base/memlock.h"
 #include "transport/verbs/internal.h"
 
 #define GRH_SIZE 40 /* UD puts so many bytes before what it received */
@@ -39,15 +39,14 @@ static uint8_t *map(size_t size)
 /* Why the device does not register that much. */
 static void explain(size_t size, int cause, char *error, size_t error_size)
 {
-    struct rlimit limit;
+    const uint64_t limit = regx_memlock_limit();
 
-    if (cause == ENOMEM && getrlimit(RLIMIT_MEMLOCK, &limit) == 0 &&
-        limit.rlim_cur != RLIM_INFINITY) {
+    if (cause == ENOMEM && limit != REGX_MEMLOCK_NONE) {
         snprintf(error, error_size,
                  "the device cannot register %zu KiB: the limit of locked memory (ulimit -l) is "
                  "%llu KiB; raise it in limits.d, and for jobs of a scheduler in its daemon's "
                  "LimitMEMLOCK",
-                 size / 1024, (unsigned long long)limit.rlim_cur / 1024);
+                 size / 1024, (unsigned long long)limit / 1024);
     } else {
         snprintf(error, error_size, "the device cannot register %zu KiB: %s", size / 1024,
                  strerror(cause));

@@ -20,7 +20,6 @@ static bool is_allowed(const regx_get_t *get, const regx_verbs_key_t *key)
 /* Posts the next piece of a get. There is room. Returns whether it was the last. */
 static bool post_piece(regx_pair_t *pair, regx_get_t *get)
 {
-    const regx_counters_t *counters = pair->verbs->config.counters;
     const regx_verbs_key_t key = regx_verbs_key_unpack(&get->key);
     const size_t posted = (size_t)(uintptr_t)get->scratch[SCRATCH_POSTED];
     const size_t left = get->length - posted;
@@ -38,7 +37,7 @@ static bool post_piece(regx_pair_t *pair, regx_get_t *get)
 
     get->scratch[SCRATCH_POSTED] = (void *)(uintptr_t)(posted + piece.length);
     pair->reads++;
-    regx_count(counters, &pair->verbs->config.counters->bytes_verbs, piece.length);
+    regx_count_sent(pair->verbs, piece.length);
     regx_post(pair, &request, &work, 1); /* refused: it ends with the rest of the pair's work */
     return last;
 }

@@ -15,21 +15,12 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
-#include <time.h>
 
 #include "transport/verbs/internal.h"
 
 #define FIRST_WAIT_NS 20000000 /* doubled up to 64 times */
 #define DOUBLINGS 6u
 #define ASKS_MOST 500u /* some ten minutes */
-
-static int64_t now_ns(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
 
 static bool start(regx_verbs_t *verbs)
 {
@@ -108,7 +99,7 @@ void regx_hello_ask(regx_pair_t *pair)
     if (!pair->asking) {
         pair->asking = true;
         pair->asked = 0;
-        pair->ask_next = now_ns() + FIRST_WAIT_NS;
+        pair->ask_next = regx_now_ns() + FIRST_WAIT_NS;
         pair->next_asking = verbs->asking;
         verbs->asking = pair;
         say(pair, REGX_VERBS_ASKS);
@@ -130,7 +121,7 @@ void regx_hello_stop(regx_pair_t *pair)
 
 void regx_hello_progress(regx_verbs_t *verbs)
 {
-    const int64_t now = now_ns();
+    const int64_t now = regx_now_ns();
 
     for (regx_pair_t *pair = verbs->asking, *next; pair != NULL; pair = next) {
         next = pair->next_asking;
@@ -147,6 +138,30 @@ void regx_hello_progress(regx_verbs_t *verbs)
             now + ((int64_t)FIRST_WAIT_NS << (pair->asked < DOUBLINGS ? pair->asked : DOUBLINGS));
         say(pair, REGX_VERBS_ASKS);
     }
+}
+
+/* Datagrams may come late: what was said for a pair that has ended since must not connect its
+ * successor to a queue pair that is no more. So the last ones that ended are remembered. */
+void regx_hello_forget(const regx_pair_t *pair)
+{
+    regx_verbs_t *verbs = pair->verbs;
+
+    if (pair->peer_qpn != 0) {
+        verbs->ended[verbs->ended_count++ % REGX_VERBS_ENDED] =
+            (regx_ended_t){pair->peer, pair->peer_qpn, pair->peer_psn};
+    }
+}
+
+static bool has_ended(const regx_verbs_t *verbs, const regx_verbs_hello_t *hello)
+{
+    for (uint32_t i = 0; i < verbs->ended_count && i < REGX_VERBS_ENDED; i++) {
+        const regx_ended_t *ended = &verbs->ended[i];
+
+        if (ended->peer == hello->from && ended->qpn == hello->qpn && ended->psn == hello->psn) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* The peer has disconnected and now comes again, with another queue pair. */
@@ -192,6 +207,9 @@ void regx_hello_receive(regx_verbs_t *verbs, const uint8_t *bytes, size_t length
     if (regx_verbs_hello_unpack(bytes, length, &hello) != REGX_OK ||
         hello.to != verbs->config.self || hello.address.link_layer != verbs->address.link_layer) {
         regx_count(verbs->config.counters, &verbs->config.counters->malformed, 1);
+        return;
+    }
+    if (has_ended(verbs, &hello)) {
         return;
     }
     regx_pair_t *pair = addressee(verbs, &hello);

@@ -3,7 +3,7 @@
  * What the files of verbs share.
  *
  *   verbs.c     the transport's operations: opens, closes, locks
- *   port.c      which device, port and address
+ *   ports.c     which ports are used, by distance.c     port.c  one of them, and its address
  *   buffers.c   registered memory of the transport: the pool, receive buffers, slots for sending
  *   pair.c      the RC queue pair to one peer: made, connected, ended
  *   hello.c     the handshake that connects pairs, over one UD queue pair
@@ -11,6 +11,7 @@
  *   get.c       … and gets
  *   on_demand.c regions on demand: whether the device can, prefetching
  *   progress.c  completions, arriving frames, what went wrong
+ *   keepalive.c whether peers that nothing is sent to are still there
  *   wire.c      addresses and hellos as bytes
  *
  * All of it runs inside the entrance (transport/entrance.h), one thread at a time.
@@ -22,6 +23,13 @@
  * sender's slots, not all. The completion queue has room for every receive buffer and every work
  * request that may be under way, so it cannot overflow: `outstanding_most` bounds the latter.
  *
+ * fork. The transport's own memory is kept from children. Of the application's, registered pages
+ * stay whole in both where the kernel copies pinned pages for the child (IBV_FORK_UNNEEDED; Linux
+ * 5.12 and what distributions took over of it). On older kernels ibv_fork_init is called before the
+ * first registration: the library then keeps registered pages from children, where touching them,
+ * or what else lies in the first and last of them, ends the child; huge pages that are registered
+ * in part are refused, and bounce. Where that call fails the transport is not used.
+ *
  * Memory per connected peer: the queue pair (REGX_PAIR_DEPTH requests with their inline data, some
  * 24 KiB in the device's driver) and a pair_t of 2 KiB. A peer that is not talked to costs a
  * conn_t of 120 bytes.
@@ -30,6 +38,7 @@
 #define REGX_VERBS_INTERNAL_H
 
 #include <infiniband/verbs.h>
+#include <time.h>
 
 #include "transport/entrance.h"
 #include "transport/transport.h"
@@ -50,6 +59,7 @@
 #define REGX_PAIR_DEPTH 64u  /* work requests of one peer under way */
 #define REGX_VERBS_READS 16u /* of them RDMA READs, and as many of the peer's */
 #define REGX_VERBS_BUCKETS 1024u
+#define REGX_VERBS_ENDED 64u /* pairs that have ended, remembered */
 #define REGX_VERBS_PAIRS_MAX 65536u
 #define REGX_SLOT_NOT UINT32_MAX
 
@@ -108,7 +118,7 @@ struct regx_pair {
     uint32_t psn;
 
     /* Of the peer, once linked. */
-    uint32_t peer_qpn;
+    uint32_t peer_qpn, peer_psn;
     uint64_t peer_pool;
     uint64_t peer_pool_size;
     uint32_t peer_pool_key;
@@ -138,6 +148,9 @@ struct regx_pair {
     bool parted;    /* the peer said goodbye */
     char what[160]; /* what broke it */
 
+    uint64_t seen; /* `posted`, when it was last looked at */
+    int64_t seen_at;
+
     bool asking; /* in verbs' list of those that ask */
     unsigned asked;
     int64_t ask_next; /* when to ask again, in nanoseconds */
@@ -146,13 +159,19 @@ struct regx_pair {
     regx_pair_t *next, *next_by_peer, *next_by_qpn, *next_asking, *next_busy;
 };
 
+typedef struct regx_ended {
+    uint64_t peer;
+    uint32_t qpn, psn; /* of the peer's queue pair */
+} regx_ended_t;
+
 struct regx_verbs {
     regx_transport_t super;
     regx_transport_config_t config;
     regx_verbs_settings_t settings;
     uint16_t pkey_index;
     regx_port_t port;
-    char wires[REGX_PORT_NAME + 8];
+    char wires[sizeof(regx_device_name_t) + 8];
+    regx_tally_t *sent; /* payload bytes, by port */
     regx_verbs_address_t address;
     struct ibv_pd *pd;
     struct ibv_cq *cq;
@@ -178,16 +197,36 @@ struct regx_verbs {
     uint32_t pair_count;
     regx_pair_t *by_peer[REGX_VERBS_BUCKETS], *by_qpn[REGX_VERBS_BUCKETS];
     regx_pair_t *asking;
+    regx_ended_t ended[REGX_VERBS_ENDED];
+    uint32_t ended_count;
     regx_pair_t *busy, *busy_last;
-    bool broke;     /* some pair did, and progress has something to do */
-    bool leaving;   /* some pair is */
-    int events;     /* of this progress */
-    unsigned calls; /* of progress, since it last looked at the clock */
+    bool broke;   /* some pair did, and progress has something to do */
+    bool leaving; /* some pair is */
+    bool closing;
+    int events;        /* of this progress */
+    unsigned calls;    /* of progress, since it last looked at the clock */
+    int64_t idle_ns;   /* after which a peer is asked for a sign of life */
+    int64_t look_next; /* when to look for such peers */
 };
+
+static inline int64_t regx_now_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
 
 static inline regx_verbs_t *regx_verbs_of(regx_transport_t *transport)
 {
     return (regx_verbs_t *)transport;
+}
+
+/* Payload that this port moves to or from a peer at our request. */
+static inline void regx_count_sent(const regx_verbs_t *verbs, size_t bytes)
+{
+    regx_count(verbs->config.counters, &verbs->config.counters->bytes_verbs, bytes);
+    regx_count(verbs->config.counters, &verbs->sent->count, bytes);
 }
 
 /* buffers.c. open: REGX_OK; REGX_NO_MEMORY, `error` says which limit. */
@@ -243,6 +282,8 @@ void regx_hello_close(regx_verbs_t *verbs);
 /* Sees to it that the pair gets ready. */
 void regx_hello_ask(regx_pair_t *pair);
 void regx_hello_stop(regx_pair_t *pair);
+/* The pair ends: what was said for it and comes later is not heeded. */
+void regx_hello_forget(const regx_pair_t *pair);
 /* A hello arrived. */
 void regx_hello_receive(regx_verbs_t *verbs, const uint8_t *bytes, size_t length);
 /* Asks those again that have not answered. */
@@ -291,6 +332,10 @@ regx_status_t regx_verbs_on_demand(regx_transport_t *transport, char *error, siz
 regx_status_t regx_verbs_prefetch(regx_transport_t *transport, const regx_mr_t *mr,
                                   const void *base, size_t length);
 void regx_on_demand_close(regx_verbs_t *verbs);
+/* keepalive.c */
+void regx_keepalive_open(regx_verbs_t *verbs);
+/* Asks peers to which nothing was sent for long; bounded. Looks at the clock. */
+void regx_keepalive_progress(regx_verbs_t *verbs);
 
 /* progress.c. poll: handles what has completed, a bounded amount; returns how many. */
 int regx_verbs_poll(regx_verbs_t *verbs);

@@ -169,6 +169,7 @@ static bool to_ready_to_send(const regx_pair_t *pair)
 bool regx_pair_link(regx_pair_t *pair, const regx_verbs_hello_t *hello)
 {
     pair->peer_qpn = hello->qpn;
+    pair->peer_psn = hello->psn;
     pair->peer_pool = hello->pool;
     pair->peer_pool_size = hello->pool_size;
     pair->peer_pool_key = hello->pool_key;
@@ -238,6 +239,7 @@ void regx_pair_delete(regx_pair_t *pair)
     regx_verbs_t *verbs = pair->verbs;
     regx_pair_t **at = &verbs->by_peer[bucket(pair->peer)];
 
+    regx_hello_forget(pair);
     regx_pair_cut(pair);
     while (*at != pair) {
         at = &(*at)->next_by_peer;
@@ -255,17 +257,23 @@ void regx_pair_delete(regx_pair_t *pair)
     free(pair);
 }
 
-bool regx_pair_is_drained(const regx_pair_t *pair)
+static bool is_done(const regx_pair_t *pair)
 {
-    return pair->posted == pair->done || pair->state != REGX_PAIR_READY || pair->parted;
+    return pair->posted == pair->done || pair->state != REGX_PAIR_READY;
 }
 
-/* Ends what is left of a broken pair. It is told of unless the peer may simply have left: then it
+bool regx_pair_is_drained(const regx_pair_t *pair)
+{
+    return is_done(pair) || pair->parted;
+}
+
+/* Ends what is left of a broken pair. It is told of, also where nothing was ever sent to that peer
+ * and something may be awaited; unless we have left it, or the peer may simply have left: then it
  * said goodbye, and nobody here wants anything of it. */
 static void mourn_one(regx_pair_t *pair)
 {
     regx_verbs_t *verbs = pair->verbs;
-    const bool tell = !pair->told && pair->conn != NULL && (pair->missed || !pair->parted);
+    const bool tell = !pair->told && !pair->leaving && (pair->missed || !pair->parted);
 
     pair->missed = false;
     pair->told = pair->told || tell;
@@ -301,6 +309,9 @@ void regx_pairs_mourn(regx_verbs_t *verbs)
     }
 }
 
+/* A peer that has parted and closes does not acknowledge our goodbye; who closes too does not wait
+ * for that. One that only disconnected must hear it, or it would take us for connected when we come
+ * again by another queue pair. */
 void regx_pairs_part(regx_verbs_t *verbs)
 {
     regx_pair_t *pair = verbs->pairs, *next;
@@ -311,10 +322,10 @@ void regx_pairs_part(regx_verbs_t *verbs)
         if (!pair->leaving) {
             continue;
         }
-        if (pair->state == REGX_PAIR_READY && !pair->parting && !pair->parted) {
+        if (pair->state == REGX_PAIR_READY && !pair->parting && !(verbs->closing && pair->parted)) {
             pair->parting = regx_post_goodbye(pair) == REGX_OK;
             more = true;
-        } else if (!regx_pair_is_drained(pair)) {
+        } else if (!(verbs->closing ? regx_pair_is_drained(pair) : is_done(pair))) {
             more = true;
         } else if (pair->state != REGX_PAIR_READY || pair->parted) {
             regx_pair_delete(pair);

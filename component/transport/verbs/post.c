@@ -26,11 +26,6 @@ enum { SCRATCH_NEXT, SCRATCH_SENT }; /* of a put: behind it in the line; bytes p
 
 static const char sending[] = "SEND", writing[] = "RDMA WRITE";
 
-static void count_bytes(const regx_verbs_t *verbs, size_t bytes)
-{
-    regx_count(verbs->config.counters, &verbs->config.counters->bytes_verbs, bytes);
-}
-
 bool regx_post_has_room(const regx_pair_t *pair, uint64_t requests)
 {
     const regx_verbs_t *verbs = pair->verbs;
@@ -107,7 +102,7 @@ static regx_status_t post_frame(regx_pair_t *pair, uint8_t tag, const void *data
         works[count] = last ? *work : (regx_work_t){.kind = REGX_WORK_PLAIN, .what = sending};
         sent += pieces[count++].length;
     } while (sent < length);
-    count_bytes(pair->verbs, length);
+    regx_count_sent(pair->verbs, length);
     return regx_post(pair, requests, works, count);
 }
 
@@ -128,7 +123,7 @@ static regx_status_t post_inline(regx_pair_t *pair, regx_piece_t kind, uint8_t t
         .kind = kind == REGX_PIECE_GOODBYE ? REGX_WORK_GOODBYE : REGX_WORK_PLAIN, .what = sending};
 
     request.send_flags = IBV_SEND_INLINE;
-    count_bytes(pair->verbs, length);
+    regx_count_sent(pair->verbs, length);
     return regx_post(pair, &request, &work, 1);
 }
 
@@ -139,6 +134,9 @@ regx_status_t regx_post_ready(regx_verbs_conn_t *conn)
 
     if (pair == NULL) {
         pair = regx_pair_find(verbs, conn->super.peer); /* it may have asked */
+        if (pair != NULL && pair->leaving && pair->parted) {
+            return REGX_AGAIN; /* both have left; it ends in a moment */
+        }
         if (pair == NULL) {
             pair = regx_pair_new(verbs, conn->super.peer, &conn->address);
         }
@@ -340,7 +338,7 @@ static regx_status_t post_piece(regx_pair_t *pair, regx_put_t *put, bool *posted
                                        .opcode = IBV_WR_RDMA_WRITE,
                                        .wr.rdma = {.remote_addr = address + sent, .rkey = rkey}};
     put->scratch[SCRATCH_SENT] = (void *)(uintptr_t)(sent + piece.length);
-    count_bytes(verbs, piece.length);
+    regx_count_sent(verbs, piece.length);
     return last ? post_with_notice(pair, put, requests, works, 1)
                 : regx_post(pair, requests, works, 1);
 }
@@ -452,7 +450,7 @@ regx_status_t regx_verbs_put(regx_conn_t *super, regx_put_t *put)
     regx_pair_t *pair = conn->pair;
     if (status == REGX_OK && !destination(pair, put, &address, &rkey)) {
         status = REGX_INVALID;
-    } else if (status != REGX_UNREACHABLE) {
+    } else if (status != REGX_UNREACHABLE && pair != NULL) {
         put->scratch[SCRATCH_NEXT] = NULL;
         put->scratch[SCRATCH_SENT] = NULL;
         if (pair->first == NULL) {

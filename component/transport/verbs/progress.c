@@ -210,6 +210,7 @@ int regx_verbs_progress(regx_transport_t *transport)
     }
     if (++verbs->calls % EVENT_INTERVAL == 0) {
         look_at_device(verbs);
+        regx_keepalive_progress(verbs);
     }
     if (verbs->broke) {
         regx_pairs_mourn(verbs);

@@ -10,6 +10,7 @@
 
 #include "transport/verbs/internal.h"
 #include "transport/verbs/key.h"
+#include "transport/verbs/ports.h"
 
 /* The object's face; regx_transport_load looks it up. */
 __attribute__((visibility("default"))) extern const regx_transport_ops_t regx_transport_ops;
@@ -128,19 +129,49 @@ static regx_status_t open_queues(regx_verbs_t *verbs, char *error, size_t error_
     return regx_hello_open(verbs, error, error_size);
 }
 
+static regx_status_t open_port(regx_verbs_t *verbs, char *error, size_t error_size)
+{
+    regx_device_name_t names[REGX_DEVICES_MAX];
+    const char *name = verbs->config.device;
+    regx_status_t status = REGX_OK;
+    size_t count;
+
+    if (name == NULL) {
+        status = regx_ports_find(&verbs->config, error, error_size, names, &count);
+        name = names[0];
+    }
+    return status == REGX_OK
+               ? regx_port_open(name, verbs->settings.gid_index, error, error_size, &verbs->port)
+               : status;
+}
+
+/* A kernel that does not copy pinned pages for a child may leave them to it: what the device then
+ * writes, the parent does not see. There the library keeps registered pages from children. */
+static regx_status_t make_fork_safe(char *error, size_t error_size)
+{
+    if (ibv_is_fork_initialized() != IBV_FORK_DISABLED) {
+        return REGX_OK; /* not needed, or somebody did it */
+    }
+    const int cause = ibv_fork_init();
+    if (cause != 0) {
+        snprintf(error, error_size,
+                 "this kernel needs ibv_fork_init for programs that fork, which fails (%s), as it "
+                 "does once memory is registered; set RDMAV_FORK_SAFE=1 in the job's environment",
+                 strerror(cause));
+        return REGX_UNREACHABLE;
+    }
+    return REGX_OK;
+}
+
 static regx_status_t open_all(regx_verbs_t *verbs, char *error, size_t error_size)
 {
-    const regx_transport_config_t *config = &verbs->config;
-    regx_status_t status =
-        regx_port_open(config->if_include, config->if_exclude, verbs->settings.gid_index, error,
-                       error_size, &verbs->port);
+    regx_status_t status = make_fork_safe(error, error_size);
 
+    if (status == REGX_OK) {
+        status = open_port(verbs, error, error_size);
+    }
     if (status != REGX_OK) {
         return status;
-    }
-    /* Where the kernel does not copy pinned pages for a child, the library keeps them from it. */
-    if (ibv_is_fork_initialized() == IBV_FORK_DISABLED && ibv_fork_init() != 0) {
-        regx_tally(config->counters->fallbacks, "verbs: fork is not safe");
     }
     fcntl(verbs->port.context->async_fd, F_SETFL,
           fcntl(verbs->port.context->async_fd, F_GETFL) | O_NONBLOCK);
@@ -194,9 +225,13 @@ static regx_status_t verbs_open(const regx_transport_config_t *config, char *err
     regx_entrance_init(&verbs->entrance, config->threads);
     verbs->super.ops = &regx_transport_ops;
     verbs->config = *config;
-    verbs->config.verbs = NULL; /* read now, and perhaps gone later */
+    regx_keepalive_open(verbs);
     verbs->settings = config->verbs != NULL ? *config->verbs : defaults;
     const regx_status_t status = open_all(verbs, error, error_size);
+    /* Read by now, and perhaps gone later. */
+    verbs->config.verbs = NULL;
+    verbs->config.device = NULL;
+    verbs->config.topology = NULL;
     if (status != REGX_OK) {
         verbs_free(verbs);
         return status;
@@ -205,6 +240,8 @@ static regx_status_t verbs_open(const regx_transport_config_t *config, char *err
     snprintf(verbs->wires, sizeof(verbs->wires), "verbs:%s", verbs->port.name);
     verbs->super.wires = verbs->wires;
     verbs->super.registers = true;
+    verbs->super.megabits = regx_port_speed(&verbs->port.attr);
+    verbs->sent = regx_tally_find(config->counters->ports, verbs->port.name);
     *transport = &verbs->super;
     return REGX_OK;
 }
@@ -225,6 +262,7 @@ static void verbs_close(regx_transport_t *transport)
     regx_verbs_t *verbs = regx_verbs_of(transport);
 
     regx_enter_wait(&verbs->entrance);
+    verbs->closing = true;
     for (regx_pair_t *pair = verbs->pairs; pair != NULL; pair = pair->next) {
         pair->leaving = true; /* also of peers that only sent */
     }
@@ -246,7 +284,6 @@ static size_t verbs_address(regx_transport_t *transport, void *buffer)
     return REGX_VERBS_ADDRESS_SIZE;
 }
 
-/* Whether a path can lead from here to there. */
 static bool can_reach(const regx_verbs_t *verbs, const regx_verbs_address_t *address)
 {
     const uint16_t membership = 0x8000; /* full; two limited members cannot talk */
@@ -255,6 +292,14 @@ static bool can_reach(const regx_verbs_t *verbs, const regx_verbs_address_t *add
            address->gid_type == verbs->address.gid_type &&
            ((address->pkey ^ verbs->address.pkey) & ~membership) == 0 &&
            ((address->pkey | verbs->address.pkey) & membership) != 0;
+}
+
+static bool verbs_reaches(const regx_transport_t *transport, const void *bytes, size_t length)
+{
+    regx_verbs_address_t address;
+
+    return regx_verbs_address_unpack(bytes, length, &address) == REGX_OK &&
+           can_reach((const regx_verbs_t *)transport, &address);
 }
 
 static regx_status_t verbs_connect(regx_transport_t *transport, uint64_t peer, bool same_node,
@@ -346,9 +391,11 @@ static void verbs_dereg(regx_transport_t *transport, regx_mr_t *mr)
 
 const regx_transport_ops_t regx_transport_ops = {.abi = REGX_TRANSPORT_ABI,
                                                  .name = "verbs",
+                                                 .devices = regx_ports_find,
                                                  .open = verbs_open,
                                                  .close = verbs_close,
                                                  .address = verbs_address,
+                                                 .reaches = verbs_reaches,
                                                  .connect = verbs_connect,
                                                  .disconnect = verbs_disconnect,
                                                  .reachable = verbs_reachable,

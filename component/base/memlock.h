@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The limit of locked memory (ulimit -l), which also bounds what may be registered with a device.
+ */
+#ifndef REGX_BASE_MEMLOCK_H
+#define REGX_BASE_MEMLOCK_H
+
+#include <stdint.h>
+
+#define REGX_MEMLOCK_NONE UINT64_MAX
+
+/* Bytes that this process may lock; REGX_MEMLOCK_NONE: as many as it likes, for there is no limit
+ * or it is not for this process (CAP_IPC_LOCK). */
+uint64_t regx_memlock_limit(void);
+
+#endif

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Peers from whom something is only awaited. A device learns that a peer is gone when it sends to
+ * it; so where nothing was sent for a while, a write of no bytes is. The peer's device answers it,
+ * also while its process computes or stands still; without an answer the pair breaks as it does
+ * for any other request, after the retries that the parameters allow.
+ */
+#include "transport/verbs/internal.h"
+
+#define IDLE_NS INT64_C(10000000000) /* ten seconds */
+#define LOOKS 8                      /* so often in that time all pairs are looked at */
+#define PROBES_MOST 32               /* of one look */
+
+void regx_keepalive_open(regx_verbs_t *verbs)
+{
+    verbs->idle_ns = IDLE_NS;
+}
+
+static void probe(regx_pair_t *pair)
+{
+    struct ibv_send_wr request = {
+        .opcode = IBV_WR_RDMA_WRITE,
+        .wr.rdma = {.remote_addr = pair->peer_pool, .rkey = pair->peer_pool_key}};
+    const regx_work_t work = {.kind = REGX_WORK_PLAIN, .what = "keepalive"};
+
+    if (regx_post_has_room(pair, 1)) { /* else what fills it tells */
+        regx_post(pair, &request, &work, 1);
+    }
+}
+
+/* Whether the peer should be asked: nothing is known of it, and it has not said goodbye. */
+static bool is_due(regx_pair_t *pair, int64_t now)
+{
+    if (pair->posted != pair->seen) {
+        pair->seen = pair->posted;
+        pair->seen_at = now;
+    }
+    return pair->state == REGX_PAIR_READY && !pair->parted && !pair->leaving &&
+           now - pair->seen_at >= pair->verbs->idle_ns;
+}
+
+void regx_keepalive_progress(regx_verbs_t *verbs)
+{
+    const int64_t now = regx_now_ns();
+    unsigned probes = 0;
+
+    if (now < verbs->look_next) {
+        return;
+    }
+    verbs->look_next = now + verbs->idle_ns / LOOKS;
+    for (regx_pair_t *pair = verbs->pairs; pair != NULL && probes < PROBES_MOST;
+         pair = pair->next) {
+        if (is_due(pair, now)) {
+            probe(pair);
+            pair->seen_at = now;
+            probes++;
+        }
+    }
+}

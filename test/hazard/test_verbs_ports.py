@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Several ports, over which Open MPI stripes, and a port on each of two hosts."""
+from pathlib import Path
+
+import pytest
+
+import device
+from launch import Mpi
+from softroce import CABLE, SECOND, second_device, two_rdma_hosts
+
+pytestmark = device.needed
+
+AROUND = ["chrt", "-i", "0"]
+STRATEGIES = ["bounce", "pipeline", "direct"]
+# Small ones in windows, whose order is seen at the receiver; and what is striped.
+CASES = [f"{size} 1 4095 contiguous contiguous {pattern} isend irecv {window}"
+         for size, window in ((8, 40), (5000, 20), (300_001, 3), ((4 << 20) + 1, 1))
+         for pattern in ("pair", "both")]
+CASES += ["70001 1 4095 vector contiguous both isend irecv 3",
+          "1000 0 0 contiguous contiguous fan send irecv 20"]
+
+
+def first() -> str:
+    return sorted(path.name for path in device.DEVICES.iterdir())[0]
+
+
+def cases(folder: Path, lines: list[str] | None = None) -> Path:
+    (folder / "cases").write_text("\n".join(lines or CASES) + "\n")
+    return folder / "cases"
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_two_ports_carry(mpi: Mpi, tmp_path: Path, strategy: str) -> None:
+    """Nobody names one, and both are as near: each carries a half, and nothing is out of order."""
+    with second_device():
+        job = mpi("transfer", "--iterations", 3, cases(tmp_path), around=AROUND, timeout=300,
+                  regx={"transport": "verbs", "rendezvous": strategy, "backend": "notifier",
+                        "rndv_eager_limit": 0})
+    job.checked(ranks=2).carried(strategy).over("verbs")
+    for report in job.reports:
+        ports = report["ports"]
+        assert set(ports) == {f"{first()}:1", f"{SECOND}:1"}, str(job)
+        assert sum(ports.values()) == report["bytes_verbs"], str(job)
+        assert min(ports.values()) > report["bytes_verbs"] // 4, str(job)
+        assert report["peers"] == 2, str(job)
+        assert strategy == "bounce" or report["hits"] > 0, str(job)
+
+
+def test_more_ranks_and_ports(mpi: Mpi, tmp_path: Path) -> None:
+    with second_device():
+        job = mpi("collective", "--sizes", "0,8,5000,300001", "--roots", 1, "barrier", "bcast",
+                  "gather", "alltoall", "alltoallv", ranks=4, around=AROUND, timeout=300,
+                  regx={"transport": "verbs", "rendezvous": "pipeline"})
+    job.checked(ranks=4).over("verbs")
+    for report in job.reports:
+        assert len(report["ports"]) == 2 and min(report["ports"].values()) > 0, str(job)
+
+
+def test_two_ports_and_threads(mpi: Mpi, seed: int) -> None:
+    with second_device():
+        job = mpi("threads", "--seed", seed, "--rounds", 3, around=AROUND, timeout=300,
+                  regx={"transport": "verbs", "rendezvous": "pipeline"})
+    job.checked(ranks=2).over("verbs")
+    assert len(job.reports[0]["ports"]) == 2, str(job)
+
+
+@pytest.mark.parametrize("setting,used", [
+    ({"if_include": "SECOND,FIRST:1"}, ["SECOND", "FIRST"]), ({"if_exclude": "FIRST"}, ["SECOND"])])
+def test_chosen_ports(mpi: Mpi, tmp_path: Path, setting: dict[str, str], used: list[str]) -> None:
+    def filled(text: str) -> str:
+        return text.replace("FIRST", first()).replace("SECOND", SECOND)
+
+    with second_device():
+        job = mpi("transfer", cases(tmp_path, CASES[4:6]), around=AROUND,
+                  regx={"transport": "verbs", **{key: filled(value)
+                                                 for key, value in setting.items()}})
+    job.checked(ranks=2).over("verbs")
+    for report in job.reports:
+        assert list(report["ports"]) == [f"{filled(name)}:1" for name in used], str(job)
+        assert min(report["ports"].values()) > 0, str(job)
+
+
+def test_ranks_with_different_ports(mpi: Mpi, tmp_path: Path) -> None:
+    """The one has two, the other one: they meet at one each, and it carries all."""
+    with second_device():
+        job = mpi("transfer", cases(tmp_path), around=AROUND, timeout=300,
+                  regx={"transport": "verbs"},
+                  within=["sh", "-c", '[ $OMPI_COMM_WORLD_RANK = 0 ] || '
+                          f'export OMPI_MCA_btl_regx_if_include={first()}; exec "$@"', "sh"])
+    job.checked(ranks=2).over("verbs")
+    assert len(job.rank(0)["ports"]) == 2 and len(job.rank(1)["ports"]) == 1, str(job)
+    assert job.rank(0)["ports"][f"{SECOND}:1"] == 0, str(job)
+
+
+def test_two_hosts(mpi: Mpi, tmp_path: Path, full: bool) -> None:
+    """A rank on each: everything over verbs, by each host's own device."""
+    with two_rdma_hosts(tmp_path) as (around, options, within):
+        for strategy in STRATEGIES if full else ["pipeline"]:
+            job = mpi("transfer", cases(tmp_path), around=[*around, *AROUND], options=options,
+                      within=within, timeout=300,
+                      regx={"transport": "verbs", "rendezvous": strategy, "rndv_eager_limit": 0})
+            job.checked(ranks=2).carried(strategy).over("verbs")
+            assert len({report["host"] for report in job.reports}) == 2, str(job)
+            for report in job.reports:
+                assert list(report["ports"]) == [f"{report['host']}:1"], str(job)
+
+
+def test_two_ranks_on_each_of_two_hosts(mpi: Mpi, tmp_path: Path) -> None:
+    """On the node by vader, between nodes by verbs, in one job."""
+    with two_rdma_hosts(tmp_path) as (around, options, within):
+        job = mpi("collective", "--sizes", "1,5000,300001", "alltoall", "bcast", ranks=4,
+                  around=[*around, *AROUND], options=options, within=within, timeout=300,
+                  btl="regx,vader,self", regx={"transport": "verbs"})
+    job.checked(ranks=4).over("verbs")
+    for report in job.reports:
+        assert list(report["ports"]) == [f"{report['host']}:1"], str(job)
+        assert report["bytes_verbs"] > 300_001, str(job)
+
+
+def test_host_that_is_cut_off(mpi: Mpi, tmp_path: Path) -> None:
+    """A process that only waits for another notices that it is gone, and says which."""
+    with two_rdma_hosts(tmp_path) as (around, options, within):
+        job = mpi("awaited", tmp_path / "come", f"ip link set {CABLE} down", timeout=300,
+                  around=[*around, *AROUND], options=options, within=within,
+                  regx={"transport": "verbs", "verbs_timeout": 14})
+    assert job.status != 0 and job.stdout == "", str(job)
+    lost = [line for line in job.complaints if "connection to rank 1 on " in line]
+    assert len(lost) == 1 and "(keepalive: " in lost[0], str(job)
