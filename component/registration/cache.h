@@ -12,8 +12,8 @@
  * inside hooks or the notifier's reader, so the cache's lock may be held while allocating.
  * The argument why no stale region is used stands in cache.c.
  *
- * Memory: some 150 bytes per region, and 16 for each thread that uses it; in all at most 256 KiB
- * more per thread, and half a MiB for what was seen before and for the log of changes.
+ * Memory: some 150 bytes per region, and 8 for each thread that uses it; for each thread's front
+ * table up to half a MiB, and half a MiB for what was seen before and for the log of changes.
  */
 #ifndef REGX_REGISTRATION_CACHE_H
 #define REGX_REGISTRATION_CACHE_H

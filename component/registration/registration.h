@@ -10,12 +10,13 @@
  * Between acquire and release the region stays registered. How long it is kept after that, and how
  * changes of the address space are learned, is the backend's.
  *
- * How far a key reaches. A peer that was given the key of a region can write that region for as
- * long as it is registered: an RDMA device looks at nothing else. With `none` that is until
- * release. With a cache it is until the region is evicted, or its memory has changed (odp: until
- * it is evicted, and the peer writes whatever is mapped there by then); and the region is of whole
- * pages, so that what lies beside the buffer in its first and last page belongs to it. By a key
- * that is dead nobody writes: the device refuses, and the peer's connection is lost.
+ * How far a key reaches. A peer that was given the key of a region can write that region, or read
+ * it, as it was registered, for as long as it is: an RDMA device looks at nothing else. With `none`
+ * that is until release. With a cache it is until the region is evicted, or its memory has changed
+ * (odp: until it is evicted, and the peer meets whatever is mapped there by then); and the region
+ * is of whole pages, so that what lies beside the buffer in its first and last page belongs to it,
+ * and what the program puts there later. By a key that is dead nobody writes or reads: the device
+ * refuses, and the peer's connection is lost.
  *
  * Any thread may call; acquire and release may be on different threads.
  */
