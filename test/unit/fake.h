@@ -441,6 +441,17 @@ static inline bool fake_receive(fake_t *fake, fake_t *from)
     return true;
 }
 
+/* Hands the bytes to the process's engine as if they had arrived from that process. */
+static inline void fake_arrive(fake_t *fake, uint64_t from, const void *bytes, size_t length)
+{
+    uint8_t *copy = malloc(length); /* so that reading past the end is found */
+
+    assert_non_null(copy);
+    memcpy(copy, bytes, length);
+    regx_rndv_control(fake->rndv, from, copy, length);
+    free(copy);
+}
+
 /* ---- processes ---- */
 
 typedef struct fake_config {

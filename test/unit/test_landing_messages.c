@@ -83,7 +83,7 @@ static void try_message(const fake_config_t *config, bool started, regx_control_
         addressed && checked && control.type != REGX_CONTROL_START ? answered(play, &control) : -1;
     const bool sound = addressed && (control.type == REGX_CONTROL_START || grant >= 0);
 
-    arrive(stage, sender, bytes, size);
+    fake_arrive(stage->receiver, sender, bytes, size);
     assert_int_equal(malformed(stage), !sound);
     assert_untouched(play, grant >= 0 && control.type == REGX_CONTROL_WRITTEN ? &control : NULL);
     /* Its checksum is the one thing that may be wrong in a notice that is taken. */
@@ -291,9 +291,9 @@ static void noise_is_survived(void **state)
                 memcpy(bytes + 4, &play->to, 8);
                 memcpy(bytes + 12, &play->from, 8);
                 memset(bytes + 20, 0, 4);
-                arrive(stage, 1, bytes, 40);
+                fake_arrive(stage->receiver, 1, bytes, 40);
             } else {
-                arrive(stage, 1 + i / 2 % 2, bytes, unit_random(&seed) % 64 + 1);
+                fake_arrive(stage->receiver, 1 + i / 2 % 2, bytes, unit_random(&seed) % 64 + 1);
             }
         }
         assert_int_equal(malformed(stage), 20000);

@@ -178,7 +178,7 @@ static void try_grant(bool chunk, change_t change, uint64_t sender)
                        grant_is_sound(stage, &control);
 
     stage->any_target = sound;
-    arrive(stage, sender, bytes, size);
+    fake_arrive(stage->sender, sender, bytes, size);
     assert_int_equal(malformed(stage), !sound);
     if (sound) { /* it does what it was told; the rule and the fake check where */
         run(stage);
@@ -330,9 +330,9 @@ static void noise_is_survived(void **state)
             bytes[3] = 0;
             memcpy(bytes + 4, &stage->source, 8);
             memset(bytes + 12, 0, 4);
-            arrive(stage, 1, bytes, 56);
+            fake_arrive(stage->sender, 1, bytes, 56);
         } else {
-            arrive(stage, i / 2 % 3, bytes, unit_random(&seed) % 64 + 1);
+            fake_arrive(stage->sender, i / 2 % 3, bytes, unit_random(&seed) % 64 + 1);
         }
     }
     assert_int_equal(malformed(stage), 50000);
