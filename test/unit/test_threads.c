@@ -131,6 +131,8 @@ static void *make_progress(void *argument)
             any |= fake_receive(process->fake, processes[other].fake);
             any |= fake_complete(process->fake, other, 1, REGX_OK);
             any |= fake_complete(process->fake, other, 0, REGX_OK);
+            any |= fake_got(process->fake, other, 1, REGX_OK);
+            any |= fake_got(process->fake, other, 0, REGX_OK);
         }
         if (!any) {
             sched_yield();
@@ -292,6 +294,18 @@ static void direct(void **state)
     run("direct", 3, 0);
 }
 
+static void read_by_receiver(void **state)
+{
+    (void)state;
+    run("read", 64, 0);
+}
+
+static void read_with_a_cache(void **state)
+{
+    (void)state;
+    run("read", 64, 300000);
+}
+
 static void pipeline_with_a_cache(void **state)
 {
     (void)state;
@@ -311,8 +325,10 @@ int main(void)
         cmocka_unit_test(bounce_with_two_slots),
         cmocka_unit_test(pipeline),
         cmocka_unit_test(direct),
+        cmocka_unit_test(read_by_receiver),
         cmocka_unit_test(pipeline_with_a_cache),
         cmocka_unit_test(direct_with_a_cache),
+        cmocka_unit_test(read_with_a_cache),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
