@@ -206,9 +206,9 @@ typedef struct regx_transport_ops {
      * before anybody connects. REGX_DENIED, REGX_INVALID (it does not follow); `error` then holds
      * one line. NULL: it cannot. */
     regx_status_t (*on_demand)(regx_transport_t *transport, char *error, size_t error_size);
-    /* Has the device look up that part of a region on demand before it is needed; if the
-     * region may be written, then to be written. REGX_OK: it was asked to, and nobody hears how it
-     * went. REGX_AGAIN: not now. REGX_DENIED: not at all. NULL where on_demand is. */
+    /* Has the device look up that part of a region on demand before it is needed; if the region
+     * may be written, then to be written. REGX_OK: it was asked to, and nobody hears how it went.
+     * REGX_DENIED: it does not let itself be asked. NULL where on_demand is. */
     regx_status_t (*prefetch)(regx_transport_t *transport, const regx_mr_t *mr, const void *base,
                               size_t length);
 

@@ -8,7 +8,7 @@ import pytest
 import device
 import sample
 from job import Job
-from launch import Mpi
+from launch import Build, Mpi
 from sample import MIB, PAGE, Case
 
 pytestmark = [device.needed,
@@ -19,14 +19,22 @@ AROUND = ["chrt", "-i", "0"]
 CHUNKS = 3
 SIZE = CHUNKS * MIB
 UNALIGNED = "odp: pinned, not where a page begins"
+NO_ADVICE_TO_READ = "odp: device or library takes no advice to read, touched"
 
 
 @pytest.fixture
-def odp(mpi: Mpi):
-    """Starts jobs over the device."""
+def odp(mpi: Mpi, build: Build):
+    """Starts jobs over the device; with the layer told what it is to say of it."""
+    layer = build.programs.parent / "verbs" / ".libs" / "layer.so"
+    assert layer.exists(), "make mpi-tests builds it"
+
     def start(*arguments: object, prefetch: str = "touch", strategy: str = "pipeline",
-              **regx: object) -> Job:
-        return mpi(*arguments, around=AROUND, timeout=300,
+              btl: str = "regx", told: dict[str, str] | None = None, around: list[str] = AROUND,
+              within: list[str] | None = None, **regx: object) -> Job:
+        words = [f"REGX_LAYER_{name.upper()}={value}" for name, value in (told or {}).items()]
+        if told:
+            within = ["env", f"LD_PRELOAD={layer}", *words]
+        return mpi(*arguments, around=around, within=within or [], btl=btl, timeout=300,
                    regx={"transport": "verbs", "backend": "odp", "rendezvous": strategy,
                          "odp_prefetch": prefetch, "admit": "first", "chunk_size": "1M",
                          "rndv_eager_limit": 0, **regx})
@@ -52,6 +60,50 @@ def test_nothing_is_registered_twice(odp, tmp_path: Path, seed: int, prefetch: s
     assert job.total("prefetch_advised") == 0, str(job)
 
 
+def test_advice(odp, tmp_path: Path, seed: int) -> None:
+    """The device is asked ahead of each use where it lets itself be asked, which Soft-RoCE does for
+    what is to be written alone; and every byte is right."""
+    job = odp("transfer", "--seed", seed, "--iterations", 4, large(tmp_path, Case(SIZE)),
+              prefetch="advise", told={"advise": "kernel"})
+    job.checked(ranks=2).over("verbs")
+    uses = CHUNKS * job.total("messages_pipeline")  # at either end
+    reasons = job.reasons("fallbacks")
+    assert set(reasons) <= {NO_ADVICE_TO_READ}, str(job)
+    assert job.total("prefetch_touched") == (uses if reasons else 0), str(job)
+    assert job.total("prefetch_advised") + job.total("prefetch_touched") == 2 * uses, str(job)
+
+
+def test_advice_that_is_refused(odp, tmp_path: Path, seed: int) -> None:
+    """It was only an advice."""
+    job = odp("transfer", "--seed", seed, "--iterations", 4, large(tmp_path, Case(SIZE)),
+              prefetch="advise", told={"advise": "refused"})
+    job.checked(ranks=2).over("verbs")
+    reasons = job.reasons("fallbacks")
+    assert reasons.pop("odp: advice refused, no prefetch") > 0, str(job)
+    assert set(reasons) <= {NO_ADVICE_TO_READ}, str(job)
+    assert job.total("messages_fallback") == job.total("prefetch_advised") == 0, str(job)
+
+
+def test_claim_of_an_implicit_region(odp, tmp_path: Path, seed: int) -> None:
+    """Soft-RoCE has none: what claims to have one and does not make it is done without."""
+    job = odp("transfer", "--seed", seed, "--iterations", 2, large(tmp_path, Case(SIZE)),
+              told={"paging": "implicit"}).checked(ranks=2).over("verbs")
+    assert job.reasons("fallbacks") in ({"verbs: implicit region refused": 2}, {}), str(job)
+
+
+@pytest.mark.parametrize("paging,says", [
+    ("none", "has no on-demand paging"),
+    ("receive", "has on-demand paging, but not for RDMA WRITE over reliable connections")])
+def test_device_that_cannot(odp, tmp_path: Path, seed: int, paging: str, says: str) -> None:
+    """One line, and the job goes over the next transport."""
+    job = odp("transfer", "--seed", seed, large(tmp_path, Case(8)), btl="regx,vader,self",
+              told={"paging": paging})
+    assert job.status == 0 and not job.reports, str(job)
+    assert len(job.complaints) == 1, str(job)
+    assert re.search(rf"btl_regx_backend=odp cannot be used: \w+:\d+,? .*{says}; usable here: none",
+                     job.complaints[0]), str(job)
+
+
 def test_where_no_page_begins(odp, tmp_path: Path, seed: int) -> None:
     """A device that errs there pins instead; every byte is checked in any case."""
     sizes = [PAGE + 1, 70_001, SIZE + 5]
@@ -63,6 +115,42 @@ def test_where_no_page_begins(odp, tmp_path: Path, seed: int) -> None:
     reasons = job.reasons("fallbacks")
     assert set(reasons) <= {UNALIGNED}, str(job)
     assert reasons.get(UNALIGNED, 0) == job.total("uncached"), str(job)
+
+
+def errs_within_pages(odp, tmp_path: Path) -> bool:
+    job = odp("transfer", large(tmp_path, Case(SIZE, 5, 6)))
+    return UNALIGNED in job.reasons("fallbacks")
+
+
+def test_packets_that_are_too_small(odp, tmp_path: Path) -> None:
+    """For a device that errs but where pages begin: refused by the self-test; or, where it is the
+    peer's packets that are small, not used for that peer."""
+    if not errs_within_pages(odp, tmp_path):
+        pytest.skip("the device is right with packets of any size")
+    job = odp("transfer", large(tmp_path, Case(SIZE)), btl="regx,vader,self", verbs_mtu="1024")
+    assert job.status == 0 and not job.reports and len(job.complaints) == 1, str(job)
+    assert re.search(r"odp cannot be used: self-test of \w+:\d+, in packets of 1024 bytes: what was "
+                     "written did not arrive; usable here: none", job.complaints[0]), str(job)
+    other = ["sh", "-c", "[ $OMPI_COMM_WORLD_RANK = 0 ] || export OMPI_MCA_btl_regx_backend=none "
+             'OMPI_MCA_btl_regx_verbs_mtu=1024; exec "$@"', "sh"]
+    job = odp("transfer", large(tmp_path, Case(SIZE)), within=other, btl="regx,vader,self")
+    assert job.status == 0 and job.stdout.startswith("checked "), str(job)
+    assert job.rank(0)["bytes_pipeline"] == 0, str(job)
+    assert job.reasons("fallbacks") == {"verbs: a peer's packets are too small for odp here": 1}, \
+        str(job)
+
+
+def test_locked_memory_is_not_needed(odp, mpi: Mpi, tmp_path: Path, seed: int) -> None:
+    """What the pool leaves of the limit is less than one buffer."""
+    mpi.folder.chmod(0o777)
+    for parent in list(mpi.folder.parents)[:3]:
+        parent.chmod(parent.stat().st_mode | 0o011)
+    script = 'ulimit -l 8192 && exec setpriv --reuid=65534 --regid=65534 --clear-groups ' \
+             '--no-new-privs env HOME=/tmp "$@"'
+    job = odp("transfer", "--seed", seed, "--iterations", 2, large(tmp_path, Case(8 * MIB)),
+              strategy="direct", around=[*AROUND, "bash", "-c", script, "bash"])
+    job.checked(ranks=2).carried("direct").over("verbs")
+    assert job.most("largest_registration") == 8 * MIB, str(job)
 
 
 @pytest.mark.parametrize("prefetch", ["touch", "none"])

@@ -9,6 +9,10 @@
  * - REGX_LAYER_SENT: the completion of that number of a request of an RC queue pair is an error
  * - REGX_LAYER_FORK: an older kernel; "needed": nothing can be registered before ibv_fork_init is
  *   called, nor that called later, "refused": it fails
+ * - REGX_LAYER_PAGING: what the device is to say of on-demand paging; "none", "receive": but not
+ *   RDMA WRITE, "implicit": it claims that, too
+ * - REGX_LAYER_ADVISE: "kernel": it is asked to prefetch, though the library cannot ask it (of
+ *   Soft-RoCE only newer ones can), "refused": for a single page only
  * - REGX_LAYER_REPORT: a file to which each process that opened a device appends a line of what it
  *   made and what of it is left, when it ends
  */
@@ -16,11 +20,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <infiniband/verbs.h>
+#include <rdma/ib_user_ioctl_cmds.h>
+#include <rdma/rdma_user_ioctl_cmds.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #undef ibv_reg_mr
@@ -82,9 +89,73 @@ static int uncount(enum object object, int error)
 /* The type of the function of that name, which the header declares. */
 #define NEXT(name) ((__typeof__(name) *)next(#name))
 
+static int (*query)(struct ibv_context *, const struct ibv_query_device_ex_input *,
+                    struct ibv_device_attr_ex *, size_t);
+
+static int querying(struct ibv_context *context, const struct ibv_query_device_ex_input *input,
+                    struct ibv_device_attr_ex *attr, size_t size)
+{
+    const int error = query(context, input, attr, size);
+    const char *paging = getenv("REGX_LAYER_PAGING");
+
+    if (strcmp(paging, "none") == 0) {
+        attr->odp_caps.general_caps = 0;
+    } else if (strcmp(paging, "receive") == 0) {
+        attr->odp_caps.per_transport_caps.rc_odp_caps = IBV_ODP_SUPPORT_RECV;
+    } else if (strcmp(paging, "implicit") == 0) {
+        attr->odp_caps.general_caps |= IBV_ODP_SUPPORT_IMPLICIT;
+    }
+    return error;
+}
+
+static int advising(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flags,
+                    struct ibv_sge *pieces, uint32_t count)
+{
+    struct {
+        struct ib_uverbs_ioctl_hdr header;
+        struct ib_uverbs_attr attrs[4];
+    } command = {
+        .header = {.length = sizeof(command),
+                   .object_id = UVERBS_OBJECT_MR,
+                   .method_id = UVERBS_METHOD_ADVISE_MR,
+                   .num_attrs = 4,
+                   .driver_id = RDMA_DRIVER_RXE},
+        .attrs = {{.attr_id = UVERBS_ATTR_ADVISE_MR_PD_HANDLE,
+                   .flags = UVERBS_ATTR_F_MANDATORY,
+                   .data = pd->handle},
+                  {.attr_id = UVERBS_ATTR_ADVISE_MR_ADVICE,
+                   .len = sizeof(uint64_t),
+                   .flags = UVERBS_ATTR_F_MANDATORY,
+                   .data = advice},
+                  {.attr_id = UVERBS_ATTR_ADVISE_MR_FLAGS,
+                   .len = sizeof(uint64_t),
+                   .flags = UVERBS_ATTR_F_MANDATORY,
+                   .data = flags},
+                  {.attr_id = UVERBS_ATTR_ADVISE_MR_SGE_LIST,
+                   .len = (uint16_t)(count * sizeof(*pieces)),
+                   .flags = UVERBS_ATTR_F_MANDATORY,
+                   .data = (uintptr_t)pieces}},
+    };
+
+    if (strcmp(getenv("REGX_LAYER_ADVISE"), "refused") == 0 && pieces->length > 4096) {
+        return EFAULT;
+    }
+    return ioctl(pd->context->cmd_fd, RDMA_VERBS_IOCTL, &command) == 0 ? 0 : errno;
+}
+
 LAYER struct ibv_context *ibv_open_device(struct ibv_device *device)
 {
-    return count(DEVICE, NEXT(ibv_open_device)(device));
+    struct ibv_context *context = count(DEVICE, NEXT(ibv_open_device)(device));
+    struct verbs_context *verbs = context != NULL ? verbs_get_ctx(context) : NULL;
+
+    if (verbs != NULL && getenv("REGX_LAYER_ADVISE") != NULL) {
+        verbs->advise_mr = advising;
+    }
+    if (verbs != NULL && getenv("REGX_LAYER_PAGING") != NULL) {
+        query = verbs->query_device_ex;
+        verbs->query_device_ex = querying;
+    }
+    return context;
 }
 
 LAYER int ibv_close_device(struct ibv_context *context)

@@ -232,7 +232,8 @@ static regx_status_t test_device(regx_verbs_t *verbs, char *error, size_t error_
         why = find_grain(&trial);
     }
     if (why != NULL) {
-        snprintf(error, error_size, "self-test: %s: %s", verbs->port.name, why);
+        snprintf(error, error_size, "self-test of %s, in packets of %u bytes: %s", verbs->port.name,
+                 128u << verbs->address.mtu, why);
     }
     close_trial(&trial);
     return why == NULL ? REGX_OK : REGX_INVALID;
@@ -283,9 +284,8 @@ regx_status_t regx_verbs_prefetch(regx_transport_t *transport, const regx_mr_t *
 
     for (size_t left = length; left > 0; left -= piece.length) {
         piece.length = left < PREFETCH_MOST ? (uint32_t)left : PREFETCH_MOST;
-        const int error = ibv_advise_mr(regx_verbs_of(transport)->pd, advice, 0, &piece, 1);
-        if (error != 0) {
-            return error == ENOMEM || error == EAGAIN || error == EBUSY ? REGX_AGAIN : REGX_DENIED;
+        if (ibv_advise_mr(regx_verbs_of(transport)->pd, advice, 0, &piece, 1) != 0) {
+            return REGX_DENIED;
         }
         piece.addr += piece.length;
     }

@@ -128,23 +128,18 @@ regx_pair_t *regx_pair_new(regx_verbs_t *verbs, uint64_t peer, const regx_verbs_
     return pair;
 }
 
-/* The smaller one of theirs; as verbs counts them. */
-static uint8_t common_mtu(const regx_pair_t *pair, const regx_verbs_hello_t *hello)
-{
-    const uint8_t own = pair->verbs->address.mtu;
-
-    return own < hello->address.mtu ? own : hello->address.mtu;
-}
-
 static bool to_ready_to_receive(const regx_pair_t *pair, const regx_verbs_hello_t *hello)
 {
+    const regx_verbs_t *verbs = pair->verbs;
+    const uint8_t mtu =
+        verbs->address.mtu < hello->address.mtu ? verbs->address.mtu : hello->address.mtu;
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTR,
-                               .path_mtu = (enum ibv_mtu)common_mtu(pair, hello),
+                               .path_mtu = (enum ibv_mtu)mtu,
                                .dest_qp_num = hello->qpn,
                                .rq_psn = hello->psn,
                                .max_dest_rd_atomic = pair->verbs->reads_answered,
                                .min_rnr_timer = RNR_TIMER,
-                               .ah_attr = route(pair->verbs, &hello->address)};
+                               .ah_attr = route(verbs, &hello->address)};
 
     return ibv_modify_qp(pair->qp, &attr,
                          IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
@@ -175,13 +170,6 @@ bool regx_pair_link(regx_pair_t *pair, const regx_verbs_hello_t *hello)
     pair->peer_pool_key = hello->pool_key;
     pair->reads_most =
         hello->reads < pair->verbs->reads_made ? hello->reads : pair->verbs->reads_made;
-    if (pair->verbs->super.on_demand_grain > 128u << common_mtu(pair, hello)) {
-        pair->missed = true;
-        regx_pair_break(pair, "connecting the queue pair",
-                        "packets are too small for this device's on-demand regions; raise "
-                        "btl_regx_verbs_mtu");
-        return false;
-    }
     if (!to_ready_to_receive(pair, hello) || !to_ready_to_send(pair)) {
         pair->missed = true;
         regx_pair_break(pair, "connecting the queue pair", strerror(errno));

@@ -311,6 +311,13 @@ static regx_status_t verbs_connect(regx_transport_t *transport, uint64_t peer, b
     if (regx_verbs_address_unpack(bytes, length, &address) != REGX_OK) {
         return REGX_INVALID;
     }
+    /* The smaller packets of two processes are used. */
+    if (transport->on_demand_grain > 1 &&
+        address.mtu < count_mtu((unsigned)transport->on_demand_grain)) {
+        regx_tally(regx_verbs_of(transport)->config.counters->fallbacks,
+                   "verbs: a peer's packets are too small for odp here");
+        return REGX_UNREACHABLE;
+    }
     if (!can_reach(regx_verbs_of(transport), &address)) {
         return REGX_UNREACHABLE;
     }
