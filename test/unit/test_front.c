@@ -196,10 +196,32 @@ static void a_record_used_again_is_another_region(void **state)
     registry_close(r);
 }
 
+/* Of what the front table remembers, only what is alive costs a query; a buffer that was mapped
+ * anew has that of its new region alone. */
+static void what_is_dead_is_not_asked_about(void **state)
+{
+    (void)state;
+    for (int fences = 0; fences <= 1; fences++) {
+        registry_t *r = registry_open_threaded(REGX_UNLIMITED, true, fences);
+
+        for (unsigned round = 0; round < 5; round++) {
+            r->asks = 0;
+            assert_int_equal(registry_served(r, 0x100000, PAGE), MISS);
+            assert_int_equal(r->asks, 1);
+            assert_int_equal(registry_served(r, 0x100000, PAGE), HIT);
+            assert_int_equal(r->asks, 2);
+            registry_log(r, 0x100000, PAGE);
+            regx_registry_progress(&r->registry);
+        }
+        registry_close(r);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_record_used_again_is_another_region),
+        cmocka_unit_test(what_is_dead_is_not_asked_about),
         cmocka_unit_test(what_is_asked_for_washes_out_what_is_not),
         cmocka_unit_test(what_is_elsewhere_by_now_makes_way),
         cmocka_unit_test(the_same_key_twice),
