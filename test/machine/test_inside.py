@@ -16,8 +16,8 @@ PYTEST = ["/usr/bin/python3", "-B", "-m", "pytest", "-p", "no:cacheprovider", "-
           f"--rootdir={TOP}"]
 FILES = ["test/registration/test_staleness_verbs.py", "test/mpi/test_over_verbs.py",
          "test/hazard/test_verbs.py", "test/hazard/test_verbs_faults.py",
-         "test/hazard/test_verbs_ports.py", "test/hazard/test_verbs_stale.py",
-         "test/mpi/test_on_demand.py"]
+         "test/hazard/test_verbs_hazards.py", "test/hazard/test_verbs_ports.py",
+         "test/hazard/test_verbs_stale.py", "test/mpi/test_on_demand.py"]
 SHORT = "test/mpi/test_over_verbs.py"
 WITHOUT_PAGING = "bookworm"  # a suite whose kernel can less
 

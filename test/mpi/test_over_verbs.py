@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The MPI suite over an RDMA device."""
 import csv
+import itertools
 import random
 import re
 import subprocess
@@ -85,15 +86,41 @@ def test_backends_short(verbs, tmp_path: Path, seed: int, strategy: str, backend
         assert job.total("registrations") + job.total("hits") == uses, str(job)
 
 
-@pytest.mark.parametrize("strategy,ranks", [("pipeline", 3), ("pipeline", 8), ("read", 4)])
-def test_more_ranks(verbs, tmp_path: Path, seed: int, strategy: str, ranks: int) -> None:
-    cases = [Case(300_001, 5, 6, pattern="fan", send=send, receive=receive, window=2)
-             for send, receive in (("isend", "irecv"), ("send", "late"), ("bsend", "probe"))]
-    cases += [Case(3000, pattern="fan", window=40), Case(70_000, window=2)]
-    job = verbs("transfer", "--seed", seed, "--iterations", 2, sample.write(cases, tmp_path),
-                ranks=ranks, regx={"rendezvous": strategy})
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """All combinations of strategy, backend and number of ranks; or a sample that has each strategy
+    and each backend twice."""
+    if "choice" not in metafunc.fixturenames:
+        return
+    strategies, ranks = ["auto", *STRATEGIES], [2, 3, 5, 8]
+    backends = [backend for backend in BACKENDS
+                if backend != "odp" or (device.is_there() and device.pages_on_demand())]
+    choices = list(itertools.product(strategies, backends, ranks))
+    if not metafunc.config.getoption("--full"):
+        lots = random.Random(metafunc.config.getoption("--seed"))
+        lots.shuffle(backends)
+        choices = [(strategy, backends[(number + shift) % len(backends)], lots.choice(ranks))
+                   for shift in (0, 1) for number, strategy in enumerate(strategies)]
+    metafunc.parametrize("choice", choices, ids=lambda choice: "-".join(map(str, choice)))
+
+
+def test_matrix(verbs, build: Build, tmp_path: Path, seed: int,
+                choice: tuple[str, str, int]) -> None:
+    """From eager messages to 64 MiB, in seeded kinds."""
+    strategy, backend, ranks = choice
+    slot, chunk = build.size("slot_size"), build.size("chunk_size")
+    rng = random.Random(f"{seed} {choice}")
+    sizes = [rng.randrange(1, build.size("eager_limit")), rng.randrange(slot, chunk), chunk + 1]
+    cases = [sample.of_size(size, rng, plain=False) for size in sizes]
+    cases = [Case(**{**vars(case), "window": min(case.window, 3),
+                     "pattern": case.pattern if ranks == 2 else "fan"}) for case in cases]
+    cases.append(Case(64 * MIB) if ranks == 2 else Case(4 * MIB, pattern="fan"))
+    job = verbs("transfer", "--seed", seed, "--iterations", 1, sample.write(cases, tmp_path),
+                ranks=ranks, regx={"rendezvous": strategy, "backend": backend, "admit": "first",
+                                   "odp_prefetch": "touch"})
     job.checked(ranks).over("verbs")
-    assert job.total(f"messages_{strategy}") > 0, str(job)
+    assert {report["backend"] for report in job.reports} == {backend}, str(job)
+    by = {path: job.total(f"messages_{path}") for path in STRATEGIES}
+    assert sum(by.values()) == by.get(strategy, sum(by.values())) > 0, str(job)
 
 
 @pytest.mark.parametrize("strategy,moves,others", [("pipeline", "puts", "gets"),

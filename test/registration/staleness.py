@@ -87,7 +87,7 @@ def cells(output: str) -> Cells:
 
 def run(program: Path, *arguments: str) -> str:
     """What it prints."""
-    done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=300,
+    done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=600,
                           check=False)
     if done.returncode == UNAVAILABLE:
         raise Unavailable(done.stdout.strip())

@@ -24,7 +24,7 @@
 #include "rig.h"
 #include "table.h"
 
-enum { CONTROLS = 50, UNAVAILABLE = 77, PATIENCE = 20 /* seconds */ };
+enum { CONTROLS = 50, UNAVAILABLE = 77, PATIENCE = 120 /* seconds */ };
 
 typedef struct cell {
     bool stale;

@@ -7,6 +7,9 @@
  * - REGX_LAYER_REG: the registration of that number, from 1, fails for lack of memory
  * - REGX_LAYER_POST: the call of that number that posts requests to an RC queue pair fails
  * - REGX_LAYER_SENT: the completion of that number of a request of an RC queue pair is an error
+ * - REGX_LAYER_ERROR: after the post of that number, the queue pair is driven to error
+ * - REGX_LAYER_SRQ, _CQ: so many entries are the most that the device's queues of these kinds may
+ *   have
  * - REGX_LAYER_FORK: an older kernel; "needed": nothing can be registered before ibv_fork_init is
  *   called, nor that called later, "refused": it fails
  * - REGX_LAYER_PAGING: what the device is to say of on-demand paging; "none", "receive": but not
@@ -15,6 +18,8 @@
  *   Soft-RoCE only newer ones can), "refused": for a single page only
  * - REGX_LAYER_REPORT: a file to which each process that opened a device appends a line of what it
  *   made and what of it is left, when it ends
+ *
+ * A program may also call regx_layer_refuse.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -38,7 +43,8 @@ enum object { DEVICE, PD, MR, CQ, SRQ, QP, AH, OBJECTS };
 
 static const char *const names[OBJECTS] = {"device", "pd", "mr", "cq", "srq", "qp", "ah"};
 static atomic_int made[OBJECTS], left[OBJECTS];
-static atomic_int registrations, posts, sents;
+static atomic_int registrations, posts, sents, errors;
+static atomic_int refuse_in; /* registrations; 0: none is refused */
 
 static bool is_for_this_rank(void)
 {
@@ -194,13 +200,31 @@ LAYER int ibv_fork_init(void)
     return fork_safe ? 0 : EINVAL;
 }
 
+LAYER int regx_layer_refuse(int nth);
+
+/* The nth registration from now (1: the next) is refused; 0: none is. Answers what was left of the
+ * last such wish: 0 if it was granted. */
+LAYER int regx_layer_refuse(int nth)
+{
+    return atomic_exchange(&refuse_in, nth);
+}
+
+static bool is_refused(void)
+{
+    int in = atomic_load(&refuse_in);
+
+    while (in > 0 && !atomic_compare_exchange_weak(&refuse_in, &in, in - 1)) {
+    }
+    return in == 1 || fails("REGX_LAYER_REG", &registrations);
+}
+
 LAYER struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *base, size_t length, int access)
 {
     if (getenv("REGX_LAYER_FORK") != NULL && !fork_safe) {
         errno = EFAULT;
         return NULL;
     }
-    if (fails("REGX_LAYER_REG", &registrations)) {
+    if (is_refused()) {
         errno = ENOMEM;
         return NULL;
     }
@@ -239,12 +263,48 @@ static int posting(struct ibv_qp *qp, struct ibv_send_wr *requests, struct ibv_s
         *refused = requests;
         return EIO;
     }
-    return post_send(qp, requests, refused);
+    const int error = post_send(qp, requests, refused);
+    if (qp->qp_type == IBV_QPT_RC && fails("REGX_LAYER_ERROR", &errors)) {
+        struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+
+        NEXT(ibv_modify_qp)(qp, &attr, IBV_QP_STATE);
+    }
+    return error;
+}
+
+/* As many as the environment allows. */
+static int at_most(const char *variable, int number)
+{
+    const char *most = getenv(variable);
+
+    return most != NULL && atoi(most) < number ? atoi(most) : number;
+}
+
+LAYER int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
+{
+    const int error = NEXT(ibv_query_device)(context, attr);
+
+    attr->max_srq_wr = at_most("REGX_LAYER_SRQ", attr->max_srq_wr);
+    attr->max_cqe = at_most("REGX_LAYER_CQ", attr->max_cqe);
+    return error;
+}
+
+/* Whether a queue of so many entries is more than the environment allows. */
+static bool is_too_long(const char *variable, uint32_t entries)
+{
+    if (at_most(variable, (int)entries) == (int)entries) {
+        return false;
+    }
+    errno = EINVAL;
+    return true;
 }
 
 LAYER struct ibv_cq *ibv_create_cq(struct ibv_context *context, int entries, void *own,
                                    struct ibv_comp_channel *channel, int vector)
 {
+    if (is_too_long("REGX_LAYER_CQ", (uint32_t)entries)) {
+        return NULL;
+    }
     if (context->ops.poll_cq != polling) {
         poll_cq = context->ops.poll_cq;
         context->ops.poll_cq = polling;
@@ -261,7 +321,9 @@ LAYER int ibv_destroy_cq(struct ibv_cq *cq)
 
 LAYER struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
 {
-    return count(SRQ, NEXT(ibv_create_srq)(pd, attr));
+    return is_too_long("REGX_LAYER_SRQ", attr->attr.max_wr)
+               ? NULL
+               : count(SRQ, NEXT(ibv_create_srq)(pd, attr));
 }
 
 LAYER int ibv_destroy_srq(struct ibv_srq *srq)

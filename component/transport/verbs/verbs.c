@@ -44,8 +44,10 @@ static void read_limits(regx_verbs_t *verbs)
     verbs->reads_made = (uint8_t)least(REGX_VERBS_READS, (uint32_t)device->max_qp_init_rd_atom);
     verbs->reads_answered = (uint8_t)least(REGX_VERBS_READS, (uint32_t)device->max_qp_rd_atom);
     verbs->piece_most = least(PIECE_MOST, verbs->port.attr.max_msg_sz);
-    verbs->outstanding_most = least(REGX_VERBS_OUTSTANDING,
-                                    completions > others ? completions - others : REGX_PAIR_DEPTH);
+    /* With fewer than one pair may have, all might wait for all: then there shall be no queue. */
+    verbs->outstanding_most =
+        least(REGX_VERBS_OUTSTANDING,
+              completions > others + REGX_PAIR_DEPTH ? completions - others : REGX_PAIR_DEPTH);
 }
 
 /* MTUs as verbs counts them: 1 is 256 bytes, each next twice as much. */

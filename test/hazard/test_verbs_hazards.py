@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Hazards by their numbers, over an RDMA device. Number 1 is in test_verbs_stale.py, 14 and 24 (a
+peer is killed) in test_verbs.py, 15 in test_verbs_faults.py, 2 to 5 in test/registration."""
+import random
+from pathlib import Path
+
+import pytest
+
+import device
+import sample
+from job import Job
+from launch import Mpi
+from sample import MIB, Case
+
+pytestmark = device.needed
+
+STRATEGIES = ["bounce", "pipeline", "direct", "read"]
+BACKENDS = ["none", "hooks", "notifier", "hooks+notifier"]
+CACHING = BACKENDS[1:]
+CHILDREN = ["fork", "vfork", "spawn", "system", "popen", "clone"]
+
+
+@pytest.fixture
+def verbs(mpi: Mpi):
+    """Starts jobs over the device."""
+    def start(*program: object, regx: dict[str, object], **how) -> Job:
+        return mpi(str(program[0]), *program[1:], regx={"transport": "verbs", **regx},
+                   **{"around": ["chrt", "-i", "0"], "timeout": 300, **how})
+    return start
+
+
+def carried(job: Job, strategy: str) -> None:
+    """All large messages went that way, whether or not what they registered could be kept."""
+    large = {path: job.total(f"messages_{path}") for path in [*STRATEGIES, "fallback"]}
+    assert large[strategy] == sum(large.values()) > 0, str(job)
+    assert all(reason.startswith("not watched: ") for reason in job.reasons("fallbacks")), str(job)
+
+
+def test_hazard_16_many_buffers(verbs, full: bool) -> None:
+    """More than are kept, and one munmap over all of them."""
+    count, size, kept = (70_000 if full else 1_500), 4096, 1_000
+    job = verbs("many", count, size, timeout=3600 if full else 300, regx={
+        "rendezvous": "direct", "backend": "hooks+notifier", "admit": "first", "eager_limit": 1024,
+        "cache_count": kept})
+    carried(job.checked(ranks=2).over("verbs"), "direct")
+    sender, receiver = job.rank(0), job.rank(1)
+    assert sender["evictions"] >= count - kept, str(job)
+    assert receiver["hits"] >= 0.99 * 3 * count, f"the control\n{job}"
+
+
+@pytest.mark.parametrize("cache", [{"cache_count": 1}, {"cache_bytes": "1M"}], ids=str)
+@pytest.mark.parametrize("backend", CACHING)
+def test_hazard_17_little_of_everything(verbs, tmp_path: Path, seed: int, backend: str,
+                                        cache: dict[str, object]) -> None:
+    """A cache of one region or 1 MiB, two slots, one chunk in flight."""
+    cases = sample.write([Case(size, 5, 6, pattern="both", window=3)
+                          for size in (20_000, 300_001, 3 * MIB)], tmp_path)
+    strategy = random.Random(f"{seed} {backend} {cache}").choice(["pipeline", "direct"])
+    job = verbs("transfer", "--seed", seed, "--iterations", 2, cases, regx={
+        "rendezvous": strategy, "backend": backend, "chunk_depth": 1, "pool_size": "128K",
+        "slot_size": "64K", "rndv_eager_limit": 0, "admit": "first", **cache})
+    carried(job.checked(ranks=2).over("verbs"), strategy)
+    for report in job.reports:
+        assert report["registered_bytes"] <= MIB + 2 * 4096, f"more is kept than may be\n{job}"
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_hazard_20_every_kind_of_memory(verbs, tmp_path: Path, seed: int, strategy: str) -> None:
+    """Read-only send buffers among them: a string literal, .rodata, a mapped file."""
+    backend = random.Random(f"{seed} {strategy} 20").choice(BACKENDS)
+    job = verbs("memory", tmp_path, 100, 65_537, 4_000_000,
+                regx={"rendezvous": strategy, "backend": backend})
+    carried(job.checked(ranks=2).over("verbs"), strategy)
+
+
+@pytest.mark.parametrize("how", CHILDREN)
+def test_hazard_22_child_in_mid_transfer(verbs, full: bool, seed: int, how: str) -> None:
+    """One that stays alive, and writes all around the buffers."""
+    lots = random.Random(f"{seed} {how} 22")
+    for backend in BACKENDS if full else [lots.choice(BACKENDS)]:
+        for strategy in STRATEGIES if full else [lots.choice(STRATEGIES)]:
+            job = verbs("child", how, 3, 4 * MIB, regx={"rendezvous": strategy, "backend": backend})
+            carried(job.checked(ranks=2).over("verbs"), strategy)

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Hazard 15: the nth registration is refused, for every n, at either end.
+ *
+ *     refused COUNT SIZE
+ *
+ * A message of SIZE bytes goes from rank 0 to rank 1, and one back, from and to new memory, which
+ * takes COUNT registrations at each end. That is done once for each registration at each end, and
+ * test/verbs/layer.c refuses it.
+ */
+#include <dlfcn.h>
+
+#include "mapping.h"
+
+enum { TAG = 3, SEED = 89 };
+
+static int rank;
+static size_t size;
+
+static void message(int from, uint64_t round)
+{
+    const uint64_t key = stamp_key(SEED, round, from, 0);
+    unsigned char *memory = mapping_make(NULL, size, false);
+    if (rank == from) {
+        stamp_fill(memory, size, key, 0);
+        MPI_Send(memory, (int)size, MPI_BYTE, 1 - rank, TAG, MPI_COMM_WORLD);
+    } else {
+        memset(memory, 0x5a, size);
+        MPI_Recv(memory, (int)size, MPI_BYTE, from, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        check_stamp(memory, size, key, 0, "a message of which something was refused");
+    }
+    mapping_drop(memory, size, false);
+}
+
+int main(int argc, char **argv)
+{
+    int (*refuse)(int) = (int (*)(int))dlsym(RTLD_DEFAULT, "regx_layer_refuse");
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    if (argc != 3 || refuse == NULL) {
+        check_fail("count and size are needed, and test/verbs/layer.c");
+    }
+    const int count = atoi(argv[1]);
+    size = strtoul(argv[2], NULL, 0);
+    for (int side = 0; side < 2; side++) {
+        for (int nth = 1; nth <= count; nth++) {
+            MPI_Barrier(MPI_COMM_WORLD);
+            if (rank == side) {
+                refuse(nth);
+            }
+            message(0, (uint64_t)(side * count + nth));
+            message(1, (uint64_t)(side * count + nth));
+            MPI_Barrier(MPI_COMM_WORLD);
+            if (rank == side && refuse(0) != 0) {
+                check_fail("registration %d of %d was never asked for", nth, count);
+            }
+        }
+    }
+    check_done(MPI_COMM_WORLD);
+    MPI_Finalize();
+    return 0;
+}
