@@ -137,7 +137,8 @@ def test_registrations_are_chunks(verbs, tmp_path: Path, seed: int, strategy: st
     assert job.total(others) == 0, str(job)
     assert job.total("registrations") == job.total("deregistrations") == 2 * job.total(moves)
     assert job.most("largest_registration") == MIB, str(job)
-    assert job.most("chunks_high") == 4, str(job)
+    if strategy == "read":  # who writes is granted the next before the last one's put has ended
+        assert job.most("chunks_high") == 4, str(job)
 
 
 @pytest.mark.parametrize("strategy", ["read"])
@@ -166,7 +167,8 @@ def test_each_receiver_decides(verbs, tmp_path: Path, seed: int) -> None:
     assert job.rank(0)["gets"] == 5 * job.rank(1)["messages_read"], str(job)
     assert job.rank(0)["puts"] == 5 * job.rank(0)["messages_pipeline"], str(job)
     assert job.rank(1)["gets"] == job.rank(1)["puts"] == 0, str(job)
-    assert job.most("chunks_high") == 2 and job.total("messages_fallback") == 0, str(job)
+    assert job.rank(1)["chunks_high"] == 2, str(job)  # as who is read, and who is written to
+    assert job.total("messages_fallback") == 0, str(job)
 
 
 @pytest.mark.parametrize("strategy", ["pipeline", "read"])
