@@ -28,10 +28,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         blind = [choice for choice in choices if choice[:2] in BLIND]
         choices = blind + [lots.choice([choice for choice in choices if choice[0] == backend and
                                         choice not in blind]) for backend in BACKENDS]
-    metafunc.parametrize("backend,how,side", choices)
+    metafunc.parametrize("choice", choices, ids=lambda choice: "-".join(choice))
 
 
-def test_same_address_new_pages(mpi: Mpi, full: bool, backend: str, how: str, side: str) -> None:
+def test_same_address_new_pages(mpi: Mpi, full: bool, choice: tuple[str, str, str]) -> None:
+    backend, how, side = choice
     rounds = 1000 if full else 40
     job = mpi("stale", how, side, rounds, SIZE, around=["chrt", "-i", "0"], timeout=600,
               regx={"transport": "verbs", "rendezvous": "direct", "backend": backend,
