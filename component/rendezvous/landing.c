@@ -108,11 +108,13 @@ void regx_landing_close(regx_rndv_t *rndv, regx_landing_t *landing)
     if (!regx_list_empty(&rndv->hungry)) { /* what comes free here is told by no notice */
         atomic_store_explicit(&rndv->retry_landings, true, memory_order_relaxed);
     }
+    landing->closed = true; /* a get that ends meanwhile goes on with nothing, … */
+    landing->getting++;     /* … and leaves the record to us */
     regx_unlock(&rndv->lock);
     regx_landing_revoke_chunks(rndv, landing);
     regx_landing_revoke_gets(rndv, landing);
     regx_lock(&rndv->lock);
-    landing->closed = true;
+    landing->getting--;
     regx_landing_free_locked(rndv, landing);
     regx_unlock(&rndv->lock);
 }

@@ -151,12 +151,6 @@ bool regx_source_got_locked(regx_rndv_t *rndv, regx_source_t *source, const regx
     if (*at == NULL || *at == source->untold) {
         return false;
     }
-    if (control->failed) { /* perhaps because the buffer has been unmapped: it still counts as in
-                              use */
-        regx_unlock(&rndv->lock);
-        regx_registry_progress(rndv->registry);
-        regx_lock(&rndv->lock);
-    }
     end_locked(rndv, source, at, control->failed);
     if (control->unread) {
         source->granted -= control->length;

@@ -118,9 +118,19 @@ static void deliver(fake_t *fake, uint64_t sender, uint8_t tag, const void *data
     pthread_mutex_unlock(&process->lock);
 }
 
+/* Ends gets in any order, some of them badly. */
+static bool end_gets(const process_t *process, unsigned other, uint64_t *seed)
+{
+    const uint64_t chance = unit_random(seed) % 16;
+
+    return fake_got(process->fake, other, chance % 2, chance == 0 ? REGX_FAILED : REGX_OK) ||
+           fake_got(process->fake, other, 0, REGX_OK);
+}
+
 static void *make_progress(void *argument)
 {
     process_t *process = argument;
+    uint64_t seed = process->fake->id;
 
     while (atomic_load(&open_messages) > 0) {
         bool any = regx_rndv_progress(process->fake->rndv) > 0;
@@ -131,8 +141,7 @@ static void *make_progress(void *argument)
             any |= fake_receive(process->fake, processes[other].fake);
             any |= fake_complete(process->fake, other, 1, REGX_OK);
             any |= fake_complete(process->fake, other, 0, REGX_OK);
-            any |= fake_got(process->fake, other, 1, REGX_OK);
-            any |= fake_got(process->fake, other, 0, REGX_OK);
+            any |= end_gets(process, other, &seed);
         }
         if (!any) {
             sched_yield();

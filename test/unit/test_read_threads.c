@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The path read where one thread comes between two steps of another: held by wrappers around what
+ * is called with no lock held.
+ */
+#include "read.h"
+
+#include <sched.h>
+
+regx_status_t __real_regx_region_acquire(regx_registry_t *registry, void *base, size_t length,
+                                         unsigned access, regx_region_t *region);
+regx_status_t __wrap_regx_region_acquire(regx_registry_t *registry, void *base, size_t length,
+                                         unsigned access, regx_region_t *region);
+void __real_regx_region_release(regx_registry_t *registry, regx_region_t *region);
+void __wrap_regx_region_release(regx_registry_t *registry, regx_region_t *region);
+void __real_regx_registry_progress(regx_registry_t *registry);
+void __wrap_regx_registry_progress(regx_registry_t *registry);
+
+static stage_t *stage;
+
+/* The thread that opens the source waits before its second registration for the other one. */
+static _Thread_local bool is_opener;
+static unsigned acquisitions;
+static _Atomic bool opener_waits, opener_may, opener_through;
+
+/* What happens within the next release, or progress. */
+static void (*within_release)(void);
+static void (*within_progress)(void);
+
+static void happen(void (**what)(void))
+{
+    void (*const now)(void) = *what;
+
+    *what = NULL;
+    if (now != NULL) {
+        now();
+    }
+}
+
+regx_status_t __wrap_regx_region_acquire(regx_registry_t *registry, void *base, size_t length,
+                                         unsigned access, regx_region_t *region)
+{
+    if (is_opener && ++acquisitions == 2) {
+        atomic_store(&opener_waits, true);
+        while (!atomic_load(&opener_may)) {
+            sched_yield();
+        }
+    }
+    return __real_regx_region_acquire(registry, base, length, access, region);
+}
+
+void __wrap_regx_region_release(regx_registry_t *registry, regx_region_t *region)
+{
+    __real_regx_region_release(registry, region);
+    happen(&within_release);
+}
+
+void __wrap_regx_registry_progress(regx_registry_t *registry)
+{
+    happen(&within_progress);
+    __real_regx_registry_progress(registry);
+}
+
+static void *open_source(void *unused)
+{
+    (void)unused;
+    is_opener = true;
+    regx_source_open(stage->sender->rndv, &stage->sender->peers[1], stage->sent.base, LENGTH,
+                     regx_landing_cts(stage->landing), done, stage);
+    atomic_store(&opener_through, true);
+    return NULL;
+}
+
+static void let_opener_through(void)
+{
+    atomic_store(&opener_may, true);
+    while (!atomic_load(&opener_through)) {
+        sched_yield();
+    }
+}
+
+/* What the landing could not get is given up, and not what another thread exposes meanwhile. */
+static void the_right_exposure_ends(void **state)
+{
+    fake_config_t config = standard;
+    pthread_t opener;
+
+    (void)state;
+    config.threads = true;
+    stage = stage_open_both(&config, &config);
+    stage->landing = regx_landing_open(stage->receiver->rndv, &stage->receiver->peers[0],
+                                       stage->received.base, LENGTH);
+    assert_non_null(stage->landing);
+    memset(stage->received.base, 0x11, stage->received.length);
+    assert_int_equal(pthread_create(&opener, NULL, open_source, NULL), 0);
+    while (!atomic_load(&opener_waits)) {
+        sched_yield();
+    }
+    assert_true(deliver(stage, 1));
+    assert_true(fake_got(stage->receiver, 0, 0, REGX_FAILED));
+    within_progress = let_opener_through;
+    assert_true(deliver(stage, 0));
+    assert_null(within_progress);
+    pthread_join(opener, NULL);
+    run(stage);
+    assert_read(stage);
+    assert_int_equal(malformed(stage), 0);
+    end(stage);
+    stage_close(stage);
+}
+
+static void end_a_get(void)
+{
+    assert_true(fake_got(stage->receiver, 0, 0, REGX_OK));
+}
+
+/* A get that ends while its landing is closed, by a peer that lies, moves nothing on. */
+static void a_get_may_end_while_its_landing_is_closed(void **state)
+{
+    (void)state;
+    stage = stage_open();
+    stage->answer.at = stage->receiver;
+    stage->answer.call = FAKE_GET;
+    stage->answer.number = 2;
+    stage->answer.status = REGX_AGAIN;
+    begin_of(stage, 2 * PAGE);
+    assert_true(deliver(stage, 1));
+    assert_true(deliver(stage, 1));
+    assert_int_equal(stage->receiver->conns[0].get_count, 1);
+    within_release = end_a_get;
+    end(stage);
+    assert_null(within_release);
+    assert_int_equal(stage->receiver->conns[0].get_count, 0);
+    assert_int_equal(stage->receiver->open_windows, 0);
+    assert_null(stage->receiver->conns[0].head); /* the source is told nothing */
+    regx_rndv_progress(stage->receiver->rndv);
+    assert_int_equal(stage->receiver->conns[0].get_count, 0);
+    regx_rndv_forget(stage->sender->rndv, &stage->sender->peers[1]);
+    stage_close(stage);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_right_exposure_ends),
+        cmocka_unit_test(a_get_may_end_while_its_landing_is_closed),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
