@@ -51,7 +51,8 @@ static struct parameter {
     [REGX_PARAM_CHUNK_DEPTH] =
         {"chunk_depth", "4", OPAL_INFO_LVL_4,
          "Chunks of one message in flight at once by rendezvous=pipeline and read: 1 to 64. A "
-         "message pins at most chunk_depth times chunk_size at each end."},
+         "message pins at most chunk_depth times chunk_size at the receiver; at the sender of "
+         "pipeline over verbs a little more, since a chunk counts there until it is acknowledged."},
     [REGX_PARAM_POOL_SIZE] =
         {"pool_size", "4M", OPAL_INFO_LVL_4,
          "Bytes of bounce memory of each process, locked as far as the limit of locked memory "

@@ -151,6 +151,7 @@ static void ended_locked(regx_rndv_t *rndv, regx_put_op_t *op, regx_status_t sta
         source->granted -= op->put.length;
     } else {
         source->failed = true;
+        source->gone |= status == REGX_UNREACHABLE;
         op_free(source, op);
     }
 }
