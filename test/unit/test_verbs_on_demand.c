@@ -83,6 +83,7 @@ static int setup(void **state)
     memset(&verbs, 0, sizeof(verbs));
     regx_entrance_init(&verbs.entrance, false);
     verbs.pd = &pd;
+    verbs.reads_made = verbs.reads_answered = 1;
     verbs.config.counters = &counters;
     verbs.port.context = &device.context.context;
     strcpy(verbs.port.name, "none0:1");

@@ -295,8 +295,9 @@ regx_status_t regx_verbs_send(regx_conn_t *conn, uint8_t tag, const void *header
                               size_t payload_length);
 regx_status_t regx_verbs_lend(regx_conn_t *conn, regx_lend_t *lend);
 regx_status_t regx_verbs_put(regx_conn_t *conn, regx_put_t *put);
-/* Writes, for a self-test on a pair that is linked and has nothing else to do. */
-void regx_post_trial(regx_pair_t *pair, struct ibv_sge *piece, uint64_t address, uint32_t rkey);
+/* RDMA WRITE or READ, for a self-test on a pair that is linked and has nothing else to do. */
+void regx_post_trial(regx_pair_t *pair, enum ibv_wr_opcode operation, struct ibv_sge *piece,
+                     uint64_t address, uint32_t rkey);
 /* Posts a goodbye. REGX_OK, REGX_AGAIN. */
 regx_status_t regx_post_goodbye(regx_pair_t *pair);
 /* Whether a put, get or lend of the pair is under way or in line. */

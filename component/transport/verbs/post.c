@@ -343,12 +343,13 @@ static regx_status_t post_piece(regx_pair_t *pair, regx_put_t *put, bool *posted
                 : regx_post(pair, requests, works, 1);
 }
 
-void regx_post_trial(regx_pair_t *pair, struct ibv_sge *piece, uint64_t address, uint32_t rkey)
+void regx_post_trial(regx_pair_t *pair, enum ibv_wr_opcode operation, struct ibv_sge *piece,
+                     uint64_t address, uint32_t rkey)
 {
     const regx_work_t work = {.kind = REGX_WORK_TRIAL, .what = writing};
     struct ibv_send_wr request = {.sg_list = piece,
                                   .num_sge = 1,
-                                  .opcode = IBV_WR_RDMA_WRITE,
+                                  .opcode = operation,
                                   .wr.rdma = {.remote_addr = address, .rkey = rkey}};
 
     regx_post(pair, &request, &work, 1);
