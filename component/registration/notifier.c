@@ -25,8 +25,8 @@
  *
  * What it costs, on two cores of a server CPU in a virtual machine, Linux 6.18, medians. A look-up:
  * a system call, 1.8 times the cheapest there is (0.22 us in all); with scan another, 5.3 times it.
- * A miss: 2.1 us, or 3.6 in a mapping that is not watched yet. munmap of a watched 64 KiB: 15 us
- * (unwatched 6), with every core busy 48 us (15), the slowest of 200 5 ms (4). The reader has no
+ * A miss: 2.1 us, or 3.6 in a mapping that is not watched yet. munmap of a watched 64 KiB: 12 us
+ * (unwatched 5), with every core busy 40 us (16), the slowest of 200 some 5 ms. The reader has no
  * core and no priority of its own: the scheduler wakes it beside the caller, which was quicker than
  * on another core, idle (37 us) or busy. A shorter time slice, SCHED_FIFO and spinning after an
  * event changed none of this: what is slow is the caller's own return to a core that somebody else

@@ -23,7 +23,7 @@
 
 /* Sixteen times as many places as are filled by 8,000 regions: what is not found at the first place
  * costs a mispredicted branch, and that more than the caches' misses (10,000 regions found in turn:
- * 7.5 ns each; with half the sets 12, with a quarter 15). */
+ * 7 ns each; with half the sets 12, with a quarter 15). */
 #define REGX_FRONT_SETS 8192u
 #define REGX_FRONT_WAYS 16u /* of one cache line */
 #define REGX_FRONT_NUMBER_BITS 21
