@@ -100,10 +100,9 @@ static struct parameter {
     [REGX_PARAM_ODP_PREFETCH] =
         {"odp_prefetch", "advise", OPAL_INFO_LVL_6,
          "How btl_regx_backend odp brings pages in before the device needs them: advise (the "
-         "device "
-         "is asked to look them up, while other chunks travel; where rdma-core or the device "
-         "cannot, as touch), touch (the process has the kernel map them, which the device then "
-         "finds mapped; Linux 5.14, else as none), or none (the device finds out)."},
+         "device is asked to look them up, while other chunks travel; where rdma-core or the "
+         "device cannot, as touch), touch (the process has the kernel map them, which the device "
+         "then finds mapped; Linux 5.14, else as none), or none (the device finds out)."},
     [REGX_PARAM_IF_INCLUDE] =
         {"if_include", NULL, OPAL_INFO_LVL_3,
          "Network devices to use, comma-separated: names (eth0) or subnets (10.1.0.0/16), of which "

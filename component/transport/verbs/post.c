@@ -346,7 +346,8 @@ static regx_status_t post_piece(regx_pair_t *pair, regx_put_t *put, bool *posted
 void regx_post_trial(regx_pair_t *pair, enum ibv_wr_opcode operation, struct ibv_sge *piece,
                      uint64_t address, uint32_t rkey)
 {
-    const regx_work_t work = {.kind = REGX_WORK_TRIAL, .what = writing};
+    const regx_work_t work = {.kind = REGX_WORK_TRIAL,
+                              .what = operation == IBV_WR_RDMA_READ ? "RDMA READ" : writing};
     struct ibv_send_wr request = {.sg_list = piece,
                                   .num_sge = 1,
                                   .opcode = operation,
