@@ -130,7 +130,7 @@ def test_packets_that_are_too_small(odp, tmp_path: Path) -> None:
     job = odp("transfer", large(tmp_path, Case(SIZE)), btl="regx,vader,self", verbs_mtu="1024")
     assert job.status == 0 and not job.reports and len(job.complaints) == 1, str(job)
     assert re.search(r"odp cannot be used: self-test of \w+:\d+, in packets of 1024 bytes: what was "
-                     "written did not arrive; usable here: none", job.complaints[0]), str(job)
+                     "sent did not arrive; usable here: none", job.complaints[0]), str(job)
     other = ["sh", "-c", "[ $OMPI_COMM_WORLD_RANK = 0 ] || export OMPI_MCA_btl_regx_backend=none "
              'OMPI_MCA_btl_regx_verbs_mtu=1024; exec "$@"', "sh"]
     job = odp("transfer", large(tmp_path, Case(SIZE)), within=other, btl="regx,vader,self")
