@@ -121,6 +121,24 @@ def test_failure_ends_the_job(faulty: Faulty, tmp_path: Path, full: bool, seed: 
         assert "checked" not in job.stdout, str(job)
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("layer,says", [
+    ({"make": 1}, "making a queue pair: Cannot allocate memory"),
+    ({"modify": 1}, "making a queue pair: Connection timed out"),
+    *(({"modify": number}, "connecting the queue pair: Connection timed out")
+      for number in (2, 3))], ids=str)
+def test_no_queue_pair(faulty: Faulty, tmp_path: Path, layer: dict[str, object], says: str,
+                       rank: int) -> None:
+    """Neither for who speaks first, nor for who answers: that one says so, and the other does not
+    wait."""
+    cases = sample.write([Case(CHUNKS * CHUNK, send="send", receive="recv")], tmp_path)
+    job = faulty("transfer", "--iterations", 1, cases, layer={"rank": rank, **layer})
+    assert job.status != 0 and "checked" not in job.stdout, str(job)
+    assert len(job.complaints) == 1, str(job)
+    assert f"connection to rank {1 - rank} " in job.complaints[0], str(job)
+    assert f"lost ({says})" in job.complaints[0], str(job)
+
+
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_smallest_queues(faulty: Faulty, tmp_path: Path, seed: int, strategy: str) -> None:
     """One receive buffer for all peers, a completion queue that just holds what one peer may have

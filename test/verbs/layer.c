@@ -7,6 +7,9 @@
  * - REGX_LAYER_REG: the registration of that number, from 1, fails for lack of memory
  * - REGX_LAYER_POST: the call of that number that posts requests to an RC queue pair fails
  * - REGX_LAYER_SENT: the completion of that number of a request of an RC queue pair is an error
+ * - REGX_LAYER_MAKE: no RC queue pair is made; any value
+ * - REGX_LAYER_MODIFY: the call of that number that modifies an RC queue pair fails; of one pair
+ *   the first is for INIT, the second for RTR, the third for RTS
  * - REGX_LAYER_ERROR: after the post of that number, the queue pair is driven to error
  * - REGX_LAYER_SRQ, _CQ: so many entries are the most that the device's queues of these kinds may
  *   have
@@ -43,7 +46,7 @@ enum object { DEVICE, PD, MR, CQ, SRQ, QP, AH, OBJECTS };
 
 static const char *const names[OBJECTS] = {"device", "pd", "mr", "cq", "srq", "qp", "ah"};
 static atomic_int made[OBJECTS], left[OBJECTS];
-static atomic_int registrations, posts, sents, errors;
+static atomic_int registrations, posts, sents, modifications, errors;
 static atomic_int refuse_in; /* registrations; 0: none is refused */
 
 static bool is_for_this_rank(void)
@@ -333,12 +336,26 @@ LAYER int ibv_destroy_srq(struct ibv_srq *srq)
 
 LAYER struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 {
+    if (attr->qp_type == IBV_QPT_RC && getenv("REGX_LAYER_MAKE") != NULL && is_for_this_rank()) {
+        errno = ENOMEM;
+        return NULL;
+    }
     struct ibv_qp *qp = count(QP, NEXT(ibv_create_qp)(pd, attr));
 
     if (qp != NULL && attr->qp_type == IBV_QPT_UD) {
         ud_qpn = qp->qp_num;
     }
     return qp;
+}
+
+/* As libibverbs: the answer is the error, and errno may be anything. */
+LAYER int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
+{
+    if (qp->qp_type == IBV_QPT_RC && fails("REGX_LAYER_MODIFY", &modifications)) {
+        errno = 0;
+        return ETIMEDOUT;
+    }
+    return NEXT(ibv_modify_qp)(qp, attr, mask);
 }
 
 LAYER int ibv_destroy_qp(struct ibv_qp *qp)

@@ -179,7 +179,8 @@ static regx_pair_t *renew(regx_pair_t *pair, const regx_verbs_hello_t *hello)
     return pair;
 }
 
-/* The pair that a hello is for; made if need be. NULL: none, for a reason that is counted. */
+/* The pair that a hello is for; made if need be. NULL: none that can be connected, for a reason
+ * that is counted or told. */
 static regx_pair_t *addressee(regx_verbs_t *verbs, const regx_verbs_hello_t *hello)
 {
     regx_pair_t *pair = regx_pair_find(verbs, hello->from);
@@ -188,16 +189,15 @@ static regx_pair_t *addressee(regx_verbs_t *verbs, const regx_verbs_hello_t *hel
         pair = regx_pair_new(verbs, hello->from, &hello->address);
     } else if (pair->parted && pair->peer_qpn != hello->qpn) {
         pair = renew(pair, hello);
-    } else if (pair->state == REGX_PAIR_BROKEN) {
-        return NULL;
-    } else if (pair->state != REGX_PAIR_ALONE && pair->peer_qpn != hello->qpn) {
+    } else if (pair->state != REGX_PAIR_ALONE && pair->state != REGX_PAIR_BROKEN &&
+               pair->peer_qpn != hello->qpn) {
         regx_count(verbs->config.counters, &verbs->config.counters->malformed, 1);
         return NULL;
     }
     if (pair == NULL) {
-        regx_tally(verbs->config.counters->fallbacks, "verbs: no queue pair for a peer that asks");
+        regx_tally(verbs->config.counters->fallbacks, "verbs: no memory for a peer that asks");
     }
-    return pair;
+    return pair == NULL || pair->state == REGX_PAIR_BROKEN ? NULL : pair;
 }
 
 void regx_hello_receive(regx_verbs_t *verbs, const uint8_t *bytes, size_t length)

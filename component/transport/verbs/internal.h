@@ -256,7 +256,8 @@ bool regx_buffer_hello_send(regx_verbs_t *verbs, const regx_pair_t *pair,
 /* pair.c */
 regx_pair_t *regx_pair_find(const regx_verbs_t *verbs, uint64_t peer);
 regx_pair_t *regx_pair_find_qpn(const regx_verbs_t *verbs, uint32_t qpn);
-/* A pair of its own queue pair, not linked. NULL: no memory, or the device refuses. */
+/* A pair of its own queue pair, not linked; broken, if the device refuses. NULL: no memory, or too
+ * many peers. */
 regx_pair_t *regx_pair_new(regx_verbs_t *verbs, uint64_t peer, const regx_verbs_address_t *address);
 /* Connects the queue pair to the peer's. false: the device refuses; the pair is then broken. */
 bool regx_pair_link(regx_pair_t *pair, const regx_verbs_hello_t *hello);

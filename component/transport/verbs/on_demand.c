@@ -217,7 +217,10 @@ static const char *open_trial(trial_t *trial)
     }
     trial->pair = regx_pair_new(verbs, verbs->config.self, &verbs->address);
     if (trial->pair == NULL) {
-        return "no queue pair";
+        return "no memory";
+    }
+    if (trial->pair->state == REGX_PAIR_BROKEN) {
+        return trial->pair->what;
     }
     self.qpn = trial->pair->qp->qp_num;
     self.psn = trial->pair->psn;

@@ -81,7 +81,8 @@ static struct ibv_qp *make_qp(regx_verbs_t *verbs)
     }
 }
 
-static bool to_init(const regx_pair_t *pair)
+/* 0, or the error. So the next ones. */
+static int to_init(const regx_pair_t *pair)
 {
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT,
                                .pkey_index = pair->verbs->pkey_index,
@@ -89,12 +90,54 @@ static bool to_init(const regx_pair_t *pair)
                                .qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ};
 
     return ibv_modify_qp(pair->qp, &attr,
-                         IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) == 0;
+                         IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+}
+
+/* Never 0: libraries have forgotten to say why. */
+static int last_error(void)
+{
+    return errno != 0 ? errno : EIO;
+}
+
+/* What of a pair is the device's. */
+static int make_objects(regx_pair_t *pair)
+{
+    regx_verbs_t *verbs = pair->verbs;
+    struct ibv_ah_attr way = route(verbs, &pair->address);
+
+    errno = 0;
+    pair->ah = ibv_create_ah(verbs->pd, &way);
+    if (pair->ah == NULL) {
+        return last_error();
+    }
+    pair->qp = make_qp(verbs);
+    if (pair->qp == NULL || getrandom(&pair->psn, sizeof(pair->psn), 0) != sizeof(pair->psn)) {
+        return last_error();
+    }
+    pair->psn &= 0xffffff;
+    return to_init(pair);
+}
+
+static void destroy_objects(regx_pair_t *pair)
+{
+    if (pair->qp != NULL) {
+        ibv_destroy_qp(pair->qp);
+        pair->qp = NULL;
+    }
+    if (pair->ah != NULL) {
+        ibv_destroy_ah(pair->ah);
+        pair->ah = NULL;
+    }
+}
+
+static void note_missed(regx_pair_t *pair, const char *what, int error)
+{
+    pair->missed = true;
+    regx_pair_break(pair, what, strerror(error));
 }
 
 regx_pair_t *regx_pair_new(regx_verbs_t *verbs, uint64_t peer, const regx_verbs_address_t *address)
 {
-    struct ibv_ah_attr way = route(verbs, address);
     regx_pair_t *pair = verbs->pair_count < REGX_VERBS_PAIRS_MAX ? calloc(1, sizeof(*pair)) : NULL;
 
     if (pair == NULL) {
@@ -103,32 +146,24 @@ regx_pair_t *regx_pair_new(regx_verbs_t *verbs, uint64_t peer, const regx_verbs_
     pair->verbs = verbs;
     pair->peer = peer;
     pair->address = *address;
-    pair->ah = ibv_create_ah(verbs->pd, &way);
-    pair->qp = pair->ah != NULL ? make_qp(verbs) : NULL;
     pair->depth = verbs->depth;
-    if (pair->qp == NULL || !to_init(pair) ||
-        getrandom(&pair->psn, sizeof(pair->psn), 0) != sizeof(pair->psn)) {
-        if (pair->qp != NULL) {
-            ibv_destroy_qp(pair->qp);
-        }
-        if (pair->ah != NULL) {
-            ibv_destroy_ah(pair->ah);
-        }
-        free(pair);
-        return NULL;
+    const int error = make_objects(pair);
+    if (error == 0) {
+        pair->next_by_qpn = verbs->by_qpn[bucket(pair->qp->qp_num)];
+        verbs->by_qpn[bucket(pair->qp->qp_num)] = pair;
+    } else {
+        destroy_objects(pair);
+        note_missed(pair, "making a queue pair", error);
     }
-    pair->psn &= 0xffffff;
     pair->next_by_peer = verbs->by_peer[bucket(peer)];
     verbs->by_peer[bucket(peer)] = pair;
-    pair->next_by_qpn = verbs->by_qpn[bucket(pair->qp->qp_num)];
-    verbs->by_qpn[bucket(pair->qp->qp_num)] = pair;
     pair->next = verbs->pairs;
     verbs->pairs = pair;
     verbs->pair_count++;
     return pair;
 }
 
-static bool to_ready_to_receive(const regx_pair_t *pair, const regx_verbs_hello_t *hello)
+static int to_ready_to_receive(const regx_pair_t *pair, const regx_verbs_hello_t *hello)
 {
     const regx_verbs_t *verbs = pair->verbs;
     const uint8_t mtu =
@@ -143,10 +178,10 @@ static bool to_ready_to_receive(const regx_pair_t *pair, const regx_verbs_hello_
 
     return ibv_modify_qp(pair->qp, &attr,
                          IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-                             IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) == 0;
+                             IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
 }
 
-static bool to_ready_to_send(const regx_pair_t *pair)
+static int to_ready_to_send(const regx_pair_t *pair)
 {
     const regx_verbs_settings_t *settings = &pair->verbs->settings;
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTS,
@@ -158,7 +193,7 @@ static bool to_ready_to_send(const regx_pair_t *pair)
 
     return ibv_modify_qp(pair->qp, &attr,
                          IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-                             IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC) == 0;
+                             IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC);
 }
 
 bool regx_pair_link(regx_pair_t *pair, const regx_verbs_hello_t *hello)
@@ -170,9 +205,12 @@ bool regx_pair_link(regx_pair_t *pair, const regx_verbs_hello_t *hello)
     pair->peer_pool_key = hello->pool_key;
     pair->reads_most =
         hello->reads < pair->verbs->reads_made ? hello->reads : pair->verbs->reads_made;
-    if (!to_ready_to_receive(pair, hello) || !to_ready_to_send(pair)) {
-        pair->missed = true;
-        regx_pair_break(pair, "connecting the queue pair", strerror(errno));
+    int error = to_ready_to_receive(pair, hello);
+    if (error == 0) {
+        error = to_ready_to_send(pair);
+    }
+    if (error != 0) {
+        note_missed(pair, "connecting the queue pair", error);
         return false;
     }
     pair->state = REGX_PAIR_LINKED;
@@ -213,10 +251,8 @@ void regx_pair_cut(regx_pair_t *pair)
     regx_post_lose_turn(pair);
     if (pair->qp != NULL) {
         forget_qpn(pair);
-        ibv_destroy_qp(pair->qp);
-        ibv_destroy_ah(pair->ah);
-        pair->qp = NULL;
     }
+    destroy_objects(pair);
     free(pair->gathered);
     pair->gathered = NULL;
     regx_post_fail(pair);

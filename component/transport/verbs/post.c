@@ -141,7 +141,7 @@ regx_status_t regx_post_ready(regx_verbs_conn_t *conn)
             pair = regx_pair_new(verbs, conn->super.peer, &conn->address);
         }
         if (pair == NULL) {
-            regx_tally(verbs->config.counters->fallbacks, "verbs: no queue pair for a peer");
+            regx_tally(verbs->config.counters->fallbacks, "verbs: no memory for a peer");
             return REGX_UNREACHABLE;
         }
         pair->conn = conn;
