@@ -60,7 +60,8 @@ regx_status_t regx_registry_open(regx_registry_t *registry, const regx_backend_t
 /* Every use must be released. */
 void regx_registry_close(regx_registry_t *registry);
 
-/* REGX_NO_MEMORY, REGX_DENIED: not registered, or not there; bounce instead. */
+/* REGX_NO_MEMORY, REGX_DENIED: not registered, or not there; bounce instead. REGX_INVALID: nor can
+ * any other memory be, for that access. */
 regx_status_t regx_region_acquire(regx_registry_t *registry, void *base, size_t length,
                                   unsigned access, regx_region_t *region);
 void regx_region_release(regx_registry_t *registry, regx_region_t *region);

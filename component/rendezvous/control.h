@@ -33,7 +33,7 @@
  *                                 slots for it; 0: it cannot be just now; 1: nor can any that
  *                                 follows; 2: as if there were no memory, at either end. On
  *                                 the path read: nothing from the offset on will be exposed, and
- *                                 the length is all that is left
+ *                                 the length is all that is left; 1: nor will any other memory be
  *     EXPOSED  20 u32 length      24 u64 offset   32 u64 where in the keyed region it begins
  *              40 24 bytes key    64 u64 checksum of these bytes, which may be missing: they can
  *                                 be read until GOT. Chunks are exposed in their order

@@ -51,6 +51,11 @@ static regx_path_t choose_path(regx_rndv_t *rndv, regx_landing_t *landing)
         regx_tally(rndv->counters->fallbacks, "chunk: refused by this peer before");
         return REGX_PATH_bounce;
     }
+    if (path == REGX_PATH_read && landing->peer->never_read) {
+        landing->fallback = true;
+        regx_tally(rndv->counters->fallbacks, "read: impossible with this peer before");
+        return REGX_PATH_bounce;
+    }
     return path;
 }
 

@@ -31,6 +31,9 @@ bool regx_landing_register(regx_rndv_t *rndv, regx_landing_t *landing, regx_chun
                                                   ? "receiver: no memory to register"
                                                   : "receiver: registration refused");
         landing->careful |= status == REGX_DENIED;
+        if (status == REGX_INVALID && access == REGX_ACCESS_LOCAL_WRITE) {
+            atomic_store(&landing->peer->never_read, true);
+        }
     }
     return status == REGX_OK;
 }

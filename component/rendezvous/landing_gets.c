@@ -84,6 +84,9 @@ bool regx_landing_unexposed_locked(regx_landing_t *landing, const regx_control_t
     }
     landing->slots_only = true;
     landing->careful |= control->failed;
+    if (control->for_ever) {
+        atomic_store(&landing->peer->never_read, true);
+    }
     return true;
 }
 
@@ -157,6 +160,7 @@ static void get_locked(regx_rndv_t *rndv, regx_landing_t *landing, regx_chunk_t 
     }
     if (status == REGX_DENIED) {
         regx_tally(rndv->counters->fallbacks, "receiver: reading from this peer refused");
+        atomic_store(&landing->peer->never_read, true);
     } else if (status == REGX_INVALID) {
         regx_malformed(rndv); /* the exposure leads outside of what its key names */
     }

@@ -69,6 +69,7 @@ typedef struct regx_peer {
     regx_conn_t *conn;
     size_t granted;           /* the engine's: pool bytes granted to it and not yet written */
     atomic_bool never_writes; /* the engine's: it refused a chunk; grant it slots only */
+    atomic_bool never_read;   /* the engine's: it cannot be read, or we cannot; likewise */
 } regx_peer_t;
 
 typedef struct regx_rndv_config {

@@ -57,6 +57,7 @@ struct regx_source {
     /* read: */
     uint64_t expose_most;       /* bytes at once; 0: nothing more is exposed */
     unsigned expose_depth;      /* chunks at once */
+    bool never_exposes;         /* nothing can be registered for it */
     unsigned exposed_count;     /* now */
     uint64_t exposed;           /* what is before this offset was exposed */
     regx_exposure_t *exposures; /* those that are not yet got */

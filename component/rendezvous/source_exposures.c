@@ -56,6 +56,7 @@ regx_status_t regx_source_tell_exposed_locked(regx_source_t *source)
         refusal.offset = source->exposed;
         refusal.length = source->length - source->exposed;
         refusal.failed = source->careful;
+        refusal.for_ever = source->never_exposes;
         const regx_status_t status = regx_control_send(source->peer, &refusal);
         if (status != REGX_OK) {
             return status;
@@ -124,6 +125,7 @@ regx_status_t regx_source_expose_locked(regx_rndv_t *rndv, regx_source_t *source
     if (status != REGX_OK) {
         free(exposure);
         source->careful |= status == REGX_DENIED;
+        source->never_exposes = status == REGX_INVALID;
         stop_locked(source);
         return REGX_OK;
     }

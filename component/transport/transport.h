@@ -195,7 +195,8 @@ typedef struct regx_transport_ops {
      * be read from this peer. REGX_INVALID: outside what the peer published. */
     regx_status_t (*get)(regx_conn_t *conn, regx_get_t *get);
 
-    /* REGX_NO_MEMORY or REGX_DENIED: bounce instead. */
+    /* REGX_NO_MEMORY or REGX_DENIED: bounce instead. REGX_INVALID: no memory can be registered for
+     * that access. */
     regx_status_t (*reg)(regx_transport_t *transport, void *base, size_t length, unsigned access,
                          regx_mr_t *mr);
     /* When it returns, no peer's write lands in that memory any more, nor does one read it. */

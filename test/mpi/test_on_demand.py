@@ -104,6 +104,24 @@ def test_device_that_cannot(odp, tmp_path: Path, seed: int, paging: str, says: s
                      job.complaints[0]), str(job)
 
 
+def test_device_that_does_not_read(odp, tmp_path: Path, seed: int) -> None:
+    """One of two ranks can neither be read nor read. That is found out with the first message each
+    way, and the others do not try again."""
+    cases = large(tmp_path, Case(SIZE, send="send", receive="recv"))
+    job = odp("transfer", "--seed", seed, "--iterations", 4, cases, strategy="read",
+              told={"paging": "write", "rank": "1"})
+    job.checked(ranks=2).over("verbs")
+    assert job.total("messages_read") == job.total("gets") == 0, str(job)
+    messages = job.total("messages_bounce")
+    assert messages == job.total("messages_fallback") > 2, str(job)
+    known = "read: impossible with this peer before"
+    assert {rank: job.rank(rank)["fallbacks"][known] for rank in (0, 1)} == {
+        0: messages / 2 - 1, 1: messages / 2 - 1}, str(job)
+    assert job.rank(1)["fallbacks"]["sender: registration refused"] == 1, str(job)
+    # All chunks of the first message may have been exposed by then.
+    assert 1 <= job.rank(1)["fallbacks"]["receiver: registration refused"] <= CHUNKS, str(job)
+
+
 def test_where_no_page_begins(odp, tmp_path: Path, seed: int) -> None:
     """A device that errs there pins instead; every byte is checked in any case."""
     sizes = [PAGE + 1, 70_001, SIZE + 5]

@@ -78,6 +78,51 @@ static void each_get_may_be_refused(void **state)
     }
 }
 
+/* A peer that cannot expose, or cannot be read, or we cannot read: the second message finds it
+ * known, and tries nothing. */
+static void what_is_impossible_is_tried_once(void **state)
+{
+    static const struct {
+        bool at_sender;
+        fake_call_t call;
+        regx_status_t status;
+    } cases[] = {{true, FAKE_REG, REGX_INVALID},
+                 {false, FAKE_REG, REGX_INVALID},
+                 {false, FAKE_GET, REGX_DENIED}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        stage_t *stage = stage_open();
+
+        stage->answer.at = cases[i].at_sender ? stage->sender : stage->receiver;
+        stage->answer.call = cases[i].call;
+        stage->answer.number = 1;
+        stage->answer.status = cases[i].status;
+        begin(stage);
+        run(stage);
+        assert_read(stage);
+        end(stage);
+
+        const unsigned tried[] = {stage->sender->calls[FAKE_REG], stage->receiver->calls[FAKE_REG],
+                                  stage->receiver->calls[FAKE_GET]};
+        stage->dones = 0;
+        begin_of(stage, 3 * PAGE);
+        run(stage);
+        assert_read_of(stage, 3 * PAGE);
+        end(stage);
+        assert_int_equal(stage->sender->calls[FAKE_REG], tried[0]);
+        assert_int_equal(stage->receiver->calls[FAKE_REG], tried[1]);
+        assert_int_equal(stage->receiver->calls[FAKE_GET], tried[2]);
+        assert_int_equal(stage->sender->counters.messages[REGX_PATH_fallback], 2);
+        assert_int_equal(regx_tally_find(stage->receiver->counters.fallbacks,
+                                         "read: impossible with this peer before")
+                             ->count,
+                         1);
+        assert_int_equal(malformed(stage), 0);
+        stage_close(stage);
+    }
+}
+
 /* They fail late: all bytes arrive all the same, also those that a get has written in part. */
 static void each_get_may_fail(void **state)
 {
@@ -311,6 +356,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_registration_may_be_refused),
         cmocka_unit_test(each_get_may_be_refused),
+        cmocka_unit_test(what_is_impossible_is_tried_once),
         cmocka_unit_test(each_get_may_fail),
         cmocka_unit_test(each_send_may_find_no_room),
         cmocka_unit_test(a_peer_may_be_forgotten_at_any_time),

@@ -16,7 +16,7 @@
  * - REGX_LAYER_FORK: an older kernel; "needed": nothing can be registered before ibv_fork_init is
  *   called, nor that called later, "refused": it fails
  * - REGX_LAYER_PAGING: what the device is to say of on-demand paging; "none", "receive": but not
- *   RDMA WRITE, "implicit": it claims that, too
+ *   RDMA WRITE, "write": but not RDMA READ, "implicit": it claims that, too
  * - REGX_LAYER_ADVISE: "kernel": it is asked to prefetch, though the library cannot ask it (of
  *   Soft-RoCE only newer ones can), "refused": for a single page only
  * - REGX_LAYER_REPORT: a file to which each process that opened a device appends a line of what it
@@ -111,6 +111,8 @@ static int querying(struct ibv_context *context, const struct ibv_query_device_e
         attr->odp_caps.general_caps = 0;
     } else if (strcmp(paging, "receive") == 0) {
         attr->odp_caps.per_transport_caps.rc_odp_caps = IBV_ODP_SUPPORT_RECV;
+    } else if (strcmp(paging, "write") == 0) {
+        attr->odp_caps.per_transport_caps.rc_odp_caps &= ~(uint32_t)IBV_ODP_SUPPORT_READ;
     } else if (strcmp(paging, "implicit") == 0) {
         attr->odp_caps.general_caps |= IBV_ODP_SUPPORT_IMPLICIT;
     }
@@ -160,7 +162,7 @@ LAYER struct ibv_context *ibv_open_device(struct ibv_device *device)
     if (verbs != NULL && getenv("REGX_LAYER_ADVISE") != NULL) {
         verbs->advise_mr = advising;
     }
-    if (verbs != NULL && getenv("REGX_LAYER_PAGING") != NULL) {
+    if (verbs != NULL && getenv("REGX_LAYER_PAGING") != NULL && is_for_this_rank()) {
         query = verbs->query_device_ex;
         verbs->query_device_ex = querying;
     }

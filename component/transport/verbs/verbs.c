@@ -379,6 +379,9 @@ static regx_status_t verbs_reg(regx_transport_t *transport, void *base, size_t l
                                 ? regx_on_demand_reg(verbs, base, length, flags)
                                 : (ibv_reg_mr)(verbs->pd, base, length, flags);
 
+    if (handle == NULL && errno == EOPNOTSUPP && (access & REGX_ACCESS_ON_DEMAND) != 0) {
+        return REGX_INVALID;
+    }
     if (handle == NULL) {
         return errno == ENOMEM || errno == EAGAIN ? REGX_NO_MEMORY : REGX_DENIED;
     }
