@@ -130,7 +130,6 @@ def measure(
 
 
 def present(results: Results, folder: Folder, found: Installation) -> int:
-    folder.write_table(table.render(results, output.WIDTH))
     print(f"compare: {draw(folder, found)}", file=sys.stderr)
     output.show("compare", folder.path, lambda width: table.render(results, width))
     return results.status()

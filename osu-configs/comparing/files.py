@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from comparing import output
+from comparing import output, table
 from comparing.configuration import Row
 from comparing.result import LIMIT, Results
 
@@ -37,9 +37,7 @@ class Folder:
             **asdict(results),
         }
         output.replace_json(self.path / "results.json", document)
-
-    def write_table(self, text: str) -> None:
-        output.replace(self.path / "table.txt", text + "\n")
+        output.replace(self.path / "table.txt", table.render(results, output.WIDTH) + "\n")
 
 
 def _rows(results: Results) -> Iterator[tuple]:

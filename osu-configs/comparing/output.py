@@ -36,7 +36,10 @@ def folder(asked: Path | None, command: str) -> Path:
 def replace(file: Path, text: str) -> None:
     new = file.with_name(f".{file.name}.new")
     try:
-        new.write_text(text, encoding="utf-8")
+        with new.open("w", encoding="utf-8") as out:
+            out.write(text)
+            out.flush()
+            os.fsync(out.fileno())  # also out of the emulated machine, which may be ended
         os.replace(new, file)
     except OSError as error:
         raise Trouble(f"{file} cannot be written: {error.strerror}", 1) from None

@@ -10,6 +10,7 @@ import dataclasses
 import json
 import shlex
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
@@ -85,11 +86,16 @@ class Machine:
 
     def run(self, command: list[str | Path], folder: Path, patience: float) -> int:
         """Runs a command of ours, there. Its results are in the folder then, with what is known out
-        here alone: the commit, the processor, the load. Returns its status."""
+        here alone: the commit, the processor, the load. Returns its status. Whoever interrupts
+        us interrupts it, and it ends by itself."""
         output = self.folder / "output"
         words = [RUN, "--timeout", BOOT_SECONDS + patience, "--", *AROUND, *command]
         words += ["--rdma", "--no-build", "--output", output]
-        status = subprocess.run([str(word) for word in words], check=False).returncode
+        # In a session of its own: Ctrl-C in the terminal reaches us alone, and it once.
+        process = subprocess.Popen([str(word) for word in words], start_new_session=True)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, lambda *_: process.send_signal(signal.SIGINT))
+        status = process.wait()
         if output.exists():
             shutil.copytree(output, folder, dirs_exist_ok=True)
         about = folder / "results.json"

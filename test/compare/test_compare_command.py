@@ -242,12 +242,15 @@ def is_alive(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_stopping_leaves_complete_files(tree: Tree, number: signal.Signals) -> None:
+@pytest.mark.parametrize("rdma", [False, True])
+def test_stopping_leaves_complete_files(tree: Tree, number: signal.Signals, rdma: bool) -> None:
     stuck = "[stuck]\nmca = --mca pml ob1 --mca btl tcp,self\nenvironment = 'ACT=hang when timed'\n"
     rows = ROWS + stuck
     file = tree.write("rows.conf", rows)
     output = tree.path / "output"
     arguments = tree.command("-f", file, "--osu", tree.path / "osu", "--output", output)
+    limits = ["limit"] * (0 if rdma else 3)
+    arguments += ["--rdma"] if rdma else []
     process = subprocess.Popen(
         arguments, env=tree.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -263,11 +266,12 @@ def test_stopping_leaves_complete_files(tree: Tree, number: signal.Signals) -> N
         process.kill()
     assert process.returncode == 130, stderr
     assert not is_alive(int(hanging.read_text()))
-    assert "INTERRUPTED: 3 runs were complete." in stdout and "1.50x" in stdout
+    assert f"INTERRUPTED: {2 + bool(limits)} runs were complete." in stdout and "1.50x" in stdout
+    assert (output / "table.txt").read_text() in stdout
     document = json.loads((output / "results.json").read_text())
-    assert document["interrupted"] is True and len(document["runs"]) == 3
+    assert document["interrupted"] is True and len(document["runs"]) == 2 + bool(limits)
     table = list(csv.DictReader((output / "results.csv").read_text().splitlines()))
-    assert [row["strategy"] for row in table] == ["limit"] * 3 + ["bounce"] * 3 + ["vader"] * 3
+    assert [row["strategy"] for row in table] == limits + ["bounce"] * 3 + ["vader"] * 3
     assert not list(output.glob(".*"))
 
 

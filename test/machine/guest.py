@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """One command in a guest: boots until it has started, passes on what it prints."""
+import contextlib
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -15,6 +17,7 @@ from trouble import Trouble
 
 BOOTS = 5  # a guest that dies before the command starts is booted again, so often at most
 BOOT_PATIENCE = 180  # seconds
+GRACE = 60  # seconds that an interrupted command may take to end
 MEMORY = 3072  # MiB
 QEMU = ["qemu-system-x86_64", "-accel", "tcg,thread=multi,tb-size=512", "-cpu", "max",
         "-smp", "2", "-m", str(MEMORY), "-M", "q35,usb=off,vmport=off,smm=off", "-nodefaults",
@@ -40,6 +43,18 @@ class Stream:
             self.to.flush()
 
 
+class Interruption:
+    """Ctrl-C and the like: the first is passed on to the command, the second is the end."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, self.note)
+
+    def note(self, *_: object) -> None:
+        self.count += 1
+
+
 def shared(name: str, folder: Path) -> list[str]:
     return ["-fsdev", f"local,id={name},path={folder},security_model=none,multidevs=remap",
             "-device", f"virtio-9p-pci,fsdev={name},mount_tag={name}"]
@@ -57,7 +72,7 @@ class Guest:
         (control / "command").write_text(f"exec {shlex.join(command)}\n")
         self.words = [
             *QEMU, "-kernel", str(kernel / "vmlinux"), "-initrd", str(kernel / "initrd"),
-            "-append", KERNEL_LINE, "-serial", f"file:{self.console}",
+            "-append", KERNEL_LINE, "-serial", f"file:{self.console}", "-serial", "stdio",
             "-drive", f"file={root / 'root.img'},format=raw,if=virtio,snapshot=on",
             *shared("control", control), *shared("tree", tree)]
 
@@ -66,20 +81,29 @@ class Guest:
             if self.console.exists() else []
         return "\n".join(lines[-30:])
 
-    def boot(self, timeout: float) -> int | None:
+    def boot(self, timeout: float, interruption: Interruption) -> int | None:
         """The command's status; None: it never started."""
         streams = [Stream(self.control / "stdout", sys.stdout.buffer),
                    Stream(self.control / "stderr", sys.stderr.buffer)]
         started = self.control / "started"
-        qemu = subprocess.Popen(self.words, stdin=subprocess.DEVNULL,
-                                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        qemu = subprocess.Popen(self.words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+                                stderr=subprocess.PIPE, start_new_session=True)
+        assert qemu.stdin
         end = time.monotonic() + BOOT_PATIENCE
-        running = False
+        running = interrupted = False
         try:
             while qemu.poll() is None:
                 if not running and started.exists():
                     running = True
                     end = time.monotonic() + timeout
+                if interruption.count > 0 and not interrupted:
+                    interrupted = True
+                    end = time.monotonic() + GRACE
+                    with contextlib.suppress(BrokenPipeError):  # it has just ended
+                        qemu.stdin.write(b"\n")
+                        qemu.stdin.flush()
+                if interrupted and (not running or interruption.count > 1 or time.monotonic() > end):
+                    raise KeyboardInterrupt
                 if time.monotonic() > end:
                     if running:
                         raise TimeoutError
@@ -104,11 +128,12 @@ class Guest:
 
 def run(kernel: Path, root: Path, tree: Path, command: Sequence[str], timeout: float) -> int:
     """The status of the command; Trouble if the guest dies, TimeoutError if it takes too long."""
+    interruption = Interruption()
     for boot in range(1, BOOTS + 1):
         with tempfile.TemporaryDirectory(prefix="regx-machine-", dir=os.environ.get("TMPDIR")) \
                 as control:
             guest = Guest(kernel, root, tree, command, Path(control))
-            status = guest.boot(timeout)
+            status = guest.boot(timeout, interruption)
             if status is not None:
                 return status
             print(f"machine: boot {boot} of {BOOTS} at most: the guest died before the command "

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The machine gives a command a verbs device, and gives back how it ended."""
 import os
+import signal
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -83,6 +84,35 @@ def test_command_that_takes_too_long() -> None:
     run = shell("echo before; sleep 1000", "--timeout", "1")
     assert run.returncode == 124, run
     assert run.stdout == "before\n", run
+
+
+def test_interruption_reaches_the_command() -> None:
+    """It ends as it likes, and what it wrote last is there."""
+    script = "trap 'echo asked; exit 9' INT; echo ready; while :; do sleep 0.1; done"
+    process = subprocess.Popen([RUN, "--", "sh", "-c", script], stdin=subprocess.DEVNULL,
+                               stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout and process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGTERM)
+        rest, _ = process.communicate(timeout=300)
+    finally:
+        process.kill()
+    assert (process.returncode, rest) == (9, "asked\n")
+
+
+def test_second_interruption_is_the_end() -> None:
+    script = "trap 'echo asked' INT; echo ready; while :; do sleep 0.1; done"
+    process = subprocess.Popen([RUN, "--", "sh", "-c", script], stdin=subprocess.DEVNULL,
+                               stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout and process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline() == "asked\n"
+        process.send_signal(signal.SIGINT)
+        rest, _ = process.communicate(timeout=300)
+    finally:
+        process.kill()
+    assert (process.returncode, rest) == (130, "")
 
 
 def test_guest_that_dies_at_boot_is_booted_again(stand_in, tmp_path: Path) -> None:
