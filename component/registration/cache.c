@@ -219,25 +219,50 @@ regx_seat_t *regx_cache_seat_locked(regx_cache_t *cache)
 }
 
 /* All places of the front table, with query and fence where they are needed. */
-static __attribute__((noinline)) regx_status_t acquire_searching(regx_cache_t *cache, void *base,
-                                                                 size_t length, unsigned access,
-                                                                 regx_region_t *region)
+static bool find_in_front(regx_cache_t *cache, regx_seat_t *seat, uintptr_t base, size_t length,
+                          unsigned access, regx_region_t *region)
 {
-    const bool seated = regx_here.cache == cache->serial;
-    regx_seat_t *seat = regx_here.seat;
-    const regx_front_key_t key = regx_front_key((uintptr_t)base);
+    const regx_front_key_t key = regx_front_key(base);
     const uint64_t since = atomic_load_explicit(&cache->drained, memory_order_acquire);
 
-    for (uint32_t probe = 0; seated && probe < REGX_FRONT_WAYS; probe++) {
+    for (uint32_t probe = 0; probe < REGX_FRONT_WAYS; probe++) {
         const uint32_t entry = regx_front_entry(seat, &key, probe);
         const uint32_t number = regx_front_number(entry);
 
         if (regx_front_is(entry, &key) &&
-            regx_cache_try(cache, seat, number, (uintptr_t)base, length, access)) {
-            return regx_cache_serve(cache, number, (uintptr_t)base, length, since, region);
+            regx_cache_try(cache, seat, number, base, length, access)) {
+            regx_cache_serve(cache, number, base, length, since, region);
+            return true;
         }
     }
-    return regx_cache_acquire_slow(cache, base, length, access, region);
+    return false;
+}
+
+bool regx_cache_find(regx_cache_t *cache, const void *base, size_t length, unsigned access,
+                     regx_region_t *region)
+{
+    if (regx_here.cache != cache->serial) {
+        if (regx_cache_in_child(cache)) {
+            return false;
+        }
+        regx_lock(&cache->lock);
+        const bool seated = regx_cache_seat_locked(cache) != NULL;
+        regx_unlock(&cache->lock);
+        if (!seated) {
+            return false;
+        }
+    }
+    return find_in_front(cache, regx_here.seat, (uintptr_t)base, length, access, region);
+}
+
+static __attribute__((noinline)) regx_status_t acquire_searching(regx_cache_t *cache, void *base,
+                                                                 size_t length, unsigned access,
+                                                                 regx_region_t *region)
+{
+    return regx_here.cache == cache->serial &&
+                   find_in_front(cache, regx_here.seat, (uintptr_t)base, length, access, region)
+               ? REGX_OK
+               : regx_cache_acquire_slow(cache, base, length, access, region);
 }
 
 /* The first place alone, which serves nearly always, and nothing that is not always needed. */

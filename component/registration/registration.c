@@ -57,6 +57,13 @@ regx_status_t regx_region_acquire(regx_registry_t *registry, void *base, size_t 
                                : regx_cache_acquire(registry->cache, base, length, access, region);
 }
 
+bool regx_region_find(regx_registry_t *registry, const void *base, size_t length, unsigned access,
+                      regx_region_t *region)
+{
+    return registry->cache != NULL && !registry->on_demand &&
+           regx_cache_find(registry->cache, base, length, access, region);
+}
+
 void regx_region_release(regx_registry_t *registry, regx_region_t *region)
 {
     if (registry->cache != NULL) {

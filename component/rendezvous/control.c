@@ -83,7 +83,7 @@ static unsigned grants_of(const regx_cts_t *cts)
 }
 
 /* Bits of the CTS. */
-enum { CTS_FALLBACK = 1, CTS_VERIFY = 2 };
+enum { CTS_FALLBACK = 1, CTS_VERIFY = 2, CTS_PIECES = 4 };
 
 void regx_cts_pack(const regx_cts_t *cts, uint8_t bytes[REGX_CTS_SIZE])
 {
@@ -94,7 +94,10 @@ void regx_cts_pack(const regx_cts_t *cts, uint8_t bytes[REGX_CTS_SIZE])
     put_number(&to, cts->path, 1);
     put_number(&to, grants_of(cts), 2);
     put_name(&to, cts->landing);
-    put_number(&to, (cts->fallback ? CTS_FALLBACK : 0) | (cts->verify ? CTS_VERIFY : 0), 4);
+    put_number(&to,
+               (cts->fallback ? CTS_FALLBACK : 0) | (cts->verify ? CTS_VERIFY : 0) |
+                   (cts->pieces ? CTS_PIECES : 0),
+               4);
     put_number(&to, cts->length, 8);
     if (granted_by_slots(cts->path)) {
         put_slots(&to, cts->slots, cts->slot_count);
@@ -118,11 +121,12 @@ bool regx_cts_unpack(const uint8_t bytes[REGX_CTS_SIZE], regx_cts_t *cts)
     cts->landing = get_name(&from);
     const uint64_t bits = get_number(&from, 4);
     cts->length = get_number(&from, 8);
-    if (version != REGX_CONTROL_VERSION || bits > (CTS_FALLBACK | CTS_VERIFY)) {
+    if (version != REGX_CONTROL_VERSION || bits > (CTS_FALLBACK | CTS_VERIFY | CTS_PIECES)) {
         return false;
     }
     cts->fallback = (bits & CTS_FALLBACK) != 0;
     cts->verify = (bits & CTS_VERIFY) != 0;
+    cts->pieces = (bits & CTS_PIECES) != 0;
     cts->path = (regx_path_t)path;
     switch (path) {
     case REGX_PATH_bounce:

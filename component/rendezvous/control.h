@@ -6,10 +6,10 @@
  * The RTS is the MPI library's own. The CTS travels inside it as the registration handle and has
  * REGX_CTS_SIZE bytes; unused ones are zero:
  *
- *      0 u8  version (3)          1 u8  path (strategy) of this transfer
+ *      0 u8  version (4)          1 u8  path (strategy) of this transfer
  *      2 u16 number of grants     4 u32 landing        8 u32 its generation
- *     12 u32 1: this is not the path that was asked for; 2: WRITTEN and DONE are to carry a
- *            checksum; 3: both; else 0
+ *     12 u32 bits 1: this is not the path that was asked for; 2: WRITTEN and DONE are to carry a
+ *            checksum; 4: the chunk may be written in pieces
  *     16 u64 length of the transfer
  *     24 the first grants: slots (bounce): up to 8 of { u32 slot, u32 length }, from offset 0 on;
  *                          a slot is named by its offset in the receiver's pool
@@ -20,31 +20,27 @@
  *
  * All others are frames with the tag REGX_TAG_CONTROL of at most 72 bytes:
  *
- *      0 u8  version (3)          1 u8  type
+ *      0 u8  version (4)          1 u8  type
  *      2 u16 number of grants     4 u32 addressee (a landing or a source)   8 u32 its generation
  *
  *   from the source to the landing
  *     12 u32 source               16 u32 its generation
  *     START    nothing more: the source exists; it can be granted more
  *     WRITTEN  20 u32 slot        24 u64 offset   32 u64 length: the slot is full
- *     DONE     20 u32 zero        24 u64 offset   32 u64 length: the chunk was written
+ *     DONE     20 u32 zero        24 u64 offset   32 u64 length: the chunk was written, or its
+ *              next piece: pieces follow one another from the chunk's offset on
  *              40 u64 checksum of these bytes (checksum.h); both may be without it
- *     REFUSED  20 u32 why         24 u64 offset   32 u64 length: the chunk was not written; grant
- *                                 slots for it; 0: it cannot be just now; 1: nor can any that
- *                                 follows; 2: as if there were no memory, at either end. On
- *                                 the path read: nothing from the offset on will be exposed, and
- *                                 the length is all that is left; 1: nor will any other memory be
- *     EXPOSED  20 u32 length      24 u64 offset   32 u64 where in the keyed region it begins
- *              40 24 bytes key    64 u64 checksum of these bytes, which may be missing: they can
- *                                 be read until GOT. Chunks are exposed in their order
- *   from the landing to the source
- *     SLOTS    12 u32 zero        16 u64 offset
- *              24 up to 4 of { u32 slot, u32 length }, from the offset on
- *     CHUNK    12 u32 length      16 u64 offset
- *              24 u64 where in the keyed region it begins      32 24 bytes key
- *     GOT      12 u32 0: what was exposed has been read; 1: it was not, grant it as refused; 2:
- *              likewise, as if there were no memory, at either end
- *              16 u64 offset      24 u64 length
+ *     REFUSED  20 u32 why         24 u64 offset   32 u64 length: the chunk, or all of it behind
+ *                                 its last piece, was not written; grant slots for it; 0: it cannot
+ * be just now; 1: nor can any that follows; 2: as if there were no memory, at either end. On the
+ * path read: nothing from the offset on will be exposed, and the length is all that is left; 1: nor
+ * will any other memory be EXPOSED  20 u32 length      24 u64 offset   32 u64 where in the keyed
+ * region it begins 40 24 bytes key    64 u64 checksum of these bytes, which may be missing: they
+ * can be read until GOT. Chunks are exposed in their order from the landing to the source SLOTS 12
+ * u32 zero        16 u64 offset 24 up to 4 of { u32 slot, u32 length }, from the offset on CHUNK 12
+ * u32 length      16 u64 offset 24 u64 where in the keyed region it begins      32 24 bytes key GOT
+ * 12 u32 0: what was exposed has been read; 1: it was not, grant it as refused; 2: likewise, as if
+ * there were no memory, at either end 16 u64 offset      24 u64 length
  *
  * A key names a region, which may be larger than what is granted: the registration that serves a
  * chunk may have been made for more. A grant gives the right to write its range once, an exposure
@@ -66,7 +62,7 @@
 
 #define REGX_TAG_CONTROL 0x28 /* of the tags that Open MPI keeps for BTLs, one that none uses */
 #ifndef REGX_CONTROL_VERSION  /* a test builds another */
-#define REGX_CONTROL_VERSION 3
+#define REGX_CONTROL_VERSION 4
 #endif
 #define REGX_CONTROL_MAX 72 /* of all but EXPOSED 56, what any transport carries at once */
 #define REGX_CTS_SIZE 88
@@ -101,6 +97,7 @@ typedef struct regx_cts {
     regx_name_t landing;
     bool fallback; /* not the path that was asked for */
     bool verify;   /* notices are to carry a checksum */
+    bool pieces;   /* the chunk may be written in pieces */
     uint64_t length;
     unsigned slot_count;
     regx_slot_grant_t slots[REGX_CTS_SLOTS];

@@ -313,7 +313,7 @@ void regx_landing_control(regx_rndv_t *rndv, uint64_t sender, const regx_control
     case REGX_CONTROL_DONE:
     case REGX_CONTROL_REFUSED:
         sound = is_read ? regx_landing_unexposed_locked(landing, control)
-                        : regx_landing_chunk_ended_locked(rndv, landing, control);
+                        : regx_landing_chunk_told_locked(rndv, landing, control);
         break;
     case REGX_CONTROL_EXPOSED:
         sound = is_read && regx_landing_exposed_locked(rndv, landing, control);

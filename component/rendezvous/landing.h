@@ -38,6 +38,7 @@ typedef struct regx_chunk {
     bool failed; /* … because that failed */
     uint64_t offset;
     uint64_t length;
+    uint64_t written; /* GRANTED: so many bytes, from the offset on */
     regx_region_t region;
     struct regx_get_op *get; /* DUE, GETTING */
 } regx_chunk_t;
@@ -51,6 +52,7 @@ struct regx_landing {
     uint64_t length;
     regx_path_t path;
     bool fallback;   /* it is not the one that was asked for */
+    bool pieces;     /* the chunk may be written in pieces */
     bool started;    /* `source` is known */
     bool stalled;    /* the pool was empty; counted */
     bool slots_only; /* what is not yet granted goes by slots */
@@ -110,9 +112,10 @@ bool regx_landing_register(regx_rndv_t *rndv, regx_landing_t *landing, regx_chun
  * turn out not to be registrable: then the path becomes bounce. */
 void regx_landing_first_chunk(regx_rndv_t *rndv, regx_landing_t *landing, regx_cts_t *cts);
 void regx_landing_grant_chunks_locked(regx_rndv_t *rndv, regx_landing_t *landing);
-/* A chunk was written or refused. false: there was no such grant. */
-bool regx_landing_chunk_ended_locked(regx_rndv_t *rndv, regx_landing_t *landing,
-                                     const regx_control_t *control);
+/* The next bytes of a chunk were written, or all that are left of it refused. false: there was no
+ * such grant. */
+bool regx_landing_chunk_told_locked(regx_rndv_t *rndv, regx_landing_t *landing,
+                                    const regx_control_t *control);
 /* Not locked: nobody else knows the landing any more, or yet. */
 void regx_landing_revoke_chunks(regx_rndv_t *rndv, regx_landing_t *landing);
 

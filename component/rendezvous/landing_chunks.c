@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Granting registered chunks of the user's buffer (paths pipeline and direct). Chunks are cut at
- * multiples of the chunk size from the transfer's base; direct has one chunk, the whole.
+ * multiples of the chunk size from the transfer's base; direct has one chunk, the whole. So has
+ * pipeline, by the strategy auto, where the buffer has been received into before and is no longer
+ * than what could be in flight at once: there is no registration to overlap with the wire, and one
+ * grant takes fewer messages. A sender to whom its buffer is new writes it in chunks all the same.
  *
  * A chunk may be served by a region that was registered for more. Should the buffer be unmapped
  * while it is granted, the region is dead: no later chunk gets it, but this one is drained like
  * any other, and the region ends with its last use.
  */
 #include "rendezvous/landing.h"
+#include "rendezvous/strategy.h"
 
 static uint64_t chunk_length(const regx_rndv_t *rndv, const regx_landing_t *landing)
 {
@@ -26,6 +30,7 @@ bool regx_landing_register(regx_rndv_t *rndv, regx_landing_t *landing, regx_chun
     const regx_status_t status = regx_region_acquire(rndv->registry, landing->base + chunk->offset,
                                                      chunk->length, access, &chunk->region);
 
+    chunk->written = 0;
     if (status != REGX_OK) {
         regx_tally(rndv->counters->fallbacks, status == REGX_NO_MEMORY
                                                   ? "receiver: no memory to register"
@@ -51,18 +56,44 @@ static void count_granted(regx_rndv_t *rndv, regx_landing_t *landing)
     regx_count_high(&rndv->counters->chunks_high, landing->chunks_out);
 }
 
+/* Makes the chunk the whole buffer, if it is known: registered as such, or at its beginning; then
+ * the whole is registered now, for next time too. Where memory does not suffice for that it is not
+ * tried again, since others were given up for it. Else it is the first chunk, not registered. */
+static bool take_known_whole(regx_rndv_t *rndv, regx_landing_t *landing, regx_chunk_t *chunk)
+{
+    const uint64_t first = chunk_length(rndv, landing), whole = landing->length;
+    const unsigned access = REGX_ACCESS_REMOTE_WRITE;
+    regx_region_t beginning;
+    bool taken = false;
+
+    if (rndv->config.strategy->grants_known_whole && first < whole &&
+        whole <= rndv->config.chunk_size * rndv->config.chunk_depth) {
+        taken = regx_region_find(rndv->registry, landing->base, whole, access, &chunk->region);
+        if (!taken && !atomic_load(&rndv->whole_refused) &&
+            regx_region_find(rndv->registry, landing->base, first, access, &beginning)) {
+            taken = regx_region_acquire(rndv->registry, landing->base, whole, access,
+                                        &chunk->region) == REGX_OK;
+            atomic_store(&rndv->whole_refused, !taken);
+            regx_region_release(rndv->registry, &beginning);
+        }
+    }
+    chunk->length = taken ? whole : first;
+    return taken;
+}
+
 void regx_landing_first_chunk(regx_rndv_t *rndv, regx_landing_t *landing, regx_cts_t *cts)
 {
     regx_chunk_t *chunk = &landing->chunks[0];
 
-    chunk->length = chunk_length(rndv, landing);
-    if (!regx_landing_register(rndv, landing, chunk, REGX_ACCESS_REMOTE_WRITE)) {
+    cts->pieces = take_known_whole(rndv, landing, chunk);
+    if (!cts->pieces && !regx_landing_register(rndv, landing, chunk, REGX_ACCESS_REMOTE_WRITE)) {
         landing->path = REGX_PATH_bounce;
         landing->fallback = true;
         return;
     }
     chunk->state = REGX_CHUNK_GRANTED;
     landing->granted = chunk->length;
+    landing->pieces = cts->pieces;
     cts->chunk_length = chunk->length;
     cts->chunk_start = start_of(landing, chunk);
     cts->key = chunk->region.mr->key;
@@ -110,42 +141,61 @@ void regx_landing_grant_chunks_locked(regx_rndv_t *rndv, regx_landing_t *landing
     }
 }
 
-bool regx_landing_chunk_ended_locked(regx_rndv_t *rndv, regx_landing_t *landing,
-                                     const regx_control_t *control)
+/* The granted chunk of which that is the next to be written; NULL: none. */
+static regx_chunk_t *find_granted(const regx_rndv_t *rndv, regx_landing_t *landing,
+                                  const regx_control_t *control)
 {
-    const bool done = control->type == REGX_CONTROL_DONE;
-
     for (unsigned i = 0; i < rndv->config.chunk_depth; i++) {
         regx_chunk_t *chunk = &landing->chunks[i];
+        const uint64_t left = chunk->length - chunk->written;
+        const bool piece = landing->pieces && control->type == REGX_CONTROL_DONE;
 
-        if (chunk->state != REGX_CHUNK_GRANTED || chunk->offset != control->offset ||
-            chunk->length != control->length) {
-            continue;
+        if (chunk->state == REGX_CHUNK_GRANTED &&
+            control->offset == chunk->offset + chunk->written &&
+            (control->length == left || (piece && control->length > 0 && control->length < left))) {
+            return chunk;
         }
-        landing->busy = true;
-        regx_unlock(&rndv->lock);
-        regx_landing_verify(rndv, landing, control);
-        if (control->failed) { /* perhaps because the buffer has been unmapped: it still counts as
-                                  in use */
-            regx_registry_progress(rndv->registry);
-        }
+    }
+    return NULL;
+}
+
+bool regx_landing_chunk_told_locked(regx_rndv_t *rndv, regx_landing_t *landing,
+                                    const regx_control_t *control)
+{
+    regx_chunk_t *chunk = find_granted(rndv, landing, control);
+
+    if (chunk == NULL) {
+        return false;
+    }
+    const bool ends = control->length == chunk->length - chunk->written;
+    landing->busy = true;
+    regx_unlock(&rndv->lock);
+    regx_landing_verify(rndv, landing, control);
+    if (control->failed) { /* perhaps because the buffer has been unmapped: it still counts as in
+                              use */
+        regx_registry_progress(rndv->registry);
+    }
+    if (ends) {
         regx_region_release(rndv->registry, &chunk->region);
-        regx_lock(&rndv->lock);
-        landing->busy = false;
-        landing->chunks_out--;
-        if (done) {
-            landing->landed += chunk->length;
-        } else {
-            landing->slots_only = true;
-            if (control->for_ever) {
-                atomic_store(&landing->peer->never_writes, true);
-            }
-            landing->careful |= control->failed;
-        }
-        chunk->state = done ? REGX_CHUNK_FREE : REGX_CHUNK_REDO;
+    }
+    regx_lock(&rndv->lock);
+    landing->busy = false;
+    landing->chunks_out -= ends;
+    if (control->type == REGX_CONTROL_DONE) {
+        landing->landed += control->length;
+        chunk->written += control->length;
+        chunk->state = ends ? REGX_CHUNK_FREE : REGX_CHUNK_GRANTED;
         return true;
     }
-    return false;
+    landing->slots_only = true;
+    if (control->for_ever) {
+        atomic_store(&landing->peer->never_writes, true);
+    }
+    landing->careful |= control->failed;
+    chunk->state = REGX_CHUNK_REDO;
+    chunk->offset = control->offset;
+    chunk->length = control->length;
+    return true;
 }
 
 void regx_landing_revoke_chunks(regx_rndv_t *rndv, regx_landing_t *landing)

@@ -16,6 +16,7 @@ struct regx_put_op { /* a grant being used */
     bool careful; /* local memory may not be there any more, … */
     void *copy;   /* … so this is a slot's copy of it, or NULL */
     bool chunk;
+    bool piece;    /* of a chunk */
     bool for_ever; /* refused, and all later ones will be, … */
     bool failed;   /* … or because writing it failed */
     regx_rndv_t *rndv;
@@ -60,6 +61,31 @@ static void queue_grant(regx_source_t *source, const regx_grant_t *grant)
 {
     source->queue[(source->first + source->count++) % REGX_GRANTS_MAX] = *grant;
     source->granted += grant->length;
+}
+
+static void drop_grant(regx_source_t *source)
+{
+    source->first = (source->first + 1) % REGX_GRANTS_MAX;
+    source->count--;
+}
+
+/* Takes the next grant from the queue, or as much of it as may be written at once. */
+static regx_grant_t next_piece(regx_source_t *source)
+{
+    regx_grant_t *next = &source->queue[source->first];
+    const bool whole = !next->chunk || next->length <= source->piece_most;
+
+    next->piece |= !whole;
+    regx_grant_t piece = *next;
+    if (whole) {
+        drop_grant(source);
+        return piece;
+    }
+    piece.length = source->piece_most;
+    next->offset += piece.length;
+    next->place += piece.length;
+    next->length -= piece.length;
+    return piece;
 }
 
 /* Whether grants of `length` bytes together fit this transfer: inside it, not more than there is,
@@ -130,7 +156,20 @@ static void op_free(regx_source_t *source, regx_put_op_t *op)
     }
 }
 
-/* What became of a grant. */
+/* Takes from the queue what is left of a chunk of which that was a piece; returns how much. */
+static uint64_t take_rest(regx_source_t *source, const regx_put_op_t *op)
+{
+    const regx_grant_t *next = &source->queue[source->first];
+    const bool more =
+        source->count > 0 && next->piece && next->offset == op->offset + op->put.length;
+
+    if (more) {
+        drop_grant(source);
+    }
+    return more ? next->length : 0;
+}
+
+/* What became of a grant, or a piece of it. */
 static void ended_locked(regx_rndv_t *rndv, regx_put_op_t *op, regx_status_t status)
 {
     regx_source_t *source = op->source;
@@ -145,6 +184,7 @@ static void ended_locked(regx_rndv_t *rndv, regx_put_op_t *op, regx_status_t sta
         op->for_ever = status == REGX_DENIED;
         op->failed = status == REGX_FAILED;
         source->careful |= op->failed;
+        op->put.length += take_rest(source, op);
         op->next = source->refusals;
         source->refusals = op;
         source->fallback = true;
@@ -196,6 +236,7 @@ static regx_status_t prepare(regx_rndv_t *rndv, regx_put_op_t *op, const regx_gr
     op->rndv = rndv;
     op->offset = grant->offset;
     op->chunk = grant->chunk;
+    op->piece = grant->piece;
     op->registered = false;
     op->copy = NULL;
     /* Field by field: clearing the rest would cost as much as all of this. */
@@ -274,13 +315,14 @@ static regx_status_t step_locked(regx_rndv_t *rndv, regx_source_t *source)
     if (source->count == 0) {
         return regx_source_expose_locked(rndv, source);
     }
+    if (source->queue[source->first].piece && source->in_flight >= rndv->config.chunk_depth) {
+        return REGX_PENDING;
+    }
     op = op_new(source);
     if (op == NULL) {
         return REGX_AGAIN;
     }
-    grant = source->queue[source->first];
-    source->first = (source->first + 1) % REGX_GRANTS_MAX;
-    source->count--;
+    grant = next_piece(source);
     op->source = source;
     op->careful = source->careful;
     source->in_flight++;
@@ -391,6 +433,8 @@ static void put_done(regx_put_t *put, regx_status_t status)
 
     let_go(rndv, op, status);
     regx_lock(&rndv->lock);
+    /* The pieces behind it may be under way: it cannot be refused in its turn any more. */
+    source->failed |= op->piece && status != REGX_OK;
     ended_locked(rndv, op, status);
     run(rndv, source);
 }
@@ -470,6 +514,30 @@ static bool take_first_grants(const regx_rndv_t *rndv, regx_source_t *source, co
     return true;
 }
 
+/* Whether memory is, or soon will be, registered in as large a piece as it was granted: it was
+ * written from before. Not locked. */
+static bool is_known(const regx_rndv_t *rndv, const void *base, uint64_t length)
+{
+    regx_region_t region;
+    const bool known =
+        regx_region_find(rndv->registry, base, length, REGX_ACCESS_LOCAL, &region) ||
+        regx_region_find(rndv->registry, base, rndv->config.chunk_size, REGX_ACCESS_LOCAL, &region);
+
+    if (known) {
+        regx_region_release(rndv->registry, &region);
+    }
+    return known;
+}
+
+static uint64_t piece_most(const regx_rndv_t *rndv, const void *base, const regx_cts_t *cts)
+{
+    const uint64_t chunk = rndv->config.chunk_size;
+    const bool cut =
+        cts->pieces && cts->chunk_length > chunk && !is_known(rndv, base, cts->chunk_length);
+
+    return cut ? chunk : UINT64_MAX;
+}
+
 void regx_source_open(regx_rndv_t *rndv, regx_peer_t *peer, const void *base, size_t length,
                       const uint8_t bytes[REGX_CTS_SIZE], regx_source_done_t done, void *context)
 {
@@ -495,6 +563,7 @@ void regx_source_open(regx_rndv_t *rndv, regx_peer_t *peer, const void *base, si
     source->path = cts.path;
     source->fallback = cts.fallback;
     source->verify = cts.verify || rndv->config.verify;
+    source->piece_most = piece_most(rndv, base, &cts);
     regx_lock(&rndv->lock);
     if (!take_first_grants(rndv, source, &cts) ||
         !regx_table_add(&rndv->sources, source, &source->name)) {

@@ -4,7 +4,9 @@
  *
  *   opened ──START, unless the CTS grants all──▶ runs through its grants, in their order:
  *     a slot: written at once, WRITTEN follows
- *     a chunk: local memory registered, put; DONE follows, or REFUSED if it cannot be
+ *     a chunk: local memory registered, put; DONE follows, or REFUSED if it cannot be. One that
+ *     is longer than chunks are here, of memory that is new to this process, goes in pieces of
+ *     that size, as many at once as chunks may be; each is DONE, or the rest REFUSED
  *   sent == length and nothing in flight ──▶ done callback ──▶ freed
  *
  * On the path read there are no chunks but its own, in their order and as many at once as the CTS
@@ -26,6 +28,7 @@ typedef struct regx_grant {
     uint64_t offset;
     uint64_t length;
     bool chunk;     /* else a slot */
+    bool piece;     /* of a chunk */
     uint64_t place; /* where it is to be written: in the peer's pool, or its region */
     regx_key_t key; /* of the region */
 } regx_grant_t;
@@ -50,6 +53,7 @@ struct regx_source {
     uint64_t sent_slots;     /* those of them that went through slots */
     uint64_t granted;        /* bytes granted, or to be exposed, and not refused */
     unsigned in_flight;      /* puts, the held one too, and exposures */
+    uint64_t piece_most;     /* of a granted chunk, at once */
     unsigned first, count;   /* of the queue */
     regx_put_op_t *held;     /* found no room: goes before the queue */
     regx_put_op_t *refusals; /* to be sent */

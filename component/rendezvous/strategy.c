@@ -29,7 +29,7 @@ static regx_path_t choose_read(regx_rndv_t *rndv, const regx_peer_t *peer, uint6
 
 /* Where both processes map the pool, bounce: two cores copy at once in user space, which is twice
  * what the kernel's single copy reaches. Elsewhere the wire writes the user's buffer in chunks
- * and spares the copy out.
+ * and spares the copy out; a buffer that is registered already goes as one chunk.
  * Never read: a chunk takes as many requests as written, one doorbell more, and a round trip before
  * its first byte moves (osu-configs/counts). */
 static regx_path_t choose_auto(regx_rndv_t *rndv, const regx_peer_t *peer, uint64_t length)
@@ -46,11 +46,12 @@ static regx_path_t choose_auto(regx_rndv_t *rndv, const regx_peer_t *peer, uint6
     return shared ? REGX_PATH_bounce : REGX_PATH_pipeline;
 }
 
-static const regx_strategy_t strategies[] = {{"auto", choose_auto},
-                                             {"bounce", choose_bounce},
-                                             {"pipeline", choose_pipeline},
-                                             {"direct", choose_direct},
-                                             {"read", choose_read}};
+static const regx_strategy_t strategies[] = {
+    {.name = "auto", .choose = choose_auto, .grants_known_whole = true},
+    {.name = "bounce", .choose = choose_bounce},
+    {.name = "pipeline", .choose = choose_pipeline},
+    {.name = "direct", .choose = choose_direct},
+    {.name = "read", .choose = choose_read}};
 
 const char regx_strategy_names[] = "auto, bounce, pipeline, direct, read";
 

@@ -27,7 +27,7 @@ static bytes_t head(uint8_t type, uint16_t grants)
 {
     bytes_t bytes = {.length = 0};
 
-    add(&bytes, 3, 1);
+    add(&bytes, 4, 1);
     add(&bytes, type, 1);
     add(&bytes, grants, 2);
     add(&bytes, 0x11223344, 4);
@@ -360,7 +360,7 @@ static void random_messages_are_refused_or_understood(void **state)
             words[w] = unit_random(&seed);
         }
         if (i % 4 == 0) { /* of these a part is understood */
-            bytes[0] = 3;
+            bytes[0] = 4;
             bytes[1] %= 10;
             bytes[2] %= 6;
             bytes[3] = 0;
@@ -392,12 +392,16 @@ static cts_form_t cts_form(unsigned which)
                                         : REGX_PATH_direct;
     const bool fallback = which % 3 == 0;
     const bool verify = which % 2 == 0;
-    cts_form_t form = {
-        .cts = {
-            .path = path, .fallback = fallback, .verify = verify, .landing = to, .length = length}};
+    const bool pieces = which % 5 < 2;
+    cts_form_t form = {.cts = {.path = path,
+                               .fallback = fallback,
+                               .verify = verify,
+                               .pieces = pieces,
+                               .landing = to,
+                               .length = length}};
 
     form.bytes = head((uint8_t)path, (uint16_t)(slots ? which : read ? 64 : chunk));
-    add(&form.bytes, (fallback ? 1u : 0) + (verify ? 2u : 0), 4);
+    add(&form.bytes, (fallback ? 1u : 0) + (verify ? 2u : 0) + (pieces ? 4u : 0), 4);
     add(&form.bytes, length, 8);
     if (slots) {
         form.cts.slot_count = which;
@@ -484,6 +488,7 @@ static void the_cts_has_the_documented_bytes(void **state)
         assert_int_equal(cts.path, known.cts.path);
         assert_int_equal(cts.fallback, known.cts.fallback);
         assert_int_equal(cts.verify, known.cts.verify);
+        assert_int_equal(cts.pieces, known.cts.pieces);
         assert_memory_equal(&cts.landing, &to, sizeof(to));
         assert_int_equal(cts.length, length);
         assert_int_equal(cts.slot_count, known.cts.slot_count);
@@ -512,7 +517,7 @@ static void every_byte_of_the_cts_may_be_anything(void **state)
                 if (same || (b >= 4 && b < 12) || (b >= 16 && b < known.used)) {
                     assert_true(good); /* the addressee judges */
                 } else if (b == 12) {
-                    assert_int_equal(good, value <= 3);
+                    assert_int_equal(good, value <= 7);
                 } else if (b == 0 || (b > 12 && b < 16)) {
                     assert_false(good);
                 }
