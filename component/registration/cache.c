@@ -39,7 +39,8 @@
  * (2) A look-up reads, in this order, each an acquire load (the query is a system call):
  *        own count written → query quiet → sequence even → head → drained == head → ALIVE, range
  *   `drained` is written (release) after every region that a change below it touched is dead. So
- *   drained == head with ALIVE read later means: no change below that head touched the region.
+ *   drained == head with ALIVE read later means: no change below that head touched the region,
+ *   but such as were told before it was pinned (see below of a new region).
  *   The head counts a change before it happens (hooks), so a change that ended before acquire is
  *   below it, unless it is not logged yet (notifier):
  *   - it is between its start and the reader's read(): the query says so (EAGAIN). Asked first:
@@ -58,11 +59,28 @@
  *   Changes left out for want of interest are as if logged just before (changes.c).
  *   Changes from `drained` to `since` may end the region needlessly; never the reverse, because
  *   `drained` never passes the head that the same lock's holder has read.
- * - A change that its writer is still writing (REGX_CHANGE_LATER): `drained` stays below the head,
- *   so every look-up is a miss until it is there, and a new region is used once. Nobody waits for
- *   it. (For the sequence to be even the slow path yields a few times: for speed alone.)
+ * - A drain does a bounded amount (drain.c). `drained` passes a change only when, under the lock,
+ *   nothing that is alive overlaps it any more; until then it stays the next one, and is gone
+ *   through from its beginning, whatever was inserted or given up between two parts. So at any
+ *   time, with the lock held: of all that is alive, no change below `drained` was made after it was
+ *   pinned. (Holds for what is inserted: of `since` on nothing touched it, up to a head that is no
+ *   less than `drained`, and what is below `since` was made before.) From there it follows:
+ *     - While `drained` is below the head, no look-up hits without the lock: heads only grow.
+ *     - With the lock (use_locked): query, sequence, log from `drained` on, as for a new region
+ *       from `since` on, of all of the region's pages. What was touched is not used, ended or not.
+ *       Nobody else kills or retires it meanwhile.
+ *     - A new region is inserted whatever is left to be acted on: its own check asks nothing of
+ *       that. If a change before `since` that overlaps it is still to be acted on, it ends
+ *       needlessly.
+ *     - Each part ends some regions or passes some change, and an acquisition inserts one at the
+ *       most after a part; and progress goes on with it: all that a change touched is dead after so
+ *       many calls, or after the ring has gone round.
+ * - A change that its writer is still writing (REGX_CHANGE_LATER): `drained` stays below the head.
+ *   It may be of anything, so nothing that was there before is used until it is whole. Nobody waits
+ *   for it. (For the sequence to be even the slow path yields a few times: for speed alone.)
  * - The ring has gone round: `drained` is behind by more than the ring, or the entry is another's.
- *   Everything ends, and only then does `drained` move to the head that was read before.
+ *   It may have been of anything: nothing is used that is not made after. Everything ends, in parts
+ *   too, and only then does `drained` move to the head that was read before.
  * - fork: the child's seats are empty, by the kernel, however it was made (a vfork's child shares
  *   the parent's memory and thread, and may do nothing but exec). It finds nothing on the fast
  *   path, and all others ask first whether this is a child: before any lock, which in the child
@@ -112,6 +130,7 @@ regx_cache_t *regx_cache_open(regx_registry_t *registry, const regx_cache_config
         cache->config.count = REGX_REGIONS_MOST;
     }
     cache->page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    cache->drained_most = REGX_DRAINED_MOST;
     return cache;
 }
 
@@ -124,12 +143,14 @@ static void give_up(void *context, const uint32_t *numbers, uint32_t count)
 
 void regx_cache_close(regx_cache_t *cache)
 {
+    size_t all = SIZE_MAX;
+
     if (regx_cache_in_child(cache)) {
         return;
     }
     regx_cache_count(cache);
     regx_lock(&cache->lock);
-    regx_index_cut(&cache->index, 0, UINTPTR_MAX, give_up, cache);
+    regx_index_cut(&cache->index, 0, UINTPTR_MAX, &all, give_up, cache);
     cache->closing = true;
     regx_unlock(&cache->lock);
     cache->work = true;
@@ -188,20 +209,12 @@ static inline __attribute__((always_inline)) bool try_use(regx_cache_t *cache, r
                 is_current(cache) && atomic_load(&record->state) == REGX_REGION_ALIVE &&
                 regx_record_serves(record, address, length, access),
             true)) {
-        atomic_store_explicit(&seat->hits,
-                              atomic_load_explicit(&seat->hits, memory_order_relaxed) + 1,
-                              memory_order_relaxed);
+        regx_cache_count_hit(seat);
         return true;
     }
     regx_cache_use(&seat->uses[number], 0 - REGX_USE_ACQUIRED, fences);
     look_after(cache, record);
     return false;
-}
-
-bool regx_cache_try(regx_cache_t *cache, regx_seat_t *seat, uint32_t number, uintptr_t address,
-                    size_t length, unsigned access)
-{
-    return try_use(cache, seat, number, address, length, access, false);
 }
 
 regx_seat_t *regx_cache_seat_locked(regx_cache_t *cache)
@@ -218,9 +231,12 @@ regx_seat_t *regx_cache_seat_locked(regx_cache_t *cache)
     return regx_here.seat;
 }
 
-/* All places of the front table, with query and fence where they are needed. */
-static bool find_in_front(regx_cache_t *cache, regx_seat_t *seat, uintptr_t base, size_t length,
-                          unsigned access, regx_region_t *region)
+/* All places of the front table, with query and fence where they are needed. Inlined: a return
+ * right behind a system call is mispredicted. */
+static inline __attribute__((always_inline)) bool find_in_front(regx_cache_t *cache,
+                                                                regx_seat_t *seat, uintptr_t base,
+                                                                size_t length, unsigned access,
+                                                                regx_region_t *region)
 {
     const regx_front_key_t key = regx_front_key(base);
     const uint64_t since = atomic_load_explicit(&cache->drained, memory_order_acquire);
@@ -230,7 +246,7 @@ static bool find_in_front(regx_cache_t *cache, regx_seat_t *seat, uintptr_t base
         const uint32_t number = regx_front_number(entry);
 
         if (regx_front_is(entry, &key) &&
-            regx_cache_try(cache, seat, number, base, length, access)) {
+            try_use(cache, seat, number, base, length, access, false)) {
             regx_cache_serve(cache, number, base, length, since, region);
             return true;
         }

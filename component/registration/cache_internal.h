@@ -28,7 +28,7 @@ struct regx_cache {
     regx_holding_t *holdings;
     regx_changes_t *changes;
     regx_watch_t *watch;
-    _Atomic uint64_t drained; /* all changes below it have been acted on */
+    _Atomic uint64_t drained; /* all regions that changes below it touched have ended */
     bool asks;                /* the watch has a query */
     bool fences;              /* no membarrier here: counting a use is a full barrier by itself */
 
@@ -38,7 +38,8 @@ struct regx_cache {
     _Alignas(64) regx_lock_t lock; /* of all that follows */
     regx_registry_t *registry;
     regx_cache_config_t config;
-    uintptr_t page; /* bytes */
+    uintptr_t page;        /* bytes */
+    unsigned drained_most; /* REGX_DRAINED_MOST; tests make it less */
     regx_regions_t regions;
     regx_index_t index; /* of the regions that are alive */
     uint64_t bytes;     /* of these, and of those being registered */
@@ -103,19 +104,26 @@ static inline regx_status_t regx_cache_serve(const regx_cache_t *cache, uint32_t
     return REGX_OK;
 }
 
-/* cache.c: uses the region if it is true and serves that; what every hit comes down to. */
-bool regx_cache_try(regx_cache_t *cache, regx_seat_t *seat, uint32_t number, uintptr_t address,
-                    size_t length, unsigned access);
-/* The calling thread's seat, to be found by the fast path from now on. Locked. NULL: no memory. */
+static inline void regx_cache_count_hit(regx_seat_t *seat)
+{
+    atomic_store_explicit(&seat->hits, atomic_load_explicit(&seat->hits, memory_order_relaxed) + 1,
+                          memory_order_relaxed);
+}
+
+/* cache.c: the calling thread's seat, to be found by the fast path from now on. Locked. NULL: no
+ * memory. */
 regx_seat_t *regx_cache_seat_locked(regx_cache_t *cache);
 
 /* miss.c: what the fast path does not serve. */
 regx_status_t regx_cache_acquire_slow(regx_cache_t *cache, void *base, size_t length,
                                       unsigned access, regx_region_t *region);
 
-/* drain.c. Locked: ends every region that a logged change touched. false: a change is being
- * written at this moment, and what is alive may not be true. `request` may be NULL. */
-bool regx_cache_drain_locked(regx_cache_t *cache, regx_request_t *request);
+/* drain.c. Locked: ends regions that logged changes touched, so many at the most. Some that are
+ * alive may not be true after it. `request` may be NULL. */
+void regx_cache_drain_locked(regx_cache_t *cache, regx_request_t *request);
+/* Of one call, in regions ended, changes passed or what takes as long: some five
+ * microseconds. */
+#define REGX_DRAINED_MOST 256u
 
 /* evict.c. Locked: gives up one region that seems unused; returns its bytes, 0: there is none. */
 uint64_t regx_cache_evict_locked(regx_cache_t *cache);

@@ -8,7 +8,7 @@
 typedef struct cut {
     regx_cache_t *cache;
     regx_request_t *request;
-    uint64_t ended; /* regions */
+    unsigned ended; /* regions */
 } cut_t;
 
 #define AHEAD 8u /* records fetched: they are no longer in the processor's first caches */
@@ -32,14 +32,20 @@ static void end_regions(void *context, const uint32_t *numbers, uint32_t count)
     cut->ended += count;
 }
 
-bool regx_cache_drain_locked(regx_cache_t *cache, regx_request_t *request)
+/* Until nothing that is alive overlaps the change it stays the next to be acted on, from the start:
+ * what is inserted meanwhile may overlap it too. */
+void regx_cache_drain_locked(regx_cache_t *cache, regx_request_t *request)
 {
     const uint64_t head = atomic_load_explicit(&cache->changes->head, memory_order_acquire);
     regx_counters_t *counters = cache->registry->counters;
     uint64_t drained = atomic_load_explicit(&cache->drained, memory_order_relaxed);
     cut_t cut = {.cache = cache, .request = request};
+    size_t left = cache->drained_most;
 
-    while (drained != head) {
+    if (drained == head) {
+        return; /* other threads read what this would write */
+    }
+    while (drained != head && left > 0) {
         regx_change_t change = {.start = 0, .end = UINTPTR_MAX};
         const regx_change_state_t state = regx_changes_read(cache->changes, drained, &change);
 
@@ -49,13 +55,15 @@ bool regx_cache_drain_locked(regx_cache_t *cache, regx_request_t *request)
         if (state == REGX_CHANGE_LOST) { /* it may have been anything: everything ends */
             change = (regx_change_t){.start = 0, .end = UINTPTR_MAX};
         }
-        regx_index_cut(&cache->index, change.start, change.end, end_regions, &cut);
+        if (!regx_index_cut(&cache->index, change.start, change.end, &left, end_regions, &cut)) {
+            break;
+        }
         drained = state == REGX_CHANGE_LOST ? head : drained + 1;
+        left -= left > 0;
     }
     atomic_store_explicit(&cache->drained, drained, memory_order_release);
     if (cut.ended > 0) {
         regx_cache_has_work(cache);
+        regx_count(counters, &counters->invalidations, cut.ended);
     }
-    regx_count(counters, &counters->invalidations, cut.ended);
-    return drained == head;
 }

@@ -10,10 +10,25 @@ static uint64_t mix(uint64_t value)
     return value ^ (value >> 31);
 }
 
+static uint64_t hash_of(uintptr_t start, uintptr_t end)
+{
+    return mix(mix(start) + end) | 1; /* 0 is an empty place */
+}
+
+static uint64_t *set_of(regx_ghost_t *ghost, uint64_t hash)
+{
+    return ghost->seen[(hash >> 32) % REGX_GHOST_SETS];
+}
+
+void regx_ghost_fetch(regx_ghost_t *ghost, uintptr_t start, uintptr_t end)
+{
+    __builtin_prefetch(set_of(ghost, hash_of(start, end)), 1);
+}
+
 bool regx_ghost_seen(regx_ghost_t *ghost, uintptr_t start, uintptr_t end)
 {
-    const uint64_t hash = mix(mix(start) + end) | 1; /* 0 is an empty place */
-    uint64_t *set = ghost->seen[(hash >> 32) % REGX_GHOST_SETS];
+    const uint64_t hash = hash_of(start, end);
+    uint64_t *set = set_of(ghost, hash);
     unsigned at = 0;
 
     while (at < REGX_GHOST_WAYS - 1 && set[at] != hash) {

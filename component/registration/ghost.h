@@ -16,6 +16,8 @@ typedef struct regx_ghost {
     uint64_t seen[REGX_GHOST_SETS][REGX_GHOST_WAYS]; /* the latest first */
 } regx_ghost_t;
 
+/* Has the processor fetch what the next function is going to look at. Needs no lock. */
+void regx_ghost_fetch(regx_ghost_t *ghost, uintptr_t start, uintptr_t end);
 /* Whether the range was seen lately; it now is. */
 bool regx_ghost_seen(regx_ghost_t *ghost, uintptr_t start, uintptr_t end);
 

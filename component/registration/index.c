@@ -5,6 +5,7 @@
 #include <string.h>
 
 #define BLOCK 64u
+#define LOOKS 16u  /* blocks looked at, while one region is ended */
 #define MERGED 48u /* two neighbours that hold no more than this become one */
 
 typedef regx_index_block_t block_t;
@@ -21,6 +22,11 @@ void regx_index_fini(regx_index_t *index)
         free(index->blocks[i].entries);
     }
     free(index->blocks);
+}
+
+static uintptr_t greater(uintptr_t one, uintptr_t other)
+{
+    return one > other ? one : other;
 }
 
 /* How many blocks start at or below that address. */
@@ -40,12 +46,21 @@ static size_t blocks_upto(const regx_index_t *index, uintptr_t start)
     return low;
 }
 
+/* The first block of which a region may reach beyond that address: what begins no later than a
+ * block does ends within the greatest length of its beginning. */
+static size_t first_reaching(const regx_index_t *index, uintptr_t start)
+{
+    const size_t below = start > index->longest ? blocks_upto(index, start - index->longest) : 0;
+
+    return below > 0 ? below - 1 : 0;
+}
+
 static void summarize(block_t *block)
 {
     block->start = block->entries[0].start;
     block->end = 0;
     for (uint32_t i = 0; i < block->count; i++) {
-        block->end = block->entries[i].end > block->end ? block->entries[i].end : block->end;
+        block->end = greater(block->end, block->entries[i].end);
     }
 }
 
@@ -127,7 +142,9 @@ bool regx_index_insert(regx_index_t *index, const regx_index_entry_t *entry)
     *entries = *entry;
     block->count++;
     index->regions++;
-    summarize(block);
+    index->longest = greater(index->longest, entry->end - entry->start);
+    block->start = block->entries[0].start;
+    block->end = greater(block->end, entry->end);
     return true;
 }
 
@@ -175,7 +192,9 @@ void regx_index_remove(regx_index_t *index, uintptr_t start, uint32_t number)
 uint32_t regx_index_cover(const regx_index_t *index, uintptr_t start, uintptr_t end,
                           unsigned access)
 {
-    for (size_t at = blocks_upto(index, start); at-- > 0;) {
+    const size_t first = first_reaching(index, start);
+
+    for (size_t at = blocks_upto(index, start); at-- > first;) {
         const block_t *block = &index->blocks[at];
 
         if (block->end < end) {
@@ -198,12 +217,12 @@ uint32_t regx_index_exact(const regx_index_t *index, uintptr_t start, uintptr_t 
         const block_t *block = &index->blocks[at];
 
         for (uint32_t i = block->count; i-- > 0;) {
+            if (block->entries[i].start < start) {
+                return 0;
+            }
             if (block->entries[i].start == start && block->entries[i].end == end) {
                 return block->entries[i].number;
             }
-        }
-        if (block->start < start) {
-            return 0;
         }
     }
     return 0;
@@ -220,48 +239,59 @@ uint32_t regx_index_next(const regx_index_t *index, regx_index_place_t *place)
     return index->count > 0 ? index->blocks[place->block].entries[place->entry++].number : 0;
 }
 
-/* Removes those of the block that overlap; returns whether any is left. */
-static bool cut_block(block_t *block, uintptr_t start, uintptr_t end, regx_index_removed_t removed,
-                      void *context)
+/* Removes those of the block that overlap, up to `most`; returns how many. */
+static uint32_t cut_block(block_t *block, uintptr_t start, uintptr_t end, size_t most,
+                          regx_index_removed_t removed, void *context)
 {
     uint32_t numbers[BLOCK];
-    uint32_t kept = 0;
+    uint32_t count = 0;
 
     for (uint32_t i = 0; i < block->count; i++) {
         const entry_t *entry = &block->entries[i];
 
-        if (entry->start < end && start < entry->end) {
-            numbers[i - kept] = entry->number;
+        if (entry->start < end && start < entry->end && count < most) {
+            numbers[count++] = entry->number;
         } else {
-            block->entries[kept++] = *entry;
+            block->entries[i - count] = *entry;
         }
     }
-    if (kept < block->count) {
-        removed(context, numbers, block->count - kept);
+    if (count > 0) {
+        block->count -= count;
+        removed(context, numbers, count);
     }
-    block->count = kept;
-    if (kept == 0) {
+    if (block->count == 0) {
         free(block->entries);
-        return false;
+    } else if (count > 0) {
+        summarize(block);
     }
-    summarize(block);
-    return true;
+    return count;
 }
 
-void regx_index_cut(regx_index_t *index, uintptr_t start, uintptr_t end,
+bool regx_index_cut(regx_index_t *index, uintptr_t start, uintptr_t end, size_t *most,
                     regx_index_removed_t removed, void *context)
 {
-    size_t left = 0, regions = 0;
+    const size_t first = first_reaching(index, start), last = blocks_upto(index, end - 1);
+    size_t at = first, left = first, cut = 0;
 
-    for (size_t at = 0; at < index->count; at++) {
+    for (; at < last && cut < *most; at++) {
         block_t *block = &index->blocks[at];
 
-        if (block->start >= end || block->end <= start ||
-            cut_block(block, start, end, removed, context)) {
-            regions += block->count;
+        if (block->end > start) {
+            cut += cut_block(block, start, end, *most - cut, removed, context);
+        }
+        if (block->count > 0) {
             index->blocks[left++] = *block;
         }
     }
-    index->count = left;
-    index->regions = regions;
+    if (left < at) {
+        memmove(index->blocks + left, index->blocks + at, (index->count - at) * sizeof(block_t));
+        index->count -= at - left;
+    }
+    index->regions -= cut;
+
+    const bool all = cut < *most;
+    const size_t work = cut + (at - first) / LOOKS;
+
+    *most -= work < *most ? work : *most;
+    return all;
 }

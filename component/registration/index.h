@@ -27,7 +27,8 @@ typedef struct regx_index_block {
 typedef struct regx_index {
     regx_index_block_t *blocks;
     size_t count, room;
-    size_t regions; /* of all blocks */
+    size_t regions;    /* of all blocks */
+    uintptr_t longest; /* no region is longer, nor was */
 } regx_index_t;
 
 /* Where somebody is who goes round all regions; at first {0}. Good whatever happens to the index:
@@ -53,9 +54,11 @@ uint32_t regx_index_exact(const regx_index_t *index, uintptr_t start, uintptr_t 
 /* The region there, and on to the next one; after the last comes the first. 0: there is none. */
 uint32_t regx_index_next(const regx_index_t *index, regx_index_place_t *place);
 
-/* Removes all that overlap the range, calling `removed` with up to a block of them at a time. */
+/* Removes what overlaps the range, *most regions at the most, calling `removed` with up to a block
+ * of them at a time. false: there may be more. *most is less afterwards, by the regions, and by the
+ * blocks that were looked at as far as these took as long. */
 typedef void (*regx_index_removed_t)(void *context, const uint32_t *numbers, uint32_t count);
-void regx_index_cut(regx_index_t *index, uintptr_t start, uintptr_t end,
+bool regx_index_cut(regx_index_t *index, uintptr_t start, uintptr_t end, size_t *most,
                     regx_index_removed_t removed, void *context);
 
 #endif

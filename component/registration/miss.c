@@ -69,6 +69,34 @@ static void clean_front(const regx_cache_t *cache, regx_seat_t *seat, uintptr_t 
     }
 }
 
+/* Whether what was pinned when all changes below `since` had been made, or is not touched by them,
+ * is true now. The query is about the request's pages. */
+static bool is_true_since(const regx_cache_t *cache, const regx_request_t *request, uintptr_t start,
+                          uintptr_t end, uint64_t since)
+{
+    regx_changes_t *changes = cache->changes;
+
+    return (!cache->asks || cache->watch->quiet(cache->watch, request->start, request->end)) &&
+           atomic_load_explicit(&changes->sequence, memory_order_acquire) % 2 == 0 &&
+           !regx_changes_touched(changes, since, start, end);
+}
+
+/* Uses what is alive if it is true, though not all that changed may have ended yet. */
+static bool use_locked(regx_cache_t *cache, regx_seat_t *seat, uint32_t number,
+                       const regx_request_t *request)
+{
+    const regx_record_t *record = &cache->records[number];
+    const uint64_t drained = atomic_load_explicit(&cache->drained, memory_order_relaxed);
+
+    regx_cache_use(&seat->uses[number], REGX_USE_ACQUIRED, cache->fences);
+    if (is_true_since(cache, request, record->start, record->start + record->size, drained)) {
+        regx_cache_count_hit(seat);
+        return true;
+    }
+    regx_cache_use(&seat->uses[number], 0 - REGX_USE_ACQUIRED, cache->fences);
+    return false;
+}
+
 /* Looks for a region; returns its number, used, or 0. */
 static uint32_t find_locked(regx_cache_t *cache, regx_seat_t *seat, uintptr_t address,
                             regx_request_t *request)
@@ -76,16 +104,14 @@ static uint32_t find_locked(regx_cache_t *cache, regx_seat_t *seat, uintptr_t ad
     if (seat != NULL) {
         clean_front(cache, seat, address, request);
     }
-    const bool current = regx_cache_drain_locked(cache, request);
+    regx_cache_drain_locked(cache, request);
     const uint32_t number =
         regx_index_cover(&cache->index, request->start, request->end, request->access);
 
     if (number == 0) {
         return 0;
     }
-    if (current && seat != NULL &&
-        regx_cache_try(cache, seat, number, request->start, request->end - request->start,
-                       request->access)) {
+    if (seat != NULL && use_locked(cache, seat, number, request)) {
         regx_seat_remember(seat, address, number);
         return number;
     }
@@ -173,16 +199,6 @@ static uint64_t now(void)
     return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
 }
 
-/* Whether what was pinned after `since` is true now. */
-static bool is_true_since(const regx_cache_t *cache, const regx_request_t *request, uint64_t since)
-{
-    regx_changes_t *changes = cache->changes;
-
-    return (!cache->asks || cache->watch->quiet(cache->watch, request->start, request->end)) &&
-           atomic_load_explicit(&changes->sequence, memory_order_acquire) % 2 == 0 &&
-           !regx_changes_touched(changes, since, request->start, request->end);
-}
-
 /* Lets the new region live, with its first use. false: it is not true, or there is one already, or
  * no memory. */
 static bool publish_locked(regx_cache_t *cache, regx_seat_t *seat, const regx_request_t *request,
@@ -195,7 +211,8 @@ static bool publish_locked(regx_cache_t *cache, regx_seat_t *seat, const regx_re
                                       .number = number,
                                       .access = holding->mr.access};
 
-    if (!regx_cache_drain_locked(cache, NULL) || !is_true_since(cache, request, since) ||
+    regx_cache_drain_locked(cache, NULL); /* what is older must not end it later */
+    if (!is_true_since(cache, request, entry.start, entry.end, since) ||
         regx_index_cover(&cache->index, entry.start, entry.end, entry.access) != 0 ||
         !regx_index_insert(&cache->index, &entry)) {
         return false;
@@ -291,6 +308,7 @@ regx_status_t regx_cache_acquire_slow(regx_cache_t *cache, void *base, size_t le
     if (regx_cache_in_child(cache)) {
         return REGX_DENIED;
     }
+    regx_ghost_fetch(&cache->ghost, request.start, request.end);
     let_it_be_logged(cache->changes);
     regx_lock(&cache->lock);
     regx_seat_t *seat = regx_cache_seat_locked(cache);

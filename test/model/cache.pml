@@ -152,7 +152,21 @@ inline kill(id_)
     fi
 }
 
-/* regx_cache_drain_locked. What was lost may have been anything: all regions end. */
+/* Ends a region if the change at the cursor touched it. What was lost may have been anything: all
+ * regions end. */
+inline end_touched(id_)
+{
+    if
+    :: slot[cursor % RING] == cursor + 1 && range_of[id_] != slot_range[cursor % RING]
+#ifdef BREAK_LAP
+    :: slot[cursor % RING] > cursor + 1
+#endif
+    :: else -> kill(id_)
+    fi
+}
+
+/* regx_cache_drain_locked. Its work is bounded: it may stop at any change, with some of the regions
+ * that this touched ended or none. Then that change stays the next one. */
 inline drain()
 {
     atomic { top = head; cursor = drained };
@@ -166,15 +180,7 @@ inline drain()
         d_step {
             id = 0;
             do
-            :: id < REGIONS ->
-                if
-                :: slot[cursor % RING] == cursor + 1 && range_of[id] != slot_range[cursor % RING]
-#ifdef BREAK_LAP
-                :: slot[cursor % RING] > cursor + 1
-#endif
-                :: else -> kill(id)
-                fi;
-                id++
+            :: id < REGIONS -> end_touched(id); id++
             :: else -> break
             od;
             if
@@ -183,12 +189,25 @@ inline drain()
             fi;
             id = 0
         }
+    :: cursor != top && slot[cursor % RING] >= cursor + 1 ->
+        atomic {
+#if REGIONS > 1
+            if
+            :: true
+            :: true -> end_touched(0)
+            :: true -> end_touched(1)
+            fi;
+#endif
+#ifdef BREAK_PART
+            cursor++;
+#endif
+            break
+        }
     od;
     atomic {
 #ifndef BREAK_DRAIN_ORDER
         drained = cursor;
 #endif
-        current = (cursor == top);
         top = 0;
         cursor = 0
     }
@@ -348,7 +367,7 @@ inline look_after(id_)
 proctype application(byte me; byte rounds)
 {
     byte x, r, start, since, got, number, epoch, id, round, top, cursor;
-    bool touched, watched, current;
+    bool touched, watched;
 
     do
     :: round == rounds -> break
@@ -412,17 +431,26 @@ back_out:
         }
         if
         :: r < REGIONS ->
-            CHECK(current, unsure);
             count(r);
-            CHECKS(take_back);
-            atomic { use_it(); current = false; locked = false };
+            QUIET(take_back);
+            LOGGED(take_back);
+            /* not all that changed need have ended: this one is looked for */
+            look_for_touch(drained, x);
+#ifdef BREAK_PENDING
+            touched = false;
+#endif
+            atomic {
+                if
+                :: touched -> touched = false; goto take_back
+                :: else -> use_it(); locked = false
+                fi
+            };
             goto transfer;
 take_back:
             drop(r);              /* it is alive: only who has the lock kills */
-unsure:
-            atomic { acquiring[x]--; current = false; locked = false };
+            atomic { acquiring[x]--; locked = false };
             goto once_unwatched   /* it may be true the next time */
-        :: else -> current = false; locked = false
+        :: else -> locked = false
         fi;
 
         /* register_admitted, register_kept */
@@ -450,7 +478,7 @@ unsure:
             :: else -> break
             od;
             if
-            :: touched || !current || r < REGIONS -> r = REGIONS
+            :: touched || r < REGIONS -> r = REGIONS
             :: else ->
                 r = 0;
                 do
@@ -458,7 +486,6 @@ unsure:
                 :: else -> break
                 od
             fi;
-            current = false;
             touched = false;
             if
             :: r < REGIONS ->
@@ -791,14 +818,13 @@ inline retire()
 proctype progress(byte evictions)
 {
     byte id, r, batch, top, cursor;
-    bool current;
     short sum;
 
     do
     :: head != drained ->
         atomic { !locked -> locked = true };
         drain();
-        atomic { current = false; locked = false }
+        locked = false
     :: atomic {
             /* evict.c gives up any region that seems unused; why, does not matter here */
             evictions > 0 && !locked ->

@@ -28,6 +28,9 @@ MODELS = {
     # two threads change memory at once
     "changers": ("NOTIFIER", *AT_ONCE, "CHANGERS=2", "ROUNDS=2", "OTHERS=0"),
     "hooks": ("HOOKS", *AT_ONCE, "CHANGES=2", "RING=1", "RANGES=2", "ROUNDS=2", "OTHERS=1"),
+    # two regions end, not at once
+    "parts": ("HOOKS", *AT_ONCE, "CHANGES=2", "RING=1", "RANGES=2", "REGIONS=2", "ROUNDS=3",
+              "OTHERS=0"),
     "hooks+notifier": ("HOOKS", "NOTIFIER", *AT_ONCE, "ROUNDS=2", "OTHERS=1"),
     "hooks+notifier-never": ("HOOKS", "NOTIFIER", "NEVER", *AT_ONCE, "ROUNDS=2", "OTHERS=1"),
     "scan": ("SCAN", *AT_ONCE, "RANGES=2", "ROUNDS=1", "OTHERS=1"),
@@ -58,6 +61,8 @@ RULES = {
     "EVEN_EARLY": ("sequence is even again before the log is written", "notifier", STALE),
     "INSERT": ("a new region is not checked against the log", "notifier", STALE),
     "DRAIN_ORDER": ("drained moves before the regions are dead", "notifier", STALE),
+    "PART": ("drained moves on though not all regions have ended", "parts", STALE),
+    "PENDING": ("what is alive is used though it may be about to end", "notifier", STALE),
     "SINCE": ("the head is read after arming", "notifier-again", STALE),
     "INTEREST": ("interest is declared after arming", "notifier-again", STALE),
     "LAP": ("what the ring has lost is passed over", "hooks", STALE),

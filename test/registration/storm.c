@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * storm BACKEND SEED OPERATIONS [glance] [tight]: threads that change and use memory of their own,
- * all at once, so that what one gives back is at once another's: the kernel hands addresses out
- * again before munmap returns. No byte may be wrong.
+ * storm BACKEND SEED OPERATIONS [glance] [tight] [parts]: threads that change and use memory of
+ * their own, all at once, so that what one gives back is at once another's: the kernel hands
+ * addresses out again before munmap returns. No byte may be wrong.
  *
  * glance: they also send what is, or was a moment ago, another thread's, whatever the bytes are:
  * the error of a program that uses memory while it goes. The registration must hold to the end, and
  * must not be used for whoever gets the address next. Only unmapping then, in all its forms: of
  * MADV_DONTNEED the kernel tells before it acts.
  * tight: the cache has room for a third of their memory, so that they push out each other's.
+ * parts: the cache acts on one changed region at a time.
  * Output and status as property's.
  */
 #include <errno.h>
@@ -21,6 +22,7 @@
 #include <unistd.h>
 
 #include "change.h"
+#include "registration/cache_internal.h"
 #include "rig.h"
 
 enum { PAGE = 4096, THREADS = 4, SLOTS = 8, BLOCKS = 4, LARGEST = 8, UNAVAILABLE = 77 };
@@ -44,6 +46,7 @@ typedef struct actor {
 static rig_t rig;
 static bool hooks_only;
 static bool glance;
+static bool parts;
 static unsigned room; /* of the cache, in regions; 0: for all */
 static uint64_t seed, operations;
 static actor_t actors[THREADS];
@@ -326,6 +329,8 @@ static bool read_options(char **options)
             glance = true;
         } else if (strcmp(*options, "tight") == 0) {
             room = THREADS * (SLOTS + BLOCKS) / 3;
+        } else if (strcmp(*options, "parts") == 0) {
+            parts = true;
         } else {
             return false;
         }
@@ -339,7 +344,7 @@ int main(int argc, char **argv)
     char why[256];
 
     if (argc < 4 || !read_options(argv + 4)) {
-        fprintf(stderr, "usage: storm BACKEND SEED OPERATIONS [glance] [tight]\n");
+        fprintf(stderr, "usage: storm BACKEND SEED OPERATIONS [glance] [tight] [parts]\n");
         return 2;
     }
     seed = strtoull(argv[2], NULL, 10);
@@ -351,6 +356,9 @@ int main(int argc, char **argv)
         return UNAVAILABLE;
     }
     hooks_only = strcmp(argv[1], "hooks") == 0;
+    if (parts) {
+        rig.registry.cache->drained_most = 1;
+    }
     for (unsigned i = 0; i < THREADS; i++) {
         actors[i].number = i;
         actors[i].random = seed * UINT64_C(0x2545f4914f6cdd1d) + i;

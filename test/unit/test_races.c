@@ -176,7 +176,7 @@ static void *work(void *argument)
 static const regx_transport_ops_t world_ops = {
     .abi = REGX_TRANSPORT_ABI, .name = "world", .reg = world_reg, .dereg = world_dereg};
 
-static world_t *world_open(bool asks, bool fences)
+static world_t *world_open(bool asks, bool fences, unsigned drained_most)
 {
     const regx_cache_config_t config = {
         .bytes = 80 * PAGE, .count = 40, .admit = REGX_ADMIT_SECOND};
@@ -196,6 +196,7 @@ static world_t *world_open(bool asks, bool fences)
                                         &config, &world->transport, &world->counters),
                      REGX_OK);
     registry_use_fences(world->registry.cache, fences);
+    world->registry.cache->drained_most = drained_most;
     return world;
 }
 
@@ -214,9 +215,9 @@ static void world_close(world_t *world)
     free(world);
 }
 
-static void all_at_once(bool asks, bool fences)
+static void all_at_once(bool asks, bool fences, unsigned drained_most)
 {
-    world_t *world = world_open(asks, fences);
+    world_t *world = world_open(asks, fences, drained_most);
     pthread_t threads[THREADS];
 
     for (unsigned i = 0; i < THREADS; i++) {
@@ -238,19 +239,32 @@ static void all_at_once(bool asks, bool fences)
 static void all_at_once_with_hooks(void **state)
 {
     (void)state;
-    all_at_once(false, false);
+    all_at_once(false, false, REGX_DRAINED_MOST);
 }
 
 static void all_at_once_with_a_notifier(void **state)
 {
     (void)state;
-    all_at_once(true, false);
+    all_at_once(true, false, REGX_DRAINED_MOST);
 }
 
 static void all_at_once_without_membarrier(void **state)
 {
     (void)state;
-    all_at_once(true, true);
+    all_at_once(true, true, REGX_DRAINED_MOST);
+}
+
+/* Some of what a change touched has ended, and some not: each may be asked for. */
+static void all_at_once_in_parts_with_hooks(void **state)
+{
+    (void)state;
+    all_at_once(false, false, 1);
+}
+
+static void all_at_once_in_parts_with_a_notifier(void **state)
+{
+    (void)state;
+    all_at_once(true, false, 1);
 }
 
 /* One page, changed and retired as fast as it is used: what is only just too late must show. */
@@ -267,7 +281,7 @@ static void *use_one_page(void *argument)
 
 static void a_race(bool asks, bool fences)
 {
-    world_t *world = world_open(asks, fences);
+    world_t *world = world_open(asks, fences, REGX_DRAINED_MOST);
     pthread_t thread;
 
     world->careless = !asks;
@@ -312,6 +326,8 @@ int main(void)
         cmocka_unit_test(all_at_once_with_hooks),
         cmocka_unit_test(all_at_once_with_a_notifier),
         cmocka_unit_test(all_at_once_without_membarrier),
+        cmocka_unit_test(all_at_once_in_parts_with_hooks),
+        cmocka_unit_test(all_at_once_in_parts_with_a_notifier),
         cmocka_unit_test(a_race_for_one_region_with_hooks),
         cmocka_unit_test(a_race_for_one_region_with_a_notifier),
         cmocka_unit_test(a_race_for_one_region_without_membarrier),
