@@ -178,7 +178,8 @@ def test_every_kind_of_memory(odp, tmp_path: Path, prefetch: str) -> None:
 
 @pytest.mark.parametrize("strategy,prefetch,offset", [
     ("pipeline", "touch", 8 * PAGE), ("pipeline", "none", SIZE - 8 * PAGE),
-    ("direct", "none", 8 * PAGE), ("direct", "touch", SIZE - 8 * PAGE)])
+    ("direct", "none", 8 * PAGE), ("direct", "touch", SIZE - 8 * PAGE),
+    ("read", "none", 8 * PAGE), ("read", "touch", SIZE - 8 * PAGE)])
 @pytest.mark.parametrize("side", ["send", "receive"])
 def test_gone_before_the_transfer(odp, side: str, strategy: str, prefetch: str,
                                   offset: int) -> None:
@@ -201,11 +202,13 @@ def test_nothing_is_gone(odp) -> None:
     odp("vanish", "neither", 8 * PAGE, SIZE).checked(ranks=2).carried("pipeline").over("verbs")
 
 
-@pytest.mark.parametrize("side,part", [("send", "part"), ("receive", "part"), ("send", "all")])
-def test_gone_in_mid_transfer(odp, tmp_path: Path, side: str, part: str) -> None:
+@pytest.mark.parametrize("side,part,strategy", [
+    ("send", "part", "direct"), ("receive", "part", "direct"), ("send", "all", "direct"),
+    ("send", "all", "read"), ("receive", "all", "read")])
+def test_gone_in_mid_transfer(odp, tmp_path: Path, side: str, part: str, strategy: str) -> None:
     """The device cannot go on, so that the connection and the job end, and one line says why."""
-    job = odp("inuse", side, part, 16 * MIB, tmp_path / "shared", strategy="direct")
+    job = odp("inuse", side, part, 16 * MIB, tmp_path / "shared", strategy=strategy)
     assert job.status != 0 and "checked" not in job.stdout, str(job)
     lost = [line for line in job.complaints if "connection to rank " in line]
     assert 1 <= len(lost) <= 2 and len(job.complaints) == len(lost), str(job)
-    assert re.search(r"\((?:RDMA WRITE|queue pair|SEND): ", lost[0]), str(job)
+    assert re.search(r"\((?:RDMA WRITE|RDMA READ|queue pair|SEND): ", lost[0]), str(job)

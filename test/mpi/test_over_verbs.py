@@ -187,8 +187,11 @@ def test_small_pool(verbs, tmp_path: Path, seed: int) -> None:
     job.checked(4).over("verbs")
 
 
-def test_threads(verbs, seed: int) -> None:
-    verbs("threads", "--seed", seed, "--rounds", 3, regx={"rendezvous": "pipeline"}).checked(2)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_threads(verbs, full: bool, seed: int, strategy: str) -> None:
+    job = verbs("threads", "--seed", seed, "--rounds", 20 if full else 2, "--largest", 300_000,
+                regx={"rendezvous": strategy, "rndv_eager_limit": 0, "chunk_size": "64K"})
+    job.checked(2).carried(strategy).over("verbs")
 
 
 def test_collectives(verbs, seed: int) -> None:

@@ -179,6 +179,12 @@ regx_transport_t *oracle_transport(oracle_t *oracle)
     return &oracle->transport;
 }
 
+void oracle_read(oracle_t *oracle)
+{
+    (void)oracle;
+    give_up("reading", ENOTSUP);
+}
+
 unsigned oracle_registered(const oracle_t *oracle)
 {
     return atomic_load(&oracle->registered);

@@ -47,6 +47,10 @@ size_t oracle_compare(oracle_t *oracle, const regx_mr_t *mr, const void *from, s
 
 /* ---- an RDMA device alone ---- */
 
+/* From now on bytes are moved by reading: what is sent the peer gets from the registration, which
+ * must let it; what is received is got into the registration. */
+void oracle_read(oracle_t *oracle);
+
 /* A peer writes from `offset` on, at most 256 KiB, by a key that it was given. false: the device
  * refused, and there is no connection any more. */
 bool oracle_peer_writes(oracle_t *oracle, const regx_key_t *key, uint64_t offset, const void *data,

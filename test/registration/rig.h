@@ -12,6 +12,7 @@
 
 typedef struct rig {
     const char *backend; /* as in rig_config_t */
+    bool reads;
     oracle_t *oracle;
     regx_counters_t counters;
     regx_backend_choice_t choice;
@@ -22,6 +23,7 @@ typedef struct rig_config {
     /* Of the product; or `unprotected`, a cache whose watch never tells of anything, and so what a
      * backend must be better than; or `notifier/scan`, notifier with notifier_check=scan. */
     const char *backend;
+    bool reads;            /* an RDMA device alone: transfers are reads */
     unsigned buffers;      /* of the oracle; 0: as many as one ring has */
     uint64_t bytes, count; /* of the cache; 0: unlimited */
     regx_admit_t admit;

@@ -97,9 +97,10 @@ def run(program: Path, *arguments: str) -> str:
     return done.stdout
 
 
-def measure(folder: Path, device: str, backend: str, way: str, rows: Sequence[Row] = ()) -> Cells:
+def measure(folder: Path, device: str, backend: str, way: str, rows: Sequence[Row] = (),
+            options: Sequence[str] = ()) -> Cells:
     """Of those rows; of all, if none is given."""
-    return cells(run(folder / DEVICES[device].table, backend, way, *rows))
+    return cells(run(folder / DEVICES[device].table, *options, backend, way, *rows))
 
 
 def named(backend: str, way: str, row: Row, cell: str) -> str:

@@ -14,6 +14,9 @@ from launch import Build
 pytestmark = device.needed
 
 DEVICE = "verbs"
+# Of which each backend is to see, or keep, or be blind to, something else.
+CORE = ["munmap", "mremap of new memory onto it", "MADV_DONTNEED", "fallocate PUNCH_HOLE", "mprotect",
+        "free of a large block, malloc"]
 COLUMNS = [(way, backend) for way in staleness.WAYS
            for backend in staleness.DEVICES[DEVICE].backends]
 
@@ -55,6 +58,27 @@ def test_as_documented(programs: Path, full: bool, turns: dict[staleness.Row, st
     rows = [row for row in expected if full or turns[row] == way]
     try:
         measured = staleness.measure(programs, DEVICE, backend, way, rows)
+    except staleness.Unavailable as why:
+        pytest.skip(str(why))
+    assert {row for row, _ in measured} == set(rows)
+    staleness.compare(DEVICE, way, backend, measured)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """By reading, a core of the changes, and those alone that libc makes; or all."""
+    if "read" in metafunc.fixturenames:
+        full = metafunc.config.getoption("--full")
+        metafunc.parametrize("read", [column for column in COLUMNS if full or column[0] == "libc"],
+                             ids="-".join)
+
+
+def test_the_same_by_reading(programs: Path, full: bool, read: tuple[str, str]) -> None:
+    """Strategy read: what is sent is exposed and read, what is received is read into the buffer. It is
+    as good as being written; with --full for all changes."""
+    way, backend = read
+    rows = list(staleness.documented().tables[DEVICE][way][backend]) if full else CORE
+    try:
+        measured = staleness.measure(programs, DEVICE, backend, way, rows, ["--read"])
     except staleness.Unavailable as why:
         pytest.skip(str(why))
     assert {row for row, _ in measured} == set(rows)
