@@ -49,6 +49,9 @@ def query_notes(results: Results) -> list[str]:
         if with_it is not None and without is not None and null_call:
             calls = (with_it - without) / null_call
             lines.append(f"{name}: {what} of a hit costs as much as {calls:.2f} null system calls.")
+    if lines:
+        lines.append("The query is an ioctl, and the returns to the callers behind it; what else can be"
+                     " asked costs more or tells less: component/registration/notifier.c.")
     return lines
 
 
