@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "base/memlock.h"
 
+#include <inttypes.h>
 #include <linux/capability.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -25,4 +27,20 @@ uint64_t regx_memlock_limit(void)
         return REGX_MEMLOCK_NONE;
     }
     return limit.rlim_cur;
+}
+
+uint64_t regx_memlock_pinned(void)
+{
+    FILE *status = fopen("/proc/self/status", "re");
+    uint64_t kib = 0;
+    char line[256];
+
+    if (status == NULL) {
+        return 0;
+    }
+    while (fgets(line, sizeof(line), status) != NULL &&
+           sscanf(line, "VmPin: %" SCNu64 " kB", &kib) != 1) {
+    }
+    fclose(status);
+    return kib << 10;
 }

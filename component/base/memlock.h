@@ -13,4 +13,8 @@
  * or it is not for this process (CAP_IPC_LOCK). */
 uint64_t regx_memlock_limit(void);
 
+/* Bytes that devices have pinned of this process's memory, as the kernel counts them against that
+ * limit; 0: it does not say. Reads /proc. */
+uint64_t regx_memlock_pinned(void);
+
 #endif

@@ -16,8 +16,12 @@
  * writes whatever is there when it comes to a page, also what another part of the program has
  * mapped meanwhile. If nothing is, or what may not be so used (PROT_NONE, receiving into
  * PROT_READ), the device fails the request, which ends the connection and, under ob1, the job; one
- * line says so. Kept regions can be reached by whoever holds their key until they are evicted, and
- * so whatever is mapped there later.
+ * line says so. The same goes for what mprotect made so before the transfer, once the region was
+ * there, unless prefetching touches it, which finds out: then it is bounced. And mlx5 asks the
+ * kernel for pages of a region that may be written as to be written, whatever it does with them
+ * (its pagefault_real_mr; not tried here): memory that was received into and is PROT_READ since can
+ * then not be sent from either. Kept regions can be reached by whoever holds their key until they
+ * are evicted, and so whatever is mapped there later.
  * Costs: a page that the device has not seen, or that was replaced, is a fault of the device, which
  * stops its connection meanwhile. Each munmap and the like over a kept region tells the driver.
  * What prefetching saves of that, on Soft-RoCE of Linux 7.2 and a library that can advise, in

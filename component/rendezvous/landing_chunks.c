@@ -11,6 +11,8 @@
  * any other, and the region ends with its last use.
  */
 #include "rendezvous/landing.h"
+
+#include "rendezvous/refusal.h"
 #include "rendezvous/strategy.h"
 
 static uint64_t chunk_length(const regx_rndv_t *rndv, const regx_landing_t *landing)
@@ -32,9 +34,8 @@ bool regx_landing_register(regx_rndv_t *rndv, regx_landing_t *landing, regx_chun
 
     chunk->written = 0;
     if (status != REGX_OK) {
-        regx_tally(rndv->counters->fallbacks, status == REGX_NO_MEMORY
-                                                  ? "receiver: no memory to register"
-                                                  : "receiver: registration refused");
+        regx_refusal_tally(rndv->counters, REGX_RECEIVER, status, landing->base + chunk->offset,
+                           chunk->length);
         landing->careful |= status == REGX_DENIED;
         if (status == REGX_INVALID && access == REGX_ACCESS_LOCAL_WRITE) {
             atomic_store(&landing->peer->never_read, true);

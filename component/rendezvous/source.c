@@ -7,6 +7,7 @@
 
 #include "rendezvous/careful.h"
 #include "rendezvous/checksum.h"
+#include "rendezvous/refusal.h"
 #include "rendezvous/source.h"
 
 struct regx_put_op { /* a grant being used */
@@ -263,9 +264,7 @@ static regx_status_t prepare(regx_rndv_t *rndv, regx_put_op_t *op, const regx_gr
         regx_region_acquire(rndv->registry, (void *)(uintptr_t)op->put.local, op->put.length,
                             REGX_ACCESS_LOCAL, &op->region);
     if (status != REGX_OK) {
-        regx_tally(rndv->counters->fallbacks, status == REGX_NO_MEMORY
-                                                  ? "sender: no memory to register"
-                                                  : "sender: registration refused");
+        regx_refusal_tally(rndv->counters, REGX_SENDER, status, op->put.local, op->put.length);
         /* This chunk alone: REGX_DENIED would be of the peer's memory, for ever. */
         return status == REGX_DENIED ? REGX_FAILED : REGX_NO_MEMORY;
     }

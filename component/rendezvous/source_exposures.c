@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "rendezvous/checksum.h"
+#include "rendezvous/refusal.h"
 #include "rendezvous/source.h"
 
 struct regx_exposure {
@@ -79,9 +80,7 @@ static regx_status_t prepare(regx_rndv_t *rndv, const regx_source_t *source,
         regx_region_acquire(rndv->registry, (void *)(uintptr_t)base, exposure->length,
                             REGX_ACCESS_REMOTE_READ, &exposure->region);
     if (status != REGX_OK) {
-        regx_tally(rndv->counters->fallbacks, status == REGX_NO_MEMORY
-                                                  ? "sender: no memory to register"
-                                                  : "sender: registration refused");
+        regx_refusal_tally(rndv->counters, REGX_SENDER, status, base, exposure->length);
     }
     return status;
 }

@@ -122,7 +122,10 @@ def test_limits_of_locked_memory(writable: Mpi, mib: int, strategy: str) -> None
     assert job.stdout.startswith("checked "), str(job)
     if strategy == "direct" and mib < 8:
         assert job.total("messages_fallback") == job.total("messages_bounce") > 0, str(job)
-        assert sum(job.reasons("fallbacks").values()) > 0, str(job)
+        assert "receiver: over the limit of locked memory" in job.reasons("fallbacks"), str(job)
+    assert set(job.reasons("fallbacks")) <= {
+        "pool: smaller than asked for", "sender: over the limit of locked memory",
+        "receiver: over the limit of locked memory"}, str(job)
     if mib == 128:
         assert job.total("messages_fallback") == 0, str(job)
 

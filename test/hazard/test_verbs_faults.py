@@ -75,6 +75,8 @@ def test_each_registration_refused(faulty: Faulty, strategy: str, backend: str,
     assert sum(paths) == 2 * refused * CHUNKS * CHUNK, str(job)
     assert min(paths) > 0, str(job)
     bounced = sum(job.reasons("fallbacks").values())
+    assert set(job.reasons("fallbacks")) <= {
+        f"{end}: no room in kernel or device" for end in ("sender", "receiver")}, str(job)
     assert job.total("messages_fallback") == bounced, str(job)
     if backend == "none":
         assert bounced == refused, str(job)

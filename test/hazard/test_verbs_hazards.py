@@ -48,6 +48,22 @@ def test_hazard_16_many_buffers(verbs, full: bool) -> None:
     assert receiver["hits"] >= 0.99 * 3 * count, f"the control\n{job}"
 
 
+@pytest.mark.parametrize("side,how,why", [
+    ("send", [], "sender: not mapped"), ("send", ["protect"], "sender: not readable"),
+    ("receive", [], "receiver: not mapped"), ("receive", ["protect"], "receiver: not writable")])
+def test_hazard_16_refusals_are_told_apart(verbs, side: str, how: list[str], why: str) -> None:
+    """Those by what is mapped; test_verbs_faults.py has the device that is full, test_verbs.py the
+    limit of locked memory, test/registration/test_limits.py the number of mappings."""
+    job = verbs("vanish", side, 8 * 4096, 3 * MIB, *how, regx={
+        "rendezvous": "pipeline", "backend": "none", "rndv_eager_limit": 0})
+    job.ended_well().over("verbs")
+    assert job.stdout.startswith("checked "), str(job)
+    end = why.partition(":")[0]
+    reasons = job.reasons("fallbacks")
+    assert reasons.pop(why) == 1, str(job)
+    assert reasons == {f"{end}: buffer unmapped in mid-transfer": 1}, str(job)
+
+
 @pytest.mark.parametrize("cache", [{"cache_count": 1}, {"cache_bytes": "1M"}], ids=str)
 @pytest.mark.parametrize("backend", CACHING)
 def test_hazard_17_little_of_everything(verbs, tmp_path: Path, seed: int, backend: str,

@@ -189,12 +189,31 @@ def test_gone_before_the_transfer(odp, side: str, strategy: str, prefetch: str,
     assert job.stdout.startswith("checked "), str(job)
     end = "sender" if side == "send" else "receiver"
     reasons = job.reasons("fallbacks")
-    assert reasons.pop(f"{end}: registration refused", 0) >= 1, str(job)
+    assert reasons.pop(f"{end}: not mapped", 0) >= 1, str(job)
     assert set(reasons) <= {"sender: buffer unmapped in mid-transfer",
                             "receiver: buffer unmapped in mid-transfer"}, str(job)
     assert job.total("messages_fallback") == 1, str(job)
     assert job.total(f"messages_{strategy}") + job.total("messages_bounce") == 2, str(job)
     assert job.total(f"bytes_{strategy}") >= SIZE, str(job)
+
+
+@pytest.mark.parametrize("side,why", [("send", "sender: not readable"),
+                                      ("receive", "receiver: not writable")])
+def test_protected_since_it_was_registered(odp, side: str, why: str) -> None:
+    """Touching finds out, and it goes around what cannot be used."""
+    job = odp("vanish", side, 8 * PAGE, SIZE, "protect-later").ended_well().over("verbs")
+    assert job.stdout.startswith("checked "), str(job)
+    assert job.reasons("fallbacks").pop(why, 0) == 1, str(job)
+    assert job.total("messages_fallback") == 1, str(job)
+
+
+@pytest.mark.parametrize("side", ["send", "receive"])
+def test_protected_and_not_touched(odp, side: str) -> None:
+    """The device finds out, which is the end; nothing is written where nothing may be."""
+    job = odp("vanish", side, 8 * PAGE, SIZE, "protect-later", prefetch="none")
+    assert job.status != 0 and "checked" not in job.stdout, str(job)
+    lost = [line for line in job.complaints if "connection to rank " in line]
+    assert 1 <= len(lost) <= 2 and len(job.complaints) == len(lost), str(job)
 
 
 def test_nothing_is_gone(odp) -> None:

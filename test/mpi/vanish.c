@@ -2,9 +2,11 @@
 /*
  * A buffer of which some pages are unmapped after MPI was given it and before the transfer.
  *
- *     vanish SIDE OFFSET SIZE
+ *     vanish SIDE OFFSET SIZE [protect|protect-later]
  *
- * SIDE: send, receive, or neither (the control). Rank 0 sends SIZE bytes to rank 1, and the other
+ * Or, with protect, that are still mapped, but may not be used so any more; with protect-later the
+ * buffer was used once before. SIDE: send, receive, or
+ * neither (the control). Rank 0 sends SIZE bytes to rank 1, and the other
  * one is late, so that nothing is on its way when that side unmaps the pages at OFFSET. Both must
  * get to the end, and what is still mapped must have arrived. Then, with new memory in place, the
  * same buffer is used again.
@@ -15,7 +17,33 @@ enum { TAG = 3, SEED = 62, HOLE = 2 * 4096 };
 
 static int rank;
 static size_t size, hole;
+static bool protects;
 static unsigned char *memory;
+
+static void protect(int access)
+{
+    if (mprotect(memory + hole, HOLE, access) != 0) {
+        check_fail("mprotect: %s", strerror(errno));
+    }
+}
+
+static void take_away(void)
+{
+    if (protects) {
+        protect(rank == 0 ? PROT_NONE : PROT_READ);
+    } else {
+        mapping_drop(memory + hole, HOLE, false);
+    }
+}
+
+static void give_back(void)
+{
+    if (protects) {
+        protect(PROT_READ | PROT_WRITE);
+    } else {
+        mapping_make(memory + hole, HOLE, false);
+    }
+}
 
 /* The receiver's match starts the transfer, so the sender has to go first for its own to be late.
  */
@@ -33,7 +61,7 @@ static void exchange(uint64_t key, bool sender_first, bool unmaps)
         MPI_Irecv(memory, (int)size, MPI_BYTE, 0, TAG, MPI_COMM_WORLD, &request);
     }
     if (unmaps) {
-        mapping_drop(memory + hole, HOLE, false);
+        take_away();
     }
     if ((rank == 0) == sender_first) {
         MPI_Barrier(MPI_COMM_WORLD);
@@ -45,7 +73,10 @@ int main(int argc, char **argv)
 {
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    if (argc != 4) {
+    const bool later = argc == 5 && strcmp(argv[4], "protect-later") == 0;
+    const uint64_t bad = later ? 1 : 0;
+    protects = later || (argc == 5 && strcmp(argv[4], "protect") == 0);
+    if (argc != 4 && !protects) {
         check_fail("side, offset and size are needed");
     }
     const bool sender_first = strcmp(argv[1], "send") == 0;
@@ -54,10 +85,10 @@ int main(int argc, char **argv)
     hole = strtoul(argv[2], NULL, 0);
     size = strtoul(argv[3], NULL, 0);
     memory = mapping_make(NULL, size, false);
-    for (uint64_t round = 0; round < 2; round++) {
+    for (uint64_t round = 0; round < bad + 2; round++) {
         const uint64_t key = stamp_key(SEED, round, 0, 0);
-        const bool whole = neither || round == 1;
-        exchange(key, sender_first, unmaps && round == 0);
+        const bool whole = neither || round != bad;
+        exchange(key, sender_first, unmaps && round == bad);
         if (rank == 1 && whole) {
             check_stamp(memory, size, key, 0, "all of it");
         } else if (rank == 1) {
@@ -66,8 +97,8 @@ int main(int argc, char **argv)
                         "behind the hole");
         }
         MPI_Barrier(MPI_COMM_WORLD);
-        if (unmaps && round == 0) {
-            mapping_make(memory + hole, HOLE, false);
+        if (unmaps && round == bad) {
+            give_back();
         }
     }
     check_done(MPI_COMM_WORLD);

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "rendezvous/refusal.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/memlock.h"
+
+typedef enum reason { LIMIT, ROOM, GONE, READ_ONLY, OTHER, REASONS } reason_t;
+
+static const char *const texts[][REASONS] = {
+    [REGX_SENDER] = {[LIMIT] = "sender: over the limit of locked memory",
+                     [ROOM] = "sender: no room in kernel or device",
+                     [GONE] = "sender: not mapped",
+                     [READ_ONLY] = "sender: not readable",
+                     [OTHER] = "sender: registration refused"},
+    [REGX_RECEIVER] = {[LIMIT] = "receiver: over the limit of locked memory",
+                       [ROOM] = "receiver: no room in kernel or device",
+                       [GONE] = "receiver: not mapped",
+                       [READ_ONLY] = "receiver: not writable",
+                       [OTHER] = "receiver: registration refused"}};
+
+/* What of the range cannot be used: nothing of it (OTHER), or why. */
+static reason_t look_at_mappings(regx_end_t end, uintptr_t start, uintptr_t beyond)
+{
+    FILE *maps = fopen("/proc/self/maps", "re");
+    char line[512], may[2];
+    uintptr_t from, to, at = start;
+    reason_t reason = GONE;
+
+    if (maps == NULL) {
+        return OTHER;
+    }
+    while (at < beyond && fgets(line, sizeof(line), maps) != NULL) {
+        if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %c%c", &from, &to, &may[0], &may[1]) != 4 ||
+            to <= at) {
+            continue;
+        }
+        if (from > at) {
+            break;
+        }
+        if (may[end == REGX_RECEIVER] == '-') {
+            reason = READ_ONLY;
+            break;
+        }
+        at = to;
+    }
+    fclose(maps);
+    return at < beyond ? reason : OTHER;
+}
+
+void regx_refusal_tally(regx_counters_t *counters, regx_end_t end, regx_status_t status,
+                        const void *base, size_t length)
+{
+    reason_t reason = OTHER;
+
+    if (status == REGX_NO_MEMORY) {
+        const uint64_t limit = regx_memlock_limit(), page = (uint64_t)sysconf(_SC_PAGESIZE);
+        const uint64_t pages = ((uintptr_t)base % page + length + page - 1) & ~(page - 1);
+
+        reason = limit != REGX_MEMLOCK_NONE && regx_memlock_pinned() + pages > limit ? LIMIT : ROOM;
+    } else if (status == REGX_DENIED) {
+        reason = look_at_mappings(end, (uintptr_t)base, (uintptr_t)base + length);
+    }
+    regx_tally(counters->fallbacks, texts[end][reason]);
+}
