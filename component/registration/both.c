@@ -84,13 +84,17 @@ static bool both_quiet(regx_watch_t *watch, uintptr_t start, uintptr_t end)
     return notifier->quiet(notifier, start, end);
 }
 
-/* An announcement that the range outlived was of an older mapping there. */
+/* An announcement that the range outlived was of an older mapping there. Unless the reader has yet
+ * to log what it read: then it may be the one that told() will look for. (What is registered now is
+ * not kept then, so that nothing is hidden by it.) */
 static regx_status_t both_cover(regx_watch_t *watch, uintptr_t start, uintptr_t end,
                                 uint64_t *since)
 {
     regx_both_watch_t *both = (regx_both_watch_t *)watch;
 
-    for (unsigned i = 0; i < ANNOUNCED; i++) {
+    const bool behind = atomic_load(&both->super.changes->sequence) % 2 == 1;
+
+    for (unsigned i = 0; i < ANNOUNCED && !behind; i++) {
         regx_announced_t *entry = &both->announced[i];
 
         if (atomic_load(&entry->start) < end && atomic_load(&entry->end) > start) {

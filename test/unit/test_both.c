@@ -8,11 +8,30 @@
 #include <fcntl.h>
 #include <sched.h>
 
+#include "registration/notifier.h"
+
 static regx_counters_t counters;
 static const regx_watch_config_t config = {.hooks = &hooked_source, .counters = &counters};
 
 #define PAGES 4
 static size_t page;
+
+/* The notifier within: it is started by way of here. */
+static regx_watch_t *notifier;
+
+regx_status_t __real_regx_watch_notifier(const regx_watch_config_t *of, regx_watch_t **watch,
+                                         char *error, size_t error_size);
+regx_status_t __wrap_regx_watch_notifier(const regx_watch_config_t *of, regx_watch_t **watch,
+                                         char *error, size_t error_size);
+
+regx_status_t __wrap_regx_watch_notifier(const regx_watch_config_t *of, regx_watch_t **watch,
+                                         char *error, size_t error_size)
+{
+    const regx_status_t status = __real_regx_watch_notifier(of, watch, error, error_size);
+
+    notifier = *watch;
+    return status;
+}
 
 static regx_watch_t *start(void)
 {
@@ -152,6 +171,32 @@ static void an_announcement_is_good_for_one_mapping(void **state)
     watch->stop(watch);
 }
 
+/* The reader has let go whoever unmapped, and lags; meanwhile there is new memory at that address,
+ * which is used. Hooks saw the change all the same. */
+static void a_reader_that_lags_finds_the_announcement(void **state)
+{
+    regx_watch_t *watch = start();
+    char *memory = map();
+
+    (void)state;
+    cover(watch, memory);
+    counters.hooks_missed = 0;
+    regx_notifier_hold_for_test(notifier, REGX_HOLD_BEFORE_LOG);
+    munmap(memory, PAGES * page);
+    while (!regx_notifier_held_for_test(notifier)) {
+        sched_yield();
+    }
+    assert_ptr_equal(mmap(memory, PAGES * page, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0),
+                     memory);
+    cover(watch, memory);
+    regx_notifier_hold_for_test(notifier, REGX_HOLD_NOWHERE);
+    settle(watch);
+    assert_int_equal(counters.hooks_missed, 0);
+    munmap(memory, PAGES * page);
+    watch->stop(watch);
+}
+
 /* Of this the kernel says nothing; hooks do. */
 static void a_segment_over_private_memory_is_seen(void **state)
 {
@@ -214,6 +259,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(what_hooks_did_not_see_is_counted, hooked_reset),
         cmocka_unit_test_setup(an_announcement_is_good_for_one_mapping, hooked_reset),
+        cmocka_unit_test_setup(a_reader_that_lags_finds_the_announcement, hooked_reset),
         cmocka_unit_test_setup(a_segment_over_private_memory_is_seen, hooked_reset),
         cmocka_unit_test_setup(nothing_is_left_after_stop, hooked_reset),
         cmocka_unit_test_setup(deaf_hooks_are_refused_all_the_same, hooked_reset),
