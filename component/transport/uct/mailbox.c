@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "transport/frame.h"
+
 #define PUBLISH_LINES (REGX_MAILBOX_LINES / 4)
 #define PUBLISH_PAYLOAD (REGX_MAILBOX_PAYLOAD / 4)
 
@@ -95,17 +97,6 @@ static void publish(regx_mailbox_out_t *out, uint32_t count)
     out->line += count;
 }
 
-static void fill(uint8_t *to, const void *header, size_t header_length, regx_pack_t pack,
-                 void *pack_context, size_t payload_length)
-{
-    if (header_length > 0) {
-        memcpy(to, header, header_length);
-    }
-    if (payload_length > 0) {
-        pack(pack_context, to + header_length, payload_length);
-    }
-}
-
 /* Fills the lines from the next one on. */
 static void fill_span(regx_mailbox_out_t *out, const void *header, size_t header_length,
                       regx_pack_t pack, void *pack_context, size_t payload_length)
@@ -114,7 +105,7 @@ static void fill_span(regx_mailbox_out_t *out, const void *header, size_t header
     const size_t length = header_length + payload_length;
     uint64_t line = out->line;
 
-    fill(bytes, header, header_length, pack, pack_context, payload_length);
+    regx_frame_fill(bytes, header, header_length, pack, pack_context, payload_length);
     memcpy(next_line(out)->data, bytes, REGX_MAILBOX_INLINE);
     for (size_t at = REGX_MAILBOX_INLINE; at < length; at += REGX_MAILBOX_MORE) {
         const size_t left = length - at;
@@ -140,7 +131,7 @@ regx_status_t regx_mailbox_post(regx_mailbox_out_t *out, uint8_t tag, const void
     }
     regx_mailbox_line_t *line = next_line(out);
     if (length <= REGX_MAILBOX_INLINE) {
-        fill(line->data, header, header_length, pack, pack_context, payload_length);
+        regx_frame_fill(line->data, header, header_length, pack, pack_context, payload_length);
         line->kind = REGX_FRAME_INLINE;
     } else if (length <= REGX_MAILBOX_SPAN) {
         fill_span(out, header, header_length, pack, pack_context, payload_length);
@@ -150,8 +141,8 @@ regx_status_t regx_mailbox_post(regx_mailbox_out_t *out, uint8_t tag, const void
         if (position == UINT64_MAX) {
             return REGX_AGAIN;
         }
-        fill(out->memory->payload + position % REGX_MAILBOX_PAYLOAD, header, header_length, pack,
-             pack_context, payload_length);
+        regx_frame_fill(out->memory->payload + position % REGX_MAILBOX_PAYLOAD, header,
+                        header_length, pack, pack_context, payload_length);
         memcpy(line->data, &position, sizeof(position));
         line->kind = REGX_FRAME_PAYLOAD;
         out->payload = position + padded(length);

@@ -124,7 +124,7 @@ regx_status_t regx_tcp_ready(regx_tcp_conn_t *conn)
     }
     if (conn->ep == NULL) {
         if (tcp->receiving) {
-            regx_tcp_await_turn(conn);
+            regx_turn_await(&conn->tcp->turns, &conn->turn);
             return REGX_AGAIN;
         }
         conn->completion.func = regx_tcp_piece_left;
@@ -141,42 +141,6 @@ regx_status_t regx_tcp_ready(regx_tcp_conn_t *conn)
     const regx_status_t status = regx_tcp_send_empty(conn, REGX_TCP_HELLO);
     conn->greeted = status == REGX_OK;
     return status;
-}
-
-void regx_tcp_await_turn(regx_tcp_conn_t *conn)
-{
-    regx_tcp_t *tcp = conn->tcp;
-
-    if (conn->is_busy) {
-        return;
-    }
-    conn->is_busy = true;
-    conn->next_busy = NULL;
-    if (tcp->busy == NULL) {
-        tcp->busy = conn;
-    } else {
-        tcp->busy_last->next_busy = conn;
-    }
-    tcp->busy_last = conn;
-}
-
-static void lose_turn(regx_tcp_conn_t *conn)
-{
-    regx_tcp_t *tcp = conn->tcp;
-    regx_tcp_conn_t **at = &tcp->busy, *before = NULL;
-
-    if (!conn->is_busy) {
-        return;
-    }
-    while (*at != conn) {
-        before = *at;
-        at = &before->next_busy;
-    }
-    *at = conn->next_busy;
-    if (tcp->busy_last == conn) {
-        tcp->busy_last = before;
-    }
-    conn->is_busy = false;
 }
 
 /* Takes the connection out of the open ones, if it is there. */
@@ -266,7 +230,7 @@ static void mourn_one(regx_tcp_conn_t *conn)
     const size_t talker = find_talker(tcp, conn->peer);
     const bool tell = conn->missed || line != NULL || talker < tcp->talker_count;
 
-    lose_turn(conn);
+    regx_turn_lose(&conn->tcp->turns, &conn->turn);
     if (conn->ep != NULL) {
         uct_ep_destroy(conn->ep); /* from here on it reads nothing of the puts */
         conn->ep = NULL;
@@ -334,7 +298,7 @@ void regx_tcp_disconnect(regx_tcp_conn_t *conn)
 
     regx_enter_wait(&tcp->entrance);
     leave_open(conn);
-    lose_turn(conn);
+    regx_turn_lose(&conn->tcp->turns, &conn->turn);
     line = regx_tcp_take_line(conn);
     if (conn->ep != NULL && conn->greeted && !conn->broken && !conn->in_flight) {
         conn->next = tcp->closing;

@@ -11,6 +11,7 @@
 #include <uct/api/uct.h>
 
 #include "transport/entrance.h"
+#include "transport/turns.h"
 #include "transport/uct/tcp.h"
 #include "transport/uct/tcp_frame.h"
 
@@ -50,10 +51,9 @@ struct regx_tcp {
     bool receiving;           /* inside UCX's progress: endpoints must not come or go */
     regx_tcp_conn_t *open;    /* every connection with an endpoint */
     regx_tcp_conn_t *closing; /* disconnected, but UCX still holds a frame */
-    regx_tcp_conn_t *busy;    /* those that wait for a turn of progress, first come first */
-    regx_tcp_conn_t *busy_last;
-    bool broke; /* mourn has something to do */
-    int events; /* of this progress */
+    regx_turns_t turns;       /* to send what is in line, or to get an endpoint */
+    bool broke;               /* mourn has something to do */
+    int events;               /* of this progress */
 
     uint64_t *talkers; /* ids of peers that said hello and not yet goodbye */
     size_t talker_count;
@@ -91,9 +91,8 @@ struct regx_tcp_conn {
     bool drained;
     uct_pending_req_t drain;
 
-    regx_tcp_conn_t *next;      /* in open or closing */
-    regx_tcp_conn_t *next_busy; /* in busy, if is_busy */
-    bool is_busy;
+    regx_tcp_conn_t *next; /* in open or closing */
+    regx_turn_t turn;
 };
 
 /* The following are called inside the entrance. */
@@ -101,8 +100,6 @@ struct regx_tcp_conn {
 /* Sees to it that the connection can be used. REGX_OK; REGX_AGAIN: it gets its endpoint in the
  * next turn of progress; REGX_UNREACHABLE. */
 regx_status_t regx_tcp_ready(regx_tcp_conn_t *conn);
-/* Gives the connection a turn of progress, behind the others. */
-void regx_tcp_await_turn(regx_tcp_conn_t *conn);
 /* Takes note that the connection is lost; progress does the rest. */
 void regx_tcp_note_broken(regx_tcp_conn_t *conn);
 

@@ -7,6 +7,7 @@
  */
 #include <string.h>
 
+#include "transport/frame.h"
 #include "transport/uct/tcp_internal.h"
 
 /* What scratch[] of a put in line holds: the next one; bytes handed on; whether the last piece
@@ -58,15 +59,9 @@ static size_t pack_frame(void *to, void *context)
     char *at = to;
 
     at += regx_tcp_encode(&parts->frame, at);
-    if (parts->header_length > 0) {
-        memcpy(at, parts->header, parts->header_length);
-        at += parts->header_length;
-    }
-    if (parts->payload_length > 0) {
-        parts->pack(parts->pack_context, at, parts->payload_length);
-        at += parts->payload_length;
-    }
-    return (size_t)(at - (char *)to);
+    regx_frame_fill(at, parts->header, parts->header_length, parts->pack, parts->pack_context,
+                    parts->payload_length);
+    return (size_t)(at - (char *)to) + parts->header_length + parts->payload_length;
 }
 
 /* Sends one message by copy, within UCX. */
@@ -184,7 +179,7 @@ static void line_up(regx_tcp_conn_t *conn, regx_put_t *put)
         conn->last->scratch[SCRATCH_NEXT] = put;
     }
     conn->last = put;
-    regx_tcp_await_turn(conn);
+    regx_turn_await(&conn->tcp->turns, &conn->turn);
 }
 
 regx_status_t regx_tcp_put(regx_tcp_conn_t *conn, regx_put_t *put)
@@ -259,19 +254,22 @@ static void take_turn(regx_tcp_conn_t *conn)
     }
 }
 
+static regx_tcp_conn_t *conn_of(regx_turn_t *turn)
+{
+    return (regx_tcp_conn_t *)((char *)turn - offsetof(regx_tcp_conn_t, turn));
+}
+
 void regx_tcp_take_turns(regx_tcp_t *tcp)
 {
-    for (int turns = 0; turns < REGX_TCP_TURN_CONNS && tcp->busy != NULL; turns++) {
-        regx_tcp_conn_t *conn = tcp->busy;
-        const bool last = conn == tcp->busy_last;
+    for (int turns = 0; turns < REGX_TCP_TURN_CONNS && tcp->turns.first != NULL; turns++) {
+        const bool last = tcp->turns.first == tcp->turns.last;
+        regx_tcp_conn_t *conn = conn_of(regx_turn_take(&tcp->turns));
 
-        tcp->busy = conn->next_busy;
-        conn->is_busy = false;
         if (regx_tcp_ready(conn) == REGX_OK) {
             take_turn(conn);
         }
         if (conn->first != NULL && !conn->broken) {
-            regx_tcp_await_turn(conn);
+            regx_turn_await(&conn->tcp->turns, &conn->turn);
         }
         if (last) {
             break; /* everybody had a turn */

@@ -80,7 +80,7 @@ regx_status_t regx_verbs_get(regx_conn_t *super, regx_get_t *get)
         pair->last_get = get;
         regx_get_take_turn(pair);
         if (pair->first_get != NULL) {
-            regx_post_await_turn(pair);
+            regx_turn_await(&verbs->turns, &pair->turn);
         }
         status = REGX_PENDING;
     }

@@ -42,6 +42,7 @@
 
 #include "transport/entrance.h"
 #include "transport/transport.h"
+#include "transport/turns.h"
 #include "transport/verbs/port.h"
 #include "transport/verbs/settings.h"
 #include "transport/verbs/wire.h"
@@ -154,9 +155,9 @@ struct regx_pair {
     bool asking; /* in verbs' list of those that ask */
     unsigned asked;
     int64_t ask_next; /* when to ask again, in nanoseconds */
-    bool is_busy;     /* in the list of those that wait for a turn */
+    regx_turn_t turn; /* to post what is in line */
 
-    regx_pair_t *next, *next_by_peer, *next_by_qpn, *next_asking, *next_busy;
+    regx_pair_t *next, *next_by_peer, *next_by_qpn, *next_asking;
 };
 
 typedef struct regx_ended {
@@ -199,7 +200,7 @@ struct regx_verbs {
     regx_pair_t *asking;
     regx_ended_t ended[REGX_VERBS_ENDED];
     uint32_t ended_count;
-    regx_pair_t *busy, *busy_last;
+    regx_turns_t turns;
     bool broke;   /* some pair did, and progress has something to do */
     bool leaving; /* some pair is */
     bool closing;
@@ -309,8 +310,6 @@ void regx_post_done(regx_pair_t *pair, uint64_t number);
 void regx_post_fail(regx_pair_t *pair);
 /* Moves the lines of puts and gets on; bounded. */
 void regx_post_turns(regx_verbs_t *verbs);
-void regx_post_await_turn(regx_pair_t *pair);
-void regx_post_lose_turn(regx_pair_t *pair);
 /* The connection's pair, once it can be used. REGX_OK, REGX_AGAIN, REGX_UNREACHABLE. */
 regx_status_t regx_post_ready(regx_verbs_conn_t *conn);
 /* Whether so many requests may be posted, and posting them with one ring of the doorbell. REGX_OK;

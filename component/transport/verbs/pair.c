@@ -248,7 +248,7 @@ void regx_pair_cut(regx_pair_t *pair)
 {
     pair->state = REGX_PAIR_BROKEN;
     regx_hello_stop(pair);
-    regx_post_lose_turn(pair);
+    regx_turn_lose(&pair->verbs->turns, &pair->turn);
     if (pair->qp != NULL) {
         forget_qpn(pair);
     }

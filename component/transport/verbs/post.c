@@ -14,6 +14,7 @@
 #include <endian.h>
 #include <string.h>
 
+#include "transport/frame.h"
 #include "transport/verbs/internal.h"
 #include "transport/verbs/key.h"
 
@@ -160,17 +161,6 @@ regx_status_t regx_post_ready(regx_verbs_conn_t *conn)
     return REGX_AGAIN;
 }
 
-static void pack_frame(uint8_t *to, const void *header, size_t header_length, regx_pack_t pack,
-                       void *pack_context, size_t payload_length)
-{
-    if (header_length > 0) {
-        memcpy(to, header, header_length);
-    }
-    if (payload_length > 0) {
-        pack(pack_context, to + header_length, payload_length);
-    }
-}
-
 regx_status_t regx_verbs_send(regx_conn_t *super, uint8_t tag, const void *header,
                               size_t header_length, regx_pack_t pack, void *pack_context,
                               size_t payload_length)
@@ -194,7 +184,7 @@ regx_status_t regx_verbs_send(regx_conn_t *super, uint8_t tag, const void *heade
         status = REGX_AGAIN; /* behind the puts in line */
     }
     if (status == REGX_OK && length <= verbs->inline_most) {
-        pack_frame(small, header, header_length, pack, pack_context, payload_length);
+        regx_frame_fill(small, header, header_length, pack, pack_context, payload_length);
         status = post_inline(pair, REGX_PIECE_LAST, tag, small, length);
     } else if (status == REGX_OK) {
         const regx_work_t work = {
@@ -204,7 +194,7 @@ regx_status_t regx_verbs_send(regx_conn_t *super, uint8_t tag, const void *heade
         if (work.slot != REGX_SLOT_NOT) {
             uint8_t *room = regx_buffer_slot(verbs, work.slot);
 
-            pack_frame(room, header, header_length, pack, pack_context, payload_length);
+            regx_frame_fill(room, header, header_length, pack, pack_context, payload_length);
             status = post_frame(pair, tag, room, length, verbs->buffers.mr->lkey, &work);
         }
     }
@@ -356,42 +346,6 @@ void regx_post_trial(regx_pair_t *pair, enum ibv_wr_opcode operation, struct ibv
     regx_post(pair, &request, &work, 1);
 }
 
-void regx_post_await_turn(regx_pair_t *pair)
-{
-    regx_verbs_t *verbs = pair->verbs;
-
-    if (pair->is_busy) {
-        return;
-    }
-    pair->is_busy = true;
-    pair->next_busy = NULL;
-    if (verbs->busy == NULL) {
-        verbs->busy = pair;
-    } else {
-        verbs->busy_last->next_busy = pair;
-    }
-    verbs->busy_last = pair;
-}
-
-void regx_post_lose_turn(regx_pair_t *pair)
-{
-    regx_verbs_t *verbs = pair->verbs;
-    regx_pair_t **at = &verbs->busy, *before = NULL;
-
-    if (!pair->is_busy) {
-        return;
-    }
-    while (*at != pair) {
-        before = *at;
-        at = &before->next_busy;
-    }
-    *at = pair->next_busy;
-    if (verbs->busy_last == pair) {
-        verbs->busy_last = before;
-    }
-    pair->is_busy = false;
-}
-
 /* Moves the line on. What is in the line is ours: a put leaves it before it can be done. */
 static void take_turn(regx_pair_t *pair)
 {
@@ -414,20 +368,23 @@ static void take_turn(regx_pair_t *pair)
     }
 }
 
+static regx_pair_t *pair_of(regx_turn_t *turn)
+{
+    return (regx_pair_t *)((char *)turn - offsetof(regx_pair_t, turn));
+}
+
 void regx_post_turns(regx_verbs_t *verbs)
 {
-    for (int turns = 0; turns < TURN_PAIRS && verbs->busy != NULL; turns++) {
-        regx_pair_t *pair = verbs->busy;
-        const bool last = pair == verbs->busy_last;
+    for (int turns = 0; turns < TURN_PAIRS && verbs->turns.first != NULL; turns++) {
+        const bool last = verbs->turns.first == verbs->turns.last;
+        regx_pair_t *pair = pair_of(regx_turn_take(&verbs->turns));
 
-        verbs->busy = pair->next_busy;
-        pair->is_busy = false;
         if (pair->state == REGX_PAIR_READY) {
             take_turn(pair);
             regx_get_take_turn(pair);
         }
         if ((pair->first != NULL || pair->first_get != NULL) && pair->state != REGX_PAIR_BROKEN) {
-            regx_post_await_turn(pair);
+            regx_turn_await(&verbs->turns, &pair->turn);
         }
         if (last) {
             break; /* everybody had a turn */
@@ -465,7 +422,7 @@ regx_status_t regx_verbs_put(regx_conn_t *super, regx_put_t *put)
             take_turn(pair);
         }
         if (pair->first != NULL) {
-            regx_post_await_turn(pair);
+            regx_turn_await(&verbs->turns, &pair->turn);
         }
         status = REGX_PENDING;
     }

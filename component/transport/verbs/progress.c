@@ -202,7 +202,7 @@ int regx_verbs_progress(regx_transport_t *transport)
     }
     verbs->events = 0;
     regx_verbs_poll(verbs);
-    if (verbs->busy != NULL) {
+    if (verbs->turns.first != NULL) {
         regx_post_turns(verbs);
     }
     if (verbs->asking != NULL) {
