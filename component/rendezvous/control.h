@@ -27,20 +27,26 @@
  *     12 u32 source               16 u32 its generation
  *     START    nothing more: the source exists; it can be granted more
  *     WRITTEN  20 u32 slot        24 u64 offset   32 u64 length: the slot is full
- *     DONE     20 u32 zero        24 u64 offset   32 u64 length: the chunk was written, or its
- *              next piece: pieces follow one another from the chunk's offset on
+ *     DONE     20 u32 zero        24 u64 offset   32 u64 length: the chunk, or its next piece, was
+ *              written: pieces follow one another from the chunk's offset on
  *              40 u64 checksum of these bytes (checksum.h); both may be without it
  *     REFUSED  20 u32 why         24 u64 offset   32 u64 length: the chunk, or all of it behind
- *                                 its last piece, was not written; grant slots for it; 0: it cannot
- * be just now; 1: nor can any that follows; 2: as if there were no memory, at either end. On the
- * path read: nothing from the offset on will be exposed, and the length is all that is left; 1: nor
- * will any other memory be EXPOSED  20 u32 length      24 u64 offset   32 u64 where in the keyed
- * region it begins 40 24 bytes key    64 u64 checksum of these bytes, which may be missing: they
- * can be read until GOT. Chunks are exposed in their order from the landing to the source SLOTS 12
- * u32 zero        16 u64 offset 24 up to 4 of { u32 slot, u32 length }, from the offset on CHUNK 12
- * u32 length      16 u64 offset 24 u64 where in the keyed region it begins      32 24 bytes key GOT
- * 12 u32 0: what was exposed has been read; 1: it was not, grant it as refused; 2: likewise, as if
- * there were no memory, at either end 16 u64 offset      24 u64 length
+ *                                 its last piece, was not written; grant slots for it; 0: it
+ *                                 cannot be just now; 1: nor can any that follows; 2: as if there
+ *                                 were no memory, at either end. On the path read: nothing from
+ *                                 the offset on will be exposed, and the length is all that is
+ *                                 left; 1: nor will any other memory be
+ *     EXPOSED  20 u32 length      24 u64 offset   32 u64 where in the keyed region it begins
+ *              40 24 bytes key    64 u64 checksum of these bytes, which may be missing: they can
+ *                                 be read until GOT. Chunks are exposed in their order
+ *   from the landing to the source
+ *     SLOTS    12 u32 zero        16 u64 offset
+ *              24 up to 4 of { u32 slot, u32 length }, from the offset on
+ *     CHUNK    12 u32 length      16 u64 offset
+ *              24 u64 where in the keyed region it begins      32 24 bytes key
+ *     GOT      12 u32 0: what was exposed has been read; 1: it was not, grant it as refused; 2:
+ *              likewise, as if there were no memory, at either end
+ *              16 u64 offset      24 u64 length
  *
  * A key names a region, which may be larger than what is granted: the registration that serves a
  * chunk may have been made for more. A grant gives the right to write its range once, an exposure

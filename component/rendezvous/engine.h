@@ -95,7 +95,8 @@ struct regx_rndv {
     regx_link_t unused_sources;
     /* Whether progress should look at the lists: set by what no notice will wake. */
     _Atomic bool retry_landings, retry_sources;
-    _Atomic bool whole_refused; /* a known buffer could not be registered whole: none is any more */
+    _Atomic bool whole_refused; /* a known buffer could not be registered whole: none is any more,
+                                   at either end */
     _Atomic bool dry;           /* some landing found the pool empty: look when it is not */
 };
 

@@ -265,6 +265,9 @@ static regx_status_t prepare(regx_rndv_t *rndv, regx_put_op_t *op, const regx_gr
                             REGX_ACCESS_LOCAL, &op->region);
     if (status != REGX_OK) {
         regx_refusal_tally(rndv->counters, REGX_SENDER, status, op->put.local, op->put.length);
+        if (status == REGX_NO_MEMORY && op->put.length > rndv->config.chunk_size) {
+            atomic_store(&rndv->whole_refused, true);
+        }
         /* This chunk alone: REGX_DENIED would be of the peer's memory, for ever. */
         return status == REGX_DENIED ? REGX_FAILED : REGX_NO_MEMORY;
     }
@@ -514,13 +517,15 @@ static bool take_first_grants(const regx_rndv_t *rndv, regx_source_t *source, co
 }
 
 /* Whether memory is, or soon will be, registered in as large a piece as it was granted: it was
- * written from before. Not locked. */
+ * written from before. The latter not where memory did not suffice for that before: each time, what
+ * is kept would be given up for it, and all go by slots. Not locked. */
 static bool is_known(const regx_rndv_t *rndv, const void *base, uint64_t length)
 {
     regx_region_t region;
-    const bool known =
-        regx_region_find(rndv->registry, base, length, REGX_ACCESS_LOCAL, &region) ||
-        regx_region_find(rndv->registry, base, rndv->config.chunk_size, REGX_ACCESS_LOCAL, &region);
+    const bool known = regx_region_find(rndv->registry, base, length, REGX_ACCESS_LOCAL, &region) ||
+                       (!atomic_load(&rndv->whole_refused) &&
+                        regx_region_find(rndv->registry, base, rndv->config.chunk_size,
+                                         REGX_ACCESS_LOCAL, &region));
 
     if (known) {
         regx_region_release(rndv->registry, &region);
@@ -528,11 +533,15 @@ static bool is_known(const regx_rndv_t *rndv, const void *base, uint64_t length)
     return known;
 }
 
-static uint64_t piece_most(const regx_rndv_t *rndv, const void *base, const regx_cts_t *cts)
+/* The landing needs to hear of pieces in their order. Where puts are the kernel's copies within the
+ * node, they end later than what is sent behind them: no pieces there (the receiver's way back may
+ * be another wire, so it may have offered them). */
+static uint64_t piece_most(const regx_rndv_t *rndv, const regx_peer_t *peer, const void *base,
+                           const regx_cts_t *cts)
 {
     const uint64_t chunk = rndv->config.chunk_size;
-    const bool cut =
-        cts->pieces && cts->chunk_length > chunk && !is_known(rndv, base, cts->chunk_length);
+    const bool cut = cts->pieces && cts->chunk_length > chunk && !peer->conn->shares_pool &&
+                     !is_known(rndv, base, cts->chunk_length);
 
     return cut ? chunk : UINT64_MAX;
 }
@@ -562,7 +571,7 @@ void regx_source_open(regx_rndv_t *rndv, regx_peer_t *peer, const void *base, si
     source->path = cts.path;
     source->fallback = cts.fallback;
     source->verify = cts.verify || rndv->config.verify;
-    source->piece_most = piece_most(rndv, base, &cts);
+    source->piece_most = piece_most(rndv, peer, base, &cts);
     regx_lock(&rndv->lock);
     if (!take_first_grants(rndv, source, &cts) ||
         !regx_table_add(&rndv->sources, source, &source->name)) {

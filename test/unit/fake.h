@@ -123,7 +123,8 @@ struct fake {
     fake_conn_t conns[FAKE_PROCESSES]; /* to the process of that number */
     fake_window_t windows[FAKE_WINDOWS];
     unsigned open_windows;
-    size_t outer; /* bytes by which regions are larger than asked for, before and behind */
+    size_t outer;   /* bytes by which regions are larger than asked for, before and behind */
+    size_t longest; /* no more can be registered at once; 0: any length */
     unsigned calls[FAKE_CALLS];
     /* What a call is answered: REGX_OK to do it, REGX_PENDING (put; any get) to do it later. */
     regx_status_t (*rule)(fake_t *fake, fake_call_t call, const regx_put_t *put);
@@ -305,6 +306,9 @@ static inline regx_status_t fake_reg(regx_transport_t *transport, void *base, si
 
     pthread_mutex_lock(&fake_lock);
     status = fake_answer(fake, FAKE_REG, NULL);
+    if (fake->longest > 0 && length > fake->longest) {
+        status = REGX_NO_MEMORY;
+    }
     if (status == REGX_OK) {
         uint32_t number = 0;
 

@@ -178,6 +178,28 @@ static void what_cannot_be_registered_whole_goes_in_chunks(void **state)
     end(pair);
 }
 
+/* An end that can register no more than a chunk at once: that costs one message its path at the
+ * sender, once, and at the receiver none. */
+static void what_can_never_be_registered_whole_is_not_tried_again(void **state)
+{
+    (void)state;
+    for (unsigned sender = 0; sender <= 1; sender++) {
+        pair_t *pair = begin(&keeping, REGX_OK);
+        buffers_t buffers = buffers_new(WHOLE);
+
+        *(sender == 1 ? &pair->sender->longest : &pair->receiver->longest) = CHUNK;
+        for (unsigned i = 0; i < 10; i++) {
+            send_once(pair, &buffers);
+            settle(pair);
+        }
+        assert_int_equal(pair->sender->counters.messages[REGX_PATH_fallback], sender);
+        assert_int_equal(pair->sender->counters.messages[REGX_PATH_pipeline], 10 - sender);
+        assert_taken(send_once(pair, &buffers), (taken_t){sender ? 1 : DEPTH, DEPTH, 0, 0});
+        buffers_free(&buffers);
+        end(pair);
+    }
+}
+
 /* The sender's buffer is another each time: it registers no more than a chunk at once, and has no
  * more under way than it may. */
 static void a_new_buffer_is_written_in_pieces(void **state)
@@ -234,6 +256,27 @@ static void pieces_wait_for_one_another(void **state)
         buffers_free(&buffers);
         end(pair);
     }
+}
+
+/* Where its puts end later than what it sends behind them. */
+static void no_pieces_within_the_node(void **state)
+{
+    (void)state;
+    pair_t *pair = begin(&keeping, REGX_OK);
+    buffers_t buffers = buffers_new(WHOLE);
+
+    send_once(pair, &buffers);
+    send_once(pair, &buffers);
+    pair->sender->conns[1].conn.shares_pool = true;
+    for (unsigned i = 0; i < 3; i++) {
+        buffers_t other = {guarded_new(WHOLE), buffers.received};
+
+        assert_taken(send_once(pair, &other), (taken_t){1, 1, 0, 1});
+        guarded_free(&other.sent);
+        settle(pair);
+    }
+    buffers_free(&buffers);
+    end(pair);
 }
 
 /* From the nth piece on the sender can register nothing: what is left goes by slots. */
@@ -359,8 +402,10 @@ int main(void)
         cmocka_unit_test(what_is_known_goes_whole),
         cmocka_unit_test(what_is_not_known_goes_in_chunks),
         cmocka_unit_test(what_cannot_be_registered_whole_goes_in_chunks),
+        cmocka_unit_test(what_can_never_be_registered_whole_is_not_tried_again),
         cmocka_unit_test(a_new_buffer_is_written_in_pieces),
         cmocka_unit_test(pieces_wait_for_one_another),
+        cmocka_unit_test(no_pieces_within_the_node),
         cmocka_unit_test(the_rest_is_refused),
         cmocka_unit_test(a_piece_that_fails_ends_the_transfer),
         cmocka_unit_test(pieces_out_of_order_are_malformed),
