@@ -121,8 +121,8 @@ regx_status_t regx_cache_acquire_slow(regx_cache_t *cache, void *base, size_t le
 /* drain.c. Locked: ends regions that logged changes touched, so many at the most. Some that are
  * alive may not be true after it. `request` may be NULL. */
 void regx_cache_drain_locked(regx_cache_t *cache, regx_request_t *request);
-/* Of one call, in regions ended, changes passed or what takes as long: some five
- * microseconds. */
+/* Of one call, in regions ended or what takes as long: some five microseconds. Changes that touch
+ * nothing are passed at 5 ns each, 45 where there are 10,000 regions. */
 #define REGX_DRAINED_MOST 256u
 
 /* evict.c. Locked: gives up one region that seems unused; returns its bytes, 0: there is none. */

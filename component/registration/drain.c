@@ -12,6 +12,9 @@ typedef struct cut {
 } cut_t;
 
 #define AHEAD 8u /* records fetched: they are no longer in the processor's first caches */
+/* Changes passed, while one region is ended. A miss and a progress pass the whole log: what is not
+ * passed may be lapped, and then all ends. */
+#define PASSED 8u
 
 static void end_regions(void *context, const uint32_t *numbers, uint32_t count)
 {
@@ -41,6 +44,7 @@ void regx_cache_drain_locked(regx_cache_t *cache, regx_request_t *request)
     uint64_t drained = atomic_load_explicit(&cache->drained, memory_order_relaxed);
     cut_t cut = {.cache = cache, .request = request};
     size_t left = cache->drained_most;
+    unsigned passed = 0;
 
     if (drained == head) {
         return; /* other threads read what this would write */
@@ -59,7 +63,7 @@ void regx_cache_drain_locked(regx_cache_t *cache, regx_request_t *request)
             break;
         }
         drained = state == REGX_CHANGE_LOST ? head : drained + 1;
-        left -= left > 0;
+        left -= left > 0 && ++passed % PASSED == 0;
     }
     atomic_store_explicit(&cache->drained, drained, memory_order_release);
     if (cut.ended > 0) {

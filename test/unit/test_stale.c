@@ -90,6 +90,30 @@ static void changes_of_other_memory_cost_nothing(void **state)
     registry_close(r);
 }
 
+/* As long as the log is not lapped between two calls, it is not lapped by what they leave. */
+static void changes_of_other_memory_are_passed_as_they_come(void **state)
+{
+    enum { COUNT = 64, ROUNDS = 300 };
+
+    (void)state;
+    for (uint64_t changes = 1; changes < RING; changes *= 3) {
+        registry_t *r = open_large(false);
+
+        for (uintptr_t i = 1; i <= COUNT; i++) {
+            registry_use(r, i * 2 * PAGE, PAGE);
+        }
+        for (uintptr_t round = 0; round < ROUNDS; round++) {
+            for (uint64_t i = 0; i < changes; i++) {
+                registry_log(r, 3 * PAGE, PAGE);
+            }
+            assert_int_equal(registry_served(r, (1 + round % COUNT) * 2 * PAGE, PAGE), HIT);
+            regx_registry_progress(&r->registry);
+        }
+        assert_int_equal(r->counters.invalidations, 0);
+        registry_close(r);
+    }
+}
+
 static void one_change_of_5000_regions(void **state)
 {
     enum { COUNT = 5000 };
@@ -615,6 +639,7 @@ int main(void)
         cmocka_unit_test(exactly_what_changed_misses),
         cmocka_unit_test(a_change_of_two_neighbours_ends_both),
         cmocka_unit_test(changes_of_other_memory_cost_nothing),
+        cmocka_unit_test(changes_of_other_memory_are_passed_as_they_come),
         cmocka_unit_test(one_change_of_5000_regions),
         cmocka_unit_test(what_has_not_ended_yet_is_not_used),
         cmocka_unit_test(what_is_made_before_all_has_ended_is_used),
