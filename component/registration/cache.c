@@ -254,21 +254,35 @@ static inline __attribute__((always_inline)) bool find_in_front(regx_cache_t *ca
     return false;
 }
 
-bool regx_cache_find(regx_cache_t *cache, const void *base, size_t length, unsigned access,
-                     regx_region_t *region)
+/* Whether the calling thread has a seat here, now at the latest. */
+static bool take_seat(regx_cache_t *cache)
 {
-    if (regx_here.cache != cache->serial) {
-        if (regx_cache_in_child(cache)) {
-            return false;
-        }
-        regx_lock(&cache->lock);
-        const bool seated = regx_cache_seat_locked(cache) != NULL;
-        regx_unlock(&cache->lock);
-        if (!seated) {
-            return false;
-        }
+    if (regx_here.cache == cache->serial) {
+        return true;
     }
-    return find_in_front(cache, regx_here.seat, (uintptr_t)base, length, access, region);
+    regx_lock(&cache->lock);
+    const bool taken = regx_cache_seat_locked(cache) != NULL;
+    regx_unlock(&cache->lock);
+    return taken;
+}
+
+bool regx_cache_seems_kept(regx_cache_t *cache, const void *base, size_t length, unsigned access)
+{
+    const regx_front_key_t key = regx_front_key((uintptr_t)base);
+    bool kept = false;
+
+    if (regx_cache_in_child(cache) || !is_current(cache) || !take_seat(cache)) {
+        return false;
+    }
+    for (uint32_t probe = 0; probe < REGX_FRONT_WAYS && !kept; probe++) {
+        const uint32_t entry = regx_front_entry(regx_here.seat, &key, probe);
+        const regx_record_t *record = &cache->records[regx_front_number(entry)];
+
+        kept = regx_front_is(entry, &key) &&
+               atomic_load_explicit(&record->state, memory_order_relaxed) == REGX_REGION_ALIVE &&
+               regx_record_serves(record, (uintptr_t)base, length, access);
+    }
+    return kept;
 }
 
 static __attribute__((noinline)) regx_status_t acquire_searching(regx_cache_t *cache, void *base,

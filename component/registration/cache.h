@@ -49,9 +49,9 @@ void regx_cache_close(regx_cache_t *cache);
  * regions; bounce instead. */
 regx_status_t regx_cache_acquire(regx_cache_t *cache, void *base, size_t length, unsigned access,
                                  regx_region_t *region);
-/* Only what this thread has used lately and finds at once; true: as acquired. */
-bool regx_cache_find(regx_cache_t *cache, const void *base, size_t length, unsigned access,
-                     regx_region_t *region);
+/* Whether acquire would find it, as far as can be told at once: what this thread has used lately.
+ * Not to be relied on. */
+bool regx_cache_seems_kept(regx_cache_t *cache, const void *base, size_t length, unsigned access);
 void regx_cache_release(regx_cache_t *cache, regx_region_t *region);
 
 /* Acts on changes and deregisters what is dead and no longer used, a bounded amount. Cheap when

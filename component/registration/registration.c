@@ -57,11 +57,11 @@ regx_status_t regx_region_acquire(regx_registry_t *registry, void *base, size_t 
                                : regx_cache_acquire(registry->cache, base, length, access, region);
 }
 
-bool regx_region_find(regx_registry_t *registry, const void *base, size_t length, unsigned access,
-                      regx_region_t *region)
+bool regx_region_seems_kept(regx_registry_t *registry, const void *base, size_t length,
+                            unsigned access)
 {
     return registry->cache != NULL && !registry->on_demand &&
-           regx_cache_find(registry->cache, base, length, access, region);
+           regx_cache_seems_kept(registry->cache, base, length, access);
 }
 
 void regx_region_release(regx_registry_t *registry, regx_region_t *region)

@@ -64,10 +64,10 @@ void regx_registry_close(regx_registry_t *registry);
  * any other memory be, for that access. */
 regx_status_t regx_region_acquire(regx_registry_t *registry, void *base, size_t length,
                                   unsigned access, regx_region_t *region);
-/* Whether such a region is kept and found without search; true: it is acquired. Where nothing is
- * kept, or nothing is pinned (odp), always false. */
-bool regx_region_find(regx_registry_t *registry, const void *base, size_t length, unsigned access,
-                      regx_region_t *region);
+/* Whether acquire would find it, as far as can be told at once; for choosing, not to be relied on.
+ * Where nothing is kept, or nothing is pinned (odp), always false. */
+bool regx_region_seems_kept(regx_registry_t *registry, const void *base, size_t length,
+                            unsigned access);
 void regx_region_release(regx_registry_t *registry, regx_region_t *region);
 
 /* To be called now and then; see cache.h. */

@@ -51,6 +51,13 @@ void regx_rndv_destroy(regx_rndv_t *rndv)
     free(rndv);
 }
 
+bool regx_rndv_knows(const regx_rndv_t *rndv, const void *base, uint64_t length, unsigned access)
+{
+    return regx_region_seems_kept(rndv->registry, base, length, access) ||
+           (!atomic_load(&rndv->whole_refused) &&
+            regx_region_seems_kept(rndv->registry, base, rndv->config.chunk_size, access));
+}
+
 regx_status_t regx_control_send(regx_peer_t *peer, const regx_control_t *control)
 {
     uint8_t bytes[REGX_CONTROL_MAX];

@@ -124,6 +124,11 @@ static inline void regx_malformed(regx_rndv_t *rndv)
     regx_count(rndv->counters, &rndv->counters->malformed, 1);
 }
 
+/* Whether a buffer that is longer than a chunk has been used before: registered as a whole, or at
+ * its beginning, so that it is worth to register the whole. The latter not where memory did not
+ * suffice for one: each time, what is kept would be given up for it. Not locked. */
+bool regx_rndv_knows(const regx_rndv_t *rndv, const void *base, uint64_t length, unsigned access);
+
 /* Sends a control message; the engine's lock may be held. Answers as the transport's send. */
 regx_status_t regx_control_send(regx_peer_t *peer, const regx_control_t *control);
 

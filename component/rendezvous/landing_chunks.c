@@ -57,29 +57,24 @@ static void count_granted(regx_rndv_t *rndv, regx_landing_t *landing)
     regx_count_high(&rndv->counters->chunks_high, landing->chunks_out);
 }
 
-/* Makes the chunk the whole buffer, if it is known: registered as such, or at its beginning; then
- * the whole is registered now, for next time too. Where memory does not suffice for that it is not
- * tried again, since others were given up for it. Else it is the first chunk, not registered. */
+/* Makes the chunk the whole buffer, registered, if it is known; else the first chunk, which is not
+ * registered yet. */
 static bool take_known_whole(regx_rndv_t *rndv, regx_landing_t *landing, regx_chunk_t *chunk)
 {
     const uint64_t first = chunk_length(rndv, landing), whole = landing->length;
     const unsigned access = REGX_ACCESS_REMOTE_WRITE;
-    regx_region_t beginning;
-    bool taken = false;
+    const bool known = rndv->config.strategy->grants_known_whole && first < whole &&
+                       whole <= rndv->config.chunk_size * rndv->config.chunk_depth &&
+                       regx_rndv_knows(rndv, landing->base, whole, access);
+    const regx_status_t status =
+        known ? regx_region_acquire(rndv->registry, landing->base, whole, access, &chunk->region)
+              : REGX_AGAIN;
 
-    if (rndv->config.strategy->grants_known_whole && first < whole &&
-        whole <= rndv->config.chunk_size * rndv->config.chunk_depth) {
-        taken = regx_region_find(rndv->registry, landing->base, whole, access, &chunk->region);
-        if (!taken && !atomic_load(&rndv->whole_refused) &&
-            regx_region_find(rndv->registry, landing->base, first, access, &beginning)) {
-            taken = regx_region_acquire(rndv->registry, landing->base, whole, access,
-                                        &chunk->region) == REGX_OK;
-            atomic_store(&rndv->whole_refused, !taken);
-            regx_region_release(rndv->registry, &beginning);
-        }
+    if (status == REGX_NO_MEMORY) {
+        atomic_store(&rndv->whole_refused, true);
     }
-    chunk->length = taken ? whole : first;
-    return taken;
+    chunk->length = status == REGX_OK ? whole : first;
+    return status == REGX_OK;
 }
 
 void regx_landing_first_chunk(regx_rndv_t *rndv, regx_landing_t *landing, regx_cts_t *cts)

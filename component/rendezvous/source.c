@@ -516,23 +516,6 @@ static bool take_first_grants(const regx_rndv_t *rndv, regx_source_t *source, co
     return true;
 }
 
-/* Whether memory is, or soon will be, registered in as large a piece as it was granted: it was
- * written from before. The latter not where memory did not suffice for that before: each time, what
- * is kept would be given up for it, and all go by slots. Not locked. */
-static bool is_known(const regx_rndv_t *rndv, const void *base, uint64_t length)
-{
-    regx_region_t region;
-    const bool known = regx_region_find(rndv->registry, base, length, REGX_ACCESS_LOCAL, &region) ||
-                       (!atomic_load(&rndv->whole_refused) &&
-                        regx_region_find(rndv->registry, base, rndv->config.chunk_size,
-                                         REGX_ACCESS_LOCAL, &region));
-
-    if (known) {
-        regx_region_release(rndv->registry, &region);
-    }
-    return known;
-}
-
 /* The landing needs to hear of pieces in their order. Where puts are the kernel's copies within the
  * node, they end later than what is sent behind them: no pieces there (the receiver's way back may
  * be another wire, so it may have offered them). */
@@ -541,7 +524,7 @@ static uint64_t piece_most(const regx_rndv_t *rndv, const regx_peer_t *peer, con
 {
     const uint64_t chunk = rndv->config.chunk_size;
     const bool cut = cts->pieces && cts->chunk_length > chunk && !peer->conn->shares_pool &&
-                     !is_known(rndv, base, cts->chunk_length);
+                     !regx_rndv_knows(rndv, base, cts->chunk_length, REGX_ACCESS_LOCAL);
 
     return cut ? chunk : UINT64_MAX;
 }
