@@ -73,4 +73,5 @@ def test_one_munmap_of_very_many(mpi: Mpi, backend: str) -> None:
         return
     assert 0.99 * count <= sender["hits"] <= count, f"before the change\n{job}"
     assert sender["misses"] + sender["uncached"] >= 2 * count, f"after it\n{job}"
-    assert 0.99 * count <= sender["invalidations"] <= count, str(job)
+    # It is acted on in parts: what is registered anew between two of them may end with the old.
+    assert 0.99 * count <= sender["invalidations"] <= 1.01 * count, str(job)
