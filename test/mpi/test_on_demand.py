@@ -225,8 +225,15 @@ def test_nothing_is_gone(odp) -> None:
     ("send", "part", "direct"), ("receive", "part", "direct"), ("send", "all", "direct"),
     ("send", "all", "read"), ("receive", "all", "read")])
 def test_gone_in_mid_transfer(odp, tmp_path: Path, side: str, part: str, strategy: str) -> None:
-    """The device cannot go on, so that the connection and the job end, and one line says why."""
+    """The device cannot go on, so that the connection and the job end, and one line says why. Of what
+    is read in chunks none may be under way at that moment: then it goes around those that follow."""
     job = odp("inuse", side, part, 16 * MIB, tmp_path / "shared", strategy=strategy)
+    if strategy == "read" and job.status == 0:
+        job.ended_well().over("verbs")
+        end = "sender" if side == "send" else "receiver"
+        assert job.reasons("fallbacks").get(f"{end}: not mapped", 0) >= 1, str(job)
+        assert job.total("messages_fallback") == 1, str(job)
+        return
     assert job.status != 0 and "checked" not in job.stdout, str(job)
     lost = [line for line in job.complaints if "connection to rank " in line]
     assert 1 <= len(lost) <= 2 and len(job.complaints) == len(lost), str(job)
