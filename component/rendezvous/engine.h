@@ -97,6 +97,7 @@ struct regx_rndv {
     _Atomic bool retry_landings, retry_sources;
     _Atomic bool whole_refused; /* a known buffer could not be registered whole: none is any more,
                                    at either end */
+    _Atomic unsigned refusals;  /* of registrations, so far; see refusal.h */
     _Atomic bool dry;           /* some landing found the pool empty: look when it is not */
 };
 

@@ -34,7 +34,7 @@ bool regx_landing_register(regx_rndv_t *rndv, regx_landing_t *landing, regx_chun
 
     chunk->written = 0;
     if (status != REGX_OK) {
-        regx_refusal_tally(rndv->counters, REGX_RECEIVER, status, landing->base + chunk->offset,
+        regx_refusal_tally(rndv, REGX_RECEIVER, status, landing->base + chunk->offset,
                            chunk->length);
         landing->careful |= status == REGX_DENIED;
         if (status == REGX_INVALID && access == REGX_ACCESS_LOCAL_WRITE) {

@@ -7,16 +7,18 @@
 
 #include "base/memlock.h"
 
-typedef enum reason { LIMIT, ROOM, GONE, READ_ONLY, OTHER, REASONS } reason_t;
+typedef enum reason { LIMIT, ROOM, MEMORY, GONE, READ_ONLY, OTHER, REASONS } reason_t;
 
 static const char *const texts[][REASONS] = {
     [REGX_SENDER] = {[LIMIT] = "sender: over the limit of locked memory",
                      [ROOM] = "sender: no room in kernel or device",
+                     [MEMORY] = "sender: no memory to register",
                      [GONE] = "sender: not mapped",
                      [READ_ONLY] = "sender: not readable",
                      [OTHER] = "sender: registration refused"},
     [REGX_RECEIVER] = {[LIMIT] = "receiver: over the limit of locked memory",
                        [ROOM] = "receiver: no room in kernel or device",
+                       [MEMORY] = "receiver: no memory to register",
                        [GONE] = "receiver: not mapped",
                        [READ_ONLY] = "receiver: not writable",
                        [OTHER] = "receiver: registration refused"}};
@@ -50,18 +52,26 @@ static reason_t look_at_mappings(regx_end_t end, uintptr_t start, uintptr_t beyo
     return at < beyond ? reason : OTHER;
 }
 
-void regx_refusal_tally(regx_counters_t *counters, regx_end_t end, regx_status_t status,
-                        const void *base, size_t length)
+/* Whether the limit of locked memory, or else kernel or device, had no room for it. */
+static reason_t look_at_limit(uintptr_t start, size_t length)
 {
+    const uint64_t limit = regx_memlock_limit(), page = (uint64_t)sysconf(_SC_PAGESIZE);
+    const uint64_t pages = (start % page + length + page - 1) & ~(page - 1);
+
+    return limit != REGX_MEMLOCK_NONE && regx_memlock_pinned() + pages > limit ? LIMIT : ROOM;
+}
+
+void regx_refusal_tally(regx_rndv_t *rndv, regx_end_t end, regx_status_t status, const void *base,
+                        size_t length)
+{
+    const bool looks = atomic_fetch_add(&rndv->refusals, 1) < REGX_REFUSALS_LOOKED_INTO;
+    const uintptr_t start = (uintptr_t)base;
     reason_t reason = OTHER;
 
     if (status == REGX_NO_MEMORY) {
-        const uint64_t limit = regx_memlock_limit(), page = (uint64_t)sysconf(_SC_PAGESIZE);
-        const uint64_t pages = ((uintptr_t)base % page + length + page - 1) & ~(page - 1);
-
-        reason = limit != REGX_MEMLOCK_NONE && regx_memlock_pinned() + pages > limit ? LIMIT : ROOM;
-    } else if (status == REGX_DENIED) {
-        reason = look_at_mappings(end, (uintptr_t)base, (uintptr_t)base + length);
+        reason = looks ? look_at_limit(start, length) : MEMORY;
+    } else if (status == REGX_DENIED && looks) {
+        reason = look_at_mappings(end, start, start + length);
     }
-    regx_tally(counters->fallbacks, texts[end][reason]);
+    regx_tally(rndv->counters->fallbacks, texts[end][reason]);
 }

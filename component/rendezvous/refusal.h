@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Why memory of the application was not registered, found out afterwards: by the limit of locked
- * memory, by what is mapped there now. Slow (it reads /proc); nothing for what was registered.
+ * memory, by what is mapped there now. That takes reading /proc, as long as a message may take; so
+ * only the first refusals are looked into, and of later ones just what the device said is tallied.
  */
 #ifndef REGX_RENDEZVOUS_REFUSAL_H
 #define REGX_RENDEZVOUS_REFUSAL_H
 
-#include <stddef.h>
+#include "rendezvous/engine.h"
 
-#include "base/counters.h"
-#include "base/status.h"
+#define REGX_REFUSALS_LOOKED_INTO 64u /* by one process */
 
 typedef enum regx_end { REGX_SENDER, REGX_RECEIVER } regx_end_t;
 
 /* Tallies it in `fallbacks`, by end and reason. `status` is what regx_region_acquire answered, not
- * REGX_OK. */
-void regx_refusal_tally(regx_counters_t *counters, regx_end_t end, regx_status_t status,
-                        const void *base, size_t length);
+ * REGX_OK. Not locked. */
+void regx_refusal_tally(regx_rndv_t *rndv, regx_end_t end, regx_status_t status, const void *base,
+                        size_t length);
 
 #endif

@@ -264,7 +264,7 @@ static regx_status_t prepare(regx_rndv_t *rndv, regx_put_op_t *op, const regx_gr
         regx_region_acquire(rndv->registry, (void *)(uintptr_t)op->put.local, op->put.length,
                             REGX_ACCESS_LOCAL, &op->region);
     if (status != REGX_OK) {
-        regx_refusal_tally(rndv->counters, REGX_SENDER, status, op->put.local, op->put.length);
+        regx_refusal_tally(rndv, REGX_SENDER, status, op->put.local, op->put.length);
         if (status == REGX_NO_MEMORY && op->put.length > rndv->config.chunk_size) {
             atomic_store(&rndv->whole_refused, true);
         }

@@ -80,7 +80,7 @@ static regx_status_t prepare(regx_rndv_t *rndv, const regx_source_t *source,
         regx_region_acquire(rndv->registry, (void *)(uintptr_t)base, exposure->length,
                             REGX_ACCESS_REMOTE_READ, &exposure->region);
     if (status != REGX_OK) {
-        regx_refusal_tally(rndv->counters, REGX_SENDER, status, base, exposure->length);
+        regx_refusal_tally(rndv, REGX_SENDER, status, base, exposure->length);
     }
     return status;
 }

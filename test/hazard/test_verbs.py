@@ -125,7 +125,8 @@ def test_limits_of_locked_memory(writable: Mpi, mib: int, strategy: str) -> None
         assert "receiver: over the limit of locked memory" in job.reasons("fallbacks"), str(job)
     assert set(job.reasons("fallbacks")) <= {
         "pool: smaller than asked for", "sender: over the limit of locked memory",
-        "receiver: over the limit of locked memory"}, str(job)
+        "receiver: over the limit of locked memory",
+        "sender: no memory to register", "receiver: no memory to register"}, str(job)  # the later
     if mib == 128:
         assert job.total("messages_fallback") == 0, str(job)
 

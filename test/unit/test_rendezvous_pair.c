@@ -5,6 +5,8 @@
  */
 #include "ends.h"
 
+#include "rendezvous/refusal.h"
+
 /* The sender has no room while the receiver grants all that it may: as many chunks as can be in
  * flight, and, for one that could not be registered, as many slots. */
 static void all_grants_wait_at_once(void **state)
@@ -382,6 +384,36 @@ static void a_spoiled_transfer_is_told_of_once(void **state)
     }
 }
 
+/* Looking takes longer than the message may: what happens again and again is not looked into. */
+static void the_first_refusals_are_looked_into(void **state)
+{
+    enum { MORE = 6, LENGTH = 4096 };
+    const fake_config_t config = {.slots = 4,
+                                  .slot_size = 4096,
+                                  .strategy = "direct",
+                                  .chunk_size = LENGTH,
+                                  .chunk_depth = 1};
+    pair_t *pair = pair_open(&config, &config);
+    regx_tally_t *fallbacks = pair->receiver->counters.fallbacks;
+    guarded_t received = guarded_new(LENGTH);
+
+    (void)state;
+    pair->refused_region = 1;
+    pair->refused_most = UINT_MAX;
+    for (unsigned i = 0; i < REGX_REFUSALS_LOOKED_INTO + MORE; i++) {
+        regx_landing_close(pair->receiver->rndv,
+                           regx_landing_open(pair->receiver->rndv, &pair->receiver->peers[0],
+                                             received.base, LENGTH));
+    }
+    assert_int_equal(regx_tally_find(fallbacks, "receiver: no memory to register")->count, MORE);
+    assert_int_equal(
+        regx_tally_find(fallbacks, "receiver: no room in kernel or device")->count +
+            regx_tally_find(fallbacks, "receiver: over the limit of locked memory")->count,
+        REGX_REFUSALS_LOOKED_INTO);
+    guarded_free(&received);
+    pair_close(pair);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -391,6 +423,7 @@ int main(void)
         cmocka_unit_test(a_buffer_with_a_hole_is_no_crash),
         cmocka_unit_test(a_flipped_bit_is_found_where_either_end_verifies),
         cmocka_unit_test(a_spoiled_transfer_is_told_of_once),
+        cmocka_unit_test(the_first_refusals_are_looked_into),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
