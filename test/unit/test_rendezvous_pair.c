@@ -399,7 +399,7 @@ static void the_first_refusals_are_looked_into(void **state)
 
     (void)state;
     pair->refused_region = 1;
-    pair->refused_most = UINT_MAX;
+    pair->refused_most = UINT32_MAX;
     for (unsigned i = 0; i < REGX_REFUSALS_LOOKED_INTO + MORE; i++) {
         regx_landing_close(pair->receiver->rndv,
                            regx_landing_open(pair->receiver->rndv, &pair->receiver->peers[0],
