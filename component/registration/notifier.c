@@ -24,9 +24,9 @@
  * in the log. btl_regx_notifier_check=never leaves the query out and that window open.
  *
  * What it costs, on two cores of a server CPU in a virtual machine, Linux 6.18, medians. A look-up:
- * a system call, 1.7 times the cheapest there is (0.21 us in all); with scan another, 5.3 times it.
- * A miss: 1.9 us, or 3.5 in a mapping that is not watched yet. munmap of a watched 64 KiB: 12 us
- * (unwatched 5), with every core busy 40 us (16), the slowest of 200 some 5 ms. The reader has no
+ * a system call, 1.7 times the cheapest there is (0.21 us in all); with scan another, 5.2 times it.
+ * A miss: 2.0 us, or 3.5 in a mapping that is not watched yet. munmap of a watched 64 KiB: 14 us
+ * (unwatched 5), with every core busy 48 us (17), the slowest of 200 some 5 ms. The reader has no
  * core and no priority of its own: the scheduler wakes it beside the caller, which was quicker than
  * on another core, idle (37 us) or busy. A shorter time slice, SCHED_FIFO and spinning after an
  * event changed none of this: what is slow is the caller's own return to a core that somebody else

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The machine gives a command a verbs device, and gives back how it ended."""
+import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -86,32 +87,33 @@ def test_command_that_takes_too_long() -> None:
     assert run.stdout == "before\n", run
 
 
-def test_interruption_reaches_the_command() -> None:
-    """It ends as it likes, and what it wrote last is there."""
-    script = "trap 'echo asked; exit 9' INT; echo ready; while :; do sleep 0.1; done"
+@contextlib.contextmanager
+def ready(trap: str) -> Iterator[subprocess.Popen[str]]:
+    """The machine, running a command for ever that does so when it is interrupted."""
+    script = f"{trap}; echo ready; while :; do sleep 0.1; done"
     process = subprocess.Popen([RUN, "--", "sh", "-c", script], stdin=subprocess.DEVNULL,
                                stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout and process.stdout.readline() == "ready\n"
-        process.send_signal(signal.SIGTERM)
-        rest, _ = process.communicate(timeout=300)
+        yield process
     finally:
         process.kill()
+
+
+def test_interruption_reaches_the_command() -> None:
+    """It ends as it likes, and what it wrote last is there."""
+    with ready("trap 'echo asked; exit 9' INT") as process:
+        process.send_signal(signal.SIGTERM)
+        rest, _ = process.communicate(timeout=300)
     assert (process.returncode, rest) == (9, "asked\n")
 
 
 def test_second_interruption_is_the_end() -> None:
-    script = "trap 'echo asked' INT; echo ready; while :; do sleep 0.1; done"
-    process = subprocess.Popen([RUN, "--", "sh", "-c", script], stdin=subprocess.DEVNULL,
-                               stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout and process.stdout.readline() == "ready\n"
+    with ready("trap 'echo asked' INT") as process:
         process.send_signal(signal.SIGINT)
-        assert process.stdout.readline() == "asked\n"
+        assert process.stdout and process.stdout.readline() == "asked\n"
         process.send_signal(signal.SIGINT)
         rest, _ = process.communicate(timeout=300)
-    finally:
-        process.kill()
     assert (process.returncode, rest) == (130, "")
 
 
