@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Sources, and the puts that they are granted.
+ * Sources, and the puts that they make of what they are granted.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -56,46 +56,6 @@ static regx_source_t *source_new(regx_rndv_t *rndv)
     source->spare = spare;
     regx_list_init(&source->link);
     return source;
-}
-
-static void queue_grant(regx_source_t *source, const regx_grant_t *grant)
-{
-    source->queue[(source->first + source->count++) % REGX_GRANTS_MAX] = *grant;
-    source->granted += grant->length;
-}
-
-static void drop_grant(regx_source_t *source)
-{
-    source->first = (source->first + 1) % REGX_GRANTS_MAX;
-    source->count--;
-}
-
-/* Takes the next grant from the queue, or as much of it as may be written at once. */
-static regx_grant_t next_piece(regx_source_t *source)
-{
-    regx_grant_t *next = &source->queue[source->first];
-    const bool whole = !next->chunk || next->length <= source->piece_most;
-
-    next->piece |= !whole;
-    regx_grant_t piece = *next;
-    if (whole) {
-        drop_grant(source);
-        return piece;
-    }
-    piece.length = source->piece_most;
-    next->offset += piece.length;
-    next->place += piece.length;
-    next->length -= piece.length;
-    return piece;
-}
-
-/* Whether grants of `length` bytes together fit this transfer: inside it, not more than there is,
- * room in the queue. */
-static bool acceptable(const regx_source_t *source, uint64_t offset, uint64_t length,
-                       unsigned count)
-{
-    return length > 0 && offset <= source->length && length <= source->length - offset &&
-           length <= source->length - source->granted && source->count + count <= REGX_GRANTS_MAX;
 }
 
 regx_control_t regx_source_message(const regx_source_t *source, regx_control_type_t type)
@@ -157,19 +117,6 @@ static void op_free(regx_source_t *source, regx_put_op_t *op)
     }
 }
 
-/* Takes from the queue what is left of a chunk of which that was a piece; returns how much. */
-static uint64_t take_rest(regx_source_t *source, const regx_put_op_t *op)
-{
-    const regx_grant_t *next = &source->queue[source->first];
-    const bool more =
-        source->count > 0 && next->piece && next->offset == op->offset + op->put.length;
-
-    if (more) {
-        drop_grant(source);
-    }
-    return more ? next->length : 0;
-}
-
 /* What became of a grant, or a piece of it. */
 static void ended_locked(regx_rndv_t *rndv, regx_put_op_t *op, regx_status_t status)
 {
@@ -185,7 +132,7 @@ static void ended_locked(regx_rndv_t *rndv, regx_put_op_t *op, regx_status_t sta
         op->for_ever = status == REGX_DENIED;
         op->failed = status == REGX_FAILED;
         source->careful |= op->failed;
-        op->put.length += take_rest(source, op);
+        op->put.length += regx_source_take_rest(source, op->offset + op->put.length);
         op->next = source->refusals;
         source->refusals = op;
         source->fallback = true;
@@ -324,7 +271,7 @@ static regx_status_t step_locked(regx_rndv_t *rndv, regx_source_t *source)
     if (op == NULL) {
         return REGX_AGAIN;
     }
-    grant = next_piece(source);
+    grant = regx_source_next_piece(source);
     op->source = source;
     op->careful = source->careful;
     source->in_flight++;
@@ -441,94 +388,6 @@ static void put_done(regx_put_t *put, regx_status_t status)
     run(rndv, source);
 }
 
-/* Queues consecutive slots, all or none. false: they do not fit the transfer. */
-static bool take_slots(regx_source_t *source, uint64_t offset, const regx_slot_grant_t *slots,
-                       unsigned count)
-{
-    uint64_t length = 0;
-
-    for (unsigned i = 0; i < count; i++) {
-        if (slots[i].length == 0) {
-            return false;
-        }
-        length += slots[i].length;
-    }
-    if (!acceptable(source, offset, length, count)) {
-        return false;
-    }
-    if (source->path != REGX_PATH_bounce) {
-        source->fallback = true; /* the receiver could not register these bytes */
-    }
-    for (unsigned i = 0; i < count; i++) {
-        const regx_grant_t grant = {
-            .offset = offset, .length = slots[i].length, .place = slots[i].slot};
-
-        queue_grant(source, &grant);
-        offset += grant.length;
-    }
-    return true;
-}
-
-/* Where in the region it begins is for the transport to check, which knows what a key is worth. */
-static bool take_chunk(regx_source_t *source, uint64_t offset, uint64_t length, uint64_t start,
-                       const regx_key_t *key)
-{
-    const regx_grant_t grant = {
-        .offset = offset, .length = length, .chunk = true, .place = start, .key = *key};
-
-    if (source->path == REGX_PATH_read || !acceptable(source, offset, length, 1)) {
-        return false;
-    }
-    queue_grant(source, &grant);
-    return true;
-}
-
-static uint64_t least(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
-/* The landing is to read all of it, and both ends' limits hold. false: from here it cannot. */
-static bool take_read(const regx_rndv_t *rndv, regx_source_t *source, const regx_cts_t *cts)
-{
-    if (source->peer->conn->transport->ops->get == NULL) {
-        return false;
-    }
-    source->expose_most = least(cts->chunk_length, rndv->config.chunk_size);
-    source->expose_depth = (unsigned)least(cts->exposures, rndv->config.chunk_depth);
-    source->granted = source->length;
-    return true;
-}
-
-/* Queues what the CTS grants. false: it does not fit the transfer. */
-static bool take_first_grants(const regx_rndv_t *rndv, regx_source_t *source, const regx_cts_t *cts)
-{
-    if (cts->path == REGX_PATH_read) {
-        return take_read(rndv, source, cts);
-    }
-    if ((cts->slot_count > 0 && !take_slots(source, 0, cts->slots, cts->slot_count)) ||
-        (cts->chunk_length > 0 &&
-         !take_chunk(source, 0, cts->chunk_length, cts->chunk_start, &cts->key))) {
-        return false;
-    }
-    source->start_due =
-        source->count == 0 || (cts->chunk_length > 0 && cts->chunk_length < source->length);
-    return true;
-}
-
-/* The landing needs to hear of pieces in their order. Where puts are the kernel's copies within the
- * node, they end later than what is sent behind them: no pieces there (the receiver's way back may
- * be another wire, so it may have offered them). */
-static uint64_t piece_most(const regx_rndv_t *rndv, const regx_peer_t *peer, const void *base,
-                           const regx_cts_t *cts)
-{
-    const uint64_t chunk = rndv->config.chunk_size;
-    const bool cut = cts->pieces && cts->chunk_length > chunk && !peer->conn->shares_pool &&
-                     !regx_rndv_knows(rndv, base, cts->chunk_length, REGX_ACCESS_LOCAL);
-
-    return cut ? chunk : UINT64_MAX;
-}
-
 void regx_source_open(regx_rndv_t *rndv, regx_peer_t *peer, const void *base, size_t length,
                       const uint8_t bytes[REGX_CTS_SIZE], regx_source_done_t done, void *context)
 {
@@ -554,9 +413,9 @@ void regx_source_open(regx_rndv_t *rndv, regx_peer_t *peer, const void *base, si
     source->path = cts.path;
     source->fallback = cts.fallback;
     source->verify = cts.verify || rndv->config.verify;
-    source->piece_most = piece_most(rndv, peer, base, &cts);
+    source->piece_most = regx_source_piece_most(rndv, peer, base, &cts);
     regx_lock(&rndv->lock);
-    if (!take_first_grants(rndv, source, &cts) ||
+    if (!regx_source_take_first_grants(rndv, source, &cts) ||
         !regx_table_add(&rndv->sources, source, &source->name)) {
         regx_list_append(&rndv->unused_sources, &source->link);
         regx_unlock(&rndv->lock);
@@ -573,9 +432,10 @@ static bool take_news(regx_rndv_t *rndv, regx_source_t *source, const regx_contr
     case REGX_CONTROL_GOT:
         return regx_source_got_locked(rndv, source, control);
     case REGX_CONTROL_CHUNK:
-        return take_chunk(source, control->offset, control->length, control->start, &control->key);
+        return regx_source_take_chunk(source, control->offset, control->length, control->start,
+                                      &control->key);
     default:
-        return take_slots(source, control->offset, control->slots, control->slot_count);
+        return regx_source_take_slots(source, control->offset, control->slots, control->slot_count);
     }
 }
 

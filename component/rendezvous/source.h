@@ -73,6 +73,23 @@ struct regx_source {
 
 regx_control_t regx_source_message(const regx_source_t *source, regx_control_type_t type);
 
+/* source_grants.c. Queues what the CTS grants; consecutive slots, all or none; a chunk. false: it
+ * does not fit the transfer. */
+bool regx_source_take_first_grants(const regx_rndv_t *rndv, regx_source_t *source,
+                                   const regx_cts_t *cts);
+bool regx_source_take_slots(regx_source_t *source, uint64_t offset, const regx_slot_grant_t *slots,
+                            unsigned count);
+bool regx_source_take_chunk(regx_source_t *source, uint64_t offset, uint64_t length, uint64_t start,
+                            const regx_key_t *key);
+/* Takes the next grant from the queue, or as much of it as may be written at once. */
+regx_grant_t regx_source_next_piece(regx_source_t *source);
+/* Takes from the queue what is left of a chunk of which the piece up to that offset was the last to
+ * be taken; returns how much. */
+uint64_t regx_source_take_rest(regx_source_t *source, uint64_t offset);
+/* How much of a chunk is to be written at once. Not locked. */
+uint64_t regx_source_piece_most(const regx_rndv_t *rndv, const regx_peer_t *peer, const void *base,
+                                const regx_cts_t *cts);
+
 /* source_exposures.c. Sends what is due. REGX_OK, REGX_AGAIN, REGX_UNREACHABLE. */
 regx_status_t regx_source_tell_exposed_locked(regx_source_t *source);
 /* Exposes the next chunk; registers it outside the lock. REGX_PENDING: nothing to do now. */
