@@ -9,6 +9,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/memlock.h"
+
+#define POOL_MOST_BY_DEFAULT (8u << 20)
+
 static struct parameter {
     const char *name;
     char *value; /* Open MPI's, or the default */
@@ -55,12 +59,13 @@ static struct parameter {
          "message pins at most chunk_depth times chunk_size at the receiver; at the sender of "
          "pipeline over verbs a little more, since a chunk counts there until it is acknowledged."},
     [REGX_PARAM_POOL_SIZE] =
-        {"pool_size", "4M", OPAL_INFO_LVL_4,
+        {"pool_size", "auto", OPAL_INFO_LVL_4,
          "Bytes of bounce memory of each process, locked as far as the limit of locked memory "
-         "(ulimit -l) allows: two slots of slot_size to 1G. On a node it lies in shared memory "
-         "(/dev/shm). Divided among the ports that are used."},
+         "(ulimit -l) allows: two slots of slot_size to 1G, or auto: 8M, but at most half of that "
+         "limit. On a node it lies in shared memory (/dev/shm). Divided among the ports that are "
+         "used."},
     [REGX_PARAM_SLOT_SIZE] =
-        {"slot_size", "64K", OPAL_INFO_LVL_4,
+        {"slot_size", "128K", OPAL_INFO_LVL_4,
          "Bytes of one slot of the pool: 4K to 1M, a multiple of the page size. Also bounds the "
          "fragments (max_send_size) of non-contiguous messages."},
     [REGX_PARAM_CACHE_BYTES] =
@@ -224,6 +229,13 @@ bool regx_param_word(regx_param_t param, const char *const *words, unsigned coun
     return regx_param_refuse(error);
 }
 
+bool regx_param_is(regx_param_t param, const char *word)
+{
+    const char *text = regx_param_text(param);
+
+    return text != NULL && strcmp(text, word) == 0;
+}
+
 bool regx_param_number(regx_param_t param, const regx_option_range_t *range, uint64_t *value)
 {
     char name[64], error[REGX_OPTION_ERROR];
@@ -292,28 +304,46 @@ static bool check_tls(const char *list)
     return true;
 }
 
+/* Half of what may be locked is left to registrations. */
+static uint64_t default_pool(uint64_t least, uint64_t page)
+{
+    const uint64_t half = regx_memlock_limit() / 2 & ~(page - 1);
+    const uint64_t size = half < POOL_MOST_BY_DEFAULT ? half : POOL_MOST_BY_DEFAULT;
+
+    return size > least ? size : least;
+}
+
+static bool read_pool_size(regx_params_t *params, uint64_t page)
+{
+    const uint64_t least = 2 * params->slot_size;
+    const regx_option_range_t range = {least, 1u << 30, page, true, "auto"};
+    uint64_t size = default_pool(least, page);
+
+    if (!regx_param_is(REGX_PARAM_POOL_SIZE, "auto") &&
+        !regx_param_number(REGX_PARAM_POOL_SIZE, &range, &size)) {
+        return false;
+    }
+    params->pool_size = size;
+    return true;
+}
+
 static bool read_numbers(regx_params_t *params)
 {
     const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
     const regx_option_range_t chunk = {page, REGX_CHUNK_MAX, page, true, NULL};
     const regx_option_range_t depth = {1, REGX_CHUNK_DEPTH_MAX, 1, false, NULL};
     const regx_option_range_t slot = {page, 1u << 20, page, true, NULL};
-    uint64_t chunk_size, chunk_depth, pool_size, slot_size;
+    uint64_t chunk_size, chunk_depth, slot_size;
 
     if (!regx_param_number(REGX_PARAM_CHUNK_SIZE, &chunk, &chunk_size) ||
         !regx_param_number(REGX_PARAM_CHUNK_DEPTH, &depth, &chunk_depth) ||
         !regx_param_number(REGX_PARAM_SLOT_SIZE, &slot, &slot_size)) {
         return false;
     }
-    const regx_option_range_t pool = {2 * slot_size, 1u << 30, page, true, NULL};
-    if (!regx_param_number(REGX_PARAM_POOL_SIZE, &pool, &pool_size)) {
-        return false;
-    }
     params->chunk_size = chunk_size;
     params->chunk_depth = (unsigned)chunk_depth;
     params->slot_size = slot_size;
-    params->pool_size = pool_size;
-    return true;
+    return read_pool_size(params, page);
 }
 
 bool regx_params_read(regx_params_t *params, mca_btl_base_module_t *btl)

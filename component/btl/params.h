@@ -57,6 +57,8 @@ const char *regx_param_text(regx_param_t param);
 /* The value as one of `words`, by its place among `count`. */
 bool regx_param_word(regx_param_t param, const char *const *words, unsigned count, unsigned *which);
 
+bool regx_param_is(regx_param_t param, const char *word);
+
 bool regx_param_number(regx_param_t param, const regx_option_range_t *range, uint64_t *value);
 
 /* Says what is wrong, once per application; false. */

@@ -27,13 +27,6 @@ static uint64_t default_bytes(const regx_params_t *params, uint64_t page)
     return bytes > page ? bytes & ~(page - 1) : page;
 }
 
-static bool is(regx_param_t param, const char *word)
-{
-    const char *text = regx_param_text(param);
-
-    return text != NULL && strcmp(text, word) == 0;
-}
-
 static bool read_budget(regx_params_t *params)
 {
     const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
@@ -46,14 +39,14 @@ static bool read_budget(regx_params_t *params)
         .least = 1, .most = CACHE_COUNT_MAX, .step = 1, .words = "unlimited"};
     regx_cache_config_t *cache = &params->cache;
 
-    if (is(REGX_PARAM_CACHE_BYTES, "auto")) {
+    if (regx_param_is(REGX_PARAM_CACHE_BYTES, "auto")) {
         cache->bytes = default_bytes(params, page);
-    } else if (is(REGX_PARAM_CACHE_BYTES, "unlimited")) {
+    } else if (regx_param_is(REGX_PARAM_CACHE_BYTES, "unlimited")) {
         cache->bytes = REGX_UNLIMITED;
     } else if (!regx_param_number(REGX_PARAM_CACHE_BYTES, &bytes, &cache->bytes)) {
         return false;
     }
-    if (is(REGX_PARAM_CACHE_COUNT, "unlimited")) {
+    if (regx_param_is(REGX_PARAM_CACHE_COUNT, "unlimited")) {
         cache->count = REGX_UNLIMITED;
         return true;
     }
