@@ -2,7 +2,7 @@
  *
  * Regions on demand of the verbs transport over a device that is none: what it must be able to do,
  * which region is used for what, and how it is advised. That it follows the mapping is for the real
- * ones (test_verbs.c, test/mpi/test_on_demand.py).
+ * ones (test/registration/test_staleness_verbs.py, test/mpi/test_on_demand.py).
  */
 #include "unit.h"
 

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * How connections over a real device begin and end: handshakes, peers that fail or say nothing, and
+ * those that come again.
+ */
+#include "sides.h"
+
+/* Both ask at once, and one asks while the other does not answer for long. */
+static void handshakes(void **state)
+{
+    uint64_t stream = 3;
+
+    (void)state;
+    open_both(false);
+    assert_int_equal(regx_transport_ops.send(one.conn, 1, NULL, 0, pack, &stream, 10), REGX_AGAIN);
+    assert_int_equal(regx_transport_ops.send(two.conn, 1, NULL, 0, pack, &stream, 10), REGX_AGAIN);
+    send(&one, 1, 3, 10);
+    send(&two, 1, 3, 10);
+    await(&one.delivered, 1);
+    await(&two.delivered, 1);
+    close_both();
+
+    open_both(false);
+    assert_int_equal(regx_transport_ops.send(one.conn, 1, NULL, 0, pack, &stream, 10), REGX_AGAIN);
+    while (verbs_of(&one)->asking->asked < 5) {
+        regx_transport_ops.progress(one.transport); /* says hello again and again */
+    }
+    send(&one, 1, 3, 10);
+    await(&two.delivered, 1);
+    assert_null(verbs_of(&one)->asking);
+    close_both();
+}
+
+/* The peer's queue pair fails, or its process is gone: what is under way ends, within the device's
+ * own retries. */
+static void peer_fails(void **state)
+{
+    regx_lend_t lend = {.tag = 7, .done = lend_done, .length = 60000};
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+    uint64_t stream = 1;
+
+    (void)state;
+    open_both(false);
+    send(&one, 1, 1, 1);
+    await(&two.delivered, 1);
+    regx_pair_t *pair = regx_pair_find(verbs_of(&two), ONE);
+    assert_int_equal(ibv_modify_qp(pair->qp, &attr, IBV_QP_STATE), 0);
+    lend.data = one.transport->pool_memory;
+    assert_int_equal(regx_transport_ops.send(one.conn, 1, NULL, 0, pack, &stream, 5000), REGX_OK);
+    assert_int_equal(regx_transport_ops.lend(one.conn, &lend), REGX_PENDING);
+    while (one.broken == 0) {
+        regx_transport_ops.progress(one.transport);
+    }
+    assert_int_equal(done_failed, 1);
+    assert_non_null(strstr(one.what, "SEND: "));
+    assert_int_equal(verbs_of(&one)->buffers.slot_count, REGX_VERBS_SLOTS);
+    regx_transport_ops.progress(one.transport);
+    assert_int_equal(verbs_of(&one)->outstanding, 0);
+    close_both();
+}
+
+/* One that only hears of the other, and asks soon whether it is there. */
+static regx_pair_t *open_listener(void)
+{
+    open_both(false);
+    verbs_of(&one)->settings.timeout = 14;
+    verbs_of(&one)->idle_ns = 1000000;
+    send(&two, 1, 1, 100);
+    await(&one.delivered, 1);
+
+    regx_pair_t *pair = regx_pair_find(verbs_of(&one), TWO);
+    assert_null(pair->conn); /* nothing was sent */
+    return pair;
+}
+
+/* Nobody sends to the peer, and it fails. */
+static void silent_peer_fails(void **state)
+{
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+
+    (void)state;
+    open_listener();
+    assert_int_equal(ibv_modify_qp(regx_pair_find(verbs_of(&two), ONE)->qp, &attr, IBV_QP_STATE),
+                     0);
+    while (one.broken == 0) {
+        regx_transport_ops.progress(one.transport);
+    }
+    assert_non_null(strstr(one.what, "keepalive: "));
+    close_both();
+}
+
+/* The peer's process stands still, which is no failure, and its device answers for as long as it
+ * takes; until it leaves, and is not asked any more. */
+static void silent_peer_lives(void **state)
+{
+    (void)state;
+
+    const regx_pair_t *pair = open_listener();
+    while (pair->done < 3 * REGX_PAIR_DEPTH) {
+        regx_transport_ops.progress(one.transport);
+    }
+    assert_int_equal(one.broken, 0);
+    assert_int_equal(two.delivered, 0);
+    regx_transport_ops.disconnect(two.conn);
+    while (!pair->parted) {
+        progress();
+    }
+    connect_side(&two, &one);
+    verbs_of(&one)->look_next = 0;
+    const uint64_t posted = pair->posted;
+    verbs_of(&one)->idle_ns = 0;
+    for (int i = 0; i < 100; i++) {
+        regx_keepalive_progress(verbs_of(&one));
+    }
+    assert_true(pair->posted == posted);
+    close_both();
+}
+
+/* A peer that has disconnected may come again, and be called again. */
+static void again_after_disconnecting(void **state)
+{
+    (void)state;
+    open_both(false);
+    for (unsigned round = 1; round <= 5; round++) {
+        send(&one, 1, round, 3000);
+        send(&two, 1, round, 3000);
+        await(&one.delivered, round);
+        await(&two.delivered, round);
+        regx_transport_ops.disconnect(one.conn);
+        regx_transport_ops.disconnect(two.conn);
+        while (verbs_of(&one)->leaving || verbs_of(&two)->leaving) {
+            progress();
+        }
+        connect_side(&one, &two);
+        connect_side(&two, &one);
+    }
+    assert_int_equal(one.broken + two.broken, 0);
+    close_both();
+}
+
+/* A datagram that comes after its queue pair has ended leads nobody to it. */
+static void hello_that_comes_late(void **state)
+{
+    uint8_t bytes[REGX_VERBS_HELLO_SIZE];
+
+    (void)state;
+    open_both(false);
+    send(&one, 1, 1, 3000);
+    send(&two, 1, 1, 3000);
+    await(&one.delivered, 1);
+    await(&two.delivered, 1);
+
+    const regx_pair_t *pair = regx_pair_find(verbs_of(&one), TWO);
+    const regx_verbs_hello_t hello = {.flags = REGX_VERBS_ASKS,
+                                      .qpn = pair->qp->qp_num,
+                                      .psn = pair->psn,
+                                      .from = ONE,
+                                      .to = TWO,
+                                      .address = verbs_of(&one)->address};
+    regx_verbs_hello_pack(&hello, bytes);
+    regx_transport_ops.disconnect(one.conn);
+    regx_transport_ops.disconnect(two.conn);
+    while (verbs_of(&one)->pairs != NULL || verbs_of(&two)->pairs != NULL) {
+        progress();
+    }
+    regx_hello_receive(verbs_of(&two), bytes, sizeof(bytes));
+    assert_null(verbs_of(&two)->pairs);
+    connect_side(&one, &two);
+    connect_side(&two, &one);
+    send(&one, 1, 2, 3000);
+    await(&two.delivered, 2);
+    assert_int_equal(one.broken + two.broken, 0);
+    close_both();
+}
+
+static void hostile_addresses(void **state)
+{
+    uint8_t address[REGX_ADDRESS_MAX];
+    regx_conn_t *conn;
+
+    (void)state;
+    open_both(false);
+    const size_t length = regx_transport_ops.address(two.transport, address);
+    assert_int_equal(
+        regx_transport_ops.connect(one.transport, 77, false, address, length - 1, &conn),
+        REGX_INVALID);
+    address[1] = REGX_VERBS_INFINIBAND;
+    assert_int_equal(regx_transport_ops.connect(one.transport, 77, false, address, length, &conn),
+                     REGX_UNREACHABLE);
+    close_both();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(handshakes),
+        cmocka_unit_test(peer_fails),
+        cmocka_unit_test(silent_peer_fails),
+        cmocka_unit_test(silent_peer_lives),
+        cmocka_unit_test(again_after_disconnecting),
+        cmocka_unit_test(hello_that_comes_late),
+        cmocka_unit_test(hostile_addresses),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Frames over a real device arrive once, whole and in order, however long they are, lent or not,
+ * and whoever sends them from where.
+ */
+#include "sides.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+static void frames_of_all_sizes(void **state)
+{
+    const size_t sizes[] = {0,    1,    8,    255,  256,   257,   4096,
+                            8191, 8192, 8448, 8449, 16384, 16385, REGX_VERBS_FRAME_MAX};
+    unsigned count = 0;
+
+    (void)state;
+    open_both(false);
+    for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        count++;
+        send(&one, (uint8_t)i, i, sizes[i]);
+        await(&two.delivered, count);
+        assert_int_equal(two.last_tag, i);
+        assert_int_equal(two.last_length, sizes[i]);
+        assert_true(unit_is_filled(two.last, sizes[i], i));
+        send(&two, (uint8_t)(100 + i), 1000 + i, sizes[i]);
+        await(&one.delivered, count);
+        assert_int_equal(one.last_tag, 100 + i);
+        assert_true(unit_is_filled(one.last, sizes[i], 1000 + i));
+    }
+    assert_int_equal(
+        regx_transport_ops.send(one.conn, 0, NULL, 0, pack, &one.self, REGX_VERBS_FRAME_MAX + 1),
+        REGX_INVALID);
+    close_both();
+}
+
+static void header_and_payload(void **state)
+{
+    uint8_t header[256];
+    uint64_t stream = 9;
+
+    (void)state;
+    open_both(false);
+    unit_fill(header, sizeof(header), 8, 0);
+    for (size_t payload = 0; payload <= 3000; payload += 1500) {
+        regx_status_t status;
+
+        while ((status = regx_transport_ops.send(one.conn, 3, header, sizeof(header), pack, &stream,
+                                                 payload)) == REGX_AGAIN) {
+            progress();
+        }
+        assert_int_equal(status, REGX_OK);
+        await(&two.delivered, (unsigned)(payload / 1500) + 1);
+        assert_int_equal(two.last_length, sizeof(header) + payload);
+        assert_true(unit_is_filled(two.last, sizeof(header), 8));
+        assert_true(unit_is_filled(two.last + sizeof(header), payload, 9));
+    }
+    close_both();
+}
+
+/* Far more than the receive queue and the slots hold, while the receiver does not look; all comes,
+ * in order, and nothing else. */
+static void flood(void **state)
+{
+    const size_t sizes[] = {40, 3000, 200, 16000};
+    unsigned accepted = 0, refused = 0;
+
+    (void)state;
+    open_both(false);
+    send(&one, 0, 0, 1); /* connects */
+    await(&two.delivered, 1);
+    expected = accepted = 1;
+    two.on_deliver = in_order;
+    while (refused < 100000) {
+        uint64_t stream = accepted;
+
+        if (regx_transport_ops.send(one.conn, (uint8_t)(accepted % 251), NULL, 0, pack, &stream,
+                                    sizes[accepted % 4]) == REGX_OK) {
+            accepted++;
+        } else {
+            refused++;
+            regx_transport_ops.progress(one.transport);
+        }
+    }
+    assert_int_equal(two.delivered, 1);
+    assert_true(accepted > 32);
+    for (unsigned i = 0; i < 1000; i++) {
+        uint64_t stream = accepted;
+
+        while (regx_transport_ops.send(one.conn, (uint8_t)(accepted % 251), NULL, 0, pack, &stream,
+                                       sizes[accepted % 4]) == REGX_AGAIN) {
+            progress();
+        }
+        accepted++;
+    }
+    await(&two.delivered, accepted);
+    close_both();
+}
+
+static void lends(void **state)
+{
+    const size_t sizes[] = {0, 1, 8448, 8449, 65535, 65536};
+    regx_lend_t lend = {.tag = 7, .done = lend_done};
+
+    (void)state;
+    open_both(false);
+    lend.data = one.transport->pool_memory;
+    for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        regx_status_t status;
+
+        unit_fill(one.transport->pool_memory, sizes[i], i, 0);
+        lend.length = sizes[i];
+        while ((status = regx_transport_ops.lend(one.conn, &lend)) == REGX_AGAIN) {
+            progress();
+        }
+        assert_int_equal(status, REGX_PENDING);
+        await(&two.delivered, i + 1);
+        await(&done_ok, i + 1);
+        assert_int_equal(two.last_length, sizes[i]);
+        assert_true(unit_is_filled(two.last, sizes[i], i));
+    }
+    close_both();
+}
+
+static void answer(side_t *side)
+{
+    uint64_t stream = side->last_tag;
+
+    if (side->last_tag > 0) {
+        /* From inside deliver, on a connection that may not have been used before. */
+        if (regx_transport_ops.send(side->conn, side->last_tag - 1, NULL, 0, pack, &stream, 500) ==
+            REGX_AGAIN) {
+            side->on_deliver = NULL;
+        }
+    }
+}
+
+static void calls_from_inside(void **state)
+{
+    (void)state;
+    open_both(false);
+    send(&two, 0, 0, 1);
+    await(&one.delivered, 1);
+    one.on_deliver = two.on_deliver = answer;
+    send(&one, 200, 0, 500);
+    while (one.last_tag > 1 || two.last_tag > 1 || one.delivered + two.delivered < 202) {
+        progress();
+    }
+    assert_non_null(one.on_deliver);
+    assert_non_null(two.on_deliver);
+    close_both();
+}
+
+/* A process talks to itself by the same means. */
+static void to_itself(void **state)
+{
+    (void)state;
+    done_ok = done_failed = 0;
+    open_side(&one, ONE, ONE, false);
+    connect_side(&one, &one);
+    for (unsigned i = 1; i <= 20; i++) {
+        regx_status_t status;
+        uint64_t stream = i;
+
+        while ((status = regx_transport_ops.send(one.conn, 1, NULL, 0, pack, &stream, i * 800)) ==
+               REGX_AGAIN) {
+            regx_transport_ops.progress(one.transport);
+        }
+        assert_int_equal(status, REGX_OK);
+        while (one.delivered < i) {
+            regx_transport_ops.progress(one.transport);
+        }
+        assert_true(unit_is_filled(one.last, i * 800, i));
+    }
+    regx_transport_ops.disconnect(one.conn);
+    regx_transport_ops.close(one.transport);
+}
+
+static _Atomic bool stop, sender_ended;
+
+static void *progress_two(void *nothing)
+{
+    while (!stop) {
+        regx_transport_ops.progress(two.transport);
+    }
+    return nothing;
+}
+
+static void *send_many(void *nothing)
+{
+    uint64_t stream = 4;
+
+    for (int i = 0; i < 300; i++) {
+        while (regx_transport_ops.send(one.conn, 2, NULL, 0, pack, &stream, (size_t)i * 20) !=
+               REGX_OK) {
+            sched_yield();
+        }
+    }
+    sender_ended = true;
+    return nothing;
+}
+
+/* Two threads send at once while others make progress. */
+static void threads(void **state)
+{
+    pthread_t sender, progresser;
+
+    (void)state;
+    open_both(true);
+    stop = sender_ended = false;
+    pthread_create(&progresser, NULL, progress_two, NULL);
+    pthread_create(&sender, NULL, send_many, NULL);
+    for (int i = 0; i < 300; i++) {
+        uint64_t stream = 5;
+
+        while (regx_transport_ops.send(one.conn, 2, NULL, 0, pack, &stream, (size_t)i * 20) !=
+               REGX_OK) {
+            regx_transport_ops.progress(one.transport);
+        }
+    }
+    while (!sender_ended) {
+        regx_transport_ops.progress(one.transport);
+    }
+    pthread_join(sender, NULL);
+    stop = true;
+    pthread_join(progresser, NULL);
+    await(&two.delivered, 600);
+    close_both();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(frames_of_all_sizes),
+        cmocka_unit_test(header_and_payload),
+        cmocka_unit_test(flood),
+        cmocka_unit_test(lends),
+        cmocka_unit_test(calls_from_inside),
+        cmocka_unit_test(to_itself),
+        cmocka_unit_test(threads),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
