@@ -17,6 +17,8 @@
 #include "registration/cache_internal.h"
 
 #define PAGE ((uintptr_t)4096)
+#define UNLIMITED REGX_UNLIMITED
+#define RING ((uint64_t)REGX_CHANGES_RING)
 
 typedef struct registry {
     regx_transport_t transport; /* first */
@@ -148,6 +150,11 @@ static inline registry_t *registry_open(uint64_t bytes, uint64_t count, regx_adm
                      REGX_OK);
     r->cache = r->registry.cache;
     return r;
+}
+
+static inline registry_t *registry_open_large(bool asks)
+{
+    return registry_open(UNLIMITED, UNLIMITED, REGX_ADMIT_SECOND, asks);
 }
 
 /* As where the kernel has no membarrier. */

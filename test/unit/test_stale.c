@@ -5,26 +5,13 @@
  */
 #include "registry.h"
 
-#include <signal.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#define RING ((uint64_t)REGX_CHANGES_RING)
-#define UNLIMITED REGX_UNLIMITED
-
-static registry_t *open_large(bool asks)
-{
-    return registry_open(UNLIMITED, UNLIMITED, REGX_ADMIT_SECOND, asks);
-}
-
 static void exactly_what_changed_misses(void **state)
 {
     enum { COUNT = 300, ROUNDS = 200 };
 
     (void)state;
     for (int asks = 0; asks <= 1; asks++) {
-        registry_t *r = open_large(asks);
+        registry_t *r = registry_open_large(asks);
         uint64_t random = 3, control_hits = 0;
 
         for (uintptr_t i = 1; i <= COUNT; i++) {
@@ -52,7 +39,7 @@ static void exactly_what_changed_misses(void **state)
 
 static void a_change_of_two_neighbours_ends_both(void **state)
 {
-    registry_t *r = open_large(false);
+    registry_t *r = registry_open_large(false);
 
     (void)state;
     for (uintptr_t i = 1; i <= 4; i++) {
@@ -73,7 +60,7 @@ static void a_change_of_two_neighbours_ends_both(void **state)
 /* Nobody is interested in what is not kept. */
 static void changes_of_other_memory_cost_nothing(void **state)
 {
-    registry_t *r = open_large(false);
+    registry_t *r = registry_open_large(false);
 
     (void)state;
     registry_use(r, 0x1000000, PAGE);
@@ -97,7 +84,7 @@ static void changes_of_other_memory_are_passed_as_they_come(void **state)
 
     (void)state;
     for (uint64_t changes = 1; changes < RING; changes *= 3) {
-        registry_t *r = open_large(false);
+        registry_t *r = registry_open_large(false);
 
         for (uintptr_t i = 1; i <= COUNT; i++) {
             registry_use(r, i * 2 * PAGE, PAGE);
@@ -117,7 +104,7 @@ static void changes_of_other_memory_are_passed_as_they_come(void **state)
 static void one_change_of_5000_regions(void **state)
 {
     enum { COUNT = 5000 };
-    registry_t *r = open_large(true);
+    registry_t *r = registry_open_large(true);
 
     (void)state;
     for (uintptr_t i = 1; i <= COUNT + 2; i++) {
@@ -150,7 +137,7 @@ static void what_has_not_ended_yet_is_not_used(void **state)
     (void)state;
     for (int asks = 0; asks <= 1; asks++) {
         for (unsigned lapped = 0; lapped <= 1; lapped++) {
-            registry_t *r = open_large(asks);
+            registry_t *r = registry_open_large(asks);
 
             r->cache->drained_most = 1;
             for (uintptr_t i = 1; i <= COUNT; i++) {
@@ -187,7 +174,7 @@ static void what_has_not_ended_yet_is_not_used(void **state)
  * stays or ends along, for nothing. */
 static void what_is_made_before_all_has_ended_is_used(void **state)
 {
-    registry_t *r = open_large(true);
+    registry_t *r = registry_open_large(true);
     regx_region_t region;
 
     (void)state;
@@ -244,7 +231,7 @@ static void a_lapped_log_flushes_all_once(void **state)
 
     (void)state;
     for (uint64_t more = 0; more <= 1; more++) {
-        registry_t *r = open_large(false);
+        registry_t *r = registry_open_large(false);
 
         for (uintptr_t i = 1; i <= COUNT; i++) {
             registry_use(r, i * PAGE, PAGE);
@@ -267,7 +254,7 @@ static void a_lapped_log_flushes_all_once(void **state)
 /* A writer in the middle of logging: nobody knows yet what. */
 static void a_change_being_written_is_a_miss_and_no_wait(void **state)
 {
-    registry_t *r = open_large(false);
+    registry_t *r = registry_open_large(false);
 
     (void)state;
     registry_use(r, 0x100000, PAGE);
@@ -289,7 +276,7 @@ static void a_change_being_written_is_a_miss_and_no_wait(void **state)
 
 static void while_a_change_is_under_way_nothing_hits(void **state)
 {
-    registry_t *r = open_large(true);
+    registry_t *r = registry_open_large(true);
 
     (void)state;
     registry_use(r, 0x100000, PAGE);
@@ -313,7 +300,7 @@ static void while_a_change_is_under_way_nothing_hits(void **state)
 
 static void while_news_is_not_logged_nothing_hits(void **state)
 {
-    registry_t *r = open_large(true);
+    registry_t *r = registry_open_large(true);
 
     (void)state;
     registry_use(r, 0x100000, PAGE);
@@ -347,7 +334,7 @@ static void what_ends_within_the_query_is_seen(void **state)
 
     (void)state;
     for (unsigned i = 0; i < sizeof(asking) / sizeof(asking[0]); i++) {
-        registry_t *r = open_large(true);
+        registry_t *r = registry_open_large(true);
 
         registry_use(r, 0x100000, PAGE);
         assert_int_equal(registry_served(r, 0x100000, PAGE), HIT);
@@ -357,278 +344,6 @@ static void what_ends_within_the_query_is_seen(void **state)
         assert_int_equal(registry_served(r, 0x100800, 1), ONCE);
         assert_true(r->asks > 3);
         r->asking = NULL;
-        registry_close(r);
-    }
-}
-
-/* ---- between pinning and keeping ---- */
-
-static void log_it(registry_t *r, uintptr_t start, uintptr_t end)
-{
-    regx_changes_log(r->watch.changes, end - PAGE, end);
-    (void)start;
-}
-
-static void log_neighbours(registry_t *r, uintptr_t start, uintptr_t end)
-{
-    regx_changes_log(r->watch.changes, start - PAGE, start);
-    regx_changes_log(r->watch.changes, end, end + PAGE);
-}
-
-static void begin_change(registry_t *r, uintptr_t start, uintptr_t end)
-{
-    (void)start;
-    (void)end;
-    r->loud = true;
-}
-
-static void take_news(registry_t *r, uintptr_t start, uintptr_t end)
-{
-    (void)start;
-    (void)end;
-    r->watch.changes->sequence++;
-}
-
-static void draw_number(registry_t *r, uintptr_t start, uintptr_t end)
-{
-    (void)start;
-    (void)end;
-    atomic_fetch_add(&r->watch.changes->head, 1);
-}
-
-/* The progress of another thread: acts on the change before the region is there. */
-static void log_and_drain(registry_t *r, uintptr_t start, uintptr_t end)
-{
-    log_it(r, start, end);
-    regx_registry_progress(&r->registry);
-}
-
-static void lap(registry_t *r, uintptr_t start, uintptr_t end)
-{
-    log_it(r, start, end);
-    for (uint64_t i = 0; i < RING; i++) {
-        regx_changes_log(r->watch.changes, start - 2 * PAGE, start - PAGE);
-    }
-    regx_registry_progress(&r->registry);
-}
-
-static void a_change_while_pinning_makes_it_one_use(void **state)
-{
-    static void (*const during[])(registry_t *, uintptr_t, uintptr_t) = {
-        log_it, begin_change, take_news, draw_number, log_and_drain, lap};
-
-    (void)state;
-    for (unsigned i = 0; i < sizeof(during) / sizeof(during[0]); i++) {
-        for (int asks = 0; asks <= 1; asks++) {
-            registry_t *r = open_large(asks);
-
-            if (during[i] == begin_change && asks == 0) {
-                registry_close(r);
-                continue;
-            }
-            r->during = during[i];
-            assert_int_equal(registry_served(r, 0x100000, 4 * PAGE), ONCE);
-            assert_int_equal(r->live, 0);
-            assert_int_equal(r->cache->count, 0);
-            assert_int_equal(r->cache->bytes, 0);
-            r->during = NULL;
-            r->loud = false;
-            r->watch.changes->sequence += r->watch.changes->sequence % 2;
-            if (during[i] != draw_number) {
-                assert_int_equal(registry_served(r, 0x100000, 4 * PAGE), MISS);
-                assert_int_equal(registry_served(r, 0x100000, 4 * PAGE), HIT);
-            }
-            registry_close(r);
-        }
-    }
-}
-
-static void a_change_beside_it_while_pinning_does_no_harm(void **state)
-{
-    registry_t *r = open_large(true);
-
-    (void)state;
-    r->during = log_neighbours;
-    assert_int_equal(registry_served(r, 0x100000, 4 * PAGE), MISS);
-    assert_int_equal(registry_served(r, 0x100000, 4 * PAGE), HIT);
-    registry_close(r);
-}
-
-/* Another thread's, in the midst of ours. */
-static void acquire_the_same(registry_t *r, uintptr_t start, uintptr_t end)
-{
-    r->during = NULL;
-    assert_int_equal(registry_served(r, start, end - start), MISS);
-}
-
-static void of_two_that_register_at_once_one_is_kept(void **state)
-{
-    registry_t *r = open_large(true);
-    regx_region_t region;
-
-    (void)state;
-    r->during = acquire_the_same;
-    registry_get(r, 0x100000, 4 * PAGE, &region);
-    assert_int_equal(r->live, 2);
-    assert_int_equal(r->counters.uncached, 1);
-    regx_region_release(&r->registry, &region);
-    assert_int_equal(r->live, 1);
-    assert_int_equal(r->cache->count, 1);
-    assert_int_equal(registry_served(r, 0x100000, 4 * PAGE), HIT);
-    registry_close(r);
-}
-
-/* ---- in use ---- */
-
-static void a_change_while_in_use_is_counted_and_told(void **state)
-{
-    registry_t *r = open_large(true);
-    regx_region_t first, second;
-
-    (void)state;
-    for (unsigned round = 1; round <= 3; round++) {
-        const uintptr_t at = round << 20;
-        const unsigned live = r->live;
-
-        registry_get(r, at, 4 * PAGE, &first);
-        registry_get(r, at + PAGE, PAGE, &second);
-        registry_use(r, 0x10000000, PAGE);
-        registry_log(r, at + 3 * PAGE, PAGE);
-        registry_log(r, 0x10000000, PAGE); /* not in use: nothing to tell */
-        regx_registry_progress(&r->registry);
-        assert_int_equal(r->live, live + 1);
-        assert_int_equal(registry_served(r, at, 4 * PAGE), MISS); /* no new use */
-        regx_region_release(&r->registry, &second);
-        regx_registry_progress(&r->registry);
-        assert_int_equal(r->live, live + 2); /* the first still uses it */
-        assert_int_equal(first.mr->handle, r);
-        regx_region_release(&r->registry, &first);
-        assert_int_equal(r->counters.inuse_changes, round);
-        regx_registry_progress(&r->registry);
-        assert_int_equal(r->live, live + 1);
-        assert_int_equal(r->told, 1); /* once */
-        assert_ptr_equal(r->told_base, 1 << 20);
-        assert_int_equal(r->told_length, 4 * PAGE);
-    }
-    r->cache->config.inuse = REGX_INUSE_ABORT; /* each */
-    for (unsigned round = 2; round <= 3; round++) {
-        registry_get(r, 0x20000000, PAGE, &first);
-        registry_log(r, 0x20000000, PAGE);
-        regx_registry_progress(&r->registry);
-        regx_region_release(&r->registry, &first);
-        regx_registry_progress(&r->registry);
-        assert_int_equal(r->told, round);
-    }
-    registry_close(r);
-}
-
-/* A part of a region is used, and another part is given back: nobody's error. */
-static void a_change_beside_what_is_used_is_not_told(void **state)
-{
-    registry_t *r = open_large(true);
-    regx_region_t inner;
-
-    (void)state;
-    for (unsigned hit = 0; hit <= 1; hit++) { /* served by the slow path, and by the fast one */
-        registry_use(r, 0x100000, 8 * PAGE);
-        if (hit == 1) {
-            registry_use(r, 0x100000 + PAGE, PAGE + 1);
-        }
-        registry_get(r, 0x100000 + PAGE, PAGE + 1, &inner); /* pages 1 and 2 */
-        assert_ptr_equal(inner.mr->base, 0x100000);
-        registry_log(r, 0x100000, PAGE);
-        registry_log(r, 0x100000 + 3 * PAGE, 5 * PAGE);
-        regx_registry_progress(&r->registry);
-        regx_region_release(&r->registry, &inner);
-        regx_registry_progress(&r->registry);
-        assert_int_equal(r->counters.inuse_changes, 0);
-        assert_int_equal(r->told, 0);
-    }
-    registry_use(r, 0x100000, 8 * PAGE);
-    registry_get(r, 0x100000 + PAGE, PAGE + 1, &inner);
-    registry_log(r, 0x100000 + 2 * PAGE, PAGE); /* one byte of it */
-    regx_registry_progress(&r->registry);
-    regx_region_release(&r->registry, &inner);
-    regx_registry_progress(&r->registry);
-    assert_int_equal(r->counters.inuse_changes, 1);
-    assert_int_equal(r->told, 1);
-    registry_close(r);
-}
-
-/* The ring has gone round: all ends, and nobody knows that this changed. */
-static void a_lapped_log_is_no_change_in_use(void **state)
-{
-    (void)state;
-    for (unsigned changed = 0; changed <= 1; changed++) {
-        registry_t *r = open_large(true);
-        regx_region_t region;
-
-        registry_get(r, 0x100000, PAGE, &region);
-        for (uint64_t i = 0; i <= 2 * RING; i++) {
-            registry_log(r, 0x110000, PAGE);
-        }
-        if (changed == 1) {
-            registry_log(r, 0x100000, PAGE); /* but this the ring still has */
-        }
-        regx_registry_progress(&r->registry);
-        regx_region_release(&r->registry, &region);
-        regx_registry_progress(&r->registry);
-        assert_int_equal(r->counters.invalidations, 1);
-        assert_int_equal(r->live, 0);
-        assert_int_equal(r->counters.inuse_changes, changed);
-        assert_int_equal(r->told, changed);
-        registry_close(r);
-    }
-}
-
-/* ---- fork ---- */
-
-static void in_the_child(registry_t *r, regx_region_t *kept, regx_region_t *once)
-{
-    const unsigned regs = r->regs, deregs = r->deregs;
-    regx_region_t region;
-    bool good = true;
-
-    for (int i = 0; i < 3; i++) {
-        good = good && registry_try(r, 0x100000, PAGE, REGX_ACCESS_LOCAL, &region) == REGX_DENIED;
-        good = good && registry_try(r, 0x900000, PAGE, REGX_ACCESS_LOCAL, &region) == REGX_DENIED;
-    }
-    registry_log(r, 0x100000, PAGE);
-    regx_region_release(&r->registry, kept);
-    regx_region_release(&r->registry, once);
-    regx_registry_progress(&r->registry);
-    regx_registry_count(&r->registry);
-    regx_registry_close(&r->registry);
-    _exit(good && r->regs == regs && r->deregs == deregs ? 0 : 1);
-}
-
-static void a_child_is_inert(void **state)
-{
-    (void)state;
-    for (int raw = 0; raw <= 1; raw++) {
-        registry_t *r = open_large(true);
-        regx_region_t kept, once;
-        int status = -1;
-
-        registry_get(r, 0x100000, PAGE, &kept);
-        r->blind = true;
-        registry_get(r, 0x200000, PAGE, &once);
-        assert_int_equal(once.kept, 0);
-        regx_lock(&r->cache->lock); /* as another thread may at that moment */
-        const pid_t child =
-            raw ? (pid_t)syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL) : fork();
-
-        if (child == 0) {
-            alarm(20); /* rather than for ever */
-            in_the_child(r, &kept, &once);
-        }
-        regx_unlock(&r->cache->lock);
-        assert_true(child > 0);
-        assert_int_equal(waitpid(child, &status, 0), child);
-        assert_int_equal(status, 0);
-        regx_region_release(&r->registry, &kept);
-        regx_region_release(&r->registry, &once);
-        assert_int_equal(registry_served(r, 0x100000, PAGE), HIT);
         registry_close(r);
     }
 }
@@ -649,13 +364,6 @@ int main(void)
         cmocka_unit_test(while_a_change_is_under_way_nothing_hits),
         cmocka_unit_test(while_news_is_not_logged_nothing_hits),
         cmocka_unit_test(what_ends_within_the_query_is_seen),
-        cmocka_unit_test(a_change_while_pinning_makes_it_one_use),
-        cmocka_unit_test(a_change_beside_it_while_pinning_does_no_harm),
-        cmocka_unit_test(of_two_that_register_at_once_one_is_kept),
-        cmocka_unit_test(a_change_while_in_use_is_counted_and_told),
-        cmocka_unit_test(a_change_beside_what_is_used_is_not_told),
-        cmocka_unit_test(a_lapped_log_is_no_change_in_use),
-        cmocka_unit_test(a_child_is_inert),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,361 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What the cache gives up, and when: to stay within its budget, and where the device has no room.
+ */
+#include "registry.h"
+
+/* ---- the budget ---- */
+
+static void bytes_kept_stay_within_the_budget(void **state)
+{
+    registry_t *r = registry_open(64 * PAGE, UNLIMITED, REGX_ADMIT_FIRST, false);
+    uint64_t random = 1;
+
+    (void)state;
+    for (unsigned i = 0; i < 2000; i++) {
+        const size_t length = (1 + unit_random(&random) % 16) * PAGE;
+
+        registry_use(r, 0x100000 + unit_random(&random) % 4096 * PAGE, length);
+        assert_in_range(r->counters.registered_bytes, 1, 64 * PAGE);
+    }
+    assert_in_range(r->counters.registered_bytes, 49 * PAGE, 64 * PAGE);
+    assert_true(r->counters.registered_high > 60 * PAGE);
+    assert_true(r->counters.evictions > 100);
+    registry_close(r);
+}
+
+static void regions_kept_stay_within_the_budget(void **state)
+{
+    registry_t *r = registry_open(UNLIMITED, 10, REGX_ADMIT_FIRST, false);
+
+    (void)state;
+    for (uintptr_t i = 1; i <= 1000; i++) {
+        assert_int_equal(registry_served(r, i << 16, PAGE), MISS);
+        assert_int_equal(r->live, i < 10 ? i : 10);
+    }
+    assert_int_equal(r->counters.evictions, 990);
+    assert_in_range(r->cache->regions.used, 1, 16); /* records are used again */
+    registry_close(r);
+}
+
+static void a_budget_smaller_than_a_region_keeps_nothing_of_it(void **state)
+{
+    registry_t *r = registry_open(4 * PAGE, UNLIMITED, REGX_ADMIT_FIRST, false);
+
+    (void)state;
+    assert_int_equal(registry_served(r, 0x100000, 3 * PAGE), MISS);
+    for (unsigned i = 0; i < 5; i++) {
+        assert_int_equal(registry_served(r, 0x200000, 5 * PAGE), ONCE);
+        assert_int_equal(registry_served(r, 0x200800, 4 * PAGE), ONCE); /* five pages, too */
+        assert_int_equal(r->live, 1);
+    }
+    assert_int_equal(registry_served(r, 0x100000, 3 * PAGE), HIT);
+    assert_int_equal(registry_served(r, 0x200000, 4 * PAGE), MISS);
+    registry_close(r);
+
+    r = registry_open(UNLIMITED, 0, REGX_ADMIT_FIRST, false);
+    assert_int_equal(registry_served(r, 0x100000, PAGE), ONCE);
+    assert_int_equal(registry_served(r, 0x100000, PAGE), ONCE);
+    assert_int_equal(r->live, 0);
+    registry_close(r);
+}
+
+static void what_is_in_use_is_not_given_up(void **state)
+{
+    registry_t *r = registry_open(UNLIMITED, 4, REGX_ADMIT_FIRST, false);
+    regx_region_t regions[4], more;
+
+    (void)state;
+    for (uintptr_t i = 0; i < 4; i++) {
+        registry_get(r, (i + 1) << 16, PAGE, &regions[i]);
+    }
+    registry_get(r, 0x900000, PAGE, &more); /* served nevertheless */
+    assert_int_equal(r->counters.uncached, 1);
+    assert_int_equal(r->counters.evictions, 0);
+    regx_region_release(&r->registry, &more);
+    assert_int_equal(r->live, 4);
+    regx_region_release(&r->registry, &regions[2]);
+    assert_int_equal(registry_served(r, 0x900000, PAGE), MISS);
+    assert_int_equal(r->deregs, 2);
+    assert_int_equal(r->undone[1], 0x30000);
+    for (unsigned i = 0; i < 4; i++) {
+        if (i != 2) {
+            regx_region_release(&r->registry, &regions[i]);
+            assert_int_equal(registry_served(r, (uintptr_t)(i + 1) << 16, PAGE), HIT);
+        }
+    }
+    registry_close(r);
+}
+
+static uint32_t number_of(registry_t *r, uintptr_t start, size_t length)
+{
+    return regx_index_exact(&r->cache->index, start, start + length);
+}
+
+/* Used alike: the cheapest per byte goes. The same cost: the least used goes. */
+static void eviction_weighs_cost_and_use_against_bytes(void **state)
+{
+    static const uint32_t costs[] = {5000, 800, 3000, 700, 9000, 650, 2000, 100000};
+    static const size_t sizes[] = {4, 4, 4, 1, 4, 2, 4, 16}; /* pages */
+    static const unsigned expected[] = {1, 5, 6, 3, 2, 0, 4, 7};
+    enum { COUNT = sizeof(costs) / sizeof(costs[0]) };
+    registry_t *r = registry_open(UNLIMITED, UNLIMITED, REGX_ADMIT_FIRST, false);
+
+    (void)state;
+    for (unsigned i = 0; i < COUNT; i++) {
+        const uintptr_t start = (uintptr_t)(i + 1) << 20;
+
+        registry_use(r, start, sizes[i] * PAGE);
+        for (unsigned j = 0; j < 9; j++) {
+            assert_int_equal(registry_served(r, start, sizes[i] * PAGE), HIT);
+        }
+        r->cache->holdings[number_of(r, start, sizes[i] * PAGE)].cost = costs[i];
+    }
+    r->no_room = true;
+    r->refusals = 0;
+    for (unsigned i = 0; i < COUNT; i++) {
+        regx_region_t region;
+
+        r->refusal = REGX_NO_MEMORY;
+        r->refusals = 2; /* give up one region of a page at least, and still fail */
+        assert_int_equal(registry_try(r, 0x80000000, PAGE, REGX_ACCESS_LOCAL, &region),
+                         REGX_NO_MEMORY);
+        assert_int_equal(r->deregs, i + 1);
+        assert_int_equal(r->undone[i], (uintptr_t)(expected[i] + 1) << 20);
+    }
+    registry_close(r);
+
+    r = registry_open(UNLIMITED, 10, REGX_ADMIT_FIRST, false);
+    for (uintptr_t i = 1; i <= 10; i++) {
+        for (uintptr_t j = 0; j < (i == 7 ? 2 : 20); j++) {
+            registry_use(r, i << 20, PAGE);
+        }
+        r->cache->holdings[number_of(r, i << 20, PAGE)].cost = 1000;
+    }
+    registry_use(r, 0x80000000, PAGE);
+    assert_int_equal(r->undone[0], 7 << 20);
+    registry_close(r);
+}
+
+/* ---- admission ---- */
+
+static void a_first_use_does_not_push_out_others(void **state)
+{
+    enum { WARM = 100, FRESH = 3000 };
+    registry_t *r = registry_open(UNLIMITED, WARM, REGX_ADMIT_SECOND, true);
+
+    (void)state;
+    for (uintptr_t i = 1; i <= WARM; i++) {
+        assert_int_equal(registry_served(r, i << 16, PAGE), MISS); /* there is room */
+    }
+    for (uintptr_t i = 1; i <= FRESH; i++) {
+        assert_int_equal(registry_served(r, (i + 1000) << 16, PAGE), ONCE);
+        assert_int_equal(r->live, WARM);
+    }
+    assert_int_equal(r->covers, WARM); /* nor is watched what is not kept */
+    for (uintptr_t i = 1; i <= WARM; i++) {
+        assert_int_equal(registry_served(r, i << 16, PAGE), HIT);
+    }
+    assert_int_equal(r->counters.evictions, 0);
+    /* The second use of one of the latest counts. */
+    assert_int_equal(registry_served(r, (uintptr_t)(FRESH + 1000) << 16, PAGE), MISS);
+    assert_int_equal(registry_served(r, (uintptr_t)(FRESH + 1000) << 16, PAGE), HIT);
+    assert_int_equal(r->counters.evictions, 1);
+    registry_close(r);
+
+    r = registry_open(UNLIMITED, WARM, REGX_ADMIT_FIRST, false);
+    for (uintptr_t i = 1; i <= 2 * WARM; i++) {
+        assert_int_equal(registry_served(r, i << 16, PAGE), MISS);
+    }
+    assert_int_equal(r->counters.evictions, WARM);
+    registry_close(r);
+}
+
+/* What cannot be watched pushes nobody out, however often it is used. */
+static void what_cannot_be_watched_is_not_kept(void **state)
+{
+    registry_t *r = registry_open(UNLIMITED, 4, REGX_ADMIT_SECOND, true);
+
+    (void)state;
+    for (uintptr_t i = 1; i <= 4; i++) {
+        registry_use(r, i << 16, PAGE);
+    }
+    r->blind = true;
+    for (unsigned i = 0; i < 5; i++) {
+        assert_int_equal(registry_served(r, 0x900000, PAGE), ONCE);
+    }
+    for (uintptr_t i = 1; i <= 4; i++) {
+        assert_int_equal(registry_served(r, i << 16, PAGE), HIT);
+    }
+    assert_int_equal(r->counters.evictions, 0);
+    registry_close(r);
+}
+
+/* ---- refusals ---- */
+
+static void unlimited_gives_nothing_up_before_a_failure(void **state)
+{
+    registry_t *r = registry_open(UNLIMITED, UNLIMITED, REGX_ADMIT_SECOND, false);
+    enum { MANY = 5000 };
+
+    (void)state;
+    for (uintptr_t i = 0; i < MANY; i++) {
+        assert_int_equal(registry_served(r, (i + 1) << 16, 0x8000), MISS);
+        regx_registry_progress(&r->registry);
+    }
+    assert_int_equal(r->deregs, 0);
+    for (uintptr_t i = 0; i < MANY; i++) {
+        assert_int_equal(registry_served(r, (i + 1) << 16, 0x8000), HIT);
+    }
+    r->refusals = 1;
+    r->refusal = REGX_NO_MEMORY;
+    assert_int_equal(registry_served(r, (uintptr_t)MANY << 17, 0x14000), MISS);
+    assert_int_equal(r->deregs, 3); /* at least the bytes that were asked for */
+    registry_close(r);
+}
+
+static void a_refusal_gives_up_others_and_tries_once_more(void **state)
+{
+    registry_t *r = registry_open(UNLIMITED, UNLIMITED, REGX_ADMIT_SECOND, false);
+    regx_region_t held, region;
+
+    (void)state;
+    /* Nothing to give up. */
+    r->refusal = REGX_NO_MEMORY;
+    r->refusals = 1;
+    assert_int_equal(registry_try(r, 0x100000, PAGE, REGX_ACCESS_LOCAL, &region), REGX_NO_MEMORY);
+    assert_int_equal(r->regs, 1);
+    /* Only what is in use. */
+    registry_get(r, 0x200000, PAGE, &held);
+    r->refusals = 1;
+    assert_int_equal(registry_try(r, 0x100000, PAGE, REGX_ACCESS_LOCAL, &region), REGX_NO_MEMORY);
+    assert_int_equal(r->regs, 3);
+    /* Refused again. */
+    registry_use(r, 0x300000, PAGE);
+    r->refusals = 2;
+    assert_int_equal(registry_try(r, 0x100000, PAGE, REGX_ACCESS_LOCAL, &region), REGX_NO_MEMORY);
+    assert_int_equal(r->regs, 6);
+    assert_int_equal(r->live, 1);
+    /* The device takes no more than one at a time. */
+    regx_region_release(&r->registry, &held);
+    r->no_room = true;
+    for (unsigned i = 0; i < 10; i++) {
+        assert_int_equal(registry_served(r, 0x100000, PAGE), MISS);
+        assert_int_equal(registry_served(r, 0x200000, PAGE), MISS);
+        assert_int_equal(registry_served(r, 0x200000, PAGE), HIT);
+    }
+    assert_int_equal(r->cache->count, 1);
+    assert_int_equal(r->cache->bytes, PAGE);
+    registry_close(r);
+}
+
+/* However few are left of however many. */
+static void what_can_be_given_up_is_found(void **state)
+{
+    enum { MANY = 5000 };
+    static regx_region_t held[MANY];
+    registry_t *r = registry_open(UNLIMITED, UNLIMITED, REGX_ADMIT_SECOND, false);
+
+    (void)state;
+    for (uintptr_t i = 1; i <= MANY; i++) {
+        assert_int_equal(registry_served(r, i << 16, PAGE), MISS);
+    }
+    registry_log(r, 0, (uintptr_t)MANY << 16); /* all but the last */
+    for (unsigned i = 0; i < MANY && r->live > 1; i++) {
+        regx_registry_progress(&r->registry);
+    }
+    assert_int_equal(r->live, 1);
+    r->no_room = true;
+    assert_int_equal(registry_served(r, (uintptr_t)MANY << 17, PAGE), MISS);
+    assert_int_equal(r->counters.evictions, 1);
+    registry_close(r);
+
+    /* All but one in use, wherever that one is. */
+    r = registry_open(UNLIMITED, MANY, REGX_ADMIT_FIRST, false);
+    for (uintptr_t i = 0; i < MANY; i++) {
+        registry_get(r, (i + 1) << 16, PAGE, &held[i]);
+    }
+    for (uintptr_t i = 0; i < MANY; i += MANY / 10 - 1) {
+        regx_region_release(&r->registry, &held[i]);
+        assert_int_equal(registry_served(r, (uintptr_t)MANY << 17, PAGE), MISS);
+        assert_int_equal(r->undone[(r->deregs - 1) % 64], (i + 1) << 16);
+        registry_get(r, (i + 1) << 16, PAGE, &held[i]);
+        assert_true(held[i].kept != 0); /* in place of that one */
+    }
+    assert_int_equal(registry_served(r, (uintptr_t)MANY << 17, PAGE), ONCE);
+    for (unsigned i = 0; i < MANY; i++) {
+        regx_region_release(&r->registry, &held[i]);
+    }
+    registry_close(r);
+}
+
+/* Unlimited is what the table holds; then others make way as for any budget. */
+static void a_full_table_keeps_what_is_new(void **state)
+{
+    enum { ROOM = 100, MORE = 1000, FULL = REGX_REGIONS_MOST - ROOM };
+    registry_t *r = registry_open(UNLIMITED, UNLIMITED, REGX_ADMIT_FIRST, false);
+
+    (void)state;
+    r->cache->count += FULL; /* as if that many were there */
+    r->cache->regions.used += FULL;
+    for (uintptr_t i = 1; i <= ROOM + MORE; i++) {
+        assert_int_equal(registry_served(r, i * PAGE, PAGE), MISS);
+        assert_int_equal(registry_served(r, i * PAGE, PAGE), HIT);
+    }
+    assert_int_equal(r->counters.evictions, MORE);
+    assert_int_equal(r->live, ROOM);
+    r->cache->count -= FULL;
+    registry_close(r);
+}
+
+static void a_first_use_gets_room_when_the_device_has_none(void **state)
+{
+    registry_t *r = registry_open(2 * PAGE, UNLIMITED, REGX_ADMIT_SECOND, false);
+
+    (void)state;
+    registry_use(r, 0x100000, PAGE);
+    registry_use(r, 0x200000, PAGE);
+    r->refusal = REGX_NO_MEMORY;
+    r->refusals = 1;
+    assert_int_equal(registry_served(r, 0x300000, 4 * PAGE), ONCE); /* larger than the budget */
+    assert_int_equal(r->live, 0);
+    registry_close(r);
+}
+
+/* What is not for lack of room is not cured by making room. */
+static void what_is_denied_costs_nobody_else(void **state)
+{
+    registry_t *r = registry_open(UNLIMITED, UNLIMITED, REGX_ADMIT_SECOND, false);
+    regx_region_t region;
+
+    (void)state;
+    registry_use(r, 0x100000, PAGE);
+    r->refusal = REGX_DENIED;
+    r->refusals = 1;
+    assert_int_equal(registry_try(r, 0x200000, PAGE, REGX_ACCESS_LOCAL, &region), REGX_DENIED);
+    assert_int_equal(r->regs, 2);
+    assert_int_equal(registry_served(r, 0x100000, PAGE), HIT);
+    assert_int_equal(registry_served(r, 0x200000, PAGE), MISS);
+    registry_close(r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(unlimited_gives_nothing_up_before_a_failure),
+        cmocka_unit_test(bytes_kept_stay_within_the_budget),
+        cmocka_unit_test(regions_kept_stay_within_the_budget),
+        cmocka_unit_test(a_budget_smaller_than_a_region_keeps_nothing_of_it),
+        cmocka_unit_test(what_is_in_use_is_not_given_up),
+        cmocka_unit_test(eviction_weighs_cost_and_use_against_bytes),
+        cmocka_unit_test(a_first_use_does_not_push_out_others),
+        cmocka_unit_test(what_cannot_be_watched_is_not_kept),
+        cmocka_unit_test(a_refusal_gives_up_others_and_tries_once_more),
+        cmocka_unit_test(what_can_be_given_up_is_found),
+        cmocka_unit_test(a_full_table_keeps_what_is_new),
+        cmocka_unit_test(a_first_use_gets_room_when_the_device_has_none),
+        cmocka_unit_test(what_is_denied_costs_nobody_else),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
