@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The mailbox beside one that writes anything: a poller reads nothing outside the memory whatever
+ * the poster wrote, and the other way round.
+ */
+#include "box.h"
+
+/* ---- a poster that writes anything ---- */
+
+/* What a line of those bytes must be answered with, said in other words than the code's. */
+static regx_status_t expected(const box_t *box, const regx_mailbox_line_t *line)
+{
+    uint64_t position;
+    uint32_t token;
+
+    memcpy(&position, line->data, sizeof(position));
+    memcpy(&token, line->data + 12, sizeof(token));
+    if (line->kind == REGX_FRAME_INLINE) {
+        return line->length <= REGX_MAILBOX_INLINE ? REGX_OK : REGX_INVALID;
+    }
+    if (line->kind == REGX_FRAME_SPAN) {
+        return line->length > REGX_MAILBOX_INLINE && line->length <= REGX_MAILBOX_SPAN
+                   ? REGX_OK
+                   : REGX_INVALID;
+    }
+    if (line->kind == REGX_FRAME_PAYLOAD) {
+        const bool near =
+            position >= box->in.payload && position - box->in.payload <= REGX_MAILBOX_PAYLOAD;
+        const bool fits = line->length <= REGX_MAILBOX_MAX &&
+                          position % REGX_MAILBOX_PAYLOAD + line->length <= REGX_MAILBOX_PAYLOAD;
+
+        return near && fits && position % 64 == 0 ? REGX_OK : REGX_INVALID;
+    }
+    return line->kind == REGX_FRAME_LENT && token < REGX_MAILBOX_LENDS ? REGX_OK : REGX_INVALID;
+}
+
+static volatile uint8_t sink; /* so that reading is not left out */
+
+/* Handles the line as a poller does that uses whatever it is given. */
+static void poll_whatever(box_t *box)
+{
+    const regx_mailbox_line_t *line = &box->memory->lines[box->in.line % REGX_MAILBOX_LINES];
+    const regx_status_t right = expected(box, line);
+    regx_frame_t frame;
+
+    assert_int_equal(regx_mailbox_peek(&box->in, &frame), right);
+    if (right != REGX_OK) {
+        regx_mailbox_skip(&box->in);
+        return;
+    }
+    if (frame.kind == REGX_FRAME_LENT) {
+        regx_mailbox_return(&box->in, frame.token, frame.lap);
+    } else {
+        const uint8_t *data = frame.data;
+        const uint8_t *from = frame.kind == REGX_FRAME_INLINE ? line->data
+                              : frame.kind == REGX_FRAME_SPAN ? box->in.gathered
+                                                              : box->memory->payload;
+        const size_t size = frame.kind == REGX_FRAME_INLINE ? sizeof(line->data)
+                            : frame.kind == REGX_FRAME_SPAN ? sizeof(box->in.gathered)
+                                                            : sizeof(box->memory->payload);
+
+        assert_true(data >= from && data + frame.length <= from + size);
+        for (uint32_t i = 0; i < frame.length; i++) {
+            sink = data[i];
+        }
+    }
+    regx_mailbox_pop(&box->in, &frame);
+}
+
+/* Posts, with the rings standing at some place, one frame of the kind. */
+static void post_kind(box_t *box, regx_frame_kind_t kind, uint64_t before)
+{
+    for (uint64_t i = 0; i < before; i++) {
+        assert_int_equal(post(box, i, 1000 + i), REGX_OK);
+        take(box, i, 1000 + i);
+    }
+    switch (kind) {
+    case REGX_FRAME_INLINE:
+        assert_int_equal(post(box, 3, 20), REGX_OK);
+        break;
+    case REGX_FRAME_SPAN:
+        assert_int_equal(post(box, 3, 300), REGX_OK);
+        break;
+    case REGX_FRAME_PAYLOAD:
+        assert_int_equal(post(box, 3, 5000), REGX_OK);
+        break;
+    case REGX_FRAME_LENT:
+        assert_int_equal(regx_mailbox_post_lent(&box->out, 3, 4096, 100, 5, 1), REGX_OK);
+        break;
+    }
+}
+
+static void every_byte_of_a_line_may_be_anything(void **state)
+{
+    /* Before the first wrap of the payload, at its end and behind it; where the lines wrap. */
+    static const uint64_t places[] = {0, 40, 53, 59, 100, 250, 253, 255};
+
+    (void)state;
+    for (int kind = REGX_FRAME_INLINE; kind <= REGX_FRAME_LENT; kind++) {
+        for (size_t place = 0; place < sizeof(places) / sizeof(places[0]); place++) {
+            box_t *box = box_open();
+            regx_mailbox_memory_t *kept = malloc(sizeof(*kept));
+            unsigned refused = 0;
+
+            assert_non_null(kept);
+            post_kind(box, (regx_frame_kind_t)kind, places[place]);
+            memcpy(kept, box->memory, sizeof(*kept));
+            const regx_mailbox_in_t in = box->in;
+            const size_t at = in.line % REGX_MAILBOX_LINES;
+
+            for (size_t byte = 0; byte < sizeof(regx_mailbox_line_t); byte++) {
+                for (unsigned value = 0; value < 256; value++) {
+                    uint8_t *line = (uint8_t *)&box->memory->lines[at];
+                    const bool same = line[byte] == value;
+
+                    line[byte] = (uint8_t)value;
+                    if (byte < sizeof(box->memory->lines[at].sequence)) {
+                        regx_frame_t frame;
+
+                        assert_int_equal(regx_mailbox_peek(&box->in, &frame),
+                                         same ? REGX_OK : REGX_AGAIN);
+                    } else {
+                        refused += expected(box, &box->memory->lines[at]) == REGX_INVALID;
+                        poll_whatever(box);
+                        assert_in_range(box->in.line, in.line + 1, in.line + 8);
+                    }
+                    box->in = in;
+                    memcpy(box->memory->lines, kept->lines, sizeof(kept->lines));
+                }
+            }
+            /* kinds that there are not, and of each kind what does not fit it */
+            assert_true(refused > 250);
+            free(kept);
+            box_close(box);
+        }
+    }
+}
+
+static void random_lines_are_survived(void **state)
+{
+    box_t *box = box_open();
+    uint64_t seed = 11;
+
+    (void)state;
+    for (uint64_t i = 0; i < 500000; i++) {
+        regx_mailbox_line_t *line = &box->memory->lines[box->in.line % REGX_MAILBOX_LINES];
+        uint64_t words[8];
+
+        for (size_t w = 0; w < 8; w++) {
+            words[w] = unit_random(&seed);
+        }
+        /* Half of them near to what is right: small lengths and positions. */
+        if (words[7] % 2 == 0) {
+            words[0] &= UINT64_C(0x07ff3fff00000000);
+            words[1] = box->in.payload + words[1] % (2 * REGX_MAILBOX_PAYLOAD) / 64 * 64;
+            words[2] %= UINT64_C(1) << 37;
+        }
+        memcpy((void *)line, words, sizeof(words));
+        atomic_store(&line->sequence, (uint32_t)(box->in.line / REGX_MAILBOX_LINES) + 1);
+        poll_whatever(box);
+    }
+    box_close(box);
+}
+
+/* ---- a poller that writes anything ---- */
+
+static void any_count_of_consumed_is_survived(void **state)
+{
+    box_t *box = box_open();
+    uint64_t seed = 13;
+    uint64_t accepted = 0;
+
+    (void)state;
+    for (uint64_t i = 0; i < 200000; i++) {
+        const uint64_t random = unit_random(&seed);
+
+        switch (random % 4) {
+        case 0: /* anything */
+            box->memory->consumed.lines = unit_random(&seed);
+            box->memory->consumed.payload = unit_random(&seed);
+            break;
+        case 1: /* more than was posted, or less than was said before */
+            box->memory->consumed.lines = box->out.line + random / 4 % 1000 - 500;
+            box->memory->consumed.payload = box->out.payload + random / 4 % 100000 - 50000;
+            break;
+        default:
+            box->memory->consumed.lines = box->out.line;
+            box->memory->consumed.payload = box->out.payload;
+        }
+        accepted += post(box, i, some_length(&seed)) == REGX_OK;
+    }
+    assert_true(accepted > 1000);
+    box_close(box);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_byte_of_a_line_may_be_anything),
+        cmocka_unit_test(random_lines_are_survived),
+        cmocka_unit_test(any_count_of_consumed_is_survived),
+    };
+
+    return cmocka_run_group_tests(tests, box_setup, NULL);
+}
