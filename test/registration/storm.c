@@ -21,6 +21,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "chance.h"
 #include "change.h"
 #include "registration/cache_internal.h"
 #include "rig.h"
@@ -59,11 +60,7 @@ _Noreturn static void give_up(const char *what)
 
 static unsigned below(actor_t *actor, unsigned limit)
 {
-    uint64_t z = actor->random += UINT64_C(0x9e3779b97f4a7c15);
-
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return (unsigned)((z ^ (z >> 31)) % limit);
+    return (unsigned)(chance_next(&actor->random) % limit);
 }
 
 /* ---- transfers ---- */
