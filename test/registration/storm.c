@@ -21,7 +21,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "chance.h"
+#include "../chance.h"
 #include "change.h"
 #include "registration/cache_internal.h"
 #include "rig.h"

@@ -133,7 +133,7 @@ static inline void assert_empty(box_t *box)
 /* A length as messages have it: mostly short, all kinds of long. */
 static inline size_t some_length(uint64_t *seed)
 {
-    const uint64_t random = unit_random(seed);
+    const uint64_t random = chance_next(seed);
 
     switch (random % 8) {
     case 0:

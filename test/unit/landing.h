@@ -143,7 +143,7 @@ static inline regx_status_t rule(fake_t *fake, fake_call_t call, const regx_put_
         return fake->calls[call] == stage->refused ? REGX_NO_MEMORY : REGX_OK;
     }
     return fake->calls[call] == stage->again ||
-                   unit_random(&stage->seed) % 100 < stage->again_percent
+                   chance_next(&stage->seed) % 100 < stage->again_percent
                ? REGX_AGAIN
                : REGX_OK;
 }
@@ -312,7 +312,7 @@ static inline bool finish(stage_t *stage, play_t *play)
         listen(stage);
         idle++;
         if (play->count > 0) {
-            serve(stage, play, (unsigned)(unit_random(&stage->seed) % play->count));
+            serve(stage, play, (unsigned)(chance_next(&stage->seed) % play->count));
             idle = 0;
         }
     }

@@ -43,7 +43,7 @@ static inline regx_status_t rule(fake_t *fake, fake_call_t call, const regx_put_
         fake->calls[call] == stage->answer.number) {
         return stage->answer.status;
     }
-    return call != FAKE_REG && unit_random(&stage->seed) % 100 < stage->again_percent ? REGX_AGAIN
+    return call != FAKE_REG && chance_next(&stage->seed) % 100 < stage->again_percent ? REGX_AGAIN
                                                                                       : REGX_OK;
 }
 
@@ -137,7 +137,7 @@ static inline bool deliver(stage_t *stage, unsigned to)
 static inline void run(stage_t *stage)
 {
     for (unsigned idle = 0; idle < 300; idle++) {
-        const unsigned what = (unsigned)(unit_random(&stage->seed) % 4);
+        const unsigned what = (unsigned)(chance_next(&stage->seed) % 4);
 
         regx_rndv_progress(stage->sender->rndv);
         regx_rndv_progress(stage->receiver->rndv);

@@ -81,13 +81,13 @@ static inline regx_status_t rule(fake_t *fake, fake_call_t call, const regx_put_
     if (call == FAKE_REG) {
         return REGX_OK;
     }
-    if (unit_random(&stage->seed) % 100 < stage->again_percent) {
+    if (chance_next(&stage->seed) % 100 < stage->again_percent) {
         return REGX_AGAIN;
     }
     if (call == FAKE_SEND) {
         return REGX_OK;
     }
-    return unit_random(&stage->seed) % 100 < stage->late_percent ? REGX_PENDING : stage->puts;
+    return chance_next(&stage->seed) % 100 < stage->late_percent ? REGX_PENDING : stage->puts;
 }
 
 static inline void done(void *context, regx_status_t status)
@@ -328,7 +328,7 @@ static inline void run(stage_t *stage)
 {
     for (unsigned idle = 0; idle < 200; idle++) {
         regx_rndv_progress(stage->sender->rndv);
-        if (fake_complete(stage->sender, 1, (unsigned)(unit_random(&stage->seed) % 4), REGX_OK) ||
+        if (fake_complete(stage->sender, 1, (unsigned)(chance_next(&stage->seed) % 4), REGX_OK) ||
             fake_complete(stage->sender, 1, 0, REGX_OK) ||
             fake_receive(stage->receiver, stage->sender)) {
             idle = 0;
@@ -353,7 +353,7 @@ static inline void play_on(stage_t *stage, bool chunks, uint64_t offset)
     run(stage);
     for (; offset < LENGTH && chunks; offset += PAGE) {
         grant_chunk(stage, offset, at_most(LENGTH - offset, PAGE));
-        if (unit_random(&stage->seed) % 2 == 0) {
+        if (chance_next(&stage->seed) % 2 == 0) {
             run(stage);
         }
     }

@@ -211,7 +211,7 @@ static void any_registration_may_fail(void **state)
             uint64_t random = 7;
 
             for (unsigned i = 1; i <= STEPS; i++) {
-                const uintptr_t at = 0x100000 + unit_random(&random) % 6 * 4 * PAGE;
+                const uintptr_t at = 0x100000 + chance_next(&random) % 6 * 4 * PAGE;
                 regx_region_t region;
 
                 if (i == n) {

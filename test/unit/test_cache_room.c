@@ -13,9 +13,9 @@ static void bytes_kept_stay_within_the_budget(void **state)
 
     (void)state;
     for (unsigned i = 0; i < 2000; i++) {
-        const size_t length = (1 + unit_random(&random) % 16) * PAGE;
+        const size_t length = (1 + chance_next(&random) % 16) * PAGE;
 
-        registry_use(r, 0x100000 + unit_random(&random) % 4096 * PAGE, length);
+        registry_use(r, 0x100000 + chance_next(&random) % 4096 * PAGE, length);
         assert_in_range(r->counters.registered_bytes, 1, 64 * PAGE);
     }
     assert_in_range(r->counters.registered_bytes, 49 * PAGE, 64 * PAGE);

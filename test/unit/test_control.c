@@ -353,11 +353,11 @@ static void random_messages_are_refused_or_understood(void **state)
         static const size_t sizes[] = {20, 32, 40, 48, 56, 64, 72};
         uint64_t words[9];
         uint8_t *bytes = (uint8_t *)words;
-        const size_t size = i % 2 == 0 ? sizes[unit_random(&seed) % 7]
-                                       : unit_random(&seed) % (REGX_CONTROL_MAX + 1);
+        const size_t size = i % 2 == 0 ? sizes[chance_next(&seed) % 7]
+                                       : chance_next(&seed) % (REGX_CONTROL_MAX + 1);
 
         for (unsigned w = 0; w < 9; w++) {
-            words[w] = unit_random(&seed);
+            words[w] = chance_next(&seed);
         }
         if (i % 4 == 0) { /* of these a part is understood */
             bytes[0] = 4;

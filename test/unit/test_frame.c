@@ -277,10 +277,10 @@ static void noise_writes_nothing_outside(void **state)
     (void)state;
     for (int round = 0; round < 200000; round++) {
         uint8_t message[200];
-        const size_t length = unit_random(&seed) % (sizeof(message) + 1);
+        const size_t length = chance_next(&seed) % (sizeof(message) + 1);
 
         for (size_t i = 0; i < sizeof(message); i++) {
-            message[i] = (uint8_t)unit_random(&seed);
+            message[i] = (uint8_t)chance_next(&seed);
         }
         /* Half of them are well begun, so that they come further. */
         if (round % 2 == 0) {

@@ -129,11 +129,11 @@ static void random_operations_agree_with_a_list(void **state)
     memset(&model, 0, sizeof(model));
     regx_index_init(&model.index);
     for (unsigned i = 0; i < OPERATIONS; i++) {
-        const uintptr_t start = 1 + unit_random(&random) % SPAN;
-        const uintptr_t length = 1 + unit_random(&random) % (i % 7 == 0 ? 500 : 20);
-        const uint32_t number = 1 + (uint32_t)(unit_random(&random) % (MOST - 1));
-        const unsigned access = (unsigned)(unit_random(&random) % 8);
-        const unsigned what = (unsigned)(unit_random(&random) % 1000);
+        const uintptr_t start = 1 + chance_next(&random) % SPAN;
+        const uintptr_t length = 1 + chance_next(&random) % (i % 7 == 0 ? 500 : 20);
+        const uint32_t number = 1 + (uint32_t)(chance_next(&random) % (MOST - 1));
+        const unsigned access = (unsigned)(chance_next(&random) % 8);
+        const unsigned what = (unsigned)(chance_next(&random) % 1000);
 
         if (what < 500) {
             /* Often at the start of another. */

@@ -114,7 +114,7 @@ static void two_slots_serve_a_hundred_landings(void **state)
         start(stage, stage->plays[(i * 37) % LANDINGS]);
     }
     while (done < LANDINGS && idle < 1000) {
-        const unsigned first = (unsigned)(unit_random(&stage->seed) % LANDINGS);
+        const unsigned first = (unsigned)(chance_next(&stage->seed) % LANDINGS);
 
         listen(stage);
         idle++;

@@ -282,7 +282,7 @@ static void noise_is_survived(void **state)
             uint8_t *bytes = (uint8_t *)words;
 
             for (unsigned w = 0; w < 8; w++) {
-                words[w] = unit_random(&seed);
+                words[w] = chance_next(&seed);
             }
             if (i % 2 == 0) { /* of the right form, for the right landing */
                 bytes[0] = REGX_CONTROL_VERSION;
@@ -293,7 +293,7 @@ static void noise_is_survived(void **state)
                 memset(bytes + 20, 0, 4);
                 fake_arrive(stage->receiver, 1, bytes, 40);
             } else {
-                fake_arrive(stage->receiver, 1 + i / 2 % 2, bytes, unit_random(&seed) % 64 + 1);
+                fake_arrive(stage->receiver, 1 + i / 2 % 2, bytes, chance_next(&seed) % 64 + 1);
             }
         }
         assert_int_equal(malformed(stage), 20000);

@@ -36,7 +36,7 @@ static void laps_and_wraps_keep_order_and_content(void **state)
 
     (void)state;
     while (taken < FRAMES) {
-        for (uint64_t more = unit_random(&seed) % 300; more > 0; more--) {
+        for (uint64_t more = chance_next(&seed) % 300; more > 0; more--) {
             uint64_t ahead = posting;
 
             if (post(box, posted, some_length(&ahead)) == REGX_AGAIN) {
@@ -46,7 +46,7 @@ static void laps_and_wraps_keep_order_and_content(void **state)
             posting = ahead;
             posted++;
         }
-        for (uint64_t fewer = unit_random(&seed) % 300; fewer > 0 && taken < posted; fewer--) {
+        for (uint64_t fewer = chance_next(&seed) % 300; fewer > 0 && taken < posted; fewer--) {
             take(box, taken, some_length(&taking));
             taken++;
         }

@@ -147,7 +147,7 @@ static void random_lines_are_survived(void **state)
         uint64_t words[8];
 
         for (size_t w = 0; w < 8; w++) {
-            words[w] = unit_random(&seed);
+            words[w] = chance_next(&seed);
         }
         /* Half of them near to what is right: small lengths and positions. */
         if (words[7] % 2 == 0) {
@@ -172,12 +172,12 @@ static void any_count_of_consumed_is_survived(void **state)
 
     (void)state;
     for (uint64_t i = 0; i < 200000; i++) {
-        const uint64_t random = unit_random(&seed);
+        const uint64_t random = chance_next(&seed);
 
         switch (random % 4) {
         case 0: /* anything */
-            box->memory->consumed.lines = unit_random(&seed);
-            box->memory->consumed.payload = unit_random(&seed);
+            box->memory->consumed.lines = chance_next(&seed);
+            box->memory->consumed.payload = chance_next(&seed);
             break;
         case 1: /* more than was posted, or less than was said before */
             box->memory->consumed.lines = box->out.line + random / 4 % 1000 - 500;

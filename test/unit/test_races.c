@@ -132,7 +132,7 @@ static void use(world_t *world, uintptr_t first, uintptr_t count, uint64_t *rand
                             REGX_ACCESS_LOCAL, &region) == REGX_OK) {
         const pin_t *pin = region.mr->handle;
 
-        for (unsigned again = 0; again < 1 + unit_random(random) % 4; again++) {
+        for (unsigned again = 0; again < 1 + chance_next(random) % 4; again++) {
             for (uintptr_t i = 0; i < count; i++) {
                 if (first + i < pin->first || first + i >= pin->first + pin->count) {
                     broken("not all of it is registered");
@@ -158,7 +158,7 @@ static void *work(void *argument)
     uint64_t random = (uintptr_t)&random;
 
     while (!world->stop) {
-        const uint64_t what = unit_random(&random);
+        const uint64_t what = chance_next(&random);
         const uintptr_t count = 1 + what % 4;
         const uintptr_t first = (what >> 8) % (PAGES - count);
 

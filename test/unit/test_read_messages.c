@@ -260,7 +260,7 @@ static void noise_is_survived(void **state)
         uint8_t *bytes = (uint8_t *)words;
 
         for (unsigned w = 0; w < 9; w++) {
-            words[w] = unit_random(&seed);
+            words[w] = chance_next(&seed);
         }
         if (i % 2 == 0) { /* of the right form, for the right addressee, with absurd numbers */
             const regx_name_t *to = i % 4 == 0 ? &exposed.to : &exposed.from;
@@ -273,7 +273,7 @@ static void noise_is_survived(void **state)
             memset(bytes + 13, 0, i % 4 == 0 ? 0 : 3);
             arrive(stage, i % 4 == 0, i % 4 != 0, bytes, i % 4 == 0 ? 64 : 32);
         } else {
-            arrive(stage, i / 2 % 2, i / 4 % 3, bytes, unit_random(&seed) % 72 + 1);
+            arrive(stage, i / 2 % 2, i / 4 % 3, bytes, chance_next(&seed) % 72 + 1);
         }
     }
     assert_int_equal(malformed(stage), 40000);

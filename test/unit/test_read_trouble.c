@@ -208,7 +208,7 @@ static void each_send_may_find_no_room(void **state)
 static void some_steps(stage_t *stage, unsigned steps)
 {
     for (unsigned i = 0; i < steps; i++) {
-        const unsigned what = (unsigned)(unit_random(&stage->seed) % 3);
+        const unsigned what = (unsigned)(chance_next(&stage->seed) % 3);
 
         if (what < 2) {
             deliver(stage, what);

@@ -41,7 +41,7 @@ typedef struct world {
 
 static unsigned below(world_t *world, unsigned limit)
 {
-    return (unsigned)(unit_random(&world->seed) % limit);
+    return (unsigned)(chance_next(&world->seed) % limit);
 }
 
 static bool happens(world_t *world, unsigned percent)
@@ -153,7 +153,7 @@ static void open_message(world_t *world)
         message->sent.length = length;
     } else {
         message->sent = guarded_new(length);
-        guarded_fill(&message->sent, unit_random(&world->seed));
+        guarded_fill(&message->sent, chance_next(&world->seed));
     }
     message->received = guarded_new(length);
     message->landing = regx_landing_open(message->to->rndv, &message->to->peers[from],

@@ -122,8 +122,8 @@ static void an_outer_region_serves_its_parts(void **state)
         kept_end(&kept, kept_begin(&kept, 0, 70001), 0, 70001);
         kept.pair->receiver->rndv->config.strategy = regx_strategy_find(names[n]);
         for (unsigned i = 0; i < 200; i++) {
-            const size_t offset = unit_random(&seed) % 70001;
-            const size_t length = 1 + unit_random(&seed) % (70001 - offset);
+            const size_t offset = chance_next(&seed) % 70001;
+            const size_t length = 1 + chance_next(&seed) % (70001 - offset);
 
             kept_end(&kept, kept_begin(&kept, offset, length), offset, length);
         }

@@ -99,7 +99,7 @@ static void grants_come_late_and_in_any_order(void **state)
         open_source(stage, &cts);
         run(stage);
         for (unsigned i = 0; i < PIECES; i++) {
-            const unsigned other = (unsigned)(unit_random(&stage->seed) % (i + 1));
+            const unsigned other = (unsigned)(chance_next(&stage->seed) % (i + 1));
 
             order[i] = order[other];
             order[other] = i;
@@ -108,12 +108,12 @@ static void grants_come_late_and_in_any_order(void **state)
             const uint64_t offset = order[i] * SLOT;
             const uint64_t length = at_most(LENGTH - offset, SLOT);
 
-            if (unit_random(&stage->seed) % 2 == 0) {
+            if (chance_next(&stage->seed) % 2 == 0) {
                 grant_slots(stage, offset, length);
             } else {
                 grant_chunk(stage, offset, length);
             }
-            if (unit_random(&stage->seed) % 3 == 0) {
+            if (chance_next(&stage->seed) % 3 == 0) {
                 run(stage);
             }
             assert_true(stage->dones == 0 || i == PIECES - 1);

@@ -321,7 +321,7 @@ static void noise_is_survived(void **state)
         uint8_t *bytes = (uint8_t *)words;
 
         for (unsigned w = 0; w < 8; w++) {
-            words[w] = unit_random(&seed);
+            words[w] = chance_next(&seed);
         }
         if (i % 2 == 0) { /* of the right form, for the right source, with absurd numbers */
             bytes[0] = REGX_CONTROL_VERSION;
@@ -332,7 +332,7 @@ static void noise_is_survived(void **state)
             memset(bytes + 12, 0, 4);
             fake_arrive(stage->sender, 1, bytes, 56);
         } else {
-            fake_arrive(stage->sender, i / 2 % 3, bytes, unit_random(&seed) % 64 + 1);
+            fake_arrive(stage->sender, i / 2 % 3, bytes, chance_next(&seed) % 64 + 1);
         }
     }
     assert_int_equal(malformed(stage), 50000);

@@ -18,9 +18,9 @@ static void exactly_what_changed_misses(void **state)
             registry_use(r, i * 4 * PAGE, 4 * PAGE); /* side by side */
         }
         for (unsigned round = 0; round < ROUNDS; round++) {
-            const uintptr_t victim = 1 + unit_random(&random) % (COUNT - 1);
-            const uintptr_t first = unit_random(&random) % 4;
-            const size_t length = 1 + unit_random(&random) % ((4 - first) * PAGE);
+            const uintptr_t victim = 1 + chance_next(&random) % (COUNT - 1);
+            const uintptr_t first = chance_next(&random) % 4;
+            const size_t length = 1 + chance_next(&random) % ((4 - first) * PAGE);
 
             registry_log(r, victim * 4 * PAGE + first * PAGE, length);
             for (uintptr_t i = 1; i <= COUNT; i++) {

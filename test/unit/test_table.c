@@ -66,9 +66,9 @@ static void old_names_find_nothing(void **state)
         size_t place = round;
 
         if (round >= LIVE) {
-            const size_t old = unit_random(&seed) % round;
+            const size_t old = chance_next(&seed) % round;
 
-            place = unit_random(&seed) % LIVE;
+            place = chance_next(&seed) % LIVE;
             regx_table_remove(&table, names[live[place]]);
             assert_null(regx_table_find(&table, names[live[place]]));
             /* Any old name finds its own object, if that is still there, and no other. */

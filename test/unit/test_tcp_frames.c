@@ -15,7 +15,7 @@ static size_t frame_size(unsigned n)
     static const size_t sizes[] = {0, 1, 7, 8, 9, 100, 4095, 4096, 4097, 65535, 65536};
     uint64_t state = n;
 
-    return n < sizeof(sizes) / sizeof(sizes[0]) ? sizes[n] : unit_random(&state) % (DATA_MAX / 8);
+    return n < sizeof(sizes) / sizeof(sizes[0]) ? sizes[n] : chance_next(&state) % (DATA_MAX / 8);
 }
 
 typedef struct packing {

@@ -47,7 +47,7 @@ static _Atomic unsigned open_messages;
 static regx_status_t rule(fake_t *fake, fake_call_t call, const regx_put_t *put)
 {
     process_t *process = fake->context;
-    const uint64_t chance = unit_random(&process->seed) % 100;
+    const uint64_t chance = chance_next(&process->seed) % 100;
 
     (void)put;
     if (call == FAKE_REG) {
@@ -121,7 +121,7 @@ static void deliver(fake_t *fake, uint64_t sender, uint8_t tag, const void *data
 /* Ends gets in any order, some of them badly. */
 static bool end_gets(const process_t *process, unsigned other, uint64_t *seed)
 {
-    const uint64_t chance = unit_random(seed) % 16;
+    const uint64_t chance = chance_next(seed) % 16;
 
     return fake_got(process->fake, other, chance % 2, chance == 0 ? REGX_FAILED : REGX_OK) ||
            fake_got(process->fake, other, 0, REGX_OK);
@@ -237,7 +237,7 @@ static void run(const char *strategy, uint32_t slots, uint64_t cache_bytes)
 
         message->to = processes[to].fake;
         message->from = processes[(to + 1 + i % (PROCESSES - 1)) % PROCESSES].fake;
-        message->length = 1 + unit_random(&seed) % 40000;
+        message->length = 1 + chance_next(&seed) % 40000;
         message->sent = malloc(message->length);
         message->received = calloc(message->length, 1);
         assert_true(message->sent != NULL && message->received != NULL);

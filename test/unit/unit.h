@@ -14,22 +14,14 @@
 
 #include <cmocka.h>
 
-/* A small generator with a seed of its own, so that a failure can be repeated. */
-static inline uint64_t unit_random(uint64_t *state)
-{
-    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
-
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
-}
+#include "../chance.h"
 
 /* The byte at `position` of the stream named `stream`: content that no other stream has there. */
 static inline uint8_t unit_stamp(uint64_t stream, size_t position)
 {
     uint64_t state = stream * UINT64_C(0x2545f4914f6cdd1d) + position / 8;
 
-    return (uint8_t)(unit_random(&state) >> (8 * (position % 8)));
+    return (uint8_t)(chance_next(&state) >> (8 * (position % 8)));
 }
 
 /* What the stream has from there on. */
