@@ -25,7 +25,6 @@ regx_rndv_t *regx_rndv_create(const regx_rndv_config_t *config, regx_pool_t *poo
     /* Half of the pool keeps both cores copying (less made gaps, measured); an eighth of that is
      * granted at once, which spares messages. */
     rndv->window = pool->slots / 2 * pool->slot_size;
-    rndv->refill = rndv->window - rndv->window / 8;
     rndv->registry = registry;
     rndv->counters = counters;
     rndv->nobody.id = UINT64_MAX;

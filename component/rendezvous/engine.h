@@ -83,10 +83,9 @@ struct regx_rndv {
     regx_counters_t *counters;
     regx_lock_t lock;
     regx_table_t landings, sources;
-    regx_peer_t nobody;     /* the peer of landings whose peer has gone */
-    regx_slot_use_t *slots; /* one per slot of the pool */
-    size_t window;          /* pool bytes that one peer may hold granted */
-    size_t refill;          /* it is filled up again when no more than this is granted */
+    regx_peer_t nobody;                  /* the peer of landings whose peer has gone */
+    regx_slot_use_t *slots;              /* one per slot of the pool */
+    size_t window;                       /* pool bytes that one peer may hold granted */
     regx_tally_t *_Atomic auto_tally[2]; /* decisions of `auto`, by whether the pool is shared */
     regx_link_t hungry;  /* landings that wait for slots or could not send, oldest first */
     regx_link_t round;   /* those of them not yet looked at in this round of advancing */

@@ -7,12 +7,23 @@
 #include "rendezvous/careful.h"
 #include "rendezvous/landing.h"
 
-/* A lone message is cut finely at both ends, so that the copy out begins early and ends soon after
- * the last copy in; in a stream of messages others fill those gaps, and fewer notices are better.
- */
+/* A lone message is cut finely, most so at both ends, and the copy in runs no further ahead than
+ * LONE_WINDOW: the copy out begins early, finds its bytes in the cache, and ends soon after. In a
+ * stream of messages others fill those gaps, and fewer notices are better. */
 #define FINEST_PIECE (16u * 1024u)
 #define FINE_PIECE (32u * 1024u)
+#define LONE_PIECE (64u * 1024u)
+#define LONE_WINDOW (1024u * 1024u)
 #define FINEST_MESSAGE (64u * 1024u)
+
+/* What the peer may hold granted: less as long as all of it is of this message. */
+static size_t window_of(const regx_rndv_t *rndv, const regx_landing_t *landing)
+{
+    const bool lone =
+        landing->alone && landing->peer->granted == landing->granted - landing->landed;
+
+    return lone && rndv->window > LONE_WINDOW ? LONE_WINDOW : rndv->window;
+}
 
 static uint32_t piece_length(const regx_rndv_t *rndv, const regx_landing_t *landing,
                              uint64_t offset, uint64_t left)
@@ -25,6 +36,7 @@ static uint32_t piece_length(const regx_rndv_t *rndv, const regx_landing_t *land
         const uint64_t near_end = offset < left / 2 ? offset : left / 2;
 
         piece = near_end > fine ? near_end & ~(uint64_t)(FINEST_PIECE - 1) : fine;
+        piece = piece < LONE_PIECE ? piece : LONE_PIECE;
     }
     piece = piece < slot ? piece : slot;
     return (uint32_t)(left < piece ? left : piece);
@@ -96,8 +108,8 @@ static unsigned grant(regx_rndv_t *rndv, regx_landing_t *landing, uint32_t reser
     *start = offset;
     while (count < most && left > 0 && landing->slots_out + landing->chunks_out < REGX_GRANTS_MAX) {
         const uint32_t length = piece_length(rndv, landing, offset, left);
-        const bool full =
-            landing->peer->granted > 0 && landing->peer->granted + length > rndv->window;
+        const bool full = landing->peer->granted > 0 &&
+                          landing->peer->granted + length > window_of(rndv, landing);
 
         if (full) {
             break;
@@ -152,7 +164,9 @@ bool regx_landing_wants_slots_locked(const regx_rndv_t *rndv, const regx_landing
 
 void regx_landing_grant_slots_locked(regx_rndv_t *rndv, regx_landing_t *landing)
 {
-    if (landing->peer->granted > rndv->refill) {
+    const size_t window = window_of(rndv, landing);
+
+    if (landing->peer->granted > window - window / 8) {
         return; /* a few notices later several can be granted in one message */
     }
     while (!landing->has_unsent && regx_landing_wants_slots_locked(rndv, landing)) {
