@@ -16,13 +16,10 @@
 #define LONE_WINDOW (1024u * 1024u)
 #define FINEST_MESSAGE (64u * 1024u)
 
-/* What the peer may hold granted: less as long as all of it is of this message. */
+/* What the peer may hold granted when more is granted to this one. */
 static size_t window_of(const regx_rndv_t *rndv, const regx_landing_t *landing)
 {
-    const bool lone =
-        landing->alone && landing->peer->granted == landing->granted - landing->landed;
-
-    return lone && rndv->window > LONE_WINDOW ? LONE_WINDOW : rndv->window;
+    return landing->alone && rndv->window > LONE_WINDOW ? LONE_WINDOW : rndv->window;
 }
 
 static uint32_t piece_length(const regx_rndv_t *rndv, const regx_landing_t *landing,

@@ -145,7 +145,8 @@ def test_window_of_distinct_buffers(writable: Mpi, tmp_path: Path, full: bool) -
         assert all(report["registered_high"] <= mib << 20 for report in job.reports), str(job)
         refused = [reason for reason in job.reasons("fallbacks") if not reason.startswith("pool:")]
         assert (job.total("messages_fallback") > 0) == bool(refused), str(job)
-        assert strategy != "pipeline" or job.total("bytes_pipeline") > 0, str(job)
+        if strategy == "pipeline" and mib > 4:  # pool and buffers leave less than a chunk of 4
+            assert job.total("bytes_pipeline") > 0, str(job)
 
 
 @pytest.mark.parametrize("strategy", ["bounce", "pipeline", "direct", "read"])

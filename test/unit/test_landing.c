@@ -96,6 +96,42 @@ static void direct_registers_the_whole(void **state)
     stage_close(stage);
 }
 
+static uint64_t granted(const play_t *play)
+{
+    uint64_t sum = 0;
+
+    for (unsigned i = 0; i < play->count; i++) {
+        sum += play->grants[i].length;
+    }
+    return sum;
+}
+
+/* So that its bytes are still in the cache when they are copied out; one of many gets more. */
+static void a_lone_message_is_granted_a_megabyte_at_once(void **state)
+{
+    enum { LONE = 1 << 20, LENGTH = 6 * LONE };
+    fake_config_t config = bounce;
+
+    (void)state;
+    config.slot_size = LONE / 16;
+    config.slots = 128;
+    for (int many = 0; many < 2; many++) {
+        stage_t *stage = stage_open(config);
+        play_t *before = many ? play_open(stage, 0, 0, 1000) : NULL;
+        play_t *play = play_open(stage, 1, 0, LENGTH);
+
+        start(stage, play);
+        listen(stage);
+        assert_true(many ? granted(play) > LONE : granted(play) == LONE);
+        play_out(stage, play);
+        if (before != NULL) {
+            play_out(stage, before);
+        }
+        assert_int_equal(malformed(stage), 0);
+        stage_close(stage);
+    }
+}
+
 static void two_slots_serve_a_hundred_landings(void **state)
 {
     enum { LANDINGS = 100 };
@@ -348,6 +384,7 @@ int main(void)
         cmocka_unit_test(pipeline_registers_chunks_no_more_than_depth_at_once),
         cmocka_unit_test(chunks_lie_within_larger_regions),
         cmocka_unit_test(direct_registers_the_whole),
+        cmocka_unit_test(a_lone_message_is_granted_a_megabyte_at_once),
         cmocka_unit_test(two_slots_serve_a_hundred_landings),
         cmocka_unit_test(unanswered_landings_hold_no_more_than_half),
         cmocka_unit_test(a_stall_is_counted_once),
