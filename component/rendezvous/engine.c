@@ -22,8 +22,7 @@ regx_rndv_t *regx_rndv_create(const regx_rndv_config_t *config, regx_pool_t *poo
     }
     rndv->config = *config;
     rndv->pool = pool;
-    /* Half of the pool keeps both cores copying (less made gaps, measured); an eighth of that is
-     * granted at once, which spares messages. */
+    /* Half of the pool keeps both cores copying: less made gaps (measured). */
     rndv->window = pool->slots / 2 * pool->slot_size;
     rndv->registry = registry;
     rndv->counters = counters;

@@ -164,7 +164,7 @@ void regx_landing_grant_slots_locked(regx_rndv_t *rndv, regx_landing_t *landing)
     const size_t window = window_of(rndv, landing);
 
     if (landing->peer->granted > window - window / 8) {
-        return; /* a few notices later several can be granted in one message */
+        return; /* until an eighth can be granted at once, which spares messages */
     }
     while (!landing->has_unsent && regx_landing_wants_slots_locked(rndv, landing)) {
         regx_control_t message = {.type = REGX_CONTROL_SLOTS, .to = landing->source};
