@@ -136,7 +136,9 @@ def test_window_of_distinct_buffers(writable: Mpi, tmp_path: Path, full: bool) -
     cases = tmp_path / "cases"
     cases.write_text(f"{4 << 20} 0 0 contiguous contiguous both isend irecv 64\n")
     tmp_path.chmod(0o777)
-    for strategy, mib in itertools.product(STRATEGIES, [4, 8, 128]) if full else [("pipeline", 8)]:
+    runs = itertools.product(STRATEGIES, [4, 8, 128]) if full else [("pipeline", 8),
+                                                                   ("pipeline", 128)]
+    for strategy, mib in runs:
         job = writable("transfer", "--iterations", 1, cases, around=limited(mib << 10),
                        regx={"transport": "verbs", "rendezvous": strategy}, timeout=600)
         job.checked(ranks=2).over("verbs")
@@ -145,8 +147,10 @@ def test_window_of_distinct_buffers(writable: Mpi, tmp_path: Path, full: bool) -
         assert all(report["registered_high"] <= mib << 20 for report in job.reports), str(job)
         refused = [reason for reason in job.reasons("fallbacks") if not reason.startswith("pool:")]
         assert (job.total("messages_fallback") > 0) == bool(refused), str(job)
-        if strategy == "pipeline" and mib > 4:  # pool and buffers leave less than a chunk of 4
+        if strategy == "pipeline" and mib == 128:
             assert job.total("bytes_pipeline") > 0, str(job)
+        # Of 8, pool and buffers leave less than two chunks, and both ends may take their first to
+        # receive into: whether one of them finds room to send from is a matter of time.
 
 
 @pytest.mark.parametrize("strategy", ["bounce", "pipeline", "direct", "read"])
