@@ -97,6 +97,46 @@ static void flood(void **state)
     close_both();
 }
 
+/* Sends that tell nothing of their end keep their slots: peers that are left alone then must leave
+ * most to the others. */
+static void slots_of_idle_peers(void **state)
+{
+    enum { PEERS = 4, FEW = 15, MANY = 200 }; /* a pair is silent for 15 at most */
+    static side_t peers[PEERS];
+    regx_conn_t *conns[PEERS];
+
+    (void)state;
+    open_side(&one, ONE, TWO, false);
+    for (unsigned i = 0; i < PEERS; i++) {
+        side_t *peer = &peers[i];
+        const unsigned frames = i + 1 < PEERS ? FEW : MANY;
+
+        open_side(peer, TWO + i, ONE, false);
+        one.other = peer->self;
+        connect_side(&one, peer);
+        conns[i] = one.conn;
+        for (unsigned sent = 0; sent < frames;) {
+            uint64_t stream = sent;
+
+            sent += regx_transport_ops.send(one.conn, 1, NULL, 0, pack, &stream, 1000) == REGX_OK;
+            regx_transport_ops.progress(one.transport);
+            regx_transport_ops.progress(peer->transport);
+            assert_true(verbs_of(&one)->quiet_slots <= REGX_VERBS_SLOTS / 4);
+        }
+        while (peer->delivered < frames) {
+            regx_transport_ops.progress(one.transport);
+            regx_transport_ops.progress(peer->transport);
+        }
+        assert_true(unit_is_filled(peer->last, 1000, frames - 1));
+    }
+    assert_int_equal(verbs_of(&one)->quiet_slots, REGX_VERBS_SLOTS / 4); /* as many as may */
+    for (unsigned i = 0; i < PEERS; i++) {
+        regx_transport_ops.disconnect(conns[i]);
+        regx_transport_ops.close(peers[i].transport);
+    }
+    regx_transport_ops.close(one.transport);
+}
+
 static void lends(void **state)
 {
     const size_t sizes[] = {0, 1, 8448, 8449, 65535, 65536};
@@ -234,6 +274,7 @@ int main(void)
         cmocka_unit_test(frames_of_all_sizes),
         cmocka_unit_test(header_and_payload),
         cmocka_unit_test(flood),
+        cmocka_unit_test(slots_of_idle_peers),
         cmocka_unit_test(lends),
         cmocka_unit_test(calls_from_inside),
         cmocka_unit_test(to_itself),

@@ -127,8 +127,9 @@ struct regx_pair {
     /* Work requests under way, in order: those numbered [done, posted). */
     uint32_t depth;
     uint64_t posted, done;
-    uint32_t quiet; /* of the last ones, how many tell nothing when they are done */
-    uint32_t slots; /* of verbs' slots, how many it holds */
+    uint32_t quiet, quiet_slots; /* of the last ones, how many tell nothing when they are done, and
+                                  * the slots they hold */
+    uint32_t slots;              /* of verbs' slots, how many it holds */
     regx_work_t works[REGX_PAIR_DEPTH];
 
     /* Puts in line, oldest first; the first may have been posted in part. */
@@ -191,7 +192,7 @@ struct regx_verbs {
     uint64_t piece_most;                /* bytes of one write or read */
     uint8_t reads_made, reads_answered; /* RDMA READs at once of a pair, that the device can */
 
-    uint32_t outstanding_most, outstanding, quiet;
+    uint32_t outstanding_most, outstanding, quiet, quiet_slots; /* of all pairs */
     uint32_t stale; /* of the outstanding: their pair was cut, but the completion queue may still
                      * hold what became of them */
     regx_pair_t *pairs;

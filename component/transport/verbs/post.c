@@ -9,7 +9,8 @@
  * posted, send and lend to the same peer answer REGX_AGAIN (a put may queue up).
  *
  * Requests tell of their end only where somebody waits for it, and one in a quarter of what fits;
- * what tells nothing never is more than half of all, so that the rest always comes back.
+ * what tells nothing never is more than half of all, and never holds more than a quarter of the
+ * slots, so that the rest always comes back.
  */
 #include <endian.h>
 #include <string.h>
@@ -35,11 +36,23 @@ bool regx_post_has_room(const regx_pair_t *pair, uint64_t requests)
            verbs->outstanding + requests <= verbs->outstanding_most;
 }
 
-/* Whether a request that nobody waits for may keep silent. */
-static bool may_be_quiet(const regx_pair_t *pair)
+static bool may_be_quiet(const regx_pair_t *pair, const regx_work_t *work)
 {
-    return pair->quiet + 1 < pair->depth / 4 &&
-           pair->verbs->quiet < pair->verbs->outstanding_most / 2;
+    const regx_verbs_t *verbs = pair->verbs;
+    const bool unawaited =
+        work->kind == REGX_WORK_PLAIN ||
+        (work->kind == REGX_WORK_SLOT && verbs->quiet_slots < REGX_VERBS_SLOTS / 4);
+
+    return unawaited && pair->quiet + 1 < pair->depth / 4 &&
+           verbs->quiet < verbs->outstanding_most / 2;
+}
+
+/* The pair's next completion tells of all that told nothing. */
+static void break_silence(regx_pair_t *pair)
+{
+    pair->verbs->quiet -= pair->quiet;
+    pair->verbs->quiet_slots -= pair->quiet_slots;
+    pair->quiet = pair->quiet_slots = 0;
 }
 
 regx_status_t regx_post(regx_pair_t *pair, struct ibv_send_wr *requests, const regx_work_t *works,
@@ -51,13 +64,16 @@ regx_status_t regx_post(regx_pair_t *pair, struct ibv_send_wr *requests, const r
     for (unsigned i = 0; i < count; i++) {
         requests[i].wr_id = pair->posted;
         requests[i].next = i + 1 < count ? &requests[i + 1] : NULL;
-        if (works[i].kind == REGX_WORK_PLAIN && may_be_quiet(pair)) {
+        if (may_be_quiet(pair, &works[i])) {
+            const bool slot = works[i].kind == REGX_WORK_SLOT;
+
             pair->quiet++;
             verbs->quiet++;
+            pair->quiet_slots += slot;
+            verbs->quiet_slots += slot;
         } else {
             requests[i].send_flags |= IBV_SEND_SIGNALED;
-            verbs->quiet -= pair->quiet;
-            pair->quiet = 0;
+            break_silence(pair);
         }
         pair->works[pair->posted++ % pair->depth] = works[i];
     }
@@ -493,8 +509,7 @@ void regx_post_fail(regx_pair_t *pair)
     regx_put_t *put = pair->first;
 
     pair->first = NULL;
-    pair->verbs->quiet -= pair->quiet;
-    pair->quiet = 0;
+    break_silence(pair);
     end_work(pair, pair->posted, REGX_FAILED);
     while (put != NULL) {
         regx_put_t *next = put->scratch[SCRATCH_NEXT];
