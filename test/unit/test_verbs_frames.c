@@ -101,7 +101,7 @@ static void flood(void **state)
  * most to the others. */
 static void slots_of_idle_peers(void **state)
 {
-    enum { PEERS = 4, FEW = 15, MANY = 200 }; /* a pair is silent for 15 at most */
+    enum { PEERS = 4, FEW = 15, MANY = 200 };
     static side_t peers[PEERS];
     regx_conn_t *conns[PEERS];
 

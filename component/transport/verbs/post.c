@@ -8,9 +8,9 @@
  * copied through. A put takes its place in the line when it is accepted; until its notice has been
  * posted, send and lend to the same peer answer REGX_AGAIN (a put may queue up).
  *
- * Requests tell of their end only where somebody waits for it, and one in a quarter of what fits;
- * what tells nothing never is more than half of all, and never holds more than a quarter of the
- * slots, so that the rest always comes back.
+ * Requests tell of their end only where somebody waits for it, and one in half of what fits; what
+ * tells nothing never is more than half of all, and never holds more than a quarter of the slots,
+ * so that the rest always comes back.
  */
 #include <endian.h>
 #include <string.h>
@@ -43,7 +43,7 @@ static bool may_be_quiet(const regx_pair_t *pair, const regx_work_t *work)
         work->kind == REGX_WORK_PLAIN ||
         (work->kind == REGX_WORK_SLOT && verbs->quiet_slots < REGX_VERBS_SLOTS / 4);
 
-    return unawaited && pair->quiet + 1 < pair->depth / 4 &&
+    return unawaited && pair->quiet + 1 < pair->depth / 2 &&
            verbs->quiet < verbs->outstanding_most / 2;
 }
 
