@@ -16,8 +16,10 @@
  *
  * No operation but close waits (close: until what was accepted is read, or nobody is there to read
  * it): what cannot be accepted now answers REGX_AGAIN and has had no effect.
- * Frames (send, lend, notices of puts) from one process to another are delivered in the order in
- * which they were accepted. Everything on the wire is little-endian.
+ * Frames (send, lend) from one process to another are delivered in the order in which they were
+ * accepted, and the notice of a put behind those accepted before it. What is accepted after it may
+ * come before its notice: on a node, where the kernel copies, it does; over tcp and verbs it does
+ * not. Everything on the wire is little-endian.
  */
 #ifndef REGX_TRANSPORT_TRANSPORT_H
 #define REGX_TRANSPORT_TRANSPORT_H
