@@ -46,7 +46,7 @@ static bool can_ask(const regx_armed_t *armed)
 /* A mapping is armed as a whole or not at all: by any page of it. */
 static bool is_armed(const regx_armed_t *armed, uintptr_t at)
 {
-    return can_ask(armed) && regx_uffd_armed_at(armed->uffd, at);
+    return can_ask(armed) && regx_uffd_armed(armed->uffd, at, at + 1);
 }
 
 /* ---- what is there ---- */

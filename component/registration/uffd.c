@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -24,9 +23,6 @@
 #endif
 #ifndef UFFD_FEATURE_WP_ASYNC
 #define UFFD_FEATURE_WP_ASYNC (1 << 15)
-#endif
-#ifndef UFFDIO_CONTINUE_MODE_WP
-#define UFFDIO_CONTINUE_MODE_WP (1 << 1)
 #endif
 #ifndef PAGEMAP_SCAN
 #define PAGE_IS_WPALLOWED (1 << 0)
@@ -141,37 +137,6 @@ static int open_pagemap(uint64_t features)
     return fd;
 }
 
-/* Asks for what private memory cannot be given: nothing comes of it but an errno. ENOENT: no
- * userfaultfd has that mapping; EINVAL: one has; EAGAIN: a change is under way, and nothing was
- * looked at. (In write-protect mode, so that it is nothing to another's shared memory either,
- * should that just have come there.) */
-static int try_continue(int fd, uintptr_t page_at)
-{
-    struct uffdio_continue page = {
-        .range = {.start = page_at, .len = (uint64_t)sysconf(_SC_PAGESIZE)},
-        .mode = UFFDIO_CONTINUE_MODE_DONTWAKE | UFFDIO_CONTINUE_MODE_WP};
-
-    return ioctl(fd, UFFDIO_CONTINUE, &page) == 0 ? 0 : errno;
-}
-
-/* Whether this kernel gives these answers (Linux 6.4). */
-static bool can_continue(const regx_uffd_t *uffd)
-{
-    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    void *trial = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    const uintptr_t at = (uintptr_t)trial;
-
-    if (trial == MAP_FAILED) {
-        return false;
-    }
-    const bool can = try_continue(uffd->fd, at) == ENOENT &&
-                     regx_uffd_arm(uffd, at, at + page) == 0 &&
-                     try_continue(uffd->fd, at) == EINVAL;
-    (void)regx_uffd_disarm(uffd, at, at + page); /* or nobody reads of what comes next */
-    munmap(trial, page);
-    return can;
-}
-
 regx_status_t regx_uffd_open(regx_uffd_t *uffd, char *error, size_t error_size)
 {
     struct uffdio_api api = {.api = UFFD_API};
@@ -194,7 +159,6 @@ regx_status_t regx_uffd_open(regx_uffd_t *uffd, char *error, size_t error_size)
         return REGX_DENIED;
     }
     uffd->pagemap = open_pagemap(features);
-    uffd->continues = uffd->pagemap >= 0 && can_continue(uffd);
     return REGX_OK;
 }
 
@@ -255,13 +219,6 @@ bool regx_uffd_quiet(const regx_uffd_t *uffd)
 bool regx_uffd_armed(const regx_uffd_t *uffd, uintptr_t start, uintptr_t end)
 {
     return scan_unarmed(uffd->pagemap, start, end) == 0;
-}
-
-bool regx_uffd_armed_at(const regx_uffd_t *uffd, uintptr_t page_at)
-{
-    const int answer = uffd->continues ? try_continue(uffd->fd, page_at) : EAGAIN;
-
-    return answer == EAGAIN ? regx_uffd_armed(uffd, page_at, page_at + 1) : answer == EINVAL;
 }
 
 size_t regx_uffd_read(const regx_uffd_t *uffd, regx_uffd_event_t events[REGX_UFFD_EVENTS])

@@ -15,9 +15,8 @@
 #include "base/status.h"
 
 typedef struct regx_uffd {
-    int fd;         /* -1: closed */
-    int pagemap;    /* /proc/self/pagemap, to ask what is armed; -1: this kernel cannot be asked */
-    bool continues; /* a private mapping can be asked about for less */
+    int fd;      /* -1: closed */
+    int pagemap; /* /proc/self/pagemap, to ask what is armed; -1: this kernel cannot be asked */
 } regx_uffd_t;
 
 /* REGX_DENIED: refused, or too old a kernel; `error` then holds one line that says why. */
@@ -40,10 +39,6 @@ bool regx_uffd_quiet(const regx_uffd_t *uffd);
  * just this way. Only where there is a pagemap: nothing else can be asked without touching what may
  * be another's. */
 bool regx_uffd_armed(const regx_uffd_t *uffd, uintptr_t start, uintptr_t end);
-
-/* The same of the private mapping that the page at that address lies in, for half of that price. A
- * mapping that any other userfaultfd has looks armed, too. */
-bool regx_uffd_armed_at(const regx_uffd_t *uffd, uintptr_t page_at);
 
 /* A change that the kernel told of; of a move, `to` is where it went to (as much as was there
  * before), else 0. */

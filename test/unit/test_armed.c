@@ -395,71 +395,6 @@ static void at_the_top_of_the_stack(void **state)
                         "not watched: not all of it is mapped");
 }
 
-static const rig_t *must_be_asked_cheaply(const rig_t *rig)
-{
-    if (!rig->uffd.continues) {
-        print_message("not tried: this kernel has PAGEMAP_SCAN at most (Linux 6.4, 6.7)\n");
-        skip();
-    }
-    return rig;
-}
-
-static void agree(const rig_t *rig, const char *at, bool armed)
-{
-    assert_true(regx_uffd_armed_at(&rig->uffd, (uintptr_t)at) == armed);
-    assert_true(regx_uffd_armed(&rig->uffd, (uintptr_t)at, (uintptr_t)at + 1) == armed);
-}
-
-static void *change(void *base)
-{
-    madvise(base, PAGE, MADV_DONTNEED);
-    return NULL;
-}
-
-/* The two ways to ask what is armed answer alike, of memory that was never touched, too; and the
- * cheap one also while a change is under way, which it cannot see beyond. */
-static void asked_both_ways(void **state)
-{
-    const rig_t *rig = must_be_asked_cheaply(*state);
-    char *base = map(0, 3 * (size_t)BLOCK);
-    regx_uffd_event_t events[REGX_UFFD_EVENTS];
-    pthread_t changer;
-
-    memset(base, 1, PAGE);
-    agree(rig, base, false);
-    assert_int_equal(regx_uffd_arm(&rig->uffd, (uintptr_t)base, (uintptr_t)base + 2 * BLOCK), 0);
-    agree(rig, base, true);
-    agree(rig, base + BLOCK, true);
-    agree(rig, base + 2 * (size_t)BLOCK, false);
-    assert_int_equal(pthread_create(&changer, NULL, change, base), 0);
-    while (regx_uffd_quiet(&rig->uffd)) {
-    }
-    agree(rig, base, true);
-    agree(rig, base + BLOCK, true);
-    agree(rig, base + 2 * (size_t)BLOCK, false);
-    while (regx_uffd_read(&rig->uffd, events) == 0) {
-    }
-    pthread_join(changer, NULL);
-    unmap(*state, base, 3 * (size_t)BLOCK);
-}
-
-/* Where nothing was written, what asking costs is not paid in memory. */
-static void asking_touches_nothing(void **state)
-{
-    const rig_t *rig = must_be_asked_cheaply(*state);
-    unsigned char resident = 0;
-    char *base = map(0, BLOCK);
-
-    assert_int_equal(regx_uffd_arm(&rig->uffd, (uintptr_t)base, (uintptr_t)base + BLOCK), 0);
-    agree(rig, base, true);
-    assert_int_equal(mincore(base, PAGE, &resident), 0);
-    assert_int_equal(resident & 1, 0);
-    *(volatile char *)base = 1;
-    assert_int_equal(mincore(base, PAGE, &resident), 0); /* would have told */
-    assert_int_equal(resident & 1, 1);
-    unmap(*state, base, BLOCK);
-}
-
 static void share_it(void)
 {
     assert_ptr_equal(mmap(meanwhile.base, BLOCK, PROT_READ | PROT_WRITE,
@@ -588,8 +523,6 @@ int main(void)
         ARMED(the_limit_is_a_tenth),
         ARMED(what_another_has),
         ARMED(at_the_top_of_the_stack),
-        ARMED(asked_both_ways),
-        ARMED(asking_touches_nothing),
         ARMED(replaced_before_it_is_armed),
         ARMED(replaced_beside_it),
         ARMED(changed_once_it_is_armed),

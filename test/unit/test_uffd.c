@@ -33,7 +33,6 @@ static struct {
     int answers;      /* UFFDIO_API fails from this call on, counted from 1 */
     bool no_scan;     /* PAGEMAP_SCAN */
     bool no_query;    /* PROCMAP_QUERY */
-    bool no_continue; /* UFFDIO_CONTINUE as we ask for it */
     uintptr_t taken;  /* Linux before 6.17 lets anyone unregister this address, */
     bool took;        /* and somebody did */
 } old;
@@ -49,10 +48,6 @@ int __wrap_ioctl(int fd, unsigned long request, void *argument)
 {
     if ((old.no_scan && is(request, 'f', 16)) || (old.no_query && is(request, 'f', 17))) {
         errno = ENOTTY;
-        return -1;
-    }
-    if (old.no_continue && request == UFFDIO_CONTINUE) {
-        errno = EINVAL;
         return -1;
     }
     if (request == UFFDIO_UNREGISTER && old.taken != 0) {
@@ -239,9 +234,6 @@ static void each_welcome_feature(void **state)
         must_refuse(REGX_CHECK_SCAN, "btl_regx_notifier_check=scan needs PAGEMAP_SCAN");
         old.no_scan = false;
         must_work();
-        old.no_continue = true;
-        must_work();
-        old.no_continue = false;
     }
 }
 
