@@ -46,6 +46,15 @@ mca_btl_base_module_t regx_template = {.btl_component = &mca_btl_regx_component.
                                        .btl_deregister_mem = regx_deregister_mem,
                                        .btl_register_error = register_error};
 
+static void immediate(void *context, uint64_t sender, uint32_t value)
+{
+    const regx_module_t *module = context;
+
+    if (module->rndv != NULL) {
+        regx_rndv_immediate(module->rndv, sender, value);
+    }
+}
+
 static void deliver(void *context, uint64_t sender, uint8_t tag, const void *data, size_t length)
 {
     regx_module_t *module = context;
@@ -135,7 +144,8 @@ static regx_status_t open_transport(regx_module_t *module, const regx_transport_
         .verbs = &params->verbs,
         .threads = module->threads,
         .counters = module->counters,
-        .events = {.context = module, .deliver = deliver, .broken = broken}};
+        .events = {
+            .context = module, .deliver = deliver, .immediate = immediate, .broken = broken}};
 
     return ops->open(&config, error, error_size, &module->transport);
 }

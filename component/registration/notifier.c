@@ -27,8 +27,10 @@
  * a system call, 1.7 times the cheapest there is (0.21 us in all); with scan another, 5.2 times it.
  * A miss: 2.0 us, 1.6 of them its four system calls, or 3.5 in a mapping that is not watched yet,
  * 2.8 of them its six (PROCMAP_QUERY 0.37, PAGEMAP_SCAN 0.65, both again after UFFDIO_REGISTER
- * 0.56, and the query). munmap of a watched 64 KiB: 14 us (unwatched 5), with every core busy 48 us
- * (17), the slowest of 200 some 5 ms. The reader has no core and no priority of its own: the
+ * 0.56, and the query). UFFDIO_CONTINUE, which private memory refuses, tells what is armed for 0.3;
+ * but it gives memory that was never touched an anon_vma of its own, so that it never merges with
+ * what is armed beside it. munmap of a watched 64 KiB: 14 us (unwatched 5), with every core busy 48
+ * us (17), the slowest of 200 some 5 ms. The reader has no core and no priority of its own: the
  * scheduler wakes it beside the caller, which was quicker than on another core, idle (37 us) or
  * busy. A shorter time slice, SCHED_FIFO and spinning after an event changed none of this: what is
  * slow is the caller's own return to a core that somebody else got while it waited. Disarming

@@ -39,6 +39,7 @@
  *     EXPOSED  20 u32 length      24 u64 offset   32 u64 where in the keyed region it begins
  *              40 24 bytes key    64 u64 checksum of these bytes, which may be missing: they can
  *                                 be read until GOT. Chunks are exposed in their order
+ *              WRITTEN and DONE may come as immediate data instead: immediate.h
  *   from the landing to the source
  *     SLOTS    12 u32 zero        16 u64 offset
  *              24 up to 4 of { u32 slot, u32 length }, from the offset on
@@ -117,6 +118,7 @@ typedef struct regx_control {
     regx_control_type_t type;
     regx_name_t to;
     regx_name_t from; /* from a source only */
+    bool anonymous;   /* WRITTEN, DONE: came by immediate data, which does not tell `from` */
     uint64_t offset;
     uint64_t length;     /* of a CHUNK or EXPOSED, at most 32 bits */
     uint32_t slot;       /* WRITTEN */

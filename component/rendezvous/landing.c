@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "rendezvous/checksum.h"
+#include "rendezvous/immediate.h"
 #include "rendezvous/strategy.h"
 
 static regx_landing_t *of_link(regx_link_t *link)
@@ -270,9 +271,9 @@ static bool acceptable(const regx_rndv_t *rndv, const regx_landing_t *landing,
 {
     const bool notice = control->type == REGX_CONTROL_WRITTEN ||
                         control->type == REGX_CONTROL_DONE || control->type == REGX_CONTROL_EXPOSED;
-    const bool known =
-        !landing->started || (landing->source.id == control->from.id &&
-                              landing->source.generation == control->from.generation);
+    const bool known = !landing->started || control->anonymous ||
+                       (landing->source.id == control->from.id &&
+                        landing->source.generation == control->from.generation);
 
     return known && (!notice || control->has_checksum || !rndv->config.verify);
 }
@@ -321,12 +322,26 @@ void regx_landing_control(regx_rndv_t *rndv, uint64_t sender, const regx_control
     default:
         break;
     }
-    if (sound) {
+    if (sound && !control->anonymous) {
         landing->source = control->from;
         landing->started = true;
     }
     regx_landing_go_on(rndv, landing, told, control);
     if (!sound) {
+        regx_malformed(rndv);
+    }
+}
+
+void regx_rndv_immediate(regx_rndv_t *rndv, uint64_t sender, uint32_t immediate)
+{
+    regx_control_t control;
+
+    regx_lock(&rndv->lock);
+    const bool known = regx_immediate_unpack_locked(rndv, immediate, &control);
+    regx_unlock(&rndv->lock);
+    if (known) {
+        regx_landing_control(rndv, sender, &control);
+    } else {
         regx_malformed(rndv);
     }
 }

@@ -112,6 +112,9 @@ void regx_source_open(regx_rndv_t *rndv, regx_peer_t *peer, const void *base, si
 /* A control message arrived from the process `sender`. */
 void regx_rndv_control(regx_rndv_t *rndv, uint64_t sender, const void *message, size_t length);
 
+/* Immediate data arrived from the process `sender`. */
+void regx_rndv_immediate(regx_rndv_t *rndv, uint64_t sender, uint32_t immediate);
+
 /* Goes on with what had to wait; returns how many things went on. */
 int regx_rndv_progress(regx_rndv_t *rndv);
 

@@ -7,6 +7,7 @@
 
 #include "rendezvous/careful.h"
 #include "rendezvous/checksum.h"
+#include "rendezvous/immediate.h"
 #include "rendezvous/refusal.h"
 #include "rendezvous/source.h"
 
@@ -81,6 +82,7 @@ static regx_status_t send_due_locked(regx_source_t *source)
             return status;
         }
         source->start_due = false;
+        source->introduced = true;
     }
     while (source->refusals != NULL) {
         regx_put_op_t *op = source->refusals;
@@ -204,6 +206,9 @@ static regx_status_t prepare(regx_rndv_t *rndv, regx_put_op_t *op, const regx_gr
         notice.checksum = regx_checksum(op->put.local, op->put.length);
     }
     fill_notice(&op->put, &notice);
+    op->put.immediate =
+        source->introduced && !grant->piece ? regx_immediate_pack(&notice, source->chunk_size) : 0;
+    source->introduced = true;
     if (!grant->chunk) {
         return REGX_OK;
     }
@@ -413,6 +418,7 @@ void regx_source_open(regx_rndv_t *rndv, regx_peer_t *peer, const void *base, si
     source->path = cts.path;
     source->fallback = cts.fallback;
     source->verify = cts.verify || rndv->config.verify;
+    source->chunk_size = cts.chunk_length;
     source->piece_most = regx_source_piece_most(rndv, peer, base, &cts);
     regx_lock(&rndv->lock);
     if (!regx_source_take_first_grants(rndv, source, &cts) ||

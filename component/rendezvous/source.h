@@ -48,11 +48,13 @@ struct regx_source {
     bool careful; /* a chunk was not registered, or not written: is the buffer still there? */
     bool busy;
     bool start_due;          /* START is to be sent */
+    bool introduced;         /* the landing knows the source, or need not */
     bool failed;             /* nothing more is sent; ends when nothing is in flight */
     uint64_t sent;           /* bytes whose notice was accepted */
     uint64_t sent_slots;     /* those of them that went through slots */
     uint64_t granted;        /* bytes granted, or to be exposed, and not refused */
     unsigned in_flight;      /* puts, the held one too, and exposures */
+    uint64_t chunk_size;     /* of the first that was granted; the last may be shorter */
     uint64_t piece_most;     /* of a granted chunk, at once */
     unsigned first, count;   /* of the queue */
     regx_put_op_t *held;     /* found no room: goes before the queue */

@@ -123,6 +123,7 @@ bool regx_source_take_first_grants(const regx_rndv_t *rndv, regx_source_t *sourc
          !regx_source_take_chunk(source, 0, cts->chunk_length, cts->chunk_start, &cts->key))) {
         return false;
     }
+    source->introduced = source->granted == source->length;
     source->start_due =
         source->count == 0 || (cts->chunk_length > 0 && cts->chunk_length < source->length);
     return true;

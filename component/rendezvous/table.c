@@ -61,6 +61,11 @@ void regx_table_remove(regx_table_t *table, regx_name_t name)
     table->free = name.id;
 }
 
+void *regx_table_at(const regx_table_t *table, uint32_t id)
+{
+    return id < table->count ? table->entries[id].object : NULL;
+}
+
 void *regx_table_find(const regx_table_t *table, regx_name_t name)
 {
     if (name.id >= table->count || table->entries[name.id].generation != name.generation) {

@@ -28,5 +28,7 @@ bool regx_table_add(regx_table_t *table, void *object, regx_name_t *name);
 void regx_table_remove(regx_table_t *table, regx_name_t name);
 /* NULL: nothing has that name now. */
 void *regx_table_find(const regx_table_t *table, regx_name_t name);
+/* What has that number now, whichever the generation. */
+void *regx_table_at(const regx_table_t *table, uint32_t id);
 
 #endif

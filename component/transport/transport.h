@@ -31,11 +31,12 @@
 #include "base/counters.h"
 #include "base/status.h"
 
-#define REGX_TRANSPORT_ABI 6 /* of this header; an object built for another is refused */
+#define REGX_TRANSPORT_ABI 7 /* of this header; an object built for another is refused */
 
 #define REGX_ADDRESS_MAX 1024 /* bytes of what a process publishes about itself */
 #define REGX_NOTICE_MAX 48    /* bytes of the notice that follows a put */
-#define REGX_DEVICES_MAX 32   /* of one kind of transport, in one process */
+#define REGX_IMMEDIATE_MAX 0xffffffu
+#define REGX_DEVICES_MAX 32 /* of one kind of transport, in one process */
 
 typedef char regx_device_name_t[80];
 
@@ -72,6 +73,8 @@ typedef struct regx_transport_events {
     void *context;
     /* A frame arrived from the process whose id is `sender`; data is valid during the call. */
     void (*deliver)(void *context, uint64_t sender, uint8_t tag, const void *data, size_t length);
+    /* Likewise, a put's immediate in place of its notice. NULL: peers' puts have none. */
+    void (*immediate)(void *context, uint64_t sender, uint32_t immediate);
     /* Nothing can be sent to or received from this peer any more. */
     void (*broken)(void *context, uint64_t peer, const char *what);
 } regx_transport_events_t;
@@ -98,15 +101,17 @@ typedef struct regx_transport_config {
 typedef enum regx_target { REGX_TARGET_POOL, REGX_TARGET_REGION } regx_target_t;
 
 /* One write to a peer. Filled by the caller, who keeps it until done is called. When the written
- * bytes can be seen by the peer, and not before, the peer is delivered the notice. */
+ * bytes can be seen by the peer, and not before, the peer is delivered the notice; or, where the
+ * wire has writes with immediate data, the immediate, if it is not 0 and says the same. */
 typedef struct regx_put {
     const void *local; /* any readable memory, or inside `region` where the transport needs one */
     size_t length;
     const regx_mr_t *region; /* the caller's registration of local, or NULL */
     regx_target_t target;
-    uint64_t offset; /* in the peer's pool, or from the start of the peer's region */
-    regx_key_t key;  /* of the peer's region; unused for the pool */
-    uint8_t tag;     /* of the notice */
+    uint64_t offset;    /* in the peer's pool, or from the start of the peer's region */
+    regx_key_t key;     /* of the peer's region; unused for the pool */
+    uint32_t immediate; /* at most REGX_IMMEDIATE_MAX */
+    uint8_t tag;        /* of the notice */
     uint8_t notice_length;
     uint8_t notice[REGX_NOTICE_MAX];
     void (*done)(struct regx_put *put, regx_status_t status); /* only after REGX_PENDING */

@@ -91,9 +91,14 @@ typedef struct fake_frame {
     struct fake_frame *next;
     regx_put_t *pending; /* NULL: can be delivered */
     uint8_t tag;
+    uint32_t immediate; /* not 0: it is that alone */
     size_t length;
     uint8_t data[FAKE_FRAME];
 } fake_frame_t;
+
+/* Whether the wire tells of puts by immediate data, and how often it did. */
+static bool fake_immediates;
+static _Atomic unsigned fake_immediate_count;
 
 typedef struct fake_conn {
     regx_conn_t conn; /* first */
@@ -151,7 +156,7 @@ static regx_status_t fake_answer(fake_t *fake, fake_call_t call, const regx_put_
 /* ---- the transport ---- */
 
 static inline void fake_append(fake_conn_t *conn, uint8_t tag, const void *data, size_t length,
-                               regx_put_t *pending)
+                               uint32_t immediate, regx_put_t *pending)
 {
     fake_frame_t *frame = calloc(1, sizeof(*frame));
 
@@ -161,6 +166,7 @@ static inline void fake_append(fake_conn_t *conn, uint8_t tag, const void *data,
     frame->tag = tag;
     frame->length = length;
     frame->pending = pending;
+    frame->immediate = immediate;
     memcpy(frame->data, data, length);
     *conn->tail = frame;
     conn->tail = &frame->next;
@@ -180,7 +186,7 @@ static inline regx_status_t fake_send(regx_conn_t *base, uint8_t tag, const void
     pthread_mutex_lock(&fake_lock);
     status = fake_answer(conn->from, FAKE_SEND, NULL);
     if (status == REGX_OK) {
-        fake_append(conn, tag, header, header_length, NULL);
+        fake_append(conn, tag, header, header_length, 0, NULL);
     }
     pthread_mutex_unlock(&fake_lock);
     return status;
@@ -291,7 +297,7 @@ static inline regx_status_t fake_put(regx_conn_t *base, regx_put_t *put)
                 fake_write(conn, put, to);
             }
             fake_append(conn, put->tag, put->notice, put->notice_length,
-                        status == REGX_PENDING ? put : NULL);
+                        fake_immediates ? put->immediate : 0, status == REGX_PENDING ? put : NULL);
         }
     }
     pthread_mutex_unlock(&fake_lock);
@@ -436,7 +442,10 @@ static inline bool fake_receive(fake_t *fake, fake_t *from)
     if (frame == NULL) {
         return false;
     }
-    if (fake->rndv != NULL && frame->tag == REGX_TAG_CONTROL) {
+    if (fake->rndv != NULL && frame->immediate != 0) {
+        fake_immediate_count++;
+        regx_rndv_immediate(fake->rndv, from->id, frame->immediate);
+    } else if (fake->rndv != NULL && frame->tag == REGX_TAG_CONTROL) {
         regx_rndv_control(fake->rndv, from->id, frame->data, frame->length);
     } else {
         fake->deliver(fake, from->id, frame->tag, frame->data, frame->length);

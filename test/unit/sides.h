@@ -23,7 +23,8 @@ typedef struct side {
     regx_conn_t *conn;
     uint64_t self, other;
     /* What arrived. */
-    unsigned delivered;
+    unsigned delivered, immediates;
+    uint32_t last_immediate;
     size_t last_length;
     uint8_t last_tag;
     uint8_t last[REGX_VERBS_LEND_MAX];
@@ -38,6 +39,23 @@ typedef struct side {
 static side_t one, two;
 static unsigned done_ok, done_failed;
 
+static inline void watch(const side_t *side)
+{
+    if (side->watched != NULL) {
+        assert_true(unit_is_filled(side->watched, side->watched_length, side->watched_stream));
+    }
+}
+
+static inline void immediate(void *context, uint64_t sender, uint32_t value)
+{
+    side_t *side = context;
+
+    assert_true(sender == side->other);
+    side->last_immediate = value;
+    side->immediates++;
+    watch(side);
+}
+
 static inline void deliver(void *context, uint64_t sender, uint8_t tag, const void *data,
                            size_t length)
 {
@@ -49,9 +67,7 @@ static inline void deliver(void *context, uint64_t sender, uint8_t tag, const vo
     side->last_length = length;
     side->last_tag = tag;
     side->delivered++;
-    if (side->watched != NULL) {
-        assert_true(unit_is_filled(side->watched, side->watched_length, side->watched_stream));
-    }
+    watch(side);
     if (side->on_deliver != NULL) {
         side->on_deliver(side);
     }
@@ -91,7 +107,7 @@ static inline void open_side(side_t *side, uint64_t self, uint64_t other, bool t
         .pool_least = POOL,
         .threads = threads,
         .counters = &side->counters,
-        .events = {.context = side, .deliver = deliver, .broken = broken}};
+        .events = {.context = side, .deliver = deliver, .immediate = immediate, .broken = broken}};
     const regx_status_t status =
         regx_transport_ops.open(&side->config, error, sizeof(error), &side->transport);
     if (status == REGX_UNREACHABLE) {
@@ -147,6 +163,8 @@ static inline void close_both(void)
     progress(); /* what was cut is no longer counted once the completion queue was seen empty */
     for (int i = 0; i < 2; i++) {
         assert_int_equal(verbs_of(sides[i])->outstanding, verbs_of(sides[i])->quiet);
+        assert_int_equal(verbs_of(sides[i])->quiet_slots, 0); /* their pairs have ended */
+        assert_int_equal(verbs_of(sides[i])->buffers.slot_count, REGX_VERBS_SLOTS);
         regx_transport_ops.close(sides[i]->transport);
         assert_int_equal(sides[i]->counters.malformed, 0);
     }

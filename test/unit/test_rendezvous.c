@@ -81,7 +81,7 @@ static void done(void *context, regx_status_t status)
     message->dones++;
     message->failed = status != REGX_OK;
     assert_true(status == REGX_OK || status == REGX_FAILED);
-    fake_append(&message->from->conns[message->to->id], TAG_FIN, &index, sizeof(index), NULL);
+    fake_append(&message->from->conns[message->to->id], TAG_FIN, &index, sizeof(index), 0, NULL);
 }
 
 static void free_sent(const world_t *world, message_t *message)
@@ -168,7 +168,7 @@ static void open_message(world_t *world)
     }
     memcpy(frame, &index, sizeof(index));
     memcpy(frame + sizeof(index), regx_landing_cts(message->landing), REGX_CTS_SIZE);
-    fake_append(&message->to->conns[from], TAG_CTS, frame, sizeof(frame), NULL);
+    fake_append(&message->to->conns[from], TAG_CTS, frame, sizeof(frame), 0, NULL);
 }
 
 /* Gives back one CTS that never left. */
@@ -324,7 +324,9 @@ static void many_worlds(unsigned count, uint64_t first_seed, chances_t chances)
 {
     static world_t world;
 
+    fake_immediate_count = 0;
     for (unsigned i = 0; i < count; i++) {
+        fake_immediates = i % 2 == 1;
         world_open(&world, first_seed + i, chances);
         world_run(&world);
         if (world.closed < MESSAGES) {
@@ -335,6 +337,7 @@ static void many_worlds(unsigned count, uint64_t first_seed, chances_t chances)
         assert_int_equal(world.cancelled > 0, chances.cancelled > 0);
         world_close(&world);
     }
+    assert_true(fake_immediate_count > 0);
 }
 
 static void nothing_disturbs(void **state)

@@ -62,7 +62,7 @@ static regx_status_t rule(fake_t *fake, fake_call_t call, const regx_put_t *put)
 static void send_frame(fake_t *from, fake_t *to, uint8_t tag, const void *data, size_t length)
 {
     pthread_mutex_lock(&fake_lock);
-    fake_append(&from->conns[to->id], tag, data, length, NULL);
+    fake_append(&from->conns[to->id], tag, data, length, 0, NULL);
     pthread_mutex_unlock(&fake_lock);
 }
 
@@ -329,6 +329,7 @@ static void direct_with_a_cache(void **state)
 
 int main(void)
 {
+    fake_immediates = true;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bounce),
         cmocka_unit_test(bounce_with_two_slots),

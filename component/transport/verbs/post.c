@@ -2,8 +2,9 @@
  *
  * Work requests.
  *
- * A put is one or more RDMA WRITEs and then a SEND with the notice, on the same queue pair: the
- * device delivers the SEND only after what was written before can be seen. The WRITEs read the
+ * A put is one or more RDMA WRITEs, the last with immediate data if that tells the peer enough,
+ * else with a SEND of the notice behind it, on the same queue pair: the device delivers either only
+ * after what was written before can be seen. The WRITEs read the
  * sender's memory where it is registered (a chunk's region, or the pool), else slots that it is
  * copied through. A put takes its place in the line when it is accepted; until its notice has been
  * posted, send and lend to the same peer answer REGX_AGAIN (a put may queue up).
@@ -36,6 +37,7 @@ bool regx_post_has_room(const regx_pair_t *pair, uint64_t requests)
            verbs->outstanding + requests <= verbs->outstanding_most;
 }
 
+/* Whether a request may keep silent: nobody waits for it. */
 static bool may_be_quiet(const regx_pair_t *pair, const regx_work_t *work)
 {
     const regx_verbs_t *verbs = pair->verbs;
@@ -43,7 +45,8 @@ static bool may_be_quiet(const regx_pair_t *pair, const regx_work_t *work)
         work->kind == REGX_WORK_PLAIN ||
         (work->kind == REGX_WORK_SLOT && verbs->quiet_slots < REGX_VERBS_SLOTS / 4);
 
-    return unawaited && pair->quiet + 1 < pair->depth / 2 &&
+    /* The other half of the depth must hold the longest frame. */
+    return unawaited && pair->depth / 2 >= REGX_VERBS_PIECES && pair->quiet + 1 < pair->depth / 2 &&
            verbs->quiet < verbs->outstanding_most / 2;
 }
 
@@ -345,6 +348,12 @@ static regx_status_t post_piece(regx_pair_t *pair, regx_put_t *put, bool *posted
                                        .wr.rdma = {.remote_addr = address + sent, .rkey = rkey}};
     put->scratch[SCRATCH_SENT] = (void *)(uintptr_t)(sent + piece.length);
     regx_count_sent(verbs, piece.length);
+    if (last && !staged && put->immediate != 0) {
+        requests[0].opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+        requests[0].imm_data = htobe32(regx_piece_pack(REGX_PIECE_WRITTEN, put->immediate));
+        works[0] = (regx_work_t){.kind = REGX_WORK_PUT, .object = put, .what = writing};
+        return regx_post(pair, requests, works, 1);
+    }
     return last ? post_with_notice(pair, put, requests, works, 1)
                 : regx_post(pair, requests, works, 1);
 }

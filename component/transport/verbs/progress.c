@@ -66,7 +66,7 @@ static void receive_frame(regx_pair_t *pair, uint32_t immediate, const uint8_t *
     const uint8_t tag = (uint8_t)immediate;
 
     regx_pair_ready(pair); /* it would not send otherwise */
-    switch (immediate >> 8) {
+    switch (immediate >> 24) {
     case REGX_PIECE_LAST:
         pair->parted = false;
         receive_last(pair, tag, data, length);
@@ -84,6 +84,21 @@ static void receive_frame(regx_pair_t *pair, uint32_t immediate, const uint8_t *
     }
 }
 
+/* The peer has written where we let it. */
+static void receive_written(regx_pair_t *pair, uint32_t immediate)
+{
+    const regx_transport_events_t *events = &pair->verbs->config.events;
+
+    regx_pair_ready(pair);
+    if (immediate >> 24 != REGX_PIECE_WRITTEN || events->immediate == NULL) {
+        malformed(pair->verbs);
+        return;
+    }
+    pair->parted = false;
+    pair->verbs->events++;
+    events->immediate(events->context, pair->peer, immediate & REGX_IMMEDIATE_MAX);
+}
+
 static void received(regx_verbs_t *verbs, const struct ibv_wc *wc)
 {
     const uint32_t index = (uint32_t)wc->wr_id;
@@ -98,6 +113,8 @@ static void received(regx_verbs_t *verbs, const struct ibv_wc *wc)
     regx_pair_t *pair = regx_pair_find_qpn(verbs, wc->qp_num);
     if (pair != NULL && wc->status != IBV_WC_SUCCESS) {
         regx_pair_break(pair, "receiving", ibv_wc_status_str(wc->status));
+    } else if (pair != NULL && wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
+        receive_written(pair, be32toh(wc->imm_data));
     } else if (pair != NULL && (wc->wc_flags & IBV_WC_WITH_IMM) != 0) {
         receive_frame(pair, be32toh(wc->imm_data), regx_buffer_received(verbs, index),
                       wc->byte_len);

@@ -4,7 +4,7 @@
  *
  * The address, which a process publishes, 32 bytes:
  *
- *      0 u8  version (2)              1 u8  link layer: 1 InfiniBand, 2 Ethernet
+ *      0 u8  version (3)              1 u8  link layer: 1 InfiniBand, 2 Ethernet
  *      2 u8  GID type: 0 InfiniBand or RoCE v1, 2 RoCE v2            3 u8  MTU, as verbs counts it
  *      4 u16 LID                      6 u16 partition key
  *      8 u32 UD queue pair           12 u32 its Q_Key
@@ -13,7 +13,7 @@
  * A hello, sent from one UD queue pair to the other, 88 bytes: what the receiver needs to connect
  * its RC queue pair for this peer to the sender's.
  *
- *      0 u8  version (2)              1 u8  flags: 1 the sender asks for a hello in return
+ *      0 u8  version (3)              1 u8  flags: 1 the sender asks for a hello in return
  *      2 u8  RDMA READs that the sender answers at once              3 u8  zero
  *                                     4 u32 the sender's RC queue pair
  *      8 u32 the first packet number that it sends
@@ -23,7 +23,8 @@
  *     56 32B the sender's address
  *
  * Over the RC queue pairs go frames. What is longer than a receive buffer goes in pieces, all but
- * the last full. The immediate data of each says in its lowest byte the tag, in the next the kind.
+ * the last full. The immediate data of each says in its highest byte the kind, in its lowest the
+ * tag; that of an RDMA WRITE (kind WRITTEN) in the lower three what the sender tells of it.
  */
 #ifndef REGX_VERBS_WIRE_H
 #define REGX_VERBS_WIRE_H
@@ -33,7 +34,7 @@
 
 #include "base/status.h"
 
-#define REGX_VERBS_VERSION 2
+#define REGX_VERBS_VERSION 3
 #define REGX_VERBS_ADDRESS_SIZE 32
 #define REGX_VERBS_HELLO_SIZE 88
 #define REGX_VERBS_GID_SIZE 16
@@ -71,12 +72,13 @@ typedef struct regx_verbs_hello {
 typedef enum regx_piece {
     REGX_PIECE_LAST = 1, /* or the only one: what it ends is delivered */
     REGX_PIECE_MORE = 2,
-    REGX_PIECE_GOODBYE = 3 /* nothing follows; the sender's process may end */
+    REGX_PIECE_GOODBYE = 3, /* nothing follows; the sender's process may end */
+    REGX_PIECE_WRITTEN = 4  /* no frame: by RDMA WRITE */
 } regx_piece_t;
 
-static inline uint32_t regx_piece_pack(regx_piece_t kind, uint8_t tag)
+static inline uint32_t regx_piece_pack(regx_piece_t kind, uint32_t value)
 {
-    return (uint32_t)kind << 8 | tag;
+    return (uint32_t)kind << 24 | value;
 }
 
 void regx_verbs_address_pack(const regx_verbs_address_t *address,

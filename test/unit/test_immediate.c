@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Immediate data in place of notices: says of a grant what the notice does, or cannot be told so;
+ * and of all that a peer may say that is not its grant, nothing comes. (Whole transfers by it are
+ * in test_rendezvous and test_threads.)
+ */
+#include "fake.h"
+
+#include "rendezvous/immediate.h"
+#include "rendezvous/landing.h"
+
+enum { SLOT = 16384, SLOTS = 8, CHUNK = 8192, LENGTH = 3 * CHUNK, OTHER = 2 };
+
+static fake_t *receiver, *sender, *other;
+
+static void ignore(fake_t *fake, uint64_t from, uint8_t tag, const void *data, size_t length)
+{
+    (void)fake;
+    (void)from;
+    (void)tag;
+    (void)data;
+    (void)length;
+}
+
+static void open_all(const char *strategy, bool verify)
+{
+    const fake_config_t played = {.slots = 2, .slot_size = SLOT};
+    const fake_config_t config = {.slots = SLOTS,
+                                  .slot_size = SLOT,
+                                  .strategy = strategy,
+                                  .chunk_size = CHUNK,
+                                  .chunk_depth = 2,
+                                  .verify = verify};
+
+    receiver = fake_open(0, &config);
+    sender = fake_open(1, &played);
+    other = fake_open(OTHER, &played);
+    sender->deliver = other->deliver = ignore;
+    fake_connect(receiver, sender, false);
+    fake_connect(receiver, other, false);
+}
+
+static void close_all(void)
+{
+    fake_close(other);
+    fake_close(sender);
+    fake_close(receiver);
+}
+
+static regx_cts_t cts_of(const regx_landing_t *landing)
+{
+    regx_cts_t cts;
+
+    assert_true(regx_cts_unpack(regx_landing_cts(landing), &cts));
+    return cts;
+}
+
+static regx_control_t notice_of(regx_control_type_t type, const regx_cts_t *cts, uint64_t offset,
+                                uint64_t length, uint32_t slot)
+{
+    return (regx_control_t){
+        .type = type, .to = cts->landing, .offset = offset, .length = length, .slot = slot};
+}
+
+static void what_does_not_fit(void **state)
+{
+    const regx_name_t name = {.id = 5, .generation = 77};
+    regx_control_t notice = {.type = REGX_CONTROL_WRITTEN, .to = name, .slot = 7 * 4096};
+
+    (void)state;
+    assert_true(regx_immediate_pack(&notice, 0) > 0);
+    assert_true(regx_immediate_pack(&notice, 0) <= REGX_IMMEDIATE_MAX);
+    notice.slot = 0xffff * 4096u;
+    assert_true(regx_immediate_pack(&notice, 0) <= REGX_IMMEDIATE_MAX);
+    notice.slot = 0x10000 * 4096u;
+    assert_int_equal(regx_immediate_pack(&notice, 0), 0);
+    notice.slot = 1000;
+    assert_int_equal(regx_immediate_pack(&notice, 0), 0);
+    notice.slot = 4096;
+    notice.has_checksum = true;
+    assert_int_equal(regx_immediate_pack(&notice, 0), 0);
+
+    notice = (regx_control_t){.type = REGX_CONTROL_DONE, .to = name, .offset = 63 * CHUNK};
+    assert_true(regx_immediate_pack(&notice, CHUNK) > 0);
+    assert_true(regx_immediate_pack(&notice, CHUNK) <= REGX_IMMEDIATE_MAX);
+    assert_int_equal(regx_immediate_pack(&notice, 0), 0);
+    notice.offset = 64 * CHUNK;
+    assert_int_equal(regx_immediate_pack(&notice, CHUNK), 0);
+    notice.offset = CHUNK + 1;
+    assert_int_equal(regx_immediate_pack(&notice, CHUNK), 0);
+    notice.offset = 0;
+    notice.to.id = 1023;
+    assert_true(regx_immediate_pack(&notice, CHUNK) <= REGX_IMMEDIATE_MAX);
+    notice.to.id = 1024;
+    assert_int_equal(regx_immediate_pack(&notice, CHUNK), 0);
+    notice.to.id = 0;
+    notice.has_checksum = true;
+    assert_int_equal(regx_immediate_pack(&notice, CHUNK), 0);
+}
+
+/* Every value there is but those in `granted`, from the peer itself, and those from another. */
+static void say_all_else(const regx_landing_t *landing, const uint32_t *granted, unsigned count)
+{
+    const uint64_t before = receiver->counters.malformed;
+    uint64_t said = 0;
+
+    for (uint32_t value = 0; value <= REGX_IMMEDIATE_MAX; value++) {
+        bool is_granted = false;
+
+        for (unsigned i = 0; i < count; i++) {
+            is_granted |= value == granted[i];
+        }
+        regx_rndv_immediate(receiver->rndv, is_granted ? other->id : sender->id, value);
+        said++;
+    }
+    assert_int_equal(receiver->counters.malformed - before, said);
+    assert_int_equal(landing->landed, 0);
+    assert_int_equal(landing->slots_out + landing->chunks_out, count);
+}
+
+static void slots(void **state)
+{
+    guarded_t memory = guarded_new(3 * SLOT / 2);
+    uint32_t granted[REGX_CTS_SLOTS];
+    uint64_t offset = 0;
+
+    (void)state;
+    open_all("bounce", false);
+    regx_landing_t *landing =
+        regx_landing_open(receiver->rndv, &receiver->peers[1], memory.base, memory.length);
+    const regx_cts_t cts = cts_of(landing);
+    assert_in_range(cts.slot_count, 1, REGX_CTS_SLOTS);
+    for (unsigned i = 0; i < cts.slot_count; i++) {
+        const regx_control_t notice =
+            notice_of(REGX_CONTROL_WRITTEN, &cts, offset, cts.slots[i].length, cts.slots[i].slot);
+
+        granted[i] = regx_immediate_pack(&notice, 0);
+        offset += cts.slots[i].length;
+    }
+    assert_int_equal(offset, memory.length);
+    guarded_fill(&receiver->pool_memory, 9);
+    say_all_else(landing, granted, cts.slot_count);
+    for (unsigned i = 0; i < cts.slot_count; i++) {
+        regx_rndv_immediate(receiver->rndv, sender->id, granted[i]);
+        regx_rndv_immediate(receiver->rndv, sender->id, granted[i]); /* once is all */
+    }
+    assert_int_equal(landing->landed, memory.length);
+    offset = 0;
+    for (unsigned i = 0; i < cts.slot_count; i++) {
+        assert_memory_equal(memory.base + offset, receiver->pool_memory.base + cts.slots[i].slot,
+                            cts.slots[i].length);
+        offset += cts.slots[i].length;
+    }
+    regx_landing_close(receiver->rndv, landing);
+    guarded_free(&memory);
+    close_all();
+}
+
+static uint32_t of_chunk(const regx_cts_t *cts, uint64_t offset)
+{
+    const regx_control_t notice = notice_of(REGX_CONTROL_DONE, cts, offset, CHUNK, 0);
+
+    return regx_immediate_pack(&notice, CHUNK);
+}
+
+static void chunks(void **state)
+{
+    guarded_t memory = guarded_new(LENGTH);
+    uint8_t bytes[REGX_CONTROL_MAX];
+
+    (void)state;
+    open_all("pipeline", false);
+    regx_landing_t *landing =
+        regx_landing_open(receiver->rndv, &receiver->peers[1], memory.base, memory.length);
+    const regx_cts_t cts = cts_of(landing);
+    uint32_t granted[2] = {of_chunk(&cts, 0), of_chunk(&cts, CHUNK)};
+    assert_int_equal(cts.chunk_length, CHUNK);
+    say_all_else(landing, granted, 1);
+
+    const regx_control_t start = {
+        .type = REGX_CONTROL_START, .to = cts.landing, .from = {.id = 3, .generation = 4}};
+    fake_arrive(receiver, sender->id, bytes, regx_control_pack(&start, bytes));
+    assert_int_equal(landing->chunks_out, 2);
+    say_all_else(landing, granted, 2);
+
+    regx_rndv_immediate(receiver->rndv, sender->id, granted[1]);
+    assert_int_equal(landing->landed, CHUNK);
+    assert_int_equal(landing->chunks_out, 2); /* the third */
+    regx_rndv_immediate(receiver->rndv, sender->id, granted[0]);
+    regx_rndv_immediate(receiver->rndv, sender->id, of_chunk(&cts, 2 * CHUNK));
+    assert_int_equal(landing->landed, LENGTH);
+    assert_int_equal(landing->chunks_out, 0);
+    assert_int_equal(landing->source.id, 3);
+    regx_landing_close(receiver->rndv, landing);
+    while (fake_receive(sender, receiver)) {
+    }
+    guarded_free(&memory);
+    close_all();
+}
+
+/* A landing that compares checksums takes nothing without one. */
+static void not_where_checksums_are(void **state)
+{
+    guarded_t memory = guarded_new(CHUNK);
+
+    (void)state;
+    open_all("direct", true);
+    regx_landing_t *landing =
+        regx_landing_open(receiver->rndv, &receiver->peers[1], memory.base, memory.length);
+    const regx_cts_t cts = cts_of(landing);
+    regx_rndv_immediate(receiver->rndv, sender->id, of_chunk(&cts, 0));
+    assert_int_equal(landing->landed, 0);
+    assert_int_equal(receiver->counters.malformed, 1);
+    regx_landing_close(receiver->rndv, landing);
+    guarded_free(&memory);
+    close_all();
+}
+
+/* Nor one that took the place of the landing that was meant. */
+static void of_a_landing_before(void **state)
+{
+    guarded_t memory = guarded_new(CHUNK);
+
+    (void)state;
+    open_all("direct", false);
+    for (unsigned round = 0; round < 40; round++) {
+        regx_landing_t *old =
+            regx_landing_open(receiver->rndv, &receiver->peers[1], memory.base, memory.length);
+        const regx_cts_t before = cts_of(old);
+        regx_landing_close(receiver->rndv, old);
+        regx_landing_t *landing =
+            regx_landing_open(receiver->rndv, &receiver->peers[1], memory.base, memory.length);
+        const regx_cts_t cts = cts_of(landing);
+        assert_int_equal(cts.landing.id, before.landing.id);
+        regx_rndv_immediate(receiver->rndv, sender->id, of_chunk(&before, 0));
+        assert_int_equal(landing->landed, 0);
+        regx_rndv_immediate(receiver->rndv, sender->id, of_chunk(&cts, 0));
+        assert_int_equal(landing->landed, CHUNK);
+        regx_landing_close(receiver->rndv, landing);
+    }
+    assert_int_equal(receiver->counters.malformed, 40);
+    guarded_free(&memory);
+    close_all();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_does_not_fit),
+        cmocka_unit_test(slots),
+        cmocka_unit_test(chunks),
+        cmocka_unit_test(not_where_checksums_are),
+        cmocka_unit_test(of_a_landing_before),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
