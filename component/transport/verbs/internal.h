@@ -96,8 +96,8 @@ typedef struct regx_work {
         REGX_WORK_GOODBYE,
         REGX_WORK_TRIAL /* of a self-test, which looks for itself */
     } kind;
-    uint32_t slot;
-    void *object; /* the put, lend or get */
+    uint32_t slot; /* SLOT, PUT; of a put REGX_SLOT_NOT, if it has none */
+    void *object;  /* the put, lend or get */
     const char *what;
 } regx_work_t;
 

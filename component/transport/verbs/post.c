@@ -299,7 +299,8 @@ static regx_status_t post_with_notice(regx_pair_t *pair, regx_put_t *put,
 
     requests[before] = piece_of_frame(REGX_PIECE_LAST, put->tag, &notice);
     requests[before].send_flags = IBV_SEND_INLINE;
-    works[before] = (regx_work_t){.kind = REGX_WORK_PUT, .object = put, .what = sending};
+    works[before] =
+        (regx_work_t){.kind = REGX_WORK_PUT, .slot = REGX_SLOT_NOT, .object = put, .what = sending};
     return regx_post(pair, requests, works, before + 1);
 }
 
@@ -329,7 +330,7 @@ static regx_status_t post_piece(regx_pair_t *pair, regx_put_t *put, bool *posted
     if (left == 0) {
         return post_with_notice(pair, put, requests, works, 0);
     }
-    works[0] = (regx_work_t){.kind = REGX_WORK_PLAIN, .what = writing};
+    works[0] = (regx_work_t){.kind = REGX_WORK_PLAIN, .slot = REGX_SLOT_NOT, .what = writing};
     struct ibv_sge piece = {.length = (uint32_t)(last ? left : most), .lkey = lkey};
     if (staged) {
         works[0].kind = REGX_WORK_SLOT;
@@ -348,10 +349,11 @@ static regx_status_t post_piece(regx_pair_t *pair, regx_put_t *put, bool *posted
                                        .wr.rdma = {.remote_addr = address + sent, .rkey = rkey}};
     put->scratch[SCRATCH_SENT] = (void *)(uintptr_t)(sent + piece.length);
     regx_count_sent(verbs, piece.length);
-    if (last && !staged && put->immediate != 0) {
+    if (last && put->immediate != 0) {
         requests[0].opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
         requests[0].imm_data = htobe32(regx_piece_pack(REGX_PIECE_WRITTEN, put->immediate));
-        works[0] = (regx_work_t){.kind = REGX_WORK_PUT, .object = put, .what = writing};
+        works[0].kind = REGX_WORK_PUT;
+        works[0].object = put;
         return regx_post(pair, requests, works, 1);
     }
     return last ? post_with_notice(pair, put, requests, works, 1)
@@ -469,6 +471,9 @@ static void finish(regx_pair_t *pair, const regx_work_t *work, regx_status_t sta
         regx_slot_give(pair, work->slot);
         break;
     case REGX_WORK_PUT:
+        if (work->slot != REGX_SLOT_NOT) {
+            regx_slot_give(pair, work->slot);
+        }
         pair->verbs->events++;
         put->done(put, status);
         break;
