@@ -29,7 +29,8 @@
  *     WRITTEN  20 u32 slot        24 u64 offset   32 u64 length: the slot is full
  *     DONE     20 u32 zero        24 u64 offset   32 u64 length: the chunk, or its next piece, was
  *              written: pieces follow one another from the chunk's offset on
- *              40 u64 checksum of these bytes (checksum.h); both may be without it
+ *              40 u64 checksum of these bytes (checksum.h); both may be without it, and then
+ *              come as immediate data instead (immediate.h)
  *     REFUSED  20 u32 why         24 u64 offset   32 u64 length: the chunk, or all of it behind
  *                                 its last piece, was not written; grant slots for it; 0: it
  *                                 cannot be just now; 1: nor can any that follows; 2: as if there
@@ -39,7 +40,6 @@
  *     EXPOSED  20 u32 length      24 u64 offset   32 u64 where in the keyed region it begins
  *              40 24 bytes key    64 u64 checksum of these bytes, which may be missing: they can
  *                                 be read until GOT. Chunks are exposed in their order
- *              WRITTEN and DONE may come as immediate data instead: immediate.h
  *   from the landing to the source
  *     SLOTS    12 u32 zero        16 u64 offset
  *              24 up to 4 of { u32 slot, u32 length }, from the offset on

@@ -7,11 +7,12 @@
  *
  *     23     1: it is one
  *     22     0: WRITTEN, 1: DONE
- *     16-21  the lowest bits of the landing's generation
- *      0-15  WRITTEN: the slot's offset in the pool by 4 KiB
- *            DONE: the landing (0-9), and which chunk, by its offset (10-15)
+ *     17-21  the lowest bits of the landing's generation
+ *      0-16  WRITTEN: the slot's offset in the pool by 4 KiB (0-11), the lowest bits of the landing
+ *            (12-16); DONE: the landing (0-9), and which chunk, by its offset (10-16)
  *
- * What does not fit goes by notice.
+ * What does not fit goes by notice. A landing is not closed while honest peers write what it
+ * granted, so those bits only have to tell apart what should not come at all.
  */
 #ifndef REGX_RENDEZVOUS_IMMEDIATE_H
 #define REGX_RENDEZVOUS_IMMEDIATE_H

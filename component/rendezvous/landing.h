@@ -3,7 +3,7 @@
  * The landing: the receiving end of one rendezvous. One record per outstanding receive; it needs
  * no slot to exist.
  *
- *   opened ──CTS──▶ (first grant may be empty) ──START or first WRITTEN/DONE──▶ started
+ *   opened ──CTS──▶ (first grant may be empty) ──START or first notice──▶ started
  *   started: grants follow as bytes land, until all of `length` is granted
  *   landed == length ──FIN──▶ closed
  *

@@ -38,8 +38,8 @@
  * A registration that is refused costs nothing but speed: those bytes go by slots, and the reason
  * is tallied in `fallbacks`.
  *
- * Any thread may open and close; control and progress are called from the transport's progress
- * only. Done callbacks are called holding no lock, from open, control or progress.
+ * Any thread may open and close; control, immediate and progress are called from the transport's
+ * progress only. Done callbacks are called holding no lock, from open, control or progress.
  */
 #ifndef REGX_RENDEZVOUS_RENDEZVOUS_H
 #define REGX_RENDEZVOUS_RENDEZVOUS_H

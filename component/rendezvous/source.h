@@ -48,7 +48,8 @@ struct regx_source {
     bool careful; /* a chunk was not registered, or not written: is the buffer still there? */
     bool busy;
     bool start_due;          /* START is to be sent */
-    bool introduced;         /* the landing knows the source, or need not */
+    bool introduced;         /* the landing knows the source, or need not; or a notice is to be
+                              * put, or refused, before anything else, which tells it */
     bool failed;             /* nothing more is sent; ends when nothing is in flight */
     uint64_t sent;           /* bytes whose notice was accepted */
     uint64_t sent_slots;     /* those of them that went through slots */

@@ -4,7 +4,7 @@
  * and of all that a peer may say that is not its grant, nothing comes. (Whole transfers by it are
  * in test_rendezvous and test_threads.)
  */
-#include "fake.h"
+#include "ends.h"
 
 #include "rendezvous/immediate.h"
 #include "rendezvous/landing.h"
@@ -70,9 +70,9 @@ static void what_does_not_fit(void **state)
     (void)state;
     assert_true(regx_immediate_pack(&notice, 0) > 0);
     assert_true(regx_immediate_pack(&notice, 0) <= REGX_IMMEDIATE_MAX);
-    notice.slot = 0xffff * 4096u;
+    notice.slot = 0xfff * 4096u;
     assert_true(regx_immediate_pack(&notice, 0) <= REGX_IMMEDIATE_MAX);
-    notice.slot = 0x10000 * 4096u;
+    notice.slot = 0x1000 * 4096u;
     assert_int_equal(regx_immediate_pack(&notice, 0), 0);
     notice.slot = 1000;
     assert_int_equal(regx_immediate_pack(&notice, 0), 0);
@@ -80,11 +80,11 @@ static void what_does_not_fit(void **state)
     notice.has_checksum = true;
     assert_int_equal(regx_immediate_pack(&notice, 0), 0);
 
-    notice = (regx_control_t){.type = REGX_CONTROL_DONE, .to = name, .offset = 63 * CHUNK};
+    notice = (regx_control_t){.type = REGX_CONTROL_DONE, .to = name, .offset = 127 * CHUNK};
     assert_true(regx_immediate_pack(&notice, CHUNK) > 0);
     assert_true(regx_immediate_pack(&notice, CHUNK) <= REGX_IMMEDIATE_MAX);
     assert_int_equal(regx_immediate_pack(&notice, 0), 0);
-    notice.offset = 64 * CHUNK;
+    notice.offset = 128 * CHUNK;
     assert_int_equal(regx_immediate_pack(&notice, CHUNK), 0);
     notice.offset = CHUNK + 1;
     assert_int_equal(regx_immediate_pack(&notice, CHUNK), 0);
@@ -243,6 +243,89 @@ static void of_a_landing_before(void **state)
     close_all();
 }
 
+static uint32_t of_first_slot(const regx_cts_t *cts)
+{
+    const regx_control_t notice =
+        notice_of(REGX_CONTROL_WRITTEN, cts, 0, cts->slots[0].length, cts->slots[0].slot);
+
+    return regx_immediate_pack(&notice, 0);
+}
+
+/* Nor one that only got the slot, whoever had it before. */
+static void of_a_slot_before(void **state)
+{
+    guarded_t memory = guarded_new(4096);
+    regx_landing_t *landings[2];
+
+    (void)state;
+    open_all("bounce", false);
+    for (unsigned round = 0; round < 20; round++) {
+        landings[0] =
+            regx_landing_open(receiver->rndv, &receiver->peers[1], memory.base, memory.length);
+        const regx_cts_t first = cts_of(landings[0]);
+        regx_landing_close(receiver->rndv, landings[0]);
+        landings[0] = regx_landing_open(receiver->rndv, &receiver->peers[1], memory.base, 1);
+        landings[1] =
+            regx_landing_open(receiver->rndv, &receiver->peers[1], memory.base, memory.length);
+        const uint64_t before = receiver->counters.malformed;
+        regx_rndv_immediate(receiver->rndv, sender->id, of_first_slot(&first));
+        assert_int_equal(receiver->counters.malformed, before + 1);
+        for (unsigned i = 0; i < 2; i++) {
+            const regx_cts_t cts = cts_of(landings[i]);
+
+            assert_int_equal(landings[i]->landed, 0);
+            regx_rndv_immediate(receiver->rndv, sender->id, of_first_slot(&cts));
+            assert_int_equal(landings[i]->landed, landings[i]->length);
+            regx_landing_close(receiver->rndv, landings[i]);
+        }
+    }
+    guarded_free(&memory);
+    close_all();
+}
+
+/* All puts of a message tell by it but the first, where the landing has to hear who writes. */
+static void all_that_can(void **state)
+{
+    static const struct {
+        const char *strategy;
+        size_t length;
+        unsigned notices;
+    } cases[] = {{"direct", LENGTH, 0},
+                 {"pipeline", CHUNK, 0},
+                 {"pipeline", LENGTH, 0},
+                 {"bounce", 3 * SLOT / 2, 0},
+                 {"bounce", 2 * SLOTS * SLOT, 1}};
+
+    (void)state;
+    fake_immediates = true;
+    for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const fake_config_t config = {.slots = SLOTS,
+                                      .slot_size = SLOT,
+                                      .strategy = cases[i].strategy,
+                                      .chunk_size = CHUNK,
+                                      .chunk_depth = 2};
+        pair_t *pair = pair_open(&config, &config);
+        guarded_t from = guarded_new(cases[i].length), to = guarded_new(cases[i].length);
+
+        guarded_fill(&from, i);
+        fake_immediate_count = 0;
+        regx_landing_t *landing =
+            regx_landing_open(pair->receiver->rndv, &pair->receiver->peers[0], to.base, to.length);
+        regx_source_open(pair->sender->rndv, &pair->sender->peers[1], from.base, from.length,
+                         regx_landing_cts(landing), pair_done, pair);
+        pair_run(pair);
+        assert_int_equal(pair->dones, 1);
+        assert_memory_equal(to.base, from.base, to.length);
+        assert_true(pair->sender->counters.puts > 0);
+        assert_int_equal(fake_immediate_count, pair->sender->counters.puts - cases[i].notices);
+        regx_landing_close(pair->receiver->rndv, landing);
+        pair_close(pair);
+        guarded_free(&from);
+        guarded_free(&to);
+    }
+    fake_immediates = false;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -251,6 +334,8 @@ int main(void)
         cmocka_unit_test(chunks),
         cmocka_unit_test(not_where_checksums_are),
         cmocka_unit_test(of_a_landing_before),
+        cmocka_unit_test(of_a_slot_before),
+        cmocka_unit_test(all_that_can),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -112,6 +112,27 @@ static void puts_with_immediate(void **state)
     free(own);
 }
 
+/* As on a device whose messages are short: the last of the writes tells, once. */
+static void put_in_pieces_with_immediate(regx_put_t put, uint8_t *at)
+{
+    const uint64_t most = verbs_of(&one)->piece_most;
+    const unsigned immediates = two.immediates, delivered = two.delivered, done = done_ok;
+
+    memset(at, 0xee, put.length);
+    two.watched = at;
+    two.watched_length = put.length;
+    two.watched_stream = put.length;
+    verbs_of(&one)->piece_most = 4096;
+    put.immediate = 77;
+    assert_int_equal(regx_transport_ops.put(one.conn, &put), REGX_PENDING);
+    await(&done_ok, done + 1);
+    await(&two.immediates, immediates + 1);
+    verbs_of(&one)->piece_most = most;
+    two.watched = NULL;
+    assert_int_equal(two.last_immediate, 77);
+    assert_int_equal(two.delivered, delivered);
+}
+
 static void puts_to_a_region(void **state)
 {
     regx_mr_t local, remote;
@@ -132,6 +153,7 @@ static void puts_to_a_region(void **state)
         do_put(&put, to + 100 + 3 * MIB - length, length);
         assert_int_equal(to[100 + 3 * MIB], 0xee);
         assert_int_equal(to[99 + 3 * MIB - length], 0xee);
+        put_in_pieces_with_immediate(put, to + 100 + 3 * MIB - length);
         put = new_put(from + 5, length, REGX_TARGET_REGION, 3 * MIB - length + 1);
         put.region = &local;
         put.key = remote.key;

@@ -66,6 +66,10 @@ static void receive_frame(regx_pair_t *pair, uint32_t immediate, const uint8_t *
     const uint8_t tag = (uint8_t)immediate;
 
     regx_pair_ready(pair); /* it would not send otherwise */
+    if (immediate != regx_piece_pack(immediate >> 24, tag)) {
+        malformed(pair->verbs);
+        return;
+    }
     switch (immediate >> 24) {
     case REGX_PIECE_LAST:
         pair->parted = false;
