@@ -81,7 +81,7 @@ static void puts_with_immediate(void **state)
 
     (void)state;
     open_both(false);
-    uint8_t *to = two.transport->pool_memory, *own = malloc(POOL);
+    uint8_t *to = two.transport->pool_memory, *own = calloc(1, POOL);
     for (unsigned i = 0; i < 6; i++) {
         const size_t size = sizes[i % 3];
         uint8_t *from = i < 3 ? one.transport->pool_memory : own;
