@@ -13,6 +13,7 @@
 #define FINEST_PIECE (16u * 1024u)
 #define FINE_PIECE (32u * 1024u)
 #define LONE_PIECE (64u * 1024u)
+#define LONG_PIECE (128u * 1024u) /* of what is longer than the window: fewer notices, again */
 #define LONE_WINDOW (1024u * 1024u)
 #define FINEST_MESSAGE (64u * 1024u)
 
@@ -30,10 +31,11 @@ static uint32_t piece_length(const regx_rndv_t *rndv, const regx_landing_t *land
     uint64_t piece = slot;
 
     if (landing->alone) {
+        const uint64_t most = landing->length > LONE_WINDOW ? LONG_PIECE : LONE_PIECE;
         const uint64_t near_end = offset < left / 2 ? offset : left / 2;
 
         piece = near_end > fine ? near_end & ~(uint64_t)(FINEST_PIECE - 1) : fine;
-        piece = piece < LONE_PIECE ? piece : LONE_PIECE;
+        piece = piece < most ? piece : most;
     }
     piece = piece < slot ? piece : slot;
     return (uint32_t)(left < piece ? left : piece);
