@@ -43,10 +43,30 @@ static void a_missing_object_is_named(void **state)
     free(after);
 }
 
+/* Other threads may be reading it: neither it nor what it holds is replaced for good, or freed. */
+static void the_environment_stays_where_it_is(void **state)
+{
+    char first[] = "A=1", second[] = "UCX_LOG_FILE=mine";
+    char *own[] = {first, second, NULL};
+    char **const real = environ;
+    char error[512];
+
+    (void)state;
+    environ = own;
+    regx_transport_load("nowhere", error, sizeof(error));
+    char **const after = environ;
+    environ = real;
+    assert_ptr_equal(after, own);
+    assert_ptr_equal(own[0], first);
+    assert_ptr_equal(own[1], second);
+    assert_null(own[2]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_missing_object_is_named),
+        cmocka_unit_test(the_environment_stays_where_it_is),
     };
 
     return cmocka_run_group_tests_name("load", tests, NULL, NULL);
