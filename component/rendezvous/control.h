@@ -29,8 +29,8 @@
  *     WRITTEN  20 u32 slot        24 u64 offset   32 u64 length: the slot is full
  *     DONE     20 u32 zero        24 u64 offset   32 u64 length: the chunk, or its next piece, was
  *              written: pieces follow one another from the chunk's offset on
- *              40 u64 checksum of these bytes (checksum.h); both may be without it, and then
- *              come as immediate data instead (immediate.h)
+ *              40 u64 checksum of these bytes (checksum.h); both may be without it, and may
+ *              then come as immediate data instead (immediate.h)
  *     REFUSED  20 u32 why         24 u64 offset   32 u64 length: the chunk, or all of it behind
  *                                 its last piece, was not written; grant slots for it; 0: it
  *                                 cannot be just now; 1: nor can any that follows; 2: as if there

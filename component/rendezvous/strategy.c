@@ -30,8 +30,8 @@ static regx_path_t choose_read(regx_rndv_t *rndv, const regx_peer_t *peer, uint6
 /* Where both processes map the pool, bounce: two cores copy at once in user space, which is twice
  * what the kernel's single copy reaches. Elsewhere the wire writes the user's buffer in chunks
  * and spares the copy out; a buffer that is registered already goes as one chunk.
- * Never read: a chunk takes a request more than written, and a round trip before its first byte
- * moves (osu-configs/counts). */
+ * Never read: a chunk takes one or two requests more than written, and a round trip before its
+ * first byte moves (osu-configs/counts). */
 static regx_path_t choose_auto(regx_rndv_t *rndv, const regx_peer_t *peer, uint64_t length)
 {
     (void)length;

@@ -47,8 +47,8 @@ static char **environment_for_ucx(char **before)
     return environment;
 }
 
-/* Open MPI's own threads read the environment meanwhile (PMIx's does, when a process of the node
- * says which models it uses). setenv may free what they read: so the whole of it is exchanged. */
+/* Open MPI's own threads may read the environment meanwhile (PMIx's was seen to). setenv may free
+ * what they read: so the whole of it is exchanged. */
 static void *open_quietly(const char *path)
 {
     /* Somebody else's UCX is as it is; the environment then means nothing any more. */
