@@ -282,7 +282,7 @@ static bool disarm_all(regx_armed_t *armed)
     const uint64_t sequence = atomic_load(&armed->changes->sequence);
 
     regx_maps_each(&armed->maps, 0, UINTPTR_MAX, disarm_one, &pass);
-    return pass.found == 0 && sequence % 2 == 0 && regx_uffd_quiet(armed->uffd) &&
+    return pass.found == 0 && sequence % 2 == 0 && regx_uffd_quiet(armed->uffd->fd) &&
            atomic_load(&armed->changes->sequence) == sequence;
 }
 

@@ -158,6 +158,7 @@ regx_status_t regx_watch_both(const regx_watch_config_t *config, regx_watch_t **
     both->super.name = "hooks+notifier";
     both->super.changes = both->notifier->changes;
     both->super.quiet = both->notifier->quiet != NULL ? both_quiet : NULL;
+    both->super.asked = both->notifier->asked;
     both->super.cover = both_cover;
     both->super.stop = both_stop;
     regx_hooks_listen(announce, both);

@@ -19,6 +19,7 @@
 #include "registration/index.h"
 #include "registration/regions.h"
 #include "registration/seats.h"
+#include "registration/uffd.h"
 
 struct regx_cache {
     /* What look-ups read; written when regions die, at the most. */
@@ -30,6 +31,7 @@ struct regx_cache {
     regx_watch_t *watch;
     _Atomic uint64_t drained; /* all regions that changes below it touched have ended */
     bool asks;                /* the watch has a query */
+    const regx_uffd_t *asked; /* the one that it is, if it is nothing more; else NULL */
     bool fences;              /* no membarrier here: counting a use is a full barrier by itself */
 
     _Alignas(64) _Atomic bool work; /* there may be something to retire */

@@ -24,10 +24,10 @@
  * in the log. btl_regx_notifier_check=never leaves the query out and that window open.
  *
  * What it costs, on two cores of a server CPU in a virtual machine, Linux 6.18, medians. A look-up:
- * a system call, 1.7 times the cheapest there is (0.21 us in all); with scan another, 5.2 times it.
- * A miss: 2.0 us, 1.6 of them its four system calls, or 3.5 in a mapping that is not watched yet,
- * 2.8 of them its six (PROCMAP_QUERY 0.37, PAGEMAP_SCAN 0.65, both again after UFFDIO_REGISTER
- * 0.56, and the query). UFFDIO_CONTINUE, which private memory refuses, tells what is armed for 0.3;
+ * a system call, 1.6 times the cheapest there is (0.20 us in all); with scan another, 5.2 times it.
+ * A miss: 2.0 us, 1.4 of them its four system calls, or 3.1 in a mapping that is not watched yet,
+ * 2.3 of them its six (PROCMAP_QUERY 0.38, PAGEMAP_SCAN 0.40, both again after UFFDIO_REGISTER
+ * 0.55, and the query). UFFDIO_CONTINUE, which private memory refuses, tells what is armed for 0.3;
  * but it gives memory that was never touched an anon_vma of its own, so that it never merges with
  * what is armed beside it. munmap of a watched 64 KiB: 14 us (unwatched 5), with every core busy 48
  * us (17), the slowest of 200 some 5 ms. The reader has no core and no priority of its own: the
@@ -39,13 +39,13 @@
  *
  * There is no cheaper query. Called in a loop, with a thread that shares the descriptors, in ns:
  * getppid 114, this ioctl 173; COPY, ZEROPAGE and CONTINUE, which ask the same, 176; an ioctl that
- * the descriptor does not know, which is the least that any costs, 163. In a look-up some 35 more,
- * the returns behind it, which are mispredicted (with all of it inlined, 5 less). poll (196) and
- * read (279) cost more and know of posted events alone, when the address has long been free: of
- * 7,288 times that another thread had the address while its munmap had not returned and this ioctl
- * said so, poll did not in 3,745. FIONREAD is refused and there is nothing to map. What remains is
- * that fetching a shared descriptor takes two atomic operations: 150 if the reader had a table of
- * its own (CLONE_FILES undone), and the program no other thread, as under Open MPI it has.
+ * the descriptor does not know, which is the least that any costs, 163. Each return behind it is
+ * mispredicted and adds 5 to 10: so a hit asks by itself (cache.c). poll (196) and read (279) cost
+ * more and know of posted events alone, when the address has long been free: of 7,288 times that
+ * another thread had the address while its munmap had not returned and this ioctl said so, poll did
+ * not in 3,745. FIONREAD is refused and there is nothing to map. What remains is that fetching a
+ * shared descriptor takes two atomic operations: 150 if the reader had a table of its own
+ * (CLONE_FILES undone), and the program no other thread, as under Open MPI it has.
  *
  * What the application notices. Mappings are watched whole (armed.h), so whoever frees a neighbour
  * of a buffer in the same mapping pays for it as above. What is mapped beside or into it later
@@ -152,7 +152,7 @@ static void *reader(void *argument)
     }
     /* Nothing is armed any more, but a change from before may still come to us. Not for ever:
      * closing lets go whoever waits, unless a child has the descriptor too. */
-    for (int i = 0; i < LAST_EVENTS_MS && !regx_uffd_quiet(&notifier->uffd); i++) {
+    for (int i = 0; i < LAST_EVENTS_MS && !regx_uffd_quiet(notifier->uffd.fd); i++) {
         poll(fds, 1, 1);
         read_events(notifier);
     }
@@ -236,7 +236,7 @@ static bool quiet(regx_watch_t *watch, uintptr_t start, uintptr_t end)
 
     (void)start;
     (void)end;
-    return !in_a_child(notifier) && regx_uffd_quiet(&notifier->uffd);
+    return !in_a_child(notifier) && regx_uffd_quiet(notifier->uffd.fd);
 }
 
 /* The query first: what replaces the range after it is seen by the next. */
@@ -365,6 +365,7 @@ static regx_status_t choose_check(regx_notifier_t *notifier, const regx_watch_co
     default:
         notifier->super.quiet = quiet;
     }
+    notifier->super.asked = notifier->super.quiet == quiet ? &notifier->uffd : NULL;
     return REGX_OK;
 }
 

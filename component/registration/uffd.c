@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -26,9 +25,7 @@
 #endif
 #ifndef PAGEMAP_SCAN
 #define PAGE_IS_WPALLOWED (1 << 0)
-struct page_region {
-    uint64_t start, end, categories;
-};
+#define PM_SCAN_CHECK_WPASYNC (1 << 1)
 struct pm_scan_arg {
     uint64_t size, flags, start, end, walk_end, vec, vec_len, max_pages;
     uint64_t category_inverted, category_mask, category_anyof_mask, return_mask;
@@ -109,18 +106,19 @@ static bool ask_features(uint64_t *features, char *error, size_t error_size)
 /* 0: none of what is mapped in the range is unarmed; 1: some is; -1: the kernel does not know. */
 static int scan_unarmed(int pagemap, uintptr_t start, uintptr_t end)
 {
-    struct page_region found;
+    /* Refused at the first mapping that is not armed; of what is, no page is looked at. Asking for
+     * the unarmed pages themselves takes 0.25 us more where there are any. */
     struct pm_scan_arg scan = {.size = sizeof(scan),
+                               .flags = PM_SCAN_CHECK_WPASYNC,
                                .start = start,
                                .end = end,
-                               .vec = (uintptr_t)&found,
-                               .vec_len = 1,
-                               .max_pages = 1,
                                .category_inverted = PAGE_IS_WPALLOWED,
-                               .category_mask = PAGE_IS_WPALLOWED,
-                               .return_mask = PAGE_IS_WPALLOWED};
+                               .category_mask = PAGE_IS_WPALLOWED};
 
-    return ioctl(pagemap, PAGEMAP_SCAN, &scan);
+    if (ioctl(pagemap, PAGEMAP_SCAN, &scan) == 0) {
+        return 0;
+    }
+    return errno == EPERM ? 1 : -1;
 }
 
 static int open_pagemap(uint64_t features)
@@ -185,35 +183,6 @@ int regx_uffd_disarm(const regx_uffd_t *uffd, uintptr_t start, uintptr_t end)
     struct uffdio_range range = {.start = start, .len = end - start};
 
     return ioctl(uffd->fd, UFFDIO_UNREGISTER, &range) == 0 ? 0 : errno;
-}
-
-/* A system call of every look-up. Each return from a function right behind one costs 10 ns, as the
- * kernel spoils the processor's prediction of returns: libc's are spared. */
-static inline long query(int fd, const struct uffdio_writeprotect *range)
-{
-#ifdef __x86_64__
-    long result;
-
-    __asm__ volatile("syscall"
-                     : "=a"(result)
-                     : "0"((long)SYS_ioctl), "D"((long)fd), "S"(UFFDIO_WRITEPROTECT), "d"(range)
-                     : "rcx", "r11", "memory");
-    return result;
-#else
-    return ioctl(fd, UFFDIO_WRITEPROTECT, range) == 0 ? 0 : -errno;
-#endif
-}
-
-bool regx_uffd_quiet(const regx_uffd_t *uffd)
-{
-    /* The kernel first looks whether a change is under way (EAGAIN), then finds the range empty
-     * (EINVAL). */
-    const struct uffdio_writeprotect nothing = {.range = {0, 0}};
-    const bool quiet = query(uffd->fd, &nothing) == -EINVAL;
-
-    /* What the caller reads next must not have been read before the kernel looked. */
-    atomic_thread_fence(memory_order_acquire);
-    return quiet;
 }
 
 bool regx_uffd_armed(const regx_uffd_t *uffd, uintptr_t start, uintptr_t end)

@@ -8,9 +8,14 @@
 #ifndef REGX_REGISTRATION_UFFD_H
 #define REGX_REGISTRATION_UFFD_H
 
+#include <errno.h>
+#include <linux/userfaultfd.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
 
 #include "base/status.h"
 
@@ -32,8 +37,26 @@ int regx_uffd_arm(const regx_uffd_t *uffd, uintptr_t start, uintptr_t end);
 int regx_uffd_disarm(const regx_uffd_t *uffd, uintptr_t start, uintptr_t end);
 
 /* Whether no change of armed memory is between its start and the moment we read of it. Costs as
- * much as the cheapest system calls, whatever is armed. */
-bool regx_uffd_quiet(const regx_uffd_t *uffd);
+ * much as the cheapest system calls, whatever is armed. Inlined, see cache.c. */
+static inline bool regx_uffd_quiet(int fd)
+{
+    /* The kernel first looks whether a change is under way (EAGAIN), then finds the range empty
+     * (EINVAL). */
+    const struct uffdio_writeprotect nothing = {.range = {0, 0}};
+#ifdef __x86_64__
+    long result;
+
+    __asm__ volatile("syscall"
+                     : "=a"(result)
+                     : "0"((long)SYS_ioctl), "D"((long)fd), "S"(UFFDIO_WRITEPROTECT), "d"(&nothing)
+                     : "rcx", "r11", "memory");
+#else
+    const long result = ioctl(fd, UFFDIO_WRITEPROTECT, &nothing) == 0 ? 0 : -errno;
+#endif
+    /* What the caller reads next must not have been read before the kernel looked. */
+    atomic_thread_fence(memory_order_acquire);
+    return result == -EINVAL;
+}
 
 /* Whether all that is mapped of the range is armed, or looks so since another userfaultfd has it in
  * just this way. Only where there is a pagemap: nothing else can be asked without touching what may

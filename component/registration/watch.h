@@ -27,6 +27,9 @@ struct regx_watch {
      * allocates nothing. NULL: changes are logged before they happen, there is nothing to ask. */
     bool (*quiet)(regx_watch_t *watch, uintptr_t start, uintptr_t end);
 
+    /* Where `quiet` asks nothing but regx_uffd_quiet of this one, which a hit then asks itself. */
+    const struct regx_uffd *asked;
+
     /* Makes changes of that range known from now on. Called before pinning, with no lock of the
      * cache held. *since is the head of the log as it was before watching began. REGX_DENIED: the
      * range cannot be watched, do not keep its registration (counted by reason in

@@ -88,7 +88,7 @@ void bench_unmap_apart(unsigned char *memory, size_t bytes)
 void bench_use(void *base, size_t length)
 {
     subject_use_t use;
-    if (!subject_acquire(base, length, &use)) {
+    if (subject_acquire(base, length, &use) != 0) {
         bench_fail("not registered: %zu bytes", length);
     }
     subject_release(&use);

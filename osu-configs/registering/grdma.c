@@ -74,10 +74,10 @@ bool subject_open(const char *name, subject_kind_t *kind, char *why, size_t size
     return true;
 }
 
-bool subject_acquire(void *base, size_t length, subject_use_t *use)
+int subject_acquire(void *base, size_t length, subject_use_t *use)
 {
     return grdma->rcache_register(grdma, base, length, 0, MCA_RCACHE_ACCESS_ANY,
-                                  (mca_rcache_base_registration_t **)use->bytes) == OPAL_SUCCESS;
+                                  (mca_rcache_base_registration_t **)use->bytes);
 }
 
 void subject_release(subject_use_t *use)
@@ -91,7 +91,7 @@ void subject_settle(void)
     static char page[1];
     subject_use_t use;
 
-    if (subject_acquire(page, sizeof(page), &use)) {
+    if (subject_acquire(page, sizeof(page), &use) == 0) {
         subject_release(&use);
     }
 }

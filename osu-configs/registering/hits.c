@@ -26,7 +26,7 @@ static void run_walk(walk_t *walk, uint64_t operations)
     subject_use_t use;
     size_t at = 0;
     for (uint64_t i = 0; i < operations; i++) {
-        if (!subject_acquire(walk->regions[at], REGION, &use)) {
+        if (subject_acquire(walk->regions[at], REGION, &use) != 0) {
             bench_fail("not registered");
         }
         subject_release(&use);

@@ -107,10 +107,10 @@ bool subject_open(const char *name, subject_kind_t *kind, char *why, size_t size
     return true;
 }
 
-bool subject_acquire(void *base, size_t length, subject_use_t *use)
+int subject_acquire(void *base, size_t length, subject_use_t *use)
 {
-    return regx_region_acquire(&regx.registry, base, length, REGX_ACCESS_REMOTE_WRITE,
-                               (regx_region_t *)use->bytes) == REGX_OK;
+    return (int)regx_region_acquire(&regx.registry, base, length, REGX_ACCESS_REMOTE_WRITE,
+                                    (regx_region_t *)use->bytes);
 }
 
 void subject_release(subject_use_t *use)

@@ -28,8 +28,9 @@ typedef enum {
 // false: it cannot be had here, and why, in one line.
 bool subject_open(const char *name, subject_kind_t *kind, char *why, size_t size);
 
-// false: not registered.
-bool subject_acquire(void *base, size_t length, subject_use_t *use);
+// 0, or what the cache itself answers to say that it is not registered: passed on as it is, so that
+// no return of the benchmark's is behind a system call of the cache's (it would be mispredicted).
+int subject_acquire(void *base, size_t length, subject_use_t *use);
 void subject_release(subject_use_t *use);
 
 // Does what is left to do, until nothing dead is registered any more.

@@ -141,10 +141,9 @@ bool subject_open(const char *name, subject_kind_t *kind, char *why, size_t size
     return true;
 }
 
-bool subject_acquire(void *base, size_t length, subject_use_t *use)
+int subject_acquire(void *base, size_t length, subject_use_t *use)
 {
-    return ucx.get(ucx.rcache, base, length, PROT_READ | PROT_WRITE, NULL,
-                   (region_t **)use->bytes) == 0;
+    return ucx.get(ucx.rcache, base, length, PROT_READ | PROT_WRITE, NULL, (region_t **)use->bytes);
 }
 
 void subject_release(subject_use_t *use)
@@ -162,7 +161,7 @@ void subject_settle(void)
     if (fresh == MAP_FAILED) {
         return;
     }
-    if (subject_acquire(fresh, page, &use)) {
+    if (subject_acquire(fresh, page, &use) == 0) {
         subject_release(&use);
     }
     munmap(fresh, page);

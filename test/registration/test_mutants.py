@@ -58,8 +58,7 @@ MUTANTS = [
     Mutant("REMOVE is ignored", "uffd.c", " || message->event == UFFD_EVENT_REMOVE)", ")",
            "property", found=SELF_TEST),
     Mutant("the query is not asked", "notifier.c",
-           "return !in_a_child(notifier) && regx_uffd_quiet(&notifier->uffd);",
-           "return !in_a_child(notifier);", "storm"),
+           "switch (config->check) {", "switch (REGX_CHECK_NEVER) {", "storm"),
     # With the lock. Without it the window is there too, but hardly ever does a thread find what it
     # has used before and another has just given back: for that, test_stale and the model.
     Mutant("the query is asked last", "miss.c", RIGHT_CHECKS, WRONG_CHECKS, "storm"),
