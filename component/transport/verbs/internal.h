@@ -31,7 +31,7 @@
  * in part are refused, and bounce. Where that call fails the transport is not used.
  *
  * Memory per connected peer: the queue pair (REGX_PAIR_DEPTH requests with their inline data, some
- * 24 KiB in the device's driver) and a pair_t of 2 KiB. A peer that is not talked to costs a
+ * 26 KiB in the device's driver) and a pair_t of 2 KiB. A peer that is not talked to costs a
  * conn_t of 120 bytes.
  */
 #ifndef REGX_VERBS_INTERNAL_H
@@ -56,9 +56,9 @@
 #define REGX_VERBS_SLOTS 64u  /* for sending, of REGX_VERBS_FRAME_MAX bytes */
 #define REGX_VERBS_HELLOS 64u /* that can arrive between two calls of progress */
 #define REGX_VERBS_OUTSTANDING 4096u
-#define REGX_VERBS_INLINE 256u
-#define REGX_PAIR_DEPTH 64u  /* work requests of one peer under way */
-#define REGX_VERBS_READS 16u /* of them RDMA READs, and as many of the peer's */
+#define REGX_VERBS_INLINE 288u /* 256 bytes of the application, and headers */
+#define REGX_PAIR_DEPTH 64u    /* work requests of one peer under way */
+#define REGX_VERBS_READS 16u   /* of them RDMA READs, and as many of the peer's */
 #define REGX_VERBS_BUCKETS 1024u
 #define REGX_VERBS_ENDED 64u /* pairs that have ended, remembered */
 #define REGX_VERBS_PAIRS_MAX 65536u
@@ -242,7 +242,7 @@ bool regx_buffers_fill(regx_verbs_t *verbs);
 const uint8_t *regx_buffer_received(const regx_verbs_t *verbs, uint32_t index);
 /* The frame in that buffer was delivered. */
 void regx_buffer_return(regx_verbs_t *verbs, uint32_t index);
-/* Posts what was returned again, once that is worth a call. */
+/* Posts what was returned again, if that is worth a call. */
 void regx_buffers_repost(regx_verbs_t *verbs);
 uint8_t *regx_buffer_slot(const regx_verbs_t *verbs, uint32_t slot);
 /* A slot for the pair, or REGX_SLOT_NOT. */

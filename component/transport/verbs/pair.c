@@ -77,7 +77,8 @@ static struct ibv_qp *make_qp(regx_verbs_t *verbs)
         if (qp != NULL || verbs->inline_most <= INLINE_LEAST) {
             return qp;
         }
-        verbs->inline_most /= 2;
+        verbs->inline_most =
+            verbs->inline_most / 2 > INLINE_LEAST ? verbs->inline_most / 2 : INLINE_LEAST;
     }
 }
 

@@ -78,7 +78,7 @@ regx_status_t regx_post(regx_pair_t *pair, struct ibv_send_wr *requests, const r
             requests[i].send_flags |= IBV_SEND_SIGNALED;
             break_silence(pair);
         }
-        pair->works[pair->posted++ % pair->depth] = works[i];
+        pair->works[pair->posted++ % REGX_PAIR_DEPTH] = works[i];
     }
     verbs->outstanding += count;
     const int error = ibv_post_send(pair->qp, requests, &refused);
@@ -490,7 +490,7 @@ static void finish(regx_pair_t *pair, const regx_work_t *work, regx_status_t sta
 static void end_work(regx_pair_t *pair, uint64_t end, regx_status_t status)
 {
     while (pair->done != end) {
-        const regx_work_t work = pair->works[pair->done++ % pair->depth];
+        const regx_work_t work = pair->works[pair->done++ % REGX_PAIR_DEPTH];
 
         if (status == REGX_OK) {
             pair->verbs->outstanding--;
@@ -506,7 +506,7 @@ bool regx_post_touches(const regx_pair_t *pair)
     bool touches = pair->first != NULL || pair->first_get != NULL;
 
     for (uint64_t i = pair->done; i != pair->posted && !touches; i++) {
-        touches = pair->works[i % pair->depth].object != NULL;
+        touches = pair->works[i % REGX_PAIR_DEPTH].object != NULL;
     }
     return touches;
 }

@@ -148,7 +148,7 @@ static void sent(regx_verbs_t *verbs, const struct ibv_wc *wc)
 
         snprintf(why, sizeof(why), "%s (status %d, vendor's %#x)", ibv_wc_status_str(wc->status),
                  (int)wc->status, wc->vendor_err);
-        regx_pair_break(pair, pair->works[wc->wr_id % pair->depth].what, why);
+        regx_pair_break(pair, pair->works[wc->wr_id % REGX_PAIR_DEPTH].what, why);
     }
 }
 
@@ -171,6 +171,9 @@ int regx_verbs_poll(regx_verbs_t *verbs)
             }
         }
         count += polled > 0 ? polled : 0;
+    }
+    /* The answer to what was just received should not wait for this. */
+    if (count == 0 || verbs->buffers.returned_count >= verbs->buffers.receives / 4) {
         regx_buffers_repost(verbs);
     }
     return count;
