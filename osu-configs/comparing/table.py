@@ -169,7 +169,7 @@ def render(results: Results, width: int) -> str:
     if found:
         repetitions = max(run.repetition for run in results.runs)
         lines += [
-            f"Medians of up to {repetitions} runs, below them min-max."
+            f"Medians of up to {repetitions} runs, below them min-max; where there is none, of one."
             "  x: relative to the best peer (*) of the same size and phase.",
         ]
         if any(arm.kind == LIMIT for arm in results.arms):

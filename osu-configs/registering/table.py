@@ -43,14 +43,20 @@ def render_group(results: Results, group: Group, width: int) -> list[str]:
 def query_notes(results: Results) -> list[str]:
     """What the look-up's questions to the kernel cost, in null system calls."""
     lines = []
-    for name, what in (("notifier", "the query"), ("notifier-scan", "query and scan")):
-        with_it, without = results.median(name, "hit_1"), results.median("notifier-never", "hit_1")
+    for name, never, what in (("notifier", "notifier-never", "the query"),
+                              ("hooks+notifier", "hooks+notifier-never", "the query"),
+                              ("notifier-scan", "notifier-never", "query and scan")):
         null_call = results.median(name, "null_call")
-        if with_it is not None and without is not None and null_call:
-            calls = (with_it - without) / null_call
-            lines.append(f"{name}: {what} of a hit costs as much as {calls:.2f} null system calls.")
+        calls = []
+        for metric in ("hit_1", "hit_100", "hit_10000"):
+            with_it, without = results.median(name, metric), results.median(never, metric)
+            if with_it is not None and without is not None and null_call:
+                calls.append(f"{(with_it - without) / null_call:.2f}")
+        if calls:
+            lines.append(f"{name}: {what} of a hit costs as much as {', '.join(calls)} null system"
+                         " calls, with 1, 100, 10,000 regions and one thread.")
     if lines:
-        lines.append("The query is an ioctl, and the returns to the callers behind it; what else can be"
+        lines.append("The query is an ioctl, and the return to the caller behind it; what else can be"
                      " asked costs more or tells less: component/registration/notifier.c.")
     return lines
 
