@@ -138,6 +138,113 @@ static void again_after_disconnecting(void **state)
     close_both();
 }
 
+static void await_unbroken(const unsigned *count, unsigned value)
+{
+    while (*count < value && one.broken + two.broken == 0) {
+        progress();
+    }
+    assert_int_equal(*count, value);
+    assert_int_equal(one.broken + two.broken, 0);
+}
+
+/* Both have left, and the one that comes back first has not heard so of the other, whose queue pair
+ * is gone. */
+static void back_before_the_goodbye_is_heard(void **state)
+{
+    (void)state;
+    open_both(false);
+    send(&one, 1, 1, 3000);
+    send(&two, 1, 1, 3000);
+    await(&one.delivered, 1);
+    await(&two.delivered, 1);
+    regx_transport_ops.disconnect(one.conn);
+    regx_transport_ops.disconnect(two.conn);
+    while (verbs_of(&two)->pairs != NULL) {
+        regx_transport_ops.progress(two.transport);
+    }
+    assert_non_null(verbs_of(&one)->pairs);
+    connect_side(&one, &two);
+    connect_side(&two, &one);
+    send(&one, 1, 2, 3000);
+    await_unbroken(&two.delivered, 2);
+    send(&two, 1, 2, 3000);
+    await_unbroken(&one.delivered, 2);
+    close_both();
+}
+
+/* The other stayed, and goes on with the queue pair that it has. */
+static void back_to_who_stayed(void **state)
+{
+    (void)state;
+    open_both(false);
+    send(&one, 1, 1, 3000);
+    await(&two.delivered, 1);
+    const regx_pair_t *pair = regx_pair_find(verbs_of(&two), ONE);
+    const uint32_t qpn = pair->qp->qp_num;
+    for (unsigned round = 2; round < 300; round++) { /* the count of returns wraps around */
+        regx_transport_ops.disconnect(one.conn);
+        while (!pair->parted) {
+            progress();
+        }
+        connect_side(&one, &two);
+        send(&one, 1, round, 3000);
+        await_unbroken(&two.delivered, round);
+        assert_false(pair->parted);
+    }
+    assert_true(regx_pair_find(verbs_of(&two), ONE) == pair && pair->qp->qp_num == qpn);
+    send(&two, 1, 1, 3000);
+    await_unbroken(&one.delivered, 1);
+    close_both();
+}
+
+static unsigned leave_and_return(side_t *side, const side_t *other)
+{
+    if (side->conn == NULL) {
+        connect_side(side, other);
+        return 1;
+    }
+    regx_transport_ops.disconnect(side->conn);
+    side->conn = NULL;
+    return 0;
+}
+
+/* Whatever both do, in whatever order: what was accepted arrives. */
+static void to_and_fro(void **state)
+{
+    uint64_t random = 1, stream = 5;
+    unsigned sent[2] = {0, 0}, returns = 0;
+    side_t *const sides[2] = {&one, &two};
+
+    (void)state;
+    open_both(false);
+    for (int step = 0; step < 100000; step++) {
+        const uint64_t drawn = chance_next(&random);
+        const int which = (int)(drawn & 1);
+        side_t *side = sides[which];
+
+        if ((drawn >> 1 & 15) > 3) {
+            regx_transport_ops.progress(side->transport);
+        } else if (side->conn == NULL || (drawn >> 5 & 127) == 0) {
+            returns += leave_and_return(side, sides[1 - which]);
+        } else if (regx_transport_ops.send(side->conn, 1, NULL, 0, pack, &stream, 700) == REGX_OK) {
+            sent[which]++;
+        }
+        assert_int_equal(one.broken + two.broken, 0);
+    }
+    assert_true(returns > 100 && sent[0] > 100 && sent[1] > 100);
+    await_unbroken(&two.delivered, sent[0]);
+    await_unbroken(&one.delivered, sent[1]);
+    for (int which = 0; which < 2; which++) {
+        if (sides[which]->conn == NULL) {
+            connect_side(sides[which], sides[1 - which]);
+        }
+        send(sides[which], 1, stream, 700);
+    }
+    await_unbroken(&two.delivered, sent[0] + 1);
+    await_unbroken(&one.delivered, sent[1] + 1);
+    close_both();
+}
+
 /* A datagram that comes after its queue pair has ended leads nobody to it. */
 static void hello_that_comes_late(void **state)
 {
@@ -193,11 +300,15 @@ static void hostile_addresses(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(to_and_fro),
         cmocka_unit_test(handshakes),
         cmocka_unit_test(peer_fails),
         cmocka_unit_test(silent_peer_fails),
         cmocka_unit_test(silent_peer_lives),
         cmocka_unit_test(again_after_disconnecting),
+        cmocka_unit_test(back_before_the_goodbye_is_heard),
+        cmocka_unit_test(back_to_who_stayed),
+        cmocka_unit_test(to_and_fro),
         cmocka_unit_test(hello_that_comes_late),
         cmocka_unit_test(hostile_addresses),
     };

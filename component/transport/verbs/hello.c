@@ -10,6 +10,14 @@
  *
  * B is ready once it hears a frame of A's, or, if it asks itself, A's answer. Both may ask at
  * once; neither order nor repetition changes the outcome, as there is one queue pair per peer.
+ *
+ * Coming back. Who leaves says goodbye, by the queue pair, and keeps it until the peer has parted
+ * too: who has said goodbye and heard one destroys it. So who said goodbye and wants to send again
+ * may find the peer gone, though it has not heard its goodbye yet (RETURNING): it asks again, with
+ * a higher count of returns. A peer that is there and not leaving answers, and from then on takes
+ * us for connected. One that is leaving does not: its goodbye is coming. Once that is heard the
+ * queue pair is given up and another takes its place, which the peer accepts if it has left itself,
+ * or has come back and asks. The count tells answers and questions from those of an earlier return.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -77,6 +85,8 @@ static void say(const regx_pair_t *pair, uint8_t flags)
     regx_verbs_t *verbs = pair->verbs;
     const regx_verbs_hello_t hello = {.flags = flags,
                                       .reads = verbs->reads_answered,
+                                      .returns = pair->returns,
+                                      .heard = pair->peer_returns,
                                       .qpn = pair->qp->qp_num,
                                       .psn = pair->psn,
                                       .known = pair->state == REGX_PAIR_ALONE ? 0 : pair->peer_qpn,
@@ -164,6 +174,13 @@ static bool has_ended(const regx_verbs_t *verbs, const regx_verbs_hello_t *hello
     return false;
 }
 
+/* Whether the peer may come with another queue pair than before: it has said goodbye, or could
+ * after we did. */
+static bool may_renew(const regx_pair_t *pair)
+{
+    return pair->parted || (pair->leaving && pair->parting) || pair->state == REGX_PAIR_RETURNING;
+}
+
 /* The peer has disconnected and now comes again, with another queue pair. */
 static regx_pair_t *renew(regx_pair_t *pair, const regx_verbs_hello_t *hello)
 {
@@ -187,7 +204,7 @@ static regx_pair_t *addressee(regx_verbs_t *verbs, const regx_verbs_hello_t *hel
 
     if (pair == NULL) {
         pair = regx_pair_new(verbs, hello->from, &hello->address);
-    } else if (pair->parted && pair->peer_qpn != hello->qpn) {
+    } else if (may_renew(pair) && pair->peer_qpn != hello->qpn) {
         pair = renew(pair, hello);
     } else if (pair->state != REGX_PAIR_ALONE && pair->state != REGX_PAIR_BROKEN &&
                pair->peer_qpn != hello->qpn) {
@@ -198,6 +215,12 @@ static regx_pair_t *addressee(regx_verbs_t *verbs, const regx_verbs_hello_t *hel
         regx_tally(verbs->config.counters->fallbacks, "verbs: no memory for a peer that asks");
     }
     return pair == NULL || pair->state == REGX_PAIR_BROKEN ? NULL : pair;
+}
+
+/* Of numbers that wrap around. */
+static bool is_later(uint8_t count, uint8_t than)
+{
+    return count != than && (uint8_t)(count - than) <= INT8_MAX;
 }
 
 void regx_hello_receive(regx_verbs_t *verbs, const uint8_t *bytes, size_t length)
@@ -216,10 +239,17 @@ void regx_hello_receive(regx_verbs_t *verbs, const uint8_t *bytes, size_t length
     if (pair == NULL || (pair->state == REGX_PAIR_ALONE && !regx_pair_link(pair, &hello))) {
         return;
     }
-    if (hello.known == pair->qp->qp_num) {
+    if (!pair->leaving && is_later(hello.returns, pair->peer_returns)) {
+        pair->peer_returns = hello.returns;
+        pair->parted = false;
+    }
+    if (hello.known == pair->qp->qp_num && hello.heard == pair->returns) {
+        if (pair->state == REGX_PAIR_RETURNING) {
+            pair->state = REGX_PAIR_LINKED;
+        }
         regx_pair_ready(pair);
     }
-    if ((hello.flags & REGX_VERBS_ASKS) != 0) {
+    if ((hello.flags & REGX_VERBS_ASKS) != 0 && hello.returns == pair->peer_returns) {
         say(pair, 0);
     }
 }

@@ -105,6 +105,7 @@ typedef enum regx_pair_state {
     REGX_PAIR_ALONE,  /* the peer's queue pair is not known */
     REGX_PAIR_LINKED, /* ours is connected; whether the peer's is, is not known */
     REGX_PAIR_READY,
+    REGX_PAIR_RETURNING, /* we said goodbye, came back, and ask whether the peer is still there */
     REGX_PAIR_BROKEN
 } regx_pair_state_t;
 
@@ -123,6 +124,7 @@ struct regx_pair {
     uint64_t peer_pool;
     uint64_t peer_pool_size;
     uint32_t peer_pool_key;
+    uint8_t returns, peer_returns; /* ours to this queue pair, and what is known of the peer's */
 
     /* Work requests under way, in order: those numbered [done, posted). */
     uint32_t depth;
@@ -265,6 +267,8 @@ regx_pair_t *regx_pair_new(regx_verbs_t *verbs, uint64_t peer, const regx_verbs_
 bool regx_pair_link(regx_pair_t *pair, const regx_verbs_hello_t *hello);
 /* The peer is known to be connected to ours. */
 void regx_pair_ready(regx_pair_t *pair);
+/* We said goodbye, and want to send again by the same queue pair. */
+void regx_pair_return(regx_pair_t *pair);
 /* Takes note of what broke it ("RDMA WRITE: transport retry counter exceeded"); progress does the
  * rest. */
 void regx_pair_break(regx_pair_t *pair, const char *what, const char *why);

@@ -226,6 +226,12 @@ void regx_pair_ready(regx_pair_t *pair)
     }
 }
 
+void regx_pair_return(regx_pair_t *pair)
+{
+    pair->state = REGX_PAIR_RETURNING;
+    pair->returns++;
+}
+
 void regx_pair_break(regx_pair_t *pair, const char *what, const char *why)
 {
     if (pair->state != REGX_PAIR_BROKEN) {
@@ -344,12 +350,18 @@ void regx_pairs_part(regx_verbs_t *verbs)
 
     for (; pair != NULL; pair = next) {
         next = pair->next;
+        if (pair->state == REGX_PAIR_RETURNING && pair->parted) {
+            regx_pair_delete(pair); /* in vain: the peer has left, too */
+            continue;
+        }
         if (!pair->leaving) {
             continue;
         }
         if (pair->state == REGX_PAIR_READY && !pair->parting && !(verbs->closing && pair->parted)) {
             pair->parting = regx_post_goodbye(pair) == REGX_OK;
             more = true;
+        } else if (pair->state == REGX_PAIR_RETURNING && !pair->parted && !verbs->closing) {
+            more = true; /* the peer may have heard that we are back */
         } else if (!(verbs->closing ? regx_pair_is_drained(pair) : is_done(pair))) {
             more = true;
         } else if (pair->state != REGX_PAIR_READY || pair->parted) {

@@ -154,8 +154,10 @@ regx_status_t regx_post_ready(regx_verbs_conn_t *conn)
 
     if (pair == NULL) {
         pair = regx_pair_find(verbs, conn->super.peer); /* it may have asked */
-        if (pair != NULL && pair->leaving && pair->parted) {
-            return REGX_AGAIN; /* both have left; it ends in a moment */
+        if (pair != NULL && pair->leaving &&
+            (pair->parted || (pair->parting && pair->posted != pair->done))) {
+            return REGX_AGAIN; /* both have left, and it ends in a moment; or the goodbye is under
+                                * way, and the peer must hear it before it hears that we are back */
         }
         if (pair == NULL) {
             pair = regx_pair_new(verbs, conn->super.peer, &conn->address);
@@ -163,6 +165,9 @@ regx_status_t regx_post_ready(regx_verbs_conn_t *conn)
         if (pair == NULL) {
             regx_tally(verbs->config.counters->fallbacks, "verbs: no memory for a peer");
             return REGX_UNREACHABLE;
+        }
+        if (pair->parting && pair->state == REGX_PAIR_READY) {
+            regx_pair_return(pair);
         }
         pair->conn = conn;
         pair->leaving = pair->parting = false;

@@ -91,7 +91,7 @@ void regx_verbs_hello_pack(const regx_verbs_hello_t *hello, uint8_t bytes[REGX_V
     bytes[0] = REGX_VERBS_VERSION;
     bytes[1] = hello->flags;
     bytes[2] = hello->reads;
-    bytes[3] = 0;
+    bytes[3] = hello->returns;
     put32(bytes + 4, hello->qpn);
     put32(bytes + 8, hello->psn);
     put32(bytes + 12, hello->known);
@@ -100,7 +100,7 @@ void regx_verbs_hello_pack(const regx_verbs_hello_t *hello, uint8_t bytes[REGX_V
     put64(bytes + 32, hello->pool);
     put64(bytes + 40, hello->pool_size);
     put32(bytes + 48, hello->pool_key);
-    put32(bytes + 52, 0);
+    put32(bytes + 52, hello->heard);
     regx_verbs_address_pack(&hello->address, bytes + 56);
 }
 
@@ -109,11 +109,13 @@ regx_status_t regx_verbs_hello_unpack(const void *from, size_t length, regx_verb
     const uint8_t *bytes = from;
 
     if (length != REGX_VERBS_HELLO_SIZE || bytes[0] != REGX_VERBS_VERSION ||
-        (bytes[1] & ~REGX_VERBS_ASKS) != 0 || bytes[3] != 0 || get32(bytes + 52) != 0) {
+        (bytes[1] & ~REGX_VERBS_ASKS) != 0 || get32(bytes + 52) > UINT8_MAX) {
         return REGX_INVALID;
     }
     *hello = (regx_verbs_hello_t){.flags = bytes[1],
                                   .reads = bytes[2],
+                                  .returns = bytes[3],
+                                  .heard = bytes[52],
                                   .qpn = get32(bytes + 4),
                                   .psn = get32(bytes + 8),
                                   .known = get32(bytes + 12),

@@ -4,7 +4,7 @@
  *
  * The address, which a process publishes, 32 bytes:
  *
- *      0 u8  version (3)              1 u8  link layer: 1 InfiniBand, 2 Ethernet
+ *      0 u8  version (4)              1 u8  link layer: 1 InfiniBand, 2 Ethernet
  *      2 u8  GID type: 0 InfiniBand or RoCE v1, 2 RoCE v2            3 u8  MTU, as verbs counts it
  *      4 u16 LID                      6 u16 partition key
  *      8 u32 UD queue pair           12 u32 its Q_Key
@@ -13,13 +13,15 @@
  * A hello, sent from one UD queue pair to the other, 88 bytes: what the receiver needs to connect
  * its RC queue pair for this peer to the sender's.
  *
- *      0 u8  version (3)              1 u8  flags: 1 the sender asks for a hello in return
- *      2 u8  RDMA READs that the sender answers at once              3 u8  zero
- *                                     4 u32 the sender's RC queue pair
+ *      0 u8  version (4)              1 u8  flags: 1 the sender asks for a hello in return
+ *      2 u8  RDMA READs that the sender answers at once
+ *      3 u8  how often the sender, having said goodbye, came back to its queue pair
+ *      4 u32 the sender's RC queue pair
  *      8 u32 the first packet number that it sends
  *     12 u32 the receiver's RC queue pair, once the sender is connected to it; else 0
  *     16 u64 id of the sender        24 u64 id of the receiver
- *     32 u64 where the sender's pool begins     40 u64 its length     48 u32 its key    52 u32 zero
+ *     32 u64 where the sender's pool begins     40 u64 its length     48 u32 its key
+ *     52 u8  of the receiver's returns, how many the sender knows of     53 3B zero
  *     56 32B the sender's address
  *
  * Over the RC queue pairs go frames. What is longer than a receive buffer goes in pieces, all but
@@ -34,7 +36,7 @@
 
 #include "base/status.h"
 
-#define REGX_VERBS_VERSION 3
+#define REGX_VERBS_VERSION 4
 #define REGX_VERBS_ADDRESS_SIZE 32
 #define REGX_VERBS_HELLO_SIZE 88
 #define REGX_VERBS_GID_SIZE 16
@@ -57,7 +59,9 @@ typedef struct regx_verbs_address {
 
 typedef struct regx_verbs_hello {
     uint8_t flags;
-    uint8_t reads; /* that the sender answers at once */
+    uint8_t reads;   /* that the sender answers at once */
+    uint8_t returns; /* the sender's */
+    uint8_t heard;   /* of the receiver's returns */
     uint32_t qpn;
     uint32_t psn;
     uint32_t known; /* the receiver's queue pair, or 0 */
