@@ -141,7 +141,7 @@ bool regx_buffers_fill(regx_verbs_t *verbs)
     }
     regx_buffers_repost(verbs);
     for (uint32_t i = 0; i < REGX_VERBS_HELLOS && buffers->returned_count == 0; i++) {
-        if (!regx_buffer_hello_post(verbs, i)) {
+        if (regx_buffer_hello_post(verbs, i) != 0) {
             return false;
         }
     }
@@ -156,7 +156,7 @@ void regx_buffer_return(regx_verbs_t *verbs, uint32_t index)
 void regx_buffers_repost(regx_verbs_t *verbs)
 {
     regx_buffers_t *buffers = &verbs->buffers;
-    struct ibv_recv_wr requests[REGX_VERBS_RECEIVES], *refused = NULL;
+    struct ibv_recv_wr requests[REGX_VERBS_RECEIVES], *refused = requests;
     struct ibv_sge pieces[REGX_VERBS_RECEIVES];
     const uint32_t count = buffers->returned_count, quarter = buffers->receives / 4;
 
@@ -174,11 +174,13 @@ void regx_buffers_repost(regx_verbs_t *verbs)
                                            .sg_list = &pieces[i],
                                            .num_sge = 1};
     }
-    /* What is refused now is tried again with the next ones. */
-    const uint32_t posted = ibv_post_srq_recv(verbs->srq, requests, &refused) == 0
-                                ? count
-                                : (uint32_t)(refused - requests);
+    /* What is refused now is tried again with the next ones, if any can come. */
+    const int error = ibv_post_srq_recv(verbs->srq, requests, &refused);
+    const uint32_t posted = error == 0 ? count : (uint32_t)(refused - requests);
     buffers->returned_count = count - posted;
+    if (buffers->returned_count == buffers->receives) {
+        regx_pairs_break(verbs, "receive queue", strerror(error));
+    }
     memmove(buffers->returned, buffers->returned + posted,
             buffers->returned_count * sizeof(buffers->returned[0]));
 }
@@ -217,7 +219,7 @@ const uint8_t *regx_buffer_hello(const regx_verbs_t *verbs, uint32_t index)
     return hello_room(verbs, index) + GRH_SIZE;
 }
 
-bool regx_buffer_hello_post(regx_verbs_t *verbs, uint32_t index)
+int regx_buffer_hello_post(regx_verbs_t *verbs, uint32_t index)
 {
     struct ibv_sge piece = {.addr = (uintptr_t)hello_room(verbs, index),
                             .length = HELLO_ROOM,
@@ -225,11 +227,11 @@ bool regx_buffer_hello_post(regx_verbs_t *verbs, uint32_t index)
     struct ibv_recv_wr request = {.wr_id = REGX_RECEIVED | index, .sg_list = &piece, .num_sge = 1};
     struct ibv_recv_wr *refused;
 
-    return ibv_post_recv(verbs->ud, &request, &refused) == 0;
+    return ibv_post_recv(verbs->ud, &request, &refused);
 }
 
-bool regx_buffer_hello_send(regx_verbs_t *verbs, const regx_pair_t *pair,
-                            const uint8_t hello[REGX_VERBS_HELLO_SIZE])
+int regx_buffer_hello_send(regx_verbs_t *verbs, const regx_pair_t *pair,
+                           const uint8_t hello[REGX_VERBS_HELLO_SIZE])
 {
     regx_buffers_t *buffers = &verbs->buffers;
     uint8_t *room =
@@ -246,12 +248,10 @@ bool regx_buffer_hello_send(regx_verbs_t *verbs, const regx_pair_t *pair,
     struct ibv_send_wr *refused;
 
     if (buffers->hellos_sent - buffers->hellos_done == HELLO_SENDS) {
-        return false;
+        return 0;
     }
     memcpy(room, hello, REGX_VERBS_HELLO_SIZE);
-    if (ibv_post_send(verbs->ud, &request, &refused) != 0) {
-        return false;
-    }
-    buffers->hellos_sent++;
-    return true;
+    const int error = ibv_post_send(verbs->ud, &request, &refused);
+    buffers->hellos_sent += error == 0;
+    return error;
 }

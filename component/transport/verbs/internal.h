@@ -242,18 +242,19 @@ bool regx_buffers_fill(regx_verbs_t *verbs);
 const uint8_t *regx_buffer_received(const regx_verbs_t *verbs, uint32_t index);
 /* The frame in that buffer was delivered. */
 void regx_buffer_return(regx_verbs_t *verbs, uint32_t index);
-/* Posts what was returned again, once that is worth a call. */
+/* Posts what was returned again, once that is worth a call. If the device refuses and has none
+ * left, all pairs break: peers would try again without end. */
 void regx_buffers_repost(regx_verbs_t *verbs);
 uint8_t *regx_buffer_slot(const regx_verbs_t *verbs, uint32_t slot);
 /* A slot for the pair, or REGX_SLOT_NOT. */
 uint32_t regx_slot_take(regx_pair_t *pair);
 void regx_slot_give(regx_pair_t *pair, uint32_t slot);
-/* Hellos: where one arrived (behind the 40 bytes that UD puts first), posting its buffer again,
- * and sending one (false: no room now). */
+/* Hellos: where one arrived (behind the 40 bytes that UD puts first), posting its buffer again, and
+ * sending one, if there is room now: else it will be said again. 0, or the error. */
 const uint8_t *regx_buffer_hello(const regx_verbs_t *verbs, uint32_t index);
-bool regx_buffer_hello_post(regx_verbs_t *verbs, uint32_t index);
-bool regx_buffer_hello_send(regx_verbs_t *verbs, const regx_pair_t *pair,
-                            const uint8_t hello[REGX_VERBS_HELLO_SIZE]);
+int regx_buffer_hello_post(regx_verbs_t *verbs, uint32_t index);
+int regx_buffer_hello_send(regx_verbs_t *verbs, const regx_pair_t *pair,
+                           const uint8_t hello[REGX_VERBS_HELLO_SIZE]);
 
 /* pair.c */
 regx_pair_t *regx_pair_find(const regx_verbs_t *verbs, uint64_t peer);
@@ -268,6 +269,8 @@ void regx_pair_ready(regx_pair_t *pair);
 /* Takes note of what broke it ("RDMA WRITE: transport retry counter exceeded"); progress does the
  * rest. */
 void regx_pair_break(regx_pair_t *pair, const char *what, const char *why);
+/* Nothing goes on for anybody. */
+void regx_pairs_break(regx_verbs_t *verbs, const char *what, const char *why);
 /* Ends the queue pair: from here on the device reads and writes nothing for it. What was under way
  * or in line is completed with REGX_FAILED. */
 void regx_pair_cut(regx_pair_t *pair);
@@ -285,6 +288,8 @@ void regx_hello_close(regx_verbs_t *verbs);
 /* Sees to it that the pair gets ready. */
 void regx_hello_ask(regx_pair_t *pair);
 void regx_hello_stop(regx_pair_t *pair);
+/* The UD queue pair is of no use any more: breaks all pairs that are not ready. */
+void regx_hello_fail(regx_verbs_t *verbs, const char *why);
 /* The pair ends: what was said for it and comes later is not heeded. */
 void regx_hello_forget(const regx_pair_t *pair);
 /* A hello arrived. */
@@ -342,6 +347,8 @@ void regx_keepalive_progress(regx_verbs_t *verbs);
 /* progress.c. poll: handles what has completed, a bounded amount; returns how many. */
 int regx_verbs_poll(regx_verbs_t *verbs);
 int regx_verbs_progress(regx_transport_t *transport);
+/* What the device tells apart from completions; bounded. A system call. */
+void regx_verbs_look(regx_verbs_t *verbs);
 
 /* The numbers of work requests: what was received has the highest bit set. */
 #define REGX_RECEIVED (UINT64_C(1) << 63)

@@ -234,6 +234,14 @@ void regx_pair_break(regx_pair_t *pair, const char *what, const char *why)
     pair->verbs->broke = true;
 }
 
+void regx_pairs_break(regx_verbs_t *verbs, const char *what, const char *why)
+{
+    for (regx_pair_t *pair = verbs->pairs; pair != NULL; pair = pair->next) {
+        pair->missed = true;
+        regx_pair_break(pair, what, why);
+    }
+}
+
 static void forget_qpn(regx_pair_t *pair)
 {
     regx_pair_t **at = &pair->verbs->by_qpn[bucket(pair->qp->qp_num)];
