@@ -18,22 +18,41 @@ static struct faults {
     bool poll;
     enum ibv_event_type event;
     struct ibv_qp *event_qp; /* NULL: no event */
+    bool told;               /* of that one */
+    uint32_t destroyed;      /* the number of the last queue pair that was */
+    unsigned lost;           /* of its completions of receives */
 } faults;
 
-/* These two in place of libibverbs'. */
-int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
+/* Around libibverbs' own. */
+int __real_ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event);
+int __wrap_ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event);
+void __real_ibv_ack_async_event(struct ibv_async_event *event);
+void __wrap_ibv_ack_async_event(struct ibv_async_event *event);
+int __real_ibv_destroy_qp(struct ibv_qp *qp);
+int __wrap_ibv_destroy_qp(struct ibv_qp *qp);
+
+int __wrap_ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
 {
-    if (faults.event_qp == NULL || context != verbs_of(&one)->port.context) {
-        return -1;
+    faults.told = faults.event_qp != NULL && context == verbs_of(&one)->port.context;
+    if (!faults.told) {
+        return __real_ibv_get_async_event(context, event);
     }
     *event = (struct ibv_async_event){.element.qp = faults.event_qp, .event_type = faults.event};
     faults.event_qp = NULL;
     return 0;
 }
 
-void ibv_ack_async_event(struct ibv_async_event *event)
+void __wrap_ibv_ack_async_event(struct ibv_async_event *event)
 {
-    (void)event;
+    if (!faults.told) {
+        __real_ibv_ack_async_event(event);
+    }
+}
+
+int __wrap_ibv_destroy_qp(struct ibv_qp *qp)
+{
+    faults.destroyed = qp->qp_num;
+    return __real_ibv_destroy_qp(qp);
 }
 
 static enum ibv_wc_status status_of(const struct ibv_wc *wc)
@@ -46,12 +65,14 @@ static enum ibv_wc_status status_of(const struct ibv_wc *wc)
     return received ? faults.received : IBV_WC_SUCCESS;
 }
 
+/* Counts what mlx5 would have dropped. */
 static int poll_cq(struct ibv_cq *cq, int most, struct ibv_wc *wc)
 {
     const int polled = faults.poll ? -EIO : faults.ops.poll_cq(cq, most, wc);
 
     for (int i = 0; i < polled; i++) {
         wc[i].status = wc[i].status == IBV_WC_SUCCESS ? status_of(&wc[i]) : wc[i].status;
+        faults.lost += wc[i].qp_num == faults.destroyed && (wc[i].wr_id & REGX_RECEIVED) != 0;
     }
     return polled;
 }
@@ -82,6 +103,7 @@ static int post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *requests,
 static void open_faulty(void)
 {
     open_both(false);
+    verbs_of(&two)->settings.timeout = 14;
 
     struct ibv_context_ops *ops = &verbs_of(&one)->port.context->ops;
     faults = (struct faults){.ops = *ops};
@@ -117,7 +139,6 @@ static void close_faulty(void)
     const struct ibv_context_ops own = faults.ops;
 
     faults = (struct faults){.ops = own};
-    verbs_of(&two)->settings.timeout = 14;
     close_both();
 }
 
@@ -256,18 +277,76 @@ static void queue_cannot_be_polled(void **state)
     close_faulty();
 }
 
-/* A device that has failed completes nothing, and who closes waits for what is under way. */
-static void device_fails_at_the_end(void **state)
+/* Nothing is under way that could fail. */
+static void own_queue_pair_fails(void **state)
+{
+    (void)state;
+    open_connected();
+    faults.event = IBV_EVENT_QP_LAST_WQE_REACHED;
+    faults.event_qp = regx_pair_find(verbs_of(&one), TWO)->qp;
+    regx_verbs_look(verbs_of(&one));
+    await_broken("queue pair: last WQE reached");
+    close_faulty();
+}
+
+/* More than the other side, which stands still, can take. */
+static void send_too_much(const side_t *from)
 {
     uint64_t stream = 1;
     unsigned sent = 0;
 
+    while (sent <= REGX_VERBS_RECEIVES) {
+        sent += regx_transport_ops.send(from->conn, 1, NULL, 0, pack, &stream, 10) == REGX_OK;
+        regx_transport_ops.progress(from->transport);
+    }
+}
+
+/* A completion says what was lost, and how; it is heard first. */
+static void own_queue_pair_fails_in_mid_send(void **state)
+{
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+
     (void)state;
     open_connected();
-    while (sent <= REGX_VERBS_RECEIVES) { /* more than the other, which stands still, can take */
-        sent += regx_transport_ops.send(one.conn, 1, NULL, 0, pack, &stream, 10) == REGX_OK;
+    send_too_much(&one);
+    regx_pair_t *pair = regx_pair_find(verbs_of(&one), TWO);
+    assert_int_equal(ibv_modify_qp(pair->qp, &attr, IBV_QP_STATE), 0);
+    usleep(100000);
+    faults.event = IBV_EVENT_QP_LAST_WQE_REACHED;
+    faults.event_qp = pair->qp;
+    regx_verbs_look(verbs_of(&one));
+    await_broken("SEND: Work Request Flushed Error (status 5, ");
+    close_faulty();
+}
+
+/* What a broken pair has received is read, so that its buffers come back, before its queue pair is
+ * destroyed. */
+static void receive_buffers_come_back(void **state)
+{
+    (void)state;
+    open_connected();
+    send_too_much(&two);
+    usleep(100000);
+    regx_pair_break(regx_pair_find(verbs_of(&one), TWO), "test", "it shall end");
+    alarm(PATIENCE);
+    while (one.broken == 0) {
         regx_transport_ops.progress(one.transport);
     }
+    alarm(0);
+    for (int i = 0; i < 100; i++) {
+        regx_transport_ops.progress(one.transport);
+    }
+    assert_int_equal(faults.lost, 0);
+    assert_in_range(one.delivered, REGX_VERBS_RECEIVES, REGX_VERBS_RECEIVES + 2);
+    close_faulty();
+}
+
+/* A device that has failed completes nothing, and who closes waits for what is under way. */
+static void device_fails_at_the_end(void **state)
+{
+    (void)state;
+    open_connected();
+    send_too_much(&one);
     faults.event = IBV_EVENT_DEVICE_FATAL;
     faults.event_qp = verbs_of(&one)->ud;
     regx_transport_ops.disconnect(one.conn);
@@ -288,6 +367,9 @@ int main(void)
         cmocka_unit_test(receive_fails),
         cmocka_unit_test(no_receive_can_be_posted),
         cmocka_unit_test(queue_cannot_be_polled),
+        cmocka_unit_test(own_queue_pair_fails),
+        cmocka_unit_test(own_queue_pair_fails_in_mid_send),
+        cmocka_unit_test(receive_buffers_come_back),
         cmocka_unit_test(device_fails_at_the_end),
     };
 

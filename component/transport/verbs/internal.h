@@ -143,12 +143,14 @@ struct regx_pair {
     uint8_t *gathered; /* REGX_VERBS_LEND_MAX bytes, or NULL */
     size_t gathered_length;
 
-    bool missed;    /* somebody wanted something of it that cannot be had */
-    bool told;      /* … and broken() was called */
-    bool leaving;   /* disconnected: goodbye follows what was accepted, if it can */
-    bool parting;   /* … goodbye was posted */
-    bool parted;    /* the peer said goodbye */
-    char what[160]; /* what broke it */
+    bool missed;      /* somebody wanted something of it that cannot be had */
+    bool told;        /* … and broken() was called */
+    bool leaving;     /* disconnected: goodbye follows what was accepted, if it can */
+    bool parting;     /* … goodbye was posted */
+    bool parted;      /* the peer said goodbye */
+    bool last_taken;  /* the device takes no more from the shared receive queue for it */
+    int64_t rests_at; /* broken: when it counts as at rest at the latest; 0: not looked at yet */
+    char what[160];   /* what broke it */
 
     uint64_t seen; /* `posted`, when it was last looked at */
     int64_t seen_at;
@@ -276,8 +278,9 @@ void regx_pairs_break(regx_verbs_t *verbs, const char *what, const char *why);
 void regx_pair_cut(regx_pair_t *pair);
 /* Cuts and frees. */
 void regx_pair_delete(regx_pair_t *pair);
-/* Progress: tells of broken pairs, and lets go of those that are leaving and may. */
-void regx_pairs_mourn(regx_verbs_t *verbs);
+/* Progress: tells of broken pairs, once nothing more comes of them, and lets go of those that are
+ * leaving and may. empty: the completion queue was, after the last look at the device. */
+void regx_pairs_mourn(regx_verbs_t *verbs, bool empty);
 void regx_pairs_part(regx_verbs_t *verbs);
 /* Whether everything that was accepted has arrived, or never will. */
 bool regx_pair_is_drained(const regx_pair_t *pair);

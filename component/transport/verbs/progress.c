@@ -220,6 +220,17 @@ static void queue_pair_failed(regx_verbs_t *verbs, const struct ibv_qp *qp, cons
     }
 }
 
+/* The queue pair is in error; why, its completions may tell. */
+static void last_taken(regx_verbs_t *verbs, const struct ibv_qp *qp)
+{
+    regx_pair_t *pair = regx_pair_find_qpn(verbs, qp->qp_num);
+
+    if (pair != NULL) {
+        pair->last_taken = true;
+        verbs->broke = true;
+    }
+}
+
 /* Its file descriptor does not block. */
 void regx_verbs_look(regx_verbs_t *verbs)
 {
@@ -231,6 +242,9 @@ void regx_verbs_look(regx_verbs_t *verbs)
         case IBV_EVENT_QP_REQ_ERR:
         case IBV_EVENT_QP_ACCESS_ERR:
             queue_pair_failed(verbs, event.element.qp, ibv_event_type_str(event.event_type));
+            break;
+        case IBV_EVENT_QP_LAST_WQE_REACHED:
+            last_taken(verbs, event.element.qp);
             break;
         case IBV_EVENT_CQ_ERR:
         case IBV_EVENT_SRQ_ERR:
@@ -253,22 +267,22 @@ int regx_verbs_progress(regx_transport_t *transport)
         return 0;
     }
     verbs->events = 0;
-    regx_verbs_poll(verbs);
+    const bool empty = regx_verbs_poll(verbs) < BATCH * BATCHES;
     if (verbs->turns.first != NULL) {
         regx_post_turns(verbs);
     }
     if (verbs->asking != NULL) {
         regx_hello_progress(verbs);
     }
-    if (++verbs->calls % EVENT_INTERVAL == 0) {
-        regx_verbs_look(verbs);
-        regx_keepalive_progress(verbs);
-    }
     if (verbs->broke) {
-        regx_pairs_mourn(verbs);
+        regx_pairs_mourn(verbs, empty);
     }
     if (verbs->leaving) {
         regx_pairs_part(verbs);
+    }
+    if (++verbs->calls % EVENT_INTERVAL == 0 || verbs->broke) {
+        regx_verbs_look(verbs);
+        regx_keepalive_progress(verbs);
     }
     events = verbs->events;
     regx_leave(&verbs->entrance);
