@@ -13,7 +13,6 @@
 
 #define GRH_SIZE 40 /* UD puts so many bytes before what it received */
 #define HELLO_ROOM 128u
-#define HELLO_SENDS 16u
 #define REPOST_LEAST 16u /* receive buffers given back at once; of few, a quarter */
 
 _Static_assert(GRH_SIZE + REGX_VERBS_HELLO_SIZE <= HELLO_ROOM, "a hello fits its buffer");
@@ -21,7 +20,7 @@ _Static_assert(GRH_SIZE + REGX_VERBS_HELLO_SIZE <= HELLO_ROOM, "a hello fits its
 /* Where the parts begin. */
 #define HELLOS_AT ((size_t)REGX_VERBS_RECEIVES * REGX_VERBS_RECEIVE_SIZE)
 #define HELLO_SENDS_AT (HELLOS_AT + (size_t)REGX_VERBS_HELLOS * HELLO_ROOM)
-#define SLOTS_AT (HELLO_SENDS_AT + (size_t)HELLO_SENDS * HELLO_ROOM)
+#define SLOTS_AT (HELLO_SENDS_AT + (size_t)REGX_VERBS_HELLO_SENDS * HELLO_ROOM)
 #define SIZE (SLOTS_AT + (size_t)REGX_VERBS_SLOTS * REGX_VERBS_FRAME_MAX)
 
 /* Memory of our own that no child needs: it would get copies of all that is pinned. */
@@ -141,7 +140,7 @@ bool regx_buffers_fill(regx_verbs_t *verbs)
     }
     regx_buffers_repost(verbs);
     for (uint32_t i = 0; i < REGX_VERBS_HELLOS && buffers->returned_count == 0; i++) {
-        if (!regx_buffer_hello_post(verbs, i)) {
+        if (regx_buffer_hello_post(verbs, i) != 0) {
             return false;
         }
     }
@@ -156,7 +155,7 @@ void regx_buffer_return(regx_verbs_t *verbs, uint32_t index)
 void regx_buffers_repost(regx_verbs_t *verbs)
 {
     regx_buffers_t *buffers = &verbs->buffers;
-    struct ibv_recv_wr requests[REGX_VERBS_RECEIVES], *refused = NULL;
+    struct ibv_recv_wr requests[REGX_VERBS_RECEIVES], *refused = requests;
     struct ibv_sge pieces[REGX_VERBS_RECEIVES];
     const uint32_t count = buffers->returned_count, quarter = buffers->receives / 4;
 
@@ -174,11 +173,13 @@ void regx_buffers_repost(regx_verbs_t *verbs)
                                            .sg_list = &pieces[i],
                                            .num_sge = 1};
     }
-    /* What is refused now is tried again with the next ones. */
-    const uint32_t posted = ibv_post_srq_recv(verbs->srq, requests, &refused) == 0
-                                ? count
-                                : (uint32_t)(refused - requests);
+    /* What is refused now is tried again with the next ones, if any can come. */
+    const int error = ibv_post_srq_recv(verbs->srq, requests, &refused);
+    const uint32_t posted = error == 0 ? count : (uint32_t)(refused - requests);
     buffers->returned_count = count - posted;
+    if (buffers->returned_count == buffers->receives) {
+        regx_pairs_break(verbs, "receive queue", strerror(error));
+    }
     memmove(buffers->returned, buffers->returned + posted,
             buffers->returned_count * sizeof(buffers->returned[0]));
 }
@@ -217,7 +218,7 @@ const uint8_t *regx_buffer_hello(const regx_verbs_t *verbs, uint32_t index)
     return hello_room(verbs, index) + GRH_SIZE;
 }
 
-bool regx_buffer_hello_post(regx_verbs_t *verbs, uint32_t index)
+int regx_buffer_hello_post(regx_verbs_t *verbs, uint32_t index)
 {
     struct ibv_sge piece = {.addr = (uintptr_t)hello_room(verbs, index),
                             .length = HELLO_ROOM,
@@ -225,15 +226,15 @@ bool regx_buffer_hello_post(regx_verbs_t *verbs, uint32_t index)
     struct ibv_recv_wr request = {.wr_id = REGX_RECEIVED | index, .sg_list = &piece, .num_sge = 1};
     struct ibv_recv_wr *refused;
 
-    return ibv_post_recv(verbs->ud, &request, &refused) == 0;
+    return ibv_post_recv(verbs->ud, &request, &refused);
 }
 
-bool regx_buffer_hello_send(regx_verbs_t *verbs, const regx_pair_t *pair,
-                            const uint8_t hello[REGX_VERBS_HELLO_SIZE])
+int regx_buffer_hello_send(regx_verbs_t *verbs, const regx_pair_t *pair,
+                           const uint8_t hello[REGX_VERBS_HELLO_SIZE])
 {
     regx_buffers_t *buffers = &verbs->buffers;
-    uint8_t *room =
-        buffers->memory + HELLO_SENDS_AT + (buffers->hellos_sent % HELLO_SENDS) * HELLO_ROOM;
+    uint8_t *room = buffers->memory + HELLO_SENDS_AT +
+                    (buffers->hellos_sent % REGX_VERBS_HELLO_SENDS) * HELLO_ROOM;
     struct ibv_sge piece = {
         .addr = (uintptr_t)room, .length = REGX_VERBS_HELLO_SIZE, .lkey = buffers->mr->lkey};
     struct ibv_send_wr request = {.sg_list = &piece,
@@ -245,13 +246,39 @@ bool regx_buffer_hello_send(regx_verbs_t *verbs, const regx_pair_t *pair,
                                             .remote_qkey = pair->address.qkey}};
     struct ibv_send_wr *refused;
 
-    if (buffers->hellos_sent - buffers->hellos_done == HELLO_SENDS) {
-        return false;
+    if (buffers->hellos_sent - buffers->hellos_done == REGX_VERBS_HELLO_SENDS) {
+        return 0;
     }
     memcpy(room, hello, REGX_VERBS_HELLO_SIZE);
-    if (ibv_post_send(verbs->ud, &request, &refused) != 0) {
-        return false;
+    const int error = ibv_post_send(verbs->ud, &request, &refused);
+    if (error == 0) {
+        buffers->hellos[buffers->hellos_sent++ % REGX_VERBS_HELLO_SENDS].way = pair->ah;
     }
-    buffers->hellos_sent++;
-    return true;
+    return error;
+}
+
+void regx_buffer_hello_done(regx_verbs_t *verbs)
+{
+    regx_buffers_t *buffers = &verbs->buffers;
+    const uint64_t hello = buffers->hellos_done++ % REGX_VERBS_HELLO_SENDS;
+
+    if (buffers->hellos[hello].orphaned) {
+        ibv_destroy_ah(buffers->hellos[hello].way);
+        buffers->hellos[hello].orphaned = false;
+    }
+}
+
+void regx_buffer_way_drop(regx_verbs_t *verbs, struct ibv_ah *way)
+{
+    regx_buffers_t *buffers = &verbs->buffers;
+
+    for (uint64_t i = buffers->hellos_sent; i != buffers->hellos_done; i--) {
+        const uint64_t hello = (i - 1) % REGX_VERBS_HELLO_SENDS;
+
+        if (buffers->hellos[hello].way == way) {
+            buffers->hellos[hello].orphaned = true;
+            return;
+        }
+    }
+    ibv_destroy_ah(way);
 }

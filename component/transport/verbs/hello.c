@@ -77,10 +77,22 @@ void regx_hello_close(regx_verbs_t *verbs)
     if (verbs->ud != NULL) {
         ibv_destroy_qp(verbs->ud);
         verbs->ud = NULL;
+        while (verbs->buffers.hellos_done != verbs->buffers.hellos_sent) {
+            regx_buffer_hello_done(verbs);
+        }
     }
 }
 
-static void say(const regx_pair_t *pair, uint8_t flags)
+void regx_hello_fail(regx_verbs_t *verbs, const char *why)
+{
+    for (regx_pair_t *pair = verbs->pairs; pair != NULL; pair = pair->next) {
+        if (pair->state != REGX_PAIR_READY) {
+            regx_pair_break(pair, "hello", why);
+        }
+    }
+}
+
+static void say(regx_pair_t *pair, uint8_t flags)
 {
     regx_verbs_t *verbs = pair->verbs;
     const regx_verbs_hello_t hello = {.flags = flags,
@@ -99,7 +111,10 @@ static void say(const regx_pair_t *pair, uint8_t flags)
     uint8_t bytes[REGX_VERBS_HELLO_SIZE];
 
     regx_verbs_hello_pack(&hello, bytes);
-    regx_buffer_hello_send(verbs, pair, bytes); /* else it is said again */
+    const int error = regx_buffer_hello_send(verbs, pair, bytes);
+    if (error != 0) {
+        regx_pair_break(pair, "hello", strerror(error));
+    }
 }
 
 void regx_hello_ask(regx_pair_t *pair)

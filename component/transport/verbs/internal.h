@@ -55,6 +55,7 @@
 #define REGX_VERBS_RECEIVES 128u
 #define REGX_VERBS_SLOTS 64u  /* for sending, of REGX_VERBS_FRAME_MAX bytes */
 #define REGX_VERBS_HELLOS 64u /* that can arrive between two calls of progress */
+#define REGX_VERBS_HELLO_SENDS 16u
 #define REGX_VERBS_OUTSTANDING 4096u
 #define REGX_VERBS_INLINE 288u /* 256 bytes of the application, and headers */
 #define REGX_PAIR_DEPTH 64u    /* work requests of one peer under way */
@@ -77,6 +78,10 @@ typedef struct regx_buffers {
     uint32_t slots[REGX_VERBS_SLOTS]; /* those that are free */
     uint32_t slot_count;
     uint64_t hellos_sent, hellos_done; /* of the UD queue pair's own work requests */
+    struct {
+        struct ibv_ah *way;
+        bool orphaned; /* its pair has ended: to be destroyed once the hello has gone */
+    } hellos[REGX_VERBS_HELLO_SENDS];
 } regx_buffers_t;
 
 typedef struct regx_verbs_conn {
@@ -145,12 +150,14 @@ struct regx_pair {
     uint8_t *gathered; /* REGX_VERBS_LEND_MAX bytes, or NULL */
     size_t gathered_length;
 
-    bool missed;    /* somebody wanted something of it that cannot be had */
-    bool told;      /* … and broken() was called */
-    bool leaving;   /* disconnected: goodbye follows what was accepted, if it can */
-    bool parting;   /* … goodbye was posted */
-    bool parted;    /* the peer said goodbye */
-    char what[160]; /* what broke it */
+    bool missed;      /* somebody wanted something of it that cannot be had */
+    bool told;        /* … and broken() was called */
+    bool leaving;     /* disconnected: goodbye follows what was accepted, if it can */
+    bool parting;     /* … goodbye was posted */
+    bool parted;      /* the peer said goodbye */
+    bool last_taken;  /* the device takes no more from the shared receive queue for it */
+    int64_t rests_at; /* broken: when it counts as at rest at the latest; 0: not looked at yet */
+    char what[160];   /* what broke it */
 
     uint64_t seen; /* `posted`, when it was last looked at */
     int64_t seen_at;
@@ -244,18 +251,24 @@ bool regx_buffers_fill(regx_verbs_t *verbs);
 const uint8_t *regx_buffer_received(const regx_verbs_t *verbs, uint32_t index);
 /* The frame in that buffer was delivered. */
 void regx_buffer_return(regx_verbs_t *verbs, uint32_t index);
-/* Posts what was returned again, if that is worth a call. */
+/* Posts what was returned again, if that is worth a call. If the device refuses and has none
+ * left, all pairs break: peers would try again without end. */
 void regx_buffers_repost(regx_verbs_t *verbs);
 uint8_t *regx_buffer_slot(const regx_verbs_t *verbs, uint32_t slot);
 /* A slot for the pair, or REGX_SLOT_NOT. */
 uint32_t regx_slot_take(regx_pair_t *pair);
 void regx_slot_give(regx_pair_t *pair, uint32_t slot);
-/* Hellos: where one arrived (behind the 40 bytes that UD puts first), posting its buffer again,
- * and sending one (false: no room now). */
+/* Hellos: where one arrived (behind the 40 bytes that UD puts first), posting its buffer again, and
+ * sending one, if there is room now: else it will be said again. 0, or the error. */
 const uint8_t *regx_buffer_hello(const regx_verbs_t *verbs, uint32_t index);
-bool regx_buffer_hello_post(regx_verbs_t *verbs, uint32_t index);
-bool regx_buffer_hello_send(regx_verbs_t *verbs, const regx_pair_t *pair,
-                            const uint8_t hello[REGX_VERBS_HELLO_SIZE]);
+int regx_buffer_hello_post(regx_verbs_t *verbs, uint32_t index);
+int regx_buffer_hello_send(regx_verbs_t *verbs, const regx_pair_t *pair,
+                           const uint8_t hello[REGX_VERBS_HELLO_SIZE]);
+/* The oldest hello has gone, or failed. */
+void regx_buffer_hello_done(regx_verbs_t *verbs);
+/* A pair ends: destroys the way to its peer once no hello is under way by it, which would break the
+ * UD queue pair. */
+void regx_buffer_way_drop(regx_verbs_t *verbs, struct ibv_ah *way);
 
 /* pair.c */
 regx_pair_t *regx_pair_find(const regx_verbs_t *verbs, uint64_t peer);
@@ -272,13 +285,16 @@ void regx_pair_return(regx_pair_t *pair);
 /* Takes note of what broke it ("RDMA WRITE: transport retry counter exceeded"); progress does the
  * rest. */
 void regx_pair_break(regx_pair_t *pair, const char *what, const char *why);
+/* Nothing goes on for anybody. */
+void regx_pairs_break(regx_verbs_t *verbs, const char *what, const char *why);
 /* Ends the queue pair: from here on the device reads and writes nothing for it. What was under way
  * or in line is completed with REGX_FAILED. */
 void regx_pair_cut(regx_pair_t *pair);
 /* Cuts and frees. */
 void regx_pair_delete(regx_pair_t *pair);
-/* Progress: tells of broken pairs, and lets go of those that are leaving and may. */
-void regx_pairs_mourn(regx_verbs_t *verbs);
+/* Progress: tells of broken pairs, once nothing more comes of them, and lets go of those that are
+ * leaving and may. empty: the completion queue was, after the last look at the device. */
+void regx_pairs_mourn(regx_verbs_t *verbs, bool empty);
 void regx_pairs_part(regx_verbs_t *verbs);
 /* Whether everything that was accepted has arrived, or never will. */
 bool regx_pair_is_drained(const regx_pair_t *pair);
@@ -289,6 +305,8 @@ void regx_hello_close(regx_verbs_t *verbs);
 /* Sees to it that the pair gets ready. */
 void regx_hello_ask(regx_pair_t *pair);
 void regx_hello_stop(regx_pair_t *pair);
+/* The UD queue pair is of no use any more: breaks all pairs that are not ready. */
+void regx_hello_fail(regx_verbs_t *verbs, const char *why);
 /* The pair ends: what was said for it and comes later is not heeded. */
 void regx_hello_forget(const regx_pair_t *pair);
 /* A hello arrived. */
@@ -346,6 +364,8 @@ void regx_keepalive_progress(regx_verbs_t *verbs);
 /* progress.c. poll: handles what has completed, a bounded amount; returns how many. */
 int regx_verbs_poll(regx_verbs_t *verbs);
 int regx_verbs_progress(regx_transport_t *transport);
+/* What the device tells apart from completions; bounded. A system call. */
+void regx_verbs_look(regx_verbs_t *verbs);
 
 /* The numbers of work requests: what was received has the highest bit set. */
 #define REGX_RECEIVED (UINT64_C(1) << 63)

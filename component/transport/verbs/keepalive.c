@@ -9,7 +9,7 @@
 
 #define IDLE_NS INT64_C(10000000000) /* ten seconds */
 #define LOOKS 8                      /* so often in that time all pairs are looked at */
-#define PROBES_MOST 32               /* of one look */
+#define PROBES_LEAST 32u             /* that one look may make */
 
 void regx_keepalive_open(regx_verbs_t *verbs)
 {
@@ -23,12 +23,11 @@ static void probe(regx_pair_t *pair)
         .wr.rdma = {.remote_addr = pair->peer_pool, .rkey = pair->peer_pool_key}};
     const regx_work_t work = {.kind = REGX_WORK_PLAIN, .what = "keepalive"};
 
-    if (regx_post_has_room(pair, 1)) { /* else what fills it tells */
-        regx_post(pair, &request, &work, 1);
-    }
+    regx_post(pair, &request, &work, 1);
 }
 
-/* Whether the peer should be asked: nothing is known of it, and it has not said goodbye. */
+/* Whether the peer should be asked and can be: nothing is known of it, and it has not said
+ * goodbye. Without room, what fills the pair tells, or it is asked at a later look. */
 static bool is_due(regx_pair_t *pair, int64_t now)
 {
     if (pair->posted != pair->seen) {
@@ -36,24 +35,25 @@ static bool is_due(regx_pair_t *pair, int64_t now)
         pair->seen_at = now;
     }
     return pair->state == REGX_PAIR_READY && !pair->parted && !pair->leaving &&
-           now - pair->seen_at >= pair->verbs->idle_ns;
+           now - pair->seen_at >= pair->verbs->idle_ns && regx_post_has_room(pair, 1);
 }
 
 void regx_keepalive_progress(regx_verbs_t *verbs)
 {
     const int64_t now = regx_now_ns();
-    unsigned probes = 0;
+    /* So many that the looks of one idle time reach everybody. */
+    const uint32_t share = verbs->pair_count / LOOKS + 1;
+    uint32_t left = share > PROBES_LEAST ? share : PROBES_LEAST;
 
     if (now < verbs->look_next) {
         return;
     }
     verbs->look_next = now + verbs->idle_ns / LOOKS;
-    for (regx_pair_t *pair = verbs->pairs; pair != NULL && probes < PROBES_MOST;
-         pair = pair->next) {
+    for (regx_pair_t *pair = verbs->pairs; pair != NULL && left > 0; pair = pair->next) {
         if (is_due(pair, now)) {
             probe(pair);
             pair->seen_at = now;
-            probes++;
+            left--;
         }
     }
 }

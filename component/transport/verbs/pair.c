@@ -13,7 +13,8 @@
 
 #define RNR_TIMER 12 /* 0.64 ms between two tries at a receiver without a buffer */
 #define HOP_LIMIT 64
-#define INLINE_LEAST 64 /* a notice and every control message */
+#define INLINE_LEAST 64   /* a notice and every control message */
+#define REST_NS 100000000 /* that a broken queue pair has to come to rest */
 
 _Static_assert(INLINE_LEAST >= REGX_NOTICE_MAX, "notices are sent inline");
 
@@ -124,9 +125,10 @@ static void destroy_objects(regx_pair_t *pair)
     if (pair->qp != NULL) {
         ibv_destroy_qp(pair->qp);
         pair->qp = NULL;
+        pair->last_taken = false;
     }
     if (pair->ah != NULL) {
-        ibv_destroy_ah(pair->ah);
+        regx_buffer_way_drop(pair->verbs, pair->ah);
         pair->ah = NULL;
     }
 }
@@ -241,6 +243,14 @@ void regx_pair_break(regx_pair_t *pair, const char *what, const char *why)
     pair->verbs->broke = true;
 }
 
+void regx_pairs_break(regx_verbs_t *verbs, const char *what, const char *why)
+{
+    for (regx_pair_t *pair = verbs->pairs; pair != NULL; pair = pair->next) {
+        pair->missed = true;
+        regx_pair_break(pair, what, why);
+    }
+}
+
 static void forget_qpn(regx_pair_t *pair)
 {
     regx_pair_t **at = &pair->verbs->by_qpn[bucket(pair->qp->qp_num)];
@@ -324,19 +334,47 @@ static bool is_mourned(const regx_pair_t *pair)
     return pair->state == REGX_PAIR_BROKEN && (pair->qp != NULL || (pair->missed && !pair->told));
 }
 
-void regx_pairs_mourn(regx_verbs_t *verbs)
+/* Whether the queue pair of a broken pair may be destroyed. Where completions of receives are then
+ * still in the completion queue, some devices (mlx5) drop them, and what they took of the shared
+ * receive queue would never come back. So it is driven to error, which ends what it has taken; the
+ * device tells when it takes no more, and once the completion queue was seen empty after that,
+ * nothing of it is left. Soft-RoCE drops nothing, and in older kernels does not tell; hence the
+ * limit in time. */
+static bool is_at_rest(regx_pair_t *pair, bool empty)
 {
-    while (verbs->broke) {
-        regx_pair_t *pair = verbs->pairs;
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
 
-        while (pair != NULL && !is_mourned(pair)) {
+    if (pair->qp == NULL || pair->peer_qpn == 0 || pair->verbs->closing) {
+        return true; /* nothing is left, or can have come, or matters */
+    }
+    if (pair->rests_at == 0) {
+        pair->rests_at = regx_now_ns() + REST_NS;
+        regx_hello_stop(pair);
+        if (ibv_modify_qp(pair->qp, &attr, IBV_QP_STATE) != 0) {
+            return true;
+        }
+    }
+    return (pair->last_taken && empty) || regx_now_ns() >= pair->rests_at;
+}
+
+void regx_pairs_mourn(regx_verbs_t *verbs, bool empty)
+{
+    regx_pair_t *pair = verbs->pairs;
+
+    verbs->broke = false;
+    while (pair != NULL) {
+        if (pair->last_taken && empty) { /* a completion would have told more */
+            regx_pair_break(pair, "queue pair", ibv_event_type_str(IBV_EVENT_QP_LAST_WQE_REACHED));
+        }
+        if (is_mourned(pair) && is_at_rest(pair, empty)) {
+            mourn_one(pair);
+            pair = verbs->pairs; /* it may be gone, and others have come or broken */
+        } else {
             pair = pair->next;
         }
-        if (pair != NULL) {
-            mourn_one(pair);
-        } else {
-            verbs->broke = false;
-        }
+    }
+    for (pair = verbs->pairs; pair != NULL && !verbs->broke; pair = pair->next) {
+        verbs->broke = is_mourned(pair) || pair->last_taken;
     }
 }
 
@@ -362,6 +400,8 @@ void regx_pairs_part(regx_verbs_t *verbs)
             more = true;
         } else if (pair->state == REGX_PAIR_RETURNING && !pair->parted && !verbs->closing) {
             more = true; /* the peer may have heard that we are back */
+        } else if (is_mourned(pair)) {
+            verbs->broke = more = true; /* that ends it */
         } else if (!(verbs->closing ? regx_pair_is_drained(pair) : is_done(pair))) {
             more = true;
         } else if (pair->state != REGX_PAIR_READY || pair->parted) {

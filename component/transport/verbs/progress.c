@@ -13,6 +13,15 @@
 #define BATCHES 4            /* of one progress */
 #define GRH_SIZE 40          /* before what a UD queue pair receives */
 #define EVENT_INTERVAL 4096u /* calls of progress between two looks at what the device reports */
+#define EVENTS 64            /* of one look */
+
+#define STATUS_MAX 96
+
+static void say_status(const struct ibv_wc *wc, char text[STATUS_MAX])
+{
+    snprintf(text, STATUS_MAX, "%s (status %d, vendor's %#x)", ibv_wc_status_str(wc->status),
+             (int)wc->status, wc->vendor_err);
+}
 
 static void malformed(const regx_verbs_t *verbs)
 {
@@ -103,15 +112,39 @@ static void receive_written(regx_pair_t *pair, uint32_t immediate)
     events->immediate(events->context, pair->peer, immediate & REGX_IMMEDIATE_MAX);
 }
 
+/* What became of a work request of the UD queue pair. A receive that failed is not posted again: it
+ * would come back the same way, without end. */
+static void hello_done(regx_verbs_t *verbs, const struct ibv_wc *wc)
+{
+    const bool arrived = (wc->wr_id & REGX_RECEIVED) != 0;
+    const uint32_t index = (uint32_t)wc->wr_id;
+    int error = 0;
+
+    if (!arrived) {
+        regx_buffer_hello_done(verbs);
+    }
+    if (wc->status != IBV_WC_SUCCESS) {
+        char why[STATUS_MAX];
+
+        say_status(wc, why);
+        regx_hello_fail(verbs, why);
+    } else if (arrived) {
+        if (wc->byte_len >= GRH_SIZE) {
+            regx_hello_receive(verbs, regx_buffer_hello(verbs, index), wc->byte_len - GRH_SIZE);
+        }
+        error = regx_buffer_hello_post(verbs, index);
+    }
+    if (error != 0) {
+        regx_hello_fail(verbs, strerror(error));
+    }
+}
+
 static void received(regx_verbs_t *verbs, const struct ibv_wc *wc)
 {
     const uint32_t index = (uint32_t)wc->wr_id;
 
     if (wc->qp_num == verbs->ud->qp_num) {
-        if (wc->status == IBV_WC_SUCCESS && wc->byte_len >= GRH_SIZE) {
-            regx_hello_receive(verbs, regx_buffer_hello(verbs, index), wc->byte_len - GRH_SIZE);
-        }
-        regx_buffer_hello_post(verbs, index);
+        hello_done(verbs, wc);
         return;
     }
     regx_pair_t *pair = regx_pair_find_qpn(verbs, wc->qp_num);
@@ -131,7 +164,7 @@ static void received(regx_verbs_t *verbs, const struct ibv_wc *wc)
 static void sent(regx_verbs_t *verbs, const struct ibv_wc *wc)
 {
     if (wc->qp_num == verbs->ud->qp_num) {
-        verbs->buffers.hellos_done++;
+        hello_done(verbs, wc);
         return;
     }
     regx_pair_t *pair = regx_pair_find_qpn(verbs, wc->qp_num);
@@ -144,10 +177,9 @@ static void sent(regx_verbs_t *verbs, const struct ibv_wc *wc)
     }
     /* What comes after the first is only flushed. */
     if (wc->status != IBV_WC_WR_FLUSH_ERR || pair->state != REGX_PAIR_BROKEN) {
-        char why[96];
+        char why[STATUS_MAX];
 
-        snprintf(why, sizeof(why), "%s (status %d, vendor's %#x)", ibv_wc_status_str(wc->status),
-                 (int)wc->status, wc->vendor_err);
+        say_status(wc, why);
         regx_pair_break(pair, pair->works[wc->wr_id % REGX_PAIR_DEPTH].what, why);
     }
 }
@@ -159,6 +191,9 @@ int regx_verbs_poll(regx_verbs_t *verbs)
 
     for (int batch = 0; batch < BATCHES && polled == BATCH; batch++) {
         polled = ibv_poll_cq(verbs->cq, BATCH, completions);
+        if (polled < 0) {
+            regx_pairs_break(verbs, "completion queue", "it cannot be polled");
+        }
         if (polled < BATCH) { /* it is empty now */
             verbs->outstanding -= verbs->stale;
             verbs->stale = 0;
@@ -179,35 +214,47 @@ int regx_verbs_poll(regx_verbs_t *verbs)
     return count;
 }
 
-static void break_all(regx_verbs_t *verbs, const char *why)
+static void queue_pair_failed(regx_verbs_t *verbs, const struct ibv_qp *qp, const char *why)
 {
-    for (regx_pair_t *pair = verbs->pairs; pair != NULL; pair = pair->next) {
-        pair->missed = true;
-        regx_pair_break(pair, "device", why);
+    regx_pair_t *pair = regx_pair_find_qpn(verbs, qp->qp_num);
+
+    if (qp == verbs->ud) {
+        regx_hello_fail(verbs, why);
+    } else if (pair != NULL) {
+        regx_pair_break(pair, "queue pair", why);
     }
 }
 
-/* What the device tells apart from completions; its file descriptor does not block. */
-static __attribute__((noinline)) void look_at_device(regx_verbs_t *verbs)
+/* The queue pair is in error; why, its completions may tell. */
+static void last_taken(regx_verbs_t *verbs, const struct ibv_qp *qp)
+{
+    regx_pair_t *pair = regx_pair_find_qpn(verbs, qp->qp_num);
+
+    if (pair != NULL) {
+        pair->last_taken = true;
+        verbs->broke = true;
+    }
+}
+
+/* Its file descriptor does not block. */
+void regx_verbs_look(regx_verbs_t *verbs)
 {
     struct ibv_async_event event;
 
-    while (ibv_get_async_event(verbs->port.context, &event) == 0) {
-        regx_pair_t *pair;
-
+    for (int i = 0; i < EVENTS && ibv_get_async_event(verbs->port.context, &event) == 0; i++) {
         switch (event.event_type) {
         case IBV_EVENT_QP_FATAL:
         case IBV_EVENT_QP_REQ_ERR:
         case IBV_EVENT_QP_ACCESS_ERR:
-            pair = regx_pair_find_qpn(verbs, event.element.qp->qp_num);
-            if (pair != NULL) {
-                regx_pair_break(pair, "queue pair", ibv_event_type_str(event.event_type));
-            }
+            queue_pair_failed(verbs, event.element.qp, ibv_event_type_str(event.event_type));
+            break;
+        case IBV_EVENT_QP_LAST_WQE_REACHED:
+            last_taken(verbs, event.element.qp);
             break;
         case IBV_EVENT_CQ_ERR:
         case IBV_EVENT_SRQ_ERR:
         case IBV_EVENT_DEVICE_FATAL:
-            break_all(verbs, ibv_event_type_str(event.event_type));
+            regx_pairs_break(verbs, "device", ibv_event_type_str(event.event_type));
             break;
         default: /* such as a port that goes down: retries tell whether it comes back in time */
             break;
@@ -225,22 +272,22 @@ int regx_verbs_progress(regx_transport_t *transport)
         return 0;
     }
     verbs->events = 0;
-    regx_verbs_poll(verbs);
+    const bool empty = regx_verbs_poll(verbs) < BATCH * BATCHES;
     if (verbs->turns.first != NULL) {
         regx_post_turns(verbs);
     }
     if (verbs->asking != NULL) {
         regx_hello_progress(verbs);
     }
-    if (++verbs->calls % EVENT_INTERVAL == 0) {
-        look_at_device(verbs);
-        regx_keepalive_progress(verbs);
-    }
     if (verbs->broke) {
-        regx_pairs_mourn(verbs);
+        regx_pairs_mourn(verbs, empty);
     }
     if (verbs->leaving) {
         regx_pairs_part(verbs);
+    }
+    if (++verbs->calls % EVENT_INTERVAL == 0 || verbs->broke) {
+        regx_verbs_look(verbs);
+        regx_keepalive_progress(verbs);
     }
     events = verbs->events;
     regx_leave(&verbs->entrance);

@@ -270,7 +270,8 @@ static void verbs_close(regx_transport_t *transport)
     }
     do { /* all say goodbye, and it arrives */
         regx_verbs_poll(verbs);
-        regx_pairs_mourn(verbs);
+        regx_verbs_look(verbs); /* a device that failed may complete nothing any more */
+        regx_pairs_mourn(verbs, true);
         regx_pairs_part(verbs);
     } while (verbs->leaving || waits(verbs));
     while (verbs->pairs != NULL) {

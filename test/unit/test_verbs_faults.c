@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What a real device does not do at will: its queues refuse, completions are errors, it reports
+ * that it failed. One of the two sides has such a device.
+ */
+#include "sides.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+enum { PATIENCE = 60 }; /* seconds; what does not end ends the program */
+
+/* What goes wrong at `one`. */
+static struct faults {
+    struct ibv_context_ops ops; /* the device's own */
+    enum ibv_wc_status hello_sent, hello_received, received;
+    int hello_post, hello_receive_post, receive_post; /* errors */
+    bool poll;
+    enum ibv_event_type event;
+    struct ibv_qp *event_qp; /* NULL: no event */
+    bool told;               /* of that one */
+    uint32_t destroyed;      /* the number of the last queue pair that was */
+    unsigned lost;           /* of its completions of receives */
+} faults;
+
+/* Around libibverbs' own. */
+int __real_ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event);
+int __wrap_ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event);
+void __real_ibv_ack_async_event(struct ibv_async_event *event);
+void __wrap_ibv_ack_async_event(struct ibv_async_event *event);
+int __real_ibv_destroy_qp(struct ibv_qp *qp);
+int __wrap_ibv_destroy_qp(struct ibv_qp *qp);
+
+int __wrap_ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
+{
+    faults.told = faults.event_qp != NULL && context == verbs_of(&one)->port.context;
+    if (!faults.told) {
+        return __real_ibv_get_async_event(context, event);
+    }
+    *event = (struct ibv_async_event){.element.qp = faults.event_qp, .event_type = faults.event};
+    faults.event_qp = NULL;
+    return 0;
+}
+
+void __wrap_ibv_ack_async_event(struct ibv_async_event *event)
+{
+    if (!faults.told) {
+        __real_ibv_ack_async_event(event);
+    }
+}
+
+int __wrap_ibv_destroy_qp(struct ibv_qp *qp)
+{
+    faults.destroyed = qp->qp_num;
+    return __real_ibv_destroy_qp(qp);
+}
+
+static enum ibv_wc_status status_of(const struct ibv_wc *wc)
+{
+    const bool received = (wc->wr_id & REGX_RECEIVED) != 0;
+
+    if (wc->qp_num == verbs_of(&one)->ud->qp_num) {
+        return received ? faults.hello_received : faults.hello_sent;
+    }
+    return received ? faults.received : IBV_WC_SUCCESS;
+}
+
+/* Counts what mlx5 would have dropped. */
+static int poll_cq(struct ibv_cq *cq, int most, struct ibv_wc *wc)
+{
+    const int polled = faults.poll ? -EIO : faults.ops.poll_cq(cq, most, wc);
+
+    for (int i = 0; i < polled; i++) {
+        wc[i].status = wc[i].status == IBV_WC_SUCCESS ? status_of(&wc[i]) : wc[i].status;
+        faults.lost += wc[i].qp_num == faults.destroyed && (wc[i].wr_id & REGX_RECEIVED) != 0;
+    }
+    return polled;
+}
+
+static int post_send(struct ibv_qp *qp, struct ibv_send_wr *requests, struct ibv_send_wr **refused)
+{
+    *refused = requests;
+    return qp == verbs_of(&one)->ud && faults.hello_post != 0
+               ? faults.hello_post
+               : faults.ops.post_send(qp, requests, refused);
+}
+
+static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *requests, struct ibv_recv_wr **refused)
+{
+    *refused = requests;
+    return faults.hello_receive_post != 0 ? faults.hello_receive_post
+                                          : faults.ops.post_recv(qp, requests, refused);
+}
+
+static int post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *requests,
+                         struct ibv_recv_wr **refused)
+{
+    *refused = requests;
+    return faults.receive_post != 0 ? faults.receive_post
+                                    : faults.ops.post_srq_recv(srq, requests, refused);
+}
+
+static void open_faulty(void)
+{
+    open_both(false);
+    verbs_of(&two)->settings.timeout = 14;
+
+    struct ibv_context_ops *ops = &verbs_of(&one)->port.context->ops;
+    faults = (struct faults){.ops = *ops};
+    ops->poll_cq = poll_cq;
+    ops->post_send = post_send;
+    ops->post_recv = post_recv;
+    ops->post_srq_recv = post_srq_recv;
+}
+
+static void open_connected(void)
+{
+    open_faulty();
+    send(&one, 1, 1, 100);
+    send(&two, 1, 1, 100);
+    await(&one.delivered, 1);
+    await(&two.delivered, 1);
+}
+
+/* Waits until `one` says so. */
+static void await_broken(const char *says)
+{
+    alarm(PATIENCE);
+    while (one.broken == 0) {
+        progress();
+    }
+    alarm(0);
+    assert_int_equal(one.broken, 1);
+    assert_non_null(strstr(one.what, says));
+}
+
+static void close_faulty(void)
+{
+    const struct ibv_context_ops own = faults.ops;
+
+    faults = (struct faults){.ops = own};
+    close_both();
+}
+
+static void ask(const side_t *side)
+{
+    uint64_t stream = 1;
+
+    assert_int_equal(regx_transport_ops.send(side->conn, 1, NULL, 0, pack, &stream, 10),
+                     REGX_AGAIN);
+}
+
+/* It is told at once, with the status, not that the peer is silent ten minutes later. */
+static void hello_fails(void **state)
+{
+    (void)state;
+    open_faulty();
+    faults.hello_sent = IBV_WC_LOC_QP_OP_ERR;
+    ask(&one);
+    await_broken("hello: local QP operation error (status 2, ");
+    close_faulty();
+
+    open_faulty();
+    faults.hello_received = IBV_WC_LOC_PROT_ERR;
+    ask(&one);
+    await_broken("hello: local protection error (status 4, ");
+    close_faulty();
+
+    open_faulty();
+    faults.hello_post = EIO;
+    ask(&one);
+    await_broken("hello: Input/output error");
+    close_faulty();
+}
+
+/* Nobody could be heard soon. */
+static void hello_buffer_is_refused(void **state)
+{
+    (void)state;
+    open_faulty();
+    faults.hello_receive_post = ENOMEM;
+    ask(&two);
+    await_broken("hello: Cannot allocate memory");
+    close_faulty();
+}
+
+/* Whom the queue pair of hellos has connected needs it no more. */
+static void hello_queue_fails(void **state)
+{
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+
+    (void)state;
+    open_connected();
+    assert_int_equal(ibv_modify_qp(verbs_of(&one)->ud, &attr, IBV_QP_STATE), 0);
+    for (int i = 0; i < 100; i++) {
+        progress();
+    }
+    send(&one, 1, 2, 10);
+    send(&two, 1, 2, 10);
+    await(&one.delivered, 2);
+    await(&two.delivered, 2);
+    assert_int_equal(one.broken, 0);
+    close_faulty();
+
+    open_faulty();
+    assert_int_equal(ibv_modify_qp(verbs_of(&one)->ud, &attr, IBV_QP_STATE), 0);
+    ask(&one);
+    await_broken("hello: Work Request Flushed Error (status 5, ");
+    close_faulty();
+
+    open_faulty();
+    ask(&one);
+    faults.event = IBV_EVENT_QP_FATAL;
+    faults.event_qp = verbs_of(&one)->ud;
+    regx_verbs_look(verbs_of(&one));
+    await_broken("hello: local work queue catastrophic error");
+    close_faulty();
+}
+
+static void peer_never_answers(void **state)
+{
+    unsigned asked = 0;
+
+    (void)state;
+    open_both(false);
+    ask(&one);
+    alarm(PATIENCE);
+    while (one.broken == 0) {
+        if (verbs_of(&one)->asking != NULL) {
+            asked = verbs_of(&one)->asking->asked;
+            verbs_of(&one)->asking->ask_next = 0;
+        }
+        regx_transport_ops.progress(one.transport);
+    }
+    alarm(0);
+    assert_int_equal(asked, 499);
+    assert_string_equal(one.what, "connecting: the peer does not answer");
+    close_both();
+}
+
+static void receive_fails(void **state)
+{
+    (void)state;
+    open_connected();
+    faults.received = IBV_WC_LOC_LEN_ERR;
+    send(&two, 1, 2, 10);
+    await_broken("receiving: local length error");
+    assert_int_equal(one.delivered, 1);
+    close_faulty();
+}
+
+/* The peer would try again without end. */
+static void no_receive_can_be_posted(void **state)
+{
+    uint64_t stream = 1;
+
+    (void)state;
+    open_connected();
+    faults.receive_post = ENOMEM;
+    alarm(PATIENCE);
+    while (one.broken == 0) {
+        regx_transport_ops.send(two.conn, 1, NULL, 0, pack, &stream, 10);
+        progress();
+    }
+    alarm(0);
+    assert_string_equal(one.what, "receive queue: Cannot allocate memory");
+    assert_int_equal(one.delivered, REGX_VERBS_RECEIVES); /* all that there were were used */
+    close_faulty();
+}
+
+static void queue_cannot_be_polled(void **state)
+{
+    (void)state;
+    open_connected();
+    faults.poll = true;
+    await_broken("completion queue: it cannot be polled");
+    close_faulty();
+}
+
+/* Nothing is under way that could fail. */
+static void own_queue_pair_fails(void **state)
+{
+    (void)state;
+    open_connected();
+    faults.event = IBV_EVENT_QP_LAST_WQE_REACHED;
+    faults.event_qp = regx_pair_find(verbs_of(&one), TWO)->qp;
+    regx_verbs_look(verbs_of(&one));
+    await_broken("queue pair: last WQE reached");
+    close_faulty();
+}
+
+/* More than the other side, which stands still, can take. */
+static void send_too_much(const side_t *from)
+{
+    uint64_t stream = 1;
+    unsigned sent = 0;
+
+    while (sent <= REGX_VERBS_RECEIVES) {
+        sent += regx_transport_ops.send(from->conn, 1, NULL, 0, pack, &stream, 10) == REGX_OK;
+        regx_transport_ops.progress(from->transport);
+    }
+}
+
+/* A completion says what was lost, and how; it is heard first. */
+static void own_queue_pair_fails_in_mid_send(void **state)
+{
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+
+    (void)state;
+    open_connected();
+    send_too_much(&one);
+    regx_pair_t *pair = regx_pair_find(verbs_of(&one), TWO);
+    assert_int_equal(ibv_modify_qp(pair->qp, &attr, IBV_QP_STATE), 0);
+    usleep(100000);
+    faults.event = IBV_EVENT_QP_LAST_WQE_REACHED;
+    faults.event_qp = pair->qp;
+    regx_verbs_look(verbs_of(&one));
+    await_broken("SEND: Work Request Flushed Error (status 5, ");
+    close_faulty();
+}
+
+/* What a broken pair has received is read, so that its buffers come back, before its queue pair is
+ * destroyed. */
+static void receive_buffers_come_back(void **state)
+{
+    (void)state;
+    open_connected();
+    send_too_much(&two);
+    usleep(100000);
+    regx_pair_break(regx_pair_find(verbs_of(&one), TWO), "test", "it shall end");
+    alarm(PATIENCE);
+    while (one.broken == 0) {
+        regx_transport_ops.progress(one.transport);
+    }
+    alarm(0);
+    for (int i = 0; i < 100; i++) {
+        regx_transport_ops.progress(one.transport);
+    }
+    assert_int_equal(faults.lost, 0);
+    assert_in_range(one.delivered, REGX_VERBS_RECEIVES, REGX_VERBS_RECEIVES + 2);
+    close_faulty();
+}
+
+/* A device that has failed completes nothing, and who closes waits for what is under way. */
+static void device_fails_at_the_end(void **state)
+{
+    (void)state;
+    open_connected();
+    send_too_much(&one);
+    faults.event = IBV_EVENT_DEVICE_FATAL;
+    faults.event_qp = verbs_of(&one)->ud;
+    regx_transport_ops.disconnect(one.conn);
+    alarm(PATIENCE);
+    regx_transport_ops.close(one.transport);
+    alarm(0);
+    regx_transport_ops.disconnect(two.conn);
+    regx_transport_ops.close(two.transport);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(hello_fails),
+        cmocka_unit_test(hello_buffer_is_refused),
+        cmocka_unit_test(hello_queue_fails),
+        cmocka_unit_test(peer_never_answers),
+        cmocka_unit_test(receive_fails),
+        cmocka_unit_test(no_receive_can_be_posted),
+        cmocka_unit_test(queue_cannot_be_polled),
+        cmocka_unit_test(own_queue_pair_fails),
+        cmocka_unit_test(own_queue_pair_fails_in_mid_send),
+        cmocka_unit_test(receive_buffers_come_back),
+        cmocka_unit_test(device_fails_at_the_end),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
