@@ -80,7 +80,7 @@ static int component_close(void)
 
 void regx_say_of_node(const char *line)
 {
-    char with_host[512];
+    char with_host[4608]; /* room for a line that names a file */
 
     if (regx_compat_speaker()) {
         regx_compat_say(line);

@@ -200,7 +200,14 @@ const void *regx_param_stored(const char *project, const char *framework, const 
 
 bool regx_param_refuse(const char *error)
 {
-    if (regx_compat_speaker()) {
+    char line[512];
+
+    if (regx_compat_falls_here(error)) {
+        if (!regx_compat_speaker()) {
+            snprintf(line, sizeof(line), "%s; at rank %u on %s", error, regx_compat_rank(),
+                     regx_compat_host());
+            error = line;
+        }
         regx_compat_say(error);
     }
     return false;
