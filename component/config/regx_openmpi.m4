@@ -65,7 +65,7 @@ AC_DEFUN([REGX_OPENMPI], [
          AC_MSG_ERROR([cannot compile and link with $OPENMPI_CPPFLAGS $OPENMPI_LIBS (see config.log); install the Debian package libopenmpi-dev])])
     CPPFLAGS=$regx_saved_CPPFLAGS LIBS=$regx_saved_LIBS
 
-    dnl The component compares this with the Open MPI that loads it. -D may say otherwise, which is
+    dnl The component compares the series with that of the Open MPI that loads it. -D may say otherwise, which is
     dnl how the tests make a component that was built for another one.
     AC_DEFINE_UNQUOTED([REGX_OPENMPI_VERSION_FOUND], ["$regx_openmpi_version"],
                        [Open MPI this was configured for])
