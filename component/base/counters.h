@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * What regx counts about itself, so that the path taken is never silent. One structure per
- * process, made by btl/, written by every room, read by the report and by MPI_T. The names are
- * those of the report's keys (one table, REGX_COUNTERS, so that no list can be forgotten).
+ * process, made by btl/, written by every room, read by the report. The names are those of the
+ * report's keys (one table, REGX_COUNTERS, so that no list can be forgotten).
  */
 #ifndef REGX_BASE_COUNTERS_H
 #define REGX_BASE_COUNTERS_H

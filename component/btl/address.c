@@ -113,10 +113,12 @@ static void say_mismatch(opal_proc_t *proc, const uint8_t *theirs)
 /* Another BTL may reach it; if none does, Open MPI says little, so this line is needed. */
 static void say_unreachable(const regx_module_t *module, opal_proc_t *proc, uint64_t peer)
 {
-    char line[320];
+    char line[512];
 
-    snprintf(line, sizeof(line), "no wire leads to rank %u on %s (here: %s)", (unsigned)peer,
-             opal_get_proc_hostname(proc), module->transport->wires);
+    snprintf(line, sizeof(line),
+             "no wire leads to rank %u on %s (here: %s); btl_regx_if_include, btl_regx_if_exclude "
+             "and btl_regx_uct_tls must leave one that does",
+             (unsigned)peer, opal_get_proc_hostname(proc), module->transport->wires);
     regx_compat_say(line);
 }
 

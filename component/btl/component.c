@@ -22,15 +22,25 @@ regx_component_t mca_btl_regx_component = {
               .btl_init = component_init,
               .btl_progress = regx_progress}};
 
-/* Open MPI's loader checks too little: a component built for another version crashes later. */
+/* What a component sees of Open MPI is the same within a series such as 4.1, and no longer. */
+static bool is_of_series(void)
+{
+    const char *minor = strchr(REGX_BUILT_FOR_OPENMPI, '.') + 1;
+    const size_t series = (size_t)(minor - REGX_BUILT_FOR_OPENMPI) + strcspn(minor, ".") + 1;
+
+    return strncmp(regx_compat_version(), REGX_BUILT_FOR_OPENMPI, series) == 0;
+}
+
+/* Open MPI's loader checks too little: a component built for another series crashes later. Here
+ * already it may have other structures, so this asks it for little: not for the node. */
 static bool version_matches(void)
 {
     char line[160];
+    bool named;
 
-    if (strcmp(regx_compat_version(), REGX_BUILT_FOR_OPENMPI) == 0) {
+    if (is_of_series()) {
         return true;
     }
-    bool named;
     if (regx_params_asked(&named) && regx_compat_speaker()) {
         snprintf(line, sizeof(line),
                  "built for Open MPI %s, but this is Open MPI %s: not used; build it for this one",
@@ -44,7 +54,7 @@ static bool version_matches(void)
  * the job: the refusal is open's. */
 static int component_register(void)
 {
-    if (strcmp(regx_compat_version(), REGX_BUILT_FOR_OPENMPI) != 0) {
+    if (!is_of_series()) {
         return OPAL_SUCCESS;
     }
     regx_params_register(&mca_btl_regx_component.super.btl_version);
@@ -80,7 +90,7 @@ static int component_close(void)
 
 void regx_say_of_node(const char *line)
 {
-    char with_host[512];
+    char with_host[4608]; /* room for a line that names a file */
 
     if (regx_compat_speaker()) {
         regx_compat_say(line);

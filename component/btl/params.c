@@ -3,6 +3,8 @@
  * The parameters btl_regx_*. All are strings for Open MPI, so that regx can check them itself;
  * mca-params/regx.conf documents each for administrators.
  */
+#include "config.h"
+
 #include "btl/params.h"
 
 #include <stdio.h>
@@ -61,9 +63,9 @@ static struct parameter {
     [REGX_PARAM_POOL_SIZE] =
         {"pool_size", "auto", OPAL_INFO_LVL_4,
          "Bytes of bounce memory of each process, locked as far as the limit of locked memory "
-         "(ulimit -l) allows: two slots of slot_size to 1G, or auto: 8M, but at most half of that "
-         "limit. On a node it lies in shared memory (/dev/shm). Divided among the ports that are "
-         "used."},
+         "(ulimit -l) allows: two slots of slot_size to 1G, a multiple of the page size, or auto: "
+         "8M, but at most half of that limit. On a node it lies in shared memory (/dev/shm). "
+         "Divided among the ports that are used."},
     [REGX_PARAM_SLOT_SIZE] =
         {"slot_size", "128K", OPAL_INFO_LVL_4,
          "Bytes of one slot of the pool: 4K to 1M, a multiple of the page size. Also bounds the "
@@ -200,7 +202,14 @@ const void *regx_param_stored(const char *project, const char *framework, const 
 
 bool regx_param_refuse(const char *error)
 {
-    if (regx_compat_speaker()) {
+    char line[512];
+
+    if (regx_compat_falls_here(error)) {
+        if (!regx_compat_speaker()) {
+            snprintf(line, sizeof(line), "%s; at rank %u on %s", error, regx_compat_rank(),
+                     regx_compat_host());
+            error = line;
+        }
         regx_compat_say(error);
     }
     return false;
@@ -262,20 +271,21 @@ bool regx_params_asked(bool *named)
 static bool read_choices(regx_params_t *params)
 {
     static const char *const enable[] = {"auto", "0", "1"};
-    static const char *const transport[] = {"auto", "uct", "verbs"};
+    static const char *const transport[] = {"auto", "uct", "verbs"}; /* the last may be left out */
     static const char *const verify[] = {"0", "1"};
     const char *rendezvous = regx_param_text(REGX_PARAM_RENDEZVOUS);
     char error[REGX_OPTION_ERROR];
     unsigned which;
 
     if (!regx_param_word(REGX_PARAM_ENABLE, enable, 3, &which) ||
-        !regx_param_word(REGX_PARAM_TRANSPORT, transport, 3, &which)) {
+        !regx_param_word(REGX_PARAM_TRANSPORT, transport, REGX_HAVE_VERBS ? 3 : 2, &which)) {
         return false;
     }
     params->transport = transport[which == 0 ? 1 : which];
-    params->strategy = regx_strategy_find(rendezvous != NULL ? rendezvous : "auto");
+    params->strategy = regx_strategy_find(rendezvous != NULL ? rendezvous : "");
     if (params->strategy == NULL) {
-        regx_option_refuse(REGX_PREFIX "rendezvous", rendezvous, regx_strategy_names, error);
+        regx_option_refuse(REGX_PREFIX "rendezvous", rendezvous != NULL ? rendezvous : "",
+                           regx_strategy_names, error);
         return regx_param_refuse(error);
     }
     if (!regx_param_word(REGX_PARAM_VERIFY, verify, 2, &which)) {

@@ -61,7 +61,8 @@ bool regx_param_is(regx_param_t param, const char *word);
 
 bool regx_param_number(regx_param_t param, const regx_option_range_t *range, uint64_t *value);
 
-/* Says what is wrong, once per application; false. */
+/* Says what is wrong, once per application; where that is right, each node of which the same is
+ * wrong says so, or a rank of it; false. */
 bool regx_param_refuse(const char *error);
 
 /* A value that Open MPI keeps, and where it is from; NULL if there is none. */

@@ -59,7 +59,7 @@ static bool read_backend(regx_params_t *params)
     char error[REGX_OPTION_ERROR];
     mca_base_var_source_t source;
 
-    params->backend = name != NULL ? name : "auto";
+    params->backend = name != NULL ? name : "";
     if (strcmp(params->backend, "auto") != 0 && regx_backend_find(params->backend) == NULL) {
         regx_option_refuse(REGX_PREFIX "backend", params->backend, regx_backend_names, error);
         return regx_param_refuse(error);

@@ -170,10 +170,10 @@ static void append(const char *pattern, const char *line, size_t length)
     expand(pattern, name, sizeof(name));
     const int fd = open(name, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     const ssize_t written = fd < 0 ? -1 : write(fd, line, length);
-    if (written != (ssize_t)length && regx_compat_speaker()) {
+    if (written != (ssize_t)length) {
         snprintf(message, sizeof(message), "btl_regx_report=%s: %s", name,
                  written < 0 ? strerror(errno) : "no space for the whole line");
-        regx_compat_say(message);
+        regx_say_of_node(message);
     }
     if (fd >= 0) {
         close(fd);

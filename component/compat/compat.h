@@ -54,6 +54,11 @@ bool regx_compat_speaker(void);
 /* … and whether for what is wrong with its node. */
 bool regx_compat_node_speaker(void);
 
+/* Whether it falls to this process to say a line that others may have to say as well: not if the
+ * one that speaks for the application, or for the node, has the same to say. Only before addresses
+ * are exchanged; may wait until those two have come as far. */
+bool regx_compat_falls_here(const char *line);
+
 /* Says one line to the user, through Open MPI's output. */
 void regx_compat_say(const char *line);
 

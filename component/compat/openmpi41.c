@@ -105,26 +105,79 @@ const char *regx_compat_pml(void)
                : mca_pml_base_selected_component.pmlm_version.mca_component_name;
 }
 
-/* mpirun tells each process the first ranks of all applications. */
+/* mpirun tells each process the first ranks of all applications; the ranks of one follow it. */
+static uint32_t first_of_application(void)
+{
+    const char *list = getenv("OMPI_FIRST_RANKS");
+    const uint32_t rank = regx_compat_rank();
+    uint32_t found = 0;
+
+    while (list != NULL && *list != '\0') {
+        char *end;
+        const unsigned long first = strtoul(list, &end, 10);
+
+        if (first <= rank && first > found) {
+            found = (uint32_t)first;
+        }
+        list = end != list ? end : end + 1;
+    }
+    return found;
+}
+
+/* Of this job; this process where nobody knows. */
+static uint32_t first_of_node(void)
+{
+    const opal_process_name_t all = {OPAL_PROC_MY_NAME.jobid, OPAL_VPID_WILDCARD};
+    uint32_t first = regx_compat_rank();
+    char *peers = NULL; /* "1,3,5" */
+    int rc;
+
+    OPAL_MODEX_RECV_VALUE_OPTIONAL(rc, OPAL_PMIX_LOCAL_PEERS, &all, &peers, OPAL_STRING);
+    if (rc == OPAL_SUCCESS && peers != NULL) {
+        first = (uint32_t)strtoul(peers, NULL, 10);
+    }
+    free(peers);
+    return first;
+}
+
 bool regx_compat_speaker(void)
 {
-    const char *first = getenv("OMPI_FIRST_RANKS");
-    const uint32_t rank = regx_compat_rank();
-
-    while (first != NULL && *first != '\0') {
-        char *end;
-
-        if (strtoul(first, &end, 10) == rank && end != first) {
-            return true;
-        }
-        first = end != first ? end : end + 1;
-    }
-    return rank == 0;
+    return first_of_application() == regx_compat_rank();
 }
 
 bool regx_compat_node_speaker(void)
 {
     return regx_compat_speaker() || opal_process_info.my_local_rank == 0;
+}
+
+/* Waits until that process has committed what it publishes; where it is on this node and the key is
+ * not among that, Open MPI 4.1.4 answers after two seconds. */
+static bool is_published(uint32_t rank, const char *key)
+{
+    const opal_process_name_t name = {OPAL_PROC_MY_NAME.jobid, rank};
+    opal_value_t *value = NULL;
+
+    if (opal_pmix.get(&name, key, NULL, &value) != OPAL_SUCCESS || value == NULL) {
+        return false;
+    }
+    OBJ_RELEASE(value);
+    return true;
+}
+
+/* Who has a line to say publishes it, as a key. */
+bool regx_compat_falls_here(const char *line)
+{
+    const uint32_t speakers[] = {first_of_application(), first_of_node()};
+    uint8_t nothing = 0;
+    int rc;
+
+    OPAL_MODEX_SEND_STRING(rc, OPAL_PMIX_GLOBAL, (char *)(uintptr_t)line, &nothing, 1);
+    for (int i = 0; i < 2 && rc == OPAL_SUCCESS && speakers[i] != regx_compat_rank(); i++) {
+        if (is_published(speakers[i], line)) {
+            return false;
+        }
+    }
+    return true;
 }
 
 /* A stream of its own: Open MPI's first would put host and process number in front. */

@@ -1,5 +1,13 @@
 dnl SPDX-License-Identifier: BSD-3-Clause
 
+dnl REGX_COMPILER: before AC_PROG_CC, whose own error names no package.
+AC_DEFUN([REGX_COMPILER], [
+    AS_IF([test -z "$CC"], [
+        AC_CHECK_TOOLS([regx_cc], [gcc cc clang])
+        AS_IF([test -z "$regx_cc"],
+              [AC_MSG_ERROR([no C compiler found; install the Debian packages gcc and libc6-dev, or give CC=COMPILER])])])
+])
+
 dnl REGX_COMPILER_FLAGS: what every object of regx is compiled with, and the sanitizer builds.
 dnl Sets REGX_CFLAGS, REGX_LDFLAGS, REGX_ATOMIC_CFLAGS.
 AC_DEFUN([REGX_COMPILER_FLAGS], [

@@ -16,7 +16,7 @@ AC_DEFUN([REGX_UCX], [
         [], [with_ucx=yes])
     regx_ucx_where=
     AS_CASE([$with_ucx],
-        [no], [AC_MSG_ERROR([uct is the only transport for now: regx cannot be built --without-ucx])],
+        [no], [AC_MSG_ERROR([regx cannot be built --without-ucx: its default transport, uct, is part of UCX])],
         [yes], [],
         [regx_ucx_where=" ($with_ucx)"
          REGX_DISTCHECK_FLAGS="$REGX_DISTCHECK_FLAGS --with-ucx='$with_ucx'"
@@ -45,6 +45,8 @@ AC_DEFUN([REGX_VERBS], [
         [AS_HELP_STRING([--without-verbs],
             [leave out the transport for RDMA devices (default: build it if rdma-core is there)])],
         [], [with_verbs=auto])
+    AS_CASE([$with_verbs], [yes | no | auto], [],
+            [AC_MSG_ERROR([--with-verbs=$with_verbs: allowed: yes, no, auto; pkg-config finds rdma-core elsewhere by PKG_CONFIG_PATH])])
     regx_verbs=no
     regx_verbs_note="no (--without-verbs)"
     AS_IF([test "x$with_verbs" != xno],
@@ -56,6 +58,8 @@ AC_DEFUN([REGX_VERBS], [
     AS_IF([test "x$with_verbs" = xyes && test $regx_verbs = no],
           [AC_MSG_ERROR([libibverbs of rdma-core 40 or later not found by pkg-config; install the Debian package libibverbs-dev])])
     REGX_SYSTEM_HEADERS([VERBS])
+    AC_DEFINE_UNQUOTED([REGX_HAVE_VERBS], [`test $regx_verbs = yes && echo 1 || echo 0`],
+                       [whether the transport for RDMA devices is built])
     AM_CONDITIONAL([HAVE_VERBS], [test $regx_verbs = yes])
 ])
 

@@ -65,8 +65,8 @@ AC_DEFUN([REGX_OPENMPI], [
          AC_MSG_ERROR([cannot compile and link with $OPENMPI_CPPFLAGS $OPENMPI_LIBS (see config.log); install the Debian package libopenmpi-dev])])
     CPPFLAGS=$regx_saved_CPPFLAGS LIBS=$regx_saved_LIBS
 
-    dnl The component compares this with the Open MPI that loads it. -D may say otherwise, which is
-    dnl how the tests make a component that was built for another one.
+    dnl The component compares the series with that of the Open MPI that loads it. -D may say
+    dnl otherwise, which is how the tests make a component that was built for another one.
     AC_DEFINE_UNQUOTED([REGX_OPENMPI_VERSION_FOUND], ["$regx_openmpi_version"],
                        [Open MPI this was configured for])
     AC_DEFINE_UNQUOTED([REGX_OPENMPI_MAJOR], [$regx_major], [its major version])
@@ -103,9 +103,11 @@ AC_DEFUN([REGX_COMPONENT_DIR], [
           [componentdir=$OPENMPI_PKGLIBDIR regx_in_place=yes
            regx_component_dir_shown="$componentdir (in place)"],
           [componentdir='${libdir}/openmpi' regx_in_place=no
-           regx_component_dir_shown="$prefix/lib/openmpi"
-           AS_IF([test "x$prefix" = xNONE],
-                 [regx_component_dir_shown="$ac_default_prefix/lib/openmpi"])])
+           regx_component_dir_shown=$(
+               test "x$prefix" != xNONE || prefix=$ac_default_prefix
+               test "x$exec_prefix" != xNONE || exec_prefix=$prefix
+               eval "libdir=\"$libdir\""
+               AS_ECHO(["$libdir/openmpi"]))])
     AC_SUBST([componentdir])
     AC_SUBST([OPENMPI_PKGLIBDIR])
     AM_CONDITIONAL([IN_PLACE], [test $regx_in_place = yes])

@@ -92,6 +92,36 @@ def test_no_ucx_in_the_prefix(tmp_path: Path) -> None:
         configure(tmp_path, f"--with-ucx={tmp_path}"))
 
 
+def test_no_ucx_at_all(tmp_path: Path) -> None:
+    assert error(configure(tmp_path, "--without-ucx")).endswith(
+        "regx cannot be built --without-ucx: its default transport, uct, is part of UCX")
+
+
+def test_no_compiler(tmp_path: Path) -> None:
+    for name in ["sed", "grep", "expr", "awk", "mkdir", "rm", "ls", "cat", "chmod", "mv", "uname",
+                 "sort", "tr", "ln", "rmdir", "sleep", "date", "env", "install", "cp", "touch",
+                 "hostname", "basename", "dirname", "diff", "cmp", "make", "bash"]:
+        where = shutil.which(name)
+        if where:
+            (tmp_path / name).symlink_to(where)
+    line = error(configure(tmp_path / "build", PATH=str(tmp_path), CC=""))
+    assert "no C compiler" in line and "Debian packages gcc and libc6-dev" in line
+
+
+def test_verbs_in_a_prefix(tmp_path: Path) -> None:
+    line = error(configure(tmp_path, f"--with-verbs={tmp_path}"))
+    assert f"--with-verbs={tmp_path}: allowed: yes, no, auto" in line
+
+
+def test_without_verbs(tmp_path: Path) -> None:
+    """Its name is then not among those that btl_regx_transport allows."""
+    run = configure(tmp_path, "--without-verbs", f"--prefix={tmp_path}", "--libdir=/some/where")
+    assert run.returncode == 0, run.stderr
+    assert "#define REGX_HAVE_VERBS 0\n" in (
+        tmp_path / "component/config/config.h").read_text()
+    assert "install to    /some/where/openmpi\n" in run.stdout
+
+
 def test_open_mpis_own_prefix_is_in_place(tmp_path: Path) -> None:
     def asked(name: str) -> str:
         run = subprocess.run(["ompi_info", "--parsable", "--path", name], capture_output=True,

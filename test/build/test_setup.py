@@ -4,6 +4,8 @@ import os
 import subprocess
 from pathlib import Path
 
+import pytest
+
 TOP = Path(__file__).resolve().parents[2]
 
 
@@ -36,6 +38,22 @@ def test_missing_packages(tmp_path: Path) -> None:
     assert run.returncode == 1
     assert run.stderr == ("regx: packages are missing; as root: "
                           "apt-get update && apt-get install -y libtool strace\n")
+
+
+@pytest.mark.parametrize("candidate", ["5.0.7-1", "1:6.0.0~rc2-1"])
+def test_another_open_mpi_than_supported(tmp_path: Path, candidate: str) -> None:
+    """Nothing is installed that would be of no use."""
+    path = path_without(tmp_path, "mpicc", "mpirun", "strace")
+    policy = tmp_path / "apt-cache"
+    policy.unlink()
+    policy.write_text(f'#!/bin/sh\n[ "$*" = "policy libopenmpi-dev" ] || exit 1\n'
+                      f'echo "libopenmpi-dev:"\necho "  Candidate: {candidate}"\n')
+    policy.chmod(0o755)
+    run = setup("test", "--no-install", path=path)
+    assert run.returncode == 1
+    assert run.stderr == (f"regx: the package libopenmpi-dev is of Open MPI {candidate} here, and "
+                          "regx supports 4.1 for now (Debian 12); nothing was installed; put the "
+                          "mpicc of an Open MPI 4.1 into PATH and try again\n")
 
 
 def test_missing_packages_where_there_is_no_apt(tmp_path: Path) -> None:

@@ -7,26 +7,27 @@ import pytest
 
 from launch import Build, Mpi
 from job import Job
+from namespace import two_hosts
 
 # A huge number, more than 64 bits of it.
 HUGE = "99999999999999999999999"
 BAD = {
     "chunk_size": ["0", "-1", "4M", "1024", "5000", "64Q", "lots", "1.5M", HUGE],
-    "chunk_depth": ["0", "-3", "65", "4Q", "two", HUGE],
+    "chunk_depth": ["0", "-3", "65", "4Q", "two", HUGE, ""],
     "slot_size": ["0", "-4K", "64Q", "1", "lots", HUGE],
     "pool_size": ["0", "-1", "4Q", "1", "lots", HUGE],
-    "rendezvous": ["teleport", "read", "together", "remap", "bounce,pipeline", "BOUNCE"],
-    "backend": ["magic", "ODP", "HOOKS", "hooks+", "notifier+hooks", "hooks,notifier"],
+    "rendezvous": ["teleport", "read", "together", "remap", "bounce,pipeline", "BOUNCE", ""],
+    "backend": ["magic", "ODP", "HOOKS", "hooks+", "notifier+hooks", "hooks,notifier", ""],
     "cache_bytes": ["0", "-1", "1", "64Q", "lots", "Unlimited", HUGE],
     "cache_count": ["0", "-1", "4Q", "many", "auto", "1048577", HUGE],
-    "admit": ["third", "0", "first,second"],
+    "admit": ["third", "0", "first,second", ""],
     "inuse": ["panic", "0"],
     "hooks": ["glibc", "opal,ucm"],
     "notifier_check": ["sometimes", "0"],
     "odp_prefetch": ["sometimes", "0", "advise,touch"],
-    "verify": ["2", "-1", "yes"],
-    "transport": ["pigeon", "uring", "uct,verbs"],
-    "enable": ["2", "-1", "perhaps"],
+    "verify": ["2", "-1", "yes", ""],
+    "transport": ["pigeon", "uring", "uct,verbs", ""],
+    "enable": ["2", "-1", "perhaps", ""],
     "uct_tls": ["nosuch", "posix,nosuch"],
     "verbs_gid_index": ["-1", "256", "first"],
     "verbs_pkey": ["0", "0x10000", "-1", "0xq", HUGE],
@@ -35,7 +36,7 @@ BAD = {
     "verbs_timeout": ["0", "32"],
     "verbs_retry_count": ["8", "-1"],
     "verbs_rnr_retry": ["8", "-1"],
-    "verbs_mtu": ["0", "1000", "8192"],
+    "verbs_mtu": ["0", "1000", "8192", ""],
     "if_include": ["nosuch0", "10.0.0.0/99", "lo,nosuch0"],
 }
 CASES = [(name, value) for name, values in BAD.items() for value in values]
@@ -159,6 +160,40 @@ def test_same_line_from_everywhere(mpi: Mpi, tmp_path: Path, name: str, value: s
     assert len(lines) == 1, lines
 
 
+def at(ranks: str, name: str, value: str) -> list[str]:
+    """Words before the program: the environment of these ranks (1|3) alone has that value."""
+    return ["sh", "-c", f'case $OMPI_COMM_WORLD_RANK in {ranks}) export '
+            f'OMPI_MCA_btl_regx_{name}={value};; esac; exec "$@"', "sh"]
+
+
+@pytest.mark.parametrize("name,value", [("chunk_size", "4M"), ("rendezvous", "teleport")])
+@pytest.mark.parametrize("rank", [1, 3])
+def test_bad_value_at_one_rank(mpi: Mpi, rank: int, name: str, value: str) -> None:
+    """Not the first of its application, nor of its node: it says so, and which it is. The others
+    use regx among themselves."""
+    job = job_of_four(mpi, "regx,vader,self", within=at(str(rank), name, value))
+    assert job.status == 0 and len(job.reports) == 3, str(job)
+    assert one_line(job, name, value).endswith(f"; at rank {rank} on {job.reports[0]['host']}"), \
+        str(job)
+
+
+def test_bad_value_where_the_first_rank_is_late(mpi: Mpi) -> None:
+    """Still one line, the first rank's."""
+    job = job_of_four(mpi, "regx,vader,self", {"chunk_size": "4M"}, within=[
+        "sh", "-c", '[ $OMPI_COMM_WORLD_RANK != 0 ] || sleep 2; exec "$@"', "sh"])
+    assert job.status == 0 and "at rank" not in one_line(job, "chunk_size", "4M"), str(job)
+
+
+@pytest.mark.parametrize("ranks,reports", [("1|3", 2), ("*", 0)])
+def test_bad_value_on_one_host(mpi: Mpi, tmp_path: Path, ranks: str, reports: int) -> None:
+    """Two ranks on each of two: one line of the node that has it, and one if both have."""
+    with two_hosts(tmp_path) as (around, options):
+        job = job_of_four(mpi, "regx,tcp,self", around=around, options=options,
+                          within=at(ranks, "chunk_size", "4M"))
+    assert job.status == 0 and len(job.reports) == reports, str(job)
+    assert ("; at rank 1 on " in one_line(job, "chunk_size", "4M")) == (ranks != "*"), str(job)
+
+
 @pytest.mark.parametrize("way", ["environment", "file", "tune"])
 def test_good_value_from_everywhere(mpi: Mpi, tmp_path: Path, way: str) -> None:
     """They take effect from there too."""
@@ -202,6 +237,16 @@ def test_unwritable_report(mpi: Mpi, report: str) -> None:
     job = job_of_four(mpi, "regx", {"report": report})
     assert job.status == 0 and job.stdout.startswith("checked "), str(job)
     assert len(job.complaints) == 1 and f"btl_regx_report={report}" in job.complaints[0], str(job)
+
+
+def test_unwritable_report_on_one_host(mpi: Mpi, tmp_path: Path) -> None:
+    """One line of that node."""
+    with two_hosts(tmp_path) as (around, options):
+        job = job_of_four(mpi, "regx", around=around, options=options,
+                          within=at("1|3", "report", "/proc/nobody"))
+    assert job.status == 0 and len(job.reports) == 2, str(job)
+    assert len(job.complaints) == 1, str(job)
+    assert re.search("btl_regx_report=/proc/nobody: .*, on ", job.complaints[0]), str(job)
 
 
 def test_defaults_are_valid(mpi: Mpi, build: Build) -> None:

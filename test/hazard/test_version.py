@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Hazard 28: a component built for another Open MPI than the one that loads it."""
+import subprocess
+from pathlib import Path
+
+import pytest
+
 from launch import Build, Mpi
 
 BUILT_FOR = "3.9.0"  # so says the build of test/mismatched
@@ -25,3 +30,27 @@ def test_nothing_is_said_where_nobody_asked(mpi: Mpi, build: Build) -> None:
     job = mpi("collective", "--sizes", "10", "bcast", ranks=4, btl=None,
               environment=build.path(build.mismatched))
     assert job.ended_well().stdout.startswith("checked "), str(job)
+
+
+def pretend(folder: Path, version: str) -> list[str]:
+    """Words before the program: Open MPI is of that version."""
+    library = folder / "version.so"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", library], check=True,
+                   text=True, input=f'const char opal_version_string[] = "{version}";')
+    return ["env", f"LD_PRELOAD={library}"]
+
+
+@pytest.mark.parametrize("version", ["4.1.0", "4.1.99", "4.1.5rc1"])
+def test_another_release_of_the_series(mpi: Mpi, tmp_path: Path, version: str) -> None:
+    job = mpi("collective", "--sizes", "10,100000", "bcast", ranks=4,
+              within=pretend(tmp_path, version)).checked(ranks=4)
+    assert {report["openmpi"] for report in job.reports} == {version}, str(job)
+
+
+@pytest.mark.parametrize("version", ["4.0.7", "4.10.1", "5.0.7", "14.1.4"])
+def test_another_series(mpi: Mpi, tmp_path: Path, version: str) -> None:
+    job = mpi("collective", "--sizes", "10,100000", "bcast", ranks=4, btl="regx,vader,self",
+              within=pretend(tmp_path, version))
+    assert job.status == 0 and job.stdout.startswith("checked "), str(job)
+    assert not job.reports and len(job.complaints) == 1, str(job)
+    assert f"but this is Open MPI {version}: not used" in job.complaints[0], str(job)
