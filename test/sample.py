@@ -8,7 +8,7 @@ from pathlib import Path
 PAGE = 4096
 MIB = 1 << 20
 LARGEST = 64 * MIB
-ODD = [6185592 // 3, 19145880]  # sizes that broke others
+ODD = [6185592, 6185593, 19145880, 19145881]  # sizes that broke others
 LAYOUTS = ["contiguous", "vector", "indexed"]
 SENDS = ["send", "isend", "persistent", "bsend", "ssend", "rsend"]
 RECEIVES = ["recv", "irecv", "persistent", "probe", "late"]
@@ -53,9 +53,11 @@ class Case:
                 for n in range(self.window)]
 
     def windows(self, ranks: int, iterations: int) -> int:
-        """How many there are in two ranks' run, or in a fan."""
+        """How many there are in two ranks' run, in a fan, or to oneself."""
         if self.pattern == "fan":
             return iterations * (ranks - 1)
+        if self.pattern == "self":
+            return iterations * ranks
         assert ranks == 2
         return iterations * 2
 

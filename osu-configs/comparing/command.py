@@ -30,7 +30,7 @@ missing; it builds regx, runs every row, and prints one table."""
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="compare", description=DESCRIPTION)
     add = parser.add_argument
-    add("-f", dest="files", nargs="+", type=Path, metavar="FILE", default=DEFAULT_FILES,
+    add("-f", dest="files", nargs="+", action="extend", type=Path, metavar="FILE",
         help="configuration files (default: strategies.conf and peers.conf, beside compare)")
     add("--dry-run", action="store_true", help="print the lines that would be run, and run nothing")
     add("--full", action="store_true", help="more sizes and repetitions")
@@ -47,7 +47,9 @@ def arguments() -> argparse.Namespace:
     add("--no-build", action="store_true", help="take what was built before, as it is")
     add("--output", type=Path, metavar="DIR",
         help="where the results go (default: .build/compare/, by date and time)")
-    return parser.parse_args()
+    asked = parser.parse_args()
+    asked.files = asked.files or DEFAULT_FILES
+    return asked
 
 
 def main() -> int:

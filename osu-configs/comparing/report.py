@@ -9,6 +9,9 @@ from comparing.trouble import Trouble
 
 PATHS = ("eager", "frag", "bounce", "pipeline", "direct", "read", "together", "remap", "fallback")
 
+# Beside the high waters: of these the largest of all ranks, not the sum.
+LARGEST = ("largest_registration", "peers")
+
 
 def read(files: list[Path]) -> list[dict]:
     """The lines of all files. Trouble names the file and the line that is none."""
@@ -55,7 +58,7 @@ def add(reports: list[dict]) -> dict:
                     into[name] = into.get(name, 0) + count
             elif isinstance(value, str) or key == "rank":
                 total.setdefault(key, set()).add(value)
-            elif key.endswith("_high") or key == "largest_registration":
+            elif key.endswith("_high") or key in LARGEST:
                 total[key] = max(total.get(key, 0), value)
             else:
                 total[key] = total.get(key, 0) + value
@@ -65,10 +68,12 @@ def add(reports: list[dict]) -> dict:
     return total
 
 
-def render(total: dict, files: int) -> str:
+def render(reports: list[dict], files: int) -> str:
     """A table: what ran, then what went over which path, then every counter that is not 0."""
-    ranks = total.get("rank", [])
-    lines = [f"{len(ranks)} rank{'s' * (len(ranks) != 1)}, {files} file{'s' * (files != 1)}"]
+    total = add(reports)
+    # A file may hold several jobs, whose ranks have the same numbers.
+    counts = {"rank": len(total["rank"]), "report": len(reports), "file": files}
+    lines = [", ".join(f"{count} {what}{'s' * (count != 1)}" for what, count in counts.items())]
     for key, value in total.items():
         if isinstance(value, list) and key != "rank":
             shown = [v for v in value if v]

@@ -26,7 +26,7 @@ that post them, registrations, system calls; for each row of a configuration fil
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="counts", description=DESCRIPTION)
     add = parser.add_argument
-    add("-f", dest="files", nargs="+", type=Path, metavar="FILE", default=[HERE / "counts.conf"],
+    add("-f", dest="files", nargs="+", action="extend", type=Path, metavar="FILE",
         help="configuration files (default: counts.conf, beside counts)")
     add("--dry-run", action="store_true", help="print the lines that would be run, and run nothing")
     add("--rdma", action="store_true",
@@ -35,7 +35,9 @@ def arguments() -> argparse.Namespace:
     add("--no-build", action="store_true", help="take what was built before, as it is")
     add("--output", type=Path, metavar="DIR",
         help="where the results go (default: .build/counts/, by date and time)")
-    return parser.parse_args()
+    asked = parser.parse_args()
+    asked.files = asked.files or [HERE / "counts.conf"]
+    return asked
 
 
 def main() -> int:

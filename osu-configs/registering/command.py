@@ -31,9 +31,9 @@ def arguments() -> argparse.Namespace:
     add = parser.add_argument
     add("-n", dest="repetitions", type=int, metavar="N", default=REPETITIONS,
         help=f"rounds (default: {REPETITIONS})")
-    add("--subjects", nargs="+", metavar="SUBJECT", choices=SUBJECTS, default=list(SUBJECTS),
+    add("--subjects", nargs="+", action="extend", metavar="SUBJECT", choices=SUBJECTS,
         help=f"measure only these of: {', '.join(SUBJECTS)}")
-    add("--metrics", nargs="+", metavar="METRIC", choices=METRICS, default=[],
+    add("--metrics", nargs="+", action="extend", metavar="METRIC", choices=METRICS, default=[],
         help=f"measure only these of: {', '.join(METRICS)}")
     add("--dry-run", action="store_true", help="print the lines that would be run, and run nothing")
     add("--no-install", action="store_true", help="say what is missing, rather than install it")
@@ -42,6 +42,7 @@ def arguments() -> argparse.Namespace:
     asked = parser.parse_args()
     if not 1 <= asked.repetitions <= 1000:
         parser.error(f"-n {asked.repetitions}: allowed: 1 to 1000")
+    asked.subjects = asked.subjects or list(SUBJECTS)
     return asked
 
 

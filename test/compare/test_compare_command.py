@@ -321,6 +321,20 @@ def test_dry_run_of_the_default_set_needs_nothing_built() -> None:
     assert "--mca btl_regx_rendezvous pipeline" in done.stdout
 
 
+def test_files_of_several_options_are_all_read(tree: Tree) -> None:
+    defaults, bounce, vader = ROWS.partition("[bounce]")[0], *ROWS.split("[")[2:]
+    files = [tree.write(f"{number}.conf", f"{defaults}[{row}")
+             for number, row in enumerate((bounce, vader, vader.replace("vader", "tcp")))]  # fmt: skip
+    (tree.path / ".build").mkdir()
+    subprocess.run([tree.path / "component/config/setup"], check=True, timeout=WATCHDOG)
+    words = ["-f", files[0], files[1], "-f", files[2], "--osu", tree.path / "osu", "--dry-run"]
+    done = tree.run(*words)
+    assert done.returncode == 0, done.stderr
+    btls = [words[words.index("btl") + 1] for line in done.stdout.splitlines()
+            if line[0] != "#" and (words := shlex.split(line))]  # fmt: skip
+    assert btls == ["regx"] * 2 + ["vader,self"] * 2 + ["tcp,self"] * 2  # checked and timed
+
+
 def test_a_launcher_gets_all_by_the_environment(tree: Tree) -> None:
     file = tree.write("rows.conf", ROWS)
     (tree.path / ".build").mkdir()
@@ -389,6 +403,32 @@ def test_osu_is_found_installed_or_built(tree: Tree, folder: str) -> None:
     done = tree.run("-f", file, "--osu", tree.path / "place", "--output", tree.path / "output")
     assert done.returncode == 0, done.stderr
     assert f"osu_bw is {os.path.normpath(tree.path / 'place' / folder / 'osu_bw')}\n" in done.stderr
+
+
+def test_osu_in_path(tree: Tree) -> None:
+    path = f"{tree.environment['PATH']}:{tree.path}/osu"
+    done = tree.run("-f", tree.write("rows.conf", ROWS), PATH=path)
+    assert done.returncode == 0, done.stderr
+    assert f"osu_bw is {tree.path}/osu/osu_bw\n" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "folder",
+    [
+        "usr/libexec/osu-micro-benchmarks/mpi/pt2pt",
+        "usr/local/libexec/osu-micro-benchmarks/mpi/pt2pt",
+        "usr/lib/osu-micro-benchmarks/mpi/pt2pt",
+        "usr/lib64/openmpi/bin",
+    ],
+)
+def test_osu_in_a_usual_place(tree: Tree, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Below a root of this test's own; a folder of PATH goes before."""
+    there = tree.write(f"{folder}/osu_bw", "", executable=True)
+    monkeypatch.setattr(osu, "USUAL_PLACES", [f"{tree.path}{place}" for place in osu.USUAL_PLACES])
+    suite = osu.Suite(None, Path("/c"), {"PATH": "/nowhere"})
+    assert suite.program("osu_bw", "same") == osu.Program(there, (), "osu_bw")
+    suite = osu.Suite(None, Path("/c"), {"PATH": f"/nowhere:{tree.path}/osu"})
+    assert suite.program("osu_bw", "same").path == tree.path / "osu/osu_bw"
 
 
 def test_on_a_bare_machine_setup_brings_python(tree: Tree) -> None:

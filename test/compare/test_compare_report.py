@@ -18,6 +18,7 @@ RANK_0 = {
     "transport": "uct",
     "messages_bounce": 2,
     "bytes_bounce": 1000,
+    "peers": 1,
     "slots_high": 3,
     "largest_registration": 10,
     "registrations": 1,
@@ -53,6 +54,7 @@ def test_sums_maxima_and_names() -> None:
         "transport": ["uct"],
         "messages_bounce": 7,
         "bytes_bounce": 1234,
+        "peers": 1,
         "slots_high": 3,
         "largest_registration": 40,
         "registrations": 2,
@@ -68,10 +70,20 @@ def test_the_table(tmp_path: Path) -> None:
     done = run(*files)
     assert done.returncode == 0 and done.stderr == ""
     lines = [re.split(r"  +", line.strip()) for line in done.stdout.splitlines()]
-    assert ["2 ranks, 2 files"] in lines
+    assert ["2 ranks, 2 reports, 2 files"] in lines
     assert ["bounce", "7", "1,234"] in lines
     assert ["slots_high", "3"] in lines
     assert ["denied", "4"] in lines
+
+
+def test_jobs_in_one_file_are_not_taken_for_one(tmp_path: Path) -> None:
+    """Ranks of the same number, each with three others to talk to."""
+    file = tmp_path / "three"
+    jobs = [{**RANK_0, "rank": rank, "peers": 3} for rank in (0, 1, 2, 3)] * 3
+    file.write_text("".join(json.dumps(line) + "\n" for line in jobs))
+    lines = [re.split(r"  +", line.strip()) for line in run(file).stdout.splitlines()]
+    assert ["4 ranks, 12 reports, 1 file"] in lines
+    assert ["peers", "3"] in lines and ["bounce", "24", "12,000"] in lines
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,18 @@ def test_the_difference_of_two_runs_by_messages(tree: Tree) -> None:
     assert all(f"LD_PRELOAD={tree.path}/bin/counting/.libs/layer.so" in call for call in calls)
 
 
+def test_files_of_several_options_are_all_read(tree: Tree) -> None:
+    tree.has_device()
+    more = tree.write("more.conf", ROWS.replace("ucx", "cm").replace("auto", "again"))
+    (tree.path / ".build").mkdir()
+    subprocess.run([tree.path / "component/config/setup"], check=True, timeout=WATCHDOG)
+    done = counts(tree, ROWS, "-f", more, "--dry-run")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    for pml, count in (("ob1", 2), ("ucx", 1), ("cm", 1)):  # of 3 sizes, each in two runs
+        assert sum(f"--mca pml {pml} " in line for line in lines) == count * 3 * 2, done.stdout
+
+
 def test_another_wire(tree: Tree) -> None:
     tree.has_device()
     done = counts(tree, ROWS.replace("[ucx]", "environment = WIRE=tcp\n[ucx]"))

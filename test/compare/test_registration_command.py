@@ -85,6 +85,13 @@ def test_dry_run(tree: Tree) -> None:
     done = run(tree, "--dry-run", "--subjects", "notifier")
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"{tree.path}/bin/registering/regx notifier\n"
+    done = run(tree, "--dry-run", "--subjects", "notifier", "--subjects", "none", "ucs_rcache",
+               "--metrics", "hit_1", "--metrics", "null_call")  # fmt: skip
+    asked = [("regx", "notifier"), ("regx", "none"), ("ucx", "ucs_rcache")]
+    assert done.stdout.splitlines() == [
+        f"{tree.path}/bin/registering/{program} {subject} hit_1 null_call"
+        for program, subject in asked
+    ]
     assert not (tree.path / "calls").exists() and not (tree.path / "output").exists()
 
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Between hosts: two network namespaces. UCX's shared memory would reach across, and must not."""
+import re
 from pathlib import Path
 
 import pytest
@@ -59,10 +60,16 @@ def test_chosen_device(mpi: Mpi, tmp_path: Path, device: str) -> None:
     job.over("tcp")
 
 
-@pytest.mark.parametrize("setting", [{"if_include": "lo"}, {"if_exclude": "regx0"},
-                                     {"uct_tls": "posix,sysv"}])
-def test_no_way_between_hosts(mpi: Mpi, tmp_path: Path, setting: dict[str, str]) -> None:
-    """The job ends, and is not carried by another way in silence."""
+@pytest.mark.parametrize("setting,here", [({"if_include": "lo"}, "posix,tcp"),
+                                          ({"if_exclude": "regx0"}, "posix,tcp"),
+                                          ({"uct_tls": "posix,sysv"}, "posix")])
+def test_no_way_between_hosts(mpi: Mpi, tmp_path: Path, setting: dict[str, str],
+                              here: str) -> None:
+    """The job ends with a line of each who looked for a way, and none is taken in silence."""
     with two_hosts(tmp_path) as (around, options):
         job = mpi("transfer", cases(tmp_path), around=around, options=options, regx=setting)
     assert job.status != 0 and job.stdout == "", str(job)
+    assert 1 <= len(job.complaints) <= 2, str(job)
+    for line in job.complaints:
+        assert re.fullmatch(r"regx: no wire leads to rank [01] on regx\d+[ab] "
+                            rf"\(here: {here}\)", line), str(job)

@@ -12,4 +12,4 @@ from launch import Mpi
 def test_every_kind_of_memory(mpi: Mpi, tmp_path: Path, strategy: str, wire: str) -> None:
     job = mpi("memory", tmp_path, 100, 65_537, 4_000_000, timeout=120,
               regx={"rendezvous": strategy, "uct_tls": wire}).checked(ranks=2)
-    job.carried(strategy)
+    job.carried(strategy).over("tcp" if wire == "tcp" else "shm")

@@ -55,7 +55,7 @@ def one_line(job: Job, name: str, value: str) -> str:
     """The only one, of the value or of what is wrong in a list; answers what is allowed."""
     assert len(job.complaints) == 1, str(job)
     named = "|".join(map(re.escape, {value, value.split(",")[-1]}))
-    match = re.fullmatch(rf"regx: btl_regx_{name}=(?:{named})[ :].*"
+    match = re.fullmatch(rf"regx: btl_regx_{name}=(?:{named})(?=[ :;]).*"
                          r"(?:; allowed: |; there are: | such as )(.+)", job.complaints[0])
     assert match, str(job)
     return match[1]
@@ -221,14 +221,43 @@ def test_pool_below_two_slots(mpi: Mpi) -> None:
     assert "128K" in one_line(job, "pool_size", "64K"), str(job)
 
 
-@pytest.mark.parametrize("name,value", [("flags", "65535"), ("eager_limit", "0"),
-                                        ("max_send_size", "1"),
-                                        ("rdma_pipeline_send_length", "100000")])
-def test_open_mpis_own_parameters(mpi: Mpi, name: str, value: str) -> None:
-    """They keep Open MPI's meaning, or are refused by name; the data is right either way."""
-    job = job_of_four(mpi, "regx,vader,self", {name: value})
+@pytest.mark.parametrize("name,value,path,other", [
+    ("flags", "65535", "bounce", "frag"),  # capabilities that regx lacks are not believed
+    ("flags", "1", "frag", "bounce"),  # send alone
+    ("rdma_pipeline_send_length", "100000", "frag", "bounce")])
+def test_open_mpis_own_parameters_keep_their_meaning(mpi: Mpi, name: str, value: str, path: str,
+                                                     other: str) -> None:
+    job = job_of_four(mpi, "regx", {name: value}).checked(ranks=4)
+    assert job.total(f"messages_{path}") > 0 == job.total(f"messages_{other}"), str(job)
+
+
+# What is refused, of Open MPI's own parameters and for other reasons than one bad word.
+REFUSED = [
+    ({"eager_limit": "0"}, "eager_limit=0; allowed: 256 to 65536"),
+    ({"eager_limit": "255"}, "eager_limit=255; allowed: 256 to 65536"),
+    ({"eager_limit": "65537"}, "eager_limit=65537; allowed: 256 to 65536"),
+    ({"eager_limit": "32769", "slot_size": "32K"}, "eager_limit=32769; allowed: 256 to 32768"),
+    ({"eager_limit": "16385", "slot_size": "4K"}, "eager_limit=16385; allowed: 256 to 16384"),
+    ({"max_send_size": "1"}, "max_send_size=1; allowed: 1024 to 65536"),
+    ({"max_send_size": "65537"}, "max_send_size=65537; allowed: 1024 to 65536"),
+    ({"rndv_eager_limit": "16449"},
+     "rndv_eager_limit=16449; allowed: 0 to btl_regx_eager_limit (16448)"),
+    ({"rndv_eager_limit": "300", "eager_limit": "256"},
+     "rndv_eager_limit=300; allowed: 0 to btl_regx_eager_limit (256)"),
+    ({"put_limit": "100000"}, "put_limit=100000: Open MPI puts each message at once and heeds no "
+     "limit; use btl_regx_chunk_size"),
+    ({"if_include": "lo", "if_exclude": "nosuch0"},
+     "if_include and btl_regx_if_exclude are both given; allowed: one"),
+    ({"report": 1024 * "x"}, "report is too long; allowed: 1023 characters"),
+]
+
+
+@pytest.mark.parametrize("regx,line", REFUSED, ids=lambda value: str(value)[:40])
+def test_refused(mpi: Mpi, regx: dict[str, str], line: str) -> None:
+    """With this line and no other; the job goes on without regx."""
+    job = job_of_four(mpi, "regx,vader,self", regx)
     assert job.status == 0 and job.stdout.startswith("checked "), str(job)
-    assert job.reports or f"btl_regx_{name}={value}" in "".join(job.complaints), str(job)
+    assert job.complaints == [f"regx: btl_regx_{line}"] and not job.reports, str(job)
 
 
 @pytest.mark.parametrize("report", ["/proc/nobody/writes/here", "/"])

@@ -46,7 +46,7 @@ def boundaries(eager: int, chunk: int, slot: int, rng: random.Random) -> list[Ca
 def test_sizes(verbs, build: Build, tmp_path: Path, full: bool, seed: int, strategy: str) -> None:
     eager, slot, chunk = (build.size(name) for name in ("eager_limit", "slot_size", "chunk_size"))
     edges = [1, PAGE + 1, 8192, eager - 1, eager, eager + 1, slot + 1, chunk - 1, chunk, chunk + 1,
-             4 * MIB + 1]
+             4 * MIB + 1, sample.ODD[STRATEGIES.index(strategy)]]
     rng = random.Random(f"{seed} {strategy} verbs")
     cases = [sample.of_size(size, rng, plain=True) for size in edges]
     cases = [Case(**{**vars(case), "window": min(case.window, 8)}) for case in cases]

@@ -54,7 +54,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def test_random(mpi: Mpi, tmp_path: Path, seed: int, number: int) -> None:
     rng = random.Random(f"{seed} {number}")
     ranks = rng.randint(2, 6)
-    job = mpi(*program(rng, tmp_path), ranks=ranks, regx=settings(rng), timeout=300)
-    job.checked(ranks)
+    words, regx = program(rng, tmp_path), settings(rng)
+    job = mpi(*words, ranks=ranks, regx=regx, timeout=300)
+    job.checked(ranks).over("tcp" if regx["uct_tls"] == "tcp" else "shm")
     carried = ["eager", "frag", "bounce", "pipeline", "direct"]
     assert sum(job.total(f"bytes_{path}") for path in carried) > 0, str(job)

@@ -21,7 +21,7 @@ def one_message(mpi: Mpi, folder: Path, wire: str, **regx: Any) -> Job:
     file = sample.write([Case(SIZE, 100, 200, pattern="fan")], folder)
     job = mpi("transfer", "--iterations", 1, file,
               regx={"rndv_eager_limit": 0, "chunk_size": "1M", **WIRES[wire], **regx})
-    return job.checked(ranks=2).carried(regx["rendezvous"], range(SIZE, SIZE + 1))
+    return job.checked(ranks=2).carried(regx["rendezvous"], range(SIZE, SIZE + 1)).over(wire)
 
 
 def registered(report: dict[str, Any], times: set[int], largest: int) -> None:
@@ -79,7 +79,7 @@ def test_two_slots(mpi: Mpi, tmp_path: Path, seed: int, wire: str, ranks: int) -
     job = mpi("transfer", "--seed", seed, sample.write(cases, tmp_path), ranks=ranks, timeout=240,
               regx={"rendezvous": "bounce", "slot_size": "64K", "pool_size": "128K",
                     **WIRES[wire]})
-    job.checked(ranks).carried("bounce")
+    job.checked(ranks).carried("bounce").over(wire)
     assert 1 <= job.most("slots_high") <= 2, str(job)
     assert job.most("pool_bytes") == 128 << 10, str(job)
     if ranks == 8:
@@ -104,18 +104,22 @@ def test_one_chunk_in_flight(mpi: Mpi, tmp_path: Path, seed: int, wire: str) -> 
     job = mpi("transfer", "--seed", seed, sample.write(cases, tmp_path), ranks=5, timeout=240,
               regx={"rendezvous": "pipeline", "chunk_size": "4K", "chunk_depth": 1,
                     **WIRES[wire]})
-    job.checked(5).carried("pipeline")
+    job.checked(5).carried("pipeline").over(wire)
     assert job.most("chunks_high") == 1, str(job)
     assert job.total("registered_bytes") == 0, str(job)
     assert job.total("registrations") == job.total("deregistrations") > 0, str(job)
 
 
-def test_auto_says_why(mpi: Mpi, tmp_path: Path) -> None:
-    """Each message's way is a decision with a reason."""
+@pytest.mark.parametrize("wire,way", [("shm", "bounce"), ("tcp", "pipeline")])
+def test_auto_says_why(mpi: Mpi, tmp_path: Path, wire: str, way: str) -> None:
+    """Each message's way is a decision with a reason: bounce where both map the pool, that is on
+    shared memory, else pipeline."""
     cases = [Case(size, window=2) for size in (70_000, MIB, 8 * MIB)]
     job = mpi("transfer", "--iterations", 1, sample.write(cases, tmp_path),
-              regx={"rendezvous": "auto"}).checked(ranks=2)
+              regx={"rendezvous": "auto", **WIRES[wire]}).checked(ranks=2)
+    job.carried("auto").over(wire)
     assert sum(job.reasons("decisions").values()) == 3 * 2 * 2, str(job)
+    assert job.total(f"messages_{way}") == 3 * 2 * 2, str(job)
 
 
 @pytest.mark.parametrize("strategy", ["bounce", "pipeline", "direct", "auto"])

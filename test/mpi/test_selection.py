@@ -53,6 +53,14 @@ def test_enabled_by_the_administrator(mpi: Mpi) -> None:
     assert carried(job) > 4 * 3 * 100_000, str(job)
 
 
+@pytest.mark.parametrize("tls", ["posix", "sysv", "tcp"])
+def test_one_transport_of_ucx(mpi: Mpi, tls: str) -> None:
+    """Counters do not tell posix and sysv apart; the table for people names what was opened."""
+    job = traffic(mpi, btl="regx", regx={"uct_tls": tls, "report": "stderr"})
+    assert f": transport uct ({tls}), " in job.stderr, str(job)
+    assert ("bytes_tcp" in job.stderr) == ("bytes_shm" not in job.stderr) == (tls == "tcp")
+
+
 def test_disabled(mpi: Mpi) -> None:
     """Even when it is named."""
     job = traffic(mpi, btl="regx,vader,self", regx={"enable": 0}).ended_well()

@@ -27,6 +27,7 @@ def test_truncation(mpi: Mpi, record_property: Callable[[str, object], None], st
     message's length): tcp's overrun stands beside regx's.
     """
     job = mpi("truncate", *PAIRS, regx={"rendezvous": strategy, **WIRES[wire]}).ended_well()
+    job.carried(strategy).over(wire)
     assert job.total("malformed") == 0 and len(job.reports) == 2, str(job)
     tcp = mpi("truncate", *PAIRS, btl="tcp,self").ended_well()
     record_property("overrun", overrun(job.stdout))

@@ -50,7 +50,7 @@ def test_two_ranks(mpi: Mpi, osu: Path, benchmark: str, strategy: str) -> None:
     job = mpi(osu / "pt2pt" / benchmark, "-c", "-m", "1:4194304", "-i", iterations, "-x", warm_up,
               regx={"rendezvous": strategy})
     validated(job, SIZES, ranks=2)
-    job.carried(strategy)
+    job.carried(strategy).over("shm")
     assert job.total("bytes_shm") > iterations * sum(SIZES), str(job)
 
 
@@ -59,7 +59,7 @@ def test_over_tcp(mpi: Mpi, osu: Path, strategy: str) -> None:
     job = mpi(osu / "pt2pt" / "osu_bibw", "-c", "-m", "1:1048576", "-i", 2, "-x", 1,
               regx={"rendezvous": strategy, "uct_tls": "tcp"})
     validated(job, UP_TO_1_MIB, ranks=2)
-    job.carried(strategy)
+    job.carried(strategy).over("tcp")
     assert job.total("bytes_tcp") > 2 * sum(UP_TO_1_MIB), str(job)
 
 
@@ -67,7 +67,7 @@ def test_over_tcp(mpi: Mpi, osu: Path, strategy: str) -> None:
 def test_several_pairs(mpi: Mpi, osu: Path, strategy: str) -> None:
     job = mpi(osu / "pt2pt" / "osu_mbw_mr", "-c", "-m", "1:1048576", "-i", 2, "-x", 1, ranks=4,
               regx={"rendezvous": strategy})
-    validated(job, UP_TO_1_MIB, ranks=4)
+    validated(job, UP_TO_1_MIB, ranks=4).carried(strategy).over("shm")
 
 
 def test_threads(mpi: Mpi, osu: Path) -> None:
@@ -84,4 +84,4 @@ def test_collectives(mpi: Mpi, osu: Path, benchmark: str, strategy: str) -> None
     sizes = [size for size in UP_TO_1_MIB if size >= 4]
     job = mpi(osu / "collective" / benchmark, "-c", "-m", "4:1048576", "-i", 10, "-x", 2, ranks=4,
               regx={"rendezvous": strategy})
-    validated(job, sizes, ranks=4)
+    validated(job, sizes, ranks=4).carried(strategy).over("shm")

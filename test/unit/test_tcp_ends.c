@@ -5,6 +5,9 @@
  */
 #include "tcp.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+
 static void wait_to_be_killed(side_t *side)
 {
     regx_key_t key;
@@ -257,6 +260,59 @@ static void nobody_listens(void **state)
     close_side(&here);
 }
 
+/* This process's socket in that state of tcp; -1: none. */
+static int socket_in(int wanted)
+{
+    for (int fd = 3; fd < 1024; fd++) {
+        struct tcp_info info;
+        socklen_t length = sizeof(info);
+
+        if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 &&
+            info.tcpi_state == wanted) {
+            return fd;
+        }
+    }
+    return -1;
+}
+
+/* A listener whose queue is full leaves who connects without an answer: a connect that waited
+ * would do so for minutes, and come back with an error. */
+static void nobody_answers(void **state)
+{
+    uint8_t address[REGX_ADDRESS_MAX];
+    regx_put_t put = {.target = REGX_TARGET_POOL, .done = done};
+    struct sockaddr_in at;
+    socklen_t at_length = sizeof(at);
+    const int first = socket(AF_INET, SOCK_STREAM, 0);
+    side_t here, silent;
+    size_t length;
+
+    (void)state;
+    open_side(&silent, CHILD, false);
+    const int listener = socket_in(TCP_LISTEN);
+    assert_int_equal(getsockname(listener, (struct sockaddr *)&at, &at_length), 0);
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    assert_int_equal(listen(listener, 0), 0);
+    assert_int_equal(connect(first, (struct sockaddr *)&at, at_length), 0);
+    open_side(&here, PARENT, false);
+    length = regx_tcp_address(silent.tcp, address, sizeof(address));
+    assert_int_equal(regx_tcp_connect(here.tcp, CHILD, address, length, &here.conn), REGX_OK);
+    put.context = &here;
+    assert_int_equal(regx_tcp_put(here.conn, &put), REGX_PENDING);
+    for (int i = 0; i < 100; i++) {
+        progress(&here);
+    }
+    assert_true(socket_in(TCP_SYN_SENT) >= 0);
+    assert_int_equal(here.broken, 0);
+    assert_int_equal(here.done, 0);
+    regx_tcp_disconnect(here.conn);
+    assert_int_equal(here.done, 1);
+    assert_int_equal(here.done_status, REGX_FAILED);
+    close(first);
+    close_side(&here);
+    close_side(&silent);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -266,6 +322,7 @@ int main(void)
         cmocka_unit_test(a_peer_that_dies_is_lost),
         cmocka_unit_test(frames_accepted_before_disconnect_arrive),
         cmocka_unit_test(nobody_listens),
+        cmocka_unit_test(nobody_answers),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
