@@ -45,6 +45,7 @@ typedef struct regx_params {
     size_t chunk_size;
     unsigned chunk_depth;
     size_t pool_size;
+    size_t pool_wanted; /* … if the limit of locked memory were none */
     size_t slot_size;
     const char *if_include;
     const char *if_exclude;

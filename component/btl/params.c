@@ -324,6 +324,10 @@ static bool read_pool_size(regx_params_t *params, uint64_t page)
         return false;
     }
     params->pool_size = size;
+    params->pool_wanted = size;
+    if (regx_param_is(REGX_PARAM_POOL_SIZE, "auto") && size < POOL_MOST_BY_DEFAULT) {
+        params->pool_wanted = POOL_MOST_BY_DEFAULT;
+    }
     return true;
 }
 
