@@ -34,6 +34,7 @@
 /* What the user asked for, checked (params.c). */
 typedef struct regx_params {
     const char *transport;
+    const char *transport_reason; /* for the report */
     const regx_strategy_t *strategy;
     const char *backend; /* its name, or "auto" */
     bool leave_pinned;   /* false: the backend is none, because Open MPI was told so */

@@ -207,7 +207,7 @@ static void say_if_limited(const regx_component_t *component)
         snprintf(line, sizeof(line),
                  "btl_regx_transport=%s: the limit of locked memory (ulimit -l) is %" PRIu64
                  " KiB, and %" PRIu64 " KiB are wanted for pool, buffers and btl_regx_chunk_depth "
-                 "chunks; what cannot be locked bounces, slower; " REGX_MEMLOCK_REMEDY,
+                 "chunks; what finds no room bounces; " REGX_MEMLOCK_REMEDY,
                  params->transport, limit / 1024, wanted / 1024);
         regx_compat_say(line);
     }

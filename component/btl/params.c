@@ -3,8 +3,11 @@
  * The parameters btl_regx_*. All are strings for Open MPI, so that regx can check them itself;
  * mca-params/regx.conf documents each for administrators.
  */
+#include "config.h"
+
 #include "btl/params.h"
 
+#include <glob.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -259,6 +262,20 @@ bool regx_params_asked(bool *named)
     return strcmp(enable, "0") != 0; /* what is neither 0 nor 1 is refused when it is read */
 }
 
+/* The wire that auto does not choose: whether it could have been asked for. */
+static const char *why_not_verbs(void)
+{
+#ifdef REGX_HAVE_VERBS
+    glob_t devices = {0};
+    const bool none = glob("/sys/class/infiniband/*", GLOB_NOSORT, NULL, &devices) != 0;
+
+    globfree(&devices);
+    return none ? "no RDMA device here" : "verbs is used by name only";
+#else
+    return "built without rdma-core";
+#endif
+}
+
 static bool read_choices(regx_params_t *params)
 {
     static const char *const enable[] = {"auto", "0", "1"};
@@ -273,6 +290,7 @@ static bool read_choices(regx_params_t *params)
         return false;
     }
     params->transport = transport[which == 0 ? 1 : which];
+    params->transport_reason = which == 0 ? why_not_verbs() : "asked for";
     params->strategy = regx_strategy_find(rendezvous != NULL ? rendezvous : "auto");
     if (params->strategy == NULL) {
         regx_option_refuse(REGX_PREFIX "rendezvous", rendezvous, regx_strategy_names, error);

@@ -41,10 +41,20 @@ def test_setting_that_cannot_be(mpi: Mpi, name: str, value: str, says: str) -> N
     refused(mpi, f"{name}={value}: {says}", **{name: value})
 
 
+def why(mpi: Mpi, regx: dict[str, object]) -> dict[str, str]:
+    """Which transport each rank reports, and the reason."""
+    reports = mpi(*COLLECTIVE, regx=regx, around=AROUND).ended_well().reports
+    return {report["transport"]: report["transport_reason"] for report in reports}
+
+
 def test_no_device(mpi: Mpi) -> None:
     with no_device():
         refused(mpi, "transport=verbs: this machine has no RDMA device")
         job = mpi(*COLLECTIVE, btl="regx,self", regx={"transport": "verbs"})
+        assert why(mpi, {}) == {"uct": "no RDMA device here"}
+    assert why(mpi, {}) == {"uct": "verbs is used by name only"}
+    assert why(mpi, {"transport": "uct"}) == {"uct": "asked for"}
+    assert why(mpi, {"transport": "verbs"}) == {"verbs": "asked for"}
     assert job.status != 0 and job.stdout == "", f"it runs by another way\n{job}"
 
 
