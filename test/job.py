@@ -9,7 +9,7 @@ import subprocess
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +60,12 @@ class Job:
         found = [report for report in self.reports if report["rank"] == rank]
         assert len(found) == 1, f"{len(found)} reports of rank {rank}\n{self}"
         return found[0]
+
+    def warned(self, *words: str) -> "Job":
+        """It said one line, with these words; answers the job without that."""
+        assert len(self.complaints) == 1, str(self)
+        assert all(word in self.complaints[0] for word in words), str(self)
+        return replace(self, stderr=self.stderr.replace(self.complaints[0], ""))
 
     def ended_well(self) -> "Job":
         assert self.status == 0, str(self)

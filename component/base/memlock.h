@@ -9,6 +9,10 @@
 
 #define REGX_MEMLOCK_NONE UINT64_MAX
 
+/* The end of a line that tells of the limit. */
+#define REGX_MEMLOCK_REMEDY                                                                        \
+    "raise it in limits.d, and for jobs of a scheduler in its daemon's LimitMEMLOCK"
+
 /* Bytes that this process may lock; REGX_MEMLOCK_NONE: as many as it likes, for there is no limit
  * or it is not for this process (CAP_IPC_LOCK). */
 uint64_t regx_memlock_limit(void);

@@ -34,6 +34,7 @@
 /* What the user asked for, checked (params.c). */
 typedef struct regx_params {
     const char *transport;
+    const char *transport_reason; /* for the report */
     const regx_strategy_t *strategy;
     const char *backend; /* its name, or "auto" */
     bool leave_pinned;   /* false: the backend is none, because Open MPI was told so */
@@ -45,6 +46,7 @@ typedef struct regx_params {
     size_t chunk_size;
     unsigned chunk_depth;
     size_t pool_size;
+    size_t pool_wanted; /* … if the limit of locked memory were none */
     size_t slot_size;
     const char *if_include;
     const char *if_exclude;

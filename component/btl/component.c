@@ -3,10 +3,12 @@
 
 #include "btl/btl.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memlock.h"
 #include "transport/load.h"
 
 static int component_register(void);
@@ -195,6 +197,32 @@ static bool start_modules(regx_component_t *component)
     return true;
 }
 
+/* What registrations may lock is less than the pool, a message's chunks and what the transport has
+ * locked for itself: the pool may be smaller than it was to be, and some messages bounce. */
+static void say_if_limited(const regx_component_t *component)
+{
+    const regx_params_t *params = &component->params;
+    const uint64_t limit = regx_memlock_limit();
+    char line[384];
+
+    if (!component->modules[0]->transport->registers || limit == REGX_MEMLOCK_NONE ||
+        !regx_compat_speaker()) {
+        return;
+    }
+    const uint64_t pool = component->counters.pool_bytes, pinned = regx_memlock_pinned();
+    const uint64_t wanted = (pinned > pool ? pinned - pool : 0) +
+                            (params->pool_wanted > pool ? params->pool_wanted : pool) +
+                            params->chunk_size * params->chunk_depth;
+    if (limit < wanted) {
+        snprintf(line, sizeof(line),
+                 "btl_regx_transport=%s: the limit of locked memory (ulimit -l) is %" PRIu64
+                 " KiB, and %" PRIu64 " KiB are wanted for pool, buffers and btl_regx_chunk_depth "
+                 "chunks; what finds no room bounces; " REGX_MEMLOCK_REMEDY,
+                 params->transport, limit / 1024, wanted / 1024);
+        regx_compat_say(line);
+    }
+}
+
 /* Open MPI's word on progress threads is left aside: regx starts none, and 4.1 says yes always. */
 static mca_btl_base_module_t **component_init(int *count, bool progress_threads, bool mpi_threads)
 {
@@ -215,6 +243,7 @@ static mca_btl_base_module_t **component_init(int *count, bool progress_threads,
         close_modules(component);
         return NULL;
     }
+    say_if_limited(component);
     for (unsigned i = 0; i < component->module_count; i++) {
         modules[i] = &component->modules[i]->super;
     }

@@ -7,6 +7,7 @@
 
 #include "btl/params.h"
 
+#include <glob.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -268,6 +269,20 @@ bool regx_params_asked(bool *named)
     return strcmp(enable, "0") != 0; /* what is neither 0 nor 1 is refused when it is read */
 }
 
+/* The wire that auto does not choose: whether it could have been asked for. */
+static const char *why_not_verbs(void)
+{
+#ifdef REGX_HAVE_VERBS
+    glob_t devices = {0};
+    const bool none = glob("/sys/class/infiniband/*", GLOB_NOSORT, NULL, &devices) != 0;
+
+    globfree(&devices);
+    return none ? "no RDMA device here" : "verbs is used by name only";
+#else
+    return "built without rdma-core";
+#endif
+}
+
 static bool read_choices(regx_params_t *params)
 {
     static const char *const enable[] = {"auto", "0", "1"};
@@ -282,6 +297,7 @@ static bool read_choices(regx_params_t *params)
         return false;
     }
     params->transport = transport[which == 0 ? 1 : which];
+    params->transport_reason = which == 0 ? why_not_verbs() : "asked for";
     params->strategy = regx_strategy_find(rendezvous != NULL ? rendezvous : "");
     if (params->strategy == NULL) {
         regx_option_refuse(REGX_PREFIX "rendezvous", rendezvous != NULL ? rendezvous : "",
@@ -334,6 +350,10 @@ static bool read_pool_size(regx_params_t *params, uint64_t page)
         return false;
     }
     params->pool_size = size;
+    params->pool_wanted = size;
+    if (regx_param_is(REGX_PARAM_POOL_SIZE, "auto") && size < POOL_MOST_BY_DEFAULT) {
+        params->pool_wanted = POOL_MOST_BY_DEFAULT;
+    }
     return true;
 }
 

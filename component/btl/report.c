@@ -80,6 +80,7 @@ static void write_json(FILE *out, const regx_component_t *component)
     write_field(out, "version", REGX_VERSION);
     write_field(out, "openmpi", regx_compat_version());
     write_field(out, "transport", component->modules[0]->transport->ops->name);
+    write_field(out, "transport_reason", component->params.transport_reason);
     write_field(out, "backend", component->choice.backend->name);
     write_field(out, "backend_reason", component->choice.reason);
     write_field(out, "rendezvous", regx_strategy_name(component->params.strategy));
@@ -116,7 +117,7 @@ static void write_table(FILE *out, const regx_component_t *component)
     for (unsigned i = 0; i < component->module_count; i++) {
         fprintf(out, "%s%s", i > 0 ? ", " : "", component->modules[i]->transport->wires);
     }
-    fprintf(out, "), rendezvous %s, backend %s (%s)\n",
+    fprintf(out, "; %s), rendezvous %s, backend %s (%s)\n", component->params.transport_reason,
             regx_strategy_name(component->params.strategy), component->choice.backend->name,
             component->choice.reason);
     for (int i = 0; i < REGX_PATH_COUNT; i++) {

@@ -319,6 +319,14 @@ regx_status_t regx_cache_acquire(regx_cache_t *cache, void *base, size_t length,
     return acquire_searching(cache, base, length, access, region);
 }
 
+bool regx_cache_acquire_kept(regx_cache_t *cache, const void *base, size_t length, unsigned access,
+                             regx_region_t *region)
+{
+    return (regx_here.cache == cache->serial &&
+            find_in_front(cache, regx_here.seat, (uintptr_t)base, length, access, region)) ||
+           regx_cache_find_slow(cache, base, length, access, region);
+}
+
 /* Counts it if what changed was in use: the use that finds this is not over yet. The region may
  * serve it with a part, and have changed elsewhere, or have ended because the log was lapped, which
  * is nobody's error. */

@@ -52,6 +52,9 @@ regx_status_t regx_cache_acquire(regx_cache_t *cache, void *base, size_t length,
 /* Whether acquire would find it, as far as can be told at once: what this thread has used lately.
  * Not to be relied on. */
 bool regx_cache_seems_kept(regx_cache_t *cache, const void *base, size_t length, unsigned access);
+/* As acquire, but registers nothing. false: no region serves it, or none that is true now. */
+bool regx_cache_acquire_kept(regx_cache_t *cache, const void *base, size_t length, unsigned access,
+                             regx_region_t *region);
 void regx_cache_release(regx_cache_t *cache, regx_region_t *region);
 
 /* Acts on changes and deregisters what is dead and no longer used, a bounded amount. Cheap when

@@ -120,6 +120,10 @@ regx_seat_t *regx_cache_seat_locked(regx_cache_t *cache);
 regx_status_t regx_cache_acquire_slow(regx_cache_t *cache, void *base, size_t length,
                                       unsigned access, regx_region_t *region);
 
+/* miss.c: likewise, but of what is kept alone. */
+bool regx_cache_find_slow(regx_cache_t *cache, const void *base, size_t length, unsigned access,
+                          regx_region_t *region);
+
 /* drain.c. Locked: ends regions that logged changes touched, so many at the most. Some that are
  * alive may not be true after it. `request` may be NULL. */
 void regx_cache_drain_locked(regx_cache_t *cache, regx_request_t *request);

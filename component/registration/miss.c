@@ -330,3 +330,26 @@ regx_status_t regx_cache_acquire_slow(regx_cache_t *cache, void *base, size_t le
     regx_cache_retire(cache, REGX_RETIRED_MOST);
     return register_once(cache, &request, access, region);
 }
+
+bool regx_cache_find_slow(regx_cache_t *cache, const void *base, size_t length, unsigned access,
+                          regx_region_t *region)
+{
+    const uintptr_t address = (uintptr_t)base;
+    regx_request_t request;
+
+    if (!pages_of(cache, base, length, access, &request) || regx_cache_in_child(cache)) {
+        return false;
+    }
+    regx_lock(&cache->lock);
+    const uint32_t number = find_locked(cache, regx_cache_seat_locked(cache), address, &request);
+    const uint64_t since = atomic_load_explicit(&cache->drained, memory_order_relaxed);
+
+    regx_unlock(&cache->lock);
+    if (number == 0) {
+        regx_count(cache->registry->counters, &cache->registry->counters->stale_prevented,
+                   request.refused);
+        return false;
+    }
+    regx_cache_serve(cache, number, address, length, since, region);
+    return true;
+}

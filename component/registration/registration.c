@@ -64,6 +64,13 @@ bool regx_region_seems_kept(regx_registry_t *registry, const void *base, size_t 
            regx_cache_seems_kept(registry->cache, base, length, access);
 }
 
+bool regx_region_acquire_kept(regx_registry_t *registry, const void *base, size_t length,
+                              unsigned access, regx_region_t *region)
+{
+    return registry->cache != NULL && !registry->on_demand &&
+           regx_cache_acquire_kept(registry->cache, base, length, access, region);
+}
+
 void regx_region_release(regx_registry_t *registry, regx_region_t *region)
 {
     if (registry->cache != NULL) {

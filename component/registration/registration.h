@@ -68,6 +68,10 @@ regx_status_t regx_region_acquire(regx_registry_t *registry, void *base, size_t 
  * Where nothing is kept, or nothing is pinned (odp), always false. */
 bool regx_region_seems_kept(regx_registry_t *registry, const void *base, size_t length,
                             unsigned access);
+/* As acquire, but of what is kept alone: registers nothing. false: nothing kept serves it. Where
+ * nothing is kept, or nothing is pinned (odp), always false. */
+bool regx_region_acquire_kept(regx_registry_t *registry, const void *base, size_t length,
+                              unsigned access, regx_region_t *region);
 void regx_region_release(regx_registry_t *registry, regx_region_t *region);
 
 /* To be called now and then; see cache.h. */

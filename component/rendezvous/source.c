@@ -13,7 +13,7 @@
 
 struct regx_put_op { /* a grant being used */
     regx_put_t put;
-    regx_region_t region; /* of local memory, for a chunk */
+    regx_region_t region; /* of local memory: a chunk's; a slot's, if it was registered already */
     bool registered;
     bool careful; /* local memory may not be there any more, … */
     void *copy;   /* … so this is a slot's copy of it, or NULL */
@@ -173,6 +173,18 @@ static bool copy_carefully(regx_rndv_t *rndv, regx_put_op_t *op)
     return true;
 }
 
+/* Has a slot written straight from where it is registered already, which spares the transport's
+ * own copies. */
+static void use_kept(regx_rndv_t *rndv, regx_put_op_t *op)
+{
+    op->registered = rndv->registry->transport->registers &&
+                     regx_region_acquire_kept(rndv->registry, op->put.local, op->put.length,
+                                              REGX_ACCESS_LOCAL, &op->region);
+    if (op->registered) {
+        op->put.region = op->region.mr;
+    }
+}
+
 /* Fills a put for a grant; registers a chunk's local memory. Not locked. */
 static regx_status_t prepare(regx_rndv_t *rndv, regx_put_op_t *op, const regx_grant_t *grant)
 {
@@ -210,6 +222,7 @@ static regx_status_t prepare(regx_rndv_t *rndv, regx_put_op_t *op, const regx_gr
         source->introduced && !grant->piece ? regx_immediate_pack(&notice, source->chunk_size) : 0;
     source->introduced = true;
     if (!grant->chunk) {
+        use_kept(rndv, op);
         return REGX_OK;
     }
     const regx_status_t status =

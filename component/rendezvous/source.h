@@ -3,7 +3,8 @@
  * The source: the sending end of one rendezvous.
  *
  *   opened ──START, unless the CTS grants all──▶ runs through its grants, in their order:
- *     a slot: written at once, WRITTEN follows
+ *     a slot: written at once, WRITTEN follows; nothing is registered for it, but what is already
+ *     is written from there
  *     a chunk: local memory registered, put; DONE follows, or REFUSED if it cannot be. One that
  *     is longer than chunks are here, of memory that is new to this process, goes in pieces of
  *     that size, as many at once as chunks may be; each is DONE, or the rest REFUSED

@@ -6,6 +6,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import pytest
+
 TOP = Path(__file__).resolve().parents[2]
 
 
@@ -133,3 +135,13 @@ def test_open_mpis_own_prefix_is_in_place(tmp_path: Path) -> None:
     found = re.search(r"^componentdir = (.*)$", (tmp_path / "Makefile").read_text(), re.MULTILINE)
     assert found and found.group(1) == asked("pkglibdir")
     assert f"install to    {asked('pkglibdir')} (in place)" in run.stdout
+
+
+@pytest.mark.parametrize("words,has", [([], True), (["--without-verbs"], False)])
+def test_the_component_knows_whether_there_is_verbs(tmp_path: Path, words: list[str],
+                                                    has: bool) -> None:
+    """For the report, which says why a job does not go that way."""
+    run = configure(tmp_path, *words)
+    assert run.returncode == 0, run.stderr
+    assert ("\n#define REGX_HAVE_VERBS 1" in
+            (tmp_path / "component/config/config.h").read_text()) == has

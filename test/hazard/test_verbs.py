@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import device
+from job import Job
 from launch import Build, Mpi
 from softroce import SECOND, no_device, second_device
 
@@ -40,10 +41,20 @@ def test_setting_that_cannot_be(mpi: Mpi, name: str, value: str, says: str) -> N
     refused(mpi, f"{name}={value}: {says}", **{name: value})
 
 
+def why(mpi: Mpi, regx: dict[str, object]) -> dict[str, str]:
+    """Which transport each rank reports, and the reason."""
+    reports = mpi(*COLLECTIVE, regx=regx, around=AROUND).ended_well().reports
+    return {report["transport"]: report["transport_reason"] for report in reports}
+
+
 def test_no_device(mpi: Mpi) -> None:
     with no_device():
         refused(mpi, "transport=verbs: this machine has no RDMA device")
         job = mpi(*COLLECTIVE, btl="regx,self", regx={"transport": "verbs"})
+        assert why(mpi, {}) == {"uct": "no RDMA device here"}
+    assert why(mpi, {}) == {"uct": "verbs is used by name only"}
+    assert why(mpi, {"transport": "uct"}) == {"uct": "asked for"}
+    assert why(mpi, {"transport": "verbs"}) == {"verbs": "asked for"}
     assert job.status != 0 and job.stdout == "", f"it runs by another way\n{job}"
 
 
@@ -112,13 +123,29 @@ def test_too_little_locked_memory_to_start(writable: Mpi, kib: int) -> None:
         assert word in job.complaints[0], str(job)
 
 
+def said(job: Job, kib: int) -> Job:
+    """Once in the job where the limit is less than what is wanted, at the start; answers the job
+    without that line."""
+    return job.warned("ulimit -l", f"is {kib} KiB, and ", "limits.d", "LimitMEMLOCK")
+
+
+# 8 MiB of pool, four chunks of 1 MiB, and 2 of the transport's own.
+@pytest.mark.parametrize("kib,less,regx", [
+    (8 << 10, True, {}), (12 << 10, True, {}), (16 << 10, False, {}),
+    (12 << 10, False, {"pool_size": "4M"}), (16 << 10, True, {"chunk_depth": 16})])
+def test_limit_of_locked_memory_is_told(writable: Mpi, kib: int, less: bool,
+                                        regx: dict[str, object]) -> None:
+    job = writable(*COLLECTIVE, ranks=3, regx={"transport": "verbs", **regx}, around=limited(kib))
+    (said(job, kib) if less else job).checked(ranks=3).over("verbs")
+
+
 @pytest.mark.parametrize("strategy,mib", [
     *itertools.product(["bounce", "pipeline", "direct"], [4, 8, 128]), ("read", 8)])
 def test_limits_of_locked_memory(writable: Mpi, mib: int, strategy: str) -> None:
     """What cannot be registered bounces; nothing hangs."""
     job = writable(*LARGE, ranks=3, regx={"transport": "verbs", "rendezvous": strategy},
                    around=limited(mib << 10), timeout=300)
-    job.ended_well().over("verbs")
+    (said(job, mib << 10) if mib <= 8 else job).ended_well().over("verbs")
     assert job.stdout.startswith("checked "), str(job)
     if strategy == "direct" and mib < 8:
         assert job.total("messages_fallback") == job.total("messages_bounce") > 0, str(job)
@@ -141,7 +168,7 @@ def test_window_of_distinct_buffers(writable: Mpi, tmp_path: Path, full: bool) -
     for strategy, mib in runs:
         job = writable("transfer", "--iterations", 1, cases, around=limited(mib << 10),
                        regx={"transport": "verbs", "rendezvous": strategy}, timeout=600)
-        job.checked(ranks=2).over("verbs")
+        (said(job, mib << 10) if mib <= 8 else job).checked(ranks=2).over("verbs")
         carried = sum(job.total(f"bytes_{path}") for path in STRATEGIES)
         assert carried == 2 * 64 * 4 << 20, str(job)
         assert all(report["registered_high"] <= mib << 20 for report in job.reports), str(job)

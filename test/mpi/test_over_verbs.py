@@ -180,6 +180,26 @@ def test_each_receiver_decides(verbs, tmp_path: Path, seed: int) -> None:
     assert job.total("messages_fallback") == 0, str(job)
 
 
+def test_slots_from_what_is_registered(verbs) -> None:
+    """A buffer goes to a process for which it is registered, and to one that has it bounced: of its
+    slots some are written from there, too. Nothing is registered for them."""
+    job = verbs("collective", "--roots", 1, "--sizes", ",".join(["3000000"] * 8), "bcast", ranks=3,
+                regx={"backend": "notifier", "chunk_size": "1M"}, mca={"coll": "^tuned"},
+                within=["sh", "-c", "case $OMPI_COMM_WORLD_RANK in "
+                        "2) export OMPI_MCA_btl_regx_rendezvous=bounce ;; "
+                        "*) export OMPI_MCA_btl_regx_rendezvous=pipeline ;; esac; exec \"$@\"",
+                        "sh"])
+    job.checked(3).over("verbs")
+    root = job.rank(0)
+    assert root["messages_bounce"] == root["messages_pipeline"] == 8, str(job)
+    chunks = 3 * root["messages_pipeline"]
+    acquired = root["registrations"] + root["hits"]
+    assert root["puts"] > 4 * chunks, str(job)
+    assert chunks + (root["puts"] - chunks) / 4 < acquired <= root["puts"], str(job)
+    assert root["registrations"] <= chunks, str(job)
+    assert job.total("messages_fallback") == 0, str(job)
+
+
 @pytest.mark.parametrize("strategy", ["pipeline", "read"])
 def test_truncation(verbs, strategy: str) -> None:
     """MPI_ERR_TRUNCATE, and the next message is right."""

@@ -7,7 +7,8 @@ from pathlib import Path
 from launch import Build, Mpi
 
 PATHS = ["eager", "frag", "bounce", "pipeline", "direct", "read", "together", "remap", "fallback"]
-TEXTS = ["host", "version", "openmpi", "transport", "backend", "backend_reason", "rendezvous"]
+TEXTS = ["host", "version", "openmpi", "transport", "transport_reason", "backend",
+         "backend_reason", "rendezvous"]
 NUMBERS = [
     "rank", "peers", *(f"{what}_{path}" for what in ("messages", "bytes") for path in PATHS),
     "bytes_shm", "bytes_tcp", "bytes_verbs", "grants", "grant_stalls", "slots_high",
@@ -16,6 +17,8 @@ NUMBERS = [
     "largest_registration", "registered_bytes", "registered_high", "hits", "misses", "uncached",
     "evictions", "invalidations", "hooks_missed", "stale_prevented", "inuse_changes",
     "prefetch_advised", "prefetch_touched", "verified", "mismatches", "malformed"]
+# test/hazard/test_verbs.py knows which of them.
+WHY_NOT_VERBS = ["built without rdma-core", "no RDMA device here", "verbs is used by name only"]
 OBJECTS = ["decisions", "fallbacks", "ports"]
 TRAFFIC = ["collective", "--sizes", "10,300000", "alltoall"]
 
@@ -32,6 +35,7 @@ def test_keys(mpi: Mpi) -> None:
         assert report["openmpi"].split(".")[:1] in (["4"], ["5"], ["6"]), report
         assert report["host"] == socket.gethostname(), report
         assert report["transport"] == "uct", report
+        assert report["transport_reason"] in WHY_NOT_VERBS, report
         assert (report["backend"], report["backend_reason"]) == ("none", "not needed"), report
     assert sorted(report["rank"] for report in job.reports) == [0, 1, 2, 3], str(job)
 

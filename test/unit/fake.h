@@ -227,6 +227,14 @@ static inline char *fake_target(const fake_conn_t *conn, const regx_put_t *put)
 
 static inline void fake_write(const fake_conn_t *conn, const regx_put_t *put, char *to)
 {
+    const fake_window_t *window = put->region != NULL ? put->region->handle : NULL;
+
+    if (window != NULL &&
+        (!window->open || (window->access & REGX_ACCESS_LOCAL) == 0 ||
+         (const char *)put->local < window->base ||
+         (const char *)put->local + put->length > window->base + window->length)) {
+        abort(); /* what is written from must be registered for it until then */
+    }
     memcpy(to, put->local, put->length);
     if (conn->from->spoil != NULL) {
         conn->from->spoil(conn->from, put->local, put->length, to);
@@ -526,6 +534,7 @@ static inline fake_t *fake_open(uint64_t id, const fake_config_t *config)
     fake->transport.pool_memory = fake->pool_memory.base;
     fake->transport.pool_size = size;
     fake->transport.max_frame = FAKE_FRAME;
+    fake->transport.registers = true;
     assert_int_equal(regx_pool_init(&fake->pool, fake->transport.pool_memory, size,
                                     config->slot_size, config->threads, &fake->counters),
                      REGX_OK);

@@ -161,6 +161,58 @@ static void access_that_is_refused_by_now_is_not_asked_again(void **state)
     registry_close(r);
 }
 
+static bool found_kept(registry_t *r, uintptr_t base, size_t length, unsigned access)
+{
+    regx_region_t region;
+    const unsigned regs = r->regs;
+    const bool found =
+        regx_region_acquire_kept(&r->registry, (void *)base, length, access, &region);
+
+    if (found) {
+        assert_true((uintptr_t)region.mr->base <= base &&
+                    base + length <= (uintptr_t)region.mr->base + region.mr->length);
+        assert_int_equal(region.mr->access & access, access);
+        regx_region_release(&r->registry, &region);
+    }
+    assert_int_equal(r->regs, regs); /* whatever is found */
+    return found;
+}
+
+/* At its beginning or inside; not with more access, nor what sticks out, nor what has changed or
+ * may just be changing, nor what is no range. */
+static void what_is_kept_is_found_without_registering(void **state)
+{
+    const unsigned access = REGX_ACCESS_REMOTE_WRITE;
+
+    (void)state;
+    for (int asks = 0; asks <= 1; asks++) {
+        registry_t *r = registry_open(UNLIMITED, UNLIMITED, REGX_ADMIT_SECOND, asks);
+
+        assert_false(found_kept(r, 0x100000, 0x4000, access));
+        registry_use(r, 0x100000, 0x4000);
+        for (unsigned i = 0; i < 3; i++) {
+            assert_true(found_kept(r, 0x100000, 0x4000, access));
+            assert_true(found_kept(r, 0x102001, 0x1fff, access));
+            assert_false(found_kept(r, 0x100000, 0x4000, access | REGX_ACCESS_LOCAL));
+            assert_false(found_kept(r, 0x100000, 0x4001, access));
+            assert_false(found_kept(r, 0x100000, 0, access));
+            assert_false(found_kept(r, 0, 0x4000, access));
+        }
+        regx_registry_count(&r->registry);
+        assert_int_equal(r->counters.hits, 6);
+        r->loud = asks;
+        assert_int_equal(found_kept(r, 0x100000, 0x4000, access), !asks);
+        r->loud = false;
+        assert_true(found_kept(r, 0x100000, 0x4000, access));
+        registry_log(r, 0x102000, PAGE);
+        const uint64_t prevented = r->counters.stale_prevented;
+        assert_false(found_kept(r, 0x100000, 0x4000, access));
+        assert_int_equal(r->counters.stale_prevented, prevented + 1);
+        assert_int_equal(registry_served(r, 0x100000, 0x4000), MISS);
+        registry_close(r);
+    }
+}
+
 static void what_cannot_be_a_range_is_refused(void **state)
 {
     static const struct {
@@ -265,6 +317,7 @@ int main(void)
         cmocka_unit_test(one_start_and_several_lengths),
         cmocka_unit_test(more_access_replaces_the_region),
         cmocka_unit_test(access_that_is_refused_by_now_is_not_asked_again),
+        cmocka_unit_test(what_is_kept_is_found_without_registering),
         cmocka_unit_test(what_cannot_be_a_range_is_refused),
         cmocka_unit_test(any_registration_may_fail),
         cmocka_unit_test(closing_deregisters_all),

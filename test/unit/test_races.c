@@ -128,8 +128,12 @@ static void use(world_t *world, uintptr_t first, uintptr_t count, uint64_t *rand
         }
         before[i] = world->generations[first + i];
     }
-    if (regx_region_acquire(&world->registry, (void *)((first + 1) * PAGE), count * PAGE,
-                            REGX_ACCESS_LOCAL, &region) == REGX_OK) {
+    void *base = (void *)((first + 1) * PAGE);
+    if (chance_next(random) % 4 == 0
+            ? regx_region_acquire_kept(&world->registry, base, count * PAGE, REGX_ACCESS_LOCAL,
+                                       &region)
+            : regx_region_acquire(&world->registry, base, count * PAGE, REGX_ACCESS_LOCAL,
+                                  &region) == REGX_OK) {
         const pin_t *pin = region.mr->handle;
 
         for (unsigned again = 0; again < 1 + chance_next(random) % 4; again++) {

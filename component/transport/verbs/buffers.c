@@ -43,8 +43,7 @@ static void explain(size_t size, int cause, char *error, size_t error_size)
     if (cause == ENOMEM && limit != REGX_MEMLOCK_NONE) {
         snprintf(error, error_size,
                  "the device cannot register %zu KiB: the limit of locked memory (ulimit -l) is "
-                 "%llu KiB; raise it in limits.d, and for jobs of a scheduler in its daemon's "
-                 "LimitMEMLOCK",
+                 "%llu KiB; " REGX_MEMLOCK_REMEDY,
                  size / 1024, (unsigned long long)limit / 1024);
     } else {
         snprintf(error, error_size, "the device cannot register %zu KiB: %s", size / 1024,

@@ -5,7 +5,7 @@
  * A put is one or more RDMA WRITEs, the last with immediate data if that tells the peer enough,
  * else with a SEND of the notice behind it, on the same queue pair: the device delivers either only
  * after what was written before can be seen. The WRITEs read the sender's memory where it is
- * registered (a chunk's region, or the pool), else slots that it is copied through. A put takes its
+ * registered (the put's region, or the pool), else slots that it is copied through. A put takes its
  * place in the line when it is accepted; until its last request has been posted, send and lend to
  * the same peer answer REGX_AGAIN (a put may queue up).
  *
