@@ -272,7 +272,7 @@ bool regx_params_asked(bool *named)
 /* The wire that auto does not choose: whether it could have been asked for. */
 static const char *why_not_verbs(void)
 {
-#ifdef REGX_HAVE_VERBS
+#if REGX_HAVE_VERBS
     glob_t devices = {0};
     const bool none = glob("/sys/class/infiniband/*", GLOB_NOSORT, NULL, &devices) != 0;
 

@@ -76,8 +76,9 @@ void regx_backend_stop(regx_component_t *component)
     }
 }
 
-/* What the process may keep is divided among the caches. */
-static regx_cache_config_t share_of_cache(const regx_component_t *component)
+/* What the process may keep is divided among the caches; none keeps more than its device has. */
+static regx_cache_config_t share_of_cache(const regx_component_t *component,
+                                          const regx_transport_t *transport)
 {
     regx_cache_config_t cache = component->params.cache;
     const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), count = component->module_count;
@@ -87,6 +88,9 @@ static regx_cache_config_t share_of_cache(const regx_component_t *component)
     }
     if (cache.count != REGX_UNLIMITED) {
         cache.count = cache.count / count > 1 ? cache.count / count : 1;
+    }
+    if (transport->mr_count != 0 && cache.count > transport->mr_count) {
+        cache.count = transport->mr_count;
     }
     return cache;
 }
@@ -114,7 +118,7 @@ static bool start_watch(const regx_component_t *component, regx_module_t *module
 bool regx_registry_start(regx_module_t *module)
 {
     const regx_component_t *component = &mca_btl_regx_component;
-    regx_cache_config_t cache = share_of_cache(component);
+    regx_cache_config_t cache = share_of_cache(component, module->transport);
 
     cache.changed_in_use = changed_in_use;
     cache.context = module;

@@ -6,7 +6,9 @@ regx_status_t regx_device_register(regx_registry_t *registry, void *base, size_t
 {
     regx_counters_t *counters = registry->counters;
     regx_transport_t *transport = registry->transport;
-    const regx_status_t status = transport->ops->reg(transport, base, length, access, mr);
+    const regx_status_t status = regx_device_takes(registry, length)
+                                     ? transport->ops->reg(transport, base, length, access, mr)
+                                     : REGX_NO_MEMORY;
 
     if (status != REGX_OK) {
         return status;

@@ -7,6 +7,15 @@
 
 #include "registration/registration.h"
 
+/* Whether the device can register so much at once. */
+static inline bool regx_device_takes(const regx_registry_t *registry, size_t length)
+{
+    const uint64_t most = registry->transport->mr_bytes;
+
+    return most == 0 || length <= most;
+}
+
+/* REGX_NO_MEMORY also of what the device does not take. */
 regx_status_t regx_device_register(regx_registry_t *registry, void *base, size_t length,
                                    unsigned access, regx_mr_t *mr);
 void regx_device_deregister(regx_registry_t *registry, regx_mr_t *mr);

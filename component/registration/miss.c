@@ -165,7 +165,8 @@ static regx_status_t register_pages(regx_cache_t *cache, const regx_request_t *r
     regx_status_t status =
         regx_device_register(cache->registry, (void *)request->start, size, access, mr);
 
-    if (status == REGX_NO_MEMORY && make_room(cache, size)) {
+    if (status == REGX_NO_MEMORY && regx_device_takes(cache->registry, size) &&
+        make_room(cache, size)) {
         status = regx_device_register(cache->registry, (void *)request->start, size, access, mr);
     }
     return status;

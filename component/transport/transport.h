@@ -31,7 +31,7 @@
 #include "base/counters.h"
 #include "base/status.h"
 
-#define REGX_TRANSPORT_ABI 7 /* of this header; an object built for another is refused */
+#define REGX_TRANSPORT_ABI 8 /* of this header; an object built for another is refused */
 
 #define REGX_ADDRESS_MAX 1024 /* bytes of what a process publishes about itself */
 #define REGX_NOTICE_MAX 48    /* bytes of the notice that follows a put */
@@ -232,6 +232,8 @@ struct regx_transport {
     size_t max_frame;  /* bytes of header and payload that send takes */
     const char *wires; /* for the report, such as "posix,tcp" */
     bool registers;    /* registering pins memory, and is worth avoiding */
+    uint64_t mr_count; /* regions that the device has for callers, of all who use it; 0: any */
+    uint64_t mr_bytes; /* of the longest region; 0: any */
     /* Set by on_demand: what is moved from or to a region on demand must begin at a multiple of
      * this many bytes, or the device errs. 1: anywhere. */
     size_t on_demand_grain;

@@ -7,12 +7,19 @@
  * - REGX_LAYER_REG: the registration of that number, from 1, fails for lack of memory
  * - REGX_LAYER_POST: the call of that number that posts requests to an RC queue pair fails
  * - REGX_LAYER_SENT: the completion of that number of a request of an RC queue pair is an error
+ * - REGX_LAYER_RECEIVED: likewise of a receive of an RC queue pair
+ * - REGX_LAYER_HELLO: "sent": what the UD queue pair sends completes in error, "post": none of it
+ *   can be posted
+ * - REGX_LAYER_REFILL: from the call of that number on no receives can be posted for RC queue pairs
+ * - REGX_LAYER_POLL: from the call of that number on the completion queue cannot be polled
  * - REGX_LAYER_MAKE: no RC queue pair is made; any value
  * - REGX_LAYER_MODIFY: the call of that number that modifies an RC queue pair fails; of one pair
  *   the first is for INIT, the second for RTR, the third for RTS
  * - REGX_LAYER_ERROR: after the post of that number, the queue pair is driven to error
  * - REGX_LAYER_SRQ, _CQ: so many entries are the most that the device's queues of these kinds may
  *   have
+ * - REGX_LAYER_MR, _MR_SIZE: so many regions are the most that the device has, and so many bytes
+ *   the most of one; asking for more is counted
  * - REGX_LAYER_FORK: an older kernel; "needed": nothing can be registered before ibv_fork_init is
  *   called, nor that called later, "refused": it fails
  * - REGX_LAYER_PAGING: what the device is to say of on-demand paging; "none", "receive": but not
@@ -28,6 +35,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <infiniband/verbs.h>
+#include <limits.h>
 #include <rdma/ib_user_ioctl_cmds.h>
 #include <rdma/rdma_user_ioctl_cmds.h>
 #include <stdatomic.h>
@@ -42,11 +50,12 @@
 
 #define LAYER __attribute__((visibility("default")))
 
-enum object { DEVICE, PD, MR, CQ, SRQ, QP, AH, OBJECTS };
+enum object { DEVICE, PD, MR, CQ, SRQ, QP, AH, TOO_MUCH, OBJECTS };
 
-static const char *const names[OBJECTS] = {"device", "pd", "mr", "cq", "srq", "qp", "ah"};
+static const char *const names[OBJECTS] = {"device", "pd", "mr", "cq",
+                                           "srq",    "qp", "ah", "too much"};
 static atomic_int made[OBJECTS], left[OBJECTS];
-static atomic_int registrations, posts, sents, modifications, errors;
+static atomic_int registrations, posts, sents, receiveds, refills, polls, modifications, errors;
 static atomic_int refuse_in; /* registrations; 0: none is refused */
 
 static bool is_for_this_rank(void)
@@ -62,6 +71,14 @@ static bool fails(const char *variable, atomic_int *count)
     const char *number = getenv(variable);
 
     return number != NULL && is_for_this_rank() && atomic_fetch_add(count, 1) + 1 == atoi(number);
+}
+
+/* Whether this one and all that follow are to fail. */
+static bool fails_from(const char *variable, atomic_int *count)
+{
+    const char *number = getenv(variable);
+
+    return number != NULL && is_for_this_rank() && atomic_fetch_add(count, 1) + 1 >= atoi(number);
 }
 
 /* libibverbs' own. It is not among the libraries of the program, so RTLD_NEXT would not find it. */
@@ -223,6 +240,14 @@ static bool is_refused(void)
     return in == 1 || fails("REGX_LAYER_REG", &registrations);
 }
 
+/* As many as the environment allows. */
+static int at_most(const char *variable, int number)
+{
+    const char *most = getenv(variable);
+
+    return most != NULL && atoi(most) < number ? atoi(most) : number;
+}
+
 LAYER struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *base, size_t length, int access)
 {
     if (getenv("REGX_LAYER_FORK") != NULL && !fork_safe) {
@@ -230,6 +255,12 @@ LAYER struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *base, size_t length, in
         return NULL;
     }
     if (is_refused()) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    if (left[MR] >= at_most("REGX_LAYER_MR", INT_MAX) ||
+        length > (size_t)at_most("REGX_LAYER_MR_SIZE", INT_MAX)) {
+        made[TOO_MUCH]++;
         errno = ENOMEM;
         return NULL;
     }
@@ -241,30 +272,58 @@ LAYER int ibv_dereg_mr(struct ibv_mr *mr)
     return uncount(MR, NEXT(ibv_dereg_mr)(mr));
 }
 
-/* The UD queue pair: handshakes, which are repeated if need be, are not what is meant. */
 static atomic_uint ud_qpn;
+
+static bool hello_fails(const char *how)
+{
+    const char *wanted = getenv("REGX_LAYER_HELLO");
+
+    return wanted != NULL && is_for_this_rank() && strcmp(wanted, how) == 0;
+}
 
 static int (*poll_cq)(struct ibv_cq *, int, struct ibv_wc *);
 static int (*post_send)(struct ibv_qp *, struct ibv_send_wr *, struct ibv_send_wr **);
+static int (*post_srq_recv)(struct ibv_srq *, struct ibv_recv_wr *, struct ibv_recv_wr **);
 
-/* What was received has the highest bit of its number set; see verbs/internal.h. */
+/* What becomes of a completion. What was received has the highest bit of its number set; see
+ * verbs/internal.h. */
+static enum ibv_wc_status status_of(const struct ibv_wc *wc)
+{
+    const bool received = wc->wr_id >> 63 != 0;
+
+    if (wc->qp_num == ud_qpn) {
+        return !received && hello_fails("sent") ? IBV_WC_LOC_QP_OP_ERR : IBV_WC_SUCCESS;
+    }
+    if (received) {
+        return fails("REGX_LAYER_RECEIVED", &receiveds) ? IBV_WC_LOC_LEN_ERR : IBV_WC_SUCCESS;
+    }
+    return fails("REGX_LAYER_SENT", &sents) ? IBV_WC_REM_OP_ERR : IBV_WC_SUCCESS;
+}
+
 static int polling(struct ibv_cq *cq, int most, struct ibv_wc *wc)
 {
-    const int polled = poll_cq(cq, most, wc);
+    const int polled = fails_from("REGX_LAYER_POLL", &polls) ? -EIO : poll_cq(cq, most, wc);
 
     for (int i = 0; i < polled; i++) {
-        if (wc[i].wr_id >> 63 == 0 && wc[i].status == IBV_WC_SUCCESS && wc[i].qp_num != ud_qpn &&
-            fails("REGX_LAYER_SENT", &sents)) {
-            wc[i].status = IBV_WC_REM_OP_ERR;
-            wc[i].vendor_err = 0x77;
+        if (wc[i].status == IBV_WC_SUCCESS) {
+            wc[i].status = status_of(&wc[i]);
+            wc[i].vendor_err = wc[i].status == IBV_WC_SUCCESS ? 0 : 0x77;
         }
     }
     return polled;
 }
 
+static int refilling(struct ibv_srq *srq, struct ibv_recv_wr *requests,
+                     struct ibv_recv_wr **refused)
+{
+    *refused = requests;
+    return fails_from("REGX_LAYER_REFILL", &refills) ? ENOMEM
+                                                     : post_srq_recv(srq, requests, refused);
+}
+
 static int posting(struct ibv_qp *qp, struct ibv_send_wr *requests, struct ibv_send_wr **refused)
 {
-    if (qp->qp_type == IBV_QPT_RC && fails("REGX_LAYER_POST", &posts)) {
+    if (qp->qp_type == IBV_QPT_RC ? fails("REGX_LAYER_POST", &posts) : hello_fails("post")) {
         *refused = requests;
         return EIO;
     }
@@ -277,18 +336,14 @@ static int posting(struct ibv_qp *qp, struct ibv_send_wr *requests, struct ibv_s
     return error;
 }
 
-/* As many as the environment allows. */
-static int at_most(const char *variable, int number)
-{
-    const char *most = getenv(variable);
-
-    return most != NULL && atoi(most) < number ? atoi(most) : number;
-}
-
 LAYER int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
 {
     const int error = NEXT(ibv_query_device)(context, attr);
 
+    if (getenv("REGX_LAYER_MR_SIZE") != NULL) {
+        attr->max_mr_size = (uint64_t)at_most("REGX_LAYER_MR_SIZE", INT_MAX);
+    }
+    attr->max_mr = at_most("REGX_LAYER_MR", attr->max_mr);
     attr->max_srq_wr = at_most("REGX_LAYER_SRQ", attr->max_srq_wr);
     attr->max_cqe = at_most("REGX_LAYER_CQ", attr->max_cqe);
     return error;
@@ -315,6 +370,8 @@ LAYER struct ibv_cq *ibv_create_cq(struct ibv_context *context, int entries, voi
         context->ops.poll_cq = polling;
         post_send = context->ops.post_send;
         context->ops.post_send = posting;
+        post_srq_recv = context->ops.post_srq_recv;
+        context->ops.post_srq_recv = refilling;
     }
     return count(CQ, NEXT(ibv_create_cq)(context, entries, own, channel, vector));
 }

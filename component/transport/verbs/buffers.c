@@ -86,10 +86,15 @@ void regx_buffers_close(regx_verbs_t *verbs)
 
 regx_status_t regx_verbs_pool_open(regx_verbs_t *verbs, char *error, size_t error_size)
 {
-    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    size_t size = verbs->config.pool_size;
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), least = verbs->config.pool_least;
+    const uint64_t longest = verbs->super.mr_bytes;
+    size_t most = verbs->config.pool_size;
 
+    if (longest != 0 && longest < most) {
+        most = longest;
+    }
     while (true) {
+        const size_t whole = most & ~(page - 1), size = whole > least ? whole : least;
         uint8_t *memory = map(size);
 
         if (memory == NULL) {
@@ -101,19 +106,18 @@ regx_status_t regx_verbs_pool_open(regx_verbs_t *verbs, char *error, size_t erro
         if (verbs->pool_mr != NULL) {
             verbs->super.pool_memory = memory;
             verbs->super.pool_size = size;
+            if (size < verbs->config.pool_size) {
+                regx_tally(verbs->config.counters->fallbacks, "pool: smaller than asked for");
+            }
             return REGX_OK;
         }
         const int cause = errno;
         munmap(memory, size);
-        if (size == verbs->config.pool_least || cause != ENOMEM) {
+        if (size == least || cause != ENOMEM) {
             explain(size, cause, error, error_size);
             return REGX_NO_MEMORY;
         }
-        if (size == verbs->config.pool_size) {
-            regx_tally(verbs->config.counters->fallbacks, "pool: smaller than asked for");
-        }
-        size = size / 2 & ~(page - 1);
-        size = size < verbs->config.pool_least ? verbs->config.pool_least : size;
+        most = size / 2;
     }
 }
 

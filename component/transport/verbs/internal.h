@@ -31,8 +31,9 @@
  * in part are refused, and bounce. Where that call fails the transport is not used.
  *
  * Memory per connected peer: the queue pair (REGX_PAIR_DEPTH requests with their inline data, some
- * 26 KiB in the device's driver) and a pair_t of 2 KiB. A peer that is not talked to costs a
- * conn_t of 120 bytes.
+ * 26 KiB in the device's driver), an address handle (some hundred bytes in driver and kernel) and a
+ * pair_t of 2 KiB; while a frame of its comes in pieces, REGX_VERBS_LEND_MAX bytes more. A peer
+ * that is not talked to costs a conn_t of 72 bytes.
  */
 #ifndef REGX_VERBS_INTERNAL_H
 #define REGX_VERBS_INTERNAL_H

@@ -16,6 +16,7 @@
 __attribute__((visibility("default"))) extern const regx_transport_ops_t regx_transport_ops;
 
 #define PIECE_MOST (1u << 30)
+#define OWN_REGIONS 3 /* buffers, the pool, and the implicit one */
 
 static const regx_verbs_settings_t defaults = REGX_VERBS_DEFAULTS;
 
@@ -44,6 +45,9 @@ static void read_limits(regx_verbs_t *verbs)
     verbs->reads_made = (uint8_t)least(REGX_VERBS_READS, (uint32_t)device->max_qp_init_rd_atom);
     verbs->reads_answered = (uint8_t)least(REGX_VERBS_READS, (uint32_t)device->max_qp_rd_atom);
     verbs->piece_most = least(PIECE_MOST, verbs->port.attr.max_msg_sz);
+    verbs->super.mr_count =
+        device->max_mr > OWN_REGIONS ? (uint64_t)device->max_mr - OWN_REGIONS : 1;
+    verbs->super.mr_bytes = device->max_mr_size;
     /* With fewer than one pair may have, all might wait for all: then there shall be no queue. */
     verbs->outstanding_most =
         least(REGX_VERBS_OUTSTANDING,
