@@ -72,6 +72,12 @@ static inline bool regx_cache_in_child(const regx_cache_t *cache)
     return !cache->common->present;
 }
 
+/* Where the calling thread remembers its seat in this cache, or in another one. */
+static inline struct regx_here *regx_cache_here(const regx_cache_t *cache)
+{
+    return &regx_here[cache->serial % REGX_HERE];
+}
+
 /* There may be something to retire. Not a plain store: it could hide from who retires what another
  * thread that set it before had done. */
 static inline void regx_cache_has_work(regx_cache_t *cache)
