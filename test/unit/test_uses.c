@@ -183,15 +183,15 @@ static void several_caches_in_turn_are_hit_without_a_lock(bool asks)
     for (unsigned i = 0; i < REGX_HERE; i++) {
         r[i] = registry_open_threaded(REGX_UNLIMITED, asks, false);
         registry_use(r[i], 0x100000, PAGE);
-        regx_lock(&r[i]->cache->lock);
     }
-    alarm(60); /* who takes a lock now waits for ever */
+    alarm(60); /* who takes the lock waits for ever */
     for (unsigned i = 0; i < 10 * REGX_HERE; i++) {
+        regx_lock(&r[i % REGX_HERE]->cache->lock);
         registry_use(r[i % REGX_HERE], 0x100000, PAGE);
+        regx_unlock(&r[i % REGX_HERE]->cache->lock);
     }
     alarm(0);
     for (unsigned i = 0; i < REGX_HERE; i++) {
-        regx_unlock(&r[i]->cache->lock);
         regx_registry_count(&r[i]->registry);
         assert_int_equal(r[i]->counters.hits, 10);
         registry_close(r[i]);
