@@ -163,7 +163,7 @@ static const char *reason_of(int error)
     case EBUSY:
         return "not watched: another userfaultfd has it";
     case ENOMEM:
-        return "not watched: too many mappings";
+        return "not watched: too many mappings (vm.max_map_count)";
     default:
         return "not watched: the kernel refuses";
     }

@@ -17,35 +17,52 @@
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
-/* What hooks announced last. The kernel's word on a change comes while its caller is still in the
- * call, so as many suffice as there may be threads inside at once; more only make hooks_missed too
- * high. */
-#define ANNOUNCED 256u
+/* What each thread's hooks announced last: the kernel's word on a change comes while its caller is
+ * still in the call. More threads than places share them, which only makes hooks_missed too high.
+ */
+#define PLACES 256u
 
 typedef struct regx_announced {
-    _Atomic uintptr_t start, end; /* end is 0: nothing */
+    _Alignas(64) _Atomic uintptr_t start, end; /* end is 0: nothing */
 } regx_announced_t;
+
+static _Atomic unsigned threads; /* that have announced something */
+
+/* This thread is that number of them; 0: not yet. A few bytes, as regx_here (seats.h). */
+static _Thread_local unsigned self __attribute__((tls_model("initial-exec")));
 
 typedef struct regx_both_watch {
     regx_watch_t super;
     regx_watch_t *notifier;
     const regx_hook_source_t *source;
     regx_counters_t *counters;
-    _Atomic unsigned next;
-    regx_announced_t announced[ANNOUNCED];
+    regx_announced_t announced[PLACES];
 } regx_both_watch_t;
 
 static void announce(void *context, uintptr_t start, uintptr_t end)
 {
     regx_both_watch_t *both = context;
-    regx_announced_t *entry = &both->announced[atomic_fetch_add(&both->next, 1) % ANNOUNCED];
 
-    atomic_store(&entry->end, 0);
-    atomic_store(&entry->start, start);
-    atomic_store(&entry->end, end);
+    if (self == 0) {
+        self = atomic_fetch_add(&threads, 1) + 1;
+    }
+    regx_announced_t *entry = &both->announced[self % PLACES];
+
+    atomic_store_explicit(&entry->end, 0, memory_order_relaxed);
+    atomic_store_explicit(&entry->start, start, memory_order_release);
+    atomic_store_explicit(&entry->end, end, memory_order_release);
     regx_changes_log(both->super.changes, start, end);
+}
+
+/* Places that somebody has; the first thread's is number 1. */
+static unsigned places(void)
+{
+    const unsigned count = atomic_load(&threads) + 1;
+
+    return count < PLACES ? count : PLACES;
 }
 
 /* Where the heap ends, as libc has it. sbrk(0) answers the same, but sources patch that. */
@@ -59,14 +76,14 @@ static bool is_end_of_heap(uintptr_t end)
     return end == (((uintptr_t)__curbrk + page - 1) & ~(page - 1));
 }
 
-/* In the notifier's reader. Newest first: it is mostly that one. */
+/* In the notifier's reader. */
 static void told(void *context, uintptr_t start, uintptr_t end)
 {
     regx_both_watch_t *both = context;
-    const unsigned newest = atomic_load(&both->next) - 1;
+    const unsigned count = places();
 
-    for (unsigned i = 0; i < ANNOUNCED; i++) {
-        const regx_announced_t *entry = &both->announced[(newest - i) % ANNOUNCED];
+    for (unsigned i = 0; i < count; i++) {
+        const regx_announced_t *entry = &both->announced[i];
 
         if (atomic_load(&entry->end) >= end && atomic_load(&entry->start) <= start) {
             return;
@@ -93,8 +110,9 @@ static regx_status_t both_cover(regx_watch_t *watch, uintptr_t start, uintptr_t 
     regx_both_watch_t *both = (regx_both_watch_t *)watch;
 
     const bool behind = atomic_load(&both->super.changes->sequence) % 2 == 1;
+    const unsigned count = behind ? 0 : places();
 
-    for (unsigned i = 0; i < ANNOUNCED && !behind; i++) {
+    for (unsigned i = 0; i < count; i++) {
         regx_announced_t *entry = &both->announced[i];
 
         if (atomic_load(&entry->start) < end && atomic_load(&entry->end) > start) {
@@ -135,12 +153,13 @@ static regx_status_t start_notifier(regx_both_watch_t *both, const regx_watch_co
 regx_status_t regx_watch_both(const regx_watch_config_t *config, regx_watch_t **watch, char *error,
                               size_t error_size)
 {
-    regx_both_watch_t *both = calloc(1, sizeof(*both));
+    regx_both_watch_t *both = aligned_alloc(_Alignof(regx_both_watch_t), sizeof(*both));
 
     if (both == NULL) {
         snprintf(error, error_size, "out of memory");
         return REGX_NO_MEMORY;
     }
+    memset(both, 0, sizeof(*both));
     both->source = config->hooks;
     both->counters = config->counters;
     /* Hooks first, and tested alone: the notifier would hear for them. */

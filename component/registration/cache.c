@@ -224,16 +224,18 @@ static inline __attribute__((always_inline)) bool try_use(regx_cache_t *cache, r
 
 regx_seat_t *regx_cache_seat_locked(regx_cache_t *cache)
 {
-    if (regx_here.cache != cache->serial) {
+    struct regx_here *here = regx_cache_here(cache);
+
+    if (here->cache != cache->serial) {
         regx_seat_t *seat = regx_seats_mine(&cache->seats, cache->regions.capacity);
 
         if (seat == NULL) {
             return NULL;
         }
-        regx_here.cache = cache->serial;
-        regx_here.seat = seat;
+        here->cache = cache->serial;
+        here->seat = seat;
     }
-    return regx_here.seat;
+    return here->seat;
 }
 
 /* All places of the front table, with query and fence where they are needed. Inlined: a return
@@ -262,7 +264,7 @@ static inline __attribute__((always_inline)) bool find_in_front(regx_cache_t *ca
 /* Whether the calling thread has a seat here, now at the latest. */
 static bool take_seat(regx_cache_t *cache)
 {
-    if (regx_here.cache == cache->serial) {
+    if (regx_cache_here(cache)->cache == cache->serial) {
         return true;
     }
     regx_lock(&cache->lock);
@@ -280,7 +282,7 @@ bool regx_cache_seems_kept(regx_cache_t *cache, const void *base, size_t length,
         return false;
     }
     for (uint32_t probe = 0; probe < REGX_FRONT_WAYS && !kept; probe++) {
-        const uint32_t entry = regx_front_entry(regx_here.seat, &key, probe);
+        const uint32_t entry = regx_front_entry(regx_cache_here(cache)->seat, &key, probe);
         const regx_record_t *record = &cache->records[regx_front_number(entry)];
 
         kept = regx_front_is(entry, &key) &&
@@ -294,8 +296,10 @@ static __attribute__((noinline)) regx_status_t acquire_searching(regx_cache_t *c
                                                                  size_t length, unsigned access,
                                                                  regx_region_t *region)
 {
-    return regx_here.cache == cache->serial &&
-                   find_in_front(cache, regx_here.seat, (uintptr_t)base, length, access, region)
+    const struct regx_here *here = regx_cache_here(cache);
+
+    return here->cache == cache->serial &&
+                   find_in_front(cache, here->seat, (uintptr_t)base, length, access, region)
                ? REGX_OK
                : regx_cache_acquire_slow(cache, base, length, access, region);
 }
@@ -304,8 +308,10 @@ static __attribute__((noinline)) regx_status_t acquire_searching(regx_cache_t *c
 regx_status_t regx_cache_acquire(regx_cache_t *cache, void *base, size_t length, unsigned access,
                                  regx_region_t *region)
 {
-    if (__builtin_expect(regx_here.cache == cache->fast, true)) {
-        regx_seat_t *seat = regx_here.seat;
+    const struct regx_here *here = regx_cache_here(cache);
+
+    if (__builtin_expect(here->cache == cache->fast, true)) {
+        regx_seat_t *seat = here->seat;
         const regx_front_key_t key = regx_front_key((uintptr_t)base);
         const uint32_t entry = regx_front_entry(seat, &key, 0);
         const uint32_t number = regx_front_number(entry);
@@ -371,8 +377,10 @@ static __attribute__((noinline)) void release_slow(regx_cache_t *cache, regx_reg
 
 void regx_cache_release(regx_cache_t *cache, regx_region_t *region)
 {
-    if (__builtin_expect(regx_here.cache == cache->serial && region->kept != 0, true)) {
-        end_use(cache, regx_here.seat, region);
+    const struct regx_here *here = regx_cache_here(cache);
+
+    if (__builtin_expect(here->cache == cache->serial && region->kept != 0, true)) {
+        end_use(cache, here->seat, region);
     } else {
         release_slow(cache, region);
     }

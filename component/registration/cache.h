@@ -8,8 +8,9 @@
  * budget or the device needs the room.
  *
  * Threads: acquire, release and progress by any thread, acquire and release of one use on different
- * ones. A hit takes no lock and writes no memory that other threads write. Nothing here runs
- * inside hooks or the notifier's reader, so the cache's lock may be held while allocating.
+ * ones. A hit takes no lock and writes no memory that other threads write (in more caches than
+ * four at once, a thread that has just used another one may). Nothing here runs inside hooks or the
+ * notifier's reader, so the cache's lock may be held while allocating.
  * The argument why no stale region is used stands in cache.c.
  *
  * Memory: some 150 bytes per region, and 8 for each thread that uses it; for each thread's front

@@ -7,8 +7,10 @@
  *   retire.c dead regions are deregistered                    seats.h   what each thread writes
  *   regions.h the table of regions                            index.h   … by address
  *
- * One lock, a leaf: nothing is called under it but watch->quiet and the log's readers. "locked" in
- * a comment means that the caller holds it.
+ * One lock, a leaf: no other one of ours is taken under it. What is called there and is not the
+ * cache's: watch->quiet, the log's readers, and libc, of which memory is had and given back (the
+ * index's blocks, seats): a hook or the notifier's reader that hears of that takes no lock either.
+ * "locked" in a comment means that the caller holds it.
  */
 #ifndef REGX_REGISTRATION_CACHE_INTERNAL_H
 #define REGX_REGISTRATION_CACHE_INTERNAL_H
@@ -70,6 +72,12 @@ typedef struct regx_request {
 static inline bool regx_cache_in_child(const regx_cache_t *cache)
 {
     return !cache->common->present;
+}
+
+/* Where the calling thread remembers its seat in this cache, or in another one. */
+static inline struct regx_here *regx_cache_here(const regx_cache_t *cache)
+{
+    return &regx_here[cache->serial % REGX_HERE];
 }
 
 /* There may be something to retire. Not a plain store: it could hide from who retires what another

@@ -92,8 +92,8 @@ static regx_status_t test_hooks(char *error, size_t error_size)
         return REGX_NO_MEMORY;
     }
     regx_hooks_listen(log_change, trial.changes);
-    const regx_status_t status =
-        regx_selftest(&trial, REGX_SELFTEST_LIBC | REGX_SELFTEST_THREAD, error, error_size);
+    const regx_status_t status = regx_selftest(
+        &trial, REGX_SELFTEST_LIBC | REGX_SELFTEST_THREAD | REGX_SELFTEST_REMAP, error, error_size);
     regx_hooks_listen(NULL, NULL);
     regx_changes_close(trial.changes);
     return status;

@@ -394,7 +394,9 @@ regx_status_t regx_watch_notifier(const regx_watch_config_t *config, regx_watch_
     }
     status = choose_check(notifier, config, error, error_size);
     if (status == REGX_OK) {
-        status = regx_selftest(&notifier->super, REGX_SELFTEST_ALL, error, error_size);
+        const unsigned blind = config->check == REGX_CHECK_SCAN ? 0 : REGX_SELFTEST_REMAP;
+
+        status = regx_selftest(&notifier->super, REGX_SELFTEST_ALL & ~blind, error, error_size);
     }
     if (status != REGX_OK) {
         stop(&notifier->super);

@@ -7,9 +7,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-_Thread_local struct regx_here regx_here;
+_Thread_local struct regx_here regx_here[REGX_HERE];
 
 static _Atomic uint64_t threads; /* that have had a seat */
+/* This thread is that number of them; 0: not yet. */
+static _Thread_local uint64_t self_number __attribute__((tls_model("initial-exec")));
 
 static size_t size_of(uint32_t regions)
 {
@@ -49,10 +51,10 @@ regx_seat_t *regx_seats_mine(regx_seat_t **seats, uint32_t regions)
 {
     regx_seat_t *seat = *seats;
 
-    if (regx_here.thread == 0) {
-        regx_here.thread = atomic_fetch_add(&threads, 1) + 1;
+    if (self_number == 0) {
+        self_number = atomic_fetch_add(&threads, 1) + 1;
     }
-    while (seat != NULL && seat->thread != regx_here.thread) {
+    while (seat != NULL && seat->thread != self_number) {
         seat = seat->next;
     }
     if (seat != NULL) {
@@ -67,7 +69,7 @@ regx_seat_t *regx_seats_mine(regx_seat_t **seats, uint32_t regions)
     if (seat != NULL) {
         seat->process = getpid();
         seat->owner = self;
-        seat->thread = regx_here.thread;
+        seat->thread = self_number;
     }
     return seat;
 }

@@ -43,14 +43,16 @@ typedef struct regx_seat {
     _Atomic uint64_t uses[]; /* per region of the table */
 } regx_seat_t;
 
-/* The seat that this thread used last, and of which cache. The library is loaded at start or
- * within the loader's reserve: initial-exec, a few bytes. */
+/* A seat that this thread used last, and of which cache: one for each of a few caches (there is one
+ * for each port), by the cache's serial number. The library is loaded at start or within the
+ * loader's reserve: initial-exec, a few bytes. */
+#define REGX_HERE 4
 struct regx_here {
     uint64_t cache; /* its serial number: never used again, so a seat that is gone is not touched */
     regx_seat_t *seat;
-    uint64_t thread; /* the thread's number, once it has one */
 };
-extern _Thread_local struct regx_here regx_here __attribute__((tls_model("initial-exec")));
+extern _Thread_local struct regx_here regx_here[REGX_HERE]
+    __attribute__((tls_model("initial-exec")));
 
 /* All under the cache's lock. NULL: no memory, or none that a child would not see. */
 regx_seat_t *regx_seats_add(regx_seat_t **seats, uint32_t regions);

@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <sys/shm.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -13,10 +14,10 @@
     10 /* after which an event that still is not in the log counts as not seen                     \
         */
 
-enum { MUNMAP, MREMAP, MADVISE, MMAP, CHANGES };
+enum { MUNMAP, MREMAP, MADVISE, MMAP, SHMAT, CHANGES };
 
 static const char *const names[CHANGES] = {"munmap", "mremap", "madvise(MADV_DONTNEED)",
-                                           "mmap(MAP_FIXED)"};
+                                           "mmap(MAP_FIXED)", "shmat(SHM_REMAP)"};
 
 /* A change to make. */
 typedef struct trial {
@@ -26,6 +27,7 @@ typedef struct trial {
     uintptr_t page, onto;   /* and where a raw mremap moves it */
     size_t size;            /* of a page */
     bool made;
+    bool absent; /* this machine has no such thing */
 } trial_t;
 
 static bool make_by_libc(const trial_t *trial)
@@ -63,11 +65,28 @@ static bool make_raw(const trial_t *trial)
     }
 }
 
+static void attach_over(trial_t *trial)
+{
+    void *page = (void *)trial->page;
+    const int segment = shmget(IPC_PRIVATE, trial->size, IPC_CREAT | 0600);
+
+    trial->absent = segment < 0;
+    if (!trial->absent) {
+        trial->made = shmat(segment, page, SHM_REMAP) == page;
+        shmctl(segment, IPC_RMID, NULL);
+    }
+}
+
 static void *make(void *argument)
 {
     trial_t *trial = argument;
 
-    trial->made = trial->raw ? make_raw(trial) : make_by_libc(trial);
+    trial->absent = false;
+    if (trial->change == SHMAT) {
+        attach_over(trial);
+    } else {
+        trial->made = trial->raw ? make_raw(trial) : make_by_libc(trial);
+    }
     return NULL;
 }
 
@@ -119,6 +138,9 @@ static const char *judge(regx_watch_t *watch, trial_t *trial, unsigned claims)
     } else {
         return "could not be tried: no thread";
     }
+    if (trial->absent) {
+        return NULL;
+    }
     if (!trial->made) {
         return "could not be made";
     }
@@ -128,7 +150,8 @@ static const char *judge(regx_watch_t *watch, trial_t *trial, unsigned claims)
     if (lands && !refused(watch, since, trial->onto, trial->size)) {
         return "was not seen where it moves to";
     }
-    if (!logged(watch, since, trial->page, trial->size)) {
+    /* Where look-ups scan, SHM_REMAP is logged when something there is registered. */
+    if (trial->change != SHMAT && !logged(watch, since, trial->page, trial->size)) {
         return "was noticed, but did not come into the log";
     }
     if (lands && !logged(watch, since, trial->onto, trial->size)) {
@@ -170,6 +193,11 @@ static regx_status_t try(regx_watch_t *watch, trial_t *trial, unsigned claims, c
     return REGX_INVALID;
 }
 
+static bool is_claimed(const trial_t *trial, unsigned claims)
+{
+    return trial->change != SHMAT || (!trial->raw && (claims & REGX_SELFTEST_REMAP) != 0);
+}
+
 regx_status_t regx_selftest(regx_watch_t *watch, unsigned claims, char *error, size_t error_size)
 {
     trial_t trial = {.size = (size_t)sysconf(_SC_PAGESIZE)};
@@ -183,7 +211,9 @@ regx_status_t regx_selftest(regx_watch_t *watch, unsigned claims, char *error, s
             continue;
         }
         for (trial.change = 0; trial.change < CHANGES && status == REGX_OK; trial.change++) {
-            status = try(watch, &trial, claims, error, error_size);
+            if (is_claimed(&trial, claims)) {
+                status = try(watch, &trial, claims, error, error_size);
+            }
         }
     }
     return status;

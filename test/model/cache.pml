@@ -14,7 +14,7 @@
  *
  * What it is of: memory is sequentially consistent, except that a thread's count of uses reaches
  * others late (a store buffer; that is what membarrier is for). A range stands for pages; a slot of
- * the log's ring is written and read in one step (changes.c has its own argument for that); a
+ * the log's ring is written and read in one step (changes.pml is of that); a
  * region's record is taken when it is published, not before. Budget, index, access and failures are
  * not in it; eviction is, as something that may kill any region at any time.
  */

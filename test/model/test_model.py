@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The registration cache's protocol (cache.pml), in every interleaving, by the model checker Spin.
+"""The registration cache's protocol (cache.pml), and that of the log which tells it of changes
+(changes.pml), in every interleaving, by the model checker Spin.
 
 Each model is small, so that it is gone through whole; together they have all parts of the protocol.
 A rule that is broken must be found out in one of them, or the model would not show that it is
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 MODEL = Path(__file__).parent / "cache.pml"
+LOG_MODEL = Path(__file__).parent / "changes.pml"
 MEMORY_MIB = 4000
 DEPTH = 100_000
 SECONDS = 900  # of the watchdog
@@ -78,6 +80,27 @@ RULES = {
     "FLAG_AFTER": ("the flag of releases is, after the busy were taken", "uses", LEFT),
 }
 
+LOG_MODELS = {
+    "lapped": ("RING=1",),
+    "slots": ("RING=2", "CHANGES=3"),
+    "writers": ("RING=1", "WRITERS=3", "CHANGES=1"),
+}
+
+WRONG = "result!=3"  # READ
+LATER = "result!=2"
+
+LOG_RULES = {
+    "MARK": ("an entry is written before it is marked", "lapped", WRONG),
+    "WHOLE_EARLY": ("it is marked whole before it is", "lapped", WRONG),
+    "READ_EARLY": ("it is read before the first look at its stamp", "lapped", WRONG),
+    "LOOK_EARLY": ("the second look at its stamp comes before it is read", "lapped", WRONG),
+    "OVERTAKEN": ("a writer that is late writes all the same", "lapped", WRONG),
+    "BUSY": ("so does one that finds another writing", "slots", WRONG),
+    "LOSE": ("who gives up its entry does not say so", "slots", LATER),
+    "LOST_FALLS": ("of two that give up, the older one has the last word", "writers", LATER),
+    "PAST": ("that the ring has gone past an entry is not looked at", "slots", LATER),
+}
+
 
 @dataclass(frozen=True)
 class Result:
@@ -85,7 +108,7 @@ class Result:
     output: str
 
 
-def check(folder: Path, options: tuple[str, ...]) -> Result:
+def check(folder: Path, options: tuple[str, ...], model: Path = MODEL) -> Result:
     """Goes through all states of the model, or up to the first error."""
     def run(*command: str) -> str:
         done = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -93,7 +116,7 @@ def check(folder: Path, options: tuple[str, ...]) -> Result:
         assert done.returncode == 0, done.stdout
         return done.stdout
 
-    run("spin", "-a", *(f"-D{option}" for option in options), str(MODEL))
+    run("spin", "-a", *(f"-D{option}" for option in options), str(model))
     run("cc", "-w", "-O2", "-DSAFETY", "-DCOLLAPSE", f"-DMEMLIM={MEMORY_MIB}", "-o", "pan", "pan.c")
     output = run("./pan", f"-m{DEPTH}")
     errors = re.search(r"errors: (\d+)", output)
@@ -128,5 +151,22 @@ def test_every_rule_is_needed(rule: str, tmp_path: Path) -> None:
     assert result.violated.startswith("assertion violated") and assertion in result.violated
 
 
-def test_every_rule_of_the_model_is_broken_once() -> None:
-    assert set(re.findall(r"BREAK_(\w+)", MODEL.read_text())) == set(RULES)
+@pytest.mark.parametrize("name", LOG_MODELS)
+def test_log_holds(name: str, tmp_path: Path) -> None:
+    result = check(tmp_path, LOG_MODELS[name], LOG_MODEL)
+    assert result.violated is None, result.output
+
+
+@pytest.mark.parametrize("rule", LOG_RULES)
+def test_every_rule_of_the_log_is_needed(rule: str, tmp_path: Path) -> None:
+    what, model, assertion = LOG_RULES[rule]
+    result = check(tmp_path, (*LOG_MODELS[model], f"BREAK_{rule}"), LOG_MODEL)
+    assert result.violated, f"not found out: {what}"
+    assert result.violated.startswith("assertion violated") and assertion in result.violated
+
+
+@pytest.mark.parametrize(("model", "rules"), [(MODEL, RULES), (LOG_MODEL, LOG_RULES)],
+                         ids=lambda value: value.stem if isinstance(value, Path) else "")
+def test_every_rule_of_the_model_is_broken_once(model: Path,
+                                                rules: dict[str, tuple[str, str, str]]) -> None:
+    assert set(re.findall(r"BREAK_(\w+)", model.read_text())) == set(rules)

@@ -17,6 +17,7 @@ SEEN = ["munmap", "munmap-thread", "munmap-part", "munmap-byte", "mmap-fixed", "
         "shmdt", "shm-remap", "free", "realloc", "trim"]
 BLIND = ["munmap-raw", "process-madvise", "mremap-onto", "dontneed-locked", "guard", "punch",
          "truncate"]
+SHARED = ["shmdt", "punch", "truncate", "madv-remove"]  # is not kept by the notifier
 
 
 def kinds(mpi: Mpi, kind: str, backend: str, size: int = SIZE, **regx: object) -> Job:
@@ -80,6 +81,22 @@ def test_open_mpis_hooks_are_blind_to(mpi: Mpi, kind: str) -> None:
     assert sender["invalidations"] == 0 and sender["hits"] == 3, sender
 
 
+@pytest.mark.parametrize("kind", [kind for kind in SEEN + BLIND
+                                  if kind not in [*SHARED, "shm-remap", "guard"]])
+def test_the_notifier_sees(mpi: Mpi, kind: str) -> None:
+    """Whatever call it is. (Just after it the news may not be logged: then what is sent is
+    registered, and not kept.)"""
+    sender = kinds(mpi, kind, "notifier").rank(0)
+    assert sender["invalidations"] == 1, sender
+    assert 1 <= sender["hits"] <= 2 and sender["misses"] + sender["uncached"] >= 2, sender
+
+
+def test_the_notifier_is_blind_to(mpi: Mpi) -> None:
+    """Documented, as SHM_REMAP below."""
+    sender = kinds(mpi, "guard", "notifier").rank(0)
+    assert sender["invalidations"] == 0 and sender["hits"] == 3, sender
+
+
 @pytest.mark.parametrize("kind,missed", [("munmap", 0), ("dontneed", 0), ("mremap-move", 0),
                                          ("brk", 0), ("free", 0), ("trim", 0), ("munmap-raw", 1),
                                          ("mremap-onto", 1), ("dontneed-locked", 1)])
@@ -97,7 +114,7 @@ def test_segment_over_private_memory(mpi: Mpi) -> None:
         assert (sender["hits"] < 3) == seen, (backend, check, sender)
 
 
-@pytest.mark.parametrize("kind", ["shmdt", "punch", "truncate", "madv-remove"])
+@pytest.mark.parametrize("kind", SHARED)
 def test_notifier_does_not_keep_shared_memory(mpi: Mpi, kind: str) -> None:
     for backend in ("notifier", "hooks+notifier"):
         sender = kinds(mpi, kind, backend).rank(0)

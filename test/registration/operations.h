@@ -40,8 +40,9 @@ typedef struct kind_row {
 
 extern const kind_row_t kinds[KINDS];
 
-extern bool hooks_only; /* makes what hooks can see, and nothing else */
-extern bool remap_seen; /* shmat(SHM_REMAP) */
+extern bool hooks_only;     /* makes what hooks can see, and nothing else */
+extern bool remap_seen;     /* shmat(SHM_REMAP), by libc */
+extern bool raw_remap_seen; /* … also by the system call */
 
 /* First: where the break is. */
 void operations_open(void);

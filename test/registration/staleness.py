@@ -105,10 +105,12 @@ def measure(folder: Path, device: str, backend: str, way: str, rows: Sequence[Ro
 
 def named(backend: str, way: str, row: Row, cell: str) -> str:
     """The cell, as the documentation says it."""
+    if (backend, way, row) in CHANCE:
+        if cell not in ("fresh", "stale"):
+            raise AssertionError(f"{row} ({way}): {backend} keeps it, fresh or stale, not {cell}")
+        cell = "stale"
     if cell == "not cached":
         return "not cached (counted)"
-    if (backend, way, row) in CHANCE:
-        cell = "stale"
     if cell == "stale" and backend in BLIND:
         if not BLIND[backend](row, way):
             raise AssertionError(f"{row} ({way}): {backend} serves stale data, undocumented")

@@ -101,6 +101,14 @@ static void prime(cell_t *cell, direction_t direction, watched_t *range)
     range->hit = try(cell, direction, range);
 }
 
+/* Where target can be kept, so can what is like it: what never was could not be lost. */
+static void expect_primed(cell_t *cell, const watched_t *range)
+{
+    if (range->base != NULL && !range->hit) {
+        broken(cell, "was not kept before the change", range->name);
+    }
+}
+
 /* It did not change: it is as it was, and still kept. */
 static void expect_kept(cell_t *cell, direction_t direction, const watched_t *range)
 {
@@ -254,6 +262,12 @@ static bool play(cell_t *cell, bool thread, by_t by, direction_t direction, cons
         broken(cell, "wrong bytes before anything changed", "target");
     }
     cell->cached = target.hit;
+    if (target.hit || (row->shape == SYSV && strcmp(rig.backend, "none") != 0)) {
+        expect_primed(cell, &left);
+        expect_primed(cell, &right);
+        expect_primed(cell, &other);
+        expect_primed(cell, &rest);
+    }
     memset(place.target, 0x77, place.length); /* not zero, see is_empty() */
     try_control(cell);
 

@@ -138,7 +138,7 @@ static void hazard_16_many_mappings(void **state)
     }
     if (strcmp(backend, "hooks") != 0) { /* a tenth of what the kernel allows is watched */
         assert_in_range(oracle_registered(rig.oracle), 1, MAPPINGS - 1);
-        assert_true(rig_reason(&rig, "not watched: too many mappings") > 0);
+        assert_true(rig_reason(&rig, "not watched: too many mappings (vm.max_map_count)") > 0);
     }
     /* The application still can map. */
     munmap(map_at(NULL, LENGTH), LENGTH);

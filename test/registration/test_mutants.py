@@ -60,7 +60,7 @@ MUTANTS = [
     Mutant("the query is not asked", "notifier.c",
            "switch (config->check) {", "switch (REGX_CHECK_NEVER) {", "storm"),
     # With the lock. Without it the window is there too, but hardly ever does a thread find what it
-    # has used before and another has just given back: for that, test_stale and the model.
+    # has used before and another has just given back: for that, test_query and the model.
     Mutant("the query is asked last", "miss.c", RIGHT_CHECKS, WRONG_CHECKS, "storm"),
     Mutant("the sequence is not looked at", "cache.c",
            "return sequence % 2 == 0 && head ==", "return sequence != 1 && head ==", "property"),

@@ -36,6 +36,15 @@ def test_as_documented(programs: Path, way: str, backend: str) -> None:
     staleness.compare(DEVICE, way, backend, measured)
 
 
+@pytest.mark.parametrize(("backend", "way", "row"), staleness.CHANCE)
+def test_what_is_left_to_chance(backend: str, way: str, row: str) -> None:
+    for cell in "fresh", "stale":
+        assert staleness.named(backend, way, row, cell) == "documented blind"
+    for cell in "not cached", "n/a":
+        with pytest.raises(AssertionError):
+            staleness.named(backend, way, row, cell)
+
+
 @pytest.mark.parametrize("way", staleness.WAYS)
 @pytest.mark.parametrize("backend", ["hooks", "hooks+notifier"])
 def test_the_same_in_an_mpi_program(mpi: Mpi, programs: Path, way: str, backend: str) -> None:

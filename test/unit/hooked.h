@@ -19,7 +19,7 @@
 
 #include "registration/watch.h"
 
-enum { DEAF_MUNMAP = 1, DEAF_MREMAP = 2, DEAF_MADVISE = 4, DEAF_MMAP = 8 };
+enum { DEAF_MUNMAP = 1, DEAF_MREMAP = 2, DEAF_MADVISE = 4, DEAF_MMAP = 8, DEAF_SHMAT = 16 };
 
 static struct {
     _Atomic(regx_hook_report_t) report; /* NULL: not installed */
@@ -79,7 +79,7 @@ void *shmat(int id, const void *base, int flags)
     struct shmid_ds segment = {0};
 
     if ((flags & SHM_REMAP) != 0 && shmctl(id, IPC_STAT, &segment) == 0) {
-        hooked_tell(0, base, segment.shm_segsz);
+        hooked_tell(DEAF_SHMAT, base, segment.shm_segsz);
     }
     return (void *)syscall(SYS_shmat, id, base, flags);
 }

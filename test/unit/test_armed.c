@@ -306,7 +306,8 @@ static void up_to_a_limit(void **state)
     for (int i = 0; i < 10; i++) {
         must_cover(rig, blocks[i], PAGE);
     }
-    assert_string_equal(cover(rig, blocks[10], PAGE), "not watched: too many mappings");
+    assert_string_equal(cover(rig, blocks[10], PAGE),
+                        "not watched: too many mappings (vm.max_map_count)");
     must_cover(rig, blocks[3], 2 * PAGE); /* armed already: nothing more */
     for (int i = 0; i < 10; i++) {
         assert_int_equal(
@@ -340,7 +341,8 @@ static void up_to_a_limit_on_an_older_kernel(void **state)
     }
     rig->armed.most = 1;
     rig->armed.count = 1;
-    assert_string_equal(cover(rig, base, PAGE), "not watched: too many mappings");
+    assert_string_equal(cover(rig, base, PAGE),
+                        "not watched: too many mappings (vm.max_map_count)");
     unmap(rig, base, BLOCK);
 }
 

@@ -122,6 +122,18 @@ static void make(enum change change, char *memory)
     }
 }
 
+static void *unmap(void *memory)
+{
+    make(LIBC_MUNMAP, memory);
+    return NULL;
+}
+
+static void *unmap_raw(void *memory)
+{
+    make(RAW_MUNMAP, memory);
+    return NULL;
+}
+
 static void what_hooks_did_not_see_is_counted(void **state)
 {
     static const struct {
@@ -197,6 +209,54 @@ static void a_reader_that_lags_finds_the_announcement(void **state)
     watch->stop(watch);
 }
 
+/* What another thread announces meanwhile, however much it is, is beside the point. */
+static void a_reader_that_lags_behind_many_announcements(void **state)
+{
+    regx_watch_t *watch = start();
+    char *memory = map(), *other = map();
+    pthread_t thread;
+
+    (void)state;
+    cover(watch, memory);
+    counters.hooks_missed = 0;
+    regx_notifier_hold_for_test(notifier, REGX_HOLD_BEFORE_READ);
+    assert_int_equal(pthread_create(&thread, NULL, unmap, memory), 0);
+    while (!regx_notifier_held_for_test(notifier)) {
+        sched_yield();
+    }
+    for (unsigned i = 0; i < 1000; i++) {
+        munmap(other + 1, 1); /* refused, but announced */
+    }
+    regx_notifier_hold_for_test(notifier, REGX_HOLD_NOWHERE);
+    pthread_join(thread, NULL);
+    settle(watch);
+    assert_int_equal(counters.hooks_missed, 0);
+    munmap(other, PAGES * page);
+    watch->stop(watch);
+}
+
+/* More threads than have places of their own: nobody's change counts as missed once the others are
+ * done, and what hooks did not see still does. */
+static void threads_share_places(void **state)
+{
+    regx_watch_t *watch = start();
+
+    (void)state;
+    for (unsigned i = 0; i < 600; i++) {
+        char *memory = map();
+        const bool raw = i % 3 == 0;
+        pthread_t thread;
+
+        cover(watch, memory);
+        counters.hooks_missed = 0;
+        assert_int_equal(pthread_create(&thread, NULL, raw ? unmap_raw : unmap, memory), 0);
+        pthread_join(thread, NULL);
+        settle(watch);
+        assert_int_equal(counters.hooks_missed, raw);
+    }
+    watch->stop(watch);
+}
+
 /* Of this the kernel says nothing; hooks do. */
 static void a_segment_over_private_memory_is_seen(void **state)
 {
@@ -260,6 +320,8 @@ int main(void)
         cmocka_unit_test_setup(what_hooks_did_not_see_is_counted, hooked_reset),
         cmocka_unit_test_setup(an_announcement_is_good_for_one_mapping, hooked_reset),
         cmocka_unit_test_setup(a_reader_that_lags_finds_the_announcement, hooked_reset),
+        cmocka_unit_test_setup(a_reader_that_lags_behind_many_announcements, hooked_reset),
+        cmocka_unit_test_setup(threads_share_places, hooked_reset),
         cmocka_unit_test_setup(a_segment_over_private_memory_is_seen, hooked_reset),
         cmocka_unit_test_setup(nothing_is_left_after_stop, hooked_reset),
         cmocka_unit_test_setup(deaf_hooks_are_refused_all_the_same, hooked_reset),

@@ -17,15 +17,20 @@ static uintptr_t next_of_set(uintptr_t page, uint32_t way)
     return page;
 }
 
+static regx_seat_t *seat(const registry_t *r)
+{
+    return regx_cache_here(r->cache)->seat;
+}
+
 /* Places that name a region for requests that begin there, and those of them that name that one. */
-static unsigned places(uintptr_t at, uint32_t number, unsigned *right)
+static unsigned places(const registry_t *r, uintptr_t at, uint32_t number, unsigned *right)
 {
     const regx_front_key_t key = regx_front_key(at);
     unsigned count = 0;
 
     *right = 0;
     for (uint32_t probe = 0; probe < REGX_FRONT_WAYS; probe++) {
-        const uint32_t entry = regx_front_entry(regx_here.seat, &key, probe);
+        const uint32_t entry = regx_front_entry(seat(r), &key, probe);
 
         if (entry != 0 && regx_front_is(entry, &key)) {
             count++;
@@ -39,7 +44,7 @@ static bool is_in_front(registry_t *r, uintptr_t at)
 {
     unsigned right;
 
-    places(at, regx_index_exact(&r->cache->index, at, at + PAGE), &right);
+    places(r, at, regx_index_exact(&r->cache->index, at, at + PAGE), &right);
     return right == 1;
 }
 
@@ -61,7 +66,7 @@ static registry_t *open_with_a_full_set(uintptr_t *last)
     }
     assert_int_equal(r->cache->regions.used, 1 + REGX_FRONT_WAYS);
     for (unsigned i = 0; i < REGX_FRONT_WAYS; i++) {
-        assert_true(regx_here.seat->front[0][i] != 0);
+        assert_true(seat(r)->front[0][i] != 0);
     }
     *last = at;
     return r;
@@ -110,11 +115,11 @@ static void what_is_asked_for_washes_out_what_is_not(void **state)
     }
 }
 
-static uint32_t first_place(uintptr_t at)
+static uint32_t first_place(const registry_t *r, uintptr_t at)
 {
     const regx_front_key_t key = regx_front_key(at);
 
-    return regx_front_number(regx_front_entry(regx_here.seat, &key, 0));
+    return regx_front_number(regx_front_entry(seat(r), &key, 0));
 }
 
 /* Where a region was that is another by now, the look-ups do not come upon that one first. */
@@ -133,10 +138,10 @@ static void what_is_elsewhere_by_now_makes_way(void **state)
     registry_get(r, 0x900000, PAGE, &region);
     assert_int_equal(region.kept, number);
     regx_region_release(&r->registry, &region);
-    assert_int_equal(first_place(0x100000), number);
+    assert_int_equal(first_place(r, 0x100000), number);
     registry_get(r, 0x100000, PAGE, &region);
     assert_true(region.kept != number);
-    assert_int_equal(first_place(0x100000), region.kept);
+    assert_int_equal(first_place(r, 0x100000), region.kept);
     regx_region_release(&r->registry, &region);
     registry_close(r);
 }
@@ -163,7 +168,7 @@ static void the_same_key_twice(void **state)
         assert_int_equal(registry_served(r, at + apart * PAGE, PAGE), round == 0 ? MISS : HIT);
         unsigned right;
 
-        assert_int_equal(places(at, first_place(at), &right), 2);
+        assert_int_equal(places(r, at, first_place(r, at), &right), 2);
     }
     registry_close(r);
 }

@@ -109,11 +109,8 @@ static void a_source_that_cannot_be_trusted_is_refused(void **state)
     static const struct {
         unsigned faults;
         const char *named;
-    } cases[] = {{DEAF_MUNMAP, "munmap"},
-                 {DEAF_MREMAP, "mremap"},
-                 {DEAF_MADVISE, "madvise"},
-                 {DEAF_MMAP, "mmap"},
-                 {0, "thread"}};
+    } cases[] = {{DEAF_MUNMAP, "munmap"}, {DEAF_MREMAP, "mremap"}, {DEAF_MADVISE, "madvise"},
+                 {DEAF_MMAP, "mmap"},     {DEAF_SHMAT, "shmat"},   {0, "thread"}};
 
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {

@@ -8,12 +8,13 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <sys/shm.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "registration/selftest.h"
 
-enum { NONE, MUNMAP, MREMAP, MADVISE, MMAP, ALL };
+enum { NONE, MUNMAP, MREMAP, MADVISE, MMAP, SHMAT, ALL };
 
 /* How the watch hears. */
 static struct {
@@ -27,6 +28,7 @@ static struct {
     bool deaf_thread;  /* only in other threads */
     bool holds;        /* tells that something happens, and never what */
     bool refuses;      /* cannot watch the scratch pages */
+    bool no_segments;  /* there is no shared memory of System V's */
     unsigned tried[2]; /* changes made by libc, raw */
 } it;
 
@@ -93,6 +95,21 @@ void *__wrap_mmap(void *base, size_t length, int protection, int flags, int fd, 
         tell(MMAP, false, base, length);
     }
     return __real_mmap(base, length, protection, flags, fd, offset);
+}
+
+void *__real_shmat(int segment, const void *base, int flags);
+void *__wrap_shmat(int segment, const void *base, int flags);
+void *__wrap_shmat(int segment, const void *base, int flags)
+{
+    tell(SHMAT, false, (void *)(uintptr_t)base, (size_t)sysconf(_SC_PAGESIZE));
+    return __real_shmat(segment, base, flags);
+}
+
+int __real_shmget(key_t key, size_t size, int flags);
+int __wrap_shmget(key_t key, size_t size, int flags);
+int __wrap_shmget(key_t key, size_t size, int flags)
+{
+    return it.no_segments ? -1 : __real_shmget(key, size, flags);
 }
 
 long __real_syscall(long number, long a, long b, long c, long d, long e, long f);
@@ -182,19 +199,28 @@ static void what_is_claimed_is_tried(void **state)
     assert_int_equal(it.tried[1], 0);
     it.raw = it.destination = true;
     expect(REGX_SELFTEST_ALL, NULL);
-    assert_int_equal(it.tried[0], 8);
+    assert_int_equal(it.tried[0], 10);
     assert_int_equal(it.tried[1], 8);
+    it.no_segments = true;
+    expect(REGX_SELFTEST_ALL, NULL);
+    assert_int_equal(it.tried[0], 8);
+    it.deaf = MUNMAP;
+    it.deaf_thread = true;
+    expect(REGX_SELFTEST_ALL, "munmap by libc in a second thread was not seen");
 }
 
 static void deaf_to_one(void **state)
 {
-    static const char *const lines[] = {
-        "", "munmap by libc was not seen", "mremap by libc was not seen",
-        "madvise(MADV_DONTNEED) by libc was not seen", "mmap(MAP_FIXED) by libc was not seen"};
+    static const char *const lines[] = {"",
+                                        "munmap by libc was not seen",
+                                        "mremap by libc was not seen",
+                                        "madvise(MADV_DONTNEED) by libc was not seen",
+                                        "mmap(MAP_FIXED) by libc was not seen",
+                                        "shmat(SHM_REMAP) by libc was not seen"};
 
     (void)state;
     for (it.deaf = MUNMAP; it.deaf < ALL; it.deaf++) {
-        expect(REGX_SELFTEST_LIBC, lines[it.deaf]);
+        expect(REGX_SELFTEST_LIBC | REGX_SELFTEST_REMAP, lines[it.deaf]);
     }
 }
 

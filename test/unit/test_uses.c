@@ -9,6 +9,7 @@
 #include <linux/membarrier.h>
 #include <pthread.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 
 /* Barriers (syscall is linked by --wrap). */
 static struct {
@@ -174,6 +175,41 @@ static void a_thread_has_a_seat_in_each_cache(void **state)
     }
 }
 
+/* As a message that goes over two ports in turn: no hit of either takes a lock. */
+static void several_caches_in_turn_are_hit_without_a_lock(bool asks)
+{
+    registry_t *r[REGX_HERE];
+
+    for (unsigned i = 0; i < REGX_HERE; i++) {
+        r[i] = registry_open_threaded(REGX_UNLIMITED, asks, false);
+        registry_use(r[i], 0x100000, PAGE);
+    }
+    alarm(60); /* who takes the lock waits for ever */
+    for (unsigned i = 0; i < 10 * REGX_HERE; i++) {
+        regx_lock(&r[i % REGX_HERE]->cache->lock);
+        registry_use(r[i % REGX_HERE], 0x100000, PAGE);
+        regx_unlock(&r[i % REGX_HERE]->cache->lock);
+    }
+    alarm(0);
+    for (unsigned i = 0; i < REGX_HERE; i++) {
+        regx_registry_count(&r[i]->registry);
+        assert_int_equal(r[i]->counters.hits, 10);
+        registry_close(r[i]);
+    }
+}
+
+static void several_caches_in_turn_with_hooks(void **state)
+{
+    (void)state;
+    several_caches_in_turn_are_hit_without_a_lock(false);
+}
+
+static void several_caches_in_turn_with_a_notifier(void **state)
+{
+    (void)state;
+    several_caches_in_turn_are_hit_without_a_lock(true);
+}
+
 /* ---- dead and in use ---- */
 
 /* Uses that a look-up takes back: region dead, or not known to be true. */
@@ -239,7 +275,7 @@ static void uses_are_counted_after_a_barrier(void **state)
         skip();
     }
     registry_get(r, 0x100000, PAGE, &held);
-    barriers.uses = &regx_here.seat->uses[held.kept];
+    barriers.uses = &regx_cache_here(r->cache)->seat->uses[held.kept];
     *barriers.uses -= REGX_USE_ACQUIRED;
     registry_log(r, 0x100000, PAGE);
     regx_registry_progress(&r->registry);
@@ -327,6 +363,8 @@ int main(void)
         cmocka_unit_test(a_release_by_another_thread_counts),
         cmocka_unit_test(threads_that_end_leave_their_seats_and_their_uses),
         cmocka_unit_test(a_thread_has_a_seat_in_each_cache),
+        cmocka_unit_test(several_caches_in_turn_with_hooks),
+        cmocka_unit_test(several_caches_in_turn_with_a_notifier),
         cmocka_unit_test(a_refused_use_holds_nothing),
         cmocka_unit_test(a_refused_use_hands_on_what_it_held_up),
         cmocka_unit_test_teardown(uses_are_counted_after_a_barrier, free_barriers),
