@@ -328,8 +328,10 @@ regx_status_t regx_cache_acquire(regx_cache_t *cache, void *base, size_t length,
 bool regx_cache_acquire_kept(regx_cache_t *cache, const void *base, size_t length, unsigned access,
                              regx_region_t *region)
 {
-    return (regx_here.cache == cache->serial &&
-            find_in_front(cache, regx_here.seat, (uintptr_t)base, length, access, region)) ||
+    const struct regx_here *here = regx_cache_here(cache);
+
+    return (here->cache == cache->serial &&
+            find_in_front(cache, here->seat, (uintptr_t)base, length, access, region)) ||
            regx_cache_find_slow(cache, base, length, access, region);
 }
 
