@@ -60,7 +60,7 @@ typedef enum regx_path {
 
 /* Named tallies whose keys are only known at run time: reasons of decisions and of fallbacks,
  * ports. */
-#define REGX_REASONS_MAX 16
+#define REGX_REASONS_MAX 32
 #define REGX_REASON_LENGTH 64
 
 typedef struct regx_tally {
