@@ -157,7 +157,8 @@ static inline void close_both(void)
         }
     }
     /* In one process neither may wait for the other: first what both accepted, then the ends. */
-    while (verbs_of(&one)->leaving || verbs_of(&two)->leaving) {
+    while (verbs_of(&one)->leaving || verbs_of(&two)->leaving || verbs_of(&one)->broke ||
+           verbs_of(&two)->broke) {
         progress();
     }
     progress(); /* what was cut is no longer counted once the completion queue was seen empty */
@@ -193,6 +194,14 @@ static inline void await(const unsigned *count, unsigned value)
         progress();
     }
     assert_int_equal(*count, value);
+}
+
+/* Waits until what is broken at `one` has come to its end, and all that was under way with it. */
+static inline void settle(void)
+{
+    while (verbs_of(&one)->broke) {
+        regx_transport_ops.progress(one.transport);
+    }
 }
 
 static unsigned expected;

@@ -51,6 +51,7 @@ static void peer_fails(void **state)
     while (one.broken == 0) {
         regx_transport_ops.progress(one.transport);
     }
+    settle();
     assert_int_equal(done_failed, 1);
     assert_non_null(strstr(one.what, "SEND: "));
     assert_int_equal(verbs_of(&one)->buffers.slot_count, REGX_VERBS_SLOTS);

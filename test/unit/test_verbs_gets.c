@@ -140,6 +140,7 @@ static void gets_that_fail(void **state)
             assert_int_equal(done_ok + done_failed, GETS);
         } else {
             await(&one.broken, 1);
+            settle();
             assert_int_equal(done_ok, 0);
             assert_non_null(strstr(one.what, "RDMA READ: "));
             assert_non_null(strstr(one.what, "remote access error"));

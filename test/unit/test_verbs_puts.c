@@ -218,6 +218,7 @@ static void dead_key(void **state)
         assert_int_equal(regx_transport_ops.put(one.conn, &puts[i]), REGX_PENDING);
     }
     await(&one.broken, 1);
+    settle();
     assert_int_equal(done_failed, 3);
     assert_int_equal(done_ok, 0);
     assert_non_null(strstr(one.what, "RDMA WRITE: "));
@@ -259,6 +260,7 @@ static void key_of_the_wrong_kind(void **state)
         put.key = remote.key;
         assert_int_equal(regx_transport_ops.put(one.conn, &put), REGX_PENDING);
         await(&one.broken, 1);
+        settle();
         assert_int_equal(done_failed, 1);
         for (int i = 0; i < 8192; i++) {
             assert_int_equal(memory[i], 0);
@@ -298,6 +300,7 @@ static void own_queue_pair_fails(void **state)
     assert_int_equal(ibv_modify_qp(regx_pair_find(verbs_of(&one), TWO)->qp, &attr, IBV_QP_STATE),
                      0);
     await(&one.broken, 1);
+    settle();
     assert_int_equal(done_ok + done_failed, AT_ONCE);
     assert_true(done_failed > 0);
     assert_int_equal(verbs_of(&one)->buffers.slot_count, REGX_VERBS_SLOTS);

@@ -293,8 +293,8 @@ void regx_pairs_break(regx_verbs_t *verbs, const char *what, const char *why);
 void regx_pair_cut(regx_pair_t *pair);
 /* Cuts and frees. */
 void regx_pair_delete(regx_pair_t *pair);
-/* Progress: tells of broken pairs, once nothing more comes of them, and lets go of those that are
- * leaving and may. empty: the completion queue was, after the last look at the device. */
+/* Progress: tells of broken pairs, cuts them once nothing more comes of them, and lets go of those
+ * that are leaving and may. empty: the completion queue was, after the last look at the device. */
 void regx_pairs_mourn(regx_verbs_t *verbs, bool empty);
 void regx_pairs_part(regx_verbs_t *verbs);
 /* Whether everything that was accepted has arrived, or never will. */

@@ -255,10 +255,12 @@ static void forget_qpn(regx_pair_t *pair)
 {
     regx_pair_t **at = &pair->verbs->by_qpn[bucket(pair->qp->qp_num)];
 
-    while (*at != pair) {
+    while (*at != NULL && *at != pair) {
         at = &(*at)->next_by_qpn;
     }
-    *at = pair->next_by_qpn;
+    if (*at != NULL) {
+        *at = pair->next_by_qpn;
+    }
 }
 
 void regx_pair_cut(regx_pair_t *pair)
@@ -308,24 +310,20 @@ bool regx_pair_is_drained(const regx_pair_t *pair)
     return is_done(pair) || pair->parted;
 }
 
-/* Ends what is left of a broken pair. It is told of, also where nothing was ever sent to that peer
- * and something may be awaited; unless we have left it, or the peer may simply have left: then it
- * said goodbye, and nobody here wants anything of it. */
-static void mourn_one(regx_pair_t *pair)
+/* A broken pair is told of, also where nothing was ever sent to that peer and something may be
+ * awaited; unless we have left it, or the peer may simply have left: then it said goodbye, and
+ * nobody here wants anything of it. */
+static void tell(regx_pair_t *pair)
 {
     regx_verbs_t *verbs = pair->verbs;
-    const bool tell = !pair->told && !pair->leaving && (pair->missed || !pair->parted);
+    const bool tells = !pair->told && !pair->leaving && (pair->missed || !pair->parted);
 
     pair->missed = false;
-    pair->told = pair->told || tell;
+    pair->told = pair->told || tells;
     /* First of all: whoever hears of a failed put alone may try the same memory in another way. */
-    if (tell) {
+    if (tells) {
         verbs->events++;
         verbs->config.events.broken(verbs->config.events.context, pair->peer, pair->what);
-    }
-    regx_pair_cut(pair);
-    if (pair->leaving) {
-        regx_pair_delete(pair);
     }
 }
 
@@ -336,10 +334,10 @@ static bool is_mourned(const regx_pair_t *pair)
 
 /* Whether the queue pair of a broken pair may be destroyed. Where completions of receives are then
  * still in the completion queue, some devices (mlx5) drop them, and what they took of the shared
- * receive queue would never come back. So it is driven to error, which ends what it has taken; the
- * device tells when it takes no more, and once the completion queue was seen empty after that,
- * nothing of it is left. Soft-RoCE drops nothing, and in older kernels does not tell; hence the
- * limit in time. */
+ * receive queue would never come back. So it is driven to error, which ends what it has taken, and
+ * nobody hears any more what arrives; the device tells when it takes no more, and once the
+ * completion queue was seen empty after that, nothing of it is left. Soft-RoCE drops nothing, and
+ * in older kernels does not tell; hence the limit in time. */
 static bool is_at_rest(regx_pair_t *pair, bool empty)
 {
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
@@ -350,6 +348,7 @@ static bool is_at_rest(regx_pair_t *pair, bool empty)
     if (pair->rests_at == 0) {
         pair->rests_at = regx_now_ns() + REST_NS;
         regx_hello_stop(pair);
+        forget_qpn(pair);
         if (ibv_modify_qp(pair->qp, &attr, IBV_QP_STATE) != 0) {
             return true;
         }
@@ -366,9 +365,16 @@ void regx_pairs_mourn(regx_verbs_t *verbs, bool empty)
         if (pair->last_taken && empty) { /* a completion would have told more */
             regx_pair_break(pair, "queue pair", ibv_event_type_str(IBV_EVENT_QP_LAST_WQE_REACHED));
         }
-        if (is_mourned(pair) && is_at_rest(pair, empty)) {
-            mourn_one(pair);
-            pair = verbs->pairs; /* it may be gone, and others have come or broken */
+        const bool mourned = is_mourned(pair);
+        if (mourned) {
+            tell(pair); /* at once: who sends now hears that it cannot */
+        }
+        if (mourned && is_at_rest(pair, empty)) {
+            regx_pair_cut(pair);
+            if (pair->leaving) {
+                regx_pair_delete(pair);
+            }
+            pair = verbs->pairs; /* others have come or broken */
         } else {
             pair = pair->next;
         }

@@ -228,8 +228,11 @@ static void queue_pair_failed(regx_verbs_t *verbs, const struct ibv_qp *qp, cons
 /* The queue pair is in error; why, its completions may tell. */
 static void last_taken(regx_verbs_t *verbs, const struct ibv_qp *qp)
 {
-    regx_pair_t *pair = regx_pair_find_qpn(verbs, qp->qp_num);
+    regx_pair_t *pair = verbs->pairs; /* one that rests is not found by number */
 
+    while (pair != NULL && pair->qp != qp) {
+        pair = pair->next;
+    }
     if (pair != NULL) {
         pair->last_taken = true;
         verbs->broke = true;
