@@ -189,6 +189,13 @@ static bool has_ended(const regx_verbs_t *verbs, const regx_verbs_hello_t *hello
     return false;
 }
 
+/* Whether the hello is of another queue pair than the one that ours is connected to. Numbers are
+ * given anew. */
+static bool is_another(const regx_pair_t *pair, const regx_verbs_hello_t *hello)
+{
+    return pair->peer_qpn != hello->qpn || pair->peer_psn != hello->psn;
+}
+
 /* Whether the peer may come with another queue pair than before: it has said goodbye, or could
  * after we did. */
 static bool may_renew(const regx_pair_t *pair)
@@ -219,10 +226,10 @@ static regx_pair_t *addressee(regx_verbs_t *verbs, const regx_verbs_hello_t *hel
 
     if (pair == NULL) {
         pair = regx_pair_new(verbs, hello->from, &hello->address);
-    } else if (may_renew(pair) && pair->peer_qpn != hello->qpn) {
+    } else if (may_renew(pair) && is_another(pair, hello)) {
         pair = renew(pair, hello);
     } else if (pair->state != REGX_PAIR_ALONE && pair->state != REGX_PAIR_BROKEN &&
-               pair->peer_qpn != hello->qpn) {
+               is_another(pair, hello)) {
         regx_count(verbs->config.counters, &verbs->config.counters->malformed, 1);
         return NULL;
     }
@@ -230,6 +237,20 @@ static regx_pair_t *addressee(regx_verbs_t *verbs, const regx_verbs_hello_t *hel
         regx_tally(verbs->config.counters->fallbacks, "verbs: no memory for a peer that asks");
     }
     return pair == NULL || pair->state == REGX_PAIR_BROKEN ? NULL : pair;
+}
+
+/* The peer came back to a queue pair whose partner is gone. It hears our goodbye, but may have
+ * heard a question of ours after it, and wait: what asks it from another queue pair tells. */
+static void answer_returning(regx_verbs_t *verbs, const regx_verbs_hello_t *hello)
+{
+    if ((hello->flags & REGX_VERBS_ASKS) != 0 && hello->returns != 0 &&
+        regx_pair_find(verbs, hello->from) == NULL) {
+        regx_pair_t *pair = regx_pair_new(verbs, hello->from, &hello->address);
+
+        if (pair != NULL && pair->state != REGX_PAIR_BROKEN) {
+            regx_hello_ask(pair);
+        }
+    }
 }
 
 /* Of numbers that wrap around. */
@@ -248,6 +269,7 @@ void regx_hello_receive(regx_verbs_t *verbs, const uint8_t *bytes, size_t length
         return;
     }
     if (has_ended(verbs, &hello)) {
+        answer_returning(verbs, &hello);
         return;
     }
     regx_pair_t *pair = addressee(verbs, &hello);

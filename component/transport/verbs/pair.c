@@ -410,9 +410,13 @@ void regx_pairs_part(regx_verbs_t *verbs)
             verbs->broke = more = true; /* that ends it */
         } else if (!(verbs->closing ? regx_pair_is_drained(pair) : is_done(pair))) {
             more = true;
-        } else if (pair->state != REGX_PAIR_READY || pair->parted) {
+        } else if (verbs->closing || pair->parted || pair->state == REGX_PAIR_BROKEN) {
             regx_pair_delete(pair);
-        } /* else the peer may still send; it is heard until it parts or all is closed */
+        } else {
+            /* The peer may still send, and is heard until it parts or all is closed; where the
+             * handshake is not over it may be the one that knows more. */
+            regx_hello_stop(pair);
+        }
     }
     verbs->leaving = more;
 }

@@ -155,9 +155,11 @@ regx_status_t regx_post_ready(regx_verbs_conn_t *conn)
     if (pair == NULL) {
         pair = regx_pair_find(verbs, conn->super.peer); /* it may have asked */
         if (pair != NULL && pair->leaving &&
-            (pair->parted || (pair->parting && pair->posted != pair->done))) {
-            return REGX_AGAIN; /* both have left, and it ends in a moment; or the goodbye is under
-                                * way, and the peer must hear it before it hears that we are back */
+            (pair->parted || (pair->parting && pair->posted != pair->done) ||
+             (pair->state == REGX_PAIR_BROKEN && pair->qp != NULL))) {
+            return REGX_AGAIN; /* both have left, or it broke, and it ends in a moment; or the
+                                * goodbye is under way, and the peer must hear it before it hears
+                                * that we are back */
         }
         if (pair == NULL) {
             pair = regx_pair_new(verbs, conn->super.peer, &conn->address);
@@ -441,7 +443,9 @@ regx_status_t regx_verbs_put(regx_conn_t *super, regx_put_t *put)
     regx_pair_t *pair = conn->pair;
     if (status == REGX_OK && !destination(pair, put, &address, &rkey)) {
         status = REGX_INVALID;
-    } else if (status != REGX_UNREACHABLE && pair != NULL) {
+    } else if (status != REGX_UNREACHABLE && pair != NULL &&
+               pair->state !=
+                   REGX_PAIR_RETURNING) { /* which may be given up, and all in its line */
         put->scratch[SCRATCH_NEXT] = NULL;
         put->scratch[SCRATCH_SENT] = NULL;
         if (pair->first == NULL) {

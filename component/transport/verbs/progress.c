@@ -206,10 +206,10 @@ int regx_verbs_poll(regx_verbs_t *verbs)
             }
         }
         count += polled > 0 ? polled : 0;
-    }
-    /* The answer to what was just received should not wait for this. */
-    if (count == 0 || verbs->buffers.returned_count >= verbs->buffers.receives / 4) {
-        regx_buffers_repost(verbs);
+        /* The answer to what was just received should not wait for this. */
+        if (count == 0 || verbs->buffers.returned_count >= verbs->buffers.receives / 4) {
+            regx_buffers_repost(verbs);
+        }
     }
     return count;
 }
