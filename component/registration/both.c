@@ -20,26 +20,28 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What each thread's hooks announced last: the kernel's word on a change comes while its caller is
- * still in the call. More threads than places share them, which only makes hooks_missed too high.
- */
+/* What each thread's hooks announced last. Several, since the kernel lets the caller of a change go
+ * on once the reader has taken its word, before the reader looks here. More threads than places
+ * share them, and who is quicker than LAST overwrites: hooks_missed is then too high. */
 #define PLACES 256u
+#define LAST 8u
 
 typedef struct regx_announced {
-    _Alignas(64) _Atomic uintptr_t start, end; /* end is 0: nothing */
+    _Atomic uintptr_t start, end; /* end is 0: nothing */
 } regx_announced_t;
 
 static _Atomic unsigned threads; /* that have announced something */
 
 /* This thread is that number of them; 0: not yet. A few bytes, as regx_here (seats.h). */
 static _Thread_local unsigned self __attribute__((tls_model("initial-exec")));
+static _Thread_local unsigned next __attribute__((tls_model("initial-exec")));
 
 typedef struct regx_both_watch {
     regx_watch_t super;
     regx_watch_t *notifier;
     const regx_hook_source_t *source;
     regx_counters_t *counters;
-    regx_announced_t announced[PLACES];
+    _Alignas(64) regx_announced_t announced[PLACES][LAST];
 } regx_both_watch_t;
 
 static void announce(void *context, uintptr_t start, uintptr_t end)
@@ -49,7 +51,7 @@ static void announce(void *context, uintptr_t start, uintptr_t end)
     if (self == 0) {
         self = atomic_fetch_add(&threads, 1) + 1;
     }
-    regx_announced_t *entry = &both->announced[self % PLACES];
+    regx_announced_t *entry = &both->announced[self % PLACES][next++ % LAST];
 
     atomic_store_explicit(&entry->end, 0, memory_order_relaxed);
     atomic_store_explicit(&entry->start, start, memory_order_release);
@@ -76,20 +78,31 @@ static bool is_end_of_heap(uintptr_t end)
     return end == (((uintptr_t)__curbrk + page - 1) & ~(page - 1));
 }
 
+/* One announcement, not parts of two. */
+static bool announces(const regx_announced_t *entry, uintptr_t start, uintptr_t end)
+{
+    const uintptr_t last = atomic_load(&entry->end);
+
+    return last >= end && atomic_load(&entry->start) <= start && atomic_load(&entry->end) == last;
+}
+
+static bool is_announced(const regx_both_watch_t *both, uintptr_t start, uintptr_t end)
+{
+    const unsigned count = places();
+    bool found = false;
+
+    for (unsigned i = 0; i < count * LAST && !found; i++) {
+        found = announces(&both->announced[i / LAST][i % LAST], start, end);
+    }
+    return found;
+}
+
 /* In the notifier's reader. */
 static void told(void *context, uintptr_t start, uintptr_t end)
 {
     regx_both_watch_t *both = context;
-    const unsigned count = places();
 
-    for (unsigned i = 0; i < count; i++) {
-        const regx_announced_t *entry = &both->announced[i];
-
-        if (atomic_load(&entry->end) >= end && atomic_load(&entry->start) <= start) {
-            return;
-        }
-    }
-    if (!is_end_of_heap(end)) {
+    if (!is_announced(both, start, end) && !is_end_of_heap(end)) {
         atomic_fetch_add(&both->counters->hooks_missed, 1);
     }
 }
@@ -112,11 +125,12 @@ static regx_status_t both_cover(regx_watch_t *watch, uintptr_t start, uintptr_t 
     const bool behind = atomic_load(&both->super.changes->sequence) % 2 == 1;
     const unsigned count = behind ? 0 : places();
 
-    for (unsigned i = 0; i < count; i++) {
-        regx_announced_t *entry = &both->announced[i];
+    for (unsigned i = 0; i < count * LAST; i++) {
+        regx_announced_t *entry = &both->announced[i / LAST][i % LAST];
+        uintptr_t last = atomic_load(&entry->end);
 
-        if (atomic_load(&entry->start) < end && atomic_load(&entry->end) > start) {
-            atomic_store(&entry->end, 0);
+        if (last > start && atomic_load(&entry->start) < end) {
+            atomic_compare_exchange_strong(&entry->end, &last, 0);
         }
     }
     return both->notifier->cover(both->notifier, start, end, since);

@@ -8,10 +8,10 @@
  * budget or the device needs the room.
  *
  * Threads: acquire, release and progress by any thread, acquire and release of one use on different
- * ones. A hit takes no lock and writes no memory that other threads write (in more caches than
- * four at once, a thread that has just used another one may). Nothing here runs inside hooks or the
- * notifier's reader, so the cache's lock may be held while allocating.
- * The argument why no stale region is used stands in cache.c.
+ * ones. A hit takes no lock and writes no memory that other threads write (but where caches'
+ * numbers are equal modulo four, a thread that has just used the other one takes a lock). Nothing
+ * here runs inside hooks or the notifier's reader, so the cache's lock may be held while
+ * allocating. The argument why no stale region is used stands in cache.c.
  *
  * Memory: some 150 bytes per region, and 8 for each thread that uses it; for each thread's front
  * table up to half a MiB, and half a MiB for what was seen before and for the log of changes.

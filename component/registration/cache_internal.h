@@ -33,8 +33,8 @@ struct regx_cache {
     regx_watch_t *watch;
     _Atomic uint64_t drained; /* all regions that changes below it touched have ended */
     bool asks;                /* the watch has a query */
-    const regx_uffd_t *asked; /* the one that it is, if it is nothing more; else NULL */
     bool fences;              /* no membarrier here: counting a use is a full barrier by itself */
+    const regx_uffd_t *asked; /* the query, if it is nothing more; else NULL */
 
     _Alignas(64) _Atomic bool work; /* there may be something to retire */
     _Atomic bool released;          /* a use of a dead region ended */

@@ -70,9 +70,9 @@ static void attach_over(trial_t *trial)
     void *page = (void *)trial->page;
     const int segment = shmget(IPC_PRIVATE, trial->size, IPC_CREAT | 0600);
 
-    trial->absent = segment < 0;
-    if (!trial->absent) {
-        trial->made = shmat(segment, page, SHM_REMAP) == page;
+    trial->made = segment >= 0 && shmat(segment, page, SHM_REMAP) == page;
+    trial->absent = !trial->made;
+    if (segment >= 0) {
         shmctl(segment, IPC_RMID, NULL);
     }
 }

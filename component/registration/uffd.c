@@ -128,7 +128,9 @@ static int open_pagemap(uint64_t features)
     const int fd =
         (features & FOR_SCAN) == FOR_SCAN ? open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC) : -1;
 
-    if (fd >= 0 && scan_unarmed(fd, here, here + page) != 1) {
+    /* An empty range is refused by a filter alone. */
+    if (fd >= 0 &&
+        (scan_unarmed(fd, here, here) != 0 || scan_unarmed(fd, here, here + page) != 1)) {
         close(fd);
         return -1;
     }

@@ -42,7 +42,7 @@ static inline bool regx_uffd_quiet(int fd)
 {
     /* The kernel first looks whether a change is under way (EAGAIN), then finds the range empty
      * (EINVAL). */
-    const struct uffdio_writeprotect nothing = {.range = {0, 0}};
+    static const struct uffdio_writeprotect nothing = {.range = {0, 0}};
     /* What the caller reads next must not have been read before the kernel looked. x86 keeps the
      * order of loads, "memory" the compiler's. (The thread sanitizer knows no fences.) */
 #ifdef __x86_64__

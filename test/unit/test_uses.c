@@ -154,14 +154,15 @@ static void threads_that_end_leave_their_seats_and_their_uses(void **state)
 /* One thread and several caches, as in tests of several processes. */
 static void a_thread_has_a_seat_in_each_cache(void **state)
 {
-    registry_t *r[3];
+    enum { CACHES = REGX_HERE + 2 }; /* so that some share a place */
+    registry_t *r[CACHES];
 
     (void)state;
-    for (unsigned i = 0; i < 3; i++) {
+    for (unsigned i = 0; i < CACHES; i++) {
         r[i] = registry_open_threaded(REGX_UNLIMITED, false, false);
     }
     for (unsigned round = 0; round < 5; round++) {
-        for (unsigned i = 0; i < 3; i++) {
+        for (unsigned i = 0; i < CACHES; i++) {
             assert_int_equal(registry_served(r[i], 0x100000, PAGE), round == 0 ? MISS : HIT);
             assert_int_equal(registry_served(r[i], 0x100000, PAGE), HIT);
         }
@@ -170,7 +171,7 @@ static void a_thread_has_a_seat_in_each_cache(void **state)
     registry_close(r[0]);
     r[0] = registry_open_threaded(REGX_UNLIMITED, false, false); /* perhaps where the other was */
     assert_int_equal(registry_served(r[0], 0x100000, PAGE), MISS);
-    for (unsigned i = 0; i < 3; i++) {
+    for (unsigned i = 0; i < CACHES; i++) {
         registry_close(r[i]);
     }
 }
