@@ -96,6 +96,11 @@ void subject_settle(void)
     }
 }
 
+bool subject_query(void)
+{
+    return false;
+}
+
 uint64_t subject_registrations(void)
 {
     return atomic_load(&registrations);

@@ -153,6 +153,23 @@ static void null_call(const char *metric)
     bench_print(metric, 1e9 * bench_median(times, TIMES));
 }
 
+static void query(const char *metric)
+{
+    enum { CALLS = 20000 };
+    double times[TIMES];
+    if (!subject_query()) {
+        return;
+    }
+    for (int time = 0; time < TIMES; time++) {
+        const double start = bench_now();
+        for (int i = 0; i < CALLS; i++) {
+            subject_query();
+        }
+        times[time] = (bench_now() - start) / CALLS;
+    }
+    bench_print(metric, 1e9 * bench_median(times, TIMES));
+}
+
 static void hit_1(const char *metric)
 {
     hits(metric, 1, 1, true);
@@ -200,6 +217,7 @@ static void apart_10000(const char *metric)
 
 const metric_t hit_metrics[] = {
     {"null_call", null_call, false},
+    {"query", query, false},
     {"hit_1", hit_1, false},
     {"hit_100", hit_100, false},
     {"hit_10000", hit_10000, false},

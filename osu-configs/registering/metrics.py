@@ -25,7 +25,10 @@ class Group:
 GROUPS = (
     Group(
         "Hit: acquire and release of a registration that is kept",
-        (Metric("null_call", "a null system call", "ns"),)
+        (
+            Metric("null_call", "a null system call", "ns"),
+            Metric("query", "the notifier's query, in a function of its own", "ns"),
+        )
         + tuple(
             Metric(f"{name}_{count}", f"{who}, {count:,} region{'s' * (count > 1)}", "ns", UCX)
             for name, who in (

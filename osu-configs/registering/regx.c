@@ -12,6 +12,7 @@
 #include "opal/runtime/opal.h"
 #include "registration/backend.h"
 #include "registration/cache.h"
+#include "registration/uffd.h"
 #include "subject.h"
 
 const char subject_names[] = "none hooks retain notifier notifier-scan notifier-never "
@@ -116,6 +117,13 @@ int subject_acquire(void *base, size_t length, subject_use_t *use)
 void subject_release(subject_use_t *use)
 {
     regx_region_release(&regx.registry, (regx_region_t *)use->bytes);
+}
+
+bool subject_query(void)
+{
+    const regx_watch_t *watch = regx.choice.watch;
+
+    return watch != NULL && watch->asked != NULL && (regx_uffd_quiet(watch->asked->fd), true);
 }
 
 // Progress does a bounded amount each time. What the notifier has read it may not have logged yet.

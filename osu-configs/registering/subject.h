@@ -33,6 +33,9 @@ bool subject_open(const char *name, subject_kind_t *kind, char *why, size_t size
 int subject_acquire(void *base, size_t length, subject_use_t *use);
 void subject_release(subject_use_t *use);
 
+// What a hit asks the kernel, alone. false: this one asks nothing, or more than one thing.
+bool subject_query(void);
+
 // Does what is left to do, until nothing dead is registered any more.
 void subject_settle(void);
 

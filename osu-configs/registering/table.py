@@ -46,14 +46,16 @@ def query_notes(results: Results) -> list[str]:
     for name, never, what in (("notifier", "notifier-never", "the query"),
                               ("hooks+notifier", "hooks+notifier-never", "the query"),
                               ("notifier-scan", "notifier-never", "query and scan")):
-        null_call = results.median(name, "null_call")
+        null_call, query = results.median(name, "null_call"), results.median(name, "query")
+        if query is not None and null_call:
+            lines.append(f"{name}: the query costs {query / null_call:.2f} null system calls.")
         calls = []
         for metric in ("hit_1", "hit_100", "hit_10000"):
             with_it, without = results.median(name, metric), results.median(never, metric)
             if with_it is not None and without is not None and null_call:
                 calls.append(f"{(with_it - without) / null_call:.2f}")
         if calls:
-            lines.append(f"{name}: {what} of a hit costs as much as {', '.join(calls)} null system"
+            lines.append(f"{name}: {what} in a hit costs as much as {', '.join(calls)} null system"
                          " calls, with 1, 100, 10,000 regions and one thread.")
     if lines:
         lines.append("The query is an ioctl, and the return to the caller behind it; what else can be"

@@ -47,7 +47,7 @@ def test_all_of_it(tree: Tree) -> None:
     assert "10.0 0.25x" in text  # hooks, of that
     assert "1100 1.10x" in text  # the notifier's munmap, of its own without regions
     assert "9.00 1.50x" in text  # of none's
-    assert "notifier: the query of a hit costs as much as 1.80 null system calls" in text
+    assert "notifier: the query in a hit costs as much as 1.80 null system calls" in text
 
     rows = list(csv.DictReader((tree.path / "output/results.csv").read_text().splitlines()))
     assert rows[0] == {"subject": "none", "metric": "hit_1", "unit": "ns", "repetition": "1",
