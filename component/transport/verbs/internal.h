@@ -150,6 +150,7 @@ struct regx_pair {
     /* A frame that arrives in pieces. */
     uint8_t *gathered; /* REGX_VERBS_LEND_MAX bytes, or NULL */
     size_t gathered_length;
+    bool garbled; /* pieces of one were lost: what follows on this broken pair is no frame */
 
     bool missed;      /* somebody wanted something of it that cannot be had */
     bool told;        /* … and broken() was called */

@@ -44,10 +44,12 @@ static bool gather(regx_pair_t *pair, const uint8_t *data, size_t length)
         pair->gathered_length = 0;
     }
     if (pair->gathered == NULL) {
+        pair->garbled = true;
         regx_pair_break(pair, "receiving", "no memory for a frame");
         return false;
     }
     if (length > REGX_VERBS_LEND_MAX - pair->gathered_length) {
+        pair->garbled = true;
         malformed(pair->verbs);
         regx_pair_break(pair, "receiving", "a frame is longer than allowed");
         return false;
@@ -82,11 +84,15 @@ static void receive_frame(regx_pair_t *pair, uint32_t immediate, const uint8_t *
     switch (immediate >> 24) {
     case REGX_PIECE_LAST:
         pair->parted = false;
-        receive_last(pair, tag, data, length);
+        if (!pair->garbled) {
+            receive_last(pair, tag, data, length);
+        }
         break;
     case REGX_PIECE_MORE:
         pair->parted = false;
-        gather(pair, data, length);
+        if (!pair->garbled) {
+            gather(pair, data, length);
+        }
         break;
     case REGX_PIECE_GOODBYE:
         pair->parted = true;
