@@ -57,7 +57,7 @@ def test_enabled_by_the_administrator(mpi: Mpi) -> None:
 def test_one_transport_of_ucx(mpi: Mpi, tls: str) -> None:
     """Counters do not tell posix and sysv apart; the table for people names what was opened."""
     job = traffic(mpi, btl="regx", regx={"uct_tls": tls, "report": "stderr"})
-    assert f": transport uct ({tls}), " in job.stderr, str(job)
+    assert f": transport uct ({tls}; " in job.stderr, str(job)
     assert ("bytes_tcp" in job.stderr) == ("bytes_shm" not in job.stderr) == (tls == "tcp")
 
 
