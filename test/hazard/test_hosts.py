@@ -72,4 +72,5 @@ def test_no_way_between_hosts(mpi: Mpi, tmp_path: Path, setting: dict[str, str],
     assert 1 <= len(job.complaints) <= 2, str(job)
     for line in job.complaints:
         assert re.fullmatch(r"regx: no wire leads to rank [01] on regx\d+[ab] "
-                            rf"\(here: {here}\)", line), str(job)
+                            rf"\(here: {here}\); btl_regx_if_include, btl_regx_if_exclude and "
+                            r"btl_regx_uct_tls must leave one that does", line), str(job)
