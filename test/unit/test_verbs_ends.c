@@ -117,16 +117,21 @@ static void silent_peer_lives(void **state)
     close_both();
 }
 
+static void exchange(unsigned round)
+{
+    send(&one, 1, round, 3000);
+    send(&two, 1, round, 3000);
+    await(&one.delivered, round);
+    await(&two.delivered, round);
+}
+
 /* A peer that has disconnected may come again, and be called again. */
 static void again_after_disconnecting(void **state)
 {
     (void)state;
     open_both(false);
     for (unsigned round = 1; round <= 5; round++) {
-        send(&one, 1, round, 3000);
-        send(&two, 1, round, 3000);
-        await(&one.delivered, round);
-        await(&two.delivered, round);
+        exchange(round);
         regx_transport_ops.disconnect(one.conn);
         regx_transport_ops.disconnect(two.conn);
         while (verbs_of(&one)->leaving || verbs_of(&two)->leaving) {
@@ -154,10 +159,7 @@ static void back_before_the_goodbye_is_heard(void **state)
 {
     (void)state;
     open_both(false);
-    send(&one, 1, 1, 3000);
-    send(&two, 1, 1, 3000);
-    await(&one.delivered, 1);
-    await(&two.delivered, 1);
+    exchange(1);
     regx_transport_ops.disconnect(one.conn);
     regx_transport_ops.disconnect(two.conn);
     while (verbs_of(&two)->pairs != NULL) {
@@ -257,10 +259,7 @@ static void hello_that_comes_late(void **state)
 
     (void)state;
     open_both(false);
-    send(&one, 1, 1, 3000);
-    send(&two, 1, 1, 3000);
-    await(&one.delivered, 1);
-    await(&two.delivered, 1);
+    exchange(1);
 
     const regx_pair_t *pair = regx_pair_find(verbs_of(&one), TWO);
     const regx_verbs_hello_t hello = {.flags = REGX_VERBS_ASKS,

@@ -444,8 +444,7 @@ regx_status_t regx_verbs_put(regx_conn_t *super, regx_put_t *put)
     if (status == REGX_OK && !destination(pair, put, &address, &rkey)) {
         status = REGX_INVALID;
     } else if (status != REGX_UNREACHABLE && pair != NULL &&
-               pair->state !=
-                   REGX_PAIR_RETURNING) { /* which may be given up, and all in its line */
+               pair->state != REGX_PAIR_RETURNING) { /* that one may be given up, line and all */
         put->scratch[SCRATCH_NEXT] = NULL;
         put->scratch[SCRATCH_SENT] = NULL;
         if (pair->first == NULL) {
