@@ -12,7 +12,8 @@ from launch import TOP, Build
 RUN = Path(__file__).with_name("run")
 OBJECTS = TOP / ".build/obj"
 UNITS = ["test/unit/test_verbs_ends", "test/unit/test_verbs_faults", "test/unit/test_verbs_frames",
-         "test/unit/test_verbs_gets", "test/unit/test_verbs_puts", "test/registration/test_keys"]
+         "test/unit/test_verbs_gets", "test/unit/test_verbs_puts", "test/unit/test_verbs_settings",
+         "test/registration/test_keys"]
 PYTEST = ["/usr/bin/python3", "-B", "-m", "pytest", "-p", "no:cacheprovider", "-q", "-rs",
           f"--rootdir={TOP}"]
 FILES = ["test/registration/test_staleness_verbs.py", "test/mpi/test_over_verbs.py",

@@ -38,6 +38,7 @@ typedef struct side {
 
 static side_t one, two;
 static unsigned done_ok, done_failed;
+static const regx_verbs_settings_t *settings; /* of those that are opened; NULL: the defaults */
 
 static inline void watch(const side_t *side)
 {
@@ -107,6 +108,7 @@ static inline void open_side(side_t *side, uint64_t self, uint64_t other, bool t
         .pool_least = POOL,
         .threads = threads,
         .counters = &side->counters,
+        .verbs = settings,
         .events = {.context = side, .deliver = deliver, .immediate = immediate, .broken = broken}};
     const regx_status_t status =
         regx_transport_ops.open(&side->config, error, sizeof(error), &side->transport);

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What a real device is told of btl_regx_verbs_*, and that it works with it.
+ */
+#include "sides.h"
+
+/* What the last queue pair was told on its way. */
+static struct ibv_qp_attr begins, receives, sends;
+
+int __real_ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask);
+int __wrap_ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask);
+
+int __wrap_ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
+{
+    if (qp->qp_type == IBV_QPT_RC && attr->qp_state == IBV_QPS_INIT) {
+        begins = *attr;
+    } else if (qp->qp_type == IBV_QPT_RC && attr->qp_state == IBV_QPS_RTR) {
+        receives = *attr;
+    } else if (qp->qp_type == IBV_QPT_RC && attr->qp_state == IBV_QPS_RTS) {
+        sends = *attr;
+    }
+    return __real_ibv_modify_qp(qp, attr, mask);
+}
+
+static void exchange(void)
+{
+    send(&one, 1, 1, 3000);
+    send(&two, 1, 2, 3000);
+    await(&one.delivered, 1);
+    await(&two.delivered, 1);
+    assert_true(unit_is_filled(one.last, 3000, 2));
+    assert_true(unit_is_filled(two.last, 3000, 1));
+    assert_int_equal(one.broken + two.broken, 0);
+}
+
+static void the_defaults(void **state)
+{
+    const regx_verbs_settings_t expected = REGX_VERBS_DEFAULTS;
+
+    (void)state;
+    settings = NULL;
+    open_both(false);
+    exchange();
+    assert_int_equal(begins.pkey_index, 0);
+    assert_int_equal(receives.path_mtu, verbs_of(&one)->port.attr.active_mtu);
+    assert_int_equal(receives.ah_attr.sl, 0);
+    assert_int_equal(receives.ah_attr.grh.traffic_class, 0);
+    assert_int_equal(sends.timeout, expected.timeout);
+    assert_int_equal(sends.retry_cnt, expected.retry_count);
+    assert_int_equal(sends.rnr_retry, expected.rnr_retry);
+    close_both();
+}
+
+/* Another GID than would be taken, where the port has one. */
+static int another_gid(void)
+{
+    struct ibv_gid_entry entries[256];
+    const regx_port_t *port = &verbs_of(&one)->port;
+    const ssize_t count = ibv_query_gid_table(port->context, entries, 256, 0);
+
+    for (ssize_t i = 0; i < count; i++) {
+        if (entries[i].port_num == port->number && entries[i].gid_index != port->gid.gid_index) {
+            return (int)entries[i].gid_index;
+        }
+    }
+    return (int)port->gid.gid_index;
+}
+
+static void all_that_may_be_set(void **state)
+{
+    regx_verbs_settings_t chosen = {.service_level = 3,
+                                    .traffic_class = 0x68,
+                                    .timeout = 15,
+                                    .retry_count = 5,
+                                    .rnr_retry = 4,
+                                    .mtu = 512};
+
+    (void)state;
+    settings = NULL;
+    open_both(false);
+    chosen.gid_index = another_gid();
+    chosen.pkey = verbs_of(&one)->address.pkey;
+    close_both();
+
+    settings = &chosen;
+    open_both(false);
+    exchange();
+    assert_int_equal(verbs_of(&one)->address.pkey, chosen.pkey);
+    assert_int_equal(begins.pkey_index, verbs_of(&one)->pkey_index);
+    assert_int_equal(receives.path_mtu, IBV_MTU_512);
+    assert_int_equal(receives.ah_attr.sl, chosen.service_level);
+    if (receives.ah_attr.is_global) {
+        assert_int_equal(receives.ah_attr.grh.traffic_class, chosen.traffic_class);
+        assert_int_equal(receives.ah_attr.grh.sgid_index, chosen.gid_index);
+    }
+    assert_int_equal(sends.timeout, chosen.timeout);
+    assert_int_equal(sends.retry_cnt, chosen.retry_count);
+    assert_int_equal(sends.rnr_retry, chosen.rnr_retry);
+    close_both();
+}
+
+/* Of two MTUs the smaller one holds, whoever has it. */
+static void one_end_takes_less(void **state)
+{
+    regx_verbs_settings_t chosen = REGX_VERBS_DEFAULTS;
+
+    (void)state;
+    for (int which = 0; which < 2; which++) {
+        chosen.mtu = 256;
+        settings = which == 0 ? &chosen : NULL;
+        open_side(&one, ONE, TWO, false);
+        settings = which == 1 ? &chosen : NULL;
+        open_side(&two, TWO, ONE, false);
+        connect_side(&one, &two);
+        connect_side(&two, &one);
+        receives.path_mtu = IBV_MTU_4096;
+        exchange();
+        assert_int_equal(receives.path_mtu, IBV_MTU_256);
+        close_both();
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_defaults),
+        cmocka_unit_test(all_that_may_be_set),
+        cmocka_unit_test(one_end_takes_less),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
