@@ -35,7 +35,7 @@ static void exchange(void)
 
 static void the_defaults(void **state)
 {
-    const regx_verbs_settings_t expected = REGX_VERBS_DEFAULTS;
+    const regx_verbs_settings_t usual = REGX_VERBS_DEFAULTS;
 
     (void)state;
     settings = NULL;
@@ -45,9 +45,9 @@ static void the_defaults(void **state)
     assert_int_equal(receives.path_mtu, verbs_of(&one)->port.attr.active_mtu);
     assert_int_equal(receives.ah_attr.sl, 0);
     assert_int_equal(receives.ah_attr.grh.traffic_class, 0);
-    assert_int_equal(sends.timeout, expected.timeout);
-    assert_int_equal(sends.retry_cnt, expected.retry_count);
-    assert_int_equal(sends.rnr_retry, expected.rnr_retry);
+    assert_int_equal(sends.timeout, usual.timeout);
+    assert_int_equal(sends.retry_cnt, usual.retry_count);
+    assert_int_equal(sends.rnr_retry, usual.rnr_retry);
     close_both();
 }
 
