@@ -189,6 +189,21 @@ def test_end_in_mid_transfer(mpi: Mpi, how: str, statuses: set[int], strategy: s
     assert job.stdout == "", str(job)
 
 
+@pytest.mark.parametrize("strategy,backend", [
+    ("bounce", "none"), ("pipeline", "none"), ("pipeline", "notifier"), ("direct", "hooks"),
+    ("read", "none"), ("read", "hooks+notifier")])
+def test_survivors_are_told(mpi: Mpi, strategy: str, backend: str) -> None:
+    """Hazard 24, with and without a cache: where mpirun lets the others live when one is killed,
+    who finds out says whom it has lost, and ends. The other may then have lost both."""
+    job = mpi("ending", "kill", ranks=3, around=AROUND, options=["--enable-recovery"], timeout=300,
+              regx={"transport": "verbs", "rendezvous": strategy, "backend": backend,
+                    "verbs_timeout": 14, "verbs_retry_count": 2})
+    assert 1 <= len(job.complaints) <= 2, str(job)
+    assert any("connection to rank 1 " in line for line in job.complaints), str(job)
+    assert all("lost (" in line for line in job.complaints), str(job)
+    assert job.stdout == "", str(job)
+
+
 def test_nobody_receives(mpi: Mpi) -> None:
     job = mpi("finalize", "unread", 16384, 40, ranks=3, regx={"transport": "verbs"},
               around=AROUND, timeout=300)

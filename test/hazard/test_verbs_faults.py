@@ -21,7 +21,8 @@ pytestmark = device.needed
 CHUNK, CHUNKS = 256 << 10, 5
 OPENING = 2  # registrations of the transport itself: its buffers and the pool
 STRATEGIES = ["bounce", "pipeline", "direct", "read"]
-BACKENDS = ["none", "hooks", "notifier", "hooks+notifier"]
+BACKENDS = ["none", "hooks", "notifier", "hooks+notifier",
+            *(["odp"] if device.is_there() and device.pages_on_demand() else [])]
 OPERATIONS = ["SEND", "RDMA WRITE", "RDMA READ"]
 FAULTS = {"post": "Input/output error", "sent": "remote operation error",
           "error": "Work Request Flushed Error"}
@@ -216,6 +217,7 @@ def test_nothing_is_left(faulty: Faulty, tmp_path: Path, backend: str) -> None:
            regx={"admit": "first"}).checked(ranks=2)
     assert len(faulty.objects()) == 2
     for line in faulty.objects():
-        assert line["qp"][0] == 2 and line["srq"][0] == line["cq"][0] == 1, line
+        assert line["qp"][0] == (3 if backend == "odp" else 2), line  # one tries on-demand paging
+        assert line["srq"][0] == line["cq"][0] == 1, line
         if backend == "none":
             assert line["mr"][0] == OPENING + 2 * 3 * CHUNKS, line
