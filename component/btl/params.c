@@ -37,9 +37,10 @@ static struct parameter {
          "slots of the pool), pipeline (the buffer registered and written in chunks of "
          "btl_regx_chunk_size), direct (the whole buffer registered, one write), read (the "
          "receiver reads what the sender registers in chunks of btl_regx_chunk_size; with "
-         "btl_regx_transport verbs), or auto (bounce where both processes map the pool, that is "
-         "on a node; else pipeline, but a buffer that is registered already, of up to "
-         "btl_regx_chunk_depth chunks, at once). The receiver decides."},
+         "btl_regx_transport verbs), or auto (on a node bounce or pipeline, whichever was faster "
+         "when both were last tried, on the job's own messages of that size; else pipeline, but a "
+         "buffer that is registered already, of up to btl_regx_chunk_depth chunks, at once). The "
+         "receiver decides."},
     [REGX_PARAM_BACKEND] =
         {"backend", "auto", OPAL_INFO_LVL_2,
          "How registrations stay true while the application gives memory back: none (nothing is "

@@ -3,47 +3,72 @@
 
 #include <string.h>
 
-static regx_path_t choose_bounce(regx_rndv_t *rndv, const regx_peer_t *peer, uint64_t length)
+#include "rendezvous/landing.h"
+
+static regx_path_t choose_bounce(regx_rndv_t *rndv, regx_landing_t *landing)
 {
-    (void)rndv, (void)peer, (void)length;
+    (void)rndv, (void)landing;
     return REGX_PATH_bounce;
 }
 
-static regx_path_t choose_pipeline(regx_rndv_t *rndv, const regx_peer_t *peer, uint64_t length)
+static regx_path_t choose_pipeline(regx_rndv_t *rndv, regx_landing_t *landing)
 {
-    (void)rndv, (void)peer, (void)length;
+    (void)rndv, (void)landing;
     return REGX_PATH_pipeline;
 }
 
-static regx_path_t choose_direct(regx_rndv_t *rndv, const regx_peer_t *peer, uint64_t length)
+static regx_path_t choose_direct(regx_rndv_t *rndv, regx_landing_t *landing)
 {
-    (void)rndv, (void)peer, (void)length;
+    (void)rndv, (void)landing;
     return REGX_PATH_direct;
 }
 
-static regx_path_t choose_read(regx_rndv_t *rndv, const regx_peer_t *peer, uint64_t length)
+static regx_path_t choose_read(regx_rndv_t *rndv, regx_landing_t *landing)
 {
-    (void)rndv, (void)peer, (void)length;
+    (void)rndv, (void)landing;
     return REGX_PATH_read;
 }
 
-/* Where both processes map the pool, bounce: two cores copy at once in user space, which is twice
- * what the kernel's single copy reaches. Elsewhere the wire writes the user's buffer in chunks
- * and spares the copy out; a buffer that is registered already goes as one chunk.
- * Never read: a chunk takes one or two requests more than written, and a round trip before its
- * first byte moves (osu-configs/counts). */
-static regx_path_t choose_auto(regx_rndv_t *rndv, const regx_peer_t *peer, uint64_t length)
-{
-    (void)length;
-    const bool shared = peer->conn->shares_pool;
+static const struct {
+    regx_path_t path;
+    const char *reason;
+} decisions[REGX_DECISIONS] = {
+    [REGX_DECISION_APART] = {REGX_PATH_pipeline, "pipeline: the pool is not shared"},
+    [REGX_DECISION_ALONE] = {REGX_PATH_bounce, "bounce: this peer cannot be written to"},
+    [REGX_DECISION_TRIAL + REGX_WAY_BOUNCE] = {REGX_PATH_bounce, "bounce: on trial"},
+    [REGX_DECISION_TRIAL + REGX_WAY_SINGLE] = {REGX_PATH_pipeline, "pipeline: on trial"},
+    [REGX_DECISION_WINNER + REGX_WAY_BOUNCE] = {REGX_PATH_bounce, "bounce: not slower when tried"},
+    [REGX_DECISION_WINNER + REGX_WAY_SINGLE] = {REGX_PATH_pipeline, "pipeline: faster when tried"}};
 
-    if (rndv->auto_tally[shared] == NULL) {
-        rndv->auto_tally[shared] =
-            regx_tally_find(rndv->counters->decisions, shared ? "bounce: the pool is shared"
-                                                              : "pipeline: the pool is not shared");
+/* Where both processes map the pool, bounce, in which two cores copy at once in user space, or the
+ * kernel's single copy (pipeline), whichever is faster (contest.h). Elsewhere the wire writes the
+ * user's buffer in chunks and spares the copy out; a buffer that is registered already goes as one
+ * chunk. Never read: a chunk takes one or two requests more than written, and a round trip before
+ * its first byte moves (osu-configs/counts). */
+static unsigned decide(regx_rndv_t *rndv, regx_landing_t *landing)
+{
+    if (!landing->peer->conn->shares_pool) {
+        return REGX_DECISION_APART;
     }
-    regx_count(rndv->counters, &rndv->auto_tally[shared]->count, 1);
-    return shared ? REGX_PATH_bounce : REGX_PATH_pipeline;
+    if (landing->peer->never_writes) {
+        return REGX_DECISION_ALONE;
+    }
+    regx_lock(&rndv->lock);
+    const regx_way_t way = regx_contest_enter(&rndv->contests, landing->length, &landing->entry);
+    regx_unlock(&rndv->lock);
+    return (landing->entry.number > 0 ? REGX_DECISION_TRIAL : REGX_DECISION_WINNER) + way;
+}
+
+static regx_path_t choose_auto(regx_rndv_t *rndv, regx_landing_t *landing)
+{
+    const unsigned decision = decide(rndv, landing);
+
+    if (rndv->auto_tally[decision] == NULL) {
+        rndv->auto_tally[decision] =
+            regx_tally_find(rndv->counters->decisions, decisions[decision].reason);
+    }
+    regx_count(rndv->counters, &rndv->auto_tally[decision]->count, 1);
+    return decisions[decision].path;
 }
 
 static const regx_strategy_t strategies[] = {

@@ -11,8 +11,8 @@
 
 struct regx_strategy {
     const char *name;
-    /* The path for a message of that length from that peer. Chooses, does not prepare. */
-    regx_path_t (*choose)(regx_rndv_t *rndv, const regx_peer_t *peer, uint64_t length);
+    /* The path for a landing whose peer and length are known. Chooses, does not prepare. */
+    regx_path_t (*choose)(regx_rndv_t *rndv, regx_landing_t *landing);
     bool grants_known_whole; /* see landing_chunks.c */
 };
 

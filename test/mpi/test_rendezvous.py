@@ -110,16 +110,32 @@ def test_one_chunk_in_flight(mpi: Mpi, tmp_path: Path, seed: int, wire: str) -> 
     assert job.total("registrations") == job.total("deregistrations") > 0, str(job)
 
 
-@pytest.mark.parametrize("wire,way", [("shm", "bounce"), ("tcp", "pipeline")])
-def test_auto_says_why(mpi: Mpi, tmp_path: Path, wire: str, way: str) -> None:
-    """Each message's way is a decision with a reason: bounce where both map the pool, that is on
-    shared memory, else pipeline."""
+def test_auto_between_nodes(mpi: Mpi, tmp_path: Path) -> None:
+    """Each message's way is a decision with a reason."""
     cases = [Case(size, window=2) for size in (70_000, MIB, 8 * MIB)]
     job = mpi("transfer", "--iterations", 1, sample.write(cases, tmp_path),
-              regx={"rendezvous": "auto", **WIRES[wire]}).checked(ranks=2)
-    job.carried("auto").over(wire)
-    assert sum(job.reasons("decisions").values()) == 3 * 2 * 2, str(job)
-    assert job.total(f"messages_{way}") == 3 * 2 * 2, str(job)
+              regx={"rendezvous": "auto", **WIRES["tcp"]}).checked(ranks=2)
+    job.carried("auto").over("tcp")
+    assert job.reasons("decisions") == {"pipeline: the pool is not shared": 3 * 2 * 2}, str(job)
+    assert job.total("messages_pipeline") == 3 * 2 * 2, str(job)
+
+
+def test_auto_on_a_node(mpi: Mpi, tmp_path: Path) -> None:
+    """Of each size three messages to each rank go by bounce and three by pipeline, and three more
+    of each where that was close. What wins carries the others."""
+    count, sizes = 20, (70_000, MIB, 8 * MIB)
+    cases = [Case(size, window=2) for size in sizes]
+    job = mpi("transfer", "--iterations", count // 2, sample.write(cases, tmp_path),
+              regx={"rendezvous": "auto", **WIRES["shm"]}).checked(ranks=2)
+    job.carried("auto").over("shm")
+    decisions = job.reasons("decisions")
+    trials = decisions["bounce: on trial"]
+    assert decisions["pipeline: on trial"] == trials, str(job)
+    assert trials in range(3 * 2 * len(sizes), 2 * 3 * 2 * len(sizes) + 1, 3), str(job)
+    assert sum(decisions.values()) == count * 2 * len(sizes), str(job)
+    for way in ("bounce", "pipeline"):
+        chosen = sum(number for reason, number in decisions.items() if reason.startswith(way))
+        assert job.total(f"messages_{way}") == chosen >= trials, str(job)
 
 
 @pytest.mark.parametrize("strategy", ["bounce", "pipeline", "direct", "auto"])

@@ -39,8 +39,8 @@
 #define REGX_VERBS_INTERNAL_H
 
 #include <infiniband/verbs.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "transport/entrance.h"
 #include "transport/transport.h"
 #include "transport/turns.h"
@@ -221,14 +221,6 @@ struct regx_verbs {
     int64_t idle_ns;   /* after which a peer is asked for a sign of life */
     int64_t look_next; /* when to look for such peers */
 };
-
-static inline int64_t regx_now_ns(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
 
 static inline regx_verbs_t *regx_verbs_of(regx_transport_t *transport)
 {
