@@ -60,7 +60,7 @@ static regx_path_t choose_path(regx_rndv_t *rndv, regx_landing_t *landing)
     return path;
 }
 
-static void leave_contest_locked(regx_rndv_t *rndv, const regx_landing_t *landing)
+static void leave_contest_locked(regx_rndv_t *rndv, regx_landing_t *landing)
 {
     const bool whole = landing->landed == landing->length && !landing->fallback;
 

@@ -8,7 +8,14 @@
 
 #include "rendezvous/contest.h"
 
-enum { TRIAL = 6, KIB = 1024 };
+enum {
+    KIB = 1024,
+    MIB = 1024 * KIB,
+    LAG = 4 * MIB,
+    WINDOW = 64,
+    TRIAL = 6,
+    WAIT = REGX_CONTEST_LEAST * TRIAL
+};
 
 static regx_contests_t contests;
 static int64_t now;
@@ -27,13 +34,15 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *time)
 static int begin(void **state)
 {
     (void)state;
-    contests = (regx_contests_t){0};
+    contests = (regx_contests_t){.lag = LAG};
     now = 1000000;
     return 0;
 }
 
-static void forget(void)
+static void cost(int64_t bounce, int64_t single)
 {
+    costs[REGX_WAY_BOUNCE] = bounce;
+    costs[REGX_WAY_SINGLE] = single;
     went[REGX_WAY_BOUNCE] = went[REGX_WAY_SINGLE] = tried = 0;
 }
 
@@ -59,29 +68,33 @@ static void alone(unsigned count, uint64_t length)
     }
 }
 
-/* Windows of messages of which all are opened before the first comes, one behind the other. */
+/* Windows of messages of which all are opened before the first comes. Of a bounce each process has
+ * its cost, and the sender is ahead by no more than LAG; single copy is the sender's alone. The
+ * receiver looks at what has come when it has done what came before. */
 static void stream(unsigned windows, uint64_t length)
 {
-    enum { WINDOW = 64 };
     regx_entry_t entries[WINDOW];
     regx_way_t ways[WINDOW];
+    int64_t closed[WINDOW];
+    const unsigned ahead = (unsigned)(LAG / length);
 
     while (windows-- > 0) {
+        int64_t sender = now, receiver = now;
+
         for (unsigned i = 0; i < WINDOW; i++) {
             ways[i] = enter(length, &entries[i]);
         }
         for (unsigned i = 0; i < WINDOW; i++) {
-            now += costs[ways[i]];
+            if (ways[i] == REGX_WAY_BOUNCE && i >= ahead && closed[i - ahead] > sender) {
+                sender = closed[i - ahead];
+            }
+            sender += ways[i] == REGX_WAY_BOUNCE ? costs[ways[i]] * 9 / 10 : costs[ways[i]];
+            receiver = sender > receiver ? sender : receiver;
+            receiver += ways[i] == REGX_WAY_BOUNCE ? costs[ways[i]] : 1;
+            now = closed[i] = receiver;
             regx_contest_leave(&contests, length, &entries[i], true);
         }
     }
-}
-
-static void cost(int64_t bounce, int64_t single)
-{
-    costs[REGX_WAY_BOUNCE] = bounce;
-    costs[REGX_WAY_SINGLE] = single;
-    forget();
 }
 
 static void the_faster_way_wins(void **state)
@@ -91,87 +104,88 @@ static void the_faster_way_wins(void **state)
     alone(TRIAL, 64 * KIB);
     assert_int_equal(went[REGX_WAY_BOUNCE], TRIAL / 2);
     assert_int_equal(tried, TRIAL);
-    forget();
-    alone(REGX_CONTEST_LEAST, 64 * KIB);
-    assert_int_equal(went[REGX_WAY_SINGLE], REGX_CONTEST_LEAST);
+    cost(1000, 500);
+    alone(WAIT, 64 * KIB);
+    assert_int_equal(went[REGX_WAY_SINGLE], WAIT);
     assert_int_equal(tried, 0);
 
     begin(state);
     cost(500, 1000);
     alone(TRIAL, 64 * KIB);
-    forget();
-    alone(REGX_CONTEST_LEAST, 64 * KIB);
-    assert_int_equal(went[REGX_WAY_BOUNCE], REGX_CONTEST_LEAST);
+    cost(500, 1000);
+    alone(WAIT, 64 * KIB);
+    assert_int_equal(went[REGX_WAY_BOUNCE], WAIT);
 }
 
+/* The first of a window is alone, and not for long, which tells nothing: it does as the others. */
 static void in_a_stream_too(void **state)
 {
-    (void)state;
-    cost(1000, 500);
-    stream(1, 64 * KIB);
-    assert_int_equal(went[REGX_WAY_SINGLE], TRIAL / 2); /* those behind cannot know yet */
-    forget();
-    stream(4, 64 * KIB);
-    assert_int_equal(went[REGX_WAY_SINGLE], 4 * 64);
+    static const uint64_t lengths[] = {32 * KIB, 128 * KIB, MIB, 2 * MIB};
 
-    begin(state);
-    cost(500, 1000);
-    stream(1, 64 * KIB);
-    forget();
-    stream(4, 64 * KIB);
-    assert_int_equal(went[REGX_WAY_BOUNCE], 4 * 64);
+    (void)state;
+    for (unsigned i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
+        for (int single = 0; single < 2; single++) {
+            begin(state);
+            cost(single ? 1200 : 1000, 1000 + !single * 200);
+            stream(60, lengths[i]);
+            assert_in_range(tried, 2 * TRIAL - 2, 2 * 1100);
+            cost(costs[REGX_WAY_BOUNCE], costs[REGX_WAY_SINGLE]);
+            stream(4, lengths[i]);
+            assert_int_equal(went[single ? REGX_WAY_SINGLE : REGX_WAY_BOUNCE], 4 * WINDOW);
+        }
+    }
 }
 
 static void it_is_tried_again_ever_more_seldom(void **state)
 {
-    unsigned expected = REGX_CONTEST_LEAST;
+    unsigned factor = REGX_CONTEST_LEAST;
 
     (void)state;
     cost(1000, 500);
     alone(TRIAL, 64 * KIB);
     for (int i = 0; i < 10; i++) {
-        forget();
-        alone(expected, 64 * KIB);
+        cost(1000, 500);
+        alone(factor * TRIAL, 64 * KIB);
         assert_int_equal(tried, 0);
         alone(TRIAL, 64 * KIB);
         assert_int_equal(tried, TRIAL);
-        expected = expected < REGX_CONTEST_MOST ? 2 * expected : expected;
+        factor = factor < REGX_CONTEST_MOST ? 2 * factor : factor;
     }
-    assert_int_equal(expected, REGX_CONTEST_MOST);
+    assert_int_equal(factor, REGX_CONTEST_MOST);
 }
 
 static void the_winner_may_change(void **state)
 {
     (void)state;
     cost(1000, 500);
-    alone(2 * TRIAL + REGX_CONTEST_LEAST, 64 * KIB);
+    alone(TRIAL + WAIT + TRIAL, 64 * KIB);
     cost(1000, 3000);
-    alone(2 * REGX_CONTEST_LEAST + TRIAL, 64 * KIB);
-    assert_int_equal(went[REGX_WAY_SINGLE], 2 * REGX_CONTEST_LEAST + TRIAL / 2);
-    forget();
-    alone(REGX_CONTEST_LEAST, 64 * KIB); /* and is soon tried again */
-    assert_int_equal(went[REGX_WAY_BOUNCE], REGX_CONTEST_LEAST);
+    alone(2 * WAIT + TRIAL, 64 * KIB);
+    assert_int_equal(went[REGX_WAY_SINGLE], 2 * WAIT + TRIAL / 2);
+    cost(1000, 3000);
+    alone(WAIT, 64 * KIB); /* and is soon tried again */
+    assert_int_equal(went[REGX_WAY_BOUNCE], WAIT);
     alone(TRIAL, 64 * KIB);
     assert_int_equal(tried, TRIAL);
 }
 
 static void a_close_one_is_repeated(void **state)
 {
-    (void)state;
-    cost(1000, 950);
-    alone(2 * TRIAL, 64 * KIB);
-    assert_int_equal(tried, 2 * TRIAL);
-    forget();
-    alone(REGX_CONTEST_LEAST, 64 * KIB);
-    assert_int_equal(went[REGX_WAY_BOUNCE], REGX_CONTEST_LEAST); /* not for so little */
+    static const struct {
+        int64_t single;
+        regx_way_t wins;
+    } cases[] = {{950, REGX_WAY_BOUNCE}, {820, REGX_WAY_SINGLE}, {1200, REGX_WAY_BOUNCE}};
 
-    begin(state);
-    cost(1000, 820);
-    alone(2 * TRIAL, 64 * KIB);
-    assert_int_equal(tried, 2 * TRIAL);
-    forget();
-    alone(REGX_CONTEST_LEAST, 64 * KIB);
-    assert_int_equal(went[REGX_WAY_SINGLE], REGX_CONTEST_LEAST);
+    (void)state;
+    for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        begin(state);
+        cost(1000, cases[i].single);
+        alone(2 * TRIAL, 64 * KIB);
+        assert_int_equal(tried, 2 * TRIAL);
+        cost(1000, cases[i].single);
+        alone(WAIT, 64 * KIB);
+        assert_int_equal(went[cases[i].wins], WAIT);
+    }
 }
 
 /* As the first finds other caches than the next. */
@@ -186,14 +200,14 @@ static void the_first_of_each_does_not_count(void **state)
         now += i == TRIAL / 2 ? 1000000 : costs[way];
         regx_contest_leave(&contests, 64 * KIB, &entry, true);
     }
-    forget();
+    cost(1000, 500);
     alone(1, 64 * KIB);
     assert_int_equal(went[REGX_WAY_SINGLE], 1);
 }
 
 static void sizes_are_on_their_own(void **state)
 {
-    static const uint64_t sizes[] = {1, 16 * KIB, 32 * KIB - 1, 32 * KIB, 8192 * KIB, UINT64_MAX};
+    static const uint64_t sizes[] = {1, 16 * KIB, 32 * KIB - 1, 32 * KIB, 8 * MIB, UINT64_MAX};
     static const unsigned which[] = {0, 0, 0, 1, 9, 9};
 
     (void)state;
@@ -201,9 +215,10 @@ static void sizes_are_on_their_own(void **state)
         begin(state);
         cost(1000, 500);
         alone(TRIAL, sizes[i]);
-        for (unsigned size = 0; size < REGX_CONTESTS; size++) {
-            assert_int_equal(contests.of_size[size].winner,
+        for (unsigned size = 0; size < REGX_CONTEST_SIZES; size++) {
+            assert_int_equal(contests.alone[size].winner,
                              size == which[i] ? REGX_WAY_SINGLE : REGX_WAY_BOUNCE);
+            assert_int_equal(contests.among[size].winner, REGX_WAY_BOUNCE);
         }
     }
 }
@@ -219,16 +234,16 @@ static void a_trial_that_does_not_go_as_it_was_to(void **state)
         enter(64 * KIB, &entry);
         regx_contest_leave(&contests, 64 * KIB, &entry, i != 4);
     }
-    forget();
-    alone(REGX_CONTEST_LEAST, 64 * KIB);
-    assert_int_equal(went[REGX_WAY_BOUNCE], REGX_CONTEST_LEAST);
+    cost(1000, 10);
+    alone(WAIT, 64 * KIB);
+    assert_int_equal(went[REGX_WAY_BOUNCE], WAIT);
     alone(TRIAL, 64 * KIB); /* the next one does */
-    forget();
+    cost(1000, 10);
     alone(1, 64 * KIB);
     assert_int_equal(went[REGX_WAY_SINGLE], 1);
 }
 
-/* One that never ends holds up the verdict, and nothing else. */
+/* One that never ends holds up its own trial, and nothing else. */
 static void one_that_stays(void **state)
 {
     regx_entry_t stays;
@@ -236,14 +251,28 @@ static void one_that_stays(void **state)
     (void)state;
     cost(1000, 500);
     enter(64 * KIB, &stays);
-    alone(1000, 64 * KIB);
-    assert_int_equal(tried, TRIAL);
-    assert_int_equal(went[REGX_WAY_BOUNCE], 1001 - TRIAL / 2);
+    stream(60, MIB);
+    assert_int_equal(contests.among[6].winner, REGX_WAY_SINGLE);
+    assert_int_equal(contests.open, 1);
     regx_contest_leave(&contests, 64 * KIB, &stays, true);
-    assert_int_equal(contests.under_way, 0);
-    forget();
-    alone(1, 64 * KIB);
-    assert_int_equal(went[REGX_WAY_SINGLE], 1);
+    assert_int_equal(contests.open, 0);
+    assert_int_equal(contests.on_trial, 0);
+    cost(1000, 500);
+    alone(WAIT + TRIAL, 64 * KIB); /* as if it had not been */
+    assert_int_equal(tried, TRIAL);
+    assert_int_equal(went[REGX_WAY_SINGLE], TRIAL / 2);
+}
+
+/* A message that has no part is none that is open. */
+static void what_has_no_part(void **state)
+{
+    regx_entry_t entry = {.number = 0};
+
+    (void)state;
+    regx_contest_leave(&contests, 64 * KIB, &entry, true);
+    cost(1000, 500);
+    alone(TRIAL + 1, 64 * KIB);
+    assert_int_equal(tried, TRIAL);
 }
 
 int main(void)
@@ -258,6 +287,7 @@ int main(void)
         cmocka_unit_test_setup(sizes_are_on_their_own, begin),
         cmocka_unit_test_setup(a_trial_that_does_not_go_as_it_was_to, begin),
         cmocka_unit_test_setup(one_that_stays, begin),
+        cmocka_unit_test_setup(what_has_no_part, begin),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
