@@ -7,127 +7,87 @@
 
 #define LEAST_SHIFT 14u
 
-static unsigned size_of(uint64_t length)
+static regx_contest_t *contest_of(regx_contest_t contests[REGX_CONTEST_SIZES], uint64_t length)
 {
     const unsigned power = 63 - (unsigned)__builtin_clzll(length | 1);
     const unsigned size = power > LEAST_SHIFT ? power - LEAST_SHIFT : 0;
 
-    return size < REGX_CONTEST_SIZES ? size : REGX_CONTEST_SIZES - 1;
+    return &contests[size < REGX_CONTEST_SIZES ? size : REGX_CONTEST_SIZES - 1];
 }
 
-static regx_contest_t *contest_of(regx_contests_t *contests, unsigned size, bool among)
+regx_way_t regx_contest_enter(regx_contest_t contests[REGX_CONTEST_SIZES], uint64_t length,
+                              bool *on_trial)
 {
-    return among ? &contests->among[size] : &contests->alone[size];
-}
+    regx_contest_t *contest = contest_of(contests, length);
 
-/* Who has not been tried yet does as the other. */
-static regx_way_t winner_of(regx_contests_t *contests, unsigned size, bool among)
-{
-    const regx_contest_t *own = contest_of(contests, size, among);
-
-    return (own->factor > 0 ? own : contest_of(contests, size, !among))->winner;
-}
-
-/* How many messages of each way do not count. */
-static uint32_t skipped(const regx_contests_t *contests, unsigned size, bool among)
-{
-    return among ? 1 + (uint32_t)(contests->lag >> (size + LEAST_SHIFT)) : 1;
-}
-
-/* How many there are of each way. */
-static uint32_t each(const regx_contests_t *contests, unsigned size, bool among)
-{
-    return 2 * skipped(contests, size, among) + 1;
-}
-
-regx_way_t regx_contest_enter(regx_contests_t *contests, uint64_t length, regx_entry_t *entry)
-{
-    const unsigned size = size_of(length);
-    const bool among = contests->open++ > 0;
-    const uint32_t half = each(contests, size, among);
-    regx_contest_t *contest = contest_of(contests, size, among);
-
-    *entry = (regx_entry_t){.open = true, .among = among, .opened = ++contests->opened};
-    if (contest->wait > 0) {
+    *on_trial = contest->wait == 0;
+    if (!*on_trial) {
         contest->wait--;
-        return winner_of(contests, size, among);
+        return contest->winner;
     }
-    if (contest->entered == REGX_WAYS * half) { /* not all of them have left */
-        return winner_of(contests, size, among);
+    if (contest->messages++ == 0) { /* since the last one some were closed for nothing */
+        contest->closed = 0;
+        contest->bytes = 0;
+        contest->spoiled = false;
     }
-    contests->on_trial++;
-    entry->number = ++contest->entered;
-    entry->at = regx_now_ns();
-    return (regx_way_t)((entry->number - 1) / half);
+    if (contest->open++ == 0 || contest->messages == 1) {
+        contest->began = regx_now_ns();
+    }
+    return (regx_way_t)(contest->round / REGX_CONTEST_ROUNDS);
 }
 
 /* No trial for so many messages. */
-static void rest(regx_contest_t *contest, uint32_t wait)
+static void rest(regx_contest_t *contest, uint64_t wait)
 {
-    contest->wait = wait;
-    contest->entered = contest->left = 0;
-    contest->again = contest->spoiled = false;
-    memset(contest->taken, 0, sizeof(contest->taken));
+    contest->wait = wait < UINT32_MAX ? (uint32_t)wait : UINT32_MAX;
+    contest->round = contest->messages = 0;
+    memset(contest->best, 0, sizeof(contest->best));
 }
 
-static void decide(regx_contest_t *contest, uint32_t length)
+static void decide(regx_contest_t *contest)
 {
-    const int64_t bounce = contest->taken[REGX_WAY_BOUNCE];
-    const int64_t single = contest->taken[REGX_WAY_SINGLE];
-    const bool close = single * 4 < bounce * 5 && bounce * 4 < single * 5;
+    const uint64_t bounce = contest->best[REGX_WAY_BOUNCE], single = contest->best[REGX_WAY_SINGLE];
+    const regx_way_t winner = single < bounce - bounce / 8 ? REGX_WAY_SINGLE : REGX_WAY_BOUNCE;
+    const bool same = contest->factor > 0 && winner == contest->winner;
 
-    if (close && !contest->again && !contest->spoiled) {
-        contest->entered = contest->left = 0;
-        contest->again = true;
+    if (contest->spoiled) { /* it tells nothing */
+        rest(contest, (uint64_t)REGX_CONTEST_LEAST * contest->messages);
         return;
     }
-    const regx_way_t winner =
-        !contest->spoiled && single * 8 < bounce * 7 ? REGX_WAY_SINGLE : REGX_WAY_BOUNCE;
-
-    if (contest->factor == 0 || winner != contest->winner) {
-        contest->factor = REGX_CONTEST_LEAST;
-    } else if (contest->factor < REGX_CONTEST_MOST) {
-        contest->factor *= 2;
-    }
+    contest->factor = same && contest->factor < REGX_CONTEST_MOST ? 2 * contest->factor
+                      : same                                      ? REGX_CONTEST_MOST
+                                                                  : REGX_CONTEST_LEAST;
     contest->winner = winner;
-    rest(contest, contest->factor * length);
+    rest(contest, (uint64_t)contest->factor * contest->messages);
 }
 
-static void judge(regx_contests_t *contests, uint64_t length, const regx_entry_t *entry, bool went,
-                  int64_t now)
+static void end_round(regx_contest_t *contest)
 {
-    const unsigned size = size_of(length);
-    const uint32_t half = each(contests, size, entry->among), before = entry->number - 1;
-    const bool behind = entry->among && contests->closed_at > entry->at;
-    regx_contest_t *contest = contest_of(contests, size, entry->among);
+    const int64_t now = regx_now_ns();
+    uint64_t *best = &contest->best[contest->round / REGX_CONTEST_ROUNDS];
+    const uint64_t cost =
+        1 + (uint64_t)((double)(now - contest->began) * 1000 / ((double)contest->bytes + 1));
 
-    contests->on_trial--;
-    if (!entry->among && contests->opened != entry->opened) { /* it was not alone for long */
-        rest(contest, REGX_CONTEST_LEAST * REGX_WAYS * half);
-        return;
+    if (contest->round % REGX_CONTEST_ROUNDS > 0 && (*best == 0 || cost < *best)) {
+        *best = cost;
     }
-    if (before % half >= skipped(contests, size, entry->among)) {
-        contest->taken[before / half] += now - (behind ? contests->closed_at : entry->at);
+    contest->began = now;
+    contest->closed = 0;
+    contest->bytes = 0;
+    if (++contest->round == REGX_WAYS * REGX_CONTEST_ROUNDS) {
+        decide(contest);
     }
+}
+
+void regx_contest_leave(regx_contest_t contests[REGX_CONTEST_SIZES], uint64_t length, bool went)
+{
+    regx_contest_t *contest = contest_of(contests, length);
+
+    contest->open--;
+    contest->closed++;
+    contest->bytes += length;
     contest->spoiled |= !went;
-    if (++contest->left == REGX_WAYS * half) {
-        decide(contest, REGX_WAYS * half);
+    if (contest->wait == 0 && (contest->open == 0 || contest->closed == REGX_CONTEST_ROUND)) {
+        end_round(contest);
     }
-}
-
-void regx_contest_leave(regx_contests_t *contests, uint64_t length, regx_entry_t *entry, bool went)
-{
-    if (!entry->open) {
-        return;
-    }
-    contests->open--;
-    if (contests->on_trial > 0) {
-        const int64_t now = regx_now_ns();
-
-        if (entry->number > 0) {
-            judge(contests, length, entry, went, now);
-        }
-        contests->closed_at = now;
-    }
-    entry->open = false;
 }

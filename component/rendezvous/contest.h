@@ -6,30 +6,28 @@
  * other slowly, and the program sends again what it has not written since, single copy is twice as
  * fast; elsewhere bounce is.
  *
- * So it is tried, on the program's own messages; on its own for each power of two of sizes, and for
- * messages that come alone and those that come while others are under way. Some go the one way,
- * then as many the other, and what they took decides until the next trial, which is 64 times as
- * many messages later; while the outcome stays the same, twice as many, and so on up to 1024 times,
- * so that trying costs little. Bounce wins unless single copy saves an
- * eighth; where the two are closer than a quarter, as many again decide.
+ * So it is tried, for each power of two of sizes, on the program's own messages, in rounds. A round
+ * lasts until none of its messages is under way, or ROUND of them have been closed: it is one
+ * message that comes alone, one burst, or a part of a long stream. What counts is how long it took
+ * for each byte. Three rounds go by bounce, then three by single copy; the first of three does not
+ * count, as it finds the caches, and what is under way, as the other way left them, and of the
+ * other two the quicker one does: nothing makes a round too short, much makes it too long. Single
+ * copy wins if it saves an eighth.
  *
- * A lone message takes from when it is opened to when it is closed. The first of three does not
- * count, as it finds the caches as the other way left them; should another be opened beside one,
- * there was no trial. Where others are under way, a message takes from when the last of them was
- * closed: the stream's time per message. The receiver may be behind the sender by what the pool's
- * window holds, and closes faster or slower until that is made up for; so those do not count, and
- * then as many do.
+ * The outcome holds for 64 times as many messages as the trial had; while it stays the same, for
+ * twice as many the next time, and so on up to 1024 times, so that trying costs little.
  *
- * One set per engine, under its lock. Peers are not told apart.
+ * One set per engine, under its lock. Peers are not told apart, near or far.
  */
 #ifndef REGX_RENDEZVOUS_CONTEST_H
 #define REGX_RENDEZVOUS_CONTEST_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #define REGX_CONTEST_SIZES 10u /* from 16 KiB, doubled; what is larger or smaller joins */
+#define REGX_CONTEST_ROUND 64u /* messages; no more slots than that are under way by default */
+#define REGX_CONTEST_ROUNDS 3u /* each way */
 #define REGX_CONTEST_LEAST 64u /* trials' lengths between two trials */
 #define REGX_CONTEST_MOST 1024u
 
@@ -38,34 +36,22 @@ typedef enum regx_way { REGX_WAY_BOUNCE, REGX_WAY_SINGLE, REGX_WAYS } regx_way_t
 typedef struct regx_contest {
     regx_way_t winner;
     uint32_t wait;            /* messages before the next trial */
-    uint32_t factor;          /* that made it so many; 0: there was no trial */
-    uint32_t entered, left;   /* messages of the trial */
-    int64_t taken[REGX_WAYS]; /* by those that count, in nanoseconds */
-    bool again;               /* the second time */
+    uint32_t factor;          /* that made it so many; 0: there was no outcome yet */
+    uint32_t round;           /* of the trial: those of bounce, then those of single copy */
+    uint32_t open;            /* messages of the trial that are under way */
+    uint32_t closed;          /* in this round */
+    uint32_t messages;        /* of the trial */
+    uint64_t bytes;           /* closed in this round */
+    int64_t began;            /* when this round did */
+    uint64_t best[REGX_WAYS]; /* the quickest round: picoseconds a byte; 0: none yet */
     bool spoiled;             /* some went another way than they were to */
 } regx_contest_t;
 
-typedef struct regx_contests { /* all zero at the start, but for */
-    size_t lag;                /* bytes by which a receiver may be behind */
-    regx_contest_t alone[REGX_CONTEST_SIZES], among[REGX_CONTEST_SIZES];
-    unsigned open;     /* messages */
-    unsigned on_trial; /* of them */
-    uint32_t opened;   /* so far */
-    int64_t closed_at; /* the last one, while some are on trial */
-} regx_contests_t;
+/* A message of that length is opened: its way. *on_trial: it is to be told of. */
+regx_way_t regx_contest_enter(regx_contest_t contests[REGX_CONTEST_SIZES], uint64_t length,
+                              bool *on_trial);
 
-typedef struct regx_entry { /* a message's part; all zero: it has none */
-    bool open, among;
-    uint32_t number; /* in a trial, from 1 */
-    uint32_t opened; /* as it was then */
-    int64_t at;
-} regx_entry_t;
-
-/* A message of that length is opened: its way. */
-regx_way_t regx_contest_enter(regx_contests_t *contests, uint64_t length, regx_entry_t *entry);
-
-/* It is closed. went: all of it is there, by the way it was to go. Does nothing for one that has no
- * part. */
-void regx_contest_leave(regx_contests_t *contests, uint64_t length, regx_entry_t *entry, bool went);
+/* One that was on trial is closed. went: all of it is there, by the way it was to go. */
+void regx_contest_leave(regx_contest_t contests[REGX_CONTEST_SIZES], uint64_t length, bool went);
 
 #endif

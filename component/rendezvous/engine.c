@@ -24,7 +24,6 @@ regx_rndv_t *regx_rndv_create(const regx_rndv_config_t *config, regx_pool_t *poo
     rndv->pool = pool;
     /* Half of the pool keeps both cores copying: less made gaps (measured). */
     rndv->window = pool->slots / 2 * pool->slot_size;
-    rndv->contests.lag = rndv->window;
     rndv->registry = registry;
     rndv->counters = counters;
     rndv->nobody.id = UINT64_MAX;

@@ -80,7 +80,7 @@ typedef struct regx_slot_use { /* to whom a slot is granted */
 /* Why `auto` chose as it did; a trial's and a winner's by the way (contest.h). */
 enum {
     REGX_DECISION_APART,
-    REGX_DECISION_ALONE,
+    REGX_DECISION_REFUSED,
     REGX_DECISION_TRIAL,
     REGX_DECISION_WINNER = REGX_DECISION_TRIAL + REGX_WAYS,
     REGX_DECISIONS = REGX_DECISION_WINNER + REGX_WAYS
@@ -93,10 +93,10 @@ struct regx_rndv {
     regx_counters_t *counters;
     regx_lock_t lock;
     regx_table_t landings, sources;
-    regx_peer_t nobody;       /* the peer of landings whose peer has gone */
-    regx_slot_use_t *slots;   /* one per slot of the pool */
-    size_t window;            /* pool bytes that one peer may hold granted */
-    regx_contests_t contests; /* of `auto` */
+    regx_peer_t nobody;                          /* the peer of landings whose peer has gone */
+    regx_slot_use_t *slots;                      /* one per slot of the pool */
+    size_t window;                               /* pool bytes that one peer may hold granted */
+    regx_contest_t contests[REGX_CONTEST_SIZES]; /* of `auto` */
     regx_tally_t *_Atomic auto_tally[REGX_DECISIONS];
     regx_link_t hungry;  /* landings that wait for slots or could not send, oldest first */
     regx_link_t round;   /* those of them not yet looked at in this round of advancing */

@@ -34,7 +34,7 @@ static const struct {
     const char *reason;
 } decisions[REGX_DECISIONS] = {
     [REGX_DECISION_APART] = {REGX_PATH_pipeline, "pipeline: the pool is not shared"},
-    [REGX_DECISION_ALONE] = {REGX_PATH_bounce, "bounce: this peer cannot be written to"},
+    [REGX_DECISION_REFUSED] = {REGX_PATH_bounce, "bounce: the kernel does not copy to this peer"},
     [REGX_DECISION_TRIAL + REGX_WAY_BOUNCE] = {REGX_PATH_bounce, "bounce: on trial"},
     [REGX_DECISION_TRIAL + REGX_WAY_SINGLE] = {REGX_PATH_pipeline, "pipeline: on trial"},
     [REGX_DECISION_WINNER + REGX_WAY_BOUNCE] = {REGX_PATH_bounce, "bounce: not slower when tried"},
@@ -47,16 +47,18 @@ static const struct {
  * its first byte moves (osu-configs/counts). */
 static unsigned decide(regx_rndv_t *rndv, regx_landing_t *landing)
 {
-    if (!landing->peer->conn->shares_pool) {
+    const regx_conn_t *conn = landing->peer->conn;
+
+    if (!conn->shares_pool) {
         return REGX_DECISION_APART;
     }
-    if (landing->peer->never_writes) {
-        return REGX_DECISION_ALONE;
+    if (!conn->single_copy || landing->peer->never_writes) {
+        return REGX_DECISION_REFUSED;
     }
     regx_lock(&rndv->lock);
-    const regx_way_t way = regx_contest_enter(&rndv->contests, landing->length, &landing->entry);
+    const regx_way_t way = regx_contest_enter(rndv->contests, landing->length, &landing->on_trial);
     regx_unlock(&rndv->lock);
-    return (landing->entry.number > 0 ? REGX_DECISION_TRIAL : REGX_DECISION_WINNER) + way;
+    return (landing->on_trial ? REGX_DECISION_TRIAL : REGX_DECISION_WINNER) + way;
 }
 
 static regx_path_t choose_auto(regx_rndv_t *rndv, regx_landing_t *landing)

@@ -31,7 +31,7 @@
 #include "base/counters.h"
 #include "base/status.h"
 
-#define REGX_TRANSPORT_ABI 8 /* of this header; an object built for another is refused */
+#define REGX_TRANSPORT_ABI 9 /* of this header; an object built for another is refused */
 
 #define REGX_ADDRESS_MAX 1024 /* bytes of what a process publishes about itself */
 #define REGX_NOTICE_MAX 48    /* bytes of the notice that follows a put */
@@ -246,6 +246,8 @@ struct regx_conn {
     uint64_t peer;
     const char *wire; /* "shm", "tcp", …: for messages to people */
     bool shares_pool; /* the two processes map each other's pool: a bounce is a copy per side */
+    bool single_copy; /* puts to a region are the kernel's copies from one process into the other,
+                         which it allows, as far as can be told from this side */
 };
 
 #endif

@@ -50,6 +50,10 @@ def test_process_vm_denied(mpi: Mpi, build, strategy: str) -> None:
     if strategy in ("pipeline", "direct"):
         assert "process_vm" in refused(job), str(job)
         assert job.total("messages_fallback") > 0, str(job)
+    elif strategy == "auto":  # knows before it tries
+        assert not job.reasons("fallbacks"), str(job)
+        assert set(job.reasons("decisions")) == {
+            "bounce: the kernel does not copy to this peer"}, str(job)
 
 
 def test_process_vm_denied_to_one_side(mpi: Mpi, build) -> None:

@@ -122,23 +122,22 @@ def test_auto_between_nodes(mpi: Mpi, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("window", [1, 8])
 def test_auto_on_a_node(mpi: Mpi, tmp_path: Path, window: int) -> None:
-    """Of lone messages of one size three go by bounce and three by pipeline, and three more of
-    each where that was close; likewise of messages that come while others do, as many as the
-    pool's window says. What wins carries the others."""
-    count, sizes = 24, (1_100_000, 8 * MIB) if window == 1 else (8 * MIB,)
+    """Of each size some messages to each rank go by bounce and some by pipeline, of lone ones
+    three; what was faster carries the others."""
+    count, sizes = 80, (70_000, MIB, 3 * MIB)
     cases = [Case(size, window=window) for size in sizes]
     job = mpi("transfer", "--iterations", count // window, sample.write(cases, tmp_path),
               regx={"rendezvous": "auto", **WIRES["shm"]}).checked(ranks=2)
     job.carried("auto").over("shm")
     decisions = job.reasons("decisions")
-    trials = decisions["pipeline: on trial"]
-    assert trials in range(3 * 2 * len(sizes), 2 * 3 * 2 * len(sizes) + 1, 3), str(job)
-    if window == 1:
-        assert decisions["bounce: on trial"] == trials, str(job)
     assert sum(decisions.values()) == count * 2 * len(sizes), str(job)
     for way in ("bounce", "pipeline"):
+        trials = decisions[f"{way}: on trial"]
+        least = 3 * 2 * len(sizes)
+        assert trials == least if window == 1 else trials >= least, str(job)
         chosen = sum(number for reason, number in decisions.items() if reason.startswith(way))
-        assert job.total(f"messages_{way}") == chosen >= trials, str(job)
+        assert job.total(f"messages_{way}") == chosen, str(job)
+    assert len(decisions) > 2, str(job)  # somebody won
 
 
 @pytest.mark.parametrize("strategy", ["bounce", "pipeline", "direct", "auto"])

@@ -33,6 +33,9 @@ size_t regx_node_address(regx_node_t *node, void *buffer, size_t capacity);
 regx_status_t regx_node_connect(regx_node_t *node, uint64_t peer, const void *address,
                                 size_t length, regx_node_conn_t **conn);
 void regx_node_disconnect(regx_node_conn_t *conn);
+/* Whether the kernel copies between the two processes; asks it. What it answers a put is tallied
+ * then. */
+bool regx_node_may_copy(regx_node_conn_t *conn);
 /* Begins to fetch the line that the next frame will fill. */
 void regx_node_warm(const regx_node_conn_t *conn);
 /* Whether the neighbour lives and has not closed. */

@@ -158,6 +158,14 @@ static regx_status_t put_pool(regx_node_conn_t *conn, regx_put_t *put)
     return regx_mailbox_post(&conn->out, put->tag, put->notice, put->notice_length, NULL, NULL, 0);
 }
 
+bool regx_node_may_copy(regx_node_conn_t *conn)
+{
+    regx_vm_peer_t peer = conn->vm;
+    char reason[REGX_REASON_LENGTH];
+
+    return regx_vm_check(&peer, reason, sizeof(reason)) == REGX_OK;
+}
+
 static regx_status_t put_region(regx_node_conn_t *conn, regx_put_t *put)
 {
     regx_node_t *node = conn->node;

@@ -226,7 +226,7 @@ static regx_status_t use_tcp(regx_uct_t *uct, regx_uct_conn_t *conn)
                                                   conn->address_length, &conn->tcp);
     if (status == REGX_OK) {
         conn->super.wire = "tcp";
-        conn->super.shares_pool = false;
+        conn->super.shares_pool = conn->super.single_copy = false;
     } else {
         conn->tcp = NULL;
     }
@@ -260,6 +260,7 @@ static regx_status_t uct_connect(regx_transport_t *transport, uint64_t peer, boo
     }
     if (same_node && uct->node != NULL && node_length > 0) {
         status = regx_node_connect(uct->node, peer, node_part, node_length, &conn->node);
+        conn->super.single_copy = status == REGX_OK && regx_node_may_copy(conn->node);
     } else {
         if (same_node && (wanted(uct->config.tls, "posix") || wanted(uct->config.tls, "sysv"))) {
             regx_tally(uct->config.counters->fallbacks, "shm: not available at both ends");
