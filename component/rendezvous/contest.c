@@ -15,25 +15,33 @@ static regx_contest_t *contest_of(regx_contest_t contests[REGX_CONTEST_SIZES], u
     return &contests[size < REGX_CONTEST_SIZES ? size : REGX_CONTEST_SIZES - 1];
 }
 
-regx_way_t regx_contest_enter(regx_contest_t contests[REGX_CONTEST_SIZES], uint64_t length,
-                              bool *on_trial)
+static void begin_round(regx_contest_t *contest)
+{
+    contest->began = regx_now_ns();
+    contest->most = contest->open;
+    contest->closed = 0;
+    contest->bytes = 0;
+}
+
+regx_entry_t regx_contest_enter(regx_contest_t contests[REGX_CONTEST_SIZES], uint64_t length)
 {
     regx_contest_t *contest = contest_of(contests, length);
 
-    *on_trial = contest->wait == 0;
-    if (!*on_trial) {
+    if (contest->wait > 0) {
         contest->wait--;
-        return contest->winner;
+        return (regx_entry_t){.way = contest->winner, .known = contest->factor > 0};
     }
-    if (contest->messages++ == 0) { /* since the last one some were closed for nothing */
-        contest->closed = 0;
-        contest->bytes = 0;
-        contest->spoiled = false;
+    if (contest->messages == 0) {
+        contest->trial = contest->trial == UINT32_MAX ? 1 : contest->trial + 1;
+        begin_round(contest);
+    } else if (contest->open == 0) {
+        contest->began = regx_now_ns(); /* nobody's time has passed */
     }
-    if (contest->open++ == 0 || contest->messages == 1) {
-        contest->began = regx_now_ns();
-    }
-    return (regx_way_t)(contest->round / REGX_CONTEST_ROUNDS);
+    contest->messages++;
+    contest->open++;
+    contest->most = contest->open > contest->most ? contest->open : contest->most;
+    return (regx_entry_t){.way = (regx_way_t)(contest->round / REGX_CONTEST_ROUNDS),
+                          .trial = contest->trial};
 }
 
 /* No trial for so many messages. */
@@ -41,6 +49,7 @@ static void rest(regx_contest_t *contest, uint64_t wait)
 {
     contest->wait = wait < UINT32_MAX ? (uint32_t)wait : UINT32_MAX;
     contest->round = contest->messages = 0;
+    contest->spoiled = false;
     memset(contest->best, 0, sizeof(contest->best));
 }
 
@@ -50,44 +59,57 @@ static void decide(regx_contest_t *contest)
     const regx_way_t winner = single < bounce - bounce / 8 ? REGX_WAY_SINGLE : REGX_WAY_BOUNCE;
     const bool same = contest->factor > 0 && winner == contest->winner;
 
-    if (contest->spoiled) { /* it tells nothing */
+    if (contest->spoiled || bounce == 0 || single == 0) { /* it tells nothing */
         rest(contest, (uint64_t)REGX_CONTEST_LEAST * contest->messages);
         return;
     }
-    contest->factor = same && contest->factor < REGX_CONTEST_MOST ? 2 * contest->factor
-                      : same                                      ? REGX_CONTEST_MOST
-                                                                  : REGX_CONTEST_LEAST;
+    if (!same) {
+        contest->factor = REGX_CONTEST_LEAST;
+    } else if (contest->factor < REGX_CONTEST_MOST) {
+        contest->factor *= 2;
+    }
     contest->winner = winner;
     rest(contest, (uint64_t)contest->factor * contest->messages);
 }
 
 static void end_round(regx_contest_t *contest)
 {
-    const int64_t now = regx_now_ns();
     uint64_t *best = &contest->best[contest->round / REGX_CONTEST_ROUNDS];
-    const uint64_t cost =
-        1 + (uint64_t)((double)(now - contest->began) * 1000 / ((double)contest->bytes + 1));
 
-    if (contest->round % REGX_CONTEST_ROUNDS > 0 && (*best == 0 || cost < *best)) {
-        *best = cost;
+    if (contest->bytes > 0) {
+        const double took = (double)(regx_now_ns() - contest->began) * 1000;
+        const uint64_t cost = 1 + (uint64_t)(took / (double)contest->bytes);
+
+        *best = *best == 0 || cost < *best ? cost : *best;
     }
-    contest->began = now;
-    contest->closed = 0;
-    contest->bytes = 0;
     if (++contest->round == REGX_WAYS * REGX_CONTEST_ROUNDS) {
         decide(contest);
+    } else {
+        begin_round(contest);
     }
 }
 
-void regx_contest_leave(regx_contest_t contests[REGX_CONTEST_SIZES], uint64_t length, bool went)
+void regx_contest_leave(regx_contest_t contests[REGX_CONTEST_SIZES], uint64_t length,
+                        const regx_entry_t *entry, bool went)
 {
     regx_contest_t *contest = contest_of(contests, length);
 
+    if (entry->trial == 0) {
+        return;
+    }
     contest->open--;
+    if (contest->messages == 0) {
+        return;
+    }
     contest->closed++;
-    contest->bytes += length;
-    contest->spoiled |= !went;
-    if (contest->wait == 0 && (contest->open == 0 || contest->closed == REGX_CONTEST_ROUND)) {
+    if (entry->trial == contest->trial) {
+        const bool its_way = entry->way == (regx_way_t)(contest->round / REGX_CONTEST_ROUNDS);
+
+        contest->bytes += its_way ? length : 0;
+        contest->spoiled |= !went;
+    }
+    if (contest->open == 0 ||
+        (contest->closed >= REGX_CONTEST_ROUND && contest->closed >= contest->most)) {
         end_round(contest);
     }
 }

@@ -7,15 +7,16 @@
  * fast; elsewhere bounce is.
  *
  * So it is tried, for each power of two of sizes, on the program's own messages, in rounds. A round
- * lasts until none of its messages is under way, or ROUND of them have been closed: it is one
- * message that comes alone, one burst, or a part of a long stream. What counts is how long it took
- * for each byte. Three rounds go by bounce, then three by single copy; the first of three does not
- * count, as it finds the caches, and what is under way, as the other way left them, and of the
- * other two the quicker one does: nothing makes a round too short, much makes it too long. Single
- * copy wins if it saves an eighth.
+ * lasts until none of its messages is under way, or ROUND of them and as many as were under way at
+ * once have been closed: it is one message that comes alone, one burst, or a part of a long stream.
+ * What counts is how long it took for each byte. Three rounds go by bounce, then three by single
+ * copy, and the quickest of three counts: the first finds the caches as the other way left them,
+ * any may be interrupted, and next to nothing makes one too short. Single copy wins if it saves an
+ * eighth.
  *
  * The outcome holds for 64 times as many messages as the trial had; while it stays the same, for
- * twice as many the next time, and so on up to 1024 times, so that trying costs little.
+ * twice as many the next time, and so on up to 1024 times, so that trying costs little. What is not
+ * seen: after a single copy the receiver's core has yet to fetch what it reads.
  *
  * One set per engine, under its lock. Peers are not told apart, near or far.
  */
@@ -25,8 +26,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define REGX_CONTEST_SIZES 10u /* from 16 KiB, doubled; what is larger or smaller joins */
-#define REGX_CONTEST_ROUND 64u /* messages; no more slots than that are under way by default */
+#define REGX_CONTEST_SIZES 20u /* from 16 KiB, doubled; what is larger or smaller joins */
+#define REGX_CONTEST_ROUND 64u /* messages */
 #define REGX_CONTEST_ROUNDS 3u /* each way */
 #define REGX_CONTEST_LEAST 64u /* trials' lengths between two trials */
 #define REGX_CONTEST_MOST 1024u
@@ -37,21 +38,29 @@ typedef struct regx_contest {
     regx_way_t winner;
     uint32_t wait;            /* messages before the next trial */
     uint32_t factor;          /* that made it so many; 0: there was no outcome yet */
-    uint32_t round;           /* of the trial: those of bounce, then those of single copy */
-    uint32_t open;            /* messages of the trial that are under way */
+    uint32_t trial;           /* the last one's number */
+    uint32_t messages;        /* it had so far; 0: none is going on */
+    uint32_t round;           /* of it: those of bounce, then those of single copy */
+    uint32_t open;            /* messages of this and earlier trials that are under way */
+    uint32_t most;            /* of them at once, in this round */
     uint32_t closed;          /* in this round */
-    uint32_t messages;        /* of the trial */
-    uint64_t bytes;           /* closed in this round */
+    uint64_t bytes;           /* closed in this round that went its way */
     int64_t began;            /* when this round did */
     uint64_t best[REGX_WAYS]; /* the quickest round: picoseconds a byte; 0: none yet */
     bool spoiled;             /* some went another way than they were to */
 } regx_contest_t;
 
-/* A message of that length is opened: its way. *on_trial: it is to be told of. */
-regx_way_t regx_contest_enter(regx_contest_t contests[REGX_CONTEST_SIZES], uint64_t length,
-                              bool *on_trial);
+typedef struct regx_entry { /* a message's part */
+    regx_way_t way;
+    bool known;     /* … is a trial's outcome */
+    uint32_t trial; /* that it is of; 0: none */
+} regx_entry_t;
 
-/* One that was on trial is closed. went: all of it is there, by the way it was to go. */
-void regx_contest_leave(regx_contest_t contests[REGX_CONTEST_SIZES], uint64_t length, bool went);
+/* A message of that length is opened. */
+regx_entry_t regx_contest_enter(regx_contest_t contests[REGX_CONTEST_SIZES], uint64_t length);
+
+/* It is closed. went: all of it is there, by the way it was to go. */
+void regx_contest_leave(regx_contest_t contests[REGX_CONTEST_SIZES], uint64_t length,
+                        const regx_entry_t *entry, bool went);
 
 #endif

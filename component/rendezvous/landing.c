@@ -60,15 +60,12 @@ static regx_path_t choose_path(regx_rndv_t *rndv, regx_landing_t *landing)
     return path;
 }
 
-static void leave_trial_locked(regx_rndv_t *rndv, regx_landing_t *landing)
+static void leave_contest_locked(regx_rndv_t *rndv, const regx_landing_t *landing)
 {
     const bool whole = landing->landed == landing->length && !landing->fallback;
 
-    if (landing->on_trial) {
-        regx_contest_leave(rndv->contests, landing->length,
-                           whole && landing->slots_only == (landing->path == REGX_PATH_bounce));
-        landing->on_trial = false;
-    }
+    regx_contest_leave(rndv->contests, landing->length, &landing->entry,
+                       whole && landing->slots_only == (landing->path == REGX_PATH_bounce));
 }
 
 regx_landing_t *regx_landing_open(regx_rndv_t *rndv, regx_peer_t *peer, void *base, size_t length)
@@ -93,7 +90,7 @@ regx_landing_t *regx_landing_open(regx_rndv_t *rndv, regx_peer_t *peer, void *ba
     landing->slots_only = landing->path == REGX_PATH_bounce;
     regx_lock(&rndv->lock);
     if (!regx_table_add(&rndv->landings, landing, &landing->name)) {
-        leave_trial_locked(rndv, landing);
+        leave_contest_locked(rndv, landing);
         regx_unlock(&rndv->lock);
         regx_landing_revoke_chunks(rndv, landing);
         free(landing);
@@ -120,7 +117,7 @@ void regx_landing_close(regx_rndv_t *rndv, regx_landing_t *landing)
 {
     regx_lock(&rndv->lock);
     regx_wait_idle_locked(rndv, &landing->busy);
-    leave_trial_locked(rndv, landing);
+    leave_contest_locked(rndv, landing);
     regx_table_remove(&rndv->landings, landing->name);
     regx_list_set(&rndv->hungry, &landing->link, false);
     regx_landing_revoke_slots_locked(rndv, landing);

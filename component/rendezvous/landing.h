@@ -51,16 +51,16 @@ struct regx_landing {
     char *base;
     uint64_t length;
     regx_path_t path;
-    bool on_trial;   /* its path is (contest.h) */
-    bool fallback;   /* it is not the one that was asked for */
-    bool pieces;     /* the chunk may be written in pieces */
-    bool started;    /* `source` is known */
-    bool stalled;    /* the pool was empty; counted */
-    bool slots_only; /* what is not yet granted goes by slots */
-    bool has_unsent; /* a grant that found no room to be sent: before any other */
-    bool careful;    /* a chunk was not registered, or not written: is the buffer still there? */
-    bool spoiled;    /* something arrived as something else than was sent */
-    bool busy;       /* see engine.h */
+    regx_entry_t entry; /* its path is (contest.h) */
+    bool fallback;      /* it is not the one that was asked for */
+    bool pieces;        /* the chunk may be written in pieces */
+    bool started;       /* `source` is known */
+    bool stalled;       /* the pool was empty; counted */
+    bool slots_only;    /* what is not yet granted goes by slots */
+    bool has_unsent;    /* a grant that found no room to be sent: before any other */
+    bool careful;       /* a chunk was not registered, or not written: is the buffer still there? */
+    bool spoiled;       /* something arrived as something else than was sent */
+    bool busy;          /* see engine.h */
     regx_name_t source;
     bool alone;          /* the peer had nothing else to send when the first slot was granted */
     uint64_t granted;    /* nothing from this offset on has been granted */

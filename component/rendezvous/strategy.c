@@ -35,6 +35,7 @@ static const struct {
 } decisions[REGX_DECISIONS] = {
     [REGX_DECISION_APART] = {REGX_PATH_pipeline, "pipeline: the pool is not shared"},
     [REGX_DECISION_REFUSED] = {REGX_PATH_bounce, "bounce: the kernel does not copy to this peer"},
+    [REGX_DECISION_UNKNOWN] = {REGX_PATH_bounce, "bounce: trying told nothing"},
     [REGX_DECISION_TRIAL + REGX_WAY_BOUNCE] = {REGX_PATH_bounce, "bounce: on trial"},
     [REGX_DECISION_TRIAL + REGX_WAY_SINGLE] = {REGX_PATH_pipeline, "pipeline: on trial"},
     [REGX_DECISION_WINNER + REGX_WAY_BOUNCE] = {REGX_PATH_bounce, "bounce: not slower when tried"},
@@ -56,9 +57,12 @@ static unsigned decide(regx_rndv_t *rndv, regx_landing_t *landing)
         return REGX_DECISION_REFUSED;
     }
     regx_lock(&rndv->lock);
-    const regx_way_t way = regx_contest_enter(rndv->contests, landing->length, &landing->on_trial);
+    landing->entry = regx_contest_enter(rndv->contests, landing->length);
     regx_unlock(&rndv->lock);
-    return (landing->on_trial ? REGX_DECISION_TRIAL : REGX_DECISION_WINNER) + way;
+    if (landing->entry.trial > 0) {
+        return REGX_DECISION_TRIAL + landing->entry.way;
+    }
+    return landing->entry.known ? REGX_DECISION_WINNER + landing->entry.way : REGX_DECISION_UNKNOWN;
 }
 
 static regx_path_t choose_auto(regx_rndv_t *rndv, regx_landing_t *landing)

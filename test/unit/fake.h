@@ -13,6 +13,7 @@
 
 #include "registration/backend.h"
 #include "registration/cache.h"
+#include "rendezvous/engine.h"
 
 /* ---- what the test lets happen ---- */
 
@@ -205,17 +206,24 @@ static inline void fake_connect(fake_t *from, fake_t *to, bool shares_pool)
 {
     fake_conn_t *conn = &from->conns[to->id];
 
-    conn->conn = (regx_conn_t){
-        .transport = &from->transport, .peer = to->id, .wire = "fake", .shares_pool = shares_pool};
+    conn->conn = (regx_conn_t){.transport = &from->transport,
+                               .peer = to->id,
+                               .wire = "fake",
+                               .shares_pool = shares_pool,
+                               .single_copy = shares_pool};
     conn->from = from;
     conn->to = to;
     conn->tail = &conn->head;
     from->peers[to->id] = (regx_peer_t){.id = to->id, .conn = &conn->conn};
 }
 
-/* Asserts that nothing is left: no slot, no registration, no frame, no bytes granted. */
+/* Asserts that nothing is left: no slot, no registration, no frame, no bytes granted, and nothing
+ * on trial. */
 static inline void fake_assert_idle(const fake_t *fake)
 {
+    for (unsigned i = 0; i < REGX_CONTEST_SIZES && fake->rndv != NULL; i++) {
+        assert_int_equal(fake->rndv->contests[i].open, 0);
+    }
     assert_int_equal(fake->pool.unused, fake->pool.slots);
     assert_int_equal(fake->open_windows, 0);
     assert_int_equal(fake->counters.registrations, fake->counters.deregistrations);
