@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What may be in the tree, and what its files may say."""
 import re
+from fnmatch import fnmatch
 from pathlib import Path
+
+import pytest
 
 from tree import TOP, files
 
@@ -45,3 +48,10 @@ def test_hosts() -> None:
     pattern = re.compile(r"\b(?:https?|ftp)://([^/\s:\"'>)]+)")
     assert not [f"{path}: {match.group()}" for path in files()
                 for match in pattern.finditer(text(path)) if match.group(1) not in HOSTS]
+
+
+def test_pytest_looks_into_every_folder(pytestconfig: pytest.Config) -> None:
+    """It passes over those with certain names, such as build, in silence."""
+    names = {part for path in files() if path.parts[0] == "test" for part in path.parts[1:-1]}
+    assert not [name for name in names for pattern in pytestconfig.getini("norecursedirs")
+                if fnmatch(name, pattern)]
