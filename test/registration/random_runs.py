@@ -30,7 +30,7 @@ class Run:
         return int(match[1])
 
 
-def run(program: Path, *arguments: object, timeout: float = 1200) -> Run:
+def run(program: Path, *arguments: object, timeout: float = 3600) -> Run:
     words = [str(program), *map(str, arguments)]
     done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                           timeout=timeout, check=False)
