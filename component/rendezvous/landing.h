@@ -51,7 +51,7 @@ struct regx_landing {
     char *base;
     uint64_t length;
     regx_path_t path;
-    regx_entry_t entry; /* its path is (contest.h) */
+    regx_entry_t entry; /* its part in choosing the path, by `auto` */
     bool fallback;      /* it is not the one that was asked for */
     bool pieces;        /* the chunk may be written in pieces */
     bool started;       /* `source` is known */

@@ -148,40 +148,31 @@ static void assert_all(unsigned count, regx_way_t way)
     assert_int_equal(tried, 0);
 }
 
-static void the_faster_way_wins(void **state)
+/* What lone messages do once both ways were tried. */
+static void assert_wins(regx_way_t way, int64_t bounce, int64_t single)
 {
-    (void)state;
-    cost(30, 15);
+    begin(NULL);
+    cost(bounce, single);
     alone(TRIAL, 64 * KIB);
     assert_int_equal(went[REGX_WAY_BOUNCE], TRIAL / 2);
     assert_int_equal(tried, TRIAL);
     again();
     alone(WAIT, 64 * KIB);
-    assert_all(WAIT, REGX_WAY_SINGLE);
+    assert_all(WAIT, way);
+}
 
-    begin(state);
-    cost(15, 30);
-    alone(TRIAL, 64 * KIB);
-    again();
-    alone(WAIT, 64 * KIB);
-    assert_all(WAIT, REGX_WAY_BOUNCE);
+static void the_faster_way_wins(void **state)
+{
+    (void)state;
+    assert_wins(REGX_WAY_SINGLE, 30, 15);
+    assert_wins(REGX_WAY_BOUNCE, 15, 30);
 }
 
 static void single_copy_has_to_save_an_eighth(void **state)
 {
     (void)state;
-    cost(800, 720);
-    alone(TRIAL, 64 * KIB);
-    again();
-    alone(WAIT, 64 * KIB);
-    assert_all(WAIT, REGX_WAY_BOUNCE);
-
-    begin(state);
-    cost(800, 680);
-    alone(TRIAL, 64 * KIB);
-    again();
-    alone(WAIT, 64 * KIB);
-    assert_all(WAIT, REGX_WAY_SINGLE);
+    assert_wins(REGX_WAY_BOUNCE, 800, 720);
+    assert_wins(REGX_WAY_SINGLE, 800, 680);
 }
 
 static void in_windows_and_without_end(void **state)
