@@ -25,13 +25,13 @@ typedef enum regx_path {
 } regx_path_t;
 
 #define REGX_COUNTERS(X)                                                                           \
-    X(bytes_shm, "payload bytes sent through shared memory on the node")                           \
+    X(bytes_shm, "payload bytes sent, or read, on the node: shared memory, the kernel's copies")   \
     X(bytes_tcp, "payload bytes sent over tcp")                                                    \
     X(bytes_verbs, "payload bytes sent, or read, over verbs")                                      \
     X(grants, "grants sent: slots or chunks that a peer may write")                                \
     X(grant_stalls, "times a landing found no free slot and had to queue")                         \
     X(slots_high, "most bounce slots in use at once")                                              \
-    X(chunks_high, "most chunks of one transfer in flight at once")                                \
+    X(chunks_high, "most chunks of one transfer in flight at once; together: and its half")        \
     X(pool_bytes, "bytes of bounce memory")                                                        \
     X(pool_pinned_bytes, "bytes of it that are locked in memory")                                  \
     X(puts, "puts done as the sender: one per slot or chunk written")                              \

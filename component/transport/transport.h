@@ -31,7 +31,7 @@
 #include "base/counters.h"
 #include "base/status.h"
 
-#define REGX_TRANSPORT_ABI 9 /* of this header; an object built for another is refused */
+#define REGX_TRANSPORT_ABI 10 /* of this header; an object built for another is refused */
 
 #define REGX_ADDRESS_MAX 1024 /* bytes of what a process publishes about itself */
 #define REGX_NOTICE_MAX 48    /* bytes of the notice that follows a put */
@@ -127,8 +127,8 @@ typedef struct regx_get {
     const regx_mr_t *region; /* the caller's registration of local */
     uint64_t offset;         /* from the start of the peer's region */
     regx_key_t key;          /* of the peer's region */
-    /* Only after REGX_PENDING. With REGX_OK all bytes can be seen; with REGX_FAILED any part of
-     * them may have been written, and no more is. */
+    /* Only after REGX_PENDING. With REGX_OK all bytes can be seen; with REGX_FAILED, and with
+     * REGX_DENIED as get, any part of them may have been written, and no more is. */
     void (*done)(struct regx_get *get, regx_status_t status);
     void *context;
     void *scratch[4]; /* the transport's while pending */
@@ -201,6 +201,7 @@ typedef struct regx_transport_ops {
      * from progress or disconnect. REGX_AGAIN, REGX_UNREACHABLE as send. REGX_DENIED: nothing can
      * be read from this peer. REGX_INVALID: outside what the peer published. */
     regx_status_t (*get)(regx_conn_t *conn, regx_get_t *get);
+    bool copies; /* there are neighbours with whom single_copy (regx_conn_t) may hold */
 
     /* REGX_NO_MEMORY or REGX_DENIED: bounce instead. REGX_INVALID: no memory can be registered for
      * that access. */
@@ -245,9 +246,10 @@ struct regx_conn {
     regx_transport_t *transport;
     uint64_t peer;
     const char *wire; /* "shm", "tcp", …: for messages to people */
-    bool shares_pool; /* the two processes map each other's pool: a bounce is a copy per side */
-    bool single_copy; /* puts to a region are the kernel's copies from one process into the other,
-                         which it allows, as far as can be told from this side */
+    atomic_bool
+        shares_pool; /* the two processes map each other's pool: a bounce is a copy per side */
+    atomic_bool single_copy; /* puts to a region, and gets, are the kernel's copies between the two
+                         processes, which it allows, as far as can be told from this side */
 };
 
 #endif

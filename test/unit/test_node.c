@@ -2,51 +2,11 @@
  *
  * The wire on the node: two processes, every byte checked.
  */
-#include "pair.h"
+#include "node.h"
 
-#include <sched.h>
-
-#include "transport/uct/node_internal.h"
-#include "transport/uct/quiet.h"
 #include "transport/uct/window.h"
 
-enum { POOL = 4 << 20, FRAMES = 2000 };
-
-typedef struct side {
-    regx_transport_config_t config;
-    regx_counters_t counters;
-    regx_node_t *node;
-    regx_node_conn_t *conn;
-    uint8_t *pool;
-    int socket;
-    unsigned delivered, done;
-} side_t;
-
-static size_t frame_size(unsigned n)
-{
-    static const size_t sizes[] = {0, 1, 55, 56, 57, 116, 117, 476, 477, 4096, 16383, 16384};
-
-    return sizes[n % (sizeof(sizes) / sizeof(sizes[0]))];
-}
-
-static void deliver(void *context, uint64_t sender, uint8_t tag, const void *data, size_t length)
-{
-    side_t *side = context;
-
-    REQUIRE(sender == (in_child ? PARENT : CHILD));
-    REQUIRE(tag == (uint8_t)(1 + side->delivered % 200));
-    REQUIRE(length == frame_size(side->delivered));
-    REQUIRE(unit_is_filled(data, length, sender + side->delivered));
-    side->delivered++;
-}
-
-static void broken(void *context, uint64_t peer, const char *what)
-{
-    (void)context;
-    (void)peer;
-    (void)what;
-    REQUIRE(!"broken");
-}
+enum { FRAMES = 2000 };
 
 static void lend_done(regx_lend_t *lend, regx_status_t status)
 {
@@ -55,54 +15,6 @@ static void lend_done(regx_lend_t *lend, regx_status_t status)
     REQUIRE(status == REGX_OK);
     lend->context = NULL; /* free again */
     side->done++;
-}
-
-static void meet(side_t *side)
-{
-    pair_meet(side->socket);
-}
-
-static void progress(side_t *side)
-{
-    if (regx_node_progress(side->node) == 0) {
-        sched_yield();
-    }
-}
-
-static void open_side(side_t *side, bool wrong_cookie)
-{
-    regx_node_address_t address;
-
-    regx_uct_quiet();
-    side->config = (regx_transport_config_t){
-        .self = in_child ? CHILD : PARENT,
-        .pool_size = POOL,
-        .pool_least = POOL,
-        .counters = &side->counters,
-        .events = {.context = side, .deliver = deliver, .broken = broken}};
-    REQUIRE(regx_node_open(&side->config, &side->node) == REGX_OK);
-    size_t size;
-    side->pool = regx_node_pool(side->node, &size);
-    REQUIRE(size == POOL);
-    REQUIRE(regx_node_address(side->node, &address, sizeof(address)) == sizeof(address));
-    pair_tell(side->socket, &address, sizeof(address));
-    pair_hear(side->socket, &address, sizeof(address));
-    address.cookie.words[0] ^= wrong_cookie;
-    REQUIRE(regx_node_connect(side->node, in_child ? PARENT : CHILD, &address, sizeof(address),
-                              &side->conn) == REGX_OK);
-}
-
-/* Runs one function in this process and one in a child, connected. */
-static void run_pair(bool wrong_cookie, void (*parent_part)(side_t *), void (*child_part)(side_t *))
-{
-    side_t side = {.delivered = 0};
-    const pid_t child = pair_fork(&side.socket);
-
-    open_side(&side, wrong_cookie);
-    (in_child ? child_part : parent_part)(&side);
-    regx_node_disconnect(side.conn);
-    regx_node_close(side.node);
-    pair_join(child, side.socket, false);
 }
 
 static void pack(void *context, void *to, size_t length)
@@ -297,20 +209,6 @@ static void overlong_put_is_refused(side_t *side, regx_target_t target, const re
 
         REQUIRE(regx_node_put(side->conn, &put) == REGX_INVALID);
     }
-}
-
-static void attach(side_t *side)
-{
-    regx_status_t status;
-
-    while ((status = regx_node_send(side->conn, 1, "", 0, NULL, NULL, 0)) == REGX_AGAIN) {
-        progress(side);
-    }
-    REQUIRE(status == REGX_OK); /* frame 0 of deliver: tag 1, empty */
-    while (side->delivered == 0) {
-        progress(side);
-    }
-    meet(side);
 }
 
 static void put_into_pools(side_t *side)

@@ -40,7 +40,6 @@ regx_status_t regx_node_open(const regx_transport_config_t *config, regx_node_t 
     }
     node->config = *config;
     node->pool_offset = whole_pages(sizeof(regx_door_t));
-    node->puts_end = &node->puts;
     if (getrandom(&cookie, sizeof(cookie), 0) != sizeof(cookie) || open_main(node) != REGX_OK) {
         free(node);
         return REGX_UNREACHABLE;
@@ -204,20 +203,20 @@ static void fail_pending(regx_node_conn_t *conn)
             at = (regx_lend_t **)&lend->scratch[REGX_SCRATCH_NEXT];
         }
     }
-    for (regx_put_t **at = &node->puts; *at != NULL;) {
-        regx_put_t *put = *at;
+    regx_node_copies_t ended = {0};
 
-        if (put->scratch[REGX_SCRATCH_CONN] == conn) {
-            *at = put->scratch[REGX_SCRATCH_NEXT];
-            atomic_fetch_sub(&node->put_count, 1);
-            put->done(put, REGX_FAILED);
-        } else {
-            at = (regx_put_t **)&put->scratch[REGX_SCRATCH_NEXT];
-        }
+    regx_lock(&node->lock);
+    regx_node_copies_t all = node->copies;
+    node->copies.first = NULL;
+    while (all.first != NULL) {
+        void **copy = regx_node_take_copy(&all);
+
+        regx_node_append_copy(copy[REGX_SCRATCH_CONN] == conn ? &ended : &node->copies, copy);
     }
-    node->puts_end = &node->puts;
-    while (*node->puts_end != NULL) {
-        node->puts_end = (regx_put_t **)&(*node->puts_end)->scratch[REGX_SCRATCH_NEXT];
+    regx_unlock(&node->lock);
+    while (ended.first != NULL) {
+        atomic_fetch_sub(&node->copy_count, 1);
+        regx_node_end_copy(regx_node_take_copy(&ended), REGX_FAILED);
     }
 }
 

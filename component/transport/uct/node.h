@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * The wire between processes on one machine: mailboxes and the peer's pool in shared memory, and
- * the kernel's copy (vm.h) into memory that is not shared.
+ * the kernel's copy (vm.h) into and out of memory that is not shared.
  *
  * Each process owns a main segment (its door, where others introduce themselves, and its pool)
  * and, allocated as peers are first written to, segments of mailboxes. The mailbox from A to B
@@ -33,8 +33,8 @@ size_t regx_node_address(regx_node_t *node, void *buffer, size_t capacity);
 regx_status_t regx_node_connect(regx_node_t *node, uint64_t peer, const void *address,
                                 size_t length, regx_node_conn_t **conn);
 void regx_node_disconnect(regx_node_conn_t *conn);
-/* Whether the kernel copies between the two processes; asks it. What it answers a put is tallied
- * then. */
+/* Whether the kernel copies between the two processes; asks it. What it answers a put or get is
+ * tallied then. */
 bool regx_node_may_copy(regx_node_conn_t *conn);
 /* Begins to fetch the line that the next frame will fill. */
 void regx_node_warm(const regx_node_conn_t *conn);
@@ -48,6 +48,7 @@ regx_status_t regx_node_send(regx_node_conn_t *conn, uint8_t tag, const void *he
                              size_t payload_length);
 regx_status_t regx_node_lend(regx_node_conn_t *conn, regx_lend_t *lend);
 regx_status_t regx_node_put(regx_node_conn_t *conn, regx_put_t *put);
+regx_status_t regx_node_get(regx_node_conn_t *conn, regx_get_t *get);
 
 int regx_node_progress(regx_node_t *node);
 

@@ -68,6 +68,12 @@ typedef struct regx_node_inbound { /* a neighbour that posts to this process */
     char *pool;
 } regx_node_inbound_t;
 
+/* What the kernel is to copy for puts and gets, oldest first. Each is named by its scratch. */
+typedef struct regx_node_copies {
+    void **first;
+    void **last; /* if there is a first */
+} regx_node_copies_t;
+
 struct regx_node {
     regx_transport_config_t config;
     regx_segment_domain_t domain;
@@ -80,9 +86,8 @@ struct regx_node {
     regx_node_boxes_t *boxes;
     regx_lend_t *lends; /* posted, not yet returned */
     _Atomic uint32_t lend_count;
-    regx_put_t *puts; /* to be copied by the kernel, oldest first */
-    regx_put_t **puts_end;
-    _Atomic uint32_t put_count;
+    regx_node_copies_t copies;
+    _Atomic uint32_t copy_count;
     regx_node_conn_t *parting; /* disconnected; their mailboxes are not yet read to the end */
     regx_node_inbound_t **inbound;
     size_t inbound_count, inbound_room;
@@ -90,18 +95,61 @@ struct regx_node {
 
 /* What scratch[] of pending operations holds. */
 enum { REGX_SCRATCH_NEXT, REGX_SCRATCH_CONN, REGX_SCRATCH_DONE, REGX_SCRATCH_LAP };
+/* … of a put or get, in place of a lend's lap: which of them it is. */
+enum { REGX_SCRATCH_WAY = REGX_SCRATCH_LAP };
+
+static inline bool regx_node_is_get(void *const *copy)
+{
+    return copy[REGX_SCRATCH_WAY] != NULL;
+}
+
+static inline regx_put_t *regx_node_put_of(void **copy)
+{
+    return (regx_put_t *)((char *)copy - offsetof(regx_put_t, scratch));
+}
+
+static inline regx_get_t *regx_node_get_of(void **copy)
+{
+    return (regx_get_t *)((char *)copy - offsetof(regx_get_t, scratch));
+}
+
+static inline void regx_node_end_copy(void **copy, regx_status_t status)
+{
+    if (regx_node_is_get(copy)) {
+        regx_get_t *get = regx_node_get_of(copy);
+
+        get->done(get, status);
+    } else {
+        regx_put_t *put = regx_node_put_of(copy);
+
+        put->done(put, status);
+    }
+}
 /* The token of a lend shares a word with its lap. */
 static inline void *regx_node_ticket(uint32_t token, uint32_t lap)
 {
     return (void *)(uintptr_t)((uint64_t)token << 32 | lap);
 }
 
-/* The node's lock is held; the count is the caller's. */
-static inline void regx_node_append_put_locked(regx_node_t *node, regx_put_t *put)
+/* The node's lock is held, or progress kept out; the count is the caller's. */
+static inline void regx_node_append_copy(regx_node_copies_t *copies, void **copy)
 {
-    put->scratch[REGX_SCRATCH_NEXT] = NULL;
-    *node->puts_end = put;
-    node->puts_end = (regx_put_t **)&put->scratch[REGX_SCRATCH_NEXT];
+    copy[REGX_SCRATCH_NEXT] = NULL;
+    if (copies->first == NULL) {
+        copies->first = copy;
+    } else {
+        copies->last[REGX_SCRATCH_NEXT] = copy;
+    }
+    copies->last = copy;
+}
+
+/* Takes the first, which is there. */
+static inline void **regx_node_take_copy(regx_node_copies_t *copies)
+{
+    void **copy = copies->first;
+
+    copies->first = copy[REGX_SCRATCH_NEXT];
+    return copy;
 }
 
 /* Takes and gives back mailbox memory; the node's lock is taken within. NULL: none to be had. */

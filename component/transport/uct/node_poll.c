@@ -8,6 +8,8 @@
 #define BATCH 16
 /* Bytes the kernel copies per call of progress: some 30 µs. */
 #define VM_STEP (512u * 1024u)
+/* … and of one put or get before the next one's turn. */
+#define VM_TURN (2048u * 1024u)
 
 static void malformed(regx_node_t *node)
 {
@@ -205,30 +207,56 @@ static __attribute__((noinline)) int poll_lends(regx_node_t *node)
     return events;
 }
 
-/* Lets the kernel copy the next piece of the oldest put; REGX_AGAIN while it is not finished. */
-static regx_status_t vm_step(regx_node_t *node, regx_put_t *put)
+/* What a put or get is to have copied. */
+typedef struct range {
+    regx_vm_way_t way;
+    char *local;
+    uint64_t remote;
+    size_t length;
+} range_t;
+
+static range_t range_of(void **copy)
 {
-    regx_node_conn_t *conn = put->scratch[REGX_SCRATCH_CONN];
-    size_t done = (uintptr_t)put->scratch[REGX_SCRATCH_DONE];
+    if (regx_node_is_get(copy)) {
+        const regx_get_t *get = regx_node_get_of(copy);
+
+        return (range_t){REGX_VM_READ, get->local, regx_key_address(&get->key) + get->offset,
+                         get->length};
+    }
+    const regx_put_t *put = regx_node_put_of(copy);
+
+    return (range_t){REGX_VM_WRITE, (char *)(uintptr_t)put->local,
+                     regx_key_address(&put->key) + put->offset, put->length};
+}
+
+/* Lets the kernel copy the next piece of the oldest copy; REGX_AGAIN while it is not finished. */
+static regx_status_t vm_step(regx_node_t *node, void **copy, const range_t *range)
+{
+    regx_node_conn_t *conn = copy[REGX_SCRATCH_CONN];
+    size_t done = (uintptr_t)copy[REGX_SCRATCH_DONE];
     regx_status_t status;
 
-    if (done < put->length) {
-        const size_t left = put->length - done;
-        const uint64_t to = regx_key_address(&put->key) + put->offset + done;
-        size_t written;
+    if (done < range->length) {
+        const size_t left = range->length - done;
+        size_t copied;
 
-        status = regx_vm_write(&conn->vm, (const char *)put->local + done, to,
-                               left < VM_STEP ? left : VM_STEP, &written);
+        status = regx_vm_copy(&conn->vm, range->way, range->local + done, range->remote + done,
+                              left < VM_STEP ? left : VM_STEP, &copied);
         if (status != REGX_OK) {
             return status;
         }
-        regx_count(node->config.counters, &node->config.counters->bytes_shm, written);
-        done += written;
-        put->scratch[REGX_SCRATCH_DONE] = (void *)(uintptr_t)done;
-        if (done < put->length) {
+        regx_count(node->config.counters, &node->config.counters->bytes_shm, copied);
+        done += copied;
+        copy[REGX_SCRATCH_DONE] = (void *)(uintptr_t)done;
+        if (done < range->length) {
             return REGX_AGAIN;
         }
     }
+    if (range->way == REGX_VM_READ) {
+        return REGX_OK;
+    }
+    const regx_put_t *put = regx_node_put_of(copy);
+
     regx_lock(&conn->lock);
     status =
         regx_mailbox_post(&conn->out, put->tag, put->notice, put->notice_length, NULL, NULL, 0);
@@ -236,31 +264,30 @@ static regx_status_t vm_step(regx_node_t *node, regx_put_t *put)
     return status;
 }
 
-static __attribute__((noinline)) int poll_puts(regx_node_t *node)
+static __attribute__((noinline)) int poll_copies(regx_node_t *node)
 {
     regx_lock(&node->lock);
-    regx_put_t *put = node->puts; /* stays in front: only progress takes from there */
+    void **copy = node->copies.first; /* stays in front: only progress takes from there */
     regx_unlock(&node->lock);
-    const size_t before = (uintptr_t)put->scratch[REGX_SCRATCH_DONE];
-    const regx_status_t status = vm_step(node, put);
-    const size_t done = (uintptr_t)put->scratch[REGX_SCRATCH_DONE];
+    const range_t range = range_of(copy);
+    const size_t before = (uintptr_t)copy[REGX_SCRATCH_DONE];
+    const regx_status_t status = vm_step(node, copy, &range);
+    const size_t done = (uintptr_t)copy[REGX_SCRATCH_DONE];
 
-    if (status == REGX_AGAIN && done < put->length) {
+    if (status == REGX_AGAIN && done < range.length && done / VM_TURN == before / VM_TURN) {
         return 1; /* first come, first finished */
     }
     regx_lock(&node->lock);
-    node->puts = put->scratch[REGX_SCRATCH_NEXT];
-    if (node->puts == NULL) {
-        node->puts_end = &node->puts;
-    }
-    if (status == REGX_AGAIN) { /* that peer does not read its mailbox: the others go on */
-        regx_node_append_put_locked(node, put);
+    regx_node_take_copy(&node->copies);
+    if (status == REGX_AGAIN) { /* it has had its turn, or that peer does not read its mailbox: the
+                                   others go on */
+        regx_node_append_copy(&node->copies, copy);
     } else {
-        atomic_fetch_sub(&node->put_count, 1);
+        atomic_fetch_sub(&node->copy_count, 1);
     }
     regx_unlock(&node->lock);
     if (status != REGX_AGAIN) {
-        put->done(put, status);
+        regx_node_end_copy(copy, status);
     }
     return done > before || status != REGX_AGAIN;
 }
@@ -293,8 +320,8 @@ int regx_node_progress(regx_node_t *node)
     if (atomic_load_explicit(&node->lend_count, memory_order_relaxed) > 0) {
         events += poll_lends(node);
     }
-    if (atomic_load_explicit(&node->put_count, memory_order_relaxed) > 0) {
-        events += poll_puts(node);
+    if (atomic_load_explicit(&node->copy_count, memory_order_relaxed) > 0) {
+        events += poll_copies(node);
     }
     return events;
 }

@@ -166,24 +166,27 @@ bool regx_node_may_copy(regx_node_conn_t *conn)
     return regx_vm_check(&peer, reason, sizeof(reason)) == REGX_OK;
 }
 
-static regx_status_t put_region(regx_node_conn_t *conn, regx_put_t *put)
+/* Has the kernel copy `length` bytes at `offset` of the region that the key names. The connection
+ * is locked. */
+static regx_status_t queue_copy(regx_node_conn_t *conn, void **copy, regx_vm_way_t way,
+                                const regx_key_t *key, uint64_t offset, size_t length)
 {
     regx_node_t *node = conn->node;
     char reason[REGX_REASON_LENGTH];
 
-    if (put->offset > regx_key_length(&put->key) ||
-        put->length > regx_key_length(&put->key) - put->offset) {
+    if (offset > regx_key_length(key) || length > regx_key_length(key) - offset) {
         return REGX_INVALID;
     }
     if (regx_vm_check(&conn->vm, reason, sizeof(reason)) != REGX_OK) {
         regx_tally(node->config.counters->fallbacks, reason);
         return REGX_DENIED;
     }
-    put->scratch[REGX_SCRATCH_CONN] = conn;
-    put->scratch[REGX_SCRATCH_DONE] = NULL;
+    copy[REGX_SCRATCH_CONN] = conn;
+    copy[REGX_SCRATCH_DONE] = NULL;
+    copy[REGX_SCRATCH_WAY] = way == REGX_VM_READ ? copy : NULL;
     regx_lock(&node->lock);
-    regx_node_append_put_locked(node, put);
-    atomic_fetch_add(&node->put_count, 1);
+    regx_node_append_copy(&node->copies, copy);
+    atomic_fetch_add(&node->copy_count, 1);
     regx_unlock(&node->lock);
     return REGX_PENDING;
 }
@@ -195,10 +198,23 @@ regx_status_t regx_node_put(regx_node_conn_t *conn, regx_put_t *put)
     if (status != REGX_OK) {
         return status;
     }
-    status = put->target == REGX_TARGET_POOL ? put_pool(conn, put) : put_region(conn, put);
+    status = put->target == REGX_TARGET_POOL ? put_pool(conn, put)
+                                             : queue_copy(conn, put->scratch, REGX_VM_WRITE,
+                                                          &put->key, put->offset, put->length);
     regx_unlock(&conn->lock);
     if (status == REGX_OK) {
         count_sent(conn->node, put->length);
+    }
+    return status;
+}
+
+regx_status_t regx_node_get(regx_node_conn_t *conn, regx_get_t *get)
+{
+    regx_status_t status = lock_attached(conn);
+
+    if (status == REGX_OK) {
+        status = queue_copy(conn, get->scratch, REGX_VM_READ, &get->key, get->offset, get->length);
+        regx_unlock(&conn->lock);
     }
     return status;
 }

@@ -411,6 +411,14 @@ static regx_status_t uct_put(regx_conn_t *super, regx_put_t *put)
     return status;
 }
 
+/* tcp has none; a peer that it leads to cannot be read. */
+static regx_status_t uct_get(regx_conn_t *super, regx_get_t *get)
+{
+    regx_uct_conn_t *conn = (regx_uct_conn_t *)super;
+
+    return conn->super.single_copy ? regx_node_get(conn->node, get) : REGX_DENIED;
+}
+
 /* Costs nothing on these wires, but goes through the windows, so that over tcp a key that was
  * given back opens nothing. On the node the kernel's copy asks no key: there the peer is trusted
  * as far as the kernel trusts a process of the same user. */
@@ -464,6 +472,8 @@ const regx_transport_ops_t regx_transport_ops = {.abi = REGX_TRANSPORT_ABI,
                                                  .send = uct_send,
                                                  .lend = uct_lend,
                                                  .put = uct_put,
+                                                 .get = uct_get,
+                                                 .copies = true,
                                                  .reg = uct_reg,
                                                  .dereg = uct_dereg,
                                                  .progress = uct_progress};

@@ -29,14 +29,15 @@ regx_status_t regx_vm_check(regx_vm_peer_t *peer, char *reason, size_t reason_si
     return peer->state == REGX_VM_ALLOWED ? REGX_OK : REGX_DENIED;
 }
 
-regx_status_t regx_vm_write(const regx_vm_peer_t *peer, const void *from, uint64_t to,
-                            size_t length, size_t *written)
+regx_status_t regx_vm_copy(const regx_vm_peer_t *peer, regx_vm_way_t way, void *local,
+                           uint64_t remote, size_t length, size_t *copied)
 {
-    const struct iovec local = {(void *)(uintptr_t)from, length};
-    const struct iovec remote = {(void *)(uintptr_t)to, length};
-    const ssize_t n = process_vm_writev(peer->pid, &local, 1, &remote, 1, 0);
+    const struct iovec here = {local, length};
+    const struct iovec there = {(void *)(uintptr_t)remote, length};
+    const ssize_t n = way == REGX_VM_READ ? process_vm_readv(peer->pid, &here, 1, &there, 1, 0)
+                                          : process_vm_writev(peer->pid, &here, 1, &there, 1, 0);
 
-    *written = n > 0 ? (size_t)n : 0;
+    *copied = n > 0 ? (size_t)n : 0;
     if (n > 0) {
         return REGX_OK;
     }

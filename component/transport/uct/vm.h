@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Writing another process's memory on the same machine: process_vm_writev(2).
+ * Copying to and from another process's memory on the same machine: process_vm_writev(2) and
+ * process_vm_readv(2).
  *
  * The kernel decides per peer whether it is allowed (same user, Yama's ptrace_scope, seccomp), so
  * it is asked, once, by reading a random cookie that the peer published. That also proves that
@@ -36,9 +37,11 @@ typedef struct regx_vm_peer {
  * as a phrase for the report. */
 regx_status_t regx_vm_check(regx_vm_peer_t *peer, char *reason, size_t reason_size);
 
-/* Writes at most `length` bytes, fewer if the kernel stops early; how many is in `written`.
- * REGX_FAILED: the range is not writable there. REGX_DENIED: not allowed any more. */
-regx_status_t regx_vm_write(const regx_vm_peer_t *peer, const void *from, uint64_t to,
-                            size_t length, size_t *written);
+typedef enum regx_vm_way { REGX_VM_WRITE, REGX_VM_READ } regx_vm_way_t;
+
+/* Copies at most `length` bytes to or from `remote`, fewer if the kernel stops early; how many is
+ * in `copied`. REGX_FAILED: a range is not there. REGX_DENIED: not allowed any more. */
+regx_status_t regx_vm_copy(const regx_vm_peer_t *peer, regx_vm_way_t way, void *local,
+                           uint64_t remote, size_t length, size_t *copied);
 
 #endif
