@@ -18,8 +18,8 @@ import pytest
 # Carried by the environment of every process of a job, however it was started.
 MARK = "REGX_TEST_JOB"
 PATIENCE = 10  # seconds
-BUILT = ["bounce", "pipeline", "direct", "read"]  # strategies, by the paths that they are counted under
-LATER = ["together", "remap"]
+BUILT = ["bounce", "pipeline", "direct", "read", "together"]  # strategies, by the paths that they are counted under
+LATER = ["remap"]
 ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
 

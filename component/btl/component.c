@@ -140,10 +140,10 @@ static bool open_modules(regx_component_t *component)
         regx_transport_load(component->params.transport, error, sizeof(error));
     regx_status_t status = REGX_UNREACHABLE, first = REGX_OK;
 
-    if (ops != NULL && ops->get == NULL && regx_strategy_reads(component->params.strategy)) {
+    if (ops != NULL && !ops->copies && regx_strategy_copies(component->params.strategy)) {
         snprintf(error, sizeof(error),
-                 "rendezvous=%s: transport %s does not read peers' memory; allowed: another "
-                 "rendezvous, or transport verbs",
+                 "rendezvous=%s: over transport %s the kernel does not copy between processes; "
+                 "allowed: another rendezvous, or transport uct",
                  regx_strategy_name(component->params.strategy), ops->name);
         status = REGX_INVALID;
     } else if (ops != NULL) {

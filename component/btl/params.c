@@ -36,11 +36,12 @@ static struct parameter {
          "How messages above btl_regx_eager_limit go to this process: bounce (through pre-pinned "
          "slots of the pool), pipeline (the buffer registered and written in chunks of "
          "btl_regx_chunk_size), direct (the whole buffer registered, one write), read (the "
-         "receiver reads what the sender registers in chunks of btl_regx_chunk_size; with "
-         "btl_regx_transport verbs), or auto (on a node bounce or pipeline, whichever was faster "
-         "when both were last tried, on the job's own messages of that size; else pipeline, but a "
-         "buffer that is registered already, of up to btl_regx_chunk_depth chunks, at once). The "
-         "receiver decides."},
+         "receiver reads what the sender registers in chunks of btl_regx_chunk_size; not over "
+         "tcp), together (on a node: the sender has the kernel copy one half, the receiver the "
+         "other), or auto (on a node bounce, pipeline or together, whichever was fastest when they "
+         "were last tried, on the job's own messages of that size; else pipeline, but a buffer "
+         "that is registered already, of up to btl_regx_chunk_depth chunks, at once). The receiver "
+         "decides."},
     [REGX_PARAM_BACKEND] =
         {"backend", "auto", OPAL_INFO_LVL_2,
          "How registrations stay true while the application gives memory back: none (nothing is "
@@ -55,12 +56,13 @@ static struct parameter {
          "is given here. A backend that does not work here is an error; auto never is."},
     [REGX_PARAM_CHUNK_SIZE] =
         {"chunk_size", "1M", OPAL_INFO_LVL_4,
-         "Bytes registered and written at once by rendezvous=pipeline, or read by rendezvous=read: "
-         "4K to 2M, a multiple of the page size. K, M and G are understood."},
+         "Bytes registered and written at once by rendezvous=pipeline, or read by rendezvous=read "
+         "and together: 4K to 2M, a multiple of the page size. K, M and G are understood."},
     [REGX_PARAM_CHUNK_DEPTH] =
         {"chunk_depth", "4", OPAL_INFO_LVL_4,
-         "Chunks of one message in flight at once by rendezvous=pipeline and read: 1 to 64. A "
-         "message pins at most chunk_depth times chunk_size at the receiver; at the sender of "
+         "Chunks of one message in flight at once by rendezvous=pipeline and read, and of the half "
+         "that the receiver reads by together: 1 to 64. A message pins at most chunk_depth times "
+         "chunk_size at the receiver; at the sender of "
          "pipeline over verbs a little more, since a chunk counts there until it is acknowledged."},
     [REGX_PARAM_POOL_SIZE] =
         {"pool_size", "auto", OPAL_INFO_LVL_4,

@@ -55,11 +55,20 @@ static void rest(regx_contest_t *contest, uint64_t wait)
 
 static void decide(regx_contest_t *contest)
 {
-    const uint64_t bounce = contest->best[REGX_WAY_BOUNCE], single = contest->best[REGX_WAY_SINGLE];
-    const regx_way_t winner = single < bounce - bounce / 8 ? REGX_WAY_SINGLE : REGX_WAY_BOUNCE;
+    uint64_t most = contest->best[REGX_WAY_BOUNCE] - contest->best[REGX_WAY_BOUNCE] / 8;
+    regx_way_t winner = REGX_WAY_BOUNCE;
+    bool measured = true;
+
+    for (regx_way_t way = REGX_WAY_BOUNCE; way < REGX_WAYS; way++) {
+        measured &= contest->best[way] > 0;
+        if (contest->best[way] < most) {
+            winner = way;
+            most = contest->best[way];
+        }
+    }
     const bool same = contest->factor > 0 && winner == contest->winner;
 
-    if (contest->spoiled || bounce == 0 || single == 0) { /* it tells nothing */
+    if (contest->spoiled || !measured) { /* it tells nothing */
         rest(contest, (uint64_t)REGX_CONTEST_LEAST * contest->messages);
         return;
     }

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Which of two ways moves messages faster on this node: bounce, where both processes copy through
- * the pool at once, or single copy, where the kernel copies from one process into the other. That
- * depends on the machine and on the program. Where a line that one core has written reaches the
- * other slowly, and the program sends again what it has not written since, single copy is twice as
- * fast; elsewhere bounce is.
+ * Which way moves messages fastest on this node: bounce, where both processes copy through the pool
+ * at once; single copy, where the sender has the kernel copy into the receiver; or together, where
+ * the receiver has it copy one half. That depends on the machine and on the program. Where a line
+ * that one core has written reaches the other slowly, and the program sends again what it has not
+ * written since, single copy is twice as fast as bounce, and together twice as fast as that;
+ * elsewhere bounce is the fastest.
  *
  * So it is tried, for each power of two of sizes, on the program's own messages, in rounds. A round
  * lasts until none of its messages is under way, or ROUND of them and as many as were under way at
  * once have been closed: it is one message that comes alone, one burst, or a part of a long stream.
- * What counts is how long it took for each byte. Three rounds go by bounce, then three by single
- * copy, and the quickest of three counts: the first finds the caches as the other way left them,
- * any may be interrupted, and next to nothing makes one too short. Single copy wins if it saves an
- * eighth.
+ * What counts is how long it took for each byte. Three rounds go each way, one way after the other,
+ * and the quickest of three counts: the first finds the caches as the other way left them, any may
+ * be interrupted, and next to nothing makes one too short. Another way than bounce wins if it saves
+ * an eighth; of the two the quicker.
  *
  * The outcome holds for 64 times as many messages as the trial had; while it stays the same, for
  * twice as many the next time, and so on up to 1024 times, so that trying costs little. What is not
@@ -32,7 +33,7 @@
 #define REGX_CONTEST_LEAST 64u /* trials' lengths between two trials */
 #define REGX_CONTEST_MOST 1024u
 
-typedef enum regx_way { REGX_WAY_BOUNCE, REGX_WAY_SINGLE, REGX_WAYS } regx_way_t;
+typedef enum regx_way { REGX_WAY_BOUNCE, REGX_WAY_SINGLE, REGX_WAY_TOGETHER, REGX_WAYS } regx_way_t;
 
 typedef struct regx_contest {
     regx_way_t winner;
@@ -40,7 +41,7 @@ typedef struct regx_contest {
     uint32_t factor;          /* that made it so many; 0: there was no outcome yet */
     uint32_t trial;           /* the last one's number */
     uint32_t messages;        /* it had so far; 0: none is going on */
-    uint32_t round;           /* of it: those of bounce, then those of single copy */
+    uint32_t round;           /* of it: those of the first way, then of the next */
     uint32_t open;            /* messages of this and earlier trials that are under way */
     uint32_t most;            /* of them at once, in this round */
     uint32_t closed;          /* in this round */

@@ -79,7 +79,7 @@ static unsigned grants_of(const regx_cts_t *cts)
     if (granted_by_slots(cts->path)) {
         return cts->slot_count;
     }
-    return cts->path == REGX_PATH_read ? cts->exposures : cts->chunk_length > 0;
+    return regx_path_reads(cts->path) ? cts->exposures : cts->chunk_length > 0;
 }
 
 /* Bits of the CTS. */
@@ -101,13 +101,30 @@ void regx_cts_pack(const regx_cts_t *cts, uint8_t bytes[REGX_CTS_SIZE])
     put_number(&to, cts->length, 8);
     if (granted_by_slots(cts->path)) {
         put_slots(&to, cts->slots, cts->slot_count);
-    } else if (cts->path == REGX_PATH_read) {
-        put_number(&to, cts->chunk_length, 8);
-    } else if (cts->chunk_length > 0) {
+        return;
+    }
+    if (cts->path != REGX_PATH_read && cts->chunk_length > 0) {
         put_number(&to, cts->chunk_length, 8);
         put_number(&to, cts->chunk_start, 8);
         put_key(&to, &cts->key);
     }
+    if (regx_path_reads(cts->path)) {
+        put_number(&to, cts->exposed_most, 8);
+    }
+}
+
+static void get_chunk(const uint8_t **from, regx_cts_t *cts)
+{
+    cts->chunk_length = get_number(from, 8);
+    cts->chunk_start = get_number(from, 8);
+    get_key(from, &cts->key);
+}
+
+static bool get_exposures(const uint8_t **from, unsigned count, regx_cts_t *cts)
+{
+    cts->exposures = count;
+    cts->exposed_most = get_number(from, 8);
+    return count >= 1 && count <= REGX_CTS_EXPOSURES && cts->exposed_most > 0;
 }
 
 bool regx_cts_unpack(const uint8_t bytes[REGX_CTS_SIZE], regx_cts_t *cts)
@@ -142,15 +159,14 @@ bool regx_cts_unpack(const uint8_t bytes[REGX_CTS_SIZE], regx_cts_t *cts)
             return false;
         }
         if (count == 1) {
-            cts->chunk_length = get_number(&from, 8);
-            cts->chunk_start = get_number(&from, 8);
-            get_key(&from, &cts->key);
+            get_chunk(&from, cts);
         }
         return count == 0 || cts->chunk_length > 0;
     case REGX_PATH_read:
-        cts->exposures = count;
-        cts->chunk_length = get_number(&from, 8);
-        return count >= 1 && count <= REGX_CTS_EXPOSURES && cts->chunk_length > 0;
+        return get_exposures(&from, count, cts);
+    case REGX_PATH_together:
+        get_chunk(&from, cts);
+        return get_exposures(&from, count, cts) && cts->chunk_length > 0;
     default:
         return false;
     }

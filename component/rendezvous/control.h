@@ -6,7 +6,7 @@
  * The RTS is the MPI library's own. The CTS travels inside it as the registration handle and has
  * REGX_CTS_SIZE bytes; unused ones are zero:
  *
- *      0 u8  version (4)          1 u8  path (strategy) of this transfer
+ *      0 u8  version (5)          1 u8  path (strategy) of this transfer
  *      2 u16 number of grants     4 u32 landing        8 u32 its generation
  *     12 u32 bits 1: this is not the path that was asked for; 2: WRITTEN and DONE are to carry a
  *            checksum; 4: the chunk may be written in pieces
@@ -17,10 +17,12 @@
  *                          it begins, 24 bytes key; at offset 0 of the transfer
  *                          nothing yet (read): u64 the most that may be exposed as one chunk; the
  *                          number of grants is that of chunks that may be exposed at once
+ *                          both (together): a chunk, and behind its key the u64; what is behind
+ *                          the chunk is to be exposed, in as many chunks at once
  *
  * All others are frames with the tag REGX_TAG_CONTROL of at most 72 bytes:
  *
- *      0 u8  version (4)          1 u8  type
+ *      0 u8  version (5)          1 u8  type
  *      2 u16 number of grants     4 u32 addressee (a landing or a source)   8 u32 its generation
  *
  *   from the source to the landing
@@ -34,8 +36,8 @@
  *     REFUSED  20 u32 why         24 u64 offset   32 u64 length: the chunk, or all of it behind
  *                                 its last piece, was not written; grant slots for it; 0: it
  *                                 cannot be just now; 1: nor can any that follows; 2: as if there
- *                                 were no memory, at either end. On the path read: nothing from
- *                                 the offset on will be exposed, and the length is all that is
+ *                                 were no memory, at either end. Of what was to be exposed: nothing
+ *                                 from the offset on will be exposed, and the length is all that is
  *                                 left; 1: nor will any other memory be
  *     EXPOSED  20 u32 length      24 u64 offset   32 u64 where in the keyed region it begins
  *              40 24 bytes key    64 u64 checksum of these bytes, which may be missing: they can
@@ -69,7 +71,7 @@
 
 #define REGX_TAG_CONTROL 0x28 /* of the tags that Open MPI keeps for BTLs, one that none uses */
 #ifndef REGX_CONTROL_VERSION  /* a test builds another */
-#define REGX_CONTROL_VERSION 4
+#define REGX_CONTROL_VERSION 5
 #endif
 #define REGX_CONTROL_MAX 72 /* of all but EXPOSED 56, what any transport carries at once */
 #define REGX_CTS_SIZE 88
@@ -100,7 +102,7 @@ typedef struct regx_slot_grant {
 } regx_slot_grant_t;
 
 typedef struct regx_cts {
-    regx_path_t path; /* REGX_PATH_bounce, _pipeline, _direct or _read */
+    regx_path_t path; /* REGX_PATH_bounce, _pipeline, _direct, _read or _together */
     regx_name_t landing;
     bool fallback; /* not the path that was asked for */
     bool verify;   /* notices are to carry a checksum */
@@ -108,8 +110,9 @@ typedef struct regx_cts {
     uint64_t length;
     unsigned slot_count;
     regx_slot_grant_t slots[REGX_CTS_SLOTS];
-    unsigned exposures;    /* read: as many chunks may be exposed at once */
-    uint64_t chunk_length; /* 0: no chunk granted yet; read: of one of these, at most */
+    unsigned exposures;    /* read, together: as many chunks may be exposed at once … */
+    uint64_t exposed_most; /* … and none be longer than this */
+    uint64_t chunk_length; /* 0: no chunk granted yet */
     uint64_t chunk_start;  /* from the start of the region that the key names */
     regx_key_t key;
 } regx_cts_t;
@@ -136,6 +139,12 @@ typedef struct regx_control {
         };
     };
 } regx_control_t;
+
+/* Whether the source exposes, and the landing gets. */
+static inline bool regx_path_reads(regx_path_t path)
+{
+    return path == REGX_PATH_read || path == REGX_PATH_together;
+}
 
 void regx_cts_pack(const regx_cts_t *cts, uint8_t bytes[REGX_CTS_SIZE]);
 /* false: malformed. Checks the form; whether names, slots and lengths make sense is checked

@@ -18,7 +18,7 @@ static regx_landing_t *of_link(regx_link_t *link)
 static regx_landing_t *landing_new(regx_rndv_t *rndv)
 {
     regx_landing_t *landing = NULL;
-    const size_t chunks = rndv->config.chunk_depth * sizeof(regx_chunk_t);
+    const size_t chunks = regx_landing_chunks(rndv) * sizeof(regx_chunk_t);
 
     regx_lock(&rndv->lock);
     if (!regx_list_empty(&rndv->unused)) {
@@ -37,27 +37,38 @@ static regx_landing_t *landing_new(regx_rndv_t *rndv)
     return landing;
 }
 
-/* Whether the sender writes registered chunks. */
+/* Whether the sender writes registered chunks, or one. */
 static bool is_written(regx_path_t path)
 {
-    return path == REGX_PATH_pipeline || path == REGX_PATH_direct;
+    return path == REGX_PATH_pipeline || path == REGX_PATH_direct || path == REGX_PATH_together;
+}
+
+/* Why a path is impossible; NULL: it is not. */
+static const char *obstacle(const regx_peer_t *peer, regx_path_t path)
+{
+    if (path == REGX_PATH_together && !peer->conn->single_copy) {
+        return "together: the kernel does not copy to this peer";
+    }
+    if (is_written(path) && peer->never_writes) {
+        return "chunk: refused by this peer before";
+    }
+    if (regx_path_reads(path) && peer->never_read) {
+        return "read: impossible with this peer before";
+    }
+    return NULL;
 }
 
 static regx_path_t choose_path(regx_rndv_t *rndv, regx_landing_t *landing)
 {
     const regx_path_t path = rndv->config.strategy->choose(rndv, landing);
+    const char *reason = obstacle(landing->peer, path);
 
-    if (is_written(path) && landing->peer->never_writes) {
-        landing->fallback = true;
-        regx_tally(rndv->counters->fallbacks, "chunk: refused by this peer before");
-        return REGX_PATH_bounce;
+    if (reason == NULL) {
+        return path;
     }
-    if (path == REGX_PATH_read && landing->peer->never_read) {
-        landing->fallback = true;
-        regx_tally(rndv->counters->fallbacks, "read: impossible with this peer before");
-        return REGX_PATH_bounce;
-    }
-    return path;
+    landing->fallback = true;
+    regx_tally(rndv->counters->fallbacks, reason);
+    return REGX_PATH_bounce;
 }
 
 static void leave_contest_locked(regx_rndv_t *rndv, const regx_landing_t *landing)
@@ -65,7 +76,7 @@ static void leave_contest_locked(regx_rndv_t *rndv, const regx_landing_t *landin
     const bool whole = landing->landed == landing->length && !landing->fallback;
 
     regx_contest_leave(rndv->contests, landing->length, &landing->entry,
-                       whole && landing->slots_only == (landing->path == REGX_PATH_bounce));
+                       whole && landing->by_slots == (landing->path == REGX_PATH_bounce));
 }
 
 regx_landing_t *regx_landing_open(regx_rndv_t *rndv, regx_peer_t *peer, void *base, size_t length)
@@ -83,9 +94,10 @@ regx_landing_t *regx_landing_open(regx_rndv_t *rndv, regx_peer_t *peer, void *ba
     landing->path = choose_path(rndv, landing);
     if (is_written(landing->path)) {
         regx_landing_first_chunk(rndv, landing, &cts);
-    } else if (landing->path == REGX_PATH_read) {
+    }
+    if (regx_path_reads(landing->path)) {
         cts.exposures = rndv->config.chunk_depth;
-        cts.chunk_length = rndv->config.chunk_size;
+        cts.exposed_most = rndv->config.chunk_size;
     }
     landing->slots_only = landing->path == REGX_PATH_bounce;
     regx_lock(&rndv->lock);
@@ -160,10 +172,10 @@ static void advance_locked(regx_rndv_t *rndv, regx_landing_t *landing)
     if (landing->has_unsent) {
         regx_landing_send_locked(landing, &landing->unsent);
     }
-    if (is_written(landing->path)) {
-        regx_landing_grant_chunks_locked(rndv, landing);
-    } else if (landing->due > 0) {
+    if (landing->due > 0) {
         regx_landing_get_locked(rndv, landing);
+    } else if (!regx_path_reads(landing->path)) {
+        regx_landing_grant_chunks_locked(rndv, landing);
     }
     regx_landing_grant_slots_locked(rndv, landing);
     landing->busy = false;
@@ -260,19 +272,22 @@ void regx_landing_verify(const regx_rndv_t *rndv, regx_landing_t *landing,
     }
 }
 
+static const char *const path_names[] = {
+#define NAME(name) #name,
+    REGX_PATHS(NAME)
+#undef NAME
+};
+
 static void describe(char *what, size_t size, const regx_landing_t *landing,
                      const regx_control_t *control)
 {
     const bool slot = control->type == REGX_CONTROL_WRITTEN;
-    const char *path = landing->path == REGX_PATH_direct ? "direct"
-                       : landing->path == REGX_PATH_read ? "read"
-                                                         : "pipeline";
 
     snprintf(what, size,
              "bytes %" PRIu64 " to %" PRIu64 " of %" PRIu64
              " at %p by %s arrived as something else than was sent (verify)",
              control->offset, control->offset + control->length - 1, landing->length,
-             (const void *)landing->base, slot ? "bounce" : path);
+             (const void *)landing->base, slot ? "bounce" : path_names[landing->path]);
 }
 
 /* Whether a source may say that now: its notices carry a checksum if they are to. */
@@ -304,6 +319,13 @@ void regx_landing_go_on(regx_rndv_t *rndv, regx_landing_t *landing, bool told,
     }
 }
 
+/* Whether that is of what was to be exposed, not of a chunk that was granted. */
+static bool is_of_rest(const regx_landing_t *landing, const regx_control_t *control)
+{
+    return regx_path_reads(landing->path) && control->type == REGX_CONTROL_REFUSED &&
+           control->offset == landing->granted;
+}
+
 void regx_landing_control(regx_rndv_t *rndv, uint64_t sender, const regx_control_t *control)
 {
     bool sound = true;
@@ -316,18 +338,19 @@ void regx_landing_control(regx_rndv_t *rndv, uint64_t sender, const regx_control
         return;
     }
     const bool told = landing->spoiled;
-    const bool is_read = landing->path == REGX_PATH_read;
     switch (control->type) {
     case REGX_CONTROL_WRITTEN:
         sound = regx_landing_written_locked(rndv, landing, control);
         break;
     case REGX_CONTROL_DONE:
     case REGX_CONTROL_REFUSED:
-        sound = is_read ? regx_landing_unexposed_locked(landing, control)
-                        : regx_landing_chunk_told_locked(rndv, landing, control);
+        sound = is_of_rest(landing, control)
+                    ? regx_landing_unexposed_locked(landing, control)
+                    : regx_landing_chunk_told_locked(rndv, landing, control);
         break;
     case REGX_CONTROL_EXPOSED:
-        sound = is_read && regx_landing_exposed_locked(rndv, landing, control);
+        sound =
+            regx_path_reads(landing->path) && regx_landing_exposed_locked(rndv, landing, control);
         break;
     default:
         break;

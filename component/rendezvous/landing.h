@@ -10,7 +10,8 @@
  * Bytes that a chunk could not carry (the peer refused it, or it could not be registered) are
  * granted again as slots.
  *
- * On the path read it is the source that offers chunks, and the landing gets them:
+ * On the path read it is the source that offers chunks, and the landing gets them; on the path
+ * together the first half is granted as one chunk, and the second is got:
  *
  *   EXPOSED ──▶ registered ──▶ DUE ──get──▶ GETTING ──▶ GOT ──told──▶ free
  *                   └──── or not ────────────┴───────▶ LEFT ──told──▶ REDO, by slots
@@ -29,7 +30,7 @@ typedef struct regx_chunk {
         REGX_CHUNK_FREE,
         REGX_CHUNK_GRANTED, /* and registered */
         REGX_CHUNK_REDO,    /* not registered; [offset, offset + length) is to go by slots */
-        /* read: */
+        /* read, together: */
         REGX_CHUNK_DUE,     /* registered, and no get accepted so far */
         REGX_CHUNK_GETTING, /* likewise, and a get under way */
         REGX_CHUNK_GOT,     /* not registered any more, which the source is to be told */
@@ -57,6 +58,7 @@ struct regx_landing {
     bool started;       /* `source` is known */
     bool stalled;       /* the pool was empty; counted */
     bool slots_only;    /* what is not yet granted goes by slots */
+    bool by_slots;      /* something came by slots */
     bool has_unsent;    /* a grant that found no room to be sent: before any other */
     bool careful;       /* a chunk was not registered, or not written: is the buffer still there? */
     bool spoiled;       /* something arrived as something else than was sent */
@@ -71,8 +73,14 @@ struct regx_landing {
     unsigned getting;    /* chunks with a get under way */
     bool closed;         /* and only there for them */
     regx_control_t unsent;
-    regx_chunk_t chunks[]; /* config.chunk_depth of them */
+    regx_chunk_t chunks[]; /* config.chunk_depth of them, and behind these the half (together) */
 };
+
+/* With the half. */
+static inline unsigned regx_landing_chunks(const regx_rndv_t *rndv)
+{
+    return rndv->config.chunk_depth + 1;
+}
 
 /* Sends a grant, now or when there is room. */
 void regx_landing_send_locked(regx_landing_t *landing, const regx_control_t *grant);
@@ -120,7 +128,8 @@ bool regx_landing_chunk_told_locked(regx_rndv_t *rndv, regx_landing_t *landing,
 /* Not locked: nobody else knows the landing any more, or yet. */
 void regx_landing_revoke_chunks(regx_rndv_t *rndv, regx_landing_t *landing);
 
-/* landing_gets.c. EXPOSED, or REFUSED on the path read. false: it does not fit the transfer. */
+/* landing_gets.c. EXPOSED, or REFUSED of what was to be exposed. false: it does not fit the
+ * transfer. */
 bool regx_landing_exposed_locked(regx_rndv_t *rndv, regx_landing_t *landing,
                                  const regx_control_t *control);
 bool regx_landing_unexposed_locked(regx_landing_t *landing, const regx_control_t *control);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Granting registered chunks of the user's buffer (paths pipeline and direct). Chunks are cut at
- * multiples of the chunk size from the transfer's base; direct has one chunk, the whole. So has
+ * Granting registered chunks of the user's buffer (paths pipeline, direct and together). Chunks
+ * are cut at multiples of the chunk size from the transfer's base; direct has one chunk, the whole;
+ * together one, the first half: the other is got (landing_gets.c). One, the whole, has also
  * pipeline, by the strategy auto, where the buffer has been received into before and is no longer
  * than what could be in flight at once: there is no registration to overlap with the wire, and one
  * grant takes fewer messages. A sender to whom its buffer is new writes it in chunks all the same.
@@ -15,10 +16,24 @@
 #include "rendezvous/refusal.h"
 #include "rendezvous/strategy.h"
 
+#define PAGE 4096u
+
+/* Half, in whole pages, so that no page is copied to by both. */
+static uint64_t first_half(const regx_landing_t *landing)
+{
+    const uint64_t end = (uintptr_t)landing->base + landing->length / 2;
+    const uint64_t length = (end + PAGE - 1) / PAGE * PAGE - (uintptr_t)landing->base;
+
+    return length > 0 && length < landing->length ? length : landing->length;
+}
+
 static uint64_t chunk_length(const regx_rndv_t *rndv, const regx_landing_t *landing)
 {
     const uint64_t left = landing->length - landing->granted;
 
+    if (landing->path == REGX_PATH_together) {
+        return first_half(landing);
+    }
     if (landing->path == REGX_PATH_direct || left < rndv->config.chunk_size) {
         return left;
     }
@@ -63,7 +78,8 @@ static bool take_known_whole(regx_rndv_t *rndv, regx_landing_t *landing, regx_ch
 {
     const uint64_t first = chunk_length(rndv, landing), whole = landing->length;
     const unsigned access = REGX_ACCESS_REMOTE_WRITE;
-    const bool known = rndv->config.strategy->grants_known_whole && first < whole &&
+    const bool known = rndv->config.strategy->grants_known_whole &&
+                       landing->path == REGX_PATH_pipeline && first < whole &&
                        whole <= rndv->config.chunk_size * rndv->config.chunk_depth &&
                        regx_rndv_knows(rndv, landing->base, whole, access);
     const regx_status_t status =
@@ -79,7 +95,8 @@ static bool take_known_whole(regx_rndv_t *rndv, regx_landing_t *landing, regx_ch
 
 void regx_landing_first_chunk(regx_rndv_t *rndv, regx_landing_t *landing, regx_cts_t *cts)
 {
-    regx_chunk_t *chunk = &landing->chunks[0];
+    const bool half = landing->path == REGX_PATH_together;
+    regx_chunk_t *chunk = &landing->chunks[half ? rndv->config.chunk_depth : 0];
 
     cts->pieces = take_known_whole(rndv, landing, chunk);
     if (!cts->pieces && !regx_landing_register(rndv, landing, chunk, REGX_ACCESS_REMOTE_WRITE)) {
@@ -141,7 +158,7 @@ void regx_landing_grant_chunks_locked(regx_rndv_t *rndv, regx_landing_t *landing
 static regx_chunk_t *find_granted(const regx_rndv_t *rndv, regx_landing_t *landing,
                                   const regx_control_t *control)
 {
-    for (unsigned i = 0; i < rndv->config.chunk_depth; i++) {
+    for (unsigned i = 0; i < regx_landing_chunks(rndv); i++) {
         regx_chunk_t *chunk = &landing->chunks[i];
         const uint64_t left = chunk->length - chunk->written;
         const bool piece = landing->pieces && control->type == REGX_CONTROL_DONE;
@@ -183,7 +200,7 @@ bool regx_landing_chunk_told_locked(regx_rndv_t *rndv, regx_landing_t *landing,
         chunk->state = ends ? REGX_CHUNK_FREE : REGX_CHUNK_GRANTED;
         return true;
     }
-    landing->slots_only = true;
+    landing->slots_only |= !regx_path_reads(landing->path); /* else the rest is exposed */
     if (control->for_ever) {
         atomic_store(&landing->peer->never_writes, true);
     }
@@ -196,7 +213,7 @@ bool regx_landing_chunk_told_locked(regx_rndv_t *rndv, regx_landing_t *landing,
 
 void regx_landing_revoke_chunks(regx_rndv_t *rndv, regx_landing_t *landing)
 {
-    for (unsigned i = 0; i < rndv->config.chunk_depth; i++) {
+    for (unsigned i = 0; i < regx_landing_chunks(rndv); i++) {
         if (landing->chunks[i].state == REGX_CHUNK_GRANTED) {
             regx_region_release(rndv->registry, &landing->chunks[i].region);
             landing->chunks[i].state = REGX_CHUNK_FREE;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Getting chunks that the source exposes (path read). They come one after the other, none longer
- * than the CTS allows and no more at once; each is registered here, got, and the source told, which
- * may then use its memory again. What cannot be registered or got is told of as left: the source
- * then exposes nothing more, and all that was not got goes by slots.
+ * Getting chunks that the source exposes (paths read and together). They come one after the other,
+ * none longer than the CTS allows and no more at once; each is registered here, got, and the source
+ * told, which may then use its memory again. What cannot be registered or got is told of as left:
+ * the source then exposes nothing more, and all that was not got goes by slots.
  *
  * The MPI closes a landing only after its source has ended, that is, when no get is under way. A
  * peer that breaks this rule keeps the record, and the registrations, until its gets have ended.
@@ -77,8 +77,7 @@ bool regx_landing_exposed_locked(regx_rndv_t *rndv, regx_landing_t *landing,
 
 bool regx_landing_unexposed_locked(regx_landing_t *landing, const regx_control_t *control)
 {
-    if (control->type != REGX_CONTROL_REFUSED || landing->slots_only || control->length == 0 ||
-        control->offset != landing->granted ||
+    if (landing->slots_only || control->length == 0 ||
         control->length != landing->length - landing->granted) {
         return false;
     }
@@ -105,6 +104,10 @@ static void ended_locked(regx_rndv_t *rndv, regx_chunk_t *chunk, regx_status_t s
                                            counts as in use */
         regx_registry_progress(rndv->registry);
     }
+    if (status == REGX_DENIED) {
+        regx_tally(rndv->counters->fallbacks, "receiver: reading from this peer refused");
+        atomic_store(&landing->peer->never_read, true);
+    }
     regx_region_release(rndv->registry, &chunk->region);
     free(op);
     regx_lock(&rndv->lock);
@@ -112,6 +115,8 @@ static void ended_locked(regx_rndv_t *rndv, regx_chunk_t *chunk, regx_status_t s
     landing->chunks_out--;
     landing->landed += got ? chunk->length : 0;
     regx_count(rndv->counters, &rndv->counters->gets, got);
+    regx_count(rndv->counters, &rndv->counters->chunks_receiver,
+               got && landing->path == REGX_PATH_together);
     landing->careful |= status == REGX_FAILED;
     chunk->failed = status == REGX_FAILED;
     chunk->get = NULL;
@@ -158,10 +163,7 @@ static void get_locked(regx_rndv_t *rndv, regx_landing_t *landing, regx_chunk_t 
         landing->due++;
         return;
     }
-    if (status == REGX_DENIED) {
-        regx_tally(rndv->counters->fallbacks, "receiver: reading from this peer refused");
-        atomic_store(&landing->peer->never_read, true);
-    } else if (status == REGX_INVALID) {
+    if (status == REGX_INVALID) {
         regx_malformed(rndv); /* the exposure leads outside of what its key names */
     }
     ended_locked(rndv, chunk, status);

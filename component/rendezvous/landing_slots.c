@@ -45,7 +45,7 @@ static uint32_t piece_length(const regx_rndv_t *rndv, const regx_landing_t *land
 static bool next_range(const regx_rndv_t *rndv, const regx_landing_t *landing, int *chunk,
                        uint64_t *offset, uint64_t *length)
 {
-    for (unsigned i = 0; i < rndv->config.chunk_depth && landing->path != REGX_PATH_bounce; i++) {
+    for (unsigned i = 0; i < regx_landing_chunks(rndv) && landing->path != REGX_PATH_bounce; i++) {
         if (landing->chunks[i].state == REGX_CHUNK_REDO) {
             *chunk = (int)i;
             *offset = landing->chunks[i].offset;
@@ -209,6 +209,7 @@ bool regx_landing_written_locked(regx_rndv_t *rndv, regx_landing_t *landing,
     regx_lock(&rndv->lock);
     landing->busy = false;
     landing->landed += control->length;
+    landing->by_slots = true;
     regx_count(rndv->counters, &rndv->counters->copied_out_bytes, control->length);
     release(rndv, landing, slot);
     return true;

@@ -10,6 +10,9 @@
  *                                               done callback; the MPI's FIN follows in order
  *   regx_landing_close: all bytes are in the user's buffer
  *
+ * On the paths read and together it is the source that says what may be read (EXPOSED), and the
+ * landing that says it was (GOT).
+ *
  * How the bytes go is the strategy's choice, made by the landing (strategy.h). A source does what
  * it is granted, so two processes may be configured differently.
  *
@@ -60,8 +63,8 @@ typedef struct regx_strategy regx_strategy_t;
 /* The strategies that are built, by the names of the parameter; NULL: no such. */
 const regx_strategy_t *regx_strategy_find(const char *name);
 const char *regx_strategy_name(const regx_strategy_t *strategy);
-bool regx_strategy_reads(const regx_strategy_t *strategy); /* the transport must have get */
-extern const char regx_strategy_names[];                   /* for messages: "auto, bounce, …" */
+bool regx_strategy_copies(const regx_strategy_t *strategy); /* the transport must, within a node */
+extern const char regx_strategy_names[];                    /* for messages: "auto, bounce, …" */
 
 /* A process at the other end. Part of the BTL's endpoint; the engine's fields start as zero. */
 typedef struct regx_peer {
@@ -74,14 +77,15 @@ typedef struct regx_peer {
 
 typedef struct regx_rndv_config {
     const regx_strategy_t *strategy; /* for what this process receives */
-    size_t chunk_size;               /* pipeline; a multiple of the page, at most REGX_CHUNK_MAX */
-    unsigned chunk_depth;            /* chunks of one transfer in flight, to REGX_CHUNK_DEPTH_MAX */
+    size_t chunk_size;    /* what is granted or exposed at once; a multiple of the page, at most
+                             REGX_CHUNK_MAX (direct: the whole; together: half of it is granted) */
+    unsigned chunk_depth; /* chunks of one transfer in flight, to REGX_CHUNK_DEPTH_MAX */
     bool threads;
     bool verify; /* compare checksums of what is sent and received; also done where the peer asks */
     /* What arrived is not what was sent: `what` says which bytes and by which path. The owner ends
      * the connection or the job: the MPI library cannot be told in any other way that the data is
-     * wrong. Called once for a transfer, from control, holding no lock. Never NULL where there are
-     * peers. */
+     * wrong. Called once for a transfer, from control or where a get ends, holding no lock. Never
+     * NULL where there are peers. */
     void (*mismatch)(void *context, const regx_peer_t *peer, const char *what);
     void *context; /* for mismatch */
 } regx_rndv_config_t;
@@ -100,7 +104,8 @@ void regx_rndv_destroy(regx_rndv_t *rndv);
 regx_landing_t *regx_landing_open(regx_rndv_t *rndv, regx_peer_t *peer, void *base, size_t length);
 /* What the peer needs; valid until the landing is closed. */
 const uint8_t *regx_landing_cts(const regx_landing_t *landing);
-/* When it returns, nothing is written to the buffer any more. Grants that the peer cannot know or
+/* When it returns, nothing is written to the buffer any more (but by a get whose source has ended
+ * the transfer before it was told of it: landing_gets.c). Grants that the peer cannot know or
  * has given up are taken back. */
 void regx_landing_close(regx_rndv_t *rndv, regx_landing_t *landing);
 

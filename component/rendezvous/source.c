@@ -129,6 +129,8 @@ static void ended_locked(regx_rndv_t *rndv, regx_put_op_t *op, regx_status_t sta
         source->sent += op->put.length;
         source->sent_slots += op->chunk ? 0 : op->put.length;
         regx_count(rndv->counters, &rndv->counters->puts, 1);
+        regx_count(rndv->counters, &rndv->counters->chunks_sender,
+                   op->chunk && source->path == REGX_PATH_together);
         op_free(source, op);
     } else if (op->chunk && status != REGX_UNREACHABLE) {
         op->for_ever = status == REGX_DENIED;

@@ -10,9 +10,10 @@
  *     that size, as many at once as chunks may be; each is DONE, or the rest REFUSED
  *   sent == length and nothing in flight ──▶ done callback ──▶ freed
  *
- * On the path read there are no chunks but its own, in their order and as many at once as the CTS
- * says: registered, EXPOSED, and given up once the landing tells that it GOT them. What cannot be
- * registered, or was not got, ends that: the rest is REFUSED, and goes by slots.
+ * On the path read there are no chunks but its own, on the path together they follow the one that
+ * it was granted: in their order and as many at once as the CTS says, registered, EXPOSED, and
+ * given up once the landing tells that it GOT them. What cannot be registered, or was not got, ends
+ * that: the rest is REFUSED, and goes by slots.
  *
  * One thread at a time runs a source (`busy`); grants that arrive meanwhile are found by it.
  */
@@ -62,7 +63,7 @@ struct regx_source {
     regx_put_op_t *held;     /* found no room: goes before the queue */
     regx_put_op_t *refusals; /* to be sent */
     regx_put_op_t *spare;    /* to be used again, also by the next transfer */
-    /* read: */
+    /* read, together: */
     uint64_t expose_most;       /* bytes at once; 0: nothing more is exposed */
     unsigned expose_depth;      /* chunks at once */
     bool never_exposes;         /* nothing can be registered for it */

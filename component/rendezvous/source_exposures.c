@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What a source exposes for the landing to get (path read).
+ * What a source exposes for the landing to get (paths read and together).
  */
 #include <stdlib.h>
 
@@ -38,6 +38,9 @@ static regx_status_t tell_one(const regx_source_t *source, const regx_exposure_t
     message.key = mr->key;
     message.has_checksum = source->verify;
     message.checksum = exposure->checksum;
+    /* Another core may read them: also what the program stored past the caches (movnt) must be
+     * there before the message. */
+    atomic_thread_fence(memory_order_seq_cst);
     return regx_control_send(source->peer, &message);
 }
 

@@ -100,14 +100,16 @@ static uint64_t least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* The landing is to read all of it, and both ends' limits hold. false: from here it cannot. */
+/* The landing is to read what is behind a granted chunk, and both ends' limits hold. false: from
+ * here it cannot. */
 static bool take_read(const regx_rndv_t *rndv, regx_source_t *source, const regx_cts_t *cts)
 {
     if (source->peer->conn->transport->ops->get == NULL) {
         return false;
     }
-    source->expose_most = least(cts->chunk_length, rndv->config.chunk_size);
+    source->expose_most = least(cts->exposed_most, rndv->config.chunk_size);
     source->expose_depth = (unsigned)least(cts->exposures, rndv->config.chunk_depth);
+    source->exposed = source->granted;
     source->granted = source->length;
     return true;
 }
@@ -115,13 +117,13 @@ static bool take_read(const regx_rndv_t *rndv, regx_source_t *source, const regx
 bool regx_source_take_first_grants(const regx_rndv_t *rndv, regx_source_t *source,
                                    const regx_cts_t *cts)
 {
-    if (cts->path == REGX_PATH_read) {
-        return take_read(rndv, source, cts);
-    }
     if ((cts->slot_count > 0 && !regx_source_take_slots(source, 0, cts->slots, cts->slot_count)) ||
         (cts->chunk_length > 0 &&
          !regx_source_take_chunk(source, 0, cts->chunk_length, cts->chunk_start, &cts->key))) {
         return false;
+    }
+    if (regx_path_reads(cts->path)) {
+        return take_read(rndv, source, cts);
     }
     source->introduced = source->granted == source->length;
     source->start_due =

@@ -29,6 +29,12 @@ static regx_path_t choose_read(regx_rndv_t *rndv, regx_landing_t *landing)
     return REGX_PATH_read;
 }
 
+static regx_path_t choose_together(regx_rndv_t *rndv, regx_landing_t *landing)
+{
+    (void)rndv, (void)landing;
+    return REGX_PATH_together;
+}
+
 static const struct {
     regx_path_t path;
     const char *reason;
@@ -38,14 +44,17 @@ static const struct {
     [REGX_DECISION_UNKNOWN] = {REGX_PATH_bounce, "bounce: trying told nothing"},
     [REGX_DECISION_TRIAL + REGX_WAY_BOUNCE] = {REGX_PATH_bounce, "bounce: on trial"},
     [REGX_DECISION_TRIAL + REGX_WAY_SINGLE] = {REGX_PATH_pipeline, "pipeline: on trial"},
+    [REGX_DECISION_TRIAL + REGX_WAY_TOGETHER] = {REGX_PATH_together, "together: on trial"},
     [REGX_DECISION_WINNER + REGX_WAY_BOUNCE] = {REGX_PATH_bounce, "bounce: not slower when tried"},
-    [REGX_DECISION_WINNER + REGX_WAY_SINGLE] = {REGX_PATH_pipeline, "pipeline: faster when tried"}};
+    [REGX_DECISION_WINNER + REGX_WAY_SINGLE] = {REGX_PATH_pipeline, "pipeline: faster when tried"},
+    [REGX_DECISION_WINNER +
+        REGX_WAY_TOGETHER] = {REGX_PATH_together, "together: faster when tried"}};
 
 /* Where both processes map the pool, bounce, in which two cores copy at once in user space, or the
- * kernel's single copy (pipeline), whichever is faster (contest.h). Elsewhere the wire writes the
- * user's buffer in chunks and spares the copy out; a buffer that is registered already goes as one
- * chunk. Never read: a chunk takes one or two requests more than written, and a round trip before
- * its first byte moves (osu-configs/counts). */
+ * kernel's single copy, by the sender (pipeline) or half each (together), whichever is fastest
+ * (contest.h). Elsewhere the wire writes the user's buffer in chunks and spares the copy out; a
+ * buffer that is registered already goes as one chunk. Never read: a chunk takes one or two
+ * requests more than written, and a round trip before its first byte moves (osu-configs/counts). */
 static unsigned decide(regx_rndv_t *rndv, regx_landing_t *landing)
 {
     const regx_conn_t *conn = landing->peer->conn;
@@ -53,7 +62,7 @@ static unsigned decide(regx_rndv_t *rndv, regx_landing_t *landing)
     if (!conn->shares_pool) {
         return REGX_DECISION_APART;
     }
-    if (!conn->single_copy || landing->peer->never_writes) {
+    if (!conn->single_copy || landing->peer->never_writes || landing->peer->never_read) {
         return REGX_DECISION_REFUSED;
     }
     regx_lock(&rndv->lock);
@@ -82,9 +91,10 @@ static const regx_strategy_t strategies[] = {
     {.name = "bounce", .choose = choose_bounce},
     {.name = "pipeline", .choose = choose_pipeline},
     {.name = "direct", .choose = choose_direct},
-    {.name = "read", .choose = choose_read}};
+    {.name = "read", .choose = choose_read},
+    {.name = "together", .choose = choose_together, .copies = true}};
 
-const char regx_strategy_names[] = "auto, bounce, pipeline, direct, read";
+const char regx_strategy_names[] = "auto, bounce, pipeline, direct, read, together";
 
 const regx_strategy_t *regx_strategy_find(const char *name)
 {
@@ -96,9 +106,9 @@ const regx_strategy_t *regx_strategy_find(const char *name)
     return NULL;
 }
 
-bool regx_strategy_reads(const regx_strategy_t *strategy)
+bool regx_strategy_copies(const regx_strategy_t *strategy)
 {
-    return strategy->choose == choose_read;
+    return strategy->copies;
 }
 
 const char *regx_strategy_name(const regx_strategy_t *strategy)

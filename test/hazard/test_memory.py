@@ -8,7 +8,7 @@ from launch import Mpi
 
 
 @pytest.mark.parametrize("wire", ["posix", "tcp"])
-@pytest.mark.parametrize("strategy", ["bounce", "pipeline", "direct", "auto"])
+@pytest.mark.parametrize("strategy", ["bounce", "pipeline", "direct", "together", "auto"])
 def test_every_kind_of_memory(mpi: Mpi, tmp_path: Path, strategy: str, wire: str) -> None:
     job = mpi("memory", tmp_path, 100, 65_537, 4_000_000, timeout=120,
               regx={"rendezvous": strategy, "uct_tls": wire}).checked(ranks=2)

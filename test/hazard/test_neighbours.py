@@ -31,7 +31,7 @@ def test_lent_slots_delay_nobody_else(mpi: Mpi, tmp_path: Path) -> None:
     assert job.rank(2)["bytes_bounce"] == 4 << 20, str(job)
 
 
-@pytest.mark.parametrize("strategy", ["bounce", "pipeline", "direct"])
+@pytest.mark.parametrize("strategy", ["bounce", "pipeline", "direct", "together"])
 def test_full_mailbox_delays_nobody_else(mpi: Mpi, tmp_path: Path, strategy: str) -> None:
     """Rank 1 reads nothing until rank 0's message to rank 2 is over."""
     job = mpi("neighbours", "full", tmp_path / "pipe", ranks=3,

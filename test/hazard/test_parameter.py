@@ -16,7 +16,7 @@ BAD = {
     "chunk_depth": ["0", "-3", "65", "4Q", "two", HUGE, ""],
     "slot_size": ["0", "-4K", "64Q", "1", "lots", HUGE],
     "pool_size": ["0", "-1", "4Q", "1", "lots", HUGE],
-    "rendezvous": ["teleport", "read", "together", "remap", "bounce,pipeline", "BOUNCE", ""],
+    "rendezvous": ["teleport", "remap", "bounce,pipeline", "BOUNCE", ""],
     "backend": ["magic", "ODP", "HOOKS", "hooks+", "notifier+hooks", "hooks,notifier", ""],
     "cache_bytes": ["0", "-1", "1", "64Q", "lots", "Unlimited", HUGE],
     "cache_count": ["0", "-1", "4Q", "many", "auto", "1048577", HUGE],
@@ -41,10 +41,10 @@ BAD = {
 }
 CASES = [(name, value) for name, values in BAD.items() for value in values]
 # Values that come with later parts of regx, and what is built now.
-BUILT = {"rendezvous": ["auto", "bounce", "pipeline", "direct", "read"],
+BUILT = {"rendezvous": ["auto", "bounce", "pipeline", "direct", "read", "together"],
          "backend": ["auto", "none", "hooks", "notifier", "hooks+notifier", "odp", "retain"],
          "transport": ["auto", "uct", "verbs"]}
-LATER = {"rendezvous": ["together", "remap"], "transport": ["uring"]}
+LATER = {"rendezvous": ["remap"], "transport": ["uring"]}
 
 
 def job_of_four(mpi: Mpi, btl: str, regx: dict[str, str] | None = None, **how) -> Job:
@@ -112,11 +112,12 @@ def test_backend_that_is_not_usable(mpi: Mpi, build: Build, backend: str, cause:
     assert not (within and "notifier" in usable), str(job)
 
 
-def test_wire_that_does_not_read(mpi: Mpi) -> None:
-    """Neither UCX's shared memory nor its tcp does: asked for by name, that is an error."""
-    job = job_of_four(mpi, "regx,vader,self", {"rendezvous": "read", "transport": "uct"})
+def test_wire_without_the_kernels_copy(mpi: Mpi) -> None:
+    """A device has none: asked for by name, that is an error, with or without a device."""
+    job = job_of_four(mpi, "regx,vader,self", {"rendezvous": "together", "transport": "verbs"})
     assert job.status == 0 and not job.reports, str(job)
-    assert one_line(job, "rendezvous", "read") == "another rendezvous, or transport verbs", str(job)
+    assert one_line(job, "rendezvous", "together") == "another rendezvous, or transport uct", \
+        str(job)
 
 
 def test_what_is_usable_instead_is(mpi: Mpi) -> None:

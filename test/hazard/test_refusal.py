@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from launch import Mpi
-from job import Job
+from job import BUILT, Job
 from namespace import SharedMemory
 
 COLLECTIVE = ["collective", "--sizes", "100,5000,300001", "alltoall", "bcast"]
-STRATEGIES = ["bounce", "pipeline", "direct", "auto"]
+STRATEGIES = ["bounce", "pipeline", "direct", "read", "together", "auto"]
 
 
 def refused(job: Job) -> str:
@@ -46,9 +46,13 @@ def test_process_vm_denied(mpi: Mpi, build, strategy: str) -> None:
     job = mpi(*COLLECTIVE, ranks=3, within=[build.programs / "deny", "process_vm"],
               regx={"rendezvous": strategy}).checked(ranks=3)
     assert job.total("bytes_bounce") > 0, str(job)
-    assert job.total("bytes_pipeline") == job.total("bytes_direct") == 0, str(job)
-    if strategy in ("pipeline", "direct"):
-        assert "process_vm" in refused(job), str(job)
+    assert not any(job.total(f"bytes_{path}") for path in BUILT if path != "bounce"), str(job)
+    if strategy == "together":  # likewise, but it was asked for
+        assert job.reasons("fallbacks") == {
+            "together: the kernel does not copy to this peer": job.total("messages_fallback")}, \
+            str(job)
+    elif strategy in ("pipeline", "direct", "read"):
+        assert "process_vm" in refused(job) or "reading from" in refused(job), str(job)
         assert job.total("messages_fallback") > 0, str(job)
     elif strategy == "auto":  # knows before it tries
         assert not job.reasons("fallbacks"), str(job)
@@ -65,6 +69,18 @@ def test_process_vm_denied_to_one_side(mpi: Mpi, build) -> None:
     for rank in range(3):
         path, other = ("bounce", "pipeline") if rank == 0 else ("pipeline", "bounce")
         assert job.rank(rank)[f"bytes_{path}"] > 0 == job.rank(rank)[f"bytes_{other}"], str(job)
+
+
+def test_halves_denied_to_one_side(mpi: Mpi, build) -> None:
+    """What rank 0 would have to copy goes by slots; the others copy half each, of what it exposes
+    too."""
+    one = ["sh", "-c", '[ $OMPI_COMM_WORLD_RANK = 0 ] && '
+           f'exec "{build.programs / "deny"}" process_vm "$@"; exec "$@"', "sh"]
+    job = mpi(*COLLECTIVE, ranks=3, within=one, regx={"rendezvous": "together"}).checked(ranks=3)
+    assert job.rank(0)["chunks_sender"] == job.rank(0)["chunks_receiver"] == 0, str(job)
+    assert job.rank(0)["bytes_bounce"] > 0 and job.rank(0)["messages_fallback"] > 0, str(job)
+    for rank in (1, 2):
+        assert job.rank(rank)["chunks_sender"] > 0 < job.rank(rank)["chunks_receiver"], str(job)
 
 
 # What UCX says of a setting. The last two are errors when what they configure is opened.

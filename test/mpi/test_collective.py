@@ -8,7 +8,7 @@ ALL = ["barrier", "bcast", "scatter", "gather", "allgather", "alltoall", "alltoa
 
 
 @pytest.mark.parametrize("ranks", [2, 5, 8])
-@pytest.mark.parametrize("strategy", ["bounce", "pipeline", "direct", "auto"])
+@pytest.mark.parametrize("strategy", ["bounce", "pipeline", "direct", "together", "auto"])
 def test_collectives(mpi: Mpi, seed: int, strategy: str, ranks: int) -> None:
     job = mpi("collective", "--seed", seed, "--sizes", "1,999,20000,300001", *ALL, ranks=ranks,
               regx={"rendezvous": strategy}, timeout=240).checked(ranks)

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Processes that meet after MPI_Init. (vader cannot carry these: regx must.)"""
+import itertools
+
 import pytest
 
 from launch import Mpi
 
 WIRES = {"shm": {}, "tcp": {"uct_tls": "tcp"}}
+ON_WIRES = [*itertools.product(["bounce", "pipeline", "direct"], WIRES), ("together", "shm")]
 
 
-@pytest.mark.parametrize("wire", WIRES)
-@pytest.mark.parametrize("strategy", ["bounce", "pipeline", "direct"])
+@pytest.mark.parametrize("strategy,wire", ON_WIRES)
 def test_spawn(mpi: Mpi, strategy: str, wire: str) -> None:
     """MPI_Comm_spawn, twice: intercommunicator, MPI_Intercomm_merge, MPI_Comm_disconnect."""
     job = mpi("dynamic", "spawn", 2, ranks=3, regx={"rendezvous": strategy, **WIRES[wire]})
@@ -16,8 +18,7 @@ def test_spawn(mpi: Mpi, strategy: str, wire: str) -> None:
     assert job.stdout.count("\n") == 3, str(job)  # each job's one line
 
 
-@pytest.mark.parametrize("wire", WIRES)
-@pytest.mark.parametrize("strategy", ["bounce", "pipeline", "direct"])
+@pytest.mark.parametrize("strategy,wire", ON_WIRES)
 def test_connect(mpi: Mpi, strategy: str, wire: str) -> None:
     """MPI_Comm_accept, connect and disconnect, three times over one port."""
     job = mpi("dynamic", "connect", 2, 3, ranks=1, regx={"rendezvous": strategy, **WIRES[wire]})

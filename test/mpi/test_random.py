@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import sample
+from job import BUILT
 from launch import Mpi
 
 JOBS, ALL_JOBS = 12, 150  # without and with --full
@@ -16,7 +17,7 @@ COLLECTIVES = ["alltoall", "alltoallv", "bcast", "scatter", "gather", "allgather
 
 
 def settings(rng: random.Random) -> dict[str, Any]:
-    chosen = {"rendezvous": rng.choice(["bounce", "pipeline", "direct", "auto"]),
+    chosen = {"rendezvous": rng.choice(["bounce", "pipeline", "direct", "read", "together", "auto"]),
               "uct_tls": rng.choice(["posix,sysv,tcp", "sysv", "tcp", "posix"])}
     return chosen | rng.choice([
         {},
@@ -57,5 +58,5 @@ def test_random(mpi: Mpi, tmp_path: Path, seed: int, number: int) -> None:
     words, regx = program(rng, tmp_path), settings(rng)
     job = mpi(*words, ranks=ranks, regx=regx, timeout=300)
     job.checked(ranks).over("tcp" if regx["uct_tls"] == "tcp" else "shm")
-    carried = ["eager", "frag", "bounce", "pipeline", "direct"]
+    carried = ["eager", "frag", *BUILT]
     assert sum(job.total(f"bytes_{path}") for path in carried) > 0, str(job)

@@ -56,6 +56,41 @@ def test_direct(mpi: Mpi, tmp_path: Path, wire: str) -> None:
     assert job.total("copied_out_bytes") == 0, str(job)
 
 
+def test_together(mpi: Mpi, tmp_path: Path) -> None:
+    """Half is the sender's, in one put of one registration; the receiver reads the rest in chunks."""
+    job = one_message(mpi, tmp_path, "shm", rendezvous="together")
+    sender, receiver = job.rank(SENDER), job.rank(RECEIVER)
+    assert (sender["chunks_sender"], sender["puts"], sender["gets"]) == (1, 1, 0), str(job)
+    assert (receiver["chunks_receiver"], receiver["puts"], receiver["gets"]) == (4, 0, 4), str(job)
+    for report in (sender, receiver):
+        registered(report, {5}, report["largest_registration"])
+        assert 0 <= report["largest_registration"] - SIZE // 2 < 4096, str(job)
+    # Each counts what it copied, and its messages.
+    for report in (sender, receiver):
+        assert SIZE // 2 - 4096 < report["bytes_shm"] < SIZE // 2 + 32768, str(job)
+    assert job.total("copied_out_bytes") == 0, str(job)
+
+
+def test_read_on_a_node(mpi: Mpi, tmp_path: Path) -> None:
+    job = one_message(mpi, tmp_path, "shm", rendezvous="read")
+    sender, receiver = job.rank(SENDER), job.rank(RECEIVER)
+    assert (sender["puts"], receiver["gets"]) == (0, 8), str(job)
+    for report in (sender, receiver):
+        registered(report, {8}, CHUNK)
+    assert job.total("copied_out_bytes") == 0, str(job)
+
+
+@pytest.mark.parametrize("strategy", ["read", "together"])
+def test_what_tcp_does_not_do(mpi: Mpi, tmp_path: Path, strategy: str) -> None:
+    """It goes by bounce, and each message that does is counted."""
+    file = sample.write([Case(MIB, 100, 200, pattern="fan")], tmp_path)
+    job = mpi("transfer", "--iterations", 3, file,
+              regx={"rendezvous": strategy, **WIRES["tcp"]}).checked(ranks=2).over("tcp")
+    assert job.total("messages_bounce") == job.total("messages_fallback") == 3, str(job)
+    assert job.total(f"messages_{strategy}") == 0, str(job)
+    assert sum(job.reasons("fallbacks").values()) == 3, str(job)
+
+
 @pytest.mark.parametrize("wire", WIRES)
 def test_bounce(mpi: Mpi, tmp_path: Path, wire: str) -> None:
     job = one_message(mpi, tmp_path, wire, rendezvous="bounce", slot_size="64K", pool_size="1M")
@@ -122,8 +157,8 @@ def test_auto_between_nodes(mpi: Mpi, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("window", [1, 8])
 def test_auto_on_a_node(mpi: Mpi, tmp_path: Path, window: int) -> None:
-    """Of each size some messages to each rank go by bounce and some by pipeline, of lone ones
-    three; what was faster carries the others."""
+    """Of each size some messages to each rank go each way, of lone ones three; what was fastest
+    carries the others."""
     count, sizes = 80, (70_000, MIB, 3 * MIB)
     cases = [Case(size, window=window) for size in sizes]
     job = mpi("transfer", "--iterations", count // window, sample.write(cases, tmp_path),
@@ -131,16 +166,16 @@ def test_auto_on_a_node(mpi: Mpi, tmp_path: Path, window: int) -> None:
     job.carried("auto").over("shm")
     decisions = job.reasons("decisions")
     assert sum(decisions.values()) == count * 2 * len(sizes), str(job)
-    for way in ("bounce", "pipeline"):
+    for way in ("bounce", "pipeline", "together"):
         trials = decisions[f"{way}: on trial"]
         least = 3 * 2 * len(sizes)
         assert trials == least if window == 1 else trials >= least, str(job)
         chosen = sum(number for reason, number in decisions.items() if reason.startswith(way))
         assert job.total(f"messages_{way}") == chosen, str(job)
-    assert len(decisions) > 2, str(job)  # somebody won
+    assert len(decisions) > 3, str(job)  # somebody won
 
 
-@pytest.mark.parametrize("strategy", ["bounce", "pipeline", "direct", "auto"])
+@pytest.mark.parametrize("strategy", ["bounce", "pipeline", "direct", "read", "together", "auto"])
 def test_ranks_may_differ(mpi: Mpi, tmp_path: Path, strategy: str) -> None:
     """Hazard 26: where the receiver alone decides, each rank may have a value of its own."""
     file = sample.write([Case(3 * MIB + 1, 3, 4, pattern="both", window=3)], tmp_path)

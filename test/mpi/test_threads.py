@@ -6,7 +6,7 @@ from launch import Mpi
 
 
 @pytest.mark.parametrize("shared", [[], ["--shared"]], ids=["communicators", "tags"])
-@pytest.mark.parametrize("strategy", ["bounce", "pipeline", "direct", "auto"])
+@pytest.mark.parametrize("strategy", ["bounce", "pipeline", "direct", "together", "auto"])
 def test_threads(mpi: Mpi, full: bool, seed: int, strategy: str, shared: list[str]) -> None:
     """Mixed sizes in several threads of each rank, to itself too."""
     job = mpi("threads", "--seed", seed, "--rounds", 600 if full else 60, *shared, ranks=3,

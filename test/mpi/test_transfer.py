@@ -1,22 +1,24 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Point-to-point messages of every kind, in every strategy, over shared memory and over tcp."""
+import itertools
 import random
 from pathlib import Path
 
 import pytest
 
 import sample
+from job import BUILT
 from launch import Build, Mpi
 from sample import MIB, PAGE, Case
 
 STRATEGIES = ["bounce", "pipeline", "direct", "auto"]
 WIRES = {"shm": {}, "tcp": {"uct_tls": "tcp"}}
+ON_WIRES = [*itertools.product(STRATEGIES, WIRES), ("read", "shm"), ("together", "shm")]
 ITERATIONS = 2
 FRAGMENT = 32 * 1024  # the least that is worth a message, on average
 
 
-@pytest.mark.parametrize("wire", WIRES)
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy,wire", ON_WIRES)
 def test_sizes(mpi: Mpi, build: Build, tmp_path: Path, full: bool, seed: int, strategy: str,
                wire: str) -> None:
     """The sizes at which something changes, the odd ones half over either wire, and a sample."""
@@ -34,8 +36,7 @@ def test_sizes(mpi: Mpi, build: Build, tmp_path: Path, full: bool, seed: int, st
     job.checked(ranks=2).carried(strategy, expected).over(wire)
 
 
-@pytest.mark.parametrize("wire", WIRES)
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy,wire", ON_WIRES)
 def test_every_kind(mpi: Mpi, build: Build, tmp_path: Path, seed: int, strategy: str,
                     wire: str) -> None:
     """All combinations of pattern, send and receive: small, and by rendezvous."""
@@ -50,7 +51,7 @@ def test_every_kind(mpi: Mpi, build: Build, tmp_path: Path, seed: int, strategy:
 
 
 @pytest.mark.parametrize("ranks", [3, 5, 8])
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", [*STRATEGIES, "together"])
 def test_more_ranks(mpi: Mpi, tmp_path: Path, seed: int, strategy: str, ranks: int) -> None:
     """Each rank with each other, in pairs and all to one; ob1's own eager bytes before a grant."""
     rng = random.Random(f"{seed} {strategy} {ranks}")
@@ -76,7 +77,7 @@ def test_fragments(mpi: Mpi, tmp_path: Path, seed: int, wire: str) -> None:
     assert job.total("bytes_frag") >= FRAGMENT * job.total("messages_frag") > 0, str(job)
     assert job.total("bytes_frag") + job.total("bytes_eager") >= \
         sum(sum(case.sizes()) * case.windows(2, 2) for case in cases), str(job)
-    for path in ("bounce", "pipeline", "direct", "fallback"):
+    for path in (*BUILT, "fallback"):
         assert job.total(f"bytes_{path}") == 0, str(job)
 
 
@@ -97,8 +98,7 @@ def test_self(mpi: Mpi, build: Build, tmp_path: Path, seed: int, strategy: str,
     assert job.total("bytes_frag") > 100 * MIB, str(job)
 
 
-@pytest.mark.parametrize("wire", WIRES)
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy,wire", ON_WIRES)
 def test_flood(mpi: Mpi, tmp_path: Path, seed: int, strategy: str, wire: str) -> None:
     """Thousands of messages that nobody has posted a receive for; and all kinds in one stream."""
     cases = [Case(size, 3, 4, pattern="both", receive="late", window=3000) for size in (0, 900)]

@@ -18,7 +18,7 @@ def overrun(stdout: str) -> int:
 
 
 @pytest.mark.parametrize("wire", WIRES)
-@pytest.mark.parametrize("strategy", ["bounce", "pipeline", "direct", "auto"])
+@pytest.mark.parametrize("strategy", ["bounce", "pipeline", "direct", "together", "auto"])
 def test_truncation(mpi: Mpi, record_property: Callable[[str, object], None], strategy: str,
                     wire: str) -> None:
     """MPI_ERR_TRUNCATE, nothing written beyond the message, and the next message is right.

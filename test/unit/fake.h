@@ -81,14 +81,17 @@ static inline bool fake_got(fake_t *fake, unsigned to, unsigned which, regx_stat
 static inline bool fake_receive(fake_t *fake, fake_t *from)
 {
     fake_conn_t *conn = &from->conns[fake->id];
-    fake_frame_t *frame;
+    fake_frame_t **at = &conn->head, *frame;
 
     pthread_mutex_lock(&fake_lock);
-    frame = conn->head;
+    while (fake_overtaking && *at != NULL && (*at)->pending != NULL) {
+        at = &(*at)->next;
+    }
+    frame = *at;
     if (frame != NULL && frame->pending == NULL) {
-        conn->head = frame->next;
-        if (conn->head == NULL) {
-            conn->tail = &conn->head;
+        *at = frame->next;
+        if (*at == NULL) {
+            conn->tail = at;
         }
     } else {
         frame = NULL;

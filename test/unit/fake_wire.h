@@ -37,6 +37,9 @@ typedef struct fake_frame {
 static bool fake_immediates;
 static _Atomic unsigned fake_immediate_count;
 
+/* Whether frames overtake those whose put is pending, as on a node. */
+static bool fake_overtaking;
+
 typedef struct fake_conn {
     regx_conn_t conn; /* first */
     fake_t *from, *to;

@@ -34,16 +34,24 @@ static int begin(void **state)
     return 0;
 }
 
-static void cost(int64_t bounce, int64_t single)
+static void again(void)
+{
+    memset(went, 0, sizeof(went));
+    tried = 0;
+}
+
+static void cost_of_three(int64_t bounce, int64_t single, int64_t together)
 {
     costs[REGX_WAY_BOUNCE] = bounce;
     costs[REGX_WAY_SINGLE] = single;
-    went[REGX_WAY_BOUNCE] = went[REGX_WAY_SINGLE] = tried = 0;
+    costs[REGX_WAY_TOGETHER] = together;
+    again();
 }
 
-static void again(void)
+/* Together loses. */
+static void cost(int64_t bounce, int64_t single)
 {
-    cost(costs[REGX_WAY_BOUNCE], costs[REGX_WAY_SINGLE]);
+    cost_of_three(bounce, single, 10 * (bounce + single));
 }
 
 typedef struct message {
@@ -84,7 +92,7 @@ static void alone(unsigned count, uint64_t length)
 }
 
 /* Messages `ahead` of which are open at any time, to be closed in that order. Of a bounce each
- * process has its part, and the sender is ahead by no more than LAG; single copy is the sender's
+ * process has its part, and the sender is ahead by no more than LAG; the others are the sender's
  * alone. The receiver looks at what has come when it has done what came before. */
 static void stream(unsigned count, unsigned ahead, uint64_t length)
 {
@@ -100,7 +108,7 @@ static void stream(unsigned count, unsigned ahead, uint64_t length)
         while (opened < count && opened < i + ahead) {
             enter(&messages[opened++], length);
         }
-        if (message->entry.way == REGX_WAY_SINGLE) {
+        if (message->entry.way != REGX_WAY_BOUNCE) {
             sender += time_of(message);
         } else {
             if (i >= lag && messages[i - lag].closed > sender) {
@@ -109,7 +117,7 @@ static void stream(unsigned count, unsigned ahead, uint64_t length)
             sender += time_of(message) * 8 / 10;
         }
         now = sender > now ? sender : now;
-        now += message->entry.way == REGX_WAY_SINGLE ? 1 : time_of(message);
+        now += message->entry.way != REGX_WAY_BOUNCE ? 1 : time_of(message);
         message->closed = now;
         leave(message, true);
     }
@@ -148,17 +156,37 @@ static void assert_all(unsigned count, regx_way_t way)
     assert_int_equal(tried, 0);
 }
 
-/* What lone messages do once both ways were tried. */
-static void assert_wins(regx_way_t way, int64_t bounce, int64_t single)
+/* What lone messages do once all ways were tried. */
+static void assert_wins_of_three(regx_way_t way, int64_t bounce, int64_t single, int64_t together)
 {
     begin(NULL);
-    cost(bounce, single);
+    cost_of_three(bounce, single, together);
     alone(TRIAL, 64 * KIB);
-    assert_int_equal(went[REGX_WAY_BOUNCE], TRIAL / 2);
+    for (int tried_way = 0; tried_way < REGX_WAYS; tried_way++) {
+        assert_int_equal(went[tried_way], REGX_CONTEST_ROUNDS);
+    }
     assert_int_equal(tried, TRIAL);
     again();
     alone(WAIT, 64 * KIB);
     assert_all(WAIT, way);
+}
+
+static void assert_wins(regx_way_t way, int64_t bounce, int64_t single)
+{
+    assert_wins_of_three(way, bounce, single, 10 * (bounce + single));
+}
+
+static void the_fastest_of_three_wins(void **state)
+{
+    (void)state;
+    assert_wins_of_three(REGX_WAY_TOGETHER, 30, 20, 15);
+    assert_wins_of_three(REGX_WAY_TOGETHER, 30, 40, 15);
+    assert_wins_of_three(REGX_WAY_SINGLE, 30, 15, 20);
+    assert_wins_of_three(REGX_WAY_SINGLE, 30, 15, 40);
+    assert_wins_of_three(REGX_WAY_BOUNCE, 15, 20, 30);
+    assert_wins_of_three(REGX_WAY_BOUNCE, 15, 30, 20);
+    assert_wins_of_three(REGX_WAY_BOUNCE, 800, 900, 720);
+    assert_wins_of_three(REGX_WAY_TOGETHER, 800, 680, 670);
 }
 
 static void the_faster_way_wins(void **state)
@@ -297,8 +325,8 @@ static void lengths_may_differ(void **state)
 {
     (void)state;
     cost(20, 40);
-    alone(TRIAL / 2, 16 * MIB - 1);
-    alone(TRIAL / 2, 8 * MIB);
+    alone(REGX_CONTEST_ROUNDS, 16 * MIB - 1);
+    alone(TRIAL - REGX_CONTEST_ROUNDS, 8 * MIB);
     again();
     alone(WAIT, 8 * MIB);
     assert_all(WAIT, REGX_WAY_BOUNCE);
@@ -329,7 +357,7 @@ static void the_winner_may_change(void **state)
     alone(TRIAL + WAIT + TRIAL, 64 * KIB);
     cost(30, 90);
     alone(2 * WAIT + TRIAL, 64 * KIB);
-    assert_int_equal(went[REGX_WAY_SINGLE], 2 * WAIT + TRIAL / 2);
+    assert_int_equal(went[REGX_WAY_SINGLE], 2 * WAIT + REGX_CONTEST_ROUNDS);
     again();
     alone(WAIT, 64 * KIB); /* and is soon tried again */
     assert_all(WAIT, REGX_WAY_BOUNCE);
@@ -422,6 +450,7 @@ static void one_that_stays(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(the_fastest_of_three_wins, begin),
         cmocka_unit_test_setup(the_faster_way_wins, begin),
         cmocka_unit_test_setup(single_copy_has_to_save_an_eighth, begin),
         cmocka_unit_test_setup(in_windows_and_without_end, begin),

@@ -27,7 +27,7 @@ static bytes_t head(uint8_t type, uint16_t grants)
 {
     bytes_t bytes = {.length = 0};
 
-    add(&bytes, 4, 1);
+    add(&bytes, 5, 1);
     add(&bytes, type, 1);
     add(&bytes, grants, 2);
     add(&bytes, 0x11223344, 4);
@@ -360,7 +360,7 @@ static void random_messages_are_refused_or_understood(void **state)
             words[w] = chance_next(&seed);
         }
         if (i % 4 == 0) { /* of these a part is understood */
-            bytes[0] = 4;
+            bytes[0] = 5;
             bytes[1] %= 10;
             bytes[2] %= 6;
             bytes[3] = 0;
@@ -373,7 +373,7 @@ static void random_messages_are_refused_or_understood(void **state)
 
 /* ---- the CTS ---- */
 
-enum { CTS_READ = REGX_CTS_SLOTS + 1 + 4, CTS_FORMS };
+enum { CTS_READ = REGX_CTS_SLOTS + 1 + 4, CTS_TOGETHER, CTS_FORMS };
 
 typedef struct cts_form {
     regx_cts_t cts;
@@ -385,11 +385,13 @@ static cts_form_t cts_form(unsigned which)
 {
     const bool slots = which <= REGX_CTS_SLOTS;
     const unsigned rest = which - REGX_CTS_SLOTS - 1;
-    const bool read = which == CTS_READ, chunk = !slots && rest % 2 == 1;
-    const regx_path_t path = slots      ? REGX_PATH_bounce
-                             : read     ? REGX_PATH_read
-                             : rest < 2 ? REGX_PATH_pipeline
-                                        : REGX_PATH_direct;
+    const bool read = which >= CTS_READ;
+    const bool chunk = which == CTS_TOGETHER || (!slots && !read && rest % 2 == 1);
+    const regx_path_t path = slots                   ? REGX_PATH_bounce
+                             : which == CTS_READ     ? REGX_PATH_read
+                             : which == CTS_TOGETHER ? REGX_PATH_together
+                             : rest < 2              ? REGX_PATH_pipeline
+                                                     : REGX_PATH_direct;
     const bool fallback = which % 3 == 0;
     const bool verify = which % 2 == 0;
     const bool pieces = which % 5 < 2;
@@ -410,17 +412,19 @@ static cts_form_t cts_form(unsigned which)
             add(&form.bytes, 0x31323334 + i, 4);
             add(&form.bytes, 0x41424344 + i, 4);
         }
-    } else if (read) {
-        form.cts.exposures = 64;
-        form.cts.chunk_length = offset;
-        add(&form.bytes, offset, 8);
-    } else if (chunk) {
+    }
+    if (chunk) {
         form.cts.chunk_length = offset;
         form.cts.chunk_start = start;
         form.cts.key = key();
         add(&form.bytes, offset, 8);
         add(&form.bytes, start, 8);
         add_key(&form.bytes);
+    }
+    if (read) {
+        form.cts.exposures = 64;
+        form.cts.exposed_most = offset + 1;
+        add(&form.bytes, offset + 1, 8);
     }
     form.used = form.bytes.length;
     form.bytes.length = REGX_CTS_SIZE; /* the rest is zero */
@@ -451,18 +455,23 @@ static bool cts_refused_or_understood(const uint8_t *bytes)
         return false;
     }
     assert_true(cts.path == REGX_PATH_bounce || cts.path == REGX_PATH_pipeline ||
-                cts.path == REGX_PATH_direct || cts.path == REGX_PATH_read);
-    assert_in_range(cts.exposures, cts.path == REGX_PATH_read, cts.path == REGX_PATH_read ? 64 : 0);
+                cts.path == REGX_PATH_direct || cts.path == REGX_PATH_read ||
+                cts.path == REGX_PATH_together);
+    if (cts.path == REGX_PATH_read || cts.path == REGX_PATH_together) {
+        assert_in_range(cts.exposures, 1, 64);
+        assert_true(cts.exposed_most > 0);
+        used += 8;
+    } else {
+        assert_int_equal(cts.exposures, 0);
+    }
     if (cts.path == REGX_PATH_bounce) {
         assert_in_range(cts.slot_count, 0, REGX_CTS_SLOTS);
         assert_int_equal(cts.chunk_length, 0);
         used += 8 * (size_t)cts.slot_count;
-    } else if (cts.path == REGX_PATH_read) {
-        assert_int_equal(cts.slot_count, 0);
-        assert_true(cts.chunk_length > 0);
-        used += 8;
     } else {
         assert_int_equal(cts.slot_count, 0);
+        assert_true(cts.path != REGX_PATH_read || cts.chunk_length == 0);
+        assert_true(cts.path != REGX_PATH_together || cts.chunk_length > 0);
         used += cts.chunk_length > 0 ? 40 : 0;
     }
     regx_cts_pack(&cts, again);
@@ -493,6 +502,7 @@ static void the_cts_has_the_documented_bytes(void **state)
         assert_int_equal(cts.length, length);
         assert_int_equal(cts.slot_count, known.cts.slot_count);
         assert_int_equal(cts.exposures, known.cts.exposures);
+        assert_int_equal(cts.exposed_most, known.cts.exposed_most);
         assert_memory_equal(cts.slots, known.cts.slots, sizeof(cts.slots));
         assert_int_equal(cts.chunk_length, known.cts.chunk_length);
         assert_int_equal(cts.chunk_start, known.cts.chunk_start);
@@ -532,12 +542,14 @@ static void the_cts_has_paths_and_counts_that_there_are(void **state)
     for (unsigned path = 0; path < 256; path++) {
         for (unsigned count = 0; count <= UINT16_MAX; count += count < 300 ? 1 : 251) {
             cts_form_t known = cts_form(REGX_CTS_SLOTS);
+            const bool reads = path == REGX_PATH_read || path == REGX_PATH_together;
+            const bool writes = path == REGX_PATH_pipeline || path == REGX_PATH_direct;
             const unsigned most = path == REGX_PATH_bounce ? REGX_CTS_SLOTS
-                                  : path == REGX_PATH_read ? 64
-                                  : path == REGX_PATH_pipeline || path == REGX_PATH_direct ? 1
-                                                                                           : 0;
+                                  : reads                  ? 64
+                                  : writes                 ? 1
+                                                           : 0;
             const bool known_path = most > 0;
-            const unsigned fewest = path == REGX_PATH_read;
+            const unsigned fewest = reads;
 
             known.bytes.at[1] = (uint8_t)path;
             known.bytes.at[2] = (uint8_t)count;
@@ -550,14 +562,18 @@ static void the_cts_has_paths_and_counts_that_there_are(void **state)
 
 static void a_chunk_has_a_length(void **state)
 {
-    static const unsigned forms[] = {REGX_CTS_SLOTS + 2, CTS_READ};
+    static const struct {
+        unsigned form;
+        size_t at;
+    } lengths[] = {
+        {REGX_CTS_SLOTS + 2, 24}, {CTS_READ, 24}, {CTS_TOGETHER, 24}, {CTS_TOGETHER, 64}};
 
     (void)state;
-    for (unsigned i = 0; i < 2; i++) {
-        cts_form_t known = cts_form(forms[i]);
+    for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
+        cts_form_t known = cts_form(lengths[i].form);
 
         assert_true(cts_refused_or_understood(known.bytes.at));
-        memset(known.bytes.at + 24, 0, 8);
+        memset(known.bytes.at + lengths[i].at, 0, 8);
         assert_false(cts_refused_or_understood(known.bytes.at));
     }
 }

@@ -123,6 +123,33 @@ static void what_is_impossible_is_tried_once(void **state)
     }
 }
 
+/* So it is where the wire finds out late. */
+static void a_get_may_be_refused_late(void **state)
+{
+    stage_t *stage = stage_open();
+
+    (void)state;
+    begin(stage);
+    assert_true(deliver(stage, 1));
+    assert_true(fake_got(stage->receiver, 0, 0, REGX_DENIED));
+    run(stage);
+    assert_read(stage);
+    end(stage);
+    const unsigned tried = stage->receiver->calls[FAKE_GET];
+    stage->dones = 0;
+    begin_of(stage, PAGE);
+    run(stage);
+    assert_read_of(stage, PAGE);
+    end(stage);
+    assert_int_equal(stage->receiver->calls[FAKE_GET], tried);
+    assert_int_equal(stage->sender->counters.messages[REGX_PATH_fallback], 2);
+    assert_int_equal(regx_tally_find(stage->receiver->counters.fallbacks,
+                                     "receiver: reading from this peer refused")
+                         ->count,
+                     1);
+    stage_close(stage);
+}
+
 /* They fail late: all bytes arrive all the same, also those that a get has written in part. */
 static void each_get_may_fail(void **state)
 {
@@ -203,22 +230,6 @@ static void each_send_may_find_no_room(void **state)
 }
 
 /* ---- who goes away ---- */
-
-/* Lets so many things happen. */
-static void some_steps(stage_t *stage, unsigned steps)
-{
-    for (unsigned i = 0; i < steps; i++) {
-        const unsigned what = (unsigned)(chance_next(&stage->seed) % 3);
-
-        if (what < 2) {
-            deliver(stage, what);
-        } else {
-            fake_got(stage->receiver, 0, 0, REGX_OK);
-        }
-        regx_rndv_progress(stage->sender->rndv);
-        regx_rndv_progress(stage->receiver->rndv);
-    }
-}
 
 static void a_peer_may_be_forgotten_at_any_time(void **state)
 {
@@ -357,6 +368,7 @@ int main(void)
         cmocka_unit_test(each_registration_may_be_refused),
         cmocka_unit_test(each_get_may_be_refused),
         cmocka_unit_test(what_is_impossible_is_tried_once),
+        cmocka_unit_test(a_get_may_be_refused_late),
         cmocka_unit_test(each_get_may_fail),
         cmocka_unit_test(each_send_may_find_no_room),
         cmocka_unit_test(a_peer_may_be_forgotten_at_any_time),
