@@ -48,10 +48,11 @@ def test_it_is_said_once(mpi: Mpi, tmp_path: Path, backend: str, side: str, part
     assert other["hits"] == 1 and other["misses"] == 1, f"the control\n{job}"
 
 
+@pytest.mark.parametrize("strategy", ["pipeline", "read", "together"])
 @pytest.mark.parametrize("side", RANKS)
-def test_chunks(mpi: Mpi, tmp_path: Path, backend: str, side: str) -> None:
+def test_chunks(mpi: Mpi, tmp_path: Path, backend: str, side: str, strategy: str) -> None:
     """Some chunks are done when it happens, some in flight, and some not yet granted."""
-    job = ended(run(mpi, tmp_path, backend, side, "all", rendezvous="pipeline", inuse="ignore"))
+    job = ended(run(mpi, tmp_path, backend, side, "all", rendezvous=strategy, inuse="ignore"))
     report = job.rank(RANKS[side])
     assert any("unmapped in mid-transfer" in reason for reason in report["fallbacks"]), str(job)
     assert not job.complaints, str(job)
