@@ -7,6 +7,9 @@
 //   probe bounce       messages through shared slots, the sender copying in while the receiver
 //                      copies out; per size with the piece that is best for it
 //   probe process_vm   messages written by the sender with process_vm_writev
+//   probe halves       one half written so, while the receiver reads the other, process_vm_readv
+//   probe fastest      per size the quicker of bounce and halves (piece 0); where the kernel does
+//                      not copy between processes, bounce
 //
 // One-way time is half a ping-pong; bandwidth is a stream of 64 messages and a reply, as
 // osu_latency and osu_bw define them. The columns read like theirs.
@@ -57,8 +60,9 @@ struct channel {
     _Alignas(4096) unsigned char slots[SLOT_BYTES];
 };
 
-enum way { BOUNCE, PROCESS_VM };
+enum way { BOUNCE, PROCESS_VM, HALVES };
 enum shape { PING_PONG, STREAM };
+enum mode { MODE_MAILBOX, MODE_BOUNCE, MODE_PROCESS_VM, MODE_HALVES, MODE_FASTEST, MODES };
 
 struct order {
     enum way way;
@@ -162,33 +166,60 @@ static void bounce_receive(struct side *s, const struct order *o)
     }
 }
 
-static void process_vm_send(struct side *s, const struct order *o)
+static void copy_to_peer(struct side *s, size_t at, size_t end)
 {
-    for (size_t at = 0; at < o->size;) {
-        struct iovec mine = {s->source + at, o->size - at};
-        struct iovec theirs = {s->sink + at, o->size - at};
+    while (at < end) {
+        struct iovec mine = {s->source + at, end - at};
+        struct iovec theirs = {s->sink + at, end - at};
         ssize_t done = process_vm_writev(s->peer, &mine, 1, &theirs, 1, 0);
         if (done <= 0)
             die("process_vm_writev (a seccomp filter or ptrace_scope may refuse it)");
         at += (size_t)done;
     }
-    post(s);
+}
+
+static void copy_from_peer(struct side *s, size_t at, size_t end)
+{
+    while (at < end) {
+        struct iovec mine = {s->sink + at, end - at};
+        struct iovec theirs = {s->source + at, end - at};
+        ssize_t done = process_vm_readv(s->peer, &mine, 1, &theirs, 1, 0);
+        if (done <= 0)
+            die("process_vm_readv (a seccomp filter or ptrace_scope may refuse it)");
+        at += (size_t)done;
+    }
+}
+
+// In whole pages.
+static size_t half_of(size_t size)
+{
+    size_t half = (size / 2 + 4095) / 4096 * 4096;
+    return half < size ? half : size;
 }
 
 static void send_one(struct side *s, const struct order *o)
 {
-    if (o->way == BOUNCE)
+    if (o->way == BOUNCE) {
         bounce_send(s, o);
-    else
-        process_vm_send(s, o);
+        return;
+    }
+    if (o->way == HALVES)
+        post(s); // the receiver may begin
+    copy_to_peer(s, 0, o->way == HALVES ? half_of(o->size) : o->size);
+    post(s);
 }
 
 static void receive_one(struct side *s, const struct order *o)
 {
-    if (o->way == BOUNCE)
+    if (o->way == BOUNCE) {
         bounce_receive(s, o);
-    else
+        return;
+    }
+    if (o->way == HALVES) {
         await_post(s);
+        copy_from_peer(s, half_of(o->size), o->size);
+    }
+    await_post(s);
 }
 
 static void one_round(struct side *s, const struct order *o)
@@ -293,23 +324,45 @@ static double measure(struct side *s, struct order o)
     return batch[BATCHES / 2] / (double)o.rounds;
 }
 
-static void measure_size(struct side *s, enum way way, size_t size)
+// The quickest so far, in seconds per round, and the pieces in which it was.
+struct best {
+    double time, stream;
+    size_t time_piece, stream_piece;
+};
+
+static void try_piece(struct side *s, enum way way, size_t size, size_t piece, struct best *best)
 {
-    size_t first = size < PIECE_MIN || way == PROCESS_VM ? size : PIECE_MIN;
-    size_t last = size < PIECE_MAX || way == PROCESS_VM ? size : PIECE_MAX;
-    double time = 0, stream = 0;
-    size_t time_piece = first, stream_piece = first;
-    for (size_t piece = first; piece <= last; piece *= 2) {
-        double t = measure(s, (struct order){way, PING_PONG, size, piece, 0, 0});
-        double b = measure(s, (struct order){way, STREAM, size, piece, 0, 0});
-        if (piece == first || t < time)
-            time = t, time_piece = piece;
-        if (piece == first || b < stream)
-            stream = b, stream_piece = piece;
+    double time = measure(s, (struct order){way, PING_PONG, size, piece, 0, 0});
+    double stream = measure(s, (struct order){way, STREAM, size, piece, 0, 0});
+    if (best->time == 0 || time < best->time)
+        best->time = time, best->time_piece = piece;
+    if (best->stream == 0 || stream < best->stream)
+        best->stream = stream, best->stream_piece = piece;
+}
+
+// Whether the kernel copies between the two processes.
+static bool may_copy(struct side *s)
+{
+    unsigned char byte;
+    struct iovec mine = {&byte, 1}, theirs = {s->source, 1};
+    return process_vm_readv(s->peer, &mine, 1, &theirs, 1, 0) == 1;
+}
+
+static void measure_size(struct side *s, enum mode mode, size_t size)
+{
+    struct best best = {0};
+    size_t first = size < PIECE_MIN ? size : PIECE_MIN, last = size < PIECE_MAX ? size : PIECE_MAX;
+    if (mode == MODE_PROCESS_VM)
+        try_piece(s, PROCESS_VM, size, 0, &best);
+    if (mode == MODE_HALVES || (mode == MODE_FASTEST && may_copy(s)))
+        try_piece(s, HALVES, size, 0, &best);
+    if (mode == MODE_BOUNCE || mode == MODE_FASTEST) {
+        for (size_t piece = first; piece <= last; piece *= 2)
+            try_piece(s, BOUNCE, size, piece, &best);
     }
     double mbytes = (double)size * WINDOW / 1e6;
-    printf("%-10zu%20.3f%20.2f%20zu%20zu\n", size, 1e6 * time / 2, mbytes / stream, time_piece,
-           stream_piece);
+    printf("%-10zu%20.3f%20.2f%20zu%20zu\n", size, 1e6 * best.time / 2, mbytes / best.stream,
+           best.time_piece, best.stream_piece);
     fflush(stdout);
 }
 
@@ -424,14 +477,19 @@ static void *map(size_t bytes, int flags, int fd)
     return at;
 }
 
+static const char *const mode_names[MODES] = {"mailbox", "bounce", "process_vm", "halves",
+                                              "fastest"};
+
 static void usage(FILE *to)
 {
     fputs(
         "usage: probe mailbox\n"
         "       probe bounce     [-m [MIN:]MAX]\n"
         "       probe process_vm [-m [MIN:]MAX]\n"
+        "       probe halves     [-m [MIN:]MAX]\n"
+        "       probe fastest    [-m [MIN:]MAX]\n"
         "Two processes bound to the first two allowed cores, without MPI: one-way time in us\n"
-        "and, for the latter two, the bandwidth of a stream in MB/s, per message size.\n"
+        "and, for all but mailbox, the bandwidth of a stream in MB/s, per message size.\n"
         "  -m, --message-size [MIN:]MAX   sizes in bytes, doubled from MIN (8) to MAX (4194304)\n",
         to);
 }
@@ -471,10 +529,13 @@ int main(int argc, char **argv)
             return 2;
         }
     }
-    const char *mode = optind == argc - 1 ? argv[optind] : "";
-    bool mailbox = strcmp(mode, "mailbox") == 0, bounce = strcmp(mode, "bounce") == 0;
-    if (!mailbox && !bounce && strcmp(mode, "process_vm") != 0)
+    const char *name = optind == argc - 1 ? argv[optind] : "";
+    enum mode mode = MODE_MAILBOX;
+    while (mode < MODES && strcmp(name, mode_names[mode]) != 0)
+        mode++;
+    if (mode == MODES)
         return usage(stderr), 2;
+    bool mailbox = mode == MODE_MAILBOX;
 
     int core[2];
     choose_cores(core);
@@ -513,7 +574,7 @@ int main(int argc, char **argv)
         return 0;
     }
 
-    printf("# regx probe: %s between two processes without MPI, cores %d and %d\n", mode, core[0],
+    printf("# regx probe: %s between two processes without MPI, cores %d and %d\n", name, core[0],
            core[1]);
     if (mailbox) {
         printf("%-10s%20s\n", "# Size", "Latency (us)");
@@ -522,7 +583,7 @@ int main(int argc, char **argv)
         printf("%-10s%20s%20s%20s%20s\n", "# Size", "Latency (us)", "Bandwidth (MB/s)",
                "Latency piece", "Bandwidth piece");
         for (size_t size = min; size <= max; size *= 2)
-            measure_size(&s, bounce ? BOUNCE : PROCESS_VM, size);
+            measure_size(&s, mode, size);
         s.shared->order.rounds = 0;
         post(&s);
     }

@@ -42,7 +42,7 @@ class Folder:
 
 def _rows(results: Results) -> Iterator[tuple]:
     for run in results.runs:
-        benchmark = "probe_bounce" if run.arm.kind == LIMIT else run.arm.benchmark
+        benchmark = "probe" if run.arm.kind == LIMIT else run.arm.benchmark
         arm = (run.arm.strategy, run.backend, run.transport, benchmark, run.arm.buffers)
         for size, value in run.values.items():
             yield *arm, size, run.metric, run.unit, run.repetition, value

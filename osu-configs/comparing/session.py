@@ -168,7 +168,7 @@ class Session:
     def _limit(self, repetition: int) -> None:
         """What two processes reach without MPI, in the same repetition as the arms."""
         probe = str(self.launcher.installation.probe)
-        line = Line((), (probe, "bounce", "-m", self.plan.limit_sizes().option()))
+        line = Line((), (probe, "fastest", "-m", self.plan.limit_sizes().option()))
         outcome, conditions = self._within_one_phase(lambda: self.runner.run(line, PROBE_TIMEOUT))
         for arm, unit in self.plan.limit_groups.items():
             run = Run(

@@ -60,7 +60,7 @@ def test_the_csv(tree: Tree) -> None:
     )
     rows = list(csv.DictReader(text.splitlines()))
     assert len(rows) == 3 * 3 * 3  # repetitions, sizes, arms: the limit is one
-    assert rows[0]["strategy"] == "limit" and rows[0]["benchmark"] == "probe_bounce"
+    assert rows[0]["strategy"] == "limit" and rows[0]["benchmark"] == "probe"
     bounce = [row for row in rows if row["strategy"] == "bounce"]
     assert bounce[0] == {
         "strategy": "bounce",
