@@ -434,7 +434,7 @@ static void every_byte_of_the_cts_may_be_wrong(void **state)
 
             stage->late_percent = bit % 2 * 100;
             memcpy(bytes, regx_landing_cts(stage->landing), sizeof(bytes));
-            bytes[at] ^= bit < 8 ? 1U << bit : 255;
+            bytes[at] ^= (uint8_t)(bit < 8 ? 1U << bit : 255);
             open_source(stage, bytes);
             run(stage);
             abandon(stage);
