@@ -24,8 +24,9 @@
  * in the log. btl_regx_notifier_check=never leaves the query out and that window open.
  *
  * What it costs, on two cores of a server CPU in a virtual machine, Linux 6.18, medians. A look-up:
- * a system call, 1.6 times the cheapest there is (0.20 us in all); with scan another, 5.2 times it.
- * A miss: 2.0 us, 1.4 of them its four system calls, or 3.1 in a mapping that is not watched yet,
+ * a system call, 1.5 times the cheapest there is (0.13 to 0.19 us), 1.6 to 1.7 times within a
+ * look-up; with scan another, 4.6 to 5.2 times it in all. A miss, on an AMD EPYC (on an Intel Xeon
+ * 1.3 and 2.0): 2.0 us, 1.4 of them its four system calls, or 3.1 in a mapping not watched yet,
  * 2.3 of them its six (PROCMAP_QUERY 0.38, PAGEMAP_SCAN 0.40, both again after UFFDIO_REGISTER
  * 0.55, and the query). UFFDIO_CONTINUE, which private memory refuses, tells what is armed for 0.3;
  * but it gives memory that was never touched an anon_vma of its own, so that it never merges with
