@@ -166,26 +166,18 @@ static void bounce_receive(struct side *s, const struct order *o)
     }
 }
 
-static void copy_to_peer(struct side *s, size_t at, size_t end)
-{
-    while (at < end) {
-        struct iovec mine = {s->source + at, end - at};
-        struct iovec theirs = {s->sink + at, end - at};
-        ssize_t done = process_vm_writev(s->peer, &mine, 1, &theirs, 1, 0);
-        if (done <= 0)
-            die("process_vm_writev (a seccomp filter or ptrace_scope may refuse it)");
-        at += (size_t)done;
-    }
-}
+typedef ssize_t vm_call(pid_t, const struct iovec *, unsigned long, const struct iovec *,
+                        unsigned long, unsigned long);
 
-static void copy_from_peer(struct side *s, size_t at, size_t end)
+// Has the kernel copy [at, end) between this process and the peer.
+static void copy(struct side *s, vm_call *call, unsigned char *mine, unsigned char *theirs,
+                 size_t at, size_t end)
 {
     while (at < end) {
-        struct iovec mine = {s->sink + at, end - at};
-        struct iovec theirs = {s->source + at, end - at};
-        ssize_t done = process_vm_readv(s->peer, &mine, 1, &theirs, 1, 0);
+        struct iovec here = {mine + at, end - at}, there = {theirs + at, end - at};
+        ssize_t done = call(s->peer, &here, 1, &there, 1, 0);
         if (done <= 0)
-            die("process_vm_readv (a seccomp filter or ptrace_scope may refuse it)");
+            die("process_vm_* (a seccomp filter or ptrace_scope may refuse it)");
         at += (size_t)done;
     }
 }
@@ -205,7 +197,8 @@ static void send_one(struct side *s, const struct order *o)
     }
     if (o->way == HALVES)
         post(s); // the receiver may begin
-    copy_to_peer(s, 0, o->way == HALVES ? half_of(o->size) : o->size);
+    size_t end = o->way == HALVES ? half_of(o->size) : o->size;
+    copy(s, process_vm_writev, s->source, s->sink, 0, end);
     post(s);
 }
 
@@ -217,7 +210,7 @@ static void receive_one(struct side *s, const struct order *o)
     }
     if (o->way == HALVES) {
         await_post(s);
-        copy_from_peer(s, half_of(o->size), o->size);
+        copy(s, process_vm_readv, s->sink, s->source, half_of(o->size), o->size);
     }
     await_post(s);
 }

@@ -246,10 +246,11 @@ struct regx_conn {
     regx_transport_t *transport;
     uint64_t peer;
     const char *wire; /* "shm", "tcp", …: for messages to people */
-    atomic_bool
-        shares_pool; /* the two processes map each other's pool: a bounce is a copy per side */
-    atomic_bool single_copy; /* puts to a region, and gets, are the kernel's copies between the two
-                         processes, which it allows, as far as can be told from this side */
+    /* The two processes map each other's pool: a bounce is a copy per side. */
+    atomic_bool shares_pool;
+    /* Puts to a region, and gets, are the kernel's copies between the two processes, which it
+     * allows, as far as can be told from this side. */
+    atomic_bool single_copy;
 };
 
 #endif
