@@ -4,7 +4,7 @@
  * at once; single copy, where the sender has the kernel copy into the receiver; or together, where
  * the receiver has it copy one half. That depends on the machine and on the program. Where a line
  * that one core has written reaches the other slowly, and the program sends again what it has not
- * written since, single copy is up to twice as fast as bounce, and together up to twice or more as
+ * written since, single copy is up to twice as fast as bounce, and together up to 2.7 times as
  * fast as that; elsewhere bounce is the fastest.
  *
  * So it is tried, for each power of two of sizes, on the program's own messages, in rounds. A round
