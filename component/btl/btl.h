@@ -48,6 +48,7 @@ typedef struct regx_params {
     size_t pool_size;
     size_t pool_wanted; /* … if the limit of locked memory were none */
     size_t slot_size;
+    bool rts_contiguous; /* rndv_eager_limit is of contiguous data, too */
     const char *if_include;
     const char *if_exclude;
     const char *uct_tls;
@@ -76,8 +77,8 @@ typedef struct regx_module {
     _Atomic unsigned leaving;                          /* how many are to be taken out */
     regx_fragment_t *small, *large;                    /* fragments to be used again */
     _Atomic unsigned queued;                           /* fragments that wait on their endpoints */
-    _Atomic unsigned lent; /* fragments whose memory some peer still reads */
-    unsigned peers;        /* most endpoints at once */
+    _Atomic size_t lent; /* bytes of fragments that some peer still reads */
+    unsigned peers;      /* most endpoints at once */
     mca_btl_base_module_error_cb_fn_t error;
 } regx_module_t;
 
@@ -100,7 +101,7 @@ struct mca_btl_base_endpoint_t {
     regx_lock_t lock;
     regx_fragment_t *first, *last; /* fragments that found no room, in order */
     atomic_bool waiting;           /* there are some */
-    _Atomic unsigned lent;         /* fragments whose memory the peer still reads */
+    _Atomic size_t lent;           /* bytes of fragments that the peer still reads */
     atomic_bool leaving;           /* Open MPI has given it up */
 };
 

@@ -17,12 +17,12 @@ static int del_procs(mca_btl_base_module_t *btl, size_t count, opal_proc_t **pro
                      struct mca_btl_base_endpoint_t **endpoints);
 static int register_error(mca_btl_base_module_t *btl, mca_btl_base_module_error_cb_fn_t callback);
 
-/* Eager limit and fragment size are what measured best on shared memory; rndv_eager_limit 0 keeps
- * the base of a rendezvous where the user's buffer begins. */
+/* What measured best on shared memory. Of contiguous data rndv_eager_limit is 0, unless the user
+ * says so: the base of a rendezvous is where the user's buffer begins. */
 mca_btl_base_module_t regx_template = {.btl_component = &mca_btl_regx_component.super,
                                        .btl_eager_limit =
                                            16384 + 64, /* 16 KiB with Open MPI's header */
-                                       .btl_rndv_eager_limit = 0,
+                                       .btl_rndv_eager_limit = 4096,
                                        .btl_max_send_size = 65536,
                                        .btl_rdma_pipeline_send_length = 0,
                                        .btl_rdma_pipeline_frag_size = SIZE_MAX,

@@ -74,6 +74,6 @@ bool regx_params_read_registration(regx_params_t *params);
 /* params_verbs.c */
 bool regx_params_read_verbs(regx_verbs_settings_t *verbs);
 /* params_inherited.c: they keep their meaning or are refused by name. */
-bool regx_params_check_inherited(const regx_params_t *params, mca_btl_base_module_t *btl);
+bool regx_params_check_inherited(regx_params_t *params, mca_btl_base_module_t *btl);
 
 #endif

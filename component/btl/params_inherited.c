@@ -9,7 +9,32 @@
 #define LARGEST_FRAME 16384u    /* what every transport takes as one frame */
 #define LARGEST_FRAGMENT 65536u /* … and lends at once */
 
-bool regx_params_check_inherited(const regx_params_t *params, mca_btl_base_module_t *btl)
+/* What goes along with an RTS. Where nobody has set it, it is less than any fragment, by which
+ * regx_prepare_src tells them apart. */
+static bool check_rts(regx_params_t *params, mca_btl_base_module_t *btl)
+{
+    mca_base_var_source_t source;
+    char error[REGX_OPTION_ERROR];
+
+    regx_param_stored("opal", "btl", "regx", "rndv_eager_limit", &source);
+    params->rts_contiguous = source != MCA_BASE_VAR_SOURCE_DEFAULT;
+    if (!params->rts_contiguous) {
+        const size_t half = btl->btl_max_send_size / 2;
+        const size_t most = half < btl->btl_eager_limit ? half : btl->btl_eager_limit;
+
+        btl->btl_rndv_eager_limit =
+            btl->btl_rndv_eager_limit < most ? btl->btl_rndv_eager_limit : most;
+    }
+    if (btl->btl_rndv_eager_limit > btl->btl_eager_limit) {
+        snprintf(error, sizeof(error),
+                 REGX_PREFIX "rndv_eager_limit=%zu; allowed: 0 to " REGX_PREFIX "eager_limit (%zu)",
+                 btl->btl_rndv_eager_limit, btl->btl_eager_limit);
+        return regx_param_refuse(error);
+    }
+    return true;
+}
+
+bool regx_params_check_inherited(regx_params_t *params, mca_btl_base_module_t *btl)
 {
     const size_t slot = params->slot_size;
     const size_t bounded = slot < LARGEST_FRAGMENT ? slot : LARGEST_FRAGMENT;
@@ -24,12 +49,6 @@ bool regx_params_check_inherited(const regx_params_t *params, mca_btl_base_modul
     if (btl->btl_eager_limit < 256 || btl->btl_eager_limit > most) {
         snprintf(error, sizeof(error), REGX_PREFIX "eager_limit=%zu; allowed: 256 to %zu",
                  btl->btl_eager_limit, most);
-        return regx_param_refuse(error);
-    }
-    if (btl->btl_rndv_eager_limit > btl->btl_eager_limit) {
-        snprintf(error, sizeof(error),
-                 REGX_PREFIX "rndv_eager_limit=%zu; allowed: 0 to " REGX_PREFIX "eager_limit (%zu)",
-                 btl->btl_rndv_eager_limit, btl->btl_eager_limit);
         return regx_param_refuse(error);
     }
     regx_param_stored("opal", "btl", "regx", "max_send_size", &source);
@@ -56,5 +75,5 @@ bool regx_params_check_inherited(const regx_params_t *params, mca_btl_base_modul
                  btl->btl_put_limit);
         return regx_param_refuse(error);
     }
-    return true;
+    return check_rts(params, btl);
 }

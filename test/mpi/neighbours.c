@@ -4,7 +4,8 @@
  *
  *     neighbours lent|full
  *
- * lent: rank 0 has lent rank 1 all that it may of its pool, and receives a large message of rank 2.
+ * lent: rank 0 has lent rank 1 all that it may of its pool, sends rank 2 a message of fragments and
+ *       receives a large one of it.
  * full: rank 0 has a large message for rank 1, whose mailbox is full, and sends one to rank 2.
  *
  * Rank 1 returns to MPI only when rank 2 says, by a pipe, that its message is over: a rank that
@@ -36,11 +37,11 @@ static unsigned char *stamped(int sender, int message)
     return memory;
 }
 
-static void receive_large(int from)
+static void receive_large(int from, int tag)
 {
     unsigned char *memory = check_memory(LARGE);
-    MPI_Recv(memory, LARGE, MPI_BYTE, from, TAG_LARGE, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-    check_stamp(memory, LARGE, key(from, TAG_LARGE), 0, "the large message");
+    MPI_Recv(memory, LARGE, MPI_BYTE, from, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    check_stamp(memory, LARGE, key(from, tag), 0, "the large message");
     free(memory);
 }
 
@@ -96,7 +97,8 @@ static void lent(int rank, const char *pipe)
         MPI_Recv(NULL, 0, MPI_BYTE, 1, TAG_READY, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
         some_progress();
         MPI_Send(NULL, 0, MPI_BYTE, 2, TAG_READY, MPI_COMM_WORLD);
-        receive_large(2);
+        MPI_Send(memory, 1, scattered, 2, TAG_FRAGMENTED, MPI_COMM_WORLD);
+        receive_large(2, TAG_LARGE);
     } else if (rank == 1) {
         /* All envelopes are there, so that the receives are answered and nothing more is read. */
         MPI_Probe(0, TAG_FRAGMENTED + FRAGMENTED - 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
@@ -109,6 +111,7 @@ static void lent(int rank, const char *pipe)
         wait_outside(pipe);
     } else {
         MPI_Recv(NULL, 0, MPI_BYTE, 0, TAG_READY, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        receive_large(0, TAG_FRAGMENTED);
         send_large(2, 0);
         release(pipe);
     }
@@ -154,7 +157,7 @@ static void full(int rank, const char *pipe)
             check_bytes++;
         }
     } else {
-        receive_large(0);
+        receive_large(0, TAG_LARGE);
         release(pipe);
     }
     free(memory);

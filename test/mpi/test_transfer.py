@@ -81,6 +81,22 @@ def test_fragments(mpi: Mpi, tmp_path: Path, seed: int, wire: str) -> None:
         assert job.total(f"bytes_{path}") == 0, str(job)
 
 
+@pytest.mark.parametrize("regx,packed,contiguous", [
+    ({}, 4096, 0), ({"rndv_eager_limit": 0}, 0, 0), ({"rndv_eager_limit": 9000}, 9000, 9000),
+    ({"eager_limit": 2600, "max_send_size": 5000}, 2500, 0)], ids=str)
+def test_what_goes_along_with_an_rts(mpi: Mpi, tmp_path: Path, regx: dict[str, object],
+                                     packed: int, contiguous: int) -> None:
+    """Of contiguous data nothing unless it was asked for; all else goes by rendezvous or fragment,
+    whose headers (32 bytes in Open MPI 4.1) count as theirs."""
+    size, messages = 100_000, 2
+    cases = [Case(size, window=1), Case(size, 0, 0, "vector", "vector", window=1)]
+    job = mpi("transfer", "--iterations", 1, sample.write(cases, tmp_path),
+              regx={"rendezvous": "bounce", **regx}).checked(ranks=2)
+    assert job.total("bytes_bounce") == messages * (size - contiguous), str(job)
+    headers = job.total("bytes_frag") - messages * (size - packed)
+    assert 0 < headers <= 40 * job.total("messages_frag") < 2500, str(job)
+
+
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_self(mpi: Mpi, build: Build, tmp_path: Path, seed: int, strategy: str,
@@ -120,6 +136,7 @@ SHAPES = [
     ("bounce", {"slot_size": "4K", "pool_size": "64K"}),
     ("bounce", {"slot_size": "256K", "pool_size": "8M"}),
     ("bounce", {"rndv_eager_limit": 0, "eager_limit": 1024}),
+    ("bounce", {"eager_limit": 256, "max_send_size": 1024}),
     ("direct", {"rdma_pipeline_frag_size": 262144}),  # ob1's own pipeline over our puts
     ("pipeline", {"max_send_size": 8192}),
 ]
