@@ -2,12 +2,12 @@
  *
  * Eager messages and fragments.
  *
- * What is short is sent as one frame of the transport, copied; what is longer (non-contiguous data,
- * buffered sends) is packed into a slot of the pool and lent to the peer. What gets no slot is
- * packed into memory of its own, to leave as a frame or, if it is longer, to be copied into a slot
- * when one comes free: Open MPI must not be refused a descriptor for its control messages. A
- * fragment of a message that it is sending it asks for again, so that refusing one spares the
- * second copy.
+ * What is short is sent as one frame of the transport, copied. What is longer (fragments of
+ * non-contiguous data and of buffered sends, and what else Open MPI asks memory for) is packed into
+ * a slot of the pool and lent to the peer. What gets no slot is packed into memory of its own and
+ * sent as a frame: Open MPI must not be refused a descriptor for its control messages. A fragment
+ * it asks for again if it gets none, or sends the rest later if it gets a shorter one. So a peer
+ * that does not read keeps slots, but keeps nobody from sending to another.
  */
 #include "btl/btl.h"
 
@@ -63,17 +63,23 @@ static void fragment_delete(regx_fragment_t *fragment)
     free(fragment);
 }
 
-/* Whether the endpoint may be lent a slot. A peer that does not read could keep what it is lent for
- * long: half of the pool stays for landings, which serve other peers. */
-static bool may_lend(const regx_module_t *module, const struct mca_btl_base_endpoint_t *endpoint)
+static bool fits_frame(const regx_module_t *module, size_t size)
 {
-    return atomic_load_explicit(&endpoint->lent, memory_order_relaxed) < LENT_MOST &&
-           regx_pool_unused(&module->pool) > module->pool.slots / 2;
+    return size <= module->transport->max_frame;
 }
 
-static uint32_t take_slot(regx_module_t *module, const struct mca_btl_base_endpoint_t *endpoint)
+/* Whether `size` bytes for the endpoint may take a slot. A peer that does not read could keep what
+ * it is lent for long: half of the pool stays for landings, which serve other peers, and a quarter
+ * for what no frame can carry. What must queue (regx_send) needs none. */
+static bool may_lend(const regx_module_t *module, const struct mca_btl_base_endpoint_t *endpoint,
+                     size_t size)
 {
-    return may_lend(module, endpoint) ? regx_pool_get(&module->pool) : REGX_SLOT_NONE;
+    const uint32_t slots = module->pool.slots;
+    const uint32_t left = slots / 2 + (fits_frame(module, size) ? slots / 4 : 0);
+
+    return atomic_load_explicit(&endpoint->lent, memory_order_relaxed) < LENT_MOST &&
+           !atomic_load_explicit(&endpoint->waiting, memory_order_relaxed) &&
+           regx_pool_unused(&module->pool) > left;
 }
 
 /* Makes sure that the fragment's own memory holds `size` bytes. */
@@ -97,8 +103,9 @@ static bool own_memory(const regx_module_t *module, regx_fragment_t *fragment, s
 /* Room for `size` bytes: a slot if it is worth one and there is one, else the fragment's memory. */
 static bool make_room(regx_module_t *module, regx_fragment_t *fragment, size_t size)
 {
-    if (size > LENT_FROM && size <= module->pool.slot_size) {
-        fragment->slot = take_slot(module, fragment->endpoint);
+    if (size > LENT_FROM && size <= module->pool.slot_size &&
+        may_lend(module, fragment->endpoint, size)) {
+        fragment->slot = regx_pool_get(&module->pool);
         if (fragment->slot != REGX_SLOT_NONE) {
             fragment->segment.seg_addr.pval = regx_pool_slot(&module->pool, fragment->slot);
             return true;
@@ -125,13 +132,14 @@ static void fragment_return(regx_module_t *module, regx_fragment_t *fragment)
     regx_unlock(&module->lock);
 }
 
-/* Whether a fragment would get no slot, and one that is lent will come back and let Open MPI ask
- * again. With threads that might be over before Open MPI has noted that it wants to ask. Not for
- * eager messages: what Open MPI holds back itself it forgets when it ends. */
-static bool must_wait(const regx_module_t *module, const struct mca_btl_base_endpoint_t *endpoint)
+/* Whether a fragment would get no slot, and this peer's own reading will change that and let Open
+ * MPI ask again. With threads that might be over before Open MPI has noted that it wants to ask. */
+static bool must_wait(const regx_module_t *module, const struct mca_btl_base_endpoint_t *endpoint,
+                      size_t size)
 {
-    return !module->threads && atomic_load_explicit(&module->lent, memory_order_relaxed) > 0 &&
-           !may_lend(module, endpoint);
+    return !module->threads && !fits_frame(module, size) && !may_lend(module, endpoint, size) &&
+           (atomic_load_explicit(&endpoint->lent, memory_order_relaxed) > 0 ||
+            atomic_load_explicit(&endpoint->waiting, memory_order_relaxed));
 }
 
 mca_btl_base_descriptor_t *regx_alloc(mca_btl_base_module_t *btl,
@@ -139,12 +147,9 @@ mca_btl_base_descriptor_t *regx_alloc(mca_btl_base_module_t *btl,
                                       size_t size, uint32_t flags)
 {
     regx_module_t *module = module_of(btl);
-    const bool large = size > module->transport->max_frame;
+    const bool large = !fits_frame(module, size);
     regx_fragment_t **list = large ? &module->large : &module->small;
 
-    if (size > btl->btl_eager_limit && must_wait(module, endpoint)) {
-        return NULL;
-    }
     regx_lock(&module->lock);
     regx_fragment_t *fragment = *list;
     if (fragment != NULL) {
@@ -189,19 +194,14 @@ static void pack_bytes(void *context, void *to, size_t length)
     memcpy(to, context, length);
 }
 
-/* Whether Open MPI asks for the bytes that go along with an RTS, and these are contiguous. Open MPI
- * has one limit for these and for data that must be packed, which travels as fragments anyway. Its
- * fragments are longer than that limit (regx_params_check_inherited). */
-static bool begins_rendezvous(const regx_module_t *module, opal_convertor_t *convertor, size_t size)
+/* Whether the first bytes of contiguous data are to go along with an RTS. Open MPI has one limit
+ * for these and for data that must be packed, which travels in fragments anyway. */
+static bool begins_rendezvous(opal_convertor_t *convertor, size_t size)
 {
     size_t whole;
 
-    if (convertor->bConverted > 0 || size > module->super.btl_rndv_eager_limit ||
-        opal_convertor_need_buffers(convertor) != 0) {
-        return false;
-    }
     opal_convertor_get_packed_size(convertor, &whole);
-    return size < whole;
+    return size < whole && opal_convertor_need_buffers(convertor) == 0;
 }
 
 mca_btl_base_descriptor_t *regx_prepare_src(mca_btl_base_module_t *btl,
@@ -210,16 +210,24 @@ mca_btl_base_descriptor_t *regx_prepare_src(mca_btl_base_module_t *btl,
                                             size_t reserve, size_t *size, uint32_t flags)
 {
     const regx_module_t *module = module_of(btl);
+    const bool fragment = (flags & MCA_BTL_DES_FLAGS_PRIORITY) == 0; /* as ob1 has it */
     const size_t most = btl->btl_max_send_size - reserve;
     size_t length = *size < most ? *size : most;
 
-    if (!module->params->rts_contiguous && begins_rendezvous(module, convertor, length)) {
+    if (fragment && must_wait(module, endpoint, reserve + length)) {
+        return NULL;
+    }
+    if (!fragment && !module->params->rts_contiguous && begins_rendezvous(convertor, length)) {
         length = 0;
     }
     mca_btl_base_descriptor_t *descriptor =
         regx_alloc(btl, endpoint, order, reserve + length, flags);
     if (descriptor == NULL) {
         return NULL;
+    }
+    if (fragment && ((regx_fragment_t *)descriptor)->slot == REGX_SLOT_NONE &&
+        !fits_frame(module, reserve + length)) {
+        length = module->transport->max_frame - reserve;
     }
     struct iovec iov = {.iov_base = (char *)descriptor->des_segments->seg_addr.pval + reserve,
                         .iov_len = length};
@@ -260,10 +268,12 @@ static regx_status_t hand_over(regx_module_t *module, regx_fragment_t *fragment)
     void *data = fragment->segment.seg_addr.pval;
 
     if (fragment->slot == REGX_SLOT_NONE) {
-        if (length <= conn->transport->max_frame) {
+        if (fits_frame(module, length)) {
             return ops->send(conn, fragment->tag, NULL, 0, pack_bytes, data, length);
         }
-        fragment->slot = take_slot(module, endpoint);
+        if (regx_pool_unused(&module->pool) > module->pool.slots / 2) {
+            fragment->slot = regx_pool_get(&module->pool);
+        }
         if (fragment->slot == REGX_SLOT_NONE) {
             return REGX_AGAIN;
         }
@@ -324,15 +334,18 @@ static void lend_done(regx_lend_t *lend, regx_status_t status)
     ended(module, fragment, status == REGX_OK ? OPAL_SUCCESS : OPAL_ERROR);
 }
 
-/* A fragment that waits its turn holds no slot: whoever is first in the queue may need just that
- * one. */
+/* What waits its turn holds no slot if it can do without, or if one that cannot may have to wait
+ * before it for just that slot (an eager message longer than a frame). */
 static void give_slot_back(regx_module_t *module, regx_fragment_t *fragment)
 {
+    const size_t length = fragment->segment.seg_len;
+
     if (fragment->slot == REGX_SLOT_NONE ||
-        !own_memory(module, fragment, fragment->segment.seg_len)) {
+        (!fits_frame(module, length) && fits_frame(module, module->super.btl_eager_limit)) ||
+        !own_memory(module, fragment, length)) {
         return;
     }
-    memcpy(fragment->bytes, fragment->segment.seg_addr.pval, fragment->segment.seg_len);
+    memcpy(fragment->bytes, fragment->segment.seg_addr.pval, length);
     fragment->segment.seg_addr.pval = fragment->bytes;
     regx_pool_put(&module->pool, fragment->slot);
     fragment->slot = REGX_SLOT_NONE;

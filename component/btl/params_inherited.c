@@ -9,8 +9,7 @@
 #define LARGEST_FRAME 16384u    /* what every transport takes as one frame */
 #define LARGEST_FRAGMENT 65536u /* … and lends at once */
 
-/* What goes along with an RTS. Where nobody has set it, it is less than any fragment, by which
- * regx_prepare_src tells them apart. */
+/* What goes along with an RTS. */
 static bool check_rts(regx_params_t *params, mca_btl_base_module_t *btl)
 {
     mca_base_var_source_t source;
@@ -18,12 +17,8 @@ static bool check_rts(regx_params_t *params, mca_btl_base_module_t *btl)
 
     regx_param_stored("opal", "btl", "regx", "rndv_eager_limit", &source);
     params->rts_contiguous = source != MCA_BASE_VAR_SOURCE_DEFAULT;
-    if (!params->rts_contiguous) {
-        const size_t half = btl->btl_max_send_size / 2;
-        const size_t most = half < btl->btl_eager_limit ? half : btl->btl_eager_limit;
-
-        btl->btl_rndv_eager_limit =
-            btl->btl_rndv_eager_limit < most ? btl->btl_rndv_eager_limit : most;
+    if (!params->rts_contiguous && btl->btl_rndv_eager_limit > btl->btl_eager_limit) {
+        btl->btl_rndv_eager_limit = btl->btl_eager_limit;
     }
     if (btl->btl_rndv_eager_limit > btl->btl_eager_limit) {
         snprintf(error, sizeof(error),

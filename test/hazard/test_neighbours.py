@@ -23,12 +23,18 @@ def test_name_space_of_processes_per_rank(mpi: Mpi, strategy: str) -> None:
     assert job.most("peers") >= 1, str(job)
 
 
-def test_lent_slots_delay_nobody_else(mpi: Mpi, tmp_path: Path) -> None:
+@pytest.mark.parametrize("regx", [{}, {"pool_size": "4M"}, {"pool_size": "256K"},
+                                  {"max_send_size": 20_000}, {"rndv_eager_limit": 0}], ids=str)
+@pytest.mark.parametrize("wire", ["shm", "tcp"])
+@pytest.mark.parametrize("what", ["lent", "eager"])
+def test_lent_slots_delay_nobody_else(mpi: Mpi, tmp_path: Path, what: str, wire: str,
+                                      regx: dict[str, object]) -> None:
     """Rank 1 reads none of what rank 0 has lent it until what rank 0 and rank 2 send each other is
     over: fragments too, which need slots of the pool as those for rank 1 do."""
-    job = mpi("neighbours", "lent", tmp_path / "pipe", ranks=3,
-              regx={"rendezvous": "bounce"}).checked(ranks=3).over("shm")
-    assert job.rank(0)["bytes_frag"] > 40 * (4 << 20), f"too little was lent\n{job}"
+    tls = {"uct_tls": "tcp"} if wire == "tcp" else {}
+    job = mpi("neighbours", what, tmp_path / "pipe", ranks=3,
+              regx={"rendezvous": "bounce", **tls, **regx}).checked(ranks=3).over(wire)
+    assert job.rank(0)["slots_high"] > 0 < job.rank(0)["bytes_frag"], f"nothing was lent\n{job}"
     assert job.rank(2)["bytes_bounce"] == 4 << 20, str(job)
 
 

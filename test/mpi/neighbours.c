@@ -2,11 +2,13 @@
 /*
  * Three ranks, of which rank 1 is outside MPI while rank 0 and rank 2 go on.
  *
- *     neighbours lent|full
+ *     neighbours lent|eager|full PIPE
  *
  * lent: rank 0 has lent rank 1 all that it may of its pool, sends rank 2 a message of fragments and
  *       receives a large one of it.
- * full: rank 0 has a large message for rank 1, whose mailbox is full, and sends one to rank 2.
+ * eager: rank 0 has for rank 1 more eager messages than its mailbox holds, and RTSs without an
+ * answer, and likewise. full: rank 0 has a large message for rank 1, whose mailbox is full, and
+ * sends one to rank 2.
  *
  * Rank 1 returns to MPI only when rank 2 says, by a pipe, that its message is over: a rank that
  * waits for another's affairs hangs the job.
@@ -20,8 +22,10 @@
 
 #include "check.h"
 
-enum { LARGE = 4 << 20, PIECE = 8, FRAGMENTED = 40, SMALL = 400, SEED = 83 };
-enum { TAG_LARGE = 1, TAG_SMALL, TAG_READY, TAG_FRAGMENTED = 10 };
+enum { LARGE = 4 << 20, PIECE = 8, FRAGMENTED = 40, SMALL = 400, EAGER = 16384, SEED = 83 };
+enum { TAG_LARGE = 1, TAG_SMALL, TAG_READY, TAG_EAGER, TAG_FRAGMENTED = 10 };
+
+static const int eager_sizes[] = {3000, 8192, EAGER, 2017};
 
 static MPI_Datatype scattered; /* LARGE bytes, every other piece of PIECE bytes */
 
@@ -81,16 +85,75 @@ static void some_progress(void)
     }
 }
 
+/* What rank 0 sends in fragments, each time the same. */
+static unsigned char *stamped_pieces(void)
+{
+    unsigned char *memory = check_memory(2 * LARGE);
+
+    for (size_t piece = 0; piece < LARGE / PIECE; piece++) {
+        stamp_fill(memory + 2 * piece * PIECE, PIECE, key(0, TAG_FRAGMENTED), piece * PIECE);
+    }
+    return memory;
+}
+
+static void receive_eager(int n)
+{
+    unsigned char memory[EAGER];
+    const int size = eager_sizes[n % 4];
+
+    memset(memory, 0, EAGER);
+    MPI_Recv(memory, size, MPI_BYTE, 0, TAG_EAGER, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    check_stamp(memory, (size_t)size, key(0, TAG_EAGER), 0, "an eager message");
+}
+
+static void eager(int rank, const char *pipe)
+{
+    static MPI_Request requests[SMALL + FRAGMENTED];
+    unsigned char *memory = stamped_pieces(), *small = check_memory(EAGER);
+
+    stamp_fill(small, EAGER, key(0, TAG_EAGER), 0);
+    if (rank == 0) {
+        for (int n = 0; n < FRAGMENTED; n++) {
+            MPI_Isend(memory, 1, scattered, 1, TAG_FRAGMENTED, MPI_COMM_WORLD,
+                      &requests[SMALL + n]);
+        }
+        for (int n = 0; n < SMALL; n++) {
+            MPI_Isend(small, eager_sizes[n % 4], MPI_BYTE, 1, TAG_EAGER, MPI_COMM_WORLD,
+                      &requests[n]);
+        }
+        MPI_Send(memory, 1, scattered, 2, TAG_FRAGMENTED, MPI_COMM_WORLD);
+        for (int n = 0; n < 4; n++) {
+            MPI_Send(small, eager_sizes[n], MPI_BYTE, 2, TAG_EAGER, MPI_COMM_WORLD);
+        }
+        receive_large(2, TAG_LARGE);
+        MPI_Waitall(SMALL + FRAGMENTED, requests, MPI_STATUSES_IGNORE);
+    } else if (rank == 1) {
+        wait_outside(pipe);
+        for (int n = 0; n < SMALL; n++) {
+            receive_eager(n);
+        }
+        for (int n = 0; n < FRAGMENTED; n++) {
+            receive_large(0, TAG_FRAGMENTED);
+        }
+    } else {
+        receive_large(0, TAG_FRAGMENTED);
+        for (int n = 0; n < 4; n++) {
+            receive_eager(n);
+        }
+        send_large(2, 0);
+        release(pipe);
+    }
+    free(memory);
+    free(small);
+}
+
 static void lent(int rank, const char *pipe)
 {
     static MPI_Request requests[FRAGMENTED];
-    unsigned char *memory = check_memory(2 * LARGE);
+    unsigned char *memory = stamped_pieces();
     unsigned char *each[FRAGMENTED];
 
     if (rank == 0) {
-        for (size_t piece = 0; piece < LARGE / PIECE; piece++) {
-            stamp_fill(memory + 2 * piece * PIECE, PIECE, key(0, TAG_FRAGMENTED), piece * PIECE);
-        }
         for (int n = 0; n < FRAGMENTED; n++) {
             MPI_Isend(memory, 1, scattered, 1, TAG_FRAGMENTED + n, MPI_COMM_WORLD, &requests[n]);
         }
@@ -171,7 +234,7 @@ int main(int argc, char **argv)
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     if (argc != 3 || ranks != 3) {
-        check_fail("lent or full and a pipe are needed, and three ranks");
+        check_fail("lent, eager or full and a pipe are needed, and three ranks");
     }
     if (rank == 0 && mkfifo(argv[2], 0600) != 0) {
         check_fail("mkfifo %s: %s", argv[2], strerror(errno));
@@ -181,6 +244,8 @@ int main(int argc, char **argv)
     MPI_Barrier(MPI_COMM_WORLD);
     if (strcmp(argv[1], "lent") == 0) {
         lent(rank, argv[2]);
+    } else if (strcmp(argv[1], "eager") == 0) {
+        eager(rank, argv[2]);
     } else {
         full(rank, argv[2]);
     }

@@ -82,8 +82,8 @@ def test_fragments(mpi: Mpi, tmp_path: Path, seed: int, wire: str) -> None:
 
 
 @pytest.mark.parametrize("regx,packed,contiguous", [
-    ({}, 4096, 0), ({"rndv_eager_limit": 0}, 0, 0), ({"rndv_eager_limit": 9000}, 9000, 9000),
-    ({"eager_limit": 2600, "max_send_size": 5000}, 2500, 0)], ids=str)
+    ({}, 4096, 0), ({"rndv_eager_limit": 0}, 0, 0), ({"rndv_eager_limit": 9000}, 9000, 9000)],
+    ids=str)
 def test_what_goes_along_with_an_rts(mpi: Mpi, tmp_path: Path, regx: dict[str, object],
                                      packed: int, contiguous: int) -> None:
     """Of contiguous data nothing unless it was asked for; all else goes by rendezvous or fragment,

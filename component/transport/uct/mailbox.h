@@ -30,9 +30,11 @@
 #define REGX_MAILBOX_INLINE 56u
 #define REGX_MAILBOX_MORE 60u /* of a line that goes on, behind its sequence number */
 #define REGX_MAILBOX_SPAN (REGX_MAILBOX_INLINE + 7 * REGX_MAILBOX_MORE)
-#define REGX_MAILBOX_PAYLOAD 65536u          /* bytes of the payload ring */
-#define REGX_MAILBOX_MAX REGX_NODE_MAX_FRAME /* a quarter, so that wrapping never starves */
-#define REGX_MAILBOX_LENDS 32u               /* frames of the poster's pool not yet returned */
+#define REGX_MAILBOX_PAYLOAD 65536u /* bytes of the payload ring */
+/* Less than three eighths: a quarter may be free and not yet published, and where the ring ends as
+ * much as a frame, less a line, may be skipped. */
+#define REGX_MAILBOX_MAX REGX_NODE_MAX_FRAME
+#define REGX_MAILBOX_LENDS 32u /* frames of the poster's pool not yet returned */
 
 typedef enum regx_frame_kind {
     REGX_FRAME_INLINE = 1,

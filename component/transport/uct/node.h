@@ -16,7 +16,7 @@
 #include "transport/transport.h"
 
 /* Largest frame that regx_node_send takes. */
-#define REGX_NODE_MAX_FRAME 16384u
+#define REGX_NODE_MAX_FRAME 16448u /* an eager message of 16 KiB with its headers */
 
 typedef struct regx_node regx_node_t;
 typedef struct regx_node_conn regx_node_conn_t;
