@@ -112,6 +112,9 @@ extern mca_btl_base_module_t regx_template; /* what every module begins as */
 /* Says one line of what may be wrong on this node alone, once on each. */
 void regx_say_of_node(const char *line);
 
+/* beside.c: says which other BTL keeps Open MPI from a rendezvous by this one. All are open. */
+void regx_say_what_hinders(const mca_btl_base_module_t *btl);
+
 /* params.c: registers all; later reads and checks them, and what Open MPI registered for the
  * template. false: said why. */
 void regx_params_register(const mca_base_component_t *component);
@@ -167,6 +170,10 @@ bool regx_module_start(regx_module_t *module);
 /* Takes it out of the component's, and frees it; also a module that was not started. */
 void regx_module_close(regx_module_t *module);
 int regx_module_finalize(mca_btl_base_module_t *btl);
+/* A message of `size` bytes, `way` being "from" or "to", cannot go on. Open MPI would wait for it
+ * for ever; so the job ends. */
+void regx_module_lost(regx_module_t *module, struct mca_btl_base_endpoint_t *endpoint, size_t size,
+                      const char *way, const char *why);
 int regx_progress(void);
 
 /* registry.c. start: once transports are open, before the first cache. false: said why. stop: after

@@ -17,7 +17,7 @@ static int del_procs(mca_btl_base_module_t *btl, size_t count, opal_proc_t **pro
                      struct mca_btl_base_endpoint_t **endpoints);
 static int register_error(mca_btl_base_module_t *btl, mca_btl_base_module_error_cb_fn_t callback);
 
-/* What measured best on shared memory. Of contiguous data rndv_eager_limit is 0, unless the user
+/* What measured best on shared memory. rndv_eager_limit is not of contiguous data, unless the user
  * says so: the base of a rendezvous is where the user's buffer begins. */
 mca_btl_base_module_t regx_template = {.btl_component = &mca_btl_regx_component.super,
                                        .btl_eager_limit =
@@ -116,6 +116,16 @@ static void mismatch(void *context, const regx_peer_t *peer, const char *what)
 
     snprintf(line, sizeof(line), "from rank %u on %s: %s", (unsigned)peer->id, host_of(endpoint),
              what);
+    give_up(module, endpoint, line);
+}
+
+void regx_module_lost(regx_module_t *module, struct mca_btl_base_endpoint_t *endpoint, size_t size,
+                      const char *way, const char *why)
+{
+    char line[256];
+
+    snprintf(line, sizeof(line), "%zu bytes %s rank %u on %s are lost: %s", size, way,
+             (unsigned)endpoint->peer.id, host_of(endpoint), why);
     give_up(module, endpoint, line);
 }
 
@@ -286,6 +296,9 @@ static int add_procs(mca_btl_base_module_t *btl, size_t count, opal_proc_t **pro
 {
     regx_module_t *module = (regx_module_t *)btl;
 
+    if (reachable != NULL && count > 1 && module->place == 0) {
+        regx_say_what_hinders(btl);
+    }
     for (size_t i = 0; i < count; i++) {
         endpoints[i] = endpoint_new(module, procs[i]);
         if (endpoints[i] != NULL && reachable != NULL) {

@@ -6,7 +6,8 @@
  * at the sender it registers with no flags and puts; after the put's callback it sends FIN, and
  * the receiver deregisters and takes the data as arrived. Rules that ob1 does not state, found by
  * trying: no handle for a grant may be NULL (the job would hang); a put answers OPAL_SUCCESS and
- * reports everything through its callback, exactly once.
+ * reports everything through its callback, exactly once; of a put that failed ob1 tells nobody (the
+ * job would hang): what cannot be mended here ends the job.
  */
 #include <stdlib.h>
 
@@ -36,8 +37,11 @@ mca_btl_base_registration_handle_t *regx_register_mem(mca_btl_base_module_t *btl
         endpoint == MCA_BTL_ENDPOINT_ANY) {
         return NULL; /* not a rendezvous; ob1 and osc then do without */
     }
-    return (mca_btl_base_registration_handle_t *)regx_landing_open(module_of(btl)->rndv,
-                                                                   &endpoint->peer, base, size);
+    regx_landing_t *landing = regx_landing_open(module_of(btl)->rndv, &endpoint->peer, base, size);
+    if (landing == NULL) {
+        regx_module_lost(module_of(btl), endpoint, size, "from", "out of memory");
+    }
+    return (mca_btl_base_registration_handle_t *)landing;
 }
 
 int regx_deregister_mem(mca_btl_base_module_t *btl, mca_btl_base_registration_handle_t *handle)
@@ -52,10 +56,23 @@ typedef struct regx_put_call { /* what ob1 wants to hear */
     mca_btl_base_module_t *btl;
     struct mca_btl_base_endpoint_t *endpoint;
     void *local_address;
+    size_t size;
     mca_btl_base_registration_handle_t *local_handle;
     mca_btl_base_rdma_completion_fn_t callback;
     void *context, *data;
 } regx_put_call_t;
+
+static const char *reason(regx_status_t status)
+{
+    switch (status) {
+    case REGX_NO_MEMORY:
+        return "out of memory";
+    case REGX_INVALID:
+        return "its grant is malformed";
+    default:
+        return "the transport cannot carry them";
+    }
+}
 
 static void put_done(void *context, regx_status_t status)
 {
@@ -64,6 +81,9 @@ static void put_done(void *context, regx_status_t status)
     free(context);
     if (!regx_is_heard(module_of(call.btl), call.endpoint)) {
         return;
+    }
+    if (status != REGX_OK && status != REGX_UNREACHABLE) { /* of the latter the transport tells */
+        regx_module_lost(module_of(call.btl), call.endpoint, call.size, "to", reason(status));
     }
     /* Not OUT_OF_RESOURCE: ob1 would both queue and free its fragment. */
     call.callback(call.btl, call.endpoint, call.local_address, call.local_handle, call.context,
@@ -80,10 +100,12 @@ int regx_put(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *endpoin
 
     (void)remote_address, (void)flags, (void)order;
     if (call == NULL) {
+        regx_module_lost(module_of(btl), endpoint, size, "to", reason(REGX_NO_MEMORY));
         callback(btl, endpoint, local_address, local_handle, context, data, OPAL_ERROR);
         return OPAL_SUCCESS;
     }
-    *call = (regx_put_call_t){btl, endpoint, local_address, local_handle, callback, context, data};
+    *call = (regx_put_call_t){btl,          endpoint, local_address, size,
+                              local_handle, callback, context,       data};
     regx_source_open(module_of(btl)->rndv, &endpoint->peer, local_address, size, remote_handle->cts,
                      put_done, call);
     return OPAL_SUCCESS;

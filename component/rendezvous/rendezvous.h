@@ -90,8 +90,8 @@ typedef struct regx_rndv_config {
     void *context; /* for mismatch */
 } regx_rndv_config_t;
 
-/* status is REGX_OK or REGX_FAILED; after REGX_FAILED nothing of the transfer lands any more and
- * it may be sent again another way. */
+/* REGX_OK; or why nothing of the transfer lands any more: REGX_UNREACHABLE, which the transport
+ * tells, too; REGX_NO_MEMORY; REGX_INVALID: a malformed CTS; REGX_FAILED. */
 typedef void (*regx_source_done_t)(void *context, regx_status_t status);
 
 /* NULL: no memory, or a pool of 4 GiB or more. All pointers are kept. */

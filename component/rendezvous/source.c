@@ -351,7 +351,8 @@ static void set_stalled_locked(regx_rndv_t *rndv, regx_source_t *source, bool st
 static void finish(regx_rndv_t *rndv, regx_source_t *source)
 {
     const regx_source_done_t done = source->done;
-    const regx_status_t status = source->failed ? REGX_FAILED : REGX_OK;
+    const regx_status_t failure = source->gone ? REGX_UNREACHABLE : REGX_FAILED;
+    const regx_status_t status = source->failed ? failure : REGX_OK;
     void *context = source->context;
 
     regx_table_remove(&rndv->sources, source->name);
@@ -416,12 +417,12 @@ void regx_source_open(regx_rndv_t *rndv, regx_peer_t *peer, const void *base, si
 
     if (!regx_cts_unpack(bytes, &cts) || cts.length != length || length == 0) {
         regx_malformed(rndv);
-        done(context, REGX_FAILED);
+        done(context, REGX_INVALID);
         return;
     }
     source = source_new(rndv);
     if (source == NULL) {
-        done(context, REGX_FAILED);
+        done(context, REGX_NO_MEMORY);
         return;
     }
     source->peer = peer;
@@ -436,15 +437,17 @@ void regx_source_open(regx_rndv_t *rndv, regx_peer_t *peer, const void *base, si
     source->chunk_size = cts.chunk_length;
     source->piece_most = regx_source_piece_most(rndv, peer, base, &cts);
     regx_lock(&rndv->lock);
-    if (!regx_source_take_first_grants(rndv, source, &cts) ||
-        !regx_table_add(&rndv->sources, source, &source->name)) {
-        regx_list_append(&rndv->unused_sources, &source->link);
-        regx_unlock(&rndv->lock);
-        regx_malformed(rndv);
-        done(context, REGX_FAILED);
+    const bool valid = regx_source_take_first_grants(rndv, source, &cts);
+    if (valid && regx_table_add(&rndv->sources, source, &source->name)) {
+        run(rndv, source);
         return;
     }
-    run(rndv, source);
+    regx_list_append(&rndv->unused_sources, &source->link);
+    regx_unlock(&rndv->lock);
+    if (!valid) {
+        regx_malformed(rndv);
+    }
+    done(context, valid ? REGX_NO_MEMORY : REGX_INVALID);
 }
 
 static bool take_news(regx_rndv_t *rndv, regx_source_t *source, const regx_control_t *control)

@@ -31,6 +31,27 @@ def test_another_patcher_before(mpi: Mpi, library: str, backend: str) -> None:
         assert sender["hooks_missed"] == 0, (kind, str(job))
 
 
+@pytest.mark.parametrize("kind,seen", [("nothing", 0), ("munmap", 1), ("dontneed", 1), ("free", 1),
+                                       ("brk", 1), ("mremap-onto", 0)])
+def test_ucm(mpi: Mpi, kind: str, seen: int) -> None:
+    """UCX as the source: as Open MPI's, or refused for what an old one would do to the program.
+
+    LD_LIBRARY_PATH may name a newer UCX than the system's for the whole of test/run."""
+    job = mpi("kinds", kind, SIZE, btl="regx,vader,self", regx={
+        "rendezvous": "direct", "backend": "hooks", "hooks": "ucm", "exclusivity": 65537})
+    assert job.status == 0 and job.stdout.startswith("checked "), str(job)
+    if not job.reports:
+        line, usable = job.complaints[0].split("; usable here: ")
+        assert line == "regx: btl_regx_backend=hooks cannot be used: ucm: before UCX 1.15 its " \
+            "hooks break the program's mremap(MREMAP_FIXED)", str(job)
+        assert usable and len(job.complaints) == 1, str(job)
+        return
+    sender, receiver = job.carried("direct").rank(0), job.rank(1)
+    assert sender["backend"] == receiver["backend"] == "hooks", str(job)
+    assert sender["invalidations"] == seen and sender["hits"] == 3 - seen, str(job)
+    assert receiver["invalidations"] == 0 and receiver["hits"] == 3, str(job)
+
+
 FUNCTIONS = ["all", "munmap", "mmap", "mremap", "madvise"]
 
 

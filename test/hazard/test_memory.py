@@ -1,11 +1,27 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Hazard 20, and the kinds of memory of hazard 13: read-only, mapped, never touched, stack."""
 import itertools
+import os
 from pathlib import Path
 
 import pytest
 
 from launch import Mpi
+
+
+@pytest.mark.parametrize("strategy", ["bounce", "pipeline", "direct", "read", "together"])
+@pytest.mark.parametrize("who,line", [
+    ("sender", "1000000 bytes to rank 1 on {host} are lost: out of memory"),
+    ("receiver", "1000000 bytes from rank 0 on {host} are lost: out of memory"), ("nobody", None)])
+def test_no_memory_for_the_record_of_a_message(mpi: Mpi, strategy: str, who: str,
+                                               line: str | None) -> None:
+    """Open MPI would wait for it for ever: one line and the end."""
+    job = mpi("starved", who, 1_000_000, regx={"rendezvous": strategy})
+    if line is None:
+        job.checked(ranks=2).carried(strategy)
+        return
+    assert job.status != 0 and job.stdout == "", str(job)
+    assert job.complaints == ["regx: " + line.format(host=os.uname().nodename)], str(job)
 
 
 @pytest.mark.parametrize("strategy,wire", [

@@ -127,20 +127,6 @@ def test_what_is_usable_instead_is(mpi: Mpi) -> None:
         assert {report["backend"] for report in job.reports} == {name}, str(job)
 
 
-def test_ucm(mpi: Mpi) -> None:
-    """It works, or is refused for what it would do to the program."""
-    job = mpi("kinds", "mremap-onto", 1 << 20, btl="regx,vader,self",
-              regx={"backend": "hooks", "hooks": "ucm", "exclusivity": 65537})
-    assert job.status == 0 and job.stdout.startswith("checked "), str(job)
-    if job.reports:
-        assert {report["backend"] for report in job.reports} == {"hooks"}, str(job)
-    else:
-        assert job.complaints == [
-            "regx: btl_regx_backend=hooks cannot be used: ucm: before UCX 1.15 its hooks break the "
-            "program's mremap(MREMAP_FIXED); usable here: " + usable
-            for usable in [job.complaints[0].split("usable here: ")[1]]], str(job)
-
-
 @pytest.mark.parametrize("name,value", [("chunk_size", "4M"), ("rendezvous", "teleport"),
                                         ("chunk_depth", "65")])
 def test_same_line_from_everywhere(mpi: Mpi, tmp_path: Path, name: str, value: str) -> None:

@@ -377,7 +377,7 @@ static void a_cts_that_does_not_fit_ends_the_transfer(void **state)
         regx_cts_pack(&cts, bytes);
         open_source(stage, bytes);
         assert_int_equal(stage->dones, 1);
-        assert_int_equal(stage->status, REGX_FAILED);
+        assert_int_equal(stage->status, REGX_INVALID);
         assert_int_equal(stage->sender->counters.malformed, 1);
         assert_int_equal(stage->sender->calls[FAKE_REG] + stage->sender->calls[FAKE_PUT], 0);
         assert_null(stage->sender->conns[1].head);
@@ -396,7 +396,7 @@ static void without_gets_the_transfer_ends(void **state)
     ops.get = NULL;
     stage->sender->transport.ops = &ops;
     open_source(stage, regx_landing_cts(stage->landing));
-    assert_int_equal(stage->status, REGX_FAILED);
+    assert_int_equal(stage->status, REGX_INVALID);
     assert_int_equal(stage->sender->calls[FAKE_REG] + stage->sender->calls[FAKE_PUT], 0);
     abandon(stage);
 }
