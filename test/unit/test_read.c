@@ -53,26 +53,7 @@ static void no_more_at_once_than_both_allow(void **state)
         receiver.chunk_size = limits[i % 4].chunk;
         receiver.chunk_depth = limits[i % 4].depth;
         stage_t *stage = stage_open_both(&sender, &receiver);
-        const unsigned depth =
-            sender.chunk_depth < receiver.chunk_depth ? sender.chunk_depth : receiver.chunk_depth;
-        const size_t chunk =
-            sender.chunk_size < receiver.chunk_size ? sender.chunk_size : receiver.chunk_size;
-        const size_t chunks = (LENGTH + chunk - 1) / chunk;
-        const size_t most = chunks < depth ? chunks : depth;
-
-        begin(stage);
-        assert_int_equal(stage->sender->open_windows, most);
-        while (deliver(stage, 1)) {
-        }
-        assert_int_equal(stage->receiver->open_windows, most);
-        assert_int_equal(stage->receiver->conns[0].get_count, most);
-        run(stage);
-        assert_read(stage);
-        end(stage);
-        assert_int_equal(stage->sender->counters.chunks_high, most);
-        assert_int_equal(stage->receiver->counters.chunks_high, most);
-        assert_int_equal(stage->receiver->counters.gets, chunks);
-        assert_int_equal(malformed(stage), 0);
+        assert_limits_hold(stage, &sender, &receiver, 0);
         stage_close(stage);
     }
 }

@@ -239,27 +239,7 @@ static void a_peer_may_be_forgotten_at_any_time(void **state)
 
         stage->seed = seed;
         stage->again_percent = seed % 5 * 20;
-        begin(stage);
-        some_steps(stage, seed % 23);
-        const bool was_done = stage->dones == 1;
-        regx_rndv_forget(stage->sender->rndv, &stage->sender->peers[2]); /* another */
-        regx_rndv_forget(stage->sender->rndv, &stage->sender->peers[1]);
-        assert_int_equal(stage->dones, 1);
-        assert_int_equal(stage->status, was_done ? REGX_OK : REGX_UNREACHABLE);
-        assert_int_equal(stage->sender->open_windows, 0);
-        regx_rndv_forget(stage->receiver->rndv, &stage->receiver->peers[0]);
-        drop_frames(stage->sender, 1);
-        drop_frames(stage->receiver, 0);
-        if (seed % 2 == 0) { /* the MPI may close before its gets have ended, or after */
-            end(stage);
-        }
-        while (fake_got(stage->receiver, 0, 0, REGX_FAILED)) {
-        }
-        regx_rndv_progress(stage->receiver->rndv);
-        if (seed % 2 != 0) {
-            end(stage);
-        }
-        assert_null(stage->receiver->conns[0].head);
+        forget_in_mid_transfer(stage, seed % 23);
         stage_close(stage);
     }
 }

@@ -109,11 +109,6 @@ static void any_order_will_do(void **state)
     }
 }
 
-static size_t least(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
 /* Both ends' limits hold, whichever is the smaller, and the half comes on top. */
 static void no_more_at_once_than_both_allow(void **state)
 {
@@ -131,26 +126,7 @@ static void no_more_at_once_than_both_allow(void **state)
         receiver.chunk_size = limits[i % 4].chunk;
         receiver.chunk_depth = limits[i % 4].depth;
         stage_t *stage = stage_open_both(&sender, &receiver);
-        const size_t chunk = least(sender.chunk_size, receiver.chunk_size);
-        const size_t chunks = (LENGTH - HALF + chunk - 1) / chunk;
-        const size_t most = least(least(sender.chunk_depth, receiver.chunk_depth), chunks);
-
-        stage->late_percent = 100;
-        begin(stage);
-        assert_int_equal(stage->sender->open_windows, 1 + most);
-        while (deliver(stage, 1)) {
-        }
-        assert_int_equal(stage->receiver->open_windows, 1 + most);
-        assert_int_equal(stage->receiver->conns[0].get_count, most);
-        run(stage);
-        assert_read(stage);
-        assert_bytes(stage, LENGTH);
-        end(stage);
-        assert_int_equal(stage->chunk_bytes, HALF);
-        assert_in_range(stage->sender->counters.chunks_high, most, 1 + most);
-        assert_int_equal(stage->receiver->counters.chunks_high, 1 + most);
-        assert_int_equal(stage->receiver->counters.chunks_receiver, chunks);
-        assert_int_equal(malformed(stage), 0);
+        assert_limits_hold(stage, &sender, &receiver, HALF);
         stage_close(stage);
     }
 }

@@ -255,4 +255,69 @@ static inline void forget_both(stage_t *stage)
     drop_frames(stage->receiver, 0);
 }
 
+/* Both ends forget each other after some steps of a transfer, of which nothing stays. */
+static inline void forget_in_mid_transfer(stage_t *stage, unsigned steps)
+{
+    const bool closes_first = steps % 2 == 0; /* before its gets have ended, or after */
+
+    begin(stage);
+    some_steps(stage, steps);
+    const bool was_done = stage->dones == 1;
+    regx_rndv_forget(stage->sender->rndv, &stage->sender->peers[2]); /* another */
+    regx_rndv_forget(stage->sender->rndv, &stage->sender->peers[1]);
+    const bool waits = fake_complete(stage->sender, 1, 0, REGX_FAILED);
+    assert_true(!waits || !was_done);
+    assert_int_equal(stage->dones, 1);
+    assert_int_equal(stage->status, was_done ? REGX_OK : REGX_UNREACHABLE);
+    assert_int_equal(stage->sender->open_windows, 0);
+    regx_rndv_forget(stage->receiver->rndv, &stage->receiver->peers[0]);
+    drop_frames(stage->sender, 1);
+    drop_frames(stage->receiver, 0);
+    if (closes_first) {
+        end(stage);
+        assert_int_equal(stage->receiver->open_windows, stage->receiver->conns[0].get_count);
+    }
+    while (fake_got(stage->receiver, 0, 0, REGX_FAILED)) {
+    }
+    regx_rndv_progress(stage->receiver->rndv);
+    if (!closes_first) {
+        end(stage);
+    }
+    assert_null(stage->receiver->conns[0].head);
+}
+
+static inline size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* A transfer of which the sender writes the first `written` bytes as one chunk (0: none) and the
+ * receiver reads the rest: both ends' limits hold, whichever is the smaller, for what is read; what
+ * is written comes on top. */
+static inline void assert_limits_hold(stage_t *stage, const fake_config_t *sender,
+                                      const fake_config_t *receiver, size_t written)
+{
+    const size_t chunk = least(sender->chunk_size, receiver->chunk_size);
+    const size_t chunks = (LENGTH - written + chunk - 1) / chunk;
+    const size_t most = least(least(sender->chunk_depth, receiver->chunk_depth), chunks);
+    const unsigned top = written > 0;
+
+    stage->late_percent = 100;
+    begin(stage);
+    assert_int_equal(stage->sender->open_windows, top + most);
+    while (deliver(stage, 1)) {
+    }
+    assert_int_equal(stage->receiver->open_windows, top + most);
+    assert_int_equal(stage->receiver->conns[0].get_count, most);
+    run(stage);
+    assert_read(stage);
+    assert_bytes(stage, LENGTH);
+    end(stage);
+    assert_int_equal(stage->chunk_bytes, written);
+    assert_in_range(stage->sender->counters.chunks_high, most, top + most);
+    assert_int_equal(stage->receiver->counters.chunks_high, top + most);
+    assert_int_equal(stage->receiver->counters.gets, chunks);
+    assert_int_equal(malformed(stage), 0);
+}
+
 #endif
