@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Other BTLs beside regx. One of lower exclusivity carries no message of a peer that regx has, but
- * if it can put or get Open MPI still counts it in (bml/r2: "always add rdma endpoints"): it takes
- * the sum of all their min_rdma_pipeline_size for the size from which a message goes by rendezvous,
- * and that of vader and sm is larger than any message. All would go in fragments.
+ * if it has puts, gets and atomics Open MPI still counts it in, for one-sided communication
+ * (bml/r2): it takes the largest of their min_rdma_pipeline_size for the size from which a message
+ * goes by rendezvous, and that of 4.1's vader is larger than any message. All would go in
+ * fragments.
  */
 #include "btl/btl.h"
 
@@ -15,21 +16,24 @@
 
 static bool hinders(const mca_btl_base_module_t *other, const mca_btl_base_module_t *btl)
 {
+    const uint32_t needed = MCA_BTL_FLAGS_PUT | MCA_BTL_FLAGS_GET | MCA_BTL_FLAGS_ATOMIC_FOPS;
+
     return other->btl_component != btl->btl_component &&
            other->btl_exclusivity < btl->btl_exclusivity &&
            strcmp(other->btl_component->btl_version.mca_component_name, "self") != 0 &&
-           (other->btl_flags & (MCA_BTL_FLAGS_PUT | MCA_BTL_FLAGS_GET)) != 0 &&
-           other->btl_min_rdma_pipeline_size >= INT32_MAX;
+           (other->btl_flags & needed) == needed && other->btl_min_rdma_pipeline_size >= INT32_MAX;
 }
 
 void regx_say_what_hinders(const mca_btl_base_module_t *btl)
 {
+    static bool looked;
     mca_btl_base_selected_module_t *selected;
     char line[384];
 
-    if (!regx_compat_speaker()) {
+    if (looked || !regx_compat_speaker()) {
         return;
     }
+    looked = true;
     OPAL_LIST_FOREACH(selected, &mca_btl_base_modules_initialized, mca_btl_base_selected_module_t)
     {
         const char *name = selected->btl_component->btl_version.mca_component_name;

@@ -75,7 +75,7 @@ typedef struct regx_module {
     regx_lock_t lock;        /* of what follows */
     struct mca_btl_base_endpoint_t *_Atomic endpoints; /* all; only progress takes out */
     _Atomic unsigned leaving;                          /* how many are to be taken out */
-    regx_fragment_t *small, *large;                    /* fragments to be used again */
+    regx_fragment_t *fragments;                        /* to be used again */
     _Atomic unsigned queued;                           /* fragments that wait on their endpoints */
     _Atomic size_t lent; /* bytes of fragments that some peer still reads */
     unsigned peers;      /* most endpoints at once */
@@ -112,7 +112,8 @@ extern mca_btl_base_module_t regx_template; /* what every module begins as */
 /* Says one line of what may be wrong on this node alone, once on each. */
 void regx_say_of_node(const char *line);
 
-/* beside.c: says which other BTL keeps Open MPI from a rendezvous by this one. All are open. */
+/* beside.c: says, once, which other BTL keeps Open MPI from a rendezvous by this one. All are open,
+ * and it is asked where this process has a peer on its node. */
 void regx_say_what_hinders(const mca_btl_base_module_t *btl);
 
 /* params.c: registers all; later reads and checks them, and what Open MPI registered for the
@@ -122,7 +123,7 @@ bool regx_params_read(regx_params_t *params, mca_btl_base_module_t *btl);
 /* Whether the user named regx (or enabled it). `named` is set if the btl list names it. */
 bool regx_params_asked(bool *named);
 
-/* message.c */
+/* message.c, fragment.c */
 mca_btl_base_descriptor_t *regx_alloc(mca_btl_base_module_t *btl,
                                       struct mca_btl_base_endpoint_t *endpoint, uint8_t order,
                                       size_t size, uint32_t flags);

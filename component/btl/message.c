@@ -1,145 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Eager messages and fragments.
- *
- * What is short is sent as one frame of the transport, copied. What is longer (fragments of
- * non-contiguous data and of buffered sends, and what else Open MPI asks memory for) is packed into
- * a slot of the pool and lent to the peer. What gets no slot is packed into memory of its own and
- * sent as a frame: Open MPI must not be refused a descriptor for its control messages. A fragment
- * it asks for again if it gets none, or sends the rest later if it gets a shorter one. So a peer
- * that does not read keeps slots, but keeps nobody from sending to another.
+ * Eager messages and fragments, sent (fragment.h).
  */
-#include "btl/btl.h"
+#include "btl/fragment.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "opal/datatype/opal_convertor.h"
-
-#define LENT_FROM 2048u /* bytes; as a frame less costs less */
-
-/* Bytes that one peer is lent at a time. With more, what is packed has left the processor's own
- * cache before the peer reads it (vectors of 4 MiB on an Intel Xeon: 11.5 GB/s without the limit,
- * 13.3 with it), and a peer that does not read keeps more of the pool from others. */
-#define LENT_MOST (1u << 20)
-
-struct regx_fragment {
-    mca_btl_base_descriptor_t base; /* first: a descriptor is its fragment */
-    mca_btl_base_segment_t segment;
-    struct mca_btl_base_endpoint_t *endpoint;
-    regx_fragment_t *next; /* in a free list or a queue */
-    regx_lend_t lend;
-    size_t capacity; /* of bytes */
-    uint32_t slot;   /* or REGX_SLOT_NONE: the data is in bytes */
-    mca_btl_base_tag_t tag;
-    bool large;
-    uint8_t *bytes;
-};
 
 static regx_module_t *module_of(mca_btl_base_module_t *btl)
 {
     return (regx_module_t *)btl;
 }
 
-static regx_fragment_t *fragment_new(bool large)
+static mca_btl_base_descriptor_t *describe(regx_fragment_t *fragment, uint8_t order, uint32_t flags)
 {
-    regx_fragment_t *fragment = calloc(1, sizeof(*fragment));
-
-    if (fragment == NULL) {
-        return NULL;
-    }
-    OBJ_CONSTRUCT(&fragment->base, mca_btl_base_descriptor_t);
-    fragment->large = large;
-    fragment->slot = REGX_SLOT_NONE;
-    fragment->base.des_segments = &fragment->segment;
-    fragment->base.des_segment_count = 1;
-    return fragment;
-}
-
-static void fragment_delete(regx_fragment_t *fragment)
-{
-    OBJ_DESTRUCT(&fragment->base);
-    free(fragment->bytes);
-    free(fragment);
-}
-
-static bool fits_frame(const regx_module_t *module, size_t size)
-{
-    return size <= module->transport->max_frame;
-}
-
-/* Whether `size` bytes for the endpoint may take a slot. A peer that does not read could keep what
- * it is lent for long: half of the pool stays for landings, which serve other peers, and a quarter
- * for what no frame can carry. What must queue (regx_send) needs none. */
-static bool may_lend(const regx_module_t *module, const struct mca_btl_base_endpoint_t *endpoint,
-                     size_t size)
-{
-    const uint32_t slots = module->pool.slots;
-    const uint32_t left = slots / 2 + (fits_frame(module, size) ? slots / 4 : 0);
-
-    return atomic_load_explicit(&endpoint->lent, memory_order_relaxed) < LENT_MOST &&
-           !atomic_load_explicit(&endpoint->waiting, memory_order_relaxed) &&
-           regx_pool_unused(&module->pool) > left;
-}
-
-/* Makes sure that the fragment's own memory holds `size` bytes. */
-static bool own_memory(const regx_module_t *module, regx_fragment_t *fragment, size_t size)
-{
-    if (fragment->capacity < size) {
-        const size_t capacity =
-            fragment->large ? module->super.btl_max_send_size : module->transport->max_frame;
-
-        free(fragment->bytes);
-        fragment->capacity = size > capacity ? size : capacity;
-        fragment->bytes = malloc(fragment->capacity);
-        if (fragment->bytes == NULL) {
-            fragment->capacity = 0;
-            return false;
-        }
-    }
-    return true;
-}
-
-/* Room for `size` bytes: a slot if it is worth one and there is one, else the fragment's memory. */
-static bool make_room(regx_module_t *module, regx_fragment_t *fragment, size_t size)
-{
-    if (size > LENT_FROM && size <= module->pool.slot_size &&
-        may_lend(module, fragment->endpoint, size)) {
-        fragment->slot = regx_pool_get(&module->pool);
-        if (fragment->slot != REGX_SLOT_NONE) {
-            fragment->segment.seg_addr.pval = regx_pool_slot(&module->pool, fragment->slot);
-            return true;
-        }
-    }
-    if (!own_memory(module, fragment, size)) {
-        return false;
-    }
-    fragment->segment.seg_addr.pval = fragment->bytes;
-    return true;
-}
-
-static void fragment_return(regx_module_t *module, regx_fragment_t *fragment)
-{
-    regx_fragment_t **list = fragment->large ? &module->large : &module->small;
-
-    if (fragment->slot != REGX_SLOT_NONE) {
-        regx_pool_put(&module->pool, fragment->slot);
-        fragment->slot = REGX_SLOT_NONE;
-    }
-    regx_lock(&module->lock);
-    fragment->next = *list;
-    *list = fragment;
-    regx_unlock(&module->lock);
-}
-
-/* Whether a fragment would get no slot, and this peer's own reading will change that and let Open
- * MPI ask again. With threads that might be over before Open MPI has noted that it wants to ask. */
-static bool must_wait(const regx_module_t *module, const struct mca_btl_base_endpoint_t *endpoint,
-                      size_t size)
-{
-    return !module->threads && !fits_frame(module, size) && !may_lend(module, endpoint, size) &&
-           (atomic_load_explicit(&endpoint->lent, memory_order_relaxed) > 0 ||
-            atomic_load_explicit(&endpoint->waiting, memory_order_relaxed));
+    fragment->base.des_flags = flags;
+    fragment->base.order = order;
+    fragment->base.des_cbfunc = NULL;
+    return &fragment->base;
 }
 
 mca_btl_base_descriptor_t *regx_alloc(mca_btl_base_module_t *btl,
@@ -147,33 +26,21 @@ mca_btl_base_descriptor_t *regx_alloc(mca_btl_base_module_t *btl,
                                       size_t size, uint32_t flags)
 {
     regx_module_t *module = module_of(btl);
-    const bool large = !fits_frame(module, size);
-    regx_fragment_t **list = large ? &module->large : &module->small;
+    regx_fragment_t *fragment = regx_fragment_take(module, endpoint, size);
 
-    regx_lock(&module->lock);
-    regx_fragment_t *fragment = *list;
-    if (fragment != NULL) {
-        *list = fragment->next;
-    }
-    regx_unlock(&module->lock);
-    if (fragment == NULL && (fragment = fragment_new(large)) == NULL) {
+    if (fragment == NULL) {
         return NULL;
     }
-    fragment->endpoint = endpoint;
-    if (!make_room(module, fragment, size)) {
-        fragment_return(module, fragment);
+    if (fragment->segment.seg_len < size) { /* more than an eager message: it may be refused */
+        regx_fragment_return(module, fragment);
         return NULL;
     }
-    fragment->segment.seg_len = size;
-    fragment->base.des_flags = flags;
-    fragment->base.order = order;
-    fragment->base.des_cbfunc = NULL;
-    return &fragment->base;
+    return describe(fragment, order, flags);
 }
 
 int regx_free(mca_btl_base_module_t *btl, mca_btl_base_descriptor_t *descriptor)
 {
-    fragment_return(module_of(btl), (regx_fragment_t *)descriptor);
+    regx_fragment_return(module_of(btl), (regx_fragment_t *)descriptor);
     return OPAL_SUCCESS;
 }
 
@@ -209,36 +76,37 @@ mca_btl_base_descriptor_t *regx_prepare_src(mca_btl_base_module_t *btl,
                                             struct opal_convertor_t *convertor, uint8_t order,
                                             size_t reserve, size_t *size, uint32_t flags)
 {
-    const regx_module_t *module = module_of(btl);
-    const bool fragment = (flags & MCA_BTL_DES_FLAGS_PRIORITY) == 0; /* as ob1 has it */
+    regx_module_t *module = module_of(btl);
+    const bool more = (flags & MCA_BTL_DES_FLAGS_PRIORITY) == 0; /* not the first, as ob1 has it */
     const size_t most = btl->btl_max_send_size - reserve;
     size_t length = *size < most ? *size : most;
 
-    if (fragment && must_wait(module, endpoint, reserve + length)) {
+    /* With threads it might be over before Open MPI has noted that it wants to ask again. */
+    if (more && !module->threads && regx_fragment_must_wait(module, endpoint, reserve + length)) {
         return NULL;
     }
-    if (!fragment && !module->params->rts_contiguous && begins_rendezvous(convertor, length)) {
+    if (!more && !module->params->rts_contiguous && begins_rendezvous(convertor, length)) {
         length = 0;
     }
-    mca_btl_base_descriptor_t *descriptor =
-        regx_alloc(btl, endpoint, order, reserve + length, flags);
-    if (descriptor == NULL) {
+    regx_fragment_t *fragment = regx_fragment_take(module, endpoint, reserve + length);
+    if (fragment == NULL) {
         return NULL;
     }
-    if (fragment && ((regx_fragment_t *)descriptor)->slot == REGX_SLOT_NONE &&
-        !fits_frame(module, reserve + length)) {
-        length = module->transport->max_frame - reserve;
+    if (!more && fragment->segment.seg_len < reserve + length) { /* the whole message */
+        regx_fragment_return(module, fragment);
+        return NULL;
     }
-    struct iovec iov = {.iov_base = (char *)descriptor->des_segments->seg_addr.pval + reserve,
+    length = fragment->segment.seg_len - reserve;
+    struct iovec iov = {.iov_base = (char *)fragment->segment.seg_addr.pval + reserve,
                         .iov_len = length};
     uint32_t count = 1;
     if (length > 0 && opal_convertor_pack(convertor, &iov, &count, &length) < 0) {
-        regx_free(btl, descriptor);
+        regx_fragment_return(module, fragment);
         return NULL;
     }
-    descriptor->des_segments->seg_len = reserve + length;
+    fragment->segment.seg_len = reserve + length;
     *size = length;
-    return descriptor;
+    return describe(fragment, order, flags);
 }
 
 static void count_lent(regx_module_t *module, struct mca_btl_base_endpoint_t *endpoint,
@@ -268,18 +136,7 @@ static regx_status_t hand_over(regx_module_t *module, regx_fragment_t *fragment)
     void *data = fragment->segment.seg_addr.pval;
 
     if (fragment->slot == REGX_SLOT_NONE) {
-        if (fits_frame(module, length)) {
-            return ops->send(conn, fragment->tag, NULL, 0, pack_bytes, data, length);
-        }
-        if (regx_pool_unused(&module->pool) > module->pool.slots / 2) {
-            fragment->slot = regx_pool_get(&module->pool);
-        }
-        if (fragment->slot == REGX_SLOT_NONE) {
-            return REGX_AGAIN;
-        }
-        fragment->segment.seg_addr.pval = regx_pool_slot(&module->pool, fragment->slot);
-        memcpy(fragment->segment.seg_addr.pval, data, length);
-        data = fragment->segment.seg_addr.pval;
+        return ops->send(conn, fragment->tag, NULL, 0, pack_bytes, data, length);
     }
     fragment->lend = (regx_lend_t){
         .data = data, .length = length, .tag = fragment->tag, .done = lend_done, .context = module};
@@ -320,7 +177,7 @@ static void ended(regx_module_t *module, regx_fragment_t *fragment, int status)
         fragment->base.des_cbfunc(&module->super, fragment->endpoint, &fragment->base, status);
     }
     if (own || !heard) {
-        fragment_return(module, fragment);
+        regx_fragment_return(module, fragment);
     }
 }
 
@@ -334,28 +191,11 @@ static void lend_done(regx_lend_t *lend, regx_status_t status)
     ended(module, fragment, status == REGX_OK ? OPAL_SUCCESS : OPAL_ERROR);
 }
 
-/* What waits its turn holds no slot if it can do without, or if one that cannot may have to wait
- * before it for just that slot (an eager message longer than a frame). */
-static void give_slot_back(regx_module_t *module, regx_fragment_t *fragment)
-{
-    const size_t length = fragment->segment.seg_len;
-
-    if (fragment->slot == REGX_SLOT_NONE ||
-        (!fits_frame(module, length) && fits_frame(module, module->super.btl_eager_limit)) ||
-        !own_memory(module, fragment, length)) {
-        return;
-    }
-    memcpy(fragment->bytes, fragment->segment.seg_addr.pval, length);
-    fragment->segment.seg_addr.pval = fragment->bytes;
-    regx_pool_put(&module->pool, fragment->slot);
-    fragment->slot = REGX_SLOT_NONE;
-}
-
 static void enqueue(regx_module_t *module, regx_fragment_t *fragment)
 {
     struct mca_btl_base_endpoint_t *endpoint = fragment->endpoint;
 
-    give_slot_back(module, fragment);
+    regx_fragment_queued(module, fragment);
     fragment->base.des_flags |= MCA_BTL_DES_SEND_ALWAYS_CALLBACK;
     fragment->next = NULL;
     regx_lock(&endpoint->lock);
@@ -487,21 +327,4 @@ void regx_fail_queued(regx_module_t *module, struct mca_btl_base_endpoint_t *end
         take_front(module, endpoint);
         ended(module, fragment, OPAL_ERR_UNREACH);
     }
-}
-
-static void free_list(regx_fragment_t *fragment)
-{
-    while (fragment != NULL) {
-        regx_fragment_t *next = fragment->next;
-
-        fragment_delete(fragment);
-        fragment = next;
-    }
-}
-
-void regx_fragments_free(regx_module_t *module)
-{
-    free_list(module->small);
-    free_list(module->large);
-    module->small = module->large = NULL;
 }

@@ -296,7 +296,7 @@ static int add_procs(mca_btl_base_module_t *btl, size_t count, opal_proc_t **pro
 {
     regx_module_t *module = (regx_module_t *)btl;
 
-    if (reachable != NULL && count > 1 && module->place == 0) {
+    if (reachable != NULL && count > 1) {
         regx_say_what_hinders(btl);
     }
     for (size_t i = 0; i < count; i++) {

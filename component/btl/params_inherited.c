@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-#define LARGEST_FRAME 16384u    /* what every transport takes as one frame */
+#define LARGEST_FRAME 16448u    /* what every transport takes as one frame: 16 KiB and headers */
 #define LARGEST_FRAGMENT 65536u /* … and lends at once */
 
 /* What goes along with an RTS. */
@@ -37,13 +37,9 @@ bool regx_params_check_inherited(regx_params_t *params, mca_btl_base_module_t *b
     mca_base_var_source_t source;
     char error[REGX_OPTION_ERROR];
 
-    regx_param_stored("opal", "btl", "regx", "eager_limit", &source);
-    if (source == MCA_BASE_VAR_SOURCE_DEFAULT && btl->btl_eager_limit > most) {
-        btl->btl_eager_limit = most;
-    }
-    if (btl->btl_eager_limit < 256 || btl->btl_eager_limit > most) {
-        snprintf(error, sizeof(error), REGX_PREFIX "eager_limit=%zu; allowed: 256 to %zu",
-                 btl->btl_eager_limit, most);
+    if (btl->btl_eager_limit < 256 || btl->btl_eager_limit > LARGEST_FRAME) {
+        snprintf(error, sizeof(error), REGX_PREFIX "eager_limit=%zu; allowed: 256 to %u",
+                 btl->btl_eager_limit, LARGEST_FRAME);
         return regx_param_refuse(error);
     }
     regx_param_stored("opal", "btl", "regx", "max_send_size", &source);

@@ -114,7 +114,9 @@ typedef struct regx_put {
     uint8_t tag;        /* of the notice */
     uint8_t notice_length;
     uint8_t notice[REGX_NOTICE_MAX];
-    void (*done)(struct regx_put *put, regx_status_t status); /* only after REGX_PENDING */
+    /* Only after REGX_PENDING. REGX_OK; REGX_FAILED, or REGX_DENIED as put; REGX_UNREACHABLE: the
+     * connection is lost, which the event broken tells, perhaps only after this. */
+    void (*done)(struct regx_put *put, regx_status_t status);
     void *context;
     void *scratch[4]; /* the transport's while pending */
 } regx_put_t;

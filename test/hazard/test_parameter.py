@@ -220,13 +220,14 @@ def test_open_mpis_own_parameters_keep_their_meaning(mpi: Mpi, name: str, value:
 
 # What is refused, of Open MPI's own parameters and for other reasons than one bad word.
 REFUSED = [
-    ({"eager_limit": "0"}, "eager_limit=0; allowed: 256 to 65536"),
-    ({"eager_limit": "255"}, "eager_limit=255; allowed: 256 to 65536"),
-    ({"eager_limit": "65537"}, "eager_limit=65537; allowed: 256 to 65536"),
-    ({"eager_limit": "32769", "slot_size": "32K"}, "eager_limit=32769; allowed: 256 to 32768"),
-    ({"eager_limit": "16385", "slot_size": "4K"}, "eager_limit=16385; allowed: 256 to 16384"),
+    ({"eager_limit": "0"}, "eager_limit=0; allowed: 256 to 16448"),
+    ({"eager_limit": "255"}, "eager_limit=255; allowed: 256 to 16448"),
+    ({"eager_limit": "16449"}, "eager_limit=16449; allowed: 256 to 16448"),
+    ({"eager_limit": "16449", "slot_size": "4K"}, "eager_limit=16449; allowed: 256 to 16448"),
     ({"max_send_size": "1"}, "max_send_size=1; allowed: 1024 to 65536"),
     ({"max_send_size": "65537"}, "max_send_size=65537; allowed: 1024 to 65536"),
+    ({"max_send_size": "32769", "slot_size": "32K"}, "max_send_size=32769; allowed: 1024 to 32768"),
+    ({"max_send_size": "16449", "slot_size": "4K"}, "max_send_size=16449; allowed: 1024 to 16448"),
     ({"rndv_eager_limit": "16449"},
      "rndv_eager_limit=16449; allowed: 0 to btl_regx_eager_limit (16448)"),
     ({"rndv_eager_limit": "300", "eager_limit": "256"},

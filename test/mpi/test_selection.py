@@ -39,12 +39,13 @@ def test_vader_has_the_node(mpi: Mpi, btl: str) -> None:
 
 
 def test_higher_exclusivity_takes_the_node(mpi: Mpi) -> None:
-    """Beside a vader that can put or get Open MPI sends fragments, which is said."""
+    """Beside a vader with atomics Open MPI sends fragments, which is said."""
     regx = {"exclusivity": 65537, "rendezvous": "bounce"}
     job = traffic(mpi, btl="regx,vader,self", regx=regx)
     assert job.complaints == [HINDERED] and job.total("bytes_bounce") == 0, str(job)
     assert job.total("bytes_frag") > 4 * 3 * 100_000, str(job)
-    for mca in {"btl_vader_flags": "send"}, {"btl_vader_single_copy_mechanism": "none"}:
+    for mca in ({"btl_vader_flags": "send"}, {"btl_vader_flags": "send,put,get"},
+                {"btl_vader_single_copy_mechanism": "none"}):
         job = traffic(mpi, btl="regx,vader,self", regx=regx, mca=mca).checked(ranks=4)
         assert job.total("bytes_bounce") >= 4 * 3 * 100_000, str(job)
 

@@ -137,6 +137,7 @@ SHAPES = [
     ("bounce", {"slot_size": "256K", "pool_size": "8M"}),
     ("bounce", {"rndv_eager_limit": 0, "eager_limit": 1024}),
     ("bounce", {"eager_limit": 256, "max_send_size": 1024}),
+    ("bounce", {"slot_size": "4K", "pool_size": "8K", "max_send_size": 16_448}),
     ("direct", {"rdma_pipeline_frag_size": 262144}),  # ob1's own pipeline over our puts
     ("pipeline", {"max_send_size": 8192}),
 ]

@@ -59,7 +59,7 @@ static void see_it_die(side_t *side)
         progress(side);
     }
     REQUIRE(side->broken == 1);
-    REQUIRE(side->done == 2 && side->done_status == REGX_FAILED);
+    REQUIRE(side->done == 2 && side->done_status == REGX_UNREACHABLE);
     REQUIRE(regx_tcp_put(side->conn, &put) == REGX_UNREACHABLE);
     REQUIRE(regx_tcp_send(side->conn, 1, NULL, 0, NULL, NULL, 0) == REGX_UNREACHABLE);
     for (int i = 0; i < 100; i++) {
@@ -254,7 +254,7 @@ static void nobody_listens(void **state)
         progress(&here);
     }
     assert_int_equal(here.done, 1);
-    assert_int_equal(here.done_status, REGX_FAILED);
+    assert_int_equal(here.done_status, REGX_UNREACHABLE);
     assert_int_equal(regx_tcp_put(here.conn, &put), REGX_UNREACHABLE);
     regx_tcp_disconnect(here.conn);
     close_side(&here);

@@ -243,7 +243,7 @@ static void mourn_one(regx_tcp_conn_t *conn)
         regx_tcp_note_goodbye(tcp, conn->peer);
     }
     tcp->events++;
-    regx_tcp_fail_line(line);
+    regx_tcp_fail_line(line, REGX_UNREACHABLE);
     tcp->config->events.broken(tcp->config->events.context, conn->peer,
                                "the tcp connection is lost or was refused");
 }
@@ -311,7 +311,7 @@ void regx_tcp_disconnect(regx_tcp_conn_t *conn)
         free(conn);
     }
     regx_leave(&tcp->entrance);
-    regx_tcp_fail_line(line);
+    regx_tcp_fail_line(line, REGX_FAILED);
 }
 
 bool regx_tcp_reachable(const regx_tcp_conn_t *conn)

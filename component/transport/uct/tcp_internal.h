@@ -109,9 +109,9 @@ regx_status_t regx_tcp_send_empty(regx_tcp_conn_t *conn, regx_tcp_kind_t kind);
 regx_status_t regx_tcp_note_hello(regx_tcp_t *tcp, uint64_t sender);
 regx_status_t regx_tcp_note_goodbye(regx_tcp_t *tcp, uint64_t sender);
 
-/* Takes all puts out of the line, and completes what was taken with REGX_FAILED. */
+/* Takes all puts out of the line, and completes what was taken. */
 regx_put_t *regx_tcp_take_line(regx_tcp_conn_t *conn);
-void regx_tcp_fail_line(regx_put_t *first);
+void regx_tcp_fail_line(regx_put_t *first, regx_status_t status);
 /* UCT's callback when the piece in flight has left, or never will. */
 void regx_tcp_piece_left(uct_completion_t *completion);
 

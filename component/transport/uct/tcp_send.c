@@ -226,12 +226,12 @@ regx_put_t *regx_tcp_take_line(regx_tcp_conn_t *conn)
     return first;
 }
 
-void regx_tcp_fail_line(regx_put_t *put)
+void regx_tcp_fail_line(regx_put_t *put, regx_status_t status)
 {
     while (put != NULL) {
         regx_put_t *next = put->scratch[SCRATCH_NEXT];
 
-        put->done(put, REGX_FAILED);
+        put->done(put, status);
         put = next;
     }
 }
