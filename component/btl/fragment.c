@@ -5,6 +5,8 @@
 #include <string.h>
 
 #define LENT_FROM 2048u /* bytes; as a frame less costs less */
+#define LENT_RATHER                                                                                \
+    12288u /* three longer frames fill a mailbox, where each side waits for the other */
 
 /* Bytes that one peer is lent at a time. With more, what is packed has left the processor's own
  * cache before the peer reads it (vectors of 4 MiB on an Intel Xeon: 11.5 GB/s without the limit,
@@ -17,18 +19,13 @@ static bool fits_frame(const regx_module_t *module, size_t size)
 }
 
 /* Whether `size` bytes for the endpoint may take a slot. A peer that does not read could keep what
- * it is lent for long: half of the pool stays for landings, which serve other peers, and a quarter
- * for what no frame can carry. What must queue needs none. */
+ * it is lent for long: half of the pool stays for landings, which serve other peers. */
 static bool may_lend(const regx_module_t *module, const struct mca_btl_base_endpoint_t *endpoint,
                      size_t size)
 {
-    const uint32_t slots = module->pool.slots;
-    const uint32_t left = slots / 2 + (fits_frame(module, size) ? slots / 4 : 0);
-
     return size > LENT_FROM && size <= module->pool.slot_size &&
            atomic_load_explicit(&endpoint->lent, memory_order_relaxed) < LENT_MOST &&
-           !atomic_load_explicit(&endpoint->waiting, memory_order_relaxed) &&
-           regx_pool_unused(&module->pool) > left;
+           regx_pool_unused(&module->pool) > module->pool.slots / 2;
 }
 
 bool regx_fragment_must_wait(const regx_module_t *module,
@@ -37,6 +34,26 @@ bool regx_fragment_must_wait(const regx_module_t *module,
     return !fits_frame(module, size) && !may_lend(module, endpoint, size) &&
            (atomic_load_explicit(&endpoint->lent, memory_order_relaxed) > 0 ||
             atomic_load_explicit(&endpoint->waiting, memory_order_relaxed));
+}
+
+bool regx_fragment_rather_lent(size_t size)
+{
+    return size > LENT_RATHER;
+}
+
+void regx_fragment_move(regx_module_t *module, regx_fragment_t *fragment)
+{
+    const size_t length = fragment->segment.seg_len;
+
+    if (fragment->slot != REGX_SLOT_NONE || !regx_fragment_rather_lent(length) ||
+        !may_lend(module, fragment->endpoint, length)) {
+        return;
+    }
+    fragment->slot = regx_pool_get(&module->pool);
+    if (fragment->slot != REGX_SLOT_NONE) {
+        fragment->segment.seg_addr.pval = regx_pool_slot(&module->pool, fragment->slot);
+        memcpy(fragment->segment.seg_addr.pval, fragment->bytes, length);
+    }
 }
 
 static regx_fragment_t *fragment_new(void)
@@ -100,20 +117,6 @@ void regx_fragment_return(regx_module_t *module, regx_fragment_t *fragment)
     fragment->next = module->fragments;
     module->fragments = fragment;
     regx_unlock(&module->lock);
-}
-
-void regx_fragment_queued(regx_module_t *module, regx_fragment_t *fragment)
-{
-    const size_t length = fragment->segment.seg_len;
-
-    if (fragment->slot == REGX_SLOT_NONE || !fits_frame(module, length) ||
-        !own_memory(module, fragment)) {
-        return;
-    }
-    memcpy(fragment->bytes, fragment->segment.seg_addr.pval, length);
-    fragment->segment.seg_addr.pval = fragment->bytes;
-    regx_pool_put(&module->pool, fragment->slot);
-    fragment->slot = REGX_SLOT_NONE;
 }
 
 void regx_fragments_free(regx_module_t *module)
