@@ -2,7 +2,8 @@
 //
 // The companion benchmark: measures as osu_latency, osu_bw and osu_bibw of OSU 7 measure and
 // prints as they print, for machines without OSU, and adds what they lack: a choice of buffers
-// per message, and a content check of every message in both directions.
+// per message, data that is not contiguous or sent by MPI_Bsend, and a content check of every
+// message in both directions.
 //
 //   mpirun -n 2 companion latency|bw|bibw [options]
 //
@@ -12,6 +13,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <getopt.h>
+#include <limits.h>
 #include <mpi.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -20,6 +22,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+
+#include "content.h"
 
 #define MESSAGE_MAX ((size_t)1 << 30)
 #define SLIDE_STEP 4096
@@ -30,7 +34,7 @@
 #define TAG_REPLY 101
 
 enum mode { LATENCY, BW, BIBW };
-enum buffers { SAME, ROTATE, SLIDE, FRESH };
+enum buffers { SAME, ROTATE, SLIDE, FRESH, STRIDED, BUFFERED };
 
 static const char *const test_name[] = {"Latency Test", "Bandwidth Test",
                                         "Bi-Directional Bandwidth Test"};
@@ -39,7 +43,7 @@ struct settings {
     enum mode mode;
     enum buffers buffers;
     const char *buffers_text;
-    size_t places; // buffers to rotate over, or offsets to slide over
+    size_t places; // buffers to rotate over, or offsets to slide over, or bytes of a piece
     size_t min, max;
     int iterations, iterations_large, warmup, warmup_large;
     int window;
@@ -53,6 +57,8 @@ struct bench {
     unsigned char **send, **receive;
     size_t mapped; // bytes of each buffer; 0: none mapped
     MPI_Request *send_request, *receive_request;
+    MPI_Datatype type;   // a message of the size that is being measured is that many
+    int items;           // … of that
     unsigned long wrong; // messages with wrong content, at this rank
 };
 
@@ -99,10 +105,38 @@ static size_t offset_of(const struct bench *b, uint64_t iteration)
     return b->set.buffers == SLIDE ? (size_t)(iteration % b->set.places) * SLIDE_STEP : 0;
 }
 
+// Of a message in memory: with STRIDED, each piece is followed by as much that is not of it.
+static size_t extent(const struct bench *b, size_t size)
+{
+    return b->set.buffers == STRIDED ? 2 * size : size;
+}
+
+static struct layout layout_of(const struct bench *b, size_t size)
+{
+    bool strided = b->set.buffers == STRIDED;
+    return (struct layout){.size = size,
+                           .piece = strided && b->set.places < size ? b->set.places : size,
+                           .strided = strided};
+}
+
 // Bytes of a buffer for messages of that size.
 static size_t buffer_bytes(const struct bench *b, size_t size)
 {
-    return size + (b->set.buffers == SLIDE ? (b->set.places - 1) * SLIDE_STEP : 0);
+    return extent(b, size) + (b->set.buffers == SLIDE ? (b->set.places - 1) * SLIDE_STEP : 0);
+}
+
+static void make_type(struct bench *b, size_t size)
+{
+    size_t piece = layout_of(b, size).piece;
+    b->type = MPI_CHAR;
+    b->items = (int)size;
+    if (piece == size)
+        return;
+    if (size % piece != 0)
+        fail(b, "messages of %zu bytes have no whole number of pieces of %zu bytes", size, piece);
+    MPI_Type_vector((int)(size / piece), (int)piece, (int)(2 * piece), MPI_CHAR, &b->type);
+    MPI_Type_commit(&b->type);
+    b->items = 1;
 }
 
 // Which buffer the j-th message of an iteration uses; the same at both ends.
@@ -118,51 +152,12 @@ static unsigned char *place_of(const struct bench *b, unsigned char **buffers, u
     return buffers[buffer_of(b, iteration, j)] + offset_of(b, iteration);
 }
 
-// ---- contents: every word is stamped by sender, size, iteration, buffer and position ----------
+// ---- contents --------------------------------------------------------------------------------
 
-static uint64_t mix(uint64_t x)
+// What a receive buffer holds before a message of that iteration.
+static unsigned char filling(uint64_t iteration)
 {
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
-}
-
-static uint64_t seed_of(int sender, size_t size, uint64_t iteration, size_t buffer)
-{
-    uint64_t seed = mix((uint64_t)sender + 1);
-    seed = mix(seed + size);
-    seed = mix(seed + iteration);
-    return mix(seed + buffer);
-}
-
-static uint64_t word_of(uint64_t seed, size_t at)
-{
-    return (seed + at) * 0x9e3779b97f4a7c15u;
-}
-
-static void stamp(unsigned char *to, size_t size, uint64_t seed)
-{
-    for (size_t at = 0; at < size; at += sizeof(uint64_t)) {
-        uint64_t word = word_of(seed, at);
-        memcpy(to + at, &word, size - at < sizeof word ? size - at : sizeof word);
-    }
-}
-
-// The first wrong byte's position, or size.
-static size_t first_wrong(const unsigned char *from, size_t size, uint64_t seed)
-{
-    for (size_t at = 0; at < size; at += sizeof(uint64_t)) {
-        uint64_t word = word_of(seed, at);
-        size_t bytes = size - at < sizeof word ? size - at : sizeof word;
-        if (memcmp(from + at, &word, bytes) != 0) {
-            const unsigned char *expected = (const unsigned char *)&word;
-            size_t i = 0;
-            while (from[at + i] == expected[i])
-                i++;
-            return at + i;
-        }
-    }
-    return size;
+    return (unsigned char)((iteration & 0x7f) | 0x80);
 }
 
 static int messages_of(const struct bench *b)
@@ -182,13 +177,13 @@ static void prepare(struct bench *b, size_t size, uint64_t iteration)
     }
     for (int j = 0; j < messages_of(b); j++) {
         size_t i = buffer_of(b, iteration, j);
-        uint64_t seed = seed_of(b->rank, size, iteration, i);
+        uint64_t seed = content_seed(b->rank, size, iteration, i);
         unsigned char *send = place_of(b, b->send, iteration, j);
         if (b->set.check)
-            stamp(send, size, seed);
+            content_stamp(layout_of(b, size), send, seed);
         else
             memset(send, 'a', size);
-        memset(place_of(b, b->receive, iteration, j), (int)(iteration & 0x7f) | 0x80, size);
+        memset(place_of(b, b->receive, iteration, j), filling(iteration), extent(b, size));
     }
     MPI_Barrier(MPI_COMM_WORLD);
 }
@@ -199,8 +194,9 @@ static void check(struct bench *b, size_t size, uint64_t iteration)
         return;
     for (int j = 0; j < messages_of(b); j++) {
         size_t i = buffer_of(b, iteration, j);
-        uint64_t seed = seed_of(!b->rank, size, iteration, i);
-        size_t at = first_wrong(place_of(b, b->receive, iteration, j), size, seed);
+        uint64_t seed = content_seed(!b->rank, size, iteration, i);
+        size_t at = content_first_wrong(layout_of(b, size), place_of(b, b->receive, iteration, j),
+                                        seed, filling(iteration));
         if (at == size)
             continue;
         if (b->wrong++ == 0)
@@ -213,59 +209,72 @@ static void check(struct bench *b, size_t size, uint64_t iteration)
 
 // ---- the three exchanges; each returns the seconds of its timed part at rank 0 ----------------
 
-static double exchange_latency(struct bench *b, size_t size, uint64_t iteration)
+static void send_one(struct bench *b, const unsigned char *send, int tag)
+{
+    if (b->set.buffers == BUFFERED)
+        MPI_Bsend(send, b->items, b->type, !b->rank, tag, MPI_COMM_WORLD);
+    else
+        MPI_Send(send, b->items, b->type, !b->rank, tag, MPI_COMM_WORLD);
+}
+
+static double exchange_latency(struct bench *b, uint64_t iteration)
 {
     unsigned char *send = place_of(b, b->send, iteration, 0);
     unsigned char *receive = place_of(b, b->receive, iteration, 0);
-    int bytes = (int)size, peer = !b->rank;
+    int peer = !b->rank;
     double start = MPI_Wtime();
     if (b->rank == 0) {
-        MPI_Send(send, bytes, MPI_CHAR, peer, TAG_LATENCY, MPI_COMM_WORLD);
-        MPI_Recv(receive, bytes, MPI_CHAR, peer, TAG_LATENCY, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        send_one(b, send, TAG_LATENCY);
+        MPI_Recv(receive, b->items, b->type, peer, TAG_LATENCY, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     } else {
-        MPI_Recv(receive, bytes, MPI_CHAR, peer, TAG_LATENCY, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        MPI_Send(send, bytes, MPI_CHAR, peer, TAG_LATENCY, MPI_COMM_WORLD);
+        MPI_Recv(receive, b->items, b->type, peer, TAG_LATENCY, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        send_one(b, send, TAG_LATENCY);
     }
     return MPI_Wtime() - start;
 }
 
-static void start_receives(struct bench *b, size_t size, uint64_t iteration)
+static void start_receives(struct bench *b, uint64_t iteration)
 {
     int tag = b->rank == 0 ? TAG_TO_0 : TAG_TO_1;
     for (int j = 0; j < b->set.window; j++)
-        MPI_Irecv(place_of(b, b->receive, iteration, j), (int)size, MPI_CHAR, !b->rank, tag,
+        MPI_Irecv(place_of(b, b->receive, iteration, j), b->items, b->type, !b->rank, tag,
                   MPI_COMM_WORLD, &b->receive_request[j]);
 }
 
-static void start_sends(struct bench *b, size_t size, uint64_t iteration)
+static void start_sends(struct bench *b, uint64_t iteration)
 {
     int tag = b->rank == 0 ? TAG_TO_1 : TAG_TO_0;
-    for (int j = 0; j < b->set.window; j++)
-        MPI_Isend(place_of(b, b->send, iteration, j), (int)size, MPI_CHAR, !b->rank, tag,
-                  MPI_COMM_WORLD, &b->send_request[j]);
+    for (int j = 0; j < b->set.window; j++) {
+        const unsigned char *send = place_of(b, b->send, iteration, j);
+        b->send_request[j] = MPI_REQUEST_NULL;
+        if (b->set.buffers == BUFFERED)
+            MPI_Bsend(send, b->items, b->type, !b->rank, tag, MPI_COMM_WORLD);
+        else
+            MPI_Isend(send, b->items, b->type, !b->rank, tag, MPI_COMM_WORLD, &b->send_request[j]);
+    }
 }
 
-static double exchange_bw(struct bench *b, size_t size, uint64_t iteration)
+static double exchange_bw(struct bench *b, uint64_t iteration)
 {
     char reply[4] = {0};
     double start = MPI_Wtime();
     if (b->rank == 0) {
-        start_sends(b, size, iteration);
+        start_sends(b, iteration);
         MPI_Waitall(b->set.window, b->send_request, MPI_STATUSES_IGNORE);
         MPI_Recv(reply, sizeof reply, MPI_CHAR, 1, TAG_REPLY, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     } else {
-        start_receives(b, size, iteration);
+        start_receives(b, iteration);
         MPI_Waitall(b->set.window, b->receive_request, MPI_STATUSES_IGNORE);
         MPI_Send(reply, sizeof reply, MPI_CHAR, 0, TAG_REPLY, MPI_COMM_WORLD);
     }
     return MPI_Wtime() - start;
 }
 
-static double exchange_bibw(struct bench *b, size_t size, uint64_t iteration)
+static double exchange_bibw(struct bench *b, uint64_t iteration)
 {
     double start = MPI_Wtime();
-    start_receives(b, size, iteration);
-    start_sends(b, size, iteration);
+    start_receives(b, iteration);
+    start_sends(b, iteration);
     MPI_Waitall(b->set.window, b->send_request, MPI_STATUSES_IGNORE);
     MPI_Waitall(b->set.window, b->receive_request, MPI_STATUSES_IGNORE);
     return MPI_Wtime() - start;
@@ -291,13 +300,14 @@ static void print_line(const struct bench *b, size_t size, double seconds, int i
 
 static void run_size(struct bench *b, size_t size)
 {
-    static double (*const exchange[])(struct bench *, size_t,
-                                      uint64_t) = {exchange_latency, exchange_bw, exchange_bibw};
+    static double (*const exchange[])(struct bench *, uint64_t) = {exchange_latency, exchange_bw,
+                                                                   exchange_bibw};
     bool large = size > LARGE_MESSAGE;
     int iterations = large ? b->set.iterations_large : b->set.iterations;
     int warmup = large ? b->set.warmup_large : b->set.warmup;
     double seconds = 0;
 
+    make_type(b, size);
     for (size_t i = 0; i < b->count && b->set.buffers != FRESH; i++) {
         memset(b->send[i], 'a', buffer_bytes(b, size));
         memset(b->receive[i], 'b', buffer_bytes(b, size));
@@ -305,15 +315,30 @@ static void run_size(struct bench *b, size_t size)
     MPI_Barrier(MPI_COMM_WORLD);
     for (int i = 0; i < warmup + iterations; i++) {
         prepare(b, size, (uint64_t)i);
-        double one = exchange[b->set.mode](b, size, (uint64_t)i);
+        double one = exchange[b->set.mode](b, (uint64_t)i);
         if (i >= warmup)
             seconds += one;
         check(b, size, (uint64_t)i);
     }
+    if (b->type != MPI_CHAR)
+        MPI_Type_free(&b->type);
     if (b->set.check)
         MPI_Allreduce(MPI_IN_PLACE, &b->wrong, 1, MPI_UNSIGNED_LONG, MPI_SUM, MPI_COMM_WORLD);
     if (b->rank == 0)
         print_line(b, size, seconds, iterations);
+}
+
+// For all messages of two iterations: of the one before, some may still be on their way.
+static void *attach(struct bench *b)
+{
+    size_t each = b->set.max + MPI_BSEND_OVERHEAD;
+    size_t bytes = 2 * (size_t)messages_of(b) * each;
+    void *memory = bytes <= INT_MAX ? malloc(bytes) : NULL;
+    if (memory == NULL)
+        fail(b, "cannot buffer %d messages of %zu bytes twice", messages_of(b), b->set.max);
+    else
+        MPI_Buffer_attach(memory, (int)bytes);
+    return memory;
 }
 
 static int run(struct bench *b)
@@ -328,6 +353,7 @@ static int run(struct bench *b)
         fail(b, "out of memory");
     if (b->set.buffers != FRESH)
         map_all(b, buffer_bytes(b, b->set.max));
+    void *attached = b->set.buffers == BUFFERED ? attach(b) : NULL;
 
     if (b->rank == 0) {
         printf("# regx companion MPI %s, buffers %s\n", test_name[b->set.mode],
@@ -341,6 +367,11 @@ static int run(struct bench *b)
     for (size_t size = b->set.min; size <= b->set.max && !b->wrong; size *= 2)
         run_size(b, size);
 
+    if (attached != NULL) {
+        int bytes;
+        MPI_Buffer_detach(&attached, &bytes);
+        free(attached);
+    }
     unmap_all(b);
     free(b->send);
     free(b->receive);
@@ -358,11 +389,14 @@ static const char usage[] =
     "  -x, --warmup N                untimed iterations (latency 100, 10; bw 10, 2)\n"
     "  -W, --window-size N           messages in flight of bw and bibw (64)\n"
     "  -c, --validation              check the content of every message\n"
-    "  -b, --buffers same|fresh|rotate:N|slide:N\n"
+    "  -b, --buffers same|fresh|rotate:N|slide:N|strided:N|buffered\n"
     "                                each message uses the one buffer (as OSU does), one freshly\n"
     "                                mapped and touched, the next of N, or the one buffer, each\n"
-    "                                iteration from the next of N places 4 KiB apart (default\n"
-    "                                same)\n"
+    "                                iteration from the next of N places 4 KiB apart; or pieces "
+    "of\n"
+    "                                N bytes, as far from each other, by a vector type; or the "
+    "one\n"
+    "                                buffer, by MPI_Bsend (default same)\n"
     "  -h, --help\n";
 
 static bool number(const char *text, unsigned long min, unsigned long max, unsigned long *value)
@@ -400,6 +434,10 @@ static bool buffers(const char *text, struct settings *set)
         set->buffers = SAME;
     else if (strcmp(text, "fresh") == 0)
         set->buffers = FRESH;
+    else if (strcmp(text, "buffered") == 0)
+        set->buffers = BUFFERED;
+    else if (strncmp(text, "strided:", 8) == 0 && number(text + 8, 1, 1u << 20, &n))
+        set->buffers = STRIDED;
     else if (strncmp(text, "rotate:", 7) == 0 && number(text + 7, 1, 1u << 20, &n))
         set->buffers = ROTATE;
     else if (strncmp(text, "slide:", 6) == 0 && number(text + 6, 1, 1u << 20, &n))
@@ -449,7 +487,9 @@ static const char *parse(int argc, char **argv, struct settings *set, bool *help
             break;
         case 'b':
             if (!buffers(optarg, set))
-                return "-b wants same, fresh, rotate:N or slide:N with N from 1 to 1048576";
+                return "-b wants same, fresh, rotate:N, slide:N, strided:N or buffered, with N "
+                       "from "
+                       "1 to 1048576";
             break;
         case 'h':
             *help = true;

@@ -148,9 +148,10 @@ class _File:
                 raise self.unknown_benchmark(benchmark, section, "benchmark")
         buffers = self.words(section, "buffers") or ["same"]
         for choice in buffers:
-            if not re.fullmatch(r"same|fresh|(rotate|slide):[1-9][0-9]{0,5}", choice):
+            if not re.fullmatch(r"same|fresh|buffered|(rotate|slide|strided):[1-9][0-9]{0,5}", choice):
                 raise self.trouble(
-                    f'unknown buffers "{choice}"; allowed: same, fresh, rotate:N, slide:N',
+                    f'unknown buffers "{choice}"; allowed: same, fresh, rotate:N, slide:N, '
+                    "strided:N, buffered",
                     section,
                     "buffers",
                 )

@@ -196,6 +196,8 @@ class Session:
 
     def _prove(self, job: Job, report: Path) -> path.Proof:
         strategy = job.row.parameter("btl_regx_rendezvous") or "auto"
+        if path.FRAGMENTED.match(job.case.buffers):
+            strategy = "frag"
         backend = job.row.parameter("btl_regx_backend") or "auto"
         transport = job.row.parameter("btl_regx_transport") or "auto"
         return path.prove(report, strategy, job.case.sizes.sizes(), backend, transport)

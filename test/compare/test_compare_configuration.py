@@ -92,6 +92,7 @@ def test_without_full_sizes_full_takes_the_usual_ones(tmp_path: Path) -> None:
         ("[one]", "[one]\n[two]\n[one]", 7, 'row "one" is there twice'),
         ("[one]", "[one]\nbuffers = new", 6, 'unknown buffers "new"; allowed: same, fresh,'),
         ("[one]", "[one]\nbuffers = rotate:0", 6, 'unknown buffers "rotate:0"'),
+        ("[one]", "[one]\nbuffers = strided", 6, 'unknown buffers "strided"'),
         ("[one]", "[one]\noptions = -m 8", 6, "-m is not for options"),
         ("[one]", "[one]\noptions.osu_bw = --validation", 6, "--validation is not for options"),
         ("[one]", "[one]\nenvironment = A", 6, 'malformed environment "A"; wanted: NAME=VALUE'),

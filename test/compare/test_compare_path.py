@@ -60,6 +60,15 @@ def test_large_messages_do_not(tmp_path: Path) -> None:
     assert proof.problem == "path not proven: bounce carried only 0 B; eager 0 B, frag 2.0 MiB"
 
 
+def test_what_is_packed_goes_in_fragments_alone(tmp_path: Path) -> None:
+    assert prove(tmp_path, "frag", bytes_frag=15 * MIB, bytes_eager=MIB).problem is None
+    proof = prove(tmp_path, "frag", bytes_frag=8 * MIB, bytes_eager=MIB)
+    assert proof.problem == "path not proven: frag carried only 16.0 MiB; eager 2.0 MiB, " \
+        "frag 16.0 MiB"
+    proof = prove(tmp_path, "frag", bytes_frag=15 * MIB, bytes_bounce=1)
+    assert proof.problem == "path not proven: frag carried 30.0 MiB, but also bounce 2 B"
+
+
 def test_another_path(tmp_path: Path) -> None:
     proof = prove(tmp_path, "direct", bytes_bounce=MIB)
     assert proof.problem == "path not proven: direct carried 0 B, but also bounce 2.0 MiB"

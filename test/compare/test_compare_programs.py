@@ -15,30 +15,38 @@ from comparing import osu
 FLAGS = ["-std=c11", "-O2", "-Wall", "-Wextra", "-Wshadow", "-Wconversion", "-Werror"]
 
 # Between the companion and MPI: of the 5th message or window of TAMPER_BYTES or more that is
-# received, the last byte is changed.
+# received, the last byte is changed, or the one at TAMPER_AT.
 TAMPER = """\
 #include <mpi.h>
 #include <stdlib.h>
-static int left = 5, last_bytes;
+static int left = 5, last_count;
 static void *last;
+static MPI_Datatype last_type;
 static MPI_Request *last_request;
-static void change(void *buffer, int bytes)
+static void change(void *buffer, int count, MPI_Datatype type)
 {
-    if (bytes >= atoi(getenv("TAMPER_BYTES")) && left > 0 && --left == 0)
-        ((unsigned char *)buffer)[bytes - 1] ^= 1;
+    int bytes;
+    MPI_Aint low, each, all;
+    MPI_Type_size(type, &bytes);
+    MPI_Type_get_extent(type, &low, &each);
+    MPI_Type_get_true_extent(type, &low, &all);
+    if (bytes * count >= atoi(getenv("TAMPER_BYTES")) && left > 0 && --left == 0)
+        ((unsigned char *)buffer)[getenv("TAMPER_AT") ? atoi(getenv("TAMPER_AT"))
+                                                      : (count - 1) * each + all - 1] ^= 1;
 }
 int MPI_Recv(void *buffer, int count, MPI_Datatype type, int source, int tag, MPI_Comm comm,
              MPI_Status *status)
 {
     int result = PMPI_Recv(buffer, count, type, source, tag, comm, status);
-    change(buffer, count);
+    change(buffer, count, type);
     return result;
 }
 int MPI_Irecv(void *buffer, int count, MPI_Datatype type, int source, int tag, MPI_Comm comm,
               MPI_Request *request)
 {
     last = buffer;
-    last_bytes = count;
+    last_count = count;
+    last_type = type;
     last_request = request;
     return PMPI_Irecv(buffer, count, type, source, tag, comm, request);
 }
@@ -46,7 +54,7 @@ int MPI_Waitall(int count, MPI_Request *requests, MPI_Status *statuses)
 {
     int result = PMPI_Waitall(count, requests, statuses);
     if (last_request >= requests && last_request < requests + count)
-        change(last, last_bytes);
+        change(last, last_count, last_type);
     return result;
 }
 """
@@ -95,7 +103,8 @@ def mpirun(*words: object, ranks: int = 2, **environment: str) -> subprocess.Com
 
 
 @pytest.mark.parametrize("test", ["latency", "bw", "bibw"])
-@pytest.mark.parametrize("buffers", ["same", "fresh", "rotate:3", "rotate:50", "slide:3"])
+@pytest.mark.parametrize("buffers", ["same", "fresh", "rotate:3", "rotate:50", "slide:3",
+                                     "strided:1", "strided:48", "buffered"])
 def test_companion(companion: Path, test: str, buffers: str) -> None:
     options = ["-m", "3:6000", "-i", "3", "-x", "1", "-W", "5", "-c", "--buffers", buffers]
     done = mpirun(companion, test, *options)
@@ -110,7 +119,7 @@ def test_companion(companion: Path, test: str, buffers: str) -> None:
 
 
 @pytest.mark.parametrize("test", ["latency", "bw", "bibw"])
-@pytest.mark.parametrize("buffers", ["same", "fresh", "rotate:3", "slide:3"])
+@pytest.mark.parametrize("buffers", ["same", "fresh", "rotate:3", "slide:3", "buffered"])
 @pytest.mark.parametrize("size", [1, 7, 4096])
 def test_one_wrong_byte_is_seen(
     companion: Path, tamper: Path, test: str, buffers: str, size: int
@@ -124,6 +133,27 @@ def test_one_wrong_byte_is_seen(
     # The first wrong size is the last one.
     unit = osu.BENCHMARKS[f"companion_{test}"].unit
     assert osu.parse(done.stdout, unit).valid == {size: False}
+
+
+@pytest.mark.parametrize("test", ["latency", "bw", "bibw"])
+@pytest.mark.parametrize(("at", "found"), [("", 4095), ("0", 0), ("16", 15), ("160", 80)])
+def test_one_wrong_byte_of_a_piece_or_behind_it_is_seen(
+    companion: Path, tamper: Path, test: str, at: str, found: int
+) -> None:
+    """Pieces of 16 bytes, and 16 bytes behind each that are not the message's."""
+    options = ["-m", "4096:8192", "-i", "4", "-x", "4", "-W", "2", "-c", "-b", "strided:16"]
+    preload = ["-x", f"LD_PRELOAD={tamper}", "-x", "TAMPER_BYTES=4096"]
+    preload += ["-x", f"TAMPER_AT={at}"] if at else []
+    done = mpirun(*preload, companion, test, *options)
+    assert done.returncode == 1
+    assert "size 4096, iteration 4, message" in done.stderr
+    assert f"first wrong byte at {found}" in done.stderr
+
+
+def test_pieces_must_fit(companion: Path) -> None:
+    done = mpirun(companion, "bw", "-m", "25:100", "-b", "strided:64")
+    assert done.returncode != 0
+    assert "messages of 100 bytes have no whole number of pieces of 64 bytes" in done.stderr
 
 
 def test_companion_prints_as_osu_does(companion: Path) -> None:
@@ -149,8 +179,9 @@ def test_companion_prints_as_osu_does(companion: Path) -> None:
         (["bw", "-i", "-1"], "-i wants a number"),
         (["bw", "-x", "two"], "-x wants a number"),
         (["bw", "-W", "0"], "-W wants a number"),
-        (["bw", "-b", "rotate:0"], "-b wants same, fresh, rotate:N or slide:N"),
-        (["bw", "-b", "slide:"], "-b wants same, fresh, rotate:N or slide:N"),
+        (["bw", "-b", "rotate:0"], "-b wants same, fresh, rotate:N, slide:N, strided:N or buffered"),
+        (["bw", "-b", "slide:"], "-b wants same, fresh, rotate:N"),
+        (["bw", "-b", "strided"], "-b wants same, fresh, rotate:N"),
         (["bw", "-b"], "unknown option, or one without its value"),
         (["bw", "--huge"], "unknown option, or one without its value"),
     ],
