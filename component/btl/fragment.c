@@ -5,8 +5,10 @@
 #include <string.h>
 
 #define LENT_FROM 2048u /* bytes; as a frame less costs less */
-#define LENT_RATHER                                                                                \
-    12288u /* three longer frames fill a mailbox, where each side waits for the other */
+
+/* More is lent where it can be, though a frame takes it: three such fill a mailbox, where each side
+ * then waits for the other. */
+#define LENT_RATHER 12288u
 
 /* Bytes that one peer is lent at a time. With more, what is packed has left the processor's own
  * cache before the peer reads it (vectors of 4 MiB on an Intel Xeon: 11.5 GB/s without the limit,
