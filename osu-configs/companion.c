@@ -487,9 +487,8 @@ static const char *parse(int argc, char **argv, struct settings *set, bool *help
             break;
         case 'b':
             if (!buffers(optarg, set))
-                return "-b wants same, fresh, rotate:N, slide:N, strided:N or buffered, with N "
-                       "from "
-                       "1 to 1048576";
+                return "-b wants same, fresh, rotate:N, slide:N, strided:N or buffered; N is 1 to "
+                       "1048576";
             break;
         case 'h':
             *help = true;

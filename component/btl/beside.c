@@ -14,6 +14,7 @@
 
 #include "opal/mca/btl/base/base.h"
 
+/* self has a peer of its own alone. */
 static bool hinders(const mca_btl_base_module_t *other, const mca_btl_base_module_t *btl)
 {
     const uint32_t needed = MCA_BTL_FLAGS_PUT | MCA_BTL_FLAGS_GET | MCA_BTL_FLAGS_ATOMIC_FOPS;

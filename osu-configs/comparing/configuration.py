@@ -18,6 +18,7 @@ DEFAULTS = "defaults"
 PER_BENCHMARK = ("sizes", "full", "options")  # may be written KEY.BENCHMARK
 KEYS = ("mca", "environment", "openmpi", "memlock", "benchmark", "buffers", "timeout")
 KEYS += PER_BENCHMARK
+BUFFERS = re.compile(r"same|fresh|buffered|(rotate|slide|strided):[1-9][0-9]{0,5}")
 OWN_OPTIONS = ("-m", "--message-size", "-c", "--validation", "-b", "--buffer-num", "--buffers")
 
 
@@ -148,7 +149,7 @@ class _File:
                 raise self.unknown_benchmark(benchmark, section, "benchmark")
         buffers = self.words(section, "buffers") or ["same"]
         for choice in buffers:
-            if not re.fullmatch(r"same|fresh|buffered|(rotate|slide|strided):[1-9][0-9]{0,5}", choice):
+            if not BUFFERS.fullmatch(choice):
                 raise self.trouble(
                     f'unknown buffers "{choice}"; allowed: same, fresh, rotate:N, slide:N, '
                     "strided:N, buffered",
