@@ -8,7 +8,8 @@ AC_DEFUN([REGX_HWLOC], [
     regx_hwloc_version=`$PKG_CONFIG --modversion hwloc`
 ])
 
-dnl REGX_UCX: only regx_transport_uct.so may be linked with it; loading UCX changes the process.
+dnl REGX_UCX: only regx_transport_uct.so may be linked with it; loading UCX changes the process. Of
+dnl UCP it takes the version alone, which UCT does not tell.
 AC_DEFUN([REGX_UCX], [
     AC_ARG_WITH([ucx],
         [AS_HELP_STRING([--with-ucx@<:@=PREFIX@:>@],
@@ -27,7 +28,7 @@ AC_DEFUN([REGX_UCX], [
          AS_IF([test -z "$regx_found"],
                [AC_MSG_ERROR([--with-ucx=$with_ucx: no ucx-uct.pc in a pkgconfig folder there])])
          export PKG_CONFIG_PATH="$regx_found:$PKG_CONFIG_PATH"])
-    PKG_CHECK_MODULES([UCX], [ucx-uct >= 1.13 ucx-ucs], [],
+    PKG_CHECK_MODULES([UCX], [ucx >= 1.13 ucx-uct ucx-ucs], [],
         [AC_MSG_ERROR([UCX 1.13 or later (ucx-uct)$regx_ucx_where not found by pkg-config; install the Debian package libucx-dev, or give --with-ucx=PREFIX])])
     REGX_SYSTEM_HEADERS([UCX])
     regx_ucx_version=`$PKG_CONFIG --modversion ucx-uct`

@@ -67,6 +67,19 @@ static regx_status_t choose_device(regx_tcp_t *tcp, char *error, size_t error_si
     return status;
 }
 
+/* Since UCX 1.17 the name of a setting begins with its table's prefix; before, it must not. */
+static ucs_status_t change(uct_iface_config_t *config, const struct setting *setting)
+{
+    char name[32];
+    ucs_status_t status = uct_config_modify(config, setting->name, setting->value);
+
+    if (status == UCS_ERR_NO_ELEM) {
+        snprintf(name, sizeof(name), "TCP_%s", setting->name);
+        status = uct_config_modify(config, name, setting->value);
+    }
+    return status;
+}
+
 static ucs_status_t open_iface(regx_tcp_t *tcp)
 {
     const uct_iface_params_t params = {
@@ -85,7 +98,7 @@ static ucs_status_t open_iface(regx_tcp_t *tcp)
         return status;
     }
     for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]) && status == UCS_OK; i++) {
-        status = uct_config_modify(config, settings[i].name, settings[i].value);
+        status = change(config, &settings[i]);
     }
     if (status == UCS_OK) {
         status = uct_iface_open(tcp->md, tcp->worker, &params, config, &tcp->iface);

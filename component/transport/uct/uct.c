@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <ucp/api/ucp.h> /* for its version alone */
+#include <uct/api/version.h>
 
 #include "base/option.h"
 #include "transport/transport.h"
@@ -111,11 +113,31 @@ static regx_status_t open_tcp(regx_uct_t *uct, char *error, size_t error_size)
     return REGX_OK;
 }
 
+/* UCT promises nothing between minor versions, and half of it is inline: what was compiled here
+ * reads the structures of that version (its callback queue moved between 1.13 and 1.18). */
+static regx_status_t check_version(char *error, size_t error_size)
+{
+    unsigned major, minor, release;
+
+    ucp_get_version(&major, &minor, &release);
+    if (major == UCT_VERNO_MAJOR && minor == UCT_VERNO_MINOR) {
+        return REGX_OK;
+    }
+    snprintf(error, error_size,
+             "built for UCX %d.%d, but this is UCX %u.%u.%u: not used; build it for this one",
+             UCT_VERNO_MAJOR, UCT_VERNO_MINOR, major, minor, release);
+    return REGX_UNREACHABLE;
+}
+
 static regx_status_t uct_open(const regx_transport_config_t *config, char *error, size_t error_size,
                               regx_transport_t **transport)
 {
-    regx_uct_t *uct = calloc(1, sizeof(*uct));
+    regx_status_t status = check_version(error, error_size);
 
+    if (status != REGX_OK) {
+        return status;
+    }
+    regx_uct_t *uct = calloc(1, sizeof(*uct));
     snprintf(error, error_size, "out of memory");
     if (uct == NULL) {
         return REGX_NO_MEMORY;
@@ -125,7 +147,7 @@ static regx_status_t uct_open(const regx_transport_config_t *config, char *error
     uct->super.ops = &regx_transport_ops;
     uct->config = *config;
     regx_windows_init(&uct->windows, config->threads);
-    regx_status_t status = open_tcp(uct, error, error_size);
+    status = open_tcp(uct, error, error_size);
     if (status != REGX_OK) {
         uct_close(&uct->super);
         return status;
