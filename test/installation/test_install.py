@@ -68,4 +68,4 @@ def test_tarball_has_every_file() -> None:
 
 
 def test_distcheck() -> None:
-    make("distcheck")
+    make(f"-j{os.cpu_count()}", "distcheck")

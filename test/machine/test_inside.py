@@ -2,6 +2,8 @@
 """The tests that need an RDMA device, in the machine that has one, unless there is one here."""
 import os
 import subprocess
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -16,15 +18,17 @@ UNITS = ["test/unit/test_verbs_ends", "test/unit/test_verbs_faults", "test/unit/
          "test/registration/test_keys"]
 PYTEST = ["/usr/bin/python3", "-B", "-m", "pytest", "-p", "no:cacheprovider", "-q", "-rs",
           f"--rootdir={TOP}"]
-FILES = ["test/registration/test_staleness_verbs.py", "test/mpi/test_over_verbs.py",
-         "test/hazard/test_verbs.py", "test/hazard/test_verbs_faults.py",
-         "test/hazard/test_verbs_hazards.py", "test/hazard/test_verbs_ports.py",
-         "test/hazard/test_verbs_stale.py", "test/mpi/test_on_demand.py"]
+# Those that take longest come first.
+FILES = ["test/mpi/test_over_verbs.py", "test/hazard/test_verbs.py",
+         "test/registration/test_staleness_verbs.py", "test/hazard/test_verbs_faults.py",
+         "test/mpi/test_on_demand.py", "test/hazard/test_verbs_hazards.py",
+         "test/hazard/test_verbs_ports.py", "test/hazard/test_verbs_stale.py"]
+SIDE_BY_SIDE = 2  # one emulated machine leaves a good part of two cores idle
 SHORT = "test/mpi/test_over_verbs.py"
 WITHOUT_PAGING = "bookworm"  # a suite whose kernel can less
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def reason_not_to(build: Build) -> None:
     if device.is_there():
         pytest.skip("they run on the device that is here")
@@ -43,8 +47,19 @@ def inside(command: list[str], *options: str, timeout: float = 900) -> str:
     return run.stdout
 
 
-def arguments(full: bool, seed: int) -> list[str]:
-    return [f"--seed={seed}", *(["--full"] if full else [])]
+@pytest.fixture(scope="module")
+def outputs(request: pytest.FixtureRequest, reason_not_to: None, full: bool,
+            seed: int) -> Iterator[dict[str, Future[str]]]:
+    """What pytest prints of each of the files that this run is to test."""
+    files = [item.callspec.params["file"] for item in request.session.items
+             if item.path == request.path and "outputs" in item.fixturenames]
+    options = [f"--seed={seed}", *(["--full"] if full else [])]
+    with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
+        try:
+            yield {file: pool.submit(inside, [*PYTEST, file, *options],
+                                     timeout=7200 if full else 900) for file in files}
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def run_units(folder: Path, *options: str) -> None:
@@ -69,13 +84,12 @@ def test_unit_sanitized(sanitizer: str) -> None:
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_file(file: str, full: bool, seed: int) -> None:
-    out = inside([*PYTEST, file, *arguments(full, seed)], timeout=7200 if full else 900)
+def test_file(file: str, outputs: dict[str, Future[str]]) -> None:
+    out = outputs[file].result()
     assert " passed" in out and "skipped" not in out, out
 
 
 def test_without_paging(seed: int) -> None:
     """The other kernel: the same wire, fewer of the kernel's ways to tell of changed memory."""
-    out = inside([*PYTEST, SHORT, "-k", "short", *arguments(False, seed)],
-                 "--kernel", WITHOUT_PAGING)
+    out = inside([*PYTEST, SHORT, "-k", "short", f"--seed={seed}"], "--kernel", WITHOUT_PAGING)
     assert " passed" in out and "skipped" not in out, out
