@@ -3,7 +3,7 @@
 // The companion benchmark: measures as osu_latency, osu_bw and osu_bibw of OSU 7 measure and
 // prints as they print, for machines without OSU, and adds what they lack: a choice of buffers
 // per message, data that is not contiguous or sent by MPI_Bsend, and a content check of every
-// message in both directions.
+// message in both directions, for which each message of a window has a buffer of its own.
 //
 //   mpirun -n 2 companion latency|bw|bibw [options]
 //
@@ -27,7 +27,8 @@
 
 #define MESSAGE_MAX ((size_t)1 << 30)
 #define SLIDE_STEP 4096
-#define LARGE_MESSAGE 8192 // above it, OSU does fewer iterations
+#define LARGE_MESSAGE 8192               // above it, OSU does fewer iterations
+#define CHECKED_MOST ((size_t)256 << 20) // bytes of the buffers of one kind
 #define TAG_LATENCY 1
 #define TAG_TO_1 100
 #define TAG_TO_0 10
@@ -341,10 +342,23 @@ static void *attach(struct bench *b)
     return memory;
 }
 
+// To check every message, each of a window has a buffer of its own, where that is not too much
+// memory: in one buffer, what the last message writes hides what the others did.
+static size_t count_of(const struct bench *b)
+{
+    size_t window = (size_t)messages_of(b);
+    size_t most = CHECKED_MOST / buffer_bytes(b, b->set.max);
+    if (b->set.buffers == ROTATE)
+        return b->set.places;
+    if (b->set.buffers == FRESH)
+        return window;
+    return !b->set.check || most <= 1 ? 1 : most < window ? most : window;
+}
+
 static int run(struct bench *b)
 {
     size_t window = (size_t)messages_of(b);
-    b->count = b->set.buffers == FRESH ? window : b->set.buffers == ROTATE ? b->set.places : 1;
+    b->count = count_of(b);
     b->send = calloc(b->count, sizeof *b->send);
     b->receive = calloc(b->count, sizeof *b->receive);
     b->send_request = calloc(window, sizeof(MPI_Request));
@@ -388,7 +402,8 @@ static const char usage[] =
     "  -i, --iterations N            per size (latency 10000, 1000 above 8192 B; bw 100, 20)\n"
     "  -x, --warmup N                untimed iterations (latency 100, 10; bw 10, 2)\n"
     "  -W, --window-size N           messages in flight of bw and bibw (64)\n"
-    "  -c, --validation              check the content of every message\n"
+    "  -c, --validation              check the content of every message; those of a window then\n"
+    "                                have a buffer each, up to 256 MiB of them\n"
     "  -b, --buffers same|fresh|rotate:N|slide:N|strided:N|buffered\n"
     "                                each message uses the one buffer (as OSU does), one freshly\n"
     "                                mapped and touched, the next of N, or the one buffer, each\n"

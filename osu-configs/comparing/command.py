@@ -89,9 +89,8 @@ def in_machine(
     command: list[str | Path] = [HERE / "compare", *(["--full"] if asked.full else [])]
     if any(not job.program.is_companion for job in plan.jobs):
         command += ["--osu", machine.folder]
-    command += ["-f", *machine.take_files(asked.files)]
-    runs = 1 + plan.repetitions
-    status = machine.run(command, folder.path, runs * sum(job.row.timeout for job in plan.jobs))
+    patience = (1 + plan.repetitions) * sum(job.row.timeout for job in plan.jobs)
+    status = machine.run(command, asked.files, folder.path, patience)
     print(f"compare: {draw(folder, found)}", file=sys.stderr)
     print(f"compare: results are in {folder.path}", file=sys.stderr)
     return status
@@ -101,12 +100,13 @@ def dry_run(plan: Plan, launcher: Launcher, machine: rdma.Machine | None) -> Non
     """One line per row and benchmark. compare has regx report into files; here, to stderr."""
     for job in plan.jobs:
         sizes = job.case.sizes.option()
-        for what, arguments_of in (
-            ("content check", osu.check_arguments(job.program, sizes, job.case.options)),
-            (f"{plan.repetitions} runs", osu.timed_arguments(job.program, sizes, job.case.options)),
+        for what, program, arguments_of in (
+            ("content check", job.checker, osu.check_arguments),
+            (f"{plan.repetitions} runs", job.program, osu.timed_arguments),
         ):
             print(f"# {job.arm}, {job.case.sizes}: {what}")
-            line = launcher.line(job.row, [str(job.program.path), *arguments_of], "stderr")
+            command = [str(program.path), *arguments_of(program, sizes, job.case.options)]
+            line = launcher.line(job.row, command, "stderr")
             print(machine.line(line) if machine else line)
 
 

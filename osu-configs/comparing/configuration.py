@@ -19,7 +19,17 @@ PER_BENCHMARK = ("sizes", "full", "options")  # may be written KEY.BENCHMARK
 KEYS = ("mca", "environment", "openmpi", "memlock", "benchmark", "buffers", "timeout")
 KEYS += PER_BENCHMARK
 BUFFERS = re.compile(r"same|fresh|buffered|(rotate|slide|strided):[1-9][0-9]{0,5}")
-OWN_OPTIONS = ("-m", "--message-size", "-c", "--validation", "-b", "--buffer-num", "--buffers")
+# Of a benchmark's options, what compare sets.
+OWN_OPTIONS = ("-m", "-c", "-b")
+OWN_LONG_OPTIONS = ("--message-size", "--validation", "--buffer-num", "--buffers")
+
+
+def is_own(option: str) -> bool:
+    """Whether compare sets it; its value may be attached, and a long name abbreviated."""
+    name = option.partition("=")[0]
+    return option.startswith(OWN_OPTIONS) or (
+        len(name) > 2 and any(own.startswith(name) for own in OWN_LONG_OPTIONS)
+    )
 
 
 @dataclass(frozen=True)
@@ -208,7 +218,7 @@ class _File:
         key = self.key_for(section, "options", benchmark)
         options = self.words(section, key)
         for option in options:
-            if option.partition("=")[0] in OWN_OPTIONS:
+            if is_own(option):
                 raise self.trouble(
                     f"{option} is not for options: compare sets it (sizes, buffers, content check)",
                     section,

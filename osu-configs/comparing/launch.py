@@ -31,6 +31,16 @@ class Line:
         return shlex.join((["env", *settings] if settings else []) + list(self.words))
 
 
+def cores() -> int:
+    """Of how many cores this process may use a thread: mpirun counts them, and binds to them."""
+    threads = set()
+    for number in os.sched_getaffinity(0):
+        topology = Path(f"/sys/devices/system/cpu/cpu{number}/topology")
+        siblings = topology / "thread_siblings_list"
+        threads.add(siblings.read_text() if siblings.exists() else str(number))
+    return len(threads)
+
+
 class Launcher:
     """How two ranks are started: by mpirun on this node or on a hostfile's, or as the user says."""
 
@@ -44,7 +54,7 @@ class Launcher:
         self.installation = installation
         self.rdma = rdma
         self.hostfile = hostfile
-        self.cores = len(os.sched_getaffinity(0))
+        self.cores = cores()
         try:
             self.own = tuple(shlex.split(launcher)) if launcher is not None else ()
         except ValueError as error:

@@ -17,6 +17,11 @@ class Benchmark:
     companion: str  # the companion's name of it
     has_limit: bool  # whether the probe measures the same movement without MPI
 
+    @property
+    def has_window(self) -> bool:
+        """Whether many messages are under way at a time."""
+        return self.metric == "bandwidth"
+
 
 BENCHMARKS = {
     f"{suite}_{name}": Benchmark(metric, unit, name, has_limit)

@@ -7,6 +7,7 @@ from comparing import osu
 from comparing.configuration import Case, Row
 from comparing.result import LIMIT, PEER, REGX, Arm
 from comparing.size import Range
+from comparing.trouble import Trouble
 
 
 @dataclass(frozen=True)
@@ -17,6 +18,7 @@ class Job:
     row: Row
     case: Case
     program: osu.Program
+    checker: osu.Program  # of contents
 
 
 @dataclass(frozen=True)
@@ -33,14 +35,24 @@ class Step:
 class Plan:
     def __init__(self, rows: list[Row], suite: osu.Suite, repetitions: int, with_limit: bool):
         self.jobs = [self._job(row, case, suite) for row in rows for case in row.cases]
+        for number, job in enumerate(self.jobs):
+            if job.arm in [other.arm for other in self.jobs[:number]]:
+                raise Trouble(
+                    f"{job.row.where}: {job.arm} twice: their runs could not be told apart;"
+                    " each benchmark of a row once, and osu_… or companion_…, where OSU is not there"
+                )
         self.repetitions = repetitions
         self.limit_groups = self._limit_groups() if with_limit else {}
 
     @staticmethod
     def _job(row: Row, case: Case, suite: osu.Suite) -> Job:
-        program = suite.program(case.benchmark, case.buffers)
+        program = checker = suite.program(case.benchmark, case.buffers)
+        if osu.BENCHMARKS[case.benchmark].has_window:
+            # OSU looks at its one buffer once all messages have come into it; the companion's
+            # messages have one each.
+            checker = suite.companion_program(case.benchmark, case.buffers)
         kind = REGX if row.is_regx else PEER
-        return Job(Arm(row.name, kind, program.name, case.buffers), row, case, program)
+        return Job(Arm(row.name, kind, program.name, case.buffers), row, case, program, checker)
 
     def _limit_groups(self) -> dict[Arm, str]:
         """The limit's arms, one per group that it is a limit of, with the metric's unit."""

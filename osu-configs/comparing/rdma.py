@@ -8,10 +8,12 @@ compiler nor benchmarks, and its device, Soft-RoCE, works in threads of its kern
 import argparse
 import dataclasses
 import json
+import os
 import shlex
 import shutil
 import signal
 import subprocess
+import tempfile
 from pathlib import Path
 
 from comparing import environment, osu
@@ -58,13 +60,13 @@ def over_verbs(row: Row) -> Row:
 
 
 class Machine:
-    """The emulated machine, for one call of a command of ours."""
+    """The emulated machine, for one call of a command of ours. Another call may be using it too: what
+    they share is replaced, never removed, and what is one call's own has a folder of its own."""
 
     def __init__(self, installation: Installation) -> None:
         self.installation = installation
         self.folder = BUILD / "rdma"  # what it is to see of what lies elsewhere
-        shutil.rmtree(self.folder, ignore_errors=True)
-        self.folder.mkdir(parents=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
 
     @staticmethod
     def line(line: Line) -> str:
@@ -74,22 +76,28 @@ class Machine:
     def take(self, suite: osu.Suite, companion: Path) -> osu.Suite:
         """The same benchmarks, where it sees them."""
         for name, path in suite.found().items():
-            shutil.copy(path, self.folder / name)
+            copy = self.folder / f".{name}.{os.getpid()}"
+            shutil.copy(path, copy)
+            copy.replace(self.folder / name)
         return osu.Suite(None, companion, {"PATH": str(self.folder)}, ())
 
-    def take_files(self, files: list[Path]) -> list[Path]:
-        copies = [self.folder / str(number) / file.name for number, file in enumerate(files)]
+    def _take_files(self, files: list[Path], own: Path) -> list[Path]:
+        copies = [own / str(number) / file.name for number, file in enumerate(files)]
         for file, copy in zip(files, copies):
             copy.parent.mkdir()
             shutil.copy(file, copy)
         return copies
 
-    def run(self, command: list[str | Path], folder: Path, patience: float) -> int:
-        """Runs a command of ours, there. Its results are in the folder then, with what is known out
-        here alone: the commit, the processor, the load. Returns its status. Whoever interrupts
-        us interrupts it, and it ends by itself."""
-        output = self.folder / "output"
+    def run(
+        self, command: list[str | Path], files: list[Path], folder: Path, patience: float
+    ) -> int:
+        """Runs a command of ours, there, with -f for each of the files. Its results are in the folder
+        then, with what is known out here alone: the commit, the processor, the load. Returns its
+        status. Whoever interrupts us interrupts it, and it ends by itself."""
+        own = Path(tempfile.mkdtemp(prefix="call-", dir=self.folder))
+        output = own / "output"
         words = [RUN, "--timeout", BOOT_SECONDS + patience, "--", *AROUND, *command]
+        words += ["-f", *self._take_files(files, own)]
         words += ["--rdma", "--no-build", "--output", output]
         # In a session of its own: Ctrl-C in the terminal reaches us alone, and it once.
         process = subprocess.Popen([str(word) for word in words], start_new_session=True)
@@ -98,6 +106,7 @@ class Machine:
         status = process.wait()
         if output.exists():
             shutil.copytree(output, folder, dirs_exist_ok=True)
+        shutil.rmtree(own)
         about = folder / "results.json"
         if about.exists():
             document = json.loads(about.read_text())

@@ -70,7 +70,7 @@ class Session:
     # ---- content
 
     def _check(self, job: Job) -> None:
-        check = self._check_by(job, job.program)
+        check = self._check_by(job, job.checker)
         if check is None:
             # This version of OSU checks no contents, or does not even know the option.
             companion = self.suite.companion_program(job.case.benchmark, job.case.buffers)
@@ -87,6 +87,7 @@ class Session:
         arguments = osu.check_arguments(program, job.case.sizes.option(), job.case.options)
         report = self._report_file(job, "check")
         line = self.launcher.line(job.row, [str(program.path), *arguments], str(report))
+        report.unlink(missing_ok=True)
         outcome = self.runner.run(line, job.row.timeout)
         check = Check(job.arm, program.name, str(line), messages=_tail(outcome.stderr))
         try:
@@ -137,7 +138,9 @@ class Session:
             run.failed = explain(outcome) or _gap(output, job)
         except osu.NotOutput as error:
             run.failed = explain(outcome) or str(error)
-        if job.row.is_regx and not run.failed:
+        if job.row.is_regx and run.failed:
+            run.problem = "path not proven, for the run did not end well"
+        elif job.row.is_regx:
             proof = self._prove(job, report)
             run.problem, run.carried = proof.problem, proof.carried
             run.transport, run.backend = proof.transport, proof.backend

@@ -62,8 +62,8 @@ def count(asked: argparse.Namespace) -> int:
                 print(machine.line(line) if machine else line)
         return 0
     if machine:
-        command: list[str | Path] = [HERE / "counts", "-f", *machine.take_files(asked.files)]
-        status = machine.run(command, folder, 2 * sum(row.timeout for row, _ in cells))
+        patience = 2 * sum(row.timeout for row, _ in cells)
+        status = machine.run([HERE / "counts"], asked.files, folder, patience)
         print(f"counts: results are in {folder}", file=sys.stderr)
         return status
     counter.folder.mkdir(exist_ok=True)

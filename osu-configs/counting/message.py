@@ -63,6 +63,8 @@ class Counter:
             to = self.folder / f"{row.name}-{size}-{iterations}".replace(":", "-")
             report = Path(f"{to}.jsonl")
             line = self.line(row, size, iterations, to, str(report))
+            for old in (to, report, *traces(to)):  # of a call that was interrupted
+                old.unlink(missing_ok=True)
             counts, outcome = self.counted(lambda: self.runner.run(line, row.timeout), to)
             found.failed = explain(outcome)
             if found.failed:
@@ -84,10 +86,15 @@ class Counter:
         if to.exists():
             lines = [json.loads(line) for line in to.read_text().splitlines()]
             counts |= {name: sum(line[name] for line in lines) for name in LAYER}
-        traces = list(to.parent.glob(f"{to.name}.strace.*"))
-        if traces:
-            counts["system_calls"] = sum(system_calls(file.read_text()) for file in traces)
+        summaries = traces(to)
+        if summaries:
+            counts["system_calls"] = sum(system_calls(file.read_text()) for file in summaries)
         return counts, outcome
+
+
+def traces(to: Path) -> list[Path]:
+    """strace's summaries, one per process."""
+    return list(to.parent.glob(f"{to.name}.strace.*"))
 
 
 def packets() -> int:

@@ -109,7 +109,7 @@ if "btl_regx_report" in mca and act != "no-report":
             line.update(messages_fallback=3, bytes_fallback=300, fallbacks={{"no slots": 3}})
         with open(mca["btl_regx_report"], "a") as report:
             print(json.dumps(line), file=report)
-sys.exit(1 if wrong else 0)
+sys.exit(1 if wrong or (act == "end-badly" and not check) else 0)
 '''
 
 # The next number of the file "mailbox" is the next mailbox time; the last one stays.

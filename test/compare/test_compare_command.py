@@ -4,6 +4,7 @@
 import csv
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -43,7 +44,7 @@ def test_everything_is_right(tree: Tree) -> None:
     assert done.returncode == 0, done.stderr
     assert "regx bounce" in done.stdout and "3000 1.50x" in done.stdout
     assert "4000 75%" in done.stdout  # of the limit
-    assert "Content checked: 2 of 2 rows, by osu_bw -c." in done.stdout
+    assert "Content checked: 2 of 2 rows, by companion_bw -c." in done.stdout
     assert "in all 3 runs regx's report proves the path" in done.stdout
     assert "setup was called with compare\n" in done.stderr
     assert " left\n" in done.stderr
@@ -114,16 +115,67 @@ def test_full_has_more_repetitions(tree: Tree) -> None:
 def test_wrong_data_is_loud_and_not_timed(tree: Tree) -> None:
     done, document = tree.compare(ROWS.replace("MBS=2000", "ACT=wrong"))
     assert done.returncode == 1
-    assert "WRONG DATA: vader osu_bw: osu_bw -c received other bytes than were sent" in done.stdout
+    assert "WRONG DATA: vader osu_bw: companion_bw -c received other bytes than were sent" in done.stdout
     assert "WRONG DATA: vader" in done.stderr
     assert runs_of(document, "vader") == [] and len(runs_of(document, "bounce")) == 3
 
 
 def test_an_old_osu_without_validation_is_checked_by_the_companion(tree: Tree) -> None:
-    done, document = tree.compare(ROWS.replace("MBS=2000", "ACT=old"))
+    rows = ROWS.replace("MBS=2000", "ACT=old").replace("osu_bw", "osu_latency")
+    done, document = tree.compare(rows)
     assert done.returncode == 0
-    assert "Content checked: 2 of 2 rows, by companion_bw, osu_bw -c." in done.stdout
+    assert "Content checked: 2 of 2 rows, by companion_latency, osu_latency -c." in done.stdout
     assert len(runs_of(document, "vader")) == 3
+
+
+def test_what_came_before_a_failure_is_not_proven(tree: Tree) -> None:
+    """The report of a rank that did not end well is missing."""
+    done, document = tree.compare(ROWS.replace("MBS=3000", "ACT=end-badly"))
+    assert done.returncode == 1
+    (run,) = runs_of(document, "bounce")
+    assert run["values"] and "path not proven" in run["problem"]
+    assert "1000 0.50x ?" in done.stdout
+    assert "Path: bounce osu_bw (?): path not proven, for the run did not end well" in done.stdout
+    assert "regx's report proves the path" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("benchmark = osu_bw", "benchmark = osu_bw companion_bw"),
+        ("benchmark = osu_bw", "benchmark = osu_bw osu_bw"),
+        ("benchmark = osu_bw", "benchmark = osu_bw\nbuffers = fresh fresh"),
+    ],
+)
+def test_runs_that_could_not_be_told_apart(tree: Tree, before: str, after: str) -> None:
+    """Without OSU, osu_bw is companion_bw."""
+    file = tree.write("rows.conf", ROWS.replace(before, after))
+    done = tree.run("-f", file)
+    assert done.returncode == 2 and done.stdout == ""
+    last = done.stderr.splitlines()[-1]
+    assert re.match(rf"compare: {re.escape(str(file))}:\d+: bounce \w+(_bw|buffers\)).* twice: ", last)
+    assert not (tree.path / "calls").exists()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_threads_of_one_core(tree: Tree, threads: int) -> None:
+    """mpirun binds to cores, and has one slot for all threads of one."""
+    cpus = sorted(os.sched_getaffinity(0))[:2]
+    if len(cpus) < 2:
+        pytest.skip("needs two processors")
+    for cpu in cpus:
+        siblings = ",".join(map(str, cpus)) if threads == 2 else str(cpu)
+        tree.write(f"cpu/cpu{cpu}/topology/thread_siblings_list", f"{siblings}\n")
+    code = tree.path / "osu-configs/comparing/launch.py"
+    code.write_text(code.read_text().replace("/sys/devices/system/cpu", f"{tree.path}/cpu"))
+    file = tree.write("rows.conf", ROWS)
+    done = subprocess.run(["taskset", "-c", ",".join(map(str, cpus)),
+                           *tree.command("--dry-run", "-f", file, "--osu", tree.path / "osu")],
+                          env=tree.environment, capture_output=True, text=True, timeout=WATCHDOG,
+                          check=False)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert ("--bind-to core" in done.stdout) == (threads == 1)
+    assert ("--oversubscribe" in done.stdout) == (threads == 2)
 
 
 def test_a_failure_is_said_once_and_not_waited_for_again(tree: Tree) -> None:

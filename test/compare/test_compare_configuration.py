@@ -95,6 +95,8 @@ def test_without_full_sizes_full_takes_the_usual_ones(tmp_path: Path) -> None:
         ("[one]", "[one]\nbuffers = strided", 6, 'unknown buffers "strided"'),
         ("[one]", "[one]\noptions = -m 8", 6, "-m is not for options"),
         ("[one]", "[one]\noptions.osu_bw = --validation", 6, "--validation is not for options"),
+        ("[one]", "[one]\noptions = -bfresh", 6, "-bfresh is not for options"),
+        ("[one]", "[one]\noptions = --buff=fresh", 6, "--buff=fresh is not for options"),
         ("[one]", "[one]\nenvironment = A", 6, 'malformed environment "A"; wanted: NAME=VALUE'),
         ("[one]", "[one]\nopenmpi = 4.1", 6, "malformed openmpi; wanted: major versions"),
         ("[one]", "[one]\nmemlock = 8MB", 6, 'memlock: malformed size "8MB"; allowed: 1 to 1G'),

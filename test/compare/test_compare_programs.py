@@ -60,13 +60,36 @@ int MPI_Waitall(int count, MPI_Request *requests, MPI_Status *statuses)
 """
 
 
+# The third message comes to another place than it should.
+LOSE = """
+#include <mpi.h>
+static char elsewhere[65536];
+static int messages;
+int MPI_Irecv(void *buffer, int count, MPI_Datatype type, int source, int tag, MPI_Comm comm,
+              MPI_Request *request)
+{
+    return PMPI_Irecv(++messages == 3 ? elsewhere : buffer, count, type, source, tag, comm,
+                      request);
+}
+"""
+
+
+def library(folder: Path, code: str) -> Path:
+    """To be loaded before the program."""
+    (folder / "code.c").write_text(code)
+    command = ["mpicc", "-shared", "-fPIC", folder / "code.c", "-o", folder / "code.so"]
+    subprocess.run(command, check=True, timeout=WATCHDOG)
+    return folder / "code.so"
+
+
 @pytest.fixture(scope="module")
 def tamper(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("tamper")
-    (folder / "tamper.c").write_text(TAMPER)
-    command = ["mpicc", "-shared", "-fPIC", folder / "tamper.c", "-o", folder / "tamper.so"]
-    subprocess.run(command, check=True, timeout=WATCHDOG)
-    return folder / "tamper.so"
+    return library(tmp_path_factory.mktemp("tamper"), TAMPER)
+
+
+@pytest.fixture(scope="module")
+def lose(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return library(tmp_path_factory.mktemp("lose"), LOSE)
 
 
 @pytest.fixture(scope="module")
@@ -148,6 +171,19 @@ def test_one_wrong_byte_of_a_piece_or_behind_it_is_seen(
     assert done.returncode == 1
     assert "size 4096, iteration 4, message" in done.stderr
     assert f"first wrong byte at {found}" in done.stderr
+
+
+@pytest.mark.parametrize("test", ["bw", "bibw"])
+@pytest.mark.parametrize("buffers", ["same", "fresh", "rotate:5", "slide:3", "strided:16",
+                                     "buffered"])
+def test_one_lost_message_of_a_window_is_seen(
+    companion: Path, lose: Path, test: str, buffers: str
+) -> None:
+    """In one buffer for all, the next message would hide it."""
+    options = ["-m", "4096:4096", "-i", "1", "-x", "0", "-W", "5", "-c", "-b", buffers]
+    done = mpirun("-x", f"LD_PRELOAD={lose}", companion, test, *options)
+    assert done.returncode == 1
+    assert "size 4096, iteration 0, message 2: first wrong byte at 0" in done.stderr
 
 
 def test_pieces_must_fit(companion: Path) -> None:

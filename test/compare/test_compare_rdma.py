@@ -38,7 +38,8 @@ def test_in_the_machine(tree: Tree) -> None:
     calls = [call for call in tree.calls() if not call.startswith("machine ")]
     assert len(calls) == 3 * (1 + 3)
     for call in calls:
-        assert f"{tree.path}/.build/rdma/osu_bw" in call  # what it sees of OSU
+        # What it sees of OSU; its windows are the companion's to check.
+        assert (f"{tree.path}/.build/rdma/osu_bw" in call) != call.endswith(" -c"), call
         assert ("btl_regx_transport verbs" in call) == ("btl_regx_rendezvous" in call
                                                        and "transport uct" not in call), call
     # Checked with the window of the timed runs: the wire is slow.
@@ -90,6 +91,26 @@ def test_dry_run(tree: Tree, here: bool) -> None:
     assert ["btl_regx_transport verbs" in line for line in lines] == [True] * 2 + [False] * 4
 
 
+def test_two_calls_at_a_time(tree: Tree) -> None:
+    """Another call, even one that runs nothing, leaves alone what the machine is working on."""
+    other = shlex.join(tree.command("--rdma", "--dry-run", "-f", tree.write("other.conf", ROWS),
+                                    "--osu", tree.path / "osu"))
+    machine = tree.path / "test/machine/run"
+    machine.write_text(machine.read_text().replace('exec "$@"', f'{other} >/dev/null; exec "$@"'))
+    # It still is no device's machine for that other call.
+    machine.write_text(machine.read_text().replace("while [", f"""\
+rm -r "{tree.path}/infiniband"
+while [""", 1).replace('; exec "$@"', f"""
+mkdir -p "{tree.path}/infiniband/rxe0/ports/1"
+echo "4: ACTIVE" >"{tree.path}/infiniband/rxe0/ports/1/state"
+exec "$@\""""))
+    done, document = tree.compare(ROWS, "--rdma")
+    assert done.returncode == 0, done.stderr
+    assert len(document["runs"]) == 3 * 3
+    assert sorted(path.name for path in (tree.path / ".build/rdma").iterdir()) == [
+        "osu_bibw", "osu_bw", "osu_latency"]
+
+
 def test_one_node(tree: Tree) -> None:
     hosts = tree.write("hosts", "a\nb\n")
     done = tree.run("--rdma", "--hostfile", hosts, "-f", tree.write("rows.conf", ROWS))
@@ -111,7 +132,7 @@ def test_memlock(tree: Tree, value: str, bytes_: str) -> None:
     done, _ = tree.compare(ROWS.replace("[ucx]", f"[ucx]\nmemlock = {value}"))
     assert done.returncode == 0, done.stderr
     root = "setpriv --bounding-set=-ipc_lock --inh-caps=-ipc_lock " if os.geteuid() == 0 else ""
-    words = f" {root}prlimit --memlock={bytes_}:{bytes_} {tree.path}/osu/osu_bw "
+    words = f" {root}prlimit --memlock={bytes_}:{bytes_} {tree.path}/"
     assert [words in call for call in tree.calls()] == ["pml ucx" in call for call in tree.calls()]
 
 

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 from standins import WATCHDOG, Tree
 
-from counting.message import system_calls
+from counting.message import TRIPS, system_calls
 
 ROWS = """\
 [defaults]
@@ -46,6 +46,17 @@ def test_the_difference_of_two_runs_by_messages(tree: Tree) -> None:
     calls = tree.calls()
     assert len(calls) == 2 * 6 and all("-x 0" in call for call in calls)
     assert all(f"LD_PRELOAD={tree.path}/bin/counting/.libs/layer.so" in call for call in calls)
+
+
+def test_what_an_interrupted_call_has_left_is_not_counted(tree: Tree) -> None:
+    tree.has_device()
+    left = {"sends": 1000, "send_calls": 1000, "receives": 0, "receive_calls": 0,
+            "registrations": 0}  # fmt: skip
+    tree.write(f"output/reports/auto-8-{TRIPS[0]}", json.dumps(left) + "\n")
+    done = counts(tree, ROWS, "--output", tree.path / "output")
+    assert done.returncode == 0, done.stderr
+    rows = list(csv.DictReader((tree.path / "output/results.csv").open()))
+    assert {row["value"] for row in rows if row["count"] == "sends"} == {"3.0"}
 
 
 def test_files_of_several_options_are_all_read(tree: Tree) -> None:
