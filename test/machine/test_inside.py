@@ -38,7 +38,7 @@ def reason_not_to(build: Build) -> None:
         pytest.skip("built without rdma-core")
 
 
-def inside(command: list[str], *options: str, timeout: float = 900) -> str:
+def inside(command: list[str], *options: str, timeout: float = 1800) -> str:
     """What a command prints that succeeds in the machine."""
     run = subprocess.run([RUN, "--timeout", str(timeout), *options, "--", *command],
                          stdin=subprocess.DEVNULL, capture_output=True, text=True,
@@ -57,7 +57,7 @@ def outputs(request: pytest.FixtureRequest, reason_not_to: None, full: bool,
     with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
         try:
             yield {file: pool.submit(inside, [*PYTEST, file, *options],
-                                     timeout=7200 if full else 900) for file in files}
+                                     timeout=10800 if full else 1800) for file in files}
         finally:
             pool.shutdown(cancel_futures=True)
 
