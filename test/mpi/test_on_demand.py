@@ -8,7 +8,7 @@ import pytest
 import device
 import sample
 from job import Job
-from launch import Build, Mpi
+from launch import ORDINARY_USER, Build, Mpi
 from sample import MIB, PAGE, Case
 
 pytestmark = [device.needed,
@@ -163,10 +163,10 @@ def test_locked_memory_is_not_needed(odp, mpi: Mpi, tmp_path: Path, seed: int) -
     mpi.folder.chmod(0o777)
     for parent in list(mpi.folder.parents)[:3]:
         parent.chmod(parent.stat().st_mode | 0o011)
-    script = 'ulimit -l 8192 && exec setpriv --reuid=65534 --regid=65534 --clear-groups ' \
-             '--no-new-privs env HOME=/tmp "$@"'
+    limited = ["bash", "-c", 'ulimit -l 8192 && exec "$@"', "bash", *ORDINARY_USER,
+               "env", "HOME=/tmp"]
     job = odp("transfer", "--seed", seed, "--iterations", 2, large(tmp_path, Case(8 * MIB)),
-              strategy="direct", around=[*AROUND, "bash", "-c", script, "bash"])
+              strategy="direct", around=[*AROUND, *limited])
     job.warned("ulimit -l", "is 8192 KiB").checked(ranks=2).carried("direct").over("verbs")
     assert job.most("largest_registration") == 8 * MIB, str(job)
 
