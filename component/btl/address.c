@@ -133,12 +133,17 @@ static bool connect_module(regx_module_t *module, opal_proc_t *proc, const uint8
 
     pair_up(component, addresses, parse(bytes, length, addresses), theirs);
     const int which = theirs[module->place];
-    if (which >= 0 && transport->ops->connect(transport, peer->id, regx_compat_same_node(proc),
-                                              addresses[which].bytes, addresses[which].length,
-                                              &peer->conn) == REGX_OK) {
+    const regx_status_t status =
+        which < 0
+            ? REGX_UNREACHABLE
+            : transport->ops->connect(transport, peer->id, regx_compat_same_node(proc),
+                                      addresses[which].bytes, addresses[which].length, &peer->conn);
+    if (status == REGX_OK) {
         return true;
     }
-    if (which >= 0 || (module->place == 0 && !is_met(theirs))) {
+    if (status == REGX_NO_MEMORY) {
+        regx_compat_say("no memory for another peer");
+    } else if (which >= 0 || (module->place == 0 && !is_met(theirs))) {
         say_unreachable(module, proc, peer->id);
     }
     return false;

@@ -107,6 +107,18 @@ static void broken(void *context, uint64_t peer, const char *what)
     }
 }
 
+static void silent(void *context, uint64_t peer)
+{
+    const char *host = host_of(find_endpoint(context, peer));
+    char line[256];
+
+    snprintf(line, sizeof(line),
+             "rank %u on %s has not answered for ten minutes, and is asked on: it may be outside "
+             "MPI, or the way between the ports that btl_regx_if_include leaves does not work",
+             (unsigned)peer, host);
+    regx_compat_say(line);
+}
+
 /* Open MPI cannot be told of one message that its data is wrong. */
 static void mismatch(void *context, const regx_peer_t *peer, const char *what)
 {
@@ -143,19 +155,22 @@ static regx_status_t open_transport(regx_module_t *module, const regx_transport_
                                     size_t error_size)
 {
     const regx_params_t *params = module->params;
-    const regx_transport_config_t config = {
-        .self = regx_compat_self(),
-        .pool_size = pool_size(params, share),
-        .pool_least = 2 * params->slot_size,
-        .if_include = params->if_include,
-        .if_exclude = params->if_exclude,
-        .device = device,
-        .tls = params->uct_tls,
-        .verbs = &params->verbs,
-        .threads = module->threads,
-        .counters = module->counters,
-        .events = {
-            .context = module, .deliver = deliver, .immediate = immediate, .broken = broken}};
+    const regx_transport_events_t events = {.context = module,
+                                            .deliver = deliver,
+                                            .immediate = immediate,
+                                            .broken = broken,
+                                            .silent = silent};
+    const regx_transport_config_t config = {.self = regx_compat_self(),
+                                            .pool_size = pool_size(params, share),
+                                            .pool_least = 2 * params->slot_size,
+                                            .if_include = params->if_include,
+                                            .if_exclude = params->if_exclude,
+                                            .device = device,
+                                            .tls = params->uct_tls,
+                                            .verbs = &params->verbs,
+                                            .threads = module->threads,
+                                            .counters = module->counters,
+                                            .events = events};
 
     return ops->open(&config, error, error_size, &module->transport);
 }

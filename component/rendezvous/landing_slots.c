@@ -17,7 +17,9 @@
 #define LONE_WINDOW (1024u * 1024u)
 #define FINEST_MESSAGE (64u * 1024u)
 
-/* What the peer may hold granted when more is granted to this one. */
+/* What the peer may hold granted when more is granted to this one. It may also not hold more slots
+ * than are left, so that several that stop in mid-transfer leave some to others (dynamic
+ * thresholds: Choudhury and Hahne, 1998); of either a notice of its own lets it go on. */
 static size_t window_of(const regx_rndv_t *rndv, const regx_landing_t *landing)
 {
     return landing->alone && rndv->window > LONE_WINDOW ? LONE_WINDOW : rndv->window;
@@ -108,7 +110,8 @@ static unsigned grant(regx_rndv_t *rndv, regx_landing_t *landing, uint32_t reser
     while (count < most && left > 0 && landing->slots_out + landing->chunks_out < REGX_GRANTS_MAX) {
         const uint32_t length = piece_length(rndv, landing, offset, left);
         const bool full = landing->peer->granted > 0 &&
-                          landing->peer->granted + length > window_of(rndv, landing);
+                          (landing->peer->granted + length > window_of(rndv, landing) ||
+                           landing->peer->slots >= regx_pool_unused(rndv->pool));
 
         if (full) {
             break;
@@ -123,6 +126,7 @@ static unsigned grant(regx_rndv_t *rndv, regx_landing_t *landing, uint32_t reser
             (regx_slot_use_t){.landing = landing, .offset = offset, .length = length};
         grants[count++] = (regx_slot_grant_t){(uint32_t)(slot * rndv->pool->slot_size), length};
         landing->peer->granted += length;
+        landing->peer->slots++;
         landing->slots_out++;
         range_granted(landing, chunk, length);
         offset += length;
@@ -134,6 +138,7 @@ static unsigned grant(regx_rndv_t *rndv, regx_landing_t *landing, uint32_t reser
 static void release(regx_rndv_t *rndv, regx_landing_t *landing, uint32_t slot)
 {
     landing->peer->granted -= rndv->slots[slot].length;
+    landing->peer->slots--;
     landing->slots_out--;
     rndv->slots[slot].landing = NULL;
     regx_pool_put(rndv->pool, slot);

@@ -71,6 +71,7 @@ typedef struct regx_peer {
     uint64_t id;
     regx_conn_t *conn;
     size_t granted;           /* the engine's: pool bytes granted to it and not yet written */
+    uint32_t slots;           /* the engine's: the slots that those are in */
     atomic_bool never_writes; /* the engine's: it refused a chunk; grant it slots only */
     atomic_bool never_read;   /* the engine's: it cannot be read, or we cannot; likewise */
 } regx_peer_t;

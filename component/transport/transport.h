@@ -31,7 +31,7 @@
 #include "base/counters.h"
 #include "base/status.h"
 
-#define REGX_TRANSPORT_ABI 10 /* of this header; an object built for another is refused */
+#define REGX_TRANSPORT_ABI 11 /* of this header; an object built for another is refused */
 
 #define REGX_ADDRESS_MAX 1024 /* bytes of what a process publishes about itself */
 #define REGX_NOTICE_MAX 48    /* bytes of the notice that follows a put */
@@ -77,6 +77,9 @@ typedef struct regx_transport_events {
     void (*immediate)(void *context, uint64_t sender, uint32_t immediate);
     /* Nothing can be sent to or received from this peer any more. */
     void (*broken)(void *context, uint64_t peer, const char *what);
+    /* For minutes this peer has not answered, to whom something is to be sent: it is gone, or
+     * cannot be reached, or has been outside MPI since. It is asked on. */
+    void (*silent)(void *context, uint64_t peer);
 } regx_transport_events_t;
 
 struct regx_verbs_settings; /* verbs/settings.h */

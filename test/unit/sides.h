@@ -28,7 +28,7 @@ typedef struct side {
     size_t last_length;
     uint8_t last_tag;
     uint8_t last[REGX_VERBS_LEND_MAX];
-    unsigned broken;
+    unsigned broken, silent;
     char what[160];
     void (*on_deliver)(struct side *side);
     const uint8_t *watched; /* when a notice comes, this must show stream `watched_stream` */
@@ -83,6 +83,14 @@ static inline void broken(void *context, uint64_t peer, const char *what)
     snprintf(side->what, sizeof(side->what), "%s", what);
 }
 
+static inline void silent(void *context, uint64_t peer)
+{
+    side_t *side = context;
+
+    assert_true(peer == side->other);
+    side->silent++;
+}
+
 static inline void lend_done(regx_lend_t *lend, regx_status_t status)
 {
     (void)lend;
@@ -102,14 +110,17 @@ static inline void open_side(side_t *side, uint64_t self, uint64_t other, bool t
     side->self = self;
     side->other = other;
     side->counters.threads = threads;
-    side->config = (regx_transport_config_t){
-        .self = self,
-        .pool_size = POOL,
-        .pool_least = POOL,
-        .threads = threads,
-        .counters = &side->counters,
-        .verbs = settings,
-        .events = {.context = side, .deliver = deliver, .immediate = immediate, .broken = broken}};
+    side->config = (regx_transport_config_t){.self = self,
+                                             .pool_size = POOL,
+                                             .pool_least = POOL,
+                                             .threads = threads,
+                                             .counters = &side->counters,
+                                             .verbs = settings,
+                                             .events = {.context = side,
+                                                        .deliver = deliver,
+                                                        .immediate = immediate,
+                                                        .broken = broken,
+                                                        .silent = silent}};
     const regx_status_t status =
         regx_transport_ops.open(&side->config, error, sizeof(error), &side->transport);
     if (status == REGX_UNREACHABLE) {

@@ -132,6 +132,25 @@ static void a_lone_message_is_granted_a_megabyte_at_once(void **state)
     }
 }
 
+/* Whoever stops in mid-transfer, others go on. */
+static void peers_that_stop_leave_slots(void **state)
+{
+    stage_t *stage = stage_open(bounce);
+    play_t *plays[SENDERS];
+
+    (void)state;
+    for (unsigned i = 0; i < SENDERS; i++) {
+        plays[i] = play_open(stage, i, i, 100000);
+        start(stage, plays[i]);
+        listen(stage);
+        assert_int_equal(plays[i]->count, 8 >> i); /* half of what is left */
+    }
+    for (unsigned i = SENDERS; i-- > 0;) {
+        play_out(stage, plays[i]);
+    }
+    stage_close(stage);
+}
+
 static void two_slots_serve_a_hundred_landings(void **state)
 {
     enum { LANDINGS = 100 };
@@ -385,6 +404,7 @@ int main(void)
         cmocka_unit_test(chunks_lie_within_larger_regions),
         cmocka_unit_test(direct_registers_the_whole),
         cmocka_unit_test(a_lone_message_is_granted_a_megabyte_at_once),
+        cmocka_unit_test(peers_that_stop_leave_slots),
         cmocka_unit_test(two_slots_serve_a_hundred_landings),
         cmocka_unit_test(unanswered_landings_hold_no_more_than_half),
         cmocka_unit_test(a_stall_is_counted_once),

@@ -139,11 +139,74 @@ static void a_get_may_end_while_its_landing_is_closed(void **state)
     stage_close(stage);
 }
 
+static pthread_t ender;
+static _Atomic bool ender_waits, ender_may;
+
+static void wait_within(void)
+{
+    atomic_store(&ender_waits, true);
+    while (!atomic_load(&ender_may)) {
+        sched_yield();
+    }
+}
+
+static void *end_get(void *got)
+{
+    within_release = wait_within;
+    *(bool *)got = fake_got(stage->receiver, 0, 0, REGX_OK);
+    return NULL;
+}
+
+static bool got;
+
+static void let_a_get_begin_to_end(void)
+{
+    pthread_create(&ender, NULL, end_get, &got);
+    while (!atomic_load(&ender_waits)) {
+        sched_yield();
+    }
+}
+
+/* What a get that is ending writes to is nobody else's landing by then. */
+static void the_record_stays_until_the_get_has_ended(void **state)
+{
+    fake_config_t config = standard;
+
+    (void)state;
+    config.threads = true;
+    stage = stage_open_both(&config, &config);
+    stage->answer.at = stage->receiver;
+    stage->answer.call = FAKE_GET;
+    stage->answer.number = 2;
+    stage->answer.status = REGX_AGAIN;
+    begin_of(stage, 2 * PAGE);
+    assert_true(deliver(stage, 1));
+    assert_true(deliver(stage, 1));
+    assert_int_equal(stage->receiver->conns[0].get_count, 1);
+    const regx_landing_t *closed = stage->landing;
+    within_release = let_a_get_begin_to_end;
+    end(stage);
+    stage->landing = regx_landing_open(stage->receiver->rndv, &stage->receiver->peers[0],
+                                       stage->received.base, 2 * PAGE);
+    assert_ptr_not_equal(stage->landing, closed);
+    atomic_store(&ender_may, true);
+    pthread_join(ender, NULL);
+    assert_true(got);
+    end(stage);
+    stage->landing = regx_landing_open(stage->receiver->rndv, &stage->receiver->peers[0],
+                                       stage->received.base, 2 * PAGE);
+    end(stage);
+    assert_int_equal(stage->receiver->open_windows, 0);
+    regx_rndv_forget(stage->sender->rndv, &stage->sender->peers[1]);
+    stage_close(stage);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_right_exposure_ends),
         cmocka_unit_test(a_get_may_end_while_its_landing_is_closed),
+        cmocka_unit_test(the_record_stays_until_the_get_has_ended),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

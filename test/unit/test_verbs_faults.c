@@ -17,10 +17,13 @@ static struct faults {
     int hello_post, hello_receive_post, receive_post; /* errors */
     bool poll;
     enum ibv_event_type event;
-    struct ibv_qp *event_qp; /* NULL: no event */
-    bool told;               /* of that one */
-    uint32_t destroyed;      /* the number of the last queue pair that was */
-    unsigned lost;           /* of its completions of receives */
+    int making;                 /* a queue pair: fails so, … */
+    const struct ibv_pd *makes; /* … in this domain; … */
+    uint64_t refused;           /* … so often */
+    struct ibv_qp *event_qp;    /* NULL: no event */
+    bool told;                  /* of that one */
+    uint32_t destroyed;         /* the number of the last queue pair that was */
+    unsigned lost;              /* of its completions of receives */
 } faults;
 
 /* Around libibverbs' own. */
@@ -28,6 +31,8 @@ int __real_ibv_get_async_event(struct ibv_context *context, struct ibv_async_eve
 int __wrap_ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event);
 void __real_ibv_ack_async_event(struct ibv_async_event *event);
 void __wrap_ibv_ack_async_event(struct ibv_async_event *event);
+struct ibv_qp *__real_ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr);
+struct ibv_qp *__wrap_ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr);
 int __real_ibv_destroy_qp(struct ibv_qp *qp);
 int __wrap_ibv_destroy_qp(struct ibv_qp *qp);
 
@@ -47,6 +52,16 @@ void __wrap_ibv_ack_async_event(struct ibv_async_event *event)
     if (!faults.told) {
         __real_ibv_ack_async_event(event);
     }
+}
+
+struct ibv_qp *__wrap_ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
+{
+    if (faults.making == 0 || pd != faults.makes) {
+        return __real_ibv_create_qp(pd, attr);
+    }
+    faults.refused++;
+    errno = faults.making;
+    return NULL;
 }
 
 int __wrap_ibv_destroy_qp(struct ibv_qp *qp)
@@ -142,12 +157,21 @@ static void close_faulty(void)
     close_both();
 }
 
-static void ask(const side_t *side)
+static regx_status_t try_to_send(const side_t *side)
 {
     uint64_t stream = 1;
 
-    assert_int_equal(regx_transport_ops.send(side->conn, 1, NULL, 0, pack, &stream, 10),
-                     REGX_AGAIN);
+    return regx_transport_ops.send(side->conn, 1, NULL, 0, pack, &stream, 10);
+}
+
+static void ask(const side_t *side)
+{
+    assert_int_equal(try_to_send(side), REGX_AGAIN);
+}
+
+static void ask_in_vain(const side_t *side)
+{
+    assert_int_equal(try_to_send(side), REGX_UNREACHABLE);
 }
 
 /* It is told at once, with the status, not that the peer is silent ten minutes later. */
@@ -217,25 +241,88 @@ static void hello_queue_fails(void **state)
     close_faulty();
 }
 
-static void peer_never_answers(void **state)
+static void ask_until(unsigned count)
 {
-    unsigned asked = 0;
+    regx_pair_t *asking = verbs_of(&one)->asking;
 
+    while (asking->asked < count) {
+        asking->ask_next = 0;
+        regx_transport_ops.progress(one.transport);
+    }
+}
+
+/* It may be computing, for as long as it likes. */
+static void peer_answers_late(void **state)
+{
     (void)state;
     open_both(false);
     ask(&one);
     alarm(PATIENCE);
-    while (one.broken == 0) {
-        if (verbs_of(&one)->asking != NULL) {
-            asked = verbs_of(&one)->asking->asked;
-            verbs_of(&one)->asking->ask_next = 0;
-        }
-        regx_transport_ops.progress(one.transport);
-    }
+    ask_until(499);
+    assert_int_equal(one.silent, 0);
+    ask_until(1500);
+    assert_int_equal(one.silent, 1);
+    assert_int_equal(one.broken, 0);
+    send(&one, 1, 2, 10); /* now the other is there */
+    await(&two.delivered, 1);
     alarm(0);
-    assert_int_equal(asked, 499);
-    assert_string_equal(one.what, "connecting: the peer does not answer");
+    assert_int_equal(one.silent, 1);
     close_both();
+}
+
+/* What registered buffers have pinned may leave nothing for a queue pair, for a while; at either
+ * end. */
+static void device_has_no_memory(void **state)
+{
+    const side_t *const sides[] = {&one, &two};
+
+    (void)state;
+    for (int end = 0; end < 2; end++) {
+        open_faulty();
+        faults.making = ENOMEM;
+        faults.makes = verbs_of(sides[end])->pd;
+        ask(&one);
+        alarm(PATIENCE);
+        for (uint64_t before = faults.refused; faults.refused < before + 3;) {
+            progress();
+            if (end == 0) {
+                ask(&one);
+            }
+        }
+        assert_int_equal(one.broken + two.broken, 0);
+        assert_int_equal(verbs_of(sides[end])->inline_most, REGX_VERBS_INLINE);
+        faults.making = 0;
+        send(&one, 1, 2, 10);
+        await(&two.delivered, 1);
+        alarm(0);
+        close_faulty();
+    }
+}
+
+static void device_never_has_memory(void **state)
+{
+    (void)state;
+    open_faulty();
+    faults.making = ENOMEM;
+    faults.makes = verbs_of(&one)->pd;
+    ask(&one);
+    verbs_of(&one)->starved_since -= 60 * INT64_C(1000000000);
+    verbs_of(&one)->starved_until = 0;
+    ask_in_vain(&one);
+    await_broken("making a queue pair: Cannot allocate memory");
+    close_faulty();
+}
+
+/* Another error does not pass. */
+static void device_makes_no_queue_pair(void **state)
+{
+    (void)state;
+    open_faulty();
+    faults.making = EPERM;
+    faults.makes = verbs_of(&one)->pd;
+    ask_in_vain(&one);
+    await_broken("making a queue pair: Operation not permitted");
+    close_faulty();
 }
 
 static void receive_fails(void **state)
@@ -365,7 +452,10 @@ int main(void)
         cmocka_unit_test(hello_fails),
         cmocka_unit_test(hello_buffer_is_refused),
         cmocka_unit_test(hello_queue_fails),
-        cmocka_unit_test(peer_never_answers),
+        cmocka_unit_test(peer_answers_late),
+        cmocka_unit_test(device_has_no_memory),
+        cmocka_unit_test(device_never_has_memory),
+        cmocka_unit_test(device_makes_no_queue_pair),
         cmocka_unit_test(receive_fails),
         cmocka_unit_test(no_receive_can_be_posted),
         cmocka_unit_test(queue_cannot_be_polled),

@@ -3,6 +3,8 @@
  * Frames over a real device arrive once, whole and in order, however long they are, lent or not,
  * and whoever sends them from where.
  */
+#include <stdlib.h>
+
 #include "sides.h"
 
 #include <pthread.h>
@@ -138,6 +140,31 @@ static void slots_of_idle_peers(void **state)
         regx_transport_ops.close(peers[i].transport);
     }
     regx_transport_ops.close(one.transport);
+}
+
+/* Peers that do not read leave slots to others. */
+static void slots_are_shared(void **state)
+{
+    enum { PAIRS = 6 };
+    regx_pair_t *pairs = calloc(PAIRS, sizeof(*pairs));
+    uint32_t slots[PAIRS][REGX_VERBS_SLOTS];
+
+    (void)state;
+    open_both(false);
+    assert_non_null(pairs);
+    for (unsigned i = 0; i < PAIRS; i++) {
+        pairs[i].verbs = verbs_of(&one);
+        while ((slots[i][pairs[i].slots] = regx_slot_take(&pairs[i])) != REGX_SLOT_NOT) {
+        }
+        assert_int_equal(pairs[i].slots, REGX_VERBS_SLOTS >> (i + 1)); /* half of what is left */
+    }
+    for (unsigned i = 0; i < PAIRS; i++) {
+        while (pairs[i].slots > 0) {
+            regx_slot_give(&pairs[i], slots[i][pairs[i].slots - 1]);
+        }
+    }
+    free(pairs);
+    close_both();
 }
 
 static void lends(void **state)
@@ -278,6 +305,7 @@ int main(void)
         cmocka_unit_test(header_and_payload),
         cmocka_unit_test(flood),
         cmocka_unit_test(slots_of_idle_peers),
+        cmocka_unit_test(slots_are_shared),
         cmocka_unit_test(lends),
         cmocka_unit_test(calls_from_inside),
         cmocka_unit_test(to_itself),

@@ -196,7 +196,8 @@ uint32_t regx_slot_take(regx_pair_t *pair)
 {
     regx_buffers_t *buffers = &pair->verbs->buffers;
 
-    if (buffers->slot_count == 0 || pair->slots >= REGX_VERBS_SLOTS / 2) {
+    /* No pair holds more than are left: so peers that do not read, even several, leave some. */
+    if (pair->slots >= buffers->slot_count) {
         return REGX_SLOT_NOT;
     }
     pair->slots++;

@@ -2,7 +2,7 @@
  *
  * The handshake. Whoever wants to send says hello to the peer's UD queue pair, which its address
  * names, and says it again until an answer comes: datagrams get lost, and a peer that computes
- * answers only when it calls MPI again.
+ * answers only when it calls MPI again, which may be in an hour.
  *
  *   A: hello, my queue pair is a; I ask        B connects its b to a
  *   B: hello, mine is b, and I am connected to a
@@ -28,7 +28,7 @@
 
 #define FIRST_WAIT_NS 20000000 /* doubled up to 64 times */
 #define DOUBLINGS 6u
-#define ASKS_MOST 500u /* some ten minutes */
+#define ASKS_TOLD 500u /* some ten minutes */
 
 static bool start(regx_verbs_t *verbs)
 {
@@ -153,11 +153,8 @@ void regx_hello_progress(regx_verbs_t *verbs)
         if (now < pair->ask_next) {
             continue;
         }
-        if (++pair->asked == ASKS_MOST) {
-            regx_hello_stop(pair);
-            pair->missed = true;
-            regx_pair_break(pair, "connecting", "the peer does not answer");
-            continue;
+        if (++pair->asked == ASKS_TOLD) { /* nobody knows whether it is gone, or computes */
+            verbs->config.events.silent(verbs->config.events.context, pair->peer);
         }
         pair->ask_next =
             now + ((int64_t)FIRST_WAIT_NS << (pair->asked < DOUBLINGS ? pair->asked : DOUBLINGS));
@@ -232,9 +229,6 @@ static regx_pair_t *addressee(regx_verbs_t *verbs, const regx_verbs_hello_t *hel
                is_another(pair, hello)) {
         regx_count(verbs->config.counters, &verbs->config.counters->malformed, 1);
         return NULL;
-    }
-    if (pair == NULL) {
-        regx_tally(verbs->config.counters->fallbacks, "verbs: no memory for a peer that asks");
     }
     return pair == NULL || pair->state == REGX_PAIR_BROKEN ? NULL : pair;
 }

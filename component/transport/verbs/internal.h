@@ -19,9 +19,10 @@
  * Flow control. What is received lands in the buffers of one shared receive queue, which progress
  * gives back as soon as a frame was delivered. Where it runs dry the device of the receiver turns
  * the sender's away and that one tries again (RNR, without end), so nothing is lost and nobody
- * waits in software; a peer that does not read stops its own pair, and may hold half of the
- * sender's slots, not all. The completion queue has room for every receive buffer and every work
- * request that may be under way, so it cannot overflow: `outstanding_most` bounds the latter.
+ * waits in software; a peer that does not read stops its own pair, and holds no more of the
+ * sender's slots than are left (dynamic thresholds: Choudhury and Hahne, 1998). The completion
+ * queue has room for every receive buffer and every work request that may be under way, so it
+ * cannot overflow: `outstanding_most` bounds the latter.
  *
  * fork. The transport's own memory is kept from children. Of the application's, registered pages
  * stay whole in both where the kernel copies pinned pages for the child (IBV_FORK_UNNEEDED; Linux
@@ -100,7 +101,8 @@ typedef struct regx_work {
         REGX_WORK_LEND,
         REGX_WORK_GET, /* of the pieces of one, the last has the object */
         REGX_WORK_GOODBYE,
-        REGX_WORK_TRIAL /* of a self-test, which looks for itself */
+        REGX_WORK_TOLD /* nobody either, but its end shows: of a self-test, or for what came before
+                        */
     } kind;
     uint32_t slot; /* SLOT, PUT; of a put REGX_SLOT_NOT, if it has none */
     void *object;  /* the put, lend or get */
@@ -198,10 +200,12 @@ struct regx_verbs {
     } on_demand;
     regx_buffers_t buffers;
     regx_entrance_t entrance;
-    uint32_t inline_most;               /* bytes that a request may carry itself */
-    uint32_t depth;                     /* of a pair */
-    uint64_t piece_most;                /* bytes of one write or read */
-    uint8_t reads_made, reads_answered; /* RDMA READs at once of a pair, that the device can */
+    uint32_t inline_most;                 /* bytes that a request may carry itself */
+    int64_t starved_since, starved_until; /* no memory for a queue pair: since when, and when to try
+                                           * again; or 0 */
+    uint32_t depth;                       /* of a pair */
+    uint64_t piece_most;                  /* bytes of one write or read */
+    uint8_t reads_made, reads_answered;   /* RDMA READs at once of a pair, that the device can */
 
     uint32_t outstanding_most, outstanding, quiet, quiet_slots; /* of all pairs */
     uint32_t stale; /* of the outstanding: their pair was cut, but the completion queue may still
@@ -267,8 +271,9 @@ void regx_buffer_way_drop(regx_verbs_t *verbs, struct ibv_ah *way);
 /* pair.c */
 regx_pair_t *regx_pair_find(const regx_verbs_t *verbs, uint64_t peer);
 regx_pair_t *regx_pair_find_qpn(const regx_verbs_t *verbs, uint32_t qpn);
-/* A pair of its own queue pair, not linked; broken, if the device refuses. NULL: no memory, or too
- * many peers. */
+/* A pair of its own queue pair, not linked; broken, if the device refuses, or there are too many
+ * peers. NULL: no memory now, here or for the device, which is counted; a device that has had none
+ * for a minute refuses. */
 regx_pair_t *regx_pair_new(regx_verbs_t *verbs, uint64_t peer, const regx_verbs_address_t *address);
 /* Connects the queue pair to the peer's. false: the device refuses; the pair is then broken. */
 bool regx_pair_link(regx_pair_t *pair, const regx_verbs_hello_t *hello);
@@ -314,6 +319,8 @@ regx_status_t regx_verbs_send(regx_conn_t *conn, uint8_t tag, const void *header
                               size_t payload_length);
 regx_status_t regx_verbs_lend(regx_conn_t *conn, regx_lend_t *lend);
 regx_status_t regx_verbs_put(regx_conn_t *conn, regx_put_t *put);
+/* A write of no bytes, which the peer's device answers. There is room. */
+void regx_post_empty(regx_pair_t *pair, const regx_work_t *work);
 /* RDMA WRITE or READ, for a self-test on a pair that is linked and has nothing else to do. */
 void regx_post_trial(regx_pair_t *pair, enum ibv_wr_opcode operation, struct ibv_sge *piece,
                      uint64_t address, uint32_t rkey);

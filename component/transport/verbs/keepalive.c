@@ -16,16 +16,6 @@ void regx_keepalive_open(regx_verbs_t *verbs)
     verbs->idle_ns = IDLE_NS;
 }
 
-static void probe(regx_pair_t *pair)
-{
-    struct ibv_send_wr request = {
-        .opcode = IBV_WR_RDMA_WRITE,
-        .wr.rdma = {.remote_addr = pair->peer_pool, .rkey = pair->peer_pool_key}};
-    const regx_work_t work = {.kind = REGX_WORK_PLAIN, .what = "keepalive"};
-
-    regx_post(pair, &request, &work, 1);
-}
-
 /* Whether the peer should be asked and can be: nothing is known of it, and it has not said
  * goodbye. Without room, what fills the pair tells, or it is asked at a later look. */
 static bool is_due(regx_pair_t *pair, int64_t now)
@@ -40,6 +30,7 @@ static bool is_due(regx_pair_t *pair, int64_t now)
 
 void regx_keepalive_progress(regx_verbs_t *verbs)
 {
+    static const regx_work_t probe = {.kind = REGX_WORK_PLAIN, .what = "keepalive"};
     const int64_t now = regx_now_ns();
     /* So many that the looks of one idle time reach everybody. */
     const uint32_t share = verbs->pair_count / LOOKS + 1;
@@ -51,7 +42,7 @@ void regx_keepalive_progress(regx_verbs_t *verbs)
     verbs->look_next = now + verbs->idle_ns / LOOKS;
     for (regx_pair_t *pair = verbs->pairs; pair != NULL && left > 0; pair = pair->next) {
         if (is_due(pair, now)) {
-            probe(pair);
+            regx_post_empty(pair, &probe);
             pair->seen_at = now;
             left--;
         }

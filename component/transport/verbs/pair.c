@@ -4,17 +4,23 @@
  * send or first hears of the other.
  */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
+#include "base/memlock.h"
 #include "transport/verbs/internal.h"
 
 #define RNR_TIMER 12 /* 0.64 ms between two tries at a receiver without a buffer */
 #define HOP_LIMIT 64
 #define INLINE_LEAST 64   /* a notice and every control message */
 #define REST_NS 100000000 /* that a broken queue pair has to come to rest */
+
+/* With a device that has no memory for a queue pair: how often it is asked, and for how long. */
+#define TRY_NS INT64_C(10000000)
+#define PATIENCE_NS INT64_C(60000000000)
 
 _Static_assert(INLINE_LEAST >= REGX_NOTICE_MAX, "notices are sent inline");
 
@@ -63,6 +69,7 @@ static struct ibv_ah_attr route(const regx_verbs_t *verbs, const regx_verbs_addr
 /* How much a request can carry itself differs between devices, and only trying tells. */
 static struct ibv_qp *make_qp(regx_verbs_t *verbs)
 {
+    const uint32_t inline_most = verbs->inline_most;
     struct ibv_qp *qp;
 
     while (true) {
@@ -75,8 +82,12 @@ static struct ibv_qp *make_qp(regx_verbs_t *verbs)
                                         .qp_type = IBV_QPT_RC};
 
         qp = ibv_create_qp(verbs->pd, &attr);
-        if (qp != NULL || verbs->inline_most <= INLINE_LEAST) {
+        if (qp != NULL) {
             return qp;
+        }
+        if (verbs->inline_most <= INLINE_LEAST) {
+            verbs->inline_most = inline_most; /* it was not that */
+            return NULL;
         }
         verbs->inline_most =
             verbs->inline_most / 2 > INLINE_LEAST ? verbs->inline_most / 2 : INLINE_LEAST;
@@ -139,9 +150,44 @@ static void note_missed(regx_pair_t *pair, const char *what, int error)
     regx_pair_break(pair, what, strerror(error));
 }
 
+/* What the device pins for a queue pair counts against the limit of locked memory, and registered
+ * buffers may have used that up for now. */
+static void note_refused(regx_pair_t *pair, int error)
+{
+    const uint64_t limit = error == ENOMEM ? regx_memlock_limit() : REGX_MEMLOCK_NONE;
+    char why[128];
+
+    if (error == E2BIG) {
+        snprintf(why, sizeof(why), "more than %u peers", REGX_VERBS_PAIRS_MAX);
+    } else if (limit == REGX_MEMLOCK_NONE) {
+        snprintf(why, sizeof(why), "%s", strerror(error));
+    } else {
+        snprintf(why, sizeof(why), "%s; the limit of locked memory (ulimit -l) is %" PRIu64 " KiB",
+                 strerror(error), limit / 1024);
+    }
+    pair->missed = true;
+    regx_pair_break(pair, "making a queue pair", why);
+}
+
+/* Whether there may be memory later. */
+static bool may_pass(regx_verbs_t *verbs, int error, int64_t now)
+{
+    if (error != ENOMEM && error != EAGAIN) {
+        return false;
+    }
+    if (verbs->starved_since == 0) {
+        verbs->starved_since = now;
+        regx_tally(verbs->config.counters->fallbacks, "verbs: no memory for a peer for a while");
+    }
+    verbs->starved_until = now + TRY_NS;
+    return now - verbs->starved_since < PATIENCE_NS;
+}
+
 regx_pair_t *regx_pair_new(regx_verbs_t *verbs, uint64_t peer, const regx_verbs_address_t *address)
 {
-    regx_pair_t *pair = verbs->pair_count < REGX_VERBS_PAIRS_MAX ? calloc(1, sizeof(*pair)) : NULL;
+    const int64_t now = regx_now_ns();
+    regx_pair_t *pair = now < verbs->starved_until ? NULL : calloc(1, sizeof(*pair));
+    int error = E2BIG;
 
     if (pair == NULL) {
         return NULL;
@@ -150,13 +196,21 @@ regx_pair_t *regx_pair_new(regx_verbs_t *verbs, uint64_t peer, const regx_verbs_
     pair->peer = peer;
     pair->address = *address;
     pair->depth = verbs->depth;
-    const int error = make_objects(pair);
+    if (verbs->pair_count < REGX_VERBS_PAIRS_MAX) {
+        error = make_objects(pair);
+    }
+    if (may_pass(verbs, error, now)) {
+        destroy_objects(pair);
+        free(pair);
+        return NULL;
+    }
+    verbs->starved_since = 0;
     if (error == 0) {
         pair->next_by_qpn = verbs->by_qpn[bucket(pair->qp->qp_num)];
         verbs->by_qpn[bucket(pair->qp->qp_num)] = pair;
     } else {
         destroy_objects(pair);
-        note_missed(pair, "making a queue pair", error);
+        note_refused(pair, error);
     }
     pair->next_by_peer = verbs->by_peer[bucket(peer)];
     verbs->by_peer[bucket(peer)] = pair;

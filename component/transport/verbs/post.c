@@ -11,7 +11,7 @@
  *
  * Requests tell of their end only where somebody waits for it, and one in half of what fits; what
  * tells nothing never is more than half of all, and never holds more than a quarter of the slots,
- * so that the rest always comes back.
+ * so that the rest always comes back. A pair that gets no slot asks what became of its own.
  */
 #include <endian.h>
 #include <string.h>
@@ -90,6 +90,27 @@ regx_status_t regx_post(regx_pair_t *pair, struct ibv_send_wr *requests, const r
     return REGX_OK;
 }
 
+void regx_post_empty(regx_pair_t *pair, const regx_work_t *work)
+{
+    struct ibv_send_wr request = {
+        .opcode = IBV_WR_RDMA_WRITE,
+        .wr.rdma = {.remote_addr = pair->peer_pool, .rkey = pair->peer_pool_key}};
+
+    regx_post(pair, &request, work, 1);
+}
+
+/* Where there is none, the end of a request that tells nothing may have freed one already. */
+static uint32_t take_slot(regx_pair_t *pair)
+{
+    static const regx_work_t question = {.kind = REGX_WORK_TOLD, .what = writing};
+    const uint32_t slot = regx_slot_take(pair);
+
+    if (slot == REGX_SLOT_NOT && pair->quiet_slots > 0 && regx_post_has_room(pair, 1)) {
+        regx_post_empty(pair, &question);
+    }
+    return slot;
+}
+
 static struct ibv_send_wr piece_of_frame(regx_piece_t kind, uint8_t tag, struct ibv_sge *data)
 {
     return (struct ibv_send_wr){.sg_list = data,
@@ -165,8 +186,7 @@ regx_status_t regx_post_ready(regx_verbs_conn_t *conn)
             pair = regx_pair_new(verbs, conn->super.peer, &conn->address);
         }
         if (pair == NULL) {
-            regx_tally(verbs->config.counters->fallbacks, "verbs: no memory for a peer");
-            return REGX_UNREACHABLE;
+            return REGX_AGAIN;
         }
         if (pair->parting && pair->state == REGX_PAIR_READY) {
             regx_pair_return(pair);
@@ -213,8 +233,7 @@ regx_status_t regx_verbs_send(regx_conn_t *super, uint8_t tag, const void *heade
         regx_frame_fill(small, header, header_length, pack, pack_context, payload_length);
         status = post_inline(pair, REGX_PIECE_LAST, tag, small, length);
     } else if (status == REGX_OK) {
-        const regx_work_t work = {
-            .kind = REGX_WORK_SLOT, .slot = regx_slot_take(pair), .what = sending};
+        const regx_work_t work = {.kind = REGX_WORK_SLOT, .slot = take_slot(pair), .what = sending};
 
         status = REGX_AGAIN;
         if (work.slot != REGX_SLOT_NOT) {
@@ -341,7 +360,7 @@ static regx_status_t post_piece(regx_pair_t *pair, regx_put_t *put, bool *posted
     struct ibv_sge piece = {.length = (uint32_t)(last ? left : most), .lkey = lkey};
     if (staged) {
         works[0].kind = REGX_WORK_SLOT;
-        works[0].slot = regx_slot_take(pair);
+        works[0].slot = take_slot(pair);
         if (works[0].slot == REGX_SLOT_NOT) {
             return REGX_AGAIN;
         }
@@ -370,7 +389,7 @@ static regx_status_t post_piece(regx_pair_t *pair, regx_put_t *put, bool *posted
 void regx_post_trial(regx_pair_t *pair, enum ibv_wr_opcode operation, struct ibv_sge *piece,
                      uint64_t address, uint32_t rkey)
 {
-    const regx_work_t work = {.kind = REGX_WORK_TRIAL,
+    const regx_work_t work = {.kind = REGX_WORK_TOLD,
                               .what = operation == IBV_WR_RDMA_READ ? "RDMA READ" : writing};
     struct ibv_send_wr request = {.sg_list = piece,
                                   .num_sge = 1,
@@ -473,7 +492,7 @@ static void finish(regx_pair_t *pair, const regx_work_t *work, regx_status_t sta
     switch (work->kind) {
     case REGX_WORK_PLAIN:
     case REGX_WORK_GOODBYE:
-    case REGX_WORK_TRIAL:
+    case REGX_WORK_TOLD:
         break;
     case REGX_WORK_SLOT:
         regx_slot_give(pair, work->slot);

@@ -344,7 +344,7 @@ static void verbs_disconnect(regx_conn_t *super)
     regx_verbs_t *verbs = regx_verbs_of(super->transport);
 
     regx_enter_wait(&verbs->entrance);
-    if (conn->pair != NULL) {
+    if (conn->pair != NULL && conn->pair->conn == conn) { /* else a later one has taken it over */
         conn->pair->conn = NULL;
         conn->pair->leaving = true;
         verbs->leaving = true;
