@@ -12,10 +12,8 @@ import job
 
 TOP = Path(__file__).resolve().parent.parent
 
-# Words that make a command an ordinary user's, who yet may read what is root's alone: this tree may
-# lie in root's own folder.
-ORDINARY_USER = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs",
-                 "--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"]
+# Words that make a command an ordinary user's.
+ORDINARY_USER = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs"]
 
 
 @dataclass(frozen=True)
