@@ -347,7 +347,7 @@ static void *attach(struct bench *b)
 static size_t count_of(const struct bench *b)
 {
     size_t window = (size_t)messages_of(b);
-    size_t most = CHECKED_MOST / buffer_bytes(b, b->set.max);
+    size_t most = CHECKED_MOST / extent(b, b->set.max);
     if (b->set.buffers == ROTATE)
         return b->set.places;
     if (b->set.buffers == FRESH)

@@ -467,6 +467,7 @@ static void end_all(regx_component_t *component)
         component->modules[i]->error = NULL;
         component->modules[i]->gone = true;
         enter(component->modules[i]);
+        delete_leaving(component->modules[i]);
     }
     send_rest(component);
     regx_report(component);

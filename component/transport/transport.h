@@ -78,7 +78,7 @@ typedef struct regx_transport_events {
     /* Nothing can be sent to or received from this peer any more. */
     void (*broken)(void *context, uint64_t peer, const char *what);
     /* For minutes this peer has not answered, to whom something is to be sent: it is gone, or
-     * cannot be reached, or has been outside MPI since. It is asked on. */
+     * cannot be reached, or has been outside MPI since. It is asked on. NULL: nobody is told. */
     void (*silent)(void *context, uint64_t peer);
 } regx_transport_events_t;
 

@@ -88,7 +88,7 @@ def in_machine(
     """This very command, there."""
     command: list[str | Path] = [HERE / "compare", *(["--full"] if asked.full else [])]
     if any(not job.program.is_companion for job in plan.jobs):
-        command += ["--osu", machine.folder]
+        command += ["--osu", machine.programs]
     patience = (1 + plan.repetitions) * sum(job.row.timeout for job in plan.jobs)
     status = machine.run(command, asked.files, folder.path, patience)
     print(f"compare: {draw(folder, found)}", file=sys.stderr)

@@ -7,6 +7,7 @@ compiler nor benchmarks, and its device, Soft-RoCE, works in threads of its kern
 
 import argparse
 import dataclasses
+import hashlib
 import json
 import os
 import shlex
@@ -67,6 +68,7 @@ class Machine:
         self.installation = installation
         self.folder = BUILD / "rdma"  # what it is to see of what lies elsewhere
         self.folder.mkdir(parents=True, exist_ok=True)
+        self.programs = self.folder  # of OSU
 
     @staticmethod
     def line(line: Line) -> str:
@@ -75,11 +77,15 @@ class Machine:
 
     def take(self, suite: osu.Suite, companion: Path) -> osu.Suite:
         """The same benchmarks, where it sees them."""
-        for name, path in suite.found().items():
-            copy = self.folder / f".{name}.{os.getpid()}"
+        found = suite.found()
+        sources = "\n".join(map(str, found.values())).encode()
+        self.programs = self.folder / hashlib.sha256(sources).hexdigest()[:12]
+        self.programs.mkdir(exist_ok=True)
+        for name, path in found.items():
+            copy = self.programs / f".{name}.{os.getpid()}"
             shutil.copy(path, copy)
-            copy.replace(self.folder / name)
-        return osu.Suite(None, companion, {"PATH": str(self.folder)}, ())
+            copy.replace(self.programs / name)
+        return osu.Suite(None, companion, {"PATH": str(self.programs)}, ())
 
     def _take_files(self, files: list[Path], own: Path) -> list[Path]:
         copies = [own / str(number) / file.name for number, file in enumerate(files)]

@@ -2,6 +2,7 @@
 """compare --rdma: over this machine's device, or in the machine that has one."""
 
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -39,7 +40,8 @@ def test_in_the_machine(tree: Tree) -> None:
     assert len(calls) == 3 * (1 + 3)
     for call in calls:
         # What it sees of OSU; its windows are the companion's to check.
-        assert (f"{tree.path}/.build/rdma/osu_bw" in call) != call.endswith(" -c"), call
+        seen = re.search(rf"{tree.path}/\.build/rdma/\w+/osu_bw ", call) is not None
+        assert seen != call.endswith(" -c"), call
         assert ("btl_regx_transport verbs" in call) == ("btl_regx_rendezvous" in call
                                                        and "transport uct" not in call), call
     # Checked with the window of the timed runs: the wire is slow.
@@ -107,8 +109,18 @@ exec "$@\""""))
     done, document = tree.compare(ROWS, "--rdma")
     assert done.returncode == 0, done.stderr
     assert len(document["runs"]) == 3 * 3
-    assert sorted(path.name for path in (tree.path / ".build/rdma").iterdir()) == [
-        "osu_bibw", "osu_bw", "osu_latency"]
+    (programs,) = (tree.path / ".build/rdma").iterdir()  # nothing else is left
+    assert {path.name for path in programs.iterdir()} == {"osu_bibw", "osu_bw", "osu_latency"}
+
+
+def test_only_the_benchmarks_of_this_call(tree: Tree) -> None:
+    """What an earlier one took along is not found again."""
+    tree.compare(ROWS, "--rdma")
+    for file in ("calls", "infiniband/rxe0/ports/1/state"):
+        (tree.path / file).unlink()
+    done = tree.run("--rdma", "-f", tree.write("rows.conf", ROWS))
+    assert done.returncode == 0, done.stderr
+    assert not any("osu_bw" in call for call in tree.calls())
 
 
 def test_one_node(tree: Tree) -> None:

@@ -307,9 +307,27 @@ static void device_never_has_memory(void **state)
     faults.makes = verbs_of(&one)->pd;
     ask(&one);
     verbs_of(&one)->starved_since -= 60 * INT64_C(1000000000);
-    verbs_of(&one)->starved_until = 0;
+    while (regx_now_ns() < verbs_of(&one)->starved_until) {
+    }
     ask_in_vain(&one);
     await_broken("making a queue pair: Cannot allocate memory");
+    close_faulty();
+}
+
+/* Once in a while is not for ever. */
+static void device_has_no_memory_now_and_then(void **state)
+{
+    (void)state;
+    open_faulty();
+    faults.making = ENOMEM;
+    faults.makes = verbs_of(&one)->pd;
+    ask(&one);
+    verbs_of(&one)->starved_since -= 70 * INT64_C(1000000000);
+    verbs_of(&one)->starved_until -= 70 * INT64_C(1000000000);
+    ask(&one);
+    faults.making = 0;
+    send(&one, 1, 2, 10);
+    await(&two.delivered, 1);
     close_faulty();
 }
 
@@ -455,6 +473,7 @@ int main(void)
         cmocka_unit_test(peer_answers_late),
         cmocka_unit_test(device_has_no_memory),
         cmocka_unit_test(device_never_has_memory),
+        cmocka_unit_test(device_has_no_memory_now_and_then),
         cmocka_unit_test(device_makes_no_queue_pair),
         cmocka_unit_test(receive_fails),
         cmocka_unit_test(no_receive_can_be_posted),

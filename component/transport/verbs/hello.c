@@ -144,6 +144,11 @@ void regx_hello_stop(regx_pair_t *pair)
     }
 }
 
+bool regx_hello_is_late(const regx_pair_t *pair)
+{
+    return pair->asking && pair->asked >= ASKS_TOLD;
+}
+
 void regx_hello_progress(regx_verbs_t *verbs)
 {
     const int64_t now = regx_now_ns();
@@ -153,7 +158,8 @@ void regx_hello_progress(regx_verbs_t *verbs)
         if (now < pair->ask_next) {
             continue;
         }
-        if (++pair->asked == ASKS_TOLD) { /* nobody knows whether it is gone, or computes */
+        /* Nobody knows whether it is gone, or computes. */
+        if (++pair->asked == ASKS_TOLD && verbs->config.events.silent != NULL) {
             verbs->config.events.silent(verbs->config.events.context, pair->peer);
         }
         pair->ask_next =

@@ -301,6 +301,8 @@ bool regx_pair_is_drained(const regx_pair_t *pair);
 /* hello.c. open: makes the UD queue pair. */
 regx_status_t regx_hello_open(regx_verbs_t *verbs, char *error, size_t error_size);
 void regx_hello_close(regx_verbs_t *verbs);
+/* Whether the peer has not answered for some ten minutes. */
+bool regx_hello_is_late(const regx_pair_t *pair);
 /* Sees to it that the pair gets ready. */
 void regx_hello_ask(regx_pair_t *pair);
 void regx_hello_stop(regx_pair_t *pair);

@@ -18,9 +18,11 @@
 #define INLINE_LEAST 64   /* a notice and every control message */
 #define REST_NS 100000000 /* that a broken queue pair has to come to rest */
 
-/* With a device that has no memory for a queue pair: how often it is asked, and for how long. */
+/* With a device that has no memory for a queue pair: how often it is asked, for how long, and after
+ * what time without a question it is another matter. */
 #define TRY_NS INT64_C(10000000)
 #define PATIENCE_NS INT64_C(60000000000)
+#define FORGET_NS INT64_C(5000000000)
 
 _Static_assert(INLINE_LEAST >= REGX_NOTICE_MAX, "notices are sent inline");
 
@@ -175,7 +177,7 @@ static bool may_pass(regx_verbs_t *verbs, int error, int64_t now)
     if (error != ENOMEM && error != EAGAIN) {
         return false;
     }
-    if (verbs->starved_since == 0) {
+    if (verbs->starved_since == 0 || now - verbs->starved_until > FORGET_NS) {
         verbs->starved_since = now;
         regx_tally(verbs->config.counters->fallbacks, "verbs: no memory for a peer for a while");
     }
@@ -204,8 +206,8 @@ regx_pair_t *regx_pair_new(regx_verbs_t *verbs, uint64_t peer, const regx_verbs_
         free(pair);
         return NULL;
     }
-    verbs->starved_since = 0;
     if (error == 0) {
+        verbs->starved_since = 0;
         pair->next_by_qpn = verbs->by_qpn[bucket(pair->qp->qp_num)];
         verbs->by_qpn[bucket(pair->qp->qp_num)] = pair;
     } else {

@@ -182,6 +182,9 @@ regx_status_t regx_post_ready(regx_verbs_conn_t *conn)
                                 * goodbye is under way, and the peer must hear it before it hears
                                 * that we are back */
         }
+        if (pair != NULL && pair->conn != NULL) {
+            return REGX_AGAIN; /* another connection's, which is about to be disconnected */
+        }
         if (pair == NULL) {
             pair = regx_pair_new(verbs, conn->super.peer, &conn->address);
         }

@@ -344,7 +344,7 @@ static void verbs_disconnect(regx_conn_t *super)
     regx_verbs_t *verbs = regx_verbs_of(super->transport);
 
     regx_enter_wait(&verbs->entrance);
-    if (conn->pair != NULL && conn->pair->conn == conn) { /* else a later one has taken it over */
+    if (conn->pair != NULL) {
         conn->pair->conn = NULL;
         conn->pair->leaving = true;
         verbs->leaving = true;
@@ -361,7 +361,8 @@ static bool verbs_reachable(regx_conn_t *super)
 {
     const regx_verbs_conn_t *conn = (const regx_verbs_conn_t *)super;
 
-    return conn->pair == NULL || conn->pair->state != REGX_PAIR_BROKEN;
+    return conn->pair == NULL ||
+           (conn->pair->state != REGX_PAIR_BROKEN && !regx_hello_is_late(conn->pair));
 }
 
 static regx_status_t verbs_reg(regx_transport_t *transport, void *base, size_t length,
