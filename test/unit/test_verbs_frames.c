@@ -146,11 +146,11 @@ static void slots_of_idle_peers(void **state)
 static void slots_are_shared(void **state)
 {
     enum { PAIRS = 6 };
-    regx_pair_t *pairs = calloc(PAIRS, sizeof(*pairs));
     uint32_t slots[PAIRS][REGX_VERBS_SLOTS];
 
     (void)state;
     open_both(false);
+    regx_pair_t *pairs = calloc(PAIRS, sizeof(*pairs));
     assert_non_null(pairs);
     for (unsigned i = 0; i < PAIRS; i++) {
         pairs[i].verbs = verbs_of(&one);

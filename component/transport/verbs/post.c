@@ -204,7 +204,8 @@ regx_status_t regx_post_ready(regx_verbs_conn_t *conn)
     if (pair->state == REGX_PAIR_BROKEN) {
         pair->missed = true;
         verbs->broke = true;
-        return REGX_UNREACHABLE;
+        /* First it is told why: what Open MPI does with a message that fails says nothing. */
+        return pair->told ? REGX_UNREACHABLE : REGX_AGAIN;
     }
     regx_hello_ask(pair);
     return REGX_AGAIN;
