@@ -30,7 +30,7 @@ static bool is_due(regx_pair_t *pair, int64_t now)
 
 void regx_keepalive_progress(regx_verbs_t *verbs)
 {
-    static const regx_work_t probe = {.kind = REGX_WORK_TOLD, .what = "keepalive"};
+    static const regx_work_t probe = {.kind = REGX_WORK_PLAIN, .what = "keepalive"};
     const int64_t now = regx_now_ns();
     /* So many that the looks of one idle time reach everybody. */
     const uint32_t share = verbs->pair_count / LOOKS + 1;
