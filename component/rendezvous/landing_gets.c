@@ -134,8 +134,8 @@ static void get_done(regx_get_t *get, regx_status_t status)
     regx_lock(&rndv->lock);
     const bool told = landing->spoiled;
     ended_locked(rndv, op->chunk, status);
-    landing
-        ->getting--; /* only now: while the lock was let go of, a close must not free the record */
+    /* Only now: while the lock was let go of, a close must not have freed the record. */
+    landing->getting--;
     if (landing->closed) {
         regx_landing_free_locked(rndv, landing);
         regx_unlock(&rndv->lock);

@@ -109,6 +109,19 @@ static void the_right_exposure_ends(void **state)
     stage_close(stage);
 }
 
+/* The second of two chunks is registered, and the wire has no room for its get. */
+static void begin_with_one_get_under_way(void)
+{
+    stage->answer.at = stage->receiver;
+    stage->answer.call = FAKE_GET;
+    stage->answer.number = 2;
+    stage->answer.status = REGX_AGAIN;
+    begin_of(stage, 2 * PAGE);
+    assert_true(deliver(stage, 1));
+    assert_true(deliver(stage, 1));
+    assert_int_equal(stage->receiver->conns[0].get_count, 1);
+}
+
 static void end_a_get(void)
 {
     assert_true(fake_got(stage->receiver, 0, 0, REGX_OK));
@@ -119,14 +132,7 @@ static void a_get_may_end_while_its_landing_is_closed(void **state)
 {
     (void)state;
     stage = stage_open();
-    stage->answer.at = stage->receiver;
-    stage->answer.call = FAKE_GET;
-    stage->answer.number = 2;
-    stage->answer.status = REGX_AGAIN;
-    begin_of(stage, 2 * PAGE);
-    assert_true(deliver(stage, 1));
-    assert_true(deliver(stage, 1));
-    assert_int_equal(stage->receiver->conns[0].get_count, 1);
+    begin_with_one_get_under_way();
     within_release = end_a_get;
     end(stage);
     assert_null(within_release);
@@ -175,14 +181,7 @@ static void the_record_stays_until_the_get_has_ended(void **state)
     (void)state;
     config.threads = true;
     stage = stage_open_both(&config, &config);
-    stage->answer.at = stage->receiver;
-    stage->answer.call = FAKE_GET;
-    stage->answer.number = 2;
-    stage->answer.status = REGX_AGAIN;
-    begin_of(stage, 2 * PAGE);
-    assert_true(deliver(stage, 1));
-    assert_true(deliver(stage, 1));
-    assert_int_equal(stage->receiver->conns[0].get_count, 1);
+    begin_with_one_get_under_way();
     const regx_landing_t *closed = stage->landing;
     within_release = let_a_get_begin_to_end;
     end(stage);

@@ -101,8 +101,7 @@ typedef struct regx_work {
         REGX_WORK_LEND,
         REGX_WORK_GET, /* of the pieces of one, the last has the object */
         REGX_WORK_GOODBYE,
-        REGX_WORK_TOLD /* nobody either, but its end shows: of a self-test, or for what came before
-                        */
+        REGX_WORK_TOLD /* nobody, but its end shows: of a self-test, or asks for what came before */
     } kind;
     uint32_t slot; /* SLOT, PUT; of a put REGX_SLOT_NOT, if it has none */
     void *object;  /* the put, lend or get */
@@ -272,8 +271,8 @@ void regx_buffer_way_drop(regx_verbs_t *verbs, struct ibv_ah *way);
 regx_pair_t *regx_pair_find(const regx_verbs_t *verbs, uint64_t peer);
 regx_pair_t *regx_pair_find_qpn(const regx_verbs_t *verbs, uint32_t qpn);
 /* A pair of its own queue pair, not linked; broken, if the device refuses, or there are too many
- * peers. NULL: no memory now, here or for the device, which is counted; a device that has had none
- * for a minute refuses. */
+ * peers. NULL: no memory now, here or for the device; of the latter the report tells, and a device
+ * that has had none for a minute refuses. */
 regx_pair_t *regx_pair_new(regx_verbs_t *verbs, uint64_t peer, const regx_verbs_address_t *address);
 /* Connects the queue pair to the peer's. false: the device refuses; the pair is then broken. */
 bool regx_pair_link(regx_pair_t *pair, const regx_verbs_hello_t *hello);
