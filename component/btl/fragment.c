@@ -2,13 +2,8 @@
 #include "btl/fragment.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #define LENT_FROM 2048u /* bytes; as a frame less costs less */
-
-/* More is lent where it can be, though a frame takes it: three such fill a mailbox, where each side
- * then waits for the other. */
-#define LENT_RATHER 12288u
 
 /* Bytes that one peer is lent at a time. With more, what is packed has left the processor's own
  * cache before the peer reads it (vectors of 4 MiB on an Intel Xeon: 11.5 GB/s without the limit,
@@ -36,26 +31,6 @@ bool regx_fragment_must_wait(const regx_module_t *module,
     return !fits_frame(module, size) && !may_lend(module, endpoint, size) &&
            (atomic_load_explicit(&endpoint->lent, memory_order_relaxed) > 0 ||
             atomic_load_explicit(&endpoint->waiting, memory_order_relaxed));
-}
-
-bool regx_fragment_rather_lent(size_t size)
-{
-    return size > LENT_RATHER;
-}
-
-void regx_fragment_move(regx_module_t *module, regx_fragment_t *fragment)
-{
-    const size_t length = fragment->segment.seg_len;
-
-    if (fragment->slot != REGX_SLOT_NONE || !regx_fragment_rather_lent(length) ||
-        !may_lend(module, fragment->endpoint, length)) {
-        return;
-    }
-    fragment->slot = regx_pool_get(&module->pool);
-    if (fragment->slot != REGX_SLOT_NONE) {
-        fragment->segment.seg_addr.pval = regx_pool_slot(&module->pool, fragment->slot);
-        memcpy(fragment->segment.seg_addr.pval, fragment->bytes, length);
-    }
 }
 
 static regx_fragment_t *fragment_new(void)

@@ -33,10 +33,6 @@ regx_fragment_t *regx_fragment_take(regx_module_t *module, struct mca_btl_base_e
 /* Whether regx_fragment_take would give less than `size`, until this very peer has read. */
 bool regx_fragment_must_wait(const regx_module_t *module,
                              const struct mca_btl_base_endpoint_t *endpoint, size_t size);
-/* Whether that many bytes go better by a slot, though a frame can carry them. */
-bool regx_fragment_rather_lent(size_t size);
-/* Into a slot, if it goes better so and there is one now. */
-void regx_fragment_move(regx_module_t *module, regx_fragment_t *fragment);
 void regx_fragment_return(regx_module_t *module, regx_fragment_t *fragment);
 
 #endif

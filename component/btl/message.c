@@ -133,9 +133,8 @@ static regx_status_t hand_over(regx_module_t *module, regx_fragment_t *fragment)
     regx_conn_t *conn = endpoint->peer.conn;
     const regx_transport_ops_t *ops = conn->transport->ops;
     const size_t length = fragment->segment.seg_len;
-
-    regx_fragment_move(module, fragment);
     void *data = fragment->segment.seg_addr.pval;
+
     if (fragment->slot == REGX_SLOT_NONE) {
         return ops->send(conn, fragment->tag, NULL, 0, pack_bytes, data, length);
     }
@@ -252,8 +251,7 @@ int regx_sendi(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *endpo
         opal_convertor_get_current_pointer(convertor, &context);
         pack = pack_bytes;
     }
-    if (!regx_fragment_rather_lent(header_size + payload_size) &&
-        !atomic_load_explicit(&endpoint->waiting, memory_order_relaxed)) {
+    if (!atomic_load_explicit(&endpoint->waiting, memory_order_relaxed)) {
         status =
             conn->transport->ops->send(conn, tag, header, header_size, pack, context, payload_size);
     }

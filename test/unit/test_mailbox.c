@@ -58,23 +58,23 @@ static void laps_and_wraps_keep_order_and_content(void **state)
     assert_empty(box);
     assert_true(full > 100);
     assert_true(box->out.line > 100 * REGX_MAILBOX_LINES);
-    assert_true(box->out.payload > 100 * (uint64_t)REGX_MAILBOX_PAYLOAD);
+    assert_true(box->out.payload > 100 * (uint64_t)BOX_RING);
     box_close(box);
 }
 
 /* Asserts that posting that frame answers AGAIN and that nothing shows it. */
 static void assert_refused(box_t *box, uint64_t number, size_t length)
 {
-    regx_mailbox_memory_t *copy = malloc(sizeof(*copy));
+    regx_mailbox_memory_t *copy = malloc(BOX_SIZE);
     const uint64_t line = box->out.line;
     const uint64_t payload = box->out.payload;
 
     assert_non_null(copy);
-    memcpy(copy, box->memory, sizeof(*copy));
+    memcpy(copy, box->memory, BOX_SIZE);
     for (int i = 0; i < 3; i++) {
         assert_int_equal(post(box, number, length), REGX_AGAIN);
     }
-    assert_memory_equal(copy, box->memory, sizeof(*copy));
+    assert_memory_equal(copy, box->memory, BOX_SIZE);
     assert_int_equal(box->out.line, line);
     assert_int_equal(box->out.payload, payload);
     free(copy);
@@ -167,7 +167,7 @@ static void a_ring_full_of_payload_takes_short_frames_only(void **state)
                 posted++;
             }
             /* At least half of the payload, or all lines. */
-            assert_true((posted - taken) * length >= REGX_MAILBOX_PAYLOAD / 2 - length ||
+            assert_true((posted - taken) * length >= BOX_RING / 2 - length ||
                         posted - taken == REGX_MAILBOX_LINES);
             assert_refused(box, posted, length);
             if (regx_mailbox_ready(&box->out)) {

@@ -23,6 +23,7 @@ typedef struct regx_hello { /* who knocks, and where its frames and its pool wil
     uint64_t sender;
     regx_vm_cookie_t cookie;       /* its own: what it names must show this when mapped */
     uint64_t mailbox_offset;       /* in the segment of mailboxes */
+    uint32_t mailbox_ring;         /* bytes of its payload */
     regx_segment_name_t mailboxes; /* … of the one who knocks */
     regx_segment_name_t pool;      /* its main segment */
     uint64_t pool_offset;

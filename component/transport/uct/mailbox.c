@@ -6,7 +6,8 @@
 #include "transport/frame.h"
 
 #define PUBLISH_LINES (REGX_MAILBOX_LINES / 4)
-#define PUBLISH_PAYLOAD (REGX_MAILBOX_PAYLOAD / 4)
+/* Of a payload so much is fetched while Open MPI looks for the request that it belongs to. */
+#define FETCHED 1024u
 
 _Static_assert(sizeof(regx_mailbox_line_t) == 64, "a line is one cache line");
 
@@ -21,15 +22,22 @@ static uint64_t padded(size_t length)
     return ((uint64_t)length + 63) & ~(uint64_t)63;
 }
 
-void regx_mailbox_out_init(regx_mailbox_out_t *out, regx_mailbox_memory_t *memory)
+/* Where in a ring, a power of two, a position of its stream lies. */
+static uint64_t place_of(uint64_t position, uint32_t ring)
 {
-    *out = (regx_mailbox_out_t){.memory = memory};
+    return position & (ring - 1);
 }
 
-void regx_mailbox_in_init(regx_mailbox_in_t *in, regx_mailbox_memory_t *memory)
+void regx_mailbox_out_init(regx_mailbox_out_t *out, regx_mailbox_memory_t *memory, uint32_t ring)
+{
+    *out = (regx_mailbox_out_t){.memory = memory, .ring = ring};
+}
+
+void regx_mailbox_in_init(regx_mailbox_in_t *in, regx_mailbox_memory_t *memory, uint32_t ring)
 {
     memset(in, 0, sizeof(*in));
     in->memory = memory;
+    in->ring = ring;
     in->next = &memory->lines[0];
     in->lap = lap_of(0);
 }
@@ -52,15 +60,14 @@ bool regx_mailbox_ready(regx_mailbox_out_t *out)
  */
 static uint64_t payload_room(regx_mailbox_out_t *out, size_t length)
 {
-    const uint64_t at = out->payload % REGX_MAILBOX_PAYLOAD;
-    const uint64_t skip =
-        at + padded(length) > REGX_MAILBOX_PAYLOAD ? REGX_MAILBOX_PAYLOAD - at : 0;
+    const uint64_t at = place_of(out->payload, out->ring);
+    const uint64_t skip = at + padded(length) > out->ring ? out->ring - at : 0;
     const uint64_t end = out->payload + skip + padded(length);
 
-    if (end - out->consumed_payload > REGX_MAILBOX_PAYLOAD) {
+    if (end - out->consumed_payload > out->ring) {
         out->consumed_payload =
             atomic_load_explicit(&out->memory->consumed.payload, memory_order_acquire);
-        if (end - out->consumed_payload > REGX_MAILBOX_PAYLOAD) {
+        if (end - out->consumed_payload > out->ring) {
             return UINT64_MAX;
         }
     }
@@ -141,8 +148,8 @@ regx_status_t regx_mailbox_post(regx_mailbox_out_t *out, uint8_t tag, const void
         if (position == UINT64_MAX) {
             return REGX_AGAIN;
         }
-        regx_frame_fill(out->memory->payload + position % REGX_MAILBOX_PAYLOAD, header,
-                        header_length, pack, pack_context, payload_length);
+        regx_frame_fill(out->memory->payload + place_of(position, out->ring), header, header_length,
+                        pack, pack_context, payload_length);
         memcpy(line->data, &position, sizeof(position));
         line->kind = REGX_FRAME_PAYLOAD;
         out->payload = position + padded(length);
@@ -176,18 +183,25 @@ bool regx_mailbox_returned(const regx_mailbox_out_t *out, uint32_t token, uint32
     return atomic_load_explicit(&out->memory->returned[token], memory_order_acquire) == lap;
 }
 
+static void fetch(const uint8_t *data, size_t length)
+{
+    for (size_t at = 0; at < length && at < FETCHED; at += 64) {
+        __builtin_prefetch(data + at);
+    }
+}
+
 static regx_status_t peek_payload(regx_mailbox_in_t *in, const regx_mailbox_line_t *line,
                                   regx_frame_t *frame)
 {
     uint64_t position;
 
     memcpy(&position, line->data, sizeof(position));
-    const uint64_t at = position % REGX_MAILBOX_PAYLOAD;
+    const uint64_t at = place_of(position, in->ring);
     if (frame->length > REGX_MAILBOX_MAX || position % 64 != 0 ||
-        position - in->payload > REGX_MAILBOX_PAYLOAD ||
-        at + padded(frame->length) > REGX_MAILBOX_PAYLOAD) {
+        position - in->payload > in->ring || at + padded(frame->length) > in->ring) {
         return REGX_INVALID;
     }
+    fetch(in->memory->payload + at, frame->length);
     frame->data = in->memory->payload + at;
     frame->offset = position;
     return REGX_OK;
@@ -251,7 +265,7 @@ void regx_mailbox_pop(regx_mailbox_in_t *in, const regx_frame_t *frame)
 {
     if (frame->kind == REGX_FRAME_PAYLOAD) {
         in->payload = frame->offset + padded(frame->length);
-        if (in->payload - in->published_payload >= PUBLISH_PAYLOAD) {
+        if (in->payload - in->published_payload >= in->ring / 4) {
             in->published_payload = in->payload;
             atomic_store_explicit(&in->memory->consumed.payload, in->payload, memory_order_release);
         }

@@ -183,6 +183,9 @@ regx_status_t regx_node_connect(regx_node_t *node, uint64_t peer, const void *ad
     conn->vm = (regx_vm_peer_t){
         .pid = (int32_t)a.pid, .cookie_address = a.cookie_address, .cookie = a.cookie};
     regx_lock_init(&conn->lock, node->config.threads);
+    regx_lock(&node->lock);
+    node->neighbours++;
+    regx_unlock(&node->lock);
     *out = conn;
     return REGX_OK;
 }
@@ -222,6 +225,9 @@ static void fail_pending(regx_node_conn_t *conn)
 
 void regx_node_disconnect(regx_node_conn_t *conn)
 {
+    regx_lock(&conn->node->lock);
+    conn->node->neighbours--;
+    regx_unlock(&conn->node->lock);
     fail_pending(conn);
     if (conn->state == REGX_NODE_ATTACHED) {
         conn->next = conn->node->parting;
@@ -247,6 +253,21 @@ static bool box_free(const regx_node_boxes_t *boxes, int box)
            atomic_load_explicit(&regx_node_box(boxes, box)->left, memory_order_acquire) != 0;
 }
 
+/* With the longest rings that there is memory for. */
+static regx_status_t alloc_boxes(regx_node_t *node, regx_node_boxes_t *boxes)
+{
+    const uint32_t most =
+        node->neighbours > REGX_NODE_FEW ? REGX_MAILBOX_PAYLOAD_LEAST : REGX_MAILBOX_PAYLOAD_MOST;
+    regx_status_t status = REGX_NO_MEMORY;
+
+    for (uint32_t ring = most; status != REGX_OK && regx_mailbox_may_ring(ring); ring /= 2) {
+        boxes->ring = ring;
+        status = regx_segment_alloc(&node->domain, REGX_NODE_BOXES * regx_mailbox_size(ring),
+                                    &boxes->segment);
+    }
+    return status;
+}
+
 static regx_node_boxes_t *more_boxes(regx_node_t *node)
 {
     regx_node_boxes_t *boxes = calloc(1, sizeof(*boxes));
@@ -254,8 +275,7 @@ static regx_node_boxes_t *more_boxes(regx_node_t *node)
     if (boxes == NULL) {
         return NULL;
     }
-    if (regx_segment_alloc(&node->domain, REGX_NODE_BOXES * sizeof(regx_mailbox_memory_t),
-                           &boxes->segment) != REGX_OK) {
+    if (alloc_boxes(node, boxes) != REGX_OK) {
         free(boxes);
         return NULL;
     }

@@ -20,10 +20,13 @@
 #define REGX_NODE_TAG_GOODBYE 0
 
 #define REGX_NODE_BOXES 4 /* mailboxes per segment of them */
+#define REGX_NODE_FEW 32u /* neighbours for whom there is memory for the longest rings of payload  \
+                           */
 
 typedef struct regx_node_boxes { /* a segment of mailboxes that this process posts to */
     regx_segment_t segment;
     regx_segment_name_t name;
+    uint32_t ring; /* bytes of payload of each */
     bool taken[REGX_NODE_BOXES];
     struct regx_node_boxes *next;
 } regx_node_boxes_t;
@@ -84,7 +87,8 @@ struct regx_node {
     size_t pool_offset, pool_size;
     regx_lock_t lock;
     regx_node_boxes_t *boxes;
-    regx_lend_t *lends; /* posted, not yet returned */
+    unsigned neighbours; /* connected to */
+    regx_lend_t *lends;  /* posted, not yet returned */
     _Atomic uint32_t lend_count;
     regx_node_copies_t copies;
     _Atomic uint32_t copy_count;
@@ -156,9 +160,17 @@ static inline void **regx_node_take_copy(regx_node_copies_t *copies)
 regx_mailbox_memory_t *regx_node_box_take(regx_node_t *node, regx_node_boxes_t **boxes, int *box);
 void regx_node_box_give(regx_node_t *node, regx_node_boxes_t *boxes, int box);
 
+/* Where in their segment it lies. */
+static inline size_t regx_node_box_offset(const regx_node_boxes_t *boxes, int box)
+{
+    return (size_t)box * regx_mailbox_size(boxes->ring);
+}
+
 static inline regx_mailbox_memory_t *regx_node_box(const regx_node_boxes_t *boxes, int box)
 {
-    return (regx_mailbox_memory_t *)regx_segment_base(&boxes->segment) + box;
+    char *base = regx_segment_base(&boxes->segment);
+
+    return (regx_mailbox_memory_t *)(void *)(base + regx_node_box_offset(boxes, box));
 }
 
 #endif

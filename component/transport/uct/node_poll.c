@@ -51,8 +51,9 @@ static void welcome(regx_node_t *node, const regx_hello_t *hello)
         return;
     }
     if (hello->mailbox_offset % _Alignof(regx_mailbox_memory_t) != 0 ||
+        !regx_mailbox_may_ring(hello->mailbox_ring) ||
         hello->mailbox_offset > inbound->boxes.length ||
-        inbound->boxes.length - hello->mailbox_offset < sizeof(regx_mailbox_memory_t)) {
+        inbound->boxes.length - hello->mailbox_offset < regx_mailbox_size(hello->mailbox_ring)) {
         malformed(node);
         regx_segment_unmap(&inbound->boxes);
         free(inbound);
@@ -71,7 +72,7 @@ static void welcome(regx_node_t *node, const regx_hello_t *hello)
     inbound->pool_name = hello->pool;
     inbound->pool_offset = hello->pool_offset;
     inbound->pool_size = hello->pool_size;
-    regx_mailbox_in_init(&inbound->in, inbound->memory);
+    regx_mailbox_in_init(&inbound->in, inbound->memory, hello->mailbox_ring);
     node->inbound[node->inbound_count++] = inbound;
 }
 

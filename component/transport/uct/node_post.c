@@ -48,10 +48,11 @@ static regx_status_t attach(regx_node_conn_t *conn)
             refuse(conn, "shm: no memory for a mailbox");
             return REGX_UNREACHABLE;
         }
-        regx_mailbox_out_init(&conn->out, memory);
+        regx_mailbox_out_init(&conn->out, memory, conn->boxes->ring);
     }
     hello.mailboxes = conn->boxes->name;
-    hello.mailbox_offset = (uint64_t)conn->box * sizeof(regx_mailbox_memory_t);
+    hello.mailbox_offset = regx_node_box_offset(conn->boxes, conn->box);
+    hello.mailbox_ring = conn->boxes->ring;
     if (regx_door_knock(conn->door, &hello) != REGX_OK) {
         return REGX_AGAIN;
     }

@@ -20,7 +20,7 @@
 #include "transport/uct/tcp.h"
 #include "transport/uct/window.h"
 
-#define ADDRESS_VERSION 1
+#define ADDRESS_VERSION 2
 enum { WIRE_NODE = 1, WIRE_TCP = 2 };
 
 typedef struct regx_uct {
