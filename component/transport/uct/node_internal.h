@@ -20,8 +20,9 @@
 #define REGX_NODE_TAG_GOODBYE 0
 
 #define REGX_NODE_BOXES 4 /* mailboxes per segment of them */
-#define REGX_NODE_FEW 32u /* neighbours for whom there is memory for the longest rings of payload  \
-                           */
+#define REGX_NODE_FEW                                                                              \
+    32u /* neighbours for whom there is memory for the longest rings of payload                    \
+         */
 
 typedef struct regx_node_boxes { /* a segment of mailboxes that this process posts to */
     regx_segment_t segment;
