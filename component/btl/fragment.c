@@ -6,9 +6,10 @@
 #define LENT_FROM 2048u /* bytes; as a frame less costs less */
 
 /* Bytes that one peer is lent at a time. With more, what is packed has left the processor's own
- * cache before the peer reads it (vectors of 4 MiB on an Intel Xeon: 11.5 GB/s without the limit,
- * 13.3 with it), and a peer that does not read keeps more of the pool from others. */
-#define LENT_MOST (1u << 20)
+ * cache before the peer reads it, in some runs and not in others, as the pages happen to lie:
+ * vectors of 4 MiB on an Intel Xeon with 2 MiB of cache for each core 12.4 GB/s, with 640 KiB and
+ * more 9.5 or 13.5. And a peer that does not read keeps more of the pool from others. */
+#define LENT_MOST (512u << 10)
 
 static bool fits_frame(const regx_module_t *module, size_t size)
 {
