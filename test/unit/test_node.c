@@ -74,10 +74,97 @@ static void stream(side_t *side)
     meet(side);
 }
 
+static void stream_to_one(side_t *side)
+{
+    stream(side);
+    REQUIRE(side->conn->boxes->ring == REGX_MAILBOX_PAYLOAD_MOST);
+}
+
 static void frames_of_every_kind_arrive_in_order(void **state)
 {
     (void)state;
-    run_pair(false, stream, stream);
+    run_pair(false, stream_to_one, stream_to_one);
+}
+
+/* The others are never written to. */
+static void stream_to_one_of_many(side_t *side)
+{
+    const regx_node_address_t address = side->conn->address;
+    regx_node_conn_t *others[REGX_NODE_FEW];
+
+    for (unsigned i = 0; i < REGX_NODE_FEW; i++) {
+        REQUIRE(regx_node_connect(side->node, 1000 + i, &address, sizeof(address), &others[i]) ==
+                REGX_OK);
+    }
+    stream(side);
+    REQUIRE(side->conn->boxes->ring == REGX_MAILBOX_PAYLOAD_LEAST);
+    for (unsigned i = 0; i < REGX_NODE_FEW; i++) {
+        regx_node_disconnect(others[i]);
+    }
+    REQUIRE(side->node->neighbours == 1);
+}
+
+static void with_many_neighbours_the_rings_are_shorter(void **state)
+{
+    (void)state;
+    run_pair(false, stream_to_one_of_many, stream_to_one);
+}
+
+/* A hello that names a mailbox with such a ring must not be believed. */
+static void knock_wrongly(side_t *side, uint64_t offset, uint32_t ring)
+{
+    const regx_node_boxes_t *boxes = side->node->boxes;
+    const uint64_t before = side->counters.malformed;
+    const size_t inbound = side->node->inbound_count;
+    const regx_hello_t hello = {.sender = 99,
+                                .cookie = side->node->door->cookie,
+                                .mailboxes = boxes->name,
+                                .mailbox_offset = offset,
+                                .mailbox_ring = ring};
+
+    REQUIRE(regx_door_knock(side->node->door, &hello) == REGX_OK);
+    while (side->counters.malformed == before) {
+        progress(side);
+    }
+    REQUIRE(side->node->inbound_count == inbound);
+}
+
+static void lie_about_mailboxes(side_t *side)
+{
+    stream(side);
+    const regx_node_boxes_t *boxes = side->node->boxes;
+    const uint64_t size = boxes->name.length, last = size - regx_mailbox_size(boxes->ring);
+    static const uint32_t rings[] = {0,
+                                     1,
+                                     64,
+                                     REGX_MAILBOX_PAYLOAD_LEAST / 2,
+                                     REGX_MAILBOX_PAYLOAD_LEAST - 1,
+                                     REGX_MAILBOX_PAYLOAD_LEAST + 64,
+                                     2 * REGX_MAILBOX_PAYLOAD_MOST,
+                                     UINT32_C(1) << 31,
+                                     UINT32_MAX};
+
+    for (size_t i = 0; i < sizeof(rings) / sizeof(rings[0]); i++) {
+        knock_wrongly(side, 0, rings[i]);
+    }
+    knock_wrongly(side, last / 64 * 64 + 64, boxes->ring);
+    knock_wrongly(side, size, REGX_MAILBOX_PAYLOAD_LEAST);
+    knock_wrongly(side, size + 64, REGX_MAILBOX_PAYLOAD_LEAST);
+    knock_wrongly(side, 8, REGX_MAILBOX_PAYLOAD_LEAST);
+    knock_wrongly(side, UINT64_MAX - 63, REGX_MAILBOX_PAYLOAD_LEAST);
+    meet(side);
+}
+
+static void stream_and_meet(side_t *side)
+{
+    stream(side);
+    meet(side);
+}
+
+static void a_mailbox_that_does_not_fit_is_refused(void **state)
+{
+    (void)state;
+    run_pair(false, lie_about_mailboxes, stream_and_meet);
 }
 
 enum { LEFT_BEHIND = 12 };
@@ -374,6 +461,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(frames_of_every_kind_arrive_in_order),
+        cmocka_unit_test(with_many_neighbours_the_rings_are_shorter),
+        cmocka_unit_test(a_mailbox_that_does_not_fit_is_refused),
         cmocka_unit_test(the_end_waits_until_all_is_read),
         cmocka_unit_test(another_process_is_not_taken_for_the_peer),
         cmocka_unit_test(puts_into_the_pool_arrive_before_their_notices),
