@@ -30,9 +30,11 @@ struct regx_fragment {
  * takes if it would need a slot and gets none. NULL: no memory. */
 regx_fragment_t *regx_fragment_take(regx_module_t *module, struct mca_btl_base_endpoint_t *endpoint,
                                     size_t size);
-/* Whether regx_fragment_take would give less than `size`, until this very peer has read. */
+/* Whether `size` bytes of a message that is so long in all should wait until this very peer has
+ * read: regx_fragment_take would give less, or they would go slower. */
 bool regx_fragment_must_wait(const regx_module_t *module,
-                             const struct mca_btl_base_endpoint_t *endpoint, size_t size);
+                             const struct mca_btl_base_endpoint_t *endpoint, size_t size,
+                             size_t message);
 void regx_fragment_return(regx_module_t *module, regx_fragment_t *fragment);
 
 #endif

@@ -63,12 +63,9 @@ static void pack_bytes(void *context, void *to, size_t length)
 
 /* Whether the first bytes of contiguous data are to go along with an RTS. Open MPI has one limit
  * for these and for data that must be packed, which travels in fragments anyway. */
-static bool begins_rendezvous(opal_convertor_t *convertor, size_t size)
+static bool begins_rendezvous(const opal_convertor_t *convertor, size_t size, size_t message)
 {
-    size_t whole;
-
-    opal_convertor_get_packed_size(convertor, &whole);
-    return size < whole && opal_convertor_need_buffers(convertor) == 0;
+    return size < message && opal_convertor_need_buffers(convertor) == 0;
 }
 
 mca_btl_base_descriptor_t *regx_prepare_src(mca_btl_base_module_t *btl,
@@ -80,12 +77,15 @@ mca_btl_base_descriptor_t *regx_prepare_src(mca_btl_base_module_t *btl,
     const bool more = (flags & MCA_BTL_DES_FLAGS_PRIORITY) == 0; /* not the first, as ob1 has it */
     const size_t most = btl->btl_max_send_size - reserve;
     size_t length = *size < most ? *size : most;
+    size_t message;
 
+    opal_convertor_get_packed_size(convertor, &message);
     /* With threads it might be over before Open MPI has noted that it wants to ask again. */
-    if (more && !module->threads && regx_fragment_must_wait(module, endpoint, reserve + length)) {
+    if (more && !module->threads &&
+        regx_fragment_must_wait(module, endpoint, reserve + length, message)) {
         return NULL;
     }
-    if (!more && !module->params->rts_contiguous && begins_rendezvous(convertor, length)) {
+    if (!more && !module->params->rts_contiguous && begins_rendezvous(convertor, length, message)) {
         length = 0;
     }
     regx_fragment_t *fragment = regx_fragment_take(module, endpoint, reserve + length);
