@@ -35,7 +35,7 @@
 #define LINE 64
 #define INLINE_BYTES (LINE - sizeof(uint64_t))
 #define WINDOW 64
-#define SLOTS_MAX 64
+#define SLOTS_MAX 256
 #define SLOT_BYTES (256u << 10) // all slots of one direction together: they stay in the cache
 #define PIECE_MIN (4u << 10)
 #define PIECE_MAX (128u << 10)
