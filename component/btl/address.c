@@ -13,7 +13,7 @@
 #include <string.h>
 
 #define HEADER 4
-#define VERSION 2
+#define VERSION 3
 
 typedef struct span {
     const uint8_t *bytes;

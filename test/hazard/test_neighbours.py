@@ -47,11 +47,19 @@ def test_full_mailbox_delays_nobody_else(mpi: Mpi, tmp_path: Path, strategy: str
     assert job.rank(0)[f"bytes_{strategy}"] == 2 * (4 << 20), str(job)
 
 
+def test_little_room_for_mailboxes(mpi: Mpi, tmp_path: Path) -> None:
+    """Both pools fit, and mailboxes for both if the first who asks does not take the longest."""
+    memory = SharedMemory(tmp_path, size="1848k")
+    job = mpi(*COLLECTIVE, ranks=2, around=memory.around,
+              regx={"uct_tls": "posix", "pool_size": "256K"}).checked(ranks=2).over("shm")
+    assert job.complaints == [] and memory.left() == "", str(job)
+
+
 def test_no_room_for_mailboxes(mpi: Mpi, tmp_path: Path) -> None:
     """Both pools fit, the mailboxes do not, and there is no tcp: one line, and the end."""
-    memory = SharedMemory(tmp_path, size="8652k")
+    memory = SharedMemory(tmp_path, size="800k")
     job = mpi("collective", "--sizes", "1000000", "bcast", ranks=2, around=memory.around,
-              regx={"uct_tls": "posix"})
+              regx={"uct_tls": "posix", "pool_size": "256K"})
     assert job.status != 0 and job.stdout == "", str(job)
     lost = [line for line in job.complaints if "connection to rank" in line]
     assert 1 <= len(lost) <= 2 and len(set(lost)) == len(lost), str(job)

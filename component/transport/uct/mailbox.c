@@ -10,6 +10,7 @@
 #define FETCHED 1024u
 
 _Static_assert(sizeof(regx_mailbox_line_t) == 64, "a line is one cache line");
+_Static_assert(8 * REGX_MAILBOX_MAX <= 3 * REGX_MAILBOX_PAYLOAD_LEAST, "no frame waits for ever");
 
 static uint32_t lap_of(uint64_t line)
 {

@@ -35,8 +35,8 @@
 #define REGX_MAILBOX_INLINE 56u
 #define REGX_MAILBOX_MORE 60u /* of a line that goes on, behind its sequence number */
 #define REGX_MAILBOX_SPAN (REGX_MAILBOX_INLINE + 7 * REGX_MAILBOX_MORE)
-#define REGX_MAILBOX_PAYLOAD_MOST (256u << 10)  /* bytes of the ring of payload: a power of two */
-#define REGX_MAILBOX_PAYLOAD_LEAST (128u << 10) /* … where there are many neighbours */
+#define REGX_MAILBOX_PAYLOAD_MOST (256u << 10) /* bytes of the ring of payload: a power of two */
+#define REGX_MAILBOX_PAYLOAD_LEAST (64u << 10) /* … where memory is short */
 /* Less than three eighths: a quarter may be free and not yet published, and where the ring ends as
  * much as a frame, less a line, may be skipped. */
 #define REGX_MAILBOX_MAX REGX_NODE_MAX_FRAME

@@ -253,19 +253,27 @@ static bool box_free(const regx_node_boxes_t *boxes, int box)
            atomic_load_explicit(&regx_node_box(boxes, box)->left, memory_order_acquire) != 0;
 }
 
-/* With the longest rings that there is memory for. */
-static regx_status_t alloc_boxes(regx_node_t *node, regx_node_boxes_t *boxes)
+/* What the mailboxes of all processes of this machine take with such rings, if all talk. */
+static size_t all_boxes(const regx_node_t *node, uint32_t ring)
 {
-    const uint32_t most =
-        node->neighbours > REGX_NODE_FEW ? REGX_MAILBOX_PAYLOAD_LEAST : REGX_MAILBOX_PAYLOAD_MOST;
-    regx_status_t status = REGX_NO_MEMORY;
+    const size_t segments = (node->neighbours + REGX_NODE_BOXES - 1) / REGX_NODE_BOXES;
 
-    for (uint32_t ring = most; status != REGX_OK && regx_mailbox_may_ring(ring); ring /= 2) {
-        boxes->ring = ring;
-        status = regx_segment_alloc(&node->domain, REGX_NODE_BOXES * regx_mailbox_size(ring),
-                                    &boxes->segment);
+    return (node->neighbours + 1) * segments * REGX_NODE_BOXES * regx_mailbox_size(ring);
+}
+
+/* The longest that leaves enough shared memory for others, since UCX takes a segment's at once. */
+static uint32_t choose_ring(const regx_node_t *node)
+{
+    const size_t room = regx_segment_room(&node->domain);
+    uint32_t ring = REGX_MAILBOX_PAYLOAD_MOST;
+
+    if (node->neighbours > REGX_NODE_FEW) {
+        ring /= 2;
     }
-    return status;
+    while (ring > REGX_MAILBOX_PAYLOAD_LEAST && all_boxes(node, ring) > room / 2) {
+        ring /= 2;
+    }
+    return ring;
 }
 
 static regx_node_boxes_t *more_boxes(regx_node_t *node)
@@ -275,7 +283,9 @@ static regx_node_boxes_t *more_boxes(regx_node_t *node)
     if (boxes == NULL) {
         return NULL;
     }
-    if (alloc_boxes(node, boxes) != REGX_OK) {
+    boxes->ring = choose_ring(node);
+    if (regx_segment_alloc(&node->domain, REGX_NODE_BOXES * regx_mailbox_size(boxes->ring),
+                           &boxes->segment) != REGX_OK) {
         free(boxes);
         return NULL;
     }

@@ -62,6 +62,13 @@ void regx_segment_domain_close(regx_segment_domain_t *domain)
     uct_md_close(domain->md);
 }
 
+size_t regx_segment_room(const regx_segment_domain_t *domain)
+{
+    uct_md_attr_t attr;
+
+    return uct_md_query(domain->md, &attr) == UCS_OK ? attr.cap.max_alloc : SIZE_MAX;
+}
+
 regx_status_t regx_segment_alloc(regx_segment_domain_t *domain, size_t length,
                                  regx_segment_t *segment)
 {

@@ -53,6 +53,9 @@ regx_status_t regx_segment_domain_open(regx_segment_domain_t *domain, const char
                                        regx_counters_t *counters);
 void regx_segment_domain_close(regx_segment_domain_t *domain);
 
+/* Bytes that are free for all processes now, or SIZE_MAX: UCX does not know. */
+size_t regx_segment_room(const regx_segment_domain_t *domain);
+
 /* `length` bytes of zeroed memory. REGX_NO_MEMORY. */
 regx_status_t regx_segment_alloc(regx_segment_domain_t *domain, size_t length,
                                  regx_segment_t *segment);
