@@ -12,7 +12,8 @@
  * cache: with more, what is packed has left that cache before the peer reads it, in some runs and
  * not in others, as the pages happen to lie. Vectors of 4 MiB on an Intel Xeon with 2 MiB of cache
  * for each core: 12 GB/s; with 640 KiB and more 9.5 or 13.5; without a limit 11.5. Shorter messages
- * lose by it (64 KiB: 9.4 GB/s, not 11). */
+ * lose by it (64 KiB: 9.4 GB/s, not 11). Not with threads (regx_prepare_src); over verbs it was not
+ * measured. */
 #define LENT_OF_LONG (512u << 10)
 #define LONG (2u << 20)
 

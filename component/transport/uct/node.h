@@ -5,9 +5,9 @@
  *
  * Each process owns a main segment (its door, where others introduce themselves, and its pool)
  * and, allocated as peers are first written to, segments of mailboxes. The mailbox from A to B
- * lies in A's memory. It takes 273 KiB, 145 with more than 32 neighbours, 81 where that would be
- * more than half of the shared memory that is free; four are allocated at once, and none for a pair
- * that does not talk.
+ * lies in A's memory. It takes some 273 KiB, 145 with more than 32 neighbours, 81 where that would
+ * be more than half of the shared memory that is free; four are allocated at once, and none for a
+ * pair that does not talk.
  *
  * Threads as transport.h says. The caller keeps progress out during disconnect and close. Close
  * waits until what was sent has been read, or nobody is there to read it.
