@@ -13,8 +13,8 @@ from launch import TOP, Build
 
 RUN = Path(__file__).with_name("run")
 OBJECTS = TOP / ".build/obj"
-UNITS = ["test/unit/test_verbs_ends", "test/unit/test_verbs_faults", "test/unit/test_verbs_frames",
-         "test/unit/test_verbs_gets", "test/unit/test_verbs_puts", "test/unit/test_verbs_settings",
+UNITS = [*(f"test/unit/transport/verbs/test_{noun}"
+           for noun in ("ends", "faults", "frames", "gets", "puts", "settings")),
          "test/registration/test_keys"]
 PYTEST = ["/usr/bin/python3", "-B", "-m", "pytest", "-p", "no:cacheprovider", "-q", "-rs",
           f"--rootdir={TOP}"]

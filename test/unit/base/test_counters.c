@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The counters: nothing is lost, whether one thread counts or several.
+ */
+#include "../unit.h"
+
+#include <pthread.h>
+#include <stdio.h>
+
+#include "base/counters.h"
+
+enum { THREADS = 4, ROUNDS = 100000 };
+
+static const char *const names[] = {"one", "two", "three"};
+
+typedef struct teller {
+    pthread_t thread;
+    regx_counters_t *counters;
+    uint64_t number;
+} teller_t;
+
+static void *tell(void *argument)
+{
+    teller_t *teller = argument;
+    regx_counters_t *counters = teller->counters;
+
+    for (uint64_t i = 0; i < ROUNDS; i++) {
+        regx_count(counters, &counters->puts, 1);
+        regx_count_message(counters, REGX_PATH_bounce, 3);
+        regx_count_high(&counters->slots_high, i * THREADS + teller->number);
+        regx_tally(counters->decisions, names[i % 3]);
+    }
+    return NULL;
+}
+
+static uint64_t tallied(const regx_tally_t *tallies, const char *reason)
+{
+    uint64_t count = 0;
+    int entries = 0;
+
+    for (int i = 0; i < REGX_REASONS_MAX; i++) {
+        if (strcmp(tallies[i].reason, reason) == 0) {
+            count += tallies[i].count;
+            entries++;
+        }
+    }
+    assert_in_range(entries, 0, 1);
+    return count;
+}
+
+static void one_thread_counts_plainly(void **state)
+{
+    regx_counters_t counters = {0};
+
+    (void)state;
+    regx_count(&counters, &counters.puts, 5);
+    regx_count(&counters, &counters.puts, 7);
+    assert_int_equal(counters.puts, 12);
+    /* What goes up and down again, as registered_bytes does. */
+    regx_count(&counters, &counters.registered_bytes, 100);
+    regx_count(&counters, &counters.registered_bytes, 0 - (uint64_t)60);
+    assert_int_equal(counters.registered_bytes, 40);
+    regx_count_high(&counters.slots_high, 3);
+    regx_count_high(&counters.slots_high, 2);
+    assert_int_equal(counters.slots_high, 3);
+    regx_count_message(&counters, REGX_PATH_eager, 8);
+    regx_count_message(&counters, REGX_PATH_eager, 9);
+    assert_int_equal(counters.messages[REGX_PATH_eager], 2);
+    assert_int_equal(counters.bytes[REGX_PATH_eager], 17);
+    assert_int_equal(counters.messages[REGX_PATH_frag], 0);
+}
+
+static void threads_lose_nothing(void **state)
+{
+    regx_counters_t counters = {.threads = true};
+    teller_t tellers[THREADS];
+
+    (void)state;
+    for (uint64_t i = 0; i < THREADS; i++) {
+        tellers[i].counters = &counters;
+        tellers[i].number = i;
+        assert_int_equal(pthread_create(&tellers[i].thread, NULL, tell, &tellers[i]), 0);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(tellers[i].thread, NULL);
+    }
+    assert_int_equal(counters.puts, THREADS * ROUNDS);
+    assert_int_equal(counters.messages[REGX_PATH_bounce], THREADS * ROUNDS);
+    assert_int_equal(counters.bytes[REGX_PATH_bounce], 3 * THREADS * ROUNDS);
+    assert_int_equal(counters.slots_high, THREADS * ROUNDS - 1);
+    for (uint64_t i = 0; i < 3; i++) {
+        assert_int_equal(tallied(counters.decisions, names[i]), THREADS * ((ROUNDS + 2 - i) / 3));
+    }
+}
+
+static void reasons_have_a_place_each_and_the_last_is_for_the_rest(void **state)
+{
+    regx_counters_t counters = {0};
+
+    (void)state;
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < REGX_REASONS_MAX + 4; i++) {
+            char reason[32];
+
+            snprintf(reason, sizeof(reason), "reason %d", i);
+            regx_tally(counters.fallbacks, reason);
+        }
+    }
+    for (int i = 0; i < REGX_REASONS_MAX + 4; i++) {
+        char reason[32];
+
+        snprintf(reason, sizeof(reason), "reason %d", i);
+        assert_int_equal(tallied(counters.fallbacks, reason), i < REGX_REASONS_MAX - 1 ? 3 : 0);
+    }
+    assert_int_equal(tallied(counters.fallbacks, "other"), 3 * 5);
+    assert_int_equal(tallied(counters.decisions, "other"), 0);
+}
+
+static void long_reasons_are_cut_and_still_found(void **state)
+{
+    regx_counters_t counters = {0};
+    char reason[2 * REGX_REASON_LENGTH];
+
+    (void)state;
+    memset(reason, 'x', sizeof(reason));
+    reason[sizeof(reason) - 1] = '\0';
+    regx_tally(counters.decisions, reason);
+    regx_tally(counters.decisions, reason);
+    assert_int_equal(strlen(counters.decisions[0].reason), REGX_REASON_LENGTH - 1);
+    assert_int_equal(counters.decisions[0].count, 2);
+    assert_int_equal(counters.decisions[1].count, 0);
+    /* A reason that only begins like another is another. */
+    reason[10] = '\0';
+    regx_tally(counters.decisions, reason);
+    assert_int_equal(counters.decisions[1].count, 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_thread_counts_plainly),
+        cmocka_unit_test(threads_lose_nothing),
+        cmocka_unit_test(reasons_have_a_place_each_and_the_last_is_for_the_rest),
+        cmocka_unit_test(long_reasons_are_cut_and_still_found),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

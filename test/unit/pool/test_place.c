@@ -1,0 +1,420 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Placing on synthetic topologies, and locking under a limit: in a child that has the limit and,
+ * where the tests run as root, an ordinary user's rights, because root is not limited.
+ */
+#include "../unit.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "pool/place.h"
+
+/* ---- near ---- */
+
+static hwloc_topology_t synthetic(const char *description, unsigned long flags)
+{
+    hwloc_topology_t topology;
+
+    assert_int_equal(hwloc_topology_init(&topology), 0);
+    assert_int_equal(hwloc_topology_set_synthetic(topology, description), 0);
+    assert_int_equal(hwloc_topology_set_flags(topology, flags), 0);
+    assert_int_equal(hwloc_topology_load(topology), 0);
+    return topology;
+}
+
+/* Asserts which nodes are near the given cores; nodes named in `empty` have no memory. All three
+ * are lists as hwloc writes them, such as "0-3,6"; `expected` NULL: nothing to choose. */
+static void near_is(const char *description, const char *empty, const char *cores,
+                    const char *expected)
+{
+    hwloc_topology_t topology = synthetic(description, 0);
+    hwloc_bitmap_t set = hwloc_bitmap_alloc();
+    hwloc_bitmap_t near;
+    char text[64] = "nothing";
+
+    hwloc_bitmap_list_sscanf(set, empty);
+    for (hwloc_obj_t node = NULL;
+         (node = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_NUMANODE, node)) != NULL;) {
+        if (hwloc_bitmap_isset(set, node->os_index)) {
+            node->attr->numanode.local_memory = 0;
+        } else {
+            assert_true(node->attr->numanode.local_memory > 0);
+        }
+    }
+    hwloc_bitmap_list_sscanf(set, cores);
+    near = regx_place_near(topology, set);
+    if (near != NULL) {
+        hwloc_bitmap_list_snprintf(text, sizeof(text), near);
+    }
+    assert_string_equal(text, expected == NULL ? "nothing" : expected);
+    hwloc_bitmap_free(near);
+    hwloc_bitmap_free(set);
+    hwloc_topology_destroy(topology);
+}
+
+#define FOUR_NODES "pack:2 die:2 [numa(memory=1GB)] core:2 pu:1" /* node n has cores 2n, 2n+1 */
+
+static void cores_of_one_node_are_near_it(void **state)
+{
+    (void)state;
+    near_is(FOUR_NODES, "", "0", "0");
+    near_is(FOUR_NODES, "", "4", "2");
+    near_is(FOUR_NODES, "", "4-5", "2");
+    near_is(FOUR_NODES, "", "7", "3");
+}
+
+static void nodes_are_named_by_the_systems_numbers(void **state)
+{
+    (void)state;
+    near_is("pack:4 [numa(memory=1GB indexes=3,1,0,2)] core:2 pu:1", "", "0", "3");
+    near_is("pack:4 [numa(memory=1GB indexes=3,1,0,2)] core:2 pu:1", "", "4", "0");
+    /* Threads numbered across the nodes, as many machines do. */
+    near_is("pack:2 [numa(memory=1GB)] core:2 pu:2(indexes=0,4,1,5,2,6,3,7)", "", "4-5", "0");
+    near_is("pack:2 [numa(memory=1GB)] core:2 pu:2(indexes=0,4,1,5,2,6,3,7)", "", "6", "1");
+}
+
+static void cores_across_nodes_are_near_each(void **state)
+{
+    (void)state;
+    near_is(FOUR_NODES, "", "1-2", "0-1");
+    near_is(FOUR_NODES, "", "0,7", "0,3");
+    near_is(FOUR_NODES, "1", "1-2", "0"); /* one of them has no memory */
+}
+
+static void nodes_without_memory_lend_their_neighbours(void **state)
+{
+    (void)state;
+    near_is(FOUR_NODES, "1", "2", "0"); /* the other node of the package */
+    near_is(FOUR_NODES, "0,3", "6", "2");
+    near_is(FOUR_NODES, "0-1", "0", NULL); /* none in the package: both others are as far */
+    near_is("pack:3 [numa(memory=1GB)] core:2 pu:1", "1", "2", NULL);
+    near_is("pack:3 [numa(memory=1GB)] core:2 pu:1", "1", "2,4", "2");
+}
+
+static void a_core_may_have_two_kinds_of_memory(void **state)
+{
+    (void)state;
+    near_is("pack:2 [numa(memory=8GB)] [numa(memory=1GB)] core:2 pu:1", "", "0", "0-1");
+    near_is("pack:2 [numa(memory=8GB)] [numa(memory=1GB)] core:2 pu:1", "0", "1", "1");
+}
+
+static void nothing_to_choose(void **state)
+{
+    (void)state;
+    near_is("numa:1(memory=1GB) core:4 pu:1", "", "0", NULL);
+    near_is(FOUR_NODES, "", "0-7", NULL);     /* near to all */
+    near_is(FOUR_NODES, "0,2-3", "2", NULL);  /* one node has memory, near */
+    near_is(FOUR_NODES, "0,2-3", "7", NULL);  /* or far */
+    near_is(FOUR_NODES, "0-3", "2", NULL);    /* none has */
+    near_is(FOUR_NODES, "", "", NULL);        /* no cores */
+    near_is(FOUR_NODES, "", "100-101", NULL); /* cores that are not there */
+}
+
+/* ---- children ---- */
+
+/* What a child found out, in memory shared with it. */
+typedef struct found {
+    const char *stopped; /* where the child gave up, or NULL */
+    int error;
+    size_t returned;
+    size_t locked; /* of the process, by VmLck */
+    size_t prefix; /* bytes from the memory's start that are in a locked mapping */
+    bool content;  /* was as before */
+    bool bound;
+} found_t;
+
+static found_t *found;
+
+static _Noreturn void give_up(const char *where)
+{
+    found->stopped = where;
+    found->error = errno;
+    _exit(0);
+}
+
+static void in_child(void (*child)(void *argument), void *argument)
+{
+    int status;
+    pid_t pid;
+
+    memset(found, 0, sizeof(*found));
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        child(argument);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+/* ---- bind ---- */
+
+static void bind_child(void *argument)
+{
+    const size_t length = 1 << 16;
+    hwloc_topology_t topology;
+    hwloc_bitmap_t nodes = hwloc_bitmap_alloc();
+    hwloc_membind_policy_t policy;
+    cpu_set_t cpus;
+    size_t cpu = 0;
+    char *memory = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    (void)argument;
+    if (memory == MAP_FAILED || sched_getaffinity(0, sizeof(cpus), &cpus) != 0) {
+        give_up("sched_getaffinity");
+    }
+    while (!CPU_ISSET(cpu, &cpus)) {
+        cpu++;
+    }
+    CPU_ZERO(&cpus);
+    CPU_SET(cpu, &cpus);
+    /* This machine, told that it has a second node, on whose cores this process does not run. */
+    if (cpu >= 512 || sched_setaffinity(0, sizeof(cpus), &cpus) != 0) {
+        give_up("sched_setaffinity");
+    }
+    topology =
+        synthetic("pack:2 [numa(memory=1GB)] core:512 pu:1", HWLOC_TOPOLOGY_FLAG_IS_THISSYSTEM);
+    if (hwloc_get_area_membind(topology, memory, length, nodes, &policy, HWLOC_MEMBIND_BYNODESET) !=
+        0) {
+        give_up("get_mempolicy");
+    }
+    memset(memory, 0x5a, length);
+    regx_place_bind(topology, memory, length);
+    found->content = memory[0] == 0x5a && memcmp(memory, memory + 1, length - 1) == 0;
+    found->bound = hwloc_get_area_membind(topology, memory, length, nodes, &policy,
+                                          HWLOC_MEMBIND_BYNODESET) == 0 &&
+                   policy == HWLOC_MEMBIND_BIND && hwloc_bitmap_isset(nodes, 0) &&
+                   hwloc_bitmap_weight(nodes) == 1;
+    hwloc_bitmap_free(nodes);
+    hwloc_topology_destroy(topology);
+    munmap(memory, length);
+}
+
+static void memory_prefers_the_near_node(void **state)
+{
+    (void)state;
+    in_child(bind_child, NULL);
+    if (found->stopped != NULL) {
+        print_message("not tried: %s: %s\n", found->stopped, strerror(found->error));
+        skip();
+    }
+    assert_true(found->bound);
+    assert_true(found->content);
+}
+
+static void this_machine_is_no_reason_to_fail(void **state)
+{
+    const size_t length = 1 << 16;
+    char *memory = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    (void)state;
+    assert_ptr_not_equal(memory, MAP_FAILED);
+    memset(memory, 0x5a, length);
+    regx_place_bind(NULL, memory, length);
+    assert_int_equal(memory[0], 0x5a);
+    assert_memory_equal(memory, memory + 1, length - 1);
+    munmap(memory, length);
+}
+
+/* ---- lock ---- */
+
+static size_t page;
+
+static FILE *open_or_give_up(const char *path)
+{
+    FILE *file = fopen(path, "r");
+
+    if (file == NULL) {
+        give_up(path);
+    }
+    return file;
+}
+
+/* VmLck of this process in bytes. */
+static size_t locked_bytes(void)
+{
+    char line[256];
+    size_t kib = SIZE_MAX;
+    FILE *file = open_or_give_up("/proc/self/status");
+
+    while (fgets(line, sizeof(line), file) != NULL && sscanf(line, "VmLck: %zu", &kib) != 1) {
+    }
+    fclose(file);
+    if (kib == SIZE_MAX) {
+        give_up("VmLck");
+    }
+    return kib * 1024;
+}
+
+/* The length of the locked mapping that starts at memory (VmFlags of /proc/self/smaps: lo). */
+static size_t locked_prefix(const void *memory)
+{
+    char line[1024];
+    bool here = false;
+    size_t from;
+    size_t to;
+    size_t length = 0;
+    FILE *file = open_or_give_up("/proc/self/smaps");
+
+    while (fgets(line, sizeof(line), file) != NULL) {
+        if (sscanf(line, "%zx-%zx ", &from, &to) == 2) {
+            here = from == (size_t)memory;
+            length = here ? to - from : length;
+        } else if (here && strncmp(line, "VmFlags:", 8) == 0) {
+            fclose(file);
+            return strstr(line, " lo") != NULL ? length : 0;
+        }
+    }
+    fclose(file);
+    give_up("VmFlags");
+}
+
+typedef struct locking {
+    size_t limit;   /* RLIMIT_MEMLOCK */
+    size_t before;  /* pages locked elsewhere already */
+    size_t length;  /* of the memory */
+    size_t backing; /* bytes that the file behind it has */
+} locking_t;
+
+static void lock_child(void *argument)
+{
+    const locking_t *locking = argument;
+    const struct rlimit limit = {locking->limit, locking->limit};
+    const int fd = memfd_create("regx", 0);
+    char *memory;
+
+    if (fd < 0 || ftruncate(fd, (off_t)locking->backing) != 0) {
+        give_up("memfd");
+    }
+    memory = mmap(NULL, locking->length, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (memory == MAP_FAILED || setrlimit(RLIMIT_MEMLOCK, &limit) != 0) {
+        give_up("setrlimit");
+    }
+    if (geteuid() == 0 && (setgid(65534) != 0 || setuid(65534) != 0)) {
+        give_up("setuid");
+    }
+    if (locking->before > 0) {
+        void *other = mmap(NULL, locking->before * page, PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+        if (other == MAP_FAILED || mlock(other, locking->before * page) != 0) {
+            give_up("mlock of something else");
+        }
+    }
+    memset(memory, 0x5a, locking->backing);
+    found->returned = regx_place_lock(memory, locking->length);
+    found->locked = locked_bytes();
+    found->prefix = locked_prefix(memory);
+    found->content = memory[0] == 0x5a && memcmp(memory, memory + 1, locking->backing - 1) == 0;
+}
+
+static size_t whole_pages(size_t length)
+{
+    return (length + page - 1) / page * page;
+}
+
+/* Asserts that of `length` bytes exactly `expected` were locked, said by regx and by the kernel. */
+static void locks(locking_t locking, size_t expected)
+{
+    struct rlimit allowed;
+
+    assert_int_equal(getrlimit(RLIMIT_MEMLOCK, &allowed), 0);
+    if (allowed.rlim_max < locking.limit) {
+        print_message("not tried: this process may lock %zu bytes only\n",
+                      (size_t)allowed.rlim_max);
+        skip();
+    }
+    if (locking.backing == 0) {
+        locking.backing = locking.length;
+    }
+    in_child(lock_child, &locking);
+    if (found->stopped != NULL) {
+        fail_msg("%s: %s", found->stopped, strerror(found->error));
+    }
+    assert_int_equal(found->returned, expected);
+    assert_int_equal(found->prefix, whole_pages(expected));
+    assert_int_equal(found->locked, whole_pages(expected) + locking.before * page);
+    assert_true(found->content);
+}
+
+/* The sanitizers make mlock do nothing. */
+static void skip_under_sanitizers(void)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    print_message("not tried: mlock does nothing under sanitizers\n");
+    skip();
+#endif
+}
+
+static void all_is_locked_where_the_limit_allows(void **state)
+{
+    (void)state;
+    skip_under_sanitizers();
+    locks((locking_t){.limit = 16 * page, .length = 16 * page}, 16 * page);
+    locks((locking_t){.limit = 16 * page, .length = 15 * page + 1}, 15 * page + 1);
+    locks((locking_t){.limit = 16 * page, .before = 4, .length = 12 * page}, 12 * page);
+}
+
+static void the_largest_prefix_is_locked_where_it_does_not(void **state)
+{
+    (void)state;
+    skip_under_sanitizers();
+    locks((locking_t){.limit = 16 * page, .length = 1 << 24}, 16 * page);
+    locks((locking_t){.limit = 16 * page - 1, .length = 64 * page}, 15 * page);
+    locks((locking_t){.limit = 15 * page, .length = 15 * page + 1}, 15 * page);
+    locks((locking_t){.limit = page, .length = 64 * page}, page);
+    locks((locking_t){.limit = 16 * page, .before = 5, .length = 64 * page}, 11 * page);
+}
+
+static void nothing_is_locked_where_nothing_may_be(void **state)
+{
+    (void)state;
+    skip_under_sanitizers();
+    locks((locking_t){.limit = 0, .length = 64 * page}, 0);
+    locks((locking_t){.limit = page - 1, .length = 64 * page}, 0);
+    locks((locking_t){.limit = 16 * page, .before = 16, .length = 64 * page}, 0);
+}
+
+/* Memory that is not there cannot be brought in: what was not locked is not left marked. */
+static void only_what_is_there_is_locked(void **state)
+{
+    (void)state;
+    skip_under_sanitizers();
+    locks((locking_t){.limit = 16 * page, .length = 16 * page, .backing = 8 * page}, 8 * page);
+    locks((locking_t){.limit = 16 * page, .length = 64 * page, .backing = 20 * page}, 16 * page);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cores_of_one_node_are_near_it),
+        cmocka_unit_test(nodes_are_named_by_the_systems_numbers),
+        cmocka_unit_test(cores_across_nodes_are_near_each),
+        cmocka_unit_test(nodes_without_memory_lend_their_neighbours),
+        cmocka_unit_test(a_core_may_have_two_kinds_of_memory),
+        cmocka_unit_test(nothing_to_choose),
+        cmocka_unit_test(memory_prefers_the_near_node),
+        cmocka_unit_test(this_machine_is_no_reason_to_fail),
+        cmocka_unit_test(all_is_locked_where_the_limit_allows),
+        cmocka_unit_test(the_largest_prefix_is_locked_where_it_does_not),
+        cmocka_unit_test(nothing_is_locked_where_nothing_may_be),
+        cmocka_unit_test(only_what_is_there_is_locked),
+    };
+
+    page = (size_t)sysconf(_SC_PAGESIZE);
+    found = mmap(NULL, sizeof(*found), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (found == MAP_FAILED) {
+        perror("mmap");
+        return 1;
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The backends by name, and what is chosen where not all of them work. How each one does its work
+ * is in its own test.
+ */
+#include "../process.h"
+#include "hooked.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+
+#include "registration/backend.h"
+
+static regx_counters_t counters;
+
+/* Where on-demand regions fail as this says. */
+static struct {
+    regx_status_t status;
+    unsigned asked;
+} device;
+
+static regx_status_t on_demand(regx_transport_t *transport, char *why, size_t why_size)
+{
+    (void)transport;
+    device.asked++;
+    snprintf(why, why_size, "the fake device has none");
+    return device.status;
+}
+
+static regx_status_t reg(regx_transport_t *transport, void *base, size_t length, unsigned access,
+                         regx_mr_t *mr)
+{
+    (void)transport;
+    *mr = (regx_mr_t){.base = base, .length = length, .access = access};
+    return REGX_OK;
+}
+
+static void dereg(regx_transport_t *transport, regx_mr_t *mr)
+{
+    (void)transport, (void)mr;
+}
+
+static regx_status_t prefetch(regx_transport_t *transport, const regx_mr_t *mr, const void *base,
+                              size_t length)
+{
+    (void)transport, (void)mr, (void)base, (void)length;
+    return REGX_OK;
+}
+
+static const regx_transport_ops_t plain_ops = {.name = "plain"};
+static const regx_transport_ops_t device_ops = {
+    .name = "device", .reg = reg, .dereg = dereg, .on_demand = on_demand, .prefetch = prefetch};
+static regx_transport_t transport = {.ops = &plain_ops};
+
+static const regx_watch_config_t config = {
+    .hooks = &hooked_source, .transport = &transport, .counters = &counters};
+
+static regx_backend_choice_t choice;
+static char error[512];
+
+static regx_status_t choose(const char *name, bool free_of_charge)
+{
+    memset(&choice, 0xee, sizeof(choice));
+    error[0] = '\0';
+    return regx_backend_choose(name, free_of_charge, &config, &choice, error, sizeof(error));
+}
+
+static void stop(void)
+{
+    if (choice.watch != NULL) {
+        choice.watch->stop(choice.watch);
+    }
+}
+
+static void each_name_is_a_backend(void **state)
+{
+    static const char *const names[] = {"none",           "hooks", "notifier",
+                                        "hooks+notifier", "odp",   "retain"};
+    char all[128] = "auto";
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        const regx_backend_t *backend = regx_backend_find(names[i]);
+
+        assert_non_null(backend);
+        assert_string_equal(backend->name, names[i]);
+        assert_int_equal(backend->start == NULL, i == 0);
+        strcat(strcat(all, ", "), names[i]);
+    }
+    assert_string_equal(regx_backend_names, all);
+    assert_null(regx_backend_find("auto"));
+    assert_null(regx_backend_find(""));
+    assert_null(regx_backend_find("hooks,notifier"));
+}
+
+static void nothing_is_started_where_nothing_is_to_be_kept(void **state)
+{
+    (void)state;
+    assert_int_equal(choose("none", false), REGX_OK);
+    assert_string_equal(choice.backend->name, "none");
+    assert_null(choice.watch);
+    assert_string_equal(choice.reason, "asked for");
+    assert_int_equal(choose("auto", true), REGX_OK);
+    assert_string_equal(choice.backend->name, "none");
+    assert_null(choice.watch);
+    assert_string_equal(choice.reason, "not needed");
+    assert_int_equal(hooked.installed, 0);
+}
+
+/* Whoever asks for one gets it, also where registering costs nothing. */
+static void what_is_asked_for_is_started(void **state)
+{
+    (void)state;
+    assert_int_equal(choose("hooks", true), REGX_OK);
+    assert_string_equal(choice.backend->name, "hooks");
+    assert_string_equal(choice.watch->name, "hooks");
+    assert_string_equal(choice.reason, "asked for");
+    assert_int_equal(hooked.installed, 1);
+    stop();
+    assert_int_equal(hooked.removed, 1);
+}
+
+static void auto_is_the_notifier_or_none_with_the_reason(void **state)
+{
+    (void)state;
+    assert_int_equal(choose("auto", false), REGX_OK);
+    if (choice.watch != NULL) {
+        assert_string_equal(choice.backend->name, "notifier");
+        assert_string_equal(choice.watch->name, "notifier");
+        assert_string_equal(choice.reason, "passed its self-test");
+    } else {
+        assert_string_equal(choice.backend->name, "none");
+        assert_memory_equal(choice.reason, "notifier: ", 10);
+    }
+    assert_int_equal(hooked.installed, 0); /* never hooks */
+    stop();
+}
+
+static void what_does_not_work_is_told_with_what_does(void **state)
+{
+    const bool notifier = choose("notifier", false) == REGX_OK;
+    const char *usable = notifier ? "; usable here: none, notifier" : "; usable here: none";
+
+    (void)state;
+    if (notifier) {
+        stop();
+    }
+    hooked.refuse = true;
+    assert_int_equal(choose("hooks", false), REGX_DENIED);
+    assert_memory_equal(error, "cannot be used: the fake source refuses", 39);
+    assert_string_equal(error + 39, usable);
+    hooked.refuse = false;
+    hooked.faults = DEAF_MREMAP; /* and one that fails its self-test is no better */
+    assert_int_equal(choose("hooks", false), REGX_DENIED);
+    assert_memory_equal(error, "cannot be used: self-test: mremap", 33);
+    assert_int_equal(hooked.installed, hooked.removed);
+}
+
+/* … with the reason and what works, and is not tried where it cannot be. */
+static void paging_on_demand_is_the_devices(void **state)
+{
+    (void)state;
+    assert_int_equal(choose("odp", false), REGX_DENIED);
+    assert_memory_equal(
+        error, "cannot be used: btl_regx_transport=plain has no on-demand regions (verbs has", 76);
+    assert_non_null(strstr(error, "; usable here: none"));
+    assert_null(strstr(error, ", odp"));
+    transport.ops = &device_ops;
+    device.status = REGX_DENIED;
+    assert_int_equal(choose("odp", false), REGX_DENIED);
+    assert_memory_equal(error, "cannot be used: the fake device has none; usable here: none", 59);
+    assert_null(strstr(error, ", odp"));
+    assert_int_equal(device.asked, 1);
+    device.status = REGX_OK;
+    assert_int_equal(choose("odp", false), REGX_OK);
+    assert_string_equal(choice.backend->name, "odp");
+    assert_string_equal(choice.watch->name, "odp");
+    assert_non_null(choice.watch->ready);
+    stop();
+    hooked.refuse = true;
+    assert_int_equal(choose("hooks", false), REGX_DENIED);
+    assert_non_null(strstr(error, ", odp"));
+    assert_int_equal(choose("auto", false), REGX_OK); /* never by itself */
+    assert_string_not_equal(choice.backend->name, "odp");
+    stop();
+    transport.ops = &plain_ops;
+}
+
+static void deny_userfaultfd(int answer)
+{
+    if (!process_deny(SYS_userfaultfd, answer) || syscall(SYS_userfaultfd, 0) != -1 ||
+        errno != answer) {
+        _exit(2);
+    }
+}
+
+/* Hazard 12: whatever the kernel answers, auto goes on without, and says why. */
+static void a_refused_userfaultfd_is_no_end(void **state)
+{
+    static const int answers[] = {EPERM, EACCES, ENOSYS, EINVAL};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(answers) / sizeof(answers[0]); i++) {
+        const pid_t child = fork();
+        int status;
+
+        if (child == 0) {
+            deny_userfaultfd(answers[i]);
+            const bool fell_back = choose("auto", false) == REGX_OK && choice.watch == NULL &&
+                                   strcmp(choice.backend->name, "none") == 0 &&
+                                   strncmp(choice.reason, "notifier: userfaultfd", 21) == 0;
+            const bool refused = choose("notifier", false) == REGX_DENIED &&
+                                 strncmp(error, "cannot be used: userfaultfd", 27) == 0 &&
+                                 strstr(error, "; usable here: none") != NULL &&
+                                 strstr(error, "none, ") == NULL;
+
+            if (!fell_back || !refused) {
+                printf("%s\n%s\n", choice.reason, error);
+            }
+            _exit(!fell_back + 2 * !refused);
+        }
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_int_equal(status, 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(each_name_is_a_backend, hooked_reset),
+        cmocka_unit_test_setup(nothing_is_started_where_nothing_is_to_be_kept, hooked_reset),
+        cmocka_unit_test_setup(what_is_asked_for_is_started, hooked_reset),
+        cmocka_unit_test_setup(auto_is_the_notifier_or_none_with_the_reason, hooked_reset),
+        cmocka_unit_test_setup(what_does_not_work_is_told_with_what_does, hooked_reset),
+        cmocka_unit_test_setup(paging_on_demand_is_the_devices, hooked_reset),
+        cmocka_unit_test_setup(a_refused_userfaultfd_is_no_end, hooked_reset),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The notifier and processes: none is in another's way, and nothing is left in this one at the end.
+ */
+#include "../process.h"
+#include "watched.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+extern char **environ;
+
+static void must_end_well(pid_t child)
+{
+    int status = -1;
+
+    assert_true(child > 0);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+/* In a child, where nothing may be asserted: 0 if it is inert. */
+static int inert(region_t *region)
+{
+    regx_watch_t *watch = region->watch;
+    uint64_t since;
+
+    return hits(region)                                                             ? 1
+           : watch->cover(watch, region->start, region->end, &since) != REGX_DENIED ? 2
+           : munmap((void *)region->start, region->end - region->start) != 0        ? 3
+                                                                                    : 0;
+}
+
+static void a_forked_child_is_inert(void **state)
+{
+    (void)state;
+    const unsigned without = process_descriptors();
+    regx_watch_t *watch = start(REGX_CHECK_ALWAYS);
+    region_t region = must_keep(watch, map(LENGTH), LENGTH);
+
+    assert_true(hits_in_the_end(&region));
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(60);
+        int fault = inert(&region);
+        if (fault == 0 && process_descriptors() != without) {
+            fault = 4;
+        }
+        watch->stop(watch);
+#ifndef __SANITIZE_THREAD__ /* which lets no thread start here */
+        /* It may have a watch of its own. */
+        watch = start(REGX_CHECK_ALWAYS);
+        region = keep(watch, map(LENGTH), LENGTH);
+        if (fault == 0 && (region.status != REGX_OK || !hits_in_the_end(&region))) {
+            fault = 5;
+        }
+        watch->stop(watch);
+#endif
+        _exit(fault);
+    }
+    must_end_well(child);
+    assert_true(hits_in_the_end(&region)); /* nothing of ours changed */
+    assert_int_equal(munmap((void *)region.start, PAGE), 0);
+    assert_false(hits(&region));
+    drop(&region);
+    watch->stop(watch);
+}
+
+/* Raw clone runs no handlers: the child lives on with our descriptor. */
+static void a_cloned_child_is_inert(void **state)
+{
+    int went[2];
+    int go[2];
+    char byte = 0;
+
+    (void)state;
+    regx_watch_t *watch = start(REGX_CHECK_ALWAYS);
+    char *base = map(2 * LENGTH);
+    region_t region = must_keep(watch, base, LENGTH);
+
+    assert_true(pipe(went) == 0 && pipe(go) == 0);
+    assert_true(hits_in_the_end(&region));
+    const pid_t child = (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+    if (child == 0) {
+        alarm(60);
+        close(go[1]);
+        const int fault = inert(&region);
+        watch->stop(watch);
+        if (write(went[1], &byte, 1) != 1 || read(go[0], &byte, 1) != 0) {
+            _exit(9);
+        }
+        _exit(fault);
+    }
+    close(go[0]);
+    assert_int_equal(read(went[0], &byte, 1), 1); /* it has done what it could do to us */
+    assert_true(hits_in_the_end(&region));
+    assert_int_equal(munmap(base, PAGE), 0);
+    assert_false(hits(&region));
+    drop(&region);
+    watch->stop(watch);
+    assert_int_equal(munmap(base + PAGE, PAGE), 0); /* waits for nobody */
+    assert_int_equal(munmap(base + LENGTH, LENGTH), 0);
+    /* And again, with that child still there. */
+    watch = start(REGX_CHECK_ALWAYS);
+    region = must_keep(watch, base + 2 * PAGE, PAGE);
+    assert_int_equal(munmap(base + 2 * PAGE, PAGE), 0);
+    assert_false(hits(&region));
+    drop(&region);
+    watch->stop(watch);
+    close(go[1]);
+    close(went[0]);
+    close(went[1]);
+    must_end_well(child);
+}
+
+static struct {
+    char *low, *high;
+    atomic_bool end;
+    atomic_uint moves;
+} mover;
+
+static void *move_to_and_fro(void *unused)
+{
+    char *from = mover.high;
+
+    (void)unused;
+    while (!atomic_load(&mover.end)) {
+        char *to = from == mover.high ? mover.low : mover.high;
+
+        assert_true(mremap(from, LENGTH, LENGTH, MREMAP_MAYMOVE | MREMAP_FIXED, to) == to);
+        from = to;
+        atomic_fetch_add(&mover.moves, 1);
+    }
+    return NULL;
+}
+
+/* What a thread moves from where stopping has yet to look to where it has looked must not stay
+ * armed: with such a child there, nobody would read of its next move and that thread would wait for
+ * ever. */
+static void stopped_while_it_moves_beside_a_cloned_child(void **state)
+{
+    enum { BETWEEN = 1000 }; /* mappings that stopping has to look at on its way */
+    const size_t length = 2 * BETWEEN * PAGE + 2 * LENGTH;
+
+    (void)state;
+    for (int round = 0; round < 10; round++) {
+        char *area =
+            mmap(NULL, length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        int go[2];
+        char byte;
+        pthread_t thread;
+
+        mover.low = area;
+        mover.high = area + length - LENGTH;
+        for (int i = 0; i < BETWEEN; i++) {
+            assert_true(mprotect(area + LENGTH + (size_t)(2 * i) * PAGE, PAGE, PROT_READ) == 0);
+        }
+        assert_true(mprotect(mover.high, LENGTH, PROT_READ | PROT_WRITE) == 0);
+        memset(mover.high, 1, LENGTH);
+        regx_watch_t *watch = start(REGX_CHECK_ALWAYS);
+        region_t region = must_keep(watch, mover.high, LENGTH);
+        drop(&region);
+        assert_int_equal(pipe(go), 0);
+        const pid_t child = (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+        if (child == 0) {
+            alarm(60);
+            close(go[1]);
+            _exit(read(go[0], &byte, 1) == 0 ? 0 : 9);
+        }
+        close(go[0]);
+        atomic_store(&mover.end, false);
+        atomic_store(&mover.moves, 0);
+        assert_int_equal(pthread_create(&thread, NULL, move_to_and_fro, NULL), 0);
+        while (atomic_load(&mover.moves) < 10) {
+            sched_yield();
+        }
+        watch->stop(watch);
+        const unsigned moves = atomic_load(&mover.moves);
+        while (atomic_load(&mover.moves) < moves + 3) { /* it waits for nobody */
+            sched_yield();
+        }
+        atomic_store(&mover.end, true);
+        pthread_join(thread, NULL);
+        close(go[1]);
+        must_end_well(child);
+        munmap(area, length);
+    }
+}
+
+static void other_ways_to_start_programs(void **state)
+{
+    char *const arguments[] = {(char *)(uintptr_t) "sh", (char *)(uintptr_t) "-c",
+                               (char *)(uintptr_t) "! ls -l /proc/self/fd | grep userfault", NULL};
+    region_t region = must_keep(*state, map(LENGTH), LENGTH);
+    char line[256];
+    pid_t child;
+
+    assert_true(hits_in_the_end(&region));
+    assert_int_equal(posix_spawn(&child, "/bin/sh", NULL, NULL, arguments, environ), 0);
+    must_end_well(child);
+    assert_int_equal(system(arguments[2]), 0);
+    FILE *output = popen("ls -l /proc/self/fd", "r");
+    assert_non_null(output);
+    while (fgets(line, sizeof(line), output) != NULL) {
+        assert_null(strstr(line, "userfault"));
+    }
+    pclose(output);
+    child = vfork();
+    if (child == 0) {
+        execl("/bin/true", "true", (char *)NULL);
+        _exit(1);
+    }
+    must_end_well(child);
+    assert_true(hits_in_the_end(&region));
+    assert_int_equal(munmap((void *)region.start, LENGTH), 0);
+    assert_false(hits(&region));
+    drop(&region);
+}
+
+/* Forks from one thread while watches come and go in another: no child keeps a descriptor. */
+static _Atomic bool enough;
+
+static void *fork_often(void *without)
+{
+    unsigned long wrong = 0;
+
+    for (int i = 0; i < 50; i++) {
+        int status = -1;
+        const pid_t child = fork();
+
+        if (child == 0) {
+            _exit(process_descriptors() == *(unsigned *)without ? 0 : 1);
+        }
+        waitpid(child, &status, 0);
+        wrong += status != 0;
+    }
+    atomic_store(&enough, true);
+    return (void *)wrong;
+}
+
+static void forks_while_it_starts_and_stops(void **state)
+{
+    unsigned without = process_descriptors();
+    pthread_t thread;
+    void *wrong;
+
+    (void)state;
+    atomic_store(&enough, false);
+    assert_int_equal(pthread_create(&thread, NULL, fork_often, &without), 0);
+    while (!atomic_load(&enough)) {
+        regx_watch_t *watch = start(REGX_CHECK_ALWAYS);
+        watch->stop(watch);
+    }
+    pthread_join(thread, &wrong);
+    assert_null(wrong);
+}
+
+static unsigned armed_mappings(void)
+{
+    FILE *file = fopen("/proc/self/smaps", "r");
+    char line[512];
+    unsigned count = 0;
+
+    assert_non_null(file);
+    while (fgets(line, sizeof(line), file) != NULL) {
+        if (strncmp(line, "VmFlags:", 8) == 0 && strstr(line, " uw") != NULL) {
+            count++;
+        }
+    }
+    fclose(file);
+    return count;
+}
+
+static void nothing_is_left(void **state)
+{
+    const unsigned before = process_descriptors();
+    char *base = map((size_t)16 << 20);
+    const unsigned threads_before = process_threads();
+
+    (void)state;
+    for (int check = 0; check <= REGX_CHECK_NEVER; check++) {
+        regx_watch_t *watch = start((regx_check_t)check);
+        region_t heap = keep(watch, (void *)((uintptr_t)sbrk(0) - LENGTH), LENGTH);
+        region_t region = must_keep(watch, base, LENGTH);
+        region_t another = must_keep(watch, base + (10 << 20), LENGTH);
+
+        assert_true(armed_mappings() >= (heap.status == REGX_OK ? 2u : 1u));
+        /* Armed memory that went elsewhere. */
+        assert_ptr_not_equal(mremap(base, LENGTH, LENGTH, MREMAP_MAYMOVE | MREMAP_DONTUNMAP, 0),
+                             MAP_FAILED);
+        drop(&heap);
+        drop(&region);
+        drop(&another);
+        watch->stop(watch);
+        assert_int_equal(armed_mappings(), 0);
+        assert_int_equal(process_descriptors(), before);
+        while (process_threads() != threads_before) { /* one that was joined may yet be seen */
+            sched_yield();
+        }
+    }
+    munmap(base, (size_t)16 << 20);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_forked_child_is_inert),
+        cmocka_unit_test(a_cloned_child_is_inert),
+        cmocka_unit_test(stopped_while_it_moves_beside_a_cloned_child),
+        WATCHED(other_ways_to_start_programs),
+        cmocka_unit_test(forks_while_it_starts_and_stops),
+        cmocka_unit_test(nothing_is_left),
+    };
+
+    return refused() ? 0 : cmocka_run_group_tests(tests, give_up_in_time, NULL);
+}

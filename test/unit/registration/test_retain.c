@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * retain: what malloc handed out stays mapped and keeps its pages, whichever thread had it. Each
+ * case runs in a process of its own, since malloc cannot be told to forget.
+ */
+#include "../unit.h"
+
+#include <malloc.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "registration/watch.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define OWN_MALLOC true
+#else
+#define OWN_MALLOC false
+#endif
+
+static regx_status_t retain(char *error, size_t error_size)
+{
+    static regx_counters_t counters;
+    const regx_watch_config_t config = {.counters = &counters};
+    regx_watch_t *watch = NULL;
+    const regx_status_t status = regx_watch_retain(&config, &watch, error, error_size);
+
+    if (status == REGX_OK) {
+        if (strcmp(watch->name, "retain") != 0 || watch->quiet != NULL || watch->cover != NULL) {
+            return REGX_FAILED;
+        }
+        watch->stop(watch); /* what was set outlives it */
+    }
+    return status;
+}
+
+/* ---- a load: blocks taken, given back, and looked at ---- */
+
+enum { MOST_BLOCKS = 400 };
+
+typedef struct load {
+    size_t size; /* of a block */
+    unsigned blocks;
+    bool thread; /* in one of its own, */
+    bool older;  /* … which has its arena since before */
+    atomic_int go;
+    unsigned pages_gone;
+} load_t;
+
+static unsigned gone(uintptr_t block, size_t size)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    unsigned count = 0;
+
+    for (uintptr_t at = (block + page - 1) & ~(page - 1); at + page <= block + size; at += page) {
+        unsigned char there = 0;
+
+        count += mincore((void *)at, page, &there) != 0 || (there & 1) == 0;
+    }
+    return count;
+}
+
+static void *run(void *argument)
+{
+    static uintptr_t places[MOST_BLOCKS];
+    load_t *load = argument;
+    void *blocks[MOST_BLOCKS];
+
+    if (load->older) {
+        void *volatile block = malloc(100); /* it has its arena now */
+
+        free(block);
+        atomic_store(&load->go, 1);
+        while (atomic_load(&load->go) < 2) {
+        }
+    }
+    for (unsigned i = 0; i < load->blocks; i++) {
+        blocks[i] = malloc(load->size);
+        memset(blocks[i], 1, load->size);
+        places[i] = (uintptr_t)blocks[i];
+    }
+    for (unsigned i = 0; i < load->blocks; i++) {
+        free(blocks[i]);
+    }
+    for (unsigned i = 0; i < load->blocks; i++) {
+        load->pages_gone += gone(places[i], load->size);
+    }
+    return NULL;
+}
+
+/* How many pages are gone, after a start of retain or without. */
+static int pages_gone(const load_t *what, bool retained)
+{
+    const pid_t child = fork();
+    int status;
+
+    if (child == 0) {
+        load_t load = {.size = what->size,
+                       .blocks = what->blocks,
+                       .thread = what->thread,
+                       .older = what->older};
+        char error[256] = "";
+        pthread_t thread;
+
+        if (load.older) {
+            pthread_create(&thread, NULL, run, &load);
+            while (atomic_load(&load.go) == 0) {
+            }
+        }
+        if (retained && retain(error, sizeof(error)) != REGX_OK) {
+            fprintf(stderr, "%s\n", error);
+            _exit(255);
+        }
+        atomic_store(&load.go, 2);
+        if (!load.thread) {
+            run(&load);
+        } else {
+            if (!load.older) {
+                pthread_create(&thread, NULL, run, &load);
+            }
+            pthread_join(thread, NULL);
+        }
+        _exit(load.pages_gone > 200 ? 200 : (int)load.pages_gone);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static void nothing_is_given_back(void **state)
+{
+    static const load_t loads[] = {
+        {.size = 300 << 10, .blocks = 20}, /* mappings of their own */
+        {.size = 40 << 20, .blocks = 3},   /* beyond any limit that glibc adapts */
+        {.size = 60 << 10, .blocks = 400}, /* on the heap */
+        {.size = 300 << 10, .blocks = 20, .thread = true},
+        {.size = 80 << 20, .blocks = 1, .thread = true},
+        {.size = 300 << 10, .blocks = 20, .thread = true, .older = true},
+        {.size = 1 << 20, .blocks = 150, .thread = true, .older = true}, /* several heaps */
+    };
+
+    (void)state;
+    if (OWN_MALLOC) {
+        print_message("not tried: the sanitizers' malloc is not glibc's\n");
+        skip();
+    }
+    for (size_t i = 0; i < sizeof(loads) / sizeof(loads[0]); i++) {
+        const int without = pages_gone(&loads[i], false);
+        const int retained = pages_gone(&loads[i], true);
+
+        if (without == 0 || retained != 0) {
+            fail_msg("case %zu: %d pages gone without, %d with", i, without, retained);
+        }
+    }
+}
+
+/* jemalloc and the like have a mallopt that says yes, or none. */
+static void another_malloc_is_refused(void **state)
+{
+    char error[256] = "";
+
+    (void)state;
+    if (!OWN_MALLOC) {
+        print_message("not tried: glibc's malloc is in use\n");
+        skip();
+    }
+    assert_int_equal(retain(error, sizeof(error)), REGX_DENIED);
+    assert_non_null(strstr(error, "not glibc's"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nothing_is_given_back),
+        cmocka_unit_test(another_malloc_is_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

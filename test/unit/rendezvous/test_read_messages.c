@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The path read and messages that are wrong.
+ */
+#include "../mutate.h"
+#include "read.h"
+
+/* Whose turn is tried: the first exposure, a later one, the refusal of the rest, the first GOT, and
+ * one that tells that it was not. */
+typedef enum turn { FIRST, LATER, REST, GOT, UNREAD, TURNS } turn_t;
+
+/* Brings a transfer to where the next frame to the process `to` is that message. */
+static void bring_to(stage_t *stage, turn_t turn, unsigned *to)
+{
+    *to = turn < GOT ? 1 : 0;
+    if (turn == REST || turn == UNREAD) {
+        stage->answer.at = turn == REST ? stage->sender : stage->receiver;
+        stage->answer.call = FAKE_REG;
+        stage->answer.number = 2;
+        stage->answer.status = REGX_NO_MEMORY;
+    }
+    begin(stage);
+    if (turn == LATER || turn == REST) {
+        assert_true(deliver(stage, 1));
+    } else if (turn == GOT || turn == UNREAD) {
+        while (deliver(stage, 1)) {
+        }
+        if (turn == GOT) {
+            fake_got(stage->receiver, 0, 1, REGX_OK);
+        }
+    }
+}
+
+/* Whether the landing can take the message, by what it has taken before. */
+static bool landing_takes(const stage_t *stage, const regx_control_t *control,
+                          const regx_control_t *right, turn_t turn)
+{
+    const uint64_t granted = turn == FIRST ? 0 : PAGE;
+
+    (void)stage;
+    if (memcmp(&control->to, &right->to, sizeof(control->to)) != 0 ||
+        (turn != FIRST && memcmp(&control->from, &right->from, sizeof(control->from)) != 0)) {
+        return false;
+    }
+    switch (control->type) {
+    case REGX_CONTROL_START:
+        return true;
+    case REGX_CONTROL_EXPOSED:
+        return control->offset == granted && control->length > 0 && control->length <= PAGE;
+    case REGX_CONTROL_REFUSED:
+        return control->offset == granted && control->length == LENGTH - granted;
+    default:
+        return false;
+    }
+}
+
+/* Whether the source can: it has exposed the first DEPTH chunks, and been told of none. */
+static bool source_takes(const regx_control_t *control, const regx_control_t *right)
+{
+    return control->type == REGX_CONTROL_GOT &&
+           memcmp(&control->to, &right->to, sizeof(control->to)) == 0 && control->length == PAGE &&
+           control->offset % PAGE == 0 && control->offset < DEPTH * PAGE;
+}
+
+static void arrive(stage_t *stage, unsigned to, uint64_t from, const void *bytes, size_t size)
+{
+    fake_arrive(to == 0 ? stage->sender : stage->receiver, from, bytes, size);
+}
+
+/* Ends what a lie has spoiled, and asserts that nothing else was. */
+static void abandon(stage_t *stage)
+{
+    run(stage);
+    regx_rndv_forget(stage->sender->rndv, &stage->sender->peers[1]);
+    regx_rndv_forget(stage->receiver->rndv, &stage->receiver->peers[0]);
+    while (fake_got(stage->receiver, 0, 0, REGX_FAILED)) {
+    }
+    drop_frames(stage->sender, 1);
+    drop_frames(stage->receiver, 0);
+    assert_int_equal(stage->dones, 1);
+    end(stage);
+    stage_close(stage);
+}
+
+/* The message is changed. If it cannot be one it is counted and has no effect: the right one is
+ * then taken, and all ends well. Else it does what it says, to the memory of this transfer. */
+static void try_message(turn_t turn, change_t change, uint64_t sender)
+{
+    stage_t *stage = stage_open();
+    regx_control_t control = {0}, right = {0};
+    uint8_t bytes[FAKE_FRAME];
+    unsigned to;
+
+    bring_to(stage, turn, &to);
+    fake_t *from = to == 1 ? stage->sender : stage->receiver;
+    const fake_frame_t *frame = from->conns[to].head;
+    assert_non_null(frame);
+    memcpy(bytes, frame->data, frame->length);
+    assert_true(regx_control_unpack(bytes, frame->length, &right));
+    mutate(bytes, frame->length, &change);
+    const bool same = memcmp(bytes, frame->data, frame->length) == 0;
+    const bool form = regx_control_unpack(bytes, frame->length, &control);
+    const bool sound =
+        form && sender == from->id &&
+        (to == 1 ? landing_takes(stage, &control, &right, turn) : source_takes(&control, &right));
+    const uint64_t regs = stage->receiver->counters.registrations;
+    const unsigned windows = stage->sender->open_windows;
+
+    arrive(stage, to, sender, bytes, frame->length);
+    if (!sound) {
+        assert_int_equal(malformed(stage), 1);
+        assert_int_equal(stage->receiver->counters.registrations, regs);
+        assert_int_equal(stage->sender->open_windows, windows);
+        run(stage);
+        assert_read(stage);
+        assert_int_equal(malformed(stage), 1);
+        end(stage);
+        stage_close(stage);
+        return;
+    }
+    if (same) {
+        assert_int_equal(malformed(stage), 0);
+    }
+    deliver(stage, to); /* comes once more, or is right after another: taken or not */
+    abandon(stage);
+}
+
+static void every_byte_may_be_wrong(void **state)
+{
+    static const uint8_t flips[] = {0, 1, 2, 4, 8, 16, 32, 64, 128, 255, 3, 7};
+
+    (void)state;
+    for (turn_t turn = FIRST; turn < TURNS; turn++) {
+        for (size_t at = 0; at < REGX_CONTROL_MAX; at++) {
+            for (size_t f = 0; f < sizeof(flips); f++) {
+                try_message(turn, (change_t){at, 1, flips[f], true}, turn < GOT ? 0 : 1);
+            }
+        }
+    }
+}
+
+static void every_field_may_be_wrong(void **state)
+{
+    static const uint64_t values[] = {0,
+                                      1,
+                                      2,
+                                      PAGE - 1,
+                                      PAGE,
+                                      PAGE + 1,
+                                      2 * PAGE,
+                                      5 * PAGE + 7,
+                                      LENGTH - 1,
+                                      LENGTH,
+                                      LENGTH + 1,
+                                      INT32_MAX,
+                                      UINT64_C(1) << 31,
+                                      UINT32_MAX,
+                                      UINT64_C(1) << 32,
+                                      INT64_MAX,
+                                      UINT64_C(1) << 63,
+                                      UINT64_MAX - PAGE + 1,
+                                      UINT64_MAX};
+
+    (void)state;
+    for (turn_t turn = FIRST; turn < TURNS; turn++) {
+        for (size_t v = 0; v < sizeof(values) / sizeof(values[0]); v++) {
+            for (size_t at = 0; at < REGX_CONTROL_MAX; at += 4) {
+                try_message(turn, (change_t){at, 4, values[v], false}, turn < GOT ? 0 : 1);
+                try_message(turn, (change_t){at, 8, values[v], false}, turn < GOT ? 0 : 1);
+            }
+        }
+    }
+}
+
+static void another_process_may_not_say_it(void **state)
+{
+    (void)state;
+    for (turn_t turn = FIRST; turn < TURNS; turn++) {
+        try_message(turn, (change_t){.size = 0}, 2);
+        try_message(turn, (change_t){.size = 0}, 3);
+        try_message(turn, (change_t){.size = 0}, UINT64_MAX);
+    }
+}
+
+/* More than the CTS allows at once, or after the rest was refused. */
+static void too_much_is_not_taken(void **state)
+{
+    (void)state;
+    for (int refused = 0; refused < 2; refused++) {
+        stage_t *stage = stage_open();
+        regx_control_t control = {0};
+        uint8_t bytes[REGX_CONTROL_MAX];
+
+        begin(stage);
+        const fake_frame_t *frame = stage->sender->conns[1].head;
+        assert_true(regx_control_unpack(frame->data, frame->length, &control));
+        if (refused) {
+            regx_control_t refusal = control;
+
+            refusal.type = REGX_CONTROL_REFUSED;
+            refusal.length = LENGTH;
+            arrive(stage, 1, 0, bytes, regx_control_pack(&refusal, bytes));
+            assert_int_equal(malformed(stage), 0);
+            arrive(stage, 1, 0, bytes, regx_control_pack(&refusal, bytes));
+            assert_int_equal(malformed(stage), 1);
+        } else {
+            while (deliver(stage, 1)) {
+            }
+            control.offset = DEPTH * PAGE;
+        }
+        arrive(stage, 1, 0, bytes, regx_control_pack(&control, bytes));
+        assert_int_equal(malformed(stage), 1 + refused);
+        assert_int_equal(stage->receiver->counters.registrations, refused ? 0 : DEPTH);
+        abandon(stage);
+    }
+}
+
+/* What is exposed, or still to be, is not granted as well; nor are chunks granted at all. */
+static void a_grant_is_not_taken_beside(void **state)
+{
+    (void)state;
+    for (int chunk = 0; chunk < 2; chunk++) {
+        stage_t *stage = stage_open();
+        regx_control_t exposed = {0};
+        uint8_t bytes[REGX_CONTROL_MAX];
+
+        begin(stage);
+        const fake_frame_t *frame = stage->sender->conns[1].head;
+        assert_true(regx_control_unpack(frame->data, frame->length, &exposed));
+        regx_control_t grant = {.type = chunk ? REGX_CONTROL_CHUNK : REGX_CONTROL_SLOTS,
+                                .to = exposed.from,
+                                .offset = 5 * PAGE,
+                                .length = 1};
+        if (!chunk) {
+            grant.slot_count = 1;
+            grant.slots[0] = (regx_slot_grant_t){0, 1};
+        }
+        arrive(stage, 0, 1, bytes, regx_control_pack(&grant, bytes));
+        assert_int_equal(malformed(stage), 1);
+        assert_int_equal(stage->sender->calls[FAKE_PUT], 0);
+        run(stage);
+        assert_read(stage);
+        end(stage);
+        stage_close(stage);
+    }
+}
+
+static void noise_is_survived(void **state)
+{
+    stage_t *stage = stage_open();
+    regx_control_t exposed = {0};
+    uint64_t seed = 31;
+
+    (void)state;
+    begin(stage);
+    const fake_frame_t *frame = stage->sender->conns[1].head;
+    assert_true(regx_control_unpack(frame->data, frame->length, &exposed));
+    for (unsigned i = 0; i < 40000; i++) {
+        uint64_t words[9];
+        uint8_t *bytes = (uint8_t *)words;
+
+        for (unsigned w = 0; w < 9; w++) {
+            words[w] = chance_next(&seed);
+        }
+        if (i % 2 == 0) { /* of the right form, for the right addressee, with absurd numbers */
+            const regx_name_t *to = i % 4 == 0 ? &exposed.to : &exposed.from;
+
+            bytes[0] = REGX_CONTROL_VERSION;
+            bytes[1] = i % 4 == 0 ? REGX_CONTROL_EXPOSED : REGX_CONTROL_GOT;
+            bytes[2] = bytes[3] = 0;
+            memcpy(bytes + 4, to, sizeof(*to));
+            bytes[12] %= 3;
+            memset(bytes + 13, 0, i % 4 == 0 ? 0 : 3);
+            arrive(stage, i % 4 == 0, i % 4 != 0, bytes, i % 4 == 0 ? 64 : 32);
+        } else {
+            arrive(stage, i / 2 % 2, i / 4 % 3, bytes, chance_next(&seed) % 72 + 1);
+        }
+    }
+    assert_int_equal(malformed(stage), 40000);
+    assert_int_equal(stage->receiver->counters.registrations, 0);
+    run(stage);
+    assert_read(stage);
+    assert_bytes(stage, LENGTH);
+    end(stage);
+    stage_close(stage);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_byte_may_be_wrong),
+        cmocka_unit_test(every_field_may_be_wrong),
+        cmocka_unit_test(another_process_may_not_say_it),
+        cmocka_unit_test(too_much_is_not_taken),
+        cmocka_unit_test(a_grant_is_not_taken_beside),
+        cmocka_unit_test(noise_is_survived),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The tcp wire before anything goes over it: what UCX says, what is left of the process as it was,
+ * which addresses are taken.
+ */
+#include "../../process.h"
+#include "tcp.h"
+
+#include <ucs/debug/log_def.h>
+
+static void malformed_addresses_are_refused(void **state)
+{
+    uint8_t address[REGX_ADDRESS_MAX], other[REGX_ADDRESS_MAX];
+    regx_tcp_conn_t *conn;
+    side_t side;
+    size_t length;
+
+    (void)state;
+    open_side(&side, PARENT, false);
+    length = regx_tcp_address(side.tcp, address, sizeof(address));
+    assert_int_equal(regx_tcp_address(side.tcp, other, length - 1), 0);
+    assert_int_equal(regx_tcp_connect(side.tcp, CHILD, address, length, &conn), REGX_OK);
+    regx_tcp_disconnect(conn);
+    for (size_t shorter = 0; shorter < length; shorter++) {
+        /* In memory of its own length, so that reading beyond it is seen. */
+        uint8_t *exact = malloc(shorter + 1);
+
+        assert_non_null(exact);
+        memcpy(exact + 1, address, shorter);
+        assert_int_equal(regx_tcp_connect(side.tcp, CHILD, exact + 1, shorter, &conn),
+                         REGX_INVALID);
+        free(exact);
+    }
+    assert_int_equal(regx_tcp_connect(side.tcp, CHILD, address, length + 1, &conn), REGX_INVALID);
+    for (size_t byte = 0; byte < length; byte++) {
+        for (unsigned flip = 1; flip < 256; flip++) {
+            regx_status_t status;
+
+            memcpy(other, address, length);
+            other[byte] ^= (uint8_t)flip;
+            status = regx_tcp_connect(side.tcp, CHILD, other, length, &conn);
+            assert_true(byte >= 8 || status == REGX_INVALID);
+            if (status == REGX_OK) {
+                regx_tcp_disconnect(conn);
+            }
+        }
+    }
+    close_side(&side);
+}
+
+static void signals_caught(char line[128])
+{
+    FILE *file = fopen("/proc/self/status", "r");
+
+    assert_non_null(file);
+    do {
+        assert_non_null(fgets(line, 128, file));
+    } while (strncmp(line, "SigCgt:", 7) != 0);
+    fclose(file);
+}
+
+static void the_process_stays_as_it_was(void **state)
+{
+    const unsigned threads = process_threads();
+    unsigned files, files_open;
+    char before[128], after[128];
+    side_t side;
+
+    (void)state;
+    /* The first opening may leave something of UCX's for the next. */
+    open_side(&side, PARENT, false);
+    close_side(&side);
+    files = process_descriptors();
+    signals_caught(before);
+    open_side(&side, PARENT, false);
+    files_open = process_descriptors();
+    for (int i = 0; i < 1000; i++) {
+        progress(&side);
+    }
+    signals_caught(after);
+    assert_string_equal(before, after);
+    assert_int_equal(process_threads(), threads);
+    close_side(&side);
+    assert_true(files_open > files);
+    assert_int_equal(process_descriptors(), files);
+}
+
+/* What reaches a descriptor while something of UCX's goes wrong. */
+static size_t complain(int descriptor, char *text, size_t size)
+{
+    FILE *file = tmpfile();
+    const int saved = dup(descriptor);
+    size_t length;
+
+    assert_non_null(file);
+    fflush(NULL);
+    assert_int_equal(dup2(fileno(file), descriptor), descriptor);
+    ucs_error("nothing is %s,\nreally", "wrong");
+    fflush(NULL);
+    assert_int_equal(dup2(saved, descriptor), descriptor);
+    close(saved);
+    rewind(file);
+    length = fread(text, 1, size - 1, file);
+    text[length] = '\0';
+    fclose(file);
+    return length;
+}
+
+static void ucx_complains_on_stderr_alone(void **state)
+{
+    char text[256];
+
+    (void)state;
+    regx_uct_quiet();
+    regx_uct_quiet(); /* once is enough, twice does not say it twice */
+    assert_int_equal(complain(STDOUT_FILENO, text, sizeof(text)), 0);
+    complain(STDERR_FILENO, text, sizeof(text));
+    assert_string_equal(text, "regx: UCX: nothing is wrong, really\n");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ucx_complains_on_stderr_alone),
+        cmocka_unit_test(the_process_stays_as_it_was),
+        cmocka_unit_test(malformed_addresses_are_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
