@@ -2,7 +2,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#include "rendezvous/careful.h"
+#include "rendezvous/safe_copy.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -74,13 +74,13 @@ static bool copy(char *to, const char *from, const char *buffer, size_t length)
     return whole;
 }
 
-bool regx_careful_read(void *to, const void *buffer, size_t length)
+bool regx_safe_read(void *to, const void *buffer, size_t length)
 {
     memset(to, 0, length);
     return copy(to, buffer, buffer, length);
 }
 
-bool regx_careful_write(void *buffer, const void *from, size_t length)
+bool regx_safe_write(void *buffer, const void *from, size_t length)
 {
     return copy(buffer, from, buffer, length);
 }
