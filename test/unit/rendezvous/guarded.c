@@ -1,40 +1,21 @@
-/* SPDX-License-Identifier: BSD-3-Clause
- *
- * Memory for the tests of rendezvous/, and who tells the caches, if there are any, that it changes.
- */
-#ifndef REGX_TEST_GUARDED_H
-#define REGX_TEST_GUARDED_H
-
-#include "unit.h"
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "guarded.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "registration/changes.h"
-#include "registration/watch.h"
 
-/* ---- who tells the caches, if there are any ---- */
+regx_watch_t fake_watch = {.name = "fake"};
 
-/* All processes of a test live in one address space, so they share it. */
-static regx_watch_t fake_watch = {.name = "fake"};
-
-static inline void fake_changed(const void *start, size_t length)
+void fake_changed(const void *start, size_t length)
 {
     if (fake_watch.changes != NULL) {
         regx_changes_log(fake_watch.changes, (uintptr_t)start, (uintptr_t)start + length);
     }
 }
 
-/* ---- guarded memory: what is outside may not be touched, or stays as it is ---- */
-
-typedef struct guarded {
-    uint8_t *base; /* ends where a page starts that cannot be touched */
-    size_t length;
-    uint8_t *mapped;
-    size_t before;
-} guarded_t;
-
-static inline guarded_t guarded_new(size_t length)
+guarded_t guarded_new(size_t length)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
     const size_t before = page + (page - length % page) % page;
@@ -49,7 +30,7 @@ static inline guarded_t guarded_new(size_t length)
     return memory;
 }
 
-static inline void guarded_free(guarded_t *memory)
+void guarded_free(guarded_t *memory)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
 
@@ -63,11 +44,9 @@ static inline void guarded_free(guarded_t *memory)
     memory->base = NULL;
 }
 
-static inline void guarded_fill(const guarded_t *memory, uint64_t stream)
+void guarded_fill(const guarded_t *memory, uint64_t stream)
 {
     for (size_t i = 0; i < memory->length; i++) {
         memory->base[i] = unit_stamp(stream, i);
     }
 }
-
-#endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The landing and messages that are wrong: they have the effect of what they say, if that can be,
+ * The receive and messages that are wrong: they have the effect of what they say, if that can be,
  * or none.
  */
 #include "../mutate.h"
-#include "landing.h"
+#include "recv_stage.h"
 
 static bool same_name(regx_handle_t one, regx_handle_t other)
 {
@@ -12,17 +12,17 @@ static bool same_name(regx_handle_t one, regx_handle_t other)
 }
 
 /* The grant that the message answers, or -1. */
-static int answered(const play_t *play, const regx_control_t *control)
+static int answered(const transfer_t *transfer, const regx_control_t *control)
 {
-    for (unsigned i = 0; i < play->count; i++) {
-        const grant_t *grant = &play->grants[i];
+    for (unsigned i = 0; i < transfer->count; i++) {
+        const grant_t *grant = &transfer->grants[i];
 
         if (grant->offset != control->offset || grant->length != control->length) {
             continue;
         }
         if (grant->chunk
-                ? control->type == REGX_CONTROL_DONE || control->type == REGX_CONTROL_REFUSED
-                : control->type == REGX_CONTROL_WRITTEN && control->slot == grant->slot) {
+                ? control->type == REGX_CONTROL_ATP_CHUNK || control->type == REGX_CONTROL_NACK
+                : control->type == REGX_CONTROL_ATP_SLOT && control->slot == grant->slot) {
             return (int)i;
         }
     }
@@ -30,17 +30,18 @@ static int answered(const play_t *play, const regx_control_t *control)
 }
 
 /* Asserts that of a buffer of 0x11 only what the message said was copied out is changed (and what
- * the source itself wrote to chunks). */
-static void assert_untouched(const play_t *play, const regx_control_t *copied)
+ * the send itself wrote to chunks). */
+static void assert_untouched(const transfer_t *transfer, const regx_control_t *copied)
 {
-    const bool chunks = play->chunk_grants > 0;
+    const bool chunks = transfer->chunk_grants > 0;
 
-    for (size_t i = 0; i < play->received.length; i++) {
+    for (size_t i = 0; i < transfer->received.length; i++) {
         const bool out =
             copied != NULL && i >= copied->offset && i - copied->offset < copied->length;
-        const bool in_chunk = chunks && play->map[i] == 1;
+        const bool in_chunk = chunks && transfer->map[i] == 1;
 
-        if (play->received.base[i] != (out || in_chunk ? unit_stamp(play->stream, i) : 0x11)) {
+        if (transfer->received.base[i] !=
+            (out || in_chunk ? unit_stamp(transfer->stream, i) : 0x11)) {
             fail_msg("byte %zu was touched", i);
         }
     }
@@ -57,53 +58,55 @@ static void try_message(const fake_config_t *config, bool started, regx_control_
                         change_t change, uint64_t sender)
 {
     stage_t *stage = stage_open(*config);
-    play_t *play = play_open(stage, 0, 0, 6 * PAGE + 7);
+    transfer_t *transfer = transfer_open(stage, 0, 0, 6 * PAGE + 7);
     regx_control_t control = {.type = 0};
     uint8_t bytes[REGX_CONTROL_MAX];
 
     if (started) {
-        start(stage, play);
-        listen(stage);
+        start(stage, transfer);
+        hear_all(stage);
     }
-    assert_true(play->count > 0);
-    for (unsigned i = 0; i < play->count; i++) {
-        write_grant(play, &play->grants[i]);
+    assert_true(transfer->count > 0);
+    for (unsigned i = 0; i < transfer->count; i++) {
+        write_grant(transfer, &transfer->grants[i]);
     }
-    const regx_control_t right = notice_of(play, &play->grants[0], type);
+    const regx_control_t right = notice_of(transfer, &transfer->grants[0], type);
     const size_t size = regx_control_pack(&right, bytes);
     mutate(bytes, size, &change);
 
     const bool form = regx_control_unpack(bytes, size, &control);
-    const bool addressed = form && control.type <= REGX_CONTROL_EXPOSED &&
-                           same_name(control.to, play->to) && sender == play->sender->id &&
-                           (!started || same_name(control.from, play->from));
+    const bool addressed = form && control.type <= REGX_CONTROL_RKEY &&
+                           same_name(control.to, transfer->to) && sender == transfer->sender->id &&
+                           (!started || same_name(control.from, transfer->from));
     const bool checked = control.has_checksum || !config->verify ||
-                         control.type == REGX_CONTROL_START || control.type == REGX_CONTROL_REFUSED;
-    const int grant =
-        addressed && checked && control.type != REGX_CONTROL_START ? answered(play, &control) : -1;
-    const bool sound = addressed && (control.type == REGX_CONTROL_START || grant >= 0);
+                         control.type == REGX_CONTROL_READY || control.type == REGX_CONTROL_NACK;
+    const int grant = addressed && checked && control.type != REGX_CONTROL_READY
+                          ? answered(transfer, &control)
+                          : -1;
+    const bool sound = addressed && (control.type == REGX_CONTROL_READY || grant >= 0);
 
     fake_arrive(stage->receiver, sender, bytes, size);
     assert_int_equal(malformed(stage), !sound);
-    assert_untouched(play, grant >= 0 && control.type == REGX_CONTROL_WRITTEN ? &control : NULL);
+    assert_untouched(transfer,
+                     grant >= 0 && control.type == REGX_CONTROL_ATP_SLOT ? &control : NULL);
     /* Its checksum is the one thing that may be wrong in a notice that is taken. */
-    const bool spoiled =
+    const bool corrupted =
         grant >= 0 && control.has_checksum &&
-        control.checksum != notice_of(play, &play->grants[grant], control.type).checksum;
-    assert_int_equal(stage->receiver->mismatches, spoiled);
-    if (sound && !same_name(control.from, play->from)) {
-        /* The first to speak is the source; the one of this test is now a stranger. */
-        play_close(stage, play);
+        control.checksum != notice_of(transfer, &transfer->grants[grant], control.type).checksum;
+    assert_int_equal(stage->receiver->mismatches, corrupted);
+    if (sound && !same_name(control.from, transfer->from)) {
+        /* The first to speak is the send; the one of this test is now a stranger. */
+        transfer_close(stage, transfer);
         stage->senders[0]->deliver = ignore;
-        listen(stage);
+        hear_all(stage);
         stage_close(stage);
         return;
     }
-    play->started |= sound;
+    transfer->started |= sound;
     if (grant >= 0) {
-        drop_grant(play, (unsigned)grant, control.type != REGX_CONTROL_REFUSED);
+        drop_grant(transfer, (unsigned)grant, control.type != REGX_CONTROL_NACK);
     }
-    play_out(stage, play);
+    transfer_finish(stage, transfer);
     assert_int_equal(malformed(stage), !sound);
     stage_close(stage);
 }
@@ -114,18 +117,18 @@ typedef struct answer {
     size_t length;
 } answer_t;
 
-static const answer_t answers[] = {{&bounce, REGX_CONTROL_START, 20},
-                                   {&bounce, REGX_CONTROL_WRITTEN, 40},
-                                   {&pipeline, REGX_CONTROL_START, 20},
-                                   {&pipeline, REGX_CONTROL_DONE, 40},
-                                   {&pipeline, REGX_CONTROL_REFUSED, 40},
-                                   {&direct, REGX_CONTROL_DONE, 40},
-                                   {&verified_bounce, REGX_CONTROL_WRITTEN, 48},
-                                   {&verified_pipeline, REGX_CONTROL_DONE, 48}};
+static const answer_t answers[] = {{&bounce, REGX_CONTROL_READY, 20},
+                                   {&bounce, REGX_CONTROL_ATP_SLOT, 40},
+                                   {&pipeline, REGX_CONTROL_READY, 20},
+                                   {&pipeline, REGX_CONTROL_ATP_CHUNK, 40},
+                                   {&pipeline, REGX_CONTROL_NACK, 40},
+                                   {&direct, REGX_CONTROL_ATP_CHUNK, 40},
+                                   {&verified_bounce, REGX_CONTROL_ATP_SLOT, 48},
+                                   {&verified_pipeline, REGX_CONTROL_ATP_CHUNK, 48}};
 
 enum { ANSWERS = sizeof(answers) / sizeof(answers[0]) };
 
-static void every_byte_may_be_wrong(void **state)
+static void messages_with_any_byte_changed_are_refused_or_fit(void **state)
 {
     static const uint8_t flips[] = {0, 1, 2, 4, 8, 16, 32, 64, 128, 255, 3, 7};
 
@@ -142,7 +145,7 @@ static void every_byte_may_be_wrong(void **state)
     }
 }
 
-static void every_field_may_be_wrong(void **state)
+static void messages_with_any_field_changed_are_refused_or_fit(void **state)
 {
     static const struct {
         size_t at, size;
@@ -183,7 +186,7 @@ static void every_field_may_be_wrong(void **state)
     }
 }
 
-static void another_process_may_not_answer(void **state)
+static void acknowledgements_of_another_process_are_refused(void **state)
 {
     (void)state;
     for (size_t a = 0; a < ANSWERS; a++) {
@@ -196,60 +199,61 @@ static void another_process_may_not_answer(void **state)
     }
 }
 
-static void an_answer_counts_once(void **state)
+static void a_repeated_acknowledgement_is_refused(void **state)
 {
     static const fake_config_t *const configs[] = {&bounce, &pipeline, &direct};
 
     (void)state;
     for (size_t c = 0; c < 3; c++) {
         stage_t *stage = stage_open(*configs[c]);
-        play_t *play = play_open(stage, 0, 0, 6 * PAGE);
-        const grant_t grant = play->grants[0];
-        const regx_control_type_t type = grant.chunk ? REGX_CONTROL_DONE : REGX_CONTROL_WRITTEN;
-        const regx_control_t again = notice_of(play, &grant, type);
+        transfer_t *transfer = transfer_open(stage, 0, 0, 6 * PAGE);
+        const grant_t grant = transfer->grants[0];
+        const regx_control_type_t type =
+            grant.chunk ? REGX_CONTROL_ATP_CHUNK : REGX_CONTROL_ATP_SLOT;
+        const regx_control_t again = notice_of(transfer, &grant, type);
 
-        serve(stage, play, 0);
+        serve(stage, transfer, 0);
         for (unsigned i = 1; i <= 3; i++) {
-            tell(stage, play, &again);
+            tell(stage, transfer, &again);
             assert_int_equal(malformed(stage), i);
         }
-        play_out(stage, play);
+        transfer_finish(stage, transfer);
         stage_close(stage);
     }
 }
 
-/* A message that is refused does not make its sender the source of the landing. */
-static void a_wrong_answer_is_not_a_start(void **state)
+/* A message that is refused does not make its sender the send of the receive. */
+static void a_refused_message_does_not_start_a_receive(void **state)
 {
     static const fake_config_t *const configs[] = {&bounce, &pipeline, &direct};
 
     (void)state;
     for (size_t c = 0; c < 3; c++) {
         stage_t *stage = stage_open(*configs[c]);
-        play_t *play = play_open(stage, 0, 0, 6 * PAGE);
+        transfer_t *transfer = transfer_open(stage, 0, 0, 6 * PAGE);
         regx_control_t wrong =
-            notice_of(play, &play->grants[0],
-                      play->grants[0].chunk ? REGX_CONTROL_DONE : REGX_CONTROL_WRITTEN);
+            notice_of(transfer, &transfer->grants[0],
+                      transfer->grants[0].chunk ? REGX_CONTROL_ATP_CHUNK : REGX_CONTROL_ATP_SLOT);
 
         wrong.from.generation++;
         wrong.length--;
-        tell(stage, play, &wrong);
+        tell(stage, transfer, &wrong);
         assert_int_equal(malformed(stage), 1);
-        play_out(stage, play);
+        transfer_finish(stage, transfer);
         assert_int_equal(malformed(stage), 1);
         stage_close(stage);
     }
 }
 
-static void one_landings_slot_is_not_anothers(void **state)
+static void a_slot_of_another_receive_is_refused(void **state)
 {
     stage_t *stage = stage_open(bounce);
-    play_t *one = play_open(stage, 0, 0, 3000);
-    play_t *other = play_open(stage, 1, 0, 3000);
+    transfer_t *one = transfer_open(stage, 0, 0, 3000);
+    transfer_t *other = transfer_open(stage, 1, 0, 3000);
 
     (void)state;
     assert_true(one->count > 0 && other->count > 0);
-    regx_control_t control = notice_of(one, &one->grants[0], REGX_CONTROL_WRITTEN);
+    regx_control_t control = notice_of(one, &one->grants[0], REGX_CONTROL_ATP_SLOT);
     control.slot = other->grants[0].slot; /* same offset and length, same process */
     write_grant(one, &one->grants[0]);
     write_grant(other, &other->grants[0]);
@@ -257,8 +261,8 @@ static void one_landings_slot_is_not_anothers(void **state)
     assert_int_equal(malformed(stage), 1);
     assert_untouched(one, NULL);
     assert_untouched(other, NULL);
-    play_out(stage, one);
-    play_out(stage, other);
+    transfer_finish(stage, one);
+    transfer_finish(stage, other);
     stage_close(stage);
 }
 
@@ -270,12 +274,12 @@ static void noise_is_survived(void **state)
     (void)state;
     for (size_t c = 0; c < 3; c++) {
         stage_t *stage = stage_open(*configs[c]);
-        play_t *play = play_open(stage, 0, 0, 6 * PAGE);
+        transfer_t *transfer = transfer_open(stage, 0, 0, 6 * PAGE);
 
-        start(stage, play);
-        listen(stage);
-        for (unsigned i = 0; i < play->count; i++) {
-            write_grant(play, &play->grants[i]);
+        start(stage, transfer);
+        hear_all(stage);
+        for (unsigned i = 0; i < transfer->count; i++) {
+            write_grant(transfer, &transfer->grants[i]);
         }
         for (unsigned i = 0; i < 20000; i++) {
             uint64_t words[8];
@@ -284,12 +288,12 @@ static void noise_is_survived(void **state)
             for (unsigned w = 0; w < 8; w++) {
                 words[w] = chance_next(&seed);
             }
-            if (i % 2 == 0) { /* of the right form, for the right landing */
+            if (i % 2 == 0) { /* of the right form, for the right receive */
                 bytes[0] = REGX_CONTROL_VERSION;
                 bytes[1] = (uint8_t)(2 + bytes[1] % 3);
                 bytes[2] = bytes[3] = 0;
-                memcpy(bytes + 4, &play->to, 8);
-                memcpy(bytes + 12, &play->from, 8);
+                memcpy(bytes + 4, &transfer->to, 8);
+                memcpy(bytes + 12, &transfer->from, 8);
                 memset(bytes + 20, 0, 4);
                 fake_arrive(stage->receiver, 1, bytes, 40);
             } else {
@@ -297,8 +301,8 @@ static void noise_is_survived(void **state)
             }
         }
         assert_int_equal(malformed(stage), 20000);
-        assert_untouched(play, NULL);
-        play_out(stage, play);
+        assert_untouched(transfer, NULL);
+        transfer_finish(stage, transfer);
         stage_close(stage);
     }
 }
@@ -306,12 +310,12 @@ static void noise_is_survived(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_byte_may_be_wrong),
-        cmocka_unit_test(every_field_may_be_wrong),
-        cmocka_unit_test(another_process_may_not_answer),
-        cmocka_unit_test(an_answer_counts_once),
-        cmocka_unit_test(a_wrong_answer_is_not_a_start),
-        cmocka_unit_test(one_landings_slot_is_not_anothers),
+        cmocka_unit_test(messages_with_any_byte_changed_are_refused_or_fit),
+        cmocka_unit_test(messages_with_any_field_changed_are_refused_or_fit),
+        cmocka_unit_test(acknowledgements_of_another_process_are_refused),
+        cmocka_unit_test(a_repeated_acknowledgement_is_refused),
+        cmocka_unit_test(a_refused_message_does_not_start_a_receive),
+        cmocka_unit_test(a_slot_of_another_receive_is_refused),
         cmocka_unit_test(noise_is_survived),
     };
 

@@ -3,14 +3,14 @@
  * Slots that are written straight from the sender's buffer, where that is registered already: when,
  * and what becomes of the registration.
  */
-#include "ends.h"
+#include "pair.h"
 
 enum { SLOT = 4096, SLOTS = 20, CHUNK = 4 * SLOT, LENGTH = 8 * CHUNK };
 
 typedef struct stage {
     pair_t pair; /* first: it is the context */
     guarded_t sent, received;
-    regx_landing_t *landing;
+    regx_rndv_recv_t *recv;
     unsigned straight, staged; /* puts into the pool, in the end */
     unsigned fail_at;          /* the number of the put that fails; 0: none */
     bool chunks_fail;
@@ -76,10 +76,10 @@ static void begin(stage_t *stage)
 {
     pair_t *pair = &stage->pair;
 
-    stage->landing = regx_landing_open(pair->receiver->rndv, &pair->receiver->peers[0],
-                                       stage->received.base, LENGTH);
-    regx_source_open(pair->sender->rndv, &pair->sender->peers[1], stage->sent.base, LENGTH,
-                     regx_landing_cts(stage->landing), pair_done, pair);
+    stage->recv = regx_rndv_recv_open(pair->receiver->rndv, &pair->receiver->peers[0],
+                                      stage->received.base, LENGTH);
+    regx_rndv_send_open(pair->sender->rndv, &pair->sender->peers[1], stage->sent.base, LENGTH,
+                        regx_rndv_recv_cts(stage->recv), pair_done, pair);
 }
 
 static void finish(stage_t *stage)
@@ -92,7 +92,7 @@ static void finish(stage_t *stage)
     assert_int_equal(stage->pair.status, REGX_OK);
     assert_memory_equal(stage->received.base, stage->sent.base, LENGTH);
     assert_int_equal(stage->pair.receiver->mismatches, 0);
-    regx_landing_close(stage->pair.receiver->rndv, stage->landing);
+    regx_rndv_recv_close(stage->pair.receiver->rndv, stage->recv);
 }
 
 /* What is kept can be given up: nobody uses it any more. */
@@ -138,7 +138,7 @@ static void a_kept_buffer_is_written_from(void **state)
 }
 
 /* Nothing is registered for it, and nothing looked up where that is for nothing. */
-static void what_is_not_kept_is_staged(void **state)
+static void a_buffer_that_is_not_kept_is_not_registered(void **state)
 {
     enum { NEVER, FOR_ANOTHER_USE, CHANGED, NO_CACHE, NOT_PINNED, CASES };
 
@@ -172,7 +172,7 @@ static void what_is_not_kept_is_staged(void **state)
 }
 
 /* A slot goes one way or the other. */
-static void what_is_kept_in_part_is_staged_in_part(void **state)
+static void only_the_kept_part_is_written_from(void **state)
 {
     stage_t *stage = stage_open(&bouncing, REGX_PENDING);
 
@@ -188,7 +188,7 @@ static void what_is_kept_in_part_is_staged_in_part(void **state)
 
 /* The buffer changes while slots are written from it: those stay registered until they have been,
  * and no other is. */
-static void what_dies_in_between_is_held_and_not_used_again(void **state)
+static void a_registration_that_dies_is_held_and_not_used_again(void **state)
 {
     stage_t *stage = stage_open(&bouncing, REGX_PENDING);
     fake_t *sender = stage->pair.sender;
@@ -213,7 +213,7 @@ static void what_dies_in_between_is_held_and_not_used_again(void **state)
 }
 
 /* A chunk that failed is a warning: what is read by slots then is read with care. */
-static void what_may_have_gone_is_copied(void **state)
+static void a_suspect_buffer_is_copied(void **state)
 {
     fake_config_t config = bouncing;
 
@@ -231,7 +231,7 @@ static void what_may_have_gone_is_copied(void **state)
 }
 
 /* Each ends in failure: at once, later, while one is held, and by the peer's going. */
-static void no_end_leaves_it_in_use(void **state)
+static void every_end_releases_the_registration(void **state)
 {
     enum { AT_ONCE, LATER, HELD, GONE, CASES };
 
@@ -256,7 +256,7 @@ static void no_end_leaves_it_in_use(void **state)
             assert_int_equal(stage->pair.dones, 1);
             assert_int_equal(stage->pair.status, which >= HELD ? REGX_UNREACHABLE : REGX_FAILED);
             assert_int_equal(stage->staged, 0);
-            regx_landing_close(stage->pair.receiver->rndv, stage->landing);
+            regx_rndv_recv_close(stage->pair.receiver->rndv, stage->recv);
             while (fake_receive(stage->pair.receiver, sender) ||
                    fake_receive(sender, stage->pair.receiver)) {
             }
@@ -269,11 +269,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_kept_buffer_is_written_from),
-        cmocka_unit_test(what_is_not_kept_is_staged),
-        cmocka_unit_test(what_is_kept_in_part_is_staged_in_part),
-        cmocka_unit_test(what_dies_in_between_is_held_and_not_used_again),
-        cmocka_unit_test(what_may_have_gone_is_copied),
-        cmocka_unit_test(no_end_leaves_it_in_use),
+        cmocka_unit_test(a_buffer_that_is_not_kept_is_not_registered),
+        cmocka_unit_test(only_the_kept_part_is_written_from),
+        cmocka_unit_test(a_registration_that_dies_is_held_and_not_used_again),
+        cmocka_unit_test(a_suspect_buffer_is_copied),
+        cmocka_unit_test(every_end_releases_the_registration),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

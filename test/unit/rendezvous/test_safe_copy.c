@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
-#include "rendezvous/careful.h"
+#include "rendezvous/safe_copy.h"
 
 enum { PAGE = 4096, PAGES = 9, LENGTH = PAGES * PAGE };
 
@@ -50,7 +50,7 @@ static bool any_hole(unsigned holes, size_t from, size_t length)
     return false;
 }
 
-static void every_pattern_of_holes(void **state)
+static void every_pattern_of_holes_is_skipped(void **state)
 {
     static const size_t ends[][2] = {{0, LENGTH}, {1, LENGTH - 1}, {PAGE - 1, LENGTH - PAGE + 1}};
 
@@ -63,13 +63,13 @@ static void every_pattern_of_holes(void **state)
 
             unmap(memory, holes);
             memset(other, 0x77, LENGTH);
-            assert_int_equal(regx_careful_read(other, memory + from, length),
+            assert_int_equal(regx_safe_read(other, memory + from, length),
                              !any_hole(holes, from, length));
             for (size_t i = 0; i < length; i++) {
                 assert_int_equal(other[i], is_hole(holes, from + i) ? 0 : unit_stamp(1, from + i));
                 other[i] = unit_stamp(2, i);
             }
-            assert_int_equal(regx_careful_write(memory + from, other, length),
+            assert_int_equal(regx_safe_write(memory + from, other, length),
                              !any_hole(holes, from, length));
             for (size_t i = 0; i < LENGTH; i++) {
                 const bool written = i >= from && i < from + length;
@@ -85,7 +85,7 @@ static void every_pattern_of_holes(void **state)
 }
 
 /* What cannot be written is left out like what is not there. */
-static void read_only_pages(void **state)
+static void read_only_pages_are_read_and_not_written(void **state)
 {
     uint8_t *memory = map();
     uint8_t other[LENGTH];
@@ -93,7 +93,7 @@ static void read_only_pages(void **state)
     (void)state;
     memset(other, 0x55, LENGTH);
     assert_int_equal(mprotect(memory + 2 * PAGE, PAGE, PROT_READ), 0);
-    assert_false(regx_careful_write(memory, other, LENGTH));
+    assert_false(regx_safe_write(memory, other, LENGTH));
     for (size_t i = 0; i < LENGTH; i++) {
         assert_int_equal(memory[i], i / PAGE == 2 ? unit_stamp(1, i) : 0x55);
     }
@@ -101,7 +101,7 @@ static void read_only_pages(void **state)
 }
 
 /* What the processor reaches is copied, whatever it is: here pages that are the kernel's. */
-static void any_memory(void **state)
+static void any_memory_is_copied(void **state)
 {
     const uint8_t *vdso = (const uint8_t *)(uintptr_t)getauxval(AT_SYSINFO_EHDR);
     uint8_t copy[PAGE];
@@ -110,12 +110,12 @@ static void any_memory(void **state)
     if (vdso == NULL) {
         skip();
     }
-    assert_true(regx_careful_read(copy, vdso, PAGE));
+    assert_true(regx_safe_read(copy, vdso, PAGE));
     assert_memory_equal(copy, vdso, PAGE);
 }
 
 /* Then it is an ordinary copy, which is better than none. */
-static void without_descriptors(void **state)
+static void copies_work_without_descriptors(void **state)
 {
     struct rlimit limit, none;
     uint8_t *memory = map();
@@ -126,9 +126,9 @@ static void without_descriptors(void **state)
     none = limit;
     none.rlim_cur = 0;
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
-    const bool read = regx_careful_read(other, memory, LENGTH);
+    const bool read = regx_safe_read(other, memory, LENGTH);
     memset(memory, 0, LENGTH);
-    const bool written = regx_careful_write(memory, other, LENGTH);
+    const bool written = regx_safe_write(memory, other, LENGTH);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
     assert_true(read && written);
     for (size_t i = 0; i < LENGTH; i++) {
@@ -140,10 +140,10 @@ static void without_descriptors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_pattern_of_holes),
-        cmocka_unit_test(read_only_pages),
-        cmocka_unit_test(any_memory),
-        cmocka_unit_test(without_descriptors),
+        cmocka_unit_test(every_pattern_of_holes_is_skipped),
+        cmocka_unit_test(read_only_pages_are_read_and_not_written),
+        cmocka_unit_test(any_memory_is_copied),
+        cmocka_unit_test(copies_work_without_descriptors),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,25 +1,7 @@
-/* SPDX-License-Identifier: BSD-3-Clause
- *
- * For the tests of the whole rendezvous: two processes, both with an engine.
- */
-#ifndef REGX_TEST_ENDS_H
-#define REGX_TEST_ENDS_H
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pair.h"
 
-#include "fake.h"
-
-#include "rendezvous/engine.h"
-
-typedef struct pair {
-    fake_t *sender, *receiver;
-    unsigned dones;
-    regx_status_t status;
-    regx_status_t puts;      /* what puts and gets are answered */
-    unsigned refused_region; /* the number of the receiver's registration that is refused, … */
-    unsigned refused_most;   /* … or of the last of several */
-    unsigned sender_refused; /* that of the sender's first that is, and all after; 0: none */
-} pair_t;
-
-static inline regx_status_t pair_rule(fake_t *fake, fake_call_t call, const regx_put_t *put)
+regx_status_t pair_rule(fake_t *fake, fake_call_t call, const regx_put_t *put)
 {
     pair_t *pair = fake->context;
 
@@ -36,7 +18,7 @@ static inline regx_status_t pair_rule(fake_t *fake, fake_call_t call, const regx
     return call == FAKE_REG && refused ? REGX_NO_MEMORY : REGX_OK;
 }
 
-static inline void pair_done(void *context, regx_status_t status)
+void pair_done(void *context, regx_status_t status)
 {
     pair_t *pair = context;
 
@@ -44,7 +26,7 @@ static inline void pair_done(void *context, regx_status_t status)
     pair->status = status;
 }
 
-static inline pair_t *pair_open(const fake_config_t *sender, const fake_config_t *receiver)
+pair_t *pair_open(const fake_config_t *sender, const fake_config_t *receiver)
 {
     pair_t *pair = calloc(1, sizeof(*pair));
 
@@ -58,8 +40,7 @@ static inline pair_t *pair_open(const fake_config_t *sender, const fake_config_t
     return pair;
 }
 
-/* Lets everything happen that can; how many frames that were. */
-static inline unsigned pair_run(pair_t *pair)
+unsigned pair_run(pair_t *pair)
 {
     unsigned frames = 0;
     bool any = true;
@@ -79,7 +60,7 @@ static inline unsigned pair_run(pair_t *pair)
     return frames;
 }
 
-static inline void pair_close(pair_t *pair)
+void pair_close(pair_t *pair)
 {
     fake_assert_idle(pair->sender);
     fake_assert_idle(pair->receiver);
@@ -89,5 +70,3 @@ static inline void pair_close(pair_t *pair)
     fake_close(pair->receiver);
     free(pair);
 }
-
-#endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The source where there is no room, or something is late, refused or fails.
+ * The send where there is no room, or something is late, refused or fails.
  */
-#include "source.h"
+#include "send_stage.h"
 
 static void every_notice_has_its_checksum(void **state)
 {
@@ -21,7 +21,7 @@ static void every_notice_has_its_checksum(void **state)
     }
 }
 
-static void each_call_may_find_no_room(void **state)
+static void calls_that_find_no_room_are_made_again(void **state)
 {
     (void)state;
     for (int call = FAKE_SEND; call <= FAKE_PUT; call++) {
@@ -40,7 +40,7 @@ static void each_call_may_find_no_room(void **state)
     }
 }
 
-static void done_waits_for_the_last_put(void **state)
+static void the_done_callback_waits_for_the_last_put(void **state)
 {
     (void)state;
     for (unsigned nth = 1; nth <= 7; nth++) {
@@ -54,7 +54,7 @@ static void done_waits_for_the_last_put(void **state)
             stage->answer[FAKE_PUT].status = REGX_PENDING;
             regx_cts_t whole = cts;
             whole.length = stage->sent.length;
-            open_source(stage, &whole);
+            open_send(stage, &whole);
             while (fake_receive(stage->receiver, stage->sender)) {
             }
             assert_int_equal(stage->dones, 0);
@@ -81,7 +81,7 @@ static void chunks_lie_within_larger_regions(void **state)
                 const regx_cts_t cts = cts_of(stage, REGX_PATH_direct, 0, LENGTH);
 
                 assert_int_equal(cts.chunk_start, outer);
-                open_source(stage, &cts);
+                open_send(stage, &cts);
             } else {
                 whole_transfer(stage, true);
             }
@@ -94,7 +94,7 @@ static void chunks_lie_within_larger_regions(void **state)
 }
 
 /* A grant that begins where its region does not reach is refused, and that range goes by slots. */
-static void a_chunk_outside_its_region_is_refused(void **state)
+static void a_chunk_outside_its_region_is_nacked(void **state)
 {
     static const uint64_t starts[] = {1, PAGE, LENGTH, UINT64_MAX - PAGE, UINT64_MAX};
 
@@ -103,17 +103,17 @@ static void a_chunk_outside_its_region_is_refused(void **state)
         stage_t *stage = stage_open();
         const regx_cts_t cts = cts_of(stage, REGX_PATH_pipeline, 0, PAGE);
         regx_control_t control = {
-            .type = REGX_CONTROL_CHUNK, .offset = PAGE, .length = LENGTH - PAGE};
+            .type = REGX_CONTROL_CTS_CHUNK, .offset = PAGE, .length = LENGTH - PAGE};
 
-        open_source(stage, &cts);
+        open_send(stage, &cts);
         run(stage);
-        control.to = stage->source;
+        control.to = stage->send;
         control.key = add_chunk(stage, PAGE, LENGTH - PAGE, &control.start);
         control.start = starts[s];
         tell(stage, &control);
         run(stage);
         assert_int_equal(stage->refused, 1);
-        assert_int_equal(stage->refused_for_ever, 0);
+        assert_int_equal(stage->refused_permanent, 0);
         grant_slots(stage, PAGE, LENGTH - PAGE);
         assert_sent(stage);
         stage_close(stage);
@@ -121,7 +121,7 @@ static void a_chunk_outside_its_region_is_refused(void **state)
 }
 
 /* A chunk that cannot be put is refused, and what it was for goes by slots. */
-static void each_chunk_may_be_refused(void **state)
+static void chunks_that_cannot_be_written_are_nacked(void **state)
 {
     static const regx_status_t answers[] = {REGX_DENIED, REGX_INVALID, REGX_FAILED, REGX_NO_MEMORY};
 
@@ -132,14 +132,14 @@ static void each_chunk_may_be_refused(void **state)
             const fake_call_t call = a < 4 ? FAKE_PUT : FAKE_REG;
             const regx_status_t answer = a < 4 ? answers[a] : REGX_NO_MEMORY;
             const uint64_t offset = (nth - 1) * PAGE;
-            const uint64_t length = at_most(LENGTH - offset, PAGE);
+            const uint64_t length = regx_min(LENGTH - offset, PAGE);
 
             stage->answer[call].at = nth;
             stage->answer[call].status = answer;
             whole_transfer(stage, true);
             assert_int_equal(stage->dones, 0);
             assert_int_equal(stage->refused, 1);
-            assert_int_equal(stage->refused_for_ever, answer == REGX_DENIED);
+            assert_int_equal(stage->refused_permanent, answer == REGX_DENIED);
             assert_int_equal(stage->refused_failed, answer == REGX_FAILED);
             grant_slots(stage, offset, length);
             assert_sent(stage);
@@ -153,19 +153,19 @@ static void each_chunk_may_be_refused(void **state)
 }
 
 /* As above, but the refusal comes late, and all chunks are refused. */
-static void all_chunks_may_fail_late(void **state)
+static void chunks_that_fail_late_are_nacked(void **state)
 {
     stage_t *stage = stage_open();
     const regx_cts_t cts = cts_of(stage, REGX_PATH_pipeline, 0, PAGE);
 
     (void)state;
     stage->late_percent = 100;
-    open_source(stage, &cts);
+    open_send(stage, &cts);
     run(stage);
     stage->refused = 0;
     const uint64_t first = stage->written;
     for (uint64_t offset = PAGE; offset < LENGTH; offset += PAGE) {
-        grant_chunk(stage, offset, at_most(LENGTH - offset, PAGE));
+        grant_chunk(stage, offset, regx_min(LENGTH - offset, PAGE));
     }
     while (fake_complete(stage->sender, 1, 1, REGX_FAILED) ||
            fake_complete(stage->sender, 1, 0, REGX_FAILED)) {
@@ -180,7 +180,7 @@ static void all_chunks_may_fail_late(void **state)
 }
 
 /* A slot that cannot be written is the end: told once, when nothing is in flight any more. */
-static void a_slot_that_fails_is_the_end(void **state)
+static void a_slot_that_fails_ends_the_send(void **state)
 {
     static const regx_status_t answers[] = {REGX_DENIED, REGX_INVALID, REGX_FAILED,
                                             REGX_UNREACHABLE, REGX_NO_MEMORY};
@@ -206,7 +206,7 @@ static void a_slot_that_fails_is_the_end(void **state)
     }
 }
 
-static void a_failure_waits_for_what_is_in_flight(void **state)
+static void a_failed_send_waits_for_what_is_in_flight(void **state)
 {
     stage_t *stage = stage_open();
     const regx_cts_t cts = cts_of(stage, REGX_PATH_bounce, 5, 0);
@@ -215,7 +215,7 @@ static void a_failure_waits_for_what_is_in_flight(void **state)
     stage->puts = REGX_PENDING;
     stage->answer[FAKE_PUT].at = 4;
     stage->answer[FAKE_PUT].status = REGX_FAILED;
-    open_source(stage, &cts);
+    open_send(stage, &cts);
     assert_int_equal(stage->calls[FAKE_PUT], 4);
     for (unsigned left = 3; left > 0; left--) {
         assert_int_equal(stage->dones, 0);
@@ -227,7 +227,7 @@ static void a_failure_waits_for_what_is_in_flight(void **state)
     stage_close(stage);
 }
 
-static void each_send_may_be_unreachable(void **state)
+static void an_unreachable_peer_ends_the_send(void **state)
 {
     (void)state;
     for (int chunks = 0; chunks < 2; chunks++) {
@@ -235,9 +235,9 @@ static void each_send_may_be_unreachable(void **state)
         const regx_cts_t cts =
             cts_of(stage, chunks ? REGX_PATH_pipeline : REGX_PATH_bounce, 0, chunks ? PAGE : 0);
 
-        stage->answer[FAKE_SEND].at = 1; /* START */
+        stage->answer[FAKE_SEND].at = 1; /* READY */
         stage->answer[FAKE_SEND].status = REGX_UNREACHABLE;
-        open_source(stage, &cts);
+        open_send(stage, &cts);
         run(stage);
         assert_int_equal(stage->dones, 1);
         assert_int_equal(stage->status, REGX_UNREACHABLE);
@@ -245,7 +245,7 @@ static void each_send_may_be_unreachable(void **state)
     }
 }
 
-static void a_peer_may_be_forgotten_at_any_time(void **state)
+static void forgetting_a_peer_at_any_time_leaves_nothing(void **state)
 {
     (void)state;
     for (unsigned seed = 0; seed < 300; seed++) {
@@ -257,7 +257,7 @@ static void a_peer_may_be_forgotten_at_any_time(void **state)
         stage->seed = seed;
         stage->again_percent = seed % 5 * 24;
         stage->late_percent = seed % 3 * 50;
-        open_source(stage, &cts);
+        open_send(stage, &cts);
         if (seed % 7 != 0) {
             run(stage);
         }
@@ -271,7 +271,7 @@ static void a_peer_may_be_forgotten_at_any_time(void **state)
         regx_rndv_forget(stage->sender->rndv, &stage->sender->peers[2]); /* another */
         assert_int_equal(stage->dones, 0);
         regx_rndv_forget(stage->sender->rndv, &stage->sender->peers[1]);
-        /* Puts that are in flight end with the connection, and end the source. */
+        /* Puts that are in flight end with the connection, and end the send. */
         while (fake_complete(stage->sender, 1, 0, REGX_FAILED)) {
         }
         assert_int_equal(stage->dones, 1);
@@ -286,16 +286,16 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_notice_has_its_checksum),
-        cmocka_unit_test(each_call_may_find_no_room),
-        cmocka_unit_test(done_waits_for_the_last_put),
+        cmocka_unit_test(calls_that_find_no_room_are_made_again),
+        cmocka_unit_test(the_done_callback_waits_for_the_last_put),
         cmocka_unit_test(chunks_lie_within_larger_regions),
-        cmocka_unit_test(a_chunk_outside_its_region_is_refused),
-        cmocka_unit_test(each_chunk_may_be_refused),
-        cmocka_unit_test(all_chunks_may_fail_late),
-        cmocka_unit_test(a_slot_that_fails_is_the_end),
-        cmocka_unit_test(a_failure_waits_for_what_is_in_flight),
-        cmocka_unit_test(each_send_may_be_unreachable),
-        cmocka_unit_test(a_peer_may_be_forgotten_at_any_time),
+        cmocka_unit_test(a_chunk_outside_its_region_is_nacked),
+        cmocka_unit_test(chunks_that_cannot_be_written_are_nacked),
+        cmocka_unit_test(chunks_that_fail_late_are_nacked),
+        cmocka_unit_test(a_slot_that_fails_ends_the_send),
+        cmocka_unit_test(a_failed_send_waits_for_what_is_in_flight),
+        cmocka_unit_test(an_unreachable_peer_ends_the_send),
+        cmocka_unit_test(forgetting_a_peer_at_any_time_leaves_nothing),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

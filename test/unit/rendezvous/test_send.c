@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The source: what it needs for each path, and what it does when.
+ * The send: what it needs for each path, and what it does when.
  */
-#include "source.h"
+#include "send_stage.h"
 
-static void slots_of_the_cts_are_all_that_is_needed(void **state)
+static void a_cts_that_grants_all_slots_needs_no_ready(void **state)
 {
     stage_t *stage = stage_open();
     const regx_counters_t *counters = &stage->sender->counters;
@@ -12,7 +12,7 @@ static void slots_of_the_cts_are_all_that_is_needed(void **state)
     (void)state;
     stage->sent.length = 5 * SLOT + 1; /* its end is not guarded now; the rule checks it */
     const regx_cts_t cts = cts_of(stage, REGX_PATH_bounce, 6, 0);
-    open_source(stage, &cts);
+    open_send(stage, &cts);
     assert_int_equal(stage->dones, 1); /* the transport took all at once */
     assert_int_equal(stage->calls[FAKE_SEND], 0);
     assert_sent(stage);
@@ -25,14 +25,14 @@ static void slots_of_the_cts_are_all_that_is_needed(void **state)
     stage_close(stage);
 }
 
-static void a_chunk_of_the_cts_is_all_that_is_needed(void **state)
+static void a_cts_that_grants_the_whole_chunk_needs_no_ready(void **state)
 {
     stage_t *stage = stage_open();
     const regx_cts_t cts = cts_of(stage, REGX_PATH_direct, 0, LENGTH);
     const regx_counters_t *counters = &stage->sender->counters;
 
     (void)state;
-    open_source(stage, &cts);
+    open_send(stage, &cts);
     assert_int_equal(stage->calls[FAKE_SEND], 0);
     assert_sent(stage);
     assert_int_equal(counters->puts, 1);
@@ -44,7 +44,7 @@ static void a_chunk_of_the_cts_is_all_that_is_needed(void **state)
     stage_close(stage);
 }
 
-static void an_empty_cts_is_answered_by_start(void **state)
+static void an_empty_cts_is_answered_by_ready(void **state)
 {
     static const regx_path_t paths[] = {REGX_PATH_bounce, REGX_PATH_pipeline, REGX_PATH_direct};
 
@@ -53,7 +53,7 @@ static void an_empty_cts_is_answered_by_start(void **state)
         stage_t *stage = stage_open();
         const regx_cts_t cts = cts_of(stage, paths[p], 0, 0);
 
-        open_source(stage, &cts);
+        open_send(stage, &cts);
         run(stage);
         assert_true(stage->started);
         assert_int_equal(stage->calls[FAKE_PUT], 0);
@@ -71,7 +71,7 @@ static void pipeline_puts_each_chunk_once(void **state)
     const regx_counters_t *counters = &stage->sender->counters;
 
     (void)state;
-    open_source(stage, &cts);
+    open_send(stage, &cts);
     run(stage);
     assert_true(stage->started);
     play_on(stage, true, PAGE);
@@ -84,7 +84,7 @@ static void pipeline_puts_each_chunk_once(void **state)
     stage_close(stage);
 }
 
-static void grants_come_late_and_in_any_order(void **state)
+static void grants_in_any_order_are_used(void **state)
 {
     (void)state;
     for (unsigned seed = 0; seed < 200; seed++) {
@@ -96,7 +96,7 @@ static void grants_come_late_and_in_any_order(void **state)
         stage->seed = seed;
         stage->again_percent = seed % 4 * 20;
         stage->late_percent = seed % 3 * 40;
-        open_source(stage, &cts);
+        open_send(stage, &cts);
         run(stage);
         for (unsigned i = 0; i < PIECES; i++) {
             const unsigned other = (unsigned)(chance_next(&stage->seed) % (i + 1));
@@ -106,7 +106,7 @@ static void grants_come_late_and_in_any_order(void **state)
         }
         for (unsigned i = 0; i < PIECES; i++) {
             const uint64_t offset = order[i] * SLOT;
-            const uint64_t length = at_most(LENGTH - offset, SLOT);
+            const uint64_t length = regx_min(LENGTH - offset, SLOT);
 
             if (chance_next(&stage->seed) % 2 == 0) {
                 grant_slots(stage, offset, length);
@@ -140,14 +140,14 @@ static void chain_done(void *context, regx_status_t status)
     assert_int_equal(status, REGX_OK);
     if (chain->left-- > 0) {
         regx_cts_pack(&chain->cts, bytes);
-        regx_source_open(chain->stage->sender->rndv, &chain->stage->sender->peers[1],
-                         chain->stage->sent.base, chain->cts.length, bytes, chain_done, chain);
+        regx_rndv_send_open(chain->stage->sender->rndv, &chain->stage->sender->peers[1],
+                            chain->stage->sent.base, chain->cts.length, bytes, chain_done, chain);
     } else {
         chain->stage->dones++;
     }
 }
 
-static void the_end_may_begin_the_next(void **state)
+static void the_done_callback_may_open_the_next_send(void **state)
 {
     for (unsigned late = 0; late <= 100; late += 50) {
         stage_t *stage = stage_open();
@@ -177,12 +177,12 @@ static void the_end_may_begin_the_next(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(slots_of_the_cts_are_all_that_is_needed),
-        cmocka_unit_test(a_chunk_of_the_cts_is_all_that_is_needed),
-        cmocka_unit_test(an_empty_cts_is_answered_by_start),
+        cmocka_unit_test(a_cts_that_grants_all_slots_needs_no_ready),
+        cmocka_unit_test(a_cts_that_grants_the_whole_chunk_needs_no_ready),
+        cmocka_unit_test(an_empty_cts_is_answered_by_ready),
         cmocka_unit_test(pipeline_puts_each_chunk_once),
-        cmocka_unit_test(grants_come_late_and_in_any_order),
-        cmocka_unit_test(the_end_may_begin_the_next),
+        cmocka_unit_test(grants_in_any_order_are_used),
+        cmocka_unit_test(the_done_callback_may_open_the_next_send),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The landing: what each path grants, registers and copies; what is verified.
+ * The receive: what each path grants, registers and copies; what is verified.
  */
-#include "landing.h"
+#include "recv_stage.h"
 
-static void every_length_lands(void **state)
+static void every_length_arrives(void **state)
 {
     static const fake_config_t *const configs[] = {&bounce, &pipeline, &direct};
 
@@ -13,11 +13,11 @@ static void every_length_lands(void **state)
         stage_t *stage = stage_open(*configs[c]);
 
         for (size_t length = 1; length < 6 * PAGE; length += length < 40 ? 1 : 509) {
-            play_out(stage, play_open(stage, 0, 0, length));
+            transfer_finish(stage, transfer_open(stage, 0, 0, length));
         }
         for (size_t length = 1024; length <= 5 * PAGE; length += 1024) {
             for (size_t around = length - 1; around <= length + 1; around++) {
-                play_out(stage, play_open(stage, 0, 0, around));
+                transfer_finish(stage, transfer_open(stage, 0, 0, around));
             }
         }
         assert_int_equal(malformed(stage), 0);
@@ -30,7 +30,7 @@ static void bounce_copies_and_registers_nothing(void **state)
     stage_t *stage = stage_open(bounce);
 
     (void)state;
-    play_out(stage, play_open(stage, 0, 0, 100000));
+    transfer_finish(stage, transfer_open(stage, 0, 0, 100000));
     assert_int_equal(stage->receiver->counters.copied_out_bytes, 100000);
     assert_int_equal(stage->receiver->counters.registrations, 0);
     assert_int_equal(stage->receiver->counters.grants, 98);
@@ -46,13 +46,13 @@ static void pipeline_registers_chunks_no_more_than_depth_at_once(void **state)
         config.chunk_depth = depth;
         stage_t *stage = stage_open(config);
         const regx_counters_t *counters = &stage->receiver->counters;
-        play_t *play = play_open(stage, 0, 0, 20 * PAGE + 1);
+        transfer_t *transfer = transfer_open(stage, 0, 0, 20 * PAGE + 1);
 
-        assert_int_equal(play->count, 1); /* in the CTS */
-        start(stage, play);
-        listen(stage);
-        assert_int_equal(play->count, depth < 21 ? depth : 21);
-        play_out(stage, play);
+        assert_int_equal(transfer->count, 1); /* in the CTS */
+        start(stage, transfer);
+        hear_all(stage);
+        assert_int_equal(transfer->count, depth < 21 ? depth : 21);
+        transfer_finish(stage, transfer);
         assert_int_equal(counters->registrations, 21);
         assert_int_equal(counters->chunks_high, depth < 21 ? depth : 21);
         assert_int_equal(counters->largest_registration, PAGE);
@@ -74,10 +74,10 @@ static void chunks_lie_within_larger_regions(void **state)
 
             config.outer = outer;
             stage_t *stage = stage_open(config);
-            play_t *play = play_open(stage, 0, 0, 6 * PAGE + 7);
+            transfer_t *transfer = transfer_open(stage, 0, 0, 6 * PAGE + 7);
 
-            assert_int_equal(play->grants[0].start, outer);
-            play_out(stage, play);
+            assert_int_equal(transfer->grants[0].start, outer);
+            transfer_finish(stage, transfer);
             assert_int_equal(malformed(stage), 0);
             stage_close(stage);
         }
@@ -89,25 +89,25 @@ static void direct_registers_the_whole(void **state)
     stage_t *stage = stage_open(direct);
 
     (void)state;
-    play_out(stage, play_open(stage, 0, 0, 20 * PAGE + 1));
+    transfer_finish(stage, transfer_open(stage, 0, 0, 20 * PAGE + 1));
     assert_int_equal(stage->receiver->counters.registrations, 1);
     assert_int_equal(stage->receiver->counters.largest_registration, 20 * PAGE + 1);
     assert_int_equal(stage->receiver->counters.copied_out_bytes, 0);
     stage_close(stage);
 }
 
-static uint64_t granted(const play_t *play)
+static uint64_t granted(const transfer_t *transfer)
 {
     uint64_t sum = 0;
 
-    for (unsigned i = 0; i < play->count; i++) {
-        sum += play->grants[i].length;
+    for (unsigned i = 0; i < transfer->count; i++) {
+        sum += transfer->grants[i].length;
     }
     return sum;
 }
 
 /* So that its bytes are still in the cache when they are copied out; one of many gets more. */
-static void a_lone_message_is_granted_a_megabyte_at_once(void **state)
+static void a_single_message_is_granted_a_megabyte_at_once(void **state)
 {
     enum { LONE = 1 << 20, LENGTH = 6 * LONE };
     fake_config_t config = bounce;
@@ -117,15 +117,15 @@ static void a_lone_message_is_granted_a_megabyte_at_once(void **state)
     config.slots = 128;
     for (int many = 0; many < 2; many++) {
         stage_t *stage = stage_open(config);
-        play_t *before = many ? play_open(stage, 0, 0, 1000) : NULL;
-        play_t *play = play_open(stage, 1, 0, LENGTH);
+        transfer_t *before = many ? transfer_open(stage, 0, 0, 1000) : NULL;
+        transfer_t *transfer = transfer_open(stage, 1, 0, LENGTH);
 
-        start(stage, play);
-        listen(stage);
-        assert_true(many ? granted(play) > LONE : granted(play) == LONE);
-        play_out(stage, play);
+        start(stage, transfer);
+        hear_all(stage);
+        assert_true(many ? granted(transfer) > LONE : granted(transfer) == LONE);
+        transfer_finish(stage, transfer);
         if (before != NULL) {
-            play_out(stage, before);
+            transfer_finish(stage, before);
         }
         assert_int_equal(malformed(stage), 0);
         stage_close(stage);
@@ -133,25 +133,25 @@ static void a_lone_message_is_granted_a_megabyte_at_once(void **state)
 }
 
 /* Whoever stops in mid-transfer, others go on. */
-static void peers_that_stop_leave_slots(void **state)
+static void peers_that_stop_leave_slots_to_others(void **state)
 {
     stage_t *stage = stage_open(bounce);
-    play_t *plays[SENDERS];
+    transfer_t *transfers[SENDERS];
 
     (void)state;
     for (unsigned i = 0; i < SENDERS; i++) {
-        plays[i] = play_open(stage, i, i, 100000);
-        start(stage, plays[i]);
-        listen(stage);
-        assert_int_equal(plays[i]->count, 8 >> i); /* half of what is left */
+        transfers[i] = transfer_open(stage, i, i, 100000);
+        start(stage, transfers[i]);
+        hear_all(stage);
+        assert_int_equal(transfers[i]->count, 8 >> i); /* half of what is left */
     }
     for (unsigned i = SENDERS; i-- > 0;) {
-        play_out(stage, plays[i]);
+        transfer_finish(stage, transfers[i]);
     }
     stage_close(stage);
 }
 
-static void two_slots_serve_a_hundred_landings(void **state)
+static void two_slots_serve_a_hundred_receives(void **state)
 {
     enum { LANDINGS = 100 };
     const size_t length = 5000;
@@ -163,25 +163,25 @@ static void two_slots_serve_a_hundred_landings(void **state)
     config.slots = 2;
     stage_t *stage = stage_open(config);
     for (unsigned i = 0; i < LANDINGS; i++) {
-        play_open(stage, i, i % SENDERS, length);
+        transfer_open(stage, i, i % SENDERS, length);
     }
     for (unsigned i = 0; i < LANDINGS; i++) {
-        start(stage, stage->plays[(i * 37) % LANDINGS]);
+        start(stage, stage->transfers[(i * 37) % LANDINGS]);
     }
     while (done < LANDINGS && idle < 1000) {
         const unsigned first = (unsigned)(chance_next(&stage->seed) % LANDINGS);
 
-        listen(stage);
+        hear_all(stage);
         idle++;
         for (unsigned i = 0; i < LANDINGS; i++) {
-            play_t *play = stage->plays[(first + i) % LANDINGS];
+            transfer_t *transfer = stage->transfers[(first + i) % LANDINGS];
 
-            if (play != NULL && play->count > 0) {
-                serve(stage, play, 0);
+            if (transfer != NULL && transfer->count > 0) {
+                serve(stage, transfer, 0);
                 idle = 0;
-                if (play->written == length) {
-                    assert_arrived(play);
-                    play_close(stage, play);
+                if (transfer->written == length) {
+                    assert_arrived(transfer);
+                    transfer_close(stage, transfer);
                     done++;
                 }
                 break;
@@ -196,7 +196,7 @@ static void two_slots_serve_a_hundred_landings(void **state)
 }
 
 /* Peers that are told and do not answer leave half of the pool to those who do. */
-static void unanswered_landings_hold_no_more_than_half(void **state)
+static void unanswered_receives_hold_at_most_half_of_the_pool(void **state)
 {
     (void)state;
     for (unsigned slots = 2; slots < 40; slots++) {
@@ -206,22 +206,22 @@ static void unanswered_landings_hold_no_more_than_half(void **state)
         config.slots = slots;
         stage_t *stage = stage_open(config);
         for (unsigned i = 0; i < 60; i++) {
-            told += play_open(stage, i, i % 2, 9 * 1024)->count;
+            told += transfer_open(stage, i, i % 2, 9 * 1024)->count;
         }
         assert_in_range(told, 1, (slots + 1) / 2);
         assert_int_equal(stage->receiver->pool.unused, slots - told);
         for (unsigned i = 60; i < 70; i++) { /* the third process answers */
-            play_out(stage, play_open(stage, i, 2, 9 * 1024));
+            transfer_finish(stage, transfer_open(stage, i, 2, 9 * 1024));
         }
         for (unsigned i = 0; i < 60; i++) {
-            play_out(stage, stage->plays[i]);
+            transfer_finish(stage, stage->transfers[i]);
         }
         assert_int_equal(malformed(stage), 0);
         stage_close(stage);
     }
 }
 
-/* A landing that waits is one stall, however often progress looks whether it can go on. */
+/* A receive that waits is one stall, however often progress looks whether it can go on. */
 static void a_stall_is_counted_once(void **state)
 {
     fake_config_t config = bounce;
@@ -229,30 +229,30 @@ static void a_stall_is_counted_once(void **state)
     (void)state;
     config.slots = 2;
     stage_t *stage = stage_open(config);
-    play_t *holding[2];
+    transfer_t *holding[2];
 
     for (unsigned i = 0; i < 2; i++) {
-        holding[i] = play_open(stage, i, i, 1024);
+        holding[i] = transfer_open(stage, i, i, 1024);
         start(stage, holding[i]);
     }
-    play_t *waiting = play_open(stage, 2, 2, 1024);
+    transfer_t *waiting = transfer_open(stage, 2, 2, 1024);
     start(stage, waiting);
     for (unsigned i = 0; i < 100; i++) {
         start(stage, holding[i % 2]); /* news that makes no room */
-        listen(stage);
+        hear_all(stage);
     }
     assert_int_equal(holding[0]->count + holding[1]->count, 2);
     assert_int_equal(waiting->count, 0);
     assert_int_equal(stage->receiver->counters.grant_stalls, 1);
-    play_out(stage, holding[0]);
-    play_out(stage, holding[1]);
-    play_out(stage, waiting);
+    transfer_finish(stage, holding[0]);
+    transfer_finish(stage, holding[1]);
+    transfer_finish(stage, waiting);
     assert_int_equal(stage->receiver->counters.grant_stalls, 1);
     stage_close(stage);
 }
 
 /* Slots may be with fragments too. Who waits for one goes on when it is back, without a notice. */
-static void a_slot_that_comes_back_serves_who_waits(void **state)
+static void a_freed_slot_goes_to_a_waiting_receive(void **state)
 {
     (void)state;
     for (unsigned waiting = 1; waiting <= 20; waiting++) {
@@ -266,18 +266,18 @@ static void a_slot_that_comes_back_serves_who_waits(void **state)
             slots[i] = regx_pool_get(&stage->receiver->pool);
         }
         for (unsigned i = 0; i < waiting; i++) {
-            start(stage, play_open(stage, i, i % SENDERS, 5000));
+            start(stage, transfer_open(stage, i, i % SENDERS, 5000));
         }
-        listen(stage);
+        hear_all(stage);
         /* One slot is enough for all of them. */
         regx_pool_put(&stage->receiver->pool, slots[0]);
         for (unsigned i = waiting; i-- > 0;) {
-            while (!finish(stage, stage->plays[i])) {
+            while (!finish(stage, stage->transfers[i])) {
                 for (unsigned other = 0; other < waiting; other++) {
-                    play_t *play = stage->plays[other];
+                    transfer_t *transfer = stage->transfers[other];
 
-                    if (play != NULL && play->count > 0) {
-                        serve(stage, play, 0);
+                    if (transfer != NULL && transfer->count > 0) {
+                        serve(stage, transfer, 0);
                         other = waiting;
                     } else if (other == waiting - 1) {
                         fail_msg("%u wait, and nobody has the slot", waiting);
@@ -286,7 +286,7 @@ static void a_slot_that_comes_back_serves_who_waits(void **state)
             }
         }
         for (unsigned i = 0; i < waiting; i++) {
-            play_out(stage, stage->plays[i]);
+            transfer_finish(stage, stage->transfers[i]);
         }
         for (unsigned i = 1; i < 4; i++) {
             regx_pool_put(&stage->receiver->pool, slots[i]);
@@ -310,16 +310,16 @@ static void chunks_do_not_wait_for_slots(void **state)
     for (unsigned i = 0; i < 4; i++) {
         slots[i] = regx_pool_get(&stage->receiver->pool);
     }
-    play_t *dry = play_open(stage, 0, 0, 5 * PAGE);
-    play_t *chunks = play_open(stage, 1, 1, 20 * PAGE);
+    transfer_t *dry = transfer_open(stage, 0, 0, 5 * PAGE);
+    transfer_t *chunks = transfer_open(stage, 1, 1, 20 * PAGE);
     start(stage, dry);
-    listen(stage);
+    hear_all(stage);
     assert_int_equal(dry->count, 0);
-    play_out(stage, chunks);
+    transfer_finish(stage, chunks);
     for (unsigned i = 0; i < 4; i++) {
         regx_pool_put(&stage->receiver->pool, slots[i]);
     }
-    play_out(stage, dry);
+    transfer_finish(stage, dry);
     stage_close(stage);
 }
 
@@ -327,7 +327,7 @@ static void chunks_do_not_wait_for_slots(void **state)
 
 /* Where checksums are asked for, a notice without one is no notice. Where they are not, one that
  * comes is compared all the same. */
-static void what_is_to_have_a_checksum_has_one(void **state)
+static void an_atp_without_the_checksum_asked_for_is_refused(void **state)
 {
     static const fake_config_t *const configs[] = {&bounce, &pipeline, &direct};
 
@@ -339,30 +339,30 @@ static void what_is_to_have_a_checksum_has_one(void **state)
             config.verify = verify;
             stage_t *stage = stage_open(config);
             const regx_counters_t *counters = &stage->receiver->counters;
-            play_t *play = play_open(stage, 0, 0, 6 * PAGE);
-            regx_control_t notice =
-                notice_of(play, &play->grants[0],
-                          play->grants[0].chunk ? REGX_CONTROL_DONE : REGX_CONTROL_WRITTEN);
+            transfer_t *transfer = transfer_open(stage, 0, 0, 6 * PAGE);
+            regx_control_t notice = notice_of(transfer, &transfer->grants[0],
+                                              transfer->grants[0].chunk ? REGX_CONTROL_ATP_CHUNK
+                                                                        : REGX_CONTROL_ATP_SLOT);
 
-            write_grant(play, &play->grants[0]);
+            write_grant(transfer, &transfer->grants[0]);
             if (verify) {
                 notice.has_checksum = false;
-                tell(stage, play, &notice);
+                tell(stage, transfer, &notice);
                 assert_int_equal(malformed(stage), 1);
                 assert_int_equal(counters->verified, 0);
             } else {
                 notice.has_checksum = true;
                 notice.checksum = 12345;
-                drop_grant(play, 0, true);
-                tell(stage, play, &notice);
-                play->started = true;
+                drop_grant(transfer, 0, true);
+                tell(stage, transfer, &notice);
+                transfer->started = true;
                 assert_int_equal(malformed(stage), 0);
                 assert_int_equal(counters->verified, 1);
                 assert_int_equal(counters->mismatches, 1);
                 assert_int_equal(stage->receiver->mismatches, 1);
                 assert_int_equal(stage->receiver->mismatch_peer, 1);
             }
-            play_out(stage, play);
+            transfer_finish(stage, transfer);
             assert_int_equal(counters->verified > 1, verify && c < 2);
             assert_int_equal(counters->mismatches, !verify);
             stage_close(stage);
@@ -398,19 +398,19 @@ static void a_pool_of_four_gigabytes_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_length_lands),
+        cmocka_unit_test(every_length_arrives),
         cmocka_unit_test(bounce_copies_and_registers_nothing),
         cmocka_unit_test(pipeline_registers_chunks_no_more_than_depth_at_once),
         cmocka_unit_test(chunks_lie_within_larger_regions),
         cmocka_unit_test(direct_registers_the_whole),
-        cmocka_unit_test(a_lone_message_is_granted_a_megabyte_at_once),
-        cmocka_unit_test(peers_that_stop_leave_slots),
-        cmocka_unit_test(two_slots_serve_a_hundred_landings),
-        cmocka_unit_test(unanswered_landings_hold_no_more_than_half),
+        cmocka_unit_test(a_single_message_is_granted_a_megabyte_at_once),
+        cmocka_unit_test(peers_that_stop_leave_slots_to_others),
+        cmocka_unit_test(two_slots_serve_a_hundred_receives),
+        cmocka_unit_test(unanswered_receives_hold_at_most_half_of_the_pool),
         cmocka_unit_test(a_stall_is_counted_once),
-        cmocka_unit_test(a_slot_that_comes_back_serves_who_waits),
+        cmocka_unit_test(a_freed_slot_goes_to_a_waiting_receive),
         cmocka_unit_test(chunks_do_not_wait_for_slots),
-        cmocka_unit_test(what_is_to_have_a_checksum_has_one),
+        cmocka_unit_test(an_atp_without_the_checksum_asked_for_is_refused),
         cmocka_unit_test(a_pool_of_four_gigabytes_is_refused),
     };
 

@@ -6,16 +6,16 @@
 
 #include <time.h>
 
-#include "rendezvous/contest.h"
+#include "rendezvous/autotune.h"
 
 enum { KIB = 1024, MIB = 1024 * KIB, LAG = 4 * MIB, WINDOW = 64 };
-enum { TRIAL = REGX_WAYS * REGX_CONTEST_ROUNDS }; /* of messages that come alone */
-enum { WAIT = REGX_CONTEST_LEAST * TRIAL };
+enum { TRIAL = REGX_AUTOTUNE_PATHS * REGX_AUTOTUNE_ROUNDS }; /* of messages that come alone */
+enum { WAIT = REGX_AUTOTUNE_MIN * TRIAL };
 
-static regx_contest_t contests[REGX_CONTEST_SIZES];
+static regx_autotune_t autotune[REGX_AUTOTUNE_SIZES];
 static int64_t now;
-static int64_t costs[REGX_WAYS]; /* of a KiB, in nanoseconds */
-static unsigned went[REGX_WAYS], tried;
+static int64_t costs[REGX_AUTOTUNE_PATHS]; /* of a KiB, in nanoseconds */
+static unsigned went[REGX_AUTOTUNE_PATHS], tried;
 
 int __wrap_clock_gettime(clockid_t clock, struct timespec *time);
 
@@ -29,7 +29,7 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *time)
 static int begin(void **state)
 {
     (void)state;
-    memset(contests, 0, sizeof(contests));
+    memset(autotune, 0, sizeof(autotune));
     now = 1000000;
     return 0;
 }
@@ -42,9 +42,9 @@ static void again(void)
 
 static void cost_of_three(int64_t bounce, int64_t single, int64_t together)
 {
-    costs[REGX_WAY_BOUNCE] = bounce;
-    costs[REGX_WAY_SINGLE] = single;
-    costs[REGX_WAY_TOGETHER] = together;
+    costs[REGX_AUTOTUNE_BOUNCE] = bounce;
+    costs[REGX_AUTOTUNE_SINGLE_COPY] = single;
+    costs[REGX_AUTOTUNE_TOGETHER] = together;
     again();
 }
 
@@ -56,26 +56,26 @@ static void cost(int64_t bounce, int64_t single)
 
 typedef struct message {
     uint64_t length;
-    regx_entry_t entry;
+    regx_trial_t trial;
     int64_t closed;
 } message_t;
 
 static void enter(message_t *message, uint64_t length)
 {
     message->length = length;
-    message->entry = regx_contest_enter(contests, length);
-    went[message->entry.way]++;
-    tried += message->entry.trial > 0;
+    message->trial = regx_autotune_enter(autotune, length);
+    went[message->trial.path]++;
+    tried += message->trial.trial > 0;
 }
 
 static void leave(const message_t *message, bool whole)
 {
-    regx_contest_leave(contests, message->length, &message->entry, whole);
+    regx_autotune_leave(autotune, message->length, &message->trial, whole);
 }
 
 static int64_t time_of(const message_t *message)
 {
-    return costs[message->entry.way] * (int64_t)(message->length / KIB);
+    return costs[message->trial.path] * (int64_t)(message->length / KIB);
 }
 
 /* Messages of which each is alone, with time between them that is nobody's. */
@@ -108,7 +108,7 @@ static void stream(unsigned count, unsigned ahead, uint64_t length)
         while (opened < count && opened < i + ahead) {
             enter(&messages[opened++], length);
         }
-        if (message->entry.way != REGX_WAY_BOUNCE) {
+        if (message->trial.path != REGX_AUTOTUNE_BOUNCE) {
             sender += time_of(message);
         } else {
             if (i >= lag && messages[i - lag].closed > sender) {
@@ -117,7 +117,7 @@ static void stream(unsigned count, unsigned ahead, uint64_t length)
             sender += time_of(message) * 8 / 10;
         }
         now = sender > now ? sender : now;
-        now += message->entry.way != REGX_WAY_BOUNCE ? 1 : time_of(message);
+        now += message->trial.path != REGX_AUTOTUNE_BOUNCE ? 1 : time_of(message);
         message->closed = now;
         leave(message, true);
     }
@@ -136,10 +136,10 @@ static void halo(unsigned steps, unsigned neighbours, uint64_t length)
 
         for (unsigned i = 0; i < neighbours; i++) {
             enter(&messages[i], length);
-            bounced += messages[i].entry.way == REGX_WAY_BOUNCE ? time_of(&messages[i]) : 0;
+            bounced += messages[i].trial.path == REGX_AUTOTUNE_BOUNCE ? time_of(&messages[i]) : 0;
         }
         for (unsigned i = 0; i < neighbours; i++) {
-            const int64_t end = messages[i].entry.way == REGX_WAY_BOUNCE
+            const int64_t end = messages[i].trial.path == REGX_AUTOTUNE_BOUNCE
                                     ? bounced - (int64_t)(neighbours - i)
                                     : start + time_of(&messages[i]);
 
@@ -150,20 +150,21 @@ static void halo(unsigned steps, unsigned neighbours, uint64_t length)
     }
 }
 
-static void assert_all(unsigned count, regx_way_t way)
+static void assert_all(unsigned count, regx_autotune_path_t way)
 {
     assert_int_equal(went[way], count);
     assert_int_equal(tried, 0);
 }
 
 /* What lone messages do once all ways were tried. */
-static void assert_wins_of_three(regx_way_t way, int64_t bounce, int64_t single, int64_t together)
+static void assert_wins_of_three(regx_autotune_path_t way, int64_t bounce, int64_t single,
+                                 int64_t together)
 {
     begin(NULL);
     cost_of_three(bounce, single, together);
     alone(TRIAL, 64 * KIB);
-    for (int tried_way = 0; tried_way < REGX_WAYS; tried_way++) {
-        assert_int_equal(went[tried_way], REGX_CONTEST_ROUNDS);
+    for (int tried_way = 0; tried_way < REGX_AUTOTUNE_PATHS; tried_way++) {
+        assert_int_equal(went[tried_way], REGX_AUTOTUNE_ROUNDS);
     }
     assert_int_equal(tried, TRIAL);
     again();
@@ -171,7 +172,7 @@ static void assert_wins_of_three(regx_way_t way, int64_t bounce, int64_t single,
     assert_all(WAIT, way);
 }
 
-static void assert_wins(regx_way_t way, int64_t bounce, int64_t single)
+static void assert_wins(regx_autotune_path_t way, int64_t bounce, int64_t single)
 {
     assert_wins_of_three(way, bounce, single, 10 * (bounce + single));
 }
@@ -179,31 +180,31 @@ static void assert_wins(regx_way_t way, int64_t bounce, int64_t single)
 static void the_fastest_of_three_wins(void **state)
 {
     (void)state;
-    assert_wins_of_three(REGX_WAY_TOGETHER, 30, 20, 15);
-    assert_wins_of_three(REGX_WAY_TOGETHER, 30, 40, 15);
-    assert_wins_of_three(REGX_WAY_SINGLE, 30, 15, 20);
-    assert_wins_of_three(REGX_WAY_SINGLE, 30, 15, 40);
-    assert_wins_of_three(REGX_WAY_BOUNCE, 15, 20, 30);
-    assert_wins_of_three(REGX_WAY_BOUNCE, 15, 30, 20);
-    assert_wins_of_three(REGX_WAY_BOUNCE, 800, 900, 720);
-    assert_wins_of_three(REGX_WAY_TOGETHER, 800, 680, 670);
+    assert_wins_of_three(REGX_AUTOTUNE_TOGETHER, 30, 20, 15);
+    assert_wins_of_three(REGX_AUTOTUNE_TOGETHER, 30, 40, 15);
+    assert_wins_of_three(REGX_AUTOTUNE_SINGLE_COPY, 30, 15, 20);
+    assert_wins_of_three(REGX_AUTOTUNE_SINGLE_COPY, 30, 15, 40);
+    assert_wins_of_three(REGX_AUTOTUNE_BOUNCE, 15, 20, 30);
+    assert_wins_of_three(REGX_AUTOTUNE_BOUNCE, 15, 30, 20);
+    assert_wins_of_three(REGX_AUTOTUNE_BOUNCE, 800, 900, 720);
+    assert_wins_of_three(REGX_AUTOTUNE_TOGETHER, 800, 680, 670);
 }
 
-static void the_faster_way_wins(void **state)
+static void the_faster_path_wins(void **state)
 {
     (void)state;
-    assert_wins(REGX_WAY_SINGLE, 30, 15);
-    assert_wins(REGX_WAY_BOUNCE, 15, 30);
+    assert_wins(REGX_AUTOTUNE_SINGLE_COPY, 30, 15);
+    assert_wins(REGX_AUTOTUNE_BOUNCE, 15, 30);
 }
 
 static void single_copy_has_to_save_an_eighth(void **state)
 {
     (void)state;
-    assert_wins(REGX_WAY_BOUNCE, 800, 720);
-    assert_wins(REGX_WAY_SINGLE, 800, 680);
+    assert_wins(REGX_AUTOTUNE_BOUNCE, 800, 720);
+    assert_wins(REGX_AUTOTUNE_SINGLE_COPY, 800, 680);
 }
 
-static void in_windows_and_without_end(void **state)
+static void bursts_and_streams_are_measured(void **state)
 {
     static const uint64_t lengths[] = {32 * KIB, 128 * KIB, MIB, 2 * MIB};
 
@@ -218,18 +219,18 @@ static void in_windows_and_without_end(void **state)
             assert_int_equal(tried, TRIAL * WINDOW);
             again();
             stream(WINDOW, WINDOW, lengths[i]);
-            assert_all(WINDOW, single ? REGX_WAY_SINGLE : REGX_WAY_BOUNCE);
+            assert_all(WINDOW, single ? REGX_AUTOTUNE_SINGLE_COPY : REGX_AUTOTUNE_BOUNCE);
 
             begin(state);
             stream(20000, 40, lengths[i]);
             again();
             stream(WINDOW, 40, lengths[i]);
-            assert_all(WINDOW, single ? REGX_WAY_SINGLE : REGX_WAY_BOUNCE);
+            assert_all(WINDOW, single ? REGX_AUTOTUNE_SINGLE_COPY : REGX_AUTOTUNE_BOUNCE);
         }
     }
 }
 
-static void from_many_neighbours(void **state)
+static void messages_of_many_neighbours_are_measured(void **state)
 {
     (void)state;
     for (unsigned neighbours = 1; neighbours < 40; neighbours += 3) {
@@ -239,20 +240,20 @@ static void from_many_neighbours(void **state)
         assert_int_equal(tried, TRIAL * neighbours);
         again();
         halo(10, neighbours, MIB);
-        assert_all(10 * neighbours, REGX_WAY_SINGLE);
+        assert_all(10 * neighbours, REGX_AUTOTUNE_SINGLE_COPY);
 
         begin(state);
         cost(30, 31 * neighbours);
         halo(TRIAL, neighbours, MIB);
         again();
         halo(10, neighbours, MIB);
-        assert_all(10 * neighbours, REGX_WAY_BOUNCE);
+        assert_all(10 * neighbours, REGX_AUTOTUNE_BOUNCE);
     }
 }
 
 /* Single copies need no receiver, who looks only when all have come: rounds are no shorter than
  * what was under way. */
-static void all_at_once(void **state)
+static void messages_opened_all_at_once_are_measured(void **state)
 {
     static message_t messages[300];
 
@@ -268,47 +269,48 @@ static void all_at_once(void **state)
                 end += time_of(&messages[i]);
             }
             for (unsigned i = 0; i < burst; i++) {
-                now = messages[i].entry.way == REGX_WAY_BOUNCE ? now + time_of(&messages[i]) : end;
+                now = messages[i].trial.path == REGX_AUTOTUNE_BOUNCE ? now + time_of(&messages[i])
+                                                                     : end;
                 leave(&messages[i], true);
             }
             now = end;
         }
-        assert_int_equal(contests[2].winner, REGX_WAY_BOUNCE);
-        assert_true(contests[2].factor > 0);
+        assert_int_equal(autotune[2].winner, REGX_AUTOTUNE_BOUNCE);
+        assert_true(autotune[2].factor > 0);
     }
 }
 
 /* What was opened for another round, or an earlier trial, is not this one's. */
-static void stragglers(void **state)
+static void stragglers_do_not_stop_a_trial(void **state)
 {
     message_t straggler;
 
     (void)state;
     cost(10, 20);
     enter(&straggler, 8 * MIB * 128ULL * 64); /* all of the last size */
-    stream((TRIAL - 1) * REGX_CONTEST_ROUND, 8, 8 * MIB * 1024ULL);
+    stream((TRIAL - 1) * REGX_AUTOTUNE_ROUND, 8, 8 * MIB * 1024ULL);
     leave(&straggler, true);
-    stream(4 * REGX_CONTEST_ROUND, 8, 8 * MIB * 1024ULL);
-    assert_int_equal(contests[19].winner, REGX_WAY_BOUNCE);
-    assert_true(contests[19].factor > 0);
+    stream(4 * REGX_AUTOTUNE_ROUND, 8, 8 * MIB * 1024ULL);
+    assert_int_equal(autotune[19].winner, REGX_AUTOTUNE_BOUNCE);
+    assert_true(autotune[19].factor > 0);
 
     begin(state);
     cost(10, 20);
     enter(&straggler, 64 * KIB);
-    stream(TRIAL * REGX_CONTEST_ROUND, 8, 64 * KIB);
-    assert_int_equal(contests[2].factor, REGX_CONTEST_LEAST);
-    while (contests[2].wait > 0) {
+    stream(TRIAL * REGX_AUTOTUNE_ROUND, 8, 64 * KIB);
+    assert_int_equal(autotune[2].factor, REGX_AUTOTUNE_MIN);
+    while (autotune[2].wait > 0) {
         message_t message;
 
         enter(&message, 64 * KIB);
         leave(&message, true);
     }
     leave(&straggler, false); /* between two trials */
-    assert_int_equal(contests[2].round, 0);
+    assert_int_equal(autotune[2].round, 0);
     enter(&straggler, 64 * KIB);
-    stream(TRIAL * REGX_CONTEST_ROUND, 8, 64 * KIB);
-    assert_int_equal(contests[2].factor, 2 * REGX_CONTEST_LEAST);
-    while (contests[2].wait > 0) {
+    stream(TRIAL * REGX_AUTOTUNE_ROUND, 8, 64 * KIB);
+    assert_int_equal(autotune[2].factor, 2 * REGX_AUTOTUNE_MIN);
+    while (autotune[2].wait > 0) {
         message_t message;
 
         enter(&message, 64 * KIB);
@@ -317,24 +319,24 @@ static void stragglers(void **state)
     alone(1, 64 * KIB);
     leave(&straggler, false); /* within one */
     alone(TRIAL - 1, 64 * KIB);
-    assert_int_equal(contests[2].factor, 4 * REGX_CONTEST_LEAST);
+    assert_int_equal(autotune[2].factor, 4 * REGX_AUTOTUNE_MIN);
 }
 
 /* What counts is the time of a byte. */
-static void lengths_may_differ(void **state)
+static void lengths_within_a_class_may_differ(void **state)
 {
     (void)state;
     cost(20, 40);
-    alone(REGX_CONTEST_ROUNDS, 16 * MIB - 1);
-    alone(TRIAL - REGX_CONTEST_ROUNDS, 8 * MIB);
+    alone(REGX_AUTOTUNE_ROUNDS, 16 * MIB - 1);
+    alone(TRIAL - REGX_AUTOTUNE_ROUNDS, 8 * MIB);
     again();
     alone(WAIT, 8 * MIB);
-    assert_all(WAIT, REGX_WAY_BOUNCE);
+    assert_all(WAIT, REGX_AUTOTUNE_BOUNCE);
 }
 
-static void it_is_tried_again_ever_more_seldom(void **state)
+static void trials_become_rarer_while_the_winner_stays(void **state)
 {
-    unsigned factor = REGX_CONTEST_LEAST;
+    unsigned factor = REGX_AUTOTUNE_MIN;
 
     (void)state;
     cost(30, 15);
@@ -345,9 +347,9 @@ static void it_is_tried_again_ever_more_seldom(void **state)
         assert_int_equal(tried, 0);
         alone(TRIAL, 64 * KIB);
         assert_int_equal(tried, TRIAL);
-        factor = factor < REGX_CONTEST_MOST ? 2 * factor : factor;
+        factor = factor < REGX_AUTOTUNE_MAX ? 2 * factor : factor;
     }
-    assert_int_equal(factor, REGX_CONTEST_MOST);
+    assert_int_equal(factor, REGX_AUTOTUNE_MAX);
 }
 
 static void the_winner_may_change(void **state)
@@ -357,10 +359,10 @@ static void the_winner_may_change(void **state)
     alone(TRIAL + WAIT + TRIAL, 64 * KIB);
     cost(30, 90);
     alone(2 * WAIT + TRIAL, 64 * KIB);
-    assert_int_equal(went[REGX_WAY_SINGLE], 2 * WAIT + REGX_CONTEST_ROUNDS);
+    assert_int_equal(went[REGX_AUTOTUNE_SINGLE_COPY], 2 * WAIT + REGX_AUTOTUNE_ROUNDS);
     again();
     alone(WAIT, 64 * KIB); /* and is soon tried again */
-    assert_all(WAIT, REGX_WAY_BOUNCE);
+    assert_all(WAIT, REGX_AUTOTUNE_BOUNCE);
     alone(TRIAL, 64 * KIB);
     assert_int_equal(tried, TRIAL);
 }
@@ -381,12 +383,12 @@ static void an_outlier_does_not_count(void **state)
             }
             again();
             alone(WAIT, 64 * KIB);
-            assert_all(WAIT, single ? REGX_WAY_SINGLE : REGX_WAY_BOUNCE);
+            assert_all(WAIT, single ? REGX_AUTOTUNE_SINGLE_COPY : REGX_AUTOTUNE_BOUNCE);
         }
     }
 }
 
-static void sizes_are_on_their_own(void **state)
+static void size_classes_are_independent(void **state)
 {
     static const uint64_t sizes[] = {KIB, 16 * KIB, 32 * KIB - 1, 32 * KIB, 8 * MIB, 1024 * MIB};
     static const unsigned which[] = {0, 0, 0, 1, 9, 16};
@@ -396,18 +398,18 @@ static void sizes_are_on_their_own(void **state)
         begin(state);
         cost(3000, 1500);
         alone(TRIAL, sizes[i]);
-        for (unsigned size = 0; size < REGX_CONTEST_SIZES; size++) {
-            assert_int_equal(contests[size].winner,
-                             size == which[i] ? REGX_WAY_SINGLE : REGX_WAY_BOUNCE);
+        for (unsigned size = 0; size < REGX_AUTOTUNE_SIZES; size++) {
+            assert_int_equal(autotune[size].winner,
+                             size == which[i] ? REGX_AUTOTUNE_SINGLE_COPY : REGX_AUTOTUNE_BOUNCE);
         }
     }
 }
 
 /* What was refused, taken back or not written is no measure, and changes nothing. */
-static void a_trial_that_does_not_go_as_it_was_to(void **state)
+static void a_trial_of_which_messages_went_elsewhere_is_invalid(void **state)
 {
     (void)state;
-    for (unsigned spoiled = 0; spoiled < TRIAL; spoiled++) {
+    for (unsigned corrupted = 0; corrupted < TRIAL; corrupted++) {
         begin(state);
         cost(30, 15);
         alone(TRIAL + WAIT, 64 * KIB);
@@ -417,53 +419,53 @@ static void a_trial_that_does_not_go_as_it_was_to(void **state)
 
             enter(&message, 64 * KIB);
             now += time_of(&message);
-            leave(&message, i != spoiled);
+            leave(&message, i != corrupted);
         }
         again();
         alone(WAIT, 64 * KIB);
-        assert_all(WAIT, REGX_WAY_SINGLE);
+        assert_all(WAIT, REGX_AUTOTUNE_SINGLE_COPY);
         alone(TRIAL, 64 * KIB); /* the next one does */
         again();
         alone(1, 64 * KIB);
-        assert_all(1, REGX_WAY_BOUNCE);
+        assert_all(1, REGX_AUTOTUNE_BOUNCE);
     }
 }
 
 /* One that never ends makes rounds long, and nothing else. */
-static void one_that_stays(void **state)
+static void a_message_that_never_closes_does_not_stop_trials(void **state)
 {
     message_t stays;
 
     (void)state;
     cost(30, 15);
     enter(&stays, 64 * KIB);
-    alone(TRIAL * REGX_CONTEST_ROUND, 64 * KIB);
-    assert_int_equal(tried, 1 + TRIAL * REGX_CONTEST_ROUND);
+    alone(TRIAL * REGX_AUTOTUNE_ROUND, 64 * KIB);
+    assert_int_equal(tried, 1 + TRIAL * REGX_AUTOTUNE_ROUND);
     again();
     alone(1000, 64 * KIB);
     assert_int_equal(tried, 0);
-    assert_int_equal(contests[2].open, 1);
+    assert_int_equal(autotune[2].open, 1);
     leave(&stays, true);
-    assert_int_equal(contests[2].open, 0);
+    assert_int_equal(autotune[2].open, 0);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(the_fastest_of_three_wins, begin),
-        cmocka_unit_test_setup(the_faster_way_wins, begin),
+        cmocka_unit_test_setup(the_faster_path_wins, begin),
         cmocka_unit_test_setup(single_copy_has_to_save_an_eighth, begin),
-        cmocka_unit_test_setup(in_windows_and_without_end, begin),
-        cmocka_unit_test_setup(from_many_neighbours, begin),
-        cmocka_unit_test_setup(all_at_once, begin),
-        cmocka_unit_test_setup(stragglers, begin),
-        cmocka_unit_test_setup(lengths_may_differ, begin),
-        cmocka_unit_test_setup(it_is_tried_again_ever_more_seldom, begin),
+        cmocka_unit_test_setup(bursts_and_streams_are_measured, begin),
+        cmocka_unit_test_setup(messages_of_many_neighbours_are_measured, begin),
+        cmocka_unit_test_setup(messages_opened_all_at_once_are_measured, begin),
+        cmocka_unit_test_setup(stragglers_do_not_stop_a_trial, begin),
+        cmocka_unit_test_setup(lengths_within_a_class_may_differ, begin),
+        cmocka_unit_test_setup(trials_become_rarer_while_the_winner_stays, begin),
         cmocka_unit_test_setup(the_winner_may_change, begin),
         cmocka_unit_test_setup(an_outlier_does_not_count, begin),
-        cmocka_unit_test_setup(sizes_are_on_their_own, begin),
-        cmocka_unit_test_setup(a_trial_that_does_not_go_as_it_was_to, begin),
-        cmocka_unit_test_setup(one_that_stays, begin),
+        cmocka_unit_test_setup(size_classes_are_independent, begin),
+        cmocka_unit_test_setup(a_trial_of_which_messages_went_elsewhere_is_invalid, begin),
+        cmocka_unit_test_setup(a_message_that_never_closes_does_not_stop_trials, begin),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

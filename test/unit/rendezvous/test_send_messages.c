@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The source and messages that are wrong: a CTS, grants.
+ * The send and messages that are wrong: a CTS, grants.
  */
 #include "../mutate.h"
-#include "source.h"
+#include "send_stage.h"
 
 /* ---- a CTS that is wrong ---- */
 
@@ -21,7 +21,7 @@ static bool cts_is_sound(const regx_cts_t *cts)
     return cts->length == LENGTH && (cts->path == REGX_PATH_read || cts->chunk_length <= LENGTH);
 }
 
-/* Opens a source with a changed CTS: it ends at once and is counted, or does what it was told as
+/* Opens a send with a changed CTS: it ends at once and is counted, or does what it was told as
  * far as that is possible. Told once in any case. */
 static void try_cts(unsigned slots, uint64_t chunk, change_t change)
 {
@@ -35,10 +35,10 @@ static void try_cts(unsigned slots, uint64_t chunk, change_t change)
     mutate(bytes, sizeof(bytes), &change);
     memcpy(copy, bytes, sizeof(bytes));
     const bool sound = regx_cts_unpack(bytes, &cts) && cts_is_sound(&cts);
-    stage->landing = cts.landing;
+    stage->recv = cts.recv;
     stage->any_target = true;
-    regx_source_open(stage->sender->rndv, &stage->sender->peers[1], stage->sent.base, LENGTH, copy,
-                     done, stage);
+    regx_rndv_send_open(stage->sender->rndv, &stage->sender->peers[1], stage->sent.base, LENGTH,
+                        copy, done, stage);
     free(copy);
     assert_int_equal(malformed(stage), !sound);
     if (!sound) {
@@ -51,7 +51,7 @@ static void try_cts(unsigned slots, uint64_t chunk, change_t change)
     stage_close(stage);
 }
 
-static void every_byte_of_the_cts_may_be_wrong(void **state)
+static void a_cts_with_any_byte_changed_is_refused_or_fits(void **state)
 {
     static const uint8_t flips[] = {0, 1, 2, 4, 8, 16, 32, 64, 128, 255, 3, 7};
 
@@ -88,7 +88,7 @@ static const uint64_t values[] = {0,
 
 enum { VALUES = sizeof(values) / sizeof(values[0]) };
 
-static void every_field_of_the_cts_may_be_wrong(void **state)
+static void a_cts_with_any_field_changed_is_refused_or_fits(void **state)
 {
     static const size_t wide[] = {16, 24, 32, 40, 48};
 
@@ -108,11 +108,11 @@ static void every_field_of_the_cts_may_be_wrong(void **state)
 static void a_message_of_no_bytes_is_refused(void **state)
 {
     stage_t *stage = stage_open();
-    regx_cts_t cts = {.path = REGX_PATH_bounce, .landing = stage->landing};
+    regx_cts_t cts = {.path = REGX_PATH_bounce, .recv = stage->recv};
 
     (void)state;
     stage->sent.length = 0;
-    open_source(stage, &cts);
+    open_send(stage, &cts);
     assert_int_equal(stage->dones, 1);
     assert_int_equal(stage->status, REGX_INVALID);
     stage->sent.length = LENGTH;
@@ -123,17 +123,17 @@ static void a_message_of_no_bytes_is_refused(void **state)
 
 enum { FIRST = 2 * SLOT }; /* bytes granted and sent before */
 
-/* Whether a message can be a grant of the stage's transfer. */
-static bool grant_is_sound(const stage_t *stage, const regx_control_t *control)
+/* Whether a message can be a grant of the stage's transfer; `chunks`: whose path has chunks. */
+static bool grant_is_sound(const stage_t *stage, const regx_control_t *control, bool chunks)
 {
     uint64_t offset = control->offset;
     uint64_t left = LENGTH - FIRST;
 
-    if (control->to.id != stage->source.id || control->to.generation != stage->source.generation) {
+    if (control->to.id != stage->send.id || control->to.generation != stage->send.generation) {
         return false;
     }
-    if (control->type == REGX_CONTROL_CHUNK) {
-        return control->length > 0 && control->length <= left && offset <= LENGTH &&
+    if (control->type == REGX_CONTROL_CTS_CHUNK) {
+        return chunks && control->length > 0 && control->length <= left && offset <= LENGTH &&
                control->length <= LENGTH - offset;
     }
     for (unsigned i = 0; i < control->slot_count; i++) {
@@ -145,7 +145,7 @@ static bool grant_is_sound(const stage_t *stage, const regx_control_t *control)
         left -= length;
         offset += length;
     }
-    return control->type == REGX_CONTROL_SLOTS;
+    return control->type == REGX_CONTROL_CTS_SLOTS;
 }
 
 /* Sends a changed grant in the middle of a transfer. If it cannot be one it is counted and has no
@@ -153,15 +153,16 @@ static bool grant_is_sound(const stage_t *stage, const regx_control_t *control)
 static void try_grant(bool chunk, change_t change, uint64_t sender)
 {
     stage_t *stage = stage_open();
-    const regx_cts_t cts = cts_of(stage, REGX_PATH_bounce, 2, 0);
+    const regx_cts_t cts =
+        chunk ? cts_of(stage, REGX_PATH_pipeline, 0, FIRST) : cts_of(stage, REGX_PATH_bounce, 2, 0);
     uint8_t bytes[REGX_CONTROL_MAX];
     regx_control_t control = {.type = 0};
 
-    open_source(stage, &cts);
+    open_send(stage, &cts);
     run(stage);
     assert_true(stage->started);
-    control = (regx_control_t){.type = chunk ? REGX_CONTROL_CHUNK : REGX_CONTROL_SLOTS,
-                               .to = stage->source,
+    control = (regx_control_t){.type = chunk ? REGX_CONTROL_CTS_CHUNK : REGX_CONTROL_CTS_SLOTS,
+                               .to = stage->send,
                                .offset = FIRST,
                                .length = PAGE,
                                .slot_count = chunk ? 0 : 4};
@@ -175,7 +176,7 @@ static void try_grant(bool chunk, change_t change, uint64_t sender)
     mutate(bytes, size, &change);
     memset(&control, 0, sizeof(control));
     const bool sound = regx_control_unpack(bytes, size, &control) && sender == 1 &&
-                       grant_is_sound(stage, &control);
+                       grant_is_sound(stage, &control, chunk);
 
     stage->any_target = sound;
     fake_arrive(stage->sender, sender, bytes, size);
@@ -184,7 +185,7 @@ static void try_grant(bool chunk, change_t change, uint64_t sender)
         run(stage);
         regx_rndv_forget(stage->sender->rndv, &stage->sender->peers[1]);
     } else {
-        assert_int_equal(stage->calls[FAKE_PUT], 2);
+        assert_int_equal(stage->calls[FAKE_PUT], chunk ? 1 : 2);
         grant_slots(stage, FIRST, LENGTH - FIRST);
         assert_sent(stage);
         assert_int_equal(malformed(stage), 1);
@@ -192,7 +193,7 @@ static void try_grant(bool chunk, change_t change, uint64_t sender)
     stage_close(stage);
 }
 
-static void every_byte_of_a_grant_may_be_wrong(void **state)
+static void grants_with_any_byte_changed_are_refused_or_fit(void **state)
 {
     static const uint8_t flips[] = {0, 1, 2, 4, 8, 16, 32, 64, 128, 255, 3, 7};
 
@@ -205,7 +206,7 @@ static void every_byte_of_a_grant_may_be_wrong(void **state)
     }
 }
 
-static void every_field_of_a_grant_may_be_wrong(void **state)
+static void grants_with_any_field_changed_are_refused_or_fit(void **state)
 {
     (void)state;
     for (size_t v = 0; v < VALUES; v++) {
@@ -220,7 +221,7 @@ static void every_field_of_a_grant_may_be_wrong(void **state)
     }
 }
 
-static void another_process_may_not_grant(void **state)
+static void grants_of_another_process_are_refused(void **state)
 {
     (void)state;
     for (int chunk = 0; chunk < 2; chunk++) {
@@ -228,6 +229,23 @@ static void another_process_may_not_grant(void **state)
         try_grant(chunk, (change_t){.size = 0}, 0);
         try_grant(chunk, (change_t){.size = 0}, UINT64_MAX);
     }
+}
+
+/* The receiver chose bounce: it has no chunk to grant. */
+static void a_chunk_granted_on_the_path_bounce_is_refused(void **state)
+{
+    stage_t *stage = stage_open();
+    const regx_cts_t cts = cts_of(stage, REGX_PATH_bounce, 2, 0);
+
+    (void)state;
+    open_send(stage, &cts);
+    run(stage);
+    grant_chunk(stage, FIRST, PAGE);
+    assert_int_equal(malformed(stage), 1);
+    assert_int_equal(stage->calls[FAKE_PUT], 2);
+    grant_slots(stage, FIRST, LENGTH - FIRST);
+    assert_sent(stage);
+    stage_close(stage);
 }
 
 /* More grants than anyone may give at once are refused, and those that were taken are done. */
@@ -238,12 +256,12 @@ static void a_flood_of_grants_is_bounded(void **state)
 
     (void)state;
     stage->any_target = true;
-    open_source(stage, &cts);
+    open_send(stage, &cts);
     run(stage);
     stage->puts = REGX_AGAIN;
     for (uint64_t offset = 0; offset < 1000; offset++) {
-        const regx_control_t control = {.type = REGX_CONTROL_SLOTS,
-                                        .to = stage->source,
+        const regx_control_t control = {.type = REGX_CONTROL_CTS_SLOTS,
+                                        .to = stage->send,
                                         .offset = offset,
                                         .slot_count = 1,
                                         .slots = {{0, 1}}};
@@ -259,20 +277,20 @@ static void a_flood_of_grants_is_bounded(void **state)
 }
 
 /* What is granted already, used or not, is not granted again: the end would never come. */
-static void no_more_is_taken_than_there_is(void **state)
+static void more_bytes_than_are_left_are_refused(void **state)
 {
     (void)state;
     for (int used = 0; used < 2; used++) {
         stage_t *stage = stage_open();
         const regx_cts_t cts = cts_of(stage, REGX_PATH_pipeline, 0, PAGE);
 
-        open_source(stage, &cts);
+        open_send(stage, &cts);
         run(stage);
         stage->puts = used ? REGX_OK : REGX_AGAIN;
         grant_chunk(stage, PAGE, LENGTH - 2 * PAGE);
         run(stage);
-        const regx_control_t again = {.type = REGX_CONTROL_SLOTS,
-                                      .to = stage->source,
+        const regx_control_t again = {.type = REGX_CONTROL_CTS_SLOTS,
+                                      .to = stage->send,
                                       .offset = 0,
                                       .slot_count = 4,
                                       .slots = {{0, SLOT}, {0, SLOT}, {0, SLOT}, {0, SLOT + 1}}};
@@ -286,13 +304,13 @@ static void no_more_is_taken_than_there_is(void **state)
     }
 }
 
-static void a_source_that_is_done_has_no_name(void **state)
+static void messages_to_a_send_that_is_done_are_refused(void **state)
 {
     (void)state;
     for (int failed = 0; failed < 2; failed++) {
         stage_t *stage = stage_open();
         const regx_control_t late = {
-            .type = REGX_CONTROL_SLOTS, .offset = 0, .slot_count = 1, .slots = {{0, SLOT}}};
+            .type = REGX_CONTROL_CTS_SLOTS, .offset = 0, .slot_count = 1, .slots = {{0, SLOT}}};
 
         stage->answer[FAKE_PUT].at = failed ? 5 : 0;
         stage->answer[FAKE_PUT].status = REGX_FAILED;
@@ -300,7 +318,7 @@ static void a_source_that_is_done_has_no_name(void **state)
         assert_int_equal(stage->dones, 1);
         const uint64_t before = malformed(stage); /* grants that the failed one did not need */
         regx_control_t control = late;
-        control.to = stage->source;
+        control.to = stage->send;
         tell(stage, &control); /* the rule asserts that there is no put */
         assert_int_equal(malformed(stage), before + 1);
         stage_close(stage);
@@ -314,7 +332,7 @@ static void noise_is_survived(void **state)
     uint64_t seed = 29;
 
     (void)state;
-    open_source(stage, &cts);
+    open_send(stage, &cts);
     run(stage);
     for (unsigned i = 0; i < 50000; i++) {
         uint64_t words[8];
@@ -323,12 +341,12 @@ static void noise_is_survived(void **state)
         for (unsigned w = 0; w < 8; w++) {
             words[w] = chance_next(&seed);
         }
-        if (i % 2 == 0) { /* of the right form, for the right source, with absurd numbers */
+        if (i % 2 == 0) { /* of the right form, for the right send, with absurd numbers */
             bytes[0] = REGX_CONTROL_VERSION;
-            bytes[1] = i % 4 == 0 ? REGX_CONTROL_SLOTS : REGX_CONTROL_CHUNK;
+            bytes[1] = i % 4 == 0 ? REGX_CONTROL_CTS_SLOTS : REGX_CONTROL_CTS_CHUNK;
             bytes[2] = i % 4 == 0 ? 4 : 0;
             bytes[3] = 0;
-            memcpy(bytes + 4, &stage->source, 8);
+            memcpy(bytes + 4, &stage->send, 8);
             memset(bytes + 12, 0, 4);
             fake_arrive(stage->sender, 1, bytes, 56);
         } else {
@@ -345,15 +363,16 @@ static void noise_is_survived(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_byte_of_the_cts_may_be_wrong),
-        cmocka_unit_test(every_field_of_the_cts_may_be_wrong),
+        cmocka_unit_test(a_cts_with_any_byte_changed_is_refused_or_fits),
+        cmocka_unit_test(a_cts_with_any_field_changed_is_refused_or_fits),
         cmocka_unit_test(a_message_of_no_bytes_is_refused),
-        cmocka_unit_test(every_byte_of_a_grant_may_be_wrong),
-        cmocka_unit_test(every_field_of_a_grant_may_be_wrong),
-        cmocka_unit_test(another_process_may_not_grant),
+        cmocka_unit_test(grants_with_any_byte_changed_are_refused_or_fit),
+        cmocka_unit_test(grants_with_any_field_changed_are_refused_or_fit),
+        cmocka_unit_test(a_chunk_granted_on_the_path_bounce_is_refused),
+        cmocka_unit_test(grants_of_another_process_are_refused),
         cmocka_unit_test(a_flood_of_grants_is_bounded),
-        cmocka_unit_test(no_more_is_taken_than_there_is),
-        cmocka_unit_test(a_source_that_is_done_has_no_name),
+        cmocka_unit_test(more_bytes_than_are_left_are_refused),
+        cmocka_unit_test(messages_to_a_send_that_is_done_are_refused),
         cmocka_unit_test(noise_is_survived),
     };
 

@@ -1,42 +1,7 @@
-/* SPDX-License-Identifier: BSD-3-Clause
- *
- * For the tests of the paths read and together: a transfer between two processes in memory.
- */
-#ifndef REGX_TEST_TRANSFER_H
-#define REGX_TEST_TRANSFER_H
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "transfer_stage.h"
 
-#include "fake.h"
-
-#include "rendezvous/engine.h"
-
-enum { PAGE = 4096, LENGTH = 6 * PAGE + 7, SLOT = 1024 };
-
-typedef struct stage {
-    fake_t *sender;   /* process 0 */
-    fake_t *receiver; /* process 1 */
-    fake_t *stranger; /* process 2, without an engine */
-    regx_path_t path;
-    guarded_t sent, received;
-    size_t from, to;         /* where in these the message begins */
-    regx_landing_t *landing; /* NULL: closed */
-    unsigned dones;
-    regx_status_t status;
-    unsigned frames[2];   /* delivered to the process of that number */
-    uint64_t chunk_bytes; /* of puts that were accepted, but those into slots */
-    /* What the transport answers. */
-    struct {
-        fake_t *at;
-        fake_call_t call;
-        unsigned number; /* of the call, 0: none */
-        regx_status_t status;
-    } answer;
-    unsigned again_percent;
-    unsigned late_percent; /* of puts end later, … */
-    regx_status_t late;    /* … those of chunks so */
-    uint64_t seed;
-} stage_t;
-
-static inline regx_status_t answer_of(fake_t *fake, fake_call_t call)
+static regx_status_t answer_of(fake_t *fake, fake_call_t call)
 {
     stage_t *stage = fake->context;
 
@@ -51,7 +16,7 @@ static inline regx_status_t answer_of(fake_t *fake, fake_call_t call)
                                                                                      : REGX_OK;
 }
 
-static inline regx_status_t rule(fake_t *fake, fake_call_t call, const regx_put_t *put)
+static regx_status_t rule(fake_t *fake, fake_call_t call, const regx_put_t *put)
 {
     const regx_status_t status = answer_of(fake, call);
     stage_t *stage = fake->context;
@@ -63,7 +28,7 @@ static inline regx_status_t rule(fake_t *fake, fake_call_t call, const regx_put_
     return status;
 }
 
-static inline void done(void *context, regx_status_t status)
+void done(void *context, regx_status_t status)
 {
     stage_t *stage = context;
 
@@ -71,9 +36,8 @@ static inline void done(void *context, regx_status_t status)
     stage->status = status;
 }
 
-/* within_node: the pools are shared, and the kernel copies. */
-static inline stage_t *transfer_open(const fake_config_t *sender, const fake_config_t *receiver,
-                                     regx_path_t path, bool within_node)
+stage_t *transfer_open(const fake_config_t *sender, const fake_config_t *receiver, regx_path_t path,
+                       bool within_node)
 {
     const fake_config_t played = {.slots = 2, .slot_size = 64};
     stage_t *stage = calloc(1, sizeof(*stage));
@@ -95,28 +59,29 @@ static inline stage_t *transfer_open(const fake_config_t *sender, const fake_con
     return stage;
 }
 
-static inline void begin_of(stage_t *stage, size_t length)
+void begin_of(stage_t *stage, size_t length)
 {
     memset(stage->received.base, 0x11, stage->received.length);
-    stage->landing = regx_landing_open(stage->receiver->rndv, &stage->receiver->peers[0],
-                                       stage->received.base + stage->to, length);
-    assert_non_null(stage->landing);
-    regx_source_open(stage->sender->rndv, &stage->sender->peers[1], stage->sent.base + stage->from,
-                     length, regx_landing_cts(stage->landing), done, stage);
+    stage->recv = regx_rndv_recv_open(stage->receiver->rndv, &stage->receiver->peers[0],
+                                      stage->received.base + stage->to, length);
+    assert_non_null(stage->recv);
+    regx_rndv_send_open(stage->sender->rndv, &stage->sender->peers[1],
+                        stage->sent.base + stage->from, length, regx_rndv_recv_cts(stage->recv),
+                        done, stage);
 }
 
-static inline void begin(stage_t *stage)
+void begin(stage_t *stage)
 {
     begin_of(stage, LENGTH);
 }
 
-static inline void end(stage_t *stage)
+void close_recv(stage_t *stage)
 {
-    regx_landing_close(stage->receiver->rndv, stage->landing);
-    stage->landing = NULL;
+    regx_rndv_recv_close(stage->receiver->rndv, stage->recv);
+    stage->recv = NULL;
 }
 
-static inline void stage_close(stage_t *stage)
+void stage_close(stage_t *stage)
 {
     fake_t *const fakes[] = {stage->sender, stage->receiver, stage->stranger};
 
@@ -132,13 +97,12 @@ static inline void stage_close(stage_t *stage)
     free(stage);
 }
 
-static inline uint64_t malformed(const stage_t *stage)
+uint64_t malformed(const stage_t *stage)
 {
     return stage->sender->counters.malformed + stage->receiver->counters.malformed;
 }
 
-/* Delivers the next frame to the process of that number. false: there is none. */
-static inline bool deliver(stage_t *stage, unsigned to)
+bool deliver(stage_t *stage, unsigned to)
 {
     fake_t *const fakes[] = {stage->sender, stage->receiver};
     const bool there = fake_receive(fakes[to], fakes[1 - to]);
@@ -147,8 +111,7 @@ static inline bool deliver(stage_t *stage, unsigned to)
     return there;
 }
 
-/* Ends a put that is pending. false: there is none. */
-static inline bool end_put(stage_t *stage, unsigned which)
+bool end_put(stage_t *stage, unsigned which)
 {
     const fake_frame_t *frame = stage->sender->conns[1].head;
     unsigned before = which;
@@ -161,8 +124,7 @@ static inline bool end_put(stage_t *stage, unsigned which)
                          frame->pending->target == REGX_TARGET_REGION ? stage->late : REGX_OK);
 }
 
-/* Lets happen one thing of those that can: a get, a put or a message. false: it could not. */
-static inline bool step(stage_t *stage)
+bool step(stage_t *stage)
 {
     const unsigned what = (unsigned)(chance_next(&stage->seed) % 6);
     bool happened;
@@ -181,15 +143,14 @@ static inline bool step(stage_t *stage)
     return happened;
 }
 
-static inline void some_steps(stage_t *stage, unsigned steps)
+void some_steps(stage_t *stage, unsigned steps)
 {
     for (unsigned i = 0; i < steps; i++) {
         step(stage);
     }
 }
 
-/* Lets happen all that can, in any order. */
-static inline void run(stage_t *stage)
+void run(stage_t *stage)
 {
     for (unsigned idle = 0; idle < 300; idle++) {
         if (step(stage)) {
@@ -198,8 +159,7 @@ static inline void run(stage_t *stage)
     }
 }
 
-/* Asserts that all has arrived, and was told once. */
-static inline void assert_read_of(const stage_t *stage, size_t length)
+void assert_read_of(const stage_t *stage, size_t length)
 {
     const size_t end = stage->to + length;
 
@@ -213,13 +173,12 @@ static inline void assert_read_of(const stage_t *stage, size_t length)
     }
 }
 
-static inline void assert_read(const stage_t *stage)
+void assert_read(const stage_t *stage)
 {
     assert_read_of(stage, LENGTH);
 }
 
-/* What went by the path and by slots. */
-static inline void assert_bytes(const stage_t *stage, uint64_t got)
+void assert_bytes(const stage_t *stage, uint64_t got)
 {
     const regx_counters_t *counters = &stage->sender->counters;
 
@@ -231,7 +190,7 @@ static inline void assert_bytes(const stage_t *stage, uint64_t got)
     assert_int_equal(stage->receiver->counters.copied_out_bytes, LENGTH - got);
 }
 
-static inline void drop_frames(fake_t *from, unsigned to)
+void drop_frames(fake_t *from, unsigned to)
 {
     fake_conn_t *conn = &from->conns[to];
 
@@ -244,8 +203,7 @@ static inline void drop_frames(fake_t *from, unsigned to)
     conn->tail = &conn->head;
 }
 
-/* Nothing comes to or from these two any more; what was under way ends so. */
-static inline void forget_both(stage_t *stage)
+void forget_both(stage_t *stage)
 {
     while (fake_complete(stage->sender, 1, 0, REGX_FAILED)) {
     }
@@ -255,8 +213,7 @@ static inline void forget_both(stage_t *stage)
     drop_frames(stage->receiver, 0);
 }
 
-/* Both ends forget each other after some steps of a transfer, of which nothing stays. */
-static inline void forget_in_mid_transfer(stage_t *stage, unsigned steps)
+void forget_in_mid_transfer(stage_t *stage, unsigned steps)
 {
     const bool closes_first = steps % 2 == 0; /* before its gets have ended, or after */
 
@@ -274,32 +231,24 @@ static inline void forget_in_mid_transfer(stage_t *stage, unsigned steps)
     drop_frames(stage->sender, 1);
     drop_frames(stage->receiver, 0);
     if (closes_first) {
-        end(stage);
+        close_recv(stage);
         assert_int_equal(stage->receiver->open_windows, stage->receiver->conns[0].get_count);
     }
     while (fake_got(stage->receiver, 0, 0, REGX_FAILED)) {
     }
     regx_rndv_progress(stage->receiver->rndv);
     if (!closes_first) {
-        end(stage);
+        close_recv(stage);
     }
     assert_null(stage->receiver->conns[0].head);
 }
 
-static inline size_t least(size_t a, size_t b)
+void assert_limits_hold(stage_t *stage, const fake_config_t *sender, const fake_config_t *receiver,
+                        size_t written)
 {
-    return a < b ? a : b;
-}
-
-/* A transfer of which the sender writes the first `written` bytes as one chunk (0: none) and the
- * receiver reads the rest: both ends' limits hold, whichever is the smaller, for what is read; what
- * is written comes on top. */
-static inline void assert_limits_hold(stage_t *stage, const fake_config_t *sender,
-                                      const fake_config_t *receiver, size_t written)
-{
-    const size_t chunk = least(sender->chunk_size, receiver->chunk_size);
+    const size_t chunk = regx_min(sender->chunk_size, receiver->chunk_size);
     const size_t chunks = (LENGTH - written + chunk - 1) / chunk;
-    const size_t most = least(least(sender->chunk_depth, receiver->chunk_depth), chunks);
+    const size_t most = regx_min(regx_min(sender->chunk_depth, receiver->chunk_depth), chunks);
     const unsigned top = written > 0;
 
     stage->late_percent = 100;
@@ -312,12 +261,10 @@ static inline void assert_limits_hold(stage_t *stage, const fake_config_t *sende
     run(stage);
     assert_read(stage);
     assert_bytes(stage, LENGTH);
-    end(stage);
+    close_recv(stage);
     assert_int_equal(stage->chunk_bytes, written);
     assert_in_range(stage->sender->counters.chunks_high, most, top + most);
     assert_int_equal(stage->receiver->counters.chunks_high, top + most);
     assert_int_equal(stage->receiver->counters.gets, chunks);
     assert_int_equal(malformed(stage), 0);
 }
-
-#endif
