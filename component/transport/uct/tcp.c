@@ -171,6 +171,7 @@ regx_status_t regx_tcp_open(const regx_transport_config_t *config, regx_windows_
     }
     tcp->config = config;
     tcp->windows = windows;
+    tcp->pace.quiet_ns = REGX_TCP_IDLE_NS;
     regx_entrance_init(&tcp->entrance, config->threads);
     if (component == NULL || regx_uct_open_md(component, "tcp", &tcp->md) != REGX_OK) {
         snprintf(error, error_size, "UCX offers no tcp here");
@@ -237,4 +238,9 @@ size_t regx_tcp_max_frame(const regx_tcp_t *tcp)
 {
     (void)tcp;
     return REGX_TCP_DATA_MAX;
+}
+
+bool regx_tcp_in_use(const regx_tcp_t *tcp)
+{
+    return atomic_load_explicit(&tcp->in_use, memory_order_relaxed);
 }
