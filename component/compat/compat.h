@@ -17,7 +17,7 @@
 #include "opal/mca/btl/btl.h"
 #include "opal/util/proc.h"
 
-#include "registration/watch.h"
+#include "base/hook_source.h"
 
 /* Calls who listens to `tag` with a frame that arrived; the data is valid during the call. */
 void regx_compat_receive(mca_btl_base_module_t *btl, mca_btl_base_tag_t tag, const void *data,
