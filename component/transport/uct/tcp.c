@@ -239,8 +239,3 @@ size_t regx_tcp_max_frame(const regx_tcp_t *tcp)
     (void)tcp;
     return REGX_TCP_DATA_MAX;
 }
-
-bool regx_tcp_in_use(const regx_tcp_t *tcp)
-{
-    return atomic_load_explicit(&tcp->in_use, memory_order_relaxed);
-}

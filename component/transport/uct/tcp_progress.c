@@ -13,6 +13,11 @@
 /* Newcomers are looked for once in so many looks. */
 #define ACCEPT_INTERVAL 16u
 
+bool regx_tcp_in_use(const regx_tcp_t *tcp)
+{
+    return atomic_load_explicit(&tcp->in_use, memory_order_relaxed);
+}
+
 static bool is_due(regx_tcp_t *tcp)
 {
     return !regx_tcp_in_use(tcp) || tcp->idle < IDLE_POLLS || regx_pace_due(&tcp->pace);
