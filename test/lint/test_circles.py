@@ -43,10 +43,7 @@ KNOWN_CIRCLES: list[set[str]] = [
     {"btl/params.c", "btl/params_inherited.c", "btl/params_registration.c",
      "btl/params_verbs.c"},
 ]
-KNOWN_ARROWS: set[tuple[str, str]] = {
-    # compat
-    ("compat/compat.h", "registration/watch.h"),
-}
+KNOWN_ARROWS: set[tuple[str, str]] = set()
 
 Uses = dict[str, dict[str, set[str]]]  # user → used → by which symbols, or "#include"
 
