@@ -111,7 +111,7 @@ static void say_refused(regx_status_t status, const char *error, bool others)
         snprintf(line, sizeof(line), "btl_regx_%s", error);
     } else {
         snprintf(line, sizeof(line), "btl_regx_transport=%s: %s%s",
-                 mca_btl_regx_component.params.transport, error,
+                 mca_btl_regx_component.params.settings.component.transport, error,
                  others ? "; the other ports are used without it" : "");
     }
     regx_say_of_node(line);
@@ -121,9 +121,10 @@ static regx_status_t list_devices(const regx_component_t *component,
                                   const regx_transport_ops_t *ops, char *error, size_t error_size,
                                   regx_device_name_t names[REGX_DEVICES_MAX], size_t *count)
 {
-    const regx_transport_config_t config = {.if_include = component->params.if_include,
-                                            .if_exclude = component->params.if_exclude,
-                                            .topology = regx_compat_topology()};
+    const regx_transport_config_t config = {
+        .if_include = component->params.settings.transport.if_include,
+        .if_exclude = component->params.settings.transport.if_exclude,
+        .topology = regx_compat_topology()};
 
     *count = 1;
     return ops->devices == NULL ? REGX_OK : ops->devices(&config, error, error_size, names, count);
@@ -137,7 +138,7 @@ static bool open_modules(regx_component_t *component)
     char error[256], first_error[256];
     size_t count = 0;
     const regx_transport_ops_t *ops =
-        regx_transport_load(component->params.transport, error, sizeof(error));
+        regx_transport_load(component->params.settings.component.transport, error, sizeof(error));
     regx_status_t status = REGX_UNREACHABLE, first = REGX_OK;
 
     if (ops != NULL && !ops->copies && regx_strategy_copies(component->params.strategy)) {
@@ -210,15 +211,16 @@ static void say_if_limited(const regx_component_t *component)
         return;
     }
     const uint64_t pool = component->counters.pool_bytes, pinned = regx_memlock_pinned();
-    const uint64_t wanted = (pinned > pool ? pinned - pool : 0) +
-                            (params->pool_wanted > pool ? params->pool_wanted : pool) +
-                            params->chunk_size * params->chunk_depth;
+    const uint64_t wanted =
+        (pinned > pool ? pinned - pool : 0) +
+        (params->pool_wanted > pool ? params->pool_wanted : pool) +
+        params->settings.rendezvous.chunk_size * params->settings.rendezvous.chunk_depth;
     if (limit < wanted) {
         snprintf(line, sizeof(line),
                  "btl_regx_transport=%s: the limit of locked memory (ulimit -l) is %" PRIu64
                  " KiB, and %" PRIu64 " KiB are wanted for pool, buffers and btl_regx_chunk_depth "
                  "chunks; what finds no room bounces; " REGX_MEMLOCK_REMEDY,
-                 params->transport, limit / 1024, wanted / 1024);
+                 params->settings.component.transport, limit / 1024, wanted / 1024);
         regx_compat_say(line);
     }
 }

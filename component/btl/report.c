@@ -183,7 +183,7 @@ static void append(const char *pattern, const char *line, size_t length)
 
 void regx_report(regx_component_t *component)
 {
-    const char *where = component->params.report;
+    const char *where = component->params.settings.component.report;
     const bool table = strcmp(where, "stderr") == 0;
     char *text = NULL;
     size_t length;
