@@ -16,10 +16,10 @@
 #include "base/option.h"
 #include "transport/pace.h"
 #include "transport/transport.h"
-#include "transport/uct/node.h"
-#include "transport/uct/quiet.h"
-#include "transport/uct/tcp.h"
-#include "transport/uct/window.h"
+#include "transport/shm/shm.h"
+#include "transport/uct/log.h"
+#include "transport/tcp/tcp.h"
+#include "transport/rkey_table.h"
 
 #define ADDRESS_VERSION 2
 enum { WIRE_NODE = 1, WIRE_TCP = 2 };
@@ -32,8 +32,8 @@ enum { WIRE_NODE = 1, WIRE_TCP = 2 };
 typedef struct regx_uct {
     regx_transport_t super;
     regx_transport_config_t config;
-    regx_windows_t windows;
-    regx_node_t *node; /* NULL: refused, or not allowed */
+    regx_rkey_table_t rkeys;
+    regx_shm_t *node; /* NULL: refused, or not allowed */
     regx_tcp_t *tcp;   /* likewise */
     void *own_pool;    /* where there is no node segment to hold it */
     char wires[32];
@@ -46,7 +46,7 @@ typedef struct regx_uct {
 
 typedef struct regx_uct_conn {
     regx_conn_t super;
-    regx_node_conn_t *node; /* NULL: other host, or refused */
+    regx_shm_conn_t *node; /* NULL: other host, or refused */
     regx_tcp_conn_t *tcp;   /* NULL until it is needed */
     regx_lock_t turning;    /* from the one to the other */
     bool lost;              /* neither can be had: in the list until that is told */
@@ -71,7 +71,7 @@ static bool wanted(const char *tls, const char *name)
 static regx_status_t open_pool(regx_uct_t *uct)
 {
     if (uct->node != NULL) {
-        uct->super.pool_memory = regx_node_pool(uct->node, &uct->super.pool_size);
+        uct->super.pool_memory = regx_shm_pool(uct->node, &uct->super.pool_size);
         return REGX_OK;
     }
     uct->super.pool_size = uct->config.pool_size;
@@ -91,12 +91,12 @@ static void uct_close(regx_transport_t *transport)
 
     regx_tcp_close(uct->tcp);
     if (uct->node != NULL) {
-        regx_node_close(uct->node);
+        regx_shm_close(uct->node);
     }
     if (uct->own_pool != NULL) {
         munmap(uct->own_pool, uct->super.pool_size);
     }
-    regx_windows_fini(&uct->windows);
+    regx_rkey_table_fini(&uct->rkeys);
     regx_lock_fini(&uct->lock);
     free(uct);
 }
@@ -109,7 +109,7 @@ static regx_status_t open_tcp(regx_uct_t *uct, char *error, size_t error_size)
         return REGX_OK;
     }
     const regx_status_t status =
-        regx_tcp_open(&uct->config, &uct->windows, error, error_size, &uct->tcp);
+        regx_tcp_open(&uct->config, &uct->rkeys, error, error_size, &uct->tcp);
     if (status != REGX_OK) {
         uct->tcp = NULL;
         if (status == REGX_INVALID) {
@@ -150,18 +150,18 @@ static regx_status_t uct_open(const regx_transport_config_t *config, char *error
     if (uct == NULL) {
         return REGX_NO_MEMORY;
     }
-    regx_uct_quiet();
+    regx_uct_log_to_stderr();
     regx_lock_init(&uct->lock, config->threads);
     uct->super.ops = &regx_transport_ops;
     uct->config = *config;
     uct->newcomers = (regx_pace_t){.quiet_ns = NEWCOMERS_QUIET_NS, .busy_ns = NEWCOMERS_BUSY_NS};
-    regx_windows_init(&uct->windows, config->threads);
+    regx_rkey_table_init(&uct->rkeys, config->threads);
     status = open_tcp(uct, error, error_size);
     if (status != REGX_OK) {
         uct_close(&uct->super);
         return status;
     }
-    if (regx_node_open(config, &uct->node) != REGX_OK) {
+    if (regx_shm_open(config, &uct->node) != REGX_OK) {
         uct->node = NULL;
     }
     if (uct->node == NULL && uct->tcp == NULL) {
@@ -176,15 +176,15 @@ static regx_status_t uct_open(const regx_transport_config_t *config, char *error
         uct_close(&uct->super);
         return status;
     }
-    uct->super.max_frame = REGX_NODE_MAX_FRAME;
+    uct->super.max_frame = REGX_SHM_MAX_FRAME;
     if (uct->tcp != NULL) {
         const size_t most = regx_tcp_max_frame(uct->tcp);
 
         regx_tcp_set_pool(uct->tcp, uct->super.pool_memory, uct->super.pool_size);
-        uct->super.max_frame = most < REGX_NODE_MAX_FRAME ? most : REGX_NODE_MAX_FRAME;
+        uct->super.max_frame = most < REGX_SHM_MAX_FRAME ? most : REGX_SHM_MAX_FRAME;
     }
     snprintf(uct->wires, sizeof(uct->wires), "%s%s%s",
-             uct->node != NULL ? regx_node_domain(uct->node) : "",
+             uct->node != NULL ? regx_shm_domain(uct->node) : "",
              uct->node != NULL && uct->tcp != NULL ? "," : "", uct->tcp != NULL ? "tcp" : "");
     uct->super.wires = uct->wires;
     *transport = &uct->super;
@@ -200,7 +200,7 @@ static size_t uct_address(regx_transport_t *transport, void *buffer)
     for (int wire = WIRE_NODE; wire <= WIRE_TCP; wire++) {
         const size_t room = REGX_ADDRESS_MAX - (size_t)(at + 4 - start);
         const size_t length =
-            wire == WIRE_NODE  ? uct->node == NULL ? 0 : regx_node_address(uct->node, at + 4, room)
+            wire == WIRE_NODE  ? uct->node == NULL ? 0 : regx_shm_address(uct->node, at + 4, room)
              : uct->tcp == NULL ? 0
                                : regx_tcp_address(uct->tcp, at + 4, room);
 
@@ -290,8 +290,8 @@ static regx_status_t uct_connect(regx_transport_t *transport, uint64_t peer, boo
         memcpy(conn->address, tcp_part, tcp_length);
     }
     if (same_node && uct->node != NULL && node_length > 0) {
-        status = regx_node_connect(uct->node, peer, node_part, node_length, &conn->node);
-        conn->super.single_copy = status == REGX_OK && regx_node_may_copy(conn->node);
+        status = regx_shm_connect(uct->node, peer, node_part, node_length, &conn->node);
+        conn->super.single_copy = status == REGX_OK && regx_shm_may_copy(conn->node);
     } else {
         if (same_node && (wanted(uct->config.tls, "posix") || wanted(uct->config.tls, "sysv"))) {
             regx_tally(uct->config.counters->fallbacks, "shm: not available at both ends");
@@ -370,7 +370,7 @@ static void uct_disconnect(regx_conn_t *super)
         forget_lost(uct_of(super->transport), conn);
     }
     if (conn->node != NULL) {
-        regx_node_disconnect(conn->node);
+        regx_shm_disconnect(conn->node);
     }
     if (conn->tcp != NULL) {
         regx_tcp_disconnect(conn->tcp);
@@ -384,7 +384,7 @@ static void uct_warm(regx_conn_t *super)
     const regx_uct_conn_t *conn = (const regx_uct_conn_t *)super;
 
     if (conn->node != NULL) {
-        regx_node_warm(conn->node);
+        regx_shm_warm(conn->node);
     }
 }
 
@@ -393,7 +393,7 @@ static bool uct_reachable(regx_conn_t *super)
     regx_uct_conn_t *conn = (regx_uct_conn_t *)super;
 
     return !conn->lost &&
-           (conn->tcp != NULL ? regx_tcp_reachable(conn->tcp) : regx_node_reachable(conn->node));
+           (conn->tcp != NULL ? regx_tcp_reachable(conn->tcp) : regx_shm_reachable(conn->node));
 }
 
 static regx_status_t uct_send(regx_conn_t *super, uint8_t tag, const void *header,
@@ -404,7 +404,7 @@ static regx_status_t uct_send(regx_conn_t *super, uint8_t tag, const void *heade
     regx_status_t status = REGX_UNREACHABLE;
 
     if (conn->node != NULL) {
-        status = regx_node_send(conn->node, tag, header, header_length, pack, pack_context,
+        status = regx_shm_send(conn->node, tag, header, header_length, pack, pack_context,
                                 payload_length);
     }
     if (status == REGX_UNREACHABLE && turn_to_tcp(conn) == REGX_OK) {
@@ -420,7 +420,7 @@ static regx_status_t uct_lend(regx_conn_t *super, regx_lend_t *lend)
     regx_status_t status = REGX_UNREACHABLE;
 
     if (conn->node != NULL) {
-        status = regx_node_lend(conn->node, lend);
+        status = regx_shm_lend(conn->node, lend);
     }
     if (status == REGX_UNREACHABLE && turn_to_tcp(conn) == REGX_OK) {
         status = regx_tcp_lend(conn->tcp, lend);
@@ -434,7 +434,7 @@ static regx_status_t uct_put(regx_conn_t *super, regx_put_t *put)
     regx_status_t status = REGX_UNREACHABLE;
 
     if (conn->node != NULL) {
-        status = regx_node_put(conn->node, put);
+        status = regx_shm_put(conn->node, put);
     }
     if (status == REGX_UNREACHABLE && turn_to_tcp(conn) == REGX_OK) {
         status = regx_tcp_put(conn->tcp, put);
@@ -447,10 +447,10 @@ static regx_status_t uct_get(regx_conn_t *super, regx_get_t *get)
 {
     regx_uct_conn_t *conn = (regx_uct_conn_t *)super;
 
-    return conn->super.single_copy ? regx_node_get(conn->node, get) : REGX_DENIED;
+    return conn->super.single_copy ? regx_shm_get(conn->node, get) : REGX_DENIED;
 }
 
-/* Costs nothing on these wires, but goes through the windows, so that over tcp a key that was
+/* Costs nothing on these wires, but goes through the rkeys, so that over tcp a key that was
  * given back opens nothing. On the node the kernel's copy asks no key: there the peer is trusted
  * as far as the kernel trusts a process of the same user. */
 static regx_status_t uct_reg(regx_transport_t *transport, void *base, size_t length,
@@ -459,13 +459,13 @@ static regx_status_t uct_reg(regx_transport_t *transport, void *base, size_t len
     mr->base = base;
     mr->length = length;
     mr->access = access;
-    return regx_windows_add(&uct_of(transport)->windows, base, length, access, &mr->key,
+    return regx_rkey_table_add(&uct_of(transport)->rkeys, base, length, access, &mr->key,
                             &mr->handle);
 }
 
 static void uct_dereg(regx_transport_t *transport, regx_mr_t *mr)
 {
-    regx_windows_remove(&uct_of(transport)->windows, mr->handle);
+    regx_rkey_table_remove(&uct_of(transport)->rkeys, mr->handle);
 }
 
 /* Rounds in which the node had something and tcp was not looked at, at most. */
@@ -477,7 +477,7 @@ static int uct_progress(regx_transport_t *transport)
     int events = 0;
 
     if (uct->node != NULL) {
-        events = regx_node_progress(uct->node);
+        events = regx_shm_progress(uct->node);
         if (events > 0) {
             regx_pace_note_traffic(&uct->newcomers);
             if (++uct->rounds % NODE_ROUNDS != 0) {

@@ -18,8 +18,8 @@
  * (only progress polls). The poller trusts nothing it reads: positions and lengths are checked
  * against the ring before a byte is touched.
  */
-#ifndef REGX_UCT_MAILBOX_H
-#define REGX_UCT_MAILBOX_H
+#ifndef REGX_TRANSPORT_MAILBOX_H
+#define REGX_TRANSPORT_MAILBOX_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -28,8 +28,8 @@
 
 #include "base/status.h"
 #include "transport/transport.h"
-#include "transport/uct/node.h"
-#include "transport/uct/vm.h"
+#include "transport/shm/shm.h"
+#include "transport/shm/vm.h"
 
 #define REGX_MAILBOX_LINES 256u
 #define REGX_MAILBOX_INLINE 56u
@@ -39,7 +39,7 @@
 #define REGX_MAILBOX_PAYLOAD_LEAST (64u << 10) /* … where memory is short */
 /* Less than three eighths: a quarter may be free and not yet published, and where the ring ends as
  * much as a frame, less a line, may be skipped. */
-#define REGX_MAILBOX_MAX REGX_NODE_MAX_FRAME
+#define REGX_MAILBOX_MAX REGX_SHM_MAX_FRAME
 #define REGX_MAILBOX_LENDS 32u /* frames of the poster's pool not yet returned */
 
 typedef enum regx_frame_kind {

@@ -4,7 +4,7 @@
  */
 #include <string.h>
 
-#include "transport/uct/tcp_internal.h"
+#include "transport/tcp/tcp_internal.h"
 
 /* A look costs a system call or two, more than all the rest of regx's progress. In the middle of a
  * conversation every call looks. After so many looks in vain they are rationed by time
@@ -27,7 +27,7 @@ static bool is_due(regx_tcp_t *tcp)
 static regx_status_t write_piece(regx_tcp_t *tcp, const regx_tcp_frame_t *frame)
 {
     if (frame->target == REGX_TARGET_REGION) {
-        return regx_windows_write(tcp->windows, &frame->key, frame->offset, frame->data,
+        return regx_rkey_table_write(tcp->rkeys, &frame->key, frame->offset, frame->data,
                                   frame->length);
     }
     if (frame->offset > tcp->pool_size || frame->length > tcp->pool_size - frame->offset) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "transport/uct/node_internal.h"
-#include "transport/uct/window.h"
+#include "transport/shm/shm_internal.h"
+#include "transport/rkey_table.h"
 
 #include <stdlib.h>
 
@@ -11,16 +11,16 @@
 /* … and of one put or get before the next one's turn. */
 #define VM_TURN (2048u * 1024u)
 
-static void malformed(regx_node_t *node)
+static void malformed(regx_shm_t *node)
 {
     regx_count(node->config.counters, &node->config.counters->malformed, 1);
 }
 
-static regx_status_t make_room(regx_node_t *node)
+static regx_status_t make_room(regx_shm_t *node)
 {
     if (node->inbound_count == node->inbound_room) {
         const size_t room = node->inbound_room == 0 ? 8 : 2 * node->inbound_room;
-        regx_node_inbound_t **more = realloc(node->inbound, room * sizeof(*more));
+        regx_shm_inbound_t **more = realloc(node->inbound, room * sizeof(*more));
 
         if (more == NULL) {
             return REGX_NO_MEMORY;
@@ -32,9 +32,9 @@ static regx_status_t make_room(regx_node_t *node)
 }
 
 /* A neighbour has knocked: from now on its mailbox is polled. */
-static void welcome(regx_node_t *node, const regx_hello_t *hello)
+static void welcome(regx_shm_t *node, const regx_connect_request_t *hello)
 {
-    regx_node_inbound_t *inbound = calloc(1, sizeof(*inbound));
+    regx_shm_inbound_t *inbound = calloc(1, sizeof(*inbound));
 
     if (inbound == NULL || make_room(node) != REGX_OK) {
         free(inbound);
@@ -77,9 +77,9 @@ static void welcome(regx_node_t *node, const regx_hello_t *hello)
 }
 
 /* The neighbour has said its last word. */
-static void farewell(regx_node_t *node, size_t i)
+static void farewell(regx_shm_t *node, size_t i)
 {
-    regx_node_inbound_t *inbound = node->inbound[i];
+    regx_shm_inbound_t *inbound = node->inbound[i];
 
     node->inbound[i] = node->inbound[--node->inbound_count];
     if (inbound->pool != NULL) {
@@ -91,7 +91,7 @@ static void farewell(regx_node_t *node, size_t i)
 }
 
 /* Maps the neighbour's pool, for frames that lie in it. */
-static regx_status_t map_pool(regx_node_t *node, regx_node_inbound_t *inbound)
+static regx_status_t map_pool(regx_shm_t *node, regx_shm_inbound_t *inbound)
 {
     regx_lock(&node->lock);
     const regx_status_t status = regx_segment_map(&inbound->pool_name, &inbound->main);
@@ -99,10 +99,10 @@ static regx_status_t map_pool(regx_node_t *node, regx_node_inbound_t *inbound)
     if (status != REGX_OK) {
         return status;
     }
-    const regx_door_t *door = (const regx_door_t *)inbound->main.base;
+    const regx_connect_queue_t *queue = (const regx_connect_queue_t *)inbound->main.base;
     if (inbound->pool_offset > inbound->main.length ||
         inbound->pool_size > inbound->main.length - inbound->pool_offset ||
-        !regx_vm_same(&door->cookie, &inbound->cookie)) {
+        !regx_vm_same(&queue->cookie, &inbound->cookie)) {
         regx_segment_unmap(&inbound->main);
         return REGX_INVALID;
     }
@@ -110,7 +110,7 @@ static regx_status_t map_pool(regx_node_t *node, regx_node_inbound_t *inbound)
     return REGX_OK;
 }
 
-static void deliver_lent(regx_node_t *node, regx_node_inbound_t *inbound, const regx_frame_t *frame)
+static void deliver_lent(regx_shm_t *node, regx_shm_inbound_t *inbound, const regx_frame_t *frame)
 {
     const regx_transport_events_t *events = &node->config.events;
 
@@ -126,7 +126,7 @@ static void deliver_lent(regx_node_t *node, regx_node_inbound_t *inbound, const 
     regx_mailbox_return(&inbound->in, frame->token, frame->lap);
 }
 
-static void deliver(regx_node_t *node, regx_node_inbound_t *inbound, const regx_frame_t *frame)
+static void deliver(regx_shm_t *node, regx_shm_inbound_t *inbound, const regx_frame_t *frame)
 {
     const regx_transport_events_t *events = &node->config.events;
 
@@ -138,9 +138,9 @@ static void deliver(regx_node_t *node, regx_node_inbound_t *inbound, const regx_
 }
 
 /* Takes what one neighbour has posted, up to a batch. */
-static __attribute__((noinline)) int take_frames(regx_node_t *node, size_t i)
+static __attribute__((noinline)) int take_frames(regx_shm_t *node, size_t i)
 {
-    regx_node_inbound_t *inbound = node->inbound[i];
+    regx_shm_inbound_t *inbound = node->inbound[i];
     int events = 0;
 
     while (events < BATCH) {
@@ -154,7 +154,7 @@ static __attribute__((noinline)) int take_frames(regx_node_t *node, size_t i)
         if (status != REGX_OK) {
             malformed(node);
             regx_mailbox_skip(&inbound->in);
-        } else if (frame.tag == REGX_NODE_TAG_GOODBYE) {
+        } else if (frame.tag == REGX_SHM_TAG_DISCONNECT) {
             farewell(node, i);
             break;
         } else {
@@ -167,7 +167,7 @@ static __attribute__((noinline)) int take_frames(regx_node_t *node, size_t i)
 
 static bool returned(regx_lend_t *lend)
 {
-    regx_node_conn_t *conn = lend->scratch[REGX_SCRATCH_CONN];
+    regx_shm_conn_t *conn = lend->scratch[REGX_SCRATCH_CONN];
     const uint64_t ticket = (uintptr_t)lend->scratch[REGX_SCRATCH_LAP];
     const uint32_t token = (uint32_t)(ticket >> 32);
 
@@ -179,7 +179,7 @@ static bool returned(regx_lend_t *lend)
 }
 
 /* Completes the lends whose memory came back. */
-static __attribute__((noinline)) int poll_lends(regx_node_t *node)
+static __attribute__((noinline)) int poll_lends(regx_shm_t *node)
 {
     regx_lend_t *back = NULL;
     int events = 0;
@@ -218,22 +218,22 @@ typedef struct range {
 
 static range_t range_of(void **copy)
 {
-    if (regx_node_is_get(copy)) {
-        const regx_get_t *get = regx_node_get_of(copy);
+    if (regx_shm_is_get(copy)) {
+        const regx_get_t *get = regx_shm_get_of(copy);
 
         return (range_t){REGX_VM_READ, get->local, regx_key_address(&get->key) + get->offset,
                          get->length};
     }
-    const regx_put_t *put = regx_node_put_of(copy);
+    const regx_put_t *put = regx_shm_put_of(copy);
 
     return (range_t){REGX_VM_WRITE, (char *)(uintptr_t)put->local,
                      regx_key_address(&put->key) + put->offset, put->length};
 }
 
 /* Lets the kernel copy the next piece of the oldest copy; REGX_AGAIN while it is not finished. */
-static regx_status_t vm_step(regx_node_t *node, void **copy, const range_t *range)
+static regx_status_t vm_step(regx_shm_t *node, void **copy, const range_t *range)
 {
-    regx_node_conn_t *conn = copy[REGX_SCRATCH_CONN];
+    regx_shm_conn_t *conn = copy[REGX_SCRATCH_CONN];
     size_t done = (uintptr_t)copy[REGX_SCRATCH_DONE];
     regx_status_t status;
 
@@ -256,7 +256,7 @@ static regx_status_t vm_step(regx_node_t *node, void **copy, const range_t *rang
     if (range->way == REGX_VM_READ) {
         return REGX_OK;
     }
-    const regx_put_t *put = regx_node_put_of(copy);
+    const regx_put_t *put = regx_shm_put_of(copy);
 
     regx_lock(&conn->lock);
     status =
@@ -265,7 +265,7 @@ static regx_status_t vm_step(regx_node_t *node, void **copy, const range_t *rang
     return status;
 }
 
-static __attribute__((noinline)) int poll_copies(regx_node_t *node)
+static __attribute__((noinline)) int poll_copies(regx_shm_t *node)
 {
     regx_lock(&node->lock);
     void **copy = node->copies.first; /* stays in front: only progress takes from there */
@@ -279,26 +279,26 @@ static __attribute__((noinline)) int poll_copies(regx_node_t *node)
         return 1; /* first come, first finished */
     }
     regx_lock(&node->lock);
-    regx_node_take_copy(&node->copies);
+    regx_shm_take_copy(&node->copies);
     if (status == REGX_AGAIN) { /* it has had its turn, or that peer does not read its mailbox: the
                                    others go on */
-        regx_node_append_copy(&node->copies, copy);
+        regx_shm_append_copy(&node->copies, copy);
     } else {
         atomic_fetch_sub(&node->copy_count, 1);
     }
     regx_unlock(&node->lock);
     if (status != REGX_AGAIN) {
-        regx_node_end_copy(copy, status);
+        regx_shm_end_copy(copy, status);
     }
     return done > before || status != REGX_AGAIN;
 }
 
-static __attribute__((noinline)) int answer_door(regx_node_t *node)
+static __attribute__((noinline)) int answer_door(regx_shm_t *node)
 {
-    regx_hello_t hello;
+    regx_connect_request_t hello;
     int events = 0;
 
-    while (regx_door_answer(node->door, &node->rung, &hello) == REGX_OK) {
+    while (regx_connect_queue_accept(node->queue, &node->requests, &hello) == REGX_OK) {
         welcome(node, &hello);
         events++;
     }
@@ -306,11 +306,11 @@ static __attribute__((noinline)) int answer_door(regx_node_t *node)
 }
 
 /* Nearly all calls find nothing: those take a few instructions per neighbour. */
-int regx_node_progress(regx_node_t *node)
+int regx_shm_progress(regx_shm_t *node)
 {
     int events = 0;
 
-    if (regx_door_has_rung(node->door, node->rung)) {
+    if (regx_connect_queue_has_request(node->queue, node->requests)) {
         events += answer_door(node);
     }
     for (size_t i = 0; i < node->inbound_count; i++) {

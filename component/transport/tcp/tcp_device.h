@@ -2,8 +2,8 @@
  *
  * Which network device tcp uses.
  */
-#ifndef REGX_TRANSPORT_UCT_TCP_DEVICE_H
-#define REGX_TRANSPORT_UCT_TCP_DEVICE_H
+#ifndef REGX_TRANSPORT_TCP_DEVICE_H
+#define REGX_TRANSPORT_TCP_DEVICE_H
 
 #include <net/if.h>
 #include <stdbool.h>

@@ -21,14 +21,14 @@
  * a frame is copied, so that closing waits for the copy under way. Adding and removing cost some
  * ten nanoseconds and allocate nothing once the table has grown to what is in use at once.
  */
-#ifndef REGX_TRANSPORT_UCT_WINDOW_H
-#define REGX_TRANSPORT_UCT_WINDOW_H
+#ifndef REGX_TRANSPORT_RKEY_TABLE_H
+#define REGX_TRANSPORT_RKEY_TABLE_H
 
 #include "base/lock.h"
 #include "transport/transport.h"
 
 #define REGX_WINDOWS_FIRST 64  /* slots of a table at its first use */
-#define REGX_WINDOWS_MAX 65536 /* windows open at once */
+#define REGX_RKEY_TABLE_MAX 65536 /* rkeys open at once */
 
 typedef struct regx_window regx_window_t;
 
@@ -37,23 +37,23 @@ typedef struct regx_windows {
     regx_window_t *slots; /* grown by doubling; NULL until the first window */
     uint32_t count;       /* of slots */
     uint32_t free;        /* number of the first free slot; `count` if there is none */
-} regx_windows_t;
+} regx_rkey_table_t;
 
-void regx_windows_init(regx_windows_t *windows, bool threads);
+void regx_rkey_table_init(regx_rkey_table_t *rkeys, bool threads);
 /* Frees the table. Windows still open are closed by it. */
-void regx_windows_fini(regx_windows_t *windows);
+void regx_rkey_table_fini(regx_rkey_table_t *rkeys);
 
 /* Opens a window on [base, base + length) and gives its key. `handle` is for remove.
- * REGX_OK; REGX_NO_MEMORY: REGX_WINDOWS_MAX windows are open, or memory ran out. */
-regx_status_t regx_windows_add(regx_windows_t *windows, void *base, size_t length, unsigned access,
+ * REGX_OK; REGX_NO_MEMORY: REGX_RKEY_TABLE_MAX rkeys are open, or memory ran out. */
+regx_status_t regx_rkey_table_add(regx_rkey_table_t *rkeys, void *base, size_t length, unsigned access,
                                regx_key_t *key, void **handle);
 /* Closes the window. When it returns, nothing lands in it any more. */
-void regx_windows_remove(regx_windows_t *windows, void *handle);
+void regx_rkey_table_remove(regx_rkey_table_t *rkeys, void *handle);
 
 /* Copies `length` bytes of `data` to `offset` in the window that the key names.
  * REGX_OK; REGX_INVALID: no such window is open, it is not open for REGX_ACCESS_REMOTE_WRITE, or
  * the range is not inside it; nothing was written. */
-regx_status_t regx_windows_write(regx_windows_t *windows, const regx_key_t *key, uint64_t offset,
+regx_status_t regx_rkey_table_write(regx_rkey_table_t *rkeys, const regx_key_t *key, uint64_t offset,
                                  const void *data, size_t length);
 
 /* What the key says about itself; the peer who sent it vouches for it, nobody else. */

@@ -6,61 +6,61 @@
  * Locks: a connection's lock covers its path and its mailbox; the node's covers the lists and the
  * mailbox memory. The connection's is taken first where both are. `inbound` belongs to progress.
  */
-#ifndef REGX_UCT_NODE_INTERNAL_H
-#define REGX_UCT_NODE_INTERNAL_H
+#ifndef REGX_TRANSPORT_SHM_INTERNAL_H
+#define REGX_TRANSPORT_SHM_INTERNAL_H
 
 #include "base/lock.h"
-#include "transport/uct/door.h"
-#include "transport/uct/mailbox.h"
-#include "transport/uct/node.h"
-#include "transport/uct/segment.h"
-#include "transport/uct/vm.h"
+#include "transport/shm/connect_queue.h"
+#include "transport/shm/mailbox.h"
+#include "transport/shm/shm.h"
+#include "transport/shm/segment.h"
+#include "transport/shm/vm.h"
 
 /* The last frame of a mailbox. Open MPI's tags begin above. */
-#define REGX_NODE_TAG_GOODBYE 0
+#define REGX_SHM_TAG_DISCONNECT 0
 
-#define REGX_NODE_BOXES 4 /* mailboxes per segment of them */
-#define REGX_NODE_FEW                                                                              \
+#define REGX_SHM_BOXES 4 /* mailboxes per segment of them */
+#define REGX_SHM_FEW                                                                              \
     32u /* neighbours for whom there is memory for the longest rings of payload                    \
          */
 
-typedef struct regx_node_boxes { /* a segment of mailboxes that this process posts to */
+typedef struct regx_shm_boxes { /* a segment of mailboxes that this process posts to */
     regx_segment_t segment;
     regx_segment_name_t name;
     uint32_t ring; /* bytes of payload of each */
-    bool taken[REGX_NODE_BOXES];
-    struct regx_node_boxes *next;
-} regx_node_boxes_t;
+    bool taken[REGX_SHM_BOXES];
+    struct regx_shm_boxes *next;
+} regx_shm_boxes_t;
 
-typedef struct regx_node_address { /* what a process publishes for its neighbours */
+typedef struct regx_shm_address { /* what a process publishes for its neighbours */
     regx_segment_name_t main;
     uint64_t pool_offset;
     uint64_t pool_size;
     uint64_t cookie_address;
     regx_vm_cookie_t cookie;
     int64_t pid;
-} regx_node_address_t;
+} regx_shm_address_t;
 
-struct regx_node_conn {
-    regx_node_t *node;
+struct regx_shm_conn {
+    regx_shm_t *node;
     uint64_t peer;
-    regx_node_address_t address;
+    regx_shm_address_t address;
     regx_lock_t lock;
-    enum { REGX_NODE_NEW, REGX_NODE_ATTACHED, REGX_NODE_REFUSED } state;
+    enum { REGX_SHM_NEW, REGX_SHM_ATTACHED, REGX_SHM_REFUSED } state;
     regx_mapping_t main; /* the peer's main segment */
-    regx_door_t *door;
+    regx_connect_queue_t *queue;
     char *pool; /* the peer's */
     regx_vm_peer_t vm;
-    regx_node_boxes_t *boxes; /* where the mailbox lies */
+    regx_shm_boxes_t *boxes; /* where the mailbox lies */
     int box;
     regx_mailbox_out_t out;
     _Atomic uint32_t lent; /* bit per token */
     uint32_t laps[REGX_MAILBOX_LENDS];
     bool said_goodbye;
-    struct regx_node_conn *next; /* in the list of those that part */
+    struct regx_shm_conn *next; /* in the list of those that part */
 };
 
-typedef struct regx_node_inbound { /* a neighbour that posts to this process */
+typedef struct regx_shm_inbound { /* a neighbour that posts to this process */
     uint64_t sender;
     regx_vm_cookie_t cookie;
     regx_mapping_t boxes;
@@ -70,31 +70,31 @@ typedef struct regx_node_inbound { /* a neighbour that posts to this process */
     uint64_t pool_offset, pool_size;
     regx_mapping_t main; /* mapped at the first lent frame */
     char *pool;
-} regx_node_inbound_t;
+} regx_shm_inbound_t;
 
 /* What the kernel is to copy for puts and gets, oldest first. Each is named by its scratch. */
-typedef struct regx_node_copies {
+typedef struct regx_shm_copies {
     void **first;
     void **last; /* if there is a first */
-} regx_node_copies_t;
+} regx_shm_copies_t;
 
-struct regx_node {
+struct regx_shm {
     regx_transport_config_t config;
     regx_segment_domain_t domain;
     regx_segment_t main;
     regx_segment_name_t main_name;
-    regx_door_t *door;
-    uint64_t rung; /* hellos answered */
+    regx_connect_queue_t *queue;
+    uint64_t requests; /* hellos answered */
     size_t pool_offset, pool_size;
     regx_lock_t lock;
-    regx_node_boxes_t *boxes;
+    regx_shm_boxes_t *boxes;
     unsigned neighbours; /* connected to */
     regx_lend_t *lends;  /* posted, not yet returned */
     _Atomic uint32_t lend_count;
-    regx_node_copies_t copies;
+    regx_shm_copies_t copies;
     _Atomic uint32_t copy_count;
-    regx_node_conn_t *parting; /* disconnected; their mailboxes are not yet read to the end */
-    regx_node_inbound_t **inbound;
+    regx_shm_conn_t *parting; /* disconnected; their mailboxes are not yet read to the end */
+    regx_shm_inbound_t **inbound;
     size_t inbound_count, inbound_room;
 };
 
@@ -103,41 +103,41 @@ enum { REGX_SCRATCH_NEXT, REGX_SCRATCH_CONN, REGX_SCRATCH_DONE, REGX_SCRATCH_LAP
 /* … of a put or get, in place of a lend's lap: which of them it is. */
 enum { REGX_SCRATCH_WAY = REGX_SCRATCH_LAP };
 
-static inline bool regx_node_is_get(void *const *copy)
+static inline bool regx_shm_is_get(void *const *copy)
 {
     return copy[REGX_SCRATCH_WAY] != NULL;
 }
 
-static inline regx_put_t *regx_node_put_of(void **copy)
+static inline regx_put_t *regx_shm_put_of(void **copy)
 {
     return (regx_put_t *)((char *)copy - offsetof(regx_put_t, scratch));
 }
 
-static inline regx_get_t *regx_node_get_of(void **copy)
+static inline regx_get_t *regx_shm_get_of(void **copy)
 {
     return (regx_get_t *)((char *)copy - offsetof(regx_get_t, scratch));
 }
 
-static inline void regx_node_end_copy(void **copy, regx_status_t status)
+static inline void regx_shm_end_copy(void **copy, regx_status_t status)
 {
-    if (regx_node_is_get(copy)) {
-        regx_get_t *get = regx_node_get_of(copy);
+    if (regx_shm_is_get(copy)) {
+        regx_get_t *get = regx_shm_get_of(copy);
 
         get->done(get, status);
     } else {
-        regx_put_t *put = regx_node_put_of(copy);
+        regx_put_t *put = regx_shm_put_of(copy);
 
         put->done(put, status);
     }
 }
 /* The token of a lend shares a word with its lap. */
-static inline void *regx_node_ticket(uint32_t token, uint32_t lap)
+static inline void *regx_shm_ticket(uint32_t token, uint32_t lap)
 {
     return (void *)(uintptr_t)((uint64_t)token << 32 | lap);
 }
 
 /* The node's lock is held, or progress kept out; the count is the caller's. */
-static inline void regx_node_append_copy(regx_node_copies_t *copies, void **copy)
+static inline void regx_shm_append_copy(regx_shm_copies_t *copies, void **copy)
 {
     copy[REGX_SCRATCH_NEXT] = NULL;
     if (copies->first == NULL) {
@@ -149,7 +149,7 @@ static inline void regx_node_append_copy(regx_node_copies_t *copies, void **copy
 }
 
 /* Takes the first, which is there. */
-static inline void **regx_node_take_copy(regx_node_copies_t *copies)
+static inline void **regx_shm_take_copy(regx_shm_copies_t *copies)
 {
     void **copy = copies->first;
 
@@ -158,20 +158,20 @@ static inline void **regx_node_take_copy(regx_node_copies_t *copies)
 }
 
 /* Takes and gives back mailbox memory; the node's lock is taken within. NULL: none to be had. */
-regx_mailbox_memory_t *regx_node_box_take(regx_node_t *node, regx_node_boxes_t **boxes, int *box);
-void regx_node_box_give(regx_node_t *node, regx_node_boxes_t *boxes, int box);
+regx_mailbox_memory_t *regx_shm_box_take(regx_shm_t *node, regx_shm_boxes_t **boxes, int *box);
+void regx_shm_box_give(regx_shm_t *node, regx_shm_boxes_t *boxes, int box);
 
 /* Where in their segment it lies. */
-static inline size_t regx_node_box_offset(const regx_node_boxes_t *boxes, int box)
+static inline size_t regx_shm_box_offset(const regx_shm_boxes_t *boxes, int box)
 {
     return (size_t)box * regx_mailbox_size(boxes->ring);
 }
 
-static inline regx_mailbox_memory_t *regx_node_box(const regx_node_boxes_t *boxes, int box)
+static inline regx_mailbox_memory_t *regx_shm_box(const regx_shm_boxes_t *boxes, int box)
 {
     char *base = regx_segment_base(&boxes->segment);
 
-    return (regx_mailbox_memory_t *)(void *)(base + regx_node_box_offset(boxes, box));
+    return (regx_mailbox_memory_t *)(void *)(base + regx_shm_box_offset(boxes, box));
 }
 
 #endif

@@ -5,7 +5,7 @@
  * Everything travels as active messages. tcp has no memory that a device could protect, so a put
  * is data in pieces, each led by the peer's key (or "the pool") and an offset; the receiver checks
  * them and copies. The last piece carries the notice, and it is delivered only if that piece was
- * good: windows close but never open again under the same key, so the earlier pieces were too.
+ * good: rkeys close but never open again under the same key, so the earlier pieces were too.
  * What is malformed is counted, dropped, and writes nothing.
  *
  * Order: a put takes its place in the line when it is accepted. Until its last piece has been
@@ -22,11 +22,11 @@
  * simply have left: disconnecting says goodbye. One that never sent anything cannot; its end is
  * told when something is wanted of it. A peer that was never sent to goes unnoticed.
  */
-#ifndef REGX_TRANSPORT_UCT_TCP_H
-#define REGX_TRANSPORT_UCT_TCP_H
+#ifndef REGX_TRANSPORT_TCP_H
+#define REGX_TRANSPORT_TCP_H
 
 #include "transport/transport.h"
-#include "transport/uct/window.h"
+#include "transport/rkey_table.h"
 
 typedef struct regx_tcp regx_tcp_t;
 typedef struct regx_tcp_conn regx_tcp_conn_t;
@@ -38,7 +38,7 @@ typedef struct regx_tcp_conn regx_tcp_conn_t;
  * REGX_OK; REGX_UNREACHABLE: no device is up, or UCX cannot open it; REGX_INVALID: a list is
  * malformed or leaves no device; REGX_NO_MEMORY. `error` then holds one line.
  * `config` must live as long as the result. */
-regx_status_t regx_tcp_open(const regx_transport_config_t *config, regx_windows_t *windows,
+regx_status_t regx_tcp_open(const regx_transport_config_t *config, regx_rkey_table_t *rkeys,
                             char *error, size_t error_size, regx_tcp_t **tcp);
 /* All connections must be disconnected. Waits until the kernel has taken what was accepted, or the
  * connection has broken. NULL is allowed. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "transport/uct/mailbox.h"
+#include "transport/shm/mailbox.h"
 
 #include <string.h>
 

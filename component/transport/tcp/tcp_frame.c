@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "transport/uct/tcp_frame.h"
+#include "transport/tcp/tcp_frame.h"
 
 #include <endian.h>
 #include <string.h>

@@ -6,8 +6,8 @@
  * it in the file system or kernel are gone when the last process that maps it ends, also after
  * SIGKILL (UCT removes the names at once). Calls are made by one thread at a time.
  */
-#ifndef REGX_UCT_SEGMENT_H
-#define REGX_UCT_SEGMENT_H
+#ifndef REGX_TRANSPORT_SEGMENT_H
+#define REGX_TRANSPORT_SEGMENT_H
 
 #include <stddef.h>
 #include <stdint.h>

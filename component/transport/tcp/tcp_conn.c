@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "transport/uct/tcp_internal.h"
+#include "transport/tcp/tcp_internal.h"
 
 /* The address: what is below, then UCT's device address and its interface address. */
 typedef struct address_head {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "transport/uct/tcp_device.h"
+#include "transport/tcp/tcp_device.h"
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "transport/uct/segment.h"
+#include "transport/shm/segment.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 
 #include "base/option.h"
 #include "transport/uct/component.h"
-#include "transport/uct/quiet.h"
+#include "transport/uct/log.h"
 
 static const char *const known_domains[] = {"posix", "sysv"};
 
@@ -81,9 +81,9 @@ regx_status_t regx_segment_alloc(regx_segment_domain_t *domain, size_t length,
         .name = "regx",
         .mem_type = UCS_MEMORY_TYPE_HOST};
 
-    regx_uct_hush(true);
+    regx_uct_log_suppress(true);
     const ucs_status_t status = uct_mem_alloc(length, &method, 1, &params, &segment->memory);
-    regx_uct_hush(false);
+    regx_uct_log_suppress(false);
     return status == UCS_OK ? REGX_OK : REGX_NO_MEMORY;
 }
 
@@ -117,9 +117,9 @@ regx_status_t regx_segment_map(const regx_segment_name_t *name, regx_mapping_t *
     if (mapping->component == NULL) {
         return REGX_UNREACHABLE;
     }
-    regx_uct_hush(true);
+    regx_uct_log_suppress(true);
     const ucs_status_t status = uct_rkey_unpack(mapping->component, name->key, &mapping->key);
-    regx_uct_hush(false);
+    regx_uct_log_suppress(false);
     if (status != UCS_OK) {
         return REGX_UNREACHABLE;
     }

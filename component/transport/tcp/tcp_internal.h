@@ -3,8 +3,8 @@
  * What the files of tcp share: tcp.c opens, closes and locks, tcp_conn.c makes and ends
  * connections, tcp_send.c sends, tcp_progress.c receives and drives all of it.
  */
-#ifndef REGX_TRANSPORT_UCT_TCP_INTERNAL_H
-#define REGX_TRANSPORT_UCT_TCP_INTERNAL_H
+#ifndef REGX_TRANSPORT_TCP_INTERNAL_H
+#define REGX_TRANSPORT_TCP_INTERNAL_H
 
 #include <stdatomic.h>
 #include <ucs/async/async_fwd.h>
@@ -13,8 +13,8 @@
 #include "transport/entrance.h"
 #include "transport/pace.h"
 #include "transport/turns.h"
-#include "transport/uct/tcp.h"
-#include "transport/uct/tcp_frame.h"
+#include "transport/tcp/tcp.h"
+#include "transport/tcp/tcp_frame.h"
 
 #define REGX_TCP_AM_ID 1
 #define REGX_TCP_DATA_MAX 65536 /* bytes of data in one message of UCT */
@@ -37,7 +37,7 @@ typedef struct regx_tcp_uct_address {
 
 struct regx_tcp {
     const regx_transport_config_t *config;
-    regx_windows_t *windows;
+    regx_rkey_table_t *rkeys;
     uint8_t *pool;
     size_t pool_size;
 

@@ -8,8 +8,8 @@
  * the process number means the same process in both name spaces. Shared memory is named by process
  * numbers too (UCX's posix), so what is mapped is checked by the same cookie.
  */
-#ifndef REGX_UCT_VM_H
-#define REGX_UCT_VM_H
+#ifndef REGX_TRANSPORT_VM_H
+#define REGX_TRANSPORT_VM_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -10,9 +10,9 @@
 #include <string.h>
 
 #include "transport/uct/component.h"
-#include "transport/uct/quiet.h"
-#include "transport/uct/tcp_device.h"
-#include "transport/uct/tcp_internal.h"
+#include "transport/uct/log.h"
+#include "transport/tcp/tcp_device.h"
+#include "transport/tcp/tcp_internal.h"
 
 #define STRING_(x) #x
 #define STRING(x) STRING_(x)
@@ -157,7 +157,7 @@ static ucs_status_t start(regx_tcp_t *tcp)
     return status;
 }
 
-regx_status_t regx_tcp_open(const regx_transport_config_t *config, regx_windows_t *windows,
+regx_status_t regx_tcp_open(const regx_transport_config_t *config, regx_rkey_table_t *rkeys,
                             char *error, size_t error_size, regx_tcp_t **result)
 {
     uct_component_h component = regx_uct_component("tcp");
@@ -170,7 +170,7 @@ regx_status_t regx_tcp_open(const regx_transport_config_t *config, regx_windows_
         return REGX_NO_MEMORY;
     }
     tcp->config = config;
-    tcp->windows = windows;
+    tcp->rkeys = rkeys;
     tcp->pace.quiet_ns = REGX_TCP_IDLE_NS;
     regx_entrance_init(&tcp->entrance, config->threads);
     if (component == NULL || regx_uct_open_md(component, "tcp", &tcp->md) != REGX_OK) {
@@ -199,7 +199,7 @@ void regx_tcp_close(regx_tcp_t *tcp)
     if (tcp == NULL) {
         return;
     }
-    regx_uct_hush(true); /* who is still connecting to this process finds nobody any more */
+    regx_uct_log_suppress(true); /* who is still connecting to this process finds nobody any more */
     while (tcp->closing != NULL) {
         ucs_async_poll(tcp->async);
         uct_worker_progress(tcp->worker);
@@ -217,7 +217,7 @@ void regx_tcp_close(regx_tcp_t *tcp)
     if (tcp->md != NULL) {
         uct_md_close(tcp->md);
     }
-    regx_uct_hush(false);
+    regx_uct_log_suppress(false);
     regx_entrance_fini(&tcp->entrance);
     free(tcp->talkers);
     free(tcp);

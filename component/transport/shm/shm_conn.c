@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "transport/uct/node_internal.h"
+#include "transport/shm/shm_internal.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -17,7 +17,7 @@ static size_t whole_pages(size_t length)
 }
 
 /* A smaller pool is better than none: halves what is asked for, down to what is of use. */
-static regx_status_t open_main(regx_node_t *node)
+static regx_status_t open_main(regx_shm_t *node)
 {
     for (size_t size = node->config.pool_size; size >= node->config.pool_least; size /= 2) {
         size = whole_pages(size);
@@ -30,16 +30,16 @@ static regx_status_t open_main(regx_node_t *node)
     return REGX_UNREACHABLE;
 }
 
-regx_status_t regx_node_open(const regx_transport_config_t *config, regx_node_t **out)
+regx_status_t regx_shm_open(const regx_transport_config_t *config, regx_shm_t **out)
 {
-    regx_node_t *node = calloc(1, sizeof(*node));
+    regx_shm_t *node = calloc(1, sizeof(*node));
     regx_vm_cookie_t cookie;
 
     if (node == NULL) {
         return REGX_NO_MEMORY;
     }
     node->config = *config;
-    node->pool_offset = whole_pages(sizeof(regx_door_t));
+    node->pool_offset = whole_pages(sizeof(regx_connect_queue_t));
     if (getrandom(&cookie, sizeof(cookie), 0) != sizeof(cookie) || open_main(node) != REGX_OK) {
         free(node);
         return REGX_UNREACHABLE;
@@ -50,14 +50,14 @@ regx_status_t regx_node_open(const regx_transport_config_t *config, regx_node_t 
         free(node);
         return REGX_UNREACHABLE;
     }
-    node->door = (regx_door_t *)regx_segment_base(&node->main);
-    node->door->cookie = cookie;
+    node->queue = (regx_connect_queue_t *)regx_segment_base(&node->main);
+    node->queue->cookie = cookie;
     regx_lock_init(&node->lock, config->threads);
     *out = node;
     return REGX_OK;
 }
 
-static void forget_inbound(regx_node_inbound_t *inbound)
+static void forget_inbound(regx_shm_inbound_t *inbound)
 {
     atomic_store_explicit(&inbound->memory->left, 1, memory_order_release);
     if (inbound->pool != NULL) {
@@ -67,31 +67,31 @@ static void forget_inbound(regx_node_inbound_t *inbound)
     free(inbound);
 }
 
-bool regx_node_reachable(regx_node_conn_t *conn)
+bool regx_shm_reachable(regx_shm_conn_t *conn)
 {
-    return conn->door != NULL &&
-           atomic_load_explicit(&conn->door->closed, memory_order_acquire) == 0 &&
+    return conn->queue != NULL &&
+           atomic_load_explicit(&conn->queue->closed, memory_order_acquire) == 0 &&
            (kill(conn->vm.pid, 0) == 0 || errno != ESRCH);
 }
 
 /* Ends those parting connections whose peer has read everything, or reads nothing any more. */
-static void reap(regx_node_t *node)
+static void reap(regx_shm_t *node)
 {
-    for (regx_node_conn_t **at = &node->parting; *at != NULL;) {
-        regx_node_conn_t *conn = *at;
+    for (regx_shm_conn_t **at = &node->parting; *at != NULL;) {
+        regx_shm_conn_t *conn = *at;
 
         if (!conn->said_goodbye) {
-            conn->said_goodbye = regx_mailbox_post(&conn->out, REGX_NODE_TAG_GOODBYE, NULL, 0, NULL,
+            conn->said_goodbye = regx_mailbox_post(&conn->out, REGX_SHM_TAG_DISCONNECT, NULL, 0, NULL,
                                                    NULL, 0) == REGX_OK;
         }
         if (atomic_load_explicit(&conn->out.memory->left, memory_order_acquire) == 0 &&
-            regx_node_reachable(conn)) {
+            regx_shm_reachable(conn)) {
             at = &conn->next;
             continue;
         }
         *at = conn->next;
         atomic_store(&conn->out.memory->left, 1);
-        regx_node_box_give(node, conn->boxes, conn->box);
+        regx_shm_box_give(node, conn->boxes, conn->box);
         regx_segment_unmap(&conn->main);
         regx_lock_fini(&conn->lock);
         free(conn);
@@ -100,8 +100,8 @@ static void reap(regx_node_t *node)
 
 /* A send that has completed must arrive, though this process ends MPI first (a spawned child does:
  * its finalize does not wait for its parent's). So the end waits until each neighbour has read its
- * mailbox, has closed its door, or is dead. */
-static void wait_parting(regx_node_t *node)
+ * mailbox, has closed its queue, or is dead. */
+static void wait_parting(regx_shm_t *node)
 {
     const struct timespec pause = {.tv_nsec = 50000};
 
@@ -110,16 +110,16 @@ static void wait_parting(regx_node_t *node)
     }
 }
 
-void regx_node_close(regx_node_t *node)
+void regx_shm_close(regx_shm_t *node)
 {
-    atomic_store_explicit(&node->door->closed, 1, memory_order_release);
+    atomic_store_explicit(&node->queue->closed, 1, memory_order_release);
     for (size_t i = 0; i < node->inbound_count; i++) {
         forget_inbound(node->inbound[i]);
     }
     free(node->inbound);
     wait_parting(node);
     while (node->boxes != NULL) {
-        regx_node_boxes_t *boxes = node->boxes;
+        regx_shm_boxes_t *boxes = node->boxes;
 
         node->boxes = boxes->next;
         regx_segment_free(&boxes->segment);
@@ -131,24 +131,24 @@ void regx_node_close(regx_node_t *node)
     free(node);
 }
 
-void *regx_node_pool(regx_node_t *node, size_t *size)
+void *regx_shm_pool(regx_shm_t *node, size_t *size)
 {
     *size = node->pool_size;
     return regx_segment_base(&node->main) + node->pool_offset;
 }
 
-const char *regx_node_domain(const regx_node_t *node)
+const char *regx_shm_domain(const regx_shm_t *node)
 {
     return node->domain.name;
 }
 
-size_t regx_node_address(regx_node_t *node, void *buffer, size_t capacity)
+size_t regx_shm_address(regx_shm_t *node, void *buffer, size_t capacity)
 {
-    const regx_node_address_t address = {.main = node->main_name,
+    const regx_shm_address_t address = {.main = node->main_name,
                                          .pool_offset = node->pool_offset,
                                          .pool_size = node->pool_size,
-                                         .cookie_address = (uintptr_t)&node->door->cookie,
-                                         .cookie = node->door->cookie,
+                                         .cookie_address = (uintptr_t)&node->queue->cookie,
+                                         .cookie = node->queue->cookie,
                                          .pid = getpid()};
 
     if (capacity < sizeof(address)) {
@@ -158,17 +158,17 @@ size_t regx_node_address(regx_node_t *node, void *buffer, size_t capacity)
     return sizeof(address);
 }
 
-regx_status_t regx_node_connect(regx_node_t *node, uint64_t peer, const void *address,
-                                size_t length, regx_node_conn_t **out)
+regx_status_t regx_shm_connect(regx_shm_t *node, uint64_t peer, const void *address,
+                                size_t length, regx_shm_conn_t **out)
 {
-    regx_node_conn_t *conn;
-    regx_node_address_t a;
+    regx_shm_conn_t *conn;
+    regx_shm_address_t a;
 
     if (length != sizeof(a)) {
         return REGX_INVALID;
     }
     memcpy(&a, address, sizeof(a));
-    if (a.main.length < sizeof(regx_door_t) || a.pool_offset < sizeof(regx_door_t) ||
+    if (a.main.length < sizeof(regx_connect_queue_t) || a.pool_offset < sizeof(regx_connect_queue_t) ||
         a.pool_offset > a.main.length || a.pool_size > a.main.length - a.pool_offset ||
         a.pid <= 0 || a.pid > INT32_MAX) {
         return REGX_INVALID;
@@ -191,9 +191,9 @@ regx_status_t regx_node_connect(regx_node_t *node, uint64_t peer, const void *ad
 }
 
 /* Takes this connection's operations off the lists and completes them in error. */
-static void fail_pending(regx_node_conn_t *conn)
+static void fail_pending(regx_shm_conn_t *conn)
 {
-    regx_node_t *node = conn->node;
+    regx_shm_t *node = conn->node;
 
     for (regx_lend_t **at = &node->lends; *at != NULL;) {
         regx_lend_t *lend = *at;
@@ -206,30 +206,30 @@ static void fail_pending(regx_node_conn_t *conn)
             at = (regx_lend_t **)&lend->scratch[REGX_SCRATCH_NEXT];
         }
     }
-    regx_node_copies_t ended = {0};
+    regx_shm_copies_t ended = {0};
 
     regx_lock(&node->lock);
-    regx_node_copies_t all = node->copies;
+    regx_shm_copies_t all = node->copies;
     node->copies.first = NULL;
     while (all.first != NULL) {
-        void **copy = regx_node_take_copy(&all);
+        void **copy = regx_shm_take_copy(&all);
 
-        regx_node_append_copy(copy[REGX_SCRATCH_CONN] == conn ? &ended : &node->copies, copy);
+        regx_shm_append_copy(copy[REGX_SCRATCH_CONN] == conn ? &ended : &node->copies, copy);
     }
     regx_unlock(&node->lock);
     while (ended.first != NULL) {
         atomic_fetch_sub(&node->copy_count, 1);
-        regx_node_end_copy(regx_node_take_copy(&ended), REGX_FAILED);
+        regx_shm_end_copy(regx_shm_take_copy(&ended), REGX_FAILED);
     }
 }
 
-void regx_node_disconnect(regx_node_conn_t *conn)
+void regx_shm_disconnect(regx_shm_conn_t *conn)
 {
     regx_lock(&conn->node->lock);
     conn->node->neighbours--;
     regx_unlock(&conn->node->lock);
     fail_pending(conn);
-    if (conn->state == REGX_NODE_ATTACHED) {
+    if (conn->state == REGX_SHM_ATTACHED) {
         conn->next = conn->node->parting;
         conn->node->parting = conn;
         reap(conn->node);
@@ -237,9 +237,9 @@ void regx_node_disconnect(regx_node_conn_t *conn)
     }
     if (conn->out.memory != NULL) {
         atomic_store(&conn->out.memory->left, 1); /* nobody was told of it */
-        regx_node_box_give(conn->node, conn->boxes, conn->box);
+        regx_shm_box_give(conn->node, conn->boxes, conn->box);
     }
-    if (conn->door != NULL) {
+    if (conn->queue != NULL) {
         regx_segment_unmap(&conn->main);
     }
     regx_lock_fini(&conn->lock);
@@ -247,27 +247,27 @@ void regx_node_disconnect(regx_node_conn_t *conn)
 }
 
 /* A mailbox that was given back may be taken once its reader has left it. */
-static bool box_free(const regx_node_boxes_t *boxes, int box)
+static bool box_free(const regx_shm_boxes_t *boxes, int box)
 {
     return !boxes->taken[box] &&
-           atomic_load_explicit(&regx_node_box(boxes, box)->left, memory_order_acquire) != 0;
+           atomic_load_explicit(&regx_shm_box(boxes, box)->left, memory_order_acquire) != 0;
 }
 
 /* What the mailboxes of all processes of this machine take with such rings, if all talk. */
-static size_t all_boxes(const regx_node_t *node, uint32_t ring)
+static size_t all_boxes(const regx_shm_t *node, uint32_t ring)
 {
-    const size_t segments = (node->neighbours + REGX_NODE_BOXES - 1) / REGX_NODE_BOXES;
+    const size_t segments = (node->neighbours + REGX_SHM_BOXES - 1) / REGX_SHM_BOXES;
 
-    return (node->neighbours + 1) * segments * REGX_NODE_BOXES * regx_mailbox_size(ring);
+    return (node->neighbours + 1) * segments * REGX_SHM_BOXES * regx_mailbox_size(ring);
 }
 
 /* The longest that leaves enough shared memory for others, since UCX takes a segment's at once. */
-static uint32_t choose_ring(const regx_node_t *node)
+static uint32_t choose_ring(const regx_shm_t *node)
 {
     const size_t room = regx_segment_room(&node->domain);
     uint32_t ring = REGX_MAILBOX_PAYLOAD_MOST;
 
-    if (node->neighbours > REGX_NODE_FEW) {
+    if (node->neighbours > REGX_SHM_FEW) {
         ring /= 2;
     }
     while (ring > REGX_MAILBOX_PAYLOAD_LEAST && all_boxes(node, ring) > room / 2) {
@@ -276,15 +276,15 @@ static uint32_t choose_ring(const regx_node_t *node)
     return ring;
 }
 
-static regx_node_boxes_t *more_boxes(regx_node_t *node)
+static regx_shm_boxes_t *more_boxes(regx_shm_t *node)
 {
-    regx_node_boxes_t *boxes = calloc(1, sizeof(*boxes));
+    regx_shm_boxes_t *boxes = calloc(1, sizeof(*boxes));
 
     if (boxes == NULL) {
         return NULL;
     }
     boxes->ring = choose_ring(node);
-    if (regx_segment_alloc(&node->domain, REGX_NODE_BOXES * regx_mailbox_size(boxes->ring),
+    if (regx_segment_alloc(&node->domain, REGX_SHM_BOXES * regx_mailbox_size(boxes->ring),
                            &boxes->segment) != REGX_OK) {
         free(boxes);
         return NULL;
@@ -294,31 +294,31 @@ static regx_node_boxes_t *more_boxes(regx_node_t *node)
         free(boxes);
         return NULL;
     }
-    for (int i = 0; i < REGX_NODE_BOXES; i++) {
-        atomic_store(&regx_node_box(boxes, i)->left, 1);
+    for (int i = 0; i < REGX_SHM_BOXES; i++) {
+        atomic_store(&regx_shm_box(boxes, i)->left, 1);
     }
     boxes->next = node->boxes;
     node->boxes = boxes;
     return boxes;
 }
 
-regx_mailbox_memory_t *regx_node_box_take(regx_node_t *node, regx_node_boxes_t **out, int *box)
+regx_mailbox_memory_t *regx_shm_box_take(regx_shm_t *node, regx_shm_boxes_t **out, int *box)
 {
     regx_mailbox_memory_t *memory = NULL;
 
     regx_lock(&node->lock);
-    for (regx_node_boxes_t *boxes = node->boxes;; boxes = boxes->next) {
+    for (regx_shm_boxes_t *boxes = node->boxes;; boxes = boxes->next) {
         if (boxes == NULL && (boxes = more_boxes(node)) == NULL) {
             break;
         }
-        for (int i = 0; i < REGX_NODE_BOXES && memory == NULL; i++) {
+        for (int i = 0; i < REGX_SHM_BOXES && memory == NULL; i++) {
             if (box_free(boxes, i)) {
                 boxes->taken[i] = true;
                 *out = boxes;
                 *box = i;
-                memory = regx_node_box(boxes, i);
+                memory = regx_shm_box(boxes, i);
                 memset(memory, 0, sizeof(*memory));
-                memory->owner = node->door->cookie;
+                memory->owner = node->queue->cookie;
             }
         }
         if (memory != NULL) {
@@ -329,7 +329,7 @@ regx_mailbox_memory_t *regx_node_box_take(regx_node_t *node, regx_node_boxes_t *
     return memory;
 }
 
-void regx_node_box_give(regx_node_t *node, regx_node_boxes_t *boxes, int box)
+void regx_shm_box_give(regx_shm_t *node, regx_shm_boxes_t *boxes, int box)
 {
     regx_lock(&node->lock);
     boxes->taken[box] = false;

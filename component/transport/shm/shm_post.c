@@ -1,29 +1,29 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "transport/uct/node_internal.h"
-#include "transport/uct/window.h"
+#include "transport/shm/shm_internal.h"
+#include "transport/rkey_table.h"
 
 #include <string.h>
 
-static void refuse(regx_node_conn_t *conn, const char *reason)
+static void refuse(regx_shm_conn_t *conn, const char *reason)
 {
     regx_tally(conn->node->config.counters->fallbacks, reason);
-    conn->state = REGX_NODE_REFUSED;
+    conn->state = REGX_SHM_REFUSED;
 }
 
 /* Maps the peer, gets a mailbox for it and tells it. The connection's lock is held. */
-static regx_status_t attach(regx_node_conn_t *conn)
+static regx_status_t attach(regx_shm_conn_t *conn)
 {
-    regx_node_t *node = conn->node;
-    regx_hello_t hello = {.sender = node->config.self,
-                          .cookie = node->door->cookie,
+    regx_shm_t *node = conn->node;
+    regx_connect_request_t hello = {.sender = node->config.self,
+                          .cookie = node->queue->cookie,
                           .pool = node->main_name,
                           .pool_offset = node->pool_offset,
                           .pool_size = node->pool_size};
 
-    if (conn->state == REGX_NODE_REFUSED) {
+    if (conn->state == REGX_SHM_REFUSED) {
         return REGX_UNREACHABLE;
     }
-    if (conn->door == NULL) {
+    if (conn->queue == NULL) {
         regx_lock(&node->lock);
         const regx_status_t status = regx_segment_map(&conn->address.main, &conn->main);
         regx_unlock(&node->lock);
@@ -31,40 +31,40 @@ static regx_status_t attach(regx_node_conn_t *conn)
             refuse(conn, "shm: a neighbour's memory cannot be mapped");
             return REGX_UNREACHABLE;
         }
-        if (!regx_vm_same(&((regx_door_t *)conn->main.base)->cookie, &conn->address.cookie)) {
+        if (!regx_vm_same(&((regx_connect_queue_t *)conn->main.base)->cookie, &conn->address.cookie)) {
             regx_segment_unmap(&conn->main);
             refuse(conn, "shm: another process name space");
             return REGX_UNREACHABLE;
         }
-        conn->door = (regx_door_t *)conn->main.base;
+        conn->queue = (regx_connect_queue_t *)conn->main.base;
         conn->pool = conn->main.base + conn->address.pool_offset;
     }
     if (conn->out.memory == NULL) {
-        regx_mailbox_memory_t *memory = regx_node_box_take(node, &conn->boxes, &conn->box);
+        regx_mailbox_memory_t *memory = regx_shm_box_take(node, &conn->boxes, &conn->box);
 
         if (memory == NULL) {
             regx_segment_unmap(&conn->main);
-            conn->door = NULL;
+            conn->queue = NULL;
             refuse(conn, "shm: no memory for a mailbox");
             return REGX_UNREACHABLE;
         }
         regx_mailbox_out_init(&conn->out, memory, conn->boxes->ring);
     }
     hello.mailboxes = conn->boxes->name;
-    hello.mailbox_offset = regx_node_box_offset(conn->boxes, conn->box);
+    hello.mailbox_offset = regx_shm_box_offset(conn->boxes, conn->box);
     hello.mailbox_ring = conn->boxes->ring;
-    if (regx_door_knock(conn->door, &hello) != REGX_OK) {
+    if (regx_connect_queue_request(conn->queue, &hello) != REGX_OK) {
         return REGX_AGAIN;
     }
-    conn->state = REGX_NODE_ATTACHED;
+    conn->state = REGX_SHM_ATTACHED;
     return REGX_OK;
 }
 
 /* Locks the connection, attached; on any answer but REGX_OK it is not locked. */
-static regx_status_t lock_attached(regx_node_conn_t *conn)
+static regx_status_t lock_attached(regx_shm_conn_t *conn)
 {
     regx_lock(&conn->lock);
-    if (conn->state == REGX_NODE_ATTACHED) {
+    if (conn->state == REGX_SHM_ATTACHED) {
         return REGX_OK;
     }
     const regx_status_t status = attach(conn);
@@ -74,12 +74,12 @@ static regx_status_t lock_attached(regx_node_conn_t *conn)
     return status;
 }
 
-static void count_sent(regx_node_t *node, size_t bytes)
+static void count_sent(regx_shm_t *node, size_t bytes)
 {
     regx_count(node->config.counters, &node->config.counters->bytes_shm, bytes);
 }
 
-regx_status_t regx_node_send(regx_node_conn_t *conn, uint8_t tag, const void *header,
+regx_status_t regx_shm_send(regx_shm_conn_t *conn, uint8_t tag, const void *header,
                              size_t header_length, regx_pack_t pack, void *pack_context,
                              size_t payload_length)
 {
@@ -98,7 +98,7 @@ regx_status_t regx_node_send(regx_node_conn_t *conn, uint8_t tag, const void *he
 }
 
 /* Posts a lent frame under a free token. The connection's lock is held. */
-static regx_status_t post_lent(regx_node_conn_t *conn, regx_lend_t *lend, uint64_t offset)
+static regx_status_t post_lent(regx_shm_conn_t *conn, regx_lend_t *lend, uint64_t offset)
 {
     const uint32_t busy = atomic_load(&conn->lent);
 
@@ -113,14 +113,14 @@ static regx_status_t post_lent(regx_node_conn_t *conn, regx_lend_t *lend, uint64
         conn->laps[token] = lap;
         atomic_fetch_or(&conn->lent, UINT32_C(1) << token);
         lend->scratch[REGX_SCRATCH_CONN] = conn;
-        lend->scratch[REGX_SCRATCH_LAP] = regx_node_ticket(token, lap);
+        lend->scratch[REGX_SCRATCH_LAP] = regx_shm_ticket(token, lap);
     }
     return status;
 }
 
-regx_status_t regx_node_lend(regx_node_conn_t *conn, regx_lend_t *lend)
+regx_status_t regx_shm_lend(regx_shm_conn_t *conn, regx_lend_t *lend)
 {
-    regx_node_t *node = conn->node;
+    regx_shm_t *node = conn->node;
     const char *pool = regx_segment_base(&node->main) + node->pool_offset;
     regx_status_t status = lock_attached(conn);
 
@@ -141,7 +141,7 @@ regx_status_t regx_node_lend(regx_node_conn_t *conn, regx_lend_t *lend)
     return REGX_PENDING;
 }
 
-static regx_status_t put_pool(regx_node_conn_t *conn, regx_put_t *put)
+static regx_status_t put_pool(regx_shm_conn_t *conn, regx_put_t *put)
 {
     if (put->offset > conn->address.pool_size ||
         put->length > conn->address.pool_size - put->offset) {
@@ -159,7 +159,7 @@ static regx_status_t put_pool(regx_node_conn_t *conn, regx_put_t *put)
     return regx_mailbox_post(&conn->out, put->tag, put->notice, put->notice_length, NULL, NULL, 0);
 }
 
-bool regx_node_may_copy(regx_node_conn_t *conn)
+bool regx_shm_may_copy(regx_shm_conn_t *conn)
 {
     regx_vm_peer_t peer = conn->vm;
     char reason[REGX_REASON_LENGTH];
@@ -169,10 +169,10 @@ bool regx_node_may_copy(regx_node_conn_t *conn)
 
 /* Has the kernel copy `length` bytes at `offset` of the region that the key names. The connection
  * is locked. */
-static regx_status_t queue_copy(regx_node_conn_t *conn, void **copy, regx_vm_way_t way,
+static regx_status_t queue_copy(regx_shm_conn_t *conn, void **copy, regx_vm_way_t way,
                                 const regx_key_t *key, uint64_t offset, size_t length)
 {
-    regx_node_t *node = conn->node;
+    regx_shm_t *node = conn->node;
     char reason[REGX_REASON_LENGTH];
 
     if (offset > regx_key_length(key) || length > regx_key_length(key) - offset) {
@@ -186,13 +186,13 @@ static regx_status_t queue_copy(regx_node_conn_t *conn, void **copy, regx_vm_way
     copy[REGX_SCRATCH_DONE] = NULL;
     copy[REGX_SCRATCH_WAY] = way == REGX_VM_READ ? copy : NULL;
     regx_lock(&node->lock);
-    regx_node_append_copy(&node->copies, copy);
+    regx_shm_append_copy(&node->copies, copy);
     atomic_fetch_add(&node->copy_count, 1);
     regx_unlock(&node->lock);
     return REGX_PENDING;
 }
 
-regx_status_t regx_node_put(regx_node_conn_t *conn, regx_put_t *put)
+regx_status_t regx_shm_put(regx_shm_conn_t *conn, regx_put_t *put)
 {
     regx_status_t status = lock_attached(conn);
 
@@ -209,7 +209,7 @@ regx_status_t regx_node_put(regx_node_conn_t *conn, regx_put_t *put)
     return status;
 }
 
-regx_status_t regx_node_get(regx_node_conn_t *conn, regx_get_t *get)
+regx_status_t regx_shm_get(regx_shm_conn_t *conn, regx_get_t *get)
 {
     regx_status_t status = lock_attached(conn);
 
@@ -220,9 +220,9 @@ regx_status_t regx_node_get(regx_node_conn_t *conn, regx_get_t *get)
     return status;
 }
 
-void regx_node_warm(const regx_node_conn_t *conn)
+void regx_shm_warm(const regx_shm_conn_t *conn)
 {
-    if (conn->state == REGX_NODE_ATTACHED) {
+    if (conn->state == REGX_SHM_ATTACHED) {
         regx_mailbox_fetch_span(&conn->out);
     }
 }

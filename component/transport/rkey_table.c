@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "transport/uct/window.h"
+#include "transport/rkey_table.h"
 
 #include <endian.h>
 #include <stdlib.h>
@@ -38,66 +38,66 @@ static key_layout_t key_read(const regx_key_t *key)
     return layout;
 }
 
-void regx_windows_init(regx_windows_t *windows, bool threads)
+void regx_rkey_table_init(regx_rkey_table_t *rkeys, bool threads)
 {
-    regx_lock_init(&windows->lock, threads);
-    windows->slots = NULL;
-    windows->count = 0;
-    windows->free = 0;
+    regx_lock_init(&rkeys->lock, threads);
+    rkeys->slots = NULL;
+    rkeys->count = 0;
+    rkeys->free = 0;
 }
 
-void regx_windows_fini(regx_windows_t *windows)
+void regx_rkey_table_fini(regx_rkey_table_t *rkeys)
 {
-    regx_lock_fini(&windows->lock);
-    free(windows->slots);
-    windows->slots = NULL;
-    windows->count = 0;
-    windows->free = 0;
+    regx_lock_fini(&rkeys->lock);
+    free(rkeys->slots);
+    rkeys->slots = NULL;
+    rkeys->count = 0;
+    rkeys->free = 0;
 }
 
 /* Doubles the table; the new slots become the free list. Called with the lock held, when no slot
  * is free. */
-static regx_status_t windows_grow(regx_windows_t *windows)
+static regx_status_t windows_grow(regx_rkey_table_t *rkeys)
 {
-    uint32_t count = windows->count == 0 ? REGX_WINDOWS_FIRST : windows->count * 2;
+    uint32_t count = rkeys->count == 0 ? REGX_WINDOWS_FIRST : rkeys->count * 2;
     regx_window_t *slots;
 
-    if (count > REGX_WINDOWS_MAX) {
+    if (count > REGX_RKEY_TABLE_MAX) {
         return REGX_NO_MEMORY;
     }
-    slots = realloc(windows->slots, count * sizeof(*slots));
+    slots = realloc(rkeys->slots, count * sizeof(*slots));
     if (slots == NULL) {
         return REGX_NO_MEMORY;
     }
-    for (uint32_t slot = windows->count; slot < count; slot++) {
+    for (uint32_t slot = rkeys->count; slot < count; slot++) {
         slots[slot] = (regx_window_t){.next = slot + 1};
     }
-    windows->free = windows->count;
-    windows->slots = slots;
-    windows->count = count;
+    rkeys->free = rkeys->count;
+    rkeys->slots = slots;
+    rkeys->count = count;
     return REGX_OK;
 }
 
-regx_status_t regx_windows_add(regx_windows_t *windows, void *base, size_t length, unsigned access,
+regx_status_t regx_rkey_table_add(regx_rkey_table_t *rkeys, void *base, size_t length, unsigned access,
                                regx_key_t *key, void **handle)
 {
     regx_window_t *window;
     key_layout_t layout;
     uint32_t slot;
 
-    regx_lock(&windows->lock);
-    if (windows->free == windows->count && windows_grow(windows) != REGX_OK) {
-        regx_unlock(&windows->lock);
+    regx_lock(&rkeys->lock);
+    if (rkeys->free == rkeys->count && windows_grow(rkeys) != REGX_OK) {
+        regx_unlock(&rkeys->lock);
         return REGX_NO_MEMORY;
     }
-    slot = windows->free;
-    window = &windows->slots[slot];
-    windows->free = window->next;
+    slot = rkeys->free;
+    window = &rkeys->slots[slot];
+    rkeys->free = window->next;
     window->base = base;
     window->length = length;
     window->access = access | WINDOW_OPEN;
     layout.generation = htole32(window->generation);
-    regx_unlock(&windows->lock);
+    regx_unlock(&rkeys->lock);
 
     layout.address = htole64((uint64_t)(uintptr_t)base);
     layout.length = htole64((uint64_t)length);
@@ -109,29 +109,29 @@ regx_status_t regx_windows_add(regx_windows_t *windows, void *base, size_t lengt
     return REGX_OK;
 }
 
-void regx_windows_remove(regx_windows_t *windows, void *handle)
+void regx_rkey_table_remove(regx_rkey_table_t *rkeys, void *handle)
 {
     uint32_t slot = (uint32_t)((uintptr_t)handle - 1);
     regx_window_t *window;
 
-    regx_lock(&windows->lock);
-    window = &windows->slots[slot];
+    regx_lock(&rkeys->lock);
+    window = &rkeys->slots[slot];
     window->access = 0;
     window->generation++;
-    window->next = windows->free;
-    windows->free = slot;
-    regx_unlock(&windows->lock);
+    window->next = rkeys->free;
+    rkeys->free = slot;
+    regx_unlock(&rkeys->lock);
 }
 
-regx_status_t regx_windows_write(regx_windows_t *windows, const regx_key_t *key, uint64_t offset,
+regx_status_t regx_rkey_table_write(regx_rkey_table_t *rkeys, const regx_key_t *key, uint64_t offset,
                                  const void *data, size_t length)
 {
     key_layout_t layout = key_read(key);
     regx_status_t status = REGX_INVALID;
 
-    regx_lock(&windows->lock);
-    if (layout.slot < windows->count) {
-        const regx_window_t *window = &windows->slots[layout.slot];
+    regx_lock(&rkeys->lock);
+    if (layout.slot < rkeys->count) {
+        const regx_window_t *window = &rkeys->slots[layout.slot];
 
         if ((window->access & REGX_ACCESS_REMOTE_WRITE) != 0 &&
             window->generation == layout.generation &&
@@ -142,7 +142,7 @@ regx_status_t regx_windows_write(regx_windows_t *windows, const regx_key_t *key,
             status = REGX_OK;
         }
     }
-    regx_unlock(&windows->lock);
+    regx_unlock(&rkeys->lock);
     return status;
 }
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "transport/uct/quiet.h"
+#include "transport/uct/log.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <ucs/debug/log_def.h>
 
-static atomic_int hushed;
+static atomic_int suppressed;
 
 /* Everything that UCX's own level lets through (warnings and errors, unless the user asked for
  * more). One write per message, so that lines of several ranks do not mix. */
@@ -20,7 +20,7 @@ static ucs_log_func_rc_t to_stderr(const char *file, unsigned line, const char *
     size_t length = sizeof(lead) - 1;
 
     (void)file, (void)line, (void)function, (void)level, (void)component;
-    if (atomic_load_explicit(&hushed, memory_order_relaxed) > 0) {
+    if (atomic_load_explicit(&suppressed, memory_order_relaxed) > 0) {
         return UCS_LOG_FUNC_RC_STOP;
     }
     memcpy(text, lead, sizeof(lead));
@@ -35,12 +35,12 @@ static ucs_log_func_rc_t to_stderr(const char *file, unsigned line, const char *
     return UCS_LOG_FUNC_RC_STOP;
 }
 
-void regx_uct_hush(bool on)
+void regx_uct_log_suppress(bool on)
 {
-    atomic_fetch_add_explicit(&hushed, on ? 1 : -1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&suppressed, on ? 1 : -1, memory_order_relaxed);
 }
 
-void regx_uct_quiet(void)
+void regx_uct_log_to_stderr(void)
 {
     static atomic_flag done = ATOMIC_FLAG_INIT;
 

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "transport/frame.h"
-#include "transport/uct/tcp_internal.h"
+#include "transport/tcp/tcp_internal.h"
 
 /* What scratch[] of a put in line holds: the next one; bytes handed on; whether the last piece
  * was (not NULL). */

@@ -20,8 +20,8 @@
  * Hello is the first message of a connection and goodbye the last; both are without data. A peer
  * whose connection ends after a hello and without a goodbye died.
  */
-#ifndef REGX_TRANSPORT_UCT_TCP_FRAME_H
-#define REGX_TRANSPORT_UCT_TCP_FRAME_H
+#ifndef REGX_TRANSPORT_TCP_FRAME_H
+#define REGX_TRANSPORT_TCP_FRAME_H
 
 #include "transport/transport.h"
 
@@ -61,7 +61,7 @@ typedef struct regx_tcp_frame {
 size_t regx_tcp_encode(const regx_tcp_frame_t *frame, void *head);
 
 /* Reads a whole message; `notice` and `data` then point into it. REGX_OK; REGX_INVALID: it is
- * malformed in any way that can be seen without knowing pool and windows. */
+ * malformed in any way that can be seen without knowing pool and rkeys. */
 regx_status_t regx_tcp_decode(const void *message, size_t length, regx_tcp_frame_t *frame);
 
 #endif
