@@ -141,8 +141,9 @@ class NotOutput(Exception):
     """What was printed is not what such a benchmark prints."""
 
 
-def parse(text: str, unit: str) -> Output:
-    """Read what a benchmark printed: any OSU from 2.0 to 7.5, the companion, or the probe.
+def parse(text: str, unit: str, name: str = "") -> Output:
+    """Read what a benchmark printed: any OSU from 2.0 to 7.5, the companion, or the probe. Of several
+    columns of a unit, the one of that name.
 
     All have a first column of sizes and a header "# Size" that names the others with their units.
     Lines that begin with neither "#" nor a size come from launchers and libraries.
@@ -160,7 +161,7 @@ def parse(text: str, unit: str) -> Output:
         words = line.split()
         if not columns or len(words) < 2 or not words[0].isdecimal():
             continue
-        place = _column(columns, unit)
+        place = _column(columns, unit, name)
         try:
             value = float(words[place])
         except (ValueError, IndexError):
@@ -174,9 +175,13 @@ def parse(text: str, unit: str) -> Output:
     return Output(title, values, valid if columns.endswith("Validation") else None)
 
 
-def _column(columns: str, unit: str) -> int:
-    """Which column has this unit: they are told apart by their units in parentheses."""
-    units = re.findall(r"\(([^)]*)\)", columns)
-    if unit not in units:
-        raise NotOutput(f'no column of {unit} in "{columns}"')
-    return units.index(unit) + 1
+def _column(columns: str, unit: str, name: str) -> int:
+    """Which column has this unit: they are told apart by their units in parentheses. osu_mbw_mr's
+    are units and nothing else."""
+    found = re.findall(r"(\S*)\s*\(([^)]*)\)", columns)
+    if not found:
+        found = [("", column) for column in columns.lstrip("# ").split()[1:]]
+    for place, column in enumerate(found, 1):
+        if column[1] == unit and name in ("", column[0]):
+            return place
+    raise NotOutput(f'no column of {f"{name} in " if name else ""}{unit} in "{columns}"')
