@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The table: for each row, instructions by metric; below, what was counted with what."""
 
-from comparing.table import MISSING, panels
+from comparing.columns import MISSING, panels
 from profiling.count import BATCHES, METRICS, SIZE, Count
 
 WIDTH = 160

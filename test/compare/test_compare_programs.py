@@ -44,11 +44,22 @@ int MPI_Recv(void *buffer, int count, MPI_Datatype type, int source, int tag, MP
 int MPI_Irecv(void *buffer, int count, MPI_Datatype type, int source, int tag, MPI_Comm comm,
               MPI_Request *request)
 {
-    last = buffer;
-    last_count = count;
-    last_type = type;
-    last_request = request;
+    if (source != MPI_PROC_NULL) {
+        last = buffer;
+        last_count = count;
+        last_type = type;
+        last_request = request;
+    }
     return PMPI_Irecv(buffer, count, type, source, tag, comm, request);
+}
+int MPI_Sendrecv(const void *send, int sends, MPI_Datatype send_type, int to, int send_tag,
+                 void *buffer, int count, MPI_Datatype type, int source, int tag, MPI_Comm comm,
+                 MPI_Status *status)
+{
+    int result = PMPI_Sendrecv(send, sends, send_type, to, send_tag, buffer, count, type, source,
+                               tag, comm, status);
+    change(buffer, count, type);
+    return result;
 }
 int MPI_Waitall(int count, MPI_Request *requests, MPI_Status *statuses)
 {
