@@ -14,7 +14,7 @@ from comparing.installation import TOP, Installation
 from comparing.launch import Launcher, Runner
 from comparing.plan import Plan, available
 from comparing.result import Results
-from comparing.session import Session, check_arguments, timed_arguments
+from comparing.session import Session, check_arguments, reference_line, timed_arguments
 from comparing.trouble import Trouble, told
 
 HERE = TOP / "osu-configs"
@@ -127,6 +127,9 @@ def dry_run(plan: Plan, launcher: Launcher, machine: rdma.Machine | None) -> Non
             command = [str(program.path), *arguments]
             line = launcher.line(job.row, command, "stderr", job.case.ranks)
             print(machine.line(line) if machine else line)
+        if plan.has_reference(job):
+            print(f"# reference, {job.case.sizes}: beside each of them")
+            print(reference_line(job, launcher))
 
 
 def measure(

@@ -122,7 +122,7 @@ class Session:
             report.unlink(missing_ok=True)
             outcome = self.runner.run(line, job.row.timeout)
             if self.plan.has_reference(job) and outcome.status == 0:
-                beside[:] = [self.runner.run(self._reference_line(job), PROBE_TIMEOUT)]
+                beside[:] = [self.runner.run(reference_line(job, self.launcher), PROBE_TIMEOUT)]
             return outcome
 
         outcome, conditions = self._within_one_phase(once)
@@ -168,11 +168,6 @@ class Session:
         except osu.NotOutput as error:
             run.failed = explain(outcome) or str(error)
 
-    def _reference_line(self, job: Job) -> Line:
-        probe = str(self.launcher.installation.probe)
-        words = ("fastest", "-s", job.benchmark.metric, "-m", job.case.sizes.option())
-        return Line((), (probe, *words))
-
     def _keep_reference(
         self, job: Job, repetition: int, outcome: Outcome, conditions: Conditions
     ) -> None:
@@ -183,7 +178,7 @@ class Session:
             metric=job.benchmark.metric,
             unit=job.benchmark.unit,
             beside=job.arm.strategy,
-            line=str(self._reference_line(job)),
+            line=str(reference_line(job, self.launcher)),
             transport="shm",
             messages=_tail(outcome.stderr),
         )
@@ -236,6 +231,12 @@ def check_arguments(job: Job, program: osu.Program, launcher: Launcher) -> list[
     past_trial = job.is_auto and launcher.on_this_node
     iterations = osu.check_iterations(job.benchmark, job.case.options, past_trial)
     return osu.check_arguments(program, job.case.sizes.option(), job.case.options, iterations)
+
+
+def reference_line(job: Job, launcher: Launcher) -> Line:
+    probe = str(launcher.installation.probe)
+    words = ("fastest", "-s", job.benchmark.metric, "-m", job.case.sizes.option())
+    return Line((), (probe, *words))
 
 
 def timed_arguments(job: Job) -> list[str]:

@@ -5,6 +5,7 @@ Above 1 regx is faster, whatever the benchmark's unit. Where a configuration has
 there is a mean for each of them and no table.
 """
 
+from dataclasses import dataclass
 from math import exp, log
 from statistics import median
 
@@ -18,23 +19,35 @@ GROUPS_MIN = 3  # of fewer, the tables themselves say it
 SAME = 0.05  # as fast, for counting wins and losses
 
 
-def speed(block: Block, arm: Arm, size: int) -> tuple[float, float, float] | None:
-    """The ratio of the medians, and the least and the most that two runs of one repetition give."""
+@dataclass(frozen=True)
+class Speed:
+    """Beside the best peer: the median of the ratios within each repetition, whose runs were made
+    one after the other, and their range."""
+
+    median: float
+    least: float
+    most: float
+
+    def __str__(self) -> str:
+        return f"{self.median:.2f} ({self.least:.2f}-{self.most:.2f})"
+
+
+def speed(block: Block, arm: Arm, size: int) -> Speed | None:
     peer = block.best_arm(PEER, size)
-    if peer is None or block.phase == MIXED or not block.values(arm, size):
+    if peer is None or block.phase == MIXED:
         return None
 
     def by_repetition(of: Arm) -> dict[int, float]:
         runs = (run for run in block.runs if run.arm == of and size in run.values)
         return {run.repetition: run.values[size] for run in runs}
 
-    def ratio(own: float, other: float) -> float:
-        return other / own if block.lower_is_better else own / other
-
     own, others = by_repetition(arm), by_repetition(peer)
-    pairs = [ratio(own[r], others[r]) for r in own if r in others]
-    middle = ratio(median(block.values(arm, size)), median(block.values(peer, size)))
-    return middle, min(pairs, default=middle), max(pairs, default=middle)
+    ratios = [
+        others[repetition] / value if block.lower_is_better else value / others[repetition]
+        for repetition, value in own.items()
+        if repetition in others
+    ]
+    return Speed(median(ratios), min(ratios), max(ratios)) if ratios else None
 
 
 def geometric_mean(values: list[float]) -> float:
@@ -49,18 +62,20 @@ def render(blocks: list[Block], width: int) -> list[str]:
                 of_arm.setdefault(arm.strategy, []).append((block, arm))
     if len({block.group for block in blocks}) < GROUPS_MIN or not of_arm:
         return []
-    lines = ["Speed beside the best peer (above 1: regx is faster), and its range from run to run:"]
+    lines = ["Speed beside the best peer (above 1: regx is faster): the median of the ratios within"
+             " each repetition, and their range."]  # fmt: skip
     if len(of_arm) == 1:
         (pairs,) = of_arm.values()
         sizes = sorted({size for block, _ in pairs for size in block.sizes})
-        columns = [column(block, arm, sizes) for block, arm in pairs]
+        with_phase = len({block.phase for block, _ in pairs}) > 1
+        columns = [column(block, arm, sizes, with_phase) for block, arm in pairs]
         first = ["size", ""] + [show(size) for size in sizes] + ["mean"]
         for panel in panels(first, columns, width):
             lines += ["", *panel]
         lines.append("")
     for strategy, pairs in of_arm.items():
         found = [speed(block, arm, size) for block, arm in pairs for size in block.sizes]
-        values = [value[0] for value in found if value]
+        values = [value.median for value in found if value]
         faster = sum(value > 1 + SAME for value in values)
         slower = sum(value < 1 - SAME for value in values)
         lines.append(
@@ -70,13 +85,11 @@ def render(blocks: list[Block], width: int) -> list[str]:
     return lines
 
 
-def column(block: Block, arm: Arm, sizes: list[int]) -> list[str]:
+def column(block: Block, arm: Arm, sizes: list[int], with_phase: bool) -> list[str]:
     details = [block.group.buffers] if block.group.buffers != "same" else []
     details += [f"{block.group.ranks} ranks"] if block.group.ranks != 2 else []
+    details += [block.phase] if with_phase else []
     found = {size: speed(block, arm, size) for size in sizes}
-    cells = [
-        f"{value[0]:.2f} ({value[1]:.2f}-{value[2]:.2f})" if (value := found[size]) else ""
-        for size in sizes
-    ]
-    values = [value[0] for value in found.values() if value]
+    cells = [str(value) if (value := found[size]) else "" for size in sizes]
+    values = [value.median for value in found.values() if value]
     return [block.name(), ", ".join(details), *cells, f"{geometric_mean(values):.2f}"]

@@ -131,8 +131,11 @@ def _auto_notes(results: Results) -> list[str]:
 
 
 def _decisions(decisions: dict[str, int]) -> str:
-    by_count = sorted(decisions.items(), key=lambda item: -item[1])
-    return ", ".join(f"{reason} ({count:,})" for reason, count in by_count)
+    outcomes = {name: n for name, n in decisions.items() if not report.is_trial(name)}
+    by_count = sorted(outcomes.items(), key=lambda item: -item[1])
+    trials = sum(decisions.values()) - sum(outcomes.values())
+    shown = [f"{reason} ({count:,})" for reason, count in by_count]
+    return ", ".join(shown + ([f"on trial ({trials:,})"] if trials else []))
 
 
 def _registration_notes(results: Results) -> list[str]:

@@ -419,7 +419,7 @@ def test_auto_is_checked_past_its_trial(tree: Tree, bench: str, check: str) -> N
     calls = tree.calls()
     assert calls[0].endswith(check) and calls[1].endswith("-i 2 -x 0 -c")  # auto, then vader
     assert document["checks"][0]["decisions"]["together: faster when tried"] == 140
-    choice = f"Choice: bounce {bench}: together: faster when tried (420), bounce: on trial (54);"
+    choice = f"Choice: bounce {bench}: together: faster when tried (420), on trial (54);"
     assert f"{choice} to pin together: --mca btl_regx_rendezvous together\n" in done.stdout
     assert "trials alone" not in done.stdout
 
@@ -465,6 +465,15 @@ def test_tables_from_a_csv_of_before(tree: Tree) -> None:
     assert "3000 1.50x" in done.stdout and "4000 75%" in done.stdout
 
 
+@pytest.mark.parametrize("file", sorted((TOP / "osu-configs/results").glob("*.csv")), ids=str)
+def test_the_published_ones_can_be_read(tree: Tree, file: Path) -> None:
+    if not file.read_text().startswith("strategy,"):
+        return  # of another command of ours
+    done = tree.run("--from", file)
+    assert done.returncode == 0, done.stderr
+    assert " is better (" in done.stdout and f"From {file}: " in done.stdout
+
+
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
@@ -496,12 +505,14 @@ def test_dry_run_prints_lines_that_can_be_pasted(tree: Tree) -> None:
     assert done.returncode == 0, done.stderr
     assert "setup was called" not in done.stderr and not (tree.path / "calls").exists()
     lines = [line for line in done.stdout.splitlines() if not line.startswith("#")]
-    assert len(lines) == 4  # two rows, checked and timed
+    assert len(lines) == 6  # two rows, checked and timed, and the reference beside each
     bounce = shlex.split(lines[1])
     component = f"OMPI_MCA_opal_mca_base_component_path={tree.path}/component-dir:/pkglib"
     assert bounce[:3] == ["env", component, f"{tree.path}/bin/mpirun"]
     assert bounce[-5:] == ["-m", "65536:262144", "-i", "5", "-x", "1"][-5:]
-    assert "TWO=a b" in shlex.split(lines[3])
+    probe = [f"{tree.path}/bin/probe", "fastest", "-s", "bandwidth", "-m", "65536:262144"]
+    assert shlex.split(lines[2]) == shlex.split(lines[5]) == probe
+    assert "TWO=a b" in shlex.split(lines[4])
     for line in lines:
         pasted = subprocess.run(
             ["sh", "-c", line],
@@ -540,7 +551,7 @@ def test_files_of_several_options_are_all_read(tree: Tree) -> None:
     done = tree.run(*words)
     assert done.returncode == 0, done.stderr
     btls = [words[words.index("btl") + 1] for line in done.stdout.splitlines()
-            if line[0] != "#" and (words := shlex.split(line))]  # fmt: skip
+            if line[0] != "#" and "btl" in (words := shlex.split(line))]  # fmt: skip
     assert btls == ["regx"] * 2 + ["vader,self"] * 2 + ["tcp,self"] * 2  # checked and timed
 
 

