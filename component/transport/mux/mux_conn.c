@@ -204,7 +204,7 @@ __attribute__((noinline)) void regx_mux_report_lost(regx_mux_t *mux)
     if (conn != NULL) {
         atomic_fetch_sub(&mux->lost_count, 1);
         mux->config.events.broken(mux->config.events.context, conn->super.peer,
-                                  "shared memory is refused and tcp does not lead there");
+                                  "the way to it is refused, and there is no other");
     }
 }
 
