@@ -10,6 +10,7 @@
 #define REGX_TRANSPORT_SHM_INTERNAL_H
 
 #include "base/lock.h"
+#include "transport/catalog.h"
 #include "transport/shm/connect_queue.h"
 #include "transport/shm/mailbox.h"
 #include "transport/shm/shm.h"

@@ -246,7 +246,7 @@ static regx_status_t vm_step(regx_shm_t *node, void **copy, const range_t *range
         if (status != REGX_OK) {
             return status;
         }
-        regx_count(node->config.counters, &node->config.counters->bytes_shm, copied);
+        regx_count_transport(node->config.counters, REGX_COUNTER_bytes_shm, copied);
         done += copied;
         copy[REGX_SCRATCH_DONE] = (void *)(uintptr_t)done;
         if (done < range->length) {

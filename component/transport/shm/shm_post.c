@@ -76,7 +76,7 @@ static regx_status_t lock_attached(regx_shm_conn_t *conn)
 
 static void count_sent(regx_shm_t *node, size_t bytes)
 {
-    regx_count(node->config.counters, &node->config.counters->bytes_shm, bytes);
+    regx_count_transport(node->config.counters, REGX_COUNTER_bytes_shm, bytes);
 }
 
 regx_status_t regx_shm_send(regx_shm_conn_t *conn, uint8_t tag, const void *header,

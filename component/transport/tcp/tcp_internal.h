@@ -10,6 +10,7 @@
 #include <ucs/async/async_fwd.h>
 #include <uct/api/uct.h>
 
+#include "transport/catalog.h"
 #include "transport/entrance.h"
 #include "transport/pace.h"
 #include "transport/turns.h"

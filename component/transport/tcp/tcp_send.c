@@ -40,7 +40,7 @@ static regx_status_t answer(regx_tcp_conn_t *conn, ucs_status_t status)
 
 static void count_bytes(const regx_tcp_t *tcp, size_t bytes)
 {
-    regx_count(tcp->config->counters, &tcp->config->counters->bytes_tcp, bytes);
+    regx_count_transport(tcp->config->counters, REGX_COUNTER_bytes_tcp, bytes);
 }
 
 /* A frame's parts, while UCT has it packed. */
