@@ -182,8 +182,8 @@ static regx_status_t list_devices(const regx_component_t *component,
                                   regx_device_name_t names[REGX_DEVICES_MAX], size_t *count)
 {
     const regx_transport_config_t config = {
-        .if_include = component->params.settings.transport.if_include,
-        .if_exclude = component->params.settings.transport.if_exclude,
+        .if_include = component->params.settings.transports.all.if_include,
+        .if_exclude = component->params.settings.transports.all.if_exclude,
         .topology = regx_compat_topology()};
 
     *count = 1;

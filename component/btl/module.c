@@ -161,18 +161,19 @@ static regx_status_t open_transport(regx_module_t *module, const regx_transport_
                                             .immediate = immediate,
                                             .broken = broken,
                                             .silent = silent};
-    const regx_transport_config_t config = {.self = regx_compat_self(),
-                                            .pool_size = pool_size(params, share),
-                                            .pool_least = 2 * params->settings.pool.slot_size,
-                                            .if_include = params->settings.transport.if_include,
-                                            .if_exclude = params->settings.transport.if_exclude,
-                                            .device = device,
-                                            .tls = params->settings.transport.uct_tls,
-                                            .verbs = &params->settings.verbs,
-                                            .threads = module->threads,
-                                            .counters = module->counters,
-                                            .trace = module->trace,
-                                            .events = events};
+    const regx_transport_config_t config = {
+        .self = regx_compat_self(),
+        .pool_size = pool_size(params, share),
+        .pool_least = 2 * params->settings.pool.slot_size,
+        .if_include = params->settings.transports.all.if_include,
+        .if_exclude = params->settings.transports.all.if_exclude,
+        .device = device,
+        .tls = params->settings.transports.uct.tls,
+        .verbs = &params->settings.transports.verbs,
+        .threads = module->threads,
+        .counters = module->counters,
+        .trace = module->trace,
+        .events = events};
 
     return ops->open(&config, error, error_size, &module->transport);
 }

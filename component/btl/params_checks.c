@@ -31,7 +31,7 @@ static const char *why_not_verbs(void)
 
 static bool check_transport(regx_params_t *params)
 {
-    const regx_transport_settings_t *transport = &params->settings.transport;
+    const regx_transport_settings_t *transport = &params->settings.transports.all;
 
     params->transport_reason = "asked for";
     if (strcmp(params->settings.component.transport, "auto") == 0) {

@@ -13,6 +13,7 @@
 
 #include "base/lock.h"
 #include "base/util.h"
+#include "transport/catalog.h"
 #include "transport/shm/boxes.h"
 #include "transport/shm/connect_queue.h"
 #include "transport/shm/mailbox.h"

@@ -267,7 +267,7 @@ static regx_status_t vm_step(regx_shm_t *shm, void **copy, const range_t *range)
         if (status != REGX_OK) {
             return status;
         }
-        regx_count(shm->config.counters, &shm->config.counters->bytes_shm, copied);
+        regx_count_transport(shm->config.counters, REGX_COUNTER_bytes_shm, copied);
         done += copied;
         copy[REGX_SCRATCH_DONE] = (void *)(uintptr_t)done;
         if (done < range->length) {

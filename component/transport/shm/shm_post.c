@@ -23,7 +23,7 @@ static regx_status_t lock_attached(regx_shm_conn_t *conn)
 
 static void count_sent(const regx_shm_t *shm, size_t bytes)
 {
-    regx_count(shm->config.counters, &shm->config.counters->bytes_shm, bytes);
+    regx_count_transport(shm->config.counters, REGX_COUNTER_bytes_shm, bytes);
 }
 
 regx_status_t regx_shm_send(regx_conn_t *super, uint8_t tag, const void *header,

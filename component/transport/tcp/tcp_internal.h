@@ -12,6 +12,7 @@
 #include <uct/api/uct.h>
 
 #include "base/util.h"
+#include "transport/catalog.h"
 #include "transport/entrance.h"
 #include "transport/pace.h"
 #include "transport/rkey_table.h"

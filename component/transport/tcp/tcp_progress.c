@@ -87,7 +87,7 @@ static __attribute__((noinline)) int look(regx_tcp_t *tcp)
     if (!regx_enter(&tcp->entrance)) {
         return 0;
     }
-    regx_count(tcp->config.counters, &tcp->config.counters->tcp_looks, 1);
+    regx_count_transport(tcp->config.counters, REGX_COUNTER_tcp_looks, 1);
     tcp->events = 0;
     tcp->receiving = true;
     if (is_unused(tcp) || ++tcp->looks % ACCEPT_INTERVAL == 0) {

@@ -25,7 +25,7 @@ static bool is_complete(const regx_put_t *put)
 
 static void count_bytes(const regx_tcp_t *tcp, size_t bytes)
 {
-    regx_count(tcp->config.counters, &tcp->config.counters->bytes_tcp, bytes);
+    regx_count_transport(tcp->config.counters, REGX_COUNTER_bytes_tcp, bytes);
 }
 
 regx_status_t regx_tcp_send(regx_conn_t *super, uint8_t tag, const void *header,

@@ -9,6 +9,8 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 
+#include "transport/catalog.h"
+
 enum { OPS = 24 };
 
 /* ---- what they bring ---- */
@@ -21,7 +23,7 @@ static void get_each_length(side_t *side)
     begin(side);
     for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
         for (uint64_t offset = 0; offset <= ZONE - lengths[i]; offset += ZONE / 3 + 7) {
-            const uint64_t before = side->counters.bytes_shm;
+            const uint64_t before = side->counters.transport[REGX_COUNTER_bytes_shm];
             op_t op = op_new(side->conn, true, offset, lengths[i]);
 
             REQUIRE(post(&op) == REGX_PENDING);
@@ -30,7 +32,7 @@ static void get_each_length(side_t *side)
                 progress(side);
             }
             assert_got(&op);
-            REQUIRE(side->counters.bytes_shm - before == lengths[i]);
+            REQUIRE(side->counters.transport[REGX_COUNTER_bytes_shm] - before == lengths[i]);
             op_free(&op);
         }
     }

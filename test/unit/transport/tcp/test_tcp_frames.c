@@ -7,6 +7,8 @@
 
 #include <pthread.h>
 
+#include "transport/catalog.h"
+
 enum { FRAMES = 2000 };
 
 /* The size of frame number n: the boundaries first, then anything. */
@@ -82,7 +84,7 @@ static void stream_frames(side_t *side)
         }
         progress(side);
     }
-    REQUIRE(side->counters.bytes_tcp == bytes);
+    REQUIRE(side->counters.transport[REGX_COUNTER_bytes_tcp] == bytes);
     REQUIRE(side->counters.malformed == 0);
     meet(side);
 }

@@ -5,6 +5,8 @@
  */
 #include "sides.h"
 
+#include "transport/catalog.h"
+
 enum { REGION = 9 * MIB };
 
 static const struct put_case {
@@ -122,7 +124,7 @@ static void send_puts(side_t *side)
         memset(data, 0, put.length); /* it is ours again */
         bytes += put.length + sizeof(n);
     }
-    REQUIRE(side->counters.bytes_tcp == bytes);
+    REQUIRE(side->counters.transport[REGX_COUNTER_bytes_tcp] == bytes);
     REQUIRE(side->broken == 0);
     free(data);
     meet(side);
