@@ -111,19 +111,80 @@ static void say_refused(regx_status_t status, const char *error, bool others)
         snprintf(line, sizeof(line), "btl_regx_%s", error);
     } else {
         snprintf(line, sizeof(line), "btl_regx_transport=%s: %s%s",
-                 mca_btl_regx_component.params.transport, error,
+                 mca_btl_regx_component.params.settings.component.transport, error,
                  others ? "; the other ports are used without it" : "");
     }
     regx_say_of_node(line);
+}
+
+static void start_trace(regx_component_t *component)
+{
+    component->trace = (regx_trace_t){.level = regx_compat_verbose(), .write = regx_compat_trace};
+}
+
+static void trace_backend(const regx_component_t *component)
+{
+    const regx_backend_choice_t *choice = &component->choice;
+    const regx_registration_settings_t *settings = &component->params.settings.registration;
+
+    if (choice->backend->start == NULL) {
+        regx_trace(&component->trace, REGX_TRACE_CHOICE, "backend %s (%s), keeping nothing",
+                   choice->backend->name, choice->reason);
+    } else {
+        regx_trace(
+            &component->trace, REGX_TRACE_CHOICE,
+            "backend %s (%s), keeping at most %" PRIu64 " bytes in %" PRIu64 " registrations",
+            choice->backend->name, choice->reason, settings->cache_bytes, settings->cache_count);
+    }
+}
+
+/* What this process uses, once all of it is known. */
+static void trace_choice(const regx_component_t *component)
+{
+    const regx_params_t *params = &component->params;
+    const regx_trace_t *trace = &component->trace;
+    const uint64_t limit = regx_memlock_limit();
+
+    if (!regx_traces(trace, REGX_TRACE_CHOICE)) {
+        return;
+    }
+    regx_trace(trace, REGX_TRACE_CHOICE, "regx %s, built for Open MPI %s, rank %u on %s%s",
+               REGX_VERSION, REGX_BUILT_FOR_OPENMPI, regx_compat_rank(), regx_compat_host(),
+               component->threads ? ", with threads" : "");
+    for (unsigned i = 0; i < component->module_count; i++) {
+        const regx_module_t *module = component->modules[i];
+
+        regx_trace(trace, REGX_TRACE_CHOICE,
+                   "transport %s (%s): %s, pool of %zu bytes, registering memory %s",
+                   module->transport->ops->name, params->transport_reason, module->transport->wires,
+                   module->transport->pool_size,
+                   module->transport->registers ? "pins it" : "is free");
+    }
+    regx_trace(trace, REGX_TRACE_CHOICE, "rendezvous %s, chunks of %zu bytes, %u at once%s",
+               regx_strategy_name(params->strategy), params->settings.rendezvous.chunk_size,
+               params->settings.rendezvous.chunk_depth,
+               params->settings.rendezvous.verify ? ", verified" : "");
+    trace_backend(component);
+    if (limit == REGX_MEMLOCK_NONE) {
+        regx_trace(trace, REGX_TRACE_CHOICE,
+                   "%" PRIu64 " bytes of the pool are locked; there is no limit of locked memory",
+                   component->counters.pool_pinned_bytes);
+    } else {
+        regx_trace(trace, REGX_TRACE_CHOICE,
+                   "%" PRIu64
+                   " bytes of the pool are locked; the limit of locked memory is %" PRIu64 " bytes",
+                   component->counters.pool_pinned_bytes, limit);
+    }
 }
 
 static regx_status_t list_devices(const regx_component_t *component,
                                   const regx_transport_ops_t *ops, char *error, size_t error_size,
                                   regx_device_name_t names[REGX_DEVICES_MAX], size_t *count)
 {
-    const regx_transport_config_t config = {.if_include = component->params.if_include,
-                                            .if_exclude = component->params.if_exclude,
-                                            .topology = regx_compat_topology()};
+    const regx_transport_config_t config = {
+        .if_include = component->params.settings.transports.all.if_include,
+        .if_exclude = component->params.settings.transports.all.if_exclude,
+        .topology = regx_compat_topology()};
 
     *count = 1;
     return ops->devices == NULL ? REGX_OK : ops->devices(&config, error, error_size, names, count);
@@ -137,7 +198,7 @@ static bool open_modules(regx_component_t *component)
     char error[256], first_error[256];
     size_t count = 0;
     const regx_transport_ops_t *ops =
-        regx_transport_load(component->params.transport, error, sizeof(error));
+        regx_transport_load(component->params.settings.component.transport, error, sizeof(error));
     regx_status_t status = REGX_UNREACHABLE, first = REGX_OK;
 
     if (ops != NULL && !ops->copies && regx_strategy_copies(component->params.strategy)) {
@@ -210,15 +271,16 @@ static void say_if_limited(const regx_component_t *component)
         return;
     }
     const uint64_t pool = component->counters.pool_bytes, pinned = regx_memlock_pinned();
-    const uint64_t wanted = (pinned > pool ? pinned - pool : 0) +
-                            (params->pool_wanted > pool ? params->pool_wanted : pool) +
-                            params->chunk_size * params->chunk_depth;
+    const uint64_t wanted =
+        (pinned > pool ? pinned - pool : 0) +
+        (params->pool_wanted > pool ? params->pool_wanted : pool) +
+        params->settings.rendezvous.chunk_size * params->settings.rendezvous.chunk_depth;
     if (limit < wanted) {
         snprintf(line, sizeof(line),
                  "btl_regx_transport=%s: the limit of locked memory (ulimit -l) is %" PRIu64
                  " KiB, and %" PRIu64 " KiB are wanted for pool, buffers and btl_regx_chunk_depth "
                  "chunks; what finds no room bounces; " REGX_MEMLOCK_REMEDY,
-                 params->transport, limit / 1024, wanted / 1024);
+                 params->settings.component.transport, limit / 1024, wanted / 1024);
         regx_compat_say(line);
     }
 }
@@ -232,7 +294,13 @@ static mca_btl_base_module_t **component_init(int *count, bool progress_threads,
 
     (void)progress_threads;
     *count = 0;
-    if (!regx_params_asked(&named) || !regx_params_read(&component->params, &regx_template)) {
+    start_trace(component);
+    if (!regx_params_asked(&named)) {
+        regx_trace(&component->trace, REGX_TRACE_CHOICE,
+                   "not used: neither named in btl nor enabled by btl_regx_enable");
+        return NULL;
+    }
+    if (!regx_params_read(&component->params, &regx_template)) {
         return NULL;
     }
     memset(&component->counters, 0, sizeof(component->counters));
@@ -243,6 +311,7 @@ static mca_btl_base_module_t **component_init(int *count, bool progress_threads,
         close_modules(component);
         return NULL;
     }
+    trace_choice(component);
     say_if_limited(component);
     for (unsigned i = 0; i < component->module_count; i++) {
         modules[i] = &component->modules[i]->super;

@@ -188,12 +188,6 @@ static void take_turns(regx_rndv_t *rndv, regx_recv_turns_t *turns, bool more)
     }
 }
 
-static const char *const path_names[] = {
-#define NAME(name) #name,
-    REGX_PATHS(NAME)
-#undef NAME
-};
-
 static void describe_mismatch(char *what, size_t size, const regx_rndv_recv_t *recv,
                               const regx_control_t *control)
 {
@@ -203,7 +197,7 @@ static void describe_mismatch(char *what, size_t size, const regx_rndv_recv_t *r
              "bytes %" PRIu64 " to %" PRIu64 " of %" PRIu64
              " at %p by %s arrived as something else than was sent (verify)",
              control->offset, control->offset + control->length - 1, recv->length,
-             (const void *)recv->base, slot ? "bounce" : path_names[recv->path]);
+             (const void *)recv->base, slot ? "bounce" : regx_path_name(recv->path));
 }
 
 bool regx_recv_take(regx_rndv_t *rndv, regx_rndv_recv_t *recv)

@@ -50,6 +50,7 @@
 #define REGX_RENDEZVOUS_RENDEZVOUS_H
 
 #include "base/counters.h"
+#include "base/param.h"
 #include "pool/pool.h"
 #include "registration/registration.h"
 #include "rendezvous/control.h"
@@ -64,14 +65,11 @@ typedef struct regx_strategy regx_strategy_t;
 
 /* The strategy of that name; NULL: there is none. */
 const regx_strategy_t *regx_strategy_find(const char *name);
-/* The strategies in the order of the table; NULL: no more. */
-const regx_strategy_t *regx_strategy_at(size_t index);
 const char *regx_strategy_name(const regx_strategy_t *strategy);
-/* What it does, without a full stop. */
-const char *regx_strategy_help(const regx_strategy_t *strategy);
 /* Whether the kernel copies for it, so that it needs a transport that has that on a node. */
 bool regx_strategy_copies(const regx_strategy_t *strategy);
-extern const char regx_strategy_names[]; /* for messages: "auto, bounce, …" */
+/* The words of btl_regx_rendezvous. false: there are no more. */
+bool regx_strategy_word(unsigned index, regx_param_word_t *word);
 
 /* A process at the other end. Part of the BTL's endpoint; the engine's fields start as zero. */
 typedef struct regx_peer {

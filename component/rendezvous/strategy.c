@@ -11,47 +11,67 @@
 
 static const regx_strategy_t strategies[] = {
     {.name = "auto",
+     .choose = regx_auto_choose,
+     .grants_known_whole = true,
      .help = "on a node bounce, pipeline or together, whichever was fastest when they were last "
              "tried, on the job's own messages of that size; else pipeline, but a buffer that is "
              "registered already, of up to btl_regx_chunk_depth chunks, at once",
-     .choose = regx_auto_choose,
-     .grants_known_whole = true},
+     .more = "On a node, for each power of two of sizes three messages, or three bursts of them, "
+             "go each way, and what they took decides for 64 times as many messages. Then it is "
+             "tried again, and while the outcome stays the same less and less often, at last after "
+             "1024 times as many. One choice holds for all peers on the node. Where the kernel "
+             "does not copy to the other process, bounce is used. Between nodes, or over an RDMA "
+             "device, a buffer is registered already because it was received into before. To a "
+             "sender whose own buffer is new that makes no difference: it registers and writes in "
+             "chunks."},
     {.name = "bounce",
-     .help = "through pre-pinned slots of the pool",
      .path = REGX_PATH_bounce,
-     .protocol = &regx_protocol_bounce},
+     .protocol = &regx_protocol_bounce,
+     .help = "through pre-pinned slots of the pool, see btl_regx_pool_size and btl_regx_slot_size",
+     .more = "Nothing is registered for it. Over verbs, what the sender has registered already is "
+             "written to the slots at once, other memory through the device's own buffers."},
     {.name = "pipeline",
-     .help = "the buffer registered and written in chunks of btl_regx_chunk_size",
      .path = REGX_PATH_pipeline,
-     .protocol = &regx_protocol_put},
+     .protocol = &regx_protocol_put,
+     .help = "the buffer is registered and written in chunks, see btl_regx_chunk_size and "
+             "btl_regx_chunk_depth"},
     {.name = "direct",
-     .help = "the whole buffer registered, one write",
      .path = REGX_PATH_direct,
-     .protocol = &regx_protocol_put},
+     .protocol = &regx_protocol_put,
+     .help = "the whole buffer is registered, and written at once"},
     {.name = "read",
-     .help = "the receiver reads what the sender registers in chunks of btl_regx_chunk_size; not "
-             "over tcp",
      .path = REGX_PATH_read,
-     .protocol = &regx_protocol_get},
+     .protocol = &regx_protocol_get,
+     .help = "the sender registers the buffer in chunks, and the receiver reads them; not over tcp",
+     .more = "Between the processes of a node it needs the kernel to copy between them. It takes a "
+             "round trip more than writing, and over verbs three calls of the device per chunk "
+             "instead of two."},
     {.name = "together",
-     .help = "on a node: the sender has the kernel copy one half, the receiver the other",
      .path = REGX_PATH_together,
      .protocol = &regx_protocol_together,
-     .copies = true}};
+     .copies = true,
+     .help = "on a node: the sender has the kernel copy one half, the receiver the other, both at "
+             "once",
+     .more = "Where the kernel copies between the processes (process_vm_writev, process_vm_readv). "
+             "The sender copies the first half, the receiver the second in chunks "
+             "(btl_regx_chunk_size, btl_regx_chunk_depth)."}};
 
-enum { COUNT = sizeof(strategies) / sizeof(strategies[0]) };
+enum { STRATEGIES = sizeof(strategies) / sizeof(strategies[0]) };
 
-/* The names in the order of the table, which a unit test compares. */
-const char regx_strategy_names[] = "auto, bounce, pipeline, direct, read, together";
-
-const regx_strategy_t *regx_strategy_at(size_t index)
+bool regx_strategy_word(unsigned index, regx_param_word_t *word)
 {
-    return index < COUNT ? &strategies[index] : NULL;
+    if (index >= STRATEGIES) {
+        return false;
+    }
+    *word = (regx_param_word_t){.word = strategies[index].name,
+                                .help = strategies[index].help,
+                                .more = strategies[index].more};
+    return true;
 }
 
 const regx_strategy_t *regx_strategy_find(const char *name)
 {
-    for (size_t i = 0; i < COUNT; i++) {
+    for (size_t i = 0; i < STRATEGIES; i++) {
         if (strcmp(strategies[i].name, name) == 0) {
             return &strategies[i];
         }
@@ -69,15 +89,10 @@ const char *regx_strategy_name(const regx_strategy_t *strategy)
     return strategy->name;
 }
 
-const char *regx_strategy_help(const regx_strategy_t *strategy)
-{
-    return strategy->help;
-}
-
 void regx_strategy_protocols(const regx_protocol_t *protocols[REGX_PATH_COUNT])
 {
     memset(protocols, 0, REGX_PATH_COUNT * sizeof(protocols[0]));
-    for (size_t i = 0; i < COUNT; i++) {
+    for (size_t i = 0; i < STRATEGIES; i++) {
         if (strategies[i].protocol != NULL) {
             protocols[strategies[i].path] = strategies[i].protocol;
         }

@@ -12,8 +12,9 @@
 #include "rendezvous/proto.h"
 
 struct regx_strategy {
-    const char *name;
-    const char *help;                /* what it does, for the parameter's help */
+    const char *name;                /* as btl_regx_rendezvous names it */
+    const char *help;                /* of the parameter: what it is */
+    const char *more;                /* what only the documentation says of it, or NULL */
     regx_path_t path;                /* always this one, unless it chooses */
     const regx_protocol_t *protocol; /* of that path; NULL: it chooses among other strategies' */
     /* The path for a receive whose peer and length are known; prepares nothing. May be NULL. */

@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Opening and closing of the multiplexer, its address, registering and progress.
+ */
+#include <endian.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "transport/mux/mux_internal.h"
+
+/* A look for newcomers on an unused wire takes microseconds of system calls, for which a message on
+ * the first wire has to wait. So it happens once in 10 ms in a process that is busy there. */
+#define NEWCOMERS_BUSY_NS 10000000
+#define NEWCOMERS_QUIET_NS 1000000
+/* Rounds in a row in which the first wire had something and no other was looked at, at most. */
+#define BUSY_ROUNDS 16u
+
+/* ---- open and close ---- */
+
+static void add_name(regx_mux_t *mux, const char *name)
+{
+    const size_t used = strlen(mux->names);
+
+    snprintf(mux->names + used, sizeof(mux->names) - used, "%s%s", used > 0 ? "," : "", name);
+}
+
+/* Opens one transport of the table. Only a wrong setting is an error: another may be usable. */
+static regx_status_t open_wire(regx_mux_t *mux, size_t i, char *error, size_t error_size)
+{
+    const regx_transport_ops_t *ops = mux->table[i].ops;
+    regx_transport_config_t config = mux->config;
+    regx_transport_t *wire;
+
+    if (!regx_mux_allows(&mux->config, &mux->table[i])) {
+        return REGX_OK;
+    }
+    config.rkeys = &mux->rkeys;
+    config.pool_memory = mux->super.pool_memory;
+    if (config.pool_memory != NULL) {
+        config.pool_size = mux->super.pool_size;
+    }
+    const regx_status_t status = ops->open(&config, error, error_size, &wire);
+    if (status != REGX_OK) {
+        return status == REGX_INVALID ? status : REGX_OK;
+    }
+    mux->wires[i] = wire;
+    add_name(mux, wire->wires);
+    if (mux->first == NULL) {
+        mux->first = wire;
+        mux->super.pool_memory = wire->pool_memory;
+        mux->super.pool_size = wire->pool_size;
+        mux->super.max_frame = wire->max_frame;
+    }
+    mux->super.max_frame = regx_min(mux->super.max_frame, wire->max_frame);
+    return REGX_OK;
+}
+
+static void name_all(const regx_mux_t *mux, char *error, size_t error_size)
+{
+    size_t used = (size_t)snprintf(error, error_size, "this process can use none of");
+
+    for (size_t i = 0; i < mux->count && used < error_size; i++) {
+        used += (size_t)snprintf(error + used, error_size - used, "%s %s", i > 0 ? "," : "",
+                                 mux->table[i].ops->name);
+    }
+    if (mux->config.tls != NULL && used < error_size) {
+        snprintf(error + used, error_size - used, " within %s", mux->config.tls);
+    }
+}
+
+regx_status_t regx_mux_open(const regx_transport_ops_t *ops, const regx_mux_wire_t *table,
+                            size_t count, const regx_transport_config_t *config, char *error,
+                            size_t error_size, regx_transport_t **transport)
+{
+    regx_mux_t *mux = calloc(1, sizeof(*mux));
+    regx_status_t status = REGX_OK;
+
+    if (mux == NULL) {
+        snprintf(error, error_size, "out of memory");
+        return REGX_NO_MEMORY;
+    }
+    mux->super.ops = ops;
+    mux->super.wires = mux->names;
+    mux->config = *config;
+    mux->table = table;
+    mux->count = count;
+    mux->newcomers = (regx_pace_t){.quiet_ns = NEWCOMERS_QUIET_NS, .busy_ns = NEWCOMERS_BUSY_NS};
+    regx_lock_init(&mux->lock, config->threads);
+    regx_rkey_table_init(&mux->rkeys, config->threads);
+    for (size_t i = 0; i < count && status == REGX_OK; i++) {
+        status = open_wire(mux, i, error, error_size);
+    }
+    if (status == REGX_OK && mux->first == NULL) {
+        name_all(mux, error, error_size);
+        status = REGX_UNREACHABLE;
+    }
+    if (status != REGX_OK) {
+        regx_mux_close(&mux->super);
+        return status;
+    }
+    *transport = &mux->super;
+    return REGX_OK;
+}
+
+void regx_mux_close(regx_transport_t *transport)
+{
+    regx_mux_t *mux = regx_mux_of(transport);
+
+    for (size_t i = mux->count; i > 0; i--) { /* the first, which has the pool, last */
+        if (mux->wires[i - 1] != NULL) {
+            mux->wires[i - 1]->ops->close(mux->wires[i - 1]);
+        }
+    }
+    regx_rkey_table_fini(&mux->rkeys);
+    regx_lock_fini(&mux->lock);
+    free(mux);
+}
+
+size_t regx_mux_address(regx_transport_t *transport, void *buffer)
+{
+    const regx_mux_t *mux = regx_mux_of(transport);
+    uint8_t *start = buffer, *at = start + REGX_MUX_ADDRESS_HEAD;
+
+    memset(start, 0, REGX_MUX_ADDRESS_HEAD);
+    start[0] = REGX_MUX_ADDRESS_VERSION;
+    for (size_t i = 0; i < mux->count; i++) {
+        uint8_t part[REGX_ADDRESS_MAX];
+        const size_t length =
+            mux->wires[i] == NULL ? 0 : mux->wires[i]->ops->address(mux->wires[i], part);
+        const uint32_t size = htole32((uint32_t)length);
+
+        if (length == 0 || length + sizeof(size) > REGX_ADDRESS_MAX - (size_t)(at - start)) {
+            continue; /* peers then do not use this one */
+        }
+        memcpy(at, &size, sizeof(size));
+        memcpy(at + sizeof(size), part, length);
+        at += sizeof(size) + length;
+        start[1] = (uint8_t)(start[1] | 1u << i);
+    }
+    return (size_t)(at - start);
+}
+
+/* ---- registering ---- */
+
+/* Costs nothing on these wires, but goes through the table of rkeys, so that over tcp a key that
+ * was taken back is worthless. On the node the kernel's copy asks no key: there the peer is trusted
+ * as far as the kernel trusts a process of the same user. */
+regx_status_t regx_mux_reg(regx_transport_t *transport, void *base, size_t length, unsigned access,
+                           regx_mr_t *mr)
+{
+    mr->base = base;
+    mr->length = length;
+    mr->access = access;
+    return regx_rkey_table_add(&regx_mux_of(transport)->rkeys, base, length, access, &mr->key,
+                               &mr->handle);
+}
+
+void regx_mux_dereg(regx_transport_t *transport, regx_mr_t *mr)
+{
+    regx_rkey_table_remove(&regx_mux_of(transport)->rkeys, mr->handle);
+}
+
+/* ---- progress ---- */
+
+static inline int progress_wire(regx_mux_t *mux, regx_transport_t *wire)
+{
+    if (atomic_load_explicit(&wire->unused, memory_order_relaxed) &&
+        !regx_pace_due(&mux->newcomers)) {
+        return 0;
+    }
+    return wire->ops->progress(wire);
+}
+
+int regx_mux_progress(regx_transport_t *transport)
+{
+    regx_mux_t *mux = regx_mux_of(transport);
+    int events = progress_wire(mux, mux->first);
+
+    if (events > 0) {
+        regx_pace_note_traffic(&mux->newcomers);
+        if (++mux->busy_rounds % BUSY_ROUNDS != 0) {
+            return events; /* somebody waits for what was just delivered */
+        }
+    }
+    for (size_t i = 1; i < mux->count; i++) {
+        if (mux->wires[i] != NULL && mux->wires[i] != mux->first) {
+            events += progress_wire(mux, mux->wires[i]);
+        }
+    }
+    if (atomic_load_explicit(&mux->lost_count, memory_order_relaxed) > 0) {
+        regx_mux_report_lost(mux);
+    }
+    return events;
+}

@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Connections over shared memory: from the peer's address to the end.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "transport/shm/shm_internal.h"
+
+/* Whether the kernel copies between the two processes. Why it refuses is tallied when a put or get
+ * meets it, not here. */
+static bool may_copy(const regx_shm_conn_t *conn)
+{
+    regx_vm_peer_t peer = conn->vm;
+    char reason[REGX_REASON_LENGTH];
+
+    return regx_vm_check(&peer, reason, sizeof(reason)) == REGX_OK;
+}
+
+regx_status_t regx_shm_connect(regx_transport_t *transport, uint64_t peer, bool same_node,
+                               const void *address, size_t length, regx_conn_t **out)
+{
+    regx_shm_t *shm = regx_shm_of(transport);
+    regx_shm_conn_t *conn;
+    regx_shm_address_t a;
+
+    if (!same_node) {
+        return REGX_UNREACHABLE;
+    }
+    if (length != sizeof(a)) {
+        return REGX_INVALID;
+    }
+    memcpy(&a, address, sizeof(a));
+    if (a.main.length < sizeof(regx_connect_queue_t) ||
+        a.pool_offset < sizeof(regx_connect_queue_t) || a.pool_offset > a.main.length ||
+        a.pool_size > a.main.length - a.pool_offset || a.pid <= 0 || a.pid > INT32_MAX) {
+        return REGX_INVALID;
+    }
+    conn = calloc(1, sizeof(*conn));
+    if (conn == NULL) {
+        return REGX_NO_MEMORY;
+    }
+    conn->super.transport = transport;
+    conn->super.peer = peer;
+    conn->super.wire = "shm";
+    conn->super.shares_pool = true;
+    conn->address = a;
+    conn->vm = (regx_vm_peer_t){
+        .pid = (int32_t)a.pid, .cookie_address = a.cookie_address, .cookie = a.cookie};
+    conn->super.single_copy = may_copy(conn);
+    regx_lock_init(&conn->lock, shm->config.threads);
+    regx_lock(&shm->lock);
+    shm->boxes.neighbours++;
+    regx_unlock(&shm->lock);
+    *out = &conn->super;
+    return REGX_OK;
+}
+
+/* ---- the first frame ---- */
+
+static regx_status_t refuse(regx_shm_conn_t *conn, const char *reason)
+{
+    regx_tally(regx_shm_of(conn->super.transport)->config.counters->fallbacks, reason);
+    conn->state = REGX_SHM_REFUSED;
+    return REGX_UNREACHABLE;
+}
+
+static void unmap_peer(regx_shm_conn_t *conn)
+{
+    regx_segment_unmap(&conn->main);
+    conn->queue = NULL;
+}
+
+static regx_status_t map_peer(regx_shm_t *shm, regx_shm_conn_t *conn)
+{
+    regx_lock(&shm->lock);
+    const regx_status_t status = regx_segment_map(&conn->address.main, &conn->main);
+    regx_unlock(&shm->lock);
+    if (status != REGX_OK) {
+        return refuse(conn, "shm: a neighbour's memory cannot be mapped");
+    }
+    conn->queue = (regx_connect_queue_t *)(void *)conn->main.base;
+    conn->pool = conn->main.base + conn->address.pool_offset;
+    if (!regx_vm_same(&conn->queue->cookie, &conn->address.cookie)) {
+        unmap_peer(conn);
+        return refuse(conn, "shm: another process name space");
+    }
+    return REGX_OK;
+}
+
+static regx_status_t take_mailbox(regx_shm_t *shm, regx_shm_conn_t *conn)
+{
+    regx_lock(&shm->lock);
+    const regx_status_t status =
+        regx_boxes_take(&shm->boxes, &shm->domain, &shm->queue->cookie, &conn->box);
+    regx_unlock(&shm->lock);
+    if (status != REGX_OK) {
+        unmap_peer(conn);
+        return refuse(conn, "shm: no memory for a mailbox");
+    }
+    regx_mailbox_out_init(&conn->out, conn->box.memory, regx_box_ring(&conn->box));
+    return REGX_OK;
+}
+
+regx_status_t regx_shm_attach_locked(regx_shm_conn_t *conn)
+{
+    regx_shm_t *shm = regx_shm_of(conn->super.transport);
+    regx_status_t status = conn->state == REGX_SHM_REFUSED ? REGX_UNREACHABLE : REGX_OK;
+
+    if (status == REGX_OK && conn->queue == NULL) {
+        status = map_peer(shm, conn);
+    }
+    if (status == REGX_OK && conn->box.memory == NULL) {
+        status = take_mailbox(shm, conn);
+    }
+    if (status != REGX_OK) {
+        return status;
+    }
+    const regx_connect_request_t request = {.sender = shm->config.self,
+                                            .cookie = shm->queue->cookie,
+                                            .mailboxes = *regx_box_segment(&conn->box),
+                                            .mailbox_offset = regx_box_offset(&conn->box),
+                                            .mailbox_ring = regx_box_ring(&conn->box),
+                                            .pool = shm->main_name,
+                                            .pool_offset = shm->pool_offset,
+                                            .pool_size = shm->super.pool_size};
+
+    status = regx_connect_queue_request(conn->queue, &request);
+    if (status == REGX_OK) {
+        conn->state = REGX_SHM_ATTACHED;
+    }
+    return status;
+}
+
+/* ---- the end ---- */
+
+bool regx_shm_reachable(regx_conn_t *super)
+{
+    const regx_shm_conn_t *conn = regx_shm_conn_of(super);
+
+    return conn->queue != NULL &&
+           atomic_load_explicit(&conn->queue->closed, memory_order_acquire) == 0 &&
+           (kill(conn->vm.pid, 0) == 0 || errno != ESRCH);
+}
+
+static void free_conn(regx_shm_conn_t *conn)
+{
+    regx_shm_t *shm = regx_shm_of(conn->super.transport);
+
+    if (conn->box.memory != NULL) {
+        atomic_store(&conn->box.memory->left, 1); /* its reader has left it, or never knew of it */
+        regx_lock(&shm->lock);
+        regx_boxes_give(&conn->box);
+        regx_unlock(&shm->lock);
+    }
+    if (conn->queue != NULL) {
+        regx_segment_unmap(&conn->main);
+    }
+    regx_lock_fini(&conn->lock);
+    free(conn);
+}
+
+/* Ends those disconnecting connections whose peer has read everything, or reads nothing any more.
+ */
+static void reap(regx_shm_t *shm)
+{
+    for (regx_shm_conn_t **at = &shm->disconnecting; *at != NULL;) {
+        regx_shm_conn_t *conn = *at;
+
+        if (!conn->said_last) {
+            conn->said_last = regx_mailbox_post(&conn->out, REGX_SHM_TAG_DISCONNECT, NULL, 0, NULL,
+                                                NULL, 0) == REGX_OK;
+        }
+        if (atomic_load_explicit(&conn->out.memory->left, memory_order_acquire) == 0 &&
+            regx_shm_reachable(&conn->super)) {
+            at = &conn->next;
+            continue;
+        }
+        *at = conn->next;
+        free_conn(conn);
+    }
+}
+
+/* A send that has completed must arrive, though this process ends MPI first. A spawned child does:
+ * its finalize does not wait for its parent's. */
+void regx_shm_finish_disconnecting(regx_shm_t *shm)
+{
+    const struct timespec pause = {.tv_nsec = 50000};
+
+    for (reap(shm); shm->disconnecting != NULL; reap(shm)) {
+        nanosleep(&pause, NULL);
+    }
+}
+
+/* Takes this connection's zero-copy sends off the list. Called with the transport's lock held. */
+static regx_lend_t *take_lends_locked(regx_shm_t *shm, const regx_shm_conn_t *conn)
+{
+    regx_lend_t *taken = NULL;
+
+    for (regx_lend_t **at = &shm->lends; *at != NULL;) {
+        regx_lend_t *lend = *at;
+
+        if (lend->scratch[REGX_SCRATCH_CONN] == conn) {
+            *at = lend->scratch[REGX_SCRATCH_NEXT];
+            lend->scratch[REGX_SCRATCH_NEXT] = taken;
+            taken = lend;
+            atomic_fetch_sub(&shm->lend_count, 1);
+        } else {
+            at = (regx_lend_t **)&lend->scratch[REGX_SCRATCH_NEXT];
+        }
+    }
+    return taken;
+}
+
+/* Takes this connection's copies off the list. Called with the transport's lock held. */
+static regx_shm_copies_t take_copies_locked(regx_shm_t *shm, const regx_shm_conn_t *conn)
+{
+    regx_shm_copies_t taken = {0}, all = shm->copies;
+
+    shm->copies.first = NULL;
+    while (all.first != NULL) {
+        void **copy = regx_shm_take_copy(&all);
+
+        if (copy[REGX_SCRATCH_CONN] == conn) {
+            regx_shm_append_copy(&taken, copy);
+            atomic_fetch_sub(&shm->copy_count, 1);
+        } else {
+            regx_shm_append_copy(&shm->copies, copy);
+        }
+    }
+    return taken;
+}
+
+void regx_shm_disconnect(regx_conn_t *super)
+{
+    regx_shm_conn_t *conn = regx_shm_conn_of(super);
+    regx_shm_t *shm = regx_shm_of(super->transport);
+
+    regx_lock(&shm->lock);
+    shm->boxes.neighbours--;
+    regx_lend_t *lends = take_lends_locked(shm, conn);
+    regx_shm_copies_t copies = take_copies_locked(shm, conn);
+    regx_unlock(&shm->lock);
+
+    while (lends != NULL) {
+        regx_lend_t *lend = lends;
+
+        lends = lend->scratch[REGX_SCRATCH_NEXT];
+        lend->done(lend, REGX_FAILED);
+    }
+    while (copies.first != NULL) {
+        regx_shm_end_copy(regx_shm_take_copy(&copies), REGX_FAILED);
+    }
+    if (conn->state == REGX_SHM_ATTACHED) {
+        conn->next = shm->disconnecting;
+        shm->disconnecting = conn;
+        reap(shm);
+    } else {
+        free_conn(conn);
+    }
+}

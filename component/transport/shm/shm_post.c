@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The sending side of shared memory: frames, zero-copy sends, puts and gets.
+ */
+#include <string.h>
+
+#include "transport/rkey_table.h"
+#include "transport/shm/shm_internal.h"
+
+/* Locks the connection, attached. On any answer but REGX_OK it is not locked. */
+static regx_status_t lock_attached(regx_shm_conn_t *conn)
+{
+    regx_lock(&conn->lock);
+    if (conn->state == REGX_SHM_ATTACHED) {
+        return REGX_OK;
+    }
+    const regx_status_t status = regx_shm_attach_locked(conn);
+    if (status != REGX_OK) {
+        regx_unlock(&conn->lock);
+    }
+    return status;
+}
+
+static void count_sent(const regx_shm_t *shm, size_t bytes)
+{
+    regx_count_transport(shm->config.counters, REGX_COUNTER_bytes_shm, bytes);
+}
+
+regx_status_t regx_shm_send(regx_conn_t *super, uint8_t tag, const void *header,
+                            size_t header_length, regx_pack_t pack, void *pack_context,
+                            size_t payload_length)
+{
+    regx_shm_conn_t *conn = regx_shm_conn_of(super);
+    regx_status_t status = lock_attached(conn);
+
+    if (status != REGX_OK) {
+        return status;
+    }
+    status = regx_mailbox_post(&conn->out, tag, header, header_length, pack, pack_context,
+                               payload_length);
+    regx_unlock(&conn->lock);
+    if (status == REGX_OK) {
+        count_sent(regx_shm_of(super->transport), header_length + payload_length);
+    }
+    return status;
+}
+
+/* Posts a zero-copy frame under a free token. Called with the connection's lock held. */
+static regx_status_t post_lent_locked(regx_shm_conn_t *conn, regx_lend_t *lend, uint64_t offset)
+{
+    const uint32_t busy = atomic_load(&conn->lent);
+
+    if (busy == UINT32_MAX) {
+        return REGX_AGAIN;
+    }
+    const uint32_t token = (uint32_t)__builtin_ctz(~busy);
+    const uint32_t lap = conn->laps[token] + 1;
+    const regx_status_t status =
+        regx_mailbox_post_lent(&conn->out, lend->tag, offset, (uint32_t)lend->length, token, lap);
+    if (status == REGX_OK) {
+        conn->laps[token] = lap;
+        atomic_fetch_or(&conn->lent, UINT32_C(1) << token);
+        lend->scratch[REGX_SCRATCH_CONN] = conn;
+        lend->scratch[REGX_SCRATCH_TICKET] = regx_shm_ticket(token, lap);
+    }
+    return status;
+}
+
+regx_status_t regx_shm_lend(regx_conn_t *super, regx_lend_t *lend)
+{
+    regx_shm_conn_t *conn = regx_shm_conn_of(super);
+    regx_shm_t *shm = regx_shm_of(super->transport);
+    const char *pool = shm->super.pool_memory;
+    regx_status_t status = lock_attached(conn);
+
+    if (status != REGX_OK) {
+        return status;
+    }
+    status = post_lent_locked(conn, lend, (uint64_t)((const char *)lend->data - pool));
+    regx_unlock(&conn->lock);
+    if (status != REGX_OK) {
+        return status;
+    }
+    count_sent(shm, lend->length);
+    regx_lock(&shm->lock);
+    lend->scratch[REGX_SCRATCH_NEXT] = shm->lends;
+    shm->lends = lend;
+    atomic_fetch_add(&shm->lend_count, 1);
+    regx_unlock(&shm->lock);
+    return REGX_PENDING;
+}
+
+/* The copy is made without the lock. If another thread takes the last line of the mailbox
+ * meanwhile, the answer is REGX_AGAIN and the same bytes are written once more. */
+static regx_status_t put_to_pool(regx_shm_conn_t *conn, regx_put_t *put)
+{
+    regx_status_t status = lock_attached(conn);
+
+    if (status != REGX_OK) {
+        return status;
+    }
+    if (put->offset > conn->address.pool_size ||
+        put->length > conn->address.pool_size - put->offset) {
+        status = REGX_INVALID;
+    } else if (!regx_mailbox_ready(&conn->out)) {
+        status = REGX_AGAIN;
+    } else {
+        regx_mailbox_fetch_line(&conn->out); /* the notice's: it comes over during the copy */
+    }
+    regx_unlock(&conn->lock);
+    if (status != REGX_OK) {
+        return status;
+    }
+    memcpy(conn->pool + put->offset, put->local, put->length);
+    regx_lock(&conn->lock);
+    status =
+        regx_mailbox_post(&conn->out, put->tag, put->notice, put->notice_length, NULL, NULL, 0);
+    regx_unlock(&conn->lock);
+    if (status == REGX_OK) {
+        count_sent(regx_shm_of(conn->super.transport), put->length);
+    }
+    return status;
+}
+
+/* Whether `length` bytes at `offset` of the region that the key names can be copied by the kernel.
+ * Called with the connection's lock held, which protects what the kernel was asked before. */
+static regx_status_t check_copy_locked(regx_shm_conn_t *conn, const regx_key_t *key,
+                                       uint64_t offset, size_t length)
+{
+    char reason[REGX_REASON_LENGTH];
+
+    if (offset > regx_key_length(key) || length > regx_key_length(key) - offset) {
+        return REGX_INVALID;
+    }
+    if (regx_vm_check(&conn->vm, reason, sizeof(reason)) != REGX_OK) {
+        regx_tally(regx_shm_of(conn->super.transport)->config.counters->fallbacks, reason);
+        return REGX_DENIED;
+    }
+    return REGX_OK;
+}
+
+/* Has the kernel copy from or to a region; progress does it. `copy` is the operation's scratch. */
+static regx_status_t queue_copy(regx_shm_conn_t *conn, void **copy, regx_vm_direction_t direction,
+                                const regx_key_t *key, uint64_t offset, size_t length)
+{
+    regx_shm_t *shm = regx_shm_of(conn->super.transport);
+    regx_status_t status = lock_attached(conn);
+
+    if (status != REGX_OK) {
+        return status;
+    }
+    status = check_copy_locked(conn, key, offset, length);
+    regx_unlock(&conn->lock);
+    if (status != REGX_OK) {
+        return status;
+    }
+    copy[REGX_SCRATCH_CONN] = conn;
+    copy[REGX_SCRATCH_DONE] = NULL;
+    copy[REGX_SCRATCH_DIRECTION] = direction == REGX_VM_READ ? copy : NULL;
+    regx_lock(&shm->lock);
+    regx_shm_append_copy(&shm->copies, copy);
+    atomic_fetch_add(&shm->copy_count, 1);
+    regx_unlock(&shm->lock);
+    return REGX_PENDING;
+}
+
+regx_status_t regx_shm_put(regx_conn_t *super, regx_put_t *put)
+{
+    regx_shm_conn_t *conn = regx_shm_conn_of(super);
+
+    return put->target == REGX_TARGET_POOL
+               ? put_to_pool(conn, put)
+               : queue_copy(conn, put->scratch, REGX_VM_WRITE, &put->key, put->offset, put->length);
+}
+
+regx_status_t regx_shm_get(regx_conn_t *super, regx_get_t *get)
+{
+    return queue_copy(regx_shm_conn_of(super), get->scratch, REGX_VM_READ, &get->key, get->offset,
+                      get->length);
+}
+
+void regx_shm_warm(regx_conn_t *super)
+{
+    const regx_shm_conn_t *conn = regx_shm_conn_of(super);
+
+    if (conn->state == REGX_SHM_ATTACHED) {
+        regx_mailbox_fetch_span(&conn->out);
+    }
+}

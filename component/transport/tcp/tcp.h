@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The transport between hosts: UCX's tcp, without a thread and without waiting. transport.h says
+ * what its operations do.
+ *
+ * Everything travels as active messages. tcp has no memory that a device could protect, so a put
+ * is data in pieces, each led by the peer's key (or "the pool") and an offset; the receiver checks
+ * them against its rkey table and copies. The last piece carries the notice, which is delivered
+ * only if that piece was good. A key that was taken back is never valid again, so the earlier
+ * pieces were good too. What is malformed is counted, dropped, and writes nothing.
+ *
+ * Order: a put takes its place in the line when it is accepted. Until its last piece has been
+ * handed on, send, lend and put to the same peer answer REGX_AGAIN (a put may queue up). lend
+ * copies: it answers REGX_OK, never REGX_PENDING. put never answers REGX_DENIED. There is no get.
+ *
+ * Threads: UCX is entered by one thread at a time. A call that finds another thread inside answers
+ * REGX_AGAIN instead of waiting, so that no lock of the caller's can close a circle; a call from
+ * inside deliver or done goes through. Only disconnect waits for the thread that is inside: call
+ * it without a lock that deliver, broken or done take, and not from them.
+ *
+ * Trusted: UCX's own framing, and that a peer is who its frames say.
+ *
+ * The event broken tells of a peer that something was sent to, when its connection ends, unless it
+ * may simply have left: disconnecting says goodbye. One that never sent anything cannot say it; its
+ * end is told when something is wanted of it. A peer that was never sent to goes unnoticed.
+ *
+ * The device is, of those that are up, the first that if_include names, or the first that
+ * if_exclude does not name: before others one that is not the loopback and has an IPv4 address.
+ * Both are comma-separated lists of names and IPv4 subnets (a.b.c.d/n), as btl_tcp has them; only
+ * one of them may be given.
+ *
+ * Closing waits until the kernel has taken what was accepted, or the connection has broken.
+ */
+#ifndef REGX_TRANSPORT_TCP_H
+#define REGX_TRANSPORT_TCP_H
+
+#include "transport/transport.h"
+
+extern const regx_transport_ops_t regx_tcp_ops;
+
+#endif
