@@ -7,7 +7,7 @@
  *
  *   component.c  found, asked for, opened, closed        params*.c   parameters, checked
  *   module.c     opened, progressed, closed              report.c    counters at the end
- *   message.c    eager messages and fragments            rdma.c      landings and sources
+ *   message.c    eager messages and fragments            rdma.c      receives and sends
  *   registry.c   how registrations stay true             address.c   what is published
  *
  * What modules share: parameters, counters, and the watch that tells of changes of memory. Each

@@ -23,7 +23,7 @@ static bool fits_frame(const regx_module_t *module, size_t size)
 }
 
 /* Whether `size` bytes for the endpoint may take a slot. A peer that does not read could keep what
- * it is lent for long: half of the pool stays for landings, which serve other peers. */
+ * it is lent for long: half of the pool stays for the rendezvous, which serve other peers. */
 static bool may_lend(const regx_module_t *module, const struct mca_btl_base_endpoint_t *endpoint,
                      size_t size)
 {
