@@ -7,7 +7,6 @@
 
 #include "btl/params.h"
 
-#include <glob.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -272,20 +271,6 @@ bool regx_params_asked(bool *named)
     return strcmp(enable, "0") != 0; /* what is neither 0 nor 1 is refused when it is read */
 }
 
-/* The wire that auto does not choose: whether it could have been asked for. */
-static const char *why_not_verbs(void)
-{
-#if REGX_HAVE_VERBS
-    glob_t devices = {0};
-    const bool none = glob("/sys/class/infiniband/*", GLOB_NOSORT, NULL, &devices) != 0;
-
-    globfree(&devices);
-    return none ? "no RDMA device here" : "verbs is used by name only";
-#else
-    return "built without rdma-core";
-#endif
-}
-
 static bool read_choices(regx_params_t *params)
 {
     static const char *const enable[] = {"auto", "0", "1"};
@@ -299,8 +284,7 @@ static bool read_choices(regx_params_t *params)
         !regx_param_word(REGX_PARAM_TRANSPORT, transport, REGX_HAVE_VERBS ? 3 : 2, &which)) {
         return false;
     }
-    params->transport = transport[which == 0 ? 1 : which];
-    params->transport_reason = which == 0 ? why_not_verbs() : "asked for";
+    params->transport = transport[which];
     params->strategy = regx_strategy_find(rendezvous != NULL ? rendezvous : "");
     if (params->strategy == NULL) {
         regx_option_refuse(REGX_PREFIX "rendezvous", rendezvous != NULL ? rendezvous : "",
@@ -354,6 +338,7 @@ static bool read_pool_size(regx_params_t *params, uint64_t page)
     }
     params->pool_size = size;
     params->pool_wanted = size;
+    params->pool_given = !regx_param_is(REGX_PARAM_POOL_SIZE, "auto");
     if (regx_param_is(REGX_PARAM_POOL_SIZE, "auto") && size < POOL_MOST_BY_DEFAULT) {
         params->pool_wanted = POOL_MOST_BY_DEFAULT;
     }

@@ -6,7 +6,7 @@
  */
 #include "config.h"
 
-#include "btl/btl.h"
+#include "btl/report.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,6 +15,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "base/util.h"
+#include "btl/module.h"
+#include "btl/say.h"
+#include "btl/transports.h"
 
 static const char *const path_names[] = {
 #define PATH_NAME(name) #name,
@@ -58,33 +63,39 @@ static void write_tallies(FILE *out, const char *key, const regx_tally_t *tallie
     fputc('}', out);
 }
 
-/* Of the module that has most: they lead to the same processes. */
-static unsigned most_peers(const regx_component_t *component)
+/* Ports of one kind of transport lead to the same processes, different kinds to different ones. */
+static unsigned count_peers(const regx_component_t *component)
 {
-    unsigned peers = 0;
+    unsigned all = 0, most = 0;
 
     for (unsigned i = 0; i < component->module_count; i++) {
-        const unsigned own = component->modules[i]->peers;
+        const regx_module_t *module = component->modules[i];
 
-        peers = own > peers ? own : peers;
+        if (i > 0 && module->transport->ops != component->modules[i - 1]->transport->ops) {
+            all += most;
+            most = 0;
+        }
+        most = (unsigned)regx_max(most, module->endpoints_high);
     }
-    return peers;
+    return all + most;
 }
 
 static void write_json(FILE *out, const regx_component_t *component)
 {
     const regx_counters_t *counters = &component->counters;
+    char transports[64];
 
+    regx_transports_name(component, transports, sizeof(transports));
     fprintf(out, "{\"rank\": %u, ", regx_compat_rank());
     write_field(out, "host", regx_compat_host());
     write_field(out, "version", REGX_VERSION);
     write_field(out, "openmpi", regx_compat_version());
-    write_field(out, "transport", component->modules[0]->transport->ops->name);
-    write_field(out, "transport_reason", component->params.transport_reason);
+    write_field(out, "transport", transports);
+    write_field(out, "transport_reason", component->transport_reason);
     write_field(out, "backend", component->choice.backend->name);
     write_field(out, "backend_reason", component->choice.reason);
     write_field(out, "rendezvous", regx_strategy_name(component->params.strategy));
-    fprintf(out, "\"peers\": %u, ", most_peers(component));
+    fprintf(out, "\"peers\": %u, ", count_peers(component));
     for (int i = 0; i < REGX_PATH_COUNT; i++) {
         fprintf(out, "\"messages_%s\": %" PRIu64 ", \"bytes_%s\": %" PRIu64 ", ", path_names[i],
                 counters->messages[i], path_names[i], counters->bytes[i]);
@@ -111,13 +122,15 @@ static void write_row(FILE *out, const char *name, uint64_t value, const char *h
 static void write_table(FILE *out, const regx_component_t *component)
 {
     const regx_counters_t *counters = &component->counters;
+    char transports[64];
 
+    regx_transports_name(component, transports, sizeof(transports));
     fprintf(out, "regx %s, rank %u on %s: transport %s (", REGX_VERSION, regx_compat_rank(),
-            regx_compat_host(), component->modules[0]->transport->ops->name);
+            regx_compat_host(), transports);
     for (unsigned i = 0; i < component->module_count; i++) {
         fprintf(out, "%s%s", i > 0 ? ", " : "", component->modules[i]->transport->wires);
     }
-    fprintf(out, "; %s), rendezvous %s, backend %s (%s)\n", component->params.transport_reason,
+    fprintf(out, "; %s), rendezvous %s, backend %s (%s)\n", component->transport_reason,
             regx_strategy_name(component->params.strategy), component->choice.backend->name,
             component->choice.reason);
     for (int i = 0; i < REGX_PATH_COUNT; i++) {

@@ -1,12 +1,5 @@
-/* SPDX-License-Identifier: BSD-3-Clause
- *
- * Other BTLs beside regx. One of lower exclusivity carries no message of a peer that regx has, but
- * if it has puts, gets and atomics Open MPI still counts it in, for one-sided communication
- * (bml/r2): it takes the largest of their min_rdma_pipeline_size for the size from which a message
- * goes by rendezvous, and that of 4.1's vader is larger than any message. All would go in
- * fragments.
- */
-#include "btl/btl.h"
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "btl/other_btls.h"
 
 #include <stdint.h>
 #include <stdio.h>
@@ -25,16 +18,16 @@ static bool hinders(const mca_btl_base_module_t *other, const mca_btl_base_modul
            (other->btl_flags & needed) == needed && other->btl_min_rdma_pipeline_size >= INT32_MAX;
 }
 
-void regx_say_what_hinders(const mca_btl_base_module_t *btl)
+void regx_warn_of_other_btls(const mca_btl_base_module_t *btl)
 {
-    static bool looked;
+    static bool warned;
     mca_btl_base_selected_module_t *selected;
     char line[384];
 
-    if (looked || !regx_compat_speaker()) {
+    if (warned || !regx_compat_speaker()) {
         return;
     }
-    looked = true;
+    warned = true;
     OPAL_LIST_FOREACH(selected, &mca_btl_base_modules_initialized, mca_btl_base_selected_module_t)
     {
         const char *name = selected->btl_component->btl_version.mca_component_name;
