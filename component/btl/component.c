@@ -209,15 +209,16 @@ static void say_if_limited(const regx_component_t *component)
         return;
     }
     const uint64_t pinned = regx_memlock_pinned();
-    const uint64_t wanted = (pinned > pool ? pinned - pool : 0) +
-                            (params->pool_wanted > params->pool_size ? params->pool_wanted : pool) +
-                            params->chunk_size * params->chunk_depth;
+    const uint64_t wanted =
+        (pinned > pool ? pinned - pool : 0) +
+        (params->pool_wanted > params->settings.pool.pool_size ? params->pool_wanted : pool) +
+        (uint64_t)params->settings.rendezvous.chunk_size * params->settings.rendezvous.chunk_depth;
     if (limit < wanted) {
         snprintf(line, sizeof(line),
                  "btl_regx_transport=%s: the limit of locked memory (ulimit -l) is %" PRIu64
                  " KiB, and %" PRIu64 " KiB are wanted for pool, buffers and btl_regx_chunk_depth "
                  "chunks; what finds no room bounces; " REGX_MEMLOCK_REMEDY,
-                 params->transport, limit / 1024, wanted / 1024);
+                 params->settings.component.transport, limit / 1024, wanted / 1024);
         regx_compat_say(line);
     }
 }

@@ -26,7 +26,7 @@
 
 #include "base/counters.h"
 #include "base/trace.h"
-#include "btl/btl.h"
+#include "btl/params.h"
 #include "btl/types.h"
 #include "compat/compat.h"
 #include "registration/backend.h"

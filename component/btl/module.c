@@ -48,12 +48,12 @@ static regx_status_t open_transport(regx_module_t *module, const regx_module_req
                                             .silent = regx_no_answer};
     const regx_transport_config_t config = {.self = regx_compat_self(),
                                             .pool_size = request->pool_size,
-                                            .pool_least = 2 * params->slot_size,
+                                            .pool_least = 2 * params->settings.pool.slot_size,
                                             .if_include = request->if_include,
                                             .if_exclude = request->if_exclude,
                                             .device = request->device,
-                                            .tls = params->uct_tls,
-                                            .verbs = &params->verbs,
+                                            .tls = params->settings.transport.uct_tls,
+                                            .verbs = &params->settings.verbs,
                                             .threads = module->threads,
                                             .counters = module->counters,
                                             .trace = module->trace,
@@ -86,7 +86,8 @@ static regx_status_t open_pool(regx_module_t *module)
                transport->ops->name, transport->wires, transport->pool_size, locked,
                transport->registers ? "pins it" : "is free");
     return regx_pool_init(&module->pool, transport->pool_memory, transport->pool_size,
-                          module->params->slot_size, module->threads, module->counters);
+                          module->params->settings.pool.slot_size, module->threads,
+                          module->counters);
 }
 
 /* ob1 divides messages among modules by their bandwidths. */
@@ -137,10 +138,10 @@ bool regx_module_start(regx_module_t *module)
 {
     const regx_params_t *params = module->params;
     const regx_rndv_config_t config = {.strategy = params->strategy,
-                                       .chunk_size = params->chunk_size,
-                                       .chunk_depth = params->chunk_depth,
+                                       .chunk_size = params->settings.rendezvous.chunk_size,
+                                       .chunk_depth = params->settings.rendezvous.chunk_depth,
                                        .threads = module->threads,
-                                       .verify = params->verify,
+                                       .verify = params->settings.rendezvous.verify,
                                        .mismatch = regx_lost_data,
                                        .context = module};
 

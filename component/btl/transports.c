@@ -64,7 +64,7 @@ static size_t pool_of_device(const regx_component_t *component, const candidate_
 {
     const size_t share = candidate->pool_size / candidate->device_count & ~(regx_page_size() - 1);
 
-    return regx_max(share, 2 * component->params.slot_size);
+    return regx_max(share, 2 * component->params.settings.pool.slot_size);
 }
 
 /* Opens a module for each device. One that cannot be opened is left out. REGX_OK: all are open;
@@ -159,7 +159,7 @@ static const char *part_of(const char *list, bool rdma, char part[LIST])
 static const char *why_not_verbs(const regx_component_t *component, const char *included)
 {
 #if REGX_HAVE_VERBS
-    const char *given = component->params.if_include;
+    const char *given = component->params.settings.transport.if_include;
 
     if (access(RDMA_DEVICES, F_OK) != 0) {
         return "no RDMA device here";
@@ -182,14 +182,14 @@ static const char *why_not_verbs(const regx_component_t *component, const char *
  * uct only where verbs does not lead, which a quarter serves. */
 static void divide_pool(const regx_component_t *component, candidate_t *uct, candidate_t *verbs)
 {
-    const size_t size = component->params.pool_size;
+    const size_t size = component->params.settings.pool.pool_size;
     const bool is_alone = regx_compat_local_processes() == 1;
     const size_t uct_size = is_alone ? size / 4 : size / 2;
 
     verbs->pool_size = component->params.pool_given ? size - uct_size : size;
     uct->pool_size = component->params.pool_given || is_alone ? uct_size : size;
-    uct->pool_size =
-        regx_max(uct->pool_size & ~(regx_page_size() - 1), 2 * component->params.slot_size);
+    uct->pool_size = regx_max(uct->pool_size & ~(regx_page_size() - 1),
+                              2 * component->params.settings.pool.slot_size);
 }
 
 /* Modules are asked for peers in the order of the list: uct, which was opened last, becomes the
@@ -232,10 +232,12 @@ static bool open_auto(regx_component_t *component, const mca_btl_base_module_t *
 {
     char include[2][LIST], exclude[2][LIST], error[ERROR];
     const regx_params_t *params = &component->params;
-    candidate_t uct = {.if_include = part_of(params->if_include, false, include[0]),
-                       .if_exclude = part_of(params->if_exclude, false, exclude[0])};
-    candidate_t verbs = {.if_include = part_of(params->if_include, true, include[1]),
-                         .if_exclude = part_of(params->if_exclude, true, exclude[1])};
+    candidate_t uct = {
+        .if_include = part_of(params->settings.transport.if_include, false, include[0]),
+        .if_exclude = part_of(params->settings.transport.if_exclude, false, exclude[0])};
+    candidate_t verbs = {
+        .if_include = part_of(params->settings.transport.if_include, true, include[1]),
+        .if_exclude = part_of(params->settings.transport.if_exclude, true, exclude[1])};
     const char *why_not = why_not_verbs(component, verbs.if_include);
 
     divide_pool(component, &uct, &verbs);
@@ -248,7 +250,7 @@ static bool open_auto(regx_component_t *component, const mca_btl_base_module_t *
     if (why_not != NULL) {
         regx_trace(&component->trace, REGX_TRACE_CHOICE, "transport verbs is not used: %s",
                    why_not);
-        uct.pool_size = params->pool_size;
+        uct.pool_size = params->settings.pool.pool_size;
     }
     snprintf(component->transport_reason, sizeof(component->transport_reason), "%s",
              why_not != NULL ? why_not : "verbs between nodes");
@@ -262,16 +264,16 @@ static bool open_auto(regx_component_t *component, const mca_btl_base_module_t *
 bool regx_transports_open(regx_component_t *component, const mca_btl_base_module_t *face)
 {
     const regx_params_t *params = &component->params;
-    candidate_t named = {.if_include = params->if_include,
-                         .if_exclude = params->if_exclude,
-                         .pool_size = params->pool_size};
+    candidate_t named = {.if_include = params->settings.transport.if_include,
+                         .if_exclude = params->settings.transport.if_exclude,
+                         .pool_size = params->settings.pool.pool_size};
 
     component->module_count = 0;
-    if (strcmp(params->transport, "auto") == 0) {
+    if (strcmp(params->settings.component.transport, "auto") == 0) {
         return open_auto(component, face);
     }
     snprintf(component->transport_reason, sizeof(component->transport_reason), "asked for");
-    return open_needed(component, face, params->transport, &named);
+    return open_needed(component, face, params->settings.component.transport, &named);
 }
 
 void regx_transports_name(const regx_component_t *component, char *text, size_t size)

@@ -18,7 +18,7 @@ void regx_verbose_start(regx_component_t *component)
 static void trace_backend(const regx_component_t *component)
 {
     const regx_backend_choice_t *choice = &component->choice;
-    const regx_cache_config_t *cache = &component->params.cache;
+    const regx_registration_settings_t *settings = &component->params.settings.registration;
 
     if (choice->backend->start == NULL) {
         regx_trace(&component->trace, REGX_TRACE_CHOICE, "backend %s (%s), keeping nothing",
@@ -27,7 +27,7 @@ static void trace_backend(const regx_component_t *component)
     }
     regx_trace(&component->trace, REGX_TRACE_CHOICE,
                "backend %s (%s), keeping at most %" PRIu64 " bytes in %" PRIu64 " registrations",
-               choice->backend->name, choice->reason, cache->bytes, cache->count);
+               choice->backend->name, choice->reason, settings->cache_bytes, settings->cache_count);
     for (unsigned i = 0; i < component->module_count; i++) {
         const regx_module_t *module = component->modules[i];
 
@@ -60,12 +60,14 @@ void regx_verbose_choice(const regx_component_t *component)
         return;
     }
     regx_transports_name(component, transports, sizeof(transports));
-    regx_trace(&component->trace, REGX_TRACE_CHOICE, "transport=%s is %s (%s)", params->transport,
-               transports, component->transport_reason);
+    regx_trace(&component->trace, REGX_TRACE_CHOICE, "transport=%s is %s (%s)",
+               params->settings.component.transport, transports, component->transport_reason);
     regx_trace(&component->trace, REGX_TRACE_CHOICE,
                "rendezvous %s, chunks of %zu bytes, %u at once%s%s",
-               regx_strategy_name(params->strategy), params->chunk_size, params->chunk_depth,
-               params->verify ? ", verified" : "", component->threads ? ", with threads" : "");
+               regx_strategy_name(params->strategy), params->settings.rendezvous.chunk_size,
+               params->settings.rendezvous.chunk_depth,
+               params->settings.rendezvous.verify ? ", verified" : "",
+               component->threads ? ", with threads" : "");
     trace_backend(component);
     trace_limit(component);
 }
