@@ -3,10 +3,10 @@
 
 #include "btl/transports.h"
 
+#include <glob.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/util.h"
 #include "btl/module.h"
@@ -39,20 +39,16 @@ static void say_refused(const char *transport, regx_status_t status, const char 
     regx_say_of_node(line);
 }
 
-/* Loads the transport and finds its devices. REGX_OK; otherwise `error` says why not. */
-static regx_status_t find(const regx_component_t *component, const char *name,
-                          candidate_t *candidate, char error[ERROR])
+/* Finds the devices of a transport that is loaded. REGX_OK; otherwise `error` says why not. */
+static regx_status_t find_devices(const regx_component_t *component, candidate_t *candidate,
+                                  char error[ERROR])
 {
+    const regx_transport_ops_t *ops = candidate->ops;
     const regx_transport_config_t config = {.if_include = candidate->if_include,
                                             .if_exclude = candidate->if_exclude,
                                             .topology = regx_compat_topology(),
                                             .trace = &component->trace};
-    const regx_transport_ops_t *ops = regx_transport_load(name, error, ERROR);
 
-    if (ops == NULL) {
-        return REGX_UNREACHABLE;
-    }
-    candidate->ops = ops;
     candidate->device_count = 1;
     return ops->devices == NULL
                ? REGX_OK
@@ -105,13 +101,16 @@ static bool open_needed(regx_component_t *component, const mca_btl_base_module_t
     const unsigned before = component->module_count;
     char error[ERROR];
 
-    regx_status_t status = find(component, name, candidate, error);
-    if (status == REGX_OK && !candidate->ops->copies && regx_strategy_copies(strategy)) {
+    regx_status_t status = REGX_UNREACHABLE;
+    candidate->ops = regx_transport_load(name, error, sizeof(error));
+    if (candidate->ops != NULL && !candidate->ops->copies && regx_strategy_copies(strategy)) {
         snprintf(error, sizeof(error),
                  "rendezvous=%s: over transport %s the kernel does not copy between processes; "
                  "allowed: another rendezvous, or transport uct",
                  regx_strategy_name(strategy), name);
         status = REGX_INVALID;
+    } else if (candidate->ops != NULL) {
+        status = find_devices(component, candidate, error);
     }
     if (status == REGX_OK) {
         status = open_devices(component, face, candidate, error);
@@ -155,13 +154,25 @@ static const char *part_of(const char *list, bool rdma, char part[LIST])
     return used > 0 ? part : NULL;
 }
 
+#if REGX_HAVE_VERBS
+/* Asked without libibverbs, which is loaded only where there is a device. */
+static bool has_rdma_device(void)
+{
+    glob_t devices = {0};
+    const bool found = glob(RDMA_DEVICES "/*", GLOB_NOSORT, NULL, &devices) == 0;
+
+    globfree(&devices);
+    return found;
+}
+#endif
+
 /* Why verbs is not even looked for; NULL: it is. */
 static const char *why_not_verbs(const regx_component_t *component, const char *included)
 {
 #if REGX_HAVE_VERBS
     const char *given = component->params.settings.transport.if_include;
 
-    if (access(RDMA_DEVICES, F_OK) != 0) {
+    if (!has_rdma_device()) {
         return "no RDMA device here";
     }
     if (given != NULL && given[0] != '\0' && included == NULL) {
@@ -211,7 +222,11 @@ static void put_last_first(regx_component_t *component)
 static regx_status_t open_verbs(regx_component_t *component, const mca_btl_base_module_t *face,
                                 candidate_t *verbs, char error[ERROR])
 {
-    regx_status_t status = find(component, "verbs", verbs, error);
+    verbs->ops = regx_transport_load("verbs", error, ERROR);
+    if (verbs->ops == NULL) {
+        return REGX_UNREACHABLE;
+    }
+    regx_status_t status = find_devices(component, verbs, error);
 
     if (status == REGX_INVALID && verbs->if_include == NULL) {
         return REGX_UNREACHABLE; /* if_exclude leaves no port, as the user wants it */
