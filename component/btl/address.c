@@ -14,6 +14,8 @@
 #include <string.h>
 #include <sys/utsname.h>
 
+#include "btl/claim.h"
+
 #define HEADER 12
 #define VERSION 4
 #define NAME_MAX_LENGTH 15 /* of a transport */
@@ -23,11 +25,15 @@ typedef struct span {
     size_t length;
 } span_t;
 
-/* How a process is reached by one of its modules. */
-typedef struct address {
-    span_t transport; /* its name */
-    span_t address;
-} address_t;
+/* What a process published: its transports, and the address of each. */
+typedef struct published {
+    unsigned count;
+    uint64_t node;
+    regx_claimant_t transports[REGX_MODULES_MAX];
+    span_t addresses[REGX_MODULES_MAX];
+} published_t;
+
+_Static_assert(REGX_MODULES_MAX <= REGX_CLAIMS_MAX, "all modules take part in a claim");
 
 /* FNV-1a. */
 static uint64_t hash(uint64_t value, const char *text)
@@ -114,116 +120,58 @@ static bool parse_span(span_t *rest, unsigned size, span_t *span)
     return true;
 }
 
-/* The addresses that somebody published; how many. */
-static unsigned parse(const uint8_t *bytes, size_t length, address_t addresses[REGX_MODULES_MAX])
+static void parse(const uint8_t *bytes, size_t length, published_t *published)
 {
-    const unsigned published = bytes[2] < REGX_MODULES_MAX ? bytes[2] : REGX_MODULES_MAX;
-    span_t rest = {bytes + HEADER, length - HEADER};
-    unsigned count = 0;
+    const unsigned count = bytes[2] < REGX_MODULES_MAX ? bytes[2] : REGX_MODULES_MAX;
+    span_t rest = {bytes + HEADER, length - HEADER}, kind;
+    unsigned i = 0;
 
-    while (count < published && parse_span(&rest, 1, &addresses[count].transport) &&
-           parse_span(&rest, 2, &addresses[count].address)) {
-        count++;
+    while (i < count && parse_span(&rest, 1, &kind) &&
+           parse_span(&rest, 2, &published->addresses[i])) {
+        published->transports[i++] =
+            (regx_claimant_t){.kind = (const char *)kind.bytes, .kind_length = kind.length};
     }
-    return count;
+    published->count = i;
+    published->node = get_little_endian(bytes + 4, 8);
 }
 
-static bool is_of_kind(const address_t *address, const regx_transport_ops_t *ops)
-{
-    return strlen(ops->name) == address->transport.length &&
-           memcmp(ops->name, address->transport.bytes, address->transport.length) == 0;
-}
+/* What a claim is about. */
+typedef struct two {
+    const regx_component_t *component;
+    const published_t *published;
+} two_t;
 
-static bool reaches(const regx_transport_t *transport, const address_t *address)
+static bool reaches(void *context, unsigned ours, unsigned theirs)
 {
+    const two_t *two = context;
+    const regx_transport_t *transport = two->component->modules[ours]->transport;
+    const span_t *address = &two->published->addresses[theirs];
+
     return transport->ops->reaches == NULL ||
-           transport->ops->reaches(transport, address->address.bytes, address->address.length);
+           transport->ops->reaches(transport, address->bytes, address->length);
 }
 
-/* The places of one kind of transport among the modules, or among what a peer published. */
-typedef struct places {
-    unsigned count;
-    unsigned at[REGX_MODULES_MAX];
-} places_t;
-
-/* Pairs the modules of one kind with addresses of that kind: as many as can be, those at the same
- * place in both lists first, then by how far apart their places are. The other end, for which the
- * lists are exchanged, finds the same pairs. */
-static void pair_up_kind(const regx_component_t *component, const address_t *addresses,
-                         const places_t *ours, const places_t *others, int theirs[REGX_MODULES_MAX])
+/* Which of their addresses each of the modules talks to. */
+static void claim(const regx_component_t *component, const published_t *published,
+                  int talks_to[REGX_CLAIMS_MAX])
 {
-    const unsigned most = ours->count > others->count ? ours->count : others->count;
-    bool taken[REGX_MODULES_MAX] = {false};
+    regx_claimant_t ours[REGX_MODULES_MAX];
+    two_t two = {component, published};
 
-    for (unsigned apart = 0; apart < most; apart++) {
-        for (unsigned k = 0; k < 2 * most; k++) {
-            const unsigned i = k / 2 + (k % 2 == 0 ? 0 : apart);
-            const unsigned j = k / 2 + (k % 2 == 0 ? apart : 0);
-
-            if (i < ours->count && j < others->count && theirs[ours->at[i]] < 0 && !taken[j] &&
-                reaches(component->modules[ours->at[i]]->transport, &addresses[others->at[j]])) {
-                theirs[ours->at[i]] = (int)others->at[j];
-                taken[j] = true;
-            }
-        }
-    }
-}
-
-/* Which of their addresses each of the modules could talk to; -1: none. */
-static void pair_up(const regx_component_t *component, const address_t *addresses, unsigned count,
-                    int theirs[REGX_MODULES_MAX])
-{
-    const regx_transport_ops_t *last = NULL;
-
-    for (unsigned i = 0; i < REGX_MODULES_MAX; i++) {
-        theirs[i] = -1;
-    }
     for (unsigned i = 0; i < component->module_count; i++) {
         const regx_transport_ops_t *ops = component->modules[i]->transport->ops;
-        places_t ours = {0}, others = {0};
 
-        if (ops == last) { /* modules of one kind stand together */
-            continue;
-        }
-        last = ops;
-        for (unsigned j = i; j < component->module_count; j++) {
-            if (component->modules[j]->transport->ops == ops) {
-                ours.at[ours.count++] = j;
-            }
-        }
-        for (unsigned j = 0; j < count; j++) {
-            if (is_of_kind(&addresses[j], ops)) {
-                others.at[others.count++] = j;
-            }
-        }
-        pair_up_kind(component, addresses, &ours, &others, theirs);
+        ours[i] = (regx_claimant_t){
+            .kind = ops->name, .kind_length = strlen(ops->name), .for_node = ops->copies};
     }
-}
-
-/* Whether a module that is paired up is of the kind that is for the node (or is not). */
-static bool has_pair(const regx_component_t *component, const int theirs[REGX_MODULES_MAX],
-                     bool for_node)
-{
-    for (unsigned i = 0; i < component->module_count; i++) {
-        if (theirs[i] >= 0 && component->modules[i]->transport->ops->copies == for_node) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* Leaves the pairs of one kind of transport: on one node of that which shares memory, else of the
- * other, if there are some. */
-static void leave_one_kind(const regx_component_t *component, bool same_node,
-                           int theirs[REGX_MODULES_MAX])
-{
-    const bool for_node = has_pair(component, theirs, same_node) ? same_node : !same_node;
-
-    for (unsigned i = 0; i < component->module_count; i++) {
-        if (component->modules[i]->transport->ops->copies != for_node) {
-            theirs[i] = -1;
-        }
-    }
+    const regx_claim_t claim = {.ours = ours,
+                                .theirs = published->transports,
+                                .our_count = component->module_count,
+                                .their_count = published->count,
+                                .same_node = published->node == component->node,
+                                .reaches = reaches,
+                                .context = &two};
+    regx_claim(&claim, talks_to);
 }
 
 static void say_mismatch(opal_proc_t *proc, const uint8_t *theirs)
@@ -231,8 +179,8 @@ static void say_mismatch(opal_proc_t *proc, const uint8_t *theirs)
     char line[256];
 
     snprintf(line, sizeof(line),
-             "%s runs another regx: its address is of version %d, its control messages of %d; "
-             "here %d and %d",
+             "%s runs another build of regx (its addresses have version %d, its control messages "
+             "%d; here %d and %d): the two do not talk; install the same one on all hosts",
              opal_get_proc_hostname(proc), theirs[0], theirs[1], VERSION, REGX_CONTROL_VERSION);
     regx_compat_say(line);
 }
@@ -243,8 +191,8 @@ static void say_unreachable(const regx_module_t *module, opal_proc_t *proc, uint
     char line[512];
 
     snprintf(line, sizeof(line),
-             "no wire leads to rank %u on %s (here: %s); btl_regx_if_include, btl_regx_if_exclude "
-             "and btl_regx_uct_tls must leave one that does",
+             "rank %u on %s cannot be reached (open here: %s); btl_regx_if_include, "
+             "btl_regx_if_exclude and btl_regx_uct_tls must leave a network that leads there",
              (unsigned)peer, opal_get_proc_hostname(proc), module->transport->wires);
     regx_compat_say(line);
 }
@@ -267,43 +215,42 @@ static const char *why_this(bool same_node, const regx_conn_t *conn)
     return same_node ? "on this node" : "on another node";
 }
 
-/* Whether any module claims the peer. */
-static bool is_claimed(const int theirs[REGX_MODULES_MAX])
+/* Whether no module leads to the peer. */
+static bool is_out_of_reach(const regx_component_t *component, const int talks_to[REGX_CLAIMS_MAX])
 {
-    for (unsigned i = 0; i < REGX_MODULES_MAX; i++) {
-        if (theirs[i] >= 0) {
-            return true;
+    for (unsigned i = 0; i < component->module_count; i++) {
+        if (talks_to[i] != REGX_CLAIM_NONE) {
+            return false;
         }
     }
-    return false;
+    return true;
 }
 
-static bool connect_module(regx_module_t *module, opal_proc_t *proc, const uint8_t *bytes,
-                           size_t length, regx_peer_t *peer)
+static bool connect_module(regx_module_t *module, opal_proc_t *proc, const published_t *published,
+                           regx_peer_t *peer)
 {
     const regx_component_t *component = module->component;
-    const bool same_node = get_little_endian(bytes + 4, 8) == component->node;
     regx_transport_t *transport = module->transport;
-    address_t addresses[REGX_MODULES_MAX];
-    int theirs[REGX_MODULES_MAX];
+    int talks_to[REGX_CLAIMS_MAX];
 
-    pair_up(component, addresses, parse(bytes, length, addresses), theirs);
-    const bool could = theirs[module->place] >= 0;
-    leave_one_kind(component, same_node, theirs);
-    const int which = theirs[module->place];
+    claim(component, published, talks_to);
+    const int which = talks_to[module->place];
     if (which < 0) {
         trace_connection(module, proc, peer, "not used",
-                         could ? "another transport takes it" : "does not lead there");
-        if (module->place == 0 && !is_claimed(theirs)) { /* said by the first of several */
+                         which == REGX_CLAIM_OTHERS ? "another transport takes it"
+                                                    : "does not lead there");
+        if (module->place == 0 && is_out_of_reach(component, talks_to)) { /* once for all */
             say_unreachable(module, proc, peer->id);
         }
         return false;
     }
-    const regx_status_t status = transport->ops->connect(
-        transport, peer->id, regx_compat_same_node(proc), addresses[which].address.bytes,
-        addresses[which].address.length, &peer->conn);
+    const span_t *address = &published->addresses[which];
+    const regx_status_t status =
+        transport->ops->connect(transport, peer->id, regx_compat_same_node(proc), address->bytes,
+                                address->length, &peer->conn);
     if (status == REGX_OK) {
-        trace_connection(module, proc, peer, peer->conn->wire, why_this(same_node, peer->conn));
+        trace_connection(module, proc, peer, peer->conn->wire,
+                         why_this(published->node == component->node, peer->conn));
         return true;
     }
     trace_connection(module, proc, peer, "not used", "the peer's address is refused");
@@ -320,6 +267,7 @@ bool regx_address_connect(regx_module_t *module, opal_proc_t *proc, regx_peer_t 
     uint8_t *bytes = NULL;
     size_t length = 0;
     bool connected = false;
+    published_t published;
 
     if (regx_compat_fetch(&module->component->super.btl_version, proc, (void **)&bytes, &length) !=
         OPAL_SUCCESS) {
@@ -331,7 +279,8 @@ bool regx_address_connect(regx_module_t *module, opal_proc_t *proc, regx_peer_t 
             say_mismatch(proc, bytes);
         }
     } else {
-        connected = connect_module(module, proc, bytes, length, peer);
+        parse(bytes, length, &published);
+        connected = connect_module(module, proc, &published, peer);
     }
     free(bytes);
     return connected;

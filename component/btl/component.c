@@ -202,7 +202,7 @@ static void say_if_limited(const regx_component_t *component)
 {
     const regx_params_t *params = &component->params;
     const uint64_t limit = regx_memlock_limit();
-    char line[384];
+    char line[448];
 
     const uint64_t pool = registered_pools(component);
     if (pool == 0 || limit == REGX_MEMLOCK_NONE || !regx_compat_speaker()) {
@@ -214,11 +214,12 @@ static void say_if_limited(const regx_component_t *component)
         (params->pool_wanted > params->settings.pool.pool_size ? params->pool_wanted : pool) +
         (uint64_t)params->settings.rendezvous.chunk_size * params->settings.rendezvous.chunk_depth;
     if (limit < wanted) {
-        snprintf(line, sizeof(line),
-                 "btl_regx_transport=%s: the limit of locked memory (ulimit -l) is %" PRIu64
-                 " KiB, and %" PRIu64 " KiB are wanted for pool, buffers and btl_regx_chunk_depth "
-                 "chunks; what finds no room bounces; " REGX_MEMLOCK_REMEDY,
-                 params->settings.component.transport, limit / 1024, wanted / 1024);
+        snprintf(
+            line, sizeof(line),
+            "btl_regx_transport=%s: the limit of locked memory (ulimit -l) is %" PRIu64
+            " KiB, and %" PRIu64 " KiB are wanted for pool, buffers and btl_regx_chunk_depth "
+            "chunks; messages that find no room are copied through the pool; " REGX_MEMLOCK_REMEDY,
+            params->settings.component.transport, limit / 1024, wanted / 1024);
         regx_compat_say(line);
     }
 }

@@ -31,7 +31,8 @@ def test_silent_below_its_levels(mpi: Mpi, level: int | None) -> None:
 def test_level_10_says_what_was_chosen(mpi: Mpi) -> None:
     """Once per rank; as the report has it."""
     job, lines = traced(mpi, 10, rendezvous="pipeline", backend="none", chunk_size="64K")
-    for words in ("regx ", "transport=auto is uct (", "transport uct: ", "rendezvous pipeline, chunks of 65536 bytes, 4 ",
+    for words in ("regx ", "transport=auto is uct (", "transport uct: ",
+                  "rendezvous pipeline, chunks of 65536 bytes, 4 ",
                   "backend none (asked for), keeping nothing"):
         assert len(beginning(lines, words)) == 2, str(job)
     reason = job.reports[0]["transport_reason"]
