@@ -4,6 +4,7 @@
 The device is a pretence (test/fabric): a transport named verbs that sends by tcp, and a folder
 where the kernel lists such devices. Messages are checked, and their wires counted.
 """
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ DEVICE = ["unshare", "--mount", "sh", "-c", """
     mount --move $net /sys/class/net && rmdir $net || exit 99
     exec "$@" """, "sh"]
 SIZES = "8,5000,300001"
+TRAFFIC = ("collective", "--sizes", SIZES, "alltoall", "bcast")
 
 
 class Fabric:
@@ -34,9 +36,9 @@ class Fabric:
 
     def __call__(self, ranks: int = 4, device: bool = True, within: list[str] | None = None,
                  environment: dict[str, str] | None = None, regx: dict[str, Any] | None = None,
-                 **how: Any) -> Job:
-        return self.mpi("collective", "--sizes", SIZES, "alltoall", "bcast", ranks=ranks,
-                        around=self.around, options=self.options,
+                 program: tuple[object, ...] = TRAFFIC, **how: Any) -> Job:
+        name, *arguments = program
+        return self.mpi(str(name), *arguments, ranks=ranks, around=self.around, options=self.options,
                         within=[*(DEVICE if device else []), *(within or [])],
                         environment={**self.path, **(environment or {})}, regx=regx, **how)
 
@@ -113,6 +115,16 @@ def test_one_rank_on_each_host_has_a_small_pool_on_the_node(fabric: Fabric) -> N
     assert all(report["bytes_tcp"] > 0 for report in job.reports), str(job)
 
 
+def test_registered_pool_is_not_locked_as_well(fabric: Fabric, tmp_path: Path) -> None:
+    """The kernel would count it twice."""
+    job = fabric(program=("process", tmp_path / "state")).checked(ranks=4)
+    for report in job.reports:
+        states = json.loads((tmp_path / f"state.{report['rank']}").read_text())
+        locked = states["running"]["locked"] - states["before"]["locked"]
+        assert locked == 8 << 20, f"{locked} bytes are locked\n{job}"
+        assert report["pool_pinned_bytes"] == report["pool_bytes"] == 16 << 20, str(job)
+
+
 def test_pool_that_was_given_is_divided(fabric: Fabric) -> None:
     job = fabric(regx={"pool_size": "4M"}, environment={"REGX_TEST_PORTS": "fake0:1@a,fake1:1@a"},
                  mca={"btl_base_verbose": 10}).checked(ranks=4)
@@ -158,8 +170,7 @@ def test_no_device(fabric: Fabric) -> None:
 
 def test_job_on_one_node(mpi: Mpi, plugins: Path) -> None:
     """Verbs is not even opened."""
-    job = mpi("collective", "--sizes", SIZES, "alltoall", within=DEVICE,
-              environment=mpi.build.path(plugins)).checked(ranks=2)
+    job = mpi(*TRAFFIC, within=DEVICE, environment=mpi.build.path(plugins)).checked(ranks=2)
     without_verbs(job.over("shm"), "all processes are on this node")
 
 
@@ -174,11 +185,13 @@ def test_lists_of_devices(fabric: Fabric, setting: dict[str, str], transports: s
 
 
 def test_list_that_names_no_port(fabric: Fabric) -> None:
-    """Said once; the job would go on with another BTL."""
+    """Said once on each host; the job goes on with another BTL."""
     job = fabric(regx={"if_include": "fake1"}, environment={"REGX_TEST_PORTS": "fake0:1@a"},
                  btl="regx,tcp,self")
     assert job.status == 0 and not job.reports, str(job)
-    assert job.complaints[0].endswith("regx: btl_regx_if_include=fake1: names no port"), str(job)
+    said = "regx: btl_regx_if_include=fake1: names no port"
+    here, there = sorted(job.complaints)
+    assert here == said and there.startswith(f"{said}, on regx"), str(job)
 
 
 def test_auto_and_asked_for_agree(fabric: Fabric) -> None:
