@@ -16,7 +16,7 @@
 
 static bool check_transport(const regx_params_t *params)
 {
-    const regx_transport_settings_t *transport = &params->settings.transport;
+    const regx_transport_settings_t *transport = &params->settings.transports.all;
 
     if (transport->if_include != NULL && transport->if_exclude != NULL) {
         return regx_param_refuse(REGX_PREFIX "if_include and " REGX_PREFIX

@@ -113,6 +113,13 @@ static void fill(const regx_component_t *component, char transports[TRANSPORTS],
     fields[FIELD_peers].number = count_peers(component);
 }
 
+static void write_counters(FILE *out, const regx_counters_t *counters, const regx_counter_t *row)
+{
+    for (; row->name != NULL; row++) {
+        fprintf(out, "\"%s\": %" PRIu64 ", ", row->name, regx_counter_value(counters, row));
+    }
+}
+
 static void write_json(FILE *out, const regx_component_t *component)
 {
     const regx_counters_t *counters = &component->counters;
@@ -132,9 +139,8 @@ static void write_json(FILE *out, const regx_component_t *component)
         fprintf(out, "\"messages_%s\": %" PRIu64 ", \"bytes_%s\": %" PRIu64 ", ",
                 regx_paths[i].name, counters->messages[i], regx_paths[i].name, counters->bytes[i]);
     }
-    for (const regx_counter_t *row = regx_counter_table; row->name != NULL; row++) {
-        fprintf(out, "\"%s\": %" PRIu64 ", ", row->name, regx_counter_value(counters, row));
-    }
+    write_counters(out, counters, regx_counter_table);
+    write_counters(out, counters, regx_transport_counter_table);
     const char *separator = "";
 #define WRITE_TALLIES(key, row, help)                                                              \
     fputs(separator, out);                                                                         \
@@ -149,6 +155,14 @@ static void write_row(FILE *out, const char *name, uint64_t value, const char *h
 {
     if (value > 0) {
         fprintf(out, "  %-24s %14" PRIu64 "  %s\n", name, value, help);
+    }
+}
+
+static void write_counter_rows(FILE *out, const regx_counters_t *counters,
+                               const regx_counter_t *row)
+{
+    for (; row->name != NULL; row++) {
+        write_row(out, row->name, regx_counter_value(counters, row), row->help);
     }
 }
 
@@ -183,9 +197,8 @@ static void write_table(FILE *out, const regx_component_t *component)
         snprintf(name, sizeof(name), "bytes_%s", path->name);
         write_row(out, name, counters->bytes[path->offset], "");
     }
-    for (const regx_counter_t *row = regx_counter_table; row->name != NULL; row++) {
-        write_row(out, row->name, regx_counter_value(counters, row), row->help);
-    }
+    write_counter_rows(out, counters, regx_counter_table);
+    write_counter_rows(out, counters, regx_transport_counter_table);
 #define WRITE_ROWS(key, row, help) write_tally_rows(out, row, counters->key);
     REGX_REPORT_TALLIES(WRITE_ROWS)
 #undef WRITE_ROWS

@@ -170,7 +170,7 @@ static bool has_rdma_device(void)
 static const char *why_not_verbs(const regx_component_t *component, const char *included)
 {
 #if REGX_HAVE_VERBS
-    const char *given = component->params.settings.transport.if_include;
+    const char *given = component->params.settings.transports.all.if_include;
 
     if (!has_rdma_device()) {
         return "no RDMA device here";
@@ -248,11 +248,11 @@ static bool open_auto(regx_component_t *component, const mca_btl_base_module_t *
     char include[2][LIST], exclude[2][LIST], error[ERROR];
     const regx_params_t *params = &component->params;
     candidate_t uct = {
-        .if_include = part_of(params->settings.transport.if_include, false, include[0]),
-        .if_exclude = part_of(params->settings.transport.if_exclude, false, exclude[0])};
+        .if_include = part_of(params->settings.transports.all.if_include, false, include[0]),
+        .if_exclude = part_of(params->settings.transports.all.if_exclude, false, exclude[0])};
     candidate_t verbs = {
-        .if_include = part_of(params->settings.transport.if_include, true, include[1]),
-        .if_exclude = part_of(params->settings.transport.if_exclude, true, exclude[1])};
+        .if_include = part_of(params->settings.transports.all.if_include, true, include[1]),
+        .if_exclude = part_of(params->settings.transports.all.if_exclude, true, exclude[1])};
     const char *why_not = why_not_verbs(component, verbs.if_include);
 
     divide_pool(component, &uct, &verbs);
@@ -279,8 +279,8 @@ static bool open_auto(regx_component_t *component, const mca_btl_base_module_t *
 bool regx_transports_open(regx_component_t *component, const mca_btl_base_module_t *face)
 {
     const regx_params_t *params = &component->params;
-    candidate_t named = {.if_include = params->settings.transport.if_include,
-                         .if_exclude = params->settings.transport.if_exclude,
+    candidate_t named = {.if_include = params->settings.transports.all.if_include,
+                         .if_exclude = params->settings.transports.all.if_exclude,
                          .pool_size = params->settings.pool.pool_size};
 
     component->module_count = 0;

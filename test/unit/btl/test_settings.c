@@ -14,10 +14,11 @@
 static void for_each(void (*check)(const regx_param_t *param, void *settings))
 {
     regx_settings_t settings = {0};
+    regx_settings_room_t room;
 
-    for (const regx_settings_room_t *room = regx_settings_rooms; room->table != NULL; room++) {
-        for (size_t i = 0; i < room->table->count; i++) {
-            check(&room->table->params[i], (char *)&settings + room->offset);
+    for (unsigned r = 0; regx_settings_room(r, &room); r++) {
+        for (size_t i = 0; i < room.table->count; i++) {
+            check(&room.table->params[i], (char *)&settings + room.offset);
         }
     }
 }

@@ -5,7 +5,11 @@
 #include "../../process.h"
 #include "copies.h"
 
+#include <errno.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
+
+#include "transport/catalog.h"
 
 enum { OPS = 24 };
 
@@ -19,7 +23,7 @@ static void get_each_length(side_t *side)
     begin(side);
     for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
         for (uint64_t offset = 0; offset <= ZONE - lengths[i]; offset += ZONE / 3 + 7) {
-            const uint64_t before = side->counters.bytes_shm;
+            const uint64_t before = side->counters.transport[REGX_COUNTER_bytes_shm];
             op_t op = op_new(side->conn, true, offset, lengths[i]);
 
             REQUIRE(post(&op) == REGX_PENDING);
@@ -28,7 +32,7 @@ static void get_each_length(side_t *side)
                 progress(side);
             }
             assert_got(&op);
-            REQUIRE(side->counters.bytes_shm - before == lengths[i]);
+            REQUIRE(side->counters.transport[REGX_COUNTER_bytes_shm] - before == lengths[i]);
             op_free(&op);
         }
     }
@@ -165,7 +169,7 @@ static void get_outside(side_t *side)
         op_t op = op_new(side->conn, true, offsets[i], 4);
 
         REQUIRE(post(&op) == REGX_INVALID);
-        REQUIRE(atomic_load(&side->node->copy_count) == 0);
+        REQUIRE(atomic_load(&side->shm->copy_count) == 0);
         for (size_t at = 0; at < 4; at++) {
             REQUIRE(op.local[GUARD + at] == 0xee);
         }
@@ -232,7 +236,7 @@ static void get_while_allowed(side_t *side)
 
     begin(side);
     REQUIRE(post(&ops[0]) == REGX_PENDING && post(&ops[1]) == REGX_PENDING);
-    regx_shm_progress(side->node);
+    regx_shm_progress(side->transport);
     REQUIRE(orders == 0);
     if (process_deny(SYS_process_vm_readv, EPERM)) {
         while (orders < 2) {
@@ -253,12 +257,12 @@ static void get_while_allowed(side_t *side)
 static void get_while_another_is_meant(side_t *side)
 {
     begin(side);
-    side->conn->vm.cookie.words[1] ^= 1;
+    regx_shm_conn_of(side->conn)->vm.cookie.words[1] ^= 1;
     for (int i = 0; i < 2; i++) {
         op_t op = op_new(side->conn, true, 0, 1);
 
         REQUIRE(post(&op) == REGX_DENIED);
-        REQUIRE(atomic_load(&side->node->copy_count) == 0);
+        REQUIRE(atomic_load(&side->shm->copy_count) == 0);
         REQUIRE(op.ended == 0);
         op_free(&op);
     }
@@ -286,5 +290,5 @@ int main(void)
         cmocka_unit_test(the_kernel_may_refuse),
     };
 
-    return cmocka_run_group_tests_name("node_gets", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("shm_gets", tests, NULL, NULL);
 }
