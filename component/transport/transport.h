@@ -32,7 +32,7 @@
 #include "base/status.h"
 #include "base/trace.h"
 
-#define REGX_TRANSPORT_ABI 12 /* of this header; an object built for another is refused */
+#define REGX_TRANSPORT_ABI 13 /* of this header; an object built for another is refused */
 
 #define REGX_ADDRESS_MAX 1024 /* bytes of what a process publishes about itself */
 #define REGX_NOTICE_MAX 48    /* bytes of the notice that follows a put */
@@ -85,6 +85,7 @@ typedef struct regx_transport_events {
 
 struct regx_verbs_settings; /* verbs/settings.h */
 struct hwloc_topology;
+struct regx_rkey_table; /* rkey_table.h */
 
 typedef struct regx_transport_config {
     uint64_t self;          /* id of this process, unique in the job and among connected jobs */
@@ -97,6 +98,11 @@ typedef struct regx_transport_config {
     const char *tls; /* UCT transports allowed, comma-separated, or NULL for all that are known */
     const struct regx_verbs_settings *verbs; /* read by open alone; NULL: the defaults */
     bool threads;                            /* more than one thread will call */
+    /* Given by the multiplexer (mux/mux.h) to the transports under it, else NULL: bounce memory of
+     * pool_size bytes to use in place of its own, and what peers may write where a wire has no
+     * device that protects memory. */
+    void *pool_memory;
+    struct regx_rkey_table *rkeys;
     regx_counters_t *counters;
     const regx_trace_t *trace; /* kept; NULL: nobody wants to know */
     regx_transport_events_t events;
@@ -209,9 +215,12 @@ typedef struct regx_transport_ops {
      * be read from this peer. REGX_INVALID: outside what the peer published. */
     regx_status_t (*get)(regx_conn_t *conn, regx_get_t *get);
     bool copies; /* there are neighbours with whom single_copy (regx_conn_t) may hold */
+    /* REGX_UNREACHABLE of send, lend, put and get is answered only before the connection has
+     * accepted anything, for good, and without the event broken: another transport may be tried. */
+    bool may_refuse;
 
     /* REGX_NO_MEMORY or REGX_DENIED: bounce instead. REGX_INVALID: no memory can be registered for
-     * that access. */
+     * that access. NULL, and dereg too, in a transport that is used under the multiplexer alone. */
     regx_status_t (*reg)(regx_transport_t *transport, void *base, size_t length, unsigned access,
                          regx_mr_t *mr);
     /* When it returns, no peer's write lands in that memory any more, nor does one read it. */
@@ -246,6 +255,9 @@ struct regx_transport {
      * this many bytes, or the device errs. 1: anywhere. */
     size_t on_demand_grain;
     unsigned megabits; /* per second; 0: not known */
+    /* Nothing was ever connected: progress could only find newcomers, and makes system calls for
+     * that. It need not be called more often than in some milliseconds. */
+    atomic_bool unused;
 };
 
 /* The common head of every connection. */

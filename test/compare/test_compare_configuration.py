@@ -59,6 +59,26 @@ timeout = 7
     assert row.cases[0].sizes == row.cases[3].sizes == Range(1, 1 << 30)
 
 
+def test_ranks_and_buffers_of_one_benchmark(tmp_path: Path) -> None:
+    text = """\
+[one]
+mca = --mca pml ucx
+benchmark = osu_bw osu_allreduce companion_sendrecv
+sizes = 8:4K
+ranks = 2 4
+ranks.companion_sendrecv = 3
+buffers.companion_sendrecv = same touched
+"""
+    (row,) = read(tmp_path, text)
+    assert [(c.benchmark, c.buffers, c.ranks) for c in row.cases] == [
+        ("osu_bw", "same", 2),
+        ("osu_allreduce", "same", 2),
+        ("osu_allreduce", "same", 4),
+        ("companion_sendrecv", "same", 3),
+        ("companion_sendrecv", "touched", 3),
+    ]
+
+
 def test_without_full_sizes_full_takes_the_usual_ones(tmp_path: Path) -> None:
     assert read(tmp_path, GOOD, full=True)[0].cases[0].sizes == Range(65536, 1 << 20)
 
@@ -69,7 +89,7 @@ def test_without_full_sizes_full_takes_the_usual_ones(tmp_path: Path) -> None:
         ("sizes = ", "size = ", 3, 'unknown key "size"; allowed: mca, environment,'),
         ("sizes = ", "sizes.osu_put = ", 3, 'unknown benchmark "osu_put"; allowed: osu_latency,'),
         ("sizes = ", "mca.osu_bw = ", 3, 'unknown key "mca.osu_bw"'),
-        ("osu_bw", "osu_bcast", 2, 'unknown benchmark "osu_bcast"; allowed: osu_latency, osu_bw'),
+        ("osu_bw", "osu_scan", 2, 'unknown benchmark "osu_scan"; allowed: osu_latency, osu_bw'),
         ("64K:1M", "64K", 3, 'malformed sizes "64K"; wanted: MIN:MAX'),
         ("64K:1M", "64k:1M", 3, 'malformed size "64k"; allowed: 1 to 1G'),
         ("64K:1M", "0:1M", 3, 'malformed size "0"'),
@@ -97,6 +117,14 @@ def test_without_full_sizes_full_takes_the_usual_ones(tmp_path: Path) -> None:
         ("[one]", "[one]\noptions.osu_bw = --validation", 6, "--validation is not for options"),
         ("[one]", "[one]\noptions = -bfresh", 6, "-bfresh is not for options"),
         ("[one]", "[one]\noptions = --buff=fresh", 6, "--buff=fresh is not for options"),
+        ("[one]", "[one]\nranks = two", 6, "malformed ranks; wanted: numbers from 2 to 999"),
+        ("[one]", "[one]\nranks = 1", 6, "malformed ranks; wanted: numbers from 2 to 999"),
+        ("[one]", "[one]\nranks.osu_bw = 4", 6, "osu_bw is for two ranks"),
+        ("[one]", "[one]\nranks.osu_put = 4", 6, 'unknown benchmark "osu_put"'),
+        ("osu_bw", "osu_bcast\nbuffers = touched", 3,
+         "osu_bcast has no touched buffers; allowed: same"),
+        ("osu_bw", "companion_incast\nbuffers = fresh", 3,
+         "companion_incast has no fresh buffers; allowed: same, touched"),
         ("[one]", "[one]\nenvironment = A", 6, 'malformed environment "A"; wanted: NAME=VALUE'),
         ("[one]", "[one]\nopenmpi = 4.1", 6, "malformed openmpi; wanted: major versions"),
         ("[one]", "[one]\nmemlock = 8MB", 6, 'memlock: malformed size "8MB"; allowed: 1 to 1G'),

@@ -154,6 +154,28 @@ def test_columns_are_told_apart_by_their_unit() -> None:
     assert osu.parse(text, "MB/s").values == {64: 2.5}
 
 
+def test_columns_of_one_unit_are_told_apart_by_their_name() -> None:
+    text = "# Size  p50 (us)  p99 (us)  p99.9 (us)\n64 1.5 2.5 3.5\n"
+    assert osu.parse(text, "us", "p99").values == {64: 2.5}
+    assert osu.parse(text, "us", "p99.9").values == {64: 3.5}
+    with pytest.raises(osu.NotOutput, match="no column of p95 in us"):
+        osu.parse(text, "us", "p95")
+
+
+def test_columns_that_are_units_alone() -> None:
+    """As osu_mbw_mr of OSU 7.0 has them."""
+    text = """\
+# OSU MPI Multiple Bandwidth / Message Rate Test v7.0
+# [ pairs: 2 ] [ window size: 64 ]
+# Size                  MB/s        Messages/s        Validation
+1024                 3913.79        3822059.25              Pass
+2048                 5239.97        2558577.43              Fail
+"""
+    output = osu.parse(text, "MB/s")
+    assert output.values == {1024: 3913.79, 2048: 5239.97}
+    assert output.valid == {1024: True, 2048: False}
+
+
 def test_numbers_of_others_are_not_results() -> None:
     text = "8 nodes were found\n# OSU MPI Latency Test v5.0\n# Size  Latency (us)\n8  1.87\n16\n"
     assert osu.parse(text, "us").values == {8: 1.87}

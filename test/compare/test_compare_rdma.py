@@ -110,7 +110,9 @@ exec "$@\""""))
     assert done.returncode == 0, done.stderr
     assert len(document["runs"]) == 3 * 3
     (programs,) = (tree.path / ".build/rdma").iterdir()  # nothing else is left
-    assert {path.name for path in programs.iterdir()} == {"osu_bibw", "osu_bw", "osu_latency"}
+    assert {path.name for path in programs.iterdir()} == {
+        "osu_allreduce", "osu_bibw", "osu_bw", "osu_latency"
+    }  # fmt: skip
 
 
 def test_only_the_benchmarks_of_this_call(tree: Tree) -> None:

@@ -27,9 +27,9 @@
 #include <stdint.h>
 
 #include "base/status.h"
-#include "transport/transport.h"
 #include "transport/shm/shm.h"
 #include "transport/shm/vm.h"
+#include "transport/transport.h"
 
 #define REGX_MAILBOX_LINES 256u
 #define REGX_MAILBOX_INLINE 56u

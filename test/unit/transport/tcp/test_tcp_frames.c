@@ -3,7 +3,7 @@
  * Frames over the tcp wire: whole, in order, also from inside deliver and by several threads; every
  * byte checked.
  */
-#include "tcp.h"
+#include "sides.h"
 
 #include <pthread.h>
 

@@ -5,6 +5,8 @@
 #include "../../process.h"
 #include "copies.h"
 
+#include <errno.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 
 #include "transport/catalog.h"
@@ -167,7 +169,7 @@ static void get_outside(side_t *side)
         op_t op = op_new(side->conn, true, offsets[i], 4);
 
         REQUIRE(post(&op) == REGX_INVALID);
-        REQUIRE(atomic_load(&side->node->copy_count) == 0);
+        REQUIRE(atomic_load(&side->shm->copy_count) == 0);
         for (size_t at = 0; at < 4; at++) {
             REQUIRE(op.local[GUARD + at] == 0xee);
         }
@@ -234,7 +236,7 @@ static void get_while_allowed(side_t *side)
 
     begin(side);
     REQUIRE(post(&ops[0]) == REGX_PENDING && post(&ops[1]) == REGX_PENDING);
-    regx_shm_progress(side->node);
+    regx_shm_progress(side->transport);
     REQUIRE(orders == 0);
     if (process_deny(SYS_process_vm_readv, EPERM)) {
         while (orders < 2) {
@@ -255,12 +257,12 @@ static void get_while_allowed(side_t *side)
 static void get_while_another_is_meant(side_t *side)
 {
     begin(side);
-    side->conn->vm.cookie.words[1] ^= 1;
+    regx_shm_conn_of(side->conn)->vm.cookie.words[1] ^= 1;
     for (int i = 0; i < 2; i++) {
         op_t op = op_new(side->conn, true, 0, 1);
 
         REQUIRE(post(&op) == REGX_DENIED);
-        REQUIRE(atomic_load(&side->node->copy_count) == 0);
+        REQUIRE(atomic_load(&side->shm->copy_count) == 0);
         REQUIRE(op.ended == 0);
         op_free(&op);
     }
@@ -288,5 +290,5 @@ int main(void)
         cmocka_unit_test(the_kernel_may_refuse),
     };
 
-    return cmocka_run_group_tests_name("node_gets", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("shm_gets", tests, NULL, NULL);
 }

@@ -7,12 +7,12 @@
 enum { MIXED = 6 };
 
 /* Connects, and makes sure that there is a mailbox. */
-static regx_shm_conn_t *connect_to(side_t *side, uint64_t peer, const regx_shm_address_t *address)
+static regx_conn_t *connect_to(side_t *side, uint64_t peer, const regx_shm_address_t *address)
 {
-    regx_shm_conn_t *conn;
+    regx_conn_t *conn;
     regx_status_t status;
 
-    REQUIRE(regx_shm_connect(side->node, peer, address, sizeof(*address), &conn) == REGX_OK);
+    conn = side_connect(side, peer, address);
     while ((status = regx_shm_send(conn, 1, "", 0, NULL, NULL, 0)) == REGX_AGAIN) {
         progress(side);
     }
@@ -22,8 +22,7 @@ static regx_shm_conn_t *connect_to(side_t *side, uint64_t peer, const regx_shm_a
 
 /* Queues operations, those of the mask's bits by the one connection, drops that after some
  * progress, and lets the others come to their end. Returns how many puts went by the other. */
-static unsigned drop_one(side_t *side, unsigned mask, regx_shm_conn_t *dropped,
-                         regx_shm_conn_t *kept)
+static unsigned drop_one(side_t *side, unsigned mask, regx_conn_t *dropped, regx_conn_t *kept)
 {
     op_t ops[MIXED];
     unsigned ended[MIXED], puts = 0;
@@ -37,7 +36,7 @@ static unsigned drop_one(side_t *side, unsigned mask, regx_shm_conn_t *dropped,
         REQUIRE(post(&ops[i]) == REGX_PENDING);
     }
     for (unsigned i = 0; i < mask % 4; i++) {
-        regx_shm_progress(side->node);
+        regx_shm_progress(side->transport);
     }
     for (unsigned i = 0; i < MIXED; i++) {
         ended[i] = ops[i].ended;
@@ -52,7 +51,7 @@ static unsigned drop_one(side_t *side, unsigned mask, regx_shm_conn_t *dropped,
     while (orders < MIXED) {
         progress(side);
     }
-    REQUIRE(atomic_load(&side->node->copy_count) == 0);
+    REQUIRE(atomic_load(&side->shm->copy_count) == 0);
     for (unsigned i = 0, last = 0; i < MIXED; i++) {
         if ((mask >> i & 1) == 0) {
             assert_got(&ops[i]);
@@ -69,12 +68,12 @@ static unsigned drop_one(side_t *side, unsigned mask, regx_shm_conn_t *dropped,
 
 static void drop_and_go_on(side_t *side)
 {
-    const regx_shm_address_t other = side->conn->address;
+    const regx_shm_address_t other = regx_shm_conn_of(side->conn)->address;
     regx_shm_address_t own;
 
     begin(side);
-    REQUIRE(regx_shm_address(side->node, &own, sizeof(own)) == sizeof(own));
-    regx_shm_conn_t *self = connect_to(side, PARENT, &own);
+    side_address(side, &own);
+    regx_conn_t *self = connect_to(side, PARENT, &own);
     for (unsigned mask = 1; mask < 1 << MIXED; mask++) {
         if (mask % 2 == 0) {
             drop_one(side, mask, self, side->conn);
@@ -105,5 +104,5 @@ int main(void)
         cmocka_unit_test(disconnecting_ends_those_of_that_connection),
     };
 
-    return cmocka_run_group_tests_name("node_disconnect", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("shm_disconnect", tests, NULL, NULL);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The wire on the node: two processes, every byte checked.
+ * Shared memory: two processes, every byte checked.
  */
-#include "node.h"
+#include "sides.h"
 
 #include "transport/rkey_table.h"
 
@@ -30,7 +30,7 @@ static bool copy_frame(side_t *side, unsigned n)
 
     unit_fill(buffer, size, side->config.self + n, 0);
     const regx_status_t status = regx_shm_send(side->conn, (uint8_t)(1 + n % 200), buffer, header,
-                                                pack, buffer + header, size - header);
+                                               pack, buffer + header, size - header);
     REQUIRE(status == REGX_OK || status == REGX_AGAIN);
     return status == REGX_OK;
 }
@@ -77,7 +77,7 @@ static void stream(side_t *side)
 static void stream_to_one(side_t *side)
 {
     stream(side);
-    REQUIRE(side->conn->boxes->ring == REGX_MAILBOX_PAYLOAD_MOST);
+    REQUIRE(regx_box_ring(&regx_shm_conn_of(side->conn)->box) == REGX_MAILBOX_PAYLOAD_MOST);
 }
 
 static void frames_of_every_kind_arrive_in_order(void **state)
@@ -89,19 +89,18 @@ static void frames_of_every_kind_arrive_in_order(void **state)
 /* The others are never written to. */
 static void stream_to_one_of_many(side_t *side)
 {
-    const regx_shm_address_t address = side->conn->address;
-    regx_shm_conn_t *others[REGX_SHM_FEW];
+    const regx_shm_address_t address = regx_shm_conn_of(side->conn)->address;
+    regx_conn_t *others[REGX_BOXES_FEW];
 
-    for (unsigned i = 0; i < REGX_SHM_FEW; i++) {
-        REQUIRE(regx_shm_connect(side->node, 1000 + i, &address, sizeof(address), &others[i]) ==
-                REGX_OK);
+    for (unsigned i = 0; i < REGX_BOXES_FEW; i++) {
+        others[i] = side_connect(side, 1000 + i, &address);
     }
     stream(side);
-    REQUIRE(side->conn->boxes->ring == REGX_MAILBOX_PAYLOAD_MOST / 2);
-    for (unsigned i = 0; i < REGX_SHM_FEW; i++) {
+    REQUIRE(regx_box_ring(&regx_shm_conn_of(side->conn)->box) == REGX_MAILBOX_PAYLOAD_MOST / 2);
+    for (unsigned i = 0; i < REGX_BOXES_FEW; i++) {
         regx_shm_disconnect(others[i]);
     }
-    REQUIRE(side->node->neighbours == 1);
+    REQUIRE(side->shm->boxes.neighbours == 1);
 }
 
 static void with_many_neighbours_the_rings_are_shorter(void **state)
@@ -110,28 +109,29 @@ static void with_many_neighbours_the_rings_are_shorter(void **state)
     run_pair(false, stream_to_one_of_many, stream_to_one);
 }
 
-/* A hello that names a mailbox with such a ring must not be believed. */
-static void knock_wrongly(side_t *side, uint64_t offset, uint32_t ring)
+/* A request that names a mailbox with such a ring must not be believed. */
+static void request_wrongly(side_t *side, uint64_t offset, uint32_t ring)
 {
-    const regx_shm_boxes_t *boxes = side->node->boxes;
+    const regx_shm_box_t *box = &regx_shm_conn_of(side->conn)->box;
     const uint64_t before = side->counters.malformed;
-    const size_t inbound = side->node->inbound_count;
-    const regx_connect_request_t hello = {.sender = 99,
-                                .cookie = side->node->queue->cookie,
-                                .mailboxes = boxes->name,
-                                .mailbox_offset = offset,
-                                .mailbox_ring = ring};
+    const size_t inbound = side->shm->inbound_count;
+    const regx_connect_request_t request = {.sender = 99,
+                                            .cookie = side->shm->queue->cookie,
+                                            .mailboxes = *regx_box_segment(box),
+                                            .mailbox_offset = offset,
+                                            .mailbox_ring = ring};
 
-    REQUIRE(regx_connect_queue_request(side->node->queue, &hello) == REGX_OK);
-    REQUIRE(regx_shm_progress(side->node) > 0);
-    REQUIRE(side->counters.malformed == before + 1 && side->node->inbound_count == inbound);
+    REQUIRE(regx_connect_queue_request(side->shm->queue, &request) == REGX_OK);
+    REQUIRE(regx_shm_progress(side->transport) > 0);
+    REQUIRE(side->counters.malformed == before + 1 && side->shm->inbound_count == inbound);
 }
 
 static void lie_about_mailboxes(side_t *side)
 {
     stream(side);
-    const regx_shm_boxes_t *boxes = side->node->boxes;
-    const uint64_t size = boxes->name.length, last = size - regx_mailbox_size(boxes->ring);
+    const regx_shm_box_t *box = &regx_shm_conn_of(side->conn)->box;
+    const uint32_t ring = regx_box_ring(box);
+    const uint64_t size = regx_box_segment(box)->length, last = size - regx_mailbox_size(ring);
     static const uint32_t rings[] = {0,
                                      1,
                                      64,
@@ -143,13 +143,13 @@ static void lie_about_mailboxes(side_t *side)
                                      UINT32_MAX};
 
     for (size_t i = 0; i < sizeof(rings) / sizeof(rings[0]); i++) {
-        knock_wrongly(side, 0, rings[i]);
+        request_wrongly(side, 0, rings[i]);
     }
-    knock_wrongly(side, last / 64 * 64 + 64, boxes->ring);
-    knock_wrongly(side, size, REGX_MAILBOX_PAYLOAD_LEAST);
-    knock_wrongly(side, size + 64, REGX_MAILBOX_PAYLOAD_LEAST);
-    knock_wrongly(side, 8, REGX_MAILBOX_PAYLOAD_LEAST);
-    knock_wrongly(side, UINT64_MAX - 63, REGX_MAILBOX_PAYLOAD_LEAST);
+    request_wrongly(side, last / 64 * 64 + 64, ring);
+    request_wrongly(side, size, REGX_MAILBOX_PAYLOAD_LEAST);
+    request_wrongly(side, size + 64, REGX_MAILBOX_PAYLOAD_LEAST);
+    request_wrongly(side, 8, REGX_MAILBOX_PAYLOAD_LEAST);
+    request_wrongly(side, UINT64_MAX - 63, REGX_MAILBOX_PAYLOAD_LEAST);
     meet(side);
 }
 
@@ -182,7 +182,7 @@ static void read_late(side_t *side)
     while (side->delivered < LEFT_BEHIND) {
         progress(side);
     }
-    while (side->node->inbound_count > 0) { /* until the goodbye */
+    while (side->shm->inbound_count > 0) { /* until the goodbye */
         progress(side);
     }
 }
@@ -201,7 +201,7 @@ static void cannot_reach(side_t *side)
     REQUIRE(strcmp(side->counters.fallbacks[0].reason, "shm: another process name space") == 0);
     REQUIRE(side->counters.fallbacks[0].count == 1);
     meet(side);
-    REQUIRE(regx_shm_progress(side->node) == 0); /* nobody has knocked */
+    REQUIRE(regx_shm_progress(side->transport) == 0); /* nobody has knocked */
 }
 
 static void another_process_is_not_taken_for_the_peer(void **state)
@@ -247,7 +247,7 @@ static void put_pieces(side_t *side, regx_target_t target, const regx_key_t *key
     static uint8_t from[PUT_LENGTH];
     unsigned sent = 0, pending = 0;
 
-    side->config.events.deliver = side->node->config.events.deliver = notice_of_piece;
+    side->config.events.deliver = side->shm->config.events.deliver = notice_of_piece;
     meet(side);
     while (sent < PUTS || noticed < PUTS || put_dones < pending) {
         if (sent < PUTS && put_dones == pending) { /* `from` is free */
@@ -319,7 +319,7 @@ static void put_into_regions(side_t *side)
     noticed = put_dones = 0;
     regx_rkey_table_init(&rkeys, false);
     REQUIRE(regx_rkey_table_add(&rkeys, zone, sizeof(*zone), REGX_ACCESS_REMOTE_WRITE, &key,
-                             &handle) == REGX_OK);
+                                &handle) == REGX_OK);
     REQUIRE(write(side->socket, &key, sizeof(key)) == sizeof(key));
     REQUIRE(recv(side->socket, &key, sizeof(key), MSG_WAITALL) == sizeof(key));
     attach(side);
@@ -360,16 +360,16 @@ static void deliver_own(void *context, uint64_t sender, uint8_t tag, const void 
 static void fill_the_other(side_t *side)
 {
     regx_shm_address_t address;
-    regx_shm_conn_t *self;
+    regx_conn_t *self;
     unsigned sent = 0;
 
-    REQUIRE(regx_shm_address(side->node, &address, sizeof(address)) == sizeof(address));
-    REQUIRE(regx_shm_connect(side->node, PARENT, &address, sizeof(address), &self) == REGX_OK);
+    side_address(side, &address);
+    self = side_connect(side, PARENT, &address);
     while (copy_frame(side, sent)) {
         sent++;
     }
     REQUIRE(sent > 0 && sent < REGX_MAILBOX_LINES);
-    side->node->config.events.deliver = deliver_own;
+    side->shm->config.events.deliver = deliver_own;
     for (unsigned i = 0; i < 2 * REGX_MAILBOX_LINES; i++) {
         while (regx_shm_send(self, 5, "in time.", 8, NULL, NULL, 0) == REGX_AGAIN) {
             progress(side);
@@ -410,22 +410,13 @@ static void a_full_mailbox_stops_nobody_else(void **state)
 
 /* ---- a neighbour that comes and goes ---- */
 
-enum { VISITS = 3 * REGX_SHM_BOXES };
-
-static unsigned boxes_taken(const regx_shm_t *node)
-{
-    unsigned segments = 0;
-
-    for (const regx_shm_boxes_t *boxes = node->boxes; boxes != NULL; boxes = boxes->next) {
-        segments++;
-    }
-    return segments;
-}
+enum { VISITS = 3 * REGX_BOXES_SEGMENT };
 
 static void come_and_go(side_t *side)
 {
-    const regx_shm_address_t address = side->conn->address;
+    const regx_shm_address_t address = regx_shm_conn_of(side->conn)->address;
     const uint64_t peer = side->conn->peer;
+    const void *segment = NULL;
 
     for (unsigned visit = 0; visit < VISITS; visit++) {
         side->delivered = side->done = 0;
@@ -437,15 +428,16 @@ static void come_and_go(side_t *side)
         while (side->delivered < LEFT_BEHIND || side->done < (LEFT_BEHIND + 2) / 3) {
             progress(side);
         }
+        const void *used = regx_shm_conn_of(side->conn)->box.segment;
+        REQUIRE(segment == NULL || used == segment); /* no other one is ever made */
+        segment = used;
         meet(side);
         regx_shm_disconnect(side->conn);
-        while (side->node->inbound_count > 0) { /* until the other's goodbye is read */
+        while (side->shm->inbound_count > 0) { /* until the other's goodbye is read */
             progress(side);
         }
         meet(side);
-        REQUIRE(regx_shm_connect(side->node, peer, &address, sizeof(address), &side->conn) ==
-                REGX_OK);
-        REQUIRE(boxes_taken(side->node) == 1);
+        side->conn = side_connect(side, peer, &address);
     }
 }
 
@@ -469,5 +461,5 @@ int main(void)
         cmocka_unit_test(mailboxes_are_used_again),
     };
 
-    return cmocka_run_group_tests_name("node", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("shm", tests, NULL, NULL);
 }
