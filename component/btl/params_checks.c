@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/memlock.h"
+#include "base/util.h"
 #include "registration/hooks.h"
 
 #define POOL_MAX_BY_DEFAULT (8u << 20)
@@ -82,7 +83,7 @@ static void size_cache(regx_params_t *params, uint64_t page)
 
 bool regx_params_check(regx_params_t *params)
 {
-    const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    const uint64_t page = regx_page_size();
 
     if (!check_transport(params)) {
         return false;
