@@ -103,6 +103,11 @@ typedef struct regx_transport_config {
      * device that protects memory. */
     void *pool_memory;
     struct regx_rkey_table *rkeys;
+    /* Also the multiplexer's. A connection that has not accepted anything turns out to lead
+     * nowhere, which its transport knows for good and reports nowhere else. What this answers,
+     * send, lend, put or get answer: REGX_AGAIN if another transport has taken over, else
+     * REGX_UNREACHABLE. Called by any thread, holding no lock. */
+    regx_status_t (*refused)(regx_conn_t *conn);
     regx_counters_t *counters;
     const regx_trace_t *trace; /* kept; NULL: nobody wants to know */
     regx_transport_events_t events;
@@ -215,9 +220,6 @@ typedef struct regx_transport_ops {
      * be read from this peer. REGX_INVALID: outside what the peer published. */
     regx_status_t (*get)(regx_conn_t *conn, regx_get_t *get);
     bool copies; /* there are neighbours with whom single_copy (regx_conn_t) may hold */
-    /* REGX_UNREACHABLE of send, lend, put and get is answered only before the connection has
-     * accepted anything, for good, and without the event broken: another transport may be tried. */
-    bool may_refuse;
 
     /* REGX_NO_MEMORY or REGX_DENIED: bounce instead. REGX_INVALID: no memory can be registered for
      * that access. NULL, and dereg too, in a transport that is used under the multiplexer alone. */
@@ -264,7 +266,8 @@ struct regx_transport {
 struct regx_conn {
     regx_transport_t *transport;
     uint64_t peer;
-    const char *wire; /* "shm", "tcp", …: for messages to people */
+    const char *wire;   /* "shm", "tcp" and so on: for messages to people */
+    regx_conn_t *above; /* the multiplexer's connection that uses this one, or NULL */
     /* The two processes map each other's pool: a bounce is a copy per side. */
     atomic_bool shares_pool;
     /* Puts to a region, and gets, are the kernel's copies between the two processes, which it
