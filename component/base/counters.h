@@ -51,6 +51,8 @@ typedef enum regx_path {
     X(invalidations, "regions that a change of the address space killed")                          \
     X(hooks_missed, "changes that the hooks did not report and the notifier did")                  \
     X(stale_prevented, "hits refused because the region had changed")                              \
+    X(query_refused, "times the kernel was asked and said that a change is under way")             \
+    X(query_retried, "look-ups that were served when they asked it again")                         \
     X(inuse_changes, "buffers that changed while a transfer used them")                            \
     X(prefetch_advised, "uses whose pages the device was asked to look up before (odp)")           \
     X(prefetch_touched, "uses whose pages were mapped before by the process (odp)")                \

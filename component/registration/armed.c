@@ -9,6 +9,15 @@
 #define MOST_PASSES 100              /* over memory that other threads move all the time */
 #define MOST_PASSES_UNASKED 3        /* where each of them costs as much as the first */
 #define REFUSED_BEFORE_COUNTING 1000 /* counting takes a microsecond for each mapping there is */
+#define COUNTED_AT_LEAST 256         /* mappings armed, between two counts */
+
+/* A mapping that was touched beside an armed one never merges with it, so that each that is armed
+ * may be one more for good. Buffers that are mapped, touched and used one after the other would so
+ * reach the limit. From MANY on, one more is armed only after as many ranges were put off as there
+ * are MANY_PER armed: n uses of as many buffers arm some sqrt(2 MANY_PER n) mappings, and what was
+ * put off merges and is armed as one. */
+#define MANY 512u
+#define MANY_PER 256u
 
 static uint32_t most_mappings(void)
 {
@@ -25,7 +34,8 @@ static uint32_t most_mappings(void)
 
 int regx_armed_open(regx_armed_t *armed, const regx_uffd_t *uffd, regx_changes_t *changes)
 {
-    *armed = (regx_armed_t){.uffd = uffd, .changes = changes, .most = most_mappings()};
+    *armed = (regx_armed_t){
+        .uffd = uffd, .changes = changes, .count_again = COUNTED_AT_LEAST, .most = most_mappings()};
     pthread_mutex_init(&armed->lock, NULL);
     return regx_maps_open(&armed->maps);
 }
@@ -135,11 +145,14 @@ static bool count_one(void *context, const regx_mapping_t *mapping)
     return true;
 }
 
+/* The count does not hear of what changes disarm: it is counted anew whenever there may be twice as
+ * many as the last time, and at the limit now and then. */
 static bool has_room(regx_armed_t *armed, uint32_t for_mappings)
 {
     count_t count = {.of = armed};
+    const uint32_t again = armed->count_again < armed->most ? armed->count_again : armed->most;
 
-    if (armed->count + for_mappings <= armed->most) {
+    if (armed->count + for_mappings <= again) {
         return true;
     }
     if (armed->refused > 0 && armed->refused < REFUSED_BEFORE_COUNTING) {
@@ -148,9 +161,20 @@ static bool has_room(regx_armed_t *armed, uint32_t for_mappings)
     }
     regx_maps_each(&armed->maps, 0, UINTPTR_MAX, count_one, &count);
     armed->count = count.armed;
+    armed->count_again = 2 * count.armed + COUNTED_AT_LEAST;
     /* With some to spare, or the next would count again. */
     armed->refused = armed->count + for_mappings <= armed->most - armed->most / 8 ? 0 : 1;
     return armed->refused == 0;
+}
+
+static bool is_put_off(regx_armed_t *armed)
+{
+    if (!can_ask(armed) || armed->count < MANY || armed->put_off >= armed->count / MANY_PER) {
+        armed->put_off = 0;
+        return false;
+    }
+    armed->put_off++;
+    return true;
 }
 
 /* ---- arming ---- */
@@ -206,6 +230,9 @@ static const char *arm_anew(look_t *look, uint64_t *since)
 
     if (!has_room(armed, look->unarmed)) {
         return reason_of(ENOMEM);
+    }
+    if (is_put_off(armed)) {
+        return "not watched yet: many mappings are";
     }
     armed->count += look->unarmed;
     /* Behind what we have just logged ourselves, before watching begins. */

@@ -27,6 +27,8 @@ typedef struct regx_armed {
     uint32_t count;       /* mappings armed: no more than so many, as it does not know of changes
                              that disarm; counted anew at the limit, where the kernel cannot be
                              asked as all that could be */
+    uint32_t count_again; /* when the count says so many, they are counted anew */
+    uint32_t put_off;     /* ranges that were not armed since the last that was */
     uint32_t most;        /* that may be armed: a tenth of vm.max_map_count */
     uint32_t refused;     /* ranges, since they were last counted */
 } regx_armed_t;

@@ -189,6 +189,7 @@ regx_status_t regx_watch_both(const regx_watch_config_t *config, regx_watch_t **
         return status;
     }
     both->super.name = "hooks+notifier";
+    both->super.flags = both->notifier->flags;
     both->super.changes = both->notifier->changes;
     both->super.quiet = both->notifier->quiet != NULL ? both_quiet : NULL;
     both->super.asked = both->notifier->asked;

@@ -132,6 +132,11 @@ regx_cache_t *regx_cache_open(regx_registry_t *registry, const regx_cache_config
     }
     cache->page = (uintptr_t)sysconf(_SC_PAGESIZE);
     cache->drained_most = REGX_DRAINED_MOST;
+    cache->pinned_max = REGX_UNLIMITED;
+    if (config->bytes <= REGX_UNLIMITED - config->bytes / 4) {
+        cache->pinned_max = config->bytes + config->bytes / 4;
+    }
+    regx_cache_start_reclaiming(cache);
     return cache;
 }
 
@@ -149,6 +154,7 @@ void regx_cache_close(regx_cache_t *cache)
     if (regx_cache_in_child(cache)) {
         return;
     }
+    regx_cache_stop_reclaiming(cache);
     regx_cache_count(cache);
     regx_lock(&cache->lock);
     regx_index_cut(&cache->index, 0, UINTPTR_MAX, &all, give_up, cache);
@@ -343,7 +349,8 @@ static __attribute__((noinline)) void note_changed(regx_cache_t *cache, regx_rec
 {
     regx_counters_t *counters = cache->registry->counters;
 
-    if (regx_changes_show(cache->changes, region->since, region->start,
+    if ((cache->watch->flags & REGX_WATCH_LATE) == 0 &&
+        regx_changes_show(cache->changes, region->since, region->start,
                           region->start + region->length) &&
         !atomic_exchange_explicit(&record->used_changed, true, memory_order_relaxed)) {
         regx_count(counters, &counters->inuse_changes, 1);
@@ -393,10 +400,12 @@ void regx_cache_progress(regx_cache_t *cache)
     const bool current = atomic_load_explicit(&cache->changes->head, memory_order_relaxed) ==
                          atomic_load_explicit(&cache->drained, memory_order_relaxed);
 
-    if ((current && !atomic_load_explicit(&cache->work, memory_order_relaxed)) ||
+    if ((current && !atomic_load_explicit(&cache->work, memory_order_relaxed) &&
+         !atomic_load_explicit(&cache->to_tell, memory_order_relaxed)) ||
         regx_cache_in_child(cache)) {
         return;
     }
+    regx_cache_tell(cache);
     regx_lock(&cache->lock);
     regx_cache_drain_locked(cache, NULL);
     regx_unlock(&cache->lock);

@@ -23,6 +23,18 @@
 #include "registration/seats.h"
 #include "registration/uffd.h"
 
+typedef struct regx_range {
+    uintptr_t start;
+    size_t size;
+} regx_range_t;
+
+/* The cache's thread (reclaim.c). */
+typedef struct regx_reclaimer {
+    pthread_t thread;
+    bool runs;
+    _Atomic uint32_t stop;
+} regx_reclaimer_t;
+
 struct regx_cache {
     /* What look-ups read; written when regions die, at the most. */
     _Alignas(64) uint64_t serial;
@@ -48,16 +60,21 @@ struct regx_cache {
     regx_index_t index; /* of the regions that are alive */
     uint64_t bytes;     /* of these, and of those being registered */
     uint64_t count;
+    _Atomic uint64_t pinned; /* bytes: also of regions that are dead and not yet deregistered */
+    uint64_t pinned_max;     /* beyond it nothing more is kept */
     regx_index_place_t hand; /* where eviction looks next */
     regx_list_t dead; /* regions that may still have users that no look at the counts shows */
     regx_list_t ripe; /* … whose counts show all users */
     regx_list_t busy; /* … and had some */
     bool closing;     /* nobody looks up any more */
-    bool told;        /* of a buffer that changed while in use */
+    bool told;        /* of a buffer that changed while in use, or about to be: */
+    _Atomic bool to_tell;
+    regx_range_t changed;
     uint64_t hits_counted;
     regx_seat_t *seats;
     regx_seat_t *common; /* for releases by threads that have none; under the lock */
     regx_ghost_t ghost;
+    regx_reclaimer_t reclaimer;
 };
 
 /* A request, in whole pages, and what came of it so far. */
@@ -66,6 +83,7 @@ typedef struct regx_request {
     unsigned access;
     bool refused;      /* a region would have served, had it not changed */
     bool exists;       /* one is there that cannot be shown to be true now */
+    bool busy;         /* since a change of something is under way at this moment */
     unsigned given_up; /* regions given up for it */
 } regx_request_t;
 
@@ -85,6 +103,9 @@ static inline struct regx_here *regx_cache_here(const regx_cache_t *cache)
 static inline void regx_cache_has_work(regx_cache_t *cache)
 {
     atomic_exchange_explicit(&cache->work, true, memory_order_release);
+    if (cache->reclaimer.runs) {
+        regx_changes_wake(cache->changes);
+    }
 }
 
 /* Changes the calling thread's count of a region's uses. With membarrier on the other side it
@@ -143,9 +164,11 @@ void regx_cache_drain_locked(regx_cache_t *cache, regx_request_t *request);
 uint64_t regx_cache_evict_locked(regx_cache_t *cache);
 /* Locked: whether the request's range is worth keeping; it has now been seen. */
 bool regx_cache_admits_locked(regx_cache_t *cache, const regx_request_t *request);
-/* Locked: makes room for one more region, of the request's size, within the budget. */
+/* Locked: makes room for one more region, of the request's size, within the budget. Gives up
+ * REGX_EVICTED_MOST regions at the most: a large one may be refused a few times before there is
+ * room. */
 bool regx_cache_reserve_locked(regx_cache_t *cache, regx_request_t *request);
-void regx_cache_unreserve_locked(regx_cache_t *cache, uint64_t size);
+#define REGX_EVICTED_MOST 64u
 
 /* retire.c. Locked: a region that is out of the index, or being taken out, gives no new use. When
  * all are dead that are to be, the caller says so (regx_cache_has_work). */
@@ -156,7 +179,15 @@ void regx_cache_kill_locked(regx_cache_t *cache, uint32_t number, regx_region_st
 /* Deregisters dead regions without users, looking at so many at the most; returns how many it
  * deregistered. Not locked. */
 unsigned regx_cache_retire(regx_cache_t *cache, unsigned most);
+/* The same, but nobody is told of buffers that changed while in use; that is left to others. */
+unsigned regx_cache_retire_quietly(regx_cache_t *cache, unsigned most);
+/* Tells what is left to be told. Not locked. */
+void regx_cache_tell(regx_cache_t *cache);
 /* Whether membarrier can be used from now on. */
 bool regx_cache_membarrier_works(void);
+
+/* reclaim.c: the cache's thread, where there is to be one. */
+void regx_cache_start_reclaiming(regx_cache_t *cache);
+void regx_cache_stop_reclaiming(regx_cache_t *cache);
 
 #endif

@@ -19,6 +19,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "registration/thread.h"
+
 #define RING REGX_CHANGES_RING
 #define SLOTS 65536u /* of interest */
 #define SLOT_SHIFT 21
@@ -50,6 +52,7 @@ regx_changes_t *regx_changes_open(void)
     memset(rest, 0, sizeof(*rest));
     atomic_init(&changes->head, 0);
     atomic_init(&changes->sequence, 0);
+    atomic_init(&changes->asleep, 0);
     changes->rest = rest;
     return changes;
 }
@@ -103,14 +106,16 @@ static void lose(struct regx_changes_rest *rest, uint64_t number)
     }
 }
 
-void regx_changes_log(regx_changes_t *changes, uintptr_t start, uintptr_t end)
+void regx_changes_wake(regx_changes_t *changes)
 {
-    struct regx_changes_rest *rest = changes->rest;
-
-    if (start >= end || !concerns_somebody(rest, start, end)) {
-        return;
+    if (atomic_load(&changes->asleep) != 0 && atomic_exchange(&changes->asleep, 0) != 0) {
+        regx_thread_wake(&changes->asleep);
     }
-    const uint64_t number = atomic_fetch_add(&changes->head, 1);
+}
+
+static void write_entry(struct regx_changes_rest *rest, uint64_t number, uintptr_t start,
+                        uintptr_t end)
+{
     entry_t *entry = &rest->ring[number % RING];
     uint64_t stamp = atomic_load(&entry->stamp);
 
@@ -126,6 +131,17 @@ void regx_changes_log(regx_changes_t *changes, uintptr_t start, uintptr_t end)
     atomic_store_explicit(&entry->start, start, memory_order_release);
     atomic_store_explicit(&entry->end, end, memory_order_release);
     atomic_store_explicit(&entry->stamp, 2 * number + 2, memory_order_release);
+}
+
+void regx_changes_log(regx_changes_t *changes, uintptr_t start, uintptr_t end)
+{
+    struct regx_changes_rest *rest = changes->rest;
+
+    if (start >= end || !concerns_somebody(rest, start, end)) {
+        return;
+    }
+    write_entry(rest, atomic_fetch_add(&changes->head, 1), start, end);
+    regx_changes_wake(changes);
 }
 
 regx_change_state_t regx_changes_read(const regx_changes_t *changes, uint64_t number,

@@ -35,6 +35,8 @@ struct regx_changes {
     _Atomic uint64_t sequence;          /* odd: a writer has taken news from the kernel and has not
                                            yet logged it (notifier only) */
     struct regx_changes_rest *rest;
+    _Alignas(64) _Atomic uint32_t asleep; /* 1: a thread sleeps until there is news, see
+                                             regx_changes_wake */
 };
 
 /* NULL: no memory. */
@@ -44,6 +46,11 @@ void regx_changes_close(regx_changes_t *changes);
 /* Logs one change. Any thread, also inside malloc. A change of what nobody is interested in may be
  * left out. */
 void regx_changes_log(regx_changes_t *changes, uintptr_t start, uintptr_t end);
+
+/* Lets those go on that sleep on `asleep` while it is 1. Done for each change that is logged; also
+ * for what else they wait for. Costs one load where nobody sleeps. Who is going to sleep sets
+ * `asleep`, looks once more whether there is anything to do, and then waits. */
+void regx_changes_wake(regx_changes_t *changes);
 
 /* Says that somebody is about to register, or no longer holds, that range; counted by hashed 2 MiB
  * slots, so that logging can leave out what concerns nobody. Interest is declared before the head

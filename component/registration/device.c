@@ -13,8 +13,9 @@ regx_status_t regx_device_register(regx_registry_t *registry, void *base, size_t
     if (status != REGX_OK) {
         return status;
     }
-    regx_count(counters, &counters->registrations, 1);
-    regx_count(counters, &counters->registered_bytes, length);
+    /* The cache's thread deregisters, whatever the application has told of its own. */
+    atomic_fetch_add(&counters->registrations, 1);
+    atomic_fetch_add(&counters->registered_bytes, length);
     regx_count_high(&counters->largest_registration, length);
     regx_count_high(&counters->registered_high, atomic_load(&counters->registered_bytes));
     return REGX_OK;
@@ -26,8 +27,8 @@ void regx_device_deregister(regx_registry_t *registry, regx_mr_t *mr)
     const size_t length = mr->length;
 
     registry->transport->ops->dereg(registry->transport, mr);
-    regx_count(counters, &counters->deregistrations, 1);
-    regx_count(counters, &counters->registered_bytes, 0 - (uint64_t)length);
+    atomic_fetch_add(&counters->deregistrations, 1);
+    atomic_fetch_sub(&counters->registered_bytes, length);
 }
 
 regx_status_t regx_device_register_once(regx_registry_t *registry, void *base, size_t length,

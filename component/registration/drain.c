@@ -68,6 +68,6 @@ void regx_cache_drain_locked(regx_cache_t *cache, regx_request_t *request)
     atomic_store_explicit(&cache->drained, drained, memory_order_release);
     if (cut.ended > 0) {
         regx_cache_has_work(cache);
-        regx_count(counters, &counters->invalidations, cut.ended);
+        atomic_fetch_add(&counters->invalidations, cut.ended); /* perhaps in the cache's thread */
     }
 }

@@ -89,18 +89,13 @@ bool regx_cache_reserve_locked(regx_cache_t *cache, regx_request_t *request)
     const uint64_t size = request->end - request->start;
 
     while (!has_room(cache, size)) {
-        if (regx_cache_evict_locked(cache) == 0) {
+        if (request->given_up >= REGX_EVICTED_MOST || regx_cache_evict_locked(cache) == 0) {
             return false;
         }
         request->given_up++;
     }
     cache->bytes += size;
     cache->count++;
+    atomic_fetch_add(&cache->pinned, size);
     return true;
-}
-
-void regx_cache_unreserve_locked(regx_cache_t *cache, uint64_t size)
-{
-    cache->bytes -= size;
-    cache->count--;
 }

@@ -12,11 +12,17 @@
 
 #include "registration/device.h"
 
-#include <limits.h>
 #include <sched.h>
 #include <time.h>
 
 #define YIELDS 16u /* while news is not yet logged: some microseconds */
+/* How often it is asked again whether a change is under way, before memory is registered that may
+ * not need it: some twenty microseconds, less than registering takes. */
+#define ASKED_AGAIN 32u
+/* Given up and deregistered where the device has no more room, by one acquisition; it bounces if
+ * that was too little, and the next one goes on. */
+#define EVICTED_FOR_DEVICE 256u
+#define RETIRED_FOR_DEVICE 1024u
 
 static bool pages_of(const regx_cache_t *cache, const void *base, size_t length, unsigned access,
                      regx_request_t *request)
@@ -69,21 +75,30 @@ static void clean_front(const regx_cache_t *cache, regx_seat_t *seat, uintptr_t 
     }
 }
 
+/* The query, about the request's pages, and then the sequence. */
+static bool is_still(const regx_cache_t *cache, const regx_request_t *request)
+{
+    regx_counters_t *counters = cache->registry->counters;
+
+    if (cache->asks && !cache->watch->quiet(cache->watch, request->start, request->end)) {
+        regx_count(counters, &counters->query_refused, 1);
+        return false;
+    }
+    return atomic_load_explicit(&cache->changes->sequence, memory_order_acquire) % 2 == 0;
+}
+
 /* Whether what was pinned when all changes below `since` had been made, or is not touched by them,
- * is true now. The query is about the request's pages. */
-static bool is_true_since(const regx_cache_t *cache, const regx_request_t *request, uintptr_t start,
+ * is true now. If not, request->busy says whether it may be in a moment. */
+static bool is_true_since(const regx_cache_t *cache, regx_request_t *request, uintptr_t start,
                           uintptr_t end, uint64_t since)
 {
-    regx_changes_t *changes = cache->changes;
-
-    return (!cache->asks || cache->watch->quiet(cache->watch, request->start, request->end)) &&
-           atomic_load_explicit(&changes->sequence, memory_order_acquire) % 2 == 0 &&
-           !regx_changes_touched(changes, since, start, end);
+    request->busy = !is_still(cache, request);
+    return !request->busy && !regx_changes_touched(cache->changes, since, start, end);
 }
 
 /* Uses what is alive if it is true, though not all that changed may have ended yet. */
 static bool use_locked(regx_cache_t *cache, regx_seat_t *seat, uint32_t number,
-                       const regx_request_t *request)
+                       regx_request_t *request)
 {
     const regx_record_t *record = &cache->records[number];
     const uint64_t drained = atomic_load_explicit(&cache->drained, memory_order_relaxed);
@@ -101,6 +116,7 @@ static bool use_locked(regx_cache_t *cache, regx_seat_t *seat, uint32_t number,
 static uint32_t find_locked(regx_cache_t *cache, regx_seat_t *seat, uintptr_t address,
                             regx_request_t *request)
 {
+    request->exists = request->busy = false;
     if (seat != NULL) {
         clean_front(cache, seat, address, request);
     }
@@ -118,6 +134,13 @@ static uint32_t find_locked(regx_cache_t *cache, regx_seat_t *seat, uintptr_t ad
     request->refused = true;
     request->exists = true;
     return 0;
+}
+
+static void unreserve_locked(regx_cache_t *cache, uint64_t size)
+{
+    cache->bytes -= size;
+    cache->count--;
+    atomic_fetch_sub(&cache->pinned, size);
 }
 
 /* A region to be made, within the budget; 0: the registration is not to be kept. One of the same
@@ -139,23 +162,43 @@ static uint32_t reserve_locked(regx_cache_t *cache, regx_request_t *request)
     const uint32_t number = regx_regions_take(&cache->regions);
 
     if (number == 0) {
-        regx_cache_unreserve_locked(cache, request->end - request->start);
+        unreserve_locked(cache, request->end - request->start);
     }
     return number;
 }
 
-/* Gives up regions of that many bytes at least, if there are. false: nothing was given up. */
+/* Deregisters what was given up and some more. false: so much is dead and still pinned that the
+ * region is not to be kept; then its place is given back. */
+static bool settle_reserved(regx_cache_t *cache, const regx_request_t *request, uint32_t number)
+{
+    regx_cache_retire(cache, request->given_up + REGX_RETIRED_MOST);
+    if (number == 0 || atomic_load(&cache->pinned) <= cache->pinned_max) {
+        return number != 0;
+    }
+    regx_cache_retire(cache, REGX_EVICTED_MOST);
+    if (atomic_load(&cache->pinned) <= cache->pinned_max) {
+        return true;
+    }
+    regx_lock(&cache->lock);
+    regx_regions_put(&cache->regions, number);
+    unreserve_locked(cache, request->end - request->start);
+    regx_unlock(&cache->lock);
+    return false;
+}
+
+/* Gives up regions of that many bytes at least, if there are, and as far as one call does so much.
+ * false: nothing was given up. */
 static bool make_room(regx_cache_t *cache, uint64_t size)
 {
     uint64_t freed = 0, bytes = 1;
 
     regx_lock(&cache->lock);
-    while (freed < size && bytes != 0) {
+    for (unsigned i = 0; i < EVICTED_FOR_DEVICE && freed < size && bytes != 0; i++) {
         bytes = regx_cache_evict_locked(cache);
         freed += bytes;
     }
     regx_unlock(&cache->lock);
-    return regx_cache_retire(cache, UINT_MAX) > 0 || freed > 0;
+    return regx_cache_retire(cache, RETIRED_FOR_DEVICE) > 0 || freed > 0;
 }
 
 static regx_status_t register_pages(regx_cache_t *cache, const regx_request_t *request,
@@ -202,7 +245,7 @@ static uint64_t now(void)
 
 /* Lets the new region live, with its first use. false: it is not true, or there is one already, or
  * no memory. */
-static bool publish_locked(regx_cache_t *cache, regx_seat_t *seat, const regx_request_t *request,
+static bool publish_locked(regx_cache_t *cache, regx_seat_t *seat, regx_request_t *request,
                            uint32_t number, uint64_t since, uint64_t cost)
 {
     regx_record_t *record = &cache->records[number];
@@ -233,7 +276,7 @@ static bool publish_locked(regx_cache_t *cache, regx_seat_t *seat, const regx_re
 /* Registers for this use, and for later ones if it is true. Gives `number` and the interest in the
  * range back if it is not. */
 static regx_status_t register_kept(regx_cache_t *cache, regx_seat_t *seat, uintptr_t address,
-                                   const regx_request_t *request, unsigned access, uint64_t since,
+                                   regx_request_t *request, unsigned access, uint64_t since,
                                    uint32_t number, regx_region_t *region)
 {
     regx_mr_t *mr = &cache->holdings[number].mr;
@@ -246,7 +289,14 @@ static regx_status_t register_kept(regx_cache_t *cache, regx_seat_t *seat, uintp
     const uint64_t cost = now() - began;
 
     regx_lock(&cache->lock);
-    if (status == REGX_OK && publish_locked(cache, seat, request, number, since, cost)) {
+    bool kept = status == REGX_OK && publish_locked(cache, seat, request, number, since, cost);
+    for (unsigned i = 0; i < ASKED_AGAIN && status == REGX_OK && !kept && request->busy; i++) {
+        regx_unlock(&cache->lock);
+        sched_yield();
+        regx_lock(&cache->lock);
+        kept = publish_locked(cache, seat, request, number, since, cost);
+    }
+    if (kept) {
         regx_seat_remember(seat, address, number);
         regx_unlock(&cache->lock);
         regx_count(cache->registry->counters, &cache->registry->counters->misses, 1);
@@ -256,7 +306,7 @@ static regx_status_t register_kept(regx_cache_t *cache, regx_seat_t *seat, uintp
     const regx_mr_t once = *mr;
 
     regx_regions_put(&cache->regions, number);
-    regx_cache_unreserve_locked(cache, request->end - request->start);
+    unreserve_locked(cache, request->end - request->start);
     regx_unlock(&cache->lock);
     regx_changes_interest(cache->changes, request->start, request->end, -1);
     if (status == REGX_OK) {
@@ -287,7 +337,9 @@ static regx_status_t register_admitted(regx_cache_t *cache, regx_seat_t *seat, u
         regx_lock(&cache->lock);
         number = reserve_locked(cache, request);
         regx_unlock(&cache->lock);
-        regx_cache_retire(cache, request->given_up + REGX_RETIRED_MOST);
+        if (!settle_reserved(cache, request, number)) {
+            number = 0;
+        }
     }
     if (number != 0) {
         return register_kept(cache, seat, address, request, access, since, number, region);
@@ -296,10 +348,47 @@ static regx_status_t register_admitted(regx_cache_t *cache, regx_seat_t *seat, u
     return register_once(cache, request, access, region);
 }
 
+typedef struct found {
+    uint32_t number; /* used; 0: none */
+    uint64_t since;  /* no change from that one on has touched it */
+    regx_seat_t *seat;
+    bool is_admitted; /* what is not there is worth keeping */
+} found_t;
+
+/* Looks for a region, a few times if a change is under way that may be of anything: one thread that
+ * changes watched memory all the time would else make all others register anew. */
+static found_t find(regx_cache_t *cache, uintptr_t address, regx_request_t *request, bool admits)
+{
+    regx_counters_t *counters = cache->registry->counters;
+    found_t found = {0};
+    bool again = true;
+    unsigned tries = 0;
+
+    for (; again; tries++) {
+        if (tries > 0) {
+            sched_yield();
+        }
+        regx_lock(&cache->lock);
+        found.seat = regx_cache_seat_locked(cache);
+        found.number = find_locked(cache, found.seat, address, request);
+        again = found.number == 0 && request->busy && tries < ASKED_AGAIN;
+        /* What is there stays: it may be true the next time. */
+        found.is_admitted = admits && !again && found.number == 0 && found.seat != NULL &&
+                            !request->exists && regx_cache_admits_locked(cache, request);
+        found.since = atomic_load_explicit(&cache->drained, memory_order_relaxed);
+        regx_unlock(&cache->lock);
+    }
+    if (found.number != 0) {
+        regx_count(counters, &counters->query_retried, tries > 1);
+    } else {
+        regx_count(counters, &counters->stale_prevented, request->refused);
+    }
+    return found;
+}
+
 regx_status_t regx_cache_acquire_slow(regx_cache_t *cache, void *base, size_t length,
                                       unsigned access, regx_region_t *region)
 {
-    regx_counters_t *counters = cache->registry->counters;
     const uintptr_t address = (uintptr_t)base;
     regx_request_t request;
 
@@ -309,24 +398,16 @@ regx_status_t regx_cache_acquire_slow(regx_cache_t *cache, void *base, size_t le
     if (regx_cache_in_child(cache)) {
         return REGX_DENIED;
     }
+    regx_cache_tell(cache);
     regx_ghost_fetch(&cache->ghost, request.start, request.end);
     let_it_be_logged(cache->changes);
-    regx_lock(&cache->lock);
-    regx_seat_t *seat = regx_cache_seat_locked(cache);
-    const uint32_t number = find_locked(cache, seat, address, &request);
-    /* What is there stays: it may be true the next time. */
-    const bool keep =
-        number == 0 && seat != NULL && !request.exists && regx_cache_admits_locked(cache, &request);
+    const found_t found = find(cache, address, &request, true);
 
-    const uint64_t since = atomic_load_explicit(&cache->drained, memory_order_relaxed);
-
-    regx_unlock(&cache->lock);
-    if (number != 0) {
-        return regx_cache_serve(cache, number, address, length, since, region);
+    if (found.number != 0) {
+        return regx_cache_serve(cache, found.number, address, length, found.since, region);
     }
-    regx_count(counters, &counters->stale_prevented, request.refused);
-    if (keep) {
-        return register_admitted(cache, seat, address, &request, access, region);
+    if (found.is_admitted) {
+        return register_admitted(cache, found.seat, address, &request, access, region);
     }
     regx_cache_retire(cache, REGX_RETIRED_MOST);
     return register_once(cache, &request, access, region);
@@ -341,16 +422,11 @@ bool regx_cache_find_slow(regx_cache_t *cache, const void *base, size_t length, 
     if (!pages_of(cache, base, length, access, &request) || regx_cache_in_child(cache)) {
         return false;
     }
-    regx_lock(&cache->lock);
-    const uint32_t number = find_locked(cache, regx_cache_seat_locked(cache), address, &request);
-    const uint64_t since = atomic_load_explicit(&cache->drained, memory_order_relaxed);
+    const found_t found = find(cache, address, &request, false);
 
-    regx_unlock(&cache->lock);
-    if (number == 0) {
-        regx_count(cache->registry->counters, &cache->registry->counters->stale_prevented,
-                   request.refused);
+    if (found.number == 0) {
         return false;
     }
-    regx_cache_serve(cache, number, address, length, since, region);
+    regx_cache_serve(cache, found.number, address, length, found.since, region);
     return true;
 }

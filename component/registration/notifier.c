@@ -9,7 +9,9 @@
  * files change with the object behind them, of which nothing tells.
  * Is blind to:
  *   - MADV_GUARD_INSTALL;
- *   - shmat SHM_REMAP over private memory, unless btl_regx_notifier_check is scan.
+ *   - shmat SHM_REMAP over private memory, unless btl_regx_notifier_check is scan;
+ *   - before Linux 6.17, UFFDIO_UNREGISTER of our memory by another userfaultfd of this process,
+ *     unless btl_regx_notifier_check is scan: it takes the memory from us and nobody is told.
  * The kernel tells of MADV_DONTNEED, MADV_FREE and MADV_REMOVE before it makes them: one that
  * overlaps a use of the same memory in another thread (an error of the application) may leave a
  * region of the old pages behind, which later uses hit.
@@ -64,19 +66,21 @@
 #include "registration/notifier.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "registration/armed.h"
+#include "registration/raw.h"
 #include "registration/selftest.h"
+#include "registration/thread.h"
 
 #define LAST_EVENTS_MS 2000
 
@@ -88,7 +92,10 @@ typedef struct regx_notifier {
     void (*told)(void *context, uintptr_t start, uintptr_t end);
     void *context;
     pthread_t reader;
-    int end;                /* an eventfd: the reader is to stop */
+    int end[2];             /* a pipe: the reader is to stop. It also hears if both are closed. */
+    regx_file_id_t end_id;  /* of both */
+    _Atomic bool stopping;  /* stop() was called */
+    _Atomic bool lost;      /* the descriptors were closed by somebody else: nothing is heard */
     unsigned char *ours;    /* a page that holds 1, and 0 in any child */
     _Atomic int hold, held; /* regx_hold_t: where to stay, where the reader is */
 } regx_notifier_t;
@@ -99,13 +106,21 @@ static pthread_mutex_t current_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* ---- the reader ----
  * Whoever changes memory waits for it, perhaps inside malloc, perhaps with locks held: it takes no
- * lock, allocates nothing, prints nothing, and touches no thread-local memory but libc's errno. */
+ * lock, allocates nothing, prints nothing, and calls the kernel by itself, since libc's functions
+ * may be a tracer's by now. It touches no thread-local memory. */
+
+static long wait_for(struct pollfd *fds, unsigned long count, int milliseconds)
+{
+    const struct timespec time = {.tv_nsec = milliseconds * 1000000L};
+
+    return regx_raw(SYS_ppoll, (long)fds, (long)count, milliseconds >= 0 ? (long)&time : 0, 0, 0);
+}
 
 static void stay(regx_notifier_t *notifier, regx_hold_t where)
 {
     while (atomic_load(&notifier->hold) == (int)where) {
         atomic_store(&notifier->held, (int)where);
-        poll(NULL, 0, 1);
+        wait_for(NULL, 0, 1);
     }
     atomic_store(&notifier->held, REGX_HOLD_NOWHERE);
 }
@@ -122,57 +137,84 @@ static void log_event(regx_notifier_t *notifier, const regx_uffd_event_t *event)
     }
 }
 
-static void read_events(regx_notifier_t *notifier)
+/* false: there is nothing to be read from any more. */
+static bool read_events(regx_notifier_t *notifier)
 {
     _Atomic uint64_t *sequence = &notifier->super.changes->sequence;
     regx_uffd_event_t events[REGX_UFFD_EVENTS];
 
     atomic_fetch_add(sequence, 1);
-    const size_t count = regx_uffd_read(&notifier->uffd, events);
+    const int count = regx_uffd_read(&notifier->uffd, events);
     if (count > 0) {
         stay(notifier, REGX_HOLD_BEFORE_LOG);
     }
-    for (size_t i = 0; i < count; i++) {
+    for (int i = 0; i < count; i++) {
         log_event(notifier, &events[i]);
     }
     atomic_fetch_add(sequence, 1);
+    return count >= 0;
+}
+
+/* Somebody closed a descriptor of ours. What there is of userfaultfd is closed, which lets go
+ * whoever waits for us; everything that is kept ends, and nothing is kept from now on. (A look-up's
+ * query is refused from the moment the descriptor is closed.) */
+static void lose(regx_notifier_t *notifier)
+{
+    atomic_store(&notifier->lost, true);
+    if (regx_uffd_is_ours(&notifier->uffd)) {
+        regx_raw(SYS_close, notifier->uffd.fd, 0, 0, 0, 0);
+    }
+    regx_changes_log(notifier->super.changes, 0, UINTPTR_MAX);
+}
+
+/* Reads events until it is to stop. false: the descriptors were lost. */
+static bool read_until_the_end(regx_notifier_t *notifier)
+{
+    while (true) {
+        struct pollfd fds[] = {{.fd = notifier->uffd.fd, .events = POLLIN},
+                               {.fd = notifier->end[0], .events = POLLIN}};
+        const long ready = wait_for(fds, 2, -1);
+
+        if (ready < 0 && ready != -EINTR) {
+            return false;
+        }
+        if (fds[0].revents != 0) {
+            stay(notifier, REGX_HOLD_BEFORE_READ);
+            if (!read_events(notifier)) {
+                return false;
+            }
+        }
+        if (fds[1].revents != 0) {
+            return atomic_load(&notifier->stopping);
+        }
+    }
 }
 
 static void *reader(void *argument)
 {
     regx_notifier_t *notifier = argument;
-    struct pollfd fds[] = {{.fd = notifier->uffd.fd, .events = POLLIN},
-                           {.fd = notifier->end, .events = POLLIN}};
 
-    while (fds[1].revents == 0) {
-        poll(fds, 2, -1);
-        if (fds[0].revents != 0) {
-            stay(notifier, REGX_HOLD_BEFORE_READ);
-            read_events(notifier);
-        }
+    if (!read_until_the_end(notifier)) {
+        lose(notifier);
+        return NULL;
     }
     /* Nothing is armed any more, but a change from before may still come to us. Not for ever:
      * closing lets go whoever waits, unless a child has the descriptor too. */
     for (int i = 0; i < LAST_EVENTS_MS && !regx_uffd_quiet(notifier->uffd.fd); i++) {
-        poll(fds, 1, 1);
-        read_events(notifier);
+        struct pollfd events = {.fd = notifier->uffd.fd, .events = POLLIN};
+
+        wait_for(&events, 1, 1);
+        if (!read_events(notifier)) {
+            break;
+        }
     }
     return NULL;
 }
 
 static bool start_reader(regx_notifier_t *notifier)
 {
-    sigset_t all, before;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    errno = pthread_create(&notifier->reader, NULL, reader, notifier);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (errno != 0) {
-        return false;
-    }
-    pthread_setname_np(notifier->reader, "regx-notifier");
-    return true;
+    errno = regx_thread_start(&notifier->reader, "regx-notifier", reader, notifier);
+    return errno == 0;
 }
 
 void regx_notifier_hold_for_test(regx_watch_t *watch, regx_hold_t where)
@@ -198,16 +240,10 @@ static bool in_a_child(const regx_notifier_t *notifier)
 /* What there is of them. */
 static void close_all(regx_notifier_t *notifier)
 {
-    if (notifier->uffd.fd >= 0) {
-        regx_uffd_close(&notifier->uffd);
-    }
-    if (notifier->armed.maps.fd >= 0) {
-        regx_maps_close(&notifier->armed.maps);
-    }
-    if (notifier->end >= 0) {
-        close(notifier->end);
-        notifier->end = -1;
-    }
+    regx_uffd_close(&notifier->uffd);
+    regx_maps_close(&notifier->armed.maps);
+    regx_file_close(&notifier->end[0], &notifier->end_id);
+    regx_file_close(&notifier->end[1], &notifier->end_id);
 }
 
 static void before_fork(void)
@@ -250,8 +286,9 @@ static bool quiet_and_armed(regx_watch_t *watch, uintptr_t start, uintptr_t end)
 static regx_status_t cover(regx_watch_t *watch, uintptr_t start, uintptr_t end, uint64_t *since)
 {
     regx_notifier_t *notifier = (regx_notifier_t *)watch;
-    const char *reason = in_a_child(notifier)
-                             ? "not watched: in a child"
+    const char *reason = in_a_child(notifier) ? "not watched: in a child"
+                         : atomic_load(&notifier->lost) || !regx_uffd_is_ours(&notifier->uffd)
+                             ? "not watched: the program closed the notifier's descriptor"
                              : regx_armed_cover(&notifier->armed, start, end, since);
 
     if (reason != NULL) {
@@ -279,8 +316,13 @@ static void stop(regx_watch_t *watch)
 
     if (!in_a_child(notifier)) {
         regx_notifier_hold_for_test(watch, REGX_HOLD_NOWHERE);
-        regx_armed_off(&notifier->armed);
-        eventfd_write(notifier->end, 1);
+        if (regx_uffd_is_ours(&notifier->uffd)) {
+            regx_armed_off(&notifier->armed);
+        }
+        atomic_store(&notifier->stopping, true);
+        if (regx_file_is(notifier->end[1], &notifier->end_id)) { /* else it has noticed */
+            regx_raw(SYS_write, notifier->end[1], (long)"", 1, 0, 0);
+        }
         pthread_join(notifier->reader, NULL);
         pthread_mutex_lock(&current_lock);
         close_all(notifier);
@@ -315,10 +357,10 @@ static regx_status_t make(regx_notifier_t *notifier, char *error, size_t error_s
     if (errno != 0) {
         return lacks(error, error_size, "list of mappings (/proc/self/maps)");
     }
-    notifier->end = eventfd(0, EFD_CLOEXEC);
-    if (notifier->end < 0) {
-        return lacks(error, error_size, "eventfd");
+    if (pipe2(notifier->end, O_CLOEXEC) != 0) {
+        return lacks(error, error_size, "pipe");
     }
+    regx_file_identify(notifier->end[0], &notifier->end_id);
     notifier->ours = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (notifier->ours == MAP_FAILED || madvise(notifier->ours, page, MADV_WIPEONFORK) != 0) {
         return lacks(error, error_size, "page that is wiped on fork");
@@ -366,6 +408,9 @@ static regx_status_t choose_check(regx_notifier_t *notifier, const regx_watch_co
     default:
         notifier->super.quiet = quiet;
     }
+    if (notifier->super.quiet == NULL) {
+        notifier->super.flags |= REGX_WATCH_LATE;
+    }
     notifier->super.asked = notifier->super.quiet == quiet ? &notifier->uffd : NULL;
     return REGX_OK;
 }
@@ -379,13 +424,13 @@ regx_status_t regx_watch_notifier(const regx_watch_config_t *config, regx_watch_
         return lacks(error, error_size, "memory");
     }
     *notifier = (regx_notifier_t){
-        .super = {.name = "notifier", .cover = cover, .stop = stop},
+        .super = {.name = "notifier", .flags = REGX_WATCH_THREAD, .cover = cover, .stop = stop},
         .uffd = {.fd = -1, .pagemap = -1},
         .armed = {.maps = {.fd = -1}},
         .counters = config->counters,
         .told = config->told,
         .context = config->context,
-        .end = -1,
+        .end = {-1, -1},
         .ours = MAP_FAILED,
     };
     regx_status_t status = make_current(notifier, error, error_size);

@@ -35,7 +35,8 @@ void regx_cache_kill_locked(regx_cache_t *cache, uint32_t number, regx_region_st
     } else {
         atomic_store_explicit(&record->state, state, memory_order_release);
     }
-    regx_cache_unreserve_locked(cache, record->size);
+    cache->bytes -= record->size;
+    cache->count--;
     regx_list_push(&cache->regions, &cache->dead, number);
 }
 
@@ -79,24 +80,39 @@ static regx_list_t pick_unused(regx_cache_t *cache, unsigned most)
 }
 
 /* It changed while it was in use, and the last use has ended. */
-static void tell(regx_cache_t *cache, const regx_record_t *record)
+static void note_changed(regx_cache_t *cache, const regx_record_t *record)
 {
-    const regx_cache_config_t *config = &cache->config;
+    const regx_inuse_t inuse = cache->config.inuse;
 
-    if (config->changed_in_use == NULL || config->inuse == REGX_INUSE_IGNORE) {
+    if (cache->config.changed_in_use == NULL || inuse == REGX_INUSE_IGNORE) {
         return;
     }
     regx_lock(&cache->lock);
-    const bool first = !cache->told;
-
-    cache->told = true;
+    if (!cache->told || inuse == REGX_INUSE_ABORT) {
+        cache->told = true;
+        cache->changed = (regx_range_t){.start = record->start, .size = record->size};
+        atomic_store(&cache->to_tell, true);
+    }
     regx_unlock(&cache->lock);
-    if (first || config->inuse == REGX_INUSE_ABORT) {
-        config->changed_in_use(config->context, (const void *)record->start, record->size);
+}
+
+void regx_cache_tell(regx_cache_t *cache)
+{
+    const regx_cache_config_t *config = &cache->config;
+
+    if (!atomic_load_explicit(&cache->to_tell, memory_order_relaxed)) {
+        return;
+    }
+    regx_lock(&cache->lock);
+    const bool tells = atomic_exchange(&cache->to_tell, false);
+    const regx_range_t changed = cache->changed;
+    regx_unlock(&cache->lock);
+    if (tells) {
+        config->changed_in_use(config->context, (const void *)changed.start, changed.size);
     }
 }
 
-unsigned regx_cache_retire(regx_cache_t *cache, unsigned most)
+static unsigned retire(regx_cache_t *cache, unsigned most, bool tells)
 {
     unsigned count = 0;
 
@@ -111,8 +127,12 @@ unsigned regx_cache_retire(regx_cache_t *cache, unsigned most)
 
         regx_changes_interest(cache->changes, record->start, record->start + record->size, -1);
         regx_device_deregister(cache->registry, &cache->holdings[number].mr);
+        atomic_fetch_sub(&cache->pinned, record->size);
         if (atomic_load_explicit(&record->used_changed, memory_order_relaxed)) {
-            tell(cache, record);
+            note_changed(cache, record);
+            if (tells) {
+                regx_cache_tell(cache);
+            }
         }
         count++;
     }
@@ -122,4 +142,14 @@ unsigned regx_cache_retire(regx_cache_t *cache, unsigned most)
     }
     regx_unlock(&cache->lock);
     return count;
+}
+
+unsigned regx_cache_retire(regx_cache_t *cache, unsigned most)
+{
+    return retire(cache, most, true);
+}
+
+unsigned regx_cache_retire_quietly(regx_cache_t *cache, unsigned most)
+{
+    return retire(cache, most, false);
 }

@@ -156,20 +156,21 @@ regx_status_t regx_uffd_open(regx_uffd_t *uffd, char *error, size_t error_size)
     if (ioctl(uffd->fd, UFFDIO_API, &api) != 0) {
         snprintf(error, error_size, "userfaultfd: its features are refused: %s", strerror(errno));
         close(uffd->fd);
+        uffd->fd = -1;
         return REGX_DENIED;
     }
     uffd->pagemap = open_pagemap(features);
+    regx_file_identify(uffd->fd, &uffd->id);
+    if (uffd->pagemap >= 0) {
+        regx_file_identify(uffd->pagemap, &uffd->pagemap_id);
+    }
     return REGX_OK;
 }
 
 void regx_uffd_close(regx_uffd_t *uffd)
 {
-    close(uffd->fd);
-    uffd->fd = -1;
-    if (uffd->pagemap >= 0) {
-        close(uffd->pagemap);
-        uffd->pagemap = -1;
-    }
+    regx_file_close(&uffd->fd, &uffd->id);
+    regx_file_close(&uffd->pagemap, &uffd->pagemap_id);
 }
 
 int regx_uffd_arm(const regx_uffd_t *uffd, uintptr_t start, uintptr_t end)
@@ -192,12 +193,19 @@ bool regx_uffd_armed(const regx_uffd_t *uffd, uintptr_t start, uintptr_t end)
     return scan_unarmed(uffd->pagemap, start, end) == 0;
 }
 
-size_t regx_uffd_read(const regx_uffd_t *uffd, regx_uffd_event_t events[REGX_UFFD_EVENTS])
+int regx_uffd_read(const regx_uffd_t *uffd, regx_uffd_event_t events[REGX_UFFD_EVENTS])
 {
     struct uffd_msg messages[REGX_UFFD_EVENTS];
-    const ssize_t got = read(uffd->fd, messages, sizeof(messages));
-    size_t count = 0;
 
+    if (!regx_uffd_is_ours(uffd)) {
+        return -1;
+    }
+    const long got = regx_raw(SYS_read, uffd->fd, (long)messages, sizeof(messages), 0, 0);
+    int count = 0;
+
+    if (got < 0 && got != -EAGAIN && got != -EINTR) {
+        return -1;
+    }
     for (size_t i = 0; got > 0 && i < (size_t)got / sizeof(messages[0]); i++) {
         const struct uffd_msg *message = &messages[i];
 

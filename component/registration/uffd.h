@@ -18,10 +18,12 @@
 #include <sys/syscall.h>
 
 #include "base/status.h"
+#include "registration/raw.h"
 
 typedef struct regx_uffd {
     int fd;      /* -1: closed */
     int pagemap; /* /proc/self/pagemap, to ask what is armed; -1: this kernel cannot be asked */
+    regx_file_id_t id, pagemap_id; /* by which to tell them, should somebody have closed them */
 } regx_uffd_t;
 
 /* REGX_DENIED: refused, or too old a kernel; `error` then holds one line that says why. */
@@ -29,6 +31,11 @@ regx_status_t regx_uffd_open(regx_uffd_t *uffd, char *error, size_t error_size);
 /* A process that holds a copy of the descriptor keeps armed memory armed beyond this, with nobody
  * to read: disarm first. */
 void regx_uffd_close(regx_uffd_t *uffd);
+/* Whether the descriptor is still what it was: the application may have closed it. */
+static inline bool regx_uffd_is_ours(const regx_uffd_t *uffd)
+{
+    return regx_file_is(uffd->fd, &uffd->id);
+}
 
 /* 0, or EBUSY: another userfaultfd has part of it, ENOMEM: too many mappings, or another errno.
  * Holes are left out silently, and armed memory stays armed. */
@@ -71,9 +78,9 @@ typedef struct regx_uffd_event {
     uintptr_t start, end, to;
 } regx_uffd_event_t;
 
-/* Takes what there is to be told; whoever made these changes goes on. Does not
- * wait. */
+/* Takes what there is to be told; whoever made these changes goes on. Does not wait, and calls
+ * nothing of libc's. Returns how many; -1: the descriptor is lost. */
 #define REGX_UFFD_EVENTS 16
-size_t regx_uffd_read(const regx_uffd_t *uffd, regx_uffd_event_t events[REGX_UFFD_EVENTS]);
+int regx_uffd_read(const regx_uffd_t *uffd, regx_uffd_event_t events[REGX_UFFD_EVENTS]);
 
 #endif

@@ -17,8 +17,19 @@ typedef struct regx_watch regx_watch_t;
 struct regx_mr;
 struct regx_transport;
 
+/* What a watch is. */
+enum {
+    /* It has a thread of its own, so that caches may have one each, too. */
+    REGX_WATCH_THREAD = 0x1,
+    /* A change may come into the log after it returned to whoever made it, and `quiet` does not
+     * tell. By then the memory may be somebody else's: that a change is in the log while a region
+     * is used does not mean that what is used changed. */
+    REGX_WATCH_LATE = 0x2
+};
+
 struct regx_watch {
     const char *name;
+    unsigned flags;          /* REGX_WATCH_... */
     regx_changes_t *changes; /* the watch's own, valid until stop */
 
     /* Whether no change of a watched range is between its start and its entry in the log, and

@@ -33,12 +33,14 @@ class Mutant:
 
 SELF_TEST = "cannot be used: self-test: "
 SLOWLY = "(usleep(30), true)"  # between two steps, so that the wrong order shows within a minute
-RIGHT_CHECKS = """(!cache->asks || cache->watch->quiet(cache->watch, request->start, request->end)) &&
-           atomic_load_explicit(&changes->sequence, memory_order_acquire) % 2 == 0 &&
-           !regx_changes_touched(changes, since, start, end);"""
-WRONG_CHECKS = f"""atomic_load_explicit(&changes->sequence, memory_order_acquire) % 2 == 0 &&
-           !regx_changes_touched(changes, since, start, end) && {SLOWLY} &&
-           (!cache->asks || cache->watch->quiet(cache->watch, request->start, request->end));"""
+RIGHT_CHECKS = """    request->busy = !is_still(cache, request);
+    return !request->busy && !regx_changes_touched(cache->changes, since, start, end);"""
+WRONG_CHECKS = f"""    request->busy =
+        atomic_load_explicit(&cache->changes->sequence, memory_order_acquire) % 2 != 0;
+    if (request->busy || regx_changes_touched(cache->changes, since, start, end)) {{
+        return false;
+    }}
+    return {SLOWLY} && (request->busy = !is_still(cache, request), !request->busy);"""
 RIGHT_READS = """    const uint64_t sequence = atomic_load_explicit(&changes->sequence, memory_order_acquire);
     const uint64_t head = atomic_load_explicit(&changes->head, memory_order_acquire);
 """

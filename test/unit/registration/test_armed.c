@@ -346,6 +346,44 @@ static void up_to_a_limit_on_an_older_kernel(void **state)
     unmap(rig, base, BLOCK);
 }
 
+/* Each is a mapping of its own for good, since it was touched beside one that is armed. So the more
+ * there are, the longer it takes until one more is armed; and what was not armed merges. */
+static void buffers_mapped_touched_and_covered_in_turn_stay_below_the_limit(void **state)
+{
+    enum { BUFFERS = 10000, SIZE = 256 << 10 };
+    static char *buffers[BUFFERS];
+    rig_t *rig = *state;
+    const unsigned before = mappings();
+    unsigned covered = 0;
+
+    rig->armed.most = BUFFERS / 2;
+    for (unsigned i = 0; i < BUFFERS; i++) {
+        buffers[i] = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        assert_ptr_not_equal(buffers[i], MAP_FAILED);
+        buffers[i][0] = 1;
+        const char *reason = cover(rig, buffers[i], SIZE);
+        if (reason != NULL &&
+            strcmp(reason, "not watched: too many mappings (vm.max_map_count)") == 0) {
+            fail_msg("buffer %u: %s", i, reason);
+        }
+        covered += reason == NULL;
+    }
+    assert_in_range(covered, 256, BUFFERS / 2);
+    assert_in_range(mappings(), before, before + BUFFERS / 2);
+    /* What is used again and again is covered before long. */
+    for (unsigned round = 0; round < 20; round++) {
+        covered = 0;
+        for (unsigned i = 0; i < BUFFERS; i++) {
+            covered += cover(rig, buffers[i], SIZE) == NULL;
+        }
+    }
+    assert_int_equal(covered, BUFFERS);
+    regx_armed_off(&rig->armed);
+    for (unsigned i = 0; i < BUFFERS; i++) {
+        munmap(buffers[i], SIZE);
+    }
+}
+
 static void the_limit_is_a_tenth(void **state)
 {
     const rig_t *rig = *state;
@@ -522,6 +560,7 @@ int main(void)
         ARMED(tells_of_what_it_arms_anew),
         ARMED(up_to_a_limit),
         ARMED(up_to_a_limit_on_an_older_kernel),
+        ARMED(buffers_mapped_touched_and_covered_in_turn_stay_below_the_limit),
         ARMED(the_limit_is_a_tenth),
         ARMED(what_another_has),
         ARMED(at_the_top_of_the_stack),

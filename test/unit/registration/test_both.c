@@ -7,6 +7,11 @@
 
 #include <fcntl.h>
 #include <sched.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/shm.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "registration/notifier.h"
 

@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 /* Blocks of malloc's that come and go, so that free unmaps and trims with malloc's lock held, while

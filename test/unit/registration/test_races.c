@@ -10,6 +10,10 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "registration/backend.h"
 
 enum { PAGES = 64, SLOTS = 4096, THREADS = 4, RACES = 500 };
 

@@ -291,10 +291,34 @@ static void while_a_change_is_under_way_nothing_hits(void **state)
     assert_int_equal(r->counters.invalidations, 0);
     /* It was of this: logged when it is over. */
     r->loud = true;
+    const uint64_t refused = r->counters.query_refused;
     assert_int_equal(registry_served(r, 0x100000, PAGE), ONCE);
+    assert_in_range(r->counters.query_refused - refused, 2, 100); /* not for ever */
+    assert_int_equal(r->counters.query_retried, 0);
     registry_log(r, 0x100000, PAGE);
     r->loud = false;
     assert_int_equal(registry_served(r, 0x100000, PAGE), MISS);
+    registry_close(r);
+}
+
+/* It is over when it has been asked about a few times. */
+static void end_soon(registry_t *r)
+{
+    r->loud = r->asks % 4 != 0;
+}
+
+static void a_change_that_ends_soon_costs_no_registration(void **state)
+{
+    registry_t *r = registry_open_large(true);
+
+    (void)state;
+    r->asking = end_soon;
+    assert_int_equal(registry_served(r, 0x100000, PAGE), MISS);
+    for (unsigned i = 0; i < 10; i++) {
+        assert_int_equal(registry_served(r, 0x100000, PAGE), HIT);
+    }
+    assert_in_range(r->counters.query_refused, 1, 40);
+    assert_in_range(r->counters.query_retried, 1, 10);
     registry_close(r);
 }
 
@@ -362,6 +386,7 @@ int main(void)
         cmocka_unit_test(a_lapped_log_flushes_all_once),
         cmocka_unit_test(a_change_being_written_is_a_miss_and_no_wait),
         cmocka_unit_test(while_a_change_is_under_way_nothing_hits),
+        cmocka_unit_test(a_change_that_ends_soon_costs_no_registration),
         cmocka_unit_test(while_news_is_not_logged_nothing_hits),
         cmocka_unit_test(what_ends_within_the_query_is_seen),
     };

@@ -21,6 +21,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "registration/uffd.h"
 #include "registration/watch.h"
 
 enum { PAGE = 4096 };
@@ -189,6 +190,18 @@ static void each_refusal_has_its_reason(void **state)
         old.refusal = cases[i].refusal;
         must_refuse(REGX_CHECK_ALWAYS, cases[i].line);
     }
+}
+
+/* Its number may be another thread's by the time it would be closed again. */
+static void a_descriptor_that_is_refused_its_features_is_closed_once(void **state)
+{
+    regx_uffd_t uffd = {.fd = -1, .pagemap = -1};
+    char line[256];
+
+    (void)state;
+    old.answers = 2;
+    assert_int_equal(regx_uffd_open(&uffd, line, sizeof(line)), REGX_DENIED);
+    assert_int_equal(uffd.fd, -1);
 }
 
 static void each_needed_feature(void **state)
@@ -456,6 +469,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         OLD(on_this_kernel),
         OLD(each_refusal_has_its_reason),
+        OLD(a_descriptor_that_is_refused_its_features_is_closed_once),
         OLD(each_needed_feature),
         OLD(each_welcome_feature),
         OLD(replaced_unseen_on_an_older_kernel),

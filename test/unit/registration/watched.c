@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "watched.h"
+
+#include <stdio.h>
+
+regx_counters_t counters;
+_Atomic unsigned told;
+
+static void count_told(void *context, uintptr_t start, uintptr_t end)
+{
+    (void)context;
+    (void)start;
+    (void)end;
+    atomic_fetch_add(&told, 1);
+}
+
+regx_watch_t *start(regx_check_t check)
+{
+    const regx_watch_config_t config = {
+        .check = check, .threads = true, .counters = &counters, .told = count_told};
+    regx_watch_t *watch = NULL;
+    char error[256] = "";
+
+    memset(&counters, 0, sizeof(counters));
+    if (regx_watch_notifier(&config, &watch, error, sizeof(error)) != REGX_OK) {
+        fail_msg("%s", error);
+    }
+    atomic_store(&told, 0);
+    return watch;
+}
+
+int setup(void **state)
+{
+    *state = start(REGX_CHECK_ALWAYS);
+    return 0;
+}
+
+int teardown(void **state)
+{
+    regx_watch_t *watch = *state;
+
+    watch->stop(watch);
+    return 0;
+}
+
+region_t keep(regx_watch_t *watch, void *base, size_t length)
+{
+    region_t region = {.watch = watch, .start = (uintptr_t)base, .end = (uintptr_t)base + length};
+
+    while (atomic_load(&watch->changes->sequence) % 2 == 1) {
+        sched_yield(); /* what happened here before comes into the log */
+    }
+    regx_changes_interest(watch->changes, region.start, region.end, 1);
+    region.status = watch->cover(watch, region.start, region.end, &region.since);
+    return region;
+}
+
+region_t must_keep(regx_watch_t *watch, void *base, size_t length)
+{
+    const region_t region = keep(watch, base, length);
+
+    assert_int_equal(region.status, REGX_OK);
+    return region;
+}
+
+void drop(region_t *region)
+{
+    regx_changes_interest(region->watch->changes, region->start, region->end, -1);
+}
+
+bool hits(const region_t *region)
+{
+    regx_watch_t *watch = region->watch;
+
+    return (watch->quiet == NULL || watch->quiet(watch, region->start, region->end)) &&
+           atomic_load(&watch->changes->sequence) % 2 == 0 &&
+           !regx_changes_touched(watch->changes, region->since, region->start, region->end);
+}
+
+bool hits_in_the_end(const region_t *region)
+{
+    while (!region->watch->quiet(region->watch, region->start, region->end) ||
+           atomic_load(&region->watch->changes->sequence) % 2 == 1) {
+        sched_yield();
+    }
+    return hits(region);
+}
+
+char *map(size_t length)
+{
+    char *base = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    assert_ptr_not_equal(base, MAP_FAILED);
+    memset(base, 1, length);
+    return base;
+}
+
+int give_up_in_time(void **state)
+{
+    (void)state;
+    alarm(250); /* a hang is a failure, not the end of all tests */
+    return 0;
+}
+
+bool refused(void)
+{
+    const regx_watch_config_t config = {.counters = &counters};
+    regx_watch_t *watch;
+    char error[256];
+
+    if (regx_watch_notifier(&config, &watch, error, sizeof(error)) == REGX_DENIED) {
+        printf("1..0 # SKIP %s\n", error);
+        return true;
+    }
+    watch->stop(watch);
+    return false;
+}
