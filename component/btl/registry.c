@@ -103,7 +103,7 @@ static bool start_watch(const regx_component_t *component, regx_module_t *module
     char error[384];
 
     module->watch = shared;
-    if (module->place == 0 || shared == NULL || shared->ready == NULL) {
+    if (module->place == 0 || shared == NULL || (shared->flags & REGX_WATCH_BY_DEVICE) == 0) {
         return true;
     }
     if (component->choice.backend->start(&config, &module->watch, error, sizeof(error)) !=

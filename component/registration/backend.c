@@ -1,15 +1,33 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "registration/backend.h"
 
+#include "registration/on_demand.h"
+
 #include <stdio.h>
 #include <string.h>
 
+/* Registers and deregisters per use. Guarantees that no registration outlives the transfer that
+ * made it, so none can be stale; a change of the mapping during a transfer is the application's
+ * error. Needs to see no event. The honest baseline of every comparison. */
+const regx_backend_t regx_backend_none = {
+    .name = "none", .help = "registers and deregisters for each use; nothing can be stale"};
+
+/* The one table of backends that keep registrations. What each guarantees, and what it is blind to,
+ * stands at the head of its file. */
 static const regx_backend_t backends[] = {
-    {.name = "hooks", .start = regx_watch_hooks},
-    {.name = "notifier", .start = regx_watch_notifier},
-    {.name = "hooks+notifier", .start = regx_watch_both},
-    {.name = "odp", .start = regx_watch_odp},
-    {.name = "retain", .start = regx_watch_retain},
+    {.name = "hooks",
+     .help = "libc's functions report what they change, by Open MPI's memory hooks or UCX's ucm",
+     .start = regx_watch_hooks},
+    {.name = "notifier",
+     .help = "the kernel reports what changes (userfaultfd)",
+     .start = regx_watch_notifier},
+    {.name = "hooks+notifier", .help = "both", .start = regx_watch_both},
+    {.name = "odp",
+     .help = "on-demand paging: nothing is pinned, the device follows the mapping",
+     .start = regx_on_demand_start},
+    {.name = "retain",
+     .help = "malloc never gives memory back, so that what it gave stays true",
+     .start = regx_watch_retain},
 };
 
 enum { BACKENDS = sizeof(backends) / sizeof(backends[0]) };
@@ -17,14 +35,19 @@ enum { WHY = REGX_BACKEND_REASON - 16 }; /* room for why one cannot be used */
 
 const char regx_backend_names[] = "auto, none, hooks, notifier, hooks+notifier, odp, retain";
 
+const regx_backend_t *regx_backend_at(unsigned index)
+{
+    return index == 0 ? &regx_backend_none : index <= BACKENDS ? &backends[index - 1] : NULL;
+}
+
 const regx_backend_t *regx_backend_find(const char *name)
 {
-    for (int i = 0; i < BACKENDS; i++) {
-        if (strcmp(name, backends[i].name) == 0) {
-            return &backends[i];
-        }
+    const regx_backend_t *backend = &regx_backend_none;
+
+    for (unsigned i = 1; backend != NULL && strcmp(name, backend->name) != 0; i++) {
+        backend = regx_backend_at(i);
     }
-    return strcmp(name, regx_backend_none.name) == 0 ? &regx_backend_none : NULL;
+    return backend;
 }
 
 static regx_status_t start(const char *name, const regx_watch_config_t *config,

@@ -10,6 +10,7 @@
 
 struct regx_backend {
     const char *name; /* as btl_regx_backend names it */
+    const char *help; /* one line */
     /* Starts what tells of changes; NULL: nothing is kept, nothing needs to be told. */
     regx_status_t (*start)(const regx_watch_config_t *config, regx_watch_t **watch, char *error,
                            size_t error_size);
@@ -17,6 +18,9 @@ struct regx_backend {
 
 extern const char regx_backend_names[]; /* "auto, none, ...", for messages */
 extern const regx_backend_t regx_backend_none;
+
+/* The backends in the order of regx_backend_names, without auto. NULL: there are no more. */
+const regx_backend_t *regx_backend_at(unsigned index);
 
 /* NULL: unknown ("auto" is not a backend). */
 const regx_backend_t *regx_backend_find(const char *name);

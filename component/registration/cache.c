@@ -228,22 +228,6 @@ static inline __attribute__((always_inline)) bool try_use(regx_cache_t *cache, r
     return false;
 }
 
-regx_seat_t *regx_cache_seat_locked(regx_cache_t *cache)
-{
-    struct regx_here *here = regx_cache_here(cache);
-
-    if (here->cache != cache->serial) {
-        regx_seat_t *seat = regx_seats_mine(&cache->seats, cache->regions.capacity);
-
-        if (seat == NULL) {
-            return NULL;
-        }
-        here->cache = cache->serial;
-        here->seat = seat;
-    }
-    return here->seat;
-}
-
 /* All places of the front table, with query and fence where they are needed. Inlined: a return
  * right behind a system call is mispredicted. */
 static inline __attribute__((always_inline)) bool find_in_front(regx_cache_t *cache,
@@ -274,7 +258,7 @@ static bool take_seat(regx_cache_t *cache)
         return true;
     }
     regx_lock(&cache->lock);
-    const bool taken = regx_cache_seat_locked(cache) != NULL;
+    const bool taken = regx_cache_seat(cache) != NULL;
     regx_unlock(&cache->lock);
     return taken;
 }
@@ -378,7 +362,7 @@ static __attribute__((noinline)) void release_slow(regx_cache_t *cache, regx_reg
         return;
     }
     regx_lock(&cache->lock);
-    regx_seat_t *seat = regx_cache_seat_locked(cache);
+    regx_seat_t *seat = regx_cache_seat(cache);
 
     end_use(cache, seat != NULL ? seat : cache->common, region);
     regx_unlock(&cache->lock);

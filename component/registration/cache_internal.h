@@ -17,11 +17,18 @@
 
 #include "base/lock.h"
 #include "registration/cache.h"
-#include "registration/ghost.h"
-#include "registration/index.h"
 #include "registration/regions.h"
 #include "registration/seats.h"
 #include "registration/uffd.h"
+
+/* Which ranges were asked for before, cheaply and forgetfully: a table of fixed size of their
+ * hashes. */
+#define REGX_GHOST_SETS 4096u
+#define REGX_GHOST_WAYS 4u
+
+typedef struct regx_ghost {
+    uint64_t seen[REGX_GHOST_SETS][REGX_GHOST_WAYS]; /* the latest first */
+} regx_ghost_t;
 
 typedef struct regx_range {
     uintptr_t start;
@@ -95,7 +102,13 @@ static inline bool regx_cache_in_child(const regx_cache_t *cache)
 /* Where the calling thread remembers its seat in this cache, or in another one. */
 static inline struct regx_here *regx_cache_here(const regx_cache_t *cache)
 {
-    return &regx_here[cache->serial % REGX_HERE];
+    return regx_here_of(cache->serial);
+}
+
+/* The calling thread's seat, to be found by the fast path from now on. Locked. NULL: no memory. */
+static inline regx_seat_t *regx_cache_seat(regx_cache_t *cache)
+{
+    return regx_seats_here(&cache->seats, cache->regions.capacity, cache->serial);
 }
 
 /* There may be something to retire. Not a plain store: it could hide from who retires what another
@@ -141,10 +154,6 @@ static inline void regx_cache_count_hit(regx_seat_t *seat)
                           memory_order_relaxed);
 }
 
-/* cache.c: the calling thread's seat, to be found by the fast path from now on. Locked. NULL: no
- * memory. */
-regx_seat_t *regx_cache_seat_locked(regx_cache_t *cache);
-
 /* miss.c: what the fast path does not serve. */
 regx_status_t regx_cache_acquire_slow(regx_cache_t *cache, void *base, size_t length,
                                       unsigned access, regx_region_t *region);
@@ -162,6 +171,8 @@ void regx_cache_drain_locked(regx_cache_t *cache, regx_request_t *request);
 
 /* evict.c. Locked: gives up one region that seems unused; returns its bytes, 0: there is none. */
 uint64_t regx_cache_evict_locked(regx_cache_t *cache);
+/* Has the processor fetch what the next function is going to look at. Not locked. */
+void regx_cache_expect(regx_cache_t *cache, const regx_request_t *request);
 /* Locked: whether the request's range is worth keeping; it has now been seen. */
 bool regx_cache_admits_locked(regx_cache_t *cache, const regx_request_t *request);
 /* Locked: makes room for one more region, of the request's size, within the budget. Gives up

@@ -8,6 +8,8 @@
  */
 #include "registration/cache_internal.h"
 
+#include <string.h>
+
 #define SAMPLE 16u    /* regions to choose among */
 #define VISITS 1024u  /* regions looked at for more than one */
 #define HEAT_USE 256u /* of one acquisition: it can be halved eight times */
@@ -67,6 +69,49 @@ uint64_t regx_cache_evict_locked(regx_cache_t *cache)
     return cache->records[number].size;
 }
 
+/* ---- what was asked for before ---- */
+
+static uint64_t mix(uint64_t value)
+{
+    value = (value ^ (value >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    value = (value ^ (value >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return value ^ (value >> 31);
+}
+
+static uint64_t hash_of(uintptr_t start, uintptr_t end)
+{
+    return mix(mix(start) + end) | 1; /* 0 is an empty place */
+}
+
+static uint64_t *set_of(regx_ghost_t *ghost, uint64_t hash)
+{
+    return ghost->seen[(hash >> 32) % REGX_GHOST_SETS];
+}
+
+void regx_cache_expect(regx_cache_t *cache, const regx_request_t *request)
+{
+    __builtin_prefetch(set_of(&cache->ghost, hash_of(request->start, request->end)), 1);
+}
+
+/* Whether the range was seen lately; it now is. */
+static bool is_seen(regx_ghost_t *ghost, uintptr_t start, uintptr_t end)
+{
+    const uint64_t hash = hash_of(start, end);
+    uint64_t *set = set_of(ghost, hash);
+    unsigned at = 0;
+
+    while (at < REGX_GHOST_WAYS - 1 && set[at] != hash) {
+        at++;
+    }
+    const bool seen = set[at] == hash;
+
+    memmove(set + 1, set, at * sizeof(*set));
+    set[0] = hash;
+    return seen;
+}
+
+/* ---- the budget ---- */
+
 static bool has_room(const regx_cache_t *cache, uint64_t size)
 {
     const regx_cache_config_t *config = &cache->config;
@@ -78,7 +123,7 @@ bool regx_cache_admits_locked(regx_cache_t *cache, const regx_request_t *request
 {
     const regx_cache_config_t *config = &cache->config;
     const uint64_t size = request->end - request->start;
-    const bool seen = regx_ghost_seen(&cache->ghost, request->start, request->end);
+    const bool seen = is_seen(&cache->ghost, request->start, request->end);
 
     return size <= config->bytes && config->count > 0 &&
            (seen || config->admit == REGX_ADMIT_FIRST || has_room(cache, size));

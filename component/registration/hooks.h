@@ -20,7 +20,7 @@ void regx_hooks_listen(regx_hooks_listener_t listener, void *context);
 /* Nobody listens any more, and the hooks are removed. */
 void regx_hooks_end(const regx_hook_source_t *source);
 
-/* UCX's ucm, where regx was built with its header (hooks_ucm.c); else NULL. */
+/* UCX's ucm, where regx was built with its header; else NULL. */
 extern const regx_hook_source_t *const regx_hooks_ucm;
 
 #endif

@@ -369,7 +369,7 @@ static found_t find(regx_cache_t *cache, uintptr_t address, regx_request_t *requ
             sched_yield();
         }
         regx_lock(&cache->lock);
-        found.seat = regx_cache_seat_locked(cache);
+        found.seat = regx_cache_seat(cache);
         found.number = find_locked(cache, found.seat, address, request);
         again = found.number == 0 && request->busy && tries < ASKED_AGAIN;
         /* What is there stays: it may be true the next time. */
@@ -399,7 +399,7 @@ regx_status_t regx_cache_acquire_slow(regx_cache_t *cache, void *base, size_t le
         return REGX_DENIED;
     }
     regx_cache_tell(cache);
-    regx_ghost_fetch(&cache->ghost, request.start, request.end);
+    regx_cache_expect(cache, &request);
     let_it_be_logged(cache->changes);
     const found_t found = find(cache, address, &request, true);
 

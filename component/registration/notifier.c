@@ -63,18 +63,16 @@
  * such a child finds wiped tells. There a descriptor keeps the parent's memory armed after the
  * parent closed its own; so everything is disarmed first, while the reader still runs.
  */
-#include "registration/notifier.h"
+#include "registration/watch.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "registration/armed.h"
@@ -92,12 +90,11 @@ typedef struct regx_notifier {
     void (*told)(void *context, uintptr_t start, uintptr_t end);
     void *context;
     pthread_t reader;
-    int end[2];             /* a pipe: the reader is to stop. It also hears if both are closed. */
-    regx_file_id_t end_id;  /* of both */
-    _Atomic bool stopping;  /* stop() was called */
-    _Atomic bool lost;      /* the descriptors were closed by somebody else: nothing is heard */
-    unsigned char *ours;    /* a page that holds 1, and 0 in any child */
-    _Atomic int hold, held; /* regx_hold_t: where to stay, where the reader is */
+    int end[2];            /* a pipe: the reader is to stop. It also hears if both are closed. */
+    regx_file_id_t end_id; /* of both */
+    _Atomic bool stopping; /* stop() was called */
+    _Atomic bool lost;     /* the descriptors were closed by somebody else: nothing is heard */
+    unsigned char *ours;   /* a page that holds 1, and 0 in any child */
 } regx_notifier_t;
 
 /* The one whose descriptors a child closes; fork waits while they come and go. */
@@ -108,22 +105,6 @@ static pthread_mutex_t current_lock = PTHREAD_MUTEX_INITIALIZER;
  * Whoever changes memory waits for it, perhaps inside malloc, perhaps with locks held: it takes no
  * lock, allocates nothing, prints nothing, and calls the kernel by itself, since libc's functions
  * may be a tracer's by now. It touches no thread-local memory. */
-
-static long wait_for(struct pollfd *fds, unsigned long count, int milliseconds)
-{
-    const struct timespec time = {.tv_nsec = milliseconds * 1000000L};
-
-    return regx_raw(SYS_ppoll, (long)fds, (long)count, milliseconds >= 0 ? (long)&time : 0, 0, 0);
-}
-
-static void stay(regx_notifier_t *notifier, regx_hold_t where)
-{
-    while (atomic_load(&notifier->hold) == (int)where) {
-        atomic_store(&notifier->held, (int)where);
-        wait_for(NULL, 0, 1);
-    }
-    atomic_store(&notifier->held, REGX_HOLD_NOWHERE);
-}
 
 static void log_event(regx_notifier_t *notifier, const regx_uffd_event_t *event)
 {
@@ -145,9 +126,6 @@ static bool read_events(regx_notifier_t *notifier)
 
     atomic_fetch_add(sequence, 1);
     const int count = regx_uffd_read(&notifier->uffd, events);
-    if (count > 0) {
-        stay(notifier, REGX_HOLD_BEFORE_LOG);
-    }
     for (int i = 0; i < count; i++) {
         log_event(notifier, &events[i]);
     }
@@ -171,20 +149,12 @@ static void lose(regx_notifier_t *notifier)
 static bool read_until_the_end(regx_notifier_t *notifier)
 {
     while (true) {
-        struct pollfd fds[] = {{.fd = notifier->uffd.fd, .events = POLLIN},
-                               {.fd = notifier->end[0], .events = POLLIN}};
-        const long ready = wait_for(fds, 2, -1);
+        const int ready = regx_uffd_wait(&notifier->uffd, notifier->end[0], -1);
 
-        if (ready < 0 && ready != -EINTR) {
+        if (ready < 0 || ((ready & REGX_UFFD_EVENT) != 0 && !read_events(notifier))) {
             return false;
         }
-        if (fds[0].revents != 0) {
-            stay(notifier, REGX_HOLD_BEFORE_READ);
-            if (!read_events(notifier)) {
-                return false;
-            }
-        }
-        if (fds[1].revents != 0) {
+        if ((ready & REGX_UFFD_OTHER) != 0) {
             return atomic_load(&notifier->stopping);
         }
     }
@@ -201,10 +171,7 @@ static void *reader(void *argument)
     /* Nothing is armed any more, but a change from before may still come to us. Not for ever:
      * closing lets go whoever waits, unless a child has the descriptor too. */
     for (int i = 0; i < LAST_EVENTS_MS && !regx_uffd_quiet(notifier->uffd.fd); i++) {
-        struct pollfd events = {.fd = notifier->uffd.fd, .events = POLLIN};
-
-        wait_for(&events, 1, 1);
-        if (!read_events(notifier)) {
+        if (regx_uffd_wait(&notifier->uffd, -1, 1) < 0 || !read_events(notifier)) {
             break;
         }
     }
@@ -215,19 +182,6 @@ static bool start_reader(regx_notifier_t *notifier)
 {
     errno = regx_thread_start(&notifier->reader, "regx-notifier", reader, notifier);
     return errno == 0;
-}
-
-void regx_notifier_hold_for_test(regx_watch_t *watch, regx_hold_t where)
-{
-    atomic_store(&((regx_notifier_t *)watch)->hold, (int)where);
-}
-
-bool regx_notifier_held_for_test(const regx_watch_t *watch)
-{
-    const regx_notifier_t *notifier = (const regx_notifier_t *)watch;
-    const int held = atomic_load(&notifier->held);
-
-    return held != REGX_HOLD_NOWHERE && held == atomic_load(&notifier->hold);
 }
 
 /* ---- processes ---- */
@@ -315,7 +269,6 @@ static void stop(regx_watch_t *watch)
     regx_notifier_t *notifier = (regx_notifier_t *)watch;
 
     if (!in_a_child(notifier)) {
-        regx_notifier_hold_for_test(watch, REGX_HOLD_NOWHERE);
         if (regx_uffd_is_ours(&notifier->uffd)) {
             regx_armed_off(&notifier->armed);
         }

@@ -3,6 +3,7 @@
 
 #include "registration/cache.h"
 #include "registration/device.h"
+#include "registration/on_demand.h"
 
 regx_status_t regx_registry_open(regx_registry_t *registry, const regx_backend_t *backend,
                                  struct regx_watch *watch, const struct regx_cache_config *cache,
@@ -13,7 +14,7 @@ regx_status_t regx_registry_open(regx_registry_t *registry, const regx_backend_t
     if (watch == NULL) { /* nobody tells of changes: nothing may be kept */
         return REGX_OK;
     }
-    registry->on_demand = watch->ready != NULL;
+    registry->on_demand = (watch->flags & REGX_WATCH_BY_DEVICE) != 0;
     registry->cache = regx_cache_open(registry, cache);
     return registry->cache != NULL ? REGX_OK : REGX_NO_MEMORY;
 }
@@ -33,13 +34,13 @@ static __attribute__((noinline)) regx_status_t acquire_on_demand(regx_registry_t
 {
     struct regx_watch *watch = registry->watch;
 
-    if (!watch->follows(watch, base)) {
+    if (!regx_on_demand_follows(watch, base)) {
         return regx_device_register_once(registry, base, length, access, region);
     }
     regx_status_t status =
         regx_cache_acquire(registry->cache, base, length, access | REGX_ACCESS_ON_DEMAND, region);
     if (status == REGX_OK) {
-        status = watch->ready(watch, region->mr, base, length, access);
+        status = regx_on_demand_ready(watch, region->mr, base, length, access);
         if (status != REGX_OK) {
             regx_cache_release(registry->cache, region);
         }

@@ -74,6 +74,22 @@ regx_seat_t *regx_seats_mine(regx_seat_t **seats, uint32_t regions)
     return seat;
 }
 
+regx_seat_t *regx_seats_here(regx_seat_t **seats, uint32_t regions, uint64_t cache)
+{
+    struct regx_here *here = regx_here_of(cache);
+
+    if (here->cache != cache) {
+        regx_seat_t *seat = regx_seats_mine(seats, regions);
+
+        if (seat == NULL) {
+            return NULL;
+        }
+        here->cache = cache;
+        here->seat = seat;
+    }
+    return here->seat;
+}
+
 void regx_seats_free(regx_seat_t **seats, uint32_t regions)
 {
     while (*seats != NULL) {

@@ -54,10 +54,17 @@ struct regx_here {
 extern _Thread_local struct regx_here regx_here[REGX_HERE]
     __attribute__((tls_model("initial-exec")));
 
+static inline struct regx_here *regx_here_of(uint64_t cache)
+{
+    return &regx_here[cache % REGX_HERE];
+}
+
 /* All under the cache's lock. NULL: no memory, or none that a child would not see. */
 regx_seat_t *regx_seats_add(regx_seat_t **seats, uint32_t regions);
 /* The calling thread's seat: its own, that of a thread that has ended, or a new one. */
 regx_seat_t *regx_seats_mine(regx_seat_t **seats, uint32_t regions);
+/* The same, remembered in regx_here for the cache of that serial number. */
+regx_seat_t *regx_seats_here(regx_seat_t **seats, uint32_t regions, uint64_t cache);
 void regx_seats_free(regx_seat_t **seats, uint32_t regions);
 
 /* Sum of the counts of uses of one region. */

@@ -4,10 +4,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 /* What headers older than Linux 6.7 lack. */
@@ -191,6 +193,19 @@ int regx_uffd_disarm(const regx_uffd_t *uffd, uintptr_t start, uintptr_t end)
 bool regx_uffd_armed(const regx_uffd_t *uffd, uintptr_t start, uintptr_t end)
 {
     return scan_unarmed(uffd->pagemap, start, end) == 0;
+}
+
+int regx_uffd_wait(const regx_uffd_t *uffd, int other, int milliseconds)
+{
+    const struct timespec time = {.tv_nsec = milliseconds * 1000000L};
+    struct pollfd fds[] = {{.fd = uffd->fd, .events = POLLIN}, {.fd = other, .events = POLLIN}};
+    const long ready = regx_raw(SYS_ppoll, (long)fds, 2, milliseconds >= 0 ? (long)&time : 0, 0, 0);
+
+    if (ready < 0 && ready != -EINTR) {
+        return -1;
+    }
+    return (fds[0].revents != 0 ? REGX_UFFD_EVENT : 0) |
+           (fds[1].revents != 0 ? REGX_UFFD_OTHER : 0);
 }
 
 int regx_uffd_read(const regx_uffd_t *uffd, regx_uffd_event_t events[REGX_UFFD_EVENTS])

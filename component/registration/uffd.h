@@ -78,6 +78,12 @@ typedef struct regx_uffd_event {
     uintptr_t start, end, to;
 } regx_uffd_event_t;
 
+/* Waits until there is something to read, or the descriptor `other` is readable or closed, or so
+ * many milliseconds have passed (-1: without end). Returns which; -1: it cannot wait. Calls nothing
+ * of libc's. */
+enum { REGX_UFFD_EVENT = 0x1, REGX_UFFD_OTHER = 0x2 };
+int regx_uffd_wait(const regx_uffd_t *uffd, int other, int milliseconds);
+
 /* Takes what there is to be told; whoever made these changes goes on. Does not wait, and calls
  * nothing of libc's. Returns how many; -1: the descriptor is lost. */
 #define REGX_UFFD_EVENTS 16

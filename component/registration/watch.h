@@ -15,7 +15,6 @@
 #include "registration/changes.h"
 
 typedef struct regx_watch regx_watch_t;
-struct regx_mr;
 struct regx_transport;
 
 /* What a watch is. */
@@ -25,7 +24,9 @@ enum {
     /* A change may come into the log after it returned to whoever made it, and `quiet` does not
      * tell. By then the memory may be somebody else's: that a change is in the log while a region
      * is used does not mean that what is used changed. */
-    REGX_WATCH_LATE = 0x2
+    REGX_WATCH_LATE = 0x2,
+    /* Nobody needs to tell: the device follows changes by itself (on_demand.h). */
+    REGX_WATCH_BY_DEVICE = 0x4
 };
 
 struct regx_watch {
@@ -47,15 +48,6 @@ struct regx_watch {
      * range cannot be watched, do not keep its registration (counted by reason in
      * counters->fallbacks). NULL: everything is watched; read the head. */
     regx_status_t (*cover)(regx_watch_t *watch, uintptr_t start, uintptr_t end, uint64_t *since);
-
-    /* Where regions are on demand; NULL: they are pinned. Any thread, with no lock held.
-     * follows: whether they can serve what begins there; else pin it for one use (counted by
-     * reason in counters->fallbacks). ready: called for each use of a region, before it is granted
-     * or read from; sees to it that the device finds that range. REGX_DENIED: something of it is
-     * not there, do not use the region. */
-    bool (*follows)(regx_watch_t *watch, const void *base);
-    regx_status_t (*ready)(regx_watch_t *watch, const struct regx_mr *mr, void *base, size_t length,
-                           unsigned access);
 
     /* Nothing is left armed, no thread, no descriptor. All caches must be closed. */
     void (*stop)(regx_watch_t *watch);
@@ -95,7 +87,5 @@ regx_status_t regx_watch_both(const regx_watch_config_t *config, regx_watch_t **
                               size_t error_size);
 regx_status_t regx_watch_retain(const regx_watch_config_t *config, regx_watch_t **watch,
                                 char *error, size_t error_size);
-regx_status_t regx_watch_odp(const regx_watch_config_t *config, regx_watch_t **watch, char *error,
-                             size_t error_size);
 
 #endif

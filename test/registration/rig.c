@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "registration/notifier.h"
+#include "hold.h"
 
 /* ---- the watch that never tells ---- */
 
@@ -215,26 +215,6 @@ void rig_settle(const rig_t *rig)
     }
 }
 
-/* Of the notifier that runs, also of the one within hooks+notifier. The programs are linked with
- * --wrap, so that it passes by here. */
-static regx_watch_t *notifier;
-
-regx_status_t __real_regx_watch_notifier(const regx_watch_config_t *config, regx_watch_t **watch,
-                                         char *error, size_t error_size);
-regx_status_t __wrap_regx_watch_notifier(const regx_watch_config_t *config, regx_watch_t **watch,
-                                         char *error, size_t error_size);
-
-regx_status_t __wrap_regx_watch_notifier(const regx_watch_config_t *config, regx_watch_t **watch,
-                                         char *error, size_t error_size)
-{
-    const regx_status_t status = __real_regx_watch_notifier(config, watch, error, error_size);
-
-    if (status == REGX_OK) {
-        notifier = *watch;
-    }
-    return status;
-}
-
 bool rig_can_hold(const rig_t *rig)
 {
     return strstr(rig->backend, "notifier") != NULL;
@@ -243,11 +223,11 @@ bool rig_can_hold(const rig_t *rig)
 void rig_hold(rig_t *rig, bool hold)
 {
     if (rig_can_hold(rig)) {
-        regx_notifier_hold_for_test(notifier, hold ? REGX_HOLD_BEFORE_READ : REGX_HOLD_NOWHERE);
+        hold_reader(hold ? HOLD_BEFORE_READ : HOLD_NOWHERE);
     }
 }
 
 bool rig_held(const rig_t *rig)
 {
-    return rig_can_hold(rig) && regx_notifier_held_for_test(notifier);
+    return rig_can_hold(rig) && hold_is_held();
 }

@@ -3,6 +3,7 @@
  * hooks+notifier: hooks and kernel into one log, and a count of what only the kernel saw. Where the
  * machine refuses userfaultfd these tests are skipped.
  */
+#include "../../registration/hold.h"
 #include "hooked.h"
 
 #include <fcntl.h>
@@ -13,30 +14,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "registration/notifier.h"
-
 static regx_counters_t counters;
 static const regx_watch_config_t config = {.hooks = &hooked_source, .counters = &counters};
 
 #define PAGES 4
 static size_t page;
-
-/* The notifier within: it is started by way of here. */
-static regx_watch_t *notifier;
-
-regx_status_t __real_regx_watch_notifier(const regx_watch_config_t *of, regx_watch_t **watch,
-                                         char *error, size_t error_size);
-regx_status_t __wrap_regx_watch_notifier(const regx_watch_config_t *of, regx_watch_t **watch,
-                                         char *error, size_t error_size);
-
-regx_status_t __wrap_regx_watch_notifier(const regx_watch_config_t *of, regx_watch_t **watch,
-                                         char *error, size_t error_size)
-{
-    const regx_status_t status = __real_regx_watch_notifier(of, watch, error, error_size);
-
-    notifier = *watch;
-    return status;
-}
 
 static regx_watch_t *start(void)
 {
@@ -198,9 +180,9 @@ static void a_reader_that_lags_finds_the_announcement(void **state)
     (void)state;
     cover(watch, memory);
     counters.hooks_missed = 0;
-    regx_notifier_hold_for_test(notifier, REGX_HOLD_BEFORE_LOG);
+    hold_reader(HOLD_BEFORE_LOG);
     munmap(memory, PAGES * page);
-    while (!regx_notifier_held_for_test(notifier)) {
+    while (!hold_is_held()) {
         sched_yield();
     }
     for (int i = 0; i < 3; i++) {
@@ -210,7 +192,7 @@ static void a_reader_that_lags_finds_the_announcement(void **state)
                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0),
                      memory);
     cover(watch, memory);
-    regx_notifier_hold_for_test(notifier, REGX_HOLD_NOWHERE);
+    hold_reader(HOLD_NOWHERE);
     settle(watch);
     assert_int_equal(counters.hooks_missed, 0);
     munmap(memory, PAGES * page);
@@ -227,15 +209,15 @@ static void a_reader_that_lags_behind_many_announcements(void **state)
     (void)state;
     cover(watch, memory);
     counters.hooks_missed = 0;
-    regx_notifier_hold_for_test(notifier, REGX_HOLD_BEFORE_READ);
+    hold_reader(HOLD_BEFORE_READ);
     assert_int_equal(pthread_create(&thread, NULL, unmap, memory), 0);
-    while (!regx_notifier_held_for_test(notifier)) {
+    while (!hold_is_held()) {
         sched_yield();
     }
     for (unsigned i = 0; i < 1000; i++) {
         munmap(other + 1, 1); /* refused, but announced */
     }
-    regx_notifier_hold_for_test(notifier, REGX_HOLD_NOWHERE);
+    hold_reader(HOLD_NOWHERE);
     pthread_join(thread, NULL);
     settle(watch);
     assert_int_equal(counters.hooks_missed, 0);

@@ -4,7 +4,7 @@
  */
 #include "../unit.h"
 
-#include "registration/index.h"
+#include "registration/regions.h"
 
 enum { MOST = 3000, SPAN = 20000, OPERATIONS = 60000 };
 

@@ -4,6 +4,7 @@
  * together with what is kept it stays near the budget. Over the notifier, with real memory, and
  * over a watch of the test's own.
  */
+#include "../../registration/hold.h"
 #include "registry.h"
 
 #include <pthread.h>
@@ -11,8 +12,6 @@
 #include <stdio.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-#include "registration/notifier.h"
 
 enum { LENGTH = 16 * 4096 };
 
@@ -200,16 +199,16 @@ static void an_event_that_comes_late_accuses_nobody(void **state)
     (void)state;
     const uintptr_t buffer = map(LENGTH);
     registry_use(r, buffer, LENGTH);
-    regx_notifier_hold_for_test(watch, REGX_HOLD_BEFORE_READ);
+    hold_reader(HOLD_BEFORE_READ);
     assert_int_equal(pthread_create(&thread, NULL, unmap_it, (void *)buffer), 0);
-    while (!regx_notifier_held_for_test(watch)) {
+    while (!hold_is_held()) {
         sched_yield();
     }
     assert_ptr_equal(mmap((void *)buffer, LENGTH, PROT_READ | PROT_WRITE,
                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0),
                      (void *)buffer);
     registry_get(r, buffer, LENGTH, &region); /* the new owner's */
-    regx_notifier_hold_for_test(watch, REGX_HOLD_NOWHERE);
+    hold_reader(HOLD_NOWHERE);
     pthread_join(thread, NULL);
     settle(watch);
     regx_registry_progress(&r->registry);

@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "registration/notifier.h"
+#include "registration/watch.h"
 
 enum { PAGE = 4096, LENGTH = 16 * PAGE };
 
