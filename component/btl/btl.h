@@ -67,7 +67,7 @@ typedef struct regx_module {
     unsigned place; /* among the modules as they were opened */
     regx_transport_t *transport;
     regx_pool_t pool;
-    regx_watch_t *watch; /* the component's, or its own */
+    regx_monitor_t *monitor; /* the component's, or its own */
     regx_registry_t registry;
     regx_rndv_t *rndv;
     bool threads;

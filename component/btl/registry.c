@@ -29,14 +29,15 @@ static void changed_in_use(void *context, const void *base, size_t length)
     }
 }
 
-static regx_watch_config_t watch_of(const regx_component_t *component, regx_transport_t *transport)
+static regx_monitor_config_t monitor_config(const regx_component_t *component,
+                                            regx_transport_t *transport)
 {
-    return (regx_watch_config_t){.check = component->params.check,
-                                 .threads = component->threads,
-                                 .hooks = component->params.hooks,
-                                 .transport = transport,
-                                 .prefetch = component->params.prefetch,
-                                 .counters = &mca_btl_regx_component.counters};
+    return (regx_monitor_config_t){.check = component->params.check,
+                                   .threads = component->threads,
+                                   .hooks = component->params.hooks,
+                                   .transport = transport,
+                                   .prefetch = component->params.prefetch,
+                                   .counters = &mca_btl_regx_component.counters};
 }
 
 static void say_unusable(const regx_component_t *component, const char *error)
@@ -50,13 +51,13 @@ static void say_unusable(const regx_component_t *component, const char *error)
 bool regx_backend_start(regx_component_t *component)
 {
     regx_transport_t *transport = component->modules[0]->transport;
-    const regx_watch_config_t watch = watch_of(component, transport);
+    const regx_monitor_config_t monitor = monitor_config(component, transport);
     regx_backend_choice_t *choice = &component->choice;
     char error[384];
 
-    if (regx_backend_choose(component->params.backend, !transport->registers, &watch, choice, error,
-                            sizeof(error)) != REGX_OK) {
-        choice->watch = NULL;
+    if (regx_backend_choose(component->params.backend, !transport->registers, &monitor, choice,
+                            error, sizeof(error)) != REGX_OK) {
+        choice->monitor = NULL;
         say_unusable(component, error);
         return false;
     }
@@ -68,11 +69,11 @@ bool regx_backend_start(regx_component_t *component)
 
 void regx_backend_stop(regx_component_t *component)
 {
-    regx_watch_t *watch = component->choice.watch;
+    regx_monitor_t *monitor = component->choice.monitor;
 
-    if (watch != NULL) {
-        component->choice.watch = NULL;
-        watch->stop(watch);
+    if (monitor != NULL) {
+        component->choice.monitor = NULL;
+        monitor->stop(monitor);
     }
 }
 
@@ -96,19 +97,19 @@ static regx_cache_config_t share_of_cache(const regx_component_t *component,
 }
 
 /* Who tells of changes tells all caches; regions on demand are each transport's own matter. */
-static bool start_watch(const regx_component_t *component, regx_module_t *module)
+static bool start_monitor(const regx_component_t *component, regx_module_t *module)
 {
-    const regx_watch_config_t config = watch_of(component, module->transport);
-    regx_watch_t *shared = component->choice.watch;
+    const regx_monitor_config_t config = monitor_config(component, module->transport);
+    regx_monitor_t *shared = component->choice.monitor;
     char error[384];
 
-    module->watch = shared;
-    if (module->place == 0 || shared == NULL || (shared->flags & REGX_WATCH_BY_DEVICE) == 0) {
+    module->monitor = shared;
+    if (module->place == 0 || shared == NULL || (shared->flags & REGX_MONITOR_BY_DEVICE) == 0) {
         return true;
     }
-    if (component->choice.backend->start(&config, &module->watch, error, sizeof(error)) !=
+    if (component->choice.backend->start(&config, &module->monitor, error, sizeof(error)) !=
         REGX_OK) {
-        module->watch = NULL;
+        module->monitor = NULL;
         say_unusable(component, error);
         return false;
     }
@@ -122,10 +123,10 @@ bool regx_registry_start(regx_module_t *module)
 
     cache.changed_in_use = changed_in_use;
     cache.context = module;
-    if (!start_watch(component, module)) {
+    if (!start_monitor(component, module)) {
         return false;
     }
-    if (regx_registry_open(&module->registry, component->choice.backend, module->watch, &cache,
+    if (regx_registry_open(&module->registry, component->choice.backend, module->monitor, &cache,
                            module->transport, module->counters) != REGX_OK) {
         regx_compat_say("no memory for the registration cache");
         return false;
@@ -136,7 +137,7 @@ bool regx_registry_start(regx_module_t *module)
 void regx_registry_stop(regx_module_t *module)
 {
     regx_registry_close(&module->registry);
-    if (module->watch != NULL && module->watch != mca_btl_regx_component.choice.watch) {
-        module->watch->stop(module->watch);
+    if (module->monitor != NULL && module->monitor != mca_btl_regx_component.choice.monitor) {
+        module->monitor->stop(module->monitor);
     }
 }

@@ -17,17 +17,17 @@ const regx_backend_t regx_backend_none = {
 static const regx_backend_t backends[] = {
     {.name = "hooks",
      .help = "libc's functions report what they change, by Open MPI's memory hooks or UCX's ucm",
-     .start = regx_watch_hooks},
+     .start = regx_monitor_hooks},
     {.name = "notifier",
      .help = "the kernel reports what changes (userfaultfd)",
-     .start = regx_watch_notifier},
-    {.name = "hooks+notifier", .help = "both", .start = regx_watch_both},
+     .start = regx_monitor_notifier},
+    {.name = "hooks+notifier", .help = "both", .start = regx_monitor_hooks_notifier},
     {.name = "odp",
      .help = "on-demand paging: nothing is pinned, the device follows the mapping",
      .start = regx_on_demand_start},
     {.name = "retain",
      .help = "malloc never gives memory back, so that what it gave stays true",
-     .start = regx_watch_retain},
+     .start = regx_monitor_retain},
 };
 
 enum { BACKENDS = sizeof(backends) / sizeof(backends[0]) };
@@ -50,17 +50,17 @@ const regx_backend_t *regx_backend_find(const char *name)
     return backend;
 }
 
-static regx_status_t start(const char *name, const regx_watch_config_t *config,
+static regx_status_t start(const char *name, const regx_monitor_config_t *config,
                            regx_backend_choice_t *choice, char *error, size_t error_size)
 {
     choice->backend = regx_backend_find(name);
-    choice->watch = NULL;
+    choice->monitor = NULL;
     return choice->backend->start == NULL
                ? REGX_OK
-               : choice->backend->start(config, &choice->watch, error, error_size);
+               : choice->backend->start(config, &choice->monitor, error, error_size);
 }
 
-static void choose_auto(bool registering_is_free, const regx_watch_config_t *config,
+static void choose_auto(bool registering_is_free, const regx_monitor_config_t *config,
                         regx_backend_choice_t *choice)
 {
     char error[WHY];
@@ -71,7 +71,7 @@ static void choose_auto(bool registering_is_free, const regx_watch_config_t *con
         return;
     }
     choice->backend = &regx_backend_none;
-    choice->watch = NULL;
+    choice->monitor = NULL;
     if (registering_is_free) {
         snprintf(choice->reason, sizeof(choice->reason), "not needed");
     } else {
@@ -82,7 +82,7 @@ static void choose_auto(bool registering_is_free, const regx_watch_config_t *con
 /* ", NAME" where it works. Only some can be tried without leaving a trace: hooks patch code, retain
  * changes malloc for good. */
 static const char *usable_instead(const char *name, const char *refused,
-                                  const regx_watch_config_t *config, const char *text)
+                                  const regx_monitor_config_t *config, const char *text)
 {
     regx_backend_choice_t other;
     char error[WHY];
@@ -91,13 +91,13 @@ static const char *usable_instead(const char *name, const char *refused,
         start(name, config, &other, error, sizeof(error)) != REGX_OK) {
         return "";
     }
-    other.watch->stop(other.watch);
+    other.monitor->stop(other.monitor);
     return text;
 }
 
 regx_status_t regx_backend_choose(const char *name, bool registering_is_free,
-                                  const regx_watch_config_t *config, regx_backend_choice_t *choice,
-                                  char *error, size_t error_size)
+                                  const regx_monitor_config_t *config,
+                                  regx_backend_choice_t *choice, char *error, size_t error_size)
 {
     char why[WHY];
 

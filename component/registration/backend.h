@@ -5,15 +5,15 @@
 #ifndef REGX_REGISTRATION_BACKEND_H
 #define REGX_REGISTRATION_BACKEND_H
 
+#include "registration/monitor.h"
 #include "registration/registration.h"
-#include "registration/watch.h"
 
 struct regx_backend {
     const char *name; /* as btl_regx_backend names it */
     const char *help; /* one line */
     /* Starts what tells of changes; NULL: nothing is kept, nothing needs to be told. */
-    regx_status_t (*start)(const regx_watch_config_t *config, regx_watch_t **watch, char *error,
-                           size_t error_size);
+    regx_status_t (*start)(const regx_monitor_config_t *config, regx_monitor_t **monitor,
+                           char *error, size_t error_size);
 };
 
 extern const char regx_backend_names[]; /* "auto, none, ...", for messages */
@@ -30,7 +30,7 @@ const regx_backend_t *regx_backend_find(const char *name);
 /* What a choice came to. */
 typedef struct regx_backend_choice {
     const regx_backend_t *backend;
-    regx_watch_t *watch;              /* running, or NULL; the caller stops it */
+    regx_monitor_t *monitor;          /* running, or NULL; the caller stops it */
     char reason[REGX_BACKEND_REASON]; /* for the report */
 } regx_backend_choice_t;
 
@@ -39,7 +39,7 @@ typedef struct regx_backend_choice {
  * does not work here: REGX_DENIED, and `error` holds the rest of a line that begins with the name.
  */
 regx_status_t regx_backend_choose(const char *name, bool registering_is_free,
-                                  const regx_watch_config_t *config, regx_backend_choice_t *choice,
-                                  char *error, size_t error_size);
+                                  const regx_monitor_config_t *config,
+                                  regx_backend_choice_t *choice, char *error, size_t error_size);
 
 #endif

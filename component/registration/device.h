@@ -10,9 +10,9 @@
 /* Whether the device can register so much at once. */
 static inline bool regx_device_takes(const regx_registry_t *registry, size_t length)
 {
-    const uint64_t most = registry->transport->mr_bytes;
+    const uint64_t max = registry->transport->mr_bytes;
 
-    return most == 0 || length <= most;
+    return max == 0 || length <= max;
 }
 
 /* REGX_NO_MEMORY also of what the device does not take. */

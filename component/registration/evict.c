@@ -13,17 +13,17 @@
 #define SAMPLE 16u    /* regions to choose among */
 #define VISITS 1024u  /* regions looked at for more than one */
 #define HEAT_USE 256u /* of one acquisition: it can be halved eight times */
-#define HEAT_MOST (1u << 30)
+#define HEAT_MAX (1u << 30)
 
 /* Brings the heat up to date. false: it has users. */
 static bool visit(regx_cache_t *cache, uint32_t number)
 {
     regx_holding_t *holding = &cache->holdings[number];
-    const uint64_t uses = regx_seats_uses(cache->seats, number);
+    const uint64_t uses = regx_thread_states_uses(cache->states, number);
     const uint32_t acquired = (uint32_t)(uses >> 32);
     const uint64_t heat = holding->heat / 2 + (uint64_t)HEAT_USE * (acquired - holding->seen);
 
-    holding->heat = heat < HEAT_MOST ? (uint32_t)heat : HEAT_MOST;
+    holding->heat = heat < HEAT_MAX ? (uint32_t)heat : HEAT_MAX;
     holding->seen = acquired;
     return (uint32_t)uses == 0;
 }
@@ -134,7 +134,7 @@ bool regx_cache_reserve_locked(regx_cache_t *cache, regx_request_t *request)
     const uint64_t size = request->end - request->start;
 
     while (!has_room(cache, size)) {
-        if (request->given_up >= REGX_EVICTED_MOST || regx_cache_evict_locked(cache) == 0) {
+        if (request->given_up >= REGX_EVICTED_MAX || regx_cache_evict_locked(cache) == 0) {
             return false;
         }
         request->given_up++;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The one place where hooks arrive. For the watches that listen to them: hooks.c, both.c.
+ * The one place where hooks arrive. For the monitors that listen to them: hooks.c,
+ * hooks_notifier.c.
  */
 #ifndef REGX_REGISTRATION_HOOKS_H
 #define REGX_REGISTRATION_HOOKS_H
 
-#include "registration/watch.h"
+#include "registration/monitor.h"
 
 /* Whole pages, in the thread that changes them, perhaps inside malloc. */
 typedef void (*regx_hooks_listener_t)(void *context, uintptr_t start, uintptr_t end);

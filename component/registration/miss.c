@@ -42,26 +42,26 @@ static bool pages_of(const regx_cache_t *cache, const void *base, size_t length,
 /* The notifier's reader lets go whoever changed memory by reading of it, and logs it only then: who
  * has just unmapped something comes here a microsecond too early. Registering anew would take far
  * longer than to let the reader run, perhaps on this very core. Not for long, whatever it does. */
-static void let_it_be_logged(const regx_changes_t *changes)
+static void let_it_be_logged(const regx_inval_log_t *log)
 {
     for (unsigned i = 0; i < YIELDS; i++) {
-        if (atomic_load_explicit(&changes->sequence, memory_order_relaxed) % 2 == 0) {
+        if (atomic_load_explicit(&log->sequence, memory_order_relaxed) % 2 == 0) {
             return;
         }
         sched_yield();
     }
 }
 
-/* Takes dead regions out of that part of the front table; notes if one of them would have served,
+/* Takes dead regions out of that part of the look-up cache; notes if one of them would have served,
  * had it not changed. */
-static void clean_front(const regx_cache_t *cache, regx_seat_t *seat, uintptr_t address,
-                        regx_request_t *request)
+static void clean_lookup(const regx_cache_t *cache, regx_thread_state_t *ts, uintptr_t address,
+                         regx_request_t *request)
 {
-    const regx_front_key_t key = regx_front_key(address);
+    const regx_lookup_key_t key = regx_lookup_key(address);
 
-    for (uint32_t probe = 0; probe < REGX_FRONT_WAYS; probe++) {
-        const uint32_t entry = regx_front_entry(seat, &key, probe);
-        const regx_record_t *record = &cache->records[regx_front_number(entry)];
+    for (uint32_t probe = 0; probe < REGX_LOOKUP_WAYS; probe++) {
+        const uint32_t entry = regx_lookup_entry(ts, &key, probe);
+        const regx_record_t *record = &cache->records[regx_lookup_number(entry)];
         const uint32_t state = atomic_load_explicit(&record->state, memory_order_relaxed);
 
         if (state == REGX_REGION_CHANGED &&
@@ -70,7 +70,7 @@ static void clean_front(const regx_cache_t *cache, regx_seat_t *seat, uintptr_t 
             request->refused = true;
         }
         if (state != REGX_REGION_ALIVE) {
-            atomic_store_explicit(regx_front_place(seat, &key, probe), 0, memory_order_relaxed);
+            atomic_store_explicit(regx_lookup_place(ts, &key, probe), 0, memory_order_relaxed);
         }
     }
 }
@@ -80,11 +80,11 @@ static bool is_still(const regx_cache_t *cache, const regx_request_t *request)
 {
     regx_counters_t *counters = cache->registry->counters;
 
-    if (cache->asks && !cache->watch->quiet(cache->watch, request->start, request->end)) {
+    if (cache->queries && !cache->monitor->valid(cache->monitor, request->start, request->end)) {
         regx_count(counters, &counters->query_refused, 1);
         return false;
     }
-    return atomic_load_explicit(&cache->changes->sequence, memory_order_acquire) % 2 == 0;
+    return atomic_load_explicit(&cache->log->sequence, memory_order_acquire) % 2 == 0;
 }
 
 /* Whether what was pinned when all changes below `since` had been made, or is not touched by them,
@@ -93,32 +93,32 @@ static bool is_true_since(const regx_cache_t *cache, regx_request_t *request, ui
                           uintptr_t end, uint64_t since)
 {
     request->busy = !is_still(cache, request);
-    return !request->busy && !regx_changes_touched(cache->changes, since, start, end);
+    return !request->busy && !regx_inval_log_touched(cache->log, since, start, end);
 }
 
 /* Uses what is alive if it is true, though not all that changed may have ended yet. */
-static bool use_locked(regx_cache_t *cache, regx_seat_t *seat, uint32_t number,
+static bool use_locked(regx_cache_t *cache, regx_thread_state_t *ts, uint32_t number,
                        regx_request_t *request)
 {
     const regx_record_t *record = &cache->records[number];
     const uint64_t drained = atomic_load_explicit(&cache->drained, memory_order_relaxed);
 
-    regx_cache_use(&seat->uses[number], REGX_USE_ACQUIRED, cache->fences);
+    regx_cache_use(&ts->uses[number], REGX_USE_ACQUIRED, cache->fences);
     if (is_true_since(cache, request, record->start, record->start + record->size, drained)) {
-        regx_cache_count_hit(seat);
+        regx_cache_count_hit(ts);
         return true;
     }
-    regx_cache_use(&seat->uses[number], 0 - REGX_USE_ACQUIRED, cache->fences);
+    regx_cache_use(&ts->uses[number], 0 - REGX_USE_ACQUIRED, cache->fences);
     return false;
 }
 
 /* Looks for a region; returns its number, used, or 0. */
-static uint32_t find_locked(regx_cache_t *cache, regx_seat_t *seat, uintptr_t address,
+static uint32_t find_locked(regx_cache_t *cache, regx_thread_state_t *ts, uintptr_t address,
                             regx_request_t *request)
 {
     request->exists = request->busy = false;
-    if (seat != NULL) {
-        clean_front(cache, seat, address, request);
+    if (ts != NULL) {
+        clean_lookup(cache, ts, address, request);
     }
     regx_cache_drain_locked(cache, request);
     const uint32_t number =
@@ -127,8 +127,8 @@ static uint32_t find_locked(regx_cache_t *cache, regx_seat_t *seat, uintptr_t ad
     if (number == 0) {
         return 0;
     }
-    if (seat != NULL && use_locked(cache, seat, number, request)) {
-        regx_seat_remember(seat, address, number);
+    if (ts != NULL && use_locked(cache, ts, number, request)) {
+        regx_thread_state_remember(ts, address, number);
         return number;
     }
     request->refused = true;
@@ -171,11 +171,11 @@ static uint32_t reserve_locked(regx_cache_t *cache, regx_request_t *request)
  * region is not to be kept; then its place is given back. */
 static bool settle_reserved(regx_cache_t *cache, const regx_request_t *request, uint32_t number)
 {
-    regx_cache_retire(cache, request->given_up + REGX_RETIRED_MOST);
+    regx_cache_retire(cache, request->given_up + REGX_RETIRED_MAX);
     if (number == 0 || atomic_load(&cache->pinned) <= cache->pinned_max) {
         return number != 0;
     }
-    regx_cache_retire(cache, REGX_EVICTED_MOST);
+    regx_cache_retire(cache, REGX_EVICTED_MAX);
     if (atomic_load(&cache->pinned) <= cache->pinned_max) {
         return true;
     }
@@ -245,7 +245,7 @@ static uint64_t now(void)
 
 /* Lets the new region live, with its first use. false: it is not true, or there is one already, or
  * no memory. */
-static bool publish_locked(regx_cache_t *cache, regx_seat_t *seat, regx_request_t *request,
+static bool publish_locked(regx_cache_t *cache, regx_thread_state_t *ts, regx_request_t *request,
                            uint32_t number, uint64_t since, uint64_t cost)
 {
     regx_record_t *record = &cache->records[number];
@@ -267,15 +267,15 @@ static bool publish_locked(regx_cache_t *cache, regx_seat_t *seat, regx_request_
     record->used_changed = false;
     holding->cost = cost < UINT32_MAX ? (uint32_t)cost : UINT32_MAX;
     holding->heat = 0;
-    holding->seen = (uint32_t)(regx_seats_uses(cache->seats, number) >> 32);
-    regx_cache_use(&seat->uses[number], REGX_USE_ACQUIRED, cache->fences);
+    holding->seen = (uint32_t)(regx_thread_states_uses(cache->states, number) >> 32);
+    regx_cache_use(&ts->uses[number], REGX_USE_ACQUIRED, cache->fences);
     atomic_store(&record->state, REGX_REGION_ALIVE);
     return true;
 }
 
 /* Registers for this use, and for later ones if it is true. Gives `number` and the interest in the
  * range back if it is not. */
-static regx_status_t register_kept(regx_cache_t *cache, regx_seat_t *seat, uintptr_t address,
+static regx_status_t register_kept(regx_cache_t *cache, regx_thread_state_t *ts, uintptr_t address,
                                    regx_request_t *request, unsigned access, uint64_t since,
                                    uint32_t number, regx_region_t *region)
 {
@@ -289,15 +289,15 @@ static regx_status_t register_kept(regx_cache_t *cache, regx_seat_t *seat, uintp
     const uint64_t cost = now() - began;
 
     regx_lock(&cache->lock);
-    bool kept = status == REGX_OK && publish_locked(cache, seat, request, number, since, cost);
+    bool kept = status == REGX_OK && publish_locked(cache, ts, request, number, since, cost);
     for (unsigned i = 0; i < ASKED_AGAIN && status == REGX_OK && !kept && request->busy; i++) {
         regx_unlock(&cache->lock);
         sched_yield();
         regx_lock(&cache->lock);
-        kept = publish_locked(cache, seat, request, number, since, cost);
+        kept = publish_locked(cache, ts, request, number, since, cost);
     }
     if (kept) {
-        regx_seat_remember(seat, address, number);
+        regx_thread_state_remember(ts, address, number);
         regx_unlock(&cache->lock);
         regx_count(cache->registry->counters, &cache->registry->counters->misses, 1);
         return regx_cache_serve(cache, number, request->start, request->end - request->start, since,
@@ -308,32 +308,32 @@ static regx_status_t register_kept(regx_cache_t *cache, regx_seat_t *seat, uintp
     regx_regions_put(&cache->regions, number);
     unreserve_locked(cache, request->end - request->start);
     regx_unlock(&cache->lock);
-    regx_changes_interest(cache->changes, request->start, request->end, -1);
+    regx_inval_log_interest(cache->log, request->start, request->end, -1);
     if (status == REGX_OK) {
         serve_once(cache, &once, region);
     }
     return status;
 }
 
-static regx_status_t cover(regx_cache_t *cache, const regx_request_t *request, uint64_t *since)
+static regx_status_t subscribe(regx_cache_t *cache, const regx_request_t *request, uint64_t *since)
 {
-    if (cache->watch->cover != NULL) {
-        return cache->watch->cover(cache->watch, request->start, request->end, since);
+    if (cache->monitor->subscribe != NULL) {
+        return cache->monitor->subscribe(cache->monitor, request->start, request->end, since);
     }
-    *since = atomic_load(&cache->changes->head);
+    *since = atomic_load(&cache->log->head);
     return REGX_OK;
 }
 
 /* Keeps the registration if it can be watched and there is room. */
-static regx_status_t register_admitted(regx_cache_t *cache, regx_seat_t *seat, uintptr_t address,
-                                       regx_request_t *request, unsigned access,
+static regx_status_t register_admitted(regx_cache_t *cache, regx_thread_state_t *ts,
+                                       uintptr_t address, regx_request_t *request, unsigned access,
                                        regx_region_t *region)
 {
     uint32_t number = 0;
     uint64_t since;
 
-    regx_changes_interest(cache->changes, request->start, request->end, 1);
-    if (cover(cache, request, &since) == REGX_OK) {
+    regx_inval_log_interest(cache->log, request->start, request->end, 1);
+    if (subscribe(cache, request, &since) == REGX_OK) {
         regx_lock(&cache->lock);
         number = reserve_locked(cache, request);
         regx_unlock(&cache->lock);
@@ -342,16 +342,16 @@ static regx_status_t register_admitted(regx_cache_t *cache, regx_seat_t *seat, u
         }
     }
     if (number != 0) {
-        return register_kept(cache, seat, address, request, access, since, number, region);
+        return register_kept(cache, ts, address, request, access, since, number, region);
     }
-    regx_changes_interest(cache->changes, request->start, request->end, -1);
+    regx_inval_log_interest(cache->log, request->start, request->end, -1);
     return register_once(cache, request, access, region);
 }
 
 typedef struct found {
     uint32_t number; /* used; 0: none */
     uint64_t since;  /* no change from that one on has touched it */
-    regx_seat_t *seat;
+    regx_thread_state_t *ts;
     bool is_admitted; /* what is not there is worth keeping */
 } found_t;
 
@@ -369,11 +369,11 @@ static found_t find(regx_cache_t *cache, uintptr_t address, regx_request_t *requ
             sched_yield();
         }
         regx_lock(&cache->lock);
-        found.seat = regx_cache_seat(cache);
-        found.number = find_locked(cache, found.seat, address, request);
+        found.ts = regx_cache_thread_state(cache);
+        found.number = find_locked(cache, found.ts, address, request);
         again = found.number == 0 && request->busy && tries < ASKED_AGAIN;
         /* What is there stays: it may be true the next time. */
-        found.is_admitted = admits && !again && found.number == 0 && found.seat != NULL &&
+        found.is_admitted = admits && !again && found.number == 0 && found.ts != NULL &&
                             !request->exists && regx_cache_admits_locked(cache, request);
         found.since = atomic_load_explicit(&cache->drained, memory_order_relaxed);
         regx_unlock(&cache->lock);
@@ -398,18 +398,18 @@ regx_status_t regx_cache_acquire_slow(regx_cache_t *cache, void *base, size_t le
     if (regx_cache_in_child(cache)) {
         return REGX_DENIED;
     }
-    regx_cache_tell(cache);
+    regx_cache_warn(cache);
     regx_cache_expect(cache, &request);
-    let_it_be_logged(cache->changes);
+    let_it_be_logged(cache->log);
     const found_t found = find(cache, address, &request, true);
 
     if (found.number != 0) {
         return regx_cache_serve(cache, found.number, address, length, found.since, region);
     }
     if (found.is_admitted) {
-        return register_admitted(cache, found.seat, address, &request, access, region);
+        return register_admitted(cache, found.ts, address, &request, access, region);
     }
-    regx_cache_retire(cache, REGX_RETIRED_MOST);
+    regx_cache_retire(cache, REGX_RETIRED_MAX);
     return register_once(cache, &request, access, region);
 }
 

@@ -48,7 +48,7 @@
 enum { TO_READ, TO_WRITE, DIRECTIONS };
 
 typedef struct regx_on_demand {
-    regx_watch_t super;
+    regx_monitor_t super;
     regx_transport_t *transport;
     regx_counters_t *counters;
     regx_prefetch_t ways[DIRECTIONS]; /* what works here of what was asked for */
@@ -60,10 +60,10 @@ static const unsigned accesses[DIRECTIONS] = {
 static const int touches[DIRECTIONS] = {
     [TO_READ] = MADV_POPULATE_READ, [TO_WRITE] = MADV_POPULATE_WRITE};
 
-static void odp_stop(regx_watch_t *watch)
+static void odp_stop(regx_monitor_t *monitor)
 {
-    regx_changes_close(watch->changes);
-    free(watch);
+    regx_inval_log_close(monitor->log);
+    free(monitor);
 }
 
 /* MS_ASYNC does nothing, to all that is mapped. */
@@ -93,9 +93,9 @@ static void advise(const regx_on_demand_t *odp, const regx_mr_t *mr, const void 
     }
 }
 
-bool regx_on_demand_follows(const regx_watch_t *watch, const void *base)
+bool regx_on_demand_follows(const regx_monitor_t *monitor, const void *base)
 {
-    const regx_on_demand_t *odp = (const regx_on_demand_t *)watch;
+    const regx_on_demand_t *odp = (const regx_on_demand_t *)monitor;
     const bool follows = (uintptr_t)base % odp->transport->on_demand_grain == 0;
 
     if (!follows) {
@@ -104,10 +104,10 @@ bool regx_on_demand_follows(const regx_watch_t *watch, const void *base)
     return follows;
 }
 
-regx_status_t regx_on_demand_ready(const regx_watch_t *watch, const regx_mr_t *mr, void *base,
+regx_status_t regx_on_demand_ready(const regx_monitor_t *monitor, const regx_mr_t *mr, void *base,
                                    size_t length, unsigned access)
 {
-    const regx_on_demand_t *odp = (const regx_on_demand_t *)watch;
+    const regx_on_demand_t *odp = (const regx_on_demand_t *)monitor;
     const uintptr_t start = (uintptr_t)base & ~(odp->page - 1);
     const uintptr_t end = ((uintptr_t)base + length + odp->page - 1) & ~(odp->page - 1);
     const int direction = (access & REGX_ACCESS_ANY_WRITE) != 0 ? TO_WRITE : TO_READ;
@@ -141,13 +141,13 @@ static bool can_advise(const regx_on_demand_t *odp, void *scratch, int direction
 }
 
 /* What was asked for, or the next best thing that works here. */
-static regx_prefetch_t choose_way(const regx_on_demand_t *odp, regx_prefetch_t asked, void *scratch,
+static regx_prefetch_t choose_way(const regx_on_demand_t *odp, regx_prefetch_t query, void *scratch,
                                   int direction)
 {
     static const char *const no_advice[DIRECTIONS] = {
         [TO_READ] = "odp: device or library takes no advice to read, touched",
         [TO_WRITE] = "odp: device or library takes no advice to write, touched"};
-    regx_prefetch_t way = asked;
+    regx_prefetch_t way = query;
 
     if (way == REGX_PREFETCH_ADVISE && !can_advise(odp, scratch, direction)) {
         way = REGX_PREFETCH_TOUCH;
@@ -160,21 +160,21 @@ static regx_prefetch_t choose_way(const regx_on_demand_t *odp, regx_prefetch_t a
     return way;
 }
 
-static void choose_ways(regx_on_demand_t *odp, regx_prefetch_t asked)
+static void choose_ways(regx_on_demand_t *odp, regx_prefetch_t query)
 {
     void *scratch =
         mmap(NULL, odp->page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
     for (int direction = 0; direction < DIRECTIONS; direction++) {
         odp->ways[direction] =
-            scratch == MAP_FAILED ? REGX_PREFETCH_NONE : choose_way(odp, asked, scratch, direction);
+            scratch == MAP_FAILED ? REGX_PREFETCH_NONE : choose_way(odp, query, scratch, direction);
     }
     if (scratch != MAP_FAILED) {
         munmap(scratch, odp->page);
     }
 }
 
-regx_status_t regx_on_demand_start(const regx_watch_config_t *config, regx_watch_t **watch,
+regx_status_t regx_on_demand_start(const regx_monitor_config_t *config, regx_monitor_t **monitor,
                                    char *error, size_t error_size)
 {
     regx_transport_t *transport = config->transport;
@@ -191,18 +191,18 @@ regx_status_t regx_on_demand_start(const regx_watch_config_t *config, regx_watch
     }
     regx_on_demand_t *odp = calloc(1, sizeof(*odp));
 
-    if (odp == NULL || (odp->super.changes = regx_changes_open()) == NULL) {
+    if (odp == NULL || (odp->super.log = regx_inval_log_open()) == NULL) {
         free(odp);
         snprintf(error, error_size, "out of memory");
         return REGX_NO_MEMORY;
     }
     odp->super.name = "odp";
-    odp->super.flags = REGX_WATCH_BY_DEVICE;
+    odp->super.flags = REGX_MONITOR_BY_DEVICE;
     odp->super.stop = odp_stop;
     odp->transport = transport;
     odp->counters = config->counters;
     odp->page = (uintptr_t)sysconf(_SC_PAGESIZE);
     choose_ways(odp, config->prefetch);
-    *watch = &odp->super;
+    *monitor = &odp->super;
     return REGX_OK;
 }

@@ -13,10 +13,10 @@ static void *map(size_t size)
     return memory == MAP_FAILED ? NULL : memory;
 }
 
-bool regx_regions_init(regx_regions_t *regions, uint64_t most)
+bool regx_regions_init(regx_regions_t *regions, uint64_t max)
 {
     /* Some more than may be alive: those that are dead and not yet deregistered. */
-    const size_t capacity = (most < REGX_REGIONS_MOST / 2 ? 2 * most : REGX_REGIONS_MOST) + 64;
+    const size_t capacity = (max < REGX_REGIONS_MAX / 2 ? 2 * max : REGX_REGIONS_MAX) + 64;
 
     *regions = (regx_regions_t){.capacity = (uint32_t)capacity, .used = 1};
     regions->records = map(capacity * sizeof(*regions->records));
@@ -55,7 +55,7 @@ void regx_regions_put(regx_regions_t *regions, uint32_t number)
     regions->unused = number;
 }
 
-void regx_list_push(regx_regions_t *regions, regx_list_t *list, uint32_t number)
+void regx_region_list_push(regx_regions_t *regions, regx_region_list_t *list, uint32_t number)
 {
     regions->records[number].next = list->first;
     list->first = number;
@@ -64,7 +64,7 @@ void regx_list_push(regx_regions_t *regions, regx_list_t *list, uint32_t number)
     }
 }
 
-uint32_t regx_list_pop(regx_regions_t *regions, regx_list_t *list)
+uint32_t regx_region_list_pop(regx_regions_t *regions, regx_region_list_t *list)
 {
     const uint32_t number = list->first;
 
@@ -77,7 +77,8 @@ uint32_t regx_list_pop(regx_regions_t *regions, regx_list_t *list)
     return number;
 }
 
-void regx_list_prepend(regx_regions_t *regions, regx_list_t *list, regx_list_t *from)
+void regx_region_list_prepend(regx_regions_t *regions, regx_region_list_t *list,
+                              regx_region_list_t *from)
 {
     if (from->first != 0) {
         regions->records[from->last].next = list->first;
@@ -85,7 +86,7 @@ void regx_list_prepend(regx_regions_t *regions, regx_list_t *list, regx_list_t *
         if (list->last == 0) {
             list->last = from->last;
         }
-        *from = (regx_list_t){0};
+        *from = (regx_region_list_t){0};
     }
 }
 
@@ -315,19 +316,19 @@ uint32_t regx_index_exact(const regx_index_t *index, uintptr_t start, uintptr_t 
     return 0;
 }
 
-uint32_t regx_index_next(const regx_index_t *index, regx_index_place_t *place)
+uint32_t regx_index_next(const regx_index_t *index, regx_index_cursor_t *place)
 {
     if (place->block < index->count && place->entry >= index->blocks[place->block].count) {
-        *place = (regx_index_place_t){.block = place->block + 1};
+        *place = (regx_index_cursor_t){.block = place->block + 1};
     }
     if (place->block >= index->count) {
-        *place = (regx_index_place_t){0};
+        *place = (regx_index_cursor_t){0};
     }
     return index->count > 0 ? index->blocks[place->block].entries[place->entry++].number : 0;
 }
 
 /* Removes those of the block that overlap, up to `most`; returns how many. */
-static uint32_t cut_block(block_t *block, uintptr_t start, uintptr_t end, size_t most,
+static uint32_t cut_block(block_t *block, uintptr_t start, uintptr_t end, size_t max,
                           regx_index_removed_t removed, void *context)
 {
     uint32_t numbers[BLOCK];
@@ -336,7 +337,7 @@ static uint32_t cut_block(block_t *block, uintptr_t start, uintptr_t end, size_t
     for (uint32_t i = 0; i < block->count; i++) {
         const entry_t *entry = &block->entries[i];
 
-        if (entry->start < end && start < entry->end && count < most) {
+        if (entry->start < end && start < entry->end && count < max) {
             numbers[count++] = entry->number;
         } else {
             block->entries[i - count] = *entry;
@@ -354,17 +355,17 @@ static uint32_t cut_block(block_t *block, uintptr_t start, uintptr_t end, size_t
     return count;
 }
 
-bool regx_index_cut(regx_index_t *index, uintptr_t start, uintptr_t end, size_t *most,
+bool regx_index_cut(regx_index_t *index, uintptr_t start, uintptr_t end, size_t *max,
                     regx_index_removed_t removed, void *context)
 {
     const size_t first = first_reaching(index, start), last = blocks_upto(index, end - 1);
     size_t at = first, left = first, cut = 0;
 
-    for (; at < last && cut < *most; at++) {
+    for (; at < last && cut < *max; at++) {
         block_t *block = &index->blocks[at];
 
         if (block->end > start) {
-            cut += cut_block(block, start, end, *most - cut, removed, context);
+            cut += cut_block(block, start, end, *max - cut, removed, context);
         }
         if (block->count > 0) {
             index->blocks[left++] = *block;
@@ -376,9 +377,9 @@ bool regx_index_cut(regx_index_t *index, uintptr_t start, uintptr_t end, size_t 
     }
     index->regions -= cut;
 
-    const bool all = cut < *most;
+    const bool all = cut < *max;
     const size_t work = cut + (at - first) / LOOKS;
 
-    *most -= work < *most ? work : *most;
+    *max -= work < *max ? work : *max;
     return all;
 }

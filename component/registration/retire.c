@@ -10,7 +10,7 @@
  * the last use of a dead region ends, and lets some milliseconds pass, in which the application may
  * do the work in passing. It takes the cache's lock and deregisters, which takes locks and may
  * allocate: so it cannot be the notifier's reader. Nobody waits for it but the cache when it is
- * closed, and it calls nobody back. It is there only where the watch has a thread anyway and the
+ * closed, and it calls nobody back. It is there only where the monitor has a thread anyway and the
  * device pins what it registers.
  */
 #include "registration/cache_internal.h"
@@ -48,7 +48,7 @@ void regx_cache_kill_locked(regx_cache_t *cache, uint32_t number, regx_region_st
     }
     cache->bytes -= record->size;
     cache->count--;
-    regx_list_push(&cache->regions, &cache->dead, number);
+    regx_region_list_push(&cache->regions, &cache->dead, number);
 }
 
 /* ---- acting on changes ---- */
@@ -87,11 +87,11 @@ static void end_regions(void *context, const uint32_t *numbers, uint32_t count)
  * what is inserted meanwhile may overlap it too. */
 void regx_cache_drain_locked(regx_cache_t *cache, regx_request_t *request)
 {
-    const uint64_t head = atomic_load_explicit(&cache->changes->head, memory_order_acquire);
+    const uint64_t head = atomic_load_explicit(&cache->log->head, memory_order_acquire);
     regx_counters_t *counters = cache->registry->counters;
     uint64_t drained = atomic_load_explicit(&cache->drained, memory_order_relaxed);
     cut_t cut = {.cache = cache, .request = request};
-    size_t left = cache->drained_most;
+    size_t left = cache->drained_max;
     unsigned passed = 0;
 
     if (drained == head) {
@@ -99,7 +99,7 @@ void regx_cache_drain_locked(regx_cache_t *cache, regx_request_t *request)
     }
     while (drained != head && left > 0) {
         regx_change_t change = {.start = 0, .end = UINTPTR_MAX};
-        const regx_change_state_t state = regx_changes_read(cache->changes, drained, &change);
+        const regx_change_state_t state = regx_inval_log_read(cache->log, drained, &change);
 
         if (state == REGX_CHANGE_LATER) {
             break;
@@ -126,33 +126,34 @@ void regx_cache_drain_locked(regx_cache_t *cache, regx_request_t *request)
 static void ripen(regx_cache_t *cache)
 {
     regx_lock(&cache->lock);
-    regx_list_t dead = cache->dead;
+    regx_region_list_t dead = cache->dead;
 
-    cache->dead = (regx_list_t){0};
+    cache->dead = (regx_region_list_t){0};
     regx_unlock(&cache->lock);
     const bool passed = dead.first == 0 || cache->closing || barrier(cache);
 
     regx_lock(&cache->lock);
-    regx_list_prepend(&cache->regions, passed ? &cache->ripe : &cache->dead, &dead);
+    regx_region_list_prepend(&cache->regions, passed ? &cache->ripe : &cache->dead, &dead);
     if (!passed) {
         regx_cache_has_work(cache);
     }
     if (atomic_exchange_explicit(&cache->released, false, memory_order_acquire)) {
-        regx_list_prepend(&cache->regions, &cache->ripe, &cache->busy);
+        regx_region_list_prepend(&cache->regions, &cache->ripe, &cache->busy);
     }
     regx_unlock(&cache->lock);
 }
 
-static regx_list_t pick_unused(regx_cache_t *cache, unsigned most)
+static regx_region_list_t pick_unused(regx_cache_t *cache, unsigned max)
 {
-    regx_list_t unused = {0};
+    regx_region_list_t unused = {0};
     uint32_t number;
 
     regx_lock(&cache->lock);
-    while (most-- > 0 && (number = regx_list_pop(&cache->regions, &cache->ripe)) != 0) {
-        const bool used = !cache->closing && (uint32_t)regx_seats_uses(cache->seats, number) != 0;
+    while (max-- > 0 && (number = regx_region_list_pop(&cache->regions, &cache->ripe)) != 0) {
+        const bool used =
+            !cache->closing && (uint32_t)regx_thread_states_uses(cache->states, number) != 0;
 
-        regx_list_push(&cache->regions, used ? &cache->busy : &unused, number);
+        regx_region_list_push(&cache->regions, used ? &cache->busy : &unused, number);
     }
     if (cache->ripe.first != 0) {
         regx_cache_has_work(cache);
@@ -170,31 +171,31 @@ static void note_changed(regx_cache_t *cache, const regx_record_t *record)
         return;
     }
     regx_lock(&cache->lock);
-    if (!cache->told || inuse == REGX_INUSE_ABORT) {
-        cache->told = true;
+    if (!cache->warned || inuse == REGX_INUSE_ABORT) {
+        cache->warned = true;
         cache->changed = (regx_range_t){.start = record->start, .size = record->size};
-        atomic_store(&cache->to_tell, true);
+        atomic_store(&cache->to_warn, true);
     }
     regx_unlock(&cache->lock);
 }
 
-void regx_cache_tell(regx_cache_t *cache)
+void regx_cache_warn(regx_cache_t *cache)
 {
     const regx_cache_config_t *config = &cache->config;
 
-    if (!atomic_load_explicit(&cache->to_tell, memory_order_relaxed)) {
+    if (!atomic_load_explicit(&cache->to_warn, memory_order_relaxed)) {
         return;
     }
     regx_lock(&cache->lock);
-    const bool tells = atomic_exchange(&cache->to_tell, false);
+    const bool warns = atomic_exchange(&cache->to_warn, false);
     const regx_range_t changed = cache->changed;
     regx_unlock(&cache->lock);
-    if (tells) {
+    if (warns) {
         config->changed_in_use(config->context, (const void *)changed.start, changed.size);
     }
 }
 
-static unsigned retire(regx_cache_t *cache, unsigned most, bool tells)
+static unsigned retire(regx_cache_t *cache, unsigned max, bool warns)
 {
     unsigned count = 0;
 
@@ -202,38 +203,38 @@ static unsigned retire(regx_cache_t *cache, unsigned most, bool tells)
         return 0;
     }
     ripen(cache);
-    regx_list_t unused = pick_unused(cache, most);
+    regx_region_list_t unused = pick_unused(cache, max);
 
     for (uint32_t number = unused.first; number != 0; number = cache->records[number].next) {
         regx_record_t *record = &cache->records[number];
 
-        regx_changes_interest(cache->changes, record->start, record->start + record->size, -1);
+        regx_inval_log_interest(cache->log, record->start, record->start + record->size, -1);
         regx_device_deregister(cache->registry, &cache->holdings[number].mr);
         atomic_fetch_sub(&cache->pinned, record->size);
         if (atomic_load_explicit(&record->used_changed, memory_order_relaxed)) {
             note_changed(cache, record);
-            if (tells) {
-                regx_cache_tell(cache);
+            if (warns) {
+                regx_cache_warn(cache);
             }
         }
         count++;
     }
     regx_lock(&cache->lock);
-    for (uint32_t number; (number = regx_list_pop(&cache->regions, &unused)) != 0;) {
+    for (uint32_t number; (number = regx_region_list_pop(&cache->regions, &unused)) != 0;) {
         regx_regions_put(&cache->regions, number);
     }
     regx_unlock(&cache->lock);
     return count;
 }
 
-unsigned regx_cache_retire(regx_cache_t *cache, unsigned most)
+unsigned regx_cache_retire(regx_cache_t *cache, unsigned max)
 {
-    return retire(cache, most, true);
+    return retire(cache, max, true);
 }
 
-unsigned regx_cache_retire_quietly(regx_cache_t *cache, unsigned most)
+unsigned regx_cache_retire_quietly(regx_cache_t *cache, unsigned max)
 {
-    return retire(cache, most, false);
+    return retire(cache, max, false);
 }
 
 /* ---- while the application computes ---- */
@@ -242,7 +243,7 @@ unsigned regx_cache_retire_quietly(regx_cache_t *cache, unsigned most)
 
 static bool has_something_to_do(const regx_cache_t *cache)
 {
-    return atomic_load(&cache->changes->head) != atomic_load(&cache->drained) ||
+    return atomic_load(&cache->log->head) != atomic_load(&cache->drained) ||
            atomic_load(&cache->work);
 }
 
@@ -254,7 +255,7 @@ static bool reclaim_some(regx_cache_t *cache)
     regx_lock(&cache->lock);
     regx_cache_drain_locked(cache, NULL);
     regx_unlock(&cache->lock);
-    return regx_cache_retire_quietly(cache, REGX_RETIRED_MOST) > 0 ||
+    return regx_cache_retire_quietly(cache, REGX_RETIRED_MAX) > 0 ||
            atomic_load(&cache->drained) != before;
 }
 
@@ -263,9 +264,9 @@ static void *reclaim(void *argument)
     regx_cache_t *cache = argument;
 
     while (!atomic_load(&cache->reclaimer.stop)) {
-        atomic_store(&cache->changes->asleep, 1);
+        atomic_store(&cache->log->asleep, 1);
         if (!has_something_to_do(cache) && !atomic_load(&cache->reclaimer.stop)) {
-            regx_thread_wait(&cache->changes->asleep, 1, 0);
+            regx_thread_wait(&cache->log->asleep, 1, 0);
         }
         if (has_something_to_do(cache)) {
             regx_thread_wait(&cache->reclaimer.stop, 0, DELAY_MS);
@@ -280,7 +281,8 @@ static void *reclaim(void *argument)
 void regx_cache_start_reclaiming(regx_cache_t *cache)
 {
     cache->reclaimer.runs =
-        (cache->watch->flags & REGX_WATCH_THREAD) != 0 && cache->registry->transport->registers &&
+        (cache->monitor->flags & REGX_MONITOR_THREAD) != 0 &&
+        cache->registry->transport->registers &&
         regx_thread_start(&cache->reclaimer.thread, "regx-reclaim", reclaim, cache) == 0;
 }
 
@@ -293,7 +295,7 @@ void regx_cache_stop_reclaiming(regx_cache_t *cache)
     atomic_store(&cache->reclaimer.stop, 1);
     regx_thread_wake(&cache->reclaimer.stop);
     /* It may be about to sleep there, and others' threads may sleep there too: they look again. */
-    atomic_store(&cache->changes->asleep, 1);
-    regx_changes_wake(cache->changes);
+    atomic_store(&cache->log->asleep, 1);
+    regx_inval_log_wake(cache->log);
     pthread_join(cache->reclaimer.thread, NULL);
 }

@@ -36,7 +36,7 @@ struct pm_scan_arg {
 #endif
 
 /* Without these nothing works. The last is of no use here: it came with Linux 5.18, and only since
- * 5.15 does the kernel count the changes under way, without which regx_uffd_quiet is wrong. */
+ * 5.15 does the kernel count the changes under way, without which regx_uffd_is_idle is wrong. */
 static const struct {
     uint64_t bit;
     const char *name;
@@ -105,11 +105,13 @@ static bool ask_features(uint64_t *features, char *error, size_t error_size)
     return true;
 }
 
-/* 0: none of what is mapped in the range is unarmed; 1: some is; -1: the kernel does not know. */
-static int scan_unarmed(int pagemap, uintptr_t start, uintptr_t end)
+/* 0: none of what is mapped in the range is not registered with userfaultfd; 1: some is; -1: the
+ * kernel does not know. */
+static int scan_unregistered(int pagemap, uintptr_t start, uintptr_t end)
 {
-    /* Refused at the first mapping that is not armed; of what is, no page is looked at. Asking for
-     * the unarmed pages themselves takes 0.25 us more where there are any. */
+    /* Refused at the first mapping that is not registered with userfaultfd; of what is, no page is
+     * looked at. Asking for the not registered with userfaultfd pages themselves takes 0.25 us more
+     * where there are any. */
     struct pm_scan_arg scan = {.size = sizeof(scan),
                                .flags = PM_SCAN_CHECK_WPASYNC,
                                .start = start,
@@ -132,7 +134,7 @@ static int open_pagemap(uint64_t features)
 
     /* An empty range is refused by a filter alone. */
     if (fd >= 0 &&
-        (scan_unarmed(fd, here, here) != 0 || scan_unarmed(fd, here, here + page) != 1)) {
+        (scan_unregistered(fd, here, here) != 0 || scan_unregistered(fd, here, here + page) != 1)) {
         close(fd);
         return -1;
     }
@@ -175,7 +177,7 @@ void regx_uffd_close(regx_uffd_t *uffd)
     regx_file_close(&uffd->pagemap, &uffd->pagemap_id);
 }
 
-int regx_uffd_arm(const regx_uffd_t *uffd, uintptr_t start, uintptr_t end)
+int regx_uffd_register(const regx_uffd_t *uffd, uintptr_t start, uintptr_t end)
 {
     struct uffdio_register range = {.range = {.start = start, .len = end - start},
                                     .mode = UFFDIO_REGISTER_MODE_WP};
@@ -183,16 +185,16 @@ int regx_uffd_arm(const regx_uffd_t *uffd, uintptr_t start, uintptr_t end)
     return ioctl(uffd->fd, UFFDIO_REGISTER, &range) == 0 ? 0 : errno;
 }
 
-int regx_uffd_disarm(const regx_uffd_t *uffd, uintptr_t start, uintptr_t end)
+int regx_uffd_unregister(const regx_uffd_t *uffd, uintptr_t start, uintptr_t end)
 {
     struct uffdio_range range = {.start = start, .len = end - start};
 
     return ioctl(uffd->fd, UFFDIO_UNREGISTER, &range) == 0 ? 0 : errno;
 }
 
-bool regx_uffd_armed(const regx_uffd_t *uffd, uintptr_t start, uintptr_t end)
+bool regx_uffd_is_registered(const regx_uffd_t *uffd, uintptr_t start, uintptr_t end)
 {
-    return scan_unarmed(uffd->pagemap, start, end) == 0;
+    return scan_unregistered(uffd->pagemap, start, end) == 0;
 }
 
 int regx_uffd_wait(const regx_uffd_t *uffd, int other, int milliseconds)

@@ -20,8 +20,8 @@ typedef struct rig {
 } rig_t;
 
 typedef struct rig_config {
-    /* Of the product; or `unprotected`, a cache whose watch never tells of anything, and so what a
-     * backend must be better than; or `notifier/scan`, notifier with notifier_check=scan. */
+    /* Of the product; or `unprotected`, a cache whose monitor never tells of anything, and so what
+     * a backend must be better than; or `notifier/scan`, notifier with notifier_check=scan. */
     const char *backend;
     bool reads;            /* an RDMA device alone: transfers are reads */
     unsigned buffers;      /* of the oracle; 0: as many as one ring has */

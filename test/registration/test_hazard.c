@@ -135,7 +135,7 @@ static void hazard_5_news_that_is_not_read(void **state)
 /* More changes than the log holds, while nobody looks: what changed among them is not used. */
 static void hazard_6_a_flush_is_not_lost(void **state)
 {
-    enum { OTHERS = 64, CHANGES = REGX_CHANGES_RING + 100 };
+    enum { OTHERS = 64, CHANGES = REGX_INVAL_LOG_RING + 100 };
     uint8_t *buffer, *others;
     uint64_t before;
 

@@ -10,18 +10,18 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "registration/changes.h"
-#include "registration/watch.h"
+#include "registration/inval_log.h"
+#include "registration/monitor.h"
 
 /* ---- who tells the caches, if there are any ---- */
 
 /* All processes of a test live in one address space, so they share it. */
-static regx_watch_t fake_watch = {.name = "fake"};
+static regx_monitor_t fake_watch = {.name = "fake"};
 
 static inline void fake_changed(const void *start, size_t length)
 {
-    if (fake_watch.changes != NULL) {
-        regx_changes_log(fake_watch.changes, (uintptr_t)start, (uintptr_t)start + length);
+    if (fake_watch.log != NULL) {
+        regx_inval_log_write(fake_watch.log, (uintptr_t)start, (uintptr_t)start + length);
     }
 }
 

@@ -44,14 +44,14 @@ static void registry_dereg(regx_transport_t *transport, regx_mr_t *mr)
 static const regx_transport_ops_t registry_ops = {
     .abi = REGX_TRANSPORT_ABI, .name = "noting", .reg = registry_reg, .dereg = registry_dereg};
 
-static registry_t *registry_of_watch(regx_watch_t *watch)
+static registry_t *registry_of_monitor(regx_monitor_t *monitor)
 {
-    return (registry_t *)((char *)watch - offsetof(registry_t, watch));
+    return (registry_t *)((char *)monitor - offsetof(registry_t, monitor));
 }
 
-static bool registry_quiet(regx_watch_t *watch, uintptr_t start, uintptr_t end)
+static bool registry_valid(regx_monitor_t *monitor, uintptr_t start, uintptr_t end)
 {
-    registry_t *r = registry_of_watch(watch);
+    registry_t *r = registry_of_monitor(monitor);
 
     assert_true(start < end && start % PAGE == 0 && end % PAGE == 0);
     r->asks++;
@@ -61,14 +61,14 @@ static bool registry_quiet(regx_watch_t *watch, uintptr_t start, uintptr_t end)
     return !r->loud;
 }
 
-static regx_status_t registry_cover(regx_watch_t *watch, uintptr_t start, uintptr_t end,
-                                    uint64_t *since)
+static regx_status_t registry_subscribe(regx_monitor_t *monitor, uintptr_t start, uintptr_t end,
+                                        uint64_t *since)
 {
-    registry_t *r = registry_of_watch(watch);
+    registry_t *r = registry_of_monitor(monitor);
 
     assert_true(start < end && start % PAGE == 0 && end % PAGE == 0);
-    r->covers++;
-    *since = watch->changes->head;
+    r->subscribes++;
+    *since = monitor->log->head;
     return r->blind ? REGX_DENIED : REGX_OK;
 }
 
@@ -81,7 +81,7 @@ static void registry_told(void *context, const void *base, size_t length)
     r->told_length = length;
 }
 
-static void open_registry(registry_t *r, regx_watch_t *watch, const regx_cache_config_t *config)
+static void open_registry(registry_t *r, regx_monitor_t *monitor, const regx_cache_config_t *config)
 {
     regx_cache_config_t own = *config;
 
@@ -89,18 +89,18 @@ static void open_registry(registry_t *r, regx_watch_t *watch, const regx_cache_c
     own.context = r;
     r->transport.ops = &registry_ops;
     r->transport.registers = true;
-    assert_int_equal(regx_registry_open(&r->registry, &regx_backend_none, watch, &own,
+    assert_int_equal(regx_registry_open(&r->registry, &regx_backend_none, monitor, &own,
                                         &r->transport, &r->counters),
                      REGX_OK);
     r->cache = r->registry.cache;
 }
 
-registry_t *registry_open_over(regx_watch_t *watch, const regx_cache_config_t *config)
+registry_t *registry_open_over(regx_monitor_t *monitor, const regx_cache_config_t *config)
 {
     registry_t *r = calloc(1, sizeof(*r));
 
     assert_non_null(r);
-    open_registry(r, watch, config);
+    open_registry(r, monitor, config);
     return r;
 }
 
@@ -111,14 +111,14 @@ registry_t *registry_open(uint64_t bytes, uint64_t count, regx_admit_t admit, bo
     registry_t *r = calloc(1, sizeof(*r));
 
     assert_non_null(r);
-    r->watch.name = "test";
-    r->watch.changes = regx_changes_open();
-    assert_non_null(r->watch.changes);
+    r->monitor.name = "test";
+    r->monitor.log = regx_inval_log_open();
+    assert_non_null(r->monitor.log);
     if (asks) {
-        r->watch.quiet = registry_quiet;
-        r->watch.cover = registry_cover;
+        r->monitor.valid = registry_valid;
+        r->monitor.subscribe = registry_subscribe;
     }
-    open_registry(r, &r->watch, &config);
+    open_registry(r, &r->monitor, &config);
     return r;
 }
 
@@ -150,18 +150,18 @@ void registry_close(registry_t *r)
     assert_int_equal(r->live, 0);
     assert_int_equal(r->counters.registrations, r->counters.deregistrations);
     assert_int_equal(r->counters.registered_bytes, 0);
-    if (r->watch.changes == NULL) {
+    if (r->monitor.log == NULL) {
         free(r);
         return;
     }
     /* Nobody is interested in anything any more: no change is logged. */
-    const uint64_t head = r->watch.changes->head;
+    const uint64_t head = r->monitor.log->head;
 
     for (uintptr_t at = PAGE; at < (UINT64_C(1) << 30); at += (uintptr_t)1 << 21) {
-        regx_changes_log(r->watch.changes, at, at + PAGE);
+        regx_inval_log_write(r->monitor.log, at, at + PAGE);
     }
-    assert_int_equal(r->watch.changes->head, head);
-    regx_changes_close(r->watch.changes);
+    assert_int_equal(r->monitor.log->head, head);
+    regx_inval_log_close(r->monitor.log);
     free(r);
 }
 
@@ -205,5 +205,5 @@ served_t registry_served(registry_t *r, uintptr_t base, size_t length)
 
 void registry_log(registry_t *r, uintptr_t start, size_t length)
 {
-    regx_changes_log(r->watch.changes, start, start + length);
+    regx_inval_log_write(r->monitor.log, start, start + length);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * For the tests of the cache: a registry over a device that only notes what is registered and can
- * refuse, and over a watch whose log the test writes. No memory is touched: any address will do.
+ * refuse, and over a monitor whose log the test writes. No memory is touched: any address will do.
  * Or over a real watch, with real memory.
  */
 #ifndef REGX_TEST_REGISTRY_H
@@ -17,11 +17,11 @@
 
 #define PAGE ((uintptr_t)4096)
 #define UNLIMITED REGX_UNLIMITED
-#define RING ((uint64_t)REGX_CHANGES_RING)
+#define RING ((uint64_t)REGX_INVAL_LOG_RING)
 
 typedef struct registry {
     regx_transport_t transport; /* first */
-    regx_watch_t watch;
+    regx_monitor_t monitor;
     regx_counters_t counters;
     regx_registry_t registry;
     regx_cache_t *cache;
@@ -36,24 +36,24 @@ typedef struct registry {
     bool no_room;           /* refuses as long as there is any registration */
     void (*during)(struct registry *r, uintptr_t start, uintptr_t end); /* each call */
     uintptr_t undone[64]; /* the bases of those deregistered, in order, modulo its size */
-    /* The watch. */
+    /* The monitor. */
     _Atomic bool loud;                  /* a change is under way */
-    bool blind;                         /* cover is refused */
+    bool blind;                         /* subscribe is refused */
     void (*asking)(struct registry *r); /* called within each query */
-    unsigned asks, covers;
+    unsigned asks, subscribes;
     /* Buffers that changed while in use, as told. */
     unsigned told;
     const void *told_base;
     size_t told_length;
 } registry_t;
 
-/* asks: the watch is one that is asked (a notifier); else all is logged before it happens. */
+/* asks: the monitor is one that is asked (a notifier); else all is logged before it happens. */
 registry_t *registry_open(uint64_t bytes, uint64_t count, regx_admit_t admit, bool asks);
 
 registry_t *registry_open_large(bool asks);
 
-/* Over a watch of the test's own, which is running; registry_close leaves it running. */
-registry_t *registry_open_over(regx_watch_t *watch, const regx_cache_config_t *config);
+/* Over a monitor of the test's own, which is running; registry_close leaves it running. */
+registry_t *registry_open_over(regx_monitor_t *monitor, const regx_cache_config_t *config);
 
 /* As where the kernel has no membarrier. */
 void registry_use_fences(regx_cache_t *cache, bool fences);

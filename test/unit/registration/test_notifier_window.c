@@ -4,7 +4,7 @@
  * entry, held open. And when it is asked at all.
  */
 #include "../../registration/hold.h"
-#include "watched.h"
+#include "monitored.h"
 
 #include <pthread.h>
 
@@ -56,9 +56,9 @@ static void before_it_is_read(void **state)
     take_address(&region);
     assert_false(atomic_load(&returned));
     /* The query alone knows. */
-    assert_int_equal(atomic_load(&region.watch->changes->sequence) % 2, 0);
+    assert_int_equal(atomic_load(&region.monitor->log->sequence) % 2, 0);
     assert_false(
-        regx_changes_touched(region.watch->changes, region.since, region.start, region.end));
+        regx_inval_log_touched(region.monitor->log, region.since, region.start, region.end));
     assert_false(hits(&region));
     hold_reader(HOLD_NOWHERE);
     pthread_join(thread, NULL);
@@ -78,9 +78,9 @@ static void before_it_is_logged(void **state)
     const pthread_t thread = change_and_hold(&region, unmap_it, HOLD_BEFORE_LOG);
     pthread_join(thread, NULL);
     take_address(&region);
-    assert_true(region.watch->quiet(region.watch, region.start, region.end));
+    assert_true(region.monitor->valid(region.monitor, region.start, region.end));
     assert_false(
-        regx_changes_touched(region.watch->changes, region.since, region.start, region.end));
+        regx_inval_log_touched(region.monitor->log, region.since, region.start, region.end));
     assert_false(hits(&region));
     hold_reader(HOLD_NOWHERE);
     assert_false(hits_in_the_end(&region));
@@ -112,11 +112,11 @@ static void kept_in_the_window(void **state)
 /* btl_regx_notifier_check=never: the documented hole, seen to be one. */
 static void without_the_query(void **state)
 {
-    regx_watch_t *watch = start(REGX_CHECK_NEVER);
+    regx_monitor_t *monitor = start(REGX_CHECK_NEVER);
 
     (void)state;
-    assert_null(watch->quiet);
-    region_t region = must_keep(watch, map(LENGTH), LENGTH);
+    assert_null(monitor->valid);
+    region_t region = must_keep(monitor, map(LENGTH), LENGTH);
     const pthread_t thread = change_and_hold(&region, unmap_it, HOLD_BEFORE_READ);
     take_address(&region);
     assert_true(hits(&region)); /* stale */
@@ -126,29 +126,29 @@ static void without_the_query(void **state)
         sched_yield();
     }
     munmap((void *)region.start, LENGTH);
-    watch->stop(watch);
+    monitor->stop(monitor);
 }
 
 static void asked_only_with_threads(void **state)
 {
-    regx_watch_config_t config = {.check = REGX_CHECK_THREADS, .counters = &counters};
-    regx_watch_t *watch;
+    regx_monitor_config_t config = {.check = REGX_CHECK_THREADS, .counters = &counters};
+    regx_monitor_t *monitor;
     char error[256] = "";
 
     (void)state;
     for (int threads = 0; threads < 2; threads++) {
         config.threads = threads == 1;
-        assert_int_equal(regx_watch_notifier(&config, &watch, error, sizeof(error)), REGX_OK);
-        assert_int_equal(watch->quiet != NULL, config.threads);
-        watch->stop(watch);
+        assert_int_equal(regx_monitor_notifier(&config, &monitor, error, sizeof(error)), REGX_OK);
+        assert_int_equal(monitor->valid != NULL, config.threads);
+        monitor->stop(monitor);
     }
 }
 
-/* What stays armed all the time: scanning does not replace the query. */
+/* What stays registered with userfaultfd all the time: scanning does not replace the query. */
 static void moved_away_with_scan(void **state)
 {
-    regx_watch_t *watch = start(REGX_CHECK_SCAN);
-    region_t region = must_keep(watch, map(LENGTH), LENGTH);
+    regx_monitor_t *monitor = start(REGX_CHECK_SCAN);
+    region_t region = must_keep(monitor, map(LENGTH), LENGTH);
 
     (void)state;
     assert_true(hits(&region));
@@ -157,7 +157,7 @@ static void moved_away_with_scan(void **state)
     hold_reader(HOLD_NOWHERE);
     pthread_join(thread, NULL);
     drop(&region);
-    watch->stop(watch);
+    monitor->stop(monitor);
 }
 
 int main(void)

@@ -3,7 +3,7 @@
  * The notifier's reader as a thread among the application's: it calls nothing that a tracer may
  * have wrapped, runs where and when it can, and survives that its descriptors are closed.
  */
-#include "watched.h"
+#include "monitored.h"
 
 #include <poll.h>
 #include <stdio.h>
@@ -42,15 +42,15 @@ static void events_are_read_without_libcs_read_and_poll(void **state)
 {
     (void)state;
     atomic_store(&traced, 0);
-    regx_watch_t *watch = start(REGX_CHECK_ALWAYS);
+    regx_monitor_t *monitor = start(REGX_CHECK_ALWAYS);
     for (unsigned i = 0; i < 10; i++) {
-        region_t region = must_keep(watch, map(LENGTH), LENGTH);
+        region_t region = must_keep(monitor, map(LENGTH), LENGTH);
 
         assert_int_equal(munmap((void *)region.start, LENGTH), 0);
         assert_false(hits(&region));
         drop(&region);
     }
-    watch->stop(watch);
+    monitor->stop(monitor);
     assert_int_equal(atomic_load(&traced), 0);
 }
 
@@ -96,7 +96,7 @@ static void it_inherits_neither_cores_nor_policy(void **state)
     CPU_SET(cpu, &one);
     assert_int_equal(sched_setaffinity(0, sizeof(one), &one), 0);
     assert_int_equal(sched_setscheduler(0, SCHED_BATCH, &none), 0);
-    regx_watch_t *watch = start(REGX_CHECK_ALWAYS);
+    regx_monitor_t *monitor = start(REGX_CHECK_ALWAYS);
     pid_t reader;
     while ((reader = reader_id()) == 0) {
         sched_yield(); /* it has not got its name yet */
@@ -105,7 +105,7 @@ static void it_inherits_neither_cores_nor_policy(void **state)
     const int policy = sched_getscheduler(reader);
     assert_int_equal(sched_setscheduler(0, SCHED_OTHER, &none), 0);
     assert_int_equal(sched_setaffinity(0, sizeof(before), &before), 0);
-    watch->stop(watch);
+    monitor->stop(monitor);
     assert_int_equal(failed, 0);
     assert_true(CPU_COUNT(&its) >= CPU_COUNT(&before));
     assert_int_equal(policy, SCHED_OTHER);
@@ -130,8 +130,8 @@ static void after_closefrom_nothing_is_kept_and_no_other_file_is_touched(void **
 
     (void)state;
     const int first = lowest_free();
-    regx_watch_t *watch = start(REGX_CHECK_ALWAYS);
-    region_t region = must_keep(watch, map(LENGTH), LENGTH);
+    regx_monitor_t *monitor = start(REGX_CHECK_ALWAYS);
+    region_t region = must_keep(monitor, map(LENGTH), LENGTH);
 
     assert_true(hits_in_the_end(&region));
     assert_int_equal(syscall(SYS_close_range, first, ~0U, 0), 0);
@@ -141,7 +141,7 @@ static void after_closefrom_nothing_is_kept_and_no_other_file_is_touched(void **
     }
     assert_int_equal(munmap((void *)region.start, LENGTH), 0); /* waits for nobody */
     assert_false(hits(&region));
-    region_t later = keep(watch, map(LENGTH), LENGTH);
+    region_t later = keep(monitor, map(LENGTH), LENGTH);
     assert_int_equal(later.status, REGX_DENIED);
     assert_false(hits(&region) || hits(&later));
     while (reader_id() != 0) {
@@ -150,7 +150,7 @@ static void after_closefrom_nothing_is_kept_and_no_other_file_is_touched(void **
     drop(&region);
     drop(&later);
     munmap((void *)later.start, LENGTH);
-    watch->stop(watch);
+    monitor->stop(monitor);
     for (int i = 0; i < FILES; i++) {
         assert_int_equal(lseek(files[i], 0, SEEK_END), 0); /* open, and nothing was written */
         close(files[i]);
@@ -163,7 +163,7 @@ static void a_forked_child_closes_no_other_file_either(void **state)
 
     (void)state;
     const int first = lowest_free();
-    regx_watch_t *watch = start(REGX_CHECK_ALWAYS);
+    regx_monitor_t *monitor = start(REGX_CHECK_ALWAYS);
     assert_int_equal(syscall(SYS_close_range, first, ~0U, 0), 0);
     for (unsigned i = 0; i < 12; i++) {
         files[i] = memfd_create("others", 0);
@@ -179,7 +179,7 @@ static void a_forked_child_closes_no_other_file_either(void **state)
     }
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
-    watch->stop(watch);
+    monitor->stop(monitor);
     for (unsigned i = 0; i < 12; i++) {
         close(files[i]);
     }

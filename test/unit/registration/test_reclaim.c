@@ -2,7 +2,7 @@
  *
  * What is pinned and no longer needed: it is given back though the application calls nothing, and
  * together with what is kept it stays near the budget. Over the notifier, with real memory, and
- * over a watch of the test's own.
+ * over a monitor of the test's own.
  */
 #include "../../registration/hold.h"
 #include "registry.h"
@@ -17,20 +17,20 @@ enum { LENGTH = 16 * 4096 };
 
 static regx_counters_t counters;
 
-static regx_watch_t *start(regx_check_t check)
+static regx_monitor_t *start(regx_check_t check)
 {
-    const regx_watch_config_t config = {.check = check, .threads = true, .counters = &counters};
-    regx_watch_t *watch = NULL;
+    const regx_monitor_config_t config = {.check = check, .threads = true, .counters = &counters};
+    regx_monitor_t *monitor = NULL;
     char error[256] = "";
 
-    if (regx_watch_notifier(&config, &watch, error, sizeof(error)) != REGX_OK) {
+    if (regx_monitor_notifier(&config, &monitor, error, sizeof(error)) != REGX_OK) {
         print_message("not tried: %s\n", error);
         skip();
     }
-    return watch;
+    return monitor;
 }
 
-static registry_t *open_over(regx_watch_t *watch)
+static registry_t *open_over(regx_monitor_t *monitor)
 {
     const regx_cache_config_t config = {.bytes = UNLIMITED,
                                         .count = UNLIMITED,
@@ -38,12 +38,12 @@ static registry_t *open_over(regx_watch_t *watch)
                                         .inuse = REGX_INUSE_ABORT};
 
     alarm(60); /* a hang is a failure, not the end of all tests */
-    return registry_open_over(watch, &config);
+    return registry_open_over(monitor, &config);
 }
 
-static void settle(const regx_watch_t *watch)
+static void settle(const regx_monitor_t *monitor)
 {
-    while (atomic_load(&watch->changes->sequence) % 2 == 1) {
+    while (atomic_load(&monitor->log->sequence) % 2 == 1) {
         sched_yield();
     }
 }
@@ -61,14 +61,14 @@ static uintptr_t map(size_t length)
 static void freed_memory_is_deregistered_while_nobody_calls(void **state)
 {
     enum { BUFFERS = 300 };
-    regx_watch_t *watch = start(REGX_CHECK_ALWAYS);
-    registry_t *r = open_over(watch);
+    regx_monitor_t *monitor = start(REGX_CHECK_ALWAYS);
+    registry_t *r = open_over(monitor);
     uintptr_t buffers[BUFFERS];
 
     (void)state;
     for (unsigned i = 0; i < BUFFERS; i++) {
         buffers[i] = map(LENGTH);
-        settle(watch);
+        settle(monitor);
         assert_int_equal(registry_served(r, buffers[i], LENGTH), MISS);
     }
     const uintptr_t kept = map(LENGTH);
@@ -81,14 +81,14 @@ static void freed_memory_is_deregistered_while_nobody_calls(void **state)
     }
     assert_int_equal(registry_served(r, kept, LENGTH), HIT);
     registry_close(r);
-    watch->stop(watch);
+    monitor->stop(monitor);
     munmap((void *)kept, LENGTH);
 }
 
 static void what_was_in_use_is_deregistered_after_its_last_use(void **state)
 {
-    regx_watch_t *watch = start(REGX_CHECK_ALWAYS);
-    registry_t *r = open_over(watch);
+    regx_monitor_t *monitor = start(REGX_CHECK_ALWAYS);
+    registry_t *r = open_over(monitor);
     regx_region_t region, other;
 
     (void)state;
@@ -107,21 +107,21 @@ static void what_was_in_use_is_deregistered_after_its_last_use(void **state)
         sched_yield();
     }
     registry_close(r);
-    watch->stop(watch);
+    monitor->stop(monitor);
 }
 
 /* Buffers that changed while in use are told to the user by the application's own threads. */
 static void the_background_calls_nobody_back(void **state)
 {
-    regx_watch_t *watch = start(REGX_CHECK_ALWAYS);
-    registry_t *r = open_over(watch);
+    regx_monitor_t *monitor = start(REGX_CHECK_ALWAYS);
+    registry_t *r = open_over(monitor);
     regx_region_t region;
 
     (void)state;
     const uintptr_t buffer = map(LENGTH);
     registry_get(r, buffer, LENGTH, &region);
     assert_int_equal(munmap((void *)buffer, LENGTH), 0);
-    settle(watch);
+    settle(monitor);
     regx_registry_progress(&r->registry); /* the region is dead, and in use */
     regx_region_release(&r->registry, &region);
     while (r->live > 0) {
@@ -133,7 +133,7 @@ static void the_background_calls_nobody_back(void **state)
     }
     assert_int_equal(r->told_base, buffer);
     registry_close(r);
-    watch->stop(watch);
+    monitor->stop(monitor);
 }
 
 /* ---- the budget ---- */
@@ -191,8 +191,8 @@ static void *unmap_it(void *base)
  * who used what when cannot be told, and a correct program must not be ended for it. */
 static void an_event_that_comes_late_accuses_nobody(void **state)
 {
-    regx_watch_t *watch = start(REGX_CHECK_NEVER);
-    registry_t *r = open_over(watch);
+    regx_monitor_t *monitor = start(REGX_CHECK_NEVER);
+    registry_t *r = open_over(monitor);
     regx_region_t region;
     pthread_t thread;
 
@@ -210,14 +210,14 @@ static void an_event_that_comes_late_accuses_nobody(void **state)
     registry_get(r, buffer, LENGTH, &region); /* the new owner's */
     hold_reader(HOLD_NOWHERE);
     pthread_join(thread, NULL);
-    settle(watch);
+    settle(monitor);
     regx_registry_progress(&r->registry);
     regx_region_release(&r->registry, &region);
     regx_registry_progress(&r->registry);
     assert_int_equal(r->counters.inuse_changes, 0);
     assert_int_equal(r->told, 0);
     registry_close(r);
-    watch->stop(watch);
+    monitor->stop(monitor);
     munmap((void *)buffer, LENGTH);
 }
 

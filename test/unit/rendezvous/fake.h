@@ -142,9 +142,9 @@ static inline void fake_open_registry(fake_t *fake, const fake_config_t *config)
     const regx_cache_config_t cache = {
         .bytes = config->cache_bytes, .count = REGX_UNLIMITED, .inuse = REGX_INUSE_IGNORE};
 
-    if (config->cache_bytes > 0 && fake_watch.changes == NULL) {
-        fake_watch.changes = regx_changes_open();
-        assert_non_null(fake_watch.changes);
+    if (config->cache_bytes > 0 && fake_watch.log == NULL) {
+        fake_watch.log = regx_inval_log_open();
+        assert_non_null(fake_watch.log);
     }
     assert_int_equal(regx_registry_open(&fake->registry, &regx_backend_none,
                                         config->cache_bytes > 0 ? &fake_watch : NULL, &cache,

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * For the tests of the notifier: a watch, memory that a cache would have it cover, and the cache's
- * look-up.
+ * For the tests of the notifier: a monitor, memory that a cache would have it cover, and the
+ * cache's look-up.
  */
-#ifndef REGX_TEST_WATCHED_H
-#define REGX_TEST_WATCHED_H
+#ifndef REGX_TEST_MONITORED_H
+#define REGX_TEST_MONITORED_H
 
 #include "../unit.h"
 
@@ -12,14 +12,14 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "registration/watch.h"
+#include "registration/monitor.h"
 
 enum { PAGE = 4096, LENGTH = 16 * PAGE };
 
 extern regx_counters_t counters;
 extern _Atomic unsigned told; /* changes that the kernel told of */
 
-regx_watch_t *start(regx_check_t check);
+regx_monitor_t *start(regx_check_t check);
 
 int setup(void **state);
 
@@ -27,15 +27,15 @@ int teardown(void **state);
 
 /* Memory that a cache would keep a registration of. */
 typedef struct region {
-    regx_watch_t *watch;
+    regx_monitor_t *monitor;
     uintptr_t start, end;
     uint64_t since;
     regx_status_t status;
 } region_t;
 
-region_t keep(regx_watch_t *watch, void *base, size_t length);
+region_t keep(regx_monitor_t *monitor, void *base, size_t length);
 
-region_t must_keep(regx_watch_t *watch, void *base, size_t length);
+region_t must_keep(regx_monitor_t *monitor, void *base, size_t length);
 
 void drop(region_t *region);
 
