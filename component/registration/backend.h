@@ -5,22 +5,23 @@
 #ifndef REGX_REGISTRATION_BACKEND_H
 #define REGX_REGISTRATION_BACKEND_H
 
+#include "base/param.h"
 #include "registration/monitor.h"
 #include "registration/registration.h"
 
 struct regx_backend {
     const char *name; /* as btl_regx_backend names it */
-    const char *help; /* one line */
+    const char *help; /* of the parameter: what it is */
+    const char *more; /* what only the documentation says of it */
     /* Starts what tells of changes; NULL: nothing is kept, nothing needs to be told. */
     regx_status_t (*start)(const regx_monitor_config_t *config, regx_monitor_t **monitor,
                            char *error, size_t error_size);
 };
 
-extern const char regx_backend_names[]; /* "auto, none, ...", for messages */
-extern const regx_backend_t regx_backend_none;
+/* The words of btl_regx_backend: auto, and the backends. false: there are no more. */
+bool regx_backend_word(unsigned index, regx_param_word_t *word);
 
-/* The backends in the order of regx_backend_names, without auto. NULL: there are no more. */
-const regx_backend_t *regx_backend_at(unsigned index);
+extern const regx_backend_t regx_backend_none;
 
 /* NULL: unknown ("auto" is not a backend). */
 const regx_backend_t *regx_backend_find(const char *name);

@@ -28,9 +28,6 @@ KNOWN_CIRCLES: list[set[str]] = [
     {"rendezvous/engine.c", "rendezvous/landing.c", "rendezvous/landing_chunks.c",
      "rendezvous/landing_gets.c", "rendezvous/landing_slots.c", "rendezvous/source.c",
      "rendezvous/source_exposures.c", "rendezvous/source_grants.c"},
-    # registration
-    {"registration/cache.c", "registration/miss.c"},
-    {"registration/evict.c", "registration/retire.c"},
     # transport/uct
     {"transport/uct/tcp_conn.c", "transport/uct/tcp_send.c"},
     # transport/verbs
@@ -39,9 +36,6 @@ KNOWN_CIRCLES: list[set[str]] = [
     # btl: the face
     {"btl/address.c", "btl/component.c", "btl/module.c", "btl/rdma.c", "btl/registry.c",
      "btl/report.c"},
-    # btl: parameters
-    {"btl/params.c", "btl/params_inherited.c", "btl/params_registration.c",
-     "btl/params_verbs.c"},
 ]
 KNOWN_ARROWS: set[tuple[str, str]] = set()
 

@@ -260,7 +260,7 @@ static void change(actor_t *actor)
     const bool at_once = below(actor, 2) == 0; /* before the news of the change has gone round */
     const unsigned draw = below(actor, 1000);
 
-    actor->log++;
+    actor->changes++;
     if (draw < 400) {
         empty_slot(actor, slot);
         fill_slot(actor, slot);
@@ -365,14 +365,14 @@ int main(int argc, char **argv)
     }
     for (unsigned i = 0; i < THREADS; i++) {
         pthread_join(actors[i].thread, NULL);
-        sum.log += actors[i].log;
+        sum.changes += actors[i].changes;
         sum.transfers += actors[i].transfers;
         sum.bytes += actors[i].bytes;
         sum.glances += actors[i].glances;
     }
     printf("seed %llu changes %llu transfers %llu hits %llu uncached %llu refused 0 "
            "invalidations %llu bytes %llu glances %llu evictions %llu\n",
-           (unsigned long long)seed, (unsigned long long)sum.log, (unsigned long long)sum.transfers,
+           (unsigned long long)seed, (unsigned long long)sum.changes, (unsigned long long)sum.transfers,
            (unsigned long long)rig_count(&rig, &rig.counters.hits),
            (unsigned long long)rig_count(&rig, &rig.counters.uncached),
            (unsigned long long)rig_count(&rig, &rig.counters.invalidations),
