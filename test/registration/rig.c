@@ -74,6 +74,7 @@ bool rig_open(rig_t *rig, const rig_config_t *config, char *why, size_t why_size
     if (rig->oracle == NULL) {
         return false;
     }
+    oracle_transport(rig->oracle)->registers = !config->alone;
     if (rig->reads) {
         oracle_read(rig->oracle);
     }

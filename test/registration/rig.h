@@ -24,6 +24,7 @@ typedef struct rig_config {
      * a backend must be better than; or `notifier/scan`, notifier with notifier_check=scan. */
     const char *backend;
     bool reads;            /* an RDMA device alone: transfers are reads */
+    bool alone;            /* nothing is deregistered but by progress and acquisitions */
     unsigned buffers;      /* of the oracle; 0: as many as one ring has */
     uint64_t bytes, count; /* of the cache; 0: unlimited */
     regx_admit_t admit;

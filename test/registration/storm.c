@@ -372,7 +372,8 @@ int main(int argc, char **argv)
     }
     printf("seed %llu changes %llu transfers %llu hits %llu uncached %llu refused 0 "
            "invalidations %llu bytes %llu glances %llu evictions %llu\n",
-           (unsigned long long)seed, (unsigned long long)sum.changes, (unsigned long long)sum.transfers,
+           (unsigned long long)seed, (unsigned long long)sum.changes,
+           (unsigned long long)sum.transfers,
            (unsigned long long)rig_count(&rig, &rig.counters.hits),
            (unsigned long long)rig_count(&rig, &rig.counters.uncached),
            (unsigned long long)rig_count(&rig, &rig.counters.invalidations),
