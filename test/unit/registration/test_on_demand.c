@@ -91,11 +91,11 @@ static void open_with(regx_prefetch_t prefetch, unsigned refuse_advice, size_t g
     memset(&counters, 0, sizeof(counters));
     fake = (struct fake){.transport = {.ops = &fake_ops, .on_demand_grain = grain},
                          .refuse_advice = refuse_advice};
-    const regx_watch_config_t config = {
+    const regx_monitor_config_t config = {
         .transport = &fake.transport, .counters = &counters, .prefetch = prefetch};
     assert_int_equal(regx_backend_choose("odp", false, &config, &choice, error, sizeof(error)),
                      REGX_OK);
-    assert_int_equal(regx_registry_open(&registry, choice.backend, choice.watch, &cache,
+    assert_int_equal(regx_registry_open(&registry, choice.backend, choice.monitor, &cache,
                                         &fake.transport, &counters),
                      REGX_OK);
     assert_int_equal(fake.live, 0); /* what the start tried */
@@ -108,7 +108,7 @@ static int close_all(void **state)
 {
     (void)state;
     regx_registry_close(&registry);
-    choice.watch->stop(choice.watch);
+    choice.monitor->stop(choice.monitor);
     munmap(memory, SIZE);
     assert_int_equal(fake.live, 0);
     return 0;

@@ -36,7 +36,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "registration/watch.h"
+#include "registration/on_demand.h"
 #include "transport/transport.h"
 
 /* linux/mman.h, since 5.14 */
@@ -47,23 +47,23 @@
 
 enum { TO_READ, TO_WRITE, DIRECTIONS };
 
-typedef struct regx_odp {
-    regx_watch_t super;
+typedef struct regx_on_demand {
+    regx_monitor_t super;
     regx_transport_t *transport;
     regx_counters_t *counters;
     regx_prefetch_t ways[DIRECTIONS]; /* what works here of what was asked for */
     uintptr_t page;                   /* bytes */
-} regx_odp_t;
+} regx_on_demand_t;
 
 static const unsigned accesses[DIRECTIONS] = {
     [TO_READ] = REGX_ACCESS_LOCAL, [TO_WRITE] = REGX_ACCESS_REMOTE_WRITE};
 static const int touches[DIRECTIONS] = {
     [TO_READ] = MADV_POPULATE_READ, [TO_WRITE] = MADV_POPULATE_WRITE};
 
-static void odp_stop(regx_watch_t *watch)
+static void odp_stop(regx_monitor_t *monitor)
 {
-    regx_changes_close(watch->changes);
-    free(watch);
+    regx_inval_log_close(monitor->log);
+    free(monitor);
 }
 
 /* MS_ASYNC does nothing, to all that is mapped. */
@@ -73,7 +73,7 @@ static bool is_mapped(uintptr_t start, uintptr_t end)
 }
 
 /* Has the kernel map pages as a use of them would, without one. false: they cannot be used so. */
-static bool touch(const regx_odp_t *odp, uintptr_t start, uintptr_t end, int direction)
+static bool touch(const regx_on_demand_t *odp, uintptr_t start, uintptr_t end, int direction)
 {
     if (madvise((void *)start, end - start, touches[direction]) == 0) {
         regx_count(odp->counters, &odp->counters->prefetch_touched, 1);
@@ -83,7 +83,8 @@ static bool touch(const regx_odp_t *odp, uintptr_t start, uintptr_t end, int dir
     return (errno == EINTR || errno == EAGAIN) && is_mapped(start, end);
 }
 
-static void advise(const regx_odp_t *odp, const regx_mr_t *mr, const void *base, size_t length)
+static void advise(const regx_on_demand_t *odp, const regx_mr_t *mr, const void *base,
+                   size_t length)
 {
     if (odp->transport->ops->prefetch(odp->transport, mr, base, length) == REGX_OK) {
         regx_count(odp->counters, &odp->counters->prefetch_advised, 1);
@@ -92,9 +93,9 @@ static void advise(const regx_odp_t *odp, const regx_mr_t *mr, const void *base,
     }
 }
 
-static bool odp_follows(regx_watch_t *watch, const void *base)
+bool regx_on_demand_follows(const regx_monitor_t *monitor, const void *base)
 {
-    const regx_odp_t *odp = (const regx_odp_t *)watch;
+    const regx_on_demand_t *odp = (const regx_on_demand_t *)monitor;
     const bool follows = (uintptr_t)base % odp->transport->on_demand_grain == 0;
 
     if (!follows) {
@@ -103,10 +104,10 @@ static bool odp_follows(regx_watch_t *watch, const void *base)
     return follows;
 }
 
-static regx_status_t odp_ready(regx_watch_t *watch, const regx_mr_t *mr, void *base, size_t length,
-                               unsigned access)
+regx_status_t regx_on_demand_ready(const regx_monitor_t *monitor, const regx_mr_t *mr, void *base,
+                                   size_t length, unsigned access)
 {
-    const regx_odp_t *odp = (const regx_odp_t *)watch;
+    const regx_on_demand_t *odp = (const regx_on_demand_t *)monitor;
     const uintptr_t start = (uintptr_t)base & ~(odp->page - 1);
     const uintptr_t end = ((uintptr_t)base + length + odp->page - 1) & ~(odp->page - 1);
     const int direction = (access & REGX_ACCESS_ANY_WRITE) != 0 ? TO_WRITE : TO_READ;
@@ -124,7 +125,7 @@ static regx_status_t odp_ready(regx_watch_t *watch, const regx_mr_t *mr, void *b
 }
 
 /* Whether library and device take advice for such regions, seen on a page of our own. */
-static bool can_advise(const regx_odp_t *odp, void *scratch, int direction)
+static bool can_advise(const regx_on_demand_t *odp, void *scratch, int direction)
 {
     const regx_transport_ops_t *ops = odp->transport->ops;
     regx_mr_t mr;
@@ -140,13 +141,13 @@ static bool can_advise(const regx_odp_t *odp, void *scratch, int direction)
 }
 
 /* What was asked for, or the next best thing that works here. */
-static regx_prefetch_t choose_way(const regx_odp_t *odp, regx_prefetch_t asked, void *scratch,
+static regx_prefetch_t choose_way(const regx_on_demand_t *odp, regx_prefetch_t query, void *scratch,
                                   int direction)
 {
     static const char *const no_advice[DIRECTIONS] = {
         [TO_READ] = "odp: device or library takes no advice to read, touched",
         [TO_WRITE] = "odp: device or library takes no advice to write, touched"};
-    regx_prefetch_t way = asked;
+    regx_prefetch_t way = query;
 
     if (way == REGX_PREFETCH_ADVISE && !can_advise(odp, scratch, direction)) {
         way = REGX_PREFETCH_TOUCH;
@@ -159,22 +160,22 @@ static regx_prefetch_t choose_way(const regx_odp_t *odp, regx_prefetch_t asked, 
     return way;
 }
 
-static void choose_ways(regx_odp_t *odp, regx_prefetch_t asked)
+static void choose_ways(regx_on_demand_t *odp, regx_prefetch_t query)
 {
     void *scratch =
         mmap(NULL, odp->page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
     for (int direction = 0; direction < DIRECTIONS; direction++) {
         odp->ways[direction] =
-            scratch == MAP_FAILED ? REGX_PREFETCH_NONE : choose_way(odp, asked, scratch, direction);
+            scratch == MAP_FAILED ? REGX_PREFETCH_NONE : choose_way(odp, query, scratch, direction);
     }
     if (scratch != MAP_FAILED) {
         munmap(scratch, odp->page);
     }
 }
 
-regx_status_t regx_watch_odp(const regx_watch_config_t *config, regx_watch_t **watch, char *error,
-                             size_t error_size)
+regx_status_t regx_on_demand_start(const regx_monitor_config_t *config, regx_monitor_t **monitor,
+                                   char *error, size_t error_size)
 {
     regx_transport_t *transport = config->transport;
 
@@ -188,21 +189,20 @@ regx_status_t regx_watch_odp(const regx_watch_config_t *config, regx_watch_t **w
     if (status != REGX_OK) {
         return status;
     }
-    regx_odp_t *odp = calloc(1, sizeof(*odp));
+    regx_on_demand_t *odp = calloc(1, sizeof(*odp));
 
-    if (odp == NULL || (odp->super.changes = regx_changes_open()) == NULL) {
+    if (odp == NULL || (odp->super.log = regx_inval_log_open()) == NULL) {
         free(odp);
         snprintf(error, error_size, "out of memory");
         return REGX_NO_MEMORY;
     }
     odp->super.name = "odp";
-    odp->super.follows = odp_follows;
-    odp->super.ready = odp_ready;
+    odp->super.flags = REGX_MONITOR_BY_DEVICE;
     odp->super.stop = odp_stop;
     odp->transport = transport;
     odp->counters = config->counters;
     odp->page = (uintptr_t)sysconf(_SC_PAGESIZE);
     choose_ways(odp, config->prefetch);
-    *watch = &odp->super;
+    *monitor = &odp->super;
     return REGX_OK;
 }

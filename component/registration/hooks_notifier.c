@@ -32,21 +32,22 @@ typedef struct regx_announced {
 
 static _Atomic unsigned threads; /* that have announced something */
 
-/* This thread is that number of them; 0: not yet. A few bytes, as regx_here (seats.h). */
+/* This thread is that number of them; 0: not yet. A few bytes, as regx_last_state (thread_state.h).
+ */
 static _Thread_local unsigned self __attribute__((tls_model("initial-exec")));
 static _Thread_local unsigned next __attribute__((tls_model("initial-exec")));
 
-typedef struct regx_both_watch {
-    regx_watch_t super;
-    regx_watch_t *notifier;
+typedef struct regx_hooks_notifier {
+    regx_monitor_t super;
+    regx_monitor_t *notifier;
     const regx_hook_source_t *source;
     regx_counters_t *counters;
     _Alignas(64) regx_announced_t announced[PLACES][LAST];
-} regx_both_watch_t;
+} regx_hooks_notifier_t;
 
 static void announce(void *context, uintptr_t start, uintptr_t end)
 {
-    regx_both_watch_t *both = context;
+    regx_hooks_notifier_t *both = context;
 
     if (self == 0) {
         self = atomic_fetch_add(&threads, 1) + 1;
@@ -56,7 +57,7 @@ static void announce(void *context, uintptr_t start, uintptr_t end)
     atomic_store_explicit(&entry->end, 0, memory_order_relaxed);
     atomic_store_explicit(&entry->start, start, memory_order_release);
     atomic_store_explicit(&entry->end, end, memory_order_release);
-    regx_changes_log(both->super.changes, start, end);
+    regx_inval_log_write(both->super.log, start, end);
 }
 
 /* Places that somebody has; the first thread's is number 1. */
@@ -86,7 +87,7 @@ static bool announces(const regx_announced_t *entry, uintptr_t start, uintptr_t 
     return last >= end && atomic_load(&entry->start) <= start && atomic_load(&entry->end) == last;
 }
 
-static bool is_announced(const regx_both_watch_t *both, uintptr_t start, uintptr_t end)
+static bool is_announced(const regx_hooks_notifier_t *both, uintptr_t start, uintptr_t end)
 {
     const unsigned count = places();
     bool found = false;
@@ -98,31 +99,31 @@ static bool is_announced(const regx_both_watch_t *both, uintptr_t start, uintptr
 }
 
 /* In the notifier's reader. */
-static void told(void *context, uintptr_t start, uintptr_t end)
+static void observe(void *context, uintptr_t start, uintptr_t end)
 {
-    regx_both_watch_t *both = context;
+    regx_hooks_notifier_t *both = context;
 
     if (!is_announced(both, start, end) && !is_end_of_heap(end)) {
         atomic_fetch_add(&both->counters->hooks_missed, 1);
     }
 }
 
-static bool both_quiet(regx_watch_t *watch, uintptr_t start, uintptr_t end)
+static bool both_valid(regx_monitor_t *monitor, uintptr_t start, uintptr_t end)
 {
-    regx_watch_t *notifier = ((regx_both_watch_t *)watch)->notifier;
+    regx_monitor_t *notifier = ((regx_hooks_notifier_t *)monitor)->notifier;
 
-    return notifier->quiet(notifier, start, end);
+    return notifier->valid(notifier, start, end);
 }
 
 /* An announcement that the range outlived was of an older mapping there. Unless the reader has yet
  * to log what it read: then it may be the one that told() will look for. (What is registered now is
  * not kept then, so that nothing is hidden by it.) */
-static regx_status_t both_cover(regx_watch_t *watch, uintptr_t start, uintptr_t end,
-                                uint64_t *since)
+static regx_status_t both_subscribe(regx_monitor_t *monitor, uintptr_t start, uintptr_t end,
+                                    uint64_t *since)
 {
-    regx_both_watch_t *both = (regx_both_watch_t *)watch;
+    regx_hooks_notifier_t *both = (regx_hooks_notifier_t *)monitor;
 
-    const bool behind = atomic_load(&both->super.changes->sequence) % 2 == 1;
+    const bool behind = atomic_load(&both->super.log->sequence) % 2 == 1;
     const unsigned count = behind ? 0 : places();
 
     for (unsigned i = 0; i < count * LAST; i++) {
@@ -133,41 +134,42 @@ static regx_status_t both_cover(regx_watch_t *watch, uintptr_t start, uintptr_t 
             atomic_compare_exchange_strong(&entry->end, &last, 0);
         }
     }
-    return both->notifier->cover(both->notifier, start, end, since);
+    return both->notifier->subscribe(both->notifier, start, end, since);
 }
 
-static void both_stop(regx_watch_t *watch)
+static void both_stop(regx_monitor_t *monitor)
 {
-    regx_both_watch_t *both = (regx_both_watch_t *)watch;
+    regx_hooks_notifier_t *both = (regx_hooks_notifier_t *)monitor;
 
     regx_hooks_end(both->source); /* they log into what is the notifier's */
     both->notifier->stop(both->notifier);
     free(both);
 }
 
-static regx_status_t start_notifier(regx_both_watch_t *both, const regx_watch_config_t *config,
-                                    char *error, size_t error_size)
+static regx_status_t start_notifier(regx_hooks_notifier_t *both,
+                                    const regx_monitor_config_t *config, char *error,
+                                    size_t error_size)
 {
-    regx_watch_config_t own = *config;
+    regx_monitor_config_t own = *config;
 
-    own.told = told;
+    own.on_change = observe;
     own.context = both;
-    const regx_status_t status = regx_watch_notifier(&own, &both->notifier, error, error_size);
+    const regx_status_t status = regx_monitor_notifier(&own, &both->notifier, error, error_size);
     if (status != REGX_OK) {
         return status;
     }
     /* Its self-test is not for the hooks to see. The last event of it may still be on the way. */
-    while (atomic_load(&both->notifier->changes->sequence) % 2 == 1) {
+    while (atomic_load(&both->notifier->log->sequence) % 2 == 1) {
         sched_yield();
     }
     atomic_store(&both->counters->hooks_missed, 0);
     return REGX_OK;
 }
 
-regx_status_t regx_watch_both(const regx_watch_config_t *config, regx_watch_t **watch, char *error,
-                              size_t error_size)
+regx_status_t regx_monitor_hooks_notifier(const regx_monitor_config_t *config,
+                                          regx_monitor_t **monitor, char *error, size_t error_size)
 {
-    regx_both_watch_t *both = aligned_alloc(_Alignof(regx_both_watch_t), sizeof(*both));
+    regx_hooks_notifier_t *both = aligned_alloc(_Alignof(regx_hooks_notifier_t), sizeof(*both));
 
     if (both == NULL) {
         snprintf(error, error_size, "out of memory");
@@ -189,12 +191,13 @@ regx_status_t regx_watch_both(const regx_watch_config_t *config, regx_watch_t **
         return status;
     }
     both->super.name = "hooks+notifier";
-    both->super.changes = both->notifier->changes;
-    both->super.quiet = both->notifier->quiet != NULL ? both_quiet : NULL;
-    both->super.asked = both->notifier->asked;
-    both->super.cover = both_cover;
+    both->super.flags = both->notifier->flags;
+    both->super.log = both->notifier->log;
+    both->super.valid = both->notifier->valid != NULL ? both_valid : NULL;
+    both->super.query = both->notifier->query;
+    both->super.subscribe = both_subscribe;
     both->super.stop = both_stop;
     regx_hooks_listen(announce, both);
-    *watch = &both->super;
+    *monitor = &both->super;
     return REGX_OK;
 }

@@ -14,12 +14,14 @@
  * out, as if it had been logged just before whoever declares interest next read the head: that is
  * its meaning, so nothing else needs an argument.
  */
-#include "registration/changes.h"
+#include "registration/inval_log.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define RING REGX_CHANGES_RING
+#include "registration/thread.h"
+
+#define RING REGX_INVAL_LOG_RING
 #define SLOTS 65536u /* of interest */
 #define SLOT_SHIFT 21
 #define ASKED_MOST 1024 /* slots that a writer looks at; longer changes are always logged */
@@ -30,34 +32,35 @@ typedef struct entry {
     uint64_t padding;
 } entry_t;
 
-struct regx_changes_rest {
+struct regx_inval_log_rest {
     _Atomic uint64_t lost;
     _Alignas(64) entry_t ring[RING];
     _Atomic uint32_t interest[SLOTS];
 };
 
-regx_changes_t *regx_changes_open(void)
+regx_inval_log_t *regx_inval_log_open(void)
 {
-    regx_changes_t *changes = aligned_alloc(_Alignof(regx_changes_t), sizeof(*changes));
-    struct regx_changes_rest *rest =
-        aligned_alloc(_Alignof(struct regx_changes_rest), sizeof(*rest));
+    regx_inval_log_t *log = aligned_alloc(_Alignof(regx_inval_log_t), sizeof(*log));
+    struct regx_inval_log_rest *rest =
+        aligned_alloc(_Alignof(struct regx_inval_log_rest), sizeof(*rest));
 
-    if (changes == NULL || rest == NULL) {
-        free(changes);
+    if (log == NULL || rest == NULL) {
+        free(log);
         free(rest);
         return NULL;
     }
     memset(rest, 0, sizeof(*rest));
-    atomic_init(&changes->head, 0);
-    atomic_init(&changes->sequence, 0);
-    changes->rest = rest;
-    return changes;
+    atomic_init(&log->head, 0);
+    atomic_init(&log->sequence, 0);
+    atomic_init(&log->asleep, 0);
+    log->rest = rest;
+    return log;
 }
 
-void regx_changes_close(regx_changes_t *changes)
+void regx_inval_log_close(regx_inval_log_t *log)
 {
-    free(changes->rest);
-    free(changes);
+    free(log->rest);
+    free(log);
 }
 
 static uintptr_t slot_of(uintptr_t address)
@@ -65,22 +68,22 @@ static uintptr_t slot_of(uintptr_t address)
     return address >> SLOT_SHIFT;
 }
 
-static _Atomic uint32_t *interest_of(struct regx_changes_rest *rest, uintptr_t slot)
+static _Atomic uint32_t *interest_of(struct regx_inval_log_rest *rest, uintptr_t slot)
 {
     return &rest->interest[(slot ^ (slot >> 16)) % SLOTS];
 }
 
-void regx_changes_interest(regx_changes_t *changes, uintptr_t start, uintptr_t end, int by)
+void regx_inval_log_interest(regx_inval_log_t *log, uintptr_t start, uintptr_t end, int by)
 {
     const uintptr_t first = slot_of(start), count = slot_of(end - 1) - first + 1;
 
     for (uintptr_t i = 0; i < count && i < SLOTS; i++) {
         /* As many as there are: from a round number on, so that it is each of them once. */
-        atomic_fetch_add(interest_of(changes->rest, count < SLOTS ? first + i : i), (uint32_t)by);
+        atomic_fetch_add(interest_of(log->rest, count < SLOTS ? first + i : i), (uint32_t)by);
     }
 }
 
-static bool concerns_somebody(struct regx_changes_rest *rest, uintptr_t start, uintptr_t end)
+static bool concerns_somebody(struct regx_inval_log_rest *rest, uintptr_t start, uintptr_t end)
 {
     const uintptr_t first = slot_of(start), last = slot_of(end - 1);
 
@@ -95,7 +98,7 @@ static bool concerns_somebody(struct regx_changes_rest *rest, uintptr_t start, u
     return false;
 }
 
-static void lose(struct regx_changes_rest *rest, uint64_t number)
+static void lose(struct regx_inval_log_rest *rest, uint64_t number)
 {
     uint64_t lost = atomic_load(&rest->lost);
 
@@ -103,14 +106,16 @@ static void lose(struct regx_changes_rest *rest, uint64_t number)
     }
 }
 
-void regx_changes_log(regx_changes_t *changes, uintptr_t start, uintptr_t end)
+void regx_inval_log_wake(regx_inval_log_t *log)
 {
-    struct regx_changes_rest *rest = changes->rest;
-
-    if (start >= end || !concerns_somebody(rest, start, end)) {
-        return;
+    if (atomic_load(&log->asleep) != 0 && atomic_exchange(&log->asleep, 0) != 0) {
+        regx_thread_wake(&log->asleep);
     }
-    const uint64_t number = atomic_fetch_add(&changes->head, 1);
+}
+
+static void write_entry(struct regx_inval_log_rest *rest, uint64_t number, uintptr_t start,
+                        uintptr_t end)
+{
     entry_t *entry = &rest->ring[number % RING];
     uint64_t stamp = atomic_load(&entry->stamp);
 
@@ -128,10 +133,21 @@ void regx_changes_log(regx_changes_t *changes, uintptr_t start, uintptr_t end)
     atomic_store_explicit(&entry->stamp, 2 * number + 2, memory_order_release);
 }
 
-regx_change_state_t regx_changes_read(const regx_changes_t *changes, uint64_t number,
-                                      regx_change_t *change)
+void regx_inval_log_write(regx_inval_log_t *log, uintptr_t start, uintptr_t end)
 {
-    const struct regx_changes_rest *rest = changes->rest;
+    struct regx_inval_log_rest *rest = log->rest;
+
+    if (start >= end || !concerns_somebody(rest, start, end)) {
+        return;
+    }
+    write_entry(rest, atomic_fetch_add(&log->head, 1), start, end);
+    regx_inval_log_wake(log);
+}
+
+regx_change_state_t regx_inval_log_read(const regx_inval_log_t *log, uint64_t number,
+                                        regx_change_t *change)
+{
+    const struct regx_inval_log_rest *rest = log->rest;
     const entry_t *entry = &rest->ring[number % RING];
     const uint64_t whole = 2 * number + 2;
     const uint64_t stamp = atomic_load_explicit(&entry->stamp, memory_order_acquire);
@@ -145,17 +161,17 @@ regx_change_state_t regx_changes_read(const regx_changes_t *changes, uint64_t nu
         return REGX_CHANGE_LOST;
     }
     if (stamp > whole || atomic_load(&rest->lost) > number ||
-        atomic_load(&changes->head) - number > RING) {
+        atomic_load(&log->head) - number > RING) {
         return REGX_CHANGE_LOST;
     }
     return REGX_CHANGE_LATER;
 }
 
 /* unknown: the answer for a change that cannot be read. */
-static bool touched(const regx_changes_t *changes, uint64_t since, uintptr_t start, uintptr_t end,
+static bool touched(const regx_inval_log_t *log, uint64_t since, uintptr_t start, uintptr_t end,
                     bool unknown)
 {
-    const uint64_t head = atomic_load(&changes->head);
+    const uint64_t head = atomic_load(&log->head);
 
     if (head - since > RING) {
         if (unknown) {
@@ -165,7 +181,7 @@ static bool touched(const regx_changes_t *changes, uint64_t since, uintptr_t sta
     }
     for (; since != head; since++) {
         regx_change_t change;
-        const bool is_read = regx_changes_read(changes, since, &change) == REGX_CHANGE_READ;
+        const bool is_read = regx_inval_log_read(log, since, &change) == REGX_CHANGE_READ;
 
         if (is_read ? change.start < end && start < change.end : unknown) {
             return true;
@@ -174,14 +190,14 @@ static bool touched(const regx_changes_t *changes, uint64_t since, uintptr_t sta
     return false;
 }
 
-bool regx_changes_touched(const regx_changes_t *changes, uint64_t since, uintptr_t start,
-                          uintptr_t end)
+bool regx_inval_log_touched(const regx_inval_log_t *log, uint64_t since, uintptr_t start,
+                            uintptr_t end)
 {
-    return touched(changes, since, start, end, true);
+    return touched(log, since, start, end, true);
 }
 
-bool regx_changes_show(const regx_changes_t *changes, uint64_t since, uintptr_t start,
-                       uintptr_t end)
+bool regx_inval_log_shows(const regx_inval_log_t *log, uint64_t since, uintptr_t start,
+                          uintptr_t end)
 {
-    return touched(changes, since, start, end, false);
+    return touched(log, since, start, end, false);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What is armed for a range: the mappings it lies in, whole and no others; no huge page is split,
- * no mapping is, and there is a limit to them. Nobody reads events here, so everything is disarmed
- * before it is unmapped.
+ * What is registered with userfaultfd for a range: the mappings it lies in, whole and no others; no
+ * huge page is split, no mapping is, and there is a limit to them. Nobody reads events here, so
+ * everything is unregistered before it is unmapped.
  */
 #include "../unit.h"
 
@@ -15,15 +15,15 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "registration/armed.h"
+#include "registration/uffd_ranges.h"
 
 enum { PAGE = 4096, BLOCK = 2 << 20 };
 
-/* What happens around the call that arms (ioctl is linked by --wrap). */
+/* What happens around the call that registers with userfaultfd (ioctl is linked by --wrap). */
 static struct {
     void (*before)(void);
     void (*after)(void);
-    regx_changes_t *changes;
+    regx_inval_log_t *log;
     char *base;
 } meanwhile;
 
@@ -43,8 +43,8 @@ int __wrap_ioctl(int fd, unsigned long request, void *argument)
 
 typedef struct rig {
     regx_uffd_t uffd;
-    regx_changes_t *changes;
-    regx_armed_t armed;
+    regx_inval_log_t *log;
+    regx_uffd_ranges_t ranges;
 } rig_t;
 
 static int setup(void **state)
@@ -53,9 +53,9 @@ static int setup(void **state)
     char error[256] = "";
 
     assert_int_equal(regx_uffd_open(&rig.uffd, error, sizeof(error)), REGX_OK);
-    rig.changes = regx_changes_open();
-    assert_non_null(rig.changes);
-    assert_int_equal(regx_armed_open(&rig.armed, &rig.uffd, rig.changes), 0);
+    rig.log = regx_inval_log_open();
+    assert_non_null(rig.log);
+    assert_int_equal(regx_uffd_ranges_open(&rig.ranges, &rig.uffd, rig.log), 0);
     *state = &rig;
     return 0;
 }
@@ -64,10 +64,10 @@ static int teardown(void **state)
 {
     rig_t *rig = *state;
 
-    regx_armed_off(&rig->armed);
-    regx_armed_close(&rig->armed);
+    regx_uffd_ranges_clear(&rig->ranges);
+    regx_uffd_ranges_close(&rig->ranges);
     regx_uffd_close(&rig->uffd);
-    regx_changes_close(rig->changes);
+    regx_inval_log_close(rig->log);
     return 0;
 }
 
@@ -85,20 +85,20 @@ static char *map(size_t before, size_t length)
 
 static void unmap(rig_t *rig, char *base, size_t length)
 {
-    regx_armed_off(&rig->armed);
+    regx_uffd_ranges_clear(&rig->ranges);
     assert_int_equal(munmap(base, length), 0);
 }
 
-static const char *cover(rig_t *rig, char *base, size_t length)
+static const char *subscribe(rig_t *rig, char *base, size_t length)
 {
     uint64_t since;
 
-    return regx_armed_cover(&rig->armed, (uintptr_t)base, (uintptr_t)base + length, &since);
+    return regx_uffd_ranges_add(&rig->ranges, (uintptr_t)base, (uintptr_t)base + length, &since);
 }
 
-static void must_cover(rig_t *rig, char *base, size_t length)
+static void must_subscribe(rig_t *rig, char *base, size_t length)
 {
-    const char *reason = cover(rig, base, length);
+    const char *reason = subscribe(rig, base, length);
 
     if (reason != NULL) {
         fail_msg("%s", reason);
@@ -117,7 +117,8 @@ static void read_range(const char *line, uintptr_t *start, uintptr_t *end)
     }
 }
 
-/* What the kernel says is armed around `base`: mappings that touch each other are one. */
+/* What the kernel says is registered with userfaultfd around `base`: mappings that touch each other
+ * are one. */
 static unsigned armed_pieces(const char *base, size_t length, uintptr_t *start, uintptr_t *end)
 {
     FILE *file = fopen("/proc/self/smaps", "r");
@@ -157,9 +158,9 @@ static void the_whole_mapping(void **state)
     const size_t length = 3 * (size_t)BLOCK + 8 * PAGE;
     char *base = map(4 * PAGE, length);
 
-    must_cover(rig, base + BLOCK, PAGE);
+    must_subscribe(rig, base + BLOCK, PAGE);
     expect_armed(base, length, base, base + length);
-    must_cover(rig, base, length);
+    must_subscribe(rig, base, length);
     expect_armed(base, length, base, base + length);
     unmap(rig, base, length);
 }
@@ -170,9 +171,9 @@ static void over_several_mappings(void **state)
     char *base = map(0, 3 * (size_t)BLOCK);
 
     assert_int_equal(mprotect(base + BLOCK, BLOCK, PROT_READ), 0);
-    must_cover(rig, base + BLOCK - PAGE, PAGE); /* its neighbour is left alone */
+    must_subscribe(rig, base + BLOCK - PAGE, PAGE); /* its neighbour is left alone */
     expect_armed(base, 3 * (size_t)BLOCK, base, base + BLOCK);
-    must_cover(rig, base + BLOCK - PAGE, BLOCK + 2 * PAGE);
+    must_subscribe(rig, base + BLOCK - PAGE, BLOCK + 2 * PAGE);
     expect_armed(base, 3 * (size_t)BLOCK, base, base + 3 * (size_t)BLOCK);
     unmap(rig, base, 3 * (size_t)BLOCK);
 }
@@ -185,9 +186,9 @@ static void a_neighbour_can_still_be_moved(void **state)
     const size_t length = BLOCK + 20 * PAGE;
     char *base = map(0, 2 * length);
 
-    must_cover(rig, base + PAGE, length - PAGE);
+    must_subscribe(rig, base + PAGE, length - PAGE);
     memset(base, 1, 2 * length); /* what was touched apart would stay apart */
-    regx_armed_off(&rig->armed);
+    regx_uffd_ranges_clear(&rig->ranges);
     char *moved = mremap(base + length, length, 2 * length, MREMAP_MAYMOVE);
     assert_ptr_not_equal(moved, MAP_FAILED);
     assert_int_equal(moved[length - 1], 1);
@@ -218,7 +219,7 @@ static void neighbours_merge(void **state)
     const unsigned before = mappings();
 
     for (size_t i = 0; i < length; i += 5 * 64 * 1024) {
-        must_cover(rig, base + i, 64 * 1024);
+        must_subscribe(rig, base + i, 64 * 1024);
     }
     assert_in_range(mappings(), before, before + 2);
     expect_armed(base, length, base, base + length);
@@ -260,16 +261,16 @@ static void huge_pages_stay_whole(void **state)
         skip();
     }
     for (size_t i = 0; i < 8; i += 2) {
-        must_cover(rig, base + i * BLOCK + 7 * PAGE, 64 * 1024);
+        must_subscribe(rig, base + i * BLOCK + 7 * PAGE, 64 * 1024);
     }
     assert_int_equal(in_huge_pages(base), before);
-    regx_armed_off(&rig->armed);
+    regx_uffd_ranges_clear(&rig->ranges);
     assert_int_equal(in_huge_pages(base), before);
     unmap(rig, base, 8 * (size_t)BLOCK);
 }
 
-/* What is not armed of the mappings around a range is said to have changed, and nothing else is:
- * not what was armed before. */
+/* What is not registered with userfaultfd of the mappings around a range is said to have changed,
+ * and nothing else is: not what was registered with userfaultfd before. */
 static void tells_of_what_it_arms_anew(void **state)
 {
     rig_t *rig = *state;
@@ -278,22 +279,23 @@ static void tells_of_what_it_arms_anew(void **state)
     uint64_t since;
 
     assert_int_equal(mprotect(base + BLOCK, BLOCK, PROT_READ), 0);
-    regx_changes_interest(rig->changes, at, at + 4 * (size_t)BLOCK, 1);
-    const uint64_t before = atomic_load(&rig->changes->head);
-    assert_null(regx_armed_cover(&rig->armed, at + PAGE, at + 2 * PAGE, &since));
-    assert_true(regx_changes_touched(rig->changes, before, at + 10 * PAGE, at + 11 * PAGE));
-    assert_false(regx_changes_touched(rig->changes, before, at + BLOCK, at + BLOCK + PAGE));
-    assert_false(regx_changes_touched(rig->changes, since, at, at + 4 * (size_t)BLOCK));
+    regx_inval_log_interest(rig->log, at, at + 4 * (size_t)BLOCK, 1);
+    const uint64_t before = atomic_load(&rig->log->head);
+    assert_null(regx_uffd_ranges_add(&rig->ranges, at + PAGE, at + 2 * PAGE, &since));
+    assert_true(regx_inval_log_touched(rig->log, before, at + 10 * PAGE, at + 11 * PAGE));
+    assert_false(regx_inval_log_touched(rig->log, before, at + BLOCK, at + BLOCK + PAGE));
+    assert_false(regx_inval_log_touched(rig->log, since, at, at + 4 * (size_t)BLOCK));
     const uint64_t first = since;
-    assert_null(regx_armed_cover(&rig->armed, at + 3 * PAGE, at + 4 * PAGE, &since));
-    assert_null(regx_armed_cover(&rig->armed, at + PAGE, at + BLOCK + PAGE, &since));
-    assert_false(regx_changes_touched(rig->changes, first, at, at + BLOCK));
-    assert_true(regx_changes_touched(rig->changes, first, at + BLOCK, at + BLOCK + PAGE));
-    assert_false(regx_changes_touched(rig->changes, since, at, at + 4 * (size_t)BLOCK));
+    assert_null(regx_uffd_ranges_add(&rig->ranges, at + 3 * PAGE, at + 4 * PAGE, &since));
+    assert_null(regx_uffd_ranges_add(&rig->ranges, at + PAGE, at + BLOCK + PAGE, &since));
+    assert_false(regx_inval_log_touched(rig->log, first, at, at + BLOCK));
+    assert_true(regx_inval_log_touched(rig->log, first, at + BLOCK, at + BLOCK + PAGE));
+    assert_false(regx_inval_log_touched(rig->log, since, at, at + 4 * (size_t)BLOCK));
     unmap(rig, base, 4 * (size_t)BLOCK);
 }
 
-/* Ten mappings may be armed; what was armed and is gone gives room again. */
+/* Ten mappings may be registered with userfaultfd; what was registered with userfaultfd and is gone
+ * gives room again. */
 static void up_to_a_limit(void **state)
 {
     rig_t *rig = *state;
@@ -302,32 +304,33 @@ static void up_to_a_limit(void **state)
     for (int i = 0; i < 40; i++) {
         blocks[i] = map(0, BLOCK);
     }
-    rig->armed.most = 10;
+    rig->ranges.max = 10;
     for (int i = 0; i < 10; i++) {
-        must_cover(rig, blocks[i], PAGE);
+        must_subscribe(rig, blocks[i], PAGE);
     }
-    assert_string_equal(cover(rig, blocks[10], PAGE),
+    assert_string_equal(subscribe(rig, blocks[10], PAGE),
                         "not watched: too many mappings (vm.max_map_count)");
-    must_cover(rig, blocks[3], 2 * PAGE); /* armed already: nothing more */
+    must_subscribe(rig, blocks[3],
+                   2 * PAGE); /* registered with userfaultfd already: nothing more */
     for (int i = 0; i < 10; i++) {
         assert_int_equal(
-            regx_uffd_disarm(&rig->uffd, (uintptr_t)blocks[i], (uintptr_t)blocks[i] + BLOCK),
+            regx_uffd_unregister(&rig->uffd, (uintptr_t)blocks[i], (uintptr_t)blocks[i] + BLOCK),
             0); /* as an unmapping would */
     }
     int refused = 0;
-    while (cover(rig, blocks[11], PAGE) != NULL) { /* it is not counted for each */
+    while (subscribe(rig, blocks[11], PAGE) != NULL) { /* it is not counted for each */
         assert_in_range(++refused, 1, 2000);
     }
     for (int i = 12; i < 16; i++) { /* the count takes in the odd mapping of the kernel's */
-        must_cover(rig, blocks[i], PAGE);
+        must_subscribe(rig, blocks[i], PAGE);
     }
     for (int i = 0; i < 40; i++) {
         unmap(rig, blocks[i], BLOCK);
     }
 }
 
-/* Where the kernel cannot be asked, what is armed again and again does not use the limit up; and
- * what may be armed counts as if it were. */
+/* Where the kernel cannot be asked, what is registered with userfaultfd again and again does not
+ * use the limit up; and what may be registered with userfaultfd counts as if it were. */
 static void up_to_a_limit_on_an_older_kernel(void **state)
 {
     rig_t *rig = *state;
@@ -335,15 +338,58 @@ static void up_to_a_limit_on_an_older_kernel(void **state)
 
     close(rig->uffd.pagemap);
     rig->uffd.pagemap = -1;
-    rig->armed.most = 2 * mappings();
-    for (uint32_t i = 0; i < 10 * rig->armed.most; i++) {
-        must_cover(rig, base, PAGE);
+    rig->ranges.max = 2 * mappings();
+    for (uint32_t i = 0; i < 10 * rig->ranges.max; i++) {
+        must_subscribe(rig, base, PAGE);
     }
-    rig->armed.most = 1;
-    rig->armed.count = 1;
-    assert_string_equal(cover(rig, base, PAGE),
+    rig->ranges.max = 1;
+    rig->ranges.count = 1;
+    assert_string_equal(subscribe(rig, base, PAGE),
                         "not watched: too many mappings (vm.max_map_count)");
     unmap(rig, base, BLOCK);
+}
+
+/* Each is a mapping of its own for good, since it was touched beside one that is registered with
+ * userfaultfd. So the more there are, the longer it takes until one more is registered with
+ * userfaultfd; and what was not registered with userfaultfd merges. */
+static void buffers_mapped_touched_and_covered_in_turn_stay_below_the_limit(void **state)
+{
+    enum { BUFFERS = 10000, SIZE = 256 << 10 };
+    static char *buffers[BUFFERS];
+    rig_t *rig = *state;
+    const unsigned before = mappings();
+    unsigned covered = 0;
+
+    (void)before;
+
+    rig->ranges.max = BUFFERS / 2;
+    for (unsigned i = 0; i < BUFFERS; i++) {
+        buffers[i] = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        assert_ptr_not_equal(buffers[i], MAP_FAILED);
+        buffers[i][0] = 1;
+        const char *reason = subscribe(rig, buffers[i], SIZE);
+        if (reason != NULL &&
+            strcmp(reason, "not watched: too many mappings (vm.max_map_count)") == 0) {
+            fail_msg("buffer %u: %s", i, reason);
+        }
+        covered += reason == NULL;
+    }
+    assert_in_range(covered, 256, BUFFERS / 2);
+#ifndef __SANITIZE_THREAD__ /* which maps more for each */
+    assert_in_range(mappings(), before, before + BUFFERS / 2);
+#endif
+    /* What is used again and again is covered before long. */
+    for (unsigned round = 0; round < 20; round++) {
+        covered = 0;
+        for (unsigned i = 0; i < BUFFERS; i++) {
+            covered += subscribe(rig, buffers[i], SIZE) == NULL;
+        }
+    }
+    assert_int_equal(covered, BUFFERS);
+    regx_uffd_ranges_clear(&rig->ranges);
+    for (unsigned i = 0; i < BUFFERS; i++) {
+        munmap(buffers[i], SIZE);
+    }
 }
 
 static void the_limit_is_a_tenth(void **state)
@@ -355,7 +401,7 @@ static void the_limit_is_a_tenth(void **state)
     assert_non_null(file);
     assert_int_equal(fscanf(file, "%u", &most), 1);
     fclose(file);
-    assert_int_equal(rig->armed.most, most / 10);
+    assert_int_equal(rig->ranges.max, most / 10);
 }
 
 /* Of a range that has both, and also where the other's looks like ours. */
@@ -367,14 +413,15 @@ static void what_another_has(void **state)
     char *base = map(0, 4 * (size_t)BLOCK);
 
     assert_int_equal(regx_uffd_open(&other, error, sizeof(error)), REGX_OK);
-    assert_int_equal(regx_uffd_arm(&other, (uintptr_t)base + BLOCK, (uintptr_t)base + 2 * BLOCK),
-                     0);
-    assert_string_equal(cover(rig, base, 4 * (size_t)BLOCK),
+    assert_int_equal(
+        regx_uffd_register(&other, (uintptr_t)base + BLOCK, (uintptr_t)base + 2 * BLOCK), 0);
+    assert_string_equal(subscribe(rig, base, 4 * (size_t)BLOCK),
                         "not watched: another userfaultfd has it");
-    assert_string_equal(cover(rig, base + BLOCK, PAGE), "not watched: another userfaultfd has it");
-    must_cover(rig, base + 2 * (size_t)BLOCK, PAGE);
+    assert_string_equal(subscribe(rig, base + BLOCK, PAGE),
+                        "not watched: another userfaultfd has it");
+    must_subscribe(rig, base + 2 * (size_t)BLOCK, PAGE);
     regx_uffd_close(&other);
-    must_cover(rig, base, 4 * (size_t)BLOCK);
+    must_subscribe(rig, base, 4 * (size_t)BLOCK);
     unmap(rig, base, 4 * (size_t)BLOCK);
 }
 
@@ -392,8 +439,8 @@ static void at_the_top_of_the_stack(void **state)
     }
     fclose(file);
     assert_int_equal(sscanf(line, "%lx-%lx ", &start, &end), 2);
-    must_cover(rig, (char *)end - PAGE, PAGE);
-    assert_string_equal(cover(rig, (char *)(UINTPTR_MAX - 2 * PAGE + 1), PAGE),
+    must_subscribe(rig, (char *)end - PAGE, PAGE);
+    assert_string_equal(subscribe(rig, (char *)(UINTPTR_MAX - 2 * PAGE + 1), PAGE),
                         "not watched: not all of it is mapped");
 }
 
@@ -404,20 +451,21 @@ static void share_it(void)
                      meanwhile.base);
 }
 
-/* Between our look and arming it, it became what must not be kept; nobody told. */
+/* Between our look and registering with userfaultfd it, it became what must not be kept; nobody
+ * told. */
 static void replaced_before_it_is_armed(void **state)
 {
     rig_t *rig = *state;
 
     meanwhile.base = map(0, 2 * (size_t)BLOCK);
     meanwhile.before = share_it;
-    const char *reason = cover(rig, meanwhile.base + PAGE, PAGE);
+    const char *reason = subscribe(rig, meanwhile.base + PAGE, PAGE);
     meanwhile.before = NULL;
     assert_non_null(reason);
     assert_string_equal(reason, "not watched: shared memory");
-    regx_armed_off(&rig->armed);
-    (void)regx_uffd_disarm(&rig->uffd, (uintptr_t)meanwhile.base,
-                           (uintptr_t)meanwhile.base + BLOCK); /* shared: not looked for */
+    regx_uffd_ranges_clear(&rig->ranges);
+    (void)regx_uffd_unregister(&rig->uffd, (uintptr_t)meanwhile.base,
+                               (uintptr_t)meanwhile.base + BLOCK); /* shared: not looked for */
     unmap(rig, meanwhile.base, 2 * (size_t)BLOCK);
 }
 
@@ -428,70 +476,74 @@ static void share_the_neighbour(void)
                      meanwhile.base);
 }
 
-/* The same beside what is to be covered, in a mapping that is armed already: it must not be armed
- * with the rest, or what was registered there would look true. */
+/* The same beside what is to be covered, in a mapping that is registered with userfaultfd already:
+ * it must not be registered with userfaultfd with the rest, or what was registered there would look
+ * true. */
 static void replaced_beside_it(void **state)
 {
     rig_t *rig = *state;
 
     meanwhile.base = map(0, BLOCK);
-    must_cover(rig, meanwhile.base, BLOCK);
+    must_subscribe(rig, meanwhile.base, BLOCK);
     meanwhile.before = share_the_neighbour;
-    /* Nobody reads events here: without the armed mapping's the replacement would wait. */
-    assert_int_equal(
-        regx_uffd_disarm(&rig->uffd, (uintptr_t)meanwhile.base, (uintptr_t)meanwhile.base + PAGE),
-        0);
-    must_cover(rig, meanwhile.base + 2 * PAGE, PAGE);
+    /* Nobody reads events here: without the registered with userfaultfd mapping's the replacement
+     * would wait. */
+    assert_int_equal(regx_uffd_unregister(&rig->uffd, (uintptr_t)meanwhile.base,
+                                          (uintptr_t)meanwhile.base + PAGE),
+                     0);
+    must_subscribe(rig, meanwhile.base + 2 * PAGE, PAGE);
     meanwhile.before = NULL;
-    assert_false(
-        regx_uffd_armed(&rig->uffd, (uintptr_t)meanwhile.base, (uintptr_t)meanwhile.base + PAGE));
+    assert_false(regx_uffd_is_registered(&rig->uffd, (uintptr_t)meanwhile.base,
+                                         (uintptr_t)meanwhile.base + PAGE));
     unmap(rig, meanwhile.base, BLOCK);
 }
 
 static void tell_of_it(void)
 {
-    regx_changes_log(meanwhile.changes, (uintptr_t)meanwhile.base,
-                     (uintptr_t)meanwhile.base + PAGE);
+    regx_inval_log_write(meanwhile.log, (uintptr_t)meanwhile.base,
+                         (uintptr_t)meanwhile.base + PAGE);
 }
 
-/* As soon as it is armed it changes, and the log has it before cover returns: what is pinned after
- * that may be of either, and `since` must not be behind it. Armed anew, and armed already. */
+/* As soon as it is registered with userfaultfd it changes, and the log has it before cover returns:
+ * what is pinned after that may be of either, and `since` must not be behind it. Armed anew, and
+ * registered with userfaultfd already. */
 static void changed_once_it_is_armed(void **state)
 {
     rig_t *rig = *state;
 
     meanwhile.base = map(0, BLOCK);
-    meanwhile.changes = rig->changes;
+    meanwhile.log = rig->log;
     const uintptr_t at = (uintptr_t)meanwhile.base;
-    regx_changes_interest(rig->changes, at, at + PAGE, 1);
+    regx_inval_log_interest(rig->log, at, at + PAGE, 1);
     for (int round = 0; round < 2; round++) {
         uint64_t since;
 
         meanwhile.after = tell_of_it;
-        assert_null(regx_armed_cover(&rig->armed, at, at + PAGE, &since));
+        assert_null(regx_uffd_ranges_add(&rig->ranges, at, at + PAGE, &since));
         meanwhile.after = NULL;
-        assert_true(regx_changes_touched(rig->changes, since, at, at + PAGE));
-        assert_null(regx_armed_cover(&rig->armed, at, at + PAGE, &since));
-        assert_false(regx_changes_touched(rig->changes, since, at, at + PAGE));
+        assert_true(regx_inval_log_touched(rig->log, since, at, at + PAGE));
+        assert_null(regx_uffd_ranges_add(&rig->ranges, at, at + PAGE, &since));
+        assert_false(regx_inval_log_touched(rig->log, since, at, at + PAGE));
     }
     unmap(rig, meanwhile.base, BLOCK);
 }
 
-/* The same for what is already armed, when it changes just before: it was looked at before. */
+/* The same for what is already registered with userfaultfd, when it changes just before: it was
+ * looked at before. */
 static void changed_before_it_is_armed_again(void **state)
 {
     rig_t *rig = *state;
     uint64_t since;
 
     meanwhile.base = map(0, BLOCK);
-    meanwhile.changes = rig->changes;
+    meanwhile.log = rig->log;
     const uintptr_t at = (uintptr_t)meanwhile.base;
-    regx_changes_interest(rig->changes, at, at + PAGE, 1);
-    must_cover(rig, meanwhile.base, PAGE);
+    regx_inval_log_interest(rig->log, at, at + PAGE, 1);
+    must_subscribe(rig, meanwhile.base, PAGE);
     meanwhile.before = tell_of_it;
-    assert_null(regx_armed_cover(&rig->armed, at, at + PAGE, &since));
+    assert_null(regx_uffd_ranges_add(&rig->ranges, at, at + PAGE, &since));
     meanwhile.before = NULL;
-    assert_true(regx_changes_touched(rig->changes, since, at, at + PAGE));
+    assert_true(regx_inval_log_touched(rig->log, since, at, at + PAGE));
     unmap(rig, meanwhile.base, BLOCK);
 }
 
@@ -522,6 +574,7 @@ int main(void)
         ARMED(tells_of_what_it_arms_anew),
         ARMED(up_to_a_limit),
         ARMED(up_to_a_limit_on_an_older_kernel),
+        ARMED(buffers_mapped_touched_and_covered_in_turn_stay_below_the_limit),
         ARMED(the_limit_is_a_tenth),
         ARMED(what_another_has),
         ARMED(at_the_top_of_the_stack),

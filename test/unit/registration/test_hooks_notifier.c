@@ -3,45 +3,32 @@
  * hooks+notifier: hooks and kernel into one log, and a count of what only the kernel saw. Where the
  * machine refuses userfaultfd these tests are skipped.
  */
+#include "../../registration/hold.h"
 #include "hooked.h"
 
 #include <fcntl.h>
 #include <sched.h>
-
-#include "registration/notifier.h"
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/shm.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 static regx_counters_t counters;
-static const regx_watch_config_t config = {.hooks = &hooked_source, .counters = &counters};
+static const regx_monitor_config_t config = {.hooks = &hooked_source, .counters = &counters};
 
 #define PAGES 4
 static size_t page;
 
-/* The notifier within: it is started by way of here. */
-static regx_watch_t *notifier;
-
-regx_status_t __real_regx_watch_notifier(const regx_watch_config_t *of, regx_watch_t **watch,
-                                         char *error, size_t error_size);
-regx_status_t __wrap_regx_watch_notifier(const regx_watch_config_t *of, regx_watch_t **watch,
-                                         char *error, size_t error_size);
-
-regx_status_t __wrap_regx_watch_notifier(const regx_watch_config_t *of, regx_watch_t **watch,
-                                         char *error, size_t error_size)
-{
-    const regx_status_t status = __real_regx_watch_notifier(of, watch, error, error_size);
-
-    notifier = *watch;
-    return status;
-}
-
-static regx_watch_t *start(void)
+static regx_monitor_t *start(void)
 {
     char error[256] = "";
-    regx_watch_t *watch = NULL;
+    regx_monitor_t *monitor = NULL;
 
     page = (size_t)sysconf(_SC_PAGESIZE);
-    switch (regx_watch_both(&config, &watch, error, sizeof(error))) {
+    switch (regx_monitor_hooks_notifier(&config, &monitor, error, sizeof(error))) {
     case REGX_OK:
-        return watch;
+        return monitor;
     case REGX_DENIED:
         print_message("%s\n", error);
         skip();
@@ -63,29 +50,29 @@ static char *map(void)
 }
 
 /* As the cache does before it registers. */
-static uint64_t cover(regx_watch_t *watch, const char *memory)
+static uint64_t subscribe(regx_monitor_t *monitor, const char *memory)
 {
     const uintptr_t from = (uintptr_t)memory;
     uint64_t since;
 
-    regx_changes_interest(watch->changes, from, from + PAGES * page, 1);
-    assert_int_equal(watch->cover(watch, from, from + PAGES * page, &since), REGX_OK);
+    regx_inval_log_interest(monitor->log, from, from + PAGES * page, 1);
+    assert_int_equal(monitor->subscribe(monitor, from, from + PAGES * page, &since), REGX_OK);
     return since;
 }
 
 /* Whether a look-up finds out, now and once the reader has logged. */
-static bool refused(regx_watch_t *watch, uint64_t since, const char *memory)
+static bool refused(regx_monitor_t *monitor, uint64_t since, const char *memory)
 {
     const uintptr_t from = (uintptr_t)memory;
 
-    return !watch->quiet(watch, from, from + PAGES * page) ||
-           atomic_load(&watch->changes->sequence) % 2 == 1 ||
-           regx_changes_touched(watch->changes, since, from, from + PAGES * page);
+    return !monitor->valid(monitor, from, from + PAGES * page) ||
+           atomic_load(&monitor->log->sequence) % 2 == 1 ||
+           regx_inval_log_touched(monitor->log, since, from, from + PAGES * page);
 }
 
-static void settle(regx_watch_t *watch)
+static void settle(regx_monitor_t *monitor)
 {
-    while (atomic_load(&watch->changes->sequence) % 2 == 1) {
+    while (atomic_load(&monitor->log->sequence) % 2 == 1) {
         sched_yield();
     }
 }
@@ -141,33 +128,33 @@ static void what_hooks_did_not_see_is_counted(void **state)
         unsigned missed;
     } cases[] = {{LIBC_MUNMAP, 0}, {RAW_MUNMAP, 1},  {LIBC_MADVISE, 0}, {RAW_MADVISE, 1},
                  {LIBC_MMAP, 0},   {LIBC_MREMAP, 0}, {ONTO, 1},         {LIBC_MUNMAP, 0}};
-    regx_watch_t *watch = start();
+    regx_monitor_t *monitor = start();
 
     (void)state;
-    assert_string_equal(watch->name, "hooks+notifier");
+    assert_string_equal(monitor->name, "hooks+notifier");
     assert_int_equal(counters.hooks_missed, 0);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         char *memory = map();
-        const uint64_t since = cover(watch, memory);
+        const uint64_t since = subscribe(monitor, memory);
         const uint64_t before = counters.hooks_missed;
 
-        assert_false(refused(watch, since, memory));
+        assert_false(refused(monitor, since, memory));
         make(cases[i].change, memory);
-        assert_true(refused(watch, since, memory));
-        settle(watch);
-        assert_true(refused(watch, since, memory));
+        assert_true(refused(monitor, since, memory));
+        settle(monitor);
+        assert_true(refused(monitor, since, memory));
         if (counters.hooks_missed != before + cases[i].missed) {
             fail_msg("case %zu: %u missed, not %u", i, (unsigned)(counters.hooks_missed - before),
                      cases[i].missed);
         }
     }
-    watch->stop(watch);
+    monitor->stop(monitor);
 }
 
 /* What was announced of an earlier mapping at the same address says nothing of the next one. */
 static void an_announcement_is_good_for_one_mapping(void **state)
 {
-    regx_watch_t *watch = start();
+    regx_monitor_t *monitor = start();
     char *memory = map();
 
     (void)state;
@@ -176,26 +163,26 @@ static void an_announcement_is_good_for_one_mapping(void **state)
     assert_ptr_equal(mmap(memory, PAGES * page, PROT_READ | PROT_WRITE,
                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0),
                      memory);
-    cover(watch, memory);
+    subscribe(monitor, memory);
     syscall(SYS_munmap, memory, PAGES * page);
-    settle(watch);
+    settle(monitor);
     assert_int_equal(counters.hooks_missed, 1);
-    watch->stop(watch);
+    monitor->stop(monitor);
 }
 
 /* The reader has let go whoever unmapped, and lags; meanwhile there is new memory at that address,
  * which is used. Hooks saw the change all the same. */
 static void a_reader_that_lags_finds_the_announcement(void **state)
 {
-    regx_watch_t *watch = start();
+    regx_monitor_t *monitor = start();
     char *memory = map();
 
     (void)state;
-    cover(watch, memory);
+    subscribe(monitor, memory);
     counters.hooks_missed = 0;
-    regx_notifier_hold_for_test(notifier, REGX_HOLD_BEFORE_LOG);
+    hold_reader(HOLD_BEFORE_LOG);
     munmap(memory, PAGES * page);
-    while (!regx_notifier_held_for_test(notifier)) {
+    while (!hold_is_held()) {
         sched_yield();
     }
     for (int i = 0; i < 3; i++) {
@@ -204,45 +191,45 @@ static void a_reader_that_lags_finds_the_announcement(void **state)
     assert_ptr_equal(mmap(memory, PAGES * page, PROT_READ | PROT_WRITE,
                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0),
                      memory);
-    cover(watch, memory);
-    regx_notifier_hold_for_test(notifier, REGX_HOLD_NOWHERE);
-    settle(watch);
+    subscribe(monitor, memory);
+    hold_reader(HOLD_NOWHERE);
+    settle(monitor);
     assert_int_equal(counters.hooks_missed, 0);
     munmap(memory, PAGES * page);
-    watch->stop(watch);
+    monitor->stop(monitor);
 }
 
 /* What another thread announces meanwhile, however much it is, is beside the point. */
 static void a_reader_that_lags_behind_many_announcements(void **state)
 {
-    regx_watch_t *watch = start();
+    regx_monitor_t *monitor = start();
     char *memory = map(), *other = map();
     pthread_t thread;
 
     (void)state;
-    cover(watch, memory);
+    subscribe(monitor, memory);
     counters.hooks_missed = 0;
-    regx_notifier_hold_for_test(notifier, REGX_HOLD_BEFORE_READ);
+    hold_reader(HOLD_BEFORE_READ);
     assert_int_equal(pthread_create(&thread, NULL, unmap, memory), 0);
-    while (!regx_notifier_held_for_test(notifier)) {
+    while (!hold_is_held()) {
         sched_yield();
     }
     for (unsigned i = 0; i < 1000; i++) {
         munmap(other + 1, 1); /* refused, but announced */
     }
-    regx_notifier_hold_for_test(notifier, REGX_HOLD_NOWHERE);
+    hold_reader(HOLD_NOWHERE);
     pthread_join(thread, NULL);
-    settle(watch);
+    settle(monitor);
     assert_int_equal(counters.hooks_missed, 0);
     munmap(other, PAGES * page);
-    watch->stop(watch);
+    monitor->stop(monitor);
 }
 
 /* More threads than have places of their own: nobody's change counts as missed once the others are
  * done, and what hooks did not see still does. */
 static void threads_share_places(void **state)
 {
-    regx_watch_t *watch = start();
+    regx_monitor_t *monitor = start();
 
     (void)state;
     for (unsigned i = 0; i < 600; i++) {
@@ -250,31 +237,31 @@ static void threads_share_places(void **state)
         const bool raw = i % 3 == 0;
         pthread_t thread;
 
-        cover(watch, memory);
+        subscribe(monitor, memory);
         counters.hooks_missed = 0;
         assert_int_equal(pthread_create(&thread, NULL, raw ? unmap_raw : unmap, memory), 0);
         pthread_join(thread, NULL);
-        settle(watch);
+        settle(monitor);
         assert_int_equal(counters.hooks_missed, raw);
     }
-    watch->stop(watch);
+    monitor->stop(monitor);
 }
 
 /* Of this the kernel says nothing; hooks do. */
 static void a_segment_over_private_memory_is_seen(void **state)
 {
     const int id = shmget(IPC_PRIVATE, PAGES * (size_t)sysconf(_SC_PAGESIZE), IPC_CREAT | 0600);
-    regx_watch_t *watch = start();
+    regx_monitor_t *monitor = start();
     char *memory = map();
-    const uint64_t since = cover(watch, memory);
+    const uint64_t since = subscribe(monitor, memory);
 
     (void)state;
-    assert_false(refused(watch, since, memory));
+    assert_false(refused(monitor, since, memory));
     assert_ptr_equal(shmat(id, memory, SHM_REMAP), memory);
-    assert_true(refused(watch, since, memory));
+    assert_true(refused(monitor, since, memory));
     shmctl(id, IPC_RMID, NULL);
     shmdt(memory);
-    watch->stop(watch);
+    monitor->stop(monitor);
 }
 
 static unsigned descriptors(void)
@@ -291,29 +278,31 @@ static void nothing_is_left_after_stop(void **state)
 {
     char *memory = map();
     const unsigned before = descriptors();
-    regx_watch_t *watch = start();
+    regx_monitor_t *monitor = start();
 
     (void)state;
-    cover(watch, memory);
+    subscribe(monitor, memory);
     assert_true(descriptors() > before);
-    watch->stop(watch);
+    monitor->stop(monitor);
     assert_int_equal(descriptors(), before);
     assert_int_equal(hooked.installed, 1); /* Open MPI's are deaf from the second time on */
     assert_int_equal(hooked.removed, 1);
-    munmap(memory, PAGES * page); /* would wait for ever, were it still armed */
+    munmap(memory,
+           PAGES * page); /* would wait for ever, were it still registered with userfaultfd */
 }
 
 /* The kernel would hear for them: so they are tried alone. */
 static void deaf_hooks_are_refused_all_the_same(void **state)
 {
     char error[256] = "";
-    regx_watch_t *watch = NULL;
+    regx_monitor_t *monitor = NULL;
 
     (void)state;
     hooked.faults = DEAF_MADVISE;
-    assert_int_equal(regx_watch_both(&config, &watch, error, sizeof(error)), REGX_INVALID);
+    assert_int_equal(regx_monitor_hooks_notifier(&config, &monitor, error, sizeof(error)),
+                     REGX_INVALID);
     assert_non_null(strstr(error, "madvise"));
-    assert_null(watch);
+    assert_null(monitor);
     assert_int_equal(hooked.installed, hooked.removed);
 }
 
