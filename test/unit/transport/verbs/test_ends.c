@@ -11,63 +11,67 @@ static void handshakes(void **state)
     uint64_t stream = 3;
 
     (void)state;
-    open_both(false);
-    assert_int_equal(regx_transport_ops.send(one.conn, 1, NULL, 0, pack, &stream, 10), REGX_AGAIN);
-    assert_int_equal(regx_transport_ops.send(two.conn, 1, NULL, 0, pack, &stream, 10), REGX_AGAIN);
-    send(&one, 1, 3, 10);
-    send(&two, 1, 3, 10);
-    await(&one.delivered, 1);
-    await(&two.delivered, 1);
-    close_both();
+    sides_open(false);
+    assert_int_equal(regx_transport_ops.send(one.conn, 1, NULL, 0, side_pack, &stream, 10),
+                     REGX_AGAIN);
+    assert_int_equal(regx_transport_ops.send(two.conn, 1, NULL, 0, side_pack, &stream, 10),
+                     REGX_AGAIN);
+    side_send(&one, 1, 3, 10);
+    side_send(&two, 1, 3, 10);
+    side_await(&one.delivered, 1);
+    side_await(&two.delivered, 1);
+    sides_close();
 
-    open_both(false);
-    assert_int_equal(regx_transport_ops.send(one.conn, 1, NULL, 0, pack, &stream, 10), REGX_AGAIN);
+    sides_open(false);
+    assert_int_equal(regx_transport_ops.send(one.conn, 1, NULL, 0, side_pack, &stream, 10),
+                     REGX_AGAIN);
     while (verbs_of(&one)->asking->asked < 5) {
         regx_transport_ops.progress(one.transport); /* says hello again and again */
     }
-    send(&one, 1, 3, 10);
-    await(&two.delivered, 1);
+    side_send(&one, 1, 3, 10);
+    side_await(&two.delivered, 1);
     assert_null(verbs_of(&one)->asking);
-    close_both();
+    sides_close();
 }
 
 /* The peer's queue pair fails, or its process is gone: what is under way ends, within the device's
  * own retries. */
 static void peer_fails(void **state)
 {
-    regx_lend_t lend = {.tag = 7, .done = lend_done, .length = 60000};
+    regx_lend_t lend = {.tag = 7, .done = side_lend_done, .length = 60000};
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
     uint64_t stream = 1;
 
     (void)state;
-    open_both(false);
-    send(&one, 1, 1, 1);
-    await(&two.delivered, 1);
+    sides_open(false);
+    side_send(&one, 1, 1, 1);
+    side_await(&two.delivered, 1);
     regx_pair_t *pair = regx_pair_find(verbs_of(&two), ONE);
     assert_int_equal(ibv_modify_qp(pair->qp, &attr, IBV_QP_STATE), 0);
     lend.data = one.transport->pool_memory;
-    assert_int_equal(regx_transport_ops.send(one.conn, 1, NULL, 0, pack, &stream, 5000), REGX_OK);
+    assert_int_equal(regx_transport_ops.send(one.conn, 1, NULL, 0, side_pack, &stream, 5000),
+                     REGX_OK);
     assert_int_equal(regx_transport_ops.lend(one.conn, &lend), REGX_PENDING);
     while (one.broken == 0) {
         regx_transport_ops.progress(one.transport);
     }
-    settle();
+    sides_settle();
     assert_int_equal(done_failed, 1);
     assert_non_null(strstr(one.what, "SEND: "));
     assert_int_equal(verbs_of(&one)->buffers.slot_count, REGX_VERBS_SLOTS);
     regx_transport_ops.progress(one.transport);
     assert_int_equal(verbs_of(&one)->outstanding, 0);
-    close_both();
+    sides_close();
 }
 
 /* One that only hears of the other, and asks soon whether it is there. */
 static regx_pair_t *open_listener(void)
 {
-    open_both(false);
+    sides_open(false);
     verbs_of(&one)->settings.timeout = 14;
     verbs_of(&one)->idle_ns = 1000000;
-    send(&two, 1, 1, 100);
-    await(&one.delivered, 1);
+    side_send(&two, 1, 1, 100);
+    side_await(&one.delivered, 1);
 
     regx_pair_t *pair = regx_pair_find(verbs_of(&one), TWO);
     assert_null(pair->conn); /* nothing was sent */
@@ -87,7 +91,7 @@ static void silent_peer_fails(void **state)
         regx_transport_ops.progress(one.transport);
     }
     assert_non_null(strstr(one.what, "keepalive: "));
-    close_both();
+    sides_close();
 }
 
 /* The peer's process stands still, which is no failure, and its device answers for as long as it
@@ -104,9 +108,9 @@ static void silent_peer_lives(void **state)
     assert_int_equal(two.delivered, 0);
     regx_transport_ops.disconnect(two.conn);
     while (!pair->parted) {
-        progress();
+        sides_progress();
     }
-    connect_side(&two, &one);
+    side_connect(&two, &one);
     verbs_of(&one)->look_next = 0;
     const uint64_t posted = pair->posted;
     verbs_of(&one)->idle_ns = 0;
@@ -114,40 +118,40 @@ static void silent_peer_lives(void **state)
         regx_keepalive_progress(verbs_of(&one));
     }
     assert_true(pair->posted == posted);
-    close_both();
+    sides_close();
 }
 
 static void exchange(unsigned round)
 {
-    send(&one, 1, round, 3000);
-    send(&two, 1, round, 3000);
-    await(&one.delivered, round);
-    await(&two.delivered, round);
+    side_send(&one, 1, round, 3000);
+    side_send(&two, 1, round, 3000);
+    side_await(&one.delivered, round);
+    side_await(&two.delivered, round);
 }
 
 /* A peer that has disconnected may come again, and be called again. */
 static void again_after_disconnecting(void **state)
 {
     (void)state;
-    open_both(false);
+    sides_open(false);
     for (unsigned round = 1; round <= 5; round++) {
         exchange(round);
         regx_transport_ops.disconnect(one.conn);
         regx_transport_ops.disconnect(two.conn);
         while (verbs_of(&one)->leaving || verbs_of(&two)->leaving) {
-            progress();
+            sides_progress();
         }
-        connect_side(&one, &two);
-        connect_side(&two, &one);
+        side_connect(&one, &two);
+        side_connect(&two, &one);
     }
     assert_int_equal(one.broken + two.broken, 0);
-    close_both();
+    sides_close();
 }
 
 static void await_unbroken(const unsigned *count, unsigned value)
 {
     while (*count < value && one.broken + two.broken == 0) {
-        progress();
+        sides_progress();
     }
     assert_int_equal(*count, value);
     assert_int_equal(one.broken + two.broken, 0);
@@ -158,7 +162,7 @@ static void await_unbroken(const unsigned *count, unsigned value)
 static void back_before_the_goodbye_is_heard(void **state)
 {
     (void)state;
-    open_both(false);
+    sides_open(false);
     exchange(1);
     regx_transport_ops.disconnect(one.conn);
     regx_transport_ops.disconnect(two.conn);
@@ -166,44 +170,44 @@ static void back_before_the_goodbye_is_heard(void **state)
         regx_transport_ops.progress(two.transport);
     }
     assert_non_null(verbs_of(&one)->pairs);
-    connect_side(&one, &two);
-    connect_side(&two, &one);
-    send(&one, 1, 2, 3000);
+    side_connect(&one, &two);
+    side_connect(&two, &one);
+    side_send(&one, 1, 2, 3000);
     await_unbroken(&two.delivered, 2);
-    send(&two, 1, 2, 3000);
+    side_send(&two, 1, 2, 3000);
     await_unbroken(&one.delivered, 2);
-    close_both();
+    sides_close();
 }
 
 /* The other stayed, and goes on with the queue pair that it has. */
 static void back_to_who_stayed(void **state)
 {
     (void)state;
-    open_both(false);
-    send(&one, 1, 1, 3000);
-    await(&two.delivered, 1);
+    sides_open(false);
+    side_send(&one, 1, 1, 3000);
+    side_await(&two.delivered, 1);
     const regx_pair_t *pair = regx_pair_find(verbs_of(&two), ONE);
     const uint32_t qpn = pair->qp->qp_num;
     for (unsigned round = 2; round < 300; round++) { /* the count of returns wraps around */
         regx_transport_ops.disconnect(one.conn);
         while (!pair->parted) {
-            progress();
+            sides_progress();
         }
-        connect_side(&one, &two);
-        send(&one, 1, round, 3000);
+        side_connect(&one, &two);
+        side_send(&one, 1, round, 3000);
         await_unbroken(&two.delivered, round);
         assert_false(pair->parted);
     }
     assert_true(regx_pair_find(verbs_of(&two), ONE) == pair && pair->qp->qp_num == qpn);
-    send(&two, 1, 1, 3000);
+    side_send(&two, 1, 1, 3000);
     await_unbroken(&one.delivered, 1);
-    close_both();
+    sides_close();
 }
 
 static unsigned leave_or_return(side_t *side, const side_t *other)
 {
     if (side->conn == NULL) {
-        connect_side(side, other);
+        side_connect(side, other);
         return 1;
     }
     /* As under MPI, where what was to be sent has been sent before anybody leaves. */
@@ -223,7 +227,7 @@ static void to_and_fro(void **state)
     side_t *const sides[2] = {&one, &two};
 
     (void)state;
-    open_both(false);
+    sides_open(false);
     while (returns < 100) {
         const uint64_t drawn = chance_next(&random);
         const int which = (int)(drawn & 1);
@@ -233,7 +237,8 @@ static void to_and_fro(void **state)
             regx_transport_ops.progress(side->transport);
         } else if (side->conn == NULL || (drawn >> 5 & 127) == 0) {
             returns += leave_or_return(side, sides[1 - which]);
-        } else if (regx_transport_ops.send(side->conn, 1, NULL, 0, pack, &stream, 700) == REGX_OK) {
+        } else if (regx_transport_ops.send(side->conn, 1, NULL, 0, side_pack, &stream, 700) ==
+                   REGX_OK) {
             sent[which]++;
         }
         assert_int_equal(one.broken + two.broken, 0);
@@ -243,13 +248,13 @@ static void to_and_fro(void **state)
     await_unbroken(&one.delivered, sent[1]);
     for (int which = 0; which < 2; which++) {
         if (sides[which]->conn == NULL) {
-            connect_side(sides[which], sides[1 - which]);
+            side_connect(sides[which], sides[1 - which]);
         }
-        send(sides[which], 1, stream, 700);
+        side_send(sides[which], 1, stream, 700);
     }
     await_unbroken(&two.delivered, sent[0] + 1);
     await_unbroken(&one.delivered, sent[1] + 1);
-    close_both();
+    sides_close();
 }
 
 /* A datagram that comes after its queue pair has ended leads nobody to it. */
@@ -258,7 +263,7 @@ static void hello_that_comes_late(void **state)
     uint8_t bytes[REGX_VERBS_HELLO_SIZE];
 
     (void)state;
-    open_both(false);
+    sides_open(false);
     exchange(1);
 
     const regx_pair_t *pair = regx_pair_find(verbs_of(&one), TWO);
@@ -272,16 +277,16 @@ static void hello_that_comes_late(void **state)
     regx_transport_ops.disconnect(one.conn);
     regx_transport_ops.disconnect(two.conn);
     while (verbs_of(&one)->pairs != NULL || verbs_of(&two)->pairs != NULL) {
-        progress();
+        sides_progress();
     }
     regx_hello_receive(verbs_of(&two), bytes, sizeof(bytes));
     assert_null(verbs_of(&two)->pairs);
-    connect_side(&one, &two);
-    connect_side(&two, &one);
-    send(&one, 1, 2, 3000);
-    await(&two.delivered, 2);
+    side_connect(&one, &two);
+    side_connect(&two, &one);
+    side_send(&one, 1, 2, 3000);
+    side_await(&two.delivered, 2);
     assert_int_equal(one.broken + two.broken, 0);
-    close_both();
+    sides_close();
 }
 
 static void hostile_addresses(void **state)
@@ -290,7 +295,7 @@ static void hostile_addresses(void **state)
     regx_conn_t *conn;
 
     (void)state;
-    open_both(false);
+    sides_open(false);
     const size_t length = regx_transport_ops.address(two.transport, address);
     assert_int_equal(
         regx_transport_ops.connect(one.transport, 77, false, address, length - 1, &conn),
@@ -298,7 +303,7 @@ static void hostile_addresses(void **state)
     address[1] = REGX_VERBS_INFINIBAND;
     assert_int_equal(regx_transport_ops.connect(one.transport, 77, false, address, length, &conn),
                      REGX_UNREACHABLE);
-    close_both();
+    sides_close();
 }
 
 int main(void)

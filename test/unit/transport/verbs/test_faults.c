@@ -117,7 +117,7 @@ static int post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *requests,
 
 static void open_faulty(void)
 {
-    open_both(false);
+    sides_open(false);
     verbs_of(&two)->settings.timeout = 14;
 
     struct ibv_context_ops *ops = &verbs_of(&one)->port.context->ops;
@@ -131,10 +131,10 @@ static void open_faulty(void)
 static void open_connected(void)
 {
     open_faulty();
-    send(&one, 1, 1, 100);
-    send(&two, 1, 1, 100);
-    await(&one.delivered, 1);
-    await(&two.delivered, 1);
+    side_send(&one, 1, 1, 100);
+    side_send(&two, 1, 1, 100);
+    side_await(&one.delivered, 1);
+    side_await(&two.delivered, 1);
 }
 
 /* Waits until `one` says so. */
@@ -142,7 +142,7 @@ static void await_broken(const char *says)
 {
     alarm(PATIENCE);
     while (one.broken == 0) {
-        progress();
+        sides_progress();
     }
     alarm(0);
     assert_int_equal(one.broken, 1);
@@ -154,14 +154,14 @@ static void close_faulty(void)
     const struct ibv_context_ops own = faults.ops;
 
     faults = (struct faults){.ops = own};
-    close_both();
+    sides_close();
 }
 
 static regx_status_t try_to_send(const side_t *side)
 {
     uint64_t stream = 1;
 
-    return regx_transport_ops.send(side->conn, 1, NULL, 0, pack, &stream, 10);
+    return regx_transport_ops.send(side->conn, 1, NULL, 0, side_pack, &stream, 10);
 }
 
 static void ask(const side_t *side)
@@ -212,12 +212,12 @@ static void hello_queue_fails(void **state)
     open_connected();
     assert_int_equal(ibv_modify_qp(verbs_of(&one)->ud, &attr, IBV_QP_STATE), 0);
     for (int i = 0; i < 100; i++) {
-        progress();
+        sides_progress();
     }
-    send(&one, 1, 2, 10);
-    send(&two, 1, 2, 10);
-    await(&one.delivered, 2);
-    await(&two.delivered, 2);
+    side_send(&one, 1, 2, 10);
+    side_send(&two, 1, 2, 10);
+    side_await(&one.delivered, 2);
+    side_await(&two.delivered, 2);
     assert_int_equal(one.broken, 0);
     close_faulty();
 
@@ -250,7 +250,7 @@ static void ask_until(unsigned count)
 static void peer_answers_late(void **state)
 {
     (void)state;
-    open_both(false);
+    sides_open(false);
     ask(&one);
     alarm(PATIENCE);
     ask_until(499);
@@ -258,11 +258,11 @@ static void peer_answers_late(void **state)
     ask_until(1500);
     assert_int_equal(one.silent, 1);
     assert_int_equal(one.broken, 0);
-    send(&one, 1, 2, 10); /* now the other is there */
-    await(&two.delivered, 1);
+    side_send(&one, 1, 2, 10); /* now the other is there */
+    side_await(&two.delivered, 1);
     alarm(0);
     assert_int_equal(one.silent, 1);
-    close_both();
+    sides_close();
 }
 
 /* What registered buffers have pinned may leave nothing for a queue pair, for a while; at either
@@ -279,7 +279,7 @@ static void device_has_no_memory(void **state)
         ask(&one);
         alarm(PATIENCE);
         for (uint64_t before = faults.refused; faults.refused < before + 3;) {
-            progress();
+            sides_progress();
             if (end == 0) {
                 ask(&one);
             }
@@ -287,8 +287,8 @@ static void device_has_no_memory(void **state)
         assert_int_equal(one.broken + two.broken, 0);
         assert_int_equal(verbs_of(sides[end])->inline_most, REGX_VERBS_INLINE);
         faults.making = 0;
-        send(&one, 1, 2, 10);
-        await(&two.delivered, 1);
+        side_send(&one, 1, 2, 10);
+        side_await(&two.delivered, 1);
         alarm(0);
         close_faulty();
     }
@@ -321,8 +321,8 @@ static void device_has_no_memory_now_and_then(void **state)
     verbs_of(&one)->starved_until -= 70 * INT64_C(1000000000);
     ask(&one);
     faults.making = 0;
-    send(&one, 1, 2, 10);
-    await(&two.delivered, 1);
+    side_send(&one, 1, 2, 10);
+    side_await(&two.delivered, 1);
     close_faulty();
 }
 
@@ -344,7 +344,7 @@ static void receive_fails(void **state)
     (void)state;
     open_connected();
     faults.received = IBV_WC_LOC_LEN_ERR;
-    send(&two, 1, 2, 10);
+    side_send(&two, 1, 2, 10);
     await_broken("receiving: local length error");
     assert_int_equal(one.delivered, 1);
     close_faulty();
@@ -360,8 +360,8 @@ static void no_receive_can_be_posted(void **state)
     faults.receive_post = ENOMEM;
     alarm(PATIENCE);
     while (one.broken == 0) {
-        regx_transport_ops.send(two.conn, 1, NULL, 0, pack, &stream, 10);
-        progress();
+        regx_transport_ops.send(two.conn, 1, NULL, 0, side_pack, &stream, 10);
+        sides_progress();
     }
     alarm(0);
     assert_string_equal(one.what, "receive queue: Cannot allocate memory");
@@ -397,7 +397,7 @@ static void send_too_much(const side_t *from)
     unsigned sent = 0;
 
     while (sent <= REGX_VERBS_RECEIVES) {
-        sent += regx_transport_ops.send(from->conn, 1, NULL, 0, pack, &stream, 10) == REGX_OK;
+        sent += regx_transport_ops.send(from->conn, 1, NULL, 0, side_pack, &stream, 10) == REGX_OK;
         regx_transport_ops.progress(from->transport);
     }
 }
@@ -434,7 +434,7 @@ static void receive_buffers_come_back(void **state)
         regx_transport_ops.progress(one.transport);
     }
     const unsigned delivered = one.delivered;
-    settle();
+    sides_settle();
     alarm(0);
     for (int i = 0; i < 100; i++) {
         regx_transport_ops.progress(one.transport);
