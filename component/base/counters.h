@@ -28,6 +28,7 @@ typedef enum regx_path {
     X(bytes_shm, "payload bytes sent, or read, on the node: shared memory, the kernel's copies")   \
     X(bytes_tcp, "payload bytes sent over tcp")                                                    \
     X(bytes_verbs, "payload bytes sent, or read, over verbs")                                      \
+    X(tcp_looks, "looks at the network by tcp: a system call or two each")                         \
     X(grants, "grants sent: slots or chunks that a peer may write")                                \
     X(grant_stalls, "times a landing found no free slot and had to queue")                         \
     X(slots_high, "most bounce slots in use at once")                                              \

@@ -139,8 +139,13 @@ static bool connect_module(regx_module_t *module, opal_proc_t *proc, const uint8
             : transport->ops->connect(transport, peer->id, regx_compat_same_node(proc),
                                       addresses[which].bytes, addresses[which].length, &peer->conn);
     if (status == REGX_OK) {
+        regx_trace(module->trace, REGX_TRACE_CONNECTION, "rank %u on %s: over %s, by %s",
+                   (unsigned)peer->id, opal_get_proc_hostname(proc), peer->conn->wire,
+                   transport->wires);
         return true;
     }
+    regx_trace(module->trace, REGX_TRACE_CONNECTION, "rank %u on %s: not over %s",
+               (unsigned)peer->id, opal_get_proc_hostname(proc), transport->wires);
     if (status == REGX_NO_MEMORY) {
         regx_compat_say("no memory for another peer");
     } else if (which >= 0 || (module->place == 0 && !is_met(theirs))) {
@@ -157,7 +162,9 @@ bool regx_address_connect(regx_module_t *module, opal_proc_t *proc, regx_peer_t 
 
     if (regx_compat_fetch(&mca_btl_regx_component.super.btl_version, proc, (void **)&bytes,
                           &length) != OPAL_SUCCESS) {
-        return false; /* that process does not use regx */
+        regx_trace(module->trace, REGX_TRACE_CONNECTION, "rank %u on %s does not use regx",
+                   (unsigned)peer->id, opal_get_proc_hostname(proc));
+        return false;
     }
     if (length < HEADER || bytes[0] != VERSION || bytes[1] != REGX_CONTROL_VERSION) {
         if (length >= HEADER && module->place == 0) {

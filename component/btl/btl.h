@@ -24,6 +24,7 @@
 
 #include "base/counters.h"
 #include "base/lock.h"
+#include "base/trace.h"
 #include "pool/pool.h"
 #include "registration/backend.h"
 #include "registration/cache.h"
@@ -62,6 +63,7 @@ typedef struct regx_module {
     mca_btl_base_module_t super;
     const regx_params_t *params; /* the component's, as counters */
     regx_counters_t *counters;
+    const regx_trace_t *trace;
     unsigned place; /* among the modules as they were opened */
     regx_transport_t *transport;
     regx_pool_t pool;
@@ -86,6 +88,7 @@ typedef struct regx_component {
     mca_btl_base_component_t super;
     regx_params_t params;
     regx_counters_t counters;
+    regx_trace_t trace;
     regx_backend_choice_t choice; /* .watch: of all caches */
     bool threads;
     atomic_bool told_of_change; /* of a buffer that changed while in use */

@@ -117,6 +117,65 @@ static void say_refused(regx_status_t status, const char *error, bool others)
     regx_say_of_node(line);
 }
 
+static void start_trace(regx_component_t *component)
+{
+    component->trace = (regx_trace_t){.level = regx_compat_verbose(), .write = regx_compat_trace};
+}
+
+static void trace_backend(const regx_component_t *component)
+{
+    const regx_backend_choice_t *choice = &component->choice;
+    const regx_cache_config_t *cache = &component->params.cache;
+
+    if (choice->backend->start == NULL) {
+        regx_trace(&component->trace, REGX_TRACE_CHOICE, "backend %s (%s), keeping nothing",
+                   choice->backend->name, choice->reason);
+    } else {
+        regx_trace(&component->trace, REGX_TRACE_CHOICE,
+                   "backend %s (%s), keeping at most %" PRIu64 " bytes in %" PRIu64
+                   " registrations",
+                   choice->backend->name, choice->reason, cache->bytes, cache->count);
+    }
+}
+
+/* What this process uses, once all of it is known. */
+static void trace_choice(const regx_component_t *component)
+{
+    const regx_params_t *params = &component->params;
+    const regx_trace_t *trace = &component->trace;
+    const uint64_t limit = regx_memlock_limit();
+
+    if (!regx_traces(trace, REGX_TRACE_CHOICE)) {
+        return;
+    }
+    regx_trace(trace, REGX_TRACE_CHOICE, "regx %s, built for Open MPI %s, rank %u on %s%s",
+               REGX_VERSION, REGX_BUILT_FOR_OPENMPI, regx_compat_rank(), regx_compat_host(),
+               component->threads ? ", with threads" : "");
+    for (unsigned i = 0; i < component->module_count; i++) {
+        const regx_module_t *module = component->modules[i];
+
+        regx_trace(trace, REGX_TRACE_CHOICE,
+                   "transport %s (%s): %s, pool of %zu bytes, registering memory %s",
+                   module->transport->ops->name, params->transport_reason, module->transport->wires,
+                   module->transport->pool_size,
+                   module->transport->registers ? "pins it" : "is free");
+    }
+    regx_trace(trace, REGX_TRACE_CHOICE, "rendezvous %s, chunks of %zu bytes, %u at once%s",
+               regx_strategy_name(params->strategy), params->chunk_size, params->chunk_depth,
+               params->verify ? ", verified" : "");
+    trace_backend(component);
+    if (limit == REGX_MEMLOCK_NONE) {
+        regx_trace(trace, REGX_TRACE_CHOICE,
+                   "%" PRIu64 " bytes of the pool are locked; there is no limit of locked memory",
+                   component->counters.pool_pinned_bytes);
+    } else {
+        regx_trace(trace, REGX_TRACE_CHOICE,
+                   "%" PRIu64
+                   " bytes of the pool are locked; the limit of locked memory is %" PRIu64 " bytes",
+                   component->counters.pool_pinned_bytes, limit);
+    }
+}
+
 static regx_status_t list_devices(const regx_component_t *component,
                                   const regx_transport_ops_t *ops, char *error, size_t error_size,
                                   regx_device_name_t names[REGX_DEVICES_MAX], size_t *count)
@@ -232,7 +291,13 @@ static mca_btl_base_module_t **component_init(int *count, bool progress_threads,
 
     (void)progress_threads;
     *count = 0;
-    if (!regx_params_asked(&named) || !regx_params_read(&component->params, &regx_template)) {
+    start_trace(component);
+    if (!regx_params_asked(&named)) {
+        regx_trace(&component->trace, REGX_TRACE_CHOICE,
+                   "not used: neither named in btl nor enabled by btl_regx_enable");
+        return NULL;
+    }
+    if (!regx_params_read(&component->params, &regx_template)) {
         return NULL;
     }
     memset(&component->counters, 0, sizeof(component->counters));
@@ -243,6 +308,7 @@ static mca_btl_base_module_t **component_init(int *count, bool progress_threads,
         close_modules(component);
         return NULL;
     }
+    trace_choice(component);
     say_if_limited(component);
     for (unsigned i = 0; i < component->module_count; i++) {
         modules[i] = &component->modules[i]->super;

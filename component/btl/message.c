@@ -195,6 +195,11 @@ static void enqueue(regx_module_t *module, regx_fragment_t *fragment)
 {
     struct mca_btl_base_endpoint_t *endpoint = fragment->endpoint;
 
+    if (regx_traces(module->trace, REGX_TRACE_STEP)) {
+        regx_trace(module->trace, REGX_TRACE_STEP,
+                   "rank %u: a fragment of %zu bytes waits for room", (unsigned)endpoint->peer.id,
+                   (size_t)fragment->segment.seg_len);
+    }
     fragment->base.des_flags |= MCA_BTL_DES_SEND_ALWAYS_CALLBACK;
     fragment->next = NULL;
     regx_lock(&endpoint->lock);

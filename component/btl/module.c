@@ -170,6 +170,7 @@ static regx_status_t open_transport(regx_module_t *module, const regx_transport_
                                             .verbs = &params->verbs,
                                             .threads = module->threads,
                                             .counters = module->counters,
+                                            .trace = module->trace,
                                             .events = events};
 
     return ops->open(&config, error, error_size, &module->transport);
@@ -210,6 +211,7 @@ regx_status_t regx_module_open(regx_component_t *component, const regx_transport
     module->super = regx_template;
     module->params = &component->params;
     module->counters = &component->counters;
+    module->trace = &component->trace;
     module->threads = component->threads;
     regx_lock_init(&module->lock, module->threads);
     regx_status_t status = open_transport(module, ops, device, share, error, error_size);
@@ -325,6 +327,8 @@ static int add_procs(mca_btl_base_module_t *btl, size_t count, opal_proc_t **pro
 
 static void endpoint_delete(regx_module_t *module, struct mca_btl_base_endpoint_t *endpoint)
 {
+    regx_trace(module->trace, REGX_TRACE_CONNECTION, "rank %u: connection over %s ends",
+               (unsigned)endpoint->peer.id, endpoint->peer.conn->wire);
     regx_rndv_forget(module->rndv, &endpoint->peer);
     regx_fail_queued(module, endpoint);
     module->transport->ops->disconnect(endpoint->peer.conn);

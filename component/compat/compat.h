@@ -17,7 +17,7 @@
 #include "opal/mca/btl/btl.h"
 #include "opal/util/proc.h"
 
-#include "registration/watch.h"
+#include "base/hook_source.h"
 
 /* Calls who listens to `tag` with a frame that arrived; the data is valid during the call. */
 void regx_compat_receive(mca_btl_base_module_t *btl, mca_btl_base_tag_t tag, const void *data,
@@ -61,6 +61,10 @@ bool regx_compat_falls_here(const char *line);
 
 /* Says one line to the user, through Open MPI's output. */
 void regx_compat_say(const char *line);
+
+/* The level of --mca btl_base_verbose, 0 if none was given, and one line to that stream. */
+int regx_compat_verbose(void);
+void regx_compat_trace(const char *line);
 
 /* Open MPI's memory hooks, which patch libc's functions while they are installed. */
 extern const regx_hook_source_t regx_compat_hooks;

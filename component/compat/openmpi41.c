@@ -196,6 +196,19 @@ void regx_compat_say(const char *line)
     opal_output(stream, "regx: %s", line);
 }
 
+/* -1 where nobody asked: the framework then has no stream either. */
+int regx_compat_verbose(void)
+{
+    const mca_base_framework_t *btl = &opal_btl_base_framework;
+
+    return btl->framework_output >= 0 && btl->framework_verbose > 0 ? btl->framework_verbose : 0;
+}
+
+void regx_compat_trace(const char *line)
+{
+    opal_output(opal_btl_base_framework.framework_output, "btl:regx: %s", line);
+}
+
 static struct {
     regx_hook_report_t report;
     void *context;

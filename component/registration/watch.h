@@ -10,6 +10,7 @@
 #define REGX_REGISTRATION_WATCH_H
 
 #include "base/counters.h"
+#include "base/hook_source.h"
 #include "base/status.h"
 #include "registration/changes.h"
 
@@ -59,18 +60,6 @@ typedef enum {
 
 /* How pages on demand are brought in before the device needs them (btl_regx_odp_prefetch). */
 typedef enum { REGX_PREFETCH_ADVISE, REGX_PREFETCH_TOUCH, REGX_PREFETCH_NONE } regx_prefetch_t;
-
-/* Calls `report` before (brk: after) a range is unmapped or replaced, in the thread that does so,
- * possibly inside malloc. Open MPI's hooks come in through this table, filled by compat/; UCX's ucm
- * is the other (hooks_ucm.c). */
-typedef void (*regx_hook_report_t)(void *context, void *base, size_t length);
-typedef struct regx_hook_source {
-    const char *name; /* as btl_regx_hooks names it: opal, ucm */
-    /* REGX_DENIED with one line in error if hooks cannot work here. */
-    regx_status_t (*install)(regx_hook_report_t report, void *context, char *error,
-                             size_t error_size);
-    void (*remove)(regx_hook_report_t report, void *context);
-} regx_hook_source_t;
 
 typedef struct regx_watch_config {
     regx_check_t check;

@@ -26,15 +26,15 @@ static inline uint64_t get_number(const uint8_t **from, unsigned size)
     return le64toh(little);
 }
 
-static inline void put_name(regx_cursor_t *to, regx_name_t name)
+static inline void put_name(regx_cursor_t *to, regx_handle_t name)
 {
     put_number(to, name.id, 4);
     put_number(to, name.generation, 4);
 }
 
-static inline regx_name_t get_name(const uint8_t **from)
+static inline regx_handle_t get_name(const uint8_t **from)
 {
-    regx_name_t name;
+    regx_handle_t name;
 
     name.id = (uint32_t)get_number(from, 4);
     name.generation = (uint32_t)get_number(from, 4);

@@ -67,6 +67,7 @@
 #include <stdint.h>
 
 #include "base/counters.h"
+#include "base/handle_table.h"
 #include "transport/transport.h"
 
 #define REGX_TAG_CONTROL 0x28 /* of the tags that Open MPI keeps for BTLs, one that none uses */
@@ -90,12 +91,6 @@ typedef enum regx_control_type {
     REGX_CONTROL_GOT
 } regx_control_type_t;
 
-/* Names one state machine of one process; generations make old names worthless. */
-typedef struct regx_name {
-    uint32_t id;
-    uint32_t generation;
-} regx_name_t;
-
 typedef struct regx_slot_grant {
     uint32_t slot; /* its offset in the receiver's pool */
     uint32_t length;
@@ -103,7 +98,7 @@ typedef struct regx_slot_grant {
 
 typedef struct regx_cts {
     regx_path_t path; /* REGX_PATH_bounce, _pipeline, _direct, _read or _together */
-    regx_name_t landing;
+    regx_handle_t landing;
     bool fallback; /* not the path that was asked for */
     bool verify;   /* notices are to carry a checksum */
     bool pieces;   /* the chunk may be written in pieces */
@@ -119,9 +114,9 @@ typedef struct regx_cts {
 
 typedef struct regx_control {
     regx_control_type_t type;
-    regx_name_t to;
-    regx_name_t from; /* from a source only */
-    bool anonymous;   /* WRITTEN, DONE: came by immediate data, which does not tell `from` */
+    regx_handle_t to;
+    regx_handle_t from; /* from a source only */
+    bool anonymous;     /* WRITTEN, DONE: came by immediate data, which does not tell `from` */
     uint64_t offset;
     uint64_t length;     /* of a CHUNK or EXPOSED, at most 32 bits */
     uint32_t slot;       /* WRITTEN */

@@ -28,8 +28,8 @@ regx_rndv_t *regx_rndv_create(const regx_rndv_config_t *config, regx_pool_t *poo
     rndv->counters = counters;
     rndv->nobody.id = UINT64_MAX;
     regx_lock_init(&rndv->lock, config->threads);
-    regx_table_init(&rndv->landings);
-    regx_table_init(&rndv->sources);
+    regx_handle_table_init(&rndv->landings);
+    regx_handle_table_init(&rndv->sources);
     regx_list_init(&rndv->hungry);
     regx_list_init(&rndv->round);
     regx_list_init(&rndv->stalled);
@@ -42,8 +42,8 @@ void regx_rndv_destroy(regx_rndv_t *rndv)
 {
     regx_landings_free(rndv);
     regx_sources_free(rndv);
-    regx_table_fini(&rndv->landings);
-    regx_table_fini(&rndv->sources);
+    regx_handle_table_fini(&rndv->landings);
+    regx_handle_table_fini(&rndv->sources);
     regx_lock_fini(&rndv->lock);
     free(rndv->slots);
     free(rndv);

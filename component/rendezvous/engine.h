@@ -7,69 +7,11 @@
 #ifndef REGX_RENDEZVOUS_ENGINE_H
 #define REGX_RENDEZVOUS_ENGINE_H
 
+#include "base/handle_table.h"
+#include "base/list.h"
 #include "base/lock.h"
 #include "rendezvous/contest.h"
 #include "rendezvous/rendezvous.h"
-#include "rendezvous/table.h"
-
-/* A circular doubly linked list; its head is a link too. */
-typedef struct regx_link {
-    struct regx_link *next, *previous;
-} regx_link_t;
-
-static inline void regx_list_init(regx_link_t *head)
-{
-    head->next = head->previous = head;
-}
-
-static inline bool regx_list_empty(const regx_link_t *head)
-{
-    return head->next == head;
-}
-
-static inline void regx_list_append(regx_link_t *head, regx_link_t *link)
-{
-    link->previous = head->previous;
-    link->next = head;
-    head->previous->next = link;
-    head->previous = link;
-}
-
-/* Moves all of `from` to the end of `to`. */
-static inline void regx_list_move(regx_link_t *to, regx_link_t *from)
-{
-    if (!regx_list_empty(from)) {
-        from->next->previous = to->previous;
-        from->previous->next = to;
-        to->previous->next = from->next;
-        to->previous = from->previous;
-        regx_list_init(from);
-    }
-}
-
-/* Takes a link out of whatever list it is in; out of none is fine too. */
-static inline void regx_list_remove(regx_link_t *link)
-{
-    link->previous->next = link->next;
-    link->next->previous = link->previous;
-    regx_list_init(link);
-}
-
-/* Whether a link is in some list. */
-static inline bool regx_list_has(const regx_link_t *link)
-{
-    return link->next != link;
-}
-
-/* Puts a link at the end of the list, unless it is in it, or takes it out. */
-static inline void regx_list_set(regx_link_t *head, regx_link_t *link, bool in)
-{
-    if (in && !regx_list_has(link)) {
-        regx_list_append(head, link);
-    } else if (!in && regx_list_has(link)) {
-        regx_list_remove(link);
-    }
-}
 
 typedef struct regx_slot_use { /* to whom a slot is granted */
     regx_landing_t *landing;   /* NULL: to nobody */
@@ -93,7 +35,7 @@ struct regx_rndv {
     regx_registry_t *registry;
     regx_counters_t *counters;
     regx_lock_t lock;
-    regx_table_t landings, sources;
+    regx_handle_table_t landings, sources;
     regx_peer_t nobody;                          /* the peer of landings whose peer has gone */
     regx_slot_use_t *slots;                      /* one per slot of the pool */
     size_t window;                               /* pool bytes that one peer may hold granted */

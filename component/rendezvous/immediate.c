@@ -67,7 +67,7 @@ static const regx_landing_t *find_slot(const regx_rndv_t *rndv, uint32_t what,
 static const regx_landing_t *find_chunk(const regx_rndv_t *rndv, uint32_t what,
                                         regx_control_t *control)
 {
-    const regx_landing_t *landing = regx_table_at(&rndv->landings, low(what, LANDING_BITS));
+    const regx_landing_t *landing = regx_handle_table_at(&rndv->landings, low(what, LANDING_BITS));
     const uint64_t offset = (uint64_t)(what >> LANDING_BITS) * rndv->config.chunk_size;
 
     for (unsigned i = 0; landing != NULL && i < rndv->config.chunk_depth; i++) {

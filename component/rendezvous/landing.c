@@ -101,7 +101,7 @@ regx_landing_t *regx_landing_open(regx_rndv_t *rndv, regx_peer_t *peer, void *ba
     }
     landing->slots_only = landing->path == REGX_PATH_bounce;
     regx_lock(&rndv->lock);
-    if (!regx_table_add(&rndv->landings, landing, &landing->name)) {
+    if (!regx_handle_table_add(&rndv->landings, landing, &landing->name)) {
         leave_contest_locked(rndv, landing);
         regx_unlock(&rndv->lock);
         regx_landing_revoke_chunks(rndv, landing);
@@ -130,7 +130,7 @@ void regx_landing_close(regx_rndv_t *rndv, regx_landing_t *landing)
     regx_lock(&rndv->lock);
     regx_wait_idle_locked(rndv, &landing->busy);
     leave_contest_locked(rndv, landing);
-    regx_table_remove(&rndv->landings, landing->name);
+    regx_handle_table_remove(&rndv->landings, landing->name);
     regx_list_set(&rndv->hungry, &landing->link, false);
     regx_landing_revoke_slots_locked(rndv, landing);
     if (!regx_list_empty(&rndv->hungry)) { /* what comes free here is told by no notice */
@@ -331,7 +331,7 @@ void regx_landing_control(regx_rndv_t *rndv, uint64_t sender, const regx_control
     bool sound = true;
 
     regx_lock(&rndv->lock);
-    regx_landing_t *landing = regx_table_find(&rndv->landings, control->to);
+    regx_landing_t *landing = regx_handle_table_find(&rndv->landings, control->to);
     if (landing == NULL || landing->peer->id != sender || !acceptable(rndv, landing, control)) {
         regx_unlock(&rndv->lock);
         regx_malformed(rndv);

@@ -47,7 +47,7 @@ typedef struct regx_chunk {
 struct regx_landing {
     uint8_t cts[REGX_CTS_SIZE];
     regx_link_t link; /* in the engine's list of hungry landings, or the free list */
-    regx_name_t name;
+    regx_handle_t name;
     regx_peer_t *peer;
     char *base;
     uint64_t length;
@@ -63,7 +63,7 @@ struct regx_landing {
     bool careful;       /* a chunk was not registered, or not written: is the buffer still there? */
     bool spoiled;       /* something arrived as something else than was sent */
     bool busy;          /* see engine.h */
-    regx_name_t source;
+    regx_handle_t source;
     bool alone;          /* the peer had nothing else to send when the first slot was granted */
     uint64_t granted;    /* nothing from this offset on has been granted */
     uint64_t landed;     /* bytes */

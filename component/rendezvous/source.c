@@ -355,7 +355,7 @@ static void finish(regx_rndv_t *rndv, regx_source_t *source)
     const regx_status_t status = source->failed ? failure : REGX_OK;
     void *context = source->context;
 
-    regx_table_remove(&rndv->sources, source->name);
+    regx_handle_table_remove(&rndv->sources, source->name);
     regx_list_remove(&source->link);
     if (!source->failed) {
         count_message(rndv, source);
@@ -438,7 +438,7 @@ void regx_source_open(regx_rndv_t *rndv, regx_peer_t *peer, const void *base, si
     source->piece_most = regx_source_piece_most(rndv, peer, base, &cts);
     regx_lock(&rndv->lock);
     const bool valid = regx_source_take_first_grants(rndv, source, &cts);
-    if (valid && regx_table_add(&rndv->sources, source, &source->name)) {
+    if (valid && regx_handle_table_add(&rndv->sources, source, &source->name)) {
         run(rndv, source);
         return;
     }
@@ -466,7 +466,7 @@ static bool take_news(regx_rndv_t *rndv, regx_source_t *source, const regx_contr
 void regx_source_control(regx_rndv_t *rndv, uint64_t sender, const regx_control_t *control)
 {
     regx_lock(&rndv->lock);
-    regx_source_t *source = regx_table_find(&rndv->sources, control->to);
+    regx_source_t *source = regx_handle_table_find(&rndv->sources, control->to);
     if (source == NULL || source->peer->id != sender || !take_news(rndv, source, control)) {
         regx_unlock(&rndv->lock);
         regx_malformed(rndv);

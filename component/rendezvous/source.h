@@ -37,8 +37,8 @@ typedef struct regx_grant {
 
 struct regx_source {
     regx_link_t link; /* in the engine's list of stalled sources, or the free list */
-    regx_name_t name;
-    regx_name_t landing;
+    regx_handle_t name;
+    regx_handle_t landing;
     regx_peer_t *peer;
     const char *base;
     uint64_t length;

@@ -30,8 +30,9 @@
 
 #include "base/counters.h"
 #include "base/status.h"
+#include "base/trace.h"
 
-#define REGX_TRANSPORT_ABI 11 /* of this header; an object built for another is refused */
+#define REGX_TRANSPORT_ABI 12 /* of this header; an object built for another is refused */
 
 #define REGX_ADDRESS_MAX 1024 /* bytes of what a process publishes about itself */
 #define REGX_NOTICE_MAX 48    /* bytes of the notice that follows a put */
@@ -97,6 +98,7 @@ typedef struct regx_transport_config {
     const struct regx_verbs_settings *verbs; /* read by open alone; NULL: the defaults */
     bool threads;                            /* more than one thread will call */
     regx_counters_t *counters;
+    const regx_trace_t *trace; /* kept; NULL: nobody wants to know */
     regx_transport_events_t events;
 } regx_transport_config_t;
 

@@ -11,8 +11,8 @@ TEXTS = ["host", "version", "openmpi", "transport", "transport_reason", "backend
          "backend_reason", "rendezvous"]
 NUMBERS = [
     "rank", "peers", *(f"{what}_{path}" for what in ("messages", "bytes") for path in PATHS),
-    "bytes_shm", "bytes_tcp", "bytes_verbs", "grants", "grant_stalls", "slots_high",
-    "chunks_high", "pool_bytes", "pool_pinned_bytes", "puts", "gets", "chunks_sender",
+    "bytes_shm", "bytes_tcp", "bytes_verbs", "tcp_looks", "grants", "grant_stalls",
+    "slots_high", "chunks_high", "pool_bytes", "pool_pinned_bytes", "puts", "gets", "chunks_sender",
     "chunks_receiver", "copied_out_bytes", "registrations", "deregistrations",
     "largest_registration", "registered_bytes", "registered_high", "hits", "misses", "uncached",
     "evictions", "invalidations", "hooks_missed", "stale_prevented", "inuse_changes",

@@ -171,6 +171,7 @@ regx_status_t regx_tcp_open(const regx_transport_config_t *config, regx_windows_
     }
     tcp->config = config;
     tcp->windows = windows;
+    tcp->pace.quiet_ns = REGX_TCP_IDLE_NS;
     regx_entrance_init(&tcp->entrance, config->threads);
     if (component == NULL || regx_uct_open_md(component, "tcp", &tcp->md) != REGX_OK) {
         snprintf(error, error_size, "UCX offers no tcp here");

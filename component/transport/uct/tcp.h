@@ -75,8 +75,11 @@ regx_status_t regx_tcp_send(regx_tcp_conn_t *conn, uint8_t tag, const void *head
 regx_status_t regx_tcp_lend(regx_tcp_conn_t *conn, const regx_lend_t *lend);
 regx_status_t regx_tcp_put(regx_tcp_conn_t *conn, regx_put_t *put);
 
-/* Delivers and completes what is ready, a bounded amount; returns how many events. Cheap while
- * nobody uses tcp. */
+/* Whether a connection was made or a message came. Until then progress only accepts newcomers,
+ * with a system call or two each time: call it rarely. Any thread. */
+bool regx_tcp_in_use(const regx_tcp_t *tcp);
+
+/* Delivers and completes what is ready, a bounded amount; returns how many events. */
 int regx_tcp_progress(regx_tcp_t *tcp);
 
 #endif

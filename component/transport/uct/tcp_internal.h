@@ -11,6 +11,7 @@
 #include <uct/api/uct.h>
 
 #include "transport/entrance.h"
+#include "transport/pace.h"
 #include "transport/turns.h"
 #include "transport/uct/tcp.h"
 #include "transport/uct/tcp_frame.h"
@@ -21,6 +22,9 @@
 #define REGX_TCP_UCT_ADDRESS_MAX 64 /* bytes of each part of UCT's address */
 
 #define REGX_TCP_TALKERS_MAX 65536 /* peers that said hello and not yet goodbye */
+
+/* Between two looks at connections on which nothing came lately. */
+#define REGX_TCP_IDLE_NS 5000
 
 /* The work of one turn: pieces of puts per connection, and connections per progress. */
 #define REGX_TCP_TURN_PIECES 4
@@ -59,11 +63,9 @@ struct regx_tcp {
     size_t talker_count;
     size_t talker_room;
 
-    /* For progress: when to look at the network again (see is_due). */
+    /* When progress looks at the network. */
     _Atomic bool in_use; /* a connection was made or a message came */
-    unsigned calls;
-    int64_t looked; /* when, in nanoseconds */
-    int64_t tick;   /* of the coarse clock, at the last call */
+    regx_pace_t pace;    /* for a wire in use on which nothing came lately */
     unsigned polls;
     unsigned idle; /* polls in a row that found nothing */
 };

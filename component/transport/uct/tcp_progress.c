@@ -3,57 +3,24 @@
  * The receiving side of tcp, and what drives it.
  */
 #include <string.h>
-#include <time.h>
 
 #include "transport/uct/tcp_internal.h"
 
-/* How often to look. Looking costs a system call or two, more than all the rest of regx's
- * progress, so it is rationed by time: a process without a connection looks rarely, one where
- * nothing came lately a little later than one in the middle of a conversation, which always
- * looks. The clock is read only once in CLOCK_INTERVAL calls; a program that calls MPI rarely looks
- * when the coarse clock ticks, which costs less, once in TICK_INTERVAL calls. */
-#define CLOCK_INTERVAL 64u
-#define TICK_INTERVAL 8u
-#define UNUSED_NS 100000
-#define IDLE_NS 5000
+/* A look costs a system call or two, more than all the rest of regx's progress. In the middle of a
+ * conversation every call looks. After so many looks in vain they are rationed by time
+ * (REGX_TCP_IDLE_NS). */
 #define IDLE_POLLS 256u
 /* Newcomers are looked for once in so many looks. */
 #define ACCEPT_INTERVAL 16u
 
-_Static_assert((CLOCK_INTERVAL & (CLOCK_INTERVAL - 1)) == 0, "no division is needed");
-
-static int64_t now_ns(clockid_t clock)
+bool regx_tcp_in_use(const regx_tcp_t *tcp)
 {
-    struct timespec now;
-
-    clock_gettime(clock, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
-static __attribute__((noinline)) bool clock_says(regx_tcp_t *tcp, bool in_use)
-{
-    const int64_t tick = now_ns(CLOCK_MONOTONIC_COARSE);
-
-    if (tick == tcp->tick && (tcp->calls & (CLOCK_INTERVAL - 1)) != 0) {
-        return false;
-    }
-    const int64_t now = now_ns(CLOCK_MONOTONIC);
-    tcp->tick = tick;
-    if (now - tcp->looked < (in_use ? IDLE_NS : UNUSED_NS)) {
-        return false;
-    }
-    tcp->looked = now;
-    return true;
+    return atomic_load_explicit(&tcp->in_use, memory_order_relaxed);
 }
 
 static bool is_due(regx_tcp_t *tcp)
 {
-    const bool in_use = atomic_load_explicit(&tcp->in_use, memory_order_relaxed);
-
-    if (in_use && tcp->idle < IDLE_POLLS) {
-        return true;
-    }
-    return (++tcp->calls & (TICK_INTERVAL - 1)) == 0 && clock_says(tcp, in_use);
+    return !regx_tcp_in_use(tcp) || tcp->idle < IDLE_POLLS || regx_pace_due(&tcp->pace);
 }
 
 /* Writes a piece to where its sender may write. REGX_OK; REGX_INVALID. */
@@ -125,6 +92,7 @@ static __attribute__((noinline)) int look(regx_tcp_t *tcp)
     if (!regx_enter(&tcp->entrance)) {
         return 0;
     }
+    regx_count(tcp->config->counters, &tcp->config->counters->tcp_looks, 1);
     tcp->events = 0;
     tcp->receiving = true;
     if (!in_use || ++tcp->polls % ACCEPT_INTERVAL == 0) {

@@ -14,6 +14,7 @@
 #include <uct/api/version.h>
 
 #include "base/option.h"
+#include "transport/pace.h"
 #include "transport/transport.h"
 #include "transport/uct/node.h"
 #include "transport/uct/quiet.h"
@@ -23,6 +24,11 @@
 #define ADDRESS_VERSION 2
 enum { WIRE_NODE = 1, WIRE_TCP = 2 };
 
+/* While nobody uses tcp it is looked at for newcomers alone. A look makes a message on the node
+ * wait for microseconds, so in a process that talks on the node it happens once in 10 ms. */
+#define NEWCOMERS_BUSY_NS 10000000
+#define NEWCOMERS_QUIET_NS 1000000
+
 typedef struct regx_uct {
     regx_transport_t super;
     regx_transport_config_t config;
@@ -31,8 +37,9 @@ typedef struct regx_uct {
     regx_tcp_t *tcp;   /* likewise */
     void *own_pool;    /* where there is no node segment to hold it */
     char wires[32];
-    unsigned rounds;  /* of progress that found something on the node */
-    regx_lock_t lock; /* of the list of lost connections */
+    unsigned rounds;       /* of progress that found something on the node */
+    regx_pace_t newcomers; /* looks at tcp while nobody uses it */
+    regx_lock_t lock;      /* of the list of lost connections */
     struct regx_uct_conn *lost;
     _Atomic unsigned lost_count;
 } regx_uct_t;
@@ -147,6 +154,7 @@ static regx_status_t uct_open(const regx_transport_config_t *config, char *error
     regx_lock_init(&uct->lock, config->threads);
     uct->super.ops = &regx_transport_ops;
     uct->config = *config;
+    uct->newcomers = (regx_pace_t){.quiet_ns = NEWCOMERS_QUIET_NS, .busy_ns = NEWCOMERS_BUSY_NS};
     regx_windows_init(&uct->windows, config->threads);
     status = open_tcp(uct, error, error_size);
     if (status != REGX_OK) {
@@ -470,11 +478,14 @@ static int uct_progress(regx_transport_t *transport)
 
     if (uct->node != NULL) {
         events = regx_node_progress(uct->node);
-        if (events > 0 && ++uct->rounds % NODE_ROUNDS != 0) {
-            return events; /* somebody waits for what was just delivered */
+        if (events > 0) {
+            regx_pace_note_traffic(&uct->newcomers);
+            if (++uct->rounds % NODE_ROUNDS != 0) {
+                return events; /* somebody waits for what was just delivered */
+            }
         }
     }
-    if (uct->tcp != NULL) {
+    if (uct->tcp != NULL && (regx_tcp_in_use(uct->tcp) || regx_pace_due(&uct->newcomers))) {
         events += regx_tcp_progress(uct->tcp);
     }
     if (atomic_load_explicit(&uct->lost_count, memory_order_relaxed) > 0) {

@@ -28,7 +28,7 @@ typedef struct play { /* one transfer */
     uint8_t *map; /* of each byte: 0 not granted, 1 granted, 2 written */
     uint64_t written;
     uint64_t stream;
-    regx_name_t to, from;
+    regx_handle_t to, from;
     bool started;
     grant_t grants[GRANTS];
     unsigned count;
@@ -183,7 +183,7 @@ static inline play_t *play_open(stage_t *stage, unsigned index, unsigned sender,
     play->map = calloc(length, 1);
     assert_non_null(play->map);
     play->stream = index + 1;
-    play->from = (regx_name_t){.id = index, .generation = index + 77};
+    play->from = (regx_handle_t){.id = index, .generation = index + 77};
     play->landing =
         regx_landing_open(stage->receiver->rndv, &stage->receiver->peers[play->sender->id],
                           play->received.base, length);

@@ -24,8 +24,8 @@ typedef struct stage {
     fake_t *receiver; /* process 1, played by the test */
     fake_t *stranger; /* process 2, likewise */
     guarded_t sent, received;
-    regx_name_t landing; /* as the source knows it */
-    regx_name_t source;  /* as it said */
+    regx_handle_t landing; /* as the source knows it */
+    regx_handle_t source;  /* as it said */
     bool started;
     bool verify; /* the CTS asks for checksums */
     grant_t grants[GRANTS];
@@ -189,7 +189,7 @@ static inline stage_t *stage_open_outer(size_t outer)
     fake_connect(stage->sender, stage->receiver, false);
     fake_connect(stage->sender, stage->stranger, false);
     fake_connect(stage->receiver, stage->sender, false);
-    stage->landing = (regx_name_t){.id = 5, .generation = 9};
+    stage->landing = (regx_handle_t){.id = 5, .generation = 9};
     stage->sent = guarded_new(LENGTH);
     stage->received = guarded_new(LENGTH);
     guarded_fill(&stage->sent, 1);

@@ -52,8 +52,8 @@ static regx_key_t key(void)
     return key;
 }
 
-static const regx_name_t to = {.id = 0x11223344, .generation = 0x55667788};
-static const regx_name_t from = {.id = 0x99aabbcc, .generation = 0xddeeff01};
+static const regx_handle_t to = {.id = 0x11223344, .generation = 0x55667788};
+static const regx_handle_t from = {.id = 0x99aabbcc, .generation = 0xddeeff01};
 static const uint64_t offset = UINT64_C(0x0102030405060708);
 static const uint64_t length = UINT64_C(0x1112131415161718);
 static const uint64_t start = UINT64_C(0x5152535455565758);

@@ -64,7 +64,7 @@ static regx_control_t notice_of(regx_control_type_t type, const regx_cts_t *cts,
 
 static void what_does_not_fit(void **state)
 {
-    const regx_name_t name = {.id = 5, .generation = 77};
+    const regx_handle_t name = {.id = 5, .generation = 77};
     regx_control_t notice = {.type = REGX_CONTROL_WRITTEN, .to = name, .slot = 7 * 4096};
 
     (void)state;

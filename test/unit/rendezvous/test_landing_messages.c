@@ -6,7 +6,7 @@
 #include "../mutate.h"
 #include "landing.h"
 
-static bool same_name(regx_name_t one, regx_name_t other)
+static bool same_name(regx_handle_t one, regx_handle_t other)
 {
     return one.id == other.id && one.generation == other.generation;
 }

@@ -15,7 +15,7 @@ static void grants_of_a_closed_landing_come_back(void **state)
         for (unsigned served = 0; served < 6; served++) {
             stage_t *stage = stage_open(*configs[c]);
             play_t *play = play_open(stage, 0, 0, 30 * PAGE);
-            const regx_name_t old = play->to;
+            const regx_handle_t old = play->to;
             grant_t grants[GRANTS];
 
             for (unsigned i = 0; i < served && play->count > 0; i++) {

@@ -263,7 +263,7 @@ static void noise_is_survived(void **state)
             words[w] = chance_next(&seed);
         }
         if (i % 2 == 0) { /* of the right form, for the right addressee, with absurd numbers */
-            const regx_name_t *to = i % 4 == 0 ? &exposed.to : &exposed.from;
+            const regx_handle_t *to = i % 4 == 0 ? &exposed.to : &exposed.from;
 
             bytes[0] = REGX_CONTROL_VERSION;
             bytes[1] = i % 4 == 0 ? REGX_CONTROL_EXPOSED : REGX_CONTROL_GOT;

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * A circular doubly linked list whose links are part of what is listed. The head is a link, too.
+ * It allocates nothing and takes no lock: the caller serialises.
+ */
+#ifndef REGX_BASE_LIST_H
+#define REGX_BASE_LIST_H
+
+#include <stdbool.h>
+
+typedef struct regx_link {
+    struct regx_link *next, *previous;
+} regx_link_t;
+
+/* Makes a link that is in no list, or the head of an empty list. */
+static inline void regx_list_init(regx_link_t *head)
+{
+    head->next = head->previous = head;
+}
+
+static inline bool regx_list_empty(const regx_link_t *head)
+{
+    return head->next == head;
+}
+
+/* The link must be in no list. */
+static inline void regx_list_append(regx_link_t *head, regx_link_t *link)
+{
+    link->previous = head->previous;
+    link->next = head;
+    head->previous->next = link;
+    head->previous = link;
+}
+
+/* Moves all of `from` to the end of `to`, in order. */
+static inline void regx_list_move(regx_link_t *to, regx_link_t *from)
+{
+    if (!regx_list_empty(from)) {
+        from->next->previous = to->previous;
+        from->previous->next = to;
+        to->previous->next = from->next;
+        to->previous = from->previous;
+        regx_list_init(from);
+    }
+}
+
+/* Takes a link out of its list. A link that is in no list stays so. */
+static inline void regx_list_remove(regx_link_t *link)
+{
+    link->previous->next = link->next;
+    link->next->previous = link->previous;
+    regx_list_init(link);
+}
+
+/* Whether a link is in some list. */
+static inline bool regx_list_has(const regx_link_t *link)
+{
+    return link->next != link;
+}
+
+/* Appends a link that is in no list (in), or takes it out of its list (not in). */
+static inline void regx_list_set(regx_link_t *head, regx_link_t *link, bool in)
+{
+    if (in && !regx_list_has(link)) {
+        regx_list_append(head, link);
+    } else if (!in && regx_list_has(link)) {
+        regx_list_remove(link);
+    }
+}
+
+#endif

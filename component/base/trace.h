@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Tracing: what was chosen and why, for the user who asks for it. In a job the lines go to Open
+ * MPI's verbose stream of the btl framework (--mca btl_base_verbose LEVEL), never to stdout.
+ *
+ * The level and the writer are in a structure that btl/ owns and hands down by pointer, since each
+ * plugin holds its own copy of base's code, which has no state. NULL is a valid trace: off.
+ *
+ * Not for the path of every eager message. Where the arguments cost something, or where a trace
+ * stands on the path of a large message, ask first:
+ *
+ *     if (regx_traces(trace, REGX_TRACE_PATH)) {
+ *         regx_trace(trace, REGX_TRACE_PATH, "...", ...);
+ *     }
+ *
+ * Any thread.
+ */
+#ifndef REGX_BASE_TRACE_H
+#define REGX_BASE_TRACE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* The level from which on a line is shown. */
+enum {
+    REGX_TRACE_CHOICE = 10,     /* at the start: what this process uses, and why */
+    REGX_TRACE_CONNECTION = 20, /* each connection, and its end */
+    REGX_TRACE_PATH = 40,       /* each large message's path; each fallback with its reason */
+    REGX_TRACE_STEP = 80        /* the steps of a large message: grants, chunks, retries */
+};
+
+typedef struct regx_trace {
+    int level; /* lines of this level and below are shown; 0: none */
+    /* Shows one line, which has no newline at its end. Never NULL where level is above 0. */
+    void (*write)(const char *line);
+} regx_trace_t;
+
+/* Whether lines of that level are shown. */
+static inline bool regx_traces(const regx_trace_t *trace, int level)
+{
+    return __builtin_expect(trace != NULL && trace->level >= level, 0);
+}
+
+/* Shows one line if lines of that level are shown. The text is a printf format; a line that is
+ * longer than 1000 bytes is cut. */
+__attribute__((format(printf, 3, 4))) void regx_trace(const regx_trace_t *trace, int level,
+                                                      const char *format, ...);
+
+#endif

@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Who uses whom in component/: no circle of files, and no arrow against the order of the rooms.
+
+A file uses another if its object file needs a global symbol, function or data, that the other's
+defines. Calls through an operations table are not seen, and are meant to be free. Headers are
+followed by their #include lines, because an inline function or a type is used just the same.
+"""
+import os
+import re
+import subprocess
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import pytest
+
+from tree import TOP, files
+
+BUILD = Path(os.environ.get("REGX_BUILD_DIR", TOP / ".build/obj"))
+
+# A room may use its own level and those before it. Rooms of one level may not form a circle.
+LEVELS = [{"base", "compat"}, {"pool", "registration", "transport"}, {"rendezvous"}, {"btl"}]
+LEVEL = {room: number for number, rooms in enumerate(LEVELS) for room in rooms}
+
+# What was there when this lint was written. Each list may only shrink: whoever mends a circle, or
+# renames one of its files, corrects the list in the same commit.
+KNOWN_CIRCLES: list[set[str]] = [
+    # rendezvous
+    {"rendezvous/engine.c", "rendezvous/landing.c", "rendezvous/landing_chunks.c",
+     "rendezvous/landing_gets.c", "rendezvous/landing_slots.c", "rendezvous/source.c",
+     "rendezvous/source_exposures.c", "rendezvous/source_grants.c"},
+    # registration
+    {"registration/cache.c", "registration/miss.c"},
+    {"registration/evict.c", "registration/retire.c"},
+    # transport/uct
+    {"transport/uct/tcp_conn.c", "transport/uct/tcp_send.c"},
+    # transport/verbs
+    {"transport/verbs/buffers.c", "transport/verbs/get.c", "transport/verbs/hello.c",
+     "transport/verbs/pair.c", "transport/verbs/post.c"},
+    # btl: the face
+    {"btl/address.c", "btl/component.c", "btl/module.c", "btl/rdma.c", "btl/registry.c",
+     "btl/report.c"},
+    # btl: parameters
+    {"btl/params.c", "btl/params_inherited.c", "btl/params_registration.c",
+     "btl/params_verbs.c"},
+]
+KNOWN_ARROWS: set[tuple[str, str]] = set()
+
+Uses = dict[str, dict[str, set[str]]]  # user → used → by which symbols, or "#include"
+
+
+def room(path: str) -> str:
+    return path.split("/", 1)[0]
+
+
+def circles(uses: Mapping[str, Mapping[str, object]]) -> list[set[str]]:
+    """Those sets of nodes of which each can be reached from each; the largest first."""
+    def reached(start: str) -> set[str]:
+        found: set[str] = set()
+        left = [start]
+        while left:
+            fresh = set(uses.get(left.pop(), ())) - found
+            found |= fresh
+            left += fresh
+        return found
+
+    reach = {node: reached(node) for node in uses}
+    sets = {frozenset(other for other in there if node in reach.get(other, ()))
+            for node, there in reach.items() if node in there}
+    return [set(nodes) for nodes in sorted(sets, key=lambda nodes: (-len(nodes), sorted(nodes)))]
+
+
+def shown(uses: Uses, nodes: Iterable[str]) -> str:
+    """The arrows among some files, one per line, with what makes each."""
+    inside = sorted(nodes)
+    return "\n".join(f"  {user} → {used}: {', '.join(sorted(uses[user][used]))}"
+                     for user in inside for used in inside if used in uses.get(user, {}))
+
+
+def symbols(object_file: Path) -> tuple[set[str], set[str]]:
+    """The global symbols that it defines, and those that it needs."""
+    listing = subprocess.run(["nm", "--extern-only", "--format=posix", object_file],
+                             capture_output=True, text=True, check=True).stdout
+    defined, needed = set(), set()
+    for line in listing.splitlines():
+        name, kind = line.split()[:2]
+        (needed if kind in "Uvw" else defined).add(name)
+    return defined, needed
+
+
+def object_of(source: Path, build: Path) -> Path | None:
+    """Of several, as of a source that is built into a test's variant too, the newest."""
+    folder = build / source.parent
+    found = [path for place in (folder, folder / ".libs") for path in place.glob("*.o")
+             if path.stem.rpartition("-")[2] == source.stem]
+    return max(found, key=lambda path: path.stat().st_mtime, default=None)
+
+
+def uses_by_symbol(objects: Mapping[str, Path]) -> Uses:
+    """objects: each file's name and its object file."""
+    tables = {name: symbols(path) for name, path in objects.items()}
+    where: dict[str, list[str]] = {}
+    for name, (defined, _) in tables.items():
+        for symbol in defined:
+            where.setdefault(symbol, []).append(name)
+    uses: Uses = {name: {} for name in tables}
+    for name, (defined, needed) in tables.items():
+        for symbol in needed - defined:
+            definers = where.get(symbol, [])
+            assert len(definers) < 2, f"{name} uses {symbol}, which is defined in {definers}"
+            for other in definers:
+                uses[name].setdefault(other, set()).add(symbol)
+    return uses
+
+
+def uses_by_include(texts: Mapping[str, str]) -> Uses:
+    """texts: what each file holds; its #include lines name others from component/."""
+    return {name: {used: {"#include"} for used in
+                   re.findall(r'^\s*#\s*include\s+"([^"]+)"', text, re.MULTILINE) if used in texts}
+            for name, text in texts.items()}
+
+
+def against(uses: Uses) -> set[tuple[str, str]]:
+    """The arrows from a room to one of a later level."""
+    return {(user, used) for user, others in uses.items() for used in others
+            if LEVEL[room(user)] < LEVEL[room(used)]}
+
+
+def of_rooms(uses: Uses) -> Uses:
+    """The same between rooms: who uses whom, by which files."""
+    total: Uses = {}
+    for user, others in uses.items():
+        for used in others:
+            if room(user) != room(used):
+                total.setdefault(room(user), {}).setdefault(room(used), set()).add(
+                    f"{user} → {used}")
+    return total
+
+
+@pytest.fixture(scope="module", name="sources")
+def component_sources() -> list[Path]:
+    return [path for path in files(".c", ".h") if path.parts[0] == "component"]
+
+
+@pytest.fixture(scope="module")
+def by_symbol(sources: list[Path]) -> Uses:
+    subprocess.run(["make", "-s", "-C", BUILD], check=True, timeout=600, stdout=subprocess.DEVNULL)
+    objects, unbuilt = {}, []
+    for source in sources:
+        if source.suffix != ".c":
+            continue
+        found = object_of(source, BUILD)
+        if found:
+            objects["/".join(source.parts[1:])] = found
+        else:
+            unbuilt.append(str(source))
+    # Built for something that this machine has not.
+    optional = ("component/transport/verbs/", "component/compat/")
+    assert not [name for name in unbuilt if not name.startswith(optional)]
+    return uses_by_symbol(objects)
+
+
+@pytest.fixture(scope="module")
+def by_include(sources: list[Path]) -> Uses:
+    return uses_by_include({"/".join(path.parts[1:]): (TOP / path).read_text()
+                            for path in sources})
+
+
+def test_every_room_has_its_place(sources: list[Path]) -> None:
+    assert {path.parts[1] for path in sources} == set(LEVEL)
+
+
+def test_no_circle_of_files(by_symbol: Uses) -> None:
+    found = circles(by_symbol)
+    fresh = [circle for circle in found if circle not in KNOWN_CIRCLES]
+    gone = [circle for circle in KNOWN_CIRCLES if circle not in found]
+    if fresh:
+        pytest.fail("circles of files:\n" + "\n".join(
+            f"{sorted(circle)}\n{shown(by_symbol, circle)}" for circle in fresh), pytrace=False)
+    assert not gone, f"mended: take out of KNOWN_CIRCLES: {[sorted(circle) for circle in gone]}"
+
+
+def test_no_circle_of_headers(by_include: Uses) -> None:
+    found = circles(by_include)
+    assert not found, "\n".join(shown(by_include, circle) for circle in found)
+
+
+def test_no_arrow_against_the_order(by_symbol: Uses, by_include: Uses) -> None:
+    found = against(by_symbol) | against(by_include)
+    fresh = found - KNOWN_ARROWS
+    if fresh:
+        pytest.fail("against the order of the rooms:\n" + "\n".join(
+            f"  {user} → {used}: " + ", ".join(sorted(
+                by_symbol.get(user, {}).get(used, set())
+                | by_include.get(user, {}).get(used, set())))
+            for user, used in sorted(fresh)), pytrace=False)
+    gone = KNOWN_ARROWS - found
+    assert not gone, f"mended: take out of KNOWN_ARROWS: {sorted(gone)}"
+
+
+def test_no_circle_of_rooms(by_symbol: Uses, by_include: Uses) -> None:
+    """Of one level; between levels the order forbids it."""
+    both = {user: {**by_include.get(user, {}), **by_symbol.get(user, {})}
+            for user in {*by_symbol, *by_include}}
+    rooms = of_rooms({user: {used: why for used, why in others.items()
+                             if LEVEL[room(user)] == LEVEL[room(used)]}
+                      for user, others in both.items()})
+    found = circles(rooms)
+    assert not found, "circles of rooms:\n" + "\n".join(shown(rooms, circle) for circle in found)
+
+
+def compiled(folder: Path, **texts: str) -> dict[str, Path]:
+    objects = {}
+    for name, text in texts.items():
+        source = folder / f"{name}.c"
+        source.write_text(text)
+        subprocess.run(["gcc", "-c", source, "-o", source.with_suffix(".o")], check=True)
+        objects[f"base/{name}.c"] = source.with_suffix(".o")
+    return objects
+
+
+def test_it_sees_a_circle_of_a_call_and_a_variable(tmp_path: Path) -> None:
+    uses = uses_by_symbol(compiled(
+        tmp_path,
+        top="void middle(void);\nvoid top(void) { middle(); }\n",
+        middle="int depth;\nvoid bottom(void);\nvoid middle(void) { bottom(); }\n",
+        bottom="extern int depth;\nvoid bottom(void) { depth++; }\n"))
+    assert circles(uses) == [{"base/middle.c", "base/bottom.c"}]
+    assert shown(uses, circles(uses)[0]) == ("  base/bottom.c → base/middle.c: depth\n"
+                                             "  base/middle.c → base/bottom.c: bottom")
+
+
+def test_it_sees_an_arrow_and_an_include_against_the_order() -> None:
+    uses = uses_by_include({"base/a.h": '#include "btl/b.h"\n', "btl/b.h": "#include <stdio.h>\n"})
+    assert against(uses) == {("base/a.h", "btl/b.h")}
+    assert not against({"btl/b.c": {"base/a.c": {"regx_a"}}})
+
+
+def test_two_circles_are_told_apart() -> None:
+    uses: Uses = {"a": {"b": set()}, "b": {"a": set(), "c": set()}, "c": {"d": set()},
+                  "d": {"c": set()}, "e": {"a": set()}}
+    assert circles(uses) == [{"a", "b"}, {"c", "d"}]

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""btl_base_verbose: what was chosen and why, from level 10 on; connections from 20. Silent else."""
+import pytest
+
+from job import Job
+from launch import Mpi
+
+
+def traced(mpi: Mpi, level: int | None, **regx: object) -> tuple[Job, list[str]]:
+    """The job, and what it traced, without Open MPI's prefix."""
+    mca = {} if level is None else {"btl_base_verbose": level}
+    job = mpi("collective", "--sizes", "10,100000", "alltoall", regx=regx, mca=mca)
+    assert job.status == 0, str(job)
+    assert "btl:regx" not in job.stdout, str(job)
+    lines = [line.partition("btl:regx: ")[2] for line in job.stderr.splitlines()
+             if "btl:regx: " in line]
+    return job, lines
+
+
+def beginning(lines: list[str], words: str) -> list[str]:
+    return [line for line in lines if line.startswith(words)]
+
+
+@pytest.mark.parametrize("level", [None, 0, 5])
+def test_silent_below_its_levels(mpi: Mpi, level: int | None) -> None:
+    job, lines = traced(mpi, level)
+    assert not lines, str(job)
+    job.ended_well()
+
+
+def test_level_10_says_what_was_chosen(mpi: Mpi) -> None:
+    """Once per rank; as the report has it."""
+    job, lines = traced(mpi, 10, rendezvous="pipeline", backend="none", chunk_size="64K")
+    for words in ("regx ", "transport uct (", "rendezvous pipeline, chunks of 65536 bytes, 4 ",
+                  "backend none (asked for), keeping nothing"):
+        assert len(beginning(lines, words)) == 2, str(job)
+    reason = job.reports[0]["transport_reason"]
+    assert len(beginning(lines, f"transport uct ({reason}): ")) == 2, str(job)
+    assert len([line for line in lines if "bytes of the pool are locked" in line]) == 2, str(job)
+    assert not [line for line in lines if line.startswith("rank ")], str(job)
+
+
+def test_level_10_says_the_budget_of_a_backend(mpi: Mpi) -> None:
+    job, lines = traced(mpi, 10, backend="retain", cache_bytes="1M", cache_count=17)
+    assert len(beginning(lines, "backend retain (asked for), keeping at most 1048576 bytes in 17 "
+                         "registrations")) == 2, str(job)
+
+
+@pytest.mark.parametrize("tls,wire", [("posix", "shm"), ("tcp", "tcp")])
+def test_level_20_says_each_connection(mpi: Mpi, tls: str, wire: str) -> None:
+    """Of each rank to each, itself included; and that it ended."""
+    job, lines = traced(mpi, 20, uct_tls=tls)
+    for rank in (0, 1):
+        assert len(beginning(lines, f"rank {rank} on ")) == 2, str(job)
+        assert all(f": over {wire}" in line for line in beginning(lines, f"rank {rank} on "))
+        assert len(beginning(lines, f"rank {rank}: connection over {wire} ends")) == 2, str(job)
+
+
+def test_not_asked_for(mpi: Mpi) -> None:
+    job = mpi("collective", "--sizes", "10", "alltoall", btl=None, mca={"btl_base_verbose": 10})
+    assert job.status == 0, str(job)
+    assert job.stderr.count("btl:regx: not used: neither named in btl nor enabled") == 2, str(job)

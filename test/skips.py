@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The skips that are expected, each with the kind of machine or run that makes it so.
+
+test/tally counts any other skip as a failure, and one whose condition does not hold here too: a
+backend that is refused by mistake must not pass as a machine that lacks something.
+
+To add one: a line in EXPECTED (test, reason, name of the condition; both patterns are searched for,
+so they may be a part) and, if no condition fits, one in CONDITIONS. It answers True where the skip
+is expected, False where it is not. None in its place: nobody can check, the skip is believed.
+"""
+import ctypes
+import errno
+import functools
+import importlib.util
+import os
+import platform
+import re
+import resource
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple, Optional
+
+TOP = Path(__file__).resolve().parents[1]
+BUILD = TOP / ".build"
+LIBC = ctypes.CDLL(None, use_errno=True)
+IO_URING_SETUP = 425
+USERFAULTFD, MEMBARRIER, GET_MEMPOLICY = \
+    (282, 283, 236) if platform.machine() == "aarch64" else (323, 324, 239)
+UFFD_USER_MODE_ONLY = 1
+AT_SYSINFO_EHDR = 33
+
+
+class Run(NamedTuple):
+    """Of which the skip is a part."""
+    name: str  # obj, asan, tsan or pytest
+    full: bool
+    osu: bool  # whether --osu was given
+
+
+def text(path: str) -> str:
+    try:
+        return Path(path).read_text()
+    except OSError:
+        return ""
+
+
+def succeeds(*words: str) -> bool:
+    try:
+        return subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, check=False,
+                              timeout=60).returncode == 0
+    except OSError:
+        return False
+
+
+def refused(call: int, *arguments: int) -> bool:
+    """Whether the kernel has no such system call for us. EFAULT, of arguments that point nowhere,
+    says that it would have done it. A descriptor that it gives is closed."""
+    answer: int = LIBC.syscall(call, *arguments)
+    if answer >= 0 and call in (USERFAULTFD, IO_URING_SETUP):
+        os.close(answer)
+    return answer < 0 and ctypes.get_errno() != errno.EFAULT
+
+
+def kernel_before(major: int, minor: int) -> bool:
+    found = re.match(r"(\d+)\.(\d+)", platform.release())
+    return not found or (int(found[1]), int(found[2])) < (major, minor)
+
+
+@functools.cache
+def active_device() -> bool:
+    return any("ACTIVE" in state.read_text()
+               for state in Path("/sys/class/infiniband").glob("*/ports/*/state"))
+
+
+@functools.cache
+def process_vm_is_refused() -> bool:
+    """Between two children, as between two ranks; address 0 fails with EFAULT where it is not."""
+    read, write = os.pipe()
+    other = os.fork()
+    if other == 0:
+        os.close(write)
+        os.read(read, 1)
+        os._exit(0)
+    reader = os.fork()
+    if reader == 0:
+        nothing = (ctypes.c_size_t * 2)(0, 1)
+        LIBC.process_vm_readv(other, nothing, 1, nothing, 1, 0)
+        os._exit(0 if ctypes.get_errno() == errno.EFAULT else 1)
+    status = os.waitpid(reader, 0)[1]
+    os.kill(other, signal.SIGKILL)
+    os.waitpid(other, 0)
+    os.close(read)
+    os.close(write)
+    return status != 0
+
+
+def few_may_be_locked() -> bool:
+    limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+    return os.geteuid() != 0 and limit != resource.RLIM_INFINITY and limit < 1 << 30
+
+
+def another_clang_format() -> bool:
+    if not shutil.which("clang-format"):
+        return True
+    run = subprocess.run(["clang-format", "--version"], capture_output=True, text=True, check=False)
+    return not re.search(r"version 14\.", run.stdout)
+
+
+def has_header(name: str) -> bool:
+    """Whether configure found what brings it."""
+    file = BUILD / "obj/component/config/config.h"
+    return not file.exists() or bool(re.search(rf"#define {name} 1\b", file.read_text()))
+
+
+Condition = Callable[[Run], bool]
+CONDITIONS: dict[str, Optional[Condition]] = {
+    # what was asked for
+    "no --osu DIR": lambda run: not run.osu,
+    "not --full": lambda run: not run.full,
+    "sanitizers' builds that test/run has not made": lambda run: not all(
+        (BUILD / folder / "test/unit/transport/verbs/test_ends").exists()
+        for folder in ("asan", "tsan")),
+    "a sanitizer's build": lambda run: run.name in ("asan", "tsan"),
+    "glibc's malloc": lambda run: run.name not in ("asan", "tsan"),
+    "a backend that cannot see it, by design": lambda run: run.name != "pytest",
+    # what is installed
+    "no git checkout": lambda run: not (TOP / ".git").exists(),
+    "another clang-format than 14": lambda run: another_clang_format(),
+    "no matplotlib": lambda run: importlib.util.find_spec("matplotlib") is None,
+    "no Open MPI or compiler in PATH": lambda run: not all(
+        map(shutil.which, ("mpicc", "mpirun", "ompi_info", "cc"))),
+    "no rdma-core": lambda run: not has_header("REGX_HAVE_VERBS"),
+    "no liburing, or io_uring is refused": lambda run: refused(IO_URING_SETUP, 1, 0)
+    or not succeeds("pkg-config", "--exists", "liburing"),
+    # the machine
+    "no RDMA device": lambda run: not active_device(),
+    "an RDMA device": lambda run: active_device(),
+    "a device that does more, or less, than Soft-RoCE": None,
+    "one processor": lambda run: len(os.sched_getaffinity(0)) < 2,
+    "a processor that is not known": lambda run: platform.machine() not in ("x86_64", "aarch64"),
+    "no memory policies, or very many processors": lambda run: refused(
+        GET_MEMPOLICY, 0, 0, 0, 0, 0) or (os.cpu_count() or 1) >= 512,
+    "no huge pages set aside": lambda run: text("/proc/sys/vm/nr_hugepages").strip() in ("", "0"),
+    "no transparent huge pages": lambda run: "[never]" in text(
+        "/sys/kernel/mm/transparent_hugepage/enabled") or not Path(
+        "/sys/kernel/mm/transparent_hugepage").exists(),
+    # the kernel, and what it allows
+    "not root": lambda run: os.geteuid() != 0,
+    "little memory that may be locked": lambda run: few_may_be_locked(),
+    "userfaultfd refused, or before Linux 5.18": lambda run: refused(
+        USERFAULTFD, UFFD_USER_MODE_ONLY) or kernel_before(5, 18),
+    "userfaultfd for everybody": lambda run: text(
+        "/proc/sys/vm/unprivileged_userfaultfd").strip() != "0",
+    "no membarrier": lambda run: refused(MEMBARRIER, 0, 0),
+    "no vDSO": lambda run: LIBC.getauxval(AT_SYSINFO_EHDR) == 0,
+    "process_vm_readv refused": lambda run: process_vm_is_refused(),
+    "no namespaces": lambda run: not (succeeds("unshare", "--mount", "true")
+                                      and succeeds("unshare", "--pid", "--fork", "true")
+                                      and succeeds("unshare", "--net", "true")),
+    "seccomp filters refused": None,
+    "before Linux 6.11": lambda run: kernel_before(6, 11),
+    "before Linux 6.13": lambda run: kernel_before(6, 13),
+}
+
+ANY = ""
+NOTIFIER = r"userfaultfd|notifier.*(cannot be used|not usable)"
+EXPECTED = [
+    (r"test/osu/", "no --osu DIR given", "no --osu DIR"),
+    (r"test_model\.py", "with --full", "not --full"),
+    (r"test_inside\.py", "test/run builds it", "sanitizers' builds that test/run has not made"),
+    (r"test_inside\.py", "on the device that is here", "an RDMA device"),
+    (r"test_inside\.py", "built without rdma-core", "no rdma-core"),
+    (r"^(asan|tsan)", "sanitizers", "a sanitizer's build"),
+    (r"test_retain", "glibc's malloc is in use", "glibc's malloc"),
+    (r"test_hazard", "hooks are blind to it|hooks run in the thread",
+     "a backend that cannot see it, by design"),
+
+    (r"lint/|test_install\.py", "not a git checkout", "no git checkout"),
+    (r"lint/", "needs clang-format", "another clang-format than 14"),
+    (r"test/compare/", "matplotlib", "no matplotlib"),
+    (r"test/compare/", "needs Open MPI in PATH|needs mpicc|needs cc",
+     "no Open MPI or compiler in PATH"),
+    (r"test/registration/|registering", "liburing|io_uring", "no liburing, or io_uring is refused"),
+
+    (ANY, "no RDMA device|no port of an RDMA device is active", "no RDMA device"),
+    (r"test_on_demand\.py", "no on-demand paging|packets of any size",
+     "a device that does more, or less, than Soft-RoCE"),
+    (r"test_verbs", "cannot be taken away", "a device that does more, or less, than Soft-RoCE"),
+    (r"test/compare/", "two processors|two cores", "one processor"),
+    (r"test_query", "not known of this processor", "a processor that is not known"),
+    (r"memory_prefers_the_near_node", "get_mempolicy|sched_setaffinity",
+     "no memory policies, or very many processors"),
+    (ANY, "no huge pages are set aside", "no huge pages set aside"),
+    (ANY, "no transparent huge pages", "no transparent huge pages"),
+
+    (ANY, "only root|needs root|as root|others may not raise their limit", "not root"),
+    (ANY, "may lock", "little memory that may be locked"),
+    (ANY, NOTIFIER, "userfaultfd refused, or before Linux 5.18"),
+    (r"test_uffd", "vm.unprivileged_userfaultfd is not 0", "userfaultfd for everybody"),
+    (r"uses_are_counted_after_a_barrier", ANY, "no membarrier"),
+    (r"rendezvous/test_.*any_memory", ANY, "no vDSO"),
+    (ANY, r"process_vm", "process_vm_readv refused"),
+    (r"test/(hazard|registration)/", "no (mount|network|process) name ?space|no second network",
+     "no namespaces"),
+    (r"test_query|test_node_gets", "cannot be caught here|cannot be told to refuse",
+     "seccomp filters refused"),
+    (r"test_maps", "PROCMAP_QUERY", "before Linux 6.11"),
+    (r"test_backend\.py", "not on this kernel", "before Linux 6.13"),
+]

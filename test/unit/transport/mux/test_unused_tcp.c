@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The cost of a tcp side that nobody uses: looking at the network takes system calls, so a process
+ * that talks over shared memory must do it rarely, and must still accept who connects.
+ *
+ * Both ends of the conversation are in one process and one thread: no other process has to be
+ * scheduled for it to go on, so the bounds hold on a loaded machine too.
+ */
+#include "../pair.h"
+
+#include "base/clock.h"
+#include "transport/transport.h"
+
+extern const regx_transport_ops_t regx_transport_ops;
+
+enum { POOL = 1 << 20, TAG_BALL = 1, TAG_NEWCOMER = 2, LEFT = 1, RIGHT = 2 };
+#define MS INT64_C(1000000)
+
+typedef struct end {
+    regx_counters_t counters;
+    regx_transport_t *transport;
+    regx_conn_t *conn;
+    unsigned balls, newcomers;
+} end_t;
+
+static void deliver(void *context, uint64_t sender, uint8_t tag, const void *data, size_t length)
+{
+    end_t *end = context;
+
+    (void)sender;
+    REQUIRE(length == 8 && unit_is_filled(data, length, tag));
+    if (tag == TAG_BALL) {
+        end->balls++;
+    } else {
+        end->newcomers++;
+    }
+}
+
+static void broken(void *context, uint64_t peer, const char *what)
+{
+    (void)context, (void)peer, (void)what;
+    REQUIRE(!"broken");
+}
+
+static void open_end(end_t *end, uint64_t self)
+{
+    const regx_transport_config_t config = {
+        .self = self,
+        .pool_size = POOL,
+        .pool_least = POOL,
+        .if_include = "lo",
+        .counters = &end->counters,
+        .events = {.context = end, .deliver = deliver, .broken = broken}};
+    char error[256] = "";
+
+    memset(end, 0, sizeof(*end));
+    if (regx_transport_ops.open(&config, error, sizeof(error), &end->transport) != REGX_OK) {
+        fprintf(stderr, "%s\n", error);
+        REQUIRE(!"opened");
+    }
+    REQUIRE(strstr(end->transport->wires, ",tcp") != NULL);
+}
+
+static regx_conn_t *connect_ends(end_t *from, uint64_t peer, bool same_node, const void *address,
+                                 size_t length)
+{
+    regx_conn_t *conn;
+
+    REQUIRE(regx_transport_ops.connect(from->transport, peer, same_node, address, length, &conn) ==
+            REGX_OK);
+    return conn;
+}
+
+static void connect_to(end_t *from, end_t *to, uint64_t peer)
+{
+    uint8_t address[REGX_ADDRESS_MAX];
+    const size_t length = regx_transport_ops.address(to->transport, address);
+
+    from->conn = connect_ends(from, peer, true, address, length);
+}
+
+static void open_both(end_t *left, end_t *right)
+{
+    open_end(left, LEFT);
+    open_end(right, RIGHT);
+    connect_to(left, right, RIGHT);
+    connect_to(right, left, LEFT);
+}
+
+static void close_both(end_t *left, end_t *right)
+{
+    regx_transport_ops.disconnect(left->conn);
+    regx_transport_ops.disconnect(right->conn);
+    /* Each waits until the other has read its last frame. */
+    while (regx_transport_ops.progress(left->transport) > 0 ||
+           regx_transport_ops.progress(right->transport) > 0) {
+    }
+    regx_transport_ops.close(left->transport);
+    regx_transport_ops.close(right->transport);
+}
+
+static void send_frame(end_t *from, regx_conn_t *conn, uint8_t tag)
+{
+    uint8_t data[8];
+    regx_status_t status;
+
+    unit_fill(data, sizeof(data), tag, 0);
+    while ((status = regx_transport_ops.send(conn, tag, data, sizeof(data), NULL, NULL, 0)) ==
+           REGX_AGAIN) {
+        regx_transport_ops.progress(from->transport);
+    }
+    REQUIRE(status == REGX_OK);
+}
+
+/* One ball: the receiver polls until it is there, and some calls more, as MPI does. */
+static void throw_ball(end_t *from, end_t *to)
+{
+    const unsigned before = to->balls;
+
+    send_frame(from, from->conn, TAG_BALL);
+    while (to->balls == before) {
+        regx_transport_ops.progress(to->transport);
+    }
+    for (int i = 0; i < 10; i++) {
+        regx_transport_ops.progress(to->transport);
+    }
+}
+
+static void unused_tcp_is_looked_at_once_in_ten_ms_while_the_node_is_busy(void **state)
+{
+    end_t left, right;
+
+    (void)state;
+    open_both(&left, &right);
+    throw_ball(&left, &right); /* mailboxes are made */
+    throw_ball(&right, &left);
+    const uint64_t before = left.counters.tcp_looks + right.counters.tcp_looks;
+    const int64_t start = regx_now_ns();
+    for (int i = 0; i < 200000; i++) {
+        throw_ball(&left, &right);
+        throw_ball(&right, &left);
+    }
+    const int64_t took = regx_now_ns() - start;
+    const uint64_t looks = left.counters.tcp_looks + right.counters.tcp_looks - before;
+
+    assert_in_range(looks, 0, 2 * (took / (10 * MS) + 1));
+    assert_true(took > 20 * MS); /* or it shows nothing */
+    close_both(&left, &right);
+}
+
+static void quiet_process_looks_once_in_a_ms_at_most(void **state)
+{
+    end_t end;
+
+    (void)state;
+    open_end(&end, LEFT);
+    const int64_t start = regx_now_ns();
+    while (end.counters.tcp_looks < 20) {
+        regx_transport_ops.progress(end.transport);
+    }
+    assert_true(regx_now_ns() - start >= 18 * MS);
+    regx_transport_ops.close(end.transport);
+}
+
+static void calls_far_apart_do_not_delay_the_looks(void **state)
+{
+    const struct timespec pause = {.tv_nsec = 12 * MS}; /* a program that computes */
+    end_t end;
+
+    (void)state;
+    open_end(&end, LEFT);
+    for (int i = 0; i < 32; i++) {
+        nanosleep(&pause, NULL);
+        regx_transport_ops.progress(end.transport);
+    }
+    assert_in_range(end.counters.tcp_looks, 3, 32);
+    regx_transport_ops.close(end.transport);
+}
+
+/* A process that shared memory does not reach connects while the two talk without a break. */
+static void newcomer_by_tcp_is_accepted_while_the_node_is_busy(void **state)
+{
+    uint8_t address[REGX_ADDRESS_MAX];
+    uint32_t length = 0;
+    end_t left, right;
+    int socket;
+    const pid_t child = pair_fork(&socket);
+
+    (void)state;
+    if (in_child) {
+        pair_hear(socket, &length, sizeof(length));
+        pair_hear(socket, address, length);
+        open_end(&left, CHILD);
+        left.conn = connect_ends(&left, LEFT, false, address, length);
+        send_frame(&left, left.conn, TAG_NEWCOMER);
+        char byte;
+        pair_hear(socket, &byte, 1); /* it has arrived */
+        regx_transport_ops.disconnect(left.conn);
+        regx_transport_ops.close(left.transport);
+        pair_join(child, socket, false);
+    }
+    open_both(&left, &right);
+    length = (uint32_t)regx_transport_ops.address(left.transport, address);
+    pair_tell(socket, &length, sizeof(length));
+    pair_tell(socket, address, length);
+    while (left.newcomers == 0) {
+        throw_ball(&left, &right);
+        throw_ball(&right, &left);
+    }
+    assert_int_equal(left.newcomers, 1);
+    pair_tell(socket, "", 1);
+    close_both(&left, &right);
+    pair_join(child, socket, false);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(unused_tcp_is_looked_at_once_in_ten_ms_while_the_node_is_busy),
+        cmocka_unit_test(quiet_process_looks_once_in_a_ms_at_most),
+        cmocka_unit_test(calls_far_apart_do_not_delay_the_looks),
+        cmocka_unit_test(newcomer_by_tcp_is_accepted_while_the_node_is_busy),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
