@@ -2,6 +2,8 @@
 #include "transport/verbs/port.h"
 
 #include <errno.h>
+#include <ifaddrs.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -141,4 +143,56 @@ unsigned regx_port_speed(const struct ibv_port_attr *attr)
         lanes = attr->active_width == widths[i].code ? widths[i].lanes : lanes;
     }
     return megabits * lanes;
+}
+
+bool regx_port_needs_grh(const struct ibv_port_attr *attr)
+{
+    return (attr->flags & IBV_QPF_GRH_REQUIRED) != 0;
+}
+
+static uint8_t count_bits(const void *bytes, size_t length)
+{
+    const uint8_t *at = bytes;
+    unsigned bits = 0;
+
+    for (size_t i = 0; i < length; i++) {
+        bits += (unsigned)__builtin_popcount(at[i]);
+    }
+    return (uint8_t)bits;
+}
+
+/* The bits of the network that an interface's address is in, if that is the GID; else 0. */
+static uint8_t bits_of(const struct ifaddrs *interface, const uint8_t gid[16])
+{
+    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+    const struct sockaddr *address = interface->ifa_addr, *mask = interface->ifa_netmask;
+
+    if (address == NULL || mask == NULL) {
+        return 0;
+    }
+    if (address->sa_family == AF_INET && memcmp(gid, mapped, sizeof(mapped)) == 0 &&
+        memcmp(gid + 12, &((const struct sockaddr_in *)(const void *)address)->sin_addr, 4) == 0) {
+        return (uint8_t)(96 + count_bits(
+                                  &((const struct sockaddr_in *)(const void *)mask)->sin_addr, 4));
+    }
+    if (address->sa_family == AF_INET6 &&
+        memcmp(gid, &((const struct sockaddr_in6 *)(const void *)address)->sin6_addr, 16) == 0) {
+        return count_bits(&((const struct sockaddr_in6 *)(const void *)mask)->sin6_addr, 16);
+    }
+    return 0;
+}
+
+uint8_t regx_port_network_bits(const regx_port_t *port)
+{
+    struct ifaddrs *list;
+    uint8_t bits = 0;
+
+    if (port->attr.link_layer != IBV_LINK_LAYER_ETHERNET || getifaddrs(&list) != 0) {
+        return 0;
+    }
+    for (const struct ifaddrs *at = list; at != NULL && bits == 0; at = at->ifa_next) {
+        bits = bits_of(at, port->gid.gid.raw);
+    }
+    freeifaddrs(list);
+    return bits;
 }

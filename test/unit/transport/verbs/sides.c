@@ -139,15 +139,14 @@ void sides_close(void)
         }
     }
     /* In one process neither may wait for the other: first what both accepted, then the ends. */
-    while (verbs_of(&one)->leaving || verbs_of(&two)->leaving || verbs_of(&one)->broke ||
-           verbs_of(&two)->broke) {
+    while (side_is_ending(&one) || side_is_ending(&two)) {
         sides_progress();
     }
     sides_progress(); /* what was cut is no longer counted once the completion queue was seen empty
                        */
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(verbs_of(sides[i])->outstanding, verbs_of(sides[i])->quiet);
-        assert_int_equal(verbs_of(sides[i])->quiet_slots, 0); /* their pairs have ended */
+        assert_int_equal(verbs_of(sides[i])->outstanding, verbs_of(sides[i])->unsignaled);
+        assert_int_equal(verbs_of(sides[i])->unsignaled_slots, 0); /* their endpoints have ended */
         assert_int_equal(verbs_of(sides[i])->buffers.slot_count, REGX_VERBS_SLOTS);
         regx_transport_ops.close(sides[i]->transport);
         assert_int_equal(sides[i]->counters.malformed, 0);
@@ -182,9 +181,21 @@ void side_await(const unsigned *count, unsigned value)
 /* Waits until what is broken at `one` has come to its end, and all that was under way with it. */
 void sides_settle(void)
 {
-    while (verbs_of(&one)->broke) {
+    while (!regx_list_empty(&verbs_of(&one)->broken)) {
         regx_transport_ops.progress(one.transport);
     }
+}
+
+bool side_is_ending(const side_t *side)
+{
+    return !regx_list_empty(&verbs_of(side)->broken) || !regx_list_empty(&verbs_of(side)->leaving);
+}
+
+regx_ep_t *side_asking(const side_t *side)
+{
+    const regx_link_t *asking = &verbs_of(side)->cm.asking;
+
+    return asking->next == asking ? NULL : REGX_CONTAINER_OF(asking->next, regx_ep_t, asking_link);
 }
 
 void side_in_order(side_t *side)

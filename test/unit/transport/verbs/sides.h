@@ -9,7 +9,11 @@
 
 #include "../../unit.h"
 
-#include "transport/verbs/internal.h"
+#include "transport/verbs/buffers.h"
+#include "transport/verbs/cm.h"
+#include "transport/verbs/ep.h"
+#include "transport/verbs/events.h"
+#include "transport/verbs/verbs.h"
 
 extern const regx_transport_ops_t regx_transport_ops;
 
@@ -53,6 +57,10 @@ void sides_close(void);
 void sides_progress(void);
 /* Waits until what is broken at `one` has come to its end, and all that was under way with it. */
 void sides_settle(void);
+/* Whether an endpoint of the side broke or leaves, and progress has something to do. */
+bool side_is_ending(const side_t *side);
+/* An endpoint that asks for its peer. */
+regx_ep_t *side_asking(const side_t *side);
 
 /* A regx_pack_t; context points to the number of the stream. */
 void side_pack(void *context, void *to, size_t length);

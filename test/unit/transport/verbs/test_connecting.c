@@ -47,7 +47,7 @@ static regx_conn_t *connect_to(const side_t *to)
 /* Closes a transport that others may still be connected to, in this same process. */
 static void close_side(const side_t *side)
 {
-    regx_pairs_break(verbs_of(side), "test", "the end");
+    regx_eps_break(verbs_of(side), "test", "the end");
     regx_transport_ops.close(side->transport);
 }
 
@@ -91,8 +91,9 @@ static void close_many(regx_conn_t *conns[MANY])
 
 static void make_due(void)
 {
-    for (regx_pair_t *pair = verbs_of(&one)->pairs; pair != NULL; pair = pair->next) {
-        pair->ask_next = 0;
+    verbs_of(&one)->cm.ask_next = 0;
+    for (regx_link_t *at = verbs_of(&one)->eps.next; at != &verbs_of(&one)->eps; at = at->next) {
+        REGX_CONTAINER_OF(at, regx_ep_t, link)->ask_next = 0;
     }
 }
 
@@ -118,7 +119,7 @@ static void peer_is_connected_though_many_others_compute(void **state)
         sides_progress();
         sides_progress();
     }
-    assert_int_equal(regx_pair_find(verbs_of(&one), TWO)->state, REGX_PAIR_READY);
+    assert_int_equal(regx_ep_find(verbs_of(&one), TWO)->state, REGX_EP_READY);
     close_many(conns);
 }
 
@@ -138,8 +139,8 @@ static void questions_that_were_not_sent_do_not_count(void **state)
         regx_transport_ops.progress(one.transport);
     }
     regx_transport_ops.progress(one.transport);
-    for (const regx_pair_t *pair = verbs_of(&one)->pairs; pair != NULL; pair = pair->next) {
-        asked += pair->asked;
+    for (regx_link_t *at = verbs_of(&one)->eps.next; at != &verbs_of(&one)->eps; at = at->next) {
+        asked += REGX_CONTAINER_OF(at, regx_ep_t, link)->asked;
     }
     assert_true(asked > 0 && asked <= fake.datagrams);
     close_many(conns);
@@ -295,7 +296,7 @@ static void process_that_takes_the_name_of_another(void **state)
     sides_close();
 }
 
-/* One that gives another's address as well is found out by where its hello came from. */
+/* One that gives another's address as well is found out by where its request came from. */
 static void process_that_takes_the_address_of_another(void **state)
 {
     (void)state;
@@ -311,7 +312,7 @@ static void process_that_takes_the_address_of_another(void **state)
         regx_transport_ops.progress(three.transport);
         regx_transport_ops.progress(one.transport);
     }
-    assert_null(regx_pair_find(verbs_of(&one), TWO));
+    assert_null(regx_ep_find(verbs_of(&one), TWO));
     assert_true(one.counters.malformed > 0);
     one.counters.malformed = 0;
     exchange(1, 3000);
@@ -321,7 +322,7 @@ static void process_that_takes_the_address_of_another(void **state)
 }
 
 /* It concerns its sender alone. */
-static void hello_whose_address_cannot_be_routed_to_ends_nothing(void **state)
+static void request_whose_address_cannot_be_routed_to_ends_nothing(void **state)
 {
     (void)state;
     make_infiniband(&fake.ports[0], 0);
@@ -428,7 +429,7 @@ int main(void)
         cmocka_unit_test_setup(ports_of_other_networks_are_not_reached, reset),
         cmocka_unit_test_setup(process_that_takes_the_name_of_another, reset),
         cmocka_unit_test_setup(process_that_takes_the_address_of_another, reset),
-        cmocka_unit_test_setup(hello_whose_address_cannot_be_routed_to_ends_nothing, reset),
+        cmocka_unit_test_setup(request_whose_address_cannot_be_routed_to_ends_nothing, reset),
         cmocka_unit_test_setup(busy_receivers_do_not_block_an_idle_one, reset),
         cmocka_unit_test_setup(disconnecting_in_a_put_loses_no_receive_buffers, reset),
     };

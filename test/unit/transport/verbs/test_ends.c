@@ -5,6 +5,8 @@
  */
 #include "sides.h"
 
+#include "transport/verbs/keepalive.h"
+
 /* Both ask at once, and one asks while the other does not answer for long. */
 static void handshakes(void **state)
 {
@@ -25,12 +27,12 @@ static void handshakes(void **state)
     sides_open(false);
     assert_int_equal(regx_transport_ops.send(one.conn, 1, NULL, 0, side_pack, &stream, 10),
                      REGX_AGAIN);
-    while (verbs_of(&one)->asking->asked < 5) {
-        regx_transport_ops.progress(one.transport); /* says hello again and again */
+    while (side_asking(&one)->asked < 5) {
+        regx_transport_ops.progress(one.transport); /* asks again and again */
     }
     side_send(&one, 1, 3, 10);
     side_await(&two.delivered, 1);
-    assert_null(verbs_of(&one)->asking);
+    assert_null(side_asking(&one));
     sides_close();
 }
 
@@ -46,8 +48,8 @@ static void peer_fails(void **state)
     sides_open(false);
     side_send(&one, 1, 1, 1);
     side_await(&two.delivered, 1);
-    regx_pair_t *pair = regx_pair_find(verbs_of(&two), ONE);
-    assert_int_equal(ibv_modify_qp(pair->qp, &attr, IBV_QP_STATE), 0);
+    regx_ep_t *ep = regx_ep_find(verbs_of(&two), ONE);
+    assert_int_equal(ibv_modify_qp(ep->qp, &attr, IBV_QP_STATE), 0);
     lend.data = one.transport->pool_memory;
     assert_int_equal(regx_transport_ops.send(one.conn, 1, NULL, 0, side_pack, &stream, 5000),
                      REGX_OK);
@@ -65,7 +67,7 @@ static void peer_fails(void **state)
 }
 
 /* One that only hears of the other, and asks soon whether it is there. */
-static regx_pair_t *open_listener(void)
+static regx_ep_t *open_listener(void)
 {
     sides_open(false);
     verbs_of(&one)->settings.timeout = 14;
@@ -73,9 +75,9 @@ static regx_pair_t *open_listener(void)
     side_send(&two, 1, 1, 100);
     side_await(&one.delivered, 1);
 
-    regx_pair_t *pair = regx_pair_find(verbs_of(&one), TWO);
-    assert_null(pair->conn); /* nothing was sent */
-    return pair;
+    regx_ep_t *ep = regx_ep_find(verbs_of(&one), TWO);
+    assert_null(ep->conn); /* nothing was sent */
+    return ep;
 }
 
 /* Nobody sends to the peer, and it fails. */
@@ -85,8 +87,7 @@ static void silent_peer_fails(void **state)
 
     (void)state;
     open_listener();
-    assert_int_equal(ibv_modify_qp(regx_pair_find(verbs_of(&two), ONE)->qp, &attr, IBV_QP_STATE),
-                     0);
+    assert_int_equal(ibv_modify_qp(regx_ep_find(verbs_of(&two), ONE)->qp, &attr, IBV_QP_STATE), 0);
     while (one.broken == 0) {
         regx_transport_ops.progress(one.transport);
     }
@@ -100,24 +101,24 @@ static void silent_peer_lives(void **state)
 {
     (void)state;
 
-    const regx_pair_t *pair = open_listener();
-    while (pair->done < 3 * REGX_PAIR_DEPTH) {
+    const regx_ep_t *ep = open_listener();
+    while (ep->done < 3 * 64) {
         regx_transport_ops.progress(one.transport);
     }
     assert_int_equal(one.broken, 0);
     assert_int_equal(two.delivered, 0);
     regx_transport_ops.disconnect(two.conn);
-    while (!pair->parted) {
+    while (!ep->remote_closed) {
         sides_progress();
     }
     side_connect(&two, &one);
     verbs_of(&one)->look_next = 0;
-    const uint64_t posted = pair->posted;
+    const uint64_t posted = ep->posted;
     verbs_of(&one)->idle_ns = 0;
     for (int i = 0; i < 100; i++) {
         regx_keepalive_progress(verbs_of(&one));
     }
-    assert_true(pair->posted == posted);
+    assert_true(ep->posted == posted);
     sides_close();
 }
 
@@ -138,7 +139,7 @@ static void again_after_disconnecting(void **state)
         exchange(round);
         regx_transport_ops.disconnect(one.conn);
         regx_transport_ops.disconnect(two.conn);
-        while (verbs_of(&one)->leaving || verbs_of(&two)->leaving) {
+        while (side_is_ending(&one) || side_is_ending(&two)) {
             sides_progress();
         }
         side_connect(&one, &two);
@@ -146,6 +147,12 @@ static void again_after_disconnecting(void **state)
     }
     assert_int_equal(one.broken + two.broken, 0);
     sides_close();
+}
+
+static void put_done(regx_put_t *put, regx_status_t status)
+{
+    (void)put;
+    *(status == REGX_OK ? &done_ok : &done_failed) += 1;
 }
 
 static void await_unbroken(const unsigned *count, unsigned value)
@@ -166,10 +173,10 @@ static void back_before_the_goodbye_is_heard(void **state)
     exchange(1);
     regx_transport_ops.disconnect(one.conn);
     regx_transport_ops.disconnect(two.conn);
-    while (verbs_of(&two)->pairs != NULL) {
+    while (verbs_of(&two)->ep_count > 0) {
         regx_transport_ops.progress(two.transport);
     }
-    assert_non_null(verbs_of(&one)->pairs);
+    assert_int_equal(verbs_of(&one)->ep_count, 1);
     side_connect(&one, &two);
     side_connect(&two, &one);
     side_send(&one, 1, 2, 3000);
@@ -179,28 +186,66 @@ static void back_before_the_goodbye_is_heard(void **state)
     sides_close();
 }
 
-/* The other stayed, and goes on with the queue pair that it has. */
+/* The other stayed. It is asked to leave, too, and then both have another queue pair. */
 static void back_to_who_stayed(void **state)
 {
     (void)state;
     sides_open(false);
     side_send(&one, 1, 1, 3000);
     side_await(&two.delivered, 1);
-    const regx_pair_t *pair = regx_pair_find(verbs_of(&two), ONE);
-    const uint32_t qpn = pair->qp->qp_num;
-    for (unsigned round = 2; round < 300; round++) { /* the count of returns wraps around */
+    for (unsigned round = 2; round < 30; round++) {
+        const regx_ep_t *ep = regx_ep_find(verbs_of(&two), ONE);
+        const uint64_t epoch = ep->epoch, peer_epoch = ep->peer_epoch;
+
         regx_transport_ops.disconnect(one.conn);
-        while (!pair->parted) {
+        while (!ep->remote_closed) {
             sides_progress();
         }
         side_connect(&one, &two);
         side_send(&one, 1, round, 3000);
         await_unbroken(&two.delivered, round);
-        assert_false(pair->parted);
+        ep = regx_ep_find(verbs_of(&two), ONE);
+        assert_true(ep->epoch > epoch && ep->peer_epoch > peer_epoch);
     }
-    assert_true(regx_pair_find(verbs_of(&two), ONE) == pair && pair->qp->qp_num == qpn);
     side_send(&two, 1, 1, 3000);
     await_unbroken(&one.delivered, 1);
+    sides_close();
+}
+
+/* What the one who stayed had accepted still arrives by the old queue pair, before what it sends by
+ * the new one. */
+static void what_was_accepted_before_the_other_came_back_arrives_first(void **state)
+{
+    const unsigned count = 20;
+    regx_put_t put = {.length = 3000,
+                      .target = REGX_TARGET_POOL,
+                      .notice_length = 8,
+                      .tag = count % 251,
+                      .done = put_done};
+
+    (void)state;
+    sides_open(false);
+    exchange(1);
+    one.on_deliver = side_in_order;
+    side_expected = 0;
+    regx_transport_ops.disconnect(one.conn);
+    while (!regx_ep_find(verbs_of(&two), ONE)->remote_closed) {
+        sides_progress();
+    }
+    side_connect(&one, &two);
+    for (uint64_t i = 0; i < count; i++) {
+        assert_int_equal(regx_transport_ops.send(two.conn, (uint8_t)i, NULL, 0, side_pack, &i, 700),
+                         REGX_OK);
+    }
+    put.local = two.transport->pool_memory;
+    unit_fill(put.notice, 8, count, 0);
+    done_ok = done_failed = 0;
+    assert_int_equal(regx_transport_ops.put(two.conn, &put), REGX_PENDING);
+    side_send(&one, 1, 2, 3000);
+    await_unbroken(&one.delivered, 1 + count + 1);
+    side_send(&two, (count + 1) % 251, count + 1, 3000);
+    await_unbroken(&one.delivered, 1 + count + 2);
+    assert_int_equal(done_ok, 1);
     sides_close();
 }
 
@@ -211,8 +256,8 @@ static unsigned leave_or_return(side_t *side, const side_t *other)
         return 1;
     }
     /* As under MPI, where what was to be sent has been sent before anybody leaves. */
-    const regx_pair_t *pair = ((regx_verbs_conn_t *)side->conn)->pair;
-    if (pair == NULL || pair->state == REGX_PAIR_READY) {
+    const regx_ep_t *ep = ((regx_verbs_conn_t *)side->conn)->ep;
+    if (ep == NULL || ep->state == REGX_EP_READY) {
         regx_transport_ops.disconnect(side->conn);
         side->conn = NULL;
     }
@@ -257,34 +302,38 @@ static void to_and_fro(void **state)
     sides_close();
 }
 
-/* A datagram that comes after its queue pair has ended leads nobody to it. */
-static void hello_that_comes_late(void **state)
+/* A datagram that comes after its queue pair has ended leads nobody to it for long. */
+static void request_that_comes_late(void **state)
 {
-    uint8_t bytes[REGX_VERBS_HELLO_SIZE];
+    uint8_t bytes[REGX_CM_MESSAGE_SIZE];
 
     (void)state;
     sides_open(false);
     exchange(1);
 
-    const regx_pair_t *pair = regx_pair_find(verbs_of(&one), TWO);
-    const regx_verbs_hello_t hello = {.flags = REGX_VERBS_ASKS,
-                                      .qpn = pair->qp->qp_num,
-                                      .psn = pair->psn,
-                                      .from = ONE,
-                                      .to = TWO,
-                                      .address = verbs_of(&one)->address};
-    regx_verbs_hello_pack(&hello, bytes);
+    const regx_ep_t *ep = regx_ep_find(verbs_of(&one), TWO);
+    const regx_cm_message_t message = {.kind = REGX_CM_REQUEST,
+                                       .qpn = ep->qp->qp_num,
+                                       .psn = ep->psn,
+                                       .epoch = ep->epoch,
+                                       .from = ONE,
+                                       .to = TWO,
+                                       .address = verbs_of(&one)->address};
+    const regx_cm_source_t source = {.qpn = message.address.qpn};
+    regx_cm_message_pack(&message, bytes);
     regx_transport_ops.disconnect(one.conn);
     regx_transport_ops.disconnect(two.conn);
-    while (verbs_of(&one)->pairs != NULL || verbs_of(&two)->pairs != NULL) {
+    while (verbs_of(&one)->ep_count + verbs_of(&two)->ep_count > 0) {
         sides_progress();
     }
-    regx_hello_receive(verbs_of(&two), bytes, sizeof(bytes));
-    assert_null(verbs_of(&two)->pairs);
     side_connect(&one, &two);
     side_connect(&two, &one);
+    regx_cm_receive(verbs_of(&two), bytes, sizeof(bytes), &source);
     side_send(&one, 1, 2, 3000);
     side_await(&two.delivered, 2);
+    regx_cm_receive(verbs_of(&two), bytes, sizeof(bytes), &source);
+    side_send(&two, 1, 2, 3000);
+    side_await(&one.delivered, 2);
     assert_int_equal(one.broken + two.broken, 0);
     sides_close();
 }
@@ -316,8 +365,9 @@ int main(void)
         cmocka_unit_test(again_after_disconnecting),
         cmocka_unit_test(back_before_the_goodbye_is_heard),
         cmocka_unit_test(back_to_who_stayed),
+        cmocka_unit_test(what_was_accepted_before_the_other_came_back_arrives_first),
         cmocka_unit_test(to_and_fro),
-        cmocka_unit_test(hello_that_comes_late),
+        cmocka_unit_test(request_that_comes_late),
         cmocka_unit_test(hostile_addresses),
     };
 

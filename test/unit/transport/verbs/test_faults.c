@@ -8,7 +8,7 @@
 #include <errno.h>
 #include <unistd.h>
 
-enum { PATIENCE = 60 }; /* seconds; what does not end ends the program */
+enum { RECEIVES = 128, PATIENCE = 60 }; /* seconds; what does not end ends the program */
 
 /* What goes wrong at `one`. */
 static struct faults {
@@ -74,7 +74,7 @@ static enum ibv_wc_status status_of(const struct ibv_wc *wc)
 {
     const bool received = (wc->wr_id & REGX_RECEIVED) != 0;
 
-    if (wc->qp_num == verbs_of(&one)->ud->qp_num) {
+    if (wc->qp_num == verbs_of(&one)->cm.qp->qp_num) {
         return received ? faults.hello_received : faults.hello_sent;
     }
     return received ? faults.received : IBV_WC_SUCCESS;
@@ -95,7 +95,7 @@ static int poll_cq(struct ibv_cq *cq, int most, struct ibv_wc *wc)
 static int post_send(struct ibv_qp *qp, struct ibv_send_wr *requests, struct ibv_send_wr **refused)
 {
     *refused = requests;
-    return qp == verbs_of(&one)->ud && faults.hello_post != 0
+    return qp == verbs_of(&one)->cm.qp && faults.hello_post != 0
                ? faults.hello_post
                : faults.ops.post_send(qp, requests, refused);
 }
@@ -115,8 +115,13 @@ static int post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *requests,
                                     : faults.ops.post_srq_recv(srq, requests, refused);
 }
 
+/* With few receive buffers: some tests use all. */
 static void open_faulty(void)
 {
+    static regx_verbs_settings_t few = REGX_VERBS_DEFAULTS;
+
+    few.srq_depth = RECEIVES;
+    side_settings = &few;
     sides_open(false);
     verbs_of(&two)->settings.timeout = 14;
 
@@ -210,7 +215,7 @@ static void hello_queue_fails(void **state)
 
     (void)state;
     open_connected();
-    assert_int_equal(ibv_modify_qp(verbs_of(&one)->ud, &attr, IBV_QP_STATE), 0);
+    assert_int_equal(ibv_modify_qp(verbs_of(&one)->cm.qp, &attr, IBV_QP_STATE), 0);
     for (int i = 0; i < 100; i++) {
         sides_progress();
     }
@@ -222,7 +227,7 @@ static void hello_queue_fails(void **state)
     close_faulty();
 
     open_faulty();
-    assert_int_equal(ibv_modify_qp(verbs_of(&one)->ud, &attr, IBV_QP_STATE), 0);
+    assert_int_equal(ibv_modify_qp(verbs_of(&one)->cm.qp, &attr, IBV_QP_STATE), 0);
     ask(&one);
     await_broken("hello: Work Request Flushed Error (status 5, ");
     close_faulty();
@@ -230,7 +235,7 @@ static void hello_queue_fails(void **state)
     open_faulty();
     ask(&one);
     faults.event = IBV_EVENT_QP_FATAL;
-    faults.event_qp = verbs_of(&one)->ud;
+    faults.event_qp = verbs_of(&one)->cm.qp;
     regx_verbs_look(verbs_of(&one));
     await_broken("hello: local work queue catastrophic error");
     close_faulty();
@@ -238,10 +243,10 @@ static void hello_queue_fails(void **state)
 
 static void ask_until(unsigned count)
 {
-    regx_pair_t *asking = verbs_of(&one)->asking;
+    regx_ep_t *asking = side_asking(&one);
 
     while (asking->asked < count) {
-        asking->ask_next = 0;
+        verbs_of(&one)->cm.ask_next = asking->ask_next = 0;
         regx_transport_ops.progress(one.transport);
     }
 }
@@ -285,7 +290,7 @@ static void device_has_no_memory(void **state)
             }
         }
         assert_int_equal(one.broken + two.broken, 0);
-        assert_int_equal(verbs_of(sides[end])->inline_most, REGX_VERBS_INLINE);
+        assert_int_equal(verbs_of(sides[end])->inline_max, REGX_VERBS_INLINE);
         faults.making = 0;
         side_send(&one, 1, 2, 10);
         side_await(&two.delivered, 1);
@@ -365,7 +370,8 @@ static void no_receive_can_be_posted(void **state)
     }
     alarm(0);
     assert_string_equal(one.what, "receive queue: Cannot allocate memory");
-    assert_int_equal(one.delivered, REGX_VERBS_RECEIVES); /* all that there were were used */
+    assert_int_equal(one.delivered,
+                     verbs_of(&one)->buffers.receives); /* all that there were were used */
     close_faulty();
 }
 
@@ -384,7 +390,7 @@ static void own_queue_pair_fails(void **state)
     (void)state;
     open_connected();
     faults.event = IBV_EVENT_QP_LAST_WQE_REACHED;
-    faults.event_qp = regx_pair_find(verbs_of(&one), TWO)->qp;
+    faults.event_qp = regx_ep_find(verbs_of(&one), TWO)->qp;
     regx_verbs_look(verbs_of(&one));
     await_broken("queue pair: last WQE reached");
     close_faulty();
@@ -396,7 +402,7 @@ static void send_too_much(const side_t *from)
     uint64_t stream = 1;
     unsigned sent = 0;
 
-    while (sent <= REGX_VERBS_RECEIVES) {
+    while (sent <= RECEIVES) {
         sent += regx_transport_ops.send(from->conn, 1, NULL, 0, side_pack, &stream, 10) == REGX_OK;
         regx_transport_ops.progress(from->transport);
     }
@@ -410,17 +416,17 @@ static void own_queue_pair_fails_in_mid_send(void **state)
     (void)state;
     open_connected();
     send_too_much(&one);
-    regx_pair_t *pair = regx_pair_find(verbs_of(&one), TWO);
-    assert_int_equal(ibv_modify_qp(pair->qp, &attr, IBV_QP_STATE), 0);
+    regx_ep_t *ep = regx_ep_find(verbs_of(&one), TWO);
+    assert_int_equal(ibv_modify_qp(ep->qp, &attr, IBV_QP_STATE), 0);
     usleep(100000);
     faults.event = IBV_EVENT_QP_LAST_WQE_REACHED;
-    faults.event_qp = pair->qp;
+    faults.event_qp = ep->qp;
     regx_verbs_look(verbs_of(&one));
     await_broken("SEND: Work Request Flushed Error (status 5, ");
     close_faulty();
 }
 
-/* What a broken pair has received is polled, so that its buffers come back, before its queue pair
+/* What a broken ep has received is polled, so that its buffers come back, before its queue pair
  * is destroyed. */
 static void receive_buffers_come_back(void **state)
 {
@@ -428,7 +434,7 @@ static void receive_buffers_come_back(void **state)
     open_connected();
     send_too_much(&two);
     usleep(100000);
-    regx_pair_break(regx_pair_find(verbs_of(&one), TWO), "test", "it shall end");
+    regx_ep_break(regx_ep_find(verbs_of(&one), TWO), "test", "it shall end");
     alarm(PATIENCE);
     while (one.broken == 0) {
         regx_transport_ops.progress(one.transport);
@@ -451,7 +457,7 @@ static void device_fails_at_the_end(void **state)
     open_connected();
     send_too_much(&one);
     faults.event = IBV_EVENT_DEVICE_FATAL;
-    faults.event_qp = verbs_of(&one)->ud;
+    faults.event_qp = verbs_of(&one)->cm.qp;
     regx_transport_ops.disconnect(one.conn);
     alarm(PATIENCE);
     regx_transport_ops.close(one.transport);

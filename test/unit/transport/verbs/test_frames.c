@@ -124,7 +124,7 @@ static void slots_of_idle_peers(void **state)
                 regx_transport_ops.send(one.conn, 1, NULL, 0, side_pack, &stream, 1000) == REGX_OK;
             regx_transport_ops.progress(one.transport);
             regx_transport_ops.progress(peer->transport);
-            assert_true(verbs_of(&one)->quiet_slots <= REGX_VERBS_SLOTS / 4);
+            assert_true(verbs_of(&one)->unsignaled_slots <= REGX_VERBS_SLOTS / 4);
         }
         while (peer->delivered < frames) {
             regx_transport_ops.progress(one.transport);
@@ -132,7 +132,7 @@ static void slots_of_idle_peers(void **state)
         }
         assert_true(unit_is_filled(peer->last, 1000, frames - 1));
     }
-    assert_int_equal(verbs_of(&one)->quiet_slots, REGX_VERBS_SLOTS / 4); /* as many as may */
+    assert_int_equal(verbs_of(&one)->unsignaled_slots, REGX_VERBS_SLOTS / 4); /* as many as may */
     while (verbs_of(&one)->buffers.slot_count < REGX_VERBS_SLOTS - REGX_VERBS_SLOTS / 4) {
         regx_transport_ops.progress(one.transport); /* the rest comes back */
     }
@@ -146,25 +146,22 @@ static void slots_of_idle_peers(void **state)
 /* Peers that do not read leave slots to others. */
 static void slots_are_shared(void **state)
 {
-    enum { PAIRS = 6 };
-    uint32_t slots[PAIRS][REGX_VERBS_SLOTS];
+    enum { PEERS = 6 };
+    uint32_t slots[PEERS][REGX_VERBS_SLOTS], held[PEERS] = {0};
 
     (void)state;
     sides_open(false);
-    regx_pair_t *pairs = calloc(PAIRS, sizeof(*pairs));
-    assert_non_null(pairs);
-    for (unsigned i = 0; i < PAIRS; i++) {
-        pairs[i].verbs = verbs_of(&one);
-        while ((slots[i][pairs[i].slots] = regx_slot_take(&pairs[i])) != REGX_SLOT_NOT) {
+    for (unsigned i = 0; i < PEERS; i++) {
+        while ((slots[i][held[i]] = regx_slot_take(verbs_of(&one), held[i])) != REGX_SLOT_NONE) {
+            held[i]++;
         }
-        assert_int_equal(pairs[i].slots, REGX_VERBS_SLOTS >> (i + 1)); /* half of what is left */
+        assert_int_equal(held[i], REGX_VERBS_SLOTS >> (i + 1)); /* half of what is left */
     }
-    for (unsigned i = 0; i < PAIRS; i++) {
-        while (pairs[i].slots > 0) {
-            regx_slot_give(&pairs[i], slots[i][pairs[i].slots - 1]);
+    for (unsigned i = 0; i < PEERS; i++) {
+        while (held[i] > 0) {
+            regx_slot_give(verbs_of(&one), slots[i][--held[i]]);
         }
     }
-    free(pairs);
     sides_close();
 }
 

@@ -42,7 +42,7 @@ static void gets_of_a_region(void **state)
         const size_t start = 3 * MIB - length;
         regx_get_t get = new_get(to + 7, length, &into, &remote, start);
 
-        verbs_of(&one)->piece_most = i % 2 == 0 ? 4096 * i : 1u << 30;
+        verbs_of(&one)->piece_max = i % 2 == 0 ? 4096 * i : 1u << 30;
         memset(to, 0xee, 4 * MIB);
         unit_fill(from + 100 + start, length, length, 0);
         assert_int_equal(regx_transport_ops.get(one.conn, &get), REGX_PENDING);
@@ -78,27 +78,27 @@ static void gets_in_line(void **state)
     uint8_t *to = calloc(GETS, LENGTH), *from = malloc((size_t)GETS * LENGTH);
     side_send(&one, 1, 1, 1);
     side_await(&two.delivered, 1);
-    const regx_pair_t *pair = regx_pair_find(verbs_of(&one), TWO);
-    assert_in_range(pair->reads_most, 1, REGX_VERBS_READS);
+    const regx_ep_t *ep = regx_ep_find(verbs_of(&one), TWO);
+    assert_in_range(ep->reads_max, 1, REGX_VERBS_READS);
     side_reg(&one, to, (size_t)GETS * LENGTH, REGX_ACCESS_LOCAL_WRITE, &into);
     side_reg(&two, from, (size_t)GETS * LENGTH, REGX_ACCESS_REMOTE_READ, &remote);
     for (unsigned i = 0; i < GETS; i++) {
         unit_fill(from + (size_t)i * LENGTH, LENGTH, i, 0);
         gets[i] = new_get(to + (size_t)i * LENGTH, LENGTH, &into, &remote, (uint64_t)i * LENGTH);
         assert_int_equal(regx_transport_ops.get(one.conn, &gets[i]), REGX_PENDING);
-        assert_in_range(pair->reads, 1, pair->reads_most);
+        assert_in_range(ep->reads, 1, ep->reads_max);
     }
     side_send(&one, 2, 2, 100);
-    assert_non_null(pair->first_get); /* it did not wait for them */
+    assert_non_null(ep->first_get); /* it did not wait for them */
     while (done_ok < GETS) {
         sides_progress();
-        assert_in_range(pair->reads, 0, pair->reads_most);
+        assert_in_range(ep->reads, 0, ep->reads_max);
     }
     for (unsigned i = 0; i < GETS; i++) {
         assert_true(unit_is_filled(to + (size_t)i * LENGTH, LENGTH, i));
     }
     side_await(&two.delivered, 2);
-    assert_int_equal(pair->reads, 0);
+    assert_int_equal(ep->reads, 0);
     regx_transport_ops.dereg(one.transport, &into);
     regx_transport_ops.dereg(two.transport, &remote);
     sides_close();

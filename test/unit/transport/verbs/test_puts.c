@@ -115,19 +115,19 @@ static void puts_with_immediate(void **state)
 /* As on a device whose messages are short: the last of the writes tells, once. */
 static void put_in_pieces_with_immediate(regx_put_t put, uint8_t *at)
 {
-    const uint64_t most = verbs_of(&one)->piece_most;
+    const uint64_t most = verbs_of(&one)->piece_max;
     const unsigned immediates = two.immediates, delivered = two.delivered, done = done_ok;
 
     memset(at, 0xee, put.length);
     two.watched = at;
     two.watched_length = put.length;
     two.watched_stream = put.length;
-    verbs_of(&one)->piece_most = 4096;
+    verbs_of(&one)->piece_max = 4096;
     put.immediate = 77;
     assert_int_equal(regx_transport_ops.put(one.conn, &put), REGX_PENDING);
     side_await(&done_ok, done + 1);
     side_await(&two.immediates, immediates + 1);
-    verbs_of(&one)->piece_most = most;
+    verbs_of(&one)->piece_max = most;
     two.watched = NULL;
     assert_int_equal(two.last_immediate, 77);
     assert_int_equal(two.delivered, delivered);
@@ -297,14 +297,13 @@ static void own_queue_pair_fails(void **state)
     (void)state;
 
     uint8_t *local = open_and_put(puts);
-    assert_int_equal(ibv_modify_qp(regx_pair_find(verbs_of(&one), TWO)->qp, &attr, IBV_QP_STATE),
-                     0);
+    assert_int_equal(ibv_modify_qp(regx_ep_find(verbs_of(&one), TWO)->qp, &attr, IBV_QP_STATE), 0);
     side_await(&one.broken, 1);
     sides_settle();
     assert_int_equal(done_ok + done_failed, AT_ONCE);
     assert_true(done_failed > 0);
     assert_int_equal(verbs_of(&one)->buffers.slot_count, REGX_VERBS_SLOTS);
-    assert_int_equal(verbs_of(&one)->quiet, 0);
+    assert_int_equal(verbs_of(&one)->unsignaled, 0);
     sides_close();
     free(local);
 }
