@@ -8,7 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GIDS_MAX 256
+#define GIDS_MAX 1024 /* of all ports of a device; more are an error of the query */
+
+bool regx_port_is_link_local(const struct ibv_gid_entry *gid)
+{
+    return gid->gid.raw[0] == 0xfe && (gid->gid.raw[1] & 0xc0) == 0x80;
+}
 
 static int gid_rank(const struct ibv_gid_entry *entry)
 {
@@ -20,7 +25,7 @@ static int gid_rank(const struct ibv_gid_entry *entry)
     if (memcmp(entry->gid.raw, mapped, sizeof(mapped)) == 0) {
         return 0;
     }
-    return entry->gid.raw[0] == 0xfe && (entry->gid.raw[1] & 0xc0) == 0x80 ? 2 : 1;
+    return regx_port_is_link_local(entry) ? 2 : 1;
 }
 
 const struct ibv_gid_entry *regx_port_best_gid(const struct ibv_gid_entry *entries, size_t count,
@@ -35,6 +40,19 @@ const struct ibv_gid_entry *regx_port_best_gid(const struct ibv_gid_entry *entri
         }
     }
     return best;
+}
+
+bool regx_port_find_gid(struct ibv_context *context, uint8_t number, struct ibv_gid_entry *gid)
+{
+    struct ibv_gid_entry entries[GIDS_MAX];
+    const ssize_t count = ibv_query_gid_table(context, entries, GIDS_MAX, 0);
+    const struct ibv_gid_entry *best =
+        count > 0 ? regx_port_best_gid(entries, (size_t)count, number) : NULL;
+
+    if (best != NULL) {
+        *gid = *best;
+    }
+    return best != NULL;
 }
 
 static regx_status_t choose_gid(regx_port_t *port, int index, char *error, size_t error_size)
