@@ -4,6 +4,18 @@
 #include <stdio.h>
 #include <string.h>
 
+const regx_counter_t regx_paths[] = {
+#define PATH(name, help) {#name, help, REGX_PATH_##name},
+    REGX_PATHS(PATH)
+#undef PATH
+        {NULL, NULL, 0}};
+
+const regx_counter_t regx_counter_table[] = {
+#define COUNTER(name, help) {#name, help, offsetof(regx_counters_t, name)},
+    REGX_COUNTERS(COUNTER)
+#undef COUNTER
+        {NULL, NULL, 0}};
+
 enum { EMPTY, CLAIMED, READY };
 
 /* Whether the tally is that reason's, now or from now on. No lock: each plugin holds its own copy

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * What regx counts about itself, so that the path taken is never silent. One structure per
- * process, made by btl/, written by every room, read by the report. The names are those of the
- * report's keys (one table, REGX_COUNTERS, so that no list can be forgotten).
+ * process, made by btl/, written by every room, read by the report. The tables below are the only
+ * lists of counters: the structure, the report's keys and their documentation are made from them.
  */
 #ifndef REGX_BASE_COUNTERS_H
 #define REGX_BASE_COUNTERS_H
@@ -12,18 +12,26 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The paths a message may take; `fallback` counts messages that did not go the way that was
- * asked for (they are also counted under the path that did carry them). */
+/* The paths a message may take: X(name, help). The report has messages_NAME and bytes_NAME. */
 #define REGX_PATHS(X)                                                                              \
-    X(eager) X(frag) X(bounce) X(pipeline) X(direct) X(read) X(together) X(remap) X(fallback)
+    X(eager, "sent at once, with their header")                                                    \
+    X(frag, "sent in fragments: not contiguous, or no rendezvous was possible")                    \
+    X(bounce, "sent through slots of the pool")                                                    \
+    X(pipeline, "written in registered chunks")                                                    \
+    X(direct, "written at once from a registered buffer")                                          \
+    X(read, "read by the receiver in registered chunks")                                           \
+    X(together, "copied half by the sender, half by the receiver")                                 \
+    X(remap, "sent by moving pages; not built")                                                    \
+    X(fallback, "not sent as asked for; also counted under the path that carried them")
 
 typedef enum regx_path {
-#define REGX_PATH_ENUM(name) REGX_PATH_##name,
+#define REGX_PATH_ENUM(name, help) REGX_PATH_##name,
     REGX_PATHS(REGX_PATH_ENUM)
 #undef REGX_PATH_ENUM
         REGX_PATH_COUNT
 } regx_path_t;
 
+/* The other counters: X(name, help). The report's key is the name. */
 #define REGX_COUNTERS(X)                                                                           \
     X(bytes_shm, "payload bytes sent, or read, on the node: shared memory, the kernel's copies")   \
     X(bytes_tcp, "payload bytes sent over tcp")                                                    \
@@ -34,7 +42,7 @@ typedef enum regx_path {
     X(slots_high, "most bounce slots in use at once")                                              \
     X(chunks_high, "most chunks of one transfer in flight at once; together: and its half")        \
     X(pool_bytes, "bytes of bounce memory")                                                        \
-    X(pool_pinned_bytes, "bytes of it that are locked in memory")                                  \
+    X(pool_pinned_bytes, "bytes of bounce memory that are locked")                                 \
     X(puts, "puts done as the sender: one per slot or chunk written")                              \
     X(gets, "gets done as the receiver")                                                           \
     X(chunks_sender, "chunks copied by the sender (together)")                                     \
@@ -51,12 +59,14 @@ typedef enum regx_path {
     X(evictions, "regions given up for room")                                                      \
     X(invalidations, "regions that a change of the address space killed")                          \
     X(hooks_missed, "changes that the hooks did not report and the notifier did")                  \
-    X(stale_prevented, "hits refused because the region had changed")                              \
+    X(stale_prevented,                                                                             \
+      "look-ups that found a region and did not trust it: its memory had changed, "                \
+      "or was about to")                                                                           \
     X(inuse_changes, "buffers that changed while a transfer used them")                            \
     X(prefetch_advised, "uses whose pages the device was asked to look up before (odp)")           \
     X(prefetch_touched, "uses whose pages were mapped before by the process (odp)")                \
     X(verified, "chunks and slots whose checksum was compared (verify)")                           \
-    X(mismatches, "those of them that arrived as something else than was sent")                    \
+    X(mismatches, "chunks and slots whose checksum differed (verify)")                             \
     X(malformed, "messages of peers that were refused")
 
 /* Named tallies whose keys are only known at run time: reasons of decisions and of fallbacks,
@@ -81,6 +91,27 @@ typedef struct regx_counters {
     regx_tally_t ports[REGX_REASONS_MAX]; /* payload bytes sent, by the port of an RDMA device */
     bool threads;                         /* several threads may count: set once at the start */
 } regx_counters_t;
+
+/* A row of a table of counters. */
+typedef struct regx_counter {
+    const char *name;
+    const char *help;
+    size_t offset; /* of the counter in regx_counters_t; of a path, its number */
+} regx_counter_t;
+
+/* The tables above as arrays; the last row has no name. */
+extern const regx_counter_t regx_paths[], regx_counter_table[];
+
+static inline const char *regx_path_name(regx_path_t path)
+{
+    return regx_paths[path].name;
+}
+
+static inline uint64_t regx_counter_value(const regx_counters_t *counters,
+                                          const regx_counter_t *row)
+{
+    return *(const _Atomic uint64_t *)(const void *)((const char *)counters + row->offset);
+}
 
 /* Adds n. With one thread a plain add, which costs a tenth of an interlocked one. */
 static inline void regx_count(const regx_counters_t *counters, _Atomic uint64_t *counter,
@@ -110,8 +141,9 @@ static inline void regx_count_message(regx_counters_t *counters, regx_path_t pat
     regx_count(counters, &counters->bytes[path], bytes);
 }
 
-/* The tally of that reason, made at its first use; a sixteenth kind of reason and all later ones
- * are "other". Compares strings: not for every message. Any thread, of any object. */
+/* The tally of that reason, made at its first use. The first REGX_REASONS_MAX - 1 reasons have one
+ * each; all later ones share "other". Compares strings: not for every message. Any thread, of any
+ * object. */
 regx_tally_t *regx_tally_find(regx_tally_t tallies[REGX_REASONS_MAX], const char *reason);
 
 /* Counts a reason once. Any thread. */

@@ -27,25 +27,28 @@ static void show(const regx_option_range_t *range, uint64_t value, char *text, s
 {
     if (range->size) {
         regx_option_show_size(value, text, length);
+    } else if (range->hexadecimal) {
+        snprintf(text, length, "0x%04" PRIx64, value);
     } else {
         snprintf(text, length, "%" PRIu64, value);
     }
 }
 
 /* Reads digits and, for a size, one suffix. false: something else is there, or it is too large. */
-static bool parse(const char *text, bool size, uint64_t *value)
+static bool parse(const char *text, const regx_option_range_t *range, uint64_t *value)
 {
+    const bool prefixed = range->hexadecimal && text[0] == '0' && (text[1] | 0x20) == 'x';
     char *end;
 
     if (!isdigit((unsigned char)text[0])) {
         return false;
     }
     errno = 0;
-    *value = strtoull(text, &end, 10);
+    *value = strtoull(text, &end, prefixed ? 16 : 10);
     if (errno != 0) {
         return false;
     }
-    if (size && *end != '\0') {
+    if (range->size && *end != '\0') {
         const char *const suffixes = "KMG";
         const char *suffix = strchr(suffixes, toupper((unsigned char)*end));
         const unsigned shift = suffix != NULL ? 10 * (unsigned)(suffix - suffixes + 1) : 0;
@@ -63,13 +66,13 @@ bool regx_option_number(const char *name, const char *text, const regx_option_ra
                         uint64_t *value, char error[REGX_OPTION_ERROR])
 {
     const char *fault = NULL;
-    char least[24], most[24], step[24];
+    char min[24], max[24], step[24];
 
-    if (!parse(text, range->size, value)) {
+    if (!parse(text, range, value)) {
         fault = range->size ? "is not a size" : "is not a number";
-    } else if (*value > range->most) {
+    } else if (*value > range->max) {
         fault = "is above the cap";
-    } else if (*value < range->least) {
+    } else if (*value < range->min) {
         fault = "is too small";
     } else if (*value % range->step != 0) {
         fault = "does not divide evenly";
@@ -77,11 +80,11 @@ bool regx_option_number(const char *name, const char *text, const regx_option_ra
     if (fault == NULL) {
         return true;
     }
-    show(range, range->least, least, sizeof(least));
-    show(range, range->most, most, sizeof(most));
+    show(range, range->min, min, sizeof(min));
+    show(range, range->max, max, sizeof(max));
     show(range, range->step, step, sizeof(step));
     snprintf(error, REGX_OPTION_ERROR, "%s=%s %s; allowed: %s to %s%s%s%s%s", name, text, fault,
-             least, most, range->step > 1 ? ", multiples of " : "", range->step > 1 ? step : "",
+             min, max, range->step > 1 ? ", multiples of " : "", range->step > 1 ? step : "",
              range->words != NULL ? ", " : "", range->words != NULL ? range->words : "");
     return false;
 }

@@ -13,13 +13,15 @@
 #define REGX_OPTION_ERROR 256 /* room for a refusal */
 
 typedef struct regx_option_range {
-    uint64_t least, most;
+    uint64_t min, max;
     uint64_t step;     /* the value is a multiple of this */
     bool size;         /* in bytes, with K, M or G; else a plain number */
+    bool hexadecimal;  /* may be written as 0x1f, and the refusal shows the range so */
     const char *words; /* what else is allowed, for the refusal; NULL: nothing */
 } regx_option_range_t;
 
-/* false: `error` holds one line, "name=text is ...; allowed: ...". */
+/* Reads a number, or a size in bytes. false: `error` holds one line, "name=text is ...; allowed:
+ * ...". */
 bool regx_option_number(const char *name, const char *text, const regx_option_range_t *range,
                         uint64_t *value, char error[REGX_OPTION_ERROR]);
 

@@ -25,37 +25,12 @@
 #include "base/counters.h"
 #include "base/lock.h"
 #include "base/trace.h"
+#include "btl/params.h"
 #include "pool/pool.h"
 #include "registration/backend.h"
 #include "registration/cache.h"
 #include "rendezvous/rendezvous.h"
 #include "transport/transport.h"
-#include "transport/verbs/settings.h"
-
-/* What the user asked for, checked (params.c). */
-typedef struct regx_params {
-    const char *transport;
-    const char *transport_reason; /* for the report */
-    const regx_strategy_t *strategy;
-    const char *backend; /* its name, or "auto" */
-    bool leave_pinned;   /* false: the backend is none, because Open MPI was told so */
-    regx_check_t check;
-    const regx_hook_source_t *hooks;
-    regx_prefetch_t prefetch;
-    regx_cache_config_t cache; /* but for what is called */
-    bool verify;
-    size_t chunk_size;
-    unsigned chunk_depth;
-    size_t pool_size;
-    size_t pool_wanted; /* … if the limit of locked memory were none */
-    size_t slot_size;
-    bool rts_contiguous; /* rndv_eager_limit is of contiguous data, too */
-    const char *if_include;
-    const char *if_exclude;
-    const char *uct_tls;
-    regx_verbs_settings_t verbs;
-    char report[1024]; /* "": none */
-} regx_params_t;
 
 typedef struct regx_fragment regx_fragment_t;
 
@@ -118,13 +93,6 @@ void regx_say_of_node(const char *line);
 /* beside.c: says, once, which other BTL keeps Open MPI from a rendezvous by this one. All are open,
  * and it is asked where this process has a peer on its node. */
 void regx_say_what_hinders(const mca_btl_base_module_t *btl);
-
-/* params.c: registers all; later reads and checks them, and what Open MPI registered for the
- * template. false: said why. */
-void regx_params_register(const mca_base_component_t *component);
-bool regx_params_read(regx_params_t *params, mca_btl_base_module_t *btl);
-/* Whether the user named regx (or enabled it). `named` is set if the btl list names it. */
-bool regx_params_asked(bool *named);
 
 /* message.c, fragment.c */
 mca_btl_base_descriptor_t *regx_alloc(mca_btl_base_module_t *btl,

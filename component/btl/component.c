@@ -111,7 +111,7 @@ static void say_refused(regx_status_t status, const char *error, bool others)
         snprintf(line, sizeof(line), "btl_regx_%s", error);
     } else {
         snprintf(line, sizeof(line), "btl_regx_transport=%s: %s%s",
-                 mca_btl_regx_component.params.transport, error,
+                 mca_btl_regx_component.params.settings.component.transport, error,
                  others ? "; the other ports are used without it" : "");
     }
     regx_say_of_node(line);
@@ -125,16 +125,16 @@ static void start_trace(regx_component_t *component)
 static void trace_backend(const regx_component_t *component)
 {
     const regx_backend_choice_t *choice = &component->choice;
-    const regx_cache_config_t *cache = &component->params.cache;
+    const regx_registration_settings_t *settings = &component->params.settings.registration;
 
     if (choice->backend->start == NULL) {
         regx_trace(&component->trace, REGX_TRACE_CHOICE, "backend %s (%s), keeping nothing",
                    choice->backend->name, choice->reason);
     } else {
-        regx_trace(&component->trace, REGX_TRACE_CHOICE,
-                   "backend %s (%s), keeping at most %" PRIu64 " bytes in %" PRIu64
-                   " registrations",
-                   choice->backend->name, choice->reason, cache->bytes, cache->count);
+        regx_trace(
+            &component->trace, REGX_TRACE_CHOICE,
+            "backend %s (%s), keeping at most %" PRIu64 " bytes in %" PRIu64 " registrations",
+            choice->backend->name, choice->reason, settings->cache_bytes, settings->cache_count);
     }
 }
 
@@ -161,8 +161,9 @@ static void trace_choice(const regx_component_t *component)
                    module->transport->registers ? "pins it" : "is free");
     }
     regx_trace(trace, REGX_TRACE_CHOICE, "rendezvous %s, chunks of %zu bytes, %u at once%s",
-               regx_strategy_name(params->strategy), params->chunk_size, params->chunk_depth,
-               params->verify ? ", verified" : "");
+               regx_strategy_name(params->strategy), params->settings.rendezvous.chunk_size,
+               params->settings.rendezvous.chunk_depth,
+               params->settings.rendezvous.verify ? ", verified" : "");
     trace_backend(component);
     if (limit == REGX_MEMLOCK_NONE) {
         regx_trace(trace, REGX_TRACE_CHOICE,
@@ -180,9 +181,10 @@ static regx_status_t list_devices(const regx_component_t *component,
                                   const regx_transport_ops_t *ops, char *error, size_t error_size,
                                   regx_device_name_t names[REGX_DEVICES_MAX], size_t *count)
 {
-    const regx_transport_config_t config = {.if_include = component->params.if_include,
-                                            .if_exclude = component->params.if_exclude,
-                                            .topology = regx_compat_topology()};
+    const regx_transport_config_t config = {
+        .if_include = component->params.settings.transport.if_include,
+        .if_exclude = component->params.settings.transport.if_exclude,
+        .topology = regx_compat_topology()};
 
     *count = 1;
     return ops->devices == NULL ? REGX_OK : ops->devices(&config, error, error_size, names, count);
@@ -196,7 +198,7 @@ static bool open_modules(regx_component_t *component)
     char error[256], first_error[256];
     size_t count = 0;
     const regx_transport_ops_t *ops =
-        regx_transport_load(component->params.transport, error, sizeof(error));
+        regx_transport_load(component->params.settings.component.transport, error, sizeof(error));
     regx_status_t status = REGX_UNREACHABLE, first = REGX_OK;
 
     if (ops != NULL && !ops->copies && regx_strategy_copies(component->params.strategy)) {
@@ -269,15 +271,16 @@ static void say_if_limited(const regx_component_t *component)
         return;
     }
     const uint64_t pool = component->counters.pool_bytes, pinned = regx_memlock_pinned();
-    const uint64_t wanted = (pinned > pool ? pinned - pool : 0) +
-                            (params->pool_wanted > pool ? params->pool_wanted : pool) +
-                            params->chunk_size * params->chunk_depth;
+    const uint64_t wanted =
+        (pinned > pool ? pinned - pool : 0) +
+        (params->pool_wanted > pool ? params->pool_wanted : pool) +
+        params->settings.rendezvous.chunk_size * params->settings.rendezvous.chunk_depth;
     if (limit < wanted) {
         snprintf(line, sizeof(line),
                  "btl_regx_transport=%s: the limit of locked memory (ulimit -l) is %" PRIu64
                  " KiB, and %" PRIu64 " KiB are wanted for pool, buffers and btl_regx_chunk_depth "
                  "chunks; what finds no room bounces; " REGX_MEMLOCK_REMEDY,
-                 params->transport, limit / 1024, wanted / 1024);
+                 params->settings.component.transport, limit / 1024, wanted / 1024);
         regx_compat_say(line);
     }
 }

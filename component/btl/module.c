@@ -145,7 +145,8 @@ void regx_module_lost(regx_module_t *module, struct mca_btl_base_endpoint_t *end
 static size_t pool_size(const regx_params_t *params, unsigned share)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    const size_t size = params->pool_size / share & ~(page - 1), least = 2 * params->slot_size;
+    const size_t size = params->settings.pool.pool_size / share & ~(page - 1),
+                 least = 2 * params->settings.pool.slot_size;
 
     return size > least ? size : least;
 }
@@ -162,12 +163,12 @@ static regx_status_t open_transport(regx_module_t *module, const regx_transport_
                                             .silent = silent};
     const regx_transport_config_t config = {.self = regx_compat_self(),
                                             .pool_size = pool_size(params, share),
-                                            .pool_least = 2 * params->slot_size,
-                                            .if_include = params->if_include,
-                                            .if_exclude = params->if_exclude,
+                                            .pool_least = 2 * params->settings.pool.slot_size,
+                                            .if_include = params->settings.transport.if_include,
+                                            .if_exclude = params->settings.transport.if_exclude,
                                             .device = device,
-                                            .tls = params->uct_tls,
-                                            .verbs = &params->verbs,
+                                            .tls = params->settings.transport.uct_tls,
+                                            .verbs = &params->settings.verbs,
                                             .threads = module->threads,
                                             .counters = module->counters,
                                             .trace = module->trace,
@@ -184,7 +185,8 @@ static regx_status_t open_pool(regx_module_t *module)
     regx_count(module->counters, &module->counters->pool_pinned_bytes,
                regx_place_lock(transport->pool_memory, transport->pool_size));
     return regx_pool_init(&module->pool, transport->pool_memory, transport->pool_size,
-                          module->params->slot_size, module->threads, module->counters);
+                          module->params->settings.pool.slot_size, module->threads,
+                          module->counters);
 }
 
 /* ob1 divides messages among modules by their bandwidths. */
@@ -234,10 +236,10 @@ bool regx_module_start(regx_module_t *module)
 {
     const regx_params_t *params = module->params;
     const regx_rndv_config_t config = {.strategy = params->strategy,
-                                       .chunk_size = params->chunk_size,
-                                       .chunk_depth = params->chunk_depth,
+                                       .chunk_size = params->settings.rendezvous.chunk_size,
+                                       .chunk_depth = params->settings.rendezvous.chunk_depth,
                                        .threads = module->threads,
-                                       .verify = params->verify,
+                                       .verify = params->settings.rendezvous.verify,
                                        .mismatch = mismatch,
                                        .context = module};
 

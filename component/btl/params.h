@@ -1,78 +1,60 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The parameters by number, and how their values are read. For the files of btl/ that check them:
+ * The parameters btl_regx_* as Open MPI has them: all are strings for it, so that regx can check
+ * them itself. Their tables are the rooms' (settings.h).
  *
- *   params.c               the table, and what is asked for of transport, rendezvous and pool
- *   params_registration.c  the backend, and what it keeps
- *   params_verbs.c         the verbs transport
- *   params_inherited.c     what Open MPI registers for every BTL
+ *   params_values.c     registers the tables, keeps the values, says what is refused
+ *   params_checks.c     what depends on more than the value itself
+ *   params_inherited.c  what Open MPI registers for every BTL
+ *   params.c            reads all of it
  *
- * A value that is not allowed is told of here; `false` then means that it was.
+ * A function here that returns false has said why, in one line to the user.
  */
 #ifndef REGX_BTL_PARAMS_H
 #define REGX_BTL_PARAMS_H
 
-#include "btl/btl.h"
+#include "compat/compat.h"
 
-#include "base/option.h"
+#include "btl/settings.h"
 #include "opal/mca/base/mca_base_var.h"
+#include "rendezvous/rendezvous.h"
 
-#define REGX_PREFIX "btl_regx_"
+/* What the user asked for, checked, and what follows from it. */
+typedef struct regx_params {
+    regx_settings_t settings;     /* no "auto" in transport, pool_size and cache_bytes */
+    const char *transport_reason; /* for the report */
+    const regx_strategy_t *strategy;
+    const regx_hook_source_t *hooks;
+    bool leave_pinned;   /* false: the backend is none, because Open MPI was told so */
+    size_t pool_wanted;  /* the pool's size if the limit of locked memory were none */
+    bool rts_contiguous; /* rndv_eager_limit is of contiguous data, too */
+} regx_params_t;
 
-typedef enum regx_param {
-    REGX_PARAM_ENABLE,
-    REGX_PARAM_TRANSPORT,
-    REGX_PARAM_RENDEZVOUS,
-    REGX_PARAM_BACKEND,
-    REGX_PARAM_CHUNK_SIZE,
-    REGX_PARAM_CHUNK_DEPTH,
-    REGX_PARAM_POOL_SIZE,
-    REGX_PARAM_SLOT_SIZE,
-    REGX_PARAM_CACHE_BYTES,
-    REGX_PARAM_CACHE_COUNT,
-    REGX_PARAM_ADMIT,
-    REGX_PARAM_INUSE,
-    REGX_PARAM_HOOKS,
-    REGX_PARAM_NOTIFIER_CHECK,
-    REGX_PARAM_ODP_PREFETCH,
-    REGX_PARAM_IF_INCLUDE,
-    REGX_PARAM_IF_EXCLUDE,
-    REGX_PARAM_UCT_TLS,
-    REGX_PARAM_VERBS_GID_INDEX,
-    REGX_PARAM_VERBS_PKEY,
-    REGX_PARAM_VERBS_SERVICE_LEVEL,
-    REGX_PARAM_VERBS_TRAFFIC_CLASS,
-    REGX_PARAM_VERBS_TIMEOUT,
-    REGX_PARAM_VERBS_RETRY_COUNT,
-    REGX_PARAM_VERBS_RNR_RETRY,
-    REGX_PARAM_VERBS_MTU,
-    REGX_PARAM_VERIFY,
-    REGX_PARAM_REPORT,
-    REGX_PARAMS
-} regx_param_t;
+/* Registers all with Open MPI. */
+void regx_params_register(const mca_base_component_t *component);
 
-/* What was given, or the default; NULL: nothing. Open MPI frees it before finalize. */
-const char *regx_param_text(regx_param_t param);
+/* Whether the user named regx (or enabled it). `named` is set if the btl list names it. */
+bool regx_params_asked(bool *named);
 
-/* The value as one of `words`, by its place among `count`. */
-bool regx_param_word(regx_param_t param, const char *const *words, unsigned count, unsigned *which);
+/* Reads and checks all, also what Open MPI registered for `btl`. */
+bool regx_params_read(regx_params_t *params, mca_btl_base_module_t *btl);
 
-bool regx_param_is(regx_param_t param, const char *word);
+/* params_values.c */
 
-bool regx_param_number(regx_param_t param, const regx_option_range_t *range, uint64_t *value);
-
-/* Says what is wrong, once per application; where that is right, each node of which the same is
- * wrong says so, or a rank of it; false. */
-bool regx_param_refuse(const char *error);
+/* Reads each parameter of each room. Lists are Open MPI's, which frees them before finalize. */
+bool regx_params_read_tables(regx_settings_t *settings);
 
 /* A value that Open MPI keeps, and where it is from; NULL if there is none. */
 const void *regx_param_stored(const char *project, const char *framework, const char *component,
                               const char *variable, mca_base_var_source_t *source);
 
-/* params_registration.c */
-bool regx_params_read_registration(regx_params_t *params);
-/* params_verbs.c */
-bool regx_params_read_verbs(regx_verbs_settings_t *verbs);
+/* Says what is wrong, once per application; where that is right, each node of which the same is
+ * wrong says so, or a rank of it. Returns false. */
+bool regx_param_refuse(const char *error);
+
+/* params_checks.c */
+bool regx_params_check(regx_params_t *params);
+
 /* params_inherited.c: they keep their meaning or are refused by name. */
 bool regx_params_check_inherited(regx_params_t *params, mca_btl_base_module_t *btl);
 

@@ -31,7 +31,7 @@ static bool check_rts(regx_params_t *params, mca_btl_base_module_t *btl)
 
 bool regx_params_check_inherited(regx_params_t *params, mca_btl_base_module_t *btl)
 {
-    const size_t slot = params->slot_size;
+    const size_t slot = params->settings.pool.slot_size;
     const size_t bounded = slot < LARGEST_FRAGMENT ? slot : LARGEST_FRAGMENT;
     const size_t most = bounded > LARGEST_FRAME ? bounded : LARGEST_FRAME;
     mca_base_var_source_t source;

@@ -12,7 +12,7 @@ static void changed_in_use(void *context, const void *base, size_t length)
 {
     const regx_module_t *module = context;
     regx_component_t *component = &mca_btl_regx_component;
-    const bool abort_job = component->params.cache.inuse == REGX_INUSE_ABORT;
+    const bool abort_job = component->params.settings.registration.inuse == REGX_INUSE_ABORT;
     char line[320];
 
     if (!abort_job && atomic_exchange(&component->told_of_change, true)) {
@@ -31,11 +31,11 @@ static void changed_in_use(void *context, const void *base, size_t length)
 
 static regx_watch_config_t watch_of(const regx_component_t *component, regx_transport_t *transport)
 {
-    return (regx_watch_config_t){.check = component->params.check,
+    return (regx_watch_config_t){.check = component->params.settings.registration.notifier_check,
                                  .threads = component->threads,
                                  .hooks = component->params.hooks,
                                  .transport = transport,
-                                 .prefetch = component->params.prefetch,
+                                 .prefetch = component->params.settings.registration.odp_prefetch,
                                  .counters = &mca_btl_regx_component.counters};
 }
 
@@ -43,7 +43,8 @@ static void say_unusable(const regx_component_t *component, const char *error)
 {
     char line[448];
 
-    snprintf(line, sizeof(line), "btl_regx_backend=%s %s", component->params.backend, error);
+    snprintf(line, sizeof(line), "btl_regx_backend=%s %s",
+             component->params.settings.registration.backend, error);
     regx_say_of_node(line);
 }
 
@@ -54,8 +55,8 @@ bool regx_backend_start(regx_component_t *component)
     regx_backend_choice_t *choice = &component->choice;
     char error[384];
 
-    if (regx_backend_choose(component->params.backend, !transport->registers, &watch, choice, error,
-                            sizeof(error)) != REGX_OK) {
+    if (regx_backend_choose(component->params.settings.registration.backend, !transport->registers,
+                            &watch, choice, error, sizeof(error)) != REGX_OK) {
         choice->watch = NULL;
         say_unusable(component, error);
         return false;
@@ -80,7 +81,11 @@ void regx_backend_stop(regx_component_t *component)
 static regx_cache_config_t share_of_cache(const regx_component_t *component,
                                           const regx_transport_t *transport)
 {
-    regx_cache_config_t cache = component->params.cache;
+    const regx_registration_settings_t *settings = &component->params.settings.registration;
+    regx_cache_config_t cache = {.bytes = settings->cache_bytes,
+                                 .count = settings->cache_count,
+                                 .admit = settings->admit,
+                                 .inuse = settings->inuse};
     const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), count = component->module_count;
 
     if (cache.bytes != REGX_UNLIMITED) {

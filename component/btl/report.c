@@ -7,6 +7,7 @@
 #include "config.h"
 
 #include "btl/btl.h"
+#include "btl/report_fields.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,12 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-static const char *const path_names[] = {
-#define PATH_NAME(name) #name,
-    REGX_PATHS(PATH_NAME)
-#undef PATH_NAME
-};
 
 static void write_string(FILE *out, const char *text)
 {
@@ -71,32 +66,67 @@ static unsigned most_peers(const regx_component_t *component)
     return peers;
 }
 
+/* A field of the report; NULL text: it is the number. */
+typedef struct field {
+    const char *text;
+    uint64_t number;
+} field_t;
+
+enum {
+#define FIELD(key, type, help) FIELD_##key,
+    REGX_REPORT_FIELDS(FIELD)
+#undef FIELD
+        FIELDS
+};
+
+static const char *const keys[FIELDS] = {
+#define KEY(key, type, help) #key,
+    REGX_REPORT_FIELDS(KEY)
+#undef KEY
+};
+
+static void fill(const regx_component_t *component, field_t fields[FIELDS])
+{
+    fields[FIELD_rank].number = regx_compat_rank();
+    fields[FIELD_host].text = regx_compat_host();
+    fields[FIELD_version].text = REGX_VERSION;
+    fields[FIELD_openmpi].text = regx_compat_version();
+    fields[FIELD_transport].text = component->modules[0]->transport->ops->name;
+    fields[FIELD_transport_reason].text = component->params.transport_reason;
+    fields[FIELD_backend].text = component->choice.backend->name;
+    fields[FIELD_backend_reason].text = component->choice.reason;
+    fields[FIELD_rendezvous].text = regx_strategy_name(component->params.strategy);
+    fields[FIELD_peers].number = most_peers(component);
+}
+
 static void write_json(FILE *out, const regx_component_t *component)
 {
     const regx_counters_t *counters = &component->counters;
+    field_t fields[FIELDS] = {{.text = NULL}};
 
-    fprintf(out, "{\"rank\": %u, ", regx_compat_rank());
-    write_field(out, "host", regx_compat_host());
-    write_field(out, "version", REGX_VERSION);
-    write_field(out, "openmpi", regx_compat_version());
-    write_field(out, "transport", component->modules[0]->transport->ops->name);
-    write_field(out, "transport_reason", component->params.transport_reason);
-    write_field(out, "backend", component->choice.backend->name);
-    write_field(out, "backend_reason", component->choice.reason);
-    write_field(out, "rendezvous", regx_strategy_name(component->params.strategy));
-    fprintf(out, "\"peers\": %u, ", most_peers(component));
-    for (int i = 0; i < REGX_PATH_COUNT; i++) {
-        fprintf(out, "\"messages_%s\": %" PRIu64 ", \"bytes_%s\": %" PRIu64 ", ", path_names[i],
-                counters->messages[i], path_names[i], counters->bytes[i]);
+    fill(component, fields);
+    fputc('{', out);
+    for (int i = 0; i < FIELDS; i++) {
+        if (fields[i].text != NULL) {
+            write_field(out, keys[i], fields[i].text);
+        } else {
+            fprintf(out, "\"%s\": %" PRIu64 ", ", keys[i], fields[i].number);
+        }
     }
-#define WRITE_COUNTER(name, help) fprintf(out, "\"%s\": %" PRIu64 ", ", #name, counters->name);
-    REGX_COUNTERS(WRITE_COUNTER)
-#undef WRITE_COUNTER
-    write_tallies(out, "decisions", counters->decisions);
-    fputs(", ", out);
-    write_tallies(out, "fallbacks", counters->fallbacks);
-    fputs(", ", out);
-    write_tallies(out, "ports", counters->ports);
+    for (int i = 0; i < REGX_PATH_COUNT; i++) {
+        fprintf(out, "\"messages_%s\": %" PRIu64 ", \"bytes_%s\": %" PRIu64 ", ",
+                regx_paths[i].name, counters->messages[i], regx_paths[i].name, counters->bytes[i]);
+    }
+    for (const regx_counter_t *row = regx_counter_table; row->name != NULL; row++) {
+        fprintf(out, "\"%s\": %" PRIu64 ", ", row->name, regx_counter_value(counters, row));
+    }
+    const char *separator = "";
+#define WRITE_TALLIES(key, row, help)                                                              \
+    fputs(separator, out);                                                                         \
+    write_tallies(out, #key, counters->key);                                                       \
+    separator = ", ";
+    REGX_REPORT_TALLIES(WRITE_TALLIES)
+#undef WRITE_TALLIES
     fputs("}\n", out);
 }
 
@@ -107,39 +137,42 @@ static void write_row(FILE *out, const char *name, uint64_t value, const char *h
     }
 }
 
+static void write_tally_rows(FILE *out, const char *name, const regx_tally_t *tallies)
+{
+    for (int i = 0; i < REGX_REASONS_MAX; i++) {
+        write_row(out, name, tallies[i].count, tallies[i].reason);
+    }
+}
+
 /* Counters that are zero are left out. */
 static void write_table(FILE *out, const regx_component_t *component)
 {
     const regx_counters_t *counters = &component->counters;
+    field_t fields[FIELDS] = {{.text = NULL}};
 
-    fprintf(out, "regx %s, rank %u on %s: transport %s (", REGX_VERSION, regx_compat_rank(),
-            regx_compat_host(), component->modules[0]->transport->ops->name);
+    fill(component, fields);
+    fprintf(out, "regx %s, rank %" PRIu64 " on %s: transport %s (", fields[FIELD_version].text,
+            fields[FIELD_rank].number, fields[FIELD_host].text, fields[FIELD_transport].text);
     for (unsigned i = 0; i < component->module_count; i++) {
         fprintf(out, "%s%s", i > 0 ? ", " : "", component->modules[i]->transport->wires);
     }
-    fprintf(out, "; %s), rendezvous %s, backend %s (%s)\n", component->params.transport_reason,
-            regx_strategy_name(component->params.strategy), component->choice.backend->name,
-            component->choice.reason);
-    for (int i = 0; i < REGX_PATH_COUNT; i++) {
+    fprintf(out, "; %s), rendezvous %s, backend %s (%s)\n", fields[FIELD_transport_reason].text,
+            fields[FIELD_rendezvous].text, fields[FIELD_backend].text,
+            fields[FIELD_backend_reason].text);
+    for (const regx_counter_t *path = regx_paths; path->name != NULL; path++) {
         char name[40];
 
-        snprintf(name, sizeof(name), "messages_%s", path_names[i]);
-        write_row(out, name, counters->messages[i], "sent this way");
-        snprintf(name, sizeof(name), "bytes_%s", path_names[i]);
-        write_row(out, name, counters->bytes[i], "");
+        snprintf(name, sizeof(name), "messages_%s", path->name);
+        write_row(out, name, counters->messages[path->offset], path->help);
+        snprintf(name, sizeof(name), "bytes_%s", path->name);
+        write_row(out, name, counters->bytes[path->offset], "");
     }
-#define WRITE_COUNTER(name, help) write_row(out, #name, counters->name, help);
-    REGX_COUNTERS(WRITE_COUNTER)
-#undef WRITE_COUNTER
-    for (int i = 0; i < REGX_REASONS_MAX; i++) {
-        write_row(out, "decision", counters->decisions[i].count, counters->decisions[i].reason);
+    for (const regx_counter_t *row = regx_counter_table; row->name != NULL; row++) {
+        write_row(out, row->name, regx_counter_value(counters, row), row->help);
     }
-    for (int i = 0; i < REGX_REASONS_MAX; i++) {
-        write_row(out, "fallback", counters->fallbacks[i].count, counters->fallbacks[i].reason);
-    }
-    for (int i = 0; i < REGX_REASONS_MAX; i++) {
-        write_row(out, "bytes by port", counters->ports[i].count, counters->ports[i].reason);
-    }
+#define WRITE_ROWS(key, row, help) write_tally_rows(out, row, counters->key);
+    REGX_REPORT_TALLIES(WRITE_ROWS)
+#undef WRITE_ROWS
 }
 
 /* Replaces %h, %r and %p. */
@@ -183,7 +216,7 @@ static void append(const char *pattern, const char *line, size_t length)
 
 void regx_report(regx_component_t *component)
 {
-    const char *where = component->params.report;
+    const char *where = component->params.settings.component.report;
     const bool table = strcmp(where, "stderr") == 0;
     char *text = NULL;
     size_t length;

@@ -4,27 +4,90 @@
 #include <stdio.h>
 #include <string.h>
 
-static const regx_backend_t backends[] = {
-    {.name = "hooks", .start = regx_watch_hooks},
-    {.name = "notifier", .start = regx_watch_notifier},
-    {.name = "hooks+notifier", .start = regx_watch_both},
-    {.name = "odp", .start = regx_watch_odp},
-    {.name = "retain", .start = regx_watch_retain},
+static const regx_backend_t *const backends[] = {
+    &regx_backend_none,
+    &(const regx_backend_t){
+        .name = "hooks",
+        .start = regx_watch_hooks,
+        .help = "libc's functions report what they unmap, see btl_regx_hooks; blind to raw system "
+                "calls",
+        .more = "They report in the thread that calls them. They are also blind to where "
+                "mremap(MREMAP_FIXED) moves something, to MADV_DONTNEED_LOCKED and "
+                "MADV_GUARD_INSTALL, to holes punched into mapped files and their truncation, to "
+                "process_madvise, dlclose, what shmdt takes of a segment that was split, what "
+                "MAP_FIXED|MAP_HUGETLB takes beyond the length asked for, and the heap's end (brk) "
+                "that another thread moves at the moment. They tell before the change is made: "
+                "memory that is taken away by one thread while another uses it (an error) may "
+                "leave a registration of the old pages behind."},
+    &(const regx_backend_t){
+        .name = "notifier",
+        .start = regx_watch_notifier,
+        .help = "the kernel reports it, by userfaultfd; keeps private anonymous memory only, see "
+                "btl_regx_notifier_check",
+        .more = "It reports what is unmapped, however that was done, also for ordinary users; "
+                "Linux 5.18 and later. Shared memory and mapped files are registered for each use. "
+                "Blind to MADV_GUARD_INSTALL, and to shmat(SHM_REMAP) over private memory unless "
+                "btl_regx_notifier_check is scan; and MADV_DONTNEED, MADV_FREE and MADV_REMOVE are "
+                "told before they are made, as by hooks. A thread of its own in each process. "
+                "Whole mappings are watched: to unmap anything in one takes 14 us, not 5; mremap "
+                "of a range that is watched in part fails (EFAULT; since Linux 6.17 after it has "
+                "taken away what was at a fixed destination); and other users of userfaultfd find "
+                "such memory busy."},
+    &(const regx_backend_t){
+        .name = "hooks+notifier",
+        .start = regx_watch_both,
+        .help = "both of them",
+        .more = "Also sees SHM_REMAP. The report's hooks_missed says how much hooks alone would "
+                "not have seen."},
+    &(const regx_backend_t){
+        .name = "odp",
+        .start = regx_watch_odp,
+        .help = "on-demand paging: nothing is pinned, the device follows the mapping; with "
+                "btl_regx_transport verbs on devices that can, see btl_regx_odp_prefetch",
+        .more = "Devices that can: of NVIDIA's, or Soft-RoCE of Linux 6.15 and later. It sees "
+                "everything; but memory that is unmapped while a transfer is under way ends the "
+                "job, so may memory that was received into and then made read-only, and the key "
+                "that a peer was given reaches whatever is mapped in that place until the "
+                "registration is evicted."},
+    &(const regx_backend_t){
+        .name = "retain",
+        .start = regx_watch_retain,
+        .help = "malloc never gives memory back; only for programs that map no memory themselves",
+        .more = "For programs that communicate from malloc'ed memory alone: whatever else they "
+                "unmap is not seen. Not for those that call malloc_trim, or free blocks of 128 KiB "
+                "and more from before MPI_Init or, in threads, of more than 64 MiB. The process "
+                "keeps the most memory it ever had."},
 };
 
 enum { BACKENDS = sizeof(backends) / sizeof(backends[0]) };
 enum { WHY = REGX_BACKEND_REASON - 16 }; /* room for why one cannot be used */
 
-const char regx_backend_names[] = "auto, none, hooks, notifier, hooks+notifier, odp, retain";
+bool regx_backend_word(unsigned index, regx_param_word_t *word)
+{
+    if (index == 0) {
+        *word = (regx_param_word_t){
+            .word = "auto",
+            .help = "none where registering costs nothing, else notifier where it passes its "
+                    "self-test, else none"};
+        return true;
+    }
+    if (index > BACKENDS) {
+        return false;
+    }
+    *word = (regx_param_word_t){.word = backends[index - 1]->name,
+                                .help = backends[index - 1]->help,
+                                .more = backends[index - 1]->more};
+    return true;
+}
 
 const regx_backend_t *regx_backend_find(const char *name)
 {
     for (int i = 0; i < BACKENDS; i++) {
-        if (strcmp(name, backends[i].name) == 0) {
-            return &backends[i];
+        if (strcmp(name, backends[i]->name) == 0) {
+            return backends[i];
         }
     }
-    return strcmp(name, regx_backend_none.name) == 0 ? &regx_backend_none : NULL;
+    return NULL;
 }
 
 static regx_status_t start(const char *name, const regx_watch_config_t *config,

@@ -5,17 +5,22 @@
 #ifndef REGX_REGISTRATION_BACKEND_H
 #define REGX_REGISTRATION_BACKEND_H
 
+#include "base/param.h"
 #include "registration/registration.h"
 #include "registration/watch.h"
 
 struct regx_backend {
     const char *name; /* as btl_regx_backend names it */
+    const char *help; /* of the parameter: what it is */
+    const char *more; /* what only the documentation says of it */
     /* Starts what tells of changes; NULL: nothing is kept, nothing needs to be told. */
     regx_status_t (*start)(const regx_watch_config_t *config, regx_watch_t **watch, char *error,
                            size_t error_size);
 };
 
-extern const char regx_backend_names[]; /* "auto, none, ...", for messages */
+/* The words of btl_regx_backend: auto, and the backends. false: there are no more. */
+bool regx_backend_word(unsigned index, regx_param_word_t *word);
+
 extern const regx_backend_t regx_backend_none;
 
 /* NULL: unknown ("auto" is not a backend). */

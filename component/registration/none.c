@@ -6,4 +6,5 @@
  */
 #include "registration/backend.h"
 
-const regx_backend_t regx_backend_none = {.name = "none"};
+const regx_backend_t regx_backend_none = {
+    .name = "none", .help = "nothing is kept: each transfer registers and deregisters"};

@@ -272,12 +272,6 @@ void regx_landing_verify(const regx_rndv_t *rndv, regx_landing_t *landing,
     }
 }
 
-static const char *const path_names[] = {
-#define NAME(name) #name,
-    REGX_PATHS(NAME)
-#undef NAME
-};
-
 static void describe(char *what, size_t size, const regx_landing_t *landing,
                      const regx_control_t *control)
 {
@@ -287,7 +281,7 @@ static void describe(char *what, size_t size, const regx_landing_t *landing,
              "bytes %" PRIu64 " to %" PRIu64 " of %" PRIu64
              " at %p by %s arrived as something else than was sent (verify)",
              control->offset, control->offset + control->length - 1, landing->length,
-             (const void *)landing->base, slot ? "bounce" : path_names[landing->path]);
+             (const void *)landing->base, slot ? "bounce" : regx_path_name(landing->path));
 }
 
 /* Whether a source may say that now: its notices carry a checksum if they are to. */

@@ -48,6 +48,7 @@
 #define REGX_RENDEZVOUS_RENDEZVOUS_H
 
 #include "base/counters.h"
+#include "base/param.h"
 #include "pool/pool.h"
 #include "registration/registration.h"
 #include "rendezvous/control.h"
@@ -64,7 +65,8 @@ typedef struct regx_strategy regx_strategy_t;
 const regx_strategy_t *regx_strategy_find(const char *name);
 const char *regx_strategy_name(const regx_strategy_t *strategy);
 bool regx_strategy_copies(const regx_strategy_t *strategy); /* the transport must, within a node */
-extern const char regx_strategy_names[];                    /* for messages: "auto, bounce, …" */
+/* The words of btl_regx_rendezvous. false: there are no more. */
+bool regx_strategy_word(unsigned index, regx_param_word_t *word);
 
 /* A process at the other end. Part of the BTL's endpoint; the engine's fields start as zero. */
 typedef struct regx_peer {

@@ -87,18 +87,63 @@ static regx_path_t choose_auto(regx_rndv_t *rndv, regx_landing_t *landing)
 }
 
 static const regx_strategy_t strategies[] = {
-    {.name = "auto", .choose = choose_auto, .grants_known_whole = true},
-    {.name = "bounce", .choose = choose_bounce},
-    {.name = "pipeline", .choose = choose_pipeline},
-    {.name = "direct", .choose = choose_direct},
-    {.name = "read", .choose = choose_read},
-    {.name = "together", .choose = choose_together, .copies = true}};
+    {.name = "auto",
+     .choose = choose_auto,
+     .grants_known_whole = true,
+     .help = "on a node bounce, pipeline or together, whichever was fastest when they were last "
+             "tried, on the job's own messages of that size; else pipeline, but a buffer that is "
+             "registered already, of up to btl_regx_chunk_depth chunks, at once",
+     .more = "On a node, for each power of two of sizes three messages, or three bursts of them, "
+             "go each way, and what they took decides for 64 times as many messages. Then it is "
+             "tried again, and while the outcome stays the same less and less often, at last after "
+             "1024 times as many. One choice holds for all peers on the node. Where the kernel "
+             "does not copy to the other process, bounce is used. Between nodes, or over an RDMA "
+             "device, a buffer is registered already because it was received into before. To a "
+             "sender whose own buffer is new that makes no difference: it registers and writes in "
+             "chunks."},
+    {.name = "bounce",
+     .choose = choose_bounce,
+     .help = "through pre-pinned slots of the pool, see btl_regx_pool_size and btl_regx_slot_size",
+     .more = "Nothing is registered for it. Over verbs, what the sender has registered already is "
+             "written to the slots at once, other memory through the device's own buffers."},
+    {.name = "pipeline",
+     .choose = choose_pipeline,
+     .help = "the buffer is registered and written in chunks, see btl_regx_chunk_size and "
+             "btl_regx_chunk_depth"},
+    {.name = "direct",
+     .choose = choose_direct,
+     .help = "the whole buffer is registered, and written at once"},
+    {.name = "read",
+     .choose = choose_read,
+     .help = "the sender registers the buffer in chunks, and the receiver reads them; not over tcp",
+     .more = "Between the processes of a node it needs the kernel to copy between them. It takes a "
+             "round trip more than writing, and over verbs three calls of the device per chunk "
+             "instead of two."},
+    {.name = "together",
+     .choose = choose_together,
+     .copies = true,
+     .help = "on a node: the sender has the kernel copy one half, the receiver the other, both at "
+             "once",
+     .more = "Where the kernel copies between the processes (process_vm_writev, process_vm_readv). "
+             "The sender copies the first half, the receiver the second in chunks "
+             "(btl_regx_chunk_size, btl_regx_chunk_depth)."}};
 
-const char regx_strategy_names[] = "auto, bounce, pipeline, direct, read, together";
+enum { STRATEGIES = sizeof(strategies) / sizeof(strategies[0]) };
+
+bool regx_strategy_word(unsigned index, regx_param_word_t *word)
+{
+    if (index >= STRATEGIES) {
+        return false;
+    }
+    *word = (regx_param_word_t){.word = strategies[index].name,
+                                .help = strategies[index].help,
+                                .more = strategies[index].more};
+    return true;
+}
 
 const regx_strategy_t *regx_strategy_find(const char *name)
 {
-    for (size_t i = 0; i < sizeof(strategies) / sizeof(strategies[0]); i++) {
+    for (size_t i = 0; i < STRATEGIES; i++) {
         if (strcmp(strategies[i].name, name) == 0) {
             return &strategies[i];
         }

@@ -11,7 +11,9 @@
 #include "rendezvous/engine.h"
 
 struct regx_strategy {
-    const char *name;
+    const char *name; /* as btl_regx_rendezvous names it */
+    const char *help; /* of the parameter: what it is */
+    const char *more; /* what only the documentation says of it, or NULL */
     /* The path for a landing whose peer and length are known. Chooses, does not prepare. */
     regx_path_t (*choose)(regx_rndv_t *rndv, regx_landing_t *landing);
     bool grants_known_whole; /* see landing_chunks.c */

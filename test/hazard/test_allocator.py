@@ -24,7 +24,8 @@ def test_nothing_is_allocated_within_munmap(mpi: Mpi, backend: str) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["pipeline", "direct"])
-def test_threads_that_allocate(mpi: Mpi, full: bool, backend: str, strategy: str) -> None:
+def test_threads_that_allocate_exchange_right_data(mpi: Mpi, full: bool, backend: str,
+                                                   strategy: str) -> None:
     """Hazard 10, on a cache that has room for four regions."""
     threads, rounds, bytes_ = 4, 2000 if full else 100, 1 << 20
     job = mpi("churn", threads, rounds, 400_000, timeout=900, regx={
@@ -39,7 +40,7 @@ def test_threads_that_allocate(mpi: Mpi, full: bool, backend: str, strategy: str
 
 
 @pytest.mark.parametrize("strategy", ["pipeline", "direct", "auto"])
-def test_least_of_everything(mpi: Mpi, backend: str, strategy: str) -> None:
+def test_the_smallest_cache_and_pool_are_enough(mpi: Mpi, backend: str, strategy: str) -> None:
     """Hazard 17: one region or 1 MiB, two slots, one chunk in flight."""
     regx = {"rendezvous": strategy, "backend": backend, **TINY}
     job = mpi("collective", "--sizes", "100,20000,300001,3000000", "alltoall", "bcast", ranks=3,
@@ -52,14 +53,14 @@ def test_least_of_everything(mpi: Mpi, backend: str, strategy: str) -> None:
         assert (job.total("evictions") + job.total("uncached") > 0), str(job)
 
 
-def test_threads_on_the_least(mpi: Mpi, seed: int, backend: str) -> None:
+def test_threads_share_the_smallest_cache_and_pool(mpi: Mpi, seed: int, backend: str) -> None:
     job = mpi("threads", "--seed", seed, "--rounds", 20, ranks=2, timeout=300,
               regx={"rendezvous": "pipeline", "backend": backend, **TINY}).checked(ranks=2)
     for report in job.reports:
         assert report["registrations"] - report["deregistrations"] <= 1, str(job)
 
 
-def test_what_was_freed_is_given_back(mpi: Mpi, backend: str) -> None:
+def test_freed_memory_is_unpinned_without_another_message(mpi: Mpi, backend: str) -> None:
     """Hazard 18: without another message. Every block is mapped, and unmapped by free."""
     rounds = 200
     job = mpi("idle", rounds, 300_000, regx={"rendezvous": "direct", "backend": backend})
@@ -73,7 +74,7 @@ def test_what_was_freed_is_given_back(mpi: Mpi, backend: str) -> None:
         assert report["registered_bytes"] == 0, str(job)
 
 
-def test_what_stays_in_the_heap_hits(mpi: Mpi, backend: str) -> None:
+def test_memory_that_stays_in_the_heap_is_a_cache_hit(mpi: Mpi, backend: str) -> None:
     """The control: blocks that are freed and allocated again without leaving the heap."""
     rounds = 200
     job = mpi("idle", rounds, 60_000, regx={"rendezvous": "direct", "backend": backend})

@@ -10,7 +10,8 @@ HOW = ["none", "fork", "vfork", "spawn", "system", "popen", "clone"]
 
 
 @pytest.mark.parametrize("how", HOW)
-def test_child_in_mid_transfer(mpi: Mpi, backend: str, how: str) -> None:
+def test_fork_during_a_transfer_leaves_the_parents_data_right(
+        mpi: Mpi, backend: str, how: str) -> None:
     """What the parent has after it is exactly what it has without a child (none)."""
     rounds = 5
     job = mpi("child", how, rounds, 8 << 20, regx={
@@ -26,12 +27,12 @@ def test_child_in_mid_transfer(mpi: Mpi, backend: str, how: str) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["pipeline", "bounce"])
-def test_other_paths(mpi: Mpi, strategy: str) -> None:
+def test_fork_during_a_transfer_by_any_strategy(mpi: Mpi, strategy: str) -> None:
     for how in HOW:
         mpi("child", how, 3, 8 << 20, regx={"rendezvous": strategy}).checked(ranks=2)
 
 
-def test_unmapped_after_the_end(mpi: Mpi, backend: str) -> None:
+def test_memory_may_be_unmapped_after_finalize(mpi: Mpi, backend: str) -> None:
     """Nothing hangs or crashes, and no thread and no descriptor is left."""
     job = mpi("after", 300_000, regx={"rendezvous": "direct", "backend": backend})
     notifier = int("notifier" in backend)

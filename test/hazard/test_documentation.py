@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""mca-params/regx.conf describes every parameter that there is, and none that there is not; and so
-does the manual page."""
+"""mca-params/regx.conf and reference.md are what the tables say, and the tables are what ompi_info
+shows; the manual page has the text of regx.conf."""
 import re
 import subprocess
 
 import pytest
 
 from launch import TOP, Build, Mpi
+from tables import describe, tables
 from test_parameter import BAD, job_of_four, one_line
 
 CONF = TOP / "mca-params" / "regx.conf"
@@ -19,6 +20,17 @@ def documented() -> dict[str, str]:
     entries = ENTRY.findall(CONF.read_text())
     assert len(entries) == len(dict(entries)), "one of them twice"
     return dict(entries)
+
+
+@pytest.mark.parametrize("kind,file", [("conf", "regx.conf"), ("reference", "reference.md")])
+def test_files_are_current(kind: str, file: str) -> None:
+    """Written anew by: make -C .build/obj reference"""
+    assert (TOP / "mca-params" / file).read_text() == describe(kind)
+
+
+def test_every_key_of_the_report_is_documented() -> None:
+    page = (TOP / "mca-params" / "reference.md").read_text()
+    assert not [key for key in tables()["report"] if f"`{key}`" not in page]
 
 
 def test_all_and_only_those_there_are(build: Build, documented: dict[str, str]) -> None:
@@ -69,7 +81,7 @@ def test_manual_page(documented: dict[str, str]) -> None:
     entries = re.findall(r"^\.B (btl_regx_\w+) = ?(.*)$", page.replace("\\-", "-"), re.MULTILINE)
     assert dict(entries) == documented and len(entries) == len(documented)
     # No text of the file is lost on the way, and none is there twice.
-    said = [line[2:] for line in CONF.read_text().split("# --- Whether")[1].splitlines()[1:]
+    said = [line[2:] for line in CONF.read_text().split("# --- The component")[1].splitlines()[1:]
             if line.startswith("# ") and not line.startswith("# ---")]
     there = page.replace("\\-", "-").splitlines()
     assert [line for line in said if there.count(line.replace("`", "")) != said.count(line)] == []

@@ -13,8 +13,9 @@ TLS = ["posix", "sysv", "tcp"]
 @pytest.mark.parametrize("strategy", ["bounce", "pipeline"])
 @pytest.mark.parametrize("tls", TLS)
 @pytest.mark.parametrize("how,statuses", [("abort", {7}), ("kill", {128 + 9, 255})])
-def test_end_in_mid_transfer(mpi: Mpi, tmp_path: Path, how: str, statuses: set[int], tls: str,
-                             strategy: str) -> None:
+def test_a_killed_or_aborted_job_leaves_nothing(mpi: Mpi, tmp_path: Path, how: str,
+                                                statuses: set[int], tls: str,
+                                                strategy: str) -> None:
     """MPI_Abort and kill -9 of one of four ranks, while large messages are under way.
 
     After a kill mpirun says 137, or 255 where another rank was first to find its peer gone."""
@@ -27,14 +28,14 @@ def test_end_in_mid_transfer(mpi: Mpi, tmp_path: Path, how: str, statuses: set[i
 
 
 @pytest.mark.parametrize("tls", TLS)
-def test_ordinary_end(mpi: Mpi, tmp_path: Path, tls: str) -> None:
+def test_a_job_that_ends_well_leaves_nothing(mpi: Mpi, tmp_path: Path, tls: str) -> None:
     memory = SharedMemory(tmp_path)
     job = mpi("collective", "--sizes", "100,300000", "alltoall", ranks=4, around=memory.around,
               regx={"uct_tls": tls}).checked(ranks=4).over("tcp" if tls == "tcp" else "shm")
     assert memory.left() == "", f"left: {memory.left()}\n{job}"
 
 
-def test_listing_sees_what_is_left(mpi: Mpi, tmp_path: Path) -> None:
+def test_the_listing_sees_what_is_left(mpi: Mpi, tmp_path: Path) -> None:
     """The same look, at a job that does leave something there."""
     memory = SharedMemory(tmp_path, patience=0)
     job = mpi("collective", "--sizes", "1", "bcast", around=memory.around,

@@ -34,7 +34,7 @@ def refused(job: Job, backend: str, why: str) -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("library", ALLOCATORS)
-def test_allocator(mpi: Mpi, library: str, backend: str) -> None:
+def test_other_allocators_exchange_right_data(mpi: Mpi, library: str, backend: str) -> None:
     """Blocks of all sizes, allocated, exchanged and freed by several threads. tcmalloc brings its
     own munmap, which hooks in libc do not see: they are refused."""
     regx = {"rendezvous": "direct", "backend": backend, "inuse": "abort"}
@@ -57,7 +57,7 @@ def test_allocator(mpi: Mpi, library: str, backend: str) -> None:
 
 
 @pytest.mark.parametrize("library", ALLOCATORS)
-def test_retain_is_refused(mpi: Mpi, library: str) -> None:
+def test_retain_is_refused_with_another_allocator(mpi: Mpi, library: str) -> None:
     """mallopt says yes in some of them, and means nothing."""
     job = mpi("tools", 0, 100_000, btl="regx,vader,self", regx={"backend": "retain"},
               options=preloaded(library))
@@ -65,7 +65,7 @@ def test_retain_is_refused(mpi: Mpi, library: str) -> None:
 
 
 @pytest.mark.parametrize("backend", [*BACKENDS, "retain"])
-def test_python(mpi: Mpi, tmp_path: Path, backend: str) -> None:
+def test_mpi4py_exchanges_right_data(mpi: Mpi, tmp_path: Path, backend: str) -> None:
     """mpi4py, with buffers that come and go as Python pleases."""
     script = tmp_path / "host.py"
     script.write_text("""

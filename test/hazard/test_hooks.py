@@ -20,7 +20,7 @@ def direct(mpi: Mpi, *program: object, backend: str, **how: object) -> Job:
 
 @pytest.mark.parametrize("backend", ["hooks", "hooks+notifier", "notifier"])
 @pytest.mark.parametrize("library", ["libucs.so.0"])
-def test_another_patcher_before(mpi: Mpi, library: str, backend: str) -> None:
+def test_hooks_beside_ucx_that_patched_before(mpi: Mpi, library: str, backend: str) -> None:
     """UCX, loaded by whoever starts the program, patches the same functions."""
     for kind, seen in (("nothing", 0), ("munmap", 1), ("dontneed", 1), ("free", 1), ("brk", 1)):
         job = direct(mpi, "kinds", kind, SIZE, backend=backend,
@@ -33,7 +33,7 @@ def test_another_patcher_before(mpi: Mpi, library: str, backend: str) -> None:
 
 @pytest.mark.parametrize("kind,seen", [("nothing", 0), ("munmap", 1), ("dontneed", 1), ("free", 1),
                                        ("brk", 1), ("mremap-onto", 0)])
-def test_ucm(mpi: Mpi, kind: str, seen: int) -> None:
+def test_ucm_as_the_source_of_hooks(mpi: Mpi, kind: str, seen: int) -> None:
     """UCX as the source: as Open MPI's, or refused for what an old one would do to the program.
 
     LD_LIBRARY_PATH may name a newer UCX than the system's for the whole of test/run."""
@@ -57,7 +57,7 @@ FUNCTIONS = ["all", "munmap", "mmap", "mremap", "madvise"]
 
 
 @pytest.mark.parametrize("function", [*FUNCTIONS, "brk", "shmdt"])
-def test_stolen_after(mpi: Mpi, function: str) -> None:
+def test_hooks_that_were_overwritten_are_noticed(mpi: Mpi, function: str) -> None:
     """The next region that is made finds out; what was kept until then is not used again."""
     job = direct(mpi, "stolen", SIZE, function, backend="hooks").checked(ranks=2)
     patched = re.search(r"stolen: (\d+) functions", job.stderr)
@@ -71,7 +71,7 @@ def test_stolen_after(mpi: Mpi, function: str) -> None:
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
-def test_stolen_after_with_the_notifier(mpi: Mpi, function: str) -> None:
+def test_overwritten_hooks_are_counted_by_the_notifier(mpi: Mpi, function: str) -> None:
     """The kernel still tells; that hooks did not is counted."""
     job = direct(mpi, "stolen", SIZE, function, backend="hooks+notifier").checked(ranks=2)
     sender = job.rank(0)
@@ -80,7 +80,7 @@ def test_stolen_after_with_the_notifier(mpi: Mpi, function: str) -> None:
     assert sender["uncached"] == 0 and not sender["fallbacks"], str(job)
 
 
-def test_opened_out_of_sight(mpi: Mpi, tmp_path: Path) -> None:
+def test_libmpi_opened_rtld_local(mpi: Mpi, tmp_path: Path) -> None:
     """A host that opens libmpi RTLD_LOCAL: hooks and notifier work there too."""
     script = tmp_path / "host.py"
     script.write_text("""
@@ -125,7 +125,7 @@ mpi.MPI_Finalize()
             assert report["hooks_missed"] == 0, str(job)
 
 
-def test_address_sanitizer(mpi: Mpi, build: Build, tmp_path: Path) -> None:
+def test_a_program_built_with_the_address_sanitizer(mpi: Mpi, build: Build, tmp_path: Path) -> None:
     """A program that is built with it, as its documentation says: with --mca memory ^patcher."""
     program = tmp_path / "kinds"
     source = Path(__file__).resolve().parent.parent / "mpi" / "kinds.c"

@@ -22,7 +22,7 @@ def cases(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_two_hosts(mpi: Mpi, tmp_path: Path, strategy: str) -> None:
+def test_two_hosts_use_tcp_alone(mpi: Mpi, tmp_path: Path, strategy: str) -> None:
     """One rank on each: everything by tcp, nothing by shared memory."""
     with two_hosts(tmp_path) as (around, options):
         job = mpi("transfer", cases(tmp_path), around=around, options=options,
@@ -32,7 +32,7 @@ def test_two_hosts(mpi: Mpi, tmp_path: Path, strategy: str) -> None:
     job.carried(strategy)
 
 
-def test_two_ranks_on_each_of_two_hosts(mpi: Mpi, tmp_path: Path) -> None:
+def test_two_ranks_on_each_of_two_hosts_use_both_wires(mpi: Mpi, tmp_path: Path) -> None:
     """On the node by shared memory, between nodes by tcp, in one job."""
     with two_hosts(tmp_path) as (around, options):
         job = mpi("collective", "--sizes", "1,5000,300001", "alltoall", "alltoallv", "bcast",
@@ -42,7 +42,7 @@ def test_two_ranks_on_each_of_two_hosts(mpi: Mpi, tmp_path: Path) -> None:
         assert report["bytes_tcp"] > 0 and report["bytes_shm"] > 0, str(job)
 
 
-def test_spawn_on_both_hosts(mpi: Mpi, tmp_path: Path) -> None:
+def test_processes_spawned_on_both_hosts_exchange_messages(mpi: Mpi, tmp_path: Path) -> None:
     """Children beside their parents, and on the other host."""
     with two_hosts(tmp_path) as (around, options):
         job = mpi("dynamic", "spawn", 3, ranks=2, around=around, options=options)
@@ -52,7 +52,7 @@ def test_spawn_on_both_hosts(mpi: Mpi, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("device", ["regx0", "10.83.0.0/16"])
-def test_chosen_device(mpi: Mpi, tmp_path: Path, device: str) -> None:
+def test_the_named_network_is_used(mpi: Mpi, tmp_path: Path, device: str) -> None:
     """By name, and by network."""
     with two_hosts(tmp_path) as (around, options):
         job = mpi("transfer", cases(tmp_path), around=around, options=options,
@@ -63,8 +63,8 @@ def test_chosen_device(mpi: Mpi, tmp_path: Path, device: str) -> None:
 @pytest.mark.parametrize("setting,here", [({"if_include": "lo"}, "posix,tcp"),
                                           ({"if_exclude": "regx0"}, "posix,tcp"),
                                           ({"uct_tls": "posix,sysv"}, "posix")])
-def test_no_way_between_hosts(mpi: Mpi, tmp_path: Path, setting: dict[str, str],
-                              here: str) -> None:
+def test_hosts_without_a_common_network_end_the_job(mpi: Mpi, tmp_path: Path,
+                                                    setting: dict[str, str], here: str) -> None:
     """The job ends with a line of each who looked for a way, and none is taken in silence."""
     with two_hosts(tmp_path) as (around, options):
         job = mpi("transfer", cases(tmp_path), around=around, options=options, regx=setting)

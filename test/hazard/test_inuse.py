@@ -31,7 +31,8 @@ def ended(job: Job) -> Job:
 
 @pytest.mark.parametrize("part", ["part", "all"])
 @pytest.mark.parametrize("side", RANKS)
-def test_it_is_said_once(mpi: Mpi, tmp_path: Path, backend: str, side: str, part: str) -> None:
+def test_a_buffer_unmapped_in_use_is_warned_of_once(mpi: Mpi, tmp_path: Path, backend: str,
+                                                    side: str, part: str) -> None:
     job = ended(run(mpi, tmp_path, backend, side, part))
     report, other = job.rank(RANKS[side]), job.rank(1 - RANKS[side])
     assert any("unmapped in mid-transfer" in reason for reason in report["fallbacks"]), \
@@ -50,18 +51,20 @@ def test_it_is_said_once(mpi: Mpi, tmp_path: Path, backend: str, side: str, part
 
 @pytest.mark.parametrize("strategy", ["pipeline", "read", "together"])
 @pytest.mark.parametrize("side", RANKS)
-def test_chunks(mpi: Mpi, tmp_path: Path, backend: str, side: str, strategy: str) -> None:
+def test_a_buffer_unmapped_between_chunks_is_warned_of(mpi: Mpi, tmp_path: Path, backend: str,
+                                                       side: str, strategy: str) -> None:
     """Some chunks are done when it happens, some in flight, and some not yet granted."""
     job = ended(run(mpi, tmp_path, backend, side, "all", rendezvous=strategy, inuse="ignore"))
     report = job.rank(RANKS[side])
     assert any("unmapped in mid-transfer" in reason for reason in report["fallbacks"]), str(job)
     assert not job.complaints, str(job)
-    # Those in flight may all have been written by then; test_it_is_said_once has one that is not.
+    # Those in flight may all have been written by then; the test above has one that is not.
     assert report["inuse_changes"] == 0 or backend in WATCHING, str(job)
 
 
 @pytest.mark.parametrize("inuse", ["ignore", "abort"])
-def test_or_not_at_all_or_is_the_end(mpi: Mpi, tmp_path: Path, backend: str, inuse: str) -> None:
+def test_inuse_ignore_says_nothing_and_abort_ends_the_job(mpi: Mpi, tmp_path: Path, backend: str,
+                                                          inuse: str) -> None:
     job = run(mpi, tmp_path, backend, "receive", "part", inuse=inuse)
     if inuse == "ignore" or backend not in WATCHING:
         ended(job)
@@ -72,7 +75,7 @@ def test_or_not_at_all_or_is_the_end(mpi: Mpi, tmp_path: Path, backend: str, inu
         assert len(job.complaints) == 1 and "btl_regx_inuse" in job.complaints[0], str(job)
 
 
-def test_control(mpi: Mpi, tmp_path: Path, backend: str) -> None:
+def test_without_unmapping_nothing_is_said(mpi: Mpi, tmp_path: Path, backend: str) -> None:
     """The same program, unmapping nothing."""
     job = run(mpi, tmp_path, backend, "neither", "part").checked(ranks=2).carried("direct")
     assert job.total("inuse_changes") == 0, str(job)

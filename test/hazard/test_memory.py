@@ -13,8 +13,8 @@ from launch import Mpi
 @pytest.mark.parametrize("who,line", [
     ("sender", "1000000 bytes to rank 1 on {host} are lost: out of memory"),
     ("receiver", "1000000 bytes from rank 0 on {host} are lost: out of memory"), ("nobody", None)])
-def test_no_memory_for_the_record_of_a_message(mpi: Mpi, strategy: str, who: str,
-                                               line: str | None) -> None:
+def test_no_memory_for_a_message_ends_the_job_with_one_line(mpi: Mpi, strategy: str, who: str,
+                                                            line: str | None) -> None:
     """Open MPI would wait for it for ever: one line and the end."""
     job = mpi("starved", who, 1_000_000, regx={"rendezvous": strategy})
     if line is None:
@@ -27,7 +27,8 @@ def test_no_memory_for_the_record_of_a_message(mpi: Mpi, strategy: str, who: str
 @pytest.mark.parametrize("strategy,wire", [
     *itertools.product(["bounce", "pipeline", "direct", "auto"], ["posix", "tcp"]),
     ("together", "posix")])
-def test_every_kind_of_memory(mpi: Mpi, tmp_path: Path, strategy: str, wire: str) -> None:
+def test_every_kind_of_memory_is_sent_right(mpi: Mpi, tmp_path: Path, strategy: str,
+                                            wire: str) -> None:
     job = mpi("memory", tmp_path, 100, 65_537, 4_000_000, timeout=120,
               regx={"rendezvous": strategy, "uct_tls": wire}).checked(ranks=2)
     job.carried(strategy).over("tcp" if wire == "tcp" else "shm")

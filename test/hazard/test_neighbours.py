@@ -12,7 +12,7 @@ COLLECTIVE = ["collective", "--sizes", "100,5000,300001", "alltoall", "bcast"]
 
 
 @pytest.mark.parametrize("strategy", ["bounce", "pipeline", "direct", "auto"])
-def test_name_space_of_processes_per_rank(mpi: Mpi, strategy: str) -> None:
+def test_ranks_in_their_own_process_namespaces_use_tcp(mpi: Mpi, strategy: str) -> None:
     """Every rank is process 1, and what names another's memory there names its own: tcp instead."""
     why = refusal(*APART, "true")
     if why:
@@ -27,8 +27,8 @@ def test_name_space_of_processes_per_rank(mpi: Mpi, strategy: str) -> None:
                                   {"max_send_size": 20_000}, {"rndv_eager_limit": 0}], ids=str)
 @pytest.mark.parametrize("wire", ["shm", "tcp"])
 @pytest.mark.parametrize("what", ["lent", "eager"])
-def test_lent_slots_delay_nobody_else(mpi: Mpi, tmp_path: Path, what: str, wire: str,
-                                      regx: dict[str, object]) -> None:
+def test_slots_that_a_peer_keeps_delay_nobody_else(mpi: Mpi, tmp_path: Path, what: str, wire: str,
+                                                   regx: dict[str, object]) -> None:
     """Rank 1 reads none of what rank 0 has lent it until what rank 0 and rank 2 send each other is
     over: fragments too, which need slots of the pool as those for rank 1 do."""
     tls = {"uct_tls": "tcp"} if wire == "tcp" else {}
@@ -40,14 +40,14 @@ def test_lent_slots_delay_nobody_else(mpi: Mpi, tmp_path: Path, what: str, wire:
 
 
 @pytest.mark.parametrize("strategy", ["bounce", "pipeline", "direct", "together"])
-def test_full_mailbox_delays_nobody_else(mpi: Mpi, tmp_path: Path, strategy: str) -> None:
+def test_a_full_mailbox_delays_nobody_else(mpi: Mpi, tmp_path: Path, strategy: str) -> None:
     """Rank 1 reads nothing until rank 0's message to rank 2 is over."""
     job = mpi("neighbours", "full", tmp_path / "pipe", ranks=3,
               regx={"rendezvous": strategy}).checked(ranks=3).carried(strategy).over("shm")
     assert job.rank(0)[f"bytes_{strategy}"] == 2 * (4 << 20), str(job)
 
 
-def test_little_room_for_mailboxes(mpi: Mpi, tmp_path: Path) -> None:
+def test_little_shared_memory_takes_shorter_mailboxes(mpi: Mpi, tmp_path: Path) -> None:
     """Both pools fit, and mailboxes for both if the first who asks does not take the longest."""
     memory = SharedMemory(tmp_path, size="1848k")
     job = mpi(*COLLECTIVE, ranks=2, around=memory.around,
@@ -55,7 +55,7 @@ def test_little_room_for_mailboxes(mpi: Mpi, tmp_path: Path) -> None:
     assert job.complaints == [] and memory.left() == "", str(job)
 
 
-def test_no_room_for_mailboxes(mpi: Mpi, tmp_path: Path) -> None:
+def test_no_shared_memory_for_mailboxes_ends_the_job(mpi: Mpi, tmp_path: Path) -> None:
     """Both pools fit, the mailboxes do not, and there is no tcp: one line, and the end."""
     memory = SharedMemory(tmp_path, size="800k")
     job = mpi("collective", "--sizes", "1000000", "bcast", ranks=2, around=memory.around,

@@ -22,7 +22,7 @@ def refused(job: Job) -> str:
     return " ".join(reasons)
 
 
-def test_small_dev_shm(mpi: Mpi, tmp_path: Path) -> None:
+def test_a_small_dev_shm_takes_sysv_instead(mpi: Mpi, tmp_path: Path) -> None:
     """SysV segments instead."""
     memory = SharedMemory(tmp_path, size="256K")
     job = mpi(*COLLECTIVE, ranks=4, around=memory.around).checked(ranks=4)
@@ -31,7 +31,7 @@ def test_small_dev_shm(mpi: Mpi, tmp_path: Path) -> None:
     assert memory.left() == "", str(job)
 
 
-def test_no_shared_memory_at_all(mpi: Mpi, tmp_path: Path) -> None:
+def test_without_shared_memory_tcp_is_used(mpi: Mpi, tmp_path: Path) -> None:
     """tcp instead, on one node."""
     memory = SharedMemory(tmp_path, size="256K", sysv=False)
     job = mpi(*COLLECTIVE, ranks=4, around=memory.around).checked(ranks=4)
@@ -41,7 +41,7 @@ def test_no_shared_memory_at_all(mpi: Mpi, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_process_vm_denied(mpi: Mpi, build, strategy: str) -> None:
+def test_without_process_vm_messages_bounce(mpi: Mpi, build, strategy: str) -> None:
     """By a seccomp filter, as in many containers: bounce instead."""
     job = mpi(*COLLECTIVE, ranks=3, within=[build.programs / "deny", "process_vm"],
               regx={"rendezvous": strategy}).checked(ranks=3)
@@ -60,7 +60,7 @@ def test_process_vm_denied(mpi: Mpi, build, strategy: str) -> None:
             "bounce: the kernel does not copy to this peer"}, str(job)
 
 
-def test_process_vm_denied_to_one_side(mpi: Mpi, build) -> None:
+def test_process_vm_denied_to_one_rank_bounces_its_sends(mpi: Mpi, build) -> None:
     """Only rank 0's filter refuses: what it sends bounces, what it receives need not."""
     one = ["sh", "-c", '[ $OMPI_COMM_WORLD_RANK = 0 ] && '
            f'exec "{build.programs / "deny"}" process_vm "$@"; exec "$@"', "sh"]
@@ -71,7 +71,7 @@ def test_process_vm_denied_to_one_side(mpi: Mpi, build) -> None:
         assert job.rank(rank)[f"bytes_{path}"] > 0 == job.rank(rank)[f"bytes_{other}"], str(job)
 
 
-def test_halves_denied_to_one_side(mpi: Mpi, build) -> None:
+def test_together_denied_to_one_rank_takes_slots(mpi: Mpi, build) -> None:
     """What rank 0 would have to copy goes by slots; the others copy half each, of what it exposes
     too."""
     one = ["sh", "-c", '[ $OMPI_COMM_WORLD_RANK = 0 ] && '
@@ -107,7 +107,7 @@ def test_ucx_does_print_on_stdout(mpi: Mpi) -> None:
     assert "UCX" in job.stdout, str(job)
 
 
-def test_no_way_at_all(mpi: Mpi, tmp_path: Path) -> None:
+def test_neither_shared_memory_nor_tcp_ends_the_job(mpi: Mpi, tmp_path: Path) -> None:
     """Neither shared memory nor tcp is allowed: one clear line, and Open MPI ends the job."""
     job = mpi(*COLLECTIVE, ranks=4, regx={"uct_tls": "nosuch"})
     assert job.status != 0 and job.stdout == "", str(job)

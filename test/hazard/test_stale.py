@@ -16,7 +16,8 @@ SEES = {"libc": {"hooks", "notifier", "hooks+notifier"}, "raw": {"notifier", "ho
 
 @pytest.mark.parametrize("side", ["send", "receive"])
 @pytest.mark.parametrize("how", SEES)
-def test_same_address_new_pages(mpi: Mpi, backend: str, how: str, side: str) -> None:
+def test_the_same_address_with_new_pages_sends_the_new_data(mpi: Mpi, backend: str, how: str,
+                                                            side: str) -> None:
     rounds = 10_000 if backend in SEES[how] else 500
     strategy = {"send": "direct", "receive": "pipeline"}[side]
     job = mpi("stale", how, side, rounds, SIZE, timeout=600,
@@ -45,7 +46,7 @@ def test_same_address_new_pages(mpi: Mpi, backend: str, how: str, side: str) -> 
 
 
 @pytest.mark.parametrize("side", ["send", "receive"])
-def test_over_tcp(mpi: Mpi, backend: str, side: str) -> None:
+def test_the_same_address_with_new_pages_over_tcp(mpi: Mpi, backend: str, side: str) -> None:
     """Where the receiver itself checks each write against what is registered."""
     rounds = 500
     job = mpi("stale", "raw", side, rounds, 100_000, timeout=300, regx={
@@ -58,7 +59,7 @@ def test_over_tcp(mpi: Mpi, backend: str, side: str) -> None:
         assert changing["hits"] >= 0.99 * (2 * USES - 2) * chunks * rounds, f"the control\n{job}"
 
 
-def test_one_munmap_of_very_many(mpi: Mpi, backend: str) -> None:
+def test_one_munmap_of_very_many_regions_is_seen(mpi: Mpi, backend: str) -> None:
     count, size = 5000, 20_480
     job = mpi("many", count, size, timeout=300, regx={
         "rendezvous": "direct", "backend": backend, "cache_count": "unlimited",

@@ -28,7 +28,7 @@ def chosen_by_rank(build: Build, other: Path) -> list[str]:
             "sh"]
 
 
-def test_job_goes_on_without_it(mpi: Mpi, build: Build, other: Path) -> None:
+def test_ranks_of_two_versions_use_another_btl(mpi: Mpi, build: Build, other: Path) -> None:
     """Each side says so of the other, once, and another BTL carries the messages."""
     job = mpi("collective", "--sizes", "10,100000", "bcast", ranks=2, btl="regx,vader,self",
               within=chosen_by_rank(build, other))
@@ -41,7 +41,7 @@ def test_job_goes_on_without_it(mpi: Mpi, build: Build, other: Path) -> None:
         assert report["bytes_shm"] == report["bytes_tcp"] == 0, str(job)
 
 
-def test_two_of_the_other_agree(mpi: Mpi, build: Build, other: Path) -> None:
+def test_two_ranks_of_the_other_version_use_regx(mpi: Mpi, build: Build, other: Path) -> None:
     """What differs is refused, not what is unknown: the other build works with itself."""
     job = mpi("collective", "--sizes", "10,100000", "bcast", ranks=2,
               regx={"rendezvous": "bounce"}, environment=build.path(other))

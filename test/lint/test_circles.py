@@ -36,9 +36,6 @@ KNOWN_CIRCLES: list[set[str]] = [
     # btl: the face
     {"btl/address.c", "btl/component.c", "btl/module.c", "btl/rdma.c", "btl/registry.c",
      "btl/report.c"},
-    # btl: parameters
-    {"btl/params.c", "btl/params_inherited.c", "btl/params_registration.c",
-     "btl/params_verbs.c"},
 ]
 KNOWN_ARROWS: set[tuple[str, str]] = set()
 

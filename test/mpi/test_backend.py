@@ -34,7 +34,7 @@ def kinds(mpi: Mpi, kind: str, backend: str, size: int = SIZE, **regx: object) -
 
 
 @pytest.mark.parametrize("backend", CACHING)
-def test_a_buffer_used_again_hits(mpi: Mpi, backend: str) -> None:
+def test_a_buffer_used_again_is_a_cache_hit(mpi: Mpi, backend: str) -> None:
     job = kinds(mpi, "nothing", backend)
     for report in job.reports:
         assert report["backend"] == backend and report["backend_reason"] == "asked for", str(job)
@@ -43,7 +43,7 @@ def test_a_buffer_used_again_hits(mpi: Mpi, backend: str) -> None:
 
 
 @pytest.mark.parametrize("backend,reason", [("none", "asked for"), ("auto", "not needed")])
-def test_nothing_is_kept(mpi: Mpi, backend: str, reason: str) -> None:
+def test_registrations_that_are_not_kept_are_made_anew(mpi: Mpi, backend: str, reason: str) -> None:
     job = kinds(mpi, "nothing", backend)
     for report in job.reports:
         assert report["backend"] == "none" and report["backend_reason"] == reason, str(job)
@@ -52,7 +52,7 @@ def test_nothing_is_kept(mpi: Mpi, backend: str, reason: str) -> None:
 
 
 @pytest.mark.parametrize("value", [0, 1, -1])
-def test_leave_pinned(mpi: Mpi, value: int) -> None:
+def test_leave_pinned_0_means_backend_none(mpi: Mpi, value: int) -> None:
     """Open MPI's way to say none, unless a backend is given; said once."""
     for backend in (None, "hooks"):
         regx = {"rendezvous": "direct"} if backend is None else {"backend": backend}
@@ -68,14 +68,14 @@ def test_leave_pinned(mpi: Mpi, value: int) -> None:
 
 
 @pytest.mark.parametrize("kind", SEEN)
-def test_open_mpis_hooks_see(mpi: Mpi, kind: str) -> None:
+def test_open_mpis_hooks_see_the_change(mpi: Mpi, kind: str) -> None:
     sender = kinds(mpi, kind, "hooks").rank(0)
     assert sender["invalidations"] == 1, sender
     assert sender["hits"] == 2 and sender["misses"] == 2, sender
 
 
 @pytest.mark.parametrize("kind", BLIND)
-def test_open_mpis_hooks_are_blind_to(mpi: Mpi, kind: str) -> None:
+def test_open_mpis_hooks_miss_the_change(mpi: Mpi, kind: str) -> None:
     """Documented. (Here nothing is wrong all the same: this wire registers with no device.)"""
     sender = kinds(mpi, kind, "hooks").rank(0)
     assert sender["invalidations"] == 0 and sender["hits"] == 3, sender
@@ -83,7 +83,7 @@ def test_open_mpis_hooks_are_blind_to(mpi: Mpi, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind in SEEN + BLIND
                                   if kind not in [*SHARED, "shm-remap", "guard"]])
-def test_the_notifier_sees(mpi: Mpi, kind: str) -> None:
+def test_the_notifier_sees_the_change(mpi: Mpi, kind: str) -> None:
     """Whatever call it is. (Just after it the news may not be logged: then what is sent is
     registered, and not kept.)"""
     sender = kinds(mpi, kind, "notifier").rank(0)
@@ -91,7 +91,7 @@ def test_the_notifier_sees(mpi: Mpi, kind: str) -> None:
     assert 1 <= sender["hits"] <= 2 and sender["misses"] + sender["uncached"] >= 2, sender
 
 
-def test_the_notifier_is_blind_to(mpi: Mpi) -> None:
+def test_the_notifier_misses_guard_pages(mpi: Mpi) -> None:
     """Documented, as SHM_REMAP below."""
     sender = kinds(mpi, "guard", "notifier").rank(0)
     assert sender["invalidations"] == 0 and sender["hits"] == 3, sender
@@ -106,7 +106,7 @@ def test_what_hooks_missed_is_counted(mpi: Mpi, kind: str, missed: int) -> None:
     assert (sender["hooks_missed"] > 0) == bool(missed), sender
 
 
-def test_segment_over_private_memory(mpi: Mpi) -> None:
+def test_a_segment_attached_over_private_memory_is_seen(mpi: Mpi) -> None:
     """The notifier hears nothing of it, but can ask; hooks hear of it."""
     for backend, check, seen in (("hooks+notifier", "always", True), ("notifier", "scan", True),
                                  ("notifier", "always", False)):
@@ -115,7 +115,7 @@ def test_segment_over_private_memory(mpi: Mpi) -> None:
 
 
 @pytest.mark.parametrize("kind", SHARED)
-def test_notifier_does_not_keep_shared_memory(mpi: Mpi, kind: str) -> None:
+def test_the_notifier_does_not_keep_shared_memory(mpi: Mpi, kind: str) -> None:
     for backend in ("notifier", "hooks+notifier"):
         sender = kinds(mpi, kind, backend).rank(0)
         assert sender["uncached"] >= 2 and sender["hits"] <= 1, sender
@@ -123,13 +123,13 @@ def test_notifier_does_not_keep_shared_memory(mpi: Mpi, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["free", "realloc", "trim", "sbrk"])
-def test_retain(mpi: Mpi, kind: str) -> None:
+def test_with_retain_malloc_keeps_its_memory(mpi: Mpi, kind: str) -> None:
     """What malloc gave stays where it was. (sbrk takes it away behind malloc's back: not seen.)"""
     sender = kinds(mpi, kind, "retain").rank(0)
     assert sender["invalidations"] == 0 and sender["hits"] >= 2, sender
 
 
-def test_cache_smaller_than_a_buffer(mpi: Mpi) -> None:
+def test_a_cache_smaller_than_a_buffer_keeps_nothing(mpi: Mpi) -> None:
     for backend in CACHING:
         job = kinds(mpi, "nothing", backend, cache_bytes="1M")
         for report in job.reports:
@@ -138,7 +138,7 @@ def test_cache_smaller_than_a_buffer(mpi: Mpi) -> None:
 
 
 @pytest.mark.parametrize("size,kept", [(3 << 19, True), ((3 << 19) + 65536, False)])
-def test_cache_within_the_limit_of_locked_memory(mpi: Mpi, size: int, kept: bool) -> None:
+def test_the_cache_stays_within_the_limit_of_locked_memory(mpi: Mpi, size: int, kept: bool) -> None:
     """The pool has half of the 6M, kept registrations half of the rest, which is for transfers under
     way. (root is not limited unless it gives that up.)"""
     limited = ["prlimit", "--memlock=6291456:6291456",
@@ -150,7 +150,7 @@ def test_cache_within_the_limit_of_locked_memory(mpi: Mpi, size: int, kept: bool
         assert report["uncached"] == (0 if kept else 4), str(job)
 
 
-def test_cache_without_limits(mpi: Mpi) -> None:
+def test_an_unlimited_cache_keeps_everything(mpi: Mpi) -> None:
     for backend in CACHING:
         job = kinds(mpi, "nothing", backend, cache_bytes="unlimited", cache_count="unlimited")
         assert all(report["hits"] == 3 for report in job.reports), str(job)
@@ -158,7 +158,7 @@ def test_cache_without_limits(mpi: Mpi) -> None:
 
 @pytest.mark.parametrize("backend", CACHING)
 @pytest.mark.parametrize("times", [1, 3])
-def test_tools_before_init(mpi: Mpi, backend: str, times: int) -> None:
+def test_reading_parameters_before_init_starts_nothing(mpi: Mpi, backend: str, times: int) -> None:
     """Hazard 27: reading the parameters starts nothing; what they say holds in MPI_Init after."""
     job = mpi("tools", times, SIZE, regx={"rendezvous": "direct", "backend": backend})
     if any("btl_regx_backend" in line for line in job.complaints):

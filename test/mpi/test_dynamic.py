@@ -11,7 +11,7 @@ ON_WIRES = [*itertools.product(["bounce", "pipeline", "direct"], WIRES), ("toget
 
 
 @pytest.mark.parametrize("strategy,wire", ON_WIRES)
-def test_spawn(mpi: Mpi, strategy: str, wire: str) -> None:
+def test_spawned_processes_exchange_messages(mpi: Mpi, strategy: str, wire: str) -> None:
     """MPI_Comm_spawn, twice: intercommunicator, MPI_Intercomm_merge, MPI_Comm_disconnect."""
     job = mpi("dynamic", "spawn", 2, ranks=3, regx={"rendezvous": strategy, **WIRES[wire]})
     job.checked(ranks=3 + 2 * 2).carried(strategy).over(wire)
@@ -19,7 +19,7 @@ def test_spawn(mpi: Mpi, strategy: str, wire: str) -> None:
 
 
 @pytest.mark.parametrize("strategy,wire", ON_WIRES)
-def test_connect(mpi: Mpi, strategy: str, wire: str) -> None:
+def test_connected_processes_exchange_messages(mpi: Mpi, strategy: str, wire: str) -> None:
     """MPI_Comm_accept, connect and disconnect, three times over one port."""
     job = mpi("dynamic", "connect", 2, 3, ranks=1, regx={"rendezvous": strategy, **WIRES[wire]})
     job.ended_well().carried(strategy).over(wire)

@@ -6,7 +6,7 @@ from launch import Mpi
 
 
 @pytest.mark.parametrize("strategy", ["bounce", "pipeline", "direct", "together"])
-def test_put_get_accumulate(mpi: Mpi, strategy: str) -> None:
+def test_put_get_and_accumulate_are_right(mpi: Mpi, strategy: str) -> None:
     """MPI_Win_create, since MPI_Win_allocate on a node goes by osc/sm."""
     job = mpi("onesided", 8, 1000, 100_000, 4 << 20, ranks=4, mca={"osc": "^ucx"},
               regx={"rendezvous": strategy}).checked(ranks=4)

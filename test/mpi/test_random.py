@@ -52,7 +52,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize("number", range(ALL_JOBS if full else JOBS))
 
 
-def test_random(mpi: Mpi, tmp_path: Path, seed: int, number: int) -> None:
+def test_random_messages_are_right(mpi: Mpi, tmp_path: Path, seed: int, number: int) -> None:
     rng = random.Random(f"{seed} {number}")
     ranks = rng.randint(2, 6)
     words, regx = program(rng, tmp_path), settings(rng)

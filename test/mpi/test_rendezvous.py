@@ -35,7 +35,8 @@ def registered(report: dict[str, Any], times: set[int], largest: int) -> None:
 
 @pytest.mark.parametrize("depth", [1, 2, 4])
 @pytest.mark.parametrize("wire", WIRES)
-def test_pipeline(mpi: Mpi, tmp_path: Path, wire: str, depth: int) -> None:
+def test_pipeline_registers_and_puts_by_chunks(mpi: Mpi, tmp_path: Path, wire: str,
+                                               depth: int) -> None:
     job = one_message(mpi, tmp_path, wire, rendezvous="pipeline", chunk_depth=depth)
     sender, receiver = job.rank(SENDER), job.rank(RECEIVER)
     assert (sender["puts"], receiver["puts"]) == (8, 0), str(job)
@@ -47,7 +48,7 @@ def test_pipeline(mpi: Mpi, tmp_path: Path, wire: str, depth: int) -> None:
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_direct(mpi: Mpi, tmp_path: Path, wire: str) -> None:
+def test_direct_registers_and_puts_once(mpi: Mpi, tmp_path: Path, wire: str) -> None:
     job = one_message(mpi, tmp_path, wire, rendezvous="direct")
     sender, receiver = job.rank(SENDER), job.rank(RECEIVER)
     assert (sender["puts"], receiver["puts"]) == (1, 0), str(job)
@@ -56,7 +57,7 @@ def test_direct(mpi: Mpi, tmp_path: Path, wire: str) -> None:
     assert job.total("copied_out_bytes") == 0, str(job)
 
 
-def test_together(mpi: Mpi, tmp_path: Path) -> None:
+def test_together_moves_half_by_each_side(mpi: Mpi, tmp_path: Path) -> None:
     """Half is the sender's, in one put of one registration; the receiver reads the rest in chunks."""
     job = one_message(mpi, tmp_path, "shm", rendezvous="together")
     sender, receiver = job.rank(SENDER), job.rank(RECEIVER)
@@ -71,7 +72,7 @@ def test_together(mpi: Mpi, tmp_path: Path) -> None:
     assert job.total("copied_out_bytes") == 0, str(job)
 
 
-def test_read_on_a_node(mpi: Mpi, tmp_path: Path) -> None:
+def test_read_gets_by_chunks_on_a_node(mpi: Mpi, tmp_path: Path) -> None:
     job = one_message(mpi, tmp_path, "shm", rendezvous="read")
     sender, receiver = job.rank(SENDER), job.rank(RECEIVER)
     assert (sender["puts"], receiver["gets"]) == (0, 8), str(job)
@@ -81,7 +82,8 @@ def test_read_on_a_node(mpi: Mpi, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["read", "together"])
-def test_what_tcp_does_not_do(mpi: Mpi, tmp_path: Path, strategy: str) -> None:
+def test_a_strategy_that_tcp_lacks_falls_back_to_bounce(mpi: Mpi, tmp_path: Path,
+                                                        strategy: str) -> None:
     """It goes by bounce, and each message that does is counted."""
     file = sample.write([Case(MIB, 100, 200, pattern="fan")], tmp_path)
     job = mpi("transfer", "--iterations", 3, file,
@@ -92,7 +94,7 @@ def test_what_tcp_does_not_do(mpi: Mpi, tmp_path: Path, strategy: str) -> None:
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_bounce(mpi: Mpi, tmp_path: Path, wire: str) -> None:
+def test_bounce_goes_by_slots(mpi: Mpi, tmp_path: Path, wire: str) -> None:
     job = one_message(mpi, tmp_path, wire, rendezvous="bounce", slot_size="64K", pool_size="1M")
     sender, receiver = job.rank(SENDER), job.rank(RECEIVER)
     assert job.total("registrations") == 0, str(job)
@@ -105,7 +107,8 @@ def test_bounce(mpi: Mpi, tmp_path: Path, wire: str) -> None:
 
 @pytest.mark.parametrize("ranks", [2, 8])
 @pytest.mark.parametrize("wire", WIRES)
-def test_two_slots(mpi: Mpi, tmp_path: Path, seed: int, wire: str, ranks: int) -> None:
+def test_two_slots_serve_any_number_of_peers(mpi: Mpi, tmp_path: Path, seed: int, wire: str,
+                                             ranks: int) -> None:
     """Hazard 17: they are enough for any number of peers, and waiting for them is counted."""
     cases = [Case(300_001, 5, 6, pattern="fan", window=8),
              Case(300_001, 5, 6, "vector", "contiguous", "fan", window=8),
@@ -121,7 +124,7 @@ def test_two_slots(mpi: Mpi, tmp_path: Path, seed: int, wire: str, ranks: int) -
         assert job.total("grant_stalls") > 0, str(job)
 
 
-def test_late_fragments(mpi: Mpi, tmp_path: Path) -> None:
+def test_queued_fragments_leave_a_slot_for_the_first(mpi: Mpi, tmp_path: Path) -> None:
     """Fragments queue for a receiver that comes late; none may hold the slot that the first needs.
     With one slot for fragments, a slot held behind the first is a hang."""
     cases = tmp_path / "cases"
@@ -133,7 +136,8 @@ def test_late_fragments(mpi: Mpi, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_one_chunk_in_flight(mpi: Mpi, tmp_path: Path, seed: int, wire: str) -> None:
+def test_one_small_chunk_in_flight_is_enough(mpi: Mpi, tmp_path: Path, seed: int,
+                                             wire: str) -> None:
     """Hazard 17: of the smallest size, with many peers and many messages, nothing leaks."""
     cases = [Case(300_001, 5, 6, pattern="fan", send="isend", receive="irecv", window=4)]
     job = mpi("transfer", "--seed", seed, sample.write(cases, tmp_path), ranks=5, timeout=240,
@@ -145,7 +149,7 @@ def test_one_chunk_in_flight(mpi: Mpi, tmp_path: Path, seed: int, wire: str) -> 
     assert job.total("registrations") == job.total("deregistrations") > 0, str(job)
 
 
-def test_auto_between_nodes(mpi: Mpi, tmp_path: Path) -> None:
+def test_auto_says_why_between_nodes(mpi: Mpi, tmp_path: Path) -> None:
     """Each message's way is a decision with a reason."""
     cases = [Case(size, window=2) for size in (70_000, MIB, 8 * MIB)]
     job = mpi("transfer", "--iterations", 1, sample.write(cases, tmp_path),
@@ -156,7 +160,7 @@ def test_auto_between_nodes(mpi: Mpi, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("window", [1, 8])
-def test_auto_on_a_node(mpi: Mpi, tmp_path: Path, window: int) -> None:
+def test_auto_tries_each_path_on_a_node(mpi: Mpi, tmp_path: Path, window: int) -> None:
     """Of each size some messages to each rank go each way, of lone ones three; what was fastest
     carries the others."""
     count, sizes = 80, (70_000, MIB, 3 * MIB)
@@ -176,7 +180,7 @@ def test_auto_on_a_node(mpi: Mpi, tmp_path: Path, window: int) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["bounce", "pipeline", "direct", "read", "together", "auto"])
-def test_ranks_may_differ(mpi: Mpi, tmp_path: Path, strategy: str) -> None:
+def test_each_rank_may_have_its_own_strategy(mpi: Mpi, tmp_path: Path, strategy: str) -> None:
     """Hazard 26: where the receiver alone decides, each rank may have a value of its own."""
     file = sample.write([Case(3 * MIB + 1, 3, 4, pattern="both", window=3)], tmp_path)
     own = ["sh", "-c", 'case $OMPI_COMM_WORLD_RANK in '

@@ -5,32 +5,22 @@ import socket
 from pathlib import Path
 
 from launch import Build, Mpi
+from tables import keys, tables
 
-PATHS = ["eager", "frag", "bounce", "pipeline", "direct", "read", "together", "remap", "fallback"]
-TEXTS = ["host", "version", "openmpi", "transport", "transport_reason", "backend",
-         "backend_reason", "rendezvous"]
-NUMBERS = [
-    "rank", "peers", *(f"{what}_{path}" for what in ("messages", "bytes") for path in PATHS),
-    "bytes_shm", "bytes_tcp", "bytes_verbs", "tcp_looks", "grants", "grant_stalls",
-    "slots_high", "chunks_high", "pool_bytes", "pool_pinned_bytes", "puts", "gets", "chunks_sender",
-    "chunks_receiver", "copied_out_bytes", "registrations", "deregistrations",
-    "largest_registration", "registered_bytes", "registered_high", "hits", "misses", "uncached",
-    "evictions", "invalidations", "hooks_missed", "stale_prevented", "inuse_changes",
-    "prefetch_advised", "prefetch_touched", "verified", "mismatches", "malformed"]
 # test/hazard/test_verbs.py knows which of them.
 WHY_NOT_VERBS = ["built without rdma-core", "no RDMA device here", "verbs is used by name only"]
-OBJECTS = ["decisions", "fallbacks", "ports"]
 TRAFFIC = ["collective", "--sizes", "10,300000", "alltoall"]
 
 
 def test_keys(mpi: Mpi) -> None:
-    """All of them, each of its type, and no others; one line per rank."""
+    """Those of the table, each of its type, in its order, and no others; one line per rank."""
     job = mpi(*TRAFFIC, ranks=4).checked(ranks=4)
     for report in job.reports:
-        assert sorted(report) == sorted(TEXTS + NUMBERS + OBJECTS)
-        assert all(isinstance(report[key], str) and report[key] for key in TEXTS), report
-        assert all(isinstance(report[key], int) and report[key] >= 0 for key in NUMBERS), report
-        assert all(isinstance(report[key], dict) for key in OBJECTS), report
+        assert list(report) == list(tables()["report"])
+        assert all(isinstance(report[key], str) and report[key] for key in keys("TEXT")), report
+        assert all(isinstance(report[key], int) and report[key] >= 0
+                   for key in keys("NUMBER")), report
+        assert all(isinstance(report[key], dict) for key in keys("OBJECT")), report
         assert report["peers"] in (3, 4), report  # itself, or not
         assert report["openmpi"].split(".")[:1] in (["4"], ["5"], ["6"]), report
         assert report["host"] == socket.gethostname(), report

@@ -31,7 +31,7 @@ def test_damage_is_found(mpi: Mpi, tmp_path: Path, damage: str) -> None:
     assert str(Case(SIZE, receive_layout=layout)) in wrong[0], str(job)
 
 
-def test_nothing_is_found_in_right_data(mpi: Mpi, tmp_path: Path) -> None:
+def test_right_data_passes(mpi: Mpi, tmp_path: Path) -> None:
     file = write([Case(SIZE), Case(SIZE, receive_layout="vector")], tmp_path)
     job = mpi("transfer", file, btl="self,tcp").ended_well()
     # Two cases, two iterations, both ways; the receive and the untouched send buffer.

@@ -7,20 +7,21 @@ from launch import Mpi
 
 @pytest.mark.parametrize("shared", [[], ["--shared"]], ids=["communicators", "tags"])
 @pytest.mark.parametrize("strategy", ["bounce", "pipeline", "direct", "together", "auto"])
-def test_threads(mpi: Mpi, full: bool, seed: int, strategy: str, shared: list[str]) -> None:
+def test_several_threads_exchange_messages(mpi: Mpi, full: bool, seed: int, strategy: str,
+                                           shared: list[str]) -> None:
     """Mixed sizes in several threads of each rank, to itself too."""
     job = mpi("threads", "--seed", seed, "--rounds", 600 if full else 60, *shared, ranks=3,
               regx={"rendezvous": strategy}, timeout=300).checked(ranks=3)
     job.carried(strategy)
 
 
-def test_threads_over_tcp(mpi: Mpi, seed: int) -> None:
+def test_several_threads_exchange_messages_over_tcp(mpi: Mpi, seed: int) -> None:
     job = mpi("threads", "--seed", seed, "--threads", 3, ranks=2, regx={"uct_tls": "tcp"},
               timeout=300).checked(ranks=2)
     job.over("tcp")
 
 
-def test_threads_on_two_slots(mpi: Mpi, seed: int) -> None:
+def test_several_threads_share_two_slots(mpi: Mpi, seed: int) -> None:
     job = mpi("threads", "--seed", seed, "--threads", 6, ranks=2, timeout=300,
               regx={"rendezvous": "bounce", "slot_size": "64K", "pool_size": "128K"})
     job.checked(ranks=2).carried("bounce")

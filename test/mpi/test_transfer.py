@@ -19,8 +19,8 @@ FRAGMENT = 32 * 1024  # the least that is worth a message, on average
 
 
 @pytest.mark.parametrize("strategy,wire", ON_WIRES)
-def test_sizes(mpi: Mpi, build: Build, tmp_path: Path, full: bool, seed: int, strategy: str,
-               wire: str) -> None:
+def test_messages_of_every_size_are_right(mpi: Mpi, build: Build, tmp_path: Path, full: bool,
+                                          seed: int, strategy: str, wire: str) -> None:
     """The sizes at which something changes, the odd ones half over either wire, and a sample."""
     eager, slot, chunk = (build.size(name) for name in ("eager_limit", "slot_size", "chunk_size"))
     sizes = sample.boundaries(eager, chunk, slot)
@@ -37,8 +37,8 @@ def test_sizes(mpi: Mpi, build: Build, tmp_path: Path, full: bool, seed: int, st
 
 
 @pytest.mark.parametrize("strategy,wire", ON_WIRES)
-def test_every_kind(mpi: Mpi, build: Build, tmp_path: Path, seed: int, strategy: str,
-                    wire: str) -> None:
+def test_messages_of_every_kind_are_right(mpi: Mpi, build: Build, tmp_path: Path, seed: int,
+                                          strategy: str, wire: str) -> None:
     """All combinations of pattern, send and receive: small, and by rendezvous."""
     cases = [case for size, window in ((0, 3), (1000, 9), (200_001, 5))
              for case in sample.every_kind(size, window)]
@@ -52,7 +52,8 @@ def test_every_kind(mpi: Mpi, build: Build, tmp_path: Path, seed: int, strategy:
 
 @pytest.mark.parametrize("ranks", [3, 5, 8])
 @pytest.mark.parametrize("strategy", [*STRATEGIES, "together"])
-def test_more_ranks(mpi: Mpi, tmp_path: Path, seed: int, strategy: str, ranks: int) -> None:
+def test_messages_among_several_ranks_are_right(mpi: Mpi, tmp_path: Path, seed: int, strategy: str,
+                                                ranks: int) -> None:
     """Each rank with each other, in pairs and all to one; ob1's own eager bytes before a grant."""
     rng = random.Random(f"{seed} {strategy} {ranks}")
     cases = sample.sample([1, 3000, 5000, 70_000, 300_000, MIB + 1], 4, rng.randrange(1 << 30))
@@ -65,7 +66,8 @@ def test_more_ranks(mpi: Mpi, tmp_path: Path, seed: int, strategy: str, ranks: i
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_fragments(mpi: Mpi, tmp_path: Path, seed: int, wire: str) -> None:
+def test_derived_types_and_buffered_sends_go_in_fragments(mpi: Mpi, tmp_path: Path, seed: int,
+                                                          wire: str) -> None:
     """Derived types on either side and buffered sends cannot be put: they go in fragments."""
     cases = [Case(size, 7, 4095, send_layout, receive_layout, pattern, window=2)
              for size in (70_001, 3 * MIB + 1) for pattern in ("pair", "both")
@@ -84,8 +86,8 @@ def test_fragments(mpi: Mpi, tmp_path: Path, seed: int, wire: str) -> None:
 @pytest.mark.parametrize("regx,packed,contiguous", [
     ({}, 4096, 0), ({"rndv_eager_limit": 0}, 0, 0), ({"rndv_eager_limit": 9000}, 9000, 9000)],
     ids=str)
-def test_what_goes_along_with_an_rts(mpi: Mpi, tmp_path: Path, regx: dict[str, object],
-                                     packed: int, contiguous: int) -> None:
+def test_an_rts_carries_data_only_if_asked(mpi: Mpi, tmp_path: Path, regx: dict[str, object],
+                                           packed: int, contiguous: int) -> None:
     """Of contiguous data nothing unless it was asked for; all else goes by rendezvous or fragment,
     whose headers (32 bytes in Open MPI 4.1) count as theirs."""
     size, messages = 100_000, 2
@@ -99,8 +101,8 @@ def test_what_goes_along_with_an_rts(mpi: Mpi, tmp_path: Path, regx: dict[str, o
 
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_self(mpi: Mpi, build: Build, tmp_path: Path, seed: int, strategy: str,
-              ranks: int) -> None:
+def test_messages_to_itself_are_right(mpi: Mpi, build: Build, tmp_path: Path, seed: int,
+                                      strategy: str, ranks: int) -> None:
     """A rank's messages to itself, without btl self."""
     cases = [case for size in (0, 1, 5000, 300_001)
              for case in sample.every_kind(size, 3) if case.pattern == "self"]
@@ -115,7 +117,8 @@ def test_self(mpi: Mpi, build: Build, tmp_path: Path, seed: int, strategy: str,
 
 
 @pytest.mark.parametrize("strategy,wire", ON_WIRES)
-def test_flood(mpi: Mpi, tmp_path: Path, seed: int, strategy: str, wire: str) -> None:
+def test_thousands_of_unexpected_messages_are_right(mpi: Mpi, tmp_path: Path, seed: int,
+                                                    strategy: str, wire: str) -> None:
     """Thousands of messages that nobody has posted a receive for; and all kinds in one stream."""
     cases = [Case(size, 3, 4, pattern="both", receive="late", window=3000) for size in (0, 900)]
     cases += [Case(4000, 3, 4, pattern="both", receive="late", window=1000),
@@ -144,8 +147,8 @@ SHAPES = [
 
 
 @pytest.mark.parametrize("strategy,shape", SHAPES, ids=lambda part: str(part).replace(" ", ""))
-def test_shapes(mpi: Mpi, tmp_path: Path, seed: int, strategy: str,
-                shape: dict[str, object]) -> None:
+def test_other_chunk_slot_and_pool_sizes_are_right(mpi: Mpi, tmp_path: Path, seed: int,
+                                                   strategy: str, shape: dict[str, object]) -> None:
     """Other sizes of chunk, slot and pool than the defaults; the wire alternates."""
     rng = random.Random(f"{seed} {shape}")
     sizes = [PAGE + 1, 65_535, 65_537, 262_145, MIB - 1, 3 * MIB + 5, sample.ODD[1]]
@@ -156,7 +159,7 @@ def test_shapes(mpi: Mpi, tmp_path: Path, seed: int, strategy: str,
     job.carried(strategy)
 
 
-def test_2_gib_and_one_byte(mpi: Mpi, full: bool) -> None:
+def test_a_message_of_2_gib_and_one_byte_is_right(mpi: Mpi, full: bool) -> None:
     """In one message, of one derived type."""
     for strategy in ["pipeline", "bounce", "direct"] if full else ["pipeline"]:
         job = mpi("big", regx={"rendezvous": strategy, "rndv_eager_limit": 0}, timeout=600)

@@ -20,8 +20,8 @@ def overrun(stdout: str) -> int:
 
 @pytest.mark.parametrize("strategy,wire", [
     *itertools.product(["bounce", "pipeline", "direct", "auto"], WIRES), ("together", "shm")])
-def test_truncation(mpi: Mpi, record_property: Callable[[str, object], None], strategy: str,
-                    wire: str) -> None:
+def test_a_truncated_message_is_an_error_and_the_next_is_right(
+        mpi: Mpi, record_property: Callable[[str, object], None], strategy: str, wire: str) -> None:
     """MPI_ERR_TRUNCATE, nothing written beyond the message, and the next message is right.
 
     That the message's rest is written behind the receive is Open MPI's (ob1 gives every BTL the

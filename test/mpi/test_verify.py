@@ -12,7 +12,7 @@ STRATEGIES = ["bounce", "pipeline", "direct"]
 
 @pytest.mark.parametrize("strategy,wire", [*itertools.product(STRATEGIES, ["posix", "tcp"]),
                                            ("read", "posix"), ("together", "posix")])
-def test_all_is_compared(mpi: Mpi, strategy: str, wire: str) -> None:
+def test_every_grant_is_compared(mpi: Mpi, strategy: str, wire: str) -> None:
     """One comparison for each grant that was written, or read."""
     job = mpi("collective", "--sizes", "100,20000,300001,3000000", "alltoall", "bcast", ranks=3,
               regx={"rendezvous": strategy, "uct_tls": wire, "verify": 1}).checked(ranks=3)
@@ -21,13 +21,13 @@ def test_all_is_compared(mpi: Mpi, strategy: str, wire: str) -> None:
     assert job.total("mismatches") == 0, str(job)
 
 
-def test_nothing_unless_asked(mpi: Mpi) -> None:
+def test_nothing_is_compared_unless_asked(mpi: Mpi) -> None:
     job = mpi("collective", "--sizes", "300001", "alltoall").checked(ranks=2)
     assert job.total("puts") > 0 and job.total("verified") == 0, str(job)
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_either_end_may_ask(mpi: Mpi, tmp_path: Path, rank: int) -> None:
+def test_either_side_may_ask_for_comparison(mpi: Mpi, tmp_path: Path, rank: int) -> None:
     """Rank 0 alone sends large messages; the setting is that of one rank."""
     one = ["sh", "-c", f'[ $OMPI_COMM_WORLD_RANK = {rank} ] && export OMPI_MCA_btl_regx_verify=1; '
            'exec "$@"', "sh"]
@@ -38,7 +38,7 @@ def test_either_end_may_ask(mpi: Mpi, tmp_path: Path, rank: int) -> None:
 
 
 @pytest.mark.parametrize("verify", [0, 1])
-def test_one_changed_byte(mpi: Mpi, tmp_path: Path, verify: int) -> None:
+def test_a_changed_byte_ends_the_job(mpi: Mpi, tmp_path: Path, verify: int) -> None:
     """The sender changes a byte of what is being sent: with verify that is one line and the end,
     and without it the wrong byte arrives."""
     job = mpi("inuse", "send", "byte", 64 << 20, tmp_path / "shared",

@@ -6,7 +6,7 @@ import job
 from launch import Mpi
 
 
-def test_hang_is_ended(mpi: Mpi) -> None:
+def test_a_hanging_job_is_ended(mpi: Mpi) -> None:
     """Ranks with process groups of their own included."""
     marks: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
@@ -16,7 +16,7 @@ def test_hang_is_ended(mpi: Mpi) -> None:
     assert marks and not job.marked(marks[0])
 
 
-def test_process_left_behind_is_found(mpi: Mpi) -> None:
+def test_a_process_left_behind_is_found(mpi: Mpi) -> None:
     left = ["sh", "-c", 'setsid sleep 1000 >/dev/null 2>&1 </dev/null & exec "$@"', "sh"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(job, "PATIENCE", 0.1)

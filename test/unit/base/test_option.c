@@ -10,10 +10,10 @@
 
 #define GIB (UINT64_C(1) << 30)
 
-static const regx_option_range_t anything = {0, UINT64_MAX, 1, true, NULL};
-static const regx_option_range_t any_number = {0, UINT64_MAX, 1, false, NULL};
-static const regx_option_range_t chunk = {4096, 2 << 20, 4096, true, NULL};
-static const regx_option_range_t depth = {1, 64, 1, false, NULL};
+static const regx_option_range_t anything = {0, UINT64_MAX, 1, true, false, NULL};
+static const regx_option_range_t any_number = {0, UINT64_MAX, 1, false, false, NULL};
+static const regx_option_range_t chunk = {4096, 2 << 20, 4096, true, false, NULL};
+static const regx_option_range_t depth = {1, 64, 1, false, false, NULL};
 
 typedef struct accepted {
     const char *text;

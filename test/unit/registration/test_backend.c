@@ -77,7 +77,7 @@ static void each_name_is_a_backend(void **state)
 {
     static const char *const names[] = {"none",           "hooks", "notifier",
                                         "hooks+notifier", "odp",   "retain"};
-    char all[128] = "auto";
+    regx_param_word_t word;
 
     (void)state;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
@@ -86,9 +86,13 @@ static void each_name_is_a_backend(void **state)
         assert_non_null(backend);
         assert_string_equal(backend->name, names[i]);
         assert_int_equal(backend->start == NULL, i == 0);
-        strcat(strcat(all, ", "), names[i]);
+        assert_true(regx_backend_word((unsigned)i + 1, &word));
+        assert_string_equal(word.word, names[i]);
+        assert_non_null(word.help);
     }
-    assert_string_equal(regx_backend_names, all);
+    assert_false(regx_backend_word(sizeof(names) / sizeof(names[0]) + 1, &word));
+    assert_true(regx_backend_word(0, &word));
+    assert_string_equal(word.word, "auto");
     assert_null(regx_backend_find("auto"));
     assert_null(regx_backend_find(""));
     assert_null(regx_backend_find("hooks,notifier"));

@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "transport/uct/mailbox.h"
+#include "transport/shm/mailbox.h"
 
 /* Content: any frame is a piece of this, cut at a place that its number gives. */
 enum { PATTERN = 1 << 16 };

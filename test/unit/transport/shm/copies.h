@@ -10,7 +10,7 @@
 #include <errno.h>
 #include <sys/mman.h>
 
-#include "transport/uct/window.h"
+#include "transport/rkey_table.h"
 
 /* One call of progress copies STEP, one turn four of these; a zone is more. */
 enum { STEP = 512 << 10, ZONE = 6 * STEP, GUARD = 64, PUT_TAG = 9 };
@@ -19,12 +19,12 @@ enum { STEP = 512 << 10, ZONE = 6 * STEP, GUARD = 64, PUT_TAG = 9 };
  */
 static uint8_t *zone, *target;
 static regx_key_t own_zone, own_target, its_zone, its_target;
-static regx_windows_t windows;
+static regx_rkey_table_t rkeys;
 static unsigned notices[2]; /* from this process, from the other */
 static unsigned orders;     /* operations that have ended */
 
 typedef struct op {
-    regx_node_conn_t *conn;
+    regx_shm_conn_t *conn;
     bool get;
     uint64_t offset;
     size_t length;
@@ -65,7 +65,7 @@ static inline bool is_of(const uint8_t *bytes, uint64_t stream, uint64_t offset,
 }
 
 /* The operation moves these bytes of the other's, or of its own if that is who `conn` leads to. */
-static inline op_t op_new(regx_node_conn_t *conn, bool get, uint64_t offset, size_t length)
+static inline op_t op_new(regx_shm_conn_t *conn, bool get, uint64_t offset, size_t length)
 {
     op_t op = {.conn = conn, .get = get, .offset = offset, .length = length};
 
@@ -109,7 +109,7 @@ static inline regx_status_t post(op_t *op)
     memset(op->put_op.scratch, 0xee, sizeof(op->put_op.scratch));
     memcpy(op->put_op.notice, &op->offset, 8);
     memcpy(op->put_op.notice + 8, &op->length, 8);
-    return op->get ? regx_node_get(op->conn, &op->get_op) : regx_node_put(op->conn, &op->put_op);
+    return op->get ? regx_shm_get(op->conn, &op->get_op) : regx_shm_put(op->conn, &op->put_op);
 }
 
 static inline void assert_got(const op_t *op)
@@ -144,10 +144,10 @@ static inline void begin(side_t *side)
     REQUIRE(zone != MAP_FAILED && target != NULL);
     unit_fill(zone, ZONE, side->config.self, 0);
     notices[0] = notices[1] = orders = 0;
-    regx_windows_init(&windows, false);
-    REQUIRE(regx_windows_add(&windows, zone, ZONE, REGX_ACCESS_REMOTE_READ, &own_zone, &handle) ==
+    regx_rkey_table_init(&rkeys, false);
+    REQUIRE(regx_rkey_table_add(&rkeys, zone, ZONE, REGX_ACCESS_REMOTE_READ, &own_zone, &handle) ==
             REGX_OK);
-    REQUIRE(regx_windows_add(&windows, target, ZONE, REGX_ACCESS_REMOTE_WRITE, &own_target,
+    REQUIRE(regx_rkey_table_add(&rkeys, target, ZONE, REGX_ACCESS_REMOTE_WRITE, &own_target,
                              &handle) == REGX_OK);
     pair_tell(side->socket, &own_zone, sizeof(own_zone));
     pair_tell(side->socket, &own_target, sizeof(own_target));
@@ -160,7 +160,7 @@ static inline void begin(side_t *side)
 static inline void finish(side_t *side)
 {
     meet(side); /* nobody copies any more */
-    regx_windows_fini(&windows);
+    regx_rkey_table_fini(&rkeys);
     munmap(zone, ZONE);
     free(target);
 }

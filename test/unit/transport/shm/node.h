@@ -9,16 +9,16 @@
 
 #include <sched.h>
 
-#include "transport/uct/node_internal.h"
-#include "transport/uct/quiet.h"
+#include "transport/shm/shm_internal.h"
+#include "transport/uct/log.h"
 
 enum { POOL = 4 << 20 };
 
 typedef struct side {
     regx_transport_config_t config;
     regx_counters_t counters;
-    regx_node_t *node;
-    regx_node_conn_t *conn;
+    regx_shm_t *node;
+    regx_shm_conn_t *conn;
     uint8_t *pool;
     int socket;
     unsigned delivered, done;
@@ -58,31 +58,31 @@ static inline void meet(side_t *side)
 
 static inline void progress(side_t *side)
 {
-    if (regx_node_progress(side->node) == 0) {
+    if (regx_shm_progress(side->node) == 0) {
         sched_yield();
     }
 }
 
 static inline void open_side(side_t *side, bool wrong_cookie)
 {
-    regx_node_address_t address;
+    regx_shm_address_t address;
 
-    regx_uct_quiet();
+    regx_uct_log_to_stderr();
     side->config = (regx_transport_config_t){
         .self = in_child ? CHILD : PARENT,
         .pool_size = POOL,
         .pool_least = POOL,
         .counters = &side->counters,
         .events = {.context = side, .deliver = deliver, .broken = broken}};
-    REQUIRE(regx_node_open(&side->config, &side->node) == REGX_OK);
+    REQUIRE(regx_shm_open(&side->config, &side->node) == REGX_OK);
     size_t size;
-    side->pool = regx_node_pool(side->node, &size);
+    side->pool = regx_shm_pool(side->node, &size);
     REQUIRE(size == POOL);
-    REQUIRE(regx_node_address(side->node, &address, sizeof(address)) == sizeof(address));
+    REQUIRE(regx_shm_address(side->node, &address, sizeof(address)) == sizeof(address));
     pair_tell(side->socket, &address, sizeof(address));
     pair_hear(side->socket, &address, sizeof(address));
     address.cookie.words[0] ^= wrong_cookie;
-    REQUIRE(regx_node_connect(side->node, in_child ? PARENT : CHILD, &address, sizeof(address),
+    REQUIRE(regx_shm_connect(side->node, in_child ? PARENT : CHILD, &address, sizeof(address),
                               &side->conn) == REGX_OK);
 }
 
@@ -95,8 +95,8 @@ static inline void run_pair(bool wrong_cookie, void (*parent_part)(side_t *),
 
     open_side(&side, wrong_cookie);
     (in_child ? child_part : parent_part)(&side);
-    regx_node_disconnect(side.conn);
-    regx_node_close(side.node);
+    regx_shm_disconnect(side.conn);
+    regx_shm_close(side.node);
     pair_join(child, side.socket, false);
 }
 
@@ -105,7 +105,7 @@ static inline void attach(side_t *side)
 {
     regx_status_t status;
 
-    while ((status = regx_node_send(side->conn, 1, "", 0, NULL, NULL, 0)) == REGX_AGAIN) {
+    while ((status = regx_shm_send(side->conn, 1, "", 0, NULL, NULL, 0)) == REGX_AGAIN) {
         progress(side);
     }
     REQUIRE(status == REGX_OK); /* frame 0 of deliver: tag 1, empty */

@@ -4,7 +4,7 @@
  */
 #include "node.h"
 
-#include "transport/uct/window.h"
+#include "transport/rkey_table.h"
 
 enum { FRAMES = 2000 };
 
@@ -25,11 +25,11 @@ static void pack(void *context, void *to, size_t length)
 /* Frame n, copied. Whether it was accepted. */
 static bool copy_frame(side_t *side, unsigned n)
 {
-    static uint8_t buffer[REGX_NODE_MAX_FRAME];
+    static uint8_t buffer[REGX_SHM_MAX_FRAME];
     const size_t size = frame_size(n), header = size < 56 ? size : 56;
 
     unit_fill(buffer, size, side->config.self + n, 0);
-    const regx_status_t status = regx_node_send(side->conn, (uint8_t)(1 + n % 200), buffer, header,
+    const regx_status_t status = regx_shm_send(side->conn, (uint8_t)(1 + n % 200), buffer, header,
                                                 pack, buffer + header, size - header);
     REQUIRE(status == REGX_OK || status == REGX_AGAIN);
     return status == REGX_OK;
@@ -48,11 +48,11 @@ static bool send_frame(side_t *side, unsigned n)
         if (lend->context != NULL) {
             return false;
         }
-        uint8_t *place = side->pool + (n % 8) * REGX_NODE_MAX_FRAME;
+        uint8_t *place = side->pool + (n % 8) * REGX_SHM_MAX_FRAME;
         unit_fill(place, size, side->config.self + n, 0);
         *lend = (regx_lend_t){
             .data = place, .length = size, .tag = tag, .done = lend_done, .context = side};
-        status = regx_node_lend(side->conn, lend);
+        status = regx_shm_lend(side->conn, lend);
         REQUIRE(status == REGX_PENDING || status == REGX_AGAIN);
         lend->context = status == REGX_PENDING ? side : NULL;
         return status == REGX_PENDING;
@@ -89,17 +89,17 @@ static void frames_of_every_kind_arrive_in_order(void **state)
 /* The others are never written to. */
 static void stream_to_one_of_many(side_t *side)
 {
-    const regx_node_address_t address = side->conn->address;
-    regx_node_conn_t *others[REGX_NODE_FEW];
+    const regx_shm_address_t address = side->conn->address;
+    regx_shm_conn_t *others[REGX_SHM_FEW];
 
-    for (unsigned i = 0; i < REGX_NODE_FEW; i++) {
-        REQUIRE(regx_node_connect(side->node, 1000 + i, &address, sizeof(address), &others[i]) ==
+    for (unsigned i = 0; i < REGX_SHM_FEW; i++) {
+        REQUIRE(regx_shm_connect(side->node, 1000 + i, &address, sizeof(address), &others[i]) ==
                 REGX_OK);
     }
     stream(side);
     REQUIRE(side->conn->boxes->ring == REGX_MAILBOX_PAYLOAD_MOST / 2);
-    for (unsigned i = 0; i < REGX_NODE_FEW; i++) {
-        regx_node_disconnect(others[i]);
+    for (unsigned i = 0; i < REGX_SHM_FEW; i++) {
+        regx_shm_disconnect(others[i]);
     }
     REQUIRE(side->node->neighbours == 1);
 }
@@ -113,24 +113,24 @@ static void with_many_neighbours_the_rings_are_shorter(void **state)
 /* A hello that names a mailbox with such a ring must not be believed. */
 static void knock_wrongly(side_t *side, uint64_t offset, uint32_t ring)
 {
-    const regx_node_boxes_t *boxes = side->node->boxes;
+    const regx_shm_boxes_t *boxes = side->node->boxes;
     const uint64_t before = side->counters.malformed;
     const size_t inbound = side->node->inbound_count;
-    const regx_hello_t hello = {.sender = 99,
-                                .cookie = side->node->door->cookie,
+    const regx_connect_request_t hello = {.sender = 99,
+                                .cookie = side->node->queue->cookie,
                                 .mailboxes = boxes->name,
                                 .mailbox_offset = offset,
                                 .mailbox_ring = ring};
 
-    REQUIRE(regx_door_knock(side->node->door, &hello) == REGX_OK);
-    REQUIRE(regx_node_progress(side->node) > 0);
+    REQUIRE(regx_connect_queue_request(side->node->queue, &hello) == REGX_OK);
+    REQUIRE(regx_shm_progress(side->node) > 0);
     REQUIRE(side->counters.malformed == before + 1 && side->node->inbound_count == inbound);
 }
 
 static void lie_about_mailboxes(side_t *side)
 {
     stream(side);
-    const regx_node_boxes_t *boxes = side->node->boxes;
+    const regx_shm_boxes_t *boxes = side->node->boxes;
     const uint64_t size = boxes->name.length, last = size - regx_mailbox_size(boxes->ring);
     static const uint32_t rings[] = {0,
                                      1,
@@ -196,12 +196,12 @@ static void the_end_waits_until_all_is_read(void **state)
 static void cannot_reach(side_t *side)
 {
     for (int i = 0; i < 2; i++) {
-        REQUIRE(regx_node_send(side->conn, 1, "x", 1, NULL, NULL, 0) == REGX_UNREACHABLE);
+        REQUIRE(regx_shm_send(side->conn, 1, "x", 1, NULL, NULL, 0) == REGX_UNREACHABLE);
     }
     REQUIRE(strcmp(side->counters.fallbacks[0].reason, "shm: another process name space") == 0);
     REQUIRE(side->counters.fallbacks[0].count == 1);
     meet(side);
-    REQUIRE(regx_node_progress(side->node) == 0); /* nobody has knocked */
+    REQUIRE(regx_shm_progress(side->node) == 0); /* nobody has knocked */
 }
 
 static void another_process_is_not_taken_for_the_peer(void **state)
@@ -263,7 +263,7 @@ static void put_pieces(side_t *side, regx_target_t target, const regx_key_t *key
                                .notice_length = sizeof(sent),
                                .done = put_done};
             memcpy(put.notice, &sent, sizeof(sent));
-            const regx_status_t status = regx_node_put(side->conn, &put);
+            const regx_status_t status = regx_shm_put(side->conn, &put);
             REQUIRE(status == REGX_OK || status == REGX_AGAIN ||
                     (status == REGX_PENDING && target == REGX_TARGET_REGION));
             sent += status != REGX_AGAIN;
@@ -292,7 +292,7 @@ static void overlong_put_is_refused(side_t *side, regx_target_t target, const re
                           .tag = PUT_TAG,
                           .done = put_done};
 
-        REQUIRE(regx_node_put(side->conn, &put) == REGX_INVALID);
+        REQUIRE(regx_shm_put(side->conn, &put) == REGX_INVALID);
     }
 }
 
@@ -310,15 +310,15 @@ static void put_into_pools(side_t *side)
 
 static void put_into_regions(side_t *side)
 {
-    regx_windows_t windows;
+    regx_rkey_table_t rkeys;
     regx_key_t key;
     void *handle;
 
     zone = calloc(1, sizeof(*zone));
     REQUIRE(zone != NULL);
     noticed = put_dones = 0;
-    regx_windows_init(&windows, false);
-    REQUIRE(regx_windows_add(&windows, zone, sizeof(*zone), REGX_ACCESS_REMOTE_WRITE, &key,
+    regx_rkey_table_init(&rkeys, false);
+    REQUIRE(regx_rkey_table_add(&rkeys, zone, sizeof(*zone), REGX_ACCESS_REMOTE_WRITE, &key,
                              &handle) == REGX_OK);
     REQUIRE(write(side->socket, &key, sizeof(key)) == sizeof(key));
     REQUIRE(recv(side->socket, &key, sizeof(key), MSG_WAITALL) == sizeof(key));
@@ -326,8 +326,8 @@ static void put_into_regions(side_t *side)
     overlong_put_is_refused(side, REGX_TARGET_REGION, &key, sizeof(*zone));
     put_pieces(side, REGX_TARGET_REGION, &key);
     meet(side);
-    regx_windows_remove(&windows, handle);
-    regx_windows_fini(&windows);
+    regx_rkey_table_remove(&rkeys, handle);
+    regx_rkey_table_fini(&rkeys);
     free(zone);
 }
 
@@ -359,19 +359,19 @@ static void deliver_own(void *context, uint64_t sender, uint8_t tag, const void 
 /* The other's mailbox is full; frames to this process itself still go. */
 static void fill_the_other(side_t *side)
 {
-    regx_node_address_t address;
-    regx_node_conn_t *self;
+    regx_shm_address_t address;
+    regx_shm_conn_t *self;
     unsigned sent = 0;
 
-    REQUIRE(regx_node_address(side->node, &address, sizeof(address)) == sizeof(address));
-    REQUIRE(regx_node_connect(side->node, PARENT, &address, sizeof(address), &self) == REGX_OK);
+    REQUIRE(regx_shm_address(side->node, &address, sizeof(address)) == sizeof(address));
+    REQUIRE(regx_shm_connect(side->node, PARENT, &address, sizeof(address), &self) == REGX_OK);
     while (copy_frame(side, sent)) {
         sent++;
     }
     REQUIRE(sent > 0 && sent < REGX_MAILBOX_LINES);
     side->node->config.events.deliver = deliver_own;
     for (unsigned i = 0; i < 2 * REGX_MAILBOX_LINES; i++) {
-        while (regx_node_send(self, 5, "in time.", 8, NULL, NULL, 0) == REGX_AGAIN) {
+        while (regx_shm_send(self, 5, "in time.", 8, NULL, NULL, 0) == REGX_AGAIN) {
             progress(side);
         }
         REQUIRE(!copy_frame(side, sent)); /* still full */
@@ -379,7 +379,7 @@ static void fill_the_other(side_t *side)
     while (selves < 2 * REGX_MAILBOX_LINES) {
         progress(side);
     }
-    regx_node_disconnect(self);
+    regx_shm_disconnect(self);
     REQUIRE(write(side->socket, &sent, sizeof(sent)) == sizeof(sent));
     meet(side);
     REQUIRE(copy_frame(side, sent)); /* there is room again */
@@ -410,13 +410,13 @@ static void a_full_mailbox_stops_nobody_else(void **state)
 
 /* ---- a neighbour that comes and goes ---- */
 
-enum { VISITS = 3 * REGX_NODE_BOXES };
+enum { VISITS = 3 * REGX_SHM_BOXES };
 
-static unsigned boxes_taken(const regx_node_t *node)
+static unsigned boxes_taken(const regx_shm_t *node)
 {
     unsigned segments = 0;
 
-    for (const regx_node_boxes_t *boxes = node->boxes; boxes != NULL; boxes = boxes->next) {
+    for (const regx_shm_boxes_t *boxes = node->boxes; boxes != NULL; boxes = boxes->next) {
         segments++;
     }
     return segments;
@@ -424,7 +424,7 @@ static unsigned boxes_taken(const regx_node_t *node)
 
 static void come_and_go(side_t *side)
 {
-    const regx_node_address_t address = side->conn->address;
+    const regx_shm_address_t address = side->conn->address;
     const uint64_t peer = side->conn->peer;
 
     for (unsigned visit = 0; visit < VISITS; visit++) {
@@ -438,12 +438,12 @@ static void come_and_go(side_t *side)
             progress(side);
         }
         meet(side);
-        regx_node_disconnect(side->conn);
+        regx_shm_disconnect(side->conn);
         while (side->node->inbound_count > 0) { /* until the other's goodbye is read */
             progress(side);
         }
         meet(side);
-        REQUIRE(regx_node_connect(side->node, peer, &address, sizeof(address), &side->conn) ==
+        REQUIRE(regx_shm_connect(side->node, peer, &address, sizeof(address), &side->conn) ==
                 REGX_OK);
         REQUIRE(boxes_taken(side->node) == 1);
     }

@@ -7,13 +7,13 @@
 enum { MIXED = 6 };
 
 /* Connects, and makes sure that there is a mailbox. */
-static regx_node_conn_t *connect_to(side_t *side, uint64_t peer, const regx_node_address_t *address)
+static regx_shm_conn_t *connect_to(side_t *side, uint64_t peer, const regx_shm_address_t *address)
 {
-    regx_node_conn_t *conn;
+    regx_shm_conn_t *conn;
     regx_status_t status;
 
-    REQUIRE(regx_node_connect(side->node, peer, address, sizeof(*address), &conn) == REGX_OK);
-    while ((status = regx_node_send(conn, 1, "", 0, NULL, NULL, 0)) == REGX_AGAIN) {
+    REQUIRE(regx_shm_connect(side->node, peer, address, sizeof(*address), &conn) == REGX_OK);
+    while ((status = regx_shm_send(conn, 1, "", 0, NULL, NULL, 0)) == REGX_AGAIN) {
         progress(side);
     }
     REQUIRE(status == REGX_OK);
@@ -22,8 +22,8 @@ static regx_node_conn_t *connect_to(side_t *side, uint64_t peer, const regx_node
 
 /* Queues operations, those of the mask's bits by the one connection, drops that after some
  * progress, and lets the others come to their end. Returns how many puts went by the other. */
-static unsigned drop_one(side_t *side, unsigned mask, regx_node_conn_t *dropped,
-                         regx_node_conn_t *kept)
+static unsigned drop_one(side_t *side, unsigned mask, regx_shm_conn_t *dropped,
+                         regx_shm_conn_t *kept)
 {
     op_t ops[MIXED];
     unsigned ended[MIXED], puts = 0;
@@ -37,12 +37,12 @@ static unsigned drop_one(side_t *side, unsigned mask, regx_node_conn_t *dropped,
         REQUIRE(post(&ops[i]) == REGX_PENDING);
     }
     for (unsigned i = 0; i < mask % 4; i++) {
-        regx_node_progress(side->node);
+        regx_shm_progress(side->node);
     }
     for (unsigned i = 0; i < MIXED; i++) {
         ended[i] = ops[i].ended;
     }
-    regx_node_disconnect(dropped);
+    regx_shm_disconnect(dropped);
     for (unsigned i = 0; i < MIXED; i++) {
         const bool drops = (mask >> i & 1) != 0;
 
@@ -69,12 +69,12 @@ static unsigned drop_one(side_t *side, unsigned mask, regx_node_conn_t *dropped,
 
 static void drop_and_go_on(side_t *side)
 {
-    const regx_node_address_t other = side->conn->address;
-    regx_node_address_t own;
+    const regx_shm_address_t other = side->conn->address;
+    regx_shm_address_t own;
 
     begin(side);
-    REQUIRE(regx_node_address(side->node, &own, sizeof(own)) == sizeof(own));
-    regx_node_conn_t *self = connect_to(side, PARENT, &own);
+    REQUIRE(regx_shm_address(side->node, &own, sizeof(own)) == sizeof(own));
+    regx_shm_conn_t *self = connect_to(side, PARENT, &own);
     for (unsigned mask = 1; mask < 1 << MIXED; mask++) {
         if (mask % 2 == 0) {
             drop_one(side, mask, self, side->conn);
@@ -89,7 +89,7 @@ static void drop_and_go_on(side_t *side)
         }
         REQUIRE(notices[0] == puts);
     }
-    regx_node_disconnect(self);
+    regx_shm_disconnect(self);
     finish(side);
 }
 

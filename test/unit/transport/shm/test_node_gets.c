@@ -114,7 +114,7 @@ static void get_past_puts(side_t *side)
                   op_new(side->conn, true, 8, STEP)};
 
     begin(side);
-    while (regx_node_send(side->conn, 1, "", 0, NULL, NULL, 0) == REGX_OK) {
+    while (regx_shm_send(side->conn, 1, "", 0, NULL, NULL, 0) == REGX_OK) {
     }
     for (unsigned i = 0; i < 5; i++) {
         REQUIRE(post(&ops[i]) == REGX_PENDING);
@@ -232,7 +232,7 @@ static void get_while_allowed(side_t *side)
 
     begin(side);
     REQUIRE(post(&ops[0]) == REGX_PENDING && post(&ops[1]) == REGX_PENDING);
-    regx_node_progress(side->node);
+    regx_shm_progress(side->node);
     REQUIRE(orders == 0);
     if (process_deny(SYS_process_vm_readv, EPERM)) {
         while (orders < 2) {

@@ -10,8 +10,8 @@
 #include <sched.h>
 #include <stdatomic.h>
 
-#include "transport/uct/quiet.h"
-#include "transport/uct/tcp.h"
+#include "transport/uct/log.h"
+#include "transport/tcp/tcp.h"
 
 enum { POOL = 1 << 20, DATA_MAX = 65536, MIB = 1 << 20 };
 enum { TAG_PUT = 50, TAG_AFTER = 51, TAG_END = 52 };
@@ -19,7 +19,7 @@ enum { TAG_PUT = 50, TAG_AFTER = 51, TAG_END = 52 };
 typedef struct side {
     regx_transport_config_t config;
     regx_counters_t counters;
-    regx_windows_t windows;
+    regx_rkey_table_t rkeys;
     regx_tcp_t *tcp;
     regx_tcp_conn_t *conn;
     uint8_t *pool;
@@ -78,9 +78,9 @@ static inline void open_side(side_t *side, uint64_t self, bool threads)
     side->counters.threads = threads;
     side->pool = calloc(1, POOL);
     REQUIRE(side->pool != NULL);
-    regx_windows_init(&side->windows, threads);
-    regx_uct_quiet();
-    if (regx_tcp_open(&side->config, &side->windows, error, sizeof(error), &side->tcp) != REGX_OK) {
+    regx_rkey_table_init(&side->rkeys, threads);
+    regx_uct_log_to_stderr();
+    if (regx_tcp_open(&side->config, &side->rkeys, error, sizeof(error), &side->tcp) != REGX_OK) {
         fprintf(stderr, "%s\n", error);
         REQUIRE(!"opened");
     }
@@ -92,7 +92,7 @@ static inline void open_side(side_t *side, uint64_t self, bool threads)
 static inline void close_side(side_t *side)
 {
     regx_tcp_close(side->tcp);
-    regx_windows_fini(&side->windows);
+    regx_rkey_table_fini(&side->rkeys);
     free(side->pool);
 }
 

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "transport/uct/tcp_device.h"
+#include "transport/tcp/tcp_device.h"
 
 /* name, usable, loopback, address */
 #define DEVICE(n, up, loop, quad)                                                                  \

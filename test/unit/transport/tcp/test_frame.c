@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-#include "transport/uct/tcp_internal.h"
+#include "transport/tcp/tcp_internal.h"
 
 enum { SENDER = 77, TAG = 9, SIZE = 4096, GUARD = 256, DATA = 100 };
 
@@ -15,7 +15,7 @@ typedef struct receiver {
     regx_tcp_t tcp;
     regx_transport_config_t config;
     regx_counters_t counters;
-    regx_windows_t windows;
+    regx_rkey_table_t rkeys;
     regx_key_t key;
     void *handle;
     uint8_t pool[GUARD + SIZE + GUARD];
@@ -48,11 +48,11 @@ static receiver_t *make_receiver(void)
     receiver->config.events.context = receiver;
     receiver->config.events.deliver = deliver;
     receiver->tcp.config = &receiver->config;
-    receiver->tcp.windows = &receiver->windows;
+    receiver->tcp.rkeys = &receiver->rkeys;
     receiver->tcp.pool = receiver->pool + GUARD;
     receiver->tcp.pool_size = SIZE;
-    regx_windows_init(&receiver->windows, false);
-    assert_int_equal(regx_windows_add(&receiver->windows, receiver->region + GUARD, SIZE,
+    regx_rkey_table_init(&receiver->rkeys, false);
+    assert_int_equal(regx_rkey_table_add(&receiver->rkeys, receiver->region + GUARD, SIZE,
                                       REGX_ACCESS_REMOTE_WRITE, &receiver->key, &receiver->handle),
                      REGX_OK);
     return receiver;
@@ -60,8 +60,8 @@ static receiver_t *make_receiver(void)
 
 static void free_receiver(receiver_t *receiver)
 {
-    regx_windows_remove(&receiver->windows, receiver->handle);
-    regx_windows_fini(&receiver->windows);
+    regx_rkey_table_remove(&receiver->rkeys, receiver->handle);
+    regx_rkey_table_fini(&receiver->rkeys);
     free(receiver->tcp.talkers);
     free(receiver);
 }

@@ -111,8 +111,8 @@ static void ucx_complains_on_stderr_alone(void **state)
     char text[256];
 
     (void)state;
-    regx_uct_quiet();
-    regx_uct_quiet(); /* once is enough, twice does not say it twice */
+    regx_uct_log_to_stderr();
+    regx_uct_log_to_stderr(); /* once is enough, twice does not say it twice */
     assert_int_equal(complain(STDOUT_FILENO, text, sizeof(text)), 0);
     complain(STDERR_FILENO, text, sizeof(text));
     assert_string_equal(text, "regx: UCX: nothing is wrong, really\n");

@@ -13,7 +13,7 @@ static void wait_to_be_killed(side_t *side)
     regx_key_t key;
     void *handle;
 
-    REQUIRE(regx_windows_add(&side->windows, side->pool, SIZE_MAX / 2, REGX_ACCESS_REMOTE_WRITE,
+    REQUIRE(regx_rkey_table_add(&side->rkeys, side->pool, SIZE_MAX / 2, REGX_ACCESS_REMOTE_WRITE,
                              &key, &handle) == REGX_OK);
     tell(side, &key, sizeof(key));
     side->deliver = check_end;

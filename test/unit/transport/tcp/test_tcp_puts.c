@@ -58,7 +58,7 @@ static void receive_puts(side_t *side)
     REQUIRE(region != NULL);
     unit_fill(region, GUARD, 1, 0);
     unit_fill(region + GUARD + REGION, GUARD, 2, 0);
-    REQUIRE(regx_windows_add(&side->windows, region + GUARD, REGION, REGX_ACCESS_REMOTE_WRITE, &key,
+    REQUIRE(regx_rkey_table_add(&side->rkeys, region + GUARD, REGION, REGX_ACCESS_REMOTE_WRITE, &key,
                              &handle) == REGX_OK);
     tell(side, &key, sizeof(key));
     side->deliver = check_put;
@@ -66,7 +66,7 @@ static void receive_puts(side_t *side)
         progress(side);
     }
     REQUIRE(side->counters.malformed == 0);
-    regx_windows_remove(&side->windows, handle);
+    regx_rkey_table_remove(&side->rkeys, handle);
     free(region);
     meet(side);
 }
@@ -152,7 +152,7 @@ static void receive_line(side_t *side)
 
     region = calloc(LINE, LINE_PUT);
     REQUIRE(region != NULL);
-    REQUIRE(regx_windows_add(&side->windows, region, (size_t)LINE * LINE_PUT,
+    REQUIRE(regx_rkey_table_add(&side->rkeys, region, (size_t)LINE * LINE_PUT,
                              REGX_ACCESS_REMOTE_WRITE, &key, &handle) == REGX_OK);
     tell(side, &key, sizeof(key));
     side->deliver = check_line;
@@ -231,9 +231,9 @@ static void revoke_at_once(side_t *side)
 
     REQUIRE(memory != NULL);
     unit_fill(memory, MIB, 3, 0);
-    REQUIRE(regx_windows_add(&side->windows, memory, MIB, REGX_ACCESS_REMOTE_WRITE, &key,
+    REQUIRE(regx_rkey_table_add(&side->rkeys, memory, MIB, REGX_ACCESS_REMOTE_WRITE, &key,
                              &handle) == REGX_OK);
-    regx_windows_remove(&side->windows, handle);
+    regx_rkey_table_remove(&side->rkeys, handle);
     tell(side, &key, sizeof(key));
     side->deliver = check_end;
     while (side->delivered == 0) {

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What depends on more than the value itself: on the machine, on other parameters, on Open MPI's.
+ */
+#include "config.h"
+
+#include "btl/params.h"
+
+#include <glob.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/memlock.h"
+#include "registration/hooks.h"
+
+#define POOL_MAX_BY_DEFAULT (8u << 20)
+
+/* The wire that auto does not choose: whether it could have been asked for. */
+static const char *why_not_verbs(void)
+{
+#if REGX_HAVE_VERBS
+    glob_t devices = {0};
+    const bool none = glob("/sys/class/infiniband/*", GLOB_NOSORT, NULL, &devices) != 0;
+
+    globfree(&devices);
+    return none ? "no RDMA device here" : "verbs is used by name only";
+#else
+    return "built without rdma-core";
+#endif
+}
+
+static bool check_transport(regx_params_t *params)
+{
+    const regx_transport_settings_t *transport = &params->settings.transport;
+
+    params->transport_reason = "asked for";
+    if (strcmp(params->settings.component.transport, "auto") == 0) {
+        params->settings.component.transport = "uct";
+        params->transport_reason = why_not_verbs();
+    }
+    if (transport->if_include != NULL && transport->if_exclude != NULL) {
+        return regx_param_refuse(REGX_PREFIX "if_include and " REGX_PREFIX
+                                             "if_exclude are both given; allowed: one");
+    }
+    return true;
+}
+
+/* By default, half of what may be locked is left to registrations. */
+static void size_pool(regx_params_t *params, uint64_t page)
+{
+    regx_pool_settings_t *pool = &params->settings.pool;
+    const uint64_t half = regx_memlock_limit() / 2 & ~(page - 1);
+    const size_t size = half < POOL_MAX_BY_DEFAULT ? half : POOL_MAX_BY_DEFAULT;
+    const size_t min = 2 * pool->slot_size;
+
+    params->pool_wanted = pool->pool_size;
+    if (pool->pool_size == 0) {
+        pool->pool_size = size > min ? size : min;
+        params->pool_wanted =
+            pool->pool_size > POOL_MAX_BY_DEFAULT ? pool->pool_size : POOL_MAX_BY_DEFAULT;
+    }
+}
+
+/* Open MPI's own way to say: keep nothing. */
+static void heed_leave_pinned(regx_params_t *params)
+{
+    mca_base_var_source_t source;
+    const int *leave = regx_param_stored("ompi", "mpi", NULL, "leave_pinned", &source);
+
+    params->leave_pinned = leave == NULL || *leave != 0 || source == MCA_BASE_VAR_SOURCE_DEFAULT;
+    regx_param_stored("opal", "btl", "regx", "backend", &source);
+    if (source != MCA_BASE_VAR_SOURCE_DEFAULT) {
+        params->leave_pinned = true;
+    } else if (!params->leave_pinned) {
+        params->settings.registration.backend = "none";
+        if (regx_compat_speaker()) {
+            regx_compat_say("mpi_leave_pinned=0: registrations are not kept; " REGX_PREFIX
+                            "backend would say otherwise");
+        }
+    }
+}
+
+/* A default that fits: what is kept leaves the application the larger part of the node's memory,
+ * and transfers under way half of what may be locked, if anything is. */
+static void size_cache(regx_params_t *params, uint64_t page)
+{
+    regx_registration_settings_t *registration = &params->settings.registration;
+    uint64_t bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * page / 4 / regx_compat_local_processes();
+    const uint64_t limit = regx_memlock_limit(), pool = params->settings.pool.pool_size;
+
+    if (registration->cache_bytes != 0) {
+        return;
+    }
+    if (limit != REGX_MEMLOCK_NONE && strcmp(registration->backend, "odp") != 0) {
+        const uint64_t rest = limit > pool ? limit - pool : 0;
+
+        bytes = rest / 2 < bytes ? rest / 2 : bytes;
+    }
+    registration->cache_bytes = bytes > page ? bytes & ~(page - 1) : page;
+}
+
+bool regx_params_check(regx_params_t *params)
+{
+    const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+
+    if (!check_transport(params)) {
+        return false;
+    }
+    params->strategy = regx_strategy_find(params->settings.rendezvous.rendezvous);
+    params->hooks =
+        params->settings.registration.hooks == REGX_HOOKS_UCM ? regx_hooks_ucm : &regx_compat_hooks;
+    size_pool(params, page);
+    heed_leave_pinned(params);
+    size_cache(params, page);
+    return true;
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The report's keys besides the counters. One table; the report writes them in this order, and the
+ * documentation is made from it. Plain C, for mca-params/describe.c. Scripts rely on the names.
+ */
+#ifndef REGX_BTL_REPORT_FIELDS_H
+#define REGX_BTL_REPORT_FIELDS_H
+
+/* What is said of the process: X(key, NUMBER or TEXT, help). */
+#define REGX_REPORT_FIELDS(X)                                                                      \
+    X(rank, NUMBER, "of the process in its job")                                                   \
+    X(host, TEXT, "the name of its node")                                                          \
+    X(version, TEXT, "of regx")                                                                    \
+    X(openmpi, TEXT, "the version of the Open MPI that runs")                                      \
+    X(transport, TEXT, "the wire that was used (btl_regx_transport)")                              \
+    X(transport_reason, TEXT, "why that one: asked for, or why auto did not take verbs")           \
+    X(backend, TEXT, "how registrations were kept true (btl_regx_backend)")                        \
+    X(backend_reason, TEXT, "why that one: asked for, or what auto found")                         \
+    X(rendezvous, TEXT, "the strategy asked for (btl_regx_rendezvous)")                            \
+    X(peers, NUMBER, "most processes that it was connected to at once, or could have been")
+
+/* Objects of counts by name, which are known at run time: X(key, row of the table, help). */
+#define REGX_REPORT_TALLIES(X)                                                                     \
+    X(decisions, "decision", "messages by what btl_regx_rendezvous auto decided, and why")         \
+    X(fallbacks, "fallback", "what could not go as asked for, by reason")                          \
+    X(ports, "bytes by port", "payload bytes sent, by the port of an RDMA device")
+
+#endif

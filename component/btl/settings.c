@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "config.h"
+
+#include "btl/settings.h"
+
+#include <string.h>
+
+static const regx_param_t component_params[] = {
+#define REGX_PARAM(type, ctype, field, ...)                                                        \
+    REGX_PARAM_ROW(regx_component_settings_t, "", type, field, __VA_ARGS__)
+#include "btl/params.def"
+#undef REGX_PARAM
+};
+
+static const regx_param_table_t component_table = {.title = "The component",
+                                                   .params = component_params,
+                                                   .count = sizeof(component_params) /
+                                                            sizeof(component_params[0])};
+
+const regx_settings_room_t regx_settings_rooms[] = {
+    {&component_table, offsetof(regx_settings_t, component)},
+    {&regx_rndv_params, offsetof(regx_settings_t, rendezvous)},
+    {&regx_pool_params, offsetof(regx_settings_t, pool)},
+    {&regx_registration_params, offsetof(regx_settings_t, registration)},
+    {&regx_transport_params, offsetof(regx_settings_t, transport)},
+    {&regx_verbs_params, offsetof(regx_settings_t, verbs)},
+    {NULL, 0},
+};
+
+const regx_param_t *regx_settings_find(const char *name)
+{
+    for (const regx_settings_room_t *room = regx_settings_rooms; room->table != NULL; room++) {
+        for (size_t i = 0; i < room->table->count; i++) {
+            if (strcmp(room->table->params[i].name, name) == 0) {
+                return &room->table->params[i];
+            }
+        }
+    }
+    return NULL;
+}
+
+/* The defaults are Open MPI's, or those of regx_template (module.c). */
+static const regx_param_t inherited[] = {
+    {.name = "eager_limit",
+     .initial = "16448",
+     .help = "Largest message that is sent at once, with its header: 256 to 16448, which is 16 KiB "
+             "of the user's data."},
+    {.name = "rndv_eager_limit",
+     .initial = "4096",
+     .help = "Bytes of a larger message that go along with its announcement: 0 to "
+             "btl_regx_eager_limit. Unless it is set, they are 4096 (or btl_regx_eager_limit, if "
+             "that is less) of data that is packed or buffered, and 0 of contiguous data: so the "
+             "chunks of the pipeline begin where the user's buffer begins."},
+    {.name = "max_send_size",
+     .initial = "65536",
+     .help = "Fragments of messages that are not contiguous, with their header: 1024 to "
+             "btl_regx_slot_size, but to 16448 where that is less, and to 65536 where it is more."},
+    {.name = "exclusivity",
+     .initial = "1024",
+     .help = "Which BTL carries a peer that several reach: the highest. On a node, vader's (sm's) "
+             "is 65536, so that `--mca btl regx,vader,self` leaves the node to vader; more than "
+             "65536 takes it. But beside a vader with puts, gets and atomics Open MPI sends large "
+             "messages in fragments: leave vader out of btl, or add btl_vader_flags = send. "
+             "Between nodes, tcp's is 100."},
+    {.name = "latency",
+     .initial = "1",
+     .help = "What the choice between BTLs, or the striping over several, is told of regx: "
+             "microseconds, Mbit/s."},
+    {.name = "bandwidth", .initial = "100000"},
+    {.name = "min_rdma_pipeline_size",
+     .initial = "16448",
+     .help = "Open MPI's own pipeline: a message above btl_regx_min_rdma_pipeline_size (default: "
+             "whatever does not go eagerly) is sent as btl_regx_rdma_pipeline_send_length bytes of "
+             "fragments, then put in pieces of btl_regx_rdma_pipeline_frag_size: by default "
+             "nothing, then all at once. For a comparison with regx's pipeline alone; a piece "
+             "costs Open MPI two messages."},
+    {.name = "rdma_pipeline_send_length", .initial = "0"},
+    {.name = "rdma_pipeline_frag_size", .initial = "18446744073709551615"},
+    {.name = "flags",
+     .initial = "send,put",
+     .help = "What regx tells Open MPI that it can do. Nothing can be gained by changing it."},
+    {.name = "atomic_flags"},
+    {.name = "put_alignment", .initial = "0"},
+    {.name = "put_limit",
+     .initial = "18446744073709551615",
+     .help = "Refused if set: Open MPI puts a message at once and heeds no limit. Use "
+             "btl_regx_chunk_size."},
+};
+
+const regx_param_table_t regx_inherited_params = {
+    .title = "Open MPI's own parameters of a BTL",
+    .intro =
+        "They keep Open MPI's meaning. Sizes are plain bytes here: Open MPI reads them itself.",
+    .params = inherited,
+    .count = sizeof(inherited) / sizeof(inherited[0])};

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What users may set, of all rooms. Plain C, without Open MPI's headers: mca-params/describe.c
+ * reads the tables, too.
+ */
+#ifndef REGX_BTL_SETTINGS_H
+#define REGX_BTL_SETTINGS_H
+
+#include "pool/params.h"
+#include "registration/params.h"
+#include "rendezvous/params.h"
+#include "transport/params.h"
+#include "transport/verbs/params.h"
+
+typedef enum { REGX_ENABLE_AUTO, REGX_ENABLE_NEVER, REGX_ENABLE_ALWAYS } regx_enable_t;
+typedef char regx_report_name_t[1024]; /* "": none */
+
+typedef struct regx_component_settings {
+#define REGX_PARAM(type, ctype, field, ...) REGX_PARAM_FIELD(ctype, field)
+#include "btl/params.def"
+#undef REGX_PARAM
+} regx_component_settings_t;
+
+typedef struct regx_settings {
+    regx_component_settings_t component;
+    regx_rndv_settings_t rendezvous;
+    regx_pool_settings_t pool;
+    regx_registration_settings_t registration;
+    regx_transport_settings_t transport;
+    regx_verbs_settings_t verbs;
+} regx_settings_t;
+
+/* A room's parameters, and where its settings lie in regx_settings_t. */
+typedef struct regx_settings_room {
+    const regx_param_table_t *table;
+    size_t offset;
+} regx_settings_room_t;
+
+/* All rooms, in the order of the documentation; the last has no table. */
+extern const regx_settings_room_t regx_settings_rooms[];
+
+/* Those that Open MPI registers for every BTL, for the documentation. */
+extern const regx_param_table_t regx_inherited_params;
+
+/* The row of that name (without the prefix), or NULL. */
+const regx_param_t *regx_settings_find(const char *name);
+
+#endif

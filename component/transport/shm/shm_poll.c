@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "transport/shm/shm_internal.h"
+#include "transport/rkey_table.h"
+
+#include <stdlib.h>
+
+/* Frames taken from one neighbour before the next one's turn. */
+#define BATCH 16
+/* Bytes the kernel copies per call of progress: some 30 µs. */
+#define VM_STEP (512u * 1024u)
+/* … and of one put or get before the next one's turn. */
+#define VM_TURN (2048u * 1024u)
+
+static void malformed(regx_shm_t *node)
+{
+    regx_count(node->config.counters, &node->config.counters->malformed, 1);
+}
+
+static regx_status_t make_room(regx_shm_t *node)
+{
+    if (node->inbound_count == node->inbound_room) {
+        const size_t room = node->inbound_room == 0 ? 8 : 2 * node->inbound_room;
+        regx_shm_inbound_t **more = realloc(node->inbound, room * sizeof(*more));
+
+        if (more == NULL) {
+            return REGX_NO_MEMORY;
+        }
+        node->inbound = more;
+        node->inbound_room = room;
+    }
+    return REGX_OK;
+}
+
+/* A neighbour has knocked: from now on its mailbox is polled. */
+static void welcome(regx_shm_t *node, const regx_connect_request_t *hello)
+{
+    regx_shm_inbound_t *inbound = calloc(1, sizeof(*inbound));
+
+    if (inbound == NULL || make_room(node) != REGX_OK) {
+        free(inbound);
+        node->config.events.broken(node->config.events.context, hello->sender, "out of memory");
+        return;
+    }
+    regx_lock(&node->lock);
+    const regx_status_t status = regx_segment_map(&hello->mailboxes, &inbound->boxes);
+    regx_unlock(&node->lock);
+    if (status != REGX_OK) {
+        free(inbound);
+        node->config.events.broken(node->config.events.context, hello->sender,
+                                   "its mailbox cannot be mapped");
+        return;
+    }
+    if (hello->mailbox_offset % _Alignof(regx_mailbox_memory_t) != 0 ||
+        !regx_mailbox_may_ring(hello->mailbox_ring) ||
+        hello->mailbox_offset > inbound->boxes.length ||
+        inbound->boxes.length - hello->mailbox_offset < regx_mailbox_size(hello->mailbox_ring)) {
+        malformed(node);
+        regx_segment_unmap(&inbound->boxes);
+        free(inbound);
+        return;
+    }
+    inbound->memory = (regx_mailbox_memory_t *)(inbound->boxes.base + hello->mailbox_offset);
+    if (!regx_vm_same(&inbound->memory->owner, &hello->cookie)) {
+        regx_segment_unmap(&inbound->boxes);
+        free(inbound);
+        node->config.events.broken(node->config.events.context, hello->sender,
+                                   "what is mapped is not its mailbox");
+        return;
+    }
+    inbound->sender = hello->sender;
+    inbound->cookie = hello->cookie;
+    inbound->pool_name = hello->pool;
+    inbound->pool_offset = hello->pool_offset;
+    inbound->pool_size = hello->pool_size;
+    regx_mailbox_in_init(&inbound->in, inbound->memory, hello->mailbox_ring);
+    node->inbound[node->inbound_count++] = inbound;
+}
+
+/* The neighbour has said its last word. */
+static void farewell(regx_shm_t *node, size_t i)
+{
+    regx_shm_inbound_t *inbound = node->inbound[i];
+
+    node->inbound[i] = node->inbound[--node->inbound_count];
+    if (inbound->pool != NULL) {
+        regx_segment_unmap(&inbound->main);
+    }
+    atomic_store_explicit(&inbound->memory->left, 1, memory_order_release);
+    regx_segment_unmap(&inbound->boxes);
+    free(inbound);
+}
+
+/* Maps the neighbour's pool, for frames that lie in it. */
+static regx_status_t map_pool(regx_shm_t *node, regx_shm_inbound_t *inbound)
+{
+    regx_lock(&node->lock);
+    const regx_status_t status = regx_segment_map(&inbound->pool_name, &inbound->main);
+    regx_unlock(&node->lock);
+    if (status != REGX_OK) {
+        return status;
+    }
+    const regx_connect_queue_t *queue = (const regx_connect_queue_t *)inbound->main.base;
+    if (inbound->pool_offset > inbound->main.length ||
+        inbound->pool_size > inbound->main.length - inbound->pool_offset ||
+        !regx_vm_same(&queue->cookie, &inbound->cookie)) {
+        regx_segment_unmap(&inbound->main);
+        return REGX_INVALID;
+    }
+    inbound->pool = inbound->main.base + inbound->pool_offset;
+    return REGX_OK;
+}
+
+static void deliver_lent(regx_shm_t *node, regx_shm_inbound_t *inbound, const regx_frame_t *frame)
+{
+    const regx_transport_events_t *events = &node->config.events;
+
+    if (inbound->pool == NULL && map_pool(node, inbound) != REGX_OK) {
+        events->broken(events->context, inbound->sender, "its pool cannot be mapped");
+    } else if (frame->offset > inbound->pool_size ||
+               frame->length > inbound->pool_size - frame->offset) {
+        malformed(node);
+    } else {
+        events->deliver(events->context, inbound->sender, frame->tag, inbound->pool + frame->offset,
+                        frame->length);
+    }
+    regx_mailbox_return(&inbound->in, frame->token, frame->lap);
+}
+
+static void deliver(regx_shm_t *node, regx_shm_inbound_t *inbound, const regx_frame_t *frame)
+{
+    const regx_transport_events_t *events = &node->config.events;
+
+    if (frame->kind == REGX_FRAME_LENT) {
+        deliver_lent(node, inbound, frame);
+    } else {
+        events->deliver(events->context, inbound->sender, frame->tag, frame->data, frame->length);
+    }
+}
+
+/* Takes what one neighbour has posted, up to a batch. */
+static __attribute__((noinline)) int take_frames(regx_shm_t *node, size_t i)
+{
+    regx_shm_inbound_t *inbound = node->inbound[i];
+    int events = 0;
+
+    while (events < BATCH) {
+        regx_frame_t frame;
+        const regx_status_t status = regx_mailbox_peek(&inbound->in, &frame);
+
+        if (status == REGX_AGAIN) {
+            break;
+        }
+        events++;
+        if (status != REGX_OK) {
+            malformed(node);
+            regx_mailbox_skip(&inbound->in);
+        } else if (frame.tag == REGX_SHM_TAG_DISCONNECT) {
+            farewell(node, i);
+            break;
+        } else {
+            deliver(node, inbound, &frame);
+            regx_mailbox_pop(&inbound->in, &frame);
+        }
+    }
+    return events;
+}
+
+static bool returned(regx_lend_t *lend)
+{
+    regx_shm_conn_t *conn = lend->scratch[REGX_SCRATCH_CONN];
+    const uint64_t ticket = (uintptr_t)lend->scratch[REGX_SCRATCH_LAP];
+    const uint32_t token = (uint32_t)(ticket >> 32);
+
+    if (!regx_mailbox_returned(&conn->out, token, (uint32_t)ticket)) {
+        return false;
+    }
+    atomic_fetch_and(&conn->lent, ~(UINT32_C(1) << token));
+    return true;
+}
+
+/* Completes the lends whose memory came back. */
+static __attribute__((noinline)) int poll_lends(regx_shm_t *node)
+{
+    regx_lend_t *back = NULL;
+    int events = 0;
+
+    regx_lock(&node->lock);
+    for (regx_lend_t **at = &node->lends; *at != NULL;) {
+        regx_lend_t *lend = *at;
+
+        if (returned(lend)) {
+            *at = lend->scratch[REGX_SCRATCH_NEXT];
+            lend->scratch[REGX_SCRATCH_NEXT] = back;
+            back = lend;
+            atomic_fetch_sub(&node->lend_count, 1);
+        } else {
+            at = (regx_lend_t **)&lend->scratch[REGX_SCRATCH_NEXT];
+        }
+    }
+    regx_unlock(&node->lock);
+    while (back != NULL) {
+        regx_lend_t *lend = back;
+
+        back = lend->scratch[REGX_SCRATCH_NEXT];
+        lend->done(lend, REGX_OK);
+        events++;
+    }
+    return events;
+}
+
+/* What a put or get is to have copied. */
+typedef struct range {
+    regx_vm_way_t way;
+    char *local;
+    uint64_t remote;
+    size_t length;
+} range_t;
+
+static range_t range_of(void **copy)
+{
+    if (regx_shm_is_get(copy)) {
+        const regx_get_t *get = regx_shm_get_of(copy);
+
+        return (range_t){REGX_VM_READ, get->local, regx_key_address(&get->key) + get->offset,
+                         get->length};
+    }
+    const regx_put_t *put = regx_shm_put_of(copy);
+
+    return (range_t){REGX_VM_WRITE, (char *)(uintptr_t)put->local,
+                     regx_key_address(&put->key) + put->offset, put->length};
+}
+
+/* Lets the kernel copy the next piece of the oldest copy; REGX_AGAIN while it is not finished. */
+static regx_status_t vm_step(regx_shm_t *node, void **copy, const range_t *range)
+{
+    regx_shm_conn_t *conn = copy[REGX_SCRATCH_CONN];
+    size_t done = (uintptr_t)copy[REGX_SCRATCH_DONE];
+    regx_status_t status;
+
+    if (done < range->length) {
+        const size_t left = range->length - done;
+        size_t copied;
+
+        status = regx_vm_copy(&conn->vm, range->way, range->local + done, range->remote + done,
+                              left < VM_STEP ? left : VM_STEP, &copied);
+        if (status != REGX_OK) {
+            return status;
+        }
+        regx_count(node->config.counters, &node->config.counters->bytes_shm, copied);
+        done += copied;
+        copy[REGX_SCRATCH_DONE] = (void *)(uintptr_t)done;
+        if (done < range->length) {
+            return REGX_AGAIN;
+        }
+    }
+    if (range->way == REGX_VM_READ) {
+        return REGX_OK;
+    }
+    const regx_put_t *put = regx_shm_put_of(copy);
+
+    regx_lock(&conn->lock);
+    status =
+        regx_mailbox_post(&conn->out, put->tag, put->notice, put->notice_length, NULL, NULL, 0);
+    regx_unlock(&conn->lock);
+    return status;
+}
+
+static __attribute__((noinline)) int poll_copies(regx_shm_t *node)
+{
+    regx_lock(&node->lock);
+    void **copy = node->copies.first; /* stays in front: only progress takes from there */
+    regx_unlock(&node->lock);
+    const range_t range = range_of(copy);
+    const size_t before = (uintptr_t)copy[REGX_SCRATCH_DONE];
+    const regx_status_t status = vm_step(node, copy, &range);
+    const size_t done = (uintptr_t)copy[REGX_SCRATCH_DONE];
+
+    if (status == REGX_AGAIN && done < range.length && done / VM_TURN == before / VM_TURN) {
+        return 1; /* first come, first finished */
+    }
+    regx_lock(&node->lock);
+    regx_shm_take_copy(&node->copies);
+    if (status == REGX_AGAIN) { /* it has had its turn, or that peer does not read its mailbox: the
+                                   others go on */
+        regx_shm_append_copy(&node->copies, copy);
+    } else {
+        atomic_fetch_sub(&node->copy_count, 1);
+    }
+    regx_unlock(&node->lock);
+    if (status != REGX_AGAIN) {
+        regx_shm_end_copy(copy, status);
+    }
+    return done > before || status != REGX_AGAIN;
+}
+
+static __attribute__((noinline)) int answer_door(regx_shm_t *node)
+{
+    regx_connect_request_t hello;
+    int events = 0;
+
+    while (regx_connect_queue_accept(node->queue, &node->requests, &hello) == REGX_OK) {
+        welcome(node, &hello);
+        events++;
+    }
+    return events;
+}
+
+/* Nearly all calls find nothing: those take a few instructions per neighbour. */
+int regx_shm_progress(regx_shm_t *node)
+{
+    int events = 0;
+
+    if (regx_connect_queue_has_request(node->queue, node->requests)) {
+        events += answer_door(node);
+    }
+    for (size_t i = 0; i < node->inbound_count; i++) {
+        if (regx_mailbox_has(&node->inbound[i]->in)) {
+            events += take_frames(node, i);
+        }
+    }
+    if (atomic_load_explicit(&node->lend_count, memory_order_relaxed) > 0) {
+        events += poll_lends(node);
+    }
+    if (atomic_load_explicit(&node->copy_count, memory_order_relaxed) > 0) {
+        events += poll_copies(node);
+    }
+    return events;
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#define _GNU_SOURCE
+#include "transport/shm/vm.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/uio.h>
+
+regx_status_t regx_vm_check(regx_vm_peer_t *peer, char *reason, size_t reason_size)
+{
+    if (peer->state == REGX_VM_UNKNOWN) {
+        regx_vm_cookie_t seen = {{0, 0}};
+        const struct iovec local = {&seen, sizeof(seen)};
+        const struct iovec remote = {(void *)(uintptr_t)peer->cookie_address, sizeof(seen)};
+        const ssize_t n = process_vm_readv(peer->pid, &local, 1, &remote, 1, 0);
+
+        peer->state = REGX_VM_DENIED;
+        if (n < 0) {
+            snprintf(reason, reason_size, "process_vm: %s", strerror(errno));
+        } else if (n != (ssize_t)sizeof(seen) || !regx_vm_same(&seen, &peer->cookie)) {
+            snprintf(reason, reason_size, "process_vm: another process name space");
+        } else {
+            peer->state = REGX_VM_ALLOWED;
+        }
+    } else {
+        snprintf(reason, reason_size, "process_vm: refused before");
+    }
+    return peer->state == REGX_VM_ALLOWED ? REGX_OK : REGX_DENIED;
+}
+
+regx_status_t regx_vm_copy(const regx_vm_peer_t *peer, regx_vm_way_t way, void *local,
+                           uint64_t remote, size_t length, size_t *copied)
+{
+    const struct iovec here = {local, length};
+    const struct iovec there = {(void *)(uintptr_t)remote, length};
+    const ssize_t n = way == REGX_VM_READ ? process_vm_readv(peer->pid, &here, 1, &there, 1, 0)
+                                          : process_vm_writev(peer->pid, &here, 1, &there, 1, 0);
+
+    *copied = n > 0 ? (size_t)n : 0;
+    if (n > 0) {
+        return REGX_OK;
+    }
+    return n < 0 && (errno == EPERM || errno == ENOSYS) ? REGX_DENIED : REGX_FAILED;
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Copying to and from another process's memory on the same machine: process_vm_writev(2) and
+ * process_vm_readv(2).
+ *
+ * The kernel decides per peer whether it is allowed (same user, Yama's ptrace_scope, seccomp), so
+ * it is asked, once, by reading a random cookie that the peer published. That also proves that
+ * the process number means the same process in both name spaces. Shared memory is named by process
+ * numbers too (UCX's posix), so what is mapped is checked by the same cookie.
+ */
+#ifndef REGX_TRANSPORT_VM_H
+#define REGX_TRANSPORT_VM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+typedef struct regx_vm_cookie {
+    uint64_t words[2];
+} regx_vm_cookie_t;
+
+static inline bool regx_vm_same(const regx_vm_cookie_t *a, const regx_vm_cookie_t *b)
+{
+    return a->words[0] == b->words[0] && a->words[1] == b->words[1];
+}
+
+typedef struct regx_vm_peer {
+    int32_t pid;
+    uint64_t cookie_address; /* in the peer */
+    regx_vm_cookie_t cookie;
+    enum { REGX_VM_UNKNOWN, REGX_VM_ALLOWED, REGX_VM_DENIED } state;
+} regx_vm_peer_t;
+
+/* Asks the kernel on the first call, remembers the answer. REGX_DENIED: `reason` names the error,
+ * as a phrase for the report. */
+regx_status_t regx_vm_check(regx_vm_peer_t *peer, char *reason, size_t reason_size);
+
+typedef enum regx_vm_way { REGX_VM_WRITE, REGX_VM_READ } regx_vm_way_t;
+
+/* Copies at most `length` bytes to or from `remote`, fewer if the kernel stops early; how many is
+ * in `copied`. REGX_FAILED: a range is not there. REGX_DENIED: not allowed any more. */
+regx_status_t regx_vm_copy(const regx_vm_peer_t *peer, regx_vm_way_t way, void *local,
+                           uint64_t remote, size_t length, size_t *copied);
+
+#endif

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What tcp's active messages look like. Everything is little-endian.
+ *
+ *     0  u8   version, REGX_TCP_VERSION
+ *     1  u8   kind: 1 frame, 2 piece of a put, 3 last piece of a put, 4 hello, 5 goodbye
+ *     2  u8   tag of the frame or of the put's notice; 0 in other pieces
+ *     3  u8   what a piece writes: 0 the pool, 1 a region; 0 in frames
+ *     4  u32  length of the data
+ *     8  u64  id of the sending process
+ *
+ * A frame's data follows. In pieces follows
+ *
+ *    16  u64  offset in the pool or region
+ *    24  24B  key of the region; 0 for the pool
+ *    48  u8   length of the notice, at most REGX_NOTICE_MAX; 0 unless it is the last piece
+ *    49  7B   0
+ *    56       the notice, then the data.
+ *
+ * Hello is the first message of a connection and goodbye the last; both are without data. A peer
+ * whose connection ends after a hello and without a goodbye died.
+ */
+#ifndef REGX_TRANSPORT_TCP_FRAME_H
+#define REGX_TRANSPORT_TCP_FRAME_H
+
+#include "transport/transport.h"
+
+#define REGX_TCP_VERSION 1
+#define REGX_TCP_HEAD_MAX (56 + REGX_NOTICE_MAX) /* bytes before the data */
+
+typedef enum regx_tcp_kind {
+    REGX_TCP_FRAME = 1,
+    REGX_TCP_PIECE = 2,
+    REGX_TCP_LAST = 3,
+    REGX_TCP_HELLO = 4,
+    REGX_TCP_GOODBYE = 5
+} regx_tcp_kind_t;
+
+static inline bool regx_tcp_is_put(regx_tcp_kind_t kind)
+{
+    return kind == REGX_TCP_PIECE || kind == REGX_TCP_LAST;
+}
+
+typedef struct regx_tcp_frame {
+    regx_tcp_kind_t kind;
+    uint8_t tag;
+    uint64_t sender;
+    /* Of pieces only: */
+    regx_target_t target;
+    uint64_t offset;
+    regx_key_t key;
+    uint8_t notice_length;
+    const void *notice;
+    /* Of all: */
+    const void *data; /* set by decode, not used by encode */
+    size_t length;
+} regx_tcp_frame_t;
+
+/* Writes what comes before the data to `head`, which has room for REGX_TCP_HEAD_MAX bytes, and
+ * returns its length. The frame must be well formed. */
+size_t regx_tcp_encode(const regx_tcp_frame_t *frame, void *head);
+
+/* Reads a whole message; `notice` and `data` then point into it. REGX_OK; REGX_INVALID: it is
+ * malformed in any way that can be seen without knowing pool and rkeys. */
+regx_status_t regx_tcp_decode(const void *message, size_t length, regx_tcp_frame_t *frame);
+
+#endif

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The receiving side of tcp, and what drives it.
+ */
+#include <string.h>
+
+#include "transport/tcp/tcp_internal.h"
+
+/* A look costs a system call or two, more than all the rest of regx's progress. In the middle of a
+ * conversation every call looks. After so many looks in vain they are rationed by time
+ * (REGX_TCP_IDLE_NS). */
+#define IDLE_POLLS 256u
+/* Newcomers are looked for once in so many looks. */
+#define ACCEPT_INTERVAL 16u
+
+bool regx_tcp_in_use(const regx_tcp_t *tcp)
+{
+    return atomic_load_explicit(&tcp->in_use, memory_order_relaxed);
+}
+
+static bool is_due(regx_tcp_t *tcp)
+{
+    return !regx_tcp_in_use(tcp) || tcp->idle < IDLE_POLLS || regx_pace_due(&tcp->pace);
+}
+
+/* Writes a piece to where its sender may write. REGX_OK; REGX_INVALID. */
+static regx_status_t write_piece(regx_tcp_t *tcp, const regx_tcp_frame_t *frame)
+{
+    if (frame->target == REGX_TARGET_REGION) {
+        return regx_rkey_table_write(tcp->rkeys, &frame->key, frame->offset, frame->data,
+                                  frame->length);
+    }
+    if (frame->offset > tcp->pool_size || frame->length > tcp->pool_size - frame->offset) {
+        return REGX_INVALID;
+    }
+    if (frame->length > 0) {
+        memcpy(tcp->pool + frame->offset, frame->data, frame->length);
+    }
+    return REGX_OK;
+}
+
+/* Does what a message asks for. REGX_OK; REGX_INVALID: it is refused. */
+static regx_status_t accept_frame(regx_tcp_t *tcp, const regx_tcp_frame_t *frame)
+{
+    const regx_transport_events_t *events = &tcp->config->events;
+    regx_status_t status = REGX_OK;
+
+    switch (frame->kind) {
+    case REGX_TCP_FRAME:
+        events->deliver(events->context, frame->sender, frame->tag, frame->data, frame->length);
+        break;
+    case REGX_TCP_PIECE:
+        status = write_piece(tcp, frame);
+        break;
+    case REGX_TCP_LAST:
+        status = write_piece(tcp, frame);
+        if (status == REGX_OK) {
+            events->deliver(events->context, frame->sender, frame->tag, frame->notice,
+                            frame->notice_length);
+        }
+        break;
+    case REGX_TCP_HELLO:
+        status = regx_tcp_note_hello(tcp, frame->sender);
+        break;
+    case REGX_TCP_GOODBYE:
+        status = regx_tcp_note_goodbye(tcp, frame->sender);
+        break;
+    }
+    return status;
+}
+
+ucs_status_t regx_tcp_receive(void *context, void *message, size_t length, unsigned flags)
+{
+    regx_tcp_t *tcp = context;
+    regx_tcp_frame_t frame;
+
+    (void)flags;
+    tcp->events++;
+    if (regx_tcp_decode(message, length, &frame) != REGX_OK ||
+        accept_frame(tcp, &frame) != REGX_OK) {
+        regx_count(tcp->config->counters, &tcp->config->counters->malformed, 1);
+    }
+    return UCS_OK;
+}
+
+static __attribute__((noinline)) int look(regx_tcp_t *tcp)
+{
+    const bool in_use = atomic_load_explicit(&tcp->in_use, memory_order_relaxed);
+    unsigned moved;
+    int events;
+
+    if (!regx_enter(&tcp->entrance)) {
+        return 0;
+    }
+    regx_count(tcp->config->counters, &tcp->config->counters->tcp_looks, 1);
+    tcp->events = 0;
+    tcp->receiving = true;
+    if (!in_use || ++tcp->polls % ACCEPT_INTERVAL == 0) {
+        ucs_async_poll(tcp->async);
+    }
+    moved = uct_worker_progress(tcp->worker);
+    tcp->receiving = false;
+    regx_tcp_take_turns(tcp);
+    regx_tcp_mourn(tcp);
+    regx_tcp_reap(tcp);
+    events = tcp->events;
+    if (moved > 0) {
+        atomic_store_explicit(&tcp->in_use, true, memory_order_relaxed);
+    }
+    tcp->idle = moved > 0 || events > 0 ? 0 : tcp->idle + 1;
+    regx_leave(&tcp->entrance);
+    return events;
+}
+
+int regx_tcp_progress(regx_tcp_t *tcp)
+{
+    return is_due(tcp) ? look(tcp) : 0;
+}

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""test/run: one command for one test of any kind."""
+import subprocess
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).resolve().parents[2]
+RESULTS = TOP / ".build/results.named"
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([TOP / "test/run", *words], stdin=subprocess.DEVNULL, text=True,
+                          capture_output=True, timeout=900, check=False)
+
+
+@pytest.mark.parametrize(("words", "problem"), [
+    (["test/hazard/nothing.py"], "test/hazard/nothing.py: there is no such test"),
+    (["test/unit/base/nothing"], "test/unit/base/nothing: there is no such test"),
+    (["--sanitizer", "msan", "test/unit/base"], "--sanitizer msan: allowed: asan, tsan"),
+    (["--sanitizer", "asan"], "--sanitizer: name unit tests to run under it; without, all run"),
+    (["--machine"], "--machine: name the tests to run there"),
+    (["--seed"], "--seed needs a value"),
+    (["--seed", "one"], "--seed one: not a number"),
+    (["--osu", "/nowhere"], "--osu /nowhere: no such folder"),
+    (["--", "word"], "--: name the program that gets these arguments"),
+    (["--no-such"], "unknown argument --no-such"),
+])
+def test_what_cannot_be_run_is_said_at_once(words: list[str], problem: str) -> None:
+    done = run(*words)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[0] == f"test/run: {problem}"
+
+
+@pytest.mark.parametrize(("test", "problem"), [
+    ("test/mpi/transfer", "test/mpi/transfer: not a test; a program of test/mpi is run by"),
+    ("test/unit/base/test_option", "--: only programs that other tests run take arguments"),
+])
+def test_what_is_of_another_kind_is_said(test: str, problem: str) -> None:
+    done = run(test, "--", "word")
+    assert done.returncode == 2
+    assert f"test/run: {problem}" in done.stderr
+
+
+def test_help_shows_each_kind_of_test() -> None:
+    shown = run("--help").stdout
+    for word in shown.split():
+        if word.startswith("test/") and word != "test/run":
+            assert (TOP / word).exists() or (TOP / f"{word}.c").exists(), word
+
+
+def test_a_unit_test() -> None:
+    done = run("test/unit/base/test_option.c")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1].endswith(" passed, 0 failed, 0 skipped")
+    (took,) = (RESULTS / "durations").read_text().splitlines()
+    assert took.endswith("\tobj: test/unit/base/test_option")
+
+
+def test_a_folder_of_unit_tests() -> None:
+    done = run("test/unit/base")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len((RESULTS / "durations").read_text().splitlines()) == \
+        len(list((TOP / "test/unit/base").glob("test_*.c")))
+
+
+def test_a_test_of_pytest() -> None:
+    done = run("test/lint/test_tree.py::test_top_level")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1] == "1 passed, 0 failed, 0 skipped"
+
+
+def test_a_name_that_no_test_has_is_a_failure() -> None:
+    done = run("test/lint/test_tree.py::test_no_such")
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[-1] == "0 passed, 1 failed, 0 skipped"
+
+
+def test_a_program_gets_its_arguments_and_its_status_is_the_commands() -> None:
+    done = run("test/registration/property", "--", "notifier", "1", "0", "/no/such/file")
+    direct = subprocess.run([TOP / ".build/obj/test/registration/property", "notifier", "1", "0",
+                             "/no/such/file"], capture_output=True, text=True, check=False)
+    assert direct.returncode != 0
+    assert (done.returncode, done.stderr) == (direct.returncode, direct.stderr)

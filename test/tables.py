@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the tables of parameters, strategies, backends and counters in component/ say, so that no
+test has a list of its own that could be forgotten."""
+import json
+import os
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TOP = Path(__file__).resolve().parent.parent
+DESCRIBE = Path(os.environ.get("REGX_BUILD_DIR", TOP / ".build/obj")) / "mca-params/describe"
+
+
+def describe(kind: str) -> str:
+    """The output of mca-params/describe: conf, reference or json."""
+    if not DESCRIBE.exists():
+        pytest.fail(f"there is no {DESCRIBE}: run component/config/setup test first")
+    return subprocess.run([DESCRIBE, kind], capture_output=True, text=True, check=True,
+                          timeout=60).stdout
+
+
+@cache
+def tables() -> dict[str, Any]:
+    return json.loads(describe("json"))
+
+
+def parameters() -> dict[str, dict[str, Any]]:
+    """regx's own, by their names without btl_regx_; not those that Open MPI registers."""
+    return {name: entry for name, entry in tables()["parameters"].items()
+            if entry["type"] != "inherited"}
+
+
+def words(parameter: str) -> list[str]:
+    """What a parameter allows in this build, "auto" among them: of rendezvous the strategies, of
+    backend the backends."""
+    return tables()["parameters"][parameter]["built"]
+
+
+def keys(kind: str) -> list[str]:
+    """Keys of the report whose value is TEXT, NUMBER or OBJECT."""
+    return [key for key, its in tables()["report"].items() if its == kind]

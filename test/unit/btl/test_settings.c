@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The tables of all rooms: each row is complete, and its default is allowed.
+ */
+#include "../unit.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "btl/settings.h"
+#include "transport/verbs/settings.h"
+
+/* Calls `check` with each row and the room's settings, which hold the defaults. */
+static void for_each(void (*check)(const regx_param_t *param, void *settings))
+{
+    regx_settings_t settings = {0};
+
+    for (const regx_settings_room_t *room = regx_settings_rooms; room->table != NULL; room++) {
+        for (size_t i = 0; i < room->table->count; i++) {
+            check(&room->table->params[i], (char *)&settings + room->offset);
+        }
+    }
+}
+
+static void check_default(const regx_param_t *param, void *settings)
+{
+    char error[REGX_OPTION_ERROR];
+
+    if (!regx_param_read(param, param->initial, settings, error)) {
+        fail_msg("%s", error);
+    }
+}
+
+static void every_default_is_allowed(void **state)
+{
+    (void)state;
+    for_each(check_default);
+}
+
+static void check_field(const regx_param_t *param, void *settings)
+{
+    const bool pointer = param->type == REGX_PARAM_NAME || param->type == REGX_PARAM_LIST;
+
+    (void)settings;
+    if (pointer && param->size != sizeof(char *)) {
+        fail_msg("%s: its field is no pointer", param->name);
+    }
+    if (!pointer && param->type != REGX_PARAM_TEXT && param->size != 1 && param->size != 2 &&
+        param->size != 4 && param->size != 8) {
+        fail_msg("%s: its field is no integer", param->name);
+    }
+    if (param->max > (param->size == 8 ? UINT64_MAX : (UINT64_C(1) << 8 * param->size) - 1)) {
+        fail_msg("%s: its field is too small", param->name);
+    }
+}
+
+static void every_field_takes_what_is_allowed(void **state)
+{
+    (void)state;
+    for_each(check_field);
+}
+
+static void check_words(const regx_param_t *param, void *settings)
+{
+    regx_param_word_t word;
+    unsigned count = 0;
+
+    (void)settings;
+    while (regx_param_word_at(param, count, &word)) {
+        assert_non_null(word.word);
+        count++;
+    }
+    if (count == 0 && (param->type == REGX_PARAM_WORD || param->type == REGX_PARAM_NAME)) {
+        fail_msg("%s has no words", param->name);
+    }
+    if (count == 0 && param->max == 0 && param->type != REGX_PARAM_LIST) {
+        fail_msg("%s has no range", param->name);
+    }
+    if (param->help == NULL || strlen(param->help) < 10 || param->level < 1 || param->level > 9) {
+        fail_msg("%s: no help, or no level", param->name);
+    }
+    assert_ptr_equal(regx_settings_find(param->name), param); /* and no other has its name */
+}
+
+static void every_row_is_complete(void **state)
+{
+    (void)state;
+    for_each(check_words);
+}
+
+/* REGX_VERBS_DEFAULTS serves those who have no parameters. */
+static void verbs_has_the_defaults_of_its_table(void **state)
+{
+    const regx_verbs_settings_t usual = REGX_VERBS_DEFAULTS;
+    regx_verbs_settings_t read = {0};
+
+    (void)state;
+    regx_param_read_defaults(&regx_verbs_params, &read);
+    assert_int_equal(read.gid_index, usual.gid_index);
+    assert_int_equal(read.pkey, usual.pkey);
+    assert_int_equal(read.service_level, usual.service_level);
+    assert_int_equal(read.traffic_class, usual.traffic_class);
+    assert_int_equal(read.timeout, usual.timeout);
+    assert_int_equal(read.retry_count, usual.retry_count);
+    assert_int_equal(read.rnr_retry, usual.rnr_retry);
+    assert_int_equal(read.mtu, usual.mtu);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_default_is_allowed),
+        cmocka_unit_test(every_field_takes_what_is_allowed),
+        cmocka_unit_test(every_row_is_complete),
+        cmocka_unit_test(verbs_has_the_defaults_of_its_table),
+    };
+
+    return cmocka_run_group_tests_name("settings", tests, NULL, NULL);
+}
