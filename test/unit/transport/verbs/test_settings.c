@@ -99,6 +99,29 @@ static void all_that_may_be_set(void **state)
     sides_close();
 }
 
+static void depths_of_queues(void **state)
+{
+    regx_verbs_settings_t chosen = REGX_VERBS_DEFAULTS;
+
+    (void)state;
+    chosen.srq_depth = 20;
+    chosen.sq_depth = 16;
+    side_settings = &chosen;
+    sides_open(false);
+    assert_int_equal(verbs_of(&one)->buffers.receives, 20);
+    exchange();
+    assert_int_equal(regx_ep_find(verbs_of(&one), TWO)->depth, 16);
+    for (unsigned i = 2; i < 100; i++) {
+        side_send(&one, 1, i, 16000);
+        side_send(&two, 1, i, 16000);
+    }
+    side_await(&one.delivered, 99);
+    side_await(&two.delivered, 99);
+    assert_true(unit_is_filled(one.last, 16000, 99));
+    assert_int_equal(one.broken + two.broken, 0);
+    sides_close();
+}
+
 /* Of two MTUs the smaller one holds, whoever has it. */
 static void one_end_takes_less(void **state)
 {
@@ -125,6 +148,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_defaults),
         cmocka_unit_test(all_that_may_be_set),
+        cmocka_unit_test(depths_of_queues),
         cmocka_unit_test(one_end_takes_less),
     };
 
