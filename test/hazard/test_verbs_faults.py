@@ -146,8 +146,8 @@ def test_no_queue_pair(faulty: Faulty, tmp_path: Path, layer: dict[str, object],
 
 @pytest.mark.parametrize("layer,says", [
     ({"received": 7}, "receiving: local length error"),
-    ({"hello": "sent"}, "hello: local QP operation error (status 2, vendor's 0x77)"),
-    ({"hello": "post"}, "hello: Input/output error"),
+    ({"datagram": "sent"}, "connecting: local QP operation error (status 2, vendor's 0x77)"),
+    ({"datagram": "post"}, "connecting: Input/output error"),
     ({"refill": 3}, "receive queue: Cannot allocate memory"),
     ({"poll": 2000}, "completion queue: it cannot be polled")], ids=str)
 def test_queues_that_fail(faulty: Faulty, tmp_path: Path, layer: dict[str, object],

@@ -179,26 +179,6 @@ static regx_ep_t *accept(regx_verbs_t *verbs, const regx_cm_message_t *message)
     return route == NULL ? NULL : regx_ep_new(verbs, message->from, &message->address, route);
 }
 
-/* The peer has another queue pair than the one that ours is connected to, and nothing was sent by
- * ours: what it was connected to was no more. */
-static regx_ep_t *replace(regx_ep_t *ep, const regx_cm_message_t *message)
-{
-    regx_verbs_t *verbs = ep->verbs;
-    regx_verbs_conn_t *conn = ep->conn;
-    const bool asks = regx_list_has(&ep->asking_link);
-
-    regx_ep_delete(ep);
-    ep = accept(verbs, message);
-    if (ep != NULL && conn != NULL) {
-        conn->ep = ep;
-        ep->conn = conn;
-        if (asks && ep->state != REGX_EP_BROKEN) {
-            regx_cm_ask(ep);
-        }
-    }
-    return ep;
-}
-
 /* The endpoint that a request or an answer is for; made if need be. NULL: none that can be
  * connected, for a reason that is counted or told. */
 static regx_ep_t *addressee(regx_verbs_t *verbs, const regx_cm_message_t *message)
@@ -207,9 +187,9 @@ static regx_ep_t *addressee(regx_verbs_t *verbs, const regx_cm_message_t *messag
 
     if (ep == NULL) {
         ep = message->kind == REGX_CM_REQUEST && !verbs->closing ? accept(verbs, message) : NULL;
-    } else if (ep->state == REGX_EP_CONNECTED && message->epoch > ep->peer_epoch &&
-               ep->posted == 0 && ep->first == NULL && ep->first_get == NULL) {
-        ep = replace(ep, message);
+    } else if (ep->state == REGX_EP_CONNECTED && message->epoch > ep->peer_epoch) {
+        /* What ours is connected to is no more, and nothing was sent by it. */
+        ep = regx_ep_restart(ep) ? ep : NULL;
     } else if (ep->state == REGX_EP_CONNECTED || ep->state == REGX_EP_READY) {
         if (message->epoch > ep->peer_epoch && ep->local == REGX_EP_OPEN && !ep->remote_closed) {
             regx_count_malformed(verbs); /* nobody may take another queue pair unasked */

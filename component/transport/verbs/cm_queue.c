@@ -110,7 +110,7 @@ static void say(regx_ep_t *ep, regx_cm_kind_t kind)
     const int error = post(ep, &message);
 
     if (error != 0) {
-        regx_ep_break(ep, "hello", strerror(error));
+        regx_ep_break(ep, "connecting", strerror(error));
     }
 }
 

@@ -144,12 +144,13 @@ static int to_init(const regx_ep_t *ep)
                          IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
 }
 
-/* Makes what of an endpoint is the device's. 0, or the error. */
+/* Makes a queue pair for an endpoint. 0, or the error. */
 static int make_objects(regx_ep_t *ep)
 {
-    const regx_verbs_t *verbs = ep->verbs;
+    regx_verbs_t *verbs = ep->verbs;
     struct ibv_qp_init_attr attr;
 
+    ep->epoch = ++verbs->last_epoch;
     ep->qp = make_qp(verbs, verbs->depth, verbs->inline_max, &attr);
     if (ep->qp == NULL || getrandom(&ep->psn, sizeof(ep->psn), 0) != sizeof(ep->psn)) {
         return last_error();
@@ -222,6 +223,14 @@ static regx_ep_t *allocate(regx_verbs_t *verbs)
     return ep;
 }
 
+static void enter_qpn(regx_ep_t *ep)
+{
+    regx_ep_t **bucket = &ep->verbs->by_qpn[regx_verbs_bucket(ep->qp->qp_num)];
+
+    ep->next_by_qpn = *bucket;
+    *bucket = ep;
+}
+
 regx_ep_t *regx_ep_new(regx_verbs_t *verbs, uint64_t peer, const regx_verbs_address_t *address,
                        struct ibv_ah *route)
 {
@@ -240,7 +249,6 @@ regx_ep_t *regx_ep_new(regx_verbs_t *verbs, uint64_t peer, const regx_verbs_addr
     ep->address = *address;
     ep->ah = route;
     ep->depth = verbs->depth;
-    ep->epoch = ++verbs->last_epoch;
     if (verbs->ep_count < REGX_VERBS_EPS_MAX) {
         error = make_objects(ep);
     }
@@ -252,8 +260,7 @@ regx_ep_t *regx_ep_new(regx_verbs_t *verbs, uint64_t peer, const regx_verbs_addr
     }
     if (error == 0) {
         verbs->starved_since = 0;
-        ep->next_by_qpn = verbs->by_qpn[regx_verbs_bucket(ep->qp->qp_num)];
-        verbs->by_qpn[regx_verbs_bucket(ep->qp->qp_num)] = ep;
+        enter_qpn(ep);
     } else {
         destroy_objects(ep);
         note_refused(ep, error);
@@ -263,6 +270,24 @@ regx_ep_t *regx_ep_new(regx_verbs_t *verbs, uint64_t peer, const regx_verbs_addr
     regx_list_append(&verbs->eps, &ep->link);
     verbs->ep_count++;
     return ep;
+}
+
+bool regx_ep_restart(regx_ep_t *ep)
+{
+    regx_ep_forget_qpn(ep);
+    ibv_destroy_qp(ep->qp);
+    ep->qp = NULL;
+    ep->last_taken = false;
+    ep->peer_qpn = 0;
+    ep->state = REGX_EP_CONNECTING;
+    const int error = make_objects(ep);
+    if (ep->qp != NULL) {
+        enter_qpn(ep);
+    }
+    if (error != 0) {
+        note_refused(ep, error);
+    }
+    return error == 0;
 }
 
 static int to_ready_to_receive(const regx_ep_t *ep, const regx_cm_message_t *message)
@@ -354,7 +379,7 @@ void regx_eps_break_unready(regx_verbs_t *verbs, const char *why)
         regx_ep_t *ep = REGX_CONTAINER_OF(at, regx_ep_t, link);
 
         if (ep->state != REGX_EP_READY) {
-            regx_ep_break(ep, "hello", why);
+            regx_ep_break(ep, "connecting", why);
         }
     }
 }

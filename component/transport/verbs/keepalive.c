@@ -4,7 +4,7 @@
 #include "transport/verbs/tx.h"
 
 #define IDLE_NS INT64_C(10000000000) /* ten seconds */
-#define LOOKS 8                      /* so often in that time all pairs are looked at */
+#define LOOKS 8                      /* so often in that time all endpoints are looked at */
 #define PROBES_MIN 32u               /* that one look may make */
 
 void regx_keepalive_open(regx_verbs_t *verbs)

@@ -329,11 +329,22 @@ static void request_that_comes_late(void **state)
     side_connect(&one, &two);
     side_connect(&two, &one);
     regx_cm_receive(verbs_of(&two), bytes, sizeof(bytes), &source);
+    regx_put_t put = {.local = two.transport->pool_memory,
+                      .length = 3000,
+                      .target = REGX_TARGET_POOL,
+                      .notice_length = 8,
+                      .done = put_done};
+    done_ok = done_failed = 0;
+    while (regx_transport_ops.put(two.conn, &put) == REGX_AGAIN) { /* it waits for the connection */
+        regx_transport_ops.progress(two.transport);
+    }
     side_send(&one, 1, 2, 3000);
     side_await(&two.delivered, 2);
+    side_await(&done_ok, 1);
+    side_await(&one.delivered, 2);
     regx_cm_receive(verbs_of(&two), bytes, sizeof(bytes), &source);
     side_send(&two, 1, 2, 3000);
-    side_await(&one.delivered, 2);
+    side_await(&one.delivered, 3);
     assert_int_equal(one.broken + two.broken, 0);
     sides_close();
 }

@@ -13,8 +13,8 @@ enum { RECEIVES = 128, PATIENCE = 60 }; /* seconds; what does not end ends the p
 /* What goes wrong at `one`. */
 static struct faults {
     struct ibv_context_ops ops; /* the device's own */
-    enum ibv_wc_status hello_sent, hello_received, received;
-    int hello_post, hello_receive_post, receive_post; /* errors */
+    enum ibv_wc_status datagram_sent, datagram_received, received;
+    int datagram_post, datagram_receive_post, receive_post; /* errors */
     bool poll;
     enum ibv_event_type event;
     int making;                 /* a queue pair: fails so, … */
@@ -75,7 +75,7 @@ static enum ibv_wc_status status_of(const struct ibv_wc *wc)
     const bool received = (wc->wr_id & REGX_RECEIVED) != 0;
 
     if (wc->qp_num == verbs_of(&one)->cm.qp->qp_num) {
-        return received ? faults.hello_received : faults.hello_sent;
+        return received ? faults.datagram_received : faults.datagram_sent;
     }
     return received ? faults.received : IBV_WC_SUCCESS;
 }
@@ -95,16 +95,16 @@ static int poll_cq(struct ibv_cq *cq, int most, struct ibv_wc *wc)
 static int post_send(struct ibv_qp *qp, struct ibv_send_wr *requests, struct ibv_send_wr **refused)
 {
     *refused = requests;
-    return qp == verbs_of(&one)->cm.qp && faults.hello_post != 0
-               ? faults.hello_post
+    return qp == verbs_of(&one)->cm.qp && faults.datagram_post != 0
+               ? faults.datagram_post
                : faults.ops.post_send(qp, requests, refused);
 }
 
 static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *requests, struct ibv_recv_wr **refused)
 {
     *refused = requests;
-    return faults.hello_receive_post != 0 ? faults.hello_receive_post
-                                          : faults.ops.post_recv(qp, requests, refused);
+    return faults.datagram_receive_post != 0 ? faults.datagram_receive_post
+                                             : faults.ops.post_recv(qp, requests, refused);
 }
 
 static int post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *requests,
@@ -175,41 +175,41 @@ static void ask(const side_t *side)
 }
 
 /* It is told at once, with the status, not that the peer is silent ten minutes later. */
-static void hello_fails(void **state)
+static void datagram_fails(void **state)
 {
     (void)state;
     open_faulty();
-    faults.hello_sent = IBV_WC_LOC_QP_OP_ERR;
+    faults.datagram_sent = IBV_WC_LOC_QP_OP_ERR;
     ask(&one);
-    await_broken("hello: local QP operation error (status 2, ");
+    await_broken("connecting: local QP operation error (status 2, ");
     close_faulty();
 
     open_faulty();
-    faults.hello_received = IBV_WC_LOC_PROT_ERR;
+    faults.datagram_received = IBV_WC_LOC_PROT_ERR;
     ask(&one);
-    await_broken("hello: local protection error (status 4, ");
+    await_broken("connecting: local protection error (status 4, ");
     close_faulty();
 
     open_faulty();
-    faults.hello_post = EIO;
+    faults.datagram_post = EIO;
     ask(&one);
-    await_broken("hello: Input/output error");
+    await_broken("connecting: Input/output error");
     close_faulty();
 }
 
 /* Nobody could be heard soon. */
-static void hello_buffer_is_refused(void **state)
+static void datagram_buffer_is_refused(void **state)
 {
     (void)state;
     open_faulty();
-    faults.hello_receive_post = ENOMEM;
+    faults.datagram_receive_post = ENOMEM;
     ask(&two);
-    await_broken("hello: Cannot allocate memory");
+    await_broken("connecting: Cannot allocate memory");
     close_faulty();
 }
 
-/* Whom the queue pair of hellos has connected needs it no more. */
-static void hello_queue_fails(void **state)
+/* Whom the queue pair of datagrams has connected needs it no more. */
+static void datagram_queue_fails(void **state)
 {
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
 
@@ -229,7 +229,7 @@ static void hello_queue_fails(void **state)
     open_faulty();
     assert_int_equal(ibv_modify_qp(verbs_of(&one)->cm.qp, &attr, IBV_QP_STATE), 0);
     ask(&one);
-    await_broken("hello: Work Request Flushed Error (status 5, ");
+    await_broken("connecting: Work Request Flushed Error (status 5, ");
     close_faulty();
 
     open_faulty();
@@ -237,7 +237,7 @@ static void hello_queue_fails(void **state)
     faults.event = IBV_EVENT_QP_FATAL;
     faults.event_qp = verbs_of(&one)->cm.qp;
     regx_verbs_look(verbs_of(&one));
-    await_broken("hello: local work queue catastrophic error");
+    await_broken("connecting: local work queue catastrophic error");
     close_faulty();
 }
 
@@ -384,6 +384,22 @@ static void queue_cannot_be_polled(void **state)
     close_faulty();
 }
 
+/* Peers that hear of this port from now on may not reach it; those that are connected do. */
+static void change_of_address_is_counted(void **state)
+{
+    static const char says[] = "verbs: the port's address has changed; new peers may not reach it";
+
+    (void)state;
+    open_connected();
+    faults.event = IBV_EVENT_GID_CHANGE;
+    faults.event_qp = verbs_of(&one)->cm.qp;
+    regx_verbs_look(verbs_of(&one));
+    assert_int_equal(regx_tally_find(one.counters.fallbacks, says)->count, 1);
+    side_send(&one, 1, 2, 10);
+    side_await(&two.delivered, 2);
+    close_faulty();
+}
+
 /* Nothing is under way that could fail. */
 static void own_queue_pair_fails(void **state)
 {
@@ -469,9 +485,9 @@ static void device_fails_at_the_end(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hello_fails),
-        cmocka_unit_test(hello_buffer_is_refused),
-        cmocka_unit_test(hello_queue_fails),
+        cmocka_unit_test(datagram_fails),
+        cmocka_unit_test(datagram_buffer_is_refused),
+        cmocka_unit_test(datagram_queue_fails),
         cmocka_unit_test(peer_answers_late),
         cmocka_unit_test(device_has_no_memory),
         cmocka_unit_test(device_never_has_memory),
@@ -480,6 +496,7 @@ int main(void)
         cmocka_unit_test(receive_fails),
         cmocka_unit_test(no_receive_can_be_posted),
         cmocka_unit_test(queue_cannot_be_polled),
+        cmocka_unit_test(change_of_address_is_counted),
         cmocka_unit_test(own_queue_pair_fails),
         cmocka_unit_test(own_queue_pair_fails_in_mid_send),
         cmocka_unit_test(receive_buffers_come_back),
