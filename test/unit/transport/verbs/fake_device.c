@@ -247,7 +247,7 @@ static bool receive(qp_t *to, receives_t *receives, const struct ibv_wc *wc, con
     if (done.opcode == IBV_WC_RECV) {
         if (done.byte_len > receives->pieces[at].length) {
             done.status = IBV_WC_LOC_LEN_ERR;
-        } else {
+        } else if (length > 0) {
             memcpy(room, data, length);
         }
     }
