@@ -98,7 +98,7 @@ void regx_buffers_close(regx_verbs_t *verbs)
 
 regx_status_t regx_verbs_pool_open(regx_verbs_t *verbs, char *error, size_t error_size)
 {
-    const size_t page = regx_page_size(), least = verbs->config.pool_least;
+    const size_t page = regx_page_size(), min = verbs->config.pool_least;
     const uint64_t longest = verbs->super.mr_bytes;
     size_t wanted = verbs->config.pool_size;
 
@@ -106,7 +106,7 @@ regx_status_t regx_verbs_pool_open(regx_verbs_t *verbs, char *error, size_t erro
         wanted = longest;
     }
     while (true) {
-        const size_t whole = wanted & ~(page - 1), size = whole > least ? whole : least;
+        const size_t whole = wanted & ~(page - 1), size = regx_max(whole, min);
         uint8_t *memory = map(size);
 
         if (memory == NULL) {
@@ -125,7 +125,7 @@ regx_status_t regx_verbs_pool_open(regx_verbs_t *verbs, char *error, size_t erro
         }
         const int cause = errno;
         munmap(memory, size);
-        if (size == least || cause != ENOMEM) {
+        if (size == min || cause != ENOMEM) {
             explain(size, cause, error, error_size);
             return REGX_NO_MEMORY;
         }

@@ -91,7 +91,7 @@ static int post(regx_ep_t *ep, const regx_cm_message_t *message)
     return error;
 }
 
-static void say(regx_ep_t *ep, regx_cm_kind_t kind)
+static void send_message(regx_ep_t *ep, regx_cm_kind_t kind)
 {
     const regx_verbs_t *verbs = ep->verbs;
     const regx_cm_message_t message = {.kind = kind,
@@ -132,7 +132,7 @@ static void ask(regx_ep_t *ep)
 {
     regx_verbs_t *verbs = ep->verbs;
 
-    say(ep, ep->local == REGX_EP_CLOSED ? REGX_CM_RENEW : REGX_CM_REQUEST);
+    send_message(ep, ep->local == REGX_EP_CLOSED ? REGX_CM_RENEW : REGX_CM_REQUEST);
     ep->asked++;
     ep->ask_next = regx_now_ns() + wait_after(verbs, ep->asked);
     if (ep->ask_next < verbs->cm.ask_next) {
@@ -143,7 +143,7 @@ static void ask(regx_ep_t *ep)
 static void answer(regx_ep_t *ep)
 {
     ep->answer_due = false;
-    say(ep, REGX_CM_ACCEPT);
+    send_message(ep, REGX_CM_ACCEPT);
     if (is_asking(ep)) {
         ep->verbs->cm.ask_next = 0; /* it leaves the queue with its question not sent */
     }

@@ -72,8 +72,8 @@ struct regx_ep {
     uint32_t depth;
     regx_work_t *works; /* a ring of `depth` */
     uint64_t posted, done;
-    uint32_t unsignaled;       /* of the last ones, how many do not report their end, … */
-    uint32_t unsignaled_slots; /* … and the slots that these hold */
+    uint32_t unsignaled;       /* of the last ones, how many do not report their end */
+    uint32_t unsignaled_slots; /* that these hold */
     uint32_t slots;            /* that all of them hold */
 
     /* Puts in line, oldest first; the first may have been posted in part. */

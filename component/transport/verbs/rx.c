@@ -16,7 +16,7 @@
 #define BATCHES 4 /* of one poll */
 #define STATUS_MAX 96
 
-static void say_status(const struct ibv_wc *wc, char text[STATUS_MAX])
+static void format_status(const struct ibv_wc *wc, char text[STATUS_MAX])
 {
     snprintf(text, STATUS_MAX, "%s (status %d, vendor's %#x)", ibv_wc_status_str(wc->status),
              (int)wc->status, wc->vendor_err);
@@ -163,7 +163,7 @@ static void datagram_done(regx_verbs_t *verbs, const struct ibv_wc *wc)
     if (wc->status != IBV_WC_SUCCESS) {
         char why[STATUS_MAX];
 
-        say_status(wc, why);
+        format_status(wc, why);
         regx_eps_break_unready(verbs, why);
     } else if (arrived) {
         datagram_arrived(verbs, wc);
@@ -213,7 +213,7 @@ static void sent(regx_verbs_t *verbs, const struct ibv_wc *wc)
     if (wc->status != IBV_WC_WR_FLUSH_ERR || ep->state != REGX_EP_BROKEN) {
         char why[STATUS_MAX];
 
-        say_status(wc, why);
+        format_status(wc, why);
         regx_ep_break(ep, ep->works[wc->wr_id % ep->depth].what, why);
     }
 }

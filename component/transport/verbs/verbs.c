@@ -29,8 +29,8 @@ __attribute__((visibility("default"))) extern const regx_transport_ops_t regx_tr
 #define PIECE_MAX (1u << 30)
 #define OWN_REGIONS 3     /* buffers, the pool, and the implicit one */
 #define DEPTH 64u         /* work requests of one peer under way, unless set */
-#define RECEIVES 512u     /* receive buffers, unless set; … */
-#define FEW_RECEIVES 128u /* … where memory that may be locked is less than: */
+#define RECEIVES 512u     /* receive buffers, unless set */
+#define FEW_RECEIVES 128u /* where less than MUCH_LOCKED bytes may be locked */
 #define MUCH_LOCKED (UINT64_C(256) << 20)
 
 static const regx_verbs_settings_t defaults = REGX_VERBS_DEFAULTS;
