@@ -332,6 +332,32 @@ static void process_that_takes_the_address_of_another(void **state)
     sides_close();
 }
 
+/* One that comes before anything is known of the other loses the name once that one's published
+ * address is. */
+static void process_that_took_a_name_before_its_owner_was_known(void **state)
+{
+    (void)state;
+    side_open(&one, ONE, TWO, false);
+    side_open(&two, TWO, ONE, false);
+    side_open(&three, TWO, ONE, false);
+    side_connect(&three, &one);
+    while (try_to_send(three.conn, 10) == REGX_AGAIN) {
+        regx_transport_ops.progress(three.transport);
+        regx_transport_ops.progress(one.transport);
+    }
+    side_connect(&one, &two);
+    side_connect(&two, &one);
+    side_send(&one, 1, 5, 3000);
+    side_await(&two.delivered, 1);
+    assert_true(unit_is_filled(two.last, 3000, 5));
+    assert_int_equal(one.broken + two.broken, 0);
+    assert_true(one.counters.malformed > 0);
+    one.counters.malformed = 0;
+    regx_transport_ops.disconnect(three.conn);
+    close_side(&three);
+    sides_close();
+}
+
 /* It concerns its sender alone. */
 static void request_whose_address_cannot_be_routed_to_ends_nothing(void **state)
 {
@@ -440,6 +466,7 @@ int main(void)
         cmocka_unit_test_setup(ports_of_other_networks_are_reached_where_there_are_routers, reset),
         cmocka_unit_test_setup(process_that_takes_the_name_of_another, reset),
         cmocka_unit_test_setup(process_that_takes_the_address_of_another, reset),
+        cmocka_unit_test_setup(process_that_took_a_name_before_its_owner_was_known, reset),
         cmocka_unit_test_setup(request_whose_address_cannot_be_routed_to_ends_nothing, reset),
         cmocka_unit_test_setup(busy_receivers_do_not_block_an_idle_one, reset),
         cmocka_unit_test_setup(disconnecting_in_a_put_loses_no_receive_buffers, reset),
