@@ -9,9 +9,11 @@
  * reports everything through its callback, exactly once; of a put that failed ob1 tells nobody (the
  * job would hang): what cannot be mended here ends the job.
  */
+#include "btl/rdma.h"
+
 #include <stdlib.h>
 
-#include "btl/btl.h"
+#include "btl/lost.h"
 
 /* The first bytes are what ob1 ships. */
 struct mca_btl_base_registration_handle_t {
