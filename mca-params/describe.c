@@ -19,8 +19,10 @@
 /* Calls `each` for the table of each room, then for that of the inherited parameters. */
 static void for_each_table(void (*each)(const regx_param_table_t *table))
 {
-    for (const regx_settings_room_t *room = regx_settings_rooms; room->table != NULL; room++) {
-        each(room->table);
+    regx_settings_room_t room;
+
+    for (unsigned i = 0; regx_settings_room(i, &room); i++) {
+        each(room.table);
     }
     each(&regx_inherited_params);
 }
@@ -274,6 +276,15 @@ static void reference_choices(const char *title, const char *parameter)
     reference_words(regx_settings_find(parameter));
 }
 
+static void reference_counters(const regx_counter_t *row)
+{
+    for (; row->name != NULL; row++) {
+        printf("| `%s` | ", row->name);
+        cell(row->help);
+        printf(" |\n");
+    }
+}
+
 static void print_reference(void)
 {
     printf("<!-- SPDX-License-Identifier: BSD-3-Clause -->\n"
@@ -296,11 +307,8 @@ static void print_reference(void)
     for (const regx_counter_t *path = regx_paths; path->name != NULL; path++) {
         printf("| `messages_%s`, `bytes_%s` | messages %s |\n", path->name, path->name, path->help);
     }
-    for (const regx_counter_t *row = regx_counter_table; row->name != NULL; row++) {
-        printf("| `%s` | ", row->name);
-        cell(row->help);
-        printf(" |\n");
-    }
+    reference_counters(regx_counter_table);
+    reference_counters(regx_transport_counter_table);
 #define TALLIES(key, row, help) printf("| `%s` | an object: %s |\n", #key, help);
     REGX_REPORT_TALLIES(TALLIES)
 #undef TALLIES
@@ -395,6 +403,13 @@ static void json_key(const char *key, const char *type)
     json_field(key, type);
 }
 
+static void json_counters(const regx_counter_t *row)
+{
+    for (; row->name != NULL; row++) {
+        json_key(row->name, "NUMBER");
+    }
+}
+
 /* The keys of the report in its order, and the type of each. */
 static void json_report(void)
 {
@@ -409,9 +424,8 @@ static void json_report(void)
         snprintf(name, sizeof(name), "bytes_%s", path->name);
         json_key(name, "NUMBER");
     }
-    for (const regx_counter_t *row = regx_counter_table; row->name != NULL; row++) {
-        json_key(row->name, "NUMBER");
-    }
+    json_counters(regx_counter_table);
+    json_counters(regx_transport_counter_table);
 #define TALLIES(key, row, help) json_key(#key, "OBJECT");
     REGX_REPORT_TALLIES(TALLIES)
 #undef TALLIES

@@ -2,68 +2,52 @@
 //
 // The companion benchmark: measures as osu_latency, osu_bw and osu_bibw of OSU 7 measure and
 // prints as they print, for machines without OSU, and adds what they lack: a choice of buffers
-// per message, data that is not contiguous or sent by MPI_Bsend, and a content check of every
-// message in both directions, for which each message of a window has a buffer of its own.
+// per message, data that is not contiguous or sent by MPI_Bsend, percentiles, exchanges of more
+// than two ranks, and a content check of every message in both directions, for which each message
+// of a window has a buffer of its own.
 //
-//   mpirun -n 2 companion latency|bw|bibw [options]
+//   mpirun -n 2 companion latency|bw|bibw|percentiles [options]
+//   mpirun -n N companion sendrecv|halo|incast [options]
 //
 // Nothing but the exchange itself is timed: fresh buffers are mapped and filled, and contents
-// stamped and checked, between the timed parts, behind a barrier.
+// stamped and checked, between the timed parts, behind a barrier. Only "touched" buffers are
+// written and read within the timed part.
+//
+// This file is the command line and the loop over sizes; benchmark/ has the rest.
 
 #define _GNU_SOURCE
 #include <errno.h>
 #include <getopt.h>
-#include <limits.h>
-#include <mpi.h>
 #include <stdarg.h>
-#include <stdbool.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
-#include "content.h"
+#include "benchmark/bench.h"
 
-#define MESSAGE_MAX ((size_t)1 << 30)
-#define SLIDE_STEP 4096
-#define LARGE_MESSAGE 8192               // above it, OSU does fewer iterations
-#define CHECKED_MOST ((size_t)256 << 20) // bytes of the buffers of one kind
-#define TAG_LATENCY 1
-#define TAG_TO_1 100
-#define TAG_TO_0 10
-#define TAG_REPLY 101
-
-enum mode { LATENCY, BW, BIBW };
-enum buffers { SAME, ROTATE, SLIDE, FRESH, STRIDED, BUFFERED };
-
-static const char *const test_name[] = {"Latency Test", "Bandwidth Test",
-                                        "Bi-Directional Bandwidth Test"};
-
-struct settings {
-    enum mode mode;
-    enum buffers buffers;
-    const char *buffers_text;
-    size_t places; // buffers to rotate over, or offsets to slide over, or bytes of a piece
-    size_t min, max;
-    int iterations, iterations_large, warmup, warmup_large;
-    int window;
-    bool check;
+struct test {
+    const char *name, *title, *column;
+    double (*exchange)(struct bench *, uint64_t);
+    int iterations, iterations_large, warmup, warmup_large; // as OSU has them
 };
 
-struct bench {
-    struct settings set;
-    int rank;
-    size_t count; // buffers of each kind
-    unsigned char **send, **receive;
-    size_t mapped; // bytes of each buffer; 0: none mapped
-    MPI_Request *send_request, *receive_request;
-    MPI_Datatype type;   // a message of the size that is being measured is that many
-    int items;           // … of that
-    unsigned long wrong; // messages with wrong content, at this rank
-};
+static const struct test tests[] = {
+    [LATENCY] = {"latency", "Latency Test", "Latency (us)", exchange_latency, 10000, 1000, 100, 10},
+    [BW] = {"bw", "Bandwidth Test", "Bandwidth (MB/s)", exchange_bw, 100, 20, 10, 2},
+    [BIBW] = {"bibw", "Bi-Directional Bandwidth Test", "Bandwidth (MB/s)", exchange_bibw, 100, 20,
+              10, 2},
+    [PERCENTILES] = {"percentiles", "Latency Test, percentiles", NULL, exchange_latency, 20000,
+                     2000, 100, 10},
+    [SENDRECV] = {"sendrecv", "Sendrecv around a ring", "Latency (us)", exchange_sendrecv, 10000,
+                  1000, 100, 10},
+    [HALO] = {"halo", "Halo exchange on a torus", "Latency (us)", exchange_halo, 10000, 1000, 100,
+              10},
+    [INCAST] = {"incast", "Many to one, Bandwidth Test", "Bandwidth (MB/s)", exchange_incast, 100,
+                20, 10, 2}};
 
-static void fail(const struct bench *b, const char *format, ...)
+#define TESTS (sizeof tests / sizeof tests[0])
+
+void fail(const struct bench *b, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
@@ -74,225 +58,37 @@ static void fail(const struct bench *b, const char *format, ...)
     MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
-// ---- buffers ---------------------------------------------------------------------------------
-
-static void map_all(struct bench *b, size_t bytes)
-{
-    for (size_t i = 0; i < b->count; i++) {
-        int protection = PROT_READ | PROT_WRITE;
-        int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-        b->send[i] = mmap(NULL, bytes, protection, flags, -1, 0);
-        b->receive[i] = mmap(NULL, bytes, protection, flags, -1, 0);
-        if (b->send[i] == MAP_FAILED || b->receive[i] == MAP_FAILED)
-            fail(b, "cannot map %zu buffers of %zu bytes twice: %s", b->count, bytes,
-                 strerror(errno));
-    }
-    b->mapped = bytes;
-}
-
-static void unmap_all(struct bench *b)
-{
-    for (size_t i = 0; i < b->count && b->mapped != 0; i++) {
-        munmap(b->send[i], b->mapped);
-        munmap(b->receive[i], b->mapped);
-    }
-    b->mapped = 0;
-}
-
-// How much further into its buffer than the first an iteration's messages begin. All of one
-// iteration begin at the same place: ranges that overlap may not be received into at once.
-static size_t offset_of(const struct bench *b, uint64_t iteration)
-{
-    return b->set.buffers == SLIDE ? (size_t)(iteration % b->set.places) * SLIDE_STEP : 0;
-}
-
-// Of a message in memory: with STRIDED, each piece is followed by as much that is not of it.
-static size_t extent(const struct bench *b, size_t size)
-{
-    return b->set.buffers == STRIDED ? 2 * size : size;
-}
-
-static struct layout layout_of(const struct bench *b, size_t size)
-{
-    bool strided = b->set.buffers == STRIDED;
-    return (struct layout){.size = size,
-                           .piece = strided && b->set.places < size ? b->set.places : size,
-                           .strided = strided};
-}
-
-// Bytes of a buffer for messages of that size.
-static size_t buffer_bytes(const struct bench *b, size_t size)
-{
-    return extent(b, size) + (b->set.buffers == SLIDE ? (b->set.places - 1) * SLIDE_STEP : 0);
-}
-
-static void make_type(struct bench *b, size_t size)
-{
-    size_t piece = layout_of(b, size).piece;
-    b->type = MPI_CHAR;
-    b->items = (int)size;
-    if (piece == size)
-        return;
-    if (size % piece != 0)
-        fail(b, "messages of %zu bytes have no whole number of pieces of %zu bytes", size, piece);
-    MPI_Type_vector((int)(size / piece), (int)piece, (int)(2 * piece), MPI_CHAR, &b->type);
-    MPI_Type_commit(&b->type);
-    b->items = 1;
-}
-
-// Which buffer the j-th message of an iteration uses; the same at both ends.
-static size_t buffer_of(const struct bench *b, uint64_t iteration, int j)
-{
-    uint64_t window = b->set.mode == LATENCY ? 1 : (uint64_t)b->set.window;
-    return (size_t)(iteration * window + (uint64_t)j) % b->count;
-}
-
-static unsigned char *place_of(const struct bench *b, unsigned char **buffers, uint64_t iteration,
-                               int j)
-{
-    return buffers[buffer_of(b, iteration, j)] + offset_of(b, iteration);
-}
-
-// ---- contents --------------------------------------------------------------------------------
-
-// What a receive buffer holds before a message of that iteration.
-static unsigned char filling(uint64_t iteration)
-{
-    return (unsigned char)((iteration & 0x7f) | 0x80);
-}
-
-static int messages_of(const struct bench *b)
-{
-    return b->set.mode == LATENCY ? 1 : b->set.window;
-}
-
-// Brings the buffers into the state that an iteration wants, before its timed part.
-static void prepare(struct bench *b, size_t size, uint64_t iteration)
-{
-    bool fresh = b->set.buffers == FRESH;
-    if (!fresh && !b->set.check)
-        return; // as OSU: nothing happens between iterations
-    if (fresh) {
-        unmap_all(b);
-        map_all(b, size);
-    }
-    for (int j = 0; j < messages_of(b); j++) {
-        size_t i = buffer_of(b, iteration, j);
-        uint64_t seed = content_seed(b->rank, size, iteration, i);
-        unsigned char *send = place_of(b, b->send, iteration, j);
-        if (b->set.check)
-            content_stamp(layout_of(b, size), send, seed);
-        else
-            memset(send, 'a', size);
-        memset(place_of(b, b->receive, iteration, j), filling(iteration), extent(b, size));
-    }
-    MPI_Barrier(MPI_COMM_WORLD);
-}
-
-static void check(struct bench *b, size_t size, uint64_t iteration)
-{
-    if (!b->set.check || (b->set.mode == BW && b->rank == 0))
-        return;
-    for (int j = 0; j < messages_of(b); j++) {
-        size_t i = buffer_of(b, iteration, j);
-        uint64_t seed = content_seed(!b->rank, size, iteration, i);
-        size_t at = content_first_wrong(layout_of(b, size), place_of(b, b->receive, iteration, j),
-                                        seed, filling(iteration));
-        if (at == size)
-            continue;
-        if (b->wrong++ == 0)
-            fprintf(stderr,
-                    "companion: WRONG DATA: rank %d, size %zu, iteration %llu, message %d: first "
-                    "wrong byte at %zu\n",
-                    b->rank, size, (unsigned long long)iteration, j, at);
-    }
-}
-
-// ---- the three exchanges; each returns the seconds of its timed part at rank 0 ----------------
-
-static void send_one(struct bench *b, const unsigned char *send, int tag)
-{
-    if (b->set.buffers == BUFFERED)
-        MPI_Bsend(send, b->items, b->type, !b->rank, tag, MPI_COMM_WORLD);
-    else
-        MPI_Send(send, b->items, b->type, !b->rank, tag, MPI_COMM_WORLD);
-}
-
-static double exchange_latency(struct bench *b, uint64_t iteration)
-{
-    unsigned char *send = place_of(b, b->send, iteration, 0);
-    unsigned char *receive = place_of(b, b->receive, iteration, 0);
-    int peer = !b->rank;
-    double start = MPI_Wtime();
-    if (b->rank == 0) {
-        send_one(b, send, TAG_LATENCY);
-        MPI_Recv(receive, b->items, b->type, peer, TAG_LATENCY, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-    } else {
-        MPI_Recv(receive, b->items, b->type, peer, TAG_LATENCY, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        send_one(b, send, TAG_LATENCY);
-    }
-    return MPI_Wtime() - start;
-}
-
-static void start_receives(struct bench *b, uint64_t iteration)
-{
-    int tag = b->rank == 0 ? TAG_TO_0 : TAG_TO_1;
-    for (int j = 0; j < b->set.window; j++)
-        MPI_Irecv(place_of(b, b->receive, iteration, j), b->items, b->type, !b->rank, tag,
-                  MPI_COMM_WORLD, &b->receive_request[j]);
-}
-
-static void start_sends(struct bench *b, uint64_t iteration)
-{
-    int tag = b->rank == 0 ? TAG_TO_1 : TAG_TO_0;
-    for (int j = 0; j < b->set.window; j++) {
-        const unsigned char *send = place_of(b, b->send, iteration, j);
-        b->send_request[j] = MPI_REQUEST_NULL;
-        if (b->set.buffers == BUFFERED)
-            MPI_Bsend(send, b->items, b->type, !b->rank, tag, MPI_COMM_WORLD);
-        else
-            MPI_Isend(send, b->items, b->type, !b->rank, tag, MPI_COMM_WORLD, &b->send_request[j]);
-    }
-}
-
-static double exchange_bw(struct bench *b, uint64_t iteration)
-{
-    char reply[4] = {0};
-    double start = MPI_Wtime();
-    if (b->rank == 0) {
-        start_sends(b, iteration);
-        MPI_Waitall(b->set.window, b->send_request, MPI_STATUSES_IGNORE);
-        MPI_Recv(reply, sizeof reply, MPI_CHAR, 1, TAG_REPLY, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-    } else {
-        start_receives(b, iteration);
-        MPI_Waitall(b->set.window, b->receive_request, MPI_STATUSES_IGNORE);
-        MPI_Send(reply, sizeof reply, MPI_CHAR, 0, TAG_REPLY, MPI_COMM_WORLD);
-    }
-    return MPI_Wtime() - start;
-}
-
-static double exchange_bibw(struct bench *b, uint64_t iteration)
-{
-    double start = MPI_Wtime();
-    start_receives(b, iteration);
-    start_sends(b, iteration);
-    MPI_Waitall(b->set.window, b->send_request, MPI_STATUSES_IGNORE);
-    MPI_Waitall(b->set.window, b->receive_request, MPI_STATUSES_IGNORE);
-    return MPI_Wtime() - start;
-}
-
 // ---- one size, one line ----------------------------------------------------------------------
+
+// All messages that an iteration's bandwidth is of.
+static double messages_of(const struct bench *b)
+{
+    switch (b->set.mode) {
+    case BIBW:
+        return 2.0 * b->set.window;
+    case INCAST:
+        return (double)(b->ranks - 1) * b->set.window;
+    default:
+        return b->set.window;
+    }
+}
+
+static double value_of(const struct bench *b, size_t size, double seconds, int iterations)
+{
+    switch (b->set.mode) {
+    case LATENCY:
+        return 1e6 * seconds / (2.0 * iterations);
+    case SENDRECV:
+    case HALO:
+        return 1e6 * seconds / iterations;
+    default:
+        return (double)size * messages_of(b) * iterations / 1e6 / seconds;
+    }
+}
 
 static void print_line(const struct bench *b, size_t size, double seconds, int iterations)
 {
-    double value;
-    if (b->set.mode == LATENCY) {
-        value = 1e6 * seconds / (2.0 * iterations);
-    } else {
-        double bytes = (double)size * b->set.window * iterations;
-        value = (b->set.mode == BIBW ? 2 : 1) * bytes / 1e6 / seconds;
-    }
-    printf("%-10zu%18.2f", size, value);
+    printf("%-10zu%18.2f", size, value_of(b, size, seconds, iterations));
     if (b->set.check)
         printf("%18s", b->wrong ? "Fail" : "Pass");
     printf("\n");
@@ -301,117 +97,89 @@ static void print_line(const struct bench *b, size_t size, double seconds, int i
 
 static void run_size(struct bench *b, size_t size)
 {
-    static double (*const exchange[])(struct bench *, uint64_t) = {exchange_latency, exchange_bw,
-                                                                   exchange_bibw};
-    bool large = size > LARGE_MESSAGE;
+    const struct test *test = &tests[b->set.mode];
+    bool large = size > LARGE_MESSAGE, percentiles = b->set.mode == PERCENTILES;
     int iterations = large ? b->set.iterations_large : b->set.iterations;
     int warmup = large ? b->set.warmup_large : b->set.warmup;
-    double seconds = 0;
+    double seconds = 0, *times = NULL;
 
-    make_type(b, size);
-    for (size_t i = 0; i < b->count && b->set.buffers != FRESH; i++) {
-        memset(b->send[i], 'a', buffer_bytes(b, size));
-        memset(b->receive[i], 'b', buffer_bytes(b, size));
-    }
+    if (percentiles && (times = calloc((size_t)iterations, sizeof *times)) == NULL)
+        fail(b, "out of memory");
+    begin_size(b, size);
     MPI_Barrier(MPI_COMM_WORLD);
     for (int i = 0; i < warmup + iterations; i++) {
         prepare(b, size, (uint64_t)i);
-        double one = exchange[b->set.mode](b, (uint64_t)i);
+        double one = test->exchange(b, (uint64_t)i);
         if (i >= warmup)
             seconds += one;
+        if (i >= warmup && times != NULL)
+            times[i - warmup] = one / 2;
         check(b, size, (uint64_t)i);
     }
-    if (b->type != MPI_CHAR)
-        MPI_Type_free(&b->type);
+    end_size(b);
     if (b->set.check)
         MPI_Allreduce(MPI_IN_PLACE, &b->wrong, 1, MPI_UNSIGNED_LONG, MPI_SUM, MPI_COMM_WORLD);
-    if (b->rank == 0)
+    if (b->rank == 0 && percentiles)
+        print_percentiles(size, times, iterations);
+    else if (b->rank == 0)
         print_line(b, size, seconds, iterations);
+    free(times);
 }
 
-// For all messages of two iterations: of the one before, some may still be on their way.
-static void *attach(struct bench *b)
+static void print_header(const struct bench *b)
 {
-    size_t each = b->set.max + MPI_BSEND_OVERHEAD;
-    size_t bytes = 2 * (size_t)messages_of(b) * each;
-    void *memory = bytes <= INT_MAX ? malloc(bytes) : NULL;
-    if (memory == NULL)
-        fail(b, "cannot buffer %d messages of %zu bytes twice", messages_of(b), b->set.max);
-    else
-        MPI_Buffer_attach(memory, (int)bytes);
-    return memory;
-}
-
-// To check every message, each of a window has a buffer of its own, where that is not too much
-// memory: in one buffer, what the last message writes hides what the others did.
-static size_t count_of(const struct bench *b)
-{
-    size_t window = (size_t)messages_of(b);
-    size_t most = CHECKED_MOST / extent(b, b->set.max);
-    if (b->set.buffers == ROTATE)
-        return b->set.places;
-    if (b->set.buffers == FRESH)
-        return window;
-    return !b->set.check || most <= 1 ? 1 : most < window ? most : window;
+    const struct test *test = &tests[b->set.mode];
+    printf("# regx companion MPI %s, buffers %s\n", test->title, b->set.buffers_text);
+    if (b->set.mode == PERCENTILES) {
+        print_percentiles_header();
+    } else {
+        printf("%-10s%18s", "# Size", test->column);
+        if (b->set.check)
+            printf("%18s", "Validation");
+        printf("\n");
+    }
+    fflush(stdout);
 }
 
 static int run(struct bench *b)
 {
-    size_t window = (size_t)messages_of(b);
-    b->count = count_of(b);
-    b->send = calloc(b->count, sizeof *b->send);
-    b->receive = calloc(b->count, sizeof *b->receive);
-    b->send_request = calloc(window, sizeof(MPI_Request));
-    b->receive_request = calloc(window, sizeof(MPI_Request));
-    if (!b->send || !b->receive || !b->send_request || !b->receive_request)
-        fail(b, "out of memory");
-    if (b->set.buffers != FRESH)
-        map_all(b, buffer_bytes(b, b->set.max));
-    void *attached = b->set.buffers == BUFFERED ? attach(b) : NULL;
-
-    if (b->rank == 0) {
-        printf("# regx companion MPI %s, buffers %s\n", test_name[b->set.mode],
-               b->set.buffers_text);
-        printf("%-10s%18s", "# Size", b->set.mode == LATENCY ? "Latency (us)" : "Bandwidth (MB/s)");
-        if (b->set.check)
-            printf("%18s", "Validation");
-        printf("\n");
-        fflush(stdout);
-    }
+    b->part = part_of(b);
+    open_buffers(b);
+    if (b->rank == 0)
+        print_header(b);
     for (size_t size = b->set.min; size <= b->set.max && !b->wrong; size *= 2)
         run_size(b, size);
-
-    if (attached != NULL) {
-        int bytes;
-        MPI_Buffer_detach(&attached, &bytes);
-        free(attached);
-    }
-    unmap_all(b);
-    free(b->send);
-    free(b->receive);
-    free(b->send_request);
-    free(b->receive_request);
+    close_buffers(b);
     return b->wrong ? 1 : 0;
 }
 
 // ---- the command line ------------------------------------------------------------------------
 
 static const char usage[] =
-    "usage: mpirun -n 2 companion latency|bw|bibw [options]\n"
+    "usage: mpirun -n 2 companion latency|bw|bibw|percentiles [options]\n"
+    "       mpirun -n N companion sendrecv|halo|incast [options]\n"
+    "  percentiles  of single one-way times\n"
+    "  sendrecv     each rank sends to the next of a ring and receives from the one before\n"
+    "  halo         each rank exchanges rows and columns with its neighbours on a torus\n"
+    "  incast       all ranks but the first send to the first\n"
     "  -m, --message-size [MIN:]MAX  sizes in bytes, doubled from MIN (1) to MAX (4194304)\n"
-    "  -i, --iterations N            per size (latency 10000, 1000 above 8192 B; bw 100, 20)\n"
-    "  -x, --warmup N                untimed iterations (latency 100, 10; bw 10, 2)\n"
-    "  -W, --window-size N           messages in flight of bw and bibw (64)\n"
+    "  -i, --iterations N            per size (latency, sendrecv, halo 10000, 1000 above 8192 B;\n"
+    "                                percentiles 20000, 2000; bw, bibw, incast 100, 20)\n"
+    "  -x, --warmup N                untimed iterations (those with windows 10, 2; others 100, "
+    "10)\n"
+    "  -W, --window-size N           messages in flight of bw, bibw and each sender of incast "
+    "(64)\n"
     "  -c, --validation              check the content of every message; those of a window then\n"
     "                                have a buffer each, up to 256 MiB of them\n"
-    "  -b, --buffers same|fresh|rotate:N|slide:N|strided:N|buffered\n"
+    "  -b, --buffers same|fresh|rotate:N|slide:N|strided:N|buffered|touched\n"
     "                                each message uses the one buffer (as OSU does), one freshly\n"
     "                                mapped and touched, the next of N, or the one buffer, each\n"
     "                                iteration from the next of N places 4 KiB apart; or pieces "
     "of\n"
     "                                N bytes, as far from each other, by a vector type; or the "
     "one\n"
-    "                                buffer, by MPI_Bsend (default same)\n"
+    "                                buffer, by MPI_Bsend; or one that is written before each\n"
+    "                                message and read after it, in the timed part (default same)\n"
     "  -h, --help\n";
 
 static bool number(const char *text, unsigned long min, unsigned long max, unsigned long *value)
@@ -451,6 +219,8 @@ static bool buffers(const char *text, struct settings *set)
         set->buffers = FRESH;
     else if (strcmp(text, "buffered") == 0)
         set->buffers = BUFFERED;
+    else if (strcmp(text, "touched") == 0)
+        set->buffers = TOUCHED;
     else if (strncmp(text, "strided:", 8) == 0 && number(text + 8, 1, 1u << 20, &n))
         set->buffers = STRIDED;
     else if (strncmp(text, "rotate:", 7) == 0 && number(text + 7, 1, 1u << 20, &n))
@@ -461,6 +231,19 @@ static bool buffers(const char *text, struct settings *set)
         return false;
     set->places = n;
     return true;
+}
+
+// What does not go together, or NULL.
+static const char *contradiction(const struct settings *set)
+{
+    bool touched = set->buffers == TOUCHED, same = set->buffers == SAME;
+    if (set->mode == PERCENTILES && set->iterations_large < TAIL_WINDOW)
+        return "percentiles want 1000 iterations or more: one in a thousand is asked for";
+    if (set->mode == PERCENTILES && set->check)
+        return "percentiles check no contents; latency moves the same messages, and does";
+    if (is_for_groups(set->mode) && !same && !(touched && set->mode != HALO))
+        return "sendrecv and incast have buffers same or touched, halo has same";
+    return NULL;
 }
 
 // Returns what is wrong and allowed, or NULL.
@@ -502,8 +285,8 @@ static const char *parse(int argc, char **argv, struct settings *set, bool *help
             break;
         case 'b':
             if (!buffers(optarg, set))
-                return "-b wants same, fresh, rotate:N, slide:N, strided:N or buffered; N is 1 to "
-                       "1048576";
+                return "-b wants same, fresh, rotate:N, slide:N, strided:N, buffered or "
+                       "touched; N is 1 to 1048576";
             break;
         case 'h':
             *help = true;
@@ -512,36 +295,36 @@ static const char *parse(int argc, char **argv, struct settings *set, bool *help
             return "unknown option, or one without its value; see --help";
         }
     }
-    const char *mode = optind == argc - 1 ? argv[optind] : "";
-    if (strcmp(mode, "latency") == 0)
-        set->mode = LATENCY;
-    else if (strcmp(mode, "bw") == 0)
-        set->mode = BW;
-    else if (strcmp(mode, "bibw") == 0)
-        set->mode = BIBW;
-    else
-        return "one test is wanted: latency, bw or bibw";
-
-    bool latency = set->mode == LATENCY;
-    set->iterations = own_iterations ? (int)iterations : latency ? 10000 : 100;
-    set->iterations_large = own_iterations ? (int)iterations : latency ? 1000 : 20;
-    set->warmup = own_warmup ? (int)warmup : latency ? 100 : 10;
-    set->warmup_large = own_warmup ? (int)warmup : latency ? 10 : 2;
-    return NULL;
+    const char *name = optind == argc - 1 ? argv[optind] : "";
+    size_t mode = 0;
+    while (mode < TESTS && strcmp(name, tests[mode].name) != 0)
+        mode++;
+    if (mode == TESTS)
+        return "one test is wanted: latency, bw, bibw, percentiles, sendrecv, halo or incast";
+    const struct test *test = &tests[mode];
+    set->mode = (enum mode)mode;
+    set->iterations = own_iterations ? (int)iterations : test->iterations;
+    set->iterations_large = own_iterations ? (int)iterations : test->iterations_large;
+    set->warmup = own_warmup ? (int)warmup : test->warmup;
+    set->warmup_large = own_warmup ? (int)warmup : test->warmup_large;
+    return contradiction(set);
 }
 
 int main(int argc, char **argv)
 {
     struct bench b = {0};
-    int ranks, status = 2;
+    int status = 2;
     bool help = false;
     const char *wrong = parse(argc, argv, &b.set, &help);
 
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &b.rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    if (wrong == NULL && !help && ranks != 2)
+    MPI_Comm_size(MPI_COMM_WORLD, &b.ranks);
+    bool group = is_for_groups(b.set.mode);
+    if (wrong == NULL && !help && !group && b.ranks != 2)
         wrong = "exactly two ranks are wanted (mpirun -n 2)";
+    if (wrong == NULL && !help && group && b.ranks < 2)
+        wrong = "two ranks or more are wanted (mpirun -n 2)";
     if (help) {
         status = 0;
         if (b.rank == 0)

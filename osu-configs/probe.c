@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What two processes on one node can do without MPI: the yardstick beside which compare puts
-// regx. Two processes, each bound to a core of its own, share one memory segment:
+// What two processes on one node do without MPI: the reference that compare runs beside its arms.
+// Two processes, each bound to a core of its own, share one memory segment:
 //
 //   probe mailbox      one cache line handed back and forth; tells the machine's phase
 //   probe bounce       messages through shared slots, the sender copying in while the receiver
@@ -61,7 +61,7 @@ struct channel {
 };
 
 enum way { BOUNCE, PROCESS_VM, HALVES };
-enum shape { PING_PONG, STREAM };
+enum shape { PING_PONG = 1, STREAM = 2, BOTH = PING_PONG | STREAM };
 enum mode { MODE_MAILBOX, MODE_BOUNCE, MODE_PROCESS_VM, MODE_HALVES, MODE_FASTEST, MODES };
 
 struct order {
@@ -323,14 +323,19 @@ struct best {
     size_t time_piece, stream_piece;
 };
 
-static void try_piece(struct side *s, enum way way, size_t size, size_t piece, struct best *best)
+static void try_piece(struct side *s, enum way way, size_t size, size_t piece, enum shape shapes,
+                      struct best *best)
 {
-    double time = measure(s, (struct order){way, PING_PONG, size, piece, 0, 0});
-    double stream = measure(s, (struct order){way, STREAM, size, piece, 0, 0});
-    if (best->time == 0 || time < best->time)
-        best->time = time, best->time_piece = piece;
-    if (best->stream == 0 || stream < best->stream)
-        best->stream = stream, best->stream_piece = piece;
+    if (shapes & PING_PONG) {
+        double time = measure(s, (struct order){way, PING_PONG, size, piece, 0, 0});
+        if (best->time == 0 || time < best->time)
+            best->time = time, best->time_piece = piece;
+    }
+    if (shapes & STREAM) {
+        double stream = measure(s, (struct order){way, STREAM, size, piece, 0, 0});
+        if (best->stream == 0 || stream < best->stream)
+            best->stream = stream, best->stream_piece = piece;
+    }
 }
 
 // Whether the kernel copies between the two processes.
@@ -341,21 +346,24 @@ static bool may_copy(struct side *s)
     return process_vm_readv(s->peer, &mine, 1, &theirs, 1, 0) == 1;
 }
 
-static void measure_size(struct side *s, enum mode mode, size_t size)
+static void measure_size(struct side *s, enum mode mode, size_t size, enum shape shapes)
 {
     struct best best = {0};
     size_t first = size < PIECE_MIN ? size : PIECE_MIN, last = size < PIECE_MAX ? size : PIECE_MAX;
     if (mode == MODE_PROCESS_VM)
-        try_piece(s, PROCESS_VM, size, 0, &best);
+        try_piece(s, PROCESS_VM, size, 0, shapes, &best);
     if (mode == MODE_HALVES || (mode == MODE_FASTEST && may_copy(s)))
-        try_piece(s, HALVES, size, 0, &best);
+        try_piece(s, HALVES, size, 0, shapes, &best);
     if (mode == MODE_BOUNCE || mode == MODE_FASTEST) {
         for (size_t piece = first; piece <= last; piece *= 2)
-            try_piece(s, BOUNCE, size, piece, &best);
+            try_piece(s, BOUNCE, size, piece, shapes, &best);
     }
-    double mbytes = (double)size * WINDOW / 1e6;
-    printf("%-10zu%20.3f%20.2f%20zu%20zu\n", size, 1e6 * best.time / 2, mbytes / best.stream,
-           best.time_piece, best.stream_piece);
+    printf("%-10zu", size);
+    if (shapes & PING_PONG)
+        printf("%20.3f%20zu", 1e6 * best.time / 2, best.time_piece);
+    if (shapes & STREAM)
+        printf("%20.2f%20zu", (double)size * WINDOW / 1e6 / best.stream, best.stream_piece);
+    printf("\n");
     fflush(stdout);
 }
 
@@ -475,16 +483,13 @@ static const char *const mode_names[MODES] = {"mailbox", "bounce", "process_vm",
 
 static void usage(FILE *to)
 {
-    fputs(
-        "usage: probe mailbox\n"
-        "       probe bounce     [-m [MIN:]MAX]\n"
-        "       probe process_vm [-m [MIN:]MAX]\n"
-        "       probe halves     [-m [MIN:]MAX]\n"
-        "       probe fastest    [-m [MIN:]MAX]\n"
-        "Two processes bound to the first two allowed cores, without MPI: one-way time in us\n"
-        "and, for all but mailbox, the bandwidth of a stream in MB/s, per message size.\n"
-        "  -m, --message-size [MIN:]MAX   sizes in bytes, doubled from MIN (8) to MAX (4194304)\n",
-        to);
+    fputs("usage: probe mailbox\n"
+          "       probe bounce|process_vm|halves|fastest [-m [MIN:]MAX] [-s latency|bandwidth]\n"
+          "Two processes bound to the first two allowed cores, without MPI: one-way time in us\n"
+          "and, for all but mailbox, the bandwidth of a stream in MB/s, per message size.\n"
+          "  -m, --message-size [MIN:]MAX   sizes in bytes, doubled from MIN (8) to MAX (4194304)\n"
+          "  -s, --shape latency|bandwidth  one of the two alone\n",
+          to);
 }
 
 static size_t parse_size(const char *text, char **end)
@@ -509,12 +514,22 @@ static bool parse_range(const char *text, size_t *min, size_t *max)
 int main(int argc, char **argv)
 {
     static const struct option options[] = {{"message-size", required_argument, NULL, 'm'},
+                                            {"shape", required_argument, NULL, 's'},
                                             {"help", no_argument, NULL, 'h'},
                                             {NULL, 0, NULL, 0}};
     size_t min = 8, max = 4u << 20;
-    for (int option; (option = getopt_long(argc, argv, "m:h", options, NULL)) != -1;) {
+    enum shape shapes = BOTH;
+    for (int option; (option = getopt_long(argc, argv, "m:s:h", options, NULL)) != -1;) {
         if (option == 'h')
             return usage(stdout), 0;
+        if (option == 's' && strcmp(optarg, "latency") == 0) {
+            shapes = PING_PONG;
+            continue;
+        }
+        if (option == 's' && strcmp(optarg, "bandwidth") == 0) {
+            shapes = STREAM;
+            continue;
+        }
         if (option != 'm')
             return usage(stderr), 2;
         if (!parse_range(optarg, &min, &max)) {
@@ -573,10 +588,14 @@ int main(int argc, char **argv)
         printf("%-10s%20s\n", "# Size", "Latency (us)");
         measure_mailbox(&s);
     } else {
-        printf("%-10s%20s%20s%20s%20s\n", "# Size", "Latency (us)", "Bandwidth (MB/s)",
-               "Latency piece", "Bandwidth piece");
+        printf("%-10s", "# Size");
+        if (shapes & PING_PONG)
+            printf("%20s%20s", "Latency (us)", "Piece (B)");
+        if (shapes & STREAM)
+            printf("%20s%20s", "Bandwidth (MB/s)", "Piece (B)");
+        printf("\n");
         for (size_t size = min; size <= max; size *= 2)
-            measure_size(&s, mode, size);
+            measure_size(&s, mode, size, shapes);
         s.shared->order.rounds = 0;
         post(&s);
     }

@@ -31,12 +31,9 @@ typedef enum regx_path {
         REGX_PATH_COUNT
 } regx_path_t;
 
-/* The other counters: X(name, help). The report's key is the name. */
+/* The other counters: X(name, help). The report's key is the name. What one transport alone counts
+ * is in that transport's own table (transport/catalog.h). */
 #define REGX_COUNTERS(X)                                                                           \
-    X(bytes_shm, "payload bytes sent, or read, on the node: shared memory, the kernel's copies")   \
-    X(bytes_tcp, "payload bytes sent over tcp")                                                    \
-    X(bytes_verbs, "payload bytes sent, or read, over verbs")                                      \
-    X(tcp_looks, "looks at the network by tcp: a system call or two each")                         \
     X(grants, "grants sent: slots or chunks that a peer may write")                                \
     X(grant_stalls, "times a landing found no free slot and had to queue")                         \
     X(slots_high, "most bounce slots in use at once")                                              \
@@ -71,6 +68,8 @@ typedef enum regx_path {
     X(mismatches, "chunks and slots whose checksum differed (verify)")                             \
     X(malformed, "messages of peers that were refused")
 
+#define REGX_TRANSPORT_COUNTERS_MAX 16 /* of all transports */
+
 /* Named tallies whose keys are only known at run time: reasons of decisions and of fallbacks,
  * ports. */
 #define REGX_REASONS_MAX 32
@@ -86,6 +85,7 @@ typedef struct regx_counters {
 #define REGX_COUNTER_FIELD(name, help) _Atomic uint64_t name;
     REGX_COUNTERS(REGX_COUNTER_FIELD)
 #undef REGX_COUNTER_FIELD
+    _Atomic uint64_t transport[REGX_TRANSPORT_COUNTERS_MAX];
     _Atomic uint64_t messages[REGX_PATH_COUNT]; /* as the sender */
     _Atomic uint64_t bytes[REGX_PATH_COUNT];
     regx_tally_t decisions[REGX_REASONS_MAX];
@@ -125,6 +125,12 @@ static inline void regx_count(const regx_counters_t *counters, _Atomic uint64_t 
         atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n,
                               memory_order_relaxed);
     }
+}
+
+/* Likewise, one of the transport's own: REGX_COUNTER_name of transport/catalog.h. */
+static inline void regx_count_transport(regx_counters_t *counters, unsigned which, uint64_t n)
+{
+    regx_count(counters, &counters->transport[which], n);
 }
 
 /* Keeps the largest value seen. */

@@ -16,12 +16,13 @@ static bool for_each(bool (*each)(const regx_settings_room_t *room, const regx_p
                                   char **value, void *context),
                      void *context)
 {
+    regx_settings_room_t room;
     unsigned number = 0;
 
-    for (const regx_settings_room_t *room = regx_settings_rooms; room->table != NULL; room++) {
-        for (size_t i = 0; i < room->table->count; i++) {
+    for (unsigned r = 0; regx_settings_room(r, &room); r++) {
+        for (size_t i = 0; i < room.table->count; i++) {
             assert(number < PARAMS_MAX);
-            if (!each(room, &room->table->params[i], &values[number++], context)) {
+            if (!each(&room, &room.table->params[i], &values[number++], context)) {
                 return false;
             }
         }

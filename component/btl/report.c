@@ -6,8 +6,7 @@
  */
 #include "config.h"
 
-#include "btl/btl.h"
-#include "btl/report_fields.h"
+#include "btl/report.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,6 +15,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "base/util.h"
+#include "btl/module.h"
+#include "btl/report_fields.h"
+#include "btl/say.h"
+#include "btl/transports.h"
 
 static void write_string(FILE *out, const char *text)
 {
@@ -53,17 +58,21 @@ static void write_tallies(FILE *out, const char *key, const regx_tally_t *tallie
     fputc('}', out);
 }
 
-/* Of the module that has most: they lead to the same processes. */
-static unsigned most_peers(const regx_component_t *component)
+/* Ports of one kind of transport lead to the same processes, different kinds to different ones. */
+static unsigned count_peers(const regx_component_t *component)
 {
-    unsigned peers = 0;
+    unsigned all = 0, most = 0;
 
     for (unsigned i = 0; i < component->module_count; i++) {
-        const unsigned own = component->modules[i]->peers;
+        const regx_module_t *module = component->modules[i];
 
-        peers = own > peers ? own : peers;
+        if (i > 0 && module->transport->ops != component->modules[i - 1]->transport->ops) {
+            all += most;
+            most = 0;
+        }
+        most = (unsigned)regx_max(most, module->endpoints_high);
     }
-    return peers;
+    return all + most;
 }
 
 /* A field of the report; NULL text: it is the number. */
@@ -79,32 +88,45 @@ enum {
         FIELDS
 };
 
+#define TRANSPORTS 64 /* room for the names of all */
+
 static const char *const keys[FIELDS] = {
 #define KEY(key, type, help) #key,
     REGX_REPORT_FIELDS(KEY)
 #undef KEY
 };
 
-static void fill(const regx_component_t *component, field_t fields[FIELDS])
+/* `transports` holds their names as long as the fields are used. */
+static void fill(const regx_component_t *component, char transports[TRANSPORTS],
+                 field_t fields[FIELDS])
 {
+    regx_transports_name(component, transports, TRANSPORTS);
     fields[FIELD_rank].number = regx_compat_rank();
     fields[FIELD_host].text = regx_compat_host();
     fields[FIELD_version].text = REGX_VERSION;
     fields[FIELD_openmpi].text = regx_compat_version();
-    fields[FIELD_transport].text = component->modules[0]->transport->ops->name;
-    fields[FIELD_transport_reason].text = component->params.transport_reason;
+    fields[FIELD_transport].text = transports;
+    fields[FIELD_transport_reason].text = component->transport_reason;
     fields[FIELD_backend].text = component->choice.backend->name;
     fields[FIELD_backend_reason].text = component->choice.reason;
     fields[FIELD_rendezvous].text = regx_strategy_name(component->params.strategy);
-    fields[FIELD_peers].number = most_peers(component);
+    fields[FIELD_peers].number = count_peers(component);
+}
+
+static void write_counters(FILE *out, const regx_counters_t *counters, const regx_counter_t *row)
+{
+    for (; row->name != NULL; row++) {
+        fprintf(out, "\"%s\": %" PRIu64 ", ", row->name, regx_counter_value(counters, row));
+    }
 }
 
 static void write_json(FILE *out, const regx_component_t *component)
 {
     const regx_counters_t *counters = &component->counters;
     field_t fields[FIELDS] = {{.text = NULL}};
+    char transports[TRANSPORTS];
 
-    fill(component, fields);
+    fill(component, transports, fields);
     fputc('{', out);
     for (int i = 0; i < FIELDS; i++) {
         if (fields[i].text != NULL) {
@@ -117,9 +139,8 @@ static void write_json(FILE *out, const regx_component_t *component)
         fprintf(out, "\"messages_%s\": %" PRIu64 ", \"bytes_%s\": %" PRIu64 ", ",
                 regx_paths[i].name, counters->messages[i], regx_paths[i].name, counters->bytes[i]);
     }
-    for (const regx_counter_t *row = regx_counter_table; row->name != NULL; row++) {
-        fprintf(out, "\"%s\": %" PRIu64 ", ", row->name, regx_counter_value(counters, row));
-    }
+    write_counters(out, counters, regx_counter_table);
+    write_counters(out, counters, regx_transport_counter_table);
     const char *separator = "";
 #define WRITE_TALLIES(key, row, help)                                                              \
     fputs(separator, out);                                                                         \
@@ -137,6 +158,14 @@ static void write_row(FILE *out, const char *name, uint64_t value, const char *h
     }
 }
 
+static void write_counter_rows(FILE *out, const regx_counters_t *counters,
+                               const regx_counter_t *row)
+{
+    for (; row->name != NULL; row++) {
+        write_row(out, row->name, regx_counter_value(counters, row), row->help);
+    }
+}
+
 static void write_tally_rows(FILE *out, const char *name, const regx_tally_t *tallies)
 {
     for (int i = 0; i < REGX_REASONS_MAX; i++) {
@@ -149,8 +178,9 @@ static void write_table(FILE *out, const regx_component_t *component)
 {
     const regx_counters_t *counters = &component->counters;
     field_t fields[FIELDS] = {{.text = NULL}};
+    char transports[TRANSPORTS];
 
-    fill(component, fields);
+    fill(component, transports, fields);
     fprintf(out, "regx %s, rank %" PRIu64 " on %s: transport %s (", fields[FIELD_version].text,
             fields[FIELD_rank].number, fields[FIELD_host].text, fields[FIELD_transport].text);
     for (unsigned i = 0; i < component->module_count; i++) {
@@ -167,9 +197,8 @@ static void write_table(FILE *out, const regx_component_t *component)
         snprintf(name, sizeof(name), "bytes_%s", path->name);
         write_row(out, name, counters->bytes[path->offset], "");
     }
-    for (const regx_counter_t *row = regx_counter_table; row->name != NULL; row++) {
-        write_row(out, row->name, regx_counter_value(counters, row), row->help);
-    }
+    write_counter_rows(out, counters, regx_counter_table);
+    write_counter_rows(out, counters, regx_transport_counter_table);
 #define WRITE_ROWS(key, row, help) write_tally_rows(out, row, counters->key);
     REGX_REPORT_TALLIES(WRITE_ROWS)
 #undef WRITE_ROWS

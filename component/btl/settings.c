@@ -17,29 +17,48 @@ static const regx_param_table_t component_table = {.title = "The component",
                                                    .count = sizeof(component_params) /
                                                             sizeof(component_params[0])};
 
-const regx_settings_room_t regx_settings_rooms[] = {
+static const regx_settings_room_t rooms[] = {
     {&component_table, offsetof(regx_settings_t, component)},
     {&regx_rndv_params, offsetof(regx_settings_t, rendezvous)},
     {&regx_pool_params, offsetof(regx_settings_t, pool)},
     {&regx_registration_params, offsetof(regx_settings_t, registration)},
-    {&regx_transport_params, offsetof(regx_settings_t, transport)},
-    {&regx_verbs_params, offsetof(regx_settings_t, verbs)},
-    {NULL, 0},
+    {&regx_transport_params, offsetof(regx_settings_t, transports.all)},
 };
+
+enum { ROOMS = sizeof(rooms) / sizeof(rooms[0]) };
+
+bool regx_settings_room(unsigned index, regx_settings_room_t *room)
+{
+    const regx_catalog_entry_t *entry;
+
+    if (index < ROOMS) {
+        *room = rooms[index];
+        return true;
+    }
+    entry = regx_catalog_entry(index - ROOMS);
+    if (entry == NULL) {
+        return false;
+    }
+    *room = (regx_settings_room_t){entry->params,
+                                   offsetof(regx_settings_t, transports) + entry->offset};
+    return true;
+}
 
 const regx_param_t *regx_settings_find(const char *name)
 {
-    for (const regx_settings_room_t *room = regx_settings_rooms; room->table != NULL; room++) {
-        for (size_t i = 0; i < room->table->count; i++) {
-            if (strcmp(room->table->params[i].name, name) == 0) {
-                return &room->table->params[i];
+    regx_settings_room_t room;
+
+    for (unsigned r = 0; regx_settings_room(r, &room); r++) {
+        for (size_t i = 0; i < room.table->count; i++) {
+            if (strcmp(room.table->params[i].name, name) == 0) {
+                return &room.table->params[i];
             }
         }
     }
     return NULL;
 }
 
-/* The defaults are Open MPI's, or those of regx_template (module.c). */
+/* The defaults are Open MPI's, or those of the face (component.c). */
 static const regx_param_t inherited[] = {
     {.name = "eager_limit",
      .initial = "16448",

@@ -9,8 +9,7 @@
 #include "pool/params.h"
 #include "registration/params.h"
 #include "rendezvous/params.h"
-#include "transport/params.h"
-#include "transport/verbs/params.h"
+#include "transport/catalog.h"
 
 typedef enum { REGX_ENABLE_AUTO, REGX_ENABLE_NEVER, REGX_ENABLE_ALWAYS } regx_enable_t;
 typedef char regx_report_name_t[1024]; /* "": none */
@@ -26,8 +25,7 @@ typedef struct regx_settings {
     regx_rndv_settings_t rendezvous;
     regx_pool_settings_t pool;
     regx_registration_settings_t registration;
-    regx_transport_settings_t transport;
-    regx_verbs_settings_t verbs;
+    regx_transports_settings_t transports;
 } regx_settings_t;
 
 /* A room's parameters, and where its settings lie in regx_settings_t. */
@@ -36,8 +34,8 @@ typedef struct regx_settings_room {
     size_t offset;
 } regx_settings_room_t;
 
-/* All rooms, in the order of the documentation; the last has no table. */
-extern const regx_settings_room_t regx_settings_rooms[];
+/* All rooms and transports, in the order of the documentation. false: there are no more. */
+bool regx_settings_room(unsigned index, regx_settings_room_t *room);
 
 /* Those that Open MPI registers for every BTL, for the documentation. */
 extern const regx_param_table_t regx_inherited_params;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What users may set of every transport, and of uct; the rows are in params.def.
+ * What users may set of every transport; the rows are in params.def.
  */
 #ifndef REGX_TRANSPORT_PARAMS_H
 #define REGX_TRANSPORT_PARAMS_H

@@ -7,14 +7,20 @@ import subprocess
 import sys
 from pathlib import Path
 
-from comparing import configuration, environment, installation, osu, output, rdma, table
+from comparing import configuration, environment, installation, osu, output, rdma, saved, table
 from comparing.configuration import Row
 from comparing.files import Folder
 from comparing.installation import TOP, Installation
 from comparing.launch import Launcher, Runner
-from comparing.plan import Plan
+from comparing.plan import Plan, available
 from comparing.result import Results
-from comparing.session import Session
+from comparing.session import (
+    CHECK_PATIENCE,
+    Session,
+    check_arguments,
+    reference_line,
+    timed_arguments,
+)
 from comparing.trouble import Trouble, told
 
 HERE = TOP / "osu-configs"
@@ -34,6 +40,8 @@ def arguments() -> argparse.Namespace:
         help="configuration files (default: strategies.conf and peers.conf, beside compare)")
     add("--dry-run", action="store_true", help="print the lines that would be run, and run nothing")
     add("--full", action="store_true", help="more sizes and repetitions")
+    add("-n", dest="repetitions", type=int, metavar="N",
+        help=f"repetitions (default: {REPETITIONS}, with --full {FULL_REPETITIONS})")
     add("--osu", type=Path, metavar="DIR",
         help="where the OSU micro-benchmarks are (default: OSU_HOME, PATH, the usual folders;"
         " where there are none, regx's own companion benchmark is used)")
@@ -47,7 +55,13 @@ def arguments() -> argparse.Namespace:
     add("--no-build", action="store_true", help="take what was built before, as it is")
     add("--output", type=Path, metavar="DIR",
         help="where the results go (default: .build/compare/, by date and time)")
+    add("--from", dest="csv", nargs="+", type=Path, metavar="CSV",
+        help="measure nothing: make the tables again from a results.csv, or from several")
     asked = parser.parse_args()
+    if asked.repetitions is None:
+        asked.repetitions = FULL_REPETITIONS if asked.full else REPETITIONS
+    if not 1 <= asked.repetitions <= 1000:
+        parser.error(f"-n {asked.repetitions}: allowed: 1 to 1000")
     asked.files = asked.files or DEFAULT_FILES
     return asked
 
@@ -57,6 +71,8 @@ def main() -> int:
 
 
 def compare(asked: argparse.Namespace) -> int:
+    if asked.csv:
+        return again(asked.csv)
     # What is wrong with the command line or a file is said before anything is installed.
     rows = configuration.read(asked.files, asked.full)
     found = installation.found(asked, rdma.purpose() if asked.rdma else "compare")
@@ -71,25 +87,35 @@ def compare(asked: argparse.Namespace) -> int:
         machine = rdma.emulated(found, asked)
     if machine:
         suite = machine.take(suite, found.companion)
-    repetitions = FULL_REPETITIONS if asked.full else REPETITIONS
-    plan = Plan(rows, suite, repetitions, with_limit=launcher.on_this_node)
+    rows, left_out = available(rows, suite)
+    if not rows:
+        raise Trouble(f"no OSU here, and nothing else has {', '.join(left_out)}", 1)
+    plan = Plan(rows, suite, asked.repetitions, with_reference=launcher.on_this_node)
     if asked.dry_run:
         dry_run(plan, launcher, machine)
         return 0
     folder = Folder(asked.output)
     if machine:
         return in_machine(machine, plan, asked, found, folder)
-    return measure(plan, launcher, suite, rows, found, folder)
+    return measure(plan, launcher, suite, rows, found, folder, left_out)
+
+
+def again(files: list[Path]) -> int:
+    """What was measured before, as a table."""
+    results = saved.read(files)
+    print(table.render(results, output.width()), flush=True)
+    return results.status()
 
 
 def in_machine(
     machine: rdma.Machine, plan: Plan, asked: argparse.Namespace, found: Installation, folder: Folder
 ) -> int:
     """This very command, there."""
-    command: list[str | Path] = [HERE / "compare", *(["--full"] if asked.full else [])]
+    command: list[str | Path] = [HERE / "compare", "-n", str(asked.repetitions)]
+    command += ["--full"] if asked.full else []
     if any(not job.program.is_companion for job in plan.jobs):
         command += ["--osu", machine.programs]
-    patience = (1 + plan.repetitions) * sum(job.row.timeout for job in plan.jobs)
+    patience = (CHECK_PATIENCE + plan.repetitions) * sum(job.row.timeout for job in plan.jobs)
     status = machine.run(command, asked.files, folder.path, patience)
     print(f"compare: {draw(folder, found)}", file=sys.stderr)
     print(f"compare: results are in {folder.path}", file=sys.stderr)
@@ -99,15 +125,17 @@ def in_machine(
 def dry_run(plan: Plan, launcher: Launcher, machine: rdma.Machine | None) -> None:
     """One line per row and benchmark. compare has regx report into files; here, to stderr."""
     for job in plan.jobs:
-        sizes = job.case.sizes.option()
-        for what, program, arguments_of in (
-            ("content check", job.checker, osu.check_arguments),
-            (f"{plan.repetitions} runs", job.program, osu.timed_arguments),
+        for what, program, arguments in (
+            ("content check", job.checker, check_arguments(job, job.checker, launcher)),
+            (f"{plan.repetitions} runs", job.program, timed_arguments(job)),
         ):
             print(f"# {job.arm}, {job.case.sizes}: {what}")
-            command = [str(program.path), *arguments_of(program, sizes, job.case.options)]
-            line = launcher.line(job.row, command, "stderr")
+            command = [str(program.path), *arguments]
+            line = launcher.line(job.row, command, "stderr", job.case.ranks)
             print(machine.line(line) if machine else line)
+        if plan.has_reference(job):
+            print(f"# reference, {job.case.sizes}: beside each of them")
+            print(reference_line(job, launcher))
 
 
 def measure(
@@ -117,6 +145,7 @@ def measure(
     rows: list[Row],
     found: Installation,
     folder: Folder,
+    left_out: list[str],
 ) -> int:
     programs = {job.program.name: job.program for job in plan.jobs}
     for program in programs.values():
@@ -126,6 +155,7 @@ def measure(
     runner = Runner()
     runner.heed_signals()
     session = Session(plan, launcher, suite, runner, folder.reports)
+    session.results.left_out = left_out
     results = session.carry_out(lambda so_far: folder.write(so_far, facts, rows))
     folder.write(results, facts, rows)
     return present(results, folder, found)

@@ -15,10 +15,10 @@ from comparing.size import Range, parse
 from comparing.trouble import Trouble
 
 DEFAULTS = "defaults"
-PER_BENCHMARK = ("sizes", "full", "options")  # may be written KEY.BENCHMARK
-KEYS = ("mca", "environment", "openmpi", "memlock", "benchmark", "buffers", "timeout")
+PER_BENCHMARK = ("sizes", "full", "options", "buffers", "ranks")  # may be written KEY.BENCHMARK
+KEYS = ("mca", "environment", "openmpi", "memlock", "benchmark", "timeout")
 KEYS += PER_BENCHMARK
-BUFFERS = re.compile(r"same|fresh|buffered|(rotate|slide|strided):[1-9][0-9]{0,5}")
+BUFFERS = re.compile(r"same|fresh|buffered|touched|(rotate|slide|strided):[1-9][0-9]{0,5}")
 # Of a benchmark's options, what compare sets.
 OWN_OPTIONS = ("-m", "-c", "-b")
 OWN_LONG_OPTIONS = ("--message-size", "--validation", "--buffer-num", "--buffers")
@@ -32,6 +32,14 @@ def is_own(option: str) -> bool:
     )
 
 
+def buffers_of(benchmark: str) -> tuple[str, ...]:
+    """Those that a benchmark has; empty: all."""
+    kind = BENCHMARKS[benchmark]
+    if not kind.for_groups:
+        return ()
+    return ("same", "touched") if kind.companion and not kind.is_collective else ("same",)
+
+
 @dataclass(frozen=True)
 class Case:
     """What is run of a row: one benchmark, with one choice of buffers."""
@@ -40,6 +48,7 @@ class Case:
     sizes: Range
     options: tuple[str, ...]
     buffers: str
+    ranks: int = 2
 
 
 @dataclass(frozen=True)
@@ -157,24 +166,17 @@ class _File:
         for benchmark in benchmarks:
             if benchmark not in BENCHMARKS:
                 raise self.unknown_benchmark(benchmark, section, "benchmark")
-        buffers = self.words(section, "buffers") or ["same"]
-        for choice in buffers:
-            if not BUFFERS.fullmatch(choice):
-                raise self.trouble(
-                    f'unknown buffers "{choice}"; allowed: same, fresh, rotate:N, slide:N, '
-                    "strided:N, buffered",
-                    section,
-                    "buffers",
-                )
         cases = [
             Case(
                 benchmark,
                 self.sizes(section, benchmark, full),
                 self.options(section, benchmark),
                 choice,
+                ranks,
             )
             for benchmark in benchmarks
-            for choice in buffers
+            for choice in self.buffers(section, benchmark)
+            for ranks in self.ranks(section, benchmark)
         ]
         return Row(
             name=section,
@@ -201,6 +203,38 @@ class _File:
     def key_for(self, section: str, base: str, benchmark: str) -> str:
         special = f"{base}.{benchmark}"
         return special if special in self.parser[section] else base
+
+    def buffers(self, section: str, benchmark: str) -> list[str]:
+        key = self.key_for(section, "buffers", benchmark)
+        choices = self.words(section, key) or ["same"]
+        for choice in choices:
+            if not BUFFERS.fullmatch(choice):
+                raise self.trouble(
+                    f'unknown buffers "{choice}"; allowed: same, fresh, rotate:N, slide:N, '
+                    "strided:N, buffered, touched",
+                    section,
+                    key,
+                )
+            allowed = buffers_of(benchmark)
+            if allowed and choice not in allowed:
+                raise self.trouble(
+                    f"{benchmark} has no {choice} buffers; allowed: {', '.join(allowed)}",
+                    section,
+                    key,
+                )
+        return choices
+
+    def ranks(self, section: str, benchmark: str) -> list[int]:
+        """Benchmarks of two ranks have two, whatever the row says of the others."""
+        key = self.key_for(section, "ranks", benchmark)
+        words = self.words(section, key)
+        if not all(re.fullmatch(r"[1-9][0-9]{0,2}", word) and int(word) > 1 for word in words):
+            raise self.trouble("malformed ranks; wanted: numbers from 2 to 999", section, key)
+        if not BENCHMARKS[benchmark].for_groups:
+            if key != "ranks" and words != ["2"]:
+                raise self.trouble(f"{benchmark} is for two ranks", section, key)
+            return [2]
+        return [int(word) for word in words] or [2]
 
     def sizes(self, section: str, benchmark: str, full: bool) -> Range:
         key = self.key_for(section, "full" if full else "sizes", benchmark)

@@ -32,8 +32,8 @@ def collect(installation: Installation, programs: list[Program]) -> dict:
         "memlock_bytes": resource.getrlimit(resource.RLIMIT_MEMLOCK)[0],
         "openmpi": ".".join(map(str, installation.openmpi)),
         "mpirun": installation.mpirun,
-        "ucx": _said("ucx_info", "-v"),
-        "regx_commit": _said("git", "-C", str(TOP), "describe", "--always", "--dirty"),
+        "ucx": said("ucx_info", "-v") or said("pkg-config", "--modversion", "ucx"),
+        "regx_commit": said("git", "-C", str(TOP), "describe", "--always", "--dirty"),
         "benchmarks": {program.name: str(program.path) for program in programs},
         "mca_environment": {k: v for k, v in os.environ.items() if re.match("OMPI_|PMIX_|UCX_", k)},
     }
@@ -70,7 +70,7 @@ def _free_bytes(folder: str) -> int | None:
     return status.f_bavail * status.f_frsize
 
 
-def _said(*command: str) -> str | None:
+def said(*command: str) -> str | None:
     """The first line of what a command says, if it is there."""
     try:
         run = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)

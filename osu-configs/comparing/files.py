@@ -7,7 +7,7 @@ from pathlib import Path
 
 from comparing import output, table
 from comparing.configuration import Row
-from comparing.result import LIMIT, Results
+from comparing.result import Results
 
 COLUMNS = (
     "strategy",
@@ -20,6 +20,16 @@ COLUMNS = (
     "unit",
     "repetition",
     "value",
+    # Scripts rely on those above and on their order. What is new goes to the end.
+    "kind",
+    "ranks",
+    "options",
+    "beside",
+    "phase",
+    "mailbox_before",
+    "mailbox_after",
+    "attempt",
+    "problem",
 )
 
 
@@ -42,9 +52,16 @@ class Folder:
 
 def _rows(results: Results) -> Iterator[tuple]:
     for run in results.runs:
-        benchmark = "probe" if run.arm.kind == LIMIT else run.arm.benchmark
-        arm = (run.arm.strategy, run.backend, run.transport, benchmark, run.arm.buffers)
+        group = run.arm.group
+        arm = (run.arm.strategy, run.backend, run.transport, group.benchmark, group.buffers)
+        before, after = (f"{time:.3f}" if time is not None else "" for time in run.mailbox)
+        about = (run.arm.kind, group.ranks, run.options, run.beside)
+        about += (run.phase, before, after, run.attempts, run.problem or "")
         for size, value in run.values.items():
-            yield *arm, size, run.metric, run.unit, run.repetition, value
+            yield *arm, size, run.metric, run.unit, run.repetition, value, *about
+    for run in results.executions():
+        arm = (run.arm.strategy, run.backend, run.transport, run.arm.benchmark, run.arm.buffers)
+        about = (run.arm.kind, run.arm.ranks, run.options, run.beside)
+        about += (run.phase, "", "", run.attempts, "")
         for name, count in run.counts.items():  # of the whole run, over all sizes
-            yield *arm, "", name, "", run.repetition, count
+            yield *arm, "", name, "", run.repetition, count, *about

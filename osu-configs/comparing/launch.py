@@ -42,7 +42,7 @@ def cores() -> int:
 
 
 class Launcher:
-    """How two ranks are started: by mpirun on this node or on a hostfile's, or as the user says."""
+    """How ranks are started: by mpirun on this node or on a hostfile's, or as the user says."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Launcher:
         processes do."""
         return not self.hostfile and not self.own and not self.rdma and self.cores >= 2
 
-    def line(self, row: Row, command: list[str], report: str | None) -> Line:
+    def line(self, row: Row, command: list[str], report: str | None, ranks: int = 2) -> Line:
         """report: where regx writes its counters, for a row of regx."""
         mca = list(row.mca)
         environment: list[tuple[str, str]] = []
@@ -85,17 +85,17 @@ class Launcher:
             # The launcher knows nothing of --mca and -x: all goes by the environment.
             environment += [(f"OMPI_MCA_{name}", value) for name, value in mca]
             environment += row.environment
-            return Line(tuple(environment), (*self.own, "-n", "2", *command))
+            return Line(tuple(environment), (*self.own, "-n", str(ranks), *command))
         words = [self.installation.mpirun]
         if os.geteuid() == 0:
             words.append("--allow-run-as-root")
-        words += ["-n", "2"]
+        words += ["-n", str(ranks)]
         if self.hostfile:
             words += ["--hostfile", str(self.hostfile), "--map-by", "node", "--bind-to", "core"]
-        elif self.cores >= 2:
+        elif self.cores >= ranks:
             words += ["--map-by", "core", "--bind-to", "core"]
         else:
-            words += ["--oversubscribe", "--bind-to", "none"]
+            words += ["--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1"]
         for name, value in mca:
             words += ["--mca", name, value]
         for name, value in row.environment:

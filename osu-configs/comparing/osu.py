@@ -14,23 +14,43 @@ from comparing.trouble import Trouble
 class Benchmark:
     metric: str
     unit: str
-    companion: str  # the companion's name of it
-    has_limit: bool  # whether the probe measures the same movement without MPI
+    companion: str = ""  # the companion's name of it; empty: OSU alone has it
+    checker: str = ""  # the companion's test of the same messages' contents; empty: itself
+    has_window: bool = False  # whether many messages are under way at a time
+    for_groups: bool = False  # whether it is for more than two ranks too
+    # Whether MPI makes other messages of those that the benchmark names, so that nothing follows
+    # from their size.
+    is_collective: bool = False
+    has_reference: bool = False  # whether the probe measures the same movement without MPI
+    columns: tuple[str, ...] = ("",)  # of several in its output, those that are metrics
 
-    @property
-    def has_window(self) -> bool:
-        """Whether many messages are under way at a time."""
-        return self.metric == "bandwidth"
 
+PERCENTILES = ("p50", "p99", "p99.9", "max1000")
+COLLECTIVES = ("allreduce", "alltoall", "allgather", "bcast", "reduce_scatter")
+LATENCY, BANDWIDTH = ("latency", "us"), ("bandwidth", "MB/s")
 
 BENCHMARKS = {
-    f"{suite}_{name}": Benchmark(metric, unit, name, has_limit)
-    for suite in ("osu", "companion")
-    for name, metric, unit, has_limit in (
-        ("latency", "latency", "us", True),
-        ("bw", "bandwidth", "MB/s", True),
-        ("bibw", "bandwidth", "MB/s", False),
-    )
+    **{
+        f"{suite}_{name}": benchmark
+        for suite in ("osu", "companion")
+        for name, benchmark in (
+            ("latency", Benchmark(*LATENCY, "latency", has_reference=True)),
+            # OSU looks at its one buffer once all messages have come into it; the companion's
+            # messages have one each.
+            ("bw", Benchmark(*BANDWIDTH, "bw", "bw", has_window=True, has_reference=True)),
+            ("bibw", Benchmark(*BANDWIDTH, "bibw", "bibw", has_window=True)),
+        )
+    },
+    "companion_percentiles": Benchmark(*LATENCY, "percentiles", "latency", columns=PERCENTILES),
+    "companion_sendrecv": Benchmark(*LATENCY, "sendrecv", for_groups=True),
+    "companion_halo": Benchmark(*LATENCY, "halo", for_groups=True, is_collective=True),
+    "companion_incast": Benchmark(*BANDWIDTH, "incast", has_window=True, for_groups=True),
+    "osu_mbw_mr": Benchmark(*BANDWIDTH, has_window=True, for_groups=True),
+    "osu_multi_lat": Benchmark(*LATENCY, for_groups=True),
+    **{
+        f"osu_{name}": Benchmark(*LATENCY, for_groups=True, is_collective=True)
+        for name in COLLECTIVES
+    },
 }
 
 # Where the point-to-point benchmarks lie below what a user calls the place of OSU: the folder
@@ -47,6 +67,8 @@ FOLDERS = (
     "osu-micro-benchmarks/mpi/pt2pt",
     "osu-micro-benchmarks/mpi/pt2pt/standard",
 )
+FOLDERS += tuple(folder.replace("pt2pt", "collective") for folder in FOLDERS if "pt2pt" in folder)
+FOLDERS += ("../collective", "../../collective/blocking")
 USUAL_PLACES = (
     "/usr",
     "/usr/local",
@@ -107,15 +129,27 @@ class Suite:
         places = {name: self._find(name) for name in BENCHMARKS if name.startswith("osu_")}
         return {name: path for name, path in places.items() if path}
 
+    def has(self, benchmark: str) -> bool:
+        return bool(BENCHMARKS[benchmark].companion or self._find(benchmark))
+
     def program(self, benchmark: str, buffers: str) -> Program:
         """OSU itself has one buffer for all messages; other choices are the companion's."""
         found = self._find(benchmark) if buffers == "same" else None
         if found:
             return Program(found, (), benchmark)
-        return self.companion_program(benchmark, buffers)
+        return self._companion(BENCHMARKS[benchmark].companion, buffers)
 
-    def companion_program(self, benchmark: str, buffers: str) -> Program:
+    def checker(self, benchmark: str, buffers: str) -> Program:
+        """What looks at the contents of the same messages."""
+        own = BENCHMARKS[benchmark].checker
+        return self._companion(own, buffers) if own else self.program(benchmark, buffers)
+
+    def other_checker(self, benchmark: str, buffers: str) -> Program | None:
+        """Where OSU's program cannot check."""
         kind = BENCHMARKS[benchmark].companion
+        return self._companion(kind, buffers) if kind else None
+
+    def _companion(self, kind: str, buffers: str) -> Program:
         return Program(self.companion, (kind, "--buffers", buffers), f"companion_{kind}")
 
 
@@ -123,11 +157,33 @@ def timed_arguments(program: Program, sizes: str, options: tuple[str, ...]) -> l
     return [*program.arguments, "-m", sizes, *options]
 
 
-def check_arguments(program: Program, sizes: str, options: tuple[str, ...]) -> list[str]:
-    """A short pass whose contents are checked; checking would spoil the times of a long one. Of
-    the options it has the window alone."""
-    window = options[options.index("-W") :][:2] if "-W" in options else ()
-    return [*program.arguments, "-m", sizes, "-i", "2", "-x", "0", *window, "-c"]
+# auto tries each way on some messages of a size before it chooses one (component/rendezvous): at most
+# that many in a stream, and a few of those that come alone.
+TRIAL_MESSAGES, LONE_TRIAL_MESSAGES = 1536, 64
+WINDOW = 64  # messages at a time, unless the options say otherwise
+
+
+def check_iterations(benchmark: Benchmark, options: tuple[str, ...], past_trial: bool) -> int:
+    """past_trial: until what auto has chosen has carried messages too."""
+    if not past_trial:
+        return 2
+    if not benchmark.has_window:
+        return LONE_TRIAL_MESSAGES
+    window = window_option(options)
+    return -(-TRIAL_MESSAGES // (int(window[1]) if window else WINDOW))
+
+
+def window_option(options: tuple[str, ...]) -> tuple[str, ...]:
+    return options[options.index("-W") :][:2] if "-W" in options else ()
+
+
+def check_arguments(
+    program: Program, sizes: str, options: tuple[str, ...], iterations: int = 2
+) -> list[str]:
+    """A pass whose contents are checked; checking would spoil the times of another. Of the options it
+    has the window alone."""
+    arguments = ["-m", sizes, "-i", str(iterations), "-x", "0", *window_option(options), "-c"]
+    return [*program.arguments, *arguments]
 
 
 @dataclass
@@ -141,8 +197,9 @@ class NotOutput(Exception):
     """What was printed is not what such a benchmark prints."""
 
 
-def parse(text: str, unit: str) -> Output:
-    """Read what a benchmark printed: any OSU from 2.0 to 7.5, the companion, or the probe.
+def parse(text: str, unit: str, name: str = "") -> Output:
+    """Read what a benchmark printed: any OSU from 2.0 to 7.5, the companion, or the probe. Of several
+    columns of a unit, the one of that name.
 
     All have a first column of sizes and a header "# Size" that names the others with their units.
     Lines that begin with neither "#" nor a size come from launchers and libraries.
@@ -160,7 +217,7 @@ def parse(text: str, unit: str) -> Output:
         words = line.split()
         if not columns or len(words) < 2 or not words[0].isdecimal():
             continue
-        place = _column(columns, unit)
+        place = _column(columns, unit, name)
         try:
             value = float(words[place])
         except (ValueError, IndexError):
@@ -174,9 +231,13 @@ def parse(text: str, unit: str) -> Output:
     return Output(title, values, valid if columns.endswith("Validation") else None)
 
 
-def _column(columns: str, unit: str) -> int:
-    """Which column has this unit: they are told apart by their units in parentheses."""
-    units = re.findall(r"\(([^)]*)\)", columns)
-    if unit not in units:
-        raise NotOutput(f'no column of {unit} in "{columns}"')
-    return units.index(unit) + 1
+def _column(columns: str, unit: str, name: str) -> int:
+    """Which column has this unit: they are told apart by their units in parentheses. osu_mbw_mr's
+    are units and nothing else."""
+    found = re.findall(r"(\S*)\s*\(([^)]*)\)", columns)
+    if not found:
+        found = [("", column) for column in columns.lstrip("# ").split()[1:]]
+    for place, column in enumerate(found, 1):
+        if column[1] == unit and name in ("", column[0]):
+            return place
+    raise NotOutput(f'no column of {f"{name} in " if name else ""}{unit} in "{columns}"')

@@ -60,5 +60,9 @@ def replace_json(file: Path, document: dict) -> None:
 def show(command: str, path: Path, render: Callable[[int], str]) -> None:
     """Says where the results are, and prints the table as wide as the terminal is."""
     print(f"{command}: results are in {path}", file=sys.stderr)
-    width = max(shutil.get_terminal_size((WIDTH, 24)).columns, 80)
-    print(render(width), flush=True)
+    print(render(width()), flush=True)
+
+
+def width() -> int:
+    """Of the terminal."""
+    return max(shutil.get_terminal_size((WIDTH, 24)).columns, 80)

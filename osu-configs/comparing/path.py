@@ -14,7 +14,6 @@ from comparing import report
 from comparing.size import show
 from comparing.trouble import Trouble
 
-RANKS = 2
 SMALL = ("eager", "frag")
 WIRES = ("shm", "tcp", "verbs")
 RENDEZVOUS_ABOVE = 16 << 10
@@ -37,20 +36,26 @@ class Proof:
     transport: str = ""
     backend: str = ""
     counts: dict[str, int] = field(default_factory=dict)  # of COUNTS
+    decisions: dict[str, int] = field(default_factory=dict)  # of auto, by reason
 
 
 def prove(
-    file: Path, strategy: str, sizes: list[int], backend: str = "auto", transport: str = "auto"
+    file: Path,
+    strategy: str,
+    sizes: list[int],
+    backend: str = "auto",
+    transport: str = "auto",
+    ranks: int = 2,
 ) -> Proof:
     """strategy, backend, transport: as btl_regx_rendezvous and so on name them, or strategy "frag";
-    sizes: of the messages of the run."""
+    sizes: of the messages of the run; none: not known, and nothing follows from them."""
     try:
         reports = report.read([file]) if file.exists() else []
     except Trouble as trouble:
         return Proof(f"path not proven: {trouble}")
-    ranks = len({line["rank"] for line in reports})
-    if ranks != RANKS:
-        return Proof(f"path not proven: regx reported for {ranks} of {RANKS} ranks")
+    told = len({line["rank"] for line in reports})
+    if told != ranks:
+        return Proof(f"path not proven: regx reported for {told} of {ranks} ranks")
     total = report.add(reports)
     moved = {path: _bytes(total, path) for path in report.PATHS if path != "fallback"}
     carried = ", ".join(f"{path} {_amount(count)}" for path, count in moved.items() if count)
@@ -67,6 +72,7 @@ def prove(
         transport=_transport(total),
         backend=used,
         counts={name: total[name] for name in COUNTS if name in total},
+        decisions=total.get("decisions", {}),
     )
 
 
@@ -74,6 +80,8 @@ def _large_share(sizes: list[int]) -> float:
     """The share of a run's bytes in messages that do not go eagerly."""
     small = sum(size for size in sizes if size <= RENDEZVOUS_ABOVE)
     large = sum(size for size in sizes if size > RENDEZVOUS_ABOVE)
+    if not sizes:
+        return 0
     return large / (large + SMALL_WEIGHT * small)
 
 

@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any
 
 from comparing.phase import MIXED, PHASES, UNMEASURED
-from comparing.result import LIMIT, PEER, REGX
+from comparing.result import REFERENCE, PEER, REGX
 from comparing.size import show
 
 REGX_COLOURS = ("#d62728", "#1f77b4", "#2ca02c", "#9467bd", "#ff7f0e", "#17becf", "#e377c2")
@@ -23,16 +23,19 @@ UNPROVEN = " (path not proven)"
 
 
 class Panel:
-    """What belongs into one pair of axes: one benchmark, choice of buffers and phase."""
+    """What belongs into one pair of axes: one benchmark, choice of buffers, metric and phase."""
 
-    def __init__(self, benchmark: str, buffers: str, phase: str, runs: list[dict]):
+    def __init__(self, place: tuple, phase: str, runs: list[dict]):
+        benchmark, buffers, ranks, metric = place
         buffers = "" if buffers == "same" else f", {buffers} buffers"
+        buffers += "" if ranks == 2 else f", {ranks} ranks"
+        buffers += "" if metric in ("latency", "bandwidth") else f", {metric}"
         self.title = f"{benchmark}{buffers}, " + (
             "phase not measured" if phase == UNMEASURED else f"{phase} phase"
         )
         self.lower_is_better = runs[0]["unit"] == "us"
         self.scale = 1.0 if self.lower_is_better else 1e-3  # MB/s to GB/s
-        compared = [run for run in runs if run["arm"]["kind"] != LIMIT]
+        compared = [run for run in runs if run["arm"]["kind"] != REFERENCE]
         self.sizes = sorted({int(size) for run in compared for size in run["values"]})
         self.values: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
         self.kinds: dict[str, str] = {}
@@ -58,26 +61,31 @@ class Panel:
 
 
 def panels(document: dict) -> list[list[Panel | None]]:
-    """A row per phase, a column per benchmark and choice of buffers; None where nothing ran."""
+    """A row per phase, a column per benchmark, buffers and metric; None where nothing ran."""
     runs = [run for run in document["runs"] if run["values"]]
-    compared = [run for run in runs if run["arm"]["kind"] != LIMIT]
+    compared = [run for run in runs if run["arm"]["kind"] != REFERENCE]
     phases = [p for p in PHASES if p != MIXED and any(run["phase"] == p for run in compared)]
-    groups = list(dict.fromkeys((a["benchmark"], a["buffers"]) for a in document["arms"]))
+    places = list(dict.fromkeys(map(_place, compared)))
 
-    def panel(benchmark: str, buffers: str, phase: str) -> Panel | None:
+    def panel(place: tuple, phase: str) -> Panel | None:
         def belongs(run: dict) -> bool:
-            arm = run["arm"]
-            return (arm["benchmark"], arm["buffers"], run["phase"]) == (benchmark, buffers, phase)
+            return (_place(run), run["phase"]) == (place, phase)
 
         if not any(map(belongs, compared)):
             return None
-        return Panel(benchmark, buffers, phase, list(filter(belongs, runs)))
+        return Panel(place, phase, list(filter(belongs, runs)))
 
-    return [[panel(*group, phase) for group in groups] for phase in phases]
+    return [[panel(place, phase) for place in places] for phase in phases]
+
+
+def _place(run: dict) -> tuple:
+    """What one column of panels is of."""
+    arm = run["arm"]
+    return arm["benchmark"], arm["buffers"], arm.get("ranks", 2), run["metric"]
 
 
 def styles(document: dict) -> dict[str, dict]:
-    """The same line for an arm in all panels: regx in colours, peers greyish, the limit dotted."""
+    """The same line for an arm in all panels: regx in colours, peers greyish, the reference dotted."""
     found: dict[str, dict] = {}
     for arm in document["arms"]:
         number = sum(style["kind"] == arm["kind"] for style in found.values())
@@ -90,9 +98,9 @@ def styles(document: dict) -> dict[str, dict]:
             line = {"color": PEER_COLOURS[number % len(PEER_COLOURS)], "linestyle": "--"}
         else:
             line = {"color": "black", "linestyle": ":"}
-        if arm["kind"] != LIMIT:
+        if arm["kind"] != REFERENCE:
             line.update(marker=MARKERS[number % len(MARKERS)], markersize=4.5)
-        name = {REGX: f"regx {arm['strategy']}", LIMIT: "limit: two processes without MPI"}
+        name = {REGX: f"regx {arm['strategy']}", REFERENCE: "reference: two processes without MPI"}
         found[arm["strategy"]] = {
             "kind": arm["kind"],
             "label": name.get(arm["kind"], arm["strategy"]),
@@ -136,8 +144,8 @@ def draw(document: dict, folder: Path) -> list[Path]:
     in_order = [name for name in style if name in handles]
     environment = document["environment"]
     title = (
-        f"regx and its peers on {environment['processor']}, Open MPI {environment['openmpi']}, two"
-        f" ranks, {environment['date'][:10]}\nmedians, shaded from minimum to maximum"
+        f"regx and its peers on {environment['processor']}, Open MPI {environment['openmpi']},"
+        f" {environment['date'][:10]}\nmedians, shaded from minimum to maximum"
     )
     figure.tight_layout()
     legend = figure.legend(

@@ -17,7 +17,7 @@ class Progress:
         self.is_dropped = is_dropped
         self.done = 0
         self.started = time.monotonic()
-        self.known: dict[tuple[str, Job | None], float] = {}  # seconds by kind and job
+        self.known: dict[tuple[str, Job], float] = {}  # seconds by kind and job
         self.on_terminal = sys.stderr.isatty()
 
     def begin(self, note: str) -> None:
@@ -62,7 +62,7 @@ class Progress:
         closer = {
             job: seconds
             for job, seconds in alike.items()
-            if job and step.job and job.case.benchmark == step.job.case.benchmark
+            if job.case.benchmark == step.job.case.benchmark
         }
         times = list((closer or alike).values())
         return sum(times) / len(times) if times else FIRST_GUESS

@@ -68,6 +68,26 @@ def add(reports: list[dict]) -> dict:
     return total
 
 
+def is_trial(reason: str) -> bool:
+    """Of auto's decisions: made to find out, and not the outcome."""
+    return "trial" in reason
+
+
+def chosen(decisions: dict[str, int]) -> str | None:
+    """The strategy that auto chose for most messages. Its reasons begin with the path's name."""
+    counts: dict[str, int] = {}
+    for reason, count in decisions.items():
+        path = reason.partition(":")[0]
+        if path in PATHS and not is_trial(reason):
+            counts[path] = counts.get(path, 0) + count
+    return max(counts, key=lambda path: counts[path]) if any(counts.values()) else None
+
+
+def pin(strategy: str) -> str:
+    """What makes every job take it."""
+    return f"--mca btl_regx_rendezvous {strategy}"
+
+
 def render(reports: list[dict], files: int) -> str:
     """A table: what ran, then what went over which path, then every counter that is not 0."""
     total = add(reports)
@@ -93,4 +113,6 @@ def render(reports: list[dict], files: int) -> str:
         elif isinstance(value, dict) and value:
             lines.append(key)
             lines += [f"  {name:<26}{count:>22,}" for name, count in sorted(value.items())]
+    if strategy := chosen(total.get("decisions", {})):
+        lines.append(f"to pin auto's choice, {strategy}: {pin(strategy)}")
     return "\n".join(lines)

@@ -3,7 +3,9 @@
 
 from dataclasses import dataclass, field
 
-REGX, PEER, LIMIT = "regx", "peer", "limit"
+# A reference is the same movement by two processes without MPI. It is no bound: MPI's own may be
+# faster, by another way of moving.
+REGX, PEER, REFERENCE = "regx", "peer", "reference"
 
 
 @dataclass(frozen=True)
@@ -11,18 +13,30 @@ class Arm:
     """What is compared: one row with one benchmark and one choice of buffers."""
 
     strategy: str
-    kind: str  # REGX, PEER or LIMIT
+    kind: str  # REGX, PEER or REFERENCE
     benchmark: str  # as the tables name it: osu_bw, or companion_bw
     buffers: str
+    ranks: int = 2
 
     @property
-    def group(self) -> tuple[str, str]:
+    def group(self) -> "Group":
         """Arms of one group stand side by side in one table."""
-        return self.benchmark, self.buffers
+        return Group(self.benchmark, self.buffers, self.ranks)
 
     def __str__(self) -> str:
-        buffers = "" if self.buffers == "same" else f" ({self.buffers} buffers)"
-        return f"{self.strategy} {self.benchmark}{buffers}"
+        return f"{self.strategy} {self.group}"
+
+
+@dataclass(frozen=True)
+class Group:
+    benchmark: str
+    buffers: str
+    ranks: int = 2
+
+    def __str__(self) -> str:
+        details = [f"{self.buffers} buffers"] if self.buffers != "same" else []
+        details += [f"{self.ranks} ranks"] if self.ranks != 2 else []
+        return self.benchmark + (f" ({', '.join(details)})" if details else "")
 
 
 @dataclass
@@ -34,6 +48,8 @@ class Check:
     problem: str | None = None  # what was checked went another way than the row names
     failed: str | None = None  # why there is no result
     messages: str = ""  # stderr
+    carried: str = ""  # by which paths of regx
+    decisions: dict[str, int] = field(default_factory=dict)  # of auto, by reason
 
 
 @dataclass(kw_only=True)
@@ -42,7 +58,7 @@ class Conditions:
 
     phase: str
     mailbox: tuple[float | None, float | None]  # us, before and after
-    attempts: int
+    attempts: int  # the last of them is this one
     seconds: float
     others: float  # the share of the cores' time that other programs took
 
@@ -54,11 +70,14 @@ class Run(Conditions):
     metric: str
     unit: str
     line: str
+    beside: str = ""  # of a reference: the strategy that it was run after
+    options: str = ""  # of the benchmark: what differs from its own defaults
     backend: str = ""
     transport: str = ""
     values: dict[int, float] = field(default_factory=dict)
     carried: str = ""  # by which paths of regx
     counts: dict[str, int] = field(default_factory=dict)  # what became of the buffers (path.py)
+    decisions: dict[str, int] = field(default_factory=dict)  # of auto, by reason
     problem: str | None = None  # the path was not proven
     failed: str | None = None
     title: str = ""  # the benchmark's own first line, with its version
@@ -72,10 +91,19 @@ class Results:
     arms: list[Arm] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)  # benchmarks that are not there
     interrupted: bool = False
+    source: str = ""  # the file that the results were read from again; empty: just measured
 
-    def groups(self) -> list[tuple[str, str]]:
-        return list(dict.fromkeys(arm.group for arm in self.arms if arm.kind != LIMIT))
+    def groups(self) -> list[Group]:
+        return list(dict.fromkeys(arm.group for arm in self.arms if arm.kind != REFERENCE))
+
+    def executions(self) -> list[Run]:
+        """One run of each start of a program, which may have measured several metrics."""
+        first: dict[tuple[Arm, int, str], Run] = {}
+        for run in self.runs:
+            first.setdefault((run.arm, run.repetition, run.beside), run)
+        return list(first.values())
 
     def failure(self, arm: Arm) -> str | None:
         """Why an arm has no (further) values, if so."""

@@ -12,10 +12,11 @@ from comparing.load import Load
 from comparing.phase import Mailbox
 from comparing.plan import Job, Plan, Step
 from comparing.progress import Progress
-from comparing.result import Check, Conditions, Results, Run
+from comparing.result import REFERENCE, Arm, Check, Conditions, Results, Run
 
 ATTEMPTS = 1 + 3  # a run across which the phase changed is repeated at most three times
 PROBE_TIMEOUT = 90
+CHECK_PATIENCE = 3  # times a run's timeout, for a check of many messages
 
 
 class Session:
@@ -54,15 +55,11 @@ class Session:
 
     def _is_dropped(self, step: Step) -> bool:
         """What delivered wrong data has no speed, and what failed once is not waited for again."""
-        if step.job is None:
-            return False
         arm = step.job.arm
         return self.results.is_wrong(arm) or self.results.failure(arm) is not None
 
     def _step(self, step: Step) -> None:
-        if step.job is None:
-            self._limit(step.repetition)
-        elif step.kind == "check":
+        if step.kind == "check":
             self._check(step.job)
         else:
             self._run(step.job, step.repetition)
@@ -73,9 +70,11 @@ class Session:
         check = self._check_by(job, job.checker)
         if check is None:
             # This version of OSU checks no contents, or does not even know the option.
-            companion = self.suite.companion_program(job.case.benchmark, job.case.buffers)
-            check = self._check_by(job, companion)
-        assert check is not None  # the companion always says
+            companion = self.suite.other_checker(job.case.benchmark, job.case.buffers)
+            check = self._check_by(job, companion) if companion else None
+        if check is None:
+            check = Check(job.arm, job.checker.name, "")
+            check.failed = f"contents not checked: this version of {job.checker.name} cannot"
         self.results.checks.append(check)
         if check.wrong:
             self.progress.say(f"WRONG DATA: {job.arm}: {check.line}")
@@ -84,14 +83,18 @@ class Session:
 
     def _check_by(self, job: Job, program: osu.Program) -> Check | None:
         """None: inconclusive, and another program may know better."""
-        arguments = osu.check_arguments(program, job.case.sizes.option(), job.case.options)
         report = self._report_file(job, "check")
-        line = self.launcher.line(job.row, [str(program.path), *arguments], str(report))
+        line = self.launcher.line(
+            job.row,
+            [str(program.path), *check_arguments(job, program, self.launcher)],
+            str(report),
+            job.case.ranks,
+        )
         report.unlink(missing_ok=True)
-        outcome = self.runner.run(line, job.row.timeout)
+        outcome = self.runner.run(line, CHECK_PATIENCE * job.row.timeout)
         check = Check(job.arm, program.name, str(line), messages=_tail(outcome.stderr))
         try:
-            output = osu.parse(outcome.stdout, osu.BENCHMARKS[job.case.benchmark].unit)
+            output = osu.parse(outcome.stdout, job.benchmark.unit)
         except osu.NotOutput as error:
             output = osu.Output("", {}, None)
             check.failed = explain(outcome) or str(error)
@@ -102,51 +105,89 @@ class Session:
         else:
             check.failed = check.failed or explain(outcome) or _gap(output, job)
         if job.row.is_regx and not check.failed:
-            check.problem = self._prove(job, report).problem
+            proof = self._prove(job, report)
+            check.problem, check.carried = proof.problem, proof.carried
+            check.decisions = proof.decisions
         return check
 
     # ---- time
 
     def _run(self, job: Job, repetition: int) -> None:
-        benchmark = osu.BENCHMARKS[job.case.benchmark]
-        sizes = job.case.sizes.option()
-        arguments = osu.timed_arguments(job.program, sizes, job.case.options)
         report = self._report_file(job, str(repetition))
-        line = self.launcher.line(job.row, [str(job.program.path), *arguments], str(report))
+        command = [str(job.program.path), *timed_arguments(job)]
+        line = self.launcher.line(job.row, command, str(report), job.case.ranks)
+        beside: list[Outcome] = []
 
         def once() -> Outcome:
             report.unlink(missing_ok=True)
-            return self.runner.run(line, job.row.timeout)
+            outcome = self.runner.run(line, job.row.timeout)
+            if self.plan.has_reference(job) and outcome.status == 0:
+                beside[:] = [self.runner.run(reference_line(job, self.launcher), PROBE_TIMEOUT)]
+            return outcome
 
         outcome, conditions = self._within_one_phase(once)
-        run = Run(
-            **vars(conditions),
-            arm=job.arm,
-            repetition=repetition,
-            metric=benchmark.metric,
-            unit=benchmark.unit,
-            line=str(line),
-            transport=job.row.wire,
-            messages=_tail(outcome.stderr),
-        )
-        self.results.runs.append(run)
+        runs = [
+            Run(
+                **vars(conditions),
+                arm=job.arm,
+                repetition=repetition,
+                metric=column or job.benchmark.metric,
+                unit=job.benchmark.unit,
+                options=" ".join(job.case.options),
+                line=str(line),
+                transport=job.row.wire,
+                messages=_tail(outcome.stderr),
+            )
+            for column in job.benchmark.columns
+        ]
+        self.results.runs += runs
+        for run, column in zip(runs, job.benchmark.columns):
+            self._take_values(run, job, outcome, column)
+        failed = runs[0].failed
+        proof = self._prove(job, report) if job.row.is_regx and not failed else None
+        for run in runs:
+            if job.row.is_regx and failed:
+                run.problem = "path not proven, for the run did not end well"
+            elif proof:
+                run.problem, run.carried = proof.problem, proof.carried
+                run.transport, run.backend = proof.transport, proof.backend
+                run.counts, run.decisions = proof.counts, proof.decisions
+        if failed:
+            self.progress.say(f"{job.arm}: {failed}")
+        for outcome in beside:
+            self._keep_reference(job, repetition, outcome, conditions)
+
+    @staticmethod
+    def _take_values(run: Run, job: Job, outcome: Outcome, column: str) -> None:
         try:
-            output = osu.parse(outcome.stdout, benchmark.unit)
+            output = osu.parse(outcome.stdout, run.unit, column)
             run.title = output.title
             wanted = job.case.sizes.sizes()
             run.values = {size: v for size, v in output.values.items() if size in wanted}
             run.failed = explain(outcome) or _gap(output, job)
         except osu.NotOutput as error:
             run.failed = explain(outcome) or str(error)
-        if job.row.is_regx and run.failed:
-            run.problem = "path not proven, for the run did not end well"
-        elif job.row.is_regx:
-            proof = self._prove(job, report)
-            run.problem, run.carried = proof.problem, proof.carried
-            run.transport, run.backend = proof.transport, proof.backend
-            run.counts = proof.counts
-        if run.failed:
-            self.progress.say(f"{job.arm}: {run.failed}")
+
+    def _keep_reference(
+        self, job: Job, repetition: int, outcome: Outcome, conditions: Conditions
+    ) -> None:
+        run = Run(
+            **vars(conditions),
+            arm=Arm("reference", REFERENCE, *vars(job.arm.group).values()),
+            repetition=repetition,
+            metric=job.benchmark.metric,
+            unit=job.benchmark.unit,
+            beside=job.arm.strategy,
+            line=str(reference_line(job, self.launcher)),
+            transport="shm",
+            messages=_tail(outcome.stderr),
+        )
+        self.results.runs.append(run)
+        try:
+            run.values = osu.parse(outcome.stdout, run.unit).values
+            run.failed = explain(outcome)
+        except osu.NotOutput as error:
+            run.failed = explain(outcome) or str(error)
 
     def _within_one_phase(self, once: Callable[[], Outcome]) -> tuple[Outcome, Conditions]:
         """Runs, and again when the machine's phase changed meanwhile, but not for ever."""
@@ -168,33 +209,11 @@ class Session:
             others=others,
         )
 
-    def _limit(self, repetition: int) -> None:
-        """What two processes reach without MPI, in the same repetition as the arms."""
-        probe = str(self.launcher.installation.probe)
-        line = Line((), (probe, "fastest", "-m", self.plan.limit_sizes().option()))
-        outcome, conditions = self._within_one_phase(lambda: self.runner.run(line, PROBE_TIMEOUT))
-        for arm, unit in self.plan.limit_groups.items():
-            run = Run(
-                **vars(conditions),
-                arm=arm,
-                repetition=repetition,
-                metric="latency" if unit == "us" else "bandwidth",
-                unit=unit,
-                line=str(line),
-                transport="shm",
-                messages=_tail(outcome.stderr),
-            )
-            self.results.runs.append(run)
-            try:
-                run.values = osu.parse(outcome.stdout, unit).values
-                run.failed = explain(outcome)
-            except osu.NotOutput as error:
-                run.failed = explain(outcome) or str(error)
-
     # ---- proof
 
     def _report_file(self, job: Job, run: str) -> Path:
-        name = f"{job.row.name}-{job.arm.benchmark}-{job.case.buffers}-{run}.jsonl"
+        ranks = f"-{job.case.ranks}ranks" if job.case.ranks != 2 else ""
+        name = f"{job.row.name}-{job.arm.benchmark}-{job.case.buffers}{ranks}-{run}.jsonl"
         return self.reports / name.replace(":", "-")
 
     def _prove(self, job: Job, report: Path) -> path.Proof:
@@ -203,7 +222,25 @@ class Session:
             strategy = "frag"
         backend = job.row.parameter("btl_regx_backend") or "auto"
         transport = job.row.parameter("btl_regx_transport") or "auto"
-        return path.prove(report, strategy, job.case.sizes.sizes(), backend, transport)
+        sizes = [] if job.benchmark.is_collective else job.case.sizes.sizes()
+        return path.prove(report, strategy, sizes, backend, transport, job.case.ranks)
+
+
+def check_arguments(job: Job, program: osu.Program, launcher: Launcher) -> list[str]:
+    """auto tries where both ranks are on one node, and is checked past that."""
+    past_trial = job.is_auto and launcher.on_this_node
+    iterations = osu.check_iterations(job.benchmark, job.case.options, past_trial)
+    return osu.check_arguments(program, job.case.sizes.option(), job.case.options, iterations)
+
+
+def reference_line(job: Job, launcher: Launcher) -> Line:
+    probe = str(launcher.installation.probe)
+    words = ("fastest", "-s", job.benchmark.metric, "-m", job.case.sizes.option())
+    return Line((), (probe, *words))
+
+
+def timed_arguments(job: Job) -> list[str]:
+    return osu.timed_arguments(job.program, job.case.sizes.option(), job.case.options)
 
 
 def explain(outcome: Outcome) -> str | None:

@@ -1,164 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The table: medians with min-max per size and arm, and the ratio to the best peer.
+"""The table: all blocks, what they add up to, and what a reader must know beside the figures."""
 
-One block per benchmark, choice of buffers and phase: only runs of one phase are ever set in
-relation to one another.
-"""
-
-from dataclasses import dataclass
-from statistics import median
-
-from comparing import load
+from comparing import load, report, summary
+from comparing.block import WIDE_FROM, Block, blocks
 from comparing.path import COUNTS
-from comparing.phase import MIXED, PHASES, UNMEASURED
-from comparing.result import LIMIT, PEER, REGX, Arm, Results, Run
+from comparing.phase import MIXED
+from comparing.result import REFERENCE, REGX, Results
 from comparing.size import show
 
-MISSING = "-"
 REGISTERS_FOR_FREE = ("uct",)  # transports; processes of a node copy from one another
-
-
-@dataclass
-class Block:
-    """The runs of one benchmark, one choice of buffers and one phase."""
-
-    results: Results
-    benchmark: str
-    buffers: str
-    phase: str
-    runs: list[Run]
-
-    def __post_init__(self) -> None:
-        self.unit = self.runs[0].unit
-        self.lower_is_better = self.unit == "us"
-        compared = [run for run in self.runs if run.arm.kind != LIMIT]
-        self.sizes = sorted({size for run in compared for size in run.values})
-        group = (self.benchmark, self.buffers)
-        self.arms = [arm for arm in self.results.arms if arm.group == group]
-
-    def values(self, arm: Arm, size: int) -> list[float]:
-        return [run.values[size] for run in self.runs if run.arm == arm and size in run.values]
-
-    def best(self, kind: str, size: int) -> float | None:
-        """The best median among the arms of a kind."""
-        arms = [arm for arm in self.arms if arm.kind == kind]
-        medians = [median(v) for arm in arms if (v := self.values(arm, size))]
-        if not medians:
-            return None
-        return min(medians) if self.lower_is_better else max(medians)
-
-    def ratio(self, arm: Arm, size: int) -> float | None:
-        """To the best peer. None where a run saw two phases: that is no measurement."""
-        values, best = self.values(arm, size), self.best(PEER, size)
-        if not values or best is None or self.phase == MIXED:
-            return None
-        return median(values) / best
-
-    def percent_of_limit(self, size: int) -> float | None:
-        """What regx's best arm reaches of what the same movement reaches without MPI."""
-        limit, best = self.best(LIMIT, size), self.best(REGX, size)
-        if limit is None or best is None or self.phase == MIXED:
-            return None
-        return 100 * (limit / best if self.lower_is_better else best / limit)
-
-    # ---- as text
-
-    def title(self) -> str:
-        better = "lower" if self.lower_is_better else "higher"
-        mailboxes = [m for run in self.runs for m in run.mailbox if m is not None]
-        if self.phase == UNMEASURED:
-            phase = "phase not measured"
-        elif self.phase == MIXED:
-            phase = "the phase changed during these runs: no ratios"
-        else:
-            phase = f"{self.phase} phase, mailbox {median(mailboxes):.2f} us"
-        buffers = "" if self.buffers == "same" else f"{self.buffers} buffers, "
-        return f"{self.benchmark}, {self.unit}, {better} is better ({buffers}{phase})"
-
-    def header(self, arm: Arm) -> str:
-        return f"regx {arm.strategy}" if arm.kind == REGX else arm.strategy
-
-    def cell(self, arm: Arm, size: int) -> tuple[str, str]:
-        """Two lines: the median with its ratio, and min-max."""
-        if self.results.is_wrong(arm):
-            return "WRONG DATA", ""
-        values = self.values(arm, size)
-        if not values:
-            return ("failed" if self.results.failure(arm) else MISSING), ""
-        text = number(median(values))
-        if arm.kind == REGX and (ratio := self.ratio(arm, size)) is not None:
-            text += f" {ratio:.2f}x"
-        elif arm.kind == PEER and self.ratio(arm, size) == 1:
-            text += " *"
-        elif arm.kind == LIMIT and (percent := self.percent_of_limit(size)) is not None:
-            text += f" {percent:.0f}%"
-        if self.unproven(arm):
-            text += " ?"
-        spread = f"{number(min(values))}-{number(max(values))}" if len(values) > 1 else ""
-        return text, spread
-
-    def unproven(self, arm: Arm) -> bool:
-        return any(run.arm == arm and run.problem for run in self.runs)
-
-    def counts(self, arm: Arm, name: str) -> str:
-        """The median over the runs, of both ranks and all sizes together."""
-        found = [run.counts[name] for run in self.runs if run.arm == arm and name in run.counts]
-        return f"{median(found):.0f}" if found else MISSING
-
-    def compares_backends(self) -> bool:
-        return len({run.backend for run in self.runs if run.arm.kind == REGX}) > 1
-
-    def render(self, width: int) -> list[str]:
-        first = ["size"] + [line for size in self.sizes for line in (show(size), "")]
-        columns = [
-            [self.header(arm)] + [line for size in self.sizes for line in self.cell(arm, size)]
-            for arm in self.arms
-        ]
-        if self.compares_backends():
-            first += COUNTS
-            for column, arm in zip(columns, self.arms):
-                column += [self.counts(arm, name) for name in COUNTS]
-        lines = [self.title()]
-        for panel in panels(first, columns, width):
-            lines += [""] + [line for line in panel if line]
-        return lines
-
-
-def number(value: float) -> str:
-    """Three digits or more, without an exponent."""
-    decimals = 2 if value < 10 else 1 if value < 100 else 0
-    return f"{value:.{decimals}f}"
-
-
-def blocks(results: Results) -> list[Block]:
-    found = []
-    for benchmark, buffers in results.groups():
-        for phase in PHASES:
-            runs = [
-                run
-                for run in results.runs
-                if run.arm.group == (benchmark, buffers) and run.phase == phase and run.values
-            ]
-            if any(run.arm.kind != LIMIT for run in runs):
-                found.append(Block(results, benchmark, buffers, phase, runs))
-    return found
-
-
-def panels(first: list[str], columns: list[list[str]], width: int) -> list[list[str]]:
-    """Columns side by side, continued below where the width does not take all of them."""
-
-    def padded(column: list[str]) -> list[str]:
-        wide = max(map(len, column)) + 2
-        return [text.rjust(wide) for text in column]
-
-    panels: list[list[str]] = []
-    lines: list[str] = []
-    for column in map(padded, columns):
-        if not lines or len(lines[0]) + len(column[0]) > width:
-            lines = padded(first)
-            panels.append(lines)
-        lines[:] = [line + cell for line, cell in zip(lines, column)]
-    return [[line.rstrip() for line in panel] for panel in panels]
 
 
 def render(results: Results, width: int) -> str:
@@ -172,12 +22,50 @@ def render(results: Results, width: int) -> str:
             f"Medians of up to {repetitions} runs, below them min-max; where there is none, of one."
             "  x: relative to the best peer (*) of the same size and phase.",
         ]
-        if any(arm.kind == LIMIT for arm in results.arms):
+        if any(arm.kind == REFERENCE for arm in results.arms):
             lines.append(
-                "limit: the same movement by two processes without MPI;"
-                " %: what regx's best strategy reaches of it."
+                "reference: the same movement by two processes without MPI, run beside each arm; no"
+                " bound.  %: what regx's best strategy reaches of the runs beside its own."
             )
+    lines += _doubts(found)
+    compared = summary.render(found, width)
+    if compared:
+        lines += ["", *compared, ""]
     return "\n".join(lines + notes(results))
+
+
+def _doubts(found: list[Block]) -> list[str]:
+    """What the runs do not show, for all that their medians differ."""
+    lines = []
+    ratios = [
+        (block, arm, size)
+        for block in found
+        for arm in block.arms
+        for size in block.sizes
+        if arm.kind == REGX and block.ratio(arm, size) is not None
+    ]
+    same = [cell for cell in ratios if not Block.is_told_apart(*cell)]
+    if same:
+        lines.append(
+            f"~ Not told apart: in {len(same)} of {len(ratios)} ratios the runs of regx and of the"
+            " best peer overlap."
+        )
+    measured = [
+        (block.spread(arm, size), block, arm, size)
+        for block in found
+        for arm in block.arms
+        for size in block.sizes
+        if arm.kind != REFERENCE and len(block.values(arm, size)) > 1
+    ]
+    wide = [cell for cell in measured if cell[0] > WIDE_FROM]
+    if wide:
+        spread, block, arm, size = max(wide, key=lambda cell: cell[0])
+        lines.append(
+            f"! Spread: {len(wide)} of {len(measured)} cells vary by more than"
+            f" {100 * WIDE_FROM:.0f} % of their median from run to run, most of all {arm.strategy}"
+            f" {block.name()} at {show(size)}, by {100 * spread:.0f} %."
+        )
+    return lines
 
 
 def notes(results: Results) -> list[str]:
@@ -192,21 +80,62 @@ def notes(results: Results) -> list[str]:
         rows = f"{len(checked)} of {len(results.checks)} rows"
         by = ", ".join(sorted({check.checked_by for check in checked}))
         lines.append(f"Content checked: {rows}, by {by} -c.")
+    lines += _auto_notes(results)
     failures = {arm: failed for arm in results.arms if (failed := results.failure(arm))}
     lines += [f"FAILED: {arm}: {failed}" for arm, failed in failures.items()]
+    if results.left_out:
+        lines.append(f"Left out, for there is no OSU here: {', '.join(results.left_out)}.")
     lines += _path_notes(results)
     lines += _registration_notes(results)
-    for run in results.runs:
-        if run.phase == MIXED and not run.failed:
+    for run in results.executions():
+        if run.phase == MIXED and not run.failed and run.arm.kind != REFERENCE:
             before, after = run.mailbox
+            moved = f" from {before:.2f} to {after:.2f} us" if before and after else ""
             lines.append(
-                f"Phase: {run.arm}, run {run.repetition}: the mailbox moved from {before:.2f} to"
-                f" {after:.2f} us, in the last of {run.attempts} attempts too."
+                f"Phase: {run.arm}, run {run.repetition}: the mailbox moved{moved}, in the last of"
+                f" {run.attempts} attempts too."
             )
-    lines += load.notes([run.others for run in results.runs])
+    lines += load.notes([run.others for run in results.executions()])
     if results.interrupted:
-        lines.append(f"INTERRUPTED: {len(results.runs)} runs were complete.")
+        lines.append(f"INTERRUPTED: {len(results.executions())} runs were complete.")
+    if results.source:
+        lines.append(
+            f"From {results.source}: what was checked, and what failed, stands in the table of then."
+        )
     return lines
+
+
+def _auto_notes(results: Results) -> list[str]:
+    """What auto chose, how to pin it, and whether that was checked and not only tried."""
+    lines = []
+    for check in results.checks:
+        outcomes = [reason for reason in check.decisions if not report.is_trial(reason)]
+        if check.decisions and not check.failed and not outcomes:
+            lines.append(
+                f"Content checked in trials alone: {check.arm}: auto had not chosen yet:"
+                f" {_decisions(check.decisions)}"
+            )
+    for arm in results.arms:
+        total: dict[str, int] = {}
+        for run in results.executions():
+            if run.arm == arm:
+                for reason, count in run.decisions.items():
+                    total[reason] = total.get(reason, 0) + count
+        if not total:
+            continue
+        line = f"Choice: {arm}: {_decisions(total)}"
+        if strategy := report.chosen(total):
+            line += f"; to pin {strategy}: {report.pin(strategy)}"
+        lines.append(line)
+    return lines
+
+
+def _decisions(decisions: dict[str, int]) -> str:
+    outcomes = {name: n for name, n in decisions.items() if not report.is_trial(name)}
+    by_count = sorted(outcomes.items(), key=lambda item: -item[1])
+    trials = sum(decisions.values()) - sum(outcomes.values())
+    shown = [f"{reason} ({count:,})" for reason, count in by_count]
+    return ", ".join(shown + ([f"on trial ({trials:,})"] if trials else []))
 
 
 def _registration_notes(results: Results) -> list[str]:
@@ -231,8 +160,9 @@ def _registration_notes(results: Results) -> list[str]:
 
 
 def _path_notes(results: Results) -> list[str]:
-    proven = [run for run in results.runs if run.arm.kind == REGX and run.carried]
-    unproven = [run for run in (*results.runs, *results.checks) if run.problem]
+    executions = results.executions()
+    proven = [run for run in executions if run.arm.kind == REGX and run.carried]
+    unproven = [run for run in (*executions, *results.checks) if run.problem]
     lines = []
     if proven and not unproven:
         lines.append(
@@ -245,4 +175,3 @@ def _path_notes(results: Results) -> list[str]:
             said.add(note)
             lines.append(note)
     return lines
-

@@ -2,7 +2,7 @@
 """The table: per metric and subject the median, its ratio, and min-max."""
 
 from comparing import load
-from comparing.table import MISSING, number, panels
+from comparing.columns import MISSING, number, panels
 from registering.metrics import GROUPS, SUBJECTS, Group, Metric
 from registering.result import Results
 

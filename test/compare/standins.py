@@ -53,11 +53,32 @@ for at, word in enumerate(words):
         name, _, value = words[at + 1].partition("=")
         environment[name] = value
 mca.update((k[9:], v) for k, v in os.environ.items() if k.startswith("OMPI_MCA_"))
-program = next(w for w in words if os.path.basename(w) in ("osu_bw", "osu_latency", "companion"))
+act = environment.get("ACT", "")
+if "valgrind" in words:
+    with open("{tree}/calls", "a") as calls:
+        print(" ".join(words), file=calls)
+    if act == "fail":
+        print("-" * 70 + "\\nNo such thing as this BTL\\nwas found.\\n" + "-" * 70, file=sys.stderr)
+        sys.exit(3)
+    out = next(w for w in words if w.startswith("--callgrind-out-file=")).partition("=")[2]
+    for rank in "01":
+        for part in [""] + [f".{{n}}" for n in range(1, int(environment.get("PARTS", "65")) + 1)]:
+            # Every fourth batch has something more.
+            count = 0 if part in ("", ".1") else 1600 if part.endswith(("3", "7")) else 1584
+            with open(out.replace("%q{{OMPI_COMM_WORLD_RANK}}", rank) + part, "w") as file:
+                print(f"version: 1\\nevents: Ir\\nsummary: {{count}}\\n\\ntotals: 77", file=file)
+        if "btl_regx_report" in mca and act != "no-report":
+            with open(mca["btl_regx_report"], "a") as report:
+                print(json.dumps({{"rank": int(rank), "transport": "uct", "bytes_eager": 9}}),
+                      file=report)
+    sys.exit(0)
+program = next(w for w in words if os.path.basename(w).startswith(("osu_", "companion"))
+               and os.path.dirname(w))
 arguments = words[words.index(program) + 1:]
 companion = program.endswith("companion")
-latency = "latency" in (program if not companion else arguments[0])
-act = environment.get("ACT", "")
+name = arguments[0] if companion else os.path.basename(program)
+latency = not name.endswith(("bw", "incast"))
+ranks = int(words[words.index("-n") + 1])
 with open("{tree}/calls", "a") as calls:
     print(" ".join(words), file=calls)
 check = "-c" in arguments
@@ -77,10 +98,16 @@ if act == "old" and check and not companion:
     sys.exit(1)
 print("# OSU MPI Test v7.0")
 unit = "Latency (us)" if latency else "Bandwidth (MB/s)"
+if name == "percentiles":
+    unit = "p50 (us) p99 (us) p99.9 (us) max1000 (us)"
 print("# Size " + unit + (" Validation" if check else ""))
 size, wrong = first, act == "wrong" and check
 while size <= last:
     value = size / 1000 if latency else float(environment.get("MBS", "1000"))
+    if "STEPS" in environment:  # each call a step further
+        value *= json.loads(environment["STEPS"])[len(open("{tree}/calls").readlines()) % 3]
+    if name == "percentiles":
+        value = "1 2 3 4"
     print(size, value, ("Fail" if wrong else "Pass") if check else "")
     size *= 2
 for word in words:
@@ -96,7 +123,7 @@ for word in words:
 if "btl_regx_report" in mca and act != "no-report":
     path = environment.get("PATH_TAKEN", mca.get("btl_regx_rendezvous", "bounce"))
     carried = {{"eager": 1000, path: 10 ** 9}}
-    for rank in range(2):
+    for rank in range(ranks):
         backend = mca.get("btl_regx_backend", "none")
         transport = mca.get("btl_regx_transport", "uct")
         wire = environment.get("WIRE", "verbs" if transport == "verbs" else "shm")
@@ -105,6 +132,8 @@ if "btl_regx_report" in mca and act != "no-report":
         if "HITS" in environment:
             line.update(hits=int(environment["HITS"]), registrations=5)
         line.update({{"bytes_" + path: count for path, count in carried.items()}})
+        if "DECISIONS" in environment:
+            line["decisions"] = json.loads(environment["DECISIONS"])
         if act == "fallback":
             line.update(messages_fallback=3, bytes_fallback=300, fallbacks={{"no slots": 3}})
         with open(mca["btl_regx_report"], "a") as report:
@@ -122,10 +151,12 @@ if sys.argv[1] == "mailbox":
         open("{tree}/mailbox", "w").write(" ".join(times[1:]))
     print("# Size  Latency (us)\\n8 " + times[0])
 else:
-    first, last = map(int, sys.argv[3].split(":"))
-    print("# Size  Latency (us)  Bandwidth (MB/s)")
+    assert sys.argv[1:3] == ["fastest", "-s"] and sys.argv[4] == "-m"
+    first, last = map(int, sys.argv[5].split(":"))
+    latency = sys.argv[3] == "latency"
+    print("# Size " + ("Latency (us)" if latency else "Bandwidth (MB/s)"))
     while first <= last:
-        print(first, first / 2000, 4000)
+        print(first, first / 2000 if latency else 4000)
         first *= 2
 '''
 
@@ -237,7 +268,8 @@ def tree(tmp_path: Path) -> Tree:
     result.write("bin/probe", PROBE.format(**places), executable=True)
     for program in ("regx", "ucx", "grdma"):
         result.write(f"bin/registering/{program}", SUBJECT.format(**places), executable=True)
-    for program in ("bin/companion", "osu/osu_bw", "osu/osu_latency", "osu/osu_bibw"):
+    for program in ("bin/companion", "osu/osu_bw", "osu/osu_latency", "osu/osu_bibw",
+                    "osu/osu_allreduce"):  # fmt: skip
         result.write(program, "#!/bin/sh\nexit 99\n", executable=True)
     result.write("mailbox", "0.25")
     result.write("python-for-plots", "false")  # drawing takes longer than all the rest

@@ -43,7 +43,7 @@ def test_everything_is_right(tree: Tree) -> None:
     done, document = tree.compare(ROWS)
     assert done.returncode == 0, done.stderr
     assert "regx bounce" in done.stdout and "3000 1.50x" in done.stdout
-    assert "4000 75%" in done.stdout  # of the limit
+    assert "4000 75%" in done.stdout  # of the reference
     assert "Content checked: 2 of 2 rows, by companion_bw -c." in done.stdout
     assert "in all 3 runs regx's report proves the path" in done.stdout
     assert "setup was called with compare\n" in done.stderr
@@ -56,12 +56,16 @@ def test_everything_is_right(tree: Tree) -> None:
 def test_the_csv(tree: Tree) -> None:
     tree.compare(ROWS)
     text = (tree.path / "output/results.csv").read_text()
+    # Scripts rely on the first ten, and on their order.
     assert text.splitlines()[0] == (
-        "strategy,backend,transport,benchmark,buffers,size,metric,unit,repetition,value"
+        "strategy,backend,transport,benchmark,buffers,size,metric,unit,repetition,value,kind,ranks"
+        ",options,beside,phase,mailbox_before,mailbox_after,attempt,problem"
     )
     rows = list(csv.DictReader(text.splitlines()))
-    assert len(rows) == 3 * 3 * 3  # repetitions, sizes, arms: the limit is one
-    assert rows[0]["strategy"] == "limit" and rows[0]["benchmark"] == "probe"
+    assert len(rows) == 3 * 3 * 4  # repetitions, sizes, two arms with a reference each
+    (reference, *_) = [row for row in rows if row["strategy"] == "reference"]
+    assert reference["beside"] == "bounce" and reference["kind"] == "reference"
+    assert reference["benchmark"] == "osu_bw" and reference["value"] == "4000.0"
     bounce = [row for row in rows if row["strategy"] == "bounce"]
     assert bounce[0] == {
         "strategy": "bounce",
@@ -74,6 +78,15 @@ def test_the_csv(tree: Tree) -> None:
         "unit": "MB/s",
         "repetition": "1",
         "value": "3000.0",
+        "kind": "regx",
+        "ranks": "2",
+        "options": "-i 5 -x 1",
+        "beside": "",
+        "phase": "far",
+        "mailbox_before": "0.250",
+        "mailbox_after": "0.250",
+        "attempt": "1",
+        "problem": "",
     }
     assert [row["repetition"] for row in bounce] == ["1"] * 3 + ["2"] * 3 + ["3"] * 3
     assert {row["transport"] for row in rows if row["strategy"] == "vader"} == {"vader"}
@@ -81,12 +94,14 @@ def test_the_csv(tree: Tree) -> None:
 
 def test_arms_are_interleaved_and_each_repetition_begins_with_another(tree: Tree) -> None:
     _, document = tree.compare(ROWS)
-    order = [(run["arm"]["strategy"], run["repetition"]) for run in document["runs"]]
+    order = [(run["arm"]["strategy"], run["beside"], run["repetition"]) for run in document["runs"]]
     assert order == [
-        ("limit", 1), ("bounce", 1), ("vader", 1),
-        ("limit", 2), ("vader", 2), ("bounce", 2),
-        ("limit", 3), ("bounce", 3), ("vader", 3),
-    ]  # fmt: skip
+        (strategy, beside, repetition)
+        for repetition, arms in enumerate((("bounce", "vader"), ("vader", "bounce")) * 2, 1)
+        for arm in arms
+        for strategy, beside in ((arm, ""), ("reference", arm))
+        if repetition <= 3
+    ]
 
 
 def test_checks_are_short_and_timed_runs_are_not_checked(tree: Tree) -> None:
@@ -107,6 +122,13 @@ def test_rows_of_other_versions_are_left_out(tree: Tree) -> None:
 def test_full_has_more_repetitions(tree: Tree) -> None:
     _, document = tree.compare(ROWS, "--full")
     assert len(runs_of(document, "bounce")) == 7
+
+
+def test_as_many_repetitions_as_asked(tree: Tree) -> None:
+    _, document = tree.compare(ROWS, "-n", 2)
+    assert len(runs_of(document, "bounce")) == 2
+    done = tree.run("-n", 0)
+    assert done.returncode == 2 and "-n 0: allowed: 1 to 1000" in done.stderr
 
 
 # ---- what goes wrong is said
@@ -220,17 +242,19 @@ def test_a_path_that_is_not_proven(tree: Tree, act: str, complaint: str) -> None
 
 
 def test_a_run_across_a_flip_is_repeated(tree: Tree) -> None:
-    # The probe's own run of the limit, then bounce: 0.05 before, 0.25 after, and steady since.
-    tree.write("mailbox", "0.05 0.05 0.25")
+    tree.write("mailbox", "0.05 0.25")
     done, document = tree.compare(ROWS)
     assert done.returncode == 0
     first = runs_of(document, "bounce")[0]
     assert first["attempts"] == 2 and first["mailbox"] == [0.25, 0.25] and first["phase"] == "far"
     assert len(tree.calls()) == 2 + 6 + 1
+    assert [run["attempts"] for run in runs_of(document, "reference")] == [2, 1, 1, 1, 1, 1]
+    rows = list(csv.DictReader((tree.path / "output/results.csv").read_text().splitlines()))
+    assert [row["attempt"] for row in rows if row["strategy"] == "bounce"] == ["2"] * 3 + ["1"] * 6
 
 
 def test_a_run_is_repeated_three_times_at_most_and_then_marked(tree: Tree) -> None:
-    tree.write("mailbox", "0.05 0.05 0.25 0.05 0.25 0.05 0.25")
+    tree.write("mailbox", "0.05 0.25 0.05 0.25 0.05 0.25")
     done, document = tree.compare(ROWS)
     first = runs_of(document, "bounce")[0]
     assert first["attempts"] == 4 and first["phase"] == "mixed"
@@ -248,7 +272,7 @@ def test_no_osu_means_the_companion(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_other_buffers_are_the_companions(tree: Tree) -> None:
     done, document = tree.compare(ROWS.replace("[bounce]", "buffers = same rotate:3\n[bounce]"))
     assert done.returncode == 0
-    assert "companion_bw, MB/s, higher is better (rotate:3 buffers, far phase" in done.stdout
+    assert "companion_bw, MB/s, higher is better (rotate:3 buffers, options -i 5 -x 1, far phase" in done.stdout
     assert any("companion bw --buffers rotate:3 -m 65536:262144" in call for call in tree.calls())
 
 
@@ -267,7 +291,7 @@ def test_backends_are_compared_by_what_they_save(tree: Tree) -> None:
     assert runs_of(document, "kept")[0]["counts"] == {"hits": 154, "registrations": 10}
     lines = done.stdout.splitlines()
     (hits,) = [line.split() for line in lines if line.split()[:1] == ["hits"]]
-    assert hits == ["hits", "-", "-", "154", "-"]  # bounce, vader, kept, the limit
+    assert hits == ["hits", "-", "-", "154", "-"]  # bounce, vader, kept, the reference
     (made,) = [line.split() for line in lines if line.split()[:1] == ["registrations"]]
     assert made == ["registrations", "-", "-", "10", "-"]
     assert "Registering costs NOTHING on uct/shm" in done.stdout
@@ -301,7 +325,7 @@ def test_stopping_leaves_complete_files(tree: Tree, number: signal.Signals, rdma
     file = tree.write("rows.conf", rows)
     output = tree.path / "output"
     arguments = tree.command("-f", file, "--osu", tree.path / "osu", "--output", output)
-    limits = ["limit"] * (0 if rdma else 3)
+    references = 0 if rdma else 1
     arguments += ["--rdma"] if rdma else []
     process = subprocess.Popen(
         arguments, env=tree.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -318,13 +342,155 @@ def test_stopping_leaves_complete_files(tree: Tree, number: signal.Signals, rdma
         process.kill()
     assert process.returncode == 130, stderr
     assert not is_alive(int(hanging.read_text()))
-    assert f"INTERRUPTED: {2 + bool(limits)} runs were complete." in stdout and "1.50x" in stdout
+    runs = 2 + 2 * references
+    assert f"INTERRUPTED: {runs} runs were complete." in stdout and "1.50x" in stdout
     assert (output / "table.txt").read_text() in stdout
     document = json.loads((output / "results.json").read_text())
-    assert document["interrupted"] is True and len(document["runs"]) == 2 + bool(limits)
+    assert document["interrupted"] is True and len(document["runs"]) == runs
     table = list(csv.DictReader((output / "results.csv").read_text().splitlines()))
-    assert [row["strategy"] for row in table] == limits + ["bounce"] * 3 + ["vader"] * 3
+    beside = ["reference"] * 3 * references
+    assert [row["strategy"] for row in table] == ["bounce"] * 3 + beside + ["vader"] * 3 + beside
     assert not list(output.glob(".*"))
+
+
+# ---- benchmarks of their own kinds
+
+GROUPS = ROWS.replace("osu_bw", "osu_allreduce companion_incast").replace("[bounce]", "ranks = 2 4\n[bounce]")
+
+
+def test_more_ranks_than_two(tree: Tree) -> None:
+    done, document = tree.compare(GROUPS)
+    assert done.returncode == 0, done.stderr
+    ranks = [(run["arm"]["benchmark"], run["arm"]["ranks"]) for run in runs_of(document, "bounce")]
+    assert set(ranks) == {(name, n) for name in ("osu_allreduce", "companion_incast") for n in (2, 4)}
+    assert "osu_allreduce, us, lower is better (4 ranks, " in done.stdout
+    shared = [call for call in tree.calls() if "-n 4" in call]
+    cores = len(os.sched_getaffinity(0))
+    for call in shared:
+        assert ("--oversubscribe" in call) == ("--mca mpi_yield_when_idle 1" in call) == (cores < 4)
+    assert "regx bounce: geometric mean" in done.stdout
+
+
+def test_a_rank_that_does_not_report(tree: Tree) -> None:
+    """All four must."""
+    code = tree.path / "bin/mpirun"
+    code.write_text(code.read_text().replace("for rank in range(ranks)", "for rank in range(2)"))
+    done, _ = tree.compare(GROUPS)
+    assert done.returncode == 1
+    assert "regx reported for 2 of 4 ranks" in done.stdout
+
+
+def test_without_osu_its_own_benchmarks_are_left_out(tree: Tree) -> None:
+    file = tree.write("rows.conf", GROUPS)
+    done = tree.run("-f", file, "--output", tree.path / "output")
+    assert done.returncode == 0, done.stderr
+    assert "Left out, for there is no OSU here: osu_allreduce." in done.stdout
+    only = tree.write("only.conf", ROWS.replace("osu_bw", "osu_allreduce"))
+    done = tree.run("-f", only)
+    assert done.returncode == 1 and done.stdout == ""
+    last = done.stderr.splitlines()[-1]
+    assert last == "compare: no OSU here, and nothing else has osu_allreduce"
+
+
+def test_percentiles(tree: Tree) -> None:
+    done, document = tree.compare(ROWS.replace("osu_bw", "companion_percentiles"))
+    assert done.returncode == 0, done.stderr
+    rows = list(csv.DictReader((tree.path / "output/results.csv").read_text().splitlines()))
+    found = {row["metric"]: float(row["value"]) for row in rows if row["strategy"] == "bounce"}
+    assert found == {"p50": 1, "p99": 2, "p99.9": 3, "max1000": 4}
+    for metric in found:
+        assert f"companion_percentiles {metric}, us, lower is better" in done.stdout
+    assert "in all 3 runs regx's report proves the path" in done.stdout
+    # It is the same messages whose contents are checked.
+    assert [call.split("companion ")[1].split()[0] for call in tree.calls()[:2]] == ["latency"] * 2
+
+
+# ---- auto
+
+AUTO = ROWS.replace(" --mca btl_regx_rendezvous bounce", "")
+
+
+@pytest.mark.parametrize("bench, check", [("osu_bw", "-i 24 -x 0 -c"), ("osu_latency", "-i 64 -x 0 -c")])
+def test_auto_is_checked_past_its_trial(tree: Tree, bench: str, check: str) -> None:
+    decisions = '{"bounce: on trial": 9, "together: faster when tried": 70}'
+    rows = AUTO.replace("MBS=3000", f"'DECISIONS={decisions}'").replace("osu_bw", bench)
+    done, document = tree.compare(rows)
+    assert done.returncode == 0, done.stderr
+    calls = tree.calls()
+    assert calls[0].endswith(check) and calls[1].endswith("-i 2 -x 0 -c")  # auto, then vader
+    assert document["checks"][0]["decisions"]["together: faster when tried"] == 140
+    choice = f"Choice: bounce {bench}: together: faster when tried (420), on trial (54);"
+    assert f"{choice} to pin together: --mca btl_regx_rendezvous together\n" in done.stdout
+    assert "trials alone" not in done.stdout
+
+
+def test_between_nodes_auto_tries_nothing(tree: Tree) -> None:
+    tree.compare(AUTO, "--hostfile", tree.write("hosts", "a\nb\n"))
+    assert tree.calls()[0].endswith("-i 2 -x 0 -c")
+
+
+def test_a_window_of_the_options_is_that_of_the_check(tree: Tree) -> None:
+    tree.compare(AUTO.replace("-i 5", "-W 1024 -i 5"))
+    assert tree.calls()[0].endswith("-i 2 -x 0 -W 1024 -c")
+
+
+# ---- tables made again
+
+
+def test_tables_from_a_csv(tree: Tree) -> None:
+    tree.write("mailbox", "0.25 0.25 0.25 0.05")  # two phases
+    done, _ = tree.compare(ROWS)
+    file = tree.path / "output/results.csv"
+    calls = tree.calls()
+    again = tree.run("--from", file)
+    assert again.returncode == 0, again.stderr
+    assert "far phase" in again.stdout and "near phase" in again.stdout
+    figures = done.stdout.partition("\nContent checked")[0]
+    assert figures and again.stdout.startswith(figures)
+    assert f"From {file}: what was checked, and what failed, stands in" in again.stdout
+    assert tree.calls() == calls
+
+
+def test_tables_from_a_csv_of_before(tree: Tree) -> None:
+    """Without the columns that came later, and with the limit that the reference was once."""
+    lines = ["strategy,backend,transport,benchmark,buffers,size,metric,unit,repetition,value"]
+    for repetition in (1, 2):
+        lines += [f"limit,,shm,probe,same,65536,bandwidth,MB/s,{repetition},4000",
+                  f"bounce,none,uct/shm,osu_bw,same,65536,bandwidth,MB/s,{repetition},3000",
+                  f"vader,,vader,osu_bw,same,65536,bandwidth,MB/s,{repetition},2000"]  # fmt: skip
+    file = tree.write("old.csv", "\n".join(lines) + "\n")
+    done = tree.run("--from", file)
+    assert done.returncode == 0, done.stderr
+    assert "osu_bw, MB/s, higher is better (phase not measured, 2 runs)" in done.stdout
+    assert "3000 1.50x" in done.stdout and "4000 75%" in done.stdout
+
+
+@pytest.mark.parametrize("file", sorted((TOP / "osu-configs/results").glob("*.csv")), ids=str)
+def test_the_published_ones_can_be_read(tree: Tree, file: Path) -> None:
+    if not file.read_text().startswith("strategy,"):
+        return  # of another command of ours
+    done = tree.run("--from", file)
+    assert done.returncode == 0, done.stderr
+    assert " is better (" in done.stdout and f"From {file}: " in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", ":1: no results.csv of compare: no column strategy"),
+        ("arm,value\n", ":1: no results.csv of compare: no column strategy"),
+        ("{columns}\na,b,c,osu_bw,same,eight,bandwidth,MB/s,1,2\n", ":2: malformed: invalid literal"),
+        ("{columns},phase\na,b,c,osu_bw,same,8,bandwidth,MB/s,1,2,odd\n",
+         ':2: malformed: unknown phase "odd"'),
+        ("{columns}\n", ": no runs in it"),
+    ],
+)  # fmt: skip
+def test_what_is_no_csv_of_ours(tree: Tree, text: str, complaint: str) -> None:
+    columns = "strategy,backend,transport,benchmark,buffers,size,metric,unit,repetition,value"
+    file = tree.write("odd.csv", text.replace("{columns}", columns))
+    done = tree.run("--from", file)
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.startswith(f"compare: {file}{complaint}") and done.stderr.count("\n") == 1
 
 
 # ---- the command line
@@ -339,12 +505,14 @@ def test_dry_run_prints_lines_that_can_be_pasted(tree: Tree) -> None:
     assert done.returncode == 0, done.stderr
     assert "setup was called" not in done.stderr and not (tree.path / "calls").exists()
     lines = [line for line in done.stdout.splitlines() if not line.startswith("#")]
-    assert len(lines) == 4  # two rows, checked and timed
+    assert len(lines) == 6  # two rows, checked and timed, and the reference beside each
     bounce = shlex.split(lines[1])
     component = f"OMPI_MCA_opal_mca_base_component_path={tree.path}/component-dir:/pkglib"
     assert bounce[:3] == ["env", component, f"{tree.path}/bin/mpirun"]
     assert bounce[-5:] == ["-m", "65536:262144", "-i", "5", "-x", "1"][-5:]
-    assert "TWO=a b" in shlex.split(lines[3])
+    probe = [f"{tree.path}/bin/probe", "fastest", "-s", "bandwidth", "-m", "65536:262144"]
+    assert shlex.split(lines[2]) == shlex.split(lines[5]) == probe
+    assert "TWO=a b" in shlex.split(lines[4])
     for line in lines:
         pasted = subprocess.run(
             ["sh", "-c", line],
@@ -383,7 +551,7 @@ def test_files_of_several_options_are_all_read(tree: Tree) -> None:
     done = tree.run(*words)
     assert done.returncode == 0, done.stderr
     btls = [words[words.index("btl") + 1] for line in done.stdout.splitlines()
-            if line[0] != "#" and (words := shlex.split(line))]  # fmt: skip
+            if line[0] != "#" and "btl" in (words := shlex.split(line))]  # fmt: skip
     assert btls == ["regx"] * 2 + ["vader,self"] * 2 + ["tcp,self"] * 2  # checked and timed
 
 
@@ -406,7 +574,7 @@ def test_a_launcher_is_used_and_no_phase_is_claimed(tree: Tree) -> None:
     # Any launcher will do: here, the stand-in for mpirun itself.
     done, document = tree.compare(ROWS, "--launcher", f"{tree.path}/bin/mpirun --own")
     assert done.returncode == 0, done.stderr
-    assert "(phase not measured)" in done.stdout and "1.50x" in done.stdout
+    assert "phase not measured, 3 runs)" in done.stdout and "1.50x" in done.stdout
     assert {run["phase"] for run in document["runs"]} == {"unmeasured"}
     assert all("--own -n 2" in call for call in tree.calls())
 
@@ -416,7 +584,7 @@ def test_a_hostfile_maps_by_node(tree: Tree) -> None:
     done, _ = tree.compare(ROWS, "--hostfile", hosts)
     assert done.returncode == 0, done.stderr
     assert all(f"--hostfile {hosts} --map-by node" in call for call in tree.calls())
-    assert "(phase not measured)" in done.stdout and "limit" not in done.stdout
+    assert "phase not measured, 3 runs)" in done.stdout and "reference" not in done.stdout
 
 
 @pytest.mark.parametrize(

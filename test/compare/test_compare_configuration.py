@@ -26,7 +26,7 @@ def read(tmp_path: Path, text: str, full: bool = False) -> list[configuration.Ro
     return configuration.read([file], full)
 
 
-def test_a_row(tmp_path: Path) -> None:
+def test_a_row_has_every_setting_of_its_section(tmp_path: Path) -> None:
     text = """\
 [one]
 mca = --mca pml ob1 --mca btl regx,self
@@ -59,6 +59,26 @@ timeout = 7
     assert row.cases[0].sizes == row.cases[3].sizes == Range(1, 1 << 30)
 
 
+def test_ranks_and_buffers_of_one_benchmark(tmp_path: Path) -> None:
+    text = """\
+[one]
+mca = --mca pml ucx
+benchmark = osu_bw osu_allreduce companion_sendrecv
+sizes = 8:4K
+ranks = 2 4
+ranks.companion_sendrecv = 3
+buffers.companion_sendrecv = same touched
+"""
+    (row,) = read(tmp_path, text)
+    assert [(c.benchmark, c.buffers, c.ranks) for c in row.cases] == [
+        ("osu_bw", "same", 2),
+        ("osu_allreduce", "same", 2),
+        ("osu_allreduce", "same", 4),
+        ("companion_sendrecv", "same", 3),
+        ("companion_sendrecv", "touched", 3),
+    ]
+
+
 def test_without_full_sizes_full_takes_the_usual_ones(tmp_path: Path) -> None:
     assert read(tmp_path, GOOD, full=True)[0].cases[0].sizes == Range(65536, 1 << 20)
 
@@ -69,7 +89,7 @@ def test_without_full_sizes_full_takes_the_usual_ones(tmp_path: Path) -> None:
         ("sizes = ", "size = ", 3, 'unknown key "size"; allowed: mca, environment,'),
         ("sizes = ", "sizes.osu_put = ", 3, 'unknown benchmark "osu_put"; allowed: osu_latency,'),
         ("sizes = ", "mca.osu_bw = ", 3, 'unknown key "mca.osu_bw"'),
-        ("osu_bw", "osu_bcast", 2, 'unknown benchmark "osu_bcast"; allowed: osu_latency, osu_bw'),
+        ("osu_bw", "osu_scan", 2, 'unknown benchmark "osu_scan"; allowed: osu_latency, osu_bw'),
         ("64K:1M", "64K", 3, 'malformed sizes "64K"; wanted: MIN:MAX'),
         ("64K:1M", "64k:1M", 3, 'malformed size "64k"; allowed: 1 to 1G'),
         ("64K:1M", "0:1M", 3, 'malformed size "0"'),
@@ -97,6 +117,14 @@ def test_without_full_sizes_full_takes_the_usual_ones(tmp_path: Path) -> None:
         ("[one]", "[one]\noptions.osu_bw = --validation", 6, "--validation is not for options"),
         ("[one]", "[one]\noptions = -bfresh", 6, "-bfresh is not for options"),
         ("[one]", "[one]\noptions = --buff=fresh", 6, "--buff=fresh is not for options"),
+        ("[one]", "[one]\nranks = two", 6, "malformed ranks; wanted: numbers from 2 to 999"),
+        ("[one]", "[one]\nranks = 1", 6, "malformed ranks; wanted: numbers from 2 to 999"),
+        ("[one]", "[one]\nranks.osu_bw = 4", 6, "osu_bw is for two ranks"),
+        ("[one]", "[one]\nranks.osu_put = 4", 6, 'unknown benchmark "osu_put"'),
+        ("osu_bw", "osu_bcast\nbuffers = touched", 3,
+         "osu_bcast has no touched buffers; allowed: same"),
+        ("osu_bw", "companion_incast\nbuffers = fresh", 3,
+         "companion_incast has no fresh buffers; allowed: same, touched"),
         ("[one]", "[one]\nenvironment = A", 6, 'malformed environment "A"; wanted: NAME=VALUE'),
         ("[one]", "[one]\nopenmpi = 4.1", 6, "malformed openmpi; wanted: major versions"),
         ("[one]", "[one]\nmemlock = 8MB", 6, 'memlock: malformed size "8MB"; allowed: 1 to 1G'),
@@ -113,7 +141,7 @@ def test_errors_name_file_and_line(
     assert "\n" not in str(error.value)
 
 
-def test_the_same_row_in_two_files(tmp_path: Path) -> None:
+def test_the_same_row_in_two_files_is_refused(tmp_path: Path) -> None:
     one, two = tmp_path / "1.conf", tmp_path / "2.conf"
     one.write_text(GOOD)
     two.write_text(GOOD)
@@ -125,7 +153,7 @@ def test_the_same_row_in_two_files(tmp_path: Path) -> None:
     ("content", "complaint"),
     [(None, "No such file"), (b"\xff\xfe\x00", "not a text file"), (b"", "no row in this file")],
 )
-def test_unreadable_files(tmp_path: Path, content: bytes | None, complaint: str) -> None:
+def test_unreadable_files_are_named(tmp_path: Path, content: bytes | None, complaint: str) -> None:
     file = tmp_path / "rows.conf"
     if content is not None:
         file.write_bytes(content)
@@ -133,14 +161,14 @@ def test_unreadable_files(tmp_path: Path, content: bytes | None, complaint: str)
         configuration.read([file], False)
 
 
-def test_a_folder_is_no_configuration(tmp_path: Path) -> None:
+def test_a_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Trouble, match="cannot be read: Is a directory"):
         configuration.read([tmp_path], False)
 
 
 @pytest.mark.parametrize("file", sorted((TOP / "osu-configs").glob("*.conf")), ids=lambda f: f.name)
 @pytest.mark.parametrize("full", [False, True])
-def test_our_own(file: Path, full: bool) -> None:
+def test_the_published_configurations_are_valid(file: Path, full: bool) -> None:
     rows = configuration.read([file], full)
     for major in (4, 5, 6):
         assert [row for row in rows if not row.openmpi or major in row.openmpi]

@@ -135,7 +135,7 @@ osu_latency: /usr/lib/libnl-3.so.200: no version information available (required
 
 
 @pytest.mark.parametrize("version", SAMPLES)
-def test_versions(version: str) -> None:
+def test_the_output_of_each_osu_version_is_read(version: str) -> None:
     unit, text, values = SAMPLES[version]
     output = osu.parse(text, unit)
     assert output.values == values
@@ -152,6 +152,28 @@ def test_columns_are_told_apart_by_their_unit() -> None:
     text = "# Size  Latency (us)  Bandwidth (MB/s)  Latency piece\n64 1.5 2.5 64\n"
     assert osu.parse(text, "us").values == {64: 1.5}
     assert osu.parse(text, "MB/s").values == {64: 2.5}
+
+
+def test_columns_of_one_unit_are_told_apart_by_their_name() -> None:
+    text = "# Size  p50 (us)  p99 (us)  p99.9 (us)\n64 1.5 2.5 3.5\n"
+    assert osu.parse(text, "us", "p99").values == {64: 2.5}
+    assert osu.parse(text, "us", "p99.9").values == {64: 3.5}
+    with pytest.raises(osu.NotOutput, match="no column of p95 in us"):
+        osu.parse(text, "us", "p95")
+
+
+def test_columns_that_are_units_alone() -> None:
+    """As osu_mbw_mr of OSU 7.0 has them."""
+    text = """\
+# OSU MPI Multiple Bandwidth / Message Rate Test v7.0
+# [ pairs: 2 ] [ window size: 64 ]
+# Size                  MB/s        Messages/s        Validation
+1024                 3913.79        3822059.25              Pass
+2048                 5239.97        2558577.43              Fail
+"""
+    output = osu.parse(text, "MB/s")
+    assert output.values == {1024: 3913.79, 2048: 5239.97}
+    assert output.valid == {1024: True, 2048: False}
 
 
 def test_numbers_of_others_are_not_results() -> None:

@@ -44,11 +44,22 @@ int MPI_Recv(void *buffer, int count, MPI_Datatype type, int source, int tag, MP
 int MPI_Irecv(void *buffer, int count, MPI_Datatype type, int source, int tag, MPI_Comm comm,
               MPI_Request *request)
 {
-    last = buffer;
-    last_count = count;
-    last_type = type;
-    last_request = request;
+    if (source != MPI_PROC_NULL) {
+        last = buffer;
+        last_count = count;
+        last_type = type;
+        last_request = request;
+    }
     return PMPI_Irecv(buffer, count, type, source, tag, comm, request);
+}
+int MPI_Sendrecv(const void *send, int sends, MPI_Datatype send_type, int to, int send_tag,
+                 void *buffer, int count, MPI_Datatype type, int source, int tag, MPI_Comm comm,
+                 MPI_Status *status)
+{
+    int result = PMPI_Sendrecv(send, sends, send_type, to, send_tag, buffer, count, type, source,
+                               tag, comm, status);
+    change(buffer, count, type);
+    return result;
 }
 int MPI_Waitall(int count, MPI_Request *requests, MPI_Status *statuses)
 {
@@ -97,8 +108,9 @@ def companion(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not shutil.which("mpicc"):
         pytest.skip("needs mpicc in PATH")
     program = tmp_path_factory.mktemp("companion") / "companion"
-    source = TOP / "osu-configs/companion.c"
-    subprocess.run(["mpicc", *FLAGS, source, "-o", program], check=True, timeout=WATCHDOG)
+    here = TOP / "osu-configs"
+    sources = [here / "companion.c", *sorted((here / "benchmark").glob("*.c"))]
+    subprocess.run(["mpicc", *FLAGS, *sources, "-o", program], check=True, timeout=WATCHDOG)
     return program
 
 
@@ -127,7 +139,7 @@ def mpirun(*words: object, ranks: int = 2, **environment: str) -> subprocess.Com
 
 @pytest.mark.parametrize("test", ["latency", "bw", "bibw"])
 @pytest.mark.parametrize("buffers", ["same", "fresh", "rotate:3", "rotate:50", "slide:3",
-                                     "strided:1", "strided:48", "buffered"])
+                                     "strided:1", "strided:48", "buffered", "touched"])
 def test_companion(companion: Path, test: str, buffers: str) -> None:
     options = ["-m", "3:6000", "-i", "3", "-x", "1", "-W", "5", "-c", "--buffers", buffers]
     done = mpirun(companion, test, *options)
@@ -175,7 +187,7 @@ def test_one_wrong_byte_of_a_piece_or_behind_it_is_seen(
 
 @pytest.mark.parametrize("test", ["bw", "bibw"])
 @pytest.mark.parametrize("buffers", ["same", "fresh", "rotate:5", "slide:3", "strided:16",
-                                     "buffered"])
+                                     "buffered", "touched"])
 def test_one_lost_message_of_a_window_is_seen(
     companion: Path, lose: Path, test: str, buffers: str
 ) -> None:
@@ -205,9 +217,9 @@ def test_companion_prints_as_osu_does(companion: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ([], "one test is wanted: latency, bw or bibw"),
-        (["bcast"], "one test is wanted: latency, bw or bibw"),
-        (["bw", "bibw"], "one test is wanted: latency, bw or bibw"),
+        ([], "one test is wanted: latency, bw, bibw, percentiles, sendrecv,"),
+        (["bcast"], "one test is wanted: latency, bw, bibw, percentiles, sendrecv,"),
+        (["bw", "bibw"], "one test is wanted: latency, bw, bibw, percentiles, sendrecv,"),
         (["bw", "-m", "8:4"], "-m wants [MIN:]MAX"),
         (["bw", "-m", "0:4"], "-m wants [MIN:]MAX"),
         (["bw", "-m", "1:2G"], "-m wants [MIN:]MAX"),
@@ -215,11 +227,15 @@ def test_companion_prints_as_osu_does(companion: Path) -> None:
         (["bw", "-i", "-1"], "-i wants a number"),
         (["bw", "-x", "two"], "-x wants a number"),
         (["bw", "-W", "0"], "-W wants a number"),
-        (["bw", "-b", "rotate:0"], "-b wants same, fresh, rotate:N, slide:N, strided:N or buffered"),
+        (["bw", "-b", "rotate:0"], "-b wants same, fresh, rotate:N, slide:N, strided:N, buffered"),
         (["bw", "-b", "slide:"], "-b wants same, fresh, rotate:N"),
         (["bw", "-b", "strided"], "-b wants same, fresh, rotate:N"),
         (["bw", "-b"], "unknown option, or one without its value"),
         (["bw", "--huge"], "unknown option, or one without its value"),
+        (["percentiles", "-i", "999"], "percentiles want 1000 iterations or more"),
+        (["percentiles", "-c"], "percentiles check no contents; latency moves the same messages"),
+        (["sendrecv", "-b", "fresh"], "sendrecv and incast have buffers same or touched, halo"),
+        (["halo", "-b", "touched"], "sendrecv and incast have buffers same or touched, halo"),
     ],
 )
 def test_companion_refuses_nonsense_in_one_line(
@@ -234,6 +250,83 @@ def test_companion_refuses_nonsense_in_one_line(
 def test_companion_wants_two_ranks(companion: Path) -> None:
     done = mpirun(companion, "bw", ranks=3)
     assert done.returncode == 2 and "exactly two ranks are wanted" in done.stderr
+    done = mpirun(companion, "halo", ranks=1)
+    assert done.returncode == 2 and "two ranks or more are wanted" in done.stderr
+
+
+# ---- exchanges of more than two ranks
+
+GROUPS = ("sendrecv", "halo", "incast")
+
+
+@pytest.mark.parametrize("test", GROUPS)
+@pytest.mark.parametrize("ranks", [2, 3, 4, 5])
+def test_groups_exchange_what_they_should(companion: Path, test: str, ranks: int) -> None:
+    done = mpirun(companion, test, "-m", "8:8192", "-i", "3", "-x", "1", "-W", "3", "-c",
+                  ranks=ranks)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    output = osu.parse(done.stdout, "MB/s" if test == "incast" else "us")
+    sizes = [8 << i for i in range(11)]
+    assert list(output.values) == sizes and output.valid == dict.fromkeys(sizes, True)
+
+
+@pytest.mark.parametrize("test", GROUPS)
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_one_wrong_byte_between_any_ranks_is_seen(
+    companion: Path, tamper: Path, test: str, ranks: int
+) -> None:
+    preload = ["-x", f"LD_PRELOAD={tamper}", "-x", "TAMPER_BYTES=64"]
+    done = mpirun(*preload, companion, test, "-m", "64:128", "-i", "8", "-x", "0", "-W", "2", "-c",
+                  ranks=ranks)  # fmt: skip
+    assert done.returncode == 1
+    assert "companion: WRONG DATA: rank " in done.stderr and "size 64, iteration 4" in done.stderr
+    assert osu.parse(done.stdout, "MB/s" if test == "incast" else "us").valid == {64: False}
+
+
+def test_a_lost_column_of_a_halo_is_seen(companion: Path, lose: Path) -> None:
+    """The third receive is of a column, from the rank above or below."""
+    done = mpirun("-x", f"LD_PRELOAD={lose}", companion, "halo", "-m", "4096:4096", "-i", "1",
+                  "-x", "0", "-c", ranks=4)  # fmt: skip
+    assert done.returncode == 1
+    assert "size 4096, iteration 0, message 2: first wrong byte at 0" in done.stderr
+
+
+@pytest.mark.parametrize("test", ["latency", "bw", "bibw", "sendrecv", "incast"])
+def test_touched_buffers_without_a_check(companion: Path, test: str) -> None:
+    done = mpirun(companion, test, "-m", "7:7000", "-i", "3", "-x", "1", "-W", "5", "-b", "touched")
+    assert done.returncode == 0, done.stderr
+    unit = "us" if test in ("latency", "sendrecv") else "MB/s"
+    assert list(osu.parse(done.stdout, unit).values) == [7 << i for i in range(10)]
+
+
+# ---- percentiles
+
+# Every 200th message waits until its clock has gone on by that much.
+LATE = """\
+#include <mpi.h>
+int MPI_Send(const void *buffer, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm)
+{
+    static int messages;
+    double until = MPI_Wtime() + (++messages % 200 == 0 ? 0.004 : 0);
+    while (MPI_Wtime() < until)
+        ;
+    return PMPI_Send(buffer, count, type, to, tag, comm);
+}
+"""
+
+
+def test_percentiles(companion: Path, tmp_path: Path) -> None:
+    """One message in 200 is late at either end: one round trip in 100 or fewer, and not the half."""
+    preload = ["-x", f"LD_PRELOAD={library(tmp_path, LATE)}"]
+    done = mpirun(*preload, companion, "percentiles", "-m", "8:16", "-i", "2000", "-x", "10")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^# a reading of the clock takes \d\.\d{3} us", done.stdout, re.MULTILINE)
+    found = {name: osu.parse(done.stdout, "us", name).values
+             for name in ("p50", "p99", "p99.9", "max1000")}  # fmt: skip
+    for size in (8, 16):
+        values = [found[name][size] for name in ("p50", "p99", "p99.9")]
+        assert values == sorted(values)
+        assert found["p50"][size] < 2000 <= found["p99.9"][size] and found["max1000"][size] >= 2000
 
 
 def run_probe(probe: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -266,10 +359,22 @@ def test_probe_checks_what_it_moves(probe: Path, way: str) -> None:
     assert list(osu.parse(done.stdout, "MB/s").values) == sizes
 
 
+@needs_two_cores
+@pytest.mark.parametrize(("shape", "unit", "other"), [("latency", "us", "MB/s"),
+                                                      ("bandwidth", "MB/s", "us")])
+def test_probe_measures_one_shape_alone(probe: Path, shape: str, unit: str, other: str) -> None:
+    done = run_probe(probe, "bounce", "-s", shape, "-m", "4096:8192")
+    assert done.returncode == 0, done.stderr
+    assert list(osu.parse(done.stdout, unit).values) == [4096, 8192]
+    with pytest.raises(osu.NotOutput, match=f"no column of {other}"):
+        osu.parse(done.stdout, other)
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
         [],
+        ["bounce", "-s", "both"],
         ["fly"],
         ["mailbox", "bounce"],
         ["bounce", "-m", "8:4"],

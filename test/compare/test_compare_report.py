@@ -65,7 +65,7 @@ def test_sums_maxima_and_names() -> None:
     }
 
 
-def test_the_table(tmp_path: Path) -> None:
+def test_the_table_adds_all_ranks_up(tmp_path: Path) -> None:
     files = [tmp_path / "0", tmp_path / "1"]
     for file, line in zip(files, (RANK_0, RANK_1)):
         file.write_text(json.dumps(line) + "\n")
@@ -118,3 +118,29 @@ def test_no_file_and_no_line(tmp_path: Path) -> None:
     empty.touch()
     done = run(empty)
     assert done.returncode == 1 and done.stderr == f"report: no line in {empty}\n"
+
+
+@pytest.mark.parametrize(
+    ("decisions", "strategy"),
+    [
+        ({}, None),
+        ({"bounce: on trial": 90, "together: on trial": 9}, None),
+        ({"bounce: on trial": 90, "together: faster when tried": 9}, "together"),
+        ({"bounce: not slower when tried": 3, "bounce: trying told nothing": 3,
+          "pipeline: faster when tried": 5}, "bounce"),
+        ({"something else": 9}, None),
+    ],
+)  # fmt: skip
+def test_what_auto_chose(decisions: dict[str, int], strategy: str | None) -> None:
+    assert report.chosen(decisions) == strategy
+
+
+def test_the_line_that_pins_the_choice(tmp_path: Path) -> None:
+    file = tmp_path / "report"
+    line = {**RANK_0, "decisions": {"bounce: on trial": 9, "together: faster when tried": 70}}
+    file.write_text(json.dumps(line) + "\n")
+    done = run(file)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == (
+        "to pin auto's choice, together: --mca btl_regx_rendezvous together"
+    )

@@ -3,8 +3,8 @@
 
 import pytest
 
-from comparing import phase, table
-from comparing.result import LIMIT, PEER, REGX, Arm, Check, Results, Run
+from comparing import columns, phase, table
+from comparing.result import PEER, REFERENCE, REGX, Arm, Check, Results, Run
 
 SIZE = 65536
 
@@ -71,27 +71,176 @@ def test_ratio_of_medians_to_the_best_peer() -> None:
     )
     (block,) = table.blocks(found)
     assert block.ratio(bounce, SIZE) == pytest.approx(33 / 20)
-    assert block.cell(bounce, SIZE) == ("33.0 1.65x", "30.0-1000")
-    assert block.cell(vader, SIZE) == ("20.0 *", "1.00-22.0")
+    assert block.cell(bounce, SIZE) == ("33.0 1.65x", "30.0-1000!")
+    assert block.cell(vader, SIZE) == ("20.0 *", "1.00-22.0!")
     assert block.cell(ucx, SIZE) == ("11.0", "10.0-12.0")
 
 
 def test_for_latency_the_best_is_the_lowest() -> None:
-    bounce, vader, ucx, limit = (
+    bounce, vader, ucx, reference = (
         arm(name, kind, "osu_latency")
-        for name, kind in (("bounce", REGX), ("vader", PEER), ("ucx", PEER), ("limit", LIMIT))
+        for name, kind in
+        (("bounce", REGX), ("vader", PEER), ("ucx", PEER), ("reference", REFERENCE))
+    )  # fmt: skip
+    (block,) = table.blocks(
+        results(run(bounce, 8), run(vader, 10), run(ucx, 20), run(reference, 6, beside="bounce"))
     )
-    (block,) = table.blocks(results(run(bounce, 8), run(vader, 10), run(ucx, 20), run(limit, 6)))
     assert block.ratio(bounce, SIZE) == pytest.approx(0.8)
-    assert block.percent_of_limit(SIZE) == pytest.approx(75)
-    assert block.cell(limit, SIZE) == ("6.00 75%", "")
+    assert block.percent_of_reference(SIZE) == pytest.approx(75)
+    assert block.cell(reference, SIZE) == ("6.00 75%", "")
     assert "lower is better" in block.title()
 
 
-def test_the_limit_is_that_of_the_best_strategy() -> None:
-    bounce, direct, limit = arm("bounce", REGX), arm("direct", REGX), arm("limit", LIMIT)
-    (block,) = table.blocks(results(run(bounce, 30), run(direct, 15), run(limit, 40)))
-    assert block.percent_of_limit(SIZE) == pytest.approx(75)
+def test_the_reference_is_the_one_beside_the_best_strategy() -> None:
+    bounce, direct, reference = (
+        arm("bounce", REGX), arm("direct", REGX), arm("reference", REFERENCE)
+    )  # fmt: skip
+    found = results(
+        run(bounce, 30), run(reference, 40, beside="bounce"),
+        run(direct, 15), run(reference, 10, beside="direct"),
+    )  # fmt: skip
+    (block,) = table.blocks(found)
+    assert block.percent_of_reference(SIZE) == pytest.approx(75)
+
+
+def test_the_reference_is_set_against_the_run_that_it_was_beside() -> None:
+    """Both drift; each pair does not. It is no bound: an arm may be faster."""
+    bounce, reference = arm("bounce", REGX), arm("reference", REFERENCE)
+    pairs = ((20, 16), (40, 32), (60, 48))
+    found = results(
+        *(run(bounce, own, repetition=n) for n, (own, _) in enumerate(pairs, 1)),
+        *(run(reference, r, repetition=n, beside="bounce") for n, (_, r) in enumerate(pairs, 1)),
+    )
+    (block,) = table.blocks(found)
+    assert block.percent_of_reference(SIZE) == pytest.approx(125)
+
+
+# ---- what runs do not show
+
+
+def runs_of(a: Arm, *values: float) -> list[Run]:
+    return [run(a, value, repetition=number) for number, value in enumerate(values, 1)]
+
+
+def test_ranges_that_overlap_are_not_told_apart() -> None:
+    bounce, direct, vader = arm("bounce", REGX), arm("direct", REGX), arm("vader", PEER)
+    found = results(
+        *runs_of(bounce, 30, 31, 32), *runs_of(direct, 20, 22, 23), *runs_of(vader, 21, 22, 22.5)
+    )
+    (block,) = table.blocks(found)
+    assert block.is_told_apart(bounce, SIZE) and not block.is_told_apart(direct, SIZE)
+    assert block.cell(bounce, SIZE)[0] == "31.0 1.41x"
+    assert block.cell(direct, SIZE)[0] == "22.0 1.00x~"
+    text = table.render(found, 160)
+    assert "~ Not told apart: in 1 of 2 ratios the runs of regx and of the best peer overlap." in text
+
+
+def test_a_wide_spread_is_said() -> None:
+    bounce, vader = arm("bounce", REGX), arm("vader", PEER)
+    found = results(*runs_of(bounce, 30, 31, 38), *runs_of(vader, 20, 21, 22))
+    (block,) = table.blocks(found)
+    assert block.cell(bounce, SIZE) == ("31.0 1.48x", "30.0-38.0!")
+    assert block.cell(vader, SIZE) == ("21.0 *", "20.0-22.0")
+    text = table.render(found, 160)
+    assert (
+        "! Spread: 1 of 2 cells vary by more than 20 % of their median from run to run, most of all"
+        " bounce osu_bw at 64 KiB, by 26 %."
+    ) in text
+    assert "!" not in table.render(results(*runs_of(bounce, 30, 31, 32)), 160)
+
+
+def test_of_how_many_runs_a_median_is() -> None:
+    """A change of phase splits them."""
+    bounce, vader = arm("bounce", REGX), arm("vader", PEER)
+    found = results(*runs_of(bounce, 1, 2, 3), run(bounce, 4, 0.05), *runs_of(vader, 1, 2))
+    near, far = table.blocks(found)
+    assert near.title().endswith("mailbox 0.05 us, 1 run)")
+    assert far.title().endswith("mailbox 0.25 us, 2 to 3 runs)")
+
+
+def test_options_stand_in_the_head() -> None:
+    bounce = arm("bounce", REGX)
+    (block,) = table.blocks(results(run(bounce, 30, options="-i 100 -x 10")))
+    assert "(options -i 100 -x 10, far phase" in block.title()
+
+
+# ---- several metrics, ranks and benchmarks
+
+
+def test_metrics_of_one_run_are_told_apart() -> None:
+    auto, vader = arm("auto", REGX, "companion_percentiles"), arm("vader", PEER,
+                                                                  "companion_percentiles")
+    found = results(*(
+        run(a, value, metric=metric, unit="us", carried="eager 1 KiB" if a == auto else "")
+        for a, p50, p99 in ((auto, 2, 9), (vader, 1, 10))
+        for metric, value in (("p50", p50), ("p99", p99))
+    ))  # fmt: skip
+    one, two = table.blocks(found)
+    assert one.title().startswith("companion_percentiles p50, us") and one.ratio(auto, SIZE) == 2
+    assert two.title().startswith("companion_percentiles p99, us") and two.ratio(auto, SIZE) == 0.9
+    assert "Path: in all 1 runs" in table.render(found, 160)
+
+
+def ranked(strategy: str, kind: str, ranks: int) -> Arm:
+    return Arm(strategy, kind, "osu_allreduce", "same", ranks)
+
+
+def test_numbers_of_ranks_are_told_apart() -> None:
+    found = results(
+        *(run(ranked(name, kind, ranks), value, unit="us", metric="latency")
+          for name, kind, ranks, value in (("auto", REGX, 2, 1), ("vader", PEER, 2, 2),
+                                           ("auto", REGX, 4, 9), ("vader", PEER, 4, 3)))
+    )  # fmt: skip
+    two, four = table.blocks(found)
+    assert two.ratio(ranked("auto", REGX, 2), SIZE) == 0.5 and "ranks" not in two.title()
+    assert four.ratio(ranked("auto", REGX, 4), SIZE) == 3 and "(4 ranks, far phase" in four.title()
+
+
+def test_the_summary_is_of_speed_whatever_the_unit() -> None:
+    bw, latency, bibw = "osu_bw", "osu_latency", "osu_bibw"
+    found = results(
+        *runs_of(arm("auto", REGX, bw), 40, 40), *runs_of(arm("vader", PEER, bw), 20, 10),
+        *runs_of(arm("auto", REGX, latency), 4), *runs_of(arm("vader", PEER, latency), 2),
+        *runs_of(arm("auto", REGX, bibw), 8), *runs_of(arm("vader", PEER, bibw), 2),
+        *runs_of(arm("ucx", PEER, bibw), 1),
+    )  # fmt: skip
+    lines = table.render(found, 160).splitlines()
+    (line,) = [line.split() for line in lines if line.lstrip().startswith("64 KiB") and "(" in line]
+    assert line == "64 KiB 3.00 (2.00-4.00) 0.50 (0.50-0.50) 4.00 (4.00-4.00)".split()
+    mean = (3 * 0.5 * 4) ** (1 / 3)
+    wanted = f"regx auto: geometric mean {mean:.2f} of 3 cells; 2 faster and 1 slower by more than 5 %."
+    assert wanted in lines
+
+
+def test_few_benchmarks_need_no_summary() -> None:
+    found = results(run(arm("auto", REGX), 2), run(arm("vader", PEER), 1))
+    assert "geometric mean" not in table.render(found, 160)
+
+
+# ---- what auto chose
+
+
+def test_the_choice_is_printed_and_can_be_pinned() -> None:
+    auto = arm("auto", REGX)
+    decisions = {"bounce: on trial": 900, "together: faster when tried": 40, "bounce: not slower": 3}
+    found = results(*(run(auto, 1, repetition=n, decisions=decisions) for n in (1, 2)))
+    assert (
+        "Choice: auto osu_bw: together: faster when tried (80), bounce: not slower (6), on trial"
+        " (1,800); to pin together: --mca btl_regx_rendezvous together"
+    ) in table.notes(found)
+
+
+@pytest.mark.parametrize("settled", [False, True])
+def test_contents_that_were_checked_in_trials_alone(settled: bool) -> None:
+    auto = arm("auto", REGX)
+    found = results(run(auto, 1))
+    decisions = {"bounce: on trial": 9} | ({"bounce: not slower": 1} if settled else {})
+    found.checks = [Check(auto, "companion_bw", "mpirun", decisions=decisions)]
+    (note,) = [n for n in table.notes(found) if "trial" in n] or [""]
+    assert bool(note) != settled
+    if note:
+        assert note == ("Content checked in trials alone: auto osu_bw: auto had not chosen yet:"
+                        " on trial (9)")
 
 
 def test_ratios_stay_within_a_phase() -> None:
@@ -158,4 +307,4 @@ def test_no_line_is_wider_than_asked() -> None:
     [(0.123, "0.12"), (9.994, "9.99"), (12.34, "12.3"), (123.4, "123"), (25674, "25674")],
 )
 def test_numbers(value: float, text: str) -> None:
-    assert table.number(value) == text
+    assert columns.number(value) == text

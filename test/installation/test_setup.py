@@ -26,7 +26,7 @@ def path_without(folder: Path, *programs: str) -> str:
 
 
 def test_arguments() -> None:
-    usage = "usage: setup compare|rdma|machine|test [--no-install]\n"
+    usage = "usage: setup compare|rdma|machine|instructions|test [--no-install]\n"
     for arguments, problem in ((), "no purpose"), (("tset",), "unknown argument tset"):
         run = setup(*arguments)
         assert (run.returncode, run.stdout) == (1, "")

@@ -28,14 +28,9 @@ KNOWN_CIRCLES: list[set[str]] = [
     {"rendezvous/engine.c", "rendezvous/landing.c", "rendezvous/landing_chunks.c",
      "rendezvous/landing_gets.c", "rendezvous/landing_slots.c", "rendezvous/source.c",
      "rendezvous/source_exposures.c", "rendezvous/source_grants.c"},
-    # transport/uct
-    {"transport/uct/tcp_conn.c", "transport/uct/tcp_send.c"},
     # transport/verbs
     {"transport/verbs/buffers.c", "transport/verbs/get.c", "transport/verbs/hello.c",
      "transport/verbs/pair.c", "transport/verbs/post.c"},
-    # btl: the face
-    {"btl/address.c", "btl/component.c", "btl/module.c", "btl/rdma.c", "btl/registry.c",
-     "btl/report.c"},
 ]
 KNOWN_ARROWS: set[tuple[str, str]] = set()
 

@@ -1,513 +1,213 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The UCT transport: the node wire where Open MPI says "same node", tcp for everybody else, and
- * for neighbours with whom shared memory is refused.
- *
- * Address: one byte of version, one of which wires follow, two of zero; then per wire, node first,
- * a 32-bit length and the wire's own address.
+ * Opening and closing of the multiplexer, its address, registering and progress.
  */
+#include <endian.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <ucp/api/ucp.h> /* for its version alone */
-#include <uct/api/version.h>
 
-#include "base/option.h"
-#include "transport/pace.h"
-#include "transport/transport.h"
-#include "transport/shm/shm.h"
-#include "transport/uct/log.h"
-#include "transport/tcp/tcp.h"
-#include "transport/rkey_table.h"
+#include "transport/mux/mux_internal.h"
 
-#define ADDRESS_VERSION 2
-enum { WIRE_NODE = 1, WIRE_TCP = 2 };
-
-/* While nobody uses tcp it is looked at for newcomers alone. A look makes a message on the node
- * wait for microseconds, so in a process that talks on the node it happens once in 10 ms. */
+/* A look for newcomers on an unused wire takes microseconds of system calls, for which a message on
+ * the first wire has to wait. So it happens once in 10 ms in a process that is busy there. */
 #define NEWCOMERS_BUSY_NS 10000000
 #define NEWCOMERS_QUIET_NS 1000000
+/* Rounds in a row in which the first wire had something and no other was looked at, at most. */
+#define BUSY_ROUNDS 16u
 
-typedef struct regx_uct {
-    regx_transport_t super;
-    regx_transport_config_t config;
-    regx_rkey_table_t rkeys;
-    regx_shm_t *node; /* NULL: refused, or not allowed */
-    regx_tcp_t *tcp;   /* likewise */
-    void *own_pool;    /* where there is no node segment to hold it */
-    char wires[32];
-    unsigned rounds;       /* of progress that found something on the node */
-    regx_pace_t newcomers; /* looks at tcp while nobody uses it */
-    regx_lock_t lock;      /* of the list of lost connections */
-    struct regx_uct_conn *lost;
-    _Atomic unsigned lost_count;
-} regx_uct_t;
+/* ---- open and close ---- */
 
-typedef struct regx_uct_conn {
-    regx_conn_t super;
-    regx_shm_conn_t *node; /* NULL: other host, or refused */
-    regx_tcp_conn_t *tcp;   /* NULL until it is needed */
-    regx_lock_t turning;    /* from the one to the other */
-    bool lost;              /* neither can be had: in the list until that is told */
-    struct regx_uct_conn *next;
-    size_t address_length; /* of the peer's tcp address, which follows */
-    uint8_t address[REGX_ADDRESS_MAX];
-} regx_uct_conn_t;
-
-/* The object's face; regx_transport_load looks it up. */
-__attribute__((visibility("default"))) extern const regx_transport_ops_t regx_transport_ops;
-
-static regx_uct_t *uct_of(regx_transport_t *transport)
+static void add_name(regx_mux_t *mux, const char *name)
 {
-    return (regx_uct_t *)transport;
+    const size_t used = strlen(mux->names);
+
+    snprintf(mux->names + used, sizeof(mux->names) - used, "%s%s", used > 0 ? "," : "", name);
 }
 
-static bool wanted(const char *tls, const char *name)
+/* Opens one transport of the table. Only a wrong setting is an error: another may be usable. */
+static regx_status_t open_wire(regx_mux_t *mux, size_t i, char *error, size_t error_size)
 {
-    return tls == NULL || regx_option_listed(tls, name);
-}
+    const regx_transport_ops_t *ops = mux->table[i].ops;
+    regx_transport_config_t config = mux->config;
+    regx_transport_t *wire;
 
-static regx_status_t open_pool(regx_uct_t *uct)
-{
-    if (uct->node != NULL) {
-        uct->super.pool_memory = regx_shm_pool(uct->node, &uct->super.pool_size);
+    if (!regx_mux_allows(&mux->config, &mux->table[i])) {
         return REGX_OK;
     }
-    uct->super.pool_size = uct->config.pool_size;
-    uct->own_pool = mmap(NULL, uct->super.pool_size, PROT_READ | PROT_WRITE,
-                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (uct->own_pool == MAP_FAILED) {
-        uct->own_pool = NULL;
-        return REGX_NO_MEMORY;
+    config.rkeys = &mux->rkeys;
+    config.refused = regx_mux_refused;
+    config.pool_memory = mux->super.pool_memory;
+    if (config.pool_memory != NULL) {
+        config.pool_size = mux->super.pool_size;
     }
-    uct->super.pool_memory = uct->own_pool;
+    const regx_status_t status = ops->open(&config, error, error_size, &wire);
+    if (status != REGX_OK) {
+        return status == REGX_INVALID ? status : REGX_OK;
+    }
+    if (mux->names[0] == '\0') { /* the first */
+        mux->super.pool_memory = wire->pool_memory;
+        mux->super.pool_size = wire->pool_size;
+        mux->super.max_frame = wire->max_frame;
+    }
+    if (mux->names[0] == '\0' && !atomic_load(&wire->unused)) {
+        mux->first = wire;
+    } else {
+        mux->others[mux->other_count++] = wire;
+    }
+    mux->super.max_frame = regx_min(mux->super.max_frame, wire->max_frame);
+    mux->wires[i] = wire;
+    add_name(mux, wire->wires);
     return REGX_OK;
 }
 
-static void uct_close(regx_transport_t *transport)
+static void name_all(const regx_mux_t *mux, char *error, size_t error_size)
 {
-    regx_uct_t *uct = uct_of(transport);
+    size_t used = (size_t)snprintf(error, error_size, "this process can use none of");
 
-    regx_tcp_close(uct->tcp);
-    if (uct->node != NULL) {
-        regx_shm_close(uct->node);
+    for (size_t i = 0; i < mux->count && used < error_size; i++) {
+        used += (size_t)snprintf(error + used, error_size - used, "%s %s", i > 0 ? "," : "",
+                                 mux->table[i].ops->name);
     }
-    if (uct->own_pool != NULL) {
-        munmap(uct->own_pool, uct->super.pool_size);
+    if (mux->config.tls != NULL && used < error_size) {
+        snprintf(error + used, error_size - used, " within %s", mux->config.tls);
     }
-    regx_rkey_table_fini(&uct->rkeys);
-    regx_lock_fini(&uct->lock);
-    free(uct);
 }
 
-/* Opens tcp. Only a wrong device list is an error: a machine without a network still has its
- * node. */
-static regx_status_t open_tcp(regx_uct_t *uct, char *error, size_t error_size)
+regx_status_t regx_mux_open(const regx_transport_ops_t *ops, const regx_mux_wire_t *table,
+                            size_t count, const regx_transport_config_t *config, char *error,
+                            size_t error_size, regx_transport_t **transport)
 {
-    if (!wanted(uct->config.tls, "tcp")) {
-        return REGX_OK;
+    regx_mux_t *mux = calloc(1, sizeof(*mux));
+    regx_status_t status = REGX_OK;
+
+    if (mux == NULL) {
+        snprintf(error, error_size, "out of memory");
+        return REGX_NO_MEMORY;
     }
-    const regx_status_t status =
-        regx_tcp_open(&uct->config, &uct->rkeys, error, error_size, &uct->tcp);
+    mux->super.ops = ops;
+    mux->super.wires = mux->names;
+    mux->config = *config;
+    mux->table = table;
+    mux->count = count;
+    mux->newcomers = (regx_pace_t){.quiet_ns = NEWCOMERS_QUIET_NS, .busy_ns = NEWCOMERS_BUSY_NS};
+    regx_lock_init(&mux->lock, config->threads);
+    regx_rkey_table_init(&mux->rkeys, config->threads);
+    for (size_t i = 0; i < count && status == REGX_OK; i++) {
+        status = open_wire(mux, i, error, error_size);
+    }
+    if (status == REGX_OK && mux->names[0] == '\0') {
+        name_all(mux, error, error_size);
+        status = REGX_UNREACHABLE;
+    }
     if (status != REGX_OK) {
-        uct->tcp = NULL;
-        if (status == REGX_INVALID) {
-            return status;
+        regx_mux_close(&mux->super);
+        return status;
+    }
+    *transport = &mux->super;
+    return REGX_OK;
+}
+
+void regx_mux_close(regx_transport_t *transport)
+{
+    regx_mux_t *mux = regx_mux_of(transport);
+
+    for (size_t i = mux->count; i > 0; i--) { /* the first, which has the pool, last */
+        if (mux->wires[i - 1] != NULL) {
+            mux->wires[i - 1]->ops->close(mux->wires[i - 1]);
         }
-        regx_tally(uct->config.counters->fallbacks, "tcp: cannot be opened");
     }
-    return REGX_OK;
+    regx_rkey_table_fini(&mux->rkeys);
+    regx_lock_fini(&mux->lock);
+    free(mux);
 }
 
-/* UCT promises nothing between minor versions, and half of it is inline: what was compiled here
- * reads the structures of that version (the elements of the callback queue that
- * uct_worker_progress walks have 24 bytes in 1.13, and 16 in 1.18). */
-static regx_status_t check_version(char *error, size_t error_size)
+size_t regx_mux_address(regx_transport_t *transport, void *buffer)
 {
-    unsigned major, minor, release;
+    const regx_mux_t *mux = regx_mux_of(transport);
+    uint8_t *start = buffer, *at = start + REGX_MUX_ADDRESS_HEAD;
 
-    ucp_get_version(&major, &minor, &release);
-    if (major == UCT_VERNO_MAJOR && minor == UCT_VERNO_MINOR) {
-        return REGX_OK;
-    }
-    snprintf(error, error_size,
-             "built for UCX %d.%d, but this is UCX %u.%u.%u: not used; build it for this one",
-             UCT_VERNO_MAJOR, UCT_VERNO_MINOR, major, minor, release);
-    return REGX_UNREACHABLE;
-}
-
-static regx_status_t uct_open(const regx_transport_config_t *config, char *error, size_t error_size,
-                              regx_transport_t **transport)
-{
-    regx_status_t status = check_version(error, error_size);
-
-    if (status != REGX_OK) {
-        return status;
-    }
-    regx_uct_t *uct = calloc(1, sizeof(*uct));
-    snprintf(error, error_size, "out of memory");
-    if (uct == NULL) {
-        return REGX_NO_MEMORY;
-    }
-    regx_uct_log_to_stderr();
-    regx_lock_init(&uct->lock, config->threads);
-    uct->super.ops = &regx_transport_ops;
-    uct->config = *config;
-    uct->newcomers = (regx_pace_t){.quiet_ns = NEWCOMERS_QUIET_NS, .busy_ns = NEWCOMERS_BUSY_NS};
-    regx_rkey_table_init(&uct->rkeys, config->threads);
-    status = open_tcp(uct, error, error_size);
-    if (status != REGX_OK) {
-        uct_close(&uct->super);
-        return status;
-    }
-    if (regx_shm_open(config, &uct->node) != REGX_OK) {
-        uct->node = NULL;
-    }
-    if (uct->node == NULL && uct->tcp == NULL) {
-        snprintf(error, error_size,
-                 "UCX offers neither shared memory (posix, sysv) nor tcp to this process%s%s",
-                 config->tls == NULL ? "" : " within ", config->tls == NULL ? "" : config->tls);
-        uct_close(&uct->super);
-        return REGX_UNREACHABLE;
-    }
-    status = open_pool(uct);
-    if (status != REGX_OK) {
-        uct_close(&uct->super);
-        return status;
-    }
-    uct->super.max_frame = REGX_SHM_MAX_FRAME;
-    if (uct->tcp != NULL) {
-        const size_t most = regx_tcp_max_frame(uct->tcp);
-
-        regx_tcp_set_pool(uct->tcp, uct->super.pool_memory, uct->super.pool_size);
-        uct->super.max_frame = most < REGX_SHM_MAX_FRAME ? most : REGX_SHM_MAX_FRAME;
-    }
-    snprintf(uct->wires, sizeof(uct->wires), "%s%s%s",
-             uct->node != NULL ? regx_shm_domain(uct->node) : "",
-             uct->node != NULL && uct->tcp != NULL ? "," : "", uct->tcp != NULL ? "tcp" : "");
-    uct->super.wires = uct->wires;
-    *transport = &uct->super;
-    return REGX_OK;
-}
-
-static size_t uct_address(regx_transport_t *transport, void *buffer)
-{
-    regx_uct_t *uct = uct_of(transport);
-    uint8_t *start = buffer, *at = start + 4;
-
-    memcpy(start, (uint8_t[]){ADDRESS_VERSION, 0, 0, 0}, 4);
-    for (int wire = WIRE_NODE; wire <= WIRE_TCP; wire++) {
-        const size_t room = REGX_ADDRESS_MAX - (size_t)(at + 4 - start);
+    memset(start, 0, REGX_MUX_ADDRESS_HEAD);
+    start[0] = REGX_MUX_ADDRESS_VERSION;
+    for (size_t i = 0; i < mux->count; i++) {
+        uint8_t part[REGX_ADDRESS_MAX];
         const size_t length =
-            wire == WIRE_NODE  ? uct->node == NULL ? 0 : regx_shm_address(uct->node, at + 4, room)
-             : uct->tcp == NULL ? 0
-                               : regx_tcp_address(uct->tcp, at + 4, room);
+            mux->wires[i] == NULL ? 0 : mux->wires[i]->ops->address(mux->wires[i], part);
+        const uint32_t size = htole32((uint32_t)length);
 
-        if (length > 0) {
-            const uint32_t size = (uint32_t)length;
-
-            memcpy(at, &size, sizeof(size));
-            at += 4 + length;
-            start[1] = (uint8_t)(start[1] | wire);
+        if (length == 0 || length + sizeof(size) > REGX_ADDRESS_MAX - (size_t)(at - start)) {
+            continue; /* peers then do not use this one */
         }
+        memcpy(at, &size, sizeof(size));
+        memcpy(at + sizeof(size), part, length);
+        at += sizeof(size) + length;
+        start[1] = (uint8_t)(start[1] | 1u << i);
     }
     return (size_t)(at - start);
 }
 
-/* Finds a wire's part of an address. NULL: not there (length 0) or malformed (length SIZE_MAX). */
-static const uint8_t *address_part(const uint8_t *address, size_t size, int wanted_wire,
-                                   size_t *length)
-{
-    const uint8_t *at = address + 4, *end = address + size;
+/* ---- registering ---- */
 
-    *length = SIZE_MAX;
-    if (size < 4 || address[0] != ADDRESS_VERSION) {
-        return NULL;
-    }
-    for (int wire = WIRE_NODE; wire <= WIRE_TCP; wire++) {
-        uint32_t part;
-
-        if ((address[1] & wire) == 0) {
-            continue;
-        }
-        if (end - at < 4) {
-            return NULL;
-        }
-        memcpy(&part, at, sizeof(part));
-        if ((size_t)(end - at) - 4 < part) {
-            return NULL;
-        }
-        if (wire == wanted_wire) {
-            *length = part;
-            return at + 4;
-        }
-        at += 4 + part;
-    }
-    *length = 0;
-    return NULL;
-}
-
-static regx_status_t use_tcp(regx_uct_t *uct, regx_uct_conn_t *conn)
-{
-    if (uct->tcp == NULL || conn->address_length == 0) {
-        return REGX_UNREACHABLE;
-    }
-    const regx_status_t status = regx_tcp_connect(uct->tcp, conn->super.peer, conn->address,
-                                                  conn->address_length, &conn->tcp);
-    if (status == REGX_OK) {
-        conn->super.wire = "tcp";
-        conn->super.shares_pool = conn->super.single_copy = false;
-    } else {
-        conn->tcp = NULL;
-    }
-    return status;
-}
-
-static regx_status_t uct_connect(regx_transport_t *transport, uint64_t peer, bool same_node,
-                                 const void *address, size_t size, regx_conn_t **out)
-{
-    regx_uct_t *uct = uct_of(transport);
-    size_t node_length, tcp_length;
-    const uint8_t *node_part = address_part(address, size, WIRE_NODE, &node_length);
-    const uint8_t *tcp_part = address_part(address, size, WIRE_TCP, &tcp_length);
-    regx_status_t status = REGX_UNREACHABLE;
-
-    if (node_length == SIZE_MAX || tcp_length == SIZE_MAX || tcp_length > REGX_ADDRESS_MAX) {
-        return REGX_INVALID;
-    }
-    regx_uct_conn_t *conn = calloc(1, sizeof(*conn));
-    if (conn == NULL) {
-        return REGX_NO_MEMORY;
-    }
-    regx_lock_init(&conn->turning, uct->config.threads);
-    conn->super.transport = transport;
-    conn->super.peer = peer;
-    conn->super.wire = "shm";
-    conn->super.shares_pool = true;
-    conn->address_length = tcp_length;
-    if (tcp_length > 0) {
-        memcpy(conn->address, tcp_part, tcp_length);
-    }
-    if (same_node && uct->node != NULL && node_length > 0) {
-        status = regx_shm_connect(uct->node, peer, node_part, node_length, &conn->node);
-        conn->super.single_copy = status == REGX_OK && regx_shm_may_copy(conn->node);
-    } else {
-        if (same_node && (wanted(uct->config.tls, "posix") || wanted(uct->config.tls, "sysv"))) {
-            regx_tally(uct->config.counters->fallbacks, "shm: not available at both ends");
-        }
-        status = use_tcp(uct, conn);
-    }
-    if (status != REGX_OK) {
-        regx_lock_fini(&conn->turning);
-        free(conn);
-        return status;
-    }
-    *out = &conn->super;
-    return REGX_OK;
-}
-
-/* Nothing leads to this peer: progress will tell. The connection's lock is held. */
-static void lose(regx_uct_t *uct, regx_uct_conn_t *conn)
-{
-    if (conn->lost) {
-        return;
-    }
-    conn->lost = true;
-    regx_lock(&uct->lock);
-    conn->next = uct->lost;
-    uct->lost = conn;
-    regx_unlock(&uct->lock);
-    atomic_fetch_add(&uct->lost_count, 1);
-}
-
-/* The wire to use now; tcp takes over from a node wire that was refused before its first frame. */
-static regx_status_t turn_to_tcp(regx_uct_conn_t *conn)
-{
-    regx_uct_t *uct = uct_of(conn->super.transport);
-
-    regx_lock(&conn->turning);
-    const regx_status_t status = conn->tcp != NULL ? REGX_OK : use_tcp(uct, conn);
-    if (status != REGX_OK) {
-        lose(uct, conn);
-    }
-    regx_unlock(&conn->turning);
-    return status;
-}
-
-static __attribute__((noinline)) void tell_lost(regx_uct_t *uct)
-{
-    regx_lock(&uct->lock);
-    regx_uct_conn_t *conn = uct->lost;
-    uct->lost = conn != NULL ? conn->next : NULL;
-    regx_unlock(&uct->lock);
-    if (conn != NULL) {
-        atomic_fetch_sub(&uct->lost_count, 1);
-        uct->config.events.broken(uct->config.events.context, conn->super.peer,
-                                  "shared memory is refused and tcp does not lead there");
-    }
-}
-
-/* Takes a connection that ends off the list. */
-static void forget_lost(regx_uct_t *uct, regx_uct_conn_t *conn)
-{
-    regx_lock(&uct->lock);
-    for (regx_uct_conn_t **at = &uct->lost; *at != NULL; at = &(*at)->next) {
-        if (*at == conn) {
-            *at = conn->next;
-            atomic_fetch_sub(&uct->lost_count, 1);
-            break;
-        }
-    }
-    regx_unlock(&uct->lock);
-}
-
-static void uct_disconnect(regx_conn_t *super)
-{
-    regx_uct_conn_t *conn = (regx_uct_conn_t *)super;
-
-    if (conn->lost) {
-        forget_lost(uct_of(super->transport), conn);
-    }
-    if (conn->node != NULL) {
-        regx_shm_disconnect(conn->node);
-    }
-    if (conn->tcp != NULL) {
-        regx_tcp_disconnect(conn->tcp);
-    }
-    regx_lock_fini(&conn->turning);
-    free(conn);
-}
-
-static void uct_warm(regx_conn_t *super)
-{
-    const regx_uct_conn_t *conn = (const regx_uct_conn_t *)super;
-
-    if (conn->node != NULL) {
-        regx_shm_warm(conn->node);
-    }
-}
-
-static bool uct_reachable(regx_conn_t *super)
-{
-    regx_uct_conn_t *conn = (regx_uct_conn_t *)super;
-
-    return !conn->lost &&
-           (conn->tcp != NULL ? regx_tcp_reachable(conn->tcp) : regx_shm_reachable(conn->node));
-}
-
-static regx_status_t uct_send(regx_conn_t *super, uint8_t tag, const void *header,
-                              size_t header_length, regx_pack_t pack, void *pack_context,
-                              size_t payload_length)
-{
-    regx_uct_conn_t *conn = (regx_uct_conn_t *)super;
-    regx_status_t status = REGX_UNREACHABLE;
-
-    if (conn->node != NULL) {
-        status = regx_shm_send(conn->node, tag, header, header_length, pack, pack_context,
-                                payload_length);
-    }
-    if (status == REGX_UNREACHABLE && turn_to_tcp(conn) == REGX_OK) {
-        status = regx_tcp_send(conn->tcp, tag, header, header_length, pack, pack_context,
-                               payload_length);
-    }
-    return status;
-}
-
-static regx_status_t uct_lend(regx_conn_t *super, regx_lend_t *lend)
-{
-    regx_uct_conn_t *conn = (regx_uct_conn_t *)super;
-    regx_status_t status = REGX_UNREACHABLE;
-
-    if (conn->node != NULL) {
-        status = regx_shm_lend(conn->node, lend);
-    }
-    if (status == REGX_UNREACHABLE && turn_to_tcp(conn) == REGX_OK) {
-        status = regx_tcp_lend(conn->tcp, lend);
-    }
-    return status;
-}
-
-static regx_status_t uct_put(regx_conn_t *super, regx_put_t *put)
-{
-    regx_uct_conn_t *conn = (regx_uct_conn_t *)super;
-    regx_status_t status = REGX_UNREACHABLE;
-
-    if (conn->node != NULL) {
-        status = regx_shm_put(conn->node, put);
-    }
-    if (status == REGX_UNREACHABLE && turn_to_tcp(conn) == REGX_OK) {
-        status = regx_tcp_put(conn->tcp, put);
-    }
-    return status;
-}
-
-/* tcp has none; a peer that it leads to cannot be read. */
-static regx_status_t uct_get(regx_conn_t *super, regx_get_t *get)
-{
-    regx_uct_conn_t *conn = (regx_uct_conn_t *)super;
-
-    return conn->super.single_copy ? regx_shm_get(conn->node, get) : REGX_DENIED;
-}
-
-/* Costs nothing on these wires, but goes through the rkeys, so that over tcp a key that was
- * given back opens nothing. On the node the kernel's copy asks no key: there the peer is trusted
+/* Costs nothing on these wires, but goes through the table of rkeys, so that over tcp a key that
+ * was taken back is worthless. On the node the kernel's copy asks no key: there the peer is trusted
  * as far as the kernel trusts a process of the same user. */
-static regx_status_t uct_reg(regx_transport_t *transport, void *base, size_t length,
-                             unsigned access, regx_mr_t *mr)
+regx_status_t regx_mux_reg(regx_transport_t *transport, void *base, size_t length, unsigned access,
+                           regx_mr_t *mr)
 {
     mr->base = base;
     mr->length = length;
     mr->access = access;
-    return regx_rkey_table_add(&uct_of(transport)->rkeys, base, length, access, &mr->key,
-                            &mr->handle);
+    return regx_rkey_table_add(&regx_mux_of(transport)->rkeys, base, length, access, &mr->key,
+                               &mr->handle);
 }
 
-static void uct_dereg(regx_transport_t *transport, regx_mr_t *mr)
+void regx_mux_dereg(regx_transport_t *transport, regx_mr_t *mr)
 {
-    regx_rkey_table_remove(&uct_of(transport)->rkeys, mr->handle);
+    regx_rkey_table_remove(&regx_mux_of(transport)->rkeys, mr->handle);
 }
 
-/* Rounds in which the node had something and tcp was not looked at, at most. */
-#define NODE_ROUNDS 16u
+/* ---- progress ---- */
 
-static int uct_progress(regx_transport_t *transport)
+/* Also reports what is lost. may_be_due: a clock may be read to know whether to look at unused
+ * ones. */
+static __attribute__((noinline)) int progress_others(regx_mux_t *mux, bool may_be_due)
 {
-    regx_uct_t *uct = uct_of(transport);
+    const bool due = may_be_due && regx_pace_due_by_clock(&mux->newcomers);
+    bool in_use = false;
     int events = 0;
 
-    if (uct->node != NULL) {
-        events = regx_shm_progress(uct->node);
-        if (events > 0) {
-            regx_pace_note_traffic(&uct->newcomers);
-            if (++uct->rounds % NODE_ROUNDS != 0) {
-                return events; /* somebody waits for what was just delivered */
-            }
+    for (size_t i = 0; i < mux->other_count; i++) {
+        regx_transport_t *wire = mux->others[i];
+
+        if (!atomic_load_explicit(&wire->unused, memory_order_relaxed)) {
+            in_use = true;
+            events += wire->ops->progress(wire);
+        } else if (due) {
+            events += wire->ops->progress(wire);
         }
     }
-    if (uct->tcp != NULL && (regx_tcp_in_use(uct->tcp) || regx_pace_due(&uct->newcomers))) {
-        events += regx_tcp_progress(uct->tcp);
-    }
-    if (atomic_load_explicit(&uct->lost_count, memory_order_relaxed) > 0) {
-        tell_lost(uct);
+    mux->others_in_use = in_use;
+    if (atomic_load_explicit(&mux->lost_count, memory_order_relaxed) > 0) {
+        regx_mux_report_lost(mux);
     }
     return events;
 }
 
-const regx_transport_ops_t regx_transport_ops = {.abi = REGX_TRANSPORT_ABI,
-                                                 .name = "uct",
-                                                 .open = uct_open,
-                                                 .close = uct_close,
-                                                 .address = uct_address,
-                                                 .connect = uct_connect,
-                                                 .disconnect = uct_disconnect,
-                                                 .warm = uct_warm,
-                                                 .reachable = uct_reachable,
-                                                 .send = uct_send,
-                                                 .lend = uct_lend,
-                                                 .put = uct_put,
-                                                 .get = uct_get,
-                                                 .copies = true,
-                                                 .reg = uct_reg,
-                                                 .dereg = uct_dereg,
-                                                 .progress = uct_progress};
+/* Most calls find nothing, and while only the first is in use they go no further than there. */
+int regx_mux_progress(regx_transport_t *transport)
+{
+    regx_mux_t *mux = regx_mux_of(transport);
+    int events = mux->first != NULL ? mux->first->ops->progress(mux->first) : 0;
+
+    if (events > 0) {
+        regx_pace_note_traffic(&mux->newcomers);
+        if (++mux->busy_rounds % BUSY_ROUNDS != 0) {
+            return events; /* somebody waits for what was just delivered */
+        }
+    }
+    const bool may_be_due = regx_pace_count(&mux->newcomers);
+    if (may_be_due || mux->others_in_use) {
+        events += progress_others(mux, may_be_due);
+    }
+    return events;
+}

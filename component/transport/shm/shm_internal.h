@@ -1,38 +1,31 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What the files of the node wire share: node.c makes and ends things, node_post.c sends,
- * node_poll.c receives and completes.
+ * What the files of shared memory share: shm.c opens and closes, shm_conn.c connects and
+ * disconnects, shm_post.c sends, shm_poll.c receives and completes, boxes.c has the mailboxes'
+ * memory.
  *
- * Locks: a connection's lock covers its path and its mailbox; the node's covers the lists and the
- * mailbox memory. The connection's is taken first where both are. `inbound` belongs to progress.
+ * Locks: a connection's lock covers its state and its mailbox; the transport's covers the lists and
+ * the mailboxes' memory. Where both are needed the connection's is taken first. `inbound` belongs
+ * to progress.
  */
 #ifndef REGX_TRANSPORT_SHM_INTERNAL_H
 #define REGX_TRANSPORT_SHM_INTERNAL_H
 
 #include "base/lock.h"
+#include "base/util.h"
+#include "transport/catalog.h"
+#include "transport/shm/boxes.h"
 #include "transport/shm/connect_queue.h"
 #include "transport/shm/mailbox.h"
-#include "transport/shm/shm.h"
 #include "transport/shm/segment.h"
+#include "transport/shm/shm.h"
 #include "transport/shm/vm.h"
 
 /* The last frame of a mailbox. Open MPI's tags begin above. */
 #define REGX_SHM_TAG_DISCONNECT 0
 
-#define REGX_SHM_BOXES 4 /* mailboxes per segment of them */
-#define REGX_SHM_FEW                                                                              \
-    32u /* neighbours for whom there is memory for the longest rings of payload                    \
-         */
-
-typedef struct regx_shm_boxes { /* a segment of mailboxes that this process posts to */
-    regx_segment_t segment;
-    regx_segment_name_t name;
-    uint32_t ring; /* bytes of payload of each */
-    bool taken[REGX_SHM_BOXES];
-    struct regx_shm_boxes *next;
-} regx_shm_boxes_t;
-
-typedef struct regx_shm_address { /* what a process publishes for its neighbours */
+/* What a process publishes for its neighbours. */
+typedef struct regx_shm_address {
     regx_segment_name_t main;
     uint64_t pool_offset;
     uint64_t pool_size;
@@ -41,26 +34,26 @@ typedef struct regx_shm_address { /* what a process publishes for its neighbours
     int64_t pid;
 } regx_shm_address_t;
 
-struct regx_shm_conn {
-    regx_shm_t *node;
-    uint64_t peer;
-    regx_shm_address_t address;
+/* The way to a neighbour. */
+typedef struct regx_shm_conn {
+    regx_conn_t super;
     regx_lock_t lock;
     enum { REGX_SHM_NEW, REGX_SHM_ATTACHED, REGX_SHM_REFUSED } state;
-    regx_mapping_t main; /* the peer's main segment */
-    regx_connect_queue_t *queue;
-    char *pool; /* the peer's */
-    regx_vm_peer_t vm;
-    regx_shm_boxes_t *boxes; /* where the mailbox lies */
-    int box;
     regx_mailbox_out_t out;
-    _Atomic uint32_t lent; /* bit per token */
+    regx_shm_address_t address;
+    regx_mapping_t main;         /* the peer's main segment */
+    regx_connect_queue_t *queue; /* the peer's; NULL: its main segment is not mapped */
+    char *pool;                  /* the peer's */
+    regx_vm_peer_t vm;
+    regx_shm_box_t box;    /* the memory of `out` */
+    _Atomic uint32_t lent; /* bit per token: the peer has not yet returned it */
     uint32_t laps[REGX_MAILBOX_LENDS];
-    bool said_goodbye;
-    struct regx_shm_conn *next; /* in the list of those that part */
-};
+    bool said_last;             /* REGX_SHM_TAG_DISCONNECT was posted */
+    struct regx_shm_conn *next; /* in the list of disconnecting ones */
+} regx_shm_conn_t;
 
-typedef struct regx_shm_inbound { /* a neighbour that posts to this process */
+/* A neighbour that posts to this process. */
+typedef struct regx_shm_inbound {
     uint64_t sender;
     regx_vm_cookie_t cookie;
     regx_mapping_t boxes;
@@ -68,8 +61,8 @@ typedef struct regx_shm_inbound { /* a neighbour that posts to this process */
     regx_mailbox_in_t in;
     regx_segment_name_t pool_name;
     uint64_t pool_offset, pool_size;
-    regx_mapping_t main; /* mapped at the first lent frame */
-    char *pool;
+    regx_mapping_t main; /* mapped at the first zero-copy frame */
+    char *pool;          /* NULL before that */
 } regx_shm_inbound_t;
 
 /* What the kernel is to copy for puts and gets, oldest first. Each is named by its scratch. */
@@ -78,44 +71,59 @@ typedef struct regx_shm_copies {
     void **last; /* if there is a first */
 } regx_shm_copies_t;
 
-struct regx_shm {
+typedef struct regx_shm {
+    regx_transport_t super;
     regx_transport_config_t config;
     regx_segment_domain_t domain;
     regx_segment_t main;
     regx_segment_name_t main_name;
+    size_t pool_offset; /* in the main segment */
     regx_connect_queue_t *queue;
-    uint64_t requests; /* hellos answered */
-    size_t pool_offset, pool_size;
+    uint64_t accepted; /* requests of the connect queue */
     regx_lock_t lock;
-    regx_shm_boxes_t *boxes;
-    unsigned neighbours; /* connected to */
-    regx_lend_t *lends;  /* posted, not yet returned */
+    regx_shm_boxes_t boxes;
+    regx_lend_t *lends; /* posted, not yet returned */
     _Atomic uint32_t lend_count;
     regx_shm_copies_t copies;
     _Atomic uint32_t copy_count;
-    regx_shm_conn_t *parting; /* disconnected; their mailboxes are not yet read to the end */
+    regx_shm_conn_t *disconnecting; /* their mailboxes are not yet read to the end */
     regx_shm_inbound_t **inbound;
     size_t inbound_count, inbound_room;
-};
+} regx_shm_t;
 
-/* What scratch[] of pending operations holds. */
-enum { REGX_SCRATCH_NEXT, REGX_SCRATCH_CONN, REGX_SCRATCH_DONE, REGX_SCRATCH_LAP };
-/* … of a put or get, in place of a lend's lap: which of them it is. */
-enum { REGX_SCRATCH_WAY = REGX_SCRATCH_LAP };
+static inline regx_shm_t *regx_shm_of(regx_transport_t *transport)
+{
+    return REGX_CONTAINER_OF(transport, regx_shm_t, super);
+}
+
+static inline regx_shm_conn_t *regx_shm_conn_of(regx_conn_t *conn)
+{
+    return REGX_CONTAINER_OF(conn, regx_shm_conn_t, super);
+}
+
+/* What scratch[] of pending operations holds. In the last word a put or get has its direction
+ * (not NULL: a get), a zero-copy send the token and lap by which the peer returns it. */
+enum {
+    REGX_SCRATCH_NEXT,
+    REGX_SCRATCH_CONN,
+    REGX_SCRATCH_DONE,
+    REGX_SCRATCH_DIRECTION,
+    REGX_SCRATCH_TICKET = REGX_SCRATCH_DIRECTION
+};
 
 static inline bool regx_shm_is_get(void *const *copy)
 {
-    return copy[REGX_SCRATCH_WAY] != NULL;
+    return copy[REGX_SCRATCH_DIRECTION] != NULL;
 }
 
 static inline regx_put_t *regx_shm_put_of(void **copy)
 {
-    return (regx_put_t *)((char *)copy - offsetof(regx_put_t, scratch));
+    return REGX_CONTAINER_OF(copy, regx_put_t, scratch);
 }
 
 static inline regx_get_t *regx_shm_get_of(void **copy)
 {
-    return (regx_get_t *)((char *)copy - offsetof(regx_get_t, scratch));
+    return REGX_CONTAINER_OF(copy, regx_get_t, scratch);
 }
 
 static inline void regx_shm_end_copy(void **copy, regx_status_t status)
@@ -130,13 +138,13 @@ static inline void regx_shm_end_copy(void **copy, regx_status_t status)
         put->done(put, status);
     }
 }
-/* The token of a lend shares a word with its lap. */
+
 static inline void *regx_shm_ticket(uint32_t token, uint32_t lap)
 {
     return (void *)(uintptr_t)((uint64_t)token << 32 | lap);
 }
 
-/* The node's lock is held, or progress kept out; the count is the caller's. */
+/* Called with the transport's lock held; the caller counts. */
 static inline void regx_shm_append_copy(regx_shm_copies_t *copies, void **copy)
 {
     copy[REGX_SCRATCH_NEXT] = NULL;
@@ -148,7 +156,7 @@ static inline void regx_shm_append_copy(regx_shm_copies_t *copies, void **copy)
     copies->last = copy;
 }
 
-/* Takes the first, which is there. */
+/* Takes the first, which is there. Called with the transport's lock held; the caller counts. */
 static inline void **regx_shm_take_copy(regx_shm_copies_t *copies)
 {
     void **copy = copies->first;
@@ -157,21 +165,32 @@ static inline void **regx_shm_take_copy(regx_shm_copies_t *copies)
     return copy;
 }
 
-/* Takes and gives back mailbox memory; the node's lock is taken within. NULL: none to be had. */
-regx_mailbox_memory_t *regx_shm_box_take(regx_shm_t *node, regx_shm_boxes_t **boxes, int *box);
-void regx_shm_box_give(regx_shm_t *node, regx_shm_boxes_t *boxes, int box);
+/* ---- shm_conn.c ---- */
 
-/* Where in their segment it lies. */
-static inline size_t regx_shm_box_offset(const regx_shm_boxes_t *boxes, int box)
-{
-    return (size_t)box * regx_mailbox_size(boxes->ring);
-}
+regx_status_t regx_shm_connect(regx_transport_t *transport, uint64_t peer, bool same_node,
+                               const void *address, size_t length, regx_conn_t **conn);
+void regx_shm_disconnect(regx_conn_t *conn);
+bool regx_shm_reachable(regx_conn_t *conn);
+/* Maps the peer, gets a mailbox for it and asks it to read that. Called with the connection's lock
+ * held. REGX_AGAIN: the peer's connect queue is full; REGX_UNREACHABLE: refused, for good. */
+regx_status_t regx_shm_attach_locked(regx_shm_conn_t *conn);
+/* Waits until no connection is disconnecting any more. Nobody else uses the transport. */
+void regx_shm_finish_disconnecting(regx_shm_t *shm);
 
-static inline regx_mailbox_memory_t *regx_shm_box(const regx_shm_boxes_t *boxes, int box)
-{
-    char *base = regx_segment_base(&boxes->segment);
+/* ---- shm_post.c: as transport.h says ---- */
 
-    return (regx_mailbox_memory_t *)(void *)(base + regx_shm_box_offset(boxes, box));
-}
+regx_status_t regx_shm_send(regx_conn_t *conn, uint8_t tag, const void *header,
+                            size_t header_length, regx_pack_t pack, void *pack_context,
+                            size_t payload_length);
+regx_status_t regx_shm_lend(regx_conn_t *conn, regx_lend_t *lend);
+regx_status_t regx_shm_put(regx_conn_t *conn, regx_put_t *put);
+regx_status_t regx_shm_get(regx_conn_t *conn, regx_get_t *get);
+void regx_shm_warm(regx_conn_t *conn);
+
+/* ---- shm_poll.c ---- */
+
+int regx_shm_progress(regx_transport_t *transport);
+/* Reads nothing more of a neighbour, and tells it so. Only in progress, or when it is kept out. */
+void regx_shm_drop_inbound(regx_shm_inbound_t *inbound);
 
 #endif

@@ -1,87 +1,99 @@
-/* SPDX-License-Identifier: BSD-3-Clause */
-#include "transport/shm/shm_internal.h"
-#include "transport/rkey_table.h"
-
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The receiving side of shared memory, and what drives it.
+ */
 #include <stdlib.h>
+
+#include "transport/rkey_table.h"
+#include "transport/shm/shm_internal.h"
 
 /* Frames taken from one neighbour before the next one's turn. */
 #define BATCH 16
 /* Bytes the kernel copies per call of progress: some 30 µs. */
 #define VM_STEP (512u * 1024u)
-/* … and of one put or get before the next one's turn. */
+/* Bytes it copies of one put or get before the next one's turn. */
 #define VM_TURN (2048u * 1024u)
 
-static void malformed(regx_shm_t *node)
+static void malformed(regx_shm_t *shm)
 {
-    regx_count(node->config.counters, &node->config.counters->malformed, 1);
+    regx_count(shm->config.counters, &shm->config.counters->malformed, 1);
 }
 
-static regx_status_t make_room(regx_shm_t *node)
+static regx_status_t make_room(regx_shm_t *shm)
 {
-    if (node->inbound_count == node->inbound_room) {
-        const size_t room = node->inbound_room == 0 ? 8 : 2 * node->inbound_room;
-        regx_shm_inbound_t **more = realloc(node->inbound, room * sizeof(*more));
+    if (shm->inbound_count == shm->inbound_room) {
+        const size_t room = shm->inbound_room == 0 ? 8 : 2 * shm->inbound_room;
+        regx_shm_inbound_t **more = realloc(shm->inbound, room * sizeof(*more));
 
         if (more == NULL) {
             return REGX_NO_MEMORY;
         }
-        node->inbound = more;
-        node->inbound_room = room;
+        shm->inbound = more;
+        shm->inbound_room = room;
     }
     return REGX_OK;
 }
 
-/* A neighbour has knocked: from now on its mailbox is polled. */
-static void welcome(regx_shm_t *node, const regx_connect_request_t *hello)
+/* Maps the mailbox that a neighbour asks to be read. REGX_OK; REGX_INVALID: what it asks is
+ * malformed; else `reason` says why the neighbour cannot be heard. */
+static regx_status_t map_mailbox(regx_shm_t *shm, const regx_connect_request_t *request,
+                                 regx_shm_inbound_t *inbound, const char **reason)
 {
-    regx_shm_inbound_t *inbound = calloc(1, sizeof(*inbound));
+    const uint64_t offset = request->mailbox_offset;
 
-    if (inbound == NULL || make_room(node) != REGX_OK) {
-        free(inbound);
-        node->config.events.broken(node->config.events.context, hello->sender, "out of memory");
-        return;
-    }
-    regx_lock(&node->lock);
-    const regx_status_t status = regx_segment_map(&hello->mailboxes, &inbound->boxes);
-    regx_unlock(&node->lock);
+    regx_lock(&shm->lock);
+    const regx_status_t status = regx_segment_map(&request->mailboxes, &inbound->boxes);
+    regx_unlock(&shm->lock);
     if (status != REGX_OK) {
-        free(inbound);
-        node->config.events.broken(node->config.events.context, hello->sender,
-                                   "its mailbox cannot be mapped");
-        return;
+        *reason = "its mailbox cannot be mapped";
+        return REGX_UNREACHABLE;
     }
-    if (hello->mailbox_offset % _Alignof(regx_mailbox_memory_t) != 0 ||
-        !regx_mailbox_may_ring(hello->mailbox_ring) ||
-        hello->mailbox_offset > inbound->boxes.length ||
-        inbound->boxes.length - hello->mailbox_offset < regx_mailbox_size(hello->mailbox_ring)) {
-        malformed(node);
+    if (offset % _Alignof(regx_mailbox_memory_t) != 0 ||
+        !regx_mailbox_ring_is_valid(request->mailbox_ring) || offset > inbound->boxes.length ||
+        inbound->boxes.length - offset < regx_mailbox_size(request->mailbox_ring)) {
         regx_segment_unmap(&inbound->boxes);
-        free(inbound);
-        return;
+        return REGX_INVALID;
     }
-    inbound->memory = (regx_mailbox_memory_t *)(inbound->boxes.base + hello->mailbox_offset);
-    if (!regx_vm_same(&inbound->memory->owner, &hello->cookie)) {
+    inbound->memory = (regx_mailbox_memory_t *)(void *)(inbound->boxes.base + offset);
+    if (!regx_vm_same(&inbound->memory->owner, &request->cookie)) {
         regx_segment_unmap(&inbound->boxes);
-        free(inbound);
-        node->config.events.broken(node->config.events.context, hello->sender,
-                                   "what is mapped is not its mailbox");
-        return;
+        *reason = "what is mapped is not its mailbox";
+        return REGX_UNREACHABLE;
     }
-    inbound->sender = hello->sender;
-    inbound->cookie = hello->cookie;
-    inbound->pool_name = hello->pool;
-    inbound->pool_offset = hello->pool_offset;
-    inbound->pool_size = hello->pool_size;
-    regx_mailbox_in_init(&inbound->in, inbound->memory, hello->mailbox_ring);
-    node->inbound[node->inbound_count++] = inbound;
+    return REGX_OK;
 }
 
-/* The neighbour has said its last word. */
-static void farewell(regx_shm_t *node, size_t i)
+/* A neighbour asks to be read: from now on its mailbox is polled. */
+static void accept_neighbour(regx_shm_t *shm, const regx_connect_request_t *request)
 {
-    regx_shm_inbound_t *inbound = node->inbound[i];
+    const regx_transport_events_t *events = &shm->config.events;
+    regx_shm_inbound_t *inbound = calloc(1, sizeof(*inbound));
+    const char *reason = "out of memory";
+    regx_status_t status = REGX_NO_MEMORY;
 
-    node->inbound[i] = node->inbound[--node->inbound_count];
+    if (inbound != NULL && make_room(shm) == REGX_OK) {
+        status = map_mailbox(shm, request, inbound, &reason);
+    }
+    if (status != REGX_OK) {
+        free(inbound);
+        if (status == REGX_INVALID) {
+            malformed(shm);
+        } else {
+            events->broken(events->context, request->sender, reason);
+        }
+        return;
+    }
+    inbound->sender = request->sender;
+    inbound->cookie = request->cookie;
+    inbound->pool_name = request->pool;
+    inbound->pool_offset = request->pool_offset;
+    inbound->pool_size = request->pool_size;
+    regx_mailbox_in_init(&inbound->in, inbound->memory, request->mailbox_ring);
+    shm->inbound[shm->inbound_count++] = inbound;
+}
+
+void regx_shm_drop_inbound(regx_shm_inbound_t *inbound)
+{
     if (inbound->pool != NULL) {
         regx_segment_unmap(&inbound->main);
     }
@@ -90,16 +102,25 @@ static void farewell(regx_shm_t *node, size_t i)
     free(inbound);
 }
 
-/* Maps the neighbour's pool, for frames that lie in it. */
-static regx_status_t map_pool(regx_shm_t *node, regx_shm_inbound_t *inbound)
+/* The neighbour posts nothing more. */
+static void disconnect_inbound(regx_shm_t *shm, size_t i)
 {
-    regx_lock(&node->lock);
+    regx_shm_inbound_t *inbound = shm->inbound[i];
+
+    shm->inbound[i] = shm->inbound[--shm->inbound_count];
+    regx_shm_drop_inbound(inbound);
+}
+
+/* Maps the neighbour's pool, for frames that lie in it. */
+static regx_status_t map_pool(regx_shm_t *shm, regx_shm_inbound_t *inbound)
+{
+    regx_lock(&shm->lock);
     const regx_status_t status = regx_segment_map(&inbound->pool_name, &inbound->main);
-    regx_unlock(&node->lock);
+    regx_unlock(&shm->lock);
     if (status != REGX_OK) {
         return status;
     }
-    const regx_connect_queue_t *queue = (const regx_connect_queue_t *)inbound->main.base;
+    const regx_connect_queue_t *queue = (const regx_connect_queue_t *)(void *)inbound->main.base;
     if (inbound->pool_offset > inbound->main.length ||
         inbound->pool_size > inbound->main.length - inbound->pool_offset ||
         !regx_vm_same(&queue->cookie, &inbound->cookie)) {
@@ -110,15 +131,15 @@ static regx_status_t map_pool(regx_shm_t *node, regx_shm_inbound_t *inbound)
     return REGX_OK;
 }
 
-static void deliver_lent(regx_shm_t *node, regx_shm_inbound_t *inbound, const regx_frame_t *frame)
+static void deliver_lent(regx_shm_t *shm, regx_shm_inbound_t *inbound, const regx_frame_t *frame)
 {
-    const regx_transport_events_t *events = &node->config.events;
+    const regx_transport_events_t *events = &shm->config.events;
 
-    if (inbound->pool == NULL && map_pool(node, inbound) != REGX_OK) {
+    if (inbound->pool == NULL && map_pool(shm, inbound) != REGX_OK) {
         events->broken(events->context, inbound->sender, "its pool cannot be mapped");
     } else if (frame->offset > inbound->pool_size ||
                frame->length > inbound->pool_size - frame->offset) {
-        malformed(node);
+        malformed(shm);
     } else {
         events->deliver(events->context, inbound->sender, frame->tag, inbound->pool + frame->offset,
                         frame->length);
@@ -126,21 +147,21 @@ static void deliver_lent(regx_shm_t *node, regx_shm_inbound_t *inbound, const re
     regx_mailbox_return(&inbound->in, frame->token, frame->lap);
 }
 
-static void deliver(regx_shm_t *node, regx_shm_inbound_t *inbound, const regx_frame_t *frame)
+static void deliver(regx_shm_t *shm, regx_shm_inbound_t *inbound, const regx_frame_t *frame)
 {
-    const regx_transport_events_t *events = &node->config.events;
+    const regx_transport_events_t *events = &shm->config.events;
 
     if (frame->kind == REGX_FRAME_LENT) {
-        deliver_lent(node, inbound, frame);
+        deliver_lent(shm, inbound, frame);
     } else {
         events->deliver(events->context, inbound->sender, frame->tag, frame->data, frame->length);
     }
 }
 
 /* Takes what one neighbour has posted, up to a batch. */
-static __attribute__((noinline)) int take_frames(regx_shm_t *node, size_t i)
+static __attribute__((noinline)) int take_frames(regx_shm_t *shm, size_t i)
 {
-    regx_shm_inbound_t *inbound = node->inbound[i];
+    regx_shm_inbound_t *inbound = shm->inbound[i];
     int events = 0;
 
     while (events < BATCH) {
@@ -152,13 +173,13 @@ static __attribute__((noinline)) int take_frames(regx_shm_t *node, size_t i)
         }
         events++;
         if (status != REGX_OK) {
-            malformed(node);
+            malformed(shm);
             regx_mailbox_skip(&inbound->in);
         } else if (frame.tag == REGX_SHM_TAG_DISCONNECT) {
-            farewell(node, i);
+            disconnect_inbound(shm, i);
             break;
         } else {
-            deliver(node, inbound, &frame);
+            deliver(shm, inbound, &frame);
             regx_mailbox_pop(&inbound->in, &frame);
         }
     }
@@ -168,7 +189,7 @@ static __attribute__((noinline)) int take_frames(regx_shm_t *node, size_t i)
 static bool returned(regx_lend_t *lend)
 {
     regx_shm_conn_t *conn = lend->scratch[REGX_SCRATCH_CONN];
-    const uint64_t ticket = (uintptr_t)lend->scratch[REGX_SCRATCH_LAP];
+    const uint64_t ticket = (uintptr_t)lend->scratch[REGX_SCRATCH_TICKET];
     const uint32_t token = (uint32_t)(ticket >> 32);
 
     if (!regx_mailbox_returned(&conn->out, token, (uint32_t)ticket)) {
@@ -179,25 +200,25 @@ static bool returned(regx_lend_t *lend)
 }
 
 /* Completes the lends whose memory came back. */
-static __attribute__((noinline)) int poll_lends(regx_shm_t *node)
+static __attribute__((noinline)) int poll_lends(regx_shm_t *shm)
 {
     regx_lend_t *back = NULL;
     int events = 0;
 
-    regx_lock(&node->lock);
-    for (regx_lend_t **at = &node->lends; *at != NULL;) {
+    regx_lock(&shm->lock);
+    for (regx_lend_t **at = &shm->lends; *at != NULL;) {
         regx_lend_t *lend = *at;
 
         if (returned(lend)) {
             *at = lend->scratch[REGX_SCRATCH_NEXT];
             lend->scratch[REGX_SCRATCH_NEXT] = back;
             back = lend;
-            atomic_fetch_sub(&node->lend_count, 1);
+            atomic_fetch_sub(&shm->lend_count, 1);
         } else {
             at = (regx_lend_t **)&lend->scratch[REGX_SCRATCH_NEXT];
         }
     }
-    regx_unlock(&node->lock);
+    regx_unlock(&shm->lock);
     while (back != NULL) {
         regx_lend_t *lend = back;
 
@@ -210,7 +231,7 @@ static __attribute__((noinline)) int poll_lends(regx_shm_t *node)
 
 /* What a put or get is to have copied. */
 typedef struct range {
-    regx_vm_way_t way;
+    regx_vm_direction_t direction;
     char *local;
     uint64_t remote;
     size_t length;
@@ -231,7 +252,7 @@ static range_t range_of(void **copy)
 }
 
 /* Lets the kernel copy the next piece of the oldest copy; REGX_AGAIN while it is not finished. */
-static regx_status_t vm_step(regx_shm_t *node, void **copy, const range_t *range)
+static regx_status_t vm_step(regx_shm_t *shm, void **copy, const range_t *range)
 {
     regx_shm_conn_t *conn = copy[REGX_SCRATCH_CONN];
     size_t done = (uintptr_t)copy[REGX_SCRATCH_DONE];
@@ -241,19 +262,19 @@ static regx_status_t vm_step(regx_shm_t *node, void **copy, const range_t *range
         const size_t left = range->length - done;
         size_t copied;
 
-        status = regx_vm_copy(&conn->vm, range->way, range->local + done, range->remote + done,
-                              left < VM_STEP ? left : VM_STEP, &copied);
+        status = regx_vm_copy(&conn->vm, range->direction, range->local + done,
+                              range->remote + done, left < VM_STEP ? left : VM_STEP, &copied);
         if (status != REGX_OK) {
             return status;
         }
-        regx_count(node->config.counters, &node->config.counters->bytes_shm, copied);
+        regx_count_transport(shm->config.counters, REGX_COUNTER_bytes_shm, copied);
         done += copied;
         copy[REGX_SCRATCH_DONE] = (void *)(uintptr_t)done;
         if (done < range->length) {
             return REGX_AGAIN;
         }
     }
-    if (range->way == REGX_VM_READ) {
+    if (range->direction == REGX_VM_READ) {
         return REGX_OK;
     }
     const regx_put_t *put = regx_shm_put_of(copy);
@@ -265,64 +286,65 @@ static regx_status_t vm_step(regx_shm_t *node, void **copy, const range_t *range
     return status;
 }
 
-static __attribute__((noinline)) int poll_copies(regx_shm_t *node)
+static __attribute__((noinline)) int poll_copies(regx_shm_t *shm)
 {
-    regx_lock(&node->lock);
-    void **copy = node->copies.first; /* stays in front: only progress takes from there */
-    regx_unlock(&node->lock);
+    regx_lock(&shm->lock);
+    void **copy = shm->copies.first; /* stays in front: only progress takes from there */
+    regx_unlock(&shm->lock);
     const range_t range = range_of(copy);
     const size_t before = (uintptr_t)copy[REGX_SCRATCH_DONE];
-    const regx_status_t status = vm_step(node, copy, &range);
+    const regx_status_t status = vm_step(shm, copy, &range);
     const size_t done = (uintptr_t)copy[REGX_SCRATCH_DONE];
 
     if (status == REGX_AGAIN && done < range.length && done / VM_TURN == before / VM_TURN) {
         return 1; /* first come, first finished */
     }
-    regx_lock(&node->lock);
-    regx_shm_take_copy(&node->copies);
+    regx_lock(&shm->lock);
+    regx_shm_take_copy(&shm->copies);
     if (status == REGX_AGAIN) { /* it has had its turn, or that peer does not read its mailbox: the
                                    others go on */
-        regx_shm_append_copy(&node->copies, copy);
+        regx_shm_append_copy(&shm->copies, copy);
     } else {
-        atomic_fetch_sub(&node->copy_count, 1);
+        atomic_fetch_sub(&shm->copy_count, 1);
     }
-    regx_unlock(&node->lock);
+    regx_unlock(&shm->lock);
     if (status != REGX_AGAIN) {
         regx_shm_end_copy(copy, status);
     }
     return done > before || status != REGX_AGAIN;
 }
 
-static __attribute__((noinline)) int answer_door(regx_shm_t *node)
+static __attribute__((noinline)) int accept_neighbours(regx_shm_t *shm)
 {
-    regx_connect_request_t hello;
+    regx_connect_request_t request;
     int events = 0;
 
-    while (regx_connect_queue_accept(node->queue, &node->requests, &hello) == REGX_OK) {
-        welcome(node, &hello);
+    while (regx_connect_queue_accept(shm->queue, &shm->accepted, &request) == REGX_OK) {
+        accept_neighbour(shm, &request);
         events++;
     }
     return events;
 }
 
 /* Nearly all calls find nothing: those take a few instructions per neighbour. */
-int regx_shm_progress(regx_shm_t *node)
+int regx_shm_progress(regx_transport_t *transport)
 {
+    regx_shm_t *shm = regx_shm_of(transport);
     int events = 0;
 
-    if (regx_connect_queue_has_request(node->queue, node->requests)) {
-        events += answer_door(node);
+    if (regx_connect_queue_has_request(shm->queue, shm->accepted)) {
+        events += accept_neighbours(shm);
     }
-    for (size_t i = 0; i < node->inbound_count; i++) {
-        if (regx_mailbox_has(&node->inbound[i]->in)) {
-            events += take_frames(node, i);
+    for (size_t i = 0; i < shm->inbound_count; i++) {
+        if (regx_mailbox_has(&shm->inbound[i]->in)) {
+            events += take_frames(shm, i);
         }
     }
-    if (atomic_load_explicit(&node->lend_count, memory_order_relaxed) > 0) {
-        events += poll_lends(node);
+    if (atomic_load_explicit(&shm->lend_count, memory_order_relaxed) > 0) {
+        events += poll_lends(shm);
     }
-    if (atomic_load_explicit(&node->copy_count, memory_order_relaxed) > 0) {
-        events += poll_copies(node);
+    if (atomic_load_explicit(&shm->copy_count, memory_order_relaxed) > 0) {
+        events += poll_copies(shm);
     }
     return events;
 }

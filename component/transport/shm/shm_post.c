@@ -1,88 +1,42 @@
-/* SPDX-License-Identifier: BSD-3-Clause */
-#include "transport/shm/shm_internal.h"
-#include "transport/rkey_table.h"
-
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The sending side of shared memory: frames, zero-copy sends, puts and gets.
+ */
 #include <string.h>
 
-static void refuse(regx_shm_conn_t *conn, const char *reason)
+#include "transport/rkey_table.h"
+#include "transport/shm/shm_internal.h"
+
+/* The first frame; as lock_attached, but called with the lock held. */
+static __attribute__((noinline)) regx_status_t attach_or_unlock(regx_shm_conn_t *conn)
 {
-    regx_tally(conn->node->config.counters->fallbacks, reason);
-    conn->state = REGX_SHM_REFUSED;
-}
+    const regx_transport_config_t *config = &regx_shm_of(conn->super.transport)->config;
+    const regx_status_t status = regx_shm_attach_locked(conn);
 
-/* Maps the peer, gets a mailbox for it and tells it. The connection's lock is held. */
-static regx_status_t attach(regx_shm_conn_t *conn)
-{
-    regx_shm_t *node = conn->node;
-    regx_connect_request_t hello = {.sender = node->config.self,
-                          .cookie = node->queue->cookie,
-                          .pool = node->main_name,
-                          .pool_offset = node->pool_offset,
-                          .pool_size = node->pool_size};
-
-    if (conn->state == REGX_SHM_REFUSED) {
-        return REGX_UNREACHABLE;
-    }
-    if (conn->queue == NULL) {
-        regx_lock(&node->lock);
-        const regx_status_t status = regx_segment_map(&conn->address.main, &conn->main);
-        regx_unlock(&node->lock);
-        if (status != REGX_OK) {
-            refuse(conn, "shm: a neighbour's memory cannot be mapped");
-            return REGX_UNREACHABLE;
-        }
-        if (!regx_vm_same(&((regx_connect_queue_t *)conn->main.base)->cookie, &conn->address.cookie)) {
-            regx_segment_unmap(&conn->main);
-            refuse(conn, "shm: another process name space");
-            return REGX_UNREACHABLE;
-        }
-        conn->queue = (regx_connect_queue_t *)conn->main.base;
-        conn->pool = conn->main.base + conn->address.pool_offset;
-    }
-    if (conn->out.memory == NULL) {
-        regx_mailbox_memory_t *memory = regx_shm_box_take(node, &conn->boxes, &conn->box);
-
-        if (memory == NULL) {
-            regx_segment_unmap(&conn->main);
-            conn->queue = NULL;
-            refuse(conn, "shm: no memory for a mailbox");
-            return REGX_UNREACHABLE;
-        }
-        regx_mailbox_out_init(&conn->out, memory, conn->boxes->ring);
-    }
-    hello.mailboxes = conn->boxes->name;
-    hello.mailbox_offset = regx_shm_box_offset(conn->boxes, conn->box);
-    hello.mailbox_ring = conn->boxes->ring;
-    if (regx_connect_queue_request(conn->queue, &hello) != REGX_OK) {
-        return REGX_AGAIN;
-    }
-    conn->state = REGX_SHM_ATTACHED;
-    return REGX_OK;
-}
-
-/* Locks the connection, attached; on any answer but REGX_OK it is not locked. */
-static regx_status_t lock_attached(regx_shm_conn_t *conn)
-{
-    regx_lock(&conn->lock);
-    if (conn->state == REGX_SHM_ATTACHED) {
-        return REGX_OK;
-    }
-    const regx_status_t status = attach(conn);
     if (status != REGX_OK) {
         regx_unlock(&conn->lock);
     }
-    return status;
+    return status == REGX_UNREACHABLE && config->refused != NULL ? config->refused(&conn->super)
+                                                                 : status;
 }
 
-static void count_sent(regx_shm_t *node, size_t bytes)
+/* Locks the connection, attached. On any answer but REGX_OK it is not locked. */
+static inline regx_status_t lock_attached(regx_shm_conn_t *conn)
 {
-    regx_count(node->config.counters, &node->config.counters->bytes_shm, bytes);
+    regx_lock(&conn->lock);
+    return conn->state == REGX_SHM_ATTACHED ? REGX_OK : attach_or_unlock(conn);
 }
 
-regx_status_t regx_shm_send(regx_shm_conn_t *conn, uint8_t tag, const void *header,
-                             size_t header_length, regx_pack_t pack, void *pack_context,
-                             size_t payload_length)
+static void count_sent(const regx_shm_t *shm, size_t bytes)
 {
+    regx_count_transport(shm->config.counters, REGX_COUNTER_bytes_shm, bytes);
+}
+
+regx_status_t regx_shm_send(regx_conn_t *super, uint8_t tag, const void *header,
+                            size_t header_length, regx_pack_t pack, void *pack_context,
+                            size_t payload_length)
+{
+    regx_shm_conn_t *conn = regx_shm_conn_of(super);
     regx_status_t status = lock_attached(conn);
 
     if (status != REGX_OK) {
@@ -92,13 +46,13 @@ regx_status_t regx_shm_send(regx_shm_conn_t *conn, uint8_t tag, const void *head
                                payload_length);
     regx_unlock(&conn->lock);
     if (status == REGX_OK) {
-        count_sent(conn->node, header_length + payload_length);
+        count_sent(regx_shm_of(super->transport), header_length + payload_length);
     }
     return status;
 }
 
-/* Posts a lent frame under a free token. The connection's lock is held. */
-static regx_status_t post_lent(regx_shm_conn_t *conn, regx_lend_t *lend, uint64_t offset)
+/* Posts a zero-copy frame under a free token. Called with the connection's lock held. */
+static regx_status_t post_lent_locked(regx_shm_conn_t *conn, regx_lend_t *lend, uint64_t offset)
 {
     const uint32_t busy = atomic_load(&conn->lent);
 
@@ -113,115 +67,128 @@ static regx_status_t post_lent(regx_shm_conn_t *conn, regx_lend_t *lend, uint64_
         conn->laps[token] = lap;
         atomic_fetch_or(&conn->lent, UINT32_C(1) << token);
         lend->scratch[REGX_SCRATCH_CONN] = conn;
-        lend->scratch[REGX_SCRATCH_LAP] = regx_shm_ticket(token, lap);
+        lend->scratch[REGX_SCRATCH_TICKET] = regx_shm_ticket(token, lap);
     }
     return status;
 }
 
-regx_status_t regx_shm_lend(regx_shm_conn_t *conn, regx_lend_t *lend)
+regx_status_t regx_shm_lend(regx_conn_t *super, regx_lend_t *lend)
 {
-    regx_shm_t *node = conn->node;
-    const char *pool = regx_segment_base(&node->main) + node->pool_offset;
+    regx_shm_conn_t *conn = regx_shm_conn_of(super);
+    regx_shm_t *shm = regx_shm_of(super->transport);
+    const char *pool = shm->super.pool_memory;
     regx_status_t status = lock_attached(conn);
 
     if (status != REGX_OK) {
         return status;
     }
-    status = post_lent(conn, lend, (uint64_t)((const char *)lend->data - pool));
+    status = post_lent_locked(conn, lend, (uint64_t)((const char *)lend->data - pool));
     regx_unlock(&conn->lock);
     if (status != REGX_OK) {
         return status;
     }
-    count_sent(node, lend->length);
-    regx_lock(&node->lock);
-    lend->scratch[REGX_SCRATCH_NEXT] = node->lends;
-    node->lends = lend;
-    atomic_fetch_add(&node->lend_count, 1);
-    regx_unlock(&node->lock);
+    count_sent(shm, lend->length);
+    regx_lock(&shm->lock);
+    lend->scratch[REGX_SCRATCH_NEXT] = shm->lends;
+    shm->lends = lend;
+    atomic_fetch_add(&shm->lend_count, 1);
+    regx_unlock(&shm->lock);
     return REGX_PENDING;
 }
 
-static regx_status_t put_pool(regx_shm_conn_t *conn, regx_put_t *put)
+/* The copy is made without the lock. If another thread takes the last line of the mailbox
+ * meanwhile, the answer is REGX_AGAIN and the same bytes are written once more. */
+static regx_status_t put_to_pool(regx_shm_conn_t *conn, regx_put_t *put)
 {
+    regx_status_t status = lock_attached(conn);
+
+    if (status != REGX_OK) {
+        return status;
+    }
     if (put->offset > conn->address.pool_size ||
         put->length > conn->address.pool_size - put->offset) {
-        return REGX_INVALID;
+        status = REGX_INVALID;
+    } else if (!regx_mailbox_ready(&conn->out)) {
+        status = REGX_AGAIN;
+    } else {
+        regx_mailbox_fetch_line(&conn->out); /* the notice's: it comes over during the copy */
     }
-    if (!regx_mailbox_ready(&conn->out)) {
-        return REGX_AGAIN;
-    }
-    /* The copy is outside the lock; if another thread takes the last line meanwhile, the same
-     * bytes are written once more. While it runs, the line of the notice comes over. */
-    regx_mailbox_fetch_line(&conn->out);
     regx_unlock(&conn->lock);
+    if (status != REGX_OK) {
+        return status;
+    }
     memcpy(conn->pool + put->offset, put->local, put->length);
     regx_lock(&conn->lock);
-    return regx_mailbox_post(&conn->out, put->tag, put->notice, put->notice_length, NULL, NULL, 0);
+    status =
+        regx_mailbox_post(&conn->out, put->tag, put->notice, put->notice_length, NULL, NULL, 0);
+    regx_unlock(&conn->lock);
+    if (status == REGX_OK) {
+        count_sent(regx_shm_of(conn->super.transport), put->length);
+    }
+    return status;
 }
 
-bool regx_shm_may_copy(regx_shm_conn_t *conn)
+/* Whether `length` bytes at `offset` of the region that the key names can be copied by the kernel.
+ * Called with the connection's lock held, which protects what the kernel was asked before. */
+static regx_status_t check_copy_locked(regx_shm_conn_t *conn, const regx_key_t *key,
+                                       uint64_t offset, size_t length)
 {
-    regx_vm_peer_t peer = conn->vm;
-    char reason[REGX_REASON_LENGTH];
-
-    return regx_vm_check(&peer, reason, sizeof(reason)) == REGX_OK;
-}
-
-/* Has the kernel copy `length` bytes at `offset` of the region that the key names. The connection
- * is locked. */
-static regx_status_t queue_copy(regx_shm_conn_t *conn, void **copy, regx_vm_way_t way,
-                                const regx_key_t *key, uint64_t offset, size_t length)
-{
-    regx_shm_t *node = conn->node;
     char reason[REGX_REASON_LENGTH];
 
     if (offset > regx_key_length(key) || length > regx_key_length(key) - offset) {
         return REGX_INVALID;
     }
     if (regx_vm_check(&conn->vm, reason, sizeof(reason)) != REGX_OK) {
-        regx_tally(node->config.counters->fallbacks, reason);
+        regx_tally(regx_shm_of(conn->super.transport)->config.counters->fallbacks, reason);
         return REGX_DENIED;
     }
-    copy[REGX_SCRATCH_CONN] = conn;
-    copy[REGX_SCRATCH_DONE] = NULL;
-    copy[REGX_SCRATCH_WAY] = way == REGX_VM_READ ? copy : NULL;
-    regx_lock(&node->lock);
-    regx_shm_append_copy(&node->copies, copy);
-    atomic_fetch_add(&node->copy_count, 1);
-    regx_unlock(&node->lock);
-    return REGX_PENDING;
+    return REGX_OK;
 }
 
-regx_status_t regx_shm_put(regx_shm_conn_t *conn, regx_put_t *put)
+/* Has the kernel copy from or to a region; progress does it. `copy` is the operation's scratch. */
+static regx_status_t queue_copy(regx_shm_conn_t *conn, void **copy, regx_vm_direction_t direction,
+                                const regx_key_t *key, uint64_t offset, size_t length)
 {
+    regx_shm_t *shm = regx_shm_of(conn->super.transport);
     regx_status_t status = lock_attached(conn);
 
     if (status != REGX_OK) {
         return status;
     }
-    status = put->target == REGX_TARGET_POOL ? put_pool(conn, put)
-                                             : queue_copy(conn, put->scratch, REGX_VM_WRITE,
-                                                          &put->key, put->offset, put->length);
+    status = check_copy_locked(conn, key, offset, length);
     regx_unlock(&conn->lock);
-    if (status == REGX_OK) {
-        count_sent(conn->node, put->length);
+    if (status != REGX_OK) {
+        return status;
     }
-    return status;
+    copy[REGX_SCRATCH_CONN] = conn;
+    copy[REGX_SCRATCH_DONE] = NULL;
+    copy[REGX_SCRATCH_DIRECTION] = direction == REGX_VM_READ ? copy : NULL;
+    regx_lock(&shm->lock);
+    regx_shm_append_copy(&shm->copies, copy);
+    atomic_fetch_add(&shm->copy_count, 1);
+    regx_unlock(&shm->lock);
+    return REGX_PENDING;
 }
 
-regx_status_t regx_shm_get(regx_shm_conn_t *conn, regx_get_t *get)
+regx_status_t regx_shm_put(regx_conn_t *super, regx_put_t *put)
 {
-    regx_status_t status = lock_attached(conn);
+    regx_shm_conn_t *conn = regx_shm_conn_of(super);
 
-    if (status == REGX_OK) {
-        status = queue_copy(conn, get->scratch, REGX_VM_READ, &get->key, get->offset, get->length);
-        regx_unlock(&conn->lock);
-    }
-    return status;
+    return put->target == REGX_TARGET_POOL
+               ? put_to_pool(conn, put)
+               : queue_copy(conn, put->scratch, REGX_VM_WRITE, &put->key, put->offset, put->length);
 }
 
-void regx_shm_warm(const regx_shm_conn_t *conn)
+regx_status_t regx_shm_get(regx_conn_t *super, regx_get_t *get)
 {
+    return queue_copy(regx_shm_conn_of(super), get->scratch, REGX_VM_READ, &get->key, get->offset,
+                      get->length);
+}
+
+void regx_shm_warm(regx_conn_t *super)
+{
+    const regx_shm_conn_t *conn = regx_shm_conn_of(super);
+
     if (conn->state == REGX_SHM_ATTACHED) {
         regx_mailbox_fetch_span(&conn->out);
     }

@@ -29,13 +29,14 @@ regx_status_t regx_vm_check(regx_vm_peer_t *peer, char *reason, size_t reason_si
     return peer->state == REGX_VM_ALLOWED ? REGX_OK : REGX_DENIED;
 }
 
-regx_status_t regx_vm_copy(const regx_vm_peer_t *peer, regx_vm_way_t way, void *local,
+regx_status_t regx_vm_copy(const regx_vm_peer_t *peer, regx_vm_direction_t direction, void *local,
                            uint64_t remote, size_t length, size_t *copied)
 {
     const struct iovec here = {local, length};
     const struct iovec there = {(void *)(uintptr_t)remote, length};
-    const ssize_t n = way == REGX_VM_READ ? process_vm_readv(peer->pid, &here, 1, &there, 1, 0)
-                                          : process_vm_writev(peer->pid, &here, 1, &there, 1, 0);
+    const ssize_t n = direction == REGX_VM_READ
+                          ? process_vm_readv(peer->pid, &here, 1, &there, 1, 0)
+                          : process_vm_writev(peer->pid, &here, 1, &there, 1, 0);
 
     *copied = n > 0 ? (size_t)n : 0;
     if (n > 0) {

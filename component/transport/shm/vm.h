@@ -37,11 +37,11 @@ typedef struct regx_vm_peer {
  * as a phrase for the report. */
 regx_status_t regx_vm_check(regx_vm_peer_t *peer, char *reason, size_t reason_size);
 
-typedef enum regx_vm_way { REGX_VM_WRITE, REGX_VM_READ } regx_vm_way_t;
+typedef enum regx_vm_direction { REGX_VM_WRITE, REGX_VM_READ } regx_vm_direction_t;
 
 /* Copies at most `length` bytes to or from `remote`, fewer if the kernel stops early; how many is
  * in `copied`. REGX_FAILED: a range is not there. REGX_DENIED: not allowed any more. */
-regx_status_t regx_vm_copy(const regx_vm_peer_t *peer, regx_vm_way_t way, void *local,
+regx_status_t regx_vm_copy(const regx_vm_peer_t *peer, regx_vm_direction_t direction, void *local,
                            uint64_t remote, size_t length, size_t *copied);
 
 #endif

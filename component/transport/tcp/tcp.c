@@ -8,11 +8,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
-#include "transport/uct/component.h"
-#include "transport/uct/log.h"
 #include "transport/tcp/tcp_device.h"
 #include "transport/tcp/tcp_internal.h"
+#include "transport/uct/component.h"
+#include "transport/uct/log.h"
 
 #define STRING_(x) #x
 #define STRING(x) STRING_(x)
@@ -58,8 +59,8 @@ static regx_status_t choose_device(regx_tcp_t *tcp, char *error, size_t error_si
         snprintf(error, error_size, "the network devices cannot be listed");
         return status == REGX_NO_MEMORY ? status : REGX_UNREACHABLE;
     }
-    status = regx_tcp_choose_device(devices, device_count, tcp->config->if_include,
-                                    tcp->config->if_exclude, &chosen, error, error_size);
+    status = regx_tcp_choose_device(devices, device_count, tcp->config.if_include,
+                                    tcp->config.if_exclude, &chosen, error, error_size);
     if (status == REGX_OK) {
         snprintf(tcp->device, sizeof(tcp->device), "%s", chosen->name);
     }
@@ -157,48 +158,50 @@ static ucs_status_t start(regx_tcp_t *tcp)
     return status;
 }
 
-regx_status_t regx_tcp_open(const regx_transport_config_t *config, regx_rkey_table_t *rkeys,
-                            char *error, size_t error_size, regx_tcp_t **result)
+static regx_status_t make_pool(regx_tcp_t *tcp)
+{
+    tcp->super.pool_size = tcp->config.pool_size;
+    tcp->super.pool_memory = tcp->config.pool_memory;
+    if (tcp->super.pool_memory != NULL) {
+        return REGX_OK;
+    }
+    tcp->own_pool = mmap(NULL, tcp->super.pool_size, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (tcp->own_pool == MAP_FAILED) {
+        tcp->own_pool = NULL;
+        return REGX_NO_MEMORY;
+    }
+    tcp->super.pool_memory = tcp->own_pool;
+    return REGX_OK;
+}
+
+static regx_status_t open_device(regx_tcp_t *tcp, char *error, size_t error_size)
 {
     uct_component_h component = regx_uct_component("tcp");
-    regx_tcp_t *tcp = calloc(1, sizeof(*tcp));
     regx_status_t status;
     ucs_status_t ucs_status;
 
-    if (tcp == NULL) {
-        snprintf(error, error_size, "out of memory");
-        return REGX_NO_MEMORY;
-    }
-    tcp->config = config;
-    tcp->rkeys = rkeys;
-    tcp->pace.quiet_ns = REGX_TCP_IDLE_NS;
-    regx_entrance_init(&tcp->entrance, config->threads);
     if (component == NULL || regx_uct_open_md(component, "tcp", &tcp->md) != REGX_OK) {
         snprintf(error, error_size, "UCX offers no tcp here");
-        regx_tcp_close(tcp);
         return REGX_UNREACHABLE;
     }
     status = choose_device(tcp, error, error_size);
     if (status != REGX_OK) {
-        regx_tcp_close(tcp);
         return status;
     }
     ucs_status = start(tcp);
     if (ucs_status != UCS_OK) {
         snprintf(error, error_size, "UCX cannot use tcp on %s: %s", tcp->device,
                  ucs_status_string(ucs_status));
-        regx_tcp_close(tcp);
         return REGX_UNREACHABLE;
     }
-    *result = tcp;
     return REGX_OK;
 }
 
-void regx_tcp_close(regx_tcp_t *tcp)
+static void tcp_close(regx_transport_t *transport)
 {
-    if (tcp == NULL) {
-        return;
-    }
+    regx_tcp_t *tcp = regx_tcp_of(transport);
+
     regx_uct_log_suppress(true); /* who is still connecting to this process finds nobody any more */
     while (tcp->closing != NULL) {
         ucs_async_poll(tcp->async);
@@ -218,24 +221,55 @@ void regx_tcp_close(regx_tcp_t *tcp)
         uct_md_close(tcp->md);
     }
     regx_uct_log_suppress(false);
+    if (tcp->own_pool != NULL) {
+        munmap(tcp->own_pool, tcp->super.pool_size);
+    }
     regx_entrance_fini(&tcp->entrance);
-    free(tcp->talkers);
+    regx_tcp_talkers_fini(&tcp->talkers);
     free(tcp);
 }
 
-void regx_tcp_set_pool(regx_tcp_t *tcp, void *memory, size_t size)
+static regx_status_t tcp_open(const regx_transport_config_t *config, char *error, size_t error_size,
+                              regx_transport_t **transport)
 {
-    tcp->pool = memory;
-    tcp->pool_size = size;
+    regx_tcp_t *tcp = calloc(1, sizeof(*tcp));
+    regx_status_t status;
+
+    snprintf(error, error_size, "out of memory");
+    if (tcp == NULL) {
+        return REGX_NO_MEMORY;
+    }
+    tcp->config = *config;
+    tcp->pace.quiet_ns = REGX_TCP_IDLE_NS;
+    regx_entrance_init(&tcp->entrance, config->threads);
+    tcp->super.ops = &regx_tcp_ops;
+    tcp->super.max_frame = REGX_TCP_DATA_MAX;
+    tcp->super.wires = "tcp";
+    atomic_init(&tcp->super.unused, true);
+    status = make_pool(tcp);
+    if (status == REGX_OK) {
+        status = open_device(tcp, error, error_size);
+    }
+    if (status != REGX_OK) {
+        if (status != REGX_INVALID) {
+            regx_tally(config->counters->fallbacks, "tcp: cannot be opened");
+        }
+        tcp_close(&tcp->super);
+        return status;
+    }
+    *transport = &tcp->super;
+    return REGX_OK;
 }
 
-const char *regx_tcp_device(const regx_tcp_t *tcp)
-{
-    return tcp->device;
-}
-
-size_t regx_tcp_max_frame(const regx_tcp_t *tcp)
-{
-    (void)tcp;
-    return REGX_TCP_DATA_MAX;
-}
+const regx_transport_ops_t regx_tcp_ops = {.abi = REGX_TRANSPORT_ABI,
+                                           .name = "tcp",
+                                           .open = tcp_open,
+                                           .close = tcp_close,
+                                           .address = regx_tcp_address,
+                                           .connect = regx_tcp_connect,
+                                           .disconnect = regx_tcp_disconnect,
+                                           .reachable = regx_tcp_reachable,
+                                           .send = regx_tcp_send,
+                                           .lend = regx_tcp_lend,
+                                           .put = regx_tcp_put,
+                                           .progress = regx_tcp_progress};

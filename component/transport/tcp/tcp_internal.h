@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What the files of tcp share: tcp.c opens, closes and locks, tcp_conn.c makes and ends
- * connections, tcp_send.c sends, tcp_progress.c receives and drives all of it.
+ * What the files of tcp share. From the bottom up: tcp_message.c hands single messages to UCX,
+ * tcp_endpoint.c makes endpoints, tcp_send.c sends frames and puts, tcp_conn.c connects,
+ * disconnects and cleans up, tcp_progress.c receives and drives all of it, tcp.c opens and closes.
  */
 #ifndef REGX_TRANSPORT_TCP_INTERNAL_H
 #define REGX_TRANSPORT_TCP_INTERNAL_H
@@ -10,18 +11,20 @@
 #include <ucs/async/async_fwd.h>
 #include <uct/api/uct.h>
 
+#include "base/util.h"
+#include "transport/catalog.h"
 #include "transport/entrance.h"
 #include "transport/pace.h"
-#include "transport/turns.h"
+#include "transport/rkey_table.h"
 #include "transport/tcp/tcp.h"
 #include "transport/tcp/tcp_frame.h"
+#include "transport/tcp/tcp_talkers.h"
+#include "transport/turns.h"
 
 #define REGX_TCP_AM_ID 1
 #define REGX_TCP_DATA_MAX 65536 /* bytes of data in one message of UCT */
 #define REGX_TCP_MESSAGE_MAX (REGX_TCP_DATA_MAX + REGX_TCP_HEAD_MAX)
 #define REGX_TCP_UCT_ADDRESS_MAX 64 /* bytes of each part of UCT's address */
-
-#define REGX_TCP_TALKERS_MAX 65536 /* peers that said hello and not yet goodbye */
 
 /* Between two looks at connections on which nothing came lately. */
 #define REGX_TCP_IDLE_NS 5000
@@ -35,11 +38,12 @@ typedef struct regx_tcp_uct_address {
     uint8_t bytes[REGX_TCP_UCT_ADDRESS_MAX];
 } regx_tcp_uct_address_t;
 
-struct regx_tcp {
-    const regx_transport_config_t *config;
-    regx_rkey_table_t *rkeys;
-    uint8_t *pool;
-    size_t pool_size;
+typedef struct regx_tcp_conn regx_tcp_conn_t;
+
+typedef struct regx_tcp {
+    regx_transport_t super; /* unused: no endpoint was made, and no message came */
+    regx_transport_config_t config;
+    void *own_pool; /* where the configuration gives none */
 
     ucs_async_context_t *async;
     uct_md_h md;
@@ -56,30 +60,35 @@ struct regx_tcp {
     regx_tcp_conn_t *open;    /* every connection with an endpoint */
     regx_tcp_conn_t *closing; /* disconnected, but UCX still holds a frame */
     regx_turns_t turns;       /* to send what is in line, or to get an endpoint */
-    bool broke;               /* mourn has something to do */
+    bool broke;               /* regx_tcp_clean_up has something to do */
     int events;               /* of this progress */
-
-    uint64_t *talkers; /* ids of peers that said hello and not yet goodbye */
-    size_t talker_count;
-    size_t talker_room;
+    regx_tcp_talkers_t talkers;
 
     /* When progress looks at the network. */
-    _Atomic bool in_use; /* a connection was made or a message came */
-    regx_pace_t pace;    /* for a wire in use on which nothing came lately */
-    unsigned polls;
-    unsigned idle; /* polls in a row that found nothing */
-};
+    regx_pace_t pace; /* after many looks in vain */
+    unsigned looks;
+    unsigned idle; /* looks in a row that found nothing */
+} regx_tcp_t;
+
+typedef enum regx_tcp_state {
+    REGX_TCP_NEW,        /* no endpoint: nothing was sent yet */
+    REGX_TCP_CONNECTING, /* it has an endpoint; hello is not yet said */
+    REGX_TCP_OPEN,       /* hello was said */
+    REGX_TCP_BROKEN,     /* the endpoint broke, or could not be made */
+    REGX_TCP_LEAVING,    /* disconnected; goodbye is not yet said */
+    REGX_TCP_DRAINING,   /* disconnected; UCX tells when all has left */
+    REGX_TCP_DRAINED
+} regx_tcp_state_t;
 
 struct regx_tcp_conn {
-    regx_tcp_t *tcp;
-    uint64_t peer;
+    regx_conn_t super;
     uint64_t pool_size; /* the peer's */
     regx_tcp_uct_address_t device_address;
     regx_tcp_uct_address_t iface_address;
-    uct_ep_h ep;  /* NULL before the first use, and after it broke */
-    bool greeted; /* hello was said */
-    bool broken;
+    regx_tcp_state_t state;
     bool missed; /* somebody tried to use it after it broke */
+    uct_ep_h ep; /* NULL before the first use, and after it broke */
+    uct_pending_req_t drain;
 
     /* The puts in line, oldest first. in_flight: UCX still reads a piece of the first one. */
     regx_put_t *first;
@@ -87,44 +96,75 @@ struct regx_tcp_conn {
     bool in_flight;
     uct_completion_t completion;
 
-    /* While closing: goodbye was said; UCX was asked to tell when all has left; it has. */
-    bool parted;
-    bool draining;
-    bool drained;
-    uct_pending_req_t drain;
-
     regx_tcp_conn_t *next; /* in open or closing */
     regx_turn_t turn;
 };
 
-/* The following are called inside the entrance. */
+static inline regx_tcp_t *regx_tcp_of(regx_transport_t *transport)
+{
+    return REGX_CONTAINER_OF(transport, regx_tcp_t, super);
+}
 
-/* Sees to it that the connection can be used. REGX_OK; REGX_AGAIN: it gets its endpoint in the
- * next turn of progress; REGX_UNREACHABLE. */
-regx_status_t regx_tcp_ready(regx_tcp_conn_t *conn);
+static inline regx_tcp_conn_t *regx_tcp_conn_of(regx_conn_t *conn)
+{
+    return REGX_CONTAINER_OF(conn, regx_tcp_conn_t, super);
+}
+
+/* The transport of a connection. */
+static inline regx_tcp_t *regx_tcp_at(const regx_tcp_conn_t *conn)
+{
+    return regx_tcp_of(conn->super.transport);
+}
+
 /* Takes note that the connection is lost; progress does the rest. */
-void regx_tcp_note_broken(regx_tcp_conn_t *conn);
+static inline void regx_tcp_note_broken(regx_tcp_conn_t *conn)
+{
+    conn->state = REGX_TCP_BROKEN;
+    regx_tcp_at(conn)->broke = true;
+}
 
-/* Sends a message without data, hello or goodbye. REGX_OK, REGX_AGAIN, REGX_UNREACHABLE. */
+/* ---- inside the entrance ---- */
+
+/* tcp_message.c. What UCT's answer to a message means: REGX_OK, REGX_AGAIN, REGX_UNREACHABLE. */
+regx_status_t regx_tcp_answer(regx_tcp_conn_t *conn, ucs_status_t status);
+/* Sends one message, whose data is header and payload, by copy. Answers as regx_tcp_answer. */
+regx_status_t regx_tcp_send_message(regx_tcp_conn_t *conn, const regx_tcp_frame_t *frame,
+                                    const void *header, size_t header_length, regx_pack_t pack,
+                                    void *pack_context, size_t payload_length);
+/* Sends a hello or a goodbye. */
 regx_status_t regx_tcp_send_empty(regx_tcp_conn_t *conn, regx_tcp_kind_t kind);
-/* A hello or goodbye came. REGX_INVALID: too many, or a goodbye from nobody. */
-regx_status_t regx_tcp_note_hello(regx_tcp_t *tcp, uint64_t sender);
-regx_status_t regx_tcp_note_goodbye(regx_tcp_t *tcp, uint64_t sender);
 
-/* Takes all puts out of the line, and completes what was taken. */
+/* tcp_endpoint.c. Sees to it that the connection can be used. REGX_OK; REGX_AGAIN: it gets its
+ * endpoint in the next turn of progress; REGX_UNREACHABLE. */
+regx_status_t regx_tcp_ready(regx_tcp_conn_t *conn);
+
+/* tcp_send.c. Takes all puts out of the line; completes what was taken; takes the turns of the
+ * connections that wait to send. */
 regx_put_t *regx_tcp_take_line(regx_tcp_conn_t *conn);
 void regx_tcp_fail_line(regx_put_t *first, regx_status_t status);
-/* UCT's callback when the piece in flight has left, or never will. */
-void regx_tcp_piece_left(uct_completion_t *completion);
-
-/* Parts of progress, outside of UCX's. Turns: puts and endpoints that wait. Mourn: ends what is
- * broken, and tells. Reap: moves connections that are closing to their end. */
 void regx_tcp_take_turns(regx_tcp_t *tcp);
-void regx_tcp_mourn(regx_tcp_t *tcp);
+
+/* tcp_conn.c. Ends what is broken, and tells; moves connections that are closing to their end. */
+void regx_tcp_clean_up(regx_tcp_t *tcp);
 void regx_tcp_reap(regx_tcp_t *tcp);
 
-/* UCT's handlers of arriving messages and of broken endpoints; the first argument is the tcp. */
+/* UCX's handlers of arriving messages (tcp_progress.c) and of broken endpoints (tcp_endpoint.c).
+ * The first argument is the transport. */
 ucs_status_t regx_tcp_receive(void *context, void *message, size_t length, unsigned flags);
 ucs_status_t regx_tcp_endpoint_broke(void *context, uct_ep_h ep, ucs_status_t status);
+
+/* ---- operations, as in transport.h ---- */
+
+size_t regx_tcp_address(regx_transport_t *transport, void *buffer);
+regx_status_t regx_tcp_connect(regx_transport_t *transport, uint64_t peer, bool same_node,
+                               const void *address, size_t length, regx_conn_t **conn);
+void regx_tcp_disconnect(regx_conn_t *conn);
+bool regx_tcp_reachable(regx_conn_t *conn);
+regx_status_t regx_tcp_send(regx_conn_t *conn, uint8_t tag, const void *header,
+                            size_t header_length, regx_pack_t pack, void *pack_context,
+                            size_t payload_length);
+regx_status_t regx_tcp_lend(regx_conn_t *conn, regx_lend_t *lend);
+regx_status_t regx_tcp_put(regx_conn_t *conn, regx_put_t *put);
+int regx_tcp_progress(regx_transport_t *transport);
 
 #endif

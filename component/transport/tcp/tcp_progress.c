@@ -9,32 +9,28 @@
 /* A look costs a system call or two, more than all the rest of regx's progress. In the middle of a
  * conversation every call looks. After so many looks in vain they are rationed by time
  * (REGX_TCP_IDLE_NS). */
-#define IDLE_POLLS 256u
+#define IDLE_LOOKS 256u
 /* Newcomers are looked for once in so many looks. */
 #define ACCEPT_INTERVAL 16u
 
-bool regx_tcp_in_use(const regx_tcp_t *tcp)
+static bool is_unused(const regx_tcp_t *tcp)
 {
-    return atomic_load_explicit(&tcp->in_use, memory_order_relaxed);
-}
-
-static bool is_due(regx_tcp_t *tcp)
-{
-    return !regx_tcp_in_use(tcp) || tcp->idle < IDLE_POLLS || regx_pace_due(&tcp->pace);
+    return atomic_load_explicit(&tcp->super.unused, memory_order_relaxed);
 }
 
 /* Writes a piece to where its sender may write. REGX_OK; REGX_INVALID. */
 static regx_status_t write_piece(regx_tcp_t *tcp, const regx_tcp_frame_t *frame)
 {
     if (frame->target == REGX_TARGET_REGION) {
-        return regx_rkey_table_write(tcp->rkeys, &frame->key, frame->offset, frame->data,
-                                  frame->length);
+        return regx_rkey_table_write(tcp->config.rkeys, &frame->key, frame->offset, frame->data,
+                                     frame->length);
     }
-    if (frame->offset > tcp->pool_size || frame->length > tcp->pool_size - frame->offset) {
+    if (frame->offset > tcp->super.pool_size ||
+        frame->length > tcp->super.pool_size - frame->offset) {
         return REGX_INVALID;
     }
     if (frame->length > 0) {
-        memcpy(tcp->pool + frame->offset, frame->data, frame->length);
+        memcpy((char *)tcp->super.pool_memory + frame->offset, frame->data, frame->length);
     }
     return REGX_OK;
 }
@@ -42,7 +38,7 @@ static regx_status_t write_piece(regx_tcp_t *tcp, const regx_tcp_frame_t *frame)
 /* Does what a message asks for. REGX_OK; REGX_INVALID: it is refused. */
 static regx_status_t accept_frame(regx_tcp_t *tcp, const regx_tcp_frame_t *frame)
 {
-    const regx_transport_events_t *events = &tcp->config->events;
+    const regx_transport_events_t *events = &tcp->config.events;
     regx_status_t status = REGX_OK;
 
     switch (frame->kind) {
@@ -60,10 +56,10 @@ static regx_status_t accept_frame(regx_tcp_t *tcp, const regx_tcp_frame_t *frame
         }
         break;
     case REGX_TCP_HELLO:
-        status = regx_tcp_note_hello(tcp, frame->sender);
+        status = regx_tcp_talkers_add(&tcp->talkers, frame->sender);
         break;
     case REGX_TCP_GOODBYE:
-        status = regx_tcp_note_goodbye(tcp, frame->sender);
+        status = regx_tcp_talkers_remove(&tcp->talkers, frame->sender);
         break;
     }
     return status;
@@ -78,41 +74,43 @@ ucs_status_t regx_tcp_receive(void *context, void *message, size_t length, unsig
     tcp->events++;
     if (regx_tcp_decode(message, length, &frame) != REGX_OK ||
         accept_frame(tcp, &frame) != REGX_OK) {
-        regx_count(tcp->config->counters, &tcp->config->counters->malformed, 1);
+        regx_count(tcp->config.counters, &tcp->config.counters->malformed, 1);
     }
     return UCS_OK;
 }
 
 static __attribute__((noinline)) int look(regx_tcp_t *tcp)
 {
-    const bool in_use = atomic_load_explicit(&tcp->in_use, memory_order_relaxed);
     unsigned moved;
     int events;
 
     if (!regx_enter(&tcp->entrance)) {
         return 0;
     }
-    regx_count(tcp->config->counters, &tcp->config->counters->tcp_looks, 1);
+    regx_count_transport(tcp->config.counters, REGX_COUNTER_tcp_looks, 1);
     tcp->events = 0;
     tcp->receiving = true;
-    if (!in_use || ++tcp->polls % ACCEPT_INTERVAL == 0) {
+    if (is_unused(tcp) || ++tcp->looks % ACCEPT_INTERVAL == 0) {
         ucs_async_poll(tcp->async);
     }
     moved = uct_worker_progress(tcp->worker);
     tcp->receiving = false;
     regx_tcp_take_turns(tcp);
-    regx_tcp_mourn(tcp);
+    regx_tcp_clean_up(tcp);
     regx_tcp_reap(tcp);
     events = tcp->events;
     if (moved > 0) {
-        atomic_store_explicit(&tcp->in_use, true, memory_order_relaxed);
+        atomic_store_explicit(&tcp->super.unused, false, memory_order_relaxed);
     }
     tcp->idle = moved > 0 || events > 0 ? 0 : tcp->idle + 1;
     regx_leave(&tcp->entrance);
     return events;
 }
 
-int regx_tcp_progress(regx_tcp_t *tcp)
+/* While nobody uses tcp, whoever calls rations the calls. */
+int regx_tcp_progress(regx_transport_t *transport)
 {
-    return is_due(tcp) ? look(tcp) : 0;
+    regx_tcp_t *tcp = regx_tcp_of(transport);
+
+    return tcp->idle < IDLE_LOOKS || is_unused(tcp) || regx_pace_due(&tcp->pace) ? look(tcp) : 0;
 }

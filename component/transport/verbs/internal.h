@@ -42,6 +42,7 @@
 #include <infiniband/verbs.h>
 
 #include "base/clock.h"
+#include "transport/catalog.h"
 #include "transport/entrance.h"
 #include "transport/transport.h"
 #include "transport/turns.h"
@@ -233,7 +234,7 @@ static inline regx_verbs_t *regx_verbs_of(regx_transport_t *transport)
 /* Payload that this port moves to or from a peer at our request. */
 static inline void regx_count_sent(const regx_verbs_t *verbs, size_t bytes)
 {
-    regx_count(verbs->config.counters, &verbs->config.counters->bytes_verbs, bytes);
+    regx_count_transport(verbs->config.counters, REGX_COUNTER_bytes_verbs, bytes);
     regx_count(verbs->config.counters, &verbs->sent->count, bytes);
 }
 

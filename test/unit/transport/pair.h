@@ -19,7 +19,7 @@
 
 enum { PARENT = 1000001, CHILD = 2000002 }; /* ids */
 
-static bool in_child;
+extern bool in_child; /* this process is the child */
 
 /* cmocka's assertions end a test by a jump, which must not happen in the child. */
 #define REQUIRE(condition)                                                                         \
@@ -34,54 +34,16 @@ static bool in_child;
         }                                                                                          \
     } while (0)
 
-/* Answers who the child is, 0 in the child; `end`: this process's of the socket. */
-static inline pid_t pair_fork(int *end)
-{
-    int sockets[2];
+/* Forks. Returns the child's number, 0 in the child; `end` is this process's end of the socket. */
+pid_t pair_fork(int *end);
+/* The child's part ends here. The parent's ends when the child has ended well, or was killed by
+ * the parent. */
+void pair_join(pid_t child, int end, bool killed);
 
-    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets), 0);
-    const pid_t child = fork();
-    assert_true(child >= 0);
-    in_child = child == 0;
-    if (in_child) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-    }
-    *end = sockets[in_child];
-    close(sockets[!in_child]);
-    return child;
-}
-
-/* The child's part ends here; the parent's, when the child has ended well, or was killed by it. */
-static inline void pair_join(pid_t child, int end, bool killed)
-{
-    int status;
-
-    if (in_child) {
-        _exit(0);
-    }
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(killed ? WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL
-                       : WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    close(end);
-}
-
-static inline void pair_tell(int end, const void *data, size_t length)
-{
-    REQUIRE(write(end, data, length) == (ssize_t)length);
-}
-
-static inline void pair_hear(int end, void *data, size_t length)
-{
-    REQUIRE(recv(end, data, length, MSG_WAITALL) == (ssize_t)length);
-}
-
+/* By the socket: writes, and waits until so many bytes came. */
+void pair_tell(int end, const void *data, size_t length);
+void pair_hear(int end, void *data, size_t length);
 /* Both come here before either goes on; nobody makes progress meanwhile. */
-static inline void pair_meet(int end)
-{
-    char byte = 0;
-
-    pair_tell(end, &byte, 1);
-    pair_hear(end, &byte, 1);
-}
+void pair_meet(int end);
 
 #endif

@@ -9,6 +9,7 @@
 #include "../pair.h"
 
 #include "base/clock.h"
+#include "transport/catalog.h"
 #include "transport/transport.h"
 
 extern const regx_transport_ops_t regx_transport_ops;
@@ -134,14 +135,16 @@ static void unused_tcp_is_looked_at_once_in_ten_ms_while_the_node_is_busy(void *
     open_both(&left, &right);
     throw_ball(&left, &right); /* mailboxes are made */
     throw_ball(&right, &left);
-    const uint64_t before = left.counters.tcp_looks + right.counters.tcp_looks;
+    const uint64_t before = left.counters.transport[REGX_COUNTER_tcp_looks] +
+                            right.counters.transport[REGX_COUNTER_tcp_looks];
     const int64_t start = regx_now_ns();
     for (int i = 0; i < 200000; i++) {
         throw_ball(&left, &right);
         throw_ball(&right, &left);
     }
     const int64_t took = regx_now_ns() - start;
-    const uint64_t looks = left.counters.tcp_looks + right.counters.tcp_looks - before;
+    const uint64_t looks = left.counters.transport[REGX_COUNTER_tcp_looks] +
+                           right.counters.transport[REGX_COUNTER_tcp_looks] - before;
 
     assert_in_range(looks, 0, 2 * (took / (10 * MS) + 1));
     assert_true(took > 20 * MS); /* or it shows nothing */
@@ -155,7 +158,7 @@ static void quiet_process_looks_once_in_a_ms_at_most(void **state)
     (void)state;
     open_end(&end, LEFT);
     const int64_t start = regx_now_ns();
-    while (end.counters.tcp_looks < 20) {
+    while (end.counters.transport[REGX_COUNTER_tcp_looks] < 20) {
         regx_transport_ops.progress(end.transport);
     }
     assert_true(regx_now_ns() - start >= 18 * MS);
@@ -173,7 +176,7 @@ static void calls_far_apart_do_not_delay_the_looks(void **state)
         nanosleep(&pause, NULL);
         regx_transport_ops.progress(end.transport);
     }
-    assert_in_range(end.counters.tcp_looks, 3, 32);
+    assert_in_range(end.counters.transport[REGX_COUNTER_tcp_looks], 3, 32);
     regx_transport_ops.close(end.transport);
 }
 

@@ -5,177 +5,42 @@
 #ifndef REGX_TEST_COPIES_H
 #define REGX_TEST_COPIES_H
 
-#include "node.h"
-
-#include <errno.h>
-#include <sys/mman.h>
+#include "sides.h"
 
 #include "transport/rkey_table.h"
 
 /* One call of progress copies STEP, one turn four of these; a zone is more. */
 enum { STEP = 512 << 10, ZONE = 6 * STEP, GUARD = 64, PUT_TAG = 9 };
 
-/* This process's memory: what others get, and what they put to. What the other's is, and its own.
- */
-static uint8_t *zone, *target;
-static regx_key_t own_zone, own_target, its_zone, its_target;
-static regx_rkey_table_t rkeys;
-static unsigned notices[2]; /* from this process, from the other */
-static unsigned orders;     /* operations that have ended */
+extern uint8_t *zone;       /* this process's memory that the other gets */
+extern unsigned notices[2]; /* that came: from this process, from the other */
+extern unsigned orders;     /* operations that have ended */
 
 typedef struct op {
-    regx_shm_conn_t *conn;
+    regx_conn_t *conn;
     bool get;
     uint64_t offset;
     size_t length;
     uint8_t *local; /* guard, bytes, guard */
     regx_get_t get_op;
     regx_put_t put_op;
-    unsigned ended; /* so often, … */
-    unsigned order; /* … lastly as that one … */
+    unsigned ended; /* so often */
+    unsigned order; /* of its last end, among all ends */
     regx_status_t status;
 } op_t;
 
-static inline void end_op(op_t *op, regx_status_t status)
-{
-    op->ended++;
-    op->order = orders++;
-    op->status = status;
-}
+/* The operation moves these bytes of the process that `conn` leads to, the other or this one. */
+op_t op_new(regx_conn_t *conn, bool get, uint64_t offset, size_t length);
+/* Checks that nothing was written beside its bytes. */
+void op_free(op_t *op);
+regx_status_t post(op_t *op);
+/* It ended well, once, and what it got is right. */
+void assert_got(const op_t *op);
 
-static inline void get_done(regx_get_t *get, regx_status_t status)
-{
-    end_op(get->context, status);
-}
-
-static inline void put_done(regx_put_t *put, regx_status_t status)
-{
-    end_op(put->context, status);
-}
-
-/* The bytes of a zone of the process, or those that it puts. */
-static inline bool is_of(const uint8_t *bytes, uint64_t stream, uint64_t offset, size_t length)
-{
-    for (size_t i = 0; i < length; i++) {
-        if (bytes[i] != unit_stamp(stream, offset + i)) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/* The operation moves these bytes of the other's, or of its own if that is who `conn` leads to. */
-static inline op_t op_new(regx_shm_conn_t *conn, bool get, uint64_t offset, size_t length)
-{
-    op_t op = {.conn = conn, .get = get, .offset = offset, .length = length};
-
-    op.local = malloc(length + 2 * GUARD);
-    REQUIRE(op.local != NULL);
-    memset(op.local, 0xee, length + 2 * GUARD);
-    if (!get) {
-        unit_fill(op.local + GUARD, length, PARENT + CHILD, offset);
-    }
-    return op;
-}
-
-static inline void op_free(op_t *op)
-{
-    for (size_t i = 0; i < GUARD; i++) {
-        REQUIRE(op->local[i] == 0xee && op->local[GUARD + op->length + i] == 0xee);
-    }
-    free(op->local);
-}
-
-static inline regx_status_t post(op_t *op)
-{
-    const bool own = op->conn->peer == op->conn->node->config.self;
-
-    op->get_op = (regx_get_t){.local = op->local + GUARD,
-                              .length = op->length,
-                              .offset = op->offset,
-                              .key = own ? own_zone : its_zone,
-                              .done = get_done,
-                              .context = op};
-    op->put_op = (regx_put_t){.local = op->local + GUARD,
-                              .length = op->length,
-                              .target = REGX_TARGET_REGION,
-                              .offset = op->offset,
-                              .key = own ? own_target : its_target,
-                              .tag = PUT_TAG,
-                              .notice_length = 16,
-                              .done = put_done,
-                              .context = op};
-    memset(op->get_op.scratch, 0xee, sizeof(op->get_op.scratch)); /* as of one used before */
-    memset(op->put_op.scratch, 0xee, sizeof(op->put_op.scratch));
-    memcpy(op->put_op.notice, &op->offset, 8);
-    memcpy(op->put_op.notice + 8, &op->length, 8);
-    return op->get ? regx_shm_get(op->conn, &op->get_op) : regx_shm_put(op->conn, &op->put_op);
-}
-
-static inline void assert_got(const op_t *op)
-{
-    REQUIRE(op->ended == 1 && op->status == REGX_OK);
-    REQUIRE(!op->get || is_of(op->local + GUARD, op->conn->peer, op->offset, op->length));
-}
-
-/* Frames of no bytes are none; what a notice tells of is there. */
-static inline void take_notice(void *context, uint64_t sender, uint8_t tag, const void *data,
-                               size_t length)
-{
-    side_t *side = context;
-    uint64_t range[2];
-
-    side->delivered++;
-    if (tag != PUT_TAG) {
-        return;
-    }
-    REQUIRE(length == sizeof(range));
-    memcpy(range, data, sizeof(range));
-    REQUIRE(is_of(target + range[0], PARENT + CHILD, range[0], range[1]));
-    notices[sender != side->config.self]++;
-}
-
-static inline void begin(side_t *side)
-{
-    void *handle;
-
-    zone = mmap(NULL, ZONE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    target = calloc(1, ZONE);
-    REQUIRE(zone != MAP_FAILED && target != NULL);
-    unit_fill(zone, ZONE, side->config.self, 0);
-    notices[0] = notices[1] = orders = 0;
-    regx_rkey_table_init(&rkeys, false);
-    REQUIRE(regx_rkey_table_add(&rkeys, zone, ZONE, REGX_ACCESS_REMOTE_READ, &own_zone, &handle) ==
-            REGX_OK);
-    REQUIRE(regx_rkey_table_add(&rkeys, target, ZONE, REGX_ACCESS_REMOTE_WRITE, &own_target,
-                             &handle) == REGX_OK);
-    pair_tell(side->socket, &own_zone, sizeof(own_zone));
-    pair_tell(side->socket, &own_target, sizeof(own_target));
-    pair_hear(side->socket, &its_zone, sizeof(its_zone));
-    pair_hear(side->socket, &its_target, sizeof(its_target));
-    attach(side);
-    side->node->config.events.deliver = take_notice;
-}
-
-static inline void finish(side_t *side)
-{
-    meet(side); /* nobody copies any more */
-    regx_rkey_table_fini(&rkeys);
-    munmap(zone, ZONE);
-    free(target);
-}
-
-/* Makes progress until the other comes to meet it. */
-static inline void serve(side_t *side)
-{
-    char byte;
-
-    begin(side);
-    while (recv(side->socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0) {
-        REQUIRE(errno == EAGAIN || errno == EINTR);
-        progress(side);
-    }
-    finish(side);
-}
+/* Between these two the processes have memory that the other may get and put to. */
+void begin(side_t *side);
+void finish(side_t *side);
+/* Both of them, and progress between them until the other comes to meet it. */
+void serve(side_t *side);
 
 #endif

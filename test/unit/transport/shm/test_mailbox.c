@@ -6,6 +6,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <stdlib.h>
 
 static void every_length_arrives(void **state)
 {

@@ -5,6 +5,8 @@
  */
 #include "box.h"
 
+#include <stdlib.h>
+
 /* ---- a poster that writes anything ---- */
 
 /* What a line of those bytes must be answered with, said in other words than the code's. */

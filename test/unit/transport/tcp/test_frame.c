@@ -13,7 +13,6 @@ enum { SENDER = 77, TAG = 9, SIZE = 4096, GUARD = 256, DATA = 100 };
 /* A receiver without a network, whose pool and one window lie between guards. */
 typedef struct receiver {
     regx_tcp_t tcp;
-    regx_transport_config_t config;
     regx_counters_t counters;
     regx_rkey_table_t rkeys;
     regx_key_t key;
@@ -44,16 +43,16 @@ static receiver_t *make_receiver(void)
     receiver_t *receiver = calloc(1, sizeof(*receiver));
 
     assert_non_null(receiver);
-    receiver->config.counters = &receiver->counters;
-    receiver->config.events.context = receiver;
-    receiver->config.events.deliver = deliver;
-    receiver->tcp.config = &receiver->config;
-    receiver->tcp.rkeys = &receiver->rkeys;
-    receiver->tcp.pool = receiver->pool + GUARD;
-    receiver->tcp.pool_size = SIZE;
+    receiver->tcp.config.counters = &receiver->counters;
+    receiver->tcp.config.events.context = receiver;
+    receiver->tcp.config.events.deliver = deliver;
+    receiver->tcp.config.rkeys = &receiver->rkeys;
+    receiver->tcp.super.pool_memory = receiver->pool + GUARD;
+    receiver->tcp.super.pool_size = SIZE;
     regx_rkey_table_init(&receiver->rkeys, false);
     assert_int_equal(regx_rkey_table_add(&receiver->rkeys, receiver->region + GUARD, SIZE,
-                                      REGX_ACCESS_REMOTE_WRITE, &receiver->key, &receiver->handle),
+                                         REGX_ACCESS_REMOTE_WRITE, &receiver->key,
+                                         &receiver->handle),
                      REGX_OK);
     return receiver;
 }
@@ -62,7 +61,7 @@ static void free_receiver(receiver_t *receiver)
 {
     regx_rkey_table_remove(&receiver->rkeys, receiver->handle);
     regx_rkey_table_fini(&receiver->rkeys);
-    free(receiver->tcp.talkers);
+    regx_tcp_talkers_fini(&receiver->tcp.talkers);
     free(receiver);
 }
 
@@ -248,23 +247,23 @@ static void hellos_and_goodbyes_are_bounded(void **state)
         say(receiver, REGX_TCP_HELLO, sender);
         say(receiver, REGX_TCP_HELLO, sender);
     }
-    assert_int_equal(receiver->tcp.talker_count, 5);
+    assert_int_equal(receiver->tcp.talkers.count, 5);
     say(receiver, REGX_TCP_GOODBYE, 3);
-    assert_int_equal(receiver->tcp.talker_count, 4);
+    assert_int_equal(receiver->tcp.talkers.count, 4);
     assert_int_equal(receiver->counters.malformed, 1);
     say(receiver, REGX_TCP_GOODBYE, 3);
     assert_int_equal(receiver->counters.malformed, 2);
     /* As if it were nearly full; the names in it do not matter. */
-    free(receiver->tcp.talkers);
-    receiver->tcp.talkers = calloc(REGX_TCP_TALKERS_MAX, sizeof(uint64_t));
-    receiver->tcp.talker_room = REGX_TCP_TALKERS_MAX;
-    receiver->tcp.talker_count = REGX_TCP_TALKERS_MAX - 1;
-    assert_non_null(receiver->tcp.talkers);
+    free(receiver->tcp.talkers.ids);
+    receiver->tcp.talkers.ids = calloc(REGX_TCP_TALKERS_MAX, sizeof(uint64_t));
+    receiver->tcp.talkers.room = REGX_TCP_TALKERS_MAX;
+    receiver->tcp.talkers.count = REGX_TCP_TALKERS_MAX - 1;
+    assert_non_null(receiver->tcp.talkers.ids);
     say(receiver, REGX_TCP_HELLO, 1);
     assert_int_equal(receiver->counters.malformed, 2);
     say(receiver, REGX_TCP_HELLO, 2);
     assert_int_equal(receiver->counters.malformed, 3);
-    assert_int_equal(receiver->tcp.talker_count, REGX_TCP_TALKERS_MAX);
+    assert_int_equal(receiver->tcp.talkers.count, REGX_TCP_TALKERS_MAX);
     assert_int_equal(receiver->delivered, 0);
     free_receiver(receiver);
 }

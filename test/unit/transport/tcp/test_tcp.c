@@ -4,22 +4,23 @@
  * which addresses are taken.
  */
 #include "../../process.h"
-#include "tcp.h"
+#include "sides.h"
 
 #include <ucs/debug/log_def.h>
+
+#include "transport/uct/log.h"
 
 static void malformed_addresses_are_refused(void **state)
 {
     uint8_t address[REGX_ADDRESS_MAX], other[REGX_ADDRESS_MAX];
-    regx_tcp_conn_t *conn;
+    regx_conn_t *conn;
     side_t side;
     size_t length;
 
     (void)state;
     open_side(&side, PARENT, false);
-    length = regx_tcp_address(side.tcp, address, sizeof(address));
-    assert_int_equal(regx_tcp_address(side.tcp, other, length - 1), 0);
-    assert_int_equal(regx_tcp_connect(side.tcp, CHILD, address, length, &conn), REGX_OK);
+    length = regx_tcp_address(side.tcp, address);
+    assert_int_equal(regx_tcp_connect(side.tcp, CHILD, false, address, length, &conn), REGX_OK);
     regx_tcp_disconnect(conn);
     for (size_t shorter = 0; shorter < length; shorter++) {
         /* In memory of its own length, so that reading beyond it is seen. */
@@ -27,18 +28,19 @@ static void malformed_addresses_are_refused(void **state)
 
         assert_non_null(exact);
         memcpy(exact + 1, address, shorter);
-        assert_int_equal(regx_tcp_connect(side.tcp, CHILD, exact + 1, shorter, &conn),
+        assert_int_equal(regx_tcp_connect(side.tcp, CHILD, false, exact + 1, shorter, &conn),
                          REGX_INVALID);
         free(exact);
     }
-    assert_int_equal(regx_tcp_connect(side.tcp, CHILD, address, length + 1, &conn), REGX_INVALID);
+    assert_int_equal(regx_tcp_connect(side.tcp, CHILD, false, address, length + 1, &conn),
+                     REGX_INVALID);
     for (size_t byte = 0; byte < length; byte++) {
         for (unsigned flip = 1; flip < 256; flip++) {
             regx_status_t status;
 
             memcpy(other, address, length);
             other[byte] ^= (uint8_t)flip;
-            status = regx_tcp_connect(side.tcp, CHILD, other, length, &conn);
+            status = regx_tcp_connect(side.tcp, CHILD, false, other, length, &conn);
             assert_true(byte >= 8 || status == REGX_INVALID);
             if (status == REGX_OK) {
                 regx_tcp_disconnect(conn);

@@ -3,7 +3,7 @@
  * How a connection of the tcp wire ends: by a peer that is killed, that leaves, that was never
  * there, or by ourselves.
  */
-#include "tcp.h"
+#include "sides.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -14,7 +14,7 @@ static void wait_to_be_killed(side_t *side)
     void *handle;
 
     REQUIRE(regx_rkey_table_add(&side->rkeys, side->pool, SIZE_MAX / 2, REGX_ACCESS_REMOTE_WRITE,
-                             &key, &handle) == REGX_OK);
+                                &key, &handle) == REGX_OK);
     tell(side, &key, sizeof(key));
     side->deliver = check_end;
     while (side->delivered == 0) {
@@ -237,16 +237,13 @@ static void frames_accepted_before_disconnect_arrive(void **state)
 
 static void nobody_listens(void **state)
 {
-    uint8_t address[REGX_ADDRESS_MAX];
     regx_put_t put = {.target = REGX_TARGET_POOL, .done = done};
     side_t here, gone;
-    size_t length;
 
     (void)state;
     open_side(&here, PARENT, false);
     open_side(&gone, CHILD, false);
-    length = regx_tcp_address(gone.tcp, address, sizeof(address));
-    assert_int_equal(regx_tcp_connect(here.tcp, CHILD, address, length, &here.conn), REGX_OK);
+    connect_here(&here, &gone, CHILD);
     close_side(&gone);
     put.context = &here;
     assert_int_equal(regx_tcp_put(here.conn, &put), REGX_PENDING);
@@ -279,13 +276,11 @@ static int socket_in(int wanted)
  * would do so for minutes, and come back with an error. */
 static void nobody_answers(void **state)
 {
-    uint8_t address[REGX_ADDRESS_MAX];
     regx_put_t put = {.target = REGX_TARGET_POOL, .done = done};
     struct sockaddr_in at;
     socklen_t at_length = sizeof(at);
     const int first = socket(AF_INET, SOCK_STREAM, 0);
     side_t here, silent;
-    size_t length;
 
     (void)state;
     open_side(&silent, CHILD, false);
@@ -295,8 +290,7 @@ static void nobody_answers(void **state)
     assert_int_equal(listen(listener, 0), 0);
     assert_int_equal(connect(first, (struct sockaddr *)&at, at_length), 0);
     open_side(&here, PARENT, false);
-    length = regx_tcp_address(silent.tcp, address, sizeof(address));
-    assert_int_equal(regx_tcp_connect(here.tcp, CHILD, address, length, &here.conn), REGX_OK);
+    connect_here(&here, &silent, CHILD);
     put.context = &here;
     assert_int_equal(regx_tcp_put(here.conn, &put), REGX_PENDING);
     for (int i = 0; i < 100; i++) {

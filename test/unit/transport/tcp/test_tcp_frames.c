@@ -3,9 +3,11 @@
  * Frames over the tcp wire: whole, in order, also from inside deliver and by several threads; every
  * byte checked.
  */
-#include "tcp.h"
+#include "sides.h"
 
 #include <pthread.h>
+
+#include "transport/catalog.h"
 
 enum { FRAMES = 2000 };
 
@@ -82,7 +84,7 @@ static void stream_frames(side_t *side)
         }
         progress(side);
     }
-    REQUIRE(side->counters.bytes_tcp == bytes);
+    REQUIRE(side->counters.transport[REGX_COUNTER_bytes_tcp] == bytes);
     REQUIRE(side->counters.malformed == 0);
     meet(side);
 }

@@ -3,7 +3,9 @@
  * Puts over the tcp wire: they land before their notice, wait in line, and write nothing that is
  * not granted; every byte checked.
  */
-#include "tcp.h"
+#include "sides.h"
+
+#include "transport/catalog.h"
 
 enum { REGION = 9 * MIB };
 
@@ -58,8 +60,8 @@ static void receive_puts(side_t *side)
     REQUIRE(region != NULL);
     unit_fill(region, GUARD, 1, 0);
     unit_fill(region + GUARD + REGION, GUARD, 2, 0);
-    REQUIRE(regx_rkey_table_add(&side->rkeys, region + GUARD, REGION, REGX_ACCESS_REMOTE_WRITE, &key,
-                             &handle) == REGX_OK);
+    REQUIRE(regx_rkey_table_add(&side->rkeys, region + GUARD, REGION, REGX_ACCESS_REMOTE_WRITE,
+                                &key, &handle) == REGX_OK);
     tell(side, &key, sizeof(key));
     side->deliver = check_put;
     while (side->delivered < 2 * PUTS) {
@@ -122,7 +124,7 @@ static void send_puts(side_t *side)
         memset(data, 0, put.length); /* it is ours again */
         bytes += put.length + sizeof(n);
     }
-    REQUIRE(side->counters.bytes_tcp == bytes);
+    REQUIRE(side->counters.transport[REGX_COUNTER_bytes_tcp] == bytes);
     REQUIRE(side->broken == 0);
     free(data);
     meet(side);
@@ -153,7 +155,7 @@ static void receive_line(side_t *side)
     region = calloc(LINE, LINE_PUT);
     REQUIRE(region != NULL);
     REQUIRE(regx_rkey_table_add(&side->rkeys, region, (size_t)LINE * LINE_PUT,
-                             REGX_ACCESS_REMOTE_WRITE, &key, &handle) == REGX_OK);
+                                REGX_ACCESS_REMOTE_WRITE, &key, &handle) == REGX_OK);
     tell(side, &key, sizeof(key));
     side->deliver = check_line;
     while (side->delivered < LINE) {
@@ -232,7 +234,7 @@ static void revoke_at_once(side_t *side)
     REQUIRE(memory != NULL);
     unit_fill(memory, MIB, 3, 0);
     REQUIRE(regx_rkey_table_add(&side->rkeys, memory, MIB, REGX_ACCESS_REMOTE_WRITE, &key,
-                             &handle) == REGX_OK);
+                                &handle) == REGX_OK);
     regx_rkey_table_remove(&side->rkeys, handle);
     tell(side, &key, sizeof(key));
     side->deliver = check_end;

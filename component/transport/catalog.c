@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "config.h"
+
+#include "transport/catalog.h"
+
+static const regx_catalog_entry_t entries[] = {
+    {.word = {.word = "uct",
+              .help = "shared memory between processes of one node, tcp between nodes, by UCX",
+              .more = "Which of them: btl_regx_uct_tls. Which network: btl_regx_if_include, "
+                      "btl_regx_if_exclude."},
+     .params = &regx_uct_params,
+     .offset = offsetof(regx_transports_settings_t, uct)},
+    {.word = {.word = "verbs",
+              .absent = !REGX_HAVE_VERBS,
+              .help = "ports of RDMA devices: InfiniBand, RoCE, Soft-RoCE; also between processes "
+                      "of one node",
+              .more = "Which: btl_regx_if_include, btl_regx_if_exclude. How: btl_regx_verbs_*. "
+                      "Several carry each message together. It pins 2 MB for each port, and the "
+                      "pool, in each process. Where regx was built without rdma-core "
+                      "(libibverbs), or the machine has no device, one line says so and regx is "
+                      "not used."},
+     .params = &regx_verbs_params,
+     .offset = offsetof(regx_transports_settings_t, verbs)},
+};
+
+const regx_counter_t regx_transport_counter_table[] = {
+#define REGX_COUNTER(name, help)                                                                   \
+    {#name, help, offsetof(regx_counters_t, transport[REGX_COUNTER_##name])},
+#include "transport/shm/counters.def"
+#include "transport/tcp/counters.def"
+#include "transport/verbs/counters.def"
+#undef REGX_COUNTER
+    {NULL, NULL, 0}};
+
+const regx_catalog_entry_t *regx_catalog_entry(unsigned index)
+{
+    return index < sizeof(entries) / sizeof(entries[0]) ? &entries[index] : NULL;
+}
+
+bool regx_transport_word(unsigned index, regx_param_word_t *word)
+{
+    const regx_catalog_entry_t *entry = index > 0 ? regx_catalog_entry(index - 1) : NULL;
+
+    if (index == 0) {
+        *word = (regx_param_word_t){
+            .word = "auto",
+            .help = "uct; and beside it verbs for peers on other nodes, where the job has such and "
+                    "a port of an RDMA device is usable and leads there",
+            .more = "Whether verbs was taken, and why not, is in the report (transport, "
+                    "transport_reason) and is shown by --mca btl_base_verbose 10; which wire leads "
+                    "to which peer by 20."};
+    } else if (entry != NULL) {
+        *word = entry->word;
+    }
+    return index == 0 || entry != NULL;
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The object regx_transport_uct.so: shared memory where Open MPI says "same node"; tcp for
+ * everybody else, and for neighbours with whom shared memory is refused. Both use UCX.
+ */
+#include <string.h>
+
+#include "transport/mux/mux.h"
+#include "transport/shm/shm.h"
+#include "transport/tcp/tcp.h"
+#include "transport/uct/log.h"
+#include "transport/uct/version.h"
+
+/* In the order of preference. A new transport of this object is one line here. */
+static const regx_mux_wire_t wires[] = {
+    {.ops = &regx_shm_ops, .tls = "posix,sysv"},
+    {.ops = &regx_tcp_ops, .tls = "tcp"},
+};
+
+/* The object's face; regx_transport_load looks it up. */
+__attribute__((visibility("default"))) extern const regx_transport_ops_t regx_transport_ops;
+
+static regx_status_t open_all(const regx_transport_config_t *config, char *error, size_t error_size,
+                              regx_transport_t **transport)
+{
+    const regx_status_t status = regx_uct_check_version(error, error_size);
+
+    if (status != REGX_OK) {
+        return status;
+    }
+    regx_uct_log_to_stderr();
+    return regx_mux_open(&regx_transport_ops, wires, sizeof(wires) / sizeof(wires[0]), config,
+                         error, error_size, transport);
+}
+
+const regx_transport_ops_t regx_transport_ops = {.abi = REGX_TRANSPORT_ABI,
+                                                 .name = "uct",
+                                                 .open = open_all,
+                                                 .close = regx_mux_close,
+                                                 .address = regx_mux_address,
+                                                 .connect = regx_mux_connect,
+                                                 .disconnect = regx_mux_disconnect,
+                                                 .warm = regx_mux_warm,
+                                                 .reachable = regx_mux_reachable,
+                                                 .send = regx_mux_send,
+                                                 .lend = regx_mux_lend,
+                                                 .put = regx_mux_put,
+                                                 .get = regx_mux_get,
+                                                 .copies = true,
+                                                 .reg = regx_mux_reg,
+                                                 .dereg = regx_mux_dereg,
+                                                 .progress = regx_mux_progress};

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Opening and closing of shared memory, and the table of its operations.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "transport/shm/shm_internal.h"
+
+static size_t whole_pages(size_t length)
+{
+    return regx_align_up(length, regx_page_size());
+}
+
+/* A smaller pool is better than none: halves what is asked for, down to what is of use. */
+static regx_status_t open_main(regx_shm_t *shm)
+{
+    for (size_t size = shm->config.pool_size; size >= shm->config.pool_least; size /= 2) {
+        size = whole_pages(size);
+        if (regx_segment_domain_open(&shm->domain, shm->config.tls, shm->pool_offset + size,
+                                     &shm->main, shm->config.counters) == REGX_OK) {
+            shm->super.pool_size = size;
+            return REGX_OK;
+        }
+    }
+    return REGX_UNREACHABLE;
+}
+
+static regx_status_t shm_open(const regx_transport_config_t *config, char *error, size_t error_size,
+                              regx_transport_t **transport)
+{
+    regx_shm_t *shm = calloc(1, sizeof(*shm));
+    regx_vm_cookie_t cookie;
+
+    if (shm == NULL) {
+        snprintf(error, error_size, "out of memory");
+        return REGX_NO_MEMORY;
+    }
+    snprintf(error, error_size, "there is no shared memory for this process");
+    shm->config = *config;
+    shm->pool_offset = whole_pages(sizeof(regx_connect_queue_t));
+    if (getrandom(&cookie, sizeof(cookie), 0) != sizeof(cookie) || open_main(shm) != REGX_OK) {
+        free(shm);
+        return REGX_UNREACHABLE;
+    }
+    if (regx_segment_pack(&shm->domain, &shm->main, &shm->main_name) != REGX_OK) {
+        regx_segment_free(&shm->main);
+        regx_segment_domain_close(&shm->domain);
+        free(shm);
+        return REGX_UNREACHABLE;
+    }
+    shm->queue = (regx_connect_queue_t *)(void *)regx_segment_base(&shm->main);
+    shm->queue->cookie = cookie;
+    regx_lock_init(&shm->lock, config->threads);
+    shm->super.ops = &regx_shm_ops;
+    shm->super.pool_memory = regx_segment_base(&shm->main) + shm->pool_offset;
+    shm->super.max_frame = REGX_SHM_MAX_FRAME;
+    shm->super.wires = shm->domain.name;
+    *transport = &shm->super;
+    return REGX_OK;
+}
+
+static void shm_close(regx_transport_t *transport)
+{
+    regx_shm_t *shm = regx_shm_of(transport);
+
+    atomic_store_explicit(&shm->queue->closed, 1, memory_order_release);
+    for (size_t i = 0; i < shm->inbound_count; i++) {
+        regx_shm_drop_inbound(shm->inbound[i]);
+    }
+    free(shm->inbound);
+    regx_shm_finish_disconnecting(shm);
+    regx_boxes_free(&shm->boxes);
+    regx_segment_free(&shm->main);
+    regx_segment_domain_close(&shm->domain);
+    regx_lock_fini(&shm->lock);
+    free(shm);
+}
+
+static size_t shm_address(regx_transport_t *transport, void *buffer)
+{
+    const regx_shm_t *shm = regx_shm_of(transport);
+    const regx_shm_address_t address = {.main = shm->main_name,
+                                        .pool_offset = shm->pool_offset,
+                                        .pool_size = shm->super.pool_size,
+                                        .cookie_address = (uintptr_t)&shm->queue->cookie,
+                                        .cookie = shm->queue->cookie,
+                                        .pid = getpid()};
+
+    memcpy(buffer, &address, sizeof(address));
+    return sizeof(address);
+}
+
+const regx_transport_ops_t regx_shm_ops = {.abi = REGX_TRANSPORT_ABI,
+                                           .name = "shm",
+                                           .open = shm_open,
+                                           .close = shm_close,
+                                           .address = shm_address,
+                                           .connect = regx_shm_connect,
+                                           .disconnect = regx_shm_disconnect,
+                                           .warm = regx_shm_warm,
+                                           .reachable = regx_shm_reachable,
+                                           .send = regx_shm_send,
+                                           .lend = regx_shm_lend,
+                                           .put = regx_shm_put,
+                                           .get = regx_shm_get,
+                                           .copies = true,
+                                           .progress = regx_shm_progress};

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The command line, and what is done in which order."""
+
+import argparse
+import dataclasses
+import sys
+from pathlib import Path
+
+from comparing import configuration, environment, installation, output
+from comparing.configuration import Row
+from comparing.installation import TOP
+from comparing.launch import Interrupted, Launcher, Runner
+from comparing.trouble import Trouble, told
+from profiling import table
+from profiling.count import METRICS, Count, Counter, Metric
+
+HERE = TOP / "osu-configs"
+COLUMNS = ("arm", "metric", "lowest", "mean", "batches", "regx_commit", "openmpi", "ucx", "valgrind")
+
+DESCRIPTION = """\
+Count the instructions that an 8-byte message costs a process on this node: per MPI_Isend, per
+received message, and per call of MPI's progress in which nothing comes; for each row of a
+configuration file, by valgrind. The same numbers each time: speed plays no part."""
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="instructions", description=DESCRIPTION)
+    add = parser.add_argument
+    add("-f", dest="files", nargs="+", action="extend", type=Path, metavar="FILE",
+        help="configuration files (default: instructions.conf, beside instructions)")
+    add("--dry-run", action="store_true", help="print the lines that would be run, and run nothing")
+    add("--no-install", action="store_true", help="say what is missing, rather than install it")
+    add("--no-build", action="store_true", help="take what was built before, as it is")
+    add("--output", type=Path, metavar="DIR",
+        help="where the results go (default: .build/instructions/, by date and time)")
+    asked = parser.parse_args()
+    asked.files = asked.files or [HERE / "instructions.conf"]
+    return asked
+
+
+def main() -> int:
+    return told("instructions", lambda: count(arguments()))
+
+
+def count(asked: argparse.Namespace) -> int:
+    rows = configuration.read(asked.files, False)
+    found = installation.found(asked, "instructions")
+    rows = [row for row in rows if not row.openmpi or found.openmpi[0] in row.openmpi]
+    if not rows:
+        raise Trouble(f"no row is for Open MPI {found.openmpi[0]}")
+    cells = [(row, metric) for metric in METRICS for row in rows]
+    runner = Runner()
+    if asked.dry_run:
+        counter = Counter(Launcher(found), runner, Path())
+        for row, metric in cells:
+            print(f"# {row.name}, instructions {metric.title}")
+            print(counter.line(row, metric, Path(f"{row.name}-{metric.name}"), "stderr"))
+        return 0
+    folder = output.folder(asked.output, "instructions")
+    counter = Counter(Launcher(found), runner, folder / "reports")
+    counter.folder.mkdir(exist_ok=True)
+    about = environment.collect(found, []) | {"valgrind": environment.said("valgrind", "--version")}
+    runner.heed_signals()
+    counts: list[Count] = []
+    try:
+        carry_out(counter, cells, counts, folder, about)
+    except Interrupted:
+        print("instructions: interrupted", file=sys.stderr)
+    output.show("instructions", folder, lambda _: table.render(counts, about))
+    bad = any(count.failed or count.problem for count in counts)
+    return 130 if runner.stopping else int(bad)
+
+
+def carry_out(
+    counter: Counter,
+    cells: list[tuple[Row, Metric]],
+    counts: list[Count],
+    folder: Path,
+    about: dict,
+) -> None:
+    """Written after each cell, so that whatever happens, what was counted is kept."""
+    for number, (row, metric) in enumerate(cells, 1):
+        print(f"[{number}/{len(cells)}] {row.name}, {metric.title}", file=sys.stderr)
+        counts.append(counter.count(row, metric))
+        write(folder, counts, about)
+        if counts[-1].failed:
+            print(f"instructions: {row.name}: {counts[-1].failed}", file=sys.stderr)
+
+
+def write(folder: Path, counts: list[Count], about: dict) -> None:
+    versions = [about[key] for key in ("regx_commit", "openmpi", "ucx", "valgrind")]
+    rows = (
+        (count.arm, count.metric, count.lowest, round(count.mean, 3), len(count.batches), *versions)
+        for count in counts
+        if count.batches
+    )
+    output.replace_csv(folder / "results.csv", COLUMNS, rows)
+    document = {"environment": about, "counts": [dataclasses.asdict(count) for count in counts]}
+    output.replace_json(folder / "results.json", document)
+    output.replace(folder / "table.txt", table.render(counts, about) + "\n")

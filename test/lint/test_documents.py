@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The documents: what they link to and name is there, and the front door stays short."""
+import re
+from pathlib import Path
+
+from tree import TOP, files
+
+README_LINES = 120
+FENCE = re.compile(r"```.*?```", re.S)
+LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")
+# What is in backquotes or stands by itself and can only be a file of the tree.
+FOLDERS = "component|mca-params|osu-configs|test|btl|compat|rendezvous|pool|registration|transport|base"
+NAME = re.compile(rf"(?<![\w./\-{{])((?:{FOLDERS})/[\w.+/-]*[\w/])")
+PLACEHOLDER = re.compile(r"(^|/)(ROOM|NAME|NOUN|DIR)\b|ROOM|test_NOUN|NAME\.c")
+MADE = ("mca-params/regx.7",)
+
+
+def anchor(heading: str) -> str:
+    """As github makes it of a heading's text."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def broken_links(text: str, folder: Path) -> list[str]:
+    """Those into the tree that lead nowhere; #PART must be a heading."""
+    broken = []
+    for link in LINK.findall(FENCE.sub("", text)):
+        if re.match(r"[a-z]+:", link):
+            continue  # to a host: test_tree.py
+        file, _, part = link.partition("#")
+        target = folder / file if file else None
+        if target is not None and not target.exists():
+            broken.append(link)
+        elif part:
+            there = target.read_text() if target is not None else text
+            headings = re.findall(r"^#+ +(.*?) *$", there, re.M)
+            if part not in map(anchor, headings):
+                broken.append(link)
+    return broken
+
+
+def missing_files(text: str, *folders: Path) -> list[str]:
+    """Names of files and folders that are in none of those folders."""
+    return sorted({name for name in NAME.findall(text)
+                   if not PLACEHOLDER.search(name) and name not in MADE
+                   and not any((folder / name).exists() or (folder / f"{name}.c").exists()
+                               for folder in folders)})
+
+
+def test_readme_is_short() -> None:
+    lines = (TOP / "README.md").read_text().splitlines()
+    assert len(lines) <= README_LINES, f"README.md has {len(lines)} lines, at most {README_LINES}"
+
+
+def test_links_lead_somewhere() -> None:
+    broken = {str(path): broken_links((TOP / path).read_text(), TOP / path.parent)
+              for path in files(".md")}
+    assert not {path: links for path, links in broken.items() if links}
+
+
+def test_the_files_that_are_named_are_there() -> None:
+    """Named from the top of the tree, from component/, or from the document's folder."""
+    missing = {str(path): missing_files((TOP / path).read_text(), TOP, TOP / "component",
+                                        TOP / path.parent) for path in files(".md")}
+    assert not {path: names for path, names in missing.items() if names}
+
+
+def test_a_broken_link_is_seen(tmp_path: Path) -> None:
+    (tmp_path / "there.md").write_text("# A heading, it is\n")
+    text = ("[a](there.md) [b](gone.md) [c](https://github.com/gone) [d](there.md#a-heading-it-is)"
+            " [e](there.md#gone) [f](#part) [g](#gone)\n## Part\n")
+    assert broken_links(text, tmp_path) == ["gone.md", "there.md#gone", "#gone"]
+
+
+def test_a_file_that_is_not_there_is_seen(tmp_path: Path) -> None:
+    (tmp_path / "base").mkdir()
+    (tmp_path / "base/lock.h").touch()
+    text = "See `base/lock.h`, base/gone.h, and test/gone/, not test/unit/ROOM/ROOM.am or a/base/x.\n"
+    assert missing_files(text, tmp_path) == ["base/gone.h", "test/gone/"]

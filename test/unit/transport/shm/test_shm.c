@@ -1,0 +1,465 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Shared memory: two processes, every byte checked.
+ */
+#include "sides.h"
+
+#include "transport/rkey_table.h"
+
+enum { FRAMES = 2000 };
+
+static void lend_done(regx_lend_t *lend, regx_status_t status)
+{
+    side_t *side = lend->context;
+
+    REQUIRE(status == REGX_OK);
+    lend->context = NULL; /* free again */
+    side->done++;
+}
+
+static void pack(void *context, void *to, size_t length)
+{
+    memcpy(to, context, length);
+}
+
+/* Frame n, copied. Whether it was accepted. */
+static bool copy_frame(side_t *side, unsigned n)
+{
+    static uint8_t buffer[REGX_SHM_MAX_FRAME];
+    const size_t size = frame_size(n), header = size < 56 ? size : 56;
+
+    unit_fill(buffer, size, side->config.self + n, 0);
+    const regx_status_t status = regx_shm_send(side->conn, (uint8_t)(1 + n % 200), buffer, header,
+                                               pack, buffer + header, size - header);
+    REQUIRE(status == REGX_OK || status == REGX_AGAIN);
+    return status == REGX_OK;
+}
+
+/* Frame n: copied, or lent from one of eight places in the pool. Whether it was accepted. */
+static bool send_frame(side_t *side, unsigned n)
+{
+    static regx_lend_t lends[8];
+    const size_t size = frame_size(n);
+    const uint8_t tag = (uint8_t)(1 + n % 200);
+    regx_lend_t *lend = &lends[n % 8];
+    regx_status_t status;
+
+    if (n % 3 == 0) {
+        if (lend->context != NULL) {
+            return false;
+        }
+        uint8_t *place = side->pool + (n % 8) * REGX_SHM_MAX_FRAME;
+        unit_fill(place, size, side->config.self + n, 0);
+        *lend = (regx_lend_t){
+            .data = place, .length = size, .tag = tag, .done = lend_done, .context = side};
+        status = regx_shm_lend(side->conn, lend);
+        REQUIRE(status == REGX_PENDING || status == REGX_AGAIN);
+        lend->context = status == REGX_PENDING ? side : NULL;
+        return status == REGX_PENDING;
+    }
+    return copy_frame(side, n);
+}
+
+static void stream(side_t *side)
+{
+    unsigned sent = 0;
+
+    while (sent < FRAMES || side->delivered < FRAMES || side->done < (FRAMES + 2) / 3) {
+        while (sent < FRAMES && send_frame(side, sent)) {
+            sent++;
+        }
+        progress(side);
+    }
+    REQUIRE(side->counters.malformed == 0);
+    meet(side);
+}
+
+static void stream_to_one(side_t *side)
+{
+    stream(side);
+    REQUIRE(regx_box_ring(&regx_shm_conn_of(side->conn)->box) == REGX_MAILBOX_PAYLOAD_MAX);
+}
+
+static void frames_of_every_kind_arrive_in_order(void **state)
+{
+    (void)state;
+    run_pair(false, stream_to_one, stream_to_one);
+}
+
+/* The others are never written to. */
+static void stream_to_one_of_many(side_t *side)
+{
+    const regx_shm_address_t address = regx_shm_conn_of(side->conn)->address;
+    regx_conn_t *others[REGX_BOXES_FEW];
+
+    for (unsigned i = 0; i < REGX_BOXES_FEW; i++) {
+        others[i] = side_connect(side, 1000 + i, &address);
+    }
+    stream(side);
+    REQUIRE(regx_box_ring(&regx_shm_conn_of(side->conn)->box) == REGX_MAILBOX_PAYLOAD_MAX / 2);
+    for (unsigned i = 0; i < REGX_BOXES_FEW; i++) {
+        regx_shm_disconnect(others[i]);
+    }
+    REQUIRE(side->shm->boxes.neighbours == 1);
+}
+
+static void with_many_neighbours_the_rings_are_shorter(void **state)
+{
+    (void)state;
+    run_pair(false, stream_to_one_of_many, stream_to_one);
+}
+
+/* A request that names a mailbox with such a ring must not be believed. */
+static void request_wrongly(side_t *side, uint64_t offset, uint32_t ring)
+{
+    const regx_shm_box_t *box = &regx_shm_conn_of(side->conn)->box;
+    const uint64_t before = side->counters.malformed;
+    const size_t inbound = side->shm->inbound_count;
+    const regx_connect_request_t request = {.sender = 99,
+                                            .cookie = side->shm->queue->cookie,
+                                            .mailboxes = *regx_box_segment(box),
+                                            .mailbox_offset = offset,
+                                            .mailbox_ring = ring};
+
+    REQUIRE(regx_connect_queue_request(side->shm->queue, &request) == REGX_OK);
+    REQUIRE(regx_shm_progress(side->transport) > 0);
+    REQUIRE(side->counters.malformed == before + 1 && side->shm->inbound_count == inbound);
+}
+
+static void lie_about_mailboxes(side_t *side)
+{
+    stream(side);
+    const regx_shm_box_t *box = &regx_shm_conn_of(side->conn)->box;
+    const uint32_t ring = regx_box_ring(box);
+    const uint64_t size = regx_box_segment(box)->length, last = size - regx_mailbox_size(ring);
+    static const uint32_t rings[] = {0,
+                                     1,
+                                     64,
+                                     REGX_MAILBOX_PAYLOAD_MIN / 2,
+                                     REGX_MAILBOX_PAYLOAD_MIN - 1,
+                                     REGX_MAILBOX_PAYLOAD_MIN + 64,
+                                     2 * REGX_MAILBOX_PAYLOAD_MAX,
+                                     UINT32_C(1) << 31,
+                                     UINT32_MAX};
+
+    for (size_t i = 0; i < sizeof(rings) / sizeof(rings[0]); i++) {
+        request_wrongly(side, 0, rings[i]);
+    }
+    request_wrongly(side, last / 64 * 64 + 64, ring);
+    request_wrongly(side, size, REGX_MAILBOX_PAYLOAD_MIN);
+    request_wrongly(side, size + 64, REGX_MAILBOX_PAYLOAD_MIN);
+    request_wrongly(side, 8, REGX_MAILBOX_PAYLOAD_MIN);
+    request_wrongly(side, UINT64_MAX - 63, REGX_MAILBOX_PAYLOAD_MIN);
+    meet(side);
+}
+
+static void stream_and_meet(side_t *side)
+{
+    stream(side);
+    meet(side);
+}
+
+static void a_mailbox_that_does_not_fit_is_refused(void **state)
+{
+    (void)state;
+    run_pair(false, lie_about_mailboxes, stream_and_meet);
+}
+
+enum { LEFT_BEHIND = 12 };
+
+static void send_and_go(side_t *side)
+{
+    for (unsigned n = 0; n < LEFT_BEHIND; n++) {
+        while (!copy_frame(side, n)) { /* a lend would be failed by the end */
+        }
+    }
+    meet(side); /* and on to the end; nothing has been read yet */
+}
+
+static void read_late(side_t *side)
+{
+    meet(side);
+    while (side->delivered < LEFT_BEHIND) {
+        progress(side);
+    }
+    while (side->shm->inbound_count > 0) { /* until the goodbye */
+        progress(side);
+    }
+}
+
+static void the_end_waits_until_all_is_read(void **state)
+{
+    (void)state;
+    run_pair(false, read_late, send_and_go);
+}
+
+static void cannot_reach(side_t *side)
+{
+    for (int i = 0; i < 2; i++) {
+        REQUIRE(regx_shm_send(side->conn, 1, "x", 1, NULL, NULL, 0) == REGX_UNREACHABLE);
+    }
+    REQUIRE(strcmp(side->counters.fallbacks[0].reason, "shm: another process name space") == 0);
+    REQUIRE(side->counters.fallbacks[0].count == 1);
+    meet(side);
+    REQUIRE(regx_shm_progress(side->transport) == 0); /* nobody has knocked */
+}
+
+static void another_process_is_not_taken_for_the_peer(void **state)
+{
+    (void)state;
+    run_pair(true, cannot_reach, cannot_reach);
+}
+
+/* ---- puts ---- */
+
+enum { PUTS = 64, PUT_LENGTH = 40000, PUT_GUARD = 64, PUT_TAG = 9 };
+
+typedef struct landing_zone { /* what the peer writes: guard, PUTS pieces, guard */
+    uint8_t bytes[PUT_GUARD + PUTS * PUT_LENGTH + PUT_GUARD];
+} landing_zone_t;
+
+static landing_zone_t *zone;
+static unsigned noticed, put_dones;
+
+/* Frame n says that piece n was written; it must be there by now. */
+static void notice_of_piece(void *context, uint64_t sender, uint8_t tag, const void *data,
+                            size_t length)
+{
+    unsigned n;
+
+    (void)context;
+    REQUIRE(tag == PUT_TAG && length == sizeof(n));
+    memcpy(&n, data, sizeof(n));
+    REQUIRE(n == noticed);
+    REQUIRE(unit_is_filled(zone->bytes + PUT_GUARD + n * PUT_LENGTH, PUT_LENGTH, sender + n));
+    noticed++;
+}
+
+static void put_done(regx_put_t *put, regx_status_t status)
+{
+    (void)put;
+    REQUIRE(status == REGX_OK);
+    put_dones++;
+}
+
+static void put_pieces(side_t *side, regx_target_t target, const regx_key_t *key)
+{
+    static uint8_t from[PUT_LENGTH];
+    unsigned sent = 0, pending = 0;
+
+    side->config.events.deliver = side->shm->config.events.deliver = notice_of_piece;
+    meet(side);
+    while (sent < PUTS || noticed < PUTS || put_dones < pending) {
+        if (sent < PUTS && put_dones == pending) { /* `from` is free */
+            static regx_put_t put;
+
+            unit_fill(from, sizeof(from), side->config.self + sent, 0);
+            put = (regx_put_t){.local = from,
+                               .length = PUT_LENGTH,
+                               .target = target,
+                               .offset = PUT_GUARD + (uint64_t)sent * PUT_LENGTH,
+                               .key = *key,
+                               .tag = PUT_TAG,
+                               .notice_length = sizeof(sent),
+                               .done = put_done};
+            memcpy(put.notice, &sent, sizeof(sent));
+            const regx_status_t status = regx_shm_put(side->conn, &put);
+            REQUIRE(status == REGX_OK || status == REGX_AGAIN ||
+                    (status == REGX_PENDING && target == REGX_TARGET_REGION));
+            sent += status != REGX_AGAIN;
+            pending += status == REGX_PENDING;
+        }
+        progress(side);
+    }
+    REQUIRE(target == REGX_TARGET_POOL || pending == PUTS);
+    for (size_t i = 0; i < PUT_GUARD; i++) { /* beside the pieces nothing was written */
+        REQUIRE(zone->bytes[i] == 0 && zone->bytes[sizeof(*zone) - 1 - i] == 0);
+    }
+}
+
+/* A put that would end behind what the peer published is refused before a byte is written. */
+static void overlong_put_is_refused(side_t *side, regx_target_t target, const regx_key_t *key,
+                                    uint64_t size)
+{
+    const uint64_t offsets[] = {size - 3, size, size + 1, UINT64_MAX, UINT64_MAX - 3};
+
+    for (size_t i = 0; i < sizeof(offsets) / sizeof(offsets[0]); i++) {
+        regx_put_t put = {.local = "good",
+                          .length = 4,
+                          .target = target,
+                          .offset = offsets[i],
+                          .key = *key,
+                          .tag = PUT_TAG,
+                          .done = put_done};
+
+        REQUIRE(regx_shm_put(side->conn, &put) == REGX_INVALID);
+    }
+}
+
+static void put_into_pools(side_t *side)
+{
+    const regx_key_t none = {{0}};
+
+    zone = (landing_zone_t *)side->pool;
+    noticed = put_dones = 0;
+    attach(side);
+    overlong_put_is_refused(side, REGX_TARGET_POOL, &none, POOL);
+    put_pieces(side, REGX_TARGET_POOL, &none);
+    meet(side);
+}
+
+static void put_into_regions(side_t *side)
+{
+    regx_rkey_table_t rkeys;
+    regx_key_t key;
+    void *handle;
+
+    zone = calloc(1, sizeof(*zone));
+    REQUIRE(zone != NULL);
+    noticed = put_dones = 0;
+    regx_rkey_table_init(&rkeys, false);
+    REQUIRE(regx_rkey_table_add(&rkeys, zone, sizeof(*zone), REGX_ACCESS_REMOTE_WRITE, &key,
+                                &handle) == REGX_OK);
+    REQUIRE(write(side->socket, &key, sizeof(key)) == sizeof(key));
+    REQUIRE(recv(side->socket, &key, sizeof(key), MSG_WAITALL) == sizeof(key));
+    attach(side);
+    overlong_put_is_refused(side, REGX_TARGET_REGION, &key, sizeof(*zone));
+    put_pieces(side, REGX_TARGET_REGION, &key);
+    meet(side);
+    regx_rkey_table_remove(&rkeys, handle);
+    regx_rkey_table_fini(&rkeys);
+    free(zone);
+}
+
+static void puts_into_the_pool_arrive_before_their_notices(void **state)
+{
+    (void)state;
+    run_pair(false, put_into_pools, put_into_pools);
+}
+
+static void puts_into_regions_arrive_before_their_notices(void **state)
+{
+    (void)state;
+    run_pair(false, put_into_regions, put_into_regions);
+}
+
+/* ---- a neighbour that does not read ---- */
+
+static unsigned selves;
+
+static void deliver_own(void *context, uint64_t sender, uint8_t tag, const void *data,
+                        size_t length)
+{
+    (void)context;
+    (void)data;
+    REQUIRE(sender == PARENT && tag == 5 && length == 8);
+    selves++;
+}
+
+/* The other's mailbox is full; frames to this process itself still go. */
+static void fill_the_other(side_t *side)
+{
+    regx_shm_address_t address;
+    regx_conn_t *self;
+    unsigned sent = 0;
+
+    side_address(side, &address);
+    self = side_connect(side, PARENT, &address);
+    while (copy_frame(side, sent)) {
+        sent++;
+    }
+    REQUIRE(sent > 0 && sent < REGX_MAILBOX_LINES);
+    side->shm->config.events.deliver = deliver_own;
+    for (unsigned i = 0; i < 2 * REGX_MAILBOX_LINES; i++) {
+        while (regx_shm_send(self, 5, "in time.", 8, NULL, NULL, 0) == REGX_AGAIN) {
+            progress(side);
+        }
+        REQUIRE(!copy_frame(side, sent)); /* still full */
+    }
+    while (selves < 2 * REGX_MAILBOX_LINES) {
+        progress(side);
+    }
+    regx_shm_disconnect(self);
+    REQUIRE(write(side->socket, &sent, sizeof(sent)) == sizeof(sent));
+    meet(side);
+    REQUIRE(copy_frame(side, sent)); /* there is room again */
+    meet(side);
+}
+
+static void read_when_told(side_t *side)
+{
+    unsigned sent;
+
+    REQUIRE(recv(side->socket, &sent, sizeof(sent), MSG_WAITALL) == sizeof(sent));
+    REQUIRE(side->delivered == 0);
+    while (side->delivered < sent) {
+        progress(side);
+    }
+    meet(side);
+    while (side->delivered < sent + 1) {
+        progress(side);
+    }
+    meet(side);
+}
+
+static void a_full_mailbox_stops_nobody_else(void **state)
+{
+    (void)state;
+    run_pair(false, fill_the_other, read_when_told);
+}
+
+/* ---- a neighbour that comes and goes ---- */
+
+enum { VISITS = 3 * REGX_BOXES_SEGMENT };
+
+static void come_and_go(side_t *side)
+{
+    const regx_shm_address_t address = regx_shm_conn_of(side->conn)->address;
+    const uint64_t peer = side->conn->peer;
+    const void *segment = NULL;
+
+    for (unsigned visit = 0; visit < VISITS; visit++) {
+        side->delivered = side->done = 0;
+        for (unsigned n = 0; n < LEFT_BEHIND; n++) {
+            while (!send_frame(side, n)) {
+                progress(side);
+            }
+        }
+        while (side->delivered < LEFT_BEHIND || side->done < (LEFT_BEHIND + 2) / 3) {
+            progress(side);
+        }
+        const void *used = regx_shm_conn_of(side->conn)->box.segment;
+        REQUIRE(segment == NULL || used == segment); /* no other one is ever made */
+        segment = used;
+        meet(side);
+        regx_shm_disconnect(side->conn);
+        while (side->shm->inbound_count > 0) { /* until the other's goodbye is read */
+            progress(side);
+        }
+        meet(side);
+        side->conn = side_connect(side, peer, &address);
+    }
+}
+
+static void mailboxes_are_used_again(void **state)
+{
+    (void)state;
+    run_pair(false, come_and_go, come_and_go);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(frames_of_every_kind_arrive_in_order),
+        cmocka_unit_test(with_many_neighbours_the_rings_are_shorter),
+        cmocka_unit_test(a_mailbox_that_does_not_fit_is_refused),
+        cmocka_unit_test(the_end_waits_until_all_is_read),
+        cmocka_unit_test(another_process_is_not_taken_for_the_peer),
+        cmocka_unit_test(puts_into_the_pool_arrive_before_their_notices),
+        cmocka_unit_test(puts_into_regions_arrive_before_their_notices),
+        cmocka_unit_test(a_full_mailbox_stops_nobody_else),
+        cmocka_unit_test(mailboxes_are_used_again),
+    };
+
+    return cmocka_run_group_tests_name("shm", tests, NULL, NULL);
+}
