@@ -40,7 +40,8 @@ class Job:
     @property
     def complaints(self) -> list[str]:
         """What regx said to the user."""
-        return [line for line in self.stderr.splitlines() if "regx: " in line]
+        return [line for line in self.stderr.splitlines()
+                if "regx: " in line and "btl:regx: " not in line]  # the latter was asked for
 
     def total(self, key: str) -> int:
         return sum(report[key] for report in self.reports)
