@@ -102,8 +102,15 @@ class Block:
         details += [f"{self.group.ranks} ranks"] if self.group.ranks != 2 else []
         # Beside these, the benchmark's own defaults: so many iterations, and so many before them.
         details += sorted({f"options {run.options}" for run in self.runs if run.options})
-        details += [phase]
+        details += [phase, self.number_of_runs()]
         return f"{self.name()}, {self.unit}, {better} is better ({', '.join(details)})"
+
+    def number_of_runs(self) -> str:
+        """What each median is of: fewer than the repetitions, where the phase changed among them."""
+        arms = [arm for arm in self.arms if arm.kind != REFERENCE]
+        counts = {len(self.values(arm, size)) for arm in arms for size in self.sizes} - {0}
+        least, most = min(counts), max(counts)
+        return f"{least} run{'s' * (least != 1)}" if least == most else f"{least} to {most} runs"
 
     def name(self) -> str:
         usual = self.metric in ("latency", "bandwidth")

@@ -14,7 +14,13 @@ from comparing.installation import TOP, Installation
 from comparing.launch import Launcher, Runner
 from comparing.plan import Plan, available
 from comparing.result import Results
-from comparing.session import Session, check_arguments, reference_line, timed_arguments
+from comparing.session import (
+    CHECK_PATIENCE,
+    Session,
+    check_arguments,
+    reference_line,
+    timed_arguments,
+)
 from comparing.trouble import Trouble, told
 
 HERE = TOP / "osu-configs"
@@ -109,7 +115,7 @@ def in_machine(
     command += ["--full"] if asked.full else []
     if any(not job.program.is_companion for job in plan.jobs):
         command += ["--osu", machine.programs]
-    patience = (1 + plan.repetitions) * sum(job.row.timeout for job in plan.jobs)
+    patience = (CHECK_PATIENCE + plan.repetitions) * sum(job.row.timeout for job in plan.jobs)
     status = machine.run(command, asked.files, folder.path, patience)
     print(f"compare: {draw(folder, found)}", file=sys.stderr)
     print(f"compare: results are in {folder.path}", file=sys.stderr)

@@ -461,7 +461,7 @@ def test_tables_from_a_csv_of_before(tree: Tree) -> None:
     file = tree.write("old.csv", "\n".join(lines) + "\n")
     done = tree.run("--from", file)
     assert done.returncode == 0, done.stderr
-    assert "osu_bw, MB/s, higher is better (phase not measured)" in done.stdout
+    assert "osu_bw, MB/s, higher is better (phase not measured, 2 runs)" in done.stdout
     assert "3000 1.50x" in done.stdout and "4000 75%" in done.stdout
 
 
@@ -574,7 +574,7 @@ def test_a_launcher_is_used_and_no_phase_is_claimed(tree: Tree) -> None:
     # Any launcher will do: here, the stand-in for mpirun itself.
     done, document = tree.compare(ROWS, "--launcher", f"{tree.path}/bin/mpirun --own")
     assert done.returncode == 0, done.stderr
-    assert "phase not measured)" in done.stdout and "1.50x" in done.stdout
+    assert "phase not measured, 3 runs)" in done.stdout and "1.50x" in done.stdout
     assert {run["phase"] for run in document["runs"]} == {"unmeasured"}
     assert all("--own -n 2" in call for call in tree.calls())
 
@@ -584,7 +584,7 @@ def test_a_hostfile_maps_by_node(tree: Tree) -> None:
     done, _ = tree.compare(ROWS, "--hostfile", hosts)
     assert done.returncode == 0, done.stderr
     assert all(f"--hostfile {hosts} --map-by node" in call for call in tree.calls())
-    assert "phase not measured)" in done.stdout and "reference" not in done.stdout
+    assert "phase not measured, 3 runs)" in done.stdout and "reference" not in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -149,6 +149,15 @@ def test_a_wide_spread_is_said() -> None:
     assert "!" not in table.render(results(*runs_of(bounce, 30, 31, 32)), 160)
 
 
+def test_of_how_many_runs_a_median_is() -> None:
+    """A change of phase splits them."""
+    bounce, vader = arm("bounce", REGX), arm("vader", PEER)
+    found = results(*runs_of(bounce, 1, 2, 3), run(bounce, 4, 0.05), *runs_of(vader, 1, 2))
+    near, far = table.blocks(found)
+    assert near.title().endswith("mailbox 0.05 us, 1 run)")
+    assert far.title().endswith("mailbox 0.25 us, 2 to 3 runs)")
+
+
 def test_options_stand_in_the_head() -> None:
     bounce = arm("bounce", REGX)
     (block,) = table.blocks(results(run(bounce, 30, options="-i 100 -x 10")))

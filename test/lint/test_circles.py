@@ -34,9 +34,6 @@ KNOWN_CIRCLES: list[set[str]] = [
     # transport/verbs
     {"transport/verbs/buffers.c", "transport/verbs/get.c", "transport/verbs/hello.c",
      "transport/verbs/pair.c", "transport/verbs/post.c"},
-    # btl: the face
-    {"btl/address.c", "btl/component.c", "btl/module.c", "btl/rdma.c", "btl/registry.c",
-     "btl/report.c"},
 ]
 KNOWN_ARROWS: set[tuple[str, str]] = set()
 
