@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
+from tables import paths as all_paths, strategies
+
 # Carried by the environment of every process of a job, however it was started.
 MARK = "REGX_TEST_JOB"
 PATIENCE = 10  # seconds
-BUILT = ["bounce", "pipeline", "direct", "read", "together"]  # strategies, by the paths that they are counted under
-LATER = ["remap"]
 ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
 
@@ -40,7 +40,8 @@ class Job:
     @property
     def complaints(self) -> list[str]:
         """What regx said to the user."""
-        return [line for line in self.stderr.splitlines() if "regx: " in line]
+        return [line for line in self.stderr.splitlines()
+                if "regx: " in line and "btl:regx: " not in line]  # the latter was asked for
 
     def total(self, key: str) -> int:
         return sum(report[key] for report in self.reports)
@@ -84,12 +85,12 @@ class Job:
     def carried(self, strategy: str, bytes_: range | None = None) -> "Job":
         """That strategy carried bytes (so many) of large messages, and no other did; with auto
         any may, each for a reason."""
-        paths = BUILT if strategy == "auto" else [strategy]
+        paths = strategies() if strategy == "auto" else [strategy]
         carried = sum(self.total(f"bytes_{path}") for path in paths)
         assert carried > 0, f"nothing went by {strategy}\n{self}"
         assert bytes_ is None or carried in bytes_, \
             f"{carried}, not {bytes_}, by {strategy}\n{self}"
-        for other in {*BUILT, *LATER, "fallback"} - {*paths}:
+        for other in {*all_paths()} - {"eager", "frag", *paths}:
             assert self.total(f"messages_{other}") == 0, f"some went by {other}\n{self}"
         assert not self.reasons("fallbacks"), str(self)
         decisions = sum(self.reasons("decisions").values())

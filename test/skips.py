@@ -132,6 +132,8 @@ CONDITIONS: dict[str, Optional[Condition]] = {
     "no matplotlib": lambda run: importlib.util.find_spec("matplotlib") is None,
     "no Open MPI or compiler in PATH": lambda run: not all(
         map(shutil.which, ("mpicc", "mpirun", "ompi_info", "cc"))),
+    "another UCX than 1.13": lambda run: not succeeds(
+        "pkg-config", "--exists", "ucx >= 1.13", "ucx < 1.14"),
     "no valgrind": lambda run: not shutil.which("valgrind"),
     "no rdma-core": lambda run: not has_header("REGX_HAVE_VERBS"),
     "no liburing, or io_uring is refused": lambda run: refused(IO_URING_SETUP, 1, 0)
@@ -184,6 +186,7 @@ EXPECTED = [
     (r"test/compare/", "matplotlib", "no matplotlib"),
     (r"test/compare/", "needs Open MPI in PATH|needs mpicc|needs cc",
      "no Open MPI or compiler in PATH"),
+    (r"test_registration_command\.py", "this is UCX|UCX is not there", "another UCX than 1.13"),
     (r"test/compare/", "needs valgrind", "no valgrind"),
     (r"test/compare/", "needs valgrind", "no Open MPI or compiler in PATH"),
     (r"test/registration/|registering", "liburing|io_uring", "no liburing, or io_uring is refused"),

@@ -39,6 +39,16 @@ def words(parameter: str) -> list[str]:
     return tables()["parameters"][parameter]["built"]
 
 
+def strategies() -> list[str]:
+    """Without auto, which chooses among them; each is a path of the report, too."""
+    return [word for word in words("rendezvous") if word != "auto"]
+
+
+def paths() -> list[str]:
+    """Of which the report counts messages and bytes."""
+    return tables()["paths"]
+
+
 def keys(kind: str) -> list[str]:
     """Keys of the report whose value is TEXT, NUMBER or OBJECT."""
     return [key for key, its in tables()["report"].items() if its == kind]

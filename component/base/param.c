@@ -5,7 +5,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+
+#include "base/util.h"
 
 #define ALLOWED_MAX 160 /* room for the words of one parameter */
 
@@ -94,7 +95,7 @@ static bool refuse_word(const regx_param_t *param, const char *text, const char 
 
 static regx_option_range_t range_of(const regx_param_t *param)
 {
-    const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    const uint64_t page = regx_page_size();
 
     return (regx_option_range_t){.min = param->pages && param->min < page ? page : param->min,
                                  .max = param->max,
@@ -190,15 +191,6 @@ bool regx_param_read(const regx_param_t *param, const char *text, void *settings
         break;
     }
     return true;
-}
-
-void regx_param_read_defaults(const regx_param_table_t *table, void *settings)
-{
-    char error[REGX_OPTION_ERROR];
-
-    for (size_t i = 0; i < table->count; i++) {
-        regx_param_read(&table->params[i], table->params[i].initial, settings, error);
-    }
 }
 
 void regx_param_write_range(const regx_param_t *param, FILE *out)

@@ -106,9 +106,6 @@ bool regx_param_word_at(const regx_param_t *param, unsigned index, regx_param_wo
 bool regx_param_read(const regx_param_t *param, const char *text, void *settings,
                      char error[REGX_OPTION_ERROR]);
 
-/* Stores the defaults of all. */
-void regx_param_read_defaults(const regx_param_table_t *table, void *settings);
-
 /* What is allowed besides words: "4K to 2M, a multiple of the page size", or nothing. */
 void regx_param_write_range(const regx_param_t *param, FILE *out);
 

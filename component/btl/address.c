@@ -1,102 +1,177 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What a process publishes: where each of its modules is reached.
- *
- *      0 u8  version (2)                  1 u8  version of the control messages
+ *      0 u8  version (4)                  1 u8  version of the control messages
  *      2 u8  number of addresses          3 u8  zero
- *      4 for each address: u16 length, little-endian, then that many bytes, the transport's
+ *      4 u64 the node's identity, little-endian as all that follows
+ *     12 for each address: u8 length of the transport's name, the name,
+ *        u16 length of the transport's address, the address
  */
-#include "btl/btl.h"
+#include "btl/address.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/utsname.h>
 
-#define HEADER 4
-#define VERSION 3
+#include "btl/claim.h"
+
+#define HEADER 12
+#define VERSION 4
+#define NAME_MAX_LENGTH 15 /* of a transport */
 
 typedef struct span {
     const uint8_t *bytes;
     size_t length;
 } span_t;
 
-bool regx_address_publish(const regx_component_t *component)
-{
-    uint8_t bytes[HEADER + REGX_DEVICES_MAX * (2 + REGX_ADDRESS_MAX)] = {
-        VERSION, REGX_CONTROL_VERSION, (uint8_t)component->module_count, 0};
-    size_t length = HEADER;
+/* What a process published: its transports, and the address of each. */
+typedef struct published {
+    unsigned count;
+    uint64_t node;
+    regx_claimant_t transports[REGX_MODULES_MAX];
+    span_t addresses[REGX_MODULES_MAX];
+} published_t;
 
+_Static_assert(REGX_MODULES_MAX <= REGX_CLAIMS_MAX, "all modules take part in a claim");
+
+/* FNV-1a. */
+static uint64_t hash(uint64_t value, const char *text)
+{
+    for (; *text != '\0'; text++) {
+        value = (value ^ (uint8_t)*text) * UINT64_C(0x100000001b3);
+    }
+    return value;
+}
+
+/* What two processes have in common if they are on one node: the host's name, and when its kernel
+ * was started. Open MPI also knows who is on this node, but what is decided by that must come out
+ * alike at both ends. */
+static uint64_t identify_node(void)
+{
+    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
+    struct utsname names = {0};
+    char boot[64] = "";
+
+    if (file != NULL) {
+        if (fgets(boot, sizeof(boot), file) == NULL) {
+            boot[0] = '\0';
+        }
+        fclose(file);
+    }
+    uname(&names);
+    return hash(hash(UINT64_C(0xcbf29ce484222325), boot), names.nodename);
+}
+
+static void put_little_endian(uint8_t *to, uint64_t value, unsigned size)
+{
+    for (unsigned i = 0; i < size; i++) {
+        to[i] = (uint8_t)(value >> (8 * i));
+    }
+}
+
+static uint64_t get_little_endian(const uint8_t *from, unsigned size)
+{
+    uint64_t value = 0;
+
+    for (unsigned i = 0; i < size; i++) {
+        value |= (uint64_t)from[i] << (8 * i);
+    }
+    return value;
+}
+
+bool regx_address_publish(regx_component_t *component)
+{
+    uint8_t bytes[HEADER + REGX_MODULES_MAX * (1 + NAME_MAX_LENGTH + 2 + REGX_ADDRESS_MAX)] = {
+        VERSION, REGX_CONTROL_VERSION, (uint8_t)component->module_count, 0};
+    uint8_t *at = bytes + HEADER;
+
+    component->node = identify_node();
+    put_little_endian(bytes + 4, component->node, 8);
     for (unsigned i = 0; i < component->module_count; i++) {
         regx_transport_t *transport = component->modules[i]->transport;
-        const size_t size = transport->ops->address(transport, bytes + length + 2);
+        const size_t name_length = strlen(transport->ops->name);
 
-        bytes[length] = (uint8_t)size;
-        bytes[length + 1] = (uint8_t)(size >> 8);
-        length += 2 + size;
+        assert(name_length <= NAME_MAX_LENGTH);
+        *at++ = (uint8_t)name_length;
+        memcpy(at, transport->ops->name, name_length);
+        at += name_length;
+        const size_t length = transport->ops->address(transport, at + 2);
+        assert(length <= REGX_ADDRESS_MAX);
+        put_little_endian(at, length, 2);
+        at += 2 + length;
     }
-    return regx_compat_publish(&component->super.btl_version, bytes, length) == OPAL_SUCCESS;
+    return regx_compat_publish(&component->super.btl_version, bytes, (size_t)(at - bytes)) ==
+           OPAL_SUCCESS;
 }
 
-/* The addresses that somebody published; how many. */
-static unsigned parse(const uint8_t *bytes, size_t length, span_t spans[REGX_DEVICES_MAX])
+/* Reads a length of `size` bytes and that many bytes. false: they are not there. */
+static bool parse_span(span_t *rest, unsigned size, span_t *span)
 {
-    const unsigned told = bytes[2] < REGX_DEVICES_MAX ? bytes[2] : REGX_DEVICES_MAX;
-    size_t at = HEADER;
-    unsigned count = 0;
-
-    while (count < told && length - at >= 2) {
-        const size_t size = bytes[at] | (size_t)bytes[at + 1] << 8;
-
-        at += 2;
-        if (size > length - at) {
-            break;
-        }
-        spans[count++] = (span_t){bytes + at, size};
-        at += size;
+    if (rest->length < size) {
+        return false;
     }
-    return count;
+    *span = (span_t){rest->bytes + size, get_little_endian(rest->bytes, size)};
+    if (rest->length - size < span->length) {
+        return false;
+    }
+    rest->bytes += size + span->length;
+    rest->length -= size + span->length;
+    return true;
 }
 
-static bool reaches(const regx_transport_t *transport, const span_t *address)
+static void parse(const uint8_t *bytes, size_t length, published_t *published)
 {
+    const unsigned count = bytes[2] < REGX_MODULES_MAX ? bytes[2] : REGX_MODULES_MAX;
+    span_t rest = {bytes + HEADER, length - HEADER}, kind;
+    unsigned i = 0;
+
+    while (i < count && parse_span(&rest, 1, &kind) &&
+           parse_span(&rest, 2, &published->addresses[i])) {
+        published->transports[i++] =
+            (regx_claimant_t){.kind = (const char *)kind.bytes, .kind_length = kind.length};
+    }
+    published->count = i;
+    published->node = get_little_endian(bytes + 4, 8);
+}
+
+/* What a claim is about. */
+typedef struct two {
+    const regx_component_t *component;
+    const published_t *published;
+} two_t;
+
+static bool reaches(void *context, unsigned ours, unsigned theirs)
+{
+    const two_t *two = context;
+    const regx_transport_t *transport = two->component->modules[ours]->transport;
+    const span_t *address = &two->published->addresses[theirs];
+
     return transport->ops->reaches == NULL ||
            transport->ops->reaches(transport, address->bytes, address->length);
 }
 
-/* Which of their addresses each of the modules talks to: as many pairs as there are, those at the
- * same place in both lists first, then by how far apart their places are. The other end, for whom
- * the lists are exchanged, finds the same pairs. `theirs[i]` is -1 where there is none. */
-static void pair_up(const regx_component_t *component, const span_t *addresses, unsigned count,
-                    int theirs[REGX_DEVICES_MAX])
+/* Which of their addresses each of the modules talks to. */
+static void claim(const regx_component_t *component, const published_t *published,
+                  int talks_to[REGX_CLAIMS_MAX])
 {
-    const unsigned mine = component->module_count;
-    bool taken[REGX_DEVICES_MAX] = {false};
+    regx_claimant_t ours[REGX_MODULES_MAX];
+    two_t two = {component, published};
 
-    for (unsigned i = 0; i < REGX_DEVICES_MAX; i++) {
-        theirs[i] = -1;
-    }
-    for (unsigned apart = 0; apart < REGX_DEVICES_MAX; apart++) {
-        for (unsigned k = 0; k < 2 * REGX_DEVICES_MAX; k++) {
-            const unsigned i = k / 2 + (k % 2 == 0 ? 0 : apart);
-            const unsigned j = k / 2 + (k % 2 == 0 ? apart : 0);
+    for (unsigned i = 0; i < component->module_count; i++) {
+        const regx_transport_ops_t *ops = component->modules[i]->transport->ops;
 
-            if (i < mine && j < count && theirs[i] < 0 && !taken[j] &&
-                reaches(component->modules[i]->transport, &addresses[j])) {
-                theirs[i] = (int)j;
-                taken[j] = true;
-            }
-        }
+        ours[i] = (regx_claimant_t){
+            .kind = ops->name, .kind_length = strlen(ops->name), .for_node = ops->copies};
     }
-}
-
-static bool is_met(const int theirs[REGX_DEVICES_MAX])
-{
-    for (unsigned i = 0; i < REGX_DEVICES_MAX; i++) {
-        if (theirs[i] >= 0) {
-            return true;
-        }
-    }
-    return false;
+    const regx_claim_t claim = {.ours = ours,
+                                .theirs = published->transports,
+                                .our_count = component->module_count,
+                                .their_count = published->count,
+                                .same_node = published->node == component->node,
+                                .reaches = reaches,
+                                .context = &two};
+    regx_claim(&claim, talks_to);
 }
 
 static void say_mismatch(opal_proc_t *proc, const uint8_t *theirs)
@@ -104,8 +179,8 @@ static void say_mismatch(opal_proc_t *proc, const uint8_t *theirs)
     char line[256];
 
     snprintf(line, sizeof(line),
-             "%s runs another regx: its address is of version %d, its control messages of %d; "
-             "here %d and %d",
+             "%s runs another build of regx (its addresses have version %d, its control messages "
+             "%d; here %d and %d): the two do not talk; install the same one on all hosts",
              opal_get_proc_hostname(proc), theirs[0], theirs[1], VERSION, REGX_CONTROL_VERSION);
     regx_compat_say(line);
 }
@@ -116,39 +191,72 @@ static void say_unreachable(const regx_module_t *module, opal_proc_t *proc, uint
     char line[512];
 
     snprintf(line, sizeof(line),
-             "no wire leads to rank %u on %s (here: %s); btl_regx_if_include, btl_regx_if_exclude "
-             "and btl_regx_uct_tls must leave one that does",
+             "rank %u on %s cannot be reached (open here: %s); btl_regx_if_include, "
+             "btl_regx_if_exclude and btl_regx_uct_tls must leave a network that leads there",
              (unsigned)peer, opal_get_proc_hostname(proc), module->transport->wires);
     regx_compat_say(line);
 }
 
-/* Of several modules that reach nobody, the first says so. */
-static bool connect_module(regx_module_t *module, opal_proc_t *proc, const uint8_t *bytes,
-                           size_t length, regx_peer_t *peer)
+/* The peer, and what of this module's wires comes of it. */
+static void trace_connection(const regx_module_t *module, opal_proc_t *proc,
+                             const regx_peer_t *peer, const char *wire, const char *why)
 {
-    const regx_component_t *component = &mca_btl_regx_component;
-    regx_transport_t *transport = module->transport;
-    span_t addresses[REGX_DEVICES_MAX];
-    int theirs[REGX_DEVICES_MAX];
+    regx_trace(module->trace, REGX_TRACE_CONNECTION, "rank %u on %s: %s (%s): %s",
+               (unsigned)peer->id, opal_get_proc_hostname(proc), wire, module->transport->wires,
+               why);
+}
 
-    pair_up(component, addresses, parse(bytes, length, addresses), theirs);
-    const int which = theirs[module->place];
+/* Why this wire and no better one. */
+static const char *why_this(bool same_node, const regx_conn_t *conn)
+{
+    if (same_node && !conn->shares_pool) {
+        return "on this node, but not by shared memory";
+    }
+    return same_node ? "on this node" : "on another node";
+}
+
+/* Whether no module leads to the peer. */
+static bool is_out_of_reach(const regx_component_t *component, const int talks_to[REGX_CLAIMS_MAX])
+{
+    for (unsigned i = 0; i < component->module_count; i++) {
+        if (talks_to[i] != REGX_CLAIM_NONE) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool connect_module(regx_module_t *module, opal_proc_t *proc, const published_t *published,
+                           regx_peer_t *peer)
+{
+    const regx_component_t *component = module->component;
+    regx_transport_t *transport = module->transport;
+    int talks_to[REGX_CLAIMS_MAX];
+
+    claim(component, published, talks_to);
+    const int which = talks_to[module->place];
+    if (which < 0) {
+        trace_connection(module, proc, peer, "not used",
+                         which == REGX_CLAIM_OTHERS ? "another transport takes it"
+                                                    : "does not lead there");
+        if (module->place == 0 && is_out_of_reach(component, talks_to)) { /* once for all */
+            say_unreachable(module, proc, peer->id);
+        }
+        return false;
+    }
+    const span_t *address = &published->addresses[which];
     const regx_status_t status =
-        which < 0
-            ? REGX_UNREACHABLE
-            : transport->ops->connect(transport, peer->id, regx_compat_same_node(proc),
-                                      addresses[which].bytes, addresses[which].length, &peer->conn);
+        transport->ops->connect(transport, peer->id, regx_compat_same_node(proc), address->bytes,
+                                address->length, &peer->conn);
     if (status == REGX_OK) {
-        regx_trace(module->trace, REGX_TRACE_CONNECTION, "rank %u on %s: over %s, by %s",
-                   (unsigned)peer->id, opal_get_proc_hostname(proc), peer->conn->wire,
-                   transport->wires);
+        trace_connection(module, proc, peer, peer->conn->wire,
+                         why_this(published->node == component->node, peer->conn));
         return true;
     }
-    regx_trace(module->trace, REGX_TRACE_CONNECTION, "rank %u on %s: not over %s",
-               (unsigned)peer->id, opal_get_proc_hostname(proc), transport->wires);
+    trace_connection(module, proc, peer, "not used", "the peer's address is refused");
     if (status == REGX_NO_MEMORY) {
         regx_compat_say("no memory for another peer");
-    } else if (which >= 0 || (module->place == 0 && !is_met(theirs))) {
+    } else {
         say_unreachable(module, proc, peer->id);
     }
     return false;
@@ -159,19 +267,20 @@ bool regx_address_connect(regx_module_t *module, opal_proc_t *proc, regx_peer_t 
     uint8_t *bytes = NULL;
     size_t length = 0;
     bool connected = false;
+    published_t published;
 
-    if (regx_compat_fetch(&mca_btl_regx_component.super.btl_version, proc, (void **)&bytes,
-                          &length) != OPAL_SUCCESS) {
-        regx_trace(module->trace, REGX_TRACE_CONNECTION, "rank %u on %s does not use regx",
-                   (unsigned)peer->id, opal_get_proc_hostname(proc));
+    if (regx_compat_fetch(&module->component->super.btl_version, proc, (void **)&bytes, &length) !=
+        OPAL_SUCCESS) {
+        trace_connection(module, proc, peer, "not used", "that process does not use regx");
         return false;
     }
     if (length < HEADER || bytes[0] != VERSION || bytes[1] != REGX_CONTROL_VERSION) {
-        if (length >= HEADER && module->place == 0) {
+        if (length >= 4 && module->place == 0) {
             say_mismatch(proc, bytes);
         }
     } else {
-        connected = connect_module(module, proc, bytes, length, peer);
+        parse(bytes, length, &published);
+        connected = connect_module(module, proc, &published, peer);
     }
     free(bytes);
     return connected;

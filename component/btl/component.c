@@ -1,20 +1,37 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "config.h"
 
-#include "btl/btl.h"
+#include "btl/component.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "opal/class/opal_bitmap.h"
+
 #include "base/memlock.h"
-#include "transport/load.h"
+#include "base/util.h"
+#include "btl/address.h"
+#include "btl/endpoint.h"
+#include "btl/message.h"
+#include "btl/module.h"
+#include "btl/other_btls.h"
+#include "btl/params.h"
+#include "btl/rdma.h"
+#include "btl/registry.h"
+#include "btl/report.h"
+#include "btl/transports.h"
+#include "btl/verbose.h"
 
 static int component_register(void);
 static int component_open(void);
 static int component_close(void);
 static mca_btl_base_module_t **component_init(int *count, bool progress_threads, bool mpi_threads);
+static int component_progress(void);
+
+/* Open MPI finds the component by this name. */
+__attribute__((visibility("default"))) extern regx_component_t mca_btl_regx_component;
 
 regx_component_t mca_btl_regx_component = {
     .super = {.btl_version = {MCA_BTL_DEFAULT_VERSION("regx"), .mca_open_component = component_open,
@@ -22,7 +39,45 @@ regx_component_t mca_btl_regx_component = {
                               .mca_register_component_params = component_register},
               .btl_data = {.param_field = MCA_BASE_METADATA_PARAM_NONE},
               .btl_init = component_init,
-              .btl_progress = regx_progress}};
+              .btl_progress = component_progress}};
+
+static int add_procs(mca_btl_base_module_t *btl, size_t count, opal_proc_t **procs,
+                     regx_endpoint_t **endpoints, opal_bitmap_t *reachable);
+static int del_procs(mca_btl_base_module_t *btl, size_t count, opal_proc_t **procs,
+                     regx_endpoint_t **endpoints);
+static int register_error(mca_btl_base_module_t *btl, mca_btl_base_module_error_cb_fn_t callback);
+static int module_finalize(mca_btl_base_module_t *btl);
+
+/* What every module begins as: the functions that Open MPI calls, and what it registers as
+ * parameters of every BTL. The values are what measured best on shared memory. rndv_eager_limit is
+ * not of contiguous data, unless the user says so: the base of a rendezvous is where the user's
+ * buffer begins. */
+static mca_btl_base_module_t face = {.btl_component = &mca_btl_regx_component.super,
+                                     .btl_eager_limit =
+                                         16384 + 64, /* 16 KiB with Open MPI's header */
+                                     .btl_rndv_eager_limit = 4096,
+                                     .btl_max_send_size = 65536,
+                                     .btl_rdma_pipeline_send_length = 0,
+                                     .btl_rdma_pipeline_frag_size = SIZE_MAX,
+                                     .btl_min_rdma_pipeline_size = 0,
+                                     .btl_exclusivity = MCA_BTL_EXCLUSIVITY_DEFAULT,
+                                     .btl_latency = 1,
+                                     .btl_bandwidth = 100000,
+                                     .btl_flags = MCA_BTL_FLAGS_SEND | MCA_BTL_FLAGS_PUT,
+                                     .btl_registration_handle_size = REGX_CTS_SIZE,
+                                     .btl_put_limit = SIZE_MAX,
+                                     .btl_add_procs = add_procs,
+                                     .btl_del_procs = del_procs,
+                                     .btl_finalize = module_finalize,
+                                     .btl_alloc = regx_alloc,
+                                     .btl_free = regx_free,
+                                     .btl_prepare_src = regx_prepare_src,
+                                     .btl_send = regx_send,
+                                     .btl_sendi = regx_sendi,
+                                     .btl_put = regx_put,
+                                     .btl_register_mem = regx_register_mem,
+                                     .btl_deregister_mem = regx_deregister_mem,
+                                     .btl_register_error = register_error};
 
 /* What a component sees of Open MPI is the same within a series such as 4.1, and no longer. */
 static bool is_of_series(void)
@@ -60,7 +115,7 @@ static int component_register(void)
         return OPAL_SUCCESS;
     }
     regx_params_register(&mca_btl_regx_component.super.btl_version);
-    mca_btl_base_param_register(&mca_btl_regx_component.super.btl_version, &regx_template);
+    mca_btl_base_param_register(&mca_btl_regx_component.super.btl_version, &face);
     return OPAL_SUCCESS;
 }
 
@@ -90,160 +145,30 @@ static int component_close(void)
     return OPAL_SUCCESS;
 }
 
-void regx_say_of_node(const char *line)
+static void close_module(regx_component_t *component, regx_module_t *module)
 {
-    char with_host[4608]; /* room for a line that names a file */
+    unsigned i = 0;
 
-    if (regx_compat_speaker()) {
-        regx_compat_say(line);
-    } else if (regx_compat_node_speaker()) {
-        snprintf(with_host, sizeof(with_host), "%s, on %s", line, regx_compat_host());
-        regx_compat_say(with_host);
+    while (component->modules[i] != module) {
+        i++;
     }
-}
-
-/* Why a transport is not used, or one device of several. */
-static void say_refused(regx_status_t status, const char *error, bool others)
-{
-    char line[448];
-
-    if (status == REGX_INVALID) { /* the error begins with the name of a parameter */
-        snprintf(line, sizeof(line), "btl_regx_%s", error);
-    } else {
-        snprintf(line, sizeof(line), "btl_regx_transport=%s: %s%s",
-                 mca_btl_regx_component.params.settings.component.transport, error,
-                 others ? "; the other ports are used without it" : "");
-    }
-    regx_say_of_node(line);
-}
-
-static void start_trace(regx_component_t *component)
-{
-    component->trace = (regx_trace_t){.level = regx_compat_verbose(), .write = regx_compat_trace};
-}
-
-static void trace_backend(const regx_component_t *component)
-{
-    const regx_backend_choice_t *choice = &component->choice;
-    const regx_registration_settings_t *settings = &component->params.settings.registration;
-
-    if (choice->backend->start == NULL) {
-        regx_trace(&component->trace, REGX_TRACE_CHOICE, "backend %s (%s), keeping nothing",
-                   choice->backend->name, choice->reason);
-    } else {
-        regx_trace(
-            &component->trace, REGX_TRACE_CHOICE,
-            "backend %s (%s), keeping at most %" PRIu64 " bytes in %" PRIu64 " registrations",
-            choice->backend->name, choice->reason, settings->cache_bytes, settings->cache_count);
-    }
-}
-
-/* What this process uses, once all of it is known. */
-static void trace_choice(const regx_component_t *component)
-{
-    const regx_params_t *params = &component->params;
-    const regx_trace_t *trace = &component->trace;
-    const uint64_t limit = regx_memlock_limit();
-
-    if (!regx_traces(trace, REGX_TRACE_CHOICE)) {
-        return;
-    }
-    regx_trace(trace, REGX_TRACE_CHOICE, "regx %s, built for Open MPI %s, rank %u on %s%s",
-               REGX_VERSION, REGX_BUILT_FOR_OPENMPI, regx_compat_rank(), regx_compat_host(),
-               component->threads ? ", with threads" : "");
-    for (unsigned i = 0; i < component->module_count; i++) {
-        const regx_module_t *module = component->modules[i];
-
-        regx_trace(trace, REGX_TRACE_CHOICE,
-                   "transport %s (%s): %s, pool of %zu bytes, registering memory %s",
-                   module->transport->ops->name, params->transport_reason, module->transport->wires,
-                   module->transport->pool_size,
-                   module->transport->registers ? "pins it" : "is free");
-    }
-    regx_trace(trace, REGX_TRACE_CHOICE, "rendezvous %s, chunks of %zu bytes, %u at once%s",
-               regx_strategy_name(params->strategy), params->settings.rendezvous.chunk_size,
-               params->settings.rendezvous.chunk_depth,
-               params->settings.rendezvous.verify ? ", verified" : "");
-    trace_backend(component);
-    if (limit == REGX_MEMLOCK_NONE) {
-        regx_trace(trace, REGX_TRACE_CHOICE,
-                   "%" PRIu64 " bytes of the pool are locked; there is no limit of locked memory",
-                   component->counters.pool_pinned_bytes);
-    } else {
-        regx_trace(trace, REGX_TRACE_CHOICE,
-                   "%" PRIu64
-                   " bytes of the pool are locked; the limit of locked memory is %" PRIu64 " bytes",
-                   component->counters.pool_pinned_bytes, limit);
-    }
-}
-
-static regx_status_t list_devices(const regx_component_t *component,
-                                  const regx_transport_ops_t *ops, char *error, size_t error_size,
-                                  regx_device_name_t names[REGX_DEVICES_MAX], size_t *count)
-{
-    const regx_transport_config_t config = {
-        .if_include = component->params.settings.transports.all.if_include,
-        .if_exclude = component->params.settings.transports.all.if_exclude,
-        .topology = regx_compat_topology()};
-
-    *count = 1;
-    return ops->devices == NULL ? REGX_OK : ops->devices(&config, error, error_size, names, count);
-}
-
-/* A module for each device. One that cannot be opened is left out, unless it is for what the user
- * said; then none is used. */
-static bool open_modules(regx_component_t *component)
-{
-    regx_device_name_t names[REGX_DEVICES_MAX];
-    char error[256], first_error[256];
-    size_t count = 0;
-    const regx_transport_ops_t *ops =
-        regx_transport_load(component->params.settings.component.transport, error, sizeof(error));
-    regx_status_t status = REGX_UNREACHABLE, first = REGX_OK;
-
-    if (ops != NULL && !ops->copies && regx_strategy_copies(component->params.strategy)) {
-        snprintf(error, sizeof(error),
-                 "rendezvous=%s: over transport %s the kernel does not copy between processes; "
-                 "allowed: another rendezvous, or transport uct",
-                 regx_strategy_name(component->params.strategy), ops->name);
-        status = REGX_INVALID;
-    } else if (ops != NULL) {
-        status = list_devices(component, ops, error, sizeof(error), names, &count);
-    }
-    if (status != REGX_OK) {
-        say_refused(status, error, false);
-        return false;
-    }
-    for (size_t i = 0; i < count && first != REGX_INVALID; i++) {
-        regx_module_t *module;
-
-        status = regx_module_open(component, ops, ops->devices == NULL ? NULL : names[i],
-                                  (unsigned)count, error, sizeof(error), &module);
-        if (status == REGX_OK) {
-            module->place = component->module_count;
-            component->modules[component->module_count++] = module;
-        } else if (first == REGX_OK || status == REGX_INVALID) {
-            first = status;
-            strcpy(first_error, error);
-        }
-    }
-    if (first != REGX_OK) {
-        say_refused(first, first_error, component->module_count > 0);
-    }
-    return first != REGX_INVALID && component->module_count > 0;
+    component->module_count--;
+    memmove(&component->modules[i], &component->modules[i + 1],
+            (component->module_count - i) * sizeof(component->modules[0]));
+    regx_module_close(module);
 }
 
 static void close_modules(regx_component_t *component)
 {
     while (component->module_count > 0) {
-        regx_module_close(component->modules[component->module_count - 1]);
+        close_module(component, component->modules[component->module_count - 1]);
     }
     regx_backend_stop(component);
 }
 
 static bool start_modules(regx_component_t *component)
 {
-    if (!open_modules(component) || !regx_backend_start(component)) {
+    if (!regx_transports_open(component, &face) || !regx_backend_start(component)) {
         return false;
     }
     for (unsigned i = 0; i < component->module_count; i++) {
@@ -258,29 +183,43 @@ static bool start_modules(regx_component_t *component)
     return true;
 }
 
+/* Bytes of the pools that are registered with a device; 0: there is none. */
+static uint64_t registered_pools(const regx_component_t *component)
+{
+    uint64_t bytes = 0;
+
+    for (unsigned i = 0; i < component->module_count; i++) {
+        const regx_transport_t *transport = component->modules[i]->transport;
+
+        bytes += transport->registers ? transport->pool_size : 0;
+    }
+    return bytes;
+}
+
 /* What registrations may lock is less than the pool, a message's chunks and what the transport has
  * locked for itself: the pool may be smaller than it was to be, and some messages bounce. */
 static void say_if_limited(const regx_component_t *component)
 {
     const regx_params_t *params = &component->params;
     const uint64_t limit = regx_memlock_limit();
-    char line[384];
+    char line[448];
 
-    if (!component->modules[0]->transport->registers || limit == REGX_MEMLOCK_NONE ||
-        !regx_compat_speaker()) {
+    const uint64_t pool = registered_pools(component);
+    if (pool == 0 || limit == REGX_MEMLOCK_NONE || !regx_compat_speaker()) {
         return;
     }
-    const uint64_t pool = component->counters.pool_bytes, pinned = regx_memlock_pinned();
+    const uint64_t pinned = regx_memlock_pinned();
     const uint64_t wanted =
         (pinned > pool ? pinned - pool : 0) +
-        (params->pool_wanted > pool ? params->pool_wanted : pool) +
-        params->settings.rendezvous.chunk_size * params->settings.rendezvous.chunk_depth;
+        (params->pool_wanted > params->settings.pool.pool_size ? params->pool_wanted : pool) +
+        (uint64_t)params->settings.rendezvous.chunk_size * params->settings.rendezvous.chunk_depth;
     if (limit < wanted) {
-        snprintf(line, sizeof(line),
-                 "btl_regx_transport=%s: the limit of locked memory (ulimit -l) is %" PRIu64
-                 " KiB, and %" PRIu64 " KiB are wanted for pool, buffers and btl_regx_chunk_depth "
-                 "chunks; what finds no room bounces; " REGX_MEMLOCK_REMEDY,
-                 params->settings.component.transport, limit / 1024, wanted / 1024);
+        snprintf(
+            line, sizeof(line),
+            "btl_regx_transport=%s: the limit of locked memory (ulimit -l) is %" PRIu64
+            " KiB, and %" PRIu64 " KiB are wanted for pool, buffers and btl_regx_chunk_depth "
+            "chunks; messages that find no room are copied through the pool; " REGX_MEMLOCK_REMEDY,
+            params->settings.component.transport, limit / 1024, wanted / 1024);
         regx_compat_say(line);
     }
 }
@@ -294,28 +233,127 @@ static mca_btl_base_module_t **component_init(int *count, bool progress_threads,
 
     (void)progress_threads;
     *count = 0;
-    start_trace(component);
+    regx_verbose_start(component);
     if (!regx_params_asked(&named)) {
         regx_trace(&component->trace, REGX_TRACE_CHOICE,
                    "not used: neither named in btl nor enabled by btl_regx_enable");
         return NULL;
     }
-    if (!regx_params_read(&component->params, &regx_template)) {
+    if (!regx_params_read(&component->params, &face)) {
         return NULL;
     }
+    regx_trace(&component->trace, REGX_TRACE_CHOICE,
+               "regx %s, built for Open MPI %s, rank %u on %s", REGX_VERSION,
+               REGX_BUILT_FOR_OPENMPI, regx_compat_rank(), regx_compat_host());
     memset(&component->counters, 0, sizeof(component->counters));
     component->counters.threads = component->threads = mpi_threads;
-    component->told_of_change = component->ending = false;
+    component->warned_of_change = component->ending = false;
     modules = start_modules(component) ? calloc(component->module_count, sizeof(*modules)) : NULL;
     if (modules == NULL) {
         close_modules(component);
         return NULL;
     }
-    trace_choice(component);
+    regx_verbose_choice(component);
     say_if_limited(component);
     for (unsigned i = 0; i < component->module_count; i++) {
         modules[i] = &component->modules[i]->super;
     }
     *count = (int)component->module_count;
     return modules;
+}
+
+static int component_progress(void)
+{
+    const regx_component_t *component = &mca_btl_regx_component;
+    int events = 0;
+
+    for (unsigned i = 0; i < component->module_count; i++) {
+        events += regx_module_progress(component->modules[i]);
+    }
+    return events;
+}
+
+/* Called at the start with all processes of the node, later with one at a time, also from inside
+ * a receive callback; `reachable` is then NULL. Answers success even if nobody can be reached:
+ * otherwise Open MPI would never progress this component. */
+static int add_procs(mca_btl_base_module_t *btl, size_t count, opal_proc_t **procs,
+                     regx_endpoint_t **endpoints, opal_bitmap_t *reachable)
+{
+    regx_module_t *module = (regx_module_t *)btl;
+
+    if (reachable != NULL && count > 1) {
+        regx_warn_of_other_btls(btl);
+    }
+    for (size_t i = 0; i < count; i++) {
+        endpoints[i] = regx_endpoint_new(module, procs[i]);
+        if (endpoints[i] != NULL && reachable != NULL) {
+            opal_bitmap_set_bit(reachable, (int)i);
+        }
+    }
+    return OPAL_SUCCESS;
+}
+
+/* May be called from inside a receive callback, or under a lock that a receive callback on another
+ * thread waits for: progress deletes the endpoints, later. */
+static int del_procs(mca_btl_base_module_t *btl, size_t count, opal_proc_t **procs,
+                     regx_endpoint_t **endpoints)
+{
+    regx_module_t *module = (regx_module_t *)btl;
+
+    (void)procs;
+    for (size_t i = 0; i < count; i++) {
+        if (endpoints[i] != NULL) {
+            regx_endpoint_leave(module, endpoints[i]);
+        }
+    }
+    return OPAL_SUCCESS;
+}
+
+static int register_error(mca_btl_base_module_t *btl, mca_btl_base_module_error_cb_fn_t callback)
+{
+    ((regx_module_t *)btl)->error = callback;
+    return OPAL_SUCCESS;
+}
+
+/* Sends what Open MPI has been told is sent. By all modules at once: a peer that waits for this
+ * process at one may be waited for at another. */
+static void send_rest(regx_component_t *component)
+{
+    bool more = true;
+
+    while (more) {
+        more = false;
+        for (unsigned i = 0; i < component->module_count; i++) {
+            if (regx_module_has_rest(component->modules[i])) {
+                more = true;
+            }
+            regx_module_send_rest(component->modules[i]);
+        }
+    }
+}
+
+/* Once, before the first module is finalized. */
+static void end_all(regx_component_t *component)
+{
+    if (component->ending) {
+        return;
+    }
+    component->ending = true;
+    for (unsigned i = 0; i < component->module_count; i++) {
+        regx_module_end(component->modules[i]);
+    }
+    send_rest(component);
+    regx_report(component);
+}
+
+static int module_finalize(mca_btl_base_module_t *btl)
+{
+    regx_component_t *component = &mca_btl_regx_component;
+
+    end_all(component);
+    close_module(component, (regx_module_t *)btl);
+    if (component->module_count == 0) {
+        regx_backend_stop(component);
+    }
+    return OPAL_SUCCESS;
 }

@@ -1,20 +1,30 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "btl/fragment.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
-#define LENT_FROM 2048u /* bytes; as a frame less costs less */
+/* Bytes of a small fragment: Open MPI's longest header, of a put with its registration handle, is
+ * shorter. */
+#define SMALL 512u
 
-/* Bytes that one peer is lent at a time; a peer that does not read keeps these from others. */
-#define LENT_MOST (1u << 20)
+/* Fragments with memory for a whole frame that are kept for use, at most. */
+#define FRAMES_KEPT 64u
 
-/* … of a message that is longer than LONG, and so passes all of itself through the processor's own
- * cache: with more, what is packed has left that cache before the peer reads it, in some runs and
- * not in others, as the pages happen to lie. Vectors of 4 MiB on an Intel Xeon with 2 MiB of cache
- * for each core: 12 GB/s; with 640 KiB and more 9.5 or 13.5; without a limit 11.5. Shorter messages
- * lose by it (64 KiB: 9.4 GB/s, not 11). Not with threads (regx_prepare_src); over verbs it was not
- * measured. */
-#define LENT_OF_LONG (512u << 10)
+/* Zero-copy sends are for more than this many bytes; below, a copied frame costs less. */
+#define ZCOPY_FROM 2048u
+
+/* Bytes of zero-copy sends that one peer may have unread; a peer that does not read keeps them from
+ * others. */
+#define ZCOPY_MAX (1u << 20)
+
+/* The same for a message that is longer than LONG, and so passes all of itself through the
+ * processor's own cache: with more, what is packed has left that cache before the peer reads it, in
+ * some runs and not in others, as the pages happen to lie. Vectors of 4 MiB on an Intel Xeon with
+ * 2 MiB of cache for each core: 12 GB/s; with 640 KiB and more 9.5 or 13.5; without a limit 11.5.
+ * Shorter messages lose by it (64 KiB: 9.4 GB/s, not 11). Not with threads (regx_prepare_src); over
+ * verbs it was not measured. */
+#define ZCOPY_MAX_LONG (512u << 10)
 #define LONG (2u << 20)
 
 static bool fits_frame(const regx_module_t *module, size_t size)
@@ -22,73 +32,91 @@ static bool fits_frame(const regx_module_t *module, size_t size)
     return size <= module->transport->max_frame;
 }
 
-/* Whether `size` bytes for the endpoint may take a slot. A peer that does not read could keep what
- * it is lent for long: half of the pool stays for landings, which serve other peers. */
-static bool may_lend(const regx_module_t *module, const struct mca_btl_base_endpoint_t *endpoint,
-                     size_t size)
+/* Whether `size` bytes for the endpoint may take a slot. A peer that does not read could keep it
+ * for long: half of the pool stays for receives, which serve other peers. */
+static bool may_take_slot(const regx_module_t *module, const regx_endpoint_t *endpoint, size_t size)
 {
-    return size > LENT_FROM && size <= module->pool.slot_size &&
-           atomic_load_explicit(&endpoint->lent, memory_order_relaxed) < LENT_MOST &&
+    return size > ZCOPY_FROM && size <= module->pool.slot_size &&
+           atomic_load_explicit(&endpoint->zcopy_bytes, memory_order_relaxed) < ZCOPY_MAX &&
            regx_pool_unused(&module->pool) > module->pool.slots / 2;
 }
 
-bool regx_fragment_must_wait(const regx_module_t *module,
-                             const struct mca_btl_base_endpoint_t *endpoint, size_t size,
-                             size_t message)
+bool regx_fragment_must_wait(const regx_module_t *module, const regx_endpoint_t *endpoint,
+                             size_t size, size_t message)
 {
-    const size_t lent = atomic_load_explicit(&endpoint->lent, memory_order_relaxed);
-    const bool enough = message > LONG && lent >= LENT_OF_LONG;
+    const size_t unread = atomic_load_explicit(&endpoint->zcopy_bytes, memory_order_relaxed);
+    const bool enough = message > LONG && unread >= ZCOPY_MAX_LONG;
 
-    return !fits_frame(module, size) && (enough || !may_lend(module, endpoint, size)) &&
-           (lent > 0 || atomic_load_explicit(&endpoint->waiting, memory_order_relaxed));
+    return !fits_frame(module, size) && (enough || !may_take_slot(module, endpoint, size)) &&
+           (unread > 0 || regx_endpoint_is_blocked(endpoint));
 }
 
-static regx_fragment_t *fragment_new(void)
+static size_t capacity(const regx_module_t *module, regx_fragment_kind_t kind)
 {
-    regx_fragment_t *fragment = calloc(1, sizeof(*fragment));
+    return kind == REGX_FRAGMENT_SMALL ? SMALL : module->transport->max_frame;
+}
+
+static regx_fragment_t *fragment_new(const regx_module_t *module, regx_fragment_kind_t kind)
+{
+    const size_t size = sizeof(regx_fragment_t) + capacity(module, kind);
+    regx_fragment_t *fragment = malloc(size);
 
     if (fragment == NULL) {
         return NULL;
     }
+    memset(fragment, 0, sizeof(*fragment));
     OBJ_CONSTRUCT(&fragment->base, mca_btl_base_descriptor_t);
+    fragment->kind = kind;
     fragment->slot = REGX_SLOT_NONE;
     fragment->base.des_segments = &fragment->segment;
     fragment->base.des_segment_count = 1;
     return fragment;
 }
 
-static bool own_memory(const regx_module_t *module, regx_fragment_t *fragment)
+static void fragment_free(regx_fragment_t *fragment)
 {
-    if (fragment->bytes == NULL) {
-        fragment->bytes = malloc(module->transport->max_frame);
-    }
-    return fragment->bytes != NULL;
+    OBJ_DESTRUCT(&fragment->base);
+    free(fragment);
 }
 
-regx_fragment_t *regx_fragment_take(regx_module_t *module, struct mca_btl_base_endpoint_t *endpoint,
-                                    size_t size)
+/* One that is kept, or a new one. */
+static regx_fragment_t *get(regx_module_t *module, regx_fragment_kind_t kind)
 {
     regx_lock(&module->lock);
-    regx_fragment_t *fragment = module->fragments;
+    regx_fragment_t *fragment = module->unused[kind];
     if (fragment != NULL) {
-        module->fragments = fragment->next;
+        module->unused[kind] = fragment->next;
+        module->unused_frames -= kind == REGX_FRAGMENT_FRAME;
     }
     regx_unlock(&module->lock);
-    if (fragment == NULL && (fragment = fragment_new()) == NULL) {
+    return fragment != NULL ? fragment : fragment_new(module, kind);
+}
+
+regx_fragment_t *regx_fragment_take(regx_module_t *module, regx_endpoint_t *endpoint, size_t size)
+{
+    uint32_t slot = REGX_SLOT_NONE;
+
+    if (may_take_slot(module, endpoint, size)) {
+        slot = regx_pool_get(&module->pool);
+    }
+    const regx_fragment_kind_t kind =
+        slot != REGX_SLOT_NONE || size <= SMALL ? REGX_FRAGMENT_SMALL : REGX_FRAGMENT_FRAME;
+    regx_fragment_t *fragment = get(module, kind);
+    if (fragment == NULL) {
+        if (slot != REGX_SLOT_NONE) {
+            regx_pool_put(&module->pool, slot);
+        }
         return NULL;
     }
+    assert(fragment->kind == kind && fragment->slot == REGX_SLOT_NONE);
     fragment->endpoint = endpoint;
-    if (may_lend(module, endpoint, size)) {
-        fragment->slot = regx_pool_get(&module->pool);
-    }
-    if (fragment->slot != REGX_SLOT_NONE) {
-        fragment->segment.seg_addr.pval = regx_pool_slot(&module->pool, fragment->slot);
-    } else if (own_memory(module, fragment)) {
+    fragment->slot = slot;
+    if (slot != REGX_SLOT_NONE) {
+        fragment->segment.seg_addr.pval = regx_pool_slot(&module->pool, slot);
+    } else {
         fragment->segment.seg_addr.pval = fragment->bytes;
         size = fits_frame(module, size) ? size : module->transport->max_frame;
-    } else {
-        regx_fragment_return(module, fragment);
-        return NULL;
+        assert(size <= capacity(module, kind));
     }
     fragment->segment.seg_len = size;
     return fragment;
@@ -96,24 +124,33 @@ regx_fragment_t *regx_fragment_take(regx_module_t *module, struct mca_btl_base_e
 
 void regx_fragment_return(regx_module_t *module, regx_fragment_t *fragment)
 {
+    const bool is_frame = fragment->kind == REGX_FRAGMENT_FRAME;
+
     if (fragment->slot != REGX_SLOT_NONE) {
         regx_pool_put(&module->pool, fragment->slot);
         fragment->slot = REGX_SLOT_NONE;
     }
     regx_lock(&module->lock);
-    fragment->next = module->fragments;
-    module->fragments = fragment;
+    const bool keep = !is_frame || module->unused_frames < FRAMES_KEPT;
+    if (keep) {
+        fragment->next = module->unused[fragment->kind];
+        module->unused[fragment->kind] = fragment;
+        module->unused_frames += is_frame;
+    }
     regx_unlock(&module->lock);
+    if (!keep) {
+        fragment_free(fragment);
+    }
 }
 
 void regx_fragments_free(regx_module_t *module)
 {
-    while (module->fragments != NULL) {
-        regx_fragment_t *fragment = module->fragments;
+    for (int kind = 0; kind < REGX_FRAGMENT_KINDS; kind++) {
+        while (module->unused[kind] != NULL) {
+            regx_fragment_t *fragment = module->unused[kind];
 
-        module->fragments = fragment->next;
-        OBJ_DESTRUCT(&fragment->base);
-        free(fragment->bytes);
-        free(fragment);
+            module->unused[kind] = fragment->next;
+            fragment_free(fragment);
+        }
     }
 }

@@ -1,11 +1,11 @@
-/* SPDX-License-Identifier: BSD-3-Clause
- *
- * Eager messages and fragments, sent (fragment.h).
- */
-#include "btl/fragment.h"
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "btl/message.h"
 
+#include <assert.h>
 #include <string.h>
 
+#include "base/util.h"
+#include "btl/fragment.h"
 #include "opal/datatype/opal_convertor.h"
 
 static regx_module_t *module_of(mca_btl_base_module_t *btl)
@@ -21,9 +21,8 @@ static mca_btl_base_descriptor_t *describe(regx_fragment_t *fragment, uint8_t or
     return &fragment->base;
 }
 
-mca_btl_base_descriptor_t *regx_alloc(mca_btl_base_module_t *btl,
-                                      struct mca_btl_base_endpoint_t *endpoint, uint8_t order,
-                                      size_t size, uint32_t flags)
+mca_btl_base_descriptor_t *regx_alloc(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint,
+                                      uint8_t order, size_t size, uint32_t flags)
 {
     regx_module_t *module = module_of(btl);
     regx_fragment_t *fragment = regx_fragment_take(module, endpoint, size);
@@ -68,15 +67,13 @@ static bool begins_rendezvous(const opal_convertor_t *convertor, size_t size, si
     return size < message && opal_convertor_need_buffers(convertor) == 0;
 }
 
-mca_btl_base_descriptor_t *regx_prepare_src(mca_btl_base_module_t *btl,
-                                            struct mca_btl_base_endpoint_t *endpoint,
+mca_btl_base_descriptor_t *regx_prepare_src(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint,
                                             struct opal_convertor_t *convertor, uint8_t order,
                                             size_t reserve, size_t *size, uint32_t flags)
 {
     regx_module_t *module = module_of(btl);
     const bool more = (flags & MCA_BTL_DES_FLAGS_PRIORITY) == 0; /* not the first, as ob1 has it */
-    const size_t most = btl->btl_max_send_size - reserve;
-    size_t length = *size < most ? *size : most;
+    size_t length = regx_min(*size, btl->btl_max_send_size - reserve);
     size_t message;
 
     opal_convertor_get_packed_size(convertor, &message);
@@ -109,27 +106,26 @@ mca_btl_base_descriptor_t *regx_prepare_src(mca_btl_base_module_t *btl,
     return describe(fragment, order, flags);
 }
 
-static void count_lent(regx_module_t *module, struct mca_btl_base_endpoint_t *endpoint,
-                       size_t length)
+static void count_zcopy(regx_module_t *module, regx_endpoint_t *endpoint, size_t length)
 {
-    atomic_fetch_add(&module->lent, length);
-    atomic_fetch_add(&endpoint->lent, length);
+    atomic_fetch_add(&module->zcopy_bytes, length);
+    atomic_fetch_add(&endpoint->zcopy_bytes, length);
 }
 
-static void count_returned(regx_module_t *module, struct mca_btl_base_endpoint_t *endpoint,
-                           size_t length)
+static void count_read(regx_module_t *module, regx_endpoint_t *endpoint, size_t length)
 {
-    atomic_fetch_sub(&module->lent, length);
-    atomic_fetch_sub(&endpoint->lent, length);
+    assert(endpoint->zcopy_bytes >= length && module->zcopy_bytes >= length);
+    atomic_fetch_sub(&module->zcopy_bytes, length);
+    atomic_fetch_sub(&endpoint->zcopy_bytes, length);
 }
 
-static void lend_done(regx_lend_t *lend, regx_status_t status);
+static void zcopy_done(regx_lend_t *lend, regx_status_t status);
 
-/* Offers the fragment to the transport. REGX_PENDING: lend_done will be called, perhaps on another
+/* Offers the fragment to the transport. REGX_PENDING: zcopy_done will be called, perhaps on another
  * thread before this returns. */
 static regx_status_t hand_over(regx_module_t *module, regx_fragment_t *fragment)
 {
-    struct mca_btl_base_endpoint_t *endpoint = fragment->endpoint;
+    regx_endpoint_t *endpoint = fragment->endpoint;
     regx_conn_t *conn = endpoint->peer.conn;
     const regx_transport_ops_t *ops = conn->transport->ops;
     const size_t length = fragment->segment.seg_len;
@@ -138,12 +134,15 @@ static regx_status_t hand_over(regx_module_t *module, regx_fragment_t *fragment)
     if (fragment->slot == REGX_SLOT_NONE) {
         return ops->send(conn, fragment->tag, NULL, 0, pack_bytes, data, length);
     }
-    fragment->lend = (regx_lend_t){
-        .data = data, .length = length, .tag = fragment->tag, .done = lend_done, .context = module};
-    count_lent(module, endpoint, length);
+    fragment->lend = (regx_lend_t){.data = data,
+                                   .length = length,
+                                   .tag = fragment->tag,
+                                   .done = zcopy_done,
+                                   .context = module};
+    count_zcopy(module, endpoint, length);
     const regx_status_t status = ops->lend(conn, &fragment->lend);
     if (status != REGX_PENDING) {
-        count_returned(module, endpoint, length);
+        count_read(module, endpoint, length);
     }
     return status;
 }
@@ -161,11 +160,6 @@ static regx_status_t offer(regx_module_t *module, regx_fragment_t *fragment)
     return status;
 }
 
-bool regx_is_heard(const regx_module_t *module, const struct mca_btl_base_endpoint_t *endpoint)
-{
-    return !module->gone && !endpoint->leaving;
-}
-
 /* The fragment has left, or never will: tells Open MPI if it asked to be told. */
 static void ended(regx_module_t *module, regx_fragment_t *fragment, int status)
 {
@@ -181,19 +175,18 @@ static void ended(regx_module_t *module, regx_fragment_t *fragment, int status)
     }
 }
 
-static void lend_done(regx_lend_t *lend, regx_status_t status)
+static void zcopy_done(regx_lend_t *lend, regx_status_t status)
 {
-    regx_fragment_t *fragment = (regx_fragment_t *)((char *)lend - offsetof(regx_fragment_t, lend));
-
+    regx_fragment_t *fragment = REGX_CONTAINER_OF(lend, regx_fragment_t, lend);
     regx_module_t *module = lend->context;
 
-    count_returned(module, fragment->endpoint, lend->length);
+    count_read(module, fragment->endpoint, lend->length);
     ended(module, fragment, status == REGX_OK ? OPAL_SUCCESS : OPAL_ERROR);
 }
 
 static void enqueue(regx_module_t *module, regx_fragment_t *fragment)
 {
-    struct mca_btl_base_endpoint_t *endpoint = fragment->endpoint;
+    regx_endpoint_t *endpoint = fragment->endpoint;
 
     if (regx_traces(module->trace, REGX_TRACE_STEP)) {
         regx_trace(module->trace, REGX_TRACE_STEP,
@@ -202,19 +195,19 @@ static void enqueue(regx_module_t *module, regx_fragment_t *fragment)
     }
     fragment->base.des_flags |= MCA_BTL_DES_SEND_ALWAYS_CALLBACK;
     fragment->next = NULL;
-    regx_lock(&endpoint->lock);
-    if (endpoint->first == NULL) {
-        endpoint->first = fragment;
+    regx_lock(&module->lock);
+    if (endpoint->queue == NULL) {
+        endpoint->queue = fragment;
+        regx_list_append(&module->blocked, &endpoint->blocked);
     } else {
-        endpoint->last->next = fragment;
+        endpoint->queue_end->next = fragment;
     }
-    endpoint->last = fragment;
-    atomic_store(&endpoint->waiting, true);
-    regx_unlock(&endpoint->lock);
+    endpoint->queue_end = fragment;
+    regx_unlock(&module->lock);
     atomic_fetch_add(&module->queued, 1);
 }
 
-int regx_send(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *endpoint,
+int regx_send(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint,
               mca_btl_base_descriptor_t *descriptor, mca_btl_base_tag_t tag)
 {
     regx_module_t *module = module_of(btl);
@@ -225,7 +218,7 @@ int regx_send(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *endpoi
     fragment->tag = tag;
     const uint32_t flags = descriptor->des_flags;
     descriptor->des_flags |= MCA_BTL_DES_SEND_ALWAYS_CALLBACK; /* unless it leaves at once */
-    if (!atomic_load_explicit(&endpoint->waiting, memory_order_relaxed)) {
+    if (!regx_endpoint_is_blocked(endpoint)) {
         status = offer(module, fragment);
     }
     switch (status) {
@@ -241,7 +234,7 @@ int regx_send(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *endpoi
     }
 }
 
-int regx_sendi(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *endpoint,
+int regx_sendi(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint,
                struct opal_convertor_t *convertor, void *header, size_t header_size,
                size_t payload_size, uint8_t order, uint32_t flags, mca_btl_base_tag_t tag,
                mca_btl_base_descriptor_t **descriptor)
@@ -256,7 +249,7 @@ int regx_sendi(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *endpo
         opal_convertor_get_current_pointer(convertor, &context);
         pack = pack_bytes;
     }
-    if (!atomic_load_explicit(&endpoint->waiting, memory_order_relaxed)) {
+    if (!regx_endpoint_is_blocked(endpoint)) {
         status =
             conn->transport->ops->send(conn, tag, header, header_size, pack, context, payload_size);
     }
@@ -270,32 +263,33 @@ int regx_sendi(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *endpo
     return OPAL_ERR_OUT_OF_RESOURCE;
 }
 
-/* The oldest fragment that waits, or NULL; only progress takes from the front. */
-static regx_fragment_t *front(struct mca_btl_base_endpoint_t *endpoint)
+/* The oldest fragment that waits, or NULL; only progress takes it. */
+static regx_fragment_t *front(const regx_endpoint_t *endpoint)
 {
-    regx_lock(&endpoint->lock);
-    regx_fragment_t *fragment = endpoint->first;
-    regx_unlock(&endpoint->lock);
-    return fragment;
+    return atomic_load_explicit(&endpoint->queue, memory_order_acquire);
 }
 
-static void take_front(regx_module_t *module, struct mca_btl_base_endpoint_t *endpoint)
+static void take_front(regx_module_t *module, regx_endpoint_t *endpoint)
 {
-    regx_lock(&endpoint->lock);
-    endpoint->first = endpoint->first->next;
-    atomic_store(&endpoint->waiting, endpoint->first != NULL);
-    regx_unlock(&endpoint->lock);
+    regx_lock(&module->lock);
+    assert(endpoint->queue != NULL && regx_list_has(&endpoint->blocked));
+    endpoint->queue = front(endpoint)->next;
+    if (endpoint->queue == NULL) {
+        regx_list_remove(&endpoint->blocked);
+    }
+    regx_unlock(&module->lock);
     atomic_fetch_sub(&module->queued, 1);
 }
 
-/* Sends what waits at one endpoint, in order. */
-static int send_queued(regx_module_t *module, struct mca_btl_base_endpoint_t *endpoint)
+/* Sends what waits at one endpoint, in order, until there is no room again. */
+static int send_front(regx_module_t *module, regx_endpoint_t *endpoint)
 {
     regx_fragment_t *fragment;
     int sent = 0;
 
     while ((fragment = front(endpoint)) != NULL) {
-        /* Lent memory comes back through progress, that is, after this: fragment stays valid. */
+        /* The end of a zero-copy send comes through progress, that is, after this: the fragment
+         * stays valid. */
         const regx_status_t status = offer(module, fragment);
 
         if (status == REGX_AGAIN) {
@@ -310,20 +304,42 @@ static int send_queued(regx_module_t *module, struct mca_btl_base_endpoint_t *en
     return sent;
 }
 
+/* The first endpoint of the list, which is moved to `asked`; NULL: it is empty. */
+static regx_endpoint_t *take_blocked(regx_module_t *module, regx_link_t *list, regx_link_t *asked)
+{
+    regx_endpoint_t *endpoint = NULL;
+
+    regx_lock(&module->lock);
+    if (!regx_list_empty(list)) {
+        endpoint = REGX_CONTAINER_OF(list->next, regx_endpoint_t, blocked);
+        regx_list_remove(&endpoint->blocked);
+        regx_list_append(asked, &endpoint->blocked);
+    }
+    regx_unlock(&module->lock);
+    return endpoint;
+}
+
 int regx_send_queued(regx_module_t *module)
 {
+    regx_link_t list, asked; /* of this round: still to be asked, and done */
+    regx_endpoint_t *endpoint;
     int sent = 0;
 
-    for (struct mca_btl_base_endpoint_t *endpoint = module->endpoints; endpoint != NULL;
-         endpoint = endpoint->next) {
-        if (atomic_load_explicit(&endpoint->waiting, memory_order_relaxed)) {
-            sent += send_queued(module, endpoint);
-        }
+    regx_list_init(&list);
+    regx_list_init(&asked);
+    regx_lock(&module->lock);
+    regx_list_move(&list, &module->blocked);
+    regx_unlock(&module->lock);
+    while ((endpoint = take_blocked(module, &list, &asked)) != NULL) {
+        sent += send_front(module, endpoint); /* takes it out of `asked` if nothing is left */
     }
+    regx_lock(&module->lock);
+    regx_list_move(&module->blocked, &asked);
+    regx_unlock(&module->lock);
     return sent;
 }
 
-void regx_fail_queued(regx_module_t *module, struct mca_btl_base_endpoint_t *endpoint)
+void regx_fail_queued(regx_module_t *module, regx_endpoint_t *endpoint)
 {
     regx_fragment_t *fragment;
 

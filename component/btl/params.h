@@ -21,11 +21,11 @@
 
 /* What the user asked for, checked, and what follows from it. */
 typedef struct regx_params {
-    regx_settings_t settings;     /* no "auto" in transport, pool_size and cache_bytes */
-    const char *transport_reason; /* for the report */
+    regx_settings_t settings; /* no "auto" in pool_size and cache_bytes */
     const regx_strategy_t *strategy;
     const regx_hook_source_t *hooks;
     bool leave_pinned;   /* false: the backend is none, because Open MPI was told so */
+    bool pool_given;     /* the user gave pool_size: for all transports of auto together */
     size_t pool_wanted;  /* the pool's size if the limit of locked memory were none */
     bool rts_contiguous; /* rndv_eager_limit is of contiguous data, too */
 } regx_params_t;

@@ -6,38 +6,19 @@
 
 #include "btl/params.h"
 
-#include <glob.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/memlock.h"
+#include "base/util.h"
 #include "registration/hooks.h"
 
 #define POOL_MAX_BY_DEFAULT (8u << 20)
 
-/* The wire that auto does not choose: whether it could have been asked for. */
-static const char *why_not_verbs(void)
-{
-#if REGX_HAVE_VERBS
-    glob_t devices = {0};
-    const bool none = glob("/sys/class/infiniband/*", GLOB_NOSORT, NULL, &devices) != 0;
-
-    globfree(&devices);
-    return none ? "no RDMA device here" : "verbs is used by name only";
-#else
-    return "built without rdma-core";
-#endif
-}
-
-static bool check_transport(regx_params_t *params)
+static bool check_transport(const regx_params_t *params)
 {
     const regx_transport_settings_t *transport = &params->settings.transports.all;
 
-    params->transport_reason = "asked for";
-    if (strcmp(params->settings.component.transport, "auto") == 0) {
-        params->settings.component.transport = "uct";
-        params->transport_reason = why_not_verbs();
-    }
     if (transport->if_include != NULL && transport->if_exclude != NULL) {
         return regx_param_refuse(REGX_PREFIX "if_include and " REGX_PREFIX
                                              "if_exclude are both given; allowed: one");
@@ -53,6 +34,7 @@ static void size_pool(regx_params_t *params, uint64_t page)
     const size_t size = half < POOL_MAX_BY_DEFAULT ? half : POOL_MAX_BY_DEFAULT;
     const size_t min = 2 * pool->slot_size;
 
+    params->pool_given = pool->pool_size != 0;
     params->pool_wanted = pool->pool_size;
     if (pool->pool_size == 0) {
         pool->pool_size = size > min ? size : min;
@@ -101,7 +83,7 @@ static void size_cache(regx_params_t *params, uint64_t page)
 
 bool regx_params_check(regx_params_t *params)
 {
-    const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    const uint64_t page = regx_page_size();
 
     if (!check_transport(params)) {
         return false;

@@ -6,8 +6,8 @@
 
 #include <stdio.h>
 
-#define LARGEST_FRAME 16448u    /* what every transport takes as one frame: 16 KiB and headers */
-#define LARGEST_FRAGMENT 65536u /* … and lends at once */
+#define FRAME_MAX 16448u    /* bytes that every transport takes as one frame: 16 KiB and headers */
+#define FRAGMENT_MAX 65536u /* bytes that every transport sends without a copy at once */
 
 /* What goes along with an RTS. */
 static bool check_rts(regx_params_t *params, mca_btl_base_module_t *btl)
@@ -32,23 +32,23 @@ static bool check_rts(regx_params_t *params, mca_btl_base_module_t *btl)
 bool regx_params_check_inherited(regx_params_t *params, mca_btl_base_module_t *btl)
 {
     const size_t slot = params->settings.pool.slot_size;
-    const size_t bounded = slot < LARGEST_FRAGMENT ? slot : LARGEST_FRAGMENT;
-    const size_t most = bounded > LARGEST_FRAME ? bounded : LARGEST_FRAME;
+    const size_t bounded = slot < FRAGMENT_MAX ? slot : FRAGMENT_MAX;
+    const size_t max = bounded > FRAME_MAX ? bounded : FRAME_MAX;
     mca_base_var_source_t source;
     char error[REGX_OPTION_ERROR];
 
-    if (btl->btl_eager_limit < 256 || btl->btl_eager_limit > LARGEST_FRAME) {
+    if (btl->btl_eager_limit < 256 || btl->btl_eager_limit > FRAME_MAX) {
         snprintf(error, sizeof(error), REGX_PREFIX "eager_limit=%zu; allowed: 256 to %u",
-                 btl->btl_eager_limit, LARGEST_FRAME);
+                 btl->btl_eager_limit, FRAME_MAX);
         return regx_param_refuse(error);
     }
     regx_param_stored("opal", "btl", "regx", "max_send_size", &source);
-    if (source == MCA_BASE_VAR_SOURCE_DEFAULT && btl->btl_max_send_size > most) {
-        btl->btl_max_send_size = most;
+    if (source == MCA_BASE_VAR_SOURCE_DEFAULT && btl->btl_max_send_size > max) {
+        btl->btl_max_send_size = max;
     }
-    if (btl->btl_max_send_size < 1024 || btl->btl_max_send_size > most) {
+    if (btl->btl_max_send_size < 1024 || btl->btl_max_send_size > max) {
         snprintf(error, sizeof(error), REGX_PREFIX "max_send_size=%zu; allowed: 1024 to %zu",
-                 btl->btl_max_send_size, most);
+                 btl->btl_max_send_size, max);
         return regx_param_refuse(error);
     }
     /* Open MPI raises this to the eager limit, and counts the header into the one and not into the

@@ -9,16 +9,18 @@
  * reports everything through its callback, exactly once; of a put that failed ob1 tells nobody (the
  * job would hang): what cannot be mended here ends the job.
  */
+#include "btl/rdma.h"
+
 #include <stdlib.h>
 
-#include "btl/btl.h"
+#include "btl/lost.h"
 
 /* The first bytes are what ob1 ships. */
 struct mca_btl_base_registration_handle_t {
     uint8_t cts[REGX_CTS_SIZE];
 };
 
-/* For sources: local memory is registered chunk by chunk, when it is put. */
+/* For senders: local memory is registered chunk by chunk, when it is put. */
 static mca_btl_base_registration_handle_t local_token;
 
 static regx_module_t *module_of(mca_btl_base_module_t *btl)
@@ -37,17 +39,17 @@ mca_btl_base_registration_handle_t *regx_register_mem(mca_btl_base_module_t *btl
         endpoint == MCA_BTL_ENDPOINT_ANY) {
         return NULL; /* not a rendezvous; ob1 and osc then do without */
     }
-    regx_landing_t *landing = regx_landing_open(module_of(btl)->rndv, &endpoint->peer, base, size);
-    if (landing == NULL) {
+    regx_rndv_recv_t *recv = regx_rndv_recv_open(module_of(btl)->rndv, &endpoint->peer, base, size);
+    if (recv == NULL) {
         regx_module_lost(module_of(btl), endpoint, size, "from", "out of memory");
     }
-    return (mca_btl_base_registration_handle_t *)landing;
+    return (mca_btl_base_registration_handle_t *)recv;
 }
 
 int regx_deregister_mem(mca_btl_base_module_t *btl, mca_btl_base_registration_handle_t *handle)
 {
     if (handle != &local_token) {
-        regx_landing_close(module_of(btl)->rndv, (regx_landing_t *)handle);
+        regx_rndv_recv_close(module_of(btl)->rndv, (regx_rndv_recv_t *)handle);
     }
     return OPAL_SUCCESS;
 }
@@ -106,7 +108,7 @@ int regx_put(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *endpoin
     }
     *call = (regx_put_call_t){btl,          endpoint, local_address, size,
                               local_handle, callback, context,       data};
-    regx_source_open(module_of(btl)->rndv, &endpoint->peer, local_address, size, remote_handle->cts,
+    regx_rndv_send_open(module_of(btl)->rndv, &endpoint->peer, local_address, size, remote_handle->cts,
                      put_done, call);
     return OPAL_SUCCESS;
 }

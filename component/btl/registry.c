@@ -1,22 +1,22 @@
-/* SPDX-License-Identifier: BSD-3-Clause
- *
- * Which backend keeps registrations true in this process, and what the user hears of it.
- */
-#include "btl/btl.h"
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "btl/registry.h"
 
 #include <stdio.h>
-#include <unistd.h>
+#include <string.h>
+
+#include "base/util.h"
+#include "btl/say.h"
 
 /* A buffer changed while a transfer used it. Called from any thread. */
 static void changed_in_use(void *context, const void *base, size_t length)
 {
     const regx_module_t *module = context;
-    regx_component_t *component = &mca_btl_regx_component;
+    regx_component_t *component = module->component;
     const bool abort_job = component->params.settings.registration.inuse == REGX_INUSE_ABORT;
     char line[320];
 
-    if (!abort_job && atomic_exchange(&component->told_of_change, true)) {
-        return; /* another module's cache did */
+    if (!abort_job && atomic_exchange(&component->warned_of_change, true)) {
+        return; /* this one or another module has warned */
     }
     snprintf(line, sizeof(line),
              "rank %u on %s: memory was unmapped or replaced while MPI was using it, within the "
@@ -29,14 +29,14 @@ static void changed_in_use(void *context, const void *base, size_t length)
     }
 }
 
-static regx_watch_config_t watch_of(const regx_component_t *component, regx_transport_t *transport)
+static regx_watch_config_t watch_of(regx_component_t *component, regx_transport_t *transport)
 {
     return (regx_watch_config_t){.check = component->params.settings.registration.notifier_check,
                                  .threads = component->threads,
                                  .hooks = component->params.hooks,
                                  .transport = transport,
                                  .prefetch = component->params.settings.registration.odp_prefetch,
-                                 .counters = &mca_btl_regx_component.counters};
+                                 .counters = &component->counters};
 }
 
 static void say_unusable(const regx_component_t *component, const char *error)
@@ -48,9 +48,21 @@ static void say_unusable(const regx_component_t *component, const char *error)
     regx_say_of_node(line);
 }
 
+/* The transport for which a backend is worth having: the first that pins what it registers, else
+ * the first. */
+static regx_transport_t *transport_to_watch(const regx_component_t *component)
+{
+    for (unsigned i = 0; i < component->module_count; i++) {
+        if (component->modules[i]->transport->registers) {
+            return component->modules[i]->transport;
+        }
+    }
+    return component->modules[0]->transport;
+}
+
 bool regx_backend_start(regx_component_t *component)
 {
-    regx_transport_t *transport = component->modules[0]->transport;
+    regx_transport_t *transport = transport_to_watch(component);
     const regx_watch_config_t watch = watch_of(component, transport);
     regx_backend_choice_t *choice = &component->choice;
     char error[384];
@@ -77,38 +89,61 @@ void regx_backend_stop(regx_component_t *component)
     }
 }
 
-/* What the process may keep is divided among the caches; none keeps more than its device has. */
-static regx_cache_config_t share_of_cache(const regx_component_t *component,
-                                          const regx_transport_t *transport)
+/* On demand means that the device follows the mapping: each transport's own matter. */
+static bool is_on_demand(const regx_watch_t *watch)
 {
+    return watch != NULL && watch->ready != NULL;
+}
+
+bool regx_registry_keeps(const regx_module_t *module)
+{
+    const regx_component_t *component = module->component;
+
+    if (component->choice.backend->start == NULL) {
+        return false;
+    }
+    return module->transport->registers ||
+           (strcmp(component->params.settings.registration.backend, "auto") != 0 &&
+            !is_on_demand(component->choice.watch));
+}
+
+/* What the process may keep is divided among the caches; none keeps more than its device has. */
+static regx_cache_config_t share_of_cache(const regx_module_t *module)
+{
+    const regx_component_t *component = module->component;
     const regx_registration_settings_t *settings = &component->params.settings.registration;
+    const uint64_t device_count = module->transport->mr_count;
     regx_cache_config_t cache = {.bytes = settings->cache_bytes,
                                  .count = settings->cache_count,
                                  .admit = settings->admit,
                                  .inuse = settings->inuse};
-    const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), count = component->module_count;
+    uint64_t caches = 0;
 
-    if (cache.bytes != REGX_UNLIMITED) {
-        cache.bytes = cache.bytes / count > page ? cache.bytes / count : page;
+    for (unsigned i = 0; i < component->module_count; i++) {
+        caches += regx_registry_keeps(component->modules[i]);
     }
-    if (cache.count != REGX_UNLIMITED) {
-        cache.count = cache.count / count > 1 ? cache.count / count : 1;
+    if (caches > 1 && cache.bytes != REGX_UNLIMITED) {
+        cache.bytes = regx_max(cache.bytes / caches, regx_page_size());
     }
-    if (transport->mr_count != 0 && cache.count > transport->mr_count) {
-        cache.count = transport->mr_count;
+    if (caches > 1 && cache.count != REGX_UNLIMITED) {
+        cache.count = regx_max(cache.count / caches, 1);
+    }
+    if (device_count != 0 && cache.count > device_count) {
+        cache.count = device_count;
     }
     return cache;
 }
 
-/* Who tells of changes tells all caches; regions on demand are each transport's own matter. */
-static bool start_watch(const regx_component_t *component, regx_module_t *module)
+/* One watch is shared by all caches, but for regions on demand. */
+static bool start_watch(regx_module_t *module)
 {
+    regx_component_t *component = module->component;
     const regx_watch_config_t config = watch_of(component, module->transport);
     regx_watch_t *shared = component->choice.watch;
     char error[384];
 
     module->watch = shared;
-    if (module->place == 0 || shared == NULL || shared->ready == NULL) {
+    if (!is_on_demand(shared) || module->transport == transport_to_watch(component)) {
         return true;
     }
     if (component->choice.backend->start(&config, &module->watch, error, sizeof(error)) !=
@@ -122,16 +157,17 @@ static bool start_watch(const regx_component_t *component, regx_module_t *module
 
 bool regx_registry_start(regx_module_t *module)
 {
-    const regx_component_t *component = &mca_btl_regx_component;
-    regx_cache_config_t cache = share_of_cache(component, module->transport);
+    const regx_backend_t *backend =
+        regx_registry_keeps(module) ? module->component->choice.backend : &regx_backend_none;
+    regx_cache_config_t cache = share_of_cache(module);
 
     cache.changed_in_use = changed_in_use;
     cache.context = module;
-    if (!start_watch(component, module)) {
+    if (backend->start != NULL && !start_watch(module)) {
         return false;
     }
-    if (regx_registry_open(&module->registry, component->choice.backend, module->watch, &cache,
-                           module->transport, module->counters) != REGX_OK) {
+    if (regx_registry_open(&module->registry, backend, module->watch, &cache, module->transport,
+                           module->counters) != REGX_OK) {
         regx_compat_say("no memory for the registration cache");
         return false;
     }
@@ -141,7 +177,7 @@ bool regx_registry_start(regx_module_t *module)
 void regx_registry_stop(regx_module_t *module)
 {
     regx_registry_close(&module->registry);
-    if (module->watch != NULL && module->watch != mca_btl_regx_component.choice.watch) {
+    if (module->watch != NULL && module->watch != module->component->choice.watch) {
         module->watch->stop(module->watch);
     }
 }

@@ -6,8 +6,7 @@
  */
 #include "config.h"
 
-#include "btl/btl.h"
-#include "btl/report_fields.h"
+#include "btl/report.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,6 +15,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "base/util.h"
+#include "btl/module.h"
+#include "btl/report_fields.h"
+#include "btl/say.h"
+#include "btl/transports.h"
 
 static void write_string(FILE *out, const char *text)
 {
@@ -53,17 +58,21 @@ static void write_tallies(FILE *out, const char *key, const regx_tally_t *tallie
     fputc('}', out);
 }
 
-/* Of the module that has most: they lead to the same processes. */
-static unsigned most_peers(const regx_component_t *component)
+/* Ports of one kind of transport lead to the same processes, different kinds to different ones. */
+static unsigned count_peers(const regx_component_t *component)
 {
-    unsigned peers = 0;
+    unsigned all = 0, most = 0;
 
     for (unsigned i = 0; i < component->module_count; i++) {
-        const unsigned own = component->modules[i]->peers;
+        const regx_module_t *module = component->modules[i];
 
-        peers = own > peers ? own : peers;
+        if (i > 0 && module->transport->ops != component->modules[i - 1]->transport->ops) {
+            all += most;
+            most = 0;
+        }
+        most = (unsigned)regx_max(most, module->endpoints_high);
     }
-    return peers;
+    return all + most;
 }
 
 /* A field of the report; NULL text: it is the number. */
@@ -79,24 +88,29 @@ enum {
         FIELDS
 };
 
+#define TRANSPORTS 64 /* room for the names of all */
+
 static const char *const keys[FIELDS] = {
 #define KEY(key, type, help) #key,
     REGX_REPORT_FIELDS(KEY)
 #undef KEY
 };
 
-static void fill(const regx_component_t *component, field_t fields[FIELDS])
+/* `transports` holds their names as long as the fields are used. */
+static void fill(const regx_component_t *component, char transports[TRANSPORTS],
+                 field_t fields[FIELDS])
 {
+    regx_transports_name(component, transports, TRANSPORTS);
     fields[FIELD_rank].number = regx_compat_rank();
     fields[FIELD_host].text = regx_compat_host();
     fields[FIELD_version].text = REGX_VERSION;
     fields[FIELD_openmpi].text = regx_compat_version();
-    fields[FIELD_transport].text = component->modules[0]->transport->ops->name;
-    fields[FIELD_transport_reason].text = component->params.transport_reason;
+    fields[FIELD_transport].text = transports;
+    fields[FIELD_transport_reason].text = component->transport_reason;
     fields[FIELD_backend].text = component->choice.backend->name;
     fields[FIELD_backend_reason].text = component->choice.reason;
     fields[FIELD_rendezvous].text = regx_strategy_name(component->params.strategy);
-    fields[FIELD_peers].number = most_peers(component);
+    fields[FIELD_peers].number = count_peers(component);
 }
 
 static void write_counters(FILE *out, const regx_counters_t *counters, const regx_counter_t *row)
@@ -110,8 +124,9 @@ static void write_json(FILE *out, const regx_component_t *component)
 {
     const regx_counters_t *counters = &component->counters;
     field_t fields[FIELDS] = {{.text = NULL}};
+    char transports[TRANSPORTS];
 
-    fill(component, fields);
+    fill(component, transports, fields);
     fputc('{', out);
     for (int i = 0; i < FIELDS; i++) {
         if (fields[i].text != NULL) {
@@ -163,8 +178,9 @@ static void write_table(FILE *out, const regx_component_t *component)
 {
     const regx_counters_t *counters = &component->counters;
     field_t fields[FIELDS] = {{.text = NULL}};
+    char transports[TRANSPORTS];
 
-    fill(component, fields);
+    fill(component, transports, fields);
     fprintf(out, "regx %s, rank %" PRIu64 " on %s: transport %s (", fields[FIELD_version].text,
             fields[FIELD_rank].number, fields[FIELD_host].text, fields[FIELD_transport].text);
     for (unsigned i = 0; i < component->module_count; i++) {

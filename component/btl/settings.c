@@ -58,7 +58,7 @@ const regx_param_t *regx_settings_find(const char *name)
     return NULL;
 }
 
-/* The defaults are Open MPI's, or those of regx_template (module.c). */
+/* The defaults are Open MPI's, or those of the face (component.c). */
 static const regx_param_t inherited[] = {
     {.name = "eager_limit",
      .initial = "16448",

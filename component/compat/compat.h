@@ -38,8 +38,10 @@ bool regx_compat_same_node(const opal_proc_t *proc);
 const char *regx_compat_host(void);
 const char *regx_compat_version(void); /* of the Open MPI that runs */
 
-/* Processes of this job on this node, this one counted. */
+/* Processes of this job on this node, this one counted; and of this job in all, 0 if Open MPI does
+ * not know. */
 uint32_t regx_compat_local_processes(void);
+uint32_t regx_compat_processes(void);
 
 /* What Open MPI knows of the machine; may be NULL. */
 hwloc_topology_t regx_compat_topology(void);

@@ -93,6 +93,16 @@ uint32_t regx_compat_local_processes(void)
                                                  : 1;
 }
 
+uint32_t regx_compat_processes(void)
+{
+    const opal_process_name_t all = {OPAL_PROC_MY_NAME.jobid, OPAL_VPID_WILDCARD};
+    uint32_t size = 0, *value = &size;
+    int rc;
+
+    OPAL_MODEX_RECV_VALUE_OPTIONAL(rc, OPAL_PMIX_JOB_SIZE, &all, &value, OPAL_UINT32);
+    return rc == OPAL_SUCCESS ? size : 0;
+}
+
 hwloc_topology_t regx_compat_topology(void)
 {
     return opal_hwloc_topology;

@@ -3,8 +3,7 @@
 
 #include "registration/params.h"
 
-#include <unistd.h>
-
+#include "base/util.h"
 #include "registration/backend.h"
 
 #ifdef REGX_HAVE_UCM
@@ -16,7 +15,7 @@
 static void from_a_page(const void *settings, regx_option_range_t *range)
 {
     (void)settings;
-    range->min = (uint64_t)sysconf(_SC_PAGESIZE);
+    range->min = regx_page_size();
 }
 
 static const regx_param_t params[] = {

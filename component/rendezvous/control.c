@@ -4,7 +4,7 @@
 #include <endian.h>
 #include <string.h>
 
-/* A place in a message that is being written. */
+/* Where the next byte of a message is to be written. */
 typedef struct regx_cursor {
     uint8_t *at;
 } regx_cursor_t;
@@ -26,19 +26,19 @@ static inline uint64_t get_number(const uint8_t **from, unsigned size)
     return le64toh(little);
 }
 
-static inline void put_name(regx_cursor_t *to, regx_handle_t name)
+static inline void put_handle(regx_cursor_t *to, regx_handle_t handle)
 {
-    put_number(to, name.id, 4);
-    put_number(to, name.generation, 4);
+    put_number(to, handle.id, 4);
+    put_number(to, handle.generation, 4);
 }
 
-static inline regx_handle_t get_name(const uint8_t **from)
+static inline regx_handle_t get_handle(const uint8_t **from)
 {
-    regx_handle_t name;
+    regx_handle_t handle;
 
-    name.id = (uint32_t)get_number(from, 4);
-    name.generation = (uint32_t)get_number(from, 4);
-    return name;
+    handle.id = (uint32_t)get_number(from, 4);
+    handle.generation = (uint32_t)get_number(from, 4);
+    return handle;
 }
 
 static inline void put_slots(regx_cursor_t *to, const regx_slot_grant_t *slots, unsigned count)
@@ -79,7 +79,7 @@ static unsigned grants_of(const regx_cts_t *cts)
     if (granted_by_slots(cts->path)) {
         return cts->slot_count;
     }
-    return regx_path_reads(cts->path) ? cts->exposures : cts->chunk_length > 0;
+    return regx_path_reads(cts->path) ? cts->rkeys : cts->chunk_length > 0;
 }
 
 /* Bits of the CTS. */
@@ -93,7 +93,7 @@ void regx_cts_pack(const regx_cts_t *cts, uint8_t bytes[REGX_CTS_SIZE])
     put_number(&to, REGX_CONTROL_VERSION, 1);
     put_number(&to, cts->path, 1);
     put_number(&to, grants_of(cts), 2);
-    put_name(&to, cts->landing);
+    put_handle(&to, cts->recv);
     put_number(&to,
                (cts->fallback ? CTS_FALLBACK : 0) | (cts->verify ? CTS_VERIFY : 0) |
                    (cts->pieces ? CTS_PIECES : 0),
@@ -109,7 +109,7 @@ void regx_cts_pack(const regx_cts_t *cts, uint8_t bytes[REGX_CTS_SIZE])
         put_key(&to, &cts->key);
     }
     if (regx_path_reads(cts->path)) {
-        put_number(&to, cts->exposed_most, 8);
+        put_number(&to, cts->rkey_max, 8);
     }
 }
 
@@ -120,11 +120,11 @@ static void get_chunk(const uint8_t **from, regx_cts_t *cts)
     get_key(from, &cts->key);
 }
 
-static bool get_exposures(const uint8_t **from, unsigned count, regx_cts_t *cts)
+static bool get_rkeys(const uint8_t **from, unsigned count, regx_cts_t *cts)
 {
-    cts->exposures = count;
-    cts->exposed_most = get_number(from, 8);
-    return count >= 1 && count <= REGX_CTS_EXPOSURES && cts->exposed_most > 0;
+    cts->rkeys = count;
+    cts->rkey_max = get_number(from, 8);
+    return count >= 1 && count <= REGX_CTS_RKEYS && cts->rkey_max > 0;
 }
 
 bool regx_cts_unpack(const uint8_t bytes[REGX_CTS_SIZE], regx_cts_t *cts)
@@ -135,7 +135,7 @@ bool regx_cts_unpack(const uint8_t bytes[REGX_CTS_SIZE], regx_cts_t *cts)
     const unsigned count = (unsigned)get_number(&from, 2);
 
     memset(cts, 0, sizeof(*cts));
-    cts->landing = get_name(&from);
+    cts->recv = get_handle(&from);
     const uint64_t bits = get_number(&from, 4);
     cts->length = get_number(&from, 8);
     if (version != REGX_CONTROL_VERSION || bits > (CTS_FALLBACK | CTS_VERIFY | CTS_PIECES)) {
@@ -163,35 +163,30 @@ bool regx_cts_unpack(const uint8_t bytes[REGX_CTS_SIZE], regx_cts_t *cts)
         }
         return count == 0 || cts->chunk_length > 0;
     case REGX_PATH_read:
-        return get_exposures(&from, count, cts);
+        return get_rkeys(&from, count, cts);
     case REGX_PATH_together:
         get_chunk(&from, cts);
-        return get_exposures(&from, count, cts) && cts->chunk_length > 0;
+        return get_rkeys(&from, count, cts) && cts->chunk_length > 0;
     default:
         return false;
     }
 }
 
-static bool from_source(regx_control_type_t type)
-{
-    return type <= REGX_CONTROL_EXPOSED;
-}
-
-/* Why a chunk is refused. */
-enum { FOR_EVER = 1, FAILED = 2 };
+/* Why something is not acknowledged (NACK). */
+enum { PERMANENT = 1, FAILED = 2 };
 
 static uint32_t why(const regx_control_t *control)
 {
-    return control->for_ever ? FOR_EVER : control->failed ? FAILED : 0;
+    return control->permanent ? PERMANENT : control->failed ? FAILED : 0;
 }
 
 static bool may_have_checksum(regx_control_type_t type)
 {
-    return type == REGX_CONTROL_WRITTEN || type == REGX_CONTROL_DONE ||
-           type == REGX_CONTROL_EXPOSED;
+    return type == REGX_CONTROL_ATP_SLOT || type == REGX_CONTROL_ATP_CHUNK ||
+           type == REGX_CONTROL_RKEY;
 }
 
-/* Why something that was exposed was not read. */
+/* Why something that was advertised was not read (ATS). */
 enum { UNREAD = 1, UNREAD_FAILED = 2 };
 
 static uint32_t why_unread(const regx_control_t *control)
@@ -199,19 +194,19 @@ static uint32_t why_unread(const regx_control_t *control)
     return !control->unread ? 0 : control->failed ? UNREAD_FAILED : UNREAD;
 }
 
-static void pack_from_source(regx_cursor_t *to, const regx_control_t *control)
+static void pack_from_sender(regx_cursor_t *to, const regx_control_t *control)
 {
-    put_name(to, control->from);
-    if (control->type == REGX_CONTROL_START) {
+    put_handle(to, control->from);
+    if (control->type == REGX_CONTROL_READY) {
         return;
     }
-    if (control->type == REGX_CONTROL_EXPOSED) {
+    if (control->type == REGX_CONTROL_RKEY) {
         put_number(to, control->length, 4);
         put_number(to, control->offset, 8);
         put_number(to, control->start, 8);
         put_key(to, &control->key);
     } else {
-        put_number(to, control->type == REGX_CONTROL_WRITTEN ? control->slot : why(control), 4);
+        put_number(to, control->type == REGX_CONTROL_ATP_SLOT ? control->slot : why(control), 4);
         put_number(to, control->offset, 8);
         put_number(to, control->length, 8);
     }
@@ -226,15 +221,15 @@ size_t regx_control_pack(const regx_control_t *control, uint8_t *bytes)
 
     put_number(&to, REGX_CONTROL_VERSION, 1);
     put_number(&to, control->type, 1);
-    put_number(&to, control->type == REGX_CONTROL_SLOTS ? control->slot_count : 0, 2);
-    put_name(&to, control->to);
-    if (from_source(control->type)) {
-        pack_from_source(&to, control);
-    } else if (control->type == REGX_CONTROL_SLOTS) {
+    put_number(&to, control->type == REGX_CONTROL_CTS_SLOTS ? control->slot_count : 0, 2);
+    put_handle(&to, control->to);
+    if (regx_control_from_sender(control->type)) {
+        pack_from_sender(&to, control);
+    } else if (control->type == REGX_CONTROL_CTS_SLOTS) {
         put_number(&to, 0, 4);
         put_number(&to, control->offset, 8);
         put_slots(&to, control->slots, control->slot_count);
-    } else if (control->type == REGX_CONTROL_GOT) {
+    } else if (control->type == REGX_CONTROL_ATS) {
         put_number(&to, why_unread(control), 4);
         put_number(&to, control->offset, 8);
         put_number(&to, control->length, 8);
@@ -252,39 +247,39 @@ size_t regx_control_pack(const regx_control_t *control, uint8_t *bytes)
 /* Whether a message of this type and number of grants may be that long. */
 static bool fits(uint64_t type, unsigned count, size_t length)
 {
-    if (type != REGX_CONTROL_SLOTS && count != 0) {
+    if (type != REGX_CONTROL_CTS_SLOTS && count != 0) {
         return false;
     }
     switch (type) {
-    case REGX_CONTROL_START:
+    case REGX_CONTROL_READY:
         return length == 20;
-    case REGX_CONTROL_WRITTEN:
-    case REGX_CONTROL_DONE:
+    case REGX_CONTROL_ATP_SLOT:
+    case REGX_CONTROL_ATP_CHUNK:
         return length == 40 || length == 40 + CHECKSUM_SIZE;
-    case REGX_CONTROL_REFUSED:
+    case REGX_CONTROL_NACK:
         return length == 40;
-    case REGX_CONTROL_EXPOSED:
+    case REGX_CONTROL_RKEY:
         return length == 64 || length == 64 + CHECKSUM_SIZE;
-    case REGX_CONTROL_SLOTS:
+    case REGX_CONTROL_CTS_SLOTS:
         return count >= 1 && count <= REGX_MESSAGE_SLOTS && length == 24 + 8 * (size_t)count;
-    case REGX_CONTROL_CHUNK:
+    case REGX_CONTROL_CTS_CHUNK:
         return length == 56;
-    case REGX_CONTROL_GOT:
+    case REGX_CONTROL_ATS:
         return length == 32;
     default:
         return false;
     }
 }
 
-static bool unpack_from_source(const uint8_t *from, size_t length, regx_control_t *control)
+static bool unpack_from_sender(const uint8_t *from, size_t length, regx_control_t *control)
 {
-    const bool is_refusal = control->type == REGX_CONTROL_REFUSED;
+    const bool is_nack = control->type == REGX_CONTROL_NACK;
 
-    control->from = get_name(&from);
-    if (control->type == REGX_CONTROL_START) {
+    control->from = get_handle(&from);
+    if (control->type == REGX_CONTROL_READY) {
         return true;
     }
-    if (control->type == REGX_CONTROL_EXPOSED) {
+    if (control->type == REGX_CONTROL_RKEY) {
         control->length = get_number(&from, 4);
         control->offset = get_number(&from, 8);
         control->start = get_number(&from, 8);
@@ -294,13 +289,13 @@ static bool unpack_from_source(const uint8_t *from, size_t length, regx_control_
         control->slot = (uint32_t)get_number(&from, 4);
         control->offset = get_number(&from, 8);
         control->length = get_number(&from, 8);
-        control->for_ever = is_refusal && control->slot == FOR_EVER;
-        control->failed = is_refusal && control->slot == FAILED;
+        control->permanent = is_nack && control->slot == PERMANENT;
+        control->failed = is_nack && control->slot == FAILED;
         control->has_checksum = length == 40 + CHECKSUM_SIZE;
     }
     control->checksum = control->has_checksum ? get_number(&from, CHECKSUM_SIZE) : 0;
-    return control->type == REGX_CONTROL_WRITTEN || control->type == REGX_CONTROL_EXPOSED ||
-           control->slot == 0 || control->for_ever || control->failed;
+    return control->type == REGX_CONTROL_ATP_SLOT || control->type == REGX_CONTROL_RKEY ||
+           control->slot == 0 || control->permanent || control->failed;
 }
 
 bool regx_control_unpack(const void *bytes, size_t length, regx_control_t *control)
@@ -319,18 +314,18 @@ bool regx_control_unpack(const void *bytes, size_t length, regx_control_t *contr
         return false;
     }
     control->type = (regx_control_type_t)type;
-    control->to = get_name(&from);
-    if (from_source(control->type)) {
-        return unpack_from_source(from, length, control);
+    control->to = get_handle(&from);
+    if (regx_control_from_sender(control->type)) {
+        return unpack_from_sender(from, length, control);
     }
     const uint64_t first = get_number(&from, 4);
     control->offset = get_number(&from, 8);
-    if (control->type == REGX_CONTROL_SLOTS) {
+    if (control->type == REGX_CONTROL_CTS_SLOTS) {
         control->slot_count = count;
         get_slots(&from, control->slots, count);
         return first == 0;
     }
-    if (control->type == REGX_CONTROL_GOT) {
+    if (control->type == REGX_CONTROL_ATS) {
         control->length = get_number(&from, 8);
         control->unread = first != 0;
         control->failed = first == UNREAD_FAILED;

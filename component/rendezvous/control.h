@@ -1,63 +1,59 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The control messages of a rendezvous, byte by byte. All numbers are little-endian; lengths and
- * offsets are in bytes, offsets from the start of the transfer.
+ * The control messages of a rendezvous, byte by byte. All numbers are little-endian. Lengths and
+ * offsets are in bytes; offsets count from the start of the transfer.
  *
  * The RTS is the MPI library's own. The CTS travels inside it as the registration handle and has
  * REGX_CTS_SIZE bytes; unused ones are zero:
  *
- *      0 u8  version (5)          1 u8  path (strategy) of this transfer
- *      2 u16 number of grants     4 u32 landing        8 u32 its generation
- *     12 u32 bits 1: this is not the path that was asked for; 2: WRITTEN and DONE are to carry a
- *            checksum; 4: the chunk may be written in pieces
+ *      0 u8  version (5)          1 u8  path of this transfer
+ *      2 u16 number of grants     4 u32 receive side   8 u32 its generation
+ *     12 u32 bits 1: this is not the path that was asked for; 2: each ATP is to carry a checksum;
+ *            4: the chunk may be written in pieces
  *     16 u64 length of the transfer
- *     24 the first grants: slots (bounce): up to 8 of { u32 slot, u32 length }, from offset 0 on;
- *                          a slot is named by its offset in the receiver's pool
- *                          a chunk (pipeline, direct): u64 length, u64 where in the keyed region
- *                          it begins, 24 bytes key; at offset 0 of the transfer
- *                          nothing yet (read): u64 the most that may be exposed as one chunk; the
- *                          number of grants is that of chunks that may be exposed at once
- *                          both (together): a chunk, and behind its key the u64; what is behind
- *                          the chunk is to be exposed, in as many chunks at once
+ *     24 the first grants:
+ *        bounce            up to 8 of { u32 slot, u32 length }, from offset 0 on; a slot is named
+ * by its offset in the receiver's pool pipeline, direct  a chunk at offset 0: u64 length, u64 where
+ * in the keyed region it begins, 24 bytes key read              u64 the longest chunk that may be
+ * advertised; the number of grants is how many may be advertised at once together          a chunk
+ * as above, and behind its key the u64 as for read; what lies behind the chunk is to be advertised
  *
  * All others are frames with the tag REGX_TAG_CONTROL of at most 72 bytes:
  *
  *      0 u8  version (5)          1 u8  type
- *      2 u16 number of grants     4 u32 addressee (a landing or a source)   8 u32 its generation
+ *      2 u16 number of grants     4 u32 addressee (a receive or a send side)   8 u32 its generation
  *
- *   from the source to the landing
- *     12 u32 source               16 u32 its generation
- *     START    nothing more: the source exists; it can be granted more
- *     WRITTEN  20 u32 slot        24 u64 offset   32 u64 length: the slot is full
- *     DONE     20 u32 zero        24 u64 offset   32 u64 length: the chunk, or its next piece, was
- *              written: pieces follow one another from the chunk's offset on
- *              40 u64 checksum of these bytes (checksum.h); both may be without it, and may
- *              then come as immediate data instead (immediate.h)
- *     REFUSED  20 u32 why         24 u64 offset   32 u64 length: the chunk, or all of it behind
- *                                 its last piece, was not written; grant slots for it; 0: it
- *                                 cannot be just now; 1: nor can any that follows; 2: as if there
- *                                 were no memory, at either end. Of what was to be exposed: nothing
- *                                 from the offset on will be exposed, and the length is all that is
- *                                 left; 1: nor will any other memory be
- *     EXPOSED  20 u32 length      24 u64 offset   32 u64 where in the keyed region it begins
- *              40 24 bytes key    64 u64 checksum of these bytes, which may be missing: they can
- *                                 be read until GOT. Chunks are exposed in their order
- *   from the landing to the source
- *     SLOTS    12 u32 zero        16 u64 offset
- *              24 up to 4 of { u32 slot, u32 length }, from the offset on
- *     CHUNK    12 u32 length      16 u64 offset
- *              24 u64 where in the keyed region it begins      32 24 bytes key
- *     GOT      12 u32 0: what was exposed has been read; 1: it was not, grant it as refused; 2:
- *              likewise, as if there were no memory, at either end
- *              16 u64 offset      24 u64 length
+ *   from the sender to the receiver
+ *     12 u32 send side            16 u32 its generation
+ *     READY      (sender ready) nothing more: the send side exists and can be granted more
+ *     ATP_SLOT   (ack to put)  20 u32 slot   24 u64 offset  32 u64 length: the slot is full
+ *     ATP_CHUNK  (ack to put)  20 u32 zero   24 u64 offset  32 u64 length: the chunk, or its next
+ *                piece, was written; pieces follow one another from the chunk's offset on
+ *                40 u64 checksum of these bytes (checksum.h). Both may be without it, and may then
+ *                come as immediate data instead (immediate.h)
+ *     NACK       20 u32 why    24 u64 offset  32 u64 length. Of a chunk that was granted: it, or
+ * all of it behind its last piece, was not written; grant slots for it. Of what was to be
+ *                advertised: nothing from the offset on will be, and the length is all that is
+ * left. why 0: not just now; 1: permanently, for this peer; 2: the memory at either end may be gone
+ *     RKEY       20 u32 length 24 u64 offset  32 u64 where in the keyed region it begins
+ *                40 24 bytes key              64 u64 checksum of these bytes, which may be missing:
+ *                they can be read until ATS. Chunks are advertised in their order
+ *   from the receiver to the sender
+ *     CTS_SLOTS  (clear to send) 12 u32 zero    16 u64 offset
+ *                24 up to 4 of { u32 slot, u32 length }, from the offset on
+ *     CTS_CHUNK  (clear to send) 12 u32 length  16 u64 offset
+ *                24 u64 where in the keyed region it begins      32 24 bytes key
+ *     ATS        (ack to send) 12 u32 0: what was advertised has been read; 1: it was not, treat it
+ *                as not acknowledged; 2: likewise, and the memory at either end may be gone
+ *                16 u64 offset      24 u64 length
  *
  * A key names a region, which may be larger than what is granted: the registration that serves a
- * chunk may have been made for more. A grant gives the right to write its range once, an exposure
- * the right to read its range until GOT; that the wire would take a write to, or a read of, the
- * rest of the region, or a later one while the region is kept, is not enforced by every wire: with
- * backend `none` a key dies with its chunk, with a cache it lives while the region is registered,
- * and a peer's memory safety rests on its peers' regx, as with RDMA everywhere. What was registered
- * only to be read cannot be written by any key.
+ * chunk may have been made for more. A grant gives the right to write its range once. An RKEY gives
+ * the right to read its range until ATS. Not every wire enforces that: it may take a write to, or a
+ * read of, the rest of the region, or a later one while the region is kept. With backend `none` a
+ * key dies with its chunk; with a cache it lives while the region is registered. A peer's memory
+ * safety rests on its peers' regx, as with RDMA everywhere. What was registered only to be read
+ * cannot be written by any key.
  */
 #ifndef REGX_RENDEZVOUS_CONTROL_H
 #define REGX_RENDEZVOUS_CONTROL_H
@@ -74,21 +70,22 @@
 #ifndef REGX_CONTROL_VERSION  /* a test builds another */
 #define REGX_CONTROL_VERSION 5
 #endif
-#define REGX_CONTROL_MAX 72 /* of all but EXPOSED 56, what any transport carries at once */
+#define REGX_CONTROL_MAX                                                                           \
+    72 /* bytes of a message; of all but RKEY 56, which any transport carries */
 #define REGX_CTS_SIZE 88
 #define REGX_CTS_SLOTS 8
-#define REGX_CTS_EXPOSURES 64
+#define REGX_CTS_RKEYS 64
 #define REGX_MESSAGE_SLOTS 4
 
 typedef enum regx_control_type {
-    REGX_CONTROL_START = 1,
-    REGX_CONTROL_WRITTEN,
-    REGX_CONTROL_DONE,
-    REGX_CONTROL_REFUSED,
-    REGX_CONTROL_EXPOSED,
-    REGX_CONTROL_SLOTS,
-    REGX_CONTROL_CHUNK,
-    REGX_CONTROL_GOT
+    REGX_CONTROL_READY = 1,
+    REGX_CONTROL_ATP_SLOT,
+    REGX_CONTROL_ATP_CHUNK,
+    REGX_CONTROL_NACK,
+    REGX_CONTROL_RKEY,
+    REGX_CONTROL_CTS_SLOTS,
+    REGX_CONTROL_CTS_CHUNK,
+    REGX_CONTROL_ATS
 } regx_control_type_t;
 
 typedef struct regx_slot_grant {
@@ -98,15 +95,15 @@ typedef struct regx_slot_grant {
 
 typedef struct regx_cts {
     regx_path_t path; /* REGX_PATH_bounce, _pipeline, _direct, _read or _together */
-    regx_handle_t landing;
+    regx_handle_t recv;
     bool fallback; /* not the path that was asked for */
-    bool verify;   /* notices are to carry a checksum */
+    bool verify;   /* each ATP is to carry a checksum */
     bool pieces;   /* the chunk may be written in pieces */
     uint64_t length;
     unsigned slot_count;
     regx_slot_grant_t slots[REGX_CTS_SLOTS];
-    unsigned exposures;    /* read, together: as many chunks may be exposed at once … */
-    uint64_t exposed_most; /* … and none be longer than this */
+    unsigned rkeys;        /* read, together: how many chunks may be advertised at once */
+    uint64_t rkey_max;     /* read, together: the longest of them */
     uint64_t chunk_length; /* 0: no chunk granted yet */
     uint64_t chunk_start;  /* from the start of the region that the key names */
     regx_key_t key;
@@ -115,40 +112,47 @@ typedef struct regx_cts {
 typedef struct regx_control {
     regx_control_type_t type;
     regx_handle_t to;
-    regx_handle_t from; /* from a source only */
-    bool anonymous;     /* WRITTEN, DONE: came by immediate data, which does not tell `from` */
+    regx_handle_t from; /* from the sender only */
+    bool anonymous;     /* ATP: came by immediate data, which does not tell `from` */
     uint64_t offset;
-    uint64_t length;     /* of a CHUNK or EXPOSED, at most 32 bits */
-    uint32_t slot;       /* WRITTEN */
-    bool unread;         /* GOT: it is not so */
-    bool for_ever;       /* REFUSED */
-    bool failed;         /* REFUSED, and not for ever; GOT, and unread */
-    bool has_checksum;   /* WRITTEN, DONE, EXPOSED */
-    uint64_t checksum;   /* if it has one */
-    unsigned slot_count; /* SLOTS */
+    uint64_t length;     /* of a CTS_CHUNK or RKEY, at most 32 bits */
+    uint32_t slot;       /* ATP_SLOT */
+    bool unread;         /* ATS: it was not read */
+    bool permanent;      /* NACK */
+    bool failed;         /* NACK that is not permanent; ATS of what is unread */
+    bool has_checksum;   /* ATP, RKEY */
+    uint64_t checksum;   /* valid if has_checksum */
+    unsigned slot_count; /* CTS_SLOTS */
     union {
-        regx_slot_grant_t slots[REGX_MESSAGE_SLOTS]; /* SLOTS */
-        struct {                                     /* CHUNK, EXPOSED */
+        regx_slot_grant_t slots[REGX_MESSAGE_SLOTS]; /* CTS_SLOTS */
+        struct {                                     /* CTS_CHUNK, RKEY */
             uint64_t start;                          /* in the region that the key names */
             regx_key_t key;
         };
     };
 } regx_control_t;
 
-/* Whether the source exposes, and the landing gets. */
+/* Whether the sender advertises chunks that the receiver gets. */
 static inline bool regx_path_reads(regx_path_t path)
 {
     return path == REGX_PATH_read || path == REGX_PATH_together;
 }
 
+/* Whether a message of this type goes from the sender to the receiver. */
+static inline bool regx_control_from_sender(regx_control_type_t type)
+{
+    return type <= REGX_CONTROL_RKEY;
+}
+
 void regx_cts_pack(const regx_cts_t *cts, uint8_t bytes[REGX_CTS_SIZE]);
-/* false: malformed. Checks the form; whether names, slots and lengths make sense is checked
- * against the state by who is addressed. */
+/* false: malformed. Checks the form only. Whether handles, slots and lengths make sense is checked
+ * by the addressee against its state. */
 bool regx_cts_unpack(const uint8_t bytes[REGX_CTS_SIZE], regx_cts_t *cts);
 
-/* Returns the message's length: at most REGX_NOTICE_MAX if it is WRITTEN or DONE, else at most
- * REGX_CONTROL_MAX; so much room must be at `bytes`. */
+/* Returns the message's length: at most REGX_NOTICE_MAX for an ATP, else at most REGX_CONTROL_MAX.
+ * There must be so much room at `bytes`. */
 size_t regx_control_pack(const regx_control_t *control, uint8_t *bytes);
+/* false: malformed, likewise. */
 bool regx_control_unpack(const void *bytes, size_t length, regx_control_t *control);
 
 #endif

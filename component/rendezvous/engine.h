@@ -1,8 +1,28 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What the files of rendezvous/ share. Functions named …_locked are called with the engine's lock
- * held; `busy` says that one thread is working on an object outside the lock, so that no other
- * starts to and that closing waits (for one slot's copy or one registration, no more).
+ * The state of one rendezvous engine, which the files of rendezvous/ share.
+ *
+ * Locking. The engine's lock guards everything in regx_rndv_t that is not atomic, and every field
+ * of receives and sends that another thread may look at. A function named …_locked is called with
+ * the lock held, returns with it held and never lets go of it in between. All others are called
+ * without it.
+ *
+ * What takes long is done without the lock: copying, registering, putting, getting. So each such
+ * step is a piece of work (proto.h) in three parts: chosen under the lock, done without it, and
+ * entered into the books under it again. Meanwhile the receive or send is `taken` by the thread
+ * that works on it. No other thread works on it then; what arrives for it is found by the one that
+ * does.
+ *
+ * Who uses whom, top to bottom; a file calls downwards only:
+ *
+ *   engine.c                       creates, dispatches
+ *   strategy.c                     the table of strategies, and the protocol of each path
+ *   auto.c, together.c             choose; compose
+ *   put.c, get.c                   registered chunks: written by the sender, read by the receiver
+ *   bounce.c                       slots, which also carry what a chunk could not
+ *   write.c                        one put of one granted range, slot or chunk
+ *   send.c; recv_run.c, recv.c     what all protocols have in common, per side
+ *   channel.c, immediate.c, control.c, autotune.c, refusal.c, checksum.c, safe_copy.c
  */
 #ifndef REGX_RENDEZVOUS_ENGINE_H
 #define REGX_RENDEZVOUS_ENGINE_H
@@ -10,23 +30,27 @@
 #include "base/handle_table.h"
 #include "base/list.h"
 #include "base/lock.h"
-#include "rendezvous/contest.h"
+#include "rendezvous/autotune.h"
 #include "rendezvous/rendezvous.h"
 
-typedef struct regx_slot_use { /* to whom a slot is granted */
-    regx_landing_t *landing;   /* NULL: to nobody */
-    uint64_t offset;
+typedef struct regx_protocol regx_protocol_t; /* proto.h */
+typedef struct regx_rndv_send regx_rndv_send_t;
+
+/* Whom a slot of the pool is granted to. */
+typedef struct regx_slot_use {
+    regx_rndv_recv_t *recv; /* NULL: nobody */
+    uint64_t offset;        /* in the transfer */
     uint32_t length;
 } regx_slot_use_t;
 
-/* Why `auto` chose as it did; a trial's and a winner's by the way (contest.h). */
+/* Why `auto` chose as it did. Trials and winners are by the candidate (autotune.h). */
 enum {
     REGX_DECISION_APART,
     REGX_DECISION_REFUSED,
     REGX_DECISION_UNKNOWN,
     REGX_DECISION_TRIAL,
-    REGX_DECISION_WINNER = REGX_DECISION_TRIAL + REGX_WAYS,
-    REGX_DECISIONS = REGX_DECISION_WINNER + REGX_WAYS
+    REGX_DECISION_WINNER = REGX_DECISION_TRIAL + REGX_AUTOTUNE_PATHS,
+    REGX_DECISIONS = REGX_DECISION_WINNER + REGX_AUTOTUNE_PATHS
 };
 
 struct regx_rndv {
@@ -34,69 +58,35 @@ struct regx_rndv {
     regx_pool_t *pool;
     regx_registry_t *registry;
     regx_counters_t *counters;
+    const regx_protocol_t *protocols[REGX_PATH_COUNT]; /* NULL where a path has none */
     regx_lock_t lock;
-    regx_handle_table_t landings, sources;
-    regx_peer_t nobody;                          /* the peer of landings whose peer has gone */
-    regx_slot_use_t *slots;                      /* one per slot of the pool */
-    size_t window;                               /* pool bytes that one peer may hold granted */
-    regx_contest_t contests[REGX_CONTEST_SIZES]; /* of `auto` */
+    pthread_cond_t let_go; /* a receive that somebody waits to close is not taken any more */
+    unsigned closers;      /* how many wait for that */
+    regx_handle_table_t recvs, sends;
+    regx_peer_t nobody;                            /* the peer of receives whose peer has gone */
+    regx_slot_use_t *slots;                        /* one per slot of the pool */
+    size_t page;                                   /* bytes of a page of memory */
+    size_t window;                                 /* pool bytes that one peer may hold granted */
+    regx_autotune_t autotune[REGX_AUTOTUNE_SIZES]; /* of `auto` */
     regx_tally_t *_Atomic auto_tally[REGX_DECISIONS];
-    regx_link_t hungry;  /* landings that wait for slots or could not send, oldest first */
-    regx_link_t round;   /* those of them not yet looked at in this round of advancing */
-    regx_link_t stalled; /* sources that could not send */
-    regx_link_t unused;  /* landings to be opened again */
-    regx_link_t unused_sources;
-    /* Whether progress should look at the lists: set by what no notice will wake. */
-    _Atomic bool retry_landings, retry_sources;
-    _Atomic bool whole_refused; /* a known buffer could not be registered whole: none is any more,
-                                   at either end */
-    _Atomic unsigned refusals;  /* of registrations, so far; see refusal.h */
-    _Atomic bool dry;           /* some landing found the pool empty: look when it is not */
+    regx_link_t pending_recvs; /* receives that wait for slots or could not send, oldest first */
+    regx_link_t recv_round;    /* those of them that progress has not yet looked at */
+    regx_link_t stalled_sends; /* sends that found no room */
+    regx_link_t send_round;    /* those of them that progress has not yet looked at */
+    regx_link_t free_recvs;    /* records to be used again */
+    regx_link_t free_sends;
+    /* Whether progress should look at the lists: set by what no message will wake. */
+    _Atomic bool retry_recvs, retry_sends;
+    _Atomic bool pool_exhausted; /* a receive found no free slot: look when there is one */
+    _Atomic bool whole_refused;  /* a known buffer could not be registered whole at this end; no
+                                    other is tried any more */
+    _Atomic unsigned refusals;   /* of registrations, so far; see refusal.h */
 };
 
-/* Waits until no thread works on the object outside the lock; the lock is held on both sides. */
-static inline void regx_wait_idle_locked(regx_rndv_t *rndv, const bool *busy)
-{
-    while (*busy) {
-        regx_unlock(&rndv->lock);
-        regx_lock(&rndv->lock);
-    }
-}
-
-/* Says that a frame will follow in a moment. */
-static inline void regx_peer_warm(const regx_peer_t *peer)
-{
-    const regx_transport_ops_t *ops = peer->conn->transport->ops;
-
-    if (ops->warm != NULL) {
-        ops->warm(peer->conn);
-    }
-}
-
+/* A peer said something that does not fit what it was granted. */
 static inline void regx_malformed(regx_rndv_t *rndv)
 {
     regx_count(rndv->counters, &rndv->counters->malformed, 1);
 }
-
-/* Whether a buffer that is longer than a chunk has been used before: registered as a whole, or at
- * its beginning, so that it is worth to register the whole. The latter not where memory did not
- * suffice for one: each time, what is kept would be given up for it. Not locked. */
-bool regx_rndv_knows(const regx_rndv_t *rndv, const void *base, uint64_t length, unsigned access);
-
-/* Sends a control message; the engine's lock may be held. Answers as the transport's send. */
-regx_status_t regx_control_send(regx_peer_t *peer, const regx_control_t *control);
-
-/* The addressees of control messages. */
-void regx_landing_control(regx_rndv_t *rndv, uint64_t sender, const regx_control_t *control);
-void regx_source_control(regx_rndv_t *rndv, uint64_t sender, const regx_control_t *control);
-
-/* Goes on with all landings or sources that wait. */
-int regx_landings_advance(regx_rndv_t *rndv);
-int regx_sources_advance(regx_rndv_t *rndv);
-/* Frees the records kept for use. */
-void regx_landings_free(regx_rndv_t *rndv);
-void regx_sources_free(regx_rndv_t *rndv);
-void regx_sources_forget(regx_rndv_t *rndv, const regx_peer_t *peer);
-void regx_landings_forget(regx_rndv_t *rndv, const regx_peer_t *peer);
 
 #endif

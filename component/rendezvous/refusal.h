@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Why memory of the application was not registered, found out afterwards: by the limit of locked
- * memory, by what is mapped there now. That takes reading /proc, as long as a message may take; so
- * only the first refusals are looked into, and of later ones just what the device said is tallied.
+ * memory, and by what is mapped there now. That takes reading /proc, as long as a message may take.
+ * So only the first refusals are looked into; of later ones only the device's answer is tallied.
  */
 #ifndef REGX_RENDEZVOUS_REFUSAL_H
 #define REGX_RENDEZVOUS_REFUSAL_H
@@ -13,8 +13,8 @@
 
 typedef enum regx_end { REGX_SENDER, REGX_RECEIVER } regx_end_t;
 
-/* Tallies it in `fallbacks`, by end and reason. `status` is what regx_region_acquire answered, not
- * REGX_OK. Not locked. */
+/* Tallies a refusal in `fallbacks`, by end and reason. `status` is what regx_region_acquire
+ * answered for `length` bytes at `base`, and not REGX_OK. No lock is held. */
 void regx_refusal_tally(regx_rndv_t *rndv, regx_end_t end, regx_status_t status, const void *base,
                         size_t length);
 

@@ -1,23 +1,29 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A strategy decides, when a landing opens, by which path its bytes go. The path then decides who
- * grants what: landing_slots.c for bounce, landing_chunks.c for pipeline and direct,
- * and for read the source, source_exposures.c, and who reads, landing_gets.c. For together, both of
- * these: the source writes one half, the landing reads the other.
+ * The table of strategies. A strategy decides, when a receive opens, by which path its bytes go. A
+ * path has a protocol (proto.h), which moves them.
+ *
+ * To add a strategy: its protocol in a file of its own, its path in base/counters.h, its name in
+ * the first grants of control.c, and a row in strategy.c.
  */
 #ifndef REGX_RENDEZVOUS_STRATEGY_H
 #define REGX_RENDEZVOUS_STRATEGY_H
 
-#include "rendezvous/engine.h"
+#include "rendezvous/proto.h"
 
 struct regx_strategy {
-    const char *name; /* as btl_regx_rendezvous names it */
-    const char *help; /* of the parameter: what it is */
-    const char *more; /* what only the documentation says of it, or NULL */
-    /* The path for a landing whose peer and length are known. Chooses, does not prepare. */
-    regx_path_t (*choose)(regx_rndv_t *rndv, regx_landing_t *landing);
-    bool grants_known_whole; /* see landing_chunks.c */
+    const char *name;                /* as btl_regx_rendezvous names it */
+    const char *help;                /* of the parameter: what it is */
+    const char *more;                /* what only the documentation says of it, or NULL */
+    regx_path_t path;                /* always this one, unless it chooses */
+    const regx_protocol_t *protocol; /* of that path; NULL: it chooses among other strategies' */
+    /* The path for a receive whose peer and length are known; prepares nothing. May be NULL. */
+    regx_path_t (*choose)(regx_rndv_t *rndv, regx_rndv_recv_t *recv);
+    bool grants_known_whole; /* see put.c */
     bool copies;             /* by the kernel, within a node alone */
 };
+
+/* Fills in the protocol of each path; NULL for a path that no strategy has. */
+void regx_strategy_protocols(const regx_protocol_t *protocols[REGX_PATH_COUNT]);
 
 #endif

@@ -44,9 +44,11 @@ bool regx_transport_word(unsigned index, regx_param_word_t *word)
     if (index == 0) {
         *word = (regx_param_word_t){
             .word = "auto",
-            .help = "uct",
-            .more = "The report says why not verbs (transport_reason): built without rdma-core, no "
-                    "RDMA device here, or verbs is used by name only."};
+            .help = "uct; and beside it verbs for peers on other nodes, where the job has such and "
+                    "a port of an RDMA device is usable and leads there",
+            .more = "Whether verbs was taken, and why not, is in the report (transport, "
+                    "transport_reason) and is shown by --mca btl_base_verbose 10; which wire leads "
+                    "to which peer by 20."};
     } else if (entry != NULL) {
         *word = entry->word;
     }

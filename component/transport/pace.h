@@ -30,7 +30,13 @@ typedef struct regx_pace {
     int64_t last; /* when it was due */
 } regx_pace_t;
 
-/* The part of regx_pace_due for the calls in which a clock is read. */
+/* Counts a call: whether a clock is to be read in it. */
+static inline bool regx_pace_count(regx_pace_t *pace)
+{
+    return (++pace->calls & (REGX_PACE_CALLS - 1)) == 0;
+}
+
+/* Reads it, after regx_pace_count has answered true. */
 bool regx_pace_due_by_clock(regx_pace_t *pace);
 
 static inline void regx_pace_note_traffic(regx_pace_t *pace)
@@ -41,7 +47,7 @@ static inline void regx_pace_note_traffic(regx_pace_t *pace)
 /* Whether to do it now. */
 static inline bool regx_pace_due(regx_pace_t *pace)
 {
-    return (++pace->calls & (REGX_PACE_CALLS - 1)) == 0 && regx_pace_due_by_clock(pace);
+    return regx_pace_count(pace) && regx_pace_due_by_clock(pace);
 }
 
 #endif

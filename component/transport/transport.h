@@ -1,25 +1,33 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * transport/ moves bytes to and from peers; it knows nothing of MPI, messages or strategies.
+ * The contract of a transport. A transport moves bytes to and from peers. It knows nothing of MPI,
+ * messages or strategies.
  *
- * One regx_transport_t is one opened way out of this process (UCT on this machine and tcp, or one
- * verbs port). It is reached through the table of operations below, because its code may live in
- * an object of its own that is loaded only when chosen (load.h). A connection is the path to one
- * peer; it is made lazily, on the first send.
+ * One regx_transport_t is one opened way out of this process: shared memory, tcp, one port of an
+ * RDMA device, or several of these behind the multiplexer (mux/mux.h). It is used through its table
+ * of operations, because its code may lie in a shared object that is loaded only if it is chosen
+ * (load.h). A connection leads to one peer. It costs nothing on the wire until the first send.
  *
- * Who calls what: open and close are called by the thread that runs MPI_Init or finalize. connect,
- * send, lend, put, get, register, deregister and prefetch may be called by any thread, also from
- * inside deliver.
- * progress is called by one thread at a time and never recursively, disconnect and close only
- * while it is kept out; these make all calls of `events` and of `done`, holding no lock that any
- * of these operations waits for.
+ * What is sent:
+ *   - A frame is a short message with a tag. Frames from one process to another are delivered in
+ *     the order in which they were accepted.
+ *   - A put writes to the peer's memory: its pool, or a region that it registered. The notice of
+ * the put is delivered like a frame, after the written bytes can be seen. It comes behind all
+ * frames that were accepted before the put. Frames accepted after the put may overtake its notice.
+ *   - A get reads a region of the peer. The peer does not notice.
+ * Everything on the wire is little-endian.
  *
- * No operation but close waits (close: until what was accepted is read, or nobody is there to read
- * it): what cannot be accepted now answers REGX_AGAIN and has had no effect.
- * Frames (send, lend) from one process to another are delivered in the order in which they were
- * accepted, and the notice of a put behind those accepted before it. What is accepted after it may
- * come before its notice: on a node, where the kernel copies, it does; over tcp and verbs it does
- * not. Everything on the wire is little-endian.
+ * Threads and locks:
+ *   - open and close are called by the thread that runs MPI_Init or MPI_Finalize.
+ *   - connect, send, lend, put, get, reg, dereg and prefetch may be called by any thread, and from
+ *     inside the event deliver.
+ *   - progress is called by one thread at a time, and not from inside an event or a done.
+ *   - disconnect and close are called while no thread is in progress.
+ *   - All events and all done are called by progress, disconnect and close. The transport then
+ * holds no lock that any operation waits for.
+ *
+ * No operation waits, except that close waits until the peers have read what was accepted, or are
+ * gone. What cannot be accepted now answers REGX_AGAIN and has had no effect.
  */
 #ifndef REGX_TRANSPORT_TRANSPORT_H
 #define REGX_TRANSPORT_TRANSPORT_H
@@ -50,12 +58,12 @@ typedef struct regx_key {
     uint8_t bytes[REGX_KEY_SIZE];
 } regx_key_t;
 
-/* What is asked for: to put from it, that peers put to it, that peers get it, to get into it. */
+/* What a registration is for. */
 enum {
-    REGX_ACCESS_LOCAL = 1,
-    REGX_ACCESS_REMOTE_WRITE = 2,
-    REGX_ACCESS_REMOTE_READ = 4,
-    REGX_ACCESS_LOCAL_WRITE = 8,
+    REGX_ACCESS_LOCAL = 1,        /* this process puts from the memory */
+    REGX_ACCESS_REMOTE_WRITE = 2, /* peers put to it */
+    REGX_ACCESS_REMOTE_READ = 4,  /* peers get from it */
+    REGX_ACCESS_LOCAL_WRITE = 8,  /* this process gets into it */
     REGX_ACCESS_ANY_WRITE = REGX_ACCESS_REMOTE_WRITE | REGX_ACCESS_LOCAL_WRITE,
     REGX_ACCESS_ON_DEMAND = 64 /* nothing is pinned: the device looks pages up as it needs them */
 };
@@ -69,17 +77,18 @@ typedef struct regx_mr {
     void *handle; /* the transport's own */
 } regx_mr_t;
 
-/* Calls out of progress. */
+/* What the user of a transport is told. */
 typedef struct regx_transport_events {
     void *context;
     /* A frame arrived from the process whose id is `sender`; data is valid during the call. */
     void (*deliver)(void *context, uint64_t sender, uint8_t tag, const void *data, size_t length);
-    /* Likewise, a put's immediate in place of its notice. NULL: peers' puts have none. */
+    /* A put of that process is complete, and came with an immediate in place of its notice. NULL:
+     * peers do not send any. */
     void (*immediate)(void *context, uint64_t sender, uint32_t immediate);
     /* Nothing can be sent to or received from this peer any more. */
     void (*broken)(void *context, uint64_t peer, const char *what);
-    /* For minutes this peer has not answered, to whom something is to be sent: it is gone, or
-     * cannot be reached, or has been outside MPI since. It is asked on. NULL: nobody is told. */
+    /* Something is to be sent to this peer, and it has not answered for minutes. It may be gone, or
+     * unreachable, or busy outside MPI. The transport goes on trying. May be NULL. */
     void (*silent)(void *context, uint64_t peer);
 } regx_transport_events_t;
 
@@ -90,7 +99,7 @@ struct regx_rkey_table; /* rkey_table.h */
 typedef struct regx_transport_config {
     uint64_t self;          /* id of this process, unique in the job and among connected jobs */
     size_t pool_size;       /* bounce memory wanted: bytes, a multiple of the page */
-    size_t pool_least;      /* … and the least that is of use */
+    size_t pool_least;      /* bytes of it below which it is of no use */
     const char *if_include; /* devices, comma-separated names or CIDR, or NULL */
     const char *if_exclude;
     const char *device;              /* one that `devices` named; NULL: open chooses */
@@ -98,22 +107,29 @@ typedef struct regx_transport_config {
     const char *tls; /* UCT transports allowed, comma-separated, or NULL for all that are known */
     const struct regx_verbs_settings *verbs; /* read by open alone; NULL: the defaults */
     bool threads;                            /* more than one thread will call */
-    /* Given by the multiplexer (mux/mux.h) to the transports under it, else NULL: bounce memory of
-     * pool_size bytes to use in place of its own, and what peers may write where a wire has no
-     * device that protects memory. */
+    /* The next three are set by the multiplexer for the transports under it, and NULL otherwise.
+     * Bounce memory of pool_size bytes, to be used in place of memory of the transport's own: */
     void *pool_memory;
+    /* The memory that peers may write. For a transport without a device that protects memory: */
     struct regx_rkey_table *rkeys;
+    /* Called by a transport that finds, before a connection has accepted anything, that it can
+     * never reach the peer. The transport reports that nowhere else. It returns this answer from
+     * its send, lend, put or get: REGX_AGAIN, another transport has taken over; REGX_UNREACHABLE,
+     * there is no other. Any thread; the transport holds no lock. */
+    regx_status_t (*refused)(regx_conn_t *conn);
     regx_counters_t *counters;
-    const regx_trace_t *trace; /* kept; NULL: nobody wants to know */
+    const regx_trace_t *trace; /* lives as long as the transport; may be NULL */
     regx_transport_events_t events;
 } regx_transport_config_t;
 
-/* What of the peer a put writes. */
+/* Which memory of the peer a put writes. */
 typedef enum regx_target { REGX_TARGET_POOL, REGX_TARGET_REGION } regx_target_t;
 
-/* One write to a peer. Filled by the caller, who keeps it until done is called. When the written
- * bytes can be seen by the peer, and not before, the peer is delivered the notice; or, where the
- * wire has writes with immediate data, the immediate, if it is not 0 and says the same. */
+/* One write to a peer. The caller fills it and keeps it until done is called. The peer is delivered
+ * the notice once it can see the written bytes. A transport whose device writes with immediate data
+ * may deliver the immediate instead, if that is not 0: the caller sees to it that both say the
+ * same.
+ */
 typedef struct regx_put {
     const void *local; /* any readable memory, or inside `region` where the transport needs one */
     size_t length;
@@ -125,34 +141,34 @@ typedef struct regx_put {
     uint8_t tag;        /* of the notice */
     uint8_t notice_length;
     uint8_t notice[REGX_NOTICE_MAX];
-    /* Only after REGX_PENDING. REGX_OK; REGX_FAILED, or REGX_DENIED as put; REGX_UNREACHABLE: the
-     * connection is lost, which the event broken tells, perhaps only after this. */
+    /* Called once, if put answered REGX_PENDING. REGX_OK; REGX_FAILED; REGX_DENIED as put says;
+     * REGX_UNREACHABLE: the connection is lost, and the event broken comes before or after this. */
     void (*done)(struct regx_put *put, regx_status_t status);
     void *context;
     void *scratch[4]; /* the transport's while pending */
 } regx_put_t;
 
-/* One read of a peer's registered memory. Filled by the caller, who keeps it until done is called.
- * The peer is not told. */
+/* One read of a peer's registered memory. The caller fills it and keeps it until done is called. */
 typedef struct regx_get {
     void *local; /* inside `region` */
     size_t length;
     const regx_mr_t *region; /* the caller's registration of local */
     uint64_t offset;         /* from the start of the peer's region */
     regx_key_t key;          /* of the peer's region */
-    /* Only after REGX_PENDING. With REGX_OK all bytes can be seen; with REGX_FAILED, and with
-     * REGX_DENIED as get, any part of them may have been written, and no more is. */
+    /* Called once, if get answered REGX_PENDING. REGX_OK: all bytes are there. REGX_FAILED, or
+     * REGX_DENIED as get says: some of them may have been written, and no more will be. */
     void (*done)(struct regx_get *get, regx_status_t status);
     void *context;
     void *scratch[4]; /* the transport's while pending */
 } regx_get_t;
 
-/* A frame of at most 64 KiB sent from the caller's pool memory, without a copy where possible. */
+/* A zero-copy send: a frame of at most 64 KiB that lies in this process's pool. Where the wire
+ * allows it, the peer reads the frame there. */
 typedef struct regx_lend {
     const void *data; /* inside this process's pool memory */
     size_t length;
     uint8_t tag;
-    void (*done)(struct regx_lend *lend, regx_status_t status); /* only after REGX_PENDING */
+    void (*done)(struct regx_lend *lend, regx_status_t status); /* once, after REGX_PENDING */
     void *context;
     void *scratch[4]; /* the transport's while pending */
 } regx_lend_t;
@@ -164,34 +180,36 @@ typedef struct regx_transport_ops {
     unsigned abi; /* REGX_TRANSPORT_ABI; first, so that any build can read it */
     const char *name;
 
-    /* Names the devices to use, each to be opened as a transport of its own: one at least. Status
-     * and error as open. NULL: there is one transport, without a name. */
+    /* Names the devices to use, at least one. Each is then opened as a transport of its own.
+     * Answers as open. NULL: the transport is opened once, without the name of a device. */
     regx_status_t (*devices)(const regx_transport_config_t *config, char *error, size_t error_size,
                              regx_device_name_t names[REGX_DEVICES_MAX], size_t *count);
 
-    /* Opens what is there. REGX_UNREACHABLE where nothing is usable, REGX_INVALID where a setting
-     * is wrong; `error` then holds one line that names the thing and what is allowed, and in the
-     * latter case begins with the setting's name and "=". What is refused but not needed is
-     * tallied in counters->fallbacks. */
+    /* Opens a transport. `config` is copied. REGX_OK; REGX_UNREACHABLE: nothing is usable here;
+     * REGX_INVALID: a setting is wrong; REGX_NO_MEMORY. But for REGX_OK, `error` holds one line;
+     * for REGX_INVALID the line begins with the setting's name and "=", and says what is allowed.
+     * What is refused but can be done without is tallied in counters->fallbacks. */
     regx_status_t (*open)(const regx_transport_config_t *config, char *error, size_t error_size,
                           regx_transport_t **transport);
-    /* All connections must be disconnected. Frees pool memory. */
+    /* All connections must be disconnected. Frees the pool, if it is the transport's. */
     void (*close)(regx_transport_t *transport);
 
-    /* Writes what peers need to connect; returns its length, at most REGX_ADDRESS_MAX. */
+    /* Writes what peers need to connect to this process into `buffer`, which has room for
+     * REGX_ADDRESS_MAX bytes. Returns its length. */
     size_t (*address)(regx_transport_t *transport, void *buffer);
 
-    /* Whether a path can lead from here to whoever published that; the answer is the same from
-     * the other end. NULL: connect tells. */
+    /* Whether a connection to the process that published `address` is possible. Both ends get the
+     * same answer. NULL: connect has to be tried. */
     bool (*reaches)(const regx_transport_t *transport, const void *address, size_t length);
 
-    /* Prepares the path to the process that published `address`. Opens nothing yet. Shared
-     * memory is used only where same_node. REGX_UNREACHABLE: no way to this peer;
-     * REGX_INVALID: the address is malformed. */
+    /* Prepares the connection to the process that published `address`; nothing is sent yet.
+     * same_node: Open MPI says that the peer is on this machine. Shared memory needs that.
+     * REGX_OK: the caller owns `conn` until disconnect; REGX_UNREACHABLE: no way leads to this
+     * peer; REGX_INVALID: the address is malformed; REGX_NO_MEMORY. */
     regx_status_t (*connect)(regx_transport_t *transport, uint64_t peer, bool same_node,
                              const void *address, size_t length, regx_conn_t **conn);
-    /* Drops the path; frames accepted before are still delivered where the wire can. Pending
-     * puts, gets and lends are completed with REGX_FAILED, from here. */
+    /* Ends the connection and frees it. Frames that were accepted are still delivered, where the
+     * wire can. The done of what is pending is called from here, with REGX_FAILED. */
     void (*disconnect)(regx_conn_t *conn);
     /* A hint: a small frame will be sent to this peer in a moment. May be NULL. */
     void (*warm)(regx_conn_t *conn);
@@ -199,45 +217,47 @@ typedef struct regx_transport_ops {
     bool (*reachable)(regx_conn_t *conn);
 
     /* Sends header (at most 256 bytes) and payload as one frame of at most max_frame bytes.
-     * pack may be NULL if payload_length is 0.
-     * REGX_OK: copied. REGX_AGAIN. REGX_UNREACHABLE: the path cannot be made. */
+     * `pack` writes the payload; it may be NULL if payload_length is 0.
+     * REGX_OK: copied; REGX_AGAIN; REGX_UNREACHABLE: the peer cannot be reached; REGX_INVALID: the
+     * frame is too long. */
     regx_status_t (*send)(regx_conn_t *conn, uint8_t tag, const void *header, size_t header_length,
                           regx_pack_t pack, void *pack_context, size_t payload_length);
-    /* REGX_OK: the memory may be used again. REGX_PENDING: done will be called. REGX_AGAIN,
-     * REGX_UNREACHABLE as send. */
+    /* Sends a frame without copying it, if possible. REGX_OK: it was copied, and the memory may be
+     * used again; REGX_PENDING: not before done is called; REGX_AGAIN, REGX_UNREACHABLE,
+     * REGX_INVALID as send. */
     regx_status_t (*lend)(regx_conn_t *conn, regx_lend_t *lend);
-    /* REGX_OK: written and the notice accepted. REGX_PENDING: done will be called. REGX_AGAIN:
-     * nothing was noticed; the same put may be tried again. REGX_DENIED: this peer's memory
-     * cannot be written this way at all. REGX_INVALID: outside what the peer published. */
+    /* REGX_OK: the bytes are written and the notice is accepted; REGX_PENDING: done will be called;
+     * REGX_AGAIN: the peer sees no notice, and the same put may be tried again, though bytes may
+     * have been written; REGX_DENIED: this peer's memory cannot be written this way at all;
+     * REGX_UNREACHABLE as send; REGX_INVALID: outside what the peer published. */
     regx_status_t (*put)(regx_conn_t *conn, regx_put_t *put);
-    /* NULL: no wire of this transport reads a peer's memory. REGX_PENDING: done will be called,
-     * from progress or disconnect. REGX_AGAIN, REGX_UNREACHABLE as send. REGX_DENIED: nothing can
-     * be read from this peer. REGX_INVALID: outside what the peer published. */
+    /* REGX_PENDING: done will be called; REGX_AGAIN, REGX_UNREACHABLE as send; REGX_DENIED: nothing
+     * can be read from this peer; REGX_INVALID: outside what the peer published. NULL: this
+     * transport cannot read a peer's memory. */
     regx_status_t (*get)(regx_conn_t *conn, regx_get_t *get);
-    bool copies; /* there are neighbours with whom single_copy (regx_conn_t) may hold */
-    /* REGX_UNREACHABLE of send, lend, put and get is answered only before the connection has
-     * accepted anything, for good, and without the event broken: another transport may be tried. */
-    bool may_refuse;
+    bool copies; /* some connections may have single_copy (regx_conn_t) */
 
-    /* REGX_NO_MEMORY or REGX_DENIED: bounce instead. REGX_INVALID: no memory can be registered for
-     * that access. NULL, and dereg too, in a transport that is used under the multiplexer alone. */
+    /* Registers [base, base + length) and fills `mr`, which the caller owns until dereg.
+     * REGX_OK; REGX_NO_MEMORY or REGX_DENIED: this memory cannot be registered now, and the caller
+     * bounces; REGX_INVALID: no memory can be registered for that access. reg and dereg are NULL in
+     * a transport that is used only under the multiplexer, which registers for it. */
     regx_status_t (*reg)(regx_transport_t *transport, void *base, size_t length, unsigned access,
                          regx_mr_t *mr);
-    /* When it returns, no peer's write lands in that memory any more, nor does one read it. */
+    /* When it returns, no peer writes to that memory or reads from it any more. */
     void (*dereg)(regx_transport_t *transport, regx_mr_t *mr);
 
-    /* Whether memory can be registered with REGX_ACCESS_ON_DEMAND: the device can, for what is
-     * done with regions here, and was seen just now to follow a change of the mapping. Called
-     * before anybody connects. REGX_DENIED, REGX_INVALID (it does not follow); `error` then holds
-     * one line. NULL: it cannot. */
+    /* Tries whether memory can be registered with REGX_ACCESS_ON_DEMAND: whether the device
+     * supports that for all operations of this table, and follows a change of the mapping. Called
+     * before anybody connects. REGX_OK; REGX_DENIED: the device cannot; REGX_INVALID: it does not
+     * follow a change. But for REGX_OK, `error` holds one line. NULL: never possible. */
     regx_status_t (*on_demand)(regx_transport_t *transport, char *error, size_t error_size);
-    /* Has the device look up that part of a region on demand before it is needed; if the region
-     * may be written, then to be written. REGX_OK: it was asked to, and nobody hears how it went.
-     * REGX_DENIED: it does not let itself be asked. NULL where on_demand is. */
+    /* Asks the device to look up pages of an on-demand region before they are needed: for writing,
+     * if the region may be written. REGX_OK: the device was asked; whether it did so is not known.
+     * REGX_DENIED: the device cannot be asked. NULL where on_demand is NULL. */
     regx_status_t (*prefetch)(regx_transport_t *transport, const regx_mr_t *mr, const void *base,
                               size_t length);
 
-    /* Delivers and completes what is ready, a bounded amount; returns how many events. */
+    /* Delivers and completes what is ready, up to a bound. Returns how many events there were. */
     int (*progress)(regx_transport_t *transport);
 } regx_transport_ops_t;
 
@@ -248,15 +268,15 @@ struct regx_transport {
     size_t pool_size;  /* may be less than was asked for */
     size_t max_frame;  /* bytes of header and payload that send takes */
     const char *wires; /* for the report, such as "posix,tcp" */
-    bool registers;    /* registering pins memory, and is worth avoiding */
-    uint64_t mr_count; /* regions that the device has for callers, of all who use it; 0: any */
-    uint64_t mr_bytes; /* of the longest region; 0: any */
-    /* Set by on_demand: what is moved from or to a region on demand must begin at a multiple of
-     * this many bytes, or the device errs. 1: anywhere. */
+    bool registers;    /* registering pins memory, and costs time */
+    uint64_t mr_count; /* regions that all users of the device may have together; 0: no limit */
+    uint64_t mr_bytes; /* bytes of the longest region; 0: no limit */
+    /* Set by on_demand: puts and gets of an on-demand region must begin at a multiple of so many
+     * bytes, or the device fails. 1: anywhere. */
     size_t on_demand_grain;
     unsigned megabits; /* per second; 0: not known */
-    /* Nothing was ever connected: progress could only find newcomers, and makes system calls for
-     * that. It need not be called more often than in some milliseconds. */
+    /* Nobody has ever connected. All that progress can find is a newcomer, and it makes system
+     * calls to look for one: it need not be called more often than once in some milliseconds. */
     atomic_bool unused;
 };
 
@@ -264,11 +284,12 @@ struct regx_transport {
 struct regx_conn {
     regx_transport_t *transport;
     uint64_t peer;
-    const char *wire; /* "shm", "tcp", …: for messages to people */
-    /* The two processes map each other's pool: a bounce is a copy per side. */
+    const char *wire;   /* "shm", "tcp" and so on: for messages to people */
+    regx_conn_t *above; /* the multiplexer's connection that uses this one, or NULL */
+    /* The two processes map each other's pool: what is bounced is copied once by each of them. */
     atomic_bool shares_pool;
-    /* Puts to a region, and gets, are the kernel's copies between the two processes, which it
-     * allows, as far as can be told from this side. */
+    /* Puts to a region, and gets, are copies that the kernel makes between the two processes, and
+     * it allows them as far as this process can tell. */
     atomic_bool single_copy;
 };
 

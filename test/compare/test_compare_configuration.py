@@ -26,7 +26,7 @@ def read(tmp_path: Path, text: str, full: bool = False) -> list[configuration.Ro
     return configuration.read([file], full)
 
 
-def test_a_row(tmp_path: Path) -> None:
+def test_a_row_has_every_setting_of_its_section(tmp_path: Path) -> None:
     text = """\
 [one]
 mca = --mca pml ob1 --mca btl regx,self
@@ -141,7 +141,7 @@ def test_errors_name_file_and_line(
     assert "\n" not in str(error.value)
 
 
-def test_the_same_row_in_two_files(tmp_path: Path) -> None:
+def test_the_same_row_in_two_files_is_refused(tmp_path: Path) -> None:
     one, two = tmp_path / "1.conf", tmp_path / "2.conf"
     one.write_text(GOOD)
     two.write_text(GOOD)
@@ -153,7 +153,7 @@ def test_the_same_row_in_two_files(tmp_path: Path) -> None:
     ("content", "complaint"),
     [(None, "No such file"), (b"\xff\xfe\x00", "not a text file"), (b"", "no row in this file")],
 )
-def test_unreadable_files(tmp_path: Path, content: bytes | None, complaint: str) -> None:
+def test_unreadable_files_are_named(tmp_path: Path, content: bytes | None, complaint: str) -> None:
     file = tmp_path / "rows.conf"
     if content is not None:
         file.write_bytes(content)
@@ -161,14 +161,14 @@ def test_unreadable_files(tmp_path: Path, content: bytes | None, complaint: str)
         configuration.read([file], False)
 
 
-def test_a_folder_is_no_configuration(tmp_path: Path) -> None:
+def test_a_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Trouble, match="cannot be read: Is a directory"):
         configuration.read([tmp_path], False)
 
 
 @pytest.mark.parametrize("file", sorted((TOP / "osu-configs").glob("*.conf")), ids=lambda f: f.name)
 @pytest.mark.parametrize("full", [False, True])
-def test_our_own(file: Path, full: bool) -> None:
+def test_the_published_configurations_are_valid(file: Path, full: bool) -> None:
     rows = configuration.read([file], full)
     for major in (4, 5, 6):
         assert [row for row in rows if not row.openmpi or major in row.openmpi]

@@ -135,7 +135,7 @@ osu_latency: /usr/lib/libnl-3.so.200: no version information available (required
 
 
 @pytest.mark.parametrize("version", SAMPLES)
-def test_versions(version: str) -> None:
+def test_the_output_of_each_osu_version_is_read(version: str) -> None:
     unit, text, values = SAMPLES[version]
     output = osu.parse(text, unit)
     assert output.values == values

@@ -22,7 +22,7 @@ def prove(
 
 
 @pytest.mark.parametrize("strategy", ["bounce", "pipeline", "direct", "read", "together", "remap"])
-def test_proven(tmp_path: Path, strategy: str) -> None:
+def test_a_path_is_proven_by_the_report(tmp_path: Path, strategy: str) -> None:
     proof = prove(tmp_path, strategy, bytes_shm=MIB, **{f"bytes_{strategy}": 3 * MIB})
     assert proof.problem is None
     assert proof.carried == f"{strategy} 6.0 MiB"
@@ -41,7 +41,7 @@ def test_small_messages_go_eagerly_in_every_strategy(tmp_path: Path) -> None:
     assert proof.problem == "path not proven: regx carried nothing"
 
 
-def test_a_mixture_of_sizes(tmp_path: Path) -> None:
+def test_small_messages_of_a_mixture_may_go_eagerly(tmp_path: Path) -> None:
     # As osu_latency does: 10,000 times 8 KiB and below, 1,000 times what is larger.
     sizes = [8 << i for i in range(20)]
     small = sum(s * (10000 if s <= 8192 else 1000) for s in sizes if s <= 32768)
@@ -55,7 +55,7 @@ def test_a_mixture_of_sizes(tmp_path: Path) -> None:
     assert proof.problem is not None and "direct carried only 7.8 GiB; eager" in proof.problem
 
 
-def test_large_messages_do_not(tmp_path: Path) -> None:
+def test_large_messages_in_fragments_are_not_proven(tmp_path: Path) -> None:
     proof = prove(tmp_path, "bounce", bytes_frag=MIB)
     assert proof.problem == "path not proven: bounce carried only 0 B; eager 0 B, frag 2.0 MiB"
 
@@ -69,17 +69,17 @@ def test_what_is_packed_goes_in_fragments_alone(tmp_path: Path) -> None:
     assert proof.problem == "path not proven: frag carried 30.0 MiB, but also bounce 2 B"
 
 
-def test_another_path(tmp_path: Path) -> None:
+def test_another_path_is_not_proven(tmp_path: Path) -> None:
     proof = prove(tmp_path, "direct", bytes_bounce=MIB)
     assert proof.problem == "path not proven: direct carried 0 B, but also bounce 2.0 MiB"
 
 
-def test_another_path_beside_the_one_named(tmp_path: Path) -> None:
+def test_another_path_beside_the_one_named_is_not_proven(tmp_path: Path) -> None:
     proof = prove(tmp_path, "direct", bytes_direct=MIB, bytes_pipeline=2)
     assert proof.problem == "path not proven: direct carried 2.0 MiB, but also pipeline 4 B"
 
 
-def test_fallback_with_reasons(tmp_path: Path) -> None:
+def test_a_fallback_is_not_proven_and_says_why(tmp_path: Path) -> None:
     proof = prove(
         tmp_path,
         "bounce",
@@ -139,7 +139,7 @@ def test_one_rank_twice_is_one_rank(tmp_path: Path) -> None:
     assert problem == "path not proven: regx reported for 1 of 2 ranks"
 
 
-def test_no_report_and_a_malformed_one(tmp_path: Path) -> None:
+def test_no_report_or_a_malformed_one_is_not_proven(tmp_path: Path) -> None:
     file = tmp_path / "report"
     problem = path.prove(file, "bounce", LARGE).problem
     assert problem == "path not proven: regx reported for 0 of 2 ranks"

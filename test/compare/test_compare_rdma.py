@@ -31,7 +31,7 @@ def of_machine(tree: Tree) -> list[str]:
     return [call for call in tree.calls() if call.startswith("machine ")]
 
 
-def test_in_the_machine(tree: Tree) -> None:
+def test_without_a_device_rows_run_in_the_machine(tree: Tree) -> None:
     done, document = tree.compare(ROWS, "--rdma")
     assert done.returncode == 0, done.stderr
     (call,) = of_machine(tree)
@@ -53,7 +53,7 @@ def test_in_the_machine(tree: Tree) -> None:
     assert done.stderr.count("setup was called") == 1  # out here
 
 
-def test_over_a_device_that_is_here(tree: Tree) -> None:
+def test_with_a_device_rows_run_here(tree: Tree) -> None:
     tree.has_device()
     done, _ = tree.compare(ROWS, "--rdma")
     assert done.returncode == 0, done.stderr
@@ -70,7 +70,7 @@ def test_what_goes_wrong_there_is_told(tree: Tree) -> None:
     assert all(run["problem"] for run in document["runs"] if run["arm"]["strategy"] == "bounce")
 
 
-def test_a_machine_that_cannot_be_had(tree: Tree) -> None:
+def test_without_a_machine_it_ends_with_125(tree: Tree) -> None:
     tree.write("test/machine/run", "#!/bin/sh\necho no machine >&2; exit 125\n", executable=True)
     file = tree.write("rows.conf", ROWS)
     done = tree.run("--rdma", "-f", file)
@@ -78,7 +78,7 @@ def test_a_machine_that_cannot_be_had(tree: Tree) -> None:
 
 
 @pytest.mark.parametrize("here", [False, True])
-def test_dry_run(tree: Tree, here: bool) -> None:
+def test_lines_of_a_dry_run_can_be_pasted(tree: Tree, here: bool) -> None:
     """Each line can be pasted: where there is no device, it runs in the machine."""
     if here:
         tree.has_device()
@@ -93,7 +93,7 @@ def test_dry_run(tree: Tree, here: bool) -> None:
     assert ["btl_regx_transport verbs" in line for line in lines] == [True] * 2 + [False] * 4
 
 
-def test_two_calls_at_a_time(tree: Tree) -> None:
+def test_a_second_call_leaves_the_first_ones_files_alone(tree: Tree) -> None:
     """Another call, even one that runs nothing, leaves alone what the machine is working on."""
     other = shlex.join(tree.command("--rdma", "--dry-run", "-f", tree.write("other.conf", ROWS),
                                     "--osu", tree.path / "osu"))
@@ -125,7 +125,7 @@ def test_only_the_benchmarks_of_this_call(tree: Tree) -> None:
     assert not any("osu_bw" in call for call in tree.calls())
 
 
-def test_one_node(tree: Tree) -> None:
+def test_hosts_are_refused_in_the_machine(tree: Tree) -> None:
     hosts = tree.write("hosts", "a\nb\n")
     done = tree.run("--rdma", "--hostfile", hosts, "-f", tree.write("rows.conf", ROWS))
     assert done.returncode == 2 and done.stdout == ""
@@ -141,7 +141,7 @@ def test_what_was_built_before_is_taken_as_it_is(tree: Tree) -> None:
 
 
 @pytest.mark.parametrize(("value", "bytes_"), [("8M", str(8 << 20)), ("unlimited", "unlimited")])
-def test_memlock(tree: Tree, value: str, bytes_: str) -> None:
+def test_memlock_limits_every_rank(tree: Tree, value: str, bytes_: str) -> None:
     """Before the program, for every rank; root is made to be limited."""
     done, _ = tree.compare(ROWS.replace("[ucx]", f"[ucx]\nmemlock = {value}"))
     assert done.returncode == 0, done.stderr

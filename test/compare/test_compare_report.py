@@ -65,7 +65,7 @@ def test_sums_maxima_and_names() -> None:
     }
 
 
-def test_the_table(tmp_path: Path) -> None:
+def test_the_table_adds_all_ranks_up(tmp_path: Path) -> None:
     files = [tmp_path / "0", tmp_path / "1"]
     for file, line in zip(files, (RANK_0, RANK_1)):
         file.write_text(json.dumps(line) + "\n")

@@ -71,7 +71,7 @@ def test_files_of_several_options_are_all_read(tree: Tree) -> None:
         assert sum(f"--mca pml {pml} " in line for line in lines) == count * 3 * 2, done.stdout
 
 
-def test_another_wire(tree: Tree) -> None:
+def test_a_job_over_another_wire_is_an_error(tree: Tree) -> None:
     tree.has_device()
     done = counts(tree, ROWS.replace("[ucx]", "environment = WIRE=tcp\n[ucx]"))
     assert done.returncode == 1
@@ -87,7 +87,7 @@ def test_a_failure_is_said_and_not_waited_for_again(tree: Tree) -> None:
     assert "FAILED: ucx, 8 B: failed with status 3: No such thing as this BTL" in done.stdout
 
 
-def test_in_the_machine(tree: Tree) -> None:
+def test_without_a_device_it_runs_in_the_machine(tree: Tree) -> None:
     tree.write("infiniband/mlx5_0/ports/1/hw_counters/sent_pkts", "77\n")
     done = counts(tree, ROWS, "--rdma", "--output", tree.path / "output")
     assert done.returncode == 0, done.stderr
@@ -96,7 +96,7 @@ def test_in_the_machine(tree: Tree) -> None:
     assert "setup was called with machine" in done.stderr
 
 
-def test_no_device(tree: Tree) -> None:
+def test_without_rdma_and_device_one_line_says_so(tree: Tree) -> None:
     done = counts(tree, ROWS)
     assert done.returncode == 1 and done.stdout == ""
     assert done.stderr.splitlines()[-1] == (
@@ -105,7 +105,7 @@ def test_no_device(tree: Tree) -> None:
 
 
 @pytest.mark.parametrize("here", [False, True])
-def test_dry_run(tree: Tree, here: bool) -> None:
+def test_a_dry_run_counts_nothing(tree: Tree, here: bool) -> None:
     subprocess.run([tree.path / "component/config/setup"], check=True, stderr=subprocess.DEVNULL)
     if here:
         tree.has_device()

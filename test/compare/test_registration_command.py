@@ -32,7 +32,7 @@ def run(tree: Tree, *arguments: object) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_all_of_it(tree: Tree) -> None:
+def test_every_subject_and_metric_is_measured(tree: Tree) -> None:
     done = run(tree, "-n", 3)
     assert done.returncode == 0, done.stderr
     calls = tree.calls()
@@ -57,7 +57,7 @@ def test_all_of_it(tree: Tree) -> None:
     assert document["environment"]["openmpi"] == "4.1.4" and not document["interrupted"]
 
 
-def test_some_of_it(tree: Tree) -> None:
+def test_named_subjects_and_metrics_alone_are_measured(tree: Tree) -> None:
     done = run(tree, "-n", 1, "--subjects", "hooks", "grdma", "--metrics", "hit_1", "null_call")
     assert done.returncode == 0, done.stderr
     assert tree.calls() == ["regx hooks hit_1 null_call", "grdma grdma hit_1 null_call"]
@@ -80,7 +80,7 @@ def test_a_subject_that_fails(tree: Tree) -> None:
     assert why in done.stdout and tree.calls().count("regx hooks") == 1
 
 
-def test_dry_run(tree: Tree) -> None:
+def test_a_dry_run_prints_the_programs(tree: Tree) -> None:
     subprocess.run([tree.path / "component/config/setup"], check=True, capture_output=True)
     done = run(tree, "--dry-run", "--subjects", "notifier")
     assert done.returncode == 0, done.stderr
@@ -104,7 +104,7 @@ def test_dry_run(tree: Tree) -> None:
         (["--metrics", "speed"], "invalid choice: 'speed' (choose from"),
     ],
 )
-def test_nonsense(tree: Tree, arguments: list[str], complaint: str) -> None:
+def test_wrong_arguments_get_one_line(tree: Tree, arguments: list[str], complaint: str) -> None:
     done = run(tree, *arguments)
     assert done.returncode == 2 and done.stdout == "" and complaint in done.stderr
     assert "Traceback" not in done.stderr
@@ -160,7 +160,7 @@ SOME = ("region_bytes", "null_call", "hit_1", "hit_100", "miss_apart", "many_set
 
 
 @pytest.mark.parametrize("subject", SUBJECTS)
-def test_a_program(programs: Path, subject: str) -> None:
+def test_each_program_prints_what_was_asked(programs: Path, subject: str) -> None:
     if not (programs / SUBJECTS[subject].program).exists():
         pytest.skip("not built for this Open MPI")
     done = measure(programs, SUBJECTS[subject].program, subject, *SOME)

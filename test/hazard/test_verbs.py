@@ -52,7 +52,7 @@ def test_no_device(mpi: Mpi) -> None:
         refused(mpi, "transport=verbs: this machine has no RDMA device")
         job = mpi(*COLLECTIVE, btl="regx,self", regx={"transport": "verbs"})
         assert why(mpi, {}) == {"uct": "no RDMA device here"}
-    assert why(mpi, {}) == {"uct": "verbs is used by name only"}
+    assert why(mpi, {}) == {"uct": "all processes are on this node"}
     assert why(mpi, {"transport": "uct"}) == {"uct": "asked for"}
     assert why(mpi, {"transport": "verbs"}) == {"verbs": "asked for"}
     assert job.status != 0 and job.stdout == "", f"it runs by another way\n{job}"

@@ -36,7 +36,7 @@ def test_ranks_of_two_versions_use_another_btl(mpi: Mpi, build: Build, other: Pa
     assert 1 <= len(job.complaints) <= 2, str(job)
     assert len(set(job.complaints)) == len(job.complaints), f"said twice\n{job}"
     for line in job.complaints:
-        assert "another regx" in line and str(OTHER) in line, str(job)
+        assert "another build of regx" in line and str(OTHER) in line, str(job)
     for report in job.reports:
         assert report["bytes_shm"] == report["bytes_tcp"] == 0, str(job)
 

@@ -31,14 +31,9 @@ KNOWN_CIRCLES: list[set[str]] = [
     # registration
     {"registration/cache.c", "registration/miss.c"},
     {"registration/evict.c", "registration/retire.c"},
-    # transport/uct
-    {"transport/uct/tcp_conn.c", "transport/uct/tcp_send.c"},
     # transport/verbs
     {"transport/verbs/buffers.c", "transport/verbs/get.c", "transport/verbs/hello.c",
      "transport/verbs/pair.c", "transport/verbs/post.c"},
-    # btl: the face
-    {"btl/address.c", "btl/component.c", "btl/module.c", "btl/rdma.c", "btl/registry.c",
-     "btl/report.c"},
 ]
 KNOWN_ARROWS: set[tuple[str, str]] = set()
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import sample
-from job import BUILT
 from launch import Mpi
+from tables import strategies
 
 JOBS, ALL_JOBS = 12, 150  # without and with --full
 COLLECTIVES = ["alltoall", "alltoallv", "bcast", "scatter", "gather", "allgather", "allreduce",
@@ -17,7 +17,7 @@ COLLECTIVES = ["alltoall", "alltoallv", "bcast", "scatter", "gather", "allgather
 
 
 def settings(rng: random.Random) -> dict[str, Any]:
-    chosen = {"rendezvous": rng.choice(["bounce", "pipeline", "direct", "read", "together", "auto"]),
+    chosen = {"rendezvous": rng.choice([*strategies(), "auto"]),
               "uct_tls": rng.choice(["posix,sysv,tcp", "sysv", "tcp", "posix"])}
     return chosen | rng.choice([
         {},
@@ -58,5 +58,5 @@ def test_random_messages_are_right(mpi: Mpi, tmp_path: Path, seed: int, number: 
     words, regx = program(rng, tmp_path), settings(rng)
     job = mpi(*words, ranks=ranks, regx=regx, timeout=300)
     job.checked(ranks).over("tcp" if regx["uct_tls"] == "tcp" else "shm")
-    carried = ["eager", "frag", *BUILT]
+    carried = ["eager", "frag", *strategies()]
     assert sum(job.total(f"bytes_{path}") for path in carried) > 0, str(job)

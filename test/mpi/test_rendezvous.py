@@ -9,6 +9,7 @@ import sample
 from launch import Mpi
 from job import Job
 from sample import MIB, Case
+from tables import strategies
 
 SIZE = 8 * MIB
 CHUNK = MIB
@@ -179,7 +180,7 @@ def test_auto_tries_each_path_on_a_node(mpi: Mpi, tmp_path: Path, window: int) -
     assert len(decisions) > 3, str(job)  # somebody won
 
 
-@pytest.mark.parametrize("strategy", ["bounce", "pipeline", "direct", "read", "together", "auto"])
+@pytest.mark.parametrize("strategy", [*strategies(), "auto"])
 def test_each_rank_may_have_its_own_strategy(mpi: Mpi, tmp_path: Path, strategy: str) -> None:
     """Hazard 26: where the receiver alone decides, each rank may have a value of its own."""
     file = sample.write([Case(3 * MIB + 1, 3, 4, pattern="both", window=3)], tmp_path)

@@ -31,12 +31,14 @@ def test_silent_below_its_levels(mpi: Mpi, level: int | None) -> None:
 def test_level_10_says_what_was_chosen(mpi: Mpi) -> None:
     """Once per rank; as the report has it."""
     job, lines = traced(mpi, 10, rendezvous="pipeline", backend="none", chunk_size="64K")
-    for words in ("regx ", "transport uct (", "rendezvous pipeline, chunks of 65536 bytes, 4 ",
+    for words in ("regx ", "transport=auto is uct (", "transport uct: ",
+                  "rendezvous pipeline, chunks of 65536 bytes, 4 ",
                   "backend none (asked for), keeping nothing"):
         assert len(beginning(lines, words)) == 2, str(job)
     reason = job.reports[0]["transport_reason"]
-    assert len(beginning(lines, f"transport uct ({reason}): ")) == 2, str(job)
-    assert len([line for line in lines if "bytes of the pool are locked" in line]) == 2, str(job)
+    assert len(beginning(lines, f"transport=auto is uct ({reason})")) == 2, str(job)
+    assert len(beginning(lines, "transport verbs is not used: ")) == 2, str(job)
+    assert all(" a pool of " in line for line in beginning(lines, "transport uct: ")), str(job)
     assert not [line for line in lines if line.startswith("rank ")], str(job)
 
 
@@ -52,7 +54,7 @@ def test_level_20_says_each_connection(mpi: Mpi, tls: str, wire: str) -> None:
     job, lines = traced(mpi, 20, uct_tls=tls)
     for rank in (0, 1):
         assert len(beginning(lines, f"rank {rank} on ")) == 2, str(job)
-        assert all(f": over {wire}" in line for line in beginning(lines, f"rank {rank} on "))
+        assert all(f": {wire} (" in line for line in beginning(lines, f"rank {rank} on "))
         assert len(beginning(lines, f"rank {rank}: connection over {wire} ends")) == 2, str(job)
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import sample
-from job import BUILT
 from launch import Build, Mpi
 from sample import MIB, PAGE, Case
+from tables import strategies
 
 STRATEGIES = ["bounce", "pipeline", "direct", "auto"]
 WIRES = {"shm": {}, "tcp": {"uct_tls": "tcp"}}
@@ -79,7 +79,7 @@ def test_derived_types_and_buffered_sends_go_in_fragments(mpi: Mpi, tmp_path: Pa
     assert job.total("bytes_frag") >= FRAGMENT * job.total("messages_frag") > 0, str(job)
     assert job.total("bytes_frag") + job.total("bytes_eager") >= \
         sum(sum(case.sizes()) * case.windows(2, 2) for case in cases), str(job)
-    for path in (*BUILT, "fallback"):
+    for path in (*strategies(), "fallback"):
         assert job.total(f"bytes_{path}") == 0, str(job)
 
 

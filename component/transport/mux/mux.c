@@ -36,6 +36,7 @@ static regx_status_t open_wire(regx_mux_t *mux, size_t i, char *error, size_t er
         return REGX_OK;
     }
     config.rkeys = &mux->rkeys;
+    config.refused = regx_mux_refused;
     config.pool_memory = mux->super.pool_memory;
     if (config.pool_memory != NULL) {
         config.pool_size = mux->super.pool_size;
@@ -44,15 +45,19 @@ static regx_status_t open_wire(regx_mux_t *mux, size_t i, char *error, size_t er
     if (status != REGX_OK) {
         return status == REGX_INVALID ? status : REGX_OK;
     }
-    mux->wires[i] = wire;
-    add_name(mux, wire->wires);
-    if (mux->first == NULL) {
-        mux->first = wire;
+    if (mux->names[0] == '\0') { /* the first */
         mux->super.pool_memory = wire->pool_memory;
         mux->super.pool_size = wire->pool_size;
         mux->super.max_frame = wire->max_frame;
     }
+    if (mux->names[0] == '\0' && !atomic_load(&wire->unused)) {
+        mux->first = wire;
+    } else {
+        mux->others[mux->other_count++] = wire;
+    }
     mux->super.max_frame = regx_min(mux->super.max_frame, wire->max_frame);
+    mux->wires[i] = wire;
+    add_name(mux, wire->wires);
     return REGX_OK;
 }
 
@@ -91,7 +96,7 @@ regx_status_t regx_mux_open(const regx_transport_ops_t *ops, const regx_mux_wire
     for (size_t i = 0; i < count && status == REGX_OK; i++) {
         status = open_wire(mux, i, error, error_size);
     }
-    if (status == REGX_OK && mux->first == NULL) {
+    if (status == REGX_OK && mux->names[0] == '\0') {
         name_all(mux, error, error_size);
         status = REGX_UNREACHABLE;
     }
@@ -163,19 +168,36 @@ void regx_mux_dereg(regx_transport_t *transport, regx_mr_t *mr)
 
 /* ---- progress ---- */
 
-static inline int progress_wire(regx_mux_t *mux, regx_transport_t *wire)
+/* Also reports what is lost. may_be_due: a clock may be read to know whether to look at unused
+ * ones. */
+static __attribute__((noinline)) int progress_others(regx_mux_t *mux, bool may_be_due)
 {
-    if (atomic_load_explicit(&wire->unused, memory_order_relaxed) &&
-        !regx_pace_due(&mux->newcomers)) {
-        return 0;
+    const bool due = may_be_due && regx_pace_due_by_clock(&mux->newcomers);
+    bool in_use = false;
+    int events = 0;
+
+    for (size_t i = 0; i < mux->other_count; i++) {
+        regx_transport_t *wire = mux->others[i];
+
+        if (!atomic_load_explicit(&wire->unused, memory_order_relaxed)) {
+            in_use = true;
+            events += wire->ops->progress(wire);
+        } else if (due) {
+            events += wire->ops->progress(wire);
+        }
     }
-    return wire->ops->progress(wire);
+    mux->others_in_use = in_use;
+    if (atomic_load_explicit(&mux->lost_count, memory_order_relaxed) > 0) {
+        regx_mux_report_lost(mux);
+    }
+    return events;
 }
 
+/* Most calls find nothing, and while only the first is in use they go no further than there. */
 int regx_mux_progress(regx_transport_t *transport)
 {
     regx_mux_t *mux = regx_mux_of(transport);
-    int events = progress_wire(mux, mux->first);
+    int events = mux->first != NULL ? mux->first->ops->progress(mux->first) : 0;
 
     if (events > 0) {
         regx_pace_note_traffic(&mux->newcomers);
@@ -183,13 +205,9 @@ int regx_mux_progress(regx_transport_t *transport)
             return events; /* somebody waits for what was just delivered */
         }
     }
-    for (size_t i = 1; i < mux->count; i++) {
-        if (mux->wires[i] != NULL && mux->wires[i] != mux->first) {
-            events += progress_wire(mux, mux->wires[i]);
-        }
-    }
-    if (atomic_load_explicit(&mux->lost_count, memory_order_relaxed) > 0) {
-        regx_mux_report_lost(mux);
+    const bool may_be_due = regx_pace_count(&mux->newcomers);
+    if (may_be_due || mux->others_in_use) {
+        events += progress_others(mux, may_be_due);
     }
     return events;
 }

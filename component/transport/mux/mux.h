@@ -3,7 +3,7 @@
  * The multiplexer: several transports as one, which chooses among them per peer.
  *
  * The transports stand in a table, the preferred one first. A peer is reached by the first that
- * connects to it. If that one refuses before it has accepted anything (may_refuse in transport.h),
+ * connects to it. If that one refuses before it has accepted anything (`refused` in transport.h),
  * the next one takes over; if there is none, progress reports the connection as broken.
  *
  * Memory is registered once, in a table of rkeys that all of them share, and they share the pool of

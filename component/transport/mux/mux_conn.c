@@ -101,6 +101,7 @@ static regx_status_t take_path(regx_mux_t *mux, regx_mux_conn_t *conn, size_t fr
                                         &conn->paths[i]);
         }
         if (status == REGX_OK) {
+            conn->paths[i]->above = &conn->super;
             conn->super.wire = conn->paths[i]->wire;
             conn->super.shares_pool = atomic_load(&conn->paths[i]->shares_pool);
             conn->super.single_copy = atomic_load(&conn->paths[i]->single_copy);
@@ -175,24 +176,21 @@ static void lose_locked(regx_mux_t *mux, regx_mux_conn_t *conn)
     atomic_fetch_add(&mux->lost_count, 1);
 }
 
-/* Whether there is another path than the one that has just refused. */
-static __attribute__((noinline)) bool fail_over(regx_mux_conn_t *conn, const regx_conn_t *refused)
+regx_status_t regx_mux_refused(regx_conn_t *path)
 {
+    regx_mux_conn_t *conn = REGX_CONTAINER_OF(path->above, regx_mux_conn_t, super);
     regx_mux_t *mux = regx_mux_of(conn->super.transport);
     regx_status_t status = REGX_OK;
 
-    if (!refused->transport->ops->may_refuse) {
-        return false; /* it is lost, and that transport reports it */
-    }
     regx_lock(&conn->lock);
-    if (atomic_load(&conn->path) == refused) { /* else another thread was faster */
-        status = take_path(mux, conn, path_number(conn, refused) + 1);
+    if (atomic_load(&conn->path) == path) { /* else another thread was faster */
+        status = take_path(mux, conn, path_number(conn, path) + 1);
         if (status != REGX_OK) {
             lose_locked(mux, conn);
         }
     }
     regx_unlock(&conn->lock);
-    return status == REGX_OK;
+    return status == REGX_OK ? REGX_AGAIN : REGX_UNREACHABLE;
 }
 
 __attribute__((noinline)) void regx_mux_report_lost(regx_mux_t *mux)
@@ -248,13 +246,6 @@ static inline regx_conn_t *path_of(regx_conn_t *super)
     return atomic_load_explicit(&conn->path, memory_order_acquire);
 }
 
-/* Whether what `path` answered is final. If not, the same is to be tried with another path. */
-static inline bool is_final(regx_conn_t *super, const regx_conn_t *path, regx_status_t status)
-{
-    return status != REGX_UNREACHABLE ||
-           !fail_over(REGX_CONTAINER_OF(super, regx_mux_conn_t, super), path);
-}
-
 void regx_mux_warm(regx_conn_t *super)
 {
     regx_conn_t *path = path_of(super);
@@ -272,43 +263,30 @@ bool regx_mux_reachable(regx_conn_t *super)
     return !conn->lost && path->transport->ops->reachable(path);
 }
 
+/* The compiler makes these jumps to the path's own operation. */
+
 regx_status_t regx_mux_send(regx_conn_t *super, uint8_t tag, const void *header,
                             size_t header_length, regx_pack_t pack, void *pack_context,
                             size_t payload_length)
 {
-    regx_status_t status;
-    regx_conn_t *path;
+    regx_conn_t *path = path_of(super);
 
-    do {
-        path = path_of(super);
-        status = path->transport->ops->send(path, tag, header, header_length, pack, pack_context,
-                                            payload_length);
-    } while (!is_final(super, path, status));
-    return status;
+    return path->transport->ops->send(path, tag, header, header_length, pack, pack_context,
+                                      payload_length);
 }
 
 regx_status_t regx_mux_lend(regx_conn_t *super, regx_lend_t *lend)
 {
-    regx_status_t status;
-    regx_conn_t *path;
+    regx_conn_t *path = path_of(super);
 
-    do {
-        path = path_of(super);
-        status = path->transport->ops->lend(path, lend);
-    } while (!is_final(super, path, status));
-    return status;
+    return path->transport->ops->lend(path, lend);
 }
 
 regx_status_t regx_mux_put(regx_conn_t *super, regx_put_t *put)
 {
-    regx_status_t status;
-    regx_conn_t *path;
+    regx_conn_t *path = path_of(super);
 
-    do {
-        path = path_of(super);
-        status = path->transport->ops->put(path, put);
-    } while (!is_final(super, path, status));
-    return status;
+    return path->transport->ops->put(path, put);
 }
 
 /* Only a wire on which the kernel copies can read a peer's memory. */

@@ -38,9 +38,12 @@ typedef struct regx_mux {
     regx_rkey_table_t rkeys;
     char names[32];
     /* Progress: */
-    regx_transport_t *first; /* the first that is open */
-    unsigned busy_rounds;    /* in which the first had something */
-    regx_pace_t newcomers;   /* looks at unused wires */
+    regx_transport_t *first; /* the first that is open, if its progress is cheap; or NULL */
+    regx_transport_t *others[REGX_MUX_WIRES_MAX]; /* the rest of those that are open */
+    size_t other_count;
+    bool others_in_use;    /* any of them, when progress last looked */
+    unsigned busy_rounds;  /* in which the first had something */
+    regx_pace_t newcomers; /* looks at unused wires */
     /* Connections without a path: */
     regx_lock_t lock;
     regx_mux_conn_t *lost;
@@ -54,6 +57,9 @@ static inline regx_mux_t *regx_mux_of(regx_transport_t *transport)
 
 /* Whether the configuration allows that transport of the table. */
 bool regx_mux_allows(const regx_transport_config_t *config, const regx_mux_wire_t *wire);
+
+/* Called by a transport whose connection refuses: another path takes over, or it is lost. */
+regx_status_t regx_mux_refused(regx_conn_t *path);
 
 /* Reports one lost connection. Only in progress. */
 void regx_mux_report_lost(regx_mux_t *mux);

@@ -43,12 +43,12 @@ static size_t size_of_all(const regx_shm_boxes_t *boxes, uint32_t ring)
 static uint32_t choose_ring(const regx_shm_boxes_t *boxes, const regx_segment_domain_t *domain)
 {
     const size_t room = regx_segment_room(domain);
-    uint32_t ring = REGX_MAILBOX_PAYLOAD_MOST;
+    uint32_t ring = REGX_MAILBOX_PAYLOAD_MAX;
 
     if (boxes->neighbours > REGX_BOXES_FEW) {
         ring /= 2;
     }
-    while (ring > REGX_MAILBOX_PAYLOAD_LEAST && size_of_all(boxes, ring) > room / 2) {
+    while (ring > REGX_MAILBOX_PAYLOAD_MIN && size_of_all(boxes, ring) > room / 2) {
         ring /= 2;
     }
     return ring;

@@ -10,7 +10,8 @@
 #define FETCHED 1024u
 
 _Static_assert(sizeof(regx_mailbox_line_t) == 64, "a line is one cache line");
-_Static_assert(8 * REGX_MAILBOX_MAX <= 3 * REGX_MAILBOX_PAYLOAD_LEAST, "no frame waits for ever");
+_Static_assert(8 * REGX_MAILBOX_MAX <= 3 * REGX_MAILBOX_PAYLOAD_MIN,
+               "every frame has room in an empty ring");
 
 static uint32_t lap_of(uint64_t line)
 {
@@ -24,7 +25,7 @@ static uint64_t padded(size_t length)
 }
 
 /* Where in a ring, a power of two, a position of its stream lies. */
-static uint64_t place_of(uint64_t position, uint32_t ring)
+static uint64_t offset_in_ring(uint64_t position, uint32_t ring)
 {
     return position & (ring - 1);
 }
@@ -61,7 +62,7 @@ bool regx_mailbox_ready(regx_mailbox_out_t *out)
  */
 static uint64_t payload_room(regx_mailbox_out_t *out, size_t length)
 {
-    const uint64_t at = place_of(out->payload, out->ring);
+    const uint64_t at = offset_in_ring(out->payload, out->ring);
     const uint64_t skip = at + padded(length) > out->ring ? out->ring - at : 0;
     const uint64_t end = out->payload + skip + padded(length);
 
@@ -149,8 +150,8 @@ regx_status_t regx_mailbox_post(regx_mailbox_out_t *out, uint8_t tag, const void
         if (position == UINT64_MAX) {
             return REGX_AGAIN;
         }
-        regx_frame_fill(out->memory->payload + place_of(position, out->ring), header, header_length,
-                        pack, pack_context, payload_length);
+        regx_frame_fill(out->memory->payload + offset_in_ring(position, out->ring), header,
+                        header_length, pack, pack_context, payload_length);
         memcpy(line->data, &position, sizeof(position));
         line->kind = REGX_FRAME_PAYLOAD;
         out->payload = position + padded(length);
@@ -197,7 +198,7 @@ static regx_status_t peek_payload(regx_mailbox_in_t *in, const regx_mailbox_line
     uint64_t position;
 
     memcpy(&position, line->data, sizeof(position));
-    const uint64_t at = place_of(position, in->ring);
+    const uint64_t at = offset_in_ring(position, in->ring);
     if (frame->length > REGX_MAILBOX_MAX || position % 64 != 0 ||
         position - in->payload > in->ring || at + padded(frame->length) > in->ring) {
         return REGX_INVALID;

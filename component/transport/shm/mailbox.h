@@ -35,8 +35,8 @@
 #define REGX_MAILBOX_INLINE 56u
 #define REGX_MAILBOX_MORE 60u /* of a line that goes on, behind its sequence number */
 #define REGX_MAILBOX_SPAN (REGX_MAILBOX_INLINE + 7 * REGX_MAILBOX_MORE)
-#define REGX_MAILBOX_PAYLOAD_MOST (256u << 10) /* bytes of the ring of payload: a power of two */
-#define REGX_MAILBOX_PAYLOAD_LEAST (64u << 10) /* … where memory is short */
+#define REGX_MAILBOX_PAYLOAD_MAX (256u << 10) /* bytes of the ring of payload: a power of two */
+#define REGX_MAILBOX_PAYLOAD_MIN (64u << 10)  /* where memory is short */
 /* Less than three eighths: a quarter may be free and not yet published, and where the ring ends as
  * much as a frame, less a line, may be skipped. */
 #define REGX_MAILBOX_MAX REGX_SHM_MAX_FRAME
@@ -77,9 +77,9 @@ static inline size_t regx_mailbox_size(uint32_t ring)
 }
 
 /* Whether a ring of payload may be that long. */
-static inline bool regx_mailbox_may_ring(uint32_t ring)
+static inline bool regx_mailbox_ring_is_valid(uint32_t ring)
 {
-    return ring >= REGX_MAILBOX_PAYLOAD_LEAST && ring <= REGX_MAILBOX_PAYLOAD_MOST &&
+    return ring >= REGX_MAILBOX_PAYLOAD_MIN && ring <= REGX_MAILBOX_PAYLOAD_MAX &&
            (ring & (ring - 1)) == 0;
 }
 
@@ -128,7 +128,7 @@ static inline void regx_mailbox_fetch_line(const regx_mailbox_out_t *out)
     __builtin_prefetch(&out->memory->lines[out->line % REGX_MAILBOX_LINES], 1);
 }
 
-/* … and the two after it: as much as Open MPI's PUT with a CTS has. */
+/* Begins to fetch that line and the two after it: as much as Open MPI's PUT with a CTS has. */
 static inline void regx_mailbox_fetch_span(const regx_mailbox_out_t *out)
 {
     for (uint64_t line = out->line; line < out->line + 3; line++) {

@@ -108,5 +108,4 @@ const regx_transport_ops_t regx_shm_ops = {.abi = REGX_TRANSPORT_ABI,
                                            .put = regx_shm_put,
                                            .get = regx_shm_get,
                                            .copies = true,
-                                           .may_refuse = true,
                                            .progress = regx_shm_progress};

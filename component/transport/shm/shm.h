@@ -10,7 +10,7 @@
  * of the shared memory that is free. Four are allocated at once, and none for a pair of processes
  * that do not talk.
  *
- * A connection is refused, with REGX_UNREACHABLE, only before its first frame was accepted. The
+ * A connection is refused (regx_transport_config_t) only before its first frame was accepted. The
  * refusal is final, and its reason is tallied.
  *
  * Closing waits until each neighbour has read what was sent to it, has closed, or is dead.

@@ -49,7 +49,7 @@ static regx_status_t map_mailbox(regx_shm_t *shm, const regx_connect_request_t *
         return REGX_UNREACHABLE;
     }
     if (offset % _Alignof(regx_mailbox_memory_t) != 0 ||
-        !regx_mailbox_may_ring(request->mailbox_ring) || offset > inbound->boxes.length ||
+        !regx_mailbox_ring_is_valid(request->mailbox_ring) || offset > inbound->boxes.length ||
         inbound->boxes.length - offset < regx_mailbox_size(request->mailbox_ring)) {
         regx_segment_unmap(&inbound->boxes);
         return REGX_INVALID;

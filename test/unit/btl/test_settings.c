@@ -93,10 +93,15 @@ static void every_row_is_complete(void **state)
 static void verbs_has_the_defaults_of_its_table(void **state)
 {
     const regx_verbs_settings_t usual = REGX_VERBS_DEFAULTS;
+    char error[REGX_OPTION_ERROR];
     regx_verbs_settings_t read = {0};
 
     (void)state;
-    regx_param_read_defaults(&regx_verbs_params, &read);
+    for (size_t i = 0; i < regx_verbs_params.count; i++) {
+        const regx_param_t *param = &regx_verbs_params.params[i];
+
+        assert_true(regx_param_read(param, param->initial, &read, error));
+    }
     assert_int_equal(read.gid_index, usual.gid_index);
     assert_int_equal(read.pkey, usual.pkey);
     assert_int_equal(read.service_level, usual.service_level);

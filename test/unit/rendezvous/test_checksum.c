@@ -11,7 +11,7 @@
 enum { LENGTH = 300 };
 
 /* From XXH64's description and its Python binding's. */
-static void known_values(void **state)
+static void known_values_are_those_of_xxh64(void **state)
 {
     static const struct {
         const char *text;
@@ -28,7 +28,7 @@ static void known_values(void **state)
 }
 
 /* Copies that have nothing around them, so that reading outside is found. */
-static void it_is_of_these_bytes_alone(void **state)
+static void bytes_around_do_not_count(void **state)
 {
     uint8_t data[LENGTH];
 
@@ -65,7 +65,7 @@ static void every_bit_and_the_length_count(void **state)
 }
 
 /* Two blocks that changed places, and a bit that changed in both. */
-static void places_count(void **state)
+static void the_order_of_bytes_counts(void **state)
 {
     uint8_t data[4 * 32];
 
@@ -96,10 +96,10 @@ static void places_count(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(known_values),
-        cmocka_unit_test(it_is_of_these_bytes_alone),
+        cmocka_unit_test(known_values_are_those_of_xxh64),
+        cmocka_unit_test(bytes_around_do_not_count),
         cmocka_unit_test(every_bit_and_the_length_count),
-        cmocka_unit_test(places_count),
+        cmocka_unit_test(the_order_of_bytes_counts),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -77,7 +77,7 @@ typedef struct form {
 
 static form_t form_of_source(unsigned which)
 {
-    form_t form = {.control = {.type = (regx_control_type_t)(REGX_CONTROL_START + which),
+    form_t form = {.control = {.type = (regx_control_type_t)(REGX_CONTROL_READY + which),
                                .to = to,
                                .from = from}};
 
@@ -86,7 +86,7 @@ static form_t form_of_source(unsigned which)
     add(&form.bytes, from.generation, 4);
     if (which > 0) {
         form.control.slot = which == 1 ? 0x21222324 : 0;
-        form.control.for_ever = which == 3;
+        form.control.permanent = which == 3;
         form.control.offset = offset;
         form.control.length = length;
         add(&form.bytes, which == 3 ? 1 : form.control.slot, 4);
@@ -98,7 +98,7 @@ static form_t form_of_source(unsigned which)
 
 static form_t form_of_chunk(void)
 {
-    form_t form = {.control = {.type = REGX_CONTROL_CHUNK, .to = to}};
+    form_t form = {.control = {.type = REGX_CONTROL_CTS_CHUNK, .to = to}};
 
     form.control.offset = offset;
     form.control.length = (uint32_t)length;
@@ -114,7 +114,7 @@ static form_t form_of_chunk(void)
 
 static form_t form_of_exposed(void)
 {
-    form_t form = {.control = {.type = REGX_CONTROL_EXPOSED, .to = to, .from = from}};
+    form_t form = {.control = {.type = REGX_CONTROL_RKEY, .to = to, .from = from}};
 
     form.control.offset = offset;
     form.control.length = (uint32_t)length;
@@ -132,7 +132,7 @@ static form_t form_of_exposed(void)
 
 static form_t form_of_got(void)
 {
-    form_t form = {.control = {.type = REGX_CONTROL_GOT, .to = to}};
+    form_t form = {.control = {.type = REGX_CONTROL_ATS, .to = to}};
 
     form.control.unread = form.control.failed = true;
     form.control.offset = offset;
@@ -146,7 +146,7 @@ static form_t form_of_got(void)
 
 static form_t form_of_slots(unsigned slots)
 {
-    form_t form = {.control = {.type = REGX_CONTROL_SLOTS, .to = to}};
+    form_t form = {.control = {.type = REGX_CONTROL_CTS_SLOTS, .to = to}};
 
     form.control.offset = offset;
     form.control.slot_count = slots;
@@ -180,7 +180,7 @@ static form_t form(unsigned which)
     }
     form_t form = which == CHECKED_EXPOSED_FORM
                       ? form_of_exposed()
-                      : form_of_source(which - CHECKED_FORMS + 1); /* WRITTEN or DONE */
+                      : form_of_source(which - CHECKED_FORMS + 1); /* ATP or ATP */
 
     form.control.has_checksum = true;
     form.control.checksum = checksum;
@@ -233,34 +233,34 @@ static void messages_have_the_documented_bytes(void **state)
         assert_true(unpack(known.bytes.at, known.bytes.length, &control));
         assert_int_equal(control.type, known.control.type);
         assert_memory_equal(&control.to, &to, sizeof(to));
-        if (control.type <= REGX_CONTROL_EXPOSED) {
+        if (control.type <= REGX_CONTROL_RKEY) {
             assert_memory_equal(&control.from, &from, sizeof(from));
         }
-        if (control.type != REGX_CONTROL_START) {
+        if (control.type != REGX_CONTROL_READY) {
             assert_int_equal(control.offset, offset);
         }
-        if (control.type == REGX_CONTROL_WRITTEN) {
+        if (control.type == REGX_CONTROL_ATP_SLOT) {
             assert_int_equal(control.slot, 0x21222324);
         }
-        if (control.type == REGX_CONTROL_REFUSED) {
-            assert_true(control.for_ever);
+        if (control.type == REGX_CONTROL_NACK) {
+            assert_true(control.permanent);
         }
-        if (control.type == REGX_CONTROL_GOT) {
+        if (control.type == REGX_CONTROL_ATS) {
             assert_true(control.unread && control.failed);
         }
-        if (control.type == REGX_CONTROL_SLOTS) {
+        if (control.type == REGX_CONTROL_CTS_SLOTS) {
             assert_int_equal(control.slot_count, known.control.slot_count);
             assert_memory_equal(control.slots, known.control.slots,
                                 control.slot_count * sizeof(control.slots[0]));
-        } else if (control.type != REGX_CONTROL_START) {
+        } else if (control.type != REGX_CONTROL_READY) {
             assert_int_equal(control.length, known.control.length);
         }
-        if (control.type == REGX_CONTROL_WRITTEN || control.type == REGX_CONTROL_DONE ||
-            control.type == REGX_CONTROL_EXPOSED) {
+        if (control.type == REGX_CONTROL_ATP_SLOT || control.type == REGX_CONTROL_ATP_CHUNK ||
+            control.type == REGX_CONTROL_RKEY) {
             assert_int_equal(control.has_checksum, i >= CHECKED_FORMS);
             assert_int_equal(control.checksum, i >= CHECKED_FORMS ? checksum : 0);
         }
-        if (control.type == REGX_CONTROL_CHUNK || control.type == REGX_CONTROL_EXPOSED) {
+        if (control.type == REGX_CONTROL_CTS_CHUNK || control.type == REGX_CONTROL_RKEY) {
             assert_int_equal(control.start, start);
             assert_memory_equal(&control.key, &known.control.key, sizeof(control.key));
         }
@@ -268,7 +268,7 @@ static void messages_have_the_documented_bytes(void **state)
 }
 
 /* What has a checksum has two: it may be missing. */
-static void a_message_has_one_length(void **state)
+static void messages_of_another_length_are_refused(void **state)
 {
     (void)state;
     for (unsigned i = 0; i < FORMS; i++) {
@@ -277,10 +277,10 @@ static void a_message_has_one_length(void **state)
         for (size_t size = 0; size <= REGX_CTS_SIZE; size++) {
             regx_control_t control;
 
-            const bool notice = known.control.type == REGX_CONTROL_WRITTEN ||
-                                known.control.type == REGX_CONTROL_DONE;
+            const bool notice = known.control.type == REGX_CONTROL_ATP_SLOT ||
+                                known.control.type == REGX_CONTROL_ATP_CHUNK;
 
-            const bool exposed = known.control.type == REGX_CONTROL_EXPOSED;
+            const bool exposed = known.control.type == REGX_CONTROL_RKEY;
 
             assert_int_equal(unpack(known.bytes.at, size, &control),
                              notice    ? size == 40 || size == 48
@@ -294,17 +294,17 @@ static void a_message_has_one_length(void **state)
  * judge. */
 static bool is_free(const form_t *form, size_t b)
 {
-    const bool from_landing = form->control.type >= REGX_CONTROL_SLOTS;
-    const bool has_slot = form->control.type == REGX_CONTROL_WRITTEN;
+    const bool from_landing = form->control.type >= REGX_CONTROL_CTS_SLOTS;
+    const bool has_slot = form->control.type == REGX_CONTROL_ATP_SLOT;
 
     if (from_landing) {
-        return (b >= 4 && b < 12) || b >= (form->control.type == REGX_CONTROL_CHUNK ? 12 : 16);
+        return (b >= 4 && b < 12) || b >= (form->control.type == REGX_CONTROL_CTS_CHUNK ? 12 : 16);
     }
     return (b >= 4 && b < 20) || b >= 24 ||
-           ((has_slot || form->control.type == REGX_CONTROL_EXPOSED) && b >= 20);
+           ((has_slot || form->control.type == REGX_CONTROL_RKEY) && b >= 20);
 }
 
-static void every_byte_may_be_anything(void **state)
+static void messages_with_any_byte_changed_are_refused_or_understood(void **state)
 {
     (void)state;
     for (unsigned i = 0; i < FORMS; i++) {
@@ -322,18 +322,18 @@ static void every_byte_may_be_anything(void **state)
                     assert_true(good);
                 } else if (b == 1) {
                     /* The three types of this form differ in what else they may hold. */
-                    const bool three = known.control.type >= REGX_CONTROL_WRITTEN &&
-                                       known.control.type <= REGX_CONTROL_REFUSED;
+                    const bool three = known.control.type >= REGX_CONTROL_ATP_SLOT &&
+                                       known.control.type <= REGX_CONTROL_NACK;
                     const uint32_t field = bytes.at[20] + bytes.at[21];
                     const bool checked = i >= CHECKED_FORMS;
 
                     assert_int_equal(
-                        good, three && (value == REGX_CONTROL_WRITTEN ||
-                                        (value == REGX_CONTROL_DONE && field == 0) ||
-                                        (value == REGX_CONTROL_REFUSED && field < 3 && !checked)));
-                } else if (b == 20 && known.control.type == REGX_CONTROL_REFUSED) {
+                        good, three && (value == REGX_CONTROL_ATP_SLOT ||
+                                        (value == REGX_CONTROL_ATP_CHUNK && field == 0) ||
+                                        (value == REGX_CONTROL_NACK && field < 3 && !checked)));
+                } else if (b == 20 && known.control.type == REGX_CONTROL_NACK) {
                     assert_int_equal(good, value <= 2);
-                } else if (b == 12 && known.control.type == REGX_CONTROL_GOT) {
+                } else if (b == 12 && known.control.type == REGX_CONTROL_ATS) {
                     assert_int_equal(good, value <= 2);
                 } else {
                     assert_false(good);
@@ -399,7 +399,7 @@ static cts_form_t cts_form(unsigned which)
                                .fallback = fallback,
                                .verify = verify,
                                .pieces = pieces,
-                               .landing = to,
+                               .recv = to,
                                .length = length}};
 
     form.bytes = head((uint8_t)path, (uint16_t)(slots ? which : read ? 64 : chunk));
@@ -422,8 +422,8 @@ static cts_form_t cts_form(unsigned which)
         add_key(&form.bytes);
     }
     if (read) {
-        form.cts.exposures = 64;
-        form.cts.exposed_most = offset + 1;
+        form.cts.rkeys = 64;
+        form.cts.rkey_max = offset + 1;
         add(&form.bytes, offset + 1, 8);
     }
     form.used = form.bytes.length;
@@ -458,11 +458,11 @@ static bool cts_refused_or_understood(const uint8_t *bytes)
                 cts.path == REGX_PATH_direct || cts.path == REGX_PATH_read ||
                 cts.path == REGX_PATH_together);
     if (cts.path == REGX_PATH_read || cts.path == REGX_PATH_together) {
-        assert_in_range(cts.exposures, 1, 64);
-        assert_true(cts.exposed_most > 0);
+        assert_in_range(cts.rkeys, 1, 64);
+        assert_true(cts.rkey_max > 0);
         used += 8;
     } else {
-        assert_int_equal(cts.exposures, 0);
+        assert_int_equal(cts.rkeys, 0);
     }
     if (cts.path == REGX_PATH_bounce) {
         assert_in_range(cts.slot_count, 0, REGX_CTS_SLOTS);
@@ -498,11 +498,11 @@ static void the_cts_has_the_documented_bytes(void **state)
         assert_int_equal(cts.fallback, known.cts.fallback);
         assert_int_equal(cts.verify, known.cts.verify);
         assert_int_equal(cts.pieces, known.cts.pieces);
-        assert_memory_equal(&cts.landing, &to, sizeof(to));
+        assert_memory_equal(&cts.recv, &to, sizeof(to));
         assert_int_equal(cts.length, length);
         assert_int_equal(cts.slot_count, known.cts.slot_count);
-        assert_int_equal(cts.exposures, known.cts.exposures);
-        assert_int_equal(cts.exposed_most, known.cts.exposed_most);
+        assert_int_equal(cts.rkeys, known.cts.rkeys);
+        assert_int_equal(cts.rkey_max, known.cts.rkey_max);
         assert_memory_equal(cts.slots, known.cts.slots, sizeof(cts.slots));
         assert_int_equal(cts.chunk_length, known.cts.chunk_length);
         assert_int_equal(cts.chunk_start, known.cts.chunk_start);
@@ -510,7 +510,7 @@ static void the_cts_has_the_documented_bytes(void **state)
     }
 }
 
-static void every_byte_of_the_cts_may_be_anything(void **state)
+static void a_cts_with_any_byte_changed_is_refused_or_understood(void **state)
 {
     (void)state;
     for (unsigned i = 0; i < CTS_FORMS; i++) {
@@ -536,7 +536,7 @@ static void every_byte_of_the_cts_may_be_anything(void **state)
     }
 }
 
-static void the_cts_has_paths_and_counts_that_there_are(void **state)
+static void a_cts_with_an_unknown_path_or_count_is_refused(void **state)
 {
     (void)state;
     for (unsigned path = 0; path < 256; path++) {
@@ -560,7 +560,7 @@ static void the_cts_has_paths_and_counts_that_there_are(void **state)
     }
 }
 
-static void a_chunk_has_a_length(void **state)
+static void a_cts_with_an_empty_chunk_is_refused(void **state)
 {
     static const struct {
         unsigned form;
@@ -582,13 +582,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(messages_have_the_documented_bytes),
-        cmocka_unit_test(a_message_has_one_length),
-        cmocka_unit_test(every_byte_may_be_anything),
+        cmocka_unit_test(messages_of_another_length_are_refused),
+        cmocka_unit_test(messages_with_any_byte_changed_are_refused_or_understood),
         cmocka_unit_test(random_messages_are_refused_or_understood),
         cmocka_unit_test(the_cts_has_the_documented_bytes),
-        cmocka_unit_test(every_byte_of_the_cts_may_be_anything),
-        cmocka_unit_test(the_cts_has_paths_and_counts_that_there_are),
-        cmocka_unit_test(a_chunk_has_a_length),
+        cmocka_unit_test(a_cts_with_any_byte_changed_is_refused_or_understood),
+        cmocka_unit_test(a_cts_with_an_unknown_path_or_count_is_refused),
+        cmocka_unit_test(a_cts_with_an_empty_chunk_is_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

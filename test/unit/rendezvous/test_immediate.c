@@ -4,10 +4,10 @@
  * and of all that a peer may say that is not its grant, nothing comes. (Whole transfers by it are
  * in test_rendezvous and test_threads.)
  */
-#include "ends.h"
+#include "pair.h"
 
 #include "rendezvous/immediate.h"
-#include "rendezvous/landing.h"
+#include "rendezvous/recv.h"
 
 enum { SLOT = 16384, SLOTS = 8, CHUNK = 8192, LENGTH = 3 * CHUNK, OTHER = 2 };
 
@@ -47,11 +47,11 @@ static void close_all(void)
     fake_close(receiver);
 }
 
-static regx_cts_t cts_of(const regx_landing_t *landing)
+static regx_cts_t cts_of(const regx_rndv_recv_t *recv)
 {
     regx_cts_t cts;
 
-    assert_true(regx_cts_unpack(regx_landing_cts(landing), &cts));
+    assert_true(regx_cts_unpack(regx_rndv_recv_cts(recv), &cts));
     return cts;
 }
 
@@ -59,13 +59,13 @@ static regx_control_t notice_of(regx_control_type_t type, const regx_cts_t *cts,
                                 uint64_t length, uint32_t slot)
 {
     return (regx_control_t){
-        .type = type, .to = cts->landing, .offset = offset, .length = length, .slot = slot};
+        .type = type, .to = cts->recv, .offset = offset, .length = length, .slot = slot};
 }
 
-static void what_does_not_fit(void **state)
+static void what_does_not_fit_goes_by_notice(void **state)
 {
     const regx_handle_t name = {.id = 5, .generation = 77};
-    regx_control_t notice = {.type = REGX_CONTROL_WRITTEN, .to = name, .slot = 7 * 4096};
+    regx_control_t notice = {.type = REGX_CONTROL_ATP_SLOT, .to = name, .slot = 7 * 4096};
 
     (void)state;
     assert_true(regx_immediate_pack(&notice, 0) > 0);
@@ -80,7 +80,7 @@ static void what_does_not_fit(void **state)
     notice.has_checksum = true;
     assert_int_equal(regx_immediate_pack(&notice, 0), 0);
 
-    notice = (regx_control_t){.type = REGX_CONTROL_DONE, .to = name, .offset = 127 * CHUNK};
+    notice = (regx_control_t){.type = REGX_CONTROL_ATP_CHUNK, .to = name, .offset = 127 * CHUNK};
     assert_true(regx_immediate_pack(&notice, CHUNK) > 0);
     assert_true(regx_immediate_pack(&notice, CHUNK) <= REGX_IMMEDIATE_MAX);
     assert_int_equal(regx_immediate_pack(&notice, 0), 0);
@@ -99,7 +99,7 @@ static void what_does_not_fit(void **state)
 }
 
 /* Every value there is but those in `granted`, from the peer itself, and those from another. */
-static void say_all_else(const regx_landing_t *landing, const uint32_t *granted, unsigned count)
+static void say_all_else(const regx_rndv_recv_t *recv, const uint32_t *granted, unsigned count)
 {
     const uint64_t before = receiver->counters.malformed;
     uint64_t said = 0;
@@ -114,129 +114,129 @@ static void say_all_else(const regx_landing_t *landing, const uint32_t *granted,
         said++;
     }
     assert_int_equal(receiver->counters.malformed - before, said);
-    assert_int_equal(landing->landed, 0);
-    assert_int_equal(landing->slots_out + landing->chunks_out, count);
+    assert_int_equal(recv->landed, 0);
+    assert_int_equal(recv->slots_out + recv->chunks_out, count);
 }
 
-static void slots(void **state)
+static void immediates_acknowledge_slots(void **state)
 {
     guarded_t memory = guarded_new(3 * SLOT / 2);
-    uint32_t granted[REGX_CTS_SLOTS];
+    uint32_t granted[REGX_CTS_SLOTS] = {0};
     uint64_t offset = 0;
 
     (void)state;
     open_all("bounce", false);
-    regx_landing_t *landing =
-        regx_landing_open(receiver->rndv, &receiver->peers[1], memory.base, memory.length);
-    const regx_cts_t cts = cts_of(landing);
+    regx_rndv_recv_t *recv =
+        regx_rndv_recv_open(receiver->rndv, &receiver->peers[1], memory.base, memory.length);
+    const regx_cts_t cts = cts_of(recv);
     assert_in_range(cts.slot_count, 1, REGX_CTS_SLOTS);
     for (unsigned i = 0; i < cts.slot_count; i++) {
         const regx_control_t notice =
-            notice_of(REGX_CONTROL_WRITTEN, &cts, offset, cts.slots[i].length, cts.slots[i].slot);
+            notice_of(REGX_CONTROL_ATP_SLOT, &cts, offset, cts.slots[i].length, cts.slots[i].slot);
 
         granted[i] = regx_immediate_pack(&notice, 0);
         offset += cts.slots[i].length;
     }
     assert_int_equal(offset, memory.length);
     guarded_fill(&receiver->pool_memory, 9);
-    say_all_else(landing, granted, cts.slot_count);
+    say_all_else(recv, granted, cts.slot_count);
     for (unsigned i = 0; i < cts.slot_count; i++) {
         regx_rndv_immediate(receiver->rndv, sender->id, granted[i]);
         regx_rndv_immediate(receiver->rndv, sender->id, granted[i]); /* once is all */
     }
-    assert_int_equal(landing->landed, memory.length);
+    assert_int_equal(recv->landed, memory.length);
     offset = 0;
     for (unsigned i = 0; i < cts.slot_count; i++) {
         assert_memory_equal(memory.base + offset, receiver->pool_memory.base + cts.slots[i].slot,
                             cts.slots[i].length);
         offset += cts.slots[i].length;
     }
-    regx_landing_close(receiver->rndv, landing);
+    regx_rndv_recv_close(receiver->rndv, recv);
     guarded_free(&memory);
     close_all();
 }
 
 static uint32_t of_chunk(const regx_cts_t *cts, uint64_t offset)
 {
-    const regx_control_t notice = notice_of(REGX_CONTROL_DONE, cts, offset, CHUNK, 0);
+    const regx_control_t notice = notice_of(REGX_CONTROL_ATP_CHUNK, cts, offset, CHUNK, 0);
 
     return regx_immediate_pack(&notice, CHUNK);
 }
 
-static void chunks(void **state)
+static void immediates_acknowledge_chunks(void **state)
 {
     guarded_t memory = guarded_new(LENGTH);
     uint8_t bytes[REGX_CONTROL_MAX];
 
     (void)state;
     open_all("pipeline", false);
-    regx_landing_t *landing =
-        regx_landing_open(receiver->rndv, &receiver->peers[1], memory.base, memory.length);
-    const regx_cts_t cts = cts_of(landing);
+    regx_rndv_recv_t *recv =
+        regx_rndv_recv_open(receiver->rndv, &receiver->peers[1], memory.base, memory.length);
+    const regx_cts_t cts = cts_of(recv);
     uint32_t granted[2] = {of_chunk(&cts, 0), of_chunk(&cts, CHUNK)};
     assert_int_equal(cts.chunk_length, CHUNK);
-    say_all_else(landing, granted, 1);
+    say_all_else(recv, granted, 1);
 
     const regx_control_t start = {
-        .type = REGX_CONTROL_START, .to = cts.landing, .from = {.id = 3, .generation = 4}};
+        .type = REGX_CONTROL_READY, .to = cts.recv, .from = {.id = 3, .generation = 4}};
     fake_arrive(receiver, sender->id, bytes, regx_control_pack(&start, bytes));
-    assert_int_equal(landing->chunks_out, 2);
-    say_all_else(landing, granted, 2);
+    assert_int_equal(recv->chunks_out, 2);
+    say_all_else(recv, granted, 2);
 
     regx_rndv_immediate(receiver->rndv, sender->id, granted[1]);
-    assert_int_equal(landing->landed, CHUNK);
-    assert_int_equal(landing->chunks_out, 2); /* the third */
+    assert_int_equal(recv->landed, CHUNK);
+    assert_int_equal(recv->chunks_out, 2); /* the third */
     regx_rndv_immediate(receiver->rndv, sender->id, granted[0]);
     regx_rndv_immediate(receiver->rndv, sender->id, of_chunk(&cts, 2 * CHUNK));
-    assert_int_equal(landing->landed, LENGTH);
-    assert_int_equal(landing->chunks_out, 0);
-    assert_int_equal(landing->source.id, 3);
-    regx_landing_close(receiver->rndv, landing);
+    assert_int_equal(recv->landed, LENGTH);
+    assert_int_equal(recv->chunks_out, 0);
+    assert_int_equal(recv->sender.id, 3);
+    regx_rndv_recv_close(receiver->rndv, recv);
     while (fake_receive(sender, receiver)) {
     }
     guarded_free(&memory);
     close_all();
 }
 
-/* A landing that compares checksums takes nothing without one. */
-static void not_where_checksums_are(void **state)
+/* A receive that compares checksums takes nothing without one. */
+static void immediates_are_refused_where_a_checksum_is_wanted(void **state)
 {
     guarded_t memory = guarded_new(CHUNK);
 
     (void)state;
     open_all("direct", true);
-    regx_landing_t *landing =
-        regx_landing_open(receiver->rndv, &receiver->peers[1], memory.base, memory.length);
-    const regx_cts_t cts = cts_of(landing);
+    regx_rndv_recv_t *recv =
+        regx_rndv_recv_open(receiver->rndv, &receiver->peers[1], memory.base, memory.length);
+    const regx_cts_t cts = cts_of(recv);
     regx_rndv_immediate(receiver->rndv, sender->id, of_chunk(&cts, 0));
-    assert_int_equal(landing->landed, 0);
+    assert_int_equal(recv->landed, 0);
     assert_int_equal(receiver->counters.malformed, 1);
-    regx_landing_close(receiver->rndv, landing);
+    regx_rndv_recv_close(receiver->rndv, recv);
     guarded_free(&memory);
     close_all();
 }
 
-/* Nor one that took the place of the landing that was meant. */
-static void of_a_landing_before(void **state)
+/* Nor one that took the place of the receive that was meant. */
+static void immediates_of_a_closed_receive_are_refused(void **state)
 {
     guarded_t memory = guarded_new(CHUNK);
 
     (void)state;
     open_all("direct", false);
     for (unsigned round = 0; round < 40; round++) {
-        regx_landing_t *old =
-            regx_landing_open(receiver->rndv, &receiver->peers[1], memory.base, memory.length);
+        regx_rndv_recv_t *old =
+            regx_rndv_recv_open(receiver->rndv, &receiver->peers[1], memory.base, memory.length);
         const regx_cts_t before = cts_of(old);
-        regx_landing_close(receiver->rndv, old);
-        regx_landing_t *landing =
-            regx_landing_open(receiver->rndv, &receiver->peers[1], memory.base, memory.length);
-        const regx_cts_t cts = cts_of(landing);
-        assert_int_equal(cts.landing.id, before.landing.id);
+        regx_rndv_recv_close(receiver->rndv, old);
+        regx_rndv_recv_t *recv =
+            regx_rndv_recv_open(receiver->rndv, &receiver->peers[1], memory.base, memory.length);
+        const regx_cts_t cts = cts_of(recv);
+        assert_int_equal(cts.recv.id, before.recv.id);
         regx_rndv_immediate(receiver->rndv, sender->id, of_chunk(&before, 0));
-        assert_int_equal(landing->landed, 0);
+        assert_int_equal(recv->landed, 0);
         regx_rndv_immediate(receiver->rndv, sender->id, of_chunk(&cts, 0));
-        assert_int_equal(landing->landed, CHUNK);
-        regx_landing_close(receiver->rndv, landing);
+        assert_int_equal(recv->landed, CHUNK);
+        regx_rndv_recv_close(receiver->rndv, recv);
     }
     assert_int_equal(receiver->counters.malformed, 40);
     guarded_free(&memory);
@@ -246,45 +246,45 @@ static void of_a_landing_before(void **state)
 static uint32_t of_first_slot(const regx_cts_t *cts)
 {
     const regx_control_t notice =
-        notice_of(REGX_CONTROL_WRITTEN, cts, 0, cts->slots[0].length, cts->slots[0].slot);
+        notice_of(REGX_CONTROL_ATP_SLOT, cts, 0, cts->slots[0].length, cts->slots[0].slot);
 
     return regx_immediate_pack(&notice, 0);
 }
 
 /* Nor one that only got the slot, whoever had it before. */
-static void of_a_slot_before(void **state)
+static void immediates_of_a_slot_granted_again_are_refused(void **state)
 {
     guarded_t memory = guarded_new(4096);
-    regx_landing_t *landings[2];
+    regx_rndv_recv_t *recvs[2];
 
     (void)state;
     open_all("bounce", false);
     for (unsigned round = 0; round < 20; round++) {
-        landings[0] =
-            regx_landing_open(receiver->rndv, &receiver->peers[1], memory.base, memory.length);
-        const regx_cts_t first = cts_of(landings[0]);
-        regx_landing_close(receiver->rndv, landings[0]);
-        landings[0] = regx_landing_open(receiver->rndv, &receiver->peers[1], memory.base, 1);
-        landings[1] =
-            regx_landing_open(receiver->rndv, &receiver->peers[1], memory.base, memory.length);
+        recvs[0] =
+            regx_rndv_recv_open(receiver->rndv, &receiver->peers[1], memory.base, memory.length);
+        const regx_cts_t first = cts_of(recvs[0]);
+        regx_rndv_recv_close(receiver->rndv, recvs[0]);
+        recvs[0] = regx_rndv_recv_open(receiver->rndv, &receiver->peers[1], memory.base, 1);
+        recvs[1] =
+            regx_rndv_recv_open(receiver->rndv, &receiver->peers[1], memory.base, memory.length);
         const uint64_t before = receiver->counters.malformed;
         regx_rndv_immediate(receiver->rndv, sender->id, of_first_slot(&first));
         assert_int_equal(receiver->counters.malformed, before + 1);
         for (unsigned i = 0; i < 2; i++) {
-            const regx_cts_t cts = cts_of(landings[i]);
+            const regx_cts_t cts = cts_of(recvs[i]);
 
-            assert_int_equal(landings[i]->landed, 0);
+            assert_int_equal(recvs[i]->landed, 0);
             regx_rndv_immediate(receiver->rndv, sender->id, of_first_slot(&cts));
-            assert_int_equal(landings[i]->landed, landings[i]->length);
-            regx_landing_close(receiver->rndv, landings[i]);
+            assert_int_equal(recvs[i]->landed, recvs[i]->length);
+            regx_rndv_recv_close(receiver->rndv, recvs[i]);
         }
     }
     guarded_free(&memory);
     close_all();
 }
 
-/* All puts of a message tell by it but the first, where the landing has to hear who writes. */
-static void all_that_can(void **state)
+/* All puts of a message tell by it but the first, where the receive has to hear who writes. */
+static void everything_that_fits_goes_by_immediate(void **state)
 {
     static const struct {
         const char *strategy;
@@ -309,16 +309,16 @@ static void all_that_can(void **state)
 
         guarded_fill(&from, i);
         fake_immediate_count = 0;
-        regx_landing_t *landing =
-            regx_landing_open(pair->receiver->rndv, &pair->receiver->peers[0], to.base, to.length);
-        regx_source_open(pair->sender->rndv, &pair->sender->peers[1], from.base, from.length,
-                         regx_landing_cts(landing), pair_done, pair);
+        regx_rndv_recv_t *recv = regx_rndv_recv_open(pair->receiver->rndv,
+                                                     &pair->receiver->peers[0], to.base, to.length);
+        regx_rndv_send_open(pair->sender->rndv, &pair->sender->peers[1], from.base, from.length,
+                            regx_rndv_recv_cts(recv), pair_done, pair);
         pair_run(pair);
         assert_int_equal(pair->dones, 1);
         assert_memory_equal(to.base, from.base, to.length);
         assert_true(pair->sender->counters.puts > 0);
         assert_int_equal(fake_immediate_count, pair->sender->counters.puts - cases[i].notices);
-        regx_landing_close(pair->receiver->rndv, landing);
+        regx_rndv_recv_close(pair->receiver->rndv, recv);
         pair_close(pair);
         guarded_free(&from);
         guarded_free(&to);
@@ -329,13 +329,13 @@ static void all_that_can(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_does_not_fit),
-        cmocka_unit_test(slots),
-        cmocka_unit_test(chunks),
-        cmocka_unit_test(not_where_checksums_are),
-        cmocka_unit_test(of_a_landing_before),
-        cmocka_unit_test(of_a_slot_before),
-        cmocka_unit_test(all_that_can),
+        cmocka_unit_test(what_does_not_fit_goes_by_notice),
+        cmocka_unit_test(immediates_acknowledge_slots),
+        cmocka_unit_test(immediates_acknowledge_chunks),
+        cmocka_unit_test(immediates_are_refused_where_a_checksum_is_wanted),
+        cmocka_unit_test(immediates_of_a_closed_receive_are_refused),
+        cmocka_unit_test(immediates_of_a_slot_granted_again_are_refused),
+        cmocka_unit_test(everything_that_fits_goes_by_immediate),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,7 +3,7 @@
  * Buffers that are used again, by the strategy auto: the receiver grants one that it knows whole,
  * and a sender to whom its own is new writes that in pieces.
  */
-#include "ends.h"
+#include "pair.h"
 
 enum { CHUNK = 4096, DEPTH = 4, WHOLE = DEPTH * CHUNK };
 
@@ -54,17 +54,17 @@ static taken_t send_once(pair_t *pair, const buffers_t *buffers)
     const size_t length = buffers->sent.length;
 
     guarded_fill(&buffers->sent, ++stream);
-    regx_landing_t *landing = regx_landing_open(pair->receiver->rndv, &pair->receiver->peers[0],
-                                                buffers->received.base, length);
-    regx_source_open(pair->sender->rndv, &pair->sender->peers[1], buffers->sent.base, length,
-                     regx_landing_cts(landing), pair_done, pair);
+    regx_rndv_recv_t *recv = regx_rndv_recv_open(pair->receiver->rndv, &pair->receiver->peers[0],
+                                                 buffers->received.base, length);
+    regx_rndv_send_open(pair->sender->rndv, &pair->sender->peers[1], buffers->sent.base, length,
+                        regx_rndv_recv_cts(recv), pair_done, pair);
     pair_run(pair);
     assert_int_equal(pair->dones, dones + 1);
     assert_int_equal(pair->status, REGX_OK);
     assert_memory_equal(buffers->received.base, buffers->sent.base, length);
     assert_int_equal(pair->sender->counters.malformed, 0);
     assert_int_equal(pair->receiver->counters.malformed, 0);
-    regx_landing_close(pair->receiver->rndv, landing);
+    regx_rndv_recv_close(pair->receiver->rndv, recv);
     const taken_t after = taken_so_far(pair);
     return (taken_t){.grants = after.grants - before.grants,
                      .puts = after.puts - before.puts,
@@ -103,7 +103,7 @@ static pair_t *begin(const fake_config_t *config, regx_status_t puts)
 }
 
 /* First in chunks; then, being known, whole, which is registered once; then it is found. */
-static void what_is_known_goes_whole(void **state)
+static void a_known_buffer_goes_as_one_chunk(void **state)
 {
     (void)state;
     for (size_t a = 0; a < 2; a++) {
@@ -125,7 +125,7 @@ static void what_is_known_goes_whole(void **state)
 
 /* Neither by the other strategies, nor without a cache, nor what is longer than may be in flight,
  * nor once its memory has changed. */
-static void what_is_not_known_goes_in_chunks(void **state)
+static void a_new_buffer_goes_in_chunks(void **state)
 {
     fake_config_t configs[] = {keeping, keeping, keeping};
 
@@ -159,7 +159,7 @@ static void what_is_not_known_goes_in_chunks(void **state)
 }
 
 /* The registration of the whole is refused: a chunk is granted as ever. */
-static void what_cannot_be_registered_whole_goes_in_chunks(void **state)
+static void a_buffer_that_cannot_be_registered_whole_goes_in_chunks(void **state)
 {
     pair_t *pair = begin(&keeping, REGX_OK);
     buffers_t buffers = buffers_new(WHOLE);
@@ -180,7 +180,7 @@ static void what_cannot_be_registered_whole_goes_in_chunks(void **state)
 
 /* An end that can register no more than a chunk at once: that costs one message its path at the
  * sender, once, and at the receiver none. */
-static void what_can_never_be_registered_whole_is_not_tried_again(void **state)
+static void a_refusal_of_a_whole_buffer_is_remembered(void **state)
 {
     (void)state;
     for (unsigned sender = 0; sender <= 1; sender++) {
@@ -202,7 +202,7 @@ static void what_can_never_be_registered_whole_is_not_tried_again(void **state)
 
 /* The sender's buffer is another each time: it registers no more than a chunk at once, and has no
  * more under way than it may. */
-static void a_new_buffer_is_written_in_pieces(void **state)
+static void a_senders_new_buffer_is_written_in_pieces(void **state)
 {
     (void)state;
     for (size_t a = 0; a < 2; a++) {
@@ -228,7 +228,7 @@ static void a_new_buffer_is_written_in_pieces(void **state)
 }
 
 /* Where the sender may have fewer chunks under way than the grant has pieces. */
-static void pieces_wait_for_one_another(void **state)
+static void no_more_pieces_than_chunk_depth_are_in_flight(void **state)
 {
     (void)state;
     for (unsigned depth = 1; depth < DEPTH; depth++) {
@@ -256,7 +256,7 @@ static void pieces_wait_for_one_another(void **state)
 }
 
 /* Where its puts end later than what it sends behind them. */
-static void no_pieces_within_the_node(void **state)
+static void no_pieces_are_written_within_the_node(void **state)
 {
     (void)state;
     pair_t *pair = begin(&keeping, REGX_OK);
@@ -277,7 +277,7 @@ static void no_pieces_within_the_node(void **state)
 }
 
 /* From the nth piece on the sender can register nothing: what is left goes by slots. */
-static void the_rest_is_refused(void **state)
+static void a_piece_that_cannot_be_registered_is_nacked_with_the_rest(void **state)
 {
     (void)state;
     for (unsigned piece = 1; piece <= DEPTH; piece++) {
@@ -313,27 +313,27 @@ static void a_piece_that_fails_ends_the_transfer(void **state)
         send_once(pair, &buffers);
         const unsigned dones = pair->dones;
         buffers_t other = {guarded_new(WHOLE), buffers.received};
-        regx_landing_t *landing = regx_landing_open(pair->receiver->rndv, &pair->receiver->peers[0],
-                                                    other.received.base, WHOLE);
-        regx_source_open(pair->sender->rndv, &pair->sender->peers[1], other.sent.base, WHOLE,
-                         regx_landing_cts(landing), pair_done, pair);
+        regx_rndv_recv_t *recv = regx_rndv_recv_open(
+            pair->receiver->rndv, &pair->receiver->peers[0], other.received.base, WHOLE);
+        regx_rndv_send_open(pair->sender->rndv, &pair->sender->peers[1], other.sent.base, WHOLE,
+                            regx_rndv_recv_cts(recv), pair_done, pair);
         assert_true(fake_complete(pair->sender, 1, piece, REGX_FAILED));
         pair_run(pair);
         assert_int_equal(pair->dones, dones + 1);
         assert_int_equal(pair->status, REGX_FAILED);
-        regx_landing_close(pair->receiver->rndv, landing);
+        regx_rndv_recv_close(pair->receiver->rndv, recv);
         guarded_free(&other.sent);
         buffers_free(&buffers);
         end(pair);
     }
 }
 
-/* What the sender's test says of a chunk; whether the landing takes it. */
+/* What the sender's test says of a chunk; whether the receive takes it. */
 static bool takes(const pair_t *pair, const regx_cts_t *cts, regx_control_type_t type,
                   uint64_t offset, uint64_t length)
 {
     const regx_control_t control = {.type = type,
-                                    .to = cts->landing,
+                                    .to = cts->recv,
                                     .from = {.id = 1, .generation = 1},
                                     .offset = offset,
                                     .length = length};
@@ -344,31 +344,31 @@ static bool takes(const pair_t *pair, const regx_cts_t *cts, regx_control_type_t
     return pair->receiver->counters.malformed == before;
 }
 
-static regx_landing_t *open_landing(const pair_t *pair, const buffers_t *buffers, regx_cts_t *cts)
+static regx_rndv_recv_t *open_landing(const pair_t *pair, const buffers_t *buffers, regx_cts_t *cts)
 {
-    regx_landing_t *landing = regx_landing_open(pair->receiver->rndv, &pair->receiver->peers[0],
-                                                buffers->received.base, WHOLE);
+    regx_rndv_recv_t *recv = regx_rndv_recv_open(pair->receiver->rndv, &pair->receiver->peers[0],
+                                                 buffers->received.base, WHOLE);
 
-    assert_true(regx_cts_unpack(regx_landing_cts(landing), cts));
-    return landing;
+    assert_true(regx_cts_unpack(regx_rndv_recv_cts(recv), cts));
+    return recv;
 }
 
 /* Pieces come in order, of what was granted so, and all that is left is refused or nothing. */
 static void pieces_out_of_order_are_malformed(void **state)
 {
-    const regx_control_type_t done = REGX_CONTROL_DONE, refused = REGX_CONTROL_REFUSED;
+    const regx_control_type_t done = REGX_CONTROL_ATP_CHUNK, refused = REGX_CONTROL_NACK;
     pair_t *pair = begin(&keeping, REGX_OK);
     buffers_t buffers = buffers_new(WHOLE);
     regx_cts_t cts;
 
     (void)state;
-    regx_landing_t *landing = open_landing(pair, &buffers, &cts);
+    regx_rndv_recv_t *recv = open_landing(pair, &buffers, &cts);
     assert_false(cts.pieces);
     assert_int_equal(cts.chunk_length, CHUNK);
     assert_false(takes(pair, &cts, done, 0, CHUNK - 1));
-    regx_landing_close(pair->receiver->rndv, landing);
+    regx_rndv_recv_close(pair->receiver->rndv, recv);
 
-    landing = open_landing(pair, &buffers, &cts);
+    recv = open_landing(pair, &buffers, &cts);
     assert_true(cts.pieces);
     assert_int_equal(cts.chunk_length, WHOLE);
     assert_false(takes(pair, &cts, done, 1, CHUNK));
@@ -383,7 +383,7 @@ static void pieces_out_of_order_are_malformed(void **state)
     assert_true(takes(pair, &cts, refused, CHUNK, WHOLE - CHUNK));
     assert_true(pair->receiver->counters.slots_high > 0);
     assert_false(takes(pair, &cts, done, CHUNK, CHUNK));
-    regx_landing_close(pair->receiver->rndv, landing);
+    regx_rndv_recv_close(pair->receiver->rndv, recv);
     while (fake_receive(pair->sender, pair->receiver)) { /* slots for nobody */
     }
     buffers_free(&buffers);
@@ -394,14 +394,14 @@ int main(void)
 {
     fake_immediates = true; /* of which a piece must make no use */
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_known_goes_whole),
-        cmocka_unit_test(what_is_not_known_goes_in_chunks),
-        cmocka_unit_test(what_cannot_be_registered_whole_goes_in_chunks),
-        cmocka_unit_test(what_can_never_be_registered_whole_is_not_tried_again),
-        cmocka_unit_test(a_new_buffer_is_written_in_pieces),
-        cmocka_unit_test(pieces_wait_for_one_another),
-        cmocka_unit_test(no_pieces_within_the_node),
-        cmocka_unit_test(the_rest_is_refused),
+        cmocka_unit_test(a_known_buffer_goes_as_one_chunk),
+        cmocka_unit_test(a_new_buffer_goes_in_chunks),
+        cmocka_unit_test(a_buffer_that_cannot_be_registered_whole_goes_in_chunks),
+        cmocka_unit_test(a_refusal_of_a_whole_buffer_is_remembered),
+        cmocka_unit_test(a_senders_new_buffer_is_written_in_pieces),
+        cmocka_unit_test(no_more_pieces_than_chunk_depth_are_in_flight),
+        cmocka_unit_test(no_pieces_are_written_within_the_node),
+        cmocka_unit_test(a_piece_that_cannot_be_registered_is_nacked_with_the_rest),
         cmocka_unit_test(a_piece_that_fails_ends_the_transfer),
         cmocka_unit_test(pieces_out_of_order_are_malformed),
     };

@@ -2,10 +2,10 @@
  *
  * The path read: what is exposed, got, told and kept.
  */
-#include "read.h"
+#include "read_stage.h"
 
 /* One registration at each end, one get and two messages for each chunk, and nothing else. */
-static void each_length_takes_its_chunks(void **state)
+static void every_length_is_read_in_its_chunks(void **state)
 {
     stage_t *stage = stage_open();
     const regx_counters_t *sender = &stage->sender->counters;
@@ -21,7 +21,7 @@ static void each_length_takes_its_chunks(void **state)
         begin_of(stage, length);
         run(stage);
         assert_read_of(stage, length);
-        end(stage);
+        close_recv(stage);
         assert_int_equal(receiver->gets - before, chunks);
         assert_int_equal(stage->frames[0], chunks);
         assert_int_equal(stage->frames[1], chunks);
@@ -37,7 +37,7 @@ static void each_length_takes_its_chunks(void **state)
 }
 
 /* Both ends' limits hold, whichever is the smaller. */
-static void no_more_at_once_than_both_allow(void **state)
+static void both_ends_limits_hold(void **state)
 {
     static const struct {
         size_t chunk;
@@ -81,7 +81,7 @@ static void the_end_waits_for_the_last_get(void **state)
         assert_true(deliver(stage, 0));
         assert_int_equal(stage->sender->open_windows, 0);
         assert_read_of(stage, DEPTH * PAGE);
-        end(stage);
+        close_recv(stage);
         stage_close(stage);
     }
 }
@@ -100,14 +100,14 @@ static void chunks_lie_within_larger_regions(void **state)
         run(stage);
         assert_read(stage);
         assert_bytes(stage, LENGTH);
-        end(stage);
+        close_recv(stage);
         stage_close(stage);
     }
 }
 
 /* With a cache at both ends the second time costs no registration, and a change of the memory costs
  * those of that end again. */
-static void what_is_kept_serves_again(void **state)
+static void kept_registrations_serve_again(void **state)
 {
     fake_config_t config = standard;
 
@@ -123,7 +123,7 @@ static void what_is_kept_serves_again(void **state)
         begin(stage);
         run(stage);
         assert_read(stage);
-        end(stage);
+        close_recv(stage);
         if (round == 0) { /* a region is of whole pages, and may serve the last chunk too */
             sending = sender->registrations;
             receiving = receiver->registrations;
@@ -146,11 +146,11 @@ static void what_is_kept_serves_again(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_length_takes_its_chunks),
-        cmocka_unit_test(no_more_at_once_than_both_allow),
+        cmocka_unit_test(every_length_is_read_in_its_chunks),
+        cmocka_unit_test(both_ends_limits_hold),
         cmocka_unit_test(the_end_waits_for_the_last_get),
         cmocka_unit_test(chunks_lie_within_larger_regions),
-        cmocka_unit_test(what_is_kept_serves_again),
+        cmocka_unit_test(kept_registrations_serve_again),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

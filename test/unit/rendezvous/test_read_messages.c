@@ -3,9 +3,9 @@
  * The path read and messages that are wrong.
  */
 #include "../mutate.h"
-#include "read.h"
+#include "read_stage.h"
 
-/* Whose turn is tried: the first exposure, a later one, the refusal of the rest, the first GOT, and
+/* Whose turn is tried: the first exposure, a later one, the refusal of the rest, the first ATS, and
  * one that tells that it was not. */
 typedef enum turn { FIRST, LATER, REST, GOT, UNREAD, TURNS } turn_t;
 
@@ -31,7 +31,7 @@ static void bring_to(stage_t *stage, turn_t turn, unsigned *to)
     }
 }
 
-/* Whether the landing can take the message, by what it has taken before. */
+/* Whether the receive can take the message, by what it has taken before. */
 static bool landing_takes(const stage_t *stage, const regx_control_t *control,
                           const regx_control_t *right, turn_t turn)
 {
@@ -43,21 +43,21 @@ static bool landing_takes(const stage_t *stage, const regx_control_t *control,
         return false;
     }
     switch (control->type) {
-    case REGX_CONTROL_START:
+    case REGX_CONTROL_READY:
         return true;
-    case REGX_CONTROL_EXPOSED:
+    case REGX_CONTROL_RKEY:
         return control->offset == granted && control->length > 0 && control->length <= PAGE;
-    case REGX_CONTROL_REFUSED:
+    case REGX_CONTROL_NACK:
         return control->offset == granted && control->length == LENGTH - granted;
     default:
         return false;
     }
 }
 
-/* Whether the source can: it has exposed the first DEPTH chunks, and been told of none. */
+/* Whether the send can: it has exposed the first DEPTH chunks, and been told of none. */
 static bool source_takes(const regx_control_t *control, const regx_control_t *right)
 {
-    return control->type == REGX_CONTROL_GOT &&
+    return control->type == REGX_CONTROL_ATS &&
            memcmp(&control->to, &right->to, sizeof(control->to)) == 0 && control->length == PAGE &&
            control->offset % PAGE == 0 && control->offset < DEPTH * PAGE;
 }
@@ -67,7 +67,7 @@ static void arrive(stage_t *stage, unsigned to, uint64_t from, const void *bytes
     fake_arrive(to == 0 ? stage->sender : stage->receiver, from, bytes, size);
 }
 
-/* Ends what a lie has spoiled, and asserts that nothing else was. */
+/* Ends what a lie has corrupted, and asserts that nothing else was. */
 static void abandon(stage_t *stage)
 {
     run(stage);
@@ -78,7 +78,7 @@ static void abandon(stage_t *stage)
     drop_frames(stage->sender, 1);
     drop_frames(stage->receiver, 0);
     assert_int_equal(stage->dones, 1);
-    end(stage);
+    close_recv(stage);
     stage_close(stage);
 }
 
@@ -114,7 +114,7 @@ static void try_message(turn_t turn, change_t change, uint64_t sender)
         run(stage);
         assert_read(stage);
         assert_int_equal(malformed(stage), 1);
-        end(stage);
+        close_recv(stage);
         stage_close(stage);
         return;
     }
@@ -125,7 +125,7 @@ static void try_message(turn_t turn, change_t change, uint64_t sender)
     abandon(stage);
 }
 
-static void every_byte_may_be_wrong(void **state)
+static void messages_with_any_byte_changed_are_refused_or_fit(void **state)
 {
     static const uint8_t flips[] = {0, 1, 2, 4, 8, 16, 32, 64, 128, 255, 3, 7};
 
@@ -139,7 +139,7 @@ static void every_byte_may_be_wrong(void **state)
     }
 }
 
-static void every_field_may_be_wrong(void **state)
+static void messages_with_any_field_changed_are_refused_or_fit(void **state)
 {
     static const uint64_t values[] = {0,
                                       1,
@@ -172,7 +172,7 @@ static void every_field_may_be_wrong(void **state)
     }
 }
 
-static void another_process_may_not_say_it(void **state)
+static void messages_of_another_process_are_refused(void **state)
 {
     (void)state;
     for (turn_t turn = FIRST; turn < TURNS; turn++) {
@@ -183,7 +183,7 @@ static void another_process_may_not_say_it(void **state)
 }
 
 /* More than the CTS allows at once, or after the rest was refused. */
-static void too_much_is_not_taken(void **state)
+static void more_rkeys_than_allowed_are_refused(void **state)
 {
     (void)state;
     for (int refused = 0; refused < 2; refused++) {
@@ -197,7 +197,7 @@ static void too_much_is_not_taken(void **state)
         if (refused) {
             regx_control_t refusal = control;
 
-            refusal.type = REGX_CONTROL_REFUSED;
+            refusal.type = REGX_CONTROL_NACK;
             refusal.length = LENGTH;
             arrive(stage, 1, 0, bytes, regx_control_pack(&refusal, bytes));
             assert_int_equal(malformed(stage), 0);
@@ -216,7 +216,7 @@ static void too_much_is_not_taken(void **state)
 }
 
 /* What is exposed, or still to be, is not granted as well; nor are chunks granted at all. */
-static void a_grant_is_not_taken_beside(void **state)
+static void a_chunk_granted_on_the_path_read_is_refused(void **state)
 {
     (void)state;
     for (int chunk = 0; chunk < 2; chunk++) {
@@ -227,7 +227,7 @@ static void a_grant_is_not_taken_beside(void **state)
         begin(stage);
         const fake_frame_t *frame = stage->sender->conns[1].head;
         assert_true(regx_control_unpack(frame->data, frame->length, &exposed));
-        regx_control_t grant = {.type = chunk ? REGX_CONTROL_CHUNK : REGX_CONTROL_SLOTS,
+        regx_control_t grant = {.type = chunk ? REGX_CONTROL_CTS_CHUNK : REGX_CONTROL_CTS_SLOTS,
                                 .to = exposed.from,
                                 .offset = 5 * PAGE,
                                 .length = 1};
@@ -240,7 +240,7 @@ static void a_grant_is_not_taken_beside(void **state)
         assert_int_equal(stage->sender->calls[FAKE_PUT], 0);
         run(stage);
         assert_read(stage);
-        end(stage);
+        close_recv(stage);
         stage_close(stage);
     }
 }
@@ -266,7 +266,7 @@ static void noise_is_survived(void **state)
             const regx_handle_t *to = i % 4 == 0 ? &exposed.to : &exposed.from;
 
             bytes[0] = REGX_CONTROL_VERSION;
-            bytes[1] = i % 4 == 0 ? REGX_CONTROL_EXPOSED : REGX_CONTROL_GOT;
+            bytes[1] = i % 4 == 0 ? REGX_CONTROL_RKEY : REGX_CONTROL_ATS;
             bytes[2] = bytes[3] = 0;
             memcpy(bytes + 4, to, sizeof(*to));
             bytes[12] %= 3;
@@ -281,18 +281,18 @@ static void noise_is_survived(void **state)
     run(stage);
     assert_read(stage);
     assert_bytes(stage, LENGTH);
-    end(stage);
+    close_recv(stage);
     stage_close(stage);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_byte_may_be_wrong),
-        cmocka_unit_test(every_field_may_be_wrong),
-        cmocka_unit_test(another_process_may_not_say_it),
-        cmocka_unit_test(too_much_is_not_taken),
-        cmocka_unit_test(a_grant_is_not_taken_beside),
+        cmocka_unit_test(messages_with_any_byte_changed_are_refused_or_fit),
+        cmocka_unit_test(messages_with_any_field_changed_are_refused_or_fit),
+        cmocka_unit_test(messages_of_another_process_are_refused),
+        cmocka_unit_test(more_rkeys_than_allowed_are_refused),
+        cmocka_unit_test(a_chunk_granted_on_the_path_read_is_refused),
         cmocka_unit_test(noise_is_survived),
     };
 

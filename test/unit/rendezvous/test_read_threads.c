@@ -3,7 +3,7 @@
  * The path read where one thread comes between two steps of another: held by wrappers around what
  * is called with no lock held.
  */
-#include "read.h"
+#include "read_stage.h"
 
 #include <sched.h>
 
@@ -18,7 +18,7 @@ void __wrap_regx_registry_progress(regx_registry_t *registry);
 
 static stage_t *stage;
 
-/* The thread that opens the source waits before its second registration for the other one. */
+/* The thread that opens the send waits before its second registration for the other one. */
 static _Thread_local bool is_opener;
 static unsigned acquisitions;
 static _Atomic bool opener_waits, opener_may, opener_through;
@@ -61,12 +61,12 @@ void __wrap_regx_registry_progress(regx_registry_t *registry)
     __real_regx_registry_progress(registry);
 }
 
-static void *open_source(void *unused)
+static void *open_send(void *unused)
 {
     (void)unused;
     is_opener = true;
-    regx_source_open(stage->sender->rndv, &stage->sender->peers[1], stage->sent.base, LENGTH,
-                     regx_landing_cts(stage->landing), done, stage);
+    regx_rndv_send_open(stage->sender->rndv, &stage->sender->peers[1], stage->sent.base, LENGTH,
+                        regx_rndv_recv_cts(stage->recv), done, stage);
     atomic_store(&opener_through, true);
     return NULL;
 }
@@ -79,8 +79,8 @@ static void let_opener_through(void)
     }
 }
 
-/* What the landing could not get is given up, and not what another thread exposes meanwhile. */
-static void the_right_exposure_ends(void **state)
+/* What the receive could not get is given up, and not what another thread exposes meanwhile. */
+static void an_unread_ats_ends_its_own_chunk_only(void **state)
 {
     fake_config_t config = standard;
     pthread_t opener;
@@ -88,11 +88,11 @@ static void the_right_exposure_ends(void **state)
     (void)state;
     config.threads = true;
     stage = stage_open_both(&config, &config);
-    stage->landing = regx_landing_open(stage->receiver->rndv, &stage->receiver->peers[0],
-                                       stage->received.base, LENGTH);
-    assert_non_null(stage->landing);
+    stage->recv = regx_rndv_recv_open(stage->receiver->rndv, &stage->receiver->peers[0],
+                                      stage->received.base, LENGTH);
+    assert_non_null(stage->recv);
     memset(stage->received.base, 0x11, stage->received.length);
-    assert_int_equal(pthread_create(&opener, NULL, open_source, NULL), 0);
+    assert_int_equal(pthread_create(&opener, NULL, open_send, NULL), 0);
     while (!atomic_load(&opener_waits)) {
         sched_yield();
     }
@@ -105,7 +105,7 @@ static void the_right_exposure_ends(void **state)
     run(stage);
     assert_read(stage);
     assert_int_equal(malformed(stage), 0);
-    end(stage);
+    close_recv(stage);
     stage_close(stage);
 }
 
@@ -127,18 +127,18 @@ static void end_a_get(void)
     assert_true(fake_got(stage->receiver, 0, 0, REGX_OK));
 }
 
-/* A get that ends while its landing is closed, by a peer that lies, moves nothing on. */
-static void a_get_may_end_while_its_landing_is_closed(void **state)
+/* A get that ends while its receive is closed, by a peer that lies, moves nothing on. */
+static void a_get_that_ends_during_close_goes_on_with_nothing(void **state)
 {
     (void)state;
     stage = stage_open();
     begin_with_one_get_under_way();
     within_release = end_a_get;
-    end(stage);
+    close_recv(stage);
     assert_null(within_release);
     assert_int_equal(stage->receiver->conns[0].get_count, 0);
     assert_int_equal(stage->receiver->open_windows, 0);
-    assert_null(stage->receiver->conns[0].head); /* the source is told nothing */
+    assert_null(stage->receiver->conns[0].head); /* the send is told nothing */
     regx_rndv_progress(stage->receiver->rndv);
     assert_int_equal(stage->receiver->conns[0].get_count, 0);
     regx_rndv_forget(stage->sender->rndv, &stage->sender->peers[1]);
@@ -173,8 +173,8 @@ static void let_a_get_begin_to_end(void)
     }
 }
 
-/* What a get that is ending writes to is nobody else's landing by then. */
-static void the_record_stays_until_the_get_has_ended(void **state)
+/* What a get that is ending writes to is nobody else's receive by then. */
+static void a_closed_record_is_not_used_again_before_its_get_has_ended(void **state)
 {
     fake_config_t config = standard;
 
@@ -182,19 +182,19 @@ static void the_record_stays_until_the_get_has_ended(void **state)
     config.threads = true;
     stage = stage_open_both(&config, &config);
     begin_with_one_get_under_way();
-    const regx_landing_t *closed = stage->landing;
+    const regx_rndv_recv_t *closed = stage->recv;
     within_release = let_a_get_begin_to_end;
-    end(stage);
-    stage->landing = regx_landing_open(stage->receiver->rndv, &stage->receiver->peers[0],
-                                       stage->received.base, 2 * PAGE);
-    assert_ptr_not_equal(stage->landing, closed);
+    close_recv(stage);
+    stage->recv = regx_rndv_recv_open(stage->receiver->rndv, &stage->receiver->peers[0],
+                                      stage->received.base, 2 * PAGE);
+    assert_ptr_not_equal(stage->recv, closed);
     atomic_store(&ender_may, true);
     pthread_join(ender, NULL);
     assert_true(got);
-    end(stage);
-    stage->landing = regx_landing_open(stage->receiver->rndv, &stage->receiver->peers[0],
-                                       stage->received.base, 2 * PAGE);
-    end(stage);
+    close_recv(stage);
+    stage->recv = regx_rndv_recv_open(stage->receiver->rndv, &stage->receiver->peers[0],
+                                      stage->received.base, 2 * PAGE);
+    close_recv(stage);
     assert_int_equal(stage->receiver->open_windows, 0);
     regx_rndv_forget(stage->sender->rndv, &stage->sender->peers[1]);
     stage_close(stage);
@@ -203,9 +203,9 @@ static void the_record_stays_until_the_get_has_ended(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_right_exposure_ends),
-        cmocka_unit_test(a_get_may_end_while_its_landing_is_closed),
-        cmocka_unit_test(the_record_stays_until_the_get_has_ended),
+        cmocka_unit_test(an_unread_ats_ends_its_own_chunk_only),
+        cmocka_unit_test(a_get_that_ends_during_close_goes_on_with_nothing),
+        cmocka_unit_test(a_closed_record_is_not_used_again_before_its_get_has_ended),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,11 +2,11 @@
  *
  * The path read where something is refused, fails or finds no room, or somebody goes away.
  */
-#include "read.h"
+#include "read_stage.h"
 
 /* ---- refused, failed, no room ---- */
 
-static void each_registration_may_be_refused(void **state)
+static void refused_registrations_go_by_slots(void **state)
 {
     static const regx_status_t answers[] = {REGX_NO_MEMORY, REGX_DENIED};
 
@@ -35,20 +35,20 @@ static void each_registration_may_be_refused(void **state)
             assert_int_equal(at->counters.fallbacks[0].count, 1);
             assert_int_equal(at->counters.fallbacks[1].state, 0);
             assert_int_equal(malformed(stage), 0);
-            end(stage);
+            close_recv(stage);
             /* The next message is read again. */
             stage->dones = 0;
             begin_of(stage, PAGE);
             run(stage);
             assert_read_of(stage, PAGE);
-            end(stage);
+            close_recv(stage);
             assert_int_equal(stage->sender->counters.messages[REGX_PATH_fallback], 1);
             stage_close(stage);
         }
     }
 }
 
-static void each_get_may_be_refused(void **state)
+static void refused_gets_go_by_slots(void **state)
 {
     static const regx_status_t answers[] = {REGX_DENIED, REGX_INVALID, REGX_NO_MEMORY, REGX_FAILED,
                                             REGX_AGAIN};
@@ -72,7 +72,7 @@ static void each_get_may_be_refused(void **state)
                 assert_int_equal(stage->sender->counters.messages[REGX_PATH_fallback], 1);
             }
             assert_int_equal(malformed(stage), answers[a] == REGX_INVALID);
-            end(stage);
+            close_recv(stage);
             stage_close(stage);
         }
     }
@@ -80,7 +80,7 @@ static void each_get_may_be_refused(void **state)
 
 /* A peer that cannot expose, or cannot be read, or we cannot read: the second message finds it
  * known, and tries nothing. */
-static void what_is_impossible_is_tried_once(void **state)
+static void a_peer_that_cannot_be_read_is_tried_once(void **state)
 {
     static const struct {
         bool at_sender;
@@ -101,7 +101,7 @@ static void what_is_impossible_is_tried_once(void **state)
         begin(stage);
         run(stage);
         assert_read(stage);
-        end(stage);
+        close_recv(stage);
 
         const unsigned tried[] = {stage->sender->calls[FAKE_REG], stage->receiver->calls[FAKE_REG],
                                   stage->receiver->calls[FAKE_GET]};
@@ -109,7 +109,7 @@ static void what_is_impossible_is_tried_once(void **state)
         begin_of(stage, 3 * PAGE);
         run(stage);
         assert_read_of(stage, 3 * PAGE);
-        end(stage);
+        close_recv(stage);
         assert_int_equal(stage->sender->calls[FAKE_REG], tried[0]);
         assert_int_equal(stage->receiver->calls[FAKE_REG], tried[1]);
         assert_int_equal(stage->receiver->calls[FAKE_GET], tried[2]);
@@ -124,7 +124,7 @@ static void what_is_impossible_is_tried_once(void **state)
 }
 
 /* So it is where the wire finds out late. */
-static void a_get_may_be_refused_late(void **state)
+static void a_get_denied_late_goes_by_slots(void **state)
 {
     stage_t *stage = stage_open();
 
@@ -134,13 +134,13 @@ static void a_get_may_be_refused_late(void **state)
     assert_true(fake_got(stage->receiver, 0, 0, REGX_DENIED));
     run(stage);
     assert_read(stage);
-    end(stage);
+    close_recv(stage);
     const unsigned tried = stage->receiver->calls[FAKE_GET];
     stage->dones = 0;
     begin_of(stage, PAGE);
     run(stage);
     assert_read_of(stage, PAGE);
-    end(stage);
+    close_recv(stage);
     assert_int_equal(stage->receiver->calls[FAKE_GET], tried);
     assert_int_equal(stage->sender->counters.messages[REGX_PATH_fallback], 2);
     assert_int_equal(regx_tally_find(stage->receiver->counters.fallbacks,
@@ -151,7 +151,7 @@ static void a_get_may_be_refused_late(void **state)
 }
 
 /* They fail late: all bytes arrive all the same, also those that a get has written in part. */
-static void each_get_may_fail(void **state)
+static void failed_gets_go_by_slots(void **state)
 {
     (void)state;
     for (unsigned mask = 1; mask < 128; mask++) {
@@ -182,12 +182,12 @@ static void each_get_may_fail(void **state)
         assert_bytes(stage, stage->sender->counters.bytes[REGX_PATH_read]);
         assert_int_equal(stage->receiver->counters.bytes[REGX_PATH_read], 0);
         assert_int_equal(malformed(stage), 0);
-        end(stage);
+        close_recv(stage);
         stage_close(stage);
     }
 }
 
-static void each_send_may_find_no_room(void **state)
+static void messages_that_find_no_room_are_sent_later(void **state)
 {
     (void)state;
     for (unsigned refused = 0; refused < 3; refused++) { /* none, at the sender, at the receiver */
@@ -210,7 +210,7 @@ static void each_send_may_find_no_room(void **state)
                 run(stage);
                 assert_read(stage);
                 assert_int_equal(malformed(stage), 0);
-                end(stage);
+                close_recv(stage);
                 stage_close(stage);
             }
         }
@@ -224,14 +224,14 @@ static void each_send_may_find_no_room(void **state)
         run(stage);
         assert_read(stage);
         assert_bytes(stage, LENGTH);
-        end(stage);
+        close_recv(stage);
         stage_close(stage);
     }
 }
 
 /* ---- who goes away ---- */
 
-static void a_peer_may_be_forgotten_at_any_time(void **state)
+static void forgetting_a_peer_at_any_time_leaves_nothing(void **state)
 {
     (void)state;
     for (unsigned seed = 0; seed < 400; seed++) {
@@ -244,8 +244,8 @@ static void a_peer_may_be_forgotten_at_any_time(void **state)
     }
 }
 
-/* A connection that breaks under a message ends the source, whose memory nobody reads any more. */
-static void each_send_may_be_unreachable(void **state)
+/* A connection that breaks under a message ends the send, whose memory nobody reads any more. */
+static void an_unreachable_peer_ends_the_send(void **state)
 {
     (void)state;
     for (unsigned number = 1; number <= CHUNKS; number++) {
@@ -267,14 +267,14 @@ static void each_send_may_be_unreachable(void **state)
         }
         drop_frames(stage->sender, 1);
         drop_frames(stage->receiver, 0);
-        end(stage);
+        close_recv(stage);
         stage_close(stage);
     }
 }
 
 /* Closed too early, by a peer that lies: the memory stays registered for the gets that are under
- * way, and no longer; the next landing is another. */
-static void gets_outlive_their_landing(void **state)
+ * way, and no longer; the next receive is another. */
+static void gets_may_end_after_their_receive_is_closed(void **state)
 {
     (void)state;
     for (unsigned ended = 0; ended < DEPTH; ended++) {
@@ -287,15 +287,15 @@ static void gets_outlive_their_landing(void **state)
         for (unsigned i = 0; i < ended; i++) {
             fake_got(stage->receiver, 0, 0, REGX_OK);
         }
-        end(stage);
+        close_recv(stage);
         assert_int_equal(stage->receiver->open_windows, DEPTH - ended);
-        regx_landing_t *next = regx_landing_open(stage->receiver->rndv, &stage->receiver->peers[0],
-                                                 stage->received.base, LENGTH);
+        regx_rndv_recv_t *next = regx_rndv_recv_open(
+            stage->receiver->rndv, &stage->receiver->peers[0], stage->received.base, LENGTH);
         while (stage->receiver->conns[0].get_count > 0) {
             fake_got(stage->receiver, 0, 0, dones++ % 2 == 0 ? REGX_OK : REGX_FAILED);
         }
         assert_int_equal(stage->receiver->open_windows, 0);
-        regx_landing_close(stage->receiver->rndv, next);
+        regx_rndv_recv_close(stage->receiver->rndv, next);
         while (deliver(stage, 0)) {
         }
         regx_rndv_forget(stage->sender->rndv, &stage->sender->peers[1]);
@@ -305,8 +305,8 @@ static void gets_outlive_their_landing(void **state)
     }
 }
 
-/* A slot that fails ends the source, but not while the landing may read what is exposed. */
-static void a_failure_waits_for_what_is_exposed(void **state)
+/* A slot that fails ends the send, but not while the receive may read what is exposed. */
+static void a_failed_send_waits_for_what_is_advertised(void **state)
 {
     (void)state;
     stage_t *stage = stage_open();
@@ -335,7 +335,7 @@ static void a_failure_waits_for_what_is_exposed(void **state)
     deliver(stage, 0);
     assert_int_equal(stage->dones, 1);
     assert_int_equal(stage->status, REGX_FAILED);
-    end(stage);
+    close_recv(stage);
     drop_frames(stage->sender, 1);
     while (deliver(stage, 0)) { /* slots that it does not need any more */
     }
@@ -345,16 +345,16 @@ static void a_failure_waits_for_what_is_exposed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_registration_may_be_refused),
-        cmocka_unit_test(each_get_may_be_refused),
-        cmocka_unit_test(what_is_impossible_is_tried_once),
-        cmocka_unit_test(a_get_may_be_refused_late),
-        cmocka_unit_test(each_get_may_fail),
-        cmocka_unit_test(each_send_may_find_no_room),
-        cmocka_unit_test(a_peer_may_be_forgotten_at_any_time),
-        cmocka_unit_test(each_send_may_be_unreachable),
-        cmocka_unit_test(gets_outlive_their_landing),
-        cmocka_unit_test(a_failure_waits_for_what_is_exposed),
+        cmocka_unit_test(refused_registrations_go_by_slots),
+        cmocka_unit_test(refused_gets_go_by_slots),
+        cmocka_unit_test(a_peer_that_cannot_be_read_is_tried_once),
+        cmocka_unit_test(a_get_denied_late_goes_by_slots),
+        cmocka_unit_test(failed_gets_go_by_slots),
+        cmocka_unit_test(messages_that_find_no_room_are_sent_later),
+        cmocka_unit_test(forgetting_a_peer_at_any_time_leaves_nothing),
+        cmocka_unit_test(an_unreachable_peer_ends_the_send),
+        cmocka_unit_test(gets_may_end_after_their_receive_is_closed),
+        cmocka_unit_test(a_failed_send_waits_for_what_is_advertised),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

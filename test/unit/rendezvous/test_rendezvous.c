@@ -19,7 +19,7 @@ typedef struct message {
     guarded_t sent, received;
     uint64_t stream;
     state_t state;
-    regx_landing_t *landing;
+    regx_rndv_recv_t *recv;
     unsigned dones;
     bool failed;
 } message_t;
@@ -93,7 +93,7 @@ static void free_sent(const world_t *world, message_t *message)
 
 static void close_message(world_t *world, message_t *message)
 {
-    regx_landing_close(message->to->rndv, message->landing);
+    regx_rndv_recv_close(message->to->rndv, message->recv);
     message->state = CLOSED;
     world->closed++;
 }
@@ -108,8 +108,9 @@ static void deliver(fake_t *fake, uint64_t sender, uint8_t tag, const void *data
     message_t *message = &world->messages[index];
     if (tag == TAG_CTS) {
         assert_ptr_equal(message->from, fake);
-        regx_source_open(fake->rndv, &fake->peers[sender], message->sent.base, message->sent.length,
-                         (const uint8_t *)data + sizeof(index), done, message);
+        regx_rndv_send_open(fake->rndv, &fake->peers[sender], message->sent.base,
+                            message->sent.length, (const uint8_t *)data + sizeof(index), done,
+                            message);
         return;
     }
     assert_int_equal(tag, TAG_FIN);
@@ -156,9 +157,9 @@ static void open_message(world_t *world)
         guarded_fill(&message->sent, chance_next(&world->seed));
     }
     message->received = guarded_new(length);
-    message->landing = regx_landing_open(message->to->rndv, &message->to->peers[from],
-                                         message->received.base, message->received.length);
-    assert_non_null(message->landing);
+    message->recv = regx_rndv_recv_open(message->to->rndv, &message->to->peers[from],
+                                        message->received.base, message->received.length);
+    assert_non_null(message->recv);
     message->state = OPEN;
     if (happens(world, world->chances.cancelled)) {
         /* The MPI library could not send the CTS, and gives it back some time. */
@@ -167,7 +168,7 @@ static void open_message(world_t *world)
         return;
     }
     memcpy(frame, &index, sizeof(index));
-    memcpy(frame + sizeof(index), regx_landing_cts(message->landing), REGX_CTS_SIZE);
+    memcpy(frame + sizeof(index), regx_rndv_recv_cts(message->recv), REGX_CTS_SIZE);
     fake_append(&message->to->conns[from], TAG_CTS, frame, sizeof(frame), 0, NULL);
 }
 
@@ -261,7 +262,7 @@ static void world_run(world_t *world)
     while (world->closed < MESSAGES && stuck < STUCK) {
         stuck = step(world) ? 0 : stuck + 1;
     }
-    /* Grants that a failed source does not need any more may still be under way. */
+    /* Grants that a failed send does not need any more may still be under way. */
     for (unsigned i = 0; i < world->count * world->count; i++) {
         while (
             fake_receive(world->processes[i / world->count], world->processes[i % world->count])) {
@@ -295,7 +296,7 @@ static void world_check(world_t *world)
         fake_settle(world->processes[i]);
         fake_assert_idle(world->processes[i]);
         assert_int_equal(counters->mismatches + world->processes[i]->mismatches, 0);
-        /* A grant that meets a source that failed before is refused like any unknown name. */
+        /* A grant that meets a send that failed before is refused like any unknown name. */
         if (world->chances.failing == 0) {
             assert_int_equal(counters->malformed, 0);
         }
@@ -340,31 +341,31 @@ static void many_worlds(unsigned count, uint64_t first_seed, chances_t chances)
     assert_true(fake_immediate_count > 0);
 }
 
-static void nothing_disturbs(void **state)
+static void messages_arrive_undisturbed(void **state)
 {
     (void)state;
     many_worlds(100, 1000, (chances_t){.again = 0});
 }
 
-static void out_of_room_at_times(void **state)
+static void messages_arrive_where_the_wire_is_full_at_times(void **state)
 {
     (void)state;
     many_worlds(100, 2000, (chances_t){.again = 30, .pending = 30});
 }
 
-static void out_of_room_mostly(void **state)
+static void messages_arrive_where_the_wire_is_mostly_full(void **state)
 {
     (void)state;
     many_worlds(60, 3000, (chances_t){.again = 80, .pending = 50});
 }
 
-static void everything_is_late(void **state)
+static void messages_arrive_where_all_completes_late(void **state)
 {
     (void)state;
     many_worlds(60, 4000, (chances_t){.pending = 100});
 }
 
-static void registrations_are_refused(void **state)
+static void messages_arrive_where_registrations_are_refused(void **state)
 {
     (void)state;
     many_worlds(100, 5000, (chances_t){.again = 20, .pending = 30, .no_registration = 30});
@@ -372,19 +373,19 @@ static void registrations_are_refused(void **state)
     many_worlds(20, 7000, (chances_t){.again = 20, .no_registration = 100});
 }
 
-static void regions_cannot_be_written(void **state)
+static void messages_arrive_where_regions_cannot_be_written(void **state)
 {
     (void)state;
     many_worlds(60, 8000, (chances_t){.again = 20, .pending = 30, .denied = true});
 }
 
-static void landings_are_given_back(void **state)
+static void receives_that_nobody_answers_can_be_closed(void **state)
 {
     (void)state;
     many_worlds(100, 9000, (chances_t){.again = 20, .pending = 30, .cancelled = 30});
 }
 
-static void puts_fail(void **state)
+static void failed_puts_end_the_send_once(void **state)
 {
     (void)state;
     many_worlds(100, 10000, (chances_t){.again = 20, .pending = 30, .failing = 10});
@@ -397,10 +398,14 @@ static void puts_fail(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_disturbs),          cmocka_unit_test(out_of_room_at_times),
-        cmocka_unit_test(out_of_room_mostly),        cmocka_unit_test(everything_is_late),
-        cmocka_unit_test(registrations_are_refused), cmocka_unit_test(regions_cannot_be_written),
-        cmocka_unit_test(landings_are_given_back),   cmocka_unit_test(puts_fail),
+        cmocka_unit_test(messages_arrive_undisturbed),
+        cmocka_unit_test(messages_arrive_where_the_wire_is_full_at_times),
+        cmocka_unit_test(messages_arrive_where_the_wire_is_mostly_full),
+        cmocka_unit_test(messages_arrive_where_all_completes_late),
+        cmocka_unit_test(messages_arrive_where_registrations_are_refused),
+        cmocka_unit_test(messages_arrive_where_regions_cannot_be_written),
+        cmocka_unit_test(receives_that_nobody_answers_can_be_closed),
+        cmocka_unit_test(failed_puts_end_the_send_once),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

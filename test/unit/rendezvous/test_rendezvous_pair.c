@@ -3,13 +3,16 @@
  * The whole rendezvous between two processes: cases that chance would take long to find, a cache, a
  * buffer that goes, checksums.
  */
-#include "ends.h"
+#include "pair.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "rendezvous/refusal.h"
 
 /* The sender has no room while the receiver grants all that it may: as many chunks as can be in
  * flight, and, for one that could not be registered, as many slots. */
-static void all_grants_wait_at_once(void **state)
+static void grants_that_all_find_no_room_are_sent_later(void **state)
 {
     enum { CHUNK = 4096 };
 
@@ -29,10 +32,10 @@ static void all_grants_wait_at_once(void **state)
             guarded_fill(&sent, refused);
             pair->refused_region = refused;
             pair->puts = REGX_AGAIN;
-            regx_landing_t *landing = regx_landing_open(
+            regx_rndv_recv_t *recv = regx_rndv_recv_open(
                 pair->receiver->rndv, &pair->receiver->peers[0], received.base, received.length);
-            regx_source_open(pair->sender->rndv, &pair->sender->peers[1], sent.base, sent.length,
-                             regx_landing_cts(landing), pair_done, pair);
+            regx_rndv_send_open(pair->sender->rndv, &pair->sender->peers[1], sent.base, sent.length,
+                                regx_rndv_recv_cts(recv), pair_done, pair);
             pair_run(pair);
             assert_int_equal(pair->dones, 0);
             pair->puts = REGX_PENDING;
@@ -42,7 +45,7 @@ static void all_grants_wait_at_once(void **state)
                          refused, (unsigned long long)pair->sender->counters.malformed);
             }
             assert_int_equal(pair->status, REGX_OK);
-            regx_landing_close(pair->receiver->rndv, landing);
+            regx_rndv_recv_close(pair->receiver->rndv, recv);
             assert_memory_equal(received.base, sent.base, sent.length);
             guarded_free(&sent);
             guarded_free(&received);
@@ -75,26 +78,26 @@ static kept_t kept_open(const char *strategy, size_t length)
     return kept;
 }
 
-static regx_landing_t *kept_begin(const kept_t *kept, size_t offset, size_t length)
+static regx_rndv_recv_t *kept_begin(const kept_t *kept, size_t offset, size_t length)
 {
-    regx_landing_t *landing =
-        regx_landing_open(kept->pair->receiver->rndv, &kept->pair->receiver->peers[0],
-                          kept->received.base + offset, length);
+    regx_rndv_recv_t *recv =
+        regx_rndv_recv_open(kept->pair->receiver->rndv, &kept->pair->receiver->peers[0],
+                            kept->received.base + offset, length);
 
     memset(kept->received.base + offset, 0, length);
-    regx_source_open(kept->pair->sender->rndv, &kept->pair->sender->peers[1],
-                     kept->sent.base + offset, length, regx_landing_cts(landing), pair_done,
-                     kept->pair);
-    return landing;
+    regx_rndv_send_open(kept->pair->sender->rndv, &kept->pair->sender->peers[1],
+                        kept->sent.base + offset, length, regx_rndv_recv_cts(recv), pair_done,
+                        kept->pair);
+    return recv;
 }
 
-static void kept_end(const kept_t *kept, regx_landing_t *landing, size_t offset, size_t length)
+static void kept_end(const kept_t *kept, regx_rndv_recv_t *recv, size_t offset, size_t length)
 {
     kept->pair->dones = 0;
     pair_run(kept->pair);
     assert_int_equal(kept->pair->dones, 1);
     assert_int_equal(kept->pair->status, REGX_OK);
-    regx_landing_close(kept->pair->receiver->rndv, landing);
+    regx_rndv_recv_close(kept->pair->receiver->rndv, recv);
     assert_memory_equal(kept->received.base + offset, kept->sent.base + offset, length);
 }
 
@@ -149,7 +152,7 @@ static void a_dead_region_is_granted_no_more(void **state)
 
     (void)state;
     kept_end(&kept, kept_begin(&kept, 0, length), 0, length); /* ten regions */
-    regx_landing_t *landing = kept_begin(&kept, 0, length);
+    regx_rndv_recv_t *recv = kept_begin(&kept, 0, length);
     fake_settle(receiver);
     assert_int_equal(counters->registrations, 10);
     assert_int_equal(counters->hits, 1);
@@ -157,7 +160,7 @@ static void a_dead_region_is_granted_no_more(void **state)
     fake_settle(receiver);
     assert_int_equal(counters->invalidations, 10);
     assert_int_equal(receiver->open_windows, 1); /* what is granted stays */
-    kept_end(&kept, landing, 0, length);
+    kept_end(&kept, recv, 0, length);
     fake_settle(receiver);
     assert_int_equal(counters->inuse_changes, 1);
     assert_int_equal(counters->registrations, 19);
@@ -194,7 +197,7 @@ static size_t punch(const guarded_t *memory, size_t *length)
 
 /* A chunk could not be written or registered because part of the buffer has been unmapped, at
  * either end. What goes by slots instead ends well, and what is still mapped arrives. */
-static void a_buffer_with_a_hole_is_no_crash(void **state)
+static void a_buffer_with_a_hole_does_not_crash(void **state)
 {
     static const char *const names[] = {"pipeline", "direct"};
 
@@ -219,10 +222,10 @@ static void a_buffer_with_a_hole_is_no_crash(void **state)
             pair->receiver->rule = at_receiver ? no_registration_rule : NULL;
         }
         guarded_fill(&sent, 3);
-        regx_landing_t *landing = regx_landing_open(pair->receiver->rndv, &pair->receiver->peers[0],
-                                                    received.base, received.length);
-        regx_source_open(pair->sender->rndv, &pair->sender->peers[1], sent.base, sent.length,
-                         regx_landing_cts(landing), pair_done, pair);
+        regx_rndv_recv_t *recv = regx_rndv_recv_open(
+            pair->receiver->rndv, &pair->receiver->peers[0], received.base, received.length);
+        regx_rndv_send_open(pair->sender->rndv, &pair->sender->peers[1], sent.base, sent.length,
+                            regx_rndv_recv_cts(recv), pair_done, pair);
         /* The chunk of the CTS has been refused by now, and nothing has arrived. */
         hole = at_sender ? punch(&sent, &length) : hole;
         hole = at_receiver ? punch(&received, &length) : hole;
@@ -239,7 +242,7 @@ static void a_buffer_with_a_hole_is_no_crash(void **state)
         }
         assert_int_equal(pair->sender->counters.fallbacks[0].state != 0, at_sender);
         assert_int_equal(pair->receiver->counters.fallbacks[0].state != 0, at_receiver);
-        regx_landing_close(pair->receiver->rndv, landing);
+        regx_rndv_recv_close(pair->receiver->rndv, recv);
         guarded_free(&sent);
         guarded_free(&received);
         pair_close(pair);
@@ -276,7 +279,7 @@ static void spoil_one(const char *strategy, bool at_sender, bool at_receiver, si
     fake_config_t config = {
         .slots = 20, .slot_size = 4096, .strategy = strategy, .chunk_size = 8192, .chunk_depth = 2};
     const bool verify = at_sender || at_receiver;
-    const bool spoiled = at < SPOILED_LENGTH;
+    const bool corrupted = at < SPOILED_LENGTH;
     const uint64_t pieces = strcmp(strategy, "direct") == 0 ? 1 : 5;
     unsigned long long from = 0, to = 0, length = 0;
     char path[16] = "";
@@ -292,23 +295,23 @@ static void spoil_one(const char *strategy, bool at_sender, bool at_receiver, si
     guarded_fill(&sent, 3);
     pair->puts = REGX_OK;
     spoiler = (spoiler_t){.base = sent.base, .at = at};
-    pair->sender->spoil = pair->receiver->spoil = flip;
-    regx_landing_t *landing = regx_landing_open(pair->receiver->rndv, &pair->receiver->peers[0],
-                                                received.base, SPOILED_LENGTH);
-    regx_source_open(pair->sender->rndv, &pair->sender->peers[1], sent.base, SPOILED_LENGTH,
-                     regx_landing_cts(landing), pair_done, pair);
+    pair->sender->corrupt = pair->receiver->corrupt = flip;
+    regx_rndv_recv_t *recv = regx_rndv_recv_open(pair->receiver->rndv, &pair->receiver->peers[0],
+                                                 received.base, SPOILED_LENGTH);
+    regx_rndv_send_open(pair->sender->rndv, &pair->sender->peers[1], sent.base, SPOILED_LENGTH,
+                        regx_rndv_recv_cts(recv), pair_done, pair);
     pair_run(pair);
-    assert_int_equal(spoiler.times, spoiled);
-    assert_int_equal(memcmp(sent.base, received.base, SPOILED_LENGTH) != 0, spoiled);
-    assert_int_equal(counters->mismatches, verify && spoiled);
-    assert_int_equal(pair->receiver->mismatches, verify && spoiled);
+    assert_int_equal(spoiler.times, corrupted);
+    assert_int_equal(memcmp(sent.base, received.base, SPOILED_LENGTH) != 0, corrupted);
+    assert_int_equal(counters->mismatches, verify && corrupted);
+    assert_int_equal(pair->receiver->mismatches, verify && corrupted);
     assert_int_equal(pair->sender->mismatches, 0);
     if (verify) {
         assert_in_range(counters->verified, pieces, 100);
     } else {
         assert_int_equal(counters->verified, 0);
     }
-    if (verify && spoiled) {
+    if (verify && corrupted) {
         assert_int_equal(pair->receiver->mismatch_peer, 0);
         assert_int_equal(sscanf(pair->receiver->mismatch,
                                 "bytes %llu to %llu of %llu at %p by %15s arrived", &from, &to,
@@ -320,7 +323,7 @@ static void spoil_one(const char *strategy, bool at_sender, bool at_receiver, si
         assert_ptr_equal(base, received.base);
         assert_string_equal(path, strategy);
     }
-    regx_landing_close(pair->receiver->rndv, landing);
+    regx_rndv_recv_close(pair->receiver->rndv, recv);
     guarded_free(&sent);
     guarded_free(&received);
     pair_close(pair);
@@ -349,7 +352,7 @@ static void flip_all(fake_t *fake, const void *from, size_t length, char *writte
 }
 
 /* Each range that is wrong is counted; the transfer is told of once. */
-static void a_spoiled_transfer_is_told_of_once(void **state)
+static void a_corrupt_transfer_is_reported_once(void **state)
 {
     static const char *const names[] = {"pipeline", "read"};
 
@@ -364,19 +367,19 @@ static void a_spoiled_transfer_is_told_of_once(void **state)
         pair_t *pair = pair_open(&config, &config);
         guarded_t sent = guarded_new(SPOILED_LENGTH), received = guarded_new(SPOILED_LENGTH);
 
-        pair->sender->spoil = pair->receiver->spoil = flip_all;
+        pair->sender->corrupt = pair->receiver->corrupt = flip_all;
         for (unsigned told = 1; told <= 3; told++) {
-            regx_landing_t *landing = regx_landing_open(
+            regx_rndv_recv_t *recv = regx_rndv_recv_open(
                 pair->receiver->rndv, &pair->receiver->peers[0], received.base, SPOILED_LENGTH);
 
-            regx_source_open(pair->sender->rndv, &pair->sender->peers[1], sent.base, SPOILED_LENGTH,
-                             regx_landing_cts(landing), pair_done, pair);
+            regx_rndv_send_open(pair->sender->rndv, &pair->sender->peers[1], sent.base,
+                                SPOILED_LENGTH, regx_rndv_recv_cts(recv), pair_done, pair);
             pair_run(pair);
             assert_int_equal(pair->dones, told);
             assert_int_equal(pair->receiver->mismatches, told);
             assert_int_equal(pair->receiver->counters.mismatches, 7 * told);
             assert_int_equal(pair->receiver->counters.verified, 7 * told);
-            regx_landing_close(pair->receiver->rndv, landing);
+            regx_rndv_recv_close(pair->receiver->rndv, recv);
         }
         guarded_free(&sent);
         guarded_free(&received);
@@ -401,9 +404,9 @@ static void the_first_refusals_are_looked_into(void **state)
     pair->refused_region = 1;
     pair->refused_most = UINT32_MAX;
     for (unsigned i = 0; i < REGX_REFUSALS_LOOKED_INTO + MORE; i++) {
-        regx_landing_close(pair->receiver->rndv,
-                           regx_landing_open(pair->receiver->rndv, &pair->receiver->peers[0],
-                                             received.base, LENGTH));
+        regx_rndv_recv_close(pair->receiver->rndv,
+                             regx_rndv_recv_open(pair->receiver->rndv, &pair->receiver->peers[0],
+                                                 received.base, LENGTH));
     }
     assert_int_equal(regx_tally_find(fallbacks, "receiver: no memory to register")->count, MORE);
     assert_int_equal(
@@ -417,12 +420,12 @@ static void the_first_refusals_are_looked_into(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_grants_wait_at_once),
+        cmocka_unit_test(grants_that_all_find_no_room_are_sent_later),
         cmocka_unit_test(an_outer_region_serves_its_parts),
         cmocka_unit_test(a_dead_region_is_granted_no_more),
-        cmocka_unit_test(a_buffer_with_a_hole_is_no_crash),
+        cmocka_unit_test(a_buffer_with_a_hole_does_not_crash),
         cmocka_unit_test(a_flipped_bit_is_found_where_either_end_verifies),
-        cmocka_unit_test(a_spoiled_transfer_is_told_of_once),
+        cmocka_unit_test(a_corrupt_transfer_is_reported_once),
         cmocka_unit_test(the_first_refusals_are_looked_into),
     };
 

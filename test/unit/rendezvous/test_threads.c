@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * The rendezvous with threads, for the thread sanitizer: in each process one thread makes
- * progress, others open landings, open sources and close landings, all at once; with a cache of
+ * progress, others open receives, open sends and close receives, all at once; with a cache of
  * registrations, which is told of changes meanwhile.
  */
 #include "fake.h"
@@ -25,12 +25,12 @@ typedef struct message {
     fake_t *from, *to;
     uint8_t *sent, *received;
     size_t length;
-    regx_landing_t *landing;
+    regx_rndv_recv_t *recv;
     uint8_t cts[REGX_CTS_SIZE];
     _Atomic unsigned dones;
     _Atomic bool arrived; /* the FIN */
     bool closed;          /* the thread that closes it */
-    struct message *next; /* sources to be opened */
+    struct message *next; /* sends to be opened */
 } message_t;
 
 typedef struct process {
@@ -78,19 +78,19 @@ static void done(void *context, regx_status_t status)
 
 static void send_message(message_t *message)
 {
-    regx_source_open(message->from->rndv, &message->from->peers[message->to->id], message->sent,
-                     message->length, message->cts, done, message);
+    regx_rndv_send_open(message->from->rndv, &message->from->peers[message->to->id], message->sent,
+                        message->length, message->cts, done, message);
 }
 
 static void close_message(message_t *message)
 {
-    regx_landing_close(message->to->rndv, message->landing);
+    regx_rndv_recv_close(message->to->rndv, message->recv);
     require(memcmp(message->received, message->sent, message->length) == 0, "all is there");
     message->closed = true;
     atomic_fetch_sub(&open_messages, 1);
 }
 
-/* Half of the sources are opened from here, and half of the landings closed. */
+/* Half of the sends are opened from here, and half of the receives closed. */
 static void deliver(fake_t *fake, uint64_t sender, uint8_t tag, const void *data, size_t length)
 {
     process_t *process = fake->context;
@@ -186,12 +186,12 @@ static void *receive_some(void *argument)
             const uint32_t index = (uint32_t)(message - messages);
             uint8_t frame[sizeof(index) + REGX_CTS_SIZE];
 
-            message->landing =
-                regx_landing_open(message->to->rndv, &message->to->peers[message->from->id],
-                                  message->received, message->length);
-            require(message->landing != NULL, "a landing opens");
+            message->recv =
+                regx_rndv_recv_open(message->to->rndv, &message->to->peers[message->from->id],
+                                    message->received, message->length);
+            require(message->recv != NULL, "a recv opens");
             memcpy(frame, &index, sizeof(index));
-            memcpy(frame + sizeof(index), regx_landing_cts(message->landing), REGX_CTS_SIZE);
+            memcpy(frame + sizeof(index), regx_rndv_recv_cts(message->recv), REGX_CTS_SIZE);
             send_frame(message->to, message->from, TAG_CTS, frame, sizeof(frame));
         } else if (atomic_load(&first[arrived].arrived)) {
             message_t *message = &first[arrived++];
@@ -279,49 +279,49 @@ static void run(const char *strategy, uint32_t slots, uint64_t cache_bytes)
     assert_int_equal(invalidations > 0, cache_bytes > 0);
 }
 
-static void bounce(void **state)
+static void threads_by_bounce(void **state)
 {
     (void)state;
     run("bounce", 64, 0);
 }
 
-static void bounce_with_two_slots(void **state)
+static void threads_by_bounce_with_two_slots(void **state)
 {
     (void)state;
     run("bounce", 2, 0);
 }
 
-static void pipeline(void **state)
+static void threads_by_pipeline(void **state)
 {
     (void)state;
     run("pipeline", 64, 0);
 }
 
-static void direct(void **state)
+static void threads_by_direct(void **state)
 {
     (void)state;
     run("direct", 3, 0);
 }
 
-static void read_by_receiver(void **state)
+static void threads_by_read(void **state)
 {
     (void)state;
     run("read", 64, 0);
 }
 
-static void read_with_a_cache(void **state)
+static void threads_by_read_with_a_cache(void **state)
 {
     (void)state;
     run("read", 64, 300000);
 }
 
-static void pipeline_with_a_cache(void **state)
+static void threads_by_pipeline_with_a_cache(void **state)
 {
     (void)state;
     run("pipeline", 64, 300000);
 }
 
-static void direct_with_a_cache(void **state)
+static void threads_by_direct_with_a_cache(void **state)
 {
     (void)state;
     run("direct", 3, 1000000);
@@ -331,14 +331,14 @@ int main(void)
 {
     fake_immediates = true;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bounce),
-        cmocka_unit_test(bounce_with_two_slots),
-        cmocka_unit_test(pipeline),
-        cmocka_unit_test(direct),
-        cmocka_unit_test(read_by_receiver),
-        cmocka_unit_test(pipeline_with_a_cache),
-        cmocka_unit_test(direct_with_a_cache),
-        cmocka_unit_test(read_with_a_cache),
+        cmocka_unit_test(threads_by_bounce),
+        cmocka_unit_test(threads_by_bounce_with_two_slots),
+        cmocka_unit_test(threads_by_pipeline),
+        cmocka_unit_test(threads_by_direct),
+        cmocka_unit_test(threads_by_read),
+        cmocka_unit_test(threads_by_pipeline_with_a_cache),
+        cmocka_unit_test(threads_by_direct_with_a_cache),
+        cmocka_unit_test(threads_by_read_with_a_cache),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,7 +2,7 @@
  *
  * The path together: which bytes go which way, and when a message goes so.
  */
-#include "together.h"
+#include "together_stage.h"
 
 /* What one message took: of the sender and of the receiver. */
 typedef struct taken {
@@ -94,7 +94,7 @@ static void a_short_message_has_no_second_half(void **state)
 }
 
 /* Puts may end before, between and after all gets and messages, which may find no room. */
-static void any_order_will_do(void **state)
+static void halves_may_end_in_any_order(void **state)
 {
     (void)state;
     for (unsigned seed = 0; seed < 1000; seed++) {
@@ -110,7 +110,7 @@ static void any_order_will_do(void **state)
 }
 
 /* Both ends' limits hold, whichever is the smaller, and the half comes on top. */
-static void no_more_at_once_than_both_allow(void **state)
+static void both_ends_limits_hold(void **state)
 {
     static const struct {
         size_t chunk;
@@ -131,9 +131,9 @@ static void no_more_at_once_than_both_allow(void **state)
     }
 }
 
-/* The source ends with the last of all, be it the put or what the landing says of a get; and no
+/* The send ends with the last of all, be it the put or what the receive says of a get; and no
  * memory stays registered for longer than its own. */
-static void the_end_waits_for_the_last(void **state)
+static void the_done_callback_waits_for_both_halves(void **state)
 {
     (void)state;
     for (unsigned last = 0; last < 2; last++) {
@@ -156,7 +156,7 @@ static void the_end_waits_for_the_last(void **state)
             }
         }
         assert_read_of(stage, 2 * PAGE);
-        end(stage);
+        close_recv(stage);
         stage_close(stage);
     }
 }
@@ -180,7 +180,7 @@ static void chunks_lie_within_larger_regions(void **state)
 
 static unsigned spoils; /* so many writes from now */
 
-static void spoil(fake_t *fake, const void *from, size_t length, char *written)
+static void corrupt(fake_t *fake, const void *from, size_t length, char *written)
 {
     (void)fake, (void)from;
     if (spoils > 0 && --spoils == 0) {
@@ -196,13 +196,13 @@ static void both_halves_are_verified(void **state)
 
         config.verify = true;
         stage_t *stage = stage_open_both(&standard, &config);
-        stage->sender->spoil = stage->receiver->spoil = spoil;
+        stage->sender->corrupt = stage->receiver->corrupt = corrupt;
         spoils = which; /* the put comes first */
         begin(stage);
         run(stage);
         assert_int_equal(stage->status, REGX_OK);
         assert_int_equal(stage->dones, 1);
-        end(stage);
+        close_recv(stage);
         assert_int_equal(stage->receiver->counters.verified, 1 + GETS);
         assert_int_equal(stage->receiver->counters.mismatches, which > 0);
         assert_int_equal(stage->receiver->mismatches, which > 0);
@@ -215,7 +215,7 @@ static void both_halves_are_verified(void **state)
 
 /* ---- whether a message goes so ---- */
 
-static void where_the_kernel_does_not_copy_it_is_bounce(void **state)
+static void a_peer_without_single_copy_gets_bounce(void **state)
 {
     static const char reason[] = "together: the kernel does not copy to this peer";
     stage_t *stage = stage_open();
@@ -233,7 +233,7 @@ static void where_the_kernel_does_not_copy_it_is_bounce(void **state)
 }
 
 /* The receiver decides: what the sender itself would do does not matter. */
-static void any_sender_takes_part(void **state)
+static void a_sender_of_another_strategy_takes_part(void **state)
 {
     static const char *const strategies[] = {"auto", "bounce", "pipeline", "direct", "read"};
 
@@ -248,13 +248,13 @@ static void any_sender_takes_part(void **state)
     }
 }
 
-static stage_t *open_auto(regx_contest_t contest)
+static stage_t *open_auto(regx_autotune_t contest)
 {
     fake_config_t config = standard;
 
     config.strategy = "auto";
     stage_t *stage = stage_open_both(&standard, &config);
-    stage->receiver->rndv->contests[0] = contest; /* LENGTH is of the smallest size */
+    stage->receiver->rndv->autotune[0] = contest; /* LENGTH is of the smallest size */
     return stage;
 }
 
@@ -263,10 +263,10 @@ static uint64_t decisions_of(stage_t *stage, const char *reason)
     return regx_tally_find(stage->receiver->counters.decisions, reason)->count;
 }
 
-static void auto_goes_together_where_that_won(void **state)
+static void auto_takes_together_where_that_won(void **state)
 {
     stage_t *stage =
-        open_auto((regx_contest_t){.winner = REGX_WAY_TOGETHER, .wait = 2, .factor = 64});
+        open_auto((regx_autotune_t){.winner = REGX_AUTOTUNE_TOGETHER, .wait = 2, .factor = 64});
 
     (void)state;
     goes_together(stage, LENGTH);
@@ -279,16 +279,16 @@ static void auto_goes_together_where_that_won(void **state)
 }
 
 /* Nor does auto where the peer cannot be written or read any more. */
-static void auto_does_not_where_it_cannot(void **state)
+static void auto_does_not_take_together_where_it_is_impossible(void **state)
 {
     (void)state;
     for (unsigned i = 0; i < 3; i++) {
         stage_t *stage =
-            open_auto((regx_contest_t){.winner = REGX_WAY_TOGETHER, .wait = 2, .factor = 64});
+            open_auto((regx_autotune_t){.winner = REGX_AUTOTUNE_TOGETHER, .wait = 2, .factor = 64});
 
         stage->receiver->conns[0].conn.single_copy = i != 0;
-        stage->receiver->peers[0].never_writes = i == 1;
-        stage->receiver->peers[0].never_read = i == 2;
+        stage->receiver->peers[0].no_puts = i == 1;
+        stage->receiver->peers[0].no_gets = i == 2;
         goes_well(stage, LENGTH);
         assert_int_equal(stage->sender->counters.bytes[REGX_PATH_bounce], LENGTH);
         assert_int_equal(decisions_of(stage, "bounce: the kernel does not copy to this peer"), 1);
@@ -298,19 +298,19 @@ static void auto_does_not_where_it_cannot(void **state)
 
 /* A trial of together tells something only if all of the message went so: the first registrations
  * of the receiver are of the half and of the chunks; 0: none is refused. */
-static void a_trial_is_spoiled_by_slots(void **state)
+static void slots_make_a_trial_invalid(void **state)
 {
     (void)state;
     for (unsigned refused = 0; refused <= 1 + GETS; refused++) {
-        stage_t *stage = open_auto((regx_contest_t){
-            .trial = 1, .messages = 2 * REGX_CONTEST_ROUNDS, .round = 2 * REGX_CONTEST_ROUNDS});
-        const regx_contest_t *contest = &stage->receiver->rndv->contests[0];
+        stage_t *stage = open_auto((regx_autotune_t){
+            .trial = 1, .messages = 2 * REGX_AUTOTUNE_ROUNDS, .round = 2 * REGX_AUTOTUNE_ROUNDS});
+        const regx_autotune_t *contest = &stage->receiver->rndv->autotune[0];
 
         answer(stage, stage->receiver, FAKE_REG, refused, REGX_NO_MEMORY);
         goes_well(stage, LENGTH);
         assert_int_equal(decisions_of(stage, "together: on trial"), 1);
-        assert_int_equal(contest->round, 2 * REGX_CONTEST_ROUNDS + 1);
-        assert_int_equal(contest->spoiled, refused > 0);
+        assert_int_equal(contest->round, 2 * REGX_AUTOTUNE_ROUNDS + 1);
+        assert_int_equal(contest->invalid, refused > 0);
         stage_close(stage);
     }
 }
@@ -320,16 +320,16 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_length_at_each_base_goes_together),
         cmocka_unit_test(a_short_message_has_no_second_half),
-        cmocka_unit_test(any_order_will_do),
-        cmocka_unit_test(no_more_at_once_than_both_allow),
-        cmocka_unit_test(the_end_waits_for_the_last),
+        cmocka_unit_test(halves_may_end_in_any_order),
+        cmocka_unit_test(both_ends_limits_hold),
+        cmocka_unit_test(the_done_callback_waits_for_both_halves),
         cmocka_unit_test(chunks_lie_within_larger_regions),
         cmocka_unit_test(both_halves_are_verified),
-        cmocka_unit_test(where_the_kernel_does_not_copy_it_is_bounce),
-        cmocka_unit_test(any_sender_takes_part),
-        cmocka_unit_test(auto_goes_together_where_that_won),
-        cmocka_unit_test(auto_does_not_where_it_cannot),
-        cmocka_unit_test(a_trial_is_spoiled_by_slots),
+        cmocka_unit_test(a_peer_without_single_copy_gets_bounce),
+        cmocka_unit_test(a_sender_of_another_strategy_takes_part),
+        cmocka_unit_test(auto_takes_together_where_that_won),
+        cmocka_unit_test(auto_does_not_take_together_where_it_is_impossible),
+        cmocka_unit_test(slots_make_a_trial_invalid),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

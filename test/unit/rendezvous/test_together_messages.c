@@ -2,9 +2,9 @@
  *
  * The path together and messages that are wrong.
  */
-#include "together.h"
+#include "together_stage.h"
 
-/* ---- to the landing ---- */
+/* ---- to the receive ---- */
 
 /* What is in the first frame from one to the other that can be delivered. */
 static regx_control_t next_message(const fake_t *from, unsigned to)
@@ -68,8 +68,8 @@ static void lie_of(stage_t *stage, unsigned to, regx_control_t control, regx_con
     control.type = type;
     control.offset = offset;
     control.length = length;
-    control.slot_count = type == REGX_CONTROL_SLOTS;
-    if (type == REGX_CONTROL_SLOTS) {
+    control.slot_count = type == REGX_CONTROL_CTS_SLOTS;
+    if (type == REGX_CONTROL_CTS_SLOTS) {
         control.slots[0] = (regx_slot_grant_t){0, (uint32_t)length};
     }
     lie(stage, to, 1 - to, &control);
@@ -93,20 +93,20 @@ static void lie_to_landing(stage_t *stage, regx_control_t control, bool granted,
             const bool rest = offset == next && length > 0;
 
             if (!rest || length > PAGE || length > LENGTH - next) {
-                lie_of(stage, 1, control, REGX_CONTROL_EXPOSED, offset, length);
+                lie_of(stage, 1, control, REGX_CONTROL_RKEY, offset, length);
             }
             if (!half) {
-                lie_of(stage, 1, control, REGX_CONTROL_DONE, offset, length);
+                lie_of(stage, 1, control, REGX_CONTROL_ATP_CHUNK, offset, length);
             }
             if (!half && (!rest || length != LENGTH - next)) {
-                lie_of(stage, 1, control, REGX_CONTROL_REFUSED, offset, length);
+                lie_of(stage, 1, control, REGX_CONTROL_NACK, offset, length);
             }
-            lie_of(stage, 1, control, REGX_CONTROL_WRITTEN, offset, length);
+            lie_of(stage, 1, control, REGX_CONTROL_ATP_SLOT, offset, length);
         }
     }
 }
 
-/* What is right from the source is wrong from others. */
+/* What is right from the send is wrong from others. */
 static void lie_as_another(stage_t *stage, unsigned to, regx_control_t right)
 {
     static const uint64_t others[] = {2, 3, UINT64_MAX};
@@ -123,7 +123,7 @@ static void lie_as_another(stage_t *stage, unsigned to, regx_control_t right)
     lie(stage, to, 1 - to, &other);
 }
 
-static void the_landing_takes_only_what_it_granted(void **state)
+static void the_receiver_takes_only_what_it_granted(void **state)
 {
     stage_t *stage = stage_open();
     uint64_t lies;
@@ -137,25 +137,25 @@ static void the_landing_takes_only_what_it_granted(void **state)
     assert_true(deliver(stage, 1)); /* exposed */
     lie_to_landing(stage, first, true, HALF + PAGE);
     regx_control_t other = next_message(stage->sender, 1);
-    other.from.generation++; /* by now it knows the source */
+    other.from.generation++; /* by now it knows the send */
     lie(stage, 1, 0, &other);
     assert_true(end_put(stage, 0));
     assert_true(deliver(stage, 1)); /* written: not to be said again */
     lie_to_landing(stage, first, false, HALF + PAGE);
     assert_true(deliver(stage, 1)); /* no more may be exposed at once */
     lie_to_landing(stage, first, false, HALF + 2 * PAGE);
-    lie_of(stage, 1, first, REGX_CONTROL_EXPOSED, HALF + 2 * PAGE, PAGE);
+    lie_of(stage, 1, first, REGX_CONTROL_RKEY, HALF + 2 * PAGE, PAGE);
     lies = malformed(stage);
     run(stage);
     assert_read(stage);
     assert_bytes(stage, LENGTH);
     assert_int_equal(malformed(stage), lies);
-    end(stage);
+    close_recv(stage);
     stage_close(stage);
 }
 
 /* The last chunk is shorter than chunks may be, … */
-static void nothing_is_exposed_beyond_the_end(void **state)
+static void rkeys_beyond_the_end_are_refused(void **state)
 {
     stage_t *stage = stage_open();
     const uint64_t length = 2 * PAGE;
@@ -166,21 +166,21 @@ static void nothing_is_exposed_beyond_the_end(void **state)
     assert_true(deliver(stage, 1));
     const regx_control_t last = next_message(stage->sender, 1);
     assert_in_range(rest, 1, PAGE - 1);
-    lie_of(stage, 1, last, REGX_CONTROL_EXPOSED, half, rest + 1);
-    lie_of(stage, 1, last, REGX_CONTROL_EXPOSED, half, PAGE);
-    lie_of(stage, 1, last, REGX_CONTROL_REFUSED, half, rest + 1);
+    lie_of(stage, 1, last, REGX_CONTROL_RKEY, half, rest + 1);
+    lie_of(stage, 1, last, REGX_CONTROL_RKEY, half, PAGE);
+    lie_of(stage, 1, last, REGX_CONTROL_NACK, half, rest + 1);
     assert_true(deliver(stage, 1));
-    lie_of(stage, 1, last, REGX_CONTROL_EXPOSED, length, 1); /* … and nothing is behind it */
-    lie_of(stage, 1, last, REGX_CONTROL_REFUSED, length, 0);
+    lie_of(stage, 1, last, REGX_CONTROL_RKEY, length, 1); /* … and nothing is behind it */
+    lie_of(stage, 1, last, REGX_CONTROL_NACK, length, 0);
     run(stage);
     assert_read_of(stage, length);
     assert_int_equal(malformed(stage), 5);
-    end(stage);
+    close_recv(stage);
     stage_close(stage);
 }
 
 /* Once refused, neither the half nor the rest comes that way any more, nor is it refused again. */
-static void what_was_refused_is_not_taken(void **state)
+static void nacked_bytes_are_not_taken_again(void **state)
 {
     (void)state;
     for (unsigned i = 0; i < 3; i++) { /* the half, the rest, both */
@@ -197,7 +197,7 @@ static void what_was_refused_is_not_taken(void **state)
             assert_true(end_put(stage, 0));
         }
         first = next_message(stage->sender, 1);
-        first.failed = first.for_ever = false;
+        first.failed = first.permanent = false;
         while (deliver(stage, 1)) {
         }
         if (i == 2) {
@@ -208,22 +208,22 @@ static void what_was_refused_is_not_taken(void **state)
             lie_to_landing(stage, first, false, HALF + 2 * PAGE);
         } else {
             lie_to_landing(stage, first, i == 1, LENGTH);
-            lie_of(stage, 1, first, REGX_CONTROL_EXPOSED, HALF, PAGE);
-            lie_of(stage, 1, first, REGX_CONTROL_REFUSED, HALF, LENGTH - HALF);
+            lie_of(stage, 1, first, REGX_CONTROL_RKEY, HALF, PAGE);
+            lie_of(stage, 1, first, REGX_CONTROL_NACK, HALF, LENGTH - HALF);
         }
         const uint64_t lies = malformed(stage);
         run(stage);
         assert_read(stage);
         assert_bytes(stage, i == 0 ? LENGTH - HALF : i == 1 ? HALF : 0);
         assert_int_equal(malformed(stage), lies);
-        end(stage);
+        close_recv(stage);
         stage_close(stage);
     }
 }
 
-/* ---- to the source ---- */
+/* ---- to the send ---- */
 
-/* Grants of what was granted or is to be exposed, and GOT of what is not exposed. */
+/* Grants of what was granted or is to be exposed, and ATS of what is not exposed. */
 static void lie_to_source(stage_t *stage, regx_control_t control, uint64_t got)
 {
     static const uint64_t offsets[] = {0,        1,           HALF - 1,        HALF,
@@ -237,19 +237,19 @@ static void lie_to_source(stage_t *stage, regx_control_t control, uint64_t got)
             const bool exposed = length == PAGE && offset >= HALF && offset < got + DEPTH * PAGE &&
                                  (offset - HALF) % PAGE == 0 && offset >= got;
 
-            lie_of(stage, 0, control, REGX_CONTROL_CHUNK, offset, length);
-            lie_of(stage, 0, control, REGX_CONTROL_SLOTS, offset, length);
+            lie_of(stage, 0, control, REGX_CONTROL_CTS_CHUNK, offset, length);
+            lie_of(stage, 0, control, REGX_CONTROL_CTS_SLOTS, offset, length);
             if (!exposed) {
-                lie_of(stage, 0, control, REGX_CONTROL_GOT, offset, length);
+                lie_of(stage, 0, control, REGX_CONTROL_ATS, offset, length);
                 control.unread = true;
-                lie_of(stage, 0, control, REGX_CONTROL_GOT, offset, length);
+                lie_of(stage, 0, control, REGX_CONTROL_ATS, offset, length);
                 control.unread = false;
             }
         }
     }
 }
 
-static void the_source_takes_only_what_it_exposed(void **state)
+static void the_sender_takes_only_what_it_advertised(void **state)
 {
     (void)state;
     for (unsigned late = 0; late < 2; late++) {
@@ -273,13 +273,13 @@ static void the_source_takes_only_what_it_exposed(void **state)
         assert_bytes(stage, LENGTH);
         assert_int_equal(stage->chunk_bytes, HALF);
         assert_int_equal(malformed(stage), lies);
-        end(stage);
+        close_recv(stage);
         stage_close(stage);
     }
 }
 
-/* What the landing cannot know of yet it has not got. */
-static void what_is_not_told_is_not_got(void **state)
+/* What the receive cannot know of yet it has not got. */
+static void an_ats_of_an_unsent_rkey_is_refused(void **state)
 {
     stage_t *stage = stage_open();
 
@@ -289,17 +289,17 @@ static void what_is_not_told_is_not_got(void **state)
     begin(stage);
     const regx_control_t exposed = next_message(stage->sender, 1);
     assert_int_equal(stage->sender->open_windows, 3);
-    lie_of(stage, 0, (regx_control_t){.to = exposed.from}, REGX_CONTROL_GOT, HALF + PAGE, PAGE);
+    lie_of(stage, 0, (regx_control_t){.to = exposed.from}, REGX_CONTROL_ATS, HALF + PAGE, PAGE);
     run(stage);
     assert_read(stage);
     assert_bytes(stage, LENGTH);
     assert_int_equal(malformed(stage), 1);
-    end(stage);
+    close_recv(stage);
     stage_close(stage);
 }
 
 /* A half that was refused is granted as slots, and no more than that. */
-static void no_more_is_granted_than_was_refused(void **state)
+static void grants_of_more_than_was_nacked_are_refused(void **state)
 {
     stage_t *stage = stage_open();
 
@@ -307,38 +307,38 @@ static void no_more_is_granted_than_was_refused(void **state)
     answer(stage, stage->sender, FAKE_PUT, 1, REGX_NO_MEMORY);
     begin(stage);
     const regx_control_t to = {.to = next_message(stage->sender, 1).from};
-    lie_of(stage, 0, to, REGX_CONTROL_CHUNK, 0, HALF + 1);
-    lie_of(stage, 0, to, REGX_CONTROL_CHUNK, HALF, HALF + 1);
-    lie_of(stage, 0, to, REGX_CONTROL_CHUNK, LENGTH, 1);
-    lie_of(stage, 0, to, REGX_CONTROL_SLOTS, 0, HALF + 1);
-    lie_of(stage, 0, to, REGX_CONTROL_SLOTS, LENGTH - 1, 2);
+    lie_of(stage, 0, to, REGX_CONTROL_CTS_CHUNK, 0, HALF + 1);
+    lie_of(stage, 0, to, REGX_CONTROL_CTS_CHUNK, HALF, HALF + 1);
+    lie_of(stage, 0, to, REGX_CONTROL_CTS_CHUNK, LENGTH, 1);
+    lie_of(stage, 0, to, REGX_CONTROL_CTS_SLOTS, 0, HALF + 1);
+    lie_of(stage, 0, to, REGX_CONTROL_CTS_SLOTS, LENGTH - 1, 2);
     run(stage);
     assert_read(stage);
     assert_bytes(stage, LENGTH - HALF);
     assert_int_equal(malformed(stage), 5);
-    end(stage);
+    close_recv(stage);
     stage_close(stage);
 }
 
 /* ---- the CTS ---- */
 
-/* A stage whose landing is open; its CTS. */
+/* A stage whose receive is open; its CTS. */
 static stage_t *open_landing(regx_cts_t *cts)
 {
     stage_t *stage = stage_open();
 
     memset(stage->received.base, 0x11, stage->received.length);
-    stage->landing = regx_landing_open(stage->receiver->rndv, &stage->receiver->peers[0],
-                                       stage->received.base, LENGTH);
-    assert_non_null(stage->landing);
-    assert_true(regx_cts_unpack(regx_landing_cts(stage->landing), cts));
+    stage->recv = regx_rndv_recv_open(stage->receiver->rndv, &stage->receiver->peers[0],
+                                      stage->received.base, LENGTH);
+    assert_non_null(stage->recv);
+    assert_true(regx_cts_unpack(regx_rndv_recv_cts(stage->recv), cts));
     return stage;
 }
 
-static void open_source(stage_t *stage, const uint8_t *cts)
+static void open_send(stage_t *stage, const uint8_t *cts)
 {
-    regx_source_open(stage->sender->rndv, &stage->sender->peers[1], stage->sent.base, LENGTH, cts,
-                     done, stage);
+    regx_rndv_send_open(stage->sender->rndv, &stage->sender->peers[1], stage->sent.base, LENGTH,
+                        cts, done, stage);
 }
 
 static void abandon(stage_t *stage)
@@ -347,7 +347,7 @@ static void abandon(stage_t *stage)
     while (fake_got(stage->receiver, 0, 0, REGX_FAILED)) {
     }
     assert_int_equal(stage->dones, 1);
-    end(stage);
+    close_recv(stage);
     stage_close(stage);
 }
 
@@ -362,10 +362,10 @@ static void a_cts_that_does_not_fit_ends_the_transfer(void **state)
                 {offsetof(regx_cts_t, chunk_length), 8, LENGTH + 1},
                 {offsetof(regx_cts_t, chunk_length), 8, UINT64_MAX},
                 {offsetof(regx_cts_t, chunk_length), 8, 0},
-                {offsetof(regx_cts_t, exposures), 4, 0},
-                {offsetof(regx_cts_t, exposures), 4, REGX_CTS_EXPOSURES + 1},
-                {offsetof(regx_cts_t, exposures), 4, UINT16_MAX},
-                {offsetof(regx_cts_t, exposed_most), 8, 0}};
+                {offsetof(regx_cts_t, rkeys), 4, 0},
+                {offsetof(regx_cts_t, rkeys), 4, REGX_CTS_RKEYS + 1},
+                {offsetof(regx_cts_t, rkeys), 4, UINT16_MAX},
+                {offsetof(regx_cts_t, rkey_max), 8, 0}};
 
     (void)state;
     for (size_t i = 0; i < sizeof(lies) / sizeof(lies[0]); i++) {
@@ -375,7 +375,7 @@ static void a_cts_that_does_not_fit_ends_the_transfer(void **state)
 
         memcpy((char *)&cts + lies[i].field, &lies[i].value, lies[i].size); /* little-endian */
         regx_cts_pack(&cts, bytes);
-        open_source(stage, bytes);
+        open_send(stage, bytes);
         assert_int_equal(stage->dones, 1);
         assert_int_equal(stage->status, REGX_INVALID);
         assert_int_equal(stage->sender->counters.malformed, 1);
@@ -386,7 +386,7 @@ static void a_cts_that_does_not_fit_ends_the_transfer(void **state)
 }
 
 /* A wire that does not read cannot take part. */
-static void without_gets_the_transfer_ends(void **state)
+static void a_wire_without_gets_ends_the_transfer(void **state)
 {
     regx_transport_ops_t ops = fake_ops;
     regx_cts_t cts;
@@ -395,7 +395,7 @@ static void without_gets_the_transfer_ends(void **state)
     (void)state;
     ops.get = NULL;
     stage->sender->transport.ops = &ops;
-    open_source(stage, regx_landing_cts(stage->landing));
+    open_send(stage, regx_rndv_recv_cts(stage->recv));
     assert_int_equal(stage->status, REGX_INVALID);
     assert_int_equal(stage->sender->calls[FAKE_REG] + stage->sender->calls[FAKE_PUT], 0);
     abandon(stage);
@@ -409,21 +409,21 @@ static void the_senders_limits_hold(void **state)
     stage_t *stage = open_landing(&cts);
 
     (void)state;
-    cts.exposures = REGX_CTS_EXPOSURES;
-    cts.exposed_most = UINT64_MAX;
+    cts.rkeys = REGX_CTS_RKEYS;
+    cts.rkey_max = UINT64_MAX;
     regx_cts_pack(&cts, bytes);
-    open_source(stage, bytes);
+    open_send(stage, bytes);
     assert_int_equal(stage->sender->open_windows, DEPTH);
     run(stage);
     assert_read(stage);
     assert_bytes(stage, LENGTH);
     assert_int_equal(stage->sender->counters.largest_registration, HALF);
-    end(stage);
+    close_recv(stage);
     stage_close(stage);
 }
 
-/* Whatever a CTS says, the source touches nothing but what it sends, and ends once. */
-static void every_byte_of_the_cts_may_be_wrong(void **state)
+/* Whatever a CTS says, the send touches nothing but what it sends, and ends once. */
+static void a_cts_with_any_byte_changed_is_refused_or_fits(void **state)
 {
     (void)state;
     for (size_t at = 0; at < REGX_CTS_SIZE; at++) {
@@ -433,9 +433,9 @@ static void every_byte_of_the_cts_may_be_wrong(void **state)
             stage_t *stage = open_landing(&cts);
 
             stage->late_percent = bit % 2 * 100;
-            memcpy(bytes, regx_landing_cts(stage->landing), sizeof(bytes));
+            memcpy(bytes, regx_rndv_recv_cts(stage->recv), sizeof(bytes));
             bytes[at] ^= (uint8_t)(bit < 8 ? 1U << bit : 255);
-            open_source(stage, bytes);
+            open_send(stage, bytes);
             run(stage);
             abandon(stage);
         }
@@ -445,16 +445,16 @@ static void every_byte_of_the_cts_may_be_wrong(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_landing_takes_only_what_it_granted),
-        cmocka_unit_test(nothing_is_exposed_beyond_the_end),
-        cmocka_unit_test(what_was_refused_is_not_taken),
-        cmocka_unit_test(the_source_takes_only_what_it_exposed),
-        cmocka_unit_test(what_is_not_told_is_not_got),
-        cmocka_unit_test(no_more_is_granted_than_was_refused),
+        cmocka_unit_test(the_receiver_takes_only_what_it_granted),
+        cmocka_unit_test(rkeys_beyond_the_end_are_refused),
+        cmocka_unit_test(nacked_bytes_are_not_taken_again),
+        cmocka_unit_test(the_sender_takes_only_what_it_advertised),
+        cmocka_unit_test(an_ats_of_an_unsent_rkey_is_refused),
+        cmocka_unit_test(grants_of_more_than_was_nacked_are_refused),
         cmocka_unit_test(a_cts_that_does_not_fit_ends_the_transfer),
-        cmocka_unit_test(without_gets_the_transfer_ends),
+        cmocka_unit_test(a_wire_without_gets_ends_the_transfer),
         cmocka_unit_test(the_senders_limits_hold),
-        cmocka_unit_test(every_byte_of_the_cts_may_be_wrong),
+        cmocka_unit_test(a_cts_with_any_byte_changed_is_refused_or_fits),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

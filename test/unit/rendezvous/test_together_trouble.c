@@ -2,7 +2,7 @@
  *
  * The path together where something is refused, fails or finds no room, or somebody goes away.
  */
-#include "together.h"
+#include "together_stage.h"
 
 /* What could not go together went by slots, and was counted so. */
 static void assert_the_rest_went_by_slots(const stage_t *stage)
@@ -15,7 +15,7 @@ static void assert_the_rest_went_by_slots(const stage_t *stage)
 /* ---- refused, failed, no room ---- */
 
 /* The first at each end is of the half; the receiver then has to do without any. */
-static void each_registration_may_be_refused(void **state)
+static void refused_registrations_go_by_slots(void **state)
 {
     static const regx_status_t answers[] = {REGX_NO_MEMORY, REGX_DENIED, REGX_INVALID};
 
@@ -32,7 +32,7 @@ static void each_registration_may_be_refused(void **state)
             begin(stage);
             run(stage);
             assert_the_rest_went_by_slots(stage);
-            end(stage);
+            close_recv(stage);
             if (at == stage->receiver) {
                 assert_in_range(sender->bytes[REGX_PATH_together], before,
                                 number == 1 ? 0 : before + PAGE);
@@ -53,7 +53,7 @@ static void each_registration_may_be_refused(void **state)
 }
 
 /* At once or late; the second half is read all the same. */
-static void the_put_may_be_refused(void **state)
+static void a_denied_put_goes_by_slots(void **state)
 {
     static const regx_status_t answers[] = {REGX_DENIED, REGX_FAILED, REGX_NO_MEMORY, REGX_INVALID};
 
@@ -72,7 +72,7 @@ static void the_put_may_be_refused(void **state)
             begin(stage);
             run(stage);
             assert_the_rest_went_by_slots(stage);
-            end(stage);
+            close_recv(stage);
             assert_bytes(stage, LENGTH - HALF);
             assert_int_equal(stage->sender->counters.chunks_sender, 0);
             assert_int_equal(stage->receiver->counters.chunks_receiver, GETS);
@@ -88,7 +88,7 @@ static void the_put_may_be_refused(void **state)
 
 /* The put fails when it is known already that the rest goes by slots, some of them not granted yet,
  * or when all of them are written. */
-static void the_put_may_fail_after_the_rest_was_refused(void **state)
+static void a_put_that_fails_after_a_nack_goes_by_slots(void **state)
 {
     (void)state;
     for (unsigned steps = 0; steps < 120; steps++) {
@@ -111,13 +111,13 @@ static void the_put_may_fail_after_the_rest_was_refused(void **state)
             run(stage);
             assert_the_rest_went_by_slots(stage);
             assert_int_equal(malformed(stage), 0);
-            end(stage);
+            close_recv(stage);
             stage_close(stage);
         }
     }
 }
 
-static void each_get_may_be_refused(void **state)
+static void refused_gets_go_by_slots(void **state)
 {
     static const regx_status_t answers[] = {REGX_DENIED, REGX_INVALID,     REGX_NO_MEMORY,
                                             REGX_FAILED, REGX_UNREACHABLE, REGX_AGAIN};
@@ -143,7 +143,7 @@ static void each_get_may_be_refused(void **state)
             }
             assert_int_equal(stage->sender->counters.chunks_sender, 1);
             assert_int_equal(malformed(stage), status == REGX_INVALID);
-            end(stage);
+            close_recv(stage);
             goes_well(stage, LENGTH);
             assert_int_equal(
                 fallbacks_of(stage->receiver, "read: impossible with this peer before"),
@@ -154,7 +154,7 @@ static void each_get_may_be_refused(void **state)
 }
 
 /* They fail late, having written a part, and so may the put: what went is what did not. */
-static void each_get_and_the_put_may_fail(void **state)
+static void failed_gets_and_puts_go_by_slots(void **state)
 {
     (void)state;
     for (unsigned mask = 0; mask < 16; mask++) {
@@ -184,13 +184,13 @@ static void each_get_and_the_put_may_fail(void **state)
             assert_bytes(stage, stage->sender->counters.bytes[REGX_PATH_together]);
             assert_int_equal(stage->sender->counters.chunks_sender, (mask & 8) == 0);
             assert_int_equal(malformed(stage), 0);
-            end(stage);
+            close_recv(stage);
             stage_close(stage);
         }
     }
 }
 
-static void each_send_may_find_no_room(void **state)
+static void messages_that_find_no_room_are_sent_later(void **state)
 {
     (void)state;
     for (unsigned i = 0; i < 12; i++) {
@@ -213,13 +213,13 @@ static void each_send_may_find_no_room(void **state)
             assert_read(stage);
             assert_bytes(stage, stage->sender->counters.bytes[REGX_PATH_together]);
             assert_int_equal(malformed(stage), 0);
-            end(stage);
+            close_recv(stage);
             stage_close(stage);
         }
     }
 }
 
-static void the_put_may_find_no_room(void **state)
+static void a_put_that_finds_no_room_is_made_again(void **state)
 {
     (void)state;
     for (unsigned late = 0; late < 2; late++) {
@@ -233,14 +233,14 @@ static void the_put_may_find_no_room(void **state)
         assert_read(stage);
         assert_bytes(stage, LENGTH);
         assert_int_equal(stage->sender->calls[FAKE_PUT], 2);
-        end(stage);
+        close_recv(stage);
         stage_close(stage);
     }
 }
 
 /* ---- who goes away ---- */
 
-static void a_peer_may_be_forgotten_at_any_time(void **state)
+static void forgetting_a_peer_at_any_time_leaves_nothing(void **state)
 {
     (void)state;
     for (unsigned seed = 0; seed < 600; seed++) {
@@ -254,8 +254,8 @@ static void a_peer_may_be_forgotten_at_any_time(void **state)
     }
 }
 
-/* A source that fails while its put is pending ends with that, not before. */
-static void the_end_waits_for_a_pending_put(void **state)
+/* A send that fails while its put is pending ends with that, not before. */
+static void the_done_callback_waits_for_a_pending_put(void **state)
 {
     (void)state;
     for (unsigned late = 0; late < 2; late++) {
@@ -271,14 +271,14 @@ static void the_end_waits_for_a_pending_put(void **state)
         assert_int_equal(stage->status, REGX_UNREACHABLE);
         assert_int_equal(stage->sender->open_windows, 0);
         forget_both(stage);
-        end(stage);
+        close_recv(stage);
         stage_close(stage);
     }
 }
 
 /* Closed too early, by a peer that lies: the half cannot be written any more, nor is a grant kept.
  */
-static void a_landing_may_be_closed_at_any_time(void **state)
+static void a_receive_can_be_closed_at_any_time(void **state)
 {
     (void)state;
     for (unsigned seed = 0; seed < 200; seed++) {
@@ -292,7 +292,7 @@ static void a_landing_may_be_closed_at_any_time(void **state)
         }
         begin(stage);
         some_steps(stage, seed % 37);
-        end(stage);
+        close_recv(stage);
         assert_int_equal(stage->receiver->open_windows, stage->receiver->conns[0].get_count);
         assert_int_equal(stage->receiver->pool.unused, stage->receiver->pool.slots);
         while (fake_got(stage->receiver, 0, 0, REGX_OK)) {
@@ -307,16 +307,16 @@ static void a_landing_may_be_closed_at_any_time(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_registration_may_be_refused),
-        cmocka_unit_test(the_put_may_be_refused),
-        cmocka_unit_test(the_put_may_fail_after_the_rest_was_refused),
-        cmocka_unit_test(each_get_may_be_refused),
-        cmocka_unit_test(each_get_and_the_put_may_fail),
-        cmocka_unit_test(each_send_may_find_no_room),
-        cmocka_unit_test(the_put_may_find_no_room),
-        cmocka_unit_test(a_peer_may_be_forgotten_at_any_time),
-        cmocka_unit_test(the_end_waits_for_a_pending_put),
-        cmocka_unit_test(a_landing_may_be_closed_at_any_time),
+        cmocka_unit_test(refused_registrations_go_by_slots),
+        cmocka_unit_test(a_denied_put_goes_by_slots),
+        cmocka_unit_test(a_put_that_fails_after_a_nack_goes_by_slots),
+        cmocka_unit_test(refused_gets_go_by_slots),
+        cmocka_unit_test(failed_gets_and_puts_go_by_slots),
+        cmocka_unit_test(messages_that_find_no_room_are_sent_later),
+        cmocka_unit_test(a_put_that_finds_no_room_is_made_again),
+        cmocka_unit_test(forgetting_a_peer_at_any_time_leaves_nothing),
+        cmocka_unit_test(the_done_callback_waits_for_a_pending_put),
+        cmocka_unit_test(a_receive_can_be_closed_at_any_time),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

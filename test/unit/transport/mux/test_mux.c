@@ -21,6 +21,8 @@ typedef struct fake {
     bool no_address;
     regx_status_t connects; /* what connect answers */
     regx_status_t sends;    /* what send and its like answer */
+    bool refuses;           /* instead */
+    regx_status_t (*refused)(regx_conn_t *conn);
     int finds;              /* events of progress */
     const void *given_pool; /* by the multiplexer */
     const void *rkeys;
@@ -45,6 +47,7 @@ static regx_status_t open_fake(unsigned number, const regx_transport_config_t *c
     fake->opened++;
     fake->given_pool = config->pool_memory;
     fake->rkeys = config->rkeys;
+    fake->refused = config->refused;
     fake->super.pool_memory = config->pool_memory != NULL ? config->pool_memory : pools[number];
     fake->super.pool_size = POOL;
     fake->super.max_frame = 1000 - 100 * number;
@@ -123,6 +126,14 @@ static bool fake_reachable(regx_conn_t *conn)
     return true;
 }
 
+static regx_status_t answer(regx_conn_t *conn)
+{
+    fake_t *fake = fake_of(conn->transport);
+
+    fake->sent++;
+    return fake->refuses ? fake->refused(conn) : fake->sends;
+}
+
 static regx_status_t fake_send(regx_conn_t *conn, uint8_t tag, const void *header,
                                size_t header_length, regx_pack_t pack, void *pack_context,
                                size_t payload_length)
@@ -133,29 +144,25 @@ static regx_status_t fake_send(regx_conn_t *conn, uint8_t tag, const void *heade
     assert_null(pack);
     assert_null(pack_context);
     assert_int_equal(payload_length, 0);
-    fake_of(conn->transport)->sent++;
-    return fake_of(conn->transport)->sends;
+    return answer(conn);
 }
 
 static regx_status_t fake_lend(regx_conn_t *conn, regx_lend_t *lend)
 {
     assert_int_equal(lend->tag, 9);
-    fake_of(conn->transport)->sent++;
-    return fake_of(conn->transport)->sends;
+    return answer(conn);
 }
 
 static regx_status_t fake_put(regx_conn_t *conn, regx_put_t *put)
 {
     assert_int_equal(put->tag, 9);
-    fake_of(conn->transport)->sent++;
-    return fake_of(conn->transport)->sends;
+    return answer(conn);
 }
 
 static regx_status_t fake_get(regx_conn_t *conn, regx_get_t *get)
 {
     assert_int_equal(get->length, 9);
-    fake_of(conn->transport)->sent++;
-    return fake_of(conn->transport)->sends;
+    return answer(conn);
 }
 
 static int fake_progress(regx_transport_t *transport)
@@ -173,10 +180,9 @@ static const regx_transport_ops_t first_ops = {.name = "first",
                                                .open = open_first,
                                                .warm = fake_warm,
                                                .get = fake_get,
-                                               .may_refuse = true,
+
                                                OPERATIONS};
-static const regx_transport_ops_t second_ops = {
-    .name = "second", .open = open_second, .may_refuse = true, OPERATIONS};
+static const regx_transport_ops_t second_ops = {.name = "second", .open = open_second, OPERATIONS};
 static const regx_transport_ops_t third_ops = {.name = "third", .open = open_third, OPERATIONS};
 static const regx_mux_wire_t table[FAKES] = {
     {&first_ops, "one,uno"}, {&second_ops, "two"}, {&third_ops, "three"}};
@@ -400,7 +406,10 @@ static void a_path_that_refuses_is_followed_by_the_next(void **state)
     assert_int_equal(regx_mux_get(conn, &get), REGX_OK);
     fakes[FIRST].sends = REGX_AGAIN;
     assert_int_equal(send_frame(conn), REGX_AGAIN);
-    fakes[FIRST].sends = fakes[SECOND].sends = REGX_UNREACHABLE;
+    fakes[FIRST].refuses = fakes[SECOND].refuses = true;
+    assert_int_equal(send_frame(conn), REGX_AGAIN);
+    assert_string_equal(conn->wire, "second");
+    assert_int_equal(send_frame(conn), REGX_AGAIN);
     assert_int_equal(send_frame(conn), REGX_OK);
     assert_int_equal(fakes[FIRST].sent, 3);
     assert_int_equal(fakes[SECOND].sent, 1);
@@ -416,7 +425,9 @@ static void a_path_that_refuses_is_followed_by_the_next(void **state)
     for (unsigned i = 0; i < FAKES; i++) {
         assert_int_equal(fakes[i].disconnected, 1);
     }
-    regx_mux_progress(mux);
+    for (int i = 0; i < 100; i++) {
+        regx_mux_progress(mux);
+    }
     assert_int_equal(broken, 0);
     regx_mux_close(mux);
 }
@@ -429,7 +440,9 @@ static void a_path_that_breaks_later_is_not_replaced(void **state)
     (void)state;
     fakes[THIRD].sends = REGX_UNREACHABLE;
     assert_int_equal(send_frame(conn), REGX_UNREACHABLE);
-    regx_mux_progress(mux);
+    for (int i = 0; i < 100; i++) {
+        regx_mux_progress(mux);
+    }
     assert_int_equal(broken, 0); /* that transport reports it itself */
     regx_mux_disconnect(conn);
     regx_mux_close(mux);
@@ -442,13 +455,13 @@ static void a_connection_without_a_path_is_reported_once(void **state)
 
     (void)state;
     assert_true(regx_mux_reachable(conn));
-    fakes[FIRST].sends = REGX_UNREACHABLE;
+    fakes[FIRST].refuses = true;
     for (int i = 0; i < 3; i++) {
         assert_int_equal(send_frame(conn), REGX_UNREACHABLE);
     }
     assert_false(regx_mux_reachable(conn));
     assert_int_equal(broken, 0); /* only from progress */
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 100; i++) {
         regx_mux_progress(mux);
     }
     assert_int_equal(broken, 1);
@@ -462,22 +475,28 @@ static void a_connection_that_ends_before_is_not_reported(void **state)
     regx_conn_t *conn = connect_mux(mux, true);
 
     (void)state;
-    fakes[FIRST].sends = REGX_UNREACHABLE;
+    fakes[FIRST].refuses = true;
     assert_int_equal(send_frame(conn), REGX_UNREACHABLE);
     regx_mux_disconnect(conn);
-    regx_mux_progress(mux);
+    for (int i = 0; i < 100; i++) {
+        regx_mux_progress(mux);
+    }
     assert_int_equal(broken, 0);
     regx_mux_close(mux);
 }
 
 /* ---- progress ---- */
 
-static void the_others_wait_while_the_first_is_busy_but_not_for_ever(void **state)
+static void those_in_use_wait_while_the_first_is_busy_but_not_for_ever(void **state)
 {
     regx_transport_t *mux = open_mux(NULL);
 
     (void)state;
+    for (int i = 0; i < 8; i++) { /* until it has seen that they are in use */
+        regx_mux_progress(mux);
+    }
     fakes[FIRST].finds = 2;
+    fakes[FIRST].progressed = fakes[SECOND].progressed = fakes[THIRD].progressed = 0;
     for (int i = 0; i < 160; i++) {
         assert_int_equal(regx_mux_progress(mux), 2);
     }
@@ -488,6 +507,25 @@ static void the_others_wait_while_the_first_is_busy_but_not_for_ever(void **stat
     fakes[THIRD].finds = 1;
     assert_int_equal(regx_mux_progress(mux), 1);
     assert_int_equal(fakes[SECOND].progressed, 11);
+    regx_mux_close(mux);
+}
+
+static void one_that_comes_into_use_is_soon_asked_in_every_call(void **state)
+{
+    fakes[FIRST].super.unused = fakes[SECOND].super.unused = true;
+    regx_transport_t *mux = open_mux("one,two");
+
+    (void)state;
+    fakes[SECOND].super.unused = false;
+    for (int i = 0; i < 8; i++) {
+        regx_mux_progress(mux);
+    }
+    const unsigned first = fakes[FIRST].progressed, second = fakes[SECOND].progressed;
+    for (int i = 0; i < 100; i++) {
+        regx_mux_progress(mux);
+    }
+    assert_int_equal(fakes[SECOND].progressed, second + 100);
+    assert_true(fakes[FIRST].progressed < first + 100); /* it is still unused */
     regx_mux_close(mux);
 }
 
@@ -527,7 +565,8 @@ int main(void)
         cmocka_unit_test_setup(a_path_that_breaks_later_is_not_replaced, reset),
         cmocka_unit_test_setup(a_connection_without_a_path_is_reported_once, reset),
         cmocka_unit_test_setup(a_connection_that_ends_before_is_not_reported, reset),
-        cmocka_unit_test_setup(the_others_wait_while_the_first_is_busy_but_not_for_ever, reset),
+        cmocka_unit_test_setup(those_in_use_wait_while_the_first_is_busy_but_not_for_ever, reset),
+        cmocka_unit_test_setup(one_that_comes_into_use_is_soon_asked_in_every_call, reset),
         cmocka_unit_test_setup(keys_are_those_of_the_common_table, reset),
     };
 

@@ -13,7 +13,7 @@
 enum { PATTERN = 1 << 16 };
 
 /* Bytes of payload: the shorter ring comes round more often. */
-#define BOX_RING REGX_MAILBOX_PAYLOAD_LEAST
+#define BOX_RING REGX_MAILBOX_PAYLOAD_MIN
 #define BOX_SIZE regx_mailbox_size(BOX_RING)
 
 /* Before the first test of a group. */

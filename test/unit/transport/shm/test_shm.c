@@ -77,7 +77,7 @@ static void stream(side_t *side)
 static void stream_to_one(side_t *side)
 {
     stream(side);
-    REQUIRE(regx_box_ring(&regx_shm_conn_of(side->conn)->box) == REGX_MAILBOX_PAYLOAD_MOST);
+    REQUIRE(regx_box_ring(&regx_shm_conn_of(side->conn)->box) == REGX_MAILBOX_PAYLOAD_MAX);
 }
 
 static void frames_of_every_kind_arrive_in_order(void **state)
@@ -96,7 +96,7 @@ static void stream_to_one_of_many(side_t *side)
         others[i] = side_connect(side, 1000 + i, &address);
     }
     stream(side);
-    REQUIRE(regx_box_ring(&regx_shm_conn_of(side->conn)->box) == REGX_MAILBOX_PAYLOAD_MOST / 2);
+    REQUIRE(regx_box_ring(&regx_shm_conn_of(side->conn)->box) == REGX_MAILBOX_PAYLOAD_MAX / 2);
     for (unsigned i = 0; i < REGX_BOXES_FEW; i++) {
         regx_shm_disconnect(others[i]);
     }
@@ -135,10 +135,10 @@ static void lie_about_mailboxes(side_t *side)
     static const uint32_t rings[] = {0,
                                      1,
                                      64,
-                                     REGX_MAILBOX_PAYLOAD_LEAST / 2,
-                                     REGX_MAILBOX_PAYLOAD_LEAST - 1,
-                                     REGX_MAILBOX_PAYLOAD_LEAST + 64,
-                                     2 * REGX_MAILBOX_PAYLOAD_MOST,
+                                     REGX_MAILBOX_PAYLOAD_MIN / 2,
+                                     REGX_MAILBOX_PAYLOAD_MIN - 1,
+                                     REGX_MAILBOX_PAYLOAD_MIN + 64,
+                                     2 * REGX_MAILBOX_PAYLOAD_MAX,
                                      UINT32_C(1) << 31,
                                      UINT32_MAX};
 
@@ -146,10 +146,10 @@ static void lie_about_mailboxes(side_t *side)
         request_wrongly(side, 0, rings[i]);
     }
     request_wrongly(side, last / 64 * 64 + 64, ring);
-    request_wrongly(side, size, REGX_MAILBOX_PAYLOAD_LEAST);
-    request_wrongly(side, size + 64, REGX_MAILBOX_PAYLOAD_LEAST);
-    request_wrongly(side, 8, REGX_MAILBOX_PAYLOAD_LEAST);
-    request_wrongly(side, UINT64_MAX - 63, REGX_MAILBOX_PAYLOAD_LEAST);
+    request_wrongly(side, size, REGX_MAILBOX_PAYLOAD_MIN);
+    request_wrongly(side, size + 64, REGX_MAILBOX_PAYLOAD_MIN);
+    request_wrongly(side, 8, REGX_MAILBOX_PAYLOAD_MIN);
+    request_wrongly(side, UINT64_MAX - 63, REGX_MAILBOX_PAYLOAD_MIN);
     meet(side);
 }
 

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The component: one per process, and what its modules share.
+ *
+ * btl/ is the face that Open MPI sees. It translates between Open MPI's BTL interface and the plain
+ * rooms behind. There is one module for each transport that is open: one for uct, and with verbs
+ * one for each port that is used. ob1 stripes over modules that reach the same peer, and puts what
+ * it matches in order again.
+ *
+ *   component.c   asked for, opened, progressed, closed  address.c     what is published; who
+ * claims transports.c  which transports are opened                          a peer module.c one
+ * transport: opened, progressed      registry.c    how registrations stay true endpoint.c    one
+ * peer of a module                   report.c      counters at the end message.c     eager messages
+ * and fragments           verbose.c     what was chosen, traced rdma.c        large messages
+ * params*.c     parameters, checked
+ *
+ * Modules share parameters, counters and what watches the memory. Each has its own pool, cache and
+ * rendezvous, since memory is registered with one port's domain; what the user allows the process
+ * of pool and cache is divided among them.
+ *
+ * Threads: register, open, init, add_procs, del_procs, finalize and close are called by one
+ * thread at a time. All else may be called by any thread; progress lets in one at a time.
+ */
+#ifndef REGX_BTL_COMPONENT_H
+#define REGX_BTL_COMPONENT_H
+
+#include "base/counters.h"
+#include "base/trace.h"
+#include "btl/params.h"
+#include "btl/types.h"
+#include "compat/compat.h"
+#include "registration/backend.h"
+#include "transport/transport.h"
+
+#define REGX_MODULES_MAX (REGX_DEVICES_MAX + 1) /* the ports of verbs, and uct */
+
+struct regx_component {
+    mca_btl_base_component_t super;
+    regx_params_t params;
+    regx_counters_t counters;
+    regx_trace_t trace;
+    regx_backend_choice_t choice; /* its watch is of all caches */
+    char transport_reason[256];   /* why these transports; for the report */
+    uint64_t node;                /* what processes on one node have in common (address.c) */
+    bool threads;
+    atomic_bool warned_of_change; /* of a buffer that changed while in use */
+    bool ending;                  /* the first module is being finalized */
+    unsigned module_count;
+    regx_module_t *modules[REGX_MODULES_MAX]; /* those that are open */
+};
+
+#endif

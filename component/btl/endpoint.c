@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "btl/endpoint.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#include "btl/address.h"
+#include "btl/message.h"
+
+/* Progress walks the list without the lock: an endpoint is complete before it can be seen. */
+static void add(regx_module_t *module, regx_endpoint_t *endpoint)
+{
+    regx_lock(&module->lock);
+    endpoint->next = module->endpoints;
+    if (endpoint->next != NULL) {
+        endpoint->next->previous = endpoint;
+    }
+    module->endpoints = endpoint;
+    module->endpoint_count++;
+    if (module->endpoint_count > module->endpoints_high) {
+        module->endpoints_high = module->endpoint_count;
+    }
+    regx_unlock(&module->lock);
+}
+
+static void take_out(regx_module_t *module, const regx_endpoint_t *endpoint)
+{
+    regx_lock(&module->lock);
+    assert(module->endpoint_count > 0);
+    if (endpoint->previous != NULL) {
+        endpoint->previous->next = endpoint->next;
+    } else {
+        module->endpoints = endpoint->next;
+    }
+    if (endpoint->next != NULL) {
+        endpoint->next->previous = endpoint->previous;
+    }
+    module->endpoint_count--;
+    regx_unlock(&module->lock);
+}
+
+regx_endpoint_t *regx_endpoint_new(regx_module_t *module, opal_proc_t *proc)
+{
+    regx_endpoint_t *endpoint = calloc(1, sizeof(*endpoint));
+
+    if (endpoint == NULL) {
+        return NULL;
+    }
+    endpoint->proc = proc;
+    endpoint->peer.id = regx_compat_process(proc);
+    regx_list_init(&endpoint->blocked);
+    if (!regx_address_connect(module, proc, &endpoint->peer)) {
+        free(endpoint);
+        return NULL;
+    }
+    add(module, endpoint);
+    return endpoint;
+}
+
+void regx_endpoint_leave(regx_module_t *module, regx_endpoint_t *endpoint)
+{
+    assert(endpoint->state == REGX_ENDPOINT_OPEN);
+    endpoint->state = REGX_ENDPOINT_LEAVING;
+    atomic_fetch_add(&module->leaving, 1);
+}
+
+static void remove_one(regx_module_t *module, regx_endpoint_t *endpoint)
+{
+    regx_trace(module->trace, REGX_TRACE_CONNECTION, "rank %u: connection over %s ends",
+               (unsigned)endpoint->peer.id, endpoint->peer.conn->wire);
+    regx_rndv_forget(module->rndv, &endpoint->peer);
+    regx_fail_queued(module, endpoint);
+    module->transport->ops->disconnect(endpoint->peer.conn);
+    assert(!regx_endpoint_is_blocked(endpoint) && endpoint->zcopy_bytes == 0);
+    take_out(module, endpoint);
+    free(endpoint);
+}
+
+void regx_endpoints_delete_leaving(regx_module_t *module)
+{
+    regx_endpoint_t *endpoint = module->endpoints, *next;
+
+    for (; endpoint != NULL; endpoint = next) {
+        next = endpoint->next;
+        if (endpoint->state == REGX_ENDPOINT_LEAVING) {
+            remove_one(module, endpoint);
+            atomic_fetch_sub(&module->leaving, 1);
+        }
+    }
+}
+
+void regx_endpoints_delete_all(regx_module_t *module)
+{
+    while (module->endpoints != NULL) {
+        remove_one(module, module->endpoints);
+    }
+}
+
+regx_endpoint_t *regx_endpoint_find(regx_module_t *module, uint64_t peer)
+{
+    regx_endpoint_t *endpoint = module->endpoints;
+
+    while (endpoint != NULL &&
+           (endpoint->peer.id != peer || endpoint->state == REGX_ENDPOINT_LEAVING)) {
+        endpoint = endpoint->next;
+    }
+    return endpoint;
+}

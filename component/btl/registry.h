@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Which backend keeps registrations true in this process, and what the user hears of it. Called by
+ * the thread that initializes or finalizes MPI.
+ */
+#ifndef REGX_BTL_REGISTRY_H
+#define REGX_BTL_REGISTRY_H
+
+#include "btl/component.h"
+#include "btl/module.h"
+
+/* Starts the backend, once all transports are open and before the first cache. false: the user was
+ * told why. */
+bool regx_backend_start(regx_component_t *component);
+/* After the last cache. A backend that was not started is fine. */
+void regx_backend_stop(regx_component_t *component);
+
+/* Whether this module keeps registrations. Where registering is free there is no use in that,
+ * unless a backend was asked for. */
+bool regx_registry_keeps(const regx_module_t *module);
+
+/* Opens one module's cache. false: the user was told why. */
+bool regx_registry_start(regx_module_t *module);
+/* A module whose cache was not opened is fine. */
+void regx_registry_stop(regx_module_t *module);
+
+#endif

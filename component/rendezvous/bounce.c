@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Bounce: the receiver grants slots of its pre-pinned pool, the sender writes them, the receiver
+ * copies them out while the next slot fills.
+ */
+#include "rendezvous/bounce.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/util.h"
+#include "rendezvous/safe_copy.h"
+#include "rendezvous/write.h"
+
+/* A single message is cut finely, most so at both ends, and the copy in runs no further ahead than
+ * SINGLE_WINDOW: the copy out begins early, finds its bytes in the cache, and ends soon after. In a
+ * stream of messages others fill those gaps, and fewer notices are better. */
+#define FINEST_PIECE (16u * 1024u)
+#define FINE_PIECE (32u * 1024u)
+#define SINGLE_PIECE (64u * 1024u)
+#define LONG_PIECE (128u * 1024u) /* of what is longer than the window: fewer notices, again */
+#define SINGLE_WINDOW (1024u * 1024u)
+#define FINEST_MESSAGE (64u * 1024u)
+
+/* ---- the receive side ---- */
+
+/* How many bytes the peer may hold granted when more is granted to this receive. It may also not
+ * hold more slots than are left, so that several peers that stop in mid-transfer leave some to
+ * others (dynamic thresholds: Choudhury and Hahne, 1998). A notice of its own lets it go on. */
+static size_t window_of(const regx_rndv_t *rndv, const regx_rndv_recv_t *recv)
+{
+    return recv->single_in_flight ? regx_min(rndv->window, SINGLE_WINDOW) : rndv->window;
+}
+
+static uint32_t piece_length(const regx_rndv_t *rndv, const regx_rndv_recv_t *recv, uint64_t offset,
+                             uint64_t left)
+{
+    const uint64_t slot = rndv->pool->slot_size;
+    const uint64_t fine = recv->length <= FINEST_MESSAGE ? FINEST_PIECE : FINE_PIECE;
+    uint64_t piece = slot;
+
+    if (recv->single_in_flight) {
+        const uint64_t max = recv->length > SINGLE_WINDOW ? LONG_PIECE : SINGLE_PIECE;
+        const uint64_t near_end = regx_min(offset, left / 2);
+
+        piece = near_end > fine ? near_end & ~(uint64_t)(FINEST_PIECE - 1) : fine;
+        piece = regx_min(piece, max);
+    }
+    return (uint32_t)regx_min(left, regx_min(piece, slot));
+}
+
+static void range_granted(regx_rndv_recv_t *recv, regx_chunk_t *chunk, uint64_t length)
+{
+    if (chunk == NULL) {
+        recv->granted += length;
+        assert(recv->granted <= recv->length);
+        return;
+    }
+    chunk->offset += length;
+    chunk->length -= length;
+    if (chunk->length == 0) {
+        chunk->state = REGX_CHUNK_FREE;
+    }
+}
+
+/* Grants consecutive pieces of the next range, up to `max`; returns how many. `reserve` slots of
+ * the pool stay free. `exhausted` tells whether the pool was the limit. */
+static unsigned grant_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, uint32_t reserve,
+                             unsigned max, uint64_t *start, regx_slot_grant_t *grants,
+                             bool *exhausted)
+{
+    regx_peer_t *peer = recv->peer;
+    unsigned count = 0;
+    regx_range_t range;
+
+    *exhausted = false;
+    if (!regx_recv_slot_range_locked(rndv, recv, &range)) {
+        return 0;
+    }
+    if (recv->granted == 0) {
+        recv->single_in_flight = peer->granted == 0;
+    }
+    *start = range.offset;
+    while (count < max && range.length > 0 &&
+           recv->slots_out + recv->chunks_out < REGX_GRANTS_MAX) {
+        const uint32_t length = piece_length(rndv, recv, range.offset, range.length);
+        const bool full = peer->granted > 0 && (peer->granted + length > window_of(rndv, recv) ||
+                                                peer->slots >= regx_pool_unused(rndv->pool));
+
+        if (full) {
+            break;
+        }
+        const uint32_t slot =
+            regx_pool_unused(rndv->pool) > reserve ? regx_pool_get(rndv->pool) : REGX_SLOT_NONE;
+        if (slot == REGX_SLOT_NONE) {
+            *exhausted = true;
+            break;
+        }
+        rndv->slots[slot] =
+            (regx_slot_use_t){.recv = recv, .offset = range.offset, .length = length};
+        grants[count++] = (regx_slot_grant_t){(uint32_t)(slot * rndv->pool->slot_size), length};
+        peer->granted += length;
+        peer->slots++;
+        recv->slots_out++;
+        range_granted(recv, range.chunk, length);
+        range.offset += length;
+        range.length -= length;
+    }
+    return count;
+}
+
+static void release_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, uint32_t slot)
+{
+    assert(recv->slots_out > 0 && recv->peer->slots > 0);
+    recv->peer->granted -= rndv->slots[slot].length;
+    recv->peer->slots--;
+    recv->slots_out--;
+    rndv->slots[slot].recv = NULL;
+    regx_pool_put(rndv->pool, slot);
+}
+
+/* A peer that does not answer could hold for long what a CTS grants. So half of the pool is kept
+ * for transfers that have started, and those that wait go first. */
+static void first_grant_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_cts_t *cts)
+{
+    uint64_t start;
+    bool exhausted;
+
+    if (regx_list_empty(&rndv->pending_recvs)) {
+        cts->slot_count = grant_locked(rndv, recv, rndv->pool->slots / 2, REGX_CTS_SLOTS, &start,
+                                       cts->slots, &exhausted);
+        regx_count(rndv->counters, &rndv->counters->grants, cts->slot_count);
+    }
+}
+
+bool regx_bounce_advance_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_recv_work_t *work)
+{
+    const size_t window = window_of(rndv, recv);
+    regx_range_t range;
+
+    (void)work;
+    if (recv->peer->granted > window - window / 8) {
+        return false; /* until an eighth can be granted at once, which spares messages */
+    }
+    while (!recv->outbox.full && regx_recv_slot_range_locked(rndv, recv, &range)) {
+        regx_control_t message = {.type = REGX_CONTROL_CTS_SLOTS, .to = recv->sender};
+        bool exhausted;
+
+        message.slot_count = grant_locked(rndv, recv, 0, REGX_MESSAGE_SLOTS, &message.offset,
+                                          message.slots, &exhausted);
+        if (message.slot_count == 0) {
+            if (exhausted) {
+                regx_count(rndv->counters, &rndv->counters->grant_stalls, !recv->stall_counted);
+                recv->stall_counted = true;
+                atomic_store_explicit(&rndv->pool_exhausted, true, memory_order_relaxed);
+            }
+            break;
+        }
+        recv->stall_counted = false;
+        regx_count(rndv->counters, &rndv->counters->grants, message.slot_count);
+        regx_channel_post(recv->peer, &recv->outbox, &message);
+    }
+    return false;
+}
+
+/* A slot was written: copies it out. */
+static void copy_out(regx_rndv_t *rndv, regx_recv_work_t *work)
+{
+    const regx_control_t *control = work->control;
+    regx_rndv_recv_t *recv = work->recv;
+    char *const to = recv->base + control->offset;
+    const char *const slot = rndv->pool->memory + control->slot;
+
+    if (recv->slots_only && recv->granted < recv->length) {
+        regx_channel_warm(recv->peer); /* the next grant follows the copy */
+    }
+    if (!recv->buffer_suspect) {
+        memcpy(to, slot, control->length);
+    } else if (!regx_safe_write(to, slot, control->length)) {
+        regx_tally(rndv->counters->fallbacks, "receiver: buffer unmapped in mid-transfer");
+        return; /* there is nothing to verify */
+    }
+    work->mismatch = !regx_recv_verify(rndv, recv, control);
+}
+
+static void copied_out_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
+{
+    const regx_control_t *control = work->control;
+    regx_rndv_recv_t *recv = work->recv;
+
+    recv->landed += control->length;
+    assert(recv->landed <= recv->length);
+    recv->by_slots = true;
+    regx_count(rndv->counters, &rndv->counters->copied_out_bytes, control->length);
+    release_locked(rndv, recv, (uint32_t)(control->slot / rndv->pool->slot_size));
+}
+
+bool regx_bounce_recv_control_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
+                                     const regx_control_t *control, regx_recv_work_t *work)
+{
+    const regx_pool_t *pool = rndv->pool;
+    const uint32_t slot = (uint32_t)(control->slot / pool->slot_size);
+
+    if (control->type != REGX_CONTROL_ATP_SLOT || control->slot % pool->slot_size != 0 ||
+        slot >= pool->slots || rndv->slots[slot].recv != recv ||
+        rndv->slots[slot].offset != control->offset ||
+        rndv->slots[slot].length != control->length) {
+        return false;
+    }
+    work->act = copy_out;
+    work->acted_locked = copied_out_locked;
+    return true;
+}
+
+void regx_bounce_revoke_slots_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
+{
+    for (uint32_t slot = 0; recv->slots_out > 0 && slot < rndv->pool->slots; slot++) {
+        if (rndv->slots[slot].recv == recv) {
+            release_locked(rndv, recv, slot);
+        }
+    }
+}
+
+/* ---- the send side ---- */
+
+/* A slot is written straight from where its bytes are registered already, if they are: that spares
+ * the transport's own copies. Nothing is registered for it. */
+static regx_status_t prepare_slot(regx_rndv_t *rndv, regx_write_t *write)
+{
+    regx_put_t *put = &write->put;
+
+    if (write->suspect) {
+        write->copy = malloc(put->length);
+        if (write->copy == NULL) {
+            return REGX_NO_MEMORY;
+        }
+        if (!regx_safe_read(write->copy, put->local, put->length)) {
+            regx_tally(rndv->counters->fallbacks, "sender: buffer unmapped in mid-transfer");
+        }
+        put->local = write->copy;
+    }
+    write->registered = rndv->registry->transport->registers &&
+                        regx_region_acquire_kept(rndv->registry, put->local, put->length,
+                                                 REGX_ACCESS_LOCAL, &write->region);
+    if (write->registered) {
+        put->region = write->region.mr;
+    }
+    return REGX_OK;
+}
+
+static void slot_sent_locked(regx_rndv_t *rndv, const regx_write_t *write)
+{
+    (void)rndv;
+    write->send->sent_slots += write->put.length;
+}
+
+/* There is nothing that a slot could fall back to. */
+static bool slot_unsent_locked(regx_rndv_t *rndv, regx_write_t *write, regx_status_t status)
+{
+    (void)rndv;
+    regx_send_fail_locked(write->send, status);
+    return false;
+}
+
+static const regx_grant_kind_t slot_kind = {
+    .prepare = prepare_slot, .sent_locked = slot_sent_locked, .unsent_locked = slot_unsent_locked};
+
+/* Consecutive slots from `offset` on: all of them, or none. */
+static bool take_slots(regx_rndv_send_t *send, uint64_t offset, const regx_slot_grant_t *slots,
+                       unsigned count)
+{
+    uint64_t length = 0;
+
+    for (unsigned i = 0; i < count; i++) {
+        if (slots[i].length == 0) {
+            return false;
+        }
+        length += slots[i].length;
+    }
+    if (!regx_write_may_grant(send, offset, length, count)) {
+        return false;
+    }
+    if (send->path != REGX_PATH_bounce) {
+        send->fallback = true; /* the receiver could not register these bytes */
+    }
+    for (unsigned i = 0; i < count; i++) {
+        const regx_grant_t grant = {.offset = offset,
+                                    .length = slots[i].length,
+                                    .kind = &slot_kind,
+                                    .place = slots[i].slot};
+
+        regx_write_grant(send, &grant);
+        offset += grant.length;
+    }
+    return true;
+}
+
+static bool send_open(const regx_rndv_t *rndv, regx_rndv_send_t *send, const regx_cts_t *cts)
+{
+    (void)rndv;
+    if (cts->slot_count > 0 && !take_slots(send, 0, cts->slots, cts->slot_count)) {
+        return false;
+    }
+    send->intro = send->granted == send->length ? REGX_INTRO_DONE
+                  : send->count == 0            ? REGX_INTRO_READY_DUE
+                                                : REGX_INTRO_BY_NEXT;
+    return true;
+}
+
+bool regx_bounce_send_control_locked(regx_rndv_t *rndv, regx_rndv_send_t *send,
+                                     const regx_control_t *control, regx_send_work_t *work)
+{
+    (void)rndv, (void)work;
+    return control->type == REGX_CONTROL_CTS_SLOTS &&
+           take_slots(send, control->offset, control->slots, control->slot_count);
+}
+
+const regx_protocol_t regx_protocol_bounce = {
+    .first_grant_locked = first_grant_locked,
+    .recv_control_locked = regx_bounce_recv_control_locked,
+    .advance_locked = regx_bounce_advance_locked,
+    .revoke_slots_locked = regx_bounce_revoke_slots_locked,
+    .send_open = send_open,
+    .send_control_locked = regx_bounce_send_control_locked,
+    .next_locked = regx_write_next_locked,
+    .drop_locked = regx_write_drop_locked};

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The protocol of the path read, and what `together` needs of it. Types of functions as in proto.h.
+ */
+#ifndef REGX_RENDEZVOUS_GET_H
+#define REGX_RENDEZVOUS_GET_H
+
+#include "rendezvous/proto.h"
+
+extern const regx_protocol_t regx_protocol_get;
+
+const char *regx_get_obstacle(const regx_peer_t *peer);
+/* Asks the sender, in the CTS, to advertise what is not granted. Always true. */
+bool regx_get_recv_open(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_cts_t *cts);
+/* Takes RKEY, ATP_SLOT, and NACK of what was to be advertised. */
+bool regx_get_recv_control_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
+                                  const regx_control_t *control, regx_recv_work_t *work);
+bool regx_get_advance_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_recv_work_t *work);
+void regx_get_revoke_chunks(regx_rndv_t *rndv, regx_rndv_recv_t *recv);
+
+/* All that the CTS has not granted is to be advertised. false: nothing can be got from here. */
+bool regx_get_send_open(const regx_rndv_t *rndv, regx_rndv_send_t *send, const regx_cts_t *cts);
+/* Takes ATS and CTS_SLOTS. */
+bool regx_get_send_control_locked(regx_rndv_t *rndv, regx_rndv_send_t *send,
+                                  const regx_control_t *control, regx_send_work_t *work);
+regx_status_t regx_get_flush_locked(regx_rndv_send_t *send);
+regx_status_t regx_get_next_locked(regx_rndv_t *rndv, regx_rndv_send_t *send,
+                                   regx_send_work_t *work);
+bool regx_get_drop_locked(regx_rndv_t *rndv, regx_rndv_send_t *send, regx_send_work_t *work);
+
+#endif

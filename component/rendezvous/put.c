@@ -1,0 +1,413 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Put: the receiver registers and grants chunks of the user's buffer, the sender writes them (paths
+ * pipeline and direct; together.c uses it for one half).
+ *
+ * Chunks are cut at multiples of the chunk size from the transfer's base. The path direct has one
+ * chunk, the whole. So has pipeline, by the strategy auto, where the buffer has been received into
+ * before and is no longer than what could be in flight at once: there is no registration to overlap
+ * with the wire, and one grant takes fewer messages. A sender to whom its buffer is new writes it
+ * in pieces all the same.
+ *
+ * A chunk may be served by a region that was registered for more. Should the buffer be unmapped
+ * while it is granted, the region is dead: no later chunk gets it, but this one is drained like any
+ * other, and the region ends with its last use.
+ */
+#include "rendezvous/put.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#include "base/util.h"
+#include "rendezvous/bounce.h"
+#include "rendezvous/refusal.h"
+#include "rendezvous/strategy.h"
+#include "rendezvous/write.h"
+
+const char *regx_put_obstacle(const regx_peer_t *peer)
+{
+    return peer->no_puts ? "chunk: refused by this peer before" : NULL;
+}
+
+/* Whether a buffer that is longer than a chunk has been used before: registered as a whole, or at
+ * its beginning, so that it is worth registering the whole. The latter does not count once memory
+ * did not suffice for a whole: each time, what is kept would be given up for it. */
+static bool is_known(const regx_rndv_t *rndv, const void *base, uint64_t length, unsigned access)
+{
+    return regx_region_seems_kept(rndv->registry, base, length, access) ||
+           (!atomic_load(&rndv->whole_refused) &&
+            regx_region_seems_kept(rndv->registry, base, rndv->config.chunk_size, access));
+}
+
+/* ---- the receive side ---- */
+
+static uint64_t chunk_length(const regx_rndv_t *rndv, const regx_rndv_recv_t *recv)
+{
+    const uint64_t left = recv->length - recv->granted;
+
+    return recv->path == REGX_PATH_direct ? left : regx_min(left, rndv->config.chunk_size);
+}
+
+/* Where a chunk begins in its region. */
+static uint64_t start_of(const regx_rndv_recv_t *recv, const regx_chunk_t *chunk)
+{
+    return (uint64_t)(recv->base + chunk->offset - (const char *)chunk->region.mr->base);
+}
+
+static void count_granted(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
+{
+    recv->chunks_out++;
+    regx_count(rndv->counters, &rndv->counters->grants, 1);
+    regx_count_high(&rndv->counters->chunks_high, recv->chunks_out);
+}
+
+/* The chunk is registered and granted by the CTS. */
+static void fill_cts(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_chunk_t *chunk,
+                     regx_cts_t *cts)
+{
+    chunk->state = REGX_CHUNK_GRANTED;
+    recv->granted = chunk->length;
+    cts->chunk_length = chunk->length;
+    cts->chunk_start = start_of(recv, chunk);
+    cts->key = chunk->region.mr->key;
+    count_granted(rndv, recv);
+}
+
+bool regx_put_grant_first(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_chunk_t *chunk,
+                          uint64_t length, regx_cts_t *cts)
+{
+    chunk->length = length;
+    if (regx_recv_register(rndv, recv, chunk, REGX_ACCESS_REMOTE_WRITE) != REGX_OK) {
+        return false;
+    }
+    fill_cts(rndv, recv, chunk, cts);
+    return true;
+}
+
+/* Makes the chunk the whole buffer, registered. false: the buffer is not known, or cannot be. */
+static bool take_known_whole(regx_rndv_t *rndv, const regx_rndv_recv_t *recv, regx_chunk_t *chunk)
+{
+    const uint64_t whole = recv->length;
+    const unsigned access = REGX_ACCESS_REMOTE_WRITE;
+
+    if (!rndv->config.strategy->grants_known_whole || recv->path != REGX_PATH_pipeline ||
+        whole <= rndv->config.chunk_size ||
+        whole > rndv->config.chunk_size * rndv->config.chunk_depth ||
+        !is_known(rndv, recv->base, whole, access)) {
+        return false;
+    }
+    const regx_status_t status =
+        regx_region_acquire(rndv->registry, recv->base, whole, access, &chunk->region);
+    if (status == REGX_NO_MEMORY) {
+        atomic_store(&rndv->whole_refused, true);
+    }
+    chunk->length = whole;
+    return status == REGX_OK;
+}
+
+static bool recv_open(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_cts_t *cts)
+{
+    regx_chunk_t *chunk = &recv->chunks[0];
+
+    if (!take_known_whole(rndv, recv, chunk)) {
+        return regx_put_grant_first(rndv, recv, chunk, chunk_length(rndv, recv), cts);
+    }
+    recv->pieces = cts->pieces = true;
+    fill_cts(rndv, recv, chunk, cts);
+    return true;
+}
+
+static void register_chunk(regx_rndv_t *rndv, regx_recv_work_t *work)
+{
+    work->status = regx_recv_register(rndv, work->recv, work->chunk, REGX_ACCESS_REMOTE_WRITE);
+}
+
+static void grant_chunk_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
+{
+    regx_rndv_recv_t *recv = work->recv;
+    regx_chunk_t *chunk = work->chunk;
+
+    if (work->status != REGX_OK) {
+        chunk->state = REGX_CHUNK_BY_SLOTS;
+        recv->slots_only = true;
+        return;
+    }
+    chunk->state = REGX_CHUNK_GRANTED; /* also where it is to be revoked */
+    count_granted(rndv, recv);
+    if (recv->phase == REGX_RECV_STARTED) {
+        const regx_control_t message = {.type = REGX_CONTROL_CTS_CHUNK,
+                                        .to = recv->sender,
+                                        .offset = chunk->offset,
+                                        .length = chunk->length,
+                                        .start = start_of(recv, chunk),
+                                        .key = chunk->region.mr->key};
+
+        regx_channel_post(recv->peer, &recv->outbox, &message);
+    }
+}
+
+static bool advance_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_recv_work_t *work)
+{
+    regx_chunk_t *chunk;
+
+    if (recv->outbox.full || recv->slots_only || recv->granted == recv->length ||
+        recv->slots_out + recv->chunks_out >= REGX_GRANTS_MAX ||
+        (chunk = regx_recv_free_chunk(rndv, recv)) == NULL) {
+        return regx_bounce_advance_locked(rndv, recv, work);
+    }
+    chunk->offset = recv->granted;
+    chunk->length = chunk_length(rndv, recv);
+    recv->granted += chunk->length;
+    assert(recv->granted <= recv->length);
+    work->chunk = chunk;
+    work->act = register_chunk;
+    work->acted_locked = grant_chunk_locked;
+    return true;
+}
+
+/* The granted chunk of which that is the next to be written; NULL: none. */
+static regx_chunk_t *find_granted(const regx_rndv_t *rndv, regx_rndv_recv_t *recv,
+                                  const regx_control_t *control)
+{
+    const bool pieces = recv->pieces && control->type == REGX_CONTROL_ATP_CHUNK;
+
+    for (unsigned i = 0; i < regx_recv_chunks(rndv); i++) {
+        regx_chunk_t *chunk = &recv->chunks[i];
+        const uint64_t left = chunk->length - chunk->written;
+
+        if (chunk->state == REGX_CHUNK_GRANTED &&
+            control->offset == chunk->offset + chunk->written &&
+            (control->length == left ||
+             (pieces && control->length > 0 && control->length < left))) {
+            return chunk;
+        }
+    }
+    return NULL;
+}
+
+/* Whether that acknowledgement, positive or not, is the last of its chunk. */
+static bool ends_chunk(const regx_recv_work_t *work)
+{
+    return work->control->length == work->chunk->length - work->chunk->written;
+}
+
+static void take_acknowledgement(regx_rndv_t *rndv, regx_recv_work_t *work)
+{
+    work->mismatch = !regx_recv_verify(rndv, work->recv, work->control);
+    if (work->control->failed) { /* perhaps the buffer was unmapped: it still counts as in use */
+        regx_registry_progress(rndv->registry);
+    }
+    if (ends_chunk(work)) {
+        regx_region_release(rndv->registry, &work->chunk->region);
+    }
+}
+
+static void acknowledged_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
+{
+    const regx_control_t *control = work->control;
+    regx_rndv_recv_t *recv = work->recv;
+    regx_chunk_t *chunk = work->chunk;
+    const bool ends = ends_chunk(work);
+
+    (void)rndv;
+    recv->chunks_out -= ends;
+    if (control->type == REGX_CONTROL_ATP_CHUNK) {
+        recv->landed += control->length;
+        assert(recv->landed <= recv->length);
+        chunk->written += control->length;
+        chunk->state = ends ? REGX_CHUNK_FREE : REGX_CHUNK_GRANTED;
+        return;
+    }
+    recv->slots_only |= !regx_path_reads(recv->path); /* else the rest is advertised */
+    if (control->permanent) {
+        atomic_store(&recv->peer->no_puts, true);
+    }
+    recv->buffer_suspect |= control->failed;
+    chunk->state = REGX_CHUNK_BY_SLOTS;
+    chunk->offset = control->offset;
+    chunk->length = control->length;
+}
+
+bool regx_put_recv_control_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
+                                  const regx_control_t *control, regx_recv_work_t *work)
+{
+    if (control->type != REGX_CONTROL_ATP_CHUNK && control->type != REGX_CONTROL_NACK) {
+        return false;
+    }
+    regx_chunk_t *chunk = find_granted(rndv, recv, control);
+    if (chunk == NULL) {
+        return false;
+    }
+    work->chunk = chunk;
+    work->act = take_acknowledgement;
+    work->acted_locked = acknowledged_locked;
+    return true;
+}
+
+static bool recv_control_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
+                                const regx_control_t *control, regx_recv_work_t *work)
+{
+    return regx_put_recv_control_locked(rndv, recv, control, work) ||
+           regx_bounce_recv_control_locked(rndv, recv, control, work);
+}
+
+void regx_put_revoke_chunks(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
+{
+    for (unsigned i = 0; i < regx_recv_chunks(rndv); i++) {
+        if (recv->chunks[i].state == REGX_CHUNK_GRANTED) {
+            regx_region_release(rndv->registry, &recv->chunks[i].region);
+            recv->chunks[i].state = REGX_CHUNK_FREE;
+        }
+    }
+}
+
+/* ---- the send side ---- */
+
+static regx_status_t prepare_chunk(regx_rndv_t *rndv, regx_write_t *write)
+{
+    const regx_put_t *put = &write->put;
+    const regx_status_t status = regx_write_register(rndv, write);
+
+    if (status == REGX_OK) {
+        return REGX_OK;
+    }
+    regx_refusal_tally(rndv, REGX_SENDER, status, put->local, put->length);
+    if (status == REGX_NO_MEMORY && put->length > rndv->config.chunk_size) {
+        atomic_store(&rndv->whole_refused, true);
+    }
+    /* This chunk alone: REGX_DENIED would be of the peer's memory, and permanent. */
+    return status == REGX_DENIED ? REGX_FAILED : REGX_NO_MEMORY;
+}
+
+static void chunk_sent_locked(regx_rndv_t *rndv, const regx_write_t *write)
+{
+    regx_count(rndv->counters, &rndv->counters->chunks_sender,
+               write->send->path == REGX_PATH_together);
+}
+
+/* What a chunk could not carry is NACKed and goes by slots, with all of it that is still queued. */
+static bool chunk_unsent_locked(regx_rndv_t *rndv, regx_write_t *write, regx_status_t status)
+{
+    regx_rndv_send_t *send = write->send;
+
+    (void)rndv;
+    if (status == REGX_UNREACHABLE) {
+        regx_send_fail_locked(send, status);
+        return false;
+    }
+    write->permanent = status == REGX_DENIED;
+    write->failed = status == REGX_FAILED;
+    write->put.length += regx_write_take_rest(send, write->grant.offset + write->put.length);
+    write->next = send->nacks;
+    send->nacks = write;
+    send->buffer_suspect |= write->failed;
+    send->fallback = true;
+    send->granted -= write->put.length;
+    return true;
+}
+
+static const regx_grant_kind_t chunk_kind = {.chunk = true,
+                                             .prepare = prepare_chunk,
+                                             .sent_locked = chunk_sent_locked,
+                                             .unsent_locked = chunk_unsent_locked};
+
+/* Where in the region the chunk begins is for the transport to check, which knows what a key is
+ * worth. */
+static bool take_chunk(regx_rndv_send_t *send, uint64_t offset, uint64_t length, uint64_t start,
+                       const regx_key_t *key)
+{
+    const regx_grant_t grant = {
+        .offset = offset, .length = length, .kind = &chunk_kind, .place = start, .key = *key};
+
+    if (!regx_write_may_grant(send, offset, length, 1)) {
+        return false;
+    }
+    regx_write_grant(send, &grant);
+    return true;
+}
+
+bool regx_put_take_first(regx_rndv_send_t *send, const regx_cts_t *cts)
+{
+    return take_chunk(send, 0, cts->chunk_length, cts->chunk_start, &cts->key);
+}
+
+/* The receiver needs to hear of pieces in their order. Where puts are the kernel's copies within
+ * the node, they end later than what is sent behind them: no pieces there (the receiver's way back
+ * may be another wire, so it may have offered them). */
+static bool goes_in_pieces(const regx_rndv_t *rndv, const regx_rndv_send_t *send,
+                           const regx_cts_t *cts)
+{
+    return cts->pieces && cts->chunk_length > rndv->config.chunk_size &&
+           !send->peer->conn->shares_pool &&
+           !is_known(rndv, send->base, cts->chunk_length, REGX_ACCESS_LOCAL);
+}
+
+static bool send_open(const regx_rndv_t *rndv, regx_rndv_send_t *send, const regx_cts_t *cts)
+{
+    if (cts->chunk_length > 0 && !regx_put_take_first(send, cts)) {
+        return false;
+    }
+    if (goes_in_pieces(rndv, send, cts)) {
+        send->piece_max = rndv->config.chunk_size;
+    }
+    send->intro = cts->chunk_length == send->length ? REGX_INTRO_DONE : REGX_INTRO_READY_DUE;
+    return true;
+}
+
+bool regx_put_send_control_locked(regx_rndv_t *rndv, regx_rndv_send_t *send,
+                                  const regx_control_t *control, regx_send_work_t *work)
+{
+    (void)rndv, (void)work;
+    return control->type == REGX_CONTROL_CTS_CHUNK &&
+           take_chunk(send, control->offset, control->length, control->start, &control->key);
+}
+
+static bool send_control_locked(regx_rndv_t *rndv, regx_rndv_send_t *send,
+                                const regx_control_t *control, regx_send_work_t *work)
+{
+    return regx_put_send_control_locked(rndv, send, control, work) ||
+           regx_bounce_send_control_locked(rndv, send, control, work);
+}
+
+regx_status_t regx_put_flush_locked(regx_rndv_send_t *send)
+{
+    while (send->nacks != NULL) {
+        regx_write_t *write = send->nacks;
+        regx_control_t nack = regx_send_message(send, REGX_CONTROL_NACK);
+
+        nack.offset = write->grant.offset;
+        nack.length = write->put.length;
+        nack.permanent = write->permanent;
+        nack.failed = write->failed;
+        const regx_status_t status = regx_channel_send(send->peer, &nack);
+        if (status != REGX_OK) {
+            return status;
+        }
+        send->nacks = write->next;
+        free(write);
+    }
+    return REGX_OK;
+}
+
+bool regx_put_drop_locked(regx_rndv_t *rndv, regx_rndv_send_t *send, regx_send_work_t *work)
+{
+    while (send->nacks != NULL) {
+        regx_write_t *write = send->nacks;
+
+        send->nacks = write->next;
+        free(write);
+    }
+    return regx_write_drop_locked(rndv, send, work);
+}
+
+const regx_protocol_t regx_protocol_put = {.obstacle = regx_put_obstacle,
+                                           .recv_open = recv_open,
+                                           .recv_control_locked = recv_control_locked,
+                                           .advance_locked = advance_locked,
+                                           .revoke_slots_locked = regx_bounce_revoke_slots_locked,
+                                           .revoke_chunks = regx_put_revoke_chunks,
+                                           .send_open = send_open,
+                                           .send_control_locked = send_control_locked,
+                                           .flush_locked = regx_put_flush_locked,
+                                           .next_locked = regx_write_next_locked,
+                                           .drop_locked = regx_put_drop_locked};

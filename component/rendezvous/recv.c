@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "rendezvous/recv.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/util.h"
+#include "rendezvous/checksum.h"
+#include "rendezvous/proto.h"
+#include "rendezvous/refusal.h"
+#include "rendezvous/strategy.h"
+
+static regx_rndv_recv_t *of_link(regx_link_t *link)
+{
+    return REGX_CONTAINER_OF(link, regx_rndv_recv_t, link);
+}
+
+static regx_rndv_recv_t *recv_new(regx_rndv_t *rndv)
+{
+    regx_rndv_recv_t *recv = NULL;
+    const size_t size = sizeof(*recv) + regx_recv_chunks(rndv) * sizeof(regx_chunk_t);
+
+    regx_lock(&rndv->lock);
+    if (!regx_list_empty(&rndv->free_recvs)) {
+        recv = of_link(rndv->free_recvs.next);
+        regx_list_remove(&recv->link);
+    }
+    regx_unlock(&rndv->lock);
+    if (recv == NULL) {
+        recv = malloc(size);
+        if (recv == NULL) {
+            return NULL;
+        }
+    }
+    memset(recv, 0, size);
+    regx_list_init(&recv->link);
+    return recv;
+}
+
+static void set_path(const regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_path_t path,
+                     bool fallback)
+{
+    recv->path = path;
+    recv->protocol = rndv->protocols[path];
+    recv->fallback |= fallback;
+}
+
+static void choose_path(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
+{
+    const regx_strategy_t *strategy = rndv->config.strategy;
+    const regx_path_t path =
+        strategy->choose != NULL ? strategy->choose(rndv, recv) : strategy->path;
+    const regx_protocol_t *protocol = rndv->protocols[path];
+    const char *reason = protocol->obstacle != NULL ? protocol->obstacle(recv->peer) : NULL;
+
+    if (reason != NULL) {
+        regx_tally(rndv->counters->fallbacks, reason);
+    }
+    set_path(rndv, recv, reason != NULL ? REGX_PATH_bounce : path, reason != NULL);
+}
+
+static void leave_trial_locked(regx_rndv_t *rndv, const regx_rndv_recv_t *recv)
+{
+    const bool whole = recv->landed == recv->length && !recv->fallback;
+
+    regx_autotune_leave(rndv->autotune, recv->length, &recv->trial,
+                        whole && recv->by_slots == (recv->path == REGX_PATH_bounce));
+}
+
+regx_rndv_recv_t *regx_rndv_recv_open(regx_rndv_t *rndv, regx_peer_t *peer, void *base,
+                                      size_t length)
+{
+    regx_rndv_recv_t *recv = recv_new(rndv);
+    regx_cts_t cts = {.length = length};
+
+    if (recv == NULL) {
+        return NULL;
+    }
+    regx_channel_warm(peer); /* the CTS */
+    recv->peer = peer;
+    recv->base = base;
+    recv->length = length;
+    choose_path(rndv, recv);
+    if (recv->protocol->recv_open != NULL && !recv->protocol->recv_open(rndv, recv, &cts)) {
+        set_path(rndv, recv, REGX_PATH_bounce, true);
+    }
+    recv->slots_only = recv->path == REGX_PATH_bounce;
+    regx_lock(&rndv->lock);
+    if (!regx_handle_table_add(&rndv->recvs, recv, &recv->handle)) {
+        leave_trial_locked(rndv, recv);
+        regx_unlock(&rndv->lock);
+        if (recv->protocol->revoke_chunks != NULL) {
+            recv->protocol->revoke_chunks(rndv, recv);
+        }
+        free(recv);
+        return NULL;
+    }
+    if (recv->protocol->first_grant_locked != NULL) {
+        recv->protocol->first_grant_locked(rndv, recv, &cts);
+    }
+    regx_unlock(&rndv->lock);
+    cts.path = recv->path;
+    cts.fallback = recv->fallback;
+    cts.verify = rndv->config.verify;
+    cts.recv = recv->handle;
+    regx_cts_pack(&cts, recv->cts);
+    return recv;
+}
+
+const uint8_t *regx_rndv_recv_cts(const regx_rndv_recv_t *recv)
+{
+    return recv->cts;
+}
+
+void regx_rndv_recv_close(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
+{
+    regx_lock(&rndv->lock);
+    assert(recv->phase != REGX_RECV_CLOSED);
+    recv->phase = REGX_RECV_CLOSED;
+    recv->holds++;
+    regx_handle_table_remove(&rndv->recvs, recv->handle);
+    /* A thread that works on the receive ends its piece of work: the copy of one slot, one
+     * registration, or one call of the transport. It starts no other, since the receive is CLOSED.
+     * So this wait is short, and a process with one thread never waits. It cannot be left out:
+     * after close nothing may write to the buffer. */
+    rndv->closers++;
+    while (recv->taken) {
+        assert(rndv->lock.real);
+        pthread_cond_wait(&rndv->let_go, &rndv->lock.mutex);
+    }
+    rndv->closers--;
+    leave_trial_locked(rndv, recv);
+    regx_list_set(&rndv->pending_recvs, &recv->link, false);
+    recv->protocol->revoke_slots_locked(rndv, recv);
+    if (!regx_list_empty(&rndv->pending_recvs)) { /* no message will tell them of these slots */
+        atomic_store_explicit(&rndv->retry_recvs, true, memory_order_relaxed);
+    }
+    regx_unlock(&rndv->lock);
+    if (recv->protocol->revoke_chunks != NULL) {
+        recv->protocol->revoke_chunks(rndv, recv);
+    }
+    regx_lock(&rndv->lock);
+    recv->holds--;
+    regx_recv_free_locked(rndv, recv);
+    regx_unlock(&rndv->lock);
+}
+
+void regx_recv_free_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
+{
+    if (recv->phase == REGX_RECV_CLOSED && recv->holds == 0) {
+        assert(recv->slots_out == 0);
+        regx_list_append(&rndv->free_recvs, &recv->link);
+    }
+}
+
+regx_chunk_t *regx_recv_free_chunk(const regx_rndv_t *rndv, regx_rndv_recv_t *recv)
+{
+    for (unsigned i = 0; i < rndv->config.chunk_depth; i++) {
+        if (recv->chunks[i].state == REGX_CHUNK_FREE) {
+            return &recv->chunks[i];
+        }
+    }
+    return NULL;
+}
+
+regx_status_t regx_recv_register(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_chunk_t *chunk,
+                                 unsigned access)
+{
+    char *const base = recv->base + chunk->offset;
+    const regx_status_t status =
+        regx_region_acquire(rndv->registry, base, chunk->length, access, &chunk->region);
+
+    chunk->written = 0;
+    if (status != REGX_OK) {
+        regx_refusal_tally(rndv, REGX_RECEIVER, status, base, chunk->length);
+        recv->buffer_suspect |= status == REGX_DENIED;
+    }
+    return status;
+}
+
+bool regx_recv_verify(const regx_rndv_t *rndv, regx_rndv_recv_t *recv,
+                      const regx_control_t *control)
+{
+    if (!control->has_checksum) {
+        return true;
+    }
+    regx_count(rndv->counters, &rndv->counters->verified, 1);
+    if (regx_checksum(recv->base + control->offset, control->length) == control->checksum) {
+        return true;
+    }
+    regx_count(rndv->counters, &rndv->counters->mismatches, 1);
+    const bool first = !recv->corrupt;
+    recv->corrupt = true;
+    return !first;
+}
+
+bool regx_recv_slot_range_locked(const regx_rndv_t *rndv, regx_rndv_recv_t *recv,
+                                 regx_range_t *range)
+{
+    for (unsigned i = 0; i < regx_recv_chunks(rndv) && recv->path != REGX_PATH_bounce; i++) {
+        regx_chunk_t *chunk = &recv->chunks[i];
+
+        if (chunk->state == REGX_CHUNK_BY_SLOTS) {
+            *range = (regx_range_t){chunk, chunk->offset, chunk->length};
+            return true;
+        }
+    }
+    assert(recv->granted <= recv->length);
+    *range = (regx_range_t){NULL, recv->granted, recv->length - recv->granted};
+    return recv->slots_only && range->length > 0;
+}
+
+void regx_recvs_forget(regx_rndv_t *rndv, const regx_peer_t *peer)
+{
+    regx_lock(&rndv->lock);
+    for (uint32_t i = 0; i < rndv->recvs.count; i++) {
+        regx_rndv_recv_t *recv = regx_handle_table_at(&rndv->recvs, i);
+
+        if (recv != NULL && recv->peer == peer) {
+            regx_list_set(&rndv->pending_recvs, &recv->link, false);
+            recv->protocol->revoke_slots_locked(rndv, recv);
+            recv->peer = &rndv->nobody;
+            recv->phase = REGX_RECV_LOST;
+        }
+    }
+    regx_unlock(&rndv->lock);
+}
+
+void regx_recvs_free(regx_rndv_t *rndv)
+{
+    while (!regx_list_empty(&rndv->free_recvs)) {
+        regx_rndv_recv_t *recv = of_link(rndv->free_recvs.next);
+
+        regx_list_remove(&recv->link);
+        free(recv);
+    }
+}

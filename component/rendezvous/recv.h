@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The receive side of one rendezvous: one record per outstanding receive. It needs no slot to
+ * exist.
+ *
+ *   OPENED   the CTS is on its way, perhaps with an empty first grant
+ *   STARTED  the sender has shown itself (READY, or its first notice): grants follow as bytes land,
+ *            until all of `length` is granted
+ *   LOST     the peer is gone: nothing lands any more, and nothing is granted
+ *   CLOSED   the MPI has closed it. The record stays while a get is under way, and while the
+ *            closing thread gives up what it holds
+ *
+ * Bytes that a chunk could not carry go by slots: the peer did not acknowledge it, or it could not
+ * be registered.
+ */
+#ifndef REGX_RENDEZVOUS_RECV_H
+#define REGX_RENDEZVOUS_RECV_H
+
+#include "rendezvous/channel.h"
+#include "rendezvous/engine.h"
+
+/* How many grants of one transfer may be under way, of both kinds together. Also the length of the
+ * send side's queue. */
+#define REGX_GRANTS_MAX 64u
+
+/* A chunk of the user's buffer that is registered on its own.
+ *
+ * put:  FREE ─▶ GRANTED ─ATP─▶ FREE
+ *                  └─────NACK─▶ BY_SLOTS ─▶ FREE
+ * get:  FREE ─RKEY─▶ GET_DUE ─▶ GETTING ─▶ GOT ─ATS─▶ FREE
+ *                       └───────────┴────▶ NOT_GOT ─ATS─▶ BY_SLOTS ─▶ FREE */
+typedef enum regx_chunk_state {
+    REGX_CHUNK_FREE,
+    REGX_CHUNK_GRANTED,  /* registered; the peer may write it */
+    REGX_CHUNK_BY_SLOTS, /* not registered; [offset, offset + length) is to be granted as slots */
+    REGX_CHUNK_GET_DUE,  /* registered; the transport has not accepted the get so far */
+    REGX_CHUNK_GETTING,  /* registered; the get is under way */
+    REGX_CHUNK_GOT,      /* not registered any more; ATS is to be sent */
+    REGX_CHUNK_NOT_GOT   /* likewise; ATS says so */
+} regx_chunk_state_t;
+
+typedef struct regx_chunk {
+    regx_chunk_state_t state;
+    bool failed; /* NOT_GOT: because the get failed */
+    uint64_t offset;
+    uint64_t length;
+    uint64_t written;        /* GRANTED: bytes from the offset on that were acknowledged */
+    regx_region_t region;    /* valid while registered */
+    struct regx_get_op *get; /* GET_DUE, GETTING: owned */
+} regx_chunk_t;
+
+typedef enum regx_recv_phase {
+    REGX_RECV_OPENED,
+    REGX_RECV_STARTED,
+    REGX_RECV_LOST,
+    REGX_RECV_CLOSED
+} regx_recv_phase_t;
+
+struct regx_rndv_recv {
+    uint8_t cts[REGX_CTS_SIZE]; /* first: it is what the owner ships */
+    regx_link_t link;           /* in one of the engine's lists of receives, or in none */
+    regx_handle_t handle;
+    regx_handle_t sender; /* the send side; known once STARTED */
+    regx_peer_t *peer;
+    char *base;
+    uint64_t length;
+    const regx_protocol_t *protocol;
+    regx_path_t path;
+    regx_recv_phase_t phase;
+    bool taken;            /* a thread works on it; see engine.h */
+    bool fallback;         /* the path is not the one that was asked for */
+    bool pieces;           /* the first chunk may be written in pieces */
+    bool slots_only;       /* what is not yet granted goes by slots */
+    bool by_slots;         /* some bytes came by slots */
+    bool single_in_flight; /* the peer had nothing else to send when the first slot was granted */
+    bool stall_counted;    /* it waits for the pool, and that is counted */
+    bool buffer_suspect;   /* a chunk failed: perhaps the buffer is unmapped; copy fault-safely */
+    bool corrupt;          /* something arrived as something else than was sent, and it was told */
+    regx_trial_t trial;    /* its part in auto's choice */
+    uint64_t granted;      /* nothing from this offset on has been granted */
+    uint64_t landed;       /* bytes */
+    unsigned slots_out;    /* slots granted and not acknowledged */
+    unsigned chunks_out;   /* chunks likewise; or advertised, and not yet got or given up */
+    unsigned due;          /* chunks in GET_DUE, GOT or NOT_GOT */
+    unsigned holds;        /* gets under way, and the closing thread: they keep a closed record */
+    regx_outbox_t outbox;
+    regx_chunk_t chunks[]; /* config.chunk_depth of them, and behind these the half of together */
+};
+
+/* All of them, the half too. */
+static inline unsigned regx_recv_chunks(const regx_rndv_t *rndv)
+{
+    return rndv->config.chunk_depth + 1;
+}
+
+/* A chunk that is FREE, but not the half; NULL: all are in use. */
+regx_chunk_t *regx_recv_free_chunk(const regx_rndv_t *rndv, regx_rndv_recv_t *recv);
+
+/* Registers a chunk, of which offset and length are set, for that access. A refusal is tallied. The
+ * receive is taken, or nobody else knows it yet. */
+regx_status_t regx_recv_register(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_chunk_t *chunk,
+                                 unsigned access);
+
+/* Compares what arrived with the message's checksum, if it has one. false: it differs for the first
+ * time in this transfer, which the owner is to be told once the message has been dealt with. The
+ * receive is taken. */
+bool regx_recv_verify(const regx_rndv_t *rndv, regx_rndv_recv_t *recv,
+                      const regx_control_t *control);
+
+/* A range that is still to be granted as slots. */
+typedef struct regx_range {
+    regx_chunk_t *chunk; /* that is BY_SLOTS; NULL: the tail of the transfer */
+    uint64_t offset, length;
+} regx_range_t;
+
+/* The first such range. false: there is none. */
+bool regx_recv_slot_range_locked(const regx_rndv_t *rndv, regx_rndv_recv_t *recv,
+                                 regx_range_t *range);
+
+/* Puts the record of a closed receive on the free list, unless somebody holds it. */
+void regx_recv_free_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv);
+
+/* The peer is gone: its receives are LOST. Progress is kept out. */
+void regx_recvs_forget(regx_rndv_t *rndv, const regx_peer_t *peer);
+/* Frees the records on the free list. */
+void regx_recvs_free(regx_rndv_t *rndv);
+
+#endif

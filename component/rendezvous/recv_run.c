@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "rendezvous/recv_run.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "base/util.h"
+
+/* Whose turn it is after the receive that the news was of. */
+typedef enum regx_next_turn {
+    REGX_TURN_NOBODY,
+    REGX_TURN_PEER, /* other receives of the same peer, in their order, until one has to wait */
+    REGX_TURN_ALL,  /* all that wait, oldest first */
+    REGX_TURN_ROUND /* likewise, and that round has begun */
+} regx_next_turn_t;
+
+/* One thread's way through the receives that can go on. */
+typedef struct regx_recv_turns {
+    regx_recv_work_t *work; /* work->recv: the receive whose turn it is; NULL: none */
+    const regx_peer_t *peer;
+    regx_next_turn_t next;
+    bool all;     /* of the round: not only as long as there are slots */
+    int advanced; /* had a turn and need not wait any more */
+} regx_recv_turns_t;
+
+static regx_rndv_recv_t *of_link(regx_link_t *link)
+{
+    return REGX_CONTAINER_OF(link, regx_rndv_recv_t, link);
+}
+
+static void take_locked(regx_recv_turns_t *turns, regx_rndv_recv_t *recv)
+{
+    assert(!recv->taken);
+    recv->taken = true;
+    *turns->work = (regx_recv_work_t){.recv = recv};
+    if (recv->phase == REGX_RECV_STARTED) {
+        regx_channel_flush(recv->peer, &recv->outbox);
+    }
+}
+
+static void let_go_locked(regx_rndv_t *rndv, regx_recv_turns_t *turns)
+{
+    regx_rndv_recv_t *recv = turns->work->recv;
+
+    turns->work->recv = NULL;
+    recv->taken = false;
+    if (rndv->closers > 0) {
+        pthread_cond_broadcast(&rndv->let_go);
+    }
+    regx_recv_free_locked(rndv, recv);
+}
+
+/* The receive has done what it could: it waits, or need not. */
+static void end_turn_locked(regx_rndv_t *rndv, regx_recv_turns_t *turns)
+{
+    regx_rndv_recv_t *recv = turns->work->recv;
+    regx_range_t range;
+
+    if (recv->phase == REGX_RECV_STARTED) {
+        const bool unsent = recv->outbox.full || recv->due > 0;
+
+        if (unsent) {
+            atomic_store_explicit(&rndv->retry_recvs, true, memory_order_relaxed);
+        }
+        regx_list_set(&rndv->pending_recvs, &recv->link,
+                      unsent || regx_recv_slot_range_locked(rndv, recv, &range));
+    }
+    turns->advanced += !regx_list_has(&recv->link);
+    if (turns->next == REGX_TURN_PEER && regx_list_has(&recv->link)) {
+        turns->next = REGX_TURN_NOBODY;
+    }
+    let_go_locked(rndv, turns);
+}
+
+/* All that wait are to have a turn: where none has anything to send, as long as there are slots. */
+static void begin_round_locked(regx_rndv_t *rndv, regx_recv_turns_t *turns)
+{
+    turns->next = REGX_TURN_ROUND;
+    turns->all = atomic_exchange(&rndv->retry_recvs, false);
+    atomic_store_explicit(&rndv->pool_exhausted, false, memory_order_relaxed);
+    assert(regx_list_empty(&rndv->recv_round));
+    regx_list_move(&rndv->recv_round, &rndv->pending_recvs);
+}
+
+/* Those that had their turn come after those that still wait for it. */
+static void end_round_locked(regx_rndv_t *rndv)
+{
+    regx_list_move(&rndv->recv_round, &rndv->pending_recvs);
+    regx_list_move(&rndv->pending_recvs, &rndv->recv_round);
+}
+
+static regx_rndv_recv_t *next_in_round_locked(regx_rndv_t *rndv, const regx_recv_turns_t *turns)
+{
+    const bool go_on =
+        turns->all || !atomic_load_explicit(&rndv->pool_exhausted, memory_order_relaxed);
+
+    if (regx_list_empty(&rndv->recv_round) || !go_on) {
+        end_round_locked(rndv);
+        return NULL;
+    }
+    regx_rndv_recv_t *recv = of_link(rndv->recv_round.next);
+    regx_list_remove(&recv->link);
+    return recv;
+}
+
+static regx_rndv_recv_t *next_of_peer_locked(regx_rndv_t *rndv, const regx_peer_t *peer)
+{
+    for (regx_link_t *at = rndv->pending_recvs.next; at != &rndv->pending_recvs; at = at->next) {
+        if (of_link(at)->peer == peer) {
+            return of_link(at);
+        }
+    }
+    return NULL;
+}
+
+/* Takes the receive whose turn is next. false: there is none. */
+static bool take_next_locked(regx_rndv_t *rndv, regx_recv_turns_t *turns)
+{
+    regx_rndv_recv_t *recv = NULL;
+
+    if (turns->next == REGX_TURN_PEER) {
+        recv = next_of_peer_locked(rndv, turns->peer);
+    } else if (turns->next != REGX_TURN_NOBODY) {
+        if (turns->next == REGX_TURN_ALL) {
+            begin_round_locked(rndv, turns);
+        }
+        recv = next_in_round_locked(rndv, turns);
+    }
+    if (recv != NULL) {
+        take_locked(turns, recv);
+    }
+    return recv != NULL;
+}
+
+/* Grants, turn by turn, until a piece of work is to be done (true) or nothing is left to do. */
+static bool go_on_locked(regx_rndv_t *rndv, regx_recv_turns_t *turns)
+{
+    regx_recv_work_t *work = turns->work;
+
+    while (work->recv != NULL || take_next_locked(rndv, turns)) {
+        if (work->recv->phase == REGX_RECV_STARTED &&
+            work->recv->protocol->advance_locked(rndv, work->recv, work)) {
+            return true;
+        }
+        end_turn_locked(rndv, turns);
+    }
+    return false;
+}
+
+/* After news of a receive, which is taken: who goes on. While the pool was enough for all, the
+ * receive itself comes first, its slot being warm in the cache. When some had to do without, all
+ * that want slots get them in turn. */
+static bool begin_turns_locked(regx_rndv_t *rndv, regx_recv_turns_t *turns)
+{
+    regx_rndv_recv_t *recv = turns->work->recv;
+    const bool exhausted = atomic_load_explicit(&rndv->pool_exhausted, memory_order_relaxed);
+    regx_range_t range;
+
+    if (recv->phase == REGX_RECV_CLOSED) { /* a get ended after the close: nobody goes on */
+        let_go_locked(rndv, turns);
+        return false;
+    }
+    turns->peer = recv->peer;
+    turns->next = exhausted ? REGX_TURN_ALL : REGX_TURN_PEER;
+    if (exhausted && recv->due == 0 && regx_recv_slot_range_locked(rndv, recv, &range)) {
+        regx_list_set(&rndv->pending_recvs, &recv->link, true);
+        let_go_locked(rndv, turns);
+    } else if (recv->landed == recv->length && recv->due == 0) {
+        let_go_locked(rndv, turns); /* nothing is left to grant */
+    } else if (recv->phase == REGX_RECV_STARTED) {
+        regx_channel_flush(recv->peer, &recv->outbox);
+    }
+    return go_on_locked(rndv, turns);
+}
+
+/* Does the work that turn after turn makes. */
+static void take_turns(regx_rndv_t *rndv, regx_recv_turns_t *turns, bool more)
+{
+    regx_recv_work_t *work = turns->work;
+
+    while (more) {
+        work->act(rndv, work);
+        regx_lock(&rndv->lock);
+        work->acted_locked(rndv, work);
+        more = go_on_locked(rndv, turns);
+        regx_unlock(&rndv->lock);
+    }
+}
+
+static void describe_mismatch(char *what, size_t size, const regx_rndv_recv_t *recv,
+                              const regx_control_t *control)
+{
+    const bool slot = control->type == REGX_CONTROL_ATP_SLOT;
+
+    snprintf(what, size,
+             "bytes %" PRIu64 " to %" PRIu64 " of %" PRIu64
+             " at %p by %s arrived as something else than was sent (verify)",
+             control->offset, control->offset + control->length - 1, recv->length,
+             (const void *)recv->base, slot ? "bounce" : regx_path_name(recv->path));
+}
+
+bool regx_recv_take(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
+{
+    regx_lock(&rndv->lock);
+    assert(!recv->taken);
+    recv->taken = true;
+    const bool open = recv->phase != REGX_RECV_CLOSED;
+    regx_unlock(&rndv->lock);
+    return open;
+}
+
+void regx_recv_run(regx_rndv_t *rndv, regx_recv_work_t *work)
+{
+    regx_recv_turns_t turns = {.work = work};
+    const regx_peer_t *peer = work->recv->peer;
+    char what[192];
+
+    work->act(rndv, work);
+    const bool mismatch = work->mismatch;
+    if (mismatch) {
+        describe_mismatch(what, sizeof(what), work->recv, work->control);
+    }
+    regx_lock(&rndv->lock);
+    work->acted_locked(rndv, work);
+    const bool more = begin_turns_locked(rndv, &turns);
+    regx_unlock(&rndv->lock);
+    take_turns(rndv, &turns, more);
+    if (mismatch) {
+        rndv->config.mismatch(rndv->config.context, peer, what);
+    }
+}
+
+/* Whether that sender may say that now. Its acknowledgements carry a checksum if they are to. */
+static bool acceptable(const regx_rndv_t *rndv, const regx_rndv_recv_t *recv, uint64_t sender,
+                       const regx_control_t *control)
+{
+    const bool checked = control->type == REGX_CONTROL_ATP_SLOT ||
+                         control->type == REGX_CONTROL_ATP_CHUNK ||
+                         control->type == REGX_CONTROL_RKEY;
+    const bool known = recv->phase != REGX_RECV_STARTED || control->anonymous ||
+                       (recv->sender.id == control->from.id &&
+                        recv->sender.generation == control->from.generation);
+
+    return recv->phase != REGX_RECV_LOST && recv->peer->id == sender && known &&
+           (!checked || control->has_checksum || !rndv->config.verify);
+}
+
+void regx_recv_control(regx_rndv_t *rndv, uint64_t sender, const regx_control_t *control)
+{
+    regx_recv_work_t work = {.control = control};
+    regx_recv_turns_t turns = {.work = &work};
+    bool more = false;
+
+    regx_lock(&rndv->lock);
+    regx_rndv_recv_t *recv = regx_handle_table_find(&rndv->recvs, control->to);
+    work.recv = recv;
+    if (recv == NULL || !acceptable(rndv, recv, sender, control) ||
+        (control->type != REGX_CONTROL_READY &&
+         !recv->protocol->recv_control_locked(rndv, recv, control, &work))) {
+        regx_unlock(&rndv->lock);
+        regx_malformed(rndv);
+        return;
+    }
+    if (!control->anonymous) {
+        recv->sender = control->from;
+        recv->phase = REGX_RECV_STARTED;
+    }
+    assert(!recv->taken);
+    recv->taken = true;
+    const bool acts = work.act != NULL;
+    if (!acts) {
+        more = begin_turns_locked(rndv, &turns);
+    }
+    regx_unlock(&rndv->lock);
+    if (acts) {
+        regx_recv_run(rndv, &work);
+    } else {
+        take_turns(rndv, &turns, more);
+    }
+}
+
+int regx_recvs_advance(regx_rndv_t *rndv)
+{
+    regx_recv_work_t work = {.recv = NULL};
+    regx_recv_turns_t turns = {.work = &work, .next = REGX_TURN_ALL};
+
+    regx_lock(&rndv->lock);
+    const bool more = go_on_locked(rndv, &turns);
+    regx_unlock(&rndv->lock);
+    take_turns(rndv, &turns, more);
+    return turns.advanced;
+}

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The send side of one rendezvous. It does what it is granted:
+ *
+ *   opened ─▶ READY, unless the CTS grants all ─▶ works through its grants, in their order ─▶
+ *   all is sent, or it has failed, and nothing is in flight ─▶ done callback ─▶ freed
+ *
+ *   a slot    is written at once, and ATP follows (bounce.c)
+ *   a chunk   is registered here and written; ATP follows, or NACK if it cannot be (put.c)
+ *   to be got: chunks are registered and advertised by RKEY, and given up at ATS (get.c)
+ *
+ * One thread at a time works on a send (`taken`). Grants that arrive meanwhile are found by it.
+ */
+#ifndef REGX_RENDEZVOUS_SEND_H
+#define REGX_RENDEZVOUS_SEND_H
+
+#include "rendezvous/channel.h"
+#include "rendezvous/engine.h"
+#include "rendezvous/recv.h"
+
+typedef struct regx_write regx_write_t; /* write.h */
+typedef struct regx_rkey regx_rkey_t;   /* get.c: a chunk that is advertised */
+
+/* A piece of work on a send (engine.h). `object` is the work's own. */
+typedef struct regx_work_ops {
+    /* Answers for acted_locked. After REGX_PENDING the object belongs to whoever completes it. */
+    regx_status_t (*act)(regx_rndv_t *rndv, void *object);
+    /* REGX_OK: the send may go on. REGX_AGAIN: it found no room. */
+    regx_status_t (*acted_locked)(regx_rndv_t *rndv, regx_rndv_send_t *send, void *object,
+                                  regx_status_t status);
+} regx_work_ops_t;
+
+typedef struct regx_send_work {
+    const regx_work_ops_t *ops; /* NULL: there is nothing to do */
+    void *object;
+} regx_send_work_t;
+
+/* A range that may be written, or a part of it. */
+typedef struct regx_grant {
+    uint64_t offset;
+    uint64_t length;
+    const struct regx_grant_kind *kind; /* write.h: a slot or a chunk */
+    bool piece;                         /* of a chunk */
+    uint64_t place;                     /* where to write it: in the peer's pool, or its region */
+    regx_key_t key;                     /* of the region */
+} regx_grant_t;
+
+/* How the receiver hears of the send's handle, which it needs to grant more. */
+typedef enum regx_intro {
+    REGX_INTRO_BY_NEXT,   /* the next message tells it */
+    REGX_INTRO_READY_DUE, /* READY is to be sent before anything else */
+    REGX_INTRO_DONE       /* it knows, or need not */
+} regx_intro_t;
+
+/* What becomes of the bytes that are to be advertised and are not yet (read, together). */
+typedef enum regx_advertising {
+    REGX_ADVERTISING_OVER,
+    REGX_ADVERTISING,
+    REGX_ADVERTISING_NACK_DUE /* over; the receiver is to be told, so that they go by slots */
+} regx_advertising_t;
+
+struct regx_rndv_send {
+    regx_link_t link; /* in one of the engine's lists of sends, or in none */
+    regx_handle_t handle;
+    regx_handle_t recv; /* the receive side */
+    regx_peer_t *peer;
+    const char *base;
+    uint64_t length;
+    regx_rndv_send_done_t done;
+    void *context;
+    const regx_protocol_t *protocol;
+    regx_path_t path;
+    regx_intro_t intro;
+    regx_status_t status; /* REGX_OK; else nothing more is sent, and it ends when nothing is in
+                           * flight: REGX_UNREACHABLE if the peer is gone, or REGX_FAILED */
+    bool taken;
+    bool fallback;         /* some bytes do not go by the path that was asked for */
+    bool verify;           /* ATP and RKEY carry a checksum */
+    bool buffer_suspect;   /* a chunk failed: perhaps the buffer is unmapped; copy fault-safely */
+    uint64_t sent;         /* bytes whose ATP was accepted, or that were acknowledged by ATS */
+    uint64_t sent_slots;   /* those of them that went through slots */
+    uint64_t granted;      /* bytes granted or to be advertised, without those given back */
+    unsigned in_flight;    /* writes, the held one too, and chunks that are advertised */
+    uint64_t chunk_size;   /* of the first chunk granted; the last may be shorter */
+    uint64_t piece_max;    /* how much of a granted chunk is written at once */
+    unsigned first, count; /* of the queue */
+    regx_write_t *held;    /* found no room: goes before the queue */
+    regx_write_t *nacks;   /* to be sent */
+    regx_write_t *spare;   /* a record to be used again, also by the next transfer */
+    struct {               /* read, together */
+        regx_advertising_t state;
+        bool never;          /* nothing of this process can be read by the peer */
+        uint64_t max;        /* bytes of a chunk */
+        unsigned depth;      /* chunks at once */
+        unsigned count;      /* now */
+        uint64_t next;       /* what lies before this offset was advertised */
+        regx_rkey_t *rkeys;  /* those that are not yet acknowledged */
+        regx_rkey_t *unsent; /* the one of them whose RKEY is to be sent */
+    } get;
+    regx_grant_t queue[REGX_GRANTS_MAX];
+};
+
+/* A message from this send to its receiver, with nothing but the header filled in. */
+regx_control_t regx_send_message(const regx_rndv_send_t *send, regx_control_type_t type);
+
+/* Nothing more is sent. REGX_UNREACHABLE: the peer is gone, which no later failure changes. */
+void regx_send_fail_locked(regx_rndv_send_t *send, regx_status_t status);
+
+/* Does a piece of work that a message or a completion made, and goes on with the send unless
+ * another thread does. May end it: then the done callback is called last. */
+void regx_send_run(regx_rndv_t *rndv, regx_rndv_send_t *send, regx_send_work_t work);
+
+/* A control message of a receiver arrived. */
+void regx_send_control(regx_rndv_t *rndv, uint64_t sender, const regx_control_t *control);
+
+/* Goes on with all sends that found no room; returns how many had a turn. */
+int regx_sends_advance(regx_rndv_t *rndv);
+/* The peer is gone: its sends fail. Progress is kept out. */
+void regx_sends_forget(regx_rndv_t *rndv, const regx_peer_t *peer);
+/* Frees the records on the free list. */
+void regx_sends_free(regx_rndv_t *rndv);
+
+#endif

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "together_stage.h"
+
+const fake_config_t standard = {.slots = 4,
+                                .slot_size = SLOT,
+                                .strategy = "together",
+                                .chunk_size = PAGE,
+                                .chunk_depth = DEPTH};
+
+stage_t *stage_open_both(const fake_config_t *sender, const fake_config_t *receiver)
+{
+    fake_overtaking = true;
+    return transfer_open(sender, receiver, REGX_PATH_together, true);
+}
+
+stage_t *stage_open(void)
+{
+    return stage_open_both(&standard, &standard);
+}
+
+void answer(stage_t *stage, fake_t *at, fake_call_t call, unsigned number, regx_status_t status)
+{
+    stage->answer.at = at;
+    stage->answer.call = call;
+    stage->answer.number = number;
+    stage->answer.status = status;
+}
+
+size_t half_of(const stage_t *stage, size_t length)
+{
+    const uintptr_t base = (uintptr_t)stage->received.base + stage->to;
+    size_t half = length / 2;
+
+    while ((base + half) % PAGE != 0 || half == 0) {
+        half++;
+    }
+    return half < length ? half : length;
+}
+
+void goes_well(stage_t *stage, size_t length)
+{
+    stage->dones = 0;
+    begin_of(stage, length);
+    run(stage);
+    assert_read_of(stage, length);
+    close_recv(stage);
+}
+
+uint64_t fallbacks_of(fake_t *fake, const char *reason)
+{
+    return regx_tally_find(fake->counters.fallbacks, reason)->count;
+}
