@@ -59,6 +59,8 @@ typedef enum regx_path {
     X(stale_prevented,                                                                             \
       "look-ups that found a region and did not trust it: its memory had changed, "                \
       "or was about to")                                                                           \
+    X(query_refused, "times the kernel was asked and said that a change is under way (notifier)")  \
+    X(query_retried, "look-ups that a kept region served once they had asked again (notifier)")    \
     X(inuse_changes, "buffers that changed while a transfer used them")                            \
     X(prefetch_advised, "uses whose pages the device was asked to look up before (odp)")           \
     X(prefetch_touched, "uses whose pages were mapped before by the process (odp)")                \

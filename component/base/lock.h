@@ -8,7 +8,7 @@
  * Lock order, outermost first: rendezvous engine, connection, then any one of the leaves (pool,
  * registration cache, the node wire's lists, window table). No leaf is taken under another leaf.
  * Nor are two that are always real, since other threads than the job's come by them: the notifier's
- * for arming (registration/armed.h), and the one that fork takes (registration/notifier.c).
+ * for arming (registration/uffd_ranges.h), and the one that fork takes (registration/notifier.c).
  */
 #ifndef REGX_BASE_LOCK_H
 #define REGX_BASE_LOCK_H

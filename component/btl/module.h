@@ -34,7 +34,7 @@ struct regx_module {
     unsigned place; /* among the component's modules */
     regx_transport_t *transport;
     regx_pool_t pool;
-    struct regx_watch *watch; /* the component's, or its own; NULL: none */
+    struct regx_monitor *monitor; /* the component's, or its own; NULL: none */
     regx_registry_t registry;
     regx_rndv_t *rndv;       /* NULL: not started, or closing */
     unsigned rounds;         /* of progress that delivered something */

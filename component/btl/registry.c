@@ -29,14 +29,15 @@ static void changed_in_use(void *context, const void *base, size_t length)
     }
 }
 
-static regx_watch_config_t watch_of(regx_component_t *component, regx_transport_t *transport)
+static regx_monitor_config_t monitor_config(regx_component_t *component,
+                                            regx_transport_t *transport)
 {
-    return (regx_watch_config_t){.check = component->params.settings.registration.notifier_check,
-                                 .threads = component->threads,
-                                 .hooks = component->params.hooks,
-                                 .transport = transport,
-                                 .prefetch = component->params.settings.registration.odp_prefetch,
-                                 .counters = &component->counters};
+    return (regx_monitor_config_t){.check = component->params.settings.registration.notifier_check,
+                                   .threads = component->threads,
+                                   .hooks = component->params.hooks,
+                                   .transport = transport,
+                                   .prefetch = component->params.settings.registration.odp_prefetch,
+                                   .counters = &component->counters};
 }
 
 static void say_unusable(const regx_component_t *component, const char *error)
@@ -50,7 +51,7 @@ static void say_unusable(const regx_component_t *component, const char *error)
 
 /* The transport for which a backend is worth having: the first that pins what it registers, else
  * the first. */
-static regx_transport_t *transport_to_watch(const regx_component_t *component)
+static regx_transport_t *transport_to_monitor(const regx_component_t *component)
 {
     for (unsigned i = 0; i < component->module_count; i++) {
         if (component->modules[i]->transport->registers) {
@@ -62,14 +63,14 @@ static regx_transport_t *transport_to_watch(const regx_component_t *component)
 
 bool regx_backend_start(regx_component_t *component)
 {
-    regx_transport_t *transport = transport_to_watch(component);
-    const regx_watch_config_t watch = watch_of(component, transport);
+    regx_transport_t *transport = transport_to_monitor(component);
+    const regx_monitor_config_t monitor = monitor_config(component, transport);
     regx_backend_choice_t *choice = &component->choice;
     char error[384];
 
     if (regx_backend_choose(component->params.settings.registration.backend, !transport->registers,
-                            &watch, choice, error, sizeof(error)) != REGX_OK) {
-        choice->watch = NULL;
+                            &monitor, choice, error, sizeof(error)) != REGX_OK) {
+        choice->monitor = NULL;
         say_unusable(component, error);
         return false;
     }
@@ -81,18 +82,18 @@ bool regx_backend_start(regx_component_t *component)
 
 void regx_backend_stop(regx_component_t *component)
 {
-    regx_watch_t *watch = component->choice.watch;
+    regx_monitor_t *monitor = component->choice.monitor;
 
-    if (watch != NULL) {
-        component->choice.watch = NULL;
-        watch->stop(watch);
+    if (monitor != NULL) {
+        component->choice.monitor = NULL;
+        monitor->stop(monitor);
     }
 }
 
 /* On demand means that the device follows the mapping: each transport's own matter. */
-static bool is_on_demand(const regx_watch_t *watch)
+static bool is_on_demand(const regx_monitor_t *monitor)
 {
-    return watch != NULL && watch->ready != NULL;
+    return monitor != NULL && (monitor->flags & REGX_MONITOR_BY_DEVICE) != 0;
 }
 
 bool regx_registry_keeps(const regx_module_t *module)
@@ -104,7 +105,7 @@ bool regx_registry_keeps(const regx_module_t *module)
     }
     return module->transport->registers ||
            (strcmp(component->params.settings.registration.backend, "auto") != 0 &&
-            !is_on_demand(component->choice.watch));
+            !is_on_demand(component->choice.monitor));
 }
 
 /* What the process may keep is divided among the caches; none keeps more than its device has. */
@@ -134,21 +135,21 @@ static regx_cache_config_t share_of_cache(const regx_module_t *module)
     return cache;
 }
 
-/* One watch is shared by all caches, but for regions on demand. */
-static bool start_watch(regx_module_t *module)
+/* One monitor is shared by all caches, but for regions on demand. */
+static bool start_monitor(regx_module_t *module)
 {
     regx_component_t *component = module->component;
-    const regx_watch_config_t config = watch_of(component, module->transport);
-    regx_watch_t *shared = component->choice.watch;
+    const regx_monitor_config_t config = monitor_config(component, module->transport);
+    regx_monitor_t *shared = component->choice.monitor;
     char error[384];
 
-    module->watch = shared;
-    if (!is_on_demand(shared) || module->transport == transport_to_watch(component)) {
+    module->monitor = shared;
+    if (!is_on_demand(shared) || module->transport == transport_to_monitor(component)) {
         return true;
     }
-    if (component->choice.backend->start(&config, &module->watch, error, sizeof(error)) !=
+    if (component->choice.backend->start(&config, &module->monitor, error, sizeof(error)) !=
         REGX_OK) {
-        module->watch = NULL;
+        module->monitor = NULL;
         say_unusable(component, error);
         return false;
     }
@@ -163,10 +164,10 @@ bool regx_registry_start(regx_module_t *module)
 
     cache.changed_in_use = changed_in_use;
     cache.context = module;
-    if (backend->start != NULL && !start_watch(module)) {
+    if (backend->start != NULL && !start_monitor(module)) {
         return false;
     }
-    if (regx_registry_open(&module->registry, backend, module->watch, &cache, module->transport,
+    if (regx_registry_open(&module->registry, backend, module->monitor, &cache, module->transport,
                            module->counters) != REGX_OK) {
         regx_compat_say("no memory for the registration cache");
         return false;
@@ -177,7 +178,7 @@ bool regx_registry_start(regx_module_t *module)
 void regx_registry_stop(regx_module_t *module)
 {
     regx_registry_close(&module->registry);
-    if (module->watch != NULL && module->watch != module->component->choice.watch) {
-        module->watch->stop(module->watch);
+    if (module->monitor != NULL && module->monitor != module->component->choice.monitor) {
+        module->monitor->stop(module->monitor);
     }
 }

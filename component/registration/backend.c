@@ -4,11 +4,21 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "registration/on_demand.h"
+
+/* Registers and deregisters per use. Guarantees that no registration outlives the transfer that
+ * made it, so none can be stale; a change of the mapping during a transfer is the application's
+ * error. Needs to see no event. The honest baseline of every comparison. */
+const regx_backend_t regx_backend_none = {
+    .name = "none", .help = "nothing is kept: each transfer registers and deregisters"};
+
+/* The one table of backends. What each guarantees, and what it is blind to, stands at the head of
+ * its file. */
 static const regx_backend_t *const backends[] = {
     &regx_backend_none,
     &(const regx_backend_t){
         .name = "hooks",
-        .start = regx_watch_hooks,
+        .start = regx_monitor_hooks,
         .help = "libc's functions report what they unmap, see btl_regx_hooks; blind to raw system "
                 "calls",
         .more = "They report in the thread that calls them. They are also blind to where "
@@ -21,27 +31,31 @@ static const regx_backend_t *const backends[] = {
                 "leave a registration of the old pages behind."},
     &(const regx_backend_t){
         .name = "notifier",
-        .start = regx_watch_notifier,
+        .start = regx_monitor_notifier,
         .help = "the kernel reports it, by userfaultfd; keeps private anonymous memory only, see "
                 "btl_regx_notifier_check",
-        .more = "It reports what is unmapped, however that was done, also for ordinary users; "
-                "Linux 5.18 and later. Shared memory and mapped files are registered for each use. "
-                "Blind to MADV_GUARD_INSTALL, and to shmat(SHM_REMAP) over private memory unless "
-                "btl_regx_notifier_check is scan; and MADV_DONTNEED, MADV_FREE and MADV_REMOVE are "
-                "told before they are made, as by hooks. A thread of its own in each process. "
-                "Whole mappings are watched: to unmap anything in one takes 14 us, not 5; mremap "
-                "of a range that is watched in part fails (EFAULT; since Linux 6.17 after it has "
-                "taken away what was at a fixed destination); and other users of userfaultfd find "
-                "such memory busy."},
+        .more =
+            "It reports what is unmapped, however that was done, also for ordinary users; "
+            "Linux 5.18 and later. Shared memory and mapped files are registered for each use. "
+            "Blind to MADV_GUARD_INSTALL, and to shmat(SHM_REMAP) over private memory unless "
+            "btl_regx_notifier_check is scan; before Linux 6.17 also to another userfaultfd of the "
+            "process that unregisters our memory; and MADV_DONTNEED, MADV_FREE and MADV_REMOVE are "
+            "told before they are made, as by hooks. A thread of its own in each process, and "
+            "over devices that pin memory another for each port, which gives back what is freed "
+            "while the program computes. "
+            "Whole mappings are watched: to unmap anything in one takes 14 us, not 5; mremap "
+            "of a range that is watched in part fails (EFAULT; since Linux 6.17 after it has "
+            "taken away what was at a fixed destination); and other users of userfaultfd find "
+            "such memory busy."},
     &(const regx_backend_t){
         .name = "hooks+notifier",
-        .start = regx_watch_both,
+        .start = regx_monitor_hooks_notifier,
         .help = "both of them",
         .more = "Also sees SHM_REMAP. The report's hooks_missed says how much hooks alone would "
                 "not have seen."},
     &(const regx_backend_t){
         .name = "odp",
-        .start = regx_watch_odp,
+        .start = regx_on_demand_start,
         .help = "on-demand paging: nothing is pinned, the device follows the mapping; with "
                 "btl_regx_transport verbs on devices that can, see btl_regx_odp_prefetch",
         .more = "Devices that can: of NVIDIA's, or Soft-RoCE of Linux 6.15 and later. It sees "
@@ -51,7 +65,7 @@ static const regx_backend_t *const backends[] = {
                 "registration is evicted."},
     &(const regx_backend_t){
         .name = "retain",
-        .start = regx_watch_retain,
+        .start = regx_monitor_retain,
         .help = "malloc never gives memory back; only for programs that map no memory themselves",
         .more = "For programs that communicate from malloc'ed memory alone: whatever else they "
                 "unmap is not seen. Not for those that call malloc_trim, or free blocks of 128 KiB "
@@ -90,17 +104,17 @@ const regx_backend_t *regx_backend_find(const char *name)
     return NULL;
 }
 
-static regx_status_t start(const char *name, const regx_watch_config_t *config,
+static regx_status_t start(const char *name, const regx_monitor_config_t *config,
                            regx_backend_choice_t *choice, char *error, size_t error_size)
 {
     choice->backend = regx_backend_find(name);
-    choice->watch = NULL;
+    choice->monitor = NULL;
     return choice->backend->start == NULL
                ? REGX_OK
-               : choice->backend->start(config, &choice->watch, error, error_size);
+               : choice->backend->start(config, &choice->monitor, error, error_size);
 }
 
-static void choose_auto(bool registering_is_free, const regx_watch_config_t *config,
+static void choose_auto(bool registering_is_free, const regx_monitor_config_t *config,
                         regx_backend_choice_t *choice)
 {
     char error[WHY];
@@ -111,7 +125,7 @@ static void choose_auto(bool registering_is_free, const regx_watch_config_t *con
         return;
     }
     choice->backend = &regx_backend_none;
-    choice->watch = NULL;
+    choice->monitor = NULL;
     if (registering_is_free) {
         snprintf(choice->reason, sizeof(choice->reason), "not needed");
     } else {
@@ -122,7 +136,7 @@ static void choose_auto(bool registering_is_free, const regx_watch_config_t *con
 /* ", NAME" where it works. Only some can be tried without leaving a trace: hooks patch code, retain
  * changes malloc for good. */
 static const char *usable_instead(const char *name, const char *refused,
-                                  const regx_watch_config_t *config, const char *text)
+                                  const regx_monitor_config_t *config, const char *text)
 {
     regx_backend_choice_t other;
     char error[WHY];
@@ -131,13 +145,13 @@ static const char *usable_instead(const char *name, const char *refused,
         start(name, config, &other, error, sizeof(error)) != REGX_OK) {
         return "";
     }
-    other.watch->stop(other.watch);
+    other.monitor->stop(other.monitor);
     return text;
 }
 
 regx_status_t regx_backend_choose(const char *name, bool registering_is_free,
-                                  const regx_watch_config_t *config, regx_backend_choice_t *choice,
-                                  char *error, size_t error_size)
+                                  const regx_monitor_config_t *config,
+                                  regx_backend_choice_t *choice, char *error, size_t error_size)
 {
     char why[WHY];
 

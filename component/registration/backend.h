@@ -6,16 +6,16 @@
 #define REGX_REGISTRATION_BACKEND_H
 
 #include "base/param.h"
+#include "registration/monitor.h"
 #include "registration/registration.h"
-#include "registration/watch.h"
 
 struct regx_backend {
     const char *name; /* as btl_regx_backend names it */
     const char *help; /* of the parameter: what it is */
     const char *more; /* what only the documentation says of it */
     /* Starts what tells of changes; NULL: nothing is kept, nothing needs to be told. */
-    regx_status_t (*start)(const regx_watch_config_t *config, regx_watch_t **watch, char *error,
-                           size_t error_size);
+    regx_status_t (*start)(const regx_monitor_config_t *config, regx_monitor_t **monitor,
+                           char *error, size_t error_size);
 };
 
 /* The words of btl_regx_backend: auto, and the backends. false: there are no more. */
@@ -31,7 +31,7 @@ const regx_backend_t *regx_backend_find(const char *name);
 /* What a choice came to. */
 typedef struct regx_backend_choice {
     const regx_backend_t *backend;
-    regx_watch_t *watch;              /* running, or NULL; the caller stops it */
+    regx_monitor_t *monitor;          /* running, or NULL; the caller stops it */
     char reason[REGX_BACKEND_REASON]; /* for the report */
 } regx_backend_choice_t;
 
@@ -40,7 +40,7 @@ typedef struct regx_backend_choice {
  * does not work here: REGX_DENIED, and `error` holds the rest of a line that begins with the name.
  */
 regx_status_t regx_backend_choose(const char *name, bool registering_is_free,
-                                  const regx_watch_config_t *config, regx_backend_choice_t *choice,
-                                  char *error, size_t error_size);
+                                  const regx_monitor_config_t *config,
+                                  regx_backend_choice_t *choice, char *error, size_t error_size);
 
 #endif

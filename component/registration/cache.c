@@ -32,12 +32,12 @@
  *   range and access. If it reads ALIVE, written by incarnation N, then N is not retired before the
  *   use ends (if the count came after the barrier of N, the state that is read is N's death or
  *   later, never N's ALIVE); so range, access and the device's record are N's. Which region the
- *   front table meant does not matter: what is read is what is used.
- * - A thread's end: its seat stays, and is summed, for ever. Its next owner was given it by the
- *   lock, after the kernel had said that the thread is gone.
+ *   look-up cache meant does not matter: what is read is what is used.
+ * - A thread's end: its thread state stays, and is summed, for ever. Its next owner was given it by
+ * the lock, after the kernel had said that the thread is gone.
  *
  * (2) A look-up reads, in this order, each an acquire load (the query is a system call):
- *        own count written → query quiet → sequence even → head → drained == head → ALIVE, range
+ *        own count written → query valid → sequence even → head → drained == head → ALIVE, range
  *   `drained` is written (release) after every region that a change below it touched is dead. So
  *   drained == head with ALIVE read later means: no change below that head touched the region,
  *   but such as were told before it was pinned (see below of a new region).
@@ -47,19 +47,20 @@
  *     a change whose read() comes between query and head has not ended before acquire was called.
  *   - it was read and not logged: the sequence is odd from before the read() until after the log's
  *     head moved. Read before the head: if it is even because it is even again, the head is new.
- *   Reading the head first loses: the change could be logged, and sequence and query quiet again,
+ *   Reading the head first loses: the change could be logged, and sequence and query valid again,
  *   between. The checks come after the count since they are to hold for a region that stays.
- * - A new region: interest → cover, which arms and before that reads the head (`since`) → pin →
- *   query, sequence, log from `since` on, all under the lock → ALIVE. A change that ended before
- *   pinning does no harm. One that ended after it is below the head that is read last or shown by
- *   query or sequence, as above; if it was logged from `since` on it is found. Could it be logged
- *   below `since`, and be made after pinning? Only if it was told before it was made: it overlaps
- *   this acquisition, and is the limit above. (What began before arming and is not told to the
- *   notifier at all has been made when arming returns: both take the lock of the address space.)
- *   Changes left out for want of interest are as if logged just before (changes.c).
- *   Changes from `drained` to `since` may end the region needlessly; never the reverse, because
- *   `drained` never passes the head that the same lock's holder has read.
- * - A drain does a bounded amount (drain.c). `drained` passes a change only when, under the lock,
+ * - A new region: interest → subscribe, which registers with userfaultfd and before that reads the
+ * head (`since`) → pin → query, sequence, log from `since` on, all under the lock → ALIVE. A change
+ * that ended before pinning does no harm. One that ended after it is below the head that is read
+ * last or shown by query or sequence, as above; if it was logged from `since` on it is found. Could
+ * it be logged below `since`, and be made after pinning? Only if it was told before it was made: it
+ * overlaps this acquisition, and is the limit above. (What began before registering with
+ * userfaultfd and is not told to the notifier at all has been made when registering with
+ * userfaultfd returns: both take the lock of the address space.) Changes left out for want of
+ * interest are as if logged just before (inval_log.c). Changes from `drained` to `since` may end
+ * the region needlessly; never the reverse, because `drained` never passes the head that the same
+ * lock's holder has read.
+ * - A drain does a bounded amount (retire.c). `drained` passes a change only when, under the lock,
  *   nothing that is alive overlaps it any more; until then it stays the next one, and is gone
  *   through from its beginning, whatever was inserted or given up between two parts. So at any
  *   time, with the lock held: of all that is alive, no change below `drained` was made after it was
@@ -81,8 +82,8 @@
  * - The ring has gone round: `drained` is behind by more than the ring, or the entry is another's.
  *   It may have been of anything: nothing is used that is not made after. Everything ends, in parts
  *   too, and only then does `drained` move to the head that was read before.
- * - fork: the child's seats are empty, by the kernel, however it was made (a vfork's child shares
- *   the parent's memory and thread, and may do nothing but exec). It finds nothing on the fast
+ * - fork: the child's thread states are empty, by the kernel, however it was made (a vfork's child
+ * shares the parent's memory and thread, and may do nothing but exec). It finds nothing on the fast
  *   path, and all others ask first whether this is a child: before any lock, which in the child
  *   may be held for ever. Uses that it gives back are counted in its own copy of the memory.
  */
@@ -95,7 +96,7 @@
 #include <string.h>
 #include <unistd.h>
 
-_Static_assert(2 * REGX_REGIONS_MOST <= 1u << REGX_FRONT_NUMBER_BITS, "numbers fit in entries");
+_Static_assert(2 * REGX_REGIONS_MAX <= 1u << REGX_LOOKUP_NUMBER_BITS, "numbers fit in entries");
 
 static _Atomic uint64_t serials;
 
@@ -108,7 +109,7 @@ regx_cache_t *regx_cache_open(regx_registry_t *registry, const regx_cache_config
     }
     memset(cache, 0, sizeof(*cache));
     if (!regx_regions_init(&cache->regions, config->count) ||
-        (cache->common = regx_seats_add(&cache->seats, cache->regions.capacity)) == NULL) {
+        (cache->common = regx_thread_states_add(&cache->states, cache->regions.capacity)) == NULL) {
         regx_regions_fini(&cache->regions);
         free(cache);
         return NULL;
@@ -118,20 +119,25 @@ regx_cache_t *regx_cache_open(regx_registry_t *registry, const regx_cache_config
     cache->serial = atomic_fetch_add(&serials, 1) + 1;
     cache->records = cache->regions.records;
     cache->holdings = cache->regions.holdings;
-    cache->watch = registry->watch;
-    cache->changes = cache->watch->changes;
-    cache->drained = cache->changes->head;
-    cache->asks = cache->watch->quiet != NULL;
-    cache->asked = cache->watch->asked;
+    cache->monitor = registry->monitor;
+    cache->log = cache->monitor->log;
+    cache->drained = cache->log->head;
+    cache->queries = cache->monitor->valid != NULL;
+    cache->query = cache->monitor->query;
     cache->fences = !regx_cache_membarrier_works();
-    cache->fast = cache->asks || cache->fences ? UINT64_MAX : cache->serial;
+    cache->fast = cache->queries || cache->fences ? UINT64_MAX : cache->serial;
     cache->registry = registry;
     cache->config = *config;
-    if (cache->config.count > REGX_REGIONS_MOST) {
-        cache->config.count = REGX_REGIONS_MOST;
+    if (cache->config.count > REGX_REGIONS_MAX) {
+        cache->config.count = REGX_REGIONS_MAX;
     }
     cache->page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    cache->drained_most = REGX_DRAINED_MOST;
+    cache->drained_max = REGX_DRAINED_MAX;
+    cache->pinned_max = REGX_UNLIMITED;
+    if (config->bytes <= REGX_UNLIMITED - config->bytes / 4) {
+        cache->pinned_max = config->bytes + config->bytes / 4;
+    }
+    regx_cache_start_reclaiming(cache);
     return cache;
 }
 
@@ -149,6 +155,7 @@ void regx_cache_close(regx_cache_t *cache)
     if (regx_cache_in_child(cache)) {
         return;
     }
+    regx_cache_stop_reclaiming(cache);
     regx_cache_count(cache);
     regx_lock(&cache->lock);
     regx_index_cut(&cache->index, 0, UINTPTR_MAX, &all, give_up, cache);
@@ -157,7 +164,7 @@ void regx_cache_close(regx_cache_t *cache)
     cache->work = true;
     cache->released = true;
     regx_cache_retire(cache, UINT_MAX);
-    regx_seats_free(&cache->seats, cache->regions.capacity);
+    regx_thread_states_free(&cache->states, cache->regions.capacity);
     regx_regions_fini(&cache->regions);
     regx_index_fini(&cache->index);
     regx_lock_fini(&cache->lock);
@@ -176,84 +183,67 @@ static inline void look_after(regx_cache_t *cache, const regx_record_t *record)
 /* Whether all that has been told has been acted on, and nothing is about to be told. */
 static inline bool is_current(const regx_cache_t *cache)
 {
-    const regx_changes_t *changes = cache->changes;
-    const uint64_t sequence = atomic_load_explicit(&changes->sequence, memory_order_acquire);
-    const uint64_t head = atomic_load_explicit(&changes->head, memory_order_acquire);
+    const regx_inval_log_t *log = cache->log;
+    const uint64_t sequence = atomic_load_explicit(&log->sequence, memory_order_acquire);
+    const uint64_t head = atomic_load_explicit(&log->head, memory_order_acquire);
 
     return sequence % 2 == 0 && head == atomic_load_explicit(&cache->drained, memory_order_acquire);
 }
 
-/* The query, of a range that is one; what is dead, the front table's memory of a buffer that was
+/* The query, of a range that is one; what is dead, the look-up cache's memory of a buffer that was
  * mapped anew, is not asked about. Inlined where it can be: the kernel spoils the processor's
- * prediction of returns, so each that is right behind a system call costs 5 to 10 ns. (quiet() also
- * looks whether this is a child; there the front table is empty.) */
-static inline bool is_quiet(const regx_cache_t *cache, const regx_record_t *record,
+ * prediction of returns, so each that is right behind a system call costs 5 to 10 ns. (valid() also
+ * looks whether this is a child; there the look-up cache is empty.) */
+static inline bool is_valid(const regx_cache_t *cache, const regx_record_t *record,
                             uintptr_t address, size_t length, unsigned access)
 {
     const uintptr_t mask = cache->page - 1;
 
     return atomic_load_explicit(&record->state, memory_order_relaxed) == REGX_REGION_ALIVE &&
            regx_record_serves(record, address, length, access) &&
-           (cache->asked != NULL ? regx_uffd_quiet(cache->asked->fd)
-                                 : cache->watch->quiet(cache->watch, address & ~mask,
-                                                       (address + length + mask) & ~mask));
+           (cache->query != NULL ? regx_uffd_is_idle(cache->query->fd)
+                                 : cache->monitor->valid(cache->monitor, address & ~mask,
+                                                         (address + length + mask) & ~mask));
 }
 
 /* The hit. plain: known to need neither query nor fence. */
-static inline __attribute__((always_inline)) bool try_use(regx_cache_t *cache, regx_seat_t *seat,
-                                                          uint32_t number, uintptr_t address,
-                                                          size_t length, unsigned access,
-                                                          bool plain)
+static inline __attribute__((always_inline)) bool try_use(regx_cache_t *cache,
+                                                          regx_thread_state_t *ts, uint32_t number,
+                                                          uintptr_t address, size_t length,
+                                                          unsigned access, bool plain)
 {
     const regx_record_t *record = &cache->records[number];
     const bool fences = !plain && cache->fences;
 
-    regx_cache_use(&seat->uses[number], REGX_USE_ACQUIRED, fences);
+    regx_cache_use(&ts->uses[number], REGX_USE_ACQUIRED, fences);
     if (__builtin_expect(
-            (plain || !cache->asks || is_quiet(cache, record, address, length, access)) &&
+            (plain || !cache->queries || is_valid(cache, record, address, length, access)) &&
                 is_current(cache) && atomic_load(&record->state) == REGX_REGION_ALIVE &&
                 regx_record_serves(record, address, length, access),
             true)) {
-        regx_cache_count_hit(seat);
+        regx_cache_count_hit(ts);
         return true;
     }
-    regx_cache_use(&seat->uses[number], 0 - REGX_USE_ACQUIRED, fences);
+    regx_cache_use(&ts->uses[number], 0 - REGX_USE_ACQUIRED, fences);
     look_after(cache, record);
     return false;
 }
 
-regx_seat_t *regx_cache_seat_locked(regx_cache_t *cache)
-{
-    struct regx_here *here = regx_cache_here(cache);
-
-    if (here->cache != cache->serial) {
-        regx_seat_t *seat = regx_seats_mine(&cache->seats, cache->regions.capacity);
-
-        if (seat == NULL) {
-            return NULL;
-        }
-        here->cache = cache->serial;
-        here->seat = seat;
-    }
-    return here->seat;
-}
-
-/* All places of the front table, with query and fence where they are needed. Inlined: a return
+/* All places of the look-up cache, with query and fence where they are needed. Inlined: a return
  * right behind a system call is mispredicted. */
-static inline __attribute__((always_inline)) bool find_in_front(regx_cache_t *cache,
-                                                                regx_seat_t *seat, uintptr_t base,
-                                                                size_t length, unsigned access,
-                                                                regx_region_t *region)
+static inline __attribute__((always_inline)) bool
+find_in_lookup(regx_cache_t *cache, regx_thread_state_t *ts, uintptr_t base, size_t length,
+               unsigned access, regx_region_t *region)
 {
-    const regx_front_key_t key = regx_front_key(base);
+    const regx_lookup_key_t key = regx_lookup_key(base);
     const uint64_t since = atomic_load_explicit(&cache->drained, memory_order_acquire);
 
-    for (uint32_t probe = 0; probe < REGX_FRONT_WAYS; probe++) {
-        const uint32_t entry = regx_front_entry(seat, &key, probe);
-        const uint32_t number = regx_front_number(entry);
+    for (uint32_t probe = 0; probe < REGX_LOOKUP_WAYS; probe++) {
+        const uint32_t entry = regx_lookup_entry(ts, &key, probe);
+        const uint32_t number = regx_lookup_number(entry);
 
-        if (regx_front_is(entry, &key) &&
-            try_use(cache, seat, number, base, length, access, false)) {
+        if (regx_lookup_is(entry, &key) &&
+            try_use(cache, ts, number, base, length, access, false)) {
             regx_cache_serve(cache, number, base, length, since, region);
             return true;
         }
@@ -261,31 +251,31 @@ static inline __attribute__((always_inline)) bool find_in_front(regx_cache_t *ca
     return false;
 }
 
-/* Whether the calling thread has a seat here, now at the latest. */
-static bool take_seat(regx_cache_t *cache)
+/* Whether the calling thread has a thread state here, now at the latest. */
+static bool take_state(regx_cache_t *cache)
 {
-    if (regx_cache_here(cache)->cache == cache->serial) {
+    if (regx_cache_last_state(cache)->cache == cache->serial) {
         return true;
     }
     regx_lock(&cache->lock);
-    const bool taken = regx_cache_seat_locked(cache) != NULL;
+    const bool taken = regx_cache_thread_state(cache) != NULL;
     regx_unlock(&cache->lock);
     return taken;
 }
 
 bool regx_cache_seems_kept(regx_cache_t *cache, const void *base, size_t length, unsigned access)
 {
-    const regx_front_key_t key = regx_front_key((uintptr_t)base);
+    const regx_lookup_key_t key = regx_lookup_key((uintptr_t)base);
     bool kept = false;
 
-    if (regx_cache_in_child(cache) || !is_current(cache) || !take_seat(cache)) {
+    if (regx_cache_in_child(cache) || !is_current(cache) || !take_state(cache)) {
         return false;
     }
-    for (uint32_t probe = 0; probe < REGX_FRONT_WAYS && !kept; probe++) {
-        const uint32_t entry = regx_front_entry(regx_cache_here(cache)->seat, &key, probe);
-        const regx_record_t *record = &cache->records[regx_front_number(entry)];
+    for (uint32_t probe = 0; probe < REGX_LOOKUP_WAYS && !kept; probe++) {
+        const uint32_t entry = regx_lookup_entry(regx_cache_last_state(cache)->ts, &key, probe);
+        const regx_record_t *record = &cache->records[regx_lookup_number(entry)];
 
-        kept = regx_front_is(entry, &key) &&
+        kept = regx_lookup_is(entry, &key) &&
                atomic_load_explicit(&record->state, memory_order_relaxed) == REGX_REGION_ALIVE &&
                regx_record_serves(record, (uintptr_t)base, length, access);
     }
@@ -296,10 +286,10 @@ static __attribute__((noinline)) regx_status_t acquire_searching(regx_cache_t *c
                                                                  size_t length, unsigned access,
                                                                  regx_region_t *region)
 {
-    const struct regx_here *here = regx_cache_here(cache);
+    const struct regx_last_state *here = regx_cache_last_state(cache);
 
     return here->cache == cache->serial &&
-                   find_in_front(cache, here->seat, (uintptr_t)base, length, access, region)
+                   find_in_lookup(cache, here->ts, (uintptr_t)base, length, access, region)
                ? REGX_OK
                : regx_cache_acquire_slow(cache, base, length, access, region);
 }
@@ -308,17 +298,17 @@ static __attribute__((noinline)) regx_status_t acquire_searching(regx_cache_t *c
 regx_status_t regx_cache_acquire(regx_cache_t *cache, void *base, size_t length, unsigned access,
                                  regx_region_t *region)
 {
-    const struct regx_here *here = regx_cache_here(cache);
+    const struct regx_last_state *here = regx_cache_last_state(cache);
 
     if (__builtin_expect(here->cache == cache->fast, true)) {
-        regx_seat_t *seat = here->seat;
-        const regx_front_key_t key = regx_front_key((uintptr_t)base);
-        const uint32_t entry = regx_front_entry(seat, &key, 0);
-        const uint32_t number = regx_front_number(entry);
+        regx_thread_state_t *ts = here->ts;
+        const regx_lookup_key_t key = regx_lookup_key((uintptr_t)base);
+        const uint32_t entry = regx_lookup_entry(ts, &key, 0);
+        const uint32_t number = regx_lookup_number(entry);
         const uint64_t since = atomic_load_explicit(&cache->drained, memory_order_acquire);
 
-        if (__builtin_expect(regx_front_is(entry, &key), true) &&
-            try_use(cache, seat, number, (uintptr_t)base, length, access, true)) {
+        if (__builtin_expect(regx_lookup_is(entry, &key), true) &&
+            try_use(cache, ts, number, (uintptr_t)base, length, access, true)) {
             return regx_cache_serve(cache, number, (uintptr_t)base, length, since, region);
         }
     }
@@ -328,10 +318,10 @@ regx_status_t regx_cache_acquire(regx_cache_t *cache, void *base, size_t length,
 bool regx_cache_acquire_kept(regx_cache_t *cache, const void *base, size_t length, unsigned access,
                              regx_region_t *region)
 {
-    const struct regx_here *here = regx_cache_here(cache);
+    const struct regx_last_state *here = regx_cache_last_state(cache);
 
     return (here->cache == cache->serial &&
-            find_in_front(cache, here->seat, (uintptr_t)base, length, access, region)) ||
+            find_in_lookup(cache, here->ts, (uintptr_t)base, length, access, region)) ||
            regx_cache_find_slow(cache, base, length, access, region);
 }
 
@@ -343,21 +333,23 @@ static __attribute__((noinline)) void note_changed(regx_cache_t *cache, regx_rec
 {
     regx_counters_t *counters = cache->registry->counters;
 
-    if (regx_changes_show(cache->changes, region->since, region->start,
-                          region->start + region->length) &&
+    if ((cache->monitor->flags & REGX_MONITOR_LATE) == 0 &&
+        regx_inval_log_shows(cache->log, region->since, region->start,
+                             region->start + region->length) &&
         !atomic_exchange_explicit(&record->used_changed, true, memory_order_relaxed)) {
         regx_count(counters, &counters->inuse_changes, 1);
     }
 }
 
-static inline void end_use(regx_cache_t *cache, regx_seat_t *seat, const regx_region_t *region)
+static inline void end_use(regx_cache_t *cache, regx_thread_state_t *ts,
+                           const regx_region_t *region)
 {
     regx_record_t *record = &cache->records[region->kept];
 
     if (__builtin_expect(atomic_load(&record->state) == REGX_REGION_CHANGED, false)) {
         note_changed(cache, record, region);
     }
-    regx_cache_use(&seat->uses[region->kept], REGX_USE_RELEASED, cache->fences);
+    regx_cache_use(&ts->uses[region->kept], REGX_USE_RELEASED, cache->fences);
     look_after(cache, record);
 }
 
@@ -371,18 +363,18 @@ static __attribute__((noinline)) void release_slow(regx_cache_t *cache, regx_reg
         return;
     }
     regx_lock(&cache->lock);
-    regx_seat_t *seat = regx_cache_seat_locked(cache);
+    regx_thread_state_t *ts = regx_cache_thread_state(cache);
 
-    end_use(cache, seat != NULL ? seat : cache->common, region);
+    end_use(cache, ts != NULL ? ts : cache->common, region);
     regx_unlock(&cache->lock);
 }
 
 void regx_cache_release(regx_cache_t *cache, regx_region_t *region)
 {
-    const struct regx_here *here = regx_cache_here(cache);
+    const struct regx_last_state *here = regx_cache_last_state(cache);
 
     if (__builtin_expect(here->cache == cache->serial && region->kept != 0, true)) {
-        end_use(cache, here->seat, region);
+        end_use(cache, here->ts, region);
     } else {
         release_slow(cache, region);
     }
@@ -390,17 +382,19 @@ void regx_cache_release(regx_cache_t *cache, regx_region_t *region)
 
 void regx_cache_progress(regx_cache_t *cache)
 {
-    const bool current = atomic_load_explicit(&cache->changes->head, memory_order_relaxed) ==
+    const bool current = atomic_load_explicit(&cache->log->head, memory_order_relaxed) ==
                          atomic_load_explicit(&cache->drained, memory_order_relaxed);
 
-    if ((current && !atomic_load_explicit(&cache->work, memory_order_relaxed)) ||
+    if ((current && !atomic_load_explicit(&cache->work, memory_order_relaxed) &&
+         !atomic_load_explicit(&cache->to_warn, memory_order_relaxed)) ||
         regx_cache_in_child(cache)) {
         return;
     }
+    regx_cache_warn(cache);
     regx_lock(&cache->lock);
     regx_cache_drain_locked(cache, NULL);
     regx_unlock(&cache->lock);
-    regx_cache_retire(cache, REGX_RETIRED_MOST);
+    regx_cache_retire(cache, REGX_RETIRED_MAX);
 }
 
 void regx_cache_count(regx_cache_t *cache)
@@ -411,8 +405,8 @@ void regx_cache_count(regx_cache_t *cache)
         return;
     }
     regx_lock(&cache->lock);
-    for (const regx_seat_t *seat = cache->seats; seat != NULL; seat = seat->next) {
-        hits += atomic_load_explicit(&seat->hits, memory_order_relaxed);
+    for (const regx_thread_state_t *ts = cache->states; ts != NULL; ts = ts->next) {
+        hits += atomic_load_explicit(&ts->hits, memory_order_relaxed);
     }
     const uint64_t more = hits - cache->hits_counted;
 

@@ -20,7 +20,7 @@
 #define REGX_REGISTRATION_CACHE_H
 
 #include "registration/device.h"
-#include "registration/watch.h"
+#include "registration/monitor.h"
 
 typedef struct regx_cache regx_cache_t;
 

@@ -8,20 +8,22 @@
  */
 #include "registration/cache_internal.h"
 
+#include <string.h>
+
 #define SAMPLE 16u    /* regions to choose among */
 #define VISITS 1024u  /* regions looked at for more than one */
 #define HEAT_USE 256u /* of one acquisition: it can be halved eight times */
-#define HEAT_MOST (1u << 30)
+#define HEAT_MAX (1u << 30)
 
 /* Brings the heat up to date. false: it has users. */
 static bool visit(regx_cache_t *cache, uint32_t number)
 {
     regx_holding_t *holding = &cache->holdings[number];
-    const uint64_t uses = regx_seats_uses(cache->seats, number);
+    const uint64_t uses = regx_thread_states_uses(cache->states, number);
     const uint32_t acquired = (uint32_t)(uses >> 32);
     const uint64_t heat = holding->heat / 2 + (uint64_t)HEAT_USE * (acquired - holding->seen);
 
-    holding->heat = heat < HEAT_MOST ? (uint32_t)heat : HEAT_MOST;
+    holding->heat = heat < HEAT_MAX ? (uint32_t)heat : HEAT_MAX;
     holding->seen = acquired;
     return (uint32_t)uses == 0;
 }
@@ -67,6 +69,49 @@ uint64_t regx_cache_evict_locked(regx_cache_t *cache)
     return cache->records[number].size;
 }
 
+/* ---- what was asked for before ---- */
+
+static uint64_t mix(uint64_t value)
+{
+    value = (value ^ (value >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    value = (value ^ (value >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return value ^ (value >> 31);
+}
+
+static uint64_t hash_of(uintptr_t start, uintptr_t end)
+{
+    return mix(mix(start) + end) | 1; /* 0 is an empty place */
+}
+
+static uint64_t *set_of(regx_ghost_t *ghost, uint64_t hash)
+{
+    return ghost->seen[(hash >> 32) % REGX_GHOST_SETS];
+}
+
+void regx_cache_expect(regx_cache_t *cache, const regx_request_t *request)
+{
+    __builtin_prefetch(set_of(&cache->ghost, hash_of(request->start, request->end)), 1);
+}
+
+/* Whether the range was seen lately; it now is. */
+static bool is_seen(regx_ghost_t *ghost, uintptr_t start, uintptr_t end)
+{
+    const uint64_t hash = hash_of(start, end);
+    uint64_t *set = set_of(ghost, hash);
+    unsigned at = 0;
+
+    while (at < REGX_GHOST_WAYS - 1 && set[at] != hash) {
+        at++;
+    }
+    const bool seen = set[at] == hash;
+
+    memmove(set + 1, set, at * sizeof(*set));
+    set[0] = hash;
+    return seen;
+}
+
+/* ---- the budget ---- */
+
 static bool has_room(const regx_cache_t *cache, uint64_t size)
 {
     const regx_cache_config_t *config = &cache->config;
@@ -78,7 +123,7 @@ bool regx_cache_admits_locked(regx_cache_t *cache, const regx_request_t *request
 {
     const regx_cache_config_t *config = &cache->config;
     const uint64_t size = request->end - request->start;
-    const bool seen = regx_ghost_seen(&cache->ghost, request->start, request->end);
+    const bool seen = is_seen(&cache->ghost, request->start, request->end);
 
     return size <= config->bytes && config->count > 0 &&
            (seen || config->admit == REGX_ADMIT_FIRST || has_room(cache, size));
@@ -89,18 +134,13 @@ bool regx_cache_reserve_locked(regx_cache_t *cache, regx_request_t *request)
     const uint64_t size = request->end - request->start;
 
     while (!has_room(cache, size)) {
-        if (regx_cache_evict_locked(cache) == 0) {
+        if (request->given_up >= REGX_EVICTED_MAX || regx_cache_evict_locked(cache) == 0) {
             return false;
         }
         request->given_up++;
     }
     cache->bytes += size;
     cache->count++;
+    atomic_fetch_add(&cache->pinned, size);
     return true;
-}
-
-void regx_cache_unreserve_locked(regx_cache_t *cache, uint64_t size)
-{
-    cache->bytes -= size;
-    cache->count--;
 }

@@ -26,6 +26,8 @@
  * between: who grows the heap again waits for malloc's lock, which the caller holds. Another thread
  * that grows it by itself can, and hits what is stale.
  */
+#include "config.h"
+
 #include "registration/hooks.h"
 
 #include <dlfcn.h>
@@ -34,6 +36,10 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+#ifdef REGX_HAVE_UCM
+#include <ucm/api/ucm.h>
+#endif
 
 #include "registration/selftest.h"
 
@@ -52,11 +58,11 @@ static void report(void *unused, void *base, size_t length)
     const uintptr_t page = hooks.page, start = (uintptr_t)base & ~(page - 1);
     /* Sources hand on what the caller gave: the kernel rounds it up. A length of 0 is one that the
      * source could not find out (a segment's). */
-    const uintptr_t most = UINTPTR_MAX - page + 1;
-    uintptr_t end = most;
+    const uintptr_t max = UINTPTR_MAX - page + 1;
+    uintptr_t end = max;
 
     (void)unused;
-    if (length > 0 && length <= most - (uintptr_t)base) {
+    if (length > 0 && length <= max - (uintptr_t)base) {
         end = ((uintptr_t)base + length + page - 1) & ~(page - 1);
     }
     atomic_fetch_add(&hooks.inside, 1);
@@ -77,25 +83,25 @@ void regx_hooks_listen(regx_hooks_listener_t listener, void *context)
     atomic_store(&hooks.listener, listener);
 }
 
-static void log_change(void *changes, uintptr_t start, uintptr_t end)
+static void log_change(void *log, uintptr_t start, uintptr_t end)
 {
-    regx_changes_log(changes, start, end);
+    regx_inval_log_write(log, start, end);
 }
 
 /* Into a log of its own, in which nothing else may tell of the changes. */
 static regx_status_t test_hooks(char *error, size_t error_size)
 {
-    regx_watch_t trial = {.name = "hooks", .changes = regx_changes_open()};
+    regx_monitor_t trial = {.name = "hooks", .log = regx_inval_log_open()};
 
-    if (trial.changes == NULL) {
+    if (trial.log == NULL) {
         snprintf(error, error_size, "out of memory");
         return REGX_NO_MEMORY;
     }
-    regx_hooks_listen(log_change, trial.changes);
+    regx_hooks_listen(log_change, trial.log);
     const regx_status_t status = regx_selftest(
         &trial, REGX_SELFTEST_LIBC | REGX_SELFTEST_THREAD | REGX_SELFTEST_REMAP, error, error_size);
     regx_hooks_listen(NULL, NULL);
-    regx_changes_close(trial.changes);
+    regx_inval_log_close(trial.log);
     return status;
 }
 
@@ -131,8 +137,8 @@ enum { MUNMAP, MMAP, MREMAP, MADVISE, TRIED };
 static const char *const compared[] = {"brk", "sbrk", "shmat", "shmdt"};
 enum { COMPARED = sizeof(compared) / sizeof(compared[0]), CODE = 16 };
 
-typedef struct regx_hooks_watch {
-    regx_watch_t super;
+typedef struct regx_hooks_monitor {
+    regx_monitor_t super;
     const regx_hook_source_t *source;
     regx_counters_t *counters;
     const void *code[COMPARED];
@@ -140,25 +146,25 @@ typedef struct regx_hooks_watch {
     unsigned char *canary; /* a page of ours for each function, to be changed by it alone: */
     _Atomic unsigned heard[TRIED]; /* how often that was reported */
     _Atomic bool stolen;           /* and never to be trusted again */
-} regx_hooks_watch_t;
+} regx_hooks_monitor_t;
 
 static void changed(void *context, uintptr_t start, uintptr_t end)
 {
-    regx_hooks_watch_t *watch = context;
-    const uintptr_t function = (start - (uintptr_t)watch->canary) / hooks.page;
+    regx_hooks_monitor_t *monitor = context;
+    const uintptr_t function = (start - (uintptr_t)monitor->canary) / hooks.page;
 
     if (function < TRIED) {
-        atomic_fetch_add(&watch->heard[function], 1);
+        atomic_fetch_add(&monitor->heard[function], 1);
     } else {
-        regx_changes_log(watch->super.changes, start, end);
+        regx_inval_log_write(monitor->super.log, start, end);
     }
 }
 
 /* Calls that the kernel refuses at once, for a reason that no hook looks at: they are reported, and
  * cost a tenth of what they would if they did something. */
-static void try(const regx_hooks_watch_t *watch, unsigned function)
+static void try(const regx_hooks_monitor_t *monitor, unsigned function)
 {
-    unsigned char *page = watch->canary + function * hooks.page;
+    unsigned char *page = monitor->canary + function * hooks.page;
 
     switch (function) {
     case MUNMAP: /* not the start of a page */
@@ -175,28 +181,28 @@ static void try(const regx_hooks_watch_t *watch, unsigned function)
     }
 }
 
-static void remember_code(regx_hooks_watch_t *watch)
+static void remember_code(regx_hooks_monitor_t *monitor)
 {
     for (int i = 0; i < COMPARED; i++) {
-        watch->code[i] = dlsym(RTLD_DEFAULT, compared[i]);
-        if (watch->code[i] != NULL) {
-            memcpy(watch->begins[i], watch->code[i], CODE);
+        monitor->code[i] = dlsym(RTLD_DEFAULT, compared[i]);
+        if (monitor->code[i] != NULL) {
+            memcpy(monitor->begins[i], monitor->code[i], CODE);
         }
     }
 }
 
-static bool is_stolen(regx_hooks_watch_t *watch)
+static bool is_stolen(regx_hooks_monitor_t *monitor)
 {
     for (unsigned function = 0; function < TRIED; function++) {
-        const unsigned heard = atomic_load(&watch->heard[function]);
+        const unsigned heard = atomic_load(&monitor->heard[function]);
 
-        try(watch, function);
-        if (atomic_load(&watch->heard[function]) == heard) {
+        try(monitor, function);
+        if (atomic_load(&monitor->heard[function]) == heard) {
             return true;
         }
     }
     for (int i = 0; i < COMPARED; i++) {
-        if (watch->code[i] != NULL && memcmp(watch->begins[i], watch->code[i], CODE) != 0) {
+        if (monitor->code[i] != NULL && memcmp(monitor->begins[i], monitor->code[i], CODE) != 0) {
             return true;
         }
     }
@@ -205,69 +211,69 @@ static bool is_stolen(regx_hooks_watch_t *watch)
 
 /* All is covered, as long as nobody has patched over the hooks. Who did so left us deaf since some
  * time ago: then nothing that is kept can be trusted. */
-static regx_status_t hooks_cover(regx_watch_t *base, uintptr_t start, uintptr_t end,
-                                 uint64_t *since)
+static regx_status_t hooks_subscribe(regx_monitor_t *base, uintptr_t start, uintptr_t end,
+                                     uint64_t *since)
 {
-    regx_hooks_watch_t *watch = (regx_hooks_watch_t *)base;
+    regx_hooks_monitor_t *monitor = (regx_hooks_monitor_t *)base;
 
     (void)start, (void)end;
-    *since = atomic_load(&base->changes->head);
-    if (!atomic_load(&watch->stolen)) {
-        if (!is_stolen(watch)) {
+    *since = atomic_load(&base->log->head);
+    if (!atomic_load(&monitor->stolen)) {
+        if (!is_stolen(monitor)) {
             return REGX_OK;
         }
-        atomic_store(&watch->stolen, true);
-        regx_changes_log(base->changes, 0, UINTPTR_MAX); /* what is not yet kept is also hit */
+        atomic_store(&monitor->stolen, true);
+        regx_inval_log_write(base->log, 0, UINTPTR_MAX); /* what is not yet kept is also hit */
     }
-    regx_tally(watch->counters->fallbacks, "hooks: somebody has patched over them");
+    regx_tally(monitor->counters->fallbacks, "hooks: somebody has patched over them");
     return REGX_DENIED;
 }
 
-static void hooks_free(regx_hooks_watch_t *watch)
+static void hooks_free(regx_hooks_monitor_t *monitor)
 {
-    if (watch->canary != MAP_FAILED) {
-        munmap(watch->canary, TRIED * (size_t)sysconf(_SC_PAGESIZE));
+    if (monitor->canary != MAP_FAILED) {
+        munmap(monitor->canary, TRIED * (size_t)sysconf(_SC_PAGESIZE));
     }
-    if (watch->super.changes != NULL) {
-        regx_changes_close(watch->super.changes);
+    if (monitor->super.log != NULL) {
+        regx_inval_log_close(monitor->super.log);
     }
-    free(watch);
+    free(monitor);
 }
 
-static void hooks_stop(regx_watch_t *base)
+static void hooks_stop(regx_monitor_t *base)
 {
-    regx_hooks_watch_t *watch = (regx_hooks_watch_t *)base;
+    regx_hooks_monitor_t *monitor = (regx_hooks_monitor_t *)base;
 
-    regx_hooks_end(watch->source);
-    hooks_free(watch);
+    regx_hooks_end(monitor->source);
+    hooks_free(monitor);
 }
 
-static regx_hooks_watch_t *hooks_new(const regx_watch_config_t *config)
+static regx_hooks_monitor_t *hooks_new(const regx_monitor_config_t *config)
 {
-    regx_hooks_watch_t *watch = calloc(1, sizeof(*watch));
+    regx_hooks_monitor_t *monitor = calloc(1, sizeof(*monitor));
 
-    if (watch == NULL) {
+    if (monitor == NULL) {
         return NULL;
     }
-    watch->super.name = "hooks";
-    watch->super.cover = hooks_cover;
-    watch->super.stop = hooks_stop;
-    watch->source = config->hooks;
-    watch->counters = config->counters;
-    watch->super.changes = regx_changes_open();
-    watch->canary = mmap(NULL, TRIED * (size_t)sysconf(_SC_PAGESIZE), PROT_READ | PROT_WRITE,
-                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (watch->super.changes == NULL || watch->canary == MAP_FAILED) {
-        hooks_free(watch);
+    monitor->super.name = "hooks";
+    monitor->super.subscribe = hooks_subscribe;
+    monitor->super.stop = hooks_stop;
+    monitor->source = config->hooks;
+    monitor->counters = config->counters;
+    monitor->super.log = regx_inval_log_open();
+    monitor->canary = mmap(NULL, TRIED * (size_t)sysconf(_SC_PAGESIZE), PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (monitor->super.log == NULL || monitor->canary == MAP_FAILED) {
+        hooks_free(monitor);
         return NULL;
     }
-    return watch;
+    return monitor;
 }
 
-regx_status_t regx_watch_hooks(const regx_watch_config_t *config, regx_watch_t **watch, char *error,
-                               size_t error_size)
+regx_status_t regx_monitor_hooks(const regx_monitor_config_t *config, regx_monitor_t **monitor,
+                                 char *error, size_t error_size)
 {
-    regx_hooks_watch_t *own = hooks_new(config);
+    regx_hooks_monitor_t *own = hooks_new(config);
 
     if (own == NULL) {
         snprintf(error, error_size, "out of memory");
@@ -280,6 +286,107 @@ regx_status_t regx_watch_hooks(const regx_watch_config_t *config, regx_watch_t *
     }
     remember_code(own);
     regx_hooks_listen(changed, own);
-    *watch = &own->super;
+    *monitor = &own->super;
     return REGX_OK;
 }
+
+/* ---- UCX's ucm as the source ----
+ * What it sees and does not see is as above. It patches libc's functions when it is installed and
+ * leaves them patched; the user's choice alone. Opened by name: the component must not need UCX's
+ * libraries (transport/load.h). */
+
+#ifdef REGX_HAVE_UCM
+
+static struct {
+    regx_hook_report_t report;
+    void *context;
+    void *object;
+    __typeof__(ucm_set_event_handler) *set;
+    __typeof__(ucm_unset_event_handler) *unset;
+} ucm;
+
+static void unmapped(ucm_event_type_t type, ucm_event_t *event, void *unused)
+{
+    (void)type, (void)unused;
+    ucm.report(ucm.context, event->vm_unmapped.address, event->vm_unmapped.size);
+}
+
+/* Before 1.15, its mremap loses the address that MREMAP_FIXED needs, and the program's data with
+ * it. To be asked before anything is patched. Only libucp knows which UCX this is. */
+static bool breaks_mremap(void)
+{
+    void (*get_version)(unsigned *major, unsigned *minor, unsigned *release) = NULL;
+    void *libucp = dlopen("libucp.so.0", RTLD_LAZY | RTLD_LOCAL);
+    unsigned major = 0, minor = 0, release = 0;
+
+    if (libucp != NULL) {
+        get_version = (__typeof__(get_version))dlsym(libucp, "ucp_get_version");
+        if (get_version != NULL) {
+            get_version(&major, &minor, &release);
+        }
+        dlclose(libucp);
+    }
+    return major < 1 || (major == 1 && minor < 15);
+}
+
+/* Where regx opened UCX, it told it to leave libc alone (transport/load.c). ucm reads that when it
+ * installs its hooks, now. */
+static ucs_status_t ucm_set_handler(ucm_global_config_t *options)
+{
+    const int enabled = options->enable_events;
+
+    options->enable_events = 1;
+    const ucs_status_t status = ucm.set(UCM_EVENT_VM_UNMAPPED, -1, unmapped, NULL);
+    options->enable_events = enabled;
+    return status;
+}
+
+static regx_status_t ucm_install(regx_hook_report_t reporter, void *context, char *error,
+                                 size_t error_size)
+{
+    ucm_global_config_t *options = NULL;
+
+    /* Opened without the rest of UCX, which it needs and does not name, it would end the process.
+     */
+    ucm.object = dlopen("libucm.so.0", RTLD_LAZY | RTLD_NOLOAD);
+    if (ucm.object == NULL) {
+        snprintf(error, error_size, "ucm: the transport in use does not bring UCX");
+        return REGX_DENIED;
+    }
+    if (breaks_mremap()) {
+        snprintf(error, error_size,
+                 "ucm: before UCX 1.15 its hooks break the program's mremap(MREMAP_FIXED)");
+        dlclose(ucm.object);
+        return REGX_DENIED;
+    }
+    ucm.set = (__typeof__(ucm.set))dlsym(ucm.object, "ucm_set_event_handler");
+    ucm.unset = (__typeof__(ucm.unset))dlsym(ucm.object, "ucm_unset_event_handler");
+    options = dlsym(ucm.object, "ucm_global_opts");
+    ucm.report = reporter;
+    ucm.context = context;
+    if (ucm.set == NULL || ucm.unset == NULL || options == NULL ||
+        ucm_set_handler(options) != UCS_OK) {
+        snprintf(error, error_size, "ucm: its hooks cannot be installed");
+        dlclose(ucm.object);
+        return REGX_DENIED;
+    }
+    return REGX_OK;
+}
+
+/* The code of libucm stays: what it patched leads there. */
+static void ucm_remove(regx_hook_report_t reporter, void *context)
+{
+    (void)reporter, (void)context;
+    ucm.unset(UCM_EVENT_VM_UNMAPPED, unmapped, NULL);
+}
+
+static const regx_hook_source_t ucm_source = {
+    .name = "ucm", .install = ucm_install, .remove = ucm_remove};
+
+const regx_hook_source_t *const regx_hooks_ucm = &ucm_source;
+
+#else
+
+const regx_hook_source_t *const regx_hooks_ucm = NULL;
+
+#endif

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The one place where hooks arrive. For the watches that listen to them: hooks.c, both.c.
+ * The one place where hooks arrive. For the monitors that listen to them: hooks.c,
+ * hooks_notifier.c.
  */
 #ifndef REGX_REGISTRATION_HOOKS_H
 #define REGX_REGISTRATION_HOOKS_H
 
-#include "registration/watch.h"
+#include "registration/monitor.h"
 
 /* Whole pages, in the thread that changes them, perhaps inside malloc. */
 typedef void (*regx_hooks_listener_t)(void *context, uintptr_t start, uintptr_t end);
@@ -20,7 +21,7 @@ void regx_hooks_listen(regx_hooks_listener_t listener, void *context);
 /* Nobody listens any more, and the hooks are removed. */
 void regx_hooks_end(const regx_hook_source_t *source);
 
-/* UCX's ucm, where regx was built with its header (hooks_ucm.c); else NULL. */
+/* UCX's ucm, where regx was built with its header; else NULL. */
 extern const regx_hook_source_t *const regx_hooks_ucm;
 
 #endif

@@ -137,18 +137,20 @@ int regx_maps_open(regx_maps_t *maps)
     if (maps->fd < 0) {
         return errno;
     }
+    regx_file_identify(maps->fd, &maps->id);
     maps->query = ask(maps->fd, (uintptr_t)&mapping, &mapping) == 0;
     return 0;
 }
 
 void regx_maps_close(regx_maps_t *maps)
 {
-    close(maps->fd);
-    maps->fd = -1;
+    regx_file_close(&maps->fd, &maps->id);
 }
 
 void regx_maps_each(regx_maps_t *maps, uintptr_t start, uintptr_t end,
                     bool (*each)(void *context, const regx_mapping_t *mapping), void *context)
 {
-    (maps->query ? ask_each : read_each)(maps->fd, start, end, each, context);
+    if (regx_file_is(maps->fd, &maps->id)) {
+        (maps->query ? ask_each : read_each)(maps->fd, start, end, each, context);
+    }
 }

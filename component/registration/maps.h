@@ -11,6 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "registration/raw.h"
+
 typedef enum regx_mapping_kind {
     REGX_MAPPING_PRIVATE, /* anonymous: the heap, stacks, .bss, private anonymous mmap */
     REGX_MAPPING_HUGE,    /* the same, of hugetlb pages */
@@ -25,8 +27,9 @@ typedef struct regx_mapping {
 
 /* Used by one thread at a time. */
 typedef struct regx_maps {
-    int fd;     /* /proc/self/maps; -1: closed */
-    bool query; /* the kernel can be asked */
+    int fd;            /* /proc/self/maps; -1: closed */
+    regx_file_id_t id; /* by which to tell it, should somebody have closed it */
+    bool query;        /* the kernel can be asked */
 } regx_maps_t;
 
 /* 0, or the errno of what could not be opened. */
@@ -34,7 +37,8 @@ int regx_maps_open(regx_maps_t *maps);
 void regx_maps_close(regx_maps_t *maps);
 
 /* Calls `each` for each mapping that overlaps the range, whole, in order of address, until it
- * answers false. Those that change meanwhile may be seen before or after. */
+ * answers false. Those that change meanwhile may be seen before or after. Sees none where the
+ * descriptor is not ours any more. */
 void regx_maps_each(regx_maps_t *maps, uintptr_t start, uintptr_t end,
                     bool (*each)(void *context, const regx_mapping_t *mapping), void *context);
 

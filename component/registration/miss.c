@@ -12,11 +12,17 @@
 
 #include "registration/device.h"
 
-#include <limits.h>
 #include <sched.h>
 #include <time.h>
 
 #define YIELDS 16u /* while news is not yet logged: some microseconds */
+/* How often it is asked again whether a change is under way, before memory is registered that may
+ * not need it: some twenty microseconds, less than registering takes. */
+#define ASKED_AGAIN 32u
+/* Given up and deregistered where the device has no more room, by one acquisition; it bounces if
+ * that was too little, and the next one goes on. */
+#define EVICTED_FOR_DEVICE 256u
+#define RETIRED_FOR_DEVICE 1024u
 
 static bool pages_of(const regx_cache_t *cache, const void *base, size_t length, unsigned access,
                      regx_request_t *request)
@@ -36,26 +42,26 @@ static bool pages_of(const regx_cache_t *cache, const void *base, size_t length,
 /* The notifier's reader lets go whoever changed memory by reading of it, and logs it only then: who
  * has just unmapped something comes here a microsecond too early. Registering anew would take far
  * longer than to let the reader run, perhaps on this very core. Not for long, whatever it does. */
-static void let_it_be_logged(const regx_changes_t *changes)
+static void let_it_be_logged(const regx_inval_log_t *log)
 {
     for (unsigned i = 0; i < YIELDS; i++) {
-        if (atomic_load_explicit(&changes->sequence, memory_order_relaxed) % 2 == 0) {
+        if (atomic_load_explicit(&log->sequence, memory_order_relaxed) % 2 == 0) {
             return;
         }
         sched_yield();
     }
 }
 
-/* Takes dead regions out of that part of the front table; notes if one of them would have served,
+/* Takes dead regions out of that part of the look-up cache; notes if one of them would have served,
  * had it not changed. */
-static void clean_front(const regx_cache_t *cache, regx_seat_t *seat, uintptr_t address,
-                        regx_request_t *request)
+static void clean_lookup(const regx_cache_t *cache, regx_thread_state_t *ts, uintptr_t address,
+                         regx_request_t *request)
 {
-    const regx_front_key_t key = regx_front_key(address);
+    const regx_lookup_key_t key = regx_lookup_key(address);
 
-    for (uint32_t probe = 0; probe < REGX_FRONT_WAYS; probe++) {
-        const uint32_t entry = regx_front_entry(seat, &key, probe);
-        const regx_record_t *record = &cache->records[regx_front_number(entry)];
+    for (uint32_t probe = 0; probe < REGX_LOOKUP_WAYS; probe++) {
+        const uint32_t entry = regx_lookup_entry(ts, &key, probe);
+        const regx_record_t *record = &cache->records[regx_lookup_number(entry)];
         const uint32_t state = atomic_load_explicit(&record->state, memory_order_relaxed);
 
         if (state == REGX_REGION_CHANGED &&
@@ -64,45 +70,55 @@ static void clean_front(const regx_cache_t *cache, regx_seat_t *seat, uintptr_t 
             request->refused = true;
         }
         if (state != REGX_REGION_ALIVE) {
-            atomic_store_explicit(regx_front_place(seat, &key, probe), 0, memory_order_relaxed);
+            atomic_store_explicit(regx_lookup_place(ts, &key, probe), 0, memory_order_relaxed);
         }
     }
 }
 
+/* The query, about the request's pages, and then the sequence. */
+static bool is_still(const regx_cache_t *cache, const regx_request_t *request)
+{
+    regx_counters_t *counters = cache->registry->counters;
+
+    if (cache->queries && !cache->monitor->valid(cache->monitor, request->start, request->end)) {
+        regx_count(counters, &counters->query_refused, 1);
+        return false;
+    }
+    return atomic_load_explicit(&cache->log->sequence, memory_order_acquire) % 2 == 0;
+}
+
 /* Whether what was pinned when all changes below `since` had been made, or is not touched by them,
- * is true now. The query is about the request's pages. */
-static bool is_true_since(const regx_cache_t *cache, const regx_request_t *request, uintptr_t start,
+ * is true now. If not, request->busy says whether it may be in a moment. */
+static bool is_true_since(const regx_cache_t *cache, regx_request_t *request, uintptr_t start,
                           uintptr_t end, uint64_t since)
 {
-    regx_changes_t *changes = cache->changes;
-
-    return (!cache->asks || cache->watch->quiet(cache->watch, request->start, request->end)) &&
-           atomic_load_explicit(&changes->sequence, memory_order_acquire) % 2 == 0 &&
-           !regx_changes_touched(changes, since, start, end);
+    request->busy = !is_still(cache, request);
+    return !request->busy && !regx_inval_log_touched(cache->log, since, start, end);
 }
 
 /* Uses what is alive if it is true, though not all that changed may have ended yet. */
-static bool use_locked(regx_cache_t *cache, regx_seat_t *seat, uint32_t number,
-                       const regx_request_t *request)
+static bool use_locked(regx_cache_t *cache, regx_thread_state_t *ts, uint32_t number,
+                       regx_request_t *request)
 {
     const regx_record_t *record = &cache->records[number];
     const uint64_t drained = atomic_load_explicit(&cache->drained, memory_order_relaxed);
 
-    regx_cache_use(&seat->uses[number], REGX_USE_ACQUIRED, cache->fences);
+    regx_cache_use(&ts->uses[number], REGX_USE_ACQUIRED, cache->fences);
     if (is_true_since(cache, request, record->start, record->start + record->size, drained)) {
-        regx_cache_count_hit(seat);
+        regx_cache_count_hit(ts);
         return true;
     }
-    regx_cache_use(&seat->uses[number], 0 - REGX_USE_ACQUIRED, cache->fences);
+    regx_cache_use(&ts->uses[number], 0 - REGX_USE_ACQUIRED, cache->fences);
     return false;
 }
 
 /* Looks for a region; returns its number, used, or 0. */
-static uint32_t find_locked(regx_cache_t *cache, regx_seat_t *seat, uintptr_t address,
+static uint32_t find_locked(regx_cache_t *cache, regx_thread_state_t *ts, uintptr_t address,
                             regx_request_t *request)
 {
-    if (seat != NULL) {
-        clean_front(cache, seat, address, request);
+    request->exists = request->busy = false;
+    if (ts != NULL) {
+        clean_lookup(cache, ts, address, request);
     }
     regx_cache_drain_locked(cache, request);
     const uint32_t number =
@@ -111,13 +127,20 @@ static uint32_t find_locked(regx_cache_t *cache, regx_seat_t *seat, uintptr_t ad
     if (number == 0) {
         return 0;
     }
-    if (seat != NULL && use_locked(cache, seat, number, request)) {
-        regx_seat_remember(seat, address, number);
+    if (ts != NULL && use_locked(cache, ts, number, request)) {
+        regx_thread_state_remember(ts, address, number);
         return number;
     }
     request->refused = true;
     request->exists = true;
     return 0;
+}
+
+static void unreserve_locked(regx_cache_t *cache, uint64_t size)
+{
+    cache->bytes -= size;
+    cache->count--;
+    atomic_fetch_sub(&cache->pinned, size);
 }
 
 /* A region to be made, within the budget; 0: the registration is not to be kept. One of the same
@@ -139,23 +162,43 @@ static uint32_t reserve_locked(regx_cache_t *cache, regx_request_t *request)
     const uint32_t number = regx_regions_take(&cache->regions);
 
     if (number == 0) {
-        regx_cache_unreserve_locked(cache, request->end - request->start);
+        unreserve_locked(cache, request->end - request->start);
     }
     return number;
 }
 
-/* Gives up regions of that many bytes at least, if there are. false: nothing was given up. */
+/* Deregisters what was given up and some more. false: so much is dead and still pinned that the
+ * region is not to be kept; then its place is given back. */
+static bool settle_reserved(regx_cache_t *cache, const regx_request_t *request, uint32_t number)
+{
+    regx_cache_retire(cache, request->given_up + REGX_RETIRED_MAX);
+    if (number == 0 || atomic_load(&cache->pinned) <= cache->pinned_max) {
+        return number != 0;
+    }
+    regx_cache_retire(cache, REGX_EVICTED_MAX);
+    if (atomic_load(&cache->pinned) <= cache->pinned_max) {
+        return true;
+    }
+    regx_lock(&cache->lock);
+    regx_regions_put(&cache->regions, number);
+    unreserve_locked(cache, request->end - request->start);
+    regx_unlock(&cache->lock);
+    return false;
+}
+
+/* Gives up regions of that many bytes at least, if there are, and as far as one call does so much.
+ * false: nothing was given up. */
 static bool make_room(regx_cache_t *cache, uint64_t size)
 {
     uint64_t freed = 0, bytes = 1;
 
     regx_lock(&cache->lock);
-    while (freed < size && bytes != 0) {
+    for (unsigned i = 0; i < EVICTED_FOR_DEVICE && freed < size && bytes != 0; i++) {
         bytes = regx_cache_evict_locked(cache);
         freed += bytes;
     }
     regx_unlock(&cache->lock);
-    return regx_cache_retire(cache, UINT_MAX) > 0 || freed > 0;
+    return regx_cache_retire(cache, RETIRED_FOR_DEVICE) > 0 || freed > 0;
 }
 
 static regx_status_t register_pages(regx_cache_t *cache, const regx_request_t *request,
@@ -202,7 +245,7 @@ static uint64_t now(void)
 
 /* Lets the new region live, with its first use. false: it is not true, or there is one already, or
  * no memory. */
-static bool publish_locked(regx_cache_t *cache, regx_seat_t *seat, const regx_request_t *request,
+static bool publish_locked(regx_cache_t *cache, regx_thread_state_t *ts, regx_request_t *request,
                            uint32_t number, uint64_t since, uint64_t cost)
 {
     regx_record_t *record = &cache->records[number];
@@ -224,16 +267,16 @@ static bool publish_locked(regx_cache_t *cache, regx_seat_t *seat, const regx_re
     record->used_changed = false;
     holding->cost = cost < UINT32_MAX ? (uint32_t)cost : UINT32_MAX;
     holding->heat = 0;
-    holding->seen = (uint32_t)(regx_seats_uses(cache->seats, number) >> 32);
-    regx_cache_use(&seat->uses[number], REGX_USE_ACQUIRED, cache->fences);
+    holding->seen = (uint32_t)(regx_thread_states_uses(cache->states, number) >> 32);
+    regx_cache_use(&ts->uses[number], REGX_USE_ACQUIRED, cache->fences);
     atomic_store(&record->state, REGX_REGION_ALIVE);
     return true;
 }
 
 /* Registers for this use, and for later ones if it is true. Gives `number` and the interest in the
  * range back if it is not. */
-static regx_status_t register_kept(regx_cache_t *cache, regx_seat_t *seat, uintptr_t address,
-                                   const regx_request_t *request, unsigned access, uint64_t since,
+static regx_status_t register_kept(regx_cache_t *cache, regx_thread_state_t *ts, uintptr_t address,
+                                   regx_request_t *request, unsigned access, uint64_t since,
                                    uint32_t number, regx_region_t *region)
 {
     regx_mr_t *mr = &cache->holdings[number].mr;
@@ -246,8 +289,15 @@ static regx_status_t register_kept(regx_cache_t *cache, regx_seat_t *seat, uintp
     const uint64_t cost = now() - began;
 
     regx_lock(&cache->lock);
-    if (status == REGX_OK && publish_locked(cache, seat, request, number, since, cost)) {
-        regx_seat_remember(seat, address, number);
+    bool kept = status == REGX_OK && publish_locked(cache, ts, request, number, since, cost);
+    for (unsigned i = 0; i < ASKED_AGAIN && status == REGX_OK && !kept && request->busy; i++) {
+        regx_unlock(&cache->lock);
+        sched_yield();
+        regx_lock(&cache->lock);
+        kept = publish_locked(cache, ts, request, number, since, cost);
+    }
+    if (kept) {
+        regx_thread_state_remember(ts, address, number);
         regx_unlock(&cache->lock);
         regx_count(cache->registry->counters, &cache->registry->counters->misses, 1);
         return regx_cache_serve(cache, number, request->start, request->end - request->start, since,
@@ -256,50 +306,89 @@ static regx_status_t register_kept(regx_cache_t *cache, regx_seat_t *seat, uintp
     const regx_mr_t once = *mr;
 
     regx_regions_put(&cache->regions, number);
-    regx_cache_unreserve_locked(cache, request->end - request->start);
+    unreserve_locked(cache, request->end - request->start);
     regx_unlock(&cache->lock);
-    regx_changes_interest(cache->changes, request->start, request->end, -1);
+    regx_inval_log_interest(cache->log, request->start, request->end, -1);
     if (status == REGX_OK) {
         serve_once(cache, &once, region);
     }
     return status;
 }
 
-static regx_status_t cover(regx_cache_t *cache, const regx_request_t *request, uint64_t *since)
+static regx_status_t subscribe(regx_cache_t *cache, const regx_request_t *request, uint64_t *since)
 {
-    if (cache->watch->cover != NULL) {
-        return cache->watch->cover(cache->watch, request->start, request->end, since);
+    if (cache->monitor->subscribe != NULL) {
+        return cache->monitor->subscribe(cache->monitor, request->start, request->end, since);
     }
-    *since = atomic_load(&cache->changes->head);
+    *since = atomic_load(&cache->log->head);
     return REGX_OK;
 }
 
 /* Keeps the registration if it can be watched and there is room. */
-static regx_status_t register_admitted(regx_cache_t *cache, regx_seat_t *seat, uintptr_t address,
-                                       regx_request_t *request, unsigned access,
+static regx_status_t register_admitted(regx_cache_t *cache, regx_thread_state_t *ts,
+                                       uintptr_t address, regx_request_t *request, unsigned access,
                                        regx_region_t *region)
 {
     uint32_t number = 0;
     uint64_t since;
 
-    regx_changes_interest(cache->changes, request->start, request->end, 1);
-    if (cover(cache, request, &since) == REGX_OK) {
+    regx_inval_log_interest(cache->log, request->start, request->end, 1);
+    if (subscribe(cache, request, &since) == REGX_OK) {
         regx_lock(&cache->lock);
         number = reserve_locked(cache, request);
         regx_unlock(&cache->lock);
-        regx_cache_retire(cache, request->given_up + REGX_RETIRED_MOST);
+        if (!settle_reserved(cache, request, number)) {
+            number = 0;
+        }
     }
     if (number != 0) {
-        return register_kept(cache, seat, address, request, access, since, number, region);
+        return register_kept(cache, ts, address, request, access, since, number, region);
     }
-    regx_changes_interest(cache->changes, request->start, request->end, -1);
+    regx_inval_log_interest(cache->log, request->start, request->end, -1);
     return register_once(cache, request, access, region);
+}
+
+typedef struct found {
+    uint32_t number; /* used; 0: none */
+    uint64_t since;  /* no change from that one on has touched it */
+    regx_thread_state_t *ts;
+    bool is_admitted; /* what is not there is worth keeping */
+} found_t;
+
+/* Looks for a region, a few times if a change is under way that may be of anything: one thread that
+ * changes watched memory all the time would else make all others register anew. */
+static found_t find(regx_cache_t *cache, uintptr_t address, regx_request_t *request, bool admits)
+{
+    regx_counters_t *counters = cache->registry->counters;
+    found_t found = {0};
+    bool again = true;
+    unsigned tries = 0;
+
+    for (; again; tries++) {
+        if (tries > 0) {
+            sched_yield();
+        }
+        regx_lock(&cache->lock);
+        found.ts = regx_cache_thread_state(cache);
+        found.number = find_locked(cache, found.ts, address, request);
+        again = found.number == 0 && request->busy && tries < ASKED_AGAIN;
+        /* What is there stays: it may be true the next time. */
+        found.is_admitted = admits && !again && found.number == 0 && found.ts != NULL &&
+                            !request->exists && regx_cache_admits_locked(cache, request);
+        found.since = atomic_load_explicit(&cache->drained, memory_order_relaxed);
+        regx_unlock(&cache->lock);
+    }
+    if (found.number != 0) {
+        regx_count(counters, &counters->query_retried, tries > 1);
+    } else {
+        regx_count(counters, &counters->stale_prevented, request->refused);
+    }
+    return found;
 }
 
 regx_status_t regx_cache_acquire_slow(regx_cache_t *cache, void *base, size_t length,
                                       unsigned access, regx_region_t *region)
 {
-    regx_counters_t *counters = cache->registry->counters;
     const uintptr_t address = (uintptr_t)base;
     regx_request_t request;
 
@@ -309,26 +398,18 @@ regx_status_t regx_cache_acquire_slow(regx_cache_t *cache, void *base, size_t le
     if (regx_cache_in_child(cache)) {
         return REGX_DENIED;
     }
-    regx_ghost_fetch(&cache->ghost, request.start, request.end);
-    let_it_be_logged(cache->changes);
-    regx_lock(&cache->lock);
-    regx_seat_t *seat = regx_cache_seat_locked(cache);
-    const uint32_t number = find_locked(cache, seat, address, &request);
-    /* What is there stays: it may be true the next time. */
-    const bool keep =
-        number == 0 && seat != NULL && !request.exists && regx_cache_admits_locked(cache, &request);
+    regx_cache_warn(cache);
+    regx_cache_expect(cache, &request);
+    let_it_be_logged(cache->log);
+    const found_t found = find(cache, address, &request, true);
 
-    const uint64_t since = atomic_load_explicit(&cache->drained, memory_order_relaxed);
-
-    regx_unlock(&cache->lock);
-    if (number != 0) {
-        return regx_cache_serve(cache, number, address, length, since, region);
+    if (found.number != 0) {
+        return regx_cache_serve(cache, found.number, address, length, found.since, region);
     }
-    regx_count(counters, &counters->stale_prevented, request.refused);
-    if (keep) {
-        return register_admitted(cache, seat, address, &request, access, region);
+    if (found.is_admitted) {
+        return register_admitted(cache, found.ts, address, &request, access, region);
     }
-    regx_cache_retire(cache, REGX_RETIRED_MOST);
+    regx_cache_retire(cache, REGX_RETIRED_MAX);
     return register_once(cache, &request, access, region);
 }
 
@@ -341,16 +422,11 @@ bool regx_cache_find_slow(regx_cache_t *cache, const void *base, size_t length, 
     if (!pages_of(cache, base, length, access, &request) || regx_cache_in_child(cache)) {
         return false;
     }
-    regx_lock(&cache->lock);
-    const uint32_t number = find_locked(cache, regx_cache_seat_locked(cache), address, &request);
-    const uint64_t since = atomic_load_explicit(&cache->drained, memory_order_relaxed);
+    const found_t found = find(cache, address, &request, false);
 
-    regx_unlock(&cache->lock);
-    if (number == 0) {
-        regx_count(cache->registry->counters, &cache->registry->counters->stale_prevented,
-                   request.refused);
+    if (found.number == 0) {
         return false;
     }
-    regx_cache_serve(cache, number, address, length, since, region);
+    regx_cache_serve(cache, found.number, address, length, found.since, region);
     return true;
 }

@@ -9,34 +9,37 @@
  * files change with the object behind them, of which nothing tells.
  * Is blind to:
  *   - MADV_GUARD_INSTALL;
- *   - shmat SHM_REMAP over private memory, unless btl_regx_notifier_check is scan.
+ *   - shmat SHM_REMAP over private memory, unless btl_regx_notifier_check is scan;
+ *   - before Linux 6.17, UFFDIO_UNREGISTER of our memory by another userfaultfd of this process,
+ *     unless btl_regx_notifier_check is scan: it takes the memory from us and nobody is told.
  * The kernel tells of MADV_DONTNEED, MADV_FREE and MADV_REMOVE before it makes them: one that
  * overlaps a use of the same memory in another thread (an error of the application) may leave a
  * region of the old pages behind, which later uses hit.
  *
- * How. The kernel holds whoever changes memory that we have armed until a thread of ours, the
- * reader, has read of it. The reader raises `sequence` before it reads and lowers it after it has
- * logged: so once a change has returned, a look-up finds either its entry or the sequence odd.
- * Before that, between the change and our reading, the address may already be somebody else's:
- * there the look-up's query answers that a change is under way (`quiet`). In the order query,
- * sequence, log no change falls through: what had not begun at the query had not happened to what
- * was looked up, what was under way fails the query, what was read by then fails the sequence or is
- * in the log. btl_regx_notifier_check=never leaves the query out and that window open.
+ * How. The kernel holds whoever changes memory that we have registered with userfaultfd until a
+ * thread of ours, the reader, has read of it. The reader raises `sequence` before it reads and
+ * lowers it after it has logged: so once a change has returned, a look-up finds either its entry or
+ * the sequence odd. Before that, between the change and our reading, the address may already be
+ * somebody else's: there the look-up's query answers that a change is under way (`valid`). In the
+ * order query, sequence, log no change falls through: what had not begun at the query had not
+ * happened to what was looked up, what was under way fails the query, what was read by then fails
+ * the sequence or is in the log. btl_regx_notifier_check=never leaves the query out and that window
+ * open.
  *
  * What it costs, on two cores of a server CPU in a virtual machine, Linux 6.18, medians. A look-up:
  * a system call, 1.5 times the cheapest there is (0.13 to 0.19 us), 1.6 to 1.7 times within a
  * look-up; with scan another, 4.6 to 5.2 times it in all. A miss, on an AMD EPYC (on an Intel Xeon
  * 1.3 and 2.0): 2.0 us, 1.4 of them its four system calls, or 3.1 in a mapping not watched yet,
  * 2.3 of them its six (PROCMAP_QUERY 0.38, PAGEMAP_SCAN 0.40, both again after UFFDIO_REGISTER
- * 0.55, and the query). UFFDIO_CONTINUE, which private memory refuses, tells what is armed for 0.3;
- * but it gives memory that was never touched an anon_vma of its own, so that it never merges with
- * what is armed beside it. munmap of a watched 64 KiB: 14 us (unwatched 5), with every core busy 48
- * us (17), the slowest of 200 some 5 ms. The reader has no core and no priority of its own: the
- * scheduler wakes it beside the caller, which was quicker than on another core, idle (37 us) or
- * busy. A shorter time slice, SCHED_FIFO and spinning after an event changed none of this: what is
- * slow is the caller's own return to a core that somebody else got while it waited. Disarming
- * touches each page's entry, so stopping takes 30 to 70 ms for each GiB that is watched in pages of
- * 4 KiB.
+ * 0.55, and the query). UFFDIO_CONTINUE, which private memory refuses, tells what is registered
+ * with userfaultfd for 0.3; but it gives memory that was never touched an anon_vma of its own, so
+ * that it never merges with what is registered with userfaultfd beside it. munmap of a watched 64
+ * KiB: 14 us (unwatched 5), with every core busy 48 us (17), the slowest of 200 some 5 ms. The
+ * reader has no core and no priority of its own: the scheduler wakes it beside the caller, which
+ * was quicker than on another core, idle (37 us) or busy. A shorter time slice, SCHED_FIFO and
+ * spinning after an event changed none of this: what is slow is the caller's own return to a core
+ * that somebody else got while it waited. Unregistering touches each page's entry, so stopping
+ * takes 30 to 70 ms for each GiB that is watched in pages of 4 KiB.
  *
  * There is no cheaper query. Called in a loop, with a thread that shares the descriptors, in ns:
  * getppid 114, this ioctl 173; COPY, ZEROPAGE and CONTINUE, which ask the same, 176; an ioctl that
@@ -48,49 +51,52 @@
  * shared descriptor takes two atomic operations: 150 if the reader had a table of its own
  * (CLONE_FILES undone), and the program no other thread, as under Open MPI it has.
  *
- * What the application notices. Mappings are watched whole (armed.h), so whoever frees a neighbour
- * of a buffer in the same mapping pays for it as above. What is mapped beside or into it later
- * stays a mapping of its own until it is used too: mremap of both at once, which the kernel might
- * have made one, fails with EFAULT; since Linux 6.17 half done: MREMAP_FIXED has then moved what
- * comes before the watched mapping, and what was at the destination is gone. Who uses userfaultfd
- * on such memory finds it busy. Huge pages stay, but no new ones are made of memory that is watched
- * and in part untouched.
+ * What the application notices. Mappings are watched whole (uffd_ranges.h), so whoever frees a
+ * neighbour of a buffer in the same mapping pays for it as above. What is mapped beside or into it
+ * later stays a mapping of its own until it is used too: mremap of both at once, which the kernel
+ * might have made one, fails with EFAULT; since Linux 6.17 half done: MREMAP_FIXED has then moved
+ * what comes before the watched mapping, and what was at the destination is gone. Who uses
+ * userfaultfd on such memory finds it busy. Huge pages stay, but no new ones are made of memory
+ * that is watched and in part untouched.
  *
- * A child of fork watches nothing and answers so: its copy of the descriptors is closed. A child of
- * raw clone still has them and must not use them, since they mean the parent's memory: a page that
- * such a child finds wiped tells. There a descriptor keeps the parent's memory armed after the
- * parent closed its own; so everything is disarmed first, while the reader still runs.
+ * A child of fork monitors nothing and answers so: its copy of the descriptors is closed. A child
+ * of raw clone still has them and must not use them, since they mean the parent's memory: a page
+ * that such a child finds wiped tells. There a descriptor keeps the parent's memory registered with
+ * userfaultfd after the parent closed its own; so everything is unregistered first, while the
+ * reader still runs.
  */
-#include "registration/notifier.h"
+#include "registration/monitor.h"
 
 #include <errno.h>
-#include <poll.h>
+#include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "registration/armed.h"
+#include "registration/raw.h"
 #include "registration/selftest.h"
+#include "registration/thread.h"
+#include "registration/uffd_ranges.h"
 
 #define LAST_EVENTS_MS 2000
 
 typedef struct regx_notifier {
-    regx_watch_t super;
+    regx_monitor_t super;
     regx_uffd_t uffd;
-    regx_armed_t armed;
+    regx_uffd_ranges_t ranges;
     regx_counters_t *counters;
-    void (*told)(void *context, uintptr_t start, uintptr_t end);
+    void (*on_change)(void *context, uintptr_t start, uintptr_t end);
     void *context;
     pthread_t reader;
-    int end;                /* an eventfd: the reader is to stop */
-    unsigned char *ours;    /* a page that holds 1, and 0 in any child */
-    _Atomic int hold, held; /* regx_hold_t: where to stay, where the reader is */
+    int end[2];            /* a pipe: the reader is to stop. It also hears if both are closed. */
+    regx_file_id_t end_id; /* of both */
+    _Atomic bool stopping; /* stop() was called */
+    _Atomic bool lost;     /* the descriptors were closed by somebody else: nothing is heard */
+    unsigned char *ours;   /* a page that holds 1, and 0 in any child */
 } regx_notifier_t;
 
 /* The one whose descriptors a child closes; fork waits while they come and go. */
@@ -99,93 +105,85 @@ static pthread_mutex_t current_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* ---- the reader ----
  * Whoever changes memory waits for it, perhaps inside malloc, perhaps with locks held: it takes no
- * lock, allocates nothing, prints nothing, and touches no thread-local memory but libc's errno. */
-
-static void stay(regx_notifier_t *notifier, regx_hold_t where)
-{
-    while (atomic_load(&notifier->hold) == (int)where) {
-        atomic_store(&notifier->held, (int)where);
-        poll(NULL, 0, 1);
-    }
-    atomic_store(&notifier->held, REGX_HOLD_NOWHERE);
-}
+ * lock, allocates nothing, prints nothing, and calls the kernel by itself, since libc's functions
+ * may be a tracer's by now. It touches no thread-local memory. */
 
 static void log_event(regx_notifier_t *notifier, const regx_uffd_event_t *event)
 {
-    regx_changes_log(notifier->super.changes, event->start, event->end);
+    regx_inval_log_write(notifier->super.log, event->start, event->end);
     if (event->to != 0) {
-        regx_changes_log(notifier->super.changes, event->to,
-                         event->to + (event->end - event->start));
+        regx_inval_log_write(notifier->super.log, event->to,
+                             event->to + (event->end - event->start));
     }
-    if (notifier->told != NULL) {
-        notifier->told(notifier->context, event->start, event->end);
+    if (notifier->on_change != NULL) {
+        notifier->on_change(notifier->context, event->start, event->end);
     }
 }
 
-static void read_events(regx_notifier_t *notifier)
+/* false: there is nothing to be read from any more. */
+static bool read_events(regx_notifier_t *notifier)
 {
-    _Atomic uint64_t *sequence = &notifier->super.changes->sequence;
+    _Atomic uint64_t *sequence = &notifier->super.log->sequence;
     regx_uffd_event_t events[REGX_UFFD_EVENTS];
 
     atomic_fetch_add(sequence, 1);
-    const size_t count = regx_uffd_read(&notifier->uffd, events);
-    if (count > 0) {
-        stay(notifier, REGX_HOLD_BEFORE_LOG);
-    }
-    for (size_t i = 0; i < count; i++) {
+    const int count = regx_uffd_read(&notifier->uffd, events);
+    for (int i = 0; i < count; i++) {
         log_event(notifier, &events[i]);
     }
     atomic_fetch_add(sequence, 1);
+    return count >= 0;
+}
+
+/* Somebody closed a descriptor of ours. What there is of userfaultfd is closed, which lets go
+ * whoever waits for us; everything that is kept ends, and nothing is kept from now on. (A look-up's
+ * query is refused from the moment the descriptor is closed.) */
+static void lose(regx_notifier_t *notifier)
+{
+    atomic_store(&notifier->lost, true);
+    if (regx_uffd_is_ours(&notifier->uffd)) {
+        regx_raw(SYS_close, notifier->uffd.fd, 0, 0, 0, 0);
+    }
+    regx_inval_log_write(notifier->super.log, 0, UINTPTR_MAX);
+}
+
+/* Reads events until it is to stop. false: the descriptors were lost. */
+static bool read_until_the_end(regx_notifier_t *notifier)
+{
+    while (true) {
+        const int ready = regx_uffd_wait(&notifier->uffd, notifier->end[0], -1);
+
+        if (ready < 0 || ((ready & REGX_UFFD_EVENT) != 0 && !read_events(notifier))) {
+            return false;
+        }
+        if ((ready & REGX_UFFD_OTHER) != 0) {
+            return atomic_load(&notifier->stopping);
+        }
+    }
 }
 
 static void *reader(void *argument)
 {
     regx_notifier_t *notifier = argument;
-    struct pollfd fds[] = {{.fd = notifier->uffd.fd, .events = POLLIN},
-                           {.fd = notifier->end, .events = POLLIN}};
 
-    while (fds[1].revents == 0) {
-        poll(fds, 2, -1);
-        if (fds[0].revents != 0) {
-            stay(notifier, REGX_HOLD_BEFORE_READ);
-            read_events(notifier);
-        }
+    if (!read_until_the_end(notifier)) {
+        lose(notifier);
+        return NULL;
     }
-    /* Nothing is armed any more, but a change from before may still come to us. Not for ever:
-     * closing lets go whoever waits, unless a child has the descriptor too. */
-    for (int i = 0; i < LAST_EVENTS_MS && !regx_uffd_quiet(notifier->uffd.fd); i++) {
-        poll(fds, 1, 1);
-        read_events(notifier);
+    /* Nothing is registered with userfaultfd any more, but a change from before may still come to
+     * us. Not for ever: closing lets go whoever waits, unless a child has the descriptor too. */
+    for (int i = 0; i < LAST_EVENTS_MS && !regx_uffd_is_idle(notifier->uffd.fd); i++) {
+        if (regx_uffd_wait(&notifier->uffd, -1, 1) < 0 || !read_events(notifier)) {
+            break;
+        }
     }
     return NULL;
 }
 
 static bool start_reader(regx_notifier_t *notifier)
 {
-    sigset_t all, before;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    errno = pthread_create(&notifier->reader, NULL, reader, notifier);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (errno != 0) {
-        return false;
-    }
-    pthread_setname_np(notifier->reader, "regx-notifier");
-    return true;
-}
-
-void regx_notifier_hold_for_test(regx_watch_t *watch, regx_hold_t where)
-{
-    atomic_store(&((regx_notifier_t *)watch)->hold, (int)where);
-}
-
-bool regx_notifier_held_for_test(const regx_watch_t *watch)
-{
-    const regx_notifier_t *notifier = (const regx_notifier_t *)watch;
-    const int held = atomic_load(&notifier->held);
-
-    return held != REGX_HOLD_NOWHERE && held == atomic_load(&notifier->hold);
+    errno = regx_thread_start(&notifier->reader, "regx-notifier", reader, notifier);
+    return errno == 0;
 }
 
 /* ---- processes ---- */
@@ -198,16 +196,10 @@ static bool in_a_child(const regx_notifier_t *notifier)
 /* What there is of them. */
 static void close_all(regx_notifier_t *notifier)
 {
-    if (notifier->uffd.fd >= 0) {
-        regx_uffd_close(&notifier->uffd);
-    }
-    if (notifier->armed.maps.fd >= 0) {
-        regx_maps_close(&notifier->armed.maps);
-    }
-    if (notifier->end >= 0) {
-        close(notifier->end);
-        notifier->end = -1;
-    }
+    regx_uffd_close(&notifier->uffd);
+    regx_maps_close(&notifier->ranges.maps);
+    regx_file_close(&notifier->end[0], &notifier->end_id);
+    regx_file_close(&notifier->end[1], &notifier->end_id);
 }
 
 static void before_fork(void)
@@ -229,30 +221,32 @@ static void after_fork_in_child(void)
     pthread_mutex_unlock(&current_lock);
 }
 
-/* ---- the watch ---- */
+/* ---- the monitor ---- */
 
-static bool quiet(regx_watch_t *watch, uintptr_t start, uintptr_t end)
+static bool valid(regx_monitor_t *monitor, uintptr_t start, uintptr_t end)
 {
-    const regx_notifier_t *notifier = (const regx_notifier_t *)watch;
+    const regx_notifier_t *notifier = (const regx_notifier_t *)monitor;
 
     (void)start;
     (void)end;
-    return !in_a_child(notifier) && regx_uffd_quiet(notifier->uffd.fd);
+    return !in_a_child(notifier) && regx_uffd_is_idle(notifier->uffd.fd);
 }
 
 /* The query first: what replaces the range after it is seen by the next. */
-static bool quiet_and_armed(regx_watch_t *watch, uintptr_t start, uintptr_t end)
+static bool valid_and_registered(regx_monitor_t *monitor, uintptr_t start, uintptr_t end)
 {
-    return quiet(watch, start, end) &&
-           regx_uffd_armed(&((const regx_notifier_t *)watch)->uffd, start, end);
+    return valid(monitor, start, end) &&
+           regx_uffd_is_registered(&((const regx_notifier_t *)monitor)->uffd, start, end);
 }
 
-static regx_status_t cover(regx_watch_t *watch, uintptr_t start, uintptr_t end, uint64_t *since)
+static regx_status_t subscribe(regx_monitor_t *monitor, uintptr_t start, uintptr_t end,
+                               uint64_t *since)
 {
-    regx_notifier_t *notifier = (regx_notifier_t *)watch;
-    const char *reason = in_a_child(notifier)
-                             ? "not watched: in a child"
-                             : regx_armed_cover(&notifier->armed, start, end, since);
+    regx_notifier_t *notifier = (regx_notifier_t *)monitor;
+    const char *reason = in_a_child(notifier) ? "not watched: in a child"
+                         : atomic_load(&notifier->lost) || !regx_uffd_is_ours(&notifier->uffd)
+                             ? "not watched: the program closed the notifier's descriptor"
+                             : regx_uffd_ranges_add(&notifier->ranges, start, end, since);
 
     if (reason != NULL) {
         regx_tally(notifier->counters->fallbacks, reason);
@@ -266,21 +260,26 @@ static void discard(regx_notifier_t *notifier)
     if (notifier->ours != MAP_FAILED) {
         munmap(notifier->ours, (size_t)sysconf(_SC_PAGESIZE));
     }
-    if (notifier->super.changes != NULL) {
-        regx_changes_close(notifier->super.changes);
+    if (notifier->super.log != NULL) {
+        regx_inval_log_close(notifier->super.log);
     }
     free(notifier);
 }
 
-/* In a child only memory is given back: the reader and what is armed are the parent's. */
-static void stop(regx_watch_t *watch)
+/* In a child only memory is given back: the reader and what is registered with userfaultfd are the
+ * parent's. */
+static void stop(regx_monitor_t *monitor)
 {
-    regx_notifier_t *notifier = (regx_notifier_t *)watch;
+    regx_notifier_t *notifier = (regx_notifier_t *)monitor;
 
     if (!in_a_child(notifier)) {
-        regx_notifier_hold_for_test(watch, REGX_HOLD_NOWHERE);
-        regx_armed_off(&notifier->armed);
-        eventfd_write(notifier->end, 1);
+        if (regx_uffd_is_ours(&notifier->uffd)) {
+            regx_uffd_ranges_clear(&notifier->ranges);
+        }
+        atomic_store(&notifier->stopping, true);
+        if (regx_file_is(notifier->end[1], &notifier->end_id)) { /* else it has noticed */
+            regx_raw(SYS_write, notifier->end[1], (long)"", 1, 0, 0);
+        }
         pthread_join(notifier->reader, NULL);
         pthread_mutex_lock(&current_lock);
         close_all(notifier);
@@ -307,18 +306,18 @@ static regx_status_t make(regx_notifier_t *notifier, char *error, size_t error_s
     if (status != REGX_OK) {
         return status;
     }
-    notifier->super.changes = regx_changes_open();
-    if (notifier->super.changes == NULL) {
+    notifier->super.log = regx_inval_log_open();
+    if (notifier->super.log == NULL) {
         return lacks(error, error_size, "log");
     }
-    errno = regx_armed_open(&notifier->armed, &notifier->uffd, notifier->super.changes);
+    errno = regx_uffd_ranges_open(&notifier->ranges, &notifier->uffd, notifier->super.log);
     if (errno != 0) {
         return lacks(error, error_size, "list of mappings (/proc/self/maps)");
     }
-    notifier->end = eventfd(0, EFD_CLOEXEC);
-    if (notifier->end < 0) {
-        return lacks(error, error_size, "eventfd");
+    if (pipe2(notifier->end, O_CLOEXEC) != 0) {
+        return lacks(error, error_size, "pipe");
     }
+    regx_file_identify(notifier->end[0], &notifier->end_id);
     notifier->ours = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (notifier->ours == MAP_FAILED || madvise(notifier->ours, page, MADV_WIPEONFORK) != 0) {
         return lacks(error, error_size, "page that is wiped on fork");
@@ -345,7 +344,7 @@ static regx_status_t make_current(regx_notifier_t *notifier, char *error, size_t
     return status;
 }
 
-static regx_status_t choose_check(regx_notifier_t *notifier, const regx_watch_config_t *config,
+static regx_status_t choose_check(regx_notifier_t *notifier, const regx_monitor_config_t *config,
                                   char *error, size_t error_size)
 {
     switch (config->check) {
@@ -356,22 +355,25 @@ static regx_status_t choose_check(regx_notifier_t *notifier, const regx_watch_co
                      "(Linux 6.7); allowed here: always, threads, never");
             return REGX_DENIED;
         }
-        notifier->super.quiet = quiet_and_armed;
+        notifier->super.valid = valid_and_registered;
         break;
     case REGX_CHECK_NEVER:
         break;
     case REGX_CHECK_THREADS:
-        notifier->super.quiet = config->threads ? quiet : NULL;
+        notifier->super.valid = config->threads ? valid : NULL;
         break;
     default:
-        notifier->super.quiet = quiet;
+        notifier->super.valid = valid;
     }
-    notifier->super.asked = notifier->super.quiet == quiet ? &notifier->uffd : NULL;
+    if (notifier->super.valid == NULL) {
+        notifier->super.flags |= REGX_MONITOR_LATE;
+    }
+    notifier->super.query = notifier->super.valid == valid ? &notifier->uffd : NULL;
     return REGX_OK;
 }
 
-regx_status_t regx_watch_notifier(const regx_watch_config_t *config, regx_watch_t **watch,
-                                  char *error, size_t error_size)
+regx_status_t regx_monitor_notifier(const regx_monitor_config_t *config, regx_monitor_t **monitor,
+                                    char *error, size_t error_size)
 {
     regx_notifier_t *notifier = calloc(1, sizeof(*notifier));
 
@@ -379,13 +381,16 @@ regx_status_t regx_watch_notifier(const regx_watch_config_t *config, regx_watch_
         return lacks(error, error_size, "memory");
     }
     *notifier = (regx_notifier_t){
-        .super = {.name = "notifier", .cover = cover, .stop = stop},
+        .super = {.name = "notifier",
+                  .flags = REGX_MONITOR_THREAD,
+                  .subscribe = subscribe,
+                  .stop = stop},
         .uffd = {.fd = -1, .pagemap = -1},
-        .armed = {.maps = {.fd = -1}},
+        .ranges = {.maps = {.fd = -1}},
         .counters = config->counters,
-        .told = config->told,
+        .on_change = config->on_change,
         .context = config->context,
-        .end = -1,
+        .end = {-1, -1},
         .ours = MAP_FAILED,
     };
     regx_status_t status = make_current(notifier, error, error_size);
@@ -403,6 +408,6 @@ regx_status_t regx_watch_notifier(const regx_watch_config_t *config, regx_watch_
         stop(&notifier->super);
         return status;
     }
-    *watch = &notifier->super;
+    *monitor = &notifier->super;
     return REGX_OK;
 }

@@ -7,7 +7,7 @@
 
 #include "base/param.h"
 #include "registration/cache.h"
-#include "registration/watch.h"
+#include "registration/monitor.h"
 
 /* Whose hooks: Open MPI's, or UCX's ucm. */
 typedef enum { REGX_HOOKS_OPAL, REGX_HOOKS_UCM } regx_hooks_choice_t;

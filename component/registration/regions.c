@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "registration/regions.h"
 
+#include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 
 static void *map(size_t size)
@@ -11,10 +13,10 @@ static void *map(size_t size)
     return memory == MAP_FAILED ? NULL : memory;
 }
 
-bool regx_regions_init(regx_regions_t *regions, uint64_t most)
+bool regx_regions_init(regx_regions_t *regions, uint64_t max)
 {
     /* Some more than may be alive: those that are dead and not yet deregistered. */
-    const size_t capacity = (most < REGX_REGIONS_MOST / 2 ? 2 * most : REGX_REGIONS_MOST) + 64;
+    const size_t capacity = (max < REGX_REGIONS_MAX / 2 ? 2 * max : REGX_REGIONS_MAX) + 64;
 
     *regions = (regx_regions_t){.capacity = (uint32_t)capacity, .used = 1};
     regions->records = map(capacity * sizeof(*regions->records));
@@ -53,7 +55,7 @@ void regx_regions_put(regx_regions_t *regions, uint32_t number)
     regions->unused = number;
 }
 
-void regx_list_push(regx_regions_t *regions, regx_list_t *list, uint32_t number)
+void regx_region_list_push(regx_regions_t *regions, regx_region_list_t *list, uint32_t number)
 {
     regions->records[number].next = list->first;
     list->first = number;
@@ -62,7 +64,7 @@ void regx_list_push(regx_regions_t *regions, regx_list_t *list, uint32_t number)
     }
 }
 
-uint32_t regx_list_pop(regx_regions_t *regions, regx_list_t *list)
+uint32_t regx_region_list_pop(regx_regions_t *regions, regx_region_list_t *list)
 {
     const uint32_t number = list->first;
 
@@ -75,7 +77,8 @@ uint32_t regx_list_pop(regx_regions_t *regions, regx_list_t *list)
     return number;
 }
 
-void regx_list_prepend(regx_regions_t *regions, regx_list_t *list, regx_list_t *from)
+void regx_region_list_prepend(regx_regions_t *regions, regx_region_list_t *list,
+                              regx_region_list_t *from)
 {
     if (from->first != 0) {
         regions->records[from->last].next = list->first;
@@ -83,6 +86,300 @@ void regx_list_prepend(regx_regions_t *regions, regx_list_t *list, regx_list_t *
         if (list->last == 0) {
             list->last = from->last;
         }
-        *from = (regx_list_t){0};
+        *from = (regx_region_list_t){0};
     }
+}
+
+/* ---- by address ---- */
+
+#define BLOCK 64u
+#define LOOKS 16u  /* blocks looked at, while one region is ended */
+#define MERGED 48u /* two neighbours that hold no more than this become one */
+
+typedef regx_index_block_t block_t;
+typedef regx_index_entry_t entry_t;
+
+void regx_index_init(regx_index_t *index)
+{
+    *index = (regx_index_t){0};
+}
+
+void regx_index_fini(regx_index_t *index)
+{
+    for (size_t i = 0; i < index->count; i++) {
+        free(index->blocks[i].entries);
+    }
+    free(index->blocks);
+}
+
+static uintptr_t greater(uintptr_t one, uintptr_t other)
+{
+    return one > other ? one : other;
+}
+
+/* How many blocks start at or below that address. */
+static size_t blocks_upto(const regx_index_t *index, uintptr_t start)
+{
+    size_t low = 0, high = index->count;
+
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+
+        if (index->blocks[middle].start <= start) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+/* The first block of which a region may reach beyond that address: what begins no later than a
+ * block does ends within the greatest length of its beginning. */
+static size_t first_reaching(const regx_index_t *index, uintptr_t start)
+{
+    const size_t below = start > index->longest ? blocks_upto(index, start - index->longest) : 0;
+
+    return below > 0 ? below - 1 : 0;
+}
+
+static void summarize(block_t *block)
+{
+    block->start = block->entries[0].start;
+    block->end = 0;
+    for (uint32_t i = 0; i < block->count; i++) {
+        block->end = greater(block->end, block->entries[i].end);
+    }
+}
+
+/* Makes an empty block at that place; the caller fills it. */
+static bool add_block(regx_index_t *index, size_t at)
+{
+    entry_t *entries = malloc(BLOCK * sizeof(*entries));
+
+    if (entries != NULL && index->count == index->room) {
+        const size_t room = 2 * index->room + 16;
+        block_t *blocks = realloc(index->blocks, room * sizeof(*blocks));
+
+        if (blocks == NULL) {
+            free(entries);
+            return false;
+        }
+        index->blocks = blocks;
+        index->room = room;
+    }
+    if (entries == NULL) {
+        return false;
+    }
+    block_t *block = &index->blocks[at];
+
+    memmove(block + 1, block, (index->count - at) * sizeof(*block));
+    index->count++;
+    *block = (block_t){.entries = entries};
+    return true;
+}
+
+static void drop_block(regx_index_t *index, size_t at)
+{
+    block_t *block = &index->blocks[at];
+
+    free(block->entries);
+    index->count--;
+    memmove(block, block + 1, (index->count - at) * sizeof(*block));
+}
+
+/* The upper half of a full block becomes one of its own, behind it. */
+static bool split(regx_index_t *index, size_t at)
+{
+    if (!add_block(index, at + 1)) {
+        return false;
+    }
+    block_t *lower = &index->blocks[at], *upper = lower + 1;
+
+    lower->count = BLOCK / 2;
+    upper->count = BLOCK / 2;
+    memcpy(upper->entries, lower->entries + BLOCK / 2, BLOCK / 2 * sizeof(entry_t));
+    summarize(lower);
+    summarize(upper);
+    return true;
+}
+
+bool regx_index_insert(regx_index_t *index, const regx_index_entry_t *entry)
+{
+    size_t at = blocks_upto(index, entry->start);
+
+    if (index->count == 0 && !add_block(index, 0)) {
+        return false;
+    }
+    at -= at > 0;
+    if (index->blocks[at].count == BLOCK) {
+        if (!split(index, at)) {
+            return false;
+        }
+        at += entry->start >= index->blocks[at + 1].start;
+    }
+    block_t *block = &index->blocks[at];
+    uint32_t place = block->count;
+
+    while (place > 0 && block->entries[place - 1].start > entry->start) {
+        place--;
+    }
+    entry_t *entries = block->entries + place;
+
+    memmove(entries + 1, entries, (block->count - place) * sizeof(*entries));
+    *entries = *entry;
+    block->count++;
+    index->regions++;
+    index->longest = greater(index->longest, entry->end - entry->start);
+    block->start = block->entries[0].start;
+    block->end = greater(block->end, entry->end);
+    return true;
+}
+
+static void merge_with_next(regx_index_t *index, size_t at)
+{
+    block_t *block = &index->blocks[at], *next = block + 1;
+
+    memcpy(block->entries + block->count, next->entries, next->count * sizeof(entry_t));
+    block->count += next->count;
+    drop_block(index, at + 1);
+}
+
+static void remove_entry(regx_index_t *index, size_t at, uint32_t which)
+{
+    block_t *block = &index->blocks[at];
+    entry_t *entry = block->entries + which;
+
+    block->count--;
+    index->regions--;
+    memmove(entry, entry + 1, (block->count - which) * sizeof(*entry));
+    if (block->count == 0) {
+        drop_block(index, at);
+        return;
+    }
+    if (at + 1 < index->count && block->count + index->blocks[at + 1].count <= MERGED) {
+        merge_with_next(index, at);
+    }
+    summarize(block);
+}
+
+void regx_index_remove(regx_index_t *index, uintptr_t start, uint32_t number)
+{
+    for (size_t at = blocks_upto(index, start); at-- > 0;) {
+        const block_t *block = &index->blocks[at];
+
+        for (uint32_t i = 0; i < block->count; i++) {
+            if (block->entries[i].number == number) {
+                remove_entry(index, at, i);
+                return;
+            }
+        }
+    }
+}
+
+uint32_t regx_index_cover(const regx_index_t *index, uintptr_t start, uintptr_t end,
+                          unsigned access)
+{
+    const size_t first = first_reaching(index, start);
+
+    for (size_t at = blocks_upto(index, start); at-- > first;) {
+        const block_t *block = &index->blocks[at];
+
+        if (block->end < end) {
+            continue;
+        }
+        for (uint32_t i = block->count; i-- > 0;) {
+            const entry_t *entry = &block->entries[i];
+
+            if (entry->start <= start && entry->end >= end && (access & ~entry->access) == 0) {
+                return entry->number;
+            }
+        }
+    }
+    return 0;
+}
+
+uint32_t regx_index_exact(const regx_index_t *index, uintptr_t start, uintptr_t end)
+{
+    for (size_t at = blocks_upto(index, start); at-- > 0;) {
+        const block_t *block = &index->blocks[at];
+
+        for (uint32_t i = block->count; i-- > 0;) {
+            if (block->entries[i].start < start) {
+                return 0;
+            }
+            if (block->entries[i].start == start && block->entries[i].end == end) {
+                return block->entries[i].number;
+            }
+        }
+    }
+    return 0;
+}
+
+uint32_t regx_index_next(const regx_index_t *index, regx_index_cursor_t *place)
+{
+    if (place->block < index->count && place->entry >= index->blocks[place->block].count) {
+        *place = (regx_index_cursor_t){.block = place->block + 1};
+    }
+    if (place->block >= index->count) {
+        *place = (regx_index_cursor_t){0};
+    }
+    return index->count > 0 ? index->blocks[place->block].entries[place->entry++].number : 0;
+}
+
+/* Removes those of the block that overlap, up to `most`; returns how many. */
+static uint32_t cut_block(block_t *block, uintptr_t start, uintptr_t end, size_t max,
+                          regx_index_removed_t removed, void *context)
+{
+    uint32_t numbers[BLOCK];
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < block->count; i++) {
+        const entry_t *entry = &block->entries[i];
+
+        if (entry->start < end && start < entry->end && count < max) {
+            numbers[count++] = entry->number;
+        } else {
+            block->entries[i - count] = *entry;
+        }
+    }
+    if (count > 0) {
+        block->count -= count;
+        removed(context, numbers, count);
+    }
+    if (block->count == 0) {
+        free(block->entries);
+    } else if (count > 0) {
+        summarize(block);
+    }
+    return count;
+}
+
+bool regx_index_cut(regx_index_t *index, uintptr_t start, uintptr_t end, size_t *max,
+                    regx_index_removed_t removed, void *context)
+{
+    const size_t first = first_reaching(index, start), last = blocks_upto(index, end - 1);
+    size_t at = first, left = first, cut = 0;
+
+    for (; at < last && cut < *max; at++) {
+        block_t *block = &index->blocks[at];
+
+        if (block->end > start) {
+            cut += cut_block(block, start, end, *max - cut, removed, context);
+        }
+        if (block->count > 0) {
+            index->blocks[left++] = *block;
+        }
+    }
+    if (left < at) {
+        memmove(index->blocks + left, index->blocks + at, (index->count - at) * sizeof(block_t));
+        index->count -= at - left;
+    }
+    index->regions -= cut;
+
+    const bool all = cut < *max;
+    const size_t work = cut + (at - first) / LOOKS;
+
+    *max -= work < *max ? work : *max;
+    return all;
 }

@@ -17,7 +17,7 @@
 
 #include "transport/transport.h"
 
-#define REGX_REGIONS_MOST (1u << 20) /* alive at once; address space, until used */
+#define REGX_REGIONS_MAX (1u << 20) /* alive at once; address space, until used */
 
 typedef enum regx_region_state {
     REGX_REGION_NONE,     /* never used */
@@ -33,7 +33,7 @@ typedef struct regx_record {
     _Atomic uint32_t state;
     _Atomic uint8_t access;
     _Atomic bool used_changed; /* it changed while it was in use */
-    uint32_t next;             /* in a list of regx_list_t */
+    uint32_t next;             /* in a list of regx_region_list_t */
 } regx_record_t;
 
 /* The rest. */
@@ -53,8 +53,8 @@ typedef struct regx_regions {
     uint32_t unused; /* first of those that have been */
 } regx_regions_t;
 
-/* For that many that are alive, or REGX_REGIONS_MOST. false: no memory. */
-bool regx_regions_init(regx_regions_t *regions, uint64_t most);
+/* For that many that are alive, or REGX_REGIONS_MAX. false: no memory. */
+bool regx_regions_init(regx_regions_t *regions, uint64_t max);
 void regx_regions_fini(regx_regions_t *regions);
 
 /* 0: the table is full. What was put back last is taken first: it is in the processor's caches. */
@@ -73,13 +73,69 @@ static inline bool regx_record_serves(const regx_record_t *record, uintptr_t add
 }
 
 /* Regions in a row, linked by `next`. */
-typedef struct regx_list {
+typedef struct regx_region_list {
     uint32_t first, last;
-} regx_list_t;
+} regx_region_list_t;
 
-void regx_list_push(regx_regions_t *regions, regx_list_t *list, uint32_t number);
-uint32_t regx_list_pop(regx_regions_t *regions, regx_list_t *list); /* 0: empty */
+void regx_region_list_push(regx_regions_t *regions, regx_region_list_t *list, uint32_t number);
+uint32_t regx_region_list_pop(regx_regions_t *regions, regx_region_list_t *list); /* 0: empty */
 /* All of `from` goes before what is in `list`. */
-void regx_list_prepend(regx_regions_t *regions, regx_list_t *list, regx_list_t *from);
+void regx_region_list_prepend(regx_regions_t *regions, regx_region_list_t *list,
+                              regx_region_list_t *from);
+
+/* ---- by address ----
+ * The index of regions for all but the fast path: blocks of up to 64 in order of their starts. A
+ * search passes over the blocks that cannot matter at two compares each; a change that ends
+ * thousands of regions reads their blocks one after the other. Regions may overlap. Under the
+ * cache's lock. */
+
+typedef struct regx_index_entry {
+    uintptr_t start, end;
+    uint32_t number;
+    unsigned access;
+} regx_index_entry_t;
+
+typedef struct regx_index_block {
+    uintptr_t start, end; /* the least start and the greatest end of its entries */
+    uint32_t count;       /* at least 1 */
+    regx_index_entry_t *entries;
+} regx_index_block_t;
+
+typedef struct regx_index {
+    regx_index_block_t *blocks;
+    size_t count, room;
+    size_t regions;    /* of all blocks */
+    uintptr_t longest; /* no region is longer, nor was */
+} regx_index_t;
+
+/* Where somebody is who goes round all regions; at first {0}. Good whatever happens to the index:
+ * at worst it is some regions further on. */
+typedef struct regx_index_cursor {
+    size_t block;
+    uint32_t entry;
+} regx_index_cursor_t;
+
+void regx_index_init(regx_index_t *index);
+void regx_index_fini(regx_index_t *index);
+
+/* false: no memory; nothing happened. */
+bool regx_index_insert(regx_index_t *index, const regx_index_entry_t *entry);
+void regx_index_remove(regx_index_t *index, uintptr_t start, uint32_t number);
+
+/* A region that covers the range and has that access; 0: none. */
+uint32_t regx_index_cover(const regx_index_t *index, uintptr_t start, uintptr_t end,
+                          unsigned access);
+/* A region of exactly that range; 0: none. */
+uint32_t regx_index_exact(const regx_index_t *index, uintptr_t start, uintptr_t end);
+
+/* The region there, and on to the next one; after the last comes the first. 0: there is none. */
+uint32_t regx_index_next(const regx_index_t *index, regx_index_cursor_t *place);
+
+/* Removes what overlaps the range, *most regions at the most, calling `removed` with up to a block
+ * of them at a time. false: there may be more. *most is less afterwards, by the regions, and by the
+ * blocks that were looked at as far as these took as long. */
+typedef void (*regx_index_removed_t)(void *context, const uint32_t *numbers, uint32_t count);
+bool regx_index_cut(regx_index_t *index, uintptr_t start, uintptr_t end, size_t *max,
+                    regx_index_removed_t removed, void *context);
 
 #endif

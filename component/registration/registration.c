@@ -3,17 +3,19 @@
 
 #include "registration/cache.h"
 #include "registration/device.h"
+#include "registration/on_demand.h"
 
 regx_status_t regx_registry_open(regx_registry_t *registry, const regx_backend_t *backend,
-                                 struct regx_watch *watch, const struct regx_cache_config *cache,
-                                 regx_transport_t *transport, regx_counters_t *counters)
+                                 struct regx_monitor *monitor,
+                                 const struct regx_cache_config *cache, regx_transport_t *transport,
+                                 regx_counters_t *counters)
 {
     *registry = (regx_registry_t){
-        .backend = backend, .transport = transport, .counters = counters, .watch = watch};
-    if (watch == NULL) { /* nobody tells of changes: nothing may be kept */
+        .backend = backend, .transport = transport, .counters = counters, .monitor = monitor};
+    if (monitor == NULL) { /* nobody tells of changes: nothing may be kept */
         return REGX_OK;
     }
-    registry->on_demand = watch->ready != NULL;
+    registry->on_demand = (monitor->flags & REGX_MONITOR_BY_DEVICE) != 0;
     registry->cache = regx_cache_open(registry, cache);
     return registry->cache != NULL ? REGX_OK : REGX_NO_MEMORY;
 }
@@ -31,15 +33,15 @@ static __attribute__((noinline)) regx_status_t acquire_on_demand(regx_registry_t
                                                                  unsigned access,
                                                                  regx_region_t *region)
 {
-    struct regx_watch *watch = registry->watch;
+    struct regx_monitor *monitor = registry->monitor;
 
-    if (!watch->follows(watch, base)) {
+    if (!regx_on_demand_follows(monitor, base)) {
         return regx_device_register_once(registry, base, length, access, region);
     }
     regx_status_t status =
         regx_cache_acquire(registry->cache, base, length, access | REGX_ACCESS_ON_DEMAND, region);
     if (status == REGX_OK) {
-        status = watch->ready(watch, region->mr, base, length, access);
+        status = regx_on_demand_ready(monitor, region->mr, base, length, access);
         if (status != REGX_OK) {
             regx_cache_release(registry->cache, region);
         }

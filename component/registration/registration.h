@@ -4,8 +4,8 @@
  * a registration is used only while it is true.
  *
  *   registration.h  acquire and release, for rendezvous/      backend.h  which backends there are
- *   cache.h         regions kept and found again              watch.h    who tells of changes
- *   device.h        the transport's memory domain, counted    changes.h  what they told
+ *   cache.h         regions kept and found again              monitor.h    who tells of changes
+ *   device.h        the transport's memory domain, counted    inval_log.h  what they told
  *
  * Between acquire and release the region stays registered. How long it is kept after that, and how
  * changes of the address space are learned, is the backend's.
@@ -41,22 +41,23 @@ typedef struct regx_registry regx_registry_t;
 typedef struct regx_backend regx_backend_t;
 struct regx_cache;
 struct regx_cache_config;
-struct regx_watch;
+struct regx_monitor;
 
 struct regx_registry {
     const regx_backend_t *backend;
     regx_transport_t *transport; /* whose memory domain registers */
     regx_counters_t *counters;
-    struct regx_watch *watch; /* NULL: the backend needs none */
-    struct regx_cache *cache; /* NULL: registered per use */
-    bool on_demand;           /* the watch's regions */
+    struct regx_monitor *monitor; /* NULL: the backend needs none */
+    struct regx_cache *cache;     /* NULL: registered per use */
+    bool on_demand;               /* the monitor's regions */
 };
 
-/* The watch must be running if the backend needs one, and outlive the registry; `cache` says how
+/* The monitor must be running if the backend needs one, and outlive the registry; `cache` says how
  * much to keep. REGX_NO_MEMORY. */
 regx_status_t regx_registry_open(regx_registry_t *registry, const regx_backend_t *backend,
-                                 struct regx_watch *watch, const struct regx_cache_config *cache,
-                                 regx_transport_t *transport, regx_counters_t *counters);
+                                 struct regx_monitor *monitor,
+                                 const struct regx_cache_config *cache, regx_transport_t *transport,
+                                 regx_counters_t *counters);
 /* Every use must be released. */
 void regx_registry_close(regx_registry_t *registry);
 

@@ -16,7 +16,7 @@
  * either. The heap grows by 64 MiB of address space at a time. The settings outlive MPI_Finalize:
  * glibc tells nobody what they were before.
  */
-#include "registration/watch.h"
+#include "registration/monitor.h"
 
 #include <dlfcn.h>
 #include <malloc.h>
@@ -33,10 +33,10 @@
 
 enum { BLOCKS = 8, BLOCK = 512 << 10 }; /* of the self-test; above malloc's limit for mmap */
 
-static void retain_stop(regx_watch_t *watch)
+static void retain_stop(regx_monitor_t *monitor)
 {
-    regx_changes_close(watch->changes);
-    free(watch);
+    regx_inval_log_close(monitor->log);
+    free(monitor);
 }
 
 /* Bytes that glibc's malloc has handed out. Its counts are ints, and go round. */
@@ -129,8 +129,8 @@ static bool holds(void)
            pthread_join(thread, &failed) == 0 && failed == NULL;
 }
 
-regx_status_t regx_watch_retain(const regx_watch_config_t *config, regx_watch_t **watch,
-                                char *error, size_t error_size)
+regx_status_t regx_monitor_retain(const regx_monitor_config_t *config, regx_monitor_t **monitor,
+                                  char *error, size_t error_size)
 {
     (void)config;
     if (!malloc_is_libcs()) {
@@ -141,13 +141,13 @@ regx_status_t regx_watch_retain(const regx_watch_config_t *config, regx_watch_t 
         snprintf(error, error_size, "glibc's malloc gives memory back in spite of mallopt");
         return REGX_INVALID;
     }
-    *watch = calloc(1, sizeof(**watch));
-    if (*watch == NULL || ((*watch)->changes = regx_changes_open()) == NULL) {
-        free(*watch);
+    *monitor = calloc(1, sizeof(**monitor));
+    if (*monitor == NULL || ((*monitor)->log = regx_inval_log_open()) == NULL) {
+        free(*monitor);
         snprintf(error, error_size, "out of memory");
         return REGX_NO_MEMORY;
     }
-    (*watch)->name = "retain";
-    (*watch)->stop = retain_stop;
+    (*monitor)->name = "retain";
+    (*monitor)->stop = retain_stop;
     return REGX_OK;
 }

@@ -1,14 +1,25 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The end of regions: dead → (membarrier, one for all that died meanwhile) → ripe → without users?
- * → deregistered, with no lock held → its record may describe another region. See cache.c.
+ * The end of regions. Acting on the log kills those that a change touched; only here does the cache
+ * learn of changes, and only this moves `drained`, after the regions that are concerned are dead.
+ * Then: dead → (membarrier, one for all that died meanwhile) → ripe → without users? →
+ * deregistered, with no lock held → its record may describe another region. See cache.c.
+ *
+ * Done by whoever calls progress or registers, a bounded amount; and by a thread of the cache's own
+ * while the application computes and calls nothing. The thread sleeps until a change is logged or
+ * the last use of a dead region ends, and lets some milliseconds pass, in which the application may
+ * do the work in passing. It takes the cache's lock and deregisters, which takes locks and may
+ * allocate: so it cannot be the notifier's reader. Nobody waits for it but the cache when it is
+ * closed, and it calls nobody back. It is there only where the monitor has a thread anyway and the
+ * device pins what it registers.
  */
 #include "registration/cache_internal.h"
 
-#include "registration/device.h"
-
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include "registration/device.h"
+#include "registration/thread.h"
 
 /* linux/membarrier.h */
 #define PRIVATE_EXPEDITED 8
@@ -35,41 +46,114 @@ void regx_cache_kill_locked(regx_cache_t *cache, uint32_t number, regx_region_st
     } else {
         atomic_store_explicit(&record->state, state, memory_order_release);
     }
-    regx_cache_unreserve_locked(cache, record->size);
-    regx_list_push(&cache->regions, &cache->dead, number);
+    cache->bytes -= record->size;
+    cache->count--;
+    regx_region_list_push(&cache->regions, &cache->dead, number);
 }
+
+/* ---- acting on changes ---- */
+
+typedef struct cut {
+    regx_cache_t *cache;
+    regx_request_t *request;
+    unsigned ended; /* regions */
+} cut_t;
+
+#define AHEAD 8u /* records fetched: they are no longer in the processor's first caches */
+/* Changes passed, while one region is ended. A miss and a progress pass the whole log: what is not
+ * passed may be lapped, and then all ends. */
+#define PASSED 8u
+
+static void end_regions(void *context, const uint32_t *numbers, uint32_t count)
+{
+    cut_t *cut = context;
+    regx_cache_t *cache = cut->cache;
+    regx_request_t *request = cut->request;
+
+    for (uint32_t i = 0; i < count; i++) {
+        if (i + AHEAD < count) {
+            __builtin_prefetch(&cache->records[numbers[i + AHEAD]], 1);
+        }
+        if (request != NULL && regx_record_serves(&cache->records[numbers[i]], request->start,
+                                                  request->end - request->start, request->access)) {
+            request->refused = true;
+        }
+        regx_cache_kill_locked(cache, numbers[i], REGX_REGION_CHANGED);
+    }
+    cut->ended += count;
+}
+
+/* Until nothing that is alive overlaps the change it stays the next to be acted on, from the start:
+ * what is inserted meanwhile may overlap it too. */
+void regx_cache_drain_locked(regx_cache_t *cache, regx_request_t *request)
+{
+    const uint64_t head = atomic_load_explicit(&cache->log->head, memory_order_acquire);
+    regx_counters_t *counters = cache->registry->counters;
+    uint64_t drained = atomic_load_explicit(&cache->drained, memory_order_relaxed);
+    cut_t cut = {.cache = cache, .request = request};
+    size_t left = cache->drained_max;
+    unsigned passed = 0;
+
+    if (drained == head) {
+        return; /* other threads read what this would write */
+    }
+    while (drained != head && left > 0) {
+        regx_change_t change = {.start = 0, .end = UINTPTR_MAX};
+        const regx_change_state_t state = regx_inval_log_read(cache->log, drained, &change);
+
+        if (state == REGX_CHANGE_LATER) {
+            break;
+        }
+        if (state == REGX_CHANGE_LOST) { /* it may have been anything: everything ends */
+            change = (regx_change_t){.start = 0, .end = UINTPTR_MAX};
+        }
+        if (!regx_index_cut(&cache->index, change.start, change.end, &left, end_regions, &cut)) {
+            break;
+        }
+        drained = state == REGX_CHANGE_LOST ? head : drained + 1;
+        left -= left > 0 && ++passed % PASSED == 0;
+    }
+    atomic_store_explicit(&cache->drained, drained, memory_order_release);
+    if (cut.ended > 0) {
+        regx_cache_has_work(cache);
+        atomic_fetch_add(&counters->invalidations, cut.ended); /* perhaps in the cache's thread */
+    }
+}
+
+/* ---- deregistering ---- */
 
 /* Makes ripe what is dead, and what had users of which some are gone. */
 static void ripen(regx_cache_t *cache)
 {
     regx_lock(&cache->lock);
-    regx_list_t dead = cache->dead;
+    regx_region_list_t dead = cache->dead;
 
-    cache->dead = (regx_list_t){0};
+    cache->dead = (regx_region_list_t){0};
     regx_unlock(&cache->lock);
     const bool passed = dead.first == 0 || cache->closing || barrier(cache);
 
     regx_lock(&cache->lock);
-    regx_list_prepend(&cache->regions, passed ? &cache->ripe : &cache->dead, &dead);
+    regx_region_list_prepend(&cache->regions, passed ? &cache->ripe : &cache->dead, &dead);
     if (!passed) {
         regx_cache_has_work(cache);
     }
     if (atomic_exchange_explicit(&cache->released, false, memory_order_acquire)) {
-        regx_list_prepend(&cache->regions, &cache->ripe, &cache->busy);
+        regx_region_list_prepend(&cache->regions, &cache->ripe, &cache->busy);
     }
     regx_unlock(&cache->lock);
 }
 
-static regx_list_t pick_unused(regx_cache_t *cache, unsigned most)
+static regx_region_list_t pick_unused(regx_cache_t *cache, unsigned max)
 {
-    regx_list_t unused = {0};
+    regx_region_list_t unused = {0};
     uint32_t number;
 
     regx_lock(&cache->lock);
-    while (most-- > 0 && (number = regx_list_pop(&cache->regions, &cache->ripe)) != 0) {
-        const bool used = !cache->closing && (uint32_t)regx_seats_uses(cache->seats, number) != 0;
+    while (max-- > 0 && (number = regx_region_list_pop(&cache->regions, &cache->ripe)) != 0) {
+        const bool used =
+            !cache->closing && (uint32_t)regx_thread_states_uses(cache->states, number) != 0;
 
-        regx_list_push(&cache->regions, used ? &cache->busy : &unused, number);
+        regx_region_list_push(&cache->regions, used ? &cache->busy : &unused, number);
     }
     if (cache->ripe.first != 0) {
         regx_cache_has_work(cache);
@@ -79,24 +163,39 @@ static regx_list_t pick_unused(regx_cache_t *cache, unsigned most)
 }
 
 /* It changed while it was in use, and the last use has ended. */
-static void tell(regx_cache_t *cache, const regx_record_t *record)
+static void note_changed(regx_cache_t *cache, const regx_record_t *record)
 {
-    const regx_cache_config_t *config = &cache->config;
+    const regx_inuse_t inuse = cache->config.inuse;
 
-    if (config->changed_in_use == NULL || config->inuse == REGX_INUSE_IGNORE) {
+    if (cache->config.changed_in_use == NULL || inuse == REGX_INUSE_IGNORE) {
         return;
     }
     regx_lock(&cache->lock);
-    const bool first = !cache->told;
-
-    cache->told = true;
+    if (!cache->warned || inuse == REGX_INUSE_ABORT) {
+        cache->warned = true;
+        cache->changed = (regx_range_t){.start = record->start, .size = record->size};
+        atomic_store(&cache->to_warn, true);
+    }
     regx_unlock(&cache->lock);
-    if (first || config->inuse == REGX_INUSE_ABORT) {
-        config->changed_in_use(config->context, (const void *)record->start, record->size);
+}
+
+void regx_cache_warn(regx_cache_t *cache)
+{
+    const regx_cache_config_t *config = &cache->config;
+
+    if (!atomic_load_explicit(&cache->to_warn, memory_order_relaxed)) {
+        return;
+    }
+    regx_lock(&cache->lock);
+    const bool warns = atomic_exchange(&cache->to_warn, false);
+    const regx_range_t changed = cache->changed;
+    regx_unlock(&cache->lock);
+    if (warns) {
+        config->changed_in_use(config->context, (const void *)changed.start, changed.size);
     }
 }
 
-unsigned regx_cache_retire(regx_cache_t *cache, unsigned most)
+static unsigned retire(regx_cache_t *cache, unsigned max, bool warns)
 {
     unsigned count = 0;
 
@@ -104,22 +203,99 @@ unsigned regx_cache_retire(regx_cache_t *cache, unsigned most)
         return 0;
     }
     ripen(cache);
-    regx_list_t unused = pick_unused(cache, most);
+    regx_region_list_t unused = pick_unused(cache, max);
 
     for (uint32_t number = unused.first; number != 0; number = cache->records[number].next) {
         regx_record_t *record = &cache->records[number];
 
-        regx_changes_interest(cache->changes, record->start, record->start + record->size, -1);
+        regx_inval_log_interest(cache->log, record->start, record->start + record->size, -1);
         regx_device_deregister(cache->registry, &cache->holdings[number].mr);
+        atomic_fetch_sub(&cache->pinned, record->size);
         if (atomic_load_explicit(&record->used_changed, memory_order_relaxed)) {
-            tell(cache, record);
+            note_changed(cache, record);
+            if (warns) {
+                regx_cache_warn(cache);
+            }
         }
         count++;
     }
     regx_lock(&cache->lock);
-    for (uint32_t number; (number = regx_list_pop(&cache->regions, &unused)) != 0;) {
+    for (uint32_t number; (number = regx_region_list_pop(&cache->regions, &unused)) != 0;) {
         regx_regions_put(&cache->regions, number);
     }
     regx_unlock(&cache->lock);
     return count;
+}
+
+unsigned regx_cache_retire(regx_cache_t *cache, unsigned max)
+{
+    return retire(cache, max, true);
+}
+
+unsigned regx_cache_retire_quietly(regx_cache_t *cache, unsigned max)
+{
+    return retire(cache, max, false);
+}
+
+/* ---- while the application computes ---- */
+
+#define DELAY_MS 10u
+
+static bool has_something_to_do(const regx_cache_t *cache)
+{
+    return atomic_load(&cache->log->head) != atomic_load(&cache->drained) ||
+           atomic_load(&cache->work);
+}
+
+/* Whether something was done. */
+static bool reclaim_some(regx_cache_t *cache)
+{
+    const uint64_t before = atomic_load(&cache->drained);
+
+    regx_lock(&cache->lock);
+    regx_cache_drain_locked(cache, NULL);
+    regx_unlock(&cache->lock);
+    return regx_cache_retire_quietly(cache, REGX_RETIRED_MAX) > 0 ||
+           atomic_load(&cache->drained) != before;
+}
+
+static void *reclaim(void *argument)
+{
+    regx_cache_t *cache = argument;
+
+    while (!atomic_load(&cache->reclaimer.stop)) {
+        atomic_store(&cache->log->asleep, 1);
+        if (!has_something_to_do(cache) && !atomic_load(&cache->reclaimer.stop)) {
+            regx_thread_wait(&cache->log->asleep, 1, 0);
+        }
+        if (has_something_to_do(cache)) {
+            regx_thread_wait(&cache->reclaimer.stop, 0, DELAY_MS);
+        }
+        while (!atomic_load(&cache->reclaimer.stop) && has_something_to_do(cache) &&
+               reclaim_some(cache)) {
+        }
+    }
+    return NULL;
+}
+
+void regx_cache_start_reclaiming(regx_cache_t *cache)
+{
+    cache->reclaimer.runs =
+        (cache->monitor->flags & REGX_MONITOR_THREAD) != 0 &&
+        cache->registry->transport->registers &&
+        regx_thread_start(&cache->reclaimer.thread, "regx-reclaim", reclaim, cache) == 0;
+}
+
+void regx_cache_stop_reclaiming(regx_cache_t *cache)
+{
+    if (!cache->reclaimer.runs) {
+        return;
+    }
+    cache->reclaimer.runs = false;
+    atomic_store(&cache->reclaimer.stop, 1);
+    regx_thread_wake(&cache->reclaimer.stop);
+    /* It may be about to sleep there, and others' threads may sleep there too: they look again. */
+    atomic_store(&cache->log->asleep, 1);
+    regx_inval_log_wake(cache->log);
+    pthread_join(cache->reclaimer.thread, NULL);
 }

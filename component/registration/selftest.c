@@ -90,24 +90,24 @@ static void *make(void *argument)
     return NULL;
 }
 
-static bool between(const regx_watch_t *watch)
+static bool between(const regx_monitor_t *monitor)
 {
-    return atomic_load(&watch->changes->sequence) % 2 == 1;
+    return atomic_load(&monitor->log->sequence) % 2 == 1;
 }
 
 /* Whether a look-up right now would find out that the page changed. */
-static bool refused(regx_watch_t *watch, uint64_t since, uintptr_t page, size_t size)
+static bool refused(regx_monitor_t *monitor, uint64_t since, uintptr_t page, size_t size)
 {
-    return (watch->quiet != NULL && !watch->quiet(watch, page, page + size)) || between(watch) ||
-           regx_changes_touched(watch->changes, since, page, page + size);
+    return (monitor->valid != NULL && !monitor->valid(monitor, page, page + size)) ||
+           between(monitor) || regx_inval_log_touched(monitor->log, since, page, page + size);
 }
 
 /* Whether it comes into the log, given its time. */
-static bool logged(const regx_watch_t *watch, uint64_t since, uintptr_t page, size_t size)
+static bool logged(const regx_monitor_t *monitor, uint64_t since, uintptr_t page, size_t size)
 {
     const time_t end = time(NULL) + SETTLE_SECONDS;
 
-    while (!regx_changes_touched(watch->changes, since, page, page + size)) {
+    while (!regx_inval_log_touched(monitor->log, since, page, page + size)) {
         if (time(NULL) > end) {
             return false;
         }
@@ -117,18 +117,18 @@ static bool logged(const regx_watch_t *watch, uint64_t since, uintptr_t page, si
 }
 
 /* NULL: as it should be. */
-static const char *judge(regx_watch_t *watch, trial_t *trial, unsigned claims)
+static const char *judge(regx_monitor_t *monitor, trial_t *trial, unsigned claims)
 {
     const bool lands =
         trial->change == MREMAP && trial->raw && (claims & REGX_SELFTEST_DESTINATION) != 0;
     pthread_t thread;
 
-    while (between(watch)) { /* with what happened to the pages of the trial before */
+    while (between(monitor)) { /* with what happened to the pages of the trial before */
         sched_yield();
     }
-    uint64_t since = atomic_load(&watch->changes->head);
-    if (watch->cover != NULL &&
-        watch->cover(watch, trial->scratch, trial->end, &since) != REGX_OK) {
+    uint64_t since = atomic_load(&monitor->log->head);
+    if (monitor->subscribe != NULL &&
+        monitor->subscribe(monitor, trial->scratch, trial->end, &since) != REGX_OK) {
         return "could not be tried: the scratch pages cannot be watched";
     }
     if (!trial->thread) {
@@ -144,17 +144,17 @@ static const char *judge(regx_watch_t *watch, trial_t *trial, unsigned claims)
     if (!trial->made) {
         return "could not be made";
     }
-    if (!refused(watch, since, trial->page, trial->size)) {
+    if (!refused(monitor, since, trial->page, trial->size)) {
         return "was not seen";
     }
-    if (lands && !refused(watch, since, trial->onto, trial->size)) {
+    if (lands && !refused(monitor, since, trial->onto, trial->size)) {
         return "was not seen where it moves to";
     }
     /* Where look-ups scan, SHM_REMAP is logged when something there is registered. */
-    if (trial->change != SHMAT && !logged(watch, since, trial->page, trial->size)) {
+    if (trial->change != SHMAT && !logged(monitor, since, trial->page, trial->size)) {
         return "was noticed, but did not come into the log";
     }
-    if (lands && !logged(watch, since, trial->onto, trial->size)) {
+    if (lands && !logged(monitor, since, trial->onto, trial->size)) {
         return "was noticed where it moves to, but did not come into the log";
     }
     return NULL;
@@ -162,7 +162,7 @@ static const char *judge(regx_watch_t *watch, trial_t *trial, unsigned claims)
 
 enum { PAGES = 6, PAGE_TO_CHANGE = 1, PAGE_TO_MOVE_IT_ONTO = 4 };
 
-static regx_status_t try(regx_watch_t *watch, trial_t *trial, unsigned claims, char *error,
+static regx_status_t try(regx_monitor_t *monitor, trial_t *trial, unsigned claims, char *error,
                          size_t error_size)
 {
     const size_t length = PAGES * trial->size;
@@ -180,9 +180,9 @@ static regx_status_t try(regx_watch_t *watch, trial_t *trial, unsigned claims, c
     trial->end = trial->scratch + length;
     trial->page = trial->scratch + PAGE_TO_CHANGE * trial->size;
     trial->onto = trial->scratch + PAGE_TO_MOVE_IT_ONTO * trial->size;
-    regx_changes_interest(watch->changes, trial->scratch, trial->end, 1);
-    const char *fault = judge(watch, trial, claims);
-    regx_changes_interest(watch->changes, trial->scratch, trial->end, -1);
+    regx_inval_log_interest(monitor->log, trial->scratch, trial->end, 1);
+    const char *fault = judge(monitor, trial, claims);
+    regx_inval_log_interest(monitor->log, trial->scratch, trial->end, -1);
     munmap(scratch, length);
     if (fault == NULL) {
         return REGX_OK;
@@ -198,7 +198,8 @@ static bool is_claimed(const trial_t *trial, unsigned claims)
     return trial->change != SHMAT || (!trial->raw && (claims & REGX_SELFTEST_REMAP) != 0);
 }
 
-regx_status_t regx_selftest(regx_watch_t *watch, unsigned claims, char *error, size_t error_size)
+regx_status_t regx_selftest(regx_monitor_t *monitor, unsigned claims, char *error,
+                            size_t error_size)
 {
     trial_t trial = {.size = (size_t)sysconf(_SC_PAGESIZE)};
     regx_status_t status = REGX_OK;
@@ -212,7 +213,7 @@ regx_status_t regx_selftest(regx_watch_t *watch, unsigned claims, char *error, s
         }
         for (trial.change = 0; trial.change < CHANGES && status == REGX_OK; trial.change++) {
             if (is_claimed(&trial, claims)) {
-                status = try(watch, &trial, claims, error, error_size);
+                status = try(monitor, &trial, claims, error, error_size);
             }
         }
     }

@@ -4,10 +4,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 /* What headers older than Linux 6.7 lack. */
@@ -34,7 +36,7 @@ struct pm_scan_arg {
 #endif
 
 /* Without these nothing works. The last is of no use here: it came with Linux 5.18, and only since
- * 5.15 does the kernel count the changes under way, without which regx_uffd_quiet is wrong. */
+ * 5.15 does the kernel count the changes under way, without which regx_uffd_is_idle is wrong. */
 static const struct {
     uint64_t bit;
     const char *name;
@@ -103,11 +105,13 @@ static bool ask_features(uint64_t *features, char *error, size_t error_size)
     return true;
 }
 
-/* 0: none of what is mapped in the range is unarmed; 1: some is; -1: the kernel does not know. */
-static int scan_unarmed(int pagemap, uintptr_t start, uintptr_t end)
+/* 0: none of what is mapped in the range is not registered with userfaultfd; 1: some is; -1: the
+ * kernel does not know. */
+static int scan_unregistered(int pagemap, uintptr_t start, uintptr_t end)
 {
-    /* Refused at the first mapping that is not armed; of what is, no page is looked at. Asking for
-     * the unarmed pages themselves takes 0.25 us more where there are any. */
+    /* Refused at the first mapping that is not registered with userfaultfd; of what is, no page is
+     * looked at. Asking for the not registered with userfaultfd pages themselves takes 0.25 us more
+     * where there are any. */
     struct pm_scan_arg scan = {.size = sizeof(scan),
                                .flags = PM_SCAN_CHECK_WPASYNC,
                                .start = start,
@@ -130,7 +134,7 @@ static int open_pagemap(uint64_t features)
 
     /* An empty range is refused by a filter alone. */
     if (fd >= 0 &&
-        (scan_unarmed(fd, here, here) != 0 || scan_unarmed(fd, here, here + page) != 1)) {
+        (scan_unregistered(fd, here, here) != 0 || scan_unregistered(fd, here, here + page) != 1)) {
         close(fd);
         return -1;
     }
@@ -156,23 +160,24 @@ regx_status_t regx_uffd_open(regx_uffd_t *uffd, char *error, size_t error_size)
     if (ioctl(uffd->fd, UFFDIO_API, &api) != 0) {
         snprintf(error, error_size, "userfaultfd: its features are refused: %s", strerror(errno));
         close(uffd->fd);
+        uffd->fd = -1;
         return REGX_DENIED;
     }
     uffd->pagemap = open_pagemap(features);
+    regx_file_identify(uffd->fd, &uffd->id);
+    if (uffd->pagemap >= 0) {
+        regx_file_identify(uffd->pagemap, &uffd->pagemap_id);
+    }
     return REGX_OK;
 }
 
 void regx_uffd_close(regx_uffd_t *uffd)
 {
-    close(uffd->fd);
-    uffd->fd = -1;
-    if (uffd->pagemap >= 0) {
-        close(uffd->pagemap);
-        uffd->pagemap = -1;
-    }
+    regx_file_close(&uffd->fd, &uffd->id);
+    regx_file_close(&uffd->pagemap, &uffd->pagemap_id);
 }
 
-int regx_uffd_arm(const regx_uffd_t *uffd, uintptr_t start, uintptr_t end)
+int regx_uffd_register(const regx_uffd_t *uffd, uintptr_t start, uintptr_t end)
 {
     struct uffdio_register range = {.range = {.start = start, .len = end - start},
                                     .mode = UFFDIO_REGISTER_MODE_WP};
@@ -180,24 +185,44 @@ int regx_uffd_arm(const regx_uffd_t *uffd, uintptr_t start, uintptr_t end)
     return ioctl(uffd->fd, UFFDIO_REGISTER, &range) == 0 ? 0 : errno;
 }
 
-int regx_uffd_disarm(const regx_uffd_t *uffd, uintptr_t start, uintptr_t end)
+int regx_uffd_unregister(const regx_uffd_t *uffd, uintptr_t start, uintptr_t end)
 {
     struct uffdio_range range = {.start = start, .len = end - start};
 
     return ioctl(uffd->fd, UFFDIO_UNREGISTER, &range) == 0 ? 0 : errno;
 }
 
-bool regx_uffd_armed(const regx_uffd_t *uffd, uintptr_t start, uintptr_t end)
+bool regx_uffd_is_registered(const regx_uffd_t *uffd, uintptr_t start, uintptr_t end)
 {
-    return scan_unarmed(uffd->pagemap, start, end) == 0;
+    return scan_unregistered(uffd->pagemap, start, end) == 0;
 }
 
-size_t regx_uffd_read(const regx_uffd_t *uffd, regx_uffd_event_t events[REGX_UFFD_EVENTS])
+int regx_uffd_wait(const regx_uffd_t *uffd, int other, int milliseconds)
+{
+    const struct timespec time = {.tv_nsec = milliseconds * 1000000L};
+    struct pollfd fds[] = {{.fd = uffd->fd, .events = POLLIN}, {.fd = other, .events = POLLIN}};
+    const long ready = regx_raw(SYS_ppoll, (long)fds, 2, milliseconds >= 0 ? (long)&time : 0, 0, 0);
+
+    if (ready < 0 && ready != -EINTR) {
+        return -1;
+    }
+    return (fds[0].revents != 0 ? REGX_UFFD_EVENT : 0) |
+           (fds[1].revents != 0 ? REGX_UFFD_OTHER : 0);
+}
+
+int regx_uffd_read(const regx_uffd_t *uffd, regx_uffd_event_t events[REGX_UFFD_EVENTS])
 {
     struct uffd_msg messages[REGX_UFFD_EVENTS];
-    const ssize_t got = read(uffd->fd, messages, sizeof(messages));
-    size_t count = 0;
 
+    if (!regx_uffd_is_ours(uffd)) {
+        return -1;
+    }
+    const long got = regx_raw(SYS_read, uffd->fd, (long)messages, sizeof(messages), 0, 0);
+    int count = 0;
+
+    if (got < 0 && got != -EAGAIN && got != -EINTR) {
+        return -1;
+    }
     for (size_t i = 0; got > 0 && i < (size_t)got / sizeof(messages[0]); i++) {
         const struct uffd_msg *message = &messages[i];
 

@@ -75,14 +75,14 @@ bool subject_open(const char *name, subject_kind_t *kind, char *why, size_t size
                                        .count = REGX_UNLIMITED,
                                        .admit = REGX_ADMIT_FIRST,
                                        .inuse = REGX_INUSE_IGNORE};
-    regx_watch_config_t watch = {
+    regx_monitor_config_t monitor = {
         .check = REGX_CHECK_ALWAYS, .threads = true, .counters = &regx.counters};
 
     snprintf(backend, sizeof(backend), "%s", name);
     if (ends_with(name, "-scan", backend, sizeof(backend))) {
-        watch.check = REGX_CHECK_SCAN;
+        monitor.check = REGX_CHECK_SCAN;
     } else if (ends_with(name, "-never", backend, sizeof(backend))) {
-        watch.check = REGX_CHECK_NEVER;
+        monitor.check = REGX_CHECK_NEVER;
     }
     if (regx_backend_find(backend) == NULL) {
         snprintf(why, size, "unknown backend \"%s\"; there are: %s", name, subject_names);
@@ -93,18 +93,18 @@ bool subject_open(const char *name, subject_kind_t *kind, char *why, size_t size
             snprintf(why, size, "Open MPI's library does not start");
             return false;
         }
-        watch.hooks = &regx_compat_hooks;
+        monitor.hooks = &regx_compat_hooks;
     }
     regx.transport.ops = &domain;
-    if (regx_backend_choose(backend, false, &watch, &regx.choice, why, size) != REGX_OK) {
+    if (regx_backend_choose(backend, false, &monitor, &regx.choice, why, size) != REGX_OK) {
         return false;
     }
-    if (regx_registry_open(&regx.registry, regx.choice.backend, regx.choice.watch, &cache,
+    if (regx_registry_open(&regx.registry, regx.choice.backend, regx.choice.monitor, &cache,
                            &regx.transport, &regx.counters) != REGX_OK) {
         snprintf(why, size, "out of memory");
         return false;
     }
-    *kind = regx.choice.watch == NULL ? PER_USE : strcmp(backend, "retain") == 0 ? BLIND : TOLD;
+    *kind = regx.choice.monitor == NULL ? PER_USE : strcmp(backend, "retain") == 0 ? BLIND : TOLD;
     return true;
 }
 
@@ -121,18 +121,19 @@ void subject_release(subject_use_t *use)
 
 bool subject_query(void)
 {
-    const regx_watch_t *watch = regx.choice.watch;
+    const regx_monitor_t *monitor = regx.choice.monitor;
 
-    return watch != NULL && watch->asked != NULL && (regx_uffd_quiet(watch->asked->fd), true);
+    return monitor != NULL && monitor->query != NULL &&
+           (regx_uffd_is_idle(monitor->query->fd), true);
 }
 
 // Progress does a bounded amount each time. What the notifier has read it may not have logged yet.
 void subject_settle(void)
 {
-    const regx_watch_t *watch = regx.choice.watch;
+    const regx_monitor_t *monitor = regx.choice.monitor;
     uint64_t before;
 
-    while (watch != NULL && atomic_load(&watch->changes->sequence) % 2 != 0) {
+    while (monitor != NULL && atomic_load(&monitor->log->sequence) % 2 != 0) {
         sched_yield();
     }
     do {

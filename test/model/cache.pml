@@ -70,7 +70,7 @@ byte changing;          /* mmap_changing, which the query reads */
 bool posted[CHANGERS + 1]; /* an event that has not been read; its changer waits */
 byte posted_range[CHANGERS + 1];
 
-/* ---- the log: changes.c */
+/* ---- the log: inval_log.c */
 byte head;
 bit sequence;
 byte slot[RING]; /* number + 1 of the change that the slot holds */
@@ -99,7 +99,7 @@ byte inside[RANGES];     /* changes of which the application has not yet been to
 byte handed = NONE;      /* a use that another thread may release */
 byte finished;
 
-/* ==== changes.c */
+/* ==== inval_log.c */
 
 /* regx_changes_log. A slot may be written late: its number is taken first. */
 inline log_change(range)
@@ -142,7 +142,7 @@ inline look_for_touch(since_, range)
     }
 }
 
-/* ==== retire.c and drain.c, with the lock held */
+/* ==== retire.c, with the lock held */
 
 inline kill(id_)
 {
@@ -394,7 +394,7 @@ proctype application(byte me; byte rounds)
             fi;
             count(r)                              /* own use count, then a compiler barrier */
         }
-        CHECKS(back_out);                         /* quiet, sequence, head == drained */
+        CHECKS(back_out);                         /* valid, sequence, head == drained */
 #ifdef BREAK_COVERS_FIRST
         CHECK(range_of[r] == x, back_out);
 #endif

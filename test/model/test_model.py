@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The registration cache's protocol (cache.pml), and that of the log which tells it of changes
-(changes.pml), in every interleaving, by the model checker Spin.
+(inval_log.pml), in every interleaving, by the model checker Spin.
 
 Each model is small, so that it is gone through whole; together they have all parts of the protocol.
 A rule that is broken must be found out in one of them, or the model would not show that it is
@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 MODEL = Path(__file__).parent / "cache.pml"
-LOG_MODEL = Path(__file__).parent / "changes.pml"
+LOG_MODEL = Path(__file__).parent / "inval_log.pml"
 MEMORY_MIB = 4000
 DEPTH = 100_000
 SECONDS = 900  # of the watchdog

@@ -271,6 +271,7 @@ oracle_t *oracle_open(unsigned buffers, char *why, size_t why_size)
         give_up("memory", ENOMEM);
     }
     oracle->transport.ops = &ops;
+    oracle->transport.registers = true;
     for (; oracle->ring_count < rings; oracle->ring_count++) {
         const unsigned left = buffers - oracle->ring_count * ORACLE_BUFFERS_PER_RING;
 

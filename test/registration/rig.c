@@ -7,28 +7,28 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "registration/notifier.h"
+#include "hold.h"
 
-/* ---- the watch that never tells ---- */
+/* ---- the monitor that never tells ---- */
 
-static void deaf_stop(regx_watch_t *watch)
+static void deaf_stop(regx_monitor_t *monitor)
 {
-    regx_changes_close(watch->changes);
-    free(watch);
+    regx_inval_log_close(monitor->log);
+    free(monitor);
 }
 
-static regx_status_t deaf_start(const regx_watch_config_t *config, regx_watch_t **watch,
+static regx_status_t deaf_start(const regx_monitor_config_t *config, regx_monitor_t **monitor,
                                 char *error, size_t error_size)
 {
     (void)config;
     (void)error;
     (void)error_size;
-    *watch = calloc(1, sizeof(**watch));
-    if (*watch == NULL) {
+    *monitor = calloc(1, sizeof(**monitor));
+    if (*monitor == NULL) {
         abort();
     }
-    **watch =
-        (regx_watch_t){.name = "unprotected", .changes = regx_changes_open(), .stop = deaf_stop};
+    **monitor =
+        (regx_monitor_t){.name = "unprotected", .log = regx_inval_log_open(), .stop = deaf_stop};
     return REGX_OK;
 }
 
@@ -39,20 +39,20 @@ static const regx_backend_t unprotected = {.name = "unprotected", .start = deaf_
 static regx_status_t choose(rig_t *rig, const rig_config_t *config, char *why, size_t why_size)
 {
     const bool scan = strcmp(config->backend, "notifier/scan") == 0;
-    regx_watch_config_t watch = {.check = scan ? REGX_CHECK_SCAN : REGX_CHECK_ALWAYS,
-                                 .threads = true,
-                                 .counters = &rig->counters,
-                                 .transport = oracle_transport(rig->oracle),
-                                 .prefetch = REGX_PREFETCH_TOUCH};
+    regx_monitor_config_t monitor = {.check = scan ? REGX_CHECK_SCAN : REGX_CHECK_ALWAYS,
+                                     .threads = true,
+                                     .counters = &rig->counters,
+                                     .transport = oracle_transport(rig->oracle),
+                                     .prefetch = REGX_PREFETCH_TOUCH};
 
     if (strcmp(config->backend, "unprotected") == 0) {
         rig->choice.backend = &unprotected;
-        return unprotected.start(&watch, &rig->choice.watch, why, why_size);
+        return unprotected.start(&monitor, &rig->choice.monitor, why, why_size);
     }
     if (strncmp(config->backend, "hooks", strlen("hooks")) == 0) {
-        watch.hooks = rig_hooks();
+        monitor.hooks = rig_hooks();
     }
-    return regx_backend_choose(scan ? "notifier" : config->backend, false, &watch, &rig->choice,
+    return regx_backend_choose(scan ? "notifier" : config->backend, false, &monitor, &rig->choice,
                                why, why_size);
 }
 
@@ -74,6 +74,7 @@ bool rig_open(rig_t *rig, const rig_config_t *config, char *why, size_t why_size
     if (rig->oracle == NULL) {
         return false;
     }
+    oracle_transport(rig->oracle)->registers = !config->alone;
     if (rig->reads) {
         oracle_read(rig->oracle);
     }
@@ -81,7 +82,7 @@ bool rig_open(rig_t *rig, const rig_config_t *config, char *why, size_t why_size
         oracle_close(rig->oracle);
         return false;
     }
-    if (regx_registry_open(&rig->registry, rig->choice.backend, rig->choice.watch, &cache,
+    if (regx_registry_open(&rig->registry, rig->choice.backend, rig->choice.monitor, &cache,
                            oracle_transport(rig->oracle), &rig->counters) != REGX_OK) {
         fprintf(stderr, "rig: no memory for a registry\n");
         abort();
@@ -92,8 +93,8 @@ bool rig_open(rig_t *rig, const rig_config_t *config, char *why, size_t why_size
 void rig_close(rig_t *rig)
 {
     regx_registry_close(&rig->registry);
-    if (rig->choice.watch != NULL) {
-        rig->choice.watch->stop(rig->choice.watch);
+    if (rig->choice.monitor != NULL) {
+        rig->choice.monitor->stop(rig->choice.monitor);
     }
     oracle_close(rig->oracle);
 }
@@ -208,31 +209,11 @@ transfer_t rig_transfer(rig_t *rig, direction_t direction, void *base, size_t le
 
 void rig_settle(const rig_t *rig)
 {
-    const regx_watch_t *watch = rig->choice.watch;
+    const regx_monitor_t *monitor = rig->choice.monitor;
 
-    while (watch != NULL && atomic_load(&watch->changes->sequence) % 2 != 0) {
+    while (monitor != NULL && atomic_load(&monitor->log->sequence) % 2 != 0) {
         sched_yield();
     }
-}
-
-/* Of the notifier that runs, also of the one within hooks+notifier. The programs are linked with
- * --wrap, so that it passes by here. */
-static regx_watch_t *notifier;
-
-regx_status_t __real_regx_watch_notifier(const regx_watch_config_t *config, regx_watch_t **watch,
-                                         char *error, size_t error_size);
-regx_status_t __wrap_regx_watch_notifier(const regx_watch_config_t *config, regx_watch_t **watch,
-                                         char *error, size_t error_size);
-
-regx_status_t __wrap_regx_watch_notifier(const regx_watch_config_t *config, regx_watch_t **watch,
-                                         char *error, size_t error_size)
-{
-    const regx_status_t status = __real_regx_watch_notifier(config, watch, error, error_size);
-
-    if (status == REGX_OK) {
-        notifier = *watch;
-    }
-    return status;
 }
 
 bool rig_can_hold(const rig_t *rig)
@@ -243,11 +224,11 @@ bool rig_can_hold(const rig_t *rig)
 void rig_hold(rig_t *rig, bool hold)
 {
     if (rig_can_hold(rig)) {
-        regx_notifier_hold_for_test(notifier, hold ? REGX_HOLD_BEFORE_READ : REGX_HOLD_NOWHERE);
+        hold_reader(hold ? HOLD_BEFORE_READ : HOLD_NOWHERE);
     }
 }
 
 bool rig_held(const rig_t *rig)
 {
-    return rig_can_hold(rig) && regx_notifier_held_for_test(notifier);
+    return rig_can_hold(rig) && hold_is_held();
 }

@@ -20,10 +20,11 @@ typedef struct rig {
 } rig_t;
 
 typedef struct rig_config {
-    /* Of the product; or `unprotected`, a cache whose watch never tells of anything, and so what a
-     * backend must be better than; or `notifier/scan`, notifier with notifier_check=scan. */
+    /* Of the product; or `unprotected`, a cache whose monitor never tells of anything, and so what
+     * a backend must be better than; or `notifier/scan`, notifier with notifier_check=scan. */
     const char *backend;
     bool reads;            /* an RDMA device alone: transfers are reads */
+    bool alone;            /* nothing is deregistered but by progress and acquisitions */
     unsigned buffers;      /* of the oracle; 0: as many as one ring has */
     uint64_t bytes, count; /* of the cache; 0: unlimited */
     regx_admit_t admit;

@@ -7,7 +7,7 @@
  * A program sends a buffer, gives the memory back, gets new memory at the same address, and sends
  * that. A cache that goes by addresses finds the address registered, and the device sends what it
  * had pinned: the first buffer's bytes. Nothing fails, nothing is logged; the data is wrong.
- * `unprotected` is regx's cache with a watch that never tells of anything; the other backends do
+ * `unprotected` is regx's cache with a monitor that never tells of anything; the other backends do
  * better. What happens is printed, step by step. Ends with 1 if it is not what should, and with 77
  * where there is no device (linked with oracle_verbs.c: an RDMA device).
  */

@@ -135,13 +135,13 @@ static void hazard_5_news_that_is_not_read(void **state)
 /* More changes than the log holds, while nobody looks: what changed among them is not used. */
 static void hazard_6_a_flush_is_not_lost(void **state)
 {
-    enum { OTHERS = 64, CHANGES = REGX_CHANGES_RING + 100 };
+    enum { OTHERS = 64, CHANGES = REGX_INVAL_LOG_RING + 100 };
     uint8_t *buffer, *others;
     uint64_t before;
 
     (void)state;
     need_locked((size_t)16 << 20);
-    open_rig((rig_config_t){0});
+    open_rig((rig_config_t){.alone = true}); /* or the log would be read as it is written */
     buffer = map_at(NULL, LENGTH);
     others = map_at(NULL, (size_t)OTHERS * LENGTH);
     for (unsigned i = 0; i < OTHERS; i++) {
@@ -226,7 +226,7 @@ static void hazard_9_one_munmap_over_5000_regions(void **state)
 
     (void)state;
     need_locked((size_t)32 << 20);
-    open_rig((rig_config_t){0});
+    open_rig((rig_config_t){.alone = true});
     control = map_at(NULL, LENGTH);
     memory = map_at(NULL, (size_t)REGIONS * 4096);
     right(SEND, control, LENGTH, 0);

@@ -33,25 +33,27 @@ class Mutant:
 
 SELF_TEST = "cannot be used: self-test: "
 SLOWLY = "(usleep(30), true)"  # between two steps, so that the wrong order shows within a minute
-RIGHT_CHECKS = """(!cache->asks || cache->watch->quiet(cache->watch, request->start, request->end)) &&
-           atomic_load_explicit(&changes->sequence, memory_order_acquire) % 2 == 0 &&
-           !regx_changes_touched(changes, since, start, end);"""
-WRONG_CHECKS = f"""atomic_load_explicit(&changes->sequence, memory_order_acquire) % 2 == 0 &&
-           !regx_changes_touched(changes, since, start, end) && {SLOWLY} &&
-           (!cache->asks || cache->watch->quiet(cache->watch, request->start, request->end));"""
-RIGHT_READS = """    const uint64_t sequence = atomic_load_explicit(&changes->sequence, memory_order_acquire);
-    const uint64_t head = atomic_load_explicit(&changes->head, memory_order_acquire);
+RIGHT_CHECKS = """    request->busy = !is_still(cache, request);
+    return !request->busy && !regx_inval_log_touched(cache->log, since, start, end);"""
+WRONG_CHECKS = f"""    request->busy =
+        atomic_load_explicit(&cache->log->sequence, memory_order_acquire) % 2 != 0;
+    if (request->busy || regx_inval_log_touched(cache->log, since, start, end)) {{
+        return false;
+    }}
+    return {SLOWLY} && (request->busy = !is_still(cache, request), !request->busy);"""
+RIGHT_READS = """    const uint64_t sequence = atomic_load_explicit(&log->sequence, memory_order_acquire);
+    const uint64_t head = atomic_load_explicit(&log->head, memory_order_acquire);
 """
-WRONG_READS = """    const uint64_t head = atomic_load_explicit(&changes->head, memory_order_acquire);
+WRONG_READS = """    const uint64_t head = atomic_load_explicit(&log->head, memory_order_acquire);
     sched_yield();
-    const uint64_t sequence = atomic_load_explicit(&changes->sequence, memory_order_acquire);
+    const uint64_t sequence = atomic_load_explicit(&log->sequence, memory_order_acquire);
 """
 
 MUTANTS = [
     Mutant("one event in a thousand is dropped", "notifier.c",
-           "    regx_changes_log(notifier->super.changes, event->start, event->end);\n",
+           "    regx_inval_log_write(notifier->super.log, event->start, event->end);\n",
            "    static unsigned number;\n    if (++number % 1000 != 0)\n"
-           "        regx_changes_log(notifier->super.changes, event->start, event->end);\n",
+           "        regx_inval_log_write(notifier->super.log, event->start, event->end);\n",
            "property"),
     Mutant("REMAP is ignored", "uffd.c", "message->event == UFFD_EVENT_REMAP)",
            "message->event == UFFD_EVENT_REMAP && message->event == 0)", "property"),
@@ -71,21 +73,21 @@ MUTANTS = [
     Mutant("a new region is checked from the end of its pinning", "miss.c",
            "!is_true_since(cache, request, entry.start, entry.end, since) ||",
            "!is_true_since(cache, request, entry.start, entry.end, "
-           "atomic_load(&cache->changes->head)) ||",
+           "atomic_load(&cache->log->head)) ||",
            "storm", ("glance",)),
-    Mutant("the log counts as read before its regions are ended", "drain.c",
+    Mutant("the log counts as read before its regions are ended", "retire.c",
            "    while (drained != head && left > 0) {\n",
            "    atomic_store(&cache->drained, head);\n    usleep(30);\n"
            "    while (drained != head && left > 0) {\n", "storm", ("glance",)),
-    Mutant("a change of which not all regions have ended counts as acted on", "drain.c",
+    Mutant("a change of which not all regions have ended counts as acted on", "retire.c",
            "&left, end_regions, &cut)) {\n            break;\n        }",
            "&left, end_regions, &cut)) {\n        }", "storm", ("parts",)),
     Mutant("what is alive is used though it may be about to end", "miss.c",
            "record->start + record->size, drained)) {",
            "record->start + record->size, "
-           "drained > 0 ? atomic_load(&cache->changes->head) : 0)) {", "storm", ("parts",)),
+           "drained > 0 ? atomic_load(&cache->log->head) : 0)) {", "storm", ("parts",)),
     Mutant("a region in use is deregistered", "retire.c",
-           "!cache->closing && (uint32_t)regx_seats_uses(cache->seats, number) != 0",
+           "!cache->closing && (uint32_t)regx_thread_states_uses(cache->states, number) != 0",
            "number == 0", "storm", ("glance",), found="oracle: "),
 ]
 

@@ -7,8 +7,11 @@
 #include "hooked.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "registration/backend.h"
 
@@ -53,7 +56,7 @@ static const regx_transport_ops_t device_ops = {
     .name = "device", .reg = reg, .dereg = dereg, .on_demand = on_demand, .prefetch = prefetch};
 static regx_transport_t transport = {.ops = &plain_ops};
 
-static const regx_watch_config_t config = {
+static const regx_monitor_config_t config = {
     .hooks = &hooked_source, .transport = &transport, .counters = &counters};
 
 static regx_backend_choice_t choice;
@@ -68,8 +71,8 @@ static regx_status_t choose(const char *name, bool free_of_charge)
 
 static void stop(void)
 {
-    if (choice.watch != NULL) {
-        choice.watch->stop(choice.watch);
+    if (choice.monitor != NULL) {
+        choice.monitor->stop(choice.monitor);
     }
 }
 
@@ -103,11 +106,11 @@ static void nothing_is_started_where_nothing_is_to_be_kept(void **state)
     (void)state;
     assert_int_equal(choose("none", false), REGX_OK);
     assert_string_equal(choice.backend->name, "none");
-    assert_null(choice.watch);
+    assert_null(choice.monitor);
     assert_string_equal(choice.reason, "asked for");
     assert_int_equal(choose("auto", true), REGX_OK);
     assert_string_equal(choice.backend->name, "none");
-    assert_null(choice.watch);
+    assert_null(choice.monitor);
     assert_string_equal(choice.reason, "not needed");
     assert_int_equal(hooked.installed, 0);
 }
@@ -118,7 +121,7 @@ static void what_is_asked_for_is_started(void **state)
     (void)state;
     assert_int_equal(choose("hooks", true), REGX_OK);
     assert_string_equal(choice.backend->name, "hooks");
-    assert_string_equal(choice.watch->name, "hooks");
+    assert_string_equal(choice.monitor->name, "hooks");
     assert_string_equal(choice.reason, "asked for");
     assert_int_equal(hooked.installed, 1);
     stop();
@@ -129,9 +132,9 @@ static void auto_is_the_notifier_or_none_with_the_reason(void **state)
 {
     (void)state;
     assert_int_equal(choose("auto", false), REGX_OK);
-    if (choice.watch != NULL) {
+    if (choice.monitor != NULL) {
         assert_string_equal(choice.backend->name, "notifier");
-        assert_string_equal(choice.watch->name, "notifier");
+        assert_string_equal(choice.monitor->name, "notifier");
         assert_string_equal(choice.reason, "passed its self-test");
     } else {
         assert_string_equal(choice.backend->name, "none");
@@ -179,8 +182,8 @@ static void paging_on_demand_is_the_devices(void **state)
     device.status = REGX_OK;
     assert_int_equal(choose("odp", false), REGX_OK);
     assert_string_equal(choice.backend->name, "odp");
-    assert_string_equal(choice.watch->name, "odp");
-    assert_non_null(choice.watch->ready);
+    assert_string_equal(choice.monitor->name, "odp");
+    assert_true((choice.monitor->flags & REGX_MONITOR_BY_DEVICE) != 0);
     stop();
     hooked.refuse = true;
     assert_int_equal(choose("hooks", false), REGX_DENIED);
@@ -211,7 +214,7 @@ static void a_refused_userfaultfd_is_no_end(void **state)
 
         if (child == 0) {
             deny_userfaultfd(answers[i]);
-            const bool fell_back = choose("auto", false) == REGX_OK && choice.watch == NULL &&
+            const bool fell_back = choose("auto", false) == REGX_OK && choice.monitor == NULL &&
                                    strcmp(choice.backend->name, "none") == 0 &&
                                    strncmp(choice.reason, "notifier: userfaultfd", 21) == 0;
             const bool refused = choose("notifier", false) == REGX_DENIED &&

@@ -152,7 +152,7 @@ static void a_first_use_does_not_push_out_others(void **state)
         assert_int_equal(registry_served(r, (i + 1000) << 16, PAGE), ONCE);
         assert_int_equal(r->live, WARM);
     }
-    assert_int_equal(r->covers, WARM); /* nor is watched what is not kept */
+    assert_int_equal(r->subscribes, WARM); /* nor is watched what is not kept */
     for (uintptr_t i = 1; i <= WARM; i++) {
         assert_int_equal(registry_served(r, i << 16, PAGE), HIT);
     }
@@ -292,7 +292,7 @@ static void what_can_be_given_up_is_found(void **state)
 /* Unlimited is what the table holds; then others make way as for any budget. */
 static void a_full_table_keeps_what_is_new(void **state)
 {
-    enum { ROOM = 100, MORE = 1000, FULL = REGX_REGIONS_MOST - ROOM };
+    enum { ROOM = 100, MORE = 1000, FULL = REGX_REGIONS_MAX - ROOM };
     registry_t *r = registry_open(UNLIMITED, UNLIMITED, REGX_ADMIT_FIRST, false);
 
     (void)state;

@@ -5,24 +5,29 @@
  */
 #include "hooked.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/shm.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "registration/hooks.h"
 
 static regx_counters_t counters;
-static const regx_watch_config_t config = {.hooks = &hooked_source, .counters = &counters};
+static const regx_monitor_config_t config = {.hooks = &hooked_source, .counters = &counters};
 
-static regx_watch_t *start(void)
+static regx_monitor_t *start(void)
 {
     char error[256] = "";
-    regx_watch_t *watch = NULL;
-    const regx_status_t status = regx_watch_hooks(&config, &watch, error, sizeof(error));
+    regx_monitor_t *monitor = NULL;
+    const regx_status_t status = regx_monitor_hooks(&config, &monitor, error, sizeof(error));
 
     if (status != REGX_OK) {
         fail_msg("%s", error);
     }
-    return watch;
+    return monitor;
 }
 
 /* ---- what comes into the log ---- */
@@ -43,62 +48,62 @@ static void reports_are_logged_in_whole_pages(void **state)
         {0x10000, 0, 0x10000, UINTPTR_MAX - PAGE + 1}, /* a length that nobody knows */
         {0x10000, SIZE_MAX, 0x10000, UINTPTR_MAX - PAGE + 1},
     };
-    regx_watch_t *watch = start();
+    regx_monitor_t *monitor = start();
 
     (void)state;
-    assert_string_equal(watch->name, "hooks");
-    assert_null(watch->quiet);
-    regx_changes_interest(watch->changes, 0x10000, 0x20000, 1);
+    assert_string_equal(monitor->name, "hooks");
+    assert_null(monitor->valid);
+    regx_inval_log_interest(monitor->log, 0x10000, 0x20000, 1);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        const uint64_t before = atomic_load(&watch->changes->head);
+        const uint64_t before = atomic_load(&monitor->log->head);
         regx_change_t change;
 
         hooked.report(hooked.context, (void *)cases[i].base, cases[i].length);
-        assert_int_equal(atomic_load(&watch->changes->head), before + 1);
-        assert_int_equal(regx_changes_read(watch->changes, before, &change), REGX_CHANGE_READ);
+        assert_int_equal(atomic_load(&monitor->log->head), before + 1);
+        assert_int_equal(regx_inval_log_read(monitor->log, before, &change), REGX_CHANGE_READ);
         assert_int_equal(change.start, cases[i].start);
         assert_int_equal(change.end, cases[i].end);
     }
-    watch->stop(watch);
+    monitor->stop(monitor);
 }
 
 /* The entry is there before the memory goes: a look-up asks nobody. */
 static void a_change_is_logged_before_it_is_made(void **state)
 {
-    regx_watch_t *watch = start();
+    regx_monitor_t *monitor = start();
     char *memory = mmap(NULL, 4 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     const uintptr_t start_ = (uintptr_t)memory;
     regx_change_t change;
 
     (void)state;
-    regx_changes_interest(watch->changes, start_, start_ + 4 * PAGE, 1);
-    const uint64_t before = atomic_load(&watch->changes->head);
+    regx_inval_log_interest(monitor->log, start_, start_ + 4 * PAGE, 1);
+    const uint64_t before = atomic_load(&monitor->log->head);
     munmap(memory + PAGE, PAGE);
-    assert_int_equal(regx_changes_read(watch->changes, before, &change), REGX_CHANGE_READ);
+    assert_int_equal(regx_inval_log_read(monitor->log, before, &change), REGX_CHANGE_READ);
     assert_int_equal(change.start, start_ + PAGE);
     assert_int_equal(change.end, start_ + 2 * PAGE);
-    assert_true(regx_changes_touched(watch->changes, before, start_, start_ + 4 * PAGE));
+    assert_true(regx_inval_log_touched(monitor->log, before, start_, start_ + 4 * PAGE));
     assert_false(
-        regx_changes_touched(watch->changes, before, start_ + 2 * PAGE, start_ + 4 * PAGE));
+        regx_inval_log_touched(monitor->log, before, start_ + 2 * PAGE, start_ + 4 * PAGE));
     munmap(memory, 4 * PAGE);
-    watch->stop(watch);
+    monitor->stop(monitor);
 }
 
 /* ---- starting, and not ---- */
 
 static void no_source_or_one_that_refuses_is_told(void **state)
 {
-    const regx_watch_config_t without = {.counters = &counters};
+    const regx_monitor_config_t without = {.counters = &counters};
     char error[256] = "";
-    regx_watch_t *watch = NULL;
+    regx_monitor_t *monitor = NULL;
 
     (void)state;
-    assert_int_equal(regx_watch_hooks(&without, &watch, error, sizeof(error)), REGX_DENIED);
+    assert_int_equal(regx_monitor_hooks(&without, &monitor, error, sizeof(error)), REGX_DENIED);
     assert_non_null(strstr(error, "no source"));
     hooked.refuse = true;
-    assert_int_equal(regx_watch_hooks(&config, &watch, error, sizeof(error)), REGX_DENIED);
+    assert_int_equal(regx_monitor_hooks(&config, &monitor, error, sizeof(error)), REGX_DENIED);
     assert_string_equal(error, "the fake source refuses");
-    assert_null(watch);
+    assert_null(monitor);
     assert_int_equal(hooked.installed, hooked.removed);
 }
 
@@ -115,17 +120,17 @@ static void a_source_that_cannot_be_trusted_is_refused(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         char error[256] = "";
-        regx_watch_t *watch = NULL;
+        regx_monitor_t *monitor = NULL;
 
         hooked_reset(NULL);
         hooked.faults = cases[i].faults;
         hooked.one_thread = cases[i].faults == 0;
         hooked.thread = pthread_self();
-        assert_int_equal(regx_watch_hooks(&config, &watch, error, sizeof(error)), REGX_INVALID);
+        assert_int_equal(regx_monitor_hooks(&config, &monitor, error, sizeof(error)), REGX_INVALID);
         if (strstr(error, cases[i].named) == NULL) {
             fail_msg("\"%s\" does not name %s", error, cases[i].named);
         }
-        assert_null(watch);
+        assert_null(monitor);
         assert_int_equal(hooked.installed, 1);
         assert_int_equal(hooked.removed, 1);
     }
@@ -140,29 +145,29 @@ static void hooks_that_are_stolen_are_found_out(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(stolen) / sizeof(stolen[0]); i++) {
-        regx_watch_t *watch = start();
+        regx_monitor_t *monitor = start();
         uint64_t since = 0;
 
         memset(&counters, 0, sizeof(counters));
-        regx_changes_interest(watch->changes, 0x10000, 0x20000, 1);
-        const uint64_t before = atomic_load(&watch->changes->head);
+        regx_inval_log_interest(monitor->log, 0x10000, 0x20000, 1);
+        const uint64_t before = atomic_load(&monitor->log->head);
         for (int n = 0; n < 3; n++) { /* the canary itself is no change */
-            assert_int_equal(watch->cover(watch, 0x10000, 0x20000, &since), REGX_OK);
+            assert_int_equal(monitor->subscribe(monitor, 0x10000, 0x20000, &since), REGX_OK);
             assert_int_equal(since, before);
-            assert_int_equal(atomic_load(&watch->changes->head), before);
+            assert_int_equal(atomic_load(&monitor->log->head), before);
         }
         hooked.faults = stolen[i];
-        assert_int_equal(watch->cover(watch, 0x10000, 0x20000, &since), REGX_DENIED);
+        assert_int_equal(monitor->subscribe(monitor, 0x10000, 0x20000, &since), REGX_DENIED);
         assert_int_equal(since, before); /* also those that were being made are hit */
-        assert_true(regx_changes_touched(watch->changes, before, 0x10000, 0x20000));
-        assert_true(regx_changes_touched(watch->changes, before, 0x7f0000000000, 0x7f0000001000));
+        assert_true(regx_inval_log_touched(monitor->log, before, 0x10000, 0x20000));
+        assert_true(regx_inval_log_touched(monitor->log, before, 0x7f0000000000, 0x7f0000001000));
         hooked.faults = 0;
         for (int n = 0; n < 4; n++) {
-            assert_int_equal(watch->cover(watch, 0x10000, 0x20000, &since), REGX_DENIED);
+            assert_int_equal(monitor->subscribe(monitor, 0x10000, 0x20000, &since), REGX_DENIED);
         }
         assert_int_equal(counters.fallbacks[0].count, 5);
         assert_string_equal(counters.fallbacks[0].reason, "hooks: somebody has patched over them");
-        watch->stop(watch);
+        monitor->stop(monitor);
     }
 }
 
@@ -171,16 +176,16 @@ static void hooks_that_are_stolen_are_found_out(void **state)
 /* A thread that took the report from the source's list before it was removed calls it after. */
 static void a_late_report_goes_nowhere(void **state)
 {
-    regx_watch_t *watch = start();
+    regx_monitor_t *monitor = start();
     const regx_hook_report_t late = atomic_load(&hooked.report);
 
     (void)state;
-    watch->stop(watch);
+    monitor->stop(monitor);
     assert_int_equal(hooked.installed, 1);
     assert_int_equal(hooked.removed, 1);
     late(NULL, (void *)0x10000, PAGE);
-    watch = start(); /* and a later watch is as good as the first */
-    watch->stop(watch);
+    monitor = start(); /* and a later watch is as good as the first */
+    monitor->stop(monitor);
     assert_int_equal(hooked.installed, 2);
     assert_int_equal(hooked.removed, 2);
 }
@@ -213,37 +218,37 @@ static void stopping_waits_for_who_is_inside(void **state)
     atomic_store(&storm.end, false);
     assert_int_equal(pthread_create(&thread, NULL, report_all_the_time, NULL), 0);
     for (int i = 0; i < 200; i++) {
-        regx_watch_t *watch = start();
+        regx_monitor_t *monitor = start();
         const unsigned seen = atomic_load(&storm.rounds);
 
-        regx_changes_interest(watch->changes, 0x10000, 0x10000 + PAGE, 1);
+        regx_inval_log_interest(monitor->log, 0x10000, 0x10000 + PAGE, 1);
         while (atomic_load(&storm.rounds) == seen) {
         }
-        watch->stop(watch);
+        monitor->stop(monitor);
     }
     atomic_store(&storm.end, true);
     pthread_join(thread, NULL);
 }
 
-/* In a child, memory may be given back and the watch even be stopped: it is a copy. */
+/* In a child, memory may be given back and the monitor even be stopped: it is a copy. */
 static void a_child_is_harmless(void **state)
 {
-    regx_watch_t *watch = start();
-    const uint64_t before = atomic_load(&watch->changes->head);
+    regx_monitor_t *monitor = start();
+    const uint64_t before = atomic_load(&monitor->log->head);
     int status;
 
     (void)state;
-    regx_changes_interest(watch->changes, 0, 1 << 30, 1);
+    regx_inval_log_interest(monitor->log, 0, 1 << 30, 1);
     const pid_t child = fork();
     if (child == 0) {
         hooked.report(NULL, (void *)0x10000, PAGE);
-        watch->stop(watch);
+        monitor->stop(monitor);
         _exit(0);
     }
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
-    assert_int_equal(atomic_load(&watch->changes->head), before);
-    watch->stop(watch);
+    assert_int_equal(atomic_load(&monitor->log->head), before);
+    monitor->stop(monitor);
 }
 
 int main(void)

@@ -4,7 +4,7 @@
  */
 #include "../unit.h"
 
-#include "registration/index.h"
+#include "registration/regions.h"
 
 enum { MOST = 3000, SPAN = 20000, OPERATIONS = 60000 };
 
@@ -60,21 +60,21 @@ static void cut(uintptr_t start, uintptr_t end, size_t most)
 
 static void look(uintptr_t start, uintptr_t end, unsigned access)
 {
-    const uint32_t cover = regx_index_cover(&model.index, start, end, access);
+    const uint32_t subscribe = regx_index_cover(&model.index, start, end, access);
     const uint32_t exact = regx_index_exact(&model.index, start, end);
     bool covered = false, is_exact = false;
 
     for (unsigned i = 0; i < MOST; i++) {
         const regx_index_entry_t *entry = &model.entries[i];
-        const bool covers = entry->end != 0 && entry->start <= start && entry->end >= end &&
-                            (access & ~entry->access) == 0;
+        const bool subscribes = entry->end != 0 && entry->start <= start && entry->end >= end &&
+                                (access & ~entry->access) == 0;
 
-        covered = covered || covers;
+        covered = covered || subscribes;
         is_exact = is_exact || (entry->end == end && entry->start == start);
-        assert_true(cover != i || i == 0 || covers);
+        assert_true(subscribe != i || i == 0 || subscribes);
         assert_true(exact != i || i == 0 || (entry->end == end && entry->start == start));
     }
-    assert_int_equal(cover != 0, covered);
+    assert_int_equal(subscribe != 0, covered);
     assert_int_equal(exact != 0, is_exact);
 }
 
@@ -102,7 +102,7 @@ static void check_blocks(void)
 }
 
 /* From a place that was taken before, each once. */
-static void go_round(regx_index_place_t *place)
+static void go_round(regx_index_cursor_t *place)
 {
     static bool seen[MOST];
 
@@ -123,7 +123,7 @@ static void go_round(regx_index_place_t *place)
 static void random_operations_agree_with_a_list(void **state)
 {
     uint64_t random = 20260101;
-    regx_index_place_t place = {0};
+    regx_index_cursor_t place = {0};
 
     (void)state;
     memset(&model, 0, sizeof(model));

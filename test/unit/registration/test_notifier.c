@@ -3,7 +3,7 @@
  * The notifier: each change that it claims to see is seen before a look-up could go wrong; nothing
  * but what changed is.
  */
-#include "watched.h"
+#include "monitored.h"
 
 #include <pthread.h>
 #include <sys/syscall.h>
@@ -176,7 +176,8 @@ static void the_place_moved_to(void **state)
     assert_false(hits(&there) || hits(&here));
     assert_false(hits_in_the_end(&there) || hits_in_the_end(&here));
     drop(&there);
-    there = must_keep(*state, onto, LENGTH); /* armed, since it was where it came from */
+    there = must_keep(*state, onto,
+                      LENGTH); /* registered with userfaultfd, since it was where it came from */
     assert_true(hits_in_the_end(&there));
     assert_int_equal(munmap(onto + PAGE, PAGE), 0);
     assert_false(hits(&there));

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The notifier: which kinds of memory it watches, and which it refuses; a segment laid over what it
- * watches, of which the kernel does not tell.
+ * The notifier: which kinds of memory it monitors, and which it refuses; a segment laid over what
+ * it monitors, of which the kernel does not tell.
  */
-#include "watched.h"
+#include "monitored.h"
 
 #include <stdlib.h>
 #include <sys/shm.h>
@@ -20,25 +20,25 @@ static void attach_over(char *base)
 
 static void a_segment_over_it(void **state)
 {
-    regx_watch_t *watch = start(REGX_CHECK_ALWAYS);
+    regx_monitor_t *monitor = start(REGX_CHECK_ALWAYS);
     char *base = map(LENGTH);
-    region_t region = must_keep(watch, base, LENGTH);
+    region_t region = must_keep(monitor, base, LENGTH);
 
     (void)state;
     assert_true(hits_in_the_end(&region));
     attach_over(base);
     assert_true(hits_in_the_end(&region)); /* stale: the documented blind spot */
     drop(&region);
-    watch->stop(watch);
+    monitor->stop(monitor);
     shmdt(base);
 }
 
 static void a_segment_over_it_with_scan(void **state)
 {
-    regx_watch_t *watch = start(REGX_CHECK_SCAN);
+    regx_monitor_t *monitor = start(REGX_CHECK_SCAN);
     char *base = map(LENGTH);
-    region_t region = must_keep(watch, base, LENGTH);
-    region_t neighbour = must_keep(watch, map(LENGTH), LENGTH);
+    region_t region = must_keep(monitor, base, LENGTH);
+    region_t neighbour = must_keep(monitor, map(LENGTH), LENGTH);
 
     (void)state;
     assert_true(hits(&region));
@@ -52,35 +52,35 @@ static void a_segment_over_it_with_scan(void **state)
     assert_false(hits(&region));
     drop(&region);
     drop(&neighbour);
-    watch->stop(watch);
+    monitor->stop(monitor);
     munmap(base, LENGTH);
 }
 
 /* Armed memory is moved onto the segment: the range is watched again, but not what it was. */
 static void a_segment_and_then_a_move_with_scan(void **state)
 {
-    regx_watch_t *watch = start(REGX_CHECK_SCAN);
+    regx_monitor_t *monitor = start(REGX_CHECK_SCAN);
     char *base = map(LENGTH);
     char *other = map(LENGTH);
-    region_t region = must_keep(watch, base, LENGTH);
-    region_t moved = must_keep(watch, other, LENGTH);
+    region_t region = must_keep(monitor, base, LENGTH);
+    region_t moved = must_keep(monitor, other, LENGTH);
 
     (void)state;
     assert_true(hits(&region) && hits(&moved));
     attach_over(base);
     assert_ptr_equal(mremap(other, LENGTH, LENGTH, MREMAP_MAYMOVE | MREMAP_FIXED, base), base);
-    while (atomic_load(&watch->changes->sequence) % 2 == 1) {
+    while (atomic_load(&monitor->log->sequence) % 2 == 1) {
         sched_yield();
     }
     assert_false(hits(&region));
     drop(&region);
     drop(&moved);
-    watch->stop(watch);
+    monitor->stop(monitor);
     munmap(base, LENGTH);
 }
 
-/* What replaced it unseen is armed along with a neighbour: nothing kept from before may come back
- * to life. */
+/* What replaced it unseen is registered with userfaultfd along with a neighbour: nothing kept from
+ * before may come back to life. */
 static void armed_again_by_a_neighbour(void **state)
 {
     char *base = mmap(NULL, (size_t)4 << 20, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -112,10 +112,10 @@ static uint64_t tally(const char *reason)
     return atomic_load(&regx_tally_find(counters.fallbacks, reason)->count);
 }
 
-static void must_not_keep(regx_watch_t *watch, void *base, size_t length, const char *reason)
+static void must_not_keep(regx_monitor_t *monitor, void *base, size_t length, const char *reason)
 {
     const uint64_t before = tally(reason);
-    region_t region = keep(watch, base, length);
+    region_t region = keep(monitor, base, length);
 
     if (region.status != REGX_DENIED || tally(reason) != before + 1) {
         fail_msg("answered %d, expected: %s", (int)region.status, reason);
@@ -125,11 +125,11 @@ static void must_not_keep(regx_watch_t *watch, void *base, size_t length, const 
 
 static unsigned char bss[4 * PAGE];
 
-static void must_notice(regx_watch_t *watch, void *base, size_t length)
+static void must_notice(regx_monitor_t *monitor, void *base, size_t length)
 {
     char *first = (char *)(((uintptr_t)base + PAGE - 1) / PAGE * PAGE);
     const size_t pages = ((uintptr_t)base + length - (uintptr_t)first) / PAGE * PAGE;
-    region_t region = must_keep(watch, first, pages);
+    region_t region = must_keep(monitor, first, pages);
 
     assert_true(hits_in_the_end(&region));
     assert_int_equal(madvise(first, pages, MADV_DONTNEED), 0);

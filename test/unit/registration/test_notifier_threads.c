@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The notifier and threads: those that change what it watches, in malloc too, and its own.
+ * The notifier and threads: those that change what it monitors, in malloc too, and its own.
  */
-#include "watched.h"
+#include "monitored.h"
 
 #include <dirent.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 /* Blocks of malloc's that come and go, so that free unmaps and trims with malloc's lock held, while
  * they are watched. */
-static void *allocate(void *watch)
+static void *allocate(void *monitor)
 {
     for (int i = 0; i < 3000; i++) {
         const size_t length = (size_t)(1 + i % 40) * 16 * 1024;
@@ -19,7 +20,7 @@ static void *allocate(void *watch)
 
         block[0] = 1;
         char *first = (char *)(((uintptr_t)block + PAGE - 1) / PAGE * PAGE);
-        region_t region = keep(watch, first, (size_t)(block + length - first) / PAGE * PAGE);
+        region_t region = keep(monitor, first, (size_t)(block + length - first) / PAGE * PAGE);
         free(block);
         drop(&region);
     }
@@ -62,14 +63,14 @@ static void stopped_in_the_middle(void **state)
         assert_int_equal(pthread_create(&threads[i], NULL, map_and_unmap, NULL), 0);
     }
     for (int round = 0; round < 20; round++) {
-        regx_watch_t *watch = start(REGX_CHECK_ALWAYS);
+        regx_monitor_t *monitor = start(REGX_CHECK_ALWAYS);
         char *base = map((size_t)8 << 20); /* some of theirs lies beside it */
 
         for (int i = 0; i < 200; i++) {
-            region_t region = keep(watch, base, (size_t)8 << 20);
+            region_t region = keep(monitor, base, (size_t)8 << 20);
             drop(&region);
         }
-        watch->stop(watch);
+        monitor->stop(monitor);
         munmap(base, (size_t)8 << 20);
     }
     atomic_store(&enough, true);

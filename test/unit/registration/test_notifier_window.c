@@ -3,7 +3,8 @@
  * The notifier, in the middle of a change by another thread: the window between a change and its
  * entry, held open. And when it is asked at all.
  */
-#include "watched.h"
+#include "../../registration/hold.h"
+#include "monitored.h"
 
 #include <pthread.h>
 
@@ -23,14 +24,14 @@ static void *move_what_is_in_it(void *base)
 }
 
 /* Another thread changes `region`; the reader has been stopped at `where`. */
-static pthread_t change_and_hold(region_t *region, void *(*change)(void *), regx_hold_t where)
+static pthread_t change_and_hold(region_t *region, void *(*change)(void *), hold_t where)
 {
     pthread_t thread;
 
     atomic_store(&returned, false);
-    regx_notifier_hold_for_test(region->watch, where);
+    hold_reader(where);
     assert_int_equal(pthread_create(&thread, NULL, change, (void *)region->start), 0);
-    while (!regx_notifier_held_for_test(region->watch)) {
+    while (!hold_is_held()) {
         sched_yield();
     }
     return thread;
@@ -51,15 +52,15 @@ static void before_it_is_read(void **state)
     region_t neighbour = must_keep(*state, map(LENGTH), LENGTH);
 
     assert_true(hits_in_the_end(&region));
-    const pthread_t thread = change_and_hold(&region, unmap_it, REGX_HOLD_BEFORE_READ);
+    const pthread_t thread = change_and_hold(&region, unmap_it, HOLD_BEFORE_READ);
     take_address(&region);
     assert_false(atomic_load(&returned));
     /* The query alone knows. */
-    assert_int_equal(atomic_load(&region.watch->changes->sequence) % 2, 0);
+    assert_int_equal(atomic_load(&region.monitor->log->sequence) % 2, 0);
     assert_false(
-        regx_changes_touched(region.watch->changes, region.since, region.start, region.end));
+        regx_inval_log_touched(region.monitor->log, region.since, region.start, region.end));
     assert_false(hits(&region));
-    regx_notifier_hold_for_test(*state, REGX_HOLD_NOWHERE);
+    hold_reader(HOLD_NOWHERE);
     pthread_join(thread, NULL);
     assert_false(hits_in_the_end(&region));
     assert_true(hits_in_the_end(&neighbour));
@@ -74,14 +75,14 @@ static void before_it_is_logged(void **state)
     region_t region = must_keep(*state, map(LENGTH), LENGTH);
 
     assert_true(hits_in_the_end(&region));
-    const pthread_t thread = change_and_hold(&region, unmap_it, REGX_HOLD_BEFORE_LOG);
+    const pthread_t thread = change_and_hold(&region, unmap_it, HOLD_BEFORE_LOG);
     pthread_join(thread, NULL);
     take_address(&region);
-    assert_true(region.watch->quiet(region.watch, region.start, region.end));
+    assert_true(region.monitor->valid(region.monitor, region.start, region.end));
     assert_false(
-        regx_changes_touched(region.watch->changes, region.since, region.start, region.end));
+        regx_inval_log_touched(region.monitor->log, region.since, region.start, region.end));
     assert_false(hits(&region));
-    regx_notifier_hold_for_test(*state, REGX_HOLD_NOWHERE);
+    hold_reader(HOLD_NOWHERE);
     assert_false(hits_in_the_end(&region));
     munmap((void *)region.start, LENGTH);
     drop(&region);
@@ -91,11 +92,11 @@ static void before_it_is_logged(void **state)
 static void kept_in_the_window(void **state)
 {
     region_t region = must_keep(*state, map(LENGTH), LENGTH);
-    const pthread_t thread = change_and_hold(&region, unmap_it, REGX_HOLD_BEFORE_READ);
+    const pthread_t thread = change_and_hold(&region, unmap_it, HOLD_BEFORE_READ);
 
     take_address(&region);
     region_t newer = must_keep(*state, (void *)region.start, LENGTH);
-    regx_notifier_hold_for_test(*state, REGX_HOLD_NOWHERE);
+    hold_reader(HOLD_NOWHERE);
     pthread_join(thread, NULL);
     assert_false(hits_in_the_end(&region));
     drop(&newer); /* hit or not: the event may have come before or after */
@@ -111,52 +112,52 @@ static void kept_in_the_window(void **state)
 /* btl_regx_notifier_check=never: the documented hole, seen to be one. */
 static void without_the_query(void **state)
 {
-    regx_watch_t *watch = start(REGX_CHECK_NEVER);
+    regx_monitor_t *monitor = start(REGX_CHECK_NEVER);
 
     (void)state;
-    assert_null(watch->quiet);
-    region_t region = must_keep(watch, map(LENGTH), LENGTH);
-    const pthread_t thread = change_and_hold(&region, unmap_it, REGX_HOLD_BEFORE_READ);
+    assert_null(monitor->valid);
+    region_t region = must_keep(monitor, map(LENGTH), LENGTH);
+    const pthread_t thread = change_and_hold(&region, unmap_it, HOLD_BEFORE_READ);
     take_address(&region);
     assert_true(hits(&region)); /* stale */
-    regx_notifier_hold_for_test(watch, REGX_HOLD_NOWHERE);
+    hold_reader(HOLD_NOWHERE);
     pthread_join(thread, NULL);
     while (hits(&region)) {
         sched_yield();
     }
     munmap((void *)region.start, LENGTH);
-    watch->stop(watch);
+    monitor->stop(monitor);
 }
 
 static void asked_only_with_threads(void **state)
 {
-    regx_watch_config_t config = {.check = REGX_CHECK_THREADS, .counters = &counters};
-    regx_watch_t *watch;
+    regx_monitor_config_t config = {.check = REGX_CHECK_THREADS, .counters = &counters};
+    regx_monitor_t *monitor;
     char error[256] = "";
 
     (void)state;
     for (int threads = 0; threads < 2; threads++) {
         config.threads = threads == 1;
-        assert_int_equal(regx_watch_notifier(&config, &watch, error, sizeof(error)), REGX_OK);
-        assert_int_equal(watch->quiet != NULL, config.threads);
-        watch->stop(watch);
+        assert_int_equal(regx_monitor_notifier(&config, &monitor, error, sizeof(error)), REGX_OK);
+        assert_int_equal(monitor->valid != NULL, config.threads);
+        monitor->stop(monitor);
     }
 }
 
-/* What stays armed all the time: scanning does not replace the query. */
+/* What stays registered with userfaultfd all the time: scanning does not replace the query. */
 static void moved_away_with_scan(void **state)
 {
-    regx_watch_t *watch = start(REGX_CHECK_SCAN);
-    region_t region = must_keep(watch, map(LENGTH), LENGTH);
+    regx_monitor_t *monitor = start(REGX_CHECK_SCAN);
+    region_t region = must_keep(monitor, map(LENGTH), LENGTH);
 
     (void)state;
     assert_true(hits(&region));
-    const pthread_t thread = change_and_hold(&region, move_what_is_in_it, REGX_HOLD_BEFORE_READ);
+    const pthread_t thread = change_and_hold(&region, move_what_is_in_it, HOLD_BEFORE_READ);
     assert_false(hits(&region));
-    regx_notifier_hold_for_test(watch, REGX_HOLD_NOWHERE);
+    hold_reader(HOLD_NOWHERE);
     pthread_join(thread, NULL);
     drop(&region);
-    watch->stop(watch);
+    monitor->stop(monitor);
 }
 
 int main(void)

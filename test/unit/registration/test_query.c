@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The query that a hit makes by itself, a system call, rather than by the watch. The test answers
+ * The query that a hit makes by itself, a system call, rather than by the monitor. The test answers
  * it: it is caught (seccomp), so that whatever the test likes can happen within it.
  */
 #include "registry.h"
@@ -9,6 +9,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <signal.h>
+#include <stdio.h>
 #include <sys/prctl.h>
 #include <ucontext.h>
 
@@ -69,7 +70,7 @@ static registry_t *begin(void)
     /* In each test: cmocka takes the signal for itself before it. */
     assert_int_equal(sigaction(SIGSYS, &action, NULL), 0);
     registry_use(r, 0x100000, PAGE);
-    r->cache->asked = &uffd;
+    r->cache->query = &uffd;
     r->asks = 0;
     query = (query_t){.r = r};
     return r;
@@ -102,7 +103,7 @@ static void while_a_change_is_under_way_nothing_hits(void **state)
     registry_close(r);
 }
 
-/* It is over when the slow path asks the watch. */
+/* It is over when the slow path asks the monitor. */
 static void a_change_that_ends_after_the_query_is_a_hit_after_all(void **state)
 {
     registry_t *r = begin();
@@ -122,7 +123,7 @@ static void log_it(registry_t *r)
 
 static void take_news(registry_t *r)
 {
-    r->watch.changes->sequence++;
+    r->monitor.log->sequence++;
 }
 
 /* The query comes first: what it does not see any more is in the log or on its way there. */

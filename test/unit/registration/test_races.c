@@ -10,6 +10,10 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "registration/backend.h"
 
 enum { PAGES = 64, SLOTS = 4096, THREADS = 4, RACES = 500 };
 
@@ -21,7 +25,7 @@ typedef struct pin { /* a registration */
 
 typedef struct world {
     regx_transport_t transport; /* first */
-    regx_watch_t watch;
+    regx_monitor_t monitor;
     regx_counters_t counters;
     regx_registry_t registry;
     pin_t pins[SLOTS];
@@ -29,7 +33,7 @@ typedef struct world {
     _Atomic unsigned pinned;
     _Atomic uint64_t generations[PAGES];
     pthread_rwlock_t changing[PAGES]; /* hooks: nobody uses what is being changed */
-    _Atomic unsigned under_way;       /* notifier: anybody may, the watch says so */
+    _Atomic unsigned under_way;       /* notifier: anybody may, the monitor says so */
     pthread_mutex_t reader;
     _Atomic bool stop;
     bool asks;
@@ -77,28 +81,28 @@ static void world_dereg(regx_transport_t *transport, regx_mr_t *mr)
     memset(mr, 0xee, sizeof(*mr));
 }
 
-static world_t *world_of(regx_watch_t *watch)
+static world_t *world_of(regx_monitor_t *monitor)
 {
-    return (world_t *)((char *)watch - offsetof(world_t, watch));
+    return (world_t *)((char *)monitor - offsetof(world_t, monitor));
 }
 
-static bool world_quiet(regx_watch_t *watch, uintptr_t start, uintptr_t end)
+static bool world_valid(regx_monitor_t *monitor, uintptr_t start, uintptr_t end)
 {
     (void)start;
     (void)end;
-    return world_of(watch)->under_way == 0;
+    return world_of(monitor)->under_way == 0;
 }
 
 static void change(world_t *world, uintptr_t first, uintptr_t count)
 {
     const uintptr_t start = (first + 1) * PAGE, end = start + count * PAGE;
-    regx_changes_t *changes = world->watch.changes;
+    regx_inval_log_t *log = world->monitor.log;
 
     if (!world->asks) { /* a hook: told first; the application keeps its own order */
         for (uintptr_t i = 0; i < count && !world->careless; i++) {
             pthread_rwlock_wrlock(&world->changing[first + i]);
         }
-        regx_changes_log(changes, start, end);
+        regx_inval_log_write(log, start, end);
         for (uintptr_t i = 0; i < count && !world->careless; i++) {
             world->generations[first + i]++;
             pthread_rwlock_unlock(&world->changing[first + i]);
@@ -110,10 +114,10 @@ static void change(world_t *world, uintptr_t first, uintptr_t count)
         world->generations[first + i]++;
     }
     pthread_mutex_lock(&world->reader);
-    changes->sequence++;
+    log->sequence++;
     world->under_way--; /* read by the one reader, which lets go whoever changed it */
-    regx_changes_log(changes, start, end);
-    changes->sequence++;
+    regx_inval_log_write(log, start, end);
+    log->sequence++;
     pthread_mutex_unlock(&world->reader);
 }
 
@@ -180,7 +184,7 @@ static void *work(void *argument)
 static const regx_transport_ops_t world_ops = {
     .abi = REGX_TRANSPORT_ABI, .name = "world", .reg = world_reg, .dereg = world_dereg};
 
-static world_t *world_open(bool asks, bool fences, unsigned drained_most)
+static world_t *world_open(bool asks, bool fences, unsigned drained_max)
 {
     const regx_cache_config_t config = {
         .bytes = 80 * PAGE, .count = 40, .admit = REGX_ADMIT_SECOND};
@@ -190,17 +194,17 @@ static world_t *world_open(bool asks, bool fences, unsigned drained_most)
     world->asks = asks;
     world->transport.ops = &world_ops;
     world->counters.threads = true;
-    world->watch.changes = regx_changes_open();
-    world->watch.quiet = asks ? world_quiet : NULL;
+    world->monitor.log = regx_inval_log_open();
+    world->monitor.valid = asks ? world_valid : NULL;
     pthread_mutex_init(&world->reader, NULL);
     for (unsigned i = 0; i < PAGES; i++) {
         pthread_rwlock_init(&world->changing[i], NULL);
     }
-    assert_int_equal(regx_registry_open(&world->registry, &regx_backend_none, &world->watch,
+    assert_int_equal(regx_registry_open(&world->registry, &regx_backend_none, &world->monitor,
                                         &config, &world->transport, &world->counters),
                      REGX_OK);
     registry_use_fences(world->registry.cache, fences);
-    world->registry.cache->drained_most = drained_most;
+    world->registry.cache->drained_max = drained_max;
     return world;
 }
 
@@ -215,13 +219,13 @@ static void world_close(world_t *world)
                   (uintmax_t)world->counters.uncached, (uintmax_t)world->counters.evictions,
                   (uintmax_t)world->counters.invalidations,
                   (uintmax_t)world->counters.stale_prevented);
-    regx_changes_close(world->watch.changes);
+    regx_inval_log_close(world->monitor.log);
     free(world);
 }
 
-static void all_at_once(bool asks, bool fences, unsigned drained_most)
+static void all_at_once(bool asks, bool fences, unsigned drained_max)
 {
-    world_t *world = world_open(asks, fences, drained_most);
+    world_t *world = world_open(asks, fences, drained_max);
     pthread_t threads[THREADS];
 
     for (unsigned i = 0; i < THREADS; i++) {
@@ -243,19 +247,19 @@ static void all_at_once(bool asks, bool fences, unsigned drained_most)
 static void all_at_once_with_hooks(void **state)
 {
     (void)state;
-    all_at_once(false, false, REGX_DRAINED_MOST);
+    all_at_once(false, false, REGX_DRAINED_MAX);
 }
 
 static void all_at_once_with_a_notifier(void **state)
 {
     (void)state;
-    all_at_once(true, false, REGX_DRAINED_MOST);
+    all_at_once(true, false, REGX_DRAINED_MAX);
 }
 
 static void all_at_once_without_membarrier(void **state)
 {
     (void)state;
-    all_at_once(true, true, REGX_DRAINED_MOST);
+    all_at_once(true, true, REGX_DRAINED_MAX);
 }
 
 /* Some of what a change touched has ended, and some not: each may be asked for. */
@@ -285,7 +289,7 @@ static void *use_one_page(void *argument)
 
 static void a_race(bool asks, bool fences)
 {
-    world_t *world = world_open(asks, fences, REGX_DRAINED_MOST);
+    world_t *world = world_open(asks, fences, REGX_DRAINED_MAX);
     pthread_t thread;
 
     world->careless = !asks;

@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "registration/watch.h"
+#include "registration/monitor.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define OWN_MALLOC true
@@ -26,15 +26,16 @@
 static regx_status_t retain(char *error, size_t error_size)
 {
     static regx_counters_t counters;
-    const regx_watch_config_t config = {.counters = &counters};
-    regx_watch_t *watch = NULL;
-    const regx_status_t status = regx_watch_retain(&config, &watch, error, error_size);
+    const regx_monitor_config_t config = {.counters = &counters};
+    regx_monitor_t *monitor = NULL;
+    const regx_status_t status = regx_monitor_retain(&config, &monitor, error, error_size);
 
     if (status == REGX_OK) {
-        if (strcmp(watch->name, "retain") != 0 || watch->quiet != NULL || watch->cover != NULL) {
+        if (strcmp(monitor->name, "retain") != 0 || monitor->valid != NULL ||
+            monitor->subscribe != NULL) {
             return REGX_FAILED;
         }
-        watch->stop(watch); /* what was set outlives it */
+        monitor->stop(monitor); /* what was set outlives it */
     }
     return status;
 }

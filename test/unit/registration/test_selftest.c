@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The self-test of watches, tried on one that hears of changes through wrappers around libc's
+ * The self-test of monitors, tried on one that hears of changes through wrappers around libc's
  * functions (linked by --wrap) and is made deaf.
  */
 #include "../unit.h"
@@ -16,9 +16,9 @@
 
 enum { NONE, MUNMAP, MREMAP, MADVISE, MMAP, SHMAT, ALL };
 
-/* How the watch hears. */
+/* How the monitor hears. */
 static struct {
-    regx_watch_t watch;
+    regx_monitor_t monitor;
     pthread_t main;
     bool tests;        /* is the self-test running */
     bool raw;          /* hears system calls too */
@@ -45,7 +45,7 @@ static void tell(int change, bool raw, void *base, size_t length)
          (thread || !it.deaf_thread))) {
         return;
     }
-    regx_changes_log(it.watch.changes, (uintptr_t)base, (uintptr_t)base + length);
+    regx_inval_log_write(it.monitor.log, (uintptr_t)base, (uintptr_t)base + length);
 }
 
 static void tell_of_move(bool raw, void *from, void *to, size_t length)
@@ -135,19 +135,20 @@ long __wrap_syscall(long number, long a, long b, long c, long d, long e, long f)
     return __real_syscall(number, a, b, c, d, e, f);
 }
 
-static bool quiet(regx_watch_t *watch, uintptr_t start, uintptr_t end)
+static bool valid(regx_monitor_t *monitor, uintptr_t start, uintptr_t end)
 {
-    (void)watch;
+    (void)monitor;
     (void)start;
     (void)end;
     return !it.holds;
 }
 
-static regx_status_t cover(regx_watch_t *watch, uintptr_t start, uintptr_t end, uint64_t *since)
+static regx_status_t subscribe(regx_monitor_t *monitor, uintptr_t start, uintptr_t end,
+                               uint64_t *since)
 {
     (void)start;
     (void)end;
-    *since = atomic_load(&watch->changes->head);
+    *since = atomic_load(&monitor->log->head);
     return it.refuses ? REGX_DENIED : REGX_OK;
 }
 
@@ -156,16 +157,16 @@ static int setup(void **state)
     (void)state;
     memset(&it, 0, sizeof(it));
     it.main = pthread_self();
-    it.watch.name = "ears";
-    it.watch.changes = regx_changes_open();
-    assert_non_null(it.watch.changes);
+    it.monitor.name = "ears";
+    it.monitor.log = regx_inval_log_open();
+    assert_non_null(it.monitor.log);
     return 0;
 }
 
 static int teardown(void **state)
 {
     (void)state;
-    regx_changes_close(it.watch.changes);
+    regx_inval_log_close(it.monitor.log);
     return 0;
 }
 
@@ -177,7 +178,7 @@ static void expect(unsigned claims, const char *expected)
 
     memset(it.tried, 0, sizeof(it.tried));
     it.tests = true;
-    const regx_status_t status = regx_selftest(&it.watch, claims, error, sizeof(error));
+    const regx_status_t status = regx_selftest(&it.monitor, claims, error, sizeof(error));
     it.tests = false;
     snprintf(line, sizeof(line), "self-test: %s", expected == NULL ? "" : expected);
     if (expected == NULL) {
@@ -256,7 +257,7 @@ static void deaf_to_a_destination(void **state)
 static void never_tells_what(void **state)
 {
     (void)state;
-    it.watch.quiet = quiet;
+    it.monitor.valid = valid;
     it.holds = true;
     expect(REGX_SELFTEST_LIBC, "munmap by libc was noticed, but did not come into the log");
 }
@@ -264,7 +265,7 @@ static void never_tells_what(void **state)
 static void cannot_watch(void **state)
 {
     (void)state;
-    it.watch.cover = cover;
+    it.monitor.subscribe = subscribe;
     it.refuses = true;
     expect(REGX_SELFTEST_LIBC,
            "munmap by libc could not be tried: the scratch pages cannot be watched");

@@ -67,13 +67,13 @@ static void changes_of_other_memory_cost_nothing(void **state)
     for (uintptr_t i = 1; i <= 100; i++) {
         registry_log(r, 0x40000000 + (i << 21), 1 << 20);
     }
-    assert_int_equal(r->watch.changes->head, 0);
+    assert_int_equal(r->monitor.log->head, 0);
     registry_log(r, 0x1000000, PAGE);
-    assert_int_equal(r->watch.changes->head, 1);
+    assert_int_equal(r->monitor.log->head, 1);
     regx_registry_progress(&r->registry);
     assert_int_equal(r->live, 0);
     registry_log(r, 0x1000000, PAGE);
-    assert_int_equal(r->watch.changes->head, 1);
+    assert_int_equal(r->monitor.log->head, 1);
     registry_close(r);
 }
 
@@ -139,7 +139,7 @@ static void what_has_not_ended_yet_is_not_used(void **state)
         for (unsigned lapped = 0; lapped <= 1; lapped++) {
             registry_t *r = registry_open_large(asks);
 
-            r->cache->drained_most = 1;
+            r->cache->drained_max = 1;
             for (uintptr_t i = 1; i <= COUNT; i++) {
                 registry_use(r, i * 2 * PAGE, 2 * PAGE);
             }
@@ -155,7 +155,7 @@ static void what_has_not_ended_yet_is_not_used(void **state)
                 assert_true((served == HIT) == !touched);
                 assert_in_range(r->counters.invalidations, 1, 2 * COUNT);
             }
-            while (r->watch.changes->head != r->cache->drained) {
+            while (r->monitor.log->head != r->cache->drained) {
                 const uint64_t drained = r->cache->drained, ended = r->counters.invalidations;
 
                 regx_registry_progress(&r->registry);
@@ -182,7 +182,7 @@ static void what_is_made_before_all_has_ended_is_used(void **state)
         registry_use(r, i * 2 * PAGE, PAGE);
     }
     registry_log(r, 2 * PAGE, 7 * 2 * PAGE); /* not the last */
-    r->cache->drained_most = 1;
+    r->cache->drained_max = 1;
     assert_int_equal(registry_served(r, 3 * PAGE, PAGE), MISS); /* ends two */
     assert_int_equal(r->counters.invalidations, 2);
     assert_int_equal(registry_served(r, 0x100000, PAGE), MISS);
@@ -213,7 +213,7 @@ static void what_has_not_ended_yet_is_given_up_and_closed(void **state)
         }
         registry_get(r, COUNT * PAGE, PAGE, &last);
         registry_log(r, PAGE, COUNT * PAGE);
-        r->cache->drained_most = 1;
+        r->cache->drained_max = 1;
         for (uintptr_t i = 0; i < evicted * COUNT; i++) { /* each pushes out another */
             registry_use(r, 0x100000 + i * PAGE, PAGE);
             assert_in_range(r->cache->count, 1, COUNT);
@@ -258,7 +258,7 @@ static void a_change_being_written_is_a_miss_and_no_wait(void **state)
 
     (void)state;
     registry_use(r, 0x100000, PAGE);
-    atomic_fetch_add(&r->watch.changes->head, 1); /* as that writer does first */
+    atomic_fetch_add(&r->monitor.log->head, 1); /* as that writer does first */
     for (unsigned i = 0; i < 3; i++) {
         assert_int_equal(registry_served(r, 0x100000, PAGE), ONCE);
         /* Made after that was begun: kept, and used again once it is known what it was. */
@@ -266,7 +266,7 @@ static void a_change_being_written_is_a_miss_and_no_wait(void **state)
         regx_registry_progress(&r->registry);
     }
     assert_int_equal(r->counters.stale_prevented, 5);
-    while (r->watch.changes->head < RING + 1) { /* it never comes back */
+    while (r->monitor.log->head < RING + 1) { /* it never comes back */
         registry_log(r, 0x101000, PAGE);
     }
     assert_int_equal(registry_served(r, 0x100000, PAGE), MISS);
@@ -291,10 +291,34 @@ static void while_a_change_is_under_way_nothing_hits(void **state)
     assert_int_equal(r->counters.invalidations, 0);
     /* It was of this: logged when it is over. */
     r->loud = true;
+    const uint64_t refused = r->counters.query_refused;
     assert_int_equal(registry_served(r, 0x100000, PAGE), ONCE);
+    assert_in_range(r->counters.query_refused - refused, 2, 100); /* not for ever */
+    assert_int_equal(r->counters.query_retried, 0);
     registry_log(r, 0x100000, PAGE);
     r->loud = false;
     assert_int_equal(registry_served(r, 0x100000, PAGE), MISS);
+    registry_close(r);
+}
+
+/* It is over when it has been asked about a few times. */
+static void end_soon(registry_t *r)
+{
+    r->loud = r->asks % 4 != 0;
+}
+
+static void a_change_that_ends_soon_costs_no_registration(void **state)
+{
+    registry_t *r = registry_open_large(true);
+
+    (void)state;
+    r->asking = end_soon;
+    assert_int_equal(registry_served(r, 0x100000, PAGE), MISS);
+    for (unsigned i = 0; i < 10; i++) {
+        assert_int_equal(registry_served(r, 0x100000, PAGE), HIT);
+    }
+    assert_in_range(r->counters.query_refused, 1, 40);
+    assert_in_range(r->counters.query_retried, 1, 10);
     registry_close(r);
 }
 
@@ -304,15 +328,15 @@ static void while_news_is_not_logged_nothing_hits(void **state)
 
     (void)state;
     registry_use(r, 0x100000, PAGE);
-    r->watch.changes->sequence++;
+    r->monitor.log->sequence++;
     assert_int_equal(registry_served(r, 0x100000, PAGE), ONCE);
     assert_int_equal(registry_served(r, 0x200000, PAGE), ONCE);
-    r->watch.changes->sequence++;
+    r->monitor.log->sequence++;
     assert_int_equal(registry_served(r, 0x100000, PAGE), HIT);
-    r->watch.changes->sequence++;
+    r->monitor.log->sequence++;
     registry_log(r, 0x100000, PAGE);
     assert_int_equal(registry_served(r, 0x100000, PAGE), ONCE);
-    r->watch.changes->sequence++;
+    r->monitor.log->sequence++;
     assert_int_equal(registry_served(r, 0x100000, PAGE), MISS);
     registry_close(r);
 }
@@ -324,7 +348,7 @@ static void log_while_asking(registry_t *r)
 
 static void take_news_while_asking(registry_t *r)
 {
-    r->watch.changes->sequence += 1 - r->watch.changes->sequence % 2;
+    r->monitor.log->sequence += 1 - r->monitor.log->sequence % 2;
 }
 
 /* The query comes first: what it does not see any more is in the log or on its way there. */
@@ -362,6 +386,7 @@ int main(void)
         cmocka_unit_test(a_lapped_log_flushes_all_once),
         cmocka_unit_test(a_change_being_written_is_a_miss_and_no_wait),
         cmocka_unit_test(while_a_change_is_under_way_nothing_hits),
+        cmocka_unit_test(a_change_that_ends_soon_costs_no_registration),
         cmocka_unit_test(while_news_is_not_logged_nothing_hits),
         cmocka_unit_test(what_ends_within_the_query_is_seen),
     };

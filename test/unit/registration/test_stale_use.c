@@ -14,14 +14,14 @@
 
 static void log_it(registry_t *r, uintptr_t start, uintptr_t end)
 {
-    regx_changes_log(r->watch.changes, end - PAGE, end);
+    regx_inval_log_write(r->monitor.log, end - PAGE, end);
     (void)start;
 }
 
 static void log_neighbours(registry_t *r, uintptr_t start, uintptr_t end)
 {
-    regx_changes_log(r->watch.changes, start - PAGE, start);
-    regx_changes_log(r->watch.changes, end, end + PAGE);
+    regx_inval_log_write(r->monitor.log, start - PAGE, start);
+    regx_inval_log_write(r->monitor.log, end, end + PAGE);
 }
 
 static void begin_change(registry_t *r, uintptr_t start, uintptr_t end)
@@ -35,14 +35,14 @@ static void take_news(registry_t *r, uintptr_t start, uintptr_t end)
 {
     (void)start;
     (void)end;
-    r->watch.changes->sequence++;
+    r->monitor.log->sequence++;
 }
 
 static void draw_number(registry_t *r, uintptr_t start, uintptr_t end)
 {
     (void)start;
     (void)end;
-    atomic_fetch_add(&r->watch.changes->head, 1);
+    atomic_fetch_add(&r->monitor.log->head, 1);
 }
 
 /* The progress of another thread: acts on the change before the region is there. */
@@ -56,7 +56,7 @@ static void lap(registry_t *r, uintptr_t start, uintptr_t end)
 {
     log_it(r, start, end);
     for (uint64_t i = 0; i < RING; i++) {
-        regx_changes_log(r->watch.changes, start - 2 * PAGE, start - PAGE);
+        regx_inval_log_write(r->monitor.log, start - 2 * PAGE, start - PAGE);
     }
     regx_registry_progress(&r->registry);
 }
@@ -82,7 +82,7 @@ static void a_change_while_pinning_makes_it_one_use(void **state)
             assert_int_equal(r->cache->bytes, 0);
             r->during = NULL;
             r->loud = false;
-            r->watch.changes->sequence += r->watch.changes->sequence % 2;
+            r->monitor.log->sequence += r->monitor.log->sequence % 2;
             if (during[i] != draw_number) {
                 assert_int_equal(registry_served(r, 0x100000, 4 * PAGE), MISS);
                 assert_int_equal(registry_served(r, 0x100000, 4 * PAGE), HIT);

@@ -114,11 +114,11 @@ static void *serve_all(void *argument)
     return NULL;
 }
 
-static unsigned seats(const registry_t *r)
+static unsigned states(const registry_t *r)
 {
     unsigned count = 0;
 
-    for (const regx_seat_t *seat = r->cache->seats; seat != NULL; seat = seat->next) {
+    for (const regx_thread_state_t *ts = r->cache->states; ts != NULL; ts = ts->next) {
         count++;
     }
     return count;
@@ -136,8 +136,8 @@ static void threads_that_end_leave_their_seats_and_their_uses(void **state)
             assert_int_equal(job.served[i], HIT);
         }
     }
-    assert_in_range(seats(job.r), 3, 4); /* the common one, ours, and one for all of them */
-    run(acquire_all, &job);              /* its uses outlive it */
+    assert_in_range(states(job.r), 3, 4); /* the common one, ours, and one for all of them */
+    run(acquire_all, &job);               /* its uses outlive it */
     registry_log(job.r, 0x100000, PAGE);
     run(serve_all, &job);
     assert_int_equal(job.served[0], MISS);
@@ -154,7 +154,7 @@ static void threads_that_end_leave_their_seats_and_their_uses(void **state)
 /* One thread and several caches, as in tests of several processes. */
 static void a_thread_has_a_seat_in_each_cache(void **state)
 {
-    enum { CACHES = REGX_HERE + 2 }; /* so that some share a place */
+    enum { CACHES = REGX_LAST_STATES + 2 }; /* so that some share a place */
     registry_t *r[CACHES];
 
     (void)state;
@@ -167,7 +167,7 @@ static void a_thread_has_a_seat_in_each_cache(void **state)
             assert_int_equal(registry_served(r[i], 0x100000, PAGE), HIT);
         }
     }
-    assert_int_equal(seats(r[0]), 2);
+    assert_int_equal(states(r[0]), 2);
     registry_close(r[0]);
     r[0] = registry_open_threaded(REGX_UNLIMITED, false, false); /* perhaps where the other was */
     assert_int_equal(registry_served(r[0], 0x100000, PAGE), MISS);
@@ -179,20 +179,20 @@ static void a_thread_has_a_seat_in_each_cache(void **state)
 /* As a message that goes over two ports in turn: no hit of either takes a lock. */
 static void several_caches_in_turn_are_hit_without_a_lock(bool asks)
 {
-    registry_t *r[REGX_HERE];
+    registry_t *r[REGX_LAST_STATES];
 
-    for (unsigned i = 0; i < REGX_HERE; i++) {
+    for (unsigned i = 0; i < REGX_LAST_STATES; i++) {
         r[i] = registry_open_threaded(REGX_UNLIMITED, asks, false);
         registry_use(r[i], 0x100000, PAGE);
     }
     alarm(60); /* who takes the lock waits for ever */
-    for (unsigned i = 0; i < 10 * REGX_HERE; i++) {
-        regx_lock(&r[i % REGX_HERE]->cache->lock);
-        registry_use(r[i % REGX_HERE], 0x100000, PAGE);
-        regx_unlock(&r[i % REGX_HERE]->cache->lock);
+    for (unsigned i = 0; i < 10 * REGX_LAST_STATES; i++) {
+        regx_lock(&r[i % REGX_LAST_STATES]->cache->lock);
+        registry_use(r[i % REGX_LAST_STATES], 0x100000, PAGE);
+        regx_unlock(&r[i % REGX_LAST_STATES]->cache->lock);
     }
     alarm(0);
-    for (unsigned i = 0; i < REGX_HERE; i++) {
+    for (unsigned i = 0; i < REGX_LAST_STATES; i++) {
         regx_registry_count(&r[i]->registry);
         assert_int_equal(r[i]->counters.hits, 10);
         registry_close(r[i]);
@@ -276,7 +276,7 @@ static void uses_are_counted_after_a_barrier(void **state)
         skip();
     }
     registry_get(r, 0x100000, PAGE, &held);
-    barriers.uses = &regx_cache_here(r->cache)->seat->uses[held.kept];
+    barriers.uses = &regx_cache_last_state(r->cache)->ts->uses[held.kept];
     *barriers.uses -= REGX_USE_ACQUIRED;
     registry_log(r, 0x100000, PAGE);
     regx_registry_progress(&r->registry);

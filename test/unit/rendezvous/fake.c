@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "fake.h"
 
-#include "registration/changes.h"
+#include "registration/inval_log.h"
 
 bool fake_complete(fake_t *fake, unsigned to, unsigned which, regx_status_t status)
 {
@@ -109,12 +109,12 @@ static void fake_open_registry(fake_t *fake, const fake_config_t *config)
     const regx_cache_config_t cache = {
         .bytes = config->cache_bytes, .count = REGX_UNLIMITED, .inuse = REGX_INUSE_IGNORE};
 
-    if (config->cache_bytes > 0 && fake_watch.changes == NULL) {
-        fake_watch.changes = regx_changes_open();
-        assert_non_null(fake_watch.changes);
+    if (config->cache_bytes > 0 && fake_monitor.log == NULL) {
+        fake_monitor.log = regx_inval_log_open();
+        assert_non_null(fake_monitor.log);
     }
     assert_int_equal(regx_registry_open(&fake->registry, &regx_backend_none,
-                                        config->cache_bytes > 0 ? &fake_watch : NULL, &cache,
+                                        config->cache_bytes > 0 ? &fake_monitor : NULL, &cache,
                                         &fake->transport, &fake->counters),
                      REGX_OK);
 }

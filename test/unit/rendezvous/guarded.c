@@ -4,14 +4,15 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "registration/changes.h"
+#include "registration/inval_log.h"
+#include "registration/monitor.h"
 
-regx_watch_t fake_watch = {.name = "fake"};
+regx_monitor_t fake_monitor = {.name = "fake"};
 
 void fake_changed(const void *start, size_t length)
 {
-    if (fake_watch.changes != NULL) {
-        regx_changes_log(fake_watch.changes, (uintptr_t)start, (uintptr_t)start + length);
+    if (fake_monitor.log != NULL) {
+        regx_inval_log_write(fake_monitor.log, (uintptr_t)start, (uintptr_t)start + length);
     }
 }
 

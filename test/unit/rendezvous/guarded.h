@@ -10,12 +10,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "registration/watch.h"
+#include "registration/monitor.h"
 
 /* ---- who tells the caches, if there are any ---- */
 
 /* All processes of a test live in one address space, so they share it. */
-extern regx_watch_t fake_watch;
+extern regx_monitor_t fake_monitor;
 
 /* Tells that the memory has changed. */
 void fake_changed(const void *start, size_t length);

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The notifier's reader, held where an event has come: the window between a change and its entry in
+ * the log, kept open. For programs that are linked with
+ * --wrap=regx_uffd_wait,--wrap=regx_uffd_read.
+ */
+#ifndef REGX_TEST_HOLD_H
+#define REGX_TEST_HOLD_H
+
+#include <stdbool.h>
+
+/* Where the reader stays, once there is an event, until it is told to go on. */
+typedef enum hold {
+    HOLD_NOWHERE,
+    HOLD_BEFORE_READ, /* whoever made the change still waits in the kernel */
+    HOLD_BEFORE_LOG   /* whoever made the change goes on; it is not yet in the log */
+} hold_t;
+
+void hold_reader(hold_t where);
+/* Whether the reader stands there. */
+bool hold_is_held(void);
+
+#endif

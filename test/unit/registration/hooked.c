@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "hooked.h"
+
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/shm.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+hooked_t hooked;
+
+static void hooked_tell(unsigned kind, const void *base, size_t length)
+{
+    const regx_hook_report_t report = atomic_load(&hooked.report);
+
+    if (report == NULL || (hooked.faults & kind) != 0 ||
+        (hooked.one_thread && !pthread_equal(pthread_self(), hooked.thread))) {
+        return;
+    }
+    report(hooked.context, (void *)(uintptr_t)base, length);
+}
+
+int munmap(void *base, size_t length)
+{
+    hooked_tell(DEAF_MUNMAP, base, length);
+    return (int)syscall(SYS_munmap, base, length);
+}
+
+void *mremap(void *base, size_t length, size_t new_length, int flags, ...)
+{
+    va_list rest;
+
+    va_start(rest, flags);
+    void *onto = (flags & MREMAP_FIXED) != 0 ? va_arg(rest, void *) : NULL;
+    va_end(rest);
+    hooked_tell(DEAF_MREMAP, base, length);
+    return (void *)syscall(SYS_mremap, base, length, new_length, flags, onto);
+}
+
+int madvise(void *base, size_t length, int advice)
+{
+    hooked_tell(DEAF_MADVISE, base, length);
+    return (int)syscall(SYS_madvise, base, length, advice);
+}
+
+void *mmap(void *base, size_t length, int protection, int flags, int file, off_t offset)
+{
+    if ((flags & MAP_FIXED) != 0) {
+        hooked_tell(DEAF_MMAP, base, length);
+    }
+    return (void *)syscall(SYS_mmap, base, length, protection, flags, file, offset);
+}
+
+/* As real sources do, it finds out how large the segment is. */
+void *shmat(int id, const void *base, int flags)
+{
+    struct shmid_ds segment = {0};
+
+    if ((flags & SHM_REMAP) != 0 && shmctl(id, IPC_STAT, &segment) == 0) {
+        hooked_tell(DEAF_SHMAT, base, segment.shm_segsz);
+    }
+    return (void *)syscall(SYS_shmat, id, base, flags);
+}
+
+static regx_status_t hooked_install(regx_hook_report_t report, void *context, char *error,
+                                    size_t error_size)
+{
+    if (hooked.refuse) {
+        snprintf(error, error_size, "the fake source refuses");
+        return REGX_DENIED;
+    }
+    hooked.context = context;
+    atomic_store(&hooked.report, report);
+    hooked.installed++;
+    return REGX_OK;
+}
+
+static void hooked_remove(regx_hook_report_t report, void *context)
+{
+    assert_true(report == atomic_load(&hooked.report));
+    assert_ptr_equal(context, hooked.context);
+    atomic_store(&hooked.report, NULL);
+    hooked.removed++;
+}
+
+const regx_hook_source_t hooked_source = {
+    .name = "fake", .install = hooked_install, .remove = hooked_remove};
+
+int hooked_reset(void **state)
+{
+    (void)state;
+    hooked.faults = 0;
+    hooked.refuse = hooked.one_thread = false;
+    hooked.installed = hooked.removed = 0;
+    return 0;
+}

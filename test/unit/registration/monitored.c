@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "monitored.h"
+
+#include <stdio.h>
+
+regx_counters_t counters;
+_Atomic unsigned told;
+
+static void count_told(void *context, uintptr_t start, uintptr_t end)
+{
+    (void)context;
+    (void)start;
+    (void)end;
+    atomic_fetch_add(&told, 1);
+}
+
+regx_monitor_t *start(regx_check_t check)
+{
+    const regx_monitor_config_t config = {
+        .check = check, .threads = true, .counters = &counters, .on_change = count_told};
+    regx_monitor_t *monitor = NULL;
+    char error[256] = "";
+
+    memset(&counters, 0, sizeof(counters));
+    if (regx_monitor_notifier(&config, &monitor, error, sizeof(error)) != REGX_OK) {
+        fail_msg("%s", error);
+    }
+    atomic_store(&told, 0);
+    return monitor;
+}
+
+int setup(void **state)
+{
+    *state = start(REGX_CHECK_ALWAYS);
+    return 0;
+}
+
+int teardown(void **state)
+{
+    regx_monitor_t *monitor = *state;
+
+    monitor->stop(monitor);
+    return 0;
+}
+
+region_t keep(regx_monitor_t *monitor, void *base, size_t length)
+{
+    region_t region = {
+        .monitor = monitor, .start = (uintptr_t)base, .end = (uintptr_t)base + length};
+
+    while (atomic_load(&monitor->log->sequence) % 2 == 1) {
+        sched_yield(); /* what happened here before comes into the log */
+    }
+    regx_inval_log_interest(monitor->log, region.start, region.end, 1);
+    region.status = monitor->subscribe(monitor, region.start, region.end, &region.since);
+    return region;
+}
+
+region_t must_keep(regx_monitor_t *monitor, void *base, size_t length)
+{
+    const region_t region = keep(monitor, base, length);
+
+    assert_int_equal(region.status, REGX_OK);
+    return region;
+}
+
+void drop(region_t *region)
+{
+    regx_inval_log_interest(region->monitor->log, region->start, region->end, -1);
+}
+
+bool hits(const region_t *region)
+{
+    regx_monitor_t *monitor = region->monitor;
+
+    return (monitor->valid == NULL || monitor->valid(monitor, region->start, region->end)) &&
+           atomic_load(&monitor->log->sequence) % 2 == 0 &&
+           !regx_inval_log_touched(monitor->log, region->since, region->start, region->end);
+}
+
+bool hits_in_the_end(const region_t *region)
+{
+    while (!region->monitor->valid(region->monitor, region->start, region->end) ||
+           atomic_load(&region->monitor->log->sequence) % 2 == 1) {
+        sched_yield();
+    }
+    return hits(region);
+}
+
+char *map(size_t length)
+{
+    char *base = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    assert_ptr_not_equal(base, MAP_FAILED);
+    memset(base, 1, length);
+    return base;
+}
+
+int give_up_in_time(void **state)
+{
+    (void)state;
+    alarm(250); /* a hang is a failure, not the end of all tests */
+    return 0;
+}
+
+bool refused(void)
+{
+    const regx_monitor_config_t config = {.counters = &counters};
+    regx_monitor_t *monitor;
+    char error[256];
+
+    if (regx_monitor_notifier(&config, &monitor, error, sizeof(error)) == REGX_DENIED) {
+        printf("1..0 # SKIP %s\n", error);
+        return true;
+    }
+    monitor->stop(monitor);
+    return false;
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * For the tests of the notifier: a monitor, memory that a cache would have it cover, and the
+ * cache's look-up.
+ */
+#ifndef REGX_TEST_MONITORED_H
+#define REGX_TEST_MONITORED_H
+
+#include "../unit.h"
+
+#include <sched.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "registration/monitor.h"
+
+enum { PAGE = 4096, LENGTH = 16 * PAGE };
+
+extern regx_counters_t counters;
+extern _Atomic unsigned told; /* changes that the kernel told of */
+
+regx_monitor_t *start(regx_check_t check);
+
+int setup(void **state);
+
+int teardown(void **state);
+
+/* Memory that a cache would keep a registration of. */
+typedef struct region {
+    regx_monitor_t *monitor;
+    uintptr_t start, end;
+    uint64_t since;
+    regx_status_t status;
+} region_t;
+
+region_t keep(regx_monitor_t *monitor, void *base, size_t length);
+
+region_t must_keep(regx_monitor_t *monitor, void *base, size_t length);
+
+void drop(region_t *region);
+
+/* A cache's look-up, in its order. */
+bool hits(const region_t *region);
+
+/* The same, once nothing is under way. */
+bool hits_in_the_end(const region_t *region);
+
+char *map(size_t length);
+
+#define WATCHED(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+
+int give_up_in_time(void **state);
+
+/* Whether this machine has it at all; says so if not. */
+bool refused(void);
+
+#endif

@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What is pinned and no longer needed: it is given back though the application calls nothing, and
+ * together with what is kept it stays near the budget. Over the notifier, with real memory, and
+ * over a monitor of the test's own.
+ */
+#include "../../registration/hold.h"
+#include "registry.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { LENGTH = 16 * 4096 };
+
+static regx_counters_t counters;
+
+static regx_monitor_t *start(regx_check_t check)
+{
+    const regx_monitor_config_t config = {.check = check, .threads = true, .counters = &counters};
+    regx_monitor_t *monitor = NULL;
+    char error[256] = "";
+
+    if (regx_monitor_notifier(&config, &monitor, error, sizeof(error)) != REGX_OK) {
+        print_message("not tried: %s\n", error);
+        skip();
+    }
+    return monitor;
+}
+
+static registry_t *open_over(regx_monitor_t *monitor)
+{
+    const regx_cache_config_t config = {.bytes = UNLIMITED,
+                                        .count = UNLIMITED,
+                                        .admit = REGX_ADMIT_FIRST,
+                                        .inuse = REGX_INUSE_ABORT};
+
+    alarm(60); /* a hang is a failure, not the end of all tests */
+    return registry_open_over(monitor, &config);
+}
+
+static void settle(const regx_monitor_t *monitor)
+{
+    while (atomic_load(&monitor->log->sequence) % 2 == 1) {
+        sched_yield();
+    }
+}
+
+static uintptr_t map(size_t length)
+{
+    void *base = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    assert_ptr_not_equal(base, MAP_FAILED);
+    return (uintptr_t)base;
+}
+
+/* ---- in the background ---- */
+
+static void freed_memory_is_deregistered_while_nobody_calls(void **state)
+{
+    enum { BUFFERS = 300 };
+    regx_monitor_t *monitor = start(REGX_CHECK_ALWAYS);
+    registry_t *r = open_over(monitor);
+    uintptr_t buffers[BUFFERS];
+
+    (void)state;
+    for (unsigned i = 0; i < BUFFERS; i++) {
+        buffers[i] = map(LENGTH);
+        settle(monitor);
+        assert_int_equal(registry_served(r, buffers[i], LENGTH), MISS);
+    }
+    const uintptr_t kept = map(LENGTH);
+    assert_int_equal(registry_served(r, kept, LENGTH), MISS);
+    for (unsigned i = 0; i < BUFFERS; i++) {
+        assert_int_equal(munmap((void *)buffers[i], LENGTH), 0);
+    }
+    while (r->live > 1) {
+        sched_yield(); /* and nothing else */
+    }
+    assert_int_equal(registry_served(r, kept, LENGTH), HIT);
+    registry_close(r);
+    monitor->stop(monitor);
+    munmap((void *)kept, LENGTH);
+}
+
+static void what_was_in_use_is_deregistered_after_its_last_use(void **state)
+{
+    regx_monitor_t *monitor = start(REGX_CHECK_ALWAYS);
+    registry_t *r = open_over(monitor);
+    regx_region_t region, other;
+
+    (void)state;
+    const uintptr_t buffer = map(LENGTH), before = map(LENGTH);
+    registry_get(r, before, LENGTH, &other);
+    registry_get(r, buffer, LENGTH, &region);
+    assert_int_equal(munmap((void *)buffer, LENGTH), 0);
+    assert_int_equal(munmap((void *)before, LENGTH), 0);
+    regx_region_release(&r->registry, &other);
+    while (r->live > 1) {
+        sched_yield();
+    }
+    assert_true(region.kept != 0);
+    regx_region_release(&r->registry, &region);
+    while (r->live > 0) {
+        sched_yield();
+    }
+    registry_close(r);
+    monitor->stop(monitor);
+}
+
+/* Buffers that changed while in use are told to the user by the application's own threads. */
+static void the_background_calls_nobody_back(void **state)
+{
+    regx_monitor_t *monitor = start(REGX_CHECK_ALWAYS);
+    registry_t *r = open_over(monitor);
+    regx_region_t region;
+
+    (void)state;
+    const uintptr_t buffer = map(LENGTH);
+    registry_get(r, buffer, LENGTH, &region);
+    assert_int_equal(munmap((void *)buffer, LENGTH), 0);
+    settle(monitor);
+    regx_registry_progress(&r->registry); /* the region is dead, and in use */
+    regx_region_release(&r->registry, &region);
+    while (r->live > 0) {
+        sched_yield();
+    }
+    assert_int_equal(r->told, 0);
+    while (r->told == 0) {
+        regx_registry_progress(&r->registry);
+    }
+    assert_int_equal(r->told_base, buffer);
+    registry_close(r);
+    monitor->stop(monitor);
+}
+
+/* ---- the budget ---- */
+
+static void what_is_dead_counts_while_it_is_pinned(void **state)
+{
+    enum { BUDGET = 4096, LARGE = 64 };
+    registry_t *r = registry_open(BUDGET * PAGE, UNLIMITED, REGX_ADMIT_FIRST, false);
+
+    (void)state;
+    for (uintptr_t i = 1; i <= BUDGET; i++) {
+        registry_use(r, i * PAGE, PAGE);
+    }
+    registry_log(r, PAGE, BUDGET * PAGE);
+    for (uintptr_t i = 0; i < 4 * BUDGET / LARGE; i++) {
+        registry_use(r, ((uintptr_t)1 << 32) + i * LARGE * PAGE, LARGE * PAGE);
+    }
+    assert_in_range(r->counters.registered_high, BUDGET * PAGE,
+                    BUDGET * PAGE * 5 / 4 + LARGE * PAGE); /* what is used once is not kept */
+    registry_close(r);
+}
+
+static void room_for_a_large_region_is_made_in_parts(void **state)
+{
+    enum { BUDGET = 5000, LARGE = 4000 };
+    registry_t *r = registry_open(BUDGET * PAGE, UNLIMITED, REGX_ADMIT_FIRST, false);
+    served_t served = ONCE;
+    unsigned rounds = 0;
+
+    (void)state;
+    for (uintptr_t i = 1; i <= BUDGET; i++) {
+        registry_use(r, i * PAGE, PAGE);
+    }
+    for (; served == ONCE && rounds < 1000; rounds++) {
+        const unsigned before = r->deregs;
+
+        served = registry_served(r, (uintptr_t)1 << 32, LARGE * PAGE);
+        assert_in_range(r->deregs - before, 1, 200);
+    }
+    assert_int_equal(served, MISS);
+    assert_in_range(r->counters.evictions, LARGE, LARGE + 200);
+    assert_int_equal(registry_served(r, (uintptr_t)1 << 32, LARGE * PAGE), HIT);
+    registry_close(r);
+}
+
+/* ---- changed in use ---- */
+
+static void *unmap_it(void *base)
+{
+    munmap(base, LENGTH);
+    return NULL;
+}
+
+/* Without the query an event may come long after the change, when the address is another buffer's:
+ * who used what when cannot be told, and a correct program must not be ended for it. */
+static void an_event_that_comes_late_accuses_nobody(void **state)
+{
+    regx_monitor_t *monitor = start(REGX_CHECK_NEVER);
+    registry_t *r = open_over(monitor);
+    regx_region_t region;
+    pthread_t thread;
+
+    (void)state;
+    const uintptr_t buffer = map(LENGTH);
+    registry_use(r, buffer, LENGTH);
+    hold_reader(HOLD_BEFORE_READ);
+    assert_int_equal(pthread_create(&thread, NULL, unmap_it, (void *)buffer), 0);
+    while (!hold_is_held()) {
+        sched_yield();
+    }
+    assert_ptr_equal(mmap((void *)buffer, LENGTH, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0),
+                     (void *)buffer);
+    registry_get(r, buffer, LENGTH, &region); /* the new owner's */
+    hold_reader(HOLD_NOWHERE);
+    pthread_join(thread, NULL);
+    settle(monitor);
+    regx_registry_progress(&r->registry);
+    regx_region_release(&r->registry, &region);
+    regx_registry_progress(&r->registry);
+    assert_int_equal(r->counters.inuse_changes, 0);
+    assert_int_equal(r->told, 0);
+    registry_close(r);
+    monitor->stop(monitor);
+    munmap((void *)buffer, LENGTH);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_dead_counts_while_it_is_pinned),
+        cmocka_unit_test(room_for_a_large_region_is_made_in_parts),
+        cmocka_unit_test(an_event_that_comes_late_accuses_nobody),
+        cmocka_unit_test(freed_memory_is_deregistered_while_nobody_calls),
+        cmocka_unit_test(what_was_in_use_is_deregistered_after_its_last_use),
+        cmocka_unit_test(the_background_calls_nobody_back),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
