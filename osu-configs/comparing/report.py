@@ -70,7 +70,7 @@ def add(reports: list[dict]) -> dict:
 
 def is_trial(reason: str) -> bool:
     """Of auto's decisions: made to find out, and not the outcome."""
-    return "trial" in reason
+    return reason.endswith("on trial")
 
 
 def chosen(decisions: dict[str, int]) -> str | None:

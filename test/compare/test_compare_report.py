@@ -126,7 +126,7 @@ def test_no_file_and_no_line(tmp_path: Path) -> None:
         ({}, None),
         ({"bounce: on trial": 90, "together: on trial": 9}, None),
         ({"bounce: on trial": 90, "together: faster when tried": 9}, "together"),
-        ({"bounce: not slower when tried": 3, "bounce: trying told nothing": 3,
+        ({"bounce: not slower when tried": 3, "bounce: the trial was inconclusive": 3,
           "pipeline: faster when tried": 5}, "bounce"),
         ({"something else": 9}, None),
     ],
