@@ -64,6 +64,12 @@ def test_the_files_that_are_named_are_there() -> None:
     assert not {path: names for path, names in missing.items() if names}
 
 
+def test_every_published_table_is_listed() -> None:
+    folder = TOP / "osu-configs/results"
+    listed = set(LINK.findall((folder / "README.md").read_text()))
+    assert {path.name for path in folder.glob("*.txt")} <= listed
+
+
 def test_a_broken_link_is_seen(tmp_path: Path) -> None:
     (tmp_path / "there.md").write_text("# A heading, it is\n")
     text = ("[a](there.md) [b](gone.md) [c](https://github.com/gone) [d](there.md#a-heading-it-is)"
