@@ -200,12 +200,71 @@ static void a_closed_record_is_not_used_again_before_its_get_has_ended(void **st
     stage_close(stage);
 }
 
+static void *take_rkey(void *taken)
+{
+    is_opener = true;
+    acquisitions = 1; /* so that the next one waits */
+    *(bool *)taken = deliver(stage, 1);
+    return NULL;
+}
+
+static void *close_it(void *unused)
+{
+    (void)unused;
+    close_recv(stage);
+    return NULL;
+}
+
+static bool somebody_waits_to_close(void)
+{
+    regx_rndv_t *rndv = stage->receiver->rndv;
+
+    regx_lock(&rndv->lock);
+    const bool waits = rndv->closers == 1;
+    regx_unlock(&rndv->lock);
+    return waits;
+}
+
+/* The receive is closed while another thread registers a chunk of it: that is ended first, and
+ * nothing follows it. */
+static void close_waits_for_a_piece_of_work_and_no_other_begins(void **state)
+{
+    fake_config_t config = standard;
+    pthread_t taker, closer;
+    bool taken = false;
+
+    (void)state;
+    config.threads = true;
+    stage = stage_open_both(&config, &config);
+    begin_of(stage, 2 * PAGE);
+    atomic_store(&opener_waits, false);
+    atomic_store(&opener_may, false);
+    assert_int_equal(pthread_create(&taker, NULL, take_rkey, &taken), 0);
+    while (!atomic_load(&opener_waits)) {
+        sched_yield();
+    }
+    assert_int_equal(pthread_create(&closer, NULL, close_it, NULL), 0);
+    while (!somebody_waits_to_close()) {
+        sched_yield();
+    }
+    atomic_store(&opener_may, true);
+    pthread_join(taker, NULL);
+    pthread_join(closer, NULL);
+    assert_true(taken);
+    assert_int_equal(stage->receiver->conns[0].get_count, 0);
+    assert_int_equal(stage->receiver->open_windows, 0);
+    assert_null(stage->receiver->conns[0].head); /* the sender is told nothing */
+    forget_both(stage);
+    stage_close(stage);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_unread_ats_ends_its_own_chunk_only),
         cmocka_unit_test(a_get_that_ends_during_close_goes_on_with_nothing),
         cmocka_unit_test(a_closed_record_is_not_used_again_before_its_get_has_ended),
+        cmocka_unit_test(close_waits_for_a_piece_of_work_and_no_other_begins),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
