@@ -49,17 +49,18 @@
  *     head moved. Read before the head: if it is even because it is even again, the head is new.
  *   Reading the head first loses: the change could be logged, and sequence and query valid again,
  *   between. The checks come after the count since they are to hold for a region that stays.
- * - A new region: interest → subscribe, which registers with userfaultfd and before that reads the
- * head (`since`) → pin → query, sequence, log from `since` on, all under the lock → ALIVE. A change
- * that ended before pinning does no harm. One that ended after it is below the head that is read
- * last or shown by query or sequence, as above; if it was logged from `since` on it is found. Could
- * it be logged below `since`, and be made after pinning? Only if it was told before it was made: it
- * overlaps this acquisition, and is the limit above. (What began before registering with
- * userfaultfd and is not told to the notifier at all has been made when registering with
- * userfaultfd returns: both take the lock of the address space.) Changes left out for want of
- * interest are as if logged just before (inval_log.c). Changes from `drained` to `since` may end
- * the region needlessly; never the reverse, because `drained` never passes the head that the same
- * lock's holder has read.
+ * - A new region: interest → subscribe, which reads the head (`since`) and then watches → pin →
+ *   query, sequence, log from `since` on, all under the lock → ALIVE. A change that ended before
+ *   pinning does no harm. One that ended after it is below the head that is read last or shown by
+ *   query or sequence, as above; if it was logged from `since` on it is found. Could it be logged
+ *   below `since`, and be made after pinning? Only if it was told before it was made: it overlaps
+ *   this acquisition, and is the limit above. (What began before watching and is not told to the
+ *   notifier at all has been made when watching has begun: both take the lock of the address
+ *   space.) Changes left out for want of interest are as if logged just before (inval_log.c).
+ *   Changes from `drained` to `since` may end the region needlessly; never the reverse, because
+ *   `drained` never passes the head that the same lock's holder has read.
+ *   A check that fails because a change is under way may be made again, with the same `since`: it
+ *   asks no less the second time.
  * - A drain does a bounded amount (retire.c). `drained` passes a change only when, under the lock,
  *   nothing that is alive overlaps it any more; until then it stays the next one, and is gone
  *   through from its beginning, whatever was inserted or given up between two parts. So at any

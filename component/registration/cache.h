@@ -13,8 +13,13 @@
  * here runs inside hooks or the notifier's reader, so the cache's lock may be held while
  * allocating. The argument why no stale region is used stands in cache.c.
  *
- * Memory: some 150 bytes per region, and 8 for each thread that uses it; for each thread's front
- * table up to half a MiB, and half a MiB for what was seen before and for the log of changes.
+ * Budget: what is kept stays within config->bytes. Regions that have changed and are still pinned
+ * may add a quarter to it; beyond that nothing new is kept until they are deregistered. That is
+ * done by acquire and progress, and, where the monitor has a thread anyway and the device pins, by
+ * a thread of the cache's own, some 10 ms after the change.
+ *
+ * Memory: some 150 bytes per region, and 8 for each thread that uses it; for each thread's look-up
+ * cache up to half a MiB, and half a MiB for what was seen before and for the log of changes.
  */
 #ifndef REGX_REGISTRATION_CACHE_H
 #define REGX_REGISTRATION_CACHE_H

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The cache from inside. For registration/cache.c, miss.c, retire.c, evict.c, retire.c and tests.
+ * The cache from inside. For its files and tests.
  *
- *   cache.c  opened, closed, hit, released; the argument why   miss.c    not found: registered
- *   retire.c  acts on the log of changes                       evict.c   which region to give up
- *   retire.c dead regions are deregistered                    thread_state.h   what each thread
- * writes regions.h the table of regions                            regions.h   … by address
+ *   cache.c    opened, closed, hit, released; the argument why no use is stale
+ *   miss.c     what is not found is registered
+ *   evict.c    the budget: what is kept, and what is given up for it
+ *   retire.c   changes end regions; dead regions are deregistered
+ *   regions.h  the table of regions, and their index by address
+ *   thread_state.h  what each thread writes
  *
  * One lock, a leaf: no other one of ours is taken under it. What is called there and is not the
  * cache's: monitor->valid, the log's readers, and libc, of which memory is had and given back (the
@@ -35,7 +37,7 @@ typedef struct regx_range {
     size_t size;
 } regx_range_t;
 
-/* The cache's thread (reclaim.c). */
+/* The cache's thread (retire.c). */
 typedef struct regx_reclaimer {
     pthread_t thread;
     bool runs;
@@ -199,7 +201,7 @@ void regx_cache_warn(regx_cache_t *cache);
 /* Whether membarrier can be used from now on. */
 bool regx_cache_membarrier_works(void);
 
-/* reclaim.c: the cache's thread, where there is to be one. */
+/* retire.c: the cache's thread, where there is to be one. */
 void regx_cache_start_reclaiming(regx_cache_t *cache);
 void regx_cache_stop_reclaiming(regx_cache_t *cache);
 

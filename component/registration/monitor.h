@@ -4,7 +4,7 @@
  * time; each kind in a file of its own, whose head says what it sees and what it cannot see.
  *
  * The owner (btl/) starts it before the first cache and stops it after the last. After fork the
- * child's monitor is inert: it holds no descriptor and nothing is registered with userfaultfd.
+ * child's monitor is inert: it holds no descriptor and nothing is watched.
  */
 #ifndef REGX_REGISTRATION_MONITOR_H
 #define REGX_REGISTRATION_MONITOR_H
@@ -51,8 +51,7 @@ struct regx_monitor {
     regx_status_t (*subscribe)(regx_monitor_t *monitor, uintptr_t start, uintptr_t end,
                                uint64_t *since);
 
-    /* Nothing is left registered with userfaultfd, no thread, no descriptor. All caches must be
-     * closed. */
+    /* Nothing is left watched, no thread, no descriptor. All caches must be closed. */
     void (*stop)(regx_monitor_t *monitor);
 };
 

@@ -16,7 +16,7 @@
  * overlaps a use of the same memory in another thread (an error of the application) may leave a
  * region of the old pages behind, which later uses hit.
  *
- * How. The kernel holds whoever changes memory that we have registered with userfaultfd until a
+ * How. The kernel holds whoever changes memory that we have watched until a
  * thread of ours, the reader, has read of it. The reader raises `sequence` before it reads and
  * lowers it after it has logged: so once a change has returned, a look-up finds either its entry or
  * the sequence odd. Before that, between the change and our reading, the address may already be
@@ -31,15 +31,15 @@
  * look-up; with scan another, 4.6 to 5.2 times it in all. A miss, on an AMD EPYC (on an Intel Xeon
  * 1.3 and 2.0): 2.0 us, 1.4 of them its four system calls, or 3.1 in a mapping not watched yet,
  * 2.3 of them its six (PROCMAP_QUERY 0.38, PAGEMAP_SCAN 0.40, both again after UFFDIO_REGISTER
- * 0.55, and the query). UFFDIO_CONTINUE, which private memory refuses, tells what is registered
- * with userfaultfd for 0.3; but it gives memory that was never touched an anon_vma of its own, so
- * that it never merges with what is registered with userfaultfd beside it. munmap of a watched 64
- * KiB: 14 us (unwatched 5), with every core busy 48 us (17), the slowest of 200 some 5 ms. The
- * reader has no core and no priority of its own: the scheduler wakes it beside the caller, which
- * was quicker than on another core, idle (37 us) or busy. A shorter time slice, SCHED_FIFO and
- * spinning after an event changed none of this: what is slow is the caller's own return to a core
- * that somebody else got while it waited. Unregistering touches each page's entry, so stopping
- * takes 30 to 70 ms for each GiB that is watched in pages of 4 KiB.
+ * 0.55, and the query). UFFDIO_CONTINUE, which private memory refuses, tells what is watched for
+ * 0.3; but it gives memory that was never touched an anon_vma of its own, so that it never merges
+ * with what is watched beside it. munmap of a watched 64 KiB: 14 us (unwatched 5), with every core
+ * busy 48 us (17), the slowest of 200 some 5 ms. The reader has no core and no priority of its own:
+ * the scheduler wakes it beside the caller, which was quicker than on another core, idle (37 us) or
+ * busy. A shorter time slice, SCHED_FIFO and spinning after an event changed none of this: what is
+ * slow is the caller's own return to a core that somebody else got while it waited. Unregistering
+ * touches each page's entry, so stopping takes 30 to 70 ms for each GiB that is watched in pages of
+ * 4 KiB.
  *
  * There is no cheaper query. Called in a loop, with a thread that shares the descriptors, in ns:
  * getppid 114, this ioctl 173; COPY, ZEROPAGE and CONTINUE, which ask the same, 176; an ioctl that
@@ -59,11 +59,10 @@
  * userfaultfd on such memory finds it busy. Huge pages stay, but no new ones are made of memory
  * that is watched and in part untouched.
  *
- * A child of fork monitors nothing and answers so: its copy of the descriptors is closed. A child
+ * A child of fork watches nothing and answers so: its copy of the descriptors is closed. A child
  * of raw clone still has them and must not use them, since they mean the parent's memory: a page
- * that such a child finds wiped tells. There a descriptor keeps the parent's memory registered with
- * userfaultfd after the parent closed its own; so everything is unregistered first, while the
- * reader still runs.
+ * that such a child finds wiped tells. There a descriptor keeps the parent's memory watched after
+ * the parent closed its own; so everything is unregistered first, while the reader still runs.
  */
 #include "registration/monitor.h"
 
@@ -170,8 +169,8 @@ static void *reader(void *argument)
         lose(notifier);
         return NULL;
     }
-    /* Nothing is registered with userfaultfd any more, but a change from before may still come to
-     * us. Not for ever: closing lets go whoever waits, unless a child has the descriptor too. */
+    /* Nothing is watched any more, but a change from before may still come to us. Not for ever:
+     * closing lets go whoever waits, unless a child has the descriptor too. */
     for (int i = 0; i < LAST_EVENTS_MS && !regx_uffd_is_idle(notifier->uffd.fd); i++) {
         if (regx_uffd_wait(&notifier->uffd, -1, 1) < 0 || !read_events(notifier)) {
             break;
@@ -266,8 +265,7 @@ static void discard(regx_notifier_t *notifier)
     free(notifier);
 }
 
-/* In a child only memory is given back: the reader and what is registered with userfaultfd are the
- * parent's. */
+/* In a child only memory is given back: the reader and what is watched are the parent's. */
 static void stop(regx_monitor_t *monitor)
 {
     regx_notifier_t *notifier = (regx_notifier_t *)monitor;

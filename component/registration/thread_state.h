@@ -4,7 +4,7 @@
  * another thread writes: its counts of uses, and where it found regions lately (the look-up cache).
  * The number of uses of a region is the sum over all thread states; an acquisition counts where it
  * is made and the release where that is made, so a single thread state's count means nothing (it
- * may be below zero, modulo 2^64). Seats outlive their threads, and the cache gives them to later
+ * may be below zero, modulo 2^64). They outlive their threads, and the cache gives them to later
  * ones.
  *
  * A forked child finds its thread states empty (MADV_WIPEONFORK; also after a raw clone): it cannot

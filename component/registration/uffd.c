@@ -105,13 +105,11 @@ static bool ask_features(uint64_t *features, char *error, size_t error_size)
     return true;
 }
 
-/* 0: none of what is mapped in the range is not registered with userfaultfd; 1: some is; -1: the
- * kernel does not know. */
+/* 0: none of what is mapped in the range is unwatched; 1: some is; -1: the kernel does not know. */
 static int scan_unregistered(int pagemap, uintptr_t start, uintptr_t end)
 {
-    /* Refused at the first mapping that is not registered with userfaultfd; of what is, no page is
-     * looked at. Asking for the not registered with userfaultfd pages themselves takes 0.25 us more
-     * where there are any. */
+    /* Refused at the first mapping that is unwatched; of what is, no page is looked at. Asking for
+     * the unwatched pages themselves takes 0.25 us more where there are any. */
     struct pm_scan_arg scan = {.size = sizeof(scan),
                                .flags = PM_SCAN_CHECK_WPASYNC,
                                .start = start,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * userfaultfd, as far as the notifier uses it: the kernel tells of changes of ranges that are
- * registered with userfaultfd. They are registered in write-protect mode and nothing is ever
- * write-protected, so no access to them faults for it. Needs no privilege. Each call is one system
- * call; nothing here allocates.
+ * watched. They are registered in write-protect mode and nothing is ever write-protected, so no
+ * access to them faults for it. Needs no privilege. Each call is one system call; nothing here
+ * allocates.
  */
 #ifndef REGX_REGISTRATION_UFFD_H
 #define REGX_REGISTRATION_UFFD_H
@@ -21,16 +21,16 @@
 #include "registration/raw.h"
 
 typedef struct regx_uffd {
-    int fd;      /* -1: closed */
-    int pagemap; /* /proc/self/pagemap, to ask what is registered with userfaultfd; -1: this kernel
-                    cannot be asked */
+    int fd;                        /* -1: closed */
+    int pagemap;                   /* /proc/self/pagemap, to ask what is watched; -1: this kernel
+                                      cannot be asked */
     regx_file_id_t id, pagemap_id; /* by which to tell them, should somebody have closed them */
 } regx_uffd_t;
 
 /* REGX_DENIED: refused, or too old a kernel; `error` then holds one line that says why. */
 regx_status_t regx_uffd_open(regx_uffd_t *uffd, char *error, size_t error_size);
-/* A process that holds a copy of the descriptor keeps registered with userfaultfd memory registered
- * with userfaultfd beyond this, with nobody to read: unregister first. */
+/* A process that holds a copy of the descriptor keeps watched memory watched beyond this, with
+ * nobody to read: unregister first. */
 void regx_uffd_close(regx_uffd_t *uffd);
 /* Whether the descriptor is still what it was: the application may have closed it. */
 static inline bool regx_uffd_is_ours(const regx_uffd_t *uffd)
@@ -39,16 +39,13 @@ static inline bool regx_uffd_is_ours(const regx_uffd_t *uffd)
 }
 
 /* 0, or EBUSY: another userfaultfd has part of it, ENOMEM: too many mappings, or another errno.
- * Holes are left out silently, and registered with userfaultfd memory stays registered with
- * userfaultfd. */
+ * Holes are left out silently, and watched memory stays watched. */
 int regx_uffd_register(const regx_uffd_t *uffd, uintptr_t start, uintptr_t end);
-/* Only of what is registered with userfaultfd: before Linux 6.17 it takes memory away from any
- * userfaultfd. */
+/* Only of what is watched: before Linux 6.17 it takes memory away from any userfaultfd. */
 int regx_uffd_unregister(const regx_uffd_t *uffd, uintptr_t start, uintptr_t end);
 
-/* Whether no change of registered with userfaultfd memory is between its start and the moment we
- * read of it. Costs as much as the cheapest system calls, whatever is registered with userfaultfd.
- * Inlined, see cache.c. */
+/* Whether no change of watched memory is between its start and the moment we read of it. Costs as
+ * much as the cheapest system calls, whatever is watched. Inlined, see cache.c. */
 static inline bool regx_uffd_is_idle(int fd)
 {
     /* The kernel first looks whether a change is under way (EAGAIN), then finds the range empty
@@ -71,9 +68,9 @@ static inline bool regx_uffd_is_idle(int fd)
     return result == -EINVAL;
 }
 
-/* Whether all that is mapped of the range is registered with userfaultfd, or looks so since another
- * userfaultfd has it in just this way. Only where there is a pagemap: nothing else can be asked
- * without touching what may be another's. */
+/* Whether all that is mapped of the range is watched, or looks so since another userfaultfd has it
+ * in just this way. Only where there is a pagemap: nothing else can be asked without touching what
+ * may be another's. */
 bool regx_uffd_is_registered(const regx_uffd_t *uffd, uintptr_t start, uintptr_t end);
 
 /* A change that the kernel told of; of a move, `to` is where it went to (as much as was there

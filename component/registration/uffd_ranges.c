@@ -9,14 +9,13 @@
 #define MOST_PASSES 100              /* over memory that other threads move all the time */
 #define MOST_PASSES_UNASKED 3        /* where each of them costs as much as the first */
 #define REFUSED_BEFORE_COUNTING 1000 /* counting takes a microsecond for each mapping there is */
-#define COUNTED_AT_LEAST 256         /* mappings registered with userfaultfd, between two counts */
+#define COUNTED_AT_LEAST 256         /* mappings watched, between two counts */
 
-/* A mapping that was touched beside an registered with userfaultfd one never merges with it, so
- * that each that is registered with userfaultfd may be one more for good. Buffers that are mapped,
- * touched and used one after the other would so reach the limit. From MANY on, one more is
- * registered with userfaultfd only after as many ranges were put off as there are MANY_PER
- * registered with userfaultfd: n uses of as many buffers register with userfaultfd some sqrt(2
- * MANY_PER n) mappings, and what was put off merges and is registered with userfaultfd as one. */
+/* A mapping that was touched beside a watched one never merges with it, so that each that is
+ * watched may be one more for good. Buffers that are mapped, touched and used one after the other
+ * would so reach the limit. From MANY on, one more is watched only after one range was put off for
+ * each MANY_PER that are watched. So n uses of n such buffers watch some sqrt(2 MANY_PER n)
+ * mappings. What was put off merges, and is watched as one mapping. */
 #define MANY 512u
 #define MANY_PER 256u
 
@@ -48,15 +47,14 @@ void regx_uffd_ranges_close(regx_uffd_ranges_t *ranges)
     pthread_mutex_destroy(&ranges->lock);
 }
 
-/* Whether the kernel can be asked what is registered with userfaultfd (Linux 6.7). Where it cannot,
- * a mapping is registered with userfaultfd anew whenever a region is made in it, which does nothing
- * to one that is registered with userfaultfd. */
+/* Whether the kernel can be asked what is watched (Linux 6.7). Where it cannot, a mapping is
+ * watched anew whenever a region is made in it, which does nothing to one that is watched. */
 static bool can_ask(const regx_uffd_ranges_t *ranges)
 {
     return ranges->uffd->pagemap >= 0;
 }
 
-/* A mapping is registered with userfaultfd as a whole or not at all: by any page of it. */
+/* A mapping is watched as a whole or not at all: by any page of it. */
 static bool is_registered(const regx_uffd_ranges_t *ranges, uintptr_t at)
 {
     return can_ask(ranges) && regx_uffd_is_registered(ranges->uffd, at, at + 1);
@@ -69,11 +67,10 @@ typedef struct look {
     uintptr_t start, end;             /* the range */
     uintptr_t at;                     /* looked at so far */
     uintptr_t whole_start, whole_end; /* the range, with the rest of huge pages' mappings */
-    uintptr_t new_start,
-        new_end; /* from the first to the last mapping that is not registered with userfaultfd */
-    uint32_t unregistered; /* how many these are (that cannot be asked: all), */
-    uint32_t mappings;     /* of how many */
-    const char *reason;    /* why it cannot be watched */
+    uintptr_t new_start, new_end;     /* from the first to the last mapping that is unwatched */
+    uint32_t unregistered;            /* how many these are (that cannot be asked: all), */
+    uint32_t mappings;                /* of how many */
+    const char *reason;               /* why it cannot be watched */
 } look_t;
 
 /* Whether the mapping goes on where the last one ended, and is of a kind that can be watched. */
@@ -104,8 +101,7 @@ static bool look_at(void *context, const regx_mapping_t *mapping)
             regx_inval_log_write(look->ranges->log, mapping->start, mapping->end);
         }
     }
-    if (mapping->kind ==
-        REGX_MAPPING_HUGE) { /* of which no part can be registered with userfaultfd */
+    if (mapping->kind == REGX_MAPPING_HUGE) { /* of which no part can be watched */
         look->whole_start = mapping->start < look->start ? mapping->start : look->whole_start;
         look->whole_end = mapping->end > look->end ? mapping->end : look->whole_end;
     }
@@ -128,7 +124,7 @@ static void look_over(look_t *look, regx_uffd_ranges_t *ranges, uintptr_t start,
     }
 }
 
-/* ---- how much is registered with userfaultfd ---- */
+/* ---- how much is watched ---- */
 
 typedef struct count {
     const regx_uffd_ranges_t *of;
@@ -183,7 +179,7 @@ static bool is_put_off(regx_uffd_ranges_t *ranges)
     return true;
 }
 
-/* ---- registering with userfaultfd ---- */
+/* ---- watching ---- */
 
 static const char *reason_of(int error)
 {
@@ -199,16 +195,16 @@ static const char *reason_of(int error)
     }
 }
 
-/* Registers with userfaultfd what lies in the range again: it may be registered with userfaultfd by
- * somebody else. Not what is outside of it, where memory that nobody monitors may just have come
- * into the place of what was: the regions there would seem true again. */
+/* Watches what lies in the range again: it may be watched by somebody else. Not what is outside of
+ * it, where memory that nobody watches may just have come into the place of what was: the regions
+ * there would seem true again. */
 static const char *register_again(const look_t *look)
 {
     return reason_of(regx_uffd_register(look->ranges->uffd, look->whole_start, look->whole_end));
 }
 
-/* Registers with userfaultfd the whole of a mapping that is not registered with userfaultfd, and of
- * one that is what lies in the range: of several, each as it is now. */
+/* Watches the whole of a mapping that is unwatched, and of one that is what lies in the range: of
+ * several, each as it is now. */
 static bool register_one(void *context, const regx_mapping_t *mapping)
 {
     look_t *look = context;
@@ -252,13 +248,13 @@ static const char *register_anew(look_t *look, uint64_t *since)
     if (look->reason != NULL) {
         return look->reason;
     }
-    /* Before it was registered with userfaultfd, what we looked at may have been replaced by what
-     * must not be kept; from here on it cannot be without our being told. */
+    /* Before it was watched, what we looked at may have been replaced by what must not be kept;
+     * from here on it cannot be without our being told. */
     look_over(look, ranges, look->start, look->end);
     if (look->reason != NULL) {
         return look->reason;
     }
-    if (!can_ask(ranges)) { /* what was a hole when it was registered with userfaultfd is none any
+    if (!can_ask(ranges)) { /* what was a hole when it was watched is none any
                                more */
         return register_again(look);
     }
@@ -291,7 +287,7 @@ const char *regx_uffd_ranges_add(regx_uffd_ranges_t *ranges, uintptr_t start, ui
 
 typedef struct pass {
     const regx_uffd_ranges_t *of;
-    uint32_t found; /* mappings that were seen to be registered with userfaultfd */
+    uint32_t found; /* mappings that were seen to be watched */
 } pass_t;
 
 static bool unregister_one(void *context, const regx_mapping_t *mapping)
@@ -303,7 +299,7 @@ static bool unregister_one(void *context, const regx_mapping_t *mapping)
         (can_ask(ranges) && !is_registered(ranges, mapping->start))) {
         return true;
     }
-    /* What is another userfaultfd's cannot be registered with userfaultfd, and is to stay so. */
+    /* What is another userfaultfd's cannot be watched, and is to stay so. */
     if (regx_uffd_register(ranges->uffd, mapping->start, mapping->end) == 0) {
         (void)regx_uffd_unregister(ranges->uffd, mapping->start, mapping->end);
         pass->found += can_ask(ranges) ? 1 : 0;
@@ -311,9 +307,8 @@ static bool unregister_one(void *context, const regx_mapping_t *mapping)
     return true;
 }
 
-/* Whether nothing registered with userfaultfd can have come into a place that it had passed. A move
- * counts as under way before anything moves, until the reader has taken it, and the reader then
- * raises the sequence. */
+/* Whether nothing watched can have come into a place that it had passed. A move counts as under way
+ * before anything moves, until the reader has taken it, and the reader then raises the sequence. */
 static bool unregister_all(regx_uffd_ranges_t *ranges)
 {
     pass_t pass = {.of = ranges};

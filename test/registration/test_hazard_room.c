@@ -117,8 +117,7 @@ static void hazard_16_70000_buffers(void **state)
     munmap(memory, (size_t)BUFFERS * 4096);
 }
 
-/* The same number of mappings of their own, so that none can be registered with userfaultfd
- * together with another. */
+/* The same number of mappings of their own, so that none can be watched together with another. */
 static void hazard_16_many_mappings(void **state)
 {
     enum { MAPPINGS = 20000 };

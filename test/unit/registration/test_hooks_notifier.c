@@ -287,8 +287,7 @@ static void nothing_is_left_after_stop(void **state)
     assert_int_equal(descriptors(), before);
     assert_int_equal(hooked.installed, 1); /* Open MPI's are deaf from the second time on */
     assert_int_equal(hooked.removed, 1);
-    munmap(memory,
-           PAGES * page); /* would wait for ever, were it still registered with userfaultfd */
+    munmap(memory, PAGES * page); /* would wait for ever, were it still watched */
 }
 
 /* The kernel would hear for them: so they are tried alone. */

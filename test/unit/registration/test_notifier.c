@@ -176,8 +176,7 @@ static void the_place_moved_to(void **state)
     assert_false(hits(&there) || hits(&here));
     assert_false(hits_in_the_end(&there) || hits_in_the_end(&here));
     drop(&there);
-    there = must_keep(*state, onto,
-                      LENGTH); /* registered with userfaultfd, since it was where it came from */
+    there = must_keep(*state, onto, LENGTH); /* watched, since it was where it came from */
     assert_true(hits_in_the_end(&there));
     assert_int_equal(munmap(onto + PAGE, PAGE), 0);
     assert_false(hits(&there));

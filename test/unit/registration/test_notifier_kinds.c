@@ -79,8 +79,8 @@ static void a_segment_and_then_a_move_with_scan(void **state)
     munmap(base, LENGTH);
 }
 
-/* What replaced it unseen is registered with userfaultfd along with a neighbour: nothing kept from
- * before may come back to life. */
+/* What replaced it unseen is watched along with a neighbour: nothing kept from before may come back
+ * to life. */
 static void armed_again_by_a_neighbour(void **state)
 {
     char *base = mmap(NULL, (size_t)4 << 20, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -144,8 +144,8 @@ static void *move_to_and_fro(void *unused)
 }
 
 /* What a thread moves from where stopping has yet to look to where it has looked must not stay
- * registered with userfaultfd: with such a child there, nobody would read of its next move and that
- * thread would wait for ever. */
+ * watched: with such a child there, nobody would read of its next move and that thread would wait
+ * for ever. */
 static void stopped_while_it_moves_beside_a_cloned_child(void **state)
 {
     enum { BETWEEN = 1000 }; /* mappings that stopping has to look at on its way */

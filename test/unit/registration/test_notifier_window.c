@@ -144,7 +144,7 @@ static void asked_only_with_threads(void **state)
     }
 }
 
-/* What stays registered with userfaultfd all the time: scanning does not replace the query. */
+/* What stays watched all the time: scanning does not replace the query. */
 static void moved_away_with_scan(void **state)
 {
     regx_monitor_t *monitor = start(REGX_CHECK_SCAN);

@@ -251,8 +251,8 @@ static void each_welcome_feature(void **state)
     }
 }
 
-/* Where nobody can be asked what is registered with userfaultfd, what took a range's place unseen
- * is not noticed (the documented hole, seen to be one), but it is watched as any other memory. */
+/* Where nobody can be asked what is watched, what took a range's place unseen is not noticed (the
+ * documented hole, seen to be one), but it is watched as any other memory. */
 static void replaced_unseen_on_an_older_kernel(void **state)
 {
     const size_t length = 8 * PAGE;

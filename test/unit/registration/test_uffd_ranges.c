@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What is registered with userfaultfd for a range: the mappings it lies in, whole and no others; no
- * huge page is split, no mapping is, and there is a limit to them. Nobody reads events here, so
- * everything is unregistered before it is unmapped.
+ * What is watched for a range: the mappings it lies in, whole and no others; no huge page is split,
+ * no mapping is, and there is a limit to them. Nobody reads events here, so everything is
+ * unregistered before it is unmapped.
  */
 #include "../unit.h"
 
@@ -19,7 +19,7 @@
 
 enum { PAGE = 4096, BLOCK = 2 << 20 };
 
-/* What happens around the call that registers with userfaultfd (ioctl is linked by --wrap). */
+/* What happens around the call that watches (ioctl is linked by --wrap). */
 static struct {
     void (*before)(void);
     void (*after)(void);
@@ -117,8 +117,7 @@ static void read_range(const char *line, uintptr_t *start, uintptr_t *end)
     }
 }
 
-/* What the kernel says is registered with userfaultfd around `base`: mappings that touch each other
- * are one. */
+/* What the kernel says is watched around `base`: mappings that touch each other are one. */
 static unsigned armed_pieces(const char *base, size_t length, uintptr_t *start, uintptr_t *end)
 {
     FILE *file = fopen("/proc/self/smaps", "r");
@@ -269,8 +268,8 @@ static void huge_pages_stay_whole(void **state)
     unmap(rig, base, 8 * (size_t)BLOCK);
 }
 
-/* What is not registered with userfaultfd of the mappings around a range is said to have changed,
- * and nothing else is: not what was registered with userfaultfd before. */
+/* What is unwatched of the mappings around a range is said to have changed, and nothing else is:
+ * not what was watched before. */
 static void tells_of_what_it_arms_anew(void **state)
 {
     rig_t *rig = *state;
@@ -294,8 +293,7 @@ static void tells_of_what_it_arms_anew(void **state)
     unmap(rig, base, 4 * (size_t)BLOCK);
 }
 
-/* Ten mappings may be registered with userfaultfd; what was registered with userfaultfd and is gone
- * gives room again. */
+/* Ten mappings may be watched; what was watched and is gone gives room again. */
 static void up_to_a_limit(void **state)
 {
     rig_t *rig = *state;
@@ -310,8 +308,7 @@ static void up_to_a_limit(void **state)
     }
     assert_string_equal(subscribe(rig, blocks[10], PAGE),
                         "not watched: too many mappings (vm.max_map_count)");
-    must_subscribe(rig, blocks[3],
-                   2 * PAGE); /* registered with userfaultfd already: nothing more */
+    must_subscribe(rig, blocks[3], 2 * PAGE); /* watched already: nothing more */
     for (int i = 0; i < 10; i++) {
         assert_int_equal(
             regx_uffd_unregister(&rig->uffd, (uintptr_t)blocks[i], (uintptr_t)blocks[i] + BLOCK),
@@ -329,8 +326,8 @@ static void up_to_a_limit(void **state)
     }
 }
 
-/* Where the kernel cannot be asked, what is registered with userfaultfd again and again does not
- * use the limit up; and what may be registered with userfaultfd counts as if it were. */
+/* Where the kernel cannot be asked, what is watched again and again does not use the limit up; and
+ * what may be watched counts as if it were. */
 static void up_to_a_limit_on_an_older_kernel(void **state)
 {
     rig_t *rig = *state;
@@ -349,9 +346,8 @@ static void up_to_a_limit_on_an_older_kernel(void **state)
     unmap(rig, base, BLOCK);
 }
 
-/* Each is a mapping of its own for good, since it was touched beside one that is registered with
- * userfaultfd. So the more there are, the longer it takes until one more is registered with
- * userfaultfd; and what was not registered with userfaultfd merges. */
+/* Each is a mapping of its own for good, since it was touched beside one that is watched. So the
+ * more there are, the longer it takes until one more is watched; and what was unwatched merges. */
 static void buffers_mapped_touched_and_covered_in_turn_stay_below_the_limit(void **state)
 {
     enum { BUFFERS = 10000, SIZE = 256 << 10 };
@@ -451,8 +447,7 @@ static void share_it(void)
                      meanwhile.base);
 }
 
-/* Between our look and registering with userfaultfd it, it became what must not be kept; nobody
- * told. */
+/* Between our look and watching it, it became what must not be kept; nobody told. */
 static void replaced_before_it_is_armed(void **state)
 {
     rig_t *rig = *state;
@@ -476,9 +471,8 @@ static void share_the_neighbour(void)
                      meanwhile.base);
 }
 
-/* The same beside what is to be covered, in a mapping that is registered with userfaultfd already:
- * it must not be registered with userfaultfd with the rest, or what was registered there would look
- * true. */
+/* The same beside what is to be covered, in a mapping that is watched already: it must not be
+ * watched with the rest, or what was registered there would look true. */
 static void replaced_beside_it(void **state)
 {
     rig_t *rig = *state;
@@ -486,8 +480,7 @@ static void replaced_beside_it(void **state)
     meanwhile.base = map(0, BLOCK);
     must_subscribe(rig, meanwhile.base, BLOCK);
     meanwhile.before = share_the_neighbour;
-    /* Nobody reads events here: without the registered with userfaultfd mapping's the replacement
-     * would wait. */
+    /* Nobody reads events here: without the watched mapping's the replacement would wait. */
     assert_int_equal(regx_uffd_unregister(&rig->uffd, (uintptr_t)meanwhile.base,
                                           (uintptr_t)meanwhile.base + PAGE),
                      0);
@@ -504,9 +497,9 @@ static void tell_of_it(void)
                          (uintptr_t)meanwhile.base + PAGE);
 }
 
-/* As soon as it is registered with userfaultfd it changes, and the log has it before cover returns:
- * what is pinned after that may be of either, and `since` must not be behind it. Armed anew, and
- * registered with userfaultfd already. */
+/* As soon as it is watched it changes, and the log has it before cover returns: what is pinned
+ * after that may be of either, and `since` must not be behind it. Armed anew, and watched
+ * already. */
 static void changed_once_it_is_armed(void **state)
 {
     rig_t *rig = *state;
@@ -528,8 +521,7 @@ static void changed_once_it_is_armed(void **state)
     unmap(rig, meanwhile.base, BLOCK);
 }
 
-/* The same for what is already registered with userfaultfd, when it changes just before: it was
- * looked at before. */
+/* The same for what is already watched, when it changes just before: it was looked at before. */
 static void changed_before_it_is_armed_again(void **state)
 {
     rig_t *rig = *state;
