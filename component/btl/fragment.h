@@ -24,7 +24,7 @@ struct regx_fragment {
     mca_btl_base_segment_t segment;
     regx_endpoint_t *endpoint;
     regx_fragment_t *next; /* among the unused, or in an endpoint's queue */
-    regx_lend_t lend;
+    regx_zcopy_t zcopy;
     uint32_t slot; /* REGX_SLOT_NONE: the data is in bytes */
     mca_btl_base_tag_t tag;
     regx_fragment_kind_t kind;

@@ -119,7 +119,7 @@ static void count_read(regx_module_t *module, regx_endpoint_t *endpoint, size_t 
     atomic_fetch_sub(&endpoint->zcopy_bytes, length);
 }
 
-static void zcopy_done(regx_lend_t *lend, regx_status_t status);
+static void zcopy_done(regx_zcopy_t *zcopy, regx_status_t status);
 
 /* Offers the fragment to the transport. REGX_PENDING: zcopy_done will be called, perhaps on another
  * thread before this returns. */
@@ -134,13 +134,13 @@ static regx_status_t hand_over(regx_module_t *module, regx_fragment_t *fragment)
     if (fragment->slot == REGX_SLOT_NONE) {
         return ops->send(conn, fragment->tag, NULL, 0, pack_bytes, data, length);
     }
-    fragment->lend = (regx_lend_t){.data = data,
-                                   .length = length,
-                                   .tag = fragment->tag,
-                                   .done = zcopy_done,
-                                   .context = module};
+    fragment->zcopy = (regx_zcopy_t){.data = data,
+                                     .length = length,
+                                     .tag = fragment->tag,
+                                     .done = zcopy_done,
+                                     .context = module};
     count_zcopy(module, endpoint, length);
-    const regx_status_t status = ops->lend(conn, &fragment->lend);
+    const regx_status_t status = ops->send_zcopy(conn, &fragment->zcopy);
     if (status != REGX_PENDING) {
         count_read(module, endpoint, length);
     }
@@ -175,12 +175,12 @@ static void ended(regx_module_t *module, regx_fragment_t *fragment, int status)
     }
 }
 
-static void zcopy_done(regx_lend_t *lend, regx_status_t status)
+static void zcopy_done(regx_zcopy_t *zcopy, regx_status_t status)
 {
-    regx_fragment_t *fragment = REGX_CONTAINER_OF(lend, regx_fragment_t, lend);
-    regx_module_t *module = lend->context;
+    regx_fragment_t *fragment = REGX_CONTAINER_OF(zcopy, regx_fragment_t, zcopy);
+    regx_module_t *module = zcopy->context;
 
-    count_read(module, fragment->endpoint, lend->length);
+    count_read(module, fragment->endpoint, zcopy->length);
     ended(module, fragment, status == REGX_OK ? OPAL_SUCCESS : OPAL_ERROR);
 }
 

@@ -19,8 +19,8 @@
  *
  * Threads and locks:
  *   - open and close are called by the thread that runs MPI_Init or MPI_Finalize.
- *   - connect, send, lend, put, get, reg, dereg and prefetch may be called by any thread, and from
- *     inside the event deliver.
+ *   - connect, send, send_zcopy, put, get, reg, dereg and prefetch may be called by any thread, and
+ * from inside the event deliver.
  *   - progress is called by one thread at a time, and not from inside an event or a done.
  *   - disconnect and close are called while no thread is in progress.
  *   - All events and all done are called by progress, disconnect and close. The transport then
@@ -114,8 +114,8 @@ typedef struct regx_transport_config {
     struct regx_rkey_table *rkeys;
     /* Called by a transport that finds, before a connection has accepted anything, that it can
      * never reach the peer. The transport reports that nowhere else. It returns this answer from
-     * its send, lend, put or get: REGX_AGAIN, another transport has taken over; REGX_UNREACHABLE,
-     * there is no other. Any thread; the transport holds no lock. */
+     * its send, send_zcopy, put or get: REGX_AGAIN, another transport has taken over;
+     * REGX_UNREACHABLE, there is no other. Any thread; the transport holds no lock. */
     regx_status_t (*refused)(regx_conn_t *conn);
     regx_counters_t *counters;
     const regx_trace_t *trace; /* lives as long as the transport; may be NULL */
@@ -164,14 +164,14 @@ typedef struct regx_get {
 
 /* A zero-copy send: a frame of at most 64 KiB that lies in this process's pool. Where the wire
  * allows it, the peer reads the frame there. */
-typedef struct regx_lend {
+typedef struct regx_zcopy {
     const void *data; /* inside this process's pool memory */
     size_t length;
     uint8_t tag;
-    void (*done)(struct regx_lend *lend, regx_status_t status); /* once, after REGX_PENDING */
+    void (*done)(struct regx_zcopy *zcopy, regx_status_t status); /* once, after REGX_PENDING */
     void *context;
     void *scratch[4]; /* the transport's while pending */
-} regx_lend_t;
+} regx_zcopy_t;
 
 /* Writes exactly `length` payload bytes to `to`. Called within send, at most once. */
 typedef void (*regx_pack_t)(void *context, void *to, size_t length);
@@ -225,7 +225,7 @@ typedef struct regx_transport_ops {
     /* Sends a frame without copying it, if possible. REGX_OK: it was copied, and the memory may be
      * used again; REGX_PENDING: not before done is called; REGX_AGAIN, REGX_UNREACHABLE,
      * REGX_INVALID as send. */
-    regx_status_t (*lend)(regx_conn_t *conn, regx_lend_t *lend);
+    regx_status_t (*send_zcopy)(regx_conn_t *conn, regx_zcopy_t *zcopy);
     /* REGX_OK: the bytes are written and the notice is accepted; REGX_PENDING: done will be called;
      * REGX_AGAIN: the peer sees no notice, and the same put may be tried again, though bytes may
      * have been written; REGX_DENIED: this peer's memory cannot be written this way at all;

@@ -139,10 +139,10 @@ static regx_status_t send_frame(regx_conn_t *conn, uint8_t tag, const void *head
     return status;
 }
 
-static regx_status_t lend(regx_conn_t *conn, regx_lend_t *frame)
+static regx_status_t send_zcopy(regx_conn_t *conn, regx_zcopy_t *frame)
 {
     const size_t length = frame->length;
-    const regx_status_t status = uct->lend(conn, frame);
+    const regx_status_t status = uct->send_zcopy(conn, frame);
 
     count(conn, status, length);
     return status;
@@ -176,6 +176,6 @@ __attribute__((constructor)) static void load_uct(void)
     regx_transport_ops.reaches = reaches;
     regx_transport_ops.connect = connect_port;
     regx_transport_ops.send = send_frame;
-    regx_transport_ops.lend = lend;
+    regx_transport_ops.send_zcopy = send_zcopy;
     regx_transport_ops.put = put;
 }

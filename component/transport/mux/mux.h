@@ -52,7 +52,7 @@ bool regx_mux_reachable(regx_conn_t *conn);
 regx_status_t regx_mux_send(regx_conn_t *conn, uint8_t tag, const void *header,
                             size_t header_length, regx_pack_t pack, void *pack_context,
                             size_t payload_length);
-regx_status_t regx_mux_lend(regx_conn_t *conn, regx_lend_t *lend);
+regx_status_t regx_mux_send_zcopy(regx_conn_t *conn, regx_zcopy_t *zcopy);
 regx_status_t regx_mux_put(regx_conn_t *conn, regx_put_t *put);
 regx_status_t regx_mux_get(regx_conn_t *conn, regx_get_t *get);
 

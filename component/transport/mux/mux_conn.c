@@ -279,11 +279,11 @@ regx_status_t regx_mux_send(regx_conn_t *super, uint8_t tag, const void *header,
                                       payload_length);
 }
 
-regx_status_t regx_mux_lend(regx_conn_t *super, regx_lend_t *lend)
+regx_status_t regx_mux_send_zcopy(regx_conn_t *super, regx_zcopy_t *zcopy)
 {
     regx_conn_t *path = path_of(super);
 
-    return path->transport->ops->lend(path, lend);
+    return path->transport->ops->send_zcopy(path, zcopy);
 }
 
 regx_status_t regx_mux_put(regx_conn_t *super, regx_put_t *put)

@@ -162,8 +162,8 @@ regx_status_t regx_mailbox_post(regx_mailbox_out_t *out, uint8_t tag, const void
     return REGX_OK;
 }
 
-regx_status_t regx_mailbox_post_lent(regx_mailbox_out_t *out, uint8_t tag, uint64_t offset,
-                                     uint32_t length, uint32_t token, uint32_t lap)
+regx_status_t regx_mailbox_post_zcopy(regx_mailbox_out_t *out, uint8_t tag, uint64_t offset,
+                                      uint32_t length, uint32_t token, uint32_t lap)
 {
     if (!regx_mailbox_ready(out)) {
         return REGX_AGAIN;
@@ -173,7 +173,7 @@ regx_status_t regx_mailbox_post_lent(regx_mailbox_out_t *out, uint8_t tag, uint6
     memcpy(line->data + 8, &length, sizeof(length));
     memcpy(line->data + 12, &token, sizeof(token));
     memcpy(line->data + 16, &lap, sizeof(lap));
-    line->kind = REGX_FRAME_LENT;
+    line->kind = REGX_FRAME_ZCOPY;
     line->length = 0;
     line->tag = tag;
     publish(out, 1);
@@ -226,13 +226,13 @@ static regx_status_t peek_span(regx_mailbox_in_t *in, const regx_mailbox_line_t 
     return REGX_OK;
 }
 
-static regx_status_t peek_lent(const regx_mailbox_line_t *line, regx_frame_t *frame)
+static regx_status_t peek_zcopy(const regx_mailbox_line_t *line, regx_frame_t *frame)
 {
     memcpy(&frame->offset, line->data, sizeof(frame->offset));
     memcpy(&frame->length, line->data + 8, sizeof(frame->length));
     memcpy(&frame->token, line->data + 12, sizeof(frame->token));
     memcpy(&frame->lap, line->data + 16, sizeof(frame->lap));
-    return frame->token < REGX_MAILBOX_LENDS ? REGX_OK : REGX_INVALID;
+    return frame->token < REGX_MAILBOX_ZCOPIES ? REGX_OK : REGX_INVALID;
 }
 
 regx_status_t regx_mailbox_peek(regx_mailbox_in_t *in, regx_frame_t *frame)
@@ -256,8 +256,8 @@ regx_status_t regx_mailbox_peek(regx_mailbox_in_t *in, regx_frame_t *frame)
         return peek_payload(in, line, frame);
     case REGX_FRAME_SPAN:
         return peek_span(in, line, frame);
-    case REGX_FRAME_LENT:
-        return peek_lent(line, frame);
+    case REGX_FRAME_ZCOPY:
+        return peek_zcopy(line, frame);
     default:
         return REGX_INVALID;
     }

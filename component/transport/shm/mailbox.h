@@ -40,13 +40,13 @@
 /* Less than three eighths: a quarter may be free and not yet published, and where the ring ends as
  * much as a frame, less a line, may be skipped. */
 #define REGX_MAILBOX_MAX REGX_SHM_MAX_FRAME
-#define REGX_MAILBOX_LENDS 32u /* frames of the poster's pool not yet returned */
+#define REGX_MAILBOX_ZCOPIES 32u /* frames of the poster's pool not yet returned */
 
 typedef enum regx_frame_kind {
     REGX_FRAME_INLINE = 1,
     REGX_FRAME_SPAN,    /* goes on in the next lines */
     REGX_FRAME_PAYLOAD, /* bytes 0-7 of the line: position in the payload stream */
-    REGX_FRAME_LENT     /* 0-7: offset in the poster's pool; 8-11: length; 12-19: token, lap */
+    REGX_FRAME_ZCOPY    /* 0-7: offset in the poster's pool; 8-11: length; 12-19: token, lap */
 } regx_frame_kind_t;
 
 typedef struct regx_mailbox_line {
@@ -65,7 +65,7 @@ typedef struct regx_mailbox_memory {
     } consumed;
     _Alignas(64) _Atomic uint32_t left; /* nobody polls it (any more); for the owner's reuse */
     regx_vm_cookie_t owner;             /* proves to the poller whose memory it has mapped */
-    _Alignas(64) _Atomic uint32_t returned[REGX_MAILBOX_LENDS]; /* by token: last lap returned */
+    _Alignas(64) _Atomic uint32_t returned[REGX_MAILBOX_ZCOPIES]; /* by token: last lap returned */
     _Alignas(64) regx_mailbox_line_t lines[REGX_MAILBOX_LINES];
     uint8_t payload[]; /* as many bytes as both sides are told when they begin */
 } regx_mailbox_memory_t;
@@ -144,8 +144,8 @@ regx_status_t regx_mailbox_post(regx_mailbox_out_t *out, uint8_t tag, const void
 
 /* Posts a frame that lies in the poster's pool. `token` is free again once
  * regx_mailbox_returned(out, token, lap) answers true; `lap` must differ from the token's last. */
-regx_status_t regx_mailbox_post_lent(regx_mailbox_out_t *out, uint8_t tag, uint64_t offset,
-                                     uint32_t length, uint32_t token, uint32_t lap);
+regx_status_t regx_mailbox_post_zcopy(regx_mailbox_out_t *out, uint8_t tag, uint64_t offset,
+                                      uint32_t length, uint32_t token, uint32_t lap);
 bool regx_mailbox_returned(const regx_mailbox_out_t *out, uint32_t token, uint32_t lap);
 
 /* Whether a line is there to be peeked at: the poller's idle loop, kept to a few instructions. */
@@ -159,7 +159,7 @@ static inline bool regx_mailbox_has(const regx_mailbox_in_t *in)
 regx_status_t regx_mailbox_peek(regx_mailbox_in_t *in, regx_frame_t *frame);
 void regx_mailbox_pop(regx_mailbox_in_t *in, const regx_frame_t *frame);
 void regx_mailbox_skip(regx_mailbox_in_t *in);
-/* Gives a lent frame's memory back to the poster. */
+/* Gives a zero-copy frame's memory back to the poster. */
 void regx_mailbox_return(regx_mailbox_in_t *in, uint32_t token, uint32_t lap);
 
 #endif

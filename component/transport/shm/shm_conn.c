@@ -196,20 +196,20 @@ void regx_shm_finish_disconnecting(regx_shm_t *shm)
 }
 
 /* Takes this connection's zero-copy sends off the list. Called with the transport's lock held. */
-static regx_lend_t *take_lends_locked(regx_shm_t *shm, const regx_shm_conn_t *conn)
+static regx_zcopy_t *take_zcopies_locked(regx_shm_t *shm, const regx_shm_conn_t *conn)
 {
-    regx_lend_t *taken = NULL;
+    regx_zcopy_t *taken = NULL;
 
-    for (regx_lend_t **at = &shm->lends; *at != NULL;) {
-        regx_lend_t *lend = *at;
+    for (regx_zcopy_t **at = &shm->zcopies; *at != NULL;) {
+        regx_zcopy_t *zcopy = *at;
 
-        if (lend->scratch[REGX_SCRATCH_CONN] == conn) {
-            *at = lend->scratch[REGX_SCRATCH_NEXT];
-            lend->scratch[REGX_SCRATCH_NEXT] = taken;
-            taken = lend;
-            atomic_fetch_sub(&shm->lend_count, 1);
+        if (zcopy->scratch[REGX_SCRATCH_CONN] == conn) {
+            *at = zcopy->scratch[REGX_SCRATCH_NEXT];
+            zcopy->scratch[REGX_SCRATCH_NEXT] = taken;
+            taken = zcopy;
+            atomic_fetch_sub(&shm->zcopy_count, 1);
         } else {
-            at = (regx_lend_t **)&lend->scratch[REGX_SCRATCH_NEXT];
+            at = (regx_zcopy_t **)&zcopy->scratch[REGX_SCRATCH_NEXT];
         }
     }
     return taken;
@@ -241,15 +241,15 @@ void regx_shm_disconnect(regx_conn_t *super)
 
     regx_lock(&shm->lock);
     shm->boxes.neighbours--;
-    regx_lend_t *lends = take_lends_locked(shm, conn);
+    regx_zcopy_t *zcopies = take_zcopies_locked(shm, conn);
     regx_shm_copies_t copies = take_copies_locked(shm, conn);
     regx_unlock(&shm->lock);
 
-    while (lends != NULL) {
-        regx_lend_t *lend = lends;
+    while (zcopies != NULL) {
+        regx_zcopy_t *zcopy = zcopies;
 
-        lends = lend->scratch[REGX_SCRATCH_NEXT];
-        lend->done(lend, REGX_FAILED);
+        zcopies = zcopy->scratch[REGX_SCRATCH_NEXT];
+        zcopy->done(zcopy, REGX_FAILED);
     }
     while (copies.first != NULL) {
         regx_shm_end_copy(regx_shm_take_copy(&copies), REGX_FAILED);

@@ -45,9 +45,9 @@ typedef struct regx_shm_conn {
     regx_connect_queue_t *queue; /* the peer's; NULL: its main segment is not mapped */
     char *pool;                  /* the peer's */
     regx_vm_peer_t vm;
-    regx_shm_box_t box;    /* the memory of `out` */
-    _Atomic uint32_t lent; /* bit per token: the peer has not yet returned it */
-    uint32_t laps[REGX_MAILBOX_LENDS];
+    regx_shm_box_t box;       /* the memory of `out` */
+    _Atomic uint32_t zcopies; /* bit per token: the peer has not yet returned it */
+    uint32_t laps[REGX_MAILBOX_ZCOPIES];
     bool said_last;             /* REGX_SHM_TAG_DISCONNECT was posted */
     struct regx_shm_conn *next; /* in the list of disconnecting ones */
 } regx_shm_conn_t;
@@ -82,8 +82,8 @@ typedef struct regx_shm {
     uint64_t accepted; /* requests of the connect queue */
     regx_lock_t lock;
     regx_shm_boxes_t boxes;
-    regx_lend_t *lends; /* posted, not yet returned */
-    _Atomic uint32_t lend_count;
+    regx_zcopy_t *zcopies; /* posted, not yet returned */
+    _Atomic uint32_t zcopy_count;
     regx_shm_copies_t copies;
     _Atomic uint32_t copy_count;
     regx_shm_conn_t *disconnecting; /* their mailboxes are not yet read to the end */
@@ -182,7 +182,7 @@ void regx_shm_finish_disconnecting(regx_shm_t *shm);
 regx_status_t regx_shm_send(regx_conn_t *conn, uint8_t tag, const void *header,
                             size_t header_length, regx_pack_t pack, void *pack_context,
                             size_t payload_length);
-regx_status_t regx_shm_lend(regx_conn_t *conn, regx_lend_t *lend);
+regx_status_t regx_shm_send_zcopy(regx_conn_t *conn, regx_zcopy_t *zcopy);
 regx_status_t regx_shm_put(regx_conn_t *conn, regx_put_t *put);
 regx_status_t regx_shm_get(regx_conn_t *conn, regx_get_t *get);
 void regx_shm_warm(regx_conn_t *conn);

@@ -131,7 +131,7 @@ static regx_status_t map_pool(regx_shm_t *shm, regx_shm_inbound_t *inbound)
     return REGX_OK;
 }
 
-static void deliver_lent(regx_shm_t *shm, regx_shm_inbound_t *inbound, const regx_frame_t *frame)
+static void deliver_zcopy(regx_shm_t *shm, regx_shm_inbound_t *inbound, const regx_frame_t *frame)
 {
     const regx_transport_events_t *events = &shm->config.events;
 
@@ -151,8 +151,8 @@ static void deliver(regx_shm_t *shm, regx_shm_inbound_t *inbound, const regx_fra
 {
     const regx_transport_events_t *events = &shm->config.events;
 
-    if (frame->kind == REGX_FRAME_LENT) {
-        deliver_lent(shm, inbound, frame);
+    if (frame->kind == REGX_FRAME_ZCOPY) {
+        deliver_zcopy(shm, inbound, frame);
     } else {
         events->deliver(events->context, inbound->sender, frame->tag, frame->data, frame->length);
     }
@@ -186,44 +186,44 @@ static __attribute__((noinline)) int take_frames(regx_shm_t *shm, size_t i)
     return events;
 }
 
-static bool returned(regx_lend_t *lend)
+static bool returned(regx_zcopy_t *zcopy)
 {
-    regx_shm_conn_t *conn = lend->scratch[REGX_SCRATCH_CONN];
-    const uint64_t ticket = (uintptr_t)lend->scratch[REGX_SCRATCH_TICKET];
+    regx_shm_conn_t *conn = zcopy->scratch[REGX_SCRATCH_CONN];
+    const uint64_t ticket = (uintptr_t)zcopy->scratch[REGX_SCRATCH_TICKET];
     const uint32_t token = (uint32_t)(ticket >> 32);
 
     if (!regx_mailbox_returned(&conn->out, token, (uint32_t)ticket)) {
         return false;
     }
-    atomic_fetch_and(&conn->lent, ~(UINT32_C(1) << token));
+    atomic_fetch_and(&conn->zcopies, ~(UINT32_C(1) << token));
     return true;
 }
 
-/* Completes the lends whose memory came back. */
-static __attribute__((noinline)) int poll_lends(regx_shm_t *shm)
+/* Completes the zcopies whose memory came back. */
+static __attribute__((noinline)) int poll_zcopies(regx_shm_t *shm)
 {
-    regx_lend_t *back = NULL;
+    regx_zcopy_t *back = NULL;
     int events = 0;
 
     regx_lock(&shm->lock);
-    for (regx_lend_t **at = &shm->lends; *at != NULL;) {
-        regx_lend_t *lend = *at;
+    for (regx_zcopy_t **at = &shm->zcopies; *at != NULL;) {
+        regx_zcopy_t *zcopy = *at;
 
-        if (returned(lend)) {
-            *at = lend->scratch[REGX_SCRATCH_NEXT];
-            lend->scratch[REGX_SCRATCH_NEXT] = back;
-            back = lend;
-            atomic_fetch_sub(&shm->lend_count, 1);
+        if (returned(zcopy)) {
+            *at = zcopy->scratch[REGX_SCRATCH_NEXT];
+            zcopy->scratch[REGX_SCRATCH_NEXT] = back;
+            back = zcopy;
+            atomic_fetch_sub(&shm->zcopy_count, 1);
         } else {
-            at = (regx_lend_t **)&lend->scratch[REGX_SCRATCH_NEXT];
+            at = (regx_zcopy_t **)&zcopy->scratch[REGX_SCRATCH_NEXT];
         }
     }
     regx_unlock(&shm->lock);
     while (back != NULL) {
-        regx_lend_t *lend = back;
+        regx_zcopy_t *zcopy = back;
 
-        back = lend->scratch[REGX_SCRATCH_NEXT];
-        lend->done(lend, REGX_OK);
+        back = zcopy->scratch[REGX_SCRATCH_NEXT];
+        zcopy->done(zcopy, REGX_OK);
         events++;
     }
     return events;
@@ -340,8 +340,8 @@ int regx_shm_progress(regx_transport_t *transport)
             events += take_frames(shm, i);
         }
     }
-    if (atomic_load_explicit(&shm->lend_count, memory_order_relaxed) > 0) {
-        events += poll_lends(shm);
+    if (atomic_load_explicit(&shm->zcopy_count, memory_order_relaxed) > 0) {
+        events += poll_zcopies(shm);
     }
     if (atomic_load_explicit(&shm->copy_count, memory_order_relaxed) > 0) {
         events += poll_copies(shm);

@@ -52,27 +52,27 @@ regx_status_t regx_shm_send(regx_conn_t *super, uint8_t tag, const void *header,
 }
 
 /* Posts a zero-copy frame under a free token. Called with the connection's lock held. */
-static regx_status_t post_lent_locked(regx_shm_conn_t *conn, regx_lend_t *lend, uint64_t offset)
+static regx_status_t post_zcopy_locked(regx_shm_conn_t *conn, regx_zcopy_t *zcopy, uint64_t offset)
 {
-    const uint32_t busy = atomic_load(&conn->lent);
+    const uint32_t busy = atomic_load(&conn->zcopies);
 
     if (busy == UINT32_MAX) {
         return REGX_AGAIN;
     }
     const uint32_t token = (uint32_t)__builtin_ctz(~busy);
     const uint32_t lap = conn->laps[token] + 1;
-    const regx_status_t status =
-        regx_mailbox_post_lent(&conn->out, lend->tag, offset, (uint32_t)lend->length, token, lap);
+    const regx_status_t status = regx_mailbox_post_zcopy(&conn->out, zcopy->tag, offset,
+                                                         (uint32_t)zcopy->length, token, lap);
     if (status == REGX_OK) {
         conn->laps[token] = lap;
-        atomic_fetch_or(&conn->lent, UINT32_C(1) << token);
-        lend->scratch[REGX_SCRATCH_CONN] = conn;
-        lend->scratch[REGX_SCRATCH_TICKET] = regx_shm_ticket(token, lap);
+        atomic_fetch_or(&conn->zcopies, UINT32_C(1) << token);
+        zcopy->scratch[REGX_SCRATCH_CONN] = conn;
+        zcopy->scratch[REGX_SCRATCH_TICKET] = regx_shm_ticket(token, lap);
     }
     return status;
 }
 
-regx_status_t regx_shm_lend(regx_conn_t *super, regx_lend_t *lend)
+regx_status_t regx_shm_send_zcopy(regx_conn_t *super, regx_zcopy_t *zcopy)
 {
     regx_shm_conn_t *conn = regx_shm_conn_of(super);
     regx_shm_t *shm = regx_shm_of(super->transport);
@@ -82,16 +82,16 @@ regx_status_t regx_shm_lend(regx_conn_t *super, regx_lend_t *lend)
     if (status != REGX_OK) {
         return status;
     }
-    status = post_lent_locked(conn, lend, (uint64_t)((const char *)lend->data - pool));
+    status = post_zcopy_locked(conn, zcopy, (uint64_t)((const char *)zcopy->data - pool));
     regx_unlock(&conn->lock);
     if (status != REGX_OK) {
         return status;
     }
-    count_sent(shm, lend->length);
+    count_sent(shm, zcopy->length);
     regx_lock(&shm->lock);
-    lend->scratch[REGX_SCRATCH_NEXT] = shm->lends;
-    shm->lends = lend;
-    atomic_fetch_add(&shm->lend_count, 1);
+    zcopy->scratch[REGX_SCRATCH_NEXT] = shm->zcopies;
+    shm->zcopies = zcopy;
+    atomic_fetch_add(&shm->zcopy_count, 1);
     regx_unlock(&shm->lock);
     return REGX_PENDING;
 }

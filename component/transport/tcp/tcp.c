@@ -224,7 +224,7 @@ static void tcp_close(regx_transport_t *transport)
     if (tcp->own_pool != NULL) {
         munmap(tcp->own_pool, tcp->super.pool_size);
     }
-    regx_entrance_fini(&tcp->entrance);
+    regx_try_lock_fini(&tcp->try_lock);
     regx_tcp_talkers_fini(&tcp->talkers);
     free(tcp);
 }
@@ -241,7 +241,7 @@ static regx_status_t tcp_open(const regx_transport_config_t *config, char *error
     }
     tcp->config = *config;
     tcp->pace.quiet_ns = REGX_TCP_IDLE_NS;
-    regx_entrance_init(&tcp->entrance, config->threads);
+    regx_try_lock_init(&tcp->try_lock, config->threads);
     tcp->super.ops = &regx_tcp_ops;
     tcp->super.max_frame = REGX_TCP_DATA_MAX;
     tcp->super.wires = "tcp";
@@ -270,6 +270,6 @@ const regx_transport_ops_t regx_tcp_ops = {.abi = REGX_TRANSPORT_ABI,
                                            .disconnect = regx_tcp_disconnect,
                                            .reachable = regx_tcp_reachable,
                                            .send = regx_tcp_send,
-                                           .lend = regx_tcp_lend,
+                                           .send_zcopy = regx_tcp_send_zcopy,
                                            .put = regx_tcp_put,
                                            .progress = regx_tcp_progress};

@@ -10,8 +10,9 @@
  * pieces were good too. What is malformed is counted, dropped, and writes nothing.
  *
  * Order: a put takes its place in the line when it is accepted. Until its last piece has been
- * handed on, send, lend and put to the same peer answer REGX_AGAIN (a put may queue up). lend
- * copies: it answers REGX_OK, never REGX_PENDING. put never answers REGX_DENIED. There is no get.
+ * handed on, send, send_zcopy and put to the same peer answer REGX_AGAIN (a put may queue up).
+ * zcopy copies: it answers REGX_OK, never REGX_PENDING. put never answers REGX_DENIED. There is no
+ * get.
  *
  * Threads: UCX is entered by one thread at a time. A call that finds another thread inside answers
  * REGX_AGAIN instead of waiting, so that no lock of the caller's can close a circle; a call from

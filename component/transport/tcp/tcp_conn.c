@@ -102,7 +102,7 @@ static void clean_up_one(regx_tcp_conn_t *conn)
     const bool died = regx_tcp_talkers_has(&tcp->talkers, conn->super.peer);
     const bool tell = conn->missed || line != NULL || died;
 
-    regx_turn_lose(&tcp->turns, &conn->turn);
+    regx_arbiter_remove(&tcp->arbiter, &conn->entry);
     if (conn->ep != NULL) {
         uct_ep_destroy(conn->ep); /* from here on it reads nothing of the puts */
         conn->ep = NULL;
@@ -187,9 +187,9 @@ void regx_tcp_disconnect(regx_conn_t *super)
     regx_tcp_t *tcp = regx_tcp_at(conn);
     regx_put_t *line;
 
-    regx_enter_wait(&tcp->entrance);
+    regx_try_lock_wait(&tcp->try_lock);
     leave_open(conn);
-    regx_turn_lose(&tcp->turns, &conn->turn);
+    regx_arbiter_remove(&tcp->arbiter, &conn->entry);
     line = regx_tcp_take_line(conn);
     if (conn->state == REGX_TCP_OPEN && !conn->in_flight) {
         conn->state = REGX_TCP_LEAVING;
@@ -202,7 +202,7 @@ void regx_tcp_disconnect(regx_conn_t *super)
         }
         free(conn);
     }
-    regx_leave(&tcp->entrance);
+    regx_try_lock_leave(&tcp->try_lock);
     regx_tcp_fail_line(line, REGX_FAILED);
 }
 

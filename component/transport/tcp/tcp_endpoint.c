@@ -62,7 +62,7 @@ regx_status_t regx_tcp_ready(regx_tcp_conn_t *conn)
     }
     if (conn->state == REGX_TCP_NEW) {
         if (tcp->receiving) {
-            regx_turn_await(&tcp->turns, &conn->turn);
+            regx_arbiter_add(&tcp->arbiter, &conn->entry);
             return REGX_AGAIN;
         }
         conn->next = tcp->open;

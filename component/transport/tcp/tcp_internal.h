@@ -12,14 +12,14 @@
 #include <uct/api/uct.h>
 
 #include "base/util.h"
+#include "transport/arbiter.h"
 #include "transport/catalog.h"
-#include "transport/entrance.h"
 #include "transport/pace.h"
 #include "transport/rkey_table.h"
 #include "transport/tcp/tcp.h"
 #include "transport/tcp/tcp_frame.h"
 #include "transport/tcp/tcp_talkers.h"
-#include "transport/turns.h"
+#include "transport/try_lock.h"
 
 #define REGX_TCP_AM_ID 1
 #define REGX_TCP_DATA_MAX 65536 /* bytes of data in one message of UCT */
@@ -53,13 +53,13 @@ typedef struct regx_tcp {
     regx_tcp_uct_address_t device_address;
     regx_tcp_uct_address_t iface_address;
 
-    regx_entrance_t entrance; /* to UCX */
+    regx_try_lock_t try_lock; /* to UCX */
 
     /* For whoever is inside. */
     bool receiving;           /* inside UCX's progress: endpoints must not come or go */
     regx_tcp_conn_t *open;    /* every connection with an endpoint */
     regx_tcp_conn_t *closing; /* disconnected, but UCX still holds a frame */
-    regx_turns_t turns;       /* to send what is in line, or to get an endpoint */
+    regx_arbiter_t arbiter;   /* to send what is in line, or to get an endpoint */
     bool broke;               /* regx_tcp_clean_up has something to do */
     int events;               /* of this progress */
     regx_tcp_talkers_t talkers;
@@ -97,7 +97,7 @@ struct regx_tcp_conn {
     uct_completion_t completion;
 
     regx_tcp_conn_t *next; /* in open or closing */
-    regx_turn_t turn;
+    regx_arbiter_entry_t entry;
 };
 
 static inline regx_tcp_t *regx_tcp_of(regx_transport_t *transport)
@@ -123,7 +123,7 @@ static inline void regx_tcp_note_broken(regx_tcp_conn_t *conn)
     regx_tcp_at(conn)->broke = true;
 }
 
-/* ---- inside the entrance ---- */
+/* ---- inside the try-lock ---- */
 
 /* tcp_message.c. What UCT's answer to a message means: REGX_OK, REGX_AGAIN, REGX_UNREACHABLE. */
 regx_status_t regx_tcp_answer(regx_tcp_conn_t *conn, ucs_status_t status);
@@ -163,7 +163,7 @@ bool regx_tcp_reachable(regx_conn_t *conn);
 regx_status_t regx_tcp_send(regx_conn_t *conn, uint8_t tag, const void *header,
                             size_t header_length, regx_pack_t pack, void *pack_context,
                             size_t payload_length);
-regx_status_t regx_tcp_lend(regx_conn_t *conn, regx_lend_t *lend);
+regx_status_t regx_tcp_send_zcopy(regx_conn_t *conn, regx_zcopy_t *zcopy);
 regx_status_t regx_tcp_put(regx_conn_t *conn, regx_put_t *put);
 int regx_tcp_progress(regx_transport_t *transport);
 

@@ -84,7 +84,7 @@ static __attribute__((noinline)) int look(regx_tcp_t *tcp)
     unsigned moved;
     int events;
 
-    if (!regx_enter(&tcp->entrance)) {
+    if (!regx_try_lock_enter(&tcp->try_lock)) {
         return 0;
     }
     regx_count_transport(tcp->config.counters, REGX_COUNTER_tcp_looks, 1);
@@ -103,7 +103,7 @@ static __attribute__((noinline)) int look(regx_tcp_t *tcp)
         atomic_store_explicit(&tcp->super.unused, false, memory_order_relaxed);
     }
     tcp->idle = moved > 0 || events > 0 ? 0 : tcp->idle + 1;
-    regx_leave(&tcp->entrance);
+    regx_try_lock_leave(&tcp->try_lock);
     return events;
 }
 

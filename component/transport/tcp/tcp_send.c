@@ -43,7 +43,7 @@ regx_status_t regx_tcp_send(regx_conn_t *super, uint8_t tag, const void *header,
     if (frame.length > REGX_TCP_DATA_MAX) {
         return REGX_INVALID;
     }
-    if (!regx_enter(&tcp->entrance)) {
+    if (!regx_try_lock_enter(&tcp->try_lock)) {
         return REGX_AGAIN;
     }
     status = regx_tcp_ready(conn);
@@ -54,16 +54,16 @@ regx_status_t regx_tcp_send(regx_conn_t *super, uint8_t tag, const void *header,
         status = regx_tcp_send_message(conn, &frame, header, header_length, pack, pack_context,
                                        payload_length);
     }
-    regx_leave(&tcp->entrance);
+    regx_try_lock_leave(&tcp->try_lock);
     if (status == REGX_OK) {
         count_bytes(tcp, frame.length);
     }
     return status;
 }
 
-regx_status_t regx_tcp_lend(regx_conn_t *conn, regx_lend_t *lend)
+regx_status_t regx_tcp_send_zcopy(regx_conn_t *conn, regx_zcopy_t *zcopy)
 {
-    return regx_tcp_send(conn, lend->tag, lend->data, lend->length, NULL, NULL, 0);
+    return regx_tcp_send(conn, zcopy->tag, zcopy->data, zcopy->length, NULL, NULL, 0);
 }
 
 /* Hands the next piece of a put to UCT, which may go on reading it (in_flight). */
@@ -114,7 +114,7 @@ static void line_up(regx_tcp_conn_t *conn, regx_put_t *put)
         conn->last->scratch[SCRATCH_NEXT] = put;
     }
     conn->last = put;
-    regx_turn_await(&regx_tcp_at(conn)->turns, &conn->turn);
+    regx_arbiter_add(&regx_tcp_at(conn)->arbiter, &conn->entry);
 }
 
 regx_status_t regx_tcp_put(regx_conn_t *super, regx_put_t *put)
@@ -129,7 +129,7 @@ regx_status_t regx_tcp_put(regx_conn_t *super, regx_put_t *put)
         put->length > room - put->offset) {
         return REGX_INVALID;
     }
-    if (!regx_enter(&tcp->entrance)) {
+    if (!regx_try_lock_enter(&tcp->try_lock)) {
         return REGX_AGAIN;
     }
     put->scratch[SCRATCH_NEXT] = NULL;
@@ -150,7 +150,7 @@ regx_status_t regx_tcp_put(regx_conn_t *super, regx_put_t *put)
             status = REGX_PENDING;
         }
     }
-    regx_leave(&tcp->entrance);
+    regx_try_lock_leave(&tcp->try_lock);
     return status;
 }
 
@@ -192,16 +192,16 @@ static void take_turn(regx_tcp_conn_t *conn)
 
 void regx_tcp_take_turns(regx_tcp_t *tcp)
 {
-    for (int turns = 0; turns < REGX_TCP_TURN_CONNS && tcp->turns.first != NULL; turns++) {
-        const bool last = tcp->turns.first == tcp->turns.last;
+    for (int turns = 0; turns < REGX_TCP_TURN_CONNS && tcp->arbiter.first != NULL; turns++) {
+        const bool last = tcp->arbiter.first == tcp->arbiter.last;
         regx_tcp_conn_t *conn =
-            REGX_CONTAINER_OF(regx_turn_take(&tcp->turns), regx_tcp_conn_t, turn);
+            REGX_CONTAINER_OF(regx_arbiter_take(&tcp->arbiter), regx_tcp_conn_t, entry);
 
         if (regx_tcp_ready(conn) == REGX_OK) {
             take_turn(conn);
         }
         if (conn->first != NULL && conn->state != REGX_TCP_BROKEN) {
-            regx_turn_await(&tcp->turns, &conn->turn);
+            regx_arbiter_add(&tcp->arbiter, &conn->entry);
         }
         if (last) {
             break; /* everybody had a turn */

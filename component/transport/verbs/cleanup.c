@@ -18,7 +18,7 @@ static void cut(regx_ep_t *ep)
 
     ep->state = REGX_EP_BROKEN;
     regx_cm_stop(ep);
-    regx_turn_lose(&verbs->turns, &ep->turn);
+    regx_arbiter_remove(&verbs->arbiter, &ep->entry);
     if (ep->qp != NULL) {
         regx_ep_forget_qpn(ep);
         ibv_destroy_qp(ep->qp);

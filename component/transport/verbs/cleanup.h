@@ -16,7 +16,7 @@
 
 /* Cuts and frees an endpoint. Nobody is to hear of what may still arrive by it. */
 void regx_ep_delete(regx_ep_t *ep);
-/* Ends the queue pair of an endpoint now, with work under way: puts and lends are completed with
+/* Ends the queue pair of an endpoint now, with work under way: puts and zcopies are completed with
  * REGX_FAILED from here. Waits for it to come to rest, and keeps what completes meanwhile of others
  * for the next progress. The endpoint is broken then. */
 void regx_ep_abort(regx_ep_t *ep);

@@ -15,12 +15,12 @@ typedef struct regx_work {
         REGX_WORK_PLAIN, /* nobody waits for it */
         REGX_WORK_SLOT,
         REGX_WORK_PUT,
-        REGX_WORK_LEND,
+        REGX_WORK_ZCOPY,
         REGX_WORK_GET,  /* of the pieces of one, the last has the object */
         REGX_WORK_PROBE /* nobody waits for it, but its end is always reported */
     } kind;
     uint32_t slot; /* SLOT, PUT; of a put REGX_SLOT_NONE if it has none */
-    void *object;  /* the put, lend or get */
+    void *object;  /* the put, zcopy or get */
     const char *what;
 } regx_work_t;
 
@@ -82,10 +82,10 @@ struct regx_ep {
      * more are posted. */
     regx_get_t *first_get, *last_get;
     uint8_t reads_max, reads;
-    regx_turn_t turn; /* to post what is in line */
+    regx_arbiter_entry_t entry; /* to post what is in line */
 
     /* A frame that arrives in pieces. */
-    uint8_t *gathered; /* REGX_VERBS_LEND_MAX bytes, or NULL */
+    uint8_t *gathered; /* REGX_VERBS_ZCOPY_MAX bytes, or NULL */
     size_t gathered_length;
     bool discards; /* pieces of a frame were lost: what follows here is no frame */
 

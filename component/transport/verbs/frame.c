@@ -61,7 +61,7 @@ regx_status_t regx_verbs_send(regx_conn_t *super, uint8_t tag, const void *heade
     if (length > REGX_VERBS_FRAME_MAX || header_length > HEADER_MAX) {
         return REGX_INVALID;
     }
-    if (!regx_enter(&verbs->entrance)) {
+    if (!regx_try_lock_enter(&verbs->try_lock)) {
         return REGX_AGAIN;
     }
     status = regx_cm_ready(conn);
@@ -85,34 +85,34 @@ regx_status_t regx_verbs_send(regx_conn_t *super, uint8_t tag, const void *heade
             status = post_frame(ep, tag, room, length, regx_slot_key(verbs, work.slot), &work);
         }
     }
-    regx_leave(&verbs->entrance);
+    regx_try_lock_leave(&verbs->try_lock);
     return status;
 }
 
-regx_status_t regx_verbs_lend(regx_conn_t *super, regx_lend_t *lend)
+regx_status_t regx_verbs_send_zcopy(regx_conn_t *super, regx_zcopy_t *zcopy)
 {
     regx_verbs_conn_t *conn = (regx_verbs_conn_t *)super;
     regx_verbs_t *verbs = regx_verbs_of(super->transport);
-    const regx_work_t work = {.kind = REGX_WORK_LEND, .object = lend, .what = sending};
+    const regx_work_t work = {.kind = REGX_WORK_ZCOPY, .object = zcopy, .what = sending};
     regx_status_t status;
 
-    if (lend->length > REGX_VERBS_LEND_MAX) {
+    if (zcopy->length > REGX_VERBS_ZCOPY_MAX) {
         return REGX_INVALID;
     }
-    if (!regx_enter(&verbs->entrance)) {
+    if (!regx_try_lock_enter(&verbs->try_lock)) {
         return REGX_AGAIN;
     }
     status = regx_cm_ready(conn);
     regx_ep_t *ep = conn->ep;
     if (status == REGX_OK &&
-        (ep->first != NULL || !regx_tx_has_room(ep, pieces_of_frame(lend->length)))) {
+        (ep->first != NULL || !regx_tx_has_room(ep, pieces_of_frame(zcopy->length)))) {
         status = REGX_AGAIN;
     }
     if (status == REGX_OK) {
         /* Refused: it is completed with the rest of the ep's work. */
-        post_frame(ep, lend->tag, lend->data, lend->length, verbs->pool_mr->lkey, &work);
+        post_frame(ep, zcopy->tag, zcopy->data, zcopy->length, verbs->pool_mr->lkey, &work);
         status = REGX_PENDING;
     }
-    regx_leave(&verbs->entrance);
+    regx_try_lock_leave(&verbs->try_lock);
     return status;
 }

@@ -65,7 +65,7 @@ regx_status_t regx_verbs_get(regx_conn_t *super, regx_get_t *get)
     if (!is_allowed(get, &key)) {
         return REGX_INVALID;
     }
-    if (!regx_enter(&verbs->entrance)) {
+    if (!regx_try_lock_enter(&verbs->try_lock)) {
         return REGX_AGAIN;
     }
     regx_status_t status = regx_cm_ready(conn);
@@ -82,10 +82,10 @@ regx_status_t regx_verbs_get(regx_conn_t *super, regx_get_t *get)
         ep->last_get = get;
         regx_get_take_turn(ep);
         if (ep->first_get != NULL) {
-            regx_turn_await(&verbs->turns, &ep->turn);
+            regx_arbiter_add(&verbs->arbiter, &ep->entry);
         }
         status = REGX_PENDING;
     }
-    regx_leave(&verbs->entrance);
+    regx_try_lock_leave(&verbs->try_lock);
     return status;
 }

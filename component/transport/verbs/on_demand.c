@@ -290,7 +290,7 @@ regx_status_t regx_verbs_on_demand(regx_transport_t *transport, char *error, siz
 {
     regx_verbs_t *verbs = regx_verbs_of(transport);
 
-    regx_enter_wait(&verbs->entrance);
+    regx_try_lock_wait(&verbs->try_lock);
     regx_status_t status = read_abilities(verbs, error, error_size);
     if (status == REGX_OK) {
         status = test_device(verbs, error, error_size);
@@ -298,7 +298,7 @@ regx_status_t regx_verbs_on_demand(regx_transport_t *transport, char *error, siz
     if (status == REGX_OK) {
         make_implicit(verbs);
     }
-    regx_leave(&verbs->entrance);
+    regx_try_lock_leave(&verbs->try_lock);
     return status;
 }
 

@@ -15,16 +15,16 @@
 /* Moves the lines of puts and gets on; bounded. */
 static void take_turns(regx_verbs_t *verbs)
 {
-    for (int turns = 0; turns < TURN_ENDPOINTS && verbs->turns.first != NULL; turns++) {
-        const bool last = verbs->turns.first == verbs->turns.last;
-        regx_ep_t *ep = REGX_CONTAINER_OF(regx_turn_take(&verbs->turns), regx_ep_t, turn);
+    for (int turns = 0; turns < TURN_ENDPOINTS && verbs->arbiter.first != NULL; turns++) {
+        const bool last = verbs->arbiter.first == verbs->arbiter.last;
+        regx_ep_t *ep = REGX_CONTAINER_OF(regx_arbiter_take(&verbs->arbiter), regx_ep_t, entry);
 
         if (ep->state == REGX_EP_READY) {
             regx_put_take_turn(ep);
             regx_get_take_turn(ep);
         }
         if ((ep->first != NULL || ep->first_get != NULL) && ep->state != REGX_EP_BROKEN) {
-            regx_turn_await(&verbs->turns, &ep->turn);
+            regx_arbiter_add(&verbs->arbiter, &ep->entry);
         }
         if (last) {
             break; /* everybody had a turn */
@@ -38,12 +38,12 @@ int regx_verbs_progress(regx_transport_t *transport)
     bool empty;
     int events;
 
-    if (!regx_enter(&verbs->entrance)) {
+    if (!regx_try_lock_enter(&verbs->try_lock)) {
         return 0;
     }
     verbs->events = 0;
     regx_verbs_poll(verbs, &empty);
-    if (verbs->turns.first != NULL) {
+    if (verbs->arbiter.first != NULL) {
         take_turns(verbs);
     }
     if (!regx_list_empty(&verbs->cm.asking) || !regx_list_empty(&verbs->cm.due)) {
@@ -60,6 +60,6 @@ int regx_verbs_progress(regx_transport_t *transport)
         regx_keepalive_progress(verbs);
     }
     events = verbs->events;
-    regx_leave(&verbs->entrance);
+    regx_try_lock_leave(&verbs->try_lock);
     return events;
 }

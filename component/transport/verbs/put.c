@@ -205,7 +205,7 @@ regx_status_t regx_verbs_put(regx_conn_t *super, regx_put_t *put)
     if (put->notice_length > REGX_NOTICE_MAX) {
         return REGX_INVALID;
     }
-    if (!regx_enter(&verbs->entrance)) {
+    if (!regx_try_lock_enter(&verbs->try_lock)) {
         return REGX_AGAIN;
     }
     regx_status_t status = regx_cm_ready(conn);
@@ -225,10 +225,10 @@ regx_status_t regx_verbs_put(regx_conn_t *super, regx_put_t *put)
             regx_put_take_turn(ep);
         }
         if (ep->first != NULL) {
-            regx_turn_await(&verbs->turns, &ep->turn);
+            regx_arbiter_add(&verbs->arbiter, &ep->entry);
         }
         status = REGX_PENDING;
     }
-    regx_leave(&verbs->entrance);
+    regx_try_lock_leave(&verbs->try_lock);
     return status;
 }

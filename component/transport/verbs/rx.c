@@ -34,7 +34,7 @@ static void deliver(const regx_ep_t *ep, uint8_t tag, const void *data, size_t l
 static bool gather(regx_ep_t *ep, const uint8_t *data, size_t length)
 {
     if (ep->gathered == NULL) {
-        ep->gathered = malloc(REGX_VERBS_LEND_MAX);
+        ep->gathered = malloc(REGX_VERBS_ZCOPY_MAX);
         ep->gathered_length = 0;
     }
     if (ep->gathered == NULL) {
@@ -42,7 +42,7 @@ static bool gather(regx_ep_t *ep, const uint8_t *data, size_t length)
         regx_ep_break(ep, "receiving", "no memory for a frame");
         return false;
     }
-    if (length > REGX_VERBS_LEND_MAX - ep->gathered_length) {
+    if (length > REGX_VERBS_ZCOPY_MAX - ep->gathered_length) {
         ep->discards = true;
         regx_count_malformed(ep->verbs);
         regx_ep_break(ep, "receiving", "a frame is longer than allowed");

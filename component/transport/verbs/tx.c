@@ -142,7 +142,7 @@ static void give_slot(regx_ep_t *ep, uint32_t slot)
 static void finish(regx_ep_t *ep, const regx_work_t *work, regx_status_t status)
 {
     regx_put_t *put = work->object;
-    regx_lend_t *lend = work->object;
+    regx_zcopy_t *zcopy = work->object;
     regx_get_t *get = work->object;
 
     switch (work->kind) {
@@ -159,9 +159,9 @@ static void finish(regx_ep_t *ep, const regx_work_t *work, regx_status_t status)
         ep->verbs->events++;
         put->done(put, status);
         break;
-    case REGX_WORK_LEND:
+    case REGX_WORK_ZCOPY:
         ep->verbs->events++;
-        lend->done(lend, status);
+        zcopy->done(zcopy, status);
         break;
     case REGX_WORK_GET:
         ep->reads--;

@@ -34,7 +34,7 @@ regx_status_t regx_tx_post_goodbye(regx_ep_t *ep);
 /* A slot for the endpoint, or REGX_SLOT_NONE; given back when the request is done that holds it. */
 uint32_t regx_tx_take_slot(regx_ep_t *ep);
 
-/* Whether a put, get or lend of the endpoint is under way or in line. */
+/* Whether a put, get or zcopy of the endpoint is under way or in line. */
 bool regx_tx_touches(const regx_ep_t *ep);
 /* The work requests up to that number, itself included, are done. */
 void regx_tx_done(regx_ep_t *ep, uint64_t number);

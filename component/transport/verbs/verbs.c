@@ -242,7 +242,7 @@ static void verbs_free(regx_verbs_t *verbs)
     }
     regx_port_close(&verbs->port);
     regx_lock_fini(&verbs->conns_lock);
-    regx_entrance_fini(&verbs->entrance);
+    regx_try_lock_fini(&verbs->try_lock);
     free(verbs->backlog);
     free(verbs);
 }
@@ -256,7 +256,7 @@ static regx_status_t verbs_open(const regx_transport_config_t *config, char *err
         snprintf(error, error_size, "out of memory");
         return REGX_NO_MEMORY;
     }
-    regx_entrance_init(&verbs->entrance, config->threads);
+    regx_try_lock_init(&verbs->try_lock, config->threads);
     regx_lock_init(&verbs->conns_lock, config->threads);
     regx_list_init(&verbs->eps);
     regx_list_init(&verbs->broken);
@@ -296,7 +296,7 @@ static void verbs_close(regx_transport_t *transport)
     regx_verbs_t *verbs = regx_verbs_of(transport);
     bool empty;
 
-    regx_enter_wait(&verbs->entrance);
+    regx_try_lock_wait(&verbs->try_lock);
     verbs->closing = true;
     for (regx_link_t *at = verbs->eps.next; at != &verbs->eps; at = at->next) {
         regx_cm_leave(REGX_CONTAINER_OF(at, regx_ep_t, link)); /* also from peers that only sent */
@@ -307,7 +307,7 @@ static void verbs_close(regx_transport_t *transport)
         regx_cleanup_progress(verbs, true);
         regx_cm_progress(verbs);
     }
-    regx_leave(&verbs->entrance);
+    regx_try_lock_leave(&verbs->try_lock);
     verbs_free(verbs);
 }
 
@@ -371,18 +371,18 @@ static void verbs_disconnect(regx_conn_t *super)
     regx_verbs_conn_t *conn = (regx_verbs_conn_t *)super;
     regx_verbs_t *verbs = regx_verbs_of(super->transport);
 
-    regx_enter_wait(&verbs->entrance);
+    regx_try_lock_wait(&verbs->try_lock);
     regx_cm_remove(verbs, conn);
     regx_ep_t *ep = conn->ep;
     if (ep != NULL) {
         ep->conn = NULL;
         if (regx_tx_touches(ep)) {
-            regx_ep_abort(ep); /* puts and lends end here */
+            regx_ep_abort(ep); /* puts and zcopies end here */
         }
         regx_cm_leave(ep);
         regx_cm_progress(verbs);
     }
-    regx_leave(&verbs->entrance);
+    regx_try_lock_leave(&verbs->try_lock);
     free(conn);
 }
 
@@ -446,7 +446,7 @@ const regx_transport_ops_t regx_transport_ops = {.abi = REGX_TRANSPORT_ABI,
                                                  .disconnect = verbs_disconnect,
                                                  .reachable = verbs_reachable,
                                                  .send = regx_verbs_send,
-                                                 .lend = regx_verbs_lend,
+                                                 .send_zcopy = regx_verbs_send_zcopy,
                                                  .put = regx_verbs_put,
                                                  .get = regx_verbs_get,
                                                  .reg = verbs_reg,

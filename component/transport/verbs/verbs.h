@@ -18,7 +18,7 @@
  *   keepalive.c   peers from whom something is only awaited
  *   on_demand.c   on-demand regions
  *
- * Each uses only those above it in this list. All run inside the entrance (transport/entrance.h),
+ * Each uses only those above it in this list. All run inside the try-lock (transport/try_lock.h),
  * one thread at a time, unless they say otherwise.
  *
  * Flow control. What is received lands in the buffers of one shared receive queue, and progress
@@ -39,7 +39,7 @@
  *
  * Memory per connected peer: the queue pair (verbs_sq_depth requests with their inline data, some
  * 26 KiB in the device's driver at the default of 64), an address handle of some hundred bytes, and
- * an endpoint of 3 KiB. While a frame of the peer comes in pieces, REGX_VERBS_LEND_MAX bytes more.
+ * an endpoint of 3 KiB. While a frame of the peer comes in pieces, REGX_VERBS_ZCOPY_MAX bytes more.
  * A peer that is not talked to costs a connection of some 100 bytes.
  */
 #ifndef REGX_VERBS_VERBS_H
@@ -51,19 +51,19 @@
 #include "base/list.h"
 #include "base/lock.h"
 #include "base/util.h"
+#include "transport/arbiter.h"
 #include "transport/catalog.h"
-#include "transport/entrance.h"
 #include "transport/transport.h"
-#include "transport/turns.h"
+#include "transport/try_lock.h"
 #include "transport/verbs/port.h"
 #include "transport/verbs/settings.h"
 #include "transport/verbs/wire.h"
 
 #define REGX_VERBS_FRAME_MAX 16640u /* an eager message of 16 KiB with its headers */
-#define REGX_VERBS_LEND_MAX 65536u
+#define REGX_VERBS_ZCOPY_MAX 65536u
 #define REGX_VERBS_RECEIVE_SIZE 8448u /* of one receive buffer: 8 KiB and headers in one piece */
 #define REGX_VERBS_PIECES                                                                          \
-    ((REGX_VERBS_LEND_MAX + REGX_VERBS_RECEIVE_SIZE - 1) / REGX_VERBS_RECEIVE_SIZE)
+    ((REGX_VERBS_ZCOPY_MAX + REGX_VERBS_RECEIVE_SIZE - 1) / REGX_VERBS_RECEIVE_SIZE)
 #define REGX_VERBS_SLOTS 64u      /* for sending, of REGX_VERBS_FRAME_MAX bytes */
 #define REGX_VERBS_SLOT_BLOCK 16u /* slots that are registered at once when there are too few */
 #define REGX_VERBS_SLOTS_MAX 4096u
@@ -121,7 +121,7 @@ typedef struct regx_verbs {
         struct ibv_mr *implicit; /* the whole address space, to be read by this process; or NULL */
     } on_demand;
     regx_buffers_t buffers;
-    regx_entrance_t entrance;
+    regx_try_lock_t try_lock;
 
     /* What the device can. */
     uint32_t inline_max;                /* bytes of data in a request */
@@ -140,9 +140,9 @@ typedef struct regx_verbs {
     regx_ep_t *by_peer[REGX_VERBS_BUCKETS], *by_qpn[REGX_VERBS_BUCKETS];
     regx_ep_t *last_found; /* by queue pair number; or NULL */
     uint64_t last_epoch;
-    regx_link_t broken;  /* endpoints to be reported or cut */
-    regx_link_t leaving; /* endpoints that are disconnected and can take the next step */
-    regx_turns_t turns;  /* endpoints with puts or gets in line */
+    regx_link_t broken;     /* endpoints to be reported or cut */
+    regx_link_t leaving;    /* endpoints that are disconnected and can take the next step */
+    regx_arbiter_t arbiter; /* endpoints with puts or gets in line */
     int64_t starved_since, starved_until; /* no memory for a queue pair: since when, and when to try
                                            * again; or 0 */
 

@@ -147,9 +147,9 @@ static regx_status_t fake_send(regx_conn_t *conn, uint8_t tag, const void *heade
     return answer(conn);
 }
 
-static regx_status_t fake_lend(regx_conn_t *conn, regx_lend_t *lend)
+static regx_status_t fake_send_zcopy(regx_conn_t *conn, regx_zcopy_t *zcopy)
 {
-    assert_int_equal(lend->tag, 9);
+    assert_int_equal(zcopy->tag, 9);
     return answer(conn);
 }
 
@@ -174,7 +174,7 @@ static int fake_progress(regx_transport_t *transport)
 #define OPERATIONS                                                                                 \
     .close = close_fake, .address = fake_address, .connect = fake_connect,                         \
     .disconnect = fake_disconnect, .reachable = fake_reachable, .send = fake_send,                 \
-    .lend = fake_lend, .put = fake_put, .progress = fake_progress
+    .send_zcopy = fake_send_zcopy, .put = fake_put, .progress = fake_progress
 
 static const regx_transport_ops_t first_ops = {.name = "first",
                                                .open = open_first,
@@ -397,7 +397,7 @@ static void a_path_that_refuses_is_followed_by_the_next(void **state)
 {
     regx_transport_t *mux = open_mux(NULL);
     regx_conn_t *conn = connect_mux(mux, true);
-    regx_lend_t lend = {.tag = 9};
+    regx_zcopy_t zcopy = {.tag = 9};
     regx_put_t put = {.tag = 9};
     regx_get_t get = {.length = 9};
 
@@ -415,7 +415,7 @@ static void a_path_that_refuses_is_followed_by_the_next(void **state)
     assert_int_equal(fakes[FIRST].sent, 3);
     assert_int_equal(fakes[SECOND].sent, 1);
     assert_string_equal(conn->wire, "third");
-    assert_int_equal(regx_mux_lend(conn, &lend), REGX_OK);
+    assert_int_equal(regx_mux_send_zcopy(conn, &zcopy), REGX_OK);
     assert_int_equal(regx_mux_put(conn, &put), REGX_OK);
     assert_int_equal(regx_mux_get(conn, &get), REGX_DENIED); /* it has none */
     regx_mux_warm(conn);

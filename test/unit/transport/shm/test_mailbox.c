@@ -97,7 +97,7 @@ static void a_ring_full_of_lines_takes_nothing(void **state)
         assert_refused(box, posted, 0);
         assert_refused(box, posted, REGX_MAILBOX_INLINE);
         assert_refused(box, posted, REGX_MAILBOX_MAX);
-        assert_int_equal(regx_mailbox_post_lent(&box->out, 1, 0, 64, 0, 1), REGX_AGAIN);
+        assert_int_equal(regx_mailbox_post_zcopy(&box->out, 1, 0, 64, 0, 1), REGX_AGAIN);
         assert_false(regx_mailbox_ready(&box->out));
         while (taken < posted) {
             take(box, taken, taken % (REGX_MAILBOX_INLINE + 1));
@@ -231,16 +231,16 @@ static void lent_frames_come_back(void **state)
 
     (void)state;
     for (uint32_t lap = 1; lap <= 100; lap++) {
-        for (uint32_t token = 0; token < REGX_MAILBOX_LENDS; token++) {
+        for (uint32_t token = 0; token < REGX_MAILBOX_ZCOPIES; token++) {
             assert_false(regx_mailbox_returned(&box->out, token, lap));
-            assert_int_equal(regx_mailbox_post_lent(&box->out, (uint8_t)(token + lap),
-                                                    UINT64_C(0x123456789a) * lap + token,
-                                                    0xfedcba98u - token, token, lap),
+            assert_int_equal(regx_mailbox_post_zcopy(&box->out, (uint8_t)(token + lap),
+                                                     UINT64_C(0x123456789a) * lap + token,
+                                                     0xfedcba98u - token, token, lap),
                              REGX_OK);
         }
-        for (uint32_t token = 0; token < REGX_MAILBOX_LENDS; token++) {
+        for (uint32_t token = 0; token < REGX_MAILBOX_ZCOPIES; token++) {
             assert_int_equal(regx_mailbox_peek(&box->in, &frame), REGX_OK);
-            assert_int_equal(frame.kind, REGX_FRAME_LENT);
+            assert_int_equal(frame.kind, REGX_FRAME_ZCOPY);
             assert_int_equal(frame.tag, (uint8_t)(token + lap));
             assert_int_equal(frame.offset, UINT64_C(0x123456789a) * lap + token);
             assert_int_equal(frame.length, 0xfedcba98u - token);
@@ -250,8 +250,8 @@ static void lent_frames_come_back(void **state)
         }
         assert_empty(box);
         /* Given back later and in another order. */
-        for (uint32_t i = 0; i < REGX_MAILBOX_LENDS; i++) {
-            const uint32_t token = i * 5 % REGX_MAILBOX_LENDS;
+        for (uint32_t i = 0; i < REGX_MAILBOX_ZCOPIES; i++) {
+            const uint32_t token = i * 5 % REGX_MAILBOX_ZCOPIES;
 
             assert_false(regx_mailbox_returned(&box->out, token, lap));
             regx_mailbox_return(&box->in, token, lap);

@@ -32,7 +32,7 @@ static regx_status_t expected(const box_t *box, const regx_mailbox_line_t *line)
 
         return near && fits && position % 64 == 0 ? REGX_OK : REGX_INVALID;
     }
-    return line->kind == REGX_FRAME_LENT && token < REGX_MAILBOX_LENDS ? REGX_OK : REGX_INVALID;
+    return line->kind == REGX_FRAME_ZCOPY && token < REGX_MAILBOX_ZCOPIES ? REGX_OK : REGX_INVALID;
 }
 
 static volatile uint8_t sink; /* so that reading is not left out */
@@ -49,7 +49,7 @@ static void poll_whatever(box_t *box)
         regx_mailbox_skip(&box->in);
         return;
     }
-    if (frame.kind == REGX_FRAME_LENT) {
+    if (frame.kind == REGX_FRAME_ZCOPY) {
         regx_mailbox_return(&box->in, frame.token, frame.lap);
     } else {
         const uint8_t *data = frame.data;
@@ -85,8 +85,8 @@ static void post_kind(box_t *box, regx_frame_kind_t kind, uint64_t before)
     case REGX_FRAME_PAYLOAD:
         assert_int_equal(post(box, 3, 5000), REGX_OK);
         break;
-    case REGX_FRAME_LENT:
-        assert_int_equal(regx_mailbox_post_lent(&box->out, 3, 4096, 100, 5, 1), REGX_OK);
+    case REGX_FRAME_ZCOPY:
+        assert_int_equal(regx_mailbox_post_zcopy(&box->out, 3, 4096, 100, 5, 1), REGX_OK);
         break;
     }
 }
@@ -97,7 +97,7 @@ static void every_byte_of_a_line_may_be_anything(void **state)
     static const uint64_t places[] = {0, 40, 53, 59, 100, 250, 253, 255};
 
     (void)state;
-    for (int kind = REGX_FRAME_INLINE; kind <= REGX_FRAME_LENT; kind++) {
+    for (int kind = REGX_FRAME_INLINE; kind <= REGX_FRAME_ZCOPY; kind++) {
         for (size_t place = 0; place < sizeof(places) / sizeof(places[0]); place++) {
             box_t *box = box_open();
             regx_mailbox_memory_t *kept = malloc(sizeof(*kept));

@@ -8,12 +8,12 @@
 
 enum { FRAMES = 2000 };
 
-static void lend_done(regx_lend_t *lend, regx_status_t status)
+static void zcopy_done(regx_zcopy_t *zcopy, regx_status_t status)
 {
-    side_t *side = lend->context;
+    side_t *side = zcopy->context;
 
     REQUIRE(status == REGX_OK);
-    lend->context = NULL; /* free again */
+    zcopy->context = NULL; /* free again */
     side->done++;
 }
 
@@ -38,23 +38,23 @@ static bool copy_frame(side_t *side, unsigned n)
 /* Frame n: copied, or lent from one of eight places in the pool. Whether it was accepted. */
 static bool send_frame(side_t *side, unsigned n)
 {
-    static regx_lend_t lends[8];
+    static regx_zcopy_t zcopies[8];
     const size_t size = frame_size(n);
     const uint8_t tag = (uint8_t)(1 + n % 200);
-    regx_lend_t *lend = &lends[n % 8];
+    regx_zcopy_t *zcopy = &zcopies[n % 8];
     regx_status_t status;
 
     if (n % 3 == 0) {
-        if (lend->context != NULL) {
+        if (zcopy->context != NULL) {
             return false;
         }
         uint8_t *place = side->pool + (n % 8) * REGX_SHM_MAX_FRAME;
         unit_fill(place, size, side->config.self + n, 0);
-        *lend = (regx_lend_t){
-            .data = place, .length = size, .tag = tag, .done = lend_done, .context = side};
-        status = regx_shm_lend(side->conn, lend);
+        *zcopy = (regx_zcopy_t){
+            .data = place, .length = size, .tag = tag, .done = zcopy_done, .context = side};
+        status = regx_shm_send_zcopy(side->conn, zcopy);
         REQUIRE(status == REGX_PENDING || status == REGX_AGAIN);
-        lend->context = status == REGX_PENDING ? side : NULL;
+        zcopy->context = status == REGX_PENDING ? side : NULL;
         return status == REGX_PENDING;
     }
     return copy_frame(side, n);
@@ -170,7 +170,7 @@ enum { LEFT_BEHIND = 12 };
 static void send_and_go(side_t *side)
 {
     for (unsigned n = 0; n < LEFT_BEHIND; n++) {
-        while (!copy_frame(side, n)) { /* a lend would be failed by the end */
+        while (!copy_frame(side, n)) { /* a zcopy would be failed by the end */
         }
     }
     meet(side); /* and on to the end; nothing has been read yet */

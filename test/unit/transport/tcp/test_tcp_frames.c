@@ -59,9 +59,9 @@ static bool send_frame(side_t *side, unsigned n)
 
     unit_fill(buffer, n % 3 == 0 ? size : header_length, packing.stream, 0);
     if (n % 3 == 0) {
-        regx_lend_t lend = {.data = buffer, .length = size, .tag = (uint8_t)n};
+        regx_zcopy_t zcopy = {.data = buffer, .length = size, .tag = (uint8_t)n};
 
-        status = regx_tcp_lend(side->conn, &lend);
+        status = regx_tcp_send_zcopy(side->conn, &zcopy);
         memset(buffer, 0, size); /* it is ours again */
     } else {
         status = regx_tcp_send(side->conn, (uint8_t)n, buffer, header_length, pack, &packing,
@@ -100,8 +100,8 @@ static void too_large(side_t *side)
     REQUIRE(regx_tcp_send(side->conn, 1, side->pool, 1, NULL, NULL, 0) != REGX_INVALID);
     REQUIRE(regx_tcp_send(side->conn, 1, side->pool, 256, pack, NULL, DATA_MAX - 255) ==
             REGX_INVALID);
-    regx_lend_t lend = {.data = side->pool, .length = DATA_MAX + 1};
-    REQUIRE(regx_tcp_lend(side->conn, &lend) == REGX_INVALID);
+    regx_zcopy_t zcopy = {.data = side->pool, .length = DATA_MAX + 1};
+    REQUIRE(regx_tcp_send_zcopy(side->conn, &zcopy) == REGX_INVALID);
     meet(side);
 }
 

@@ -59,9 +59,9 @@ static void silent(void *context, uint64_t peer)
     side->silent++;
 }
 
-void side_lend_done(regx_lend_t *lend, regx_status_t status)
+void side_zcopy_done(regx_zcopy_t *zcopy, regx_status_t status)
 {
-    (void)lend;
+    (void)zcopy;
     *(status == REGX_OK ? &done_ok : &done_failed) += 1;
 }
 

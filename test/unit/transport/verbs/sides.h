@@ -30,7 +30,7 @@ typedef struct side {
     uint32_t last_immediate;
     size_t last_length;
     uint8_t last_tag;
-    uint8_t last[REGX_VERBS_LEND_MAX];
+    uint8_t last[REGX_VERBS_ZCOPY_MAX];
     unsigned broken, silent;
     char what[160];
     void (*on_deliver)(struct side *side);
@@ -71,7 +71,7 @@ void side_await(const unsigned *count, unsigned value);
 void side_in_order(side_t *side);
 extern unsigned side_expected;
 /* Counts done_ok or done_failed. */
-void side_lend_done(regx_lend_t *lend, regx_status_t status);
+void side_zcopy_done(regx_zcopy_t *zcopy, regx_status_t status);
 void side_reg(const side_t *side, void *base, size_t length, unsigned access, regx_mr_t *mr);
 
 #endif

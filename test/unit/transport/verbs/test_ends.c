@@ -40,7 +40,7 @@ static void handshakes(void **state)
  * own retries. */
 static void peer_fails(void **state)
 {
-    regx_lend_t lend = {.tag = 7, .done = side_lend_done, .length = 60000};
+    regx_zcopy_t zcopy = {.tag = 7, .done = side_zcopy_done, .length = 60000};
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
     uint64_t stream = 1;
 
@@ -50,10 +50,10 @@ static void peer_fails(void **state)
     side_await(&two.delivered, 1);
     regx_ep_t *ep = regx_ep_find(verbs_of(&two), ONE);
     assert_int_equal(ibv_modify_qp(ep->qp, &attr, IBV_QP_STATE), 0);
-    lend.data = one.transport->pool_memory;
+    zcopy.data = one.transport->pool_memory;
     assert_int_equal(regx_transport_ops.send(one.conn, 1, NULL, 0, side_pack, &stream, 5000),
                      REGX_OK);
-    assert_int_equal(regx_transport_ops.lend(one.conn, &lend), REGX_PENDING);
+    assert_int_equal(regx_transport_ops.send_zcopy(one.conn, &zcopy), REGX_PENDING);
     while (one.broken == 0) {
         regx_transport_ops.progress(one.transport);
     }

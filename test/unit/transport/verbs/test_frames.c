@@ -165,20 +165,20 @@ static void slots_are_shared(void **state)
     sides_close();
 }
 
-static void lends(void **state)
+static void zcopies(void **state)
 {
     const size_t sizes[] = {0, 1, 8448, 8449, 65535, 65536};
-    regx_lend_t lend = {.tag = 7, .done = side_lend_done};
+    regx_zcopy_t zcopy = {.tag = 7, .done = side_zcopy_done};
 
     (void)state;
     sides_open(false);
-    lend.data = one.transport->pool_memory;
+    zcopy.data = one.transport->pool_memory;
     for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         regx_status_t status;
 
         unit_fill(one.transport->pool_memory, sizes[i], i, 0);
-        lend.length = sizes[i];
-        while ((status = regx_transport_ops.lend(one.conn, &lend)) == REGX_AGAIN) {
+        zcopy.length = sizes[i];
+        while ((status = regx_transport_ops.send_zcopy(one.conn, &zcopy)) == REGX_AGAIN) {
             sides_progress();
         }
         assert_int_equal(status, REGX_PENDING);
@@ -304,7 +304,7 @@ int main(void)
         cmocka_unit_test(flood),
         cmocka_unit_test(slots_of_idle_peers),
         cmocka_unit_test(slots_are_shared),
-        cmocka_unit_test(lends),
+        cmocka_unit_test(zcopies),
         cmocka_unit_test(calls_from_inside),
         cmocka_unit_test(to_itself),
         cmocka_unit_test(threads),

@@ -81,7 +81,7 @@ static int setup(void **state)
                              .general = IBV_ODP_SUPPORT,
                              .rc = IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ};
     memset(&verbs, 0, sizeof(verbs));
-    regx_entrance_init(&verbs.entrance, false);
+    regx_try_lock_init(&verbs.try_lock, false);
     verbs.pd = &pd;
     verbs.reads_made = verbs.reads_answered = 1;
     verbs.config.counters = &counters;
@@ -93,7 +93,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     (void)state;
-    regx_entrance_fini(&verbs.entrance);
+    regx_try_lock_fini(&verbs.try_lock);
     return 0;
 }
 
