@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 TOP = Path(__file__).resolve().parent.parent
-DESCRIBE = Path(os.environ.get("REGX_BUILD_DIR", TOP / ".build/obj")) / "mca-params/describe"
+BUILD = Path(os.environ.get("REGX_BUILD_DIR", TOP / ".build/obj"))
+DESCRIBE = BUILD / "mca-params/describe"
 
 
 def describe(kind: str) -> str:

@@ -35,7 +35,7 @@ typedef enum regx_path {
  * is in that transport's own table (transport/catalog.h). */
 #define REGX_COUNTERS(X)                                                                           \
     X(grants, "grants sent: slots or chunks that a peer may write")                                \
-    X(grant_stalls, "times a landing found no free slot and had to queue")                         \
+    X(grant_stalls, "times a receive found no free slot and had to queue")                         \
     X(slots_high, "most bounce slots in use at once")                                              \
     X(chunks_high, "most chunks of one transfer in flight at once; together: and its half")        \
     X(pool_bytes, "bytes of bounce memory")                                                        \

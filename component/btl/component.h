@@ -7,14 +7,13 @@
  * one for each port that is used. ob1 stripes over modules that reach the same peer, and puts what
  * it matches in order again.
  *
- *   component.c   asked for, opened, progressed, closed  address.c     what is published; who
- * claims transports.c  which transports are opened                          a peer module.c one
- * transport: opened, progressed      registry.c    how registrations stay true endpoint.c    one
- * peer of a module                   report.c      counters at the end message.c     eager messages
- * and fragments           verbose.c     what was chosen, traced rdma.c        large messages
- * params*.c     parameters, checked
+ *   - component.c: asked for, opened, progressed, closed; transports.c: which transports are opened
+ *   - module.c: one transport, opened, progressed, closed; endpoint.c: one peer of a module
+ *   - message.c: eager messages and fragments; rdma.c: large messages
+ *   - address.c: what is published, and who claims a peer; registry.c: how registrations stay true
+ *   - params*.c: parameters, checked; report.c: counters at the end; verbose.c: the trace
  *
- * Modules share parameters, counters and what watches the memory. Each has its own pool, cache and
+ * Modules share parameters, counters and the memory monitor. Each has its own pool, cache and
  * rendezvous, since memory is registered with one port's domain; what the user allows the process
  * of pool and cache is divided among them.
  *

@@ -108,7 +108,7 @@ int regx_put(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *endpoin
     }
     *call = (regx_put_call_t){btl,          endpoint, local_address, size,
                               local_handle, callback, context,       data};
-    regx_rndv_send_open(module_of(btl)->rndv, &endpoint->peer, local_address, size, remote_handle->cts,
-                     put_done, call);
+    regx_rndv_send_open(module_of(btl)->rndv, &endpoint->peer, local_address, size,
+                        remote_handle->cts, put_done, call);
     return OPAL_SUCCESS;
 }

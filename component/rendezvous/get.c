@@ -493,8 +493,11 @@ regx_status_t regx_get_next_locked(regx_rndv_t *rndv, regx_rndv_send_t *send,
 {
     const regx_status_t status = regx_write_next_locked(rndv, send, work);
 
-    if (status != REGX_PENDING || drop_unreadable_locked(send, work)) {
-        return status == REGX_PENDING ? REGX_OK : status;
+    if (status != REGX_PENDING) {
+        return status;
+    }
+    if (drop_unreadable_locked(send, work)) {
+        return REGX_OK;
     }
     const uint64_t length = regx_min(send->length - send->get.next, send->get.max);
     if (send->get.state != REGX_ADVERTISING || length == 0 || send->get.count == send->get.depth) {
@@ -508,7 +511,8 @@ regx_status_t regx_get_next_locked(regx_rndv_t *rndv, regx_rndv_send_t *send,
     rkey->length = length;
     rkey->send = send;
     rkey->unread = rkey->failed = false;
-    *work = (regx_send_work_t){&register_ops, rkey};
+    work->ops = &register_ops;
+    work->object = rkey;
     return REGX_OK;
 }
 

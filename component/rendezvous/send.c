@@ -142,7 +142,10 @@ static regx_send_turn_t next_turn_locked(regx_rndv_t *rndv, regx_rndv_send_t *se
 /* As above, unless another thread works on the send: that one finds what is new. */
 static regx_send_turn_t first_turn_locked(regx_rndv_t *rndv, regx_rndv_send_t *send)
 {
-    return send->taken ? (regx_send_turn_t){.done = NULL} : next_turn_locked(rndv, send, REGX_OK);
+    if (send->taken) {
+        return (regx_send_turn_t){.done = NULL};
+    }
+    return next_turn_locked(rndv, send, REGX_OK);
 }
 
 /* Does one piece of work after the other, and tells the end if it comes to that. */

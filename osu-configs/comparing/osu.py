@@ -157,33 +157,34 @@ def timed_arguments(program: Program, sizes: str, options: tuple[str, ...]) -> l
     return [*program.arguments, "-m", sizes, *options]
 
 
-# auto tries each way on some messages of a size before it chooses one (component/rendezvous): at most
-# that many in a stream, and a few of those that come alone.
-TRIAL_MESSAGES, LONE_TRIAL_MESSAGES = 1536, 64
-WINDOW = 64  # messages at a time, unless the options say otherwise
-
-
-def check_iterations(benchmark: Benchmark, options: tuple[str, ...], past_trial: bool) -> int:
-    """past_trial: until what auto has chosen has carried messages too."""
-    if not past_trial:
-        return 2
-    if not benchmark.has_window:
-        return LONE_TRIAL_MESSAGES
-    window = window_option(options)
-    return -(-TRIAL_MESSAGES // (int(window[1]) if window else WINDOW))
-
-
 def window_option(options: tuple[str, ...]) -> tuple[str, ...]:
     return options[options.index("-W") :][:2] if "-W" in options else ()
 
 
-def check_arguments(
-    program: Program, sizes: str, options: tuple[str, ...], iterations: int = 2
+def check_arguments(program: Program, sizes: str, options: tuple[str, ...]) -> list[str]:
+    """A short pass whose contents are checked; checking would spoil the times of a long one. Of
+    the options it has the window alone."""
+    return [*program.arguments, "-m", sizes, "-i", "2", "-x", "0", *window_option(options), "-c"]
+
+
+# auto tries each way before it chooses one (component/rendezvous): in some rounds, of which each ends
+# when no message is under way, as it is at the end of each iteration of a check. So it has chosen
+# after a few iterations, however many messages each of them has.
+PAST_TRIAL, LONE_PAST_TRIAL = 24, 64
+WINDOW, CHECKED_WINDOW = 64, 16  # messages at a time: usually, and those that are checked at most
+
+
+def long_check_arguments(
+    program: Program, benchmark: Benchmark, sizes: str, options: tuple[str, ...]
 ) -> list[str]:
-    """A pass whose contents are checked; checking would spoil the times of another. Of the options it
-    has the window alone."""
-    arguments = ["-m", sizes, "-i", str(iterations), "-x", "0", *window_option(options), "-c"]
-    return [*program.arguments, *arguments]
+    """The same with so many iterations that what auto has chosen has carried messages too."""
+    window: tuple[str, ...] = ()
+    if benchmark.has_window:
+        own = window_option(options)[1:]
+        asked = int(own[0]) if own and own[0].isdecimal() else WINDOW
+        window = ("-W", str(min(asked, CHECKED_WINDOW)))
+    iterations = str(PAST_TRIAL if benchmark.has_window else LONE_PAST_TRIAL)
+    return [*program.arguments, "-m", sizes, "-i", iterations, "-x", "0", *window, "-c"]
 
 
 @dataclass

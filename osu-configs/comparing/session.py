@@ -228,9 +228,10 @@ class Session:
 
 def check_arguments(job: Job, program: osu.Program, launcher: Launcher) -> list[str]:
     """auto tries where both ranks are on one node, and is checked past that."""
-    past_trial = job.is_auto and launcher.on_this_node
-    iterations = osu.check_iterations(job.benchmark, job.case.options, past_trial)
-    return osu.check_arguments(program, job.case.sizes.option(), job.case.options, iterations)
+    sizes, options = job.case.sizes.option(), job.case.options
+    if job.is_auto and launcher.on_this_node:
+        return osu.long_check_arguments(program, job.benchmark, sizes, options)
+    return osu.check_arguments(program, sizes, options)
 
 
 def reference_line(job: Job, launcher: Launcher) -> Line:

@@ -410,7 +410,7 @@ def test_percentiles(tree: Tree) -> None:
 AUTO = ROWS.replace(" --mca btl_regx_rendezvous bounce", "")
 
 
-@pytest.mark.parametrize("bench, check", [("osu_bw", "-i 24 -x 0 -c"), ("osu_latency", "-i 64 -x 0 -c")])
+@pytest.mark.parametrize("bench, check", [("osu_bw", "-i 24 -x 0 -W 16 -c"), ("osu_latency", "-i 64 -x 0 -c")])
 def test_auto_is_checked_past_its_trial(tree: Tree, bench: str, check: str) -> None:
     decisions = '{"bounce: on trial": 9, "together: faster when tried": 70}'
     rows = AUTO.replace("MBS=3000", f"'DECISIONS={decisions}'").replace("osu_bw", bench)
@@ -430,8 +430,9 @@ def test_between_nodes_auto_tries_nothing(tree: Tree) -> None:
 
 
 def test_a_window_of_the_options_is_that_of_the_check(tree: Tree) -> None:
-    tree.compare(AUTO.replace("-i 5", "-W 1024 -i 5"))
-    assert tree.calls()[0].endswith("-i 2 -x 0 -W 1024 -c")
+    tree.compare(AUTO.replace("-i 5", "-W 8 -i 5"))
+    assert tree.calls()[0].endswith("-i 24 -x 0 -W 8 -c")
+    assert tree.calls()[1].endswith("-i 2 -x 0 -W 8 -c")
 
 
 # ---- tables made again

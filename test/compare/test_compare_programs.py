@@ -137,6 +137,11 @@ def mpirun(*words: object, ranks: int = 2, **environment: str) -> subprocess.Com
     )
 
 
+def sizes_of(stdout: str) -> list[int]:
+    """Of all lines, even one that a busy machine made 0.00 MB/s, which is no value to compare."""
+    return [int(line.split()[0]) for line in stdout.splitlines() if line[0].isdecimal()]
+
+
 @pytest.mark.parametrize("test", ["latency", "bw", "bibw"])
 @pytest.mark.parametrize("buffers", ["same", "fresh", "rotate:3", "rotate:50", "slide:3",
                                      "strided:1", "strided:48", "buffered", "touched"])
@@ -147,7 +152,7 @@ def test_companion(companion: Path, test: str, buffers: str) -> None:
     unit = osu.BENCHMARKS[f"companion_{test}"].unit
     output = osu.parse(done.stdout, unit)
     sizes = [3 << i for i in range(11)]
-    assert list(output.values) == sizes and output.valid == dict.fromkeys(sizes, True)
+    assert sizes_of(done.stdout) == sizes and output.valid == dict.fromkeys(sizes, True)
     lines = done.stdout.splitlines()
     assert lines[0].startswith("# regx companion MPI ") and lines[0].endswith(f"buffers {buffers}")
     assert re.match(r"# Size +\S+ \(\S+\) +Validation$", lines[1])
@@ -267,7 +272,7 @@ def test_groups_exchange_what_they_should(companion: Path, test: str, ranks: int
     assert done.returncode == 0, done.stderr
     output = osu.parse(done.stdout, "MB/s" if test == "incast" else "us")
     sizes = [8 << i for i in range(11)]
-    assert list(output.values) == sizes and output.valid == dict.fromkeys(sizes, True)
+    assert sizes_of(done.stdout) == sizes and output.valid == dict.fromkeys(sizes, True)
 
 
 @pytest.mark.parametrize("test", GROUPS)
@@ -295,8 +300,7 @@ def test_a_lost_column_of_a_halo_is_seen(companion: Path, lose: Path) -> None:
 def test_touched_buffers_without_a_check(companion: Path, test: str) -> None:
     done = mpirun(companion, test, "-m", "7:7000", "-i", "3", "-x", "1", "-W", "5", "-b", "touched")
     assert done.returncode == 0, done.stderr
-    unit = "us" if test in ("latency", "sendrecv") else "MB/s"
-    assert list(osu.parse(done.stdout, unit).values) == [7 << i for i in range(10)]
+    assert sizes_of(done.stdout) == [7 << i for i in range(10)]
 
 
 # ---- percentiles

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Several ports, over which Open MPI stripes, and a port on each of two hosts."""
+import time
 from pathlib import Path
 
 import pytest
 
 import device
 from launch import Mpi
+from namespace import command
 from softroce import CABLE, SECOND, second_device, two_rdma_hosts
 
 pytestmark = device.needed
@@ -115,6 +117,27 @@ def test_two_ranks_on_each_of_two_hosts(mpi: Mpi, tmp_path: Path) -> None:
     for report in job.reports:
         assert list(report["ports"]) == [f"{report['host']}:1"], str(job)
         assert report["bytes_verbs"] > 300_001, str(job)
+
+
+def move_to_another_network(name: str) -> None:
+    """Gives the second host's port an address that no router leads to from the first's."""
+    command("ip", "-n", name, "address", "delete", "10.84.0.2/24", "dev", CABLE)
+    command("ip", "-n", name, "address", "add", "10.85.0.2/24", "dev", CABLE)
+    gids = device.DEVICES / name / "ports/1/gids"
+    end = time.monotonic() + 30
+    while not any(gid.read_text().strip().endswith("0a55:0002") for gid in gids.iterdir()):
+        assert time.monotonic() < end, f"{name} does not get its address"
+
+
+def test_ports_of_separate_networks_are_not_connected(mpi: Mpi, tmp_path: Path) -> None:
+    """One line tells at once, where datagrams that nobody hears were repeated for ten minutes."""
+    with two_rdma_hosts(tmp_path) as (around, options, within):
+        move_to_another_network([name for name in command("ip", "netns", "list").split()
+                                 if "regx" in name][1])
+        job = mpi("collective", "--sizes", "10", "bcast", around=[*around, *AROUND],
+                  options=options, within=within, timeout=120, regx={"transport": "verbs"})
+    assert job.status != 0 and "checked" not in job.stdout, str(job)
+    assert any("no wire leads to rank " in line for line in job.complaints), str(job)
 
 
 def test_host_that_is_cut_off(mpi: Mpi, tmp_path: Path) -> None:

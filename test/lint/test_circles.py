@@ -21,19 +21,6 @@ BUILD = Path(os.environ.get("REGX_BUILD_DIR", TOP / ".build/obj"))
 LEVELS = [{"base", "compat"}, {"pool", "registration", "transport"}, {"rendezvous"}, {"btl"}]
 LEVEL = {room: number for number, rooms in enumerate(LEVELS) for room in rooms}
 
-# What was there when this lint was written. Each list may only shrink: whoever mends a circle, or
-# renames one of its files, corrects the list in the same commit.
-KNOWN_CIRCLES: list[set[str]] = [
-    # rendezvous
-    {"rendezvous/engine.c", "rendezvous/landing.c", "rendezvous/landing_chunks.c",
-     "rendezvous/landing_gets.c", "rendezvous/landing_slots.c", "rendezvous/source.c",
-     "rendezvous/source_exposures.c", "rendezvous/source_grants.c"},
-    # transport/verbs
-    {"transport/verbs/buffers.c", "transport/verbs/get.c", "transport/verbs/hello.c",
-     "transport/verbs/pair.c", "transport/verbs/post.c"},
-]
-KNOWN_ARROWS: set[tuple[str, str]] = set()
-
 Uses = dict[str, dict[str, set[str]]]  # user → used → by which symbols, or "#include"
 
 
@@ -160,12 +147,9 @@ def test_every_room_has_its_place(sources: list[Path]) -> None:
 
 def test_no_circle_of_files(by_symbol: Uses) -> None:
     found = circles(by_symbol)
-    fresh = [circle for circle in found if circle not in KNOWN_CIRCLES]
-    gone = [circle for circle in KNOWN_CIRCLES if circle not in found]
-    if fresh:
+    if found:
         pytest.fail("circles of files:\n" + "\n".join(
-            f"{sorted(circle)}\n{shown(by_symbol, circle)}" for circle in fresh), pytrace=False)
-    assert not gone, f"mended: take out of KNOWN_CIRCLES: {[sorted(circle) for circle in gone]}"
+            f"{sorted(circle)}\n{shown(by_symbol, circle)}" for circle in found), pytrace=False)
 
 
 def test_no_circle_of_headers(by_include: Uses) -> None:
@@ -175,15 +159,12 @@ def test_no_circle_of_headers(by_include: Uses) -> None:
 
 def test_no_arrow_against_the_order(by_symbol: Uses, by_include: Uses) -> None:
     found = against(by_symbol) | against(by_include)
-    fresh = found - KNOWN_ARROWS
-    if fresh:
+    if found:
         pytest.fail("against the order of the rooms:\n" + "\n".join(
             f"  {user} → {used}: " + ", ".join(sorted(
                 by_symbol.get(user, {}).get(used, set())
                 | by_include.get(user, {}).get(used, set())))
-            for user, used in sorted(fresh)), pytrace=False)
-    gone = KNOWN_ARROWS - found
-    assert not gone, f"mended: take out of KNOWN_ARROWS: {sorted(gone)}"
+            for user, used in sorted(found)), pytrace=False)
 
 
 def test_no_circle_of_rooms(by_symbol: Uses, by_include: Uses) -> None:

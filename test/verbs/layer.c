@@ -8,8 +8,8 @@
  * - REGX_LAYER_POST: the call of that number that posts requests to an RC queue pair fails
  * - REGX_LAYER_SENT: the completion of that number of a request of an RC queue pair is an error
  * - REGX_LAYER_RECEIVED: likewise of a receive of an RC queue pair
- * - REGX_LAYER_HELLO: "sent": what the UD queue pair sends completes in error, "post": none of it
- *   can be posted
+ * - REGX_LAYER_DATAGRAM: "sent": what the UD queue pair sends completes in error, "post": none of
+ * it can be posted
  * - REGX_LAYER_REFILL: from the call of that number on no receives can be posted for RC queue pairs
  * - REGX_LAYER_POLL: from the call of that number on the completion queue cannot be polled
  * - REGX_LAYER_MAKE: no RC queue pair is made; any value
@@ -274,9 +274,9 @@ LAYER int ibv_dereg_mr(struct ibv_mr *mr)
 
 static atomic_uint ud_qpn;
 
-static bool hello_fails(const char *how)
+static bool datagram_fails(const char *how)
 {
-    const char *wanted = getenv("REGX_LAYER_HELLO");
+    const char *wanted = getenv("REGX_LAYER_DATAGRAM");
 
     return wanted != NULL && is_for_this_rank() && strcmp(wanted, how) == 0;
 }
@@ -286,13 +286,13 @@ static int (*post_send)(struct ibv_qp *, struct ibv_send_wr *, struct ibv_send_w
 static int (*post_srq_recv)(struct ibv_srq *, struct ibv_recv_wr *, struct ibv_recv_wr **);
 
 /* What becomes of a completion. What was received has the highest bit of its number set; see
- * verbs/internal.h. */
+ * verbs/verbs.h. */
 static enum ibv_wc_status status_of(const struct ibv_wc *wc)
 {
     const bool received = wc->wr_id >> 63 != 0;
 
     if (wc->qp_num == ud_qpn) {
-        return !received && hello_fails("sent") ? IBV_WC_LOC_QP_OP_ERR : IBV_WC_SUCCESS;
+        return !received && datagram_fails("sent") ? IBV_WC_LOC_QP_OP_ERR : IBV_WC_SUCCESS;
     }
     if (received) {
         return fails("REGX_LAYER_RECEIVED", &receiveds) ? IBV_WC_LOC_LEN_ERR : IBV_WC_SUCCESS;
@@ -323,7 +323,7 @@ static int refilling(struct ibv_srq *srq, struct ibv_recv_wr *requests,
 
 static int posting(struct ibv_qp *qp, struct ibv_send_wr *requests, struct ibv_send_wr **refused)
 {
-    if (qp->qp_type == IBV_QPT_RC ? fails("REGX_LAYER_POST", &posts) : hello_fails("post")) {
+    if (qp->qp_type == IBV_QPT_RC ? fails("REGX_LAYER_POST", &posts) : datagram_fails("post")) {
         *refused = requests;
         return EIO;
     }

@@ -186,8 +186,8 @@ static __attribute__((noinline)) int progress_others(regx_mux_t *mux, bool may_b
             events += wire->ops->progress(wire);
         }
     }
-    mux->others_in_use = in_use;
-    if (atomic_load_explicit(&mux->lost_count, memory_order_relaxed) > 0) {
+    atomic_store(&mux->attend, in_use);
+    while (atomic_load(&mux->lost_count) > 0) {
         regx_mux_report_lost(mux);
     }
     return events;
@@ -206,7 +206,7 @@ int regx_mux_progress(regx_transport_t *transport)
         }
     }
     const bool may_be_due = regx_pace_count(&mux->newcomers);
-    if (may_be_due || mux->others_in_use) {
+    if (may_be_due || atomic_load_explicit(&mux->attend, memory_order_relaxed)) {
         events += progress_others(mux, may_be_due);
     }
     return events;

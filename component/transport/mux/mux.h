@@ -24,7 +24,8 @@
 
 typedef struct regx_mux_wire {
     const regx_transport_ops_t *ops;
-    const char *tls; /* comma-separated: opened if config.tls lists one of them, or is NULL */
+    const char *words; /* what messages to people call it */
+    const char *tls;   /* comma-separated: opened if config.tls lists one of them, or is NULL */
 } regx_mux_wire_t;
 
 /* Opens those of the table that can be opened, and that config.tls allows. `ops` is the table of

@@ -174,6 +174,7 @@ static void lose_locked(regx_mux_t *mux, regx_mux_conn_t *conn)
     mux->lost = conn;
     regx_unlock(&mux->lock);
     atomic_fetch_add(&mux->lost_count, 1);
+    atomic_store(&mux->attend, true);
 }
 
 regx_status_t regx_mux_refused(regx_conn_t *path)
@@ -193,16 +194,19 @@ regx_status_t regx_mux_refused(regx_conn_t *path)
     return status == REGX_OK ? REGX_AGAIN : REGX_UNREACHABLE;
 }
 
-__attribute__((noinline)) void regx_mux_report_lost(regx_mux_t *mux)
+void regx_mux_report_lost(regx_mux_t *mux)
 {
+    char what[96];
+
     regx_lock(&mux->lock);
     regx_mux_conn_t *conn = mux->lost;
     mux->lost = conn != NULL ? conn->next_lost : NULL;
     regx_unlock(&mux->lock);
     if (conn != NULL) {
         atomic_fetch_sub(&mux->lost_count, 1);
-        mux->config.events.broken(mux->config.events.context, conn->super.peer,
-                                  "the way to it is refused, and there is no other");
+        snprintf(what, sizeof(what), "%s is refused, and nothing else leads there",
+                 mux->table[path_number(conn, atomic_load(&conn->path))].words);
+        mux->config.events.broken(mux->config.events.context, conn->super.peer, what);
     }
 }
 

@@ -13,8 +13,8 @@
 
 /* In the order of preference. A new transport of this object is one line here. */
 static const regx_mux_wire_t wires[] = {
-    {.ops = &regx_shm_ops, .tls = "posix,sysv"},
-    {.ops = &regx_tcp_ops, .tls = "tcp"},
+    {.ops = &regx_shm_ops, .words = "shared memory", .tls = "posix,sysv"},
+    {.ops = &regx_tcp_ops, .words = "tcp", .tls = "tcp"},
 };
 
 /* The object's face; regx_transport_load looks it up. */

@@ -4,24 +4,20 @@
  */
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "base/memlock.h"
-#include "transport/verbs/internal.h"
+#include "transport/verbs/buffers.h"
 
-#define GRH_SIZE 40 /* UD puts so many bytes before what it received */
-#define HELLO_ROOM 128u
-#define REPOST_LEAST 16u /* receive buffers given back at once; of few, a quarter */
+#define DATAGRAM_ROOM 192u
+#define REPOST_MIN 16u /* receive buffers given back at once; of few, a quarter */
+#define SLOT_BLOCK_SIZE ((size_t)REGX_VERBS_SLOT_BLOCK * REGX_VERBS_FRAME_MAX)
+#define REPOST_BATCH 64u /* posted by one call */
 
-_Static_assert(GRH_SIZE + REGX_VERBS_HELLO_SIZE <= HELLO_ROOM, "a hello fits its buffer");
-
-/* Where the parts begin. */
-#define HELLOS_AT ((size_t)REGX_VERBS_RECEIVES * REGX_VERBS_RECEIVE_SIZE)
-#define HELLO_SENDS_AT (HELLOS_AT + (size_t)REGX_VERBS_HELLOS * HELLO_ROOM)
-#define SLOTS_AT (HELLO_SENDS_AT + (size_t)REGX_VERBS_HELLO_SENDS * HELLO_ROOM)
-#define SIZE (SLOTS_AT + (size_t)REGX_VERBS_SLOTS * REGX_VERBS_FRAME_MAX)
+_Static_assert(REGX_GRH_SIZE + REGX_CM_MESSAGE_SIZE <= DATAGRAM_ROOM, "a message fits its room");
+_Static_assert(REGX_VERBS_SLOTS % REGX_VERBS_SLOT_BLOCK == 0, "whole blocks");
 
 /* Memory of our own that no child needs: it would get copies of all that is pinned. */
 static uint8_t *map(size_t size)
@@ -51,24 +47,33 @@ static void explain(size_t size, int cause, char *error, size_t error_size)
     }
 }
 
+static void add_slots(regx_buffers_t *buffers, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        buffers->slots[buffers->slot_count++] = buffers->slot_total++;
+    }
+}
+
 regx_status_t regx_buffers_open(regx_verbs_t *verbs, char *error, size_t error_size)
 {
     regx_buffers_t *buffers = &verbs->buffers;
 
-    buffers->size = SIZE;
-    buffers->memory = map(SIZE);
-    if (buffers->memory == NULL) {
+    buffers->cm_receives_at = (size_t)buffers->receives * REGX_VERBS_RECEIVE_SIZE;
+    buffers->cm_sends_at = buffers->cm_receives_at + (size_t)REGX_CM_RECEIVES * DATAGRAM_ROOM;
+    buffers->slots_at = buffers->cm_sends_at + (size_t)REGX_CM_SENDS * DATAGRAM_ROOM;
+    buffers->size = buffers->slots_at + (size_t)REGX_VERBS_SLOTS * REGX_VERBS_FRAME_MAX;
+    buffers->returned = calloc(buffers->receives, sizeof(buffers->returned[0]));
+    buffers->memory = map(buffers->size);
+    if (buffers->memory == NULL || buffers->returned == NULL) {
         snprintf(error, error_size, "out of memory");
         return REGX_NO_MEMORY;
     }
-    buffers->mr = ibv_reg_mr(verbs->pd, buffers->memory, SIZE, IBV_ACCESS_LOCAL_WRITE);
+    buffers->mr = ibv_reg_mr(verbs->pd, buffers->memory, buffers->size, IBV_ACCESS_LOCAL_WRITE);
     if (buffers->mr == NULL) {
-        explain(SIZE, errno, error, error_size);
+        explain(buffers->size, errno, error, error_size);
         return REGX_NO_MEMORY;
     }
-    for (uint32_t i = 0; i < REGX_VERBS_SLOTS; i++) {
-        buffers->slots[buffers->slot_count++] = i;
-    }
+    add_slots(buffers, REGX_VERBS_SLOTS);
     return REGX_OK;
 }
 
@@ -76,25 +81,32 @@ void regx_buffers_close(regx_verbs_t *verbs)
 {
     regx_buffers_t *buffers = &verbs->buffers;
 
+    for (uint32_t i = 0; i < REGX_VERBS_SLOT_BLOCKS; i++) {
+        if (buffers->blocks[i].mr != NULL) {
+            ibv_dereg_mr(buffers->blocks[i].mr);
+            munmap(buffers->blocks[i].memory, SLOT_BLOCK_SIZE);
+        }
+    }
     if (buffers->mr != NULL) {
         ibv_dereg_mr(buffers->mr);
     }
     if (buffers->memory != NULL) {
         munmap(buffers->memory, buffers->size);
     }
+    free(buffers->returned);
 }
 
 regx_status_t regx_verbs_pool_open(regx_verbs_t *verbs, char *error, size_t error_size)
 {
-    const size_t page = (size_t)sysconf(_SC_PAGESIZE), least = verbs->config.pool_least;
+    const size_t page = regx_page_size(), min = verbs->config.pool_least;
     const uint64_t longest = verbs->super.mr_bytes;
-    size_t most = verbs->config.pool_size;
+    size_t wanted = verbs->config.pool_size;
 
-    if (longest != 0 && longest < most) {
-        most = longest;
+    if (longest != 0 && longest < wanted) {
+        wanted = longest;
     }
     while (true) {
-        const size_t whole = most & ~(page - 1), size = whole > least ? whole : least;
+        const size_t whole = wanted & ~(page - 1), size = regx_max(whole, min);
         uint8_t *memory = map(size);
 
         if (memory == NULL) {
@@ -113,11 +125,11 @@ regx_status_t regx_verbs_pool_open(regx_verbs_t *verbs, char *error, size_t erro
         }
         const int cause = errno;
         munmap(memory, size);
-        if (size == least || cause != ENOMEM) {
+        if (size == min || cause != ENOMEM) {
             explain(size, cause, error, error_size);
             return REGX_NO_MEMORY;
         }
-        most = size / 2;
+        wanted = size / 2;
     }
 }
 
@@ -129,11 +141,6 @@ void regx_verbs_pool_close(regx_verbs_t *verbs)
     }
 }
 
-const uint8_t *regx_buffer_received(const regx_verbs_t *verbs, uint32_t index)
-{
-    return verbs->buffers.memory + (size_t)index * REGX_VERBS_RECEIVE_SIZE;
-}
-
 bool regx_buffers_fill(regx_verbs_t *verbs)
 {
     regx_buffers_t *buffers = &verbs->buffers;
@@ -142,8 +149,8 @@ bool regx_buffers_fill(regx_verbs_t *verbs)
         buffers->returned[buffers->returned_count++] = i;
     }
     regx_buffers_repost(verbs);
-    for (uint32_t i = 0; i < REGX_VERBS_HELLOS && buffers->returned_count == 0; i++) {
-        if (regx_buffer_hello_post(verbs, i) != 0) {
+    for (uint32_t i = 0; i < REGX_CM_RECEIVES && buffers->returned_count == 0; i++) {
+        if (regx_buffer_datagram_post(verbs, i) != 0) {
             return false;
         }
     }
@@ -155,18 +162,15 @@ void regx_buffer_return(regx_verbs_t *verbs, uint32_t index)
     verbs->buffers.returned[verbs->buffers.returned_count++] = index;
 }
 
-void regx_buffers_repost(regx_verbs_t *verbs)
+/* Posts the last `count` of those that were returned; how many the device took. */
+static uint32_t post_last(regx_verbs_t *verbs, uint32_t count, int *error)
 {
     regx_buffers_t *buffers = &verbs->buffers;
-    struct ibv_recv_wr requests[REGX_VERBS_RECEIVES], *refused = requests;
-    struct ibv_sge pieces[REGX_VERBS_RECEIVES];
-    const uint32_t count = buffers->returned_count, quarter = buffers->receives / 4;
+    struct ibv_recv_wr requests[REPOST_BATCH], *refused = requests;
+    struct ibv_sge pieces[REPOST_BATCH];
 
-    if (count < (quarter < REPOST_LEAST ? quarter : REPOST_LEAST) || count == 0) {
-        return;
-    }
     for (uint32_t i = 0; i < count; i++) {
-        const uint32_t index = buffers->returned[i];
+        const uint32_t index = buffers->returned[buffers->returned_count - 1 - i];
 
         pieces[i] = (struct ibv_sge){.addr = (uintptr_t)regx_buffer_received(verbs, index),
                                      .length = REGX_VERBS_RECEIVE_SIZE,
@@ -176,113 +180,117 @@ void regx_buffers_repost(regx_verbs_t *verbs)
                                            .sg_list = &pieces[i],
                                            .num_sge = 1};
     }
-    /* What is refused now is tried again with the next ones, if any can come. */
-    const int error = ibv_post_srq_recv(verbs->srq, requests, &refused);
-    const uint32_t posted = error == 0 ? count : (uint32_t)(refused - requests);
-    buffers->returned_count = count - posted;
-    if (buffers->returned_count == buffers->receives) {
-        regx_pairs_break(verbs, "receive queue", strerror(error));
+    *error = ibv_post_srq_recv(verbs->srq, requests, &refused);
+    return *error == 0 ? count : (uint32_t)(refused - requests);
+}
+
+int regx_buffers_repost(regx_verbs_t *verbs)
+{
+    regx_buffers_t *buffers = &verbs->buffers;
+    const uint32_t few = (uint32_t)regx_min(REPOST_MIN, buffers->receives / 4);
+    int error = 0;
+
+    if (buffers->returned_count < few) {
+        return 0;
     }
-    memmove(buffers->returned, buffers->returned + posted,
-            buffers->returned_count * sizeof(buffers->returned[0]));
-}
-
-uint8_t *regx_buffer_slot(const regx_verbs_t *verbs, uint32_t slot)
-{
-    return verbs->buffers.memory + SLOTS_AT + (size_t)slot * REGX_VERBS_FRAME_MAX;
-}
-
-uint32_t regx_slot_take(regx_pair_t *pair)
-{
-    regx_buffers_t *buffers = &pair->verbs->buffers;
-
-    /* No pair holds more than are left: so peers that do not read, even several, leave some. */
-    if (pair->slots >= buffers->slot_count) {
-        return REGX_SLOT_NOT;
+    while (buffers->returned_count > 0 && error == 0) {
+        buffers->returned_count -=
+            post_last(verbs, (uint32_t)regx_min(buffers->returned_count, REPOST_BATCH), &error);
     }
-    pair->slots++;
-    return buffers->slots[--buffers->slot_count];
+    return buffers->returned_count == buffers->receives ? error : 0;
 }
 
-void regx_slot_give(regx_pair_t *pair, uint32_t slot)
+/* Slots behind the first ones lie in blocks of their own. */
+static uint32_t block_of(uint32_t slot)
 {
-    regx_buffers_t *buffers = &pair->verbs->buffers;
-
-    pair->slots--;
-    buffers->slots[buffers->slot_count++] = slot;
+    return (slot - REGX_VERBS_SLOTS) / REGX_VERBS_SLOT_BLOCK;
 }
 
-static uint8_t *hello_room(const regx_verbs_t *verbs, uint32_t index)
+uint8_t *regx_slot_memory(const regx_verbs_t *verbs, uint32_t slot)
 {
-    return verbs->buffers.memory + HELLOS_AT + (size_t)index * HELLO_ROOM;
+    const regx_buffers_t *buffers = &verbs->buffers;
+
+    return slot < REGX_VERBS_SLOTS
+               ? buffers->memory + buffers->slots_at + (size_t)slot * REGX_VERBS_FRAME_MAX
+               : buffers->blocks[block_of(slot)].memory +
+                     (size_t)(slot % REGX_VERBS_SLOT_BLOCK) * REGX_VERBS_FRAME_MAX;
 }
 
-const uint8_t *regx_buffer_hello(const regx_verbs_t *verbs, uint32_t index)
+uint32_t regx_slot_key(const regx_verbs_t *verbs, uint32_t slot)
 {
-    return hello_room(verbs, index) + GRH_SIZE;
+    return slot < REGX_VERBS_SLOTS ? verbs->buffers.mr->lkey
+                                   : verbs->buffers.blocks[block_of(slot)].mr->lkey;
 }
 
-int regx_buffer_hello_post(regx_verbs_t *verbs, uint32_t index)
+static void register_block(regx_verbs_t *verbs)
 {
-    struct ibv_sge piece = {.addr = (uintptr_t)hello_room(verbs, index),
-                            .length = HELLO_ROOM,
+    regx_buffers_t *buffers = &verbs->buffers;
+    const uint32_t block = block_of(buffers->slot_total);
+
+    if (buffers->slot_total == REGX_VERBS_SLOTS_MAX) {
+        return;
+    }
+    buffers->blocks[block].memory = map(SLOT_BLOCK_SIZE);
+    if (buffers->blocks[block].memory == NULL) {
+        return;
+    }
+    buffers->blocks[block].mr = ibv_reg_mr(verbs->pd, buffers->blocks[block].memory,
+                                           SLOT_BLOCK_SIZE, IBV_ACCESS_LOCAL_WRITE);
+    if (buffers->blocks[block].mr == NULL) {
+        munmap(buffers->blocks[block].memory, SLOT_BLOCK_SIZE);
+        return;
+    }
+    add_slots(buffers, REGX_VERBS_SLOT_BLOCK);
+}
+
+/* The blocks that were added serve endpoints that hold no slot. Of the first slots, no endpoint
+ * takes more than are left. So peers that do not read, even several, leave some. */
+uint32_t regx_slot_take(regx_verbs_t *verbs, uint32_t held)
+{
+    regx_buffers_t *buffers = &verbs->buffers;
+    const uint32_t added = buffers->slot_total - REGX_VERBS_SLOTS;
+
+    if (held > 0 && held + added >= buffers->slot_count) {
+        return REGX_SLOT_NONE;
+    }
+    if (buffers->slot_count == 0) {
+        register_block(verbs);
+    }
+    return buffers->slot_count > 0 ? buffers->slots[--buffers->slot_count] : REGX_SLOT_NONE;
+}
+
+void regx_slot_give(regx_verbs_t *verbs, uint32_t slot)
+{
+    verbs->buffers.slots[verbs->buffers.slot_count++] = slot;
+}
+
+static uint8_t *datagram_room(const regx_verbs_t *verbs, uint32_t index)
+{
+    return verbs->buffers.memory + verbs->buffers.cm_receives_at + (size_t)index * DATAGRAM_ROOM;
+}
+
+const uint8_t *regx_buffer_datagram(const regx_verbs_t *verbs, uint32_t index)
+{
+    return datagram_room(verbs, index) + REGX_GRH_SIZE;
+}
+
+int regx_buffer_datagram_post(regx_verbs_t *verbs, uint32_t index)
+{
+    struct ibv_sge piece = {.addr = (uintptr_t)datagram_room(verbs, index),
+                            .length = DATAGRAM_ROOM,
                             .lkey = verbs->buffers.mr->lkey};
     struct ibv_recv_wr request = {.wr_id = REGX_RECEIVED | index, .sg_list = &piece, .num_sge = 1};
     struct ibv_recv_wr *refused;
 
-    return ibv_post_recv(verbs->ud, &request, &refused);
+    return ibv_post_recv(verbs->cm.qp, &request, &refused);
 }
 
-int regx_buffer_hello_send(regx_verbs_t *verbs, const regx_pair_t *pair,
-                           const uint8_t hello[REGX_VERBS_HELLO_SIZE])
+uint8_t *regx_buffer_datagram_send(const regx_verbs_t *verbs, uint32_t index)
 {
-    regx_buffers_t *buffers = &verbs->buffers;
-    uint8_t *room = buffers->memory + HELLO_SENDS_AT +
-                    (buffers->hellos_sent % REGX_VERBS_HELLO_SENDS) * HELLO_ROOM;
-    struct ibv_sge piece = {
-        .addr = (uintptr_t)room, .length = REGX_VERBS_HELLO_SIZE, .lkey = buffers->mr->lkey};
-    struct ibv_send_wr request = {.sg_list = &piece,
-                                  .num_sge = 1,
-                                  .opcode = IBV_WR_SEND,
-                                  .send_flags = IBV_SEND_SIGNALED,
-                                  .wr.ud = {.ah = pair->ah,
-                                            .remote_qpn = pair->address.qpn,
-                                            .remote_qkey = pair->address.qkey}};
-    struct ibv_send_wr *refused;
-
-    if (buffers->hellos_sent - buffers->hellos_done == REGX_VERBS_HELLO_SENDS) {
-        return 0;
-    }
-    memcpy(room, hello, REGX_VERBS_HELLO_SIZE);
-    const int error = ibv_post_send(verbs->ud, &request, &refused);
-    if (error == 0) {
-        buffers->hellos[buffers->hellos_sent++ % REGX_VERBS_HELLO_SENDS].way = pair->ah;
-    }
-    return error;
+    return verbs->buffers.memory + verbs->buffers.cm_sends_at + (size_t)index * DATAGRAM_ROOM;
 }
 
-void regx_buffer_hello_done(regx_verbs_t *verbs)
+const uint8_t *regx_buffer_received(const regx_verbs_t *verbs, uint32_t index)
 {
-    regx_buffers_t *buffers = &verbs->buffers;
-    const uint64_t hello = buffers->hellos_done++ % REGX_VERBS_HELLO_SENDS;
-
-    if (buffers->hellos[hello].orphaned) {
-        ibv_destroy_ah(buffers->hellos[hello].way);
-        buffers->hellos[hello].orphaned = false;
-    }
-}
-
-void regx_buffer_way_drop(regx_verbs_t *verbs, struct ibv_ah *way)
-{
-    regx_buffers_t *buffers = &verbs->buffers;
-
-    for (uint64_t i = buffers->hellos_sent; i != buffers->hellos_done; i--) {
-        const uint64_t hello = (i - 1) % REGX_VERBS_HELLO_SENDS;
-
-        if (buffers->hellos[hello].way == way) {
-            buffers->hellos[hello].orphaned = true;
-            return;
-        }
-    }
-    ibv_destroy_ah(way);
+    return verbs->buffers.memory + (size_t)index * REGX_VERBS_RECEIVE_SIZE;
 }

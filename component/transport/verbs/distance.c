@@ -5,23 +5,23 @@
 #include <limits.h>
 #include <stdio.h>
 
-/* The least entry of the table between a node of the one and a node of the other. */
-static hwloc_uint64_t least_between(const struct hwloc_distances_s *table,
-                                    hwloc_const_cpuset_t cores, hwloc_const_cpuset_t around)
+/* The smallest entry of the table between a node of the one and a node of the other. */
+static hwloc_uint64_t min_between(const struct hwloc_distances_s *table, hwloc_const_cpuset_t cores,
+                                  hwloc_const_cpuset_t around)
 {
-    hwloc_uint64_t least = UINT_MAX;
+    hwloc_uint64_t min = UINT_MAX;
 
     for (unsigned from = 0; from < table->nbobjs; from++) {
         for (unsigned to = 0; to < table->nbobjs; to++) {
             const hwloc_uint64_t value = table->values[from * table->nbobjs + to];
 
             if (hwloc_bitmap_intersects(table->objs[from]->cpuset, cores) &&
-                hwloc_bitmap_intersects(table->objs[to]->cpuset, around) && value < least) {
-                least = value;
+                hwloc_bitmap_intersects(table->objs[to]->cpuset, around) && value < min) {
+                min = value;
             }
         }
     }
-    return least;
+    return min;
 }
 
 static unsigned by_table(hwloc_topology_t topology, hwloc_const_cpuset_t cores,
@@ -33,7 +33,7 @@ static unsigned by_table(hwloc_topology_t topology, hwloc_const_cpuset_t cores,
     if (hwloc_distances_get_by_type(topology, HWLOC_OBJ_NUMANODE, &count, &table,
                                     HWLOC_DISTANCES_KIND_MEANS_LATENCY, 0) == 0 &&
         count > 0) {
-        distance = (unsigned)least_between(table, cores, around);
+        distance = (unsigned)min_between(table, cores, around);
         hwloc_distances_release(topology, table);
     }
     return distance;

@@ -15,7 +15,7 @@
 unsigned regx_distance(hwloc_topology_t topology, hwloc_const_cpuset_t cores,
                        hwloc_const_cpuset_t around);
 
-/* … of an RDMA device from this process. */
+/* The same, of an RDMA device from this process. */
 unsigned regx_distance_of_device(hwloc_topology_t topology, const char *device);
 
 #endif

@@ -11,12 +11,14 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
-#include <unistd.h>
 
-#include "transport/verbs/internal.h"
+#include "transport/verbs/cleanup.h"
+#include "transport/verbs/on_demand.h"
+#include "transport/verbs/rx.h"
+#include "transport/verbs/tx.h"
 
-#define PREFETCH_MOST (1u << 30) /* bytes of one request */
-#define TRIAL_PATIENCE 10        /* seconds for one write of the self-test */
+#define PREFETCH_MAX (1u << 30) /* bytes of one request */
+#define TRIAL_PATIENCE 10       /* seconds for one write of the self-test */
 
 /* What is done with regions: they are read for RDMA WRITE and written by it; by RDMA READ only
  * where that is seen to work. Frames lie in the transport's own memory, which is pinned, so
@@ -70,11 +72,11 @@ struct ibv_mr *regx_on_demand_reg(regx_verbs_t *verbs, void *base, size_t length
     return reg(verbs, base, length, flags);
 }
 
-/* The self-test: moves bytes between two areas, both on demand, through a pair that is connected to
- * itself. */
+/* The self-test: moves bytes between two areas, both on demand, through an endpoint that is
+ * connected to itself. */
 typedef struct trial {
     regx_verbs_t *verbs;
-    regx_pair_t *pair;
+    regx_ep_t *ep;
     enum ibv_wr_opcode operation; /* RDMA WRITE, or READ */
     size_t page, area, length;    /* bytes; of what is moved: more than two pages */
     uint8_t *from, *to;
@@ -102,19 +104,20 @@ static const char *post_and_wait(const trial_t *trial, size_t from, size_t to)
                             .length = (uint32_t)trial->length,
                             .lkey = writes ? trial->from_mr->lkey : trial->to_mr->lkey};
     struct timespec now, end;
+    bool empty;
 
     clock_gettime(CLOCK_MONOTONIC, &end);
     end.tv_sec += TRIAL_PATIENCE;
-    regx_post_trial(trial->pair, trial->operation, &piece, writes ? target : source,
-                    writes ? trial->to_mr->rkey : trial->from_mr->rkey);
+    regx_tx_post_trial(trial->ep, trial->operation, &piece, writes ? target : source,
+                       writes ? trial->to_mr->rkey : trial->from_mr->rkey);
     do {
-        regx_verbs_poll(trial->verbs);
-        if (trial->pair->state == REGX_PAIR_BROKEN) {
-            return trial->pair->what;
+        regx_verbs_poll(trial->verbs, &empty);
+        if (trial->ep->state == REGX_EP_BROKEN) {
+            return trial->ep->what;
         }
         clock_gettime(CLOCK_MONOTONIC, &now);
-    } while (trial->pair->done != trial->pair->posted && now.tv_sec <= end.tv_sec);
-    return trial->pair->done == trial->pair->posted ? NULL : "it took too long";
+    } while (trial->ep->done != trial->ep->posted && now.tv_sec <= end.tv_sec);
+    return trial->ep->done == trial->ep->posted ? NULL : "it took too long";
 }
 
 /* Moves from and to these offsets; `wrong` if the bytes there, or around, are not the right ones
@@ -198,9 +201,9 @@ static uint8_t *map(size_t size)
 static const char *open_trial(trial_t *trial)
 {
     regx_verbs_t *verbs = trial->verbs;
-    regx_verbs_hello_t self = {.reads = verbs->reads_answered, .address = verbs->address};
+    regx_cm_message_t self = {.reads = verbs->reads_answered, .address = verbs->address};
 
-    trial->page = (size_t)sysconf(_SC_PAGESIZE);
+    trial->page = regx_page_size();
     trial->length = 2 * trial->page + 100;
     trial->area = 4 * trial->page;
     trial->from = map(trial->area);
@@ -215,22 +218,26 @@ static const char *open_trial(trial_t *trial)
     if (trial->from_mr == NULL || trial->to_mr == NULL) {
         return strerror(errno);
     }
-    trial->pair = regx_pair_new(verbs, verbs->config.self, &verbs->address);
-    if (trial->pair == NULL) {
+    struct ibv_ah *route = regx_ep_route(verbs, &verbs->address);
+    if (route == NULL) {
+        return strerror(errno);
+    }
+    trial->ep = regx_ep_new(verbs, verbs->config.self, &verbs->address, route);
+    if (trial->ep == NULL) {
         return "no memory";
     }
-    if (trial->pair->state == REGX_PAIR_BROKEN) {
-        return trial->pair->what;
+    if (trial->ep->state == REGX_EP_BROKEN) {
+        return trial->ep->what;
     }
-    self.qpn = trial->pair->qp->qp_num;
-    self.psn = trial->pair->psn;
-    return regx_pair_link(trial->pair, &self) ? NULL : trial->pair->what;
+    self.qpn = trial->ep->qp->qp_num;
+    self.psn = trial->ep->psn;
+    return regx_ep_connect(trial->ep, &self) ? NULL : trial->ep->what;
 }
 
 static void close_trial(trial_t *trial)
 {
-    if (trial->pair != NULL) {
-        regx_pair_delete(trial->pair);
+    if (trial->ep != NULL) {
+        regx_ep_delete(trial->ep);
     }
     if (trial->from_mr != NULL) {
         ibv_dereg_mr(trial->from_mr);
@@ -255,7 +262,7 @@ static regx_status_t test_device(regx_verbs_t *verbs, char *error, size_t error_
     if (why == NULL) {
         why = try_operation(&trial, IBV_WR_RDMA_WRITE);
     }
-    /* Last: the pair does not survive a failure. Without READ, all but strategy read works. */
+    /* Last: the endpoint does not survive a failure. Without READ, all but strategy read works. */
     if (why == NULL && can_read(verbs) && try_operation(&trial, IBV_WR_RDMA_READ) != NULL) {
         verbs->on_demand.operations &= ~(uint32_t)IBV_ODP_SUPPORT_READ;
         regx_tally(verbs->config.counters->fallbacks, "odp: the self-test by RDMA READ failed");
@@ -312,7 +319,7 @@ regx_status_t regx_verbs_prefetch(regx_transport_t *transport, const regx_mr_t *
     struct ibv_sge piece = {.addr = (uintptr_t)base, .lkey = handle->lkey};
 
     for (size_t left = length; left > 0; left -= piece.length) {
-        piece.length = left < PREFETCH_MOST ? (uint32_t)left : PREFETCH_MOST;
+        piece.length = left < PREFETCH_MAX ? (uint32_t)left : PREFETCH_MAX;
         if (ibv_advise_mr(regx_verbs_of(transport)->pd, advice, 0, &piece, 1) != 0) {
             return REGX_DENIED;
         }

@@ -2,11 +2,18 @@
 #include "transport/verbs/port.h"
 
 #include <errno.h>
+#include <ifaddrs.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define GIDS_MAX 256
+#define GIDS_MAX 1024 /* of all ports of a device; more are an error of the query */
+
+bool regx_port_is_link_local(const struct ibv_gid_entry *gid)
+{
+    return gid->gid.raw[0] == 0xfe && (gid->gid.raw[1] & 0xc0) == 0x80;
+}
 
 static int gid_rank(const struct ibv_gid_entry *entry)
 {
@@ -18,7 +25,7 @@ static int gid_rank(const struct ibv_gid_entry *entry)
     if (memcmp(entry->gid.raw, mapped, sizeof(mapped)) == 0) {
         return 0;
     }
-    return entry->gid.raw[0] == 0xfe && (entry->gid.raw[1] & 0xc0) == 0x80 ? 2 : 1;
+    return regx_port_is_link_local(entry) ? 2 : 1;
 }
 
 const struct ibv_gid_entry *regx_port_best_gid(const struct ibv_gid_entry *entries, size_t count,
@@ -33,6 +40,19 @@ const struct ibv_gid_entry *regx_port_best_gid(const struct ibv_gid_entry *entri
         }
     }
     return best;
+}
+
+bool regx_port_find_gid(struct ibv_context *context, uint8_t number, struct ibv_gid_entry *gid)
+{
+    struct ibv_gid_entry entries[GIDS_MAX];
+    const ssize_t count = ibv_query_gid_table(context, entries, GIDS_MAX, 0);
+    const struct ibv_gid_entry *best =
+        count > 0 ? regx_port_best_gid(entries, (size_t)count, number) : NULL;
+
+    if (best != NULL) {
+        *gid = *best;
+    }
+    return best != NULL;
 }
 
 static regx_status_t choose_gid(regx_port_t *port, int index, char *error, size_t error_size)
@@ -141,4 +161,56 @@ unsigned regx_port_speed(const struct ibv_port_attr *attr)
         lanes = attr->active_width == widths[i].code ? widths[i].lanes : lanes;
     }
     return megabits * lanes;
+}
+
+bool regx_port_needs_grh(const struct ibv_port_attr *attr)
+{
+    return (attr->flags & IBV_QPF_GRH_REQUIRED) != 0;
+}
+
+static uint8_t count_bits(const void *bytes, size_t length)
+{
+    const uint8_t *at = bytes;
+    unsigned bits = 0;
+
+    for (size_t i = 0; i < length; i++) {
+        bits += (unsigned)__builtin_popcount(at[i]);
+    }
+    return (uint8_t)bits;
+}
+
+/* The bits of the network that an interface's address is in, if that is the GID; else 0. */
+static uint8_t bits_of(const struct ifaddrs *interface, const uint8_t gid[16])
+{
+    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+    const struct sockaddr *address = interface->ifa_addr, *mask = interface->ifa_netmask;
+
+    if (address == NULL || mask == NULL) {
+        return 0;
+    }
+    if (address->sa_family == AF_INET && memcmp(gid, mapped, sizeof(mapped)) == 0 &&
+        memcmp(gid + 12, &((const struct sockaddr_in *)(const void *)address)->sin_addr, 4) == 0) {
+        return (uint8_t)(96 + count_bits(
+                                  &((const struct sockaddr_in *)(const void *)mask)->sin_addr, 4));
+    }
+    if (address->sa_family == AF_INET6 &&
+        memcmp(gid, &((const struct sockaddr_in6 *)(const void *)address)->sin6_addr, 16) == 0) {
+        return count_bits(&((const struct sockaddr_in6 *)(const void *)mask)->sin6_addr, 16);
+    }
+    return 0;
+}
+
+uint8_t regx_port_network_bits(const regx_port_t *port)
+{
+    struct ifaddrs *list;
+    uint8_t bits = 0;
+
+    if (port->attr.link_layer != IBV_LINK_LAYER_ETHERNET || getifaddrs(&list) != 0) {
+        return 0;
+    }
+    for (const struct ifaddrs *at = list; at != NULL && bits == 0; at = at->ifa_next) {
+        bits = bits_of(at, port->gid.gid.raw);
+    }
+    freeifaddrs(list);
+    return bits;
 }

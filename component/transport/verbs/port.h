@@ -6,6 +6,7 @@
 #define REGX_VERBS_PORT_H
 
 #include <infiniband/verbs.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/status.h"
@@ -31,6 +32,17 @@ void regx_port_close(regx_port_t *port);
  * routable address before one of the link alone. NULL: there is none. */
 const struct ibv_gid_entry *regx_port_best_gid(const struct ibv_gid_entry *entries, size_t count,
                                                uint8_t port);
+
+/* The best GID of a port of an opened device. false: it has none. */
+bool regx_port_find_gid(struct ibv_context *context, uint8_t number, struct ibv_gid_entry *gid);
+/* Whether it is an IPv6 address of the link alone. */
+bool regx_port_is_link_local(const struct ibv_gid_entry *gid);
+
+/* Whether it is reached with a global route header only. */
+bool regx_port_needs_grh(const struct ibv_port_attr *attr);
+/* How many bits of the GID name the IP network that it is in, by the addresses of this machine's
+ * network devices; 0: not known. */
+uint8_t regx_port_network_bits(const regx_port_t *port);
 
 /* Megabits per second; 0: the device does not say. */
 unsigned regx_port_speed(const struct ibv_port_attr *attr);

@@ -10,7 +10,7 @@
 
 #define REGX_VERBS_DEFAULTS                                                                        \
     {                                                                                              \
-        .gid_index = -1, .timeout = 18, .retry_count = 6, .rnr_retry = 7                           \
+        .gid_index = -1, .timeout = 18, .retry_count = 6, .rnr_retry = 7, .sq_depth = 64           \
     }
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The verbs transport: one port of an RDMA device, by rdma-core. See internal.h for its parts.
+ * The verbs transport: one port of an RDMA device, by rdma-core. See verbs.h for its parts.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -8,22 +8,32 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "transport/verbs/internal.h"
+#include "base/memlock.h"
+#include "transport/verbs/buffers.h"
+#include "transport/verbs/cleanup.h"
+#include "transport/verbs/cm.h"
+#include "transport/verbs/cm_queue.h"
+#include "transport/verbs/data.h"
+#include "transport/verbs/events.h"
+#include "transport/verbs/keepalive.h"
 #include "transport/verbs/key.h"
+#include "transport/verbs/on_demand.h"
 #include "transport/verbs/ports.h"
+#include "transport/verbs/progress.h"
+#include "transport/verbs/rx.h"
+#include "transport/verbs/tx.h"
 
 /* The object's face; regx_transport_load looks it up. */
 __attribute__((visibility("default"))) extern const regx_transport_ops_t regx_transport_ops;
 
-#define PIECE_MOST (1u << 30)
-#define OWN_REGIONS 3 /* buffers, the pool, and the implicit one */
+#define PIECE_MAX (1u << 30)
+#define OWN_REGIONS 3     /* buffers, the pool, and the implicit one */
+#define DEPTH 64u         /* work requests of one peer under way, unless set */
+#define RECEIVES 512u     /* receive buffers, unless set */
+#define FEW_RECEIVES 128u /* where less than MUCH_LOCKED bytes may be locked */
+#define MUCH_LOCKED (UINT64_C(256) << 20)
 
 static const regx_verbs_settings_t defaults = REGX_VERBS_DEFAULTS;
-
-static uint32_t least(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
-}
 
 static regx_status_t refuse(const regx_verbs_t *verbs, const char *what, char *error,
                             size_t error_size)
@@ -32,26 +42,38 @@ static regx_status_t refuse(const regx_verbs_t *verbs, const char *what, char *e
     return errno == ENOMEM ? REGX_NO_MEMORY : REGX_UNREACHABLE;
 }
 
-/* How much of everything the device can. */
+/* How many receive buffers are wanted. */
+static uint32_t receives_wanted(const regx_verbs_t *verbs)
+{
+    if (verbs->settings.srq_depth != 0) {
+        return verbs->settings.srq_depth;
+    }
+    return regx_memlock_limit() < MUCH_LOCKED ? FEW_RECEIVES : RECEIVES;
+}
+
+/* How much of everything the device can. A quarter of the longest completion queue is for what
+ * arrives. */
 static void read_limits(regx_verbs_t *verbs)
 {
     const struct ibv_device_attr *device = &verbs->port.device;
-    const uint32_t others = REGX_VERBS_RECEIVES + 2 * REGX_VERBS_HELLOS;
-    const uint32_t completions = (uint32_t)device->max_cqe;
+    const uint64_t completions = (uint64_t)device->max_cqe;
+    const uint64_t receives = regx_min(receives_wanted(verbs), (uint64_t)device->max_srq_wr);
+    const uint32_t depth = verbs->settings.sq_depth != 0 ? verbs->settings.sq_depth : DEPTH;
 
-    verbs->inline_most = REGX_VERBS_INLINE;
-    verbs->depth = least(REGX_PAIR_DEPTH, (uint32_t)device->max_qp_wr);
-    verbs->buffers.receives = least(REGX_VERBS_RECEIVES, (uint32_t)device->max_srq_wr);
-    verbs->reads_made = (uint8_t)least(REGX_VERBS_READS, (uint32_t)device->max_qp_init_rd_atom);
-    verbs->reads_answered = (uint8_t)least(REGX_VERBS_READS, (uint32_t)device->max_qp_rd_atom);
-    verbs->piece_most = least(PIECE_MOST, verbs->port.attr.max_msg_sz);
+    verbs->depth = (uint32_t)regx_min(depth, (uint64_t)device->max_qp_wr);
+    verbs->buffers.receives = (uint32_t)regx_max(regx_min(receives, completions / 4), 1);
+    verbs->reads_made = (uint8_t)regx_min(REGX_VERBS_READS, (uint64_t)device->max_qp_init_rd_atom);
+    verbs->reads_answered = (uint8_t)regx_min(REGX_VERBS_READS, (uint64_t)device->max_qp_rd_atom);
+    verbs->piece_max = regx_min(PIECE_MAX, verbs->port.attr.max_msg_sz);
     verbs->super.mr_count =
         device->max_mr > OWN_REGIONS ? (uint64_t)device->max_mr - OWN_REGIONS : 1;
     verbs->super.mr_bytes = device->max_mr_size;
-    /* With fewer than one pair may have, all might wait for all: then there shall be no queue. */
-    verbs->outstanding_most =
-        least(REGX_VERBS_OUTSTANDING,
-              completions > others + REGX_PAIR_DEPTH ? completions - others : REGX_PAIR_DEPTH);
+    /* With fewer than one endpoint may have, all might wait for all: then there shall be no queue.
+     */
+    const uint64_t others = verbs->buffers.receives + REGX_CM_RECEIVES + REGX_CM_SENDS;
+    verbs->outstanding_max = (uint32_t)regx_min(
+        REGX_VERBS_OUTSTANDING,
+        completions > others + verbs->depth ? completions - others : verbs->depth);
 }
 
 /* MTUs as verbs counts them: 1 is 256 bytes, each next twice as much. */
@@ -103,6 +125,9 @@ static regx_status_t fill_address(regx_verbs_t *verbs, char *error, size_t error
     address->gid_type = verbs->port.gid.gid_type == IBV_GID_TYPE_ROCE_V2 ? 2 : 0;
     address->lid = attr->lid;
     memcpy(address->gid, verbs->port.gid.gid.raw, REGX_VERBS_GID_SIZE);
+    address->flags = (uint8_t)((regx_port_needs_grh(attr) ? REGX_VERBS_NEEDS_GRH : 0) |
+                               (verbs->settings.any_subnet ? REGX_VERBS_ANY_SUBNET : 0));
+    address->network_bits = regx_port_network_bits(&verbs->port);
     address->mtu =
         verbs->settings.mtu == 0 ? (uint8_t)attr->active_mtu : count_mtu(verbs->settings.mtu);
     if (address->mtu > attr->active_mtu) {
@@ -121,10 +146,10 @@ static regx_status_t open_queues(regx_verbs_t *verbs, char *error, size_t error_
     if (verbs->pd == NULL) {
         return refuse(verbs, "protection domain", error, error_size);
     }
-    verbs->cq =
-        ibv_create_cq(verbs->port.context,
-                      (int)(verbs->outstanding_most + REGX_VERBS_RECEIVES + 2 * REGX_VERBS_HELLOS),
-                      NULL, NULL, 0);
+    verbs->cq = ibv_create_cq(
+        verbs->port.context,
+        (int)(verbs->outstanding_max + verbs->buffers.receives + REGX_CM_RECEIVES + REGX_CM_SENDS),
+        NULL, NULL, 0);
     if (verbs->cq == NULL) {
         return refuse(verbs, "completion queue", error, error_size);
     }
@@ -132,7 +157,8 @@ static regx_status_t open_queues(regx_verbs_t *verbs, char *error, size_t error_
     if (verbs->srq == NULL) {
         return refuse(verbs, "shared receive queue", error, error_size);
     }
-    return regx_hello_open(verbs, error, error_size);
+    const regx_status_t status = regx_ep_probe(verbs, error, error_size);
+    return status == REGX_OK ? regx_cm_queue_open(verbs, error, error_size) : status;
 }
 
 static regx_status_t open_port(regx_verbs_t *verbs, char *error, size_t error_size)
@@ -201,7 +227,7 @@ static regx_status_t open_all(regx_verbs_t *verbs, char *error, size_t error_siz
 /* Frees what was opened; also of an opening that failed half-way. */
 static void verbs_free(regx_verbs_t *verbs)
 {
-    regx_hello_close(verbs);
+    regx_cm_queue_close(verbs);
     if (verbs->srq != NULL) {
         ibv_destroy_srq(verbs->srq);
     }
@@ -215,7 +241,9 @@ static void verbs_free(regx_verbs_t *verbs)
         ibv_dealloc_pd(verbs->pd);
     }
     regx_port_close(&verbs->port);
+    regx_lock_fini(&verbs->conns_lock);
     regx_entrance_fini(&verbs->entrance);
+    free(verbs->backlog);
     free(verbs);
 }
 
@@ -229,10 +257,17 @@ static regx_status_t verbs_open(const regx_transport_config_t *config, char *err
         return REGX_NO_MEMORY;
     }
     regx_entrance_init(&verbs->entrance, config->threads);
+    regx_lock_init(&verbs->conns_lock, config->threads);
+    regx_list_init(&verbs->eps);
+    regx_list_init(&verbs->broken);
+    regx_list_init(&verbs->leaving);
+    regx_list_init(&verbs->cm.asking);
+    regx_list_init(&verbs->cm.due);
     verbs->super.ops = &regx_transport_ops;
     verbs->config = *config;
     regx_keepalive_open(verbs);
     verbs->settings = config->verbs != NULL ? *config->verbs : defaults;
+    verbs->last_epoch = (uint64_t)regx_now_ns(); /* greater than those of a process before us */
     const regx_status_t status = open_all(verbs, error, error_size);
     /* Read by now, and perhaps gone later. */
     verbs->config.verbs = NULL;
@@ -248,38 +283,29 @@ static regx_status_t verbs_open(const regx_transport_config_t *config, char *err
     verbs->super.registers = true;
     verbs->super.megabits = regx_port_speed(&verbs->port.attr);
     verbs->sent = regx_tally_find(config->counters->ports, verbs->port.name);
+    regx_trace(config->trace, REGX_TRACE_CHOICE,
+               "verbs: port %s, %u Mb/s, %u receive buffers, %u requests a peer, %u bytes inline",
+               verbs->port.name, verbs->super.megabits, verbs->buffers.receives, verbs->depth,
+               verbs->inline_max);
     *transport = &verbs->super;
     return REGX_OK;
-}
-
-/* Whether some pair still has something under way that somebody may read. */
-static bool waits(const regx_verbs_t *verbs)
-{
-    for (const regx_pair_t *pair = verbs->pairs; pair != NULL; pair = pair->next) {
-        if (!regx_pair_is_drained(pair)) {
-            return true;
-        }
-    }
-    return false;
 }
 
 static void verbs_close(regx_transport_t *transport)
 {
     regx_verbs_t *verbs = regx_verbs_of(transport);
+    bool empty;
 
     regx_enter_wait(&verbs->entrance);
     verbs->closing = true;
-    for (regx_pair_t *pair = verbs->pairs; pair != NULL; pair = pair->next) {
-        pair->leaving = true; /* also of peers that only sent */
+    for (regx_link_t *at = verbs->eps.next; at != &verbs->eps; at = at->next) {
+        regx_cm_leave(REGX_CONTAINER_OF(at, regx_ep_t, link)); /* also from peers that only sent */
     }
-    do { /* all say goodbye, and it arrives */
-        regx_verbs_poll(verbs);
+    while (!regx_list_empty(&verbs->eps)) { /* all say goodbye, and it arrives */
+        regx_verbs_poll(verbs, &empty);
         regx_verbs_look(verbs); /* a device that failed may complete nothing any more */
-        regx_pairs_mourn(verbs, true);
-        regx_pairs_part(verbs);
-    } while (verbs->leaving || waits(verbs));
-    while (verbs->pairs != NULL) {
-        regx_pair_delete(verbs->pairs);
+        regx_cleanup_progress(verbs, true);
+        regx_cm_progress(verbs);
     }
     regx_leave(&verbs->entrance);
     verbs_free(verbs);
@@ -297,6 +323,7 @@ static bool can_reach(const regx_verbs_t *verbs, const regx_verbs_address_t *add
 
     return address->link_layer == verbs->address.link_layer &&
            address->gid_type == verbs->address.gid_type &&
+           regx_verbs_share_subnet(address, &verbs->address) &&
            ((address->pkey ^ verbs->address.pkey) & ~membership) == 0 &&
            ((address->pkey | verbs->address.pkey) & membership) != 0;
 }
@@ -334,6 +361,7 @@ static regx_status_t verbs_connect(regx_transport_t *transport, uint64_t peer, b
     }
     conn->super = (regx_conn_t){.transport = transport, .peer = peer, .wire = "verbs"};
     conn->address = address;
+    regx_cm_add(regx_verbs_of(transport), conn);
     *out = &conn->super;
     return REGX_OK;
 }
@@ -344,14 +372,15 @@ static void verbs_disconnect(regx_conn_t *super)
     regx_verbs_t *verbs = regx_verbs_of(super->transport);
 
     regx_enter_wait(&verbs->entrance);
-    if (conn->pair != NULL) {
-        conn->pair->conn = NULL;
-        conn->pair->leaving = true;
-        verbs->leaving = true;
-        if (regx_post_touches(conn->pair)) {
-            regx_pair_cut(conn->pair); /* puts and lends end here */
+    regx_cm_remove(verbs, conn);
+    regx_ep_t *ep = conn->ep;
+    if (ep != NULL) {
+        ep->conn = NULL;
+        if (regx_tx_touches(ep)) {
+            regx_ep_abort(ep); /* puts and lends end here */
         }
-        regx_pairs_part(verbs);
+        regx_cm_leave(ep);
+        regx_cm_progress(verbs);
     }
     regx_leave(&verbs->entrance);
     free(conn);
@@ -361,8 +390,7 @@ static bool verbs_reachable(regx_conn_t *super)
 {
     const regx_verbs_conn_t *conn = (const regx_verbs_conn_t *)super;
 
-    return conn->pair == NULL ||
-           (conn->pair->state != REGX_PAIR_BROKEN && !regx_hello_is_late(conn->pair));
+    return conn->ep == NULL || (conn->ep->state != REGX_EP_BROKEN && !regx_cm_is_late(conn->ep));
 }
 
 static regx_status_t verbs_reg(regx_transport_t *transport, void *base, size_t length,

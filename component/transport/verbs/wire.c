@@ -4,7 +4,7 @@
 #include <endian.h>
 #include <string.h>
 
-#define MTU_MOST 5 /* 4096 bytes, as verbs counts */
+#define MTU_MAX 5 /* 4096 bytes, as verbs counts */
 
 static void put16(uint8_t *at, uint16_t value)
 {
@@ -54,6 +54,7 @@ static uint64_t get64(const uint8_t *at)
 void regx_verbs_address_pack(const regx_verbs_address_t *address,
                              uint8_t bytes[REGX_VERBS_ADDRESS_SIZE])
 {
+    memset(bytes, 0, REGX_VERBS_ADDRESS_SIZE);
     bytes[0] = REGX_VERBS_VERSION;
     bytes[1] = address->link_layer;
     bytes[2] = address->gid_type;
@@ -63,6 +64,18 @@ void regx_verbs_address_pack(const regx_verbs_address_t *address,
     put32(bytes + 8, address->qpn);
     put32(bytes + 12, address->qkey);
     memcpy(bytes + 16, address->gid, REGX_VERBS_GID_SIZE);
+    bytes[32] = address->flags;
+    bytes[33] = address->network_bits;
+}
+
+static bool is_address(const uint8_t *bytes)
+{
+    const uint8_t flags = REGX_VERBS_NEEDS_GRH | REGX_VERBS_ANY_SUBNET;
+
+    return bytes[0] == REGX_VERBS_VERSION &&
+           (bytes[1] == REGX_VERBS_INFINIBAND || bytes[1] == REGX_VERBS_ETHERNET) &&
+           bytes[3] >= 1 && bytes[3] <= MTU_MAX && (bytes[32] & ~flags) == 0 &&
+           bytes[33] <= 8 * REGX_VERBS_GID_SIZE && get16(bytes + 34) == 0;
 }
 
 regx_status_t regx_verbs_address_unpack(const void *from, size_t length,
@@ -70,14 +83,14 @@ regx_status_t regx_verbs_address_unpack(const void *from, size_t length,
 {
     const uint8_t *bytes = from;
 
-    if (length != REGX_VERBS_ADDRESS_SIZE || bytes[0] != REGX_VERBS_VERSION ||
-        (bytes[1] != REGX_VERBS_INFINIBAND && bytes[1] != REGX_VERBS_ETHERNET) || bytes[3] < 1 ||
-        bytes[3] > MTU_MOST) {
+    if (length != REGX_VERBS_ADDRESS_SIZE || !is_address(bytes)) {
         return REGX_INVALID;
     }
     *address = (regx_verbs_address_t){.link_layer = bytes[1],
                                       .gid_type = bytes[2],
                                       .mtu = bytes[3],
+                                      .flags = bytes[32],
+                                      .network_bits = bytes[33],
                                       .lid = get16(bytes + 4),
                                       .pkey = get16(bytes + 6),
                                       .qpn = get32(bytes + 8),
@@ -86,47 +99,62 @@ regx_status_t regx_verbs_address_unpack(const void *from, size_t length,
     return REGX_OK;
 }
 
-void regx_verbs_hello_pack(const regx_verbs_hello_t *hello, uint8_t bytes[REGX_VERBS_HELLO_SIZE])
+static bool begin_alike(const uint8_t *a, const uint8_t *b, unsigned bits)
 {
-    bytes[0] = REGX_VERBS_VERSION;
-    bytes[1] = hello->flags;
-    bytes[2] = hello->reads;
-    bytes[3] = hello->returns;
-    put32(bytes + 4, hello->qpn);
-    put32(bytes + 8, hello->psn);
-    put32(bytes + 12, hello->known);
-    put64(bytes + 16, hello->from);
-    put64(bytes + 24, hello->to);
-    put64(bytes + 32, hello->pool);
-    put64(bytes + 40, hello->pool_size);
-    put32(bytes + 48, hello->pool_key);
-    put32(bytes + 52, hello->heard);
-    regx_verbs_address_pack(&hello->address, bytes + 56);
+    const unsigned whole = bits / 8, rest = bits % 8;
+
+    return memcmp(a, b, whole) == 0 && (rest == 0 || (a[whole] ^ b[whole]) >> (8 - rest) == 0);
 }
 
-regx_status_t regx_verbs_hello_unpack(const void *from, size_t length, regx_verbs_hello_t *hello)
+/* InfiniBand's subnet is the first half of the GID. */
+bool regx_verbs_share_subnet(const regx_verbs_address_t *a, const regx_verbs_address_t *b)
+{
+    const uint8_t bits = a->network_bits < b->network_bits ? a->network_bits : b->network_bits;
+
+    return ((a->flags | b->flags) & REGX_VERBS_ANY_SUBNET) != 0 ||
+           begin_alike(a->gid, b->gid, a->link_layer == REGX_VERBS_INFINIBAND ? 64 : bits);
+}
+
+void regx_cm_message_pack(const regx_cm_message_t *message, uint8_t bytes[REGX_CM_MESSAGE_SIZE])
+{
+    bytes[0] = REGX_VERBS_VERSION;
+    bytes[1] = (uint8_t)message->kind;
+    bytes[2] = message->reads;
+    bytes[3] = 0;
+    put32(bytes + 4, message->qpn);
+    put32(bytes + 8, message->psn);
+    put32(bytes + 12, message->pool_key);
+    put64(bytes + 16, message->from);
+    put64(bytes + 24, message->to);
+    put64(bytes + 32, message->pool);
+    put64(bytes + 40, message->pool_size);
+    put64(bytes + 48, message->epoch);
+    put64(bytes + 56, message->known);
+    regx_verbs_address_pack(&message->address, bytes + 64);
+}
+
+regx_status_t regx_cm_message_unpack(const void *from, size_t length, regx_cm_message_t *message)
 {
     const uint8_t *bytes = from;
 
-    if (length != REGX_VERBS_HELLO_SIZE || bytes[0] != REGX_VERBS_VERSION ||
-        (bytes[1] & ~REGX_VERBS_ASKS) != 0 || get32(bytes + 52) > UINT8_MAX) {
+    if (length != REGX_CM_MESSAGE_SIZE || bytes[0] != REGX_VERBS_VERSION ||
+        bytes[1] < REGX_CM_REQUEST || bytes[1] > REGX_CM_RENEW || bytes[3] != 0) {
         return REGX_INVALID;
     }
-    *hello = (regx_verbs_hello_t){.flags = bytes[1],
-                                  .reads = bytes[2],
-                                  .returns = bytes[3],
-                                  .heard = bytes[52],
-                                  .qpn = get32(bytes + 4),
-                                  .psn = get32(bytes + 8),
-                                  .known = get32(bytes + 12),
-                                  .from = get64(bytes + 16),
-                                  .to = get64(bytes + 24),
-                                  .pool = get64(bytes + 32),
-                                  .pool_size = get64(bytes + 40),
-                                  .pool_key = get32(bytes + 48)};
-    if (hello->qpn == 0 || hello->qpn > 0xffffff || hello->psn > 0xffffff ||
-        hello->pool + hello->pool_size < hello->pool) {
+    *message = (regx_cm_message_t){.kind = (regx_cm_kind_t)bytes[1],
+                                   .reads = bytes[2],
+                                   .qpn = get32(bytes + 4),
+                                   .psn = get32(bytes + 8),
+                                   .pool_key = get32(bytes + 12),
+                                   .from = get64(bytes + 16),
+                                   .to = get64(bytes + 24),
+                                   .pool = get64(bytes + 32),
+                                   .pool_size = get64(bytes + 40),
+                                   .epoch = get64(bytes + 48),
+                                   .known = get64(bytes + 56)};
+    if (message->qpn == 0 || message->qpn > 0xffffff || message->psn > 0xffffff ||
+        message->epoch == 0 || message->pool + message->pool_size < message->pool) {
         return REGX_INVALID;
     }
-    return regx_verbs_address_unpack(bytes + 56, REGX_VERBS_ADDRESS_SIZE, &hello->address);
+    return regx_verbs_address_unpack(bytes + 64, REGX_VERBS_ADDRESS_SIZE, &message->address);
 }

@@ -1,28 +1,31 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What verbs puts on the wire beside the data. All numbers are little-endian.
+ * What verbs puts on the wire, little-endian, apart from the application's bytes.
  *
- * The address, which a process publishes, 32 bytes:
+ * An address is what a process publishes of one port, 36 bytes:
  *
- *      0 u8  version (4)              1 u8  link layer: 1 InfiniBand, 2 Ethernet
+ *      0 u8  version (5)              1 u8  link layer: 1 InfiniBand, 2 Ethernet
  *      2 u8  GID type: 0 InfiniBand or RoCE v1, 2 RoCE v2            3 u8  MTU, as verbs counts it
  *      4 u16 LID                      6 u16 partition key
  *      8 u32 UD queue pair           12 u32 its Q_Key
  *     16 16B GID
+ *     32 u8  flags: 1 the port is reached with a GRH only, 2 also from other subnets
+ *     33 u8  bits of the GID that name its IP network; 0: not known, or InfiniBand
+ *     34 2B zero
  *
- * A hello, sent from one UD queue pair to the other, 88 bytes: what the receiver needs to connect
- * its RC queue pair for this peer to the sender's.
+ * A message of connection management, sent from one UD queue pair to the other, 100 bytes. A
+ * request or an answer has what the receiver needs to connect its RC queue pair to the sender's.
  *
- *      0 u8  version (4)              1 u8  flags: 1 the sender asks for a hello in return
- *      2 u8  RDMA READs that the sender answers at once
- *      3 u8  how often the sender, having said goodbye, came back to its queue pair
+ *      0 u8  version (5)              1 u8  kind: 1 request, 2 accept, 3 renew
+ *      2 u8  RDMA READs that the sender answers at once              3 u8  zero
  *      4 u32 the sender's RC queue pair
  *      8 u32 the first packet number that it sends
- *     12 u32 the receiver's RC queue pair, once the sender is connected to it; else 0
+ *     12 u32 key of the sender's pool
  *     16 u64 id of the sender        24 u64 id of the receiver
- *     32 u64 where the sender's pool begins     40 u64 its length     48 u32 its key
- *     52 u8  of the receiver's returns, how many the sender knows of     53 3B zero
- *     56 32B the sender's address
+ *     32 u64 where the sender's pool begins     40 u64 its length
+ *     48 u64 epoch of the sender's queue pair
+ *     56 u64 epoch of the receiver's, once the sender is connected to it; else 0
+ *     64 36B the sender's address
  *
  * Over the RC queue pairs go frames. What is longer than a receive buffer goes in pieces, all but
  * the last full. The immediate data of each says in its highest byte the kind, in its lowest the
@@ -31,23 +34,30 @@
 #ifndef REGX_VERBS_WIRE_H
 #define REGX_VERBS_WIRE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/status.h"
 
-#define REGX_VERBS_VERSION 4
-#define REGX_VERBS_ADDRESS_SIZE 32
-#define REGX_VERBS_HELLO_SIZE 88
+#define REGX_VERBS_VERSION 5
+#define REGX_VERBS_ADDRESS_SIZE 36
+#define REGX_CM_MESSAGE_SIZE 100
 #define REGX_VERBS_GID_SIZE 16
 
 #define REGX_VERBS_INFINIBAND 1
 #define REGX_VERBS_ETHERNET 2
 
+/* Flags of an address. */
+#define REGX_VERBS_NEEDS_GRH 1
+#define REGX_VERBS_ANY_SUBNET 2
+
 typedef struct regx_verbs_address {
     uint8_t link_layer;
     uint8_t gid_type;
     uint8_t mtu;
+    uint8_t flags;
+    uint8_t network_bits;
     uint16_t lid;
     uint16_t pkey;
     uint32_t qpn;
@@ -55,28 +65,31 @@ typedef struct regx_verbs_address {
     uint8_t gid[REGX_VERBS_GID_SIZE];
 } regx_verbs_address_t;
 
-#define REGX_VERBS_ASKS 1
+typedef enum regx_cm_kind {
+    REGX_CM_REQUEST = 1,
+    REGX_CM_ACCEPT = 2,
+    REGX_CM_RENEW = 3
+} regx_cm_kind_t;
 
-typedef struct regx_verbs_hello {
-    uint8_t flags;
-    uint8_t reads;   /* that the sender answers at once */
-    uint8_t returns; /* the sender's */
-    uint8_t heard;   /* of the receiver's returns */
+typedef struct regx_cm_message {
+    regx_cm_kind_t kind;
+    uint8_t reads; /* that the sender answers at once */
     uint32_t qpn;
     uint32_t psn;
-    uint32_t known; /* the receiver's queue pair, or 0 */
+    uint32_t pool_key;
     uint64_t from;
     uint64_t to;
     uint64_t pool;
     uint64_t pool_size;
-    uint32_t pool_key;
+    uint64_t epoch;
+    uint64_t known; /* the receiver's epoch, or 0 */
     regx_verbs_address_t address;
-} regx_verbs_hello_t;
+} regx_cm_message_t;
 
 typedef enum regx_piece {
     REGX_PIECE_LAST = 1, /* or the only one: what it ends is delivered */
     REGX_PIECE_MORE = 2,
-    REGX_PIECE_GOODBYE = 3, /* nothing follows; the sender's process may end */
+    REGX_PIECE_GOODBYE = 3, /* nothing follows by this queue pair */
     REGX_PIECE_WRITTEN = 4  /* no frame: by RDMA WRITE */
 } regx_piece_t;
 
@@ -91,8 +104,11 @@ void regx_verbs_address_pack(const regx_verbs_address_t *address,
 regx_status_t regx_verbs_address_unpack(const void *bytes, size_t length,
                                         regx_verbs_address_t *address);
 
-void regx_verbs_hello_pack(const regx_verbs_hello_t *hello, uint8_t bytes[REGX_VERBS_HELLO_SIZE]);
-/* REGX_OK; REGX_INVALID: it is not a hello of this version. */
-regx_status_t regx_verbs_hello_unpack(const void *bytes, size_t length, regx_verbs_hello_t *hello);
+/* Whether the two ports are in one subnet, as far as their addresses tell, or need not be. */
+bool regx_verbs_share_subnet(const regx_verbs_address_t *a, const regx_verbs_address_t *b);
+
+void regx_cm_message_pack(const regx_cm_message_t *message, uint8_t bytes[REGX_CM_MESSAGE_SIZE]);
+/* REGX_OK; REGX_INVALID: it is not a message of this version. */
+regx_status_t regx_cm_message_unpack(const void *bytes, size_t length, regx_cm_message_t *message);
 
 #endif

@@ -50,7 +50,7 @@ static void check_field(const regx_param_t *param, void *settings)
         param->size != 4 && param->size != 8) {
         fail_msg("%s: its field is no integer", param->name);
     }
-    if (param->max > (param->size == 8 ? UINT64_MAX : (UINT64_C(1) << 8 * param->size) - 1)) {
+    if (param->max > (param->size >= 8 ? UINT64_MAX : (UINT64_C(1) << 8 * param->size) - 1)) {
         fail_msg("%s: its field is too small", param->name);
     }
 }

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "registration/inval_log.h"
+#include "registration/monitor.h"
 
 regx_monitor_t fake_monitor = {.name = "fake"};
 

@@ -75,7 +75,7 @@ typedef struct form {
     bytes_t bytes;
 } form_t;
 
-static form_t form_of_source(unsigned which)
+static form_t form_of_sender(unsigned which)
 {
     form_t form = {.control = {.type = (regx_control_type_t)(REGX_CONTROL_READY + which),
                                .to = to,
@@ -164,7 +164,7 @@ static form_t form_of_slots(unsigned slots)
 static form_t form(unsigned which)
 {
     if (which < CHUNK_FORM) {
-        return form_of_source(which);
+        return form_of_sender(which);
     }
     if (which == CHUNK_FORM) {
         return form_of_chunk();
@@ -180,7 +180,7 @@ static form_t form(unsigned which)
     }
     form_t form = which == CHECKED_EXPOSED_FORM
                       ? form_of_exposed()
-                      : form_of_source(which - CHECKED_FORMS + 1); /* ATP or ATP */
+                      : form_of_sender(which - CHECKED_FORMS + 1); /* ATP or ATP */
 
     form.control.has_checksum = true;
     form.control.checksum = checksum;
@@ -280,12 +280,12 @@ static void messages_of_another_length_are_refused(void **state)
             const bool notice = known.control.type == REGX_CONTROL_ATP_SLOT ||
                                 known.control.type == REGX_CONTROL_ATP_CHUNK;
 
-            const bool exposed = known.control.type == REGX_CONTROL_RKEY;
+            const bool advertised = known.control.type == REGX_CONTROL_RKEY;
 
             assert_int_equal(unpack(known.bytes.at, size, &control),
-                             notice    ? size == 40 || size == 48
-                             : exposed ? size == 64 || size == 72
-                                       : size == known.bytes.length);
+                             notice       ? size == 40 || size == 48
+                             : advertised ? size == 64 || size == 72
+                                          : size == known.bytes.length);
         }
     }
 }
@@ -294,10 +294,10 @@ static void messages_of_another_length_are_refused(void **state)
  * judge. */
 static bool is_free(const form_t *form, size_t b)
 {
-    const bool from_landing = form->control.type >= REGX_CONTROL_CTS_SLOTS;
+    const bool from_receiver = form->control.type >= REGX_CONTROL_CTS_SLOTS;
     const bool has_slot = form->control.type == REGX_CONTROL_ATP_SLOT;
 
-    if (from_landing) {
+    if (from_receiver) {
         return (b >= 4 && b < 12) || b >= (form->control.type == REGX_CONTROL_CTS_CHUNK ? 12 : 16);
     }
     return (b >= 4 && b < 20) || b >= 24 ||

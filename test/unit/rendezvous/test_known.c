@@ -344,7 +344,7 @@ static bool takes(const pair_t *pair, const regx_cts_t *cts, regx_control_type_t
     return pair->receiver->counters.malformed == before;
 }
 
-static regx_rndv_recv_t *open_landing(const pair_t *pair, const buffers_t *buffers, regx_cts_t *cts)
+static regx_rndv_recv_t *open_recv(const pair_t *pair, const buffers_t *buffers, regx_cts_t *cts)
 {
     regx_rndv_recv_t *recv = regx_rndv_recv_open(pair->receiver->rndv, &pair->receiver->peers[0],
                                                  buffers->received.base, WHOLE);
@@ -362,13 +362,13 @@ static void pieces_out_of_order_are_malformed(void **state)
     regx_cts_t cts;
 
     (void)state;
-    regx_rndv_recv_t *recv = open_landing(pair, &buffers, &cts);
+    regx_rndv_recv_t *recv = open_recv(pair, &buffers, &cts);
     assert_false(cts.pieces);
     assert_int_equal(cts.chunk_length, CHUNK);
     assert_false(takes(pair, &cts, done, 0, CHUNK - 1));
     regx_rndv_recv_close(pair->receiver->rndv, recv);
 
-    recv = open_landing(pair, &buffers, &cts);
+    recv = open_recv(pair, &buffers, &cts);
     assert_true(cts.pieces);
     assert_int_equal(cts.chunk_length, WHOLE);
     assert_false(takes(pair, &cts, done, 1, CHUNK));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The path read: what is exposed, got, told and kept.
+ * The path read: what is advertised, got, told and kept.
  */
 #include "read_stage.h"
 
@@ -58,7 +58,7 @@ static void both_ends_limits_hold(void **state)
     }
 }
 
-/* What is exposed stays so until it was got, whatever else ends before; then not a moment longer
+/* What is advertised stays so until it was got, whatever else ends before; then not a moment longer
  * than the message takes. */
 static void the_end_waits_for_the_last_get(void **state)
 {

@@ -5,8 +5,8 @@
 #include "../mutate.h"
 #include "read_stage.h"
 
-/* Whose turn is tried: the first exposure, a later one, the refusal of the rest, the first ATS, and
- * one that tells that it was not. */
+/* Whose turn is tried: the first advertised chunk, a later one, the refusal of the rest, the first
+ * ATS, and one that tells that it was not. */
 typedef enum turn { FIRST, LATER, REST, GOT, UNREAD, TURNS } turn_t;
 
 /* Brings a transfer to where the next frame to the process `to` is that message. */
@@ -32,8 +32,8 @@ static void bring_to(stage_t *stage, turn_t turn, unsigned *to)
 }
 
 /* Whether the receive can take the message, by what it has taken before. */
-static bool landing_takes(const stage_t *stage, const regx_control_t *control,
-                          const regx_control_t *right, turn_t turn)
+static bool receiver_takes(const stage_t *stage, const regx_control_t *control,
+                           const regx_control_t *right, turn_t turn)
 {
     const uint64_t granted = turn == FIRST ? 0 : PAGE;
 
@@ -54,8 +54,8 @@ static bool landing_takes(const stage_t *stage, const regx_control_t *control,
     }
 }
 
-/* Whether the send can: it has exposed the first DEPTH chunks, and been told of none. */
-static bool source_takes(const regx_control_t *control, const regx_control_t *right)
+/* Whether the send can: it has advertised the first DEPTH chunks, and been told of none. */
+static bool sender_takes(const regx_control_t *control, const regx_control_t *right)
 {
     return control->type == REGX_CONTROL_ATS &&
            memcmp(&control->to, &right->to, sizeof(control->to)) == 0 && control->length == PAGE &&
@@ -102,7 +102,7 @@ static void try_message(turn_t turn, change_t change, uint64_t sender)
     const bool form = regx_control_unpack(bytes, frame->length, &control);
     const bool sound =
         form && sender == from->id &&
-        (to == 1 ? landing_takes(stage, &control, &right, turn) : source_takes(&control, &right));
+        (to == 1 ? receiver_takes(stage, &control, &right, turn) : sender_takes(&control, &right));
     const uint64_t regs = stage->receiver->counters.registrations;
     const unsigned windows = stage->sender->open_windows;
 
@@ -215,20 +215,20 @@ static void more_rkeys_than_allowed_are_refused(void **state)
     }
 }
 
-/* What is exposed, or still to be, is not granted as well; nor are chunks granted at all. */
+/* What is advertised, or still to be, is not granted as well; nor are chunks granted at all. */
 static void a_chunk_granted_on_the_path_read_is_refused(void **state)
 {
     (void)state;
     for (int chunk = 0; chunk < 2; chunk++) {
         stage_t *stage = stage_open();
-        regx_control_t exposed = {0};
+        regx_control_t advertised = {0};
         uint8_t bytes[REGX_CONTROL_MAX];
 
         begin(stage);
         const fake_frame_t *frame = stage->sender->conns[1].head;
-        assert_true(regx_control_unpack(frame->data, frame->length, &exposed));
+        assert_true(regx_control_unpack(frame->data, frame->length, &advertised));
         regx_control_t grant = {.type = chunk ? REGX_CONTROL_CTS_CHUNK : REGX_CONTROL_CTS_SLOTS,
-                                .to = exposed.from,
+                                .to = advertised.from,
                                 .offset = 5 * PAGE,
                                 .length = 1};
         if (!chunk) {
@@ -248,13 +248,13 @@ static void a_chunk_granted_on_the_path_read_is_refused(void **state)
 static void noise_is_survived(void **state)
 {
     stage_t *stage = stage_open();
-    regx_control_t exposed = {0};
+    regx_control_t advertised = {0};
     uint64_t seed = 31;
 
     (void)state;
     begin(stage);
     const fake_frame_t *frame = stage->sender->conns[1].head;
-    assert_true(regx_control_unpack(frame->data, frame->length, &exposed));
+    assert_true(regx_control_unpack(frame->data, frame->length, &advertised));
     for (unsigned i = 0; i < 40000; i++) {
         uint64_t words[9];
         uint8_t *bytes = (uint8_t *)words;
@@ -263,7 +263,7 @@ static void noise_is_survived(void **state)
             words[w] = chance_next(&seed);
         }
         if (i % 2 == 0) { /* of the right form, for the right addressee, with absurd numbers */
-            const regx_handle_t *to = i % 4 == 0 ? &exposed.to : &exposed.from;
+            const regx_handle_t *to = i % 4 == 0 ? &advertised.to : &advertised.from;
 
             bytes[0] = REGX_CONTROL_VERSION;
             bytes[1] = i % 4 == 0 ? REGX_CONTROL_RKEY : REGX_CONTROL_ATS;

@@ -79,7 +79,7 @@ static void let_opener_through(void)
     }
 }
 
-/* What the receive could not get is given up, and not what another thread exposes meanwhile. */
+/* What the receive could not get is given up, and not what another thread advertises meanwhile. */
 static void an_unread_ats_ends_its_own_chunk_only(void **state)
 {
     fake_config_t config = standard;

@@ -27,7 +27,7 @@ static void refused_registrations_go_by_slots(void **state)
             if (at == stage->sender) { /* it stops at once */
                 assert_bytes(stage, before);
                 assert_int_equal(stage->receiver->counters.registrations, number - 1);
-            } else { /* what was exposed before it heard of that is still got */
+            } else { /* what was advertised before it heard of that is still got */
                 assert_in_range(stage->sender->counters.bytes[REGX_PATH_read], before,
                                 before + (DEPTH - 1) * PAGE);
                 assert_bytes(stage, stage->sender->counters.bytes[REGX_PATH_read]);
@@ -78,7 +78,7 @@ static void refused_gets_go_by_slots(void **state)
     }
 }
 
-/* A peer that cannot expose, or cannot be read, or we cannot read: the second message finds it
+/* A peer that cannot advertise, or cannot be read, or we cannot read: the second message finds it
  * known, and tries nothing. */
 static void a_peer_that_cannot_be_read_is_tried_once(void **state)
 {
@@ -305,7 +305,7 @@ static void gets_may_end_after_their_receive_is_closed(void **state)
     }
 }
 
-/* A slot that fails ends the send, but not while the receive may read what is exposed. */
+/* A slot that fails ends the send, but not while the receive may read what is advertised. */
 static void a_failed_send_waits_for_what_is_advertised(void **state)
 {
     (void)state;

@@ -253,28 +253,28 @@ static void a_buffer_with_a_hole_does_not_crash(void **state)
 
 enum { SPOILED_LENGTH = 50000 };
 
-typedef struct spoiler { /* flips a bit of byte `at` of the message that is at `base` */
+typedef struct corrupter { /* flips a bit of byte `at` of the message that is at `base` */
     const uint8_t *base;
     size_t at;
     unsigned times;
-} spoiler_t;
+} corrupter_t;
 
-static spoiler_t spoiler;
+static corrupter_t corrupter;
 
 static void flip(fake_t *fake, const void *from, size_t length, char *written)
 {
-    const size_t offset = (size_t)((const uint8_t *)from - spoiler.base);
+    const size_t offset = (size_t)((const uint8_t *)from - corrupter.base);
 
     (void)fake;
-    if (spoiler.at >= offset && spoiler.at - offset < length) {
-        written[spoiler.at - offset] ^= 4;
-        spoiler.times++;
+    if (corrupter.at >= offset && corrupter.at - offset < length) {
+        written[corrupter.at - offset] ^= 4;
+        corrupter.times++;
     }
 }
 
 /* One message whose byte `at` the wire flips (SIZE_MAX: none), sent and received with verify or
  * without. */
-static void spoil_one(const char *strategy, bool at_sender, bool at_receiver, size_t at)
+static void corrupt_one(const char *strategy, bool at_sender, bool at_receiver, size_t at)
 {
     fake_config_t config = {
         .slots = 20, .slot_size = 4096, .strategy = strategy, .chunk_size = 8192, .chunk_depth = 2};
@@ -294,14 +294,14 @@ static void spoil_one(const char *strategy, bool at_sender, bool at_receiver, si
 
     guarded_fill(&sent, 3);
     pair->puts = REGX_OK;
-    spoiler = (spoiler_t){.base = sent.base, .at = at};
+    corrupter = (corrupter_t){.base = sent.base, .at = at};
     pair->sender->corrupt = pair->receiver->corrupt = flip;
     regx_rndv_recv_t *recv = regx_rndv_recv_open(pair->receiver->rndv, &pair->receiver->peers[0],
                                                  received.base, SPOILED_LENGTH);
     regx_rndv_send_open(pair->sender->rndv, &pair->sender->peers[1], sent.base, SPOILED_LENGTH,
                         regx_rndv_recv_cts(recv), pair_done, pair);
     pair_run(pair);
-    assert_int_equal(spoiler.times, corrupted);
+    assert_int_equal(corrupter.times, corrupted);
     assert_int_equal(memcmp(sent.base, received.base, SPOILED_LENGTH) != 0, corrupted);
     assert_int_equal(counters->mismatches, verify && corrupted);
     assert_int_equal(pair->receiver->mismatches, verify && corrupted);
@@ -339,7 +339,7 @@ static void a_flipped_bit_is_found_where_either_end_verifies(void **state)
     for (size_t n = 0; n < 4; n++) {
         for (size_t p = 0; p < sizeof(places) / sizeof(places[0]); p++) {
             for (unsigned ends = 0; ends < 4; ends++) {
-                spoil_one(names[n], ends & 1, ends & 2, places[p]);
+                corrupt_one(names[n], ends & 1, ends & 2, places[p]);
             }
         }
     }

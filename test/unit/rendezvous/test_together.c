@@ -178,12 +178,12 @@ static void chunks_lie_within_larger_regions(void **state)
 
 /* ---- verify ---- */
 
-static unsigned spoils; /* so many writes from now */
+static unsigned corrupt_write; /* so many writes from now */
 
 static void corrupt(fake_t *fake, const void *from, size_t length, char *written)
 {
     (void)fake, (void)from;
-    if (spoils > 0 && --spoils == 0) {
+    if (corrupt_write > 0 && --corrupt_write == 0) {
         written[length - 1] ^= 1;
     }
 }
@@ -197,7 +197,7 @@ static void both_halves_are_verified(void **state)
         config.verify = true;
         stage_t *stage = stage_open_both(&standard, &config);
         stage->sender->corrupt = stage->receiver->corrupt = corrupt;
-        spoils = which; /* the put comes first */
+        corrupt_write = which; /* the put comes first */
         begin(stage);
         run(stage);
         assert_int_equal(stage->status, REGX_OK);
@@ -248,13 +248,13 @@ static void a_sender_of_another_strategy_takes_part(void **state)
     }
 }
 
-static stage_t *open_auto(regx_autotune_t contest)
+static stage_t *open_auto(regx_autotune_t autotune)
 {
     fake_config_t config = standard;
 
     config.strategy = "auto";
     stage_t *stage = stage_open_both(&standard, &config);
-    stage->receiver->rndv->autotune[0] = contest; /* LENGTH is of the smallest size */
+    stage->receiver->rndv->autotune[0] = autotune; /* LENGTH is of the smallest size */
     return stage;
 }
 
@@ -304,13 +304,13 @@ static void slots_make_a_trial_invalid(void **state)
     for (unsigned refused = 0; refused <= 1 + GETS; refused++) {
         stage_t *stage = open_auto((regx_autotune_t){
             .trial = 1, .messages = 2 * REGX_AUTOTUNE_ROUNDS, .round = 2 * REGX_AUTOTUNE_ROUNDS});
-        const regx_autotune_t *contest = &stage->receiver->rndv->autotune[0];
+        const regx_autotune_t *autotune = &stage->receiver->rndv->autotune[0];
 
         answer(stage, stage->receiver, FAKE_REG, refused, REGX_NO_MEMORY);
         goes_well(stage, LENGTH);
         assert_int_equal(decisions_of(stage, "together: on trial"), 1);
-        assert_int_equal(contest->round, 2 * REGX_AUTOTUNE_ROUNDS + 1);
-        assert_int_equal(contest->invalid, refused > 0);
+        assert_int_equal(autotune->round, 2 * REGX_AUTOTUNE_ROUNDS + 1);
+        assert_int_equal(autotune->invalid, refused > 0);
         stage_close(stage);
     }
 }

@@ -76,8 +76,8 @@ static void lie_of(stage_t *stage, unsigned to, regx_control_t control, regx_con
 }
 
 /* All that is wrong while the half is granted, or not any more, and what is before `next` was
- * exposed. */
-static void lie_to_landing(stage_t *stage, regx_control_t control, bool granted, uint64_t next)
+ * advertised. */
+static void lie_to_receiver(stage_t *stage, regx_control_t control, bool granted, uint64_t next)
 {
     const uint64_t offsets[] = {
         0,          1,         HALF - PAGE,       HALF - 1,   HALF,   next - PAGE, next - 1,
@@ -132,18 +132,18 @@ static void the_receiver_takes_only_what_it_granted(void **state)
     stage->late_percent = 100;
     begin(stage);
     const regx_control_t first = next_message(stage->sender, 1);
-    lie_to_landing(stage, first, true, HALF);
+    lie_to_receiver(stage, first, true, HALF);
     lie_as_another(stage, 1, first);
-    assert_true(deliver(stage, 1)); /* exposed */
-    lie_to_landing(stage, first, true, HALF + PAGE);
+    assert_true(deliver(stage, 1)); /* advertised */
+    lie_to_receiver(stage, first, true, HALF + PAGE);
     regx_control_t other = next_message(stage->sender, 1);
     other.from.generation++; /* by now it knows the send */
     lie(stage, 1, 0, &other);
     assert_true(end_put(stage, 0));
     assert_true(deliver(stage, 1)); /* written: not to be said again */
-    lie_to_landing(stage, first, false, HALF + PAGE);
-    assert_true(deliver(stage, 1)); /* no more may be exposed at once */
-    lie_to_landing(stage, first, false, HALF + 2 * PAGE);
+    lie_to_receiver(stage, first, false, HALF + PAGE);
+    assert_true(deliver(stage, 1)); /* no more may be advertised at once */
+    lie_to_receiver(stage, first, false, HALF + 2 * PAGE);
     lie_of(stage, 1, first, REGX_CONTROL_RKEY, HALF + 2 * PAGE, PAGE);
     lies = malformed(stage);
     run(stage);
@@ -204,10 +204,10 @@ static void nacked_bytes_are_not_taken_again(void **state)
             assert_true(end_put(stage, 0));
             assert_true(deliver(stage, 1));
         }
-        if (i == 0) { /* DEPTH chunks are exposed */
-            lie_to_landing(stage, first, false, HALF + 2 * PAGE);
+        if (i == 0) { /* DEPTH chunks are advertised */
+            lie_to_receiver(stage, first, false, HALF + 2 * PAGE);
         } else {
-            lie_to_landing(stage, first, i == 1, LENGTH);
+            lie_to_receiver(stage, first, i == 1, LENGTH);
             lie_of(stage, 1, first, REGX_CONTROL_RKEY, HALF, PAGE);
             lie_of(stage, 1, first, REGX_CONTROL_NACK, HALF, LENGTH - HALF);
         }
@@ -223,8 +223,8 @@ static void nacked_bytes_are_not_taken_again(void **state)
 
 /* ---- to the send ---- */
 
-/* Grants of what was granted or is to be exposed, and ATS of what is not exposed. */
-static void lie_to_source(stage_t *stage, regx_control_t control, uint64_t got)
+/* Grants of what was granted or is to be advertised, and ATS of what is not advertised. */
+static void lie_to_sender(stage_t *stage, regx_control_t control, uint64_t got)
 {
     static const uint64_t offsets[] = {0,        1,           HALF - 1,        HALF,
                                        HALF + 1, HALF + PAGE, HALF + 2 * PAGE, LENGTH - 1,
@@ -234,12 +234,13 @@ static void lie_to_source(stage_t *stage, regx_control_t control, uint64_t got)
     for (size_t o = 0; o < sizeof(offsets) / sizeof(offsets[0]); o++) {
         for (size_t l = 0; l < sizeof(lengths) / sizeof(lengths[0]); l++) {
             const uint64_t offset = offsets[o], length = lengths[l];
-            const bool exposed = length == PAGE && offset >= HALF && offset < got + DEPTH * PAGE &&
-                                 (offset - HALF) % PAGE == 0 && offset >= got;
+            const bool advertised = length == PAGE && offset >= HALF &&
+                                    offset < got + DEPTH * PAGE && (offset - HALF) % PAGE == 0 &&
+                                    offset >= got;
 
             lie_of(stage, 0, control, REGX_CONTROL_CTS_CHUNK, offset, length);
             lie_of(stage, 0, control, REGX_CONTROL_CTS_SLOTS, offset, length);
-            if (!exposed) {
+            if (!advertised) {
                 lie_of(stage, 0, control, REGX_CONTROL_ATS, offset, length);
                 control.unread = true;
                 lie_of(stage, 0, control, REGX_CONTROL_ATS, offset, length);
@@ -257,8 +258,8 @@ static void the_sender_takes_only_what_it_advertised(void **state)
 
         stage->late_percent = late * 100;
         begin(stage);
-        const regx_control_t exposed = next_message(stage->sender, 1);
-        lie_to_source(stage, (regx_control_t){.to = exposed.from}, HALF);
+        const regx_control_t advertised = next_message(stage->sender, 1);
+        lie_to_sender(stage, (regx_control_t){.to = advertised.from}, HALF);
         while (deliver(stage, 1)) {
         }
         assert_true(fake_got(stage->receiver, 0, 0, REGX_OK));
@@ -266,7 +267,7 @@ static void the_sender_takes_only_what_it_advertised(void **state)
         lie_as_another(stage, 0, got);
         assert_true(deliver(stage, 0));
         lie(stage, 0, 1, &got); /* again */
-        lie_to_source(stage, (regx_control_t){.to = exposed.from}, HALF + PAGE);
+        lie_to_sender(stage, (regx_control_t){.to = advertised.from}, HALF + PAGE);
         const uint64_t lies = malformed(stage);
         run(stage);
         assert_read(stage);
@@ -287,9 +288,9 @@ static void an_ats_of_an_unsent_rkey_is_refused(void **state)
     stage->late_percent = 100;
     answer(stage, stage->sender, FAKE_SEND, 2, REGX_AGAIN);
     begin(stage);
-    const regx_control_t exposed = next_message(stage->sender, 1);
+    const regx_control_t advertised = next_message(stage->sender, 1);
     assert_int_equal(stage->sender->open_windows, 3);
-    lie_of(stage, 0, (regx_control_t){.to = exposed.from}, REGX_CONTROL_ATS, HALF + PAGE, PAGE);
+    lie_of(stage, 0, (regx_control_t){.to = advertised.from}, REGX_CONTROL_ATS, HALF + PAGE, PAGE);
     run(stage);
     assert_read(stage);
     assert_bytes(stage, LENGTH);
@@ -323,7 +324,7 @@ static void grants_of_more_than_was_nacked_are_refused(void **state)
 /* ---- the CTS ---- */
 
 /* A stage whose receive is open; its CTS. */
-static stage_t *open_landing(regx_cts_t *cts)
+static stage_t *open_recv(regx_cts_t *cts)
 {
     stage_t *stage = stage_open();
 
@@ -371,7 +372,7 @@ static void a_cts_that_does_not_fit_ends_the_transfer(void **state)
     for (size_t i = 0; i < sizeof(lies) / sizeof(lies[0]); i++) {
         uint8_t bytes[REGX_CTS_SIZE];
         regx_cts_t cts;
-        stage_t *stage = open_landing(&cts);
+        stage_t *stage = open_recv(&cts);
 
         memcpy((char *)&cts + lies[i].field, &lies[i].value, lies[i].size); /* little-endian */
         regx_cts_pack(&cts, bytes);
@@ -390,7 +391,7 @@ static void a_wire_without_gets_ends_the_transfer(void **state)
 {
     regx_transport_ops_t ops = fake_ops;
     regx_cts_t cts;
-    stage_t *stage = open_landing(&cts);
+    stage_t *stage = open_recv(&cts);
 
     (void)state;
     ops.get = NULL;
@@ -401,12 +402,12 @@ static void a_wire_without_gets_ends_the_transfer(void **state)
     abandon(stage);
 }
 
-/* More may be exposed than the sender would: it keeps to its own limits. */
+/* More may be advertised than the sender would: it keeps to its own limits. */
 static void the_senders_limits_hold(void **state)
 {
     uint8_t bytes[REGX_CTS_SIZE];
     regx_cts_t cts;
-    stage_t *stage = open_landing(&cts);
+    stage_t *stage = open_recv(&cts);
 
     (void)state;
     cts.rkeys = REGX_CTS_RKEYS;
@@ -430,7 +431,7 @@ static void a_cts_with_any_byte_changed_is_refused_or_fits(void **state)
         for (unsigned bit = 0; bit < 9; bit++) {
             uint8_t bytes[REGX_CTS_SIZE];
             regx_cts_t cts;
-            stage_t *stage = open_landing(&cts);
+            stage_t *stage = open_recv(&cts);
 
             stage->late_percent = bit % 2 * 100;
             memcpy(bytes, regx_rndv_recv_cts(stage->recv), sizeof(bytes));

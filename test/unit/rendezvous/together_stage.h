@@ -8,7 +8,7 @@
 #include "transfer_stage.h"
 
 /* What the standard buffers make of a message of LENGTH: the half is the longer, up to a page
- * border of the receiver's, and the rest is more chunks than may be exposed at once. */
+ * border of the receiver's, and the rest is more chunks than may be advertised at once. */
 enum { HALF = 3 * PAGE + 7, GETS = 3, DEPTH = 2 };
 
 /* Few slots: what goes by them cannot all be granted at once. */

@@ -5,73 +5,79 @@
  */
 #include "sides.h"
 
+#include "transport/verbs/keepalive.h"
+
 /* Both ask at once, and one asks while the other does not answer for long. */
 static void handshakes(void **state)
 {
     uint64_t stream = 3;
 
     (void)state;
-    open_both(false);
-    assert_int_equal(regx_transport_ops.send(one.conn, 1, NULL, 0, pack, &stream, 10), REGX_AGAIN);
-    assert_int_equal(regx_transport_ops.send(two.conn, 1, NULL, 0, pack, &stream, 10), REGX_AGAIN);
-    send(&one, 1, 3, 10);
-    send(&two, 1, 3, 10);
-    await(&one.delivered, 1);
-    await(&two.delivered, 1);
-    close_both();
+    sides_open(false);
+    assert_int_equal(regx_transport_ops.send(one.conn, 1, NULL, 0, side_pack, &stream, 10),
+                     REGX_AGAIN);
+    assert_int_equal(regx_transport_ops.send(two.conn, 1, NULL, 0, side_pack, &stream, 10),
+                     REGX_AGAIN);
+    side_send(&one, 1, 3, 10);
+    side_send(&two, 1, 3, 10);
+    side_await(&one.delivered, 1);
+    side_await(&two.delivered, 1);
+    sides_close();
 
-    open_both(false);
-    assert_int_equal(regx_transport_ops.send(one.conn, 1, NULL, 0, pack, &stream, 10), REGX_AGAIN);
-    while (verbs_of(&one)->asking->asked < 5) {
-        regx_transport_ops.progress(one.transport); /* says hello again and again */
+    sides_open(false);
+    assert_int_equal(regx_transport_ops.send(one.conn, 1, NULL, 0, side_pack, &stream, 10),
+                     REGX_AGAIN);
+    while (side_asking(&one)->asked < 5) {
+        regx_transport_ops.progress(one.transport); /* asks again and again */
     }
-    send(&one, 1, 3, 10);
-    await(&two.delivered, 1);
-    assert_null(verbs_of(&one)->asking);
-    close_both();
+    side_send(&one, 1, 3, 10);
+    side_await(&two.delivered, 1);
+    assert_null(side_asking(&one));
+    sides_close();
 }
 
 /* The peer's queue pair fails, or its process is gone: what is under way ends, within the device's
  * own retries. */
 static void peer_fails(void **state)
 {
-    regx_lend_t lend = {.tag = 7, .done = lend_done, .length = 60000};
+    regx_lend_t lend = {.tag = 7, .done = side_lend_done, .length = 60000};
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
     uint64_t stream = 1;
 
     (void)state;
-    open_both(false);
-    send(&one, 1, 1, 1);
-    await(&two.delivered, 1);
-    regx_pair_t *pair = regx_pair_find(verbs_of(&two), ONE);
-    assert_int_equal(ibv_modify_qp(pair->qp, &attr, IBV_QP_STATE), 0);
+    sides_open(false);
+    side_send(&one, 1, 1, 1);
+    side_await(&two.delivered, 1);
+    regx_ep_t *ep = regx_ep_find(verbs_of(&two), ONE);
+    assert_int_equal(ibv_modify_qp(ep->qp, &attr, IBV_QP_STATE), 0);
     lend.data = one.transport->pool_memory;
-    assert_int_equal(regx_transport_ops.send(one.conn, 1, NULL, 0, pack, &stream, 5000), REGX_OK);
+    assert_int_equal(regx_transport_ops.send(one.conn, 1, NULL, 0, side_pack, &stream, 5000),
+                     REGX_OK);
     assert_int_equal(regx_transport_ops.lend(one.conn, &lend), REGX_PENDING);
     while (one.broken == 0) {
         regx_transport_ops.progress(one.transport);
     }
-    settle();
+    sides_settle();
     assert_int_equal(done_failed, 1);
     assert_non_null(strstr(one.what, "SEND: "));
     assert_int_equal(verbs_of(&one)->buffers.slot_count, REGX_VERBS_SLOTS);
     regx_transport_ops.progress(one.transport);
     assert_int_equal(verbs_of(&one)->outstanding, 0);
-    close_both();
+    sides_close();
 }
 
 /* One that only hears of the other, and asks soon whether it is there. */
-static regx_pair_t *open_listener(void)
+static regx_ep_t *open_listener(void)
 {
-    open_both(false);
+    sides_open(false);
     verbs_of(&one)->settings.timeout = 14;
     verbs_of(&one)->idle_ns = 1000000;
-    send(&two, 1, 1, 100);
-    await(&one.delivered, 1);
+    side_send(&two, 1, 1, 100);
+    side_await(&one.delivered, 1);
 
-    regx_pair_t *pair = regx_pair_find(verbs_of(&one), TWO);
-    assert_null(pair->conn); /* nothing was sent */
-    return pair;
+    regx_ep_t *ep = regx_ep_find(verbs_of(&one), TWO);
+    assert_null(ep->conn); /* nothing was sent */
+    return ep;
 }
 
 /* Nobody sends to the peer, and it fails. */
@@ -81,13 +87,12 @@ static void silent_peer_fails(void **state)
 
     (void)state;
     open_listener();
-    assert_int_equal(ibv_modify_qp(regx_pair_find(verbs_of(&two), ONE)->qp, &attr, IBV_QP_STATE),
-                     0);
+    assert_int_equal(ibv_modify_qp(regx_ep_find(verbs_of(&two), ONE)->qp, &attr, IBV_QP_STATE), 0);
     while (one.broken == 0) {
         regx_transport_ops.progress(one.transport);
     }
     assert_non_null(strstr(one.what, "keepalive: "));
-    close_both();
+    sides_close();
 }
 
 /* The peer's process stands still, which is no failure, and its device answers for as long as it
@@ -96,58 +101,64 @@ static void silent_peer_lives(void **state)
 {
     (void)state;
 
-    const regx_pair_t *pair = open_listener();
-    while (pair->done < 3 * REGX_PAIR_DEPTH) {
+    const regx_ep_t *ep = open_listener();
+    while (ep->done < 3 * 64) {
         regx_transport_ops.progress(one.transport);
     }
     assert_int_equal(one.broken, 0);
     assert_int_equal(two.delivered, 0);
     regx_transport_ops.disconnect(two.conn);
-    while (!pair->parted) {
-        progress();
+    while (!ep->remote_closed) {
+        sides_progress();
     }
-    connect_side(&two, &one);
+    side_connect(&two, &one);
     verbs_of(&one)->look_next = 0;
-    const uint64_t posted = pair->posted;
+    const uint64_t posted = ep->posted;
     verbs_of(&one)->idle_ns = 0;
     for (int i = 0; i < 100; i++) {
         regx_keepalive_progress(verbs_of(&one));
     }
-    assert_true(pair->posted == posted);
-    close_both();
+    assert_true(ep->posted == posted);
+    sides_close();
 }
 
 static void exchange(unsigned round)
 {
-    send(&one, 1, round, 3000);
-    send(&two, 1, round, 3000);
-    await(&one.delivered, round);
-    await(&two.delivered, round);
+    side_send(&one, 1, round, 3000);
+    side_send(&two, 1, round, 3000);
+    side_await(&one.delivered, round);
+    side_await(&two.delivered, round);
 }
 
 /* A peer that has disconnected may come again, and be called again. */
 static void again_after_disconnecting(void **state)
 {
     (void)state;
-    open_both(false);
+    sides_open(false);
     for (unsigned round = 1; round <= 5; round++) {
         exchange(round);
         regx_transport_ops.disconnect(one.conn);
         regx_transport_ops.disconnect(two.conn);
-        while (verbs_of(&one)->leaving || verbs_of(&two)->leaving) {
-            progress();
+        while (side_is_ending(&one) || side_is_ending(&two)) {
+            sides_progress();
         }
-        connect_side(&one, &two);
-        connect_side(&two, &one);
+        side_connect(&one, &two);
+        side_connect(&two, &one);
     }
     assert_int_equal(one.broken + two.broken, 0);
-    close_both();
+    sides_close();
+}
+
+static void put_done(regx_put_t *put, regx_status_t status)
+{
+    (void)put;
+    *(status == REGX_OK ? &done_ok : &done_failed) += 1;
 }
 
 static void await_unbroken(const unsigned *count, unsigned value)
 {
     while (*count < value && one.broken + two.broken == 0) {
-        progress();
+        sides_progress();
     }
     assert_int_equal(*count, value);
     assert_int_equal(one.broken + two.broken, 0);
@@ -158,57 +169,95 @@ static void await_unbroken(const unsigned *count, unsigned value)
 static void back_before_the_goodbye_is_heard(void **state)
 {
     (void)state;
-    open_both(false);
+    sides_open(false);
     exchange(1);
     regx_transport_ops.disconnect(one.conn);
     regx_transport_ops.disconnect(two.conn);
-    while (verbs_of(&two)->pairs != NULL) {
+    while (verbs_of(&two)->ep_count > 0) {
         regx_transport_ops.progress(two.transport);
     }
-    assert_non_null(verbs_of(&one)->pairs);
-    connect_side(&one, &two);
-    connect_side(&two, &one);
-    send(&one, 1, 2, 3000);
+    assert_int_equal(verbs_of(&one)->ep_count, 1);
+    side_connect(&one, &two);
+    side_connect(&two, &one);
+    side_send(&one, 1, 2, 3000);
     await_unbroken(&two.delivered, 2);
-    send(&two, 1, 2, 3000);
+    side_send(&two, 1, 2, 3000);
     await_unbroken(&one.delivered, 2);
-    close_both();
+    sides_close();
 }
 
-/* The other stayed, and goes on with the queue pair that it has. */
+/* The other stayed. It is asked to leave, too, and then both have another queue pair. */
 static void back_to_who_stayed(void **state)
 {
     (void)state;
-    open_both(false);
-    send(&one, 1, 1, 3000);
-    await(&two.delivered, 1);
-    const regx_pair_t *pair = regx_pair_find(verbs_of(&two), ONE);
-    const uint32_t qpn = pair->qp->qp_num;
-    for (unsigned round = 2; round < 300; round++) { /* the count of returns wraps around */
+    sides_open(false);
+    side_send(&one, 1, 1, 3000);
+    side_await(&two.delivered, 1);
+    for (unsigned round = 2; round < 30; round++) {
+        const regx_ep_t *ep = regx_ep_find(verbs_of(&two), ONE);
+        const uint64_t epoch = ep->epoch, peer_epoch = ep->peer_epoch;
+
         regx_transport_ops.disconnect(one.conn);
-        while (!pair->parted) {
-            progress();
+        while (!ep->remote_closed) {
+            sides_progress();
         }
-        connect_side(&one, &two);
-        send(&one, 1, round, 3000);
+        side_connect(&one, &two);
+        side_send(&one, 1, round, 3000);
         await_unbroken(&two.delivered, round);
-        assert_false(pair->parted);
+        ep = regx_ep_find(verbs_of(&two), ONE);
+        assert_true(ep->epoch > epoch && ep->peer_epoch > peer_epoch);
     }
-    assert_true(regx_pair_find(verbs_of(&two), ONE) == pair && pair->qp->qp_num == qpn);
-    send(&two, 1, 1, 3000);
+    side_send(&two, 1, 1, 3000);
     await_unbroken(&one.delivered, 1);
-    close_both();
+    sides_close();
+}
+
+/* What the one who stayed had accepted still arrives by the old queue pair, before what it sends by
+ * the new one. */
+static void what_was_accepted_before_the_other_came_back_arrives_first(void **state)
+{
+    const unsigned count = 20;
+    regx_put_t put = {.length = 3000,
+                      .target = REGX_TARGET_POOL,
+                      .notice_length = 8,
+                      .tag = count % 251,
+                      .done = put_done};
+
+    (void)state;
+    sides_open(false);
+    exchange(1);
+    one.on_deliver = side_in_order;
+    side_expected = 0;
+    regx_transport_ops.disconnect(one.conn);
+    while (!regx_ep_find(verbs_of(&two), ONE)->remote_closed) {
+        sides_progress();
+    }
+    side_connect(&one, &two);
+    for (uint64_t i = 0; i < count; i++) {
+        assert_int_equal(regx_transport_ops.send(two.conn, (uint8_t)i, NULL, 0, side_pack, &i, 700),
+                         REGX_OK);
+    }
+    put.local = two.transport->pool_memory;
+    unit_fill(put.notice, 8, count, 0);
+    done_ok = done_failed = 0;
+    assert_int_equal(regx_transport_ops.put(two.conn, &put), REGX_PENDING);
+    side_send(&one, 1, 2, 3000);
+    await_unbroken(&one.delivered, 1 + count + 1);
+    side_send(&two, (count + 1) % 251, count + 1, 3000);
+    await_unbroken(&one.delivered, 1 + count + 2);
+    assert_int_equal(done_ok, 1);
+    sides_close();
 }
 
 static unsigned leave_or_return(side_t *side, const side_t *other)
 {
     if (side->conn == NULL) {
-        connect_side(side, other);
+        side_connect(side, other);
         return 1;
     }
     /* As under MPI, where what was to be sent has been sent before anybody leaves. */
-    const regx_pair_t *pair = ((regx_verbs_conn_t *)side->conn)->pair;
-    if (pair == NULL || pair->state == REGX_PAIR_READY) {
+    const regx_ep_t *ep = ((regx_verbs_conn_t *)side->conn)->ep;
+    if (ep == NULL || ep->state == REGX_EP_READY) {
         regx_transport_ops.disconnect(side->conn);
         side->conn = NULL;
     }
@@ -223,7 +272,7 @@ static void to_and_fro(void **state)
     side_t *const sides[2] = {&one, &two};
 
     (void)state;
-    open_both(false);
+    sides_open(false);
     while (returns < 100) {
         const uint64_t drawn = chance_next(&random);
         const int which = (int)(drawn & 1);
@@ -233,7 +282,8 @@ static void to_and_fro(void **state)
             regx_transport_ops.progress(side->transport);
         } else if (side->conn == NULL || (drawn >> 5 & 127) == 0) {
             returns += leave_or_return(side, sides[1 - which]);
-        } else if (regx_transport_ops.send(side->conn, 1, NULL, 0, pack, &stream, 700) == REGX_OK) {
+        } else if (regx_transport_ops.send(side->conn, 1, NULL, 0, side_pack, &stream, 700) ==
+                   REGX_OK) {
             sent[which]++;
         }
         assert_int_equal(one.broken + two.broken, 0);
@@ -243,45 +293,60 @@ static void to_and_fro(void **state)
     await_unbroken(&one.delivered, sent[1]);
     for (int which = 0; which < 2; which++) {
         if (sides[which]->conn == NULL) {
-            connect_side(sides[which], sides[1 - which]);
+            side_connect(sides[which], sides[1 - which]);
         }
-        send(sides[which], 1, stream, 700);
+        side_send(sides[which], 1, stream, 700);
     }
     await_unbroken(&two.delivered, sent[0] + 1);
     await_unbroken(&one.delivered, sent[1] + 1);
-    close_both();
+    sides_close();
 }
 
-/* A datagram that comes after its queue pair has ended leads nobody to it. */
-static void hello_that_comes_late(void **state)
+/* A datagram that comes after its queue pair has ended leads nobody to it for long. */
+static void request_that_comes_late(void **state)
 {
-    uint8_t bytes[REGX_VERBS_HELLO_SIZE];
+    uint8_t bytes[REGX_CM_MESSAGE_SIZE];
 
     (void)state;
-    open_both(false);
+    sides_open(false);
     exchange(1);
 
-    const regx_pair_t *pair = regx_pair_find(verbs_of(&one), TWO);
-    const regx_verbs_hello_t hello = {.flags = REGX_VERBS_ASKS,
-                                      .qpn = pair->qp->qp_num,
-                                      .psn = pair->psn,
-                                      .from = ONE,
-                                      .to = TWO,
-                                      .address = verbs_of(&one)->address};
-    regx_verbs_hello_pack(&hello, bytes);
+    const regx_ep_t *ep = regx_ep_find(verbs_of(&one), TWO);
+    const regx_cm_message_t message = {.kind = REGX_CM_REQUEST,
+                                       .qpn = ep->qp->qp_num,
+                                       .psn = ep->psn,
+                                       .epoch = ep->epoch,
+                                       .from = ONE,
+                                       .to = TWO,
+                                       .address = verbs_of(&one)->address};
+    const regx_cm_source_t source = {.qpn = message.address.qpn};
+    regx_cm_message_pack(&message, bytes);
     regx_transport_ops.disconnect(one.conn);
     regx_transport_ops.disconnect(two.conn);
-    while (verbs_of(&one)->pairs != NULL || verbs_of(&two)->pairs != NULL) {
-        progress();
+    while (verbs_of(&one)->ep_count + verbs_of(&two)->ep_count > 0) {
+        sides_progress();
     }
-    regx_hello_receive(verbs_of(&two), bytes, sizeof(bytes));
-    assert_null(verbs_of(&two)->pairs);
-    connect_side(&one, &two);
-    connect_side(&two, &one);
-    send(&one, 1, 2, 3000);
-    await(&two.delivered, 2);
+    side_connect(&one, &two);
+    side_connect(&two, &one);
+    regx_cm_receive(verbs_of(&two), bytes, sizeof(bytes), &source);
+    regx_put_t put = {.local = two.transport->pool_memory,
+                      .length = 3000,
+                      .target = REGX_TARGET_POOL,
+                      .notice_length = 8,
+                      .done = put_done};
+    done_ok = done_failed = 0;
+    while (regx_transport_ops.put(two.conn, &put) == REGX_AGAIN) { /* it waits for the connection */
+        regx_transport_ops.progress(two.transport);
+    }
+    side_send(&one, 1, 2, 3000);
+    side_await(&two.delivered, 2);
+    side_await(&done_ok, 1);
+    side_await(&one.delivered, 2);
+    regx_cm_receive(verbs_of(&two), bytes, sizeof(bytes), &source);
+    side_send(&two, 1, 2, 3000);
+    side_await(&one.delivered, 3);
     assert_int_equal(one.broken + two.broken, 0);
-    close_both();
+    sides_close();
 }
 
 static void hostile_addresses(void **state)
@@ -290,7 +355,7 @@ static void hostile_addresses(void **state)
     regx_conn_t *conn;
 
     (void)state;
-    open_both(false);
+    sides_open(false);
     const size_t length = regx_transport_ops.address(two.transport, address);
     assert_int_equal(
         regx_transport_ops.connect(one.transport, 77, false, address, length - 1, &conn),
@@ -298,7 +363,7 @@ static void hostile_addresses(void **state)
     address[1] = REGX_VERBS_INFINIBAND;
     assert_int_equal(regx_transport_ops.connect(one.transport, 77, false, address, length, &conn),
                      REGX_UNREACHABLE);
-    close_both();
+    sides_close();
 }
 
 int main(void)
@@ -311,8 +376,9 @@ int main(void)
         cmocka_unit_test(again_after_disconnecting),
         cmocka_unit_test(back_before_the_goodbye_is_heard),
         cmocka_unit_test(back_to_who_stayed),
+        cmocka_unit_test(what_was_accepted_before_the_other_came_back_arrives_first),
         cmocka_unit_test(to_and_fro),
-        cmocka_unit_test(hello_that_comes_late),
+        cmocka_unit_test(request_that_comes_late),
         cmocka_unit_test(hostile_addresses),
     };
 

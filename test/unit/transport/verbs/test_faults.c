@@ -8,13 +8,13 @@
 #include <errno.h>
 #include <unistd.h>
 
-enum { PATIENCE = 60 }; /* seconds; what does not end ends the program */
+enum { RECEIVES = 128, PATIENCE = 60 }; /* seconds; what does not end ends the program */
 
 /* What goes wrong at `one`. */
 static struct faults {
     struct ibv_context_ops ops; /* the device's own */
-    enum ibv_wc_status hello_sent, hello_received, received;
-    int hello_post, hello_receive_post, receive_post; /* errors */
+    enum ibv_wc_status datagram_sent, datagram_received, received;
+    int datagram_post, datagram_receive_post, receive_post; /* errors */
     bool poll;
     enum ibv_event_type event;
     int making;                 /* a queue pair: fails so, … */
@@ -74,8 +74,8 @@ static enum ibv_wc_status status_of(const struct ibv_wc *wc)
 {
     const bool received = (wc->wr_id & REGX_RECEIVED) != 0;
 
-    if (wc->qp_num == verbs_of(&one)->ud->qp_num) {
-        return received ? faults.hello_received : faults.hello_sent;
+    if (wc->qp_num == verbs_of(&one)->cm.qp->qp_num) {
+        return received ? faults.datagram_received : faults.datagram_sent;
     }
     return received ? faults.received : IBV_WC_SUCCESS;
 }
@@ -95,16 +95,16 @@ static int poll_cq(struct ibv_cq *cq, int most, struct ibv_wc *wc)
 static int post_send(struct ibv_qp *qp, struct ibv_send_wr *requests, struct ibv_send_wr **refused)
 {
     *refused = requests;
-    return qp == verbs_of(&one)->ud && faults.hello_post != 0
-               ? faults.hello_post
+    return qp == verbs_of(&one)->cm.qp && faults.datagram_post != 0
+               ? faults.datagram_post
                : faults.ops.post_send(qp, requests, refused);
 }
 
 static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *requests, struct ibv_recv_wr **refused)
 {
     *refused = requests;
-    return faults.hello_receive_post != 0 ? faults.hello_receive_post
-                                          : faults.ops.post_recv(qp, requests, refused);
+    return faults.datagram_receive_post != 0 ? faults.datagram_receive_post
+                                             : faults.ops.post_recv(qp, requests, refused);
 }
 
 static int post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *requests,
@@ -115,9 +115,14 @@ static int post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *requests,
                                     : faults.ops.post_srq_recv(srq, requests, refused);
 }
 
+/* With few receive buffers: some tests use all. */
 static void open_faulty(void)
 {
-    open_both(false);
+    static regx_verbs_settings_t few = REGX_VERBS_DEFAULTS;
+
+    few.srq_depth = RECEIVES;
+    side_settings = &few;
+    sides_open(false);
     verbs_of(&two)->settings.timeout = 14;
 
     struct ibv_context_ops *ops = &verbs_of(&one)->port.context->ops;
@@ -131,10 +136,10 @@ static void open_faulty(void)
 static void open_connected(void)
 {
     open_faulty();
-    send(&one, 1, 1, 100);
-    send(&two, 1, 1, 100);
-    await(&one.delivered, 1);
-    await(&two.delivered, 1);
+    side_send(&one, 1, 1, 100);
+    side_send(&two, 1, 1, 100);
+    side_await(&one.delivered, 1);
+    side_await(&two.delivered, 1);
 }
 
 /* Waits until `one` says so. */
@@ -142,7 +147,7 @@ static void await_broken(const char *says)
 {
     alarm(PATIENCE);
     while (one.broken == 0) {
-        progress();
+        sides_progress();
     }
     alarm(0);
     assert_int_equal(one.broken, 1);
@@ -154,14 +159,14 @@ static void close_faulty(void)
     const struct ibv_context_ops own = faults.ops;
 
     faults = (struct faults){.ops = own};
-    close_both();
+    sides_close();
 }
 
 static regx_status_t try_to_send(const side_t *side)
 {
     uint64_t stream = 1;
 
-    return regx_transport_ops.send(side->conn, 1, NULL, 0, pack, &stream, 10);
+    return regx_transport_ops.send(side->conn, 1, NULL, 0, side_pack, &stream, 10);
 }
 
 static void ask(const side_t *side)
@@ -170,78 +175,78 @@ static void ask(const side_t *side)
 }
 
 /* It is told at once, with the status, not that the peer is silent ten minutes later. */
-static void hello_fails(void **state)
+static void datagram_fails(void **state)
 {
     (void)state;
     open_faulty();
-    faults.hello_sent = IBV_WC_LOC_QP_OP_ERR;
+    faults.datagram_sent = IBV_WC_LOC_QP_OP_ERR;
     ask(&one);
-    await_broken("hello: local QP operation error (status 2, ");
+    await_broken("connecting: local QP operation error (status 2, ");
     close_faulty();
 
     open_faulty();
-    faults.hello_received = IBV_WC_LOC_PROT_ERR;
+    faults.datagram_received = IBV_WC_LOC_PROT_ERR;
     ask(&one);
-    await_broken("hello: local protection error (status 4, ");
+    await_broken("connecting: local protection error (status 4, ");
     close_faulty();
 
     open_faulty();
-    faults.hello_post = EIO;
+    faults.datagram_post = EIO;
     ask(&one);
-    await_broken("hello: Input/output error");
+    await_broken("connecting: Input/output error");
     close_faulty();
 }
 
 /* Nobody could be heard soon. */
-static void hello_buffer_is_refused(void **state)
+static void datagram_buffer_is_refused(void **state)
 {
     (void)state;
     open_faulty();
-    faults.hello_receive_post = ENOMEM;
+    faults.datagram_receive_post = ENOMEM;
     ask(&two);
-    await_broken("hello: Cannot allocate memory");
+    await_broken("connecting: Cannot allocate memory");
     close_faulty();
 }
 
-/* Whom the queue pair of hellos has connected needs it no more. */
-static void hello_queue_fails(void **state)
+/* Whom the queue pair of datagrams has connected needs it no more. */
+static void datagram_queue_fails(void **state)
 {
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
 
     (void)state;
     open_connected();
-    assert_int_equal(ibv_modify_qp(verbs_of(&one)->ud, &attr, IBV_QP_STATE), 0);
+    assert_int_equal(ibv_modify_qp(verbs_of(&one)->cm.qp, &attr, IBV_QP_STATE), 0);
     for (int i = 0; i < 100; i++) {
-        progress();
+        sides_progress();
     }
-    send(&one, 1, 2, 10);
-    send(&two, 1, 2, 10);
-    await(&one.delivered, 2);
-    await(&two.delivered, 2);
+    side_send(&one, 1, 2, 10);
+    side_send(&two, 1, 2, 10);
+    side_await(&one.delivered, 2);
+    side_await(&two.delivered, 2);
     assert_int_equal(one.broken, 0);
     close_faulty();
 
     open_faulty();
-    assert_int_equal(ibv_modify_qp(verbs_of(&one)->ud, &attr, IBV_QP_STATE), 0);
+    assert_int_equal(ibv_modify_qp(verbs_of(&one)->cm.qp, &attr, IBV_QP_STATE), 0);
     ask(&one);
-    await_broken("hello: Work Request Flushed Error (status 5, ");
+    await_broken("connecting: Work Request Flushed Error (status 5, ");
     close_faulty();
 
     open_faulty();
     ask(&one);
     faults.event = IBV_EVENT_QP_FATAL;
-    faults.event_qp = verbs_of(&one)->ud;
+    faults.event_qp = verbs_of(&one)->cm.qp;
     regx_verbs_look(verbs_of(&one));
-    await_broken("hello: local work queue catastrophic error");
+    await_broken("connecting: local work queue catastrophic error");
     close_faulty();
 }
 
 static void ask_until(unsigned count)
 {
-    regx_pair_t *asking = verbs_of(&one)->asking;
+    regx_ep_t *asking = side_asking(&one);
 
     while (asking->asked < count) {
-        asking->ask_next = 0;
+        verbs_of(&one)->cm.ask_next = asking->ask_next = 0;
         regx_transport_ops.progress(one.transport);
     }
 }
@@ -250,7 +255,7 @@ static void ask_until(unsigned count)
 static void peer_answers_late(void **state)
 {
     (void)state;
-    open_both(false);
+    sides_open(false);
     ask(&one);
     alarm(PATIENCE);
     ask_until(499);
@@ -258,11 +263,11 @@ static void peer_answers_late(void **state)
     ask_until(1500);
     assert_int_equal(one.silent, 1);
     assert_int_equal(one.broken, 0);
-    send(&one, 1, 2, 10); /* now the other is there */
-    await(&two.delivered, 1);
+    side_send(&one, 1, 2, 10); /* now the other is there */
+    side_await(&two.delivered, 1);
     alarm(0);
     assert_int_equal(one.silent, 1);
-    close_both();
+    sides_close();
 }
 
 /* What registered buffers have pinned may leave nothing for a queue pair, for a while; at either
@@ -279,16 +284,16 @@ static void device_has_no_memory(void **state)
         ask(&one);
         alarm(PATIENCE);
         for (uint64_t before = faults.refused; faults.refused < before + 3;) {
-            progress();
+            sides_progress();
             if (end == 0) {
                 ask(&one);
             }
         }
         assert_int_equal(one.broken + two.broken, 0);
-        assert_int_equal(verbs_of(sides[end])->inline_most, REGX_VERBS_INLINE);
+        assert_int_equal(verbs_of(sides[end])->inline_max, REGX_VERBS_INLINE);
         faults.making = 0;
-        send(&one, 1, 2, 10);
-        await(&two.delivered, 1);
+        side_send(&one, 1, 2, 10);
+        side_await(&two.delivered, 1);
         alarm(0);
         close_faulty();
     }
@@ -321,8 +326,8 @@ static void device_has_no_memory_now_and_then(void **state)
     verbs_of(&one)->starved_until -= 70 * INT64_C(1000000000);
     ask(&one);
     faults.making = 0;
-    send(&one, 1, 2, 10);
-    await(&two.delivered, 1);
+    side_send(&one, 1, 2, 10);
+    side_await(&two.delivered, 1);
     close_faulty();
 }
 
@@ -344,7 +349,7 @@ static void receive_fails(void **state)
     (void)state;
     open_connected();
     faults.received = IBV_WC_LOC_LEN_ERR;
-    send(&two, 1, 2, 10);
+    side_send(&two, 1, 2, 10);
     await_broken("receiving: local length error");
     assert_int_equal(one.delivered, 1);
     close_faulty();
@@ -360,12 +365,13 @@ static void no_receive_can_be_posted(void **state)
     faults.receive_post = ENOMEM;
     alarm(PATIENCE);
     while (one.broken == 0) {
-        regx_transport_ops.send(two.conn, 1, NULL, 0, pack, &stream, 10);
-        progress();
+        regx_transport_ops.send(two.conn, 1, NULL, 0, side_pack, &stream, 10);
+        sides_progress();
     }
     alarm(0);
     assert_string_equal(one.what, "receive queue: Cannot allocate memory");
-    assert_int_equal(one.delivered, REGX_VERBS_RECEIVES); /* all that there were were used */
+    assert_int_equal(one.delivered,
+                     verbs_of(&one)->buffers.receives); /* all that there were were used */
     close_faulty();
 }
 
@@ -378,13 +384,29 @@ static void queue_cannot_be_polled(void **state)
     close_faulty();
 }
 
+/* Peers that hear of this port from now on may not reach it; those that are connected do. */
+static void change_of_address_is_counted(void **state)
+{
+    static const char says[] = "verbs: the port's address has changed; new peers may not reach it";
+
+    (void)state;
+    open_connected();
+    faults.event = IBV_EVENT_GID_CHANGE;
+    faults.event_qp = verbs_of(&one)->cm.qp;
+    regx_verbs_look(verbs_of(&one));
+    assert_int_equal(regx_tally_find(one.counters.fallbacks, says)->count, 1);
+    side_send(&one, 1, 2, 10);
+    side_await(&two.delivered, 2);
+    close_faulty();
+}
+
 /* Nothing is under way that could fail. */
 static void own_queue_pair_fails(void **state)
 {
     (void)state;
     open_connected();
     faults.event = IBV_EVENT_QP_LAST_WQE_REACHED;
-    faults.event_qp = regx_pair_find(verbs_of(&one), TWO)->qp;
+    faults.event_qp = regx_ep_find(verbs_of(&one), TWO)->qp;
     regx_verbs_look(verbs_of(&one));
     await_broken("queue pair: last WQE reached");
     close_faulty();
@@ -396,8 +418,8 @@ static void send_too_much(const side_t *from)
     uint64_t stream = 1;
     unsigned sent = 0;
 
-    while (sent <= REGX_VERBS_RECEIVES) {
-        sent += regx_transport_ops.send(from->conn, 1, NULL, 0, pack, &stream, 10) == REGX_OK;
+    while (sent <= RECEIVES) {
+        sent += regx_transport_ops.send(from->conn, 1, NULL, 0, side_pack, &stream, 10) == REGX_OK;
         regx_transport_ops.progress(from->transport);
     }
 }
@@ -410,17 +432,17 @@ static void own_queue_pair_fails_in_mid_send(void **state)
     (void)state;
     open_connected();
     send_too_much(&one);
-    regx_pair_t *pair = regx_pair_find(verbs_of(&one), TWO);
-    assert_int_equal(ibv_modify_qp(pair->qp, &attr, IBV_QP_STATE), 0);
+    regx_ep_t *ep = regx_ep_find(verbs_of(&one), TWO);
+    assert_int_equal(ibv_modify_qp(ep->qp, &attr, IBV_QP_STATE), 0);
     usleep(100000);
     faults.event = IBV_EVENT_QP_LAST_WQE_REACHED;
-    faults.event_qp = pair->qp;
+    faults.event_qp = ep->qp;
     regx_verbs_look(verbs_of(&one));
     await_broken("SEND: Work Request Flushed Error (status 5, ");
     close_faulty();
 }
 
-/* What a broken pair has received is polled, so that its buffers come back, before its queue pair
+/* What a broken ep has received is polled, so that its buffers come back, before its queue pair
  * is destroyed. */
 static void receive_buffers_come_back(void **state)
 {
@@ -428,13 +450,13 @@ static void receive_buffers_come_back(void **state)
     open_connected();
     send_too_much(&two);
     usleep(100000);
-    regx_pair_break(regx_pair_find(verbs_of(&one), TWO), "test", "it shall end");
+    regx_ep_break(regx_ep_find(verbs_of(&one), TWO), "test", "it shall end");
     alarm(PATIENCE);
     while (one.broken == 0) {
         regx_transport_ops.progress(one.transport);
     }
     const unsigned delivered = one.delivered;
-    settle();
+    sides_settle();
     alarm(0);
     for (int i = 0; i < 100; i++) {
         regx_transport_ops.progress(one.transport);
@@ -451,7 +473,7 @@ static void device_fails_at_the_end(void **state)
     open_connected();
     send_too_much(&one);
     faults.event = IBV_EVENT_DEVICE_FATAL;
-    faults.event_qp = verbs_of(&one)->ud;
+    faults.event_qp = verbs_of(&one)->cm.qp;
     regx_transport_ops.disconnect(one.conn);
     alarm(PATIENCE);
     regx_transport_ops.close(one.transport);
@@ -463,9 +485,9 @@ static void device_fails_at_the_end(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hello_fails),
-        cmocka_unit_test(hello_buffer_is_refused),
-        cmocka_unit_test(hello_queue_fails),
+        cmocka_unit_test(datagram_fails),
+        cmocka_unit_test(datagram_buffer_is_refused),
+        cmocka_unit_test(datagram_queue_fails),
         cmocka_unit_test(peer_answers_late),
         cmocka_unit_test(device_has_no_memory),
         cmocka_unit_test(device_never_has_memory),
@@ -474,6 +496,7 @@ int main(void)
         cmocka_unit_test(receive_fails),
         cmocka_unit_test(no_receive_can_be_posted),
         cmocka_unit_test(queue_cannot_be_polled),
+        cmocka_unit_test(change_of_address_is_counted),
         cmocka_unit_test(own_queue_pair_fails),
         cmocka_unit_test(own_queue_pair_fails_in_mid_send),
         cmocka_unit_test(receive_buffers_come_back),

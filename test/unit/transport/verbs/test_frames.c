@@ -17,23 +17,23 @@ static void frames_of_all_sizes(void **state)
     unsigned count = 0;
 
     (void)state;
-    open_both(false);
+    sides_open(false);
     for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         count++;
-        send(&one, (uint8_t)i, i, sizes[i]);
-        await(&two.delivered, count);
+        side_send(&one, (uint8_t)i, i, sizes[i]);
+        side_await(&two.delivered, count);
         assert_int_equal(two.last_tag, i);
         assert_int_equal(two.last_length, sizes[i]);
         assert_true(unit_is_filled(two.last, sizes[i], i));
-        send(&two, (uint8_t)(100 + i), 1000 + i, sizes[i]);
-        await(&one.delivered, count);
+        side_send(&two, (uint8_t)(100 + i), 1000 + i, sizes[i]);
+        side_await(&one.delivered, count);
         assert_int_equal(one.last_tag, 100 + i);
         assert_true(unit_is_filled(one.last, sizes[i], 1000 + i));
     }
-    assert_int_equal(
-        regx_transport_ops.send(one.conn, 0, NULL, 0, pack, &one.self, REGX_VERBS_FRAME_MAX + 1),
-        REGX_INVALID);
-    close_both();
+    assert_int_equal(regx_transport_ops.send(one.conn, 0, NULL, 0, side_pack, &one.self,
+                                             REGX_VERBS_FRAME_MAX + 1),
+                     REGX_INVALID);
+    sides_close();
 }
 
 static void header_and_payload(void **state)
@@ -42,22 +42,22 @@ static void header_and_payload(void **state)
     uint64_t stream = 9;
 
     (void)state;
-    open_both(false);
+    sides_open(false);
     unit_fill(header, sizeof(header), 8, 0);
     for (size_t payload = 0; payload <= 3000; payload += 1500) {
         regx_status_t status;
 
-        while ((status = regx_transport_ops.send(one.conn, 3, header, sizeof(header), pack, &stream,
-                                                 payload)) == REGX_AGAIN) {
-            progress();
+        while ((status = regx_transport_ops.send(one.conn, 3, header, sizeof(header), side_pack,
+                                                 &stream, payload)) == REGX_AGAIN) {
+            sides_progress();
         }
         assert_int_equal(status, REGX_OK);
-        await(&two.delivered, (unsigned)(payload / 1500) + 1);
+        side_await(&two.delivered, (unsigned)(payload / 1500) + 1);
         assert_int_equal(two.last_length, sizeof(header) + payload);
         assert_true(unit_is_filled(two.last, sizeof(header), 8));
         assert_true(unit_is_filled(two.last + sizeof(header), payload, 9));
     }
-    close_both();
+    sides_close();
 }
 
 /* Far more than the receive queue and the slots hold, while the receiver does not look; all comes,
@@ -68,16 +68,16 @@ static void flood(void **state)
     unsigned accepted = 0, refused = 0;
 
     (void)state;
-    open_both(false);
-    send(&one, 0, 0, 1); /* connects */
-    await(&two.delivered, 1);
-    expected = accepted = 1;
-    two.on_deliver = in_order;
+    sides_open(false);
+    side_send(&one, 0, 0, 1); /* connects */
+    side_await(&two.delivered, 1);
+    side_expected = accepted = 1;
+    two.on_deliver = side_in_order;
     while (refused < 100000) {
         uint64_t stream = accepted;
 
-        if (regx_transport_ops.send(one.conn, (uint8_t)(accepted % 251), NULL, 0, pack, &stream,
-                                    sizes[accepted % 4]) == REGX_OK) {
+        if (regx_transport_ops.send(one.conn, (uint8_t)(accepted % 251), NULL, 0, side_pack,
+                                    &stream, sizes[accepted % 4]) == REGX_OK) {
             accepted++;
         } else {
             refused++;
@@ -89,14 +89,14 @@ static void flood(void **state)
     for (unsigned i = 0; i < 1000; i++) {
         uint64_t stream = accepted;
 
-        while (regx_transport_ops.send(one.conn, (uint8_t)(accepted % 251), NULL, 0, pack, &stream,
-                                       sizes[accepted % 4]) == REGX_AGAIN) {
-            progress();
+        while (regx_transport_ops.send(one.conn, (uint8_t)(accepted % 251), NULL, 0, side_pack,
+                                       &stream, sizes[accepted % 4]) == REGX_AGAIN) {
+            sides_progress();
         }
         accepted++;
     }
-    await(&two.delivered, accepted);
-    close_both();
+    side_await(&two.delivered, accepted);
+    sides_close();
 }
 
 /* Sends that tell nothing of their end keep their slots: peers that are left alone then must leave
@@ -108,22 +108,23 @@ static void slots_of_idle_peers(void **state)
     regx_conn_t *conns[PEERS];
 
     (void)state;
-    open_side(&one, ONE, TWO, false);
+    side_open(&one, ONE, TWO, false);
     for (unsigned i = 0; i < PEERS; i++) {
         side_t *peer = &peers[i];
         const unsigned frames = i + 1 < PEERS ? FEW : MANY;
 
-        open_side(peer, TWO + i, ONE, false);
+        side_open(peer, TWO + i, ONE, false);
         one.other = peer->self;
-        connect_side(&one, peer);
+        side_connect(&one, peer);
         conns[i] = one.conn;
         for (unsigned sent = 0; sent < frames;) {
             uint64_t stream = sent;
 
-            sent += regx_transport_ops.send(one.conn, 1, NULL, 0, pack, &stream, 1000) == REGX_OK;
+            sent +=
+                regx_transport_ops.send(one.conn, 1, NULL, 0, side_pack, &stream, 1000) == REGX_OK;
             regx_transport_ops.progress(one.transport);
             regx_transport_ops.progress(peer->transport);
-            assert_true(verbs_of(&one)->quiet_slots <= REGX_VERBS_SLOTS / 4);
+            assert_true(verbs_of(&one)->unsignaled_slots <= REGX_VERBS_SLOTS / 4);
         }
         while (peer->delivered < frames) {
             regx_transport_ops.progress(one.transport);
@@ -131,7 +132,7 @@ static void slots_of_idle_peers(void **state)
         }
         assert_true(unit_is_filled(peer->last, 1000, frames - 1));
     }
-    assert_int_equal(verbs_of(&one)->quiet_slots, REGX_VERBS_SLOTS / 4); /* as many as may */
+    assert_int_equal(verbs_of(&one)->unsignaled_slots, REGX_VERBS_SLOTS / 4); /* as many as may */
     while (verbs_of(&one)->buffers.slot_count < REGX_VERBS_SLOTS - REGX_VERBS_SLOTS / 4) {
         regx_transport_ops.progress(one.transport); /* the rest comes back */
     }
@@ -145,35 +146,32 @@ static void slots_of_idle_peers(void **state)
 /* Peers that do not read leave slots to others. */
 static void slots_are_shared(void **state)
 {
-    enum { PAIRS = 6 };
-    uint32_t slots[PAIRS][REGX_VERBS_SLOTS];
+    enum { PEERS = 6 };
+    uint32_t slots[PEERS][REGX_VERBS_SLOTS], held[PEERS] = {0};
 
     (void)state;
-    open_both(false);
-    regx_pair_t *pairs = calloc(PAIRS, sizeof(*pairs));
-    assert_non_null(pairs);
-    for (unsigned i = 0; i < PAIRS; i++) {
-        pairs[i].verbs = verbs_of(&one);
-        while ((slots[i][pairs[i].slots] = regx_slot_take(&pairs[i])) != REGX_SLOT_NOT) {
+    sides_open(false);
+    for (unsigned i = 0; i < PEERS; i++) {
+        while ((slots[i][held[i]] = regx_slot_take(verbs_of(&one), held[i])) != REGX_SLOT_NONE) {
+            held[i]++;
         }
-        assert_int_equal(pairs[i].slots, REGX_VERBS_SLOTS >> (i + 1)); /* half of what is left */
+        assert_int_equal(held[i], REGX_VERBS_SLOTS >> (i + 1)); /* half of what is left */
     }
-    for (unsigned i = 0; i < PAIRS; i++) {
-        while (pairs[i].slots > 0) {
-            regx_slot_give(&pairs[i], slots[i][pairs[i].slots - 1]);
+    for (unsigned i = 0; i < PEERS; i++) {
+        while (held[i] > 0) {
+            regx_slot_give(verbs_of(&one), slots[i][--held[i]]);
         }
     }
-    free(pairs);
-    close_both();
+    sides_close();
 }
 
 static void lends(void **state)
 {
     const size_t sizes[] = {0, 1, 8448, 8449, 65535, 65536};
-    regx_lend_t lend = {.tag = 7, .done = lend_done};
+    regx_lend_t lend = {.tag = 7, .done = side_lend_done};
 
     (void)state;
-    open_both(false);
+    sides_open(false);
     lend.data = one.transport->pool_memory;
     for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         regx_status_t status;
@@ -181,15 +179,15 @@ static void lends(void **state)
         unit_fill(one.transport->pool_memory, sizes[i], i, 0);
         lend.length = sizes[i];
         while ((status = regx_transport_ops.lend(one.conn, &lend)) == REGX_AGAIN) {
-            progress();
+            sides_progress();
         }
         assert_int_equal(status, REGX_PENDING);
-        await(&two.delivered, i + 1);
-        await(&done_ok, i + 1);
+        side_await(&two.delivered, i + 1);
+        side_await(&done_ok, i + 1);
         assert_int_equal(two.last_length, sizes[i]);
         assert_true(unit_is_filled(two.last, sizes[i], i));
     }
-    close_both();
+    sides_close();
 }
 
 static void answer(side_t *side)
@@ -198,8 +196,8 @@ static void answer(side_t *side)
 
     if (side->last_tag > 0) {
         /* From inside deliver, on a connection that may not have been used before. */
-        if (regx_transport_ops.send(side->conn, side->last_tag - 1, NULL, 0, pack, &stream, 500) ==
-            REGX_AGAIN) {
+        if (regx_transport_ops.send(side->conn, side->last_tag - 1, NULL, 0, side_pack, &stream,
+                                    500) == REGX_AGAIN) {
             side->on_deliver = NULL;
         }
     }
@@ -208,17 +206,17 @@ static void answer(side_t *side)
 static void calls_from_inside(void **state)
 {
     (void)state;
-    open_both(false);
-    send(&two, 0, 0, 1);
-    await(&one.delivered, 1);
+    sides_open(false);
+    side_send(&two, 0, 0, 1);
+    side_await(&one.delivered, 1);
     one.on_deliver = two.on_deliver = answer;
-    send(&one, 200, 0, 500);
+    side_send(&one, 200, 0, 500);
     while (one.last_tag > 1 || two.last_tag > 1 || one.delivered + two.delivered < 202) {
-        progress();
+        sides_progress();
     }
     assert_non_null(one.on_deliver);
     assert_non_null(two.on_deliver);
-    close_both();
+    sides_close();
 }
 
 /* A process talks to itself by the same means. */
@@ -226,14 +224,14 @@ static void to_itself(void **state)
 {
     (void)state;
     done_ok = done_failed = 0;
-    open_side(&one, ONE, ONE, false);
-    connect_side(&one, &one);
+    side_open(&one, ONE, ONE, false);
+    side_connect(&one, &one);
     for (unsigned i = 1; i <= 20; i++) {
         regx_status_t status;
         uint64_t stream = i;
 
-        while ((status = regx_transport_ops.send(one.conn, 1, NULL, 0, pack, &stream, i * 800)) ==
-               REGX_AGAIN) {
+        while ((status = regx_transport_ops.send(one.conn, 1, NULL, 0, side_pack, &stream,
+                                                 i * 800)) == REGX_AGAIN) {
             regx_transport_ops.progress(one.transport);
         }
         assert_int_equal(status, REGX_OK);
@@ -261,7 +259,7 @@ static void *send_many(void *nothing)
     uint64_t stream = 4;
 
     for (int i = 0; i < 300; i++) {
-        while (regx_transport_ops.send(one.conn, 2, NULL, 0, pack, &stream, (size_t)i * 20) !=
+        while (regx_transport_ops.send(one.conn, 2, NULL, 0, side_pack, &stream, (size_t)i * 20) !=
                REGX_OK) {
             sched_yield();
         }
@@ -276,14 +274,14 @@ static void threads(void **state)
     pthread_t sender, progresser;
 
     (void)state;
-    open_both(true);
+    sides_open(true);
     stop = sender_ended = false;
     pthread_create(&progresser, NULL, progress_two, NULL);
     pthread_create(&sender, NULL, send_many, NULL);
     for (int i = 0; i < 300; i++) {
         uint64_t stream = 5;
 
-        while (regx_transport_ops.send(one.conn, 2, NULL, 0, pack, &stream, (size_t)i * 20) !=
+        while (regx_transport_ops.send(one.conn, 2, NULL, 0, side_pack, &stream, (size_t)i * 20) !=
                REGX_OK) {
             regx_transport_ops.progress(one.transport);
         }
@@ -294,8 +292,8 @@ static void threads(void **state)
     pthread_join(sender, NULL);
     stop = true;
     pthread_join(progresser, NULL);
-    await(&two.delivered, 600);
-    close_both();
+    side_await(&two.delivered, 600);
+    sides_close();
 }
 
 int main(void)

@@ -31,22 +31,22 @@ static void gets_of_a_region(void **state)
     regx_mr_t into, remote;
 
     (void)state;
-    open_both(false);
+    sides_open(false);
 
     uint8_t *to = malloc(4 * MIB), *from = malloc(4 * MIB);
-    send(&one, 1, 1, 1);
-    await(&two.delivered, 1);
-    reg(&one, to, 4 * MIB, REGX_ACCESS_LOCAL_WRITE, &into);
-    reg(&two, from + 100, 3 * MIB, REGX_ACCESS_REMOTE_READ, &remote);
+    side_send(&one, 1, 1, 1);
+    side_await(&two.delivered, 1);
+    side_reg(&one, to, 4 * MIB, REGX_ACCESS_LOCAL_WRITE, &into);
+    side_reg(&two, from + 100, 3 * MIB, REGX_ACCESS_REMOTE_READ, &remote);
     for (size_t length = 1, i = 1; length <= 3 * MIB; length = length * 7 + 13, i++) {
         const size_t start = 3 * MIB - length;
         regx_get_t get = new_get(to + 7, length, &into, &remote, start);
 
-        verbs_of(&one)->piece_most = i % 2 == 0 ? 4096 * i : 1u << 30;
+        verbs_of(&one)->piece_max = i % 2 == 0 ? 4096 * i : 1u << 30;
         memset(to, 0xee, 4 * MIB);
         unit_fill(from + 100 + start, length, length, 0);
         assert_int_equal(regx_transport_ops.get(one.conn, &get), REGX_PENDING);
-        await(&done_ok, (unsigned)i);
+        side_await(&done_ok, (unsigned)i);
         assert_true(unit_is_filled(to + 7, length, length));
         assert_int_equal(to[6], 0xee);
         assert_int_equal(to[7 + length], 0xee);
@@ -60,7 +60,7 @@ static void gets_of_a_region(void **state)
     assert_int_equal(two.delivered, 1);
     regx_transport_ops.dereg(one.transport, &into);
     regx_transport_ops.dereg(two.transport, &remote);
-    close_both();
+    sides_close();
     free(from);
     free(to);
 }
@@ -73,35 +73,35 @@ static void gets_in_line(void **state)
     regx_mr_t into, remote;
 
     (void)state;
-    open_both(false);
+    sides_open(false);
 
     uint8_t *to = calloc(GETS, LENGTH), *from = malloc((size_t)GETS * LENGTH);
-    send(&one, 1, 1, 1);
-    await(&two.delivered, 1);
-    const regx_pair_t *pair = regx_pair_find(verbs_of(&one), TWO);
-    assert_in_range(pair->reads_most, 1, REGX_VERBS_READS);
-    reg(&one, to, (size_t)GETS * LENGTH, REGX_ACCESS_LOCAL_WRITE, &into);
-    reg(&two, from, (size_t)GETS * LENGTH, REGX_ACCESS_REMOTE_READ, &remote);
+    side_send(&one, 1, 1, 1);
+    side_await(&two.delivered, 1);
+    const regx_ep_t *ep = regx_ep_find(verbs_of(&one), TWO);
+    assert_in_range(ep->reads_max, 1, REGX_VERBS_READS);
+    side_reg(&one, to, (size_t)GETS * LENGTH, REGX_ACCESS_LOCAL_WRITE, &into);
+    side_reg(&two, from, (size_t)GETS * LENGTH, REGX_ACCESS_REMOTE_READ, &remote);
     for (unsigned i = 0; i < GETS; i++) {
         unit_fill(from + (size_t)i * LENGTH, LENGTH, i, 0);
         gets[i] = new_get(to + (size_t)i * LENGTH, LENGTH, &into, &remote, (uint64_t)i * LENGTH);
         assert_int_equal(regx_transport_ops.get(one.conn, &gets[i]), REGX_PENDING);
-        assert_in_range(pair->reads, 1, pair->reads_most);
+        assert_in_range(ep->reads, 1, ep->reads_max);
     }
-    send(&one, 2, 2, 100);
-    assert_non_null(pair->first_get); /* it did not wait for them */
+    side_send(&one, 2, 2, 100);
+    assert_non_null(ep->first_get); /* it did not wait for them */
     while (done_ok < GETS) {
-        progress();
-        assert_in_range(pair->reads, 0, pair->reads_most);
+        sides_progress();
+        assert_in_range(ep->reads, 0, ep->reads_max);
     }
     for (unsigned i = 0; i < GETS; i++) {
         assert_true(unit_is_filled(to + (size_t)i * LENGTH, LENGTH, i));
     }
-    await(&two.delivered, 2);
-    assert_int_equal(pair->reads, 0);
+    side_await(&two.delivered, 2);
+    assert_int_equal(ep->reads, 0);
     regx_transport_ops.dereg(one.transport, &into);
     regx_transport_ops.dereg(two.transport, &remote);
-    close_both();
+    sides_close();
     free(from);
     free(to);
 }
@@ -117,13 +117,13 @@ static void gets_that_fail(void **state)
     for (int how = 0; how < 3; how++) {
         regx_mr_t into, remote;
 
-        open_both(false);
+        sides_open(false);
         uint8_t *to = malloc(MIB), *from = calloc(1, MIB);
-        send(&one, 1, 1, 1);
-        await(&two.delivered, 1);
-        reg(&one, to, MIB, REGX_ACCESS_LOCAL_WRITE, &into);
-        reg(&two, from, MIB, how == 1 ? REGX_ACCESS_REMOTE_WRITE : REGX_ACCESS_REMOTE_READ,
-            &remote);
+        side_send(&one, 1, 1, 1);
+        side_await(&two.delivered, 1);
+        side_reg(&one, to, MIB, REGX_ACCESS_LOCAL_WRITE, &into);
+        side_reg(&two, from, MIB, how == 1 ? REGX_ACCESS_REMOTE_WRITE : REGX_ACCESS_REMOTE_READ,
+                 &remote);
         memset(to, 0xee, MIB);
         for (int i = 0; i < GETS; i++) {
             gets[i] = new_get(to, MIB, &into, &remote, 0);
@@ -139,8 +139,8 @@ static void gets_that_fail(void **state)
             one.conn = NULL;
             assert_int_equal(done_ok + done_failed, GETS);
         } else {
-            await(&one.broken, 1);
-            settle();
+            side_await(&one.broken, 1);
+            sides_settle();
             assert_int_equal(done_ok, 0);
             assert_non_null(strstr(one.what, "RDMA READ: "));
             assert_non_null(strstr(one.what, "remote access error"));
@@ -154,7 +154,7 @@ static void gets_that_fail(void **state)
         if (how > 0) {
             regx_transport_ops.dereg(two.transport, &remote);
         }
-        close_both();
+        sides_close();
         free(from);
         free(to);
     }

@@ -4,13 +4,15 @@
  */
 #include "../../unit.h"
 
-#include "transport/verbs/internal.h"
+#include "transport/verbs/ep.h"
+#include "transport/verbs/keepalive.h"
 
 enum { PEERS = 1000, LOOKS = 8 };
 
 static unsigned posted[PEERS];
 static regx_verbs_t verbs;
-static regx_pair_t pairs[PEERS];
+static regx_ep_t eps[PEERS];
+static regx_work_t works[PEERS][64];
 static struct ibv_qp qps[PEERS];
 static struct ibv_context context;
 
@@ -27,21 +29,20 @@ static int setup(void **state)
 {
     (void)state;
     memset(&verbs, 0, sizeof(verbs));
-    memset(pairs, 0, sizeof(pairs));
+    memset(eps, 0, sizeof(eps));
+    regx_list_init(&verbs.eps);
     memset(posted, 0, sizeof(posted));
     context.ops.post_send = post_send;
     regx_keepalive_open(&verbs);
-    verbs.outstanding_most = REGX_VERBS_OUTSTANDING;
-    verbs.pair_count = PEERS;
+    verbs.outstanding_max = REGX_VERBS_OUTSTANDING;
+    verbs.ep_count = PEERS;
     for (int i = 0; i < PEERS; i++) {
         qps[i].context = &context;
-        pairs[i] = (regx_pair_t){.verbs = &verbs,
-                                 .state = REGX_PAIR_READY,
-                                 .qp = &qps[i],
-                                 .depth = REGX_PAIR_DEPTH,
-                                 .next = i + 1 < PEERS ? &pairs[i + 1] : NULL};
+        eps[i] = (regx_ep_t){
+            .verbs = &verbs, .state = REGX_EP_READY, .qp = &qps[i], .depth = 64, .works = works[i]};
+        regx_list_init(&eps[i].asking_link);
+        regx_list_append(&verbs.eps, &eps[i].link);
     }
-    verbs.pairs = pairs;
     verbs.idle_ns = regx_now_ns() / 2; /* far longer than this test takes */
     return 0;
 }
@@ -73,9 +74,9 @@ static void who_found_no_room_is_asked_later(void **state)
     unsigned asked = 0;
 
     (void)state;
-    verbs.outstanding_most = 2;
+    verbs.outstanding_max = 2;
     look(LOOKS);
-    verbs.outstanding_most = REGX_VERBS_OUTSTANDING;
+    verbs.outstanding_max = REGX_VERBS_OUTSTANDING;
     look(LOOKS);
     for (int i = 0; i < PEERS; i++) {
         asked += posted[i];

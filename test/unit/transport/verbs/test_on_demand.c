@@ -8,7 +8,7 @@
 
 #include <errno.h>
 
-#include "transport/verbs/internal.h"
+#include "transport/verbs/on_demand.h"
 
 extern const regx_transport_ops_t regx_transport_ops;
 

@@ -13,11 +13,11 @@
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-static const regx_port_choice_t ports[] = {
-    {"mlx5_0", 1, false, 0},
-    {"mlx5_0", 2, true, 21},
-    {"mlx5_1", 1, true, 10},
-    {"rxe0", 1, true, 10},
+static regx_port_choice_t ports[] = {
+    {.device = "mlx5_0", .number = 1, .unusable = "is down"},
+    {.device = "mlx5_0", .number = 2, .distance = 21},
+    {.device = "mlx5_1", .number = 1, .distance = 10},
+    {.device = "rxe0", .number = 1, .distance = 10},
 };
 
 static char error[256];
@@ -26,7 +26,7 @@ static char error[256];
 static const char *chosen(const char *include, const char *exclude)
 {
     static char text[32];
-    size_t which[COUNT(ports)], count, length = 0;
+    size_t which[REGX_DEVICES_MAX], count, length = 0;
 
     error[0] = text[0] = '\0';
     assert_int_equal(regx_ports_choose(ports, COUNT(ports), include, exclude, which, &count, error,
@@ -39,10 +39,10 @@ static const char *chosen(const char *include, const char *exclude)
     return text;
 }
 
-static void refused(const regx_port_choice_t *among, size_t count, const char *include,
+static void refused(regx_port_choice_t *among, size_t count, const char *include,
                     const char *exclude, regx_status_t status, const char *line)
 {
-    size_t which[COUNT(ports)], chosen_count;
+    size_t which[REGX_DEVICES_MAX], chosen_count;
 
     assert_int_equal(regx_ports_choose(among, count, include, exclude, which, &chosen_count, error,
                                        sizeof(error)),
@@ -79,11 +79,10 @@ static void wrong_lists(void **state)
             "if_include=rxe0,rxe0:2: there is no RDMA device or port \"rxe0:2\"; there are: "
             "mlx5_0:1, mlx5_0:2, mlx5_1:1, rxe0:1");
     refused(ports, COUNT(ports), "rxe0,mlx5_0:1", NULL, REGX_INVALID,
-            "if_include=rxe0,mlx5_0:1: no port of \"mlx5_0:1\" is active; active are: mlx5_0:2, "
-            "mlx5_1:1, rxe0:1");
+            "if_include=rxe0,mlx5_0:1: mlx5_0:1 is down; usable are: mlx5_0:2, mlx5_1:1, rxe0:1");
     refused(ports, COUNT(ports), NULL, "mlx5_0,mlx5_1,rxe0", REGX_INVALID,
-            "if_exclude=mlx5_0,mlx5_1,rxe0: leaves no port that is active; active are: mlx5_0:2, "
-            "mlx5_1:1, rxe0:1");
+            "if_exclude=mlx5_0,mlx5_1,rxe0: leaves no port that can be used; usable are: "
+            "mlx5_0:2, mlx5_1:1, rxe0:1");
     refused(ports, COUNT(ports), "rxe0", "mlx5_0", REGX_INVALID,
             "if_include=rxe0: only one of if_include and if_exclude may be given, and if_exclude "
             "is mlx5_0");
@@ -95,9 +94,9 @@ static void nothing_there(void **state)
     refused(NULL, 0, NULL, NULL, REGX_UNREACHABLE, "this machine has no RDMA device");
     refused(NULL, 0, NULL, "rxe0", REGX_UNREACHABLE, "this machine has no RDMA device");
     refused(ports, 1, NULL, NULL, REGX_UNREACHABLE,
-            "no port of an RDMA device is active; there are: mlx5_0:1");
+            "no port of an RDMA device can be used: mlx5_0:1 is down");
     refused(ports, 1, "mlx5_0", NULL, REGX_INVALID,
-            "if_include=mlx5_0: no port of \"mlx5_0\" is active; active are: none");
+            "if_include=mlx5_0: mlx5_0:1 is down; usable are: none");
 }
 
 static unsigned distance(hwloc_topology_t topology, const char *cores, const char *around)

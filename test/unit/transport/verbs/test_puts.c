@@ -35,8 +35,8 @@ static void do_put(regx_put_t *put, uint8_t *at, uint64_t stream)
     two.watched_length = put->length;
     two.watched_stream = stream;
     assert_int_equal(regx_transport_ops.put(one.conn, put), REGX_PENDING);
-    await(&two.delivered, before + 1);
-    await(&done_ok, was_done + 1);
+    side_await(&two.delivered, before + 1);
+    side_await(&done_ok, was_done + 1);
     assert_int_equal(two.last_tag, 5);
     assert_int_equal(two.last_length, 3);
     assert_memory_equal(two.last, "ab", 3);
@@ -48,7 +48,7 @@ static void puts_to_the_pool(void **state)
     const size_t sizes[] = {0, 1, 4095, 16383, 16384, 16385, 65536, 200000};
 
     (void)state;
-    open_both(false);
+    sides_open(false);
 
     uint8_t *local = malloc(POOL);
     for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
@@ -69,7 +69,7 @@ static void puts_to_the_pool(void **state)
     assert_int_equal(regx_transport_ops.put(one.conn, &outside), REGX_INVALID);
     outside = new_put(local, 1, REGX_TARGET_POOL, UINT64_MAX);
     assert_int_equal(regx_transport_ops.put(one.conn, &outside), REGX_INVALID);
-    close_both();
+    sides_close();
     free(local);
 }
 
@@ -80,7 +80,7 @@ static void puts_with_immediate(void **state)
     const size_t sizes[] = {1, 4096, 100000};
 
     (void)state;
-    open_both(false);
+    sides_open(false);
     uint8_t *to = two.transport->pool_memory, *own = calloc(1, POOL);
     for (unsigned i = 0; i < 6; i++) {
         const size_t size = sizes[i % 3];
@@ -94,40 +94,40 @@ static void puts_with_immediate(void **state)
         two.watched_length = size;
         two.watched_stream = i;
         assert_int_equal(regx_transport_ops.put(one.conn, &put), REGX_PENDING);
-        send(&one, 9, 7, 100);
-        await(&two.delivered, i + 1);
+        side_send(&one, 9, 7, 100);
+        side_await(&two.delivered, i + 1);
         assert_int_equal(two.immediates, i + 1);
         assert_int_equal(two.last_immediate, put.immediate);
         assert_int_equal(two.last_tag, 9);
         assert_int_equal(to[4095], 0xee);
         assert_int_equal(to[4096 + size], 0xee);
-        await(&done_ok, i + 1);
+        side_await(&done_ok, i + 1);
     }
     two.watched = NULL;
     regx_put_t nothing = new_put(own, 0, REGX_TARGET_POOL, 0);
     nothing.immediate = 1;
     do_put(&nothing, to, 0);
     assert_int_equal(two.immediates, 6);
-    close_both();
+    sides_close();
     free(own);
 }
 
 /* As on a device whose messages are short: the last of the writes tells, once. */
 static void put_in_pieces_with_immediate(regx_put_t put, uint8_t *at)
 {
-    const uint64_t most = verbs_of(&one)->piece_most;
+    const uint64_t most = verbs_of(&one)->piece_max;
     const unsigned immediates = two.immediates, delivered = two.delivered, done = done_ok;
 
     memset(at, 0xee, put.length);
     two.watched = at;
     two.watched_length = put.length;
     two.watched_stream = put.length;
-    verbs_of(&one)->piece_most = 4096;
+    verbs_of(&one)->piece_max = 4096;
     put.immediate = 77;
     assert_int_equal(regx_transport_ops.put(one.conn, &put), REGX_PENDING);
-    await(&done_ok, done + 1);
-    await(&two.immediates, immediates + 1);
-    verbs_of(&one)->piece_most = most;
+    side_await(&done_ok, done + 1);
+    side_await(&two.immediates, immediates + 1);
+    verbs_of(&one)->piece_max = most;
     two.watched = NULL;
     assert_int_equal(two.last_immediate, 77);
     assert_int_equal(two.delivered, delivered);
@@ -138,11 +138,11 @@ static void puts_to_a_region(void **state)
     regx_mr_t local, remote;
 
     (void)state;
-    open_both(false);
+    sides_open(false);
 
     uint8_t *from = malloc(4 * MIB), *to = malloc(4 * MIB);
-    reg(&one, from, 4 * MIB, REGX_ACCESS_LOCAL, &local);
-    reg(&two, to + 100, 3 * MIB, REGX_ACCESS_REMOTE_WRITE, &remote);
+    side_reg(&one, from, 4 * MIB, REGX_ACCESS_LOCAL, &local);
+    side_reg(&two, to + 100, 3 * MIB, REGX_ACCESS_REMOTE_WRITE, &remote);
     for (size_t length = 1; length <= 3 * MIB; length = length * 7 + 13) {
         regx_put_t put = new_put(from + 5, length, REGX_TARGET_REGION, 3 * MIB - length);
 
@@ -161,7 +161,7 @@ static void puts_to_a_region(void **state)
     }
     regx_transport_ops.dereg(one.transport, &local);
     regx_transport_ops.dereg(two.transport, &remote);
-    close_both();
+    sides_close();
     free(from);
     free(to);
 }
@@ -173,10 +173,10 @@ static void puts_in_line(void **state)
     regx_put_t puts[PUTS];
 
     (void)state;
-    open_both(false);
+    sides_open(false);
 
     uint8_t *local = malloc((size_t)PUTS * LENGTH);
-    expected = 0;
+    side_expected = 0;
     for (unsigned i = 0; i < PUTS; i++) {
         unit_fill(local + (size_t)i * LENGTH, LENGTH, i, 0);
         puts[i] = new_put(local + (size_t)i * LENGTH, LENGTH, REGX_TARGET_POOL, 0);
@@ -185,12 +185,12 @@ static void puts_in_line(void **state)
         unit_fill(puts[i].notice, 20, i, 0);
         assert_int_equal(regx_transport_ops.put(one.conn, &puts[i]), REGX_PENDING);
     }
-    two.on_deliver = in_order;
-    send(&one, PUTS, PUTS, 100);
-    await(&two.delivered, PUTS + 1);
-    await(&done_ok, PUTS);
+    two.on_deliver = side_in_order;
+    side_send(&one, PUTS, PUTS, 100);
+    side_await(&two.delivered, PUTS + 1);
+    side_await(&done_ok, PUTS);
     assert_true(unit_is_filled(two.transport->pool_memory, LENGTH, PUTS - 1));
-    close_both();
+    sides_close();
     free(local);
 }
 
@@ -202,13 +202,13 @@ static void dead_key(void **state)
     regx_put_t puts[3];
 
     (void)state;
-    open_both(false);
+    sides_open(false);
 
     uint8_t *from = malloc(MIB), *to = malloc(MIB);
-    send(&one, 1, 1, 1);
-    await(&two.delivered, 1);
-    reg(&one, from, MIB, REGX_ACCESS_LOCAL, &local);
-    reg(&two, to, MIB, REGX_ACCESS_REMOTE_WRITE, &remote);
+    side_send(&one, 1, 1, 1);
+    side_await(&two.delivered, 1);
+    side_reg(&one, from, MIB, REGX_ACCESS_LOCAL, &local);
+    side_reg(&two, to, MIB, REGX_ACCESS_REMOTE_WRITE, &remote);
     memset(to, 0xee, MIB);
     regx_transport_ops.dereg(two.transport, &remote);
     for (int i = 0; i < 3; i++) {
@@ -217,8 +217,8 @@ static void dead_key(void **state)
         puts[i].key = remote.key;
         assert_int_equal(regx_transport_ops.put(one.conn, &puts[i]), REGX_PENDING);
     }
-    await(&one.broken, 1);
-    settle();
+    side_await(&one.broken, 1);
+    sides_settle();
     assert_int_equal(done_failed, 3);
     assert_int_equal(done_ok, 0);
     assert_non_null(strstr(one.what, "RDMA WRITE: "));
@@ -236,7 +236,7 @@ static void dead_key(void **state)
     }
     assert_int_equal(one.broken, 1);
     regx_transport_ops.dereg(one.transport, &local);
-    close_both();
+    sides_close();
     free(from);
     free(to);
 }
@@ -252,21 +252,21 @@ static void key_of_the_wrong_kind(void **state)
     for (int kind = 0; kind < 3; kind++) {
         regx_mr_t remote;
 
-        open_both(false);
+        sides_open(false);
         uint8_t *memory = calloc(1, 8192);
-        reg(&two, memory, 8192, kinds[kind], &remote);
+        side_reg(&two, memory, 8192, kinds[kind], &remote);
         regx_put_t put = new_put(one.transport->pool_memory, 4096, REGX_TARGET_REGION, 0);
         memset(one.transport->pool_memory, 1, 4096);
         put.key = remote.key;
         assert_int_equal(regx_transport_ops.put(one.conn, &put), REGX_PENDING);
-        await(&one.broken, 1);
-        settle();
+        side_await(&one.broken, 1);
+        sides_settle();
         assert_int_equal(done_failed, 1);
         for (int i = 0; i < 8192; i++) {
             assert_int_equal(memory[i], 0);
         }
         regx_transport_ops.dereg(two.transport, &remote);
-        close_both();
+        sides_close();
         free(memory);
     }
 }
@@ -276,11 +276,11 @@ enum { AT_ONCE = 8 };
 /* So many are under way. Answers where they are from. */
 static uint8_t *open_and_put(regx_put_t puts[AT_ONCE])
 {
-    open_both(false);
+    sides_open(false);
 
     uint8_t *local = calloc(1, POOL);
-    send(&one, 1, 1, 1);
-    await(&two.delivered, 1);
+    side_send(&one, 1, 1, 1);
+    side_await(&two.delivered, 1);
     for (int i = 0; i < AT_ONCE; i++) {
         puts[i] = new_put(local, POOL, REGX_TARGET_POOL, 0);
         assert_int_equal(regx_transport_ops.put(one.conn, &puts[i]), REGX_PENDING);
@@ -297,15 +297,14 @@ static void own_queue_pair_fails(void **state)
     (void)state;
 
     uint8_t *local = open_and_put(puts);
-    assert_int_equal(ibv_modify_qp(regx_pair_find(verbs_of(&one), TWO)->qp, &attr, IBV_QP_STATE),
-                     0);
-    await(&one.broken, 1);
-    settle();
+    assert_int_equal(ibv_modify_qp(regx_ep_find(verbs_of(&one), TWO)->qp, &attr, IBV_QP_STATE), 0);
+    side_await(&one.broken, 1);
+    sides_settle();
     assert_int_equal(done_ok + done_failed, AT_ONCE);
     assert_true(done_failed > 0);
     assert_int_equal(verbs_of(&one)->buffers.slot_count, REGX_VERBS_SLOTS);
-    assert_int_equal(verbs_of(&one)->quiet, 0);
-    close_both();
+    assert_int_equal(verbs_of(&one)->unsignaled, 0);
+    sides_close();
     free(local);
 }
 
@@ -321,7 +320,7 @@ static void disconnecting_ends_puts(void **state)
     assert_int_equal(done_ok + done_failed, AT_ONCE);
     assert_true(done_failed > 0);
     assert_int_equal(one.broken, 0);
-    close_both();
+    sides_close();
     free(local);
 }
 
@@ -331,10 +330,10 @@ static void memory_that_cannot_be_registered(void **state)
     regx_mr_t mr;
 
     (void)state;
-    open_both(false);
+    sides_open(false);
     uint8_t *memory = mmap(NULL, 4 * page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     assert_true(memory != MAP_FAILED);
-    reg(&one, memory, 4 * page, REGX_ACCESS_LOCAL, &mr); /* to send from it */
+    side_reg(&one, memory, 4 * page, REGX_ACCESS_LOCAL, &mr); /* to send from it */
     regx_transport_ops.dereg(one.transport, &mr);
     assert_int_equal(
         regx_transport_ops.reg(one.transport, memory, 4 * page, REGX_ACCESS_REMOTE_WRITE, &mr),
@@ -344,7 +343,7 @@ static void memory_that_cannot_be_registered(void **state)
         regx_transport_ops.reg(one.transport, memory, 4 * page, REGX_ACCESS_LOCAL, &mr),
         REGX_DENIED);
     munmap(memory, 4 * page);
-    close_both();
+    sides_close();
 }
 
 int main(void)

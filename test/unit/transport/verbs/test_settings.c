@@ -24,10 +24,10 @@ int __wrap_ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 
 static void exchange(void)
 {
-    send(&one, 1, 1, 3000);
-    send(&two, 1, 2, 3000);
-    await(&one.delivered, 1);
-    await(&two.delivered, 1);
+    side_send(&one, 1, 1, 3000);
+    side_send(&two, 1, 2, 3000);
+    side_await(&one.delivered, 1);
+    side_await(&two.delivered, 1);
     assert_true(unit_is_filled(one.last, 3000, 2));
     assert_true(unit_is_filled(two.last, 3000, 1));
     assert_int_equal(one.broken + two.broken, 0);
@@ -38,8 +38,8 @@ static void the_defaults(void **state)
     const regx_verbs_settings_t usual = REGX_VERBS_DEFAULTS;
 
     (void)state;
-    settings = NULL;
-    open_both(false);
+    side_settings = NULL;
+    sides_open(false);
     exchange();
     assert_int_equal(begins.pkey_index, 0);
     assert_int_equal(receives.path_mtu, verbs_of(&one)->port.attr.active_mtu);
@@ -48,7 +48,7 @@ static void the_defaults(void **state)
     assert_int_equal(sends.timeout, usual.timeout);
     assert_int_equal(sends.retry_cnt, usual.retry_count);
     assert_int_equal(sends.rnr_retry, usual.rnr_retry);
-    close_both();
+    sides_close();
 }
 
 /* Another GID than would be taken, where the port has one. */
@@ -76,14 +76,14 @@ static void all_that_may_be_set(void **state)
                                     .mtu = 512};
 
     (void)state;
-    settings = NULL;
-    open_both(false);
+    side_settings = NULL;
+    sides_open(false);
     chosen.gid_index = another_gid();
     chosen.pkey = verbs_of(&one)->address.pkey;
-    close_both();
+    sides_close();
 
-    settings = &chosen;
-    open_both(false);
+    side_settings = &chosen;
+    sides_open(false);
     exchange();
     assert_int_equal(verbs_of(&one)->address.pkey, chosen.pkey);
     assert_int_equal(begins.pkey_index, verbs_of(&one)->pkey_index);
@@ -96,7 +96,30 @@ static void all_that_may_be_set(void **state)
     assert_int_equal(sends.timeout, chosen.timeout);
     assert_int_equal(sends.retry_cnt, chosen.retry_count);
     assert_int_equal(sends.rnr_retry, chosen.rnr_retry);
-    close_both();
+    sides_close();
+}
+
+static void depths_of_queues(void **state)
+{
+    regx_verbs_settings_t chosen = REGX_VERBS_DEFAULTS;
+
+    (void)state;
+    chosen.srq_depth = 20;
+    chosen.sq_depth = 16;
+    side_settings = &chosen;
+    sides_open(false);
+    assert_int_equal(verbs_of(&one)->buffers.receives, 20);
+    exchange();
+    assert_int_equal(regx_ep_find(verbs_of(&one), TWO)->depth, 16);
+    for (unsigned i = 2; i < 100; i++) {
+        side_send(&one, 1, i, 16000);
+        side_send(&two, 1, i, 16000);
+    }
+    side_await(&one.delivered, 99);
+    side_await(&two.delivered, 99);
+    assert_true(unit_is_filled(one.last, 16000, 99));
+    assert_int_equal(one.broken + two.broken, 0);
+    sides_close();
 }
 
 /* Of two MTUs the smaller one holds, whoever has it. */
@@ -107,16 +130,16 @@ static void one_end_takes_less(void **state)
     (void)state;
     for (int which = 0; which < 2; which++) {
         chosen.mtu = 256;
-        settings = which == 0 ? &chosen : NULL;
-        open_side(&one, ONE, TWO, false);
-        settings = which == 1 ? &chosen : NULL;
-        open_side(&two, TWO, ONE, false);
-        connect_side(&one, &two);
-        connect_side(&two, &one);
+        side_settings = which == 0 ? &chosen : NULL;
+        side_open(&one, ONE, TWO, false);
+        side_settings = which == 1 ? &chosen : NULL;
+        side_open(&two, TWO, ONE, false);
+        side_connect(&one, &two);
+        side_connect(&two, &one);
         receives.path_mtu = IBV_MTU_4096;
         exchange();
         assert_int_equal(receives.path_mtu, IBV_MTU_256);
-        close_both();
+        sides_close();
     }
 }
 
@@ -125,6 +148,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_defaults),
         cmocka_unit_test(all_that_may_be_set),
+        cmocka_unit_test(depths_of_queues),
         cmocka_unit_test(one_end_takes_less),
     };
 

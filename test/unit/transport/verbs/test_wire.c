@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Addresses, hellos and keys of verbs as bytes.
+ * Addresses, messages and keys of verbs as bytes.
  */
 #include "../../unit.h"
 
@@ -10,23 +10,26 @@
 static const regx_verbs_address_t some_address = {.link_layer = REGX_VERBS_ETHERNET,
                                                   .gid_type = 2,
                                                   .mtu = 5,
+                                                  .flags = REGX_VERBS_NEEDS_GRH,
+                                                  .network_bits = 64,
                                                   .lid = 0x1234,
                                                   .pkey = 0xffff,
                                                   .qpn = 0x00abcdef,
                                                   .qkey = 0x12345678,
                                                   .gid = {0xfe, 0x80, [15] = 7}};
 
-static const regx_verbs_hello_t some_hello = {.flags = REGX_VERBS_ASKS,
-                                              .reads = 16,
-                                              .qpn = 0x11,
-                                              .psn = 0xfffffe,
-                                              .known = 0x22,
-                                              .from = 0x0102030405060708,
-                                              .to = 0x1112131415161718,
-                                              .pool = 0x7f0000001000,
-                                              .pool_size = 1 << 20,
-                                              .pool_key = 0x99,
-                                              .address = some_address};
+static const regx_cm_message_t some_message = {.kind = REGX_CM_ACCEPT,
+                                               .reads = 16,
+                                               .qpn = 0x11,
+                                               .psn = 0xfffffe,
+                                               .from = 0x0102030405060708,
+                                               .to = 0x1112131415161718,
+                                               .epoch = 0x2122232425262728,
+                                               .known = 0x3132333435363738,
+                                               .pool = 0x7f0000001000,
+                                               .pool_size = 1 << 20,
+                                               .pool_key = 0x99,
+                                               .address = some_address};
 
 static void address_comes_back(void **state)
 {
@@ -36,7 +39,10 @@ static void address_comes_back(void **state)
     (void)state;
     regx_verbs_address_pack(&some_address, bytes);
     assert_int_equal(regx_verbs_address_unpack(bytes, sizeof(bytes), &address), REGX_OK);
-    assert_memory_equal(&address, &some_address, sizeof(address));
+    assert_int_equal(address.flags, some_address.flags);
+    assert_int_equal(address.network_bits, some_address.network_bits);
+    assert_int_equal(address.qkey, some_address.qkey);
+    assert_memory_equal(address.gid, some_address.gid, sizeof(address.gid));
 }
 
 static void address_is_little_endian(void **state)
@@ -57,7 +63,11 @@ static void malformed_address(void **state)
     const struct {
         size_t at;
         uint8_t value;
-    } wrong[] = {{0, 0}, {0, REGX_VERBS_VERSION + 1}, {1, 0}, {1, 3}, {3, 0}, {3, 6}};
+    } wrong[] = {{0, 0},  {0, REGX_VERBS_VERSION + 1},
+                 {1, 0},  {1, 3},
+                 {3, 0},  {3, 6},
+                 {32, 4}, {33, 129},
+                 {34, 1}, {35, 1}};
     uint8_t bytes[REGX_VERBS_ADDRESS_SIZE + 1] = {0};
     regx_verbs_address_t address;
 
@@ -75,60 +85,94 @@ static void malformed_address(void **state)
     }
 }
 
-static void hello_comes_back(void **state)
+static bool share(const uint8_t a[4], const uint8_t b[4], uint8_t bits_a, uint8_t bits_b)
 {
-    uint8_t bytes[REGX_VERBS_HELLO_SIZE];
-    regx_verbs_hello_t hello;
+    regx_verbs_address_t here = {.link_layer = REGX_VERBS_ETHERNET, .network_bits = bits_a};
+    regx_verbs_address_t there = {.link_layer = REGX_VERBS_ETHERNET, .network_bits = bits_b};
 
-    (void)state;
-    regx_verbs_hello_pack(&some_hello, bytes);
-    assert_int_equal(regx_verbs_hello_unpack(bytes, sizeof(bytes), &hello), REGX_OK);
-    assert_int_equal(hello.flags, some_hello.flags);
-    assert_int_equal(hello.reads, some_hello.reads);
-    assert_int_equal(hello.returns, some_hello.returns);
-    assert_int_equal(hello.heard, some_hello.heard);
-    assert_int_equal(hello.qpn, some_hello.qpn);
-    assert_int_equal(hello.psn, some_hello.psn);
-    assert_int_equal(hello.known, some_hello.known);
-    assert_true(hello.from == some_hello.from && hello.to == some_hello.to);
-    assert_true(hello.pool == some_hello.pool && hello.pool_size == some_hello.pool_size);
-    assert_int_equal(hello.pool_key, some_hello.pool_key);
-    assert_memory_equal(&hello.address, &some_address, sizeof(some_address));
+    memcpy(here.gid + 12, a, 4);
+    memcpy(there.gid + 12, b, 4);
+    assert_int_equal(regx_verbs_share_subnet(&here, &there),
+                     regx_verbs_share_subnet(&there, &here));
+    return regx_verbs_share_subnet(&here, &there);
 }
 
-static void refuse_hello(regx_verbs_hello_t hello, size_t at, uint8_t value)
+static void subnets(void **state)
 {
-    uint8_t bytes[REGX_VERBS_HELLO_SIZE];
+    const uint8_t a[] = {10, 1, 6, 1}, b[] = {10, 1, 7, 1}, c[] = {10, 1, 8, 1};
+    regx_verbs_address_t here = some_address, there = some_address;
 
-    regx_verbs_hello_pack(&hello, bytes);
+    (void)state;
+    assert_true(share(a, b, 96 + 23, 96 + 23));
+    assert_false(share(a, c, 96 + 23, 96 + 23));
+    assert_false(share(a, b, 96 + 24, 96 + 24));
+    assert_true(share(a, b, 96 + 23, 96 + 24)); /* the wider one holds */
+    assert_true(share(a, c, 0, 96 + 24));       /* one of them is not known */
+    here.link_layer = there.link_layer = REGX_VERBS_INFINIBAND;
+    there.gid[15]++; /* another port */
+    assert_true(regx_verbs_share_subnet(&here, &there));
+    there.gid[7]++;
+    assert_false(regx_verbs_share_subnet(&here, &there));
+    there.flags |= REGX_VERBS_ANY_SUBNET;
+    assert_true(regx_verbs_share_subnet(&here, &there));
+}
+
+static void message_comes_back(void **state)
+{
+    uint8_t bytes[REGX_CM_MESSAGE_SIZE];
+    regx_cm_message_t message;
+
+    (void)state;
+    regx_cm_message_pack(&some_message, bytes);
+    assert_int_equal(regx_cm_message_unpack(bytes, sizeof(bytes), &message), REGX_OK);
+    assert_int_equal(message.kind, some_message.kind);
+    assert_int_equal(message.reads, some_message.reads);
+    assert_true(message.epoch == some_message.epoch && message.known == some_message.known);
+    assert_int_equal(message.qpn, some_message.qpn);
+    assert_int_equal(message.psn, some_message.psn);
+    assert_true(message.from == some_message.from && message.to == some_message.to);
+    assert_true(message.pool == some_message.pool && message.pool_size == some_message.pool_size);
+    assert_int_equal(message.pool_key, some_message.pool_key);
+    assert_memory_equal(message.address.gid, some_address.gid, sizeof(some_address.gid));
+}
+
+static void refuse_message(regx_cm_message_t message, size_t at, uint8_t value)
+{
+    uint8_t bytes[REGX_CM_MESSAGE_SIZE];
+
+    regx_cm_message_pack(&message, bytes);
     if (at < sizeof(bytes)) {
         bytes[at] = value;
     }
-    assert_int_equal(regx_verbs_hello_unpack(bytes, sizeof(bytes), &hello), REGX_INVALID);
+    assert_int_equal(regx_cm_message_unpack(bytes, sizeof(bytes), &message), REGX_INVALID);
 }
 
-static void malformed_hello(void **state)
+static void malformed_message(void **state)
 {
-    regx_verbs_hello_t hello = some_hello;
-    uint8_t bytes[REGX_VERBS_HELLO_SIZE];
+    regx_cm_message_t message = some_message;
+    uint8_t bytes[REGX_CM_MESSAGE_SIZE];
 
     (void)state;
-    refuse_hello(hello, 0, REGX_VERBS_VERSION + 1);
-    refuse_hello(hello, 1, 2);
-    refuse_hello(hello, 53, 1);
-    refuse_hello(hello, 56, 9); /* the address in it */
-    hello.qpn = 0;
-    refuse_hello(hello, SIZE_MAX, 0);
-    hello.qpn = 1 << 24;
-    refuse_hello(hello, SIZE_MAX, 0);
-    hello = some_hello;
-    hello.psn = 1 << 24;
-    refuse_hello(hello, SIZE_MAX, 0);
-    hello = some_hello;
-    hello.pool = UINT64_MAX - 5; /* it would end before it begins */
-    refuse_hello(hello, SIZE_MAX, 0);
-    regx_verbs_hello_pack(&some_hello, bytes);
-    assert_int_equal(regx_verbs_hello_unpack(bytes, sizeof(bytes) - 1, &hello), REGX_INVALID);
+    refuse_message(message, 0, REGX_VERBS_VERSION + 1);
+    refuse_message(message, 1, 0);
+    refuse_message(message, 1, 4);
+    refuse_message(message, 3, 1);
+    refuse_message(message, 64, 9); /* the address in it */
+    message.qpn = 0;
+    refuse_message(message, SIZE_MAX, 0);
+    message.qpn = 1 << 24;
+    refuse_message(message, SIZE_MAX, 0);
+    message = some_message;
+    message.epoch = 0;
+    refuse_message(message, SIZE_MAX, 0);
+    message = some_message;
+    message.psn = 1 << 24;
+    refuse_message(message, SIZE_MAX, 0);
+    message = some_message;
+    message.pool = UINT64_MAX - 5; /* it would end before it begins */
+    refuse_message(message, SIZE_MAX, 0);
+    regx_cm_message_pack(&some_message, bytes);
+    assert_int_equal(regx_cm_message_unpack(bytes, sizeof(bytes) - 1, &message), REGX_INVALID);
 }
 
 static void key_comes_back(void **state)
@@ -145,9 +189,13 @@ static void key_comes_back(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(address_comes_back), cmocka_unit_test(address_is_little_endian),
-        cmocka_unit_test(malformed_address),  cmocka_unit_test(hello_comes_back),
-        cmocka_unit_test(malformed_hello),    cmocka_unit_test(key_comes_back),
+        cmocka_unit_test(address_comes_back),
+        cmocka_unit_test(address_is_little_endian),
+        cmocka_unit_test(malformed_address),
+        cmocka_unit_test(message_comes_back),
+        cmocka_unit_test(subnets),
+        cmocka_unit_test(malformed_message),
+        cmocka_unit_test(key_comes_back),
     };
 
     return cmocka_run_group_tests_name("verbs wire", tests, NULL, NULL);

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "transport/verbs/cleanup.h"
+
+#include <stdlib.h>
+
+#include "transport/verbs/cm_queue.h"
+#include "transport/verbs/events.h"
+#include "transport/verbs/tx.h"
+
+#define REST_NS INT64_C(100000000)
+#define BATCH 64
+
+/* Ends the queue pair: from here on the device reads and writes nothing for it. What was under way
+ * or in line is completed with REGX_FAILED. */
+static void cut(regx_ep_t *ep)
+{
+    regx_verbs_t *verbs = ep->verbs;
+
+    ep->state = REGX_EP_BROKEN;
+    regx_cm_stop(ep);
+    regx_turn_lose(&verbs->turns, &ep->turn);
+    if (ep->qp != NULL) {
+        regx_ep_forget_qpn(ep);
+        ibv_destroy_qp(ep->qp);
+        ep->qp = NULL;
+        ep->last_taken = false;
+    }
+    if (ep->ah != NULL) {
+        regx_cm_drop_route(verbs, ep->ah);
+        ep->ah = NULL;
+    }
+    free(ep->gathered);
+    ep->gathered = NULL;
+    regx_tx_fail(ep);
+}
+
+void regx_ep_delete(regx_ep_t *ep)
+{
+    cut(ep);
+    regx_ep_free(ep);
+}
+
+/* Drives the queue pair to error, once. false: that is refused, and it need not be waited for. */
+static bool begin_to_rest(regx_ep_t *ep)
+{
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+
+    if (ep->rests_at != 0) {
+        return true;
+    }
+    ep->rests_at = regx_now_ns() + REST_NS;
+    regx_cm_stop(ep);
+    regx_ep_forget_qpn(ep);
+    return ibv_modify_qp(ep->qp, &attr, IBV_QP_STATE) == 0;
+}
+
+/* Whether the queue pair of a broken endpoint may be destroyed. */
+static bool is_at_rest(regx_ep_t *ep, bool empty)
+{
+    if (ep->qp == NULL || ep->peer_qpn == 0 || ep->verbs->closing) {
+        return true; /* nothing is left, or can have come, or matters */
+    }
+    return !begin_to_rest(ep) || (ep->last_taken && empty) || regx_now_ns() >= ep->rests_at;
+}
+
+/* Makes room for completions that are kept for the next progress. false: no memory. */
+static bool reserve(regx_verbs_t *verbs, uint32_t count)
+{
+    if (verbs->backlog_end + count > verbs->backlog_size) {
+        const uint32_t size = 2 * verbs->backlog_size + count;
+        struct ibv_wc *more = realloc(verbs->backlog, size * sizeof(more[0]));
+
+        if (more == NULL) {
+            return false;
+        }
+        verbs->backlog = more;
+        verbs->backlog_size = size;
+    }
+    return true;
+}
+
+void regx_ep_abort(regx_ep_t *ep)
+{
+    regx_verbs_t *verbs = ep->verbs;
+    bool empty = false;
+
+    regx_ep_break(ep, "disconnected", "with work under way");
+    while (!is_at_rest(ep, empty) && reserve(verbs, BATCH)) {
+        regx_verbs_look(verbs);
+        const bool last_taken = ep->last_taken;
+        const int polled = ibv_poll_cq(verbs->cq, BATCH, verbs->backlog + verbs->backlog_end);
+        if (polled < 0) {
+            break;
+        }
+        verbs->backlog_end += (uint32_t)polled;
+        empty = last_taken && polled < BATCH;
+    }
+    cut(ep);
+}
+
+/* A broken endpoint is told of, also where nothing was ever sent to that peer and something may be
+ * awaited; unless we have left it, or the peer said goodbye and nobody here wants anything of it.
+ */
+static void report(regx_ep_t *ep)
+{
+    regx_verbs_t *verbs = ep->verbs;
+    const bool left = ep->remote_closed && ep->report != REGX_EP_REPORT_DUE;
+
+    if (ep->report == REGX_EP_REPORTED || ep->local != REGX_EP_OPEN || left) {
+        ep->report = ep->report == REGX_EP_REPORTED ? REGX_EP_REPORTED : REGX_EP_NOT_REPORTED;
+        return;
+    }
+    ep->report = REGX_EP_REPORTED;
+    verbs->events++;
+    regx_trace(verbs->config.trace, REGX_TRACE_CONNECTION, "verbs: connection on %s broke: %s",
+               verbs->port.name, ep->what);
+    verbs->config.events.broken(verbs->config.events.context, ep->peer, ep->what);
+}
+
+/* One step with one endpoint that is in no list. It may be gone then. */
+static void clean_up(regx_verbs_t *verbs, regx_ep_t *ep, bool empty)
+{
+    if (ep->last_taken && empty) { /* a completion would have told more */
+        regx_ep_break(ep, "queue pair", ibv_event_type_str(IBV_EVENT_QP_LAST_WQE_REACHED));
+        regx_list_remove(&ep->broken_link);
+    }
+    if (ep->state != REGX_EP_BROKEN) {
+        regx_list_set(&verbs->broken, &ep->broken_link, ep->last_taken);
+        return;
+    }
+    /* First of all: whoever hears of a failed put alone may try the same memory in another way. */
+    report(ep);
+    if (!is_at_rest(ep, empty)) {
+        regx_list_set(&verbs->broken, &ep->broken_link, true);
+        return;
+    }
+    cut(ep);
+    if (ep->local != REGX_EP_OPEN) {
+        regx_ep_free(ep);
+    }
+}
+
+void regx_cleanup_progress(regx_verbs_t *verbs, bool empty)
+{
+    regx_link_t now;
+
+    regx_list_init(&now);
+    regx_list_move(&now, &verbs->broken);
+    while (!regx_list_empty(&now)) {
+        regx_ep_t *ep = REGX_CONTAINER_OF(now.next, regx_ep_t, broken_link);
+
+        regx_list_remove(&ep->broken_link);
+        clean_up(verbs, ep, empty);
+    }
+}

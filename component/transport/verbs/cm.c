@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "transport/verbs/cm.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "transport/verbs/cleanup.h"
+#include "transport/verbs/cm_queue.h"
+#include "transport/verbs/tx.h"
+
+void regx_cm_add(regx_verbs_t *verbs, regx_verbs_conn_t *conn)
+{
+    regx_verbs_conn_t **bucket = &verbs->conns[regx_verbs_bucket(conn->super.peer)];
+
+    regx_lock(&verbs->conns_lock);
+    conn->next = *bucket;
+    *bucket = conn;
+    regx_unlock(&verbs->conns_lock);
+}
+
+void regx_cm_remove(regx_verbs_t *verbs, regx_verbs_conn_t *conn)
+{
+    regx_verbs_conn_t **at = &verbs->conns[regx_verbs_bucket(conn->super.peer)];
+
+    regx_lock(&verbs->conns_lock);
+    while (*at != conn) {
+        at = &(*at)->next;
+    }
+    *at = conn->next;
+    regx_unlock(&verbs->conns_lock);
+}
+
+static bool is_same(const regx_verbs_address_t *a, const regx_verbs_address_t *b)
+{
+    uint8_t bytes_a[REGX_VERBS_ADDRESS_SIZE], bytes_b[REGX_VERBS_ADDRESS_SIZE];
+
+    regx_verbs_address_pack(a, bytes_a);
+    regx_verbs_address_pack(b, bytes_b);
+    return memcmp(bytes_a, bytes_b, sizeof(bytes_a)) == 0;
+}
+
+/* Whether a process of that address may be that peer: nothing else is known of the peer here. */
+static bool may_be(regx_verbs_t *verbs, uint64_t peer, const regx_verbs_address_t *address)
+{
+    bool known = false, same = false;
+
+    regx_lock(&verbs->conns_lock);
+    for (const regx_verbs_conn_t *conn = verbs->conns[regx_verbs_bucket(peer)]; conn != NULL;
+         conn = conn->next) {
+        if (conn->super.peer == peer) {
+            known = true;
+            same = same || is_same(&conn->address, address);
+        }
+    }
+    regx_unlock(&verbs->conns_lock);
+    return same || !known;
+}
+
+/* Whether a datagram came from where that address is. */
+static bool comes_from(const regx_cm_source_t *source, const regx_verbs_address_t *address)
+{
+    return source->qpn == address->qpn && (source->lid == 0 || source->lid == address->lid) &&
+           (source->gid == NULL || memcmp(source->gid, address->gid, REGX_VERBS_GID_SIZE) == 0);
+}
+
+static void set_leaving(regx_ep_t *ep)
+{
+    regx_list_set(&ep->verbs->leaving, &ep->leaving_link, true);
+}
+
+void regx_cm_connected(regx_ep_t *ep)
+{
+    if (ep->state == REGX_EP_CONNECTED) {
+        ep->state = REGX_EP_READY;
+        regx_cm_stop(ep);
+        regx_trace(ep->verbs->config.trace, REGX_TRACE_CONNECTION,
+                   "verbs: connected on %s to queue pair %u", ep->verbs->port.name, ep->peer_qpn);
+        if (ep->local != REGX_EP_OPEN) {
+            set_leaving(ep);
+        }
+    }
+}
+
+void regx_cm_left(regx_ep_t *ep)
+{
+    ep->remote_closed = true;
+    if (ep->local == REGX_EP_CLOSED) {
+        regx_cm_stop(ep); /* that is what it was asked for */
+    }
+    if (ep->local != REGX_EP_OPEN) {
+        set_leaving(ep);
+    }
+}
+
+void regx_cm_leave(regx_ep_t *ep)
+{
+    if (ep->local == REGX_EP_OPEN) {
+        ep->local = REGX_EP_CLOSING;
+    }
+    set_leaving(ep);
+    if (ep->state == REGX_EP_BROKEN) {
+        regx_list_set(&ep->verbs->broken, &ep->broken_link, true);
+    }
+}
+
+/* An endpoint for a peer whose address was published. */
+static regx_ep_t *make(const regx_verbs_conn_t *conn)
+{
+    regx_verbs_t *verbs = regx_verbs_of(conn->super.transport);
+    struct ibv_ah *route = regx_ep_route(verbs, &conn->address);
+    const int error = errno;
+    regx_ep_t *ep = regx_ep_new(verbs, conn->super.peer, &conn->address, route);
+
+    if (ep != NULL && route == NULL) {
+        regx_ep_break_wanted(ep, "making a route", strerror(error != 0 ? error : EIO));
+    }
+    return ep;
+}
+
+/* The endpoint that a connection without one shall use. NULL: none now. */
+static regx_ep_t *attach(regx_verbs_conn_t *conn)
+{
+    regx_verbs_t *verbs = regx_verbs_of(conn->super.transport);
+    regx_ep_t *ep = regx_ep_find(verbs, conn->super.peer);
+
+    if (ep == NULL) {
+        ep = make(conn);
+    } else if (ep->conn != NULL) {
+        return NULL; /* another connection's, which is about to be disconnected */
+    } else if (!is_same(&ep->address, &conn->address)) {
+        regx_count_malformed(verbs); /* it took the peer's name before that was known here */
+        regx_ep_break(ep, "connecting", "another process has taken the peer's name");
+        regx_cm_leave(ep);
+        return NULL;
+    } else if (ep->local == REGX_EP_CLOSED) {
+        if (!ep->remote_closed && ep->state == REGX_EP_READY && regx_ep_is_done(ep)) {
+            regx_cm_ask(ep);
+        }
+        return NULL;
+    } else if (ep->local == REGX_EP_CLOSING && ep->state == REGX_EP_BROKEN) {
+        return NULL; /* it ends in a moment */
+    }
+    if (ep != NULL) {
+        ep->conn = conn;
+        ep->local = REGX_EP_OPEN;
+        regx_list_remove(&ep->leaving_link);
+        conn->ep = ep;
+    }
+    return ep;
+}
+
+regx_status_t regx_cm_ready(regx_verbs_conn_t *conn)
+{
+    regx_ep_t *ep = conn->ep != NULL ? conn->ep : attach(conn);
+
+    if (ep == NULL || ep->local != REGX_EP_OPEN) {
+        return REGX_AGAIN;
+    }
+    if (ep->state == REGX_EP_READY) {
+        return REGX_OK;
+    }
+    if (ep->state == REGX_EP_BROKEN) {
+        /* First it is told why: what Open MPI does with a message that fails says nothing. */
+        regx_ep_want_report(ep);
+        return ep->report == REGX_EP_REPORTED ? REGX_UNREACHABLE : REGX_AGAIN;
+    }
+    regx_cm_ask(ep);
+    return REGX_AGAIN;
+}
+
+/* An endpoint for a peer that asks. Where its address leads nowhere, that concerns it alone. */
+static regx_ep_t *accept(regx_verbs_t *verbs, const regx_cm_message_t *message)
+{
+    struct ibv_ah *route = regx_ep_route(verbs, &message->address);
+
+    if (route == NULL && errno != ENOMEM) {
+        regx_count_malformed(verbs);
+    }
+    return route == NULL ? NULL : regx_ep_new(verbs, message->from, &message->address, route);
+}
+
+/* The endpoint that a request or an answer is for; made if need be. NULL: none that can be
+ * connected, for a reason that is counted or told. */
+static regx_ep_t *addressee(regx_verbs_t *verbs, const regx_cm_message_t *message)
+{
+    regx_ep_t *ep = regx_ep_find(verbs, message->from);
+
+    if (ep == NULL) {
+        ep = message->kind == REGX_CM_REQUEST && !verbs->closing ? accept(verbs, message) : NULL;
+    } else if (ep->state == REGX_EP_CONNECTED && message->epoch > ep->peer_epoch) {
+        /* What ours is connected to is no more, and nothing was sent by it. */
+        ep = regx_ep_restart(ep) ? ep : NULL;
+    } else if (ep->state == REGX_EP_CONNECTED || ep->state == REGX_EP_READY) {
+        if (message->epoch > ep->peer_epoch && ep->local == REGX_EP_OPEN && !ep->remote_closed) {
+            regx_count_malformed(verbs); /* nobody may take another queue pair unasked */
+        }
+        ep = message->epoch == ep->peer_epoch ? ep : NULL;
+    }
+    return ep == NULL || ep->state == REGX_EP_BROKEN ? NULL : ep;
+}
+
+/* The peer has said goodbye and wants to come back. */
+static void renew(regx_verbs_t *verbs, const regx_cm_message_t *message)
+{
+    regx_ep_t *ep = regx_ep_find(verbs, message->from);
+
+    if (ep != NULL && message->known == ep->epoch && message->epoch == ep->peer_epoch &&
+        ep->local == REGX_EP_OPEN) {
+        regx_cm_leave(ep);
+    }
+}
+
+static bool is_well_formed(regx_verbs_t *verbs, const uint8_t *bytes, size_t length,
+                           const regx_cm_source_t *source, regx_cm_message_t *message)
+{
+    return regx_cm_message_unpack(bytes, length, message) == REGX_OK &&
+           message->to == verbs->config.self &&
+           message->address.link_layer == verbs->address.link_layer &&
+           comes_from(source, &message->address) && may_be(verbs, message->from, &message->address);
+}
+
+void regx_cm_receive(regx_verbs_t *verbs, const uint8_t *bytes, size_t length,
+                     const regx_cm_source_t *source)
+{
+    regx_cm_message_t message;
+
+    if (!is_well_formed(verbs, bytes, length, source, &message)) {
+        regx_count_malformed(verbs);
+        return;
+    }
+    if (message.kind == REGX_CM_RENEW) {
+        renew(verbs, &message);
+        return;
+    }
+    regx_ep_t *ep = addressee(verbs, &message);
+    if (ep == NULL) {
+        return;
+    }
+    /* A queue pair that is connected to one of ours that is no more is not connected to. Our answer
+     * tells the peer, which makes another. */
+    const bool fits = message.known == 0 || message.known == ep->epoch;
+    if (fits && ep->state == REGX_EP_CONNECTING && !regx_ep_connect(ep, &message)) {
+        regx_ep_want_report(ep);
+        return;
+    }
+    if (message.known == ep->epoch) {
+        regx_cm_connected(ep);
+    }
+    if (message.kind == REGX_CM_REQUEST) {
+        regx_cm_answer(ep);
+    }
+}
+
+/* One step of an endpoint that is in no list of those that leave. */
+static void leave(regx_verbs_t *verbs, regx_ep_t *ep)
+{
+    const bool closing = verbs->closing;
+
+    if (ep->state == REGX_EP_BROKEN) {
+        return; /* cleanup frees it */
+    }
+    /* Who closes does not wait for a peer that has left to acknowledge a goodbye. */
+    if (ep->state == REGX_EP_READY && ep->local == REGX_EP_CLOSING &&
+        !(closing && ep->remote_closed)) {
+        if (regx_tx_post_goodbye(ep) == REGX_OK) {
+            ep->local = REGX_EP_CLOSED;
+        }
+        set_leaving(ep);
+        return;
+    }
+    const bool drained = regx_ep_is_done(ep) || (closing && ep->remote_closed);
+    if (!drained) {
+        set_leaving(ep);
+    } else if (closing || ep->remote_closed) {
+        regx_ep_delete(ep);
+    } else if (ep->state != REGX_EP_READY) {
+        regx_cm_stop(ep); /* where the handshake is not over the peer may be the one that knows */
+    }
+    /* Else the peer may still send, and is heard until it leaves. */
+}
+
+void regx_cm_progress(regx_verbs_t *verbs)
+{
+    regx_link_t now;
+
+    regx_list_init(&now);
+    regx_list_move(&now, &verbs->leaving);
+    while (!regx_list_empty(&now)) {
+        regx_ep_t *ep = REGX_CONTAINER_OF(now.next, regx_ep_t, leaving_link);
+
+        regx_list_remove(&ep->leaving_link);
+        leave(verbs, ep);
+    }
+}

@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "transport/verbs/cm_queue.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "transport/verbs/buffers.h"
+
+#define FIRST_WAIT_NS INT64_C(20000000)
+#define DOUBLINGS 6u
+#define ASKS_TOLD 500u /* some ten minutes */
+
+static bool start(const regx_verbs_t *verbs)
+{
+    struct ibv_qp_attr init = {.qp_state = IBV_QPS_INIT,
+                               .pkey_index = verbs->pkey_index,
+                               .port_num = verbs->port.number,
+                               .qkey = verbs->address.qkey};
+    struct ibv_qp_attr receive = {.qp_state = IBV_QPS_RTR};
+    struct ibv_qp_attr send = {.qp_state = IBV_QPS_RTS};
+
+    return ibv_modify_qp(verbs->cm.qp, &init,
+                         IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY) == 0 &&
+           ibv_modify_qp(verbs->cm.qp, &receive, IBV_QP_STATE) == 0 &&
+           ibv_modify_qp(verbs->cm.qp, &send, IBV_QP_STATE | IBV_QP_SQ_PSN) == 0;
+}
+
+regx_status_t regx_cm_queue_open(regx_verbs_t *verbs, char *error, size_t error_size)
+{
+    struct ibv_qp_init_attr attr = {.send_cq = verbs->cq,
+                                    .recv_cq = verbs->cq,
+                                    .cap = {.max_send_wr = REGX_CM_SENDS,
+                                            .max_recv_wr = REGX_CM_RECEIVES,
+                                            .max_send_sge = 1,
+                                            .max_recv_sge = 1},
+                                    .qp_type = IBV_QPT_UD};
+    uint32_t qkey;
+
+    /* Whoever does not know this number does not reach the queue pair. The highest bit is kept for
+     * privileged ones. */
+    if (getrandom(&qkey, sizeof(qkey), 0) != sizeof(qkey)) {
+        qkey = 0;
+    }
+    verbs->address.qkey = (qkey & 0x7fffffff) | 1;
+    verbs->cm.random = verbs->config.self | 1;
+    verbs->cm.qp = ibv_create_qp(verbs->pd, &attr);
+    if (verbs->cm.qp == NULL || !start(verbs)) {
+        snprintf(error, error_size, "%s gives no UD queue pair: %s", verbs->port.name,
+                 strerror(errno));
+        return REGX_UNREACHABLE;
+    }
+    verbs->address.qpn = verbs->cm.qp->qp_num;
+    return REGX_OK;
+}
+
+void regx_cm_queue_close(regx_verbs_t *verbs)
+{
+    if (verbs->cm.qp != NULL) {
+        ibv_destroy_qp(verbs->cm.qp);
+        verbs->cm.qp = NULL;
+        while (verbs->cm.done != verbs->cm.sent) {
+            regx_cm_sent(verbs);
+        }
+    }
+}
+
+/* Posts a datagram from the room that is next. There is room. 0, or the error. */
+static int post(regx_ep_t *ep, const regx_cm_message_t *message)
+{
+    regx_verbs_t *verbs = ep->verbs;
+    const uint32_t index = (uint32_t)(verbs->cm.sent % REGX_CM_SENDS);
+    uint8_t *room = regx_buffer_datagram_send(verbs, index);
+    struct ibv_sge piece = {
+        .addr = (uintptr_t)room, .length = REGX_CM_MESSAGE_SIZE, .lkey = verbs->buffers.mr->lkey};
+    struct ibv_send_wr request = {
+        .sg_list = &piece,
+        .num_sge = 1,
+        .opcode = IBV_WR_SEND,
+        .send_flags = IBV_SEND_SIGNALED,
+        .wr.ud = {.ah = ep->ah, .remote_qpn = ep->address.qpn, .remote_qkey = ep->address.qkey}};
+    struct ibv_send_wr *refused;
+
+    regx_cm_message_pack(message, room);
+    const int error = ibv_post_send(verbs->cm.qp, &request, &refused);
+    if (error == 0) {
+        verbs->cm.under_way[index].route = ep->ah;
+        verbs->cm.sent++;
+    }
+    return error;
+}
+
+static void send_message(regx_ep_t *ep, regx_cm_kind_t kind)
+{
+    const regx_verbs_t *verbs = ep->verbs;
+    const regx_cm_message_t message = {.kind = kind,
+                                       .reads = verbs->reads_answered,
+                                       .qpn = ep->qp->qp_num,
+                                       .psn = ep->psn,
+                                       .from = verbs->config.self,
+                                       .to = ep->peer,
+                                       .epoch = ep->epoch,
+                                       .known =
+                                           ep->state == REGX_EP_CONNECTING ? 0 : ep->peer_epoch,
+                                       .pool = (uintptr_t)verbs->super.pool_memory,
+                                       .pool_size = verbs->super.pool_size,
+                                       .pool_key = verbs->pool_mr->rkey,
+                                       .address = verbs->address};
+    const int error = post(ep, &message);
+
+    if (error != 0) {
+        regx_ep_break(ep, "connecting", strerror(error));
+    }
+}
+
+static bool is_asking(const regx_ep_t *ep)
+{
+    return regx_list_has(&ep->asking_link);
+}
+
+/* How long to wait for an answer: at random within a quarter of the usual time. */
+static int64_t wait_after(regx_verbs_t *verbs, unsigned asked)
+{
+    const int64_t wait = FIRST_WAIT_NS << regx_min(asked - 1, DOUBLINGS);
+
+    verbs->cm.random = verbs->cm.random * UINT64_C(6364136223846793005) + 1;
+    return wait / 4 * 3 + (int64_t)((verbs->cm.random >> 33) % (uint64_t)(wait / 2));
+}
+
+static void ask(regx_ep_t *ep)
+{
+    regx_verbs_t *verbs = ep->verbs;
+
+    send_message(ep, ep->local == REGX_EP_CLOSED ? REGX_CM_RENEW : REGX_CM_REQUEST);
+    ep->asked++;
+    ep->ask_next = regx_now_ns() + wait_after(verbs, ep->asked);
+    if (ep->ask_next < verbs->cm.ask_next) {
+        verbs->cm.ask_next = ep->ask_next;
+    }
+}
+
+static void answer(regx_ep_t *ep)
+{
+    ep->answer_due = false;
+    send_message(ep, REGX_CM_ACCEPT);
+    if (is_asking(ep)) {
+        ep->verbs->cm.ask_next = 0; /* it leaves the queue with its question not sent */
+    }
+}
+
+static void send_due(regx_verbs_t *verbs)
+{
+    while (!regx_list_empty(&verbs->cm.due) && verbs->cm.sent - verbs->cm.done < REGX_CM_SENDS) {
+        regx_ep_t *ep = REGX_CONTAINER_OF(verbs->cm.due.next, regx_ep_t, due_link);
+
+        regx_list_remove(&ep->due_link);
+        if (ep->answer_due) {
+            answer(ep);
+        } else {
+            ask(ep);
+        }
+    }
+}
+
+void regx_cm_ask(regx_ep_t *ep)
+{
+    if (!is_asking(ep)) {
+        ep->asked = 0;
+        ep->ask_next = 0;
+        regx_list_append(&ep->verbs->cm.asking, &ep->asking_link);
+        regx_list_set(&ep->verbs->cm.due, &ep->due_link, true);
+        send_due(ep->verbs);
+    }
+}
+
+void regx_cm_answer(regx_ep_t *ep)
+{
+    ep->answer_due = true;
+    regx_list_set(&ep->verbs->cm.due, &ep->due_link, true);
+    send_due(ep->verbs);
+}
+
+void regx_cm_stop(regx_ep_t *ep)
+{
+    ep->answer_due = false;
+    regx_list_remove(&ep->asking_link);
+    regx_list_remove(&ep->due_link);
+}
+
+bool regx_cm_is_late(const regx_ep_t *ep)
+{
+    return is_asking(ep) && ep->asked >= ASKS_TOLD;
+}
+
+/* Puts an endpoint in the queue whose time has come. */
+static void become_due(regx_ep_t *ep)
+{
+    const regx_transport_events_t *events = &ep->verbs->config.events;
+
+    regx_list_append(&ep->verbs->cm.due, &ep->due_link);
+    /* Nobody knows whether the peer is gone or computes. */
+    if (ep->asked == ASKS_TOLD - 1 && events->silent != NULL) {
+        events->silent(events->context, ep->peer);
+    }
+}
+
+static void find_due(regx_verbs_t *verbs, int64_t now)
+{
+    verbs->cm.ask_next = INT64_MAX;
+    for (regx_link_t *at = verbs->cm.asking.next, *next; at != &verbs->cm.asking; at = next) {
+        regx_ep_t *ep = REGX_CONTAINER_OF(at, regx_ep_t, asking_link);
+
+        next = at->next;
+        if (regx_list_has(&ep->due_link)) {
+            continue;
+        }
+        if (now >= ep->ask_next) {
+            become_due(ep);
+        } else if (ep->ask_next < verbs->cm.ask_next) {
+            verbs->cm.ask_next = ep->ask_next;
+        }
+    }
+}
+
+void regx_cm_queue_progress(regx_verbs_t *verbs)
+{
+    const int64_t now = regx_list_empty(&verbs->cm.asking) ? INT64_MIN : regx_now_ns();
+
+    if (now >= verbs->cm.ask_next) {
+        find_due(verbs, now);
+    }
+    send_due(verbs);
+}
+
+void regx_cm_sent(regx_verbs_t *verbs)
+{
+    const uint64_t index = verbs->cm.done++ % REGX_CM_SENDS;
+
+    if (verbs->cm.under_way[index].orphaned) {
+        ibv_destroy_ah(verbs->cm.under_way[index].route);
+        verbs->cm.under_way[index].orphaned = false;
+    }
+}
+
+void regx_cm_drop_route(regx_verbs_t *verbs, struct ibv_ah *route)
+{
+    for (uint64_t i = verbs->cm.sent; i != verbs->cm.done; i--) {
+        const uint64_t index = (i - 1) % REGX_CM_SENDS;
+
+        if (verbs->cm.under_way[index].route == route) {
+            verbs->cm.under_way[index].orphaned = true;
+            return;
+        }
+    }
+    ibv_destroy_ah(route);
+}

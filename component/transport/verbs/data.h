@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What callers send, write and read: operations of transport.h (frame.c, put.c, get.c), and the
+ * lines of puts and gets.
+ */
+#ifndef REGX_VERBS_DATA_H
+#define REGX_VERBS_DATA_H
+
+#include "transport/verbs/ep.h"
+
+regx_status_t regx_verbs_send(regx_conn_t *conn, uint8_t tag, const void *header,
+                              size_t header_length, regx_pack_t pack, void *pack_context,
+                              size_t payload_length);
+regx_status_t regx_verbs_lend(regx_conn_t *conn, regx_lend_t *lend);
+regx_status_t regx_verbs_put(regx_conn_t *conn, regx_put_t *put);
+regx_status_t regx_verbs_get(regx_conn_t *conn, regx_get_t *get);
+
+/* Post what is in line, as far as there is room; of puts a bounded amount. The endpoint is ready.
+ */
+void regx_put_take_turn(regx_ep_t *ep);
+void regx_get_take_turn(regx_ep_t *ep);
+
+#endif

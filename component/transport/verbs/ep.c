@@ -1,0 +1,421 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "transport/verbs/ep.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/memlock.h"
+
+#define RNR_TIMER 12 /* 0.64 ms between two tries at a receiver without a buffer */
+#define HOP_LIMIT 64
+#define DEPTH_MIN 8u
+#define INLINE_MIN 16u /* less is not worth asking for */
+
+/* With a device that has no memory for a queue pair: how often it is asked, for how long, and after
+ * what time without a question it is another matter. */
+#define TRY_NS INT64_C(10000000)
+#define PATIENCE_NS INT64_C(60000000000)
+#define FORGET_NS INT64_C(5000000000)
+
+regx_ep_t *regx_ep_find(const regx_verbs_t *verbs, uint64_t peer)
+{
+    regx_ep_t *ep = verbs->by_peer[regx_verbs_bucket(peer)];
+
+    while (ep != NULL && ep->peer != peer) {
+        ep = ep->next_by_peer;
+    }
+    return ep;
+}
+
+regx_ep_t *regx_ep_find_qpn(regx_verbs_t *verbs, uint32_t qpn)
+{
+    regx_ep_t *ep = verbs->last_found;
+
+    if (ep == NULL || ep->qp->qp_num != qpn) {
+        ep = verbs->by_qpn[regx_verbs_bucket(qpn)];
+        while (ep != NULL && ep->qp->qp_num != qpn) {
+            ep = ep->next_by_qpn;
+        }
+        verbs->last_found = ep;
+    }
+    return ep;
+}
+
+/* A GRH is used on Ethernet, to other InfiniBand subnets, and where either port requires it, as
+ * virtual ports of InfiniBand do. */
+static struct ibv_ah_attr describe_route(const regx_verbs_t *verbs,
+                                         const regx_verbs_address_t *address)
+{
+    struct ibv_ah_attr attr = {
+        .dlid = address->lid, .sl = verbs->settings.service_level, .port_num = verbs->port.number};
+
+    if (address->link_layer == REGX_VERBS_ETHERNET ||
+        ((address->flags | verbs->address.flags) & REGX_VERBS_NEEDS_GRH) != 0 ||
+        memcmp(address->gid, verbs->address.gid, sizeof(uint64_t)) != 0) {
+        attr.is_global = 1;
+        memcpy(attr.grh.dgid.raw, address->gid, REGX_VERBS_GID_SIZE);
+        attr.grh.sgid_index = (uint8_t)verbs->port.gid.gid_index;
+        attr.grh.hop_limit = HOP_LIMIT;
+        attr.grh.traffic_class = verbs->settings.traffic_class;
+    }
+    return attr;
+}
+
+struct ibv_ah *regx_ep_route(const regx_verbs_t *verbs, const regx_verbs_address_t *address)
+{
+    struct ibv_ah_attr attr = describe_route(verbs, address);
+
+    errno = 0;
+    return ibv_create_ah(verbs->pd, &attr);
+}
+
+/* Asks for a queue pair; attr tells what it can. */
+static struct ibv_qp *make_qp(const regx_verbs_t *verbs, uint32_t depth, uint32_t inline_max,
+                              struct ibv_qp_init_attr *attr)
+{
+    *attr = (struct ibv_qp_init_attr){
+        .send_cq = verbs->cq,
+        .recv_cq = verbs->cq,
+        .srq = verbs->srq,
+        .cap = {.max_send_wr = depth, .max_send_sge = 1, .max_inline_data = inline_max},
+        .qp_type = IBV_QPT_RC};
+    errno = 0;
+    return ibv_create_qp(verbs->pd, attr);
+}
+
+/* Never 0: libraries have forgotten to say why. */
+static int last_error(void)
+{
+    return errno != 0 ? errno : EIO;
+}
+
+static uint32_t next_inline(uint32_t bytes)
+{
+    return bytes / 2 < INLINE_MIN ? 0 : bytes / 2;
+}
+
+/* What a request can carry itself differs between devices, also from what they say; so does how
+ * many requests fit a queue. Only trying tells. It is tried once, at the start, when a lack of
+ * memory cannot be taken for a limit of the device. */
+regx_status_t regx_ep_probe(regx_verbs_t *verbs, char *error, size_t error_size)
+{
+    struct ibv_qp_init_attr attr;
+    struct ibv_qp *qp = NULL;
+    uint32_t depth = verbs->depth, inline_max = REGX_VERBS_INLINE;
+    int cause = 0;
+
+    while (qp == NULL && depth > 0) {
+        qp = make_qp(verbs, depth, inline_max, &attr);
+        cause = qp == NULL ? last_error() : 0;
+        if (qp == NULL && inline_max > 0) {
+            inline_max = next_inline(inline_max);
+        } else if (qp == NULL) {
+            depth = depth > DEPTH_MIN ? depth / 2 : 0;
+            inline_max = REGX_VERBS_INLINE;
+        }
+    }
+    if (qp == NULL && cause == ENOMEM) {
+        return REGX_OK;
+    }
+    if (qp == NULL) {
+        snprintf(error, error_size, "%s gives no RC queue pair: %s", verbs->port.name,
+                 strerror(cause));
+        return REGX_UNREACHABLE;
+    }
+    verbs->depth = depth;
+    verbs->inline_max = (uint32_t)regx_min(attr.cap.max_inline_data, REGX_VERBS_INLINE);
+    ibv_destroy_qp(qp);
+    return REGX_OK;
+}
+
+/* 0, or the error. */
+static int to_init(const regx_ep_t *ep)
+{
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT,
+                               .pkey_index = ep->verbs->pkey_index,
+                               .port_num = ep->verbs->port.number,
+                               .qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ};
+
+    return ibv_modify_qp(ep->qp, &attr,
+                         IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+}
+
+/* Makes a queue pair for an endpoint. 0, or the error. */
+static int make_objects(regx_ep_t *ep)
+{
+    regx_verbs_t *verbs = ep->verbs;
+    struct ibv_qp_init_attr attr;
+
+    ep->epoch = ++verbs->last_epoch;
+    ep->qp = make_qp(verbs, verbs->depth, verbs->inline_max, &attr);
+    if (ep->qp == NULL || getrandom(&ep->psn, sizeof(ep->psn), 0) != sizeof(ep->psn)) {
+        return last_error();
+    }
+    ep->psn &= 0xffffff;
+    ep->inline_max = (uint32_t)regx_min(attr.cap.max_inline_data, verbs->inline_max);
+    return to_init(ep);
+}
+
+static void destroy_objects(regx_ep_t *ep)
+{
+    if (ep->qp != NULL) {
+        ibv_destroy_qp(ep->qp);
+        ep->qp = NULL;
+    }
+    if (ep->ah != NULL) {
+        ibv_destroy_ah(ep->ah);
+        ep->ah = NULL;
+    }
+}
+
+/* What the device pins for a queue pair counts against the limit of locked memory, and registered
+ * buffers may have used that up for now. */
+static void note_refused(regx_ep_t *ep, int error)
+{
+    const uint64_t limit = error == ENOMEM ? regx_memlock_limit() : REGX_MEMLOCK_NONE;
+    char why[128];
+
+    if (error == E2BIG) {
+        snprintf(why, sizeof(why), "more than %u peers", REGX_VERBS_EPS_MAX);
+    } else if (limit == REGX_MEMLOCK_NONE) {
+        snprintf(why, sizeof(why), "%s", strerror(error));
+    } else {
+        snprintf(why, sizeof(why), "%s; the limit of locked memory (ulimit -l) is %" PRIu64 " KiB",
+                 strerror(error), limit / 1024);
+    }
+    regx_ep_break_wanted(ep, "making a queue pair", why);
+}
+
+/* Whether there may be memory later. */
+static bool may_pass(regx_verbs_t *verbs, int error, int64_t now)
+{
+    if (error != ENOMEM && error != EAGAIN) {
+        return false;
+    }
+    if (verbs->starved_since == 0 || now - verbs->starved_until > FORGET_NS) {
+        verbs->starved_since = now;
+        regx_tally(verbs->config.counters->fallbacks, "verbs: no memory for a peer for a while");
+    }
+    verbs->starved_until = now + TRY_NS;
+    return now - verbs->starved_since < PATIENCE_NS;
+}
+
+static regx_ep_t *allocate(regx_verbs_t *verbs)
+{
+    regx_ep_t *ep = calloc(1, sizeof(*ep));
+
+    if (ep != NULL) {
+        ep->works = calloc(verbs->depth, sizeof(ep->works[0]));
+    }
+    if (ep == NULL || ep->works == NULL) {
+        free(ep);
+        return NULL;
+    }
+    regx_list_init(&ep->link);
+    regx_list_init(&ep->broken_link);
+    regx_list_init(&ep->leaving_link);
+    regx_list_init(&ep->asking_link);
+    regx_list_init(&ep->due_link);
+    return ep;
+}
+
+static void enter_qpn(regx_ep_t *ep)
+{
+    regx_ep_t **bucket = &ep->verbs->by_qpn[regx_verbs_bucket(ep->qp->qp_num)];
+
+    ep->next_by_qpn = *bucket;
+    *bucket = ep;
+}
+
+regx_ep_t *regx_ep_new(regx_verbs_t *verbs, uint64_t peer, const regx_verbs_address_t *address,
+                       struct ibv_ah *route)
+{
+    const int64_t now = regx_now_ns();
+    regx_ep_t *ep = now < verbs->starved_until ? NULL : allocate(verbs);
+    int error = E2BIG;
+
+    if (ep == NULL) {
+        if (route != NULL) {
+            ibv_destroy_ah(route);
+        }
+        return NULL;
+    }
+    ep->verbs = verbs;
+    ep->peer = peer;
+    ep->address = *address;
+    ep->ah = route;
+    ep->depth = verbs->depth;
+    if (verbs->ep_count < REGX_VERBS_EPS_MAX) {
+        error = make_objects(ep);
+    }
+    if (may_pass(verbs, error, now)) {
+        destroy_objects(ep);
+        free(ep->works);
+        free(ep);
+        return NULL;
+    }
+    if (error == 0) {
+        verbs->starved_since = 0;
+        enter_qpn(ep);
+    } else {
+        destroy_objects(ep);
+        note_refused(ep, error);
+    }
+    ep->next_by_peer = verbs->by_peer[regx_verbs_bucket(peer)];
+    verbs->by_peer[regx_verbs_bucket(peer)] = ep;
+    regx_list_append(&verbs->eps, &ep->link);
+    verbs->ep_count++;
+    return ep;
+}
+
+bool regx_ep_restart(regx_ep_t *ep)
+{
+    regx_ep_forget_qpn(ep);
+    ibv_destroy_qp(ep->qp);
+    ep->qp = NULL;
+    ep->last_taken = false;
+    ep->peer_qpn = 0;
+    ep->state = REGX_EP_CONNECTING;
+    const int error = make_objects(ep);
+    if (ep->qp != NULL) {
+        enter_qpn(ep);
+    }
+    if (error != 0) {
+        note_refused(ep, error);
+    }
+    return error == 0;
+}
+
+static int to_ready_to_receive(const regx_ep_t *ep, const regx_cm_message_t *message)
+{
+    const regx_verbs_t *verbs = ep->verbs;
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTR,
+                               .path_mtu =
+                                   (enum ibv_mtu)regx_min(verbs->address.mtu, message->address.mtu),
+                               .dest_qp_num = message->qpn,
+                               .rq_psn = message->psn,
+                               .max_dest_rd_atomic = verbs->reads_answered,
+                               .min_rnr_timer = RNR_TIMER,
+                               .ah_attr = describe_route(verbs, &message->address)};
+
+    return ibv_modify_qp(ep->qp, &attr,
+                         IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                             IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+}
+
+static int to_ready_to_send(const regx_ep_t *ep)
+{
+    const regx_verbs_settings_t *settings = &ep->verbs->settings;
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTS,
+                               .sq_psn = ep->psn,
+                               .timeout = settings->timeout,
+                               .retry_cnt = settings->retry_count,
+                               .rnr_retry = settings->rnr_retry,
+                               .max_rd_atomic = ep->reads_max};
+
+    return ibv_modify_qp(ep->qp, &attr,
+                         IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+                             IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC);
+}
+
+bool regx_ep_connect(regx_ep_t *ep, const regx_cm_message_t *message)
+{
+    ep->peer_epoch = message->epoch;
+    ep->peer_qpn = message->qpn;
+    ep->peer_psn = message->psn;
+    ep->peer_pool = message->pool;
+    ep->peer_pool_size = message->pool_size;
+    ep->peer_pool_key = message->pool_key;
+    ep->reads_max = (uint8_t)regx_min(message->reads, ep->verbs->reads_made);
+    int error = to_ready_to_receive(ep, message);
+    if (error == 0) {
+        error = to_ready_to_send(ep);
+    }
+    if (error != 0) {
+        regx_ep_break(ep, "connecting the queue pair", strerror(error));
+        return false;
+    }
+    ep->state = REGX_EP_CONNECTED;
+    return true;
+}
+
+void regx_ep_break(regx_ep_t *ep, const char *what, const char *why)
+{
+    if (ep->state != REGX_EP_BROKEN) {
+        ep->state = REGX_EP_BROKEN;
+        snprintf(ep->what, sizeof(ep->what), "%s: %s", what, why);
+    }
+    regx_list_set(&ep->verbs->broken, &ep->broken_link, true);
+}
+
+void regx_ep_want_report(regx_ep_t *ep)
+{
+    if (ep->report == REGX_EP_NOT_REPORTED) {
+        ep->report = REGX_EP_REPORT_DUE;
+        regx_list_set(&ep->verbs->broken, &ep->broken_link, true);
+    }
+}
+
+void regx_ep_break_wanted(regx_ep_t *ep, const char *what, const char *why)
+{
+    regx_ep_break(ep, what, why);
+    regx_ep_want_report(ep);
+}
+
+void regx_eps_break(regx_verbs_t *verbs, const char *what, const char *why)
+{
+    for (regx_link_t *at = verbs->eps.next; at != &verbs->eps; at = at->next) {
+        regx_ep_break_wanted(REGX_CONTAINER_OF(at, regx_ep_t, link), what, why);
+    }
+}
+
+void regx_eps_break_unready(regx_verbs_t *verbs, const char *why)
+{
+    for (regx_link_t *at = verbs->eps.next; at != &verbs->eps; at = at->next) {
+        regx_ep_t *ep = REGX_CONTAINER_OF(at, regx_ep_t, link);
+
+        if (ep->state != REGX_EP_READY) {
+            regx_ep_break(ep, "connecting", why);
+        }
+    }
+}
+
+void regx_ep_forget_qpn(regx_ep_t *ep)
+{
+    regx_verbs_t *verbs = ep->verbs;
+    regx_ep_t **at = &verbs->by_qpn[regx_verbs_bucket(ep->qp->qp_num)];
+
+    while (*at != NULL && *at != ep) {
+        at = &(*at)->next_by_qpn;
+    }
+    if (*at != NULL) {
+        *at = ep->next_by_qpn;
+    }
+    if (verbs->last_found == ep) {
+        verbs->last_found = NULL;
+    }
+}
+
+void regx_ep_free(regx_ep_t *ep)
+{
+    regx_verbs_t *verbs = ep->verbs;
+    regx_ep_t **at = &verbs->by_peer[regx_verbs_bucket(ep->peer)];
+
+    while (*at != ep) {
+        at = &(*at)->next_by_peer;
+    }
+    *at = ep->next_by_peer;
+    regx_list_remove(&ep->link);
+    regx_list_remove(&ep->broken_link);
+    regx_list_remove(&ep->leaving_link);
+    verbs->ep_count--;
+    if (ep->conn != NULL) {
+        ep->conn->ep = NULL;
+    }
+    free(ep->works);
+    free(ep);
+}

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * An endpoint: the reliable queue pair to one peer. There is one per peer at each end, made by
+ * whoever first wants to send or first hears of the other. A queue pair is used for one connection
+ * only: who disconnects and comes back gets another.
+ */
+#ifndef REGX_VERBS_EP_H
+#define REGX_VERBS_EP_H
+
+#include "transport/verbs/verbs.h"
+
+/* What a work request stands for when it is done. */
+typedef struct regx_work {
+    enum {
+        REGX_WORK_PLAIN, /* nobody waits for it */
+        REGX_WORK_SLOT,
+        REGX_WORK_PUT,
+        REGX_WORK_LEND,
+        REGX_WORK_GET,  /* of the pieces of one, the last has the object */
+        REGX_WORK_PROBE /* nobody waits for it, but its end is always reported */
+    } kind;
+    uint32_t slot; /* SLOT, PUT; of a put REGX_SLOT_NONE if it has none */
+    void *object;  /* the put, lend or get */
+    const char *what;
+} regx_work_t;
+
+typedef enum regx_ep_state {
+    REGX_EP_CONNECTING, /* the peer's queue pair is not known */
+    REGX_EP_CONNECTED,  /* ours is connected to the peer's; the peer's may not be to ours yet */
+    REGX_EP_READY,      /* both are connected */
+    REGX_EP_BROKEN
+} regx_ep_state_t;
+
+/* Our direction. */
+typedef enum regx_ep_local {
+    REGX_EP_OPEN,
+    REGX_EP_CLOSING, /* disconnected: a goodbye follows what was accepted */
+    REGX_EP_CLOSED   /* the goodbye was posted */
+} regx_ep_local_t;
+
+/* Whether callers are told that an endpoint broke. */
+typedef enum regx_ep_report {
+    REGX_EP_NOT_REPORTED,
+    REGX_EP_REPORT_DUE, /* somebody wants something of it that cannot be had */
+    REGX_EP_REPORTED
+} regx_ep_report_t;
+
+struct regx_ep {
+    regx_verbs_t *verbs;
+    uint64_t peer;
+    regx_verbs_conn_t *conn; /* NULL: nobody here has asked for this peer */
+    regx_ep_state_t state;
+    regx_ep_local_t local;
+    bool remote_closed; /* the peer said goodbye */
+    regx_ep_report_t report;
+    char what[160]; /* what broke it */
+    struct ibv_qp *qp;
+    struct ibv_ah *ah; /* to the peer's UD queue pair */
+    regx_verbs_address_t address;
+    uint64_t epoch; /* of this queue pair: greater than that of any before it in this process */
+    uint32_t psn;
+    uint32_t inline_max;
+
+    /* Of the peer, once connected. */
+    uint64_t peer_epoch;
+    uint32_t peer_qpn, peer_psn;
+    uint64_t peer_pool;
+    uint64_t peer_pool_size;
+    uint32_t peer_pool_key;
+
+    /* Work requests under way, in order: those numbered [done, posted). */
+    uint32_t depth;
+    regx_work_t *works; /* a ring of `depth` */
+    uint64_t posted, done;
+    uint32_t unsignaled;       /* of the last ones, how many do not report their end */
+    uint32_t unsignaled_slots; /* that these hold */
+    uint32_t slots;            /* that all of them hold */
+
+    /* Puts in line, oldest first; the first may have been posted in part. */
+    regx_put_t *first, *last;
+    /* Gets, likewise. The device would hold up all that comes behind a READ beyond reads_max, so no
+     * more are posted. */
+    regx_get_t *first_get, *last_get;
+    uint8_t reads_max, reads;
+    regx_turn_t turn; /* to post what is in line */
+
+    /* A frame that arrives in pieces. */
+    uint8_t *gathered; /* REGX_VERBS_LEND_MAX bytes, or NULL */
+    size_t gathered_length;
+    bool discards; /* pieces of a frame were lost: what follows here is no frame */
+
+    /* The end. */
+    bool last_taken;  /* the device takes no more from the shared receive queue for it */
+    int64_t rests_at; /* when it counts as at rest at the latest; 0: not looked at yet */
+
+    /* Keepalive. */
+    uint64_t seen; /* `posted`, when it was last looked at */
+    int64_t seen_at;
+
+    /* Connection management: cm_queue.h. */
+    bool answer_due;
+    unsigned asked;
+    int64_t ask_next; /* when to ask again, in nanoseconds */
+
+    regx_link_t link, broken_link, leaving_link, asking_link, due_link;
+    regx_ep_t *next_by_peer, *next_by_qpn;
+};
+
+/* Finds out what queue pairs the device makes: inline_max and depth. REGX_OK; REGX_UNREACHABLE:
+ * none, `error` holds one line. For now without memory is REGX_OK, with nothing inline. */
+regx_status_t regx_ep_probe(regx_verbs_t *verbs, char *error, size_t error_size);
+
+regx_ep_t *regx_ep_find(const regx_verbs_t *verbs, uint64_t peer);
+regx_ep_t *regx_ep_find_qpn(regx_verbs_t *verbs, uint32_t qpn);
+
+/* The route to the process that published an address. Owned by the caller; NULL: see errno. */
+struct ibv_ah *regx_ep_route(const regx_verbs_t *verbs, const regx_verbs_address_t *address);
+/* A new endpoint, which then owns the route; also on failure. It is broken, with a report due, if
+ * the device refuses or there are too many peers. NULL: no memory now, here or for the device. Of
+ * the latter the report tells; a device that has had no memory for a minute refuses. */
+regx_ep_t *regx_ep_new(regx_verbs_t *verbs, uint64_t peer, const regx_verbs_address_t *address,
+                       struct ibv_ah *route);
+/* Gives an endpoint that is connected, and has posted nothing, another queue pair; it is connecting
+ * then. false: the device refuses; the endpoint is then broken, with a report due. */
+bool regx_ep_restart(regx_ep_t *ep);
+/* Connects the queue pair to the peer's. false: the device refuses; the endpoint is then broken,
+ * with no report due. */
+bool regx_ep_connect(regx_ep_t *ep, const regx_cm_message_t *message);
+
+/* Breaks an endpoint, with what it was doing and why ("RDMA WRITE", "transport retry counter
+ * exceeded"); cleanup.h does the rest. The first reason stays. */
+void regx_ep_break(regx_ep_t *ep, const char *what, const char *why);
+/* Likewise, where somebody wants something of the endpoint that cannot be had. */
+void regx_ep_break_wanted(regx_ep_t *ep, const char *what, const char *why);
+/* Somebody wants something of a broken endpoint. */
+void regx_ep_want_report(regx_ep_t *ep);
+/* Likewise, all of them; all that are not ready, because nothing can be asked any more. */
+void regx_eps_break(regx_verbs_t *verbs, const char *what, const char *why);
+void regx_eps_break_unready(regx_verbs_t *verbs, const char *why);
+
+/* Takes the endpoint out of the table by queue pair number: completions of it are not heeded. */
+void regx_ep_forget_qpn(regx_ep_t *ep);
+/* Frees an endpoint whose queue pair is destroyed and which is in no list of others. */
+void regx_ep_free(regx_ep_t *ep);
+
+/* Whether every request has completed. */
+static inline bool regx_ep_is_done(const regx_ep_t *ep)
+{
+    return ep->posted == ep->done || ep->state != REGX_EP_READY;
+}
+
+#endif

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "transport/verbs/events.h"
+
+#include "transport/verbs/ep.h"
+
+#define EVENTS 64 /* of one look */
+
+static void queue_pair_failed(regx_verbs_t *verbs, const struct ibv_qp *qp, const char *why)
+{
+    regx_ep_t *ep = regx_ep_find_qpn(verbs, qp->qp_num);
+
+    if (qp == verbs->cm.qp) {
+        regx_eps_break_unready(verbs, why);
+    } else if (ep != NULL) {
+        regx_ep_break(ep, "queue pair", why);
+    }
+}
+
+/* The queue pair is in error; why, its completions may tell. An endpoint that is at rest is not
+ * found by number. */
+static void last_taken(regx_verbs_t *verbs, const struct ibv_qp *qp)
+{
+    for (regx_link_t *at = verbs->eps.next; at != &verbs->eps; at = at->next) {
+        regx_ep_t *ep = REGX_CONTAINER_OF(at, regx_ep_t, link);
+
+        if (ep->qp == qp) {
+            ep->last_taken = true;
+            regx_list_set(&verbs->broken, &ep->broken_link, true);
+            return;
+        }
+    }
+}
+
+void regx_verbs_look(regx_verbs_t *verbs)
+{
+    struct ibv_async_event event;
+
+    for (int i = 0; i < EVENTS && ibv_get_async_event(verbs->port.context, &event) == 0; i++) {
+        switch (event.event_type) {
+        case IBV_EVENT_QP_FATAL:
+        case IBV_EVENT_QP_REQ_ERR:
+        case IBV_EVENT_QP_ACCESS_ERR:
+            queue_pair_failed(verbs, event.element.qp, ibv_event_type_str(event.event_type));
+            break;
+        case IBV_EVENT_QP_LAST_WQE_REACHED:
+            last_taken(verbs, event.element.qp);
+            break;
+        case IBV_EVENT_CQ_ERR:
+        case IBV_EVENT_SRQ_ERR:
+        case IBV_EVENT_DEVICE_FATAL:
+            regx_eps_break(verbs, "device", ibv_event_type_str(event.event_type));
+            break;
+        case IBV_EVENT_GID_CHANGE:
+        case IBV_EVENT_LID_CHANGE:
+        case IBV_EVENT_PKEY_CHANGE:
+            regx_tally(verbs->config.counters->fallbacks,
+                       "verbs: the port's address has changed; new peers may not reach it");
+            break;
+        default: /* such as a port that goes down: retries tell whether it comes back in time */
+            break;
+        }
+        ibv_ack_async_event(&event);
+    }
+}

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * One step of everything, as transport.h says.
+ */
+#ifndef REGX_VERBS_PROGRESS_H
+#define REGX_VERBS_PROGRESS_H
+
+#include "transport/verbs/verbs.h"
+
+int regx_verbs_progress(regx_transport_t *transport);
+
+#endif

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * A put is one or more RDMA WRITEs. The last has immediate data if that tells the peer enough;
+ * else a SEND of the notice follows on the same queue pair. The device delivers either only after
+ * what was written before can be seen. The WRITEs read the sender's memory where it is registered
+ * (the put's region, or the pool), else slots that it is copied to. A put takes its place in the
+ * line when it is accepted. Until its last request has been posted, sends to the same peer answer
+ * REGX_AGAIN; another put queues up.
+ */
+#include <endian.h>
+#include <string.h>
+
+#include "transport/verbs/buffers.h"
+#include "transport/verbs/cm.h"
+#include "transport/verbs/data.h"
+#include "transport/verbs/key.h"
+#include "transport/verbs/tx.h"
+
+#define TURN_PIECES 4                              /* of copied data per endpoint and turn */
+#define STAGED_MAX (REGX_VERBS_FRAME_MAX & ~4095u) /* bytes copied to one slot; then the notice */
+
+_Static_assert(STAGED_MAX + REGX_NOTICE_MAX <= REGX_VERBS_FRAME_MAX, "a slot holds both");
+
+enum { SENT = REGX_TX_NEXT + 1 }; /* of a put's scratch: bytes posted */
+
+static const char sending[] = "SEND", writing[] = "RDMA WRITE";
+
+static size_t sent_of(const regx_put_t *put)
+{
+    return (size_t)(uintptr_t)put->scratch[SENT];
+}
+
+/* Where in the peer's memory a put begins, and by which key. false: outside of what it has. */
+static bool destination(const regx_ep_t *ep, const regx_put_t *put, uint64_t *address,
+                        uint32_t *rkey)
+{
+    regx_verbs_key_t key = {ep->peer_pool, ep->peer_pool_size, ep->peer_pool_key};
+
+    if (put->target == REGX_TARGET_REGION) {
+        key = regx_verbs_key_unpack(&put->key);
+    }
+    *address = key.base + put->offset;
+    *rkey = key.rkey;
+    return put->offset <= key.length && put->length <= key.length - put->offset;
+}
+
+/* The key of local memory that is registered. false: it is not. */
+static bool local_key(const regx_verbs_t *verbs, const regx_put_t *put, uint32_t *lkey)
+{
+    const uint8_t *pool = verbs->super.pool_memory, *local = put->local;
+
+    if (put->region != NULL) {
+        *lkey = ((const struct ibv_mr *)put->region->handle)->lkey;
+        return true;
+    }
+    *lkey = verbs->pool_mr->lkey;
+    return local >= pool && local < pool + verbs->super.pool_size &&
+           put->length <= (size_t)(pool + verbs->super.pool_size - local);
+}
+
+/* What the next piece of a put needs. */
+typedef struct piece {
+    uint64_t address; /* where the put begins in the peer's memory */
+    uint32_t rkey;
+    struct ibv_sge data;
+    bool last;     /* the notice or immediate goes with it */
+    uint32_t slot; /* that it, or its notice, is copied to; REGX_SLOT_NONE: none */
+} piece_t;
+
+/* Whether the notice must be sent from a slot. */
+static bool notice_needs_slot(const regx_ep_t *ep, const regx_put_t *put)
+{
+    return (put->immediate == 0 || put->length == 0) && put->notice_length > ep->inline_max;
+}
+
+/* REGX_OK; REGX_AGAIN: no slot, or no room for the requests; REGX_INVALID: the put leads outside of
+ * the peer's memory. */
+static regx_status_t prepare(regx_ep_t *ep, const regx_put_t *put, piece_t *piece)
+{
+    const size_t sent = sent_of(put), left = put->length - sent;
+    const uint8_t *from = (const uint8_t *)put->local + sent;
+    const bool staged = !local_key(ep->verbs, put, &piece->data.lkey);
+    const uint64_t max = staged ? STAGED_MAX : ep->verbs->piece_max;
+
+    piece->last = left <= max;
+    piece->slot = REGX_SLOT_NONE;
+    piece->data.addr = (uintptr_t)from;
+    piece->data.length = (uint32_t)(piece->last ? left : max);
+    if (!destination(ep, put, &piece->address, &piece->rkey)) {
+        return REGX_INVALID;
+    }
+    piece->address += sent;
+    if (!regx_tx_has_room(ep, piece->last ? 2 : 1)) {
+        return REGX_AGAIN;
+    }
+    if ((staged && left > 0) || (piece->last && notice_needs_slot(ep, put))) {
+        piece->slot = regx_tx_take_slot(ep);
+        if (piece->slot == REGX_SLOT_NONE) {
+            return REGX_AGAIN;
+        }
+    }
+    if (staged && left > 0) {
+        uint8_t *room = regx_slot_memory(ep->verbs, piece->slot);
+
+        memcpy(room, from, piece->data.length);
+        piece->data.addr = (uintptr_t)room;
+        piece->data.lkey = regx_slot_key(ep->verbs, piece->slot);
+    }
+    return REGX_OK;
+}
+
+/* The request that delivers the notice. `data` is what it points to. */
+static struct ibv_send_wr notice_of(const regx_ep_t *ep, const regx_put_t *put,
+                                    const piece_t *piece, struct ibv_sge *data)
+{
+    *data = (struct ibv_sge){.addr = (uintptr_t)put->notice, .length = put->notice_length};
+    if (notice_needs_slot(ep, put)) {
+        uint8_t *room = regx_slot_memory(ep->verbs, piece->slot) + STAGED_MAX;
+
+        memcpy(room, put->notice, put->notice_length);
+        data->addr = (uintptr_t)room;
+        data->lkey = regx_slot_key(ep->verbs, piece->slot);
+    }
+    struct ibv_send_wr request = regx_tx_piece(REGX_PIECE_LAST, put->tag, data);
+    if (!notice_needs_slot(ep, put) && put->notice_length > 0) {
+        request.send_flags = IBV_SEND_INLINE;
+    }
+    return request;
+}
+
+/* Posts the next piece of a put, the last with the notice. REGX_OK, REGX_AGAIN: no room,
+ * REGX_UNREACHABLE; REGX_INVALID: it leads outside of the peer's memory. `posted` tells whether
+ * the notice was. */
+static regx_status_t post_piece(regx_ep_t *ep, regx_put_t *put, bool *posted)
+{
+    struct ibv_send_wr requests[2];
+    regx_work_t works[2];
+    unsigned count = 0;
+    struct ibv_sge notice;
+    piece_t piece;
+    const regx_status_t status = prepare(ep, put, &piece);
+
+    *posted = piece.last;
+    if (status != REGX_OK) {
+        return status;
+    }
+    if (piece.data.length > 0) {
+        requests[count] =
+            (struct ibv_send_wr){.sg_list = &piece.data,
+                                 .num_sge = 1,
+                                 .opcode = IBV_WR_RDMA_WRITE,
+                                 .wr.rdma = {.remote_addr = piece.address, .rkey = piece.rkey}};
+        works[count++] =
+            (regx_work_t){.kind = piece.slot == REGX_SLOT_NONE ? REGX_WORK_PLAIN : REGX_WORK_SLOT,
+                          .slot = piece.slot,
+                          .what = writing};
+        put->scratch[SENT] = (void *)(uintptr_t)(sent_of(put) + piece.data.length);
+        regx_count_sent(ep->verbs, piece.data.length);
+    }
+    if (piece.last && put->immediate != 0 && count == 1) {
+        requests[0].opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+        requests[0].imm_data = htobe32(regx_piece_pack(REGX_PIECE_WRITTEN, put->immediate));
+        works[0].kind = REGX_WORK_PUT;
+        works[0].object = put;
+    } else if (piece.last) {
+        if (count == 1) { /* the slot goes with the last request that uses it */
+            works[0].kind = REGX_WORK_PLAIN;
+        }
+        requests[count] = notice_of(ep, put, &piece, &notice);
+        works[count++] = (regx_work_t){
+            .kind = REGX_WORK_PUT, .slot = piece.slot, .object = put, .what = sending};
+    }
+    return regx_tx_post(ep, requests, works, count);
+}
+
+/* Moves the line on. What is in the line is ours: a put leaves it before it can be done. */
+void regx_put_take_turn(regx_ep_t *ep)
+{
+    for (int pieces = 0; ep->first != NULL && pieces < TURN_PIECES; pieces++) {
+        regx_put_t *put = ep->first;
+        bool posted;
+        const regx_status_t status = post_piece(ep, put, &posted);
+
+        if (status == REGX_INVALID) {
+            ep->first = put->scratch[REGX_TX_NEXT];
+            put->done(put, REGX_FAILED);
+        } else if (status == REGX_AGAIN) {
+            break;
+        } else if (posted) { /* or refused with the ep's other work, which then completes it */
+            ep->first = put->scratch[REGX_TX_NEXT];
+        }
+        if (ep->state == REGX_EP_BROKEN) {
+            break;
+        }
+    }
+}
+
+regx_status_t regx_verbs_put(regx_conn_t *super, regx_put_t *put)
+{
+    regx_verbs_conn_t *conn = (regx_verbs_conn_t *)super;
+    regx_verbs_t *verbs = regx_verbs_of(super->transport);
+    uint64_t address;
+    uint32_t rkey;
+
+    if (put->notice_length > REGX_NOTICE_MAX) {
+        return REGX_INVALID;
+    }
+    if (!regx_enter(&verbs->entrance)) {
+        return REGX_AGAIN;
+    }
+    regx_status_t status = regx_cm_ready(conn);
+    regx_ep_t *ep = conn->ep;
+    if (status == REGX_OK && !destination(ep, put, &address, &rkey)) {
+        status = REGX_INVALID;
+    } else if (status != REGX_UNREACHABLE && ep != NULL && ep->local == REGX_EP_OPEN) {
+        put->scratch[REGX_TX_NEXT] = NULL;
+        put->scratch[SENT] = NULL;
+        if (ep->first == NULL) {
+            ep->first = put;
+        } else {
+            ep->last->scratch[REGX_TX_NEXT] = put;
+        }
+        ep->last = put;
+        if (status == REGX_OK && ep->first == put) {
+            regx_put_take_turn(ep);
+        }
+        if (ep->first != NULL) {
+            regx_turn_await(&verbs->turns, &ep->turn);
+        }
+        status = REGX_PENDING;
+    }
+    regx_leave(&verbs->entrance);
+    return status;
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Work requests of endpoints, and their completion.
+ *
+ * Requests report their end only where somebody waits for it, and one in half of what fits. What
+ * does not report is never more than half of all, and never holds more than a quarter of the first
+ * slots, so that the rest always comes back. An endpoint that gets no slot asks what became of its
+ * own.
+ */
+#ifndef REGX_VERBS_TX_H
+#define REGX_VERBS_TX_H
+
+#include "transport/verbs/ep.h"
+
+/* Whether so many requests may be posted. */
+bool regx_tx_has_room(const regx_ep_t *ep, uint64_t requests);
+/* Posts requests with one ring of the doorbell. There is room. REGX_OK; REGX_UNREACHABLE: the
+ * device refuses, which breaks the endpoint. */
+regx_status_t regx_tx_post(regx_ep_t *ep, struct ibv_send_wr *requests, const regx_work_t *works,
+                           unsigned count);
+/* A piece of a frame, as a request. */
+struct ibv_send_wr regx_tx_piece(regx_piece_t kind, uint8_t tag, struct ibv_sge *data);
+/* Posts a frame of at most inline_max bytes, which the request carries itself. There is room. */
+regx_status_t regx_tx_post_inline(regx_ep_t *ep, regx_piece_t kind, uint8_t tag, const void *data,
+                                  size_t length);
+/* A write of no bytes, which the peer's device answers. There is room. */
+void regx_tx_post_empty(regx_ep_t *ep, const regx_work_t *work);
+/* RDMA WRITE or READ, for a self-test on an endpoint that is connected and has nothing to do. */
+void regx_tx_post_trial(regx_ep_t *ep, enum ibv_wr_opcode operation, struct ibv_sge *piece,
+                        uint64_t address, uint32_t rkey);
+/* Posts a goodbye, behind all that was accepted. REGX_OK, REGX_AGAIN. */
+regx_status_t regx_tx_post_goodbye(regx_ep_t *ep);
+
+/* A slot for the endpoint, or REGX_SLOT_NONE; given back when the request is done that holds it. */
+uint32_t regx_tx_take_slot(regx_ep_t *ep);
+
+/* Whether a put, get or lend of the endpoint is under way or in line. */
+bool regx_tx_touches(const regx_ep_t *ep);
+/* The work requests up to that number, itself included, are done. */
+void regx_tx_done(regx_ep_t *ep, uint64_t number);
+/* Ends all of the endpoint's work with REGX_FAILED. The queue pair is gone. */
+void regx_tx_fail(regx_ep_t *ep);
+
+/* Lines of puts and gets: what is behind one of them. */
+enum { REGX_TX_NEXT };
+
+#endif

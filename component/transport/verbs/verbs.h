@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The verbs transport: one opened port of an RDMA device, and what its files share.
+ *
+ *   verbs.c       the transport's operations: open, close, connect, disconnect, registration
+ *   ports.c       which ports are used           distance.c  how far they are from our cores
+ *   port.c        one port and its address       wire.c      addresses and messages as bytes
+ *   buffers.c     the transport's own registered memory: pool, receive buffers, slots
+ *   ep.c          an endpoint: the RC queue pair to one peer
+ *   tx.c          work requests and their completion
+ *   cm_queue.c    the datagrams that connect, and who waits for one
+ *   cleanup.c     the end of endpoints that broke or left
+ *   cm.c          connection management: request, accept, disconnect
+ *   frame.c, put.c, get.c   what callers send, write and read
+ *   events.c      what the device reports apart from completions
+ *   rx.c          completions: frames that arrived, work that is done
+ *   progress.c    one step of everything
+ *   keepalive.c   peers from whom something is only awaited
+ *   on_demand.c   on-demand regions
+ *
+ * Each uses only those above it in this list. All run inside the entrance (transport/entrance.h),
+ * one thread at a time, unless they say otherwise.
+ *
+ * Flow control. What is received lands in the buffers of one shared receive queue, and progress
+ * posts them again as soon as a frame was delivered. Where the queue runs dry, the receiver's
+ * device turns the sender's away, which tries again (RNR, without end by default). So nothing is
+ * lost and nobody waits in software. A peer that does not read stops its own endpoint only: it
+ * holds no more of the sender's slots than are left (dynamic thresholds: Choudhury and Hahne,
+ * 1998), and there is always a slot for an endpoint that holds none. The completion queue has room
+ * for every receive buffer and every work request under way (outstanding_max), so it cannot
+ * overflow.
+ *
+ * fork. The transport's own memory is kept from children. The application's registered pages stay
+ * whole in parent and child where the kernel copies pinned pages for the child (IBV_FORK_UNNEEDED:
+ * Linux 5.12, and distributions that took it over). On older kernels ibv_fork_init is called before
+ * the first registration. The library then keeps registered pages from children; touching them, or
+ * what else lies in the first and last of them, ends the child. Huge pages that are registered in
+ * part are refused there, and bounce. Where ibv_fork_init fails, the transport is not used.
+ *
+ * Memory per connected peer: the queue pair (verbs_sq_depth requests with their inline data, some
+ * 26 KiB in the device's driver at the default of 64), an address handle of some hundred bytes, and
+ * an endpoint of 3 KiB. While a frame of the peer comes in pieces, REGX_VERBS_LEND_MAX bytes more.
+ * A peer that is not talked to costs a connection of some 100 bytes.
+ */
+#ifndef REGX_VERBS_VERBS_H
+#define REGX_VERBS_VERBS_H
+
+#include <infiniband/verbs.h>
+
+#include "base/clock.h"
+#include "base/list.h"
+#include "base/lock.h"
+#include "base/util.h"
+#include "transport/catalog.h"
+#include "transport/entrance.h"
+#include "transport/transport.h"
+#include "transport/turns.h"
+#include "transport/verbs/port.h"
+#include "transport/verbs/settings.h"
+#include "transport/verbs/wire.h"
+
+#define REGX_VERBS_FRAME_MAX 16640u /* an eager message of 16 KiB with its headers */
+#define REGX_VERBS_LEND_MAX 65536u
+#define REGX_VERBS_RECEIVE_SIZE 8448u /* of one receive buffer: 8 KiB and headers in one piece */
+#define REGX_VERBS_PIECES                                                                          \
+    ((REGX_VERBS_LEND_MAX + REGX_VERBS_RECEIVE_SIZE - 1) / REGX_VERBS_RECEIVE_SIZE)
+#define REGX_VERBS_SLOTS 64u      /* for sending, of REGX_VERBS_FRAME_MAX bytes */
+#define REGX_VERBS_SLOT_BLOCK 16u /* slots that are registered at once when there are too few */
+#define REGX_VERBS_SLOTS_MAX 4096u
+#define REGX_VERBS_SLOT_BLOCKS (REGX_VERBS_SLOTS_MAX / REGX_VERBS_SLOT_BLOCK)
+#define REGX_CM_RECEIVES 128u /* datagrams that can arrive between two calls of progress */
+#define REGX_CM_SENDS 64u     /* datagrams under way */
+#define REGX_VERBS_OUTSTANDING 4096u
+#define REGX_VERBS_INLINE 288u /* bytes: 256 of the application, and headers */
+#define REGX_VERBS_READS 16u   /* RDMA READs of one endpoint at once, and as many of the peer's */
+#define REGX_VERBS_BUCKETS 1024u
+#define REGX_VERBS_EPS_MAX 65536u
+
+typedef struct regx_ep regx_ep_t;
+
+typedef struct regx_buffers {
+    uint8_t *memory; /* receive buffers, datagrams, slots, in this order */
+    size_t size, cm_receives_at, cm_sends_at, slots_at;
+    struct ibv_mr *mr;
+    uint32_t receives;       /* buffers in the shared receive queue */
+    uint32_t *returned;      /* those that were delivered and are to be posted again */
+    uint32_t returned_count; /* of them */
+    uint32_t slot_total;
+    uint32_t slot_count; /* free ones */
+    uint32_t slots[REGX_VERBS_SLOTS_MAX];
+    struct { /* slots beyond the first REGX_VERBS_SLOTS */
+        uint8_t *memory;
+        struct ibv_mr *mr;
+    } blocks[REGX_VERBS_SLOT_BLOCKS];
+} regx_buffers_t;
+
+/* The path to one peer that a caller has asked for. */
+typedef struct regx_verbs_conn {
+    regx_conn_t super;
+    regx_verbs_address_t address; /* that the peer published */
+    regx_ep_t *ep;                /* NULL before the first use */
+    struct regx_verbs_conn *next; /* in its bucket of regx_verbs.conns */
+} regx_verbs_conn_t;
+
+typedef struct regx_verbs {
+    regx_transport_t super;
+    regx_transport_config_t config;
+    regx_verbs_settings_t settings;
+    uint16_t pkey_index;
+    regx_port_t port;
+    char wires[sizeof(regx_device_name_t) + 8];
+    regx_tally_t *sent; /* payload bytes, by port */
+    regx_verbs_address_t address;
+    struct ibv_pd *pd;
+    struct ibv_cq *cq;
+    struct ibv_srq *srq;
+    struct ibv_mr *pool_mr;
+    struct {
+        uint32_t operations; /* IBV_ODP_SUPPORT_…, of RC */
+        bool has_implicit;
+        struct ibv_mr *implicit; /* the whole address space, to be read by this process; or NULL */
+    } on_demand;
+    regx_buffers_t buffers;
+    regx_entrance_t entrance;
+
+    /* What the device can. */
+    uint32_t inline_max;                /* bytes of data in a request */
+    uint32_t depth;                     /* requests of one endpoint under way */
+    uint64_t piece_max;                 /* bytes of one WRITE or READ */
+    uint8_t reads_made, reads_answered; /* RDMA READs of an endpoint at once */
+
+    /* Work requests of all endpoints. */
+    uint32_t outstanding_max, outstanding, unsignaled, unsignaled_slots;
+    uint32_t stale; /* of the outstanding: their endpoint was cut, but the completion queue may
+                     * still hold what became of them */
+
+    /* Endpoints. */
+    regx_link_t eps;
+    uint32_t ep_count;
+    regx_ep_t *by_peer[REGX_VERBS_BUCKETS], *by_qpn[REGX_VERBS_BUCKETS];
+    regx_ep_t *last_found; /* by queue pair number; or NULL */
+    uint64_t last_epoch;
+    regx_link_t broken;  /* endpoints to be reported or cut */
+    regx_link_t leaving; /* endpoints that are disconnected and can take the next step */
+    regx_turns_t turns;  /* endpoints with puts or gets in line */
+    int64_t starved_since, starved_until; /* no memory for a queue pair: since when, and when to try
+                                           * again; or 0 */
+
+    /* Connection management. */
+    struct {
+        struct ibv_qp *qp;   /* UD */
+        uint64_t sent, done; /* of its work requests */
+        struct {
+            struct ibv_ah *route;
+            bool orphaned; /* its endpoint has ended: to be destroyed once the datagram has gone */
+        } under_way[REGX_CM_SENDS];
+        regx_link_t asking; /* endpoints that ask, until they are answered */
+        regx_link_t due;    /* endpoints for which a datagram is to be sent now, oldest first */
+        int64_t ask_next;   /* the earliest of those that ask */
+        uint64_t random;
+    } cm;
+    regx_lock_t conns_lock; /* of the following: connections are made by any thread */
+    regx_verbs_conn_t *conns[REGX_VERBS_BUCKETS];
+
+    /* Completions that were polled while a queue pair was ended, and are handled first. */
+    struct ibv_wc *backlog;
+    uint32_t backlog_first, backlog_end, backlog_size;
+
+    bool closing;
+    int events;        /* of this progress */
+    unsigned calls;    /* of progress, since it last looked at the clock */
+    int64_t idle_ns;   /* after which a peer is asked for a sign of life */
+    int64_t look_next; /* when to look for such peers */
+} regx_verbs_t;
+
+static inline regx_verbs_t *regx_verbs_of(regx_transport_t *transport)
+{
+    return (regx_verbs_t *)transport;
+}
+
+/* Payload that this port moves to or from a peer at our request. */
+static inline void regx_count_sent(const regx_verbs_t *verbs, size_t bytes)
+{
+    regx_count_transport(verbs->config.counters, REGX_COUNTER_bytes_verbs, bytes);
+    regx_count(verbs->config.counters, &verbs->sent->count, bytes);
+}
+
+static inline void regx_count_malformed(const regx_verbs_t *verbs)
+{
+    regx_count(verbs->config.counters, &verbs->config.counters->malformed, 1);
+}
+
+static inline unsigned regx_verbs_bucket(uint64_t key)
+{
+    return (unsigned)(key * UINT64_C(0x9e3779b97f4a7c15) >> 32) % REGX_VERBS_BUCKETS;
+}
+
+/* The numbers of work requests: what was received has the highest bit set. */
+#define REGX_RECEIVED (UINT64_C(1) << 63)
+
+#endif

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * RDMA devices in memory, for tests without hardware. A program that is linked with fake_device.c
+ * has these functions in place of libibverbs' own. All its transports share one fabric: reliable
+ * and unreliable-datagram queue pairs, shared receive queues, RDMA WRITE and READ.
+ *
+ * Work is done when any completion queue is polled, never while it is posted. A SEND to a receiver
+ * without a buffer waits, as with rnr_retry 7. A queue pair that is driven to error flushes its
+ * requests and reports that it takes no more receives.
+ */
+#ifndef REGX_TEST_FAKE_DEVICE_H
+#define REGX_TEST_FAKE_DEVICE_H
+
+#include <infiniband/verbs.h>
+#include <stdbool.h>
+
+#define FAKE_DEVICES 40
+
+typedef struct fake_port { /* a device has one port, numbered 1 */
+    uint8_t link_layer;    /* IBV_LINK_LAYER_ETHERNET or IBV_LINK_LAYER_INFINIBAND */
+    uint8_t port_flags;    /* of ibv_port_attr, such as IBV_QPF_GRH_REQUIRED */
+    uint8_t speed, width;  /* active ones, as verbs codes them */
+    bool down;
+    bool without_gid;
+    uint16_t lid;
+    uint32_t gid_type;
+    uint8_t gid[16];
+    uint32_t ifindex;          /* of its network device */
+    uint32_t inline_max;       /* bytes that a device grants */
+    uint32_t inline_refused;   /* asking for more than so many makes ibv_create_qp fail; 0: never */
+    bool drops_receives;       /* when a queue pair is destroyed, as mlx5 does */
+    unsigned queue_pairs_made; /* counted here, of RC */
+} fake_port_t;
+
+typedef struct fake {
+    fake_port_t ports[FAKE_DEVICES];
+    int count;
+    /* What was seen: the last address vector of an RC queue pair and of an address handle. */
+    struct ibv_ah_attr routed, addressed;
+    unsigned datagrams;  /* sent on the UD queue pairs */
+    uint32_t inline_max; /* the longest inline data posted */
+    bool drop_datagrams; /* all of them are lost */
+} fake_t;
+
+extern fake_t fake;
+
+/* One RoCE v2 port fake0:1 at 10.77.0.1, with inline data of up to 1 KiB. */
+void fake_reset(void);
+/* Adds a port like the first, at 10.77.<network>.<host>; returns it. */
+fake_port_t *fake_add(uint8_t network, uint8_t host);
+/* The address that RoCE gives an IPv4 address. */
+void fake_gid(uint8_t gid[16], uint8_t network, uint8_t host);
+/* Receives that a shared receive queue holds now. */
+uint32_t fake_srq_length(const struct ibv_srq *srq);
+
+#endif

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "sides.h"
+
+#include <stdio.h>
+
+side_t one, two;
+unsigned done_ok, done_failed;
+const regx_verbs_settings_t *side_settings;
+const char *side_ports[2];
+unsigned side_expected;
+
+static void watch(const side_t *side)
+{
+    if (side->watched != NULL) {
+        assert_true(unit_is_filled(side->watched, side->watched_length, side->watched_stream));
+    }
+}
+
+static void immediate(void *context, uint64_t sender, uint32_t value)
+{
+    side_t *side = context;
+
+    assert_true(sender == side->other);
+    side->last_immediate = value;
+    side->immediates++;
+    watch(side);
+}
+
+static void deliver(void *context, uint64_t sender, uint8_t tag, const void *data, size_t length)
+{
+    side_t *side = context;
+
+    assert_true(sender == side->other);
+    assert_true(length <= sizeof(side->last));
+    memcpy(side->last, data, length);
+    side->last_length = length;
+    side->last_tag = tag;
+    side->delivered++;
+    watch(side);
+    if (side->on_deliver != NULL) {
+        side->on_deliver(side);
+    }
+}
+
+static void broken(void *context, uint64_t peer, const char *what)
+{
+    side_t *side = context;
+
+    assert_true(peer == side->other);
+    side->broken++;
+    snprintf(side->what, sizeof(side->what), "%s", what);
+}
+
+static void silent(void *context, uint64_t peer)
+{
+    side_t *side = context;
+
+    assert_true(peer == side->other);
+    side->silent++;
+}
+
+void side_lend_done(regx_lend_t *lend, regx_status_t status)
+{
+    (void)lend;
+    *(status == REGX_OK ? &done_ok : &done_failed) += 1;
+}
+
+regx_verbs_t *verbs_of(const side_t *side)
+{
+    return (regx_verbs_t *)side->transport;
+}
+
+void side_open(side_t *side, uint64_t self, uint64_t other, bool threads)
+{
+    char error[256];
+
+    memset(side, 0, sizeof(*side));
+    side->self = self;
+    side->other = other;
+    side->counters.threads = threads;
+    side->config = (regx_transport_config_t){.self = self,
+                                             .pool_size = POOL,
+                                             .pool_least = POOL,
+                                             .threads = threads,
+                                             .counters = &side->counters,
+                                             .verbs = side_settings,
+                                             .device = side_ports[side == &two],
+                                             .events = {.context = side,
+                                                        .deliver = deliver,
+                                                        .immediate = immediate,
+                                                        .broken = broken,
+                                                        .silent = silent}};
+    const regx_status_t status =
+        regx_transport_ops.open(&side->config, error, sizeof(error), &side->transport);
+    if (status == REGX_UNREACHABLE) {
+        printf("not tried: %s\n", error);
+        fflush(stdout);
+        skip();
+    }
+    if (status != REGX_OK) {
+        fprintf(stderr, "%s\n", error);
+    }
+    assert_int_equal(status, REGX_OK);
+}
+
+void side_connect(side_t *side, const side_t *to)
+{
+    uint8_t address[REGX_ADDRESS_MAX];
+    const size_t length = regx_transport_ops.address(to->transport, address);
+
+    assert_int_equal(regx_transport_ops.connect(side->transport, side->other, false, address,
+                                                length, &side->conn),
+                     REGX_OK);
+}
+
+void sides_progress(void)
+{
+    regx_transport_ops.progress(one.transport);
+    regx_transport_ops.progress(two.transport);
+}
+
+void sides_open(bool threads)
+{
+    done_ok = done_failed = 0;
+    side_open(&one, ONE, TWO, threads);
+    side_open(&two, TWO, ONE, threads);
+    side_connect(&one, &two);
+    side_connect(&two, &one);
+}
+
+/* Nothing may be left over, and nothing malformed was seen. */
+void sides_close(void)
+{
+    side_t *const sides[] = {&one, &two};
+
+    for (int i = 0; i < 2; i++) {
+        if (sides[i]->conn != NULL) {
+            regx_transport_ops.disconnect(sides[i]->conn);
+        }
+    }
+    /* In one process neither may wait for the other: first what both accepted, then the ends. */
+    while (side_is_ending(&one) || side_is_ending(&two)) {
+        sides_progress();
+    }
+    sides_progress(); /* what was cut is no longer counted once the completion queue was seen empty
+                       */
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(verbs_of(sides[i])->outstanding, verbs_of(sides[i])->unsignaled);
+        assert_int_equal(verbs_of(sides[i])->unsignaled_slots, 0); /* their endpoints have ended */
+        assert_int_equal(verbs_of(sides[i])->buffers.slot_count, REGX_VERBS_SLOTS);
+        regx_transport_ops.close(sides[i]->transport);
+        assert_int_equal(sides[i]->counters.malformed, 0);
+    }
+}
+
+void side_pack(void *context, void *to, size_t length)
+{
+    unit_fill(to, length, *(const uint64_t *)context, 0);
+}
+
+/* Sends a stamped frame, however long it takes to get room. */
+void side_send(const side_t *from, uint8_t tag, uint64_t stream, size_t length)
+{
+    regx_status_t status;
+
+    while ((status = regx_transport_ops.send(from->conn, tag, NULL, 0, side_pack, &stream,
+                                             length)) == REGX_AGAIN) {
+        sides_progress();
+    }
+    assert_int_equal(status, REGX_OK);
+}
+
+void side_await(const unsigned *count, unsigned value)
+{
+    while (*count < value) {
+        sides_progress();
+    }
+    assert_int_equal(*count, value);
+}
+
+/* Waits until what is broken at `one` has come to its end, and all that was under way with it. */
+void sides_settle(void)
+{
+    while (!regx_list_empty(&verbs_of(&one)->broken)) {
+        regx_transport_ops.progress(one.transport);
+    }
+}
+
+bool side_is_ending(const side_t *side)
+{
+    return !regx_list_empty(&verbs_of(side)->broken) || !regx_list_empty(&verbs_of(side)->leaving);
+}
+
+regx_ep_t *side_asking(const side_t *side)
+{
+    const regx_link_t *asking = &verbs_of(side)->cm.asking;
+
+    return asking->next == asking ? NULL : REGX_CONTAINER_OF(asking->next, regx_ep_t, asking_link);
+}
+
+void side_in_order(side_t *side)
+{
+    assert_int_equal(side->last_tag, side_expected % 251);
+    assert_true(unit_is_filled(side->last, side->last_length, side_expected));
+    side_expected++;
+}
+
+void side_reg(const side_t *side, void *base, size_t length, unsigned access, regx_mr_t *mr)
+{
+    assert_int_equal(regx_transport_ops.reg(side->transport, base, length, access, mr), REGX_OK);
+}

@@ -1,0 +1,476 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What real clusters have and one Soft-RoCE device has not: many peers of which some compute,
+ * devices without inline data, InfiniBand, separate networks, and processes that lie. On devices in
+ * memory.
+ */
+#include "fake_device.h"
+#include "sides.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+enum { MANY = 40, WAVES = 20, PATIENCE = 60 /* seconds */, THREE = 3000003 };
+
+static side_t others[MANY], three;
+static uint64_t stream = 1;
+
+static int reset(void **state)
+{
+    (void)state;
+    alarm(PATIENCE);
+    fake_reset();
+    side_settings = NULL;
+    side_ports[0] = side_ports[1] = NULL;
+    return 0;
+}
+
+static regx_status_t try_to_send(regx_conn_t *conn, size_t length)
+{
+    return regx_transport_ops.send(conn, 1, NULL, 0, side_pack, &stream, length);
+}
+
+/* Connects `one` to a side that is not `two`. */
+static regx_conn_t *connect_to(const side_t *to)
+{
+    uint8_t address[REGX_ADDRESS_MAX];
+    regx_conn_t *conn;
+    const size_t length = regx_transport_ops.address(to->transport, address);
+
+    assert_int_equal(
+        regx_transport_ops.connect(one.transport, to->self, false, address, length, &conn),
+        REGX_OK);
+    return conn;
+}
+
+/* Closes a transport that others may still be connected to, in this same process. */
+static void close_side(const side_t *side)
+{
+    regx_eps_break(verbs_of(side), "test", "the end");
+    regx_transport_ops.close(side->transport);
+}
+
+static void exchange(unsigned round, size_t length)
+{
+    side_send(&one, 1, round, length);
+    side_send(&two, 1, round + 1, length);
+    side_await(&one.delivered, round);
+    side_await(&two.delivered, round);
+    assert_true(unit_is_filled(one.last, length, round + 1));
+    assert_true(unit_is_filled(two.last, length, round));
+    assert_int_equal(one.broken + two.broken, 0);
+}
+
+static unsigned open_many(regx_conn_t *conns[MANY])
+{
+    side_open(&one, ONE, TWO, false);
+    side_open(&two, TWO, ONE, false);
+    for (unsigned i = 0; i < MANY; i++) {
+        side_open(&others[i], THREE + i, ONE, false);
+        conns[i] = connect_to(&others[i]);
+    }
+    side_connect(&one, &two);
+    side_connect(&two, &one);
+    return MANY;
+}
+
+static void close_many(regx_conn_t *conns[MANY])
+{
+    for (unsigned i = 0; i < MANY; i++) {
+        regx_transport_ops.disconnect(conns[i]);
+    }
+    regx_transport_ops.disconnect(one.conn);
+    regx_transport_ops.disconnect(two.conn);
+    for (unsigned i = 0; i < MANY; i++) {
+        close_side(&others[i]);
+    }
+    close_side(&one);
+    close_side(&two);
+}
+
+static void make_due(void)
+{
+    verbs_of(&one)->cm.ask_next = 0;
+    for (regx_link_t *at = verbs_of(&one)->eps.next; at != &verbs_of(&one)->eps; at = at->next) {
+        REGX_CONTAINER_OF(at, regx_ep_t, link)->ask_next = 0;
+    }
+}
+
+/* Peers that compute for long are asked again and again. They are more than may be asked at once,
+ * and keep nobody from being connected. */
+static void peer_is_connected_though_many_others_compute(void **state)
+{
+    regx_conn_t *conns[MANY];
+
+    (void)state;
+    open_many(conns);
+    fake.drop_datagrams = true; /* else the first question would do */
+    assert_int_equal(try_to_send(one.conn, 10), REGX_AGAIN);
+    for (unsigned i = 0; i < MANY; i++) {
+        assert_int_equal(try_to_send(conns[i], 10), REGX_AGAIN);
+    }
+    for (int i = 0; i < 10; i++) {
+        sides_progress();
+    }
+    fake.drop_datagrams = false;
+    for (int wave = 0; wave < WAVES; wave++) {
+        make_due();
+        sides_progress();
+        sides_progress();
+    }
+    assert_int_equal(regx_ep_find(verbs_of(&one), TWO)->state, REGX_EP_READY);
+    close_many(conns);
+}
+
+/* Nobody is counted as asked to whom nothing was sent. */
+static void questions_that_were_not_sent_do_not_count(void **state)
+{
+    regx_conn_t *conns[MANY];
+    unsigned asked = 0;
+
+    (void)state;
+    open_many(conns);
+    for (unsigned i = 0; i < MANY; i++) {
+        assert_int_equal(try_to_send(conns[i], 10), REGX_AGAIN);
+    }
+    for (int wave = 0; wave < WAVES; wave++) {
+        make_due();
+        regx_transport_ops.progress(one.transport);
+    }
+    regx_transport_ops.progress(one.transport);
+    for (regx_link_t *at = verbs_of(&one)->eps.next; at != &verbs_of(&one)->eps; at = at->next) {
+        asked += REGX_CONTAINER_OF(at, regx_ep_t, link)->asked;
+    }
+    assert_true(asked > 0 && asked <= fake.datagrams);
+    close_many(conns);
+}
+
+static void put_done(regx_put_t *put, regx_status_t status)
+{
+    (void)put;
+    *(status == REGX_OK ? &done_ok : &done_failed) += 1;
+}
+
+static void put_with_notice(void)
+{
+    uint8_t *data = one.transport->pool_memory;
+    regx_put_t put = {.local = data,
+                      .length = 5000,
+                      .target = REGX_TARGET_POOL,
+                      .tag = 9,
+                      .notice_length = REGX_NOTICE_MAX,
+                      .done = put_done};
+
+    unit_fill(data, 5000, 77, 0);
+    unit_fill(put.notice, REGX_NOTICE_MAX, 78, 0);
+    const unsigned delivered = two.delivered;
+    two.watched = two.transport->pool_memory;
+    two.watched_length = 5000;
+    two.watched_stream = 77;
+    done_ok = done_failed = 0;
+    assert_int_equal(regx_transport_ops.put(one.conn, &put), REGX_PENDING);
+    side_await(&two.delivered, delivered + 1);
+    assert_true(unit_is_filled(two.last, REGX_NOTICE_MAX, 78));
+    side_await(&done_ok, 1);
+    two.watched = NULL;
+}
+
+/* Some devices carry no data in their requests, others little. */
+static void devices_with_little_or_no_inline_data(void **state)
+{
+    static const uint32_t limits[] = {0, 32, 64};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
+        fake_reset();
+        fake.ports[0].inline_max = limits[i];
+        sides_open(false);
+        exchange(1, 8);
+        exchange(2, 48);
+        exchange(3, 200);
+        put_with_notice();
+        assert_true(fake.inline_max <= limits[i]);
+        sides_close();
+    }
+}
+
+/* Others make no queue pair at all when asked for more than they can. */
+static void devices_that_refuse_too_much_inline_data(void **state)
+{
+    (void)state;
+    fake.ports[0].inline_refused = fake.ports[0].inline_max = 40;
+    sides_open(false);
+    exchange(1, 8);
+    exchange(2, 200);
+    put_with_notice();
+    sides_close();
+}
+
+static void make_infiniband(fake_port_t *port, uint8_t subnet)
+{
+    const uint8_t gid[16] = {0xfe, 0x80, [7] = subnet, [15] = (uint8_t)port->lid};
+
+    port->link_layer = IBV_LINK_LAYER_INFINIBAND;
+    port->gid_type = IBV_GID_TYPE_IB;
+    memcpy(port->gid, gid, sizeof(gid));
+}
+
+/* Virtual ports of InfiniBand are found by their GID only. */
+static void port_that_requires_a_global_route(void **state)
+{
+    (void)state;
+    make_infiniband(&fake.ports[0], 0);
+    sides_open(false);
+    exchange(1, 8);
+    assert_false(fake.routed.is_global);
+    sides_close();
+    fake.ports[0].port_flags = IBV_QPF_GRH_REQUIRED;
+    sides_open(false);
+    exchange(1, 8);
+    assert_true(fake.routed.is_global);
+    sides_close();
+}
+
+static regx_status_t connect_two_ports(void)
+{
+    uint8_t address[REGX_ADDRESS_MAX];
+
+    side_ports[0] = "fake0:1";
+    side_ports[1] = "fake1:1";
+    side_open(&one, ONE, TWO, false);
+    side_open(&two, TWO, ONE, false);
+    size_t length = regx_transport_ops.address(two.transport, address);
+    const bool reaches = regx_transport_ops.reaches(one.transport, address, length);
+    const regx_status_t status =
+        regx_transport_ops.connect(one.transport, TWO, false, address, length, &one.conn);
+    assert_int_equal(status, reaches ? REGX_OK : REGX_UNREACHABLE);
+    length = regx_transport_ops.address(one.transport, address);
+    assert_int_equal(regx_transport_ops.reaches(two.transport, address, length), reaches);
+    if (reaches) {
+        regx_transport_ops.disconnect(one.conn);
+    }
+    regx_transport_ops.close(one.transport);
+    regx_transport_ops.close(two.transport);
+    return status;
+}
+
+/* Ports of separate fabrics are not taken for each other's. */
+static void ports_of_other_networks_are_reached_where_there_are_routers(void **state)
+{
+    static const regx_verbs_settings_t routed = {.timeout = 18,
+                                                 .retry_count = 6,
+                                                 .rnr_retry = 7,
+                                                 .gid_index = -1,
+                                                 .sq_depth = 64,
+                                                 .any_subnet = true};
+
+    (void)state;
+    fake_add(0, 2);
+    assert_int_equal(connect_two_ports(), REGX_OK); /* one network */
+    fake_reset();
+    fake_add(1, 2);
+    assert_int_equal(connect_two_ports(), REGX_UNREACHABLE);
+    fake_reset();
+    fake_add(0, 2);
+    make_infiniband(&fake.ports[0], 1);
+    make_infiniband(&fake.ports[1], 1);
+    assert_int_equal(connect_two_ports(), REGX_OK);
+    make_infiniband(&fake.ports[1], 2);
+    assert_int_equal(connect_two_ports(), REGX_UNREACHABLE);
+    side_settings = &routed;
+    assert_int_equal(connect_two_ports(), REGX_OK);
+    fake_reset();
+    fake_add(1, 2);
+    assert_int_equal(connect_two_ports(), REGX_OK);
+}
+
+/* A process that says it is another, whom we know by what it published. */
+static void process_that_takes_the_name_of_another(void **state)
+{
+    (void)state;
+    fake_add(0, 2);
+    side_ports[0] = side_ports[1] = "fake0:1";
+    sides_open(false);
+    assert_int_equal(try_to_send(one.conn, 10), REGX_AGAIN);
+    side_open(&three, TWO, ONE, false);
+    side_connect(&three, &one);
+    for (int i = 0; i < 10; i++) {
+        assert_int_equal(try_to_send(three.conn, 10), REGX_AGAIN);
+        regx_transport_ops.progress(three.transport);
+        regx_transport_ops.progress(one.transport);
+    }
+    assert_true(one.counters.malformed > 0);
+    one.counters.malformed = 0;
+    exchange(1, 3000); /* with the true one */
+    regx_transport_ops.disconnect(three.conn);
+    close_side(&three);
+    sides_close();
+}
+
+/* One that gives another's address as well is found out by where its request came from. */
+static void process_that_takes_the_address_of_another(void **state)
+{
+    (void)state;
+    fake_add(0, 2);
+    side_ports[0] = side_ports[1] = "fake0:1";
+    sides_open(false);
+    side_ports[1] = NULL;
+    side_open(&three, TWO, ONE, false);
+    side_connect(&three, &one);
+    verbs_of(&three)->address = verbs_of(&two)->address;
+    assert_int_equal(try_to_send(three.conn, 10), REGX_AGAIN);
+    for (int i = 0; i < 10; i++) {
+        regx_transport_ops.progress(three.transport);
+        regx_transport_ops.progress(one.transport);
+    }
+    assert_null(regx_ep_find(verbs_of(&one), TWO));
+    assert_true(one.counters.malformed > 0);
+    one.counters.malformed = 0;
+    exchange(1, 3000);
+    regx_transport_ops.disconnect(three.conn);
+    close_side(&three);
+    sides_close();
+}
+
+/* One that comes before anything is known of the other loses the name once that one's published
+ * address is. */
+static void process_that_took_a_name_before_its_owner_was_known(void **state)
+{
+    (void)state;
+    side_open(&one, ONE, TWO, false);
+    side_open(&two, TWO, ONE, false);
+    side_open(&three, TWO, ONE, false);
+    side_connect(&three, &one);
+    while (try_to_send(three.conn, 10) == REGX_AGAIN) {
+        regx_transport_ops.progress(three.transport);
+        regx_transport_ops.progress(one.transport);
+    }
+    side_connect(&one, &two);
+    side_connect(&two, &one);
+    side_send(&one, 1, 5, 3000);
+    side_await(&two.delivered, 1);
+    assert_true(unit_is_filled(two.last, 3000, 5));
+    assert_int_equal(one.broken + two.broken, 0);
+    assert_true(one.counters.malformed > 0);
+    one.counters.malformed = 0;
+    regx_transport_ops.disconnect(three.conn);
+    close_side(&three);
+    sides_close();
+}
+
+/* It concerns its sender alone. */
+static void request_whose_address_cannot_be_routed_to_ends_nothing(void **state)
+{
+    (void)state;
+    make_infiniband(&fake.ports[0], 0);
+    sides_open(false);
+    side_open(&three, THREE, ONE, false);
+    side_connect(&three, &one);
+    verbs_of(&three)->address.lid = 0xd000;
+    assert_int_equal(try_to_send(three.conn, 10), REGX_AGAIN);
+    for (int i = 0; i < 10; i++) {
+        regx_transport_ops.progress(three.transport);
+        regx_transport_ops.progress(one.transport);
+    }
+    assert_int_equal(one.broken, 0);
+    one.counters.malformed = 0;
+    exchange(1, 3000);
+    regx_transport_ops.disconnect(three.conn);
+    close_side(&three);
+    sides_close();
+}
+
+/* Receivers that compute hold what was sent to them, and leave something for one that is idle. */
+static void busy_receivers_do_not_block_an_idle_one(void **state)
+{
+    regx_conn_t *conns[MANY];
+
+    (void)state;
+    open_many(conns);
+    for (unsigned i = 0; i < MANY; i++) {
+        while (try_to_send(conns[i], 10) != REGX_OK) {
+            regx_transport_ops.progress(one.transport);
+            regx_transport_ops.progress(others[i].transport);
+        }
+    }
+    side_send(&one, 1, 1, 10);
+    side_await(&two.delivered, 1);
+    for (unsigned i = 0; i < MANY; i++) {
+        for (int n = 0; n < 4000; n++) {
+            try_to_send(conns[i], 1024);
+            regx_transport_ops.progress(one.transport);
+        }
+    }
+    for (unsigned round = 2; round < 20; round++) {
+        for (int n = 0; n < 100 && try_to_send(one.conn, 1024) != REGX_OK; n++) {
+            sides_progress();
+        }
+        for (int n = 0; n < 100 && two.delivered < round; n++) {
+            sides_progress();
+        }
+        assert_int_equal(two.delivered, round);
+    }
+    close_many(conns);
+}
+
+static void put_may_fail(regx_put_t *put, regx_status_t status)
+{
+    (void)put;
+    (void)status;
+    done_failed++;
+}
+
+/* A device may forget completions of a queue pair that is destroyed, and with them the receive
+ * buffers. */
+static void disconnecting_in_a_put_loses_no_receive_buffers(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 20; round++) {
+        fake_reset();
+        fake.ports[0].drops_receives = true;
+        sides_open(false);
+        exchange(1, 100);
+        for (int i = 0; i < 30; i++) {
+            try_to_send(two.conn, 100);
+        }
+        regx_transport_ops.progress(two.transport); /* they have arrived at `one` */
+        regx_put_t put = {.local = one.transport->pool_memory,
+                          .length = 5000,
+                          .target = REGX_TARGET_POOL,
+                          .notice_length = 8,
+                          .done = put_may_fail};
+        done_failed = 0;
+        assert_int_equal(regx_transport_ops.put(one.conn, &put), REGX_PENDING);
+        regx_transport_ops.disconnect(one.conn);
+        assert_int_equal(done_failed, 1);
+        for (int i = 0; i < 100; i++) {
+            sides_progress();
+        }
+        const regx_buffers_t *buffers = &verbs_of(&one)->buffers;
+        assert_int_equal(fake_srq_length(verbs_of(&one)->srq) + buffers->returned_count,
+                         buffers->receives);
+        regx_transport_ops.disconnect(two.conn);
+        close_side(&one);
+        close_side(&two);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(peer_is_connected_though_many_others_compute, reset),
+        cmocka_unit_test_setup(questions_that_were_not_sent_do_not_count, reset),
+        cmocka_unit_test_setup(devices_with_little_or_no_inline_data, reset),
+        cmocka_unit_test_setup(devices_that_refuse_too_much_inline_data, reset),
+        cmocka_unit_test_setup(port_that_requires_a_global_route, reset),
+        cmocka_unit_test_setup(ports_of_other_networks_are_reached_where_there_are_routers, reset),
+        cmocka_unit_test_setup(process_that_takes_the_name_of_another, reset),
+        cmocka_unit_test_setup(process_that_takes_the_address_of_another, reset),
+        cmocka_unit_test_setup(process_that_took_a_name_before_its_owner_was_known, reset),
+        cmocka_unit_test_setup(request_whose_address_cannot_be_routed_to_ends_nothing, reset),
+        cmocka_unit_test_setup(busy_receivers_do_not_block_an_idle_one, reset),
+        cmocka_unit_test_setup(disconnecting_in_a_put_loses_no_receive_buffers, reset),
+    };
+
+    return cmocka_run_group_tests_name("verbs connecting", tests, NULL, NULL);
+}

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Which ports a process uses on machines with several RDMA devices, and what it says of those that
+ * it cannot use. On devices in memory.
+ */
+#include "../../unit.h"
+#include "fake_device.h"
+
+#include <stdio.h>
+
+#include "transport/verbs/ports.h"
+
+extern const regx_transport_ops_t regx_transport_ops;
+
+static char error[512];
+static regx_status_t status;
+
+/* The chosen ones, separated by blanks. */
+static const char *chosen(const char *include, const char *exclude)
+{
+    static char text[2048];
+    regx_device_name_t names[REGX_DEVICES_MAX];
+    const regx_transport_config_t config = {.if_include = include, .if_exclude = exclude};
+    size_t count = 0, length = 0;
+
+    text[0] = error[0] = '\0';
+    status = regx_transport_ops.devices(&config, error, sizeof(error), names, &count);
+    for (size_t i = 0; status == REGX_OK && i < count; i++) {
+        length += (size_t)snprintf(text + length, sizeof(text) - length, "%s%s", i > 0 ? " " : "",
+                                   names[i]);
+    }
+    return text;
+}
+
+static void set_speed(fake_port_t *port, uint8_t speed, uint8_t width)
+{
+    port->speed = speed;
+    port->width = width;
+}
+
+static int two_ports(void **state)
+{
+    (void)state;
+    fake_reset();
+    fake_add(1, 1);
+    return 0;
+}
+
+static void ports_of_one_kind_are_used_together(void **state)
+{
+    (void)state;
+    assert_string_equal(chosen(NULL, NULL), "fake0:1 fake1:1");
+    set_speed(&fake.ports[0], 32, 2); /* 100 Gb/s */
+    set_speed(&fake.ports[1], 64, 1); /* 50 */
+    assert_string_equal(chosen(NULL, NULL), "fake0:1 fake1:1");
+}
+
+static void much_slower_port_is_left_out(void **state)
+{
+    (void)state;
+    set_speed(&fake.ports[0], 4, 1);  /* 10 Gb/s */
+    set_speed(&fake.ports[1], 32, 2); /* 100 */
+    assert_string_equal(chosen(NULL, NULL), "fake1:1");
+    assert_string_equal(chosen("fake0", NULL), "fake0:1"); /* unless it is named */
+    assert_string_equal(chosen(NULL, "fake1"), "fake0:1");
+}
+
+/* Small messages go by all ports in turn; of two link layers one would slow them down. */
+static void link_layers_are_not_mixed(void **state)
+{
+    (void)state;
+    fake.ports[1].link_layer = IBV_LINK_LAYER_INFINIBAND;
+    fake.ports[1].gid_type = IBV_GID_TYPE_IB;
+    assert_string_equal(chosen(NULL, NULL), "fake1:1"); /* as fast */
+    set_speed(&fake.ports[1], 32, 2);
+    assert_string_equal(chosen(NULL, NULL), "fake1:1"); /* faster */
+    set_speed(&fake.ports[1], 1, 1);
+    assert_string_equal(chosen(NULL, NULL), "fake0:1"); /* slower */
+    assert_string_equal(chosen("fake0,fake1", NULL), "fake0:1 fake1:1");
+}
+
+static void port_with_a_link_local_address_only_is_left_out(void **state)
+{
+    const uint8_t local[16] = {0xfe, 0x80, [15] = 9};
+
+    (void)state;
+    memcpy(fake.ports[0].gid, local, 16);
+    assert_string_equal(chosen(NULL, NULL), "fake1:1");
+    memcpy(fake.ports[1].gid, local, 16);
+    assert_string_equal(chosen(NULL, NULL), "fake0:1 fake1:1"); /* there is no better one */
+}
+
+static void ports_that_cannot_be_used_have_a_reason(void **state)
+{
+    (void)state;
+    fake.ports[0].without_gid = true;
+    assert_string_equal(chosen(NULL, NULL), "fake1:1");
+    chosen("fake0", NULL);
+    assert_int_equal(status, REGX_INVALID);
+    assert_string_equal(error, "if_include=fake0: fake0:1 has no GID (has its network device an "
+                               "address?); usable are: fake1:1");
+    fake.ports[1].down = true;
+    chosen("fake1:1", NULL);
+    assert_int_equal(status, REGX_INVALID);
+    assert_string_equal(error, "if_include=fake1:1: fake1:1 is down; usable are: none");
+    chosen(NULL, NULL);
+    assert_int_equal(status, REGX_UNREACHABLE);
+    assert_string_equal(error, "no port of an RDMA device can be used: fake0:1 has no GID (has its "
+                               "network device an address?), fake1:1 is down");
+}
+
+/* Machines with many virtual functions have more ports than one process may use. */
+static void port_behind_many_others_can_be_named(void **state)
+{
+    (void)state;
+    for (uint8_t i = 3; i <= FAKE_DEVICES; i++) {
+        fake_add(i, 1);
+    }
+    assert_string_equal(chosen("fake39", NULL), "fake39:1");
+    chosen(NULL, NULL);
+    assert_int_equal(status, REGX_OK);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(ports_of_one_kind_are_used_together, two_ports),
+        cmocka_unit_test_setup(much_slower_port_is_left_out, two_ports),
+        cmocka_unit_test_setup(link_layers_are_not_mixed, two_ports),
+        cmocka_unit_test_setup(port_with_a_link_local_address_only_is_left_out, two_ports),
+        cmocka_unit_test_setup(ports_that_cannot_be_used_have_a_reason, two_ports),
+        cmocka_unit_test_setup(port_behind_many_others_can_be_named, two_ports),
+    };
+
+    return cmocka_run_group_tests_name("verbs ports", tests, NULL, NULL);
+}
