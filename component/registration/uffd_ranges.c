@@ -16,7 +16,7 @@
  * would so reach the limit. From MANY on, one more is watched only after one range was put off for
  * each MANY_PER that are watched. So n uses of n such buffers watch some sqrt(2 MANY_PER n)
  * mappings. What was put off merges, and is watched as one mapping. */
-#define MANY 512u
+#define MANY 2048u
 #define MANY_PER 256u
 
 static uint32_t most_mappings(void)
