@@ -12,11 +12,14 @@
  *            4: the chunk may be written in pieces
  *     16 u64 length of the transfer
  *     24 the first grants:
- *        bounce            up to 8 of { u32 slot, u32 length }, from offset 0 on; a slot is named
- * by its offset in the receiver's pool pipeline, direct  a chunk at offset 0: u64 length, u64 where
- * in the keyed region it begins, 24 bytes key read              u64 the longest chunk that may be
- * advertised; the number of grants is how many may be advertised at once together          a chunk
- * as above, and behind its key the u64 as for read; what lies behind the chunk is to be advertised
+ *        - bounce: up to 8 of { u32 slot, u32 length }, from offset 0 on. A slot is named by its
+ *          offset in the receiver's pool.
+ *        - pipeline, direct: a chunk at offset 0 { u64 length, u64 where in the keyed region it
+ *          begins, 24 bytes key }.
+ *        - read: u64 the longest chunk that may be advertised. The number of grants is how many may
+ *          be advertised at once.
+ *        - together: a chunk as above, and behind its key the u64 as for read. What lies behind the
+ *          chunk is to be advertised.
  *
  * All others are frames with the tag REGX_TAG_CONTROL of at most 72 bytes:
  *
@@ -31,10 +34,13 @@
  *                piece, was written; pieces follow one another from the chunk's offset on
  *                40 u64 checksum of these bytes (checksum.h). Both may be without it, and may then
  *                come as immediate data instead (immediate.h)
- *     NACK       20 u32 why    24 u64 offset  32 u64 length. Of a chunk that was granted: it, or
- * all of it behind its last piece, was not written; grant slots for it. Of what was to be
- *                advertised: nothing from the offset on will be, and the length is all that is
- * left. why 0: not just now; 1: permanently, for this peer; 2: the memory at either end may be gone
+ *     NACK       20 u32 why    24 u64 offset  32 u64 length
+ *                - Of a chunk that was granted: it, or all of it behind its last piece, was not
+ *                  written. Grant slots for it.
+ *                - Of what was to be advertised: nothing from the offset on will be, and the length
+ *                  is all that is left.
+ *                - why 0: not just now; 1: permanently, for this peer; 2: the memory at either end
+ *                  may be gone.
  *     RKEY       20 u32 length 24 u64 offset  32 u64 where in the keyed region it begins
  *                40 24 bytes key              64 u64 checksum of these bytes, which may be missing:
  *                they can be read until ATS. Chunks are advertised in their order
@@ -70,8 +76,7 @@
 #ifndef REGX_CONTROL_VERSION  /* a test builds another */
 #define REGX_CONTROL_VERSION 5
 #endif
-#define REGX_CONTROL_MAX                                                                           \
-    72 /* bytes of a message; of all but RKEY 56, which any transport carries */
+#define REGX_CONTROL_MAX 72 /* bytes; all but RKEY have 56 at most, which any transport carries */
 #define REGX_CTS_SIZE 88
 #define REGX_CTS_SLOTS 8
 #define REGX_CTS_RKEYS 64

@@ -243,7 +243,9 @@ typedef struct regx_transport_ops {
      * a transport that is used only under the multiplexer, which registers for it. */
     regx_status_t (*reg)(regx_transport_t *transport, void *base, size_t length, unsigned access,
                          regx_mr_t *mr);
-    /* When it returns, no peer writes to that memory or reads from it any more. */
+    /* When it returns, no peer writes to that memory or reads from it any more. Where `registers`
+     * is true it may come from a thread of the registration cache, even in a program that has only
+     * one thread: it must not touch what the program's threads use without a lock. */
     void (*dereg)(regx_transport_t *transport, regx_mr_t *mr);
 
     /* Tries whether memory can be registered with REGX_ACCESS_ON_DEMAND: whether the device
