@@ -22,10 +22,9 @@ typedef struct regx_claimant {
 } regx_claimant_t;
 
 typedef struct regx_claim {
-    const regx_claimant_t *ours,
-        *theirs;                     /* in the order in which they are published; those of
+    const regx_claimant_t *ours, *theirs; /* in the order in which they are published; those of
                                         one kind stand together; of theirs for_node is not read */
-    unsigned our_count, their_count; /* at most REGX_CLAIMS_MAX */
+    unsigned our_count, their_count;      /* at most REGX_CLAIMS_MAX */
     bool same_node;
     /* Whether one of ours leads to one of theirs, which is of the same kind. The other process gets
      * the same answer about the two. */

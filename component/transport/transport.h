@@ -12,19 +12,21 @@
  *   - A frame is a short message with a tag. Frames from one process to another are delivered in
  *     the order in which they were accepted.
  *   - A put writes to the peer's memory: its pool, or a region that it registered. The notice of
- * the put is delivered like a frame, after the written bytes can be seen. It comes behind all
- * frames that were accepted before the put. Frames accepted after the put may overtake its notice.
+ *     the put is delivered like a frame, after the written bytes can be seen. It comes behind all
+ *     frames that were accepted before the put. Frames accepted after the put may overtake its
+ *     notice.
  *   - A get reads a region of the peer. The peer does not notice.
+ *
  * Everything on the wire is little-endian.
  *
  * Threads and locks:
  *   - open and close are called by the thread that runs MPI_Init or MPI_Finalize.
  *   - connect, send, send_zcopy, put, get, reg, dereg and prefetch may be called by any thread, and
- * from inside the event deliver.
+ *     from inside the event deliver.
  *   - progress is called by one thread at a time, and not from inside an event or a done.
  *   - disconnect and close are called while no thread is in progress.
  *   - All events and all done are called by progress, disconnect and close. The transport then
- * holds no lock that any operation waits for.
+ *     holds no lock that any operation waits for.
  *
  * No operation waits, except that close waits until the peers have read what was accepted, or are
  * gone. What cannot be accepted now answers REGX_AGAIN and has had no effect.
@@ -209,7 +211,8 @@ typedef struct regx_transport_ops {
     regx_status_t (*connect)(regx_transport_t *transport, uint64_t peer, bool same_node,
                              const void *address, size_t length, regx_conn_t **conn);
     /* Ends the connection and frees it. Frames that were accepted are still delivered, where the
-     * wire can. The done of what is pending is called from here, with REGX_FAILED. */
+     * wire can. The done of what is pending is called from here, with REGX_FAILED. verbs may wait
+     * up to 0.1 s for a write that is under way. */
     void (*disconnect)(regx_conn_t *conn);
     /* A hint: a small frame will be sent to this peer in a moment. May be NULL. */
     void (*warm)(regx_conn_t *conn);
