@@ -143,7 +143,8 @@ bool regx_module_start(regx_module_t *module)
                                        .threads = module->threads,
                                        .verify = params->settings.rendezvous.verify,
                                        .mismatch = regx_lost_data,
-                                       .context = module};
+                                       .context = module,
+                                       .trace = module->trace};
 
     if (!regx_registry_start(module)) {
         return false;

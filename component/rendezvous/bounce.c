@@ -178,7 +178,7 @@ static void copy_out(regx_rndv_t *rndv, regx_recv_work_t *work)
     if (!recv->buffer_suspect) {
         memcpy(to, slot, control->length);
     } else if (!regx_safe_write(to, slot, control->length)) {
-        regx_tally(rndv->counters->fallbacks, "receiver: buffer unmapped in mid-transfer");
+        regx_fall_back(rndv, "receiver: buffer unmapped in mid-transfer");
         return; /* there is nothing to verify */
     }
     work->mismatch = !regx_recv_verify(rndv, recv, control);
@@ -236,7 +236,7 @@ static regx_status_t prepare_slot(regx_rndv_t *rndv, regx_write_t *write)
             return REGX_NO_MEMORY;
         }
         if (!regx_safe_read(write->copy, put->local, put->length)) {
-            regx_tally(rndv->counters->fallbacks, "sender: buffer unmapped in mid-transfer");
+            regx_fall_back(rndv, "sender: buffer unmapped in mid-transfer");
         }
         put->local = write->copy;
     }

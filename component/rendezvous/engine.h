@@ -30,6 +30,7 @@
 #include "base/handle_table.h"
 #include "base/list.h"
 #include "base/lock.h"
+#include "base/trace.h"
 #include "rendezvous/autotune.h"
 #include "rendezvous/rendezvous.h"
 
@@ -87,6 +88,13 @@ struct regx_rndv {
 static inline void regx_malformed(regx_rndv_t *rndv)
 {
     regx_count(rndv->counters, &rndv->counters->malformed, 1);
+}
+
+/* Something could not go the way that was asked for, and goes another way. */
+static inline void regx_fall_back(const regx_rndv_t *rndv, const char *reason)
+{
+    regx_tally(rndv->counters->fallbacks, reason);
+    regx_trace(rndv->config.trace, REGX_TRACE_PATH, "fallback: %s", reason);
 }
 
 #endif

@@ -147,7 +147,7 @@ static void release_get(regx_rndv_t *rndv, regx_chunk_t *chunk, regx_status_t st
     if (status == REGX_FAILED) {
         regx_registry_progress(rndv->registry);
     } else if (status == REGX_DENIED) {
-        regx_tally(rndv->counters->fallbacks, "receiver: reading from this peer refused");
+        regx_fall_back(rndv, "receiver: reading from this peer refused");
         atomic_store(&chunk->get->recv->peer->no_gets, true);
     }
     regx_region_release(rndv->registry, &chunk->region);

@@ -55,7 +55,7 @@ static void choose_path(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     const char *reason = protocol->obstacle != NULL ? protocol->obstacle(recv->peer) : NULL;
 
     if (reason != NULL) {
-        regx_tally(rndv->counters->fallbacks, reason);
+        regx_fall_back(rndv, reason);
     }
     set_path(rndv, recv, reason != NULL ? REGX_PATH_bounce : path, reason != NULL);
 }
@@ -86,6 +86,10 @@ regx_rndv_recv_t *regx_rndv_recv_open(regx_rndv_t *rndv, regx_peer_t *peer, void
         set_path(rndv, recv, REGX_PATH_bounce, true);
     }
     recv->slots_only = recv->path == REGX_PATH_bounce;
+    if (regx_traces(rndv->config.trace, REGX_TRACE_PATH)) {
+        regx_trace(rndv->config.trace, REGX_TRACE_PATH, "%zu bytes from rank %u over %s by %s",
+                   length, (unsigned)peer->id, peer->conn->wire, regx_path_name(recv->path));
+    }
     regx_lock(&rndv->lock);
     if (!regx_handle_table_add(&rndv->recvs, recv, &recv->handle)) {
         leave_trial_locked(rndv, recv);

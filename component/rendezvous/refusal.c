@@ -73,5 +73,5 @@ void regx_refusal_tally(regx_rndv_t *rndv, regx_end_t end, regx_status_t status,
     } else if (status == REGX_DENIED && looks) {
         reason = look_at_mappings(end, start, start + length);
     }
-    regx_tally(rndv->counters->fallbacks, texts[end][reason]);
+    regx_fall_back(rndv, texts[end][reason]);
 }

@@ -51,6 +51,7 @@
 
 #include "base/counters.h"
 #include "base/param.h"
+#include "base/trace.h"
 #include "pool/pool.h"
 #include "registration/registration.h"
 #include "rendezvous/control.h"
@@ -93,7 +94,8 @@ typedef struct regx_rndv_config {
      * data is wrong. Called once for a transfer, from control or when a get completes, holding no
      * lock. Never NULL where there are peers. */
     void (*mismatch)(void *context, const regx_peer_t *peer, const char *what);
-    void *context; /* for mismatch */
+    void *context;             /* for mismatch */
+    const regx_trace_t *trace; /* kept; NULL: off */
 } regx_rndv_config_t;
 
 /* The end of a send. REGX_OK; or why nothing of the transfer lands any more: REGX_UNREACHABLE,

@@ -58,6 +58,22 @@ def test_level_20_says_each_connection(mpi: Mpi, tls: str, wire: str) -> None:
         assert len(beginning(lines, f"rank {rank}: connection over {wire} ends")) == 2, str(job)
 
 
+def test_level_40_says_each_path(mpi: Mpi) -> None:
+    """Of each large message as it is received, and why it does not go as asked for."""
+    job, lines = traced(mpi, 40, rendezvous="pipeline")
+    for rank in (0, 1):
+        assert beginning(lines, f"100000 bytes from rank {rank} over shm by pipeline"), str(job)
+    assert not beginning(lines, "fallback: "), str(job)
+
+
+def test_level_40_says_each_fallback(mpi: Mpi) -> None:
+    job, lines = traced(mpi, 40, rendezvous="together", uct_tls="tcp")
+    reason = "together: the kernel does not copy to this peer"
+    assert beginning(lines, f"fallback: {reason}"), str(job)
+    assert job.reports[0]["fallbacks"][reason] > 0
+    assert beginning(lines, "100000 bytes from rank 1 over tcp by bounce"), str(job)
+
+
 def test_not_asked_for(mpi: Mpi) -> None:
     job = mpi("collective", "--sizes", "10", "alltoall", btl=None, mca={"btl_base_verbose": 10})
     assert job.status == 0, str(job)
