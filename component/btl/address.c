@@ -201,9 +201,11 @@ static void say_unreachable(const regx_module_t *module, opal_proc_t *proc, uint
 static void trace_connection(const regx_module_t *module, opal_proc_t *proc,
                              const regx_peer_t *peer, const char *wire, const char *why)
 {
-    regx_trace(module->trace, REGX_TRACE_CONNECTION, "rank %u on %s: %s (%s): %s",
-               (unsigned)peer->id, opal_get_proc_hostname(proc), wire, module->transport->wires,
-               why);
+    if (regx_traces(module->trace, REGX_TRACE_CONNECTION)) { /* the host's name may be asked for */
+        regx_trace(module->trace, REGX_TRACE_CONNECTION, "rank %u on %s: %s (%s): %s",
+                   (unsigned)peer->id, opal_get_proc_hostname(proc), wire, module->transport->wires,
+                   why);
+    }
 }
 
 /* Why this wire and no better one. */

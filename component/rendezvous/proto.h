@@ -23,7 +23,7 @@ struct regx_recv_work {
     regx_chunk_t *chunk;
     regx_status_t status; /* from act to acted_locked */
     unsigned next_chunk;  /* advance_locked's: chunks before this one had their turn */
-    bool open;            /* a completed get's: the receive was not CLOSED before */
+    bool open;            /* of a get: the receive was still open when it completed */
     bool mismatch;        /* act found that what `control` is of arrived corrupt */
 };
 

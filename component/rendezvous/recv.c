@@ -11,6 +11,8 @@
 #include "rendezvous/refusal.h"
 #include "rendezvous/strategy.h"
 
+_Static_assert(offsetof(struct regx_rndv_recv, cts) == 0, "the owner ships the first bytes");
+
 static regx_rndv_recv_t *of_link(regx_link_t *link)
 {
     return REGX_CONTAINER_OF(link, regx_rndv_recv_t, link);
@@ -123,7 +125,6 @@ void regx_rndv_recv_close(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     assert(recv->phase != REGX_RECV_CLOSED);
     recv->phase = REGX_RECV_CLOSED;
     recv->holds++;
-    regx_handle_table_remove(&rndv->recvs, recv->handle);
     /* A thread that works on the receive ends its piece of work: the copy of one slot, one
      * registration, or one call of the transport. It starts no other, since the receive is CLOSED.
      * So this wait is short, and a process with one thread never waits. It cannot be left out:
@@ -134,6 +135,8 @@ void regx_rndv_recv_close(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
         pthread_cond_wait(&rndv->let_go, &rndv->lock.mutex);
     }
     rndv->closers--;
+    /* Only now: until here the peer may be forgotten, which looks for its receives in the table. */
+    regx_handle_table_remove(&rndv->recvs, recv->handle);
     leave_trial_locked(rndv, recv);
     regx_list_set(&rndv->pending_recvs, &recv->link, false);
     recv->protocol->revoke_slots_locked(rndv, recv);
@@ -225,7 +228,9 @@ void regx_recvs_forget(regx_rndv_t *rndv, const regx_peer_t *peer)
             regx_list_set(&rndv->pending_recvs, &recv->link, false);
             recv->protocol->revoke_slots_locked(rndv, recv);
             recv->peer = &rndv->nobody;
-            recv->phase = REGX_RECV_LOST;
+            if (recv->phase != REGX_RECV_CLOSED) {
+                recv->phase = REGX_RECV_LOST;
+            }
         }
     }
     regx_unlock(&rndv->lock);

@@ -242,7 +242,8 @@ static bool acceptable(const regx_rndv_t *rndv, const regx_rndv_recv_t *recv, ui
                        (recv->sender.id == control->from.id &&
                         recv->sender.generation == control->from.generation);
 
-    return recv->phase != REGX_RECV_LOST && recv->peer->id == sender && known &&
+    return recv->phase != REGX_RECV_LOST && recv->phase != REGX_RECV_CLOSED &&
+           recv->peer->id == sender && known &&
            (!checked || control->has_checksum || !rndv->config.verify);
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Running receives: doing the work that messages and completions make, and going on with those that
- * wait. Called from the transport's progress only, by one thread at a time.
+ * wait. Called by the thread that is in the transport's progress, or while progress is kept out (a
+ * get's done from disconnect).
  */
 #ifndef REGX_RENDEZVOUS_RECV_RUN_H
 #define REGX_RENDEZVOUS_RECV_RUN_H

@@ -44,7 +44,8 @@
  * is tallied in `fallbacks`.
  *
  * Any thread may open and close. control, immediate and progress are called from the transport's
- * progress only. Done callbacks are called holding no lock, from open, control or progress.
+ * progress only. Done callbacks are called holding no lock: from open, control, progress or forget,
+ * and where the transport's disconnect ends what is pending.
  */
 #ifndef REGX_RENDEZVOUS_RENDEZVOUS_H
 #define REGX_RENDEZVOUS_RENDEZVOUS_H

@@ -14,7 +14,7 @@
  *   - A put writes to the peer's memory: its pool, or a region that it registered. The notice of
  *     the put is delivered like a frame, after the written bytes can be seen. It comes behind all
  *     frames that were accepted before the put. Frames accepted after the put may overtake its
- *     notice.
+ *     notice, but only on a connection with shares_pool.
  *   - A get reads a region of the peer. The peer does not notice.
  *
  * Everything on the wire is little-endian.
@@ -28,8 +28,8 @@
  *   - All events and all done are called by progress, disconnect and close. The transport then
  *     holds no lock that any operation waits for.
  *
- * No operation waits, except that close waits until the peers have read what was accepted, or are
- * gone. What cannot be accepted now answers REGX_AGAIN and has had no effect.
+ * No operation waits but close, disconnect and dereg: close until the peers have read what was
+ * accepted, or are gone; disconnect and dereg for a copy or write that is under way. What cannot be accepted now answers REGX_AGAIN and has had no effect.
  */
 #ifndef REGX_TRANSPORT_TRANSPORT_H
 #define REGX_TRANSPORT_TRANSPORT_H
@@ -289,8 +289,8 @@ struct regx_transport {
 struct regx_conn {
     regx_transport_t *transport;
     uint64_t peer;
-    const char *wire;   /* "shm", "tcp" and so on: for messages to people */
-    regx_conn_t *above; /* the multiplexer's connection that uses this one, or NULL */
+    const char *_Atomic wire; /* "shm", "tcp" and so on: for messages to people */
+    regx_conn_t *above;       /* the multiplexer's connection that uses this one, or NULL */
     /* The two processes map each other's pool: what is bounced is copied once by each of them. */
     atomic_bool shares_pool;
     /* Puts to a region, and gets, are copies that the kernel makes between the two processes, and

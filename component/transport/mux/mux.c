@@ -172,8 +172,7 @@ void regx_mux_dereg(regx_transport_t *transport, regx_mr_t *mr)
  * ones. */
 static __attribute__((noinline)) int progress_others(regx_mux_t *mux, bool may_be_due)
 {
-    const bool due = may_be_due && regx_pace_due_by_clock(&mux->newcomers);
-    bool in_use = false;
+    bool in_use = false, asked = !may_be_due, due = false;
     int events = 0;
 
     for (size_t i = 0; i < mux->other_count; i++) {
@@ -182,7 +181,13 @@ static __attribute__((noinline)) int progress_others(regx_mux_t *mux, bool may_b
         if (!atomic_load_explicit(&wire->unused, memory_order_relaxed)) {
             in_use = true;
             events += wire->ops->progress(wire);
-        } else if (due) {
+            continue;
+        }
+        if (!asked) { /* the clock is read only where somebody wants to know */
+            asked = true;
+            due = regx_pace_due_by_clock(&mux->newcomers);
+        }
+        if (due) {
             events += wire->ops->progress(wire);
         }
     }

@@ -5,6 +5,7 @@
  */
 #include <string.h>
 
+#include "base/util.h"
 #include "transport/mux/mux.h"
 #include "transport/shm/shm.h"
 #include "transport/tcp/tcp.h"
@@ -16,6 +17,9 @@ static const regx_mux_wire_t wires[] = {
     {.ops = &regx_shm_ops, .words = "shared memory", .tls = "posix,sysv"},
     {.ops = &regx_tcp_ops, .words = "tcp", .tls = "tcp"},
 };
+
+_Static_assert(sizeof(wires) / sizeof(wires[0]) <= REGX_MUX_WIRES_MAX,
+               "the address has a bit for each");
 
 /* The object's face; regx_transport_load looks it up. */
 __attribute__((visibility("default"))) extern const regx_transport_ops_t regx_transport_ops;
@@ -29,8 +33,13 @@ static regx_status_t open_all(const regx_transport_config_t *config, char *error
         return status;
     }
     regx_uct_log_to_stderr();
-    return regx_mux_open(&regx_transport_ops, wires, sizeof(wires) / sizeof(wires[0]), config,
-                         error, error_size, transport);
+    const regx_status_t opened =
+        regx_mux_open(&regx_transport_ops, wires, sizeof(wires) / sizeof(wires[0]), config, error,
+                      error_size, transport);
+    if (opened == REGX_OK) { /* the same whichever of them are open */
+        (*transport)->max_frame = regx_min((*transport)->max_frame, REGX_SHM_MAX_FRAME);
+    }
+    return opened;
 }
 
 const regx_transport_ops_t regx_transport_ops = {.abi = REGX_TRANSPORT_ABI,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * For the tests of the send: the test as its receive. It grants what a receive may grant, late
+ * For the tests of the send: the test plays its receiver. It grants what a receive may grant, late
  * and in any order, looks at every put before it is made, and compares what was written.
  */
 #ifndef REGX_TEST_SEND_STAGE_H

@@ -156,7 +156,7 @@ static void assert_all(unsigned count, regx_autotune_path_t way)
     assert_int_equal(tried, 0);
 }
 
-/* What lone messages do once all ways were tried. */
+/* What messages that come one at a time do once all paths were tried. */
 static void assert_wins_of_three(regx_autotune_path_t way, int64_t bounce, int64_t single,
                                  int64_t together)
 {

@@ -112,7 +112,7 @@ static form_t form_of_chunk(void)
     return form;
 }
 
-static form_t form_of_exposed(void)
+static form_t form_of_rkey(void)
 {
     form_t form = {.control = {.type = REGX_CONTROL_RKEY, .to = to, .from = from}};
 
@@ -176,10 +176,10 @@ static form_t form(unsigned which)
         return form_of_slots(which - SLOTS_FORMS + 1);
     }
     if (which == EXPOSED_FORM) {
-        return form_of_exposed();
+        return form_of_rkey();
     }
     form_t form = which == CHECKED_EXPOSED_FORM
-                      ? form_of_exposed()
+                      ? form_of_rkey()
                       : form_of_sender(which - CHECKED_FORMS + 1); /* ATP or ATP */
 
     form.control.has_checksum = true;

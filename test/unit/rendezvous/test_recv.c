@@ -153,7 +153,7 @@ static void peers_that_stop_leave_slots_to_others(void **state)
 
 static void two_slots_serve_a_hundred_receives(void **state)
 {
-    enum { LANDINGS = 100 };
+    enum { RECEIVES = 100 };
     const size_t length = 5000;
     fake_config_t config = bounce;
     unsigned done = 0;
@@ -162,19 +162,19 @@ static void two_slots_serve_a_hundred_receives(void **state)
     (void)state;
     config.slots = 2;
     stage_t *stage = stage_open(config);
-    for (unsigned i = 0; i < LANDINGS; i++) {
+    for (unsigned i = 0; i < RECEIVES; i++) {
         transfer_open(stage, i, i % SENDERS, length);
     }
-    for (unsigned i = 0; i < LANDINGS; i++) {
-        start(stage, stage->transfers[(i * 37) % LANDINGS]);
+    for (unsigned i = 0; i < RECEIVES; i++) {
+        start(stage, stage->transfers[(i * 37) % RECEIVES]);
     }
-    while (done < LANDINGS && idle < 1000) {
-        const unsigned first = (unsigned)(chance_next(&stage->seed) % LANDINGS);
+    while (done < RECEIVES && idle < 1000) {
+        const unsigned first = (unsigned)(chance_next(&stage->seed) % RECEIVES);
 
         hear_all(stage);
         idle++;
-        for (unsigned i = 0; i < LANDINGS; i++) {
-            transfer_t *transfer = stage->transfers[(first + i) % LANDINGS];
+        for (unsigned i = 0; i < RECEIVES; i++) {
+            transfer_t *transfer = stage->transfers[(first + i) % RECEIVES];
 
             if (transfer != NULL && transfer->count > 0) {
                 serve(stage, transfer, 0);
@@ -188,7 +188,7 @@ static void two_slots_serve_a_hundred_receives(void **state)
             }
         }
     }
-    assert_int_equal(done, LANDINGS);
+    assert_int_equal(done, RECEIVES);
     assert_int_equal(stage->receiver->counters.slots_high, 2);
     assert_true(stage->receiver->counters.grant_stalls > 0);
     assert_int_equal(malformed(stage), 0);
@@ -310,16 +310,16 @@ static void chunks_do_not_wait_for_slots(void **state)
     for (unsigned i = 0; i < 4; i++) {
         slots[i] = regx_pool_get(&stage->receiver->pool);
     }
-    transfer_t *dry = transfer_open(stage, 0, 0, 5 * PAGE);
+    transfer_t *without = transfer_open(stage, 0, 0, 5 * PAGE);
     transfer_t *chunks = transfer_open(stage, 1, 1, 20 * PAGE);
-    start(stage, dry);
+    start(stage, without);
     hear_all(stage);
-    assert_int_equal(dry->count, 0);
+    assert_int_equal(without->count, 0);
     transfer_finish(stage, chunks);
     for (unsigned i = 0; i < 4; i++) {
         regx_pool_put(&stage->receiver->pool, slots[i]);
     }
-    transfer_finish(stage, dry);
+    transfer_finish(stage, without);
     stage_close(stage);
 }
 

@@ -222,7 +222,7 @@ static void a_repeated_acknowledgement_is_refused(void **state)
     }
 }
 
-/* A message that is refused does not make its sender the send of the receive. */
+/* A message that is refused does not start the receive. */
 static void a_refused_message_does_not_start_a_receive(void **state)
 {
     static const fake_config_t *const configs[] = {&bounce, &pipeline, &direct};

@@ -325,13 +325,14 @@ static void messages_to_a_send_that_is_done_are_refused(void **state)
     }
 }
 
-static void noise_is_survived(void **state)
+/* Of slots on the path bounce, of slots and chunks on the path pipeline. */
+static void survive_noise(bool chunks)
 {
     stage_t *stage = stage_open();
-    const regx_cts_t cts = cts_of(stage, REGX_PATH_bounce, 2, 0);
+    const regx_cts_t cts = chunks ? cts_of(stage, REGX_PATH_pipeline, 0, FIRST)
+                                  : cts_of(stage, REGX_PATH_bounce, 2, 0);
     uint64_t seed = 29;
 
-    (void)state;
     open_send(stage, &cts);
     run(stage);
     for (unsigned i = 0; i < 50000; i++) {
@@ -347,17 +348,26 @@ static void noise_is_survived(void **state)
             bytes[2] = i % 4 == 0 ? 4 : 0;
             bytes[3] = 0;
             memcpy(bytes + 4, &stage->send, 8);
-            memset(bytes + 12, 0, 4);
+            if (i % 4 == 0) { /* CTS_SLOTS is zero there, CTS_CHUNK has its length */
+                memset(bytes + 12, 0, 4);
+            }
             fake_arrive(stage->sender, 1, bytes, 56);
         } else {
             fake_arrive(stage->sender, i / 2 % 3, bytes, chance_next(&seed) % 64 + 1);
         }
     }
     assert_int_equal(malformed(stage), 50000);
-    assert_int_equal(stage->calls[FAKE_PUT], 2);
+    assert_int_equal(stage->calls[FAKE_PUT], chunks ? 1 : 2);
     grant_slots(stage, FIRST, LENGTH - FIRST);
     assert_sent(stage);
     stage_close(stage);
+}
+
+static void noise_is_survived(void **state)
+{
+    (void)state;
+    survive_noise(false);
+    survive_noise(true);
 }
 
 int main(void)

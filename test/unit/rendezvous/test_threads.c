@@ -189,7 +189,7 @@ static void *receive_some(void *argument)
             message->recv =
                 regx_rndv_recv_open(message->to->rndv, &message->to->peers[message->from->id],
                                     message->received, message->length);
-            require(message->recv != NULL, "a recv opens");
+            require(message->recv != NULL, "a receive opens");
             memcpy(frame, &index, sizeof(index));
             memcpy(frame + sizeof(index), regx_rndv_recv_cts(message->recv), REGX_CTS_SIZE);
             send_frame(message->to, message->from, TAG_CTS, frame, sizeof(frame));

@@ -216,6 +216,29 @@ static void newcomer_by_tcp_is_accepted_while_the_node_is_busy(void **state)
     pair_join(child, socket, false);
 }
 
+/* Open MPI's fragments are cut by it, and paced by what fits a frame. */
+static void frames_are_as_long_over_tcp_alone(void **state)
+{
+    regx_counters_t counters = {.threads = false};
+    const regx_transport_config_t config = {.self = 1,
+                                            .pool_size = POOL,
+                                            .pool_least = POOL,
+                                            .if_include = "lo",
+                                            .tls = "tcp",
+                                            .counters = &counters,
+                                            .events = {.deliver = deliver, .broken = broken}};
+    char error[256] = "";
+    regx_transport_t *transport;
+    end_t both;
+
+    (void)state;
+    assert_int_equal(regx_transport_ops.open(&config, error, sizeof(error), &transport), REGX_OK);
+    open_end(&both, 2);
+    assert_int_equal(transport->max_frame, both.transport->max_frame);
+    regx_transport_ops.close(both.transport);
+    regx_transport_ops.close(transport);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -223,6 +246,7 @@ int main(void)
         cmocka_unit_test(quiet_process_looks_once_in_a_ms_at_most),
         cmocka_unit_test(calls_far_apart_do_not_delay_the_looks),
         cmocka_unit_test(newcomer_by_tcp_is_accepted_while_the_node_is_busy),
+        cmocka_unit_test(frames_are_as_long_over_tcp_alone),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
