@@ -78,6 +78,7 @@ static struct ibv_device devices[FAKE_DEVICES];
 static qp_t *qps;
 static mr_t *mrs;
 static uint32_t last_number = 0x100;
+static uint32_t freed_number; /* of the queue pair that was destroyed last; 0: it is in use again */
 
 void fake_gid(uint8_t gid[16], uint8_t network, uint8_t host)
 {
@@ -743,12 +744,15 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
         return NULL;
     }
     qp_t *qp = calloc(1, sizeof(*qp));
+    const uint32_t number = freed_number != 0 ? freed_number : ++last_number;
+
+    freed_number = 0;
     qp->super = (struct ibv_qp){.context = pd->context,
                                 .pd = pd,
                                 .send_cq = attr->send_cq,
                                 .recv_cq = attr->recv_cq,
                                 .srq = attr->srq,
-                                .qp_num = ++last_number,
+                                .qp_num = number,
                                 .qp_type = attr->qp_type};
     qp->port = port;
     qp->depth = attr->cap.max_send_wr;
@@ -814,6 +818,7 @@ int ibv_destroy_qp(struct ibv_qp *super)
         at = &(*at)->next;
     }
     *at = qp->next;
+    freed_number = super->qp_num;
     if (qp->port->drops_receives) {
         drop_receives(qp);
     }

@@ -455,6 +455,44 @@ static void disconnecting_in_a_put_loses_no_receive_buffers(void **state)
     }
 }
 
+/* A device may give the number of a queue pair to the next one. What completed for the first while
+ * it was ended is not taken for the second's. */
+static void new_queue_pair_gets_nothing_of_one_that_had_its_number(void **state)
+{
+    regx_put_t put = {
+        .length = 5000, .target = REGX_TARGET_POOL, .notice_length = 8, .done = put_may_fail};
+
+    (void)state;
+    sides_open(false);
+    exchange(1, 100);
+    side_open(&three, THREE, ONE, false);
+    regx_conn_t *conn = connect_to(&three);
+    for (int i = 0; i < 30; i++) {
+        try_to_send(two.conn, 100);
+    }
+    regx_transport_ops.progress(two.transport); /* they have arrived at `one` */
+    const uint32_t number = regx_ep_find(verbs_of(&one), TWO)->qp->qp_num;
+    put.local = one.transport->pool_memory;
+    done_failed = 0;
+    assert_int_equal(regx_transport_ops.put(one.conn, &put), REGX_PENDING);
+    regx_transport_ops.disconnect(one.conn);
+    assert_int_equal(done_failed, 1);
+    assert_int_equal(try_to_send(conn, 10), REGX_AGAIN);
+    assert_int_equal(regx_ep_find(verbs_of(&one), THREE)->qp->qp_num, number);
+    for (int i = 0; i < 10; i++) {
+        regx_transport_ops.progress(one.transport);
+    }
+    assert_int_equal(one.delivered, 1);
+    const regx_buffers_t *buffers = &verbs_of(&one)->buffers;
+    assert_int_equal(fake_srq_length(verbs_of(&one)->srq) + buffers->returned_count,
+                     buffers->receives);
+    regx_transport_ops.disconnect(conn);
+    regx_transport_ops.disconnect(two.conn);
+    close_side(&three);
+    close_side(&one);
+    close_side(&two);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -470,6 +508,7 @@ int main(void)
         cmocka_unit_test_setup(request_whose_address_cannot_be_routed_to_ends_nothing, reset),
         cmocka_unit_test_setup(busy_receivers_do_not_block_an_idle_one, reset),
         cmocka_unit_test_setup(disconnecting_in_a_put_loses_no_receive_buffers, reset),
+        cmocka_unit_test_setup(new_queue_pair_gets_nothing_of_one_that_had_its_number, reset),
     };
 
     return cmocka_run_group_tests_name("verbs connecting", tests, NULL, NULL);
