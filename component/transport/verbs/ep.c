@@ -274,20 +274,35 @@ regx_ep_t *regx_ep_new(regx_verbs_t *verbs, uint64_t peer, const regx_verbs_addr
 
 bool regx_ep_restart(regx_ep_t *ep)
 {
+    regx_verbs_t *verbs = ep->verbs;
+    const int64_t now = regx_now_ns();
+    regx_ep_t made = *ep;
+
+    if (now < verbs->starved_until) {
+        return false;
+    }
+    const int error = make_objects(&made);
+    if (error != 0) {
+        if (made.qp != NULL) {
+            ibv_destroy_qp(made.qp);
+        }
+        if (!may_pass(verbs, error, now)) {
+            note_refused(ep, error);
+        }
+        return false;
+    }
+    verbs->starved_since = 0;
     regx_ep_forget_qpn(ep);
     ibv_destroy_qp(ep->qp);
-    ep->qp = NULL;
+    ep->qp = made.qp;
+    ep->epoch = made.epoch;
+    ep->psn = made.psn;
+    ep->inline_max = made.inline_max;
     ep->last_taken = false;
     ep->peer_qpn = 0;
     ep->state = REGX_EP_CONNECTING;
-    const int error = make_objects(ep);
-    if (ep->qp != NULL) {
-        enter_qpn(ep);
-    }
-    if (error != 0) {
-        note_refused(ep, error);
-    }
-    return error == 0;
+    enter_qpn(ep);
+    return true;
 }
 
 static int to_ready_to_receive(const regx_ep_t *ep, const regx_cm_message_t *message)

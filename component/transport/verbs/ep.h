@@ -121,7 +121,8 @@ struct ibv_ah *regx_ep_route(const regx_verbs_t *verbs, const regx_verbs_address
 regx_ep_t *regx_ep_new(regx_verbs_t *verbs, uint64_t peer, const regx_verbs_address_t *address,
                        struct ibv_ah *route);
 /* Gives an endpoint that is connected, and has posted nothing, another queue pair; it is connecting
- * then. false: the device refuses; the endpoint is then broken, with a report due. */
+ * then. false: there is no memory now, and the endpoint is as before; or the device refuses, and it
+ * is broken, with a report due. */
 bool regx_ep_restart(regx_ep_t *ep);
 /* Connects the queue pair to the peer's. false: the device refuses; the endpoint is then broken,
  * with no report due. */
