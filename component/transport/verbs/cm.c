@@ -187,6 +187,13 @@ static regx_ep_t *addressee(regx_verbs_t *verbs, const regx_cm_message_t *messag
 
     if (ep == NULL) {
         ep = message->kind == REGX_CM_REQUEST && !verbs->closing ? accept(verbs, message) : NULL;
+    } else if (ep->remote_closed && ep->local == REGX_EP_OPEN && ep->state >= REGX_EP_READY &&
+               message->epoch > ep->peer_epoch) {
+        /* The peer left and has lost its queue pair, so that a goodbye would not reach it. What it
+         * asks for next is accepted by a new endpoint. */
+        regx_ep_break(ep, "connecting", "the peer has lost its queue pair");
+        regx_cm_leave(ep);
+        ep = NULL;
     } else if (ep->state == REGX_EP_CONNECTED && message->epoch > ep->peer_epoch) {
         /* What ours is connected to is no more, and nothing was sent by it. */
         ep = regx_ep_restart(ep) ? ep : NULL;

@@ -493,6 +493,29 @@ static void new_queue_pair_gets_nothing_of_one_that_had_its_number(void **state)
     close_side(&two);
 }
 
+/* It has said goodbye, and its queue pair is gone, so that it cannot hear one. */
+static void peer_that_left_and_lost_its_queue_pair_comes_back(void **state)
+{
+    (void)state;
+    sides_open(false);
+    exchange(1, 100);
+    regx_transport_ops.disconnect(two.conn);
+    while (!regx_ep_find(verbs_of(&one), TWO)->remote_closed) {
+        sides_progress();
+    }
+    regx_ep_break(regx_ep_find(verbs_of(&two), ONE), "test", "it is lost");
+    while (verbs_of(&two)->ep_count > 0) {
+        regx_transport_ops.progress(two.transport);
+    }
+    side_connect(&two, &one);
+    side_send(&two, 1, 3, 100);
+    side_await(&one.delivered, 2);
+    side_send(&one, 1, 2, 100);
+    side_await(&two.delivered, 2);
+    assert_int_equal(one.broken + two.broken, 0);
+    sides_close();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -508,6 +531,7 @@ int main(void)
         cmocka_unit_test_setup(request_whose_address_cannot_be_routed_to_ends_nothing, reset),
         cmocka_unit_test_setup(busy_receivers_do_not_block_an_idle_one, reset),
         cmocka_unit_test_setup(disconnecting_in_a_put_loses_no_receive_buffers, reset),
+        cmocka_unit_test_setup(peer_that_left_and_lost_its_queue_pair_comes_back, reset),
         cmocka_unit_test_setup(new_queue_pair_gets_nothing_of_one_that_had_its_number, reset),
     };
 
