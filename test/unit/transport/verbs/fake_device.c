@@ -847,6 +847,11 @@ struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
         errno = EINVAL; /* no unicast address */
         return NULL;
     }
+    if (fake.route_error != 0) {
+        fake.routes++;
+        errno = fake.route_error;
+        return NULL;
+    }
     ah_t *ah = calloc(1, sizeof(*ah));
     ah->super = (struct ibv_ah){.context = pd->context, .pd = pd};
     ah->attr = fake.addressed = *attr;

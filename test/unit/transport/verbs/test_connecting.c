@@ -7,6 +7,7 @@
 #include "fake_device.h"
 #include "sides.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -516,6 +517,58 @@ static void peer_that_left_and_lost_its_queue_pair_comes_back(void **state)
     sides_close();
 }
 
+/* At either end. */
+static void no_memory_for_a_route_passes(void **state)
+{
+    static const int errors[] = {ENOMEM, EAGAIN};
+
+    (void)state;
+    for (unsigned i = 0; i < 4; i++) {
+        sides_open(false);
+        if (i / 2 == 1) {
+            assert_int_equal(try_to_send(one.conn, 10), REGX_AGAIN); /* only the other needs one */
+        }
+        fake.routes = 0;
+        fake.route_error = errors[i % 2];
+        while (fake.routes < 2) {
+            if (i / 2 == 0) {
+                assert_int_equal(try_to_send(one.conn, 10), REGX_AGAIN);
+            }
+            sides_progress();
+        }
+        assert_int_equal(one.broken + two.broken, 0);
+        fake.route_error = 0;
+        exchange(1, 100);
+        sides_close();
+    }
+}
+
+static void await_broken(void)
+{
+    while (one.broken == 0) {
+        try_to_send(one.conn, 10);
+        sides_progress();
+    }
+}
+
+/* Nor does the wait have no end. */
+static void no_route_is_told(void **state)
+{
+    (void)state;
+    sides_open(false);
+    fake.route_error = ENOMEM;
+    assert_int_equal(try_to_send(one.conn, 10), REGX_AGAIN);
+    verbs_of(&one)->starved_since -= 60 * INT64_C(1000000000);
+    await_broken();
+    assert_non_null(strstr(one.what, "making a route: Cannot allocate memory"));
+    sides_close();
+    fake.route_error = EINVAL;
+    sides_open(false);
+    await_broken();
+    assert_string_equal(one.what, "making a route: Invalid argument");
+    sides_close();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -532,6 +585,8 @@ int main(void)
         cmocka_unit_test_setup(busy_receivers_do_not_block_an_idle_one, reset),
         cmocka_unit_test_setup(disconnecting_in_a_put_loses_no_receive_buffers, reset),
         cmocka_unit_test_setup(peer_that_left_and_lost_its_queue_pair_comes_back, reset),
+        cmocka_unit_test_setup(no_memory_for_a_route_passes, reset),
+        cmocka_unit_test_setup(no_route_is_told, reset),
         cmocka_unit_test_setup(new_queue_pair_gets_nothing_of_one_that_had_its_number, reset),
     };
 
