@@ -100,6 +100,7 @@ fake_port_t *fake_add(uint8_t network, uint8_t host)
                           .width = 1,
                           .lid = (uint16_t)fake.count,
                           .gid_type = IBV_GID_TYPE_ROCE_V2,
+                          .netmask = 0xffffff00,
                           .inline_max = 1024};
     fake_gid(port->gid, network, host);
     return port;
@@ -585,7 +586,7 @@ void ibv_ack_async_event(struct ibv_async_event *event)
     (void)event;
 }
 
-/* The network devices of the ports: each has the port's IPv4 address in a network of 256. */
+/* The network devices of the ports: each has the port's IPv4 address. */
 typedef struct interface {
     struct ifaddrs super;
     struct sockaddr_in address, mask;
@@ -599,7 +600,7 @@ int getifaddrs(struct ifaddrs **list)
 
         interface->address.sin_family = interface->mask.sin_family = AF_INET;
         memcpy(&interface->address.sin_addr, fake.ports[i].gid + 12, 4);
-        interface->mask.sin_addr.s_addr = htobe32(0xffffff00);
+        interface->mask.sin_addr.s_addr = htobe32(fake.ports[i].netmask);
         interface->super = (struct ifaddrs){.ifa_next = *list,
                                             .ifa_addr = (struct sockaddr *)&interface->address,
                                             .ifa_netmask = (struct sockaddr *)&interface->mask};

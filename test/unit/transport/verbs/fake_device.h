@@ -27,6 +27,7 @@ typedef struct fake_port { /* a device has one port, numbered 1 */
     uint32_t gid_type;
     uint8_t gid[16];
     uint32_t ifindex;          /* of its network device */
+    uint32_t netmask;          /* of that one's IPv4 address */
     uint32_t inline_max;       /* bytes that a device grants */
     uint32_t inline_refused;   /* asking for more than so many makes ibv_create_qp fail; 0: never */
     bool drops_receives;       /* when a queue pair is destroyed, as mlx5 does */

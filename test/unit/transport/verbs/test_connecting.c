@@ -285,6 +285,17 @@ static void ports_of_other_networks_are_reached_where_there_are_routers(void **s
     assert_int_equal(connect_two_ports(), REGX_OK);
 }
 
+/* Addresses of hosts alone, as some networks give them, tell of no network. */
+static void address_of_one_host_names_no_network(void **state)
+{
+    (void)state;
+    fake_add(1, 2);
+    fake.ports[0].netmask = fake.ports[1].netmask = 0xffffffff;
+    assert_int_equal(connect_two_ports(), REGX_OK);
+    fake.ports[1].netmask = 0xffffff00;
+    assert_int_equal(connect_two_ports(), REGX_OK);
+}
+
 /* A process that says it is another, whom we know by what it published. */
 static void process_that_takes_the_name_of_another(void **state)
 {
@@ -578,6 +589,7 @@ int main(void)
         cmocka_unit_test_setup(devices_that_refuse_too_much_inline_data, reset),
         cmocka_unit_test_setup(port_that_requires_a_global_route, reset),
         cmocka_unit_test_setup(ports_of_other_networks_are_reached_where_there_are_routers, reset),
+        cmocka_unit_test_setup(address_of_one_host_names_no_network, reset),
         cmocka_unit_test_setup(process_that_takes_the_name_of_another, reset),
         cmocka_unit_test_setup(process_that_takes_the_address_of_another, reset),
         cmocka_unit_test_setup(process_that_took_a_name_before_its_owner_was_known, reset),
