@@ -375,6 +375,7 @@ static void request_whose_address_cannot_be_routed_to_ends_nothing(void **state)
 {
     (void)state;
     make_infiniband(&fake.ports[0], 0);
+    fake.ports[0].port_flags = IBV_QPF_GRH_REQUIRED; /* else the device tells where it came from */
     sides_open(false);
     side_open(&three, THREE, ONE, false);
     side_connect(&three, &one);
@@ -385,6 +386,8 @@ static void request_whose_address_cannot_be_routed_to_ends_nothing(void **state)
         regx_transport_ops.progress(one.transport);
     }
     assert_int_equal(one.broken, 0);
+    assert_true(one.counters.malformed > 0);
+    assert_null(regx_ep_find(verbs_of(&one), THREE));
     one.counters.malformed = 0;
     exchange(1, 3000);
     regx_transport_ops.disconnect(three.conn);
