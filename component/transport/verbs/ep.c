@@ -346,7 +346,6 @@ bool regx_ep_connect(regx_ep_t *ep, const regx_cm_message_t *message)
 {
     ep->peer_epoch = message->epoch;
     ep->peer_qpn = message->qpn;
-    ep->peer_psn = message->psn;
     ep->peer_pool = message->pool;
     ep->peer_pool_size = message->pool_size;
     ep->peer_pool_key = message->pool_key;

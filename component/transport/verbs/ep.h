@@ -65,7 +65,7 @@ struct regx_ep {
 
     /* Of the peer, once connected. */
     uint64_t peer_epoch;
-    uint32_t peer_qpn, peer_psn;
+    uint32_t peer_qpn;
     uint64_t peer_pool;
     uint64_t peer_pool_size;
     uint32_t peer_pool_key;
@@ -109,7 +109,8 @@ struct regx_ep {
 };
 
 /* Finds out what queue pairs the device makes: inline_max and depth. REGX_OK; REGX_UNREACHABLE:
- * none, `error` holds one line. For now without memory is REGX_OK, with nothing inline. */
+ * none, `error` holds one line. If the device has no memory at the moment, nothing is found out and
+ * it is REGX_OK: requests carry no data inline then. */
 regx_status_t regx_ep_probe(regx_verbs_t *verbs, char *error, size_t error_size);
 
 regx_ep_t *regx_ep_find(const regx_verbs_t *verbs, uint64_t peer);
@@ -125,9 +126,9 @@ static inline bool regx_is_scarce(int error)
     return error == ENOMEM || error == EAGAIN;
 }
 /* A new endpoint, which then owns the route; also on failure. route_error: why there is no route;
- * else 0. The endpoint is broken, with a report due, if the device refuses it or the route, or there
- * are too many peers. NULL: no memory now, here or for the device. Of the latter the report tells; a
- * device that has had no memory for a minute refuses. */
+ * else 0. The endpoint is broken, with a report due, if the device refuses it or the route, or if
+ * there are too many peers. NULL: no memory now, here or for the device. Of the latter the report
+ * tells; a device that has had no memory for a minute refuses. */
 regx_ep_t *regx_ep_new(regx_verbs_t *verbs, uint64_t peer, const regx_verbs_address_t *address,
                        struct ibv_ah *route, int route_error);
 /* Gives an endpoint that is connected, and has posted nothing, another queue pair; it is connecting

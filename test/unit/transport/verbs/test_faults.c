@@ -494,8 +494,8 @@ static void own_queue_pair_fails_in_mid_send(void **state)
     close_faulty();
 }
 
-/* What a broken ep has received is polled, so that its buffers come back, before its queue pair
- * is destroyed. */
+/* What a broken endpoint has received is polled, so that its buffers come back, before its queue
+ * pair is destroyed. */
 static void receive_buffers_come_back(void **state)
 {
     (void)state;
