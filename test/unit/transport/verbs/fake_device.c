@@ -660,6 +660,11 @@ struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *base, size_t length, int acce
         errno = EFAULT;
         return NULL;
     }
+    if (fake.register_error != 0) {
+        fake.registers++;
+        errno = fake.register_error;
+        return NULL;
+    }
     mr_t *mr = calloc(1, sizeof(*mr));
 
     mr->super = (struct ibv_mr){

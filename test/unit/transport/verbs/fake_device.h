@@ -42,6 +42,8 @@ typedef struct fake {
     unsigned datagrams;  /* sent on the UD queue pairs */
     uint32_t inline_max; /* the longest inline data posted */
     bool drop_datagrams; /* all of them are lost */
+    int register_error;  /* of ibv_reg_mr; 0: none */
+    unsigned registers;  /* that were asked for while there was an error */
     int route_error;     /* of ibv_create_ah; 0: none */
     unsigned routes;     /* that were asked for while there was an error */
 } fake_t;

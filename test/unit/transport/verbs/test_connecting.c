@@ -570,6 +570,30 @@ static void no_memory_for_a_route_passes(void **state)
     }
 }
 
+/* Registering is slow, and every endpoint without a slot asks again and again. */
+static void slots_that_cannot_be_registered_are_not_asked_for_at_once_again(void **state)
+{
+    static const char says[] = "verbs: no memory for more slots for a while";
+    unsigned taken = 0;
+
+    (void)state;
+    sides_open(false);
+    fake.register_error = ENOMEM;
+    for (unsigned i = 0; i < 2 * REGX_VERBS_SLOTS; i++) {
+        taken += regx_slot_take(verbs_of(&one), 0) != REGX_SLOT_NONE;
+    }
+    assert_int_equal(taken, REGX_VERBS_SLOTS);
+    assert_true(fake.registers < REGX_VERBS_SLOTS / 2);
+    assert_int_equal(regx_tally_find(one.counters.fallbacks, says)->count, 1);
+    fake.register_error = 0;
+    while (regx_slot_take(verbs_of(&one), 0) == REGX_SLOT_NONE) {
+    }
+    regx_transport_ops.disconnect(one.conn);
+    regx_transport_ops.disconnect(two.conn);
+    close_side(&one);
+    close_side(&two);
+}
+
 static void await_broken(void)
 {
     while (one.broken == 0) {
@@ -615,6 +639,8 @@ int main(void)
         cmocka_unit_test_setup(peer_that_left_and_lost_its_queue_pair_comes_back, reset),
         cmocka_unit_test_setup(no_memory_for_a_route_passes, reset),
         cmocka_unit_test_setup(no_route_is_told, reset),
+        cmocka_unit_test_setup(slots_that_cannot_be_registered_are_not_asked_for_at_once_again,
+                               reset),
         cmocka_unit_test_setup(new_queue_pair_gets_nothing_of_one_that_had_its_number, reset),
     };
 
