@@ -14,7 +14,8 @@
 #define DATAGRAM_ROOM 192u
 #define REPOST_MIN 16u /* receive buffers given back at once; of few, a quarter */
 #define SLOT_BLOCK_SIZE ((size_t)REGX_VERBS_SLOT_BLOCK * REGX_VERBS_FRAME_MAX)
-#define REPOST_BATCH 64u /* posted by one call */
+#define RETRY_NS INT64_C(10000000) /* after which slots are tried for again */
+#define REPOST_BATCH 64u           /* posted by one call */
 
 _Static_assert(REGX_GRH_SIZE + REGX_CM_MESSAGE_SIZE <= DATAGRAM_ROOM, "a message fits its room");
 _Static_assert(REGX_VERBS_SLOTS % REGX_VERBS_SLOT_BLOCK == 0, "whole blocks");
@@ -222,25 +223,45 @@ uint32_t regx_slot_key(const regx_verbs_t *verbs, uint32_t slot)
                                    : verbs->buffers.blocks[block_of(slot)].mr->lkey;
 }
 
-static void register_block(regx_verbs_t *verbs)
+/* false: no memory. */
+static bool register_block(regx_verbs_t *verbs)
 {
     regx_buffers_t *buffers = &verbs->buffers;
     const uint32_t block = block_of(buffers->slot_total);
+    uint8_t *memory = map(SLOT_BLOCK_SIZE);
 
-    if (buffers->slot_total == REGX_VERBS_SLOTS_MAX) {
-        return;
+    if (memory == NULL) {
+        return false;
     }
-    buffers->blocks[block].memory = map(SLOT_BLOCK_SIZE);
-    if (buffers->blocks[block].memory == NULL) {
-        return;
-    }
-    buffers->blocks[block].mr = ibv_reg_mr(verbs->pd, buffers->blocks[block].memory,
-                                           SLOT_BLOCK_SIZE, IBV_ACCESS_LOCAL_WRITE);
+    buffers->blocks[block].mr =
+        ibv_reg_mr(verbs->pd, memory, SLOT_BLOCK_SIZE, IBV_ACCESS_LOCAL_WRITE);
     if (buffers->blocks[block].mr == NULL) {
-        munmap(buffers->blocks[block].memory, SLOT_BLOCK_SIZE);
+        munmap(memory, SLOT_BLOCK_SIZE);
+        return false;
+    }
+    buffers->blocks[block].memory = memory;
+    add_slots(buffers, REGX_VERBS_SLOT_BLOCK);
+    return true;
+}
+
+/* Every endpoint without a slot asks again and again, so what failed is not tried again at once. */
+static void get_more_slots(regx_verbs_t *verbs)
+{
+    regx_buffers_t *buffers = &verbs->buffers;
+
+    if (buffers->slot_total == REGX_VERBS_SLOTS_MAX ||
+        (buffers->retry_at != 0 && regx_now_ns() < buffers->retry_at)) {
         return;
     }
-    add_slots(buffers, REGX_VERBS_SLOT_BLOCK);
+    if (register_block(verbs)) {
+        buffers->retry_at = 0;
+        return;
+    }
+    if (buffers->retry_at == 0) {
+        regx_tally(verbs->config.counters->fallbacks,
+                   "verbs: no memory for more slots for a while");
+    }
+    buffers->retry_at = regx_now_ns() + RETRY_NS;
 }
 
 /* The blocks that were added serve endpoints that hold no slot. Of the first slots, no endpoint
@@ -254,7 +275,7 @@ uint32_t regx_slot_take(regx_verbs_t *verbs, uint32_t held)
         return REGX_SLOT_NONE;
     }
     if (buffers->slot_count == 0) {
-        register_block(verbs);
+        get_more_slots(verbs);
     }
     return buffers->slot_count > 0 ? buffers->slots[--buffers->slot_count] : REGX_SLOT_NONE;
 }

@@ -3,12 +3,34 @@
 
 #include <stdlib.h>
 
+#include "transport/verbs/buffers.h"
 #include "transport/verbs/cm_queue.h"
 #include "transport/verbs/events.h"
 #include "transport/verbs/tx.h"
 
 #define REST_NS INT64_C(100000000)
 #define BATCH 64
+
+/* Takes what a queue pair completed out of what is kept for the next progress. The device may give
+ * its number to the next queue pair, which must not get that. */
+static void drop_kept(regx_verbs_t *verbs, uint32_t qpn)
+{
+    uint32_t end = verbs->backlog_first;
+
+    for (uint32_t i = verbs->backlog_first; i < verbs->backlog_end; i++) {
+        const struct ibv_wc *wc = &verbs->backlog[i];
+
+        if (wc->qp_num != qpn) {
+            verbs->backlog[end++] = *wc;
+        } else if ((wc->wr_id & REGX_RECEIVED) != 0) {
+            regx_buffer_return(verbs, (uint32_t)wc->wr_id);
+        }
+    }
+    verbs->backlog_end = end;
+    if (verbs->backlog_first == end) {
+        verbs->backlog_first = verbs->backlog_end = 0;
+    }
+}
 
 /* Ends the queue pair: from here on the device reads and writes nothing for it. What was under way
  * or in line is completed with REGX_FAILED. */
@@ -21,6 +43,7 @@ static void cut(regx_ep_t *ep)
     regx_arbiter_remove(&verbs->arbiter, &ep->entry);
     if (ep->qp != NULL) {
         regx_ep_forget_qpn(ep);
+        drop_kept(verbs, ep->qp->qp_num);
         ibv_destroy_qp(ep->qp);
         ep->qp = NULL;
         ep->last_taken = false;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "transport/verbs/cm.h"
 
-#include <errno.h>
 #include <string.h>
 
 #include "transport/verbs/cleanup.h"
@@ -107,14 +106,10 @@ void regx_cm_leave(regx_ep_t *ep)
 static regx_ep_t *make(const regx_verbs_conn_t *conn)
 {
     regx_verbs_t *verbs = regx_verbs_of(conn->super.transport);
-    struct ibv_ah *route = regx_ep_route(verbs, &conn->address);
-    const int error = errno;
-    regx_ep_t *ep = regx_ep_new(verbs, conn->super.peer, &conn->address, route);
+    int error;
+    struct ibv_ah *route = regx_ep_route(verbs, &conn->address, &error);
 
-    if (ep != NULL && route == NULL) {
-        regx_ep_break_wanted(ep, "making a route", strerror(error != 0 ? error : EIO));
-    }
-    return ep;
+    return regx_ep_new(verbs, conn->super.peer, &conn->address, route, error);
 }
 
 /* The endpoint that a connection without one shall use. NULL: none now. */
@@ -171,12 +166,14 @@ regx_status_t regx_cm_ready(regx_verbs_conn_t *conn)
 /* An endpoint for a peer that asks. Where its address leads nowhere, that concerns it alone. */
 static regx_ep_t *accept(regx_verbs_t *verbs, const regx_cm_message_t *message)
 {
-    struct ibv_ah *route = regx_ep_route(verbs, &message->address);
+    int error;
+    struct ibv_ah *route = regx_ep_route(verbs, &message->address, &error);
 
-    if (route == NULL && errno != ENOMEM) {
+    if (route == NULL && !regx_is_scarce(error)) {
         regx_count_malformed(verbs);
+        return NULL;
     }
-    return route == NULL ? NULL : regx_ep_new(verbs, message->from, &message->address, route);
+    return regx_ep_new(verbs, message->from, &message->address, route, error);
 }
 
 /* The endpoint that a request or an answer is for; made if need be. NULL: none that can be
@@ -187,6 +184,13 @@ static regx_ep_t *addressee(regx_verbs_t *verbs, const regx_cm_message_t *messag
 
     if (ep == NULL) {
         ep = message->kind == REGX_CM_REQUEST && !verbs->closing ? accept(verbs, message) : NULL;
+    } else if (ep->remote_closed && ep->local == REGX_EP_OPEN && ep->state >= REGX_EP_READY &&
+               message->epoch > ep->peer_epoch) {
+        /* The peer left and has lost its queue pair, so that a goodbye would not reach it. What it
+         * asks for next is accepted by a new endpoint. */
+        regx_ep_break(ep, "connecting", "the peer has lost its queue pair");
+        regx_cm_leave(ep);
+        ep = NULL;
     } else if (ep->state == REGX_EP_CONNECTED && message->epoch > ep->peer_epoch) {
         /* What ours is connected to is no more, and nothing was sent by it. */
         ep = regx_ep_restart(ep) ? ep : NULL;

@@ -155,7 +155,9 @@ static void send_due(regx_verbs_t *verbs)
         regx_ep_t *ep = REGX_CONTAINER_OF(verbs->cm.due.next, regx_ep_t, due_link);
 
         regx_list_remove(&ep->due_link);
-        if (ep->answer_due) {
+        if (ep->state == REGX_EP_BROKEN) {
+            regx_cm_stop(ep);
+        } else if (ep->answer_due) {
             answer(ep);
         } else {
             ask(ep);

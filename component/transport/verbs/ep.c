@@ -21,6 +21,8 @@
 #define PATIENCE_NS INT64_C(60000000000)
 #define FORGET_NS INT64_C(5000000000)
 
+static const char making_qp[] = "making a queue pair";
+
 regx_ep_t *regx_ep_find(const regx_verbs_t *verbs, uint64_t peer)
 {
     regx_ep_t *ep = verbs->by_peer[regx_verbs_bucket(peer)];
@@ -65,12 +67,21 @@ static struct ibv_ah_attr describe_route(const regx_verbs_t *verbs,
     return attr;
 }
 
-struct ibv_ah *regx_ep_route(const regx_verbs_t *verbs, const regx_verbs_address_t *address)
+/* Never 0: libraries have forgotten to say why. */
+static int last_error(void)
+{
+    return errno != 0 ? errno : EIO;
+}
+
+struct ibv_ah *regx_ep_route(const regx_verbs_t *verbs, const regx_verbs_address_t *address,
+                             int *error)
 {
     struct ibv_ah_attr attr = describe_route(verbs, address);
 
     errno = 0;
-    return ibv_create_ah(verbs->pd, &attr);
+    struct ibv_ah *route = ibv_create_ah(verbs->pd, &attr);
+    *error = route == NULL ? last_error() : 0;
+    return route;
 }
 
 /* Asks for a queue pair; attr tells what it can. */
@@ -85,12 +96,6 @@ static struct ibv_qp *make_qp(const regx_verbs_t *verbs, uint32_t depth, uint32_
         .qp_type = IBV_QPT_RC};
     errno = 0;
     return ibv_create_qp(verbs->pd, attr);
-}
-
-/* Never 0: libraries have forgotten to say why. */
-static int last_error(void)
-{
-    return errno != 0 ? errno : EIO;
 }
 
 static uint32_t next_inline(uint32_t bytes)
@@ -174,7 +179,7 @@ static void destroy_objects(regx_ep_t *ep)
 
 /* What the device pins for a queue pair counts against the limit of locked memory, and registered
  * buffers may have used that up for now. */
-static void note_refused(regx_ep_t *ep, int error)
+static void note_refused(regx_ep_t *ep, const char *what, int error)
 {
     const uint64_t limit = error == ENOMEM ? regx_memlock_limit() : REGX_MEMLOCK_NONE;
     char why[128];
@@ -187,13 +192,13 @@ static void note_refused(regx_ep_t *ep, int error)
         snprintf(why, sizeof(why), "%s; the limit of locked memory (ulimit -l) is %" PRIu64 " KiB",
                  strerror(error), limit / 1024);
     }
-    regx_ep_break_wanted(ep, "making a queue pair", why);
+    regx_ep_break_wanted(ep, what, why);
 }
 
 /* Whether there may be memory later. */
 static bool may_pass(regx_verbs_t *verbs, int error, int64_t now)
 {
-    if (error != ENOMEM && error != EAGAIN) {
+    if (!regx_is_scarce(error)) {
         return false;
     }
     if (verbs->starved_since == 0 || now - verbs->starved_until > FORGET_NS) {
@@ -232,11 +237,11 @@ static void enter_qpn(regx_ep_t *ep)
 }
 
 regx_ep_t *regx_ep_new(regx_verbs_t *verbs, uint64_t peer, const regx_verbs_address_t *address,
-                       struct ibv_ah *route)
+                       struct ibv_ah *route, int route_error)
 {
     const int64_t now = regx_now_ns();
     regx_ep_t *ep = now < verbs->starved_until ? NULL : allocate(verbs);
-    int error = E2BIG;
+    int error = route_error;
 
     if (ep == NULL) {
         if (route != NULL) {
@@ -249,8 +254,8 @@ regx_ep_t *regx_ep_new(regx_verbs_t *verbs, uint64_t peer, const regx_verbs_addr
     ep->address = *address;
     ep->ah = route;
     ep->depth = verbs->depth;
-    if (verbs->ep_count < REGX_VERBS_EPS_MAX) {
-        error = make_objects(ep);
+    if (error == 0) {
+        error = verbs->ep_count < REGX_VERBS_EPS_MAX ? make_objects(ep) : E2BIG;
     }
     if (may_pass(verbs, error, now)) {
         destroy_objects(ep);
@@ -263,7 +268,7 @@ regx_ep_t *regx_ep_new(regx_verbs_t *verbs, uint64_t peer, const regx_verbs_addr
         enter_qpn(ep);
     } else {
         destroy_objects(ep);
-        note_refused(ep, error);
+        note_refused(ep, route_error != 0 ? "making a route" : making_qp, error);
     }
     ep->next_by_peer = verbs->by_peer[regx_verbs_bucket(peer)];
     verbs->by_peer[regx_verbs_bucket(peer)] = ep;
@@ -274,20 +279,35 @@ regx_ep_t *regx_ep_new(regx_verbs_t *verbs, uint64_t peer, const regx_verbs_addr
 
 bool regx_ep_restart(regx_ep_t *ep)
 {
+    regx_verbs_t *verbs = ep->verbs;
+    const int64_t now = regx_now_ns();
+    regx_ep_t made = *ep;
+
+    if (now < verbs->starved_until) {
+        return false;
+    }
+    const int error = make_objects(&made);
+    if (error != 0) {
+        if (made.qp != NULL) {
+            ibv_destroy_qp(made.qp);
+        }
+        if (!may_pass(verbs, error, now)) {
+            note_refused(ep, making_qp, error);
+        }
+        return false;
+    }
+    verbs->starved_since = 0;
     regx_ep_forget_qpn(ep);
     ibv_destroy_qp(ep->qp);
-    ep->qp = NULL;
+    ep->qp = made.qp;
+    ep->epoch = made.epoch;
+    ep->psn = made.psn;
+    ep->inline_max = made.inline_max;
     ep->last_taken = false;
     ep->peer_qpn = 0;
     ep->state = REGX_EP_CONNECTING;
-    const int error = make_objects(ep);
-    if (ep->qp != NULL) {
-        enter_qpn(ep);
-    }
-    if (error != 0) {
-        note_refused(ep, error);
-    }
-    return error == 0;
+    enter_qpn(ep);
+    return true;
 }
 
 static int to_ready_to_receive(const regx_ep_t *ep, const regx_cm_message_t *message)
@@ -326,7 +346,6 @@ bool regx_ep_connect(regx_ep_t *ep, const regx_cm_message_t *message)
 {
     ep->peer_epoch = message->epoch;
     ep->peer_qpn = message->qpn;
-    ep->peer_psn = message->psn;
     ep->peer_pool = message->pool;
     ep->peer_pool_size = message->pool_size;
     ep->peer_pool_key = message->pool_key;

@@ -7,6 +7,8 @@
 #ifndef REGX_VERBS_EP_H
 #define REGX_VERBS_EP_H
 
+#include <errno.h>
+
 #include "transport/verbs/verbs.h"
 
 /* What a work request stands for when it is done. */
@@ -63,7 +65,7 @@ struct regx_ep {
 
     /* Of the peer, once connected. */
     uint64_t peer_epoch;
-    uint32_t peer_qpn, peer_psn;
+    uint32_t peer_qpn;
     uint64_t peer_pool;
     uint64_t peer_pool_size;
     uint32_t peer_pool_key;
@@ -107,21 +109,31 @@ struct regx_ep {
 };
 
 /* Finds out what queue pairs the device makes: inline_max and depth. REGX_OK; REGX_UNREACHABLE:
- * none, `error` holds one line. For now without memory is REGX_OK, with nothing inline. */
+ * none, `error` holds one line. If the device has no memory at the moment, nothing is found out and
+ * it is REGX_OK: requests carry no data inline then. */
 regx_status_t regx_ep_probe(regx_verbs_t *verbs, char *error, size_t error_size);
 
 regx_ep_t *regx_ep_find(const regx_verbs_t *verbs, uint64_t peer);
 regx_ep_t *regx_ep_find_qpn(regx_verbs_t *verbs, uint32_t qpn);
 
-/* The route to the process that published an address. Owned by the caller; NULL: see errno. */
-struct ibv_ah *regx_ep_route(const regx_verbs_t *verbs, const regx_verbs_address_t *address);
-/* A new endpoint, which then owns the route; also on failure. It is broken, with a report due, if
- * the device refuses or there are too many peers. NULL: no memory now, here or for the device. Of
- * the latter the report tells; a device that has had no memory for a minute refuses. */
+/* The route to the process that published an address. Owned by the caller; NULL: *error says why,
+ * and is 0 else. */
+struct ibv_ah *regx_ep_route(const regx_verbs_t *verbs, const regx_verbs_address_t *address,
+                             int *error);
+/* Whether an error is a lack of memory, which may pass. */
+static inline bool regx_is_scarce(int error)
+{
+    return error == ENOMEM || error == EAGAIN;
+}
+/* A new endpoint, which then owns the route; also on failure. route_error: why there is no route;
+ * else 0. The endpoint is broken, with a report due, if the device refuses it or the route, or if
+ * there are too many peers. NULL: no memory now, here or for the device. Of the latter the report
+ * tells; a device that has had no memory for a minute refuses. */
 regx_ep_t *regx_ep_new(regx_verbs_t *verbs, uint64_t peer, const regx_verbs_address_t *address,
-                       struct ibv_ah *route);
+                       struct ibv_ah *route, int route_error);
 /* Gives an endpoint that is connected, and has posted nothing, another queue pair; it is connecting
- * then. false: the device refuses; the endpoint is then broken, with a report due. */
+ * then. false: there is no memory now, and the endpoint is as before; or the device refuses, and it
+ * is broken, with a report due. */
 bool regx_ep_restart(regx_ep_t *ep);
 /* Connects the queue pair to the peer's. false: the device refuses; the endpoint is then broken,
  * with no report due. */

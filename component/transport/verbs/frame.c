@@ -109,7 +109,7 @@ regx_status_t regx_verbs_send_zcopy(regx_conn_t *super, regx_zcopy_t *zcopy)
         status = REGX_AGAIN;
     }
     if (status == REGX_OK) {
-        /* Refused: it is completed with the rest of the ep's work. */
+        /* Refused: it is completed with the rest of the endpoint's work. */
         post_frame(ep, zcopy->tag, zcopy->data, zcopy->length, verbs->pool_mr->lkey, &work);
         status = REGX_PENDING;
     }

@@ -40,7 +40,8 @@ static bool post_piece(regx_ep_t *ep, regx_get_t *get)
     get->scratch[POSTED] = (void *)(uintptr_t)(posted + piece.length);
     ep->reads++;
     regx_count_sent(ep->verbs, piece.length);
-    regx_tx_post(ep, &request, &work, 1); /* refused: it ends with the rest of the ep's work */
+    /* Refused: it ends with the rest of the endpoint's work. */
+    regx_tx_post(ep, &request, &work, 1);
     return last;
 }
 

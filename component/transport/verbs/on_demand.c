@@ -218,11 +218,9 @@ static const char *open_trial(trial_t *trial)
     if (trial->from_mr == NULL || trial->to_mr == NULL) {
         return strerror(errno);
     }
-    struct ibv_ah *route = regx_ep_route(verbs, &verbs->address);
-    if (route == NULL) {
-        return strerror(errno);
-    }
-    trial->ep = regx_ep_new(verbs, verbs->config.self, &verbs->address, route);
+    int error;
+    struct ibv_ah *route = regx_ep_route(verbs, &verbs->address, &error);
+    trial->ep = regx_ep_new(verbs, verbs->config.self, &verbs->address, route, error);
     if (trial->ep == NULL) {
         return "no memory";
     }

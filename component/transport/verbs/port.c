@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define HOST_BITS 128 /* of a GID; a network of one host tells of no network */
 #define GIDS_MAX 1024 /* of all ports of a device; more are an error of the query */
 
 bool regx_port_is_link_local(const struct ibv_gid_entry *gid)
@@ -212,5 +213,5 @@ uint8_t regx_port_network_bits(const regx_port_t *port)
         bits = bits_of(at, port->gid.gid.raw);
     }
     freeifaddrs(list);
-    return bits;
+    return bits == HOST_BITS ? 0 : bits;
 }

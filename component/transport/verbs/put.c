@@ -186,7 +186,7 @@ void regx_put_take_turn(regx_ep_t *ep)
             put->done(put, REGX_FAILED);
         } else if (status == REGX_AGAIN) {
             break;
-        } else if (posted) { /* or refused with the ep's other work, which then completes it */
+        } else if (posted) { /* or refused, and ends with the endpoint's other work */
             ep->first = put->scratch[REGX_TX_NEXT];
         }
         if (ep->state == REGX_EP_BROKEN) {

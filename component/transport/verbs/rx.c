@@ -150,7 +150,7 @@ static void datagram_arrived(regx_verbs_t *verbs, const struct ibv_wc *wc)
     }
 }
 
-/* What became of a work request of the UD queue ep. A receive that failed is not posted again: it
+/* What became of a work request of the UD queue pair. A receive that failed is not posted again: it
  * would come back the same way, without end. */
 static void datagram_done(regx_verbs_t *verbs, const struct ibv_wc *wc)
 {

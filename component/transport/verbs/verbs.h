@@ -88,7 +88,8 @@ typedef struct regx_buffers {
     uint32_t slot_total;
     uint32_t slot_count; /* free ones */
     uint32_t slots[REGX_VERBS_SLOTS_MAX];
-    struct { /* slots beyond the first REGX_VERBS_SLOTS */
+    int64_t retry_at; /* no memory for more slots: when to try again; or 0 */
+    struct {          /* slots beyond the first REGX_VERBS_SLOTS */
         uint8_t *memory;
         struct ibv_mr *mr;
     } blocks[REGX_VERBS_SLOT_BLOCKS];

@@ -78,6 +78,7 @@ static struct ibv_device devices[FAKE_DEVICES];
 static qp_t *qps;
 static mr_t *mrs;
 static uint32_t last_number = 0x100;
+static uint32_t freed_number; /* of the queue pair that was destroyed last; 0: it is in use again */
 
 void fake_gid(uint8_t gid[16], uint8_t network, uint8_t host)
 {
@@ -99,6 +100,7 @@ fake_port_t *fake_add(uint8_t network, uint8_t host)
                           .width = 1,
                           .lid = (uint16_t)fake.count,
                           .gid_type = IBV_GID_TYPE_ROCE_V2,
+                          .netmask = 0xffffff00,
                           .inline_max = 1024};
     fake_gid(port->gid, network, host);
     return port;
@@ -584,7 +586,7 @@ void ibv_ack_async_event(struct ibv_async_event *event)
     (void)event;
 }
 
-/* The network devices of the ports: each has the port's IPv4 address in a network of 256. */
+/* The network devices of the ports: each has the port's IPv4 address. */
 typedef struct interface {
     struct ifaddrs super;
     struct sockaddr_in address, mask;
@@ -598,7 +600,7 @@ int getifaddrs(struct ifaddrs **list)
 
         interface->address.sin_family = interface->mask.sin_family = AF_INET;
         memcpy(&interface->address.sin_addr, fake.ports[i].gid + 12, 4);
-        interface->mask.sin_addr.s_addr = htobe32(0xffffff00);
+        interface->mask.sin_addr.s_addr = htobe32(fake.ports[i].netmask);
         interface->super = (struct ifaddrs){.ifa_next = *list,
                                             .ifa_addr = (struct sockaddr *)&interface->address,
                                             .ifa_netmask = (struct sockaddr *)&interface->mask};
@@ -656,6 +658,11 @@ struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *base, size_t length, int acce
 {
     if (!is_mapped((uintptr_t)base, length, (access & IBV_ACCESS_LOCAL_WRITE) != 0)) {
         errno = EFAULT;
+        return NULL;
+    }
+    if (fake.register_error != 0) {
+        fake.registers++;
+        errno = fake.register_error;
         return NULL;
     }
     mr_t *mr = calloc(1, sizeof(*mr));
@@ -743,12 +750,15 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
         return NULL;
     }
     qp_t *qp = calloc(1, sizeof(*qp));
+    const uint32_t number = freed_number != 0 ? freed_number : ++last_number;
+
+    freed_number = 0;
     qp->super = (struct ibv_qp){.context = pd->context,
                                 .pd = pd,
                                 .send_cq = attr->send_cq,
                                 .recv_cq = attr->recv_cq,
                                 .srq = attr->srq,
-                                .qp_num = ++last_number,
+                                .qp_num = number,
                                 .qp_type = attr->qp_type};
     qp->port = port;
     qp->depth = attr->cap.max_send_wr;
@@ -814,6 +824,7 @@ int ibv_destroy_qp(struct ibv_qp *super)
         at = &(*at)->next;
     }
     *at = qp->next;
+    freed_number = super->qp_num;
     if (qp->port->drops_receives) {
         drop_receives(qp);
     }
@@ -840,6 +851,11 @@ struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
     if (context->port->link_layer == IBV_LINK_LAYER_INFINIBAND &&
         (attr->dlid == 0 || attr->dlid >= 0xc000)) {
         errno = EINVAL; /* no unicast address */
+        return NULL;
+    }
+    if (fake.route_error != 0) {
+        fake.routes++;
+        errno = fake.route_error;
         return NULL;
     }
     ah_t *ah = calloc(1, sizeof(*ah));

@@ -6,7 +6,8 @@
  *
  * Work is done when any completion queue is polled, never while it is posted. A SEND to a receiver
  * without a buffer waits, as with rnr_retry 7. A queue pair that is driven to error flushes its
- * requests and reports that it takes no more receives.
+ * requests and reports that it takes no more receives. The number of a queue pair that was
+ * destroyed is given to the next one, as devices may do.
  */
 #ifndef REGX_TEST_FAKE_DEVICE_H
 #define REGX_TEST_FAKE_DEVICE_H
@@ -26,6 +27,7 @@ typedef struct fake_port { /* a device has one port, numbered 1 */
     uint32_t gid_type;
     uint8_t gid[16];
     uint32_t ifindex;          /* of its network device */
+    uint32_t netmask;          /* of that one's IPv4 address */
     uint32_t inline_max;       /* bytes that a device grants */
     uint32_t inline_refused;   /* asking for more than so many makes ibv_create_qp fail; 0: never */
     bool drops_receives;       /* when a queue pair is destroyed, as mlx5 does */
@@ -40,6 +42,10 @@ typedef struct fake {
     unsigned datagrams;  /* sent on the UD queue pairs */
     uint32_t inline_max; /* the longest inline data posted */
     bool drop_datagrams; /* all of them are lost */
+    int register_error;  /* of ibv_reg_mr; 0: none */
+    unsigned registers;  /* that were asked for while there was an error */
+    int route_error;     /* of ibv_create_ah; 0: none */
+    unsigned routes;     /* that were asked for while there was an error */
 } fake_t;
 
 extern fake_t fake;

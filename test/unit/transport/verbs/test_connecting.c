@@ -7,10 +7,17 @@
 #include "fake_device.h"
 #include "sides.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <unistd.h>
 
-enum { MANY = 40, WAVES = 20, PATIENCE = 60 /* seconds */, THREE = 3000003 };
+enum {
+    MANY = 2 * REGX_CM_SENDS, /* more than can be asked at once */
+    BUSY = 40,
+    WAVES = 20,
+    PATIENCE = 60, /* seconds */
+    THREE = 3000003
+};
 
 static side_t others[MANY], three;
 static uint64_t stream = 1;
@@ -61,27 +68,31 @@ static void exchange(unsigned round, size_t length)
     assert_int_equal(one.broken + two.broken, 0);
 }
 
-static unsigned open_many(regx_conn_t *conns[MANY])
+/* With few receive buffers each. */
+static void open_many(regx_conn_t *conns[], unsigned count)
 {
+    static regx_verbs_settings_t few = REGX_VERBS_DEFAULTS;
+
+    few.srq_depth = 32;
+    side_settings = &few;
     side_open(&one, ONE, TWO, false);
     side_open(&two, TWO, ONE, false);
-    for (unsigned i = 0; i < MANY; i++) {
+    for (unsigned i = 0; i < count; i++) {
         side_open(&others[i], THREE + i, ONE, false);
         conns[i] = connect_to(&others[i]);
     }
     side_connect(&one, &two);
     side_connect(&two, &one);
-    return MANY;
 }
 
-static void close_many(regx_conn_t *conns[MANY])
+static void close_many(regx_conn_t *conns[], unsigned count)
 {
-    for (unsigned i = 0; i < MANY; i++) {
+    for (unsigned i = 0; i < count; i++) {
         regx_transport_ops.disconnect(conns[i]);
     }
     regx_transport_ops.disconnect(one.conn);
     regx_transport_ops.disconnect(two.conn);
-    for (unsigned i = 0; i < MANY; i++) {
+    for (unsigned i = 0; i < count; i++) {
         close_side(&others[i]);
     }
     close_side(&one);
@@ -103,7 +114,7 @@ static void peer_is_connected_though_many_others_compute(void **state)
     regx_conn_t *conns[MANY];
 
     (void)state;
-    open_many(conns);
+    open_many(conns, MANY);
     fake.drop_datagrams = true; /* else the first question would do */
     assert_int_equal(try_to_send(one.conn, 10), REGX_AGAIN);
     for (unsigned i = 0; i < MANY; i++) {
@@ -119,7 +130,7 @@ static void peer_is_connected_though_many_others_compute(void **state)
         sides_progress();
     }
     assert_int_equal(regx_ep_find(verbs_of(&one), TWO)->state, REGX_EP_READY);
-    close_many(conns);
+    close_many(conns, MANY);
 }
 
 /* Nobody is counted as asked to whom nothing was sent. */
@@ -129,7 +140,7 @@ static void questions_that_were_not_sent_do_not_count(void **state)
     unsigned asked = 0;
 
     (void)state;
-    open_many(conns);
+    open_many(conns, MANY);
     for (unsigned i = 0; i < MANY; i++) {
         assert_int_equal(try_to_send(conns[i], 10), REGX_AGAIN);
     }
@@ -137,12 +148,15 @@ static void questions_that_were_not_sent_do_not_count(void **state)
         make_due();
         regx_transport_ops.progress(one.transport);
     }
-    regx_transport_ops.progress(one.transport);
+    while (verbs_of(&one)->cm.sent != verbs_of(&one)->cm.done) {
+        regx_transport_ops.progress(one.transport);
+    }
     for (regx_link_t *at = verbs_of(&one)->eps.next; at != &verbs_of(&one)->eps; at = at->next) {
         asked += REGX_CONTAINER_OF(at, regx_ep_t, link)->asked;
     }
-    assert_true(asked > 0 && asked <= fake.datagrams);
-    close_many(conns);
+    assert_true(asked > REGX_CM_SENDS);
+    assert_int_equal(asked, fake.datagrams);
+    close_many(conns, MANY);
 }
 
 static void put_done(regx_put_t *put, regx_status_t status)
@@ -284,6 +298,17 @@ static void ports_of_other_networks_are_reached_where_there_are_routers(void **s
     assert_int_equal(connect_two_ports(), REGX_OK);
 }
 
+/* Addresses of hosts alone, as some networks give them, tell of no network. */
+static void address_of_one_host_names_no_network(void **state)
+{
+    (void)state;
+    fake_add(1, 2);
+    fake.ports[0].netmask = fake.ports[1].netmask = 0xffffffff;
+    assert_int_equal(connect_two_ports(), REGX_OK);
+    fake.ports[1].netmask = 0xffffff00;
+    assert_int_equal(connect_two_ports(), REGX_OK);
+}
+
 /* A process that says it is another, whom we know by what it published. */
 static void process_that_takes_the_name_of_another(void **state)
 {
@@ -363,6 +388,7 @@ static void request_whose_address_cannot_be_routed_to_ends_nothing(void **state)
 {
     (void)state;
     make_infiniband(&fake.ports[0], 0);
+    fake.ports[0].port_flags = IBV_QPF_GRH_REQUIRED; /* else the device tells where it came from */
     sides_open(false);
     side_open(&three, THREE, ONE, false);
     side_connect(&three, &one);
@@ -373,6 +399,8 @@ static void request_whose_address_cannot_be_routed_to_ends_nothing(void **state)
         regx_transport_ops.progress(one.transport);
     }
     assert_int_equal(one.broken, 0);
+    assert_true(one.counters.malformed > 0);
+    assert_null(regx_ep_find(verbs_of(&one), THREE));
     one.counters.malformed = 0;
     exchange(1, 3000);
     regx_transport_ops.disconnect(three.conn);
@@ -383,11 +411,11 @@ static void request_whose_address_cannot_be_routed_to_ends_nothing(void **state)
 /* Receivers that compute hold what was sent to them, and leave something for one that is idle. */
 static void busy_receivers_do_not_block_an_idle_one(void **state)
 {
-    regx_conn_t *conns[MANY];
+    regx_conn_t *conns[BUSY];
 
     (void)state;
-    open_many(conns);
-    for (unsigned i = 0; i < MANY; i++) {
+    open_many(conns, BUSY);
+    for (unsigned i = 0; i < BUSY; i++) {
         while (try_to_send(conns[i], 10) != REGX_OK) {
             regx_transport_ops.progress(one.transport);
             regx_transport_ops.progress(others[i].transport);
@@ -395,7 +423,7 @@ static void busy_receivers_do_not_block_an_idle_one(void **state)
     }
     side_send(&one, 1, 1, 10);
     side_await(&two.delivered, 1);
-    for (unsigned i = 0; i < MANY; i++) {
+    for (unsigned i = 0; i < BUSY; i++) {
         for (int n = 0; n < 4000; n++) {
             try_to_send(conns[i], 1024);
             regx_transport_ops.progress(one.transport);
@@ -410,7 +438,7 @@ static void busy_receivers_do_not_block_an_idle_one(void **state)
         }
         assert_int_equal(two.delivered, round);
     }
-    close_many(conns);
+    close_many(conns, BUSY);
 }
 
 static void put_may_fail(regx_put_t *put, regx_status_t status)
@@ -455,6 +483,143 @@ static void disconnecting_in_a_put_loses_no_receive_buffers(void **state)
     }
 }
 
+/* A device may give the number of a queue pair to the next one. What completed for the first while
+ * it was ended is not taken for the second's. */
+static void new_queue_pair_gets_nothing_of_one_that_had_its_number(void **state)
+{
+    regx_put_t put = {
+        .length = 5000, .target = REGX_TARGET_POOL, .notice_length = 8, .done = put_may_fail};
+
+    (void)state;
+    sides_open(false);
+    exchange(1, 100);
+    side_open(&three, THREE, ONE, false);
+    regx_conn_t *conn = connect_to(&three);
+    for (int i = 0; i < 30; i++) {
+        try_to_send(two.conn, 100);
+    }
+    regx_transport_ops.progress(two.transport); /* they have arrived at `one` */
+    const uint32_t number = regx_ep_find(verbs_of(&one), TWO)->qp->qp_num;
+    put.local = one.transport->pool_memory;
+    done_failed = 0;
+    assert_int_equal(regx_transport_ops.put(one.conn, &put), REGX_PENDING);
+    regx_transport_ops.disconnect(one.conn);
+    assert_int_equal(done_failed, 1);
+    assert_int_equal(try_to_send(conn, 10), REGX_AGAIN);
+    assert_int_equal(regx_ep_find(verbs_of(&one), THREE)->qp->qp_num, number);
+    for (int i = 0; i < 10; i++) {
+        regx_transport_ops.progress(one.transport);
+    }
+    assert_int_equal(one.delivered, 1);
+    const regx_buffers_t *buffers = &verbs_of(&one)->buffers;
+    assert_int_equal(fake_srq_length(verbs_of(&one)->srq) + buffers->returned_count,
+                     buffers->receives);
+    regx_transport_ops.disconnect(conn);
+    regx_transport_ops.disconnect(two.conn);
+    close_side(&three);
+    close_side(&one);
+    close_side(&two);
+}
+
+/* It has said goodbye, and its queue pair is gone, so that it cannot hear one. */
+static void peer_that_left_and_lost_its_queue_pair_comes_back(void **state)
+{
+    (void)state;
+    sides_open(false);
+    exchange(1, 100);
+    regx_transport_ops.disconnect(two.conn);
+    while (!regx_ep_find(verbs_of(&one), TWO)->remote_closed) {
+        sides_progress();
+    }
+    regx_ep_break(regx_ep_find(verbs_of(&two), ONE), "test", "it is lost");
+    while (verbs_of(&two)->ep_count > 0) {
+        regx_transport_ops.progress(two.transport);
+    }
+    side_connect(&two, &one);
+    side_send(&two, 1, 3, 100);
+    side_await(&one.delivered, 2);
+    side_send(&one, 1, 2, 100);
+    side_await(&two.delivered, 2);
+    assert_int_equal(one.broken + two.broken, 0);
+    sides_close();
+}
+
+/* At either end. */
+static void no_memory_for_a_route_passes(void **state)
+{
+    static const int errors[] = {ENOMEM, EAGAIN};
+
+    (void)state;
+    for (unsigned i = 0; i < 4; i++) {
+        sides_open(false);
+        if (i / 2 == 1) {
+            assert_int_equal(try_to_send(one.conn, 10), REGX_AGAIN); /* only the other needs one */
+        }
+        fake.routes = 0;
+        fake.route_error = errors[i % 2];
+        while (fake.routes < 2) {
+            if (i / 2 == 0) {
+                assert_int_equal(try_to_send(one.conn, 10), REGX_AGAIN);
+            }
+            sides_progress();
+        }
+        assert_int_equal(one.broken + two.broken, 0);
+        fake.route_error = 0;
+        exchange(1, 100);
+        sides_close();
+    }
+}
+
+/* Registering is slow, and every endpoint without a slot asks again and again. */
+static void slots_that_cannot_be_registered_are_not_asked_for_at_once_again(void **state)
+{
+    static const char says[] = "verbs: no memory for more slots for a while";
+    unsigned taken = 0;
+
+    (void)state;
+    sides_open(false);
+    fake.register_error = ENOMEM;
+    for (unsigned i = 0; i < 2 * REGX_VERBS_SLOTS; i++) {
+        taken += regx_slot_take(verbs_of(&one), 0) != REGX_SLOT_NONE;
+    }
+    assert_int_equal(taken, REGX_VERBS_SLOTS);
+    assert_true(fake.registers < REGX_VERBS_SLOTS / 2);
+    assert_int_equal(regx_tally_find(one.counters.fallbacks, says)->count, 1);
+    fake.register_error = 0;
+    while (regx_slot_take(verbs_of(&one), 0) == REGX_SLOT_NONE) {
+    }
+    regx_transport_ops.disconnect(one.conn);
+    regx_transport_ops.disconnect(two.conn);
+    close_side(&one);
+    close_side(&two);
+}
+
+static void await_broken(void)
+{
+    while (one.broken == 0) {
+        try_to_send(one.conn, 10);
+        sides_progress();
+    }
+}
+
+/* Nor does the wait have no end. */
+static void no_route_is_told(void **state)
+{
+    (void)state;
+    sides_open(false);
+    fake.route_error = ENOMEM;
+    assert_int_equal(try_to_send(one.conn, 10), REGX_AGAIN);
+    verbs_of(&one)->starved_since -= 60 * INT64_C(1000000000);
+    await_broken();
+    assert_non_null(strstr(one.what, "making a route: Cannot allocate memory"));
+    sides_close();
+    fake.route_error = EINVAL;
+    sides_open(false);
+    await_broken();
+    assert_string_equal(one.what, "making a route: Invalid argument");
+    sides_close();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -464,12 +629,19 @@ int main(void)
         cmocka_unit_test_setup(devices_that_refuse_too_much_inline_data, reset),
         cmocka_unit_test_setup(port_that_requires_a_global_route, reset),
         cmocka_unit_test_setup(ports_of_other_networks_are_reached_where_there_are_routers, reset),
+        cmocka_unit_test_setup(address_of_one_host_names_no_network, reset),
         cmocka_unit_test_setup(process_that_takes_the_name_of_another, reset),
         cmocka_unit_test_setup(process_that_takes_the_address_of_another, reset),
         cmocka_unit_test_setup(process_that_took_a_name_before_its_owner_was_known, reset),
         cmocka_unit_test_setup(request_whose_address_cannot_be_routed_to_ends_nothing, reset),
         cmocka_unit_test_setup(busy_receivers_do_not_block_an_idle_one, reset),
         cmocka_unit_test_setup(disconnecting_in_a_put_loses_no_receive_buffers, reset),
+        cmocka_unit_test_setup(peer_that_left_and_lost_its_queue_pair_comes_back, reset),
+        cmocka_unit_test_setup(no_memory_for_a_route_passes, reset),
+        cmocka_unit_test_setup(no_route_is_told, reset),
+        cmocka_unit_test_setup(slots_that_cannot_be_registered_are_not_asked_for_at_once_again,
+                               reset),
+        cmocka_unit_test_setup(new_queue_pair_gets_nothing_of_one_that_had_its_number, reset),
     };
 
     return cmocka_run_group_tests_name("verbs connecting", tests, NULL, NULL);

@@ -8,6 +8,8 @@
 #include <errno.h>
 #include <unistd.h>
 
+#include "transport/verbs/cm_queue.h"
+
 enum { RECEIVES = 128, PATIENCE = 60 }; /* seconds; what does not end ends the program */
 
 /* What goes wrong at `one`. */
@@ -331,6 +333,56 @@ static void device_has_no_memory_now_and_then(void **state)
     close_faulty();
 }
 
+/* `two` asks by a queue pair of that epoch, which is no more than a number. */
+static void hear_request(uint64_t epoch)
+{
+    const regx_cm_message_t message = {.kind = REGX_CM_REQUEST,
+                                       .qpn = 0x1234,
+                                       .epoch = epoch,
+                                       .from = TWO,
+                                       .to = ONE,
+                                       .address = verbs_of(&two)->address};
+    const regx_cm_source_t source = {.qpn = message.address.qpn};
+    uint8_t bytes[REGX_CM_MESSAGE_SIZE];
+
+    regx_cm_message_pack(&message, bytes);
+    regx_cm_receive(verbs_of(&one), bytes, sizeof(bytes), &source);
+}
+
+/* The peer has another queue pair than the one that ours is connected to, and there is none for it
+ * here, now or at all. */
+static void peer_asks_anew_and_no_queue_pair_is_made(void **state)
+{
+    (void)state;
+    open_faulty();
+    hear_request(1);
+    ask(&one);
+    faults.making = ENOMEM;
+    faults.makes = verbs_of(&one)->pd;
+    hear_request(2);
+    assert_int_equal(faults.refused, 1);
+    for (int i = 0; i < 10; i++) {
+        verbs_of(&one)->cm.ask_next = 0;
+        sides_progress();
+    }
+    assert_int_equal(one.broken, 0);
+    faults.making = 0;
+    side_send(&one, 1, 2, 10);
+    side_await(&two.delivered, 1);
+    close_faulty();
+
+    open_faulty();
+    hear_request(1);
+    ask(&one);
+    side_asking(&one)->ask_next = verbs_of(&one)->cm.ask_next = 0;
+    faults.making = EPERM;
+    faults.makes = verbs_of(&one)->pd;
+    hear_request(2);
+    regx_cm_queue_progress(verbs_of(&one)); /* would ask by a queue pair that is no more */
+    await_broken("making a queue pair: Operation not permitted");
+    close_faulty();
+}
+
 /* Another error does not pass. */
 static void device_makes_no_queue_pair(void **state)
 {
@@ -442,8 +494,8 @@ static void own_queue_pair_fails_in_mid_send(void **state)
     close_faulty();
 }
 
-/* What a broken ep has received is polled, so that its buffers come back, before its queue pair
- * is destroyed. */
+/* What a broken endpoint has received is polled, so that its buffers come back, before its queue
+ * pair is destroyed. */
 static void receive_buffers_come_back(void **state)
 {
     (void)state;
@@ -492,6 +544,7 @@ int main(void)
         cmocka_unit_test(device_has_no_memory),
         cmocka_unit_test(device_never_has_memory),
         cmocka_unit_test(device_has_no_memory_now_and_then),
+        cmocka_unit_test(peer_asks_anew_and_no_queue_pair_is_made),
         cmocka_unit_test(device_makes_no_queue_pair),
         cmocka_unit_test(receive_fails),
         cmocka_unit_test(no_receive_can_be_posted),
