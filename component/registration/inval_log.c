@@ -53,6 +53,7 @@ regx_inval_log_t *regx_inval_log_open(void)
     atomic_init(&log->head, 0);
     atomic_init(&log->sequence, 0);
     atomic_init(&log->asleep, 0);
+    atomic_init(&log->wakes, 0);
     log->rest = rest;
     return log;
 }
@@ -109,7 +110,8 @@ static void lose(struct regx_inval_log_rest *rest, uint64_t number)
 void regx_inval_log_wake(regx_inval_log_t *log)
 {
     if (atomic_load(&log->asleep) != 0 && atomic_exchange(&log->asleep, 0) != 0) {
-        regx_thread_wake(&log->asleep);
+        atomic_fetch_add(&log->wakes, 1);
+        regx_thread_wake(&log->wakes);
     }
 }
 

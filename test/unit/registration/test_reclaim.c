@@ -56,6 +56,64 @@ static uintptr_t map(size_t length)
     return (uintptr_t)base;
 }
 
+/* ---- a cache's thread that is about to sleep ---- */
+
+enum { GO_ON, HOLD_NEXT, HELD };
+static _Atomic int before_sleep;
+static _Atomic unsigned sleeps; /* of those that were not held */
+
+void __real_regx_thread_wait(_Atomic uint32_t *word, uint32_t value, unsigned milliseconds);
+void __wrap_regx_thread_wait(_Atomic uint32_t *word, uint32_t value, unsigned milliseconds);
+void __wrap_regx_thread_wait(_Atomic uint32_t *word, uint32_t value, unsigned milliseconds)
+{
+    int next = HOLD_NEXT;
+
+    if (milliseconds == 0 && atomic_compare_exchange_strong(&before_sleep, &next, HELD)) {
+        while (atomic_load(&before_sleep) == HELD) {
+            sched_yield();
+        }
+    } else if (milliseconds == 0) {
+        sleeps++;
+    }
+    __real_regx_thread_wait(word, value, milliseconds);
+}
+
+static void *close_it(void *r)
+{
+    registry_close(r);
+    return NULL;
+}
+
+/* The wake that ends one cache's thread also wakes the other's, which goes to sleep again before
+ * the first has come to sleep at all. */
+static void a_cache_closes_though_another_on_the_same_monitor_goes_on_sleeping(void **state)
+{
+    regx_monitor_t monitor = {
+        .name = "test", .flags = REGX_MONITOR_THREAD, .log = regx_inval_log_open()};
+    pthread_t thread;
+
+    (void)state;
+    assert_non_null(monitor.log);
+    atomic_store(&before_sleep, HOLD_NEXT);
+    registry_t *first = open_over(&monitor);
+    while (atomic_load(&before_sleep) != HELD) {
+        sched_yield();
+    }
+    atomic_store(&sleeps, 0);
+    registry_t *second = open_over(&monitor);
+    while (atomic_load(&sleeps) < 1) {
+        sched_yield();
+    }
+    assert_int_equal(pthread_create(&thread, NULL, close_it, first), 0);
+    while (atomic_load(&sleeps) < 2) {
+        sched_yield();
+    }
+    atomic_store(&before_sleep, GO_ON);
+    pthread_join(thread, NULL);
+    registry_close(second);
+    regx_inval_log_close(monitor.log);
+}
+
 /* ---- in the background ---- */
 
 static void freed_memory_is_deregistered_while_nobody_calls(void **state)
@@ -227,6 +285,7 @@ int main(void)
         cmocka_unit_test(what_is_dead_counts_while_it_is_pinned),
         cmocka_unit_test(room_for_a_large_region_is_made_in_parts),
         cmocka_unit_test(an_event_that_comes_late_accuses_nobody),
+        cmocka_unit_test(a_cache_closes_though_another_on_the_same_monitor_goes_on_sleeping),
         cmocka_unit_test(freed_memory_is_deregistered_while_nobody_calls),
         cmocka_unit_test(what_was_in_use_is_deregistered_after_its_last_use),
         cmocka_unit_test(the_background_calls_nobody_back),
