@@ -91,11 +91,12 @@ typedef struct regx_notifier {
     void (*on_change)(void *context, uintptr_t start, uintptr_t end);
     void *context;
     pthread_t reader;
-    int end[2];            /* a pipe: the reader is to stop. It also hears if both are closed. */
-    regx_file_id_t end_id; /* of both */
-    _Atomic bool stopping; /* stop() was called */
-    _Atomic bool lost;     /* the descriptors were closed by somebody else: nothing is heard */
-    unsigned char *ours;   /* a page that holds 1, and 0 in any child */
+    _Atomic uint32_t reads; /* 1: the reader has come so far that it reads */
+    int end[2];             /* a pipe: the reader is to stop. It also hears if both are closed. */
+    regx_file_id_t end_id;  /* of both */
+    _Atomic bool stopping;  /* stop() was called */
+    _Atomic bool lost;      /* the descriptors were closed by somebody else: nothing is heard */
+    unsigned char *ours;    /* a page that holds 1, and 0 in any child */
 } regx_notifier_t;
 
 /* The one whose descriptors a child closes; fork waits while they come and go. */
@@ -134,15 +135,21 @@ static bool read_events(regx_notifier_t *notifier)
     return count >= 0;
 }
 
+/* Whoever waits for the reader goes on, unless a child has the descriptor too. */
+static void let_all_go(const regx_notifier_t *notifier)
+{
+    if (regx_uffd_is_ours(&notifier->uffd)) {
+        regx_raw(SYS_close, notifier->uffd.fd, 0, 0, 0, 0);
+    }
+}
+
 /* Somebody closed a descriptor of ours. What there is of userfaultfd is closed, which lets go
  * whoever waits for us; everything that is kept ends, and nothing is kept from now on. (A look-up's
  * query is refused from the moment the descriptor is closed.) */
 static void lose(regx_notifier_t *notifier)
 {
     atomic_store(&notifier->lost, true);
-    if (regx_uffd_is_ours(&notifier->uffd)) {
-        regx_raw(SYS_close, notifier->uffd.fd, 0, 0, 0, 0);
-    }
+    let_all_go(notifier);
     regx_inval_log_write(notifier->super.log, 0, UINTPTR_MAX);
 }
 
@@ -165,24 +172,36 @@ static void *reader(void *argument)
 {
     regx_notifier_t *notifier = argument;
 
+    atomic_store(&notifier->reads, 1);
+    regx_thread_wake(&notifier->reads);
     if (!read_until_the_end(notifier)) {
         lose(notifier);
         return NULL;
     }
-    /* Nothing is watched any more, but a change from before may still come to us. Not for ever:
-     * closing lets go whoever waits, unless a child has the descriptor too. */
+    /* Nothing is watched any more, but a change from before may still come to us. */
     for (int i = 0; i < LAST_EVENTS_MS && !regx_uffd_is_idle(notifier->uffd.fd); i++) {
         if (regx_uffd_wait(&notifier->uffd, -1, 1) < 0 || !read_events(notifier)) {
             break;
         }
     }
+    /* By this thread, before it ends: libc then gives its stack back, a change for which this thread
+     * would wait if its stack were still watched (see regx_uffd_ranges_clear). */
+    let_all_go(notifier);
     return NULL;
 }
 
+/* Returns when it reads. Before that libc, and tools that wrap pthread_create, run code of theirs in
+ * the new thread: if that changed memory that is watched already, it would wait for itself. */
 static bool start_reader(regx_notifier_t *notifier)
 {
     errno = regx_thread_start(&notifier->reader, "regx-notifier", reader, notifier);
-    return errno == 0;
+    if (errno != 0) {
+        return false;
+    }
+    while (atomic_load(&notifier->reads) == 0) {
+        regx_thread_wait(&notifier->reads, 0, 0);
+    }
+    return true;
 }
 
 /* ---- processes ---- */
