@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -194,6 +195,33 @@ static void the_background_calls_nobody_back(void **state)
     monitor->stop(monitor);
 }
 
+static void what_is_left_to_be_told_is_told_at_close(void **state)
+{
+    regx_monitor_t *monitor = start(REGX_CHECK_ALWAYS);
+    registry_t *r = open_over(monitor);
+    regx_region_t region;
+
+    (void)state;
+    const uintptr_t buffer = map(LENGTH);
+    registry_get(r, buffer, LENGTH, &region);
+    assert_int_equal(munmap((void *)buffer, LENGTH), 0);
+    settle(monitor);
+    regx_registry_progress(&r->registry); /* the region is dead, and in use */
+    regx_region_release(&r->registry, &region);
+    while (r->live > 0) {
+        sched_yield();
+    }
+    while (!atomic_load(&r->cache->to_warn)) {
+        sched_yield(); /* deregistered first, then noted */
+    }
+    assert_int_equal(r->told, 0);
+    regx_registry_close(&r->registry);
+    assert_int_equal(r->told, 1);
+    assert_int_equal(r->told_base, buffer);
+    free(r);
+    monitor->stop(monitor);
+}
+
 /* ---- the budget ---- */
 
 static void what_is_dead_counts_while_it_is_pinned(void **state)
@@ -289,6 +317,7 @@ int main(void)
         cmocka_unit_test(freed_memory_is_deregistered_while_nobody_calls),
         cmocka_unit_test(what_was_in_use_is_deregistered_after_its_last_use),
         cmocka_unit_test(the_background_calls_nobody_back),
+        cmocka_unit_test(what_is_left_to_be_told_is_told_at_close),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
