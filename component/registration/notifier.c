@@ -67,13 +67,13 @@
 #include "registration/monitor.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "registration/raw.h"
@@ -92,11 +92,12 @@ typedef struct regx_notifier {
     void *context;
     pthread_t reader;
     _Atomic uint32_t reads; /* 1: the reader has come so far that it reads */
-    int end[2];             /* a pipe: the reader is to stop. It also hears if both are closed. */
-    regx_file_id_t end_id;  /* of both */
-    _Atomic bool stopping;  /* stop() was called */
-    _Atomic bool lost;      /* the descriptors were closed by somebody else: nothing is heard */
-    unsigned char *ours;    /* a page that holds 1, and 0 in any child */
+    int end[2]; /* connected sockets: [1] tells the reader at [0] to stop. It also hears if they are
+                   closed. Not a pipe: a write to one that nobody reads raises SIGPIPE. */
+    regx_file_id_t end_id[2];
+    _Atomic bool stopping; /* stop() was called */
+    _Atomic bool lost;     /* the descriptors were closed by somebody else: nothing is heard */
+    unsigned char *ours;   /* a page that holds 1, and 0 in any child */
 } regx_notifier_t;
 
 /* The one whose descriptors a child closes; fork waits while they come and go. */
@@ -216,8 +217,8 @@ static void close_all(regx_notifier_t *notifier)
 {
     regx_uffd_close(&notifier->uffd);
     regx_maps_close(&notifier->ranges.maps);
-    regx_file_close(&notifier->end[0], &notifier->end_id);
-    regx_file_close(&notifier->end[1], &notifier->end_id);
+    regx_file_close(&notifier->end[0], &notifier->end_id[0]);
+    regx_file_close(&notifier->end[1], &notifier->end_id[1]);
 }
 
 static void before_fork(void)
@@ -294,8 +295,8 @@ static void stop(regx_monitor_t *monitor)
             regx_uffd_ranges_clear(&notifier->ranges);
         }
         atomic_store(&notifier->stopping, true);
-        if (regx_file_is(notifier->end[1], &notifier->end_id)) { /* else it has noticed */
-            regx_raw(SYS_write, notifier->end[1], (long)"", 1, 0, 0);
+        if (regx_file_is(notifier->end[1], &notifier->end_id[1])) { /* else it has noticed */
+            (void)send(notifier->end[1], "", 1, MSG_NOSIGNAL);      /* refused: so it has */
         }
         pthread_join(notifier->reader, NULL);
         pthread_mutex_lock(&current_lock);
@@ -331,10 +332,11 @@ static regx_status_t make(regx_notifier_t *notifier, char *error, size_t error_s
     if (errno != 0) {
         return lacks(error, error_size, "list of mappings (/proc/self/maps)");
     }
-    if (pipe2(notifier->end, O_CLOEXEC) != 0) {
-        return lacks(error, error_size, "pipe");
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, notifier->end) != 0) {
+        return lacks(error, error_size, "pair of sockets");
     }
-    regx_file_identify(notifier->end[0], &notifier->end_id);
+    regx_file_identify(notifier->end[0], &notifier->end_id[0]);
+    regx_file_identify(notifier->end[1], &notifier->end_id[1]);
     notifier->ours = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (notifier->ours == MAP_FAILED || madvise(notifier->ours, page, MADV_WIPEONFORK) != 0) {
         return lacks(error, error_size, "page that is wiped on fork");

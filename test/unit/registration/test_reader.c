@@ -185,6 +185,31 @@ static void a_forked_child_closes_no_other_file_either(void **state)
     }
 }
 
+/* The reader notices at the next change; stop must not write to a pipe that nobody reads, which
+ * would end the process (SIGPIPE). */
+static void stopping_outlives_the_loss_of_any_one_descriptor(void **state)
+{
+    const int first = lowest_free();
+
+    (void)state;
+    for (int lost = first;; lost++) {
+        regx_monitor_t *monitor = start(REGX_CHECK_ALWAYS);
+        const int end = dup(0); /* beyond them all */
+
+        close(end);
+        if (lost >= end) {
+            monitor->stop(monitor);
+            break;
+        }
+        region_t region = keep(monitor, map(LENGTH), LENGTH);
+        assert_int_equal(syscall(SYS_close, lost), 0);
+        assert_int_equal(munmap((void *)region.start, LENGTH), 0);
+        drop(&region);
+        monitor->stop(monitor);
+        assert_int_equal(lowest_free(), first);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -192,6 +217,7 @@ int main(void)
         cmocka_unit_test(it_inherits_neither_cores_nor_policy),
         cmocka_unit_test(after_closefrom_nothing_is_kept_and_no_other_file_is_touched),
         cmocka_unit_test(a_forked_child_closes_no_other_file_either),
+        cmocka_unit_test(stopping_outlives_the_loss_of_any_one_descriptor),
     };
 
     return refused() ? 0 : cmocka_run_group_tests(tests, give_up_in_time, NULL);
