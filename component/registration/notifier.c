@@ -185,14 +185,14 @@ static void *reader(void *argument)
             break;
         }
     }
-    /* By this thread, before it ends: libc then gives its stack back, a change for which this thread
-     * would wait if its stack were still watched (see regx_uffd_ranges_clear). */
+    /* By this thread, before it ends: libc then gives its stack back, a change for which this
+     * thread would wait if its stack were still watched (see regx_uffd_ranges_clear). */
     let_all_go(notifier);
     return NULL;
 }
 
-/* Returns when it reads. Before that libc, and tools that wrap pthread_create, run code of theirs in
- * the new thread: if that changed memory that is watched already, it would wait for itself. */
+/* Returns when it reads. Before that libc, and tools that wrap pthread_create, run code of theirs
+ * in the new thread: if that changed memory that is watched already, it would wait for itself. */
 static bool start_reader(regx_notifier_t *notifier)
 {
     errno = regx_thread_start(&notifier->reader, "regx-notifier", reader, notifier);
@@ -234,7 +234,15 @@ static void after_fork(void)
 static void after_fork_in_child(void)
 {
     if (current != NULL) {
-        close_all(current);
+        regx_uffd_t uffd = current->uffd;
+        regx_maps_t maps = current->ranges.maps;
+        int end[2] = {current->end[0], current->end[1]};
+
+        /* By copies: to the thread sanitizer the parent's reader still reads the originals. */
+        regx_uffd_close(&uffd);
+        regx_maps_close(&maps);
+        regx_file_close(&end[0], &current->end_id[0]);
+        regx_file_close(&end[1], &current->end_id[1]);
         current = NULL;
     }
     pthread_mutex_unlock(&current_lock);

@@ -175,7 +175,8 @@ static void a_forked_child_closes_no_other_file_either(void **state)
         for (unsigned i = 0; i < 12; i++) {
             closed += lseek(files[i], 0, SEEK_END) != 0;
         }
-        _exit(closed);
+        /* _exit would have the thread sanitizer miss the reader, which has ended. */
+        syscall(SYS_exit_group, closed);
     }
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
