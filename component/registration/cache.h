@@ -45,7 +45,7 @@ typedef struct regx_cache_config {
     void *context;
 } regx_cache_config_t;
 
-/* NULL: no memory. The registry's watch must be running. */
+/* NULL: no memory. The registry's monitor must be running. */
 regx_cache_t *regx_cache_open(regx_registry_t *registry, const regx_cache_config_t *config);
 /* Every use must be released. Deregisters all. */
 void regx_cache_close(regx_cache_t *cache);

@@ -319,8 +319,8 @@ static void each_welcome_feature(void **state)
     }
 }
 
-/* Here stop watches and unwatches all memory. What the reader's own thread changed meanwhile, before
- * it came to read, would wait for itself. */
+/* Here stop watches and unwatches all memory. If the reader's own thread changed some meanwhile,
+ * before it came to read, it would wait for itself. */
 static void nothing_is_watched_before_the_reader_reads(void **state)
 {
     (void)state;
