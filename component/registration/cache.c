@@ -165,6 +165,7 @@ void regx_cache_close(regx_cache_t *cache)
     cache->work = true;
     cache->released = true;
     regx_cache_retire(cache, UINT_MAX);
+    regx_cache_warn(cache); /* what the cache's thread noted and nobody has called for since */
     regx_thread_states_free(&cache->states, cache->regions.capacity);
     regx_regions_fini(&cache->regions);
     regx_index_fini(&cache->index);

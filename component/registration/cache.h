@@ -39,13 +39,13 @@ typedef struct regx_cache_config {
     uint64_t count;     /* regions kept; REGX_UNLIMITED allowed (then what the table holds) */
     regx_admit_t admit; /* SECOND: a range's first use does not push out others */
     regx_inuse_t inuse; /* what progress does about a buffer that changed while in use */
-    /* Called from progress or acquire, with no lock held, at the first such buffer (WARN) or at
-     * each (ABORT), once its last use has ended. May be NULL. */
+    /* Called from progress, acquire or close, with no lock held, at the first such buffer (WARN) or
+     * at each (ABORT), once its last use has ended. May be NULL. */
     void (*changed_in_use)(void *context, const void *base, size_t length);
     void *context;
 } regx_cache_config_t;
 
-/* NULL: no memory. The registry's watch must be running. */
+/* NULL: no memory. The registry's monitor must be running. */
 regx_cache_t *regx_cache_open(regx_registry_t *registry, const regx_cache_config_t *config);
 /* Every use must be released. Deregisters all. */
 void regx_cache_close(regx_cache_t *cache);

@@ -116,8 +116,8 @@ static bool both_valid(regx_monitor_t *monitor, uintptr_t start, uintptr_t end)
 }
 
 /* An announcement that the range outlived was of an older mapping there. Unless the reader has yet
- * to log what it read: then it may be the one that told() will look for. (What is registered now is
- * not kept then, so that nothing is hidden by it.) */
+ * to log what it read: then it may be the one that observe() will look for. (What is registered now
+ * is not kept then, so that nothing is hidden by it.) */
 static regx_status_t both_subscribe(regx_monitor_t *monitor, uintptr_t start, uintptr_t end,
                                     uint64_t *since)
 {

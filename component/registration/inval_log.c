@@ -8,7 +8,7 @@
  * A writer may be so slow that the ring comes round to its entry: whoever comes then does not wait
  * but gives its own entry up, by `lost`: all numbers below it count as lost. So an entry becomes
  * whole, overtaken or lost as soon as its writer runs, and is lost at the latest once the ring has
- * gone past it. (test/model/changes.pml goes through this, in all interleavings.)
+ * gone past it. (test/model/inval_log.pml goes through this, in all interleavings.)
  *
  * Interest is counted per slot of 2 MiB, hashed. A writer that sees no interest leaves the change
  * out, as if it had been logged just before whoever declares interest next read the head: that is
@@ -53,6 +53,7 @@ regx_inval_log_t *regx_inval_log_open(void)
     atomic_init(&log->head, 0);
     atomic_init(&log->sequence, 0);
     atomic_init(&log->asleep, 0);
+    atomic_init(&log->wakes, 0);
     log->rest = rest;
     return log;
 }
@@ -109,7 +110,8 @@ static void lose(struct regx_inval_log_rest *rest, uint64_t number)
 void regx_inval_log_wake(regx_inval_log_t *log)
 {
     if (atomic_load(&log->asleep) != 0 && atomic_exchange(&log->asleep, 0) != 0) {
-        regx_thread_wake(&log->asleep);
+        atomic_fetch_add(&log->wakes, 1);
+        regx_thread_wake(&log->wakes);
     }
 }
 

@@ -37,6 +37,8 @@ struct regx_inval_log {
     struct regx_inval_log_rest *rest;
     _Alignas(64) _Atomic uint32_t asleep; /* 1: a thread sleeps until there is news, see
                                              regx_inval_log_wake */
+    _Atomic uint32_t wakes;               /* times that sleepers were woken; they wait for a change
+                                             of it */
 };
 
 /* NULL: no memory. */
@@ -47,9 +49,10 @@ void regx_inval_log_close(regx_inval_log_t *log);
  * left out. */
 void regx_inval_log_write(regx_inval_log_t *log, uintptr_t start, uintptr_t end);
 
-/* Lets those go on that sleep on `asleep` while it is 1. Done for each change that is logged; also
- * for what else they wait for. Costs one load where nobody sleeps. Who is going to sleep sets
- * `asleep`, looks once more whether there is anything to do, and then waits. */
+/* Wakes all threads that sleep here. Done for each change that is logged; also for what else they
+ * wait for. Costs one load where nobody sleeps. A thread that is going to sleep reads `wakes`, sets
+ * `asleep`, looks once more whether there is anything to do, and then waits while `wakes` is what
+ * it read. (Not while `asleep` is 1: another thread may set that again before this one sleeps.) */
 void regx_inval_log_wake(regx_inval_log_t *log);
 
 /* Says that somebody is about to register, or no longer holds, that range; counted by hashed 2 MiB

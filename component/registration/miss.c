@@ -355,8 +355,9 @@ typedef struct found {
     bool is_admitted; /* what is not there is worth keeping */
 } found_t;
 
-/* Looks for a region, a few times if a change is under way that may be of anything: one thread that
- * changes watched memory all the time would else make all others register anew. */
+/* Looks for a region; if it would else be registered (admits), a few times while a change is under
+ * way that may be of anything: one thread that changes watched memory all the time would else make
+ * all others register anew. */
 static found_t find(regx_cache_t *cache, uintptr_t address, regx_request_t *request, bool admits)
 {
     regx_counters_t *counters = cache->registry->counters;
@@ -371,7 +372,7 @@ static found_t find(regx_cache_t *cache, uintptr_t address, regx_request_t *requ
         regx_lock(&cache->lock);
         found.ts = regx_cache_thread_state(cache);
         found.number = find_locked(cache, found.ts, address, request);
-        again = found.number == 0 && request->busy && tries < ASKED_AGAIN;
+        again = admits && found.number == 0 && request->busy && tries < ASKED_AGAIN;
         /* What is there stays: it may be true the next time. */
         found.is_admitted = admits && !again && found.number == 0 && found.ts != NULL &&
                             !request->exists && regx_cache_admits_locked(cache, request);

@@ -67,13 +67,13 @@
 #include "registration/monitor.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "registration/raw.h"
@@ -91,8 +91,10 @@ typedef struct regx_notifier {
     void (*on_change)(void *context, uintptr_t start, uintptr_t end);
     void *context;
     pthread_t reader;
-    int end[2];            /* a pipe: the reader is to stop. It also hears if both are closed. */
-    regx_file_id_t end_id; /* of both */
+    _Atomic uint32_t reads; /* 1: the reader has come so far that it reads */
+    int end[2]; /* connected sockets: [1] tells the reader at [0] to stop. It also hears if they are
+                   closed. Not a pipe: a write to one that nobody reads raises SIGPIPE. */
+    regx_file_id_t end_id[2];
     _Atomic bool stopping; /* stop() was called */
     _Atomic bool lost;     /* the descriptors were closed by somebody else: nothing is heard */
     unsigned char *ours;   /* a page that holds 1, and 0 in any child */
@@ -134,15 +136,21 @@ static bool read_events(regx_notifier_t *notifier)
     return count >= 0;
 }
 
+/* Whoever waits for the reader goes on, unless a child has the descriptor too. */
+static void let_all_go(const regx_notifier_t *notifier)
+{
+    if (regx_uffd_is_ours(&notifier->uffd)) {
+        regx_raw(SYS_close, notifier->uffd.fd, 0, 0, 0, 0);
+    }
+}
+
 /* Somebody closed a descriptor of ours. What there is of userfaultfd is closed, which lets go
  * whoever waits for us; everything that is kept ends, and nothing is kept from now on. (A look-up's
  * query is refused from the moment the descriptor is closed.) */
 static void lose(regx_notifier_t *notifier)
 {
     atomic_store(&notifier->lost, true);
-    if (regx_uffd_is_ours(&notifier->uffd)) {
-        regx_raw(SYS_close, notifier->uffd.fd, 0, 0, 0, 0);
-    }
+    let_all_go(notifier);
     regx_inval_log_write(notifier->super.log, 0, UINTPTR_MAX);
 }
 
@@ -165,24 +173,36 @@ static void *reader(void *argument)
 {
     regx_notifier_t *notifier = argument;
 
+    atomic_store(&notifier->reads, 1);
+    regx_thread_wake(&notifier->reads);
     if (!read_until_the_end(notifier)) {
         lose(notifier);
         return NULL;
     }
-    /* Nothing is watched any more, but a change from before may still come to us. Not for ever:
-     * closing lets go whoever waits, unless a child has the descriptor too. */
+    /* Nothing is watched any more, but a change from before may still come to us. */
     for (int i = 0; i < LAST_EVENTS_MS && !regx_uffd_is_idle(notifier->uffd.fd); i++) {
         if (regx_uffd_wait(&notifier->uffd, -1, 1) < 0 || !read_events(notifier)) {
             break;
         }
     }
+    /* By this thread, before it ends: libc then gives its stack back, a change for which this
+     * thread would wait if its stack were still watched (see regx_uffd_ranges_clear). */
+    let_all_go(notifier);
     return NULL;
 }
 
+/* Returns when it reads. Before that libc, and tools that wrap pthread_create, run code of theirs
+ * in the new thread: if that changed memory that is watched already, it would wait for itself. */
 static bool start_reader(regx_notifier_t *notifier)
 {
     errno = regx_thread_start(&notifier->reader, "regx-notifier", reader, notifier);
-    return errno == 0;
+    if (errno != 0) {
+        return false;
+    }
+    while (atomic_load(&notifier->reads) == 0) {
+        regx_thread_wait(&notifier->reads, 0, 0);
+    }
+    return true;
 }
 
 /* ---- processes ---- */
@@ -197,8 +217,8 @@ static void close_all(regx_notifier_t *notifier)
 {
     regx_uffd_close(&notifier->uffd);
     regx_maps_close(&notifier->ranges.maps);
-    regx_file_close(&notifier->end[0], &notifier->end_id);
-    regx_file_close(&notifier->end[1], &notifier->end_id);
+    regx_file_close(&notifier->end[0], &notifier->end_id[0]);
+    regx_file_close(&notifier->end[1], &notifier->end_id[1]);
 }
 
 static void before_fork(void)
@@ -214,7 +234,15 @@ static void after_fork(void)
 static void after_fork_in_child(void)
 {
     if (current != NULL) {
-        close_all(current);
+        regx_uffd_t uffd = current->uffd;
+        regx_maps_t maps = current->ranges.maps;
+        int end[2] = {current->end[0], current->end[1]};
+
+        /* By copies: to the thread sanitizer the parent's reader still reads the originals. */
+        regx_uffd_close(&uffd);
+        regx_maps_close(&maps);
+        regx_file_close(&end[0], &current->end_id[0]);
+        regx_file_close(&end[1], &current->end_id[1]);
         current = NULL;
     }
     pthread_mutex_unlock(&current_lock);
@@ -275,8 +303,8 @@ static void stop(regx_monitor_t *monitor)
             regx_uffd_ranges_clear(&notifier->ranges);
         }
         atomic_store(&notifier->stopping, true);
-        if (regx_file_is(notifier->end[1], &notifier->end_id)) { /* else it has noticed */
-            regx_raw(SYS_write, notifier->end[1], (long)"", 1, 0, 0);
+        if (regx_file_is(notifier->end[1], &notifier->end_id[1])) { /* else it has noticed */
+            (void)send(notifier->end[1], "", 1, MSG_NOSIGNAL);      /* refused: so it has */
         }
         pthread_join(notifier->reader, NULL);
         pthread_mutex_lock(&current_lock);
@@ -312,10 +340,11 @@ static regx_status_t make(regx_notifier_t *notifier, char *error, size_t error_s
     if (errno != 0) {
         return lacks(error, error_size, "list of mappings (/proc/self/maps)");
     }
-    if (pipe2(notifier->end, O_CLOEXEC) != 0) {
-        return lacks(error, error_size, "pipe");
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, notifier->end) != 0) {
+        return lacks(error, error_size, "pair of sockets");
     }
-    regx_file_identify(notifier->end[0], &notifier->end_id);
+    regx_file_identify(notifier->end[0], &notifier->end_id[0]);
+    regx_file_identify(notifier->end[1], &notifier->end_id[1]);
     notifier->ours = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (notifier->ours == MAP_FAILED || madvise(notifier->ours, page, MADV_WIPEONFORK) != 0) {
         return lacks(error, error_size, "page that is wiped on fork");

@@ -264,9 +264,11 @@ static void *reclaim(void *argument)
     regx_cache_t *cache = argument;
 
     while (!atomic_load(&cache->reclaimer.stop)) {
+        const uint32_t wakes = atomic_load(&cache->log->wakes);
+
         atomic_store(&cache->log->asleep, 1);
         if (!has_something_to_do(cache) && !atomic_load(&cache->reclaimer.stop)) {
-            regx_thread_wait(&cache->log->asleep, 1, 0);
+            regx_thread_wait(&cache->log->wakes, wakes, 0);
         }
         if (has_something_to_do(cache)) {
             regx_thread_wait(&cache->reclaimer.stop, 0, DELAY_MS);
@@ -291,11 +293,11 @@ void regx_cache_stop_reclaiming(regx_cache_t *cache)
     if (!cache->reclaimer.runs) {
         return;
     }
-    cache->reclaimer.runs = false;
     atomic_store(&cache->reclaimer.stop, 1);
     regx_thread_wake(&cache->reclaimer.stop);
-    /* It may be about to sleep there, and others' threads may sleep there too: they look again. */
-    atomic_store(&cache->log->asleep, 1);
-    regx_inval_log_wake(cache->log);
+    /* Also other caches' threads may sleep there: they look again. */
+    atomic_fetch_add(&cache->log->wakes, 1);
+    regx_thread_wake(&cache->log->wakes);
     pthread_join(cache->reclaimer.thread, NULL);
+    cache->reclaimer.runs = false; /* only now: the thread reads it */
 }

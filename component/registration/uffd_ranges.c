@@ -35,8 +35,8 @@ static uint32_t most_mappings(void)
 int regx_uffd_ranges_open(regx_uffd_ranges_t *ranges, const regx_uffd_t *uffd,
                           regx_inval_log_t *log)
 {
-    *ranges = (regx_uffd_ranges_t){
-        .uffd = uffd, .log = log, .count_again = COUNTED_AT_LEAST, .max = most_mappings()};
+    *ranges =
+        (regx_uffd_ranges_t){.uffd = uffd, .log = log, .count_again = MANY, .max = most_mappings()};
     pthread_mutex_init(&ranges->lock, NULL);
     return regx_maps_open(&ranges->maps);
 }
@@ -148,7 +148,8 @@ static bool count_one(void *context, const regx_mapping_t *mapping)
 }
 
 /* The count does not hear of what changes unregister: it is counted anew whenever there may be
- * twice as many as the last time, and at the limit now and then. */
+ * twice as many as the last time, and MANY (nobody asks whether there are fewer), and at the limit
+ * now and then. */
 static bool has_room(regx_uffd_ranges_t *ranges, uint32_t for_mappings)
 {
     count_t count = {.of = ranges};
@@ -163,7 +164,8 @@ static bool has_room(regx_uffd_ranges_t *ranges, uint32_t for_mappings)
     }
     regx_maps_each(&ranges->maps, 0, UINTPTR_MAX, count_one, &count);
     ranges->count = count.ranges;
-    ranges->count_again = 2 * count.ranges + COUNTED_AT_LEAST;
+    ranges->count_again =
+        count.ranges + COUNTED_AT_LEAST < MANY ? MANY : 2 * count.ranges + COUNTED_AT_LEAST;
     /* With some to spare, or the next would count again. */
     ranges->refused = ranges->count + for_mappings <= ranges->max - ranges->max / 8 ? 0 : 1;
     return ranges->refused == 0;

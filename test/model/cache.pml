@@ -14,7 +14,7 @@
  *
  * What it is of: memory is sequentially consistent, except that a thread's count of uses reaches
  * others late (a store buffer; that is what membarrier is for). A range stands for pages; a slot of
- * the log's ring is written and read in one step (changes.pml is of that); a
+ * the log's ring is written and read in one step (inval_log.pml is of that); a
  * region's record is taken when it is published, not before. Budget, index, access and failures are
  * not in it; eviction is, as something that may kill any region at any time.
  */
@@ -90,7 +90,7 @@ byte list[REGIONS]; /* in which the record is, if dead */
 bool work;     /* something may be deregistered */
 bool released; /* a use of something dead has ended */
 byte retiring; /* who is inside retire: for the check at the end */
-bool arming;   /* armed.c's lock */
+bool arming;   /* uffd_ranges.c's lock */
 
 /* ---- what nobody in the code knows */
 byte holders[REGIONS];   /* transfers that use the region */
@@ -101,7 +101,7 @@ byte finished;
 
 /* ==== inval_log.c */
 
-/* regx_changes_log. A slot may be written late: its number is taken first. */
+/* regx_inval_log_write. A slot may be written late: its number is taken first. */
 inline log_change(range)
 {
     if
@@ -120,7 +120,7 @@ inline log_change(range)
     fi
 }
 
-/* regx_changes_touched. What is still being written, or lost, counts as touched. */
+/* regx_inval_log_touched. What is still being written, or lost, counts as touched. */
 inline look_for_touch(since_, range)
 {
     d_step {
@@ -231,7 +231,7 @@ inline fence(thread)
     }
 }
 
-/* ==== armed.c: watch->cover */
+/* ==== uffd_ranges.c: monitor->subscribe */
 
 /* UFFDIO_REGISTER, which waits for the mmap lock. */
 inline arm(range)

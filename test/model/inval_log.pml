@@ -43,7 +43,7 @@ inline write_range()
     end[at] = RANGE(n)
 }
 
-/* regx_changes_log; a compare-and-exchange that fails has loaded what is there. */
+/* regx_inval_log_write; a compare-and-exchange that fails has loaded what is there. */
 proctype writer()
 {
     byte n, at, old, done;
@@ -110,7 +110,7 @@ proctype writer()
     od
 }
 
-/* regx_changes_read, of any change there is */
+/* regx_inval_log_read, of any change there is */
 proctype reader()
 {
     byte n, at, old, from, to, done;

@@ -2,7 +2,7 @@
  *
  * For the tests of the cache: a registry over a device that only notes what is registered and can
  * refuse, and over a monitor whose log the test writes. No memory is touched: any address will do.
- * Or over a real watch, with real memory.
+ * Or over a real monitor, with real memory.
  */
 #ifndef REGX_TEST_REGISTRY_H
 #define REGX_TEST_REGISTRY_H

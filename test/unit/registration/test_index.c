@@ -60,21 +60,21 @@ static void cut(uintptr_t start, uintptr_t end, size_t most)
 
 static void look(uintptr_t start, uintptr_t end, unsigned access)
 {
-    const uint32_t subscribe = regx_index_cover(&model.index, start, end, access);
+    const uint32_t cover = regx_index_cover(&model.index, start, end, access);
     const uint32_t exact = regx_index_exact(&model.index, start, end);
     bool covered = false, is_exact = false;
 
     for (unsigned i = 0; i < MOST; i++) {
         const regx_index_entry_t *entry = &model.entries[i];
-        const bool subscribes = entry->end != 0 && entry->start <= start && entry->end >= end &&
-                                (access & ~entry->access) == 0;
+        const bool covers = entry->end != 0 && entry->start <= start && entry->end >= end &&
+                            (access & ~entry->access) == 0;
 
-        covered = covered || subscribes;
+        covered = covered || covers;
         is_exact = is_exact || (entry->end == end && entry->start == start);
-        assert_true(subscribe != i || i == 0 || subscribes);
+        assert_true(cover != i || i == 0 || covers);
         assert_true(exact != i || i == 0 || (entry->end == end && entry->start == start));
     }
-    assert_int_equal(subscribe != 0, covered);
+    assert_int_equal(cover != 0, covered);
     assert_int_equal(exact != 0, is_exact);
 }
 

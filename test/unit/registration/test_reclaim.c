@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -54,6 +55,64 @@ static uintptr_t map(size_t length)
 
     assert_ptr_not_equal(base, MAP_FAILED);
     return (uintptr_t)base;
+}
+
+/* ---- a cache's thread that is about to sleep ---- */
+
+enum { GO_ON, HOLD_NEXT, HELD };
+static _Atomic int before_sleep;
+static _Atomic unsigned sleeps; /* of those that were not held */
+
+void __real_regx_thread_wait(_Atomic uint32_t *word, uint32_t value, unsigned milliseconds);
+void __wrap_regx_thread_wait(_Atomic uint32_t *word, uint32_t value, unsigned milliseconds);
+void __wrap_regx_thread_wait(_Atomic uint32_t *word, uint32_t value, unsigned milliseconds)
+{
+    int next = HOLD_NEXT;
+
+    if (milliseconds == 0 && atomic_compare_exchange_strong(&before_sleep, &next, HELD)) {
+        while (atomic_load(&before_sleep) == HELD) {
+            sched_yield();
+        }
+    } else if (milliseconds == 0) {
+        sleeps++;
+    }
+    __real_regx_thread_wait(word, value, milliseconds);
+}
+
+static void *close_it(void *r)
+{
+    registry_close(r);
+    return NULL;
+}
+
+/* The wake that ends one cache's thread also wakes the other's, which goes to sleep again before
+ * the first has come to sleep at all. */
+static void a_cache_closes_though_another_on_the_same_monitor_goes_on_sleeping(void **state)
+{
+    regx_monitor_t monitor = {
+        .name = "test", .flags = REGX_MONITOR_THREAD, .log = regx_inval_log_open()};
+    pthread_t thread;
+
+    (void)state;
+    assert_non_null(monitor.log);
+    atomic_store(&before_sleep, HOLD_NEXT);
+    registry_t *first = open_over(&monitor);
+    while (atomic_load(&before_sleep) != HELD) {
+        sched_yield();
+    }
+    atomic_store(&sleeps, 0);
+    registry_t *second = open_over(&monitor);
+    while (atomic_load(&sleeps) < 1) {
+        sched_yield();
+    }
+    assert_int_equal(pthread_create(&thread, NULL, close_it, first), 0);
+    while (atomic_load(&sleeps) < 2) {
+        sched_yield();
+    }
+    atomic_store(&before_sleep, GO_ON);
+    pthread_join(thread, NULL);
+    registry_close(second);
+    regx_inval_log_close(monitor.log);
 }
 
 /* ---- in the background ---- */
@@ -133,6 +192,33 @@ static void the_background_calls_nobody_back(void **state)
     }
     assert_int_equal(r->told_base, buffer);
     registry_close(r);
+    monitor->stop(monitor);
+}
+
+static void what_is_left_to_be_told_is_told_at_close(void **state)
+{
+    regx_monitor_t *monitor = start(REGX_CHECK_ALWAYS);
+    registry_t *r = open_over(monitor);
+    regx_region_t region;
+
+    (void)state;
+    const uintptr_t buffer = map(LENGTH);
+    registry_get(r, buffer, LENGTH, &region);
+    assert_int_equal(munmap((void *)buffer, LENGTH), 0);
+    settle(monitor);
+    regx_registry_progress(&r->registry); /* the region is dead, and in use */
+    regx_region_release(&r->registry, &region);
+    while (r->live > 0) {
+        sched_yield();
+    }
+    while (!atomic_load(&r->cache->to_warn)) {
+        sched_yield(); /* deregistered first, then noted */
+    }
+    assert_int_equal(r->told, 0);
+    regx_registry_close(&r->registry);
+    assert_int_equal(r->told, 1);
+    assert_int_equal(r->told_base, buffer);
+    free(r);
     monitor->stop(monitor);
 }
 
@@ -227,9 +313,11 @@ int main(void)
         cmocka_unit_test(what_is_dead_counts_while_it_is_pinned),
         cmocka_unit_test(room_for_a_large_region_is_made_in_parts),
         cmocka_unit_test(an_event_that_comes_late_accuses_nobody),
+        cmocka_unit_test(a_cache_closes_though_another_on_the_same_monitor_goes_on_sleeping),
         cmocka_unit_test(freed_memory_is_deregistered_while_nobody_calls),
         cmocka_unit_test(what_was_in_use_is_deregistered_after_its_last_use),
         cmocka_unit_test(the_background_calls_nobody_back),
+        cmocka_unit_test(what_is_left_to_be_told_is_told_at_close),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

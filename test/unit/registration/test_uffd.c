@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <linux/userfaultfd.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -36,7 +37,63 @@ static struct {
     bool no_query;    /* PROCMAP_QUERY */
     uintptr_t taken;  /* Linux before 6.17 lets anyone unregister this address, */
     bool took;        /* and somebody did */
+    bool keeps;       /* what is watched stays so, whatever is unregistered */
 } old;
+
+/* What the reader's thread changes before it reads: tools that wrap pthread_create do. */
+static struct {
+    char *page; /* it unmaps this; NULL: nothing */
+    void *(*run)(void *);
+    void *argument;
+    _Atomic bool watched; /* the page is */
+    _Atomic bool awaited; /* somebody sleeps until the thread reads */
+    _Atomic bool unmapped;
+} starting;
+
+static void *unmap_and_run(void *unused)
+{
+    (void)unused;
+    while (!atomic_load(&starting.watched) && !atomic_load(&starting.awaited)) {
+        sched_yield();
+    }
+    munmap(starting.page, PAGE);
+    atomic_store(&starting.unmapped, true);
+    return starting.run(starting.argument);
+}
+
+int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
+                          void *argument);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
+                          void *argument);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
+                          void *argument)
+{
+    starting.run = run;
+    starting.argument = argument;
+    return __real_pthread_create(thread, attributes, starting.page != NULL ? unmap_and_run : run,
+                                 argument);
+}
+
+void __real_regx_thread_wait(_Atomic uint32_t *word, uint32_t value, unsigned milliseconds);
+void __wrap_regx_thread_wait(_Atomic uint32_t *word, uint32_t value, unsigned milliseconds);
+void __wrap_regx_thread_wait(_Atomic uint32_t *word, uint32_t value, unsigned milliseconds)
+{
+    atomic_store(&starting.awaited, true);
+    __real_regx_thread_wait(word, value, milliseconds);
+}
+
+/* Lets the thread change the page while it is watched, if it has not yet. */
+static void note_watched(int fd, const struct uffdio_register *request)
+{
+    if (starting.page == NULL ||
+        (uintptr_t)starting.page - request->range.start >= request->range.len) {
+        return;
+    }
+    atomic_store(&starting.watched, true);
+    while (!atomic_load(&starting.unmapped) && regx_uffd_is_idle(fd)) {
+        sched_yield();
+    }
+}
 
 static bool is(unsigned long request, char type, unsigned number)
 {
@@ -55,6 +112,15 @@ int __wrap_ioctl(int fd, unsigned long request, void *argument)
         const struct uffdio_range *range = argument;
 
         old.took = old.took || old.taken - range->start < range->len;
+    }
+    if (request == UFFDIO_UNREGISTER && old.keeps) {
+        return 0;
+    }
+    if (request == UFFDIO_REGISTER) {
+        const int result = __real_ioctl(fd, request, argument);
+
+        note_watched(fd, argument);
+        return result;
     }
     if (request == UFFDIO_API) {
         struct uffdio_api *api = argument;
@@ -85,6 +151,8 @@ static int setup(void **state)
 {
     (void)state;
     memset(&old, 0, sizeof(old));
+    memset(&starting, 0, sizeof(starting));
+    alarm(20); /* a hang is a failure, not the end of all tests */
     return 0;
 }
 
@@ -249,6 +317,26 @@ static void each_welcome_feature(void **state)
         old.no_scan = false;
         must_work();
     }
+}
+
+/* Here stop watches and unwatches all memory. If the reader's own thread changed some meanwhile,
+ * before it came to read, it would wait for itself. */
+static void nothing_is_watched_before_the_reader_reads(void **state)
+{
+    (void)state;
+    old.no_scan = true;
+    starting.page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(starting.page, MAP_FAILED);
+    must_refuse(REGX_CHECK_SCAN, "btl_regx_notifier_check=scan needs PAGEMAP_SCAN");
+    assert_true(starting.unmapped);
+}
+
+/* libc gives the stack back as a thread ends: a change, for which nobody reads any more. */
+static void the_readers_end_does_not_wait_for_itself(void **state)
+{
+    (void)state;
+    old.no_scan = old.keeps = true;
+    must_work();
 }
 
 /* Where nobody can be asked what is watched, what took a range's place unseen is not noticed (the
@@ -475,6 +563,8 @@ int main(void)
         OLD(a_descriptor_that_is_refused_its_features_is_closed_once),
         OLD(each_needed_feature),
         OLD(each_welcome_feature),
+        OLD(nothing_is_watched_before_the_reader_reads),
+        OLD(the_readers_end_does_not_wait_for_itself),
         OLD(replaced_unseen_on_an_older_kernel),
         OLD(the_applications_own_userfaultfd),
         OLD(huge_pages_on_an_older_kernel),

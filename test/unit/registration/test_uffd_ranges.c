@@ -27,6 +27,8 @@ static struct {
     char *base;
 } meanwhile;
 
+static unsigned scans; /* PAGEMAP_SCAN, by which mappings are asked about */
+
 int __real_ioctl(int fd, unsigned long request, void *argument);
 int __wrap_ioctl(int fd, unsigned long request, void *argument);
 int __wrap_ioctl(int fd, unsigned long request, void *argument)
@@ -34,6 +36,7 @@ int __wrap_ioctl(int fd, unsigned long request, void *argument)
     if (request == UFFDIO_REGISTER && meanwhile.before != NULL) {
         meanwhile.before();
     }
+    scans += _IOC_TYPE(request) == 'f' && _IOC_NR(request) == 16;
     const int result = __real_ioctl(fd, request, argument);
     if (request == UFFDIO_REGISTER && meanwhile.after != NULL) {
         meanwhile.after();
@@ -388,6 +391,29 @@ static void buffers_mapped_touched_and_covered_in_turn_stay_below_the_limit(void
     }
 }
 
+/* Below some thousands nobody needs to know how many there are. */
+static void few_are_not_counted_however_many_are_used_and_freed(void **state)
+{
+    enum { OTHERS = 1000, FRESH = 600 };
+    rig_t *rig = *state;
+    char *others = map(0, 2 * OTHERS * PAGE);
+
+    for (unsigned i = 0; i < OTHERS; i++) {
+        assert_int_equal(mprotect(others + 2 * (size_t)i * PAGE, PAGE, PROT_READ), 0);
+    }
+    scans = 0;
+    for (unsigned i = 0; i < FRESH; i++) {
+        char *base = map(0, PAGE);
+
+        must_subscribe(rig, base, PAGE);
+        assert_int_equal(regx_uffd_unregister(&rig->uffd, (uintptr_t)base, (uintptr_t)base + PAGE),
+                         0);
+        assert_int_equal(munmap(base, PAGE), 0);
+    }
+    assert_in_range(scans, 0, 4 * FRESH);
+    unmap(rig, others, 2 * OTHERS * PAGE);
+}
+
 static void the_limit_is_a_tenth(void **state)
 {
     const rig_t *rig = *state;
@@ -567,6 +593,7 @@ int main(void)
         ARMED(up_to_a_limit),
         ARMED(up_to_a_limit_on_an_older_kernel),
         ARMED(buffers_mapped_touched_and_covered_in_turn_stay_below_the_limit),
+        ARMED(few_are_not_counted_however_many_are_used_and_freed),
         ARMED(the_limit_is_a_tenth),
         ARMED(what_another_has),
         ARMED(at_the_top_of_the_stack),
