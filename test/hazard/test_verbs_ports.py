@@ -137,7 +137,8 @@ def test_ports_of_separate_networks_are_not_connected(mpi: Mpi, tmp_path: Path) 
         job = mpi("collective", "--sizes", "10", "bcast", around=[*around, *AROUND],
                   options=options, within=within, timeout=120, regx={"transport": "verbs"})
     assert job.status != 0 and "checked" not in job.stdout, str(job)
-    assert any("no wire leads to rank " in line for line in job.complaints), str(job)
+    told = [line for line in job.complaints if " cannot be reached (open here: verbs:" in line]
+    assert 1 <= len(told) <= 2, str(job)  # by each rank at most
 
 
 def test_host_that_is_cut_off(mpi: Mpi, tmp_path: Path) -> None:

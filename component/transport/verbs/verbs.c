@@ -42,13 +42,17 @@ static regx_status_t refuse(const regx_verbs_t *verbs, const char *what, char *e
     return errno == ENOMEM ? REGX_NO_MEMORY : REGX_UNREACHABLE;
 }
 
-/* How many receive buffers are wanted. */
-static uint32_t receives_wanted(const regx_verbs_t *verbs)
+/* How many receive buffers are wanted. Unless set, they take half of the longest region at most,
+ * since they share one with other buffers. */
+static uint64_t receives_wanted(const regx_verbs_t *verbs)
 {
+    const uint64_t longest = verbs->port.device.max_mr_size;
+    const uint64_t wanted = regx_memlock_limit() < MUCH_LOCKED ? FEW_RECEIVES : RECEIVES;
+
     if (verbs->settings.srq_depth != 0) {
         return verbs->settings.srq_depth;
     }
-    return regx_memlock_limit() < MUCH_LOCKED ? FEW_RECEIVES : RECEIVES;
+    return longest != 0 ? regx_min(wanted, longest / 2 / REGX_VERBS_RECEIVE_SIZE) : wanted;
 }
 
 /* How much of everything the device can. A quarter of the longest completion queue is for what
