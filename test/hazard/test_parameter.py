@@ -38,6 +38,9 @@ BAD = {
     "verbs_retry_count": ["8", "-1"],
     "verbs_rnr_retry": ["8", "-1"],
     "verbs_mtu": ["0", "1000", "8192", ""],
+    "verbs_any_subnet": ["2", "-1", "yes", ""],
+    "verbs_srq_depth": ["15", "32769", "-1", "many"],
+    "verbs_sq_depth": ["15", "1025", "-1", "auto"],
     "if_include": ["nosuch0", "10.0.0.0/99", "lo,nosuch0"],
 }
 CASES = [(name, value) for name, values in BAD.items() for value in values]

@@ -151,7 +151,8 @@ static bool shrink(void)
 
 static bool move_pages_only(void)
 {
-    return mremap(buffer, size, size, MREMAP_MAYMOVE | MREMAP_DONTUNMAP) != MAP_FAILED;
+    /* Without a hint the kernel would look at whatever is in that register. */
+    return mremap(buffer, size, size, MREMAP_MAYMOVE | MREMAP_DONTUNMAP, NULL) != MAP_FAILED;
 }
 
 static bool advise(int advice)
