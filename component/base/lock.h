@@ -6,7 +6,8 @@
  * under it are short: no call into Open MPI, no copy of more than an eager message, no wait.
  *
  * Lock order, outermost first: rendezvous engine, connection, then any one of the leaves (pool,
- * registration cache, the node wire's lists, window table). No leaf is taken under another leaf.
+ * registration cache, shared memory's lists, the rkey table). While a path is made, the
+ * multiplexer's connection lock is held over the path's own. No leaf is taken under another leaf.
  * Nor are two that are always real, since other threads than the job's come by them: the notifier's
  * for arming (registration/uffd_ranges.h), and the one that fork takes (registration/notifier.c).
  */
