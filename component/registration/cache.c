@@ -88,9 +88,7 @@
  *   path, and all others ask first whether this is a child: before any lock, which in the child
  *   may be held for ever. Uses that it gives back are counted in its own copy of the memory.
  */
-#include "registration/cache_internal.h"
-
-#include "registration/device.h"
+#include "registration/cache.h"
 
 #include <limits.h>
 #include <stdlib.h>

@@ -8,9 +8,7 @@
  * cache.c for the order. What cannot be shown to be true serves this use and no other: it is as
  * good as what backend none would have made.
  */
-#include "registration/cache_internal.h"
-
-#include "registration/device.h"
+#include "registration/cache.h"
 
 #include <sched.h>
 #include <time.h>

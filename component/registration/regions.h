@@ -15,7 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "transport/transport.h"
+#include "registration/registration.h"
 
 #define REGX_REGIONS_MAX (1u << 20) /* alive at once; address space, until used */
 
@@ -40,7 +40,7 @@ typedef struct regx_record {
 typedef struct regx_holding {
     regx_mr_t mr;  /* as the device knows it */
     uint32_t cost; /* of registering it: nanoseconds */
-    uint32_t heat; /* how often it was used, the older the less; see evict.c */
+    uint32_t heat; /* how often it was used, the older the less; see retire.c */
     uint32_t seen; /* acquisitions when heat was last brought up to date */
 } regx_holding_t;
 
@@ -137,5 +137,62 @@ uint32_t regx_index_next(const regx_index_t *index, regx_index_cursor_t *place);
 typedef void (*regx_index_removed_t)(void *context, const uint32_t *numbers, uint32_t count);
 bool regx_index_cut(regx_index_t *index, uintptr_t start, uintptr_t end, size_t *max,
                     regx_index_removed_t removed, void *context);
+
+/* ---- registered with the transport's memory domain, counted ---- */
+
+/* Whether the device can register so much at once. */
+static inline bool regx_device_takes(const regx_registry_t *registry, size_t length)
+{
+    const uint64_t max = registry->transport->mr_bytes;
+
+    return max == 0 || length <= max;
+}
+
+/* REGX_NO_MEMORY also of what the device does not take. */
+static inline regx_status_t regx_device_register(regx_registry_t *registry, void *base,
+                                                 size_t length, unsigned access, regx_mr_t *mr)
+{
+    regx_counters_t *counters = registry->counters;
+    regx_transport_t *transport = registry->transport;
+    const regx_status_t status = regx_device_takes(registry, length)
+                                     ? transport->ops->reg(transport, base, length, access, mr)
+                                     : REGX_NO_MEMORY;
+
+    if (status != REGX_OK) {
+        return status;
+    }
+    /* The cache's thread deregisters, whatever the application has told of its own. */
+    atomic_fetch_add(&counters->registrations, 1);
+    atomic_fetch_add(&counters->registered_bytes, length);
+    regx_count_high(&counters->largest_registration, length);
+    regx_count_high(&counters->registered_high, atomic_load(&counters->registered_bytes));
+    return REGX_OK;
+}
+
+static inline void regx_device_deregister(regx_registry_t *registry, regx_mr_t *mr)
+{
+    regx_counters_t *counters = registry->counters;
+    const size_t length = mr->length;
+
+    registry->transport->ops->dereg(registry->transport, mr);
+    atomic_fetch_add(&counters->deregistrations, 1);
+    atomic_fetch_sub(&counters->registered_bytes, length);
+}
+
+/* Registers exactly that range for one use, counted as uncached; region->own is to be
+ * deregistered. */
+static inline regx_status_t regx_device_register_once(regx_registry_t *registry, void *base,
+                                                      size_t length, unsigned access,
+                                                      regx_region_t *region)
+{
+    const regx_status_t status = regx_device_register(registry, base, length, access, &region->own);
+
+    if (status == REGX_OK) {
+        regx_count(registry->counters, &registry->counters->uncached, 1);
+        region->mr = &region->own;
+        region->kept = 0;
+    }
+    return status;
+}
 
 #endif

@@ -8,8 +8,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "registration/raw.h"
-
 static int create(pthread_t *thread, void *(*run)(void *), void *argument)
 {
     pthread_attr_t attributes;

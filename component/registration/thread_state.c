@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "registration/thread_state.h"
+#include "registration/cache.h"
 
 #include <errno.h>
 #include <string.h>

@@ -22,7 +22,7 @@ regx_monitor_t *start(regx_check_t check)
     char error[256] = "";
 
     memset(&counters, 0, sizeof(counters));
-    if (regx_monitor_notifier(&config, &monitor, error, sizeof(error)) != REGX_OK) {
+    if (regx_backend_notifier.start(&config, &monitor, error, sizeof(error)) != REGX_OK) {
         fail_msg("%s", error);
     }
     atomic_store(&told, 0);
@@ -109,7 +109,7 @@ bool refused(void)
     regx_monitor_t *monitor;
     char error[256];
 
-    if (regx_monitor_notifier(&config, &monitor, error, sizeof(error)) == REGX_DENIED) {
+    if (regx_backend_notifier.start(&config, &monitor, error, sizeof(error)) == REGX_DENIED) {
         printf("1..0 # SKIP %s\n", error);
         return true;
     }

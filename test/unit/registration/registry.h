@@ -12,7 +12,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-#include "registration/cache_internal.h"
+#include "registration/cache.h"
 #include "registration/registration.h"
 
 #define PAGE ((uintptr_t)4096)

@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "registration/maps.h"
+#include "registration/uffd.h"
 
 enum { PAGE = 4096, MOST = 4000 };
 

@@ -138,7 +138,8 @@ static void asked_only_with_threads(void **state)
     (void)state;
     for (int threads = 0; threads < 2; threads++) {
         config.threads = threads == 1;
-        assert_int_equal(regx_monitor_notifier(&config, &monitor, error, sizeof(error)), REGX_OK);
+        assert_int_equal(regx_backend_notifier.start(&config, &monitor, error, sizeof(error)),
+                         REGX_OK);
         assert_int_equal(monitor->valid != NULL, config.threads);
         monitor->stop(monitor);
     }

@@ -24,7 +24,7 @@ static regx_monitor_t *start(regx_check_t check)
     regx_monitor_t *monitor = NULL;
     char error[256] = "";
 
-    if (regx_monitor_notifier(&config, &monitor, error, sizeof(error)) != REGX_OK) {
+    if (regx_backend_notifier.start(&config, &monitor, error, sizeof(error)) != REGX_OK) {
         print_message("not tried: %s\n", error);
         skip();
     }

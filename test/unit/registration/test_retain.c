@@ -28,7 +28,7 @@ static regx_status_t retain(char *error, size_t error_size)
     static regx_counters_t counters;
     const regx_monitor_config_t config = {.counters = &counters};
     regx_monitor_t *monitor = NULL;
-    const regx_status_t status = regx_monitor_retain(&config, &monitor, error, error_size);
+    const regx_status_t status = regx_backend_retain.start(&config, &monitor, error, error_size);
 
     if (status == REGX_OK) {
         if (strcmp(monitor->name, "retain") != 0 || monitor->valid != NULL ||

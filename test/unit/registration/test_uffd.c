@@ -167,7 +167,8 @@ static regx_monitor_t *start(regx_check_t check)
     regx_monitor_t *monitor = NULL;
 
     error[0] = '\0';
-    const regx_status_t status = regx_monitor_notifier(&config, &monitor, error, sizeof(error));
+    const regx_status_t status =
+        regx_backend_notifier.start(&config, &monitor, error, sizeof(error));
     return status == REGX_OK ? monitor : NULL;
 }
 

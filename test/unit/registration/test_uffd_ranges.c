@@ -15,7 +15,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "registration/uffd_ranges.h"
+#include "registration/uffd.h"
 
 enum { PAGE = 4096, BLOCK = 2 << 20 };
 
