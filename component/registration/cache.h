@@ -205,6 +205,13 @@ typedef struct regx_range {
     size_t size;
 } regx_range_t;
 
+/* Room that is set aside for a region so large that one call cannot make it: see retire.c. */
+typedef struct regx_aside {
+    uintptr_t start, end; /* of the region */
+    uint64_t bytes;       /* 0: for none */
+    unsigned others;      /* that found no room since it was asked for last */
+} regx_aside_t;
+
 /* The cache's thread (retire.c). */
 typedef struct regx_reclaimer {
     pthread_t thread;
@@ -235,10 +242,11 @@ struct regx_cache {
     unsigned drained_max; /* REGX_DRAINED_MAX; tests make it less */
     regx_regions_t regions;
     regx_index_t index; /* of the regions that are alive */
-    uint64_t bytes;     /* of these, and of those being registered */
+    uint64_t bytes;     /* of these, of those being registered, and what is set aside */
     uint64_t count;
-    _Atomic uint64_t pinned;  /* bytes: also of regions that are dead and not yet deregistered */
-    uint64_t pinned_max;      /* beyond it nothing more is kept */
+    _Atomic uint64_t pinned; /* bytes: also of regions that are dead and not yet deregistered */
+    uint64_t pinned_max;     /* beyond it nothing more is kept */
+    regx_aside_t aside;
     regx_index_cursor_t hand; /* where eviction looks next */
     regx_region_list_t
         dead; /* regions that may still have users that no look at the counts shows */
@@ -349,7 +357,7 @@ void regx_cache_expect(regx_cache_t *cache, const regx_request_t *request);
 bool regx_cache_admits_locked(regx_cache_t *cache, const regx_request_t *request);
 /* Locked: makes room for one more region, of the request's size, within the budget. Gives up
  * REGX_EVICTED_MAX regions at the most: a large one may be refused a few times before there is
- * room. */
+ * room; what was made until then is set aside for it. */
 bool regx_cache_reserve_locked(regx_cache_t *cache, regx_request_t *request);
 #define REGX_EVICTED_MAX 64u
 

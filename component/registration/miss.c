@@ -11,12 +11,14 @@
 #include "registration/cache.h"
 
 #include <sched.h>
-#include <time.h>
+
+#include "base/clock.h"
 
 #define YIELDS 16u /* while news is not yet logged: some microseconds */
-/* How often it is asked again whether a change is under way, before memory is registered that may
- * not need it: some twenty microseconds, less than registering takes. */
+/* How often, and for how long, it is asked again whether a change is under way, before memory is
+ * registered that may not need it: for less than registering takes. */
 #define ASKED_AGAIN 32u
+#define ASKED_FOR_NS 20000
 /* Given up and deregistered where the device has no more room, by one acquisition; it bounces if
  * that was too little, and the next one goes on. */
 #define EVICTED_FOR_DEVICE 256u
@@ -48,6 +50,25 @@ static void let_it_be_logged(const regx_inval_log_t *log)
         }
         sched_yield();
     }
+}
+
+/* Of asking again while a change is under way that may be of anything. */
+typedef struct retry {
+    unsigned count;
+    int64_t since;
+} retry_t;
+
+/* Whether to ask once more, after others were let run. Where the processor is busy that alone may
+ * take milliseconds: then it was the last time. */
+static bool asks_again(retry_t *retry)
+{
+    if (retry->count == 0) {
+        retry->since = regx_now_ns();
+    } else if (retry->count == ASKED_AGAIN || regx_now_ns() - retry->since > ASKED_FOR_NS) {
+        return false;
+    }
+    retry->count++;
+    return true;
 }
 
 /* Takes dead regions out of that part of the look-up cache; notes if one of them would have served,
@@ -233,14 +254,6 @@ static regx_status_t register_once(regx_cache_t *cache, const regx_request_t *re
     return status;
 }
 
-static uint64_t now(void)
-{
-    struct timespec time;
-
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
-}
-
 /* Lets the new region live, with its first use. false: it is not true, or there is one already, or
  * no memory. */
 static bool publish_locked(regx_cache_t *cache, regx_thread_state_t *ts, regx_request_t *request,
@@ -278,17 +291,18 @@ static regx_status_t register_kept(regx_cache_t *cache, regx_thread_state_t *ts,
                                    uint32_t number, regx_region_t *region)
 {
     regx_mr_t *mr = &cache->holdings[number].mr;
-    const uint64_t began = now();
+    const int64_t began = regx_now_ns();
     regx_status_t status = register_pages(cache, request, request->access, mr);
 
     if (status == REGX_DENIED && request->access != access) { /* what was allowed is not any more */
         status = register_pages(cache, request, access, mr);
     }
-    const uint64_t cost = now() - began;
+    const uint64_t cost = (uint64_t)(regx_now_ns() - began);
+    retry_t retry = {0};
 
     regx_lock(&cache->lock);
     bool kept = status == REGX_OK && publish_locked(cache, ts, request, number, since, cost);
-    for (unsigned i = 0; i < ASKED_AGAIN && status == REGX_OK && !kept && request->busy; i++) {
+    while (status == REGX_OK && !kept && request->busy && asks_again(&retry)) {
         regx_unlock(&cache->lock);
         sched_yield();
         regx_lock(&cache->lock);
@@ -360,25 +374,25 @@ static found_t find(regx_cache_t *cache, uintptr_t address, regx_request_t *requ
 {
     regx_counters_t *counters = cache->registry->counters;
     found_t found = {0};
-    bool again = true;
-    unsigned tries = 0;
+    retry_t retry = {0};
+    bool again = false;
 
-    for (; again; tries++) {
-        if (tries > 0) {
+    do {
+        if (again) {
             sched_yield();
         }
         regx_lock(&cache->lock);
         found.ts = regx_cache_thread_state(cache);
         found.number = find_locked(cache, found.ts, address, request);
-        again = admits && found.number == 0 && request->busy && tries < ASKED_AGAIN;
+        again = admits && found.number == 0 && request->busy && asks_again(&retry);
         /* What is there stays: it may be true the next time. */
         found.is_admitted = admits && !again && found.number == 0 && found.ts != NULL &&
                             !request->exists && regx_cache_admits_locked(cache, request);
         found.since = atomic_load_explicit(&cache->drained, memory_order_relaxed);
         regx_unlock(&cache->lock);
-    }
+    } while (again);
     if (found.number != 0) {
-        regx_count(counters, &counters->query_retried, tries > 1);
+        regx_count(counters, &counters->query_retried, retry.count > 0);
     } else {
         regx_count(counters, &counters->stale_prevented, request->refused);
     }

@@ -229,6 +229,7 @@ static void from_a_page(const void *settings, regx_option_range_t *range)
 static const regx_param_t params[] = {
 #define REGX_PARAM(type, ctype, field, ...)                                                        \
     REGX_PARAM_ROW(regx_registration_settings_t, "", type, field, __VA_ARGS__)
+#include "registration/params.def"
 #undef REGX_PARAM
 };
 

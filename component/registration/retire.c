@@ -175,12 +175,54 @@ bool regx_cache_admits_locked(regx_cache_t *cache, const regx_request_t *request
            (seen || config->admit == REGX_ADMIT_FIRST || has_room(cache, size));
 }
 
+/* How many others may find no room until what is set aside, and not asked for, is given back. */
+#define OTHERS 256u
+
+/* Room for a region so large that one call cannot make it is made in parts. What was made counts as
+ * kept meanwhile: small regions would else take it, and thousands of them be given up for nothing.
+ */
+static void set_aside(regx_cache_t *cache, const regx_request_t *request)
+{
+    const uint64_t size = request->end - request->start;
+    const uint64_t made = cache->config.bytes - cache->bytes;
+
+    cache->aside = (regx_aside_t){
+        .start = request->start, .end = request->end, .bytes = made < size ? made : size};
+    cache->bytes += cache->aside.bytes;
+}
+
+static void give_back_aside(regx_cache_t *cache)
+{
+    cache->bytes -= cache->aside.bytes;
+    cache->aside = (regx_aside_t){0};
+}
+
+/* Whether one call can hardly make that room, as large as regions are on average. */
+static bool takes_parts(const regx_cache_t *cache, uint64_t size)
+{
+    const uint64_t kept = cache->bytes - cache->aside.bytes, max = cache->config.bytes;
+
+    return cache->count > 0 && cache->bytes + size > max &&
+           (cache->bytes + size - max) / REGX_EVICTED_MAX > kept / cache->count;
+}
+
 bool regx_cache_reserve_locked(regx_cache_t *cache, regx_request_t *request)
 {
     const uint64_t size = request->end - request->start;
+    regx_aside_t *aside = &cache->aside;
+    const bool own = aside->start == request->start && aside->end == request->end;
 
+    if (own || (aside->bytes > 0 && !has_room(cache, size) && ++aside->others > OTHERS)) {
+        give_back_aside(cache);
+    }
+    if (aside->bytes > 0 && takes_parts(cache, size)) {
+        return false; /* one after the other */
+    }
     while (!has_room(cache, size)) {
         if (request->given_up >= REGX_EVICTED_MAX || regx_cache_evict_locked(cache) == 0) {
+            if (aside->bytes == 0 && cache->bytes < cache->config.bytes) {
+                set_aside(cache, request);
+            }
             return false;
         }
         request->given_up++;

@@ -322,6 +322,39 @@ static void a_change_that_ends_soon_costs_no_registration(void **state)
     registry_close(r);
 }
 
+/* The processor is busy: whoever yields it gets it back a millisecond later. */
+static unsigned milliseconds; /* by which each look at the clock advances it */
+
+int __real_clock_gettime(clockid_t clock, struct timespec *time);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *time);
+
+int __wrap_clock_gettime(clockid_t clock, struct timespec *time)
+{
+    static unsigned passed;
+    const int status = __real_clock_gettime(clock, time);
+
+    passed += milliseconds;
+    time->tv_sec += passed / 1000;
+    return status;
+}
+
+static void a_change_that_lasts_is_not_asked_about_for_long(void **state)
+{
+    registry_t *r = registry_open_large(true);
+
+    (void)state;
+    registry_use(r, 0x100000, PAGE);
+    r->loud = true;
+    milliseconds = 1000;
+    const uint64_t refused = r->counters.query_refused;
+    assert_int_equal(registry_served(r, 0x100000, PAGE), ONCE);
+    assert_in_range(r->counters.query_refused - refused, 1, 4);
+    milliseconds = 0;
+    r->loud = false;
+    assert_int_equal(registry_served(r, 0x100000, PAGE), HIT);
+    registry_close(r);
+}
+
 static void while_news_is_not_logged_nothing_hits(void **state)
 {
     registry_t *r = registry_open_large(true);
@@ -386,6 +419,7 @@ int main(void)
         cmocka_unit_test(a_lapped_log_flushes_all_once),
         cmocka_unit_test(a_change_being_written_is_a_miss_and_no_wait),
         cmocka_unit_test(while_a_change_is_under_way_nothing_hits),
+        cmocka_unit_test(a_change_that_lasts_is_not_asked_about_for_long),
         cmocka_unit_test(a_change_that_ends_soon_costs_no_registration),
         cmocka_unit_test(while_news_is_not_logged_nothing_hits),
         cmocka_unit_test(what_ends_within_the_query_is_seen),
