@@ -123,7 +123,7 @@ regx_cache_t *regx_cache_open(regx_registry_t *registry, const regx_cache_config
     cache->drained = cache->log->head;
     cache->queries = cache->monitor->valid != NULL;
     cache->query = cache->monitor->query;
-    cache->fences = !regx_cache_membarrier_works();
+    cache->fences = !regx_membarrier_works();
     cache->fast = cache->queries || cache->fences ? UINT64_MAX : cache->serial;
     cache->registry = registry;
     cache->config = *config;

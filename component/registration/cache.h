@@ -136,6 +136,12 @@ regx_thread_state_t *regx_thread_states_here(regx_thread_state_t **states, uint3
                                              uint64_t cache);
 void regx_thread_states_free(regx_thread_state_t **states, uint32_t regions);
 
+/* Whether membarrier can be used from now on. */
+bool regx_membarrier_works(void);
+/* After it, every count of a use was made by a look-up that could see what was dead before it, or
+ * can be seen. false: refused. */
+bool regx_membarrier(void);
+
 /* Sum of the counts of uses of one region. */
 static inline uint64_t regx_thread_states_uses(const regx_thread_state_t *states, uint32_t region)
 {
@@ -374,8 +380,6 @@ unsigned regx_cache_retire(regx_cache_t *cache, unsigned max);
 unsigned regx_cache_retire_quietly(regx_cache_t *cache, unsigned max);
 /* Tells what is left to be told. Not locked. */
 void regx_cache_warn(regx_cache_t *cache);
-/* Whether membarrier can be used from now on. */
-bool regx_cache_membarrier_works(void);
 
 /* retire.c: the cache's thread, where there is to be one. */
 void regx_cache_start_reclaiming(regx_cache_t *cache);

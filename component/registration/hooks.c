@@ -214,7 +214,6 @@ static regx_status_t hooks_subscribe(regx_monitor_t *base, uintptr_t start, uint
 {
     regx_hooks_monitor_t *monitor = (regx_hooks_monitor_t *)base;
 
-    (void)start, (void)end;
     *since = atomic_load(&base->log->head);
     if (!atomic_load(&monitor->stolen)) {
         if (!is_stolen(monitor)) {
@@ -223,7 +222,8 @@ static regx_status_t hooks_subscribe(regx_monitor_t *base, uintptr_t start, uint
         atomic_store(&monitor->stolen, true);
         regx_inval_log_write(base->log, 0, UINTPTR_MAX); /* what is not yet kept is also hit */
     }
-    regx_tally(monitor->counters->fallbacks, "hooks: somebody has patched over them");
+    regx_monitor_fallback(base, monitor->counters, start, end,
+                          "hooks: somebody has patched over them");
     return REGX_DENIED;
 }
 
@@ -254,6 +254,7 @@ static regx_hooks_monitor_t *hooks_new(const regx_monitor_config_t *config)
         return NULL;
     }
     monitor->super.name = "hooks";
+    monitor->super.trace = config->trace;
     monitor->super.subscribe = hooks_subscribe;
     monitor->super.stop = hooks_stop;
     monitor->source = config->hooks;

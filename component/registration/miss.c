@@ -24,6 +24,8 @@
 #define EVICTED_FOR_DEVICE 256u
 #define RETIRED_FOR_DEVICE 1024u
 
+static const char under_way[] = "a change is under way";
+
 static bool pages_of(const regx_cache_t *cache, const void *base, size_t length, unsigned access,
                      regx_request_t *request)
 {
@@ -234,8 +236,12 @@ static regx_status_t register_pages(regx_cache_t *cache, const regx_request_t *r
     return status;
 }
 
-static void serve_once(regx_cache_t *cache, const regx_mr_t *mr, regx_region_t *region)
+static void serve_once(regx_cache_t *cache, const regx_mr_t *mr, const char *reason,
+                       regx_region_t *region)
 {
+    regx_trace(cache->registry->trace, REGX_TRACE_PATH,
+               "registration: %zu bytes at %p: for this use alone, %s", mr->length, mr->base,
+               reason);
     region->own = *mr;
     region->mr = &region->own;
     region->kept = 0;
@@ -243,13 +249,13 @@ static void serve_once(regx_cache_t *cache, const regx_mr_t *mr, regx_region_t *
 }
 
 static regx_status_t register_once(regx_cache_t *cache, const regx_request_t *request,
-                                   unsigned access, regx_region_t *region)
+                                   unsigned access, const char *reason, regx_region_t *region)
 {
     regx_mr_t mr;
     const regx_status_t status = register_pages(cache, request, access, &mr);
 
     if (status == REGX_OK) {
-        serve_once(cache, &mr, region);
+        serve_once(cache, &mr, reason, region);
     }
     return status;
 }
@@ -322,7 +328,7 @@ static regx_status_t register_kept(regx_cache_t *cache, regx_thread_state_t *ts,
     regx_unlock(&cache->lock);
     regx_inval_log_interest(cache->log, request->start, request->end, -1);
     if (status == REGX_OK) {
-        serve_once(cache, &once, region);
+        serve_once(cache, &once, request->busy ? under_way : "it has changed", region);
     }
     return status;
 }
@@ -341,11 +347,13 @@ static regx_status_t register_admitted(regx_cache_t *cache, regx_thread_state_t 
                                        uintptr_t address, regx_request_t *request, unsigned access,
                                        regx_region_t *region)
 {
+    const char *reason = "changes of it would not be told";
     uint32_t number = 0;
     uint64_t since;
 
     regx_inval_log_interest(cache->log, request->start, request->end, 1);
     if (subscribe(cache, request, &since) == REGX_OK) {
+        reason = "no room";
         regx_lock(&cache->lock);
         number = reserve_locked(cache, request);
         regx_unlock(&cache->lock);
@@ -357,7 +365,7 @@ static regx_status_t register_admitted(regx_cache_t *cache, regx_thread_state_t 
         return register_kept(cache, ts, address, request, access, since, number, region);
     }
     regx_inval_log_interest(cache->log, request->start, request->end, -1);
-    return register_once(cache, request, access, region);
+    return register_once(cache, request, access, reason, region);
 }
 
 typedef struct found {
@@ -423,7 +431,8 @@ regx_status_t regx_cache_acquire_slow(regx_cache_t *cache, void *base, size_t le
         return register_admitted(cache, found.ts, address, &request, access, region);
     }
     regx_cache_retire(cache, REGX_RETIRED_MAX);
-    return register_once(cache, &request, access, region);
+    return register_once(cache, &request, access,
+                         request.exists ? under_way : "not worth keeping yet", region);
 }
 
 bool regx_cache_find_slow(regx_cache_t *cache, const void *base, size_t length, unsigned access,

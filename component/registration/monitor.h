@@ -19,6 +19,7 @@
 #include "base/counters.h"
 #include "base/hook_source.h"
 #include "base/status.h"
+#include "base/trace.h"
 #include "transport/transport.h"
 
 /* ---- the log of changes ----
@@ -105,8 +106,9 @@ enum {
 
 struct regx_monitor {
     const char *name;
-    unsigned flags;        /* REGX_MONITOR_... */
-    regx_inval_log_t *log; /* the monitor's own, valid until stop */
+    unsigned flags;            /* REGX_MONITOR_... */
+    regx_inval_log_t *log;     /* the monitor's own, valid until stop */
+    const regx_trace_t *trace; /* the configuration's */
 
     /* Whether no change of a watched range is between its start and its entry in the log, and
      * (where the monitor was told to ask) all of start to end is still watched. Asked on each
@@ -128,7 +130,7 @@ struct regx_monitor {
     /* Both by REGX_MONITOR_BY_DEVICE alone, by any thread, with no lock held. */
     /* Whether regions can serve what begins there; else pin it for one use (counted by reason in
      * counters->fallbacks). */
-    bool (*follows)(const regx_monitor_t *monitor, const void *base);
+    bool (*follows)(const regx_monitor_t *monitor, const void *base, size_t length);
     /* Called for each use of a region, before it is granted or read from: sees to it that the
      * device finds that range. REGX_DENIED: something of it is not there, do not use the region. */
     regx_status_t (*ready)(const regx_monitor_t *monitor, const regx_mr_t *mr, void *base,
@@ -137,6 +139,18 @@ struct regx_monitor {
     /* Nothing is left watched, no thread, no descriptor. All caches must be closed. */
     void (*stop)(regx_monitor_t *monitor);
 };
+
+/* For a monitor's own functions: counts what cannot go as asked for by its reason, and shows it to
+ * who traces. Not in the notifier's reader, nor in hooks. */
+static inline void regx_monitor_fallback(const regx_monitor_t *monitor, regx_counters_t *counters,
+                                         uintptr_t start, uintptr_t end, const char *reason)
+{
+    regx_tally(counters->fallbacks, reason);
+    if (regx_traces(monitor->trace, REGX_TRACE_PATH)) {
+        regx_trace(monitor->trace, REGX_TRACE_PATH, "registration: %zu bytes at %p: %s",
+                   (size_t)(end - start), (void *)start, reason);
+    }
+}
 
 /* The query that closes the window between a change and its event (btl_regx_notifier_check). */
 typedef enum {
@@ -156,6 +170,7 @@ typedef struct regx_monitor_config {
     regx_transport_t *transport;     /* whose memory domain registers */
     regx_prefetch_t prefetch;
     regx_counters_t *counters;
+    const regx_trace_t *trace; /* lives as long as the monitor; NULL: off */
     /* The notifier's reader calls it for each change that the kernel tells of (of a move: for the
      * old place), before sequence is even again. Allocates nothing. NULL: nobody wants to know. */
     void (*on_change)(void *context, uintptr_t start, uintptr_t end);

@@ -274,7 +274,7 @@ static regx_status_t subscribe(regx_monitor_t *monitor, uintptr_t start, uintptr
                              : regx_uffd_ranges_add(&notifier->ranges, start, end, since);
 
     if (reason != NULL) {
-        regx_tally(notifier->counters->fallbacks, reason);
+        regx_monitor_fallback(monitor, notifier->counters, start, end, reason);
         return REGX_DENIED;
     }
     return REGX_OK;
@@ -407,6 +407,7 @@ static regx_status_t notifier_start(const regx_monitor_config_t *config, regx_mo
     }
     *notifier = (regx_notifier_t){
         .super = {.name = "notifier",
+                  .trace = config->trace,
                   .flags = REGX_MONITOR_THREAD,
                   .subscribe = subscribe,
                   .stop = stop},

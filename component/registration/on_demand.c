@@ -89,17 +89,19 @@ static void advise(const regx_on_demand_t *odp, const regx_mr_t *mr, const void 
     if (odp->transport->ops->prefetch(odp->transport, mr, base, length) == REGX_OK) {
         regx_count(odp->counters, &odp->counters->prefetch_advised, 1);
     } else {
-        regx_tally(odp->counters->fallbacks, "odp: advice refused, no prefetch");
+        regx_monitor_fallback(&odp->super, odp->counters, (uintptr_t)base, (uintptr_t)base + length,
+                              "odp: advice refused, no prefetch");
     }
 }
 
-static bool follows(const regx_monitor_t *monitor, const void *base)
+static bool follows(const regx_monitor_t *monitor, const void *base, size_t length)
 {
     const regx_on_demand_t *odp = (const regx_on_demand_t *)monitor;
     const bool whole = (uintptr_t)base % odp->transport->on_demand_grain == 0;
 
     if (!whole) {
-        regx_tally(odp->counters->fallbacks, "odp: pinned, not where a page begins");
+        regx_monitor_fallback(monitor, odp->counters, (uintptr_t)base, (uintptr_t)base + length,
+                              "odp: pinned, not where a page begins");
     }
     return whole;
 }
@@ -197,6 +199,7 @@ static regx_status_t odp_start(const regx_monitor_config_t *config, regx_monitor
         return REGX_NO_MEMORY;
     }
     odp->super.name = "odp";
+    odp->super.trace = config->trace;
     odp->super.flags = REGX_MONITOR_BY_DEVICE;
     odp->super.follows = follows;
     odp->super.ready = ready;

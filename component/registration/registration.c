@@ -126,8 +126,11 @@ regx_status_t regx_registry_open(regx_registry_t *registry, const regx_backend_t
                                  regx_monitor_t *monitor, const regx_cache_config_t *cache,
                                  regx_transport_t *transport, regx_counters_t *counters)
 {
-    *registry = (regx_registry_t){
-        .backend = backend, .transport = transport, .counters = counters, .monitor = monitor};
+    *registry = (regx_registry_t){.backend = backend,
+                                  .transport = transport,
+                                  .counters = counters,
+                                  .trace = cache != NULL ? cache->trace : NULL,
+                                  .monitor = monitor};
     if (monitor == NULL) { /* nobody tells of changes: nothing may be kept */
         return REGX_OK;
     }
@@ -151,7 +154,7 @@ static __attribute__((noinline)) regx_status_t acquire_on_demand(regx_registry_t
 {
     regx_monitor_t *monitor = registry->monitor;
 
-    if (!monitor->follows(monitor, base)) {
+    if (!monitor->follows(monitor, base, length)) {
         return regx_device_register_once(registry, base, length, access, region);
     }
     regx_status_t status =

@@ -68,6 +68,7 @@ typedef struct regx_cache_config {
      * at each (ABORT), once its last use has ended. May be NULL. */
     void (*changed_in_use)(void *context, const void *base, size_t length);
     void *context;
+    const regx_trace_t *trace; /* lives as long as the registry; NULL: off */
 } regx_cache_config_t;
 
 /* ---- a registry ---- */
@@ -89,6 +90,7 @@ struct regx_registry {
     const regx_backend_t *backend;
     regx_transport_t *transport; /* whose memory domain registers */
     regx_counters_t *counters;
+    const regx_trace_t *trace;
     regx_monitor_t *monitor;  /* NULL: the backend needs none */
     struct regx_cache *cache; /* NULL: registered per use */
     bool on_demand;           /* the monitor's regions */

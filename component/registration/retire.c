@@ -16,26 +16,8 @@
 #include "registration/cache.h"
 
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "registration/thread.h"
-
-/* linux/membarrier.h */
-#define PRIVATE_EXPEDITED 8
-#define REGISTER_PRIVATE_EXPEDITED 16
-
-bool regx_cache_membarrier_works(void)
-{
-    return syscall(SYS_membarrier, REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
-}
-
-/* After it, every count of a use was made by a look-up that could see what was dead before it, or
- * can be seen. */
-static bool barrier(const regx_cache_t *cache)
-{
-    return cache->fences || syscall(SYS_membarrier, PRIVATE_EXPEDITED, 0, 0) == 0;
-}
 
 void regx_cache_kill_locked(regx_cache_t *cache, uint32_t number, regx_region_state_t state)
 {
@@ -312,7 +294,7 @@ static void ripen(regx_cache_t *cache)
 
     cache->dead = (regx_region_list_t){0};
     regx_unlock(&cache->lock);
-    const bool passed = dead.first == 0 || cache->closing || barrier(cache);
+    const bool passed = dead.first == 0 || cache->closing || cache->fences || regx_membarrier();
 
     regx_lock(&cache->lock);
     regx_region_list_prepend(&cache->regions, passed ? &cache->ripe : &cache->dead, &dead);

@@ -5,6 +5,14 @@
 
 regx_counters_t counters;
 _Atomic unsigned told;
+char traced[256];
+
+static void keep_line(const char *line)
+{
+    snprintf(traced, sizeof(traced), "%s", line);
+}
+
+static const regx_trace_t trace = {.level = REGX_TRACE_PATH, .write = keep_line};
 
 static void count_told(void *context, uintptr_t start, uintptr_t end)
 {
@@ -16,8 +24,11 @@ static void count_told(void *context, uintptr_t start, uintptr_t end)
 
 regx_monitor_t *start(regx_check_t check)
 {
-    const regx_monitor_config_t config = {
-        .check = check, .threads = true, .counters = &counters, .on_change = count_told};
+    const regx_monitor_config_t config = {.check = check,
+                                          .threads = true,
+                                          .counters = &counters,
+                                          .trace = &trace,
+                                          .on_change = count_told};
     regx_monitor_t *monitor = NULL;
     char error[256] = "";
 

@@ -339,6 +339,50 @@ static void what_is_denied_costs_nobody_else(void **state)
     registry_close(r);
 }
 
+/* ---- tracing ---- */
+
+static void traces(const char *said)
+{
+    if (strstr(registry_traced, said) == NULL) {
+        fail_msg("traced: \"%s\", not \"%s\"", registry_traced, said);
+    }
+    registry_traced[0] = '\0';
+}
+
+static void every_fallback_is_traced_with_its_reason(void **state)
+{
+    registry_t *r = registry_open(8 * PAGE, UNLIMITED, REGX_ADMIT_SECOND, true);
+    regx_region_t region, held;
+
+    (void)state;
+    registry_get(r, 0x100000, 8 * PAGE, &held);
+    r->trace.level = REGX_TRACE_PATH;
+    assert_int_equal(registry_served(r, 0x200000, PAGE), ONCE);
+    traces("4096 bytes at 0x200000: for this use alone, not worth keeping yet");
+    assert_int_equal(registry_served(r, 0x200000, PAGE), ONCE);
+    traces("for this use alone, no room");
+    r->blind = true;
+    assert_int_equal(registry_served(r, 0x200000, PAGE), ONCE);
+    traces("for this use alone, changes of it would not be told");
+    r->loud = true;
+    assert_int_equal(registry_served(r, 0x100000, PAGE), ONCE);
+    traces("for this use alone, a change is under way");
+    r->loud = false;
+    r->refusal = REGX_DENIED;
+    r->refusals = 1;
+    assert_int_equal(registry_try(r, 0x200000, PAGE, REGX_ACCESS_LOCAL, &region), REGX_DENIED);
+    traces("4096 bytes at 0x200000: refused, not to be used so");
+    r->refusal = REGX_NO_MEMORY;
+    r->refusals = 1; /* nothing can be given up */
+    assert_int_equal(registry_try(r, 0x200000, PAGE, REGX_ACCESS_LOCAL, &region), REGX_NO_MEMORY);
+    traces("refused, no room");
+    r->trace.level = REGX_TRACE_CONNECTION;
+    assert_int_equal(registry_served(r, 0x300000, PAGE), ONCE);
+    assert_string_equal(registry_traced, "");
+    regx_region_release(&r->registry, &held);
+    registry_close(r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -355,6 +399,7 @@ int main(void)
         cmocka_unit_test(a_full_table_keeps_what_is_new),
         cmocka_unit_test(a_first_use_gets_room_when_the_device_has_none),
         cmocka_unit_test(what_is_denied_costs_nobody_else),
+        cmocka_unit_test(every_fallback_is_traced_with_its_reason),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

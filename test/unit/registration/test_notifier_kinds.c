@@ -117,8 +117,9 @@ static void must_not_keep(regx_monitor_t *monitor, void *base, size_t length, co
     const uint64_t before = tally(reason);
     region_t region = keep(monitor, base, length);
 
-    if (region.status != REGX_DENIED || tally(reason) != before + 1) {
-        fail_msg("answered %d, expected: %s", (int)region.status, reason);
+    if (region.status != REGX_DENIED || tally(reason) != before + 1 ||
+        strstr(traced, reason) == NULL) {
+        fail_msg("answered %d, traced \"%s\", expected: %s", (int)region.status, traced, reason);
     }
     drop(&region);
 }
