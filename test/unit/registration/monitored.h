@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * For the tests of the notifier: a monitor, memory that a cache would have it cover, and the
+ * For the tests of the notifier: a monitor, memory that a cache would have it watch, and the
  * cache's look-up.
  */
 #ifndef REGX_TEST_MONITORED_H

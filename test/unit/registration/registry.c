@@ -36,7 +36,7 @@ static void registry_dereg(regx_transport_t *transport, regx_mr_t *mr)
     registry_t *r = (registry_t *)transport;
 
     assert_ptr_equal(mr->handle, r);
-    r->undone[r->deregs % 64] = (uintptr_t)mr->base;
+    r->deregistered[r->deregs % 64] = (uintptr_t)mr->base;
     r->deregs++;
     r->live--;
     memset(mr, 0xee, sizeof(*mr)); /* nothing of it may be used after */
@@ -59,7 +59,7 @@ static bool registry_valid(regx_monitor_t *monitor, uintptr_t start, uintptr_t e
     if (r->asking != NULL) {
         r->asking(r);
     }
-    return !r->loud;
+    return !r->changing;
 }
 
 static regx_status_t registry_subscribe(regx_monitor_t *monitor, uintptr_t start, uintptr_t end,
@@ -70,7 +70,7 @@ static regx_status_t registry_subscribe(regx_monitor_t *monitor, uintptr_t start
     assert_true(start < end && start % PAGE == 0 && end % PAGE == 0);
     r->subscribes++;
     *since = monitor->log->head;
-    return r->blind ? REGX_DENIED : REGX_OK;
+    return r->refuses_to_watch ? REGX_DENIED : REGX_OK;
 }
 
 static void registry_told(void *context, const void *base, size_t length)

@@ -35,10 +35,10 @@ typedef struct registry {
     unsigned asked;         /* the access that was asked for last */
     bool no_room;           /* refuses as long as there is any registration */
     void (*during)(struct registry *r, uintptr_t start, uintptr_t end); /* each call */
-    uintptr_t undone[64]; /* the bases of those deregistered, in order, modulo its size */
+    uintptr_t deregistered[64]; /* the bases of those deregistered, in order, modulo its size */
     /* The monitor. */
-    _Atomic bool loud;                  /* a change is under way */
-    bool blind;                         /* subscribe is refused */
+    _Atomic bool changing;              /* a change is under way */
+    bool refuses_to_watch;              /* subscribe is refused */
     void (*asking)(struct registry *r); /* called within each query */
     unsigned asks, subscribes;
     regx_trace_t trace; /* off; the test sets its level */

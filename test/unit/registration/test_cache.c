@@ -30,7 +30,7 @@ static void the_example_of_the_proposal(void **state)
     registry_get(r, 0x10000, 0x1000, &third);
     assert_int_equal(r->regs, 3);
     assert_int_equal(r->deregs, 1);
-    assert_int_equal(r->undone[0], 0x1000);
+    assert_int_equal(r->deregistered[0], 0x1000);
     assert_int_equal(r->counters.evictions, 1);
     regx_region_release(&r->registry, &third);
     assert_int_equal(registry_served(r, 0x10000, 0x1000), HIT);
@@ -200,11 +200,11 @@ static void what_is_kept_is_found_without_registering(void **state)
         }
         regx_registry_count(&r->registry);
         assert_int_equal(r->counters.hits, 6);
-        r->loud = asks;
+        r->changing = asks;
         r->asks = 0;
         assert_int_equal(found_kept(r, 0x100000, 0x4000, access), !asks);
         assert_in_range(r->asks, 0, 2); /* copying is as good: it does not ask again and again */
-        r->loud = false;
+        r->changing = false;
         assert_true(found_kept(r, 0x100000, 0x4000, access));
         registry_log(r, 0x102000, PAGE);
         const uint64_t prevented = r->counters.stale_prevented;

@@ -281,22 +281,22 @@ static void while_a_change_is_under_way_nothing_hits(void **state)
     (void)state;
     registry_use(r, 0x100000, PAGE);
     for (unsigned i = 0; i < 3; i++) {
-        r->loud = true;
+        r->changing = true;
         assert_int_equal(registry_served(r, 0x100000, PAGE), ONCE);
         assert_int_equal(registry_served(r, 0x200000 + i * PAGE, PAGE), ONCE); /* nor is kept */
-        r->loud = false;
+        r->changing = false;
         assert_int_equal(registry_served(r, 0x100000, PAGE), HIT); /* it was of something else */
     }
     assert_int_equal(r->counters.stale_prevented, 3);
     assert_int_equal(r->counters.invalidations, 0);
     /* It was of this: logged when it is over. */
-    r->loud = true;
+    r->changing = true;
     const uint64_t refused = r->counters.query_refused;
     assert_int_equal(registry_served(r, 0x100000, PAGE), ONCE);
     assert_in_range(r->counters.query_refused - refused, 2, 100); /* not for ever */
     assert_int_equal(r->counters.query_retried, 0);
     registry_log(r, 0x100000, PAGE);
-    r->loud = false;
+    r->changing = false;
     assert_int_equal(registry_served(r, 0x100000, PAGE), MISS);
     registry_close(r);
 }
@@ -304,7 +304,7 @@ static void while_a_change_is_under_way_nothing_hits(void **state)
 /* It is over when it has been asked about a few times. */
 static void end_soon(registry_t *r)
 {
-    r->loud = r->asks % 4 != 0;
+    r->changing = r->asks % 4 != 0;
 }
 
 static void a_change_that_ends_soon_costs_no_registration(void **state)
@@ -344,13 +344,13 @@ static void a_change_that_lasts_is_not_asked_about_for_long(void **state)
 
     (void)state;
     registry_use(r, 0x100000, PAGE);
-    r->loud = true;
+    r->changing = true;
     milliseconds = 1000;
     const uint64_t refused = r->counters.query_refused;
     assert_int_equal(registry_served(r, 0x100000, PAGE), ONCE);
     assert_in_range(r->counters.query_refused - refused, 1, 4);
     milliseconds = 0;
-    r->loud = false;
+    r->changing = false;
     assert_int_equal(registry_served(r, 0x100000, PAGE), HIT);
     registry_close(r);
 }
