@@ -215,12 +215,12 @@ REGX_BACKENDS(REGX_BACKEND_DECLARED)
 #define REGX_SELFTEST_ALL 0x1fu
 
 /* The monitor runs but is not yet anyone's. REGX_INVALID: a change was not seen, or could not be
- * tried; REGX_NO_MEMORY: no scratch pages. `error` then holds one
- * line that names the change and the way. */
+ * tried; REGX_NO_MEMORY: no scratch pages. `error` then holds one line that names the change and the
+ * way. */
 regx_status_t regx_selftest(regx_monitor_t *monitor, unsigned claims, char *error,
                             size_t error_size);
 
-/* ---- hooks, for the monitors that listen to them (hooks.c): the one place where they arrive ---- */
+/* ---- hooks, for the monitors that listen to them (hooks.c) ---- */
 
 /* Whole pages, in the thread that changes them, perhaps inside malloc. */
 typedef void (*regx_hooks_listener_t)(void *context, uintptr_t start, uintptr_t end);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Backend `odp`: regions on demand (on-demand paging), a property of the device. The monitor that the
- * cache gets is silent; what is asked before each use is asked here. Nothing is pinned: the device asks the
- * kernel for a page when it needs one, and the kernel tells it when the page is replaced. So a
- * registration follows its range of addresses, whatever is mapped there, and is kept without
- * anybody telling of changes.
+ * Backend `odp`: regions on demand (on-demand paging), a property of the device. The monitor that
+ * the cache gets is silent; what is asked before each use is asked here. Nothing is pinned: the
+ * device asks the kernel for a page when it needs one, and the kernel tells it when the page is
+ * replaced. So a registration follows its range of addresses, whatever is mapped there, and is kept
+ * without anybody telling of changes.
  *
  * Guarantees: a transfer reads and writes what is mapped at that time, however it came there
  * (munmap, mremap, madvise, punched holes, shared memory, raw system calls). Memory that is not
