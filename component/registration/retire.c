@@ -168,9 +168,10 @@ static void set_aside(regx_cache_t *cache, const regx_request_t *request)
     const uint64_t size = request->end - request->start;
     const uint64_t made = cache->config.bytes - cache->bytes;
 
-    cache->aside = (regx_aside_t){
-        .start = request->start, .end = request->end, .bytes = made < size ? made : size};
-    cache->bytes += cache->aside.bytes;
+    if (made < size) { /* else it is the number of regions that is used up */
+        cache->aside = (regx_aside_t){.start = request->start, .end = request->end, .bytes = made};
+        cache->bytes += made;
+    }
 }
 
 static void give_back_aside(regx_cache_t *cache)
@@ -202,7 +203,7 @@ bool regx_cache_reserve_locked(regx_cache_t *cache, regx_request_t *request)
     }
     while (!has_room(cache, size)) {
         if (request->given_up >= REGX_EVICTED_MAX || regx_cache_evict_locked(cache) == 0) {
-            if (aside->bytes == 0 && cache->bytes < cache->config.bytes) {
+            if (aside->bytes == 0 && (own || request->given_up > 0)) {
                 set_aside(cache, request);
             }
             return false;
