@@ -407,6 +407,15 @@ static found_t find(regx_cache_t *cache, uintptr_t address, regx_request_t *requ
     return found;
 }
 
+static const char *why_not_admitted(const regx_cache_t *cache, const regx_request_t *request)
+{
+    if (request->exists) {
+        return under_way;
+    }
+    return request->end - request->start > cache->config.bytes ? "larger than the cache"
+                                                               : "not worth keeping yet";
+}
+
 regx_status_t regx_cache_acquire_slow(regx_cache_t *cache, void *base, size_t length,
                                       unsigned access, regx_region_t *region)
 {
@@ -431,8 +440,7 @@ regx_status_t regx_cache_acquire_slow(regx_cache_t *cache, void *base, size_t le
         return register_admitted(cache, found.ts, address, &request, access, region);
     }
     regx_cache_retire(cache, REGX_RETIRED_MAX);
-    return register_once(cache, &request, access,
-                         request.exists ? under_way : "not worth keeping yet", region);
+    return register_once(cache, &request, access, why_not_admitted(cache, &request), region);
 }
 
 bool regx_cache_find_slow(regx_cache_t *cache, const void *base, size_t length, unsigned access,

@@ -74,6 +74,12 @@ def test_level_40_says_each_fallback(mpi: Mpi) -> None:
     assert beginning(lines, "100000 bytes from rank 1 over tcp by bounce"), str(job)
 
 
+def test_level_40_says_why_a_registration_is_not_kept(mpi: Mpi) -> None:
+    job, lines = traced(mpi, 40, rendezvous="direct", backend="retain", cache_bytes="8K")
+    assert [line for line in beginning(lines, "registration: ")
+            if line.endswith(": for this use alone, larger than the cache")], str(job)
+
+
 def test_not_asked_for(mpi: Mpi) -> None:
     job = mpi("collective", "--sizes", "10", "alltoall", btl=None, mca={"btl_base_verbose": 10})
     assert job.status == 0, str(job)

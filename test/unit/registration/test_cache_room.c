@@ -361,6 +361,8 @@ static void every_fallback_is_traced_with_its_reason(void **state)
     traces("4096 bytes at 0x200000: for this use alone, not worth keeping yet");
     assert_int_equal(registry_served(r, 0x200000, PAGE), ONCE);
     traces("for this use alone, no room");
+    assert_int_equal(registry_served(r, 0x300000, 9 * PAGE), ONCE);
+    traces("36864 bytes at 0x300000: for this use alone, larger than the cache");
     r->refuses_to_watch = true;
     assert_int_equal(registry_served(r, 0x200000, PAGE), ONCE);
     traces("for this use alone, changes of it would not be told");
