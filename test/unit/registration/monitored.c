@@ -5,11 +5,11 @@
 
 regx_counters_t counters;
 _Atomic unsigned told;
-char traced[256];
+char traced_line[256];
 
 static void keep_line(const char *line)
 {
-    snprintf(traced, sizeof(traced), "%s", line);
+    snprintf(traced_line, sizeof(traced_line), "%s", line);
 }
 
 static const regx_trace_t trace = {.level = REGX_TRACE_PATH, .write = keep_line};
