@@ -119,7 +119,7 @@ static void must_not_keep(regx_monitor_t *monitor, void *base, size_t length, co
 
     if (region.status != REGX_DENIED || tally(reason) != before + 1 ||
         strstr(traced_line, reason) == NULL) {
-        fail_msg("answered %d, traced_line \"%s\", expected: %s", (int)region.status, traced_line,
+        fail_msg("answered %d, traced \"%s\", expected: %s", (int)region.status, traced_line,
                  reason);
     }
     drop(&region);
