@@ -74,7 +74,7 @@ def test_level_40_says_each_fallback(mpi: Mpi) -> None:
     assert beginning(lines, "100000 bytes from rank 1 over tcp by bounce"), str(job)
 
 
-def test_not_asked_for(mpi: Mpi) -> None:
+def test_nothing_is_traced_where_regx_is_not_asked_for(mpi: Mpi) -> None:
     job = mpi("collective", "--sizes", "10", "alltoall", btl=None, mca={"btl_base_verbose": 10})
     assert job.status == 0, str(job)
     assert job.stderr.count("btl:regx: not used: neither named in btl nor enabled") == 2, str(job)

@@ -193,7 +193,7 @@ static void kinds_that_are_not(void **state)
     close(fd);
 }
 
-static void huge_pages(void **state)
+static void huge_pages_are_told(void **state)
 {
     const size_t page = (size_t)2 << 20;
     char *base = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE,
@@ -227,7 +227,7 @@ int main(void)
         WATCHED(armed_again_by_a_neighbour),
         WATCHED(kinds_that_are_kept),
         WATCHED(kinds_that_are_not),
-        WATCHED(huge_pages),
+        WATCHED(huge_pages_are_told),
     };
 
     return refused() ? 0 : cmocka_run_group_tests(tests, give_up_in_time, NULL);

@@ -110,7 +110,7 @@ static void kept_in_the_window(void **state)
 }
 
 /* btl_regx_notifier_check=never: the documented hole, seen to be one. */
-static void without_the_query(void **state)
+static void without_the_query_the_documented_hole_is_there(void **state)
 {
     regx_monitor_t *monitor = start(REGX_CHECK_NEVER);
 
@@ -129,7 +129,7 @@ static void without_the_query(void **state)
     monitor->stop(monitor);
 }
 
-static void asked_only_with_threads(void **state)
+static void check_threads_asks_only_where_there_are_threads(void **state)
 {
     regx_monitor_config_t config = {.check = REGX_CHECK_THREADS, .counters = &counters};
     regx_monitor_t *monitor;
@@ -166,8 +166,8 @@ int main(void)
         WATCHED(before_it_is_read),
         WATCHED(before_it_is_logged),
         WATCHED(kept_in_the_window),
-        cmocka_unit_test(without_the_query),
-        cmocka_unit_test(asked_only_with_threads),
+        cmocka_unit_test(without_the_query_the_documented_hole_is_there),
+        cmocka_unit_test(check_threads_asks_only_where_there_are_threads),
         cmocka_unit_test(moved_away_with_scan),
     };
 

@@ -170,7 +170,7 @@ static void what_was_in_use_is_deregistered_after_its_last_use(void **state)
 }
 
 /* Buffers that changed while in use are told to the user by the application's own threads. */
-static void the_background_calls_nobody_back(void **state)
+static void changes_in_use_are_told_by_the_applications_threads(void **state)
 {
     regx_monitor_t *monitor = start(REGX_CHECK_ALWAYS);
     registry_t *r = open_over(monitor);
@@ -195,7 +195,7 @@ static void the_background_calls_nobody_back(void **state)
     monitor->stop(monitor);
 }
 
-static void what_is_left_to_be_told_is_told_at_close(void **state)
+static void changes_in_use_not_told_yet_are_told_at_close(void **state)
 {
     regx_monitor_t *monitor = start(REGX_CHECK_ALWAYS);
     registry_t *r = open_over(monitor);
@@ -275,7 +275,7 @@ static void *unmap_it(void *base)
 
 /* Without the query an event may come long after the change, when the address is another buffer's:
  * who used what when cannot be told, and a correct program must not be ended for it. */
-static void an_event_that_comes_late_accuses_nobody(void **state)
+static void a_late_event_is_no_change_in_use(void **state)
 {
     regx_monitor_t *monitor = start(REGX_CHECK_NEVER);
     registry_t *r = open_over(monitor);
@@ -312,12 +312,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_dead_counts_while_it_is_pinned),
         cmocka_unit_test(room_for_a_large_region_is_made_in_parts),
-        cmocka_unit_test(an_event_that_comes_late_accuses_nobody),
+        cmocka_unit_test(a_late_event_is_no_change_in_use),
         cmocka_unit_test(a_cache_closes_though_another_on_the_same_monitor_goes_on_sleeping),
         cmocka_unit_test(freed_memory_is_deregistered_while_nobody_calls),
         cmocka_unit_test(what_was_in_use_is_deregistered_after_its_last_use),
-        cmocka_unit_test(the_background_calls_nobody_back),
-        cmocka_unit_test(what_is_left_to_be_told_is_told_at_close),
+        cmocka_unit_test(changes_in_use_are_told_by_the_applications_threads),
+        cmocka_unit_test(changes_in_use_not_told_yet_are_told_at_close),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

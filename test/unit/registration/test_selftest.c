@@ -210,7 +210,7 @@ static void what_is_claimed_is_tried(void **state)
     expect(REGX_SELFTEST_ALL, "munmap by libc in a second thread was not seen");
 }
 
-static void deaf_to_one(void **state)
+static void the_self_test_notices_each_missed_call(void **state)
 {
     static const char *const lines[] = {"",
                                         "munmap by libc was not seen",
@@ -225,7 +225,7 @@ static void deaf_to_one(void **state)
     }
 }
 
-static void deaf_to_raw_calls(void **state)
+static void the_self_test_notices_missed_raw_calls(void **state)
 {
     (void)state;
     expect(REGX_SELFTEST_LIBC | REGX_SELFTEST_RAW, "munmap by a raw system call was not seen");
@@ -235,7 +235,7 @@ static void deaf_to_raw_calls(void **state)
            "mmap(MAP_FIXED) by a raw system call was not seen");
 }
 
-static void deaf_to_threads(void **state)
+static void the_self_test_notices_missed_calls_of_threads(void **state)
 {
     (void)state;
     it.raw = it.destination = it.deaf_thread = true;
@@ -246,7 +246,7 @@ static void deaf_to_threads(void **state)
            "madvise(MADV_DONTNEED) by a raw system call in a second thread was not seen");
 }
 
-static void deaf_to_a_destination(void **state)
+static void the_self_test_notices_a_missed_destination_of_mremap(void **state)
 {
     (void)state;
     it.raw = true;
@@ -254,7 +254,7 @@ static void deaf_to_a_destination(void **state)
 }
 
 /* What only ever says "wait" is noticed: the cache would never hit. */
-static void never_tells_what(void **state)
+static void the_self_test_notices_changes_that_stay_open(void **state)
 {
     (void)state;
     it.monitor.valid = valid;
@@ -262,7 +262,7 @@ static void never_tells_what(void **state)
     expect(REGX_SELFTEST_LIBC, "munmap by libc was noticed, but did not come into the log");
 }
 
-static void cannot_watch(void **state)
+static void the_self_test_notices_pages_that_cannot_be_watched(void **state)
 {
     (void)state;
     it.monitor.subscribe = subscribe;
@@ -275,12 +275,16 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(what_is_claimed_is_tried, setup, teardown),
-        cmocka_unit_test_setup_teardown(deaf_to_one, setup, teardown),
-        cmocka_unit_test_setup_teardown(deaf_to_raw_calls, setup, teardown),
-        cmocka_unit_test_setup_teardown(deaf_to_threads, setup, teardown),
-        cmocka_unit_test_setup_teardown(deaf_to_a_destination, setup, teardown),
-        cmocka_unit_test_setup_teardown(never_tells_what, setup, teardown),
-        cmocka_unit_test_setup_teardown(cannot_watch, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_self_test_notices_each_missed_call, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_self_test_notices_missed_raw_calls, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_self_test_notices_missed_calls_of_threads, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(the_self_test_notices_a_missed_destination_of_mremap, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(the_self_test_notices_changes_that_stay_open, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(the_self_test_notices_pages_that_cannot_be_watched, setup,
+                                        teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -124,7 +124,7 @@ static unsigned states(const registry_t *r)
     return count;
 }
 
-static void threads_that_end_leave_their_seats_and_their_uses(void **state)
+static void threads_that_end_leave_their_states_and_uses(void **state)
 {
     job_t job = {.r = registry_open_threaded(REGX_UNLIMITED, false, false)};
 
@@ -152,7 +152,7 @@ static void threads_that_end_leave_their_seats_and_their_uses(void **state)
 }
 
 /* One thread and several caches, as in tests of several processes. */
-static void a_thread_has_a_seat_in_each_cache(void **state)
+static void a_thread_has_a_state_in_each_cache(void **state)
 {
     enum { CACHES = REGX_LAST_STATES + 2 }; /* so that some share a place */
     registry_t *r[CACHES];
@@ -199,13 +199,13 @@ static void several_caches_in_turn_are_hit_without_a_lock(bool asks)
     }
 }
 
-static void several_caches_in_turn_with_hooks(void **state)
+static void a_thread_may_use_several_caches_in_turn_with_hooks(void **state)
 {
     (void)state;
     several_caches_in_turn_are_hit_without_a_lock(false);
 }
 
-static void several_caches_in_turn_with_a_notifier(void **state)
+static void a_thread_may_use_several_caches_in_turn_with_a_notifier(void **state)
 {
     (void)state;
     several_caches_in_turn_are_hit_without_a_lock(true);
@@ -363,10 +363,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_release_by_another_thread_counts),
-        cmocka_unit_test(threads_that_end_leave_their_seats_and_their_uses),
-        cmocka_unit_test(a_thread_has_a_seat_in_each_cache),
-        cmocka_unit_test(several_caches_in_turn_with_hooks),
-        cmocka_unit_test(several_caches_in_turn_with_a_notifier),
+        cmocka_unit_test(threads_that_end_leave_their_states_and_uses),
+        cmocka_unit_test(a_thread_has_a_state_in_each_cache),
+        cmocka_unit_test(a_thread_may_use_several_caches_in_turn_with_hooks),
+        cmocka_unit_test(a_thread_may_use_several_caches_in_turn_with_a_notifier),
         cmocka_unit_test(a_refused_use_holds_nothing),
         cmocka_unit_test(a_refused_use_hands_on_what_it_held_up),
         cmocka_unit_test_teardown(uses_are_counted_after_a_barrier, free_barriers),
