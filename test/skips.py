@@ -138,8 +138,9 @@ CONDITIONS: dict[str, Optional[Condition]] = {
     "no matplotlib": lambda run: importlib.util.find_spec("matplotlib") is None,
     "no Open MPI or compiler in PATH": lambda run: not all(
         map(shutil.which, ("mpicc", "mpirun", "ompi_info", "cc"))),
-    "no Open MPI with PMIx's own library, or another processor than x86-64": lambda run: (
-        platform.machine() != "x86_64" or not list(pkglibdir().glob("mca_pmix_ext*.so"))),
+    "no objdump, another processor than x86-64, or no Open MPI with an external PMIx": lambda run: (
+        not shutil.which("objdump") or platform.machine() != "x86_64"
+        or not list(pkglibdir().glob("mca_pmix_ext*.so"))),
     "another UCX than 1.13": lambda run: not succeeds(
         "pkg-config", "--exists", "ucx >= 1.13", "ucx < 1.14"),
     "no valgrind": lambda run: not shutil.which("valgrind"),
@@ -195,7 +196,7 @@ EXPECTED = [
     (r"test/compare/", "needs Open MPI in PATH|needs mpicc|needs cc",
      "no Open MPI or compiler in PATH"),
     (r"test_openmpi\.py", "was not found",
-     "no Open MPI with PMIx's own library, or another processor than x86-64"),
+     "no objdump, another processor than x86-64, or no Open MPI with an external PMIx"),
     (r"test_registration_command\.py", "this is UCX|UCX is not there", "another UCX than 1.13"),
     (r"test/compare/", "needs valgrind", "no valgrind"),
     (r"test/compare/", "needs valgrind", "no Open MPI or compiler in PATH"),
