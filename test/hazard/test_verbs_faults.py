@@ -182,7 +182,7 @@ def test_queues_that_are_too_small(faulty: Faulty) -> None:
     assert len(job.complaints) == 1 and "gives no completion queue" in job.complaints[0], str(job)
 
 
-def test_few_regions(faulty: Faulty) -> None:
+def test_the_cache_keeps_no_more_than_the_device_has(faulty: Faulty) -> None:
     """The cache keeps no more than the device has."""
     regions, buffers = 40, 100
     job = faulty("many", buffers, 4096, strategy="direct", backend="hooks", layer={"mr": regions},
@@ -194,7 +194,7 @@ def test_few_regions(faulty: Faulty) -> None:
 
 
 @pytest.mark.parametrize("backend", ["none", "hooks"])
-def test_short_regions(faulty: Faulty, tmp_path: Path, backend: str) -> None:
+def test_messages_longer_than_a_region_may_be_bounce(faulty: Faulty, tmp_path: Path, backend: str) -> None:
     """What is longer than a region may be bounces, and nothing is given up for it; the pool is as
     large as can be."""
     most = 4 * MIB
@@ -212,7 +212,7 @@ def test_short_regions(faulty: Faulty, tmp_path: Path, backend: str) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_nothing_is_left(faulty: Faulty, tmp_path: Path, backend: str) -> None:
+def test_every_object_of_the_device_is_given_back(faulty: Faulty, tmp_path: Path, backend: str) -> None:
     cases = sample.write([Case(CHUNKS * CHUNK, send="send", receive="recv")], tmp_path)
     faulty("transfer", "--iterations", 3, cases, backend=backend,
            regx={"admit": "first"}).checked(ranks=2)

@@ -80,7 +80,7 @@ def test_level_40_says_why_a_registration_is_not_kept(mpi: Mpi) -> None:
             if line.endswith(": for this use alone, larger than the cache")], str(job)
 
 
-def test_not_asked_for(mpi: Mpi) -> None:
+def test_nothing_is_traced_where_regx_is_not_asked_for(mpi: Mpi) -> None:
     job = mpi("collective", "--sizes", "10", "alltoall", btl=None, mca={"btl_base_verbose": 10})
     assert job.status == 0, str(job)
     assert job.stderr.count("btl:regx: not used: neither named in btl nor enabled") == 2, str(job)

@@ -545,7 +545,7 @@ static void peer_that_left_and_lost_its_queue_pair_comes_back(void **state)
 }
 
 /* At either end. */
-static void no_memory_for_a_route_passes(void **state)
+static void a_route_is_made_later_where_memory_was_short(void **state)
 {
     static const int errors[] = {ENOMEM, EAGAIN};
 
@@ -637,7 +637,7 @@ int main(void)
         cmocka_unit_test_setup(busy_receivers_do_not_block_an_idle_one, reset),
         cmocka_unit_test_setup(disconnecting_in_a_put_loses_no_receive_buffers, reset),
         cmocka_unit_test_setup(peer_that_left_and_lost_its_queue_pair_comes_back, reset),
-        cmocka_unit_test_setup(no_memory_for_a_route_passes, reset),
+        cmocka_unit_test_setup(a_route_is_made_later_where_memory_was_short, reset),
         cmocka_unit_test_setup(no_route_is_told, reset),
         cmocka_unit_test_setup(slots_that_cannot_be_registered_are_not_asked_for_at_once_again,
                                reset),
