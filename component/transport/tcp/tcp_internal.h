@@ -24,10 +24,15 @@
 #define REGX_TCP_AM_ID 1
 #define REGX_TCP_DATA_MAX 65536 /* bytes of data in one message of UCT */
 #define REGX_TCP_MESSAGE_MAX (REGX_TCP_DATA_MAX + REGX_TCP_HEAD_MAX)
+/* Bytes of data in one piece of a put. With both headers it fits what the kernel sends at once over
+ * the loopback (65483 bytes). A longer piece leaves a rest of some bytes, which travels and is read
+ * by itself: at 64 KiB that costs half of the bandwidth. */
+#define REGX_TCP_PIECE_MAX 65344u
 #define REGX_TCP_UCT_ADDRESS_MAX 64 /* bytes of each part of UCT's address */
 
-/* Between two looks at connections on which nothing came lately. */
+/* Between two looks at connections on which nothing came lately, and between two for newcomers. */
 #define REGX_TCP_IDLE_NS 5000
+#define REGX_TCP_NEWCOMERS_NS 100000
 
 /* The work of one turn: pieces of puts per connection, and connections per progress. */
 #define REGX_TCP_TURN_PIECES 4
