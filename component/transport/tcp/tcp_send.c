@@ -56,6 +56,7 @@ regx_status_t regx_tcp_send(regx_conn_t *super, uint8_t tag, const void *header,
     }
     regx_try_lock_leave(&tcp->try_lock);
     if (status == REGX_OK) {
+        regx_tcp_stir(tcp);
         count_bytes(tcp, frame.length);
     }
     return status;
@@ -156,6 +157,7 @@ regx_status_t regx_tcp_put(regx_conn_t *super, regx_put_t *put)
         }
     }
     if (status != REGX_UNREACHABLE) {
+        regx_tcp_stir(tcp);
         status = REGX_OK;
         if (conn->first != NULL || conn->in_flight || !is_complete(put)) {
             line_up(conn, put);
