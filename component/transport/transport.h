@@ -42,7 +42,7 @@
 #include "base/status.h"
 #include "base/trace.h"
 
-#define REGX_TRANSPORT_ABI 13 /* of this header; an object built for another is refused */
+#define REGX_TRANSPORT_ABI 14 /* of this header; an object built for another is refused */
 
 #define REGX_ADDRESS_MAX 1024 /* bytes of what a process publishes about itself */
 #define REGX_NOTICE_MAX 48    /* bytes of the notice that follows a put */
@@ -280,9 +280,16 @@ struct regx_transport {
      * bytes, or the device fails. 1: anywhere. */
     size_t on_demand_grain;
     unsigned megabits; /* per second; 0: not known */
-    /* Nobody has ever connected. All that progress can find is a newcomer, and it makes system
-     * calls to look for one: it need not be called more often than once in some milliseconds. */
+    /* Nothing is under way, and nothing has come for some milliseconds, or ever. To look for
+     * something progress makes system calls: it need not be called more often than once in some
+     * milliseconds. */
     atomic_bool unused;
+    /* Set by the caller of progress: it is busy with another transport, which system calls would
+     * delay. */
+    atomic_bool disturbs;
+    /* A thread of the transport's waits for what may come, and then ends `unused`: until then
+     * progress need not be called at all. */
+    atomic_bool watched;
 };
 
 /* The common head of every connection. */
