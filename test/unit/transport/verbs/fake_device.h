@@ -54,6 +54,8 @@ extern fake_t fake;
 void fake_reset(void);
 /* Adds a port like the first, at 10.77.<network>.<host>; returns it. */
 fake_port_t *fake_add(uint8_t network, uint8_t host);
+/* Makes it one of InfiniBand, with that subnet prefix. */
+void fake_make_infiniband(fake_port_t *port, uint8_t subnet);
 /* The address that RoCE gives an IPv4 address. */
 void fake_gid(uint8_t gid[16], uint8_t network, uint8_t host);
 /* Receives that a shared receive queue holds now. */
