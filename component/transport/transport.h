@@ -29,7 +29,9 @@
  *     holds no lock that any operation waits for.
  *
  * No operation waits but close, disconnect and dereg: close until the peers have read what was
- * accepted, or are gone; disconnect and dereg for a copy or write that is under way. What cannot be accepted now answers REGX_AGAIN and has had no effect.
+ * accepted, or are gone; disconnect and dereg for a copy or write that is under way. On RoCE the
+ * first operation towards a peer may wait for the kernel, up to a second (verbs/ep.h). What cannot
+ * be accepted now answers REGX_AGAIN and has had no effect.
  */
 #ifndef REGX_TRANSPORT_TRANSPORT_H
 #define REGX_TRANSPORT_TRANSPORT_H
@@ -42,7 +44,7 @@
 #include "base/status.h"
 #include "base/trace.h"
 
-#define REGX_TRANSPORT_ABI 13 /* of this header; an object built for another is refused */
+#define REGX_TRANSPORT_ABI 14 /* of this header; an object built for another is refused */
 
 #define REGX_ADDRESS_MAX 1024 /* bytes of what a process publishes about itself */
 #define REGX_NOTICE_MAX 48    /* bytes of the notice that follows a put */
@@ -280,6 +282,7 @@ struct regx_transport {
      * bytes, or the device fails. 1: anywhere. */
     size_t on_demand_grain;
     unsigned megabits; /* per second; 0: not known */
+    unsigned latency;  /* of a small message, to be compared between ports: us; 0: not known */
     /* Nobody has ever connected. All that progress can find is a newcomer, and it makes system
      * calls to look for one: it need not be called more often than once in some milliseconds. */
     atomic_bool unused;

@@ -6,7 +6,8 @@
  *
  * Work is done when any completion queue is polled, never while it is posted. A SEND to a receiver
  * without a buffer waits, as with rnr_retry 7. A queue pair that is driven to error flushes its
- * requests and reports that it takes no more receives. The number of a queue pair that was
+ * requests and reports that it takes no more receives. A shared receive queue reports that it holds
+ * fewer receives than asked. The number of a queue pair that was
  * destroyed is given to the next one, as devices may do.
  */
 #ifndef REGX_TEST_FAKE_DEVICE_H

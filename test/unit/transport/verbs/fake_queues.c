@@ -29,6 +29,7 @@ typedef struct receives {
 typedef struct srq {
     struct ibv_srq super;
     receives_t receives;
+    uint32_t limit; /* fewer are to be told of, once; 0: no */
 } srq_t;
 
 typedef struct cq {
@@ -140,6 +141,18 @@ static qp_t *find(uint32_t number)
     return qp;
 }
 
+/* A receive was taken from a shared queue. */
+static void watch_srq(srq_t *srq)
+{
+    const struct ibv_async_event event = {.event_type = IBV_EVENT_SRQ_LIMIT_REACHED,
+                                          .element.srq = &srq->super};
+
+    if (srq->receives.posted - srq->receives.taken < srq->limit) {
+        srq->limit = 0;
+        fake_tell(srq->super.context, &event);
+    }
+}
+
 /* Gives what arrives to the next receive buffer. false: there is none. */
 static bool receive(qp_t *to, receives_t *receives, const struct ibv_wc *wc, const uint8_t *header,
                     const void *data, uint32_t length)
@@ -150,6 +163,9 @@ static bool receive(qp_t *to, receives_t *receives, const struct ibv_wc *wc, con
         return false;
     }
     const uint64_t at = receives->taken++ % QUEUE;
+    if (to->super.srq != NULL) {
+        watch_srq((srq_t *)to->super.srq);
+    }
     uint8_t *room = (uint8_t *)(uintptr_t)receives->pieces[at].addr;
     if (header != NULL) {
         memcpy(room, header, GRH_SIZE);
@@ -414,6 +430,19 @@ struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr
     srq->super = (struct ibv_srq){.context = pd->context, .pd = pd};
     receives_init(&srq->receives);
     return &srq->super;
+}
+
+int ibv_modify_srq(struct ibv_srq *super, struct ibv_srq_attr *attr, int mask)
+{
+    srq_t *srq = (srq_t *)super;
+
+    if (mask != IBV_SRQ_LIMIT) {
+        return EINVAL;
+    }
+    pthread_mutex_lock(&fake_lock);
+    srq->limit = attr->srq_limit;
+    pthread_mutex_unlock(&fake_lock);
+    return 0;
 }
 
 int ibv_destroy_srq(struct ibv_srq *super)

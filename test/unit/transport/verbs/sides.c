@@ -7,6 +7,7 @@ side_t one, two;
 unsigned done_ok, done_failed;
 const regx_verbs_settings_t *side_settings;
 const char *side_ports[2];
+const regx_trace_t *side_trace;
 unsigned side_expected;
 
 static void watch(const side_t *side)
@@ -84,6 +85,7 @@ void side_open(side_t *side, uint64_t self, uint64_t other, bool threads)
                                              .threads = threads,
                                              .counters = &side->counters,
                                              .verbs = side_settings,
+                                             .trace = side_trace,
                                              .device = side_ports[side == &two],
                                              .events = {.context = side,
                                                         .deliver = deliver,

@@ -45,6 +45,8 @@ extern unsigned done_ok, done_failed;
 extern const regx_verbs_settings_t *side_settings;
 /* The ports of `one` and `two`, such as "fake1:1". NULL: the transport chooses. */
 extern const char *side_ports[2];
+/* That sides are opened with. NULL: none. */
+extern const regx_trace_t *side_trace;
 
 regx_verbs_t *verbs_of(const side_t *side);
 /* Opens a side; skips the test where there is no device. */

@@ -25,6 +25,7 @@ static int reset(void **state)
     fake_reset();
     side_settings = NULL;
     side_ports[0] = side_ports[1] = NULL;
+    side_trace = NULL;
     return 0;
 }
 
@@ -304,6 +305,39 @@ static void no_route_is_told(void **state)
     sides_close();
 }
 
+static char traced[65536];
+
+static void note(const char *line)
+{
+    const size_t length = strlen(traced);
+
+    snprintf(traced + length, sizeof(traced) - length, "%s\n", line);
+}
+
+/* Who wonders why two processes do not meet sees who asked, how often, and who accepted. */
+static void steps_of_a_connection_are_traced(void **state)
+{
+    static const regx_trace_t trace = {.level = REGX_TRACE_CONNECTION, .write = note};
+
+    (void)state;
+    side_trace = &trace;
+    traced[0] = '\0';
+    sides_open(false);
+    fake.drop_datagrams = true;
+    assert_int_equal(side_try(one.conn, 10), REGX_AGAIN);
+    while (side_asking(&one)->asked < 3) {
+        make_due();
+        regx_transport_ops.progress(one.transport);
+    }
+    fake.drop_datagrams = false;
+    sides_exchange(1, 10);
+    sides_close();
+    assert_non_null(strstr(traced, "verbs: asked process 0x1e8482 on fake0:1 for a connection, 3 "
+                                   "times so far\n"));
+    assert_non_null(strstr(traced, "verbs: accept process 0xf4241 on fake0:1, queue pair "));
+    assert_non_null(strstr(traced, "verbs: connected on fake0:1 to queue pair "));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -317,6 +351,7 @@ int main(void)
         cmocka_unit_test_setup(peer_that_left_and_lost_its_queue_pair_comes_back, reset),
         cmocka_unit_test_setup(no_memory_for_a_route_passes, reset),
         cmocka_unit_test_setup(no_route_is_told, reset),
+        cmocka_unit_test_setup(steps_of_a_connection_are_traced, reset),
     };
 
     return cmocka_run_group_tests_name("verbs connecting", tests, NULL, NULL);
