@@ -176,6 +176,14 @@ def test_smallest_queues(faulty: Faulty, tmp_path: Path, seed: int, strategy: st
     assert len(faulty.objects()) == 3
 
 
+def test_receive_buffers_that_run_low(faulty: Faulty, tmp_path: Path) -> None:
+    """The device tells, and the report says so: nothing else would show but that senders wait."""
+    cases = sample.write([Case(1000, window=64)], tmp_path)
+    job = faulty("transfer", "--iterations", 50, cases, regx={"verbs_srq_depth": 16})
+    job.checked(ranks=2).over("verbs")
+    assert "verbs: receive buffers ran low (verbs_srq_depth)" in job.reasons("fallbacks"), str(job)
+
+
 def test_queues_that_are_too_small(faulty: Faulty) -> None:
     job = faulty("collective", "--sizes", "10", "bcast", btl="regx,vader,self", layer={"cq": 200})
     assert job.status == 0 and job.stdout.startswith("checked "), str(job)

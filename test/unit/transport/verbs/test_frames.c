@@ -159,7 +159,8 @@ static void slots_are_shared(void **state)
     }
     for (unsigned i = 0; i < PEERS; i++) {
         while (held[i] > 0) {
-            regx_slot_give(verbs_of(&one), slots[i][--held[i]]);
+            held[i]--;
+            regx_slot_give(verbs_of(&one), slots[i][held[i]], held[i]);
         }
     }
     sides_close();

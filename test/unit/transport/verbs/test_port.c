@@ -206,6 +206,16 @@ static void the_best_gid_is_chosen(void **state)
     assert_null(regx_port_best_gid(entries, COUNT(entries), 3));
 }
 
+/* Ports of a kind are alike, so that small messages go by all of them; a much slower one is not. */
+static void a_slower_port_has_a_higher_latency(void **state)
+{
+    (void)state;
+    assert_int_equal(regx_port_latency(0), 0);
+    assert_int_equal(regx_port_latency(400000), regx_port_latency(50000));
+    assert_true(regx_port_latency(10000) > regx_port_latency(50000));
+    assert_true(regx_port_latency(1000) > regx_port_latency(10000));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -217,6 +227,7 @@ int main(void)
         cmocka_unit_test(distance_by_the_table),
         cmocka_unit_test(the_speed_of_a_port_is_known),
         cmocka_unit_test(the_best_gid_is_chosen),
+        cmocka_unit_test(a_slower_port_has_a_higher_latency),
     };
 
     return cmocka_run_group_tests_name("verbs port", tests, NULL, NULL);
