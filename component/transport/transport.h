@@ -42,7 +42,7 @@
 #include "base/status.h"
 #include "base/trace.h"
 
-#define REGX_TRANSPORT_ABI 13 /* of this header; an object built for another is refused */
+#define REGX_TRANSPORT_ABI 14 /* of this header; an object built for another is refused */
 
 #define REGX_ADDRESS_MAX 1024 /* bytes of what a process publishes about itself */
 #define REGX_NOTICE_MAX 48    /* bytes of the notice that follows a put */
@@ -157,6 +157,7 @@ typedef struct regx_get {
     const regx_mr_t *region; /* the caller's registration of local */
     uint64_t offset;         /* from the start of the peer's region */
     regx_key_t key;          /* of the peer's region */
+    bool assisted;           /* ask the peer to write a part of it; a hint */
     /* Called once, if get answered REGX_PENDING. REGX_OK: all bytes are there. REGX_FAILED, or
      * REGX_DENIED as get says: some of them may have been written, and no more will be. */
     void (*done)(struct regx_get *get, regx_status_t status);
