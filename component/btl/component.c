@@ -63,9 +63,11 @@ static mca_btl_base_module_t face = {.btl_component = &mca_btl_regx_component.su
                                      .btl_exclusivity = MCA_BTL_EXCLUSIVITY_DEFAULT,
                                      .btl_latency = 1,
                                      .btl_bandwidth = 100000,
-                                     .btl_flags = MCA_BTL_FLAGS_SEND | MCA_BTL_FLAGS_PUT,
+                                     .btl_flags = MCA_BTL_FLAGS_SEND | MCA_BTL_FLAGS_PUT |
+                                                  MCA_BTL_FLAGS_GET,
                                      .btl_registration_handle_size = REGX_CTS_SIZE,
                                      .btl_put_limit = SIZE_MAX,
+                                     .btl_get_limit = SIZE_MAX,
                                      .btl_add_procs = add_procs,
                                      .btl_del_procs = del_procs,
                                      .btl_finalize = module_finalize,
@@ -75,6 +77,7 @@ static mca_btl_base_module_t face = {.btl_component = &mca_btl_regx_component.su
                                      .btl_send = regx_send,
                                      .btl_sendi = regx_sendi,
                                      .btl_put = regx_put,
+                                     .btl_get = regx_get,
                                      .btl_register_mem = regx_register_mem,
                                      .btl_deregister_mem = regx_deregister_mem,
                                      .btl_register_error = register_error};

@@ -126,6 +126,24 @@ void regx_rndv_send_open(regx_rndv_t *rndv, regx_peer_t *peer, const void *base,
                          const uint8_t cts[REGX_CTS_SIZE], regx_rndv_send_done_t done,
                          void *context);
 
+/* ---- by the sender's exposure: the receiver reads, and there is no CTS (exposed.c) ---- */
+
+/* Fills the handle that goes with the RTS and by which the receiver can read all `length` bytes.
+ * They stay in use until the MPI's FIN. Nothing else is to be undone. false: the message is to go
+ * by CTS. */
+bool regx_rndv_expose(const regx_rndv_t *rndv, const regx_peer_t *peer, const void *base,
+                      size_t length, uint8_t handle[REGX_CTS_SIZE]);
+
+/* REGX_OK: all bytes are in the user's buffer, and the receive is to be closed. Anything else: it
+ * is not read that way, now or at all, and its CTS is to be shipped. */
+typedef void (*regx_rndv_got_t)(void *context, regx_status_t status);
+
+/* Reads the message from what its sender exposed, if this process's strategy has the receiver read.
+ * Called for a receive whose CTS nobody has seen. `done` is called once, perhaps within the call;
+ * the receive is not closed before. The CTS may change until then. */
+void regx_rndv_recv_get(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
+                        const uint8_t exposure[REGX_CTS_SIZE], regx_rndv_got_t done, void *context);
+
 /* A control message arrived from the process `sender`. */
 void regx_rndv_control(regx_rndv_t *rndv, uint64_t sender, const void *message, size_t length);
 

@@ -13,6 +13,7 @@ static const regx_strategy_t strategies[] = {
     {.name = "auto",
      .choose = regx_auto_choose,
      .grants_known_whole = true,
+     .exposes = true,
      .help = "on a node bounce, pipeline or together, whichever was fastest when they were last "
              "tried, on the job's own messages of that size; else pipeline, but a buffer that is "
              "registered already, of up to btl_regx_chunk_depth chunks, at once",
@@ -42,6 +43,7 @@ static const regx_strategy_t strategies[] = {
     {.name = "read",
      .path = REGX_PATH_read,
      .protocol = &regx_protocol_get,
+     .exposes = true,
      .help = "the sender registers the buffer in chunks, and the receiver reads them; not over tcp",
      .more = "Between the processes of a node it needs the kernel to copy between them. It takes a "
              "round trip more than writing, and over verbs three calls of the device per chunk "
