@@ -41,9 +41,8 @@ static regx_module_t *module_of(mca_btl_base_module_t *btl)
 }
 
 /* NULL: ob1 goes by put. */
-static mca_btl_base_registration_handle_t *expose(const regx_module_t *module,
-                                                  const regx_endpoint_t *endpoint, const void *base,
-                                                  size_t size)
+static mca_btl_base_registration_handle_t *
+expose(const regx_module_t *module, const regx_endpoint_t *endpoint, const void *base, size_t size)
 {
     mca_btl_base_registration_handle_t *handle;
 
@@ -59,9 +58,8 @@ static mca_btl_base_registration_handle_t *expose(const regx_module_t *module,
     return handle;
 }
 
-static mca_btl_base_registration_handle_t *open_receive(regx_module_t *module,
-                                                        regx_endpoint_t *endpoint, void *base,
-                                                        size_t size)
+static mca_btl_base_registration_handle_t *
+open_receive(regx_module_t *module, regx_endpoint_t *endpoint, void *base, size_t size)
 {
     regx_rndv_recv_t *recv = regx_rndv_recv_open(module->rndv, &endpoint->peer, base, size);
 
@@ -84,7 +82,7 @@ mca_btl_base_registration_handle_t *regx_register_mem(mca_btl_base_module_t *btl
     switch (flags) {
     case MCA_BTL_REG_FLAG_REMOTE_READ:
         return expose(module_of(btl), endpoint, base, size);
-    case MCA_BTL_REG_FLAG_REMOTE_WRITE:                               /* for put */
+    case MCA_BTL_REG_FLAG_REMOTE_WRITE:                                /* for put */
     case MCA_BTL_REG_FLAG_REMOTE_WRITE | MCA_BTL_REG_FLAG_LOCAL_WRITE: /* for get */
         return open_receive(module_of(btl), endpoint, base, size);
     default:
@@ -206,7 +204,7 @@ int regx_get(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *endpoin
         tell(&call, OPAL_ERR_NOT_AVAILABLE);
         return OPAL_SUCCESS;
     }
-    regx_rndv_recv_get(module_of(btl)->rndv, (regx_rndv_recv_t *)local_handle,
-                       remote_handle->bytes, get_done, kept);
+    regx_rndv_recv_get(module_of(btl)->rndv, (regx_rndv_recv_t *)local_handle, remote_handle->bytes,
+                       get_done, kept);
     return OPAL_SUCCESS;
 }

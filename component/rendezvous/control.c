@@ -103,13 +103,12 @@ void regx_cts_pack(const regx_cts_t *cts, uint8_t bytes[REGX_CTS_SIZE])
         put_slots(&to, cts->slots, cts->slot_count);
         return;
     }
-    if (cts->path != REGX_PATH_read && cts->chunk_length > 0) {
+    if (regx_path_reads(cts->path)) {
+        put_number(&to, cts->rkey_max, 8);
+    } else if (cts->chunk_length > 0) {
         put_number(&to, cts->chunk_length, 8);
         put_number(&to, cts->chunk_start, 8);
         put_key(&to, &cts->key);
-    }
-    if (regx_path_reads(cts->path)) {
-        put_number(&to, cts->rkey_max, 8);
     }
 }
 
@@ -164,10 +163,8 @@ bool regx_cts_unpack(const uint8_t bytes[REGX_CTS_SIZE], regx_cts_t *cts)
         }
         return count == 0 || cts->chunk_length > 0;
     case REGX_PATH_read:
-        return get_rkeys(&from, count, cts);
     case REGX_PATH_together:
-        get_chunk(&from, cts);
-        return get_rkeys(&from, count, cts) && cts->chunk_length > 0;
+        return get_rkeys(&from, count, cts);
     default:
         return false;
     }

@@ -16,10 +16,8 @@
  *          offset in the receiver's pool.
  *        - pipeline, direct: a chunk at offset 0 { u64 length, u64 where in the keyed region it
  *          begins, 24 bytes key }.
- *        - read: u64 the longest chunk that may be advertised. The number of grants is how many may
- *          be advertised at once.
- *        - together: a chunk as above, and behind its key the u64 as for read. What lies behind the
- *          chunk is to be advertised.
+ *        - read, together: u64 the longest chunk that may be advertised. The number of grants is
+ *          how many may be advertised at once.
  *
  * Where the kernel copies between the two, the RTS itself may carry a handle of the sender's: an
  * exposure. By it the receiver reads the whole message, and there is no CTS. It has the CTS's size;

@@ -38,7 +38,7 @@ bool regx_rndv_expose(const regx_rndv_t *rndv, const regx_peer_t *peer, const vo
 static bool begin(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
     regx_lock(&rndv->lock);
-    const bool begins = recv->path == REGX_PATH_read && recv->phase == REGX_RECV_OPENED;
+    const bool begins = regx_path_reads(recv->path) && recv->phase == REGX_RECV_OPENED;
     if (begins) {
         recv->phase = REGX_RECV_READING;
         recv->holds++;
@@ -154,6 +154,7 @@ void regx_rndv_recv_get(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
     recv->whole.get = (regx_get_t){.local = recv->base,
                                    .length = recv->length,
                                    .key = exposure.key,
+                                   .assisted = recv->path == REGX_PATH_together,
                                    .done = got,
                                    .context = recv};
     const regx_status_t status = conn->transport->ops->get(conn, &recv->whole.get);

@@ -23,7 +23,7 @@ static regx_rndv_recv_t *of_link(regx_link_t *link)
 static regx_rndv_recv_t *recv_new(regx_rndv_t *rndv)
 {
     regx_rndv_recv_t *recv = NULL;
-    const size_t size = sizeof(*recv) + regx_recv_chunks(rndv) * sizeof(regx_chunk_t);
+    const size_t size = sizeof(*recv) + rndv->config.chunk_depth * sizeof(regx_chunk_t);
 
     regx_lock(&rndv->lock);
     if (!regx_list_empty(&rndv->free_recvs)) {
@@ -238,7 +238,7 @@ void regx_recv_describe_mismatch(const regx_rndv_recv_t *recv, const regx_contro
 bool regx_recv_slot_range_locked(const regx_rndv_t *rndv, regx_rndv_recv_t *recv,
                                  regx_range_t *range)
 {
-    for (unsigned i = 0; i < regx_recv_chunks(rndv) && recv->path != REGX_PATH_bounce; i++) {
+    for (unsigned i = 0; i < rndv->config.chunk_depth && recv->path != REGX_PATH_bounce; i++) {
         regx_chunk_t *chunk = &recv->chunks[i];
 
         if (chunk->state == REGX_CHUNK_BY_SLOTS) {

@@ -94,16 +94,10 @@ struct regx_rndv_recv {
         regx_rndv_got_t done;
         void *context;
     } whole;
-    regx_chunk_t chunks[]; /* config.chunk_depth of them, and behind these the half of together */
+    regx_chunk_t chunks[]; /* config.chunk_depth of them */
 };
 
-/* All of them, the half too. */
-static inline unsigned regx_recv_chunks(const regx_rndv_t *rndv)
-{
-    return rndv->config.chunk_depth + 1;
-}
-
-/* A chunk that is FREE, but not the half; NULL: all are in use. */
+/* A chunk that is FREE; NULL: all are in use. */
 regx_chunk_t *regx_recv_free_chunk(const regx_rndv_t *rndv, regx_rndv_recv_t *recv);
 
 /* Registers a chunk, of which offset and length are set, for that access. A refusal is tallied. The

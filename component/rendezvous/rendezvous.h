@@ -86,7 +86,7 @@ typedef struct regx_peer {
 typedef struct regx_rndv_config {
     const regx_strategy_t *strategy; /* for what this process receives */
     size_t chunk_size;    /* bytes granted or advertised at once; a multiple of the page, at most
-                             REGX_CHUNK_MAX (direct: the whole; together: half of it is granted) */
+                             REGX_CHUNK_MAX (direct: the whole) */
     unsigned chunk_depth; /* chunks of one transfer in flight, to REGX_CHUNK_DEPTH_MAX */
     bool threads;
     bool verify; /* compare checksums of what is sent and received; also done where the peer asks */

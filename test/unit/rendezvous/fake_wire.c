@@ -134,8 +134,8 @@ bool fake_read(const fake_conn_t *conn, const regx_get_t *get)
     if (into == NULL && conn->conn.single_copy) {
         /* the kernel copies, and asks for no registration */
     } else if (into == NULL || !into->open || (into->access & REGX_ACCESS_LOCAL_WRITE) == 0 ||
-        (char *)get->local < into->base ||
-        (char *)get->local + get->length > into->base + into->length) {
+               (char *)get->local < into->base ||
+               (char *)get->local + get->length > into->base + into->length) {
         abort(); /* the caller's memory must be registered for it */
     }
     if (from == NULL) {
@@ -165,6 +165,7 @@ static regx_status_t fake_get(regx_conn_t *base, regx_get_t *get)
             abort();
         }
         conn->gets[conn->get_count++] = get;
+        conn->from->assisted += get->assisted;
     }
     pthread_mutex_unlock(&fake_lock);
     return status;

@@ -126,6 +126,30 @@ static void every_length_is_read_at_once(void **state)
     stage_close(stage);
 }
 
+/* Together is a get for which the sender's help is asked; read does without. */
+static void together_asks_for_assistance(void **state)
+{
+    static const char *const strategies[] = {"read", "together"};
+
+    (void)state;
+    for (unsigned i = 0; i < 2; i++) {
+        stage_t *stage = open_both(strategies[i], strategies[i]);
+        const regx_counters_t *receiver = &stage->receiver->counters;
+        uint8_t exposure[REGX_CTS_SIZE];
+        heard_t heard;
+
+        assert_true(expose(stage, LENGTH, exposure));
+        match(stage, exposure, LENGTH, &heard);
+        assert_int_equal(stage->receiver->assisted, i);
+        assert_true(fake_got(stage->receiver, 0, 0, REGX_OK));
+        assert_int_equal(heard.status, REGX_OK);
+        assert_whole(stage, LENGTH);
+        assert_int_equal(receiver->messages[stage->path], 1);
+        assert_int_equal(receiver->bytes[stage->path], LENGTH);
+        close_both(stage);
+    }
+}
+
 /* A receiver whose path is another ships its CTS at once, and nothing is different from then on. */
 static void paths_that_write_answer_with_their_cts(void **state)
 {
@@ -401,6 +425,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_length_is_read_at_once),
+        cmocka_unit_test(together_asks_for_assistance),
         cmocka_unit_test(paths_that_write_answer_with_their_cts),
         cmocka_unit_test(nothing_is_exposed_where_nobody_would_read),
         cmocka_unit_test(a_transport_that_cannot_begin_now_reads_in_chunks),
