@@ -42,8 +42,8 @@ typedef enum regx_path {
     X(pool_pinned_bytes, "bytes of bounce memory that are locked")                                 \
     X(puts, "puts done as the sender: one per slot or chunk written")                              \
     X(gets, "gets done as the receiver")                                                           \
-    X(chunks_sender, "chunks copied by the sender (together)")                                     \
-    X(chunks_receiver, "chunks copied by the receiver (together)")                                 \
+    X(chunks_sender, "pieces copied by the sender (together)")                                     \
+    X(chunks_receiver, "pieces copied by the receiver (together)")                                 \
     X(copied_out_bytes, "bytes copied from bounce slots to the user's buffers")                    \
     X(registrations, "registrations made")                                                         \
     X(deregistrations, "registrations undone")                                                     \

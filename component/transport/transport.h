@@ -15,7 +15,8 @@
  *     the put is delivered like a frame, after the written bytes can be seen. It comes behind all
  *     frames that were accepted before the put. Frames accepted after the put may overtake its
  *     notice, but only on a connection with shares_pool.
- *   - A get reads a region of the peer. The peer does not notice.
+ *   - A get reads a region of the peer. The peer's user does not notice, though the peer may copy
+ *     a part of it (`assisted`).
  *
  * Everything on the wire is little-endian.
  *
@@ -158,7 +159,7 @@ typedef struct regx_get {
                                 it may be NULL */
     uint64_t offset;         /* from the start of the peer's region */
     regx_key_t key;          /* of the peer's region, or of what it exposed */
-    bool assisted;           /* ask the peer to write a part of it; a hint */
+    bool assisted;           /* a hint: the peer may write a part of it, if it has nothing to do */
     /* Called once, if get answered REGX_PENDING. REGX_OK: all bytes are there. REGX_FAILED, or
      * REGX_DENIED as get says: some of them may have been written, and no more will be. */
     void (*done)(struct regx_get *get, regx_status_t status);
