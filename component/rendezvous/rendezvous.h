@@ -10,12 +10,14 @@
  *                                                    done callback; the MPI's FIN follows in order
  *   regx_rndv_recv_close: all bytes are in the user's buffer
  *
- * On the paths read and together the sender also says what may be read (RKEY), and the receiver
- * that it has read it (ATS). control.h has the messages.
+ * On the paths read and together the sender says what may be read (RKEY), and the receiver that it
+ * has read it (ATS). Where the kernel copies between the two the sender exposes its whole buffer
+ * with the RTS; then the receiver reads it (regx_rndv_recv_get), and there is no CTS and no send
+ * side. control.h has the messages.
  *
  * How the bytes go is the strategy's choice, made by the receiver (strategy.h). A sender does what
  * it is granted, so two processes may be configured differently. One file is one way of moving
- * bytes: bounce.c, put.c, get.c; together.c composes the last two, auto.c chooses. engine.h has the
+ * bytes: bounce.c, put.c, get.c, exposed.c; together.c is get.c with help, auto.c chooses. engine.h has the
  * order of the files and the rules of locking.
  *
  * Guarantees. Opening a receive never fails for want of slots and never waits: slots are granted as
