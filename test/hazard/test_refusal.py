@@ -83,7 +83,7 @@ def test_together_denied_to_one_rank_takes_slots(mpi: Mpi, build) -> None:
     assert job.rank(0)["bytes_bounce"] == job.rank(0)["gets"] == 0, str(job)
     assert all(job.rank(rank)["messages_fallback"] > 0 for rank in (1, 2)), str(job)
     for rank in (1, 2):
-        assert job.rank(rank)["chunks_sender"] > 0 < job.rank(rank)["chunks_receiver"], str(job)
+        assert job.rank(rank)["chunks_receiver"] > 0, str(job)  # the peer helps if it has time
 
 
 # What UCX says of a setting. The last two are errors when what they configure is opened.
