@@ -103,21 +103,22 @@ typedef struct texts {
 } texts_t;
 
 /* Of the first module that found something: that of the node, if there is one. */
-static void find_auto_choice(const regx_component_t *component, char text[REGX_AUTO_CHOICE])
+static const char *auto_choice(const regx_component_t *component, char text[REGX_AUTO_CHOICE])
 {
-    text[0] = '\0';
-    for (unsigned i = 0; i < component->module_count && text[0] == '\0'; i++) {
-        if (component->modules[i]->rndv != NULL) {
-            regx_auto_choice_write(component->modules[i]->rndv, text);
+    for (unsigned i = 0; i < component->module_count; i++) {
+        regx_rndv_t *rndv = component->modules[i]->rndv;
+
+        if (rndv != NULL && regx_auto_choice_write(rndv, text)) {
+            return text;
         }
     }
+    return "none";
 }
 
 /* `texts` is used as long as the fields are. */
 static void fill(const regx_component_t *component, texts_t *texts, field_t fields[FIELDS])
 {
     regx_transports_name(component, texts->transports, TRANSPORTS);
-    find_auto_choice(component, texts->auto_choice);
     fields[FIELD_rank].number = regx_compat_rank();
     fields[FIELD_host].text = regx_compat_host();
     fields[FIELD_version].text = REGX_VERSION;
@@ -127,7 +128,7 @@ static void fill(const regx_component_t *component, texts_t *texts, field_t fiel
     fields[FIELD_backend].text = component->choice.backend->name;
     fields[FIELD_backend_reason].text = component->choice.reason;
     fields[FIELD_rendezvous].text = regx_strategy_name(component->params.strategy);
-    fields[FIELD_auto_choice].text = texts->auto_choice;
+    fields[FIELD_auto_choice].text = auto_choice(component, texts->auto_choice);
     fields[FIELD_peers].number = count_peers(component);
 }
 
@@ -207,8 +208,8 @@ static void write_table(FILE *out, const regx_component_t *component)
     fprintf(out, "; %s), rendezvous %s, backend %s (%s)\n", fields[FIELD_transport_reason].text,
             fields[FIELD_rendezvous].text, fields[FIELD_backend].text,
             fields[FIELD_backend_reason].text);
-    if (fields[FIELD_auto_choice].text[0] != '\0') {
-        fprintf(out, "  auto found: " REGX_PREFIX "auto_choice=%s\n",
+    if (strcmp(fields[FIELD_auto_choice].text, "none") != 0) {
+        fprintf(out, "  auto found " REGX_PREFIX "auto_choice=%s\n",
                 fields[FIELD_auto_choice].text);
     }
     for (const regx_counter_t *path = regx_paths; path->name != NULL; path++) {

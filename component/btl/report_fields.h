@@ -18,7 +18,7 @@
     X(backend_reason, TEXT, "why that one: asked for, or what auto found")                         \
     X(rendezvous, TEXT, "the strategy asked for (btl_regx_rendezvous)")                            \
     X(auto_choice, TEXT,                                                                           \
-      "what auto found out by the end, from which size on, as btl_regx_auto_choice takes it")      \
+      "what auto found out by the end, as btl_regx_auto_choice takes it, or none")                 \
     X(peers, NUMBER, "most processes that it was connected to at once, or could have been")
 
 /* Objects of counts by name, which are known at run time: X(key, row of the table, help). */

@@ -87,7 +87,7 @@ bool regx_auto_choice_read(const char *text, regx_auto_choice_t *choice,
         }
         memset(choice->path + number, (int)path, REGX_AUTOTUNE_SIZES - number);
         before = number;
-        text += length + (text[length] == ',');
+        text += length + (text[length] == ',' && text[length + 1] != '\0');
     }
     return true;
 }
@@ -116,11 +116,11 @@ static bool write_locked(const regx_rndv_t *rndv, regx_auto_wire_t wire,
     return used > 0;
 }
 
-void regx_auto_choice_write(regx_rndv_t *rndv, char text[REGX_AUTO_CHOICE])
+bool regx_auto_choice_write(regx_rndv_t *rndv, char text[REGX_AUTO_CHOICE])
 {
     regx_lock(&rndv->lock);
-    if (!write_locked(rndv, REGX_AUTO_NODE, text)) {
-        write_locked(rndv, REGX_AUTO_APART, text);
-    }
+    const bool found =
+        write_locked(rndv, REGX_AUTO_NODE, text) || write_locked(rndv, REGX_AUTO_APART, text);
     regx_unlock(&rndv->lock);
+    return found;
 }

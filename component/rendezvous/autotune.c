@@ -123,10 +123,13 @@ static void advance(regx_tune_t *tune, bool burst)
         end_trial(tune, tune->alive != 0);
         return;
     }
-    if (tune->of[whose(tune)].samples == 0 && whose(tune) == tune->base) {
+    const unsigned now = whose(tune);
+
+    if (alive(tune, now) && tune->of[now].samples == 0 && now == tune->base) {
         return; /* the probe was good: now all of a burst */
     }
-    if (burst && tune->trials == 0 && tune->messages < REGX_AUTOTUNE_PATIENCE * 3 / 4) {
+    if (alive(tune, now) && burst && tune->trials == 0 &&
+        tune->messages < REGX_AUTOTUNE_PATIENCE * 3 / 4) {
         return; /* the prior goes on */
     }
     do {

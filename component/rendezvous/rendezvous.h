@@ -99,8 +99,8 @@ const regx_strategy_t *regx_strategy_copying(const regx_strategy_t *strategy,
  * false: `error` holds one line, what is wrong and what is allowed. */
 bool regx_auto_choice_read(const char *text, regx_auto_choice_t *choice,
                            char error[REGX_OPTION_ERROR]);
-/* What auto has found so far, likewise; empty: nothing. Takes the lock. */
-void regx_auto_choice_write(regx_rndv_t *rndv, char text[REGX_AUTO_CHOICE]);
+/* What auto has found so far, likewise; false: nothing. Takes the lock. */
+bool regx_auto_choice_write(regx_rndv_t *rndv, char text[REGX_AUTO_CHOICE]);
 
 typedef struct regx_rndv_config {
     const regx_strategy_t *strategy; /* for what this process receives */

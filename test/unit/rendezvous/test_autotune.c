@@ -170,7 +170,7 @@ static void the_fastest_of_three_wins(void **state)
         const int64_t *order = orders[i / WAYS];
         const unsigned best = order[READ] < order[BOUNCE] ? READ : BOUNCE;
 
-        begin_with(i % WAYS, 0);
+        begin_with((uint8_t)(i % WAYS), 0);
         cost(order[BOUNCE], order[READ], order[TOGETHER]);
         alone(100, 64 * KIB);
         assert_int_equal(winner(64 * KIB), order[TOGETHER] < order[best] ? TOGETHER : best);

@@ -149,14 +149,14 @@ static const table_t tables[] = {
     {"recorded: both ways 64 KiB", 64 * KIB, {9100, 5100, 6700}, {0, 0, 0}}};
 
 static const program_t programs[] = {
-    {"alone", ALONE, 1},
+    {"alone", ALONE, 1, .noise = 0},
     {"alone, noise", ALONE, 1, .noise = 20, .interrupted = true},
     {"alone, computes", ALONE, 1, .computes = 50000, .noise = 10},
     {"alone, every third time a long computation", ALONE, 1, .steps = 3, .computes_long = 1000000},
     {"bursts of 8", BURSTS, 8, .noise = 20, .interrupted = true},
-    {"bursts of 64", BURSTS, 64},
+    {"bursts of 64", BURSTS, 64, .noise = 0},
     {"bursts of 64, noise", BURSTS, 64, .noise = 20, .interrupted = true},
-    {"8 open", ALWAYS, 8},
+    {"8 open", ALWAYS, 8, .noise = 0},
     {"64 open, noise", ALWAYS, 64, .noise = 20},
     {"bursts of 64, computes", BURSTS, 64, .computes = 100000, .noise = 10}};
 
@@ -181,7 +181,7 @@ static void check(unsigned messages, unsigned swap, int64_t limit, kind_t kind, 
         for (uint32_t seed = 0; seed < SEEDS; seed++) {
             int64_t takes = 0;
 
-            lost += regret(table, program, messages, swap + (swap != never) * 97 * seed, seed,
+            lost += regret(table, program, messages, swap != never ? swap + 97 * seed : never, seed,
                            prior, &takes);
             prior_takes += takes;
         }
