@@ -17,7 +17,8 @@
  *
  *   engine.c                       creates, dispatches
  *   strategy.c                     the table of strategies, and the protocol of each path
- *   auto.c, together.c             choose; compose
+ *   auto.c, together.c             choose
+ *   exposed.c                      a whole message, read without a CTS
  *   put.c, get.c                   registered chunks: written by the sender, read by the receiver
  *   bounce.c                       slots, which also carry what a chunk could not
  *   write.c                        one put of one granted range, slot or chunk

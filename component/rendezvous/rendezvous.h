@@ -10,12 +10,14 @@
  *                                                    done callback; the MPI's FIN follows in order
  *   regx_rndv_recv_close: all bytes are in the user's buffer
  *
- * On the paths read and together the sender also says what may be read (RKEY), and the receiver
- * that it has read it (ATS). control.h has the messages.
+ * On the paths read and together the sender says what may be read (RKEY), and the receiver that it
+ * has read it (ATS). Where the kernel copies between the two the sender exposes its whole buffer
+ * with the RTS; then the receiver reads it (regx_rndv_recv_get), and there is no CTS and no send
+ * side. control.h has the messages.
  *
  * How the bytes go is the strategy's choice, made by the receiver (strategy.h). A sender does what
  * it is granted, so two processes may be configured differently. One file is one way of moving
- * bytes: bounce.c, put.c, get.c; together.c composes the last two, auto.c chooses. engine.h has the
+ * bytes: bounce.c, put.c, get.c, exposed.c; together.c is get.c with help, auto.c chooses. engine.h has the
  * order of the files and the rules of locking.
  *
  * Guarantees. Opening a receive never fails for want of slots and never waits: slots are granted as
@@ -106,7 +108,7 @@ typedef struct regx_rndv_config {
     const regx_strategy_t *strategy; /* for what this process receives */
     regx_auto_choice_t auto_choice;
     size_t chunk_size;    /* bytes granted or advertised at once; a multiple of the page, at most
-                             REGX_CHUNK_MAX (direct: the whole; together: half of it is granted) */
+                             REGX_CHUNK_MAX (direct: the whole) */
     unsigned chunk_depth; /* chunks of one transfer in flight, to REGX_CHUNK_DEPTH_MAX */
     bool threads;
     bool verify; /* compare checksums of what is sent and received; also done where the peer asks */
@@ -145,6 +147,24 @@ void regx_rndv_recv_close(regx_rndv_t *rndv, regx_rndv_recv_t *recv);
 void regx_rndv_send_open(regx_rndv_t *rndv, regx_peer_t *peer, const void *base, size_t length,
                          const uint8_t cts[REGX_CTS_SIZE], regx_rndv_send_done_t done,
                          void *context);
+
+/* ---- by the sender's exposure: the receiver reads, and there is no CTS (exposed.c) ---- */
+
+/* Fills the handle that goes with the RTS and by which the receiver can read all `length` bytes.
+ * They stay in use until the MPI's FIN. Nothing else is to be undone. false: the message is to go
+ * by CTS. */
+bool regx_rndv_expose(const regx_rndv_t *rndv, const regx_peer_t *peer, const void *base,
+                      size_t length, uint8_t handle[REGX_CTS_SIZE]);
+
+/* REGX_OK: all bytes are in the user's buffer, and the receive is to be closed. Anything else: it
+ * is not read that way, now or at all, and its CTS is to be shipped. */
+typedef void (*regx_rndv_got_t)(void *context, regx_status_t status);
+
+/* Reads the message from what its sender exposed, if this process's strategy has the receiver read.
+ * Called for a receive whose CTS nobody has seen. `done` is called once, perhaps within the call;
+ * the receive is not closed before. The CTS may change until then. */
+void regx_rndv_recv_get(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
+                        const uint8_t exposure[REGX_CTS_SIZE], regx_rndv_got_t done, void *context);
 
 /* A control message arrived from the process `sender`. */
 void regx_rndv_control(regx_rndv_t *rndv, uint64_t sender, const void *message, size_t length);

@@ -13,6 +13,7 @@ static const regx_strategy_t strategies[] = {
     {.name = "auto",
      .choose = regx_auto_choose,
      .grants_known_whole = true,
+     .exposes = true,
      .help = "on a node bounce, read or together, else pipeline or bounce, whichever makes the "
              "job's own messages of that size go fastest; see btl_regx_auto_choice",
      .more = "For each power of two of sizes, and apart for messages that come alone and in "
@@ -42,19 +43,22 @@ static const regx_strategy_t strategies[] = {
     {.name = "read",
      .path = REGX_PATH_read,
      .protocol = &regx_protocol_get,
-     .help = "the sender registers the buffer in chunks, and the receiver reads them; not over tcp",
-     .more = "Between the processes of a node it needs the kernel to copy between them. It takes a "
-             "round trip more than writing, and over verbs three calls of the device per chunk "
-             "instead of two."},
+     .exposes = true,
+     .help = "the receiver reads the sender's buffer; not over tcp",
+     .more = "On a node at once, where the kernel copies between the processes "
+             "(process_vm_readv). Over verbs the sender registers chunks (btl_regx_chunk_size, "
+             "btl_regx_chunk_depth), which takes a round trip more than writing, and three calls "
+             "of the device per chunk instead of two."},
     {.name = "together",
      .path = REGX_PATH_together,
      .protocol = &regx_protocol_together,
+     .exposes = true,
      .copies = true,
-     .help = "on a node: the sender has the kernel copy one half, the receiver the other, both at "
-             "once",
-     .more = "Where the kernel copies between the processes (process_vm_writev, process_vm_readv). "
-             "The sender copies the first half, the receiver the second in chunks "
-             "(btl_regx_chunk_size, btl_regx_chunk_depth)."}};
+     .help = "on a node: as read, and the sender has the kernel copy a part of the message if it "
+             "has nothing else to do",
+     .more = "Where the kernel copies between the processes (process_vm_readv, process_vm_writev). "
+             "Both take pieces of the message until all are taken. What the sender takes depends "
+             "on when it calls MPI."}};
 
 enum { STRATEGIES = sizeof(strategies) / sizeof(strategies[0]) };
 

@@ -240,6 +240,8 @@ REFUSED = [
      "rndv_eager_limit=300; allowed: 0 to btl_regx_eager_limit (256)"),
     ({"put_limit": "100000"}, "put_limit=100000: Open MPI puts each message at once and heeds no "
      "limit; use btl_regx_chunk_size"),
+    ({"get_limit": "100000"}, "get_limit=100000: regx gets each message at once, in steps of its "
+     "own"),
     ({"if_include": "lo", "if_exclude": "nosuch0"},
      "if_include and btl_regx_if_exclude are both given; allowed: one"),
     ({"auto_choice": "64K:read", "rendezvous": "bounce"},

@@ -59,25 +59,26 @@ def test_direct_registers_and_puts_once(mpi: Mpi, tmp_path: Path, wire: str) -> 
     assert job.total("copied_out_bytes") == 0, str(job)
 
 
-def test_together_moves_half_by_each_side(mpi: Mpi, tmp_path: Path) -> None:
-    """Half is the sender's, in one put of one registration; the receiver reads the rest in chunks."""
-    job = one_message(mpi, tmp_path, "shm", rendezvous="together")
+@pytest.mark.parametrize("strategy", ["read", "together"])
+def test_the_receiver_reads_at_once_on_a_node(mpi: Mpi, tmp_path: Path, strategy: str) -> None:
+    """What the sender exposed with the RTS: one get, nothing registered, no control message."""
+    job = one_message(mpi, tmp_path, "shm", rendezvous=strategy)
     sender, receiver = job.rank(SENDER), job.rank(RECEIVER)
-    assert (sender["chunks_sender"], sender["puts"], sender["gets"]) == (1, 1, 0), str(job)
-    assert (receiver["chunks_receiver"], receiver["puts"], receiver["gets"]) == (4, 0, 4), str(job)
-    for report in (sender, receiver):
-        registered(report, {5}, report["largest_registration"])
-        assert 0 <= report["largest_registration"] - SIZE // 2 < 4096, str(job)
-    # Each counts what it copied, and its messages.
-    for report in (sender, receiver):
-        assert SIZE // 2 - 4096 < report["bytes_shm"] < SIZE // 2 + 32768, str(job)
+    assert (sender["puts"], sender["gets"]) == (0, 0), str(job)
+    assert (receiver["puts"], receiver["gets"]) == (0, 1), str(job)
+    assert (sender[f"messages_{strategy}"], receiver[f"messages_{strategy}"]) == (0, 1), str(job)
+    assert job.total("grants") == job.total("registrations") == 0, str(job)
     assert job.total("copied_out_bytes") == 0, str(job)
 
 
-def test_read_gets_by_chunks_on_a_node(mpi: Mpi, tmp_path: Path) -> None:
-    job = one_message(mpi, tmp_path, "shm", rendezvous="read")
+@pytest.mark.parametrize("strategy", ["read", "together"])
+def test_without_open_mpis_get_the_receiver_reads_chunks(mpi: Mpi, tmp_path: Path,
+                                                         strategy: str) -> None:
+    """As over verbs: the sender registers and advertises them, and counts the message."""
+    job = one_message(mpi, tmp_path, "shm", rendezvous=strategy, flags="send,put")
     sender, receiver = job.rank(SENDER), job.rank(RECEIVER)
     assert (sender["puts"], receiver["gets"]) == (0, 8), str(job)
+    assert (sender[f"messages_{strategy}"], receiver[f"messages_{strategy}"]) == (1, 0), str(job)
     for report in (sender, receiver):
         registered(report, {8}, CHUNK)
     assert job.total("copied_out_bytes") == 0, str(job)
