@@ -2,6 +2,7 @@
 //
 // One cache line handed back and forth: what tells the phase of the machine.
 
+#define _GNU_SOURCE
 #include <stdio.h>
 
 #include "probe.h"
