@@ -119,8 +119,9 @@ def probe(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not shutil.which("cc"):
         pytest.skip("needs cc in PATH")
     program = tmp_path_factory.mktemp("probe") / "probe"
-    source = TOP / "osu-configs/probe.c"
-    subprocess.run(["cc", *FLAGS, source, "-o", program], check=True, timeout=WATCHDOG)
+    here = TOP / "osu-configs"
+    sources = [here / "probe.c", *sorted((here / "probing").glob("*.c"))]
+    subprocess.run(["cc", *FLAGS, *sources, "-o", program], check=True, timeout=WATCHDOG)
     return program
 
 
