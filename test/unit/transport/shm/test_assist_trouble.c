@@ -127,6 +127,7 @@ static void get_from_the_dead(side_t *side)
     op_t op = assisted_op(side, 0, LONG);
     REQUIRE(post(&op) == REGX_PENDING);
     meet(side); /* it claims, and dies */
+    meet(side);
     await(side, &op);
     REQUIRE(op.ended == 1 && op.status == REGX_FAILED);
     op_free(&op);
@@ -141,6 +142,7 @@ static void die_at_a_piece(side_t *side)
     begin(side);
     meet(side);
     claim_piece(side, 1, &piece);
+    meet(side);
     raise(SIGKILL);
 }
 
