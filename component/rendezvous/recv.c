@@ -64,11 +64,11 @@ static void choose_path(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     set_path(rndv, recv, reason != NULL ? REGX_PATH_bounce : path, reason != NULL);
 }
 
-static void leave_trial_locked(regx_rndv_t *rndv, const regx_rndv_recv_t *recv)
+static void leave_trial_locked(const regx_rndv_recv_t *recv)
 {
     const bool whole = recv->landed == recv->length && !recv->fallback;
 
-    regx_autotune_leave(rndv->autotune, recv->length, &recv->trial,
+    regx_autotune_leave(&recv->trial, recv->length,
                         whole && recv->by_slots == (recv->path == REGX_PATH_bounce));
 }
 
@@ -122,7 +122,7 @@ regx_rndv_recv_t *regx_rndv_recv_open(regx_rndv_t *rndv, regx_peer_t *peer, void
     }
     regx_lock(&rndv->lock);
     if (!regx_handle_table_add(&rndv->recvs, recv, &recv->handle)) {
-        leave_trial_locked(rndv, recv);
+        leave_trial_locked(recv);
         regx_unlock(&rndv->lock);
         if (recv->protocol->revoke_chunks != NULL) {
             recv->protocol->revoke_chunks(rndv, recv);
@@ -158,7 +158,7 @@ void regx_rndv_recv_close(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     rndv->closers--;
     /* Only now: until here the peer may be forgotten, which looks for its receives in the table. */
     regx_handle_table_remove(&rndv->recvs, recv->handle);
-    leave_trial_locked(rndv, recv);
+    leave_trial_locked(recv);
     regx_list_set(&rndv->pending_recvs, &recv->link, false);
     recv->protocol->revoke_slots_locked(rndv, recv);
     if (!regx_list_empty(&rndv->pending_recvs)) { /* no message will tell them of these slots */

@@ -57,6 +57,7 @@
 #include "base/trace.h"
 #include "pool/pool.h"
 #include "registration/registration.h"
+#include "rendezvous/autotune.h"
 #include "rendezvous/control.h"
 #include "transport/transport.h"
 
@@ -70,8 +71,6 @@ typedef struct regx_strategy regx_strategy_t;
 /* The strategy of that name; NULL: there is none. */
 const regx_strategy_t *regx_strategy_find(const char *name);
 const char *regx_strategy_name(const regx_strategy_t *strategy);
-/* Whether the kernel copies for it, so that it needs a transport that has that on a node. */
-bool regx_strategy_copies(const regx_strategy_t *strategy);
 /* The words of btl_regx_rendezvous. false: there are no more. */
 bool regx_strategy_word(unsigned index, regx_param_word_t *word);
 
@@ -85,8 +84,29 @@ typedef struct regx_peer {
     atomic_bool no_gets; /* the engine's: it cannot be read from, or we cannot; likewise */
 } regx_peer_t;
 
+/* What `auto` takes by the number of the size (autotune.h), where the user has said so; 0: what it
+ * finds out. */
+typedef struct regx_auto_choice {
+    uint8_t path[REGX_AUTOTUNE_SIZES]; /* regx_path_t */
+} regx_auto_choice_t;
+
+/* Of the strategy and those that are chosen for auto, one for which the kernel copies, so that it
+ * needs a transport that has that on a node; NULL: there is none. */
+const regx_strategy_t *regx_strategy_copying(const regx_strategy_t *strategy,
+                                             const regx_auto_choice_t *choice);
+
+#define REGX_AUTO_CHOICE 256 /* room for one as text */
+
+/* Reads the value of btl_regx_auto_choice, as "32K:together,1M:read"; NULL: nothing is chosen.
+ * false: `error` holds one line, what is wrong and what is allowed. */
+bool regx_auto_choice_read(const char *text, regx_auto_choice_t *choice,
+                           char error[REGX_OPTION_ERROR]);
+/* What auto has found so far, likewise; false: nothing. Takes the lock. */
+bool regx_auto_choice_write(regx_rndv_t *rndv, char text[REGX_AUTO_CHOICE]);
+
 typedef struct regx_rndv_config {
     const regx_strategy_t *strategy; /* for what this process receives */
+    regx_auto_choice_t auto_choice;
     size_t chunk_size;    /* bytes granted or advertised at once; a multiple of the page, at most
                              REGX_CHUNK_MAX (direct: the whole) */
     unsigned chunk_depth; /* chunks of one transfer in flight, to REGX_CHUNK_DEPTH_MAX */

@@ -14,17 +14,17 @@ static const regx_strategy_t strategies[] = {
      .choose = regx_auto_choose,
      .grants_known_whole = true,
      .exposes = true,
-     .help = "on a node bounce, pipeline or together, whichever was fastest when they were last "
-             "tried, on the job's own messages of that size; else pipeline, but a buffer that is "
-             "registered already, of up to btl_regx_chunk_depth chunks, at once",
-     .more = "On a node, for each power of two of sizes three messages, or three bursts of them, "
-             "go each way, and what they took decides for 64 times as many messages. Then it is "
-             "tried again, and while the outcome stays the same less and less often, at last after "
-             "1024 times as many. One choice holds for all peers on the node. Where the kernel "
-             "does not copy to the other process, bounce is used. Between nodes, or over an RDMA "
-             "device, a buffer is registered already because it was received into before. To a "
-             "sender whose own buffer is new that makes no difference: it registers and writes in "
-             "chunks."},
+     .help = "on a node bounce, read or together, else pipeline or bounce, whichever makes the "
+             "job's own messages of that size go fastest; see btl_regx_auto_choice",
+     .more = "For each power of two of sizes, and apart for messages that come alone and in "
+             "bursts, some messages go each way. What counts is the time from one message to the "
+             "next, so also what the program does with the data, in the long run within 3 % of "
+             "the best. Trials become rarer, but do not end. One choice holds for all peers on "
+             "the node, another for the others. Where the kernel does not copy to the other "
+             "process, bounce is used. Between nodes, or over an RDMA device, a buffer that is "
+             "registered already, of up to btl_regx_chunk_depth chunks, is written at once. It is "
+             "registered because it was received into before. To a sender whose own buffer is new "
+             "that makes no difference: it registers and writes in chunks."},
     {.name = "bounce",
      .path = REGX_PATH_bounce,
      .protocol = &regx_protocol_bounce,
@@ -83,9 +83,19 @@ const regx_strategy_t *regx_strategy_find(const char *name)
     return NULL;
 }
 
-bool regx_strategy_copies(const regx_strategy_t *strategy)
+const regx_strategy_t *regx_strategy_copying(const regx_strategy_t *strategy,
+                                             const regx_auto_choice_t *choice)
 {
-    return strategy->copies;
+    if (strategy->copies) {
+        return strategy;
+    }
+    for (size_t i = 0; i < STRATEGIES; i++) {
+        if (strategies[i].protocol != NULL && strategies[i].copies &&
+            memchr(choice->path, (int)strategies[i].path, sizeof(choice->path)) != NULL) {
+            return &strategies[i];
+        }
+    }
+    return NULL;
 }
 
 const char *regx_strategy_name(const regx_strategy_t *strategy)

@@ -68,82 +68,12 @@ static void a_sender_of_another_strategy_takes_part(void **state)
     }
 }
 
-static stage_t *open_auto(regx_autotune_t autotune)
-{
-    fake_config_t config = standard;
-
-    config.strategy = "auto";
-    stage_t *stage = stage_open_both(&standard, &config);
-    stage->receiver->rndv->autotune[0] = autotune; /* LENGTH is of the smallest size */
-    return stage;
-}
-
-static uint64_t decisions_of(stage_t *stage, const char *reason)
-{
-    return regx_tally_find(stage->receiver->counters.decisions, reason)->count;
-}
-
-static void auto_takes_together_where_that_won(void **state)
-{
-    stage_t *stage =
-        open_auto((regx_autotune_t){.winner = REGX_AUTOTUNE_TOGETHER, .wait = 2, .factor = 64});
-
-    (void)state;
-    goes_together(stage, LENGTH);
-    goes_together(stage, LENGTH);
-    assert_int_equal(decisions_of(stage, "together: faster when tried"), 2);
-    goes_well(stage, LENGTH); /* the next trial begins, with bounce */
-    assert_int_equal(decisions_of(stage, "together: faster when tried"), 2);
-    assert_int_equal(decisions_of(stage, "bounce: on trial"), 1);
-    stage_close(stage);
-}
-
-/* Nor does auto where the peer cannot be written or read any more. */
-static void auto_does_not_take_together_where_it_is_impossible(void **state)
-{
-    (void)state;
-    for (unsigned i = 0; i < 3; i++) {
-        stage_t *stage =
-            open_auto((regx_autotune_t){.winner = REGX_AUTOTUNE_TOGETHER, .wait = 2, .factor = 64});
-
-        stage->receiver->conns[0].conn.single_copy = i != 0;
-        stage->receiver->peers[0].no_puts = i == 1;
-        stage->receiver->peers[0].no_gets = i == 2;
-        goes_well(stage, LENGTH);
-        assert_int_equal(stage->sender->counters.bytes[REGX_PATH_bounce], LENGTH);
-        assert_int_equal(decisions_of(stage, "bounce: the kernel does not copy to this peer"), 1);
-        stage_close(stage);
-    }
-}
-
-/* A trial of together tells something only if all of the message went so: the receiver's
- * registrations are of the chunks; 0: none is refused. */
-static void slots_make_a_trial_invalid(void **state)
-{
-    (void)state;
-    for (unsigned refused = 0; refused <= GETS; refused++) {
-        stage_t *stage = open_auto((regx_autotune_t){
-            .trial = 1, .messages = 2 * REGX_AUTOTUNE_ROUNDS, .round = 2 * REGX_AUTOTUNE_ROUNDS});
-        const regx_autotune_t *autotune = &stage->receiver->rndv->autotune[0];
-
-        answer(stage, stage->receiver, FAKE_REG, refused, REGX_NO_MEMORY);
-        goes_well(stage, LENGTH);
-        assert_int_equal(decisions_of(stage, "together: on trial"), 1);
-        assert_int_equal(autotune->round, 2 * REGX_AUTOTUNE_ROUNDS + 1);
-        assert_int_equal(autotune->invalid, refused > 0);
-        stage_close(stage);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_length_goes_together),
         cmocka_unit_test(a_peer_without_single_copy_gets_bounce),
         cmocka_unit_test(a_sender_of_another_strategy_takes_part),
-        cmocka_unit_test(auto_takes_together_where_that_won),
-        cmocka_unit_test(auto_does_not_take_together_where_it_is_impossible),
-        cmocka_unit_test(slots_make_a_trial_invalid),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
