@@ -4,6 +4,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/util.h"
 #include "transport/rkey_table.h"
 #include "transport/shm/piece.h"
 #include "transport/shm/shm_internal.h"
@@ -64,27 +65,40 @@ static uint64_t remote_of(const regx_get_t *get)
     return regx_key_address(&get->key) + get->offset;
 }
 
+/* Bytes before the half that is divided, which begins with a page of the destination. */
+static uint64_t first_half(const regx_get_t *get)
+{
+    const uintptr_t local = (uintptr_t)get->local;
+
+    return regx_align_up(local + get->length / 2, REGX_CLAIM_PAGE) - local;
+}
+
+/* Whether the peer is worth asking. A get of one's own process would be copied by the same one. */
+static bool may_ask(const regx_shm_conn_t *conn, const regx_get_t *get)
+{
+    return get->length >= REGX_ASSIST_LEAST && get->length <= REGX_CLAIM_MOST &&
+           conn->super.peer != regx_shm_of(conn->super.transport)->config.self &&
+           atomic_load_explicit(&regx_shm_main_at(&conn->main)->queued, memory_order_relaxed) == 0;
+}
+
 regx_assisted_t *regx_assist_ask_locked(regx_shm_conn_t *conn, regx_get_t *get)
 {
     regx_shm_t *shm = regx_shm_of(conn->super.transport);
-    const regx_claim_range_t range = {(uintptr_t)get->local, get->length};
-    const uint32_t units = regx_claim_units(&range);
-    regx_assisted_t *assisted = units > 0 ? take_cell(shm) : NULL;
+    regx_assisted_t *assisted = may_ask(conn, get) ? take_cell(shm) : NULL;
 
     if (assisted == NULL) {
         return NULL;
     }
     *assisted = (regx_assisted_t){.get = get,
                                   .conn = conn,
-                                  .range = range,
+                                  .half = first_half(get),
                                   .cell = assisted->cell,
-                                  .number = assisted->number + 1,
-                                  .units = units};
+                                  .number = assisted->number + 1};
     const regx_assist_frame_t frame = {.cell = assisted->cell,
                                        .number = assisted->number,
-                                       .local = (uintptr_t)get->local,
-                                       .remote = remote_of(get),
-                                       .length = get->length};
+                                       .local = (uintptr_t)get->local + assisted->half,
+                                       .remote = remote_of(get) + assisted->half,
+                                       .length = get->length - assisted->half};
 
     regx_claim_open(cell_of(assisted), assisted->number);
     if (regx_mailbox_post(&conn->out, REGX_SHM_TAG_OWN, &frame, sizeof(frame), NULL, NULL, 0) !=
@@ -95,33 +109,32 @@ regx_assisted_t *regx_assist_ask_locked(regx_shm_conn_t *conn, regx_get_t *get)
     return assisted;
 }
 
-bool regx_assist_is_theirs(const regx_assisted_t *assisted)
+static uint64_t rest_of(const regx_assisted_t *assisted)
 {
-    const uint32_t claimed = regx_claim_look(cell_of(assisted), assisted->number);
-
-    return assisted->mine == 0 && claimed > 0 && claimed < assisted->units;
+    return assisted->get->length - assisted->half;
 }
 
-/* The bytes of a piece, to be read. */
-static regx_shm_piece_t read_of(const regx_assisted_t *assisted, const regx_claim_piece_t *claim)
+/* Reads [begin, end) of the get. */
+static regx_status_t read_range(const regx_assisted_t *assisted, uint64_t begin, uint64_t end)
 {
-    const uint64_t begin = regx_claim_offset(&assisted->range, claim->begin);
+    const regx_shm_piece_t piece = {.vm = &assisted->conn->vm,
+                                    .main = regx_shm_main_at(&assisted->conn->main),
+                                    .direction = REGX_VM_READ,
+                                    .local = (char *)assisted->get->local + begin,
+                                    .remote = remote_of(assisted->get) + begin,
+                                    .length = end - begin};
 
-    return (regx_shm_piece_t){.vm = &assisted->conn->vm,
-                              .main = regx_shm_main_at(&assisted->conn->main),
-                              .direction = REGX_VM_READ,
-                              .local = (char *)assisted->get->local + begin,
-                              .remote = remote_of(assisted->get) + begin,
-                              .length = regx_claim_offset(&assisted->range, claim->end) - begin};
+    return regx_shm_copy_all(shm_of(assisted), piece);
 }
 
 /* Nothing more is claimed. */
 static void close_claims(regx_assisted_t *assisted)
 {
-    const uint32_t claimed = regx_claim_close(cell_of(assisted), assisted->number, assisted->units);
+    const uint32_t claimed =
+        regx_claim_close(cell_of(assisted), assisted->number, rest_of(assisted));
 
     assisted->closed = true;
-    if (claimed < assisted->mine || claimed > assisted->units) {
+    if (claimed < assisted->mine || claimed > regx_claim_units(rest_of(assisted))) {
         malformed(shm_of(assisted));
         assisted->status = REGX_FAILED;
         return;
@@ -129,12 +142,38 @@ static void close_claims(regx_assisted_t *assisted)
     assisted->theirs = claimed - assisted->mine;
 }
 
-bool regx_assist_read(regx_assisted_t *assisted, bool others_wait, size_t *copied)
+/* Takes the next piece, of the first half or of what is not claimed of the second. REGX_AGAIN: there
+ * is none. */
+static regx_status_t next_piece(regx_assisted_t *assisted, regx_claim_piece_t *piece)
+{
+    if (assisted->read < assisted->half) {
+        *piece = (regx_claim_piece_t){
+            assisted->read, assisted->read + regx_claim_piece(assisted->half - assisted->read)};
+        assisted->read = piece->end;
+        return REGX_OK;
+    }
+    const regx_status_t status =
+        regx_claim_take(cell_of(assisted), assisted->number, rest_of(assisted), piece);
+    if (status == REGX_OK) {
+        assisted->mine += regx_claim_units(piece->end - piece->begin);
+        piece->begin += assisted->half;
+        piece->end += assisted->half;
+    }
+    return status;
+}
+
+/* Whether something is left to be claimed. */
+static bool has_rest(const regx_assisted_t *assisted)
+{
+    return regx_claim_look(cell_of(assisted), assisted->number) !=
+           regx_claim_units(rest_of(assisted));
+}
+
+bool regx_assist_read(regx_assisted_t *assisted, size_t *copied)
 {
     regx_shm_t *shm = shm_of(assisted);
-    regx_claim_piece_t claim;
-    const regx_status_t status =
-        regx_claim_take(cell_of(assisted), assisted->number, assisted->units, others_wait, &claim);
+    regx_claim_piece_t piece;
+    const regx_status_t status = next_piece(assisted, &piece);
 
     *copied = 0;
     if (status == REGX_INVALID) {
@@ -144,35 +183,41 @@ bool regx_assist_read(regx_assisted_t *assisted, bool others_wait, size_t *copie
     if (status != REGX_OK) {
         return false;
     }
-    const regx_shm_piece_t piece = read_of(assisted, &claim);
-
-    assisted->mine += claim.end - claim.begin;
-    assisted->status = regx_shm_copy_all(shm, piece);
+    assisted->status = read_range(assisted, piece.begin, piece.end);
     if (assisted->status != REGX_OK) {
         close_claims(assisted);
         return false;
     }
     regx_count(shm->config.counters, &shm->config.counters->chunks_receiver, 1);
-    *copied = piece.length;
-    return claim.end < assisted->units;
+    *copied = piece.end - piece.begin;
+    return assisted->read < assisted->half || has_rest(assisted);
+}
+
+bool regx_assist_pass_over(regx_assisted_t *assisted)
+{
+    if (assisted->passed_over || assisted->read < assisted->half || !assisted->conn->assisted) {
+        return false;
+    }
+    assisted->passed_over = true;
+    return true;
 }
 
 /* Reads what the peer claimed and could not write. */
 static void read_failed(regx_assisted_t *assisted)
 {
-    const uint64_t failed = atomic_load_explicit(&cell_of(assisted)->failed, memory_order_relaxed);
-    const regx_claim_piece_t claim = {(uint32_t)(failed >> 32), (uint32_t)failed};
+    regx_claim_piece_t piece;
+    const regx_status_t status = regx_claim_failed(cell_of(assisted), rest_of(assisted), &piece);
 
-    if (failed == 0 || assisted->status != REGX_OK) {
+    if (assisted->status != REGX_OK || status == REGX_AGAIN) {
         return;
     }
-    if (claim.begin >= claim.end || claim.end > assisted->units ||
-        claim.end - claim.begin > REGX_CLAIM_MOST + REGX_CLAIM_LEAST) {
+    if (status != REGX_OK) {
         malformed(shm_of(assisted));
         assisted->status = REGX_FAILED;
         return;
     }
-    assisted->status = regx_shm_copy_all(shm_of(assisted), read_of(assisted, &claim));
+    assisted->status =
+        read_range(assisted, assisted->half + piece.begin, assisted->half + piece.end);
 }
 
 /* Whether no piece of the peer's is under way. */
@@ -201,6 +246,7 @@ regx_status_t regx_assist_end(regx_assisted_t *assisted)
         return REGX_AGAIN;
     }
     read_failed(assisted);
+    assisted->conn->assisted = assisted->theirs > 0;
     const regx_status_t status = assisted->status;
 
     give_cell(shm_of(assisted), assisted);
@@ -237,28 +283,21 @@ static void remove_request(regx_shm_t *shm, unsigned i)
     atomic_fetch_sub(&shm->copy_count, 1);
 }
 
-/* The oldest that nobody has begun; else the oldest of which something is left. So in a stream the
- * two processes are at different messages. Forgets those of which nothing is left. */
+/* The oldest of which something is left, or NULL. Forgets those before. */
 static regx_assist_request_t *choose(regx_shm_t *shm)
 {
     regx_assist_requests_t *requests = &shm->requests;
-    regx_assist_request_t *shared = NULL;
 
-    for (unsigned i = 0; i < requests->count;) {
-        regx_assist_request_t *request = &requests->waiting[i];
-        const uint32_t claimed = regx_claim_look(cell_at(request), request->frame.number);
+    while (requests->count > 0) {
+        regx_assist_request_t *request = &requests->waiting[0];
 
-        if (claimed >= request->units) {
-            remove_request(shm, i);
-            continue;
-        }
-        if (request->begun || claimed == 0) {
+        if (regx_claim_look(cell_at(request), request->frame.number) <
+            regx_claim_units(request->frame.length)) {
             return request;
         }
-        shared = shared == NULL ? request : shared;
-        i++;
+        remove_request(shm, 0);
     }
-    return shared;
+    return NULL;
 }
 
 /* Whether this process may write to the neighbour: the kernel is asked once. */
@@ -283,10 +322,9 @@ regx_status_t regx_assist_take(regx_shm_t *shm, regx_shm_inbound_t *inbound, con
         return REGX_INVALID;
     }
     memcpy(&request.frame, data, sizeof(request.frame));
-    const regx_claim_range_t range = {request.frame.local, request.frame.length};
-
-    request.units = regx_claim_units(&range);
-    if (request.units == 0 || request.frame.cell >= REGX_ASSIST_CELLS ||
+    if (request.frame.cell >= REGX_ASSIST_CELLS || request.frame.length == 0 ||
+        request.frame.length > REGX_CLAIM_MOST ||
+        request.frame.local > UINT64_MAX - request.frame.length ||
         request.frame.remote > UINT64_MAX - request.frame.length) {
         return REGX_INVALID;
     }
@@ -305,21 +343,18 @@ bool regx_assist_write(regx_shm_t *shm)
     regx_assist_request_t *request = choose(shm);
     regx_claim_piece_t claim;
 
-    if (request == NULL || regx_claim_take(cell_at(request), request->frame.number, request->units,
-                                           shm->requests.count > 1, &claim) != REGX_OK) {
+    if (request == NULL || regx_claim_take(cell_at(request), request->frame.number,
+                                           request->frame.length, &claim) != REGX_OK) {
         return false;
     }
     regx_shm_inbound_t *inbound = request->from;
-    const regx_claim_range_t range = {request->frame.local, request->frame.length};
-    const uint64_t begin = regx_claim_offset(&range, claim.begin);
     const regx_shm_piece_t piece = {.vm = &inbound->vm,
                                     .main = regx_shm_main_at(&inbound->main),
                                     .direction = REGX_VM_WRITE,
-                                    .local = (char *)(uintptr_t)(request->frame.remote + begin),
-                                    .remote = request->frame.local + begin,
-                                    .length = regx_claim_offset(&range, claim.end) - begin};
-
-    request->begun = true;
+                                    .local =
+                                        (char *)(uintptr_t)(request->frame.remote + claim.begin),
+                                    .remote = request->frame.local + claim.begin,
+                                    .length = claim.end - claim.begin};
     const regx_status_t status = regx_shm_copy_all(shm, piece);
     regx_claim_end(cell_at(request), &claim, status == REGX_OK);
     if (status == REGX_OK) {
@@ -331,7 +366,7 @@ bool regx_assist_write(regx_shm_t *shm)
         regx_tally(shm->config.counters->fallbacks, "process_vm: assisting a peer's get refused");
         regx_assist_forget(shm, inbound);
     } else {
-        remove_request(shm, (unsigned)(request - shm->requests.waiting));
+        remove_request(shm, 0);
     }
     return true;
 }

@@ -1,39 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "transport/shm/claim.h"
 
-/* Of what is left a piece is one third: two sides that are equally fast then end together. */
-#define PARTS 3u
-
-static uint64_t in_first_unit(const regx_claim_range_t *range)
-{
-    return range->destination % REGX_CLAIM_PAGE;
-}
-
-uint32_t regx_claim_units(const regx_claim_range_t *range)
-{
-    const uint64_t most = (uint64_t)(REGX_CLAIM_OVER - 1) * REGX_CLAIM_PAGE - REGX_CLAIM_PAGE;
-
-    if (range->length == 0 || range->length > most ||
-        range->destination > UINT64_MAX - range->length) {
-        return 0;
-    }
-    return (uint32_t)((in_first_unit(range) + range->length + REGX_CLAIM_PAGE - 1) /
-                      REGX_CLAIM_PAGE);
-}
-
-uint64_t regx_claim_offset(const regx_claim_range_t *range, uint32_t unit)
-{
-    const uint64_t at = (uint64_t)unit * REGX_CLAIM_PAGE;
-
-    if (at <= in_first_unit(range)) {
-        return 0;
-    }
-    return at - in_first_unit(range) < range->length ? at - in_first_unit(range) : range->length;
-}
+#include "base/util.h"
 
 static uint64_t pack(uint32_t high, uint32_t low)
 {
     return (uint64_t)high << 32 | low;
+}
+
+static regx_claim_piece_t bytes_of(uint32_t begin, uint32_t end, uint64_t length)
+{
+    return (regx_claim_piece_t){(uint64_t)begin * REGX_CLAIM_PAGE,
+                                regx_min((uint64_t)end * REGX_CLAIM_PAGE, length)};
 }
 
 void regx_claim_open(regx_claim_cell_t *cell, uint32_t number)
@@ -43,23 +21,10 @@ void regx_claim_open(regx_claim_cell_t *cell, uint32_t number)
     atomic_store_explicit(&cell->claimed, pack(number, 0), memory_order_release);
 }
 
-static uint32_t size_of_piece(uint32_t left, bool large)
-{
-    uint32_t size = left / PARTS;
-
-    if (large || size > REGX_CLAIM_MOST) {
-        size = REGX_CLAIM_MOST;
-    }
-    if (size < REGX_CLAIM_LEAST) {
-        size = REGX_CLAIM_LEAST;
-    }
-    /* A rest that is not worth a call goes along. */
-    return size + REGX_CLAIM_LEAST / 2 >= left ? left : size;
-}
-
-regx_status_t regx_claim_take(regx_claim_cell_t *cell, uint32_t number, uint32_t units, bool large,
+regx_status_t regx_claim_take(regx_claim_cell_t *cell, uint32_t number, uint64_t length,
                               regx_claim_piece_t *piece)
 {
+    const uint32_t units = regx_claim_units(length);
     uint64_t seen = atomic_load_explicit(&cell->claimed, memory_order_acquire);
 
     for (;;) {
@@ -71,26 +36,47 @@ regx_status_t regx_claim_take(regx_claim_cell_t *cell, uint32_t number, uint32_t
         if (at == units) {
             return REGX_AGAIN;
         }
-        const uint32_t end = at + size_of_piece(units - at, large);
+        const uint32_t end =
+            at + regx_claim_units(regx_claim_piece((uint64_t)(units - at) * REGX_CLAIM_PAGE));
 
         if (atomic_compare_exchange_weak_explicit(&cell->claimed, &seen, pack(number, end),
                                                   memory_order_acq_rel, memory_order_acquire)) {
-            *piece = (regx_claim_piece_t){at, end};
+            *piece = bytes_of(at, end, length);
             return REGX_OK;
         }
     }
 }
 
-uint32_t regx_claim_close(regx_claim_cell_t *cell, uint32_t number, uint32_t units)
+uint32_t regx_claim_close(regx_claim_cell_t *cell, uint32_t number, uint64_t length)
 {
-    return (uint32_t)atomic_exchange_explicit(&cell->claimed, pack(number, units),
-                                              memory_order_acq_rel);
+    return (uint32_t)atomic_exchange_explicit(
+        &cell->claimed, pack(number, regx_claim_units(length)), memory_order_acq_rel);
 }
 
 void regx_claim_end(regx_claim_cell_t *cell, const regx_claim_piece_t *piece, bool copied)
 {
+    const uint32_t begin = (uint32_t)(piece->begin / REGX_CLAIM_PAGE);
+    const uint32_t end = regx_claim_units(piece->end);
+
     if (!copied) {
-        atomic_store_explicit(&cell->failed, pack(piece->begin, piece->end), memory_order_relaxed);
+        atomic_store_explicit(&cell->failed, pack(begin, end), memory_order_relaxed);
     }
-    atomic_fetch_add_explicit(&cell->ended, piece->end - piece->begin, memory_order_release);
+    atomic_fetch_add_explicit(&cell->ended, end - begin, memory_order_release);
+}
+
+regx_status_t regx_claim_failed(const regx_claim_cell_t *cell, uint64_t length,
+                                regx_claim_piece_t *piece)
+{
+    const uint64_t failed = atomic_load_explicit(&cell->failed, memory_order_relaxed);
+    const uint32_t begin = (uint32_t)(failed >> 32), end = (uint32_t)failed;
+
+    if (failed == 0) {
+        return REGX_AGAIN;
+    }
+    if (begin >= end || end > regx_claim_units(length) ||
+        end - begin > regx_claim_units(REGX_CLAIM_PIECE_MOST)) {
+        return REGX_INVALID;
+    }
+    *piece = bytes_of(begin, end, length);
+    return REGX_OK;
 }

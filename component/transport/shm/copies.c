@@ -9,7 +9,7 @@
 #include "transport/shm/shm_internal.h"
 
 /* Bytes of a piece: some 30 µs. */
-#define STEP (512u * 1024u)
+#define STEP REGX_CLAIM_PIECE
 /* Bytes of one put or get before the next one's turn. */
 #define TURN (2048u * 1024u)
 
@@ -56,6 +56,13 @@ static void end_copy(void **copy, regx_status_t status)
 
 /* ---- queues; all with the transport's lock held ---- */
 
+/* One copy more or less, of this process's own. */
+static void count_own(regx_shm_t *shm, int change)
+{
+    atomic_fetch_add(&shm->copy_count, (uint32_t)change);
+    atomic_fetch_add_explicit(&regx_shm_main(shm)->queued, (uint32_t)change, memory_order_relaxed);
+}
+
 static void append(regx_shm_copies_t *copies, void **copy)
 {
     copy[REGX_SCRATCH_NEXT] = NULL;
@@ -86,7 +93,7 @@ static void queue_copy(regx_shm_conn_t *conn, void **copy, void *kind)
     regx_lock(&shm->lock);
     append(&conn->copies, copy);
     regx_arbiter_add(&shm->turns, &conn->turn);
-    atomic_fetch_add(&shm->copy_count, 1);
+    count_own(shm, 1);
     regx_unlock(&shm->lock);
 }
 
@@ -191,23 +198,16 @@ static turn_t serve_plain(regx_shm_t *shm, void **copy, regx_status_t *status)
     return done_of(copy) == before ? TURN_STUCK : turn_of(copy, before);
 }
 
-/* If the peer is at this get and there are others, they come first: two processes are best at
- * different ones. */
 static turn_t serve_assisted(void **copy, bool others_wait, regx_status_t *status)
 {
     regx_assisted_t *assisted = assisted_of(copy);
     const size_t before = done_of(copy);
     size_t copied;
-
-    if (others_wait && !assisted->passed_over && regx_assist_is_theirs(assisted)) {
-        assisted->passed_over = true;
-        return TURN_OVER;
-    }
-    const bool more = regx_assist_read(assisted, others_wait, &copied);
+    const bool more = regx_assist_read(assisted, &copied);
 
     copy[REGX_SCRATCH_DONE] = (void *)(uintptr_t)(before + copied);
     if (more) {
-        return turn_of(copy, before);
+        return others_wait && regx_assist_pass_over(assisted) ? TURN_OVER : turn_of(copy, before);
     }
     *status = regx_assist_end(assisted);
     return *status == REGX_AGAIN ? TURN_ENDING : TURN_ENDED;
@@ -224,7 +224,7 @@ static void settle(regx_shm_t *shm, regx_shm_conn_t *conn, turn_t turn)
         } else if (turn == TURN_ENDING) {
             append(&shm->ending, copy);
         } else {
-            atomic_fetch_sub(&shm->copy_count, 1);
+            count_own(shm, -1);
         }
     }
     regx_arbiter_take(&shm->turns);
@@ -275,7 +275,7 @@ static int poll_ending(regx_shm_t *shm)
             append(&shm->ending, copy);
             continue;
         }
-        atomic_fetch_sub(&shm->copy_count, 1);
+        count_own(shm, -1);
         end_copy(copy, status);
         events++;
     }
@@ -328,7 +328,7 @@ void regx_shm_drop_copies(regx_shm_conn_t *conn)
         if (assisted != NULL) {
             regx_assist_revoke(assisted);
         }
-        atomic_fetch_sub(&shm->copy_count, 1);
+        count_own(shm, -1);
         end_copy(copy, REGX_FAILED);
     }
 }

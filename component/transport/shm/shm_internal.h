@@ -30,7 +30,8 @@
 /* How a main segment begins. The pool follows. */
 typedef struct regx_shm_main {
     regx_connect_queue_t queue;
-    _Alignas(64) _Atomic uint32_t copying; /* the kernel copies for the owner now */
+    _Alignas(64) _Atomic uint32_t queued; /* copies that the owner has to make for itself */
+    _Atomic uint32_t copying;             /* the kernel copies for the owner now */
     regx_claim_cell_t cells[REGX_ASSIST_CELLS];
 } regx_shm_main_t;
 
@@ -72,6 +73,7 @@ typedef struct regx_shm_conn {
     uint32_t laps[REGX_MAILBOX_ZCOPIES];
     regx_shm_copies_t copies;
     regx_arbiter_entry_t turn;  /* waits while there are copies */
+    bool assisted;              /* the peer wrote a part of the last get of which it was asked */
     bool said_last;             /* the last frame was posted */
     struct regx_shm_conn *next; /* in the list of disconnecting ones */
 } regx_shm_conn_t;
@@ -102,14 +104,14 @@ typedef struct regx_shm {
     regx_shm_boxes_t boxes;
     regx_zcopy_t *zcopies; /* posted, not yet returned */
     _Atomic uint32_t zcopy_count;
-    regx_arbiter_t turns;        /* of connections that have copies: one piece each */
-    regx_shm_copies_t ending;    /* gets whose last pieces the peer is at */
-    _Atomic uint32_t copy_count; /* queued, ending, and requests of peers */
-    regx_assists_t assists;
-    regx_assist_requests_t requests;
+    regx_arbiter_t turns;           /* of connections that have copies: one piece each */
+    regx_shm_copies_t ending;       /* gets whose last pieces the peer is at */
+    _Atomic uint32_t copy_count;    /* queued, ending, and requests of peers: 0, nothing to do */
     regx_shm_conn_t *disconnecting; /* their mailboxes are not yet read to the end */
     regx_shm_inbound_t **inbound;
     size_t inbound_count, inbound_room;
+    regx_assists_t assists;
+    regx_assist_requests_t requests;
 } regx_shm_t;
 
 static inline regx_shm_t *regx_shm_of(regx_transport_t *transport)

@@ -177,13 +177,6 @@ regx_status_t regx_shm_put(regx_conn_t *super, regx_put_t *put)
     return REGX_PENDING;
 }
 
-/* The peer of a get of its own process would be the one who reads. */
-static bool may_assist(const regx_shm_conn_t *conn, const regx_get_t *get)
-{
-    return get->assisted && get->length >= REGX_ASSIST_LEAST &&
-           conn->super.peer != regx_shm_of(conn->super.transport)->config.self;
-}
-
 regx_status_t regx_shm_get(regx_conn_t *super, regx_get_t *get)
 {
     regx_shm_conn_t *conn = regx_shm_conn_of(super);
@@ -192,7 +185,7 @@ regx_status_t regx_shm_get(regx_conn_t *super, regx_get_t *get)
     if (status != REGX_OK) {
         return status;
     }
-    regx_assisted_t *assisted = may_assist(conn, get) ? regx_assist_ask_locked(conn, get) : NULL;
+    regx_assisted_t *assisted = get->assisted ? regx_assist_ask_locked(conn, get) : NULL;
     regx_unlock(&conn->lock);
     regx_shm_queue_get(conn, get, assisted);
     return REGX_PENDING;

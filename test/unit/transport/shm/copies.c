@@ -139,6 +139,11 @@ void begin(side_t *side)
 void finish(side_t *side)
 {
     meet(side); /* nobody copies any more */
+    finish_alone();
+}
+
+void finish_alone(void)
+{
     regx_rkey_table_fini(&rkeys);
     munmap(zone, ZONE);
     free(target);

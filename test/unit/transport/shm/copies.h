@@ -41,6 +41,8 @@ void assert_got(const op_t *op);
 /* Between these two the processes have memory that the other may get and put to. */
 void begin(side_t *side);
 void finish(side_t *side);
+/* Instead of that, if the other is dead. */
+void finish_alone(void);
 /* Both of them, and progress between them until the other comes to meet it. */
 void serve(side_t *side);
 

@@ -8,7 +8,8 @@
 
 #include "transport/catalog.h"
 
-enum { LONG = 2 * STEP + 12345, THREADS = 3, EACH = 40 };
+/* Halves of TWO are one piece each, those of LONG two. */
+enum { TWO = 2 * STEP, LONG = 2 * STEP + 200000, THREADS = 3, EACH = 40 };
 
 static op_t assisted_op(side_t *side, uint64_t offset, size_t length)
 {
@@ -107,103 +108,56 @@ static void a_peer_that_is_busy_is_not_waited_for(void **state)
     run_pair(false, get_alone, come_late);
 }
 
-static void get_by_the_peer(side_t *side)
+static void get_first_half(side_t *side)
 {
     begin(side);
     op_t op = assisted_op(side, 3, LONG);
     REQUIRE(post(&op) == REGX_PENDING);
     meet(side); /* it works */
     meet(side);
-    REQUIRE(op.ended == 0);
-    regx_shm_progress(side->transport);
+    while (op.ended == 0) {
+        REQUIRE(regx_shm_progress(side->transport) > 0);
+    }
     assert_got(&op);
-    REQUIRE(side->counters.chunks_receiver == 0);
-    REQUIRE(side->counters.transport[REGX_COUNTER_bytes_shm] == 0);
+    REQUIRE(side->counters.chunks_receiver == 2);
+    uint64_t theirs;
+    pair_hear(side->socket, &theirs, sizeof(theirs));
+    const uint64_t bytes = side->counters.transport[REGX_COUNTER_bytes_shm];
+    REQUIRE(bytes + theirs == LONG && bytes - theirs <= 2 * REGX_CLAIM_PAGE);
     op_free(&op);
     finish(side);
 }
 
-static void assist_alone(side_t *side)
+static void write_second_half(side_t *side)
 {
     begin(side);
     meet(side);
     work_alone(side);
-    REQUIRE(side->counters.chunks_sender > 2);
-    REQUIRE(side->counters.transport[REGX_COUNTER_bytes_shm] == LONG);
+    REQUIRE(side->counters.chunks_sender == 2 && side->counters.chunks_receiver == 0);
     meet(side);
-    finish(side);
-}
-
-static void the_peer_may_copy_all(void **state)
-{
-    (void)state;
-    run_pair(false, get_by_the_peer, assist_alone);
-}
-
-enum { ROUNDS = 3 };
-
-static void get_in_turn(side_t *side)
-{
-    begin(side);
-    op_t op = assisted_op(side, 11, ZONE - 11);
-    REQUIRE(post(&op) == REGX_PENDING);
-    for (unsigned i = 1; i <= ROUNDS; i++) {
-        regx_shm_progress(side->transport);
-        REQUIRE(side->counters.chunks_receiver == i && op.ended == 0);
-        meet(side); /* its turn */
-        meet(side);
-    }
-    uint64_t theirs;
-
-    pair_hear(side->socket, &theirs, sizeof(theirs));
-    await(side, &op);
-    assert_got(&op);
-    REQUIRE(side->counters.transport[REGX_COUNTER_bytes_shm] + theirs == ZONE - 11);
-    op_free(&op);
-    finish(side);
-}
-
-static void assist_in_turn(side_t *side)
-{
-    begin(side);
-    for (unsigned i = 1; i <= ROUNDS; i++) {
-        meet(side);
-        regx_shm_progress(side->transport);
-        REQUIRE(side->counters.chunks_sender == i);
-        meet(side);
-    }
     const uint64_t bytes = side->counters.transport[REGX_COUNTER_bytes_shm];
-
-    REQUIRE(bytes > 0);
     pair_tell(side->socket, &bytes, sizeof(bytes));
     finish(side);
 }
 
-static void both_copy_one_get(void **state)
+static void the_peer_copies_the_second_half(void **state)
 {
     (void)state;
-    run_pair(false, get_in_turn, assist_in_turn);
+    run_pair(false, get_first_half, write_second_half);
 }
 
-/* ---- several gets ---- */
-
-/* Neither goes to the other's while one is left that nobody has begun. */
-static void get_two(side_t *side)
+static void get_the_rest(side_t *side)
 {
     begin(side);
-    op_t ops[] = {assisted_op(side, 0, LONG), assisted_op(side, 1, LONG)};
-    REQUIRE(post(&ops[0]) == REGX_PENDING && post(&ops[1]) == REGX_PENDING);
-    regx_shm_progress(side->transport);
-    meet(side); /* its turn */
+    op_t op = assisted_op(side, 3, ZONE - 3);
+    REQUIRE(post(&op) == REGX_PENDING);
+    meet(side); /* it makes one step */
     meet(side);
-    REQUIRE(regx_claim_look(&side->shm->assists.cells[0], 1) == REGX_CLAIM_MOST);
-    REQUIRE(regx_claim_look(&side->shm->assists.cells[1], 1) == REGX_CLAIM_MOST);
-    await(side, &ops[0]);
-    await(side, &ops[1]);
-    for (unsigned i = 0; i < 2; i++) {
-        assert_got(&ops[i]);
-        op_free(&ops[i]);
-    }
+    await(side, &op);
+    assert_got(&op);
+    REQUIRE(side->counters.chunks_receiver > 3);
+    REQUIRE(side->counters.transport[REGX_COUNTER_bytes_shm] == ZONE - 3 - STEP);
+    op_free(&op);
     finish(side);
 }
 
@@ -217,62 +171,134 @@ static void assist_once(side_t *side)
     finish(side);
 }
 
-static void the_peer_helps_with_another_get_than_the_receiver_is_at(void **state)
+static void what_the_peer_does_not_claim_is_read(void **state)
 {
     (void)state;
-    run_pair(false, get_two, assist_once);
+    run_pair(false, get_the_rest, assist_once);
 }
 
-static void get_behind_the_peer(side_t *side)
+/* ---- several gets ---- */
+
+static uint32_t claimed(const side_t *side, unsigned cell, uint32_t number)
+{
+    return regx_claim_look(&side->shm->assists.cells[cell], number);
+}
+
+static void get_two(side_t *side)
 {
     begin(side);
-    op_t ops[] = {assisted_op(side, 0, LONG), assisted_op(side, 1, LONG)};
-    REQUIRE(post(&ops[0]) == REGX_PENDING);
-    meet(side); /* it begins the first */
+    op_t ops[] = {assisted_op(side, 0, TWO), assisted_op(side, 1, TWO)};
+    REQUIRE(post(&ops[0]) == REGX_PENDING && post(&ops[1]) == REGX_PENDING);
+    meet(side); /* it makes a step */
     meet(side);
-    REQUIRE(regx_claim_look(&side->shm->assists.cells[0], 1) > 0);
-    REQUIRE(post(&ops[1]) == REGX_PENDING);
-    regx_shm_progress(side->transport);
-    regx_shm_progress(side->transport);
-    REQUIRE(regx_claim_look(&side->shm->assists.cells[1], 1) > 0);
-    REQUIRE(side->counters.chunks_receiver >= 1 && ops[0].ended == 0);
-    await(side, &ops[0]);
-    await(side, &ops[1]);
+    REQUIRE(claimed(side, 0, 1) > 0 && claimed(side, 1, 1) == 0);
+    meet(side); /* another */
+    meet(side);
+    REQUIRE(claimed(side, 1, 1) > 0);
     for (unsigned i = 0; i < 2; i++) {
+        await(side, &ops[i]);
         assert_got(&ops[i]);
         op_free(&ops[i]);
     }
     finish(side);
 }
 
-static void the_receiver_goes_to_another_get_than_the_peer_is_at(void **state)
+static void assist_twice(side_t *side)
 {
-    (void)state;
-    run_pair(false, get_behind_the_peer, assist_once);
+    begin(side);
+    for (unsigned i = 1; i <= 2; i++) {
+        meet(side);
+        regx_shm_progress(side->transport);
+        REQUIRE(side->counters.chunks_sender == i);
+        meet(side);
+    }
+    finish(side);
 }
 
-/* Both have a get of their own: each reads, and nobody assists before. */
-static void get_both_ways(side_t *side)
+static void the_peer_helps_with_the_oldest(void **state)
+{
+    (void)state;
+    run_pair(false, get_two, assist_twice);
+}
+
+/* Of a peer that helps, the second halves are left to it while there are first ones to read. */
+static void get_first_halves_first(side_t *side)
+{
+    begin(side);
+    for (unsigned helps = 0; helps < 2; helps++) {
+        op_t ops[] = {assisted_op(side, 0, TWO), assisted_op(side, 1, TWO)};
+        const uint64_t before = side->counters.chunks_receiver;
+
+        regx_shm_conn_of(side->conn)->assisted = helps != 0; /* with the last get */
+        REQUIRE(post(&ops[0]) == REGX_PENDING && post(&ops[1]) == REGX_PENDING);
+        while (side->counters.chunks_receiver < before + 2) {
+            regx_shm_progress(side->transport);
+        }
+        REQUIRE(ops[0].ended == 1 - helps && ops[1].ended == 0);
+        for (unsigned i = 0; i < 2; i++) {
+            await(side, &ops[i]);
+            assert_got(&ops[i]);
+            REQUIRE(ops[i].order == 2 * helps + i);
+            op_free(&ops[i]);
+        }
+        REQUIRE(!regx_shm_conn_of(side->conn)->assisted);
+    }
+    finish(side);
+}
+
+static void idle(side_t *side)
+{
+    begin(side);
+    finish(side);
+}
+
+static void what_the_peer_may_take_is_read_last(void **state)
+{
+    (void)state;
+    run_pair(false, get_first_halves_first, idle);
+}
+
+/* ---- both ways ---- */
+
+static void get_and_wait(side_t *side)
 {
     begin(side);
     op_t op = assisted_op(side, 5, LONG);
     REQUIRE(post(&op) == REGX_PENDING);
     meet(side);
+    meet(side);
+    await(side, &op);
+    assert_got(&op);
+    op_free(&op);
+    finish(side);
+}
+
+static void get_before_helping(side_t *side)
+{
+    begin(side);
+    meet(side);
+    op_t op = assisted_op(side, 5, LONG);
+    REQUIRE(post(&op) == REGX_PENDING);
+    REQUIRE(side->shm->assists.free == &side->shm->assists.gets[0]); /* who is busy is not asked */
     while (op.ended == 0) {
+        REQUIRE(regx_shm_progress(side->transport) > 0);
         REQUIRE(side->counters.chunks_sender == 0);
-        regx_shm_progress(side->transport);
     }
     assert_got(&op);
     op_free(&op);
-    REQUIRE(side->counters.chunks_receiver > 0);
+    work_alone(side);
+    REQUIRE(side->counters.chunks_sender == 2);
+    meet(side);
     finish(side);
 }
 
 static void own_gets_come_first(void **state)
 {
     (void)state;
-    run_pair(false, get_both_ways, get_both_ways);
+    run_pair(false, get_and_wait, get_before_helping);
 }
+
+/* ---- bounds ---- */
 
 static void get_more_than_cells(side_t *side)
 {
@@ -440,10 +466,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_length_is_got),
         cmocka_unit_test(a_peer_that_is_busy_is_not_waited_for),
-        cmocka_unit_test(the_peer_may_copy_all),
-        cmocka_unit_test(both_copy_one_get),
-        cmocka_unit_test(the_peer_helps_with_another_get_than_the_receiver_is_at),
-        cmocka_unit_test(the_receiver_goes_to_another_get_than_the_peer_is_at),
+        cmocka_unit_test(the_peer_copies_the_second_half),
+        cmocka_unit_test(what_the_peer_does_not_claim_is_read),
+        cmocka_unit_test(the_peer_helps_with_the_oldest),
+        cmocka_unit_test(what_the_peer_may_take_is_read_last),
         cmocka_unit_test(own_gets_come_first),
         cmocka_unit_test(without_a_cell_a_get_is_a_plain_one),
         cmocka_unit_test(a_get_does_not_wait_for_long_ones_from_another_peer),

@@ -96,14 +96,9 @@ static void unmap_and_assist(side_t *side)
     begin(side);
     REQUIRE(munmap(zone + ZONE / 2, ZONE / 2) == 0);
     meet(side);
-    while (side->shm->requests.count == 0) {
-        regx_shm_progress(side->transport);
-        if (side->counters.chunks_sender > 0) {
-            break;
-        }
-    }
     while (regx_shm_progress(side->transport) > 0) {
     }
+    REQUIRE(side->counters.chunks_sender == 0);
     meet(side);
     meet(side);
     finish(side);
@@ -117,13 +112,12 @@ static void what_is_not_there_fails_for_both(void **state)
 
 /* ---- a peer that is at a piece ---- */
 
-/* Claims a piece of the other's get as progress does, and returns it. */
-static regx_claim_cell_t *claim_piece(side_t *side, regx_claim_piece_t *piece)
+/* Claims a piece of the other's get as progress does. Returns the cell. */
+static regx_claim_cell_t *claim_piece(side_t *side, uint32_t number, regx_claim_piece_t *piece)
 {
     regx_claim_cell_t *cells = regx_shm_main_at(&regx_shm_conn_of(side->conn)->main)->cells;
-    const regx_claim_range_t whole = {0, LONG};
 
-    REQUIRE(regx_claim_take(&cells[0], 1, regx_claim_units(&whole), false, piece) == REGX_OK);
+    REQUIRE(regx_claim_take(&cells[0], number, LONG / 4, piece) == REGX_OK);
     return &cells[0];
 }
 
@@ -133,10 +127,12 @@ static void get_from_the_dead(side_t *side)
     op_t op = assisted_op(side, 0, LONG);
     REQUIRE(post(&op) == REGX_PENDING);
     meet(side); /* it claims, and dies */
+    meet(side);
     await(side, &op);
     REQUIRE(op.ended == 1 && op.status == REGX_FAILED);
     op_free(&op);
     REQUIRE(atomic_load(&side->shm->copy_count) == 0);
+    finish_alone();
 }
 
 static void die_at_a_piece(side_t *side)
@@ -145,7 +141,8 @@ static void die_at_a_piece(side_t *side)
 
     begin(side);
     meet(side);
-    claim_piece(side, &piece);
+    claim_piece(side, 1, &piece);
+    meet(side);
     raise(SIGKILL);
 }
 
@@ -175,8 +172,8 @@ static void drop_while_the_peer_writes(side_t *side)
         meet(side); /* it ends its piece when it likes */
         regx_shm_disconnect(side->conn);
         REQUIRE(op.ended == 1 && op.status == REGX_FAILED);
-        REQUIRE(regx_claim_take(&side->shm->assists.cells[0], 1 + ending, 1, false, &unused) !=
-                REGX_OK);
+        REQUIRE(regx_claim_take(&side->shm->assists.cells[0], 1 + ending, REGX_CLAIM_PAGE,
+                                &unused) != REGX_OK);
         REQUIRE(side->shm->assists.cells[0].ended > 0); /* it was waited for */
         op_free(&op);
         side->conn = side_connect(side, CHILD, &other);
@@ -191,18 +188,16 @@ static void write_slowly(side_t *side)
 {
     begin(side);
     for (uint32_t number = 1; number <= 2; number++) {
-        regx_claim_cell_t *cells = regx_shm_main_at(&regx_shm_conn_of(side->conn)->main)->cells;
         regx_claim_piece_t piece;
 
         meet(side);
-        REQUIRE(regx_claim_take(&cells[0], number, regx_claim_look(&cells[0], number) + 300, false,
-                                &piece) == REGX_OK);
+        regx_claim_cell_t *cell = claim_piece(side, number, &piece);
         meet(side);
         meet(side);
         for (unsigned i = 0; i < 1000; i++) {
             sched_yield(); /* the other most likely waits by now, and if not it is right too */
         }
-        regx_claim_end(&cells[0], &piece, true);
+        regx_claim_end(cell, &piece, true);
     }
     finish(side);
 }
@@ -224,7 +219,7 @@ static void ask_wrongly(side_t *side)
 {
     const regx_assist_frame_t right = {
         .number = 1, .local = 4096, .remote = 4096, .length = REGX_ASSIST_LEAST};
-    regx_assist_frame_t wrong[] = {right, right, right, right, right};
+    regx_assist_frame_t wrong[] = {right, right, right, right, right, right};
 
     begin(side);
     wrong[0].cell = REGX_ASSIST_CELLS;
@@ -232,7 +227,8 @@ static void ask_wrongly(side_t *side)
     wrong[2].length = UINT64_MAX - 4095;
     wrong[3].remote = UINT64_MAX - right.length + 1;
     wrong[4].local = UINT64_MAX - right.length + 1;
-    for (unsigned i = 0; i < 5; i++) {
+    wrong[5].length = REGX_CLAIM_MOST + 1;
+    for (unsigned i = 0; i < 6; i++) {
         send_own(side, &wrong[i], sizeof(wrong[i]));
     }
     send_own(side, &right, sizeof(right) - 1);
@@ -250,7 +246,7 @@ static void hear_wrongly(side_t *side)
     meet(side);
     while (regx_shm_progress(side->transport) > 0) {
     }
-    REQUIRE(side->counters.malformed == 8 && side->counters.chunks_sender == 0);
+    REQUIRE(side->counters.malformed == 9 && side->counters.chunks_sender == 0);
     REQUIRE(side->shm->requests.count == 0 && side->shm->inbound_count == 1);
     finish(side);
 }
