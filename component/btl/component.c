@@ -345,6 +345,7 @@ static void end_all(regx_component_t *component)
         regx_module_end(component->modules[i]);
     }
     send_rest(component);
+    regx_verbose_outcome(component);
     regx_report(component);
 }
 

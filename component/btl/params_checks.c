@@ -12,7 +12,7 @@
 
 #include "base/memlock.h"
 #include "base/util.h"
-#include "registration/hooks.h"
+#include "registration/monitor.h"
 
 #define POOL_MAX_BY_DEFAULT (8u << 20)
 

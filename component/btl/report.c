@@ -103,7 +103,7 @@ typedef struct texts {
 } texts_t;
 
 /* Of the first module that found something: that of the node, if there is one. */
-static const char *auto_choice(const regx_component_t *component, char text[REGX_AUTO_CHOICE])
+const char *regx_report_auto_choice(const regx_component_t *component, char text[REGX_AUTO_CHOICE])
 {
     for (unsigned i = 0; i < component->module_count; i++) {
         regx_rndv_t *rndv = component->modules[i]->rndv;
@@ -128,7 +128,7 @@ static void fill(const regx_component_t *component, texts_t *texts, field_t fiel
     fields[FIELD_backend].text = component->choice.backend->name;
     fields[FIELD_backend_reason].text = component->choice.reason;
     fields[FIELD_rendezvous].text = regx_strategy_name(component->params.strategy);
-    fields[FIELD_auto_choice].text = auto_choice(component, texts->auto_choice);
+    fields[FIELD_auto_choice].text = regx_report_auto_choice(component, texts->auto_choice);
     fields[FIELD_peers].number = count_peers(component);
 }
 

@@ -6,11 +6,11 @@
 #include "base/clock.h"
 
 #define LOST 64u         /* a trial may lose one message of so many, */
-#define REPEATED 3u      /* and half as much each time that it ends the same, so often */
-#define SLOWER 1.25F     /* times what was expected, */
-#define SLOWER_BURSTS 4u /* so many in a row */
-#define WAITED 4096u     /* messages since the last trial are enough then */
-#define FAILURES_MAX 16u /* segments */
+#define REPEATED 3u      /* half as much each time that it ends the same, so often */
+#define SLOWER 1.25F     /* bursts take so many times what is expected, */
+#define SLOWER_BURSTS 4u /* so many in a row: the next trial comes at once */
+#define WAITED 4096u     /* if the last is so many messages ago, or a quarter of the time is over */
+#define FAILURES_MAX 16u /* segments in a row that told nothing end a trial */
 
 unsigned regx_autotune_size(uint64_t length)
 {
@@ -247,20 +247,11 @@ static void watch(regx_tune_t *tune, float cost)
     }
 }
 
-static void end_segment(regx_autotune_t *segment, int64_t now)
+/* One that is part of a trial. If it told nothing, its candidate has another turn. */
+static void end_turn(regx_autotune_t *segment, int64_t now)
 {
     regx_tune_t *tune = &segment->tune[segment->burst];
-
-    segment->messages[segment->burst] += segment->entered;
     const bool burst = segment->open_max >= REGX_AUTOTUNE_BURST;
-
-    if (!segment->timed) {
-        tune->wait -= tune->wait < segment->entered ? tune->wait : segment->entered;
-        if (burst && segment->began > 0 && segment->bytes > 0) {
-            watch(tune, cost_of(segment, now));
-        }
-        return;
-    }
 
     tune->messages += segment->entered;
     tune->of[segment->candidate].bytes += segment->own;
@@ -278,6 +269,21 @@ static void end_segment(regx_autotune_t *segment, int64_t now)
         judge(tune, segment, cost_of(segment, now));
     }
     advance(tune, burst);
+}
+
+static void end_segment(regx_autotune_t *segment, int64_t now)
+{
+    regx_tune_t *tune = &segment->tune[segment->burst];
+
+    segment->messages[segment->burst] += segment->entered;
+    if (segment->timed) {
+        end_turn(segment, now);
+        return;
+    }
+    tune->wait -= tune->wait < segment->entered ? tune->wait : segment->entered;
+    if (segment->open_max >= REGX_AUTOTUNE_BURST && segment->began > 0 && segment->bytes > 0) {
+        watch(tune, cost_of(segment, now));
+    }
 }
 
 static void begin_segment(regx_autotune_t *segment, bool burst, int64_t now)

@@ -4,33 +4,36 @@
  * out on the program's own messages, for each power of two of sizes, and apart for messages that
  * come alone and in bursts (REGX_AUTOTUNE_BURST of them open at once).
  *
- * Measure. A segment is from a moment at which no message of the size is open to the next such
- * moment at which one is opened: a message that comes alone, or one burst. Its cost is that time
- * per byte. So what the program does between messages counts: it reads what has come, writes and
- * sends its own. Where some are always open, a segment ends after REGX_AUTOTUNE_SEGMENT of them.
+ * Measure. A segment is from the opening of a message while no other of its size is open to the
+ * next such opening: one message that comes alone, or one burst. Its cost is that time per byte. So
+ * what the program does between messages counts: it reads what has come, writes and sends its own.
+ * Where some are always open, a segment ends after REGX_AUTOTUNE_SEGMENT of them.
  *
  * A trial compares the candidates in turn, in several rounds, each of which begins with another
- * one. In the first round a burst goes by the candidate with its first REGX_AUTOTUNE_PROBE messages
+ * one. The first time, a burst goes by the candidate with its first REGX_AUTOTUNE_PROBE messages
  * alone, the others by the best so far. What counts is the lower quartile of a candidate's
  * segments, so that most of them may be interrupted, or be followed by a computation. A candidate
- * that is clearly worse is dropped at once: the fewer messages it had, the clearer it must be. The
- * next trial comes after as many messages that what this one has lost is a 64th of them, then, as
- * long as the outcome stays, a 128th, … a 1024th. It compares more segments, so that it can tell
- * smaller differences. In the first trial a candidate must save a 16th to win, later a 32nd.
+ * that is clearly worse is dropped: the fewer messages it had, the clearer it must be. Then no
+ * trial is made for 64 times as many messages as this one has lost, and, as long as the outcome
+ * stays the same, 128, 256 and at last 512 times as many; earlier if bursts begin to take clearly
+ * longer. Later trials compare more segments, and so tell smaller differences: at first a candidate
+ * must save a 16th to win, at last a 64th.
  *
- * Regret. Compared with the best single candidate, whichever that is, costs being what they were,
- *   - 100 messages of a size take at most 10 % longer, and
- *   - 10,000 at most 3 %
- * if the slowest candidate takes at most 4 times as long as the fastest. In bursts the first
- * REGX_AUTOTUNE_PATIENCE messages go as `prior` says, since they may all be granted before the
- * first has ended: there the bound of 100 holds if the prior is the best, and that of 10,000 if it
- * takes at most twice as long as the best, bursts being of 64 at most (test_regret.c).
+ * Regret. Compared with the best single candidate, costs being as they were, and the slowest
+ * candidate taking at most 4 times as long as the fastest (test_regret.c):
+ *   - of messages that come alone, 100 take at most 10 % longer, 10,000 at most 3 %, whichever
+ *     candidate is the prior;
+ *   - in bursts 100 messages go by the prior, and 10,000 take at most 3 % longer if the prior takes
+ *     at most 1.5 times as long as the best, at most 5 % if twice as long. No rule can do better
+ *     with the first hundred: 64 may be opened before the first of them has ended;
+ *   - where 64 are always open, 10,000 take at most 8 % longer, since a change of the candidate
+ *     tells nothing until twice as many have gone through.
  *
  * The receiver of a message decides alone, so the two ends of a pair cannot disagree. All
  * processes try in the same order, so that in a symmetric program both directions do the same.
  *
  * One set per engine and kind of wire, under the engine's lock. Peers are not told apart. While
- * there is no trial, messages read no clock.
+ * there is no trial, a message that comes alone reads no clock, and a burst reads it once.
  */
 #ifndef REGX_RENDEZVOUS_AUTOTUNE_H
 #define REGX_RENDEZVOUS_AUTOTUNE_H
@@ -52,17 +55,17 @@ typedef struct regx_tune {
     uint8_t candidates; /* 0 to candidates - 1 */
     uint8_t winner;
     uint8_t trials;   /* that had an outcome, up to 255 */
-    uint8_t repeated; /* the outcome was the same so many times, up to 4 */
+    uint8_t repeated; /* the outcome was the same so many times, up to 3 */
     bool trying;      /* there is a trial: */
     uint8_t base;     /* the best so far */
     uint8_t alive;    /* bits of those that are not dropped */
     uint8_t round, turn;
-    uint8_t failures; /* segments that told nothing */
-    uint64_t wait;    /* no trial: messages until the next one, */
-    uint64_t waits;   /* of so many after the last one; */
-    float expected;   /* the winner's cost there, */
-    uint8_t slower;   /* and how many bursts in a row took clearly longer */
-    uint32_t messages;
+    uint8_t failures;  /* segments that told nothing */
+    uint64_t wait;     /* no trial: messages until the next one, */
+    uint64_t waits;    /* of so many after the last one; */
+    float expected;    /* the winner's cost there, */
+    uint8_t slower;    /* and how many bursts in a row took clearly longer */
+    uint32_t messages; /* of the trial */
     struct {
         uint8_t told;    /* segments */
         uint8_t suspect; /* of these, the last ones that showed it clearly worse than the base */
@@ -90,8 +93,8 @@ typedef struct regx_autotune {
     uint32_t number;     /* of the segment */
     uint32_t entered;    /* messages */
     uint32_t open_max;   /* of them at once */
-    uint32_t before;     /* messages were open when it began, and as many have yet to close */
-    uint32_t closed;     /* since these have */
+    uint32_t before;     /* so many have yet to close before it can be measured */
+    uint32_t closed;     /* since then */
     uint64_t bytes, own; /* of those, and of these by the candidate */
     int64_t began;
 } regx_autotune_t;

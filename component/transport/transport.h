@@ -30,7 +30,9 @@
  *     holds no lock that any operation waits for.
  *
  * No operation waits but close, disconnect and dereg: close until the peers have read what was
- * accepted, or are gone; disconnect and dereg for a copy or write that is under way. What cannot be accepted now answers REGX_AGAIN and has had no effect.
+ * accepted, or are gone; disconnect and dereg for a copy or write that is under way. On RoCE the
+ * first operation towards a peer may wait for the kernel, up to a second (verbs/ep.h). What cannot
+ * be accepted now answers REGX_AGAIN and has had no effect.
  */
 #ifndef REGX_TRANSPORT_TRANSPORT_H
 #define REGX_TRANSPORT_TRANSPORT_H
@@ -287,9 +289,17 @@ struct regx_transport {
      * bytes, or the device fails. 1: anywhere. */
     size_t on_demand_grain;
     unsigned megabits; /* per second; 0: not known */
-    /* Nobody has ever connected. All that progress can find is a newcomer, and it makes system
-     * calls to look for one: it need not be called more often than once in some milliseconds. */
+    unsigned latency; /* of a small message, to be compared between ports: us; 0: not known */
+    /* Nothing is under way, and nothing has come for some milliseconds, or ever. To look for
+     * something progress makes system calls: it need not be called more often than once in some
+     * milliseconds. */
     atomic_bool unused;
+    /* Set by the caller of progress: it is busy with another transport, which system calls would
+     * delay. */
+    atomic_bool disturbs;
+    /* A thread of the transport's waits for what may come, and then ends `unused`: until then
+     * progress need not be called at all. */
+    atomic_bool watched;
 };
 
 /* The common head of every connection. */

@@ -126,7 +126,7 @@ def test_wire_without_the_kernels_copy(mpi: Mpi) -> None:
         str(job)
 
 
-def test_what_is_usable_instead_is(mpi: Mpi) -> None:
+def test_the_backends_named_as_usable_are_usable(mpi: Mpi) -> None:
     for name in job_of_four(mpi, "regx,vader,self", {"backend": "hooks"}, mca=NO_HOOKS[0]) \
             .complaints[0].split("usable here: ")[1].split(", "):
         job = job_of_four(mpi, "regx", {"backend": name}, mca=NO_HOOKS[0]).checked(ranks=4)
@@ -199,7 +199,7 @@ def test_good_value_from_everywhere(mpi: Mpi, tmp_path: Path, way: str) -> None:
     job_of_four(mpi, "regx", **how).checked(ranks=4).carried("direct")
 
 
-def test_units(mpi: Mpi) -> None:
+def test_sizes_take_units_in_either_case(mpi: Mpi) -> None:
     """K, M and G, in either case, and plain bytes."""
     for value in ("128K", "128k", "131072"):
         job = job_of_four(mpi, "regx", {"slot_size": value, "pool_size": "1M",
@@ -251,7 +251,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("regx,line", REFUSED, ids=lambda value: str(value)[:40])
-def test_refused(mpi: Mpi, regx: dict[str, str], line: str) -> None:
+def test_bad_combinations_are_refused_with_one_line(mpi: Mpi, regx: dict[str, str], line: str) -> None:
     """With this line and no other; the job goes on without regx."""
     job = job_of_four(mpi, "regx,vader,self", regx)
     assert job.status == 0 and job.stdout.startswith("checked "), str(job)
