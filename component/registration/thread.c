@@ -5,8 +5,6 @@
 #include <linux/futex.h>
 #include <time.h>
 
-#include "registration/raw.h"
-
 void regx_thread_wait(_Atomic uint32_t *word, uint32_t value, unsigned milliseconds)
 {
     const struct timespec time = {.tv_sec = milliseconds / 1000,

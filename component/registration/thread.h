@@ -1,12 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * How threads of our own sleep and are woken.
+ * How threads of our own sleep and are woken, and the system calls that they make by themselves:
+ * for threads that others wait for nobody can have wrapped these. (A tracer's read() or poll(),
+ * preloaded, may take a lock or allocate.)
  */
 #ifndef REGX_REGISTRATION_THREAD_H
 #define REGX_REGISTRATION_THREAD_H
 
+#include <errno.h>
 #include <stdatomic.h>
 #include <stdint.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "base/thread.h"
 
@@ -15,5 +20,25 @@
 void regx_thread_wait(_Atomic uint32_t *word, uint32_t value, unsigned milliseconds);
 /* Wakes all that sleep there. Anybody, also within malloc or a hook. */
 void regx_thread_wake(_Atomic uint32_t *word);
+
+/* Returns what the kernel does: a negated errno when it refuses. Does not touch errno on x86-64. */
+static inline long regx_raw(long number, long a, long b, long c, long d, long e)
+{
+#ifdef __x86_64__
+    register long r10 __asm__("r10") = d;
+    register long r8 __asm__("r8") = e;
+    long result;
+
+    __asm__ volatile("syscall"
+                     : "=a"(result)
+                     : "0"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8)
+                     : "rcx", "r11", "memory");
+    return result;
+#else
+    const long result = syscall(number, a, b, c, d, e);
+
+    return result == -1 ? -errno : result;
+#endif
+}
 
 #endif

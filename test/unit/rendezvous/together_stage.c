@@ -26,17 +26,6 @@ void answer(stage_t *stage, fake_t *at, fake_call_t call, unsigned number, regx_
     stage->answer.status = status;
 }
 
-size_t half_of(const stage_t *stage, size_t length)
-{
-    const uintptr_t base = (uintptr_t)stage->received.base + stage->to;
-    size_t half = length / 2;
-
-    while ((base + half) % PAGE != 0 || half == 0) {
-        half++;
-    }
-    return half < length ? half : length;
-}
-
 void goes_well(stage_t *stage, size_t length)
 {
     stage->dones = 0;

@@ -220,7 +220,7 @@ static void send_line(side_t *side)
     meet(side);
 }
 
-static void puts_wait_in_line(void **state)
+static void queued_puts_arrive_in_order(void **state)
 {
     (void)state;
     run_pair(false, send_line, receive_line);
@@ -296,7 +296,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(puts_land_before_their_notice),
-        cmocka_unit_test(puts_wait_in_line),
+        cmocka_unit_test(queued_puts_arrive_in_order),
         cmocka_unit_test(revoked_grants_are_not_written),
     };
 
