@@ -171,8 +171,7 @@ static void reap(regx_shm_t *shm)
         regx_shm_conn_t *conn = *at;
 
         if (!conn->said_last) {
-            conn->said_last = regx_mailbox_post(&conn->out, REGX_SHM_TAG_DISCONNECT, NULL, 0, NULL,
-                                                NULL, 0) == REGX_OK;
+            conn->said_last = regx_mailbox_post_last(&conn->out) == REGX_OK;
         }
         if (atomic_load_explicit(&conn->out.memory->left, memory_order_acquire) == 0 &&
             regx_shm_reachable(&conn->super)) {

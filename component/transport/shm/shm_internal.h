@@ -21,9 +21,6 @@
 #include "transport/shm/shm.h"
 #include "transport/shm/vm.h"
 
-/* The last frame of a mailbox. Open MPI's tags begin above. */
-#define REGX_SHM_TAG_DISCONNECT 0
-
 /* What a process publishes for its neighbours. */
 typedef struct regx_shm_address {
     regx_segment_name_t main;
@@ -48,7 +45,7 @@ typedef struct regx_shm_conn {
     regx_shm_box_t box;       /* the memory of `out` */
     _Atomic uint32_t zcopies; /* bit per token: the peer has not yet returned it */
     uint32_t laps[REGX_MAILBOX_ZCOPIES];
-    bool said_last;             /* REGX_SHM_TAG_DISCONNECT was posted */
+    bool said_last;             /* the last frame was posted */
     struct regx_shm_conn *next; /* in the list of disconnecting ones */
 } regx_shm_conn_t;
 

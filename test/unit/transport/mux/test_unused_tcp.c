@@ -21,7 +21,7 @@ typedef struct end {
     regx_counters_t counters;
     regx_transport_t *transport;
     regx_conn_t *conn;
-    unsigned balls, newcomers;
+    unsigned balls, newcomers, rounds;
 } end_t;
 
 static void deliver(void *context, uint64_t sender, uint8_t tag, const void *data, size_t length)
@@ -100,6 +100,20 @@ static void close_both(end_t *left, end_t *right)
     regx_transport_ops.close(right->transport);
 }
 
+/* As the BTL asks: mostly the front. */
+static int progress(end_t *end)
+{
+    regx_transport_t *front = ++end->rounds % REGX_TRANSPORT_ROUNDS == 0
+                                  ? end->transport
+                                  : atomic_load(&end->transport->front);
+    const int events = front->ops->progress(front);
+
+    if (events > 0) {
+        end->transport->front_busy = true;
+    }
+    return events;
+}
+
 static void send_frame(end_t *from, regx_conn_t *conn, uint8_t tag)
 {
     uint8_t data[8];
@@ -108,7 +122,7 @@ static void send_frame(end_t *from, regx_conn_t *conn, uint8_t tag)
     unit_fill(data, sizeof(data), tag, 0);
     while ((status = regx_transport_ops.send(conn, tag, data, sizeof(data), NULL, NULL, 0)) ==
            REGX_AGAIN) {
-        regx_transport_ops.progress(from->transport);
+        progress(from);
     }
     REQUIRE(status == REGX_OK);
 }
@@ -120,10 +134,10 @@ static void throw_ball(end_t *from, end_t *to)
 
     send_frame(from, from->conn, TAG_BALL);
     while (to->balls == before) {
-        regx_transport_ops.progress(to->transport);
+        progress(to);
     }
     for (int i = 0; i < 10; i++) {
-        regx_transport_ops.progress(to->transport);
+        progress(to);
     }
 }
 
@@ -135,6 +149,7 @@ static void unused_tcp_is_looked_at_once_in_ten_ms_while_the_node_is_busy(void *
     open_both(&left, &right);
     throw_ball(&left, &right); /* mailboxes are made */
     throw_ball(&right, &left);
+    assert_ptr_not_equal(left.transport->front, left.transport); /* shared memory alone */
     const uint64_t before = left.counters.transport[REGX_COUNTER_tcp_looks] +
                             right.counters.transport[REGX_COUNTER_tcp_looks];
     const int64_t start = regx_now_ns();
@@ -159,7 +174,7 @@ static void quiet_process_looks_once_in_a_ms_at_most(void **state)
     open_end(&end, LEFT);
     const int64_t start = regx_now_ns();
     while (end.counters.transport[REGX_COUNTER_tcp_looks] < 20) {
-        regx_transport_ops.progress(end.transport);
+        progress(&end);
     }
     assert_true(regx_now_ns() - start >= 18 * MS);
     regx_transport_ops.close(end.transport);
@@ -172,11 +187,11 @@ static void calls_far_apart_do_not_delay_the_looks(void **state)
 
     (void)state;
     open_end(&end, LEFT);
-    for (int i = 0; i < 32; i++) {
+    for (int i = 0; i < 64; i++) {
         nanosleep(&pause, NULL);
-        regx_transport_ops.progress(end.transport);
+        progress(&end);
     }
-    assert_in_range(end.counters.transport[REGX_COUNTER_tcp_looks], 3, 32);
+    assert_in_range(end.counters.transport[REGX_COUNTER_tcp_looks], 3, 64);
     regx_transport_ops.close(end.transport);
 }
 
@@ -211,6 +226,10 @@ static void newcomer_by_tcp_is_accepted_while_the_node_is_busy(void **state)
         throw_ball(&right, &left);
     }
     assert_int_equal(left.newcomers, 1);
+    /* From now on both wires are looked at in every round. */
+    while (atomic_load(&left.transport->front) != left.transport) {
+        progress(&left);
+    }
     pair_tell(socket, "", 1);
     close_both(&left, &right);
     pair_join(child, socket, false);
