@@ -264,7 +264,7 @@ static mca_btl_base_module_t **component_init(int *count, bool progress_threads,
     return modules;
 }
 
-static int component_progress(void)
+static __attribute__((noinline)) int progress_several(void)
 {
     const regx_component_t *component = &mca_btl_regx_component;
     int events = 0;
@@ -273,6 +273,15 @@ static int component_progress(void)
         events += regx_module_progress(component->modules[i]);
     }
     return events;
+}
+
+/* There is one module but in a process with several RDMA ports. */
+static int component_progress(void)
+{
+    const regx_component_t *component = &mca_btl_regx_component;
+
+    return component->module_count == 1 ? regx_module_progress(component->modules[0])
+                                        : progress_several();
 }
 
 /* Called at the start with all processes of the node, later with one at a time, also from inside

@@ -54,12 +54,6 @@ static void pack_converted(void *context, void *to, size_t length)
     opal_convertor_pack(convertor, &iov, &count, &packed);
 }
 
-/* A regx_pack_t: plain memory. */
-static void pack_bytes(void *context, void *to, size_t length)
-{
-    memcpy(to, context, length);
-}
-
 /* Whether the first bytes of contiguous data are to go along with an RTS. Open MPI has one limit
  * for these and for data that must be packed, which travels in fragments anyway. */
 static bool begins_rendezvous(const opal_convertor_t *convertor, size_t size, size_t message)
@@ -132,7 +126,7 @@ static regx_status_t hand_over(regx_module_t *module, regx_fragment_t *fragment)
     void *data = fragment->segment.seg_addr.pval;
 
     if (fragment->slot == REGX_SLOT_NONE) {
-        return ops->send(conn, fragment->tag, NULL, 0, pack_bytes, data, length);
+        return ops->send(conn, fragment->tag, NULL, 0, NULL, data, length);
     }
     fragment->zcopy = (regx_zcopy_t){.data = data,
                                      .length = length,
@@ -234,6 +228,18 @@ int regx_send(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint,
     }
 }
 
+/* There was no room. Open MPI fills the descriptor and calls regx_send, which queues. */
+static __attribute__((noinline)) int offer_descriptor(mca_btl_base_module_t *btl,
+                                                      regx_endpoint_t *endpoint, size_t size,
+                                                      uint8_t order, uint32_t flags,
+                                                      mca_btl_base_descriptor_t **descriptor)
+{
+    if (descriptor != NULL) {
+        *descriptor = regx_alloc(btl, endpoint, order, size, flags);
+    }
+    return OPAL_ERR_OUT_OF_RESOURCE;
+}
+
 int regx_sendi(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint,
                struct opal_convertor_t *convertor, void *header, size_t header_size,
                size_t payload_size, uint8_t order, uint32_t flags, mca_btl_base_tag_t tag,
@@ -242,25 +248,25 @@ int regx_sendi(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint,
     regx_module_t *module = module_of(btl);
     regx_conn_t *conn = endpoint->peer.conn;
     regx_status_t status = REGX_AGAIN;
-    regx_pack_t pack = pack_converted;
-    void *context = convertor;
+    regx_pack_t pack = NULL;
+    void *payload = NULL;
 
     if (payload_size > 0 && opal_convertor_need_buffers(convertor) == 0) {
-        opal_convertor_get_current_pointer(convertor, &context);
-        pack = pack_bytes;
+        opal_convertor_get_current_pointer(convertor, &payload);
+    } else if (payload_size > 0) {
+        pack = pack_converted;
+        payload = convertor;
     }
     if (!regx_endpoint_is_blocked(endpoint)) {
         status =
-            conn->transport->ops->send(conn, tag, header, header_size, pack, context, payload_size);
+            conn->transport->ops->send(conn, tag, header, header_size, pack, payload, payload_size);
     }
-    if (status == REGX_OK) {
-        regx_count_message(module->counters, REGX_PATH_eager, header_size + payload_size);
-        return OPAL_SUCCESS;
+    if (status != REGX_OK) {
+        return offer_descriptor(btl, endpoint, header_size + payload_size, order, flags,
+                                descriptor);
     }
-    if (descriptor != NULL) { /* Open MPI fills it and calls regx_send, which queues */
-        *descriptor = regx_alloc(btl, endpoint, order, header_size + payload_size, flags);
-    }
-    return OPAL_ERR_OUT_OF_RESOURCE;
+    regx_count_message(module->counters, REGX_PATH_eager, header_size + payload_size);
+    return OPAL_SUCCESS;
 }
 
 /* The oldest fragment that waits, or NULL; only progress takes it. */

@@ -33,7 +33,7 @@ static void deliver(void *context, uint64_t sender, uint8_t tag, const void *dat
             regx_rndv_control(module->rndv, sender, data, length);
         }
     } else if (!module->ending) {
-        regx_compat_receive(&module->super, tag, data, length);
+        regx_compat_receive(module->inbox, tag, data, length);
     }
 }
 
@@ -123,13 +123,20 @@ regx_status_t regx_module_open(regx_component_t *component, const regx_module_re
     module->threads = component->threads;
     regx_list_init(&module->blocked);
     regx_lock_init(&module->lock, module->threads);
-    regx_status_t status = open_transport(module, request, error, error_size);
+    module->inbox = regx_compat_inbox_new(&module->super);
+    regx_status_t status = REGX_NO_MEMORY;
+    if (module->inbox == NULL) {
+        snprintf(error, error_size, "out of memory");
+    } else {
+        status = open_transport(module, request, error, error_size);
+    }
     if (status == REGX_OK && open_pool(module) != REGX_OK) {
         status = REGX_NO_MEMORY;
         snprintf(error, error_size, "no memory for the bounce pool");
         module->transport->ops->close(module->transport);
     }
     if (status != REGX_OK) {
+        regx_compat_inbox_free(module->inbox);
         regx_lock_fini(&module->lock);
         free(module);
         return status;
@@ -162,17 +169,24 @@ bool regx_module_start(regx_module_t *module)
     return module->rndv != NULL;
 }
 
-/* An interlocked exchange is a tenth of an 8-byte message's time: only where there are threads. */
+static __attribute__((cold)) bool try_enter_shared(regx_module_t *module)
+{
+    return !atomic_load_explicit(&module->progressing, memory_order_relaxed) &&
+           !atomic_exchange_explicit(&module->progressing, true, memory_order_acquire);
+}
+
+/* One thread at a time, and not again from inside a callback. An interlocked exchange is a tenth of
+ * an 8-byte message's time: only where there are threads. */
 static bool try_enter(regx_module_t *module)
 {
+    if (module->threads) {
+        return try_enter_shared(module);
+    }
     if (atomic_load_explicit(&module->progressing, memory_order_relaxed)) {
         return false;
     }
-    if (!module->threads) {
-        atomic_store_explicit(&module->progressing, true, memory_order_relaxed);
-        return true;
-    }
-    return !atomic_exchange_explicit(&module->progressing, true, memory_order_acquire);
+    atomic_store_explicit(&module->progressing, true, memory_order_relaxed);
+    return true;
 }
 
 static void leave(regx_module_t *module)
@@ -180,28 +194,53 @@ static void leave(regx_module_t *module)
     atomic_store_explicit(&module->progressing, false, memory_order_release);
 }
 
+/* Goes on with what waits here. */
+static int advance(regx_module_t *module)
+{
+    const int events = regx_rndv_progress(module->rndv);
+
+    return atomic_load_explicit(&module->queued, memory_order_relaxed) > 0
+               ? events + regx_send_queued(module)
+               : events;
+}
+
+/* A round in which everything is looked at, also what may wait for some rounds. */
+static __attribute__((noinline)) int progress_all(regx_module_t *module)
+{
+    const int events = module->transport->ops->progress(module->transport);
+
+    regx_registry_progress(&module->registry);
+    if (atomic_load_explicit(&module->leaving, memory_order_relaxed) > 0) {
+        regx_endpoints_delete_leaving(module);
+    }
+    return events + advance(module);
+}
+
 /* Rounds in which something was delivered, and nothing else looked at, at most. */
 #define EVENT_ROUNDS 4u
 
+static __attribute__((noinline)) int after_events(regx_module_t *module, int events)
+{
+    module->transport->front_busy = true;
+    return module->rounds % EVENT_ROUNDS == 0 ? events + advance(module) : events;
+}
+
+/* A round as most are: what is most likely to come, or else what waits here. */
+static int progress_front(regx_module_t *module)
+{
+    regx_transport_t *front = atomic_load_explicit(&module->transport->front, memory_order_acquire);
+    const int events = front->ops->progress(front);
+
+    return events == 0 ? advance(module) : after_events(module, events);
+}
+
 int regx_module_progress(regx_module_t *module)
 {
-    int events = 0;
-
-    /* One thread at a time, and not again from inside a callback; the others have nothing to do. */
     if (!try_enter(module)) {
-        return 0;
+        return 0; /* another thread does what there is to do */
     }
-    events = module->transport->ops->progress(module->transport);
-    if (events == 0 || ++module->rounds % EVENT_ROUNDS == 0) {
-        events += regx_rndv_progress(module->rndv);
-        regx_registry_progress(&module->registry);
-        if (atomic_load_explicit(&module->queued, memory_order_relaxed) > 0) {
-            events += regx_send_queued(module);
-        }
-        if (atomic_load_explicit(&module->leaving, memory_order_relaxed) > 0) {
-            regx_endpoints_delete_leaving(module);
-        }
-    }
+    const int events = ++module->rounds % REGX_TRANSPORT_ROUNDS == 0 ? progress_all(module)
+                                                                     : progress_front(module);
     leave(module);
     return events;
 }
@@ -253,6 +292,7 @@ void regx_module_close(regx_module_t *module)
     regx_registry_stop(module);
     regx_pool_fini(&module->pool);
     module->transport->ops->close(module->transport);
+    regx_compat_inbox_free(module->inbox);
     regx_lock_fini(&module->lock);
     free(module);
 }

@@ -19,8 +19,15 @@
 
 #include "base/hook_source.h"
 
-/* Calls who listens to `tag` with a frame that arrived; the data is valid during the call. */
-void regx_compat_receive(mca_btl_base_module_t *btl, mca_btl_base_tag_t tag, const void *data,
+/* How the frames that arrive at a module are described to Open MPI: one description, which each
+ * frame uses again. Owned by the module. NULL: no memory. */
+typedef struct regx_compat_inbox regx_compat_inbox_t;
+regx_compat_inbox_t *regx_compat_inbox_new(mca_btl_base_module_t *btl);
+void regx_compat_inbox_free(regx_compat_inbox_t *inbox);
+
+/* Calls who listens to `tag` with a frame that arrived; the data is valid during the call. One
+ * thread at a time for each inbox, and not from inside such a call. */
+void regx_compat_receive(regx_compat_inbox_t *inbox, mca_btl_base_tag_t tag, const void *data,
                          size_t length);
 
 /* Publishes bytes for all processes that may ever connect; fetches those of one. Both answer an

@@ -21,15 +21,38 @@
 /* libmpi may be out of sight (a host that opened it RTLD_LOCAL): then this is NULL. */
 #pragma weak mca_pml_base_selected_component
 
-void regx_compat_receive(mca_btl_base_module_t *btl, mca_btl_base_tag_t tag, const void *data,
+struct regx_compat_inbox {
+    mca_btl_base_module_t *btl;
+    mca_btl_base_segment_t segment;
+    mca_btl_base_descriptor_t descriptor;
+};
+
+regx_compat_inbox_t *regx_compat_inbox_new(mca_btl_base_module_t *btl)
+{
+    regx_compat_inbox_t *inbox = calloc(1, sizeof(*inbox));
+
+    if (inbox != NULL) {
+        inbox->btl = btl;
+        inbox->descriptor.des_segments = &inbox->segment;
+        inbox->descriptor.des_segment_count = 1;
+    }
+    return inbox;
+}
+
+void regx_compat_inbox_free(regx_compat_inbox_t *inbox)
+{
+    free(inbox);
+}
+
+void regx_compat_receive(regx_compat_inbox_t *inbox, mca_btl_base_tag_t tag, const void *data,
                          size_t length)
 {
     const mca_btl_active_message_callback_t *callback = &mca_btl_base_active_message_trigger[tag];
-    mca_btl_base_segment_t segment = {.seg_addr.pval = (void *)(uintptr_t)data, .seg_len = length};
-    mca_btl_base_descriptor_t descriptor = {.des_segments = &segment, .des_segment_count = 1};
 
+    inbox->segment.seg_addr.pval = (void *)(uintptr_t)data;
+    inbox->segment.seg_len = length;
     if (callback->cbfunc != NULL) {
-        callback->cbfunc(btl, tag, &descriptor, callback->cbdata);
+        callback->cbfunc(inbox->btl, tag, &inbox->descriptor, callback->cbdata);
     }
 }
 

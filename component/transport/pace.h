@@ -36,7 +36,14 @@ static inline bool regx_pace_count(regx_pace_t *pace)
     return (++pace->calls & (REGX_PACE_CALLS - 1)) == 0;
 }
 
-/* Reads it, after regx_pace_count has answered true. */
+/* Counts as many calls as make the next one in which a clock is to be read. For an owner that is
+ * called only once in so many rounds. */
+static inline void regx_pace_count_up(regx_pace_t *pace)
+{
+    pace->calls = (pace->calls | (REGX_PACE_CALLS - 1)) + 1;
+}
+
+/* Reads it, after regx_pace_count has answered true, or regx_pace_count_up. */
 bool regx_pace_due_by_clock(regx_pace_t *pace);
 
 static inline void regx_pace_note_traffic(regx_pace_t *pace)

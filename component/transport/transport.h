@@ -51,6 +51,9 @@
 #define REGX_NOTICE_MAX 48    /* bytes of the notice that follows a put */
 #define REGX_IMMEDIATE_MAX 0xffffffu
 #define REGX_DEVICES_MAX 32 /* of one kind of transport, in one process */
+/* Rounds of progress in one of which at least a transport's own is called, and not that of its
+ * front. */
+#define REGX_TRANSPORT_ROUNDS 16u
 
 typedef char regx_device_name_t[80];
 
@@ -225,7 +228,7 @@ typedef struct regx_transport_ops {
     bool (*reachable)(regx_conn_t *conn);
 
     /* Sends header (at most 256 bytes) and payload as one frame of at most max_frame bytes.
-     * `pack` writes the payload; it may be NULL if payload_length is 0.
+     * `pack` writes the payload; NULL: the payload lies at `pack_context`, or has no bytes.
      * REGX_OK: copied; REGX_AGAIN; REGX_UNREACHABLE: the peer cannot be reached; REGX_INVALID: the
      * frame is too long. */
     regx_status_t (*send)(regx_conn_t *conn, uint8_t tag, const void *header, size_t header_length,
@@ -289,6 +292,11 @@ struct regx_transport {
      * bytes, or the device fails. 1: anywhere. */
     size_t on_demand_grain;
     unsigned megabits; /* per second; 0: not known */
+    /* Whose progress may be called in place of this one's, in all but one of REGX_TRANSPORT_ROUNDS
+     * rounds: the transport under the multiplexer that all connections use, if that is so. Else
+     * itself. Set by open; read before each call, since it changes. */
+    regx_transport_t *_Atomic front;
+    bool front_busy;  /* set by the caller when the front's progress has had something */
     unsigned latency; /* of a small message, to be compared between ports: us; 0: not known */
     /* Nothing is under way, and nothing has come for some milliseconds, or ever. To look for
      * something progress makes system calls: it need not be called more often than once in some

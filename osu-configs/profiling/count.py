@@ -37,7 +37,7 @@ METRICS = (
     Metric("isend", "per MPI_Isend", "send", 0, 16, ("PMPI_Isend",)),
     Metric("receive", "per received message", "receive", 1, 16, ("PMPI_Irecv", "PMPI_Waitall")),
     # Without the event library, which Open MPI calls by the clock.
-    Metric("idle", "per idle progress call", "idle", 1, 8, ("opal_progress", "*event_base_loop")),
+    Metric("idle", "per idle progress call", "idle", 1, 16, ("opal_progress", "*event_base_loop")),
 )
 
 

@@ -28,9 +28,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define BATCH 16     // few enough that no queue of any library is ever full
-#define IDLE_CALLS 8 // few, so that what happens by the clock is in few batches
-#define SETTLING 8   // calls before them: writing a file takes so long that the clock is due
+#define BATCH 16 // few enough that no queue of any library is ever full
+#define IDLE_CALLS                                                                                 \
+    16              // as often as a library looks at everything; few, for what happens by the clock
+#define SETTLING 16 // calls before them: writing a file takes so long that the clock is due
 #define MESSAGE 8
 #define WARMUP 2000 // round trips: connections are made, and queues have their full length
 #define TAG 7

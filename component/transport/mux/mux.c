@@ -87,6 +87,7 @@ regx_status_t regx_mux_open(const regx_transport_ops_t *ops, const regx_mux_wire
         return REGX_NO_MEMORY;
     }
     mux->super.ops = ops;
+    mux->super.front = &mux->super;
     mux->super.wires = mux->names;
     mux->config = *config;
     mux->table = table;
@@ -171,7 +172,7 @@ void regx_mux_dereg(regx_transport_t *transport, regx_mr_t *mr)
 
 /* Also reports what is lost. may_be_due: a clock may be read to know whether to look at unused
  * ones. */
-static __attribute__((noinline)) int progress_others(regx_mux_t *mux, bool may_be_due)
+static int progress_others(regx_mux_t *mux, bool may_be_due)
 {
     const bool due = may_be_due && mux->other_count > 0 && regx_pace_due_by_clock(&mux->newcomers);
     const bool busy = !mux->newcomers.quiet;
@@ -189,28 +190,31 @@ static __attribute__((noinline)) int progress_others(regx_mux_t *mux, bool may_b
             events += wire->ops->progress(wire);
         }
     }
-    atomic_store(&mux->attend, in_use);
+    atomic_store(&mux->super.front, in_use || mux->first == NULL ? &mux->super : mux->first);
     while (atomic_load(&mux->lost_count) > 0) {
         regx_mux_report_lost(mux);
     }
     return events;
 }
 
-/* Most calls find nothing, and while only the first is in use they go no further than there. */
+/* While only the first is in use, the caller asks that itself, and comes here now and then. */
 int regx_mux_progress(regx_transport_t *transport)
 {
     regx_mux_t *mux = regx_mux_of(transport);
-    int events = mux->first != NULL ? mux->first->ops->progress(mux->first) : 0;
+    const bool always = atomic_load(&mux->super.front) == transport;
+    const int events = mux->first != NULL ? mux->first->ops->progress(mux->first) : 0;
+    bool may_be_due = true;
 
-    if (events > 0) {
+    if (events > 0 || mux->super.front_busy) {
+        mux->super.front_busy = false;
         regx_pace_note_traffic(&mux->newcomers);
-        if (++mux->busy_rounds % BUSY_ROUNDS != 0) {
-            return events; /* somebody waits for what was just delivered */
-        }
     }
-    const bool may_be_due = regx_pace_count(&mux->newcomers);
-    if (may_be_due || atomic_load_explicit(&mux->attend, memory_order_relaxed)) {
-        events += progress_others(mux, may_be_due);
+    if (!always) {
+        regx_pace_count_up(&mux->newcomers);
+    } else if (events > 0 && ++mux->busy_rounds % BUSY_ROUNDS != 0) {
+        return events; /* somebody waits for what was just delivered */
+    } else {
+        may_be_due = regx_pace_count(&mux->newcomers);
     }
-    return events;
+    return events + progress_others(mux, may_be_due);
 }

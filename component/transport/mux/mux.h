@@ -10,7 +10,8 @@
  * the first that has one.
  *
  * Progress goes to the first transport in every call. The others wait their turn while the first
- * is busy: a message on the fastest wire must not wait for the system calls of another one.
+ * is busy: a message on the fastest wire must not wait for the system calls of another one. While
+ * no other is in use, the first is the front (transport.h).
  *
  * Address: one byte of version, one with a bit per transport that follows, two of zero. Then in
  * the order of the table a 32-bit length and the transport's own address. Little-endian.

@@ -174,7 +174,7 @@ static void lose_locked(regx_mux_t *mux, regx_mux_conn_t *conn)
     mux->lost = conn;
     regx_unlock(&mux->lock);
     atomic_fetch_add(&mux->lost_count, 1);
-    atomic_store(&mux->attend, true);
+    atomic_store(&mux->super.front, &mux->super);
 }
 
 regx_status_t regx_mux_refused(regx_conn_t *path)

@@ -41,8 +41,6 @@ typedef struct regx_mux {
     regx_transport_t *first; /* the first that is open, if its progress is cheap; or NULL */
     regx_transport_t *others[REGX_MUX_WIRES_MAX]; /* the rest of those that are open */
     size_t other_count;
-    /* The next call goes on to the others: one is in use, or a connection is lost. */
-    atomic_bool attend;
     unsigned busy_rounds;  /* in which the first had something */
     regx_pace_t newcomers; /* looks at unused wires */
     /* Connections without a path: */

@@ -101,8 +101,7 @@ regx_assisted_t *regx_assist_ask_locked(regx_shm_conn_t *conn, regx_get_t *get)
                                        .length = get->length - assisted->half};
 
     regx_claim_open(cell_of(assisted), assisted->number);
-    if (regx_mailbox_post(&conn->out, REGX_SHM_TAG_OWN, &frame, sizeof(frame), NULL, NULL, 0) !=
-        REGX_OK) {
+    if (regx_mailbox_post_own(&conn->out, REGX_FRAME_ASSIST, &frame, sizeof(frame)) != REGX_OK) {
         give_cell(shm, assisted);
         return NULL;
     }

@@ -3,20 +3,12 @@
 
 #include <string.h>
 
-#include "transport/frame.h"
-
-#define PUBLISH_LINES (REGX_MAILBOX_LINES / 4)
 /* Of a payload so much is fetched while Open MPI looks for the request that it belongs to. */
 #define FETCHED 1024u
 
 _Static_assert(sizeof(regx_mailbox_line_t) == 64, "a line is one cache line");
 _Static_assert(8 * REGX_MAILBOX_MAX <= 3 * REGX_MAILBOX_PAYLOAD_MIN,
                "every frame has room in an empty ring");
-
-static uint32_t lap_of(uint64_t line)
-{
-    return (uint32_t)(line / REGX_MAILBOX_LINES) + 1;
-}
 
 /* Payload is laid out in whole cache lines. */
 static uint64_t padded(size_t length)
@@ -41,7 +33,7 @@ void regx_mailbox_in_init(regx_mailbox_in_t *in, regx_mailbox_memory_t *memory, 
     in->memory = memory;
     in->ring = ring;
     in->next = &memory->lines[0];
-    in->lap = lap_of(0);
+    in->lap = regx_mailbox_lap(0);
 }
 
 static bool has_lines(regx_mailbox_out_t *out, uint32_t count)
@@ -76,107 +68,112 @@ static uint64_t payload_room(regx_mailbox_out_t *out, size_t length)
     return out->payload + skip;
 }
 
-static regx_mailbox_line_t *next_line(regx_mailbox_out_t *out)
-{
-    return &out->memory->lines[out->line % REGX_MAILBOX_LINES];
-}
-
 static uint32_t lines_of(size_t length)
 {
     return length <= REGX_MAILBOX_INLINE
                ? 1
-               : 1 + (uint32_t)((length - REGX_MAILBOX_INLINE + REGX_MAILBOX_MORE - 1) /
-                                REGX_MAILBOX_MORE);
+               : (uint32_t)((length + REGX_MAILBOX_INLINE - 1) / REGX_MAILBOX_INLINE);
 }
 
-/* Where line `number` of the ring has its bytes if it goes on another one's frame. */
-static uint8_t *more_of(regx_mailbox_memory_t *memory, uint64_t number)
+/* How many of `length` bytes lie in the line that has those from `at` on. */
+static size_t part_of_line(size_t length, size_t at)
 {
-    return (uint8_t *)&memory->lines[number % REGX_MAILBOX_LINES] + sizeof(uint32_t);
+    return length - at < REGX_MAILBOX_INLINE ? length - at : REGX_MAILBOX_INLINE;
 }
 
-/* Makes a frame of `count` lines, now filled, visible to the poller: the first line last. */
-static void publish(regx_mailbox_out_t *out, uint32_t count)
+/* Posts a frame that goes on in the lines behind the next one; these are published first. */
+static void post_span(regx_mailbox_out_t *out, uint8_t tag, const void *header,
+                      size_t header_length, regx_pack_t pack, void *payload, size_t payload_length)
 {
-    for (uint64_t line = out->line + count - 1; line > out->line; line--) {
-        atomic_store_explicit(&out->memory->lines[line % REGX_MAILBOX_LINES].sequence, lap_of(line),
-                              memory_order_relaxed);
-    }
-    atomic_store_explicit(&next_line(out)->sequence, lap_of(out->line), memory_order_release);
-    out->line += count;
-}
-
-/* Fills the lines from the next one on. */
-static void fill_span(regx_mailbox_out_t *out, const void *header, size_t header_length,
-                      regx_pack_t pack, void *pack_context, size_t payload_length)
-{
-    uint8_t bytes[REGX_MAILBOX_SPAN];
     const size_t length = header_length + payload_length;
-    uint64_t line = out->line;
+    const uint64_t first = out->line;
+    uint8_t bytes[REGX_MAILBOX_SPAN];
 
-    regx_frame_fill(bytes, header, header_length, pack, pack_context, payload_length);
-    memcpy(next_line(out)->data, bytes, REGX_MAILBOX_INLINE);
-    for (size_t at = REGX_MAILBOX_INLINE; at < length; at += REGX_MAILBOX_MORE) {
-        const size_t left = length - at;
+    regx_frame_fill(bytes, header, header_length, pack, payload, payload_length);
+    for (uint32_t i = lines_of(length); i-- > 0;) {
+        const size_t at = (size_t)i * REGX_MAILBOX_INLINE;
 
-        memcpy(more_of(out->memory, ++line), bytes + at,
-               left < REGX_MAILBOX_MORE ? left : REGX_MAILBOX_MORE);
+        out->line = first + i;
+        memcpy(regx_mailbox_next_line(out)->data, bytes + at, part_of_line(length, at));
+        if (i > 0) {
+            atomic_store_explicit(&regx_mailbox_next_line(out)->head, regx_mailbox_lap(out->line),
+                                  memory_order_relaxed);
+            regx_mailbox_take_ahead(out, out->line);
+        }
     }
+    regx_mailbox_publish(out, tag, (uint32_t)length, REGX_FRAME_SPAN);
+    out->line = first + lines_of(length);
+}
+
+/* Posts a frame in the ring of payload. REGX_AGAIN: that has no room. */
+static regx_status_t post_payload(regx_mailbox_out_t *out, uint8_t tag, const void *header,
+                                  size_t header_length, regx_pack_t pack, void *payload,
+                                  size_t payload_length)
+{
+    const size_t length = header_length + payload_length;
+    const uint64_t position = payload_room(out, length);
+
+    if (position == UINT64_MAX) {
+        return REGX_AGAIN;
+    }
+    regx_frame_fill(out->memory->payload + offset_in_ring(position, out->ring), header,
+                    header_length, pack, payload, payload_length);
+    memcpy(regx_mailbox_next_line(out)->data, &position, sizeof(position));
+    out->payload = position + padded(length);
+    regx_mailbox_publish(out, tag, (uint32_t)length, REGX_FRAME_PAYLOAD);
+    return REGX_OK;
 }
 
 regx_status_t regx_mailbox_post(regx_mailbox_out_t *out, uint8_t tag, const void *header,
-                                size_t header_length, regx_pack_t pack, void *pack_context,
+                                size_t header_length, regx_pack_t pack, void *payload,
                                 size_t payload_length)
 {
     const size_t length = header_length + payload_length;
-    const uint32_t count = length <= REGX_MAILBOX_SPAN ? lines_of(length) : 1;
-    uint64_t position;
 
     if (length > REGX_MAILBOX_MAX) {
         return REGX_INVALID;
     }
-    if (!has_lines(out, count)) {
+    if (!has_lines(out, length <= REGX_MAILBOX_SPAN ? lines_of(length) : 1)) {
         return REGX_AGAIN;
     }
-    regx_mailbox_line_t *line = next_line(out);
-    if (length <= REGX_MAILBOX_INLINE) {
-        regx_frame_fill(line->data, header, header_length, pack, pack_context, payload_length);
-        line->kind = REGX_FRAME_INLINE;
-    } else if (length <= REGX_MAILBOX_SPAN) {
-        fill_span(out, header, header_length, pack, pack_context, payload_length);
-        line->kind = REGX_FRAME_SPAN;
-    } else {
-        position = payload_room(out, length);
-        if (position == UINT64_MAX) {
-            return REGX_AGAIN;
-        }
-        regx_frame_fill(out->memory->payload + offset_in_ring(position, out->ring), header,
-                        header_length, pack, pack_context, payload_length);
-        memcpy(line->data, &position, sizeof(position));
-        line->kind = REGX_FRAME_PAYLOAD;
-        out->payload = position + padded(length);
+    if (length > REGX_MAILBOX_SPAN) {
+        return post_payload(out, tag, header, header_length, pack, payload, payload_length);
     }
-    line->length = (uint16_t)length;
-    line->tag = tag;
-    publish(out, count);
+    if (length > REGX_MAILBOX_INLINE) {
+        post_span(out, tag, header, header_length, pack, payload, payload_length);
+    } else {
+        regx_frame_fill(regx_mailbox_next_line(out)->data, header, header_length, pack, payload,
+                        payload_length);
+        regx_mailbox_publish(out, tag, (uint32_t)length, REGX_FRAME_INLINE);
+    }
     return REGX_OK;
 }
 
 regx_status_t regx_mailbox_post_zcopy(regx_mailbox_out_t *out, uint8_t tag, uint64_t offset,
                                       uint32_t length, uint32_t token, uint32_t lap)
 {
-    if (!regx_mailbox_ready(out)) {
+    if (!has_lines(out, 1)) {
         return REGX_AGAIN;
     }
-    regx_mailbox_line_t *line = next_line(out);
-    memcpy(line->data, &offset, sizeof(offset));
-    memcpy(line->data + 8, &length, sizeof(length));
-    memcpy(line->data + 12, &token, sizeof(token));
-    memcpy(line->data + 16, &lap, sizeof(lap));
-    line->kind = REGX_FRAME_ZCOPY;
-    line->length = 0;
-    line->tag = tag;
-    publish(out, 1);
+    uint8_t *data = regx_mailbox_next_line(out)->data;
+    memcpy(data, &offset, sizeof(offset));
+    memcpy(data + 8, &length, sizeof(length));
+    memcpy(data + 12, &token, sizeof(token));
+    memcpy(data + 16, &lap, sizeof(lap));
+    regx_mailbox_publish(out, tag, 0, REGX_FRAME_ZCOPY);
+    return REGX_OK;
+}
+
+regx_status_t regx_mailbox_post_own(regx_mailbox_out_t *out, regx_frame_kind_t kind,
+                                    const void *data, uint32_t length)
+{
+    if (!has_lines(out, 1)) {
+        return REGX_AGAIN;
+    }
+    if (length > 0) {
+        memcpy(regx_mailbox_next_line(out)->data, data, length);
+    }
+    regx_mailbox_publish(out, 0, length, kind);
     return REGX_OK;
 }
 
@@ -209,20 +206,17 @@ static regx_status_t peek_payload(regx_mailbox_in_t *in, const regx_mailbox_line
     return REGX_OK;
 }
 
-static regx_status_t peek_span(regx_mailbox_in_t *in, const regx_mailbox_line_t *line,
-                               regx_frame_t *frame)
+static regx_status_t peek_span(regx_mailbox_in_t *in, regx_frame_t *frame)
 {
-    uint64_t number = in->line;
-
     if (frame->length <= REGX_MAILBOX_INLINE || frame->length > REGX_MAILBOX_SPAN) {
         return REGX_INVALID;
     }
-    memcpy(in->gathered, line->data, REGX_MAILBOX_INLINE);
-    for (size_t at = REGX_MAILBOX_INLINE; at < frame->length; at += REGX_MAILBOX_MORE) {
-        memcpy(in->gathered + at, more_of(in->memory, ++number), REGX_MAILBOX_MORE);
-    }
     frame->data = in->gathered;
     frame->lines = lines_of(frame->length);
+    for (uint32_t i = 0; i < frame->lines; i++) {
+        memcpy(in->gathered + (size_t)i * REGX_MAILBOX_INLINE,
+               in->memory->lines[(in->line + i) % REGX_MAILBOX_LINES].data, REGX_MAILBOX_INLINE);
+    }
     return REGX_OK;
 }
 
@@ -238,28 +232,41 @@ static regx_status_t peek_zcopy(const regx_mailbox_line_t *line, regx_frame_t *f
 regx_status_t regx_mailbox_peek(regx_mailbox_in_t *in, regx_frame_t *frame)
 {
     const regx_mailbox_line_t *line = in->next;
+    const uint64_t head = atomic_load_explicit(&line->head, memory_order_acquire);
 
-    if (!regx_mailbox_has(in)) {
+    if ((uint32_t)head != in->lap) {
         return REGX_AGAIN;
     }
-    /* While this frame is handled, perhaps for microseconds, the next line travels. */
-    __builtin_prefetch(&in->memory->lines[(in->line + 1) % REGX_MAILBOX_LINES]);
-    frame->tag = line->tag;
-    frame->length = line->length;
+    regx_mailbox_fetch_ahead(in, false);
+    frame->tag = (uint8_t)(head >> 32);
+    frame->length = (uint16_t)(head >> 40);
+    frame->kind = (regx_frame_kind_t)(head >> 56);
     frame->lines = 1;
-    frame->kind = (regx_frame_kind_t)line->kind;
     switch (frame->kind) {
     case REGX_FRAME_INLINE:
+    case REGX_FRAME_ASSIST:
         frame->data = line->data;
         return frame->length <= REGX_MAILBOX_INLINE ? REGX_OK : REGX_INVALID;
     case REGX_FRAME_PAYLOAD:
         return peek_payload(in, line, frame);
     case REGX_FRAME_SPAN:
-        return peek_span(in, line, frame);
+        return peek_span(in, frame);
     case REGX_FRAME_ZCOPY:
         return peek_zcopy(line, frame);
+    case REGX_FRAME_LAST:
+        return REGX_OK;
     default:
         return REGX_INVALID;
+    }
+}
+
+void regx_mailbox_settle(regx_mailbox_in_t *in)
+{
+    in->next = &in->memory->lines[in->line % REGX_MAILBOX_LINES];
+    in->lap = regx_mailbox_lap(in->line);
+    if (in->line / REGX_MAILBOX_QUARTER != in->published_lines / REGX_MAILBOX_QUARTER) {
+        in->published_lines = in->line;
+        atomic_store_explicit(&in->memory->consumed.lines, in->line, memory_order_release);
     }
 }
 
@@ -273,12 +280,7 @@ void regx_mailbox_pop(regx_mailbox_in_t *in, const regx_frame_t *frame)
         }
     }
     in->line += frame->lines;
-    in->next = &in->memory->lines[in->line % REGX_MAILBOX_LINES];
-    in->lap = lap_of(in->line);
-    if (in->line - in->published_lines >= PUBLISH_LINES) {
-        in->published_lines = in->line;
-        atomic_store_explicit(&in->memory->consumed.lines, in->line, memory_order_release);
-    }
+    regx_mailbox_settle(in);
 }
 
 void regx_mailbox_skip(regx_mailbox_in_t *in)

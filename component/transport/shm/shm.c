@@ -57,6 +57,7 @@ static regx_status_t shm_open(const regx_transport_config_t *config, char *error
     regx_assists_init(&shm->assists, regx_shm_main(shm)->cells);
     regx_lock_init(&shm->lock, config->threads);
     shm->super.ops = &regx_shm_ops;
+    shm->super.front = &shm->super;
     shm->super.pool_memory = regx_segment_base(&shm->main) + shm->pool_offset;
     shm->super.max_frame = REGX_SHM_MAX_FRAME;
     shm->super.wires = shm->domain.name;

@@ -175,7 +175,7 @@ static void reap(regx_shm_t *shm)
 
         if (!conn->said_last) {
             conn->said_last =
-                regx_mailbox_post(&conn->out, REGX_SHM_TAG_OWN, NULL, 0, NULL, NULL, 0) == REGX_OK;
+                regx_mailbox_post_own(&conn->out, REGX_FRAME_LAST, NULL, 0) == REGX_OK;
         }
         if (atomic_load_explicit(&conn->out.memory->left, memory_order_acquire) == 0 &&
             regx_shm_reachable(&conn->super)) {

@@ -23,10 +23,6 @@
 #include "transport/shm/shm.h"
 #include "transport/shm/vm.h"
 
-/* Of shared memory's own frames; Open MPI's tags begin above. One without bytes is the last of a
- * mailbox; any other asks for help with a get (regx_assist_frame_t). */
-#define REGX_SHM_TAG_OWN 0
-
 /* How a main segment begins. The pool follows. */
 typedef struct regx_shm_main {
     regx_connect_queue_t queue;

@@ -145,60 +145,78 @@ static void deliver_zcopy(regx_shm_t *shm, regx_shm_inbound_t *inbound, const re
     regx_mailbox_return(&inbound->in, frame->token, frame->lap);
 }
 
-static void deliver(regx_shm_t *shm, regx_shm_inbound_t *inbound, const regx_frame_t *frame)
+static void deliver(const regx_shm_t *shm, const regx_shm_inbound_t *inbound,
+                    const regx_frame_t *frame)
 {
     const regx_transport_events_t *events = &shm->config.events;
 
-    if (frame->kind == REGX_FRAME_ZCOPY) {
-        deliver_zcopy(shm, inbound, frame);
-    } else {
-        events->deliver(events->context, inbound->sender, frame->tag, frame->data, frame->length);
-    }
+    events->deliver(events->context, inbound->sender, frame->tag, frame->data, frame->length);
 }
 
 /* The neighbour asks for help with a get. Without its main segment it gets none. */
 static void take_request(regx_shm_t *shm, regx_shm_inbound_t *inbound, const regx_frame_t *frame)
 {
-    if (frame->kind == REGX_FRAME_ZCOPY) {
-        malformed(shm);
-        regx_mailbox_return(&inbound->in, frame->token, frame->lap);
-    } else if (inbound->pool == NULL && map_main(shm, inbound) != REGX_OK) {
+    if (inbound->pool == NULL && map_main(shm, inbound) != REGX_OK) {
         regx_tally(shm->config.counters->fallbacks, "shm: a peer's get cannot be assisted");
     } else if (regx_assist_take(shm, inbound, frame->data, frame->length) != REGX_OK) {
         malformed(shm);
     }
 }
 
+/* Takes a frame of any kind. REGX_AGAIN: there is none; REGX_UNREACHABLE: it was the last. */
+static __attribute__((noinline)) regx_status_t take_any(regx_shm_t *shm,
+                                                        regx_shm_inbound_t *inbound)
+{
+    regx_frame_t frame;
+    const regx_status_t status = regx_mailbox_peek(&inbound->in, &frame);
+
+    if (status == REGX_AGAIN) {
+        return REGX_AGAIN;
+    }
+    if (status != REGX_OK) {
+        malformed(shm);
+        regx_mailbox_skip(&inbound->in);
+        return REGX_OK;
+    }
+    if (frame.kind == REGX_FRAME_LAST) {
+        return REGX_UNREACHABLE;
+    }
+    if (frame.kind == REGX_FRAME_ZCOPY) {
+        deliver_zcopy(shm, inbound, &frame);
+    } else if (frame.kind == REGX_FRAME_ASSIST) {
+        take_request(shm, inbound, &frame);
+    } else {
+        deliver(shm, inbound, &frame);
+    }
+    regx_mailbox_pop(&inbound->in, &frame);
+    return REGX_OK;
+}
+
 /* Takes what one neighbour has posted, up to a batch. */
 static __attribute__((noinline)) int take_frames(regx_shm_t *shm, size_t i)
 {
     regx_shm_inbound_t *inbound = shm->inbound[i];
-    int events = 0;
 
-    while (events < BATCH) {
+    for (int events = 0; events < BATCH; events++) {
         regx_frame_t frame;
-        const regx_status_t status = regx_mailbox_peek(&inbound->in, &frame);
 
-        if (status == REGX_AGAIN) {
-            break;
-        }
-        events++;
-        if (status != REGX_OK) {
-            malformed(shm);
-            regx_mailbox_skip(&inbound->in);
-        } else if (frame.tag == REGX_SHM_TAG_OWN) {
-            if (frame.kind == REGX_FRAME_INLINE && frame.length == 0) {
-                disconnect_inbound(shm, i);
-                break;
-            }
-            take_request(shm, inbound, &frame);
-            regx_mailbox_pop(&inbound->in, &frame);
-        } else {
+        if (regx_mailbox_peek_short(&inbound->in, &frame)) {
+            regx_mailbox_fetch_ahead(&inbound->in, events > 0);
             deliver(shm, inbound, &frame);
-            regx_mailbox_pop(&inbound->in, &frame);
+            regx_mailbox_pop_short(&inbound->in);
+            continue;
+        }
+        switch (take_any(shm, inbound)) {
+        case REGX_OK:
+            break;
+        case REGX_UNREACHABLE:
+            disconnect_inbound(shm, i);
+            return events + 1;
+        default:
+            return events;
         }
     }
-    return events;
+    return BATCH;
 }
 
 static bool returned(regx_zcopy_t *zcopy)
@@ -256,10 +274,22 @@ static __attribute__((noinline)) int accept_neighbours(regx_shm_t *shm)
     return events;
 }
 
-/* Nearly all calls find nothing: those take a few instructions per neighbour. */
-int regx_shm_progress(regx_transport_t *transport)
+static bool is_idle(const regx_shm_t *shm)
 {
-    regx_shm_t *shm = regx_shm_of(transport);
+    regx_shm_inbound_t *const *const end = shm->inbound + shm->inbound_count;
+
+    for (regx_shm_inbound_t *const *at = shm->inbound; at < end; at++) {
+        if (regx_mailbox_has(&(*at)->in)) {
+            return false;
+        }
+    }
+    return !regx_connect_queue_has_request(shm->queue, shm->accepted) &&
+           (atomic_load_explicit(&shm->zcopy_count, memory_order_relaxed) |
+            atomic_load_explicit(&shm->copy_count, memory_order_relaxed)) == 0;
+}
+
+static __attribute__((noinline)) int serve(regx_shm_t *shm)
+{
     int events = 0;
 
     if (regx_connect_queue_has_request(shm->queue, shm->accepted)) {
@@ -277,4 +307,12 @@ int regx_shm_progress(regx_transport_t *transport)
         events += regx_shm_poll_copies(shm);
     }
     return events;
+}
+
+/* Nearly all calls find nothing: those take a few instructions per neighbour. */
+int regx_shm_progress(regx_transport_t *transport)
+{
+    regx_shm_t *shm = regx_shm_of(transport);
+
+    return is_idle(shm) ? 0 : serve(shm);
 }

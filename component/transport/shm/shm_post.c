@@ -32,23 +32,39 @@ static void count_sent(const regx_shm_t *shm, size_t bytes)
     regx_count_transport(shm->config.counters, REGX_COUNTER_bytes_shm, bytes);
 }
 
-regx_status_t regx_shm_send(regx_conn_t *super, uint8_t tag, const void *header,
-                            size_t header_length, regx_pack_t pack, void *pack_context,
-                            size_t payload_length)
+/* As regx_shm_send, of any frame, at any time, on any thread. */
+static __attribute__((noinline)) regx_status_t send_any(regx_shm_conn_t *conn, uint8_t tag,
+                                                        const void *header, size_t header_length,
+                                                        regx_pack_t pack, void *payload,
+                                                        size_t payload_length)
 {
-    regx_shm_conn_t *conn = regx_shm_conn_of(super);
     regx_status_t status = lock_attached(conn);
 
     if (status != REGX_OK) {
         return status;
     }
-    status = regx_mailbox_post(&conn->out, tag, header, header_length, pack, pack_context,
-                               payload_length);
+    status =
+        regx_mailbox_post(&conn->out, tag, header, header_length, pack, payload, payload_length);
     regx_unlock(&conn->lock);
     if (status == REGX_OK) {
-        count_sent(regx_shm_of(super->transport), header_length + payload_length);
+        count_sent(regx_shm_of(conn->super.transport), header_length + payload_length);
     }
     return status;
+}
+
+/* Nearly all frames are short, and most programs have one thread: those take no call from here. */
+regx_status_t regx_shm_send(regx_conn_t *super, uint8_t tag, const void *header,
+                            size_t header_length, regx_pack_t pack, void *payload,
+                            size_t payload_length)
+{
+    regx_shm_conn_t *conn = regx_shm_conn_of(super);
+
+    if (!regx_lock_is_real(&conn->lock) && conn->state == REGX_SHM_ATTACHED && pack == NULL &&
+        regx_mailbox_post_short(&conn->out, tag, header, header_length, payload, payload_length)) {
+        count_sent(regx_shm_of(super->transport), header_length + payload_length);
+        return REGX_OK;
+    }
+    return send_any(conn, tag, header, header_length, pack, payload, payload_length);
 }
 
 /* Posts a zero-copy frame under a free token. Called with the connection's lock held. */

@@ -258,6 +258,7 @@ static regx_status_t tcp_open(const regx_transport_config_t *config, char *error
     tcp->newcomers.quiet_ns = tcp->newcomers.busy_ns = REGX_TCP_NEWCOMERS_NS;
     regx_try_lock_init(&tcp->try_lock, config->threads);
     tcp->super.ops = &regx_tcp_ops;
+    tcp->super.front = &tcp->super;
     tcp->super.max_frame = REGX_TCP_DATA_MAX;
     tcp->super.wires = "tcp";
     atomic_init(&tcp->super.unused, true);

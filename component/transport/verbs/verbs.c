@@ -283,6 +283,7 @@ static regx_status_t verbs_open(const regx_transport_config_t *config, char *err
     regx_list_init(&verbs->cm.asking);
     regx_list_init(&verbs->cm.due);
     verbs->super.ops = &regx_transport_ops;
+    verbs->super.front = &verbs->super;
     verbs->config = *config;
     regx_keepalive_open(verbs);
     verbs->settings = config->verbs != NULL ? *config->verbs : defaults;

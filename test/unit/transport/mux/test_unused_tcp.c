@@ -21,7 +21,7 @@ typedef struct end {
     regx_counters_t counters;
     regx_transport_t *transport;
     regx_conn_t *conn;
-    unsigned balls, newcomers;
+    unsigned balls, newcomers, rounds;
 } end_t;
 
 static void deliver(void *context, uint64_t sender, uint8_t tag, const void *data, size_t length)
@@ -100,6 +100,20 @@ static void close_both(end_t *left, end_t *right)
     regx_transport_ops.close(right->transport);
 }
 
+/* As the BTL asks: mostly the front. */
+static int progress(end_t *end)
+{
+    regx_transport_t *front = ++end->rounds % REGX_TRANSPORT_ROUNDS == 0
+                                  ? end->transport
+                                  : atomic_load(&end->transport->front);
+    const int events = front->ops->progress(front);
+
+    if (events > 0) {
+        end->transport->front_busy = true;
+    }
+    return events;
+}
+
 static void send_frame(end_t *from, regx_conn_t *conn, uint8_t tag)
 {
     uint8_t data[8];
@@ -108,7 +122,7 @@ static void send_frame(end_t *from, regx_conn_t *conn, uint8_t tag)
     unit_fill(data, sizeof(data), tag, 0);
     while ((status = regx_transport_ops.send(conn, tag, data, sizeof(data), NULL, NULL, 0)) ==
            REGX_AGAIN) {
-        regx_transport_ops.progress(from->transport);
+        progress(from);
     }
     REQUIRE(status == REGX_OK);
 }
@@ -120,10 +134,10 @@ static void throw_ball(end_t *from, end_t *to)
 
     send_frame(from, from->conn, TAG_BALL);
     while (to->balls == before) {
-        regx_transport_ops.progress(to->transport);
+        progress(to);
     }
     for (int i = 0; i < 10; i++) {
-        regx_transport_ops.progress(to->transport);
+        progress(to);
     }
 }
 
@@ -163,14 +177,15 @@ static void unused_tcp_is_not_looked_at_while_the_node_is_busy(void **state)
     (void)state;
     open_both(&left, &right);
     play_until_watched(&left, &right);
+    assert_ptr_not_equal(left.transport->front, left.transport); /* shared memory alone */
     assert_int_equal(play(&left, &right, 200 * MS), 0);
     close_both(&left, &right);
 }
 
 static void progress_both(end_t *left, end_t *right)
 {
-    regx_transport_ops.progress(left->transport);
-    regx_transport_ops.progress(right->transport);
+    progress(left);
+    progress(right);
 }
 
 /* The two also talk over tcp for a while. */
@@ -209,7 +224,7 @@ static void quiet_process_looks_once_in_a_ms_at_most(void **state)
     open_end(&end, LEFT);
     const int64_t start = regx_now_ns();
     while (end.counters.transport[REGX_COUNTER_tcp_looks] < 20) {
-        regx_transport_ops.progress(end.transport);
+        progress(&end);
     }
     assert_true(regx_now_ns() - start >= 18 * MS);
     regx_transport_ops.close(end.transport);
@@ -222,11 +237,11 @@ static void calls_far_apart_do_not_delay_the_looks(void **state)
 
     (void)state;
     open_end(&end, LEFT);
-    for (int i = 0; i < 32; i++) {
+    for (int i = 0; i < 64; i++) {
         nanosleep(&pause, NULL);
-        regx_transport_ops.progress(end.transport);
+        progress(&end);
     }
-    assert_in_range(end.counters.transport[REGX_COUNTER_tcp_looks], 3, 32);
+    assert_in_range(end.counters.transport[REGX_COUNTER_tcp_looks], 3, 64);
     regx_transport_ops.close(end.transport);
 }
 

@@ -7,7 +7,7 @@ bool side_threads;
 
 size_t frame_size(unsigned n)
 {
-    static const size_t sizes[] = {0, 1, 55, 56, 57, 116, 117, 476, 477, 4096, 16383, 16384};
+    static const size_t sizes[] = {0, 1, 55, 56, 57, 112, 113, 448, 449, 4096, 16383, 16384};
 
     return sizes[n % (sizeof(sizes) / sizeof(sizes[0]))];
 }

@@ -118,7 +118,7 @@ static void a_span_needs_all_its_lines(void **state)
     for (size_t s = 0; s < sizeof(starts) / sizeof(starts[0]); s++) {
         for (uint32_t room = 0; room <= MOST; room++) {
             for (uint32_t lines = 2; lines <= MOST; lines++) {
-                const size_t length = REGX_MAILBOX_INLINE + (lines - 1) * REGX_MAILBOX_MORE;
+                const size_t length = (size_t)lines * REGX_MAILBOX_INLINE;
                 box_t *box = box_open();
                 uint64_t taken = starts[s];
 
