@@ -18,14 +18,6 @@ stage_t *stage_open(void)
     return stage_open_both(&standard, &standard);
 }
 
-void answer(stage_t *stage, fake_t *at, fake_call_t call, unsigned number, regx_status_t status)
-{
-    stage->answer.at = at;
-    stage->answer.call = call;
-    stage->answer.number = number;
-    stage->answer.status = status;
-}
-
 void goes_well(stage_t *stage, size_t length)
 {
     stage->dones = 0;
