@@ -143,10 +143,11 @@ static void advance(regx_tune_t *tune, bool burst)
     }
 }
 
-/* How much worse a candidate may be than the base, by the messages that it had. */
-static float tolerance(uint32_t messages)
+/* How much worse a candidate may be than the base, by the messages that it had. A burst's probe
+ * shows it rather too good than too bad. */
+static float tolerance(uint32_t messages, bool burst)
 {
-    return messages < 2 ? 2 : messages < 4 ? 1.5F : messages < 16 ? 1.25F : 1.125F;
+    return messages >= 16 ? 1.125F : burst || messages >= 4 ? 1.25F : messages >= 2 ? 1.5F : 2;
 }
 
 /* The base is the best that is known. */
@@ -174,7 +175,7 @@ static void drop(regx_tune_t *tune, unsigned judged, float cost, bool burst)
         if (tune->of[tune->base].samples == 0 || (burst && i != judged)) {
             continue;
         }
-        if (seen <= best * tolerance(tune->of[i].messages)) {
+        if (seen <= best * tolerance(tune->of[i].messages, burst)) {
             tune->of[i].suspect = 0;
         } else if (i == judged || tune->of[i].suspect == 0) {
             tune->of[i].suspect++;

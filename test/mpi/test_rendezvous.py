@@ -165,7 +165,7 @@ def test_auto_says_why_between_nodes(mpi: Mpi, tmp_path: Path) -> None:
 @pytest.mark.parametrize("window", [1, 8])
 def test_auto_tries_each_path_on_a_node(mpi: Mpi, tmp_path: Path, window: int) -> None:
     """Of each size some messages to each rank go each way; what was fastest carries the others."""
-    count, sizes = 400, (70_000, MIB, 3 * MIB)
+    count, sizes = 240, (70_000, MIB, 3 * MIB)
     cases = [Case(size, window=window) for size in sizes]
     job = mpi("transfer", "--iterations", count // window, sample.write(cases, tmp_path),
               regx={"rendezvous": "auto", **WIRES["shm"]}).checked(ranks=2)
