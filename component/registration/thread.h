@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Threads of our own beside the application's, and the system calls that they make by themselves:
+ * How threads of our own sleep and are woken, and the system calls that they make by themselves:
  * for threads that others wait for nobody can have wrapped these. (A tracer's read() or poll(),
  * preloaded, may take a lock or allocate.)
  */
@@ -8,16 +8,12 @@
 #define REGX_REGISTRATION_THREAD_H
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Starts a thread that takes no signal, has the ordinary policy whatever the caller's is, and may
- * run on every core that the process may have: on the caller's alone, one that spins there with
- * real-time priority would keep it from ever running. 0, or an errno. The caller joins it. */
-int regx_thread_start(pthread_t *thread, const char *name, void *(*run)(void *), void *argument);
+#include "base/thread.h"
 
 /* Sleeps while the word has that value, up to so many milliseconds (0: without end); may also
  * return for no reason. Both are single system calls: no lock, no allocation. */

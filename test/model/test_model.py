@@ -151,13 +151,13 @@ def check(folder: Path, options: tuple[str, ...], model: Path = MODEL) -> Result
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_protocol_holds(name: str, tmp_path: Path) -> None:
+def test_the_cache_model_holds(name: str, tmp_path: Path) -> None:
     result = check(tmp_path, MODELS[name])
     assert result.violated is None, result.output
 
 
 @pytest.mark.parametrize("name", LARGE_MODELS)
-def test_protocol_holds_at_length(name: str, full: bool, tmp_path: Path) -> None:
+def test_the_cache_model_holds_at_length(name: str, full: bool, tmp_path: Path) -> None:
     if not full:
         pytest.skip("some minutes; with --full")
     result = check(tmp_path, LARGE_MODELS[name])
@@ -173,7 +173,7 @@ def test_every_rule_is_needed(rule: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", LOG_MODELS)
-def test_log_holds(name: str, tmp_path: Path) -> None:
+def test_the_invalidation_log_model_holds(name: str, tmp_path: Path) -> None:
     result = check(tmp_path, LOG_MODELS[name], LOG_MODEL)
     assert result.violated is None, result.output
 

@@ -250,7 +250,7 @@ static void a_refusal_gives_up_others_and_tries_once_more(void **state)
 }
 
 /* However few are left of however many. */
-static void what_can_be_given_up_is_found(void **state)
+static void the_last_region_that_can_be_evicted_is_found(void **state)
 {
     enum { MANY = 5000 };
     static regx_region_t held[MANY];
@@ -397,7 +397,7 @@ int main(void)
         cmocka_unit_test(a_first_use_does_not_push_out_others),
         cmocka_unit_test(what_cannot_be_watched_is_not_kept),
         cmocka_unit_test(a_refusal_gives_up_others_and_tries_once_more),
-        cmocka_unit_test(what_can_be_given_up_is_found),
+        cmocka_unit_test(the_last_region_that_can_be_evicted_is_found),
         cmocka_unit_test(a_full_table_keeps_what_is_new),
         cmocka_unit_test(a_first_use_gets_room_when_the_device_has_none),
         cmocka_unit_test(what_is_denied_costs_nobody_else),

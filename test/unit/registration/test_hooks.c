@@ -177,7 +177,7 @@ static void hooks_that_are_stolen_are_found_out(void **state)
 /* ---- stopping ---- */
 
 /* A thread that took the report from the source's list before it was removed calls it after. */
-static void a_late_report_goes_nowhere(void **state)
+static void a_report_after_stopping_is_ignored(void **state)
 {
     regx_monitor_t *monitor = start();
     const regx_hook_report_t late = atomic_load(&hooked.report);
@@ -262,7 +262,7 @@ int main(void)
         cmocka_unit_test_setup(no_source_or_one_that_refuses_is_told, hooked_reset),
         cmocka_unit_test_setup(a_source_that_cannot_be_trusted_is_refused, hooked_reset),
         cmocka_unit_test_setup(hooks_that_are_stolen_are_found_out, hooked_reset),
-        cmocka_unit_test_setup(a_late_report_goes_nowhere, hooked_reset),
+        cmocka_unit_test_setup(a_report_after_stopping_is_ignored, hooked_reset),
         cmocka_unit_test_setup(stopping_waits_for_who_is_inside, hooked_reset),
         cmocka_unit_test_setup(a_child_is_harmless, hooked_reset),
     };

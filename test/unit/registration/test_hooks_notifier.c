@@ -30,7 +30,7 @@ static regx_monitor_t *start(void)
     case REGX_OK:
         return monitor;
     case REGX_DENIED:
-        print_message("%s\n", error);
+        print_message("not tried: %s\n", error);
         skip();
         break;
     default:

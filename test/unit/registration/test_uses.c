@@ -273,6 +273,7 @@ static void uses_are_counted_after_a_barrier(void **state)
     (void)state;
     if (r->cache->fences) {
         registry_close(r);
+        print_message("not tried: without membarrier each use has a barrier of its own\n");
         skip();
     }
     registry_get(r, 0x100000, PAGE, &held);
