@@ -125,10 +125,9 @@ def in_machine(
 def dry_run(plan: Plan, launcher: Launcher, machine: rdma.Machine | None) -> None:
     """One line per row and benchmark. compare has regx report into files; here, to stderr."""
     for job in plan.jobs:
-        for what, program, arguments in (
-            ("content check", job.checker, check_arguments(job, job.checker, launcher)),
-            (f"{plan.repetitions} runs", job.program, timed_arguments(job)),
-        ):
+        check = ("content check", job.checker, check_arguments(job, job.checker, launcher))
+        runs = (f"{plan.repetitions} runs", job.program, timed_arguments(job))
+        for what, program, arguments in [runs] if job.benchmark.unchecked else [check, runs]:
             print(f"# {job.arm}, {job.case.sizes}: {what}")
             command = [str(program.path), *arguments]
             line = launcher.line(job.row, command, "stderr", job.case.ranks)

@@ -86,7 +86,7 @@ class Plan:
     def steps(self) -> list[Step]:
         """All checks, then the repetitions. In each, the arms of a group follow one another, so
         that a drift of the machine hits all of them, and each repetition begins with another."""
-        steps = [Step("check", job, 0) for job in self.jobs]
+        steps = [Step("check", job, 0) for job in self.jobs if not job.benchmark.unchecked]
         groups = list(dict.fromkeys(job.arm.group for job in self.jobs))
         for repetition in range(1, self.repetitions + 1):
             for group in groups:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The table: all blocks, what they add up to, and what a reader must know beside the figures."""
 
-from comparing import load, report, summary
+from comparing import load, osu, report, summary
 from comparing.block import WIDE_FROM, Block, blocks
 from comparing.path import COUNTS
 from comparing.phase import MIXED
@@ -80,6 +80,11 @@ def notes(results: Results) -> list[str]:
         rows = f"{len(checked)} of {len(results.checks)} rows"
         by = ", ".join(sorted({check.checked_by for check in checked}))
         lines.append(f"Content checked: {rows}, by {by} -c.")
+    lines += [
+        f"Content not checked: {name}: {reason}."
+        for name, benchmark in osu.BENCHMARKS.items()
+        if (reason := benchmark.unchecked) and any(arm.benchmark == name for arm in results.arms)
+    ]
     lines += _auto_notes(results)
     failures = {arm: failed for arm in results.arms if (failed := results.failure(arm))}
     lines += [f"FAILED: {arm}: {failed}" for arm, failed in failures.items()]

@@ -1,9 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Medians, ratios and phases."""
 
+from pathlib import Path
+
 import pytest
 
 from comparing import columns, phase, table
+from comparing.configuration import Case, Row
+from comparing.osu import Suite
+from comparing.plan import Plan
+from comparing.size import Range
 from comparing.result import PEER, REFERENCE, REGX, Arm, Check, Results, Run
 
 SIZE = 65536
@@ -241,6 +247,17 @@ def test_contents_that_were_checked_in_trials_alone(settled: bool) -> None:
     if note:
         assert note == ("Content checked in trials alone: auto osu_bw: auto had not chosen yet:"
                         " on trial (9)")
+
+
+@pytest.mark.parametrize("benchmark", ["osu_reduce_scatter", "osu_bcast"])
+def test_a_benchmark_whose_contents_nothing_checks_is_named(benchmark: str) -> None:
+    case = Case(benchmark, Range(8, 8), (), "same")
+    row = Row("auto", (("btl", "regx"),), (), (), "", 60, (case,), "test:1")
+    plan = Plan([row], Suite(None, Path("companion"), {}, ()), 1, False)
+    notes = table.notes(Results(arms=[arm("auto", REGX, benchmark)]))
+    unchecked = benchmark == "osu_reduce_scatter"
+    assert [step.kind for step in plan.steps()] == (["run"] if unchecked else ["check", "run"])
+    assert any(note.startswith(f"Content not checked: {benchmark}:") for note in notes) == unchecked
 
 
 def test_ratios_stay_within_a_phase() -> None:
