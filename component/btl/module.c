@@ -143,6 +143,7 @@ bool regx_module_start(regx_module_t *module)
 {
     const regx_params_t *params = module->params;
     const regx_rndv_config_t config = {.strategy = params->strategy,
+                                       .auto_choice = params->auto_choice,
                                        .chunk_size = params->settings.rendezvous.chunk_size,
                                        .chunk_depth = params->settings.rendezvous.chunk_depth,
                                        .threads = module->threads,

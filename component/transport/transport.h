@@ -15,7 +15,8 @@
  *     the put is delivered like a frame, after the written bytes can be seen. It comes behind all
  *     frames that were accepted before the put. Frames accepted after the put may overtake its
  *     notice, but only on a connection with shares_pool.
- *   - A get reads a region of the peer. The peer does not notice.
+ *   - A get reads a region of the peer. The peer's user does not notice, though the peer may copy
+ *     a part of it (`assisted`).
  *
  * Everything on the wire is little-endian.
  *
@@ -156,9 +157,11 @@ typedef struct regx_put {
 typedef struct regx_get {
     void *local; /* inside `region` */
     size_t length;
-    const regx_mr_t *region; /* the caller's registration of local */
+    const regx_mr_t *region; /* the caller's registration of local; on a connection with single_copy
+                                it may be NULL */
     uint64_t offset;         /* from the start of the peer's region */
-    regx_key_t key;          /* of the peer's region */
+    regx_key_t key;          /* of the peer's region, or of what it exposed */
+    bool assisted;           /* a hint: the peer may write a part of it, if it has nothing to do */
     /* Called once, if get answered REGX_PENDING. REGX_OK: all bytes are there. REGX_FAILED, or
      * REGX_DENIED as get says: some of them may have been written, and no more will be. */
     void (*done)(struct regx_get *get, regx_status_t status);
@@ -241,6 +244,10 @@ typedef struct regx_transport_ops {
      * transport cannot read a peer's memory. */
     regx_status_t (*get)(regx_conn_t *conn, regx_get_t *get);
     bool copies; /* some connections may have single_copy (regx_conn_t) */
+    /* Names memory of this process that a peer may get, and nothing else, without its being
+     * registered: over a connection that has single_copy for the peer. Where there is none the key
+     * is refused. Prepares nothing, and there is nothing to undo. NULL where `copies` is false. */
+    void (*expose)(const void *base, size_t length, regx_key_t *key);
 
     /* Registers [base, base + length) and fills `mr`, which the caller owns until dereg.
      * REGX_OK; REGX_NO_MEMORY or REGX_DENIED: this memory cannot be registered now, and the caller

@@ -18,6 +18,7 @@ BAD = {
     "slot_size": ["0", "-4K", "64Q", "1", "lots", HUGE],
     "pool_size": ["0", "-1", "4Q", "1", "lots", HUGE],
     "rendezvous": ["teleport", "remap", "bounce,pipeline", "BOUNCE", ""],
+    "auto_choice": ["together", "64K:", "64K:auto", "8K:read", "48K:read", ":read"],
     "backend": ["magic", "ODP", "HOOKS", "hooks+", "notifier+hooks", "hooks,notifier", ""],
     "cache_bytes": ["0", "-1", "1", "64Q", "lots", "Unlimited", HUGE],
     "cache_count": ["0", "-1", "4Q", "many", "auto", "1048577", HUGE],
@@ -239,8 +240,12 @@ REFUSED = [
      "rndv_eager_limit=300; allowed: 0 to btl_regx_eager_limit (256)"),
     ({"put_limit": "100000"}, "put_limit=100000: Open MPI puts each message at once and heeds no "
      "limit; use btl_regx_chunk_size"),
+    ({"get_limit": "100000"}, "get_limit=100000: regx gets each message at once, in steps of its "
+     "own"),
     ({"if_include": "lo", "if_exclude": "nosuch0"},
      "if_include and btl_regx_if_exclude are both given; allowed: one"),
+    ({"auto_choice": "64K:read", "rendezvous": "bounce"},
+     "auto_choice is given with btl_regx_rendezvous=bounce; allowed: auto"),
     ({"report": 1024 * "x"}, "report is too long; allowed: 1023 characters"),
 ]
 

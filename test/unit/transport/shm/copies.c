@@ -72,6 +72,7 @@ regx_status_t post(op_t *op)
                               .length = op->length,
                               .offset = op->offset,
                               .key = own ? own_zone : its_zone,
+                              .assisted = op->assisted,
                               .done = get_done,
                               .context = op};
     op->put_op = (regx_put_t){.local = op->local + GUARD,

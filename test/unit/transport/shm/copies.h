@@ -19,6 +19,7 @@ extern unsigned orders;     /* operations that have ended */
 typedef struct op {
     regx_conn_t *conn;
     bool get;
+    bool assisted;
     uint64_t offset;
     size_t length;
     uint8_t *local; /* guard, bytes, guard */
