@@ -44,18 +44,21 @@ static regx_module_t *module_of(mca_btl_base_module_t *btl)
 static mca_btl_base_registration_handle_t *
 expose(const regx_module_t *module, const regx_endpoint_t *endpoint, const void *base, size_t size)
 {
-    mca_btl_base_registration_handle_t *handle;
+    regx_rndv_exposure_t *exposure;
 
     if ((module->super.btl_flags & MCA_BTL_FLAGS_GET) == 0) {
         return NULL; /* ob1 would take it for something to put to */
     }
-    handle = malloc(sizeof(*handle));
-    if (handle != NULL &&
-        !regx_rndv_expose(module->rndv, &endpoint->peer, base, size, handle->bytes)) {
-        free(handle);
-        handle = NULL;
+    if (module->transport->registers && module->component->module_count > 1) {
+        return NULL; /* ob1 puts by all modules that reach a peer, and gets by one */
     }
-    return handle;
+    exposure = malloc(sizeof(*exposure));
+    if (exposure != NULL &&
+        !regx_rndv_expose(module->rndv, &endpoint->peer, base, size, exposure)) {
+        free(exposure);
+        exposure = NULL;
+    }
+    return (mca_btl_base_registration_handle_t *)exposure;
 }
 
 static mca_btl_base_registration_handle_t *
@@ -96,6 +99,7 @@ int regx_deregister_mem(mca_btl_base_module_t *btl, mca_btl_base_registration_ha
         return OPAL_SUCCESS;
     }
     if (regx_exposure_is(handle->bytes)) {
+        regx_rndv_unexpose(module_of(btl)->rndv, (regx_rndv_exposure_t *)handle);
         free(handle);
     } else {
         regx_rndv_recv_close(module_of(btl)->rndv, (regx_rndv_recv_t *)handle);

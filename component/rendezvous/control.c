@@ -184,6 +184,7 @@ void regx_exposure_pack(const regx_exposure_t *exposure, uint8_t bytes[REGX_CTS_
     put_number(&to, exposure->has_checksum, 4);
     put_number(&to, exposure->length, 8);
     put_key(&to, &exposure->key);
+    put_number(&to, exposure->start, 8);
     put_number(&to, exposure->has_checksum ? exposure->checksum : 0, 8);
 }
 
@@ -198,6 +199,7 @@ bool regx_exposure_unpack(const uint8_t bytes[REGX_CTS_SIZE], regx_exposure_t *e
     exposure->has_checksum = has_checksum == 1;
     exposure->length = get_number(&from, 8);
     get_key(&from, &exposure->key);
+    exposure->start = get_number(&from, 8);
     exposure->checksum = get_number(&from, 8);
     return version == REGX_CONTROL_VERSION && what == EXPOSURE && unused == 0 &&
            has_checksum <= 1 && exposure->length > 0;

@@ -26,8 +26,8 @@
  *      0 u8  version (6)          1 u8  255
  *      4 u32 1: there is a checksum
  *      8 u64 length of the transfer
- *     16 24 bytes key, of all of it and nothing else
- *     40 u64 checksum of the whole
+ *     16 24 bytes key           40 u64 where the message begins in what the key is of
+ *     48 u64 checksum of the whole
  *
  * All others are frames with the tag REGX_TAG_CONTROL of at most 72 bytes:
  *
@@ -127,6 +127,7 @@ typedef struct regx_cts {
 typedef struct regx_exposure {
     uint64_t length;
     regx_key_t key;
+    uint64_t start; /* where it begins in what the key is of */
     bool has_checksum;
     uint64_t checksum; /* valid if has_checksum */
 } regx_exposure_t;

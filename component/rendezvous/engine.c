@@ -13,6 +13,16 @@
 #include "rendezvous/send.h"
 #include "rendezvous/strategy.h"
 
+/* What is registered to be written from may be read by the peer the next time (exposed.c), if it is
+ * still registered then. */
+static unsigned send_access(const regx_strategy_t *strategy, const regx_registry_t *registry)
+{
+    const bool exposed = strategy->exposes && registry->cache != NULL && !registry->on_demand &&
+                         registry->transport->ops->get != NULL;
+
+    return REGX_ACCESS_LOCAL | (exposed ? REGX_ACCESS_REMOTE_READ : 0);
+}
+
 regx_rndv_t *regx_rndv_create(const regx_rndv_config_t *config, regx_pool_t *pool,
                               regx_registry_t *registry, regx_counters_t *counters)
 {
@@ -36,6 +46,7 @@ regx_rndv_t *regx_rndv_create(const regx_rndv_config_t *config, regx_pool_t *poo
     /* Half of the pool keeps both cores copying: less made gaps (measured). */
     rndv->window = pool->slots / 2 * pool->slot_size;
     rndv->registry = registry;
+    rndv->send_access = send_access(config->strategy, registry);
     rndv->counters = counters;
     rndv->nobody.id = UINT64_MAX;
     regx_strategy_protocols(rndv->protocols);

@@ -63,6 +63,7 @@ struct regx_rndv {
     regx_pool_t *pool;
     regx_registry_t *registry;
     regx_counters_t *counters;
+    unsigned send_access; /* what chunks of send buffers are registered for */
     const regx_protocol_t *protocols[REGX_PATH_COUNT]; /* NULL where a path has none */
     regx_lock_t lock;
     pthread_cond_t let_go; /* a receive that somebody waits to close is not taken any more */

@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A whole message, read from what its sender exposed before the RTS (ob1's RGET). Where the kernel
- * copies between two processes of a node nothing needs to be registered, so the RTS can carry all
- * that the receiver has to know. Then there are two messages in all, RTS and FIN.
+ * A whole message, read from what its sender exposed before the RTS (ob1's RGET). Then there
+ * are two messages in all, RTS and FIN. Where the kernel copies between two processes of a node
+ * nothing needs to be registered, so it can always be done.
+ *
+ * Over an RDMA device it is done where both buffers are registered already, as a whole. Of a buffer
+ * that is new, the CTS way registers chunk by chunk while the first ones are on the wire. That saves
+ * the CTS, and the device does as much as for a write. The receive has its CTS all the same, which
+ * holds if nothing comes of the read.
  *
  * The receiver's strategy decides. The paths read and together are read so. Every other path
  * answers with its CTS, exactly as if nothing had been exposed, and so do those if the transport
@@ -15,35 +20,88 @@
 #include "rendezvous/proto.h"
 #include "rendezvous/strategy.h"
 
-bool regx_rndv_expose(const regx_rndv_t *rndv, const regx_peer_t *peer, const void *base,
-                      size_t length, uint8_t handle[REGX_CTS_SIZE])
+/* Names the bytes to a peer. false: it cannot read them, or not at once. */
+static bool name(const regx_rndv_t *rndv, const regx_conn_t *conn, const void *base, size_t length,
+                 regx_exposure_t *said, regx_rndv_exposure_t *exposure)
 {
-    const regx_transport_ops_t *ops = peer->conn->transport->ops;
-    regx_exposure_t exposure = {.length = length, .has_checksum = rndv->config.verify};
+    const regx_transport_ops_t *ops = conn->transport->ops;
 
-    if (!rndv->config.strategy->exposes || ops->expose == NULL || !peer->conn->single_copy) {
+    exposure->registered = false;
+    if (ops->expose != NULL && conn->single_copy) {
+        ops->expose(base, length, &said->key);
+        return true;
+    }
+    if (!conn->transport->registers || ops->get == NULL ||
+        !regx_region_acquire_kept(rndv->registry, base, length, REGX_ACCESS_REMOTE_READ,
+                                  &exposure->region)) {
         return false;
     }
-    if (exposure.has_checksum) {
-        exposure.checksum = regx_checksum(base, length);
+    exposure->registered = true;
+    said->key = exposure->region.mr->key;
+    said->start = (uint64_t)((const char *)base - (const char *)exposure->region.mr->base);
+    return true;
+}
+
+bool regx_rndv_expose(const regx_rndv_t *rndv, const regx_peer_t *peer, const void *base,
+                      size_t length, regx_rndv_exposure_t *exposure)
+{
+    regx_exposure_t said = {.length = length, .has_checksum = rndv->config.verify};
+
+    if (!rndv->config.strategy->exposes || !name(rndv, peer->conn, base, length, &said, exposure)) {
+        return false;
     }
-    ops->expose(base, length, &exposure.key);
-    regx_exposure_pack(&exposure, handle);
+    if (said.has_checksum) {
+        said.checksum = regx_checksum(base, length);
+    }
+    regx_exposure_pack(&said, exposure->bytes);
     /* Another core may read the bytes: see send_rkey in get.c. */
     __sync_synchronize();
     return true;
 }
 
+void regx_rndv_unexpose(const regx_rndv_t *rndv, regx_rndv_exposure_t *exposure)
+{
+    if (exposure->registered) {
+        regx_region_release(rndv->registry, &exposure->region);
+    }
+}
+
+/* Over a device: the region to read into is used from here on. false: the buffer is not known. */
+static bool take_kept(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
+{
+    const unsigned access =
+        regx_path_reads(recv->path) ? REGX_ACCESS_LOCAL_WRITE : REGX_ACCESS_REMOTE_WRITE;
+
+    return rndv->config.strategy->exposes && recv->path != REGX_PATH_bounce &&
+           regx_region_acquire_kept(rndv->registry, recv->base, recv->length, access,
+                                    &recv->whole.region);
+}
+
+static void give_kept(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
+{
+    if (recv->whole.registered) {
+        regx_region_release(rndv->registry, &recv->whole.region);
+    }
+}
+
 /* Whether it may be read now. From then on it is READING, and held. */
 static bool begin(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
+    const regx_conn_t *conn = recv->peer->conn;
+    const bool registers = conn->transport->registers && !conn->single_copy;
+
+    recv->whole.registered = registers && take_kept(rndv, recv);
     regx_lock(&rndv->lock);
-    const bool begins = regx_path_reads(recv->path) && recv->phase == REGX_RECV_OPENED;
+    const bool begins = (registers ? recv->whole.registered : regx_path_reads(recv->path)) &&
+                        recv->phase == REGX_RECV_OPENED;
     if (begins) {
         recv->phase = REGX_RECV_READING;
         recv->holds++;
     }
     regx_unlock(&rndv->lock);
+    if (!begins) {
+        give_kept(rndv, recv);
+    }
     return begins;
 }
 
@@ -60,14 +118,17 @@ static void refused(regx_rndv_t *rndv, const regx_rndv_recv_t *recv, regx_status
 /* The transport did not accept it: by CTS. */
 static void not_begun(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_status_t status)
 {
+    const bool registered = recv->whole.registered;
+
+    give_kept(rndv, recv);
     if (status == REGX_INVALID) {
         regx_malformed(rndv);
-    } else if (status == REGX_DENIED) {
+    } else if (status == REGX_DENIED && !registered) {
         refused(rndv, recv, status);
     }
     regx_lock(&rndv->lock);
     recv->holds--;
-    if (status == REGX_DENIED) {
+    if (status == REGX_DENIED && !registered) {
         regx_recv_open_again_locked(rndv, recv, false);
     } else {
         recv->phase = REGX_RECV_OPENED;
@@ -96,6 +157,9 @@ static bool enter_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_status_
     recv->holds--;
     if (open && status == REGX_OK) {
         recv->granted = recv->landed = recv->length;
+    } else if (open && recv->whole.registered) { /* the CTS still holds */
+        recv->phase = REGX_RECV_OPENED;
+        recv->buffer_suspect |= status == REGX_FAILED;
     } else if (open) {
         regx_recv_open_again_locked(rndv, recv, status == REGX_FAILED);
     }
@@ -117,10 +181,12 @@ static void got(regx_get_t *get, regx_status_t status)
     if (open && status == REGX_OK) {
         verify(rndv, recv);
         regx_count(rndv->counters, &rndv->counters->gets, 1);
-        regx_count_message(rndv->counters, recv->path, recv->length);
-    } else if (open) {
+        regx_count_message(rndv->counters, recv->whole.registered ? REGX_PATH_read : recv->path,
+                           recv->length);
+    } else if (open && !recv->whole.registered) {
         refused(rndv, recv, status);
     }
+    give_kept(rndv, recv);
     regx_lock(&rndv->lock);
     const bool tell = enter_locked(rndv, recv, status);
     regx_unlock(&rndv->lock);
@@ -153,6 +219,8 @@ void regx_rndv_recv_get(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
                                         .checksum = exposure.checksum};
     recv->whole.get = (regx_get_t){.local = recv->base,
                                    .length = recv->length,
+                                   .region = recv->whole.registered ? recv->whole.region.mr : NULL,
+                                   .offset = exposure.start,
                                    .key = exposure.key,
                                    .assisted = recv->path == REGX_PATH_together,
                                    .done = got,

@@ -89,6 +89,8 @@ struct regx_rndv_recv {
     regx_outbox_t outbox;
     struct { /* READING (exposed.c) */
         regx_get_t get;
+        bool registered;      /* over an RDMA device */
+        regx_region_t region; /* valid if registered */
         regx_rndv_t *rndv;
         regx_control_t rkey; /* as if it had been advertised as one chunk: for its checksum */
         regx_rndv_got_t done;

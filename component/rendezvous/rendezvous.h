@@ -150,11 +150,18 @@ void regx_rndv_send_open(regx_rndv_t *rndv, regx_peer_t *peer, const void *base,
 
 /* ---- by the sender's exposure: the receiver reads, and there is no CTS (exposed.c) ---- */
 
-/* Fills the handle that goes with the RTS and by which the receiver can read all `length` bytes.
- * They stay in use until the MPI's FIN. Nothing else is to be undone. false: the message is to go
- * by CTS. */
+/* What a sender lets its receiver read. */
+typedef struct regx_rndv_exposure {
+    uint8_t bytes[REGX_CTS_SIZE]; /* first: the handle that goes with the RTS */
+    bool registered;
+    regx_region_t region; /* valid if registered */
+} regx_rndv_exposure_t;
+
+/* Fills in what the receiver can read all `length` bytes by. They stay in use until unexpose, after
+ * the MPI's FIN. false: the message is to go by CTS. */
 bool regx_rndv_expose(const regx_rndv_t *rndv, const regx_peer_t *peer, const void *base,
-                      size_t length, uint8_t handle[REGX_CTS_SIZE]);
+                      size_t length, regx_rndv_exposure_t *exposure);
+void regx_rndv_unexpose(const regx_rndv_t *rndv, regx_rndv_exposure_t *exposure);
 
 /* REGX_OK: all bytes are in the user's buffer, and the receive is to be closed. Anything else: it
  * is not read that way, now or at all, and its CTS is to be shipped. */

@@ -24,7 +24,9 @@ static const regx_strategy_t strategies[] = {
              "process, bounce is used. Between nodes, or over an RDMA device, a buffer that is "
              "registered already, of up to btl_regx_chunk_depth chunks, is written at once. It is "
              "registered because it was received into before. To a sender whose own buffer is new "
-             "that makes no difference: it registers and writes in chunks."},
+             "that makes no difference: it registers and writes in chunks. Over an RDMA device, "
+             "where both buffers are registered already and one port is used, the receiver reads "
+             "the whole, which is counted as read."},
     {.name = "bounce",
      .path = REGX_PATH_bounce,
      .protocol = &regx_protocol_bounce,

@@ -114,7 +114,7 @@ regx_status_t regx_write_register(regx_rndv_t *rndv, regx_write_t *write)
 {
     const regx_status_t status =
         regx_region_acquire(rndv->registry, (void *)(uintptr_t)write->put.local, write->put.length,
-                            REGX_ACCESS_LOCAL, &write->region);
+                            rndv->send_access, &write->region);
 
     write->registered = status == REGX_OK;
     if (write->registered) {

@@ -69,7 +69,7 @@ typedef struct regx_key {
 /* What a registration is for. */
 enum {
     REGX_ACCESS_LOCAL = 1,        /* this process puts from the memory */
-    REGX_ACCESS_REMOTE_WRITE = 2, /* peers put to it */
+    REGX_ACCESS_REMOTE_WRITE = 2, /* peers put to it, and this process may get into it */
     REGX_ACCESS_REMOTE_READ = 4,  /* peers get from it */
     REGX_ACCESS_LOCAL_WRITE = 8,  /* this process gets into it */
     REGX_ACCESS_ANY_WRITE = REGX_ACCESS_REMOTE_WRITE | REGX_ACCESS_LOCAL_WRITE,

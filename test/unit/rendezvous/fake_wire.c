@@ -133,7 +133,7 @@ bool fake_read(const fake_conn_t *conn, const regx_get_t *get)
 
     if (into == NULL && conn->conn.single_copy) {
         /* the kernel copies, and asks for no registration */
-    } else if (into == NULL || !into->open || (into->access & REGX_ACCESS_LOCAL_WRITE) == 0 ||
+    } else if (into == NULL || !into->open || (into->access & REGX_ACCESS_ANY_WRITE) == 0 ||
                (char *)get->local < into->base ||
                (char *)get->local + get->length > into->base + into->length) {
         abort(); /* the caller's memory must be registered for it */

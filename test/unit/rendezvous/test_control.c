@@ -592,6 +592,7 @@ static bytes_t exposure_bytes(bool has_checksum)
     add(&bytes, has_checksum, 4);
     add(&bytes, length, 8);
     add_key(&bytes);
+    add(&bytes, start + 7, 8);
     add(&bytes, has_checksum ? start : 0, 8);
     bytes.length = REGX_CTS_SIZE; /* the rest is zero */
     return bytes;
@@ -602,8 +603,11 @@ static void the_exposure_has_the_documented_bytes(void **state)
     (void)state;
     for (unsigned i = 0; i < 2; i++) {
         const bytes_t bytes = exposure_bytes(i == 1);
-        const regx_exposure_t exposure = {
-            .length = length, .key = key(), .has_checksum = i == 1, .checksum = start};
+        const regx_exposure_t exposure = {.length = length,
+                                          .key = key(),
+                                          .start = start + 7,
+                                          .has_checksum = i == 1,
+                                          .checksum = start};
         uint8_t packed[REGX_CTS_SIZE];
         regx_exposure_t seen;
         regx_cts_t cts;
@@ -615,6 +619,7 @@ static void the_exposure_has_the_documented_bytes(void **state)
         assert_true(regx_exposure_unpack(packed, &seen));
         assert_int_equal(seen.length, length);
         assert_memory_equal(&seen.key, &exposure.key, sizeof(seen.key));
+        assert_true(seen.start == start + 7);
         assert_int_equal(seen.has_checksum, i == 1);
         assert_true(i == 0 || seen.checksum == start);
         assert_false(regx_cts_unpack(packed, &cts)); /* neither is taken for the other */

@@ -33,10 +33,14 @@ static void got(void *context, regx_status_t status)
     heard->status = status;
 }
 
-static bool expose(const stage_t *stage, size_t length, uint8_t *exposure)
+static bool expose(const stage_t *stage, size_t length, uint8_t *bytes)
 {
-    return regx_rndv_expose(stage->sender->rndv, &stage->sender->peers[1],
-                            stage->sent.base + stage->from, length, exposure);
+    regx_rndv_exposure_t exposure;
+    const bool exposed = regx_rndv_expose(stage->sender->rndv, &stage->sender->peers[1],
+                                          stage->sent.base + stage->from, length, &exposure);
+
+    memcpy(bytes, exposure.bytes, exposed ? REGX_CTS_SIZE : 0);
+    return exposed;
 }
 
 /* The RTS arrives. */

@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Buffers that are used again, over a transport that registers: the sender exposes one that it
+ * keeps registered, and a receiver that keeps its own registered reads. The test plays the MPI
+ * library at both ends.
+ */
+#include "pair.h"
+
+enum { CHUNK = 4096, DEPTH = 4, WHOLE = DEPTH * CHUNK - 5 };
+
+static const fake_config_t keeping = {.slots = 300,
+                                      .slot_size = 64,
+                                      .strategy = "auto",
+                                      .chunk_size = CHUNK,
+                                      .chunk_depth = DEPTH,
+                                      .cache_bytes = REGX_UNLIMITED};
+
+/* One message at a time. */
+typedef struct stage {
+    pair_t *pair;
+    guarded_t sent, received;
+    uint64_t stream;
+    regx_rndv_exposure_t exposure;
+    regx_rndv_recv_t *recv;
+    unsigned heard;
+    regx_status_t status;
+} stage_t;
+
+static stage_t *stage_open(const fake_config_t *sender, const fake_config_t *receiver)
+{
+    stage_t *stage = calloc(1, sizeof(*stage));
+
+    assert_non_null(stage);
+    stage->pair = pair_open(sender, receiver);
+    stage->sent = guarded_new(WHOLE);
+    stage->received = guarded_new(WHOLE);
+    return stage;
+}
+
+static void stage_close(stage_t *stage)
+{
+    guarded_free(&stage->sent);
+    guarded_free(&stage->received);
+    fake_settle(stage->pair->sender); /* nothing is used, so the caches give up what is gone */
+    fake_settle(stage->pair->receiver);
+    assert_int_equal(stage->pair->sender->counters.malformed, 0);
+    assert_int_equal(stage->pair->receiver->counters.malformed, 0);
+    pair_close(stage->pair);
+    free(stage);
+}
+
+static void got(void *context, regx_status_t status)
+{
+    stage_t *stage = context;
+
+    stage->heard++;
+    stage->status = status;
+}
+
+static bool expose(stage_t *stage)
+{
+    guarded_fill(&stage->sent, ++stage->stream);
+    return regx_rndv_expose(stage->pair->sender->rndv, &stage->pair->sender->peers[1],
+                            stage->sent.base, WHOLE, &stage->exposure);
+}
+
+/* The RTS arrives, with what was exposed. */
+static void match(stage_t *stage)
+{
+    fake_t *receiver = stage->pair->receiver;
+
+    stage->heard = 0;
+    stage->recv =
+        regx_rndv_recv_open(receiver->rndv, &receiver->peers[0], stage->received.base, WHOLE);
+    assert_non_null(stage->recv);
+    regx_rndv_recv_get(receiver->rndv, stage->recv, stage->exposure.bytes, got, stage);
+}
+
+/* The message is in the buffer, and both ends give up what they had. */
+static void end(stage_t *stage, bool exposed)
+{
+    assert_memory_equal(stage->received.base, stage->sent.base, WHOLE);
+    regx_rndv_recv_close(stage->pair->receiver->rndv, stage->recv);
+    if (exposed) {
+        regx_rndv_unexpose(stage->pair->sender->rndv, &stage->exposure);
+    }
+}
+
+static void clear_to_send(stage_t *stage)
+{
+    pair_t *pair = stage->pair;
+    const unsigned dones = pair->dones;
+
+    regx_rndv_send_open(pair->sender->rndv, &pair->sender->peers[1], stage->sent.base, WHOLE,
+                        regx_rndv_recv_cts(stage->recv), pair_done, pair);
+    pair_run(pair);
+    assert_int_equal(pair->dones, dones + 1);
+    assert_int_equal(pair->status, REGX_OK);
+}
+
+static void send_by_cts(stage_t *stage)
+{
+    fake_t *receiver = stage->pair->receiver;
+
+    guarded_fill(&stage->sent, ++stage->stream);
+    stage->recv =
+        regx_rndv_recv_open(receiver->rndv, &receiver->peers[0], stage->received.base, WHOLE);
+    clear_to_send(stage);
+    end(stage, false);
+}
+
+/* The sender's buffer is kept registered as what it was written from. */
+static void keep_sent(const stage_t *stage)
+{
+    regx_rndv_t *rndv = stage->pair->sender->rndv;
+    regx_region_t region;
+
+    assert_int_equal(
+        regx_region_acquire(rndv->registry, stage->sent.base, WHOLE, rndv->send_access, &region),
+        REGX_OK);
+    regx_region_release(rndv->registry, &region);
+}
+
+/* Buffers are known once they have gone whole. */
+static void make_known(stage_t *stage)
+{
+    assert_false(expose(stage)); /* it is new: registered chunk by chunk, while others are sent */
+    send_by_cts(stage);
+    send_by_cts(stage);
+}
+
+static void known_buffers_are_read_whole(void **state)
+{
+    stage_t *stage = stage_open(&keeping, &keeping);
+    fake_t *sender = stage->pair->sender, *receiver = stage->pair->receiver;
+
+    (void)state;
+    make_known(stage);
+    const uint64_t registrations =
+        sender->counters.registrations + receiver->counters.registrations;
+    const unsigned sends = sender->calls[FAKE_SEND] + receiver->calls[FAKE_SEND];
+    const unsigned puts = sender->calls[FAKE_PUT];
+    for (unsigned i = 1; i <= 10; i++) {
+        assert_true(expose(stage));
+        match(stage);
+        assert_int_equal(stage->heard, 0);
+        assert_true(fake_got(receiver, 0, 0, REGX_OK));
+        assert_int_equal(stage->heard, 1);
+        assert_int_equal(stage->status, REGX_OK);
+        end(stage, true);
+        assert_int_equal(receiver->calls[FAKE_GET], i);
+        assert_int_equal(receiver->counters.messages[REGX_PATH_read], i);
+        assert_int_equal(receiver->counters.bytes[REGX_PATH_read], i * WHOLE);
+    }
+    assert_int_equal(sender->calls[FAKE_SEND] + receiver->calls[FAKE_SEND], sends);
+    assert_int_equal(sender->calls[FAKE_PUT], puts);
+    assert_int_equal(sender->counters.registrations + receiver->counters.registrations,
+                     registrations);
+    assert_int_equal(receiver->counters.messages[REGX_PATH_fallback], 0);
+    stage_close(stage);
+}
+
+/* The receiver's strategy decides, and what it keeps: by its CTS all goes as ever. */
+static void receiver_that_does_not_read_answers_with_its_cts(void **state)
+{
+    fake_config_t receivers[] = {keeping, keeping, keeping};
+
+    (void)state;
+    receivers[0].strategy = "pipeline";
+    receivers[1].strategy = "bounce";
+    receivers[2].cache_bytes = 0;
+    for (unsigned i = 0; i < 3; i++) {
+        stage_t *stage = stage_open(&keeping, &receivers[i]);
+
+        send_by_cts(stage);
+        keep_sent(stage);
+        assert_true(expose(stage));
+        match(stage);
+        assert_int_equal(stage->heard, 1);
+        assert_int_not_equal(stage->status, REGX_OK);
+        clear_to_send(stage);
+        end(stage, true);
+        assert_int_equal(stage->pair->receiver->calls[FAKE_GET], 0);
+        stage_close(stage);
+    }
+}
+
+/* Nobody would read, so nothing is exposed; nor is it registered to be read. */
+static void sender_whose_strategy_writes_exposes_nothing(void **state)
+{
+    fake_config_t writes = keeping;
+
+    (void)state;
+    writes.strategy = "pipeline";
+    stage_t *stage = stage_open(&writes, &keeping);
+    make_known(stage);
+    keep_sent(stage);
+    assert_false(expose(stage));
+    stage_close(stage);
+}
+
+/* The transport cannot begin, or the read fails: the CTS holds. */
+static void cts_holds_if_nothing_comes_of_the_read(void **state)
+{
+    static const regx_status_t begun[] = {REGX_AGAIN, REGX_DENIED, REGX_PENDING};
+
+    (void)state;
+    for (unsigned i = 0; i < 3; i++) {
+        stage_t *stage = stage_open(&keeping, &keeping);
+
+        make_known(stage);
+        assert_true(expose(stage));
+        stage->pair->puts = begun[i];
+        match(stage);
+        stage->pair->puts = REGX_OK;
+        if (begun[i] == REGX_PENDING) {
+            assert_int_equal(stage->heard, 0);
+            assert_true(fake_got(stage->pair->receiver, 0, 0, REGX_FAILED));
+        }
+        assert_int_equal(stage->heard, 1);
+        assert_int_not_equal(stage->status, REGX_OK);
+        clear_to_send(stage);
+        end(stage, true);
+        assert_true(expose(stage)); /* the next is read */
+        match(stage);
+        assert_true(fake_got(stage->pair->receiver, 0, 0, REGX_OK));
+        assert_int_equal(stage->status, REGX_OK);
+        end(stage, true);
+        stage_close(stage);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(known_buffers_are_read_whole),
+        cmocka_unit_test(receiver_that_does_not_read_answers_with_its_cts),
+        cmocka_unit_test(sender_whose_strategy_writes_exposes_nothing),
+        cmocka_unit_test(cts_holds_if_nothing_comes_of_the_read),
+    };
+
+    return cmocka_run_group_tests_name("exposures of known buffers", tests, NULL, NULL);
+}
