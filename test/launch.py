@@ -3,12 +3,14 @@
 import itertools
 import os
 import subprocess
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import job
+import openmpi
 
 TOP = Path(__file__).resolve().parent.parent
 
@@ -69,6 +71,8 @@ class Mpi:
 
         regx: its parameters, without btl_regx_. mca: any other. options: more of mpirun's.
         around: words before mpirun. within: words before the program, for every rank.
+
+        A job that died of Open MPI's own defect (openmpi.py) is run again, once, with a warning.
         """
         report = self.folder / f"report.{next(self.number)}"
         settings = {"pml": pml, "btl": btl, "mpi_yield_when_idle": 1, **(mca or {})}
@@ -80,4 +84,10 @@ class Mpi:
             if value is not None:
                 words += ["--mca", name, str(value)]
         words += [*options, *within, self.build.programs / program, *map(str, arguments)]
-        return job.run(words, {**self.build.path(), **(environment or {})}, report, timeout)
+        variables = {**self.build.path(), **(environment or {})}
+        done = job.run(words, variables, report, timeout)
+        if openmpi.died_in_finalize(done, self.build.pkglibdir):
+            warnings.warn(f"Open MPI died in its own MPI_Finalize; run again: {done.command}")
+            report.unlink(missing_ok=True)
+            done = job.run(words, variables, report, timeout)
+        return done

@@ -19,8 +19,8 @@
     X(bounce, "sent through slots of the pool")                                                    \
     X(pipeline, "written in registered chunks")                                                    \
     X(direct, "written at once from a registered buffer")                                          \
-    X(read, "read by the receiver in registered chunks")                                           \
-    X(together, "copied half by the sender, half by the receiver")                                 \
+    X(read, "read by the receiver")                                                                \
+    X(together, "read by the receiver while the sender copies a part")                             \
     X(remap, "sent by moving pages; not built")                                                    \
     X(fallback, "not sent as asked for; also counted under the path that carried them")
 
@@ -37,13 +37,13 @@ typedef enum regx_path {
     X(grants, "grants sent: slots or chunks that a peer may write")                                \
     X(grant_stalls, "times a receive found no free slot and had to queue")                         \
     X(slots_high, "most bounce slots in use at once")                                              \
-    X(chunks_high, "most chunks of one transfer in flight at once; together: and its half")        \
+    X(chunks_high, "most chunks of one transfer in flight at once")                                \
     X(pool_bytes, "bytes of bounce memory")                                                        \
     X(pool_pinned_bytes, "bytes of bounce memory that are locked")                                 \
     X(puts, "puts done as the sender: one per slot or chunk written")                              \
     X(gets, "gets done as the receiver")                                                           \
-    X(chunks_sender, "chunks copied by the sender (together)")                                     \
-    X(chunks_receiver, "chunks copied by the receiver (together)")                                 \
+    X(chunks_sender, "pieces copied by the sender (together)")                                     \
+    X(chunks_receiver, "pieces copied by the receiver (together)")                                 \
     X(copied_out_bytes, "bytes copied from bounce slots to the user's buffers")                    \
     X(registrations, "registrations made")                                                         \
     X(deregistrations, "registrations undone")                                                     \
@@ -86,7 +86,8 @@ typedef struct regx_counters {
     REGX_COUNTERS(REGX_COUNTER_FIELD)
 #undef REGX_COUNTER_FIELD
     _Atomic uint64_t transport[REGX_TRANSPORT_COUNTERS_MAX];
-    _Atomic uint64_t messages[REGX_PATH_COUNT]; /* as the sender */
+    _Atomic uint64_t messages[REGX_PATH_COUNT]; /* as the sender; what is read
+                                                   as exposed: as the receiver */
     _Atomic uint64_t bytes[REGX_PATH_COUNT];
     regx_tally_t decisions[REGX_REASONS_MAX];
     regx_tally_t fallbacks[REGX_REASONS_MAX];

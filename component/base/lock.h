@@ -9,7 +9,7 @@
  * registration cache, shared memory's lists, the rkey table). While a path is made, the
  * multiplexer's connection lock is held over the path's own. No leaf is taken under another leaf.
  * Nor are two that are always real, since other threads than the job's come by them: the notifier's
- * for arming (registration/uffd_ranges.h), and the one that fork takes (registration/notifier.c).
+ * for arming (registration/uffd_ranges.c), and the one that fork takes (registration/notifier.c).
  */
 #ifndef REGX_BASE_LOCK_H
 #define REGX_BASE_LOCK_H

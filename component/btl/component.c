@@ -52,32 +52,34 @@ static int module_finalize(mca_btl_base_module_t *btl);
  * parameters of every BTL. The values are what measured best on shared memory. rndv_eager_limit is
  * not of contiguous data, unless the user says so: the base of a rendezvous is where the user's
  * buffer begins. */
-static mca_btl_base_module_t face = {.btl_component = &mca_btl_regx_component.super,
-                                     .btl_eager_limit =
-                                         16384 + 64, /* 16 KiB with Open MPI's header */
-                                     .btl_rndv_eager_limit = 4096,
-                                     .btl_max_send_size = 65536,
-                                     .btl_rdma_pipeline_send_length = 0,
-                                     .btl_rdma_pipeline_frag_size = SIZE_MAX,
-                                     .btl_min_rdma_pipeline_size = 0,
-                                     .btl_exclusivity = MCA_BTL_EXCLUSIVITY_DEFAULT,
-                                     .btl_latency = 1,
-                                     .btl_bandwidth = 100000,
-                                     .btl_flags = MCA_BTL_FLAGS_SEND | MCA_BTL_FLAGS_PUT,
-                                     .btl_registration_handle_size = REGX_CTS_SIZE,
-                                     .btl_put_limit = SIZE_MAX,
-                                     .btl_add_procs = add_procs,
-                                     .btl_del_procs = del_procs,
-                                     .btl_finalize = module_finalize,
-                                     .btl_alloc = regx_alloc,
-                                     .btl_free = regx_free,
-                                     .btl_prepare_src = regx_prepare_src,
-                                     .btl_send = regx_send,
-                                     .btl_sendi = regx_sendi,
-                                     .btl_put = regx_put,
-                                     .btl_register_mem = regx_register_mem,
-                                     .btl_deregister_mem = regx_deregister_mem,
-                                     .btl_register_error = register_error};
+static mca_btl_base_module_t face = {
+    .btl_component = &mca_btl_regx_component.super,
+    .btl_eager_limit = 16384 + 64, /* 16 KiB with Open MPI's header */
+    .btl_rndv_eager_limit = 4096,
+    .btl_max_send_size = 65536,
+    .btl_rdma_pipeline_send_length = 0,
+    .btl_rdma_pipeline_frag_size = SIZE_MAX,
+    .btl_min_rdma_pipeline_size = 0,
+    .btl_exclusivity = MCA_BTL_EXCLUSIVITY_DEFAULT,
+    .btl_latency = 1,
+    .btl_bandwidth = 100000,
+    .btl_flags = MCA_BTL_FLAGS_SEND | MCA_BTL_FLAGS_PUT | MCA_BTL_FLAGS_GET,
+    .btl_registration_handle_size = REGX_CTS_SIZE,
+    .btl_put_limit = SIZE_MAX,
+    .btl_get_limit = SIZE_MAX,
+    .btl_add_procs = add_procs,
+    .btl_del_procs = del_procs,
+    .btl_finalize = module_finalize,
+    .btl_alloc = regx_alloc,
+    .btl_free = regx_free,
+    .btl_prepare_src = regx_prepare_src,
+    .btl_send = regx_send,
+    .btl_sendi = regx_sendi,
+    .btl_put = regx_put,
+    .btl_get = regx_get,
+    .btl_register_mem = regx_register_mem,
+    .btl_deregister_mem = regx_deregister_mem,
+    .btl_register_error = register_error};
 
 /* What a component sees of Open MPI is the same within a series such as 4.1, and no longer. */
 static bool is_of_series(void)
@@ -352,6 +354,7 @@ static void end_all(regx_component_t *component)
         regx_module_end(component->modules[i]);
     }
     send_rest(component);
+    regx_verbose_outcome(component);
     regx_report(component);
 }
 

@@ -28,7 +28,7 @@
 #include "btl/params.h"
 #include "btl/types.h"
 #include "compat/compat.h"
-#include "registration/backend.h"
+#include "registration/registration.h"
 #include "transport/transport.h"
 
 #define REGX_MODULES_MAX (REGX_DEVICES_MAX + 1) /* the ports of verbs, and uct */

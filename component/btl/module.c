@@ -90,14 +90,19 @@ static regx_status_t open_pool(regx_module_t *module)
                           module->counters);
 }
 
-/* ob1 divides messages among modules by their bandwidths. */
-static void set_bandwidth(regx_module_t *module)
+/* ob1 divides large messages among modules by their bandwidths, and sends small ones by those of
+ * the lowest latency. */
+static void set_speed(regx_module_t *module)
 {
     mca_base_var_source_t source;
 
     regx_param_stored("opal", "btl", "regx", "bandwidth", &source);
     if (source == MCA_BASE_VAR_SOURCE_DEFAULT && module->transport->megabits > 0) {
         module->super.btl_bandwidth = module->transport->megabits;
+    }
+    regx_param_stored("opal", "btl", "regx", "latency", &source);
+    if (source == MCA_BASE_VAR_SOURCE_DEFAULT && module->transport->latency > 0) {
+        module->super.btl_latency = module->transport->latency;
     }
 }
 
@@ -136,7 +141,7 @@ regx_status_t regx_module_open(regx_component_t *component, const regx_module_re
         free(module);
         return status;
     }
-    set_bandwidth(module);
+    set_speed(module);
     *out = module;
     return REGX_OK;
 }
@@ -145,6 +150,7 @@ bool regx_module_start(regx_module_t *module)
 {
     const regx_params_t *params = module->params;
     const regx_rndv_config_t config = {.strategy = params->strategy,
+                                       .auto_choice = params->auto_choice,
                                        .chunk_size = params->settings.rendezvous.chunk_size,
                                        .chunk_depth = params->settings.rendezvous.chunk_depth,
                                        .threads = module->threads,

@@ -6,12 +6,13 @@
 
 #include "btl/params.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/memlock.h"
 #include "base/util.h"
-#include "registration/hooks.h"
+#include "registration/monitor.h"
 
 #define POOL_MAX_BY_DEFAULT (8u << 20)
 
@@ -24,6 +25,23 @@ static bool check_transport(const regx_params_t *params)
                                              "if_exclude are both given; allowed: one");
     }
     return true;
+}
+
+static bool check_rendezvous(regx_params_t *params)
+{
+    const regx_rndv_settings_t *rendezvous = &params->settings.rendezvous;
+    char error[REGX_OPTION_ERROR];
+
+    params->strategy = regx_strategy_find(rendezvous->rendezvous);
+    if (rendezvous->auto_choice != NULL && strcmp(rendezvous->rendezvous, "auto") != 0) {
+        snprintf(error, sizeof(error),
+                 REGX_PREFIX "auto_choice is given with " REGX_PREFIX
+                             "rendezvous=%s; allowed: auto",
+                 rendezvous->rendezvous);
+        return regx_param_refuse(error);
+    }
+    return regx_auto_choice_read(rendezvous->auto_choice, &params->auto_choice, error) ||
+           regx_param_refuse(error);
 }
 
 /* By default, half of what may be locked is left to registrations. */
@@ -85,10 +103,9 @@ bool regx_params_check(regx_params_t *params)
 {
     const uint64_t page = regx_page_size();
 
-    if (!check_transport(params)) {
+    if (!check_transport(params) || !check_rendezvous(params)) {
         return false;
     }
-    params->strategy = regx_strategy_find(params->settings.rendezvous.rendezvous);
     params->hooks =
         params->settings.registration.hooks == REGX_HOOKS_UCM ? regx_hooks_ucm : &regx_compat_hooks;
     size_pool(params, page);

@@ -66,5 +66,12 @@ bool regx_params_check_inherited(regx_params_t *params, mca_btl_base_module_t *b
                  btl->btl_put_limit);
         return regx_param_refuse(error);
     }
+    regx_param_stored("opal", "btl", "regx", "get_limit", &source);
+    if (source != MCA_BASE_VAR_SOURCE_DEFAULT) {
+        snprintf(error, sizeof(error),
+                 REGX_PREFIX "get_limit=%zu: regx gets each message at once, in steps of its own",
+                 btl->btl_get_limit);
+        return regx_param_refuse(error);
+    }
     return check_rts(params, btl);
 }

@@ -1,13 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * How ob1's put protocol becomes a rendezvous: the registration handle is the CTS.
+ * How ob1's put and get protocols become a rendezvous: the registration handle is the CTS, or the
+ * exposure (rendezvous/exposed.c).
  *
- * ob1 registers at the receiver for REMOTE_WRITE and ships the handle by value in its PUT header;
- * at the sender it registers with no flags and puts; after the put's callback it sends FIN, and
- * the receiver deregisters and takes the data as arrived. Rules that ob1 does not state, found by
- * trying: no handle for a grant may be NULL (the job would hang); a put answers OPAL_SUCCESS and
- * reports everything through its callback, exactly once; of a put that failed ob1 tells nobody (the
- * job would hang): what cannot be mended here ends the job.
+ * Put. ob1 registers at the receiver for REMOTE_WRITE and ships the handle by value in its PUT
+ * header; at the sender it registers with no flags and puts; after the put's callback it sends FIN,
+ * and the receiver deregisters and takes the data as arrived.
+ *
+ * Get. Before its first header ob1 registers at the sender for REMOTE_READ. If there is a handle
+ * the header is RGET and has it by value. The receiver's ob1 then registers for LOCAL_WRITE and
+ * REMOTE_WRITE, which opens the receive side, and gets; after the get's callback it deregisters and
+ * sends FIN. If the callback says NOT_AVAILABLE, ob1 ships the receiver's handle in a PUT header,
+ * and all goes on as by put. The sender then has both handles; the exposure ends with the send.
+ *
+ * Rules that ob1 does not state, found by trying or by reading: no handle for a grant may be NULL
+ * (the job would hang); a put and a get answer OPAL_SUCCESS and report everything through their
+ * callback, exactly once (what a get returns, ob1 takes for a lack of resources and tries again
+ * later); of a put that failed ob1 tells nobody (the job would hang): what cannot be mended here
+ * ends the job. A receive request that the program frees before it is complete keeps its handle in
+ * ob1 4.1 after a get: the record of the receive stays until the end.
  */
 #include "btl/rdma.h"
 
@@ -15,9 +26,10 @@
 
 #include "btl/lost.h"
 
-/* The first bytes are what ob1 ships. */
+/* The first bytes are what ob1 ships: of a receive side its CTS, of what a sender exposes all there
+ * is. */
 struct mca_btl_base_registration_handle_t {
-    uint8_t cts[REGX_CTS_SIZE];
+    uint8_t bytes[REGX_CTS_SIZE];
 };
 
 /* For senders: local memory is registered chunk by chunk, when it is put. */
@@ -28,6 +40,35 @@ static regx_module_t *module_of(mca_btl_base_module_t *btl)
     return (regx_module_t *)btl;
 }
 
+/* NULL: ob1 goes by put. */
+static mca_btl_base_registration_handle_t *
+expose(const regx_module_t *module, const regx_endpoint_t *endpoint, const void *base, size_t size)
+{
+    mca_btl_base_registration_handle_t *handle;
+
+    if ((module->super.btl_flags & MCA_BTL_FLAGS_GET) == 0) {
+        return NULL; /* ob1 would take it for something to put to */
+    }
+    handle = malloc(sizeof(*handle));
+    if (handle != NULL &&
+        !regx_rndv_expose(module->rndv, &endpoint->peer, base, size, handle->bytes)) {
+        free(handle);
+        handle = NULL;
+    }
+    return handle;
+}
+
+static mca_btl_base_registration_handle_t *
+open_receive(regx_module_t *module, regx_endpoint_t *endpoint, void *base, size_t size)
+{
+    regx_rndv_recv_t *recv = regx_rndv_recv_open(module->rndv, &endpoint->peer, base, size);
+
+    if (recv == NULL) {
+        regx_module_lost(module, endpoint, size, "from", "out of memory");
+    }
+    return (mca_btl_base_registration_handle_t *)recv;
+}
+
 mca_btl_base_registration_handle_t *regx_register_mem(mca_btl_base_module_t *btl,
                                                       struct mca_btl_base_endpoint_t *endpoint,
                                                       void *base, size_t size, uint32_t flags)
@@ -35,26 +76,34 @@ mca_btl_base_registration_handle_t *regx_register_mem(mca_btl_base_module_t *btl
     if (flags == 0) {
         return &local_token;
     }
-    if (flags != MCA_BTL_REG_FLAG_REMOTE_WRITE || endpoint == NULL ||
-        endpoint == MCA_BTL_ENDPOINT_ANY) {
-        return NULL; /* not a rendezvous; ob1 and osc then do without */
+    if (endpoint == NULL || endpoint == MCA_BTL_ENDPOINT_ANY) {
+        return NULL; /* not a rendezvous; osc then does without */
     }
-    regx_rndv_recv_t *recv = regx_rndv_recv_open(module_of(btl)->rndv, &endpoint->peer, base, size);
-    if (recv == NULL) {
-        regx_module_lost(module_of(btl), endpoint, size, "from", "out of memory");
+    switch (flags) {
+    case MCA_BTL_REG_FLAG_REMOTE_READ:
+        return expose(module_of(btl), endpoint, base, size);
+    case MCA_BTL_REG_FLAG_REMOTE_WRITE:                                /* for put */
+    case MCA_BTL_REG_FLAG_REMOTE_WRITE | MCA_BTL_REG_FLAG_LOCAL_WRITE: /* for get */
+        return open_receive(module_of(btl), endpoint, base, size);
+    default:
+        return NULL;
     }
-    return (mca_btl_base_registration_handle_t *)recv;
 }
 
 int regx_deregister_mem(mca_btl_base_module_t *btl, mca_btl_base_registration_handle_t *handle)
 {
-    if (handle != &local_token) {
+    if (handle == &local_token) {
+        return OPAL_SUCCESS;
+    }
+    if (regx_exposure_is(handle->bytes)) {
+        free(handle);
+    } else {
         regx_rndv_recv_close(module_of(btl)->rndv, (regx_rndv_recv_t *)handle);
     }
     return OPAL_SUCCESS;
 }
 
-typedef struct regx_put_call { /* what ob1 wants to hear */
+typedef struct regx_rdma_call { /* what ob1 wants to hear */
     mca_btl_base_module_t *btl;
     struct mca_btl_base_endpoint_t *endpoint;
     void *local_address;
@@ -62,7 +111,14 @@ typedef struct regx_put_call { /* what ob1 wants to hear */
     mca_btl_base_registration_handle_t *local_handle;
     mca_btl_base_rdma_completion_fn_t callback;
     void *context, *data;
-} regx_put_call_t;
+} regx_rdma_call_t;
+
+/* ob1's callback for a call that has ended. */
+static void tell(const regx_rdma_call_t *call, int status)
+{
+    call->callback(call->btl, call->endpoint, call->local_address, call->local_handle,
+                   call->context, call->data, status);
+}
 
 static const char *reason(regx_status_t status)
 {
@@ -76,9 +132,20 @@ static const char *reason(regx_status_t status)
     }
 }
 
+/* Keeps the call until it ends. NULL: no memory. */
+static regx_rdma_call_t *keep(const regx_rdma_call_t *call)
+{
+    regx_rdma_call_t *kept = malloc(sizeof(*kept));
+
+    if (kept != NULL) {
+        *kept = *call;
+    }
+    return kept;
+}
+
 static void put_done(void *context, regx_status_t status)
 {
-    const regx_put_call_t call = *(regx_put_call_t *)context;
+    const regx_rdma_call_t call = *(regx_rdma_call_t *)context;
 
     free(context);
     if (!regx_is_heard(module_of(call.btl), call.endpoint)) {
@@ -88,8 +155,7 @@ static void put_done(void *context, regx_status_t status)
         regx_module_lost(module_of(call.btl), call.endpoint, call.size, "to", reason(status));
     }
     /* Not OUT_OF_RESOURCE: ob1 would both queue and free its fragment. */
-    call.callback(call.btl, call.endpoint, call.local_address, call.local_handle, call.context,
-                  call.data, status == REGX_OK ? OPAL_SUCCESS : OPAL_ERROR);
+    tell(&call, status == REGX_OK ? OPAL_SUCCESS : OPAL_ERROR);
 }
 
 int regx_put(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *endpoint,
@@ -98,17 +164,47 @@ int regx_put(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *endpoin
              mca_btl_base_registration_handle_t *remote_handle, size_t size, int flags, int order,
              mca_btl_base_rdma_completion_fn_t callback, void *context, void *data)
 {
-    regx_put_call_t *call = malloc(sizeof(*call));
+    const regx_rdma_call_t call = {btl,          endpoint, local_address, size,
+                                   local_handle, callback, context,       data};
+    regx_rdma_call_t *kept = keep(&call);
 
     (void)remote_address, (void)flags, (void)order;
-    if (call == NULL) {
+    if (kept == NULL) {
         regx_module_lost(module_of(btl), endpoint, size, "to", reason(REGX_NO_MEMORY));
-        callback(btl, endpoint, local_address, local_handle, context, data, OPAL_ERROR);
+        tell(&call, OPAL_ERROR);
         return OPAL_SUCCESS;
     }
-    *call = (regx_put_call_t){btl,          endpoint, local_address, size,
-                              local_handle, callback, context,       data};
     regx_rndv_send_open(module_of(btl)->rndv, &endpoint->peer, local_address, size,
-                        remote_handle->cts, put_done, call);
+                        remote_handle->bytes, put_done, kept);
+    return OPAL_SUCCESS;
+}
+
+static void get_done(void *context, regx_status_t status)
+{
+    const regx_rdma_call_t call = *(regx_rdma_call_t *)context;
+
+    free(context);
+    if (regx_is_heard(module_of(call.btl), call.endpoint)) {
+        tell(&call, status == REGX_OK ? OPAL_SUCCESS : OPAL_ERR_NOT_AVAILABLE);
+    }
+}
+
+int regx_get(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *endpoint,
+             void *local_address, uint64_t remote_address,
+             mca_btl_base_registration_handle_t *local_handle,
+             mca_btl_base_registration_handle_t *remote_handle, size_t size, int flags, int order,
+             mca_btl_base_rdma_completion_fn_t callback, void *context, void *data)
+{
+    const regx_rdma_call_t call = {btl,          endpoint, local_address, size,
+                                   local_handle, callback, context,       data};
+    regx_rdma_call_t *kept = keep(&call);
+
+    (void)remote_address, (void)flags, (void)order;
+    if (kept == NULL) {
+        tell(&call, OPAL_ERR_NOT_AVAILABLE);
+        return OPAL_SUCCESS;
+    }
+    regx_rndv_recv_get(module_of(btl)->rndv, (regx_rndv_recv_t *)local_handle, remote_handle->bytes,
+                       get_done, kept);
     return OPAL_SUCCESS;
 }

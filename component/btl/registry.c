@@ -37,7 +37,8 @@ static regx_monitor_config_t monitor_config(regx_component_t *component,
                                    .hooks = component->params.hooks,
                                    .transport = transport,
                                    .prefetch = component->params.settings.registration.odp_prefetch,
-                                   .counters = &component->counters};
+                                   .counters = &component->counters,
+                                   .trace = &component->trace};
 }
 
 static void say_unusable(const regx_component_t *component, const char *error)
@@ -164,6 +165,7 @@ bool regx_registry_start(regx_module_t *module)
 
     cache.changed_in_use = changed_in_use;
     cache.context = module;
+    cache.trace = module->trace;
     if (backend->start != NULL && !start_monitor(module)) {
         return false;
     }

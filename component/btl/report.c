@@ -96,20 +96,39 @@ static const char *const keys[FIELDS] = {
 #undef KEY
 };
 
-/* `transports` holds their names as long as the fields are used. */
-static void fill(const regx_component_t *component, char transports[TRANSPORTS],
-                 field_t fields[FIELDS])
+/* What the fields point to. */
+typedef struct texts {
+    char transports[TRANSPORTS];
+    char auto_choice[REGX_AUTO_CHOICE];
+} texts_t;
+
+/* Of the first module that found something: that of the node, if there is one. */
+const char *regx_report_auto_choice(const regx_component_t *component, char text[REGX_AUTO_CHOICE])
 {
-    regx_transports_name(component, transports, TRANSPORTS);
+    for (unsigned i = 0; i < component->module_count; i++) {
+        regx_rndv_t *rndv = component->modules[i]->rndv;
+
+        if (rndv != NULL && regx_auto_choice_write(rndv, text)) {
+            return text;
+        }
+    }
+    return "none";
+}
+
+/* `texts` is used as long as the fields are. */
+static void fill(const regx_component_t *component, texts_t *texts, field_t fields[FIELDS])
+{
+    regx_transports_name(component, texts->transports, TRANSPORTS);
     fields[FIELD_rank].number = regx_compat_rank();
     fields[FIELD_host].text = regx_compat_host();
     fields[FIELD_version].text = REGX_VERSION;
     fields[FIELD_openmpi].text = regx_compat_version();
-    fields[FIELD_transport].text = transports;
+    fields[FIELD_transport].text = texts->transports;
     fields[FIELD_transport_reason].text = component->transport_reason;
     fields[FIELD_backend].text = component->choice.backend->name;
     fields[FIELD_backend_reason].text = component->choice.reason;
     fields[FIELD_rendezvous].text = regx_strategy_name(component->params.strategy);
+    fields[FIELD_auto_choice].text = regx_report_auto_choice(component, texts->auto_choice);
     fields[FIELD_peers].number = count_peers(component);
 }
 
@@ -124,9 +143,9 @@ static void write_json(FILE *out, const regx_component_t *component)
 {
     const regx_counters_t *counters = &component->counters;
     field_t fields[FIELDS] = {{.text = NULL}};
-    char transports[TRANSPORTS];
+    texts_t texts;
 
-    fill(component, transports, fields);
+    fill(component, &texts, fields);
     fputc('{', out);
     for (int i = 0; i < FIELDS; i++) {
         if (fields[i].text != NULL) {
@@ -178,9 +197,9 @@ static void write_table(FILE *out, const regx_component_t *component)
 {
     const regx_counters_t *counters = &component->counters;
     field_t fields[FIELDS] = {{.text = NULL}};
-    char transports[TRANSPORTS];
+    texts_t texts;
 
-    fill(component, transports, fields);
+    fill(component, &texts, fields);
     fprintf(out, "regx %s, rank %" PRIu64 " on %s: transport %s (", fields[FIELD_version].text,
             fields[FIELD_rank].number, fields[FIELD_host].text, fields[FIELD_transport].text);
     for (unsigned i = 0; i < component->module_count; i++) {
@@ -189,6 +208,10 @@ static void write_table(FILE *out, const regx_component_t *component)
     fprintf(out, "; %s), rendezvous %s, backend %s (%s)\n", fields[FIELD_transport_reason].text,
             fields[FIELD_rendezvous].text, fields[FIELD_backend].text,
             fields[FIELD_backend_reason].text);
+    if (strcmp(fields[FIELD_auto_choice].text, "none") != 0) {
+        fprintf(out, "  auto found " REGX_PREFIX "auto_choice=%s\n",
+                fields[FIELD_auto_choice].text);
+    }
     for (const regx_counter_t *path = regx_paths; path->name != NULL; path++) {
         char name[40];
 

@@ -17,6 +17,8 @@
     X(backend, TEXT, "how registrations were kept true (btl_regx_backend)")                        \
     X(backend_reason, TEXT, "why that one: asked for, or what auto found")                         \
     X(rendezvous, TEXT, "the strategy asked for (btl_regx_rendezvous)")                            \
+    X(auto_choice, TEXT,                                                                           \
+      "what auto found out by the end, as btl_regx_auto_choice takes it, or none")                 \
     X(peers, NUMBER, "most processes that it was connected to at once, or could have been")
 
 /* Objects of counts by name, which are known at run time: X(key, row of the table, help). */

@@ -96,7 +96,7 @@ static const regx_param_t inherited[] = {
     {.name = "rdma_pipeline_send_length", .initial = "0"},
     {.name = "rdma_pipeline_frag_size", .initial = "18446744073709551615"},
     {.name = "flags",
-     .initial = "send,put",
+     .initial = "send,put,get",
      .help = "What regx tells Open MPI that it can do. Nothing can be gained by changing it."},
     {.name = "atomic_flags"},
     {.name = "put_alignment", .initial = "0"},
@@ -104,6 +104,10 @@ static const regx_param_t inherited[] = {
      .initial = "18446744073709551615",
      .help = "Refused if set: Open MPI puts a message at once and heeds no limit. Use "
              "btl_regx_chunk_size."},
+    {.name = "get_alignment", .initial = "0"},
+    {.name = "get_limit",
+     .initial = "18446744073709551615",
+     .help = "Refused if set: regx gets a message at once, in steps of its own."},
 };
 
 const regx_param_table_t regx_inherited_params = {

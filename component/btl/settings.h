@@ -7,7 +7,7 @@
 #define REGX_BTL_SETTINGS_H
 
 #include "pool/params.h"
-#include "registration/params.h"
+#include "registration/registration.h"
 #include "rendezvous/params.h"
 #include "transport/catalog.h"
 

@@ -97,17 +97,19 @@ static regx_status_t open_devices(regx_component_t *component, const mca_btl_bas
 static bool open_needed(regx_component_t *component, const mca_btl_base_module_t *face,
                         const char *name, candidate_t *candidate)
 {
-    const regx_strategy_t *strategy = component->params.strategy;
+    const regx_strategy_t *copies =
+        regx_strategy_copying(component->params.strategy, &component->params.auto_choice);
     const unsigned before = component->module_count;
     char error[ERROR];
 
     regx_status_t status = REGX_UNREACHABLE;
     candidate->ops = regx_transport_load(name, error, sizeof(error));
-    if (candidate->ops != NULL && !candidate->ops->copies && regx_strategy_copies(strategy)) {
+    if (candidate->ops != NULL && !candidate->ops->copies && copies != NULL) {
         snprintf(error, sizeof(error),
-                 "rendezvous=%s: over transport %s the kernel does not copy between processes; "
+                 "%s=%s: over transport %s the kernel does not copy between processes; "
                  "allowed: another rendezvous, or transport uct",
-                 regx_strategy_name(strategy), name);
+                 copies == component->params.strategy ? "rendezvous" : "auto_choice",
+                 regx_strategy_name(copies), name);
         status = REGX_INVALID;
     } else if (candidate->ops != NULL) {
         status = find_devices(component, candidate, error);

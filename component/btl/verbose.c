@@ -8,6 +8,7 @@
 #include "base/memlock.h"
 #include "btl/module.h"
 #include "btl/registry.h"
+#include "btl/report.h"
 #include "btl/transports.h"
 
 void regx_verbose_start(regx_component_t *component)
@@ -70,4 +71,14 @@ void regx_verbose_choice(const regx_component_t *component)
                component->threads ? ", with threads" : "");
     trace_backend(component);
     trace_limit(component);
+}
+
+void regx_verbose_outcome(const regx_component_t *component)
+{
+    char text[REGX_AUTO_CHOICE];
+
+    if (regx_traces(&component->trace, REGX_TRACE_CHOICE)) {
+        regx_trace(&component->trace, REGX_TRACE_CHOICE, "auto found auto_choice=%s",
+                   regx_report_auto_choice(component, text));
+    }
 }

@@ -13,4 +13,7 @@ void regx_verbose_start(regx_component_t *component);
 /* Traces what this process uses, once all of its modules have started. */
 void regx_verbose_choice(const regx_component_t *component);
 
+/* Traces what auto found, while the modules are still open. */
+void regx_verbose_outcome(const regx_component_t *component);
+
 #endif

@@ -88,9 +88,7 @@
  *   path, and all others ask first whether this is a child: before any lock, which in the child
  *   may be held for ever. Uses that it gives back are counted in its own copy of the memory.
  */
-#include "registration/cache_internal.h"
-
-#include "registration/device.h"
+#include "registration/cache.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -125,7 +123,7 @@ regx_cache_t *regx_cache_open(regx_registry_t *registry, const regx_cache_config
     cache->drained = cache->log->head;
     cache->queries = cache->monitor->valid != NULL;
     cache->query = cache->monitor->query;
-    cache->fences = !regx_cache_membarrier_works();
+    cache->fences = !regx_membarrier_works();
     cache->fast = cache->queries || cache->fences ? UINT64_MAX : cache->serial;
     cache->registry = registry;
     cache->config = *config;

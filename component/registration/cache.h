@@ -20,30 +20,33 @@
  *
  * Memory: some 150 bytes per region, and 8 for each thread that uses it; for each thread's look-up
  * cache up to half a MiB, and half a MiB for what was seen before and for the log of changes.
+ *
+ *   cache.c   opened, closed, hit, released; the argument why no use is stale
+ *   miss.c    what is not found is registered
+ *   retire.c  what is kept and what is given up for it; changes end regions; dead regions are
+ *             deregistered
+ *
+ * One lock, a leaf: no other one of ours is taken under it. What is called there and is not the
+ * cache's: monitor->valid, the log's readers, and libc, of which memory is had and given back (the
+ * index's blocks, thread states): a hook or the notifier's reader that hears of that takes no lock
+ * either. "locked" in a comment means that the caller holds it.
  */
 #ifndef REGX_REGISTRATION_CACHE_H
 #define REGX_REGISTRATION_CACHE_H
 
-#include "registration/device.h"
-#include "registration/monitor.h"
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/lock.h"
+#include "registration/regions.h"
+#include "registration/uffd.h"
+
+/* ---- for registration.c ---- */
 
 typedef struct regx_cache regx_cache_t;
-
-#define REGX_UNLIMITED UINT64_MAX
-
-typedef enum { REGX_ADMIT_FIRST, REGX_ADMIT_SECOND } regx_admit_t;
-typedef enum { REGX_INUSE_IGNORE, REGX_INUSE_WARN, REGX_INUSE_ABORT } regx_inuse_t;
-
-typedef struct regx_cache_config {
-    uint64_t bytes;     /* that kept regions may hold in all; REGX_UNLIMITED allowed */
-    uint64_t count;     /* regions kept; REGX_UNLIMITED allowed (then what the table holds) */
-    regx_admit_t admit; /* SECOND: a range's first use does not push out others */
-    regx_inuse_t inuse; /* what progress does about a buffer that changed while in use */
-    /* Called from progress, acquire or close, with no lock held, at the first such buffer (WARN) or
-     * at each (ABORT), once its last use has ended. May be NULL. */
-    void (*changed_in_use)(void *context, const void *base, size_t length);
-    void *context;
-} regx_cache_config_t;
 
 /* NULL: no memory. The registry's monitor must be running. */
 regx_cache_t *regx_cache_open(regx_registry_t *registry, const regx_cache_config_t *config);
@@ -69,5 +72,317 @@ void regx_cache_progress(regx_cache_t *cache);
 
 /* Brings hits and the like, which threads count for themselves, into the counters. */
 void regx_cache_count(regx_cache_t *cache);
+
+/* ---- thread states ----
+ * A thread state is what one thread writes of one cache, so that a hit writes no memory that
+ * another thread writes: its counts of uses, and where it found regions lately (the look-up cache).
+ * The number of uses of a region is the sum over all thread states; an acquisition counts where it
+ * is made and the release where that is made, so a single thread state's count means nothing (it
+ * may be below zero, modulo 2^64). They outlive their threads, and the cache gives them to later
+ * ones.
+ *
+ * A forked child finds its thread states empty (MADV_WIPEONFORK; also after a raw clone): it cannot
+ * hit. */
+
+/* In a count of uses: acquisitions above, those not yet released below. */
+#define REGX_USE_ACQUIRED ((UINT64_C(1) << 32) + 1)
+#define REGX_USE_RELEASED UINT64_MAX /* -1 */
+
+/* Sixteen times as many places as are filled by 8,000 regions: what is not found at the first place
+ * costs a mispredicted branch, and that more than the caches' misses (10,000 regions found in turn:
+ * 7 ns each; with half the sets 12, with a quarter 15). */
+#define REGX_LOOKUP_SETS 8192u
+#define REGX_LOOKUP_WAYS 16u /* of one cache line */
+#define REGX_LOOKUP_NUMBER_BITS 21
+
+/* What the look-up cache knows: a region, by the page in which the request began. A hint: it may be
+ * of a region that is dead, or of another one by now. */
+typedef _Atomic uint32_t regx_lookup_t; /* tag above, the region's number below; 0: empty */
+
+typedef struct regx_thread_state {
+    _Alignas(64) _Atomic uint64_t hits;
+    bool present;         /* false in a forked child */
+    pid_t process, owner; /* the thread's ids; what follows is under the cache's lock */
+    uint64_t thread;
+    struct regx_thread_state *next;
+    uint32_t random; /* which place of a full set of the look-up cache is given up next */
+    _Alignas(64) regx_lookup_t lookup[REGX_LOOKUP_SETS][REGX_LOOKUP_WAYS];
+    _Atomic uint64_t uses[]; /* per region of the table */
+} regx_thread_state_t;
+
+/* A thread state that this thread used last, and of which cache: one for each of a few caches
+ * (there is one for each port), by the cache's serial number. The library is loaded at start or
+ * within the loader's reserve: initial-exec, a few bytes. */
+#define REGX_LAST_STATES 4
+struct regx_last_state {
+    uint64_t cache; /* its serial number: never used again, so a thread state that is gone is not
+                       touched */
+    regx_thread_state_t *ts;
+};
+extern _Thread_local struct regx_last_state regx_last_state[REGX_LAST_STATES]
+    __attribute__((tls_model("initial-exec")));
+
+static inline struct regx_last_state *regx_last_state_of(uint64_t cache)
+{
+    return &regx_last_state[cache % REGX_LAST_STATES];
+}
+
+/* All under the cache's lock. NULL: no memory, or none that a child would not see. */
+regx_thread_state_t *regx_thread_states_add(regx_thread_state_t **states, uint32_t regions);
+/* The calling thread's thread state: its own, that of a thread that has ended, or a new one. */
+regx_thread_state_t *regx_thread_states_mine(regx_thread_state_t **states, uint32_t regions);
+/* The same, remembered in regx_last_state for the cache of that serial number. */
+regx_thread_state_t *regx_thread_states_here(regx_thread_state_t **states, uint32_t regions,
+                                             uint64_t cache);
+void regx_thread_states_free(regx_thread_state_t **states, uint32_t regions);
+
+/* Whether membarrier can be used from now on. */
+bool regx_membarrier_works(void);
+/* After it, every count of a use was made by a look-up that could see what was dead before it, or
+ * can be seen. false: refused. */
+bool regx_membarrier(void);
+
+/* Sum of the counts of uses of one region. */
+static inline uint64_t regx_thread_states_uses(const regx_thread_state_t *states, uint32_t region)
+{
+    uint64_t sum = 0;
+
+    for (; states != NULL; states = states->next) {
+        sum += atomic_load(&states->uses[region]);
+    }
+    return sum;
+}
+
+/* Where the requests that begin in an address's page are looked for. */
+typedef struct regx_lookup_key {
+    uint32_t set, way;
+    uint32_t tag; /* its bits below REGX_LOOKUP_NUMBER_BITS are 0 */
+} regx_lookup_key_t;
+
+static inline regx_lookup_key_t regx_lookup_key(uintptr_t address)
+{
+    const uint64_t hash = (address >> 12) * UINT64_C(0x9e3779b97f4a7c15);
+
+    return (regx_lookup_key_t){.set = (uint32_t)(hash >> 51),
+                               .way = (uint32_t)(hash >> 47) % REGX_LOOKUP_WAYS,
+                               .tag = (uint32_t)(hash >> 36) << REGX_LOOKUP_NUMBER_BITS};
+}
+
+/* Whether the entry is of that key's page, as far as can be told, and of which region. */
+static inline bool regx_lookup_is(uint32_t entry, const regx_lookup_key_t *key)
+{
+    return (entry ^ key->tag) >> REGX_LOOKUP_NUMBER_BITS == 0;
+}
+
+static inline uint32_t regx_lookup_number(uint32_t entry)
+{
+    return entry & ((1u << REGX_LOOKUP_NUMBER_BITS) - 1);
+}
+
+/* The place that is tried at the nth probe. */
+static inline regx_lookup_t *regx_lookup_place(regx_thread_state_t *ts,
+                                               const regx_lookup_key_t *key, uint32_t probe)
+{
+    return &ts->lookup[key->set][key->way ^ probe];
+}
+
+static inline uint32_t regx_lookup_entry(regx_thread_state_t *ts, const regx_lookup_key_t *key,
+                                         uint32_t probe)
+{
+    return atomic_load_explicit(regx_lookup_place(ts, key, probe), memory_order_relaxed);
+}
+
+/* Makes the thread state find that region for requests that begin there. Its own thread only. */
+void regx_thread_state_remember(regx_thread_state_t *ts, uintptr_t address, uint32_t region);
+
+/* ---- the cache ---- */
+
+/* Which ranges were asked for before, cheaply and forgetfully: a table of fixed size of their
+ * hashes. */
+#define REGX_GHOST_SETS 4096u
+#define REGX_GHOST_WAYS 4u
+
+typedef struct regx_ghost {
+    uint64_t seen[REGX_GHOST_SETS][REGX_GHOST_WAYS]; /* the latest first */
+} regx_ghost_t;
+
+typedef struct regx_range {
+    uintptr_t start;
+    size_t size;
+} regx_range_t;
+
+/* Room that is set aside for a region so large that one call cannot make it: see retire.c. */
+typedef struct regx_aside {
+    uintptr_t start, end; /* of the region */
+    uint64_t bytes;       /* 0: for none */
+    unsigned others;      /* that found no room since it was asked for last */
+} regx_aside_t;
+
+/* The cache's thread (retire.c). */
+typedef struct regx_reclaimer {
+    pthread_t thread;
+    bool runs;
+    _Atomic uint32_t stop;
+} regx_reclaimer_t;
+
+struct regx_cache {
+    /* What look-ups read; written when regions die, at the most. */
+    _Alignas(64) uint64_t serial;
+    uint64_t fast;          /* the same where neither query nor fence is needed, else none */
+    regx_record_t *records; /* the table's */
+    regx_holding_t *holdings;
+    regx_inval_log_t *log;
+    regx_monitor_t *monitor;
+    _Atomic uint64_t drained; /* all regions that changes below it touched have ended */
+    bool queries;             /* the monitor has a query */
+    bool fences;              /* no membarrier here: counting a use is a full barrier by itself */
+    const regx_uffd_t *query; /* the query, if it is nothing more; else NULL */
+
+    _Alignas(64) _Atomic bool work; /* there may be something to retire */
+    _Atomic bool released;          /* a use of a dead region ended */
+
+    _Alignas(64) regx_lock_t lock; /* of all that follows */
+    regx_registry_t *registry;
+    regx_cache_config_t config;
+    uintptr_t page;       /* bytes */
+    unsigned drained_max; /* REGX_DRAINED_MAX; tests make it less */
+    regx_regions_t regions;
+    regx_index_t index; /* of the regions that are alive */
+    uint64_t bytes;     /* of these, of those being registered, and what is set aside */
+    uint64_t count;
+    _Atomic uint64_t pinned; /* bytes: also of regions that are dead and not yet deregistered */
+    uint64_t pinned_max;     /* beyond it nothing more is kept */
+    regx_aside_t aside;
+    regx_index_cursor_t hand; /* where eviction looks next */
+    regx_region_list_t
+        dead; /* regions that may still have users that no look at the counts shows */
+    regx_region_list_t ripe; /* … whose counts show all users */
+    regx_region_list_t busy; /* … and had some */
+    bool closing;            /* nobody looks up any more */
+    bool warned;             /* of a buffer that changed while in use, or about to be: */
+    _Atomic bool to_warn;
+    regx_range_t changed;
+    uint64_t hits_counted;
+    regx_thread_state_t *states;
+    regx_thread_state_t *common; /* for releases by threads that have none; under the lock */
+    regx_ghost_t ghost;
+    regx_reclaimer_t reclaimer;
+};
+
+/* A request, in whole pages, and what came of it so far. */
+typedef struct regx_request {
+    uintptr_t start, end;
+    unsigned access;
+    bool refused;      /* a region would have served, had it not changed */
+    bool exists;       /* one is there that cannot be shown to be true now */
+    bool busy;         /* since a change of something is under way at this moment */
+    unsigned given_up; /* regions given up for it */
+} regx_request_t;
+
+static inline bool regx_cache_in_child(const regx_cache_t *cache)
+{
+    return !cache->common->present;
+}
+
+/* Where the calling thread remembers its thread state in this cache, or in another one. */
+static inline struct regx_last_state *regx_cache_last_state(const regx_cache_t *cache)
+{
+    return regx_last_state_of(cache->serial);
+}
+
+/* The calling thread's thread state, to be found by the fast path from now on. Locked. NULL: no
+ * memory. */
+static inline regx_thread_state_t *regx_cache_thread_state(regx_cache_t *cache)
+{
+    return regx_thread_states_here(&cache->states, cache->regions.capacity, cache->serial);
+}
+
+/* There may be something to retire. Not a plain store: it could hide from who retires what another
+ * thread that set it before had done. */
+static inline void regx_cache_has_work(regx_cache_t *cache)
+{
+    atomic_exchange_explicit(&cache->work, true, memory_order_release);
+    if (cache->reclaimer.runs) {
+        regx_inval_log_wake(cache->log);
+    }
+}
+
+/* Changes the calling thread's count of a region's uses. With membarrier on the other side it
+ * needs no fence, only that the compiler keeps the order; see cache.c. */
+static inline void regx_cache_use(_Atomic uint64_t *uses, uint64_t by, bool fences)
+{
+    if (fences) {
+        atomic_fetch_add(uses, by);
+    } else {
+        atomic_store_explicit(uses, atomic_load_explicit(uses, memory_order_relaxed) + by,
+                              memory_order_release);
+        atomic_signal_fence(memory_order_seq_cst);
+    }
+}
+
+/* Fills in a use of a kept region, of what was asked for, which no change from number `since` on
+ * had touched. */
+static inline regx_status_t regx_cache_serve(const regx_cache_t *cache, uint32_t number,
+                                             uintptr_t start, size_t length, uint64_t since,
+                                             regx_region_t *region)
+{
+    region->mr = &cache->holdings[number].mr;
+    region->kept = number;
+    region->start = start;
+    region->length = length;
+    region->since = since;
+    return REGX_OK;
+}
+
+static inline void regx_cache_count_hit(regx_thread_state_t *ts)
+{
+    atomic_store_explicit(&ts->hits, atomic_load_explicit(&ts->hits, memory_order_relaxed) + 1,
+                          memory_order_relaxed);
+}
+
+/* miss.c: what the fast path does not serve. */
+regx_status_t regx_cache_acquire_slow(regx_cache_t *cache, void *base, size_t length,
+                                      unsigned access, regx_region_t *region);
+
+/* miss.c: likewise, but of what is kept alone. */
+bool regx_cache_find_slow(regx_cache_t *cache, const void *base, size_t length, unsigned access,
+                          regx_region_t *region);
+
+/* retire.c. Locked: ends regions that logged changes touched, so many at the most. Some that are
+ * alive may not be true after it. `request` may be NULL. */
+void regx_cache_drain_locked(regx_cache_t *cache, regx_request_t *request);
+/* Of one call, in regions ended or what takes as long: some five microseconds. Changes that touch
+ * nothing are passed at 5 ns each, 45 where there are 10,000 regions. */
+#define REGX_DRAINED_MAX 256u
+
+/* retire.c. Locked: gives up one region that seems unused; returns its bytes, 0: there is none. */
+uint64_t regx_cache_evict_locked(regx_cache_t *cache);
+/* Has the processor fetch what the next function is going to look at. Not locked. */
+void regx_cache_expect(regx_cache_t *cache, const regx_request_t *request);
+/* Locked: whether the request's range is worth keeping; it has now been seen. */
+bool regx_cache_admits_locked(regx_cache_t *cache, const regx_request_t *request);
+/* Locked: makes room for one more region, of the request's size, within the budget. Gives up
+ * REGX_EVICTED_MAX regions at the most: a large one may be refused a few times before there is
+ * room; what was made until then is set aside for it. */
+bool regx_cache_reserve_locked(regx_cache_t *cache, regx_request_t *request);
+#define REGX_EVICTED_MAX 64u
+
+/* retire.c. Locked: a region that is out of the index, or being taken out, gives no new use. When
+ * all are dead that are to be, the caller says so (regx_cache_has_work). */
+void regx_cache_kill_locked(regx_cache_t *cache, uint32_t number, regx_region_state_t state);
+/* Looked at by one progress, or by one miss beside those that it gave up itself: deregistering may
+ * take tens of microseconds each. */
+#define REGX_RETIRED_MAX 16u
+/* Deregisters dead regions without users, looking at so many at the most; returns how many it
+ * deregistered. Not locked. */
+unsigned regx_cache_retire(regx_cache_t *cache, unsigned max);
+/* The same, but nobody is told of buffers that changed while in use; that is left to others. */
+unsigned regx_cache_retire_quietly(regx_cache_t *cache, unsigned max);
+/* Tells what is left to be told. Not locked. */
+void regx_cache_warn(regx_cache_t *cache);
+
+/* retire.c: the cache's thread, where there is to be one. */
+void regx_cache_start_reclaiming(regx_cache_t *cache);
+void regx_cache_stop_reclaiming(regx_cache_t *cache);
 
 #endif

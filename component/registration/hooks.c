@@ -28,7 +28,7 @@
  */
 #include "config.h"
 
-#include "registration/hooks.h"
+#include "registration/monitor.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -40,8 +40,6 @@
 #ifdef REGX_HAVE_UCM
 #include <ucm/api/ucm.h>
 #endif
-
-#include "registration/selftest.h"
 
 /* A source may call in a thread that has just taken us off its list, so what it calls lives as long
  * as this code does. */
@@ -216,7 +214,6 @@ static regx_status_t hooks_subscribe(regx_monitor_t *base, uintptr_t start, uint
 {
     regx_hooks_monitor_t *monitor = (regx_hooks_monitor_t *)base;
 
-    (void)start, (void)end;
     *since = atomic_load(&base->log->head);
     if (!atomic_load(&monitor->stolen)) {
         if (!is_stolen(monitor)) {
@@ -225,7 +222,8 @@ static regx_status_t hooks_subscribe(regx_monitor_t *base, uintptr_t start, uint
         atomic_store(&monitor->stolen, true);
         regx_inval_log_write(base->log, 0, UINTPTR_MAX); /* what is not yet kept is also hit */
     }
-    regx_tally(monitor->counters->fallbacks, "hooks: somebody has patched over them");
+    regx_monitor_fallback(base, monitor->counters, start, end,
+                          "hooks: somebody has patched over them");
     return REGX_DENIED;
 }
 
@@ -256,6 +254,7 @@ static regx_hooks_monitor_t *hooks_new(const regx_monitor_config_t *config)
         return NULL;
     }
     monitor->super.name = "hooks";
+    monitor->super.trace = config->trace;
     monitor->super.subscribe = hooks_subscribe;
     monitor->super.stop = hooks_stop;
     monitor->source = config->hooks;
@@ -270,7 +269,7 @@ static regx_hooks_monitor_t *hooks_new(const regx_monitor_config_t *config)
     return monitor;
 }
 
-regx_status_t regx_monitor_hooks(const regx_monitor_config_t *config, regx_monitor_t **monitor,
+static regx_status_t hooks_start(const regx_monitor_config_t *config, regx_monitor_t **monitor,
                                  char *error, size_t error_size)
 {
     regx_hooks_monitor_t *own = hooks_new(config);
@@ -289,6 +288,20 @@ regx_status_t regx_monitor_hooks(const regx_monitor_config_t *config, regx_monit
     *monitor = &own->super;
     return REGX_OK;
 }
+
+const regx_backend_t regx_backend_hooks = {
+    .name = "hooks",
+    .start = hooks_start,
+    .help = "libc's functions report what they unmap, see btl_regx_hooks; blind to raw system "
+            "calls",
+    .more = "They report in the thread that calls them. They are also blind to where "
+            "mremap(MREMAP_FIXED) moves something, to MADV_DONTNEED_LOCKED and "
+            "MADV_GUARD_INSTALL, to holes punched into mapped files and their truncation, to "
+            "process_madvise, dlclose, what shmdt takes of a segment that was split, what "
+            "MAP_FIXED|MAP_HUGETLB takes beyond the length asked for, and the heap's end (brk) "
+            "that another thread moves at the moment. They tell before the change is made: "
+            "memory that is taken away by one thread while another uses it (an error) may "
+            "leave a registration of the old pages behind."};
 
 /* ---- UCX's ucm as the source ----
  * What it sees and does not see is as above. It patches libc's functions when it is installed and

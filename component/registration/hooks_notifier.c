@@ -12,7 +12,7 @@
  * A change that the kernel tells of and no hook announced is counted in hooks_missed: it says
  * whether `hooks` alone would do for this program.
  */
-#include "registration/hooks.h"
+#include "registration/monitor.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -32,7 +32,7 @@ typedef struct regx_announced {
 
 static _Atomic unsigned threads; /* that have announced something */
 
-/* This thread is that number of them; 0: not yet. A few bytes, as regx_last_state (thread_state.h).
+/* This thread is that number of them; 0: not yet. A few bytes, as regx_last_state (cache.h).
  */
 static _Thread_local unsigned self __attribute__((tls_model("initial-exec")));
 static _Thread_local unsigned next __attribute__((tls_model("initial-exec")));
@@ -154,7 +154,8 @@ static regx_status_t start_notifier(regx_hooks_notifier_t *both,
 
     own.on_change = observe;
     own.context = both;
-    const regx_status_t status = regx_monitor_notifier(&own, &both->notifier, error, error_size);
+    const regx_status_t status =
+        regx_backend_notifier.start(&own, &both->notifier, error, error_size);
     if (status != REGX_OK) {
         return status;
     }
@@ -166,8 +167,8 @@ static regx_status_t start_notifier(regx_hooks_notifier_t *both,
     return REGX_OK;
 }
 
-regx_status_t regx_monitor_hooks_notifier(const regx_monitor_config_t *config,
-                                          regx_monitor_t **monitor, char *error, size_t error_size)
+static regx_status_t both_start(const regx_monitor_config_t *config, regx_monitor_t **monitor,
+                                char *error, size_t error_size)
 {
     regx_hooks_notifier_t *both = aligned_alloc(_Alignof(regx_hooks_notifier_t), sizeof(*both));
 
@@ -201,3 +202,10 @@ regx_status_t regx_monitor_hooks_notifier(const regx_monitor_config_t *config,
     *monitor = &both->super;
     return REGX_OK;
 }
+
+const regx_backend_t regx_backend_hooks_notifier = {
+    .name = "hooks+notifier",
+    .start = both_start,
+    .help = "both of them",
+    .more = "Also sees SHM_REMAP. The report's hooks_missed says how much hooks alone would "
+            "not have seen."};

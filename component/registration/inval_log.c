@@ -14,7 +14,7 @@
  * out, as if it had been logged just before whoever declares interest next read the head: that is
  * its meaning, so nothing else needs an argument.
  */
-#include "registration/inval_log.h"
+#include "registration/monitor.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -8,21 +8,23 @@
  * cache.c for the order. What cannot be shown to be true serves this use and no other: it is as
  * good as what backend none would have made.
  */
-#include "registration/cache_internal.h"
-
-#include "registration/device.h"
+#include "registration/cache.h"
 
 #include <sched.h>
-#include <time.h>
+
+#include "base/clock.h"
 
 #define YIELDS 16u /* while news is not yet logged: some microseconds */
-/* How often it is asked again whether a change is under way, before memory is registered that may
- * not need it: some twenty microseconds, less than registering takes. */
+/* How often, and for how long, it is asked again whether a change is under way, before memory is
+ * registered that may not need it: for less than registering takes. */
 #define ASKED_AGAIN 32u
+#define ASKED_FOR_NS 20000
 /* Given up and deregistered where the device has no more room, by one acquisition; it bounces if
  * that was too little, and the next one goes on. */
 #define EVICTED_FOR_DEVICE 256u
 #define RETIRED_FOR_DEVICE 1024u
+
+static const char under_way[] = "a change is under way";
 
 static bool pages_of(const regx_cache_t *cache, const void *base, size_t length, unsigned access,
                      regx_request_t *request)
@@ -50,6 +52,25 @@ static void let_it_be_logged(const regx_inval_log_t *log)
         }
         sched_yield();
     }
+}
+
+/* Of asking again while a change is under way that may be of anything. */
+typedef struct retry {
+    unsigned count;
+    int64_t since;
+} retry_t;
+
+/* Whether to ask once more, after others were let run. Where the processor is busy that alone may
+ * take milliseconds: then it was the last time. */
+static bool asks_again(retry_t *retry)
+{
+    if (retry->count == 0) {
+        retry->since = regx_now_ns();
+    } else if (retry->count == ASKED_AGAIN || regx_now_ns() - retry->since > ASKED_FOR_NS) {
+        return false;
+    }
+    retry->count++;
+    return true;
 }
 
 /* Takes dead regions out of that part of the look-up cache; notes if one of them would have served,
@@ -215,8 +236,12 @@ static regx_status_t register_pages(regx_cache_t *cache, const regx_request_t *r
     return status;
 }
 
-static void serve_once(regx_cache_t *cache, const regx_mr_t *mr, regx_region_t *region)
+static void serve_once(regx_cache_t *cache, const regx_mr_t *mr, const char *reason,
+                       regx_region_t *region)
 {
+    regx_trace(cache->registry->trace, REGX_TRACE_PATH,
+               "registration: %zu bytes at %p: for this use alone, %s", mr->length, mr->base,
+               reason);
     region->own = *mr;
     region->mr = &region->own;
     region->kept = 0;
@@ -224,23 +249,15 @@ static void serve_once(regx_cache_t *cache, const regx_mr_t *mr, regx_region_t *
 }
 
 static regx_status_t register_once(regx_cache_t *cache, const regx_request_t *request,
-                                   unsigned access, regx_region_t *region)
+                                   unsigned access, const char *reason, regx_region_t *region)
 {
     regx_mr_t mr;
     const regx_status_t status = register_pages(cache, request, access, &mr);
 
     if (status == REGX_OK) {
-        serve_once(cache, &mr, region);
+        serve_once(cache, &mr, reason, region);
     }
     return status;
-}
-
-static uint64_t now(void)
-{
-    struct timespec time;
-
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
 }
 
 /* Lets the new region live, with its first use. false: it is not true, or there is one already, or
@@ -280,17 +297,18 @@ static regx_status_t register_kept(regx_cache_t *cache, regx_thread_state_t *ts,
                                    uint32_t number, regx_region_t *region)
 {
     regx_mr_t *mr = &cache->holdings[number].mr;
-    const uint64_t began = now();
+    const int64_t began = regx_now_ns();
     regx_status_t status = register_pages(cache, request, request->access, mr);
 
     if (status == REGX_DENIED && request->access != access) { /* what was allowed is not any more */
         status = register_pages(cache, request, access, mr);
     }
-    const uint64_t cost = now() - began;
+    const uint64_t cost = (uint64_t)(regx_now_ns() - began);
+    retry_t retry = {0};
 
     regx_lock(&cache->lock);
     bool kept = status == REGX_OK && publish_locked(cache, ts, request, number, since, cost);
-    for (unsigned i = 0; i < ASKED_AGAIN && status == REGX_OK && !kept && request->busy; i++) {
+    while (status == REGX_OK && !kept && request->busy && asks_again(&retry)) {
         regx_unlock(&cache->lock);
         sched_yield();
         regx_lock(&cache->lock);
@@ -310,7 +328,7 @@ static regx_status_t register_kept(regx_cache_t *cache, regx_thread_state_t *ts,
     regx_unlock(&cache->lock);
     regx_inval_log_interest(cache->log, request->start, request->end, -1);
     if (status == REGX_OK) {
-        serve_once(cache, &once, region);
+        serve_once(cache, &once, request->busy ? under_way : "it has changed", region);
     }
     return status;
 }
@@ -329,11 +347,13 @@ static regx_status_t register_admitted(regx_cache_t *cache, regx_thread_state_t 
                                        uintptr_t address, regx_request_t *request, unsigned access,
                                        regx_region_t *region)
 {
+    const char *reason = "changes of it would not be told";
     uint32_t number = 0;
     uint64_t since;
 
     regx_inval_log_interest(cache->log, request->start, request->end, 1);
     if (subscribe(cache, request, &since) == REGX_OK) {
+        reason = "no room";
         regx_lock(&cache->lock);
         number = reserve_locked(cache, request);
         regx_unlock(&cache->lock);
@@ -345,7 +365,7 @@ static regx_status_t register_admitted(regx_cache_t *cache, regx_thread_state_t 
         return register_kept(cache, ts, address, request, access, since, number, region);
     }
     regx_inval_log_interest(cache->log, request->start, request->end, -1);
-    return register_once(cache, request, access, region);
+    return register_once(cache, request, access, reason, region);
 }
 
 typedef struct found {
@@ -362,29 +382,38 @@ static found_t find(regx_cache_t *cache, uintptr_t address, regx_request_t *requ
 {
     regx_counters_t *counters = cache->registry->counters;
     found_t found = {0};
-    bool again = true;
-    unsigned tries = 0;
+    retry_t retry = {0};
+    bool again = false;
 
-    for (; again; tries++) {
-        if (tries > 0) {
+    do {
+        if (again) {
             sched_yield();
         }
         regx_lock(&cache->lock);
         found.ts = regx_cache_thread_state(cache);
         found.number = find_locked(cache, found.ts, address, request);
-        again = admits && found.number == 0 && request->busy && tries < ASKED_AGAIN;
+        again = admits && found.number == 0 && request->busy && asks_again(&retry);
         /* What is there stays: it may be true the next time. */
         found.is_admitted = admits && !again && found.number == 0 && found.ts != NULL &&
                             !request->exists && regx_cache_admits_locked(cache, request);
         found.since = atomic_load_explicit(&cache->drained, memory_order_relaxed);
         regx_unlock(&cache->lock);
-    }
+    } while (again);
     if (found.number != 0) {
-        regx_count(counters, &counters->query_retried, tries > 1);
+        regx_count(counters, &counters->query_retried, retry.count > 0);
     } else {
         regx_count(counters, &counters->stale_prevented, request->refused);
     }
     return found;
+}
+
+static const char *why_not_admitted(const regx_cache_t *cache, const regx_request_t *request)
+{
+    if (request->exists) {
+        return under_way;
+    }
+    return request->end - request->start > cache->config.bytes ? "larger than the cache"
+                                                               : "not worth keeping yet";
 }
 
 regx_status_t regx_cache_acquire_slow(regx_cache_t *cache, void *base, size_t length,
@@ -411,7 +440,7 @@ regx_status_t regx_cache_acquire_slow(regx_cache_t *cache, void *base, size_t le
         return register_admitted(cache, found.ts, address, &request, access, region);
     }
     regx_cache_retire(cache, REGX_RETIRED_MAX);
-    return register_once(cache, &request, access, region);
+    return register_once(cache, &request, access, why_not_admitted(cache, &request), region);
 }
 
 bool regx_cache_find_slow(regx_cache_t *cache, const void *base, size_t length, unsigned access,

@@ -28,18 +28,29 @@
  *
  * What it costs, on two cores of a server CPU in a virtual machine, Linux 6.18, medians. A look-up:
  * a system call, 1.5 times the cheapest there is (0.13 to 0.19 us), 1.6 to 1.7 times within a
- * look-up; with scan another, 4.6 to 5.2 times it in all. A miss, on an AMD EPYC (on an Intel Xeon
- * 1.3 and 2.0): 2.0 us, 1.4 of them its four system calls, or 3.1 in a mapping not watched yet,
- * 2.3 of them its six (PROCMAP_QUERY 0.38, PAGEMAP_SCAN 0.40, both again after UFFDIO_REGISTER
- * 0.55, and the query). UFFDIO_CONTINUE, which private memory refuses, tells what is watched for
- * 0.3; but it gives memory that was never touched an anon_vma of its own, so that it never merges
- * with what is watched beside it. munmap of a watched 64 KiB: 14 us (unwatched 5), with every core
- * busy 48 us (17), the slowest of 200 some 5 ms. The reader has no core and no priority of its own:
- * the scheduler wakes it beside the caller, which was quicker than on another core, idle (37 us) or
- * busy. A shorter time slice, SCHED_FIFO and spinning after an event changed none of this: what is
- * slow is the caller's own return to a core that somebody else got while it waited. Unregistering
- * touches each page's entry, so stopping takes 30 to 70 ms for each GiB that is watched in pages of
- * 4 KiB.
+ * look-up; with scan another, 4.6 to 5.2 times it in all. A miss makes six system calls in a
+ * mapping that is watched: two fstat, by which descriptors are known to be ours still,
+ * PROCMAP_QUERY, PAGEMAP_SCAN, UFFDIO_REGISTER and the query. In one that is not watched yet it
+ * makes nine, as after UFFDIO_REGISTER it looks again (fstat, PROCMAP_QUERY, PAGEMAP_SCAN). In all
+ * a miss takes 1.7 and 2.6 us on an Intel Xeon, with a device that does nothing. (On an AMD EPYC
+ * PROCMAP_QUERY alone took 0.38, PAGEMAP_SCAN 0.40, UFFDIO_REGISTER 0.55.) munmap of a watched 64
+ * KiB: 14 us (unwatched 5), with every core busy 48 us (17), the slowest of 200 some 5 ms. The
+ * reader has no core and no priority of its own: the scheduler wakes it beside the caller, which
+ * was quicker than on another core, idle (37 us) or busy. A shorter time slice, SCHED_FIFO and
+ * spinning after an event changed none of this: what is slow is the caller's own return to a core
+ * that somebody else got while it waited. Unregistering touches each page's entry, so stopping
+ * takes 30 to 70 ms for each GiB that is watched in pages of 4 KiB.
+ *
+ * UFFDIO_REGISTER takes the lock of the address space for writing, also where it finds nothing to
+ * do (fs/userfaultfd.c); PAGEMAP_SCAN takes it for reading, PROCMAP_QUERY in newer kernels only the
+ * mapping's. It cannot be left out: these do not tell whose userfaultfd watches, and with scan a
+ * region is only safe if it is watched anew (the rule ARM_ALWAYS in test/model). UFFDIO_CONTINUE,
+ * which private memory refuses, tells what is watched, not by whom, and UFFDIO_MOVE compares the
+ * owner; but both give memory that was never touched an anon_vma of its own, so that it never
+ * merges with what is watched beside it, and the second moves pages. Nor would it gain: on two
+ * cores of an Intel Xeon UFFDIO_REGISTER of what is watched takes 0.24 us, 0.44 while another
+ * thread does the same all the time; PAGEMAP_SCAN 0.26 and 0.59; page faults of another thread 1.2
+ * beside either.
  *
  * There is no cheaper query. Called in a loop, with a thread that shares the descriptors, in ns:
  * getppid 114, this ioctl 173; COPY, ZEROPAGE and CONTINUE, which ask the same, 176; an ioctl that
@@ -51,13 +62,13 @@
  * shared descriptor takes two atomic operations: 150 if the reader had a table of its own
  * (CLONE_FILES undone), and the program no other thread, as under Open MPI it has.
  *
- * What the application notices. Mappings are watched whole (uffd_ranges.h), so whoever frees a
- * neighbour of a buffer in the same mapping pays for it as above. What is mapped beside or into it
- * later stays a mapping of its own until it is used too: mremap of both at once, which the kernel
- * might have made one, fails with EFAULT; since Linux 6.17 half done: MREMAP_FIXED has then moved
- * what comes before the watched mapping, and what was at the destination is gone. Who uses
- * userfaultfd on such memory finds it busy. Huge pages stay, but no new ones are made of memory
- * that is watched and in part untouched.
+ * What the application notices. Mappings are watched whole (uffd.h), so whoever frees a neighbour
+ * of a buffer in the same mapping pays for it as above. What is mapped beside or into it later
+ * stays a mapping of its own until it is used too: mremap of both at once, which the kernel might
+ * have made one, fails with EFAULT; since Linux 6.17 half done: MREMAP_FIXED has then moved what
+ * comes before the watched mapping, and what was at the destination is gone. Who uses userfaultfd
+ * on such memory finds it busy. Huge pages stay, but no new ones are made of memory that is watched
+ * and in part untouched.
  *
  * A child of fork watches nothing and answers so: its copy of the descriptors is closed. A child
  * of raw clone still has them and must not use them, since they mean the parent's memory: a page
@@ -76,10 +87,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "registration/raw.h"
-#include "registration/selftest.h"
 #include "registration/thread.h"
-#include "registration/uffd_ranges.h"
+#include "registration/uffd.h"
 
 #define LAST_EVENTS_MS 2000
 
@@ -276,7 +285,7 @@ static regx_status_t subscribe(regx_monitor_t *monitor, uintptr_t start, uintptr
                              : regx_uffd_ranges_add(&notifier->ranges, start, end, since);
 
     if (reason != NULL) {
-        regx_tally(notifier->counters->fallbacks, reason);
+        regx_monitor_fallback(monitor, notifier->counters, start, end, reason);
         return REGX_DENIED;
     }
     return REGX_OK;
@@ -399,7 +408,7 @@ static regx_status_t choose_check(regx_notifier_t *notifier, const regx_monitor_
     return REGX_OK;
 }
 
-regx_status_t regx_monitor_notifier(const regx_monitor_config_t *config, regx_monitor_t **monitor,
+static regx_status_t notifier_start(const regx_monitor_config_t *config, regx_monitor_t **monitor,
                                     char *error, size_t error_size)
 {
     regx_notifier_t *notifier = calloc(1, sizeof(*notifier));
@@ -409,6 +418,7 @@ regx_status_t regx_monitor_notifier(const regx_monitor_config_t *config, regx_mo
     }
     *notifier = (regx_notifier_t){
         .super = {.name = "notifier",
+                  .trace = config->trace,
                   .flags = REGX_MONITOR_THREAD,
                   .subscribe = subscribe,
                   .stop = stop},
@@ -438,3 +448,21 @@ regx_status_t regx_monitor_notifier(const regx_monitor_config_t *config, regx_mo
     *monitor = &notifier->super;
     return REGX_OK;
 }
+
+const regx_backend_t regx_backend_notifier = {
+    .name = "notifier",
+    .start = notifier_start,
+    .help = "the kernel reports it, by userfaultfd; keeps private anonymous memory only, see "
+            "btl_regx_notifier_check",
+    .more = "It reports what is unmapped, however that was done, also for ordinary users; "
+            "Linux 5.18 and later. Shared memory and mapped files are registered for each use. "
+            "Blind to MADV_GUARD_INSTALL, and to shmat(SHM_REMAP) over private memory unless "
+            "btl_regx_notifier_check is scan; before Linux 6.17 also to another userfaultfd of the "
+            "process that unregisters our memory; and MADV_DONTNEED, MADV_FREE and MADV_REMOVE are "
+            "told before they are made, as by hooks. A thread of its own in each process, and "
+            "over devices that pin memory another for each port, which gives back what is freed "
+            "while the program computes. "
+            "Whole mappings are watched: to unmap anything in one takes 14 us, not 5; mremap "
+            "of a range that is watched in part fails (EFAULT; since Linux 6.17 after it has "
+            "taken away what was at a fixed destination); and other users of userfaultfd find "
+            "such memory busy."};

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Backend `odp`: regions on demand (on-demand paging). Nothing is pinned: the device asks the
- * kernel for a page when it needs one, and the kernel tells it when the page is replaced. So a
- * registration follows its range of addresses, whatever is mapped there, and is kept without
- * anybody telling of changes.
+ * Backend `odp`: regions on demand (on-demand paging), a property of the device. The monitor that
+ * the cache gets is silent; what is asked before each use is asked here. Nothing is pinned: the
+ * device asks the kernel for a page when it needs one, and the kernel tells it when the page is
+ * replaced. So a registration follows its range of addresses, whatever is mapped there, and is kept
+ * without anybody telling of changes.
  *
  * Guarantees: a transfer reads and writes what is mapped at that time, however it came there
  * (munmap, mremap, madvise, punched holes, shared memory, raw system calls). Memory that is not
@@ -36,8 +37,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "registration/on_demand.h"
-#include "transport/transport.h"
+#include "registration/monitor.h"
 
 /* linux/mman.h, since 5.14 */
 #ifndef MADV_POPULATE_READ
@@ -89,23 +89,25 @@ static void advise(const regx_on_demand_t *odp, const regx_mr_t *mr, const void 
     if (odp->transport->ops->prefetch(odp->transport, mr, base, length) == REGX_OK) {
         regx_count(odp->counters, &odp->counters->prefetch_advised, 1);
     } else {
-        regx_tally(odp->counters->fallbacks, "odp: advice refused, no prefetch");
+        regx_monitor_fallback(&odp->super, odp->counters, (uintptr_t)base, (uintptr_t)base + length,
+                              "odp: advice refused, no prefetch");
     }
 }
 
-bool regx_on_demand_follows(const regx_monitor_t *monitor, const void *base)
+static bool follows(const regx_monitor_t *monitor, const void *base, size_t length)
 {
     const regx_on_demand_t *odp = (const regx_on_demand_t *)monitor;
-    const bool follows = (uintptr_t)base % odp->transport->on_demand_grain == 0;
+    const bool whole = (uintptr_t)base % odp->transport->on_demand_grain == 0;
 
-    if (!follows) {
-        regx_tally(odp->counters->fallbacks, "odp: pinned, not where a page begins");
+    if (!whole) {
+        regx_monitor_fallback(monitor, odp->counters, (uintptr_t)base, (uintptr_t)base + length,
+                              "odp: pinned, not where a page begins");
     }
-    return follows;
+    return whole;
 }
 
-regx_status_t regx_on_demand_ready(const regx_monitor_t *monitor, const regx_mr_t *mr, void *base,
-                                   size_t length, unsigned access)
+static regx_status_t ready(const regx_monitor_t *monitor, const regx_mr_t *mr, void *base,
+                           size_t length, unsigned access)
 {
     const regx_on_demand_t *odp = (const regx_on_demand_t *)monitor;
     const uintptr_t start = (uintptr_t)base & ~(odp->page - 1);
@@ -174,8 +176,8 @@ static void choose_ways(regx_on_demand_t *odp, regx_prefetch_t query)
     }
 }
 
-regx_status_t regx_on_demand_start(const regx_monitor_config_t *config, regx_monitor_t **monitor,
-                                   char *error, size_t error_size)
+static regx_status_t odp_start(const regx_monitor_config_t *config, regx_monitor_t **monitor,
+                               char *error, size_t error_size)
 {
     regx_transport_t *transport = config->transport;
 
@@ -197,7 +199,10 @@ regx_status_t regx_on_demand_start(const regx_monitor_config_t *config, regx_mon
         return REGX_NO_MEMORY;
     }
     odp->super.name = "odp";
+    odp->super.trace = config->trace;
     odp->super.flags = REGX_MONITOR_BY_DEVICE;
+    odp->super.follows = follows;
+    odp->super.ready = ready;
     odp->super.stop = odp_stop;
     odp->transport = transport;
     odp->counters = config->counters;
@@ -206,3 +211,14 @@ regx_status_t regx_on_demand_start(const regx_monitor_config_t *config, regx_mon
     *monitor = &odp->super;
     return REGX_OK;
 }
+
+const regx_backend_t regx_backend_odp = {
+    .name = "odp",
+    .start = odp_start,
+    .help = "on-demand paging: nothing is pinned, the device follows the mapping; with "
+            "btl_regx_transport verbs on devices that can, see btl_regx_odp_prefetch",
+    .more = "Devices that can: of NVIDIA's, or Soft-RoCE of Linux 6.15 and later. It sees "
+            "everything; but memory that is unmapped while a transfer is under way ends the "
+            "job, so may memory that was received into and then made read-only, and the key "
+            "that a peer was given reaches whatever is mapped in that place until the "
+            "registration is evicted."};

@@ -383,3 +383,50 @@ bool regx_index_cut(regx_index_t *index, uintptr_t start, uintptr_t end, size_t 
     *max -= work < *max ? work : *max;
     return all;
 }
+
+/* ---- registered with the transport's memory domain, counted ---- */
+
+regx_status_t regx_device_register(regx_registry_t *registry, void *base, size_t length,
+                                   unsigned access, regx_mr_t *mr)
+{
+    regx_counters_t *counters = registry->counters;
+    regx_transport_t *transport = registry->transport;
+    const regx_status_t status = regx_device_takes(registry, length)
+                                     ? transport->ops->reg(transport, base, length, access, mr)
+                                     : REGX_NO_MEMORY;
+
+    if (status != REGX_OK) {
+        regx_trace(registry->trace, REGX_TRACE_PATH, "registration: %zu bytes at %p: refused, %s",
+                   length, base, status == REGX_NO_MEMORY ? "no room" : "not to be used so");
+        return status;
+    }
+    /* The cache's thread deregisters, whatever the application has told of its own. */
+    atomic_fetch_add(&counters->registrations, 1);
+    atomic_fetch_add(&counters->registered_bytes, length);
+    regx_count_high(&counters->largest_registration, length);
+    regx_count_high(&counters->registered_high, atomic_load(&counters->registered_bytes));
+    return REGX_OK;
+}
+
+void regx_device_deregister(regx_registry_t *registry, regx_mr_t *mr)
+{
+    regx_counters_t *counters = registry->counters;
+    const size_t length = mr->length;
+
+    registry->transport->ops->dereg(registry->transport, mr);
+    atomic_fetch_add(&counters->deregistrations, 1);
+    atomic_fetch_sub(&counters->registered_bytes, length);
+}
+
+regx_status_t regx_device_register_once(regx_registry_t *registry, void *base, size_t length,
+                                        unsigned access, regx_region_t *region)
+{
+    const regx_status_t status = regx_device_register(registry, base, length, access, &region->own);
+
+    if (status == REGX_OK) {
+        regx_count(registry->counters, &registry->counters->uncached, 1);
+        region->mr = &region->own;
+        region->kept = 0;
+    }
+    return status;
+}

@@ -15,7 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "transport/transport.h"
+#include "registration/registration.h"
 
 #define REGX_REGIONS_MAX (1u << 20) /* alive at once; address space, until used */
 
@@ -40,7 +40,7 @@ typedef struct regx_record {
 typedef struct regx_holding {
     regx_mr_t mr;  /* as the device knows it */
     uint32_t cost; /* of registering it: nanoseconds */
-    uint32_t heat; /* how often it was used, the older the less; see evict.c */
+    uint32_t heat; /* how often it was used, the older the less; see retire.c */
     uint32_t seen; /* acquisitions when heat was last brought up to date */
 } regx_holding_t;
 
@@ -137,5 +137,25 @@ uint32_t regx_index_next(const regx_index_t *index, regx_index_cursor_t *place);
 typedef void (*regx_index_removed_t)(void *context, const uint32_t *numbers, uint32_t count);
 bool regx_index_cut(regx_index_t *index, uintptr_t start, uintptr_t end, size_t *max,
                     regx_index_removed_t removed, void *context);
+
+/* ---- registered with the transport's memory domain, counted ---- */
+
+/* Whether the device can register so much at once. */
+static inline bool regx_device_takes(const regx_registry_t *registry, size_t length)
+{
+    const uint64_t max = registry->transport->mr_bytes;
+
+    return max == 0 || length <= max;
+}
+
+/* REGX_NO_MEMORY also of what the device does not take. */
+regx_status_t regx_device_register(regx_registry_t *registry, void *base, size_t length,
+                                   unsigned access, regx_mr_t *mr);
+void regx_device_deregister(regx_registry_t *registry, regx_mr_t *mr);
+
+/* Registers exactly that range for one use, counted as uncached; region->own is to be
+ * deregistered. */
+regx_status_t regx_device_register_once(regx_registry_t *registry, void *base, size_t length,
+                                        unsigned access, regx_region_t *region);
 
 #endif

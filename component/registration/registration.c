@@ -1,17 +1,136 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include "config.h"
+
 #include "registration/registration.h"
 
+#include <stdio.h>
+#include <string.h>
+
+#include "base/util.h"
 #include "registration/cache.h"
-#include "registration/device.h"
-#include "registration/on_demand.h"
+
+/* ---- the choice of a backend ---- */
+
+/* Registers and deregisters per use. Guarantees that no registration outlives the transfer that
+ * made it, so none can be stale; a change of the mapping during a transfer is the application's
+ * error. Needs to see no event. The honest baseline of every comparison. */
+const regx_backend_t regx_backend_none = {
+    .name = "none", .help = "nothing is kept: each transfer registers and deregisters"};
+
+static const regx_backend_t *const backends[] = {
+#define REGX_BACKEND_ROW(name) &regx_backend_##name,
+    REGX_BACKENDS(REGX_BACKEND_ROW)
+#undef REGX_BACKEND_ROW
+};
+
+enum { BACKENDS = sizeof(backends) / sizeof(backends[0]) };
+enum { WHY = REGX_BACKEND_REASON - 16 }; /* room for why one cannot be used */
+
+bool regx_backend_word(unsigned index, regx_param_word_t *word)
+{
+    if (index == 0) {
+        *word = (regx_param_word_t){
+            .word = "auto",
+            .help = "none where registering costs nothing, else notifier where it passes its "
+                    "self-test, else none"};
+        return true;
+    }
+    if (index > BACKENDS) {
+        return false;
+    }
+    *word = (regx_param_word_t){.word = backends[index - 1]->name,
+                                .help = backends[index - 1]->help,
+                                .more = backends[index - 1]->more};
+    return true;
+}
+
+const regx_backend_t *regx_backend_find(const char *name)
+{
+    for (int i = 0; i < BACKENDS; i++) {
+        if (strcmp(name, backends[i]->name) == 0) {
+            return backends[i];
+        }
+    }
+    return NULL;
+}
+
+static regx_status_t start(const char *name, const regx_monitor_config_t *config,
+                           regx_backend_choice_t *choice, char *error, size_t error_size)
+{
+    choice->backend = regx_backend_find(name);
+    choice->monitor = NULL;
+    return choice->backend->start == NULL
+               ? REGX_OK
+               : choice->backend->start(config, &choice->monitor, error, error_size);
+}
+
+static void choose_auto(bool registering_is_free, const regx_monitor_config_t *config,
+                        regx_backend_choice_t *choice)
+{
+    char error[WHY];
+
+    if (!registering_is_free &&
+        start("notifier", config, choice, error, sizeof(error)) == REGX_OK) {
+        snprintf(choice->reason, sizeof(choice->reason), "passed its self-test");
+        return;
+    }
+    choice->backend = &regx_backend_none;
+    choice->monitor = NULL;
+    if (registering_is_free) {
+        snprintf(choice->reason, sizeof(choice->reason), "not needed");
+    } else {
+        snprintf(choice->reason, sizeof(choice->reason), "notifier: %s", error);
+    }
+}
+
+/* ", NAME" where it works. Only some can be tried without leaving a trace: hooks patch code, retain
+ * changes malloc for good. */
+static const char *usable_instead(const char *name, const char *refused,
+                                  const regx_monitor_config_t *config, const char *text)
+{
+    regx_backend_choice_t other;
+    char error[WHY];
+
+    if (strcmp(name, refused) == 0 ||
+        start(name, config, &other, error, sizeof(error)) != REGX_OK) {
+        return "";
+    }
+    other.monitor->stop(other.monitor);
+    return text;
+}
+
+regx_status_t regx_backend_choose(const char *name, bool registering_is_free,
+                                  const regx_monitor_config_t *config,
+                                  regx_backend_choice_t *choice, char *error, size_t error_size)
+{
+    char why[WHY];
+
+    if (strcmp(name, "auto") == 0) {
+        choose_auto(registering_is_free, config, choice);
+        return REGX_OK;
+    }
+    const regx_status_t status = start(name, config, choice, why, sizeof(why));
+    if (status == REGX_OK) {
+        snprintf(choice->reason, sizeof(choice->reason), "asked for");
+        return REGX_OK;
+    }
+    snprintf(error, error_size, "cannot be used: %s; usable here: none%s%s", why,
+             usable_instead("notifier", name, config, ", notifier"),
+             usable_instead("odp", name, config, ", odp"));
+    return REGX_DENIED;
+}
+
+/* ---- a registry ---- */
 
 regx_status_t regx_registry_open(regx_registry_t *registry, const regx_backend_t *backend,
-                                 struct regx_monitor *monitor,
-                                 const struct regx_cache_config *cache, regx_transport_t *transport,
-                                 regx_counters_t *counters)
+                                 regx_monitor_t *monitor, const regx_cache_config_t *cache,
+                                 regx_transport_t *transport, regx_counters_t *counters)
 {
-    *registry = (regx_registry_t){
-        .backend = backend, .transport = transport, .counters = counters, .monitor = monitor};
+    *registry = (regx_registry_t){.backend = backend,
+                                  .transport = transport,
+                                  .counters = counters,
+                                  .trace = cache != NULL ? cache->trace : NULL,
+                                  .monitor = monitor};
     if (monitor == NULL) { /* nobody tells of changes: nothing may be kept */
         return REGX_OK;
     }
@@ -33,15 +152,15 @@ static __attribute__((noinline)) regx_status_t acquire_on_demand(regx_registry_t
                                                                  unsigned access,
                                                                  regx_region_t *region)
 {
-    struct regx_monitor *monitor = registry->monitor;
+    regx_monitor_t *monitor = registry->monitor;
 
-    if (!regx_on_demand_follows(monitor, base)) {
+    if (!monitor->follows(monitor, base, length)) {
         return regx_device_register_once(registry, base, length, access, region);
     }
     regx_status_t status =
         regx_cache_acquire(registry->cache, base, length, access | REGX_ACCESS_ON_DEMAND, region);
     if (status == REGX_OK) {
-        status = regx_on_demand_ready(monitor, region->mr, base, length, access);
+        status = monitor->ready(monitor, region->mr, base, length, access);
         if (status != REGX_OK) {
             regx_cache_release(registry->cache, region);
         }
@@ -95,3 +214,27 @@ void regx_registry_count(regx_registry_t *registry)
         regx_cache_count(registry->cache);
     }
 }
+
+/* ---- parameters ---- */
+
+#ifdef REGX_HAVE_UCM
+#define UCM_ABSENT false
+#else
+#define UCM_ABSENT true
+#endif
+
+static void from_a_page(const void *settings, regx_option_range_t *range)
+{
+    (void)settings;
+    range->min = regx_page_size();
+}
+
+static const regx_param_t params[] = {
+#define REGX_PARAM(type, ctype, field, ...)                                                        \
+    REGX_PARAM_ROW(regx_registration_settings_t, "", type, field, __VA_ARGS__)
+#include "registration/params.def"
+#undef REGX_PARAM
+};
+
+const regx_param_table_t regx_registration_params = {
+    .title = "Registration", .params = params, .count = sizeof(params) / sizeof(params[0])};

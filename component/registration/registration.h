@@ -3,9 +3,10 @@
  * registration/ makes memory that the application owns known to the device, and guarantees that
  * a registration is used only while it is true.
  *
- *   registration.h  acquire and release, for rendezvous/      backend.h  which backends there are
- *   cache.h         regions kept and found again              monitor.h    who tells of changes
- *   device.h        the transport's memory domain, counted    inval_log.h  what they told
+ *   registration.h  for who uses the room: a backend is chosen, memory acquired and released
+ *   monitor.h       for a backend: what tells of changes, and where
+ *   cache.h         for the files of this room: regions kept and found again
+ *   regions.h       ... and what a region is
  *
  * Between acquire and release the region stays registered. How long it is kept after that, and how
  * changes of the address space are learned, is the backend's.
@@ -23,9 +24,54 @@
 #ifndef REGX_REGISTRATION_REGISTRATION_H
 #define REGX_REGISTRATION_REGISTRATION_H
 
-#include "base/counters.h"
-#include "base/status.h"
-#include "transport/transport.h"
+#include "base/param.h"
+#include "registration/monitor.h"
+
+/* ---- the backends by name, and the choice among them ---- */
+
+/* The words of btl_regx_backend: auto, and the backends. false: there are no more. */
+bool regx_backend_word(unsigned index, regx_param_word_t *word);
+
+/* NULL: unknown ("auto" is not a backend). */
+const regx_backend_t *regx_backend_find(const char *name);
+
+#define REGX_BACKEND_REASON 256
+
+/* What a choice came to. */
+typedef struct regx_backend_choice {
+    const regx_backend_t *backend;
+    regx_monitor_t *monitor;          /* running, or NULL; the caller stops it */
+    char reason[REGX_BACKEND_REASON]; /* for the report */
+} regx_backend_choice_t;
+
+/* Starts the backend of that name. auto: none ("not needed") where registering is free; else
+ * notifier where it passes its self-test, else none with the reason. A backend given by name that
+ * does not work here: REGX_DENIED, and `error` holds the rest of a line that begins with the name.
+ */
+regx_status_t regx_backend_choose(const char *name, bool registering_is_free,
+                                  const regx_monitor_config_t *config,
+                                  regx_backend_choice_t *choice, char *error, size_t error_size);
+
+/* ---- what is kept ---- */
+
+#define REGX_UNLIMITED UINT64_MAX
+
+typedef enum { REGX_ADMIT_FIRST, REGX_ADMIT_SECOND } regx_admit_t;
+typedef enum { REGX_INUSE_IGNORE, REGX_INUSE_WARN, REGX_INUSE_ABORT } regx_inuse_t;
+
+typedef struct regx_cache_config {
+    uint64_t bytes;     /* that kept regions may hold in all; REGX_UNLIMITED allowed */
+    uint64_t count;     /* regions kept; REGX_UNLIMITED allowed (then what the table holds) */
+    regx_admit_t admit; /* SECOND: a range's first use does not push out others */
+    regx_inuse_t inuse; /* what progress does about a buffer that changed while in use */
+    /* Called from progress, acquire or close, with no lock held, at the first such buffer (WARN) or
+     * at each (ABORT), once its last use has ended. May be NULL. */
+    void (*changed_in_use)(void *context, const void *base, size_t length);
+    void *context;
+    const regx_trace_t *trace; /* lives as long as the registry; NULL: off */
+} regx_cache_config_t;
+
+/* ---- a registry ---- */
 
 /* One use of a registration. The caller keeps it, unchanged and in place, until it is released. */
 typedef struct regx_region {
@@ -38,26 +84,23 @@ typedef struct regx_region {
 } regx_region_t;
 
 typedef struct regx_registry regx_registry_t;
-typedef struct regx_backend regx_backend_t;
 struct regx_cache;
-struct regx_cache_config;
-struct regx_monitor;
 
 struct regx_registry {
     const regx_backend_t *backend;
     regx_transport_t *transport; /* whose memory domain registers */
     regx_counters_t *counters;
-    struct regx_monitor *monitor; /* NULL: the backend needs none */
-    struct regx_cache *cache;     /* NULL: registered per use */
-    bool on_demand;               /* the monitor's regions */
+    const regx_trace_t *trace;
+    regx_monitor_t *monitor;  /* NULL: the backend needs none */
+    struct regx_cache *cache; /* NULL: registered per use */
+    bool on_demand;           /* the monitor's regions */
 };
 
 /* The monitor must be running if the backend needs one, and outlive the registry; `cache` says how
  * much to keep. REGX_NO_MEMORY. */
 regx_status_t regx_registry_open(regx_registry_t *registry, const regx_backend_t *backend,
-                                 struct regx_monitor *monitor,
-                                 const struct regx_cache_config *cache, regx_transport_t *transport,
-                                 regx_counters_t *counters);
+                                 regx_monitor_t *monitor, const regx_cache_config_t *cache,
+                                 regx_transport_t *transport, regx_counters_t *counters);
 /* Every use must be released. */
 void regx_registry_close(regx_registry_t *registry);
 
@@ -75,9 +118,23 @@ bool regx_region_acquire_kept(regx_registry_t *registry, const void *base, size_
                               unsigned access, regx_region_t *region);
 void regx_region_release(regx_registry_t *registry, regx_region_t *region);
 
-/* To be called now and then; see cache.h. */
+/* To be called now and then: acts on changes and deregisters what is no longer needed, a bounded
+ * amount. */
 void regx_registry_progress(regx_registry_t *registry);
 /* Brings the counters up to date, before they are read. */
 void regx_registry_count(regx_registry_t *registry);
+
+/* ---- what users may set; the rows are in params.def ---- */
+
+/* Whose hooks: Open MPI's, or UCX's ucm. */
+typedef enum { REGX_HOOKS_OPAL, REGX_HOOKS_UCM } regx_hooks_choice_t;
+
+typedef struct regx_registration_settings {
+#define REGX_PARAM(type, ctype, field, ...) REGX_PARAM_FIELD(ctype, field)
+#include "registration/params.def"
+#undef REGX_PARAM
+} regx_registration_settings_t;
+
+extern const regx_param_table_t regx_registration_params;
 
 #endif

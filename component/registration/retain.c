@@ -129,7 +129,7 @@ static bool holds(void)
            pthread_join(thread, &failed) == 0 && failed == NULL;
 }
 
-regx_status_t regx_monitor_retain(const regx_monitor_config_t *config, regx_monitor_t **monitor,
+static regx_status_t retain_start(const regx_monitor_config_t *config, regx_monitor_t **monitor,
                                   char *error, size_t error_size)
 {
     (void)config;
@@ -151,3 +151,12 @@ regx_status_t regx_monitor_retain(const regx_monitor_config_t *config, regx_moni
     (*monitor)->stop = retain_stop;
     return REGX_OK;
 }
+
+const regx_backend_t regx_backend_retain = {
+    .name = "retain",
+    .start = retain_start,
+    .help = "malloc never gives memory back; only for programs that map no memory themselves",
+    .more = "For programs that communicate from malloc'ed memory alone: whatever else they "
+            "unmap is not seen. Not for those that call malloc_trim, or free blocks of 128 KiB "
+            "and more from before MPI_Init or, in threads, of more than 64 MiB. The process "
+            "keeps the most memory it ever had."};

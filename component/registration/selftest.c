@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "registration/selftest.h"
+#include "registration/monitor.h"
 
 #include <pthread.h>
 #include <sched.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "registration/thread_state.h"
+#include "registration/cache.h"
 
 #include <errno.h>
 #include <string.h>
@@ -12,6 +12,20 @@ _Thread_local struct regx_last_state regx_last_state[REGX_LAST_STATES];
 static _Atomic uint64_t threads; /* that have had a thread state */
 /* This thread is that number of them; 0: not yet. */
 static _Thread_local uint64_t self_number __attribute__((tls_model("initial-exec")));
+
+/* linux/membarrier.h */
+#define PRIVATE_EXPEDITED 8
+#define REGISTER_PRIVATE_EXPEDITED 16
+
+bool regx_membarrier_works(void)
+{
+    return syscall(SYS_membarrier, REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
+}
+
+bool regx_membarrier(void)
+{
+    return syscall(SYS_membarrier, PRIVATE_EXPEDITED, 0, 0) == 0;
+}
 
 static size_t size_of(uint32_t regions)
 {

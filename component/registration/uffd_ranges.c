@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "registration/uffd_ranges.h"
+#include "registration/uffd.h"
 
 #include <errno.h>
 #include <stdio.h>

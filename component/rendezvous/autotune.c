@@ -5,121 +5,373 @@
 
 #include "base/clock.h"
 
-#define MIN_SHIFT 14u
+#define LOST 64u         /* a trial may lose one message of so many, */
+#define REPEATED 3u      /* half as much each time that it ends the same, so often */
+#define SLOWER 1.25F     /* bursts take so many times what is expected, */
+#define SLOWER_BURSTS 4u /* so many in a row: the next trial comes at once */
+#define WAITED 4096u     /* if the last is so many messages ago, or a quarter of the time is over */
+#define FAILURES_MAX 16u /* segments in a row that told nothing end a trial */
 
-static regx_autotune_t *size_class(regx_autotune_t autotune[REGX_AUTOTUNE_SIZES], uint64_t length)
+unsigned regx_autotune_size(uint64_t length)
 {
-    const unsigned power = 63 - (unsigned)__builtin_clzll(length | 1);
-    const unsigned size = power > MIN_SHIFT ? power - MIN_SHIFT : 0;
+    const unsigned size = 63 - (unsigned)__builtin_clzll(length / REGX_AUTOTUNE_SMALLEST | 1);
 
-    return &autotune[size < REGX_AUTOTUNE_SIZES ? size : REGX_AUTOTUNE_SIZES - 1];
+    return size < REGX_AUTOTUNE_SIZES ? size : REGX_AUTOTUNE_SIZES - 1;
 }
 
-static void begin_round(regx_autotune_t *tune)
+void regx_autotune_init(regx_autotune_t autotune[REGX_AUTOTUNE_SIZES],
+                        const regx_autotune_prior_t *prior)
 {
-    tune->began = regx_now_ns();
-    tune->open_max = tune->open;
-    tune->closed = 0;
-    tune->bytes = 0;
+    memset(autotune, 0, REGX_AUTOTUNE_SIZES * sizeof(autotune[0]));
+    for (unsigned size = 0; size < REGX_AUTOTUNE_SIZES; size++) {
+        const uint8_t winner = prior->winner[size];
+        regx_autotune_t *of = &autotune[size];
+
+        for (unsigned burst = 0; burst < 2; burst++) {
+            of->tune[burst] = (regx_tune_t){.candidates = (uint8_t)prior->candidates,
+                                            .winner = winner,
+                                            .base = winner,
+                                            .wait = prior->patience};
+        }
+        if (of->tune[1].wait < REGX_AUTOTUNE_PATIENCE) {
+            of->tune[1].wait = REGX_AUTOTUNE_PATIENCE;
+        }
+        of->candidate = of->rest = winner;
+    }
+}
+
+bool regx_autotune_outcome(const regx_autotune_t *size, unsigned *candidate)
+{
+    const bool burst = size->tune[0].trials == 0 ||
+                       (size->tune[1].trials > 0 && size->messages[1] > size->messages[0]);
+
+    *candidate = size->tune[burst].winner;
+    return size->tune[burst].trials > 0;
+}
+
+static bool alive(const regx_tune_t *tune, unsigned candidate)
+{
+    return (tune->alive & 1u << candidate) != 0;
+}
+
+static unsigned rounds(const regx_tune_t *tune, bool burst)
+{
+    return tune->trials == 0 ? 3 : burst ? 5 : 1 + REGX_AUTOTUNE_SAMPLES;
+}
+
+/* ---- a trial -------------------------------------------------------------------------------- */
+
+static void begin_trial(regx_tune_t *tune)
+{
+    tune->trying = true;
+    tune->base = tune->winner;
+    tune->alive = (uint8_t)((1u << tune->candidates) - 1);
+    tune->round = tune->turn = tune->failures = 0;
+    tune->messages = 0;
+    memset(tune->of, 0, sizeof(tune->of));
+}
+
+/* Whose turn it is. The first round begins with the winner, each other with the next one. */
+static unsigned whose(const regx_tune_t *tune)
+{
+    return (tune->winner + tune->turn + tune->round * (tune->candidates - 1u)) % tune->candidates;
+}
+
+static void end_trial(regx_tune_t *tune, bool known)
+{
+    const unsigned before = tune->winner;
+    const unsigned sure =
+        tune->trials + (tune->of[before].messages >= REGX_AUTOTUNE_SEGMENT ? 1u : 0u);
+    const float save = 1.0F / (float)(16u << (sure < 2 ? sure : 2)); /* to win */
+    const float bytes = (float)(tune->of[0].bytes + tune->of[1].bytes + tune->of[2].bytes);
+    float lost = 0;
+
+    if (known) {
+        float limit = alive(tune, before) ? tune->of[before].cost * (1 - save) : 0;
+
+        for (unsigned i = 0; i < tune->candidates; i++) {
+            if (alive(tune, i) && i != before && tune->of[i].samples > 0 &&
+                (limit == 0 || tune->of[i].cost < limit)) {
+                tune->winner = (uint8_t)i;
+                limit = tune->of[i].cost;
+            }
+        }
+        tune->repeated = before != tune->winner           ? 0
+                         : tune->repeated + 1u < REPEATED ? (uint8_t)(tune->repeated + 1)
+                                                          : REPEATED;
+        tune->trials = tune->trials < UINT8_MAX ? (uint8_t)(tune->trials + 1) : UINT8_MAX;
+        for (unsigned i = 0; i < tune->candidates && tune->of[tune->winner].cost > 0; i++) {
+            float more = tune->of[i].cost / tune->of[tune->winner].cost - 1;
+
+            more = more < 1 || tune->of[i].told > 1 ? more : 1; /* once may have been chance */
+            lost += more > 0 ? more * (float)tune->of[i].bytes / bytes : 0;
+        }
+    }
+    /* Bookkeeping and caches that another candidate filled are not free either. */
+    lost = lost > 1.0F / 16 ? lost : 1.0F / 16;
+    tune->wait = (uint64_t)(lost * (float)tune->messages * (float)(LOST << tune->repeated)) + 1;
+    tune->waits = tune->wait;
+    tune->expected = tune->of[tune->winner].cost;
+    tune->slower = 0;
+    tune->trying = false;
+}
+
+/* The next one's turn, or the end. */
+static void advance(regx_tune_t *tune, bool burst)
+{
+    if ((tune->alive & (tune->alive - 1)) == 0) { /* only one is left */
+        end_trial(tune, tune->alive != 0);
+        return;
+    }
+    const unsigned now = whose(tune);
+
+    if (alive(tune, now) && tune->of[now].samples == 0 && now == tune->base) {
+        return; /* the probe was good: now all of a burst */
+    }
+    if (alive(tune, now) && burst && tune->trials == 0 &&
+        tune->messages < REGX_AUTOTUNE_PATIENCE * 3 / 4) {
+        return; /* the prior goes on */
+    }
+    do {
+        if (++tune->turn == tune->candidates) {
+            tune->turn = 0;
+            tune->round++;
+        }
+    } while (!alive(tune, whose(tune)));
+    if (tune->round >= rounds(tune, burst)) {
+        end_trial(tune, true);
+    }
+}
+
+/* How much worse a candidate may be than the base, by the messages that it had. */
+static float tolerance(uint32_t messages)
+{
+    return messages < 2 ? 2 : messages < 4 ? 1.5F : messages < 16 ? 1.25F : 1.125F;
+}
+
+/* The base is the best that is known. */
+static void find_base(regx_tune_t *tune)
+{
+    for (unsigned i = 0; i < tune->candidates; i++) {
+        if (alive(tune, i) && tune->of[i].cost > 0 &&
+            (tune->of[tune->base].cost == 0 || tune->of[i].cost < tune->of[tune->base].cost)) {
+            tune->base = (uint8_t)i;
+        }
+    }
+}
+
+/* What is clearly worse has no further turn. `cost` is what the last segment told of its candidate.
+ * In bursts that must be seen twice, since much is decided by each; of the winner too, since its
+ * first message found the caches cold. */
+static void drop(regx_tune_t *tune, unsigned judged, float cost, bool burst)
+{
+    const float best = tune->of[tune->base].cost;
+
+    for (unsigned i = 0; i < tune->candidates; i++) {
+        const unsigned enough = burst || i == tune->winner ? 2 : 1;
+        const float seen = i == judged ? cost : tune->of[i].cost;
+
+        if (tune->of[tune->base].samples == 0 || (burst && i != judged)) {
+            continue;
+        }
+        if (seen <= best * tolerance(tune->of[i].messages)) {
+            tune->of[i].suspect = 0;
+        } else if (i == judged || tune->of[i].suspect == 0) {
+            tune->of[i].suspect++;
+        }
+        if (tune->of[i].suspect >= enough) {
+            tune->alive &= (uint8_t) ~(1u << i);
+        }
+    }
+}
+
+static void add_sample(regx_tune_t *tune, unsigned candidate, float cost, uint32_t messages)
+{
+    float *sample = tune->of[candidate].sample;
+    unsigned at = tune->of[candidate].samples;
+
+    if (at == REGX_AUTOTUNE_SAMPLES) {
+        at--; /* instead of the slowest */
+    } else {
+        tune->of[candidate].samples++;
+    }
+    for (; at > 0 && sample[at - 1] > cost; at--) {
+        sample[at] = sample[at - 1];
+    }
+    sample[at] = cost;
+    tune->of[candidate].messages += messages;
+    tune->of[candidate].cost = sample[(tune->of[candidate].samples - 1u) / 4];
+}
+
+/* What a segment tells. Of a share of its bytes only, if others went by the base: that is used only
+ * as long as there is nothing better, since the two may have gone on at the same time. */
+static void judge(regx_tune_t *tune, const regx_autotune_t *segment, float cost)
+{
+    const unsigned candidate = segment->candidate;
+    const float share = (float)segment->own / (float)segment->bytes;
+    const float rest = tune->of[segment->rest].cost;
+
+    if (segment->own == segment->bytes) {
+        add_sample(tune, candidate, cost, segment->closed);
+        cost = tune->of[candidate].cost;
+    } else {
+        cost = rest + (cost - rest) / share;
+        cost = cost > rest / 2 ? cost : rest / 2;
+        if (tune->of[candidate].samples == 0) {
+            tune->of[candidate].cost = cost;
+        }
+    }
+    tune->of[candidate].told++;
+    find_base(tune);
+    drop(tune, candidate, cost, segment->burst);
+}
+
+/* ---- segments ------------------------------------------------------------------------------- */
+
+static float cost_of(const regx_autotune_t *segment, int64_t now)
+{
+    return 1 + (float)(now - segment->began) * 1000 / (float)segment->bytes;
+}
+
+/* A burst outside of a trial. Several in a row that take clearly longer than the winner did in the
+ * trial: costs have changed, so the next one comes earlier. */
+static void watch(regx_tune_t *tune, float cost)
+{
+    tune->slower =
+        tune->expected > 0 && cost > tune->expected * SLOWER ? (uint8_t)(tune->slower + 1) : 0;
+    if (tune->slower >= SLOWER_BURSTS) {
+        tune->slower = 0;
+        const uint64_t waited = tune->waits - tune->wait;
+
+        tune->wait = waited >= WAITED || waited >= tune->waits / 4 ? 0 : tune->wait;
+    }
+}
+
+/* One that is part of a trial. If it told nothing, its candidate has another turn. */
+static void end_turn(regx_autotune_t *segment, int64_t now)
+{
+    regx_tune_t *tune = &segment->tune[segment->burst];
+    const bool burst = segment->open_max >= REGX_AUTOTUNE_BURST;
+
+    tune->messages += segment->entered;
+    tune->of[segment->candidate].bytes += segment->own;
+    tune->of[segment->rest].bytes += segment->bytes - segment->own;
+    if (segment->invalid && (segment->candidate != tune->winner || tune->failures > 0)) {
+        tune->alive &= (uint8_t) ~(1u << segment->candidate); /* it cannot be had now */
+    } else if (segment->invalid || segment->own == 0 || burst != segment->burst ||
+               segment->before > 0) {
+        if (++tune->failures >= FAILURES_MAX) {
+            end_trial(tune, false);
+        }
+        return;
+    } else {
+        tune->failures = 0;
+        judge(tune, segment, cost_of(segment, now));
+    }
+    advance(tune, burst);
+}
+
+static void end_segment(regx_autotune_t *segment, int64_t now)
+{
+    regx_tune_t *tune = &segment->tune[segment->burst];
+
+    segment->messages[segment->burst] += segment->entered;
+    if (segment->timed) {
+        end_turn(segment, now);
+        return;
+    }
+    tune->wait -= tune->wait < segment->entered ? tune->wait : segment->entered;
+    if (segment->open_max >= REGX_AUTOTUNE_BURST && segment->began > 0 && segment->bytes > 0) {
+        watch(tune, cost_of(segment, now));
+    }
+}
+
+static void begin_segment(regx_autotune_t *segment, bool burst, int64_t now)
+{
+    regx_tune_t *tune = &segment->tune[burst];
+
+    if (!tune->trying && tune->wait == 0) {
+        begin_trial(tune);
+    }
+    const bool stream = segment->burst;
+    const uint8_t last = segment->entered > segment->limit ? segment->rest : segment->candidate;
+
+    segment->burst = burst;
+    segment->timed = tune->trying;
+    segment->invalid = false;
+    segment->candidate = segment->rest = tune->winner;
+    segment->limit = UINT32_MAX;
+    segment->began = now;
+    if (tune->trying) {
+        segment->candidate = (uint8_t)whose(tune);
+        segment->rest = tune->base;
+        if (segment->candidate != segment->rest && tune->of[segment->rest].cost > 0 &&
+            (tune->of[segment->candidate].told == 0 || tune->of[segment->candidate].suspect > 0)) {
+            segment->limit = REGX_AUTOTUNE_PROBE;
+        }
+    }
+    segment->number++;
+    segment->entered = segment->closed = 0;
+    segment->bytes = segment->own = 0;
+    segment->open_max = segment->open;
+    segment->before = segment->open;
+    if (stream && segment->limit == UINT32_MAX && segment->candidate != last) {
+        /* What the sender got ahead with the other candidate is not this one's either. */
+        segment->before *= 2;
+    }
+}
+
+static void next_segment(regx_autotune_t *segment, bool burst)
+{
+    const regx_tune_t *tune = &segment->tune[burst];
+    const bool due = tune->wait <= (burst == segment->burst ? segment->entered : 0);
+    const int64_t now = segment->timed || due || burst ? regx_now_ns() : 0;
+
+    end_segment(segment, now);
+    begin_segment(segment, burst, now);
 }
 
 regx_trial_t regx_autotune_enter(regx_autotune_t autotune[REGX_AUTOTUNE_SIZES], uint64_t length)
 {
-    regx_autotune_t *tune = size_class(autotune, length);
+    regx_autotune_t *segment = &autotune[regx_autotune_size(length)];
 
-    if (tune->wait > 0) {
-        tune->wait--;
-        return (regx_trial_t){.path = tune->winner, .known = tune->factor > 0};
+    if (segment->open == 0) {
+        next_segment(segment, segment->open_max >= REGX_AUTOTUNE_BURST);
+    } else if (!segment->burst && segment->open + 1 >= REGX_AUTOTUNE_BURST) {
+        segment->open_max = segment->open + 1;
+        next_segment(segment, true);
+    } else if (segment->before == 0 && segment->closed >= REGX_AUTOTUNE_SEGMENT &&
+               segment->closed >= segment->open_max) {
+        next_segment(segment, segment->open_max >= REGX_AUTOTUNE_BURST);
     }
-    if (tune->messages == 0) {
-        tune->trial = tune->trial == UINT32_MAX ? 1 : tune->trial + 1;
-        begin_round(tune);
-    } else if (tune->open == 0) {
-        tune->began = regx_now_ns(); /* nothing was under way until now */
-    }
-    tune->messages++;
-    tune->open++;
-    tune->open_max = tune->open > tune->open_max ? tune->open : tune->open_max;
-    return (regx_trial_t){.path = (regx_autotune_path_t)(tune->round / REGX_AUTOTUNE_ROUNDS),
-                          .trial = tune->trial};
+    segment->open++;
+    segment->open_max = segment->open > segment->open_max ? segment->open : segment->open_max;
+    const bool rest = segment->entered >= segment->limit;
+
+    segment->entered++;
+    return (regx_trial_t){.of = segment,
+                          .trial = segment->timed,
+                          .known = segment->tune[segment->burst].trials > 0,
+                          .candidate = rest ? segment->rest : segment->candidate,
+                          .number = segment->number};
 }
 
-/* No trial for so many messages. */
-static void rest(regx_autotune_t *tune, uint64_t wait)
+void regx_autotune_leave(const regx_trial_t *trial, uint64_t length, bool went)
 {
-    tune->wait = wait < UINT32_MAX ? (uint32_t)wait : UINT32_MAX;
-    tune->round = tune->messages = 0;
-    tune->invalid = false;
-    memset(tune->best, 0, sizeof(tune->best));
-}
+    regx_autotune_t *segment = trial->of;
 
-static void decide(regx_autotune_t *tune)
-{
-    uint64_t limit = tune->best[REGX_AUTOTUNE_BOUNCE] - tune->best[REGX_AUTOTUNE_BOUNCE] / 8;
-    regx_autotune_path_t winner = REGX_AUTOTUNE_BOUNCE;
-    bool measured = true;
-
-    for (regx_autotune_path_t path = REGX_AUTOTUNE_BOUNCE; path < REGX_AUTOTUNE_PATHS; path++) {
-        measured &= tune->best[path] > 0;
-        if (tune->best[path] < limit) {
-            winner = path;
-            limit = tune->best[path];
+    if (segment == NULL) {
+        return;
+    }
+    segment->open--;
+    if (segment->before > 0) {
+        if (--segment->before == 0 && segment->timed) {
+            segment->began = regx_now_ns();
         }
-    }
-    const bool same = tune->factor > 0 && winner == tune->winner;
-
-    if (tune->invalid || !measured) { /* inconclusive */
-        rest(tune, (uint64_t)REGX_AUTOTUNE_MIN * tune->messages);
         return;
     }
-    if (!same) {
-        tune->factor = REGX_AUTOTUNE_MIN;
-    } else if (tune->factor < REGX_AUTOTUNE_MAX) {
-        tune->factor *= 2;
-    }
-    tune->winner = winner;
-    rest(tune, (uint64_t)tune->factor * tune->messages);
-}
-
-static void end_round(regx_autotune_t *tune)
-{
-    uint64_t *best = &tune->best[tune->round / REGX_AUTOTUNE_ROUNDS];
-
-    if (tune->bytes > 0) {
-        const double took = (double)(regx_now_ns() - tune->began) * 1000;
-        const uint64_t cost = 1 + (uint64_t)(took / (double)tune->bytes);
-
-        *best = *best == 0 || cost < *best ? cost : *best;
-    }
-    if (++tune->round == REGX_AUTOTUNE_PATHS * REGX_AUTOTUNE_ROUNDS) {
-        decide(tune);
-    } else {
-        begin_round(tune);
-    }
-}
-
-void regx_autotune_leave(regx_autotune_t autotune[REGX_AUTOTUNE_SIZES], uint64_t length,
-                         const regx_trial_t *trial, bool went)
-{
-    regx_autotune_t *tune = size_class(autotune, length);
-
-    if (trial->trial == 0) {
-        return;
-    }
-    tune->open--;
-    if (tune->messages == 0) {
-        return;
-    }
-    tune->closed++;
-    if (trial->trial == tune->trial) {
-        const bool its_path =
-            trial->path == (regx_autotune_path_t)(tune->round / REGX_AUTOTUNE_ROUNDS);
-
-        tune->bytes += its_path ? length : 0;
-        tune->invalid |= !went;
-    }
-    if (tune->open == 0 ||
-        (tune->closed >= REGX_AUTOTUNE_ROUND && tune->closed >= tune->open_max)) {
-        end_round(tune);
-    }
+    segment->closed++;
+    segment->bytes += length;
+    segment->own += trial->candidate == segment->candidate ? length : 0;
+    segment->invalid |= !went && trial->number == segment->number;
 }

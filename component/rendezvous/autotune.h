@@ -1,25 +1,39 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Which path moves messages fastest on this node. There are three candidates: bounce, where both
- * processes copy through the pool at once; single copy, where the sender has the kernel copy into
- * the receiver; together, where the receiver has it copy one half. The answer depends on the
- * machine and on the program. Where a line that one core has written reaches the other slowly, and
- * the program sends again what it has not written since, single copy is up to twice as fast as
- * bounce, and together up to 2.7 times as fast as that. Elsewhere bounce is the fastest.
+ * Which candidate moves a program's messages fastest: a path, known here by its number. It is found
+ * out on the program's own messages, for each power of two of sizes, and apart for messages that
+ * come alone and in bursts (REGX_AUTOTUNE_BURST of them open at once).
  *
- * So the candidates are tried, for each power of two of sizes, on the program's own messages, in
- * rounds. A round lasts until none of its messages is under way, or until REGX_AUTOTUNE_ROUND of
- * them, and as many as were under way at once, have been closed. So it is one message that comes
- * alone, one burst, or a part of a long stream. Its cost is the time that it took per byte. Each
- * candidate has three rounds, and the quickest counts: the first finds the caches as the candidate
- * before left them, any may be interrupted, and hardly anything makes one too short. Another
- * candidate than bounce wins if it saves an eighth; of two such the quicker.
+ * Measure. A segment is from the opening of a message while no other of its size is open to the
+ * next such opening: one message that comes alone, or one burst. Its cost is that time per byte. So
+ * what the program does between messages counts: it reads what has come, writes and sends its own.
+ * Where some are always open, a segment ends after REGX_AUTOTUNE_SEGMENT of them.
  *
- * The outcome holds for 64 times as many messages as the trial had. Each time that it stays the
- * same it holds for twice as many, up to 1024 times, so that trying costs little. What is not seen:
- * after a single copy the receiver's core has yet to fetch what it reads.
+ * A trial compares the candidates in turn, in several rounds, each of which begins with another
+ * one. The first time, a burst goes by the candidate with its first REGX_AUTOTUNE_PROBE messages
+ * alone, the others by the best so far. What counts is the lower quartile of a candidate's
+ * segments, so that most of them may be interrupted, or be followed by a computation. A candidate
+ * that is clearly worse is dropped: the fewer messages it had, the clearer it must be. Then no
+ * trial is made for 64 times as many messages as this one has lost, and, as long as the outcome
+ * stays the same, 128, 256 and at last 512 times as many; earlier if bursts begin to take clearly
+ * longer. Later trials compare more segments, and so tell smaller differences: at first a candidate
+ * must save a 16th to win, at last a 64th.
  *
- * One set per engine, under its lock. Peers are not told apart, near or far.
+ * Regret. Compared with the best single candidate, costs being as they were, and the slowest
+ * candidate taking at most 4 times as long as the fastest (test_regret.c):
+ *   - of messages that come alone, 100 take at most 10 % longer, 10,000 at most 3 %, whichever
+ *     candidate is the prior;
+ *   - in bursts 100 messages go by the prior, and 10,000 take at most 3 % longer if the prior takes
+ *     at most 1.5 times as long as the best, at most 5 % if twice as long. No rule can do better
+ *     with the first hundred: 64 may be opened before the first of them has ended;
+ *   - where 64 are always open, 10,000 take at most 8 % longer, since a change of the candidate
+ *     tells nothing until twice as many have gone through.
+ *
+ * The receiver of a message decides alone, so the two ends of a pair cannot disagree. All
+ * processes try in the same order, so that in a symmetric program both directions do the same.
+ *
+ * One set per engine and kind of wire, under the engine's lock. Peers are not told apart. While
+ * there is no trial, a message that comes alone reads no clock, and a burst reads it once.
  */
 #ifndef REGX_RENDEZVOUS_AUTOTUNE_H
 #define REGX_RENDEZVOUS_AUTOTUNE_H
@@ -27,48 +41,95 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define REGX_AUTOTUNE_SIZES 20u /* from 16 KiB, doubled; what is larger or smaller joins */
-#define REGX_AUTOTUNE_ROUND 64u /* messages */
-#define REGX_AUTOTUNE_ROUNDS 3u /* per candidate */
-#define REGX_AUTOTUNE_MIN 64u   /* an outcome holds for so many times the trial's messages, … */
-#define REGX_AUTOTUNE_MAX 1024u /* … at most for so many */
+#define REGX_AUTOTUNE_SMALLEST 0x4000ULL /* bytes of the first size */
+#define REGX_AUTOTUNE_SIZES 20u     /* each twice the one before; what is larger or smaller joins */
+#define REGX_AUTOTUNE_CANDIDATES 3u /* at most */
+#define REGX_AUTOTUNE_SAMPLES 8u    /* segments of a candidate in one trial */
+#define REGX_AUTOTUNE_BURST 4u      /* messages open at once: they do not come alone */
+#define REGX_AUTOTUNE_SEGMENT 64u   /* messages */
+#define REGX_AUTOTUNE_PROBE 16u     /* messages */
+#define REGX_AUTOTUNE_PATIENCE 64u  /* messages in bursts before the first trial */
 
-typedef enum regx_autotune_path {
-    REGX_AUTOTUNE_BOUNCE,
-    REGX_AUTOTUNE_SINGLE_COPY,
-    REGX_AUTOTUNE_TOGETHER,
-    REGX_AUTOTUNE_PATHS
-} regx_autotune_path_t;
+/* One size, alone or in bursts. */
+typedef struct regx_tune {
+    uint8_t candidates; /* 0 to candidates - 1 */
+    uint8_t winner;
+    uint8_t trials;   /* that had an outcome, up to 255 */
+    uint8_t repeated; /* the outcome was the same so many times, up to 3 */
+    bool trying;      /* there is a trial: */
+    uint8_t base;     /* the best so far */
+    uint8_t alive;    /* bits of those that are not dropped */
+    uint8_t round, turn;
+    uint8_t failures;  /* segments that told nothing */
+    uint64_t wait;     /* no trial: messages until the next one, */
+    uint64_t waits;    /* of so many after the last one; */
+    float expected;    /* the winner's cost there, */
+    uint8_t slower;    /* and how many bursts in a row took clearly longer */
+    uint32_t messages; /* of the trial */
+    struct {
+        uint8_t told;    /* segments */
+        uint8_t suspect; /* of these, the last ones that showed it clearly worse than the base */
+        uint8_t samples;
+        uint32_t messages; /* they are of */
+        uint64_t bytes;    /* that went by it */
+        float cost;        /* its quartile in picoseconds a byte, or what the probe told; 0: none */
+        float sample[REGX_AUTOTUNE_SAMPLES]; /* in ascending order */
+    } of[REGX_AUTOTUNE_CANDIDATES];
+} regx_tune_t;
 
-/* What is known of one power of two of sizes. */
+/* One size. */
 typedef struct regx_autotune {
-    regx_autotune_path_t winner;
-    uint32_t wait;     /* messages before the next trial */
-    uint32_t factor;   /* of the last outcome, MIN to MAX; 0: there was none yet */
-    uint32_t trial;    /* the number of the last trial */
-    uint32_t messages; /* that this trial had so far; 0: there is none */
-    uint32_t round;    /* of this trial: those of the first candidate, then those of the next */
-    uint32_t open;     /* messages of this and earlier trials that are under way */
-    uint32_t open_max; /* of them at once, in this round */
-    uint32_t closed;   /* in this round */
-    uint64_t bytes;    /* closed in this round that went the candidate's path */
-    int64_t began;     /* when this round did, in nanoseconds */
-    uint64_t best[REGX_AUTOTUNE_PATHS]; /* the quickest round: picoseconds a byte; 0: none yet */
-    bool invalid;                       /* some messages went another path than they were to */
+    regx_tune_t tune[2];  /* alone; in bursts */
+    uint32_t open;        /* messages */
+    uint64_t messages[2]; /* that came alone; in bursts */
+
+    /* The present segment. */
+    bool burst;        /* it is of tune[burst] */
+    bool timed;        /* it is part of a trial: */
+    bool invalid;      /* a message went another path than it was to */
+    uint8_t candidate; /* that it is about, */
+    uint8_t rest;      /* and what goes after `limit` messages */
+    uint32_t limit;
+    uint32_t number;     /* of the segment */
+    uint32_t entered;    /* messages */
+    uint32_t open_max;   /* of them at once */
+    uint32_t before;     /* so many have yet to close before it can be measured */
+    uint32_t closed;     /* since then */
+    uint64_t bytes, own; /* of those, and of these by the candidate */
+    int64_t began;
 } regx_autotune_t;
 
-/* A message's part in it. */
+/* A message's part in it. Zero: none. */
 typedef struct regx_trial {
-    regx_autotune_path_t path;
-    bool known;     /* the path is a trial's outcome */
-    uint32_t trial; /* the number of the trial that the message is part of; 0: none */
+    regx_autotune_t *of; /* its size */
+    bool trial;          /* part of a trial */
+    bool known;          /* the candidate is a trial's outcome; else the prior */
+    uint8_t candidate;
+    uint32_t number; /* of the segment */
 } regx_trial_t;
 
-/* A message of that length is opened. */
+/* What is known when nothing was tried. */
+typedef struct regx_autotune_prior {
+    unsigned candidates; /* how many */
+    uint8_t winner[REGX_AUTOTUNE_SIZES];
+    uint32_t patience; /* messages that come alone before the first trial */
+} regx_autotune_prior_t;
+
+void regx_autotune_init(regx_autotune_t autotune[REGX_AUTOTUNE_SIZES],
+                        const regx_autotune_prior_t *prior);
+
+/* The number of a message's size. */
+unsigned regx_autotune_size(uint64_t length);
+
+/* A message of that length is opened. It is to be left. */
 regx_trial_t regx_autotune_enter(regx_autotune_t autotune[REGX_AUTOTUNE_SIZES], uint64_t length);
 
-/* It is closed. went: all of it arrived, by the path that it was to go. */
-void regx_autotune_leave(regx_autotune_t autotune[REGX_AUTOTUNE_SIZES], uint64_t length,
-                         const regx_trial_t *trial, bool went);
+/* It is closed. went: all of it arrived, by the path that it was to go. Does nothing for a message
+ * that has no part. */
+void regx_autotune_leave(const regx_trial_t *trial, uint64_t length, bool went);
+
+/* The outcome of the trials for that size: the candidate for what most of its bytes came in. false:
+ * there was none. */
+bool regx_autotune_outcome(const regx_autotune_t *size, unsigned *candidate);
 
 #endif

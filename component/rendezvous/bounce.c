@@ -249,12 +249,6 @@ static regx_status_t prepare_slot(regx_rndv_t *rndv, regx_write_t *write)
     return REGX_OK;
 }
 
-static void slot_sent_locked(regx_rndv_t *rndv, const regx_write_t *write)
-{
-    (void)rndv;
-    write->send->sent_slots += write->put.length;
-}
-
 /* There is nothing that a slot could fall back to. */
 static bool slot_unsent_locked(regx_rndv_t *rndv, regx_write_t *write, regx_status_t status)
 {
@@ -263,8 +257,8 @@ static bool slot_unsent_locked(regx_rndv_t *rndv, regx_write_t *write, regx_stat
     return false;
 }
 
-static const regx_grant_kind_t slot_kind = {
-    .prepare = prepare_slot, .sent_locked = slot_sent_locked, .unsent_locked = slot_unsent_locked};
+static const regx_grant_kind_t slot_kind = {.prepare = prepare_slot,
+                                            .unsent_locked = slot_unsent_locked};
 
 /* Consecutive slots from `offset` on: all of them, or none. */
 static bool take_slots(regx_rndv_send_t *send, uint64_t offset, const regx_slot_grant_t *slots,

@@ -83,7 +83,7 @@ static unsigned grants_of(const regx_cts_t *cts)
 }
 
 /* Bits of the CTS. */
-enum { CTS_FALLBACK = 1, CTS_VERIFY = 2, CTS_PIECES = 4 };
+enum { CTS_FALLBACK = 1, CTS_VERIFY = 2, CTS_PIECES = 4, CTS_SUSPECT = 8, CTS_BITS = 15 };
 
 void regx_cts_pack(const regx_cts_t *cts, uint8_t bytes[REGX_CTS_SIZE])
 {
@@ -96,20 +96,19 @@ void regx_cts_pack(const regx_cts_t *cts, uint8_t bytes[REGX_CTS_SIZE])
     put_handle(&to, cts->recv);
     put_number(&to,
                (cts->fallback ? CTS_FALLBACK : 0) | (cts->verify ? CTS_VERIFY : 0) |
-                   (cts->pieces ? CTS_PIECES : 0),
+                   (cts->pieces ? CTS_PIECES : 0) | (cts->suspect ? CTS_SUSPECT : 0),
                4);
     put_number(&to, cts->length, 8);
     if (granted_by_slots(cts->path)) {
         put_slots(&to, cts->slots, cts->slot_count);
         return;
     }
-    if (cts->path != REGX_PATH_read && cts->chunk_length > 0) {
+    if (regx_path_reads(cts->path)) {
+        put_number(&to, cts->rkey_max, 8);
+    } else if (cts->chunk_length > 0) {
         put_number(&to, cts->chunk_length, 8);
         put_number(&to, cts->chunk_start, 8);
         put_key(&to, &cts->key);
-    }
-    if (regx_path_reads(cts->path)) {
-        put_number(&to, cts->rkey_max, 8);
     }
 }
 
@@ -138,12 +137,13 @@ bool regx_cts_unpack(const uint8_t bytes[REGX_CTS_SIZE], regx_cts_t *cts)
     cts->recv = get_handle(&from);
     const uint64_t bits = get_number(&from, 4);
     cts->length = get_number(&from, 8);
-    if (version != REGX_CONTROL_VERSION || bits > (CTS_FALLBACK | CTS_VERIFY | CTS_PIECES)) {
+    if (version != REGX_CONTROL_VERSION || bits > CTS_BITS) {
         return false;
     }
     cts->fallback = (bits & CTS_FALLBACK) != 0;
     cts->verify = (bits & CTS_VERIFY) != 0;
     cts->pieces = (bits & CTS_PIECES) != 0;
+    cts->suspect = (bits & CTS_SUSPECT) != 0;
     cts->path = (regx_path_t)path;
     switch (path) {
     case REGX_PATH_bounce:
@@ -163,13 +163,49 @@ bool regx_cts_unpack(const uint8_t bytes[REGX_CTS_SIZE], regx_cts_t *cts)
         }
         return count == 0 || cts->chunk_length > 0;
     case REGX_PATH_read:
-        return get_rkeys(&from, count, cts);
     case REGX_PATH_together:
-        get_chunk(&from, cts);
-        return get_rkeys(&from, count, cts) && cts->chunk_length > 0;
+        return get_rkeys(&from, count, cts);
     default:
         return false;
     }
+}
+
+/* In the place of a CTS's path. */
+#define EXPOSURE 255u
+
+void regx_exposure_pack(const regx_exposure_t *exposure, uint8_t bytes[REGX_CTS_SIZE])
+{
+    regx_cursor_t to = {bytes};
+
+    memset(bytes, 0, REGX_CTS_SIZE);
+    put_number(&to, REGX_CONTROL_VERSION, 1);
+    put_number(&to, EXPOSURE, 1);
+    put_number(&to, 0, 2);
+    put_number(&to, exposure->has_checksum, 4);
+    put_number(&to, exposure->length, 8);
+    put_key(&to, &exposure->key);
+    put_number(&to, exposure->has_checksum ? exposure->checksum : 0, 8);
+}
+
+bool regx_exposure_unpack(const uint8_t bytes[REGX_CTS_SIZE], regx_exposure_t *exposure)
+{
+    const uint8_t *from = bytes;
+    const uint64_t version = get_number(&from, 1);
+    const uint64_t what = get_number(&from, 1);
+    const uint64_t unused = get_number(&from, 2);
+    const uint64_t has_checksum = get_number(&from, 4);
+
+    exposure->has_checksum = has_checksum == 1;
+    exposure->length = get_number(&from, 8);
+    get_key(&from, &exposure->key);
+    exposure->checksum = get_number(&from, 8);
+    return version == REGX_CONTROL_VERSION && what == EXPOSURE && unused == 0 &&
+           has_checksum <= 1 && exposure->length > 0;
+}
+
+bool regx_exposure_is(const uint8_t bytes[REGX_CTS_SIZE])
+{
+    return bytes[1] == EXPOSURE;
 }
 
 /* Why something is not acknowledged (NACK). */

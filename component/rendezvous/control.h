@@ -6,24 +6,32 @@
  * The RTS is the MPI library's own. The CTS travels inside it as the registration handle and has
  * REGX_CTS_SIZE bytes; unused ones are zero:
  *
- *      0 u8  version (5)          1 u8  path of this transfer
+ *      0 u8  version (6)          1 u8  path of this transfer
  *      2 u16 number of grants     4 u32 receive side   8 u32 its generation
  *     12 u32 bits 1: this is not the path that was asked for; 2: each ATP is to carry a checksum;
- *            4: the chunk may be written in pieces
+ *            4: the chunk may be written in pieces; 8: the memory at either end may be gone
  *     16 u64 length of the transfer
  *     24 the first grants:
  *        - bounce: up to 8 of { u32 slot, u32 length }, from offset 0 on. A slot is named by its
  *          offset in the receiver's pool.
  *        - pipeline, direct: a chunk at offset 0 { u64 length, u64 where in the keyed region it
  *          begins, 24 bytes key }.
- *        - read: u64 the longest chunk that may be advertised. The number of grants is how many may
- *          be advertised at once.
- *        - together: a chunk as above, and behind its key the u64 as for read. What lies behind the
- *          chunk is to be advertised.
+ *        - read, together: u64 the longest chunk that may be advertised. The number of grants is
+ *          how many may be advertised at once.
+ *
+ * Where the kernel copies between the two, the RTS itself may carry a handle of the sender's: an
+ * exposure. By it the receiver reads the whole message, and there is no CTS. It has the CTS's size;
+ * unused bytes are zero:
+ *
+ *      0 u8  version (6)          1 u8  255
+ *      4 u32 1: there is a checksum
+ *      8 u64 length of the transfer
+ *     16 24 bytes key, of all of it and nothing else
+ *     40 u64 checksum of the whole
  *
  * All others are frames with the tag REGX_TAG_CONTROL of at most 72 bytes:
  *
- *      0 u8  version (5)          1 u8  type
+ *      0 u8  version (6)          1 u8  type
  *      2 u16 number of grants     4 u32 addressee (a receive or a send side)   8 u32 its generation
  *
  *   from the sender to the receiver
@@ -74,7 +82,7 @@
 
 #define REGX_TAG_CONTROL 0x28 /* of the tags that Open MPI keeps for BTLs, one that none uses */
 #ifndef REGX_CONTROL_VERSION  /* a test builds another */
-#define REGX_CONTROL_VERSION 5
+#define REGX_CONTROL_VERSION 6
 #endif
 #define REGX_CONTROL_MAX 72 /* bytes; all but RKEY have 56 at most, which any transport carries */
 #define REGX_CTS_SIZE 88
@@ -104,6 +112,7 @@ typedef struct regx_cts {
     bool fallback; /* not the path that was asked for */
     bool verify;   /* each ATP is to carry a checksum */
     bool pieces;   /* the chunk may be written in pieces */
+    bool suspect;  /* the memory at either end may be gone */
     uint64_t length;
     unsigned slot_count;
     regx_slot_grant_t slots[REGX_CTS_SLOTS];
@@ -113,6 +122,14 @@ typedef struct regx_cts {
     uint64_t chunk_start;  /* from the start of the region that the key names */
     regx_key_t key;
 } regx_cts_t;
+
+/* What a sender says with its RTS: all of the message can be read. */
+typedef struct regx_exposure {
+    uint64_t length;
+    regx_key_t key;
+    bool has_checksum;
+    uint64_t checksum; /* valid if has_checksum */
+} regx_exposure_t;
 
 typedef struct regx_control {
     regx_control_type_t type;
@@ -153,6 +170,12 @@ void regx_cts_pack(const regx_cts_t *cts, uint8_t bytes[REGX_CTS_SIZE]);
 /* false: malformed. Checks the form only. Whether handles, slots and lengths make sense is checked
  * by the addressee against its state. */
 bool regx_cts_unpack(const uint8_t bytes[REGX_CTS_SIZE], regx_cts_t *cts);
+
+void regx_exposure_pack(const regx_exposure_t *exposure, uint8_t bytes[REGX_CTS_SIZE]);
+/* false: malformed, likewise. */
+bool regx_exposure_unpack(const uint8_t bytes[REGX_CTS_SIZE], regx_exposure_t *exposure);
+/* Whether a handle that this process packed is an exposure, rather than a CTS. */
+bool regx_exposure_is(const uint8_t bytes[REGX_CTS_SIZE]);
 
 /* Returns the message's length: at most REGX_NOTICE_MAX for an ATP, else at most REGX_CONTROL_MAX.
  * There must be so much room at `bytes`. */

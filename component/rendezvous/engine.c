@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "base/util.h"
+#include "rendezvous/auto.h"
 #include "rendezvous/immediate.h"
 #include "rendezvous/recv_run.h"
 #include "rendezvous/send.h"
@@ -38,6 +39,7 @@ regx_rndv_t *regx_rndv_create(const regx_rndv_config_t *config, regx_pool_t *poo
     rndv->counters = counters;
     rndv->nobody.id = UINT64_MAX;
     regx_strategy_protocols(rndv->protocols);
+    regx_auto_init(rndv);
     regx_lock_init(&rndv->lock, config->threads);
     pthread_cond_init(&rndv->let_go, NULL);
     regx_handle_table_init(&rndv->recvs);

@@ -17,7 +17,8 @@
  *
  *   engine.c                       creates, dispatches
  *   strategy.c                     the table of strategies, and the protocol of each path
- *   auto.c, together.c             choose; compose
+ *   auto.c, together.c             choose
+ *   exposed.c                      a whole message, read without a CTS
  *   put.c, get.c                   registered chunks: written by the sender, read by the receiver
  *   bounce.c                       slots, which also carry what a chunk could not
  *   write.c                        one put of one granted range, slot or chunk
@@ -44,15 +45,18 @@ typedef struct regx_slot_use {
     uint32_t length;
 } regx_slot_use_t;
 
-/* Why `auto` chose as it did. Trials and winners are by the candidate (autotune.h). */
-enum {
-    REGX_DECISION_APART,
+/* Why `auto` chose a path. */
+typedef enum regx_decision {
     REGX_DECISION_REFUSED,
-    REGX_DECISION_UNKNOWN,
+    REGX_DECISION_PINNED,
+    REGX_DECISION_PRIOR,
     REGX_DECISION_TRIAL,
-    REGX_DECISION_WINNER = REGX_DECISION_TRIAL + REGX_AUTOTUNE_PATHS,
-    REGX_DECISIONS = REGX_DECISION_WINNER + REGX_AUTOTUNE_PATHS
-};
+    REGX_DECISION_WINNER,
+    REGX_DECISIONS
+} regx_decision_t;
+
+/* Between what `auto` chooses: both processes map the pool, or they do not. */
+typedef enum regx_auto_wire { REGX_AUTO_NODE, REGX_AUTO_APART, REGX_AUTO_WIRES } regx_auto_wire_t;
 
 struct regx_rndv {
     regx_rndv_config_t config;
@@ -64,12 +68,12 @@ struct regx_rndv {
     pthread_cond_t let_go; /* a receive that somebody waits to close is not taken any more */
     unsigned closers;      /* how many wait for that */
     regx_handle_table_t recvs, sends;
-    regx_peer_t nobody;                            /* the peer of receives whose peer has gone */
-    regx_slot_use_t *slots;                        /* one per slot of the pool */
-    size_t page;                                   /* bytes of a page of memory */
-    size_t window;                                 /* pool bytes that one peer may hold granted */
-    regx_autotune_t autotune[REGX_AUTOTUNE_SIZES]; /* of `auto` */
-    regx_tally_t *_Atomic auto_tally[REGX_DECISIONS];
+    regx_peer_t nobody;     /* the peer of receives whose peer has gone */
+    regx_slot_use_t *slots; /* one per slot of the pool */
+    size_t page;            /* bytes of a page of memory */
+    size_t window;          /* pool bytes that one peer may hold granted */
+    regx_autotune_t autotune[REGX_AUTO_WIRES][REGX_AUTOTUNE_SIZES]; /* of `auto` */
+    regx_tally_t *_Atomic auto_tally[REGX_DECISIONS][REGX_PATH_COUNT];
     regx_link_t pending_recvs; /* receives that wait for slots or could not send, oldest first */
     regx_link_t recv_round;    /* those of them that progress has not yet looked at */
     regx_link_t stalled_sends; /* sends that found no room */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Get: the sender registers and advertises chunks of its buffer, the receiver reads them (path
- * read; together.c uses it for one half).
+ * read; path together by gets that are assisted).
  *
  * Chunks are advertised one after the other, none longer than the CTS allows and no more at once.
  * The receiver registers each, gets it, and acknowledges it, after which the sender may use its
@@ -72,6 +72,7 @@ static void prepare_get(regx_rndv_t *rndv, regx_recv_work_t *work)
                                   .region = chunk->region.mr,
                                   .offset = work->control->start,
                                   .key = work->control->key,
+                                  .assisted = recv->path == REGX_PATH_together,
                                   .done = get_done,
                                   .context = op},
                           .rndv = rndv,
@@ -168,8 +169,6 @@ static void get_ended_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
         recv->landed += chunk->length;
         assert(recv->landed <= recv->length);
         regx_count(rndv->counters, &rndv->counters->gets, 1);
-        regx_count(rndv->counters, &rndv->counters->chunks_receiver,
-                   recv->path == REGX_PATH_together);
     }
     chunk->failed = work->status == REGX_FAILED;
     recv->buffer_suspect |= chunk->failed;

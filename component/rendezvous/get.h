@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The protocol of the path read, and what `together` needs of it. Types of functions as in proto.h.
+ * The protocol of the path read, and all of it for `together`. Types of functions as in proto.h.
  */
 #ifndef REGX_RENDEZVOUS_GET_H
 #define REGX_RENDEZVOUS_GET_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Put: the receiver registers and grants chunks of the user's buffer, the sender writes them (paths
- * pipeline and direct; together.c uses it for one half).
+ * pipeline and direct).
  *
  * Chunks are cut at multiples of the chunk size from the transfer's base. The path direct has one
  * chunk, the whole. So has pipeline, by the strategy auto, where the buffer has been received into
@@ -24,7 +24,7 @@
 #include "rendezvous/strategy.h"
 #include "rendezvous/write.h"
 
-const char *regx_put_obstacle(const regx_peer_t *peer)
+static const char *obstacle(const regx_peer_t *peer)
 {
     return peer->no_puts ? "chunk: refused by this peer before" : NULL;
 }
@@ -73,8 +73,8 @@ static void fill_cts(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_chunk_t *ch
     count_granted(rndv, recv);
 }
 
-bool regx_put_grant_first(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_chunk_t *chunk,
-                          uint64_t length, regx_cts_t *cts)
+static bool grant_first(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_chunk_t *chunk,
+                        uint64_t length, regx_cts_t *cts)
 {
     chunk->length = length;
     if (regx_recv_register(rndv, recv, chunk, REGX_ACCESS_REMOTE_WRITE) != REGX_OK) {
@@ -110,7 +110,7 @@ static bool recv_open(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_cts_t *cts
     regx_chunk_t *chunk = &recv->chunks[0];
 
     if (!take_known_whole(rndv, recv, chunk)) {
-        return regx_put_grant_first(rndv, recv, chunk, chunk_length(rndv, recv), cts);
+        return grant_first(rndv, recv, chunk, chunk_length(rndv, recv), cts);
     }
     recv->pieces = cts->pieces = true;
     fill_cts(rndv, recv, chunk, cts);
@@ -171,7 +171,7 @@ static regx_chunk_t *find_granted(const regx_rndv_t *rndv, regx_rndv_recv_t *rec
 {
     const bool pieces = recv->pieces && control->type == REGX_CONTROL_ATP_CHUNK;
 
-    for (unsigned i = 0; i < regx_recv_chunks(rndv); i++) {
+    for (unsigned i = 0; i < rndv->config.chunk_depth; i++) {
         regx_chunk_t *chunk = &recv->chunks[i];
         const uint64_t left = chunk->length - chunk->written;
 
@@ -218,7 +218,7 @@ static void acknowledged_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
         chunk->state = ends ? REGX_CHUNK_FREE : REGX_CHUNK_GRANTED;
         return;
     }
-    recv->slots_only |= !regx_path_reads(recv->path); /* else the rest is advertised */
+    recv->slots_only = true;
     if (control->permanent) {
         atomic_store(&recv->peer->no_puts, true);
     }
@@ -228,8 +228,8 @@ static void acknowledged_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
     chunk->length = control->length;
 }
 
-bool regx_put_recv_control_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
-                                  const regx_control_t *control, regx_recv_work_t *work)
+static bool take_acknowledgement_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
+                                        const regx_control_t *control, regx_recv_work_t *work)
 {
     if (control->type != REGX_CONTROL_ATP_CHUNK && control->type != REGX_CONTROL_NACK) {
         return false;
@@ -247,13 +247,13 @@ bool regx_put_recv_control_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
 static bool recv_control_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
                                 const regx_control_t *control, regx_recv_work_t *work)
 {
-    return regx_put_recv_control_locked(rndv, recv, control, work) ||
+    return take_acknowledgement_locked(rndv, recv, control, work) ||
            regx_bounce_recv_control_locked(rndv, recv, control, work);
 }
 
-void regx_put_revoke_chunks(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
+static void revoke_chunks(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
-    for (unsigned i = 0; i < regx_recv_chunks(rndv); i++) {
+    for (unsigned i = 0; i < rndv->config.chunk_depth; i++) {
         if (recv->chunks[i].state == REGX_CHUNK_GRANTED) {
             regx_region_release(rndv->registry, &recv->chunks[i].region);
             recv->chunks[i].state = REGX_CHUNK_FREE;
@@ -279,12 +279,6 @@ static regx_status_t prepare_chunk(regx_rndv_t *rndv, regx_write_t *write)
     return status == REGX_DENIED ? REGX_FAILED : REGX_NO_MEMORY;
 }
 
-static void chunk_sent_locked(regx_rndv_t *rndv, const regx_write_t *write)
-{
-    regx_count(rndv->counters, &rndv->counters->chunks_sender,
-               write->send->path == REGX_PATH_together);
-}
-
 /* What a chunk could not carry is NACKed and goes by slots, with all of it that is still queued. */
 static bool chunk_unsent_locked(regx_rndv_t *rndv, regx_write_t *write, regx_status_t status)
 {
@@ -306,10 +300,8 @@ static bool chunk_unsent_locked(regx_rndv_t *rndv, regx_write_t *write, regx_sta
     return true;
 }
 
-static const regx_grant_kind_t chunk_kind = {.chunk = true,
-                                             .prepare = prepare_chunk,
-                                             .sent_locked = chunk_sent_locked,
-                                             .unsent_locked = chunk_unsent_locked};
+static const regx_grant_kind_t chunk_kind = {
+    .chunk = true, .prepare = prepare_chunk, .unsent_locked = chunk_unsent_locked};
 
 /* Where in the region the chunk begins is for the transport to check, which knows what a key is
  * worth. */
@@ -326,7 +318,7 @@ static bool take_chunk(regx_rndv_send_t *send, uint64_t offset, uint64_t length,
     return true;
 }
 
-bool regx_put_take_first(regx_rndv_send_t *send, const regx_cts_t *cts)
+static bool take_first(regx_rndv_send_t *send, const regx_cts_t *cts)
 {
     return take_chunk(send, 0, cts->chunk_length, cts->chunk_start, &cts->key);
 }
@@ -344,7 +336,7 @@ static bool goes_in_pieces(const regx_rndv_t *rndv, const regx_rndv_send_t *send
 
 static bool send_open(const regx_rndv_t *rndv, regx_rndv_send_t *send, const regx_cts_t *cts)
 {
-    if (cts->chunk_length > 0 && !regx_put_take_first(send, cts)) {
+    if (cts->chunk_length > 0 && !take_first(send, cts)) {
         return false;
     }
     if (goes_in_pieces(rndv, send, cts)) {
@@ -354,8 +346,8 @@ static bool send_open(const regx_rndv_t *rndv, regx_rndv_send_t *send, const reg
     return true;
 }
 
-bool regx_put_send_control_locked(regx_rndv_t *rndv, regx_rndv_send_t *send,
-                                  const regx_control_t *control, regx_send_work_t *work)
+static bool take_chunk_locked(regx_rndv_t *rndv, regx_rndv_send_t *send,
+                              const regx_control_t *control, regx_send_work_t *work)
 {
     (void)rndv, (void)work;
     return control->type == REGX_CONTROL_CTS_CHUNK &&
@@ -365,11 +357,11 @@ bool regx_put_send_control_locked(regx_rndv_t *rndv, regx_rndv_send_t *send,
 static bool send_control_locked(regx_rndv_t *rndv, regx_rndv_send_t *send,
                                 const regx_control_t *control, regx_send_work_t *work)
 {
-    return regx_put_send_control_locked(rndv, send, control, work) ||
+    return take_chunk_locked(rndv, send, control, work) ||
            regx_bounce_send_control_locked(rndv, send, control, work);
 }
 
-regx_status_t regx_put_flush_locked(regx_rndv_send_t *send)
+static regx_status_t flush_locked(regx_rndv_send_t *send)
 {
     while (send->nacks != NULL) {
         regx_write_t *write = send->nacks;
@@ -389,7 +381,7 @@ regx_status_t regx_put_flush_locked(regx_rndv_send_t *send)
     return REGX_OK;
 }
 
-bool regx_put_drop_locked(regx_rndv_t *rndv, regx_rndv_send_t *send, regx_send_work_t *work)
+static bool drop_locked(regx_rndv_t *rndv, regx_rndv_send_t *send, regx_send_work_t *work)
 {
     while (send->nacks != NULL) {
         regx_write_t *write = send->nacks;
@@ -400,14 +392,14 @@ bool regx_put_drop_locked(regx_rndv_t *rndv, regx_rndv_send_t *send, regx_send_w
     return regx_write_drop_locked(rndv, send, work);
 }
 
-const regx_protocol_t regx_protocol_put = {.obstacle = regx_put_obstacle,
+const regx_protocol_t regx_protocol_put = {.obstacle = obstacle,
                                            .recv_open = recv_open,
                                            .recv_control_locked = recv_control_locked,
                                            .advance_locked = advance_locked,
                                            .revoke_slots_locked = regx_bounce_revoke_slots_locked,
-                                           .revoke_chunks = regx_put_revoke_chunks,
+                                           .revoke_chunks = revoke_chunks,
                                            .send_open = send_open,
                                            .send_control_locked = send_control_locked,
-                                           .flush_locked = regx_put_flush_locked,
+                                           .flush_locked = flush_locked,
                                            .next_locked = regx_write_next_locked,
-                                           .drop_locked = regx_put_drop_locked};
+                                           .drop_locked = drop_locked};

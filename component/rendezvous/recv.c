@@ -2,6 +2,8 @@
 #include "rendezvous/recv.h"
 
 #include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,7 +23,7 @@ static regx_rndv_recv_t *of_link(regx_link_t *link)
 static regx_rndv_recv_t *recv_new(regx_rndv_t *rndv)
 {
     regx_rndv_recv_t *recv = NULL;
-    const size_t size = sizeof(*recv) + regx_recv_chunks(rndv) * sizeof(regx_chunk_t);
+    const size_t size = sizeof(*recv) + rndv->config.chunk_depth * sizeof(regx_chunk_t);
 
     regx_lock(&rndv->lock);
     if (!regx_list_empty(&rndv->free_recvs)) {
@@ -62,19 +64,45 @@ static void choose_path(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     set_path(rndv, recv, reason != NULL ? REGX_PATH_bounce : path, reason != NULL);
 }
 
-static void leave_trial_locked(regx_rndv_t *rndv, const regx_rndv_recv_t *recv)
+static void leave_trial_locked(const regx_rndv_recv_t *recv)
 {
     const bool whole = recv->landed == recv->length && !recv->fallback;
 
-    regx_autotune_leave(rndv->autotune, recv->length, &recv->trial,
+    regx_autotune_leave(&recv->trial, recv->length,
                         whole && recv->by_slots == (recv->path == REGX_PATH_bounce));
+}
+
+/* The rest of the CTS, and its bytes. */
+static void fill_cts_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_cts_t *cts)
+{
+    if (recv->protocol->first_grant_locked != NULL) {
+        recv->protocol->first_grant_locked(rndv, recv, cts);
+    }
+    cts->length = recv->length;
+    cts->path = recv->path;
+    cts->fallback = recv->fallback;
+    cts->suspect = recv->buffer_suspect;
+    cts->verify = rndv->config.verify;
+    cts->recv = recv->handle;
+    regx_cts_pack(cts, recv->cts);
+}
+
+void regx_recv_open_again_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, bool failed)
+{
+    regx_cts_t cts = {0};
+
+    recv->phase = REGX_RECV_OPENED;
+    recv->buffer_suspect |= failed;
+    recv->slots_only = true;
+    set_path(rndv, recv, REGX_PATH_bounce, true);
+    fill_cts_locked(rndv, recv, &cts);
 }
 
 regx_rndv_recv_t *regx_rndv_recv_open(regx_rndv_t *rndv, regx_peer_t *peer, void *base,
                                       size_t length)
 {
     regx_rndv_recv_t *recv = recv_new(rndv);
-    regx_cts_t cts = {.length = length};
+    regx_cts_t cts = {0};
 
     if (recv == NULL) {
         return NULL;
@@ -94,7 +122,7 @@ regx_rndv_recv_t *regx_rndv_recv_open(regx_rndv_t *rndv, regx_peer_t *peer, void
     }
     regx_lock(&rndv->lock);
     if (!regx_handle_table_add(&rndv->recvs, recv, &recv->handle)) {
-        leave_trial_locked(rndv, recv);
+        leave_trial_locked(recv);
         regx_unlock(&rndv->lock);
         if (recv->protocol->revoke_chunks != NULL) {
             recv->protocol->revoke_chunks(rndv, recv);
@@ -102,15 +130,8 @@ regx_rndv_recv_t *regx_rndv_recv_open(regx_rndv_t *rndv, regx_peer_t *peer, void
         free(recv);
         return NULL;
     }
-    if (recv->protocol->first_grant_locked != NULL) {
-        recv->protocol->first_grant_locked(rndv, recv, &cts);
-    }
+    fill_cts_locked(rndv, recv, &cts);
     regx_unlock(&rndv->lock);
-    cts.path = recv->path;
-    cts.fallback = recv->fallback;
-    cts.verify = rndv->config.verify;
-    cts.recv = recv->handle;
-    regx_cts_pack(&cts, recv->cts);
     return recv;
 }
 
@@ -137,7 +158,7 @@ void regx_rndv_recv_close(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     rndv->closers--;
     /* Only now: until here the peer may be forgotten, which looks for its receives in the table. */
     regx_handle_table_remove(&rndv->recvs, recv->handle);
-    leave_trial_locked(rndv, recv);
+    leave_trial_locked(recv);
     regx_list_set(&rndv->pending_recvs, &recv->link, false);
     recv->protocol->revoke_slots_locked(rndv, recv);
     if (!regx_list_empty(&rndv->pending_recvs)) { /* no message will tell them of these slots */
@@ -202,10 +223,22 @@ bool regx_recv_verify(const regx_rndv_t *rndv, regx_rndv_recv_t *recv,
     return !first;
 }
 
+void regx_recv_describe_mismatch(const regx_rndv_recv_t *recv, const regx_control_t *control,
+                                 char *what, size_t size)
+{
+    const bool slot = control->type == REGX_CONTROL_ATP_SLOT;
+
+    snprintf(what, size,
+             "bytes %" PRIu64 " to %" PRIu64 " of %" PRIu64
+             " at %p by %s arrived as something else than was sent (verify)",
+             control->offset, control->offset + control->length - 1, recv->length,
+             (const void *)recv->base, slot ? "bounce" : regx_path_name(recv->path));
+}
+
 bool regx_recv_slot_range_locked(const regx_rndv_t *rndv, regx_rndv_recv_t *recv,
                                  regx_range_t *range)
 {
-    for (unsigned i = 0; i < regx_recv_chunks(rndv) && recv->path != REGX_PATH_bounce; i++) {
+    for (unsigned i = 0; i < rndv->config.chunk_depth && recv->path != REGX_PATH_bounce; i++) {
         regx_chunk_t *chunk = &recv->chunks[i];
 
         if (chunk->state == REGX_CHUNK_BY_SLOTS) {

@@ -4,6 +4,8 @@
  * exist.
  *
  *   OPENED   the CTS is on its way, perhaps with an empty first grant
+ *   READING  it is read whole from what its sender exposed: there is no CTS on its way, and no
+ *            message of the sender is for it. Should that fail it is OPENED again, with another CTS
  *   STARTED  the sender has shown itself (READY, or its first notice): grants follow as bytes land,
  *            until all of `length` is granted
  *   LOST     the peer is gone: nothing lands any more, and nothing is granted
@@ -51,6 +53,7 @@ typedef struct regx_chunk {
 
 typedef enum regx_recv_phase {
     REGX_RECV_OPENED,
+    REGX_RECV_READING,
     REGX_RECV_STARTED,
     REGX_RECV_LOST,
     REGX_RECV_CLOSED
@@ -84,16 +87,17 @@ struct regx_rndv_recv {
     unsigned due;          /* chunks in GET_DUE, GOT or NOT_GOT */
     unsigned holds;        /* gets under way, and the closing thread: they keep a closed record */
     regx_outbox_t outbox;
-    regx_chunk_t chunks[]; /* config.chunk_depth of them, and behind these the half of together */
+    struct { /* READING (exposed.c) */
+        regx_get_t get;
+        regx_rndv_t *rndv;
+        regx_control_t rkey; /* as if it had been advertised as one chunk: for its checksum */
+        regx_rndv_got_t done;
+        void *context;
+    } whole;
+    regx_chunk_t chunks[]; /* config.chunk_depth of them */
 };
 
-/* All of them, the half too. */
-static inline unsigned regx_recv_chunks(const regx_rndv_t *rndv)
-{
-    return rndv->config.chunk_depth + 1;
-}
-
-/* A chunk that is FREE, but not the half; NULL: all are in use. */
+/* A chunk that is FREE; NULL: all are in use. */
 regx_chunk_t *regx_recv_free_chunk(const regx_rndv_t *rndv, regx_rndv_recv_t *recv);
 
 /* Registers a chunk, of which offset and length are set, for that access. A refusal is tallied. The
@@ -106,6 +110,14 @@ regx_status_t regx_recv_register(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx
  * receive is taken. */
 bool regx_recv_verify(const regx_rndv_t *rndv, regx_rndv_recv_t *recv,
                       const regx_control_t *control);
+
+/* Says what of it arrived corrupt, for the owner. The receive is taken, or READING. */
+void regx_recv_describe_mismatch(const regx_rndv_recv_t *recv, const regx_control_t *control,
+                                 char *what, size_t size);
+
+/* Makes another CTS, for a receive of which nobody knows the first: by slots, because it could not
+ * be read. failed: perhaps the memory at either end is gone. */
+void regx_recv_open_again_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, bool failed);
 
 /* A range that is still to be granted as slots. */
 typedef struct regx_range {

@@ -2,8 +2,6 @@
 #include "rendezvous/recv_run.h"
 
 #include <assert.h>
-#include <inttypes.h>
-#include <stdio.h>
 
 #include "base/util.h"
 
@@ -188,18 +186,6 @@ static void take_turns(regx_rndv_t *rndv, regx_recv_turns_t *turns, bool more)
     }
 }
 
-static void describe_mismatch(char *what, size_t size, const regx_rndv_recv_t *recv,
-                              const regx_control_t *control)
-{
-    const bool slot = control->type == REGX_CONTROL_ATP_SLOT;
-
-    snprintf(what, size,
-             "bytes %" PRIu64 " to %" PRIu64 " of %" PRIu64
-             " at %p by %s arrived as something else than was sent (verify)",
-             control->offset, control->offset + control->length - 1, recv->length,
-             (const void *)recv->base, slot ? "bounce" : regx_path_name(recv->path));
-}
-
 bool regx_recv_take(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
     regx_lock(&rndv->lock);
@@ -219,7 +205,7 @@ void regx_recv_run(regx_rndv_t *rndv, regx_recv_work_t *work)
     work->act(rndv, work);
     const bool mismatch = work->mismatch;
     if (mismatch) {
-        describe_mismatch(what, sizeof(what), work->recv, work->control);
+        regx_recv_describe_mismatch(work->recv, work->control, what, sizeof(what));
     }
     regx_lock(&rndv->lock);
     work->acted_locked(rndv, work);
@@ -242,7 +228,7 @@ static bool acceptable(const regx_rndv_t *rndv, const regx_rndv_recv_t *recv, ui
                        (recv->sender.id == control->from.id &&
                         recv->sender.generation == control->from.generation);
 
-    return recv->phase != REGX_RECV_LOST && recv->phase != REGX_RECV_CLOSED &&
+    return (recv->phase == REGX_RECV_OPENED || recv->phase == REGX_RECV_STARTED) &&
            recv->peer->id == sender && known &&
            (!checked || control->has_checksum || !rndv->config.verify);
 }

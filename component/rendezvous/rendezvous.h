@@ -10,12 +10,14 @@
  *                                                    done callback; the MPI's FIN follows in order
  *   regx_rndv_recv_close: all bytes are in the user's buffer
  *
- * On the paths read and together the sender also says what may be read (RKEY), and the receiver
- * that it has read it (ATS). control.h has the messages.
+ * On the paths read and together the sender says what may be read (RKEY), and the receiver that it
+ * has read it (ATS). Where the kernel copies between the two the sender exposes its whole buffer
+ * with the RTS; then the receiver reads it (regx_rndv_recv_get), and there is no CTS and no send
+ * side. control.h has the messages.
  *
  * How the bytes go is the strategy's choice, made by the receiver (strategy.h). A sender does what
  * it is granted, so two processes may be configured differently. One file is one way of moving
- * bytes: bounce.c, put.c, get.c; together.c composes the last two, auto.c chooses. engine.h has the
+ * bytes: bounce.c, put.c, get.c, exposed.c; together.c is get.c with help, auto.c chooses. engine.h has the
  * order of the files and the rules of locking.
  *
  * Guarantees. Opening a receive never fails for want of slots and never waits: slots are granted as
@@ -55,6 +57,7 @@
 #include "base/trace.h"
 #include "pool/pool.h"
 #include "registration/registration.h"
+#include "rendezvous/autotune.h"
 #include "rendezvous/control.h"
 #include "transport/transport.h"
 
@@ -68,8 +71,6 @@ typedef struct regx_strategy regx_strategy_t;
 /* The strategy of that name; NULL: there is none. */
 const regx_strategy_t *regx_strategy_find(const char *name);
 const char *regx_strategy_name(const regx_strategy_t *strategy);
-/* Whether the kernel copies for it, so that it needs a transport that has that on a node. */
-bool regx_strategy_copies(const regx_strategy_t *strategy);
 /* The words of btl_regx_rendezvous. false: there are no more. */
 bool regx_strategy_word(unsigned index, regx_param_word_t *word);
 
@@ -83,10 +84,31 @@ typedef struct regx_peer {
     atomic_bool no_gets; /* the engine's: it cannot be read from, or we cannot; likewise */
 } regx_peer_t;
 
+/* What `auto` takes by the number of the size (autotune.h), where the user has said so; 0: what it
+ * finds out. */
+typedef struct regx_auto_choice {
+    uint8_t path[REGX_AUTOTUNE_SIZES]; /* regx_path_t */
+} regx_auto_choice_t;
+
+/* Of the strategy and those that are chosen for auto, one for which the kernel copies, so that it
+ * needs a transport that has that on a node; NULL: there is none. */
+const regx_strategy_t *regx_strategy_copying(const regx_strategy_t *strategy,
+                                             const regx_auto_choice_t *choice);
+
+#define REGX_AUTO_CHOICE 256 /* room for one as text */
+
+/* Reads the value of btl_regx_auto_choice, as "32K:together,1M:read"; NULL: nothing is chosen.
+ * false: `error` holds one line, what is wrong and what is allowed. */
+bool regx_auto_choice_read(const char *text, regx_auto_choice_t *choice,
+                           char error[REGX_OPTION_ERROR]);
+/* What auto has found so far, likewise; false: nothing. Takes the lock. */
+bool regx_auto_choice_write(regx_rndv_t *rndv, char text[REGX_AUTO_CHOICE]);
+
 typedef struct regx_rndv_config {
     const regx_strategy_t *strategy; /* for what this process receives */
+    regx_auto_choice_t auto_choice;
     size_t chunk_size;    /* bytes granted or advertised at once; a multiple of the page, at most
-                             REGX_CHUNK_MAX (direct: the whole; together: half of it is granted) */
+                             REGX_CHUNK_MAX (direct: the whole) */
     unsigned chunk_depth; /* chunks of one transfer in flight, to REGX_CHUNK_DEPTH_MAX */
     bool threads;
     bool verify; /* compare checksums of what is sent and received; also done where the peer asks */
@@ -125,6 +147,24 @@ void regx_rndv_recv_close(regx_rndv_t *rndv, regx_rndv_recv_t *recv);
 void regx_rndv_send_open(regx_rndv_t *rndv, regx_peer_t *peer, const void *base, size_t length,
                          const uint8_t cts[REGX_CTS_SIZE], regx_rndv_send_done_t done,
                          void *context);
+
+/* ---- by the sender's exposure: the receiver reads, and there is no CTS (exposed.c) ---- */
+
+/* Fills the handle that goes with the RTS and by which the receiver can read all `length` bytes.
+ * They stay in use until the MPI's FIN. Nothing else is to be undone. false: the message is to go
+ * by CTS. */
+bool regx_rndv_expose(const regx_rndv_t *rndv, const regx_peer_t *peer, const void *base,
+                      size_t length, uint8_t handle[REGX_CTS_SIZE]);
+
+/* REGX_OK: all bytes are in the user's buffer, and the receive is to be closed. Anything else: it
+ * is not read that way, now or at all, and its CTS is to be shipped. */
+typedef void (*regx_rndv_got_t)(void *context, regx_status_t status);
+
+/* Reads the message from what its sender exposed, if this process's strategy has the receiver read.
+ * Called for a receive whose CTS nobody has seen. `done` is called once, perhaps within the call;
+ * the receive is not closed before. The CTS may change until then. */
+void regx_rndv_recv_get(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
+                        const uint8_t exposure[REGX_CTS_SIZE], regx_rndv_got_t done, void *context);
 
 /* A control message arrived from the process `sender`. */
 void regx_rndv_control(regx_rndv_t *rndv, uint64_t sender, const void *message, size_t length);

@@ -202,6 +202,7 @@ void regx_rndv_send_open(regx_rndv_t *rndv, regx_peer_t *peer, const void *base,
     send->path = cts.path;
     send->protocol = rndv->protocols[cts.path];
     send->fallback = cts.fallback;
+    send->buffer_suspect = cts.suspect;
     send->verify = cts.verify || rndv->config.verify;
     send->chunk_size = cts.chunk_length;
     send->piece_max = UINT64_MAX;

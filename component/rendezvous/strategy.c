@@ -13,17 +13,18 @@ static const regx_strategy_t strategies[] = {
     {.name = "auto",
      .choose = regx_auto_choose,
      .grants_known_whole = true,
-     .help = "on a node bounce, pipeline or together, whichever was fastest when they were last "
-             "tried, on the job's own messages of that size; else pipeline, but a buffer that is "
-             "registered already, of up to btl_regx_chunk_depth chunks, at once",
-     .more = "On a node, for each power of two of sizes three messages, or three bursts of them, "
-             "go each way, and what they took decides for 64 times as many messages. Then it is "
-             "tried again, and while the outcome stays the same less and less often, at last after "
-             "1024 times as many. One choice holds for all peers on the node. Where the kernel "
-             "does not copy to the other process, bounce is used. Between nodes, or over an RDMA "
-             "device, a buffer is registered already because it was received into before. To a "
-             "sender whose own buffer is new that makes no difference: it registers and writes in "
-             "chunks."},
+     .exposes = true,
+     .help = "on a node bounce, read or together, else pipeline or bounce, whichever makes the "
+             "job's own messages of that size go fastest; see btl_regx_auto_choice",
+     .more = "For each power of two of sizes, and apart for messages that come alone and in "
+             "bursts, some messages go each way. What counts is the time from one message to the "
+             "next, so also what the program does with the data, in the long run within 3 % of "
+             "the best. Trials become rarer, but do not end. One choice holds for all peers on "
+             "the node, another for the others. Where the kernel does not copy to the other "
+             "process, bounce is used. Between nodes, or over an RDMA device, a buffer that is "
+             "registered already, of up to btl_regx_chunk_depth chunks, is written at once. It is "
+             "registered because it was received into before. To a sender whose own buffer is new "
+             "that makes no difference: it registers and writes in chunks."},
     {.name = "bounce",
      .path = REGX_PATH_bounce,
      .protocol = &regx_protocol_bounce,
@@ -42,19 +43,22 @@ static const regx_strategy_t strategies[] = {
     {.name = "read",
      .path = REGX_PATH_read,
      .protocol = &regx_protocol_get,
-     .help = "the sender registers the buffer in chunks, and the receiver reads them; not over tcp",
-     .more = "Between the processes of a node it needs the kernel to copy between them. It takes a "
-             "round trip more than writing, and over verbs three calls of the device per chunk "
-             "instead of two."},
+     .exposes = true,
+     .help = "the receiver reads the sender's buffer; not over tcp",
+     .more = "On a node at once, where the kernel copies between the processes "
+             "(process_vm_readv). Over verbs the sender registers chunks (btl_regx_chunk_size, "
+             "btl_regx_chunk_depth), which takes a round trip more than writing, and three calls "
+             "of the device per chunk instead of two."},
     {.name = "together",
      .path = REGX_PATH_together,
      .protocol = &regx_protocol_together,
+     .exposes = true,
      .copies = true,
-     .help = "on a node: the sender has the kernel copy one half, the receiver the other, both at "
-             "once",
-     .more = "Where the kernel copies between the processes (process_vm_writev, process_vm_readv). "
-             "The sender copies the first half, the receiver the second in chunks "
-             "(btl_regx_chunk_size, btl_regx_chunk_depth)."}};
+     .help = "on a node: as read, and the sender has the kernel copy a part of the message if it "
+             "has nothing else to do",
+     .more = "Where the kernel copies between the processes (process_vm_readv, process_vm_writev). "
+             "Both take pieces of the message until all are taken. What the sender takes depends "
+             "on when it calls MPI."}};
 
 enum { STRATEGIES = sizeof(strategies) / sizeof(strategies[0]) };
 
@@ -79,9 +83,19 @@ const regx_strategy_t *regx_strategy_find(const char *name)
     return NULL;
 }
 
-bool regx_strategy_copies(const regx_strategy_t *strategy)
+const regx_strategy_t *regx_strategy_copying(const regx_strategy_t *strategy,
+                                             const regx_auto_choice_t *choice)
 {
-    return strategy->copies;
+    if (strategy->copies) {
+        return strategy;
+    }
+    for (size_t i = 0; i < STRATEGIES; i++) {
+        if (strategies[i].protocol != NULL && strategies[i].copies &&
+            memchr(choice->path, (int)strategies[i].path, sizeof(choice->path)) != NULL) {
+            return &strategies[i];
+        }
+    }
+    return NULL;
 }
 
 const char *regx_strategy_name(const regx_strategy_t *strategy)

@@ -20,6 +20,7 @@ struct regx_strategy {
     /* The path for a receive whose peer and length are known; prepares nothing. May be NULL. */
     regx_path_t (*choose)(regx_rndv_t *rndv, regx_rndv_recv_t *recv);
     bool grants_known_whole; /* see put.c */
+    bool exposes;            /* as the sender: see exposed.c */
     bool copies;             /* by the kernel, within a node alone */
 };
 

@@ -103,7 +103,7 @@ static void ended_locked(regx_write_t *write, regx_status_t status)
     if (status == REGX_OK) {
         send->sent += write->put.length;
         regx_count(rndv->counters, &rndv->counters->puts, 1);
-        kind->sent_locked(rndv, write);
+        send->sent_slots += kind->chunk ? 0 : write->put.length;
     } else if (kind->unsent_locked(rndv, write, status)) {
         return;
     }

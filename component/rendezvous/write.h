@@ -35,9 +35,7 @@ struct regx_grant_kind {
     /* Makes local memory ready to be put from; may change put.local and set put.region. Called by
      * the thread that has taken the send, without the lock. */
     regx_status_t (*prepare)(regx_rndv_t *rndv, regx_write_t *write);
-    /* The bytes were written. */
-    void (*sent_locked)(regx_rndv_t *rndv, const regx_write_t *write);
-    /* They were not. true: the record is kept by the kind. */
+    /* The bytes were not written. true: the record is kept by the kind. */
     bool (*unsent_locked)(regx_rndv_t *rndv, regx_write_t *write, regx_status_t status);
 };
 

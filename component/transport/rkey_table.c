@@ -114,6 +114,14 @@ regx_status_t regx_rkey_table_write(regx_rkey_table_t *table, const regx_key_t *
     return status;
 }
 
+void regx_key_expose(const void *base, size_t length, regx_key_t *key)
+{
+    const region_t nobodys = {
+        .base = (void *)(uintptr_t)base, .length = length, .handle = {.id = UINT32_MAX}};
+
+    key_write(&nobodys, key);
+}
+
 uint64_t regx_key_address(const regx_key_t *key)
 {
     return key_read(key).address;

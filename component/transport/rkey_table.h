@@ -52,6 +52,9 @@ void regx_rkey_table_remove(regx_rkey_table_t *table, void *handle);
 regx_status_t regx_rkey_table_write(regx_rkey_table_t *table, const regx_key_t *key,
                                     uint64_t offset, const void *data, size_t length);
 
+/* Fills a key that no table has: over shared memory the kernel can read by it, and nobody writes. */
+void regx_key_expose(const void *base, size_t length, regx_key_t *key);
+
 /* What the key says about itself. Only the peer who sent it vouches for that. */
 uint64_t regx_key_address(const regx_key_t *key);
 uint64_t regx_key_length(const regx_key_t *key);

@@ -15,7 +15,8 @@
  *     the put is delivered like a frame, after the written bytes can be seen. It comes behind all
  *     frames that were accepted before the put. Frames accepted after the put may overtake its
  *     notice, but only on a connection with shares_pool.
- *   - A get reads a region of the peer. The peer does not notice.
+ *   - A get reads a region of the peer. The peer's user does not notice, though the peer may copy
+ *     a part of it (`assisted`).
  *
  * Everything on the wire is little-endian.
  *
@@ -29,7 +30,9 @@
  *     holds no lock that any operation waits for.
  *
  * No operation waits but close, disconnect and dereg: close until the peers have read what was
- * accepted, or are gone; disconnect and dereg for a copy or write that is under way. What cannot be accepted now answers REGX_AGAIN and has had no effect.
+ * accepted, or are gone; disconnect and dereg for a copy or write that is under way. On RoCE the
+ * first operation towards a peer may wait for the kernel, up to a second (verbs/ep.h). What cannot
+ * be accepted now answers REGX_AGAIN and has had no effect.
  */
 #ifndef REGX_TRANSPORT_TRANSPORT_H
 #define REGX_TRANSPORT_TRANSPORT_H
@@ -42,7 +45,7 @@
 #include "base/status.h"
 #include "base/trace.h"
 
-#define REGX_TRANSPORT_ABI 14 /* of this header; an object built for another is refused */
+#define REGX_TRANSPORT_ABI 15 /* of this header; an object built for another is refused */
 
 #define REGX_ADDRESS_MAX 1024 /* bytes of what a process publishes about itself */
 #define REGX_NOTICE_MAX 48    /* bytes of the notice that follows a put */
@@ -157,9 +160,11 @@ typedef struct regx_put {
 typedef struct regx_get {
     void *local; /* inside `region` */
     size_t length;
-    const regx_mr_t *region; /* the caller's registration of local */
+    const regx_mr_t *region; /* the caller's registration of local; on a connection with single_copy
+                                it may be NULL */
     uint64_t offset;         /* from the start of the peer's region */
-    regx_key_t key;          /* of the peer's region */
+    regx_key_t key;          /* of the peer's region, or of what it exposed */
+    bool assisted;           /* a hint: the peer may write a part of it, if it has nothing to do */
     /* Called once, if get answered REGX_PENDING. REGX_OK: all bytes are there. REGX_FAILED, or
      * REGX_DENIED as get says: some of them may have been written, and no more will be. */
     void (*done)(struct regx_get *get, regx_status_t status);
@@ -242,6 +247,10 @@ typedef struct regx_transport_ops {
      * transport cannot read a peer's memory. */
     regx_status_t (*get)(regx_conn_t *conn, regx_get_t *get);
     bool copies; /* some connections may have single_copy (regx_conn_t) */
+    /* Names memory of this process that a peer may get, and nothing else, without its being
+     * registered: over a connection that has single_copy for the peer. Where there is none the key
+     * is refused. Prepares nothing, and there is nothing to undo. NULL where `copies` is false. */
+    void (*expose)(const void *base, size_t length, regx_key_t *key);
 
     /* Registers [base, base + length) and fills `mr`, which the caller owns until dereg.
      * REGX_OK; REGX_NO_MEMORY or REGX_DENIED: this memory cannot be registered now, and the caller
@@ -287,10 +296,18 @@ struct regx_transport {
      * rounds: the transport under the multiplexer that all connections use, if that is so. Else
      * itself. Set by open; read before each call, since it changes. */
     regx_transport_t *_Atomic front;
-    bool front_busy; /* set by the caller when the front's progress has had something */
-    /* Nobody has ever connected. All that progress can find is a newcomer, and it makes system
-     * calls to look for one: it need not be called more often than once in some milliseconds. */
+    bool front_busy;  /* set by the caller when the front's progress has had something */
+    unsigned latency; /* of a small message, to be compared between ports: us; 0: not known */
+    /* Nothing is under way, and nothing has come for some milliseconds, or ever. To look for
+     * something progress makes system calls: it need not be called more often than once in some
+     * milliseconds. */
     atomic_bool unused;
+    /* Set by the caller of progress: it is busy with another transport, which system calls would
+     * delay. */
+    atomic_bool disturbs;
+    /* A thread of the transport's waits for what may come, and then ends `unused`: until then
+     * progress need not be called at all. */
+    atomic_bool watched;
 };
 
 /* The common head of every connection. */

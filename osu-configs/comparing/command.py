@@ -7,7 +7,17 @@ import subprocess
 import sys
 from pathlib import Path
 
-from comparing import configuration, environment, installation, osu, output, rdma, saved, table
+from comparing import (
+    configuration,
+    environment,
+    installation,
+    options,
+    osu,
+    output,
+    rdma,
+    saved,
+    table,
+)
 from comparing.configuration import Row
 from comparing.files import Folder
 from comparing.installation import TOP, Installation
@@ -35,10 +45,9 @@ missing; it builds regx, runs every row, and prints one table."""
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="compare", description=DESCRIPTION)
+    options.add_files(parser, "strategies.conf and peers.conf")
+    options.add_building(parser)
     add = parser.add_argument
-    add("-f", dest="files", nargs="+", action="extend", type=Path, metavar="FILE",
-        help="configuration files (default: strategies.conf and peers.conf, beside compare)")
-    add("--dry-run", action="store_true", help="print the lines that would be run, and run nothing")
     add("--full", action="store_true", help="more sizes and repetitions")
     add("-n", dest="repetitions", type=int, metavar="N",
         help=f"repetitions (default: {REPETITIONS}, with --full {FULL_REPETITIONS})")
@@ -51,10 +60,6 @@ def arguments() -> argparse.Namespace:
     add("--rdma", action="store_true",
         help="regx's rows go over an RDMA device (transport verbs, where they name no other): this"
         " machine's, or where it has none, Soft-RoCE in an emulated one (test/machine/run)")
-    add("--no-install", action="store_true", help="say what is missing, rather than install it")
-    add("--no-build", action="store_true", help="take what was built before, as it is")
-    add("--output", type=Path, metavar="DIR",
-        help="where the results go (default: .build/compare/, by date and time)")
     add("--from", dest="csv", nargs="+", type=Path, metavar="CSV",
         help="measure nothing: make the tables again from a results.csv, or from several")
     asked = parser.parse_args()

@@ -22,6 +22,7 @@ BUFFERS = re.compile(r"same|fresh|buffered|touched|(rotate|slide|strided):[1-9][
 # Of a benchmark's options, what compare sets.
 OWN_OPTIONS = ("-m", "-c", "-b")
 OWN_LONG_OPTIONS = ("--message-size", "--validation", "--buffer-num", "--buffers")
+ITERATIONS = re.compile(r"(?:^| )(?:-i|--iterations)[ =]?([0-9]+)")
 
 
 def is_own(option: str) -> bool:
@@ -258,6 +259,15 @@ class _File:
                     section,
                     key,
                 )
+        least = BENCHMARKS[benchmark].iterations_min
+        given = ITERATIONS.search(" ".join(options))
+        if given and int(given[1]) < least:
+            raise self.trouble(
+                f"{benchmark} with {given[1]} iterations: one time in a thousand is asked for;"
+                f" allowed: {least} or more",
+                section,
+                key,
+            )
         return tuple(options)
 
     def mca(self, section: str) -> tuple[tuple[str, str], ...]:

@@ -24,6 +24,7 @@ class Benchmark:
     is_collective: bool = False
     has_reference: bool = False  # whether the probe measures the same movement without MPI
     columns: tuple[str, ...] = ("",)  # of several in its output, those that are metrics
+    iterations_min: int = 1
 
 
 PERCENTILES = ("p50", "p99", "p99.9", "max1000")
@@ -42,7 +43,9 @@ BENCHMARKS = {
             ("bibw", Benchmark(*BANDWIDTH, "bibw", "bibw", has_window=True)),
         )
     },
-    "companion_percentiles": Benchmark(*LATENCY, "percentiles", "latency", columns=PERCENTILES),
+    "companion_percentiles": Benchmark(
+        *LATENCY, "percentiles", "latency", columns=PERCENTILES, iterations_min=1000
+    ),
     "companion_sendrecv": Benchmark(*LATENCY, "sendrecv", for_groups=True),
     "companion_halo": Benchmark(*LATENCY, "halo", for_groups=True, is_collective=True),
     "companion_incast": Benchmark(*BANDWIDTH, "incast", has_window=True, for_groups=True),

@@ -115,4 +115,7 @@ def render(reports: list[dict], files: int) -> str:
             lines += [f"  {name:<26}{count:>22,}" for name, count in sorted(value.items())]
     if strategy := chosen(total.get("decisions", {})):
         lines.append(f"to pin auto's choice, {strategy}: {pin(strategy)}")
+    for choice in total.get("auto_choice", []):
+        if choice != "none":
+            lines.append(f"to pin what a rank found by size: --mca btl_regx_auto_choice {choice}")
     return "\n".join(lines)

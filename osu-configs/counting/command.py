@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from comparing import configuration, environment, installation, output, rdma
+from comparing import configuration, environment, installation, options, output, rdma
 from comparing.configuration import Row
 from comparing.installation import TOP
 from comparing.launch import Interrupted, Launcher, Runner
@@ -25,16 +25,11 @@ that post them, registrations, system calls; for each row of a configuration fil
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="counts", description=DESCRIPTION)
-    add = parser.add_argument
-    add("-f", dest="files", nargs="+", action="extend", type=Path, metavar="FILE",
-        help="configuration files (default: counts.conf, beside counts)")
-    add("--dry-run", action="store_true", help="print the lines that would be run, and run nothing")
-    add("--rdma", action="store_true",
+    options.add_files(parser, "counts.conf")
+    options.add_building(parser)
+    parser.add_argument(
+        "--rdma", action="store_true",
         help="where there is no RDMA device here, in the emulated machine that has one")
-    add("--no-install", action="store_true", help="say what is missing, rather than install it")
-    add("--no-build", action="store_true", help="take what was built before, as it is")
-    add("--output", type=Path, metavar="DIR",
-        help="where the results go (default: .build/counts/, by date and time)")
     asked = parser.parse_args()
     asked.files = asked.files or [HERE / "counts.conf"]
     return asked

@@ -6,7 +6,7 @@ import dataclasses
 import sys
 from pathlib import Path
 
-from comparing import configuration, environment, installation, output
+from comparing import configuration, environment, installation, options, output
 from comparing.configuration import Row
 from comparing.installation import TOP
 from comparing.launch import Interrupted, Launcher, Runner
@@ -25,14 +25,8 @@ configuration file, by valgrind. The same numbers each time: speed plays no part
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="instructions", description=DESCRIPTION)
-    add = parser.add_argument
-    add("-f", dest="files", nargs="+", action="extend", type=Path, metavar="FILE",
-        help="configuration files (default: instructions.conf, beside instructions)")
-    add("--dry-run", action="store_true", help="print the lines that would be run, and run nothing")
-    add("--no-install", action="store_true", help="say what is missing, rather than install it")
-    add("--no-build", action="store_true", help="take what was built before, as it is")
-    add("--output", type=Path, metavar="DIR",
-        help="where the results go (default: .build/instructions/, by date and time)")
+    options.add_files(parser, "instructions.conf")
+    options.add_building(parser)
     asked = parser.parse_args()
     asked.files = asked.files or [HERE / "instructions.conf"]
     return asked

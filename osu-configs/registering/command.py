@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from comparing import environment, installation, output
+from comparing import environment, installation, options, output
 from comparing.awake import awake
 from comparing.installation import Installation
 from comparing.launch import Interrupted, Line, Runner
@@ -28,6 +28,7 @@ the other, in several rounds. Nothing is really registered: only the keeping is 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="registration", description=DESCRIPTION)
+    options.add_common(parser)
     add = parser.add_argument
     add("-n", dest="repetitions", type=int, metavar="N", default=REPETITIONS,
         help=f"rounds (default: {REPETITIONS})")
@@ -35,10 +36,6 @@ def arguments() -> argparse.Namespace:
         help=f"measure only these of: {', '.join(SUBJECTS)}")
     add("--metrics", nargs="+", action="extend", metavar="METRIC", choices=METRICS, default=[],
         help=f"measure only these of: {', '.join(METRICS)}")
-    add("--dry-run", action="store_true", help="print the lines that would be run, and run nothing")
-    add("--no-install", action="store_true", help="say what is missing, rather than install it")
-    add("--output", type=Path, metavar="DIR",
-        help="where the results go (default: .build/registration/, by date and time)")
     asked = parser.parse_args()
     if not 1 <= asked.repetitions <= 1000:
         parser.error(f"-n {asked.repetitions}: allowed: 1 to 1000")

@@ -10,8 +10,7 @@
 
 #include "compat/compat.h"
 #include "opal/runtime/opal.h"
-#include "registration/backend.h"
-#include "registration/cache.h"
+#include "registration/registration.h"
 #include "registration/uffd.h"
 #include "subject.h"
 

@@ -18,7 +18,7 @@ def test_no_latency_is_allowed_while_it_lasts(
         assert (tmp_path / "latency").read_bytes() == struct.pack("i", 0)
 
 
-def test_where_it_is_not_allowed_things_go_on(
+def test_power_saving_that_may_not_be_stopped_is_no_error(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(awake, "LATENCY", tmp_path / "no" / "latency")

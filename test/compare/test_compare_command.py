@@ -39,7 +39,7 @@ def runs_of(document: dict, strategy: str) -> list[dict]:
 # ---- a whole comparison
 
 
-def test_everything_is_right(tree: Tree) -> None:
+def test_a_good_run_ends_with_table_and_proofs(tree: Tree) -> None:
     done, document = tree.compare(ROWS)
     assert done.returncode == 0, done.stderr
     assert "regx bounce" in done.stdout and "3000 1.50x" in done.stdout
@@ -209,7 +209,7 @@ def test_a_failure_is_said_once_and_not_waited_for_again(tree: Tree) -> None:
     assert runs_of(document, "bounce") == [] and len(runs_of(document, "vader")) == 3
 
 
-def test_what_regx_says_is_the_reason(tree: Tree) -> None:
+def test_regx_complaint_is_the_reason_of_a_failed_row(tree: Tree) -> None:
     done, _ = tree.compare(ROWS.replace("MBS=3000", "ACT=refuse"))
     assert done.returncode == 1
     reason = "failed with status 1: regx: btl_regx_chunk_size=4M is above the cap\n"
@@ -486,7 +486,7 @@ def test_the_published_ones_can_be_read(tree: Tree, file: Path) -> None:
         ("{columns}\n", ": no runs in it"),
     ],
 )  # fmt: skip
-def test_what_is_no_csv_of_ours(tree: Tree, text: str, complaint: str) -> None:
+def test_a_csv_of_another_kind_is_refused(tree: Tree, text: str, complaint: str) -> None:
     columns = "strategy,backend,transport,benchmark,buffers,size,metric,unit,repetition,value"
     file = tree.write("odd.csv", text.replace("{columns}", columns))
     done = tree.run("--from", file)

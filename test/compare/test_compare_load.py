@@ -14,7 +14,7 @@ from comparing import load
     ("busy", "ours", "share"),
     [(4.0, 1.0, 0.75), (4.0, 4.0, 0.0), (0.0, 0.5, 0.0), (2.0, 1.0, 0.25)],
 )
-def test_what_is_not_ours_is_others(
+def test_time_that_is_not_ours_is_counted_as_others(
     monkeypatch: pytest.MonkeyPatch, busy: float, ours: float, share: float
 ) -> None:
     clocks = {"now": 0.0, "busy": 0.0, "ours": 0.0}
@@ -27,7 +27,7 @@ def test_what_is_not_ours_is_others(
     assert measured.others() == share
 
 
-def test_our_own_work_is_ours_and_in_what_the_cores_did() -> None:
+def test_our_own_load_is_told_from_that_of_others() -> None:
     before = load._our_seconds(), load._busy_seconds()
     spin = "import time\nwhile time.process_time() < 1: pass"
     subprocess.run([sys.executable, "-c", spin], check=True, timeout=WATCHDOG)

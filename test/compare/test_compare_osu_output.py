@@ -190,7 +190,7 @@ def test_numbers_of_others_are_not_results() -> None:
         ("# Size  Latency (us)\n8 fast\n", 'cannot read "8 fast"'),
     ],
 )
-def test_what_is_no_result_is_refused(text: str, complaint: str) -> None:
+def test_malformed_results_are_refused(text: str, complaint: str) -> None:
     with pytest.raises(osu.NotOutput, match=complaint):
         osu.parse(text, "us")
 

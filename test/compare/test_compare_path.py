@@ -132,7 +132,7 @@ def test_every_rank_must_report(tmp_path: Path, ranks: int) -> None:
     assert proof.problem == f"path not proven: regx reported for {ranks} of 2 ranks"
 
 
-def test_one_rank_twice_is_one_rank(tmp_path: Path) -> None:
+def test_a_rank_that_reports_twice_counts_once(tmp_path: Path) -> None:
     file = tmp_path / "report"
     file.write_text('{"rank": 0, "bytes_bounce": 1}\n' * 2)
     problem = path.prove(file, "bounce", LARGE).problem

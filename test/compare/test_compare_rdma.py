@@ -61,7 +61,7 @@ def test_with_a_device_rows_run_here(tree: Tree) -> None:
     assert any("btl_regx_transport verbs" in call for call in tree.calls())
 
 
-def test_what_goes_wrong_there_is_told(tree: Tree) -> None:
+def test_a_failure_in_the_machine_is_reported(tree: Tree) -> None:
     rows = ROWS.replace("[uct]", "environment = WIRE=shm\n[uct]")
     done, document = tree.compare(rows, "--rdma")
     assert done.returncode == 1

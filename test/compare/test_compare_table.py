@@ -63,7 +63,7 @@ def test_names_of_phases(before: float | None, after: float | None, name: str) -
     assert phase.name(before, after) == name
 
 
-def test_thirty_percent_and_no_less() -> None:
+def test_a_phase_moves_at_thirty_percent() -> None:
     assert not phase.moved(0.20, 0.2599) and not phase.moved(0.2599, 0.20)
     assert phase.moved(0.20, 0.2601) and phase.moved(0.2601, 0.20)
 
@@ -155,7 +155,7 @@ def test_a_wide_spread_is_said() -> None:
     assert "!" not in table.render(results(*runs_of(bounce, 30, 31, 32)), 160)
 
 
-def test_of_how_many_runs_a_median_is() -> None:
+def test_the_number_of_runs_of_a_median_is_shown() -> None:
     """A change of phase splits them."""
     bounce, vader = arm("bounce", REGX), arm("vader", PEER)
     found = results(*runs_of(bounce, 1, 2, 3), run(bounce, 4, 0.05), *runs_of(vader, 1, 2))
@@ -173,7 +173,7 @@ def test_options_stand_in_the_head() -> None:
 # ---- several metrics, ranks and benchmarks
 
 
-def test_metrics_of_one_run_are_told_apart() -> None:
+def test_percentiles_of_one_run_have_a_row_each() -> None:
     auto, vader = arm("auto", REGX, "companion_percentiles"), arm("vader", PEER,
                                                                   "companion_percentiles")
     found = results(*(
@@ -323,5 +323,5 @@ def test_no_line_is_wider_than_asked() -> None:
     ("value", "text"),
     [(0.123, "0.12"), (9.994, "9.99"), (12.34, "12.3"), (123.4, "123"), (25674, "25674")],
 )
-def test_numbers(value: float, text: str) -> None:
+def test_numbers_are_shown_with_at_least_three_digits(value: float, text: str) -> None:
     assert columns.number(value) == text

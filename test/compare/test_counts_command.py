@@ -48,7 +48,7 @@ def test_the_difference_of_two_runs_by_messages(tree: Tree) -> None:
     assert all(f"LD_PRELOAD={tree.path}/bin/counting/.libs/layer.so" in call for call in calls)
 
 
-def test_what_an_interrupted_call_has_left_is_not_counted(tree: Tree) -> None:
+def test_leftovers_of_an_interrupted_count_are_ignored(tree: Tree) -> None:
     tree.has_device()
     left = {"sends": 1000, "send_calls": 1000, "receives": 0, "receive_calls": 0,
             "registrations": 0}  # fmt: skip

@@ -63,7 +63,7 @@ def test_the_lowest_batch_and_the_mean(tree: Tree) -> None:
     assert not list((output / "reports").glob("*.[01]*"))  # what callgrind wrote is large
 
 
-def test_what_is_counted(tree: Tree) -> None:
+def test_instructions_are_counted_by_arm_and_metric(tree: Tree) -> None:
     instructions(tree, ROWS, "--output", tree.path / "output")
     calls = [shlex.split(call) for call in tree.calls()]
     modes = {"send": ["PMPI_Isend"], "receive": ["PMPI_Irecv", "PMPI_Waitall"],
@@ -118,7 +118,7 @@ fn=(1) PMPI_Isend
     assert total(text) == 9136 and total("nothing of this kind\n") == 0
 
 
-def test_the_same_numbers_twice(tmp_path: Path) -> None:
+def test_two_counts_give_the_same_numbers(tmp_path: Path) -> None:
     """For real, and of a peer, so that it does not depend on what regx is like at the moment."""
     if not all(map(shutil.which, ("valgrind", "mpicc", "mpirun"))):
         pytest.skip("needs valgrind, mpicc and mpirun in PATH")

@@ -23,7 +23,7 @@ def documented() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("kind,file", [("conf", "regx.conf"), ("reference", "reference.md")])
-def test_files_are_current(kind: str, file: str) -> None:
+def test_generated_files_are_current(kind: str, file: str) -> None:
     """Written anew by: make -C .build/obj reference"""
     subprocess.run(["make", "-s", "-C", BUILD, "mca-params/describe"], check=True, timeout=600,
                    stdout=subprocess.DEVNULL)
@@ -35,19 +35,19 @@ def test_every_key_of_the_report_is_documented() -> None:
     assert not [key for key in tables()["report"] if f"`{key}`" not in page]
 
 
-def test_all_and_only_those_there_are(build: Build, documented: dict[str, str]) -> None:
+def test_exactly_the_existing_parameters_are_documented(build: Build, documented: dict[str, str]) -> None:
     # Open MPI adds MPI_T's name of the version to every component's parameters.
     there = {name for name in build.parameters if not name.endswith("_version")}
     assert set(documented) == there
 
 
-def test_defaults(build: Build, documented: dict[str, str]) -> None:
+def test_documented_defaults_are_ompi_infos(build: Build, documented: dict[str, str]) -> None:
     wrong = {name: (value, build.parameters[name]["value"]) for name, value in documented.items()
              if build.parameters[name]["value"] != value}
     assert not wrong, "documented, and what ompi_info says"
 
 
-def test_help(build: Build) -> None:
+def test_each_parameter_has_help_in_ompi_info(build: Build) -> None:
     """Each says something, in ompi_info too."""
     silent = [name for name, entry in build.parameters.items()
               if len(entry.get("help", "")) < 20 and not name.endswith("_version")]
@@ -63,7 +63,7 @@ CALLED = {"256K": {"slots"}, "4K": {"4K", "page"}, "multiples": {"multiple"}}
 
 
 @pytest.mark.parametrize("name", sorted(set(REFUSED) - {"if_include"}))
-def test_what_is_allowed(mpi: Mpi, build: Build, name: str) -> None:
+def test_help_names_all_that_a_refusal_allows(mpi: Mpi, build: Build, name: str) -> None:
     """Help and file name every word and both ends of every range that a refusal names."""
     job = job_of_four(mpi, "regx,vader,self", {name: REFUSED[name]})
     allowed = set(re.findall(r"[\w+]+", one_line(job, name, REFUSED[name]))) - JOINING

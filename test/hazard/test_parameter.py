@@ -18,6 +18,7 @@ BAD = {
     "slot_size": ["0", "-4K", "64Q", "1", "lots", HUGE],
     "pool_size": ["0", "-1", "4Q", "1", "lots", HUGE],
     "rendezvous": ["teleport", "remap", "bounce,pipeline", "BOUNCE", ""],
+    "auto_choice": ["together", "64K:", "64K:auto", "8K:read", "48K:read", ":read"],
     "backend": ["magic", "ODP", "HOOKS", "hooks+", "notifier+hooks", "hooks,notifier", ""],
     "cache_bytes": ["0", "-1", "1", "64Q", "lots", "Unlimited", HUGE],
     "cache_count": ["0", "-1", "4Q", "many", "auto", "1048577", HUGE],
@@ -125,7 +126,7 @@ def test_wire_without_the_kernels_copy(mpi: Mpi) -> None:
         str(job)
 
 
-def test_what_is_usable_instead_is(mpi: Mpi) -> None:
+def test_the_backends_named_as_usable_are_usable(mpi: Mpi) -> None:
     for name in job_of_four(mpi, "regx,vader,self", {"backend": "hooks"}, mca=NO_HOOKS[0]) \
             .complaints[0].split("usable here: ")[1].split(", "):
         job = job_of_four(mpi, "regx", {"backend": name}, mca=NO_HOOKS[0]).checked(ranks=4)
@@ -198,7 +199,7 @@ def test_good_value_from_everywhere(mpi: Mpi, tmp_path: Path, way: str) -> None:
     job_of_four(mpi, "regx", **how).checked(ranks=4).carried("direct")
 
 
-def test_units(mpi: Mpi) -> None:
+def test_sizes_take_units_in_either_case(mpi: Mpi) -> None:
     """K, M and G, in either case, and plain bytes."""
     for value in ("128K", "128k", "131072"):
         job = job_of_four(mpi, "regx", {"slot_size": value, "pool_size": "1M",
@@ -239,14 +240,18 @@ REFUSED = [
      "rndv_eager_limit=300; allowed: 0 to btl_regx_eager_limit (256)"),
     ({"put_limit": "100000"}, "put_limit=100000: Open MPI puts each message at once and heeds no "
      "limit; use btl_regx_chunk_size"),
+    ({"get_limit": "100000"}, "get_limit=100000: regx gets each message at once, in steps of its "
+     "own"),
     ({"if_include": "lo", "if_exclude": "nosuch0"},
      "if_include and btl_regx_if_exclude are both given; allowed: one"),
+    ({"auto_choice": "64K:read", "rendezvous": "bounce"},
+     "auto_choice is given with btl_regx_rendezvous=bounce; allowed: auto"),
     ({"report": 1024 * "x"}, "report is too long; allowed: 1023 characters"),
 ]
 
 
 @pytest.mark.parametrize("regx,line", REFUSED, ids=lambda value: str(value)[:40])
-def test_refused(mpi: Mpi, regx: dict[str, str], line: str) -> None:
+def test_bad_combinations_are_refused_with_one_line(mpi: Mpi, regx: dict[str, str], line: str) -> None:
     """With this line and no other; the job goes on without regx."""
     job = job_of_four(mpi, "regx,vader,self", regx)
     assert job.status == 0 and job.stdout.startswith("checked "), str(job)

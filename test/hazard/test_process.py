@@ -82,7 +82,7 @@ def test_installed_but_not_selected(mpi: Mpi, tmp_path: Path, how: str,
 
 
 @pytest.mark.parametrize("regx", [{}, {"rendezvous": "pipeline"}, {"uct_tls": "tcp"}], ids=str)
-def test_selected(mpi: Mpi, tmp_path: Path, regx: dict[str, str],
+def test_a_selected_regx_leaves_the_process_as_it_was(mpi: Mpi, tmp_path: Path, regx: dict[str, str],
                   without: dict[str, list[dict[str, State]]]) -> None:
     """Loading UCX would rewrite libc and set signal handlers, unless it is kept from it."""
     processes = states(mpi, tmp_path, "selected", regx=regx)

@@ -89,7 +89,7 @@ def test_node_by_shared_memory_and_others_by_verbs(fabric: Fabric) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["bounce", "pipeline", "direct", "together"])
-def test_strategies(fabric: Fabric, strategy: str) -> None:
+def test_each_strategy_carries_messages_on_and_between_nodes(fabric: Fabric, strategy: str) -> None:
     """together is for the node; between nodes another one takes its place."""
     job = fabric(regx={"rendezvous": strategy}).checked(ranks=4)
     assert job.total(f"bytes_{strategy}") > 0, str(job)

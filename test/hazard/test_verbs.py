@@ -181,7 +181,7 @@ def test_window_of_distinct_buffers(writable: Mpi, tmp_path: Path, full: bool) -
 
 @pytest.mark.parametrize("strategy", ["bounce", "pipeline", "direct", "read"])
 @pytest.mark.parametrize("how,statuses", [("abort", {7}), ("kill", {128 + 9, 255})])
-def test_end_in_mid_transfer(mpi: Mpi, how: str, statuses: set[int], strategy: str) -> None:
+def test_a_job_that_ends_in_mid_transfer_leaves_nothing(mpi: Mpi, how: str, statuses: set[int], strategy: str) -> None:
     job = mpi("ending", how, ranks=3, regx={"transport": "verbs", "rendezvous": strategy},
               around=AROUND, timeout=300)
     assert job.status in statuses, str(job)

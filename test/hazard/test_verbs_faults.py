@@ -176,13 +176,21 @@ def test_smallest_queues(faulty: Faulty, tmp_path: Path, seed: int, strategy: st
     assert len(faulty.objects()) == 3
 
 
+def test_receive_buffers_that_run_low(faulty: Faulty, tmp_path: Path) -> None:
+    """The device tells, and the report says so: nothing else would show but that senders wait."""
+    cases = sample.write([Case(1000, window=64)], tmp_path)
+    job = faulty("transfer", "--iterations", 50, cases, regx={"verbs_srq_depth": 16})
+    job.checked(ranks=2).over("verbs")
+    assert "verbs: receive buffers ran low (verbs_srq_depth)" in job.reasons("fallbacks"), str(job)
+
+
 def test_queues_that_are_too_small(faulty: Faulty) -> None:
     job = faulty("collective", "--sizes", "10", "bcast", btl="regx,vader,self", layer={"cq": 200})
     assert job.status == 0 and job.stdout.startswith("checked "), str(job)
     assert len(job.complaints) == 1 and "gives no completion queue" in job.complaints[0], str(job)
 
 
-def test_few_regions(faulty: Faulty) -> None:
+def test_the_cache_keeps_no_more_than_the_device_has(faulty: Faulty) -> None:
     """The cache keeps no more than the device has."""
     regions, buffers = 40, 100
     job = faulty("many", buffers, 4096, strategy="direct", backend="hooks", layer={"mr": regions},
@@ -194,7 +202,7 @@ def test_few_regions(faulty: Faulty) -> None:
 
 
 @pytest.mark.parametrize("backend", ["none", "hooks"])
-def test_short_regions(faulty: Faulty, tmp_path: Path, backend: str) -> None:
+def test_messages_longer_than_a_region_may_be_bounce(faulty: Faulty, tmp_path: Path, backend: str) -> None:
     """What is longer than a region may be bounces, and nothing is given up for it; the pool is as
     large as can be."""
     most = 4 * MIB
@@ -212,7 +220,7 @@ def test_short_regions(faulty: Faulty, tmp_path: Path, backend: str) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_nothing_is_left(faulty: Faulty, tmp_path: Path, backend: str) -> None:
+def test_every_object_of_the_device_is_given_back(faulty: Faulty, tmp_path: Path, backend: str) -> None:
     cases = sample.write([Case(CHUNKS * CHUNK, send="send", receive="recv")], tmp_path)
     faulty("transfer", "--iterations", 3, cases, backend=backend,
            regx={"admit": "first"}).checked(ranks=2)

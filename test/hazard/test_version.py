@@ -67,7 +67,7 @@ def test_another_release_of_the_series(mpi: Mpi, tmp_path: Path, version: str) -
 
 
 @pytest.mark.parametrize("version", ["4.0.7", "4.10.1", "5.0.7", "14.1.4"])
-def test_another_series(mpi: Mpi, tmp_path: Path, version: str) -> None:
+def test_another_open_mpi_series_is_refused(mpi: Mpi, tmp_path: Path, version: str) -> None:
     job = mpi("collective", "--sizes", "10,100000", "bcast", ranks=4, btl="regx,vader,self",
               within=pretend(tmp_path, version))
     assert job.status == 0 and job.stdout.startswith("checked "), str(job)

@@ -55,7 +55,7 @@ def test_relative_prefix(tmp_path: Path) -> None:
         configure(tmp_path, "--with-openmpi=here"))
 
 
-def test_another_mpi(tmp_path: Path) -> None:
+def test_configure_refuses_an_mpi_that_is_not_open_mpi(tmp_path: Path) -> None:
     mpicc = openmpi(tmp_path / "mpi", "4.1.4") / "bin/mpicc"
     mpicc.write_text("#!/bin/sh\nexit 1\n")
     assert f"{mpicc} is not Open MPI's" in error(
@@ -68,7 +68,7 @@ def test_no_devel_headers(tmp_path: Path) -> None:
     assert "opal/mca/btl/btl.h" in line and "libopenmpi-dev" in line
 
 
-def test_another_version(tmp_path: Path) -> None:
+def test_configure_refuses_another_open_mpi_version(tmp_path: Path) -> None:
     prefix = openmpi(tmp_path / "mpi", "5.0.7")
     line = error(configure(tmp_path / "build", f"--with-openmpi={prefix}"))
     assert line.endswith(f"{prefix}/bin/mpicc is of Open MPI 5.0.7rc1; regx supports 4.1 for now")

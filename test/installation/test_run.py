@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """test/run: one command for one test of any kind."""
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -82,3 +83,61 @@ def test_a_program_gets_its_arguments_and_its_status_is_the_commands() -> None:
                              "/no/such/file"], capture_output=True, text=True, check=False)
     assert direct.returncode != 0
     assert (done.returncode, done.stderr) == (direct.returncode, direct.stderr)
+
+
+LIST = """
+CONDITIONS = {"no room": lambda run: True}
+EXPECTED = [("test_", "too small", "no room")]
+"""
+
+
+@pytest.fixture
+def inside(tmp_path: Path) -> Path:
+    """A tree with what test/run --machine needs inside the machine, and a list of skips."""
+    for name in ("test/machine/tests", "test/tally", "test/unit/tap",
+                 "component/config/tap-driver.sh"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(TOP / name, tmp_path / name)
+    (tmp_path / "test/skips.py").write_text(LIST)
+    (tmp_path / "results").mkdir()
+    return tmp_path
+
+
+def program(tree: Path, name: str, tap: str) -> str:
+    file = tree / ".build/obj" / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(f"#!/bin/sh\nprintf '{tap}'\n")
+    file.chmod(0o755)
+    return name
+
+
+def run_inside(tree: Path, units: list[str], files: list[str]) -> tuple[int, list[str]]:
+    done = subprocess.run([tree / "test/machine/tests", tree / "results", "--", *units, "--",
+                           *files], cwd=tree, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout.splitlines()
+
+
+@pytest.mark.parametrize(("reason", "status", "last"), [
+    ("too small", 0, "2 passed, 0 failed, 2 skipped"),
+    ("out of luck", 1, "2 passed, 2 failed, 0 skipped")])
+def test_skips_inside_the_machine_are_judged(inside: Path, reason: str, status: int,
+                                             last: str) -> None:
+    unit = program(inside, "test/unit/room/test_x",
+                   f"1..2\\nok 1 - a\\nnot tried: {reason}\\nnot ok 2 # SKIP b\\n")
+    (inside / "test_y.py").write_text(
+        f"import pytest\ndef test_a(): pass\ndef test_b(): pytest.skip('{reason}')\n")
+    found, lines = run_inside(inside, [unit], ["test_y.py"])
+    assert (found, lines[-1]) == (status, last), lines
+
+
+def test_a_unit_test_that_fails_inside_the_machine_is_named(inside: Path) -> None:
+    unit = program(inside, "test/unit/room/test_x", "1..1\\nnot ok 1 - a\\n")
+    found, lines = run_inside(inside, [unit], [])
+    assert (found, lines[-1]) == (1, "0 passed, 1 failed, 0 skipped"), lines
+    assert "failed: obj: test/unit/room/test_x: a" in lines, lines
+
+
+def test_a_unit_test_that_crashes_inside_the_machine_is_named(inside: Path) -> None:
+    unit = program(inside, "test/unit/room/test_x", "1..2\\nok 1 - a\\n")
+    found, lines = run_inside(inside, [unit], [])
+    assert (found, lines[-1]) == (1, "1 passed, 1 failed, 0 skipped"), lines

@@ -102,7 +102,7 @@ def test_a_skip_of_another_kind_of_machine_is_a_failure(tmp_path: Path, listed: 
         "out", "0 passed, 1 failed, 0 skipped"])
 
 
-def test_a_condition_that_cannot_be_checked_is_believed(tmp_path: Path, listed: str) -> None:
+def test_a_skip_whose_condition_cannot_be_checked_is_believed(tmp_path: Path, listed: str) -> None:
     folder = unit_run(tmp_path / "test", "1..1\nok 1 - a # SKIP who knows\n", "SKIP")
     assert tally(listed, f"obj=0={folder}") == (0, ["skipped: 1 test: no luck",
                                                     "0 passed, 0 failed, 1 skipped"])

@@ -44,7 +44,7 @@ def test_no_path_of_a_machine() -> None:
                 for match in pattern.finditer(text(path))]
 
 
-def test_hosts() -> None:
+def test_no_host_of_a_mirror_is_named() -> None:
     pattern = re.compile(r"\b(?:https?|ftp)://([^/\s:\"'>)]+)")
     assert not [f"{path}: {match.group()}" for path in files()
                 for match in pattern.finditer(text(path)) if match.group(1) not in HOSTS]

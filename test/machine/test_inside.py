@@ -71,13 +71,13 @@ def run_units(folder: Path, *options: str) -> None:
 
 
 @pytest.mark.parametrize("suite", ["trixie-backports", WITHOUT_PAGING])
-def test_unit(suite: str) -> None:
+def test_unit_tests_pass_in_the_machine(suite: str) -> None:
     subprocess.run(["make", "-s", "-C", OBJECTS, *UNITS], check=True, timeout=300)
     run_units(OBJECTS, "--kernel", suite)
 
 
 @pytest.mark.parametrize("sanitizer", ["asan", "tsan"])
-def test_unit_sanitized(sanitizer: str) -> None:
+def test_sanitized_unit_tests_pass_in_the_machine(sanitizer: str) -> None:
     folder = TOP / ".build" / sanitizer
     if not (folder / UNITS[0]).exists():
         pytest.skip("test/run builds it (the thread sanitizer's with --full)")
@@ -85,7 +85,7 @@ def test_unit_sanitized(sanitizer: str) -> None:
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_file(file: str, outputs: dict[str, Future[str]]) -> None:
+def test_files_of_pytest_pass_in_the_machine(file: str, outputs: dict[str, Future[str]]) -> None:
     out = outputs[file].result()
     assert " passed" in out and "skipped" not in out, out
 

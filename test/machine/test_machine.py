@@ -69,7 +69,7 @@ def test_tree_is_shared() -> None:
 
 
 @pytest.mark.parametrize("suite, paging", [("trixie-backports", True), ("bookworm", False)])
-def test_on_demand_paging(suite: str, paging: bool) -> None:
+def test_the_kernel_decides_on_demand_paging(suite: str, paging: bool) -> None:
     run = shell("ibv_devinfo -v", "--kernel", suite)
     assert run.returncode == 0, run
     assert "rc_odp_caps:" in run.stdout, run

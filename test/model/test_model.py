@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The registration cache's protocol (cache.pml), and that of the log which tells it of changes
-(inval_log.pml), in every interleaving, by the model checker Spin.
+"""The registration cache's protocol (cache.pml), that of the log which tells it of changes
+(inval_log.pml), and how the caches' threads sleep on that log and are woken (sleep.pml), in every
+interleaving, by the model checker Spin.
 
 Each model is small, so that it is gone through whole; together they have all parts of the protocol.
 A rule that is broken must be found out in one of them, or the model would not show that it is
@@ -15,6 +16,7 @@ import pytest
 
 MODEL = Path(__file__).parent / "cache.pml"
 LOG_MODEL = Path(__file__).parent / "inval_log.pml"
+SLEEP_MODEL = Path(__file__).parent / "sleep.pml"
 MEMORY_MIB = 4000
 DEPTH = 100_000
 SECONDS = 900  # of the watchdog
@@ -103,6 +105,24 @@ LOG_RULES = {
 }
 
 
+# Two caches' threads on one log; its caches are closed at any time, or once all is acted on.
+SLEEP_MODELS = {
+    "closed-at-any-time": ("CHANGES=3",),
+    "closed-in-the-end": ("CHANGES=3", "ACTED_ON"),
+}
+
+SLEEPS_FOR_EVER = "invalid end state"
+
+SLEEP_RULES = {
+    "ONE_FLAG": ("who is woken waits on the flag, which another sets again", "closed-at-any-time"),
+    "STOP_COUNTED": ("who stops a thread does not count that it wakes", "closed-at-any-time"),
+    "SEEN_LATE": ("the count is read after the last look", "closed-at-any-time"),
+    "WAKES_COUNTED": ("who logs does not count that it wakes", "closed-in-the-end"),
+    "LOGGED_FIRST": ("who logs wakes before the change counts", "closed-in-the-end"),
+    "ASLEEP_LATE": ("the flag is raised after the last look", "closed-in-the-end"),
+}
+
+
 @dataclass(frozen=True)
 class Result:
     violated: str | None  # the assertion
@@ -131,13 +151,13 @@ def check(folder: Path, options: tuple[str, ...], model: Path = MODEL) -> Result
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_protocol_holds(name: str, tmp_path: Path) -> None:
+def test_the_cache_model_holds(name: str, tmp_path: Path) -> None:
     result = check(tmp_path, MODELS[name])
     assert result.violated is None, result.output
 
 
 @pytest.mark.parametrize("name", LARGE_MODELS)
-def test_protocol_holds_at_length(name: str, full: bool, tmp_path: Path) -> None:
+def test_the_cache_model_holds_at_length(name: str, full: bool, tmp_path: Path) -> None:
     if not full:
         pytest.skip("some minutes; with --full")
     result = check(tmp_path, LARGE_MODELS[name])
@@ -153,7 +173,7 @@ def test_every_rule_is_needed(rule: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", LOG_MODELS)
-def test_log_holds(name: str, tmp_path: Path) -> None:
+def test_the_invalidation_log_model_holds(name: str, tmp_path: Path) -> None:
     result = check(tmp_path, LOG_MODELS[name], LOG_MODEL)
     assert result.violated is None, result.output
 
@@ -166,8 +186,22 @@ def test_every_rule_of_the_log_is_needed(rule: str, tmp_path: Path) -> None:
     assert result.violated.startswith("assertion violated") and assertion in result.violated
 
 
-@pytest.mark.parametrize(("model", "rules"), [(MODEL, RULES), (LOG_MODEL, LOG_RULES)],
+@pytest.mark.parametrize("name", SLEEP_MODELS)
+def test_no_cache_sleeps_for_ever(name: str, tmp_path: Path) -> None:
+    result = check(tmp_path, SLEEP_MODELS[name], SLEEP_MODEL)
+    assert result.violated is None, result.output
+
+
+@pytest.mark.parametrize("rule", SLEEP_RULES)
+def test_every_rule_of_sleeping_is_needed(rule: str, tmp_path: Path) -> None:
+    what, model = SLEEP_RULES[rule]
+    result = check(tmp_path, (*SLEEP_MODELS[model], f"BREAK_{rule}"), SLEEP_MODEL)
+    assert result.violated == SLEEPS_FOR_EVER, f"not found out: {what}"
+
+
+@pytest.mark.parametrize(("model", "rules"), [(MODEL, RULES), (LOG_MODEL, LOG_RULES),
+                                              (SLEEP_MODEL, SLEEP_RULES)],
                          ids=lambda value: value.stem if isinstance(value, Path) else "")
 def test_every_rule_of_the_model_is_broken_once(model: Path,
-                                                rules: dict[str, tuple[str, str, str]]) -> None:
+                                                rules: dict[str, tuple[str, ...]]) -> None:
     assert set(re.findall(r"BREAK_(\w+)", model.read_text())) == set(rules)

@@ -26,3 +26,10 @@ def test_nobody_receives(mpi: Mpi, size: int, wire: str) -> None:
     assert len(job.reports) == 3 and job.stdout == "", str(job)
     for rank in (0, 1):
         assert job.rank(rank)["bytes_eager"] >= size, f"nothing was sent\n{job}"
+
+
+@pytest.mark.parametrize("strategy", ["read", "together", "bounce"])
+def test_receives_may_be_freed_before_they_are_complete(mpi: Mpi, strategy: str) -> None:
+    """Open MPI 4.1 keeps the handle of such a receive, if it was by get, until the end or for good:
+    neither its use for another receive nor the end of the job stumbles over it."""
+    mpi("freed", 1_000_000, 9, regx={"rendezvous": strategy}).checked(ranks=2).carried(strategy)

@@ -60,7 +60,7 @@ def test_nothing_is_registered_twice(odp, tmp_path: Path, seed: int, prefetch: s
     assert job.total("prefetch_advised") == 0, str(job)
 
 
-def test_advice(odp, tmp_path: Path, seed: int) -> None:
+def test_the_device_is_asked_ahead_of_each_use(odp, tmp_path: Path, seed: int) -> None:
     """The device is asked ahead of each use where it lets itself be asked, which Soft-RoCE does for
     what is to be written alone; and every byte is right."""
     job = odp("transfer", "--seed", seed, "--iterations", 4, large(tmp_path, Case(SIZE)),
@@ -73,7 +73,7 @@ def test_advice(odp, tmp_path: Path, seed: int) -> None:
     assert job.total("prefetch_advised") + job.total("prefetch_touched") == 2 * uses, str(job)
 
 
-def test_advice_that_is_refused(odp, tmp_path: Path, seed: int) -> None:
+def test_data_is_right_where_advice_is_refused(odp, tmp_path: Path, seed: int) -> None:
     """It was only an advice."""
     job = odp("transfer", "--seed", seed, "--iterations", 4, large(tmp_path, Case(SIZE)),
               prefetch="advise", told={"advise": "refused"})
@@ -122,7 +122,7 @@ def test_device_that_does_not_read(odp, tmp_path: Path, seed: int) -> None:
     assert 1 <= job.rank(1)["fallbacks"]["receiver: registration refused"] <= CHUNKS, str(job)
 
 
-def test_where_no_page_begins(odp, tmp_path: Path, seed: int) -> None:
+def test_unaligned_buffers_on_demand_are_right(odp, tmp_path: Path, seed: int) -> None:
     """A device that errs there pins instead; every byte is checked in any case."""
     sizes = [PAGE + 1, 70_001, SIZE + 5]
     job = odp("transfer", "--seed", seed, "--iterations", 2, large(
@@ -181,7 +181,7 @@ def test_every_kind_of_memory(odp, tmp_path: Path, prefetch: str) -> None:
     ("direct", "none", 8 * PAGE), ("direct", "touch", SIZE - 8 * PAGE),
     ("read", "none", 8 * PAGE), ("read", "touch", SIZE - 8 * PAGE)])
 @pytest.mark.parametrize("side", ["send", "receive"])
-def test_gone_before_the_transfer(odp, side: str, strategy: str, prefetch: str,
+def test_memory_unmapped_before_the_transfer_is_bounced(odp, side: str, strategy: str, prefetch: str,
                                   offset: int) -> None:
     """It goes around what is not there, and the next one is fresh."""
     job = odp("vanish", side, offset, SIZE, prefetch=prefetch, strategy=strategy)
@@ -216,7 +216,7 @@ def test_protected_and_not_touched(odp, side: str) -> None:
     assert 1 <= len(lost) <= 2 and len(job.complaints) == len(lost), str(job)
 
 
-def test_nothing_is_gone(odp) -> None:
+def test_memory_that_stays_is_carried_by_the_device(odp) -> None:
     """The control."""
     odp("vanish", "neither", 8 * PAGE, SIZE).checked(ranks=2).carried("pipeline").over("verbs")
 
@@ -224,7 +224,7 @@ def test_nothing_is_gone(odp) -> None:
 @pytest.mark.parametrize("side,part,strategy", [
     ("send", "part", "direct"), ("receive", "part", "direct"), ("send", "all", "direct"),
     ("send", "all", "read"), ("receive", "all", "read")])
-def test_gone_in_mid_transfer(odp, tmp_path: Path, side: str, part: str, strategy: str) -> None:
+def test_memory_unmapped_in_mid_transfer_ends_the_job_with_one_line(odp, tmp_path: Path, side: str, part: str, strategy: str) -> None:
     """The device cannot go on, so that the connection and the job end, and one line says why. Of what
     is read in chunks none may be under way at that moment: then it goes around those that follow."""
     job = odp("inuse", side, part, 16 * MIB, tmp_path / "shared", strategy=strategy)

@@ -43,7 +43,7 @@ def boundaries(eager: int, chunk: int, slot: int, rng: random.Random) -> list[Ca
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_sizes(verbs, build: Build, tmp_path: Path, full: bool, seed: int, strategy: str) -> None:
+def test_sizes_around_every_limit_are_right_over_verbs(verbs, build: Build, tmp_path: Path, full: bool, seed: int, strategy: str) -> None:
     eager, slot, chunk = (build.size(name) for name in ("eager_limit", "slot_size", "chunk_size"))
     edges = [1, PAGE + 1, 8192, eager - 1, eager, eager + 1, slot + 1, chunk - 1, chunk, chunk + 1,
              4 * MIB + 1, sample.ODD[STRATEGIES.index(strategy)]]
@@ -70,7 +70,7 @@ def test_every_kind(verbs, build: Build, tmp_path: Path, seed: int, strategy: st
 
 @pytest.mark.parametrize("strategy,backend", [("direct", backend) for backend in BACKENDS] +
                          [("read", backend) for backend in ("none", "notifier", "odp")])
-def test_backends_short(verbs, tmp_path: Path, seed: int, strategy: str, backend: str) -> None:
+def test_each_backend_carries_short_runs_over_verbs(verbs, tmp_path: Path, seed: int, strategy: str, backend: str) -> None:
     """What is sent again from the same buffers is registered again, or not."""
     if backend == "odp" and not device.pages_on_demand():
         refused = verbs("transfer", "--seed", seed, sample.write([Case(8)], tmp_path),
@@ -112,7 +112,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize("choice", choices, ids=lambda choice: "-".join(map(str, choice)))
 
 
-def test_matrix(verbs, build: Build, tmp_path: Path, seed: int,
+def test_strategies_and_backends_carry_all_sizes_over_verbs(verbs, build: Build, tmp_path: Path, seed: int,
                 choice: tuple[str, str, int]) -> None:
     """From eager messages to 64 MiB, in seeded kinds."""
     strategy, backend, ranks = choice
@@ -151,7 +151,7 @@ def test_registrations_are_chunks(verbs, tmp_path: Path, seed: int, strategy: st
 
 
 @pytest.mark.parametrize("strategy", ["read"])
-def test_verified(verbs, tmp_path: Path, seed: int, strategy: str) -> None:
+def test_verify_compares_each_chunk_over_verbs(verbs, tmp_path: Path, seed: int, strategy: str) -> None:
     """Each chunk's checksum, which the reader compares."""
     job = verbs("transfer", "--seed", seed, "--iterations", 2,
                 sample.write([Case(2 * MIB + 1)], tmp_path),
@@ -201,7 +201,7 @@ def test_slots_from_what_is_registered(verbs) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["pipeline", "read"])
-def test_truncation(verbs, strategy: str) -> None:
+def test_a_truncated_message_over_verbs_is_an_error_and_the_next_is_right(verbs, strategy: str) -> None:
     """MPI_ERR_TRUNCATE, and the next message is right."""
     job = verbs("truncate", MIB, 100_000, 2 * MIB + 1, 2 * MIB, regx={"rendezvous": strategy})
     job.ended_well().over("verbs")

@@ -12,7 +12,7 @@ WHY_NOT_VERBS = ["built without rdma-core", "no RDMA device here", "all processe
 TRAFFIC = ["collective", "--sizes", "10,300000", "alltoall"]
 
 
-def test_keys(mpi: Mpi) -> None:
+def test_report_has_the_keys_of_the_table(mpi: Mpi) -> None:
     """Those of the table, each of its type, in its order, and no others; one line per rank."""
     job = mpi(*TRAFFIC, ranks=4).checked(ranks=4)
     for report in job.reports:
@@ -54,7 +54,7 @@ def test_file_name_expands(mpi: Mpi, tmp_path: Path) -> None:
         assert json.loads(file.read_text())["rank"] == rank
 
 
-def test_appends(mpi: Mpi, tmp_path: Path) -> None:
+def test_reports_are_appended_to_a_file(mpi: Mpi, tmp_path: Path) -> None:
     """Many jobs into one file, whole lines only."""
     for _ in range(3):
         mpi(*TRAFFIC, ranks=4, regx={"report": tmp_path / "all"}).ended_well()

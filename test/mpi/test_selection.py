@@ -26,7 +26,7 @@ def carried(job: Job) -> int:
 
 
 @pytest.mark.parametrize("btl", ["regx", "regx,self", "self,regx", "regx,tcp,self"])
-def test_named(mpi: Mpi, btl: str) -> None:
+def test_regx_carries_everything_when_named(mpi: Mpi, btl: str) -> None:
     """It carries everything, what is large by rendezvous; its exclusivity is above tcp's."""
     job = traffic(mpi, btl=btl, regx={"rendezvous": "bounce"}).checked(ranks=4)
     assert job.total("bytes_bounce") >= 4 * 3 * 100_000, str(job)
@@ -51,7 +51,7 @@ def test_higher_exclusivity_takes_the_node(mpi: Mpi) -> None:
 
 
 @pytest.mark.parametrize("btl", [None, "vader,self", "tcp,self"])
-def test_not_named(mpi: Mpi, btl: str | None) -> None:
+def test_regx_does_nothing_unless_named(mpi: Mpi, btl: str | None) -> None:
     job = traffic(mpi, btl=btl).ended_well()
     assert not job.reports, str(job)
 
@@ -65,14 +65,14 @@ def test_enabled_by_the_administrator(mpi: Mpi) -> None:
 
 
 @pytest.mark.parametrize("tls", ["posix", "sysv", "tcp"])
-def test_one_transport_of_ucx(mpi: Mpi, tls: str) -> None:
+def test_a_single_uct_transport_can_be_chosen(mpi: Mpi, tls: str) -> None:
     """Counters do not tell posix and sysv apart; the table for people names what was opened."""
     job = traffic(mpi, btl="regx", regx={"uct_tls": tls, "report": "stderr"})
     assert f": transport uct ({tls}; " in job.stderr, str(job)
     assert ("bytes_tcp" in job.stderr) == ("bytes_shm" not in job.stderr) == (tls == "tcp")
 
 
-def test_disabled(mpi: Mpi) -> None:
+def test_enable_0_disables_it_even_when_named(mpi: Mpi) -> None:
     """Even when it is named."""
     job = traffic(mpi, btl="regx,vader,self", regx={"enable": 0}).ended_well()
     assert not job.reports, str(job)

@@ -42,6 +42,12 @@ def test_level_10_says_what_was_chosen(mpi: Mpi) -> None:
     assert not [line for line in lines if line.startswith("rank ")], str(job)
 
 
+def test_level_10_says_at_the_end_what_auto_found(mpi: Mpi) -> None:
+    job, lines = traced(mpi, 10)
+    wanted = sorted(f"auto found auto_choice={report['auto_choice']}" for report in job.reports)
+    assert sorted(beginning(lines, "auto found ")) == wanted, str(job)
+
+
 def test_level_10_says_the_budget_of_a_backend(mpi: Mpi) -> None:
     job, lines = traced(mpi, 10, backend="retain", cache_bytes="1M", cache_count=17)
     assert len(beginning(lines, "backend retain (asked for), keeping at most 1048576 bytes in 17 "
@@ -74,7 +80,13 @@ def test_level_40_says_each_fallback(mpi: Mpi) -> None:
     assert beginning(lines, "100000 bytes from rank 1 over tcp by bounce"), str(job)
 
 
-def test_not_asked_for(mpi: Mpi) -> None:
+def test_level_40_says_why_a_registration_is_not_kept(mpi: Mpi) -> None:
+    job, lines = traced(mpi, 40, rendezvous="direct", backend="retain", cache_bytes="8K")
+    assert [line for line in beginning(lines, "registration: ")
+            if line.endswith(": for this use alone, larger than the cache")], str(job)
+
+
+def test_nothing_is_traced_where_regx_is_not_asked_for(mpi: Mpi) -> None:
     job = mpi("collective", "--sizes", "10", "alltoall", btl=None, mca={"btl_base_verbose": 10})
     assert job.status == 0, str(job)
     assert job.stderr.count("btl:regx: not used: neither named in btl nor enabled") == 2, str(job)

@@ -9,8 +9,10 @@ import pytest
 
 from launch import Mpi
 from job import Job
+from tables import strategies
 
-STRATEGIES = ["bounce", "pipeline", "direct", "auto"]
+STRATEGIES = [*strategies(), "auto"]
+OVER_TCP = [strategy for strategy in STRATEGIES if strategy not in ("read", "together")]
 SIZES = [1 << power for power in range(23)]  # 1 B to 4 MiB
 UP_TO_1_MIB = [size for size in SIZES if size <= 1 << 20]
 # Iterations and those before them: a window of osu_bw is 64 messages.
@@ -54,7 +56,7 @@ def test_two_ranks(mpi: Mpi, osu: Path, benchmark: str, strategy: str) -> None:
     assert job.total("bytes_shm") > iterations * sum(SIZES), str(job)
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", OVER_TCP)
 def test_over_tcp(mpi: Mpi, osu: Path, strategy: str) -> None:
     job = mpi(osu / "pt2pt" / "osu_bibw", "-c", "-m", "1:1048576", "-i", 2, "-x", 1,
               regx={"rendezvous": strategy, "uct_tls": "tcp"})

@@ -9,6 +9,7 @@
 
 #include "unit.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -99,6 +100,16 @@ static inline void settle(void)
         before = oracle_registered(rig.oracle);
         regx_registry_progress(&rig.registry);
     } while (oracle_registered(rig.oracle) != before);
+}
+
+/* Until so many regions are registered, and no more: our thread may still be at work. */
+static inline void await_registered(unsigned regions)
+{
+    rig_settle(&rig);
+    while (oracle_registered(rig.oracle) != regions) {
+        regx_registry_progress(&rig.registry);
+        sched_yield();
+    }
 }
 
 #define HAZARD(function)                                                                           \

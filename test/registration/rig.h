@@ -7,8 +7,7 @@
 #define REGX_TEST_RIG_H
 
 #include "oracle.h"
-#include "registration/backend.h"
-#include "registration/cache.h"
+#include "registration/registration.h"
 
 typedef struct rig {
     const char *backend; /* as in rig_config_t */

@@ -23,7 +23,7 @@
 
 #include "../chance.h"
 #include "change.h"
-#include "registration/cache_internal.h"
+#include "registration/cache.h"
 #include "rig.h"
 
 enum { PAGE = 4096, THREADS = 4, SLOTS = 8, BLOCKS = 4, LARGEST = 8, UNAVAILABLE = 77 };

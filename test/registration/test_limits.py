@@ -60,7 +60,7 @@ def test_the_kernels_long_list_is_not_read(programs: Path, oracle: None, tmp_pat
 @pytest.mark.parametrize(("call", "why"), [
     ("io_uring", "io_uring is refused here: Operation not permitted"),
     ("userfaultfd", "cannot be used: userfaultfd: Operation not permitted")])
-def test_where_it_is_refused_it_says_so(build: Build, programs: Path, oracle: None, call: str,
+def test_programs_say_which_system_call_is_refused(build: Build, programs: Path, oracle: None, call: str,
                                         why: str) -> None:
     for program, *arguments in ("table", "libc"), ("property", 1, 1), ("storm", 1, 1):
         done = run(build.programs / "deny", call, programs / program, "notifier", *arguments)
@@ -69,7 +69,7 @@ def test_where_it_is_refused_it_says_so(build: Build, programs: Path, oracle: No
 
 
 @pytest.mark.parametrize("locked", [64 << 10, 1 << 20, 8 << 20])
-def test_little_may_be_locked(programs: Path, oracle: None, locked: int) -> None:
+def test_the_cache_makes_room_under_a_memlock_limit(programs: Path, oracle: None, locked: int) -> None:
     """What is kept makes way; what is larger than all that is allowed is told."""
     if os.geteuid() != 0:
         pytest.skip("needs root, to become another user")

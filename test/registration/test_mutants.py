@@ -113,7 +113,7 @@ def built(build: Build, mutant: Mutant, folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_is_found(mutant: Mutant, build: Build, oracle: None, seed: int, tmp_path: Path) -> None:
+def test_each_mutant_is_found(mutant: Mutant, build: Build, oracle: None, seed: int, tmp_path: Path) -> None:
     program = built(build, mutant, tmp_path)
     start = time.monotonic()
     try:

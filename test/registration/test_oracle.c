@@ -160,7 +160,7 @@ static void pages_are_pinned_and_given_back_before_it_returns(void **state)
     munmap(buffer, LENGTH);
 }
 
-static void refusals(void **state)
+static void what_it_cannot_register_is_refused(void **state)
 {
     static uint8_t memory[65][64];
     regx_mr_t mr[65];
@@ -222,7 +222,7 @@ int main(void)
         cmocka_unit_test(a_mapping_that_changed_is_stale),
         cmocka_unit_test(comparing_finds_the_first_page_that_differs),
         cmocka_unit_test(pages_are_pinned_and_given_back_before_it_returns),
-        cmocka_unit_test(refusals),
+        cmocka_unit_test(what_it_cannot_register_is_refused),
         cmocka_unit_test(a_receive_under_way_holds_the_pages),
     };
 

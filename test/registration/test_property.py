@@ -63,7 +63,7 @@ def test_random_changes_by_many_threads(programs: Path, backend: str, options: s
     assert (done.counts["evictions"] > 0) == ("tight" in options), str(done)
 
 
-def test_it_would_be_noticed(programs: Path, seed: int, tmp_path: Path) -> None:
+def test_a_cache_that_is_told_nothing_is_found_out(programs: Path, seed: int, tmp_path: Path) -> None:
     """A cache that is told of nothing, and what is said then."""
     done = run(programs / "property", "unprotected", seed, 10_000)
     if done.status == UNAVAILABLE:
@@ -78,7 +78,7 @@ def test_it_would_be_noticed(programs: Path, seed: int, tmp_path: Path) -> None:
     assert done.status == STALE, str(done)
 
 
-def test_shrink() -> None:
+def test_shrinking_finds_the_shortest_run_that_fails() -> None:
     runs = []
 
     def fails(numbers: list[int]) -> bool:

@@ -27,7 +27,7 @@ def test_seven_steps(programs: Path) -> None:
 
 
 @pytest.mark.parametrize(("way", "backend"), COLUMNS)
-def test_as_documented(programs: Path, way: str, backend: str) -> None:
+def test_staleness_is_as_documented(programs: Path, way: str, backend: str) -> None:
     try:
         measured = staleness.measure(programs, DEVICE, backend, way)
     except staleness.Unavailable as why:
@@ -37,7 +37,7 @@ def test_as_documented(programs: Path, way: str, backend: str) -> None:
 
 
 @pytest.mark.parametrize(("backend", "way", "row"), staleness.CHANCE)
-def test_what_is_left_to_chance(backend: str, way: str, row: str) -> None:
+def test_a_cell_left_to_chance_may_be_fresh_or_stale(backend: str, way: str, row: str) -> None:
     for cell in "fresh", "stale":
         assert staleness.named(backend, way, row, cell) == "documented blind"
     for cell in "not cached", "n/a":
@@ -47,7 +47,7 @@ def test_what_is_left_to_chance(backend: str, way: str, row: str) -> None:
 
 @pytest.mark.parametrize("way", staleness.WAYS)
 @pytest.mark.parametrize("backend", ["hooks", "hooks+notifier"])
-def test_the_same_in_an_mpi_program(mpi: Mpi, programs: Path, way: str, backend: str) -> None:
+def test_staleness_in_an_mpi_program_is_as_documented(mpi: Mpi, programs: Path, way: str, backend: str) -> None:
     run = mpi(programs / "table_mpi", backend, way, ranks=1, btl="self")
     if run.status == staleness.UNAVAILABLE:
         pytest.skip(f"{backend}: {run.stdout.splitlines()[0]}")
@@ -57,7 +57,7 @@ def test_the_same_in_an_mpi_program(mpi: Mpi, programs: Path, way: str, backend:
 
 @pytest.mark.parametrize("device", staleness.DEVICES)
 @pytest.mark.parametrize("way", staleness.WAYS)
-def test_what_is_fresh_was_in_danger(device: str, way: str) -> None:
+def test_each_change_that_a_backend_sees_misleads_an_unprotected_cache(device: str, way: str) -> None:
     """Every change that a backend sees or does not keep is one that an unprotected cache was seen to
     get wrong, unless the kernel leaves the pages where they are."""
     unprotected = staleness.documented().tables[device][way]["unprotected"]

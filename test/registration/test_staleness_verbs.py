@@ -51,7 +51,7 @@ def test_seven_steps_on_demand(programs: Path) -> None:
 
 
 @pytest.mark.parametrize(("way", "backend"), COLUMNS)
-def test_as_documented(programs: Path, full: bool, turns: dict[staleness.Row, str], way: str,
+def test_staleness_is_as_documented(programs: Path, full: bool, turns: dict[staleness.Row, str], way: str,
                        backend: str) -> None:
     """Each change with each backend, in both directions; with --full in each of the ways."""
     expected = staleness.documented().tables[DEVICE][way][backend]
@@ -72,7 +72,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
                              ids="-".join)
 
 
-def test_the_same_by_reading(programs: Path, full: bool, read: tuple[str, str]) -> None:
+def test_staleness_by_reading_is_as_by_writing(programs: Path, full: bool, read: tuple[str, str]) -> None:
     """Strategy read: what is sent is exposed and read, what is received is read into the buffer. It is
     as good as being written; with --full for all changes."""
     way, backend = read

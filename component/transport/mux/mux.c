@@ -10,7 +10,8 @@
 #include "transport/mux/mux_internal.h"
 
 /* A look for newcomers on an unused wire takes microseconds of system calls, for which a message on
- * the first wire has to wait. So it happens once in 10 ms in a process that is busy there. */
+ * the first wire has to wait. So it happens once in 10 ms in a process that is busy there, and not
+ * at all once a thread of the wire's watches for them. */
 #define NEWCOMERS_BUSY_NS 10000000
 #define NEWCOMERS_QUIET_NS 1000000
 /* Rounds in a row in which the first wire had something and no other was looked at, at most. */
@@ -173,22 +174,19 @@ void regx_mux_dereg(regx_transport_t *transport, regx_mr_t *mr)
  * ones. */
 static int progress_others(regx_mux_t *mux, bool may_be_due)
 {
-    bool in_use = false, asked = !may_be_due, due = false;
+    const bool due = may_be_due && mux->other_count > 0 && regx_pace_due_by_clock(&mux->newcomers);
+    const bool busy = !mux->newcomers.quiet;
+    bool in_use = false;
     int events = 0;
 
     for (size_t i = 0; i < mux->other_count; i++) {
         regx_transport_t *wire = mux->others[i];
 
+        atomic_store_explicit(&wire->disturbs, busy, memory_order_relaxed);
         if (!atomic_load_explicit(&wire->unused, memory_order_relaxed)) {
             in_use = true;
             events += wire->ops->progress(wire);
-            continue;
-        }
-        if (!asked) { /* the clock is read only where somebody wants to know */
-            asked = true;
-            due = regx_pace_due_by_clock(&mux->newcomers);
-        }
-        if (due) {
+        } else if (due && !atomic_load_explicit(&wire->watched, memory_order_relaxed)) {
             events += wire->ops->progress(wire);
         }
     }

@@ -7,6 +7,7 @@
 
 #include "base/util.h"
 #include "transport/mux/mux.h"
+#include "transport/rkey_table.h"
 #include "transport/shm/shm.h"
 #include "transport/tcp/tcp.h"
 #include "transport/uct/log.h"
@@ -56,6 +57,7 @@ const regx_transport_ops_t regx_transport_ops = {.abi = REGX_TRANSPORT_ABI,
                                                  .put = regx_mux_put,
                                                  .get = regx_mux_get,
                                                  .copies = true,
+                                                 .expose = regx_key_expose,
                                                  .reg = regx_mux_reg,
                                                  .dereg = regx_mux_dereg,
                                                  .progress = regx_mux_progress};

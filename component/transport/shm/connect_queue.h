@@ -24,6 +24,8 @@
 typedef struct regx_connect_request {
     uint64_t sender;
     regx_vm_cookie_t cookie;       /* the sender's: its memory must show this when mapped */
+    uint64_t cookie_address;       /* in the sender */
+    int32_t pid;                   /* the sender's */
     uint64_t mailbox_offset;       /* in the segment of mailboxes */
     uint32_t mailbox_ring;         /* bytes of its payload */
     regx_segment_name_t mailboxes; /* the sender's */

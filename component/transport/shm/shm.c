@@ -41,7 +41,7 @@ static regx_status_t shm_open(const regx_transport_config_t *config, char *error
     }
     snprintf(error, error_size, "there is no shared memory for this process");
     shm->config = *config;
-    shm->pool_offset = whole_pages(sizeof(regx_connect_queue_t));
+    shm->pool_offset = whole_pages(sizeof(regx_shm_main_t));
     if (getrandom(&cookie, sizeof(cookie), 0) != sizeof(cookie) || open_main(shm) != REGX_OK) {
         free(shm);
         return REGX_UNREACHABLE;
@@ -52,8 +52,9 @@ static regx_status_t shm_open(const regx_transport_config_t *config, char *error
         free(shm);
         return REGX_UNREACHABLE;
     }
-    shm->queue = (regx_connect_queue_t *)(void *)regx_segment_base(&shm->main);
+    shm->queue = &regx_shm_main(shm)->queue;
     shm->queue->cookie = cookie;
+    regx_assists_init(&shm->assists, regx_shm_main(shm)->cells);
     regx_lock_init(&shm->lock, config->threads);
     shm->super.ops = &regx_shm_ops;
     shm->super.front = &shm->super;

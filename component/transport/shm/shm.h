@@ -4,11 +4,11 @@
  * and the kernel's copy (vm.h) into and out of memory that is not shared. transport.h says what
  * its operations do.
  *
- * Each process owns a main segment, which holds its connect queue and its pool, and segments of
- * mailboxes, which are allocated as peers are first written to. The mailbox from A to B lies in A's
- * memory. It takes some 273 KiB; 145 with more than 32 neighbours; 81 where more would be over half
- * of the shared memory that is free. Four are allocated at once, and none for a pair of processes
- * that do not talk.
+ * Each process owns a main segment, which holds its connect queue, its claim cells and its pool,
+ * and segments of mailboxes, which are allocated as peers are first written to. The mailbox from A
+ * to B lies in A's memory. It takes some 273 KiB; 145 with more than 32 neighbours; 81 where more
+ * would be over half of the shared memory that is free. Four are allocated at once, and none for a
+ * pair of processes that do not talk.
  *
  * A connection is refused (regx_transport_config_t) only before its first frame was accepted. The
  * refusal is final, and its reason is tallied.

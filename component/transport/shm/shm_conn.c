@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "transport/shm/shm_internal.h"
 
@@ -34,9 +35,9 @@ regx_status_t regx_shm_connect(regx_transport_t *transport, uint64_t peer, bool 
         return REGX_INVALID;
     }
     memcpy(&a, address, sizeof(a));
-    if (a.main.length < sizeof(regx_connect_queue_t) ||
-        a.pool_offset < sizeof(regx_connect_queue_t) || a.pool_offset > a.main.length ||
-        a.pool_size > a.main.length - a.pool_offset || a.pid <= 0 || a.pid > INT32_MAX) {
+    if (a.main.length < sizeof(regx_shm_main_t) || a.pool_offset < sizeof(regx_shm_main_t) ||
+        a.pool_offset > a.main.length || a.pool_size > a.main.length - a.pool_offset ||
+        a.pid <= 0 || a.pid > INT32_MAX) {
         return REGX_INVALID;
     }
     conn = calloc(1, sizeof(*conn));
@@ -82,7 +83,7 @@ static regx_status_t map_peer(regx_shm_t *shm, regx_shm_conn_t *conn)
     if (status != REGX_OK) {
         return refuse(conn, "shm: a neighbour's memory cannot be mapped");
     }
-    conn->queue = (regx_connect_queue_t *)(void *)conn->main.base;
+    conn->queue = &regx_shm_main_at(&conn->main)->queue;
     conn->pool = conn->main.base + conn->address.pool_offset;
     if (!regx_vm_same(&conn->queue->cookie, &conn->address.cookie)) {
         unmap_peer(conn);
@@ -121,6 +122,8 @@ regx_status_t regx_shm_attach_locked(regx_shm_conn_t *conn)
     }
     const regx_connect_request_t request = {.sender = shm->config.self,
                                             .cookie = shm->queue->cookie,
+                                            .cookie_address = (uintptr_t)&shm->queue->cookie,
+                                            .pid = (int32_t)getpid(),
                                             .mailboxes = *regx_box_segment(&conn->box),
                                             .mailbox_offset = regx_box_offset(&conn->box),
                                             .mailbox_ring = regx_box_ring(&conn->box),
@@ -214,25 +217,6 @@ static regx_zcopy_t *take_zcopies_locked(regx_shm_t *shm, const regx_shm_conn_t 
     return taken;
 }
 
-/* Takes this connection's copies off the list. Called with the transport's lock held. */
-static regx_shm_copies_t take_copies_locked(regx_shm_t *shm, const regx_shm_conn_t *conn)
-{
-    regx_shm_copies_t taken = {0}, all = shm->copies;
-
-    shm->copies.first = NULL;
-    while (all.first != NULL) {
-        void **copy = regx_shm_take_copy(&all);
-
-        if (copy[REGX_SCRATCH_CONN] == conn) {
-            regx_shm_append_copy(&taken, copy);
-            atomic_fetch_sub(&shm->copy_count, 1);
-        } else {
-            regx_shm_append_copy(&shm->copies, copy);
-        }
-    }
-    return taken;
-}
-
 void regx_shm_disconnect(regx_conn_t *super)
 {
     regx_shm_conn_t *conn = regx_shm_conn_of(super);
@@ -241,7 +225,6 @@ void regx_shm_disconnect(regx_conn_t *super)
     regx_lock(&shm->lock);
     shm->boxes.neighbours--;
     regx_zcopy_t *zcopies = take_zcopies_locked(shm, conn);
-    regx_shm_copies_t copies = take_copies_locked(shm, conn);
     regx_unlock(&shm->lock);
 
     while (zcopies != NULL) {
@@ -250,9 +233,7 @@ void regx_shm_disconnect(regx_conn_t *super)
         zcopies = zcopy->scratch[REGX_SCRATCH_NEXT];
         zcopy->done(zcopy, REGX_FAILED);
     }
-    while (copies.first != NULL) {
-        regx_shm_end_copy(regx_shm_take_copy(&copies), REGX_FAILED);
-    }
+    regx_shm_drop_copies(conn);
     if (conn->state == REGX_SHM_ATTACHED) {
         conn->next = shm->disconnecting;
         shm->disconnecting = conn;

@@ -1,25 +1,44 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * What the files of shared memory share: shm.c opens and closes, shm_conn.c connects and
- * disconnects, shm_post.c sends, shm_poll.c receives and completes, boxes.c has the mailboxes'
- * memory.
+ * disconnects, shm_post.c sends, shm_poll.c receives and completes, copies.c has the kernel copy,
+ * assist.c shares a get's copy with the peer, boxes.c has the mailboxes' memory.
  *
  * Locks: a connection's lock covers its state and its mailbox; the transport's covers the lists and
- * the mailboxes' memory. Where both are needed the connection's is taken first. `inbound` belongs
- * to progress.
+ * the mailboxes' memory. Where both are needed the connection's is taken first. `inbound`,
+ * `ending` and `requests` belong to progress.
  */
 #ifndef REGX_TRANSPORT_SHM_INTERNAL_H
 #define REGX_TRANSPORT_SHM_INTERNAL_H
 
 #include "base/lock.h"
 #include "base/util.h"
+#include "transport/arbiter.h"
 #include "transport/catalog.h"
+#include "transport/shm/assist.h"
 #include "transport/shm/boxes.h"
 #include "transport/shm/connect_queue.h"
 #include "transport/shm/mailbox.h"
 #include "transport/shm/segment.h"
 #include "transport/shm/shm.h"
 #include "transport/shm/vm.h"
+
+/* Of shared memory's own frames, which ask for help with a get (regx_assist_frame_t); Open MPI's
+ * tags begin above. */
+#define REGX_SHM_TAG_OWN 0
+
+/* How a main segment begins. The pool follows. */
+typedef struct regx_shm_main {
+    regx_connect_queue_t queue;
+    _Alignas(64) _Atomic uint32_t queued; /* copies that the owner has to make for itself */
+    _Atomic uint32_t copying;             /* the kernel copies for the owner now */
+    regx_claim_cell_t cells[REGX_ASSIST_CELLS];
+} regx_shm_main_t;
+
+static inline regx_shm_main_t *regx_shm_main_at(const regx_mapping_t *mapping)
+{
+    return (regx_shm_main_t *)(void *)mapping->base;
+}
 
 /* What a process publishes for its neighbours. */
 typedef struct regx_shm_address {
@@ -30,6 +49,13 @@ typedef struct regx_shm_address {
     regx_vm_cookie_t cookie;
     int64_t pid;
 } regx_shm_address_t;
+
+/* What the kernel is to copy for the puts and gets of a connection, oldest first. Each is named by
+ * its scratch. */
+typedef struct regx_shm_copies {
+    void **first;
+    void **last; /* if there is a first */
+} regx_shm_copies_t;
 
 /* The way to a neighbour. */
 typedef struct regx_shm_conn {
@@ -45,6 +71,9 @@ typedef struct regx_shm_conn {
     regx_shm_box_t box;       /* the memory of `out` */
     _Atomic uint32_t zcopies; /* bit per token: the peer has not yet returned it */
     uint32_t laps[REGX_MAILBOX_ZCOPIES];
+    regx_shm_copies_t copies;
+    regx_arbiter_entry_t turn;  /* waits while there are copies */
+    bool assisted;              /* the peer wrote a part of the last get of which it was asked */
     bool said_last;             /* the last frame was posted */
     struct regx_shm_conn *next; /* in the list of disconnecting ones */
 } regx_shm_conn_t;
@@ -52,21 +81,15 @@ typedef struct regx_shm_conn {
 /* A neighbour that posts to this process. */
 typedef struct regx_shm_inbound {
     uint64_t sender;
-    regx_vm_cookie_t cookie;
+    regx_vm_peer_t vm;
     regx_mapping_t boxes;
     regx_mailbox_memory_t *memory;
     regx_mailbox_in_t in;
     regx_segment_name_t pool_name;
     uint64_t pool_offset, pool_size;
-    regx_mapping_t main; /* mapped at the first zero-copy frame */
+    regx_mapping_t main; /* mapped at the first frame that needs it */
     char *pool;          /* NULL before that */
 } regx_shm_inbound_t;
-
-/* What the kernel is to copy for puts and gets, oldest first. Each is named by its scratch. */
-typedef struct regx_shm_copies {
-    void **first;
-    void **last; /* if there is a first */
-} regx_shm_copies_t;
 
 typedef struct regx_shm {
     regx_transport_t super;
@@ -81,11 +104,14 @@ typedef struct regx_shm {
     regx_shm_boxes_t boxes;
     regx_zcopy_t *zcopies; /* posted, not yet returned */
     _Atomic uint32_t zcopy_count;
-    regx_shm_copies_t copies;
-    _Atomic uint32_t copy_count;
+    regx_arbiter_t turns;           /* of connections that have copies: one piece each */
+    regx_shm_copies_t ending;       /* gets whose last pieces the peer is at */
+    _Atomic uint32_t copy_count;    /* queued, ending, and requests of peers: 0, nothing to do */
     regx_shm_conn_t *disconnecting; /* their mailboxes are not yet read to the end */
     regx_shm_inbound_t **inbound;
     size_t inbound_count, inbound_room;
+    regx_assists_t assists;
+    regx_assist_requests_t requests;
 } regx_shm_t;
 
 static inline regx_shm_t *regx_shm_of(regx_transport_t *transport)
@@ -98,68 +124,25 @@ static inline regx_shm_conn_t *regx_shm_conn_of(regx_conn_t *conn)
     return REGX_CONTAINER_OF(conn, regx_shm_conn_t, super);
 }
 
-/* What scratch[] of pending operations holds. In the last word a put or get has its direction
- * (not NULL: a get), a zero-copy send the token and lap by which the peer returns it. */
+static inline regx_shm_main_t *regx_shm_main(const regx_shm_t *shm)
+{
+    return (regx_shm_main_t *)(void *)regx_segment_base(&shm->main);
+}
+
+/* What scratch[] of pending operations holds. In the last word a zero-copy send has the token and
+ * lap by which the peer returns it; a put NULL, a get itself, an assisted get its
+ * regx_assisted_t. */
 enum {
     REGX_SCRATCH_NEXT,
     REGX_SCRATCH_CONN,
-    REGX_SCRATCH_DONE,
-    REGX_SCRATCH_DIRECTION,
-    REGX_SCRATCH_TICKET = REGX_SCRATCH_DIRECTION
+    REGX_SCRATCH_DONE, /* bytes that this process copied */
+    REGX_SCRATCH_KIND,
+    REGX_SCRATCH_TICKET = REGX_SCRATCH_KIND
 };
-
-static inline bool regx_shm_is_get(void *const *copy)
-{
-    return copy[REGX_SCRATCH_DIRECTION] != NULL;
-}
-
-static inline regx_put_t *regx_shm_put_of(void **copy)
-{
-    return REGX_CONTAINER_OF(copy, regx_put_t, scratch);
-}
-
-static inline regx_get_t *regx_shm_get_of(void **copy)
-{
-    return REGX_CONTAINER_OF(copy, regx_get_t, scratch);
-}
-
-static inline void regx_shm_end_copy(void **copy, regx_status_t status)
-{
-    if (regx_shm_is_get(copy)) {
-        regx_get_t *get = regx_shm_get_of(copy);
-
-        get->done(get, status);
-    } else {
-        regx_put_t *put = regx_shm_put_of(copy);
-
-        put->done(put, status);
-    }
-}
 
 static inline void *regx_shm_ticket(uint32_t token, uint32_t lap)
 {
     return (void *)(uintptr_t)((uint64_t)token << 32 | lap);
-}
-
-/* Called with the transport's lock held; the caller counts. */
-static inline void regx_shm_append_copy(regx_shm_copies_t *copies, void **copy)
-{
-    copy[REGX_SCRATCH_NEXT] = NULL;
-    if (copies->first == NULL) {
-        copies->first = copy;
-    } else {
-        copies->last[REGX_SCRATCH_NEXT] = copy;
-    }
-    copies->last = copy;
-}
-
-/* Takes the first, which is there. Called with the transport's lock held; the caller counts. */
-static inline void **regx_shm_take_copy(regx_shm_copies_t *copies)
-{
-    void **copy = copies->first;
-
-    copies->first = copy[REGX_SCRATCH_NEXT];
-    return copy;
 }
 
 /* ---- shm_conn.c ---- */
@@ -183,6 +166,18 @@ regx_status_t regx_shm_send_zcopy(regx_conn_t *conn, regx_zcopy_t *zcopy);
 regx_status_t regx_shm_put(regx_conn_t *conn, regx_put_t *put);
 regx_status_t regx_shm_get(regx_conn_t *conn, regx_get_t *get);
 void regx_shm_warm(regx_conn_t *conn);
+
+/* ---- copies.c ---- */
+
+/* Queue a copy from or to the memory of the peer, which progress has the kernel make. */
+void regx_shm_queue_put(regx_shm_conn_t *conn, regx_put_t *put);
+/* assisted: by regx_assist_ask_locked, or NULL. */
+void regx_shm_queue_get(regx_shm_conn_t *conn, regx_get_t *get, regx_assisted_t *assisted);
+/* Copies one piece, for this process or, if there is nothing, for a peer. Returns how many events
+ * there were. */
+int regx_shm_poll_copies(regx_shm_t *shm);
+/* Ends all copies of the connection: they have failed. Waits until the peer's piece has ended. */
+void regx_shm_drop_copies(regx_shm_conn_t *conn);
 
 /* ---- shm_poll.c ---- */
 

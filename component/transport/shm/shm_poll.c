@@ -4,15 +4,10 @@
  */
 #include <stdlib.h>
 
-#include "transport/rkey_table.h"
 #include "transport/shm/shm_internal.h"
 
 /* Frames taken from one neighbour before the next one's turn. */
 #define BATCH 16
-/* Bytes the kernel copies per call of progress: some 30 µs. */
-#define VM_STEP (512u * 1024u)
-/* Bytes it copies of one put or get before the next one's turn. */
-#define VM_TURN (2048u * 1024u)
 
 static void malformed(regx_shm_t *shm)
 {
@@ -84,7 +79,8 @@ static void accept_neighbour(regx_shm_t *shm, const regx_connect_request_t *requ
         return;
     }
     inbound->sender = request->sender;
-    inbound->cookie = request->cookie;
+    inbound->vm = (regx_vm_peer_t){
+        .pid = request->pid, .cookie_address = request->cookie_address, .cookie = request->cookie};
     inbound->pool_name = request->pool;
     inbound->pool_offset = request->pool_offset;
     inbound->pool_size = request->pool_size;
@@ -107,12 +103,13 @@ static void disconnect_inbound(regx_shm_t *shm, size_t i)
 {
     regx_shm_inbound_t *inbound = shm->inbound[i];
 
+    regx_assist_forget(shm, inbound);
     shm->inbound[i] = shm->inbound[--shm->inbound_count];
     regx_shm_drop_inbound(inbound);
 }
 
-/* Maps the neighbour's pool, for frames that lie in it. */
-static regx_status_t map_pool(regx_shm_t *shm, regx_shm_inbound_t *inbound)
+/* Maps the neighbour's main segment: its pool, for frames that lie in it, and its claim cells. */
+static regx_status_t map_main(regx_shm_t *shm, regx_shm_inbound_t *inbound)
 {
     regx_lock(&shm->lock);
     const regx_status_t status = regx_segment_map(&inbound->pool_name, &inbound->main);
@@ -120,10 +117,11 @@ static regx_status_t map_pool(regx_shm_t *shm, regx_shm_inbound_t *inbound)
     if (status != REGX_OK) {
         return status;
     }
-    const regx_connect_queue_t *queue = (const regx_connect_queue_t *)(void *)inbound->main.base;
-    if (inbound->pool_offset > inbound->main.length ||
+    const regx_connect_queue_t *queue = &regx_shm_main_at(&inbound->main)->queue;
+    if (inbound->pool_offset < sizeof(regx_shm_main_t) ||
+        inbound->pool_offset > inbound->main.length ||
         inbound->pool_size > inbound->main.length - inbound->pool_offset ||
-        !regx_vm_same(&queue->cookie, &inbound->cookie)) {
+        !regx_vm_same(&queue->cookie, &inbound->vm.cookie)) {
         regx_segment_unmap(&inbound->main);
         return REGX_INVALID;
     }
@@ -135,7 +133,7 @@ static void deliver_zcopy(regx_shm_t *shm, regx_shm_inbound_t *inbound, const re
 {
     const regx_transport_events_t *events = &shm->config.events;
 
-    if (inbound->pool == NULL && map_pool(shm, inbound) != REGX_OK) {
+    if (inbound->pool == NULL && map_main(shm, inbound) != REGX_OK) {
         events->broken(events->context, inbound->sender, "its pool cannot be mapped");
     } else if (frame->offset > inbound->pool_size ||
                frame->length > inbound->pool_size - frame->offset) {
@@ -153,6 +151,19 @@ static void deliver(const regx_shm_t *shm, const regx_shm_inbound_t *inbound,
     const regx_transport_events_t *events = &shm->config.events;
 
     events->deliver(events->context, inbound->sender, frame->tag, frame->data, frame->length);
+}
+
+/* The neighbour asks for help with a get. Without its main segment it gets none. */
+static void take_request(regx_shm_t *shm, regx_shm_inbound_t *inbound, const regx_frame_t *frame)
+{
+    if (frame->kind == REGX_FRAME_ZCOPY) {
+        malformed(shm);
+        regx_mailbox_return(&inbound->in, frame->token, frame->lap);
+    } else if (inbound->pool == NULL && map_main(shm, inbound) != REGX_OK) {
+        regx_tally(shm->config.counters->fallbacks, "shm: a peer's get cannot be assisted");
+    } else if (regx_assist_take(shm, inbound, frame->data, frame->length) != REGX_OK) {
+        malformed(shm);
+    }
 }
 
 /* Takes a frame of any kind. REGX_AGAIN: there is none; REGX_UNREACHABLE: it was the last. */
@@ -173,7 +184,9 @@ static __attribute__((noinline)) regx_status_t take_any(regx_shm_t *shm,
     if (frame.kind == REGX_FRAME_LAST) {
         return REGX_UNREACHABLE;
     }
-    if (frame.kind == REGX_FRAME_ZCOPY) {
+    if (frame.tag == REGX_SHM_TAG_OWN) {
+        take_request(shm, inbound, &frame);
+    } else if (frame.kind == REGX_FRAME_ZCOPY) {
         deliver_zcopy(shm, inbound, &frame);
     } else {
         deliver(shm, inbound, &frame);
@@ -190,7 +203,7 @@ static __attribute__((noinline)) int take_frames(regx_shm_t *shm, size_t i)
     for (int events = 0; events < BATCH; events++) {
         regx_frame_t frame;
 
-        if (regx_mailbox_peek_short(&inbound->in, &frame)) {
+        if (regx_mailbox_peek_short(&inbound->in, &frame) && frame.tag != REGX_SHM_TAG_OWN) {
             regx_mailbox_fetch_ahead(&inbound->in, events > 0);
             deliver(shm, inbound, &frame);
             regx_mailbox_pop_short(&inbound->in);
@@ -252,91 +265,6 @@ static __attribute__((noinline)) int poll_zcopies(regx_shm_t *shm)
     return events;
 }
 
-/* What a put or get is to have copied. */
-typedef struct range {
-    regx_vm_direction_t direction;
-    char *local;
-    uint64_t remote;
-    size_t length;
-} range_t;
-
-static range_t range_of(void **copy)
-{
-    if (regx_shm_is_get(copy)) {
-        const regx_get_t *get = regx_shm_get_of(copy);
-
-        return (range_t){REGX_VM_READ, get->local, regx_key_address(&get->key) + get->offset,
-                         get->length};
-    }
-    const regx_put_t *put = regx_shm_put_of(copy);
-
-    return (range_t){REGX_VM_WRITE, (char *)(uintptr_t)put->local,
-                     regx_key_address(&put->key) + put->offset, put->length};
-}
-
-/* Lets the kernel copy the next piece of the oldest copy; REGX_AGAIN while it is not finished. */
-static regx_status_t vm_step(regx_shm_t *shm, void **copy, const range_t *range)
-{
-    regx_shm_conn_t *conn = copy[REGX_SCRATCH_CONN];
-    size_t done = (uintptr_t)copy[REGX_SCRATCH_DONE];
-    regx_status_t status;
-
-    if (done < range->length) {
-        const size_t left = range->length - done;
-        size_t copied;
-
-        status = regx_vm_copy(&conn->vm, range->direction, range->local + done,
-                              range->remote + done, left < VM_STEP ? left : VM_STEP, &copied);
-        if (status != REGX_OK) {
-            return status;
-        }
-        regx_count_transport(shm->config.counters, REGX_COUNTER_bytes_shm, copied);
-        done += copied;
-        copy[REGX_SCRATCH_DONE] = (void *)(uintptr_t)done;
-        if (done < range->length) {
-            return REGX_AGAIN;
-        }
-    }
-    if (range->direction == REGX_VM_READ) {
-        return REGX_OK;
-    }
-    const regx_put_t *put = regx_shm_put_of(copy);
-
-    regx_lock(&conn->lock);
-    status =
-        regx_mailbox_post(&conn->out, put->tag, put->notice, put->notice_length, NULL, NULL, 0);
-    regx_unlock(&conn->lock);
-    return status;
-}
-
-static __attribute__((noinline)) int poll_copies(regx_shm_t *shm)
-{
-    regx_lock(&shm->lock);
-    void **copy = shm->copies.first; /* stays in front: only progress takes from there */
-    regx_unlock(&shm->lock);
-    const range_t range = range_of(copy);
-    const size_t before = (uintptr_t)copy[REGX_SCRATCH_DONE];
-    const regx_status_t status = vm_step(shm, copy, &range);
-    const size_t done = (uintptr_t)copy[REGX_SCRATCH_DONE];
-
-    if (status == REGX_AGAIN && done < range.length && done / VM_TURN == before / VM_TURN) {
-        return 1; /* first come, first finished */
-    }
-    regx_lock(&shm->lock);
-    regx_shm_take_copy(&shm->copies);
-    if (status == REGX_AGAIN) { /* it has had its turn, or that peer does not read its mailbox: the
-                                   others go on */
-        regx_shm_append_copy(&shm->copies, copy);
-    } else {
-        atomic_fetch_sub(&shm->copy_count, 1);
-    }
-    regx_unlock(&shm->lock);
-    if (status != REGX_AGAIN) {
-        regx_shm_end_copy(copy, status);
-    }
-    return done > before || status != REGX_AGAIN;
-}
-
 static __attribute__((noinline)) int accept_neighbours(regx_shm_t *shm)
 {
     regx_connect_request_t request;
@@ -379,7 +307,7 @@ static __attribute__((noinline)) int serve(regx_shm_t *shm)
         events += poll_zcopies(shm);
     }
     if (atomic_load_explicit(&shm->copy_count, memory_order_relaxed) > 0) {
-        events += poll_copies(shm);
+        events += regx_shm_poll_copies(shm);
     }
     return events;
 }

@@ -161,44 +161,50 @@ static regx_status_t check_copy_locked(regx_shm_conn_t *conn, const regx_key_t *
     return REGX_OK;
 }
 
-/* Has the kernel copy from or to a region; progress does it. `copy` is the operation's scratch. */
-static regx_status_t queue_copy(regx_shm_conn_t *conn, void **copy, regx_vm_direction_t direction,
-                                const regx_key_t *key, uint64_t offset, size_t length)
+/* Attached, and allowed to copy `length` bytes there. On any answer but REGX_OK the connection is
+ * not locked. */
+static regx_status_t lock_for_copy(regx_shm_conn_t *conn, const regx_key_t *key, uint64_t offset,
+                                   size_t length)
 {
-    regx_shm_t *shm = regx_shm_of(conn->super.transport);
     regx_status_t status = lock_attached(conn);
 
-    if (status != REGX_OK) {
-        return status;
+    if (status == REGX_OK) {
+        status = check_copy_locked(conn, key, offset, length);
+        if (status != REGX_OK) {
+            regx_unlock(&conn->lock);
+        }
     }
-    status = check_copy_locked(conn, key, offset, length);
-    regx_unlock(&conn->lock);
-    if (status != REGX_OK) {
-        return status;
-    }
-    copy[REGX_SCRATCH_CONN] = conn;
-    copy[REGX_SCRATCH_DONE] = NULL;
-    copy[REGX_SCRATCH_DIRECTION] = direction == REGX_VM_READ ? copy : NULL;
-    regx_lock(&shm->lock);
-    regx_shm_append_copy(&shm->copies, copy);
-    atomic_fetch_add(&shm->copy_count, 1);
-    regx_unlock(&shm->lock);
-    return REGX_PENDING;
+    return status;
 }
 
 regx_status_t regx_shm_put(regx_conn_t *super, regx_put_t *put)
 {
     regx_shm_conn_t *conn = regx_shm_conn_of(super);
 
-    return put->target == REGX_TARGET_POOL
-               ? put_to_pool(conn, put)
-               : queue_copy(conn, put->scratch, REGX_VM_WRITE, &put->key, put->offset, put->length);
+    if (put->target == REGX_TARGET_POOL) {
+        return put_to_pool(conn, put);
+    }
+    const regx_status_t status = lock_for_copy(conn, &put->key, put->offset, put->length);
+    if (status != REGX_OK) {
+        return status;
+    }
+    regx_unlock(&conn->lock);
+    regx_shm_queue_put(conn, put);
+    return REGX_PENDING;
 }
 
 regx_status_t regx_shm_get(regx_conn_t *super, regx_get_t *get)
 {
-    return queue_copy(regx_shm_conn_of(super), get->scratch, REGX_VM_READ, &get->key, get->offset,
-                      get->length);
+    regx_shm_conn_t *conn = regx_shm_conn_of(super);
+    const regx_status_t status = lock_for_copy(conn, &get->key, get->offset, get->length);
+
+    if (status != REGX_OK) {
+        return status;
+    }
+    regx_assisted_t *assisted = get->assisted ? regx_assist_ask_locked(conn, get) : NULL;
+    regx_unlock(&conn->lock);
+    regx_shm_queue_get(conn, get, assisted);
+    return REGX_PENDING;
 }
 
 void regx_shm_warm(regx_conn_t *super)

@@ -3,17 +3,24 @@
 #include "transport/shm/vm.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/uio.h>
+
+static ssize_t read_cookie(const regx_vm_peer_t *peer, regx_vm_cookie_t *seen)
+{
+    const struct iovec local = {seen, sizeof(*seen)};
+    const struct iovec remote = {(void *)(uintptr_t)peer->cookie_address, sizeof(*seen)};
+
+    return process_vm_readv(peer->pid, &local, 1, &remote, 1, 0);
+}
 
 regx_status_t regx_vm_check(regx_vm_peer_t *peer, char *reason, size_t reason_size)
 {
     if (peer->state == REGX_VM_UNKNOWN) {
         regx_vm_cookie_t seen = {{0, 0}};
-        const struct iovec local = {&seen, sizeof(seen)};
-        const struct iovec remote = {(void *)(uintptr_t)peer->cookie_address, sizeof(seen)};
-        const ssize_t n = process_vm_readv(peer->pid, &local, 1, &remote, 1, 0);
+        const ssize_t n = read_cookie(peer, &seen);
 
         peer->state = REGX_VM_DENIED;
         if (n < 0) {
@@ -43,4 +50,15 @@ regx_status_t regx_vm_copy(const regx_vm_peer_t *peer, regx_vm_direction_t direc
         return REGX_OK;
     }
     return n < 0 && (errno == EPERM || errno == ENOSYS) ? REGX_DENIED : REGX_FAILED;
+}
+
+bool regx_vm_gone(const regx_vm_peer_t *peer)
+{
+    regx_vm_cookie_t seen = {{0, 0}};
+
+    if (read_cookie(peer, &seen) >= 0) {
+        return !regx_vm_same(&seen, &peer->cookie);
+    }
+    /* Refused: perhaps its number is now that of another user's process. */
+    return errno == ESRCH || errno == EFAULT || (errno == EPERM && kill(peer->pid, 0) != 0);
 }

@@ -134,6 +134,18 @@ static ucs_status_t query_iface(regx_tcp_t *tcp)
     return status;
 }
 
+/* What the watch waits for. UCT's address of the interface begins with its port. */
+static void find_descriptors(regx_tcp_t *tcp)
+{
+    uint16_t port;
+
+    if (uct_iface_event_fd_get(tcp->iface, &tcp->events_fd) != UCS_OK) {
+        tcp->events_fd = -1;
+    }
+    memcpy(&port, tcp->iface_address.bytes, sizeof(port));
+    tcp->listener_fd = regx_tcp_watch_find_listener(port);
+}
+
 /* The worker is SINGLE as far as UCX is concerned: it is entered by one thread at a time, and UCX
  * makes no difference between that and always the same thread. */
 static ucs_status_t start(regx_tcp_t *tcp)
@@ -154,6 +166,7 @@ static ucs_status_t start(regx_tcp_t *tcp)
     }
     if (status == UCS_OK) {
         uct_iface_progress_enable(tcp->iface, UCT_PROGRESS_SEND | UCT_PROGRESS_RECV);
+        find_descriptors(tcp);
     }
     return status;
 }
@@ -202,6 +215,7 @@ static void tcp_close(regx_transport_t *transport)
 {
     regx_tcp_t *tcp = regx_tcp_of(transport);
 
+    regx_tcp_watch_stop(&tcp->watch);
     regx_uct_log_suppress(true); /* who is still connecting to this process finds nobody any more */
     while (tcp->closing != NULL) {
         ucs_async_poll(tcp->async);
@@ -241,6 +255,7 @@ static regx_status_t tcp_open(const regx_transport_config_t *config, char *error
     }
     tcp->config = *config;
     tcp->pace.quiet_ns = REGX_TCP_IDLE_NS;
+    tcp->newcomers.quiet_ns = tcp->newcomers.busy_ns = REGX_TCP_NEWCOMERS_NS;
     regx_try_lock_init(&tcp->try_lock, config->threads);
     tcp->super.ops = &regx_tcp_ops;
     tcp->super.front = &tcp->super;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The transport between hosts: UCX's tcp, without a thread and without waiting. transport.h says
+ * The transport between hosts: UCX's tcp, without waiting, and without a thread but one that sleeps
+ * while the process talks over another transport (tcp_watch.h). transport.h says
  * what its operations do.
  *
  * Everything travels as active messages. tcp has no memory that a device could protect, so a put

@@ -52,6 +52,7 @@ regx_status_t regx_tcp_ready(regx_tcp_conn_t *conn)
     regx_tcp_t *tcp = regx_tcp_at(conn);
     regx_status_t status;
 
+    regx_tcp_use(tcp);
     if (conn->state == REGX_TCP_OPEN) {
         return REGX_OK;
     }
@@ -67,7 +68,6 @@ regx_status_t regx_tcp_ready(regx_tcp_conn_t *conn)
         }
         conn->next = tcp->open;
         tcp->open = conn;
-        atomic_store_explicit(&tcp->super.unused, false, memory_order_relaxed);
         if (make_endpoint(conn) != REGX_OK) {
             return REGX_UNREACHABLE;
         }

@@ -19,15 +19,21 @@
 #include "transport/tcp/tcp.h"
 #include "transport/tcp/tcp_frame.h"
 #include "transport/tcp/tcp_talkers.h"
+#include "transport/tcp/tcp_watch.h"
 #include "transport/try_lock.h"
 
 #define REGX_TCP_AM_ID 1
 #define REGX_TCP_DATA_MAX 65536 /* bytes of data in one message of UCT */
 #define REGX_TCP_MESSAGE_MAX (REGX_TCP_DATA_MAX + REGX_TCP_HEAD_MAX)
+/* Bytes of data in one piece of a put. With both headers it fits what the kernel sends at once over
+ * the loopback (65483 bytes). A longer piece leaves a rest of some bytes, which travels and is read
+ * by itself: at 64 KiB that costs half of the bandwidth. */
+#define REGX_TCP_PIECE_MAX 65344u
 #define REGX_TCP_UCT_ADDRESS_MAX 64 /* bytes of each part of UCT's address */
 
-/* Between two looks at connections on which nothing came lately. */
+/* Between two looks at connections on which nothing came lately, and between two for newcomers. */
 #define REGX_TCP_IDLE_NS 5000
+#define REGX_TCP_NEWCOMERS_NS 100000
 
 /* The work of one turn: pieces of puts per connection, and connections per progress. */
 #define REGX_TCP_TURN_PIECES 4
@@ -41,7 +47,7 @@ typedef struct regx_tcp_uct_address {
 typedef struct regx_tcp_conn regx_tcp_conn_t;
 
 typedef struct regx_tcp {
-    regx_transport_t super; /* unused: no endpoint was made, and no message came */
+    regx_transport_t super; /* unused: nothing is in line or closing */
     regx_transport_config_t config;
     void *own_pool; /* where the configuration gives none */
 
@@ -65,9 +71,13 @@ typedef struct regx_tcp {
     regx_tcp_talkers_t talkers;
 
     /* When progress looks at the network. */
-    regx_pace_t pace; /* after many looks in vain */
-    unsigned looks;
-    unsigned idle; /* looks in a row that found nothing */
+    regx_pace_t pace;      /* after many looks in vain */
+    regx_pace_t newcomers; /* which UCX looks for by itself */
+    unsigned idle;         /* looks in a row that found nothing */
+    atomic_bool stirred;   /* idle is to begin anew: something was sent, or the watch woke */
+    regx_tcp_watch_t watch;
+    int events_fd;   /* of UCX, for the watch; -1: none */
+    int listener_fd; /* likewise */
 } regx_tcp_t;
 
 typedef enum regx_tcp_state {
@@ -114,6 +124,21 @@ static inline regx_tcp_conn_t *regx_tcp_conn_of(regx_conn_t *conn)
 static inline regx_tcp_t *regx_tcp_at(const regx_tcp_conn_t *conn)
 {
     return regx_tcp_of(conn->super.transport);
+}
+
+/* Something was accepted: progress looks closely for what it brings about. Any thread. */
+static inline void regx_tcp_stir(regx_tcp_t *tcp)
+{
+    atomic_store_explicit(&tcp->stirred, true, memory_order_relaxed);
+}
+
+/* Something is wanted: progress goes on. Any thread. */
+static inline void regx_tcp_use(regx_tcp_t *tcp)
+{
+    if (atomic_load_explicit(&tcp->super.unused, memory_order_relaxed)) {
+        atomic_store_explicit(&tcp->super.unused, false, memory_order_relaxed);
+        regx_tcp_stir(tcp);
+    }
 }
 
 /* Takes note that the connection is lost; progress does the rest. */

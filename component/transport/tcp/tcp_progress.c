@@ -8,10 +8,12 @@
 
 /* A look costs a system call or two, more than all the rest of regx's progress. In the middle of a
  * conversation every call looks. After so many looks in vain they are rationed by time
- * (REGX_TCP_IDLE_NS). */
+ * (REGX_TCP_IDLE_NS). If they still disturb something else after so many more, which take 10 ms, the
+ * watch takes over; before anything has come at all, when they are rationed by the caller, after a
+ * few. */
 #define IDLE_LOOKS 256u
-/* Newcomers are looked for once in so many looks. */
-#define ACCEPT_INTERVAL 16u
+#define REST_LOOKS (IDLE_LOOKS + 2000u)
+#define REST_UNUSED_LOOKS 4u
 
 static bool is_unused(const regx_tcp_t *tcp)
 {
@@ -79,6 +81,29 @@ ucs_status_t regx_tcp_receive(void *context, void *message, size_t length, unsig
     return UCS_OK;
 }
 
+/* Leaves it to the watch to find what comes. The flag is set first: if there is something already,
+ * the watch ends it at once. */
+static void rest(regx_tcp_t *tcp)
+{
+    if (!atomic_load_explicit(&tcp->super.disturbs, memory_order_relaxed) ||
+        tcp->watch.state == REGX_TCP_WATCH_REFUSED ||
+        tcp->idle < (is_unused(tcp) ? REST_UNUSED_LOOKS : REST_LOOKS) ||
+        (is_unused(tcp) && atomic_load(&tcp->super.watched)) || tcp->arbiter.first != NULL ||
+        tcp->closing != NULL) {
+        return;
+    }
+    const bool was_unused = is_unused(tcp);
+
+    atomic_store(&tcp->super.unused, true);
+    if (regx_tcp_watch_arm(&tcp->watch, tcp->events_fd, tcp->listener_fd, &tcp->super.unused) ==
+        REGX_OK) {
+        atomic_store(&tcp->super.watched, true);
+    } else {
+        atomic_store(&tcp->super.watched, false);
+        atomic_store(&tcp->super.unused, was_unused);
+    }
+}
+
 static __attribute__((noinline)) int look(regx_tcp_t *tcp)
 {
     unsigned moved;
@@ -87,10 +112,13 @@ static __attribute__((noinline)) int look(regx_tcp_t *tcp)
     if (!regx_try_lock_enter(&tcp->try_lock)) {
         return 0;
     }
+    const bool woken = atomic_load_explicit(&tcp->watch.fired, memory_order_relaxed) &&
+                       atomic_exchange(&tcp->watch.fired, false);
+
     regx_count_transport(tcp->config.counters, REGX_COUNTER_tcp_looks, 1);
     tcp->events = 0;
     tcp->receiving = true;
-    if (is_unused(tcp) || ++tcp->looks % ACCEPT_INTERVAL == 0) {
+    if (woken || is_unused(tcp) || regx_pace_due(&tcp->newcomers)) {
         ucs_async_poll(tcp->async);
     }
     moved = uct_worker_progress(tcp->worker);
@@ -102,7 +130,8 @@ static __attribute__((noinline)) int look(regx_tcp_t *tcp)
     if (moved > 0) {
         atomic_store_explicit(&tcp->super.unused, false, memory_order_relaxed);
     }
-    tcp->idle = moved > 0 || events > 0 ? 0 : tcp->idle + 1;
+    tcp->idle = woken || moved > 0 || events > 0 ? 0 : tcp->idle + 1;
+    rest(tcp);
     regx_try_lock_leave(&tcp->try_lock);
     return events;
 }
@@ -112,5 +141,9 @@ int regx_tcp_progress(regx_transport_t *transport)
 {
     regx_tcp_t *tcp = regx_tcp_of(transport);
 
+    if (atomic_load_explicit(&tcp->stirred, memory_order_relaxed)) {
+        atomic_store_explicit(&tcp->stirred, false, memory_order_relaxed);
+        tcp->idle = 0;
+    }
     return tcp->idle < IDLE_LOOKS || is_unused(tcp) || regx_pace_due(&tcp->pace) ? look(tcp) : 0;
 }

@@ -56,6 +56,7 @@ regx_status_t regx_tcp_send(regx_conn_t *super, uint8_t tag, const void *header,
     }
     regx_try_lock_leave(&tcp->try_lock);
     if (status == REGX_OK) {
+        regx_tcp_stir(tcp);
         count_bytes(tcp, frame.length);
     }
     return status;
@@ -66,12 +67,24 @@ regx_status_t regx_tcp_send_zcopy(regx_conn_t *conn, regx_zcopy_t *zcopy)
     return regx_tcp_send(conn, zcopy->tag, zcopy->data, zcopy->length, NULL, NULL, 0);
 }
 
+_Static_assert(REGX_TCP_PIECE_MAX + REGX_TCP_HEAD_MAX + 5 <= 65483,
+               "a piece, its head and UCT's fit one segment of the loopback");
+
+/* Cuts what is left of a put into as few pieces as possible, of about the same length: a short last
+ * one costs as many system calls as a long one. */
+static size_t piece_length(size_t left)
+{
+    const size_t pieces = (left + REGX_TCP_PIECE_MAX - 1) / REGX_TCP_PIECE_MAX;
+
+    return pieces <= 1 ? left : regx_min(regx_align_up(left / pieces, 64), REGX_TCP_PIECE_MAX);
+}
+
 /* Hands the next piece of a put to UCT, which may go on reading it (in_flight). */
 static regx_status_t send_piece(regx_tcp_conn_t *conn, regx_put_t *put)
 {
     const size_t sent = sent_of(put);
     const size_t left = put->length - sent;
-    const size_t length = left < REGX_TCP_DATA_MAX ? left : REGX_TCP_DATA_MAX;
+    const size_t length = piece_length(left);
     regx_tcp_frame_t frame = {.kind = length == left ? REGX_TCP_LAST : REGX_TCP_PIECE,
                               .sender = regx_tcp_at(conn)->config.self,
                               .target = put->target,
@@ -144,6 +157,7 @@ regx_status_t regx_tcp_put(regx_conn_t *super, regx_put_t *put)
         }
     }
     if (status != REGX_UNREACHABLE) {
+        regx_tcp_stir(tcp);
         status = REGX_OK;
         if (conn->first != NULL || conn->in_flight || !is_complete(put)) {
             line_up(conn, put);

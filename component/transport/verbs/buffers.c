@@ -48,6 +48,36 @@ static void explain(size_t size, int cause, char *error, size_t error_size)
     }
 }
 
+/* false: no memory. */
+static bool open_block(const regx_verbs_t *verbs, regx_block_t *block, size_t size)
+{
+    uint8_t *memory = map(size);
+    struct ibv_mr *mr =
+        memory != NULL ? ibv_reg_mr(verbs->pd, memory, size, IBV_ACCESS_LOCAL_WRITE) : NULL;
+
+    if (mr == NULL) {
+        if (memory != NULL) {
+            munmap(memory, size);
+        }
+        return false;
+    }
+    *block = (regx_block_t){memory, mr};
+    return true;
+}
+
+static void close_block(const regx_block_t *block, size_t size)
+{
+    if (block->mr != NULL) {
+        ibv_dereg_mr(block->mr);
+        munmap(block->memory, size);
+    }
+}
+
+static size_t receive_block_size(const regx_buffers_t *buffers)
+{
+    return (size_t)buffers->receives_first * REGX_VERBS_RECEIVE_SIZE;
+}
+
 static void add_slots(regx_buffers_t *buffers, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
@@ -63,7 +93,8 @@ regx_status_t regx_buffers_open(regx_verbs_t *verbs, char *error, size_t error_s
     buffers->cm_sends_at = buffers->cm_receives_at + (size_t)REGX_CM_RECEIVES * DATAGRAM_ROOM;
     buffers->slots_at = buffers->cm_sends_at + (size_t)REGX_CM_SENDS * DATAGRAM_ROOM;
     buffers->size = buffers->slots_at + (size_t)REGX_VERBS_SLOTS * REGX_VERBS_FRAME_MAX;
-    buffers->returned = calloc(buffers->receives, sizeof(buffers->returned[0]));
+    buffers->receives_first = buffers->receives;
+    buffers->returned = calloc(buffers->receives_max, sizeof(buffers->returned[0]));
     buffers->memory = map(buffers->size);
     if (buffers->memory == NULL || buffers->returned == NULL) {
         snprintf(error, error_size, "out of memory");
@@ -83,10 +114,10 @@ void regx_buffers_close(regx_verbs_t *verbs)
     regx_buffers_t *buffers = &verbs->buffers;
 
     for (uint32_t i = 0; i < REGX_VERBS_SLOT_BLOCKS; i++) {
-        if (buffers->blocks[i].mr != NULL) {
-            ibv_dereg_mr(buffers->blocks[i].mr);
-            munmap(buffers->blocks[i].memory, SLOT_BLOCK_SIZE);
-        }
+        close_block(&buffers->blocks[i], SLOT_BLOCK_SIZE);
+    }
+    for (uint32_t i = 0; i < REGX_VERBS_RECEIVE_BLOCKS; i++) {
+        close_block(&buffers->more[i], receive_block_size(buffers));
     }
     if (buffers->mr != NULL) {
         ibv_dereg_mr(buffers->mr);
@@ -142,6 +173,17 @@ void regx_verbs_pool_close(regx_verbs_t *verbs)
     }
 }
 
+/* Asks the device to tell once when few receives are left. One that cannot is not heard of. */
+static void ask_to_be_told(regx_verbs_t *verbs)
+{
+    struct ibv_srq_attr attr = {.srq_limit = verbs->buffers.receives / 8};
+
+    verbs->buffers.told_low = false;
+    if (attr.srq_limit > 0) {
+        ibv_modify_srq(verbs->srq, &attr, IBV_SRQ_LIMIT);
+    }
+}
+
 bool regx_buffers_fill(regx_verbs_t *verbs)
 {
     regx_buffers_t *buffers = &verbs->buffers;
@@ -150,6 +192,7 @@ bool regx_buffers_fill(regx_verbs_t *verbs)
         buffers->returned[buffers->returned_count++] = i;
     }
     regx_buffers_repost(verbs);
+    ask_to_be_told(verbs);
     for (uint32_t i = 0; i < REGX_CM_RECEIVES && buffers->returned_count == 0; i++) {
         if (regx_buffer_datagram_post(verbs, i) != 0) {
             return false;
@@ -158,9 +201,47 @@ bool regx_buffers_fill(regx_verbs_t *verbs)
     return buffers->returned_count == 0;
 }
 
+/* false: there may be no more, or there is no memory. */
+static bool add_receives(regx_verbs_t *verbs)
+{
+    regx_buffers_t *buffers = &verbs->buffers;
+    const uint32_t first = buffers->receives, end = first + buffers->receives_first;
+
+    if (end > buffers->receives_max) {
+        return false;
+    }
+    if (!open_block(verbs, &buffers->more[first / buffers->receives_first - 1],
+                    receive_block_size(buffers))) {
+        buffers->receives_max = first;
+        return false;
+    }
+    while (buffers->receives < end) {
+        buffers->returned[buffers->returned_count++] = buffers->receives++;
+    }
+    regx_trace(verbs->config.trace, REGX_TRACE_CONNECTION,
+               "verbs: receive buffers of %s ran low; there are %u now", verbs->port.name, end);
+    return true;
+}
+
+void regx_buffers_low(regx_verbs_t *verbs)
+{
+    if (!add_receives(verbs)) {
+        regx_tally(verbs->config.counters->fallbacks,
+                   "verbs: receive buffers ran low (verbs_srq_depth)");
+    }
+    verbs->buffers.told_low = true;
+}
+
 void regx_buffer_return(regx_verbs_t *verbs, uint32_t index)
 {
     verbs->buffers.returned[verbs->buffers.returned_count++] = index;
+}
+
+static uint32_t received_key(const regx_buffers_t *buffers, uint32_t index)
+{
+    const uint32_t block = index / buffers->receives_first;
+
+    return block == 0 ? buffers->mr->lkey : buffers->more[block - 1].mr->lkey;
 }
 
 /* Posts the last `count` of those that were returned; how many the device took. */
@@ -175,7 +256,7 @@ static uint32_t post_last(regx_verbs_t *verbs, uint32_t count, int *error)
 
         pieces[i] = (struct ibv_sge){.addr = (uintptr_t)regx_buffer_received(verbs, index),
                                      .length = REGX_VERBS_RECEIVE_SIZE,
-                                     .lkey = buffers->mr->lkey};
+                                     .lkey = received_key(buffers, index)};
         requests[i] = (struct ibv_recv_wr){.wr_id = REGX_RECEIVED | index,
                                            .next = i + 1 < count ? &requests[i + 1] : NULL,
                                            .sg_list = &pieces[i],
@@ -192,6 +273,9 @@ int regx_buffers_repost(regx_verbs_t *verbs)
     int error = 0;
 
     if (buffers->returned_count < few) {
+        if (buffers->told_low) {
+            ask_to_be_told(verbs);
+        }
         return 0;
     }
     while (buffers->returned_count > 0 && error == 0) {
@@ -223,27 +307,6 @@ uint32_t regx_slot_key(const regx_verbs_t *verbs, uint32_t slot)
                                    : verbs->buffers.blocks[block_of(slot)].mr->lkey;
 }
 
-/* false: no memory. */
-static bool register_block(regx_verbs_t *verbs)
-{
-    regx_buffers_t *buffers = &verbs->buffers;
-    const uint32_t block = block_of(buffers->slot_total);
-    uint8_t *memory = map(SLOT_BLOCK_SIZE);
-
-    if (memory == NULL) {
-        return false;
-    }
-    buffers->blocks[block].mr =
-        ibv_reg_mr(verbs->pd, memory, SLOT_BLOCK_SIZE, IBV_ACCESS_LOCAL_WRITE);
-    if (buffers->blocks[block].mr == NULL) {
-        munmap(memory, SLOT_BLOCK_SIZE);
-        return false;
-    }
-    buffers->blocks[block].memory = memory;
-    add_slots(buffers, REGX_VERBS_SLOT_BLOCK);
-    return true;
-}
-
 /* Every endpoint without a slot asks again and again, so what failed is not tried again at once. */
 static void get_more_slots(regx_verbs_t *verbs)
 {
@@ -253,7 +316,8 @@ static void get_more_slots(regx_verbs_t *verbs)
         (buffers->retry_at != 0 && regx_now_ns() < buffers->retry_at)) {
         return;
     }
-    if (register_block(verbs)) {
+    if (open_block(verbs, &buffers->blocks[block_of(buffers->slot_total)], SLOT_BLOCK_SIZE)) {
+        add_slots(buffers, REGX_VERBS_SLOT_BLOCK);
         buffers->retry_at = 0;
         return;
     }
@@ -264,24 +328,31 @@ static void get_more_slots(regx_verbs_t *verbs)
     buffers->retry_at = regx_now_ns() + RETRY_NS;
 }
 
-/* The blocks that were added serve endpoints that hold no slot. Of the first slots, no endpoint
- * takes more than are left. So peers that do not read, even several, leave some. */
+/* Slots are added for endpoints that hold none. As many as were added are kept back for such, less
+ * one for each endpoint that holds some. Of the others, no endpoint takes more than are left. So
+ * peers that do not read, even several, leave some. */
 uint32_t regx_slot_take(regx_verbs_t *verbs, uint32_t held)
 {
     regx_buffers_t *buffers = &verbs->buffers;
     const uint32_t added = buffers->slot_total - REGX_VERBS_SLOTS;
+    const uint32_t kept = added - (uint32_t)regx_min(added, buffers->slot_holders);
 
-    if (held > 0 && held + added >= buffers->slot_count) {
+    if (held > 0 && held + kept >= buffers->slot_count) {
         return REGX_SLOT_NONE;
     }
     if (buffers->slot_count == 0) {
         get_more_slots(verbs);
     }
-    return buffers->slot_count > 0 ? buffers->slots[--buffers->slot_count] : REGX_SLOT_NONE;
+    if (buffers->slot_count == 0) {
+        return REGX_SLOT_NONE;
+    }
+    buffers->slot_holders += held == 0;
+    return buffers->slots[--buffers->slot_count];
 }
 
-void regx_slot_give(regx_verbs_t *verbs, uint32_t slot)
+void regx_slot_give(regx_verbs_t *verbs, uint32_t slot, uint32_t left)
 {
+    verbs->buffers.slot_holders -= left == 0;
     verbs->buffers.slots[verbs->buffers.slot_count++] = slot;
 }
 
@@ -313,5 +384,9 @@ uint8_t *regx_buffer_datagram_send(const regx_verbs_t *verbs, uint32_t index)
 
 const uint8_t *regx_buffer_received(const regx_verbs_t *verbs, uint32_t index)
 {
-    return verbs->buffers.memory + (size_t)index * REGX_VERBS_RECEIVE_SIZE;
+    const regx_buffers_t *buffers = &verbs->buffers;
+    const uint32_t block = index / buffers->receives_first;
+    const uint8_t *memory = block == 0 ? buffers->memory : buffers->more[block - 1].memory;
+
+    return memory + (size_t)(index % buffers->receives_first) * REGX_VERBS_RECEIVE_SIZE;
 }

@@ -20,6 +20,9 @@ void regx_verbs_pool_close(regx_verbs_t *verbs);
 
 /* Posts every receive buffer. false: the device refuses. */
 bool regx_buffers_fill(regx_verbs_t *verbs);
+/* The device has told that the shared receive queue runs low, which it does once: adds buffers, if
+ * there may be more. It is asked to tell again once they are posted. */
+void regx_buffers_low(regx_verbs_t *verbs);
 const uint8_t *regx_buffer_received(const regx_verbs_t *verbs, uint32_t index);
 /* The frame in that buffer was delivered. */
 void regx_buffer_return(regx_verbs_t *verbs, uint32_t index);
@@ -31,7 +34,8 @@ int regx_buffers_repost(regx_verbs_t *verbs);
 /* A slot for an endpoint that holds `held` of them, or REGX_SLOT_NONE. An endpoint that holds none
  * is given one as long as memory can be registered. */
 uint32_t regx_slot_take(regx_verbs_t *verbs, uint32_t held);
-void regx_slot_give(regx_verbs_t *verbs, uint32_t slot);
+/* Gives it back; the endpoint then holds `left`. */
+void regx_slot_give(regx_verbs_t *verbs, uint32_t slot, uint32_t left);
 uint8_t *regx_slot_memory(const regx_verbs_t *verbs, uint32_t slot);
 uint32_t regx_slot_key(const regx_verbs_t *verbs, uint32_t slot);
 

@@ -3,34 +3,12 @@
 
 #include <stdlib.h>
 
-#include "transport/verbs/buffers.h"
+#include "transport/verbs/backlog.h"
 #include "transport/verbs/cm_queue.h"
 #include "transport/verbs/events.h"
 #include "transport/verbs/tx.h"
 
 #define REST_NS INT64_C(100000000)
-#define BATCH 64
-
-/* Takes what a queue pair completed out of what is kept for the next progress. The device may give
- * its number to the next queue pair, which must not get that. */
-static void drop_kept(regx_verbs_t *verbs, uint32_t qpn)
-{
-    uint32_t end = verbs->backlog_first;
-
-    for (uint32_t i = verbs->backlog_first; i < verbs->backlog_end; i++) {
-        const struct ibv_wc *wc = &verbs->backlog[i];
-
-        if (wc->qp_num != qpn) {
-            verbs->backlog[end++] = *wc;
-        } else if ((wc->wr_id & REGX_RECEIVED) != 0) {
-            regx_buffer_return(verbs, (uint32_t)wc->wr_id);
-        }
-    }
-    verbs->backlog_end = end;
-    if (verbs->backlog_first == end) {
-        verbs->backlog_first = verbs->backlog_end = 0;
-    }
-}
 
 /* Ends the queue pair: from here on the device reads and writes nothing for it. What was under way
  * or in line is completed with REGX_FAILED. */
@@ -43,7 +21,7 @@ static void cut(regx_ep_t *ep)
     regx_arbiter_remove(&verbs->arbiter, &ep->entry);
     if (ep->qp != NULL) {
         regx_ep_forget_qpn(ep);
-        drop_kept(verbs, ep->qp->qp_num);
+        regx_backlog_drop(verbs, ep->qp->qp_num);
         ibv_destroy_qp(ep->qp);
         ep->qp = NULL;
         ep->last_taken = false;
@@ -86,37 +64,19 @@ static bool is_at_rest(regx_ep_t *ep, bool empty)
     return !begin_to_rest(ep) || (ep->last_taken && empty) || regx_now_ns() >= ep->rests_at;
 }
 
-/* Makes room for completions that are kept for the next progress. false: no memory. */
-static bool reserve(regx_verbs_t *verbs, uint32_t count)
-{
-    if (verbs->backlog_end + count > verbs->backlog_size) {
-        const uint32_t size = 2 * verbs->backlog_size + count;
-        struct ibv_wc *more = realloc(verbs->backlog, size * sizeof(more[0]));
-
-        if (more == NULL) {
-            return false;
-        }
-        verbs->backlog = more;
-        verbs->backlog_size = size;
-    }
-    return true;
-}
-
 void regx_ep_abort(regx_ep_t *ep)
 {
     regx_verbs_t *verbs = ep->verbs;
     bool empty = false;
 
     regx_ep_break(ep, "disconnected", "with work under way");
-    while (!is_at_rest(ep, empty) && reserve(verbs, BATCH)) {
+    while (!is_at_rest(ep, empty)) {
         regx_verbs_look(verbs);
         const bool last_taken = ep->last_taken;
-        const int polled = ibv_poll_cq(verbs->cq, BATCH, verbs->backlog + verbs->backlog_end);
-        if (polled < 0) {
+        if (regx_backlog_keep(verbs, &empty) != REGX_OK) {
             break;
         }
-        verbs->backlog_end += (uint32_t)polled;
-        empty = last_taken && polled < BATCH;
+        empty = empty && last_taken;
     }
     cut(ep);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "transport/verbs/cm.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 #include "transport/verbs/cleanup.h"
@@ -194,6 +195,9 @@ static regx_ep_t *addressee(regx_verbs_t *verbs, const regx_cm_message_t *messag
     } else if (ep->state == REGX_EP_CONNECTED && message->epoch > ep->peer_epoch) {
         /* What ours is connected to is no more, and nothing was sent by it. */
         ep = regx_ep_restart(ep) ? ep : NULL;
+        regx_trace(verbs->config.trace, REGX_TRACE_CONNECTION,
+                   "verbs: process %#" PRIx64 " has another queue pair; %s", message->from,
+                   ep != NULL ? "so do we" : "there is none for it now");
     } else if (ep->state == REGX_EP_CONNECTED || ep->state == REGX_EP_READY) {
         if (message->epoch > ep->peer_epoch && ep->local == REGX_EP_OPEN && !ep->remote_closed) {
             regx_count_malformed(verbs); /* nobody may take another queue pair unasked */
@@ -251,6 +255,9 @@ void regx_cm_receive(regx_verbs_t *verbs, const uint8_t *bytes, size_t length,
         regx_cm_connected(ep);
     }
     if (message.kind == REGX_CM_REQUEST) {
+        regx_trace(verbs->config.trace, REGX_TRACE_CONNECTION,
+                   "verbs: accept process %#" PRIx64 " on %s, queue pair %u", message.from,
+                   verbs->port.name, ep->peer_qpn);
         regx_cm_answer(ep);
     }
 }

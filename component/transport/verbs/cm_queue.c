@@ -2,6 +2,7 @@
 #include "transport/verbs/cm_queue.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
@@ -134,6 +135,10 @@ static void ask(regx_ep_t *ep)
 
     send_message(ep, ep->local == REGX_EP_CLOSED ? REGX_CM_RENEW : REGX_CM_REQUEST);
     ep->asked++;
+    regx_trace(verbs->config.trace, REGX_TRACE_CONNECTION,
+               "verbs: asked process %#" PRIx64 " on %s for %s, %u times so far", ep->peer,
+               verbs->port.name, ep->local == REGX_EP_CLOSED ? "its goodbye" : "a connection",
+               ep->asked);
     ep->ask_next = regx_now_ns() + wait_after(verbs, ep->asked);
     if (ep->ask_next < verbs->cm.ask_next) {
         verbs->cm.ask_next = ep->ask_next;

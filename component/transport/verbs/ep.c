@@ -9,6 +9,7 @@
 #include <sys/random.h>
 
 #include "base/memlock.h"
+#include "transport/verbs/backlog.h"
 
 #define RNR_TIMER 12 /* 0.64 ms between two tries at a receiver without a buffer */
 #define HOP_LIMIT 64
@@ -298,6 +299,7 @@ bool regx_ep_restart(regx_ep_t *ep)
     }
     verbs->starved_since = 0;
     regx_ep_forget_qpn(ep);
+    regx_backlog_drop(verbs, ep->qp->qp_num);
     ibv_destroy_qp(ep->qp);
     ep->qp = made.qp;
     ep->epoch = made.epoch;

@@ -117,7 +117,10 @@ regx_ep_t *regx_ep_find(const regx_verbs_t *verbs, uint64_t peer);
 regx_ep_t *regx_ep_find_qpn(regx_verbs_t *verbs, uint32_t qpn);
 
 /* The route to the process that published an address. Owned by the caller; NULL: *error says why,
- * and is 0 else. */
+ * and is 0 else. On RoCE the kernel asks the network for the peer's hardware address, unless it
+ * knows it, and waits for the answer up to a second (measured with Linux 7.2: 1.0 s for a host that
+ * is not there). Nothing in verbs goes on without. So the thread that first sends to a peer, or the
+ * one in progress that accepts its request, may wait so long, once for each peer. */
 struct ibv_ah *regx_ep_route(const regx_verbs_t *verbs, const regx_verbs_address_t *address,
                              int *error);
 /* Whether an error is a lack of memory, which may pass. */
@@ -135,7 +138,7 @@ regx_ep_t *regx_ep_new(regx_verbs_t *verbs, uint64_t peer, const regx_verbs_addr
  * then. false: there is no memory now, and the endpoint is as before; or the device refuses, and it
  * is broken, with a report due. */
 bool regx_ep_restart(regx_ep_t *ep);
-/* Connects the queue pair to the peer's. false: the device refuses; the endpoint is then broken,
+/* Connects the queue pair to the peer's; the kernel may wait as for a route. false: the device refuses; the endpoint is then broken,
  * with no report due. */
 bool regx_ep_connect(regx_ep_t *ep, const regx_cm_message_t *message);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "transport/verbs/events.h"
 
+#include "transport/verbs/buffers.h"
 #include "transport/verbs/ep.h"
 
 #define EVENTS 64 /* of one look */
@@ -44,6 +45,9 @@ void regx_verbs_look(regx_verbs_t *verbs)
             break;
         case IBV_EVENT_QP_LAST_WQE_REACHED:
             last_taken(verbs, event.element.qp);
+            break;
+        case IBV_EVENT_SRQ_LIMIT_REACHED:
+            regx_buffers_low(verbs);
             break;
         case IBV_EVENT_CQ_ERR:
         case IBV_EVENT_SRQ_ERR:

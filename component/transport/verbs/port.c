@@ -8,8 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HOST_BITS 128 /* of a GID; a network of one host tells of no network */
-#define GIDS_MAX 1024 /* of all ports of a device; more are an error of the query */
+#define HOST_BITS 128     /* of a GID; a network of one host tells of no network */
+#define SMALL_BITS 32768u /* of 4 KiB */
+#define GIDS_MAX 1024     /* of all ports of a device; more are an error of the query */
 
 bool regx_port_is_link_local(const struct ibv_gid_entry *gid)
 {
@@ -214,4 +215,9 @@ uint8_t regx_port_network_bits(const regx_port_t *port)
     }
     freeifaddrs(list);
     return bits == HOST_BITS ? 0 : bits;
+}
+
+unsigned regx_port_latency(unsigned megabits)
+{
+    return megabits != 0 ? 1 + SMALL_BITS / megabits : 0;
 }

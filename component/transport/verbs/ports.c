@@ -149,6 +149,13 @@ static void leave_out_excluded(regx_port_choice_t *ports, size_t count, const ch
     }
 }
 
+static void leave_out_unnamed(regx_port_choice_t *ports, size_t count, const char *include)
+{
+    for (size_t i = 0; i < count; i++) {
+        ports[i].left_out = listed(include, &ports[i]) ? NULL : "if_include does not name it";
+    }
+}
+
 /* Small messages go by all ports in turn, so they are to be alike. */
 static void leave_out_unlike(regx_port_choice_t *ports, size_t count)
 {
@@ -212,6 +219,7 @@ regx_status_t regx_ports_choose(regx_port_choice_t *ports, size_t count, const c
         return REGX_INVALID;
     }
     if (include[0] != '\0') {
+        leave_out_unnamed(ports, count, include);
         return choose_included(ports, count, include, chosen, chosen_count, error, error_size);
     }
     leave_out_excluded(ports, count, exclude);

@@ -9,7 +9,9 @@
 #include "transport/verbs/keepalive.h"
 #include "transport/verbs/rx.h"
 
-#define EVENT_INTERVAL 4096u /* calls of progress between two looks at what the device reports */
+/* Between two looks at what the device reports, each of which is a system call. */
+#define LOOK_NS INT64_C(10000000)
+#define CLOCK_INTERVAL 4096u /* calls of progress between two looks at the clock */
 #define TURN_ENDPOINTS 16
 
 /* Moves the lines of puts and gets on; bounded. */
@@ -30,6 +32,17 @@ static void take_turns(regx_verbs_t *verbs)
             break; /* everybody had a turn */
         }
     }
+}
+
+static bool is_time_to_look(regx_verbs_t *verbs)
+{
+    const int64_t now = ++verbs->calls % CLOCK_INTERVAL == 0 ? regx_now_ns() : INT64_MIN;
+
+    if (now < verbs->events_next) {
+        return false;
+    }
+    verbs->events_next = now + LOOK_NS;
+    return true;
 }
 
 int regx_verbs_progress(regx_transport_t *transport)
@@ -55,7 +68,8 @@ int regx_verbs_progress(regx_transport_t *transport)
     if (!regx_list_empty(&verbs->leaving)) {
         regx_cm_progress(verbs);
     }
-    if (++verbs->calls % EVENT_INTERVAL == 0 || !regx_list_empty(&verbs->broken)) {
+    if (is_time_to_look(verbs) || !regx_list_empty(&verbs->broken)) {
+        verbs->looks++;
         regx_verbs_look(verbs);
         regx_keepalive_progress(verbs);
     }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "transport/verbs/backlog.h"
 #include "transport/verbs/buffers.h"
 #include "transport/verbs/cm.h"
 #include "transport/verbs/cm_queue.h"
@@ -238,24 +239,6 @@ static void repost(regx_verbs_t *verbs)
     }
 }
 
-/* The next completions: those that were kept, then those of the completion queue. Never more than
- * BATCH; negative: it cannot be polled. */
-static int next(regx_verbs_t *verbs, struct ibv_wc completions[BATCH])
-{
-    const uint32_t kept = verbs->backlog_end - verbs->backlog_first;
-
-    if (kept == 0) {
-        return ibv_poll_cq(verbs->cq, BATCH, completions);
-    }
-    const uint32_t count = (uint32_t)regx_min(kept, BATCH);
-    memcpy(completions, verbs->backlog + verbs->backlog_first, count * sizeof(completions[0]));
-    verbs->backlog_first += count;
-    if (count == kept) {
-        verbs->backlog_first = verbs->backlog_end = 0;
-    }
-    return (int)count;
-}
-
 int regx_verbs_poll(regx_verbs_t *verbs, bool *empty)
 {
     struct ibv_wc completions[BATCH];
@@ -263,9 +246,9 @@ int regx_verbs_poll(regx_verbs_t *verbs, bool *empty)
 
     *empty = false;
     for (int batch = 0; batch < BATCHES && !*empty; batch++) {
-        const bool kept = verbs->backlog_end != 0;
+        bool kept;
 
-        polled = next(verbs, completions);
+        polled = regx_backlog_take(verbs, completions, BATCH, &kept);
         *empty = polled < BATCH && !kept;
         if (polled < 0) {
             regx_eps_break(verbs, "completion queue", "it cannot be polled");

@@ -135,8 +135,7 @@ void regx_tx_post_trial(regx_ep_t *ep, enum ibv_wr_opcode operation, struct ibv_
 
 static void give_slot(regx_ep_t *ep, uint32_t slot)
 {
-    ep->slots--;
-    regx_slot_give(ep->verbs, slot);
+    regx_slot_give(ep->verbs, slot, --ep->slots);
 }
 
 static void finish(regx_ep_t *ep, const regx_work_t *work, regx_status_t status)

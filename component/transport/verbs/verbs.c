@@ -55,6 +55,20 @@ static uint64_t receives_wanted(const regx_verbs_t *verbs)
     return longest != 0 ? regx_min(wanted, longest / 2 / REGX_VERBS_RECEIVE_SIZE) : wanted;
 }
 
+/* How many they may become where they run low: whole blocks. None are added where the user has set
+ * their number, or where little memory may be locked. */
+static uint32_t receives_at_most(const regx_verbs_t *verbs)
+{
+    const struct ibv_device_attr *device = &verbs->port.device;
+    const uint64_t most = regx_min((uint64_t)device->max_srq_wr, (uint64_t)device->max_cqe / 4);
+    const uint32_t first = verbs->buffers.receives;
+
+    if (verbs->settings.srq_depth != 0 || first < RECEIVES) {
+        return first;
+    }
+    return (uint32_t)regx_min(most / first, 1 + REGX_VERBS_RECEIVE_BLOCKS) * first;
+}
+
 /* How much of everything the device can. A quarter of the longest completion queue is for what
  * arrives. */
 static void read_limits(regx_verbs_t *verbs)
@@ -66,6 +80,7 @@ static void read_limits(regx_verbs_t *verbs)
 
     verbs->depth = (uint32_t)regx_min(depth, (uint64_t)device->max_qp_wr);
     verbs->buffers.receives = (uint32_t)regx_max(regx_min(receives, completions / 4), 1);
+    verbs->buffers.receives_max = receives_at_most(verbs);
     verbs->reads_made = (uint8_t)regx_min(REGX_VERBS_READS, (uint64_t)device->max_qp_init_rd_atom);
     verbs->reads_answered = (uint8_t)regx_min(REGX_VERBS_READS, (uint64_t)device->max_qp_rd_atom);
     verbs->piece_max = regx_min(PIECE_MAX, verbs->port.attr.max_msg_sz);
@@ -74,7 +89,7 @@ static void read_limits(regx_verbs_t *verbs)
     verbs->super.mr_bytes = device->max_mr_size;
     /* With fewer than one endpoint may have, all might wait for all: then there shall be no queue.
      */
-    const uint64_t others = verbs->buffers.receives + REGX_CM_RECEIVES + REGX_CM_SENDS;
+    const uint64_t others = verbs->buffers.receives_max + REGX_CM_RECEIVES + REGX_CM_SENDS;
     verbs->outstanding_max = (uint32_t)regx_min(
         REGX_VERBS_OUTSTANDING,
         completions > others + verbs->depth ? completions - others : verbs->depth);
@@ -144,16 +159,16 @@ static regx_status_t fill_address(regx_verbs_t *verbs, char *error, size_t error
 
 static regx_status_t open_queues(regx_verbs_t *verbs, char *error, size_t error_size)
 {
-    struct ibv_srq_init_attr srq = {.attr = {.max_wr = verbs->buffers.receives, .max_sge = 1}};
+    struct ibv_srq_init_attr srq = {.attr = {.max_wr = verbs->buffers.receives_max, .max_sge = 1}};
 
     verbs->pd = ibv_alloc_pd(verbs->port.context);
     if (verbs->pd == NULL) {
         return refuse(verbs, "protection domain", error, error_size);
     }
-    verbs->cq = ibv_create_cq(
-        verbs->port.context,
-        (int)(verbs->outstanding_max + verbs->buffers.receives + REGX_CM_RECEIVES + REGX_CM_SENDS),
-        NULL, NULL, 0);
+    verbs->cq = ibv_create_cq(verbs->port.context,
+                              (int)(verbs->outstanding_max + verbs->buffers.receives_max +
+                                    REGX_CM_RECEIVES + REGX_CM_SENDS),
+                              NULL, NULL, 0);
     if (verbs->cq == NULL) {
         return refuse(verbs, "completion queue", error, error_size);
     }
@@ -247,7 +262,7 @@ static void verbs_free(regx_verbs_t *verbs)
     regx_port_close(&verbs->port);
     regx_lock_fini(&verbs->conns_lock);
     regx_try_lock_fini(&verbs->try_lock);
-    free(verbs->backlog);
+    free(verbs->backlog.entries);
     free(verbs);
 }
 
@@ -287,6 +302,7 @@ static regx_status_t verbs_open(const regx_transport_config_t *config, char *err
     verbs->super.wires = verbs->wires;
     verbs->super.registers = true;
     verbs->super.megabits = regx_port_speed(&verbs->port.attr);
+    verbs->super.latency = regx_port_latency(verbs->super.megabits);
     verbs->sent = regx_tally_find(config->counters->ports, verbs->port.name);
     regx_trace(config->trace, REGX_TRACE_CHOICE,
                "verbs: port %s, %u Mb/s, %u receive buffers, %u requests a peer, %u bytes inline",

@@ -6,6 +6,7 @@
  *   ports.c       which ports are used           distance.c  how far they are from our cores
  *   port.c        one port and its address       wire.c      addresses and messages as bytes
  *   buffers.c     the transport's own registered memory: pool, receive buffers, slots
+ *   backlog.c     completions in the order in which they came
  *   ep.c          an endpoint: the RC queue pair to one peer
  *   tx.c          work requests and their completion
  *   cm_queue.c    the datagrams that connect, and who waits for one
@@ -24,7 +25,8 @@
  * Flow control. What is received lands in the buffers of one shared receive queue, and progress
  * posts them again as soon as a frame was delivered. Where the queue runs dry, the receiver's
  * device turns the sender's away, which tries again (RNR, without end by default). So nothing is
- * lost and nobody waits in software. A peer that does not read stops its own endpoint only: it
+ * lost and nobody waits in software. The device tells when the queue runs low, and there are more
+ * buffers from then on (buffers.c). A peer that does not read stops its own endpoint only: it
  * holds no more of the sender's slots than are left (dynamic thresholds: Choudhury and Hahne,
  * 1998), and there is always a slot for an endpoint that holds none. The completion queue has room
  * for every receive buffer and every work request under way (outstanding_max), so it cannot
@@ -68,6 +70,8 @@
 #define REGX_VERBS_SLOT_BLOCK 16u /* slots that are registered at once when there are too few */
 #define REGX_VERBS_SLOTS_MAX 4096u
 #define REGX_VERBS_SLOT_BLOCKS (REGX_VERBS_SLOTS_MAX / REGX_VERBS_SLOT_BLOCK)
+#define REGX_VERBS_RECEIVE_BLOCKS                                                                  \
+    6u                        /* added where receive buffers run low, each as large as the first */
 #define REGX_CM_RECEIVES 128u /* datagrams that can arrive between two calls of progress */
 #define REGX_CM_SENDS 64u     /* datagrams under way */
 #define REGX_VERBS_OUTSTANDING 4096u
@@ -78,22 +82,36 @@
 
 typedef struct regx_ep regx_ep_t;
 
+/* Registered memory of which more is added as it is needed. */
+typedef struct regx_block {
+    uint8_t *memory;
+    struct ibv_mr *mr;
+} regx_block_t;
+
 typedef struct regx_buffers {
     uint8_t *memory; /* receive buffers, datagrams, slots, in this order */
     size_t size, cm_receives_at, cm_sends_at, slots_at;
     struct ibv_mr *mr;
-    uint32_t receives;       /* buffers in the shared receive queue */
+    uint32_t receives;       /* buffers of the shared receive queue */
+    uint32_t receives_first; /* of them in `memory`, and in each of `more` */
+    uint32_t receives_max;   /* so many they may become */
+    bool told_low;           /* that few were left, since the device was last asked to tell */
     uint32_t *returned;      /* those that were delivered and are to be posted again */
     uint32_t returned_count; /* of them */
+    regx_block_t more[REGX_VERBS_RECEIVE_BLOCKS];
     uint32_t slot_total;
     uint32_t slot_count; /* free ones */
     uint32_t slots[REGX_VERBS_SLOTS_MAX];
-    int64_t retry_at; /* no memory for more slots: when to try again; or 0 */
-    struct {          /* slots beyond the first REGX_VERBS_SLOTS */
-        uint8_t *memory;
-        struct ibv_mr *mr;
-    } blocks[REGX_VERBS_SLOT_BLOCKS];
+    uint32_t slot_holders; /* endpoints that hold at least one */
+    int64_t retry_at;      /* no memory for more slots: when to try again; or 0 */
+    regx_block_t blocks[REGX_VERBS_SLOT_BLOCKS]; /* slots beyond the first REGX_VERBS_SLOTS */
 } regx_buffers_t;
+
+/* Completions that were polled while a queue pair was ended: [first, end) of the entries. */
+typedef struct regx_backlog {
+    struct ibv_wc *entries;
+    uint32_t first, end, size;
+} regx_backlog_t;
 
 /* The path to one peer that a caller has asked for. */
 typedef struct regx_verbs_conn {
@@ -163,15 +181,15 @@ typedef struct regx_verbs {
     regx_lock_t conns_lock; /* of the following: connections are made by any thread */
     regx_verbs_conn_t *conns[REGX_VERBS_BUCKETS];
 
-    /* Completions that were polled while a queue pair was ended, and are handled first. */
-    struct ibv_wc *backlog;
-    uint32_t backlog_first, backlog_end, backlog_size;
+    regx_backlog_t backlog;
 
     bool closing;
-    int events;        /* of this progress */
-    unsigned calls;    /* of progress, since it last looked at the clock */
-    int64_t idle_ns;   /* after which a peer is asked for a sign of life */
-    int64_t look_next; /* when to look for such peers */
+    int events;          /* of this progress */
+    unsigned calls;      /* of progress */
+    unsigned looks;      /* at what the device reports */
+    int64_t events_next; /* when to look at that again */
+    int64_t idle_ns;     /* after which a peer is asked for a sign of life */
+    int64_t look_next;   /* when to look for such peers */
 } regx_verbs_t;
 
 static inline regx_verbs_t *regx_verbs_of(regx_transport_t *transport)

@@ -27,7 +27,7 @@ typedef struct refused {
     const char *error; /* the whole of it */
 } refused_t;
 
-static void values_are_read_whole(void **state)
+static void values_are_read_to_their_last_character(void **state)
 {
     static const accepted_t cases[] = {
         {"0", &anything, 0},
@@ -205,7 +205,7 @@ static void lists_hold_whole_elements(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(values_are_read_whole),
+        cmocka_unit_test(values_are_read_to_their_last_character),
         cmocka_unit_test(anything_else_is_refused),
         cmocka_unit_test(a_long_value_does_not_overflow_the_refusal),
         cmocka_unit_test(sizes_are_shown_as_a_person_writes_them),

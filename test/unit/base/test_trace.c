@@ -40,7 +40,7 @@ static void lines_show_from_their_level_on(void **state)
     assert_false(regx_traces(&trace, REGX_TRACE_CONNECTION + 1));
 }
 
-static void nothing_shows_when_off(void **state)
+static void nothing_is_traced_at_level_0(void **state)
 {
     const regx_trace_t off = {.level = 0, .write = NULL};
 
@@ -68,7 +68,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(lines_show_from_their_level_on, forget),
-        cmocka_unit_test_setup(nothing_shows_when_off, forget),
+        cmocka_unit_test_setup(nothing_is_traced_at_level_0, forget),
         cmocka_unit_test_setup(long_line_is_cut, forget),
     };
 

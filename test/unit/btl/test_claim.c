@@ -96,7 +96,7 @@ static void nothing_in_common_is_seen(void **state)
 }
 
 /* The first rail of one process to the first of the other, whatever else is open. */
-static void rails_meet_at_their_places(void **state)
+static void the_nth_rails_of_both_processes_meet(void **state)
 {
     int talks_to[REGX_CLAIMS_MAX];
 
@@ -162,7 +162,7 @@ int main(void)
         cmocka_unit_test(node_goes_by_uct_and_others_by_verbs),
         cmocka_unit_test(what_is_left_carries_where_the_preferred_does_not_lead),
         cmocka_unit_test(nothing_in_common_is_seen),
-        cmocka_unit_test(rails_meet_at_their_places),
+        cmocka_unit_test(the_nth_rails_of_both_processes_meet),
         cmocka_unit_test(both_ends_decide_alike),
     };
 

@@ -106,7 +106,7 @@ static void a_core_may_have_two_kinds_of_memory(void **state)
     near_is("pack:2 [numa(memory=8GB)] [numa(memory=1GB)] core:2 pu:1", "0", "1", "1");
 }
 
-static void nothing_to_choose(void **state)
+static void where_all_memory_is_near_none_is_preferred(void **state)
 {
     (void)state;
     near_is("numa:1(memory=1GB) core:4 pu:1", "", "0", NULL);
@@ -211,7 +211,7 @@ static void memory_prefers_the_near_node(void **state)
     assert_true(found->content);
 }
 
-static void this_machine_is_no_reason_to_fail(void **state)
+static void placing_succeeds_on_this_machine(void **state)
 {
     const size_t length = 1 << 16;
     char *memory = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -401,9 +401,9 @@ int main(void)
         cmocka_unit_test(cores_across_nodes_are_near_each),
         cmocka_unit_test(nodes_without_memory_lend_their_neighbours),
         cmocka_unit_test(a_core_may_have_two_kinds_of_memory),
-        cmocka_unit_test(nothing_to_choose),
+        cmocka_unit_test(where_all_memory_is_near_none_is_preferred),
         cmocka_unit_test(memory_prefers_the_near_node),
-        cmocka_unit_test(this_machine_is_no_reason_to_fail),
+        cmocka_unit_test(placing_succeeds_on_this_machine),
         cmocka_unit_test(all_is_locked_where_the_limit_allows),
         cmocka_unit_test(the_largest_prefix_is_locked_where_it_does_not),
         cmocka_unit_test(nothing_is_locked_where_nothing_may_be),

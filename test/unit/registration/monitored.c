@@ -5,6 +5,14 @@
 
 regx_counters_t counters;
 _Atomic unsigned told;
+char traced_line[256];
+
+static void keep_line(const char *line)
+{
+    snprintf(traced_line, sizeof(traced_line), "%s", line);
+}
+
+static const regx_trace_t trace = {.level = REGX_TRACE_PATH, .write = keep_line};
 
 static void count_told(void *context, uintptr_t start, uintptr_t end)
 {
@@ -16,13 +24,16 @@ static void count_told(void *context, uintptr_t start, uintptr_t end)
 
 regx_monitor_t *start(regx_check_t check)
 {
-    const regx_monitor_config_t config = {
-        .check = check, .threads = true, .counters = &counters, .on_change = count_told};
+    const regx_monitor_config_t config = {.check = check,
+                                          .threads = true,
+                                          .counters = &counters,
+                                          .trace = &trace,
+                                          .on_change = count_told};
     regx_monitor_t *monitor = NULL;
     char error[256] = "";
 
     memset(&counters, 0, sizeof(counters));
-    if (regx_monitor_notifier(&config, &monitor, error, sizeof(error)) != REGX_OK) {
+    if (regx_backend_notifier.start(&config, &monitor, error, sizeof(error)) != REGX_OK) {
         fail_msg("%s", error);
     }
     atomic_store(&told, 0);
@@ -109,7 +120,7 @@ bool refused(void)
     regx_monitor_t *monitor;
     char error[256];
 
-    if (regx_monitor_notifier(&config, &monitor, error, sizeof(error)) == REGX_DENIED) {
+    if (regx_backend_notifier.start(&config, &monitor, error, sizeof(error)) == REGX_DENIED) {
         printf("1..0 # SKIP %s\n", error);
         return true;
     }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * For the tests of the notifier: a monitor, memory that a cache would have it cover, and the
+ * For the tests of the notifier: a monitor, memory that a cache would have it watch, and the
  * cache's look-up.
  */
 #ifndef REGX_TEST_MONITORED_H
@@ -18,6 +18,7 @@ enum { PAGE = 4096, LENGTH = 16 * PAGE };
 
 extern regx_counters_t counters;
 extern _Atomic unsigned told; /* changes that the kernel told of */
+extern char traced_line[256]; /* the line that was traced last */
 
 regx_monitor_t *start(regx_check_t check);
 

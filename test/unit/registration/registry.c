@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "registry.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
-#include "registration/backend.h"
+#include "registration/registration.h"
 
 static regx_status_t registry_reg(regx_transport_t *transport, void *base, size_t length,
                                   unsigned access, regx_mr_t *mr)
@@ -35,7 +36,7 @@ static void registry_dereg(regx_transport_t *transport, regx_mr_t *mr)
     registry_t *r = (registry_t *)transport;
 
     assert_ptr_equal(mr->handle, r);
-    r->undone[r->deregs % 64] = (uintptr_t)mr->base;
+    r->deregistered[r->deregs % 64] = (uintptr_t)mr->base;
     r->deregs++;
     r->live--;
     memset(mr, 0xee, sizeof(*mr)); /* nothing of it may be used after */
@@ -58,7 +59,7 @@ static bool registry_valid(regx_monitor_t *monitor, uintptr_t start, uintptr_t e
     if (r->asking != NULL) {
         r->asking(r);
     }
-    return !r->loud;
+    return !r->changing;
 }
 
 static regx_status_t registry_subscribe(regx_monitor_t *monitor, uintptr_t start, uintptr_t end,
@@ -69,7 +70,7 @@ static regx_status_t registry_subscribe(regx_monitor_t *monitor, uintptr_t start
     assert_true(start < end && start % PAGE == 0 && end % PAGE == 0);
     r->subscribes++;
     *since = monitor->log->head;
-    return r->blind ? REGX_DENIED : REGX_OK;
+    return r->refuses_to_watch ? REGX_DENIED : REGX_OK;
 }
 
 static void registry_told(void *context, const void *base, size_t length)
@@ -81,12 +82,21 @@ static void registry_told(void *context, const void *base, size_t length)
     r->told_length = length;
 }
 
+char registry_traced[256];
+
+static void registry_trace(const char *line)
+{
+    snprintf(registry_traced, sizeof(registry_traced), "%s", line);
+}
+
 static void open_registry(registry_t *r, regx_monitor_t *monitor, const regx_cache_config_t *config)
 {
     regx_cache_config_t own = *config;
 
     own.changed_in_use = registry_told;
     own.context = r;
+    own.trace = &r->trace;
+    r->trace.write = registry_trace;
     r->transport.ops = &registry_ops;
     r->transport.registers = true;
     assert_int_equal(regx_registry_open(&r->registry, &regx_backend_none, monitor, &own,

@@ -12,7 +12,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-#include "registration/cache_internal.h"
+#include "registration/cache.h"
 #include "registration/registration.h"
 
 #define PAGE ((uintptr_t)4096)
@@ -35,17 +35,21 @@ typedef struct registry {
     unsigned asked;         /* the access that was asked for last */
     bool no_room;           /* refuses as long as there is any registration */
     void (*during)(struct registry *r, uintptr_t start, uintptr_t end); /* each call */
-    uintptr_t undone[64]; /* the bases of those deregistered, in order, modulo its size */
+    uintptr_t deregistered[64]; /* the bases of those deregistered, in order, modulo its size */
     /* The monitor. */
-    _Atomic bool loud;                  /* a change is under way */
-    bool blind;                         /* subscribe is refused */
+    _Atomic bool changing;              /* a change is under way */
+    bool refuses_to_watch;              /* subscribe is refused */
     void (*asking)(struct registry *r); /* called within each query */
     unsigned asks, subscribes;
+    regx_trace_t trace; /* off; the test sets its level */
     /* Buffers that changed while in use, as told. */
     unsigned told;
     const void *told_base;
     size_t told_length;
 } registry_t;
+
+/* What was traced last, of any registry. */
+extern char registry_traced[256];
 
 /* asks: the monitor is one that is asked (a notifier); else all is logged before it happens. */
 registry_t *registry_open(uint64_t bytes, uint64_t count, regx_admit_t admit, bool asks);

@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "registration/backend.h"
+#include "registration/registration.h"
 
 static regx_counters_t counters;
 

@@ -4,8 +4,8 @@
  */
 #include "registry.h"
 
-/* The example of the proposal's thread. */
-static void the_example_of_the_proposal(void **state)
+/* One registration serves a buffer and a part of it; a full device gets room by an eviction. */
+static void a_part_shares_the_registration_and_a_refusal_evicts_it(void **state)
 {
     registry_t *r = registry_open(1 << 20, 100, REGX_ADMIT_SECOND, false);
     regx_region_t first, second, third;
@@ -30,7 +30,7 @@ static void the_example_of_the_proposal(void **state)
     registry_get(r, 0x10000, 0x1000, &third);
     assert_int_equal(r->regs, 3);
     assert_int_equal(r->deregs, 1);
-    assert_int_equal(r->undone[0], 0x1000);
+    assert_int_equal(r->deregistered[0], 0x1000);
     assert_int_equal(r->counters.evictions, 1);
     regx_region_release(&r->registry, &third);
     assert_int_equal(registry_served(r, 0x10000, 0x1000), HIT);
@@ -97,7 +97,7 @@ static void an_inner_range_is_served_by_an_outer_region(void **state)
 }
 
 /* Two buffers that start at one place, in turns: both are found. */
-static void one_start_and_several_lengths(void **state)
+static void buffers_that_begin_at_one_place_are_both_found(void **state)
 {
     registry_t *r = registry_open(UNLIMITED, UNLIMITED, REGX_ADMIT_SECOND, false);
 
@@ -200,11 +200,11 @@ static void what_is_kept_is_found_without_registering(void **state)
         }
         regx_registry_count(&r->registry);
         assert_int_equal(r->counters.hits, 6);
-        r->loud = asks;
+        r->changing = asks;
         r->asks = 0;
         assert_int_equal(found_kept(r, 0x100000, 0x4000, access), !asks);
         assert_in_range(r->asks, 0, 2); /* copying is as good: it does not ask again and again */
-        r->loud = false;
+        r->changing = false;
         assert_true(found_kept(r, 0x100000, 0x4000, access));
         registry_log(r, 0x102000, PAGE);
         const uint64_t prevented = r->counters.stale_prevented;
@@ -313,10 +313,10 @@ static void closing_deregisters_all(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_example_of_the_proposal),
+        cmocka_unit_test(a_part_shares_the_registration_and_a_refusal_evicts_it),
         cmocka_unit_test(a_region_covers_exactly_the_pages_that_were_asked_for),
         cmocka_unit_test(an_inner_range_is_served_by_an_outer_region),
-        cmocka_unit_test(one_start_and_several_lengths),
+        cmocka_unit_test(buffers_that_begin_at_one_place_are_both_found),
         cmocka_unit_test(more_access_replaces_the_region),
         cmocka_unit_test(access_that_is_refused_by_now_is_not_asked_again),
         cmocka_unit_test(what_is_kept_is_found_without_registering),

@@ -77,7 +77,7 @@ static void what_is_in_use_is_not_given_up(void **state)
     regx_region_release(&r->registry, &regions[2]);
     assert_int_equal(registry_served(r, 0x900000, PAGE), MISS);
     assert_int_equal(r->deregs, 2);
-    assert_int_equal(r->undone[1], 0x30000);
+    assert_int_equal(r->deregistered[1], 0x30000);
     for (unsigned i = 0; i < 4; i++) {
         if (i != 2) {
             regx_region_release(&r->registry, &regions[i]);
@@ -121,7 +121,7 @@ static void eviction_weighs_cost_and_use_against_bytes(void **state)
         assert_int_equal(registry_try(r, 0x80000000, PAGE, REGX_ACCESS_LOCAL, &region),
                          REGX_NO_MEMORY);
         assert_int_equal(r->deregs, i + 1);
-        assert_int_equal(r->undone[i], (uintptr_t)(expected[i] + 1) << 20);
+        assert_int_equal(r->deregistered[i], (uintptr_t)(expected[i] + 1) << 20);
     }
     registry_close(r);
 
@@ -133,7 +133,7 @@ static void eviction_weighs_cost_and_use_against_bytes(void **state)
         r->cache->holdings[number_of(r, i << 20, PAGE)].cost = 1000;
     }
     registry_use(r, 0x80000000, PAGE);
-    assert_int_equal(r->undone[0], 7 << 20);
+    assert_int_equal(r->deregistered[0], 7 << 20);
     registry_close(r);
 }
 
@@ -180,7 +180,7 @@ static void what_cannot_be_watched_is_not_kept(void **state)
     for (uintptr_t i = 1; i <= 4; i++) {
         registry_use(r, i << 16, PAGE);
     }
-    r->blind = true;
+    r->refuses_to_watch = true;
     for (unsigned i = 0; i < 5; i++) {
         assert_int_equal(registry_served(r, 0x900000, PAGE), ONCE);
     }
@@ -250,7 +250,7 @@ static void a_refusal_gives_up_others_and_tries_once_more(void **state)
 }
 
 /* However few are left of however many. */
-static void what_can_be_given_up_is_found(void **state)
+static void the_last_region_that_can_be_evicted_is_found(void **state)
 {
     enum { MANY = 5000 };
     static regx_region_t held[MANY];
@@ -278,7 +278,7 @@ static void what_can_be_given_up_is_found(void **state)
     for (uintptr_t i = 0; i < MANY; i += MANY / 10 - 1) {
         regx_region_release(&r->registry, &held[i]);
         assert_int_equal(registry_served(r, (uintptr_t)MANY << 17, PAGE), MISS);
-        assert_int_equal(r->undone[(r->deregs - 1) % 64], (i + 1) << 16);
+        assert_int_equal(r->deregistered[(r->deregs - 1) % 64], (i + 1) << 16);
         registry_get(r, (i + 1) << 16, PAGE, &held[i]);
         assert_true(held[i].kept != 0); /* in place of that one */
     }
@@ -339,6 +339,52 @@ static void what_is_denied_costs_nobody_else(void **state)
     registry_close(r);
 }
 
+/* ---- tracing ---- */
+
+static void traces(const char *said)
+{
+    if (strstr(registry_traced, said) == NULL) {
+        fail_msg("traced: \"%s\", not \"%s\"", registry_traced, said);
+    }
+    registry_traced[0] = '\0';
+}
+
+static void every_fallback_is_traced_with_its_reason(void **state)
+{
+    registry_t *r = registry_open(8 * PAGE, UNLIMITED, REGX_ADMIT_SECOND, true);
+    regx_region_t region, held;
+
+    (void)state;
+    registry_get(r, 0x100000, 8 * PAGE, &held);
+    r->trace.level = REGX_TRACE_PATH;
+    assert_int_equal(registry_served(r, 0x200000, PAGE), ONCE);
+    traces("4096 bytes at 0x200000: for this use alone, not worth keeping yet");
+    assert_int_equal(registry_served(r, 0x200000, PAGE), ONCE);
+    traces("for this use alone, no room");
+    assert_int_equal(registry_served(r, 0x300000, 9 * PAGE), ONCE);
+    traces("36864 bytes at 0x300000: for this use alone, larger than the cache");
+    r->refuses_to_watch = true;
+    assert_int_equal(registry_served(r, 0x200000, PAGE), ONCE);
+    traces("for this use alone, changes of it would not be told");
+    r->changing = true;
+    assert_int_equal(registry_served(r, 0x100000, PAGE), ONCE);
+    traces("for this use alone, a change is under way");
+    r->changing = false;
+    r->refusal = REGX_DENIED;
+    r->refusals = 1;
+    assert_int_equal(registry_try(r, 0x200000, PAGE, REGX_ACCESS_LOCAL, &region), REGX_DENIED);
+    traces("4096 bytes at 0x200000: refused, not to be used so");
+    r->refusal = REGX_NO_MEMORY;
+    r->refusals = 1; /* nothing can be given up */
+    assert_int_equal(registry_try(r, 0x200000, PAGE, REGX_ACCESS_LOCAL, &region), REGX_NO_MEMORY);
+    traces("refused, no room");
+    r->trace.level = REGX_TRACE_CONNECTION;
+    assert_int_equal(registry_served(r, 0x300000, PAGE), ONCE);
+    assert_string_equal(registry_traced, "");
+    regx_region_release(&r->registry, &held);
+    registry_close(r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -351,10 +397,11 @@ int main(void)
         cmocka_unit_test(a_first_use_does_not_push_out_others),
         cmocka_unit_test(what_cannot_be_watched_is_not_kept),
         cmocka_unit_test(a_refusal_gives_up_others_and_tries_once_more),
-        cmocka_unit_test(what_can_be_given_up_is_found),
+        cmocka_unit_test(the_last_region_that_can_be_evicted_is_found),
         cmocka_unit_test(a_full_table_keeps_what_is_new),
         cmocka_unit_test(a_first_use_gets_room_when_the_device_has_none),
         cmocka_unit_test(what_is_denied_costs_nobody_else),
+        cmocka_unit_test(every_fallback_is_traced_with_its_reason),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

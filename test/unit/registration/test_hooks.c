@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "registration/hooks.h"
+#include "registration/monitor.h"
 
 static regx_counters_t counters;
 static const regx_monitor_config_t config = {.hooks = &hooked_source, .counters = &counters};
@@ -22,7 +22,7 @@ static regx_monitor_t *start(void)
 {
     char error[256] = "";
     regx_monitor_t *monitor = NULL;
-    const regx_status_t status = regx_monitor_hooks(&config, &monitor, error, sizeof(error));
+    const regx_status_t status = regx_backend_hooks.start(&config, &monitor, error, sizeof(error));
 
     if (status != REGX_OK) {
         fail_msg("%s", error);
@@ -98,10 +98,12 @@ static void no_source_or_one_that_refuses_is_told(void **state)
     regx_monitor_t *monitor = NULL;
 
     (void)state;
-    assert_int_equal(regx_monitor_hooks(&without, &monitor, error, sizeof(error)), REGX_DENIED);
+    assert_int_equal(regx_backend_hooks.start(&without, &monitor, error, sizeof(error)),
+                     REGX_DENIED);
     assert_non_null(strstr(error, "no source"));
     hooked.refuse = true;
-    assert_int_equal(regx_monitor_hooks(&config, &monitor, error, sizeof(error)), REGX_DENIED);
+    assert_int_equal(regx_backend_hooks.start(&config, &monitor, error, sizeof(error)),
+                     REGX_DENIED);
     assert_string_equal(error, "the fake source refuses");
     assert_null(monitor);
     assert_int_equal(hooked.installed, hooked.removed);
@@ -126,7 +128,8 @@ static void a_source_that_cannot_be_trusted_is_refused(void **state)
         hooked.faults = cases[i].faults;
         hooked.one_thread = cases[i].faults == 0;
         hooked.thread = pthread_self();
-        assert_int_equal(regx_monitor_hooks(&config, &monitor, error, sizeof(error)), REGX_INVALID);
+        assert_int_equal(regx_backend_hooks.start(&config, &monitor, error, sizeof(error)),
+                         REGX_INVALID);
         if (strstr(error, cases[i].named) == NULL) {
             fail_msg("\"%s\" does not name %s", error, cases[i].named);
         }
@@ -174,7 +177,7 @@ static void hooks_that_are_stolen_are_found_out(void **state)
 /* ---- stopping ---- */
 
 /* A thread that took the report from the source's list before it was removed calls it after. */
-static void a_late_report_goes_nowhere(void **state)
+static void a_report_after_stopping_is_ignored(void **state)
 {
     regx_monitor_t *monitor = start();
     const regx_hook_report_t late = atomic_load(&hooked.report);
@@ -259,7 +262,7 @@ int main(void)
         cmocka_unit_test_setup(no_source_or_one_that_refuses_is_told, hooked_reset),
         cmocka_unit_test_setup(a_source_that_cannot_be_trusted_is_refused, hooked_reset),
         cmocka_unit_test_setup(hooks_that_are_stolen_are_found_out, hooked_reset),
-        cmocka_unit_test_setup(a_late_report_goes_nowhere, hooked_reset),
+        cmocka_unit_test_setup(a_report_after_stopping_is_ignored, hooked_reset),
         cmocka_unit_test_setup(stopping_waits_for_who_is_inside, hooked_reset),
         cmocka_unit_test_setup(a_child_is_harmless, hooked_reset),
     };

@@ -166,7 +166,7 @@ static void random_operations_agree_with_a_list(void **state)
 }
 
 /* The blocks do not thin out when most of what they held has gone one by one. */
-static void few_that_are_left_lie_close(void **state)
+static void blocks_stay_full_when_entries_go(void **state)
 {
     (void)state;
     memset(&model, 0, sizeof(model));
@@ -195,7 +195,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_operations_agree_with_a_list),
-        cmocka_unit_test(few_that_are_left_lie_close),
+        cmocka_unit_test(blocks_stay_full_when_entries_go),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

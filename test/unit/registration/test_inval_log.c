@@ -7,7 +7,7 @@
 
 #include <pthread.h>
 
-#include "registration/inval_log.h"
+#include "registration/monitor.h"
 
 #define RING ((uint64_t)REGX_INVAL_LOG_RING)
 #define MB ((uintptr_t)1 << 20)
@@ -65,7 +65,7 @@ static void what_the_ring_has_passed_is_lost(void **state)
     regx_inval_log_close(log);
 }
 
-static void touching_is_exact(void **state)
+static void only_changes_that_overlap_touch_a_range(void **state)
 {
     regx_inval_log_t *log = regx_inval_log_open();
 
@@ -240,7 +240,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_logged_is_read),
         cmocka_unit_test(what_the_ring_has_passed_is_lost),
-        cmocka_unit_test(touching_is_exact),
+        cmocka_unit_test(only_changes_that_overlap_touch_a_range),
         cmocka_unit_test(a_change_being_written_may_be_any),
         cmocka_unit_test(what_nobody_is_interested_in_is_left_out),
         cmocka_unit_test(writers_at_once_tear_nothing),

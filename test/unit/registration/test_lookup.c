@@ -73,7 +73,7 @@ static registry_t *open_with_a_full_set(uintptr_t *last)
     return r;
 }
 
-static void what_is_asked_for_washes_out_what_is_not(void **state)
+static void what_is_asked_for_replaces_what_is_not_any_more(void **state)
 {
     uintptr_t live[REGX_LOOKUP_WAYS];
     unsigned found = 0;
@@ -124,7 +124,7 @@ static uint32_t first_place(const registry_t *r, uintptr_t at)
 }
 
 /* Where a region was that is another by now, the look-ups do not come upon that one first. */
-static void what_is_elsewhere_by_now_makes_way(void **state)
+static void a_buffer_mapped_anew_is_found_at_the_first_place(void **state)
 {
     registry_t *r = registry_open_threaded(REGX_UNLIMITED, false, false);
     regx_region_t region;
@@ -148,7 +148,7 @@ static void what_is_elsewhere_by_now_makes_way(void **state)
 }
 
 /* Two pages that the look-up cache cannot tell apart are both found in it. */
-static void the_same_key_twice(void **state)
+static void two_pages_with_the_same_key_are_both_found(void **state)
 {
     registry_t *r = registry_open_threaded(REGX_UNLIMITED, false, false);
     const uintptr_t at = 0x100000;
@@ -228,9 +228,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_record_used_again_is_another_region),
         cmocka_unit_test(what_is_dead_is_not_asked_about),
-        cmocka_unit_test(what_is_asked_for_washes_out_what_is_not),
-        cmocka_unit_test(what_is_elsewhere_by_now_makes_way),
-        cmocka_unit_test(the_same_key_twice),
+        cmocka_unit_test(what_is_asked_for_replaces_what_is_not_any_more),
+        cmocka_unit_test(a_buffer_mapped_anew_is_found_at_the_first_place),
+        cmocka_unit_test(two_pages_with_the_same_key_are_both_found),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

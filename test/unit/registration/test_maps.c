@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "registration/maps.h"
+#include "registration/uffd.h"
 
 enum { PAGE = 4096, MOST = 4000 };
 
@@ -95,7 +95,7 @@ static void *map(size_t length, int flags, int fd)
     return base;
 }
 
-static void private_kinds(void **state)
+static void private_memory_is_told(void **state)
 {
     unsigned char stack[4 * PAGE];
     void *heap = malloc(64 * 1024);
@@ -111,7 +111,7 @@ static void private_kinds(void **state)
     munmap(mapped, 8 * PAGE);
 }
 
-static void kinds_of_files(void **state)
+static void mapped_files_are_told(void **state)
 {
     const int fd = memfd_create("regx", MFD_CLOEXEC);
     const int zero = open("/dev/zero", O_RDWR | O_CLOEXEC);
@@ -133,7 +133,7 @@ static void kinds_of_files(void **state)
     close(zero);
 }
 
-static void shared_kinds(void **state)
+static void shared_memory_is_told(void **state)
 {
     void *mapped = map(8 * PAGE, MAP_SHARED | MAP_ANONYMOUS, -1);
     const int id = shmget(IPC_PRIVATE, 8 * PAGE, 0600);
@@ -146,7 +146,7 @@ static void shared_kinds(void **state)
     shmdt(segment);
 }
 
-static void huge_pages(void **state)
+static void huge_pages_are_told(void **state)
 {
     const size_t length = (size_t)2 << 20;
     void *base = mmap(NULL, length, PROT_READ | PROT_WRITE,
@@ -166,7 +166,7 @@ static void huge_pages(void **state)
 }
 
 /* A file whose name is as long as paths may be: a line that no small buffer holds. */
-static void a_long_name(void **state)
+static void the_longest_file_name_is_read(void **state)
 {
     char top[] = "/tmp/regx-maps-XXXXXX";
     char name[201];
@@ -201,7 +201,7 @@ static void a_long_name(void **state)
 }
 
 /* Some of the 16 pages are gone, some read-only: what is left, in order, whole. */
-static void several_in_a_range(void **state)
+static void mappings_of_a_range_come_whole_and_in_order(void **state)
 {
     regx_maps_t *maps = *state;
     const bool query = maps->query;
@@ -229,7 +229,7 @@ static void several_in_a_range(void **state)
 }
 
 /* All there is, the same both ways: lines end and begin anywhere in what a read returns. */
-static void the_whole_space(void **state)
+static void asking_and_reading_see_the_same_mappings(void **state)
 {
     regx_maps_t *maps = *state;
     char *base = map(2000 * PAGE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
@@ -259,7 +259,7 @@ static void the_whole_space(void **state)
     munmap(base, 2000 * PAGE);
 }
 
-static void closed_at_exec(void **state)
+static void the_descriptor_is_closed_at_exec(void **state)
 {
     const regx_maps_t *maps = *state;
 
@@ -269,14 +269,15 @@ static void closed_at_exec(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(private_kinds, setup, teardown),
-        cmocka_unit_test_setup_teardown(kinds_of_files, setup, teardown),
-        cmocka_unit_test_setup_teardown(shared_kinds, setup, teardown),
-        cmocka_unit_test_setup_teardown(huge_pages, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_long_name, setup, teardown),
-        cmocka_unit_test_setup_teardown(several_in_a_range, setup, teardown),
-        cmocka_unit_test_setup_teardown(the_whole_space, setup, teardown),
-        cmocka_unit_test_setup_teardown(closed_at_exec, setup, teardown),
+        cmocka_unit_test_setup_teardown(private_memory_is_told, setup, teardown),
+        cmocka_unit_test_setup_teardown(mapped_files_are_told, setup, teardown),
+        cmocka_unit_test_setup_teardown(shared_memory_is_told, setup, teardown),
+        cmocka_unit_test_setup_teardown(huge_pages_are_told, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_longest_file_name_is_read, setup, teardown),
+        cmocka_unit_test_setup_teardown(mappings_of_a_range_come_whole_and_in_order, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(asking_and_reading_see_the_same_mappings, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_descriptor_is_closed_at_exec, setup, teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -131,7 +131,7 @@ static const change_t changes[] = {
 #endif
 };
 
-static void each_change_and_no_more(void **state)
+static void each_change_ends_what_it_touched_and_no_more(void **state)
 {
     for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]); i++) {
         char *base = map(LENGTH);
@@ -164,7 +164,7 @@ static void each_change_and_no_more(void **state)
 }
 
 /* Where a move goes to, with something kept there. */
-static void the_place_moved_to(void **state)
+static void what_was_where_a_move_goes_to_misses(void **state)
 {
     char *from = map(LENGTH);
     char *onto = map(LENGTH);
@@ -185,7 +185,7 @@ static void the_place_moved_to(void **state)
     munmap(onto, LENGTH);
 }
 
-static void what_grows_in_place(void **state)
+static void memory_grown_in_place_is_watched(void **state)
 {
     char *base = map(4 * LENGTH);
 
@@ -203,7 +203,7 @@ static void what_grows_in_place(void **state)
     munmap(base, 2 * LENGTH);
 }
 
-static void the_heap_that_shrinks(void **state)
+static void a_heap_that_shrinks_misses(void **state)
 {
     char *base = sbrk(2 * LENGTH);
     char *start_of = (char *)(((uintptr_t)base + PAGE - 1) / PAGE * PAGE);
@@ -219,7 +219,7 @@ static void the_heap_that_shrinks(void **state)
     drop(&region);
 }
 
-static void five_thousand_regions(void **state)
+static void one_munmap_of_5000_regions_ends_all(void **state)
 {
     enum { REGIONS = 5000 };
     static region_t regions[REGIONS];
@@ -243,9 +243,11 @@ static void five_thousand_regions(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        WATCHED(each_change_and_no_more), WATCHED(the_place_moved_to),
-        WATCHED(what_grows_in_place),     WATCHED(the_heap_that_shrinks),
-        WATCHED(five_thousand_regions),
+        WATCHED(each_change_ends_what_it_touched_and_no_more),
+        WATCHED(what_was_where_a_move_goes_to_misses),
+        WATCHED(memory_grown_in_place_is_watched),
+        WATCHED(a_heap_that_shrinks_misses),
+        WATCHED(one_munmap_of_5000_regions_ends_all),
     };
 
     return refused() ? 0 : cmocka_run_group_tests(tests, give_up_in_time, NULL);

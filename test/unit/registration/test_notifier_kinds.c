@@ -18,7 +18,7 @@ static void attach_over(char *base)
     assert_int_equal(shmctl(id, IPC_RMID, NULL), 0);
 }
 
-static void a_segment_over_it(void **state)
+static void a_segment_attached_over_it_is_not_seen_without_scan(void **state)
 {
     regx_monitor_t *monitor = start(REGX_CHECK_ALWAYS);
     char *base = map(LENGTH);
@@ -33,7 +33,7 @@ static void a_segment_over_it(void **state)
     shmdt(base);
 }
 
-static void a_segment_over_it_with_scan(void **state)
+static void a_segment_attached_over_it_is_seen_with_scan(void **state)
 {
     regx_monitor_t *monitor = start(REGX_CHECK_SCAN);
     char *base = map(LENGTH);
@@ -56,8 +56,8 @@ static void a_segment_over_it_with_scan(void **state)
     munmap(base, LENGTH);
 }
 
-/* Armed memory is moved onto the segment: the range is watched again, but not what it was. */
-static void a_segment_and_then_a_move_with_scan(void **state)
+/* Watched memory is moved onto the segment: the range is watched again, but not what it was. */
+static void a_segment_and_then_a_move_onto_it_are_seen_with_scan(void **state)
 {
     regx_monitor_t *monitor = start(REGX_CHECK_SCAN);
     char *base = map(LENGTH);
@@ -81,7 +81,7 @@ static void a_segment_and_then_a_move_with_scan(void **state)
 
 /* What replaced it unseen is watched along with a neighbour: nothing kept from before may come back
  * to life. */
-static void armed_again_by_a_neighbour(void **state)
+static void what_was_replaced_unseen_stays_ended_when_watched_again(void **state)
 {
     char *base = mmap(NULL, (size_t)4 << 20, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     char *inside = (char *)(((uintptr_t)base + (2 << 20) - 1) >> 21 << 21);
@@ -117,8 +117,10 @@ static void must_not_keep(regx_monitor_t *monitor, void *base, size_t length, co
     const uint64_t before = tally(reason);
     region_t region = keep(monitor, base, length);
 
-    if (region.status != REGX_DENIED || tally(reason) != before + 1) {
-        fail_msg("answered %d, expected: %s", (int)region.status, reason);
+    if (region.status != REGX_DENIED || tally(reason) != before + 1 ||
+        strstr(traced_line, reason) == NULL) {
+        fail_msg("answered %d, traced \"%s\", expected: %s", (int)region.status, traced_line,
+                 reason);
     }
     drop(&region);
 }
@@ -137,7 +139,7 @@ static void must_notice(regx_monitor_t *monitor, void *base, size_t length)
     drop(&region);
 }
 
-static void kinds_that_are_kept(void **state)
+static void private_memory_of_every_kind_is_watched(void **state)
 {
     volatile unsigned char stack[4 * PAGE];
     void *heap = malloc(64 * 1024);
@@ -169,7 +171,7 @@ static void kinds_that_are_kept(void **state)
     free(heap);
 }
 
-static void kinds_that_are_not(void **state)
+static void shared_memory_and_files_are_refused_with_the_reason(void **state)
 {
     const int fd = memfd_create("regx", MFD_CLOEXEC);
     char *shared = mmap(NULL, LENGTH, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -193,7 +195,7 @@ static void kinds_that_are_not(void **state)
     close(fd);
 }
 
-static void huge_pages(void **state)
+static void huge_pages_are_watched(void **state)
 {
     const size_t page = (size_t)2 << 20;
     char *base = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE,
@@ -221,13 +223,13 @@ static void huge_pages(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_segment_over_it),
-        cmocka_unit_test(a_segment_over_it_with_scan),
-        cmocka_unit_test(a_segment_and_then_a_move_with_scan),
-        WATCHED(armed_again_by_a_neighbour),
-        WATCHED(kinds_that_are_kept),
-        WATCHED(kinds_that_are_not),
-        WATCHED(huge_pages),
+        cmocka_unit_test(a_segment_attached_over_it_is_not_seen_without_scan),
+        cmocka_unit_test(a_segment_attached_over_it_is_seen_with_scan),
+        cmocka_unit_test(a_segment_and_then_a_move_onto_it_are_seen_with_scan),
+        WATCHED(what_was_replaced_unseen_stays_ended_when_watched_again),
+        WATCHED(private_memory_of_every_kind_is_watched),
+        WATCHED(shared_memory_and_files_are_refused_with_the_reason),
+        WATCHED(huge_pages_are_watched),
     };
 
     return refused() ? 0 : cmocka_run_group_tests(tests, give_up_in_time, NULL);

@@ -146,7 +146,7 @@ static void *move_to_and_fro(void *unused)
 /* What a thread moves from where stopping has yet to look to where it has looked must not stay
  * watched: with such a child there, nobody would read of its next move and that thread would wait
  * for ever. */
-static void stopped_while_it_moves_beside_a_cloned_child(void **state)
+static void stopping_leaves_nothing_watched_while_a_thread_moves_memory(void **state)
 {
     enum { BETWEEN = 1000 }; /* mappings that stopping has to look at on its way */
     const size_t length = 2 * BETWEEN * PAGE + 2 * LENGTH;
@@ -196,7 +196,7 @@ static void stopped_while_it_moves_beside_a_cloned_child(void **state)
     }
 }
 
-static void other_ways_to_start_programs(void **state)
+static void programs_are_started_in_other_ways(void **state)
 {
     char *const arguments[] = {(char *)(uintptr_t) "sh", (char *)(uintptr_t) "-c",
                                (char *)(uintptr_t) "! ls -l /proc/self/fd | grep userfault", NULL};
@@ -264,7 +264,7 @@ static void forks_while_it_starts_and_stops(void **state)
     assert_null(wrong);
 }
 
-static unsigned armed_mappings(void)
+static unsigned watched_mappings(void)
 {
     FILE *file = fopen("/proc/self/smaps", "r");
     char line[512];
@@ -280,7 +280,7 @@ static unsigned armed_mappings(void)
     return count;
 }
 
-static void nothing_is_left(void **state)
+static void stop_leaves_no_descriptor_thread_or_watched_memory(void **state)
 {
     const unsigned before = process_descriptors();
     char *base = map((size_t)16 << 20);
@@ -293,15 +293,15 @@ static void nothing_is_left(void **state)
         region_t region = must_keep(monitor, base, LENGTH);
         region_t another = must_keep(monitor, base + (10 << 20), LENGTH);
 
-        assert_true(armed_mappings() >= (heap.status == REGX_OK ? 2u : 1u));
-        /* Armed memory that went elsewhere. */
+        assert_true(watched_mappings() >= (heap.status == REGX_OK ? 2u : 1u));
+        /* Watched memory that went elsewhere. */
         assert_ptr_not_equal(mremap(base, LENGTH, LENGTH, MREMAP_MAYMOVE | MREMAP_DONTUNMAP, 0),
                              MAP_FAILED);
         drop(&heap);
         drop(&region);
         drop(&another);
         monitor->stop(monitor);
-        assert_int_equal(armed_mappings(), 0);
+        assert_int_equal(watched_mappings(), 0);
         assert_int_equal(process_descriptors(), before);
         while (process_threads() != threads_before) { /* one that was joined may yet be seen */
             sched_yield();
@@ -315,10 +315,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_forked_child_is_inert),
         cmocka_unit_test(a_cloned_child_is_inert),
-        cmocka_unit_test(stopped_while_it_moves_beside_a_cloned_child),
-        WATCHED(other_ways_to_start_programs),
+        cmocka_unit_test(stopping_leaves_nothing_watched_while_a_thread_moves_memory),
+        WATCHED(programs_are_started_in_other_ways),
         cmocka_unit_test(forks_while_it_starts_and_stops),
-        cmocka_unit_test(nothing_is_left),
+        cmocka_unit_test(stop_leaves_no_descriptor_thread_or_watched_memory),
     };
 
     return refused() ? 0 : cmocka_run_group_tests(tests, give_up_in_time, NULL);

@@ -27,7 +27,7 @@ static void *allocate(void *monitor)
     return NULL;
 }
 
-static void inside_malloc(void **state)
+static void threads_inside_malloc_do_not_hang(void **state)
 {
     pthread_t threads[3];
 
@@ -53,7 +53,7 @@ static void *map_and_unmap(void *unused)
 }
 
 /* The end comes while others change what is watched. */
-static void stopped_in_the_middle(void **state)
+static void stopping_while_threads_map_and_unmap_hangs_nobody(void **state)
 {
     pthread_t threads[2];
 
@@ -129,8 +129,8 @@ static void the_reader_takes_no_signal(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        WATCHED(inside_malloc),
-        cmocka_unit_test(stopped_in_the_middle),
+        WATCHED(threads_inside_malloc_do_not_hang),
+        cmocka_unit_test(stopping_while_threads_map_and_unmap_hangs_nobody),
         WATCHED(the_reader_takes_no_signal),
     };
 

@@ -46,7 +46,7 @@ static void take_address(const region_t *region)
 }
 
 /* The thread that unmaps has not come back, and the address is somebody else's already. */
-static void before_it_is_read(void **state)
+static void an_address_taken_over_before_the_event_is_read_misses(void **state)
 {
     region_t region = must_keep(*state, map(LENGTH), LENGTH);
     region_t neighbour = must_keep(*state, map(LENGTH), LENGTH);
@@ -70,7 +70,7 @@ static void before_it_is_read(void **state)
 }
 
 /* The thread that unmapped goes on, but the log does not have it yet: the sequence alone knows. */
-static void before_it_is_logged(void **state)
+static void a_change_that_was_read_and_not_logged_misses(void **state)
 {
     region_t region = must_keep(*state, map(LENGTH), LENGTH);
 
@@ -89,7 +89,7 @@ static void before_it_is_logged(void **state)
 }
 
 /* What is newly kept in the middle of a change is not of what was there before. */
-static void kept_in_the_window(void **state)
+static void what_is_kept_during_a_change_is_not_of_what_was_there_before(void **state)
 {
     region_t region = must_keep(*state, map(LENGTH), LENGTH);
     const pthread_t thread = change_and_hold(&region, unmap_it, HOLD_BEFORE_READ);
@@ -110,7 +110,7 @@ static void kept_in_the_window(void **state)
 }
 
 /* btl_regx_notifier_check=never: the documented hole, seen to be one. */
-static void without_the_query(void **state)
+static void without_the_query_the_window_is_open(void **state)
 {
     regx_monitor_t *monitor = start(REGX_CHECK_NEVER);
 
@@ -129,7 +129,7 @@ static void without_the_query(void **state)
     monitor->stop(monitor);
 }
 
-static void asked_only_with_threads(void **state)
+static void check_threads_asks_only_if_there_are_threads(void **state)
 {
     regx_monitor_config_t config = {.check = REGX_CHECK_THREADS, .counters = &counters};
     regx_monitor_t *monitor;
@@ -138,14 +138,15 @@ static void asked_only_with_threads(void **state)
     (void)state;
     for (int threads = 0; threads < 2; threads++) {
         config.threads = threads == 1;
-        assert_int_equal(regx_monitor_notifier(&config, &monitor, error, sizeof(error)), REGX_OK);
+        assert_int_equal(regx_backend_notifier.start(&config, &monitor, error, sizeof(error)),
+                         REGX_OK);
         assert_int_equal(monitor->valid != NULL, config.threads);
         monitor->stop(monitor);
     }
 }
 
 /* What stays watched all the time: scanning does not replace the query. */
-static void moved_away_with_scan(void **state)
+static void scanning_does_not_replace_the_query(void **state)
 {
     regx_monitor_t *monitor = start(REGX_CHECK_SCAN);
     region_t region = must_keep(monitor, map(LENGTH), LENGTH);
@@ -163,12 +164,12 @@ static void moved_away_with_scan(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        WATCHED(before_it_is_read),
-        WATCHED(before_it_is_logged),
-        WATCHED(kept_in_the_window),
-        cmocka_unit_test(without_the_query),
-        cmocka_unit_test(asked_only_with_threads),
-        cmocka_unit_test(moved_away_with_scan),
+        WATCHED(an_address_taken_over_before_the_event_is_read_misses),
+        WATCHED(a_change_that_was_read_and_not_logged_misses),
+        WATCHED(what_is_kept_during_a_change_is_not_of_what_was_there_before),
+        cmocka_unit_test(without_the_query_the_window_is_open),
+        cmocka_unit_test(check_threads_asks_only_if_there_are_threads),
+        cmocka_unit_test(scanning_does_not_replace_the_query),
     };
 
     return refused() ? 0 : cmocka_run_group_tests(tests, give_up_in_time, NULL);

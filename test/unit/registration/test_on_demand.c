@@ -8,8 +8,7 @@
 #include <stdio.h>
 #include <sys/mman.h>
 
-#include "registration/backend.h"
-#include "registration/cache.h"
+#include "registration/registration.h"
 
 enum { PAGE = 4096, SIZE = 8 * PAGE };
 

@@ -26,7 +26,7 @@ static const regx_uffd_t uffd = {.fd = -1, .pagemap = -1};
 typedef struct query {
     registry_t *r;
     void (*within)(registry_t *r);
-    bool loud; /* the answer: a change is under way */
+    bool changing; /* the answer: a change is under way */
     unsigned count;
 } query_t;
 
@@ -41,7 +41,7 @@ static void answer(int signal, siginfo_t *info, void *context)
     if (query.within != NULL) {
         query.within(query.r);
     }
-    RESULT(machine) = query.loud ? -EAGAIN : -EINVAL;
+    RESULT(machine) = query.changing ? -EAGAIN : -EINVAL;
 }
 
 /* false: this machine does not let us. */
@@ -94,10 +94,10 @@ static void while_a_change_is_under_way_nothing_hits(void **state)
     registry_t *r = begin();
 
     (void)state;
-    query.loud = r->loud = true;
+    query.changing = r->changing = true;
     assert_int_equal(registry_served(r, 0x100000, PAGE), ONCE);
     assert_int_equal(query.count, 1);
-    query.loud = r->loud = false;
+    query.changing = r->changing = false;
     assert_int_equal(registry_served(r, 0x100000, PAGE), HIT);
     assert_int_equal(query.count, 2);
     registry_close(r);
@@ -109,7 +109,7 @@ static void a_change_that_ends_after_the_query_is_a_hit_after_all(void **state)
     registry_t *r = begin();
 
     (void)state;
-    query.loud = true;
+    query.changing = true;
     assert_int_equal(registry_served(r, 0x100000, PAGE), HIT);
     assert_int_equal(query.count, 1);
     assert_int_equal(r->asks, 1);

@@ -24,7 +24,7 @@ static regx_monitor_t *start(regx_check_t check)
     regx_monitor_t *monitor = NULL;
     char error[256] = "";
 
-    if (regx_monitor_notifier(&config, &monitor, error, sizeof(error)) != REGX_OK) {
+    if (regx_backend_notifier.start(&config, &monitor, error, sizeof(error)) != REGX_OK) {
         print_message("not tried: %s\n", error);
         skip();
     }
@@ -265,6 +265,81 @@ static void room_for_a_large_region_is_made_in_parts(void **state)
     registry_close(r);
 }
 
+/* A large buffer and many small ones in turn: what is given up for the large one is not taken by
+ * those that come back. */
+static void small_uses_do_not_take_the_room_of_a_large_region(void **state)
+{
+    enum { BUDGET = 5000, LARGE = 2000, SMALL = 200, ROUNDS = 300 };
+    registry_t *r = registry_open(BUDGET * PAGE, UNLIMITED, REGX_ADMIT_FIRST, false);
+    served_t served = ONCE;
+    unsigned rounds = 0;
+
+    (void)state;
+    for (uintptr_t i = 1; i <= BUDGET; i++) {
+        registry_use(r, i * PAGE, PAGE);
+    }
+    for (; served == ONCE && rounds < ROUNDS; rounds++) {
+        const unsigned before = r->deregs;
+
+        served = registry_served(r, (uintptr_t)1 << 32, LARGE * PAGE);
+        assert_in_range(r->deregs - before, 1, 200);
+        for (uintptr_t i = 0; i < SMALL && served == ONCE; i++) {
+            registry_use(r, (1 + (rounds * SMALL + i) % BUDGET) * PAGE, PAGE);
+            assert_in_range(r->counters.registered_bytes, 1, BUDGET * PAGE);
+        }
+    }
+    assert_int_equal(served, MISS);
+    assert_in_range(rounds, LARGE / REGX_EVICTED_MAX, 2 * LARGE / REGX_EVICTED_MAX);
+    registry_close(r);
+}
+
+/* Of two that each need more room than one call makes, one waits for the other, and gives up
+ * nothing meanwhile. */
+static void large_regions_are_made_room_for_one_after_the_other(void **state)
+{
+    enum { BUDGET = 5000, LARGE = 2000 };
+    registry_t *r = registry_open(BUDGET * PAGE, UNLIMITED, REGX_ADMIT_FIRST, false);
+    const uintptr_t large[] = {(uintptr_t)1 << 32, (uintptr_t)1 << 33};
+    bool kept[] = {false, false};
+
+    (void)state;
+    for (uintptr_t i = 1; i <= BUDGET; i++) {
+        registry_use(r, i * PAGE, PAGE);
+    }
+    for (unsigned rounds = 0; rounds < 100 && !(kept[0] && kept[1]); rounds++) {
+        for (unsigned i = 0; i < 2; i++) {
+            const uint64_t evictions = r->counters.evictions;
+
+            kept[i] = registry_served(r, large[i], LARGE * PAGE) != ONCE;
+            assert_true(i == 0 || kept[0] || r->counters.evictions == evictions);
+        }
+    }
+    assert_true(kept[0] && kept[1]);
+    registry_close(r);
+}
+
+static void room_that_is_not_fetched_is_given_back(void **state)
+{
+    enum { BUDGET = 5000, LARGE = 4000 };
+    registry_t *r = registry_open(BUDGET * PAGE, UNLIMITED, REGX_ADMIT_FIRST, false);
+
+    (void)state;
+    for (uintptr_t i = 1; i <= BUDGET; i++) {
+        registry_use(r, i * PAGE, PAGE);
+    }
+    assert_int_equal(registry_served(r, (uintptr_t)1 << 32, LARGE * PAGE), ONCE);
+    assert_true(r->counters.evictions > 0);
+    for (unsigned round = 0; round < 20; round++) {
+        for (uintptr_t i = 1; i <= BUDGET; i++) {
+            registry_use(r, i * PAGE, PAGE);
+        }
+    }
+    for (uintptr_t i = 1; i <= BUDGET; i++) {
+        assert_int_equal(registry_served(r, i * PAGE, PAGE), HIT);
+    }
+    registry_close(r);
+}
+
 /* ---- changed in use ---- */
 
 static void *unmap_it(void *base)
@@ -312,6 +387,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_dead_counts_while_it_is_pinned),
         cmocka_unit_test(room_for_a_large_region_is_made_in_parts),
+        cmocka_unit_test(small_uses_do_not_take_the_room_of_a_large_region),
+        cmocka_unit_test(large_regions_are_made_room_for_one_after_the_other),
+        cmocka_unit_test(room_that_is_not_fetched_is_given_back),
         cmocka_unit_test(an_event_that_comes_late_accuses_nobody),
         cmocka_unit_test(a_cache_closes_though_another_on_the_same_monitor_goes_on_sleeping),
         cmocka_unit_test(freed_memory_is_deregistered_while_nobody_calls),

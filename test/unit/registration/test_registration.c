@@ -4,7 +4,6 @@
  */
 #include "../unit.h"
 
-#include "registration/backend.h"
 #include "registration/registration.h"
 
 typedef struct fake {

@@ -28,7 +28,7 @@ static regx_status_t retain(char *error, size_t error_size)
     static regx_counters_t counters;
     const regx_monitor_config_t config = {.counters = &counters};
     regx_monitor_t *monitor = NULL;
-    const regx_status_t status = regx_monitor_retain(&config, &monitor, error, error_size);
+    const regx_status_t status = regx_backend_retain.start(&config, &monitor, error, error_size);
 
     if (status == REGX_OK) {
         if (strcmp(monitor->name, "retain") != 0 || monitor->valid != NULL ||
@@ -133,7 +133,7 @@ static int pages_gone(const load_t *what, bool retained)
     return WEXITSTATUS(status);
 }
 
-static void nothing_is_given_back(void **state)
+static void free_gives_no_memory_back(void **state)
 {
     static const load_t loads[] = {
         {.size = 300 << 10, .blocks = 20}, /* mappings of their own */
@@ -177,7 +177,7 @@ static void another_malloc_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_is_given_back),
+        cmocka_unit_test(free_gives_no_memory_back),
         cmocka_unit_test(another_malloc_is_refused),
     };
 

@@ -12,7 +12,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "registration/selftest.h"
+#include "registration/monitor.h"
 
 enum { NONE, MUNMAP, MREMAP, MADVISE, MMAP, SHMAT, ALL };
 
@@ -189,7 +189,7 @@ static void expect(unsigned claims, const char *expected)
     assert_int_equal(status, expected == NULL ? REGX_OK : REGX_INVALID);
 }
 
-static void what_is_claimed_is_tried(void **state)
+static void every_claim_is_tried(void **state)
 {
     (void)state;
     expect(REGX_SELFTEST_LIBC, NULL);
@@ -210,7 +210,7 @@ static void what_is_claimed_is_tried(void **state)
     expect(REGX_SELFTEST_ALL, "munmap by libc in a second thread was not seen");
 }
 
-static void deaf_to_one(void **state)
+static void a_monitor_deaf_to_one_change_is_refused(void **state)
 {
     static const char *const lines[] = {"",
                                         "munmap by libc was not seen",
@@ -225,7 +225,7 @@ static void deaf_to_one(void **state)
     }
 }
 
-static void deaf_to_raw_calls(void **state)
+static void a_monitor_deaf_to_raw_calls_is_refused(void **state)
 {
     (void)state;
     expect(REGX_SELFTEST_LIBC | REGX_SELFTEST_RAW, "munmap by a raw system call was not seen");
@@ -235,7 +235,7 @@ static void deaf_to_raw_calls(void **state)
            "mmap(MAP_FIXED) by a raw system call was not seen");
 }
 
-static void deaf_to_threads(void **state)
+static void a_monitor_deaf_to_other_threads_is_refused(void **state)
 {
     (void)state;
     it.raw = it.destination = it.deaf_thread = true;
@@ -246,7 +246,7 @@ static void deaf_to_threads(void **state)
            "madvise(MADV_DONTNEED) by a raw system call in a second thread was not seen");
 }
 
-static void deaf_to_a_destination(void **state)
+static void a_monitor_deaf_to_the_destination_of_a_move_is_refused(void **state)
 {
     (void)state;
     it.raw = true;
@@ -254,7 +254,7 @@ static void deaf_to_a_destination(void **state)
 }
 
 /* What only ever says "wait" is noticed: the cache would never hit. */
-static void never_tells_what(void **state)
+static void a_monitor_that_never_logs_is_refused(void **state)
 {
     (void)state;
     it.monitor.valid = valid;
@@ -262,7 +262,7 @@ static void never_tells_what(void **state)
     expect(REGX_SELFTEST_LIBC, "munmap by libc was noticed, but did not come into the log");
 }
 
-static void cannot_watch(void **state)
+static void a_monitor_that_cannot_watch_is_refused(void **state)
 {
     (void)state;
     it.monitor.subscribe = subscribe;
@@ -274,13 +274,15 @@ static void cannot_watch(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(what_is_claimed_is_tried, setup, teardown),
-        cmocka_unit_test_setup_teardown(deaf_to_one, setup, teardown),
-        cmocka_unit_test_setup_teardown(deaf_to_raw_calls, setup, teardown),
-        cmocka_unit_test_setup_teardown(deaf_to_threads, setup, teardown),
-        cmocka_unit_test_setup_teardown(deaf_to_a_destination, setup, teardown),
-        cmocka_unit_test_setup_teardown(never_tells_what, setup, teardown),
-        cmocka_unit_test_setup_teardown(cannot_watch, setup, teardown),
+        cmocka_unit_test_setup_teardown(every_claim_is_tried, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_monitor_deaf_to_one_change_is_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_monitor_deaf_to_raw_calls_is_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_monitor_deaf_to_other_threads_is_refused, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(a_monitor_deaf_to_the_destination_of_a_move_is_refused,
+                                        setup, teardown),
+        cmocka_unit_test_setup_teardown(a_monitor_that_never_logs_is_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_monitor_that_cannot_watch_is_refused, setup, teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -281,30 +281,49 @@ static void while_a_change_is_under_way_nothing_hits(void **state)
     (void)state;
     registry_use(r, 0x100000, PAGE);
     for (unsigned i = 0; i < 3; i++) {
-        r->loud = true;
+        r->changing = true;
         assert_int_equal(registry_served(r, 0x100000, PAGE), ONCE);
         assert_int_equal(registry_served(r, 0x200000 + i * PAGE, PAGE), ONCE); /* nor is kept */
-        r->loud = false;
+        r->changing = false;
         assert_int_equal(registry_served(r, 0x100000, PAGE), HIT); /* it was of something else */
     }
     assert_int_equal(r->counters.stale_prevented, 3);
     assert_int_equal(r->counters.invalidations, 0);
     /* It was of this: logged when it is over. */
-    r->loud = true;
+    r->changing = true;
     const uint64_t refused = r->counters.query_refused;
     assert_int_equal(registry_served(r, 0x100000, PAGE), ONCE);
     assert_in_range(r->counters.query_refused - refused, 2, 100); /* not for ever */
     assert_int_equal(r->counters.query_retried, 0);
     registry_log(r, 0x100000, PAGE);
-    r->loud = false;
+    r->changing = false;
     assert_int_equal(registry_served(r, 0x100000, PAGE), MISS);
     registry_close(r);
+}
+
+/* ---- the time that passes, as the test likes ---- */
+
+static enum { AS_IT_DOES, NOT_AT_ALL, BUSY /* a second at each look */ } passing;
+
+int __real_clock_gettime(clockid_t clock, struct timespec *time);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *time);
+
+int __wrap_clock_gettime(clockid_t clock, struct timespec *time)
+{
+    static time_t seconds;
+
+    if (passing == AS_IT_DOES) {
+        return __real_clock_gettime(clock, time);
+    }
+    seconds += passing == BUSY;
+    *time = (struct timespec){.tv_sec = seconds};
+    return 0;
 }
 
 /* It is over when it has been asked about a few times. */
 static void end_soon(registry_t *r)
 {
-    r->loud = r->asks % 4 != 0;
+    r->changing = r->asks % 4 != 0;
 }
 
 static void a_change_that_ends_soon_costs_no_registration(void **state)
@@ -313,12 +332,32 @@ static void a_change_that_ends_soon_costs_no_registration(void **state)
 
     (void)state;
     r->asking = end_soon;
+    passing = NOT_AT_ALL;
     assert_int_equal(registry_served(r, 0x100000, PAGE), MISS);
     for (unsigned i = 0; i < 10; i++) {
         assert_int_equal(registry_served(r, 0x100000, PAGE), HIT);
     }
     assert_in_range(r->counters.query_refused, 1, 40);
     assert_in_range(r->counters.query_retried, 1, 10);
+    passing = AS_IT_DOES;
+    registry_close(r);
+}
+
+/* Whoever yields a busy core gets it back after a time slice or more. */
+static void a_change_that_lasts_is_not_asked_about_for_long(void **state)
+{
+    registry_t *r = registry_open_large(true);
+
+    (void)state;
+    registry_use(r, 0x100000, PAGE);
+    r->changing = true;
+    passing = BUSY;
+    const uint64_t refused = r->counters.query_refused;
+    assert_int_equal(registry_served(r, 0x100000, PAGE), ONCE);
+    assert_in_range(r->counters.query_refused - refused, 1, 4);
+    passing = AS_IT_DOES;
+    r->changing = false;
+    assert_int_equal(registry_served(r, 0x100000, PAGE), HIT);
     registry_close(r);
 }
 
@@ -386,6 +425,7 @@ int main(void)
         cmocka_unit_test(a_lapped_log_flushes_all_once),
         cmocka_unit_test(a_change_being_written_is_a_miss_and_no_wait),
         cmocka_unit_test(while_a_change_is_under_way_nothing_hits),
+        cmocka_unit_test(a_change_that_lasts_is_not_asked_about_for_long),
         cmocka_unit_test(a_change_that_ends_soon_costs_no_registration),
         cmocka_unit_test(while_news_is_not_logged_nothing_hits),
         cmocka_unit_test(what_ends_within_the_query_is_seen),

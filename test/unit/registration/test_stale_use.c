@@ -28,7 +28,7 @@ static void begin_change(registry_t *r, uintptr_t start, uintptr_t end)
 {
     (void)start;
     (void)end;
-    r->loud = true;
+    r->changing = true;
 }
 
 static void take_news(registry_t *r, uintptr_t start, uintptr_t end)
@@ -81,7 +81,7 @@ static void a_change_while_pinning_makes_it_one_use(void **state)
             assert_int_equal(r->cache->count, 0);
             assert_int_equal(r->cache->bytes, 0);
             r->during = NULL;
-            r->loud = false;
+            r->changing = false;
             r->monitor.log->sequence += r->monitor.log->sequence % 2;
             if (during[i] != draw_number) {
                 assert_int_equal(registry_served(r, 0x100000, 4 * PAGE), MISS);
@@ -260,7 +260,7 @@ static void a_child_is_inert(void **state)
         int status = -1;
 
         registry_get(r, 0x100000, PAGE, &kept);
-        r->blind = true;
+        r->refuses_to_watch = true;
         registry_get(r, 0x200000, PAGE, &once);
         assert_int_equal(once.kept, 0);
         regx_lock(&r->cache->lock); /* as another thread may at that moment */

@@ -167,7 +167,8 @@ static regx_monitor_t *start(regx_check_t check)
     regx_monitor_t *monitor = NULL;
 
     error[0] = '\0';
-    const regx_status_t status = regx_monitor_notifier(&config, &monitor, error, sizeof(error));
+    const regx_status_t status =
+        regx_backend_notifier.start(&config, &monitor, error, sizeof(error));
     return status == REGX_OK ? monitor : NULL;
 }
 
@@ -234,7 +235,7 @@ static void must_refuse(regx_check_t check, const char *expected)
     assert_null(strchr(error, '\n'));
 }
 
-static void on_this_kernel(void **state)
+static void it_works_on_this_kernel(void **state)
 {
     (void)state;
     must_work();
@@ -273,7 +274,7 @@ static void a_descriptor_that_is_refused_its_features_is_closed_once(void **stat
     assert_int_equal(uffd.fd, -1);
 }
 
-static void each_needed_feature(void **state)
+static void without_any_needed_feature_it_is_refused(void **state)
 {
     static const struct {
         uint64_t feature;
@@ -298,7 +299,7 @@ static void each_needed_feature(void **state)
 
 /* Linux 5.18 to 6.6, and what has one thing and not the other: works all the same, but cannot scan.
  */
-static void each_welcome_feature(void **state)
+static void without_what_only_scanning_needs_it_works(void **state)
 {
     static const uint64_t cases[] = {1 << 13, 1 << 15, 1 << 13 | 1 << 15};
 
@@ -341,7 +342,7 @@ static void the_readers_end_does_not_wait_for_itself(void **state)
 
 /* Where nobody can be asked what is watched, what took a range's place unseen is not noticed (the
  * documented hole, seen to be one), but it is watched as any other memory. */
-static void replaced_unseen_on_an_older_kernel(void **state)
+static void an_older_kernel_does_not_see_a_segment_attached_over_it(void **state)
 {
     const size_t length = 8 * PAGE;
     char *base = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -394,7 +395,7 @@ static unsigned write_protected(const char *base, unsigned pages)
 }
 
 /* Its memory is not kept and stays its own, also when all is unregistered. */
-static void the_applications_own_userfaultfd(void **state)
+static void memory_of_the_applications_own_userfaultfd_stays_its_own(void **state)
 {
     enum { PAGES = 16 };
     struct uffdio_api api = {.api = UFFD_API, .features = UFFD_FEATURE_PAGEFAULT_FLAG_WP};
@@ -436,7 +437,7 @@ static void the_applications_own_userfaultfd(void **state)
     munmap(base, PAGES * PAGE);
 }
 
-static void huge_pages_on_an_older_kernel(void **state)
+static void huge_pages_are_watched_on_an_older_kernel(void **state)
 {
     const size_t length = (size_t)4 << 20;
     char *base = mmap(NULL, length, PROT_READ | PROT_WRITE,
@@ -500,7 +501,7 @@ static void filter(int answer)
     }
 }
 
-static void refused_by_a_filter(void **state)
+static void a_seccomp_filters_refusal_is_told(void **state)
 {
     char answer[256];
 
@@ -518,7 +519,7 @@ static void become(int user)
     }
 }
 
-static void as_an_ordinary_user(void **state)
+static void it_works_as_an_ordinary_user(void **state)
 {
     FILE *file = fopen("/proc/sys/vm/unprivileged_userfaultfd", "r");
     char answer[256];
@@ -558,18 +559,18 @@ static bool refused(void)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        OLD(on_this_kernel),
+        OLD(it_works_on_this_kernel),
         OLD(each_refusal_has_its_reason),
         OLD(a_descriptor_that_is_refused_its_features_is_closed_once),
-        OLD(each_needed_feature),
-        OLD(each_welcome_feature),
+        OLD(without_any_needed_feature_it_is_refused),
+        OLD(without_what_only_scanning_needs_it_works),
         OLD(nothing_is_watched_before_the_reader_reads),
         OLD(the_readers_end_does_not_wait_for_itself),
-        OLD(replaced_unseen_on_an_older_kernel),
-        OLD(the_applications_own_userfaultfd),
-        OLD(huge_pages_on_an_older_kernel),
-        OLD(refused_by_a_filter),
-        OLD(as_an_ordinary_user),
+        OLD(an_older_kernel_does_not_see_a_segment_attached_over_it),
+        OLD(memory_of_the_applications_own_userfaultfd_stays_its_own),
+        OLD(huge_pages_are_watched_on_an_older_kernel),
+        OLD(a_seccomp_filters_refusal_is_told),
+        OLD(it_works_as_an_ordinary_user),
     };
 
     return refused() ? 0 : cmocka_run_group_tests(tests, NULL, NULL);

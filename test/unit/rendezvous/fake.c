@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "fake.h"
 
-#include "registration/inval_log.h"
+#include "registration/monitor.h"
 
 bool fake_complete(fake_t *fake, unsigned to, unsigned which, regx_status_t status)
 {
@@ -189,7 +189,9 @@ void fake_connect(fake_t *from, fake_t *to, bool shares_pool)
 void fake_assert_idle(const fake_t *fake)
 {
     for (unsigned i = 0; i < REGX_AUTOTUNE_SIZES && fake->rndv != NULL; i++) {
-        assert_int_equal(fake->rndv->autotune[i].open, 0);
+        for (unsigned wire = 0; wire < REGX_AUTO_WIRES; wire++) {
+            assert_int_equal(fake->rndv->autotune[wire][i].open, 0);
+        }
     }
     assert_int_equal(fake->pool.unused, fake->pool.slots);
     assert_int_equal(fake->open_windows, 0);

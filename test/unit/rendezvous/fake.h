@@ -11,8 +11,7 @@
 
 #include <stdio.h>
 
-#include "registration/backend.h"
-#include "registration/cache.h"
+#include "registration/registration.h"
 #include "rendezvous/engine.h"
 
 /* ---- what the test lets happen ---- */

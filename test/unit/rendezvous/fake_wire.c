@@ -51,6 +51,29 @@ static regx_status_t fake_send(regx_conn_t *base, uint8_t tag, const void *heade
     return status;
 }
 
+/* In the place of a window's number: what was exposed. Base and length follow. */
+#define EXPOSED UINT32_MAX
+
+static void fake_expose(const void *base, size_t length, regx_key_t *key)
+{
+    const uint32_t number = EXPOSED;
+
+    memset(key, 0, sizeof(*key));
+    memcpy(key->bytes, &number, sizeof(number));
+    memcpy(key->bytes + 8, &base, sizeof(base));
+    memcpy(key->bytes + 16, &length, sizeof(length));
+}
+
+static char *fake_exposed(const regx_key_t *key, uint64_t offset, size_t length)
+{
+    size_t all;
+    char *base;
+
+    memcpy(&base, key->bytes + 8, sizeof(base));
+    memcpy(&all, key->bytes + 16, sizeof(all));
+    return offset <= all && length <= all - offset ? base + offset : NULL;
+}
+
 /* Memory of that process that the key names, or NULL if it has not published that. */
 static char *fake_keyed(const fake_t *fake, const regx_key_t *key, unsigned access, uint64_t offset,
                         size_t length)
@@ -60,6 +83,9 @@ static char *fake_keyed(const fake_t *fake, const regx_key_t *key, unsigned acce
 
     memcpy(&number, key->bytes, sizeof(number));
     memcpy(&generation, key->bytes + 4, sizeof(generation));
+    if (number == EXPOSED && access == REGX_ACCESS_REMOTE_READ) {
+        return fake_exposed(key, offset, length);
+    }
     if (number >= FAKE_WINDOWS) {
         return NULL;
     }
@@ -103,11 +129,13 @@ bool fake_read(const fake_conn_t *conn, const regx_get_t *get)
 {
     const char *from =
         fake_keyed(conn->to, &get->key, REGX_ACCESS_REMOTE_READ, get->offset, get->length);
-    const fake_window_t *into = get->region->handle;
+    const fake_window_t *into = get->region != NULL ? get->region->handle : NULL;
 
-    if (!into->open || (into->access & REGX_ACCESS_LOCAL_WRITE) == 0 ||
-        (char *)get->local < into->base ||
-        (char *)get->local + get->length > into->base + into->length) {
+    if (into == NULL && conn->conn.single_copy) {
+        /* the kernel copies, and asks for no registration */
+    } else if (into == NULL || !into->open || (into->access & REGX_ACCESS_LOCAL_WRITE) == 0 ||
+               (char *)get->local < into->base ||
+               (char *)get->local + get->length > into->base + into->length) {
         abort(); /* the caller's memory must be registered for it */
     }
     if (from == NULL) {
@@ -137,6 +165,7 @@ static regx_status_t fake_get(regx_conn_t *base, regx_get_t *get)
             abort();
         }
         conn->gets[conn->get_count++] = get;
+        conn->from->assisted += get->assisted;
     }
     pthread_mutex_unlock(&fake_lock);
     return status;
@@ -222,5 +251,7 @@ const regx_transport_ops_t fake_ops = {.abi = REGX_TRANSPORT_ABI,
                                        .send = fake_send,
                                        .put = fake_put,
                                        .get = fake_get,
+                                       .copies = true,
+                                       .expose = fake_expose,
                                        .reg = fake_reg,
                                        .dereg = fake_dereg};

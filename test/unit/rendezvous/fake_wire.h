@@ -71,6 +71,7 @@ struct fake {
     size_t outer;   /* bytes by which regions are larger than asked for, before and behind */
     size_t longest; /* no more can be registered at once; 0: any length */
     unsigned calls[FAKE_CALLS];
+    unsigned assisted; /* of the gets: those that asked for it */
     /* What a call is answered: REGX_OK to do it, REGX_PENDING (put; any get) to do it later. */
     regx_status_t (*rule)(fake_t *fake, fake_call_t call, const regx_put_t *put);
     /* Frames that are not the engine's, or all of them where there is no engine. */

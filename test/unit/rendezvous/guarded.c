@@ -4,7 +4,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "registration/inval_log.h"
 #include "registration/monitor.h"
 
 regx_monitor_t fake_monitor = {.name = "fake"};

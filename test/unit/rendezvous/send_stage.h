@@ -34,6 +34,7 @@ typedef struct stage {
     unsigned count;
     uint64_t written;
     unsigned refused; /* chunks */
+    bool suspect;     /* so the CTS said of the memory */
     unsigned refused_permanent;
     unsigned refused_failed;
     unsigned dones;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Which way wins, by a clock of the test's own.
+ * What is measured and which candidate wins, by a clock of the test's own. What it costs is
+ * test_regret's.
  */
 #include "../unit.h"
 
@@ -9,76 +10,78 @@
 #include "rendezvous/autotune.h"
 
 enum { KIB = 1024, MIB = 1024 * KIB, LAG = 4 * MIB, WINDOW = 64 };
-enum { TRIAL = REGX_AUTOTUNE_PATHS * REGX_AUTOTUNE_ROUNDS }; /* of messages that come alone */
-enum { WAIT = REGX_AUTOTUNE_MIN * TRIAL };
+enum { BOUNCE, READ, TOGETHER, WAYS }; /* of which bounce is copied by the receiver, too */
 
 static regx_autotune_t autotune[REGX_AUTOTUNE_SIZES];
 static int64_t now;
-static int64_t costs[REGX_AUTOTUNE_PATHS]; /* of a KiB, in nanoseconds */
-static unsigned went[REGX_AUTOTUNE_PATHS], tried;
+static int64_t costs[WAYS]; /* of a KiB, in nanoseconds */
+static unsigned went[WAYS], tried, looks;
 
 int __wrap_clock_gettime(clockid_t clock, struct timespec *time);
 
 int __wrap_clock_gettime(clockid_t clock, struct timespec *time)
 {
     (void)clock;
+    looks++;
     *time = (struct timespec){.tv_sec = now / 1000000000, .tv_nsec = now % 1000000000};
     return 0;
+}
+
+static void begin_with(uint8_t winner, uint32_t patience)
+{
+    regx_autotune_prior_t prior = {.candidates = WAYS, .patience = patience};
+
+    memset(prior.winner, winner, sizeof(prior.winner));
+    regx_autotune_init(autotune, &prior);
+    now = 1000000;
 }
 
 static int begin(void **state)
 {
     (void)state;
-    memset(autotune, 0, sizeof(autotune));
-    now = 1000000;
+    begin_with(BOUNCE, 0);
     return 0;
 }
 
 static void again(void)
 {
     memset(went, 0, sizeof(went));
-    tried = 0;
+    tried = looks = 0;
 }
 
-static void cost_of_three(int64_t bounce, int64_t single, int64_t together)
+static void cost(int64_t bounce, int64_t read, int64_t together)
 {
-    costs[REGX_AUTOTUNE_BOUNCE] = bounce;
-    costs[REGX_AUTOTUNE_SINGLE_COPY] = single;
-    costs[REGX_AUTOTUNE_TOGETHER] = together;
+    costs[BOUNCE] = bounce;
+    costs[READ] = read;
+    costs[TOGETHER] = together;
     again();
-}
-
-/* Together loses. */
-static void cost(int64_t bounce, int64_t single)
-{
-    cost_of_three(bounce, single, 10 * (bounce + single));
 }
 
 typedef struct message {
     uint64_t length;
     regx_trial_t trial;
-    int64_t closed;
+    int64_t opened, closed;
 } message_t;
 
 static void enter(message_t *message, uint64_t length)
 {
     message->length = length;
+    message->opened = now;
     message->trial = regx_autotune_enter(autotune, length);
-    went[message->trial.path]++;
-    tried += message->trial.trial > 0;
+    went[message->trial.candidate]++;
+    tried += message->trial.trial;
 }
 
 static void leave(const message_t *message, bool whole)
 {
-    regx_autotune_leave(autotune, message->length, &message->trial, whole);
+    regx_autotune_leave(&message->trial, message->length, whole);
 }
 
 static int64_t time_of(const message_t *message)
 {
-    return costs[message->trial.path] * (int64_t)(message->length / KIB);
+    return costs[message->trial.candidate] * (int64_t)(message->length / KIB);
 }
 
-/* Messages of which each is alone, with time between them that is nobody's. */
 static void alone(unsigned count, uint64_t length)
 {
     for (unsigned i = 0; i < count; i++) {
@@ -87,7 +90,6 @@ static void alone(unsigned count, uint64_t length)
         enter(&message, length);
         now += time_of(&message);
         leave(&message, true);
-        now += 1234567;
     }
 }
 
@@ -108,7 +110,8 @@ static void stream(unsigned count, unsigned ahead, uint64_t length)
         while (opened < count && opened < i + ahead) {
             enter(&messages[opened++], length);
         }
-        if (message->trial.path != REGX_AUTOTUNE_BOUNCE) {
+        sender = message->opened > sender ? message->opened : sender;
+        if (message->trial.candidate != BOUNCE) {
             sender += time_of(message);
         } else {
             if (i >= lag && messages[i - lag].closed > sender) {
@@ -117,15 +120,14 @@ static void stream(unsigned count, unsigned ahead, uint64_t length)
             sender += time_of(message) * 8 / 10;
         }
         now = sender > now ? sender : now;
-        now += message->trial.path != REGX_AUTOTUNE_BOUNCE ? 1 : time_of(message);
+        now += message->trial.candidate != BOUNCE ? 1 : time_of(message);
         message->closed = now;
         leave(message, true);
     }
-    now += 1234567;
 }
 
 /* Steps in which one message comes from each of several neighbours. Bounces are copied in turns,
- * so that all end at the same time; single copies are made by the senders, all at once. */
+ * so that all end at the same time; the others are copied by the senders, all at once. */
 static void halo(unsigned steps, unsigned neighbours, uint64_t length)
 {
     message_t messages[WINDOW];
@@ -136,72 +138,62 @@ static void halo(unsigned steps, unsigned neighbours, uint64_t length)
 
         for (unsigned i = 0; i < neighbours; i++) {
             enter(&messages[i], length);
-            bounced += messages[i].trial.path == REGX_AUTOTUNE_BOUNCE ? time_of(&messages[i]) : 0;
+            bounced += messages[i].trial.candidate == BOUNCE ? time_of(&messages[i]) : 0;
         }
         for (unsigned i = 0; i < neighbours; i++) {
-            const int64_t end = messages[i].trial.path == REGX_AUTOTUNE_BOUNCE
+            const int64_t end = messages[i].trial.candidate == BOUNCE
                                     ? bounced - (int64_t)(neighbours - i)
                                     : start + time_of(&messages[i]);
 
             now = end > now ? end : now;
             leave(&messages[i], true);
         }
-        now += 1234567;
     }
 }
 
-static void assert_all(unsigned count, regx_autotune_path_t way)
+/* What the trials found for messages of that length. */
+static unsigned winner(uint64_t length)
 {
-    assert_int_equal(went[way], count);
-    assert_int_equal(tried, 0);
-}
+    unsigned candidate = WAYS;
 
-/* What messages that come one at a time do once all paths were tried. */
-static void assert_wins_of_three(regx_autotune_path_t way, int64_t bounce, int64_t single,
-                                 int64_t together)
-{
-    begin(NULL);
-    cost_of_three(bounce, single, together);
-    alone(TRIAL, 64 * KIB);
-    for (int tried_way = 0; tried_way < REGX_AUTOTUNE_PATHS; tried_way++) {
-        assert_int_equal(went[tried_way], REGX_AUTOTUNE_ROUNDS);
-    }
-    assert_int_equal(tried, TRIAL);
-    again();
-    alone(WAIT, 64 * KIB);
-    assert_all(WAIT, way);
-}
-
-static void assert_wins(regx_autotune_path_t way, int64_t bounce, int64_t single)
-{
-    assert_wins_of_three(way, bounce, single, 10 * (bounce + single));
+    assert_true(regx_autotune_outcome(&autotune[regx_autotune_size(length)], &candidate));
+    return candidate;
 }
 
 static void the_fastest_of_three_wins(void **state)
 {
+    static const int64_t orders[][WAYS] = {{30, 20, 15}, {30, 40, 15}, {30, 15, 20}, {30, 15, 40},
+                                           {15, 20, 30}, {15, 30, 20}, {15, 15, 13}};
+
     (void)state;
-    assert_wins_of_three(REGX_AUTOTUNE_TOGETHER, 30, 20, 15);
-    assert_wins_of_three(REGX_AUTOTUNE_TOGETHER, 30, 40, 15);
-    assert_wins_of_three(REGX_AUTOTUNE_SINGLE_COPY, 30, 15, 20);
-    assert_wins_of_three(REGX_AUTOTUNE_SINGLE_COPY, 30, 15, 40);
-    assert_wins_of_three(REGX_AUTOTUNE_BOUNCE, 15, 20, 30);
-    assert_wins_of_three(REGX_AUTOTUNE_BOUNCE, 15, 30, 20);
-    assert_wins_of_three(REGX_AUTOTUNE_BOUNCE, 800, 900, 720);
-    assert_wins_of_three(REGX_AUTOTUNE_TOGETHER, 800, 680, 670);
+    for (unsigned i = 0; i < sizeof(orders) / sizeof(orders[0]) * WAYS; i++) {
+        const int64_t *order = orders[i / WAYS];
+        const unsigned best = order[READ] < order[BOUNCE] ? READ : BOUNCE;
+
+        begin_with((uint8_t)(i % WAYS), 0);
+        cost(order[BOUNCE], order[READ], order[TOGETHER]);
+        alone(100, 64 * KIB);
+        assert_int_equal(winner(64 * KIB), order[TOGETHER] < order[best] ? TOGETHER : best);
+        for (unsigned way = 0; way < WAYS; way++) {
+            assert_true(went[way] > 0);
+        }
+    }
 }
 
-static void the_faster_path_wins(void **state)
+/* The time from message to message is what counts. */
+static void what_a_program_loses_later_is_seen(void **state)
 {
     (void)state;
-    assert_wins(REGX_AUTOTUNE_SINGLE_COPY, 30, 15);
-    assert_wins(REGX_AUTOTUNE_BOUNCE, 15, 30);
-}
+    cost(20, 15, 10);
+    for (int i = 0; i < 100; i++) {
+        message_t message;
 
-static void single_copy_has_to_save_an_eighth(void **state)
-{
-    (void)state;
-    assert_wins(REGX_AUTOTUNE_BOUNCE, 800, 720);
-    assert_wins(REGX_AUTOTUNE_SINGLE_COPY, 800, 680);
+        enter(&message, 64 * KIB);
+        now += time_of(&message);
+        leave(&message, true);
+        now += message.trial.candidate == BOUNCE ? 100 : 64 * 15; /* it reads what has come */
+    }
+    assert_int_equal(winner(64 * KIB), BOUNCE);
 }
 
 static void bursts_and_streams_are_measured(void **state)
@@ -209,23 +201,21 @@ static void bursts_and_streams_are_measured(void **state)
     static const uint64_t lengths[] = {32 * KIB, 128 * KIB, MIB, 2 * MIB};
 
     (void)state;
-    for (unsigned i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
-        for (int single = 0; single < 2; single++) {
-            begin(state);
-            cost(single ? 130 : 100, single ? 100 : 130);
-            for (int window = 0; window < TRIAL; window++) {
-                stream(WINDOW, WINDOW, lengths[i]);
-            }
-            assert_int_equal(tried, TRIAL * WINDOW);
-            again();
-            stream(WINDOW, WINDOW, lengths[i]);
-            assert_all(WINDOW, single ? REGX_AUTOTUNE_SINGLE_COPY : REGX_AUTOTUNE_BOUNCE);
+    for (unsigned i = 0; i < sizeof(lengths) / sizeof(lengths[0]) * 2; i++) {
+        const uint64_t length = lengths[i / 2];
+        const unsigned best = i % 2 == 0 ? READ : BOUNCE;
 
-            begin(state);
-            stream(20000, 40, lengths[i]);
-            again();
-            stream(WINDOW, 40, lengths[i]);
-            assert_all(WINDOW, single ? REGX_AUTOTUNE_SINGLE_COPY : REGX_AUTOTUNE_BOUNCE);
+        for (uint8_t prior = 0; prior < 2; prior++) {
+            begin_with(prior, 0);
+            cost(best == READ ? 150 : 100, best == READ ? 100 : 150, 1000);
+            for (int window = 0; window < 40; window++) {
+                stream(WINDOW, WINDOW, length);
+            }
+            assert_int_equal(winner(length), best);
+
+            begin_with(prior, 0);
+            stream(20000, 40, length);
+            assert_int_equal(winner(length), best);
         }
     }
 }
@@ -235,32 +225,26 @@ static void messages_of_many_neighbours_are_measured(void **state)
     (void)state;
     for (unsigned neighbours = 1; neighbours < 40; neighbours += 3) {
         begin(state);
-        cost(30, 25);
-        halo(TRIAL, neighbours, MIB);
-        assert_int_equal(tried, TRIAL * neighbours);
-        again();
-        halo(10, neighbours, MIB);
-        assert_all(10 * neighbours, REGX_AUTOTUNE_SINGLE_COPY);
+        cost(30, 25, 300);
+        halo(200, neighbours, MIB);
+        assert_int_equal(winner(MIB), READ);
 
         begin(state);
-        cost(30, 31 * neighbours);
-        halo(TRIAL, neighbours, MIB);
-        again();
-        halo(10, neighbours, MIB);
-        assert_all(10 * neighbours, REGX_AUTOTUNE_BOUNCE);
+        cost(30, 34 * neighbours, 300 * neighbours);
+        halo(200, neighbours, MIB);
+        assert_int_equal(winner(MIB), BOUNCE);
     }
 }
 
-/* Single copies need no receiver, who looks only when all have come: rounds are no shorter than
- * what was under way. */
+/* A receiver that looks only when all have come. */
 static void messages_opened_all_at_once_are_measured(void **state)
 {
     static message_t messages[300];
 
     (void)state;
     for (unsigned burst = 8; burst <= 300; burst += 4) {
-        begin(state);
-        cost(10, 30);
+        begin_with(READ, 0);
+        cost(10, 30, 40);
         for (int step = 0; step < 100; step++) {
             int64_t end = now;
 
@@ -269,121 +253,107 @@ static void messages_opened_all_at_once_are_measured(void **state)
                 end += time_of(&messages[i]);
             }
             for (unsigned i = 0; i < burst; i++) {
-                now = messages[i].trial.path == REGX_AUTOTUNE_BOUNCE ? now + time_of(&messages[i])
-                                                                     : end;
+                now = messages[i].trial.candidate == BOUNCE ? now + time_of(&messages[i]) : end;
                 leave(&messages[i], true);
             }
             now = end;
         }
-        assert_int_equal(autotune[2].winner, REGX_AUTOTUNE_BOUNCE);
-        assert_true(autotune[2].factor > 0);
+        assert_int_equal(winner(64 * KIB), BOUNCE);
     }
 }
 
-/* What was opened for another round, or an earlier trial, is not this one's. */
-static void stragglers_do_not_stop_a_trial(void **state)
+/* Messages that come alone have their own outcome, and so have bursts. */
+static void alone_and_in_bursts_are_told_apart(void **state)
 {
-    message_t straggler;
+    (void)state;
+    for (int turn = 0; turn < 50; turn++) {
+        cost(30, 15, 100);
+        alone(20, 64 * KIB);
+        cost(15, 30, 100);
+        stream(WINDOW, WINDOW, 64 * KIB);
+    }
+    again();
+    alone(2, 64 * KIB); /* the first is not known to be alone */
+    cost(30, 15, 100);
+    alone(100, 64 * KIB);
+    assert_true(went[READ] > 90);
+    cost(15, 30, 100);
+    for (int burst = 0; burst < 20; burst++) {
+        stream(WINDOW, WINDOW, 64 * KIB);
+    }
+    assert_true(went[BOUNCE] > 15 * WINDOW);
+}
+
+/* What is open for very long is no hindrance. */
+static void a_message_that_never_closes_does_not_stop_trials(void **state)
+{
+    message_t stays;
 
     (void)state;
-    cost(10, 20);
-    enter(&straggler, 8 * MIB * 128ULL * 64); /* all of the last size */
-    stream((TRIAL - 1) * REGX_AUTOTUNE_ROUND, 8, 8 * MIB * 1024ULL);
-    leave(&straggler, true);
-    stream(4 * REGX_AUTOTUNE_ROUND, 8, 8 * MIB * 1024ULL);
-    assert_int_equal(autotune[19].winner, REGX_AUTOTUNE_BOUNCE);
-    assert_true(autotune[19].factor > 0);
-
-    begin(state);
-    cost(10, 20);
-    enter(&straggler, 64 * KIB);
-    stream(TRIAL * REGX_AUTOTUNE_ROUND, 8, 64 * KIB);
-    assert_int_equal(autotune[2].factor, REGX_AUTOTUNE_MIN);
-    while (autotune[2].wait > 0) {
-        message_t message;
-
-        enter(&message, 64 * KIB);
-        leave(&message, true);
-    }
-    leave(&straggler, false); /* between two trials */
-    assert_int_equal(autotune[2].round, 0);
-    enter(&straggler, 64 * KIB);
-    stream(TRIAL * REGX_AUTOTUNE_ROUND, 8, 64 * KIB);
-    assert_int_equal(autotune[2].factor, 2 * REGX_AUTOTUNE_MIN);
-    while (autotune[2].wait > 0) {
-        message_t message;
-
-        enter(&message, 64 * KIB);
-        leave(&message, true);
-    }
-    alone(1, 64 * KIB);
-    leave(&straggler, false); /* within one */
-    alone(TRIAL - 1, 64 * KIB);
-    assert_int_equal(autotune[2].factor, 4 * REGX_AUTOTUNE_MIN);
+    cost(30, 15, 100);
+    enter(&stays, 64 * KIB);
+    alone(5000, 64 * KIB);
+    assert_int_equal(winner(64 * KIB), READ);
+    assert_int_equal(autotune[2].open, 1);
+    leave(&stays, false);
+    assert_int_equal(autotune[2].open, 0);
+    alone(5000, 64 * KIB);
+    assert_int_equal(winner(64 * KIB), READ);
 }
 
 /* What counts is the time of a byte. */
 static void lengths_within_a_class_may_differ(void **state)
 {
     (void)state;
-    cost(20, 40);
-    alone(REGX_AUTOTUNE_ROUNDS, 16 * MIB - 1);
-    alone(TRIAL - REGX_AUTOTUNE_ROUNDS, 8 * MIB);
-    again();
-    alone(WAIT, 8 * MIB);
-    assert_all(WAIT, REGX_AUTOTUNE_BOUNCE);
+    cost(20, 24, 100);
+    for (int i = 0; i < 100; i++) {
+        alone(1, i % 2 == 0 ? 16 * MIB - KIB : 8 * MIB);
+    }
+    assert_int_equal(winner(8 * MIB), BOUNCE);
 }
 
 static void trials_become_rarer_while_the_winner_stays(void **state)
 {
-    unsigned factor = REGX_AUTOTUNE_MIN;
+    unsigned before = UINT32_MAX;
 
     (void)state;
-    cost(30, 15);
-    alone(TRIAL, 64 * KIB);
-    for (int i = 0; i < 8; i++) {
+    cost(30, 15, 40);
+    for (unsigned count = 1000; count <= 1000000; count *= 10) {
         again();
-        alone(factor * TRIAL, 64 * KIB);
-        assert_int_equal(tried, 0);
-        alone(TRIAL, 64 * KIB);
-        assert_int_equal(tried, TRIAL);
-        factor = factor < REGX_AUTOTUNE_MAX ? 2 * factor : factor;
+        alone(count, 64 * KIB);
+        assert_true(tried > 0);
+        assert_true(tried < before || tried * 10 <= count / 10);
+        before = tried * 10;
+        assert_true(looks <= 2 * tried); /* and no other message has looked at the clock */
     }
-    assert_int_equal(factor, REGX_AUTOTUNE_MAX);
 }
 
 static void the_winner_may_change(void **state)
 {
     (void)state;
-    cost(30, 15);
-    alone(TRIAL + WAIT + TRIAL, 64 * KIB);
-    cost(30, 90);
-    alone(2 * WAIT + TRIAL, 64 * KIB);
-    assert_int_equal(went[REGX_AUTOTUNE_SINGLE_COPY], 2 * WAIT + REGX_AUTOTUNE_ROUNDS);
-    again();
-    alone(WAIT, 64 * KIB); /* and is soon tried again */
-    assert_all(WAIT, REGX_AUTOTUNE_BOUNCE);
-    alone(TRIAL, 64 * KIB);
-    assert_int_equal(tried, TRIAL);
+    cost(30, 15, 100);
+    alone(1000, 64 * KIB);
+    assert_int_equal(winner(64 * KIB), READ);
+    cost(30, 90, 100);
+    alone(10000, 64 * KIB);
+    assert_int_equal(winner(64 * KIB), BOUNCE);
 }
 
 static void an_outlier_does_not_count(void **state)
 {
     (void)state;
-    for (unsigned outlier = 0; outlier < TRIAL; outlier++) {
-        for (int single = 0; single < 2; single++) {
+    for (unsigned outlier = 0; outlier < 40; outlier++) {
+        for (unsigned best = BOUNCE; best <= READ; best++) {
             begin(state);
-            cost(single ? 30 : 15, single ? 15 : 30);
-            for (unsigned i = 0; i < TRIAL; i++) {
+            cost(best == READ ? 30 : 15, best == READ ? 15 : 30, 100);
+            for (unsigned i = 0; i < 2000; i++) {
                 message_t message;
 
                 enter(&message, 64 * KIB);
                 now += i == outlier ? 100000000 : time_of(&message);
                 leave(&message, true);
             }
-            again();
-            alone(WAIT, 64 * KIB);
-            assert_all(WAIT, single ? REGX_AUTOTUNE_SINGLE_COPY : REGX_AUTOTUNE_BOUNCE);
+            assert_int_equal(winner(64 * KIB), best);
         }
     }
 }
@@ -392,60 +362,59 @@ static void size_classes_are_independent(void **state)
 {
     static const uint64_t sizes[] = {KIB, 16 * KIB, 32 * KIB - 1, 32 * KIB, 8 * MIB, 1024 * MIB};
     static const unsigned which[] = {0, 0, 0, 1, 9, 16};
+    unsigned candidate;
 
     (void)state;
     for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         begin(state);
-        cost(3000, 1500);
-        alone(TRIAL, sizes[i]);
+        cost(3000, 1500, 4000);
+        alone(100, sizes[i]);
         for (unsigned size = 0; size < REGX_AUTOTUNE_SIZES; size++) {
-            assert_int_equal(autotune[size].winner,
-                             size == which[i] ? REGX_AUTOTUNE_SINGLE_COPY : REGX_AUTOTUNE_BOUNCE);
+            assert_int_equal(regx_autotune_outcome(&autotune[size], &candidate), size == which[i]);
         }
+        assert_int_equal(regx_autotune_size(sizes[i]), which[i]);
+        assert_int_equal(winner(sizes[i]), READ);
     }
+    assert_int_equal(regx_autotune_size(UINT64_MAX), REGX_AUTOTUNE_SIZES - 1);
 }
 
-/* What was refused, taken back or not written is no measure, and changes nothing. */
-static void a_trial_of_which_messages_went_elsewhere_is_invalid(void **state)
+/* What was refused, taken back or not written is no measure. */
+static void messages_that_went_elsewhere_tell_nothing(void **state)
 {
     (void)state;
-    for (unsigned corrupted = 0; corrupted < TRIAL; corrupted++) {
-        begin(state);
-        cost(30, 15);
-        alone(TRIAL + WAIT, 64 * KIB);
-        cost(15, 30);
-        for (unsigned i = 0; i < TRIAL; i++) {
-            message_t message;
+    cost(30, 15, 100);
+    for (unsigned i = 0; i < 2000; i++) {
+        message_t message;
 
-            enter(&message, 64 * KIB);
-            now += time_of(&message);
-            leave(&message, i != corrupted);
-        }
-        again();
-        alone(WAIT, 64 * KIB);
-        assert_all(WAIT, REGX_AUTOTUNE_SINGLE_COPY);
-        alone(TRIAL, 64 * KIB); /* the next one does */
-        again();
-        alone(1, 64 * KIB);
-        assert_all(1, REGX_AUTOTUNE_BOUNCE);
+        enter(&message, 64 * KIB);
+        now += time_of(&message);
+        leave(&message, message.trial.candidate != READ);
     }
-}
-
-/* One that never ends makes rounds long, and nothing else. */
-static void a_message_that_never_closes_does_not_stop_trials(void **state)
-{
-    message_t stays;
-
-    (void)state;
-    cost(30, 15);
-    enter(&stays, 64 * KIB);
-    alone(TRIAL * REGX_AUTOTUNE_ROUND, 64 * KIB);
-    assert_int_equal(tried, 1 + TRIAL * REGX_AUTOTUNE_ROUND);
+    assert_true(went[READ] < 200);
+    assert_true(tried < 1000);
     again();
-    alone(1000, 64 * KIB);
-    assert_int_equal(tried, 0);
-    assert_int_equal(autotune[2].open, 1);
-    leave(&stays, true);
+    alone(5000, 64 * KIB); /* the reason has gone */
+    assert_int_equal(winner(64 * KIB), READ);
+}
+
+static void the_first_trial_may_have_to_wait(void **state)
+{
+    (void)state;
+    begin_with(TOGETHER, 100);
+    cost(30, 15, 100);
+    alone(100, 64 * KIB);
+    assert_int_equal(went[TOGETHER], 100);
+    assert_int_equal(tried + looks, 0);
+    alone(100, 64 * KIB);
+    assert_int_equal(winner(64 * KIB), READ);
+}
+
+static void a_message_without_a_part_is_left_as_it_is(void **state)
+{
+    const regx_trial_t none = {0};
+
+    (void)state;
+    regx_autotune_leave(&none, 64 * KIB, true);
     assert_int_equal(autotune[2].open, 0);
 }
 
@@ -453,19 +422,20 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(the_fastest_of_three_wins, begin),
-        cmocka_unit_test_setup(the_faster_path_wins, begin),
-        cmocka_unit_test_setup(single_copy_has_to_save_an_eighth, begin),
+        cmocka_unit_test_setup(what_a_program_loses_later_is_seen, begin),
         cmocka_unit_test_setup(bursts_and_streams_are_measured, begin),
         cmocka_unit_test_setup(messages_of_many_neighbours_are_measured, begin),
         cmocka_unit_test_setup(messages_opened_all_at_once_are_measured, begin),
-        cmocka_unit_test_setup(stragglers_do_not_stop_a_trial, begin),
+        cmocka_unit_test_setup(alone_and_in_bursts_are_told_apart, begin),
+        cmocka_unit_test_setup(a_message_that_never_closes_does_not_stop_trials, begin),
         cmocka_unit_test_setup(lengths_within_a_class_may_differ, begin),
         cmocka_unit_test_setup(trials_become_rarer_while_the_winner_stays, begin),
         cmocka_unit_test_setup(the_winner_may_change, begin),
         cmocka_unit_test_setup(an_outlier_does_not_count, begin),
         cmocka_unit_test_setup(size_classes_are_independent, begin),
-        cmocka_unit_test_setup(a_trial_of_which_messages_went_elsewhere_is_invalid, begin),
-        cmocka_unit_test_setup(a_message_that_never_closes_does_not_stop_trials, begin),
+        cmocka_unit_test_setup(messages_that_went_elsewhere_tell_nothing, begin),
+        cmocka_unit_test_setup(the_first_trial_may_have_to_wait, begin),
+        cmocka_unit_test_setup(a_message_without_a_part_is_left_as_it_is, begin),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

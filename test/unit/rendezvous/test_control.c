@@ -27,7 +27,7 @@ static bytes_t head(uint8_t type, uint16_t grants)
 {
     bytes_t bytes = {.length = 0};
 
-    add(&bytes, 5, 1);
+    add(&bytes, 6, 1);
     add(&bytes, type, 1);
     add(&bytes, grants, 2);
     add(&bytes, 0x11223344, 4);
@@ -360,7 +360,7 @@ static void random_messages_are_refused_or_understood(void **state)
             words[w] = chance_next(&seed);
         }
         if (i % 4 == 0) { /* of these a part is understood */
-            bytes[0] = 5;
+            bytes[0] = 6;
             bytes[1] %= 10;
             bytes[2] %= 6;
             bytes[3] = 0;
@@ -386,7 +386,7 @@ static cts_form_t cts_form(unsigned which)
     const bool slots = which <= REGX_CTS_SLOTS;
     const unsigned rest = which - REGX_CTS_SLOTS - 1;
     const bool read = which >= CTS_READ;
-    const bool chunk = which == CTS_TOGETHER || (!slots && !read && rest % 2 == 1);
+    const bool chunk = !slots && !read && rest % 2 == 1;
     const regx_path_t path = slots                   ? REGX_PATH_bounce
                              : which == CTS_READ     ? REGX_PATH_read
                              : which == CTS_TOGETHER ? REGX_PATH_together
@@ -395,15 +395,18 @@ static cts_form_t cts_form(unsigned which)
     const bool fallback = which % 3 == 0;
     const bool verify = which % 2 == 0;
     const bool pieces = which % 5 < 2;
+    const bool suspect = which % 7 < 3;
     cts_form_t form = {.cts = {.path = path,
                                .fallback = fallback,
                                .verify = verify,
                                .pieces = pieces,
+                               .suspect = suspect,
                                .recv = to,
                                .length = length}};
 
     form.bytes = head((uint8_t)path, (uint16_t)(slots ? which : read ? 64 : chunk));
-    add(&form.bytes, (fallback ? 1u : 0) + (verify ? 2u : 0) + (pieces ? 4u : 0), 4);
+    add(&form.bytes,
+        (fallback ? 1u : 0) + (verify ? 2u : 0) + (pieces ? 4u : 0) + (suspect ? 8u : 0), 4);
     add(&form.bytes, length, 8);
     if (slots) {
         form.cts.slot_count = which;
@@ -470,8 +473,7 @@ static bool cts_refused_or_understood(const uint8_t *bytes)
         used += 8 * (size_t)cts.slot_count;
     } else {
         assert_int_equal(cts.slot_count, 0);
-        assert_true(cts.path != REGX_PATH_read || cts.chunk_length == 0);
-        assert_true(cts.path != REGX_PATH_together || cts.chunk_length > 0);
+        assert_true(!regx_path_reads(cts.path) || cts.chunk_length == 0);
         used += cts.chunk_length > 0 ? 40 : 0;
     }
     regx_cts_pack(&cts, again);
@@ -501,6 +503,7 @@ static void the_cts_has_the_documented_bytes(void **state)
         assert_memory_equal(&cts.recv, &to, sizeof(to));
         assert_int_equal(cts.length, length);
         assert_int_equal(cts.slot_count, known.cts.slot_count);
+        assert_int_equal(cts.suspect, known.cts.suspect);
         assert_int_equal(cts.rkeys, known.cts.rkeys);
         assert_int_equal(cts.rkey_max, known.cts.rkey_max);
         assert_memory_equal(cts.slots, known.cts.slots, sizeof(cts.slots));
@@ -527,7 +530,7 @@ static void a_cts_with_any_byte_changed_is_refused_or_understood(void **state)
                 if (same || (b >= 4 && b < 12) || (b >= 16 && b < known.used)) {
                     assert_true(good); /* the addressee judges */
                 } else if (b == 12) {
-                    assert_int_equal(good, value <= 7);
+                    assert_int_equal(good, value <= 15);
                 } else if (b == 0 || (b > 12 && b < 16)) {
                     assert_false(good);
                 }
@@ -565,8 +568,7 @@ static void a_cts_with_an_empty_chunk_is_refused(void **state)
     static const struct {
         unsigned form;
         size_t at;
-    } lengths[] = {
-        {REGX_CTS_SLOTS + 2, 24}, {CTS_READ, 24}, {CTS_TOGETHER, 24}, {CTS_TOGETHER, 64}};
+    } lengths[] = {{REGX_CTS_SLOTS + 2, 24}, {CTS_READ, 24}, {CTS_TOGETHER, 24}};
 
     (void)state;
     for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
@@ -576,6 +578,77 @@ static void a_cts_with_an_empty_chunk_is_refused(void **state)
         memset(known.bytes.at + lengths[i].at, 0, 8);
         assert_false(cts_refused_or_understood(known.bytes.at));
     }
+}
+
+/* ---- the exposure ---- */
+
+static bytes_t exposure_bytes(bool has_checksum)
+{
+    bytes_t bytes = {.length = 0};
+
+    add(&bytes, 6, 1);
+    add(&bytes, 255, 1);
+    add(&bytes, 0, 2);
+    add(&bytes, has_checksum, 4);
+    add(&bytes, length, 8);
+    add_key(&bytes);
+    add(&bytes, has_checksum ? start : 0, 8);
+    bytes.length = REGX_CTS_SIZE; /* the rest is zero */
+    return bytes;
+}
+
+static void the_exposure_has_the_documented_bytes(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 2; i++) {
+        const bytes_t bytes = exposure_bytes(i == 1);
+        const regx_exposure_t exposure = {
+            .length = length, .key = key(), .has_checksum = i == 1, .checksum = start};
+        uint8_t packed[REGX_CTS_SIZE];
+        regx_exposure_t seen;
+        regx_cts_t cts;
+
+        memset(packed, 0x77, sizeof(packed));
+        regx_exposure_pack(&exposure, packed);
+        assert_memory_equal(packed, bytes.at, REGX_CTS_SIZE);
+        assert_true(regx_exposure_is(packed));
+        assert_true(regx_exposure_unpack(packed, &seen));
+        assert_int_equal(seen.length, length);
+        assert_memory_equal(&seen.key, &exposure.key, sizeof(seen.key));
+        assert_int_equal(seen.has_checksum, i == 1);
+        assert_true(i == 0 || seen.checksum == start);
+        assert_false(regx_cts_unpack(packed, &cts)); /* neither is taken for the other */
+    }
+}
+
+static void a_cts_is_no_exposure(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < CTS_FORMS; i++) {
+        const cts_form_t form = cts_form(i);
+        regx_exposure_t exposure;
+
+        assert_false(regx_exposure_is(form.bytes.at));
+        assert_false(regx_exposure_unpack(form.bytes.at, &exposure));
+    }
+}
+
+static void an_exposure_that_is_malformed_is_refused(void **state)
+{
+    regx_exposure_t exposure;
+
+    (void)state;
+    for (unsigned at = 0; at < 8; at++) {
+        for (unsigned value = 1; value < 256; value++) {
+            bytes_t bytes = exposure_bytes(true);
+
+            bytes.at[at] ^= (uint8_t)value;
+            assert_int_equal(regx_exposure_unpack(bytes.at, &exposure), at == 4 && value == 1);
+        }
+    }
+    bytes_t bytes = exposure_bytes(true);
+    memset(bytes.at + 8, 0, 8); /* of no length */
+    assert_false(regx_exposure_unpack(bytes.at, &exposure));
 }
 
 int main(void)
@@ -589,6 +662,9 @@ int main(void)
         cmocka_unit_test(a_cts_with_any_byte_changed_is_refused_or_understood),
         cmocka_unit_test(a_cts_with_an_unknown_path_or_count_is_refused),
         cmocka_unit_test(a_cts_with_an_empty_chunk_is_refused),
+        cmocka_unit_test(the_exposure_has_the_documented_bytes),
+        cmocka_unit_test(a_cts_is_no_exposure),
+        cmocka_unit_test(an_exposure_that_is_malformed_is_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -36,6 +36,7 @@ static void try_cts(unsigned slots, uint64_t chunk, change_t change)
     memcpy(copy, bytes, sizeof(bytes));
     const bool sound = regx_cts_unpack(bytes, &cts) && cts_is_sound(&cts);
     stage->recv = cts.recv;
+    stage->suspect = cts.suspect;
     stage->any_target = true;
     regx_rndv_send_open(stage->sender->rndv, &stage->sender->peers[1], stage->sent.base, LENGTH,
                         copy, done, stage);

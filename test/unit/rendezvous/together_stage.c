@@ -18,25 +18,6 @@ stage_t *stage_open(void)
     return stage_open_both(&standard, &standard);
 }
 
-void answer(stage_t *stage, fake_t *at, fake_call_t call, unsigned number, regx_status_t status)
-{
-    stage->answer.at = at;
-    stage->answer.call = call;
-    stage->answer.number = number;
-    stage->answer.status = status;
-}
-
-size_t half_of(const stage_t *stage, size_t length)
-{
-    const uintptr_t base = (uintptr_t)stage->received.base + stage->to;
-    size_t half = length / 2;
-
-    while ((base + half) % PAGE != 0 || half == 0) {
-        half++;
-    }
-    return half < length ? half : length;
-}
-
 void goes_well(stage_t *stage, size_t length)
 {
     stage->dones = 0;

@@ -7,9 +7,7 @@
 
 #include "transfer_stage.h"
 
-/* What the standard buffers make of a message of LENGTH: the half is the longer, up to a page
- * border of the receiver's, and the rest is more chunks than may be advertised at once. */
-enum { HALF = 3 * PAGE + 7, GETS = 3, DEPTH = 2 };
+enum { DEPTH = 2 };
 
 /* Few slots: what goes by them cannot all be granted at once. */
 extern const fake_config_t standard;
@@ -17,11 +15,6 @@ extern const fake_config_t standard;
 stage_t *stage_open_both(const fake_config_t *sender, const fake_config_t *receiver);
 
 stage_t *stage_open(void);
-
-void answer(stage_t *stage, fake_t *at, fake_call_t call, unsigned number, regx_status_t status);
-
-/* The bytes before the first page border that is not before the middle; at least one. */
-size_t half_of(const stage_t *stage, size_t length);
 
 /* A message goes well, by what way ever. */
 void goes_well(stage_t *stage, size_t length);

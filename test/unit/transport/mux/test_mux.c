@@ -284,7 +284,7 @@ static void only_those_that_the_list_names_are_opened(void **state)
     assert_int_equal(fakes[SECOND].closed, 0);
 }
 
-static void one_that_cannot_be_opened_is_done_without(void **state)
+static void a_transport_that_cannot_be_opened_is_left_out(void **state)
 {
     fakes[FIRST].cannot_open = true;
     fakes[FIRST].open_error = REGX_UNREACHABLE;
@@ -558,7 +558,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(all_that_are_allowed_are_opened_and_share_pool_and_keys, reset),
         cmocka_unit_test_setup(only_those_that_the_list_names_are_opened, reset),
-        cmocka_unit_test_setup(one_that_cannot_be_opened_is_done_without, reset),
+        cmocka_unit_test_setup(a_transport_that_cannot_be_opened_is_left_out, reset),
         cmocka_unit_test_setup(a_wrong_setting_is_an_error, reset),
         cmocka_unit_test_setup(without_any_the_error_names_what_was_tried, reset),
         cmocka_unit_test_setup(the_first_that_leads_there_is_used, reset),

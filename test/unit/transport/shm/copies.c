@@ -72,6 +72,7 @@ regx_status_t post(op_t *op)
                               .length = op->length,
                               .offset = op->offset,
                               .key = own ? own_zone : its_zone,
+                              .assisted = op->assisted,
                               .done = get_done,
                               .context = op};
     op->put_op = (regx_put_t){.local = op->local + GUARD,
@@ -138,6 +139,11 @@ void begin(side_t *side)
 void finish(side_t *side)
 {
     meet(side); /* nobody copies any more */
+    finish_alone();
+}
+
+void finish_alone(void)
+{
     regx_rkey_table_fini(&rkeys);
     munmap(zone, ZONE);
     free(target);

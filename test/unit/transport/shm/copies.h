@@ -19,6 +19,7 @@ extern unsigned orders;     /* operations that have ended */
 typedef struct op {
     regx_conn_t *conn;
     bool get;
+    bool assisted;
     uint64_t offset;
     size_t length;
     uint8_t *local; /* guard, bytes, guard */
@@ -40,6 +41,8 @@ void assert_got(const op_t *op);
 /* Between these two the processes have memory that the other may get and put to. */
 void begin(side_t *side);
 void finish(side_t *side);
+/* Instead of that, if the other is dead. */
+void finish_alone(void);
 /* Both of them, and progress between them until the other comes to meet it. */
 void serve(side_t *side);
 

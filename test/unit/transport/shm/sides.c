@@ -3,6 +3,8 @@
 
 #include "transport/uct/log.h"
 
+bool side_threads;
+
 size_t frame_size(unsigned n)
 {
     static const size_t sizes[] = {0, 1, 55, 56, 57, 112, 113, 448, 449, 4096, 16383, 16384};
@@ -70,6 +72,7 @@ static void open_side(side_t *side, bool wrong_cookie)
         .self = in_child ? CHILD : PARENT,
         .pool_size = POOL,
         .pool_least = POOL,
+        .threads = side_threads,
         .counters = &side->counters,
         .events = {.context = side, .deliver = deliver, .broken = broken}};
     REQUIRE(regx_shm_ops.open(&side->config, error, sizeof(error), &side->transport) == REGX_OK);
@@ -83,16 +86,33 @@ static void open_side(side_t *side, bool wrong_cookie)
     side->conn = side_connect(side, in_child ? PARENT : CHILD, &address);
 }
 
-void run_pair(bool wrong_cookie, void (*parent_part)(side_t *), void (*child_part)(side_t *))
+static void run(bool wrong_cookie, void (*parent_part)(side_t *), void (*child_part)(side_t *),
+                bool killed)
 {
     side_t side = {.delivered = 0};
     const pid_t child = pair_fork(&side.socket);
 
     open_side(&side, wrong_cookie);
+    side.counters.threads = side_threads;
     (in_child ? child_part : parent_part)(&side);
     regx_shm_disconnect(side.conn);
+    if (killed) {
+        pair_join(child, side.socket, true); /* before that it is a process still */
+    }
     regx_shm_ops.close(side.transport);
-    pair_join(child, side.socket, false);
+    if (!killed) {
+        pair_join(child, side.socket, false);
+    }
+}
+
+void run_pair(bool wrong_cookie, void (*parent_part)(side_t *), void (*child_part)(side_t *))
+{
+    run(wrong_cookie, parent_part, child_part, false);
+}
+
+void run_killed(void (*parent_part)(side_t *), void (*child_part)(side_t *))
+{
+    run(false, parent_part, child_part, true);
 }
 
 void attach(side_t *side)

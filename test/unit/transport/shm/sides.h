@@ -24,6 +24,8 @@ typedef struct side {
     unsigned delivered, done;
 } side_t;
 
+extern bool side_threads; /* several threads use a side: set before it is opened */
+
 /* The length of frame n. */
 size_t frame_size(unsigned n);
 
@@ -37,6 +39,8 @@ regx_conn_t *side_connect(side_t *side, uint64_t peer, const regx_shm_address_t 
 /* Runs one function in this process and one in a child, connected. wrong_cookie: each takes the
  * other for another process than it is. */
 void run_pair(bool wrong_cookie, void (*parent_part)(side_t *), void (*child_part)(side_t *));
+/* Likewise; the child kills itself in its part. */
+void run_killed(void (*parent_part)(side_t *), void (*child_part)(side_t *));
 
 /* Has the other's mailbox, and is had. Both call it. */
 void attach(side_t *side);

@@ -103,7 +103,7 @@ static void get_long_and_short(side_t *side)
     finish(side);
 }
 
-static void what_is_long_is_copied_in_turns(void **state)
+static void long_and_short_gets_are_copied_in_turns(void **state)
 {
     (void)state;
     run_pair(false, get_long_and_short, serve);
@@ -283,7 +283,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_length_is_got),
         cmocka_unit_test(gets_and_puts_end_in_their_order),
-        cmocka_unit_test(what_is_long_is_copied_in_turns),
+        cmocka_unit_test(long_and_short_gets_are_copied_in_turns),
         cmocka_unit_test(gets_do_not_wait_for_a_full_mailbox),
         cmocka_unit_test(nothing_is_got_outside_of_what_the_key_names),
         cmocka_unit_test(what_is_not_there_cannot_be_got),

@@ -102,7 +102,7 @@ static void names_and_subnets_exclude(void **state)
                         "two0");
 }
 
-static void what_does_not_exist_is_named(void **state)
+static void a_device_that_does_not_exist_is_named(void **state)
 {
     (void)state;
     choose("eth9", NULL, REGX_INVALID);
@@ -177,7 +177,7 @@ int main(void)
         cmocka_unit_test(the_first_that_reaches_others_is_taken),
         cmocka_unit_test(names_and_subnets_include),
         cmocka_unit_test(names_and_subnets_exclude),
-        cmocka_unit_test(what_does_not_exist_is_named),
+        cmocka_unit_test(a_device_that_does_not_exist_is_named),
         cmocka_unit_test(malformed_lists_are_refused),
         cmocka_unit_test(this_machine_is_listed),
     };

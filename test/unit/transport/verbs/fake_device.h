@@ -6,7 +6,8 @@
  *
  * Work is done when any completion queue is polled, never while it is posted. A SEND to a receiver
  * without a buffer waits, as with rnr_retry 7. A queue pair that is driven to error flushes its
- * requests and reports that it takes no more receives. The number of a queue pair that was
+ * requests and reports that it takes no more receives. A shared receive queue reports that it holds
+ * fewer receives than asked. The number of a queue pair that was
  * destroyed is given to the next one, as devices may do.
  */
 #ifndef REGX_TEST_FAKE_DEVICE_H
@@ -54,6 +55,8 @@ extern fake_t fake;
 void fake_reset(void);
 /* Adds a port like the first, at 10.77.<network>.<host>; returns it. */
 fake_port_t *fake_add(uint8_t network, uint8_t host);
+/* Makes it one of InfiniBand, with that subnet prefix. */
+void fake_make_infiniband(fake_port_t *port, uint8_t subnet);
 /* The address that RoCE gives an IPv4 address. */
 void fake_gid(uint8_t gid[16], uint8_t network, uint8_t host);
 /* Receives that a shared receive queue holds now. */

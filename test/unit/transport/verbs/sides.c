@@ -7,6 +7,7 @@ side_t one, two;
 unsigned done_ok, done_failed;
 const regx_verbs_settings_t *side_settings;
 const char *side_ports[2];
+const regx_trace_t *side_trace;
 unsigned side_expected;
 
 static void watch(const side_t *side)
@@ -84,6 +85,7 @@ void side_open(side_t *side, uint64_t self, uint64_t other, bool threads)
                                              .threads = threads,
                                              .counters = &side->counters,
                                              .verbs = side_settings,
+                                             .trace = side_trace,
                                              .device = side_ports[side == &two],
                                              .events = {.context = side,
                                                         .deliver = deliver,
@@ -208,4 +210,70 @@ void side_in_order(side_t *side)
 void side_reg(const side_t *side, void *base, size_t length, unsigned access, regx_mr_t *mr)
 {
     assert_int_equal(regx_transport_ops.reg(side->transport, base, length, access, mr), REGX_OK);
+}
+
+regx_status_t side_try(regx_conn_t *conn, size_t length)
+{
+    uint64_t stream = 1;
+
+    return regx_transport_ops.send(conn, 1, NULL, 0, side_pack, &stream, length);
+}
+
+regx_conn_t *side_connect_one_to(const side_t *to)
+{
+    uint8_t address[REGX_ADDRESS_MAX];
+    regx_conn_t *conn;
+    const size_t length = regx_transport_ops.address(to->transport, address);
+
+    assert_int_equal(
+        regx_transport_ops.connect(one.transport, to->self, false, address, length, &conn),
+        REGX_OK);
+    return conn;
+}
+
+void side_close(const side_t *side)
+{
+    regx_eps_break(verbs_of(side), "test", "the end");
+    regx_transport_ops.close(side->transport);
+}
+
+void sides_exchange(unsigned round, size_t length)
+{
+    side_send(&one, 1, round, length);
+    side_send(&two, 1, round + 1, length);
+    side_await(&one.delivered, round);
+    side_await(&two.delivered, round);
+    assert_true(unit_is_filled(one.last, length, round + 1));
+    assert_true(unit_is_filled(two.last, length, round));
+    assert_int_equal(one.broken + two.broken, 0);
+}
+
+void sides_open_many(side_t *others, regx_conn_t **conns, unsigned count)
+{
+    static regx_verbs_settings_t few = REGX_VERBS_DEFAULTS;
+
+    few.srq_depth = 32;
+    side_settings = &few;
+    side_open(&one, ONE, TWO, false);
+    side_open(&two, TWO, ONE, false);
+    for (unsigned i = 0; i < count; i++) {
+        side_open(&others[i], THREE + i, ONE, false);
+        conns[i] = side_connect_one_to(&others[i]);
+    }
+    side_connect(&one, &two);
+    side_connect(&two, &one);
+}
+
+void sides_close_many(const side_t *others, regx_conn_t **conns, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++) {
+        regx_transport_ops.disconnect(conns[i]);
+    }
+    regx_transport_ops.disconnect(one.conn);
+    regx_transport_ops.disconnect(two.conn);
+    for (unsigned i = 0; i < count; i++) {
+        side_close(&others[i]);
+    }
+    side_close(&one);
+    side_close(&two);
 }

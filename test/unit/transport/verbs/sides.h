@@ -17,7 +17,7 @@
 
 extern const regx_transport_ops_t regx_transport_ops;
 
-enum { POOL = 256 * 1024, ONE = 1000001, TWO = 2000002, MIB = 1 << 20 };
+enum { POOL = 256 * 1024, ONE = 1000001, TWO = 2000002, THREE = 3000003, MIB = 1 << 20 };
 
 typedef struct side {
     regx_transport_config_t config;
@@ -45,6 +45,8 @@ extern unsigned done_ok, done_failed;
 extern const regx_verbs_settings_t *side_settings;
 /* The ports of `one` and `two`, such as "fake1:1". NULL: the transport chooses. */
 extern const char *side_ports[2];
+/* That sides are opened with. NULL: none. */
+extern const regx_trace_t *side_trace;
 
 regx_verbs_t *verbs_of(const side_t *side);
 /* Opens a side; skips the test where there is no device. */
@@ -70,6 +72,18 @@ void side_await(const unsigned *count, unsigned value);
 /* An on_deliver that wants frames of the streams side_expected, side_expected + 1 and so on. */
 void side_in_order(side_t *side);
 extern unsigned side_expected;
+/* Sends a stamped frame of stream 1, if that is possible now. */
+regx_status_t side_try(regx_conn_t *conn, size_t length);
+/* One frame each way: the round-th of each, of the streams `round` and `round` + 1. */
+void sides_exchange(unsigned round, size_t length);
+/* Connects `one` to a side that is not `two`. */
+regx_conn_t *side_connect_one_to(const side_t *to);
+/* Closes a transport that others may still be connected to, in this same process. */
+void side_close(const side_t *side);
+/* Opens `one`, `two` and `count` others, with few receive buffers each. `one` is connected to the
+ * others by conns; `one` and `two` to each other. */
+void sides_open_many(side_t *others, regx_conn_t **conns, unsigned count);
+void sides_close_many(const side_t *others, regx_conn_t **conns, unsigned count);
 /* Counts done_ok or done_failed. */
 void side_zcopy_done(regx_zcopy_t *zcopy, regx_status_t status);
 void side_reg(const side_t *side, void *base, size_t length, unsigned access, regx_mr_t *mr);

@@ -8,7 +8,7 @@
 #include "transport/verbs/keepalive.h"
 
 /* Both ask at once, and one asks while the other does not answer for long. */
-static void handshakes(void **state)
+static void both_may_ask_for_a_connection_at_once(void **state)
 {
     uint64_t stream = 3;
 
@@ -131,7 +131,7 @@ static void exchange(unsigned round)
 }
 
 /* A peer that has disconnected may come again, and be called again. */
-static void again_after_disconnecting(void **state)
+static void a_peer_may_connect_again_after_disconnecting(void **state)
 {
     (void)state;
     sides_open(false);
@@ -166,7 +166,7 @@ static void await_unbroken(const unsigned *count, unsigned value)
 
 /* Both have left, and the one that comes back first has not heard so of the other, whose queue pair
  * is gone. */
-static void back_before_the_goodbye_is_heard(void **state)
+static void a_peer_that_returns_before_its_disconnect_is_heard_is_connected(void **state)
 {
     (void)state;
     sides_open(false);
@@ -187,7 +187,7 @@ static void back_before_the_goodbye_is_heard(void **state)
 }
 
 /* The other stayed. It is asked to leave, too, and then both have another queue pair. */
-static void back_to_who_stayed(void **state)
+static void a_peer_that_returns_to_one_that_stayed_is_connected(void **state)
 {
     (void)state;
     sides_open(false);
@@ -265,7 +265,7 @@ static unsigned leave_or_return(side_t *side, const side_t *other)
 }
 
 /* Whatever both do, in whatever order: what was accepted arrives. */
-static void to_and_fro(void **state)
+static void what_was_accepted_arrives_in_any_order_of_disconnects(void **state)
 {
     uint64_t random = 1, stream = 5;
     unsigned sent[2] = {0, 0}, returns = 0;
@@ -369,15 +369,15 @@ static void hostile_addresses(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(handshakes),
+        cmocka_unit_test(both_may_ask_for_a_connection_at_once),
         cmocka_unit_test(peer_fails),
         cmocka_unit_test(silent_peer_fails),
         cmocka_unit_test(silent_peer_lives),
-        cmocka_unit_test(again_after_disconnecting),
-        cmocka_unit_test(back_before_the_goodbye_is_heard),
-        cmocka_unit_test(back_to_who_stayed),
+        cmocka_unit_test(a_peer_may_connect_again_after_disconnecting),
+        cmocka_unit_test(a_peer_that_returns_before_its_disconnect_is_heard_is_connected),
+        cmocka_unit_test(a_peer_that_returns_to_one_that_stayed_is_connected),
         cmocka_unit_test(what_was_accepted_before_the_other_came_back_arrives_first),
-        cmocka_unit_test(to_and_fro),
+        cmocka_unit_test(what_was_accepted_arrives_in_any_order_of_disconnects),
         cmocka_unit_test(request_that_comes_late),
         cmocka_unit_test(hostile_addresses),
     };

@@ -62,7 +62,7 @@ static void header_and_payload(void **state)
 
 /* Far more than the receive queue and the slots hold, while the receiver does not look; all comes,
  * in order, and nothing else. */
-static void flood(void **state)
+static void more_frames_than_there_is_room_arrive_in_order(void **state)
 {
     const size_t sizes[] = {40, 3000, 200, 16000};
     unsigned accepted = 0, refused = 0;
@@ -159,13 +159,14 @@ static void slots_are_shared(void **state)
     }
     for (unsigned i = 0; i < PEERS; i++) {
         while (held[i] > 0) {
-            regx_slot_give(verbs_of(&one), slots[i][--held[i]]);
+            held[i]--;
+            regx_slot_give(verbs_of(&one), slots[i][held[i]], held[i]);
         }
     }
     sides_close();
 }
 
-static void zcopies(void **state)
+static void zero_copy_sends_of_all_sizes_arrive(void **state)
 {
     const size_t sizes[] = {0, 1, 8448, 8449, 65535, 65536};
     regx_zcopy_t zcopy = {.tag = 7, .done = side_zcopy_done};
@@ -203,7 +204,7 @@ static void answer(side_t *side)
     }
 }
 
-static void calls_from_inside(void **state)
+static void a_callback_may_answer(void **state)
 {
     (void)state;
     sides_open(false);
@@ -220,7 +221,7 @@ static void calls_from_inside(void **state)
 }
 
 /* A process talks to itself by the same means. */
-static void to_itself(void **state)
+static void a_process_sends_to_itself(void **state)
 {
     (void)state;
     done_ok = done_failed = 0;
@@ -269,7 +270,7 @@ static void *send_many(void *nothing)
 }
 
 /* Two threads send at once while others make progress. */
-static void threads(void **state)
+static void threads_send_at_once_beside_progress(void **state)
 {
     pthread_t sender, progresser;
 
@@ -301,13 +302,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(frames_of_all_sizes),
         cmocka_unit_test(header_and_payload),
-        cmocka_unit_test(flood),
+        cmocka_unit_test(more_frames_than_there_is_room_arrive_in_order),
         cmocka_unit_test(slots_of_idle_peers),
         cmocka_unit_test(slots_are_shared),
-        cmocka_unit_test(zcopies),
-        cmocka_unit_test(calls_from_inside),
-        cmocka_unit_test(to_itself),
-        cmocka_unit_test(threads),
+        cmocka_unit_test(zero_copy_sends_of_all_sizes_arrive),
+        cmocka_unit_test(a_callback_may_answer),
+        cmocka_unit_test(a_process_sends_to_itself),
+        cmocka_unit_test(threads_send_at_once_beside_progress),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -66,7 +66,7 @@ static void gets_of_a_region(void **state)
 }
 
 /* Far more than may be under way at once, and frames overtake them. */
-static void gets_in_line(void **state)
+static void queued_gets_end_in_order(void **state)
 {
     enum { GETS = 100, LENGTH = 50000 };
     static regx_get_t gets[GETS];
@@ -164,7 +164,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gets_of_a_region),
-        cmocka_unit_test(gets_in_line),
+        cmocka_unit_test(queued_gets_end_in_order),
         cmocka_unit_test(gets_that_fail),
     };
 

@@ -50,7 +50,7 @@ static void refused(regx_port_choice_t *among, size_t count, const char *include
     assert_string_equal(error, line);
 }
 
-static void nobody_names_one(void **state)
+static void the_nearest_active_ports_are_taken_by_default(void **state)
 {
     (void)state;
     assert_string_equal(chosen(NULL, NULL), "2,3"); /* the nearest that are active */
@@ -59,7 +59,7 @@ static void nobody_names_one(void **state)
     assert_string_equal(chosen(NULL, "mlx5_1:1,rxe0"), "1"); /* a far one is better than none */
 }
 
-static void named_ones(void **state)
+static void named_ports_are_taken(void **state)
 {
     (void)state;
     assert_string_equal(chosen("mlx5_0", NULL), "1");
@@ -69,7 +69,7 @@ static void named_ones(void **state)
     assert_string_equal(chosen("rxe0:1,mlx5_1,rxe0", NULL), "3,2");
 }
 
-static void wrong_lists(void **state)
+static void a_list_without_a_usable_port_is_refused_by_name(void **state)
 {
     (void)state;
     refused(ports, COUNT(ports), "mlx5_7", NULL, REGX_INVALID,
@@ -88,7 +88,7 @@ static void wrong_lists(void **state)
             "is mlx5_0");
 }
 
-static void nothing_there(void **state)
+static void a_machine_without_devices_is_refused_by_name(void **state)
 {
     (void)state;
     refused(NULL, 0, NULL, NULL, REGX_UNREACHABLE, "this machine has no RDMA device");
@@ -162,7 +162,7 @@ static void distance_by_the_table(void **state)
     hwloc_topology_destroy(topology);
 }
 
-static void speed(void **state)
+static void the_speed_of_a_port_is_known(void **state)
 {
     (void)state;
     assert_int_equal(
@@ -185,7 +185,7 @@ static struct ibv_gid_entry gid(uint32_t index, uint32_t port, uint32_t type,
     return entry;
 }
 
-static void best_gid(void **state)
+static void the_best_gid_is_chosen(void **state)
 {
     const uint8_t link[2] = {0xfe, 0x80}, global[2] = {0x20, 0x01}, zero[2] = {0, 0};
     const struct ibv_gid_entry entries[] = {
@@ -206,17 +206,28 @@ static void best_gid(void **state)
     assert_null(regx_port_best_gid(entries, COUNT(entries), 3));
 }
 
+/* Ports of a kind are alike, so that small messages go by all of them; a much slower one is not. */
+static void a_slower_port_has_a_higher_latency(void **state)
+{
+    (void)state;
+    assert_int_equal(regx_port_latency(0), 0);
+    assert_int_equal(regx_port_latency(400000), regx_port_latency(50000));
+    assert_true(regx_port_latency(10000) > regx_port_latency(50000));
+    assert_true(regx_port_latency(1000) > regx_port_latency(10000));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nobody_names_one),
-        cmocka_unit_test(named_ones),
-        cmocka_unit_test(wrong_lists),
-        cmocka_unit_test(nothing_there),
+        cmocka_unit_test(the_nearest_active_ports_are_taken_by_default),
+        cmocka_unit_test(named_ports_are_taken),
+        cmocka_unit_test(a_list_without_a_usable_port_is_refused_by_name),
+        cmocka_unit_test(a_machine_without_devices_is_refused_by_name),
         cmocka_unit_test(distance_by_the_tree),
         cmocka_unit_test(distance_by_the_table),
-        cmocka_unit_test(speed),
-        cmocka_unit_test(best_gid),
+        cmocka_unit_test(the_speed_of_a_port_is_known),
+        cmocka_unit_test(the_best_gid_is_chosen),
+        cmocka_unit_test(a_slower_port_has_a_higher_latency),
     };
 
     return cmocka_run_group_tests_name("verbs port", tests, NULL, NULL);

@@ -12,18 +12,27 @@
 
 extern const regx_transport_ops_t regx_transport_ops;
 
-static char error[512];
+static char error[512], traced[4096];
 static regx_status_t status;
+
+static void note(const char *line)
+{
+    const size_t length = strlen(traced);
+
+    snprintf(traced + length, sizeof(traced) - length, "%s\n", line);
+}
 
 /* The chosen ones, separated by blanks. */
 static const char *chosen(const char *include, const char *exclude)
 {
     static char text[2048];
     regx_device_name_t names[REGX_DEVICES_MAX];
-    const regx_transport_config_t config = {.if_include = include, .if_exclude = exclude};
+    const regx_trace_t trace = {.level = REGX_TRACE_CHOICE, .write = note};
+    const regx_transport_config_t config = {
+        .if_include = include, .if_exclude = exclude, .trace = &trace};
     size_t count = 0, length = 0;
 
-    text[0] = error[0] = '\0';
+    text[0] = error[0] = traced[0] = '\0';
     status = regx_transport_ops.devices(&config, error, sizeof(error), names, &count);
     for (size_t i = 0; status == REGX_OK && i < count; i++) {
         length += (size_t)snprintf(text + length, sizeof(text) - length, "%s%s", i > 0 ? " " : "",
@@ -121,6 +130,19 @@ static void port_behind_many_others_can_be_named(void **state)
     assert_int_equal(status, REGX_OK);
 }
 
+/* Whatever the reason is. */
+static void ports_that_are_not_used_are_traced(void **state)
+{
+    (void)state;
+    chosen("fake1", NULL);
+    assert_string_equal(traced, "verbs: port fake0:1 is not used: if_include does not name it\n");
+    chosen(NULL, "fake1");
+    assert_string_equal(traced, "verbs: port fake1:1 is not used: if_exclude names it\n");
+    fake.ports[1].down = true;
+    chosen(NULL, NULL);
+    assert_string_equal(traced, "verbs: port fake1:1 is not used: it is down\n");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -129,6 +151,7 @@ int main(void)
         cmocka_unit_test_setup(link_layers_are_not_mixed, two_ports),
         cmocka_unit_test_setup(port_with_a_link_local_address_only_is_left_out, two_ports),
         cmocka_unit_test_setup(ports_that_cannot_be_used_have_a_reason, two_ports),
+        cmocka_unit_test_setup(ports_that_are_not_used_are_traced, two_ports),
         cmocka_unit_test_setup(port_behind_many_others_can_be_named, two_ports),
     };
 

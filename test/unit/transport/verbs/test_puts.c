@@ -167,7 +167,7 @@ static void puts_to_a_region(void **state)
 }
 
 /* Puts queue up behind one another and before frames; all of them come in order. */
-static void puts_in_line(void **state)
+static void queued_puts_end_in_order_before_frames(void **state)
 {
     enum { PUTS = 40, LENGTH = 60000 };
     regx_put_t puts[PUTS];
@@ -196,7 +196,7 @@ static void puts_in_line(void **state)
 
 /* A key that was given back opens nothing: the writer gets an error, told once, by a line that
  * names operation and status; every put ends exactly once. */
-static void dead_key(void **state)
+static void a_key_that_was_given_back_opens_nothing(void **state)
 {
     regx_mr_t local, remote;
     regx_put_t puts[3];
@@ -352,8 +352,8 @@ int main(void)
         cmocka_unit_test(puts_to_the_pool),
         cmocka_unit_test(puts_with_immediate),
         cmocka_unit_test(puts_to_a_region),
-        cmocka_unit_test(puts_in_line),
-        cmocka_unit_test(dead_key),
+        cmocka_unit_test(queued_puts_end_in_order_before_frames),
+        cmocka_unit_test(a_key_that_was_given_back_opens_nothing),
         cmocka_unit_test(key_of_the_wrong_kind),
         cmocka_unit_test(own_queue_pair_fails),
         cmocka_unit_test(disconnecting_ends_puts),

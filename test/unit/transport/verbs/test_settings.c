@@ -66,7 +66,7 @@ static int another_gid(void)
     return (int)port->gid.gid_index;
 }
 
-static void all_that_may_be_set(void **state)
+static void every_setting_reaches_the_queue_pair(void **state)
 {
     regx_verbs_settings_t chosen = {.service_level = 3,
                                     .traffic_class = 0x68,
@@ -123,7 +123,7 @@ static void depths_of_queues(void **state)
 }
 
 /* Of two MTUs the smaller one holds, whoever has it. */
-static void one_end_takes_less(void **state)
+static void the_smaller_mtu_of_both_ends_holds(void **state)
 {
     regx_verbs_settings_t chosen = REGX_VERBS_DEFAULTS;
 
@@ -147,9 +147,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_defaults),
-        cmocka_unit_test(all_that_may_be_set),
+        cmocka_unit_test(every_setting_reaches_the_queue_pair),
         cmocka_unit_test(depths_of_queues),
-        cmocka_unit_test(one_end_takes_less),
+        cmocka_unit_test(the_smaller_mtu_of_both_ends_holds),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -31,7 +31,7 @@ static const regx_cm_message_t some_message = {.kind = REGX_CM_ACCEPT,
                                                .pool_key = 0x99,
                                                .address = some_address};
 
-static void address_comes_back(void **state)
+static void a_packed_address_is_unpacked_unchanged(void **state)
 {
     uint8_t bytes[REGX_VERBS_ADDRESS_SIZE];
     regx_verbs_address_t address;
@@ -97,7 +97,7 @@ static bool share(const uint8_t a[4], const uint8_t b[4], uint8_t bits_a, uint8_
     return regx_verbs_share_subnet(&here, &there);
 }
 
-static void subnets(void **state)
+static void prefixes_decide_whether_ports_share_a_subnet(void **state)
 {
     const uint8_t a[] = {10, 1, 6, 1}, b[] = {10, 1, 7, 1}, c[] = {10, 1, 8, 1};
     regx_verbs_address_t here = some_address, there = some_address;
@@ -117,7 +117,7 @@ static void subnets(void **state)
     assert_true(regx_verbs_share_subnet(&here, &there));
 }
 
-static void message_comes_back(void **state)
+static void a_packed_message_is_unpacked_unchanged(void **state)
 {
     uint8_t bytes[REGX_CM_MESSAGE_SIZE];
     regx_cm_message_t message;
@@ -175,7 +175,7 @@ static void malformed_message(void **state)
     assert_int_equal(regx_cm_message_unpack(bytes, sizeof(bytes) - 1, &message), REGX_INVALID);
 }
 
-static void key_comes_back(void **state)
+static void a_packed_key_is_unpacked_unchanged(void **state)
 {
     const regx_verbs_key_t key = {0x7f1122334455, 0x10000, 0xabcd};
     const regx_key_t packed = regx_verbs_key_pack(&key);
@@ -189,13 +189,13 @@ static void key_comes_back(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(address_comes_back),
+        cmocka_unit_test(a_packed_address_is_unpacked_unchanged),
         cmocka_unit_test(address_is_little_endian),
         cmocka_unit_test(malformed_address),
-        cmocka_unit_test(message_comes_back),
-        cmocka_unit_test(subnets),
+        cmocka_unit_test(a_packed_message_is_unpacked_unchanged),
+        cmocka_unit_test(prefixes_decide_whether_ports_share_a_subnet),
         cmocka_unit_test(malformed_message),
-        cmocka_unit_test(key_comes_back),
+        cmocka_unit_test(a_packed_key_is_unpacked_unchanged),
     };
 
     return cmocka_run_group_tests_name("verbs wire", tests, NULL, NULL);

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "transport/tcp/tcp_watch.h"
+
+#include <dirent.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/thread.h"
+
+static bool listens_at(int socket, uint16_t port)
+{
+    struct sockaddr_storage at;
+    socklen_t at_length = sizeof(at);
+    int listening = 0;
+    socklen_t length = sizeof(listening);
+
+    if (getsockopt(socket, SOL_SOCKET, SO_ACCEPTCONN, &listening, &length) != 0 || !listening ||
+        getsockname(socket, (struct sockaddr *)&at, &at_length) != 0) {
+        return false;
+    }
+    return (at.ss_family == AF_INET && ((struct sockaddr_in *)&at)->sin_port == port) ||
+           (at.ss_family == AF_INET6 && ((struct sockaddr_in6 *)&at)->sin6_port == port);
+}
+
+int regx_tcp_watch_find_listener(uint16_t port)
+{
+    DIR *folder = opendir("/proc/self/fd");
+    const struct dirent *entry;
+    int found = -1;
+
+    while (folder != NULL && found < 0 && (entry = readdir(folder)) != NULL) {
+        const int number = atoi(entry->d_name); /* 0 for "." and ".." */
+
+        if (number > 0 && listens_at(number, port)) {
+            found = number;
+        }
+    }
+    if (folder != NULL) {
+        closedir(folder);
+    }
+    return found;
+}
+
+static void *run(void *argument)
+{
+    regx_tcp_watch_t *watch = argument;
+    struct epoll_event event;
+
+    for (;;) {
+        if (epoll_wait(watch->epoll, &event, 1, -1) <= 0) {
+            continue;
+        }
+        if (event.data.fd == watch->end) {
+            return NULL;
+        }
+        atomic_store(&watch->fired, true);
+        atomic_store(watch->asleep, false);
+    }
+}
+
+/* Reported once, until it is asked for again. */
+static bool ask_for(const regx_tcp_watch_t *watch, int descriptor, int operation)
+{
+    struct epoll_event event = {.events = EPOLLIN | EPOLLONESHOT, .data.fd = descriptor};
+
+    return epoll_ctl(watch->epoll, operation, descriptor, &event) == 0;
+}
+
+static bool start(regx_tcp_watch_t *watch)
+{
+    struct epoll_event end = {.events = EPOLLIN, .data.fd = -1};
+
+    watch->epoll = epoll_create1(EPOLL_CLOEXEC);
+    watch->end = eventfd(0, EFD_CLOEXEC);
+    end.data.fd = watch->end;
+    if (watch->epoll >= 0 && watch->end >= 0 &&
+        epoll_ctl(watch->epoll, EPOLL_CTL_ADD, watch->end, &end) == 0 &&
+        regx_thread_start(&watch->thread, "regx-tcp", run, watch) == 0) {
+        return true;
+    }
+    if (watch->epoll >= 0) {
+        close(watch->epoll);
+    }
+    if (watch->end >= 0) {
+        close(watch->end);
+    }
+    return false;
+}
+
+regx_status_t regx_tcp_watch_arm(regx_tcp_watch_t *watch, int events, int listener,
+                                 atomic_bool *asleep)
+{
+    int operation = EPOLL_CTL_MOD;
+
+    if (watch->state == REGX_TCP_WATCH_NONE) {
+        operation = EPOLL_CTL_ADD;
+        watch->asleep = asleep;
+        watch->state = events >= 0 && listener >= 0 && start(watch) ? REGX_TCP_WATCH_RUNNING
+                                                                    : REGX_TCP_WATCH_REFUSED;
+    }
+    if (watch->state == REGX_TCP_WATCH_REFUSED) {
+        return REGX_DENIED;
+    }
+    atomic_store(&watch->fired, false);
+    if (!ask_for(watch, events, operation) || !ask_for(watch, listener, operation)) {
+        regx_tcp_watch_stop(watch); /* the program closed a descriptor */
+        watch->state = REGX_TCP_WATCH_REFUSED;
+        return REGX_DENIED;
+    }
+    return REGX_OK;
+}
+
+void regx_tcp_watch_stop(regx_tcp_watch_t *watch)
+{
+    const uint64_t one = 1;
+
+    if (watch->state != REGX_TCP_WATCH_RUNNING) {
+        return;
+    }
+    while (write(watch->end, &one, sizeof(one)) != sizeof(one)) {
+    }
+    pthread_join(watch->thread, NULL);
+    close(watch->epoll);
+    close(watch->end);
+    watch->state = REGX_TCP_WATCH_NONE;
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The watch: a thread that sleeps until something comes by tcp, so that progress makes no system
+ * call while nothing does. It is started when a process that is busy with something else has not
+ * used tcp for some milliseconds, and only sets two flags: UCX is entered by progress alone.
+ *
+ * UCX gives out its event descriptor, but not the socket where newcomers knock: that one is found
+ * among the process's descriptors by its port.
+ *
+ * All functions but the thread's own are called by one thread at a time.
+ */
+#ifndef REGX_TRANSPORT_TCP_WATCH_H
+#define REGX_TRANSPORT_TCP_WATCH_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+typedef enum regx_tcp_watch_state {
+    REGX_TCP_WATCH_NONE, /* not yet started */
+    REGX_TCP_WATCH_RUNNING,
+    REGX_TCP_WATCH_REFUSED /* it cannot be: progress has to look from time to time */
+} regx_tcp_watch_state_t;
+
+typedef struct regx_tcp_watch {
+    regx_tcp_watch_state_t state; /* begins as zero */
+    pthread_t thread;
+    int epoll;
+    int end;             /* an eventfd: the thread is to end */
+    atomic_bool *asleep; /* the owner's flag; the thread ends it */
+    atomic_bool fired;   /* something came since the last regx_tcp_watch_arm */
+} regx_tcp_watch_t;
+
+/* Finds the listening socket with that port, in network byte order; -1: there is none. */
+int regx_tcp_watch_find_listener(uint16_t port);
+
+/* Has the thread set `asleep` to false once when one of the two descriptors can be read or written
+ * as UCX wants, at once if it can already. Starts it at the first call. The descriptors must stay
+ * the same, and open until stop. REGX_OK; REGX_DENIED: there can be no thread, now and later. */
+regx_status_t regx_tcp_watch_arm(regx_tcp_watch_t *watch, int events, int listener,
+                                 atomic_bool *asleep);
+
+/* Ends the thread, if there is one. */
+void regx_tcp_watch_stop(regx_tcp_watch_t *watch);
+
+#endif

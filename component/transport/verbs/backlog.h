@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Completions in the order in which they came. Those that are polled while a queue pair is ended
+ * are kept here, and handled before what the completion queue has next.
+ */
+#ifndef REGX_VERBS_BACKLOG_H
+#define REGX_VERBS_BACKLOG_H
+
+#include "transport/verbs/verbs.h"
+
+/* The next completions, at most `most`. `kept`: they were. Returns how many; negative: the
+ * completion queue cannot be polled. */
+int regx_backlog_take(regx_verbs_t *verbs, struct ibv_wc *completions, int most, bool *kept);
+/* Polls the completion queue and keeps what it has, a bounded amount. REGX_OK, `empty`: that was
+ * all; REGX_NO_MEMORY; REGX_FAILED: it cannot be polled. */
+regx_status_t regx_backlog_keep(regx_verbs_t *verbs, bool *empty);
+/* Drops what is kept of a queue pair that is about to be destroyed. The device may give its number
+ * to the next queue pair, which must not get that. */
+void regx_backlog_drop(regx_verbs_t *verbs, uint32_t qpn);
+
+#endif

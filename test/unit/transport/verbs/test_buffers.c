@@ -1,0 +1,391 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Receive buffers and slots: nobody waits for one because others compute, and none is lost. On
+ * devices in memory.
+ */
+#include "fake_device.h"
+#include "sides.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <unistd.h>
+
+enum { BUSY = 40, PATIENCE = 60 };
+
+static side_t others[BUSY], three;
+
+static int reset(void **state)
+{
+    (void)state;
+    alarm(PATIENCE);
+    fake_reset();
+    side_settings = NULL;
+    side_ports[0] = side_ports[1] = NULL;
+    return 0;
+}
+
+/* Receivers that compute hold what was sent to them, and leave something for one that is idle. */
+static void busy_receivers_do_not_block_an_idle_one(void **state)
+{
+    regx_conn_t *conns[BUSY];
+
+    (void)state;
+    sides_open_many(others, conns, BUSY);
+    for (unsigned i = 0; i < BUSY; i++) {
+        while (side_try(conns[i], 10) != REGX_OK) {
+            regx_transport_ops.progress(one.transport);
+            regx_transport_ops.progress(others[i].transport);
+        }
+    }
+    side_send(&one, 1, 1, 10);
+    side_await(&two.delivered, 1);
+    for (unsigned i = 0; i < BUSY; i++) {
+        for (int n = 0; n < 4000; n++) {
+            side_try(conns[i], 1024);
+            regx_transport_ops.progress(one.transport);
+        }
+    }
+    for (unsigned round = 2; round < 20; round++) {
+        for (int n = 0; n < 100 && side_try(one.conn, 1024) != REGX_OK; n++) {
+            sides_progress();
+        }
+        for (int n = 0; n < 100 && two.delivered < round; n++) {
+            sides_progress();
+        }
+        assert_int_equal(two.delivered, round);
+    }
+    sides_close_many(others, conns, BUSY);
+}
+
+static void put_may_fail(regx_put_t *put, regx_status_t status)
+{
+    (void)put;
+    (void)status;
+    done_failed++;
+}
+
+/* A device may forget completions of a queue pair that is destroyed, and with them the receive
+ * buffers. */
+static void disconnecting_in_a_put_loses_no_receive_buffers(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 20; round++) {
+        fake_reset();
+        fake.ports[0].drops_receives = true;
+        sides_open(false);
+        sides_exchange(1, 100);
+        for (int i = 0; i < 30; i++) {
+            side_try(two.conn, 100);
+        }
+        regx_transport_ops.progress(two.transport); /* they have arrived at `one` */
+        regx_put_t put = {.local = one.transport->pool_memory,
+                          .length = 5000,
+                          .target = REGX_TARGET_POOL,
+                          .notice_length = 8,
+                          .done = put_may_fail};
+        done_failed = 0;
+        assert_int_equal(regx_transport_ops.put(one.conn, &put), REGX_PENDING);
+        regx_transport_ops.disconnect(one.conn);
+        assert_int_equal(done_failed, 1);
+        for (int i = 0; i < 100; i++) {
+            sides_progress();
+        }
+        const regx_buffers_t *buffers = &verbs_of(&one)->buffers;
+        assert_int_equal(fake_srq_length(verbs_of(&one)->srq) + buffers->returned_count,
+                         buffers->receives);
+        regx_transport_ops.disconnect(two.conn);
+        side_close(&one);
+        side_close(&two);
+    }
+}
+
+/* A device may give the number of a queue pair to the next one. What completed for the first while
+ * it was ended is not taken for the second's. */
+static void new_queue_pair_gets_nothing_of_one_that_had_its_number(void **state)
+{
+    regx_put_t put = {
+        .length = 5000, .target = REGX_TARGET_POOL, .notice_length = 8, .done = put_may_fail};
+
+    (void)state;
+    sides_open(false);
+    sides_exchange(1, 100);
+    side_open(&three, THREE, ONE, false);
+    regx_conn_t *conn = side_connect_one_to(&three);
+    for (int i = 0; i < 30; i++) {
+        side_try(two.conn, 100);
+    }
+    regx_transport_ops.progress(two.transport); /* they have arrived at `one` */
+    const uint32_t number = regx_ep_find(verbs_of(&one), TWO)->qp->qp_num;
+    put.local = one.transport->pool_memory;
+    done_failed = 0;
+    assert_int_equal(regx_transport_ops.put(one.conn, &put), REGX_PENDING);
+    regx_transport_ops.disconnect(one.conn);
+    assert_int_equal(done_failed, 1);
+    assert_int_equal(side_try(conn, 10), REGX_AGAIN);
+    assert_int_equal(regx_ep_find(verbs_of(&one), THREE)->qp->qp_num, number);
+    for (int i = 0; i < 10; i++) {
+        regx_transport_ops.progress(one.transport);
+    }
+    assert_int_equal(one.delivered, 1);
+    const regx_buffers_t *buffers = &verbs_of(&one)->buffers;
+    assert_int_equal(fake_srq_length(verbs_of(&one)->srq) + buffers->returned_count,
+                     buffers->receives);
+    regx_transport_ops.disconnect(conn);
+    regx_transport_ops.disconnect(two.conn);
+    side_close(&three);
+    side_close(&one);
+    side_close(&two);
+}
+
+/* Nor does that which replaces a queue pair whose partner is no more. */
+static void queue_pair_that_is_replaced_leaves_nothing_to_the_next(void **state)
+{
+    regx_put_t put = {
+        .length = 5000, .target = REGX_TARGET_POOL, .notice_length = 8, .done = put_may_fail};
+    uint8_t bytes[REGX_CM_MESSAGE_SIZE];
+
+    (void)state;
+    sides_open(false);
+    side_open(&three, THREE, ONE, false);
+    side_open(&others[0], THREE + 1, ONE, false);
+    regx_conn_t *conn = side_connect_one_to(&three);
+    while (side_try(conn, 10) != REGX_OK) {
+        regx_transport_ops.progress(one.transport);
+        regx_transport_ops.progress(three.transport);
+    }
+    assert_int_equal(side_try(two.conn, 100), REGX_AGAIN);
+    regx_transport_ops.progress(two.transport);
+    regx_transport_ops.progress(one.transport); /* accepts */
+    regx_transport_ops.progress(two.transport);
+    for (int i = 0; i < 30; i++) {
+        side_try(two.conn, 100);
+    }
+    regx_transport_ops.progress(two.transport); /* they have arrived at `one` */
+    const regx_ep_t *ep = regx_ep_find(verbs_of(&one), TWO);
+    assert_int_equal(ep->state, REGX_EP_CONNECTED);
+    put.local = one.transport->pool_memory;
+    assert_int_equal(regx_transport_ops.put(conn, &put), REGX_PENDING);
+    regx_transport_ops.disconnect(conn); /* keeps them */
+    const uint32_t number = ep->qp->qp_num;
+    const regx_cm_message_t message = {.kind = REGX_CM_REQUEST,
+                                       .qpn = ep->peer_qpn,
+                                       .from = TWO,
+                                       .to = ONE,
+                                       .epoch = ep->peer_epoch + 1,
+                                       .address = verbs_of(&two)->address};
+    const regx_cm_source_t source = {.qpn = message.address.qpn};
+    regx_cm_message_pack(&message, bytes);
+    regx_cm_receive(verbs_of(&one), bytes, sizeof(bytes), &source);
+    assert_int_not_equal(ep->qp->qp_num, number);
+    conn = side_connect_one_to(&others[0]);
+    assert_int_equal(side_try(conn, 10), REGX_AGAIN);
+    assert_int_equal(regx_ep_find(verbs_of(&one), THREE + 1)->qp->qp_num, number);
+    for (int i = 0; i < 10; i++) {
+        regx_transport_ops.progress(one.transport);
+    }
+    assert_int_equal(one.delivered, 0);
+    const regx_buffers_t *buffers = &verbs_of(&one)->buffers;
+    assert_int_equal(fake_srq_length(verbs_of(&one)->srq) + buffers->returned_count,
+                     buffers->receives);
+    regx_transport_ops.disconnect(conn);
+    regx_transport_ops.disconnect(one.conn);
+    regx_transport_ops.disconnect(two.conn);
+    side_close(&others[0]);
+    side_close(&three);
+    side_close(&one);
+    side_close(&two);
+}
+
+/* Slots were added because many peers hold one each. Those slots are then theirs, and nothing else
+ * need be kept back for them. */
+static void slots_added_for_peers_that_hold_them_are_not_kept_back_again(void **state)
+{
+    enum { PEERS = REGX_VERBS_SLOTS + 2 * REGX_VERBS_SLOT_BLOCK, STAY = PEERS - REGX_VERBS_SLOTS };
+    uint32_t slots[PEERS], held = 1;
+
+    (void)state;
+    sides_open(false);
+    for (unsigned i = 0; i < PEERS; i++) {
+        slots[i] = regx_slot_take(verbs_of(&one), 0);
+        assert_int_not_equal(slots[i], REGX_SLOT_NONE);
+    }
+    for (unsigned i = STAY; i < PEERS; i++) {
+        regx_slot_give(verbs_of(&one), slots[i], 0);
+    }
+    assert_int_not_equal(regx_slot_take(verbs_of(&one), 0), REGX_SLOT_NONE);
+    while (regx_slot_take(verbs_of(&one), held) != REGX_SLOT_NONE) {
+        held++;
+    }
+    assert_int_equal(held, REGX_VERBS_SLOTS / 2); /* no more than are left */
+    regx_transport_ops.disconnect(one.conn);
+    regx_transport_ops.disconnect(two.conn);
+    side_close(&one);
+    side_close(&two);
+}
+
+/* Sends until the receiver's queue is dry, while it computes. Returns how many were posted. */
+static unsigned flood(regx_conn_t *conn, const side_t *from, const side_t *to)
+{
+    unsigned sent = 0;
+
+    for (unsigned i = 0; i < 100000 && fake_srq_length(verbs_of(to)->srq) > 0; i++) {
+        sent += side_try(conn, 10) == REGX_OK;
+        regx_transport_ops.progress(from->transport);
+    }
+    assert_int_equal(fake_srq_length(verbs_of(to)->srq), 0);
+    return sent;
+}
+
+/* Until progress has looked at what the device reports. */
+static void look(const side_t *side)
+{
+    const unsigned before = verbs_of(side)->looks;
+
+    while (verbs_of(side)->looks == before) {
+        regx_transport_ops.progress(side->transport);
+    }
+}
+
+static void open_with_receives(uint32_t depth)
+{
+    static regx_verbs_settings_t settings = REGX_VERBS_DEFAULTS;
+
+    settings.srq_depth = depth;
+    side_settings = &settings;
+    sides_open(false);
+    sides_exchange(1, 100);
+}
+
+static const char ran_low[] = "verbs: receive buffers ran low (verbs_srq_depth)";
+
+/* The device tells that they run low; then there are more for the next time. */
+static void receive_buffers_that_run_low_become_more(void **state)
+{
+    (void)state;
+    open_with_receives(0);
+    const regx_buffers_t *buffers = &verbs_of(&two)->buffers;
+    const uint32_t first = buffers->receives;
+    if (buffers->receives_max == first) {
+        print_message("not tried: little memory may be locked\n");
+        sides_close();
+        skip();
+    }
+    while (buffers->receives < buffers->receives_max) {
+        const uint32_t before = buffers->receives;
+
+        const unsigned sent = flood(one.conn, &one, &two), delivered = two.delivered;
+        look(&two);
+        side_await(&two.delivered, delivered + sent);
+        look(&two);
+        assert_true(buffers->receives > before);
+        assert_int_equal(fake_srq_length(verbs_of(&two)->srq) + buffers->returned_count,
+                         buffers->receives);
+    }
+    assert_true(buffers->receives >= 2 * first);
+    for (unsigned i = 0; i < buffers->receives; i++) { /* all are used, the new ones, too */
+        const unsigned delivered = two.delivered;
+
+        side_send(&one, 1, i, 8000);
+        side_await(&two.delivered, delivered + 1);
+        assert_true(unit_is_filled(two.last, 8000, i));
+    }
+    sides_close();
+}
+
+/* Those that the user asked for stay so many, and it is told that they were few. */
+static void receive_buffers_of_a_given_number_stay_so_many(void **state)
+{
+    (void)state;
+    open_with_receives(64);
+    for (unsigned round = 1; round <= 3; round++) {
+        const unsigned sent = flood(one.conn, &one, &two), delivered = two.delivered;
+
+        look(&two);
+        side_await(&two.delivered, delivered + sent);
+        sides_progress(); /* asks to be told again */
+        assert_int_equal(verbs_of(&two)->buffers.receives, 64);
+        assert_int_equal(regx_tally_find(two.counters.fallbacks, ran_low)->count, round);
+    }
+    sides_close();
+}
+
+/* Where no more can be registered, it goes on with those that are there. */
+static void receive_buffers_that_cannot_become_more(void **state)
+{
+    (void)state;
+    open_with_receives(0);
+    const uint32_t first = verbs_of(&two)->buffers.receives;
+    fake.register_error = ENOMEM;
+    for (unsigned round = 1; round <= 2; round++) {
+        const unsigned sent = flood(one.conn, &one, &two), delivered = two.delivered;
+
+        look(&two);
+        side_await(&two.delivered, delivered + sent);
+        look(&two);
+    }
+    assert_int_equal(verbs_of(&two)->buffers.receives, first);
+    assert_true(fake.registers <= 1);
+    assert_int_equal(regx_tally_find(two.counters.fallbacks, ran_low)->count, 2);
+    fake.register_error = 0;
+    sides_close();
+}
+
+/* A look is a system call, so a program that waits makes few. */
+static void device_is_looked_at_now_and_then(void **state)
+{
+    enum { LOOKS = 5, APART_NS = 10000000 };
+
+    (void)state;
+    sides_open(false);
+    sides_exchange(1, 100);
+    look(&one);
+    const int64_t begin = regx_now_ns();
+    for (int i = 0; i < LOOKS; i++) {
+        look(&one);
+    }
+    assert_true(regx_now_ns() - begin >= (LOOKS - 1) * (int64_t)APART_NS);
+    sides_close();
+}
+
+/* Registering is slow, and every endpoint without a slot asks again and again. */
+static void slots_that_cannot_be_registered_are_not_asked_for_at_once_again(void **state)
+{
+    static const char says[] = "verbs: no memory for more slots for a while";
+    unsigned taken = 0;
+
+    (void)state;
+    sides_open(false);
+    fake.register_error = ENOMEM;
+    for (unsigned i = 0; i < 2 * REGX_VERBS_SLOTS; i++) {
+        taken += regx_slot_take(verbs_of(&one), 0) != REGX_SLOT_NONE;
+    }
+    assert_int_equal(taken, REGX_VERBS_SLOTS);
+    assert_true(fake.registers < REGX_VERBS_SLOTS / 2);
+    assert_int_equal(regx_tally_find(one.counters.fallbacks, says)->count, 1);
+    fake.register_error = 0;
+    while (regx_slot_take(verbs_of(&one), 0) == REGX_SLOT_NONE) {
+    }
+    regx_transport_ops.disconnect(one.conn);
+    regx_transport_ops.disconnect(two.conn);
+    side_close(&one);
+    side_close(&two);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(busy_receivers_do_not_block_an_idle_one, reset),
+        cmocka_unit_test_setup(disconnecting_in_a_put_loses_no_receive_buffers, reset),
+        cmocka_unit_test_setup(new_queue_pair_gets_nothing_of_one_that_had_its_number, reset),
+        cmocka_unit_test_setup(slots_that_cannot_be_registered_are_not_asked_for_at_once_again,
+                               reset),
+        cmocka_unit_test_setup(queue_pair_that_is_replaced_leaves_nothing_to_the_next, reset),
+        cmocka_unit_test_setup(slots_added_for_peers_that_hold_them_are_not_kept_back_again, reset),
+        cmocka_unit_test_setup(receive_buffers_that_run_low_become_more, reset),
+        cmocka_unit_test_setup(receive_buffers_of_a_given_number_stay_so_many, reset),
+        cmocka_unit_test_setup(receive_buffers_that_cannot_become_more, reset),
+        cmocka_unit_test_setup(device_is_looked_at_now_and_then, reset),
+    };
+
+    return cmocka_run_group_tests_name("verbs buffers", tests, NULL, NULL);
+}

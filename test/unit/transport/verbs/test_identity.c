@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Processes that lie about who or where they are. On devices in memory.
+ */
+#include "fake_device.h"
+#include "sides.h"
+
+#include <unistd.h>
+
+enum { PATIENCE = 60 };
+
+static side_t three;
+
+static int reset(void **state)
+{
+    (void)state;
+    alarm(PATIENCE);
+    fake_reset();
+    side_settings = NULL;
+    side_ports[0] = side_ports[1] = NULL;
+    return 0;
+}
+
+/* A process that says it is another, whom we know by what it published. */
+static void process_that_takes_the_name_of_another(void **state)
+{
+    (void)state;
+    fake_add(0, 2);
+    side_ports[0] = side_ports[1] = "fake0:1";
+    sides_open(false);
+    assert_int_equal(side_try(one.conn, 10), REGX_AGAIN);
+    side_open(&three, TWO, ONE, false);
+    side_connect(&three, &one);
+    for (int i = 0; i < 10; i++) {
+        assert_int_equal(side_try(three.conn, 10), REGX_AGAIN);
+        regx_transport_ops.progress(three.transport);
+        regx_transport_ops.progress(one.transport);
+    }
+    assert_true(one.counters.malformed > 0);
+    one.counters.malformed = 0;
+    sides_exchange(1, 3000); /* with the true one */
+    regx_transport_ops.disconnect(three.conn);
+    side_close(&three);
+    sides_close();
+}
+
+/* One that gives another's address as well is found out by where its request came from. */
+static void process_that_takes_the_address_of_another(void **state)
+{
+    (void)state;
+    fake_add(0, 2);
+    side_ports[0] = side_ports[1] = "fake0:1";
+    sides_open(false);
+    side_ports[1] = NULL;
+    side_open(&three, TWO, ONE, false);
+    side_connect(&three, &one);
+    verbs_of(&three)->address = verbs_of(&two)->address;
+    assert_int_equal(side_try(three.conn, 10), REGX_AGAIN);
+    for (int i = 0; i < 10; i++) {
+        regx_transport_ops.progress(three.transport);
+        regx_transport_ops.progress(one.transport);
+    }
+    assert_null(regx_ep_find(verbs_of(&one), TWO));
+    assert_true(one.counters.malformed > 0);
+    one.counters.malformed = 0;
+    sides_exchange(1, 3000);
+    regx_transport_ops.disconnect(three.conn);
+    side_close(&three);
+    sides_close();
+}
+
+/* One that comes before anything is known of the other loses the name once that one's published
+ * address is. */
+static void process_that_took_a_name_before_its_owner_was_known(void **state)
+{
+    (void)state;
+    side_open(&one, ONE, TWO, false);
+    side_open(&two, TWO, ONE, false);
+    side_open(&three, TWO, ONE, false);
+    side_connect(&three, &one);
+    while (side_try(three.conn, 10) == REGX_AGAIN) {
+        regx_transport_ops.progress(three.transport);
+        regx_transport_ops.progress(one.transport);
+    }
+    side_connect(&one, &two);
+    side_connect(&two, &one);
+    side_send(&one, 1, 5, 3000);
+    side_await(&two.delivered, 1);
+    assert_true(unit_is_filled(two.last, 3000, 5));
+    assert_int_equal(one.broken + two.broken, 0);
+    assert_true(one.counters.malformed > 0);
+    one.counters.malformed = 0;
+    regx_transport_ops.disconnect(three.conn);
+    side_close(&three);
+    sides_close();
+}
+
+/* It concerns its sender alone. */
+static void request_whose_address_cannot_be_routed_to_ends_nothing(void **state)
+{
+    (void)state;
+    fake_make_infiniband(&fake.ports[0], 0);
+    fake.ports[0].port_flags = IBV_QPF_GRH_REQUIRED; /* else the device tells where it came from */
+    sides_open(false);
+    side_open(&three, THREE, ONE, false);
+    side_connect(&three, &one);
+    verbs_of(&three)->address.lid = 0xd000;
+    assert_int_equal(side_try(three.conn, 10), REGX_AGAIN);
+    for (int i = 0; i < 10; i++) {
+        regx_transport_ops.progress(three.transport);
+        regx_transport_ops.progress(one.transport);
+    }
+    assert_int_equal(one.broken, 0);
+    assert_true(one.counters.malformed > 0);
+    assert_null(regx_ep_find(verbs_of(&one), THREE));
+    one.counters.malformed = 0;
+    sides_exchange(1, 3000);
+    regx_transport_ops.disconnect(three.conn);
+    side_close(&three);
+    sides_close();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(process_that_takes_the_name_of_another, reset),
+        cmocka_unit_test_setup(process_that_takes_the_address_of_another, reset),
+        cmocka_unit_test_setup(process_that_took_a_name_before_its_owner_was_known, reset),
+        cmocka_unit_test_setup(request_whose_address_cannot_be_routed_to_ends_nothing, reset),
+    };
+
+    return cmocka_run_group_tests_name("verbs identity", tests, NULL, NULL);
+}
