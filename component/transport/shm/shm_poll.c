@@ -181,9 +181,7 @@ static __attribute__((noinline)) regx_status_t take_any(regx_shm_t *shm,
     if (frame.kind == REGX_FRAME_LAST) {
         return REGX_UNREACHABLE;
     }
-    if (frame.tag == REGX_SHM_TAG_OWN) {
-        take_request(shm, inbound, &frame);
-    } else if (frame.kind == REGX_FRAME_ZCOPY) {
+    if (frame.kind == REGX_FRAME_ZCOPY) {
         deliver_zcopy(shm, inbound, &frame);
     } else if (frame.kind == REGX_FRAME_ASSIST) {
         take_request(shm, inbound, &frame);
