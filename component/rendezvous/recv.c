@@ -37,7 +37,10 @@ static regx_rndv_recv_t *recv_new(regx_rndv_t *rndv)
             return NULL;
         }
     }
-    memset(recv, 0, size);
+    memset(recv, 0, sizeof(*recv));
+    for (unsigned i = 0; i < rndv->config.chunk_depth; i++) { /* most receives use none */
+        recv->chunks[i].state = REGX_CHUNK_FREE;
+    }
     regx_list_init(&recv->link);
     return recv;
 }
@@ -178,7 +181,7 @@ void regx_recv_free_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
     if (recv->phase == REGX_RECV_CLOSED && recv->holds == 0) {
         assert(recv->slots_out == 0);
-        regx_list_append(&rndv->free_recvs, &recv->link);
+        regx_list_prepend(&rndv->free_recvs, &recv->link); /* it is still in the cache */
     }
 }
 

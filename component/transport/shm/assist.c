@@ -78,7 +78,9 @@ static bool may_ask(const regx_shm_conn_t *conn, const regx_get_t *get)
 {
     return get->length >= REGX_ASSIST_LEAST && get->length <= REGX_CLAIM_MOST &&
            conn->super.peer != regx_shm_of(conn->super.transport)->config.self &&
-           atomic_load_explicit(&regx_shm_main_at(&conn->main)->queued, memory_order_relaxed) == 0;
+           (get->length >= REGX_ASSIST_BOTH ||
+            atomic_load_explicit(&regx_shm_main_at(&conn->main)->queued, memory_order_relaxed) ==
+                0);
 }
 
 regx_assisted_t *regx_assist_ask_locked(regx_shm_conn_t *conn, regx_get_t *get)
@@ -368,6 +370,12 @@ bool regx_assist_write(regx_shm_t *shm)
         remove_request(shm, 0);
     }
     return true;
+}
+
+bool regx_assist_is_large(const regx_shm_t *shm)
+{
+    return shm->requests.count > 0 &&
+           shm->requests.waiting[0].frame.length >= REGX_ASSIST_BOTH / 2 - REGX_CLAIM_PAGE;
 }
 
 void regx_assist_forget(regx_shm_t *shm, const regx_shm_inbound_t *inbound)

@@ -11,10 +11,12 @@
  *
  * Why halves, and not pieces of equal right: a program uses its buffers again, and half of the
  * buffer then lies in each of the two caches. With pieces for whoever comes first, 64 KiB messages
- * in a stream took 4.8 us each, with halves 2.2 (EPYC Zen 5, without MPI).
+ * in a stream took 4.8 us each, with halves 2.2 (Intel Xeon, two processes without MPI).
  *
  * The receiver does not ask a peer that has copies of its own to make: in both directions at once
- * each side best reads by itself.
+ * each side best reads by itself. But for gets of REGX_ASSIST_BOTH on: two whole buffers do not fit
+ * a core's cache any more, and halves of four are each used again before they have left it. A peer
+ * that has such requests and copies of its own does a piece of either in turn.
  *
  * A peer claims and copies a piece within one call of progress. So it never holds a claim while it
  * disconnects or closes, and the receiver that gives up a get waits for one system call of the
@@ -35,6 +37,7 @@
 #define REGX_ASSIST_CELLS 128u    /* gets of one process that may be assisted at once */
 #define REGX_ASSIST_REQUESTS 128u /* of peers that wait for this process's help; more go without */
 #define REGX_ASSIST_LEAST (64u << 10) /* bytes of a get: below, the peer comes too late */
+#define REGX_ASSIST_BOTH (1u << 20)   /* bytes of a get from which on a busy peer is asked too */
 
 struct regx_shm;
 struct regx_shm_conn;
@@ -114,6 +117,8 @@ regx_status_t regx_assist_take(struct regx_shm *shm, struct regx_shm_inbound *in
 
 /* Claims a piece of what peers read and writes it. Returns whether it did. */
 bool regx_assist_write(struct regx_shm *shm);
+/* Whether the first request is of a get of REGX_ASSIST_BOTH or more. */
+bool regx_assist_is_large(const struct regx_shm *shm);
 
 /* Forgets what that neighbour asked for. */
 void regx_assist_forget(struct regx_shm *shm, const struct regx_shm_inbound *inbound);

@@ -284,15 +284,16 @@ static int poll_ending(regx_shm_t *shm)
 
 __attribute__((noinline)) int regx_shm_poll_copies(regx_shm_t *shm)
 {
-    int events = shm->ending.first != NULL ? poll_ending(shm) : 0;
+    const int events = shm->ending.first != NULL ? poll_ending(shm) : 0;
 
+    shm->turn_is_peers = !shm->turn_is_peers && regx_assist_is_large(shm);
+    if (shm->turn_is_peers && regx_assist_write(shm)) {
+        return events + 1;
+    }
     if (serve(shm)) {
         return events + 1;
     }
-    if (shm->requests.count > 0) {
-        events += regx_assist_write(shm);
-    }
-    return events;
+    return events + (shm->requests.count > 0 && regx_assist_write(shm));
 }
 
 /* ---- the end ---- */

@@ -108,6 +108,7 @@ typedef struct regx_shm {
     size_t inbound_count, inbound_room;
     regx_assists_t assists;
     regx_assist_requests_t requests;
+    bool turn_is_peers; /* the last piece was of a large request of a peer's */
 } regx_shm_t;
 
 static inline regx_shm_t *regx_shm_of(regx_transport_t *transport)

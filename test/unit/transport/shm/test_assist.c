@@ -260,10 +260,13 @@ static void what_the_peer_may_take_is_read_last(void **state)
 
 /* ---- both ways ---- */
 
+/* Of each of the two gets. */
+static size_t both_ways;
+
 static void get_and_wait(side_t *side)
 {
     begin(side);
-    op_t op = assisted_op(side, 5, LONG);
+    op_t op = assisted_op(side, 5, both_ways);
     REQUIRE(post(&op) == REGX_PENDING);
     meet(side);
     meet(side);
@@ -277,7 +280,7 @@ static void get_before_helping(side_t *side)
 {
     begin(side);
     meet(side);
-    op_t op = assisted_op(side, 5, LONG);
+    op_t op = assisted_op(side, 5, both_ways);
     REQUIRE(post(&op) == REGX_PENDING);
     REQUIRE(side->shm->assists.free == &side->shm->assists.gets[0]); /* who is busy is not asked */
     while (op.ended == 0) {
@@ -287,7 +290,7 @@ static void get_before_helping(side_t *side)
     assert_got(&op);
     op_free(&op);
     work_alone(side);
-    REQUIRE(side->counters.chunks_sender == 2);
+    REQUIRE(side->counters.chunks_sender == 1);
     meet(side);
     finish(side);
 }
@@ -295,7 +298,35 @@ static void get_before_helping(side_t *side)
 static void own_gets_come_first(void **state)
 {
     (void)state;
+    both_ways = REGX_ASSIST_BOTH / 2;
     run_pair(false, get_and_wait, get_before_helping);
+}
+
+/* The halves of LONG are two pieces each. */
+static void help_in_turn(side_t *side)
+{
+    begin(side);
+    meet(side);
+    op_t op = assisted_op(side, 5, both_ways);
+    REQUIRE(post(&op) == REGX_PENDING);
+    REQUIRE(side->shm->assists.free != &side->shm->assists.gets[0]); /* who is busy is asked */
+    for (uint64_t call = 0; call < 4; call++) {
+        REQUIRE(side->counters.chunks_sender == (call + 1) / 2);
+        REQUIRE(side->counters.chunks_receiver == call / 2);
+        REQUIRE(regx_shm_progress(side->transport) > 0);
+    }
+    meet(side);
+    await(side, &op);
+    assert_got(&op);
+    op_free(&op);
+    finish(side);
+}
+
+static void large_gets_and_help_take_turns(void **state)
+{
+    (void)state;
+    both_ways = LONG;
+    run_pair(false, get_and_wait, help_in_turn);
 }
 
 /* ---- bounds ---- */
@@ -471,6 +502,7 @@ int main(void)
         cmocka_unit_test(the_peer_helps_with_the_oldest),
         cmocka_unit_test(what_the_peer_may_take_is_read_last),
         cmocka_unit_test(own_gets_come_first),
+        cmocka_unit_test(large_gets_and_help_take_turns),
         cmocka_unit_test(without_a_cell_a_get_is_a_plain_one),
         cmocka_unit_test(a_get_does_not_wait_for_long_ones_from_another_peer),
         cmocka_unit_test(a_copy_begun_while_the_peer_copies_is_counted),
