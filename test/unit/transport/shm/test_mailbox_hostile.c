@@ -22,7 +22,7 @@ static regx_status_t expected(const box_t *box, const regx_mailbox_line_t *line)
     memcpy(&length, head + 5, sizeof(length));
     memcpy(&position, line->data, sizeof(position));
     memcpy(&token, line->data + 12, sizeof(token));
-    if (kind == REGX_FRAME_INLINE) {
+    if (kind == REGX_FRAME_INLINE || kind == REGX_FRAME_ASSIST) {
         return length <= REGX_MAILBOX_INLINE ? REGX_OK : REGX_INVALID;
     }
     if (kind == REGX_FRAME_SPAN) {
@@ -46,10 +46,11 @@ static volatile uint8_t sink; /* so that reading is not left out */
 static void read_frame(const box_t *box, const regx_mailbox_line_t *line, const regx_frame_t *frame)
 {
     const uint8_t *data = frame->data;
-    const uint8_t *from = frame->kind == REGX_FRAME_INLINE ? line->data
+    const bool in_line = frame->kind == REGX_FRAME_INLINE || frame->kind == REGX_FRAME_ASSIST;
+    const uint8_t *from = in_line                          ? line->data
                           : frame->kind == REGX_FRAME_SPAN ? box->in.gathered
                                                            : box->memory->payload;
-    const size_t size = frame->kind == REGX_FRAME_INLINE ? sizeof(line->data)
+    const size_t size = in_line                          ? sizeof(line->data)
                         : frame->kind == REGX_FRAME_SPAN ? sizeof(box->in.gathered)
                                                          : (size_t)BOX_RING;
 
@@ -110,6 +111,9 @@ static void post_kind(box_t *box, regx_frame_kind_t kind, uint64_t before)
         break;
     case REGX_FRAME_ZCOPY:
         assert_int_equal(regx_mailbox_post_zcopy(&box->out, 3, 4096, 100, 5, 1), REGX_OK);
+        break;
+    case REGX_FRAME_ASSIST:
+        assert_int_equal(regx_mailbox_post_own(&box->out, REGX_FRAME_ASSIST, "help", 4), REGX_OK);
         break;
     case REGX_FRAME_LAST:
         assert_int_equal(regx_mailbox_post_own(&box->out, REGX_FRAME_LAST, NULL, 0), REGX_OK);
