@@ -37,10 +37,7 @@ static regx_rndv_recv_t *recv_new(regx_rndv_t *rndv)
             return NULL;
         }
     }
-    memset(recv, 0, sizeof(*recv));
-    for (unsigned i = 0; i < rndv->config.chunk_depth; i++) { /* most receives use none */
-        recv->chunks[i].state = REGX_CHUNK_FREE;
-    }
+    memset(recv, 0, size);
     regx_list_init(&recv->link);
     return recv;
 }
