@@ -157,19 +157,29 @@ bool regx_cache_admits_locked(regx_cache_t *cache, const regx_request_t *request
            (seen || config->admit == REGX_ADMIT_FIRST || has_room(cache, size));
 }
 
-/* How many others may find no room until what is set aside, and not asked for, is given back. */
-#define OTHERS 256u
-
 /* Room for a region so large that one call cannot make it is made in parts. What was made counts as
  * kept meanwhile: small regions would else take it, and thousands of them be given up for nothing.
- */
-static void set_aside(regx_cache_t *cache, const regx_request_t *request)
+ * It is given back when too many others that are worth keeping have found no room since it last
+ * became more: its buffer may be gone, or all that is left is in use. Nothing else tells, since
+ * nobody watches a buffer that is not kept. */
+#define OTHERS 256u
+#define LARGE_OTHER 32u /* one that takes parts, too, and is refused until then, counts as many */
+
+static bool is_aside_for(const regx_cache_t *cache, const regx_request_t *request)
+{
+    const regx_aside_t *aside = &cache->aside;
+
+    return aside->bytes > 0 && aside->start == request->start && aside->end == request->end;
+}
+
+static void set_aside(regx_cache_t *cache, const regx_request_t *request, unsigned others)
 {
     const uint64_t size = request->end - request->start;
     const uint64_t made = cache->config.bytes - cache->bytes;
 
     if (made < size) { /* else it is the number of regions that is used up */
-        cache->aside = (regx_aside_t){.start = request->start, .end = request->end, .bytes = made};
+        cache->aside = (regx_aside_t){
+            .start = request->start, .end = request->end, .bytes = made, .others = others};
         cache->bytes += made;
     }
 }
@@ -189,22 +199,35 @@ static bool takes_parts(const regx_cache_t *cache, uint64_t size)
            (cache->bytes + size - max) / REGX_EVICTED_MAX > kept / cache->count;
 }
 
+/* Another region of that size comes, and finds no room. */
+static void count_other(regx_cache_t *cache, uint64_t size)
+{
+    cache->aside.others += takes_parts(cache, size) ? LARGE_OTHER : 1;
+    if (cache->aside.others > OTHERS) {
+        give_back_aside(cache);
+    }
+}
+
 bool regx_cache_reserve_locked(regx_cache_t *cache, regx_request_t *request)
 {
     const uint64_t size = request->end - request->start;
-    regx_aside_t *aside = &cache->aside;
-    const bool own = aside->start == request->start && aside->end == request->end;
+    const bool own = is_aside_for(cache, request);
+    const unsigned others = own ? cache->aside.others : 0;
 
-    if (own || (aside->bytes > 0 && !has_room(cache, size) && ++aside->others > OTHERS)) {
+    if (own) {
         give_back_aside(cache);
+    } else if (cache->aside.bytes > 0 && !has_room(cache, size)) {
+        count_other(cache, size);
     }
-    if (aside->bytes > 0 && takes_parts(cache, size)) {
+    if (cache->aside.bytes > 0 && takes_parts(cache, size)) {
         return false; /* one after the other */
     }
     while (!has_room(cache, size)) {
-        if (request->given_up >= REGX_EVICTED_MAX || regx_cache_evict_locked(cache) == 0) {
-            if (aside->bytes == 0 && (own || request->given_up > 0)) {
-                set_aside(cache, request);
+        const bool is_part = request->given_up >= REGX_EVICTED_MAX;
+
+        if (is_part || regx_cache_evict_locked(cache) == 0) {
+            if (cache->aside.bytes == 0 && (is_part || own)) {
+                set_aside(cache, request, is_part ? 0 : others);
             }
             return false;
         }

@@ -340,6 +340,105 @@ static void room_that_is_not_fetched_is_given_back(void **state)
     registry_close(r);
 }
 
+/* What it needs is in use and stays so, however often it asks. */
+static void a_large_region_that_finds_no_room_leaves_it_to_small_ones(void **state)
+{
+    enum { BUDGET = 1024, IN_USE = 600, LARGE = 500, SMALL = 10, ROUNDS = 100 };
+    registry_t *r = registry_open(BUDGET * PAGE, UNLIMITED, REGX_ADMIT_FIRST, false);
+    regx_region_t held;
+    unsigned hits = 0;
+
+    (void)state;
+    registry_get(r, (uintptr_t)1 << 33, IN_USE * PAGE, &held);
+    for (uintptr_t i = 1; i <= BUDGET - IN_USE; i++) {
+        registry_use(r, i * PAGE, PAGE);
+    }
+    for (unsigned round = 0; round < 2 * ROUNDS; round++) {
+        assert_int_equal(registry_served(r, (uintptr_t)1 << 32, LARGE * PAGE), ONCE);
+        for (uintptr_t i = 1; i <= SMALL; i++) {
+            registry_use(r, i * PAGE, PAGE);
+            hits += registry_served(r, i * PAGE, PAGE) == HIT && round >= ROUNDS;
+        }
+    }
+    assert_int_equal(hits, ROUNDS * SMALL);
+    regx_region_release(&r->registry, &held);
+    assert_int_equal(registry_served(r, (uintptr_t)1 << 32, LARGE * PAGE), MISS);
+    registry_close(r);
+}
+
+/* The last that it needs is in use, for now. */
+static void what_was_made_stays_while_the_rest_is_in_use(void **state)
+{
+    enum { BUDGET = 1024, LARGE = 1000, IN_USE = 30, OTHERS = 200 };
+    registry_t *r = registry_open(BUDGET * PAGE, UNLIMITED, REGX_ADMIT_FIRST, false);
+    regx_region_t held[IN_USE];
+
+    (void)state;
+    for (uintptr_t i = 0; i < IN_USE; i++) {
+        registry_get(r, (1 + i) * PAGE, PAGE, &held[i]);
+    }
+    for (uintptr_t i = IN_USE; i < BUDGET; i++) {
+        registry_use(r, (1 + i) * PAGE, PAGE);
+    }
+    for (unsigned i = 0; i < 2 * BUDGET / REGX_EVICTED_MAX; i++) {
+        assert_int_equal(registry_served(r, (uintptr_t)1 << 32, LARGE * PAGE), ONCE);
+    }
+    for (uintptr_t i = 0; i < OTHERS; i++) {
+        assert_int_equal(registry_served(r, ((uintptr_t)1 << 33) + i * PAGE, PAGE), ONCE);
+    }
+    for (unsigned i = 0; i < IN_USE; i++) {
+        regx_region_release(&r->registry, &held[i]);
+    }
+    assert_int_equal(registry_served(r, (uintptr_t)1 << 32, LARGE * PAGE), MISS);
+    registry_close(r);
+}
+
+/* Its buffer is gone; the next large one is elsewhere. */
+static void room_that_is_not_fetched_goes_to_the_next_large_region(void **state)
+{
+    enum { BUDGET = 5000, LARGE = 2000 };
+    registry_t *r = registry_open(BUDGET * PAGE, UNLIMITED, REGX_ADMIT_FIRST, false);
+    served_t served = ONCE;
+    unsigned rounds = 0;
+
+    (void)state;
+    for (uintptr_t i = 1; i <= BUDGET; i++) {
+        registry_use(r, i * PAGE, PAGE);
+    }
+    assert_int_equal(registry_served(r, (uintptr_t)1 << 32, LARGE * PAGE), ONCE);
+    for (; served == ONCE && rounds < BUDGET; rounds++) {
+        served = registry_served(r, (uintptr_t)1 << 33, LARGE * PAGE);
+    }
+    assert_int_equal(served, MISS);
+    assert_in_range(rounds, 1, LARGE / REGX_EVICTED_MAX + 10);
+    registry_close(r);
+}
+
+/* Nor do those that are not worth keeping: however many come, what is set aside is not theirs. */
+static void uses_of_buffers_once_do_not_take_the_room_of_a_large_region(void **state)
+{
+    enum { BUDGET = 5000, LARGE = 2000, ONCE_EACH = 1000, ROUNDS = 300 };
+    registry_t *r = registry_open(BUDGET * PAGE, UNLIMITED, REGX_ADMIT_SECOND, false);
+    served_t served = ONCE;
+    unsigned rounds = 0;
+
+    (void)state;
+    for (uintptr_t i = 1; i <= BUDGET; i++) {
+        registry_use(r, i * PAGE, PAGE);
+    }
+    for (; served == ONCE && rounds < ROUNDS; rounds++) {
+        served = registry_served(r, (uintptr_t)1 << 32, LARGE * PAGE);
+        for (uintptr_t i = 0; i < ONCE_EACH && served == ONCE; i++) {
+            const uintptr_t number = rounds * ONCE_EACH + i;
+
+            assert_int_equal(registry_served(r, ((uintptr_t)1 << 33) + number * PAGE, PAGE), ONCE);
+        }
+    }
+    assert_int_equal(served, MISS);
+    assert_in_range(rounds, LARGE / REGX_EVICTED_MAX, 2 * LARGE / REGX_EVICTED_MAX);
+    registry_close(r);
+}
+
 /* ---- changed in use ---- */
 
 static void *unmap_it(void *base)
@@ -390,6 +489,10 @@ int main(void)
         cmocka_unit_test(small_uses_do_not_take_the_room_of_a_large_region),
         cmocka_unit_test(large_regions_are_made_room_for_one_after_the_other),
         cmocka_unit_test(room_that_is_not_fetched_is_given_back),
+        cmocka_unit_test(a_large_region_that_finds_no_room_leaves_it_to_small_ones),
+        cmocka_unit_test(what_was_made_stays_while_the_rest_is_in_use),
+        cmocka_unit_test(room_that_is_not_fetched_goes_to_the_next_large_region),
+        cmocka_unit_test(uses_of_buffers_once_do_not_take_the_room_of_a_large_region),
         cmocka_unit_test(an_event_that_comes_late_accuses_nobody),
         cmocka_unit_test(a_cache_closes_though_another_on_the_same_monitor_goes_on_sleeping),
         cmocka_unit_test(freed_memory_is_deregistered_while_nobody_calls),
