@@ -14,9 +14,9 @@
 
 #include "base/clock.h"
 
-#define YIELDS 16u /* while news is not yet logged: some microseconds */
-/* How often, and for how long, it is asked again whether a change is under way, before memory is
- * registered that may not need it: for less than registering takes. */
+/* How often, and for how long, it is asked again whether a change is under way, or whether news is
+ * logged by now, before memory is registered that may not need it: for less than registering takes.
+ */
 #define ASKED_AGAIN 32u
 #define ASKED_FOR_NS 20000
 /* Given up and deregistered where the device has no more room, by one acquisition; it bounces if
@@ -41,20 +41,7 @@ static bool pages_of(const regx_cache_t *cache, const void *base, size_t length,
     return true;
 }
 
-/* The notifier's reader lets go whoever changed memory by reading of it, and logs it only then: who
- * has just unmapped something comes here a microsecond too early. Registering anew would take far
- * longer than to let the reader run, perhaps on this very core. Not for long, whatever it does. */
-static void let_it_be_logged(const regx_inval_log_t *log)
-{
-    for (unsigned i = 0; i < YIELDS; i++) {
-        if (atomic_load_explicit(&log->sequence, memory_order_relaxed) % 2 == 0) {
-            return;
-        }
-        sched_yield();
-    }
-}
-
-/* Of asking again while a change is under way that may be of anything. */
+/* Of asking again while a change is under way that may be of anything, or news is not logged. */
 typedef struct retry {
     unsigned count;
     int64_t since;
@@ -71,6 +58,19 @@ static bool asks_again(retry_t *retry)
     }
     retry->count++;
     return true;
+}
+
+/* The notifier's reader lets go whoever changed memory by reading of it, and logs it only then: who
+ * has just unmapped something comes here a microsecond too early. Registering anew would take far
+ * longer than to let the reader run, perhaps on this very core. Not for long, whatever it does. */
+static void let_it_be_logged(const regx_inval_log_t *log)
+{
+    retry_t retry = {0};
+
+    while (atomic_load_explicit(&log->sequence, memory_order_relaxed) % 2 != 0 &&
+           asks_again(&retry)) {
+        sched_yield();
+    }
 }
 
 /* Takes dead regions out of that part of the look-up cache; notes if one of them would have served,

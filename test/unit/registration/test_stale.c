@@ -320,6 +320,18 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *time)
     return 0;
 }
 
+/* Whoever yields a busy core gets it back after a time slice or more. */
+static unsigned yields;
+
+int __real_sched_yield(void);
+int __wrap_sched_yield(void);
+
+int __wrap_sched_yield(void)
+{
+    yields++;
+    return __real_sched_yield();
+}
+
 /* It is over when it has been asked about a few times. */
 static void end_soon(registry_t *r)
 {
@@ -343,7 +355,6 @@ static void a_change_that_ends_soon_costs_no_registration(void **state)
     registry_close(r);
 }
 
-/* Whoever yields a busy core gets it back after a time slice or more. */
 static void a_change_that_lasts_is_not_asked_about_for_long(void **state)
 {
     registry_t *r = registry_open_large(true);
@@ -353,10 +364,54 @@ static void a_change_that_lasts_is_not_asked_about_for_long(void **state)
     r->changing = true;
     passing = BUSY;
     const uint64_t refused = r->counters.query_refused;
+    yields = 0;
     assert_int_equal(registry_served(r, 0x100000, PAGE), ONCE);
     assert_in_range(r->counters.query_refused - refused, 1, 4);
+    assert_in_range(yields, 1, 2);
     passing = AS_IT_DOES;
     r->changing = false;
+    assert_int_equal(registry_served(r, 0x100000, PAGE), HIT);
+    registry_close(r);
+}
+
+static void begin_a_change(registry_t *r, uintptr_t start, uintptr_t end)
+{
+    (void)start;
+    (void)end;
+    r->changing = true;
+}
+
+static void a_change_that_begins_while_pinning_is_not_asked_about_for_long(void **state)
+{
+    registry_t *r = registry_open_large(true);
+
+    (void)state;
+    r->during = begin_a_change;
+    passing = BUSY;
+    yields = 0;
+    assert_int_equal(registry_served(r, 0x100000, PAGE), ONCE);
+    assert_in_range(r->counters.query_refused, 2, 4); /* all of them after it was pinned */
+    assert_in_range(yields, 1, 2);
+    passing = AS_IT_DOES;
+    r->during = NULL;
+    r->changing = false;
+    assert_int_equal(registry_served(r, 0x100000, PAGE), MISS);
+    registry_close(r);
+}
+
+static void news_that_is_not_logged_is_not_waited_for_for_long(void **state)
+{
+    registry_t *r = registry_open_large(true);
+
+    (void)state;
+    registry_use(r, 0x100000, PAGE);
+    r->monitor.log->sequence++;
+    passing = BUSY;
+    yields = 0;
+    assert_int_equal(registry_served(r, 0x100000, PAGE), ONCE);
+    assert_in_range(yields, 1, 4);
+    passing = AS_IT_DOES;
+    r->monitor.log->sequence++;
     assert_int_equal(registry_served(r, 0x100000, PAGE), HIT);
     registry_close(r);
 }
@@ -426,6 +481,8 @@ int main(void)
         cmocka_unit_test(a_change_being_written_is_a_miss_and_no_wait),
         cmocka_unit_test(while_a_change_is_under_way_nothing_hits),
         cmocka_unit_test(a_change_that_lasts_is_not_asked_about_for_long),
+        cmocka_unit_test(a_change_that_begins_while_pinning_is_not_asked_about_for_long),
+        cmocka_unit_test(news_that_is_not_logged_is_not_waited_for_for_long),
         cmocka_unit_test(a_change_that_ends_soon_costs_no_registration),
         cmocka_unit_test(while_news_is_not_logged_nothing_hits),
         cmocka_unit_test(what_ends_within_the_query_is_seen),
