@@ -248,6 +248,13 @@ static void serve_once(regx_cache_t *cache, const regx_mr_t *mr, const char *rea
     regx_count(cache->registry->counters, &cache->registry->counters->uncached, 1);
 }
 
+static void trace_refusal(const regx_cache_t *cache, const regx_request_t *request,
+                          regx_status_t status)
+{
+    regx_device_trace_refusal(cache->registry, (const void *)request->start,
+                              request->end - request->start, status);
+}
+
 static regx_status_t register_once(regx_cache_t *cache, const regx_request_t *request,
                                    unsigned access, const char *reason, regx_region_t *region)
 {
@@ -256,6 +263,8 @@ static regx_status_t register_once(regx_cache_t *cache, const regx_request_t *re
 
     if (status == REGX_OK) {
         serve_once(cache, &mr, reason, region);
+    } else {
+        trace_refusal(cache, request, status);
     }
     return status;
 }
@@ -329,6 +338,8 @@ static regx_status_t register_kept(regx_cache_t *cache, regx_thread_state_t *ts,
     regx_inval_log_interest(cache->log, request->start, request->end, -1);
     if (status == REGX_OK) {
         serve_once(cache, &once, request->busy ? under_way : "it has changed", region);
+    } else {
+        trace_refusal(cache, request, status);
     }
     return status;
 }

@@ -396,8 +396,6 @@ regx_status_t regx_device_register(regx_registry_t *registry, void *base, size_t
                                      : REGX_NO_MEMORY;
 
     if (status != REGX_OK) {
-        regx_trace(registry->trace, REGX_TRACE_PATH, "registration: %zu bytes at %p: refused, %s",
-                   length, base, status == REGX_NO_MEMORY ? "no room" : "not to be used so");
         return status;
     }
     /* The cache's thread deregisters, whatever the application has told of its own. */
@@ -406,6 +404,13 @@ regx_status_t regx_device_register(regx_registry_t *registry, void *base, size_t
     regx_count_high(&counters->largest_registration, length);
     regx_count_high(&counters->registered_high, atomic_load(&counters->registered_bytes));
     return REGX_OK;
+}
+
+void regx_device_trace_refusal(const regx_registry_t *registry, const void *base, size_t length,
+                               regx_status_t status)
+{
+    regx_trace(registry->trace, REGX_TRACE_PATH, "registration: %zu bytes at %p: refused, %s",
+               length, base, status == REGX_NO_MEMORY ? "no room" : "not to be used so");
 }
 
 void regx_device_deregister(regx_registry_t *registry, regx_mr_t *mr)
@@ -427,6 +432,8 @@ regx_status_t regx_device_register_once(regx_registry_t *registry, void *base, s
         regx_count(registry->counters, &registry->counters->uncached, 1);
         region->mr = &region->own;
         region->kept = 0;
+    } else {
+        regx_device_trace_refusal(registry, base, length, status);
     }
     return status;
 }

@@ -151,6 +151,9 @@ static inline bool regx_device_takes(const regx_registry_t *registry, size_t len
 /* REGX_NO_MEMORY also of what the device does not take. */
 regx_status_t regx_device_register(regx_registry_t *registry, void *base, size_t length,
                                    unsigned access, regx_mr_t *mr);
+/* Tells of it who traces; called by who does not try again. */
+void regx_device_trace_refusal(const regx_registry_t *registry, const void *base, size_t length,
+                               regx_status_t status);
 void regx_device_deregister(regx_registry_t *registry, regx_mr_t *mr);
 
 /* Registers exactly that range for one use, counted as uncached; region->own is to be

@@ -385,6 +385,33 @@ static void every_fallback_is_traced_with_its_reason(void **state)
     registry_close(r);
 }
 
+/* Room is made, or less access asked for, and it is registered after all. */
+static void a_refusal_that_is_overcome_is_not_traced(void **state)
+{
+    registry_t *r = registry_open(UNLIMITED, UNLIMITED, REGX_ADMIT_FIRST, false);
+    regx_region_t region;
+
+    (void)state;
+    registry_use(r, 0x100000, PAGE);
+    r->trace.level = REGX_TRACE_PATH;
+    registry_traced[0] = '\0';
+    r->refusal = REGX_NO_MEMORY;
+    r->refusals = 1;
+    assert_int_equal(registry_served(r, 0x200000, PAGE), MISS);
+    assert_int_equal(r->regs, 3);
+    assert_string_equal(registry_traced, "");
+
+    r->refuse_access = REGX_ACCESS_REMOTE_WRITE; /* that the old one has, and it makes way */
+    assert_int_equal(registry_try(r, 0x200000, PAGE, REGX_ACCESS_REMOTE_READ, &region), REGX_OK);
+    assert_int_equal(r->regs, 5);
+    assert_string_equal(registry_traced, "");
+    regx_region_release(&r->registry, &region);
+    assert_int_equal(registry_try(r, 0x300000, PAGE, REGX_ACCESS_REMOTE_WRITE, &region),
+                     REGX_DENIED);
+    traces("4096 bytes at 0x300000: refused, not to be used so");
+    registry_close(r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -402,6 +429,7 @@ int main(void)
         cmocka_unit_test(a_first_use_gets_room_when_the_device_has_none),
         cmocka_unit_test(what_is_denied_costs_nobody_else),
         cmocka_unit_test(every_fallback_is_traced_with_its_reason),
+        cmocka_unit_test(a_refusal_that_is_overcome_is_not_traced),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
