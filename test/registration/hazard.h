@@ -16,6 +16,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "change.h"
 #include "rig.h"
 
@@ -105,8 +106,15 @@ static inline void settle(void)
 /* Until so many regions are registered, and no more: our thread may still be at work. */
 static inline void await_registered(unsigned regions)
 {
+    enum { PATIENCE = 60 }; /* seconds; a cache that never gets there is wrong, not slow */
+    const int64_t began = regx_now_ns();
+    unsigned registered;
+
     rig_settle(&rig);
-    while (oracle_registered(rig.oracle) != regions) {
+    while ((registered = oracle_registered(rig.oracle)) != regions) {
+        if (regx_now_ns() - began > (int64_t)PATIENCE * 1000000000) {
+            fail_msg("%u regions are registered after %d s, not %u", registered, PATIENCE, regions);
+        }
         regx_registry_progress(&rig.registry);
         sched_yield();
     }
