@@ -44,7 +44,7 @@ def test_a_full_mailbox_delays_nobody_else(mpi: Mpi, tmp_path: Path, strategy: s
     """Rank 1 reads nothing until rank 0's message to rank 2 is over."""
     job = mpi("neighbours", "full", tmp_path / "pipe", ranks=3,
               regx={"rendezvous": strategy}).checked(ranks=3).carried(strategy).over("shm")
-    assert job.rank(0)[f"bytes_{strategy}"] == 2 * (4 << 20), str(job)
+    assert job.total(f"bytes_{strategy}") == 2 * (4 << 20), str(job)
 
 
 def test_little_shared_memory_takes_shorter_mailboxes(mpi: Mpi, tmp_path: Path) -> None:

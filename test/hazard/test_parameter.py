@@ -217,10 +217,10 @@ def test_pool_below_two_slots(mpi: Mpi) -> None:
 @pytest.mark.parametrize("name,value,path,other", [
     ("flags", "65535", "bounce", "frag"),  # capabilities that regx lacks are not believed
     ("flags", "1", "frag", "bounce"),  # send alone
-    ("rdma_pipeline_send_length", "100000", "frag", "bounce")])
+    ("rdma_pipeline_send_length", "100000", "frag", "bounce")])  # of messages that are put
 def test_open_mpis_own_parameters_keep_their_meaning(mpi: Mpi, name: str, value: str, path: str,
                                                      other: str) -> None:
-    job = job_of_four(mpi, "regx", {name: value}).checked(ranks=4)
+    job = job_of_four(mpi, "regx", {name: value, "rendezvous": "bounce"}).checked(ranks=4)
     assert job.total(f"messages_{path}") > 0 == job.total(f"messages_{other}"), str(job)
 
 
