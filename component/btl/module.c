@@ -32,6 +32,8 @@ static void deliver(void *context, uint64_t sender, uint8_t tag, const void *dat
         if (module->rndv != NULL) {
             regx_rndv_control(module->rndv, sender, data, length);
         }
+    } else if (tag < MCA_BTL_TAG_PML || tag >= MCA_BTL_TAG_MAX) {
+        regx_count(module->counters, &module->counters->malformed, 1); /* another BTL's, or none */
     } else if (!module->ending) {
         regx_compat_receive(module->inbox, tag, data, length);
     }
@@ -219,9 +221,10 @@ static __attribute__((noinline)) int progress_all(regx_module_t *module)
 /* Rounds in which something was delivered, and nothing else looked at, at most. */
 #define EVENT_ROUNDS 4u
 
-static __attribute__((noinline)) int after_events(regx_module_t *module, int events)
+static __attribute__((noinline)) int after_events(regx_module_t *module,
+                                                  const regx_transport_t *front, int events)
 {
-    module->transport->front_busy = true;
+    module->transport->front_busy = front != module->transport;
     return module->rounds % EVENT_ROUNDS == 0 ? events + advance(module) : events;
 }
 
@@ -231,7 +234,7 @@ static int progress_front(regx_module_t *module)
     regx_transport_t *front = atomic_load_explicit(&module->transport->front, memory_order_acquire);
     const int events = front->ops->progress(front);
 
-    return events == 0 ? advance(module) : after_events(module, events);
+    return events == 0 ? advance(module) : after_events(module, front, events);
 }
 
 int regx_module_progress(regx_module_t *module)

@@ -40,6 +40,17 @@ static regx_module_t *module_of(mca_btl_base_module_t *btl)
     return (regx_module_t *)btl;
 }
 
+/* How many modules are ports of a device. */
+static unsigned ports(const regx_component_t *component)
+{
+    unsigned count = 0;
+
+    for (unsigned i = 0; i < component->module_count; i++) {
+        count += component->modules[i]->transport->registers;
+    }
+    return count;
+}
+
 /* NULL: ob1 goes by put. */
 static mca_btl_base_registration_handle_t *
 expose(const regx_module_t *module, const regx_endpoint_t *endpoint, const void *base, size_t size)
@@ -49,7 +60,7 @@ expose(const regx_module_t *module, const regx_endpoint_t *endpoint, const void 
     if ((module->super.btl_flags & MCA_BTL_FLAGS_GET) == 0) {
         return NULL; /* ob1 would take it for something to put to */
     }
-    if (module->transport->registers && module->component->module_count > 1) {
+    if (module->transport->registers && ports(module->component) > 1) {
         return NULL; /* ob1 puts by all modules that reach a peer, and gets by one */
     }
     exposure = malloc(sizeof(*exposure));

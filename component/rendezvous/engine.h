@@ -86,6 +86,7 @@ struct regx_rndv {
     _Atomic bool pool_exhausted; /* a receive found no free slot: look when there is one */
     _Atomic bool whole_refused;  /* a known buffer could not be registered whole at this end; no
                                     other is tried any more */
+    _Atomic unsigned exposed;    /* registered buffers, now */
     _Atomic unsigned refusals;   /* of registrations, so far; see refusal.h */
 };
 

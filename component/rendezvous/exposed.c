@@ -21,7 +21,7 @@
 #include "rendezvous/strategy.h"
 
 /* Names the bytes to a peer. false: it cannot read them, or not at once. */
-static bool name(const regx_rndv_t *rndv, const regx_conn_t *conn, const void *base, size_t length,
+static bool name(regx_rndv_t *rndv, const regx_conn_t *conn, const void *base, size_t length,
                  regx_exposure_t *said, regx_rndv_exposure_t *exposure)
 {
     const regx_transport_ops_t *ops = conn->transport->ops;
@@ -32,18 +32,20 @@ static bool name(const regx_rndv_t *rndv, const regx_conn_t *conn, const void *b
         return true;
     }
     if (!conn->transport->registers || ops->get == NULL ||
+        atomic_load(&rndv->exposed) >= REGX_EXPOSED_MAX ||
         !regx_region_acquire_kept(rndv->registry, base, length, REGX_ACCESS_REMOTE_READ,
                                   &exposure->region)) {
         return false;
     }
+    atomic_fetch_add(&rndv->exposed, 1);
     exposure->registered = true;
     said->key = exposure->region.mr->key;
     said->start = (uint64_t)((const char *)base - (const char *)exposure->region.mr->base);
     return true;
 }
 
-bool regx_rndv_expose(const regx_rndv_t *rndv, const regx_peer_t *peer, const void *base,
-                      size_t length, regx_rndv_exposure_t *exposure)
+bool regx_rndv_expose(regx_rndv_t *rndv, const regx_peer_t *peer, const void *base, size_t length,
+                      regx_rndv_exposure_t *exposure)
 {
     regx_exposure_t said = {.length = length, .has_checksum = rndv->config.verify};
 
@@ -59,10 +61,11 @@ bool regx_rndv_expose(const regx_rndv_t *rndv, const regx_peer_t *peer, const vo
     return true;
 }
 
-void regx_rndv_unexpose(const regx_rndv_t *rndv, regx_rndv_exposure_t *exposure)
+void regx_rndv_unexpose(regx_rndv_t *rndv, regx_rndv_exposure_t *exposure)
 {
     if (exposure->registered) {
         regx_region_release(rndv->registry, &exposure->region);
+        atomic_fetch_sub(&rndv->exposed, 1);
     }
 }
 
@@ -84,25 +87,40 @@ static void give_kept(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     }
 }
 
-/* Whether it may be read now. From then on it is READING, and held. */
-static bool begin(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
+/* It is not read after all. Its CTS still holds. */
+static void leave_open(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
-    const regx_conn_t *conn = recv->peer->conn;
-    const bool registers = conn->transport->registers && !conn->single_copy;
-
-    recv->whole.registered = registers && take_kept(rndv, recv);
+    give_kept(rndv, recv);
     regx_lock(&rndv->lock);
-    const bool begins = (registers ? recv->whole.registered : regx_path_reads(recv->path)) &&
-                        recv->phase == REGX_RECV_OPENED;
-    if (begins) {
+    recv->holds--;
+    if (recv->phase == REGX_RECV_READING) {
+        recv->phase = REGX_RECV_OPENED;
+    }
+    regx_unlock(&rndv->lock);
+}
+
+/* Whether it may be read now. From then on it is READING, and held. `conn` leads to the sender. */
+static bool begin(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_conn_t **conn)
+{
+    regx_lock(&rndv->lock);
+    const bool open = recv->phase == REGX_RECV_OPENED; /* or else the peer is gone */
+    if (open) {
+        *conn = recv->peer->conn;
         recv->phase = REGX_RECV_READING;
         recv->holds++;
     }
     regx_unlock(&rndv->lock);
-    if (!begins) {
-        give_kept(rndv, recv);
+    if (!open) {
+        return false;
     }
-    return begins;
+    const bool registers = (*conn)->transport->registers && !(*conn)->single_copy;
+
+    recv->whole.registered = registers && take_kept(rndv, recv);
+    if (registers ? recv->whole.registered : regx_path_reads(recv->path)) {
+        return true;
+    }
+    leave_open(rndv, recv);
+    return false;
 }
 
 static void refused(regx_rndv_t *rndv, const regx_rndv_recv_t *recv, regx_status_t status)
@@ -118,20 +136,19 @@ static void refused(regx_rndv_t *rndv, const regx_rndv_recv_t *recv, regx_status
 /* The transport did not accept it: by CTS. */
 static void not_begun(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_status_t status)
 {
-    const bool registered = recv->whole.registered;
+    const bool denied = status == REGX_DENIED && !recv->whole.registered;
 
-    give_kept(rndv, recv);
     if (status == REGX_INVALID) {
         regx_malformed(rndv);
-    } else if (status == REGX_DENIED && !registered) {
+    } else if (denied) {
         refused(rndv, recv, status);
-    }
-    regx_lock(&rndv->lock);
-    recv->holds--;
-    if (status == REGX_DENIED && !registered) {
-        regx_recv_open_again_locked(rndv, recv, false);
     } else {
-        recv->phase = REGX_RECV_OPENED;
+        regx_trace(rndv->config.trace, REGX_TRACE_PATH, "not read whole: the transport cannot now");
+    }
+    leave_open(rndv, recv);
+    regx_lock(&rndv->lock);
+    if (denied && recv->phase == REGX_RECV_OPENED) {
+        regx_recv_open_again_locked(rndv, recv, false);
     }
     regx_unlock(&rndv->lock);
 }
@@ -198,15 +215,15 @@ static void got(regx_get_t *get, regx_status_t status)
 void regx_rndv_recv_get(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
                         const uint8_t bytes[REGX_CTS_SIZE], regx_rndv_got_t done, void *context)
 {
-    regx_conn_t *conn = recv->peer->conn;
     regx_exposure_t exposure;
+    regx_conn_t *conn;
 
     if (!regx_exposure_unpack(bytes, &exposure) || exposure.length != recv->length) {
         regx_malformed(rndv);
         done(context, REGX_INVALID);
         return;
     }
-    if ((rndv->config.verify && !exposure.has_checksum) || !begin(rndv, recv)) {
+    if ((rndv->config.verify && !exposure.has_checksum) || !begin(rndv, recv, &conn)) {
         done(context, REGX_DENIED);
         return;
     }

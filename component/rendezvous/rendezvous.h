@@ -63,6 +63,8 @@
 
 #define REGX_CHUNK_MAX (2u * 1024u * 1024u) /* the cap of the registration pipeline */
 #define REGX_CHUNK_DEPTH_MAX 64
+#define REGX_EXPOSED_MAX                                                                           \
+    128 /* registered buffers that peers may read until the MPI's FIN, at once */
 
 typedef struct regx_rndv regx_rndv_t;
 typedef struct regx_rndv_recv regx_rndv_recv_t;
@@ -159,9 +161,9 @@ typedef struct regx_rndv_exposure {
 
 /* Fills in what the receiver can read all `length` bytes by. They stay in use until unexpose, after
  * the MPI's FIN. false: the message is to go by CTS. */
-bool regx_rndv_expose(const regx_rndv_t *rndv, const regx_peer_t *peer, const void *base,
-                      size_t length, regx_rndv_exposure_t *exposure);
-void regx_rndv_unexpose(const regx_rndv_t *rndv, regx_rndv_exposure_t *exposure);
+bool regx_rndv_expose(regx_rndv_t *rndv, const regx_peer_t *peer, const void *base, size_t length,
+                      regx_rndv_exposure_t *exposure);
+void regx_rndv_unexpose(regx_rndv_t *rndv, regx_rndv_exposure_t *exposure);
 
 /* REGX_OK: all bytes are in the user's buffer, and the receive is to be closed. Anything else: it
  * is not read that way, now or at all, and its CTS is to be shipped. */

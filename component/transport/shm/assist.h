@@ -18,6 +18,10 @@
  * a core's cache any more, and halves of four are each used again before they have left it. A peer
  * that has such requests and copies of its own does a piece of either in turn.
  *
+ * On the node a process of the same user is trusted as far as the kernel trusts it: the peer copies
+ * between its own memory and the process that asked, wherever that says. What a request says is
+ * checked only as far as the cell and the lengths go.
+ *
  * A peer claims and copies a piece within one call of progress. So it never holds a claim while it
  * disconnects or closes, and the receiver that gives up a get waits for one system call of the
  * peer, or for its death.

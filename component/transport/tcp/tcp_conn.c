@@ -195,6 +195,7 @@ void regx_tcp_disconnect(regx_conn_t *super)
         conn->state = REGX_TCP_LEAVING;
         conn->next = tcp->closing;
         tcp->closing = conn;
+        regx_tcp_use(tcp);
         regx_tcp_reap(tcp);
     } else {
         if (conn->ep != NULL) {

@@ -2,6 +2,7 @@
 #include "transport/tcp/tcp_watch.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -26,23 +27,25 @@ static bool listens_at(int socket, uint16_t port)
            (at.ss_family == AF_INET6 && ((struct sockaddr_in6 *)&at)->sin6_port == port);
 }
 
+#define SEVERAL (-2)
+
 int regx_tcp_watch_find_listener(uint16_t port)
 {
     DIR *folder = opendir("/proc/self/fd");
     const struct dirent *entry;
     int found = -1;
 
-    while (folder != NULL && found < 0 && (entry = readdir(folder)) != NULL) {
+    while (folder != NULL && found != SEVERAL && (entry = readdir(folder)) != NULL) {
         const int number = atoi(entry->d_name); /* 0 for "." and ".." */
 
         if (number > 0 && listens_at(number, port)) {
-            found = number;
+            found = found == -1 ? number : SEVERAL; /* at other addresses of the machine */
         }
     }
     if (folder != NULL) {
         closedir(folder);
     }
-    return found;
+    return found == SEVERAL ? -1 : found;
 }
 
 static void *run(void *argument)
@@ -51,14 +54,19 @@ static void *run(void *argument)
     struct epoll_event event;
 
     for (;;) {
-        if (epoll_wait(watch->epoll, &event, 1, -1) <= 0) {
+        const int events = epoll_wait(watch->epoll, &event, 1, -1);
+
+        if (events < 0 && errno == EINTR) {
             continue;
         }
-        if (event.data.fd == watch->end) {
+        if (events == 1 && event.data.fd == watch->end) {
             return NULL;
         }
         atomic_store(&watch->fired, true);
         atomic_store(watch->asleep, false);
+        if (events < 0) {
+            return NULL; /* the program closed the descriptor */
+        }
     }
 }
 
@@ -121,10 +129,13 @@ void regx_tcp_watch_stop(regx_tcp_watch_t *watch)
     if (watch->state != REGX_TCP_WATCH_RUNNING) {
         return;
     }
-    while (write(watch->end, &one, sizeof(one)) != sizeof(one)) {
+    watch->state = REGX_TCP_WATCH_NONE;
+    while (write(watch->end, &one, sizeof(one)) < 0) {
+        if (errno != EINTR) {
+            return; /* the program closed the descriptors, and nothing can wake the thread */
+        }
     }
     pthread_join(watch->thread, NULL);
     close(watch->epoll);
     close(watch->end);
-    watch->state = REGX_TCP_WATCH_NONE;
 }

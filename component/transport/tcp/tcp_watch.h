@@ -34,7 +34,7 @@ typedef struct regx_tcp_watch {
     atomic_bool fired;   /* something came since the last regx_tcp_watch_arm */
 } regx_tcp_watch_t;
 
-/* Finds the listening socket with that port, in network byte order; -1: there is none. */
+/* Finds the listening socket with that port, in network byte order; -1: there is none, or several. */
 int regx_tcp_watch_find_listener(uint16_t port);
 
 /* Has the thread set `asleep` to false once when one of the two descriptors can be read or written
@@ -43,7 +43,8 @@ int regx_tcp_watch_find_listener(uint16_t port);
 regx_status_t regx_tcp_watch_arm(regx_tcp_watch_t *watch, int events, int listener,
                                  atomic_bool *asleep);
 
-/* Ends the thread, if there is one. */
+/* Ends the thread, if there is one. If the program has closed the thread's descriptors it cannot be
+ * woken, and stays asleep. */
 void regx_tcp_watch_stop(regx_tcp_watch_t *watch);
 
 #endif

@@ -282,6 +282,9 @@ int regx_buffers_repost(regx_verbs_t *verbs)
         buffers->returned_count -=
             post_last(verbs, (uint32_t)regx_min(buffers->returned_count, REPOST_BATCH), &error);
     }
+    if (buffers->told_low) {
+        ask_to_be_told(verbs);
+    }
     return buffers->returned_count == buffers->receives ? error : 0;
 }
 

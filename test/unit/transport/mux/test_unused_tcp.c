@@ -109,7 +109,7 @@ static int progress(end_t *end)
     const int events = front->ops->progress(front);
 
     if (events > 0) {
-        end->transport->front_busy = true;
+        end->transport->front_busy = front != end->transport;
     }
     return events;
 }
