@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What all tests share: options of pytest, where the build put things, and MPI jobs."""
 import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,15 @@ def build() -> Build:
     return build
 
 
+@pytest.fixture(scope="session")
+def reruns() -> list[str]:
+    return []
+
+
 @pytest.fixture
-def mpi(build: Build, tmp_path: Path) -> Mpi:
-    return Mpi(build, tmp_path)
+def mpi(build: Build, tmp_path: Path, reruns: list[str],
+        record_property: Callable[[str, object], None]) -> Iterator[Mpi]:
+    before = len(reruns)
+    yield Mpi(build, tmp_path, reruns)
+    for command in reruns[before:]:
+        record_property("run again", command)  # for test/tally

@@ -5,6 +5,12 @@ MPI_Init hands an event to ORTE's thread: a callback in Open MPI's PMIx componen
 unloads that component before it ends the thread. If the machine is so busy that the thread has not
 run in between, it then jumps to where the callback was. See open-mpi/ompi#10117. A job that died so
 says nothing about regx.
+
+A backtrace shows both the jump, since the place of the crash is the address that failed, and the
+thread. But Open MPI can print one only if another library has been loaded to where the component
+was, as libgcc is for the backtrace if nobody needed it before. If no code is there, reading it ends
+the process before the first line. A load or a store that fails is printed with its backtrace; so
+without one it was a jump, but the thread is not known.
 """
 import functools
 import re
@@ -16,8 +22,13 @@ from job import Job
 PAGE = 4096
 # x86-64: event_assign's fifth argument, a function of the same library.
 CALLBACK = re.compile(r"lea .*,%r8 +# ([0-9a-f]+)\b.*\n(?:.*\n){0,2}.*call .*<event_assign@plt>")
+CRASH = re.compile(r"^\[.*\] \*\*\* Process received signal \*\*\*$", re.M)
 SIGNAL = re.compile(r"^\[.*\] Signal: (.*)$", re.M)
+CODE = re.compile(r"^\[.*\] Signal code: (.*)$", re.M)
 ADDRESS = re.compile(r"^\[.*\] Failing at address: 0x([0-9a-f]+)$", re.M)
+# Lines of several processes may be mixed.
+PLACE = re.compile(r"\[0x([0-9a-f]+)\]")
+MAIN_THREAD = re.compile(r"\((?:P?MPI_|__libc_start)")
 
 
 @functools.cache
@@ -35,10 +46,30 @@ def callbacks(pkglibdir: Path) -> frozenset[int]:
     return frozenset(found)
 
 
-def died_in_finalize(job: Job, pkglibdir: Path) -> bool:
-    """Whether the job ended by this defect: each process that crashed did so by a jump to where
-    that callback was."""
+def jumped(stderr: str, addresses: list[str]) -> bool:
+    """Whether these crashes were jumps and, if it is known, on threads that run events."""
+    places = PLACE.findall(stderr)
+    return not places or ({*addresses} <= {*places} and not MAIN_THREAD.search(stderr)
+                          and stderr.count("(event_base_loop+") == len(addresses))
+
+
+def crashed_there(job: Job, pkglibdir: Path) -> bool:
+    """Whether each process that crashed did so by a jump to where that callback was."""
     signals, addresses = SIGNAL.findall(job.stderr), ADDRESS.findall(job.stderr)
-    return (job.status == 128 + 11 and {*signals} == {"Segmentation fault (11)"}
-            and len(addresses) == len(signals)
-            and {int(address, 16) % PAGE for address in addresses} <= callbacks(pkglibdir))
+    codes = CODE.findall(job.stderr)
+    return ({*signals} == {"Segmentation fault (11)"} and {*codes} == {"Address not mapped (1)"}
+            and len(CRASH.findall(job.stderr)) == len(signals) == len(codes) == len(addresses)
+            and {int(address, 16) % PAGE for address in addresses} <= callbacks(pkglibdir)
+            and jumped(job.stderr, addresses))
+
+
+def reached_finalize(job: Job, ranks: int) -> bool:
+    """Whether the test program said that it was done, which is its last act, or each rank wrote
+    regx's report, which MPI_Finalize makes it do."""
+    return job.stdout.startswith("checked ") or len(job.reports) >= ranks
+
+
+def died_in_finalize(job: Job, ranks: int, pkglibdir: Path) -> bool:
+    """Whether the job ended by this defect."""
+    return (job.status == 128 + 11 and reached_finalize(job, ranks)
+            and crashed_there(job, pkglibdir))

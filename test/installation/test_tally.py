@@ -53,6 +53,21 @@ def test_unit_tests(tmp_path: Path, listed: str) -> None:
         "skipped: 1 test: no room", "1 passed, 1 failed, 1 skipped"])
 
 
+def test_jobs_that_were_run_again_are_counted(tmp_path: Path) -> None:
+    """Two of one test, one of another."""
+    again = '<property name="run again" value="mpirun"/>'
+    (tmp_path / "run.xml").write_text(
+        '<testsuites><testsuite>'
+        f'<testcase classname="test.mpi.test_x" name="test_a"><properties>{again * 2}</properties>'
+        '</testcase><testcase classname="test.mpi.test_x" name="test_b"/>'
+        f'<testcase classname="test.mpi.test_x" name="test_c"><properties>{again}'
+        '<property name="other" value="x"/></properties></testcase></testsuite></testsuites>')
+    assert tally(f"pytest=0={tmp_path / 'run.xml'}") == (0, [
+        "run again, since Open MPI died in its own MPI_Finalize: 3 jobs",
+        "  pytest: test/mpi/test_x.py::test_a", "  pytest: test/mpi/test_x.py::test_a",
+        "  pytest: test/mpi/test_x.py::test_c", "3 passed, 0 failed, 0 skipped"])
+
+
 def test_a_crash_is_a_failure(tmp_path: Path) -> None:
     folder = unit_run(tmp_path / "unit", "1..2\nok 1 - a\n", "PASS", "ERROR")
     status, lines = tally(f"obj=1={folder}")

@@ -130,10 +130,12 @@ bool fake_read(const fake_conn_t *conn, const regx_get_t *get)
     const char *from =
         fake_keyed(conn->to, &get->key, REGX_ACCESS_REMOTE_READ, get->offset, get->length);
     const fake_window_t *into = get->region != NULL ? get->region->handle : NULL;
+    const unsigned needed =
+        conn->from->gets_into_targets ? REGX_ACCESS_ANY_WRITE : REGX_ACCESS_LOCAL_WRITE;
 
     if (into == NULL && conn->conn.single_copy) {
         /* the kernel copies, and asks for no registration */
-    } else if (into == NULL || !into->open || (into->access & REGX_ACCESS_ANY_WRITE) == 0 ||
+    } else if (into == NULL || !into->open || (into->access & needed) == 0 ||
                (char *)get->local < into->base ||
                (char *)get->local + get->length > into->base + into->length) {
         abort(); /* the caller's memory must be registered for it */

@@ -72,6 +72,9 @@ struct fake {
     size_t longest; /* no more can be registered at once; 0: any length */
     unsigned calls[FAKE_CALLS];
     unsigned assisted; /* of the gets: those that asked for it */
+    /* Gets may read into what is registered for a peer's puts, as those of a whole message do where
+     * the path is one that writes. All others need what is registered for gets. */
+    bool gets_into_targets;
     /* What a call is answered: REGX_OK to do it, REGX_PENDING (put; any get) to do it later. */
     regx_status_t (*rule)(fake_t *fake, fake_call_t call, const regx_put_t *put);
     /* Frames that are not the engine's, or all of them where there is no engine. */

@@ -32,6 +32,8 @@ static stage_t *stage_open(const fake_config_t *sender, const fake_config_t *rec
 
     assert_non_null(stage);
     stage->pair = pair_open(sender, receiver);
+    /* All gets of these tests are of whole messages. */
+    stage->pair->receiver->gets_into_targets = strcmp(receiver->strategy, "read") != 0;
     stage->sent = guarded_new(WHOLE);
     stage->received = guarded_new(WHOLE);
     return stage;
@@ -109,16 +111,21 @@ static void send_by_cts(stage_t *stage)
     end(stage, false);
 }
 
+static void keep(const regx_rndv_t *rndv, const guarded_t *buffer, unsigned access)
+{
+    regx_region_t region;
+
+    assert_int_equal(regx_region_acquire(rndv->registry, buffer->base, WHOLE, access, &region),
+                     REGX_OK);
+    regx_region_release(rndv->registry, &region);
+}
+
 /* The sender's buffer is kept registered as what it was written from. */
 static void keep_sent(const stage_t *stage)
 {
-    regx_rndv_t *rndv = stage->pair->sender->rndv;
-    regx_region_t region;
+    const regx_rndv_t *rndv = stage->pair->sender->rndv;
 
-    assert_int_equal(
-        regx_region_acquire(rndv->registry, stage->sent.base, WHOLE, rndv->send_access, &region),
-        REGX_OK);
-    regx_region_release(rndv->registry, &region);
+    keep(rndv, &stage->sent, rndv->send_access);
 }
 
 /* Buffers are known once they have gone whole. */
@@ -158,6 +165,33 @@ static void known_buffers_are_read_whole(void **state)
                      registrations);
     assert_int_equal(receiver->counters.messages[REGX_PATH_fallback], 0);
     stage_close(stage);
+}
+
+/* What is registered for puts is no place for its gets. */
+static void path_read_reads_into_what_is_registered_for_gets(void **state)
+{
+    fake_config_t reads = keeping;
+
+    (void)state;
+    reads.strategy = "read";
+    for (unsigned for_gets = 0; for_gets < 2; for_gets++) {
+        stage_t *stage = stage_open(&reads, &reads);
+
+        keep(stage->pair->sender->rndv, &stage->sent, REGX_ACCESS_REMOTE_READ);
+        keep(stage->pair->receiver->rndv, &stage->received,
+             for_gets ? REGX_ACCESS_LOCAL_WRITE : REGX_ACCESS_REMOTE_WRITE);
+        assert_true(expose(stage));
+        match(stage);
+        assert_int_equal(fake_got(stage->pair->receiver, 0, 0, REGX_OK), for_gets);
+        assert_int_equal(stage->heard, 1);
+        if (for_gets) {
+            assert_int_equal(stage->status, REGX_OK);
+        } else {
+            clear_to_send(stage);
+        }
+        end(stage, true);
+        stage_close(stage);
+    }
 }
 
 /* The receiver's strategy decides, and what it keeps: by its CTS all goes as ever. */
@@ -234,6 +268,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(known_buffers_are_read_whole),
+        cmocka_unit_test(path_read_reads_into_what_is_registered_for_gets),
         cmocka_unit_test(receiver_that_does_not_read_answers_with_its_cts),
         cmocka_unit_test(sender_whose_strategy_writes_exposes_nothing),
         cmocka_unit_test(cts_holds_if_nothing_comes_of_the_read),

@@ -245,6 +245,174 @@ static void a_chunk_granted_on_the_path_read_is_refused(void **state)
     }
 }
 
+/* ---- lies in mid-transfer ---- */
+
+/* What is in the first frame from one to the other. */
+static regx_control_t next_message(const fake_t *from, unsigned to)
+{
+    const fake_frame_t *frame = from->conns[to].head;
+    regx_control_t control = {0};
+
+    assert_non_null(frame);
+    assert_true(regx_control_unpack(frame->data, frame->length, &control));
+    return control;
+}
+
+/* What an end has of the transfer. */
+typedef struct effects {
+    uint64_t registrations, deregistrations, gets, puts, grants, copied_out;
+    unsigned windows, calls, unused, dones;
+} effects_t;
+
+static effects_t effects_at(const fake_t *fake, unsigned dones)
+{
+    const regx_counters_t *counters = &fake->counters;
+    effects_t effects;
+
+    memset(&effects, 0, sizeof(effects)); /* they are compared as bytes */
+    effects.registrations = counters->registrations;
+    effects.deregistrations = counters->deregistrations;
+    effects.gets = counters->gets;
+    effects.puts = counters->puts;
+    effects.grants = counters->grants;
+    effects.copied_out = counters->copied_out_bytes;
+    effects.windows = fake->open_windows;
+    effects.calls = fake->calls[FAKE_GET] + fake->calls[FAKE_PUT] + fake->calls[FAKE_SEND];
+    effects.unused = fake->pool.unused;
+    effects.dones = dones;
+    return effects;
+}
+
+/* Tells the process that of those bytes: it counts the lie, and does nothing. */
+static void lie_of(stage_t *stage, unsigned to, regx_control_t control, regx_control_type_t type,
+                   uint64_t offset, uint64_t length)
+{
+    const fake_t *fake = to == 0 ? stage->sender : stage->receiver;
+    const effects_t before = effects_at(fake, stage->dones);
+    const uint64_t lies = malformed(stage);
+    uint8_t bytes[REGX_CONTROL_MAX];
+
+    control.type = type;
+    control.offset = offset;
+    control.length = length;
+    control.slot_count = type == REGX_CONTROL_CTS_SLOTS;
+    if (type == REGX_CONTROL_CTS_SLOTS) {
+        control.slots[0] = (regx_slot_grant_t){0, (uint32_t)length};
+    }
+    arrive(stage, to, 1 - to, bytes, regx_control_pack(&control, bytes));
+    if (malformed(stage) != lies + 1) {
+        fail_msg("taken: type %d, offset %llu, length %llu", type, (unsigned long long)offset,
+                 (unsigned long long)length);
+    }
+    const effects_t after = effects_at(fake, stage->dones);
+    assert_memory_equal(&before, &after, sizeof(before));
+}
+
+static void refuse_registration(stage_t *stage, fake_t *at, unsigned number)
+{
+    stage->answer.at = at;
+    stage->answer.call = FAKE_REG;
+    stage->answer.number = number;
+    stage->answer.status = REGX_NO_MEMORY;
+}
+
+/* What the receive cannot know of yet it has not got. */
+static void an_ats_of_an_unsent_rkey_is_refused(void **state)
+{
+    stage_t *stage = stage_open();
+
+    (void)state;
+    stage->answer.at = stage->sender;
+    stage->answer.call = FAKE_SEND;
+    stage->answer.number = 2;
+    stage->answer.status = REGX_AGAIN;
+    begin(stage);
+    const regx_control_t to = {.to = next_message(stage->sender, 1).from};
+    assert_int_equal(stage->sender->open_windows, 2);
+    lie_of(stage, 0, to, REGX_CONTROL_ATS, PAGE, PAGE);
+    run(stage);
+    assert_read(stage);
+    assert_bytes(stage, LENGTH);
+    assert_int_equal(malformed(stage), 1);
+    close_recv(stage);
+    stage_close(stage);
+}
+
+/* Once refused they do not come that way any more, nor are they refused again: those of which
+ * slots are granted, and those that wait for some. The sender refuses a chunk, or the receiver
+ * leaves one. */
+static void nacked_bytes_are_not_taken_again(void **state)
+{
+    static const uint64_t lengths[] = {1, 7, SLOT, PAGE - 1, PAGE, PAGE + 1};
+    fake_config_t config = standard;
+
+    (void)state;
+    config.slots = 4;
+    for (unsigned i = 0; i < 2 * DEPTH; i++) {
+        stage_t *stage = stage_open_both(&config, &config);
+
+        refuse_registration(stage, i % 2 == 0 ? stage->sender : stage->receiver, 1 + i / 2);
+        begin(stage);
+        regx_control_t lie = next_message(stage->sender, 1);
+        lie.failed = lie.permanent = false;
+        while (deliver(stage, 1)) {
+        }
+        while (i % 2 == 1 && deliver(stage, 0)) { /* it has left one, and the sender refuses */
+        }
+        while (i % 2 == 1 && stage->sender->conns[1].head != NULL &&
+               stage->sender->conns[1].head->pending == NULL && deliver(stage, 1)) {
+        }
+        for (uint64_t offset = 0; offset <= LENGTH + SLOT; offset += SLOT) {
+            for (size_t l = 0; l <= sizeof(lengths) / sizeof(lengths[0]); l++) {
+                const bool rest = l == sizeof(lengths) / sizeof(lengths[0]);
+                const uint64_t length = rest ? LENGTH - offset : lengths[l];
+
+                lie_of(stage, 1, lie, REGX_CONTROL_RKEY, offset, length);
+                lie_of(stage, 1, lie, REGX_CONTROL_NACK, offset, length);
+            }
+        }
+        const uint64_t lies = malformed(stage);
+        run(stage);
+        assert_read(stage);
+        assert_bytes(stage, stage->sender->counters.bytes[REGX_PATH_read]);
+        assert_int_equal(malformed(stage), lies);
+        close_recv(stage);
+        stage_close(stage);
+    }
+}
+
+/* What is advertised is not granted as well; what is refused is granted once. */
+static void grants_of_more_than_was_nacked_are_refused(void **state)
+{
+    enum { NACKED = 7, ALL = 2 * PAGE + NACKED };
+    stage_t *stage = stage_open();
+
+    (void)state;
+    refuse_registration(stage, stage->sender, 3);
+    begin_of(stage, ALL);
+    const regx_control_t to = {.to = next_message(stage->sender, 1).from};
+    lie_of(stage, 0, to, REGX_CONTROL_CTS_SLOTS, 0, NACKED + 1);
+    lie_of(stage, 0, to, REGX_CONTROL_CTS_SLOTS, PAGE, NACKED + 1);
+    lie_of(stage, 0, to, REGX_CONTROL_CTS_SLOTS, 2 * PAGE - 1, NACKED + 1);
+    lie_of(stage, 0, to, REGX_CONTROL_CTS_SLOTS, 2 * PAGE, NACKED + 1);
+    lie_of(stage, 0, to, REGX_CONTROL_CTS_SLOTS, ALL - 1, 2);
+    lie_of(stage, 0, to, REGX_CONTROL_CTS_CHUNK, 2 * PAGE, NACKED);
+    while (deliver(stage, 1)) {
+    }
+    while (deliver(stage, 0)) { /* granted */
+    }
+    assert_int_equal(stage->sender->calls[FAKE_PUT], 1);
+    lie_of(stage, 0, to, REGX_CONTROL_CTS_SLOTS, 2 * PAGE, 1);
+    lie_of(stage, 0, to, REGX_CONTROL_CTS_SLOTS, 0, 1);
+    run(stage);
+    assert_read_of(stage, ALL);
+    assert_int_equal(stage->sender->counters.bytes[REGX_PATH_read], 2 * PAGE);
+    assert_int_equal(stage->sender->counters.bytes[REGX_PATH_bounce], NACKED);
+    assert_int_equal(malformed(stage), 8);
+    close_recv(stage);
+    stage_close(stage);
+}
+
 static void noise_is_survived(void **state)
 {
     stage_t *stage = stage_open();
@@ -293,6 +461,9 @@ int main(void)
         cmocka_unit_test(messages_of_another_process_are_refused),
         cmocka_unit_test(more_rkeys_than_allowed_are_refused),
         cmocka_unit_test(a_chunk_granted_on_the_path_read_is_refused),
+        cmocka_unit_test(an_ats_of_an_unsent_rkey_is_refused),
+        cmocka_unit_test(nacked_bytes_are_not_taken_again),
+        cmocka_unit_test(grants_of_more_than_was_nacked_are_refused),
         cmocka_unit_test(noise_is_survived),
     };
 

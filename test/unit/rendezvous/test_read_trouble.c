@@ -305,6 +305,36 @@ static void gets_may_end_after_their_receive_is_closed(void **state)
     }
 }
 
+/* Likewise after any steps, also with slots granted: none of them is kept. */
+static void a_receive_can_be_closed_at_any_time(void **state)
+{
+    (void)state;
+    for (unsigned seed = 0; seed < 400; seed++) {
+        stage_t *stage = stage_open();
+
+        stage->seed = seed;
+        stage->again_percent = seed % 5 * 20;
+        stage->late_percent = seed % 2 * 100;
+        if (seed % 3 != 0) {
+            stage->answer.at = seed % 3 == 1 ? stage->receiver : stage->sender;
+            stage->answer.call = FAKE_REG;
+            stage->answer.number = 1 + seed % CHUNKS;
+            stage->answer.status = REGX_NO_MEMORY;
+        }
+        begin(stage);
+        some_steps(stage, seed % 37);
+        close_recv(stage);
+        assert_int_equal(stage->receiver->open_windows, stage->receiver->conns[0].get_count);
+        assert_int_equal(stage->receiver->pool.unused, stage->receiver->pool.slots);
+        while (fake_got(stage->receiver, 0, 0, REGX_OK)) {
+        }
+        assert_int_equal(stage->receiver->open_windows, 0);
+        forget_both(stage);
+        assert_int_equal(stage->dones, 1);
+        stage_close(stage);
+    }
+}
+
 /* A slot that fails ends the send, but not while the receive may read what is advertised. */
 static void a_failed_send_waits_for_what_is_advertised(void **state)
 {
@@ -354,6 +384,7 @@ int main(void)
         cmocka_unit_test(forgetting_a_peer_at_any_time_leaves_nothing),
         cmocka_unit_test(an_unreachable_peer_ends_the_send),
         cmocka_unit_test(gets_may_end_after_their_receive_is_closed),
+        cmocka_unit_test(a_receive_can_be_closed_at_any_time),
         cmocka_unit_test(a_failed_send_waits_for_what_is_advertised),
     };
 
