@@ -86,6 +86,9 @@ static void end_trial(regx_tune_t *tune, bool known)
     const float bytes = (float)(tune->of[0].bytes + tune->of[1].bytes + tune->of[2].bytes);
     float lost = 0;
 
+    if (!alive(tune, before) && tune->alive != 0) { /* also if little is known */
+        tune->winner = tune->base;
+    }
     if (known) {
         float limit = alive(tune, before) ? tune->of[before].cost * (1 - save) : 0;
 
@@ -150,7 +153,7 @@ static float tolerance(uint32_t messages, bool burst)
     return messages >= 16 ? 1.125F : burst || messages >= 4 ? 1.25F : messages >= 2 ? 1.5F : 2;
 }
 
-/* The base is the best that is known. */
+/* The base is the best that is known of those that are alive. */
 static void find_base(regx_tune_t *tune)
 {
     for (unsigned i = 0; i < tune->candidates; i++) {
@@ -158,6 +161,16 @@ static void find_base(regx_tune_t *tune)
             (tune->of[tune->base].cost == 0 || tune->of[i].cost < tune->of[tune->base].cost)) {
             tune->base = (uint8_t)i;
         }
+    }
+}
+
+/* These, by bits, cannot be had now: no measure for the others. */
+static void give_up(regx_tune_t *tune, unsigned gone)
+{
+    tune->alive &= (uint8_t)~gone;
+    if (!alive(tune, tune->base) && tune->alive != 0) {
+        tune->base = (uint8_t)__builtin_ctz(tune->alive);
+        find_base(tune);
     }
 }
 
@@ -257,15 +270,16 @@ static void end_turn(regx_autotune_t *segment, int64_t now)
     tune->messages += segment->entered;
     tune->of[segment->candidate].bytes += segment->own;
     tune->of[segment->rest].bytes += segment->bytes - segment->own;
-    if (segment->invalid && (segment->candidate != tune->winner || tune->failures > 0)) {
-        tune->alive &= (uint8_t) ~(1u << segment->candidate); /* it cannot be had now */
-    } else if (segment->invalid || segment->own == 0 || burst != segment->burst ||
-               segment->before > 0) {
-        if (++tune->failures >= FAILURES_MAX) {
-            end_trial(tune, false);
+    /* The winner may fail once. */
+    give_up(tune, tune->failures > 0 ? segment->failed : segment->failed & ~(1u << tune->winner));
+    if (alive(tune, segment->candidate)) {
+        if (segment->failed != 0 || segment->own == 0 || burst != segment->burst ||
+            segment->before > 0) {
+            if (++tune->failures >= FAILURES_MAX) {
+                end_trial(tune, false);
+            }
+            return;
         }
-        return;
-    } else {
         tune->failures = 0;
         judge(tune, segment, cost_of(segment, now));
     }
@@ -299,7 +313,7 @@ static void begin_segment(regx_autotune_t *segment, bool burst, int64_t now)
 
     segment->burst = burst;
     segment->timed = tune->trying;
-    segment->invalid = false;
+    segment->failed = 0;
     segment->candidate = segment->rest = tune->winner;
     segment->limit = UINT32_MAX;
     segment->began = now;
@@ -374,5 +388,7 @@ void regx_autotune_leave(const regx_trial_t *trial, uint64_t length, bool went)
     segment->closed++;
     segment->bytes += length;
     segment->own += trial->candidate == segment->candidate ? length : 0;
-    segment->invalid |= !went && trial->number == segment->number;
+    if (!went && trial->number == segment->number) {
+        segment->failed |= (uint8_t)(1u << trial->candidate);
+    }
 }

@@ -13,11 +13,12 @@
  * one. The first time, a burst goes by the candidate with its first REGX_AUTOTUNE_PROBE messages
  * alone, the others by the best so far. What counts is the lower quartile of a candidate's
  * segments, so that most of them may be interrupted, or be followed by a computation. A candidate
- * that is clearly worse is dropped: the fewer messages it had, the clearer it must be. Then no
- * trial is made for 64 times as many messages as this one has lost, and, as long as the outcome
- * stays the same, 128, 256 and at last 512 times as many; earlier if bursts begin to take clearly
- * longer. Later trials compare more segments, and so tell smaller differences: at first a candidate
- * must save a 16th to win, at last a 64th.
+ * that is clearly worse is dropped: the fewer messages it had, the clearer it must be. So is one
+ * by which messages do not go; it does not win as long as there is another. Then no trial is made
+ * for 64 times as many messages as this one has lost, and, as long as the outcome stays the same,
+ * 128, 256 and at last 512 times as many; earlier if bursts begin
+ * to take clearly longer. Later trials compare more segments, and so tell smaller differences: at
+ * first a candidate must save a 16th to win, at last a 64th.
  *
  * Regret. Compared with the best single candidate, costs being as they were, and the slowest
  * candidate taking at most 4 times as long as the fastest (test_regret.c):
@@ -86,7 +87,7 @@ typedef struct regx_autotune {
     /* The present segment. */
     bool burst;        /* it is of tune[burst] */
     bool timed;        /* it is part of a trial: */
-    bool invalid;      /* a message went another path than it was to */
+    uint8_t failed;    /* bits of candidates of which a message went another path than it was to */
     uint8_t candidate; /* that it is about, */
     uint8_t rest;      /* and what goes after `limit` messages */
     uint32_t limit;
