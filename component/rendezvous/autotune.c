@@ -5,10 +5,11 @@
 
 #include "base/clock.h"
 
-#define LOST 64u         /* a trial may lose one message of so many, */
-#define REPEATED 3u      /* half as much each time that it ends the same, so often */
-#define SLOWER 1.25F     /* bursts take so many times what is expected, */
-#define SLOWER_BURSTS 4u /* so many in a row: the next trial comes at once */
+#define LOST 64u            /* a trial may lose one message of so many, */
+#define REPEATED 3u         /* half as much each time that it ends the same, so often */
+#define WAIT_MAX (1u << 20) /* messages without a trial: what it lost may have been chance */
+#define SLOWER 1.25F        /* bursts take so many times what is expected, */
+#define SLOWER_BURSTS 4u    /* so many in a row: the next trial comes at once */
 #define WAITED 4096u     /* if the last is so many messages ago, or a quarter of the time is over */
 #define FAILURES_MAX 16u /* segments in a row that told nothing end a trial */
 
@@ -112,7 +113,8 @@ static void end_trial(regx_tune_t *tune, bool known)
     }
     /* Bookkeeping and caches that another candidate filled are not free either. */
     lost = lost > 1.0F / 16 ? lost : 1.0F / 16;
-    tune->wait = (uint64_t)(lost * (float)tune->messages * (float)(LOST << tune->repeated)) + 1;
+    lost *= (float)tune->messages * (float)(LOST << tune->repeated);
+    tune->wait = lost < WAIT_MAX ? (uint64_t)lost + 1 : WAIT_MAX;
     tune->waits = tune->wait;
     tune->expected = tune->of[tune->winner].cost;
     tune->slower = 0;

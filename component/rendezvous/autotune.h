@@ -16,7 +16,7 @@
  * that is clearly worse is dropped: the fewer messages it had, the clearer it must be. So is one
  * by which messages do not go; it does not win as long as there is another. Then no trial is made
  * for 64 times as many messages as this one has lost, and, as long as the outcome stays the same,
- * 128, 256 and at last 512 times as many; earlier if bursts begin
+ * 128, 256 and at last 512 times as many, but never for more than 2^20; earlier if bursts begin
  * to take clearly longer. Later trials compare more segments, and so tell smaller differences: at
  * first a candidate must save a 16th to win, at last a 64th.
  *

@@ -468,6 +468,24 @@ static void what_ceases_to_be_had_does_not_win(void **state)
     assert_true(trials > 50);
 }
 
+/* Computations that last a thousand times as long as a message fall on one candidate's turns. */
+static void the_next_trial_is_never_out_of_reach(void **state)
+{
+    (void)state;
+    cost(30, 15, 100);
+    for (int i = 0; i < 100; i++) {
+        message_t message;
+
+        enter(&message, 64 * KIB);
+        now += time_of(&message) + (message.trial.candidate == BOUNCE ? 1000000000 : 0);
+        leave(&message, true);
+    }
+    assert_int_equal(winner(64 * KIB), READ);
+    cost(10, 15, 100);
+    alone((1u << 20) + 1000, 64 * KIB);
+    assert_int_equal(winner(64 * KIB), BOUNCE);
+}
+
 static void the_first_trial_may_have_to_wait(void **state)
 {
     (void)state;
@@ -507,6 +525,7 @@ int main(void)
         cmocka_unit_test_setup(messages_that_went_elsewhere_tell_nothing, begin),
         cmocka_unit_test_setup(a_prior_that_cannot_be_had_does_not_win, begin),
         cmocka_unit_test_setup(what_ceases_to_be_had_does_not_win, begin),
+        cmocka_unit_test_setup(the_next_trial_is_never_out_of_reach, begin),
         cmocka_unit_test_setup(the_first_trial_may_have_to_wait, begin),
         cmocka_unit_test_setup(a_message_without_a_part_is_left_as_it_is, begin),
     };
