@@ -11,6 +11,7 @@
 #define SLOWER 1.25F        /* bursts take so many times what is expected, */
 #define SLOWER_BURSTS 4u    /* so many in a row: the next trial comes at once */
 #define WAITED 4096u     /* if the last is so many messages ago, or a quarter of the time is over */
+#define FAR_WORSE 2.0F   /* takes so many times what the base does: one burst is enough to see it */
 #define FAILURES_MAX 16u /* segments in a row that told nothing end a trial */
 
 unsigned regx_autotune_size(uint64_t length)
@@ -177,14 +178,15 @@ static void give_up(regx_tune_t *tune, unsigned gone)
 }
 
 /* What is clearly worse has no further turn. `cost` is what the last segment told of its candidate.
- * In bursts that must be seen twice, since much is decided by each; of the winner too, since its
- * first message found the caches cold. */
+ * In bursts that must be seen twice unless it is far worse, since much is decided by each; of the
+ * winner too, since its first message found the caches cold. */
 static void drop(regx_tune_t *tune, unsigned judged, float cost, bool burst)
 {
     const float best = tune->of[tune->base].cost;
+    const bool chance = burst && cost <= best * FAR_WORSE;
 
     for (unsigned i = 0; i < tune->candidates; i++) {
-        const unsigned enough = burst || i == tune->winner ? 2 : 1;
+        const unsigned enough = chance || i == tune->winner ? 2 : 1;
         const float seen = i == judged ? cost : tune->of[i].cost;
 
         if (tune->of[tune->base].samples == 0 || (burst && i != judged)) {
