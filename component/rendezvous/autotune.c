@@ -5,11 +5,13 @@
 
 #include "base/clock.h"
 
-#define LOST 64u         /* a trial may lose one message of so many, */
-#define REPEATED 3u      /* half as much each time that it ends the same, so often */
-#define SLOWER 1.25F     /* bursts take so many times what is expected, */
-#define SLOWER_BURSTS 4u /* so many in a row: the next trial comes at once */
+#define LOST 64u            /* a trial may lose one message of so many, */
+#define REPEATED 3u         /* half as much each time that it ends the same, so often */
+#define WAIT_MAX (1u << 20) /* messages without a trial: what it lost may have been chance */
+#define SLOWER 1.25F        /* bursts take so many times what is expected, */
+#define SLOWER_BURSTS 4u    /* so many in a row: the next trial comes at once */
 #define WAITED 4096u     /* if the last is so many messages ago, or a quarter of the time is over */
+#define FAR_WORSE 2.0F   /* takes so many times what the base does: one burst is enough to see it */
 #define FAILURES_MAX 16u /* segments in a row that told nothing end a trial */
 
 unsigned regx_autotune_size(uint64_t length)
@@ -86,6 +88,9 @@ static void end_trial(regx_tune_t *tune, bool known)
     const float bytes = (float)(tune->of[0].bytes + tune->of[1].bytes + tune->of[2].bytes);
     float lost = 0;
 
+    if (!alive(tune, before) && tune->alive != 0) { /* also if little is known */
+        tune->winner = tune->base;
+    }
     if (known) {
         float limit = alive(tune, before) ? tune->of[before].cost * (1 - save) : 0;
 
@@ -109,7 +114,8 @@ static void end_trial(regx_tune_t *tune, bool known)
     }
     /* Bookkeeping and caches that another candidate filled are not free either. */
     lost = lost > 1.0F / 16 ? lost : 1.0F / 16;
-    tune->wait = (uint64_t)(lost * (float)tune->messages * (float)(LOST << tune->repeated)) + 1;
+    lost *= (float)tune->messages * (float)(LOST << tune->repeated);
+    tune->wait = lost < WAIT_MAX ? (uint64_t)lost + 1 : WAIT_MAX;
     tune->waits = tune->wait;
     tune->expected = tune->of[tune->winner].cost;
     tune->slower = 0;
@@ -150,7 +156,7 @@ static float tolerance(uint32_t messages, bool burst)
     return messages >= 16 ? 1.125F : burst || messages >= 4 ? 1.25F : messages >= 2 ? 1.5F : 2;
 }
 
-/* The base is the best that is known. */
+/* The base is the best that is known of those that are alive. */
 static void find_base(regx_tune_t *tune)
 {
     for (unsigned i = 0; i < tune->candidates; i++) {
@@ -161,15 +167,26 @@ static void find_base(regx_tune_t *tune)
     }
 }
 
+/* These, by bits, cannot be had now: no measure for the others. */
+static void give_up(regx_tune_t *tune, unsigned gone)
+{
+    tune->alive &= (uint8_t)~gone;
+    if (!alive(tune, tune->base) && tune->alive != 0) {
+        tune->base = (uint8_t)__builtin_ctz(tune->alive);
+        find_base(tune);
+    }
+}
+
 /* What is clearly worse has no further turn. `cost` is what the last segment told of its candidate.
- * In bursts that must be seen twice, since much is decided by each; of the winner too, since its
- * first message found the caches cold. */
+ * In bursts that must be seen twice unless it is far worse, since much is decided by each; of the
+ * winner too, since its first message found the caches cold. */
 static void drop(regx_tune_t *tune, unsigned judged, float cost, bool burst)
 {
     const float best = tune->of[tune->base].cost;
+    const bool chance = burst && cost <= best * FAR_WORSE;
 
     for (unsigned i = 0; i < tune->candidates; i++) {
-        const unsigned enough = burst || i == tune->winner ? 2 : 1;
+        const unsigned enough = chance || i == tune->winner ? 2 : 1;
         const float seen = i == judged ? cost : tune->of[i].cost;
 
         if (tune->of[tune->base].samples == 0 || (burst && i != judged)) {
@@ -257,15 +274,16 @@ static void end_turn(regx_autotune_t *segment, int64_t now)
     tune->messages += segment->entered;
     tune->of[segment->candidate].bytes += segment->own;
     tune->of[segment->rest].bytes += segment->bytes - segment->own;
-    if (segment->invalid && (segment->candidate != tune->winner || tune->failures > 0)) {
-        tune->alive &= (uint8_t) ~(1u << segment->candidate); /* it cannot be had now */
-    } else if (segment->invalid || segment->own == 0 || burst != segment->burst ||
-               segment->before > 0) {
-        if (++tune->failures >= FAILURES_MAX) {
-            end_trial(tune, false);
+    /* The winner may fail once. */
+    give_up(tune, tune->failures > 0 ? segment->failed : segment->failed & ~(1u << tune->winner));
+    if (alive(tune, segment->candidate)) {
+        if (segment->failed != 0 || segment->own == 0 || burst != segment->burst ||
+            segment->before > 0) {
+            if (++tune->failures >= FAILURES_MAX) {
+                end_trial(tune, false);
+            }
+            return;
         }
-        return;
-    } else {
         tune->failures = 0;
         judge(tune, segment, cost_of(segment, now));
     }
@@ -299,7 +317,7 @@ static void begin_segment(regx_autotune_t *segment, bool burst, int64_t now)
 
     segment->burst = burst;
     segment->timed = tune->trying;
-    segment->invalid = false;
+    segment->failed = 0;
     segment->candidate = segment->rest = tune->winner;
     segment->limit = UINT32_MAX;
     segment->began = now;
@@ -374,5 +392,7 @@ void regx_autotune_leave(const regx_trial_t *trial, uint64_t length, bool went)
     segment->closed++;
     segment->bytes += length;
     segment->own += trial->candidate == segment->candidate ? length : 0;
-    segment->invalid |= !went && trial->number == segment->number;
+    if (!went && trial->number == segment->number) {
+        segment->failed |= (uint8_t)(1u << trial->candidate);
+    }
 }

@@ -111,19 +111,21 @@ static void where_the_kernel_does_not_copy_is_no_trial(void **state)
 /* Nothing but bounce can be had: that is found out too. */
 static void what_is_refused_does_not_win(void **state)
 {
-    pair_t *pair = open_pair(true);
-    unsigned candidate = REGX_AUTOTUNE_CANDIDATES;
-
     (void)state;
-    pair->refused_region = 1;
-    pair->refused_most = UINT_MAX;
-    pair->sender_refused = 1;
-    send(pair, 50);
-    assert_true(
-        regx_autotune_outcome(&pair->receiver->rndv->autotune[REGX_AUTO_NODE][SIZE], &candidate));
-    assert_int_equal(regx_auto_path(REGX_AUTO_NODE, candidate), REGX_PATH_bounce);
-    assert_true(decisions(pair, "bounce: fastest when tried") > 20);
-    pair_close(pair);
+    for (int within_node = 0; within_node < 2; within_node++) {
+        const regx_auto_wire_t wire = within_node ? REGX_AUTO_NODE : REGX_AUTO_APART;
+        pair_t *pair = open_pair(within_node);
+        unsigned candidate = REGX_AUTOTUNE_CANDIDATES;
+
+        pair->refused_region = 1;
+        pair->refused_most = UINT_MAX;
+        pair->sender_refused = 1;
+        send(pair, within_node ? 50 : 600);
+        assert_true(regx_autotune_outcome(&pair->receiver->rndv->autotune[wire][SIZE], &candidate));
+        assert_int_equal(regx_auto_path(wire, candidate), REGX_PATH_bounce);
+        assert_true(decisions(pair, "bounce: fastest when tried") > 20);
+        pair_close(pair);
+    }
 }
 
 static regx_auto_choice_t choice_of(const char *text)

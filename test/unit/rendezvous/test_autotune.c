@@ -16,6 +16,7 @@ static regx_autotune_t autotune[REGX_AUTOTUNE_SIZES];
 static int64_t now;
 static int64_t costs[WAYS]; /* of a KiB, in nanoseconds */
 static unsigned went[WAYS], tried, looks;
+static unsigned refused; /* bits of ways that cannot be had */
 
 int __wrap_clock_gettime(clockid_t clock, struct timespec *time);
 
@@ -27,13 +28,19 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *time)
     return 0;
 }
 
-static void begin_with(uint8_t winner, uint32_t patience)
+static void begin_of(unsigned candidates, uint8_t winner, uint32_t patience)
 {
-    regx_autotune_prior_t prior = {.candidates = WAYS, .patience = patience};
+    regx_autotune_prior_t prior = {.candidates = candidates, .patience = patience};
 
     memset(prior.winner, winner, sizeof(prior.winner));
     regx_autotune_init(autotune, &prior);
     now = 1000000;
+    refused = 0;
+}
+
+static void begin_with(uint8_t winner, uint32_t patience)
+{
+    begin_of(WAYS, winner, patience);
 }
 
 static int begin(void **state)
@@ -74,7 +81,8 @@ static void enter(message_t *message, uint64_t length)
 
 static void leave(const message_t *message, bool whole)
 {
-    regx_autotune_leave(&message->trial, message->length, whole);
+    regx_autotune_leave(&message->trial, message->length,
+                        whole && (refused & 1u << message->trial.candidate) == 0);
 }
 
 static int64_t time_of(const message_t *message)
@@ -383,18 +391,99 @@ static void messages_that_went_elsewhere_tell_nothing(void **state)
 {
     (void)state;
     cost(30, 15, 100);
-    for (unsigned i = 0; i < 2000; i++) {
-        message_t message;
-
-        enter(&message, 64 * KIB);
-        now += time_of(&message);
-        leave(&message, message.trial.candidate != READ);
-    }
+    refused = 1u << READ;
+    alone(2000, 64 * KIB);
     assert_true(went[READ] < 200);
     assert_true(tried < 1000);
     again();
+    refused = 0;
     alone(5000, 64 * KIB); /* the reason has gone */
     assert_int_equal(winner(64 * KIB), READ);
+}
+
+/* Messages alone, or bursts of 64. */
+static void run(unsigned count, bool bursts)
+{
+    for (unsigned done = 0; done < count; done += bursts ? WINDOW : 1) {
+        if (bursts) {
+            stream(WINDOW, WINDOW, 64 * KIB);
+        } else {
+            alone(1, 64 * KIB);
+        }
+    }
+}
+
+static void a_prior_that_cannot_be_had_does_not_win(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 2 * 2 * WAYS; i++) {
+        const unsigned candidates = i % 2 == 0 ? 2 : WAYS;
+        const uint8_t prior = (uint8_t)(i / 4);
+        const bool bursts = i / 2 % 2 != 0;
+
+        if (prior >= candidates) {
+            continue;
+        }
+        begin_of(candidates, prior, 0);
+        refused = 1u << prior;
+        cost(20, 20, 20);
+        costs[prior] = 1;
+        run(6400, bursts);
+        assert_int_not_equal(winner(64 * KIB), prior);
+        assert_true(went[prior] < 400);
+        refused = 0; /* the reason has gone */
+        run(64000, bursts);
+        assert_int_equal(winner(64 * KIB), prior);
+    }
+}
+
+/* In the middle of a trial: the others are not measured by what it once cost. */
+static void what_ceases_to_be_had_does_not_win(void **state)
+{
+    unsigned trials = 0;
+
+    (void)state;
+    for (unsigned i = 0; i < 2 * 2 * 400; i++) {
+        const bool bursts = i % 2 != 0;
+        const unsigned seen = bursts ? WINDOW * 3 / 2 : 2; /* by the trial */
+
+        begin_with(i / 2 % 2 == 0 ? TOGETHER : BOUNCE, 0);
+        cost(130, 140, 100);
+        run((bursts ? WINDOW : 1) * (i / 4), bursts);
+        again();
+        run(1, bursts);
+        if (tried == 0) {
+            continue; /* no trial just now */
+        }
+        refused = 1u << TOGETHER;
+        for (went[TOGETHER] = 0; tried > 0;) {
+            tried = 0;
+            run(1, bursts);
+        }
+        if (went[TOGETHER] >= seen) {
+            assert_int_not_equal(autotune[2].tune[bursts].winner, TOGETHER);
+            trials++;
+        }
+    }
+    assert_true(trials > 50);
+}
+
+/* Computations that last a thousand times as long as a message fall on one candidate's turns. */
+static void the_next_trial_is_never_out_of_reach(void **state)
+{
+    (void)state;
+    cost(30, 15, 100);
+    for (int i = 0; i < 100; i++) {
+        message_t message;
+
+        enter(&message, 64 * KIB);
+        now += time_of(&message) + (message.trial.candidate == BOUNCE ? 1000000000 : 0);
+        leave(&message, true);
+    }
+    assert_int_equal(winner(64 * KIB), READ);
+    cost(10, 15, 100);
+    alone((1u << 20) + 1000, 64 * KIB);
+    assert_int_equal(winner(64 * KIB), BOUNCE);
 }
 
 static void the_first_trial_may_have_to_wait(void **state)
@@ -434,6 +523,9 @@ int main(void)
         cmocka_unit_test_setup(an_outlier_does_not_count, begin),
         cmocka_unit_test_setup(size_classes_are_independent, begin),
         cmocka_unit_test_setup(messages_that_went_elsewhere_tell_nothing, begin),
+        cmocka_unit_test_setup(a_prior_that_cannot_be_had_does_not_win, begin),
+        cmocka_unit_test_setup(what_ceases_to_be_had_does_not_win, begin),
+        cmocka_unit_test_setup(the_next_trial_is_never_out_of_reach, begin),
         cmocka_unit_test_setup(the_first_trial_may_have_to_wait, begin),
         cmocka_unit_test_setup(a_message_without_a_part_is_left_as_it_is, begin),
     };
