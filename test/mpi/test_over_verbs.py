@@ -92,7 +92,9 @@ def test_each_backend_carries_short_runs_over_verbs(verbs, tmp_path: Path, seed:
         assert job.total("registrations") == job.total("deregistrations") == uses, str(job)
     else:
         assert 0 < job.total("registrations") < uses, str(job)
-        assert job.total("registrations") + job.total("hits") == uses, str(job)
+        # What a sender exposes and the receiver then reads in chunks is looked up once more.
+        twice = job.total("messages_read") if backend != "odp" else 0
+        assert 0 <= job.total("registrations") + job.total("hits") - uses <= twice, str(job)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
