@@ -62,7 +62,8 @@ JOINING = {"to", "of", "comma", "separated"}
 CALLED = {"256K": {"slots"}, "4K": {"4K", "page"}, "multiples": {"multiple"}}
 
 
-@pytest.mark.parametrize("name", sorted(set(REFUSED) - {"if_include"}))
+# These two name what is allowed in forms of their own.
+@pytest.mark.parametrize("name", sorted(set(REFUSED) - {"if_include", "auto_choice"}))
 def test_help_names_all_that_a_refusal_allows(mpi: Mpi, build: Build, name: str) -> None:
     """Help and file name every word and both ends of every range that a refusal names."""
     job = job_of_four(mpi, "regx,vader,self", {name: REFUSED[name]})

@@ -21,7 +21,8 @@ enum { TAG = 3, SEED = 61, LOOKS = 200, HOLE = 16 * 4096 };
 
 struct shared {
     atomic_bool receivers_turn; /* else the sender's */
-    atomic_bool landed;         /* from now on both do as they like */
+    atomic_bool landed;         /* the sender's last turn: it changes its buffer, or does not */
+    atomic_bool changed;        /* from now on both do as they like */
 };
 
 static int rank;
@@ -81,6 +82,7 @@ static void send(unsigned char *memory, uint64_t key, bool changes)
         }
         change(memory);
     }
+    shared->changed = true;
     if (!done) {
         MPI_Wait(&request, MPI_STATUS_IGNORE);
     }
@@ -108,6 +110,9 @@ static void receive(unsigned char *memory, uint64_t key, bool changes)
     }
     shared->landed = true;
     shared->receivers_turn = false;
+    while (!shared->changed) { /* or it would read all before */
+        sched_yield();
+    }
     if (!done) {
         MPI_Wait(&request, MPI_STATUS_IGNORE);
     }
@@ -145,7 +150,7 @@ int main(int argc, char **argv)
             }
         }
         MPI_Barrier(MPI_COMM_WORLD);
-        shared->landed = shared->receivers_turn = false;
+        shared->landed = shared->changed = shared->receivers_turn = false;
         MPI_Barrier(MPI_COMM_WORLD);
         if (unmaps && first && hole_size > 0) {
             mapping_make(memory + hole, hole_size, false);
