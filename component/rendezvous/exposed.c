@@ -99,28 +99,30 @@ static void leave_open(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     regx_unlock(&rndv->lock);
 }
 
-/* Whether it may be read now. From then on it is READING, and held. `conn` leads to the sender. */
-static bool begin(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_conn_t **conn)
+/* Leads to the sender if the message may be read now; from then on it is READING, and held. Else
+ * NULL. */
+static regx_conn_t *begin(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
+    regx_conn_t *conn = NULL;
+
     regx_lock(&rndv->lock);
-    const bool open = recv->phase == REGX_RECV_OPENED; /* or else the peer is gone */
-    if (open) {
-        *conn = recv->peer->conn;
+    if (recv->phase == REGX_RECV_OPENED) { /* or else the peer is gone */
+        conn = recv->peer->conn;
         recv->phase = REGX_RECV_READING;
         recv->holds++;
     }
     regx_unlock(&rndv->lock);
-    if (!open) {
-        return false;
+    if (conn == NULL) {
+        return NULL;
     }
-    const bool registers = (*conn)->transport->registers && !(*conn)->single_copy;
+    const bool registers = conn->transport->registers && !conn->single_copy;
 
     recv->whole.registered = registers && take_kept(rndv, recv);
     if (registers ? recv->whole.registered : regx_path_reads(recv->path)) {
-        return true;
+        return conn;
     }
     leave_open(rndv, recv);
-    return false;
+    return NULL;
 }
 
 static void refused(regx_rndv_t *rndv, const regx_rndv_recv_t *recv, regx_status_t status)
@@ -216,14 +218,17 @@ void regx_rndv_recv_get(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
                         const uint8_t bytes[REGX_CTS_SIZE], regx_rndv_got_t done, void *context)
 {
     regx_exposure_t exposure;
-    regx_conn_t *conn;
+    regx_conn_t *conn = NULL;
 
     if (!regx_exposure_unpack(bytes, &exposure) || exposure.length != recv->length) {
         regx_malformed(rndv);
         done(context, REGX_INVALID);
         return;
     }
-    if ((rndv->config.verify && !exposure.has_checksum) || !begin(rndv, recv, &conn)) {
+    if (!rndv->config.verify || exposure.has_checksum) {
+        conn = begin(rndv, recv);
+    }
+    if (conn == NULL) {
         done(context, REGX_DENIED);
         return;
     }
