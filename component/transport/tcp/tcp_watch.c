@@ -6,7 +6,6 @@
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -59,9 +58,6 @@ static void *run(void *argument)
         if (events < 0 && errno == EINTR) {
             continue;
         }
-        if (events == 1 && event.data.fd == watch->end) {
-            return NULL;
-        }
         atomic_store(&watch->fired, true);
         atomic_store(watch->asleep, false);
         if (events < 0) {
@@ -80,23 +76,15 @@ static bool ask_for(const regx_tcp_watch_t *watch, int descriptor, int operation
 
 static bool start(regx_tcp_watch_t *watch)
 {
-    struct epoll_event end = {.events = EPOLLIN, .data.fd = -1};
-
     watch->epoll = epoll_create1(EPOLL_CLOEXEC);
-    watch->end = eventfd(0, EFD_CLOEXEC);
-    end.data.fd = watch->end;
-    if (watch->epoll >= 0 && watch->end >= 0 &&
-        epoll_ctl(watch->epoll, EPOLL_CTL_ADD, watch->end, &end) == 0 &&
-        regx_thread_start(&watch->thread, "regx-tcp", run, watch) == 0) {
-        return true;
+    if (watch->epoll < 0) {
+        return false;
     }
-    if (watch->epoll >= 0) {
+    if (regx_thread_start(&watch->thread, "regx-tcp", run, watch) != 0) {
         close(watch->epoll);
+        return false;
     }
-    if (watch->end >= 0) {
-        close(watch->end);
-    }
-    return false;
+    return true;
 }
 
 regx_status_t regx_tcp_watch_arm(regx_tcp_watch_t *watch, int events, int listener,
@@ -124,18 +112,11 @@ regx_status_t regx_tcp_watch_arm(regx_tcp_watch_t *watch, int events, int listen
 
 void regx_tcp_watch_stop(regx_tcp_watch_t *watch)
 {
-    const uint64_t one = 1;
-
     if (watch->state != REGX_TCP_WATCH_RUNNING) {
         return;
     }
     watch->state = REGX_TCP_WATCH_NONE;
-    while (write(watch->end, &one, sizeof(one)) < 0) {
-        if (errno != EINTR) {
-            return; /* the program closed the descriptors, and nothing can wake the thread */
-        }
-    }
+    pthread_cancel(watch->thread); /* epoll_wait is where it ends, whoever closed the descriptor */
     pthread_join(watch->thread, NULL);
     close(watch->epoll);
-    close(watch->end);
 }

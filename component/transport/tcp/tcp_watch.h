@@ -29,7 +29,6 @@ typedef struct regx_tcp_watch {
     regx_tcp_watch_state_t state; /* begins as zero */
     pthread_t thread;
     int epoll;
-    int end;             /* an eventfd: the thread is to end */
     atomic_bool *asleep; /* the owner's flag; the thread ends it */
     atomic_bool fired;   /* something came since the last regx_tcp_watch_arm */
 } regx_tcp_watch_t;
@@ -43,8 +42,7 @@ int regx_tcp_watch_find_listener(uint16_t port);
 regx_status_t regx_tcp_watch_arm(regx_tcp_watch_t *watch, int events, int listener,
                                  atomic_bool *asleep);
 
-/* Ends the thread, if there is one. If the program has closed the thread's descriptors it cannot be
- * woken, and stays asleep. */
+/* Ends the thread, if there is one, also if the program has closed its descriptors. */
 void regx_tcp_watch_stop(regx_tcp_watch_t *watch);
 
 #endif
