@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from launch import TOP, Build, Mpi
+from launch import TOP, Build, Mpi, Reruns
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -50,14 +50,14 @@ def build() -> Build:
 
 
 @pytest.fixture(scope="session")
-def reruns() -> list[str]:
-    return []
+def reruns() -> Reruns:
+    return Reruns()
 
 
 @pytest.fixture
-def mpi(build: Build, tmp_path: Path, reruns: list[str],
+def mpi(build: Build, tmp_path: Path, reruns: Reruns,
         record_property: Callable[[str, object], None]) -> Iterator[Mpi]:
-    before = len(reruns)
+    before = len(reruns.commands)
     yield Mpi(build, tmp_path, reruns)
-    for command in reruns[before:]:
+    for command in reruns.commands[before:]:
         record_property("run again", command)  # for test/tally

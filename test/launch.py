@@ -5,7 +5,7 @@ import os
 import subprocess
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -55,12 +55,23 @@ class Build:
         return int(value[:-1]) * unit if unit else int(value)
 
 
+@dataclass
+class Reruns:
+    """The jobs that were run again, over all tests that share it. The defect is rare, but comes more
+    often the busier the machine is: about once in 700 jobs on two cores with other work."""
+    jobs: int = 0
+    commands: list[str] = field(default_factory=list)
+
+    @property
+    def allowed(self) -> int:
+        return 2 + self.jobs // 200
+
+
 class Mpi:
     """Starts jobs; by default regx carries every message of them."""
 
-    def __init__(self, build: Build, folder: Path, reruns: list[str]) -> None:
-        """folder: where jobs leave their files. reruns: the commands of those that were run again,
-        over all tests that share the list."""
+    def __init__(self, build: Build, folder: Path, reruns: Reruns) -> None:
+        """folder: where jobs leave their files."""
         self.build = build
         self.folder = folder
         self.reruns = reruns
@@ -78,7 +89,7 @@ class Mpi:
         around: words before mpirun. within: words before the program, for every rank.
 
         A job that died of Open MPI's own defect (openmpi.py) is run again, once, with a warning and
-        without the files that it left. A second such job is a failure: the defect is rare.
+        without the files that it left. More such jobs than Reruns.allowed says are a failure.
         """
         report = self.folder / f"report.{next(self.number)}"
         settings = {"pml": pml, "btl": btl, "mpi_yield_when_idle": 1, **(mca or {})}
@@ -92,6 +103,7 @@ class Mpi:
         words += [*options, *within, self.build.programs / program, *map(str, arguments)]
         variables = {**self.build.path(), **(environment or {})}
         before = set(self.folder.rglob("*"))
+        self.reruns.jobs += 1
         done = job.run(words, variables, report, timeout)
         if openmpi.died_in_finalize(done, ranks, self.build.pkglibdir):
             self.note(done)
@@ -100,10 +112,11 @@ class Mpi:
         return done
 
     def note(self, died: job.Job) -> None:
-        if self.reruns:
-            pytest.fail(f"Open MPI died in its own MPI_Finalize a second time; first: "
-                        f"{self.reruns[0]}\n{died}")
-        self.reruns.append(died.command)
+        self.reruns.commands.append(died.command)
+        if len(self.reruns.commands) > self.reruns.allowed:
+            pytest.fail(f"Open MPI died in its own MPI_Finalize too often: "
+                        f"{len(self.reruns.commands)} of {self.reruns.jobs} jobs; first: "
+                        f"{self.reruns.commands[0]}\n{died}")
         warnings.warn(f"Open MPI died in its own MPI_Finalize; run again: {died.command}")
 
     def remove_others(self, kept: set[Path]) -> None:

@@ -17,8 +17,7 @@
  * (the job would hang); a put and a get answer OPAL_SUCCESS and report everything through their
  * callback, exactly once (what a get returns, ob1 takes for a lack of resources and tries again
  * later); of a put that failed ob1 tells nobody (the job would hang): what cannot be mended here
- * ends the job. A receive request that the program frees before it is complete keeps its handle in
- * ob1 4.1 after a get: the record of the receive stays until the end.
+ * ends the job.
  */
 #include "btl/rdma.h"
 

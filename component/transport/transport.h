@@ -293,10 +293,10 @@ struct regx_transport {
     size_t on_demand_grain;
     unsigned megabits; /* per second; 0: not known */
     /* Whose progress may be called in place of this one's, in all but one of REGX_TRANSPORT_ROUNDS
-     * rounds: the transport under the multiplexer that all connections use, if that is so. Else
-     * itself. Set by open; read before each call, since it changes. */
+     * rounds: the transport under the multiplexer by which all traffic goes now, if that is so.
+     * Else itself. Set by open; read before each call, since it changes. */
     regx_transport_t *_Atomic front;
-    bool front_busy;  /* set by the caller when the front's progress has had something */
+    bool front_busy;  /* set by the caller when a front beside this has had something */
     unsigned latency; /* of a small message, to be compared between ports: us; 0: not known */
     /* Nothing is under way, and nothing has come for some milliseconds, or ever. To look for
      * something progress makes system calls: it need not be called more often than once in some

@@ -8,7 +8,7 @@ import pytest
 
 import openmpi
 from job import Job
-from launch import Build, Mpi
+from launch import Build, Mpi, Reruns
 
 # Preloaded: ORTE's thread runs the callback of Open MPI's PMIx component only when the process is
 # about to end that thread, which is after the component was unloaded.
@@ -84,7 +84,7 @@ def there_is_such_a_callback(build: Build) -> None:
 @pytest.fixture(name="mpi")
 def mpi_that_counts_by_itself(build: Build, tmp_path: Path) -> Mpi:
     """These crashes are made, and do not count as those of the session."""
-    return Mpi(build, tmp_path, [])
+    return Mpi(build, tmp_path, Reruns())
 
 
 def library(folder: Path, code: str) -> Path:
@@ -127,14 +127,14 @@ def test_a_job_that_open_mpi_ended_is_run_again(
         broadcast(mpi, "sh", "-c", FIRST, "sh", late, tmp_path).checked(ranks=2)
     assert len([*tmp_path.glob("left.*")]) == 2
     assert kept.exists()
-    assert len(mpi.reruns) == 1
+    assert len(mpi.reruns.commands) == 1
 
 
-def test_a_second_such_job_is_a_failure(
+def test_too_many_such_jobs_are_a_failure(
         mpi: Mpi, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    mpi.reruns.append("mpirun of another test")
+    mpi.reruns = Reruns(jobs=199, commands=["mpirun of another test"] * 3)
     late = library(tmp_path_factory.mktemp("late"), LATE)
-    with pytest.raises(pytest.fail.Exception, match="a second time; first: mpirun of another test"):
+    with pytest.raises(pytest.fail.Exception, match="too often: 4 of 200 jobs; first: mpirun"):
         broadcast(mpi, "sh", "-c", FIRST, "sh", late, tmp_path)
 
 
@@ -151,7 +151,7 @@ def test_any_other_crash_is_a_failure(mpi: Mpi, build: Build, tmp_path: Path,
     job = broadcast(mpi, "env", f"LD_PRELOAD={library(tmp_path, wrong)}")
     assert job.status == 128 + 11 and "Failing at address: " in job.stderr, str(job)
     assert not openmpi.died_in_finalize(job, 2, build.pkglibdir), str(job)
-    assert not mpi.reruns
+    assert not mpi.reruns.commands
 
 
 def test_a_job_that_ended_well_did_not_crash(mpi: Mpi, build: Build) -> None:
