@@ -310,7 +310,7 @@ static void remove_request(regx_shm_t *shm, unsigned i)
     requests->count--;
     memmove(&requests->waiting[i], &requests->waiting[i + 1],
             (requests->count - i) * sizeof(requests->waiting[0]));
-    atomic_fetch_sub(&shm->copy_count, 1);
+    regx_shm_count_copies(shm, -1);
 }
 
 /* The oldest of which something is left, or NULL. Forgets those before. */
@@ -363,7 +363,7 @@ regx_status_t regx_assist_take(regx_shm_t *shm, regx_shm_inbound_t *inbound, con
     }
     if (requests->count < REGX_ASSIST_REQUESTS && may_write(shm, inbound)) {
         requests->waiting[requests->count++] = request;
-        atomic_fetch_add(&shm->copy_count, 1);
+        regx_shm_count_copies(shm, 1);
     }
     return REGX_OK;
 }

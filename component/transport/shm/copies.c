@@ -85,10 +85,10 @@ static void end_copy(void **copy, regx_status_t status)
 
 /* One copy more or less, of this process's own. Peers read whether there is any: that is written
  * only when it changes, so that in a stream its line stays in their caches. */
-static void count_own(regx_shm_t *shm, int change)
+static void count_own_locked(regx_shm_t *shm, int change)
 {
     shm->own += (uint32_t)change;
-    atomic_fetch_add_explicit(&shm->copy_count, (uint32_t)change, memory_order_relaxed);
+    regx_shm_count_copies(shm, change);
     if (shm->own == (change > 0)) {
         atomic_store_explicit(&regx_shm_main(shm)->busy, shm->own, memory_order_relaxed);
     }
@@ -134,7 +134,7 @@ static void queue_copy(regx_shm_conn_t *conn, void **copy, void *kind, size_t le
     set_order(copy, regx_shm_order_locked(conn, length));
     append(&conn->copies, copy);
     regx_arbiter_add(&shm->turns, &conn->turn);
-    count_own(shm, 1);
+    count_own_locked(shm, 1);
     regx_unlock(&shm->lock);
 }
 
@@ -283,7 +283,7 @@ static void settle(regx_shm_t *shm, regx_shm_conn_t *conn, turn_t turn)
         } else if (turn == TURN_ENDING) {
             append(&shm->ending, copy);
         } else {
-            count_own(shm, -1);
+            count_own_locked(shm, -1);
         }
     }
     regx_arbiter_take(&shm->turns);
@@ -339,7 +339,9 @@ static int poll_ending(regx_shm_t *shm)
             append(&shm->ending, copy);
             continue;
         }
-        count_own(shm, -1);
+        regx_lock(&shm->lock);
+        count_own_locked(shm, -1);
+        regx_unlock(&shm->lock);
         end_copy(copy, status);
         events++;
     }
@@ -389,7 +391,9 @@ void regx_shm_drop_copies(regx_shm_conn_t *conn)
         if (assisted != NULL) {
             regx_assist_revoke(assisted);
         }
-        count_own(shm, -1);
+        regx_lock(&shm->lock);
+        count_own_locked(shm, -1);
+        regx_unlock(&shm->lock);
         end_copy(copy, REGX_FAILED);
     }
 }

@@ -1,32 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "transport/shm/piece.h"
 
-static void begin_watched(regx_shm_t *shm, const regx_shm_piece_t *piece)
+static void look_for_overlap(regx_shm_t *shm, const regx_shm_piece_t *piece)
 {
-    atomic_store_explicit(&regx_shm_main(shm)->copying, 1, memory_order_relaxed);
-    if (atomic_load_explicit(&piece->main->copying, memory_order_relaxed) != 0) {
+    if (shm->pieces++ % REGX_PIECE_LOOKS == 0 &&
+        atomic_load_explicit(&piece->main->copying, memory_order_relaxed) != 0) {
         regx_count_transport(shm->config.counters, REGX_COUNTER_copies_overlapped, 1);
     }
-}
-
-static void end_watched(regx_shm_t *shm)
-{
-    atomic_store_explicit(&regx_shm_main(shm)->copying, 0, memory_order_relaxed);
 }
 
 /* As regx_vm_copy. */
 static regx_status_t copy_some(regx_shm_t *shm, const regx_shm_piece_t *piece, size_t *copied)
 {
-    const bool watched = piece->length >= REGX_PIECE_WATCHED;
+    _Atomic uint32_t *copying = &regx_shm_main(shm)->copying;
 
-    if (watched) {
-        begin_watched(shm, piece);
-    }
+    atomic_store_explicit(copying, 1, memory_order_relaxed);
+    look_for_overlap(shm, piece);
     const regx_status_t status = regx_vm_copy(piece->vm, piece->direction, piece->local,
                                               piece->remote, piece->length, copied);
-    if (watched) {
-        end_watched(shm);
-    }
+    atomic_store_explicit(copying, 0, memory_order_relaxed);
     regx_count_transport(shm->config.counters, REGX_COUNTER_bytes_shm, *copied);
     return status;
 }

@@ -3,15 +3,15 @@
  * A piece: what the kernel copies in one system call, for this process and a neighbour.
  *
  * While it copies, a word in this process's main segment says so. A copy that begins while the
- * neighbour's word is set is counted (copies_overlapped): it proves that both copy at once. Both
- * words then change their cache, which a short piece is not worth: those are left out.
+ * neighbour's word is set is counted (copies_overlapped): it proves that both copy at once. To look
+ * takes the word's cache line from the neighbour, so that is done for one piece of several.
  */
 #ifndef REGX_TRANSPORT_PIECE_H
 #define REGX_TRANSPORT_PIECE_H
 
 #include "transport/shm/shm_internal.h"
 
-#define REGX_PIECE_WATCHED (256u << 10) /* bytes of a piece from which on it is seen to overlap */
+#define REGX_PIECE_LOOKS 8u /* one piece of so many is looked at, the first one too */
 
 typedef struct regx_shm_piece {
     const regx_vm_peer_t *vm;

@@ -103,6 +103,7 @@ typedef struct regx_shm {
     _Atomic uint32_t zcopy_count;
     regx_arbiter_t turns;           /* of connections that have copies: one piece each */
     regx_shm_copies_t ending;       /* gets whose last pieces the peer is at */
+    uint32_t pieces;                /* that the kernel copied, in progress */
     uint32_t own;                   /* copies queued and ending */
     _Atomic uint32_t copy_count;    /* queued, ending, and requests of peers: 0, nothing to do */
     regx_shm_conn_t *disconnecting; /* their mailboxes are not yet read to the end */
@@ -115,6 +116,19 @@ typedef struct regx_shm {
 static inline regx_shm_t *regx_shm_of(regx_transport_t *transport)
 {
     return REGX_CONTAINER_OF(transport, regx_shm_t, super);
+}
+
+/* One copy more or less. With one thread no interlocked operation. */
+static inline void regx_shm_count_copies(regx_shm_t *shm, int change)
+{
+    if (regx_lock_is_real(&shm->lock)) {
+        atomic_fetch_add_explicit(&shm->copy_count, (uint32_t)change, memory_order_relaxed);
+    } else {
+        atomic_store_explicit(&shm->copy_count,
+                              atomic_load_explicit(&shm->copy_count, memory_order_relaxed) +
+                                  (uint32_t)change,
+                              memory_order_relaxed);
+    }
 }
 
 static inline regx_shm_conn_t *regx_shm_conn_of(regx_conn_t *conn)
