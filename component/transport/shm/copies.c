@@ -114,15 +114,6 @@ static void **take(regx_shm_copies_t *copies)
     return copy;
 }
 
-bool regx_shm_order_locked(regx_shm_conn_t *conn, size_t length)
-{
-    if (length <= REGX_CLAIM_PIECE_MOST) {
-        return false;
-    }
-    conn->from_end = !conn->from_end;
-    return conn->from_end;
-}
-
 /* length: 0, if the order of its pieces is already chosen. */
 static void queue_copy(regx_shm_conn_t *conn, void **copy, void *kind, size_t length)
 {

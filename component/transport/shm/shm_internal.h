@@ -136,6 +136,17 @@ static inline regx_shm_conn_t *regx_shm_conn_of(regx_conn_t *conn)
     return REGX_CONTAINER_OF(conn, regx_shm_conn_t, super);
 }
 
+/* Whether the connection's next copy, of so many bytes, begins with its last piece: see copies.c.
+ * Called with the transport's lock held. */
+static inline bool regx_shm_order_locked(regx_shm_conn_t *conn, size_t length)
+{
+    if (length <= REGX_CLAIM_PIECE_MOST) {
+        return false;
+    }
+    conn->from_end = !conn->from_end;
+    return conn->from_end;
+}
+
 static inline regx_shm_main_t *regx_shm_main(const regx_shm_t *shm)
 {
     return (regx_shm_main_t *)(void *)regx_segment_base(&shm->main);
@@ -181,9 +192,6 @@ void regx_shm_warm(regx_conn_t *conn);
 
 /* ---- copies.c ---- */
 
-/* Whether the connection's next copy, of so many bytes, begins with its last piece. Called with the
- * transport's lock held. */
-bool regx_shm_order_locked(regx_shm_conn_t *conn, size_t length);
 /* Queue a copy from or to the memory of the peer, which progress has the kernel make. */
 void regx_shm_queue_put(regx_shm_conn_t *conn, regx_put_t *put);
 /* assisted: by regx_assist_ask_locked, or NULL. */
