@@ -12,15 +12,20 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The paths a message may take: X(name, help). The report has messages_NAME and bytes_NAME. */
-#define REGX_PATHS(X)                                                                              \
-    X(eager, "sent at once, with their header")                                                    \
-    X(frag, "sent in fragments: not contiguous, or no rendezvous was possible")                    \
+/* The paths that large messages take, one by each strategy that has a path (rendezvous/strategy.h,
+ * whose table is made from this one): X(name, help). */
+#define REGX_RENDEZVOUS_PATHS(X)                                                                   \
     X(bounce, "sent through slots of the pool")                                                    \
     X(pipeline, "written in registered chunks")                                                    \
     X(direct, "written at once from a registered buffer")                                          \
     X(read, "read by the receiver")                                                                \
-    X(together, "read by the receiver while the sender copies a part")                             \
+    X(together, "read by the receiver while the sender copies a part")
+
+/* All paths, likewise. The report has messages_NAME and bytes_NAME. */
+#define REGX_PATHS(X)                                                                              \
+    X(eager, "sent at once, with their header")                                                    \
+    X(frag, "sent in fragments: not contiguous, or no rendezvous was possible")                    \
+    REGX_RENDEZVOUS_PATHS(X)                                                                       \
     X(remap, "sent by moving pages; not built")                                                    \
     X(fallback, "not sent as asked for; also counted under the path that carried them")
 

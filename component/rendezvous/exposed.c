@@ -73,7 +73,7 @@ void regx_rndv_unexpose(regx_rndv_t *rndv, regx_rndv_exposure_t *exposure)
 static bool take_kept(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
     const unsigned access =
-        regx_path_reads(recv->path) ? REGX_ACCESS_LOCAL_WRITE : REGX_ACCESS_REMOTE_WRITE;
+        regx_protocol_reads(recv->protocol) ? REGX_ACCESS_LOCAL_WRITE : REGX_ACCESS_REMOTE_WRITE;
 
     return rndv->config.strategy->exposes && recv->path != REGX_PATH_bounce &&
            regx_region_acquire_kept(rndv->registry, recv->base, recv->length, access,
@@ -118,7 +118,7 @@ static regx_conn_t *begin(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     const bool registers = conn->transport->registers && !conn->single_copy;
 
     recv->whole.registered = registers && take_kept(rndv, recv);
-    if (registers ? recv->whole.registered : regx_path_reads(recv->path)) {
+    if (registers ? recv->whole.registered : regx_protocol_reads(recv->protocol)) {
         return conn;
     }
     leave_open(rndv, recv);
@@ -244,7 +244,7 @@ void regx_rndv_recv_get(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
                                    .region = recv->whole.registered ? recv->whole.region.mr : NULL,
                                    .offset = exposure.start,
                                    .key = exposure.key,
-                                   .assisted = recv->path == REGX_PATH_together,
+                                   .assisted = recv->protocol->assisted,
                                    .done = got,
                                    .context = recv};
     const regx_status_t status = conn->transport->ops->get(conn, &recv->whole.get);

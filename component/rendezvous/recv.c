@@ -80,6 +80,7 @@ static void fill_cts_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_cts_
     }
     cts->length = recv->length;
     cts->path = recv->path;
+    cts->grants = recv->protocol->grants;
     cts->fallback = recv->fallback;
     cts->suspect = recv->buffer_suspect;
     cts->verify = rndv->config.verify;

@@ -69,10 +69,11 @@ static void shm_close(regx_transport_t *transport)
 {
     regx_shm_t *shm = regx_shm_of(transport);
 
-    atomic_store_explicit(&shm->queue->closed, 1, memory_order_release);
     for (size_t i = 0; i < shm->inbound_count; i++) {
         regx_shm_drop_inbound(shm->inbound[i]);
     }
+    /* Only now: who sees it may use the mailboxes again that were read here. */
+    atomic_store_explicit(&shm->queue->closed, 1, memory_order_release);
     free(shm->inbound);
     regx_shm_finish_disconnecting(shm);
     regx_boxes_free(&shm->boxes);
