@@ -68,6 +68,10 @@ expose(const regx_module_t *module, const regx_endpoint_t *endpoint, const void 
         free(exposure);
         exposure = NULL;
     }
+    if (exposure != NULL) {
+        regx_trace(module->trace, REGX_TRACE_PATH, "%zu bytes to rank %u over %s may be read whole",
+                   size, (unsigned)endpoint->peer.id, endpoint->peer.conn->wire);
+    }
     return (mca_btl_base_registration_handle_t *)exposure;
 }
 

@@ -15,6 +15,7 @@
  * the memory at either end is gone, the message goes by slots, from its beginning.
  */
 #include <assert.h>
+#include <inttypes.h>
 
 #include "rendezvous/checksum.h"
 #include "rendezvous/proto.h"
@@ -155,6 +156,12 @@ static void not_begun(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_status_t s
     regx_unlock(&rndv->lock);
 }
 
+/* By which path the message goes: over a device `read`, whatever its CTS says. */
+static regx_path_t path_of(const regx_rndv_recv_t *recv)
+{
+    return recv->whole.registered ? REGX_PATH_read : recv->path;
+}
+
 /* Compares and tells. The receive is held. */
 static void verify(const regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
@@ -162,7 +169,7 @@ static void verify(const regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     char what[192];
 
     if (!regx_recv_verify(rndv, recv, rkey)) {
-        regx_recv_describe_mismatch(recv, rkey, what, sizeof(what));
+        regx_recv_describe_mismatch(recv, rkey, path_of(recv), what, sizeof(what));
         rndv->config.mismatch(rndv->config.context, recv->peer, what);
     }
 }
@@ -200,8 +207,7 @@ static void got(regx_get_t *get, regx_status_t status)
     if (open && status == REGX_OK) {
         verify(rndv, recv);
         regx_count(rndv->counters, &rndv->counters->gets, 1);
-        regx_count_message(rndv->counters, recv->whole.registered ? REGX_PATH_read : recv->path,
-                           recv->length);
+        regx_count_message(rndv->counters, path_of(recv), recv->length);
     } else if (open && !recv->whole.registered) {
         refused(rndv, recv, status);
     }
@@ -247,6 +253,11 @@ void regx_rndv_recv_get(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
                                    .assisted = recv->protocol->assisted,
                                    .done = got,
                                    .context = recv};
+    if (regx_traces(rndv->config.trace, REGX_TRACE_PATH)) {
+        regx_trace(rndv->config.trace, REGX_TRACE_PATH,
+                   "%" PRIu64 " bytes from rank %u over %s: the whole is read", recv->length,
+                   (unsigned)conn->peer, conn->wire);
+    }
     const regx_status_t status = conn->transport->ops->get(conn, &recv->whole.get);
     if (status != REGX_PENDING) {
         not_begun(rndv, recv, status);

@@ -130,6 +130,15 @@ typedef struct regx_transport_config {
     regx_transport_events_t events;
 } regx_transport_config_t;
 
+/* Something cannot go as was asked for, and goes another way: counted by reason, and shown to who
+ * traces at that level. Any thread. */
+static inline void regx_transport_fall_back(const regx_transport_config_t *config, int level,
+                                            const char *reason)
+{
+    regx_tally(config->counters->fallbacks, reason);
+    regx_trace(config->trace, level, "fallback: %s", reason);
+}
+
 /* Which memory of the peer a put writes. */
 typedef enum regx_target { REGX_TARGET_POOL, REGX_TARGET_REGION } regx_target_t;
 

@@ -77,7 +77,7 @@ static void tally_skipped(const regx_mux_t *mux, const regx_mux_conn_t *conn, si
         if (conn->paths[i] == NULL && regx_mux_allows(&mux->config, &mux->table[i])) {
             snprintf(reason, sizeof(reason), "%s: not available at both ends",
                      mux->table[i].ops->name);
-            regx_tally(mux->config.counters->fallbacks, reason);
+            regx_transport_fall_back(&mux->config, REGX_TRACE_CONNECTION, reason);
         }
     }
 }

@@ -308,7 +308,7 @@ static bool may_write(regx_shm_t *shm, regx_shm_inbound_t *inbound)
 
     if (inbound->vm.state == REGX_VM_UNKNOWN &&
         regx_vm_check(&inbound->vm, reason, sizeof(reason)) != REGX_OK) {
-        regx_tally(shm->config.counters->fallbacks, reason);
+        regx_transport_fall_back(&shm->config, REGX_TRACE_CONNECTION, reason);
     }
     return inbound->vm.state == REGX_VM_ALLOWED;
 }
@@ -364,7 +364,8 @@ bool regx_assist_write(regx_shm_t *shm)
     }
     if (status == REGX_DENIED) {
         inbound->vm.state = REGX_VM_DENIED;
-        regx_tally(shm->config.counters->fallbacks, "process_vm: assisting a peer's get refused");
+        regx_transport_fall_back(&shm->config, REGX_TRACE_PATH,
+                                 "process_vm: assisting a peer's get refused");
         regx_assist_forget(shm, inbound);
     } else {
         remove_request(shm, 0);

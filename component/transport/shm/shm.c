@@ -20,8 +20,8 @@ static regx_status_t open_main(regx_shm_t *shm)
 {
     for (size_t size = shm->config.pool_size; size >= shm->config.pool_least; size /= 2) {
         size = whole_pages(size);
-        if (regx_segment_domain_open(&shm->domain, shm->config.tls, shm->pool_offset + size,
-                                     &shm->main, shm->config.counters) == REGX_OK) {
+        if (regx_segment_domain_open(&shm->domain, &shm->config, shm->pool_offset + size,
+                                     &shm->main) == REGX_OK) {
             shm->super.pool_size = size;
             return REGX_OK;
         }

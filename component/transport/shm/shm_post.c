@@ -155,7 +155,8 @@ static regx_status_t check_copy_locked(regx_shm_conn_t *conn, const regx_key_t *
         return REGX_INVALID;
     }
     if (regx_vm_check(&conn->vm, reason, sizeof(reason)) != REGX_OK) {
-        regx_tally(regx_shm_of(conn->super.transport)->config.counters->fallbacks, reason);
+        regx_transport_fall_back(&regx_shm_of(conn->super.transport)->config, REGX_TRACE_PATH,
+                                 reason);
         return REGX_DENIED;
     }
     return REGX_OK;
