@@ -148,6 +148,25 @@ regx_status_t regx_module_open(regx_component_t *component, const regx_module_re
     return REGX_OK;
 }
 
+/* How many modules are ports of a device. */
+static unsigned ports(const regx_component_t *component)
+{
+    unsigned count = 0;
+
+    for (unsigned i = 0; i < component->module_count; i++) {
+        count += component->modules[i]->transport->registers;
+    }
+    return count;
+}
+
+/* Without get, ob1 would take an exposure for something to put to. It puts by all modules that
+ * reach a peer, but gets by one: then writing by several ports is faster. */
+static bool may_expose(const regx_module_t *module)
+{
+    return (module->super.btl_flags & MCA_BTL_FLAGS_GET) != 0 &&
+           (!module->transport->registers || ports(module->component) == 1);
+}
+
 bool regx_module_start(regx_module_t *module)
 {
     const regx_params_t *params = module->params;
@@ -156,6 +175,7 @@ bool regx_module_start(regx_module_t *module)
                                        .chunk_size = params->settings.rendezvous.chunk_size,
                                        .chunk_depth = params->settings.rendezvous.chunk_depth,
                                        .threads = module->threads,
+                                       .may_expose = may_expose(module),
                                        .verify = params->settings.rendezvous.verify,
                                        .mismatch = regx_lost_data,
                                        .context = module,

@@ -39,40 +39,24 @@ static regx_module_t *module_of(mca_btl_base_module_t *btl)
     return (regx_module_t *)btl;
 }
 
-/* How many modules are ports of a device. */
-static unsigned ports(const regx_component_t *component)
-{
-    unsigned count = 0;
-
-    for (unsigned i = 0; i < component->module_count; i++) {
-        count += component->modules[i]->transport->registers;
-    }
-    return count;
-}
-
 /* NULL: ob1 goes by put. */
 static mca_btl_base_registration_handle_t *
 expose(const regx_module_t *module, const regx_endpoint_t *endpoint, const void *base, size_t size)
 {
-    regx_rndv_exposure_t *exposure;
+    regx_rndv_exposure_t exposure, *kept;
 
-    if ((module->super.btl_flags & MCA_BTL_FLAGS_GET) == 0) {
-        return NULL; /* ob1 would take it for something to put to */
+    if (!regx_rndv_expose(module->rndv, &endpoint->peer, base, size, &exposure)) {
+        return NULL;
     }
-    if (module->transport->registers && ports(module->component) > 1) {
-        return NULL; /* ob1 puts by all modules that reach a peer, and gets by one */
+    kept = malloc(sizeof(*kept));
+    if (kept == NULL) {
+        regx_rndv_unexpose(module->rndv, &exposure);
+        return NULL;
     }
-    exposure = malloc(sizeof(*exposure));
-    if (exposure != NULL &&
-        !regx_rndv_expose(module->rndv, &endpoint->peer, base, size, exposure)) {
-        free(exposure);
-        exposure = NULL;
-    }
-    if (exposure != NULL) {
-        regx_trace(module->trace, REGX_TRACE_PATH, "%zu bytes to rank %u over %s may be read whole",
-                   size, (unsigned)endpoint->peer.id, endpoint->peer.conn->wire);
-    }
-    return (mca_btl_base_registration_handle_t *)exposure;
+    *kept = exposure;
+    regx_trace(module->trace, REGX_TRACE_PATH, "%zu bytes to rank %u over %s may be read whole",
+               size, (unsigned)endpoint->peer.id, endpoint->peer.conn->wire);
+    return (mca_btl_base_registration_handle_t *)kept;
 }
 
 static mca_btl_base_registration_handle_t *

@@ -50,7 +50,8 @@ bool regx_rndv_expose(regx_rndv_t *rndv, const regx_peer_t *peer, const void *ba
 {
     regx_exposure_t said = {.length = length, .has_checksum = rndv->config.verify};
 
-    if (!rndv->config.strategy->exposes || !name(rndv, peer->conn, base, length, &said, exposure)) {
+    if (!rndv->config.may_expose || !rndv->config.strategy->exposes ||
+        !name(rndv, peer->conn, base, length, &said, exposure)) {
         return false;
     }
     if (said.has_checksum) {

@@ -113,6 +113,7 @@ typedef struct regx_rndv_config {
                              REGX_CHUNK_MAX (direct: the whole) */
     unsigned chunk_depth; /* chunks of one transfer in flight, to REGX_CHUNK_DEPTH_MAX */
     bool threads;
+    bool may_expose; /* the owner asks for exposures, so what is sent may be registered for it */
     bool verify; /* compare checksums of what is sent and received; also done where the peer asks */
     /* What arrived is not what was sent: `what` says which bytes and by which path. The owner ends
      * the connection or the job, since the MPI library cannot be told in any other way that the

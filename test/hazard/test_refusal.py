@@ -32,6 +32,16 @@ def test_a_small_dev_shm_takes_sysv_instead(mpi: Mpi, tmp_path: Path) -> None:
     assert memory.left() == "", str(job)
 
 
+def test_what_could_not_be_opened_is_traced(mpi: Mpi, tmp_path: Path) -> None:
+    """From the level that says what was chosen, on."""
+    memory = SharedMemory(tmp_path, size="256K")
+    job = mpi(*COLLECTIVE, ranks=2, around=memory.around, mca={"btl_base_verbose": 10})
+    assert job.status == 0, str(job)
+    reasons = job.reasons("fallbacks")
+    assert reasons and all(job.stderr.count(f"btl:regx: fallback: {reason}") == count
+                           for reason, count in reasons.items()), str(job)
+
+
 def test_without_shared_memory_tcp_is_used(mpi: Mpi, tmp_path: Path) -> None:
     """tcp instead, on one node."""
     memory = SharedMemory(tmp_path, size="256K", sysv=False)
