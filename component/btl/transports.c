@@ -123,6 +123,8 @@ static bool open_needed(regx_component_t *component, const mca_btl_base_module_t
         status = open_devices(component, face, candidate, error);
     }
     if (status != REGX_OK) {
+        regx_trace(&component->trace, REGX_TRACE_CHOICE, "transport %s cannot be used%s: %s", name,
+                   component->module_count > before ? " as a whole" : "", error);
         say_refused(name, status, error, component->module_count > before);
     }
     return status != REGX_INVALID && component->module_count > before;
