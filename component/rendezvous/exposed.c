@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A whole message, read from what its sender exposed before the RTS (ob1's RGET). Then there
- * are two messages in all, RTS and FIN. Where the kernel copies between two processes of a node
- * nothing needs to be registered, so it can always be done.
+ * A whole message, read from what its sender exposed with the RTS (ob1's RGET). Then there are two
+ * messages in all, RTS and FIN.
  *
- * Over an RDMA device it is done where both buffers are registered already, as a whole. Of a buffer
- * that is new, the CTS way registers chunk by chunk while the first ones are on the wire. That saves
- * the CTS, and the device does as much as for a write. The receive has its CTS all the same, which
- * holds if nothing comes of the read.
+ * On a node, where the kernel copies between two processes, nothing needs to be registered, so it
+ * can always be done. The paths read and together are read so; every other path answers with its
+ * CTS, as if nothing had been exposed. If the kernel refuses, or the memory at either end is gone,
+ * the message goes by slots, from its beginning.
  *
- * The receiver's strategy decides. The paths read and together are read so. Every other path
- * answers with its CTS, exactly as if nothing had been exposed, and so do those if the transport
- * cannot begin now, or if a checksum is wanted and the sender made none. If the kernel refuses, or
- * the memory at either end is gone, the message goes by slots, from its beginning.
+ * Over an RDMA device it is done where both buffers are registered already, as a whole, by every
+ * path but bounce if the receiver's strategy exposes too. That saves the CTS, and the device does
+ * as much as for a write. A new buffer goes by CTS: it is registered chunk by chunk while the first
+ * chunks are on the wire. The receive has its CTS all the same, which holds if the read fails.
+ *
+ * The CTS is also the answer if the transport cannot begin now, or if a checksum is wanted and the
+ * sender made none.
  */
 #include <assert.h>
 #include <inttypes.h>

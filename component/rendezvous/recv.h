@@ -5,7 +5,8 @@
  *
  *   OPENED   the CTS is on its way, perhaps with an empty first grant
  *   READING  it is read whole from what its sender exposed: there is no CTS on its way, and no
- *            message of the sender is for it. Should that fail it is OPENED again, with another CTS
+ *            message of the sender is for it. Should that fail it is OPENED again, on a node with
+ *            another CTS
  *   STARTED  the sender has shown itself (READY, or its first notice): grants follow as bytes land,
  *            until all of `length` is granted
  *   LOST     the peer is gone: nothing lands any more, and nothing is granted

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What is pinned and no longer needed stays near the budget together with what is kept, and room for
- * a large region is made of small ones in parts. No memory is touched.
+ * What is pinned and no longer needed stays near the budget together with what is kept, and room
+ * for a large region is made of small ones in parts. No memory is touched.
  */
 #include "registry.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * For the tests of control messages, the CTS and the exposure: their bytes written by hand, from the
- * description in control.h, and the values that they carry.
+ * For the tests of control messages, the CTS and the exposure: their bytes written by hand, from
+ * the description in control.h, and the values that they carry.
  */
 #ifndef REGX_TEST_CONTROL_BYTES_H
 #define REGX_TEST_CONTROL_BYTES_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The CTS: its bytes are the documented ones; one that is malformed is refused, and nothing outside it
- * is read.
+ * The CTS: its bytes are the documented ones; one that is malformed is refused, and nothing outside
+ * it is read.
  */
 #include "control_bytes.h"
 
