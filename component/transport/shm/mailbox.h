@@ -6,10 +6,10 @@
  * writes, so an 8-byte message costs the transfer of one line. A frame of up to
  * REGX_MAILBOX_INLINE bytes lies in its line; one of up to REGX_MAILBOX_SPAN goes on in the lines
  * that follow, which the processor fetches along; a longer one lies in a ring of payload that the
- * line points to; one that is sent without
- * a copy stays in the poster's pool. A line is full when its sequence number is that
- * of the current lap, so nothing needs to be cleared. The sequence number and what describes the
- * frame are one word, written last and read once: a poster that changes its mind is not heard.
+ * line points to; one that is sent without a copy stays in the poster's pool. A line is full when
+ * its sequence number is that of the current lap, so nothing needs to be cleared. The sequence
+ * number and what describes the frame are one word, written last and read once: a poster that
+ * changes its mind is not heard.
  *
  * The ring of payload is longer than what is under way needs. Processors fetch ahead within some
  * dozens of pages that they remember, and a page that comes round again while it is remembered is
