@@ -19,6 +19,7 @@
 #include <assert.h>
 #include <inttypes.h>
 
+#include "base/util.h"
 #include "rendezvous/checksum.h"
 #include "rendezvous/proto.h"
 #include "rendezvous/strategy.h"
@@ -61,7 +62,7 @@ bool regx_rndv_expose(regx_rndv_t *rndv, const regx_peer_t *peer, const void *ba
     }
     regx_exposure_pack(&said, exposure->bytes);
     /* Another core may read the bytes: see send_rkey in get.c. */
-    __sync_synchronize();
+    regx_fence_stores();
     return true;
 }
 

@@ -341,7 +341,7 @@ static regx_status_t send_rkey(const regx_rndv_send_t *send, const regx_rkey_t *
     message.checksum = rkey->checksum;
     /* Another core may read the bytes. Also what the program stored past the caches (movnt) must be
      * visible before the message. A fence by itself, which the thread sanitizer takes. */
-    __sync_synchronize();
+    regx_fence_stores();
     return regx_channel_send(send->peer, &message);
 }
 

@@ -9,7 +9,7 @@
 
 #include "transport/rkey_table.h"
 
-/* One call of progress copies STEP, one turn four of these; a zone is more. */
+/* One call of progress copies STEP, or what little is more; one turn four of these; a zone is more. */
 enum { STEP = 512 << 10, ZONE = 6 * STEP, GUARD = 64, PUT_TAG = 9 };
 
 extern uint8_t *zone;       /* this process's memory that the other gets */
