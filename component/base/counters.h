@@ -45,6 +45,12 @@ typedef enum regx_path {
     X(chunks_sender, "pieces copied by the sender (together)")                                     \
     X(chunks_receiver, "pieces copied by the receiver (together)")                                 \
     X(copied_out_bytes, "bytes copied from bounce slots to the user's buffers")                    \
+    X(onesided_puts, "puts to windows of other processes")                                         \
+    X(onesided_gets, "gets from windows of other processes")                                       \
+    X(onesided_atomics, "atomic operations on windows of other processes")                         \
+    X(onesided_messages,                                                                           \
+      "one-sided operations that the target did, asked by a message: all but what the kernel "     \
+      "copies on a node")                                                                          \
     X(registrations, "registrations made")                                                         \
     X(deregistrations, "registrations undone")                                                     \
     X(largest_registration, "length of the largest registration")                                  \
