@@ -16,7 +16,6 @@
 #include "btl/endpoint.h"
 #include "btl/message.h"
 #include "btl/module.h"
-#include "btl/onesided.h"
 #include "btl/other_btls.h"
 #include "btl/params.h"
 #include "btl/rdma.h"
@@ -64,8 +63,7 @@ static mca_btl_base_module_t face = {
     .btl_exclusivity = MCA_BTL_EXCLUSIVITY_DEFAULT,
     .btl_latency = 1,
     .btl_bandwidth = 100000,
-    .btl_flags = MCA_BTL_FLAGS_SEND | MCA_BTL_FLAGS_PUT | MCA_BTL_FLAGS_GET |
-                 MCA_BTL_FLAGS_ATOMIC_FOPS,
+    .btl_flags = MCA_BTL_FLAGS_SEND | MCA_BTL_FLAGS_RDMA | MCA_BTL_FLAGS_ATOMIC_FOPS,
     .btl_registration_handle_size = REGX_CTS_SIZE,
     .btl_put_limit = SIZE_MAX,
     .btl_get_limit = SIZE_MAX,
@@ -79,8 +77,6 @@ static mca_btl_base_module_t face = {
     .btl_sendi = regx_sendi,
     .btl_put = regx_put,
     .btl_get = regx_get,
-    .btl_atomic_fop = regx_atomic_fop,
-    .btl_atomic_cswap = regx_atomic_cswap,
     .btl_register_mem = regx_register_mem,
     .btl_deregister_mem = regx_deregister_mem,
     .btl_register_error = register_error};

@@ -38,11 +38,11 @@ struct regx_module {
     regx_pool_t pool;
     struct regx_monitor *monitor; /* the component's, or its own; NULL: none */
     regx_registry_t registry;
-    regx_rndv_t *rndv;       /* NULL: not started, or closing */
+    regx_rndv_t *rndv;         /* NULL: not started, or closing */
     regx_onesided_t *onesided; /* NULL: closing */
-    unsigned rounds;         /* of progress */
-    bool ending;             /* Open MPI finalizes: its callbacks are not called any more */
-    atomic_bool progressing; /* one thread is in progress */
+    unsigned rounds;           /* of progress */
+    bool ending;               /* Open MPI finalizes: its callbacks are not called any more */
+    atomic_bool progressing;   /* one thread is in progress */
     mca_btl_base_module_error_cb_fn_t error; /* ends the job; NULL: not yet, or not any more */
 
     regx_lock_t lock;                   /* of what follows */

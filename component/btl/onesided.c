@@ -44,22 +44,6 @@ static regx_module_t *module_of(mca_btl_base_module_t *btl)
     return (regx_module_t *)btl;
 }
 
-/* Atomic operations are done by the processor of who has the memory: its own go well with them
- * (GLOB). Open MPI 4.1 looks for GLOB and 32BIT in btl_flags, where they mean nothing else. */
-void regx_onesided_declare(mca_btl_base_module_t *face)
-{
-    if ((face->btl_flags & MCA_BTL_FLAGS_ATOMIC_FOPS) == 0) {
-        return;
-    }
-    face->btl_atomic_flags = MCA_BTL_ATOMIC_SUPPORTS_ADD | MCA_BTL_ATOMIC_SUPPORTS_AND |
-                             MCA_BTL_ATOMIC_SUPPORTS_OR | MCA_BTL_ATOMIC_SUPPORTS_XOR |
-                             MCA_BTL_ATOMIC_SUPPORTS_SWAP | MCA_BTL_ATOMIC_SUPPORTS_CSWAP |
-                             MCA_BTL_ATOMIC_SUPPORTS_32BIT | MCA_BTL_ATOMIC_SUPPORTS_GLOB;
-    face->btl_flags |= MCA_BTL_ATOMIC_SUPPORTS_GLOB | MCA_BTL_ATOMIC_SUPPORTS_32BIT;
-    face->btl_put_local_registration_threshold = SIZE_MAX;
-    face->btl_get_local_registration_threshold = SIZE_MAX;
-}
-
 /* ---- windows ---- */
 
 mca_btl_base_registration_handle_t *regx_window_register(regx_module_t *module, void *base,
@@ -297,35 +281,32 @@ static int change(call_t *call, const mca_btl_base_registration_handle_t *remote
     return ask(call);
 }
 
-int regx_atomic_fop(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *endpoint,
-                    void *local_address, uint64_t remote_address,
-                    mca_btl_base_registration_handle_t *local_handle,
+static int fetch_op(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint, void *local_address,
+                    uint64_t remote_address, mca_btl_base_registration_handle_t *local_handle,
                     mca_btl_base_registration_handle_t *remote_handle, mca_btl_base_atomic_op_t op,
                     uint64_t operand, int flags, int order,
                     mca_btl_base_rdma_completion_fn_t callback, void *context, void *data)
 {
-    call_t call = {.request = {.type = REGX_ONESIDED_ATOMIC,
-                               .address = remote_address,
-                               .operand = operand},
-                   .btl = btl,
-                   .endpoint = endpoint,
-                   .local_address = local_address,
-                   .local_handle = local_handle,
-                   .callback = callback,
-                   .context = context,
-                   .data = data};
+    call_t call = {
+        .request = {.type = REGX_ONESIDED_ATOMIC, .address = remote_address, .operand = operand},
+        .btl = btl,
+        .endpoint = endpoint,
+        .local_address = local_address,
+        .local_handle = local_handle,
+        .callback = callback,
+        .context = context,
+        .data = data};
 
     (void)order;
     return find_op(op, &call.request.op) ? change(&call, remote_handle, flags)
                                          : OPAL_ERR_NOT_SUPPORTED;
 }
 
-int regx_atomic_cswap(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *endpoint,
-                      void *local_address, uint64_t remote_address,
-                      mca_btl_base_registration_handle_t *local_handle,
-                      mca_btl_base_registration_handle_t *remote_handle, uint64_t compare,
-                      uint64_t value, int flags, int order,
-                      mca_btl_base_rdma_completion_fn_t callback, void *context, void *data)
+static int compare_swap(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint, void *local_address,
+                        uint64_t remote_address, mca_btl_base_registration_handle_t *local_handle,
+                        mca_btl_base_registration_handle_t *remote_handle, uint64_t compare,
+                        uint64_t value, int flags, int order,
+                        mca_btl_base_rdma_completion_fn_t callback, void *context, void *data)
 {
     call_t call = {.request = {.type = REGX_ONESIDED_SWAP,
                                .address = remote_address,
@@ -341,4 +322,23 @@ int regx_atomic_cswap(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t
 
     (void)order;
     return change(&call, remote_handle, flags);
+}
+
+/* Atomic operations are done by the processor of who has the memory: its own go well with them
+ * (GLOB). Open MPI 4.1 looks for GLOB and 32BIT in btl_flags, where they mean nothing else. */
+void regx_onesided_declare(mca_btl_base_module_t *face)
+{
+    const unsigned both = MCA_BTL_ATOMIC_SUPPORTS_GLOB | MCA_BTL_ATOMIC_SUPPORTS_32BIT;
+
+    if ((face->btl_flags & MCA_BTL_FLAGS_ATOMIC_FOPS) == 0) { /* the user does not want windows */
+        return;
+    }
+    face->btl_atomic_flags = MCA_BTL_ATOMIC_SUPPORTS_ADD | MCA_BTL_ATOMIC_SUPPORTS_AND |
+                             MCA_BTL_ATOMIC_SUPPORTS_OR | MCA_BTL_ATOMIC_SUPPORTS_XOR |
+                             MCA_BTL_ATOMIC_SUPPORTS_SWAP | MCA_BTL_ATOMIC_SUPPORTS_CSWAP | both;
+    face->btl_flags |= both;
+    face->btl_atomic_fop = fetch_op;
+    face->btl_atomic_cswap = compare_swap;
+    face->btl_put_local_registration_threshold = SIZE_MAX;
+    face->btl_get_local_registration_threshold = SIZE_MAX;
 }

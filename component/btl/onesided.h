@@ -12,7 +12,8 @@
 #include "btl/endpoint.h"
 #include "btl/module.h"
 
-/* Says in a module's face what it does for windows. Once per module, after the parameters. */
+/* Says in a module's face what it does for windows, and puts its atomic operations there. Once per
+ * module, after the parameters. */
 void regx_onesided_declare(mca_btl_base_module_t *face);
 
 /* Memory that all peers may reach. NULL: no memory, or too many windows. */
@@ -23,8 +24,8 @@ void regx_window_deregister(regx_module_t *module, mca_btl_base_registration_han
 /* Whether a put or get is of a window, and not ob1's. NULL: osc/rdma's, of this process's memory. */
 bool regx_is_of_window(const mca_btl_base_registration_handle_t *remote_handle);
 
-/* All as btl.h has them. OPAL_SUCCESS: the callback tells the end, and may have been called already;
- * OPAL_ERR_OUT_OF_RESOURCE: try again; OPAL_ERR_NOT_SUPPORTED: not this operation on this number. */
+/* As btl.h has them. OPAL_SUCCESS: the callback tells the end, and may have been called already;
+ * OPAL_ERR_OUT_OF_RESOURCE: try again. */
 int regx_window_put(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint, void *local_address,
                     uint64_t remote_address, mca_btl_base_registration_handle_t *local_handle,
                     mca_btl_base_registration_handle_t *remote_handle, size_t size,
@@ -33,15 +34,5 @@ int regx_window_get(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint, void 
                     uint64_t remote_address, mca_btl_base_registration_handle_t *local_handle,
                     mca_btl_base_registration_handle_t *remote_handle, size_t size,
                     mca_btl_base_rdma_completion_fn_t callback, void *context, void *data);
-int regx_atomic_fop(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint, void *local_address,
-                    uint64_t remote_address, mca_btl_base_registration_handle_t *local_handle,
-                    mca_btl_base_registration_handle_t *remote_handle, mca_btl_base_atomic_op_t op,
-                    uint64_t operand, int flags, int order,
-                    mca_btl_base_rdma_completion_fn_t callback, void *context, void *data);
-int regx_atomic_cswap(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint, void *local_address,
-                      uint64_t remote_address, mca_btl_base_registration_handle_t *local_handle,
-                      mca_btl_base_registration_handle_t *remote_handle, uint64_t compare,
-                      uint64_t value, int flags, int order,
-                      mca_btl_base_rdma_completion_fn_t callback, void *context, void *data);
 
 #endif

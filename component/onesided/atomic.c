@@ -41,8 +41,7 @@ static uint32_t fetch_4(uint32_t *at, regx_atomic_op_t op, uint32_t operand)
 uint64_t regx_atomic_fetch(void *at, regx_atomic_op_t op, size_t size, uint64_t operand)
 {
     assert((uintptr_t)at % size == 0);
-    return size == sizeof(uint64_t) ? fetch_8(at, op, operand)
-                                    : fetch_4(at, op, (uint32_t)operand);
+    return size == sizeof(uint64_t) ? fetch_8(at, op, operand) : fetch_4(at, op, (uint32_t)operand);
 }
 
 uint64_t regx_atomic_compare_swap(void *at, size_t size, uint64_t compare, uint64_t value)

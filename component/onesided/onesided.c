@@ -153,8 +153,7 @@ regx_status_t regx_onesided_copy(regx_onesided_t *onesided, const regx_onesided_
 {
     const regx_transport_ops_t *ops = peer->conn->transport->ops;
 
-    if (ops->copy == NULL || !peer->conn->single_copy ||
-        ops->copy(peer->conn, direction, local, address, length) != REGX_OK) {
+    if (ops->copy == NULL || ops->copy(peer->conn, direction, local, address, length) != REGX_OK) {
         return REGX_DENIED;
     }
     count(onesided, direction == REGX_COPY_TO_PEER ? REGX_ONESIDED_PUT : REGX_ONESIDED_GET);
@@ -235,8 +234,7 @@ int regx_onesided_progress(regx_onesided_t *onesided)
     regx_lock(&onesided->lock);
     regx_list_move(&round, &onesided->blocked);
     while (!regx_list_empty(&round)) {
-        regx_onesided_peer_t *peer =
-            REGX_CONTAINER_OF(round.next, regx_onesided_peer_t, blocked);
+        regx_onesided_peer_t *peer = REGX_CONTAINER_OF(round.next, regx_onesided_peer_t, blocked);
 
         regx_list_remove(&peer->blocked);
         regx_list_append(&onesided->blocked, &peer->blocked);

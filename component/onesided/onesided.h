@@ -35,8 +35,8 @@
 #include "onesided/wire.h"
 #include "transport/transport.h"
 
-#define REGX_ONESIDED_ASKED 64u      /* requests that a peer may have open */
-#define REGX_ONESIDED_PENDING 4096u  /* puts and gets that this process may have open */
+#define REGX_ONESIDED_ASKED 64u     /* requests that a peer may have open */
+#define REGX_ONESIDED_PENDING 4096u /* puts and gets that this process may have open */
 
 typedef struct regx_onesided regx_onesided_t;
 

@@ -144,8 +144,8 @@ static uint64_t change(char *at, const regx_onesided_message_t *message)
 bool regx_target_serve_locked(regx_onesided_t *onesided, regx_onesided_peer_t *peer,
                               const regx_onesided_message_t *message)
 {
-    char *at = regx_window_memory(&onesided->windows, message->window, message->address,
-                                  extent(message));
+    char *at =
+        regx_window_memory(&onesided->windows, message->window, message->address, extent(message));
     answer_t answer = {.type = message->type == REGX_ONESIDED_GET ? REGX_ONESIDED_DATA
                                                                   : REGX_ONESIDED_REPLY,
                        .refused = at == NULL,

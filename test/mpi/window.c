@@ -257,7 +257,8 @@ static void derived(void)
         const uint64_t *here = (const uint64_t *)(const void *)memory;
 
         if (here[2 * n] != key(4, from, rank) + (uint64_t)n || here[2 * n + 1] != 0 ||
-            back[2 * n] != key(4, rank, to) + (uint64_t)n || (n + 1 < count && back[2 * n + 1] != 0)) {
+            back[2 * n] != key(4, rank, to) + (uint64_t)n ||
+            (n + 1 < count && back[2 * n + 1] != 0)) {
             check_fail("element %d of a vector", n);
         }
         check_bytes += 16;
@@ -314,7 +315,8 @@ static void derived(void)
 ACCUMULATE(sum64, int64_t, MPI_INT64_T, MPI_SUM, (rank + 1) * ((int64_t)i + 1000000007),
            SUM_OF_RANKS *((int64_t)i + 1000000007))
 ACCUMULATE(sum32, int32_t, MPI_INT32_T, MPI_SUM, -(rank + 1) * (i + 1), -SUM_OF_RANKS *(i + 1))
-ACCUMULATE(sum8, uint8_t, MPI_UINT8_T, MPI_SUM, rank + i % 50, SUM_OF_RANKS - ranks + i % 50 * ranks)
+ACCUMULATE(sum8, uint8_t, MPI_UINT8_T, MPI_SUM, rank + i % 50,
+           SUM_OF_RANKS - ranks + i % 50 * ranks)
 ACCUMULATE(double, double, MPI_DOUBLE, MPI_SUM, (rank + 1) * (i + 0.5), SUM_OF_RANKS *(i + 0.5))
 ACCUMULATE(float, float, MPI_FLOAT, MPI_SUM, (rank + 1) * (i + 0.5), SUM_OF_RANKS *(i + 0.5))
 ACCUMULATE(max, uint64_t, MPI_UINT64_T, MPI_MAX, UINT64_MAX - (uint64_t)(rank + i),
@@ -474,8 +476,8 @@ static void swap(void)
 static const struct {
     const char *name;
     void (*run)(void);
-} cases[] = {{"fence", fence},       {"pscw", pscw},     {"lock", lock},
-             {"requests", requests}, {"flood", flood},   {"derived", derived},
+} cases[] = {{"fence", fence},           {"pscw", pscw},   {"lock", lock},
+             {"requests", requests},     {"flood", flood}, {"derived", derived},
              {"accumulate", accumulate}, {"fetch", fetch}, {"swap", swap}};
 
 int main(int argc, char **argv)

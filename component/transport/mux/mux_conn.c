@@ -298,7 +298,7 @@ regx_status_t regx_mux_copy(regx_conn_t *super, regx_copy_direction_t direction,
 {
     regx_conn_t *path = path_of(super);
 
-    return path->transport->ops->copy != NULL && atomic_load(&path->single_copy)
+    return path->transport->ops->copy != NULL
                ? path->transport->ops->copy(path, direction, local, remote, length)
                : REGX_DENIED;
 }

@@ -207,14 +207,17 @@ regx_status_t regx_shm_get(regx_conn_t *super, regx_get_t *get)
     return REGX_PENDING;
 }
 
-/* The answer is kept: only the first call asks. */
+/* The answer is kept, and why it was no is tallied once. */
 static bool may_copy(regx_shm_conn_t *conn)
 {
     char reason[REGX_REASON_LENGTH];
 
     regx_lock(&conn->lock);
-    const bool allowed = conn->vm.state == REGX_VM_ALLOWED ||
-                         regx_vm_check(&conn->vm, reason, sizeof(reason)) == REGX_OK;
+    if (conn->vm.state == REGX_VM_UNKNOWN &&
+        regx_vm_check(&conn->vm, reason, sizeof(reason)) != REGX_OK) {
+        regx_tally(regx_shm_of(conn->super.transport)->config.counters->fallbacks, reason);
+    }
+    const bool allowed = conn->vm.state == REGX_VM_ALLOWED;
     regx_unlock(&conn->lock);
     return allowed;
 }
@@ -223,8 +226,7 @@ regx_status_t regx_shm_copy(regx_conn_t *super, regx_copy_direction_t direction,
                             uint64_t remote, size_t length)
 {
     regx_shm_conn_t *conn = regx_shm_conn_of(super);
-    const regx_vm_direction_t way =
-        direction == REGX_COPY_TO_PEER ? REGX_VM_WRITE : REGX_VM_READ;
+    const regx_vm_direction_t way = direction == REGX_COPY_TO_PEER ? REGX_VM_WRITE : REGX_VM_READ;
     size_t done = 0;
 
     if (!may_copy(conn)) {
