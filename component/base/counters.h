@@ -51,6 +51,12 @@ typedef enum regx_path {
     X(chunks_sender, COUNT, "pieces copied by the sender (together)")                              \
     X(chunks_receiver, COUNT, "pieces copied by the receiver (together)")                          \
     X(copied_out_bytes, COUNT, "bytes copied from bounce slots to the user's buffers")             \
+    X(onesided_puts, COUNT, "puts to windows of other processes")                                  \
+    X(onesided_gets, COUNT, "gets from windows of other processes")                                \
+    X(onesided_atomics, COUNT, "atomic operations on windows of other processes")                  \
+    X(onesided_messages, COUNT,                                                                    \
+      "one-sided operations that the target did, asked by a message: all but what the kernel "     \
+      "copies on a node")                                                                          \
     X(registrations, COUNT, "registrations made")                                                  \
     X(deregistrations, COUNT, "registrations undone")                                              \
     X(largest_registration, LEVEL, "length of the largest registration")                           \

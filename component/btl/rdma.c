@@ -23,13 +23,9 @@
 
 #include <stdlib.h>
 
+#include "btl/handle.h"
 #include "btl/lost.h"
-
-/* The first bytes are what ob1 ships: of a receive side its CTS, of what a sender exposes all there
- * is. */
-struct mca_btl_base_registration_handle_t {
-    uint8_t bytes[REGX_CTS_SIZE];
-};
+#include "btl/onesided.h"
 
 /* For senders: local memory is registered chunk by chunk, when it is put. */
 static mca_btl_base_registration_handle_t local_token;
@@ -77,8 +73,11 @@ mca_btl_base_registration_handle_t *regx_register_mem(mca_btl_base_module_t *btl
     if (flags == 0) {
         return &local_token;
     }
-    if (endpoint == NULL || endpoint == MCA_BTL_ENDPOINT_ANY) {
-        return NULL; /* not a rendezvous; osc then does without */
+    if (endpoint == MCA_BTL_ENDPOINT_ANY) {
+        return regx_window_register(module_of(btl), base, size);
+    }
+    if (endpoint == NULL) {
+        return NULL;
     }
     switch (flags) {
     case MCA_BTL_REG_FLAG_REMOTE_READ:
@@ -96,7 +95,9 @@ int regx_deregister_mem(mca_btl_base_module_t *btl, mca_btl_base_registration_ha
     if (handle == &local_token) {
         return OPAL_SUCCESS;
     }
-    if (regx_exposure_is(handle->bytes)) {
+    if (regx_window_is(handle->bytes)) {
+        regx_window_deregister(module_of(btl), handle);
+    } else if (regx_exposure_is(handle->bytes)) {
         regx_rndv_unexpose(module_of(btl)->rndv, (regx_rndv_exposure_t *)handle);
         free(handle);
     } else {
@@ -168,9 +169,13 @@ int regx_put(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *endpoin
 {
     const regx_rdma_call_t call = {btl,          endpoint, local_address, size,
                                    local_handle, callback, context,       data};
-    regx_rdma_call_t *kept = keep(&call);
 
-    (void)remote_address, (void)flags, (void)order;
+    (void)flags, (void)order;
+    if (regx_is_of_window(remote_handle)) {
+        return regx_window_put(btl, endpoint, local_address, remote_address, local_handle,
+                               remote_handle, size, callback, context, data);
+    }
+    regx_rdma_call_t *kept = keep(&call);
     if (kept == NULL) {
         regx_module_lost(module_of(btl), endpoint, size, "to", reason(REGX_NO_MEMORY));
         tell(&call, OPAL_ERROR);
@@ -199,9 +204,13 @@ int regx_get(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *endpoin
 {
     const regx_rdma_call_t call = {btl,          endpoint, local_address, size,
                                    local_handle, callback, context,       data};
-    regx_rdma_call_t *kept = keep(&call);
 
-    (void)remote_address, (void)flags, (void)order;
+    (void)flags, (void)order;
+    if (regx_is_of_window(remote_handle)) {
+        return regx_window_get(btl, endpoint, local_address, remote_address, local_handle,
+                               remote_handle, size, callback, context, data);
+    }
+    regx_rdma_call_t *kept = keep(&call);
     if (kept == NULL) {
         tell(&call, OPAL_ERR_NOT_AVAILABLE);
         return OPAL_SUCCESS;

@@ -293,6 +293,16 @@ regx_status_t regx_mux_put(regx_conn_t *super, regx_put_t *put)
     return path->transport->ops->put(path, put);
 }
 
+regx_status_t regx_mux_copy(regx_conn_t *super, regx_copy_direction_t direction, void *local,
+                            uint64_t remote, size_t length)
+{
+    regx_conn_t *path = path_of(super);
+
+    return path->transport->ops->copy != NULL
+               ? path->transport->ops->copy(path, direction, local, remote, length)
+               : REGX_DENIED;
+}
+
 /* Only a wire on which the kernel copies can read a peer's memory. */
 regx_status_t regx_mux_get(regx_conn_t *super, regx_get_t *get)
 {

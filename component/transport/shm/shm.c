@@ -111,4 +111,5 @@ const regx_transport_ops_t regx_shm_ops = {.abi = REGX_TRANSPORT_ABI,
                                            .put = regx_shm_put,
                                            .get = regx_shm_get,
                                            .copies = true,
+                                           .copy = regx_shm_copy,
                                            .progress = regx_shm_progress};
