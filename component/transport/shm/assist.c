@@ -139,7 +139,7 @@ static regx_status_t read_range(const regx_assisted_t *assisted, uint64_t begin,
                                     .remote = remote_of(assisted->get) + begin,
                                     .length = end - begin};
 
-    return regx_shm_copy(shm_of(assisted), piece);
+    return regx_piece_copy(shm_of(assisted), piece);
 }
 
 /* Nothing more is claimed. */
@@ -337,7 +337,7 @@ static bool may_write(regx_shm_t *shm, regx_shm_inbound_t *inbound)
 
     if (inbound->vm.state == REGX_VM_UNKNOWN &&
         regx_vm_check(&inbound->vm, reason, sizeof(reason)) != REGX_OK) {
-        regx_tally(shm->config.counters->fallbacks, reason);
+        regx_transport_fall_back(&shm->config, REGX_TRACE_CONNECTION, reason);
     }
     return inbound->vm.state == REGX_VM_ALLOWED;
 }
@@ -385,7 +385,7 @@ bool regx_assist_write(regx_shm_t *shm)
                                         (char *)(uintptr_t)(request->frame.remote + claim.begin),
                                     .remote = request->frame.local + claim.begin,
                                     .length = claim.end - claim.begin};
-    const regx_status_t status = regx_shm_copy(shm, piece);
+    const regx_status_t status = regx_piece_copy(shm, piece);
     regx_claim_end(cell_at(request), &claim, status == REGX_OK);
     if (status == REGX_OK) {
         regx_count(shm->config.counters, &shm->config.counters->chunks_sender, 1);
@@ -393,7 +393,8 @@ bool regx_assist_write(regx_shm_t *shm)
     }
     if (status == REGX_DENIED) {
         inbound->vm.state = REGX_VM_DENIED;
-        regx_tally(shm->config.counters->fallbacks, "process_vm: assisting a peer's get refused");
+        regx_transport_fall_back(&shm->config, REGX_TRACE_PATH,
+                                 "process_vm: assisting a peer's get refused");
         regx_assist_forget(shm, inbound);
     } else {
         remove_request(shm, 0);

@@ -180,7 +180,7 @@ static regx_status_t step_plain(regx_shm_t *shm, void **copy)
     if (left > 0) {
         const regx_shm_piece_t piece = next_piece(copy, left);
 
-        status = regx_shm_copy(shm, piece);
+        status = regx_piece_copy(shm, piece);
         if (status != REGX_OK) {
             return status;
         }

@@ -23,7 +23,7 @@ static regx_status_t copy_some(regx_shm_t *shm, const regx_shm_piece_t *piece, s
     return status;
 }
 
-regx_status_t regx_shm_copy(regx_shm_t *shm, regx_shm_piece_t piece)
+regx_status_t regx_piece_copy(regx_shm_t *shm, regx_shm_piece_t piece)
 {
     regx_status_t status = REGX_OK;
 

@@ -24,6 +24,6 @@ typedef struct regx_shm_piece {
 
 /* Copies the whole piece, though the kernel may stop early. On an error, as of regx_vm_copy, some of
  * it may be copied. Only in progress. */
-regx_status_t regx_shm_copy(regx_shm_t *shm, regx_shm_piece_t piece);
+regx_status_t regx_piece_copy(regx_shm_t *shm, regx_shm_piece_t piece);
 
 #endif

@@ -12,29 +12,6 @@
 /* Halves of TWO are one piece each, those of LONG two. */
 enum { TWO = 2 * STEP, LONG = 2 * STEP + 200000, THREADS = 3, EACH = 40 };
 
-static op_t assisted_op(side_t *side, uint64_t offset, size_t length)
-{
-    op_t op = op_new(side->conn, true, offset, length);
-
-    op.assisted = true;
-    return op;
-}
-
-/* Until the op has ended. */
-static void await(side_t *side, const op_t *op)
-{
-    while (op->ended == 0) {
-        progress(side);
-    }
-}
-
-/* Progress by this process alone, until there is nothing to do. */
-static void work_alone(side_t *side)
-{
-    while (regx_shm_progress(side->transport) > 0) {
-    }
-}
-
 /* ---- every length ---- */
 
 static void get_each_length(side_t *side)
