@@ -9,6 +9,11 @@
  * the CTS, and the device does as much as for a write. The receive has its CTS all the same, which
  * holds if nothing comes of the read.
  *
+ * Where large messages go both ways at once they are written instead: what this process would read
+ * has its CTS if buffers of its own are exposed at that time. A device paces what it writes, and not
+ * what it answers a read with, so that its own reads come late. Measured on Soft-RoCE, osu_bibw of
+ * 1 MiB: 185 MB/s written, 140 read; up to 256 KiB reads are as fast, and take a message less.
+ *
  * The receiver's strategy decides. The paths read and together are read so. Every other path
  * answers with its CTS, exactly as if nothing had been exposed, and so do those if the transport
  * cannot begin now, or if a checksum is wanted and the sender made none. If the kernel refuses, or
@@ -69,6 +74,15 @@ void regx_rndv_unexpose(regx_rndv_t *rndv, regx_rndv_exposure_t *exposure)
     }
 }
 
+#define BOTH_WAYS_MAX (256u * 1024u) /* what is longer is not read while this process sends, too */
+
+/* Over a device: whether messages of that length go both ways now. */
+static bool goes_both_ways(const regx_rndv_t *rndv, const regx_rndv_recv_t *recv)
+{
+    return recv->length > BOTH_WAYS_MAX && !regx_path_reads(recv->path) &&
+           atomic_load(&rndv->exposed) > 0;
+}
+
 /* Over a device: the region to read into is used from here on. false: the buffer is not known. */
 static bool take_kept(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
@@ -117,7 +131,7 @@ static regx_conn_t *begin(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     }
     const bool registers = conn->transport->registers && !conn->single_copy;
 
-    recv->whole.registered = registers && take_kept(rndv, recv);
+    recv->whole.registered = registers && !goes_both_ways(rndv, recv) && take_kept(rndv, recv);
     if (registers ? recv->whole.registered : regx_path_reads(recv->path)) {
         return conn;
     }
