@@ -26,7 +26,8 @@ static const regx_strategy_t strategies[] = {
              "registered because it was received into before. To a sender whose own buffer is new "
              "that makes no difference: it registers and writes in chunks. Over an RDMA device, "
              "where both buffers are registered already and one port is used, the receiver reads "
-             "the whole, which is counted as read."},
+             "the whole, which is counted as read; but more than 256 KiB are written if this "
+             "process sends such a message at the same time."},
     {.name = "bounce",
      .path = REGX_PATH_bounce,
      .protocol = &regx_protocol_bounce,
