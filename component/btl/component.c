@@ -22,6 +22,7 @@
 #include "btl/registry.h"
 #include "btl/report.h"
 #include "btl/transports.h"
+#include "btl/variables.h"
 #include "btl/verbose.h"
 
 static int component_register(void);
@@ -63,7 +64,7 @@ static mca_btl_base_module_t face = {
     .btl_exclusivity = MCA_BTL_EXCLUSIVITY_DEFAULT,
     .btl_latency = 1,
     .btl_bandwidth = 100000,
-    .btl_flags = MCA_BTL_FLAGS_SEND | MCA_BTL_FLAGS_PUT | MCA_BTL_FLAGS_GET,
+    .btl_flags = MCA_BTL_FLAGS_SEND | MCA_BTL_FLAGS_RDMA | MCA_BTL_FLAGS_ATOMIC_FOPS,
     .btl_registration_handle_size = REGX_CTS_SIZE,
     .btl_put_limit = SIZE_MAX,
     .btl_get_limit = SIZE_MAX,
@@ -113,11 +114,16 @@ static bool version_matches(void)
  * the job: the refusal is open's. */
 static int component_register(void)
 {
+    bool named;
+
     if (!is_of_series()) {
         return OPAL_SUCCESS;
     }
     regx_params_register(&mca_btl_regx_component.super.btl_version);
     mca_btl_base_param_register(&mca_btl_regx_component.super.btl_version, &face);
+    if (regx_params_asked(&named)) {
+        regx_variables_register(&mca_btl_regx_component);
+    }
     return OPAL_SUCCESS;
 }
 
