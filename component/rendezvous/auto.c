@@ -110,4 +110,5 @@ const regx_strategy_t regx_strategy_auto = {
             "registered because it was received into before. To a sender whose own buffer is new "
             "that makes no difference: it registers and writes in chunks. Over an RDMA device, "
             "where both buffers are registered already and one port is used, the receiver reads "
-            "the whole, which is counted as read."};
+            "the whole, which is counted as read; but more than 256 KiB are written if this "
+            "process sends such a message at the same time."};

@@ -8,13 +8,8 @@
  * CTS, as if nothing had been exposed. If the kernel refuses, or the memory at either end is gone,
  * the message goes by slots, from its beginning.
  *
- * Over an RDMA device it is done where both buffers are registered already, as a whole, by every
- * path but bounce if the receiver's strategy exposes too. That saves the CTS, and the device does
- * as much as for a write. A new buffer goes by CTS: it is registered chunk by chunk while the first
- * chunks are on the wire. The receive has its CTS all the same, which holds if the read fails.
- *
- * The CTS is also the answer if the transport cannot begin now, or if a checksum is wanted and the
- * sender made none.
+    recv->whole.registered = registers && !goes_both_ways(rndv, recv) && take_kept(rndv, recv);
+    if (registers ? recv->whole.registered : regx_protocol_reads(recv->protocol)) {
  */
 #include <assert.h>
 #include <inttypes.h>
@@ -74,6 +69,15 @@ void regx_rndv_unexpose(regx_rndv_t *rndv, regx_rndv_exposure_t *exposure)
     }
 }
 
+#define BOTH_WAYS_MAX (256u * 1024u) /* what is longer is not read while this process sends, too */
+
+/* Over a device: whether messages of that length go both ways now. */
+static bool goes_both_ways(const regx_rndv_t *rndv, const regx_rndv_recv_t *recv)
+{
+    return recv->length > BOTH_WAYS_MAX && !regx_protocol_reads(recv->protocol) &&
+           atomic_load(&rndv->exposed) > 0;
+}
+
 /* Over a device: the region to read into is used from here on. false: the buffer is not known. */
 static bool take_kept(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
@@ -122,7 +126,7 @@ static regx_conn_t *begin(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     }
     const bool registers = conn->transport->registers && !conn->single_copy;
 
-    recv->whole.registered = registers && take_kept(rndv, recv);
+    recv->whole.registered = registers && !goes_both_ways(rndv, recv) && take_kept(rndv, recv);
     if (registers ? recv->whole.registered : regx_protocol_reads(recv->protocol)) {
         return conn;
     }

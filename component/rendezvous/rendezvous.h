@@ -82,6 +82,8 @@ typedef struct regx_peer {
     regx_conn_t *conn;
     size_t granted;      /* the engine's: pool bytes granted to it and not yet acknowledged */
     uint32_t slots;      /* the engine's: how many slots those are in */
+    size_t writing;      /* the engine's: bytes of its memory that chunks under way write */
+    uint32_t writes;     /* the engine's: how many chunks, or pieces of them, those are */
     atomic_bool no_puts; /* the engine's: it denied a chunk; grant it slots only */
     atomic_bool no_gets; /* the engine's: it cannot be read from, or we cannot; likewise */
 } regx_peer_t;

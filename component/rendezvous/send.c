@@ -111,6 +111,7 @@ static regx_send_turn_t next_turn_locked(regx_rndv_t *rndv, regx_rndv_send_t *se
     regx_send_turn_t turn = {.done = NULL};
 
     send->taken = true;
+    send->waits = false;
     if (status == REGX_OK && send->status == REGX_OK) {
         status = flush_locked(send);
         if (status == REGX_OK) {
@@ -129,7 +130,7 @@ static regx_send_turn_t next_turn_locked(regx_rndv_t *rndv, regx_rndv_send_t *se
     send->taken = false;
     const bool stalled = status == REGX_AGAIN && send->status == REGX_OK;
     regx_list_set(&rndv->stalled_sends, &send->link, stalled);
-    if (stalled) {
+    if (stalled && !send->waits) {
         atomic_store_explicit(&rndv->retry_sends, true, memory_order_relaxed);
     }
     assert(send->sent <= send->length);

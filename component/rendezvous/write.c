@@ -91,6 +91,39 @@ static void release_local(regx_write_t *write, regx_status_t status)
     free(write->copy);
 }
 
+/* Whether the peer is being written as much as its transport wants. Two writes at least, so that it
+ * never runs dry between them. */
+static bool window_is_full_locked(const regx_rndv_send_t *send)
+{
+    const regx_peer_t *peer = send->peer;
+    const size_t window = peer->conn->transport->put_window;
+
+    return window > 0 && peer->writes >= 2 && peer->writing >= window &&
+           send->queue[send->first].kind->chunk;
+}
+
+static void enter_window_locked(const regx_write_t *write)
+{
+    if (write->grant.kind->chunk) {
+        write->send->peer->writing += write->grant.length;
+        write->send->peer->writes++;
+    }
+}
+
+static void leave_window_locked(const regx_write_t *write)
+{
+    regx_rndv_t *rndv = write->rndv;
+
+    if (write->grant.kind->chunk) {
+        assert(write->send->peer->writes > 0);
+        write->send->peer->writing -= write->grant.length;
+        write->send->peer->writes--;
+        if (!regx_list_empty(&rndv->stalled_sends)) {
+            atomic_store_explicit(&rndv->retry_sends, true, memory_order_relaxed);
+        }
+    }
+}
+
 /* What became of a put. */
 static void ended_locked(regx_write_t *write, regx_status_t status)
 {
@@ -100,6 +133,7 @@ static void ended_locked(regx_write_t *write, regx_status_t status)
 
     assert(send->in_flight > 0);
     send->in_flight--;
+    leave_window_locked(write);
     if (status == REGX_OK) {
         send->sent += write->put.length;
         regx_count(rndv->counters, &rndv->counters->puts, 1);
@@ -224,6 +258,10 @@ regx_status_t regx_write_next_locked(regx_rndv_t *rndv, regx_rndv_send_t *send,
         (send->queue[send->first].piece && send->in_flight >= rndv->config.chunk_depth)) {
         return REGX_PENDING;
     }
+    send->waits = window_is_full_locked(send);
+    if (send->waits) {
+        return REGX_AGAIN;
+    }
     write = write_new(send);
     if (write == NULL) {
         return REGX_AGAIN;
@@ -233,6 +271,7 @@ regx_status_t regx_write_next_locked(regx_rndv_t *rndv, regx_rndv_send_t *send,
     write->grant = next_piece(send);
     write->suspect = send->buffer_suspect;
     send->in_flight++;
+    enter_window_locked(write);
     if (write->grant.kind->chunk) {
         regx_count_high(&rndv->counters->chunks_high, send->in_flight);
     }
@@ -286,6 +325,7 @@ static regx_status_t dropped_locked(regx_rndv_t *rndv, regx_rndv_send_t *send, v
 {
     (void)rndv;
     send->in_flight--;
+    leave_window_locked(object);
     free(object);
     return status;
 }

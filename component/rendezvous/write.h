@@ -6,6 +6,10 @@
  *
  * A grant waits in the queue in the order in which it came. A put that finds no room is held, and
  * goes before the queue.
+ *
+ * A transport may want few writes to a peer at once (put_window in transport.h). Then the others'
+ * sends wait, and the end of a write lets progress try them again. A send that is under way goes on
+ * before those that wait.
  */
 #ifndef REGX_RENDEZVOUS_WRITE_H
 #define REGX_RENDEZVOUS_WRITE_H

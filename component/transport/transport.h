@@ -45,7 +45,7 @@
 #include "base/status.h"
 #include "base/trace.h"
 
-#define REGX_TRANSPORT_ABI 16 /* of this header; an object built for another is refused */
+#define REGX_TRANSPORT_ABI 17 /* of this header; an object built for another is refused */
 
 #define REGX_ADDRESS_MAX 1024 /* bytes of what a process publishes about itself */
 #define REGX_NOTICE_MAX 48    /* bytes of the notice that follows a put */
@@ -306,6 +306,10 @@ struct regx_transport {
     bool registers;    /* registering pins memory, and costs time */
     uint64_t mr_count; /* regions that all users of the device may have together; 0: no limit */
     uint64_t mr_bytes; /* bytes of the longest region; 0: no limit */
+    /* Of puts to a peer's regions no more should be accepted while so many bytes of them are under
+     * way to that peer: what is sent then, in the other direction the grants, would wait behind
+     * them. 0: as many as there are. */
+    size_t put_window;
     /* Set by on_demand: puts and gets of an on-demand region must begin at a multiple of so many
      * bytes, or the device fails. 1: anywhere. */
     size_t on_demand_grain;

@@ -32,6 +32,9 @@ __attribute__((visibility("default"))) extern const regx_transport_ops_t regx_tr
 #define RECEIVES 512u     /* receive buffers, unless set */
 #define FEW_RECEIVES 128u /* where less than MUCH_LOCKED bytes may be locked */
 #define MUCH_LOCKED (UINT64_C(256) << 20)
+/* A queue pair works off its requests in their order. So many bytes keep it busy until the next
+ * write is posted: 20 us of them at 400 Gb/s. */
+#define PUT_WINDOW (2u << 20)
 
 static const regx_verbs_settings_t defaults = REGX_VERBS_DEFAULTS;
 
@@ -301,6 +304,7 @@ static regx_status_t verbs_open(const regx_transport_config_t *config, char *err
     snprintf(verbs->wires, sizeof(verbs->wires), "verbs:%s", verbs->port.name);
     verbs->super.wires = verbs->wires;
     verbs->super.registers = true;
+    verbs->super.put_window = PUT_WINDOW;
     verbs->super.megabits = regx_port_speed(&verbs->port.attr);
     verbs->super.latency = regx_port_latency(verbs->super.megabits);
     verbs->sent = regx_tally_find(config->counters->ports, verbs->port.name);

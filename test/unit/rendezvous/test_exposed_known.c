@@ -6,7 +6,7 @@
  */
 #include "pair.h"
 
-enum { CHUNK = 4096, DEPTH = 4, WHOLE = DEPTH * CHUNK - 5 };
+enum { CHUNK = 128 * 1024, DEPTH = 4, WHOLE = DEPTH * CHUNK - 5, SHORT = 2 * CHUNK };
 
 static const fake_config_t keeping = {.slots = 300,
                                       .slot_size = 64,
@@ -26,7 +26,8 @@ typedef struct stage {
     regx_status_t status;
 } stage_t;
 
-static stage_t *stage_open(const fake_config_t *sender, const fake_config_t *receiver)
+static stage_t *stage_open_of(size_t length, const fake_config_t *sender,
+                              const fake_config_t *receiver)
 {
     stage_t *stage = calloc(1, sizeof(*stage));
 
@@ -34,9 +35,14 @@ static stage_t *stage_open(const fake_config_t *sender, const fake_config_t *rec
     stage->pair = pair_open(sender, receiver);
     /* All gets of these tests are of whole messages. */
     stage->pair->receiver->gets_into_targets = strcmp(receiver->strategy, "read") != 0;
-    stage->sent = guarded_new(WHOLE);
-    stage->received = guarded_new(WHOLE);
+    stage->sent = guarded_new(length);
+    stage->received = guarded_new(length);
     return stage;
+}
+
+static stage_t *stage_open(const fake_config_t *sender, const fake_config_t *receiver)
+{
+    return stage_open_of(WHOLE, sender, receiver);
 }
 
 static void stage_close(stage_t *stage)
@@ -63,7 +69,7 @@ static bool expose(stage_t *stage)
 {
     guarded_fill(&stage->sent, ++stage->stream);
     return regx_rndv_expose(stage->pair->sender->rndv, &stage->pair->sender->peers[1],
-                            stage->sent.base, WHOLE, &stage->exposure);
+                            stage->sent.base, stage->sent.length, &stage->exposure);
 }
 
 /* The RTS arrives, with what was exposed. */
@@ -72,8 +78,8 @@ static void match(stage_t *stage)
     fake_t *receiver = stage->pair->receiver;
 
     stage->heard = 0;
-    stage->recv =
-        regx_rndv_recv_open(receiver->rndv, &receiver->peers[0], stage->received.base, WHOLE);
+    stage->recv = regx_rndv_recv_open(receiver->rndv, &receiver->peers[0], stage->received.base,
+                                      stage->sent.length);
     assert_non_null(stage->recv);
     regx_rndv_recv_get(receiver->rndv, stage->recv, stage->exposure.bytes, got, stage);
 }
@@ -81,7 +87,7 @@ static void match(stage_t *stage)
 /* The message is in the buffer, and both ends give up what they had. */
 static void end(stage_t *stage, bool exposed)
 {
-    assert_memory_equal(stage->received.base, stage->sent.base, WHOLE);
+    assert_memory_equal(stage->received.base, stage->sent.base, stage->sent.length);
     regx_rndv_recv_close(stage->pair->receiver->rndv, stage->recv);
     if (exposed) {
         regx_rndv_unexpose(stage->pair->sender->rndv, &stage->exposure);
@@ -93,8 +99,8 @@ static void clear_to_send(stage_t *stage)
     pair_t *pair = stage->pair;
     const unsigned dones = pair->dones;
 
-    regx_rndv_send_open(pair->sender->rndv, &pair->sender->peers[1], stage->sent.base, WHOLE,
-                        regx_rndv_recv_cts(stage->recv), pair_done, pair);
+    regx_rndv_send_open(pair->sender->rndv, &pair->sender->peers[1], stage->sent.base,
+                        stage->sent.length, regx_rndv_recv_cts(stage->recv), pair_done, pair);
     pair_run(pair);
     assert_int_equal(pair->dones, dones + 1);
     assert_int_equal(pair->status, REGX_OK);
@@ -105,8 +111,8 @@ static void send_by_cts(stage_t *stage)
     fake_t *receiver = stage->pair->receiver;
 
     guarded_fill(&stage->sent, ++stage->stream);
-    stage->recv =
-        regx_rndv_recv_open(receiver->rndv, &receiver->peers[0], stage->received.base, WHOLE);
+    stage->recv = regx_rndv_recv_open(receiver->rndv, &receiver->peers[0], stage->received.base,
+                                      stage->sent.length);
     clear_to_send(stage);
     end(stage, false);
 }
@@ -115,8 +121,9 @@ static void keep(const regx_rndv_t *rndv, const guarded_t *buffer, unsigned acce
 {
     regx_region_t region;
 
-    assert_int_equal(regx_region_acquire(rndv->registry, buffer->base, WHOLE, access, &region),
-                     REGX_OK);
+    assert_int_equal(
+        regx_region_acquire(rndv->registry, buffer->base, buffer->length, access, &region),
+        REGX_OK);
     regx_region_release(rndv->registry, &region);
 }
 
@@ -308,6 +315,40 @@ static void cts_holds_if_nothing_comes_of_the_read(void **state)
     }
 }
 
+/* Up to 256 KiB a read takes a message less; beyond, what goes both ways at once is written. */
+static void long_messages_that_go_both_ways_are_written(void **state)
+{
+    (void)state;
+    for (unsigned is_long = 0; is_long < 2; is_long++) {
+        stage_t *stage = stage_open_of(is_long ? SHORT + 1 : SHORT, &keeping, &keeping);
+        fake_t *receiver = stage->pair->receiver;
+        regx_rndv_exposure_t other;
+
+        make_known(stage);
+        keep(receiver->rndv, &stage->received, receiver->rndv->send_access);
+        assert_true(regx_rndv_expose(receiver->rndv, &receiver->peers[0], stage->received.base,
+                                     stage->sent.length, &other));
+        assert_true(expose(stage));
+        match(stage);
+        if (is_long) {
+            assert_int_equal(stage->heard, 1);
+            assert_int_not_equal(stage->status, REGX_OK);
+            clear_to_send(stage);
+        } else {
+            assert_true(fake_got(receiver, 0, 0, REGX_OK));
+        }
+        end(stage, true);
+        assert_int_equal(receiver->calls[FAKE_GET], is_long ? 0 : 1);
+        regx_rndv_unexpose(receiver->rndv, &other);
+        assert_true(expose(stage)); /* the other direction is idle again: it is read */
+        match(stage);
+        assert_true(fake_got(receiver, 0, 0, REGX_OK));
+        assert_int_equal(stage->status, REGX_OK);
+        end(stage, true);
+        stage_close(stage);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -318,6 +359,7 @@ int main(void)
         cmocka_unit_test(what_is_not_exposed_is_not_registered_to_be_read),
         cmocka_unit_test(corruption_of_a_whole_read_is_told_as_of_a_read),
         cmocka_unit_test(cts_holds_if_nothing_comes_of_the_read),
+        cmocka_unit_test(long_messages_that_go_both_ways_are_written),
     };
 
     return cmocka_run_group_tests_name("exposures of known buffers", tests, NULL, NULL);
