@@ -102,8 +102,8 @@ static void size_cache(regx_params_t *params, uint64_t page)
 /* Before the transport is opened, which brings a UCX that leaves libc alone. */
 static const regx_hook_source_t *hook_source(regx_hooks_choice_t choice)
 {
-    const bool by_ucm = choice == REGX_HOOKS_UCM ||
-                        (choice == REGX_HOOKS_AUTO && regx_hooks_ucm_patched());
+    const bool by_ucm =
+        choice == REGX_HOOKS_UCM || (choice == REGX_HOOKS_AUTO && regx_hooks_ucm_patched());
 
     return by_ucm ? regx_hooks_ucm : &regx_compat_hooks;
 }
