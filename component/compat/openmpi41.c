@@ -9,6 +9,10 @@
 
 #include "opal/mca/pmix/pmix.h"
 
+/* 6.0, whose libopen-pal has the same name, has no such thing: it is to load this component all the
+ * same, so that it can say that it was built for another one. */
+#pragma weak opal_pmix
+
 struct regx_compat_inbox {
     mca_btl_base_module_t *btl;
     mca_btl_base_segment_t segment;
