@@ -10,6 +10,11 @@
 
 #include "opal/mca/pmix/pmix-internal.h"
 
+/* 4.1, whose libopen-pal has the same name as that of 6.0, has none of these: it is to load this
+ * component all the same, so that it can say that it was built for another one. */
+#pragma weak opal_pmix_convert_jobid
+#pragma weak opal_pmix_convert_status
+
 struct regx_compat_inbox {
     mca_btl_base_module_t *btl;
     mca_btl_base_segment_t segment;
