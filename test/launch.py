@@ -2,6 +2,7 @@
 """How the tests start MPI jobs: what was built, and mpirun's words."""
 import itertools
 import os
+import re
 import subprocess
 import warnings
 from collections.abc import Mapping, Sequence
@@ -33,6 +34,15 @@ class Build:
         """The environment in which Open MPI finds the component."""
         return {"OMPI_MCA_opal_mca_base_component_path":
                 f"{folder or self.component}:{self.pkglibdir}"}
+
+    @cached_property
+    def series(self) -> tuple[int, int]:
+        """Of Open MPI: 4, 1 and so on."""
+        said = subprocess.run([self.mpirun, "--version"], check=True, text=True, timeout=60,
+                              capture_output=True).stdout
+        found = re.search(r"Open MPI\) (\d+)\.(\d+)\.", said)
+        assert found, said
+        return int(found[1]), int(found[2])
 
     @cached_property
     def parameters(self) -> dict[str, dict[str, str]]:

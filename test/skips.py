@@ -141,6 +141,8 @@ CONDITIONS: dict[str, Optional[Condition]] = {
     "no objdump, another processor than x86-64, or no Open MPI with an external PMIx": lambda run: (
         not shutil.which("objdump") or platform.machine() != "x86_64"
         or not list(pkglibdir().glob("mca_pmix_ext*.so"))),
+    "Open MPI 5.0": lambda run: '_VERSION_FOUND "5.0.' in text(
+        str(BUILD / "obj/component/config/config.h")),
     "another UCX than 1.13": lambda run: not succeeds(
         "pkg-config", "--exists", "ucx >= 1.13", "ucx < 1.14"),
     "no valgrind": lambda run: not shutil.which("valgrind"),
@@ -181,7 +183,7 @@ ANY = ""
 NOTIFIER = r"userfaultfd|notifier.*(cannot be used|not usable)"
 EXPECTED = [
     (r"test/osu/", "no --osu DIR given", "no --osu DIR"),
-    (r"test_model\.py", "with --full", "not --full"),
+    (r"test_model\.py|test_versions\.py", "with --full", "not --full"),
     (r"test_inside\.py", "test/run builds it", "sanitizers' builds that test/run has not made"),
     (r"test_inside\.py", "on the device that is here", "an RDMA device"),
     (r"test_inside\.py", "built without rdma-core", "no rdma-core"),
@@ -197,6 +199,7 @@ EXPECTED = [
      "no Open MPI or compiler in PATH"),
     (r"test_openmpi\.py", "was not found",
      "no objdump, another processor than x86-64, or no Open MPI with an external PMIx"),
+    (r"test_dynamic\.py", "Open MPI 5.0 does not come back", "Open MPI 5.0"),
     (r"test_registration_command\.py", "this is UCX|UCX is not there", "another UCX than 1.13"),
     (r"test/compare/", "needs valgrind", "no valgrind"),
     (r"test/compare/", "needs valgrind", "no Open MPI or compiler in PATH"),

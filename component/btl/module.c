@@ -25,6 +25,18 @@ static void handle_immediate(void *context, uint64_t sender, uint32_t value)
     }
 }
 
+static __attribute__((noinline)) void deliver_rare(regx_module_t *module, uint64_t sender,
+                                                   uint8_t tag, const void *data, size_t length)
+{
+    regx_endpoint_t *from = regx_compat_answers(tag) ? regx_endpoint_find(module, sender) : NULL;
+
+    if (from == NULL) {
+        regx_count(module->counters, &module->counters->malformed, 1); /* another BTL's, or none */
+    } else if (!module->ending) {
+        regx_compat_receive(module->inbox, from, tag, data, length);
+    }
+}
+
 static void deliver(void *context, uint64_t sender, uint8_t tag, const void *data, size_t length)
 {
     regx_module_t *module = context;
@@ -38,9 +50,9 @@ static void deliver(void *context, uint64_t sender, uint8_t tag, const void *dat
             regx_onesided_deliver(module->onesided, sender, data, length);
         }
     } else if (tag < MCA_BTL_TAG_PML || tag >= MCA_BTL_TAG_MAX) {
-        regx_count(module->counters, &module->counters->malformed, 1); /* another BTL's, or none */
+        deliver_rare(module, sender, tag, data, length);
     } else if (!module->ending) {
-        regx_compat_receive(module->inbox, tag, data, length);
+        regx_compat_receive(module->inbox, NULL, tag, data, length);
     }
 }
 

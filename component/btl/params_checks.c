@@ -99,6 +99,15 @@ static void size_cache(regx_params_t *params, uint64_t page)
     registration->cache_bytes = bytes > page ? bytes & ~(page - 1) : page;
 }
 
+/* Before the transport is opened, which brings a UCX that leaves libc alone. */
+static const regx_hook_source_t *hook_source(regx_hooks_choice_t choice)
+{
+    const bool by_ucm =
+        choice == REGX_HOOKS_UCM || (choice == REGX_HOOKS_AUTO && regx_hooks_ucm_patched());
+
+    return by_ucm ? regx_hooks_ucm : &regx_compat_hooks;
+}
+
 bool regx_params_check(regx_params_t *params)
 {
     const uint64_t page = regx_page_size();
@@ -106,8 +115,7 @@ bool regx_params_check(regx_params_t *params)
     if (!check_transport(params) || !check_rendezvous(params)) {
         return false;
     }
-    params->hooks =
-        params->settings.registration.hooks == REGX_HOOKS_UCM ? regx_hooks_ucm : &regx_compat_hooks;
+    params->hooks = hook_source(params->settings.registration.hooks);
     size_pool(params, page);
     heed_leave_pinned(params);
     size_cache(params, page);

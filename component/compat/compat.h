@@ -25,10 +25,15 @@ typedef struct regx_compat_inbox regx_compat_inbox_t;
 regx_compat_inbox_t *regx_compat_inbox_new(mca_btl_base_module_t *btl);
 void regx_compat_inbox_free(regx_compat_inbox_t *inbox);
 
-/* Calls who listens to `tag` with a frame that arrived; the data is valid during the call. One
- * thread at a time for each inbox, and not from inside such a call. */
-void regx_compat_receive(regx_compat_inbox_t *inbox, mca_btl_base_tag_t tag, const void *data,
-                         size_t length);
+/* Calls who listens to `tag` with a frame that arrived; the data is valid during the call. `from` is
+ * only needed where regx_compat_answers says so. One thread at a time for each inbox, and not from
+ * inside such a call. */
+void regx_compat_receive(regx_compat_inbox_t *inbox, struct mca_btl_base_endpoint_t *from,
+                         mca_btl_base_tag_t tag, const void *data, size_t length);
+
+/* Whether a tag below MCA_BTL_TAG_PML is Open MPI's own for all BTLs, and who listens to it may answer
+ * to the endpoint that a frame came from; others are of one BTL. */
+bool regx_compat_answers(mca_btl_base_tag_t tag);
 
 /* Publishes bytes for all processes that may ever connect; fetches those of one. Both answer an
  * OPAL error code; the fetched bytes are freed by the caller. */

@@ -48,9 +48,18 @@ AC_DEFUN([REGX_OPENMPI], [
     AC_MSG_RESULT([$regx_openmpi_version])
     dnl compat/ has one file per series; component/component.am takes the one that is named here.
     AS_CASE([$regx_openmpi_series],
-        [4.1], [REGX_COMPAT=openmpi41],
-        [AC_MSG_ERROR([$MPICC is of Open MPI $regx_openmpi_version; regx supports 4.1 for now])])
-    AM_CONDITIONAL([OPENMPI_41], [test "$REGX_COMPAT" = openmpi41])
+        [4.1], [],
+        [5.0 | 6.0],
+        [dnl Some of their headers include others that are not installed: regx brings those, behind
+         dnl all other folders. What is published goes through PMIx.
+         OPENMPI_CPPFLAGS="$OPENMPI_CPPFLAGS -idirafter $srcdir/component/compat/headers"
+         PKG_CHECK_MODULES([PMIX], [pmix], [],
+             [AC_MSG_ERROR([PMIx, which Open MPI $regx_openmpi_series is built with, not found by pkg-config; install the Debian package libpmix-dev])])
+         REGX_SYSTEM_HEADERS([PMIX])
+         OPENMPI_CPPFLAGS="$OPENMPI_CPPFLAGS $PMIX_CFLAGS"
+         OPENMPI_LIBS="$OPENMPI_LIBS $PMIX_LIBS"],
+        [AC_MSG_ERROR([$MPICC is of Open MPI $regx_openmpi_version; regx supports 4.1, 5.0 and 6.0])])
+    AM_CONDITIONAL([OPENMPI_41], [test $regx_openmpi_series = 4.1])
 
     AC_MSG_CHECKING([whether Open MPI's devel headers and libopen-pal can be used])
     regx_saved_CPPFLAGS=$CPPFLAGS regx_saved_LIBS=$LIBS

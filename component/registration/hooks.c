@@ -398,8 +398,28 @@ static const regx_hook_source_t ucm_source = {
 
 const regx_hook_source_t *const regx_hooks_ucm = &ucm_source;
 
+bool regx_hooks_ucm_patched(void)
+{
+    void *object = dlopen("libucm.so.0", RTLD_LAZY | RTLD_NOLOAD);
+    const ucm_global_config_t *options;
+    bool patched;
+
+    if (object == NULL) {
+        return false;
+    }
+    options = dlsym(object, "ucm_global_opts");
+    patched = options != NULL && options->enable_events && !breaks_mremap();
+    dlclose(object);
+    return patched;
+}
+
 #else
 
 const regx_hook_source_t *const regx_hooks_ucm = NULL;
+
+bool regx_hooks_ucm_patched(void)
+{
+    return false;
+}
 
 #endif

@@ -238,4 +238,8 @@ void regx_hooks_end(const regx_hook_source_t *source);
 /* UCX's ucm, where regx was built with its header; else NULL. */
 extern const regx_hook_source_t *const regx_hooks_ucm;
 
+/* Whether UCX, which somebody loaded, has patched libc with hooks that this source can use. Its sbrk
+ * then no longer goes through libc's brk, where Open MPI's hooks wait. */
+bool regx_hooks_ucm_patched(void);
+
 #endif

@@ -127,7 +127,7 @@ void regx_registry_count(regx_registry_t *registry);
 /* ---- what users may set; the rows are in params.def ---- */
 
 /* Whose hooks: Open MPI's, or UCX's ucm. */
-typedef enum { REGX_HOOKS_OPAL, REGX_HOOKS_UCM } regx_hooks_choice_t;
+typedef enum { REGX_HOOKS_AUTO, REGX_HOOKS_OPAL, REGX_HOOKS_UCM } regx_hooks_choice_t;
 
 typedef struct regx_registration_settings {
 #define REGX_PARAM(type, ctype, field, ...) REGX_PARAM_FIELD(ctype, field)

@@ -91,7 +91,8 @@ def test_bad_value_alone(mpi: Mpi, name: str) -> None:
 
 # Backends that are built and not usable here, by what keeps them from it: mpirun's words, the words
 # before the program, what the line says, and what it says is usable.
-NO_HOOKS = ({"memory": "^patcher"}, [], "Open MPI has no memory hooks here")
+NO_HOOKS = ({"memory": "^patcher", "btl_regx_hooks": "opal"}, [],
+            "Open MPI has no memory hooks here")
 NO_USERFAULTFD = ({}, ["deny", "userfaultfd"], "userfaultfd: ")
 NO_DEVICE = ({}, [], "btl_regx_transport=uct has no on-demand regions")
 UNUSABLE = {"hooks": [NO_HOOKS], "notifier": [NO_USERFAULTFD],

@@ -69,9 +69,19 @@ def test_no_devel_headers(tmp_path: Path) -> None:
 
 
 def test_configure_refuses_another_open_mpi_version(tmp_path: Path) -> None:
-    prefix = openmpi(tmp_path / "mpi", "5.0.7")
+    prefix = openmpi(tmp_path / "mpi", "5.1.7")
     line = error(configure(tmp_path / "build", f"--with-openmpi={prefix}"))
-    assert line.endswith(f"{prefix}/bin/mpicc is of Open MPI 5.0.7rc1; regx supports 4.1 for now")
+    assert line.endswith(f"{prefix}/bin/mpicc is of Open MPI 5.1.7rc1; "
+                         "regx supports 4.1, 5.0 and 6.0")
+
+
+@pytest.mark.parametrize("version", ["5.0.7", "6.0.0"])
+def test_no_pmix(tmp_path: Path, version: str) -> None:
+    prefix = openmpi(tmp_path / "mpi", version)
+    (tmp_path / "pc").mkdir()
+    line = error(configure(tmp_path / "build", f"--with-openmpi={prefix}",
+                           PKG_CONFIG_LIBDIR=f"{tmp_path}/pc", PKG_CONFIG_PATH=""))
+    assert "PMIx" in line and "Debian package libpmix-dev" in line
 
 
 def test_no_hwloc(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ def path_without(folder: Path, *programs: str) -> str:
 
 
 def test_arguments() -> None:
-    usage = "usage: setup compare|rdma|machine|instructions|test [--no-install]\n"
+    usage = "usage: setup compare|rdma|machine|instructions|test|named [--no-install]\n"
     for arguments, problem in ((), "no purpose"), (("tset",), "unknown argument tset"):
         run = setup(*arguments)
         assert (run.returncode, run.stdout) == (1, "")
@@ -40,20 +40,40 @@ def test_missing_packages(tmp_path: Path) -> None:
                           "apt-get update && apt-get install -y libtool strace\n")
 
 
-@pytest.mark.parametrize("candidate", ["5.0.7-1", "1:6.0.0~rc2-1"])
-def test_another_open_mpi_than_supported(tmp_path: Path, candidate: str) -> None:
-    """Nothing is installed that would be of no use."""
+def offered(tmp_path: Path, candidate: str) -> str:
+    """A PATH where apt has that version of Open MPI, and there is none."""
     path = path_without(tmp_path, "mpicc", "mpirun", "strace")
     policy = tmp_path / "apt-cache"
     policy.unlink()
     policy.write_text(f'#!/bin/sh\n[ "$*" = "policy libopenmpi-dev" ] || exit 1\n'
                       f'echo "libopenmpi-dev:"\necho "  Candidate: {candidate}"\n')
     policy.chmod(0o755)
-    run = setup("test", "--no-install", path=path)
+    finder = tmp_path / "pkg-config"
+    real = finder.resolve()
+    finder.unlink()
+    finder.write_text(f'#!/bin/sh\n[ "$*" != "--exists pmix" ] || exit 1\nexec {real} "$@"\n')
+    finder.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize("candidate", ["4.0.3-1", "1:6.1.0-1"])
+def test_another_open_mpi_than_supported(tmp_path: Path, candidate: str) -> None:
+    """Nothing is installed that would be of no use."""
+    run = setup("test", "--no-install", path=offered(tmp_path, candidate))
     assert run.returncode == 1
     assert run.stderr == (f"regx: the package libopenmpi-dev is of Open MPI {candidate} here, and "
-                          "regx supports 4.1 for now (Debian 12); nothing was installed; put the "
-                          "mpicc of an Open MPI 4.1 into PATH and try again\n")
+                          "regx supports 4.1, 5.0 and 6.0; nothing was installed; put the mpicc of "
+                          "one of these into PATH and try again\n")
+
+
+@pytest.mark.parametrize(("candidate", "needed"), [
+    ("4.1.4-3", "libopenmpi-dev openmpi-bin strace"),
+    ("5.0.7-1", "libopenmpi-dev openmpi-bin strace libpmix-dev"),
+    ("1:6.0.0~rc2-1", "libopenmpi-dev openmpi-bin strace libpmix-dev")])
+def test_open_mpi_of_each_debian(tmp_path: Path, candidate: str, needed: str) -> None:
+    run = setup("test", "--no-install", path=offered(tmp_path, candidate))
+    assert run.returncode == 1
+    assert run.stderr.endswith(f"apt-get install -y {needed}\n"), run.stderr
 
 
 def test_missing_packages_where_there_is_no_apt(tmp_path: Path) -> None:

@@ -5,12 +5,14 @@
  *     stolen SIZE all|munmap|mmap|mremap|madvise|brk|shmdt
  *
  * Rank 0 sends twice from a buffer, puts the functions' first bytes, or those of the one that is
- * named, back to what they were before MPI_Init, and changes the buffer by that function of libc
+ * named, back to what they are in libc's file (an Open MPI that is linked with UCX has them patched
+ * before main), and changes the buffer by that function of libc
  * (all, brk, shmdt: by munmap). Then it sends twice from a second buffer, and twice from the memory
  * that is at the first one's address now. Rank 1 receives likewise.
  */
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdbool.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -32,9 +34,16 @@ static uint64_t round_;
 static void remember(void)
 {
     void *libc = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
+    Dl_info info;
     for (int n = 0; n < FUNCTIONS; n++) {
         functions[n] = dlsym(libc, names[n]);
-        memcpy(before[n], functions[n], CODE);
+        dladdr(functions[n], &info);
+        const int file = open(info.dli_fname, O_RDONLY);
+        const off_t offset = functions[n] - (unsigned char *)info.dli_fbase;
+        if (pread(file, before[n], CODE, offset) != CODE) {
+            check_fail("%s: %s", info.dli_fname, strerror(errno));
+        }
+        close(file);
     }
 }
 

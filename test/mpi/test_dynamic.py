@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from launch import Mpi
+from launch import Build, Mpi
 
 WIRES = {"shm": {}, "tcp": {"uct_tls": "tcp"}}
 ON_WIRES = [*itertools.product(["bounce", "pipeline", "direct"], WIRES), ("together", "shm")]
@@ -19,8 +19,11 @@ def test_spawned_processes_exchange_messages(mpi: Mpi, strategy: str, wire: str)
 
 
 @pytest.mark.parametrize("strategy,wire", ON_WIRES)
-def test_connected_processes_exchange_messages(mpi: Mpi, strategy: str, wire: str) -> None:
+def test_connected_processes_exchange_messages(mpi: Mpi, build: Build, strategy: str,
+                                               wire: str) -> None:
     """MPI_Comm_accept, connect and disconnect, three times over one port."""
+    if build.series == (5, 0):
+        pytest.skip("Open MPI 5.0 does not come back from MPI_Comm_connect, with btl/tcp either")
     job = mpi("dynamic", "connect", 2, 3, ranks=1, regx={"rendezvous": strategy, **WIRES[wire]})
     job.ended_well().carried(strategy).over(wire)
     assert len(job.reports) == 1 + 2 * 2 and job.total("malformed") == 0, str(job)

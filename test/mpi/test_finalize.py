@@ -5,10 +5,11 @@ import pytest
 from launch import Mpi
 
 WIRES = {"shm": {}, "tcp": {"uct_tls": "tcp"}}
+LARGEST = 16384 - 16  # that is eager in each version: 5.0 counts 80 bytes of headers, 4.1 fewer
 
 
 @pytest.mark.parametrize("wire", WIRES)
-@pytest.mark.parametrize("size,count", [(8, 600), (4000, 600), (16384, 100)])
+@pytest.mark.parametrize("size,count", [(8, 600), (4000, 600), (LARGEST, 100)])
 def test_child_that_ends_first(mpi: Mpi, size: int, count: int, wire: str) -> None:
     """More than a mailbox, the lent slots or the kernel's buffers hold, from a process that does
     not disconnect, to one that is outside MPI until all has been sent."""
@@ -19,7 +20,7 @@ def test_child_that_ends_first(mpi: Mpi, size: int, count: int, wire: str) -> No
 
 
 @pytest.mark.parametrize("wire", WIRES)
-@pytest.mark.parametrize("size", [4000, 16384])
+@pytest.mark.parametrize("size", [4000, LARGEST])
 def test_nobody_receives(mpi: Mpi, size: int, wire: str) -> None:
     """Two ranks hold slots that they lent to a third, which ends without having looked."""
     job = mpi("finalize", "unread", size, 40, ranks=3, regx=WIRES[wire]).ended_well().over(wire)

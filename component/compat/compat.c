@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What is the same source in all versions, compiled against each one's headers.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "compat/compat.h"
+#include "compat/version.h"
+
+#include "ompi_config.h"
+
+#include "ompi/mca/pml/base/base.h"
+#include "opal/mca/hwloc/base/base.h"
+#include "opal/mca/memory/base/base.h"
+#include "opal/memoryhooks/memory.h"
+#include "opal/runtime/opal.h"
+#include "opal/util/output.h"
+
+/* libmpi may be out of sight (a host that opened it RTLD_LOCAL): then this is NULL. */
+#pragma weak mca_pml_base_selected_component
+
+static uint64_t number(opal_process_name_t name)
+{
+    return (uint64_t)name.jobid << 32 | name.vpid;
+}
+
+uint64_t regx_compat_process(const opal_proc_t *proc)
+{
+    return number(proc->proc_name);
+}
+
+uint64_t regx_compat_self(void)
+{
+    return number(OPAL_PROC_MY_NAME);
+}
+
+uint32_t regx_compat_rank(void)
+{
+    return OPAL_PROC_MY_NAME.vpid;
+}
+
+bool regx_compat_same_node(const opal_proc_t *proc)
+{
+    return OPAL_PROC_ON_LOCAL_NODE(proc->proc_flags) || proc == opal_proc_local_get();
+}
+
+const char *regx_compat_host(void)
+{
+    return opal_process_info.nodename != NULL ? opal_process_info.nodename : "";
+}
+
+const char *regx_compat_version(void)
+{
+    return opal_version_string;
+}
+
+uint32_t regx_compat_local_processes(void)
+{
+    return opal_process_info.num_local_peers > 0 ? (uint32_t)opal_process_info.num_local_peers + 1
+                                                 : 1;
+}
+
+hwloc_topology_t regx_compat_topology(void)
+{
+    return opal_hwloc_topology;
+}
+
+const char *regx_compat_pml(void)
+{
+    return &mca_pml_base_selected_component == NULL
+               ? ""
+               : mca_pml_base_selected_component.pmlm_version.mca_component_name;
+}
+
+/* mpirun tells each process how many ranks each application has, in the order of the ranks. (Its
+ * OMPI_FIRST_RANKS would be simpler, but is wrong in 5.0.) */
+static uint32_t first_of_application(void)
+{
+    const char *list = getenv("OMPI_APP_CTX_NUM_PROCS");
+    const uint32_t rank = regx_compat_rank();
+    uint32_t first = 0;
+    char *end;
+
+    while (list != NULL && *list != '\0') {
+        const unsigned long ranks = strtoul(list, &end, 10);
+
+        if (end == list || rank - first < ranks) {
+            break;
+        }
+        first += (uint32_t)ranks;
+        list = end;
+    }
+    return first <= rank ? first : 0;
+}
+
+/* Of this job; this process where nobody knows. */
+static uint32_t first_of_node(void)
+{
+    char *peers;
+    const bool known = regx_version_local_peers(&peers);
+    const uint32_t first = known ? (uint32_t)strtoul(peers, NULL, 10) : regx_compat_rank();
+
+    free(peers);
+    return first;
+}
+
+bool regx_compat_speaker(void)
+{
+    return first_of_application() == regx_compat_rank();
+}
+
+bool regx_compat_node_speaker(void)
+{
+    return regx_compat_speaker() || opal_process_info.my_local_rank == 0;
+}
+
+/* Who has a line to say publishes it, as a key. */
+bool regx_compat_falls_here(const char *line)
+{
+    const uint32_t speakers[] = {first_of_application(), first_of_node()};
+
+    if (!regx_version_publish_key(line)) {
+        return true;
+    }
+    for (int i = 0; i < 2 && speakers[i] != regx_compat_rank(); i++) {
+        if (regx_version_key_published(speakers[i], line)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* A stream of its own: Open MPI's first would put host and process number in front. */
+void regx_compat_say(const char *line)
+{
+    static int stream = -1;
+
+    if (stream < 0) {
+        opal_output_stream_t settings;
+
+        OBJ_CONSTRUCT(&settings, opal_output_stream_t);
+        settings.lds_want_stderr = true;
+        stream = opal_output_open(&settings);
+        OBJ_DESTRUCT(&settings);
+    }
+    opal_output(stream, "regx: %s", line);
+}
+
+/* -1 where nobody asked: the framework then has no stream either. */
+int regx_compat_verbose(void)
+{
+    const mca_base_framework_t *btl = &opal_btl_base_framework;
+
+    return btl->framework_output >= 0 && btl->framework_verbose > 0 ? btl->framework_verbose : 0;
+}
+
+void regx_compat_trace(const char *line)
+{
+    opal_output(opal_btl_base_framework.framework_output, "btl:regx: %s", line);
+}
+
+static struct {
+    regx_hook_report_t report;
+    void *context;
+} hooked;
+
+static void released(void *base, size_t length, void *unused, bool from_malloc)
+{
+    (void)unused, (void)from_malloc;
+    hooked.report(hooked.context, base, length);
+}
+
+/* The framework is not open unless somebody opened it; it is counted how often. Without a patcher
+ * it opens all the same, and says so only by its level of support. */
+static regx_status_t hooks_install(regx_hook_report_t report, void *context, char *error,
+                                   size_t error_size)
+{
+    const int needed = OPAL_MEMORY_FREE_SUPPORT | OPAL_MEMORY_MUNMAP_SUPPORT;
+
+    if (mca_base_framework_open(&opal_memory_base_framework, 0) != OPAL_SUCCESS) {
+        snprintf(error, error_size, "Open MPI's memory framework cannot be opened");
+        return REGX_DENIED;
+    }
+    hooked.report = report;
+    hooked.context = context;
+    if ((opal_mem_hooks_support_level() & needed) != needed ||
+        opal_mem_hooks_register_release(released, NULL) != OPAL_SUCCESS) {
+        snprintf(error, error_size,
+                 "Open MPI has no memory hooks here (is its memory component patcher excluded?)");
+        mca_base_framework_close(&opal_memory_base_framework);
+        return REGX_DENIED;
+    }
+    return REGX_OK;
+}
+
+static void hooks_remove(regx_hook_report_t report, void *context)
+{
+    (void)report, (void)context;
+    opal_mem_hooks_unregister_release(released);
+    mca_base_framework_close(&opal_memory_base_framework);
+}
+
+const regx_hook_source_t regx_compat_hooks = {
+    .name = "opal", .install = hooks_install, .remove = hooks_remove};

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Open MPI 5.0 and 6.0.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "compat/compat.h"
+#include "compat/version.h"
+
+#include "opal/mca/pmix/pmix-internal.h"
+
+/* 4.1, whose libopen-pal has the same name as that of 6.0, has none of these: it is to load this
+ * component all the same, so that it can say that it was built for another one. */
+#pragma weak opal_pmix_convert_jobid
+#pragma weak opal_pmix_convert_status
+
+struct regx_compat_inbox {
+    mca_btl_base_module_t *btl;
+    mca_btl_base_segment_t segment;
+};
+
+regx_compat_inbox_t *regx_compat_inbox_new(mca_btl_base_module_t *btl)
+{
+    regx_compat_inbox_t *inbox = calloc(1, sizeof(*inbox));
+
+    if (inbox != NULL) {
+        inbox->btl = btl;
+    }
+    return inbox;
+}
+
+void regx_compat_inbox_free(regx_compat_inbox_t *inbox)
+{
+    free(inbox);
+}
+
+void regx_compat_receive(regx_compat_inbox_t *inbox, struct mca_btl_base_endpoint_t *from,
+                         mca_btl_base_tag_t tag, const void *data, size_t length)
+{
+    const mca_btl_active_message_callback_t *callback = &mca_btl_base_active_message_trigger[tag];
+    const mca_btl_base_receive_descriptor_t descriptor = {.endpoint = from,
+                                                          .des_segments = &inbox->segment,
+                                                          .des_segment_count = 1,
+                                                          .tag = tag,
+                                                          .cbdata = callback->cbdata};
+
+    inbox->segment.seg_addr.pval = (void *)(uintptr_t)data;
+    inbox->segment.seg_len = length;
+    if (callback->cbfunc != NULL) {
+        callback->cbfunc(inbox->btl, &descriptor);
+    }
+}
+
+/* Gets, puts and atomics that are emulated over send, and the detection of failures (0x30 and 0x31,
+ * which have a name only in a build that has it). */
+bool regx_compat_answers(mca_btl_base_tag_t tag)
+{
+    return (tag >= MCA_BTL_TAG_BTL_BASE && tag < MCA_BTL_TAG_BTL) || tag == 0x30 || tag == 0x31;
+}
+
+/* Open MPI's macros for what is published answer in PMIx's error codes. */
+int regx_compat_publish(const mca_base_component_t *component, const void *bytes, size_t length)
+{
+    pmix_status_t rc;
+
+    OPAL_MODEX_SEND(rc, PMIX_GLOBAL, component, (void *)(uintptr_t)bytes, length);
+    return opal_pmix_convert_status(rc);
+}
+
+int regx_compat_fetch(const mca_base_component_t *component, opal_proc_t *proc, void **bytes,
+                      size_t *length)
+{
+    pmix_status_t rc;
+
+    *length = 0;
+    OPAL_MODEX_RECV(rc, component, &proc->proc_name, (uint8_t **)bytes, length);
+    return opal_pmix_convert_status(rc);
+}
+
+uint32_t regx_compat_processes(void)
+{
+    return opal_process_info.num_procs;
+}
+
+bool regx_version_local_peers(char **peers)
+{
+    const opal_process_name_t all = {OPAL_PROC_MY_NAME.jobid, OPAL_VPID_WILDCARD};
+    pmix_status_t rc;
+
+    *peers = NULL;
+    OPAL_MODEX_RECV_VALUE_OPTIONAL(rc, PMIX_LOCAL_PEERS, &all, peers, PMIX_STRING);
+    return rc == PMIX_SUCCESS && *peers != NULL;
+}
+
+bool regx_version_publish_key(const char *key)
+{
+    uint8_t nothing = 0;
+    pmix_status_t rc;
+
+    OPAL_MODEX_SEND_STRING(rc, PMIX_GLOBAL, key, &nothing, 1);
+    return rc == PMIX_SUCCESS;
+}
+
+/* Where that process has committed without the key, PMIx would wait for it to come. */
+bool regx_version_key_published(uint32_t rank, const char *key)
+{
+    const opal_process_name_t name = {OPAL_PROC_MY_NAME.jobid, rank};
+    const int patience = 2; /* seconds */
+    pmix_value_t *value = NULL;
+    pmix_info_t timeout;
+    pmix_proc_t process;
+
+    OPAL_PMIX_CONVERT_NAME(&process, &name);
+    PMIX_INFO_LOAD(&timeout, PMIX_TIMEOUT, &patience, PMIX_INT);
+    const pmix_status_t rc = PMIx_Get(&process, key, &timeout, 1, &value);
+    PMIX_INFO_DESTRUCT(&timeout);
+    if (value != NULL) {
+        PMIX_VALUE_RELEASE(value);
+    }
+    return rc == PMIX_SUCCESS;
+}
