@@ -8,8 +8,18 @@
  * CTS, as if nothing had been exposed. If the kernel refuses, or the memory at either end is gone,
  * the message goes by slots, from its beginning.
  *
-    recv->whole.registered = registers && !goes_both_ways(rndv, recv) && take_kept(rndv, recv);
-    if (registers ? recv->whole.registered : regx_protocol_reads(recv->protocol)) {
+ * Over an RDMA device it is done where both buffers are registered already, as a whole, by every
+ * path but bounce if the receiver's strategy exposes too. That saves the CTS, and the device does
+ * as much as for a write. A new buffer goes by CTS: it is registered chunk by chunk while the first
+ * chunks are on the wire. The receive has its CTS all the same, which holds if the read fails.
+ *
+ * Where large messages go both ways at once they are written instead: what this process would read
+ * has its CTS if buffers of its own are exposed at that time. A device paces what it writes, and not
+ * what it answers a read with, so that its own reads come late. Measured on Soft-RoCE, both ways at
+ * 1 MiB: 191 MB/s written, 147 read; up to 256 KiB reads are as fast, and take a message less.
+ *
+ * The CTS is also the answer if the transport cannot begin now, or if a checksum is wanted and the
+ * sender made none.
  */
 #include <assert.h>
 #include <inttypes.h>
