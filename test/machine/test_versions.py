@@ -10,13 +10,13 @@ TOP = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another root folder")
 
 # Each strategy on each wire, each backend on one change, and what a version's file is asked for.
-SELECTION = ["test/unit/btl", "test/hazard/test_version.py", "test/mpi/test_onesided.py",
+SELECTION = ["test/unit/btl", "test/hazard/test_version.py",
              "test/mpi/test_transfer.py::test_messages_among_several_ranks_are_right",
              "test/mpi/test_dynamic.py::test_spawned_processes_exchange_messages"]
 # With --full. What is not in it yet says things of 4.1 alone (vader, where a refusal is said).
 ALL = ["test/unit/btl", "test/hazard/test_version.py", "test/hazard/test_hooks.py",
        *(f"test/mpi/test_{name}.py" for name in (
-           "backend", "collective", "dynamic", "finalize", "onesided", "queued", "random",
+           "backend", "collective", "dynamic", "finalize", "queued", "random",
            "rendezvous", "report", "transfer"))]
 
 
