@@ -90,6 +90,7 @@ static regx_status_t map_peer(regx_shm_t *shm, regx_shm_conn_t *conn)
         unmap_peer(conn);
         return refuse(conn, "shm: another process name space");
     }
+    regx_stages_attach_locked(conn);
     return REGX_OK;
 }
 

@@ -34,9 +34,19 @@ static char *memory_of(char *main, unsigned index)
 void regx_stages_init(regx_shm_t *shm)
 {
 #if defined(MADV_POPULATE_WRITE)
-    madvise(memory_of(regx_segment_base(&shm->main), 0), REGX_STAGE_BYTES, MADV_POPULATE_WRITE);
+    madvise(memory_of(regx_segment_base(&shm->main), 0), REGX_STAGES_WARM * REGX_STAGE_SIZE,
+            MADV_POPULATE_WRITE);
 #else
     (void)shm;
+#endif
+}
+
+void regx_stages_attach_locked(const regx_shm_conn_t *conn)
+{
+#if defined(MADV_POPULATE_READ)
+    madvise(memory_of(conn->main.base, 0), REGX_STAGES_WARM * REGX_STAGE_SIZE, MADV_POPULATE_READ);
+#else
+    (void)conn;
 #endif
 }
 
@@ -47,18 +57,23 @@ static regx_stage_cell_t *cell_of(const regx_shm_t *shm, const regx_stage_t *sta
     return &regx_shm_main(shm)->stage.cells[stage - shm->stages.stages];
 }
 
-/* NULL: there is none. */
+/* One of the first few, in turn, or else any other. NULL: there is none. */
 static regx_stage_t *find_free_locked(regx_stages_t *stages)
 {
-    for (unsigned i = 0; i < REGX_STAGES; i++) {
-        regx_stage_t *stage = &stages->stages[stages->next];
+    unsigned i = 0;
 
-        stages->next = (stages->next + 1) % REGX_STAGES;
-        if (stage->state == REGX_STAGE_FREE) {
-            return stage;
-        }
+    while (i < REGX_STAGES_WARM &&
+           stages->stages[(stages->next + i) % REGX_STAGES_WARM].state != REGX_STAGE_FREE) {
+        i++;
     }
-    return NULL;
+    if (i < REGX_STAGES_WARM) {
+        stages->next = (stages->next + i + 1) % REGX_STAGES_WARM;
+        return &stages->stages[(stages->next + REGX_STAGES_WARM - 1) % REGX_STAGES_WARM];
+    }
+    while (i < REGX_STAGES && stages->stages[i].state != REGX_STAGE_FREE) {
+        i++;
+    }
+    return i < REGX_STAGES ? &stages->stages[i] : NULL;
 }
 
 static bool awaits(const regx_shm_conn_t *conn, size_t length)

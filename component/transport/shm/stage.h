@@ -19,8 +19,8 @@
  * the rest from the sender's buffer, so the receiver does not wait for a sender that computes. The
  * sender frees the stage when the MPI ends the exposure, after the receiver's FIN.
  *
- * Stages are used in turn: processors remember some dozens of pages (mailbox.h). Their memory is
- * brought in at the start, or the first messages would pay for it.
+ * A few stages are used in turn: processors remember some dozens of pages (mailbox.h). Their memory
+ * is brought in at the start, or the first messages would pay for it, by which `auto` judges.
  *
  * stage and unstage may be called by any thread; all others are called by progress, or by
  * disconnect, which never run at the same time. The lists are under the transport's lock.
@@ -35,10 +35,11 @@
 #include "transport/transport.h"
 
 #define REGX_STAGES 16u             /* of one process */
+#define REGX_STAGES_WARM 4u         /* of these, as a rule: what moves stays in the caches */
 #define REGX_STAGE_SIZE (64u << 10) /* bytes of one, and of a message at most */
 #define REGX_STAGE_BYTES (REGX_STAGES * REGX_STAGE_SIZE)
 #define REGX_STAGE_ROW 4u
-#define REGX_STAGE_LOOKS 256u /* at stages to which nothing comes, before the kernel copies */
+#define REGX_STAGE_LOOKS 1024u /* at stages to which nothing comes, before the kernel copies */
 
 struct regx_shm;
 struct regx_shm_conn;
@@ -81,8 +82,11 @@ typedef struct regx_stages {
     _Atomic uint8_t row[32];
 } regx_stages_t;
 
-/* Brings the stages' memory in, as far as there is memory. */
+/* Brings the stages' memory in, as far as there is memory: only those that are used as
+ * a rule. */
 void regx_stages_init(struct regx_shm *shm);
+/* Likewise the peer's, of which it exists already. */
+void regx_stages_attach_locked(const struct regx_shm_conn *conn);
 
 /* ---- the sender: as transport.h's stage and unstage say ---- */
 
