@@ -196,7 +196,7 @@ static void print_conf(void)
         "#\n"
         "# For everything that mpirun starts with this file as a further file of defaults:\n"
         "#\n"
-        "#   export OMPI_MCA_mca_base_param_files=/path/to/regx.conf:/etc/openmpi/"
+        "#   export OMPI_MCA_mca_base_param_files=/path/to/regx.conf,/etc/openmpi/"
         "openmpi-mca-params.conf\n"
         "#\n"
         "# (The second name is that of your Open MPI's own file; without it, its defaults are "

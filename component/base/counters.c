@@ -5,16 +5,16 @@
 #include <string.h>
 
 const regx_counter_t regx_paths[] = {
-#define PATH(name, help) {#name, help, REGX_PATH_##name},
+#define PATH(name, help) {#name, help, REGX_COUNT, REGX_PATH_##name},
     REGX_PATHS(PATH)
 #undef PATH
-        {NULL, NULL, 0}};
+        {NULL, NULL, REGX_COUNT, 0}};
 
 const regx_counter_t regx_counter_table[] = {
-#define COUNTER(name, help) {#name, help, offsetof(regx_counters_t, name)},
+#define COUNTER(name, kind, help) {#name, help, REGX_##kind, offsetof(regx_counters_t, name)},
     REGX_COUNTERS(COUNTER)
 #undef COUNTER
-        {NULL, NULL, 0}};
+        {NULL, NULL, REGX_COUNT, 0}};
 
 enum { EMPTY, CLAIMED, READY };
 

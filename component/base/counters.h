@@ -31,42 +31,45 @@ typedef enum regx_path {
         REGX_PATH_COUNT
 } regx_path_t;
 
-/* The other counters: X(name, help). The report's key is the name. What one transport alone counts
- * is in that transport's own table (transport/catalog.h). */
+/* The other counters: X(name, COUNT or LEVEL, help). A count only grows. A level is how much there
+ * is now, or was at most. The report's key is the name. What one transport alone counts is in that
+ * transport's own table (transport/catalog.h). */
 #define REGX_COUNTERS(X)                                                                           \
-    X(grants, "grants sent: slots or chunks that a peer may write")                                \
-    X(grant_stalls, "times a receive found no free slot and had to queue")                         \
-    X(slots_high, "most bounce slots in use at once")                                              \
-    X(chunks_high, "most chunks of one transfer in flight at once")                                \
-    X(pool_bytes, "bytes of bounce memory")                                                        \
-    X(pool_pinned_bytes, "bytes of bounce memory that are locked")                                 \
-    X(puts, "puts done as the sender: one per slot or chunk written")                              \
-    X(gets, "gets done as the receiver")                                                           \
-    X(chunks_sender, "pieces copied by the sender (together)")                                     \
-    X(chunks_receiver, "pieces copied by the receiver (together)")                                 \
-    X(copied_out_bytes, "bytes copied from bounce slots to the user's buffers")                    \
-    X(registrations, "registrations made")                                                         \
-    X(deregistrations, "registrations undone")                                                     \
-    X(largest_registration, "length of the largest registration")                                  \
-    X(registered_bytes, "bytes registered now")                                                    \
-    X(registered_high, "most bytes registered at once")                                            \
-    X(hits, "acquisitions served by a kept region")                                                \
-    X(misses, "acquisitions that had to register")                                                 \
-    X(uncached, "acquisitions that were registered for one use")                                   \
-    X(evictions, "regions given up for room")                                                      \
-    X(invalidations, "regions that a change of the address space killed")                          \
-    X(hooks_missed, "changes that the hooks did not report and the notifier did")                  \
-    X(stale_prevented,                                                                             \
+    X(grants, COUNT, "grants sent: slots or chunks that a peer may write")                         \
+    X(grant_stalls, COUNT, "times a receive found no free slot and had to queue")                  \
+    X(slots_high, LEVEL, "most bounce slots in use at once")                                       \
+    X(chunks_high, LEVEL, "most chunks of one transfer in flight at once")                         \
+    X(pool_bytes, LEVEL, "bytes of bounce memory")                                                 \
+    X(pool_pinned_bytes, LEVEL, "bytes of bounce memory that are locked")                          \
+    X(puts, COUNT, "puts done as the sender: one per slot or chunk written")                       \
+    X(gets, COUNT, "gets done as the receiver")                                                    \
+    X(chunks_sender, COUNT, "pieces copied by the sender (together)")                              \
+    X(chunks_receiver, COUNT, "pieces copied by the receiver (together)")                          \
+    X(copied_out_bytes, COUNT, "bytes copied from bounce slots to the user's buffers")             \
+    X(registrations, COUNT, "registrations made")                                                  \
+    X(deregistrations, COUNT, "registrations undone")                                              \
+    X(largest_registration, LEVEL, "length of the largest registration")                           \
+    X(registered_bytes, LEVEL, "bytes registered now")                                             \
+    X(registered_high, LEVEL, "most bytes registered at once")                                     \
+    X(hits, COUNT, "acquisitions served by a kept region")                                         \
+    X(misses, COUNT, "acquisitions that had to register")                                          \
+    X(uncached, COUNT, "acquisitions that were registered for one use")                            \
+    X(evictions, COUNT, "regions given up for room")                                               \
+    X(invalidations, COUNT, "regions that a change of the address space killed")                   \
+    X(hooks_missed, COUNT, "changes that the hooks did not report and the notifier did")           \
+    X(stale_prevented, COUNT,                                                                      \
       "look-ups that found a region and did not trust it: its memory had changed, "                \
       "or was about to")                                                                           \
-    X(query_refused, "times the kernel was asked and said that a change is under way (notifier)")  \
-    X(query_retried, "look-ups that a kept region served once they had asked again (notifier)")    \
-    X(inuse_changes, "buffers that changed while a transfer used them")                            \
-    X(prefetch_advised, "uses whose pages the device was asked to look up before (odp)")           \
-    X(prefetch_touched, "uses whose pages were mapped before by the process (odp)")                \
-    X(verified, "chunks and slots whose checksum was compared (verify)")                           \
-    X(mismatches, "chunks and slots whose checksum differed (verify)")                             \
-    X(malformed, "messages of peers that were refused")
+    X(query_refused, COUNT,                                                                        \
+      "times the kernel was asked and said that a change is under way (notifier)")                 \
+    X(query_retried, COUNT,                                                                        \
+      "look-ups that a kept region served once they had asked again (notifier)")                   \
+    X(inuse_changes, COUNT, "buffers that changed while a transfer used them")                     \
+    X(prefetch_advised, COUNT, "uses whose pages the device was asked to look up before (odp)")    \
+    X(prefetch_touched, COUNT, "uses whose pages were mapped before by the process (odp)")         \
+    X(verified, COUNT, "chunks and slots whose checksum was compared (verify)")                    \
+    X(mismatches, COUNT, "chunks and slots whose checksum differed (verify)")                      \
+    X(malformed, COUNT, "messages of peers that were refused")
 
 #define REGX_TRANSPORT_COUNTERS_MAX 16 /* of all transports */
 
@@ -82,7 +85,7 @@ typedef struct regx_tally {
 } regx_tally_t;
 
 typedef struct regx_counters {
-#define REGX_COUNTER_FIELD(name, help) _Atomic uint64_t name;
+#define REGX_COUNTER_FIELD(name, kind, help) _Atomic uint64_t name;
     REGX_COUNTERS(REGX_COUNTER_FIELD)
 #undef REGX_COUNTER_FIELD
     _Atomic uint64_t transport[REGX_TRANSPORT_COUNTERS_MAX];
@@ -95,10 +98,13 @@ typedef struct regx_counters {
     bool threads;                         /* several threads may count: set once at the start */
 } regx_counters_t;
 
+typedef enum { REGX_COUNT, REGX_LEVEL } regx_counter_kind_t;
+
 /* A row of a table of counters. */
 typedef struct regx_counter {
     const char *name;
     const char *help;
+    regx_counter_kind_t kind;
     size_t offset; /* of the counter in regx_counters_t; of a path, its number */
 } regx_counter_t;
 
@@ -108,6 +114,13 @@ extern const regx_counter_t regx_paths[], regx_counter_table[];
 static inline const char *regx_path_name(regx_path_t path)
 {
     return regx_paths[path].name;
+}
+
+/* Not for a row of regx_paths. */
+static inline _Atomic uint64_t *regx_counter_of(regx_counters_t *counters,
+                                                const regx_counter_t *row)
+{
+    return (_Atomic uint64_t *)(void *)((char *)counters + row->offset);
 }
 
 static inline uint64_t regx_counter_value(const regx_counters_t *counters,

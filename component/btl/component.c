@@ -22,6 +22,7 @@
 #include "btl/registry.h"
 #include "btl/report.h"
 #include "btl/transports.h"
+#include "btl/variables.h"
 #include "btl/verbose.h"
 
 static int component_register(void);
@@ -113,11 +114,16 @@ static bool version_matches(void)
  * the job: the refusal is open's. */
 static int component_register(void)
 {
+    bool named;
+
     if (!is_of_series()) {
         return OPAL_SUCCESS;
     }
     regx_params_register(&mca_btl_regx_component.super.btl_version);
     mca_btl_base_param_register(&mca_btl_regx_component.super.btl_version, &face);
+    if (regx_params_asked(&named)) {
+        regx_variables_register(&mca_btl_regx_component);
+    }
     return OPAL_SUCCESS;
 }
 

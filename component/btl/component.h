@@ -11,7 +11,8 @@
  *   - module.c: one transport, opened, progressed, closed; endpoint.c: one peer of a module
  *   - message.c: eager messages and fragments; rdma.c: large messages
  *   - address.c: what is published, and who claims a peer; registry.c: how registrations stay true
- *   - params*.c: parameters, checked; report.c: counters at the end; verbose.c: the trace
+ *   - params*.c: parameters, checked; verbose.c: the trace
+ *   - report.c: counters at the end; variables.c: counters for tools, at any time
  *
  * Modules share parameters, counters and the memory monitor. Each has its own pool, cache and
  * rendezvous, since memory is registered with one port's domain; what the user allows the process

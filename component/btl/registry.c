@@ -184,3 +184,10 @@ void regx_registry_stop(regx_module_t *module)
         module->monitor->stop(module->monitor);
     }
 }
+
+void regx_registry_count_all(const regx_component_t *component)
+{
+    for (unsigned i = 0; i < component->module_count; i++) {
+        regx_registry_count(&component->modules[i]->registry);
+    }
+}

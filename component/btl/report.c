@@ -18,6 +18,7 @@
 
 #include "base/util.h"
 #include "btl/module.h"
+#include "btl/registry.h"
 #include "btl/report_fields.h"
 #include "btl/say.h"
 #include "btl/transports.h"
@@ -278,9 +279,7 @@ void regx_report(regx_component_t *component)
         (out = open_memstream(&text, &length)) == NULL) {
         return;
     }
-    for (unsigned i = 0; i < component->module_count; i++) {
-        regx_registry_count(&component->modules[i]->registry);
-    }
+    regx_registry_count_all(component);
     if (table) {
         write_table(out, component);
     } else {

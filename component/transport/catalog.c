@@ -25,12 +25,12 @@ static const regx_catalog_entry_t entries[] = {
 
 const regx_counter_t regx_transport_counter_table[] = {
 #define REGX_COUNTER(name, help)                                                                   \
-    {#name, help, offsetof(regx_counters_t, transport[REGX_COUNTER_##name])},
+    {#name, help, REGX_COUNT, offsetof(regx_counters_t, transport[REGX_COUNTER_##name])},
 #include "transport/shm/counters.def"
 #include "transport/tcp/counters.def"
 #include "transport/verbs/counters.def"
 #undef REGX_COUNTER
-    {NULL, NULL, 0}};
+    {NULL, NULL, REGX_COUNT, 0}};
 
 const regx_catalog_entry_t *regx_catalog_entry(unsigned index)
 {

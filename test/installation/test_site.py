@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What administrators start from (mca-params/site): files of defaults that Open MPI takes as they
+are, the commented lines included."""
+import re
+from pathlib import Path
+
+import pytest
+
+from launch import TOP, Build, Mpi
+
+SITE = TOP / "mca-params" / "site"
+FILES = sorted(SITE.glob("*.conf"))
+PROGRAM = ["collective", "--sizes", "10,300000", "bcast"]
+
+
+def with_file(build: Build, file: Path) -> dict[str, str]:
+    """The environment in which Open MPI reads this file before its own."""
+    own = build.mpirun.resolve().parent.parent / "etc" / "openmpi-mca-params.conf"
+    debian = Path("/etc/openmpi/openmpi-mca-params.conf")
+    return {"OMPI_MCA_mca_base_param_files": f"{file},{own if own.exists() else debian}"}
+
+
+def uncommented(file: Path, folder: Path) -> Path:
+    """A copy in which the examples are in force."""
+    copy = folder / file.name
+    copy.write_text(re.sub(r"^#(\w+ = )", r"\1", file.read_text(), flags=re.M))
+    return copy
+
+
+def test_there_is_a_file_for_each_kind_of_cluster() -> None:
+    assert [file.stem for file in FILES] == ["ethernet", "infiniband", "low-memlock", "roce",
+                                             "workstation"]
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_every_parameter_of_the_file_exists(build: Build, file: Path) -> None:
+    """And none of them is btl, which would end jobs where regx is not installed."""
+    names = re.findall(r"^#?(\w+) = ", file.read_text(), re.M)
+    assert "btl_regx_enable" in names and "btl" not in names
+    assert {name for name in names if name.startswith("btl_regx_")} <= set(build.parameters)
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_regx_carries_jobs_that_name_nothing(mpi: Mpi, build: Build, file: Path) -> None:
+    """As on a cluster: neither pml nor btl is on the command line. Beside Open MPI's own BTLs, over
+    tcp, since on a node these files but workstation's leave it to vader."""
+    options = [] if file.stem == "workstation" else ["--mca", "btl", "^vader"]
+    job = mpi(*PROGRAM, pml=None, btl=None, options=options, environment=with_file(build, file))
+    for report in job.checked(ranks=2).reports:
+        assert report["bytes_shm"] > 0 or report["rank"] == 1, report
+    assert not job.complaints, str(job)
+
+
+def test_workstation_sends_large_messages_by_rendezvous(mpi: Mpi, build: Build) -> None:
+    """Beside vader."""
+    job = mpi(*PROGRAM, pml=None, btl=None,
+              environment=with_file(build, SITE / "workstation.conf")).checked(ranks=2)
+    assert sum(report["messages_frag"] for report in job.reports) == 0, str(job)
+    assert sum(report["bytes_eager"] for report in job.reports) < 300_000, str(job)
+
+
+def test_low_memlock_fits_the_limit(mpi: Mpi, build: Build) -> None:
+    limit = ["sh", "-c", "ulimit -l 8192; exec setpriv --bounding-set -ipc_lock --inh-caps "
+             '-ipc_lock "$@"', "sh"]
+    job = mpi(*PROGRAM, within=limit, environment=with_file(build, SITE / "low-memlock.conf"))
+    for report in job.checked(ranks=2).reports:
+        assert report["pool_bytes"] == report["pool_pinned_bytes"] == 2 << 20, report
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_values_of_examples_are_allowed(mpi: Mpi, build: Build, tmp_path: Path,
+                                        file: Path) -> None:
+    """All of them, over shared memory: what they name of a cluster's network is not here."""
+    text = uncommented(file, tmp_path).read_text()
+    copy = tmp_path / "here.conf"
+    copy.write_text(re.sub(r"^btl_regx_if_\w+ = .*$", "", text, flags=re.M))
+    job = mpi(*PROGRAM, pml=None, environment=with_file(build, copy))
+    job.checked(ranks=2)
+    assert not job.complaints, str(job)
+
+
+def test_a_wrong_value_in_the_file_is_refused(mpi: Mpi, build: Build, tmp_path: Path) -> None:
+    """The control: such files are read, and checked."""
+    wrong = tmp_path / "wrong.conf"
+    wrong.write_text("btl_regx_pool_size = 1\n")
+    job = mpi(*PROGRAM, btl="regx,vader,self", environment=with_file(build, wrong))
+    assert len(job.complaints) == 1 and "btl_regx_pool_size" in job.complaints[0], str(job)

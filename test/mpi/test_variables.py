@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""MPI_T: each counter is a performance variable by the report's name."""
+from pathlib import Path
+
+import pytest
+
+from launch import Mpi
+from tables import keys
+
+NOT_COUNTED = {"rank", "peers"}  # what the report says of the process itself
+
+
+def values(file: Path) -> dict[str, int]:
+    return {name: int(value) for name, value in
+            (line.split() for line in file.read_text().splitlines())}
+
+
+@pytest.mark.parametrize("strategy,size", [("bounce", 200_000), ("read", 200_000), ("auto", 100)])
+def test_variables_have_the_reports_values(mpi: Mpi, tmp_path: Path, strategy: str,
+                                           size: int) -> None:
+    job = mpi("variables", tmp_path / "values", size, regx={"rendezvous": strategy})
+    counters = {key for key in keys("NUMBER") if key not in NOT_COUNTED}
+    for report in job.checked(ranks=2).reports:
+        found = values(tmp_path / f"values.{report['rank']}")
+        assert set(found) == counters
+        path, who = ("eager", 0) if strategy == "auto" else (strategy, int(strategy == "read"))
+        if report["rank"] == who:
+            assert found[f"messages_{path}"] >= 10, found
+        for name, value in found.items():  # what MPI_Finalize does counts in the report alone
+            assert value <= report[name], name
+        for name in (f"messages_{path}", f"bytes_{path}", "pool_bytes"):
+            assert path == "eager" or found[name] == report[name], name
+
+
+@pytest.mark.parametrize("backend", ["hooks", "notifier"])
+def test_hits_are_up_to_date(mpi: Mpi, tmp_path: Path, backend: str) -> None:
+    """The caches count for themselves, and are asked when the variable is read."""
+    job = mpi("variables", tmp_path / "values", 3_000_000,
+              regx={"rendezvous": "direct", "backend": backend}).checked(ranks=2)
+    for report in job.reports:
+        assert values(tmp_path / f"values.{report['rank']}")["hits"] == report["hits"] > 0
+
+
+def test_a_job_without_regx_has_no_variables(mpi: Mpi, tmp_path: Path) -> None:
+    mpi("variables", tmp_path / "values", 100, btl="vader,self").ended_well()
+    assert values(tmp_path / "values.0") == {}
