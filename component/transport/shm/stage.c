@@ -78,8 +78,8 @@ static regx_stage_t *find_free_locked(regx_stages_t *stages)
 
 static bool awaits(const regx_shm_conn_t *conn, size_t length)
 {
-    const uint32_t awaited = atomic_load_explicit(&regx_shm_main_at(&conn->main)->stage.awaited,
-                                                  memory_order_relaxed);
+    const uint32_t awaited =
+        atomic_load_explicit(&regx_shm_main_at(&conn->main)->stage.awaited, memory_order_relaxed);
 
     return (awaited & UINT32_C(1) << size_of(length)) != 0;
 }
@@ -129,8 +129,8 @@ bool regx_shm_stage(regx_conn_t *super, const void *base, size_t length, regx_ke
         atomic_store_explicit(&cell_of(shm, stage)->ready, pack(stage->number, 0),
                               memory_order_release);
         queue_locked(shm, stage);
-        regx_key_mark(key, (regx_handle_t){FIRST_ID + (uint32_t)(stage - shm->stages.stages),
-                                           stage->number});
+        regx_key_mark(
+            key, (regx_handle_t){FIRST_ID + (uint32_t)(stage - shm->stages.stages), stage->number});
     }
     regx_unlock(&shm->lock);
     return stage != NULL;
@@ -208,8 +208,7 @@ void regx_stage_note(regx_shm_t *shm, const regx_get_t *get)
     const unsigned size = size_of(get->length);
 
     if (get->length > REGX_STAGE_SIZE ||
-        (!get->staged &&
-         atomic_load_explicit(&shm->stages.row[size], memory_order_relaxed) == 0)) {
+        (!get->staged && atomic_load_explicit(&shm->stages.row[size], memory_order_relaxed) == 0)) {
         return;
     }
     const uint32_t bit = UINT32_C(1) << size;

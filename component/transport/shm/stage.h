@@ -76,8 +76,8 @@ typedef struct regx_stages {
     unsigned next;       /* to be used */
     regx_stage_t *first; /* QUEUED, oldest first */
     regx_stage_t *copying;
-    void **taking;   /* gets, named by their scratch, oldest first */
-    unsigned looks;  /* at them since something was taken */
+    void **taking;  /* gets, named by their scratch, oldest first */
+    unsigned looks; /* at them since something was taken */
     /* Messages of a size taken in a row, up to REGX_STAGE_ROW; written under the lock. */
     _Atomic uint8_t row[32];
 } regx_stages_t;

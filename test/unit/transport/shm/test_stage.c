@@ -349,6 +349,9 @@ static void take_what_is_not(side_t *side)
     REQUIRE(take(&taken, side, MOST + 1, &key, true) == REGX_INVALID); /* as any get */
     drop(&taken);
     /* Of another use of the stage nothing is taken. */
+    regx_stage_cell_t *cell =
+        &regx_shm_main_at(&regx_shm_conn_of(side->conn)->main)->stage.cells[0];
+    atomic_store(&cell->ready, (uint64_t)stage.generation << 32 | MOST);
     other = key;
     regx_key_mark(&other, (regx_handle_t){stage.id, stage.generation + 1});
     REQUIRE(take(&taken, side, MOST, &other, true) == REGX_PENDING);
@@ -356,7 +359,6 @@ static void take_what_is_not(side_t *side)
     assert_whole(&taken, 9);
     REQUIRE(count_of(side, REGX_COUNTER_stages_late) == 1);
     /* The sender says that there is more than there can be. */
-    regx_stage_cell_t *cell = &regx_shm_main_at(&regx_shm_conn_of(side->conn)->main)->stage.cells[0];
     atomic_store(&cell->ready, (uint64_t)stage.generation << 32 | UINT32_MAX);
     REQUIRE(take(&taken, side, 5000, &key, true) == REGX_PENDING);
     await(side, &taken);
@@ -409,13 +411,12 @@ static void what_is_pending_fails_at_the_end(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_length_is_taken),
-        cmocka_unit_test(nothing_is_copied_in_vain),
-        cmocka_unit_test(a_sender_that_computes_is_not_waited_for),
-        cmocka_unit_test(stages_are_used_again),
-        cmocka_unit_test(what_a_peer_says_is_checked),
-        cmocka_unit_test(what_is_pending_fails_at_the_end)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(each_length_is_taken),
+                                       cmocka_unit_test(nothing_is_copied_in_vain),
+                                       cmocka_unit_test(a_sender_that_computes_is_not_waited_for),
+                                       cmocka_unit_test(stages_are_used_again),
+                                       cmocka_unit_test(what_a_peer_says_is_checked),
+                                       cmocka_unit_test(what_is_pending_fails_at_the_end)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
