@@ -12,15 +12,20 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The paths a message may take: X(name, help). The report has messages_NAME and bytes_NAME. */
-#define REGX_PATHS(X)                                                                              \
-    X(eager, "sent at once, with their header")                                                    \
-    X(frag, "sent in fragments: not contiguous, or no rendezvous was possible")                    \
+/* The paths that large messages take, one by each strategy that has a path (rendezvous/strategy.h,
+ * whose table is made from this one): X(name, help). */
+#define REGX_RENDEZVOUS_PATHS(X)                                                                   \
     X(bounce, "sent through slots of the pool")                                                    \
     X(pipeline, "written in registered chunks")                                                    \
     X(direct, "written at once from a registered buffer")                                          \
     X(read, "read by the receiver")                                                                \
-    X(together, "read by the receiver while the sender copies a part")                             \
+    X(together, "read by the receiver while the sender copies a part")
+
+/* All paths, likewise. The report has messages_NAME and bytes_NAME. */
+#define REGX_PATHS(X)                                                                              \
+    X(eager, "sent at once, with their header")                                                    \
+    X(frag, "sent in fragments: not contiguous, or no rendezvous was possible")                    \
+    REGX_RENDEZVOUS_PATHS(X)                                                                       \
     X(remap, "sent by moving pages; not built")                                                    \
     X(fallback, "not sent as asked for; also counted under the path that carried them")
 
@@ -46,6 +51,12 @@ typedef enum regx_path {
     X(chunks_sender, COUNT, "pieces copied by the sender (together)")                              \
     X(chunks_receiver, COUNT, "pieces copied by the receiver (together)")                          \
     X(copied_out_bytes, COUNT, "bytes copied from bounce slots to the user's buffers")             \
+    X(onesided_puts, COUNT, "puts to windows of other processes")                                  \
+    X(onesided_gets, COUNT, "gets from windows of other processes")                                \
+    X(onesided_atomics, COUNT, "atomic operations on windows of other processes")                  \
+    X(onesided_messages, COUNT,                                                                    \
+      "one-sided operations that the target did, asked by a message: all but what the kernel "     \
+      "copies on a node")                                                                          \
     X(registrations, COUNT, "registrations made")                                                  \
     X(deregistrations, COUNT, "registrations undone")                                              \
     X(largest_registration, LEVEL, "length of the largest registration")                           \

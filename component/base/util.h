@@ -40,4 +40,15 @@ static inline uintptr_t regx_align_up(uintptr_t address, uintptr_t unit)
     return (address + unit - 1) & ~(unit - 1);
 }
 
+/* What was stored before, also past the caches (movnt), is visible to all before what is stored
+ * after. The processor need not wait for it, as for a full fence. */
+static inline void regx_fence_stores(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_sfence();
+#else
+    __sync_synchronize();
+#endif
+}
+
 #endif

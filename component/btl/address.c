@@ -277,6 +277,7 @@ bool regx_address_connect(regx_module_t *module, opal_proc_t *proc, regx_peer_t 
         return false;
     }
     if (length < HEADER || bytes[0] != VERSION || bytes[1] != REGX_CONTROL_VERSION) {
+        trace_connection(module, proc, peer, "not used", "it runs another build of regx");
         if (length >= 4 && module->place == 0) {
             say_mismatch(proc, bytes);
         }

@@ -53,6 +53,8 @@ regx_endpoint_t *regx_endpoint_new(regx_module_t *module, opal_proc_t *proc)
         free(endpoint);
         return NULL;
     }
+    regx_onesided_add(module->onesided, &endpoint->onesided, endpoint->peer.id,
+                      endpoint->peer.conn);
     add(module, endpoint);
     return endpoint;
 }
@@ -69,6 +71,7 @@ static void remove_one(regx_module_t *module, regx_endpoint_t *endpoint)
     regx_trace(module->trace, REGX_TRACE_CONNECTION, "rank %u: connection over %s ends",
                (unsigned)endpoint->peer.id, endpoint->peer.conn->wire);
     regx_rndv_forget(module->rndv, &endpoint->peer);
+    regx_onesided_forget(module->onesided, &endpoint->onesided);
     regx_fail_queued(module, endpoint);
     module->transport->ops->disconnect(endpoint->peer.conn);
     assert(!regx_endpoint_is_blocked(endpoint) && endpoint->zcopy_bytes == 0);

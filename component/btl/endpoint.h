@@ -19,6 +19,7 @@ typedef enum regx_endpoint_state {
 
 struct mca_btl_base_endpoint_t {
     regx_peer_t peer; /* first: a peer is its endpoint */
+    regx_onesided_peer_t onesided;
     opal_proc_t *proc;
     regx_endpoint_t *next, *previous; /* in module->endpoints */
     _Atomic regx_endpoint_state_t state;

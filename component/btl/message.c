@@ -61,6 +61,14 @@ static bool begins_rendezvous(const opal_convertor_t *convertor, size_t size, si
     return size < message && opal_convertor_need_buffers(convertor) == 0;
 }
 
+static void trace_packed(const regx_module_t *module, const regx_endpoint_t *endpoint,
+                         size_t message)
+{
+    regx_trace(module->trace, REGX_TRACE_PATH,
+               "%zu bytes to rank %u over %s in fragments: they are not contiguous", message,
+               (unsigned)endpoint->peer.id, endpoint->peer.conn->wire);
+}
+
 mca_btl_base_descriptor_t *regx_prepare_src(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint,
                                             struct opal_convertor_t *convertor, uint8_t order,
                                             size_t reserve, size_t *size, uint32_t flags)
@@ -94,6 +102,10 @@ mca_btl_base_descriptor_t *regx_prepare_src(mca_btl_base_module_t *btl, regx_end
     if (length > 0 && opal_convertor_pack(convertor, &iov, &count, &length) < 0) {
         regx_fragment_return(module, fragment);
         return NULL;
+    }
+    if (regx_traces(module->trace, REGX_TRACE_PATH) && !more && length < message &&
+        opal_convertor_need_buffers(convertor) != 0) {
+        trace_packed(module, endpoint, message);
     }
     fragment->segment.seg_len = reserve + length;
     *size = length;

@@ -10,6 +10,7 @@
 #include "btl/fragment.h"
 #include "btl/lost.h"
 #include "btl/message.h"
+#include "btl/onesided.h"
 #include "btl/params.h"
 #include "btl/registry.h"
 #include "pool/place.h"
@@ -31,6 +32,10 @@ static void deliver(void *context, uint64_t sender, uint8_t tag, const void *dat
     if (tag == REGX_TAG_CONTROL) {
         if (module->rndv != NULL) {
             regx_rndv_control(module->rndv, sender, data, length);
+        }
+    } else if (tag == REGX_TAG_ONESIDED) {
+        if (module->onesided != NULL) {
+            regx_onesided_deliver(module->onesided, sender, data, length);
         }
     } else if (tag < MCA_BTL_TAG_PML || tag >= MCA_BTL_TAG_MAX) {
         regx_count(module->counters, &module->counters->malformed, 1); /* another BTL's, or none */
@@ -108,6 +113,31 @@ static void set_speed(regx_module_t *module)
     }
 }
 
+static void unanswered(void *context, uint64_t peer)
+{
+    regx_lost_connection(context, peer, "no memory to answer its one-sided operations");
+}
+
+static regx_onesided_t *open_onesided(regx_module_t *module)
+{
+    const regx_onesided_config_t config = {.threads = module->threads,
+                                           .counters = module->counters,
+                                           .waiting = &module->queued,
+                                           .unanswered = unanswered,
+                                           .context = module};
+
+    return regx_onesided_create(&config);
+}
+
+/* Also of a module that has none. */
+static void close_onesided(regx_module_t *module)
+{
+    if (module->onesided != NULL) {
+        regx_onesided_destroy(module->onesided);
+        module->onesided = NULL;
+    }
+}
+
 regx_status_t regx_module_open(regx_component_t *component, const regx_module_request_t *request,
                                char *error, size_t error_size, regx_module_t **out)
 {
@@ -125,9 +155,11 @@ regx_status_t regx_module_open(regx_component_t *component, const regx_module_re
     module->threads = component->threads;
     regx_list_init(&module->blocked);
     regx_lock_init(&module->lock, module->threads);
+    regx_onesided_declare(&module->super);
     module->inbox = regx_compat_inbox_new(&module->super);
+    module->onesided = open_onesided(module);
     regx_status_t status = REGX_NO_MEMORY;
-    if (module->inbox == NULL) {
+    if (module->inbox == NULL || module->onesided == NULL) {
         snprintf(error, error_size, "out of memory");
     } else {
         status = open_transport(module, request, error, error_size);
@@ -138,6 +170,7 @@ regx_status_t regx_module_open(regx_component_t *component, const regx_module_re
         module->transport->ops->close(module->transport);
     }
     if (status != REGX_OK) {
+        close_onesided(module);
         regx_compat_inbox_free(module->inbox);
         regx_lock_fini(&module->lock);
         free(module);
@@ -148,6 +181,25 @@ regx_status_t regx_module_open(regx_component_t *component, const regx_module_re
     return REGX_OK;
 }
 
+/* How many modules are ports of a device. */
+static unsigned ports(const regx_component_t *component)
+{
+    unsigned count = 0;
+
+    for (unsigned i = 0; i < component->module_count; i++) {
+        count += component->modules[i]->transport->registers;
+    }
+    return count;
+}
+
+/* Without get, ob1 would take an exposure for something to put to. It puts by all modules that
+ * reach a peer, but gets by one: then writing by several ports is faster. */
+static bool may_expose(const regx_module_t *module)
+{
+    return (module->super.btl_flags & MCA_BTL_FLAGS_GET) != 0 &&
+           (!module->transport->registers || ports(module->component) == 1);
+}
+
 bool regx_module_start(regx_module_t *module)
 {
     const regx_params_t *params = module->params;
@@ -156,6 +208,7 @@ bool regx_module_start(regx_module_t *module)
                                        .chunk_size = params->settings.rendezvous.chunk_size,
                                        .chunk_depth = params->settings.rendezvous.chunk_depth,
                                        .threads = module->threads,
+                                       .may_expose = may_expose(module),
                                        .verify = params->settings.rendezvous.verify,
                                        .mismatch = regx_lost_data,
                                        .context = module,
@@ -202,7 +255,7 @@ static int advance(regx_module_t *module)
     const int events = regx_rndv_progress(module->rndv);
 
     return atomic_load_explicit(&module->queued, memory_order_relaxed) > 0
-               ? events + regx_send_queued(module)
+               ? events + regx_send_queued(module) + regx_onesided_progress(module->onesided)
                : events;
 }
 
@@ -291,6 +344,7 @@ void regx_module_close(regx_module_t *module)
         regx_rndv_destroy(module->rndv);
         module->rndv = NULL;
     }
+    close_onesided(module);
     regx_fragments_free(module);
     regx_registry_stop(module);
     regx_pool_fini(&module->pool);

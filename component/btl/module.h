@@ -10,6 +10,7 @@
 #include "btl/component.h"
 #include "btl/types.h"
 #include "compat/compat.h"
+#include "onesided/onesided.h"
 #include "pool/pool.h"
 #include "registration/registration.h"
 #include "rendezvous/rendezvous.h"
@@ -37,10 +38,11 @@ struct regx_module {
     regx_pool_t pool;
     struct regx_monitor *monitor; /* the component's, or its own; NULL: none */
     regx_registry_t registry;
-    regx_rndv_t *rndv;       /* NULL: not started, or closing */
-    unsigned rounds;         /* of progress */
-    bool ending;             /* Open MPI finalizes: its callbacks are not called any more */
-    atomic_bool progressing; /* one thread is in progress */
+    regx_rndv_t *rndv;         /* NULL: not started, or closing */
+    regx_onesided_t *onesided; /* NULL: closing */
+    unsigned rounds;           /* of progress */
+    bool ending;               /* Open MPI finalizes: its callbacks are not called any more */
+    atomic_bool progressing;   /* one thread is in progress */
     mca_btl_base_module_error_cb_fn_t error; /* ends the job; NULL: not yet, or not any more */
 
     regx_lock_t lock;                   /* of what follows */
@@ -52,7 +54,7 @@ struct regx_module {
     unsigned unused_frames; /* how many of REGX_FRAGMENT_FRAME */
     /* Read without the lock. */
     _Atomic unsigned leaving;   /* endpoints that progress is to delete */
-    _Atomic unsigned queued;    /* fragments that wait */
+    _Atomic unsigned queued;    /* fragments that wait, and peers of whom onesided waits */
     _Atomic size_t zcopy_bytes; /* of fragments in the pool that some peer still reads */
 };
 

@@ -23,13 +23,9 @@
 
 #include <stdlib.h>
 
+#include "btl/handle.h"
 #include "btl/lost.h"
-
-/* The first bytes are what ob1 ships: of a receive side its CTS, of what a sender exposes all there
- * is. */
-struct mca_btl_base_registration_handle_t {
-    uint8_t bytes[REGX_CTS_SIZE];
-};
+#include "btl/onesided.h"
 
 /* For senders: local memory is registered chunk by chunk, when it is put. */
 static mca_btl_base_registration_handle_t local_token;
@@ -39,36 +35,24 @@ static regx_module_t *module_of(mca_btl_base_module_t *btl)
     return (regx_module_t *)btl;
 }
 
-/* How many modules are ports of a device. */
-static unsigned ports(const regx_component_t *component)
-{
-    unsigned count = 0;
-
-    for (unsigned i = 0; i < component->module_count; i++) {
-        count += component->modules[i]->transport->registers;
-    }
-    return count;
-}
-
 /* NULL: ob1 goes by put. */
 static mca_btl_base_registration_handle_t *
 expose(const regx_module_t *module, const regx_endpoint_t *endpoint, const void *base, size_t size)
 {
-    regx_rndv_exposure_t *exposure;
+    regx_rndv_exposure_t exposure, *kept;
 
-    if ((module->super.btl_flags & MCA_BTL_FLAGS_GET) == 0) {
-        return NULL; /* ob1 would take it for something to put to */
+    if (!regx_rndv_expose(module->rndv, &endpoint->peer, base, size, &exposure)) {
+        return NULL;
     }
-    if (module->transport->registers && ports(module->component) > 1) {
-        return NULL; /* ob1 puts by all modules that reach a peer, and gets by one */
+    kept = malloc(sizeof(*kept));
+    if (kept == NULL) {
+        regx_rndv_unexpose(module->rndv, &exposure);
+        return NULL;
     }
-    exposure = malloc(sizeof(*exposure));
-    if (exposure != NULL &&
-        !regx_rndv_expose(module->rndv, &endpoint->peer, base, size, exposure)) {
-        free(exposure);
-        exposure = NULL;
-    }
-    return (mca_btl_base_registration_handle_t *)exposure;
+    *kept = exposure;
+    regx_trace(module->trace, REGX_TRACE_PATH, "%zu bytes to rank %u over %s may be read whole",
+               size, (unsigned)endpoint->peer.id, endpoint->peer.conn->wire);
+    return (mca_btl_base_registration_handle_t *)kept;
 }
 
 static mca_btl_base_registration_handle_t *
@@ -89,8 +73,11 @@ mca_btl_base_registration_handle_t *regx_register_mem(mca_btl_base_module_t *btl
     if (flags == 0) {
         return &local_token;
     }
-    if (endpoint == NULL || endpoint == MCA_BTL_ENDPOINT_ANY) {
-        return NULL; /* not a rendezvous; osc then does without */
+    if (endpoint == MCA_BTL_ENDPOINT_ANY) {
+        return regx_window_register(module_of(btl), base, size);
+    }
+    if (endpoint == NULL) {
+        return NULL;
     }
     switch (flags) {
     case MCA_BTL_REG_FLAG_REMOTE_READ:
@@ -108,7 +95,9 @@ int regx_deregister_mem(mca_btl_base_module_t *btl, mca_btl_base_registration_ha
     if (handle == &local_token) {
         return OPAL_SUCCESS;
     }
-    if (regx_exposure_is(handle->bytes)) {
+    if (regx_window_is(handle->bytes)) {
+        regx_window_deregister(module_of(btl), handle);
+    } else if (regx_exposure_is(handle->bytes)) {
         regx_rndv_unexpose(module_of(btl)->rndv, (regx_rndv_exposure_t *)handle);
         free(handle);
     } else {
@@ -180,9 +169,13 @@ int regx_put(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *endpoin
 {
     const regx_rdma_call_t call = {btl,          endpoint, local_address, size,
                                    local_handle, callback, context,       data};
-    regx_rdma_call_t *kept = keep(&call);
 
-    (void)remote_address, (void)flags, (void)order;
+    (void)flags, (void)order;
+    if (regx_is_of_window(remote_handle)) {
+        return regx_window_put(btl, endpoint, local_address, remote_address, local_handle,
+                               remote_handle, size, callback, context, data);
+    }
+    regx_rdma_call_t *kept = keep(&call);
     if (kept == NULL) {
         regx_module_lost(module_of(btl), endpoint, size, "to", reason(REGX_NO_MEMORY));
         tell(&call, OPAL_ERROR);
@@ -211,9 +204,13 @@ int regx_get(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *endpoin
 {
     const regx_rdma_call_t call = {btl,          endpoint, local_address, size,
                                    local_handle, callback, context,       data};
-    regx_rdma_call_t *kept = keep(&call);
 
-    (void)remote_address, (void)flags, (void)order;
+    (void)flags, (void)order;
+    if (regx_is_of_window(remote_handle)) {
+        return regx_window_get(btl, endpoint, local_address, remote_address, local_handle,
+                               remote_handle, size, callback, context, data);
+    }
+    regx_rdma_call_t *kept = keep(&call);
     if (kept == NULL) {
         tell(&call, OPAL_ERR_NOT_AVAILABLE);
         return OPAL_SUCCESS;

@@ -85,7 +85,12 @@ static regx_status_t open_devices(regx_component_t *component, const mca_btl_bas
         if (status == REGX_OK) {
             module->place = component->module_count;
             component->modules[component->module_count++] = module;
-        } else if (first == REGX_OK || status == REGX_INVALID) {
+            continue;
+        }
+        regx_trace(&component->trace, REGX_TRACE_CHOICE, "transport %s: %s is left out: %s",
+                   candidate->ops->name, request.device != NULL ? request.device : "all of it",
+                   error);
+        if (first == REGX_OK || status == REGX_INVALID) {
             first = status;
             strcpy(first_error, error);
         }
@@ -118,6 +123,8 @@ static bool open_needed(regx_component_t *component, const mca_btl_base_module_t
         status = open_devices(component, face, candidate, error);
     }
     if (status != REGX_OK) {
+        regx_trace(&component->trace, REGX_TRACE_CHOICE, "transport %s cannot be used%s: %s", name,
+                   component->module_count > before ? " as a whole" : "", error);
         say_refused(name, status, error, component->module_count > before);
     }
     return status != REGX_INVALID && component->module_count > before;
@@ -238,9 +245,6 @@ static regx_status_t open_verbs(regx_component_t *component, const mca_btl_base_
     }
     if (status == REGX_INVALID) {
         say_refused("auto", status, error, false);
-    } else if (status != REGX_OK && component->module_count > 0) {
-        regx_trace(&component->trace, REGX_TRACE_CHOICE, "transport verbs: a port is left out: %s",
-                   error);
     }
     return status;
 }

@@ -40,6 +40,22 @@ static void trace_backend(const regx_component_t *component)
     }
 }
 
+/* What ob1 is told of each module. */
+static void trace_modules(const regx_component_t *component)
+{
+    for (unsigned i = 0; i < component->module_count; i++) {
+        const regx_module_t *module = component->modules[i];
+        const mca_btl_base_module_t *face = &module->super;
+
+        regx_trace(&component->trace, REGX_TRACE_CHOICE,
+                   "module %s (%s): eager to %zu bytes, fragments of %zu, bandwidth %u Mbit/s, "
+                   "latency %u us, exclusivity %u",
+                   module->transport->ops->name, module->transport->wires, face->btl_eager_limit,
+                   face->btl_max_send_size, (unsigned)face->btl_bandwidth,
+                   (unsigned)face->btl_latency, (unsigned)face->btl_exclusivity);
+    }
+}
+
 static void trace_limit(const regx_component_t *component)
 {
     const uint64_t limit = regx_memlock_limit();
@@ -69,6 +85,7 @@ void regx_verbose_choice(const regx_component_t *component)
                params->settings.rendezvous.chunk_depth,
                params->settings.rendezvous.verify ? ", verified" : "",
                component->threads ? ", with threads" : "");
+    trace_modules(component);
     trace_backend(component);
     trace_limit(component);
 }

@@ -142,6 +142,13 @@ static bool can_advise(const regx_on_demand_t *odp, void *scratch, int direction
     return status == REGX_OK;
 }
 
+static void note(const regx_on_demand_t *odp, const void *scratch, const char *reason)
+{
+    const uintptr_t start = (uintptr_t)scratch;
+
+    regx_monitor_fallback(&odp->super, odp->counters, start, start + odp->page, reason);
+}
+
 /* What was asked for, or the next best thing that works here. */
 static regx_prefetch_t choose_way(const regx_on_demand_t *odp, regx_prefetch_t query, void *scratch,
                                   int direction)
@@ -153,11 +160,11 @@ static regx_prefetch_t choose_way(const regx_on_demand_t *odp, regx_prefetch_t q
 
     if (way == REGX_PREFETCH_ADVISE && !can_advise(odp, scratch, direction)) {
         way = REGX_PREFETCH_TOUCH;
-        regx_tally(odp->counters->fallbacks, no_advice[direction]);
+        note(odp, scratch, no_advice[direction]);
     }
     if (way == REGX_PREFETCH_TOUCH && madvise(scratch, odp->page, touches[direction]) != 0) {
         way = REGX_PREFETCH_NONE;
-        regx_tally(odp->counters->fallbacks, "odp: this kernel touches nothing, no prefetch");
+        note(odp, scratch, "odp: this kernel touches nothing, no prefetch");
     }
     return way;
 }

@@ -15,6 +15,8 @@
 
 #include <stdio.h>
 
+#include "rendezvous/strategy.h"
+
 /* On this kind of wire. The prior is the first. */
 static const struct {
     unsigned candidates;
@@ -78,7 +80,7 @@ static regx_tally_t *find_tally(regx_rndv_t *rndv, regx_decision_t decision, reg
     return regx_tally_find(rndv->counters->decisions, text);
 }
 
-regx_path_t regx_auto_choose(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
+static regx_path_t choose(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
     regx_path_t path;
     const regx_decision_t decision = decide(rndv, recv, &path);
@@ -90,3 +92,22 @@ regx_path_t regx_auto_choose(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     regx_count(rndv->counters, &(*tally)->count, 1);
     return path;
 }
+
+const regx_strategy_t regx_strategy_auto = {
+    .name = "auto",
+    .choose = choose,
+    .grants_known_whole = true,
+    .exposes = true,
+    .help = "on a node bounce, read or together, else pipeline or bounce, whichever makes the "
+            "job's own messages of that size go fastest; see btl_regx_auto_choice",
+    .more = "For each power of two of sizes, and apart for messages that come alone and in "
+            "bursts, some messages go each way. What counts is the time from one message to the "
+            "next, so also what the program does with the data, in the long run within 3 % of "
+            "the best. Trials become rarer, but do not end. One choice holds for all peers on "
+            "the node, another for the others. Where the kernel does not copy to the other "
+            "process, bounce is used. Between nodes, or over an RDMA device, a buffer that is "
+            "registered already, of up to btl_regx_chunk_depth chunks, is written at once. It is "
+            "registered because it was received into before. To a sender whose own buffer is new "
+            "that makes no difference: it registers and writes in chunks. Over an RDMA device, "
+            "where both buffers are registered already and one port is used, the receiver reads "
+            "the whole, which is counted as read."};

@@ -13,6 +13,4 @@ void regx_auto_init(regx_rndv_t *rndv);
 /* A candidate's path. */
 regx_path_t regx_auto_path(regx_auto_wire_t wire, unsigned candidate);
 
-regx_path_t regx_auto_choose(regx_rndv_t *rndv, regx_rndv_recv_t *recv);
-
 #endif

@@ -11,6 +11,7 @@
 
 #include "base/util.h"
 #include "rendezvous/safe_copy.h"
+#include "rendezvous/strategy.h"
 #include "rendezvous/write.h"
 
 /* A single message is cut finely, most so at both ends, and the copy in runs no further ahead than
@@ -310,12 +311,20 @@ bool regx_bounce_send_control_locked(regx_rndv_t *rndv, regx_rndv_send_t *send,
            take_slots(send, control->offset, control->slots, control->slot_count);
 }
 
-const regx_protocol_t regx_protocol_bounce = {
-    .first_grant_locked = first_grant_locked,
-    .recv_control_locked = regx_bounce_recv_control_locked,
-    .advance_locked = regx_bounce_advance_locked,
-    .revoke_slots_locked = regx_bounce_revoke_slots_locked,
-    .send_open = send_open,
-    .send_control_locked = regx_bounce_send_control_locked,
-    .next_locked = regx_write_next_locked,
-    .drop_locked = regx_write_drop_locked};
+static const regx_protocol_t protocol = {.grants = REGX_GRANTS_SLOTS,
+                                         .first_grant_locked = first_grant_locked,
+                                         .recv_control_locked = regx_bounce_recv_control_locked,
+                                         .advance_locked = regx_bounce_advance_locked,
+                                         .revoke_slots_locked = regx_bounce_revoke_slots_locked,
+                                         .send_open = send_open,
+                                         .send_control_locked = regx_bounce_send_control_locked,
+                                         .next_locked = regx_write_next_locked,
+                                         .drop_locked = regx_write_drop_locked};
+
+const regx_strategy_t regx_strategy_bounce = {
+    .name = "bounce",
+    .path = REGX_PATH_bounce,
+    .protocol = &protocol,
+    .help = "through pre-pinned slots of the pool, see btl_regx_pool_size and btl_regx_slot_size",
+    .more = "Nothing is registered for it. Over verbs, what the sender has registered already is "
+            "written to the slots at once, other memory through the device's own buffers."};

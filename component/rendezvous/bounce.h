@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The protocol of the path bounce, and what the others need of it: bytes that a chunk could not
- * carry go by slots, whatever the path. Types of functions as in proto.h.
+ * What the other protocols need of bounce: bytes that a chunk could not carry go by slots, whatever
+ * the path. Types of functions as in proto.h.
  */
 #ifndef REGX_RENDEZVOUS_BOUNCE_H
 #define REGX_RENDEZVOUS_BOUNCE_H
 
 #include "rendezvous/proto.h"
-
-extern const regx_protocol_t regx_protocol_bounce;
 
 /* Takes ATP_SLOT. */
 bool regx_bounce_recv_control_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,

@@ -69,17 +69,11 @@ static inline void get_key(const uint8_t **from, regx_key_t *key)
     *from += REGX_KEY_SIZE;
 }
 
-static bool granted_by_slots(regx_path_t path)
+static unsigned count_grants(const regx_cts_t *cts)
 {
-    return path == REGX_PATH_bounce;
-}
-
-static unsigned grants_of(const regx_cts_t *cts)
-{
-    if (granted_by_slots(cts->path)) {
-        return cts->slot_count;
-    }
-    return regx_path_reads(cts->path) ? cts->rkeys : cts->chunk_length > 0;
+    return cts->grants == REGX_GRANTS_SLOTS   ? cts->slot_count
+           : cts->grants == REGX_GRANTS_RKEYS ? cts->rkeys
+                                              : cts->chunk_length > 0;
 }
 
 /* Bits of the CTS. */
@@ -92,18 +86,16 @@ void regx_cts_pack(const regx_cts_t *cts, uint8_t bytes[REGX_CTS_SIZE])
     memset(bytes, 0, REGX_CTS_SIZE);
     put_number(&to, REGX_CONTROL_VERSION, 1);
     put_number(&to, cts->path, 1);
-    put_number(&to, grants_of(cts), 2);
+    put_number(&to, count_grants(cts), 2);
     put_handle(&to, cts->recv);
     put_number(&to,
                (cts->fallback ? CTS_FALLBACK : 0) | (cts->verify ? CTS_VERIFY : 0) |
                    (cts->pieces ? CTS_PIECES : 0) | (cts->suspect ? CTS_SUSPECT : 0),
                4);
     put_number(&to, cts->length, 8);
-    if (granted_by_slots(cts->path)) {
+    if (cts->grants == REGX_GRANTS_SLOTS) {
         put_slots(&to, cts->slots, cts->slot_count);
-        return;
-    }
-    if (regx_path_reads(cts->path)) {
+    } else if (cts->grants == REGX_GRANTS_RKEYS) {
         put_number(&to, cts->rkey_max, 8);
     } else if (cts->chunk_length > 0) {
         put_number(&to, cts->chunk_length, 8);
@@ -112,11 +104,25 @@ void regx_cts_pack(const regx_cts_t *cts, uint8_t bytes[REGX_CTS_SIZE])
     }
 }
 
-static void get_chunk(const uint8_t **from, regx_cts_t *cts)
+static bool get_first_slots(const uint8_t **from, unsigned count, regx_cts_t *cts)
 {
+    if (count > REGX_CTS_SLOTS) {
+        return false;
+    }
+    cts->slot_count = count;
+    get_slots(from, cts->slots, count);
+    return true;
+}
+
+static bool get_chunk(const uint8_t **from, unsigned count, regx_cts_t *cts)
+{
+    if (count == 0) {
+        return true;
+    }
     cts->chunk_length = get_number(from, 8);
     cts->chunk_start = get_number(from, 8);
     get_key(from, &cts->key);
+    return count == 1 && cts->chunk_length > 0;
 }
 
 static bool get_rkeys(const uint8_t **from, unsigned count, regx_cts_t *cts)
@@ -126,7 +132,12 @@ static bool get_rkeys(const uint8_t **from, unsigned count, regx_cts_t *cts)
     return count >= 1 && count <= REGX_CTS_RKEYS && cts->rkey_max > 0;
 }
 
-bool regx_cts_unpack(const uint8_t bytes[REGX_CTS_SIZE], regx_cts_t *cts)
+unsigned regx_cts_path(const uint8_t bytes[REGX_CTS_SIZE])
+{
+    return bytes[1];
+}
+
+bool regx_cts_unpack(const uint8_t bytes[REGX_CTS_SIZE], regx_grants_t grants, regx_cts_t *cts)
 {
     const uint8_t *from = bytes;
     const uint64_t version = get_number(&from, 1);
@@ -145,29 +156,10 @@ bool regx_cts_unpack(const uint8_t bytes[REGX_CTS_SIZE], regx_cts_t *cts)
     cts->pieces = (bits & CTS_PIECES) != 0;
     cts->suspect = (bits & CTS_SUSPECT) != 0;
     cts->path = (regx_path_t)path;
-    switch (path) {
-    case REGX_PATH_bounce:
-        if (count > REGX_CTS_SLOTS) {
-            return false;
-        }
-        cts->slot_count = count;
-        get_slots(&from, cts->slots, count);
-        return true;
-    case REGX_PATH_pipeline:
-    case REGX_PATH_direct:
-        if (count > 1) {
-            return false;
-        }
-        if (count == 1) {
-            get_chunk(&from, cts);
-        }
-        return count == 0 || cts->chunk_length > 0;
-    case REGX_PATH_read:
-    case REGX_PATH_together:
-        return get_rkeys(&from, count, cts);
-    default:
-        return false;
-    }
+    cts->grants = grants;
+    return grants == REGX_GRANTS_SLOTS   ? get_first_slots(&from, count, cts)
+           : grants == REGX_GRANTS_CHUNK ? get_chunk(&from, count, cts)
+                                         : get_rkeys(&from, count, cts);
 }
 
 /* In the place of a CTS's path. */

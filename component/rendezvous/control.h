@@ -11,13 +11,13 @@
  *     12 u32 bits 1: this is not the path that was asked for; 2: each ATP is to carry a checksum;
  *            4: the chunk may be written in pieces; 8: the memory at either end may be gone
  *     16 u64 length of the transfer
- *     24 the first grants:
- *        - bounce: up to 8 of { u32 slot, u32 length }, from offset 0 on. A slot is named by its
+ *     24 the first grants, of the kind that the path's protocol has:
+ *        - SLOTS: up to 8 of { u32 slot, u32 length }, from offset 0 on. A slot is named by its
  *          offset in the receiver's pool.
- *        - pipeline, direct: a chunk at offset 0 { u64 length, u64 where in the keyed region it
- *          begins, 24 bytes key }.
- *        - read, together: u64 the longest chunk that may be advertised. The number of grants is
- *          how many may be advertised at once.
+ *        - CHUNK: none, or one at offset 0 { u64 length, u64 where in the keyed region it begins,
+ *          24 bytes key }.
+ *        - RKEYS: u64 the longest chunk that may be advertised. The number of grants is how many
+ *          may be advertised at once.
  *
  * Where the kernel copies between the two, the RTS itself may carry a handle of the sender's: an
  * exposure. By it the receiver reads the whole message, and there is no CTS. It has the CTS's size;
@@ -106,21 +106,29 @@ typedef struct regx_slot_grant {
     uint32_t length;
 } regx_slot_grant_t;
 
+/* What the first grants of a CTS are. Not in its bytes: the protocol of its path says so. */
+typedef enum regx_grants {
+    REGX_GRANTS_SLOTS,
+    REGX_GRANTS_CHUNK,
+    REGX_GRANTS_RKEYS /* that the sender may advertise so many chunks: the receiver reads */
+} regx_grants_t;
+
 typedef struct regx_cts {
-    regx_path_t path; /* REGX_PATH_bounce, _pipeline, _direct, _read or _together */
+    regx_path_t path;
+    regx_grants_t grants;
     regx_handle_t recv;
     bool fallback; /* not the path that was asked for */
     bool verify;   /* each ATP is to carry a checksum */
     bool pieces;   /* the chunk may be written in pieces */
     bool suspect;  /* the memory at either end may be gone */
     uint64_t length;
-    unsigned slot_count;
+    unsigned slot_count; /* SLOTS */
     regx_slot_grant_t slots[REGX_CTS_SLOTS];
-    unsigned rkeys;        /* read, together: how many chunks may be advertised at once */
-    uint64_t rkey_max;     /* read, together: the longest of them */
-    uint64_t chunk_length; /* 0: no chunk granted yet */
-    uint64_t chunk_start;  /* from the start of the region that the key names */
-    regx_key_t key;
+    unsigned rkeys;        /* RKEYS: how many chunks may be advertised at once */
+    uint64_t rkey_max;     /* RKEYS: the longest of them */
+    uint64_t chunk_length; /* CHUNK; 0: none is granted yet */
+    uint64_t chunk_start;  /* CHUNK: from the start of the region that the key names */
+    regx_key_t key;        /* CHUNK */
 } regx_cts_t;
 
 /* What a sender says with its RTS: all of the message can be read. */
@@ -155,12 +163,6 @@ typedef struct regx_control {
     };
 } regx_control_t;
 
-/* Whether the sender advertises chunks that the receiver gets. */
-static inline bool regx_path_reads(regx_path_t path)
-{
-    return path == REGX_PATH_read || path == REGX_PATH_together;
-}
-
 /* Whether a message of this type goes from the sender to the receiver. */
 static inline bool regx_control_from_sender(regx_control_type_t type)
 {
@@ -168,9 +170,11 @@ static inline bool regx_control_from_sender(regx_control_type_t type)
 }
 
 void regx_cts_pack(const regx_cts_t *cts, uint8_t bytes[REGX_CTS_SIZE]);
+/* The number of its path, which may be none. By the path's protocol the caller knows the grants. */
+unsigned regx_cts_path(const uint8_t bytes[REGX_CTS_SIZE]);
 /* false: malformed. Checks the form only. Whether handles, slots and lengths make sense is checked
  * by the addressee against its state. */
-bool regx_cts_unpack(const uint8_t bytes[REGX_CTS_SIZE], regx_cts_t *cts);
+bool regx_cts_unpack(const uint8_t bytes[REGX_CTS_SIZE], regx_grants_t grants, regx_cts_t *cts);
 
 void regx_exposure_pack(const regx_exposure_t *exposure, uint8_t bytes[REGX_CTS_SIZE]);
 /* false: malformed, likewise. */

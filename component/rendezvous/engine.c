@@ -15,9 +15,10 @@
 
 /* What is registered to be written from may be read by the peer the next time (exposed.c), if it is
  * still registered then. */
-static unsigned send_access(const regx_strategy_t *strategy, const regx_registry_t *registry)
+static unsigned send_access(const regx_rndv_config_t *config, const regx_registry_t *registry)
 {
-    const bool exposed = strategy->exposes && registry->cache != NULL && !registry->on_demand &&
+    const bool exposed = config->may_expose && config->strategy->exposes &&
+                         registry->cache != NULL && !registry->on_demand &&
                          registry->transport->ops->get != NULL;
 
     return REGX_ACCESS_LOCAL | (exposed ? REGX_ACCESS_REMOTE_READ : 0);
@@ -46,7 +47,7 @@ regx_rndv_t *regx_rndv_create(const regx_rndv_config_t *config, regx_pool_t *poo
     /* Half of the pool keeps both cores copying: less made gaps (measured). */
     rndv->window = pool->slots / 2 * pool->slot_size;
     rndv->registry = registry;
-    rndv->send_access = send_access(config->strategy, registry);
+    rndv->send_access = send_access(config, registry);
     rndv->counters = counters;
     rndv->nobody.id = UINT64_MAX;
     regx_strategy_protocols(rndv->protocols);

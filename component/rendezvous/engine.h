@@ -17,9 +17,9 @@
  *
  *   engine.c                       creates, dispatches
  *   strategy.c                     the table of strategies, and the protocol of each path
- *   auto.c, together.c             choose
+ *   auto.c                         chooses a path
  *   exposed.c                      a whole message, read without a CTS
- *   put.c, get.c                   registered chunks: written by the sender, read by the receiver
+ *   put.c; together.c, get.c       registered chunks: written by the sender; read by the receiver
  *   bounce.c                       slots, which also carry what a chunk could not
  *   write.c                        one put of one granted range, slot or chunk
  *   send.c; recv_run.c, recv.c     what all protocols have in common, per side

@@ -1,23 +1,26 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A whole message, read from what its sender exposed before the RTS (ob1's RGET). Then there
- * are two messages in all, RTS and FIN. Where the kernel copies between two processes of a node
- * nothing needs to be registered, so it can always be done.
+ * A whole message, read from what its sender exposed with the RTS (ob1's RGET). Then there are two
+ * messages in all, RTS and FIN.
  *
- * Over an RDMA device it is done where both buffers are registered already, as a whole. Of a buffer
- * that is new, the CTS way registers chunk by chunk while the first ones are on the wire. That saves
- * the CTS, and the device does as much as for a write. The receive has its CTS all the same, which
- * holds if nothing comes of the read.
+ * On a node, where the kernel copies between two processes, nothing needs to be registered, so it
+ * can always be done. The paths read and together are read so. By bounce the receiver takes
+ * the message from where the sender copies it (transport/shm/stage.h), if the sender had room for
+ * that. Every other path answers with its CTS, as if nothing had been exposed. If the kernel refuses, or the memory at either end is gone,
+ * the message goes by slots, from its beginning.
  *
- * The receiver's strategy decides. The paths read and together are read so. By bounce, on a node, the
- * receiver takes the message from where the sender copies it (transport/shm/stage.h), if the sender
- * had room for that: it is bounced, without a CTS and without the kernel. Every other path answers
- * with its CTS, exactly as if nothing had been exposed, and so do those if the transport
- * cannot begin now, or if a checksum is wanted and the sender made none. If the kernel refuses, or
- * the memory at either end is gone, the message goes by slots, from its beginning.
+ * Over an RDMA device it is done where both buffers are registered already, as a whole, by every
+ * path but bounce if the receiver's strategy exposes too. That saves the CTS, and the device does
+ * as much as for a write. A new buffer goes by CTS: it is registered chunk by chunk while the first
+ * chunks are on the wire. The receive has its CTS all the same, which holds if the read fails.
+ *
+ * The CTS is also the answer if the transport cannot begin now, or if a checksum is wanted and the
+ * sender made none.
  */
 #include <assert.h>
+#include <inttypes.h>
 
+#include "base/util.h"
 #include "rendezvous/checksum.h"
 #include "rendezvous/proto.h"
 #include "rendezvous/strategy.h"
@@ -53,7 +56,8 @@ bool regx_rndv_expose(regx_rndv_t *rndv, const regx_peer_t *peer, const void *ba
 {
     regx_exposure_t said = {.length = length, .has_checksum = rndv->config.verify};
 
-    if (!rndv->config.strategy->exposes || !name(rndv, peer->conn, base, length, &said, exposure)) {
+    if (!rndv->config.may_expose || !rndv->config.strategy->exposes ||
+        !name(rndv, peer->conn, base, length, &said, exposure)) {
         return false;
     }
     if (said.has_checksum) {
@@ -61,7 +65,7 @@ bool regx_rndv_expose(regx_rndv_t *rndv, const regx_peer_t *peer, const void *ba
     }
     regx_exposure_pack(&said, exposure->bytes);
     /* Another core may read the bytes: see send_rkey in get.c. */
-    __sync_synchronize();
+    regx_fence_stores();
     return true;
 }
 
@@ -80,7 +84,7 @@ void regx_rndv_unexpose(regx_rndv_t *rndv, regx_rndv_exposure_t *exposure)
 static bool take_kept(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
     const unsigned access =
-        regx_path_reads(recv->path) ? REGX_ACCESS_LOCAL_WRITE : REGX_ACCESS_REMOTE_WRITE;
+        regx_protocol_reads(recv->protocol) ? REGX_ACCESS_LOCAL_WRITE : REGX_ACCESS_REMOTE_WRITE;
 
     return rndv->config.strategy->exposes && recv->path != REGX_PATH_bounce &&
            regx_region_acquire_kept(rndv->registry, recv->base, recv->length, access,
@@ -133,7 +137,7 @@ static regx_conn_t *begin(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 
     recv->whole.registered = registers && take_kept(rndv, recv);
     if (registers ? recv->whole.registered
-                  : regx_path_reads(recv->path) || may_be_staged(conn, recv)) {
+                  : regx_protocol_reads(recv->protocol) || may_be_staged(conn, recv)) {
         return conn;
     }
     leave_open(rndv, recv);
@@ -170,6 +174,12 @@ static void not_begun(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_status_t s
     regx_unlock(&rndv->lock);
 }
 
+/* By which path the message goes: over a device `read`, whatever its CTS says. */
+static regx_path_t path_of(const regx_rndv_recv_t *recv)
+{
+    return recv->whole.registered ? REGX_PATH_read : recv->path;
+}
+
 /* Compares and tells. The receive is held. */
 static void verify(const regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
@@ -177,7 +187,7 @@ static void verify(const regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     char what[192];
 
     if (!regx_recv_verify(rndv, recv, rkey)) {
-        regx_recv_describe_mismatch(recv, rkey, what, sizeof(what));
+        regx_recv_describe_mismatch(recv, rkey, path_of(recv), what, sizeof(what));
         rndv->config.mismatch(rndv->config.context, recv->peer, what);
     }
 }
@@ -216,8 +226,7 @@ static void got(regx_get_t *get, regx_status_t status)
     if (open && status == REGX_OK) {
         verify(rndv, recv);
         regx_count(rndv->counters, &rndv->counters->gets, 1);
-        regx_count_message(rndv->counters, recv->whole.registered ? REGX_PATH_read : recv->path,
-                           recv->length);
+        regx_count_message(rndv->counters, path_of(recv), recv->length);
     } else if (open && !recv->whole.registered) {
         refused(rndv, recv, status);
     }
@@ -261,9 +270,14 @@ void regx_rndv_recv_get(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
                                    .offset = exposure.start,
                                    .key = exposure.key,
                                    .staged = recv->path == REGX_PATH_bounce,
-                                   .assisted = recv->path == REGX_PATH_together,
+                                   .assisted = recv->protocol->assisted,
                                    .done = got,
                                    .context = recv};
+    if (regx_traces(rndv->config.trace, REGX_TRACE_PATH)) {
+        regx_trace(rndv->config.trace, REGX_TRACE_PATH,
+                   "%" PRIu64 " bytes from rank %u over %s: the whole is read", recv->length,
+                   (unsigned)conn->peer, conn->wire);
+    }
     const regx_status_t status = conn->transport->ops->get(conn, &recv->whole.get);
     if (status != REGX_PENDING) {
         not_begun(rndv, recv, status);

@@ -21,6 +21,7 @@
 #include "rendezvous/checksum.h"
 #include "rendezvous/recv_run.h"
 #include "rendezvous/refusal.h"
+#include "rendezvous/strategy.h"
 #include "rendezvous/write.h"
 
 _Static_assert(REGX_CHUNK_DEPTH_MAX <= REGX_CTS_RKEYS, "the CTS can say chunk_depth");
@@ -72,7 +73,7 @@ static void prepare_get(regx_rndv_t *rndv, regx_recv_work_t *work)
                                   .region = chunk->region.mr,
                                   .offset = work->control->start,
                                   .key = work->control->key,
-                                  .assisted = recv->path == REGX_PATH_together,
+                                  .assisted = recv->protocol->assisted,
                                   .done = get_done,
                                   .context = op},
                           .rndv = rndv,
@@ -340,7 +341,7 @@ static regx_status_t send_rkey(const regx_rndv_send_t *send, const regx_rkey_t *
     message.checksum = rkey->checksum;
     /* Another core may read the bytes. Also what the program stored past the caches (movnt) must be
      * visible before the message. A fence by itself, which the thread sanitizer takes. */
-    __sync_synchronize();
+    regx_fence_stores();
     return regx_channel_send(send->peer, &message);
 }
 
@@ -543,14 +544,26 @@ bool regx_get_drop_locked(regx_rndv_t *rndv, regx_rndv_send_t *send, regx_send_w
     return regx_write_drop_locked(rndv, send, work) || drop_unreadable_locked(send, work);
 }
 
-const regx_protocol_t regx_protocol_get = {.obstacle = regx_get_obstacle,
-                                           .recv_open = regx_get_recv_open,
-                                           .recv_control_locked = regx_get_recv_control_locked,
-                                           .advance_locked = regx_get_advance_locked,
-                                           .revoke_slots_locked = regx_bounce_revoke_slots_locked,
-                                           .revoke_chunks = regx_get_revoke_chunks,
-                                           .send_open = regx_get_send_open,
-                                           .send_control_locked = regx_get_send_control_locked,
-                                           .flush_locked = regx_get_flush_locked,
-                                           .next_locked = regx_get_next_locked,
-                                           .drop_locked = regx_get_drop_locked};
+static const regx_protocol_t protocol = {.grants = REGX_GRANTS_RKEYS,
+                                         .obstacle = regx_get_obstacle,
+                                         .recv_open = regx_get_recv_open,
+                                         .recv_control_locked = regx_get_recv_control_locked,
+                                         .advance_locked = regx_get_advance_locked,
+                                         .revoke_slots_locked = regx_bounce_revoke_slots_locked,
+                                         .revoke_chunks = regx_get_revoke_chunks,
+                                         .send_open = regx_get_send_open,
+                                         .send_control_locked = regx_get_send_control_locked,
+                                         .flush_locked = regx_get_flush_locked,
+                                         .next_locked = regx_get_next_locked,
+                                         .drop_locked = regx_get_drop_locked};
+
+const regx_strategy_t regx_strategy_read = {
+    .name = "read",
+    .path = REGX_PATH_read,
+    .protocol = &protocol,
+    .exposes = true,
+    .help = "the receiver reads the sender's buffer; not over tcp",
+    .more = "On a node at once, where the kernel copies between the processes "
+            "(process_vm_readv). Over verbs the sender registers chunks (btl_regx_chunk_size, "
+            "btl_regx_chunk_depth), which takes a round trip more than writing, and three calls "
+            "of the device per chunk instead of two."};

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The protocol of the path read, and all of it for `together`. Types of functions as in proto.h.
+ * What `together` needs of the protocol of the path read: all of it. Types of functions as in
+ * proto.h.
  */
 #ifndef REGX_RENDEZVOUS_GET_H
 #define REGX_RENDEZVOUS_GET_H
 
 #include "rendezvous/proto.h"
-
-extern const regx_protocol_t regx_protocol_get;
 
 const char *regx_get_obstacle(const regx_peer_t *peer);
 /* Asks the sender, in the CTS, to advertise what is not granted. Always true. */

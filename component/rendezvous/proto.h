@@ -28,6 +28,9 @@ struct regx_recv_work {
 };
 
 struct regx_protocol {
+    regx_grants_t grants; /* the first ones, in the CTS */
+    bool assisted;        /* its gets ask the sender to copy a part */
+
     /* The receive side. */
 
     /* Why this path is impossible with that peer, for `fallbacks`; NULL: it is possible. May be
@@ -66,5 +69,11 @@ struct regx_protocol {
     /* The send has failed: chooses the next thing to give up, as work. false: nothing is left. */
     bool (*drop_locked)(regx_rndv_t *rndv, regx_rndv_send_t *send, regx_send_work_t *work);
 };
+
+/* Whether the receiver reads what the sender lets it. */
+static inline bool regx_protocol_reads(const regx_protocol_t *protocol)
+{
+    return protocol->grants == REGX_GRANTS_RKEYS;
+}
 
 #endif

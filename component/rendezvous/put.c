@@ -13,8 +13,6 @@
  * while it is granted, the region is dead: no later chunk gets it, but this one is drained like any
  * other, and the region ends with its last use.
  */
-#include "rendezvous/put.h"
-
 #include <assert.h>
 #include <stdlib.h>
 
@@ -392,14 +390,28 @@ static bool drop_locked(regx_rndv_t *rndv, regx_rndv_send_t *send, regx_send_wor
     return regx_write_drop_locked(rndv, send, work);
 }
 
-const regx_protocol_t regx_protocol_put = {.obstacle = obstacle,
-                                           .recv_open = recv_open,
-                                           .recv_control_locked = recv_control_locked,
-                                           .advance_locked = advance_locked,
-                                           .revoke_slots_locked = regx_bounce_revoke_slots_locked,
-                                           .revoke_chunks = revoke_chunks,
-                                           .send_open = send_open,
-                                           .send_control_locked = send_control_locked,
-                                           .flush_locked = flush_locked,
-                                           .next_locked = regx_write_next_locked,
-                                           .drop_locked = drop_locked};
+static const regx_protocol_t protocol = {.grants = REGX_GRANTS_CHUNK,
+                                         .obstacle = obstacle,
+                                         .recv_open = recv_open,
+                                         .recv_control_locked = recv_control_locked,
+                                         .advance_locked = advance_locked,
+                                         .revoke_slots_locked = regx_bounce_revoke_slots_locked,
+                                         .revoke_chunks = revoke_chunks,
+                                         .send_open = send_open,
+                                         .send_control_locked = send_control_locked,
+                                         .flush_locked = flush_locked,
+                                         .next_locked = regx_write_next_locked,
+                                         .drop_locked = drop_locked};
+
+const regx_strategy_t regx_strategy_pipeline = {
+    .name = "pipeline",
+    .path = REGX_PATH_pipeline,
+    .protocol = &protocol,
+    .help = "the buffer is registered and written in chunks, see btl_regx_chunk_size and "
+            "btl_regx_chunk_depth"};
+
+const regx_strategy_t regx_strategy_direct = {
+    .name = "direct",
+    .path = REGX_PATH_direct,
+    .protocol = &protocol,
+    .help = "the whole buffer is registered, and written at once"};

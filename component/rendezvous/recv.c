@@ -80,6 +80,7 @@ static void fill_cts_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_cts_
     }
     cts->length = recv->length;
     cts->path = recv->path;
+    cts->grants = recv->protocol->grants;
     cts->fallback = recv->fallback;
     cts->suspect = recv->buffer_suspect;
     cts->verify = rndv->config.verify;
@@ -224,15 +225,13 @@ bool regx_recv_verify(const regx_rndv_t *rndv, regx_rndv_recv_t *recv,
 }
 
 void regx_recv_describe_mismatch(const regx_rndv_recv_t *recv, const regx_control_t *control,
-                                 char *what, size_t size)
+                                 regx_path_t path, char *what, size_t size)
 {
-    const bool slot = control->type == REGX_CONTROL_ATP_SLOT;
-
     snprintf(what, size,
              "bytes %" PRIu64 " to %" PRIu64 " of %" PRIu64
              " at %p by %s arrived as something else than was sent (verify)",
              control->offset, control->offset + control->length - 1, recv->length,
-             (const void *)recv->base, slot ? "bounce" : regx_path_name(recv->path));
+             (const void *)recv->base, regx_path_name(path));
 }
 
 bool regx_recv_slot_range_locked(const regx_rndv_t *rndv, regx_rndv_recv_t *recv,

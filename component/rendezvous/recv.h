@@ -5,7 +5,8 @@
  *
  *   OPENED   the CTS is on its way, perhaps with an empty first grant
  *   READING  it is read whole from what its sender exposed: there is no CTS on its way, and no
- *            message of the sender is for it. Should that fail it is OPENED again, with another CTS
+ *            message of the sender is for it. Should that fail it is OPENED again, on a node with
+ *            another CTS
  *   STARTED  the sender has shown itself (READY, or its first notice): grants follow as bytes land,
  *            until all of `length` is granted
  *   LOST     the peer is gone: nothing lands any more, and nothing is granted
@@ -113,9 +114,10 @@ regx_status_t regx_recv_register(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx
 bool regx_recv_verify(const regx_rndv_t *rndv, regx_rndv_recv_t *recv,
                       const regx_control_t *control);
 
-/* Says what of it arrived corrupt, for the owner. The receive is taken, or READING. */
+/* Says what of it arrived corrupt, and by which path, for the owner. The receive is taken, or
+ * READING. */
 void regx_recv_describe_mismatch(const regx_rndv_recv_t *recv, const regx_control_t *control,
-                                 char *what, size_t size);
+                                 regx_path_t path, char *what, size_t size);
 
 /* Makes another CTS, for a receive of which nobody knows the first: by slots, because it could not
  * be read. failed: perhaps the memory at either end is gone. */

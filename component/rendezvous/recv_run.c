@@ -205,7 +205,10 @@ void regx_recv_run(regx_rndv_t *rndv, regx_recv_work_t *work)
     work->act(rndv, work);
     const bool mismatch = work->mismatch;
     if (mismatch) {
-        regx_recv_describe_mismatch(work->recv, work->control, what, sizeof(what));
+        regx_recv_describe_mismatch(work->recv, work->control,
+                                    work->control->type == REGX_CONTROL_ATP_SLOT ? REGX_PATH_bounce
+                                                                                 : work->recv->path,
+                                    what, sizeof(what));
     }
     regx_lock(&rndv->lock);
     work->acted_locked(rndv, work);

@@ -17,8 +17,8 @@
  *
  * How the bytes go is the strategy's choice, made by the receiver (strategy.h). A sender does what
  * it is granted, so two processes may be configured differently. One file is one way of moving
- * bytes: bounce.c, put.c, get.c, exposed.c; together.c is get.c with help, auto.c chooses. engine.h has the
- * order of the files and the rules of locking.
+ * bytes: bounce.c, put.c, get.c, together.c (as get.c, with the sender's help) and exposed.c. auto.c
+ * chooses among them. engine.h has the order of the files and the rules of locking.
  *
  * Guarantees. Opening a receive never fails for want of slots and never waits: slots are granted as
  * they come free, in order of the receives, and two slots are enough for any number of them. A done
@@ -113,6 +113,7 @@ typedef struct regx_rndv_config {
                              REGX_CHUNK_MAX (direct: the whole) */
     unsigned chunk_depth; /* chunks of one transfer in flight, to REGX_CHUNK_DEPTH_MAX */
     bool threads;
+    bool may_expose; /* the owner asks for exposures, so what is sent may be registered for it */
     bool verify; /* compare checksums of what is sent and received; also done where the peer asks */
     /* What arrived is not what was sent: `what` says which bytes and by which path. The owner ends
      * the connection or the job, since the MPI library cannot be told in any other way that the

@@ -176,6 +176,15 @@ void regx_send_run(regx_rndv_t *rndv, regx_rndv_send_t *send, regx_send_work_t w
     take_turns(rndv, send, turn);
 }
 
+bool regx_send_read_cts(const regx_rndv_t *rndv, const uint8_t bytes[REGX_CTS_SIZE],
+                        regx_cts_t *cts)
+{
+    const unsigned path = regx_cts_path(bytes);
+    const regx_protocol_t *protocol = path < REGX_PATH_COUNT ? rndv->protocols[path] : NULL;
+
+    return protocol != NULL && regx_cts_unpack(bytes, protocol->grants, cts);
+}
+
 void regx_rndv_send_open(regx_rndv_t *rndv, regx_peer_t *peer, const void *base, size_t length,
                          const uint8_t bytes[REGX_CTS_SIZE], regx_rndv_send_done_t done,
                          void *context)
@@ -183,7 +192,7 @@ void regx_rndv_send_open(regx_rndv_t *rndv, regx_peer_t *peer, const void *base,
     regx_send_turn_t turn = {.done = done, .context = context, .status = REGX_NO_MEMORY};
     regx_cts_t cts;
 
-    if (!regx_cts_unpack(bytes, &cts) || cts.length != length || length == 0) {
+    if (!regx_send_read_cts(rndv, bytes, &cts) || cts.length != length || length == 0) {
         regx_malformed(rndv);
         done(context, REGX_INVALID);
         return;

@@ -100,6 +100,10 @@ struct regx_rndv_send {
     regx_grant_t queue[REGX_GRANTS_MAX];
 };
 
+/* Takes apart the CTS that a peer sent. false: malformed, or no strategy has its path. */
+bool regx_send_read_cts(const regx_rndv_t *rndv, const uint8_t bytes[REGX_CTS_SIZE],
+                        regx_cts_t *cts);
+
 /* A message from this send to its receiver, with nothing but the header filled in. */
 regx_control_t regx_send_message(const regx_rndv_send_t *send, regx_control_type_t type);
 

@@ -3,8 +3,8 @@
  * The table of strategies. A strategy decides, when a receive opens, by which path its bytes go. A
  * path has a protocol (proto.h), which moves them.
  *
- * To add a strategy: its protocol in a file of its own, its path in base/counters.h, its name in
- * the first grants of control.c, and a row in strategy.c.
+ * To add a strategy NAME: its path in base/counters.h (REGX_RENDEZVOUS_PATHS), and a file that
+ * defines regx_strategy_NAME and the protocol.
  */
 #ifndef REGX_RENDEZVOUS_STRATEGY_H
 #define REGX_RENDEZVOUS_STRATEGY_H
@@ -23,6 +23,12 @@ struct regx_strategy {
     bool exposes;            /* as the sender: see exposed.c */
     bool copies;             /* by the kernel, within a node alone */
 };
+
+/* `auto` chooses; each other has the path of its name. */
+extern const regx_strategy_t regx_strategy_auto;
+#define REGX_STRATEGY_DECLARED(name, help) extern const regx_strategy_t regx_strategy_##name;
+REGX_RENDEZVOUS_PATHS(REGX_STRATEGY_DECLARED)
+#undef REGX_STRATEGY_DECLARED
 
 /* Fills in the protocol of each path; NULL for a path that no strategy has. */
 void regx_strategy_protocols(const regx_protocol_t *protocols[REGX_PATH_COUNT]);

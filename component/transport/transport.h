@@ -22,8 +22,8 @@
  *
  * Threads and locks:
  *   - open and close are called by the thread that runs MPI_Init or MPI_Finalize.
- *   - connect, send, send_zcopy, put, get, reg, dereg and prefetch may be called by any thread, and
- *     from inside the event deliver.
+ *   - connect, send, send_zcopy, put, get, copy, reg, dereg and prefetch may be called by any
+ *     thread, and from inside the event deliver.
  *   - progress is called by one thread at a time, and not from inside an event or a done.
  *   - disconnect and close are called while no thread is in progress.
  *   - All events and all done are called by progress, disconnect and close. The transport then
@@ -45,7 +45,7 @@
 #include "base/status.h"
 #include "base/trace.h"
 
-#define REGX_TRANSPORT_ABI 16 /* of this header; an object built for another is refused */
+#define REGX_TRANSPORT_ABI 17 /* of this header; an object built for another is refused */
 
 #define REGX_ADDRESS_MAX 1024 /* bytes of what a process publishes about itself */
 #define REGX_NOTICE_MAX 48    /* bytes of the notice that follows a put */
@@ -130,6 +130,15 @@ typedef struct regx_transport_config {
     regx_transport_events_t events;
 } regx_transport_config_t;
 
+/* Something cannot go as was asked for, and goes another way: counted by reason, and shown to who
+ * traces at that level. Any thread. */
+static inline void regx_transport_fall_back(const regx_transport_config_t *config, int level,
+                                            const char *reason)
+{
+    regx_tally(config->counters->fallbacks, reason);
+    regx_trace(config->trace, level, "fallback: %s", reason);
+}
+
 /* Which memory of the peer a put writes. */
 typedef enum regx_target { REGX_TARGET_POOL, REGX_TARGET_REGION } regx_target_t;
 
@@ -172,6 +181,8 @@ typedef struct regx_get {
     void *context;
     void *scratch[4]; /* the transport's while pending */
 } regx_get_t;
+
+typedef enum regx_copy_direction { REGX_COPY_TO_PEER, REGX_COPY_FROM_PEER } regx_copy_direction_t;
 
 /* A zero-copy send: a frame of at most 64 KiB that lies in this process's pool. Where the wire
  * allows it, the peer reads the frame there. */
@@ -248,6 +259,13 @@ typedef struct regx_transport_ops {
      * transport cannot read a peer's memory. */
     regx_status_t (*get)(regx_conn_t *conn, regx_get_t *get);
     bool copies; /* some connections may have single_copy (regx_conn_t) */
+    /* Has the kernel copy `length` bytes between `local` and the address `remote` in the peer: now,
+     * and all of them. No key is asked for, so `remote` must be what the peer has offered.
+     * REGX_OK: they can be seen at the other end; REGX_DENIED: the kernel does not copy between the
+     * two; REGX_FAILED: it does not reach the memory at one of the ends, and some bytes may have
+     * been copied. NULL where `copies` is false. */
+    regx_status_t (*copy)(regx_conn_t *conn, regx_copy_direction_t direction, void *local,
+                          uint64_t remote, size_t length);
     /* Names memory of this process that a peer may get, and nothing else, without its being
      * registered: over a connection that has single_copy for the peer. Where there is none the key
      * is refused. Prepares nothing, and there is nothing to undo. NULL where `copies` is false. */

@@ -81,9 +81,7 @@ def compare(asked: argparse.Namespace) -> int:
     # What is wrong with the command line or a file is said before anything is installed.
     rows = configuration.read(asked.files, asked.full)
     found = installation.found(asked, rdma.purpose() if asked.rdma else "compare")
-    rows = [row for row in rows if not row.openmpi or found.openmpi[0] in row.openmpi]
-    if not rows:
-        raise Trouble(f"no row is for Open MPI {found.openmpi[0]}")
+    rows = configuration.for_openmpi(rows, found.openmpi[0])
     launcher = Launcher(found, asked.hostfile, asked.launcher, asked.rdma)
     suite = osu.Suite(asked.osu, found.companion, dict(os.environ))
     machine = None

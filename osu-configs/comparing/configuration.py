@@ -92,6 +92,14 @@ def read(files: list[Path], full: bool) -> list[Row]:
     return rows
 
 
+def for_openmpi(rows: list[Row], major: int) -> list[Row]:
+    """Those that this Open MPI can run."""
+    left = [row for row in rows if not row.openmpi or major in row.openmpi]
+    if not left:
+        raise Trouble(f"no row is for Open MPI {major}")
+    return left
+
+
 class _File:
     def __init__(self, file: Path):
         self.file = file

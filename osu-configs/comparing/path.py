@@ -15,7 +15,6 @@ from comparing.size import show
 from comparing.trouble import Trouble
 
 SMALL = ("eager", "frag")
-WIRES = ("shm", "tcp", "verbs")
 RENDEZVOUS_ABOVE = 16 << 10
 # OSU does ten times as many iterations of small messages as of large ones, and regx's own messages
 # count among the small ones.
@@ -57,7 +56,7 @@ def prove(
     if told != ranks:
         return Proof(f"path not proven: regx reported for {told} of {ranks} ranks")
     total = report.add(reports)
-    moved = {path: _bytes(total, path) for path in report.PATHS if path != "fallback"}
+    moved = {path: _bytes(total, path) for path in report.paths(total) if path != "fallback"}
     carried = ", ".join(f"{path} {_amount(count)}" for path, count in moved.items() if count)
     share = FRAGMENT_SHARE if strategy == "frag" else OWN_SHARE
     problem = _problem(total, moved, strategy, share * _large_share(sizes))
@@ -106,17 +105,17 @@ def _problem(total: dict, moved: dict[str, int], strategy: str, least: float) ->
     if everything == 0:
         return "regx carried nothing"
     if named < least * everything:
-        small = ", ".join(f"{path} {_amount(moved[path])}" for path in SMALL)
+        small = ", ".join(f"{path} {_amount(moved.get(path, 0))}" for path in SMALL)
         return f"{strategy} carried only {_amount(named)}; {small}"
     return None
 
 
 def _beside_verbs(total: dict, everything: int) -> str | None:
     """The wire's own count of bytes: no less than the messages', and none on another wire."""
-    over = {wire: _bytes(total, wire) for wire in WIRES}
+    over = {wire: _bytes(total, wire) for wire in report.WIRES}
     if over.pop("verbs") >= everything and not any(over.values()):
         return None
-    wires = ", ".join(f"{wire} {_amount(_bytes(total, wire))}" for wire in WIRES)
+    wires = ", ".join(f"{wire} {_amount(_bytes(total, wire))}" for wire in report.WIRES)
     return f"{_amount(everything)} were to go over verbs; the wires carried {wires}"
 
 
@@ -126,7 +125,7 @@ def _bytes(total: dict, path: str) -> int:
 
 def _transport(total: dict) -> str:
     """The transport by name, and the wires that carried bytes: uct/shm."""
-    wires = "+".join(wire for wire in WIRES if total.get(f"bytes_{wire}"))
+    wires = "+".join(wire for wire in report.WIRES if total.get(f"bytes_{wire}"))
     return "+".join(total.get("transport", [])) + (f"/{wires}" if wires else "")
 
 

@@ -2,12 +2,11 @@
 """regx's reports: JSON lines, one per rank, as btl_regx_report=FILE has them written."""
 
 import json
-import re
 from pathlib import Path
 
 from comparing.trouble import Trouble
 
-PATHS = ("eager", "frag", "bounce", "pipeline", "direct", "read", "together", "remap", "fallback")
+WIRES = ("shm", "tcp", "verbs")
 
 # Beside the high waters: of these the largest of all ranks, not the sum.
 LARGEST = ("largest_registration", "peers")
@@ -68,6 +67,12 @@ def add(reports: list[dict]) -> dict:
     return total
 
 
+def paths(total: dict) -> list[str]:
+    """The paths that a report, or a sum of reports, has bytes of, in its order."""
+    bytes_of = [key.removeprefix("bytes_") for key in total if key.startswith("bytes_")]
+    return [name for name in bytes_of if name not in WIRES]
+
+
 def is_trial(reason: str) -> bool:
     """Of auto's decisions: made to find out, and not the outcome."""
     return reason.endswith("on trial")
@@ -77,8 +82,8 @@ def chosen(decisions: dict[str, int]) -> str | None:
     """The strategy that auto chose for most messages. Its reasons begin with the path's name."""
     counts: dict[str, int] = {}
     for reason, count in decisions.items():
-        path = reason.partition(":")[0]
-        if path in PATHS and not is_trial(reason):
+        path, colon, _ = reason.partition(":")
+        if colon and not is_trial(reason):
             counts[path] = counts.get(path, 0) + count
     return max(counts, key=lambda path: counts[path]) if any(counts.values()) else None
 
@@ -100,15 +105,14 @@ def render(reports: list[dict], files: int) -> str:
             if shown:
                 lines.append(f"{key:<22} {', '.join(shown)}")
     lines += ["", f"{'path':<12}{'messages':>16}{'bytes':>22}"]
-    for path in PATHS:
+    by_path = [f"{what}_{path}" for path in paths(total) for what in ("messages", "bytes")]
+    for path in paths(total):
         messages, count = total.get(f"messages_{path}", 0), total.get(f"bytes_{path}", 0)
         if messages or count:
             lines.append(f"{path:<12}{messages:>16,}{count:>22,}")
     lines.append("")
     for key, value in total.items():
-        if isinstance(value, int) and value and not re.fullmatch(
-            rf"(messages|bytes)_({'|'.join(PATHS)})", key
-        ):
+        if isinstance(value, int) and value and key not in by_path:
             lines.append(f"{key:<28}{value:>22,}")
         elif isinstance(value, dict) and value:
             lines.append(key)

@@ -42,7 +42,7 @@ def main() -> int:
 def count(asked: argparse.Namespace) -> int:
     rows = configuration.read(asked.files, False)
     found = installation.found(asked, rdma.purpose())
-    rows = [row for row in rows if not row.openmpi or found.openmpi[0] in row.openmpi]
+    rows = configuration.for_openmpi(rows, found.openmpi[0])
     machine = rdma.emulated(found, asked) if asked.rdma else None
     if not machine and not rdma.device_is_here():
         raise Trouble("no RDMA device here; --rdma counts in an emulated machine that has one", 1)

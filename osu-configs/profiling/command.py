@@ -10,7 +10,7 @@ from comparing import configuration, environment, installation, options, output
 from comparing.configuration import Row
 from comparing.installation import TOP
 from comparing.launch import Interrupted, Launcher, Runner
-from comparing.trouble import Trouble, told
+from comparing.trouble import told
 from profiling import table
 from profiling.count import METRICS, Count, Counter, Metric
 
@@ -39,9 +39,7 @@ def main() -> int:
 def count(asked: argparse.Namespace) -> int:
     rows = configuration.read(asked.files, False)
     found = installation.found(asked, "instructions")
-    rows = [row for row in rows if not row.openmpi or found.openmpi[0] in row.openmpi]
-    if not rows:
-        raise Trouble(f"no row is for Open MPI {found.openmpi[0]}")
+    rows = configuration.for_openmpi(rows, found.openmpi[0])
     cells = [(row, metric) for metric in METRICS for row in rows]
     runner = Runner()
     if asked.dry_run:

@@ -29,6 +29,14 @@ def counts(tree: Tree, rows: str, *arguments: object) -> subprocess.CompletedPro
     )  # fmt: skip
 
 
+def test_rows_for_another_open_mpi_alone_are_refused(tree: Tree) -> None:
+    tree.has_device()
+    rows = ROWS.replace("[auto]", "openmpi = 6\n[auto]", 1)
+    done = counts(tree, rows, "--output", tree.path / "output")
+    assert done.returncode != 0 and done.stdout == "", done.stdout
+    assert "counts: no row is for Open MPI 4\n" in done.stderr, done.stderr
+
+
 def test_the_difference_of_two_runs_by_messages(tree: Tree) -> None:
     tree.has_device()
     done = counts(tree, ROWS, "--output", tree.path / "output")

@@ -59,8 +59,10 @@ def test_no_shared_memory_for_mailboxes_ends_the_job(mpi: Mpi, tmp_path: Path) -
     """Both pools fit, the mailboxes do not, and there is no tcp: one line, and the end."""
     memory = SharedMemory(tmp_path, size="800k")
     job = mpi("collective", "--sizes", "1000000", "bcast", ranks=2, around=memory.around,
-              regx={"uct_tls": "posix", "pool_size": "256K"})
+              regx={"uct_tls": "posix", "pool_size": "256K"}, mca={"btl_base_verbose": 20})
     assert job.status != 0 and job.stdout == "", str(job)
+    for reason in ("fallback: shm: no memory for a mailbox", "connection lost ("):
+        assert "btl:regx: " in job.stderr and reason in job.stderr, str(job)
     lost = [line for line in job.complaints if "connection to rank" in line]
     assert 1 <= len(lost) <= 2 and len(set(lost)) == len(lost), str(job)
     assert all("shared memory is refused" in line for line in lost), str(job)

@@ -32,6 +32,24 @@ def test_a_small_dev_shm_takes_sysv_instead(mpi: Mpi, tmp_path: Path) -> None:
     assert memory.left() == "", str(job)
 
 
+def test_what_could_not_be_opened_is_traced(mpi: Mpi, tmp_path: Path) -> None:
+    """From the level that says what was chosen, on."""
+    memory = SharedMemory(tmp_path, size="256K")
+    job = mpi(*COLLECTIVE, ranks=2, around=memory.around, mca={"btl_base_verbose": 10})
+    assert job.status == 0, str(job)
+    reasons = job.reasons("fallbacks")
+    assert reasons and all(job.stderr.count(f"btl:regx: fallback: {reason}") == count
+                           for reason, count in reasons.items()), str(job)
+
+
+def test_each_rank_traces_why_it_cannot_open_the_transport(mpi: Mpi, tmp_path: Path) -> None:
+    memory = SharedMemory(tmp_path, size="64K")
+    job = mpi(*COLLECTIVE, ranks=2, around=memory.around, btl="regx,tcp,self",
+              regx={"uct_tls": "posix"}, mca={"btl_base_verbose": 10})
+    assert job.status == 0, str(job)
+    assert job.stderr.count("btl:regx: transport uct cannot be used: ") == 2, str(job)
+
+
 def test_without_shared_memory_tcp_is_used(mpi: Mpi, tmp_path: Path) -> None:
     """tcp instead, on one node."""
     memory = SharedMemory(tmp_path, size="256K", sysv=False)

@@ -18,7 +18,7 @@ from tree import TOP, files
 BUILD = Path(os.environ.get("REGX_BUILD_DIR", TOP / ".build/obj"))
 
 # A room may use its own level and those before it. Rooms of one level may not form a circle.
-LEVELS = [{"base", "compat"}, {"pool", "registration", "transport"}, {"rendezvous"}, {"btl"}]
+LEVELS = [{"base", "compat"}, {"pool", "registration", "transport"}, {"onesided", "rendezvous"}, {"btl"}]
 LEVEL = {room: number for number, rooms in enumerate(LEVELS) for room in rooms}
 
 Uses = dict[str, dict[str, set[str]]]  # user → used → by which symbols, or "#include"

@@ -238,7 +238,7 @@ def test_processes_that_come_later(verbs) -> None:
 
 
 def test_one_sided(verbs) -> None:
-    job = verbs("onesided", 8, 1000, 100_000, ranks=3, mca={"osc": "^ucx"},
+    job = verbs("onesided", 8, 1000, 100_000, ranks=3, mca={"osc": "pt2pt,sm"},
                 regx={"rendezvous": "pipeline"})
     job.checked(3).over("verbs")
 

@@ -1,9 +1,20 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""btl_base_verbose: what was chosen and why, from level 10 on; connections from 20. Silent else."""
+"""btl_base_verbose: what was chosen and why, from level 10 on; connections from 20; paths and
+fallbacks from 40. Silent else."""
+from pathlib import Path
+
 import pytest
 
+import sample
 from job import Job
 from launch import Mpi
+from sample import Case
+
+
+def lines_of(job: Job) -> list[str]:
+    """What it traced, without Open MPI's prefix."""
+    return [line.partition("btl:regx: ")[2] for line in job.stderr.splitlines()
+            if "btl:regx: " in line]
 
 
 def traced(mpi: Mpi, level: int | None, **regx: object) -> tuple[Job, list[str]]:
@@ -12,9 +23,7 @@ def traced(mpi: Mpi, level: int | None, **regx: object) -> tuple[Job, list[str]]
     job = mpi("collective", "--sizes", "10,100000", "alltoall", regx=regx, mca=mca)
     assert job.status == 0, str(job)
     assert "btl:regx" not in job.stdout, str(job)
-    lines = [line.partition("btl:regx: ")[2] for line in job.stderr.splitlines()
-             if "btl:regx: " in line]
-    return job, lines
+    return job, lines_of(job)
 
 
 def beginning(lines: list[str], words: str) -> list[str]:
@@ -40,6 +49,14 @@ def test_level_10_says_what_was_chosen(mpi: Mpi) -> None:
     assert len(beginning(lines, "transport verbs is not used: ")) == 2, str(job)
     assert all(" a pool of " in line for line in beginning(lines, "transport uct: ")), str(job)
     assert not [line for line in lines if line.startswith("rank ")], str(job)
+
+
+def test_level_10_says_what_open_mpi_is_told_of_each_module(mpi: Mpi) -> None:
+    job, lines = traced(mpi, 10, eager_limit=4096, latency=7)
+    told = beginning(lines, "module uct (")
+    assert len(told) == 2, str(job)
+    assert all(" eager to 4096 bytes," in line and ", latency 7 us," in line for line in told), \
+        str(job)
 
 
 def test_level_10_says_at_the_end_what_auto_found(mpi: Mpi) -> None:
@@ -78,6 +95,26 @@ def test_level_40_says_each_fallback(mpi: Mpi) -> None:
     assert beginning(lines, f"fallback: {reason}"), str(job)
     assert job.reports[0]["fallbacks"][reason] > 0
     assert beginning(lines, "100000 bytes from rank 1 over tcp by bounce"), str(job)
+
+
+@pytest.mark.parametrize("strategy", ["read", "together"])
+def test_level_40_says_which_messages_are_read_whole(mpi: Mpi, strategy: str) -> None:
+    job, lines = traced(mpi, 40, rendezvous=strategy)
+    for rank in (0, 1):
+        assert beginning(lines, f"100000 bytes to rank {rank} over shm may be read whole"), str(job)
+        assert beginning(lines, f"100000 bytes from rank {rank} over shm: the whole is read"), \
+            str(job)
+    assert not beginning(lines, "fallback: "), str(job)
+
+
+def test_level_40_says_what_is_packed(mpi: Mpi, tmp_path: Path) -> None:
+    """Once for each message, not for each of its fragments."""
+    file = sample.write([Case(1000000, send_layout="vector", receive_layout="vector")], tmp_path)
+    job = mpi("transfer", "--iterations", 1, file, mca={"btl_base_verbose": 40})
+    assert job.status == 0, str(job)
+    for rank in (0, 1):
+        said = beginning(lines_of(job), f"1000000 bytes to rank {rank} over shm in fragments")
+        assert len(said) == 1, str(job)
 
 
 def test_level_40_says_why_a_registration_is_not_kept(mpi: Mpi) -> None:

@@ -103,16 +103,22 @@ static inline void settle(void)
     } while (oracle_registered(rig.oracle) != before);
 }
 
+enum { PATIENCE = 60 }; /* seconds; a cache that never gets there is wrong, not slow */
+
+static inline bool patience_ended(int64_t began)
+{
+    return regx_now_ns() - began > (int64_t)PATIENCE * 1000000000;
+}
+
 /* Until so many regions are registered, and no more: our thread may still be at work. */
 static inline void await_registered(unsigned regions)
 {
-    enum { PATIENCE = 60 }; /* seconds; a cache that never gets there is wrong, not slow */
     const int64_t began = regx_now_ns();
     unsigned registered;
 
     rig_settle(&rig);
     while ((registered = oracle_registered(rig.oracle)) != regions) {
-        if (regx_now_ns() - began > (int64_t)PATIENCE * 1000000000) {
+        if (patience_ended(began)) {
             fail_msg("%u regions are registered after %d s, not %u", registered, PATIENCE, regions);
         }
         regx_registry_progress(&rig.registry);

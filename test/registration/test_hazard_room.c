@@ -294,7 +294,13 @@ static void hazard_35_pinned_memory_returns_while_the_program_computes(void **st
     for (unsigned i = 0; i < BUFFERS; i++) {
         munmap(buffers[i], 1 << 20);
     }
+    const int64_t began = regx_now_ns();
     while (oracle_pinned() != before || oracle_registered(rig.oracle) != 0) {
+        if (patience_ended(began)) {
+            fail_msg("%u regions are registered and %llu bytes too many pinned after %d s",
+                     oracle_registered(rig.oracle), (unsigned long long)(oracle_pinned() - before),
+                     PATIENCE);
+        }
         sched_yield();
     }
 }

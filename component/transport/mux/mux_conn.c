@@ -77,7 +77,7 @@ static void tally_skipped(const regx_mux_t *mux, const regx_mux_conn_t *conn, si
         if (conn->paths[i] == NULL && regx_mux_allows(&mux->config, &mux->table[i])) {
             snprintf(reason, sizeof(reason), "%s: not available at both ends",
                      mux->table[i].ops->name);
-            regx_tally(mux->config.counters->fallbacks, reason);
+            regx_transport_fall_back(&mux->config, REGX_TRACE_CONNECTION, reason);
         }
     }
 }
@@ -291,6 +291,16 @@ regx_status_t regx_mux_put(regx_conn_t *super, regx_put_t *put)
     regx_conn_t *path = path_of(super);
 
     return path->transport->ops->put(path, put);
+}
+
+regx_status_t regx_mux_copy(regx_conn_t *super, regx_copy_direction_t direction, void *local,
+                            uint64_t remote, size_t length)
+{
+    regx_conn_t *path = path_of(super);
+
+    return path->transport->ops->copy != NULL
+               ? path->transport->ops->copy(path, direction, local, remote, length)
+               : REGX_DENIED;
 }
 
 /* Only a wire on which the kernel copies can read a peer's memory. */

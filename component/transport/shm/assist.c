@@ -41,12 +41,16 @@ static regx_claim_cell_t *cell_of(const regx_assisted_t *assisted)
     return &shm_of(assisted)->assists.cells[assisted->cell];
 }
 
-static regx_assisted_t *take_cell(regx_shm_t *shm)
+/* Takes a free cell and says in which order the get is copied. */
+static regx_assisted_t *take_cell(regx_shm_conn_t *conn, size_t length, bool *from_end)
 {
+    regx_shm_t *shm = regx_shm_of(conn->super.transport);
+
     regx_lock(&shm->lock);
     regx_assisted_t *assisted = shm->assists.free;
     if (assisted != NULL) {
         shm->assists.free = assisted->next_free;
+        *from_end = regx_shm_order_locked(conn, length);
     }
     regx_unlock(&shm->lock);
     return assisted;
@@ -73,20 +77,29 @@ static uint64_t first_half(const regx_get_t *get)
     return regx_align_up(local + get->length / 2, REGX_CLAIM_PAGE) - local;
 }
 
+static bool peer_is_busy(const regx_shm_conn_t *conn)
+{
+    return atomic_load_explicit(&regx_shm_main_at(&conn->main)->busy, memory_order_relaxed) != 0;
+}
+
 /* Whether the peer is worth asking. A get of one's own process would be copied by the same one. */
 static bool may_ask(const regx_shm_conn_t *conn, const regx_get_t *get)
 {
     return get->length >= REGX_ASSIST_LEAST && get->length <= REGX_CLAIM_MOST &&
            conn->super.peer != regx_shm_of(conn->super.transport)->config.self &&
-           (get->length >= REGX_ASSIST_BOTH ||
-            atomic_load_explicit(&regx_shm_main_at(&conn->main)->queued, memory_order_relaxed) ==
-                0);
+           !peer_is_busy(conn);
+}
+
+/* The next number of a cell's use that says in which order it is divided. */
+static uint32_t next_number(uint32_t last, bool from_end)
+{
+    return last + 1 + ((last + 1) % 2 != from_end);
 }
 
 regx_assisted_t *regx_assist_ask_locked(regx_shm_conn_t *conn, regx_get_t *get)
 {
-    regx_shm_t *shm = regx_shm_of(conn->super.transport);
-    regx_assisted_t *assisted = may_ask(conn, get) ? take_cell(shm) : NULL;
+    bool from_end;
+    regx_assisted_t *assisted = may_ask(conn, get) ? take_cell(conn, get->length, &from_end) : NULL;
 
     if (assisted == NULL) {
         return NULL;
@@ -95,7 +108,8 @@ regx_assisted_t *regx_assist_ask_locked(regx_shm_conn_t *conn, regx_get_t *get)
                                   .conn = conn,
                                   .half = first_half(get),
                                   .cell = assisted->cell,
-                                  .number = assisted->number + 1};
+                                  .number = next_number(assisted->number, from_end),
+                                  .from_end = from_end};
     const regx_assist_frame_t frame = {.cell = assisted->cell,
                                        .number = assisted->number,
                                        .local = (uintptr_t)get->local + assisted->half,
@@ -104,7 +118,7 @@ regx_assisted_t *regx_assist_ask_locked(regx_shm_conn_t *conn, regx_get_t *get)
 
     regx_claim_open(cell_of(assisted), assisted->number);
     if (regx_mailbox_post_own(&conn->out, REGX_FRAME_ASSIST, &frame, sizeof(frame)) != REGX_OK) {
-        give_cell(shm, assisted);
+        give_cell(shm_of(assisted), assisted);
         return NULL;
     }
     return assisted;
@@ -125,7 +139,7 @@ static regx_status_t read_range(const regx_assisted_t *assisted, uint64_t begin,
                                     .remote = remote_of(assisted->get) + begin,
                                     .length = end - begin};
 
-    return regx_shm_copy_all(shm_of(assisted), piece);
+    return regx_piece_copy(shm_of(assisted), piece);
 }
 
 /* Nothing more is claimed. */
@@ -147,10 +161,14 @@ static void close_claims(regx_assisted_t *assisted)
  * is none. */
 static regx_status_t next_piece(regx_assisted_t *assisted, regx_claim_piece_t *piece)
 {
-    if (assisted->read < assisted->half) {
-        *piece = (regx_claim_piece_t){
-            assisted->read, assisted->read + regx_claim_piece(assisted->half - assisted->read)};
-        assisted->read = piece->end;
+    const uint64_t left = assisted->half - assisted->read;
+
+    if (left > 0) {
+        const uint64_t length = regx_claim_piece(left);
+
+        piece->begin = assisted->from_end ? left - length : assisted->read;
+        piece->end = piece->begin + length;
+        assisted->read += length;
         return REGX_OK;
     }
     const regx_status_t status =
@@ -161,6 +179,17 @@ static regx_status_t next_piece(regx_assisted_t *assisted, regx_claim_piece_t *p
         piece->end += assisted->half;
     }
     return status;
+}
+
+bool regx_assist_withdraw(regx_assisted_t *assisted)
+{
+    if (assisted->read > 0 || !peer_is_busy(assisted->conn) ||
+        !regx_claim_withdraw(cell_of(assisted), assisted->number, rest_of(assisted))) {
+        return false;
+    }
+    assisted->conn->assisted = false;
+    give_cell(shm_of(assisted), assisted);
+    return true;
 }
 
 /* Whether something is left to be claimed. */
@@ -281,7 +310,7 @@ static void remove_request(regx_shm_t *shm, unsigned i)
     requests->count--;
     memmove(&requests->waiting[i], &requests->waiting[i + 1],
             (requests->count - i) * sizeof(requests->waiting[0]));
-    atomic_fetch_sub(&shm->copy_count, 1);
+    regx_shm_count_copies(shm, -1);
 }
 
 /* The oldest of which something is left, or NULL. Forgets those before. */
@@ -308,7 +337,7 @@ static bool may_write(regx_shm_t *shm, regx_shm_inbound_t *inbound)
 
     if (inbound->vm.state == REGX_VM_UNKNOWN &&
         regx_vm_check(&inbound->vm, reason, sizeof(reason)) != REGX_OK) {
-        regx_tally(shm->config.counters->fallbacks, reason);
+        regx_transport_fall_back(&shm->config, REGX_TRACE_CONNECTION, reason);
     }
     return inbound->vm.state == REGX_VM_ALLOWED;
 }
@@ -334,7 +363,7 @@ regx_status_t regx_assist_take(regx_shm_t *shm, regx_shm_inbound_t *inbound, con
     }
     if (requests->count < REGX_ASSIST_REQUESTS && may_write(shm, inbound)) {
         requests->waiting[requests->count++] = request;
-        atomic_fetch_add(&shm->copy_count, 1);
+        regx_shm_count_copies(shm, 1);
     }
     return REGX_OK;
 }
@@ -356,7 +385,7 @@ bool regx_assist_write(regx_shm_t *shm)
                                         (char *)(uintptr_t)(request->frame.remote + claim.begin),
                                     .remote = request->frame.local + claim.begin,
                                     .length = claim.end - claim.begin};
-    const regx_status_t status = regx_shm_copy_all(shm, piece);
+    const regx_status_t status = regx_piece_copy(shm, piece);
     regx_claim_end(cell_at(request), &claim, status == REGX_OK);
     if (status == REGX_OK) {
         regx_count(shm->config.counters, &shm->config.counters->chunks_sender, 1);
@@ -364,18 +393,13 @@ bool regx_assist_write(regx_shm_t *shm)
     }
     if (status == REGX_DENIED) {
         inbound->vm.state = REGX_VM_DENIED;
-        regx_tally(shm->config.counters->fallbacks, "process_vm: assisting a peer's get refused");
+        regx_transport_fall_back(&shm->config, REGX_TRACE_PATH,
+                                 "process_vm: assisting a peer's get refused");
         regx_assist_forget(shm, inbound);
     } else {
         remove_request(shm, 0);
     }
     return true;
-}
-
-bool regx_assist_is_large(const regx_shm_t *shm)
-{
-    return shm->requests.count > 0 &&
-           shm->requests.waiting[0].frame.length >= REGX_ASSIST_BOTH / 2 - REGX_CLAIM_PAGE;
 }
 
 void regx_assist_forget(regx_shm_t *shm, const regx_shm_inbound_t *inbound)

@@ -41,10 +41,20 @@ regx_status_t regx_claim_take(regx_claim_cell_t *cell, uint32_t number, uint64_t
 
         if (atomic_compare_exchange_weak_explicit(&cell->claimed, &seen, pack(number, end),
                                                   memory_order_acq_rel, memory_order_acquire)) {
-            *piece = bytes_of(at, end, length);
+            *piece = number % 2 != 0 ? bytes_of(units - end, units - at, length)
+                                     : bytes_of(at, end, length);
             return REGX_OK;
         }
     }
+}
+
+bool regx_claim_withdraw(regx_claim_cell_t *cell, uint32_t number, uint64_t length)
+{
+    uint64_t untouched = pack(number, 0);
+
+    return atomic_compare_exchange_strong_explicit(&cell->claimed, &untouched,
+                                                   pack(number, regx_claim_units(length)),
+                                                   memory_order_acq_rel, memory_order_relaxed);
 }
 
 uint32_t regx_claim_close(regx_claim_cell_t *cell, uint32_t number, uint64_t length)

@@ -9,6 +9,9 @@
  * `ended`, behind the bytes. The receiver knows what it claimed itself, so it knows how much the
  * peer did.
  *
+ * A use with an odd number is divided from the end of the range. Buffers that do not fit a cache are
+ * used again, and what was copied last is then best copied first: see copies.c.
+ *
  * The word holds the number of this use. A peer that comes late finds another number, or nothing
  * left, and has no effect. The number comes back after four thousand million uses of a cell.
  *
@@ -31,7 +34,7 @@
 #define REGX_CLAIM_MOST ((uint64_t)(UINT32_MAX / 2) * REGX_CLAIM_PAGE)
 
 typedef struct regx_claim_cell {
-    _Alignas(64) _Atomic uint64_t claimed; /* number of the use << 32 | units, from the start */
+    _Alignas(64) _Atomic uint64_t claimed; /* number of the use << 32 | units */
     _Atomic uint64_t failed; /* units, begin << 32 | end, that the peer could not copy; or 0 */
     _Atomic uint32_t ended;  /* units of the peer's pieces that have ended, well or not */
 } regx_claim_cell_t;
@@ -69,6 +72,9 @@ static inline uint32_t regx_claim_look(const regx_claim_cell_t *cell, uint32_t n
 
     return claimed >> 32 == number ? (uint32_t)claimed : REGX_CLAIM_OVER;
 }
+
+/* The receiver takes the whole range if nobody has claimed anything of it. Returns whether it did. */
+bool regx_claim_withdraw(regx_claim_cell_t *cell, uint32_t number, uint64_t length);
 
 /* The receiver: nobody claims any more. Returns how many units had been claimed. */
 uint32_t regx_claim_close(regx_claim_cell_t *cell, uint32_t number, uint64_t length);

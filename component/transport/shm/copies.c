@@ -3,14 +3,20 @@
  * The puts and gets for which the kernel copies. Each connection has a queue. Those that have
  * something queued take turns, one piece each, so that a peer's short get does not wait for
  * another peer's long ones. A call of progress copies one piece: frames are taken in between.
+ *
+ * Of the copies of several pieces that go by one connection, every other begins with its last piece.
+ * A program uses its buffers again. If they do not fit the core's cache, what was copied last is
+ * still there, and is copied first. Seen on an Intel Xeon with 2 MiB of cache for each core, the
+ * kernel reading 1, 2 and 4 MiB in both directions at once, from and to the same buffers again
+ * (without MPI): 47, 30 and 24.3 GB/s, with all copies from the start on 40, 23.4 and 22.7.
  */
 #include "transport/rkey_table.h"
 #include "transport/shm/piece.h"
 #include "transport/shm/shm_internal.h"
 
-/* Bytes of a piece: some 30 µs. */
-#define STEP REGX_CLAIM_PIECE
-/* Bytes of one put or get before the next one's turn. */
+/* In REGX_SCRATCH_DONE, above the bytes: the copy began with its last piece. */
+#define FROM_END ((uintptr_t)1 << (8 * sizeof(uintptr_t) - 1))
+/* Bytes of one put or get before the turn of the next one, if that is shorter than what is left. */
 #define TURN (2048u * 1024u)
 
 /* ---- what a copy is ---- */
@@ -38,7 +44,28 @@ static regx_assisted_t *assisted_of(void **copy)
 
 static size_t done_of(void *const *copy)
 {
-    return (uintptr_t)copy[REGX_SCRATCH_DONE];
+    return (uintptr_t)copy[REGX_SCRATCH_DONE] & ~FROM_END;
+}
+
+static bool is_from_end(void *const *copy)
+{
+    return ((uintptr_t)copy[REGX_SCRATCH_DONE] & FROM_END) != 0;
+}
+
+static void set_order(void **copy, bool from_end)
+{
+    copy[REGX_SCRATCH_DONE] = (void *)(from_end ? FROM_END : 0);
+}
+
+static void add_done(void **copy, size_t bytes)
+{
+    copy[REGX_SCRATCH_DONE] = (void *)((uintptr_t)copy[REGX_SCRATCH_DONE] + bytes);
+}
+
+/* Bytes that are not yet copied, as far as this process knows. */
+static size_t left_of(void **copy)
+{
+    return (is_get(copy) ? get_of(copy)->length : put_of(copy)->length) - done_of(copy);
 }
 
 static void end_copy(void **copy, regx_status_t status)
@@ -56,11 +83,15 @@ static void end_copy(void **copy, regx_status_t status)
 
 /* ---- queues; all with the transport's lock held ---- */
 
-/* One copy more or less, of this process's own. */
-static void count_own(regx_shm_t *shm, int change)
+/* One copy more or less, of this process's own. Peers read whether there is any: that is written
+ * only when it changes, so that in a stream its line stays in their caches. */
+static void count_own_locked(regx_shm_t *shm, int change)
 {
-    atomic_fetch_add(&shm->copy_count, (uint32_t)change);
-    atomic_fetch_add_explicit(&regx_shm_main(shm)->queued, (uint32_t)change, memory_order_relaxed);
+    shm->own += (uint32_t)change;
+    regx_shm_count_copies(shm, change);
+    if (shm->own == (change > 0)) {
+        atomic_store_explicit(&regx_shm_main(shm)->busy, shm->own, memory_order_relaxed);
+    }
 }
 
 static void append(regx_shm_copies_t *copies, void **copy)
@@ -83,57 +114,68 @@ static void **take(regx_shm_copies_t *copies)
     return copy;
 }
 
-static void queue_copy(regx_shm_conn_t *conn, void **copy, void *kind)
+bool regx_shm_order_locked(regx_shm_conn_t *conn, size_t length)
+{
+    if (length <= REGX_CLAIM_PIECE_MOST) {
+        return false;
+    }
+    conn->from_end = !conn->from_end;
+    return conn->from_end;
+}
+
+/* length: 0, if the order of its pieces is already chosen. */
+static void queue_copy(regx_shm_conn_t *conn, void **copy, void *kind, size_t length)
 {
     regx_shm_t *shm = regx_shm_of(conn->super.transport);
 
     copy[REGX_SCRATCH_CONN] = conn;
-    copy[REGX_SCRATCH_DONE] = NULL;
     copy[REGX_SCRATCH_KIND] = kind;
     regx_lock(&shm->lock);
+    set_order(copy, regx_shm_order_locked(conn, length));
     append(&conn->copies, copy);
     regx_arbiter_add(&shm->turns, &conn->turn);
-    count_own(shm, 1);
+    count_own_locked(shm, 1);
     regx_unlock(&shm->lock);
 }
 
 void regx_shm_queue_put(regx_shm_conn_t *conn, regx_put_t *put)
 {
-    queue_copy(conn, put->scratch, NULL);
+    queue_copy(conn, put->scratch, NULL, put->length);
 }
 
 void regx_shm_queue_get(regx_shm_conn_t *conn, regx_get_t *get, regx_assisted_t *assisted)
 {
-    queue_copy(conn, get->scratch, assisted != NULL ? (void *)assisted : get->scratch);
+    if (assisted != NULL) {
+        queue_copy(conn, get->scratch, assisted, 0);
+    } else {
+        queue_copy(conn, get->scratch, get->scratch, get->length);
+    }
 }
 
 /* ---- a piece ---- */
 
-/* What of a plain put or get is not yet copied, no more than a piece. */
-static regx_shm_piece_t rest_of(void **copy)
+/* The next piece of a plain put or get, of which so many bytes are left. */
+static regx_shm_piece_t next_piece(void **copy, size_t left)
 {
     const regx_shm_conn_t *conn = copy[REGX_SCRATCH_CONN];
-    const size_t done = done_of(copy);
-    regx_shm_piece_t piece = {.vm = &conn->vm, .main = regx_shm_main_at(&conn->main)};
+    const size_t length = regx_claim_piece(left);
+    const size_t at = is_from_end(copy) ? left - length : done_of(copy);
+    regx_shm_piece_t piece = {
+        .vm = &conn->vm, .main = regx_shm_main_at(&conn->main), .length = length};
 
     if (is_get(copy)) {
         const regx_get_t *get = get_of(copy);
 
         piece.direction = REGX_VM_READ;
-        piece.local = get->local;
-        piece.remote = regx_key_address(&get->key) + get->offset;
-        piece.length = get->length;
+        piece.local = (char *)get->local + at;
+        piece.remote = regx_key_address(&get->key) + get->offset + at;
     } else {
         const regx_put_t *put = put_of(copy);
 
         piece.direction = REGX_VM_WRITE;
-        piece.local = (char *)(uintptr_t)put->local;
-        piece.remote = regx_key_address(&put->key) + put->offset;
-        piece.length = put->length;
+        piece.local = (char *)(uintptr_t)put->local + at;
+        piece.remote = regx_key_address(&put->key) + put->offset + at;
     }
-    piece.local += done;
-    piece.remote += done;
-    piece.length -= done;
     return piece;
 }
 
@@ -141,20 +183,18 @@ static regx_shm_piece_t rest_of(void **copy)
 static regx_status_t step_plain(regx_shm_t *shm, void **copy)
 {
     regx_shm_conn_t *conn = copy[REGX_SCRATCH_CONN];
-    regx_shm_piece_t piece = rest_of(copy);
-    const size_t left = piece.length;
+    const size_t left = left_of(copy);
     regx_status_t status;
 
     if (left > 0) {
-        size_t copied;
+        const regx_shm_piece_t piece = next_piece(copy, left);
 
-        piece.length = regx_min(left, STEP);
-        status = regx_shm_copy_some(shm, &piece, &copied);
+        status = regx_piece_copy(shm, piece);
         if (status != REGX_OK) {
             return status;
         }
-        copy[REGX_SCRATCH_DONE] = (void *)(uintptr_t)(done_of(copy) + copied);
-        if (copied < left) {
+        add_done(copy, piece.length);
+        if (piece.length < left) {
             return REGX_AGAIN;
         }
     }
@@ -181,12 +221,18 @@ typedef enum turn {
     TURN_ENDED
 } turn_t;
 
-static turn_t turn_of(void **copy, size_t before)
+/* What waits behind the copy in front. */
+typedef struct others {
+    bool wait;    /* of this connection or another */
+    bool shorter; /* the next of this connection is */
+} others_t;
+
+static turn_t turn_of(void **copy, size_t before, others_t others)
 {
-    return done_of(copy) / TURN > before / TURN ? TURN_OVER : TURN_GOES_ON;
+    return others.shorter && done_of(copy) / TURN > before / TURN ? TURN_OVER : TURN_GOES_ON;
 }
 
-static turn_t serve_plain(regx_shm_t *shm, void **copy, regx_status_t *status)
+static turn_t serve_plain(regx_shm_t *shm, void **copy, others_t others, regx_status_t *status)
 {
     const size_t before = done_of(copy);
 
@@ -195,19 +241,32 @@ static turn_t serve_plain(regx_shm_t *shm, void **copy, regx_status_t *status)
         return TURN_ENDED;
     }
     /* Nothing copied: that peer does not read its mailbox, and the others go on. */
-    return done_of(copy) == before ? TURN_STUCK : turn_of(copy, before);
+    return done_of(copy) == before ? TURN_STUCK : turn_of(copy, before, others);
 }
 
-static turn_t serve_assisted(void **copy, bool others_wait, regx_status_t *status)
+/* A get of which the peer is not asked any more becomes a plain one. */
+static void withdraw(void **copy)
+{
+    regx_assisted_t *assisted = assisted_of(copy);
+    const bool from_end = assisted->from_end;
+
+    if (regx_assist_withdraw(assisted)) {
+        copy[REGX_SCRATCH_KIND] = copy;
+        set_order(copy, from_end);
+    }
+}
+
+static turn_t serve_assisted(void **copy, others_t others, regx_status_t *status)
 {
     regx_assisted_t *assisted = assisted_of(copy);
     const size_t before = done_of(copy);
     size_t copied;
     const bool more = regx_assist_read(assisted, &copied);
 
-    copy[REGX_SCRATCH_DONE] = (void *)(uintptr_t)(before + copied);
+    add_done(copy, copied);
     if (more) {
-        return others_wait && regx_assist_pass_over(assisted) ? TURN_OVER : turn_of(copy, before);
+        return others.wait && regx_assist_pass_over(assisted) ? TURN_OVER
+                                                              : turn_of(copy, before, others);
     }
     *status = regx_assist_end(assisted);
     return *status == REGX_AGAIN ? TURN_ENDING : TURN_ENDED;
@@ -224,7 +283,7 @@ static void settle(regx_shm_t *shm, regx_shm_conn_t *conn, turn_t turn)
         } else if (turn == TURN_ENDING) {
             append(&shm->ending, copy);
         } else {
-            count_own(shm, -1);
+            count_own_locked(shm, -1);
         }
     }
     regx_arbiter_take(&shm->turns);
@@ -246,11 +305,16 @@ static bool serve(regx_shm_t *shm)
     /* Both stay in front: only progress takes from there. */
     regx_shm_conn_t *conn = REGX_CONTAINER_OF(shm->turns.first, regx_shm_conn_t, turn);
     void **copy = conn->copies.first;
-    const bool others_wait = copy[REGX_SCRATCH_NEXT] != NULL || shm->turns.first->next != NULL;
+    void **next = copy[REGX_SCRATCH_NEXT];
+    const others_t others = {.wait = next != NULL || shm->turns.first->next != NULL,
+                             .shorter = next != NULL && left_of(next) < left_of(copy)};
     regx_unlock(&shm->lock);
 
-    const turn_t turn = assisted_of(copy) == NULL ? serve_plain(shm, copy, &status)
-                                                  : serve_assisted(copy, others_wait, &status);
+    if (assisted_of(copy) != NULL) {
+        withdraw(copy);
+    }
+    const turn_t turn = assisted_of(copy) == NULL ? serve_plain(shm, copy, others, &status)
+                                                  : serve_assisted(copy, others, &status);
     regx_lock(&shm->lock);
     settle(shm, conn, turn);
     regx_unlock(&shm->lock);
@@ -275,7 +339,9 @@ static int poll_ending(regx_shm_t *shm)
             append(&shm->ending, copy);
             continue;
         }
-        count_own(shm, -1);
+        regx_lock(&shm->lock);
+        count_own_locked(shm, -1);
+        regx_unlock(&shm->lock);
         end_copy(copy, status);
         events++;
     }
@@ -286,10 +352,6 @@ __attribute__((noinline)) int regx_shm_poll_copies(regx_shm_t *shm)
 {
     const int events = shm->ending.first != NULL ? poll_ending(shm) : 0;
 
-    shm->turn_is_peers = !shm->turn_is_peers && regx_assist_is_large(shm);
-    if (shm->turn_is_peers && regx_assist_write(shm)) {
-        return events + 1;
-    }
     if (serve(shm)) {
         return events + 1;
     }
@@ -329,7 +391,9 @@ void regx_shm_drop_copies(regx_shm_conn_t *conn)
         if (assisted != NULL) {
             regx_assist_revoke(assisted);
         }
-        count_own(shm, -1);
+        regx_lock(&shm->lock);
+        count_own_locked(shm, -1);
+        regx_unlock(&shm->lock);
         end_copy(copy, REGX_FAILED);
     }
 }

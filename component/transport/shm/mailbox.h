@@ -6,9 +6,10 @@
  * writes, so an 8-byte message costs the transfer of one line. A frame of up to
  * REGX_MAILBOX_INLINE bytes lies in its line; one of up to REGX_MAILBOX_SPAN goes on in the lines
  * that follow, which the processor fetches along; a longer one lies in a ring of payload that the
- * line points to; a lent one in the poster's pool. A line is full when its sequence number is that
- * of the current lap, so nothing needs to be cleared. The sequence number and what describes the
- * frame are one word, written last and read once: a poster that changes its mind is not heard.
+ * line points to; one that is sent without a copy stays in the poster's pool. A line is full when
+ * its sequence number is that of the current lap, so nothing needs to be cleared. The sequence
+ * number and what describes the frame are one word, written last and read once: a poster that
+ * changes its mind is not heard.
  *
  * The ring of payload is longer than what is under way needs. Processors fetch ahead within some
  * dozens of pages that they remember, and a page that comes round again while it is remembered is
@@ -119,10 +120,10 @@ typedef struct regx_frame {
     uint8_t tag;
     uint32_t length;
     uint32_t lines;   /* that it takes */
-    const void *data; /* not LENT: in the ring or gathered, until regx_mailbox_pop */
-    uint64_t offset;  /* LENT: in the poster's pool; PAYLOAD: in the payload stream */
-    uint32_t token;   /* LENT: for regx_mailbox_return */
-    uint32_t lap;     /* LENT: likewise */
+    const void *data; /* not ZCOPY: in the ring or gathered, until regx_mailbox_pop */
+    uint64_t offset;  /* ZCOPY: in the poster's pool; PAYLOAD: in the payload stream */
+    uint32_t token;   /* ZCOPY: for regx_mailbox_return */
+    uint32_t lap;     /* ZCOPY: likewise */
 } regx_frame_t;
 
 void regx_mailbox_out_init(regx_mailbox_out_t *out, regx_mailbox_memory_t *memory, uint32_t ring);
@@ -206,8 +207,8 @@ static inline bool regx_mailbox_post_short(regx_mailbox_out_t *out, uint8_t tag,
     return true;
 }
 
-/* Posts header and payload, as transport.h's send has them, as one frame. REGX_AGAIN: no room, nothing happened.
- * REGX_INVALID: longer than REGX_MAILBOX_MAX. */
+/* Posts header and payload, as transport.h's send has them, as one frame. REGX_AGAIN: no room,
+ * nothing happened. REGX_INVALID: longer than REGX_MAILBOX_MAX. */
 regx_status_t regx_mailbox_post(regx_mailbox_out_t *out, uint8_t tag, const void *header,
                                 size_t header_length, regx_pack_t pack, void *payload,
                                 size_t payload_length);

@@ -1,14 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "transport/shm/piece.h"
 
-regx_status_t regx_shm_copy_some(regx_shm_t *shm, const regx_shm_piece_t *piece, size_t *copied)
+static void look_for_overlap(regx_shm_t *shm, const regx_shm_piece_t *piece)
+{
+    if (shm->pieces++ % REGX_PIECE_LOOKS == 0 &&
+        atomic_load_explicit(&piece->main->copying, memory_order_relaxed) != 0) {
+        regx_count_transport(shm->config.counters, REGX_COUNTER_copies_overlapped, 1);
+    }
+}
+
+/* As regx_vm_copy. */
+static regx_status_t copy_some(regx_shm_t *shm, const regx_shm_piece_t *piece, size_t *copied)
 {
     _Atomic uint32_t *copying = &regx_shm_main(shm)->copying;
 
     atomic_store_explicit(copying, 1, memory_order_relaxed);
-    if (atomic_load_explicit(&piece->main->copying, memory_order_relaxed) != 0) {
-        regx_count_transport(shm->config.counters, REGX_COUNTER_copies_overlapped, 1);
-    }
+    look_for_overlap(shm, piece);
     const regx_status_t status = regx_vm_copy(piece->vm, piece->direction, piece->local,
                                               piece->remote, piece->length, copied);
     atomic_store_explicit(copying, 0, memory_order_relaxed);
@@ -16,14 +23,14 @@ regx_status_t regx_shm_copy_some(regx_shm_t *shm, const regx_shm_piece_t *piece,
     return status;
 }
 
-regx_status_t regx_shm_copy_all(regx_shm_t *shm, regx_shm_piece_t piece)
+regx_status_t regx_piece_copy(regx_shm_t *shm, regx_shm_piece_t piece)
 {
     regx_status_t status = REGX_OK;
 
     while (piece.length > 0 && status == REGX_OK) {
         size_t copied;
 
-        status = regx_shm_copy_some(shm, &piece, &copied);
+        status = copy_some(shm, &piece, &copied);
         piece.local += copied;
         piece.remote += copied;
         piece.length -= copied;

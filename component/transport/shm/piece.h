@@ -3,12 +3,15 @@
  * A piece: what the kernel copies in one system call, for this process and a neighbour.
  *
  * While it copies, a word in this process's main segment says so. A copy that begins while the
- * neighbour's word is set is counted (copies_overlapped): it proves that both copy at once.
+ * neighbour's word is set is counted (copies_overlapped): it proves that both copy at once. To look
+ * takes the word's cache line from the neighbour, so that is done for one piece of several.
  */
 #ifndef REGX_TRANSPORT_PIECE_H
 #define REGX_TRANSPORT_PIECE_H
 
 #include "transport/shm/shm_internal.h"
+
+#define REGX_PIECE_LOOKS 8u /* one piece of so many is looked at, the first one too */
 
 typedef struct regx_shm_piece {
     const regx_vm_peer_t *vm;
@@ -19,10 +22,8 @@ typedef struct regx_shm_piece {
     size_t length;
 } regx_shm_piece_t;
 
-/* As regx_vm_copy. Only in progress. */
-regx_status_t regx_shm_copy_some(regx_shm_t *shm, const regx_shm_piece_t *piece, size_t *copied);
-
-/* The whole piece, though the kernel may stop early. */
-regx_status_t regx_shm_copy_all(regx_shm_t *shm, regx_shm_piece_t piece);
+/* Copies the whole piece, though the kernel may stop early. On an error, as of regx_vm_copy, some of
+ * it may be copied. Only in progress. */
+regx_status_t regx_piece_copy(regx_shm_t *shm, regx_shm_piece_t piece);
 
 #endif

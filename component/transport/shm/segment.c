@@ -32,15 +32,15 @@ static regx_status_t open_domain(regx_segment_domain_t *domain, const char *name
     return REGX_OK;
 }
 
-regx_status_t regx_segment_domain_open(regx_segment_domain_t *domain, const char *tls,
-                                       size_t probe_length, regx_segment_t *segment,
-                                       regx_counters_t *counters)
+regx_status_t regx_segment_domain_open(regx_segment_domain_t *domain,
+                                       const regx_transport_config_t *config, size_t probe_length,
+                                       regx_segment_t *segment)
 {
     for (size_t i = 0; i < sizeof(known_domains) / sizeof(known_domains[0]); i++) {
         const char *name = known_domains[i];
         char reason[REGX_REASON_LENGTH];
 
-        if (tls != NULL && !regx_option_listed(tls, name)) {
+        if (config->tls != NULL && !regx_option_listed(config->tls, name)) {
             continue;
         }
         if (open_domain(domain, name) != REGX_OK) {
@@ -52,7 +52,7 @@ regx_status_t regx_segment_domain_open(regx_segment_domain_t *domain, const char
             snprintf(reason, sizeof(reason), "%s: no shared memory of %zu bytes", name,
                      probe_length);
         }
-        regx_tally(counters->fallbacks, reason);
+        regx_transport_fall_back(config, REGX_TRACE_CHOICE, reason);
     }
     return REGX_UNREACHABLE;
 }

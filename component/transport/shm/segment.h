@@ -13,8 +13,8 @@
 #include <stdint.h>
 #include <uct/api/uct.h>
 
-#include "base/counters.h"
 #include "base/status.h"
+#include "transport/transport.h"
 
 #define REGX_SEGMENT_NAME_MAX 160 /* bytes of a packed name */
 
@@ -45,12 +45,12 @@ typedef struct regx_mapping { /* another process's segment, mapped here */
     size_t length;
 } regx_mapping_t;
 
-/* Opens the first of posix and sysv that `tls` (comma-separated, NULL: both) allows and that gives
- * `probe_length` bytes, which are returned in `segment`. What is refused is tallied in
- * counters->fallbacks. REGX_UNREACHABLE: none. */
-regx_status_t regx_segment_domain_open(regx_segment_domain_t *domain, const char *tls,
-                                       size_t probe_length, regx_segment_t *segment,
-                                       regx_counters_t *counters);
+/* Opens the first of posix and sysv that config->tls allows and that gives `probe_length` bytes,
+ * which are returned in `segment`. What is refused is tallied among the fallbacks.
+ * REGX_UNREACHABLE: none. */
+regx_status_t regx_segment_domain_open(regx_segment_domain_t *domain,
+                                       const regx_transport_config_t *config, size_t probe_length,
+                                       regx_segment_t *segment);
 void regx_segment_domain_close(regx_segment_domain_t *domain);
 
 /* Bytes that are free for all processes now, or SIZE_MAX: UCX does not know. */

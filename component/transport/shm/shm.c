@@ -20,8 +20,8 @@ static regx_status_t open_main(regx_shm_t *shm)
 {
     for (size_t size = shm->config.pool_size; size >= shm->config.pool_least; size /= 2) {
         size = whole_pages(size);
-        if (regx_segment_domain_open(&shm->domain, shm->config.tls, shm->pool_offset + size,
-                                     &shm->main, shm->config.counters) == REGX_OK) {
+        if (regx_segment_domain_open(&shm->domain, &shm->config, shm->pool_offset + size,
+                                     &shm->main) == REGX_OK) {
             shm->super.pool_size = size;
             return REGX_OK;
         }
@@ -70,10 +70,11 @@ static void shm_close(regx_transport_t *transport)
 {
     regx_shm_t *shm = regx_shm_of(transport);
 
-    atomic_store_explicit(&shm->queue->closed, 1, memory_order_release);
     for (size_t i = 0; i < shm->inbound_count; i++) {
         regx_shm_drop_inbound(shm->inbound[i]);
     }
+    /* Only now: who sees it may use the mailboxes again that were read here. */
+    atomic_store_explicit(&shm->queue->closed, 1, memory_order_release);
     free(shm->inbound);
     regx_shm_finish_disconnecting(shm);
     regx_boxes_free(&shm->boxes);
@@ -113,4 +114,5 @@ const regx_transport_ops_t regx_shm_ops = {.abi = REGX_TRANSPORT_ABI,
                                            .stage = regx_shm_stage,
                                            .unstage = regx_shm_unstage,
                                            .copies = true,
+                                           .copy = regx_shm_copy,
                                            .progress = regx_shm_progress};

@@ -65,7 +65,8 @@ regx_status_t regx_shm_connect(regx_transport_t *transport, uint64_t peer, bool 
 
 static regx_status_t refuse(regx_shm_conn_t *conn, const char *reason)
 {
-    regx_tally(regx_shm_of(conn->super.transport)->config.counters->fallbacks, reason);
+    regx_transport_fall_back(&regx_shm_of(conn->super.transport)->config, REGX_TRACE_CONNECTION,
+                             reason);
     conn->state = REGX_SHM_REFUSED;
     return REGX_UNREACHABLE;
 }

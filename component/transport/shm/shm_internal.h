@@ -27,8 +27,8 @@
 /* How a main segment begins. The stages follow, and the pool. */
 typedef struct regx_shm_main {
     regx_connect_queue_t queue;
-    _Alignas(64) _Atomic uint32_t queued; /* copies that the owner has to make for itself */
-    _Atomic uint32_t copying;             /* the kernel copies for the owner now */
+    _Alignas(64) _Atomic uint32_t busy;    /* whether the owner has copies of its own to make */
+    _Alignas(64) _Atomic uint32_t copying; /* the kernel copies for the owner now */
     regx_claim_cell_t cells[REGX_ASSIST_CELLS];
     regx_stage_shared_t stage;
 } regx_shm_main_t;
@@ -77,6 +77,7 @@ typedef struct regx_shm_conn {
     uint32_t laps[REGX_MAILBOX_ZCOPIES];
     regx_shm_copies_t copies;
     regx_arbiter_entry_t turn;  /* waits while there are copies */
+    bool from_end;              /* the last copy of several pieces began with its last one */
     bool assisted;              /* the peer wrote a part of the last get of which it was asked */
     bool said_last;             /* the last frame was posted */
     struct regx_shm_conn *next; /* in the list of disconnecting ones */
@@ -110,6 +111,8 @@ typedef struct regx_shm {
     _Atomic uint32_t zcopy_count;
     regx_arbiter_t turns;           /* of connections that have copies: one piece each */
     regx_shm_copies_t ending;       /* gets whose last pieces the peer is at */
+    uint32_t pieces;                /* that the kernel copied, in progress */
+    uint32_t own;                   /* copies queued and ending */
     _Atomic uint32_t copy_count;    /* queued, ending, and requests of peers: 0, nothing to do */
     regx_shm_conn_t *disconnecting; /* their mailboxes are not yet read to the end */
     regx_shm_inbound_t **inbound;
@@ -117,12 +120,24 @@ typedef struct regx_shm {
     regx_assists_t assists;
     regx_assist_requests_t requests;
     regx_stages_t stages;
-    bool turn_is_peers; /* the last piece was of a large request of a peer's */
 } regx_shm_t;
 
 static inline regx_shm_t *regx_shm_of(regx_transport_t *transport)
 {
     return REGX_CONTAINER_OF(transport, regx_shm_t, super);
+}
+
+/* One copy more or less. With one thread no interlocked operation. */
+static inline void regx_shm_count_copies(regx_shm_t *shm, int change)
+{
+    if (regx_lock_is_real(&shm->lock)) {
+        atomic_fetch_add_explicit(&shm->copy_count, (uint32_t)change, memory_order_relaxed);
+    } else {
+        atomic_store_explicit(&shm->copy_count,
+                              atomic_load_explicit(&shm->copy_count, memory_order_relaxed) +
+                                  (uint32_t)change,
+                              memory_order_relaxed);
+    }
 }
 
 static inline regx_shm_conn_t *regx_shm_conn_of(regx_conn_t *conn)
@@ -171,10 +186,15 @@ regx_status_t regx_shm_send(regx_conn_t *conn, uint8_t tag, const void *header,
 regx_status_t regx_shm_send_zcopy(regx_conn_t *conn, regx_zcopy_t *zcopy);
 regx_status_t regx_shm_put(regx_conn_t *conn, regx_put_t *put);
 regx_status_t regx_shm_get(regx_conn_t *conn, regx_get_t *get);
+regx_status_t regx_shm_copy(regx_conn_t *conn, regx_copy_direction_t direction, void *local,
+                            uint64_t remote, size_t length);
 void regx_shm_warm(regx_conn_t *conn);
 
 /* ---- copies.c ---- */
 
+/* Whether the connection's next copy, of so many bytes, begins with its last piece. Called with the
+ * transport's lock held. */
+bool regx_shm_order_locked(regx_shm_conn_t *conn, size_t length);
 /* Queue a copy from or to the memory of the peer, which progress has the kernel make. */
 void regx_shm_queue_put(regx_shm_conn_t *conn, regx_put_t *put);
 /* assisted: by regx_assist_ask_locked, or NULL. */

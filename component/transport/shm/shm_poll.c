@@ -157,7 +157,8 @@ static void deliver(const regx_shm_t *shm, const regx_shm_inbound_t *inbound,
 static void take_request(regx_shm_t *shm, regx_shm_inbound_t *inbound, const regx_frame_t *frame)
 {
     if (inbound->pool == NULL && map_main(shm, inbound) != REGX_OK) {
-        regx_tally(shm->config.counters->fallbacks, "shm: a peer's get cannot be assisted");
+        regx_transport_fall_back(&shm->config, REGX_TRACE_PATH,
+                                 "shm: a peer's get cannot be assisted");
     } else if (regx_assist_take(shm, inbound, frame->data, frame->length) != REGX_OK) {
         malformed(shm);
     }

@@ -155,7 +155,8 @@ static regx_status_t check_copy_locked(regx_shm_conn_t *conn, const regx_key_t *
         return REGX_INVALID;
     }
     if (regx_vm_check(&conn->vm, reason, sizeof(reason)) != REGX_OK) {
-        regx_tally(regx_shm_of(conn->super.transport)->config.counters->fallbacks, reason);
+        regx_transport_fall_back(&regx_shm_of(conn->super.transport)->config, REGX_TRACE_PATH,
+                                 reason);
         return REGX_DENIED;
     }
     return REGX_OK;
@@ -210,6 +211,44 @@ regx_status_t regx_shm_get(regx_conn_t *super, regx_get_t *get)
     regx_unlock(&conn->lock);
     regx_shm_queue_get(conn, get, assisted);
     return REGX_PENDING;
+}
+
+/* The answer is kept, and why it was no is tallied once. */
+static bool may_copy(regx_shm_conn_t *conn)
+{
+    char reason[REGX_REASON_LENGTH];
+
+    regx_lock(&conn->lock);
+    if (conn->vm.state == REGX_VM_UNKNOWN &&
+        regx_vm_check(&conn->vm, reason, sizeof(reason)) != REGX_OK) {
+        regx_tally(regx_shm_of(conn->super.transport)->config.counters->fallbacks, reason);
+    }
+    const bool allowed = conn->vm.state == REGX_VM_ALLOWED;
+    regx_unlock(&conn->lock);
+    return allowed;
+}
+
+regx_status_t regx_shm_copy(regx_conn_t *super, regx_copy_direction_t direction, void *local,
+                            uint64_t remote, size_t length)
+{
+    regx_shm_conn_t *conn = regx_shm_conn_of(super);
+    const regx_vm_direction_t way = direction == REGX_COPY_TO_PEER ? REGX_VM_WRITE : REGX_VM_READ;
+    size_t done = 0;
+
+    if (!may_copy(conn)) {
+        return REGX_DENIED;
+    }
+    while (done < length) {
+        size_t copied;
+        const regx_status_t status = regx_vm_copy(&conn->vm, way, (char *)local + done,
+                                                  remote + done, length - done, &copied);
+        if (status != REGX_OK) {
+            return status;
+        }
+        done += copied;
+    }
+    count_sent(regx_shm_of(super->transport), length);
+    return REGX_OK;
 }
 
 void regx_shm_warm(regx_conn_t *super)

@@ -268,7 +268,7 @@ static regx_status_t tcp_open(const regx_transport_config_t *config, char *error
     }
     if (status != REGX_OK) {
         if (status != REGX_INVALID) {
-            regx_tally(config->counters->fallbacks, "tcp: cannot be opened");
+            regx_transport_fall_back(config, REGX_TRACE_CHOICE, "tcp: cannot be opened");
         }
         tcp_close(&tcp->super);
         return status;

@@ -151,7 +151,8 @@ regx_status_t regx_verbs_pool_open(regx_verbs_t *verbs, char *error, size_t erro
             verbs->super.pool_memory = memory;
             verbs->super.pool_size = size;
             if (size < verbs->config.pool_size) {
-                regx_tally(verbs->config.counters->fallbacks, "pool: smaller than asked for");
+                regx_transport_fall_back(&verbs->config, REGX_TRACE_CHOICE,
+                                         "pool: smaller than asked for");
             }
             return REGX_OK;
         }
@@ -226,8 +227,8 @@ static bool add_receives(regx_verbs_t *verbs)
 void regx_buffers_low(regx_verbs_t *verbs)
 {
     if (!add_receives(verbs)) {
-        regx_tally(verbs->config.counters->fallbacks,
-                   "verbs: receive buffers ran low (verbs_srq_depth)");
+        regx_transport_fall_back(&verbs->config, REGX_TRACE_CONNECTION,
+                                 "verbs: receive buffers ran low (verbs_srq_depth)");
     }
     verbs->buffers.told_low = true;
 }
@@ -325,8 +326,8 @@ static void get_more_slots(regx_verbs_t *verbs)
         return;
     }
     if (buffers->retry_at == 0) {
-        regx_tally(verbs->config.counters->fallbacks,
-                   "verbs: no memory for more slots for a while");
+        regx_transport_fall_back(&verbs->config, REGX_TRACE_CONNECTION,
+                                 "verbs: no memory for more slots for a while");
     }
     buffers->retry_at = regx_now_ns() + RETRY_NS;
 }

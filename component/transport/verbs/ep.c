@@ -204,7 +204,8 @@ static bool may_pass(regx_verbs_t *verbs, int error, int64_t now)
     }
     if (verbs->starved_since == 0 || now - verbs->starved_until > FORGET_NS) {
         verbs->starved_since = now;
-        regx_tally(verbs->config.counters->fallbacks, "verbs: no memory for a peer for a while");
+        regx_transport_fall_back(&verbs->config, REGX_TRACE_CONNECTION,
+                                 "verbs: no memory for a peer for a while");
     }
     verbs->starved_until = now + TRY_NS;
     return now - verbs->starved_since < PATIENCE_NS;

@@ -57,8 +57,9 @@ void regx_verbs_look(regx_verbs_t *verbs)
         case IBV_EVENT_GID_CHANGE:
         case IBV_EVENT_LID_CHANGE:
         case IBV_EVENT_PKEY_CHANGE:
-            regx_tally(verbs->config.counters->fallbacks,
-                       "verbs: the port's address has changed; new peers may not reach it");
+            regx_transport_fall_back(
+                &verbs->config, REGX_TRACE_CONNECTION,
+                "verbs: the port's address has changed; new peers may not reach it");
             break;
         default: /* such as a port that goes down: retries tell whether it comes back in time */
             break;

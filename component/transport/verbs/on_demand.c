@@ -263,7 +263,8 @@ static regx_status_t test_device(regx_verbs_t *verbs, char *error, size_t error_
     /* Last: the endpoint does not survive a failure. Without READ, all but strategy read works. */
     if (why == NULL && can_read(verbs) && try_operation(&trial, IBV_WR_RDMA_READ) != NULL) {
         verbs->on_demand.operations &= ~(uint32_t)IBV_ODP_SUPPORT_READ;
-        regx_tally(verbs->config.counters->fallbacks, "odp: the self-test by RDMA READ failed");
+        regx_transport_fall_back(&verbs->config, REGX_TRACE_CHOICE,
+                                 "odp: the self-test by RDMA READ failed");
     }
     if (why != NULL) {
         snprintf(error, error_size, "self-test of %s, in packets of %u bytes: %s", verbs->port.name,
@@ -280,7 +281,8 @@ static void make_implicit(regx_verbs_t *verbs)
     }
     verbs->on_demand.implicit = reg(verbs, NULL, SIZE_MAX, 0);
     if (verbs->on_demand.implicit == NULL) {
-        regx_tally(verbs->config.counters->fallbacks, "verbs: implicit region refused");
+        regx_transport_fall_back(&verbs->config, REGX_TRACE_CHOICE,
+                                 "verbs: implicit region refused");
     }
 }
 

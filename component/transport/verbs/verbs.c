@@ -369,8 +369,8 @@ static regx_status_t verbs_connect(regx_transport_t *transport, uint64_t peer, b
     /* The smaller packets of two processes are used. */
     if (transport->on_demand_grain > 1 &&
         address.mtu < count_mtu((unsigned)transport->on_demand_grain)) {
-        regx_tally(regx_verbs_of(transport)->config.counters->fallbacks,
-                   "verbs: a peer's packets are too small for odp here");
+        regx_transport_fall_back(&regx_verbs_of(transport)->config, REGX_TRACE_CONNECTION,
+                                 "verbs: a peer's packets are too small for odp here");
         return REGX_UNREACHABLE;
     }
     if (!can_reach(regx_verbs_of(transport), &address)) {

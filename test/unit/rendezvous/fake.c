@@ -160,6 +160,7 @@ fake_t *fake_open(uint64_t id, const fake_config_t *config)
                                          .chunk_size = config->chunk_size,
                                          .chunk_depth = config->chunk_depth,
                                          .threads = config->threads,
+                                         .may_expose = !config->exposes_nothing,
                                          .verify = config->verify,
                                          .mismatch = fake_mismatch,
                                          .context = fake};

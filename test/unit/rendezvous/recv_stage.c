@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "recv_stage.h"
 
+#include "rendezvous/send.h"
+
 static void take_grant(transfer_t *transfer, grant_t grant)
 {
     const stage_t *stage = transfer->receiver->context;
@@ -138,7 +140,8 @@ transfer_t *transfer_open(stage_t *stage, unsigned index, unsigned sender, size_
         regx_rndv_recv_open(stage->receiver->rndv, &stage->receiver->peers[transfer->sender->id],
                             transfer->received.base, length);
     assert_non_null(transfer->recv);
-    assert_true(regx_cts_unpack(regx_rndv_recv_cts(transfer->recv), &cts));
+    assert_true(
+        regx_send_read_cts(stage->receiver->rndv, regx_rndv_recv_cts(transfer->recv), &cts));
     assert_int_equal(cts.length, length);
     assert_int_equal(cts.verify, stage->config.verify);
     transfer->to = cts.recv;

@@ -192,6 +192,9 @@ regx_key_t add_chunk(stage_t *stage, uint64_t offset, uint64_t length, uint64_t 
 regx_cts_t cts_of(stage_t *stage, regx_path_t path, unsigned slots, uint64_t chunk)
 {
     regx_cts_t cts = {.path = path,
+                      .grants = path == REGX_PATH_bounce ? REGX_GRANTS_SLOTS
+                                : path == REGX_PATH_read ? REGX_GRANTS_RKEYS
+                                                         : REGX_GRANTS_CHUNK,
                       .recv = stage->recv,
                       .verify = stage->verify,
                       .length = stage->sent.length,

@@ -5,6 +5,7 @@
  */
 #include "transfer_stage.h"
 
+#include "rendezvous/send.h"
 #include "rendezvous/strategy.h"
 
 enum { DEPTH = 3 };
@@ -273,7 +274,7 @@ static void a_get_that_fails_goes_by_slots_with_care(void **state)
     assert_true(expose(stage, LENGTH, exposure));
     match(stage, exposure, LENGTH, &heard);
     assert_true(fake_got(stage->receiver, 0, 0, REGX_FAILED));
-    assert_true(regx_cts_unpack(regx_rndv_recv_cts(stage->recv), &cts));
+    assert_true(regx_send_read_cts(stage->receiver->rndv, regx_rndv_recv_cts(stage->recv), &cts));
     assert_true(cts.suspect && cts.fallback && cts.path == REGX_PATH_bounce);
     assert_by_slots(stage, &heard);
     assert_false(stage->receiver->peers[0].no_gets);
@@ -376,7 +377,7 @@ static void messages_for_a_receive_that_is_read_have_no_effect(void **state)
     (void)state;
     assert_true(expose(stage, LENGTH, exposure));
     match(stage, exposure, LENGTH, &heard);
-    assert_true(regx_cts_unpack(regx_rndv_recv_cts(stage->recv), &cts));
+    assert_true(regx_send_read_cts(stage->receiver->rndv, regx_rndv_recv_cts(stage->recv), &cts));
     for (unsigned i = 0; i < 4; i++) {
         guesses[i].to = cts.recv;
         fake_arrive(stage->receiver, 0, bytes, regx_control_pack(&guesses[i], bytes));

@@ -233,6 +233,50 @@ static void sender_whose_strategy_writes_exposes_nothing(void **state)
     stage_close(stage);
 }
 
+/* As with several ports, by which ob1 does not get. */
+static void what_is_not_exposed_is_not_registered_to_be_read(void **state)
+{
+    fake_config_t hides = keeping;
+
+    (void)state;
+    hides.exposes_nothing = true;
+    stage_t *stage = stage_open(&hides, &keeping);
+    make_known(stage);
+    regx_registry_t *registry = stage->pair->sender->rndv->registry;
+    assert_true(regx_region_seems_kept(registry, stage->sent.base, WHOLE, REGX_ACCESS_LOCAL));
+    assert_false(
+        regx_region_seems_kept(registry, stage->sent.base, WHOLE, REGX_ACCESS_REMOTE_READ));
+    keep(stage->pair->sender->rndv, &stage->sent, REGX_ACCESS_REMOTE_READ);
+    assert_false(expose(stage)); /* whatever it is registered for */
+    stage_close(stage);
+}
+
+static void flip_one(fake_t *fake, const void *from, size_t length, char *written)
+{
+    (void)fake, (void)from;
+    written[length / 2] ^= 1;
+}
+
+/* Its CTS was by pipeline. */
+static void corruption_of_a_whole_read_is_told_as_of_a_read(void **state)
+{
+    fake_config_t verifies = keeping;
+
+    (void)state;
+    verifies.verify = true;
+    stage_t *stage = stage_open(&verifies, &verifies);
+    make_known(stage);
+    assert_true(expose(stage));
+    match(stage);
+    stage->pair->receiver->corrupt = flip_one;
+    assert_true(fake_got(stage->pair->receiver, 0, 0, REGX_OK));
+    assert_int_equal(stage->pair->receiver->mismatches, 1);
+    assert_non_null(strstr(stage->pair->receiver->mismatch, "by read arrived as something else"));
+    regx_rndv_recv_close(stage->pair->receiver->rndv, stage->recv);
+    regx_rndv_unexpose(stage->pair->sender->rndv, &stage->exposure);
+    stage_close(stage);
+}
+
 /* The transport cannot begin, or the read fails: the CTS holds. */
 static void cts_holds_if_nothing_comes_of_the_read(void **state)
 {
@@ -271,6 +315,8 @@ int main(void)
         cmocka_unit_test(path_read_reads_into_what_is_registered_for_gets),
         cmocka_unit_test(receiver_that_does_not_read_answers_with_its_cts),
         cmocka_unit_test(sender_whose_strategy_writes_exposes_nothing),
+        cmocka_unit_test(what_is_not_exposed_is_not_registered_to_be_read),
+        cmocka_unit_test(corruption_of_a_whole_read_is_told_as_of_a_read),
         cmocka_unit_test(cts_holds_if_nothing_comes_of_the_read),
     };
 

@@ -8,6 +8,7 @@
 
 #include "rendezvous/immediate.h"
 #include "rendezvous/recv.h"
+#include "rendezvous/send.h"
 
 enum { SLOT = 16384, SLOTS = 8, CHUNK = 8192, LENGTH = 3 * CHUNK, OTHER = 2 };
 
@@ -51,7 +52,7 @@ static regx_cts_t cts_of(const regx_rndv_recv_t *recv)
 {
     regx_cts_t cts;
 
-    assert_true(regx_cts_unpack(regx_rndv_recv_cts(recv), &cts));
+    assert_true(regx_send_read_cts(receiver->rndv, regx_rndv_recv_cts(recv), &cts));
     return cts;
 }
 

@@ -5,6 +5,8 @@
  */
 #include "pair.h"
 
+#include "rendezvous/send.h"
+
 enum { CHUNK = 4096, DEPTH = 4, WHOLE = DEPTH * CHUNK };
 
 static const fake_config_t keeping = {.slots = 300,
@@ -349,7 +351,7 @@ static regx_rndv_recv_t *open_recv(const pair_t *pair, const buffers_t *buffers,
     regx_rndv_recv_t *recv = regx_rndv_recv_open(pair->receiver->rndv, &pair->receiver->peers[0],
                                                  buffers->received.base, WHOLE);
 
-    assert_true(regx_cts_unpack(regx_rndv_recv_cts(recv), cts));
+    assert_true(regx_send_read_cts(pair->receiver->rndv, regx_rndv_recv_cts(recv), cts));
     return recv;
 }
 

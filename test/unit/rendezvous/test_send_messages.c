@@ -5,6 +5,8 @@
 #include "../mutate.h"
 #include "send_stage.h"
 
+#include "rendezvous/send.h"
+
 /* ---- a CTS that is wrong ---- */
 
 /* Whether the grants of a CTS can be those of this transfer. */
@@ -34,7 +36,7 @@ static void try_cts(unsigned slots, uint64_t chunk, change_t change)
     regx_cts_pack(&cts, bytes);
     mutate(bytes, sizeof(bytes), &change);
     memcpy(copy, bytes, sizeof(bytes));
-    const bool sound = regx_cts_unpack(bytes, &cts) && cts_is_sound(&cts);
+    const bool sound = regx_send_read_cts(stage->sender->rndv, bytes, &cts) && cts_is_sound(&cts);
     stage->recv = cts.recv;
     stage->suspect = cts.suspect;
     stage->any_target = true;

@@ -56,6 +56,14 @@ op_t op_new(regx_conn_t *conn, bool get, uint64_t offset, size_t length)
     return op;
 }
 
+op_t assisted_op(side_t *side, uint64_t offset, size_t length)
+{
+    op_t op = op_new(side->conn, true, offset, length);
+
+    op.assisted = true;
+    return op;
+}
+
 void op_free(op_t *op)
 {
     for (size_t i = 0; i < GUARD; i++) {
@@ -89,6 +97,13 @@ regx_status_t post(op_t *op)
     memcpy(op->put_op.notice, &op->offset, 8);
     memcpy(op->put_op.notice + 8, &op->length, 8);
     return op->get ? regx_shm_get(op->conn, &op->get_op) : regx_shm_put(op->conn, &op->put_op);
+}
+
+void await(side_t *side, const op_t *op)
+{
+    while (op->ended == 0) {
+        progress(side);
+    }
 }
 
 void assert_got(const op_t *op)
@@ -159,4 +174,10 @@ void serve(side_t *side)
         progress(side);
     }
     finish(side);
+}
+
+void work_alone(side_t *side)
+{
+    while (regx_shm_progress(side->transport) > 0) {
+    }
 }

@@ -9,7 +9,7 @@
 
 #include "transport/rkey_table.h"
 
-/* One call of progress copies STEP, one turn four of these; a zone is more. */
+/* One call of progress copies STEP, or what little is more; one turn four of these; a zone is more. */
 enum { STEP = 512 << 10, ZONE = 6 * STEP, GUARD = 64, PUT_TAG = 9 };
 
 extern uint8_t *zone;       /* this process's memory that the other gets */
@@ -32,9 +32,13 @@ typedef struct op {
 
 /* The operation moves these bytes of the process that `conn` leads to, the other or this one. */
 op_t op_new(regx_conn_t *conn, bool get, uint64_t offset, size_t length);
+/* A get of which the other process may copy a part. */
+op_t assisted_op(side_t *side, uint64_t offset, size_t length);
 /* Checks that nothing was written beside its bytes. */
 void op_free(op_t *op);
 regx_status_t post(op_t *op);
+/* Until the operation has ended. */
+void await(side_t *side, const op_t *op);
 /* It ended well, once, and what it got is right. */
 void assert_got(const op_t *op);
 
@@ -45,5 +49,7 @@ void finish(side_t *side);
 void finish_alone(void);
 /* Both of them, and progress between them until the other comes to meet it. */
 void serve(side_t *side);
+/* Progress by this process alone, until there is nothing to do. */
+void work_alone(side_t *side);
 
 #endif

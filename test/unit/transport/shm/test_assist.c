@@ -7,32 +7,10 @@
 #include <pthread.h>
 
 #include "transport/catalog.h"
+#include "transport/shm/piece.h"
 
 /* Halves of TWO are one piece each, those of LONG two. */
 enum { TWO = 2 * STEP, LONG = 2 * STEP + 200000, THREADS = 3, EACH = 40 };
-
-static op_t assisted_op(side_t *side, uint64_t offset, size_t length)
-{
-    op_t op = op_new(side->conn, true, offset, length);
-
-    op.assisted = true;
-    return op;
-}
-
-/* Until the op has ended. */
-static void await(side_t *side, const op_t *op)
-{
-    while (op->ended == 0) {
-        progress(side);
-    }
-}
-
-/* Progress by this process alone, until there is nothing to do. */
-static void work_alone(side_t *side)
-{
-    while (regx_shm_progress(side->transport) > 0) {
-    }
-}
 
 /* ---- every length ---- */
 
@@ -156,7 +134,8 @@ static void get_the_rest(side_t *side)
     await(side, &op);
     assert_got(&op);
     REQUIRE(side->counters.chunks_receiver > 3);
-    REQUIRE(side->counters.transport[REGX_COUNTER_bytes_shm] == ZONE - 3 - STEP);
+    const uint64_t theirs = ZONE - 3 - side->counters.transport[REGX_COUNTER_bytes_shm];
+    REQUIRE(theirs <= STEP && theirs > STEP - REGX_CLAIM_PAGE); /* the last page is not whole */
     op_free(&op);
     finish(side);
 }
@@ -179,9 +158,11 @@ static void what_the_peer_does_not_claim_is_read(void **state)
 
 /* ---- several gets ---- */
 
-static uint32_t claimed(const side_t *side, unsigned cell, uint32_t number)
+static uint32_t claimed(const side_t *side, unsigned cell)
 {
-    return regx_claim_look(&side->shm->assists.cells[cell], number);
+    const regx_assists_t *assists = &side->shm->assists;
+
+    return regx_claim_look(&assists->cells[cell], assists->gets[cell].number);
 }
 
 static void get_two(side_t *side)
@@ -191,10 +172,10 @@ static void get_two(side_t *side)
     REQUIRE(post(&ops[0]) == REGX_PENDING && post(&ops[1]) == REGX_PENDING);
     meet(side); /* it makes a step */
     meet(side);
-    REQUIRE(claimed(side, 0, 1) > 0 && claimed(side, 1, 1) == 0);
+    REQUIRE(claimed(side, 0) > 0 && claimed(side, 1) == 0);
     meet(side); /* another */
     meet(side);
-    REQUIRE(claimed(side, 1, 1) > 0);
+    REQUIRE(claimed(side, 1) > 0);
     for (unsigned i = 0; i < 2; i++) {
         await(side, &ops[i]);
         assert_got(&ops[i]);
@@ -260,13 +241,10 @@ static void what_the_peer_may_take_is_read_last(void **state)
 
 /* ---- both ways ---- */
 
-/* Of each of the two gets. */
-static size_t both_ways;
-
 static void get_and_wait(side_t *side)
 {
     begin(side);
-    op_t op = assisted_op(side, 5, both_ways);
+    op_t op = assisted_op(side, 5, LONG);
     REQUIRE(post(&op) == REGX_PENDING);
     meet(side);
     meet(side);
@@ -280,7 +258,7 @@ static void get_before_helping(side_t *side)
 {
     begin(side);
     meet(side);
-    op_t op = assisted_op(side, 5, both_ways);
+    op_t op = assisted_op(side, 5, LONG);
     REQUIRE(post(&op) == REGX_PENDING);
     REQUIRE(side->shm->assists.free == &side->shm->assists.gets[0]); /* who is busy is not asked */
     while (op.ended == 0) {
@@ -290,7 +268,7 @@ static void get_before_helping(side_t *side)
     assert_got(&op);
     op_free(&op);
     work_alone(side);
-    REQUIRE(side->counters.chunks_sender == 1);
+    REQUIRE(side->counters.chunks_sender > 0);
     meet(side);
     finish(side);
 }
@@ -298,35 +276,58 @@ static void get_before_helping(side_t *side)
 static void own_gets_come_first(void **state)
 {
     (void)state;
-    both_ways = REGX_ASSIST_BOTH / 2;
     run_pair(false, get_and_wait, get_before_helping);
 }
 
-/* The halves of LONG are two pieces each. */
-static void help_in_turn(side_t *side)
+/* Twice: in both orders. */
+static void ask_in_vain(side_t *side)
 {
     begin(side);
-    meet(side);
-    op_t op = assisted_op(side, 5, both_ways);
-    REQUIRE(post(&op) == REGX_PENDING);
-    REQUIRE(side->shm->assists.free != &side->shm->assists.gets[0]); /* who is busy is asked */
-    for (uint64_t call = 0; call < 4; call++) {
-        REQUIRE(side->counters.chunks_sender == (call + 1) / 2);
-        REQUIRE(side->counters.chunks_receiver == call / 2);
-        REQUIRE(regx_shm_progress(side->transport) > 0);
+    for (unsigned i = 0; i < 2; i++) {
+        op_t op = assisted_op(side, 5, LONG);
+
+        REQUIRE(post(&op) == REGX_PENDING);
+        REQUIRE(side->shm->assists.free != &side->shm->assists.gets[0]);
+        meet(side); /* it gets, too */
+        meet(side);
+        while (op.ended == 0) {
+            REQUIRE(regx_shm_progress(side->transport) > 0);
+            REQUIRE(side->shm->assists.free == &side->shm->assists.gets[0]);
+        }
+        assert_got(&op);
+        op_free(&op);
+        REQUIRE(side->counters.chunks_receiver == 0);
+        REQUIRE(side->counters.transport[REGX_COUNTER_bytes_shm] == (i + 1) * LONG);
+        meet(side); /* it goes on */
+        meet(side);
     }
-    meet(side);
-    await(side, &op);
-    assert_got(&op);
-    op_free(&op);
     finish(side);
 }
 
-static void large_gets_and_help_take_turns(void **state)
+static void be_busy(side_t *side)
+{
+    begin(side);
+    for (unsigned i = 0; i < 2; i++) {
+        op_t op = op_new(side->conn, true, 5, LONG);
+
+        meet(side);
+        REQUIRE(post(&op) == REGX_PENDING);
+        meet(side);
+        meet(side);
+        work_alone(side);
+        assert_got(&op);
+        op_free(&op);
+        REQUIRE(side->counters.chunks_sender == 0 && side->counters.malformed == 0);
+        REQUIRE(side->shm->requests.count == 0);
+        meet(side);
+    }
+    finish(side);
+}
+
+static void a_request_to_a_busy_peer_is_taken_back(void **state)
 {
     (void)state;
-    both_ways = LONG;
-    run_pair(false, get_and_wait, help_in_turn);
+    run_pair(false, ask_in_vain, be_busy);
 }
 
 /* ---- bounds ---- */
@@ -410,15 +411,17 @@ static void get_while_the_peer_copies(side_t *side)
 
     begin(side);
     for (unsigned i = 0; i < 2; i++) {
-        op_t op = op_new(side->conn, true, 0, 100);
-
         meet(side); /* first it copies, then not */
-        REQUIRE(post(&op) == REGX_PENDING);
-        regx_shm_progress(side->transport);
-        assert_got(&op);
-        op_free(&op);
-        REQUIRE(*overlapped == 1);
-        REQUIRE(regx_shm_main(side->shm)->copying == 0);
+        for (unsigned piece = 0; piece < 2 * REGX_PIECE_LOOKS; piece++) {
+            op_t op = op_new(side->conn, true, 0, 100);
+
+            REQUIRE(post(&op) == REGX_PENDING);
+            regx_shm_progress(side->transport);
+            assert_got(&op);
+            op_free(&op);
+            REQUIRE(regx_shm_main(side->shm)->copying == 0);
+        }
+        REQUIRE(*overlapped == 2);
         meet(side);
     }
     finish(side);
@@ -502,7 +505,7 @@ int main(void)
         cmocka_unit_test(the_peer_helps_with_the_oldest),
         cmocka_unit_test(what_the_peer_may_take_is_read_last),
         cmocka_unit_test(own_gets_come_first),
-        cmocka_unit_test(large_gets_and_help_take_turns),
+        cmocka_unit_test(a_request_to_a_busy_peer_is_taken_back),
         cmocka_unit_test(without_a_cell_a_get_is_a_plain_one),
         cmocka_unit_test(a_get_does_not_wait_for_long_ones_from_another_peer),
         cmocka_unit_test(a_copy_begun_while_the_peer_copies_is_counted),

@@ -13,21 +13,6 @@
 
 enum { LONG = 2 * STEP + 12345 };
 
-static op_t assisted_op(side_t *side, uint64_t offset, size_t length)
-{
-    op_t op = op_new(side->conn, true, offset, length);
-
-    op.assisted = true;
-    return op;
-}
-
-static void await(side_t *side, const op_t *op)
-{
-    while (op->ended == 0) {
-        progress(side);
-    }
-}
-
 /* ---- a piece that cannot be written ---- */
 
 static void get_with_a_peer_that_fails(side_t *side)
@@ -96,8 +81,7 @@ static void unmap_and_assist(side_t *side)
     begin(side);
     REQUIRE(munmap(zone + ZONE / 2, ZONE / 2) == 0);
     meet(side);
-    while (regx_shm_progress(side->transport) > 0) {
-    }
+    work_alone(side);
     REQUIRE(side->counters.chunks_sender == 0);
     meet(side);
     meet(side);
@@ -172,7 +156,7 @@ static void drop_while_the_peer_writes(side_t *side)
         meet(side); /* it ends its piece when it likes */
         regx_shm_disconnect(side->conn);
         REQUIRE(op.ended == 1 && op.status == REGX_FAILED);
-        REQUIRE(regx_claim_take(&side->shm->assists.cells[0], 1 + ending, REGX_CLAIM_PAGE,
+        REQUIRE(regx_claim_take(&side->shm->assists.cells[0], 1 + 2 * ending, REGX_CLAIM_PAGE,
                                 &unused) != REGX_OK);
         REQUIRE(side->shm->assists.cells[0].ended > 0); /* it was waited for */
         op_free(&op);
@@ -187,7 +171,7 @@ static void drop_while_the_peer_writes(side_t *side)
 static void write_slowly(side_t *side)
 {
     begin(side);
-    for (uint32_t number = 1; number <= 2; number++) {
+    for (uint32_t number = 1; number <= 3; number += 2) { /* odd: a connection's first get */
         regx_claim_piece_t piece;
 
         meet(side);
@@ -247,8 +231,7 @@ static void hear_wrongly(side_t *side)
 {
     begin(side);
     meet(side);
-    while (regx_shm_progress(side->transport) > 0) {
-    }
+    work_alone(side);
     REQUIRE(side->counters.malformed == 9 && side->counters.chunks_sender == 0);
     REQUIRE(side->shm->requests.count == 0 && side->shm->inbound_count == 1);
     finish(side);

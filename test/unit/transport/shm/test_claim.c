@@ -20,18 +20,28 @@ static void pieces_cover_the_range_in_pages(void **state)
     for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
         regx_claim_cell_t cell = {0};
         regx_claim_piece_t piece;
-        uint64_t covered = 0;
+        uint64_t covered = 0, uncovered = lengths[i];
         unsigned count = 0;
 
-        regx_claim_open(&cell, 7);
-        while (count++ < 20000 && regx_claim_take(&cell, 7, lengths[i], &piece) == REGX_OK) {
+        regx_claim_open(&cell, 6);
+        while (count++ < 20000 && regx_claim_take(&cell, 6, lengths[i], &piece) == REGX_OK) {
             assert_true(piece.begin == covered && piece.end > piece.begin);
             assert_true(piece.begin % PAGE == 0 &&
                         piece.end - piece.begin <= REGX_CLAIM_PIECE_MOST);
             covered = piece.end;
         }
         assert_true(covered == lengths[i] || count > 20000);
-        assert_true(count > 20000 || regx_claim_look(&cell, 7) == regx_claim_units(lengths[i]));
+        assert_true(count > 20000 || regx_claim_look(&cell, 6) == regx_claim_units(lengths[i]));
+        /* an odd number: from the end */
+        count = 0;
+        regx_claim_open(&cell, 7);
+        while (count++ < 20000 && regx_claim_take(&cell, 7, lengths[i], &piece) == REGX_OK) {
+            assert_true(piece.end == uncovered && piece.end > piece.begin);
+            assert_true(piece.begin % PAGE == 0 &&
+                        piece.end - piece.begin <= REGX_CLAIM_PIECE_MOST);
+            uncovered = piece.begin;
+        }
+        assert_true(uncovered == 0 || count > 20000);
     }
 }
 
@@ -64,9 +74,9 @@ static void a_piece_that_failed_is_named_to_the_receiver(void **state)
     regx_claim_piece_t pieces[2], failed;
 
     (void)state;
-    regx_claim_open(&cell, 5);
+    regx_claim_open(&cell, 4);
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(regx_claim_take(&cell, 5, LENGTH, &pieces[i]), REGX_OK);
+        assert_int_equal(regx_claim_take(&cell, 4, LENGTH, &pieces[i]), REGX_OK);
     }
     regx_claim_end(&cell, &pieces[0], true);
     assert_int_equal(cell.ended, PIECE / PAGE);
@@ -78,6 +88,23 @@ static void a_piece_that_failed_is_named_to_the_receiver(void **state)
     regx_claim_open(&cell, 6);
     assert_int_equal(cell.ended, 0);
     assert_int_equal(regx_claim_failed(&cell, LENGTH, &failed), REGX_AGAIN);
+}
+
+static void only_what_is_untouched_is_withdrawn(void **state)
+{
+    enum { LENGTH = 3 * PIECE };
+    regx_claim_cell_t cell = {0};
+    regx_claim_piece_t piece;
+
+    (void)state;
+    regx_claim_open(&cell, 5);
+    assert_false(regx_claim_withdraw(&cell, 4, LENGTH));
+    assert_true(regx_claim_withdraw(&cell, 5, LENGTH));
+    assert_int_equal(regx_claim_take(&cell, 5, LENGTH, &piece), REGX_AGAIN);
+    regx_claim_open(&cell, 6);
+    assert_int_equal(regx_claim_take(&cell, 6, LENGTH, &piece), REGX_OK);
+    assert_false(regx_claim_withdraw(&cell, 6, LENGTH));
+    assert_int_equal(regx_claim_look(&cell, 6), PIECE / PAGE);
 }
 
 static void a_piece_that_cannot_be_is_not_believed(void **state)
@@ -147,8 +174,10 @@ static uint32_t use(uint32_t number, uint32_t pieces, uint32_t give_up)
            (claimed - mine) * (PIECE / PAGE)) {
     }
     for (uint32_t i = 0; i < pieces; i++) {
-        if (hammer.marks[i] != (i < claimed ? number : 0)) {
-            fail_msg("use %u, piece %u of %u: %u", number, i, pieces, hammer.marks[i]);
+        const uint32_t at = number % 2 != 0 ? pieces - 1 - i : i;
+
+        if (hammer.marks[at] != (i < claimed ? number : 0)) {
+            fail_msg("use %u, piece %u of %u: %u", number, at, pieces, hammer.marks[at]);
         }
     }
     assert_int_equal(hammer.cell.ended, (claimed - mine) * (PIECE / PAGE));
@@ -181,6 +210,7 @@ int main(void)
         cmocka_unit_test(pieces_cover_the_range_in_pages),
         cmocka_unit_test(who_comes_late_claims_nothing),
         cmocka_unit_test(a_piece_that_failed_is_named_to_the_receiver),
+        cmocka_unit_test(only_what_is_untouched_is_withdrawn),
         cmocka_unit_test(a_piece_that_cannot_be_is_not_believed),
         cmocka_unit_test(each_piece_is_claimed_once),
     };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Disconnecting on the node, while the kernel copies for this connection and for another.
+ * Disconnecting on the node: while the kernel copies for this connection and for another, and while
+ * the other process closes.
  */
 #include "copies.h"
 
@@ -98,10 +99,65 @@ static void disconnecting_ends_those_of_that_connection(void **state)
     run_pair(false, drop_and_go_on, serve);
 }
 
+/* ---- a mailbox that is used again ---- */
+
+static side_t *closing; /* this process closes; the calls are counted */
+static unsigned unmaps;
+
+void __real_regx_segment_unmap(regx_mapping_t *mapping);
+void __wrap_regx_segment_unmap(regx_mapping_t *mapping);
+void __wrap_regx_segment_unmap(regx_mapping_t *mapping)
+{
+    unmaps += closing != NULL;
+    if (closing != NULL && unmaps == 1) { /* one mailbox is left, and the other is not */
+        meet(closing);
+        meet(closing);
+    } else if (closing != NULL && unmaps == 2) { /* both are */
+        meet(closing);
+    }
+    __real_regx_segment_unmap(mapping);
+}
+
+static void reuse_a_mailbox(side_t *side)
+{
+    const regx_shm_address_t other = regx_shm_conn_of(side->conn)->address;
+    regx_shm_address_t own;
+
+    begin(side);
+    side_address(side, &own);
+    regx_conn_t *second = connect_to(side, CHILD, &other);
+    meet(side); /* the other has left the first mailbox */
+    regx_shm_disconnect(second);
+    regx_conn_t *self = connect_to(side, PARENT, &own);
+    meet(side); /* it leaves the second */
+    meet(side);
+    REQUIRE(atomic_load(&regx_shm_conn_of(self)->box.memory->left) == 0);
+    regx_shm_disconnect(self);
+    finish_alone();
+}
+
+static void close_slowly(side_t *side)
+{
+    begin(side);
+    while (side->shm->inbound_count < 2) {
+        progress(side);
+    }
+    closing = side;
+    unmaps = 0;
+    finish_alone();
+}
+
+static void a_process_that_closes_does_not_mark_mailboxes_that_are_used_again(void **state)
+{
+    (void)state;
+    run_pair(false, reuse_a_mailbox, close_slowly);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(disconnecting_ends_those_of_that_connection),
+        cmocka_unit_test(a_process_that_closes_does_not_mark_mailboxes_that_are_used_again),
     };
 
     return cmocka_run_group_tests_name("shm_disconnect", tests, NULL, NULL);

@@ -46,6 +46,44 @@ static void each_length_is_got(void **state)
     run_pair(false, get_each_length, get_each_length);
 }
 
+/* Whether the bytes of the operation there were written, wherever they come from. */
+static bool has_arrived(const op_t *op, size_t at)
+{
+    static const uint8_t untouched[GUARD] = {
+        [0 ... GUARD - 1] = 0xee}; /* a zone has no such run: it would fail everywhere */
+
+    return memcmp(op->local + GUARD + at, untouched, GUARD) != 0;
+}
+
+static void get_in_both_orders(side_t *side)
+{
+    static const size_t lengths[] = {2 * STEP, STEP, 2 * STEP, 3 * STEP - 9, 2 * STEP + 7};
+    static const bool from_end[] = {true, false, false, true,
+                                    false}; /* one piece changes nothing */
+
+    begin(side);
+    for (unsigned i = 0; i < 5; i++) {
+        op_t op = op_new(side->conn, true, i, lengths[i]);
+
+        REQUIRE(post(&op) == REGX_PENDING);
+        regx_shm_progress(side->transport);
+        REQUIRE(has_arrived(&op, 0) == !from_end[i]);
+        REQUIRE(has_arrived(&op, lengths[i] - GUARD) == (from_end[i] || lengths[i] == STEP));
+        while (op.ended == 0) {
+            progress(side);
+        }
+        assert_got(&op);
+        op_free(&op);
+    }
+    finish(side);
+}
+
+static void every_other_get_of_several_pieces_begins_with_the_last(void **state)
+{
+    (void)state;
+    run_pair(false, get_in_both_orders, serve);
+}
+
 static void get_and_put(side_t *side)
 {
     static op_t ops[OPS];
@@ -94,7 +132,7 @@ static void get_long_and_short(side_t *side)
         while (orders < 3) {
             progress(side);
         }
-        REQUIRE(ops[1].order == 0 && ops[0].order == 1 && ops[2].order == 2);
+        REQUIRE(ops[1].order == 0); /* the others are as long as what was left */
         for (unsigned i = 0; i < 3; i++) {
             assert_got(&ops[i]);
             op_free(&ops[i]);
@@ -103,10 +141,37 @@ static void get_long_and_short(side_t *side)
     finish(side);
 }
 
-static void long_and_short_gets_are_copied_in_turns(void **state)
+static void a_short_get_does_not_wait_for_the_end_of_a_long_one(void **state)
 {
     (void)state;
     run_pair(false, get_long_and_short, serve);
+}
+
+/* What was copied last of one is copied first of the next. */
+static void get_equal_ones(side_t *side)
+{
+    begin(side);
+    op_t ops[] = {op_new(side->conn, true, 0, ZONE), op_new(side->conn, true, 0, ZONE)};
+    REQUIRE(post(&ops[0]) == REGX_PENDING && post(&ops[1]) == REGX_PENDING);
+    for (unsigned i = 0; i < ZONE / STEP; i++) {
+        REQUIRE(ops[0].ended == 0 && !has_arrived(&ops[1], 0));
+        regx_shm_progress(side->transport);
+    }
+    REQUIRE(ops[0].ended == 1);
+    while (orders < 2) {
+        progress(side);
+    }
+    for (unsigned i = 0; i < 2; i++) {
+        assert_got(&ops[i]);
+        op_free(&ops[i]);
+    }
+    finish(side);
+}
+
+static void gets_of_one_length_are_copied_one_after_the_other(void **state)
+{
+    (void)state;
+    run_pair(false, get_equal_ones, serve);
 }
 
 /* ---- a neighbour that does not read ---- */
@@ -232,7 +297,7 @@ static void what_is_not_there_cannot_be_got(void **state)
 /* The kernel allows it, then does not any more. */
 static void get_while_allowed(side_t *side)
 {
-    op_t ops[] = {op_new(side->conn, true, 0, STEP + 1), op_new(side->conn, true, 0, 1)};
+    op_t ops[] = {op_new(side->conn, true, 0, STEP + STEP / 2), op_new(side->conn, true, 0, 1)};
 
     begin(side);
     REQUIRE(post(&ops[0]) == REGX_PENDING && post(&ops[1]) == REGX_PENDING);
@@ -282,8 +347,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_length_is_got),
+        cmocka_unit_test(every_other_get_of_several_pieces_begins_with_the_last),
         cmocka_unit_test(gets_and_puts_end_in_their_order),
-        cmocka_unit_test(long_and_short_gets_are_copied_in_turns),
+        cmocka_unit_test(a_short_get_does_not_wait_for_the_end_of_a_long_one),
+        cmocka_unit_test(gets_of_one_length_are_copied_one_after_the_other),
         cmocka_unit_test(gets_do_not_wait_for_a_full_mailbox),
         cmocka_unit_test(nothing_is_got_outside_of_what_the_key_names),
         cmocka_unit_test(what_is_not_there_cannot_be_got),

@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What osc/rdma wants of a BTL, found by reading Open MPI 4.1.4:
+ *   - It registers for any endpoint, ships the handle by value, and puts and gets by address and
+ *     handle. It takes a put whose callback was called for one that can be seen at the target.
+ *   - It needs no local handle below the local registration thresholds, that is, never.
+ *   - It asks the BTL for atomic operations on its own process's memory too: then the endpoint is
+ *     the process's own or NULL. And on memory of a neighbour's that it has mapped itself: then the
+ *     handle is NULL, and the address is of this process.
+ *   - It asks for all operations of MPI that have a number, whether the BTL has said that it knows
+ *     them or not. MIN and MAX are of signed and unsigned numbers, and do not say which: refused.
+ *     What is refused as NOT_SUPPORTED it does by get and put, under a lock; any other error it
+ *     repeats without end.
+ *   - That an operation is done at once may not be told by returning 1: of four bytes it then
+ *     writes eight.
+ */
+#include "btl/onesided.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/util.h"
+#include "btl/handle.h"
+#include "btl/lost.h"
+
+typedef struct window_handle {
+    struct mca_btl_base_registration_handle_t shipped; /* first */
+    regx_window_t *window;
+} window_handle_t;
+
+/* A call, and whom it concerns. */
+typedef struct call {
+    regx_onesided_request_t request;
+    mca_btl_base_module_t *btl;
+    regx_endpoint_t *endpoint;
+    void *local_address;
+    mca_btl_base_registration_handle_t *local_handle;
+    mca_btl_base_rdma_completion_fn_t callback;
+    void *context, *data;
+} call_t;
+
+static regx_module_t *module_of(mca_btl_base_module_t *btl)
+{
+    return (regx_module_t *)btl;
+}
+
+/* ---- windows ---- */
+
+mca_btl_base_registration_handle_t *regx_window_register(regx_module_t *module, void *base,
+                                                         size_t size)
+{
+    window_handle_t *handle = calloc(1, sizeof(*handle));
+
+    if (handle != NULL && regx_onesided_offer(module->onesided, base, size, &handle->window,
+                                              handle->shipped.bytes) != REGX_OK) {
+        free(handle);
+        handle = NULL;
+    }
+    return (mca_btl_base_registration_handle_t *)handle;
+}
+
+void regx_window_deregister(regx_module_t *module, mca_btl_base_registration_handle_t *handle)
+{
+    regx_onesided_withdraw(module->onesided, ((window_handle_t *)handle)->window);
+    free(handle);
+}
+
+bool regx_is_of_window(const mca_btl_base_registration_handle_t *remote_handle)
+{
+    return remote_handle == NULL || regx_window_is(remote_handle->bytes);
+}
+
+/* ---- what is in common ---- */
+
+static void tell(const call_t *call, int status)
+{
+    call->callback(call->btl, call->endpoint, call->local_address, call->local_handle,
+                   call->context, call->data, status);
+}
+
+/* Whether the address is of this process. */
+static bool is_here(const regx_endpoint_t *endpoint,
+                    const mca_btl_base_registration_handle_t *remote_handle)
+{
+    return remote_handle == NULL || endpoint == NULL || endpoint->peer.id == regx_compat_self();
+}
+
+/* Whether the bytes lie in the window; names its handle. */
+static bool find_window(const mca_btl_base_registration_handle_t *remote_handle, uint64_t address,
+                        size_t size, regx_handle_t *window)
+{
+    regx_window_name_t name;
+
+    regx_window_unpack(remote_handle->bytes, &name);
+    *window = name.handle;
+    return regx_window_holds(name.base, name.length, address, size);
+}
+
+static bool is_atomic(const regx_onesided_request_t *request)
+{
+    return request->type == REGX_ONESIDED_ATOMIC || request->type == REGX_ONESIDED_SWAP;
+}
+
+/* Of an operation that has gone wrong nobody would hear: the job ends. */
+static void lose(const call_t *call, const char *why)
+{
+    const regx_onesided_request_t *request = &call->request;
+
+    regx_module_lost(module_of(call->btl), call->endpoint,
+                     is_atomic(request) ? request->size : request->length,
+                     request->type == REGX_ONESIDED_GET ? "from" : "to", why);
+    tell(call, OPAL_ERROR);
+}
+
+static void answered(regx_onesided_request_t *request, regx_status_t status)
+{
+    const call_t call = *REGX_CONTAINER_OF(request, call_t, request);
+
+    free(REGX_CONTAINER_OF(request, call_t, request));
+    if (!regx_is_heard(module_of(call.btl), call.endpoint)) {
+        return;
+    }
+    if (status == REGX_INVALID) {
+        lose(&call, "there is no such window");
+    } else if (status != REGX_OK) {
+        tell(&call, OPAL_ERROR); /* of a lost connection the transport tells */
+    } else {
+        if (is_atomic(&call.request)) {
+            memcpy(call.local_address, &call.request.result, call.request.size);
+        }
+        tell(&call, OPAL_SUCCESS);
+    }
+}
+
+/* Asks the target to do it. */
+static int ask(const call_t *call)
+{
+    regx_module_t *module = module_of(call->btl);
+    call_t *kept = malloc(sizeof(*kept));
+
+    if (kept == NULL) {
+        return OPAL_ERR_OUT_OF_RESOURCE;
+    }
+    *kept = *call;
+    kept->request.done = answered;
+    const regx_status_t status =
+        regx_onesided_ask(module->onesided, &kept->endpoint->onesided, &kept->request,
+                          !atomic_load_explicit(&module->progressing, memory_order_relaxed));
+    if (status != REGX_PENDING) {
+        free(kept);
+        return OPAL_ERR_OUT_OF_RESOURCE;
+    }
+    return OPAL_SUCCESS;
+}
+
+/* ---- puts and gets ---- */
+
+static int move(call_t *call, const mca_btl_base_registration_handle_t *remote_handle)
+{
+    regx_onesided_request_t *request = &call->request;
+    regx_module_t *module = module_of(call->btl);
+
+    if (!find_window(remote_handle, request->address, request->length, &request->window)) {
+        lose(call, "they are not inside the window");
+        return OPAL_SUCCESS;
+    }
+    if (regx_onesided_copy(module->onesided, &call->endpoint->onesided,
+                           request->type == REGX_ONESIDED_PUT ? REGX_COPY_TO_PEER
+                                                              : REGX_COPY_FROM_PEER,
+                           request->local, request->address, request->length) == REGX_OK) {
+        tell(call, OPAL_SUCCESS);
+        return OPAL_SUCCESS;
+    }
+    return ask(call);
+}
+
+int regx_window_put(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint, void *local_address,
+                    uint64_t remote_address, mca_btl_base_registration_handle_t *local_handle,
+                    mca_btl_base_registration_handle_t *remote_handle, size_t size,
+                    mca_btl_base_rdma_completion_fn_t callback, void *context, void *data)
+{
+    call_t call = {.request = {.type = REGX_ONESIDED_PUT,
+                               .address = remote_address,
+                               .local = local_address,
+                               .length = size},
+                   .btl = btl,
+                   .endpoint = endpoint,
+                   .local_address = local_address,
+                   .local_handle = local_handle,
+                   .callback = callback,
+                   .context = context,
+                   .data = data};
+
+    if (is_here(endpoint, remote_handle)) {
+        memmove((void *)(uintptr_t)remote_address, local_address, size);
+        tell(&call, OPAL_SUCCESS);
+        return OPAL_SUCCESS;
+    }
+    return move(&call, remote_handle);
+}
+
+int regx_window_get(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint, void *local_address,
+                    uint64_t remote_address, mca_btl_base_registration_handle_t *local_handle,
+                    mca_btl_base_registration_handle_t *remote_handle, size_t size,
+                    mca_btl_base_rdma_completion_fn_t callback, void *context, void *data)
+{
+    call_t call = {.request = {.type = REGX_ONESIDED_GET,
+                               .address = remote_address,
+                               .local = local_address,
+                               .length = size},
+                   .btl = btl,
+                   .endpoint = endpoint,
+                   .local_address = local_address,
+                   .local_handle = local_handle,
+                   .callback = callback,
+                   .context = context,
+                   .data = data};
+
+    if (is_here(endpoint, remote_handle)) {
+        memmove(local_address, (const void *)(uintptr_t)remote_address, size);
+        tell(&call, OPAL_SUCCESS);
+        return OPAL_SUCCESS;
+    }
+    return move(&call, remote_handle);
+}
+
+/* ---- atomic operations ---- */
+
+static bool find_op(mca_btl_base_atomic_op_t op, regx_atomic_op_t *ours)
+{
+    switch (op) {
+    case MCA_BTL_ATOMIC_ADD:
+        *ours = REGX_ATOMIC_ADD;
+        return true;
+    case MCA_BTL_ATOMIC_AND:
+        *ours = REGX_ATOMIC_AND;
+        return true;
+    case MCA_BTL_ATOMIC_OR:
+        *ours = REGX_ATOMIC_OR;
+        return true;
+    case MCA_BTL_ATOMIC_XOR:
+        *ours = REGX_ATOMIC_XOR;
+        return true;
+    case MCA_BTL_ATOMIC_SWAP:
+        *ours = REGX_ATOMIC_SWAP;
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* By this process's own processor. */
+static int change_here(call_t *call)
+{
+    const regx_onesided_request_t *request = &call->request;
+    void *at = (void *)(uintptr_t)request->address;
+    const uint64_t before =
+        request->type == REGX_ONESIDED_ATOMIC
+            ? regx_atomic_fetch(at, request->op, request->size, request->operand)
+            : regx_atomic_compare_swap(at, request->size, request->compare, request->operand);
+
+    memcpy(call->local_address, &before, request->size);
+    tell(call, OPAL_SUCCESS);
+    return OPAL_SUCCESS;
+}
+
+static int change(call_t *call, const mca_btl_base_registration_handle_t *remote_handle, int flags)
+{
+    regx_onesided_request_t *request = &call->request;
+
+    request->size = (flags & MCA_BTL_ATOMIC_FLAG_32BIT) != 0 ? 4 : 8;
+    if ((flags & MCA_BTL_ATOMIC_FLAG_FLOAT) != 0 || request->address % request->size != 0) {
+        return OPAL_ERR_NOT_SUPPORTED;
+    }
+    if (is_here(call->endpoint, remote_handle)) {
+        return change_here(call);
+    }
+    if (!find_window(remote_handle, request->address, request->size, &request->window)) {
+        return OPAL_ERR_NOT_SUPPORTED;
+    }
+    return ask(call);
+}
+
+static int fetch_op(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint, void *local_address,
+                    uint64_t remote_address, mca_btl_base_registration_handle_t *local_handle,
+                    mca_btl_base_registration_handle_t *remote_handle, mca_btl_base_atomic_op_t op,
+                    uint64_t operand, int flags, int order,
+                    mca_btl_base_rdma_completion_fn_t callback, void *context, void *data)
+{
+    call_t call = {
+        .request = {.type = REGX_ONESIDED_ATOMIC, .address = remote_address, .operand = operand},
+        .btl = btl,
+        .endpoint = endpoint,
+        .local_address = local_address,
+        .local_handle = local_handle,
+        .callback = callback,
+        .context = context,
+        .data = data};
+
+    (void)order;
+    return find_op(op, &call.request.op) ? change(&call, remote_handle, flags)
+                                         : OPAL_ERR_NOT_SUPPORTED;
+}
+
+static int compare_swap(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint, void *local_address,
+                        uint64_t remote_address, mca_btl_base_registration_handle_t *local_handle,
+                        mca_btl_base_registration_handle_t *remote_handle, uint64_t compare,
+                        uint64_t value, int flags, int order,
+                        mca_btl_base_rdma_completion_fn_t callback, void *context, void *data)
+{
+    call_t call = {.request = {.type = REGX_ONESIDED_SWAP,
+                               .address = remote_address,
+                               .operand = value,
+                               .compare = compare},
+                   .btl = btl,
+                   .endpoint = endpoint,
+                   .local_address = local_address,
+                   .local_handle = local_handle,
+                   .callback = callback,
+                   .context = context,
+                   .data = data};
+
+    (void)order;
+    return change(&call, remote_handle, flags);
+}
+
+/* Atomic operations are done by the processor of who has the memory: its own go well with them
+ * (GLOB). Open MPI 4.1 looks for GLOB and 32BIT in btl_flags, where they mean nothing else. */
+void regx_onesided_declare(mca_btl_base_module_t *face)
+{
+    const unsigned both = MCA_BTL_ATOMIC_SUPPORTS_GLOB | MCA_BTL_ATOMIC_SUPPORTS_32BIT;
+
+    if ((face->btl_flags & MCA_BTL_FLAGS_ATOMIC_FOPS) == 0) { /* the user does not want windows */
+        return;
+    }
+    face->btl_atomic_flags = MCA_BTL_ATOMIC_SUPPORTS_ADD | MCA_BTL_ATOMIC_SUPPORTS_AND |
+                             MCA_BTL_ATOMIC_SUPPORTS_OR | MCA_BTL_ATOMIC_SUPPORTS_XOR |
+                             MCA_BTL_ATOMIC_SUPPORTS_SWAP | MCA_BTL_ATOMIC_SUPPORTS_CSWAP | both;
+    face->btl_flags |= both;
+    face->btl_atomic_fop = fetch_op;
+    face->btl_atomic_cswap = compare_swap;
+    face->btl_put_local_registration_threshold = SIZE_MAX;
+    face->btl_get_local_registration_threshold = SIZE_MAX;
+}

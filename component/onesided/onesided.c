@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The room's life, its peers, and who gets what arrives.
+ */
+#include "onesided/onesided.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#include "base/util.h"
+#include "onesided/origin.h"
+#include "onesided/state.h"
+#include "onesided/target.h"
+
+regx_onesided_t *regx_onesided_create(const regx_onesided_config_t *config)
+{
+    regx_onesided_t *onesided = calloc(1, sizeof(*onesided));
+
+    if (onesided == NULL) {
+        return NULL;
+    }
+    onesided->config = *config;
+    regx_lock_init(&onesided->lock, config->threads);
+    regx_windows_init(&onesided->windows);
+    regx_handle_table_init(&onesided->requests);
+    regx_list_init(&onesided->blocked);
+    return onesided;
+}
+
+void regx_onesided_destroy(regx_onesided_t *onesided)
+{
+    assert(onesided->pending == 0 && regx_list_empty(&onesided->blocked));
+    regx_handle_table_fini(&onesided->requests);
+    regx_windows_fini(&onesided->windows);
+    regx_lock_fini(&onesided->lock);
+    free(onesided);
+}
+
+/* ---- peers ---- */
+
+static regx_onesided_peer_t **bucket(regx_onesided_t *onesided, uint64_t id)
+{
+    return &onesided->buckets[id & (REGX_ONESIDED_BUCKETS - 1)];
+}
+
+void regx_onesided_add(regx_onesided_t *onesided, regx_onesided_peer_t *peer, uint64_t id,
+                       regx_conn_t *conn)
+{
+    *peer = (regx_onesided_peer_t){.id = id, .conn = conn};
+    regx_list_init(&peer->waiting);
+    regx_list_init(&peer->running);
+    regx_list_init(&peer->blocked);
+    regx_lock(&onesided->lock);
+    peer->next = *bucket(onesided, id);
+    *bucket(onesided, id) = peer;
+    regx_unlock(&onesided->lock);
+}
+
+static regx_onesided_peer_t *find_locked(regx_onesided_t *onesided, uint64_t id)
+{
+    regx_onesided_peer_t *peer = *bucket(onesided, id);
+
+    while (peer != NULL && peer->id != id) {
+        peer = peer->next;
+    }
+    return peer;
+}
+
+/* Whether progress has something to do for the peer. */
+static void set_blocked_locked(regx_onesided_t *onesided, regx_onesided_peer_t *peer, bool blocked)
+{
+    if (blocked != regx_list_has(&peer->blocked)) {
+        regx_list_set(&onesided->blocked, &peer->blocked, blocked);
+        atomic_fetch_add(onesided->config.waiting, blocked ? 1u : -1u);
+    }
+}
+
+static bool advance_locked(regx_onesided_t *onesided, regx_onesided_peer_t *peer)
+{
+    const bool answered = regx_answers_advance_locked(onesided, peer);
+    const bool asked = regx_requests_advance_locked(peer);
+
+    set_blocked_locked(onesided, peer,
+                       regx_answers_stalled_locked(peer) || regx_requests_stalled_locked(peer));
+    return answered || asked;
+}
+
+void regx_onesided_forget(regx_onesided_t *onesided, regx_onesided_peer_t *peer)
+{
+    regx_onesided_peer_t **at = bucket(onesided, peer->id);
+    regx_link_t ended;
+
+    regx_list_init(&ended);
+    regx_lock(&onesided->lock);
+    while (*at != peer) {
+        at = &(*at)->next;
+    }
+    *at = peer->next;
+    regx_requests_take_locked(onesided, peer, &ended);
+    free(peer->answers);
+    peer->answers = NULL;
+    set_blocked_locked(onesided, peer, false);
+    regx_unlock(&onesided->lock);
+    while (!regx_list_empty(&ended)) {
+        regx_onesided_request_t *request =
+            REGX_CONTAINER_OF(ended.next, regx_onesided_request_t, link);
+
+        regx_list_remove(&request->link);
+        request->done(request, REGX_UNREACHABLE);
+    }
+}
+
+/* ---- windows ---- */
+
+regx_status_t regx_onesided_offer(regx_onesided_t *onesided, void *base, size_t length,
+                                  regx_window_t **window, uint8_t name[REGX_WINDOW_NAME_SIZE])
+{
+    regx_lock(&onesided->lock);
+    const regx_status_t status = regx_window_offer(&onesided->windows, base, length, window);
+    if (status == REGX_OK) {
+        regx_window_pack(*window, name);
+    }
+    regx_unlock(&onesided->lock);
+    return status;
+}
+
+void regx_onesided_withdraw(regx_onesided_t *onesided, regx_window_t *window)
+{
+    regx_lock(&onesided->lock);
+    regx_window_withdraw(&onesided->windows, window);
+    regx_unlock(&onesided->lock);
+}
+
+/* ---- operations ---- */
+
+static void count(const regx_onesided_t *onesided, regx_onesided_type_t type)
+{
+    regx_counters_t *counters = onesided->config.counters;
+
+    if (type == REGX_ONESIDED_PUT) {
+        regx_count(counters, &counters->onesided_puts, 1);
+    } else if (type == REGX_ONESIDED_GET) {
+        regx_count(counters, &counters->onesided_gets, 1);
+    } else {
+        regx_count(counters, &counters->onesided_atomics, 1);
+    }
+}
+
+/* The kernel may refuse some memory, such as a device's, which the target's processor reaches. */
+regx_status_t regx_onesided_copy(regx_onesided_t *onesided, const regx_onesided_peer_t *peer,
+                                 regx_copy_direction_t direction, void *local, uint64_t address,
+                                 size_t length)
+{
+    const regx_transport_ops_t *ops = peer->conn->transport->ops;
+
+    if (ops->copy == NULL || ops->copy(peer->conn, direction, local, address, length) != REGX_OK) {
+        return REGX_DENIED;
+    }
+    count(onesided, direction == REGX_COPY_TO_PEER ? REGX_ONESIDED_PUT : REGX_ONESIDED_GET);
+    return REGX_OK;
+}
+
+static bool is_full_locked(const regx_onesided_t *onesided, const regx_onesided_request_t *request)
+{
+    return onesided->pending >= REGX_ONESIDED_PENDING &&
+           (request->type == REGX_ONESIDED_PUT || request->type == REGX_ONESIDED_GET);
+}
+
+regx_status_t regx_onesided_ask(regx_onesided_t *onesided, regx_onesided_peer_t *peer,
+                                regx_onesided_request_t *request, bool bounded)
+{
+    regx_status_t status = REGX_PENDING;
+    const regx_onesided_type_t type = request->type;
+
+    request->peer = peer;
+    request->moved = 0;
+    request->seen = false;
+    regx_list_init(&request->link);
+    regx_lock(&onesided->lock);
+    if (bounded && is_full_locked(onesided, request)) {
+        status = REGX_AGAIN;
+    } else if (!regx_handle_table_add(&onesided->requests, request, &request->handle)) {
+        status = REGX_NO_MEMORY;
+    } else {
+        onesided->pending++;
+        regx_list_append(&peer->waiting, &request->link);
+        advance_locked(onesided, peer);
+    }
+    regx_unlock(&onesided->lock);
+    if (status == REGX_PENDING) {
+        count(onesided, type);
+        regx_count(onesided->config.counters, &onesided->config.counters->onesided_messages, 1);
+    }
+    return status;
+}
+
+void regx_onesided_deliver(regx_onesided_t *onesided, uint64_t sender, const void *data,
+                           size_t length)
+{
+    regx_onesided_message_t message;
+    regx_onesided_request_t *ended = NULL;
+    regx_status_t status = REGX_OK;
+    bool answerable = true;
+
+    regx_lock(&onesided->lock);
+    regx_onesided_peer_t *peer = find_locked(onesided, sender);
+    if (peer == NULL || !regx_onesided_unpack(data, length, &message)) {
+        regx_onesided_malformed(onesided);
+    } else if (message.type == REGX_ONESIDED_REPLY || message.type == REGX_ONESIDED_DATA) {
+        ended = regx_requests_answered_locked(onesided, peer, &message, &status);
+        if (ended != NULL) {
+            advance_locked(onesided, peer);
+        }
+    } else {
+        answerable = regx_target_serve_locked(onesided, peer, &message);
+        set_blocked_locked(onesided, peer,
+                           regx_answers_stalled_locked(peer) || regx_requests_stalled_locked(peer));
+    }
+    regx_unlock(&onesided->lock);
+    if (ended != NULL) {
+        ended->done(ended, status);
+    }
+    if (!answerable) {
+        onesided->config.unanswered(onesided->config.context, sender);
+    }
+}
+
+int regx_onesided_progress(regx_onesided_t *onesided)
+{
+    regx_link_t round;
+    int moved = 0;
+
+    regx_list_init(&round);
+    regx_lock(&onesided->lock);
+    regx_list_move(&round, &onesided->blocked);
+    while (!regx_list_empty(&round)) {
+        regx_onesided_peer_t *peer = REGX_CONTAINER_OF(round.next, regx_onesided_peer_t, blocked);
+
+        regx_list_remove(&peer->blocked);
+        regx_list_append(&onesided->blocked, &peer->blocked);
+        moved += advance_locked(onesided, peer);
+    }
+    regx_unlock(&onesided->lock);
+    return moved;
+}

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * onesided/ puts to and gets from memory that another process has offered, and does atomic
+ * operations on it: what windows of MPI are made of.
+ *
+ *   - window.h: the memory that is offered, and its names
+ *   - origin.c: who asks; target.c: who is asked; wire.h: what they say to each other
+ *   - onesided.c: peers, and who gets what arrives; atomic.h: what the target's processor does
+ *
+ * A put or a get between two processes of a node is one copy by the kernel, done before the call
+ * returns; the target does nothing. All else is done by the target, which the origin asks by a
+ * message: it goes on while the target is inside an MPI call. So all atomic operations on memory are
+ * done by the processor of the process that offered it, and its own atomic instructions on the same
+ * bytes are in order with them.
+ *
+ * A put is done when its bytes can be seen at the target. Operations are not in order among each
+ * other: whoever needs that waits for done.
+ *
+ * Nothing that a peer sends is trusted: a request is done only inside a window that is offered, an
+ * answer counts only for a request that is open and from the peer that was asked. What does not fit
+ * is counted as malformed. A peer has at most REGX_ONESIDED_ASKED requests open; what a process asks
+ * beyond that waits here. Memory per peer that has asked for something: 6 KiB.
+ *
+ * Any thread may call. deliver and progress are called from the transport's progress only. The
+ * room's lock is as the rendezvous engine's: a connection's may be taken under it. Done callbacks
+ * are called without it.
+ */
+#ifndef REGX_ONESIDED_ONESIDED_H
+#define REGX_ONESIDED_ONESIDED_H
+
+#include "base/counters.h"
+#include "base/list.h"
+#include "onesided/atomic.h"
+#include "onesided/window.h"
+#include "onesided/wire.h"
+#include "transport/transport.h"
+
+#define REGX_ONESIDED_ASKED 64u     /* requests that a peer may have open */
+#define REGX_ONESIDED_PENDING 4096u /* puts and gets that this process may have open */
+
+typedef struct regx_onesided regx_onesided_t;
+
+typedef struct regx_onesided_config {
+    bool threads;
+    regx_counters_t *counters;
+    /* Raised by one while progress has something to do; whoever calls progress looks at it. */
+    _Atomic unsigned *waiting;
+    /* There is no memory to answer this peer with, which will wait for ever. */
+    void (*unanswered)(void *context, uint64_t peer);
+    void *context;
+} regx_onesided_config_t;
+
+struct regx_answers; /* target.c */
+
+/* A process at the other end. Part of the BTL's endpoint. The fields are the room's. */
+typedef struct regx_onesided_peer {
+    uint64_t id;
+    regx_conn_t *conn;
+    struct regx_onesided_peer *next; /* of those found alike */
+    regx_link_t waiting;             /* requests that are not sent, or not all of them, in order */
+    regx_link_t running;             /* requests that are sent and not answered */
+    unsigned asked;                  /* requests that the peer has seen something of */
+    regx_link_t blocked;             /* among those for which progress has something to do */
+    struct regx_answers *answers;    /* to the peer's requests; NULL: it never asked */
+} regx_onesided_peer_t;
+
+/* What is asked of a peer. The caller fills the first part and keeps all of it until done. */
+typedef struct regx_onesided_request {
+    regx_onesided_type_t type; /* PUT, GET, ATOMIC or SWAP */
+    regx_handle_t window;      /* of the peer's */
+    uint64_t address;          /* in the peer, inside the window */
+    void *local;               /* PUT, GET */
+    size_t length;             /* PUT, GET: bytes */
+    regx_atomic_op_t op;       /* ATOMIC */
+    size_t size;               /* ATOMIC, SWAP: bytes of the number, 4 or 8 */
+    uint64_t operand;          /* ATOMIC; SWAP: the new value */
+    uint64_t compare;          /* SWAP */
+    uint64_t result;           /* ATOMIC, SWAP: set before done: what was there before */
+    /* Called once, after ask answered REGX_PENDING. REGX_OK; REGX_INVALID: the peer says that there
+     * is no such window; REGX_UNREACHABLE: the peer was forgotten before it answered. */
+    void (*done)(struct regx_onesided_request *request, regx_status_t status);
+    void *context;
+    /* The room's: */
+    regx_onesided_peer_t *peer;
+    regx_handle_t handle;
+    regx_link_t link;
+    size_t moved; /* bytes sent or received */
+    bool seen;    /* the peer has seen something of it */
+} regx_onesided_request_t;
+
+/* NULL: no memory. */
+regx_onesided_t *regx_onesided_create(const regx_onesided_config_t *config);
+/* All peers are forgotten. */
+void regx_onesided_destroy(regx_onesided_t *onesided);
+
+/* Fills the peer, and serves it from now on. */
+void regx_onesided_add(regx_onesided_t *onesided, regx_onesided_peer_t *peer, uint64_t id,
+                       regx_conn_t *conn);
+/* Ends what is open with the peer; then it may be freed. */
+void regx_onesided_forget(regx_onesided_t *onesided, regx_onesided_peer_t *peer);
+
+/* Offers memory to all peers, and says by what name; length may be 0. Answers as window.h. */
+regx_status_t regx_onesided_offer(regx_onesided_t *onesided, void *base, size_t length,
+                                  regx_window_t **window, uint8_t name[REGX_WINDOW_NAME_SIZE]);
+/* When it returns, no message of a peer touches the memory any more. What peers have the kernel copy
+ * is theirs to end before. */
+void regx_onesided_withdraw(regx_onesided_t *onesided, regx_window_t *window);
+
+/* A put or a get that the kernel makes at once. REGX_OK: it is done; REGX_DENIED: the peer has to be
+ * asked. */
+regx_status_t regx_onesided_copy(regx_onesided_t *onesided, const regx_onesided_peer_t *peer,
+                                 regx_copy_direction_t direction, void *local, uint64_t address,
+                                 size_t length);
+
+/* Asks the peer. bounded: REGX_AGAIN is a possible answer, to a put or get where
+ * REGX_ONESIDED_PENDING are open already. REGX_PENDING: done will be called, perhaps before this
+ * returns on another thread; REGX_NO_MEMORY. */
+regx_status_t regx_onesided_ask(regx_onesided_t *onesided, regx_onesided_peer_t *peer,
+                                regx_onesided_request_t *request, bool bounded);
+
+/* A frame with REGX_TAG_ONESIDED. */
+void regx_onesided_deliver(regx_onesided_t *onesided, uint64_t sender, const void *data,
+                           size_t length);
+
+/* Sends what waits for room. Returns for how many peers something went. */
+int regx_onesided_progress(regx_onesided_t *onesided);
+
+#endif

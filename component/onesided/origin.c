@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Who asks. A request is sent in one frame, but for a long put, which takes several. Until then it
+ * is in `waiting`, from then on in `running`, until it is answered.
+ */
+#include "onesided/origin.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "base/util.h"
+
+/* Sends the next frame of the request. */
+static regx_status_t send_next(const regx_onesided_peer_t *peer, regx_onesided_request_t *request)
+{
+    regx_onesided_message_t message = {.type = request->type,
+                                       .size = (uint8_t)request->size,
+                                       .request = request->handle,
+                                       .window = request->window,
+                                       .address = request->address + request->moved,
+                                       .length = request->length,
+                                       .operand = request->operand,
+                                       .compare = request->compare};
+    size_t piece = 0;
+
+    if (request->type == REGX_ONESIDED_PUT) {
+        piece = regx_min(request->length - request->moved, regx_onesided_piece(peer));
+        message.detail = request->moved + piece == request->length;
+    } else if (request->type == REGX_ONESIDED_ATOMIC) {
+        message.detail = (uint8_t)request->op;
+    }
+    const regx_status_t status = regx_onesided_send(
+        peer, &message, piece > 0 ? (const char *)request->local + request->moved : NULL, piece);
+    if (status == REGX_OK && request->type == REGX_ONESIDED_PUT) {
+        request->moved += piece;
+    }
+    return status;
+}
+
+static bool is_sent(const regx_onesided_request_t *request)
+{
+    return request->type != REGX_ONESIDED_PUT || request->moved == request->length;
+}
+
+static regx_onesided_request_t *first_waiting(const regx_onesided_peer_t *peer)
+{
+    return regx_list_empty(&peer->waiting)
+               ? NULL
+               : REGX_CONTAINER_OF(peer->waiting.next, regx_onesided_request_t, link);
+}
+
+/* The first that may be sent now. NULL: none waits, or the peer has to answer first. */
+static regx_onesided_request_t *next_to_send(const regx_onesided_peer_t *peer)
+{
+    regx_onesided_request_t *request = first_waiting(peer);
+
+    return request != NULL && (request->seen || peer->asked < REGX_ONESIDED_ASKED) ? request : NULL;
+}
+
+bool regx_requests_stalled_locked(const regx_onesided_peer_t *peer)
+{
+    return next_to_send(peer) != NULL;
+}
+
+bool regx_requests_advance_locked(regx_onesided_peer_t *peer)
+{
+    regx_onesided_request_t *request;
+    bool some = false;
+
+    while ((request = next_to_send(peer)) != NULL && send_next(peer, request) == REGX_OK) {
+        some = true;
+        peer->asked += !request->seen;
+        request->seen = true;
+        if (is_sent(request)) {
+            regx_list_remove(&request->link);
+            regx_list_append(&peer->running, &request->link);
+        }
+    }
+    return some;
+}
+
+static void end_locked(regx_onesided_t *onesided, regx_onesided_request_t *request)
+{
+    regx_list_remove(&request->link);
+    regx_handle_table_remove(&onesided->requests, request->handle);
+    request->peer->asked -= request->seen;
+    onesided->pending--;
+}
+
+/* Bytes of a get. true: they are the next ones. */
+static bool take_data(regx_onesided_request_t *request, const regx_onesided_message_t *message)
+{
+    if (message->operand != request->moved ||
+        message->data_length > request->length - request->moved ||
+        (message->data_length == 0 && request->length > 0)) {
+        return false;
+    }
+    if (message->data_length > 0) {
+        memcpy((char *)request->local + request->moved, message->data, message->data_length);
+        request->moved += message->data_length;
+    }
+    return true;
+}
+
+regx_onesided_request_t *regx_requests_answered_locked(regx_onesided_t *onesided,
+                                                       regx_onesided_peer_t *peer,
+                                                       const regx_onesided_message_t *message,
+                                                       regx_status_t *status)
+{
+    regx_onesided_request_t *request =
+        regx_handle_table_find(&onesided->requests, message->request);
+
+    if (request == NULL || request->peer != peer || !request->seen || !is_sent(request) ||
+        (message->type == REGX_ONESIDED_DATA) != (request->type == REGX_ONESIDED_GET)) {
+        regx_onesided_malformed(onesided);
+        return NULL;
+    }
+    if (message->detail != 0) {
+        *status = REGX_INVALID;
+    } else if (message->type == REGX_ONESIDED_REPLY) {
+        request->result = message->operand;
+        *status = REGX_OK;
+    } else if (!take_data(request, message)) {
+        regx_onesided_malformed(onesided);
+        return NULL;
+    } else if (request->moved < request->length) {
+        return NULL;
+    } else {
+        *status = REGX_OK;
+    }
+    end_locked(onesided, request);
+    return request;
+}
+
+void regx_requests_take_locked(regx_onesided_t *onesided, regx_onesided_peer_t *peer,
+                               regx_link_t *list)
+{
+    regx_list_move(list, &peer->running);
+    regx_list_move(list, &peer->waiting);
+    for (regx_link_t *link = list->next; link != list; link = link->next) {
+        const regx_onesided_request_t *request =
+            REGX_CONTAINER_OF(link, regx_onesided_request_t, link);
+
+        regx_handle_table_remove(&onesided->requests, request->handle);
+        onesided->pending--;
+    }
+    peer->asked = 0;
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What the files of the room share.
+ */
+#ifndef REGX_ONESIDED_STATE_H
+#define REGX_ONESIDED_STATE_H
+
+#include "base/lock.h"
+#include "onesided/onesided.h"
+
+#define REGX_ONESIDED_BUCKETS 64u /* a power of two */
+
+struct regx_onesided {
+    regx_onesided_config_t config;
+    regx_lock_t lock; /* of all that follows, and of the peers */
+    regx_windows_t windows;
+    regx_handle_table_t requests;
+    unsigned pending; /* requests */
+    regx_link_t blocked;
+    regx_onesided_peer_t *buckets[REGX_ONESIDED_BUCKETS]; /* by the last bits of the id */
+};
+
+static inline void regx_onesided_malformed(regx_onesided_t *onesided)
+{
+    regx_count(onesided->config.counters, &onesided->config.counters->malformed, 1);
+}
+
+/* Sends one frame: the message's header, and `length` bytes of `data`. Answers as the transport's
+ * send. */
+static inline regx_status_t regx_onesided_send(const regx_onesided_peer_t *peer,
+                                               const regx_onesided_message_t *message,
+                                               const void *data, size_t length)
+{
+    uint8_t header[REGX_ONESIDED_HEADER_MAX];
+    const size_t header_length = regx_onesided_pack(message, header);
+
+    return peer->conn->transport->ops->send(peer->conn, REGX_TAG_ONESIDED, header, header_length,
+                                            NULL, (void *)(uintptr_t)data, length);
+}
+
+/* Bytes of data that a frame to this peer takes. */
+static inline size_t regx_onesided_piece(const regx_onesided_peer_t *peer)
+{
+    return peer->conn->transport->max_frame - REGX_ONESIDED_HEADER_MAX;
+}
+
+#endif

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Who is asked. A request is done when it arrives, and answered. An answer that finds no room, or
+ * the rest of a get's, is kept in a ring; there is room for as many as a peer may have open.
+ */
+#include "onesided/target.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/util.h"
+
+typedef struct answer {
+    regx_onesided_type_t type; /* REPLY or DATA */
+    bool refused;
+    regx_handle_t request;
+    uint64_t value; /* REPLY: what was there before */
+    /* DATA: */
+    regx_handle_t window;
+    uint64_t address;
+    uint64_t length;
+    uint64_t moved;
+} answer_t;
+
+struct regx_answers {
+    unsigned first, count;
+    answer_t ring[REGX_ONESIDED_ASKED];
+};
+
+/* Sends the next frame. REGX_OK: it has gone, and *last says whether the answer is complete. A get
+ * whose window was withdrawn meanwhile is refused. */
+static regx_status_t send_next(const regx_onesided_t *onesided, const regx_onesided_peer_t *peer,
+                               answer_t *answer, bool *last)
+{
+    regx_onesided_message_t message = {.type = answer->type, .request = answer->request};
+    const char *data = NULL;
+    size_t piece = 0;
+
+    if (answer->type == REGX_ONESIDED_REPLY) {
+        message.operand = answer->value;
+    } else if (!answer->refused) {
+        message.operand = answer->moved;
+        piece = regx_min(answer->length - answer->moved, regx_onesided_piece(peer));
+        data = regx_window_memory(&onesided->windows, answer->window,
+                                  answer->address + answer->moved, piece);
+        if (data == NULL) {
+            answer->refused = true;
+            piece = 0;
+        }
+    }
+    message.detail = answer->refused;
+    const regx_status_t status = regx_onesided_send(peer, &message, data, piece);
+    if (status == REGX_OK) {
+        answer->moved += piece;
+    }
+    *last = answer->refused || answer->moved == answer->length;
+    return status;
+}
+
+/* false: there was no room for all of it. */
+static bool send_all(const regx_onesided_t *onesided, const regx_onesided_peer_t *peer,
+                     answer_t *answer)
+{
+    bool last = false;
+
+    while (!last) {
+        if (send_next(onesided, peer, answer, &last) != REGX_OK) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool regx_answers_stalled_locked(const regx_onesided_peer_t *peer)
+{
+    return peer->answers != NULL && peer->answers->count > 0;
+}
+
+bool regx_answers_advance_locked(regx_onesided_t *onesided, regx_onesided_peer_t *peer)
+{
+    struct regx_answers *answers = peer->answers;
+    bool some = false;
+
+    while (regx_answers_stalled_locked(peer)) {
+        answer_t *answer = &answers->ring[answers->first];
+        const uint64_t moved = answer->moved;
+        const bool all = send_all(onesided, peer, answer);
+
+        some |= all || answer->moved > moved;
+        if (!all) {
+            break;
+        }
+        answers->first = (answers->first + 1) % REGX_ONESIDED_ASKED;
+        answers->count--;
+    }
+    return some;
+}
+
+/* Sends it, or the rest of it later. */
+static void give(regx_onesided_t *onesided, regx_onesided_peer_t *peer, answer_t *answer)
+{
+    struct regx_answers *answers = peer->answers;
+
+    if (answers->count == 0 && send_all(onesided, peer, answer)) {
+        return;
+    }
+    if (answers->count == REGX_ONESIDED_ASKED) { /* more than it may ask */
+        regx_onesided_malformed(onesided);
+        return;
+    }
+    answers->ring[(answers->first + answers->count) % REGX_ONESIDED_ASKED] = *answer;
+    answers->count++;
+}
+
+/* How many bytes the request touches. */
+static uint64_t extent(const regx_onesided_message_t *message)
+{
+    switch (message->type) {
+    case REGX_ONESIDED_PUT:
+        return message->data_length;
+    case REGX_ONESIDED_GET:
+        return message->length;
+    default:
+        return message->size;
+    }
+}
+
+static uint64_t change(char *at, const regx_onesided_message_t *message)
+{
+    switch (message->type) {
+    case REGX_ONESIDED_PUT:
+        if (message->data_length > 0) {
+            memcpy(at, message->data, message->data_length);
+        }
+        return 0;
+    case REGX_ONESIDED_ATOMIC:
+        return regx_atomic_fetch(at, (regx_atomic_op_t)message->detail, message->size,
+                                 message->operand);
+    default:
+        return regx_atomic_compare_swap(at, message->size, message->compare, message->operand);
+    }
+}
+
+bool regx_target_serve_locked(regx_onesided_t *onesided, regx_onesided_peer_t *peer,
+                              const regx_onesided_message_t *message)
+{
+    char *at =
+        regx_window_memory(&onesided->windows, message->window, message->address, extent(message));
+    answer_t answer = {.type = message->type == REGX_ONESIDED_GET ? REGX_ONESIDED_DATA
+                                                                  : REGX_ONESIDED_REPLY,
+                       .refused = at == NULL,
+                       .request = message->request};
+
+    if (peer->answers == NULL) {
+        peer->answers = calloc(1, sizeof(*peer->answers));
+        if (peer->answers == NULL) {
+            return false;
+        }
+    }
+    if (at == NULL) {
+        regx_onesided_malformed(onesided);
+    } else if (message->type == REGX_ONESIDED_GET) {
+        answer.window = message->window;
+        answer.address = message->address;
+        answer.length = message->length;
+    } else {
+        answer.value = change(at, message);
+    }
+    if (message->type != REGX_ONESIDED_PUT || message->detail != 0) {
+        give(onesided, peer, &answer);
+    }
+    return true;
+}

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Windows from a stock installation's defaults: --mca btl regx, and nothing said about osc."""
+import pytest
+
+from job import Job
+from launch import Build, Mpi
+
+CASES = ["fence", "pscw", "lock", "requests", "flood", "derived", "accumulate", "fetch", "swap"]
+MOVING = ["fence", "pscw", "lock", "requests", "derived"]
+
+
+def operations(job: Job) -> int:
+    return (job.total("onesided_puts") + job.total("onesided_gets")
+            + job.total("onesided_atomics"))
+
+
+@pytest.mark.parametrize("flavour", ["create", "dynamic"])
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_every_operation_on_a_node(mpi: Mpi, flavour: str, ranks: int) -> None:
+    """The kernel copies what is put and got; only atomic operations ask the target."""
+    job = mpi("window", flavour, 1000, *CASES, ranks=ranks).checked(ranks)
+    assert job.total("onesided_puts") > 0 and job.total("onesided_gets") > 0, str(job)
+    assert job.total("onesided_messages") == job.total("onesided_atomics") > 0, str(job)
+    assert job.total("malformed") == 0, str(job)
+
+
+def test_windows_allocated_on_a_node_are_left_to_shared_memory(mpi: Mpi) -> None:
+    """Open MPI's osc/sm has them, as before."""
+    job = mpi("window", "allocate", 1000, *CASES, ranks=3).checked(3)
+    assert operations(job) == 0, str(job)
+
+
+@pytest.mark.parametrize("flavour", ["create", "dynamic"])
+def test_every_operation_over_tcp(mpi: Mpi, flavour: str) -> None:
+    job = mpi("window", flavour, 1000, *CASES, ranks=4, regx={"uct_tls": "tcp"}).checked(4)
+    assert operations(job) == job.total("onesided_messages") > 0, str(job)
+    assert job.total("malformed") == 0, str(job)
+    job.over("tcp")
+
+
+@pytest.mark.parametrize("size", [1, 70_001, 4 << 20])
+@pytest.mark.parametrize("wire", ["posix", "tcp"])
+def test_long_and_short_puts_and_gets(mpi: Mpi, wire: str, size: int) -> None:
+    mpi("window", "create", size, *MOVING, ranks=3, regx={"uct_tls": wire}).checked(3)
+
+
+def test_without_the_kernels_copy_the_target_copies(mpi: Mpi, build: Build) -> None:
+    """The report says why."""
+    job = mpi("window", "create", 70_001, *CASES, ranks=3,
+              within=[build.programs / "deny", "process_vm"]).checked(3)
+    assert operations(job) == job.total("onesided_messages") > 0, str(job)
+    assert any(reason.startswith("process_vm") for reason in job.reasons("fallbacks")), str(job)
+
+
+@pytest.mark.parametrize("btl", ["regx,self", "regx,vader,self"])
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_beside_other_btls(mpi: Mpi, btl: str, ranks: int) -> None:
+    """They may have the process itself, and the node."""
+    mpi("window", "create", 1000, *CASES, ranks=ranks, btl=btl).ended_well()
+
+
+def test_a_window_of_one_process(mpi: Mpi) -> None:
+    mpi("window", "create", 1000, *CASES, ranks=1).checked(1)
