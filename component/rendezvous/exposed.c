@@ -4,8 +4,9 @@
  * messages in all, RTS and FIN.
  *
  * On a node, where the kernel copies between two processes, nothing needs to be registered, so it
- * can always be done. The paths read and together are read so; every other path answers with its
- * CTS, as if nothing had been exposed. If the kernel refuses, or the memory at either end is gone,
+ * can always be done. The paths read and together are read so. By bounce the receiver takes
+ * the message from where the sender copies it (transport/shm/stage.h), if the sender had room for
+ * that. Every other path answers with its CTS, as if nothing had been exposed. If the kernel refuses, or the memory at either end is gone,
  * the message goes by slots, from its beginning.
  *
  * Over an RDMA device it is done where both buffers are registered already, as a whole, by every
@@ -30,14 +31,16 @@
 #include "rendezvous/strategy.h"
 
 /* Names the bytes to a peer. false: it cannot read them, or not at once. */
-static bool name(regx_rndv_t *rndv, const regx_conn_t *conn, const void *base, size_t length,
+static bool name(regx_rndv_t *rndv, regx_conn_t *conn, const void *base, size_t length,
                  regx_exposure_t *said, regx_rndv_exposure_t *exposure)
 {
     const regx_transport_ops_t *ops = conn->transport->ops;
 
-    exposure->registered = false;
+    exposure->registered = exposure->staged = false;
     if (ops->expose != NULL && conn->single_copy) {
         ops->expose(base, length, &said->key);
+        exposure->staged = ops->stage != NULL && ops->stage(conn, base, length, &said->key);
+        exposure->key = said->key;
         return true;
     }
     if (!conn->transport->registers || ops->get == NULL ||
@@ -76,6 +79,9 @@ void regx_rndv_unexpose(regx_rndv_t *rndv, regx_rndv_exposure_t *exposure)
     if (exposure->registered) {
         regx_region_release(rndv->registry, &exposure->region);
         atomic_fetch_sub(&rndv->exposed, 1);
+    }
+    if (exposure->staged) {
+        rndv->registry->transport->ops->unstage(rndv->registry->transport, &exposure->key);
     }
 }
 
@@ -118,6 +124,13 @@ static void leave_open(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     regx_unlock(&rndv->lock);
 }
 
+/* Whether the sender may copy it to where this process takes it. */
+static bool may_be_staged(const regx_conn_t *conn, const regx_rndv_recv_t *recv)
+{
+    return recv->path == REGX_PATH_bounce && conn->single_copy &&
+           conn->transport->ops->stage != NULL;
+}
+
 /* Leads to the sender if the message may be read now; from then on it is READING, and held. Else
  * NULL. */
 static regx_conn_t *begin(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
@@ -137,7 +150,8 @@ static regx_conn_t *begin(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     const bool registers = conn->transport->registers && !conn->single_copy;
 
     recv->whole.registered = registers && !goes_both_ways(rndv, recv) && take_kept(rndv, recv);
-    if (registers ? recv->whole.registered : regx_protocol_reads(recv->protocol)) {
+    if (registers ? recv->whole.registered
+                  : regx_protocol_reads(recv->protocol) || may_be_staged(conn, recv)) {
         return conn;
     }
     leave_open(rndv, recv);
@@ -168,7 +182,7 @@ static void not_begun(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_status_t s
     }
     leave_open(rndv, recv);
     regx_lock(&rndv->lock);
-    if (denied && recv->phase == REGX_RECV_OPENED) {
+    if (denied && !recv->slots_only && recv->phase == REGX_RECV_OPENED) {
         regx_recv_open_again_locked(rndv, recv, false);
     }
     regx_unlock(&rndv->lock);
@@ -201,7 +215,8 @@ static bool enter_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_status_
     recv->holds--;
     if (open && status == REGX_OK) {
         recv->granted = recv->landed = recv->length;
-    } else if (open && recv->whole.registered) { /* the CTS still holds */
+        recv->by_slots = recv->path == REGX_PATH_bounce;
+    } else if (open && (recv->whole.registered || recv->slots_only)) { /* the CTS still holds */
         recv->phase = REGX_RECV_OPENED;
         recv->buffer_suspect |= status == REGX_FAILED;
     } else if (open) {
@@ -268,6 +283,7 @@ void regx_rndv_recv_get(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
                                    .region = recv->whole.registered ? recv->whole.region.mr : NULL,
                                    .offset = exposure.start,
                                    .key = exposure.key,
+                                   .staged = recv->path == REGX_PATH_bounce,
                                    .assisted = recv->protocol->assisted,
                                    .done = got,
                                    .context = recv};

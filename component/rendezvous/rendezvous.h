@@ -160,6 +160,8 @@ typedef struct regx_rndv_exposure {
     uint8_t bytes[REGX_CTS_SIZE]; /* first: the handle that goes with the RTS */
     bool registered;
     regx_region_t region; /* valid if registered */
+    bool staged;
+    regx_key_t key; /* valid if staged */
 } regx_rndv_exposure_t;
 
 /* Fills in what the receiver can read all `length` bytes by. They stay in use until unexpose, after

@@ -131,3 +131,19 @@ uint64_t regx_key_length(const regx_key_t *key)
 {
     return key_read(key).length;
 }
+
+void regx_key_mark(regx_key_t *key, regx_handle_t handle)
+{
+    const key_layout_t layout = key_read(key);
+    const region_t nobodys = {
+        .base = (void *)(uintptr_t)layout.address, .length = layout.length, .handle = handle};
+
+    key_write(&nobodys, key);
+}
+
+regx_handle_t regx_key_handle(const regx_key_t *key)
+{
+    const key_layout_t layout = key_read(key);
+
+    return (regx_handle_t){.id = layout.id, .generation = layout.generation};
+}

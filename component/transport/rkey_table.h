@@ -55,6 +55,10 @@ regx_status_t regx_rkey_table_write(regx_rkey_table_t *table, const regx_key_t *
 /* Fills a key that no table has: over shared memory the kernel can read by it, and nobody writes. */
 void regx_key_expose(const void *base, size_t length, regx_key_t *key);
 
+/* Changes the handle in a key that no table has. */
+void regx_key_mark(regx_key_t *key, regx_handle_t handle);
+regx_handle_t regx_key_handle(const regx_key_t *key);
+
 /* What the key says about itself. Only the peer who sent it vouches for that. */
 uint64_t regx_key_address(const regx_key_t *key);
 uint64_t regx_key_length(const regx_key_t *key);

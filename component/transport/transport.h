@@ -173,6 +173,7 @@ typedef struct regx_get {
                                 it may be NULL */
     uint64_t offset;         /* from the start of the peer's region */
     regx_key_t key;          /* of the peer's region, or of what it exposed */
+    bool staged;             /* from where the peer copies what it exposed; else REGX_AGAIN */
     bool assisted;           /* a hint: the peer may write a part of it, if it has nothing to do */
     /* Called once, if get answered REGX_PENDING. REGX_OK: all bytes are there. REGX_FAILED, or
      * REGX_DENIED as get says: some of them may have been written, and no more will be. */
@@ -269,6 +270,12 @@ typedef struct regx_transport_ops {
      * registered: over a connection that has single_copy for the peer. Where there is none the key
      * is refused. Prepares nothing, and there is nothing to undo. NULL where `copies` is false. */
     void (*expose)(const void *base, size_t length, regx_key_t *key);
+    /* Has progress copy what was exposed to memory that this peer maps too, if the peer asks for it
+     * (regx_get_t.staged), and names that place in the key. The bytes stay in use until unstage.
+     * false: there is no place. Any thread. Both are NULL where expose is, or nothing does it. */
+    bool (*stage)(regx_conn_t *conn, const void *base, size_t length, regx_key_t *key);
+    /* The peer has got it, or never will. `key` is the one that stage filled in. */
+    void (*unstage)(regx_transport_t *transport, const regx_key_t *key);
 
     /* Registers [base, base + length) and fills `mr`, which the caller owns until dereg.
      * REGX_OK; REGX_NO_MEMORY or REGX_DENIED: this memory cannot be registered now, and the caller

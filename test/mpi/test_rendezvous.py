@@ -192,6 +192,22 @@ def test_the_choice_of_auto_can_be_pinned(mpi: Mpi, tmp_path: Path, way: str) ->
     assert sum(job.reasons("decisions").values()) == 2 * 2 * 20 * 4, str(job)
 
 
+@pytest.mark.parametrize("verify", [0, 1])
+def test_a_short_bounce_is_taken_from_where_its_sender_copies_it(mpi: Mpi, tmp_path: Path,
+                                                                 verify: int) -> None:
+    """By `auto` on a node, up to 64 KiB: the slots of the pool carry what comes before the first
+    answer, and nothing later."""
+    count = 200
+    cases = [Case(size, 3, 5, pattern=pattern) for size in (20_001, 65_536)
+             for pattern in ("pair", "both")]
+    job = mpi("transfer", "--iterations", count, sample.write(cases, tmp_path),
+              regx={"auto_choice": "16K:bounce", "verify": verify, **WIRES["shm"]})
+    job.checked(ranks=2).carried("auto").over("shm")
+    staged = job.total("stages_taken") + job.total("stages_late")
+    assert job.total("stages_taken") > 0, str(job)
+    assert job.total("messages_bounce") - staged in range(5), str(job)
+
+
 @pytest.mark.parametrize("strategy", [*strategies(), "auto"])
 def test_each_rank_may_have_its_own_strategy(mpi: Mpi, tmp_path: Path, strategy: str) -> None:
     """Hazard 26: where the receiver alone decides, each rank may have a value of its own."""

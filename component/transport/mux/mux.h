@@ -56,6 +56,8 @@ regx_status_t regx_mux_send(regx_conn_t *conn, uint8_t tag, const void *header,
 regx_status_t regx_mux_send_zcopy(regx_conn_t *conn, regx_zcopy_t *zcopy);
 regx_status_t regx_mux_put(regx_conn_t *conn, regx_put_t *put);
 regx_status_t regx_mux_get(regx_conn_t *conn, regx_get_t *get);
+bool regx_mux_stage(regx_conn_t *conn, const void *base, size_t length, regx_key_t *key);
+void regx_mux_unstage(regx_transport_t *transport, const regx_key_t *key);
 regx_status_t regx_mux_copy(regx_conn_t *conn, regx_copy_direction_t direction, void *local,
                             uint64_t remote, size_t length);
 

@@ -310,3 +310,22 @@ regx_status_t regx_mux_get(regx_conn_t *super, regx_get_t *get)
 
     return atomic_load(&super->single_copy) ? path->transport->ops->get(path, get) : REGX_DENIED;
 }
+
+bool regx_mux_stage(regx_conn_t *super, const void *base, size_t length, regx_key_t *key)
+{
+    regx_conn_t *path = path_of(super);
+
+    return path->transport->ops->stage != NULL &&
+           path->transport->ops->stage(path, base, length, key);
+}
+
+void regx_mux_unstage(regx_transport_t *transport, const regx_key_t *key)
+{
+    const regx_mux_t *mux = regx_mux_of(transport);
+
+    for (size_t i = 0; i < mux->count; i++) {
+        if (mux->wires[i] != NULL && mux->wires[i]->ops->unstage != NULL) {
+            mux->wires[i]->ops->unstage(mux->wires[i], key);
+        }
+    }
+}

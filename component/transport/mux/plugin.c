@@ -59,6 +59,8 @@ const regx_transport_ops_t regx_transport_ops = {.abi = REGX_TRANSPORT_ABI,
                                                  .copies = true,
                                                  .copy = regx_mux_copy,
                                                  .expose = regx_key_expose,
+                                                 .stage = regx_mux_stage,
+                                                 .unstage = regx_mux_unstage,
                                                  .reg = regx_mux_reg,
                                                  .dereg = regx_mux_dereg,
                                                  .progress = regx_mux_progress};

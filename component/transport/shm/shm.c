@@ -41,7 +41,7 @@ static regx_status_t shm_open(const regx_transport_config_t *config, char *error
     }
     snprintf(error, error_size, "there is no shared memory for this process");
     shm->config = *config;
-    shm->pool_offset = whole_pages(sizeof(regx_shm_main_t));
+    shm->pool_offset = regx_shm_stage_offset() + REGX_STAGE_BYTES;
     if (getrandom(&cookie, sizeof(cookie), 0) != sizeof(cookie) || open_main(shm) != REGX_OK) {
         free(shm);
         return REGX_UNREACHABLE;
@@ -55,6 +55,7 @@ static regx_status_t shm_open(const regx_transport_config_t *config, char *error
     shm->queue = &regx_shm_main(shm)->queue;
     shm->queue->cookie = cookie;
     regx_assists_init(&shm->assists, regx_shm_main(shm)->cells);
+    regx_stages_init(shm);
     regx_lock_init(&shm->lock, config->threads);
     shm->super.ops = &regx_shm_ops;
     shm->super.front = &shm->super;
@@ -110,6 +111,8 @@ const regx_transport_ops_t regx_shm_ops = {.abi = REGX_TRANSPORT_ABI,
                                            .send_zcopy = regx_shm_send_zcopy,
                                            .put = regx_shm_put,
                                            .get = regx_shm_get,
+                                           .stage = regx_shm_stage,
+                                           .unstage = regx_shm_unstage,
                                            .copies = true,
                                            .copy = regx_shm_copy,
                                            .progress = regx_shm_progress};

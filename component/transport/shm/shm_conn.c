@@ -35,7 +35,8 @@ regx_status_t regx_shm_connect(regx_transport_t *transport, uint64_t peer, bool 
         return REGX_INVALID;
     }
     memcpy(&a, address, sizeof(a));
-    if (a.main.length < sizeof(regx_shm_main_t) || a.pool_offset < sizeof(regx_shm_main_t) ||
+    if (a.main.length < regx_shm_stage_offset() + REGX_STAGE_BYTES ||
+        a.pool_offset < regx_shm_stage_offset() + REGX_STAGE_BYTES ||
         a.pool_offset > a.main.length || a.pool_size > a.main.length - a.pool_offset ||
         a.pid <= 0 || a.pid > INT32_MAX) {
         return REGX_INVALID;
@@ -90,6 +91,7 @@ static regx_status_t map_peer(regx_shm_t *shm, regx_shm_conn_t *conn)
         unmap_peer(conn);
         return refuse(conn, "shm: another process name space");
     }
+    regx_stages_attach_locked(conn);
     return REGX_OK;
 }
 
@@ -235,6 +237,7 @@ void regx_shm_disconnect(regx_conn_t *super)
         zcopies = zcopy->scratch[REGX_SCRATCH_NEXT];
         zcopy->done(zcopy, REGX_FAILED);
     }
+    regx_stage_drop(conn);
     regx_shm_drop_copies(conn);
     if (conn->state == REGX_SHM_ATTACHED) {
         conn->next = shm->disconnecting;

@@ -21,15 +21,23 @@
 #include "transport/shm/mailbox.h"
 #include "transport/shm/segment.h"
 #include "transport/shm/shm.h"
+#include "transport/shm/stage.h"
 #include "transport/shm/vm.h"
 
-/* How a main segment begins. The pool follows. */
+/* How a main segment begins. The stages follow, and the pool. */
 typedef struct regx_shm_main {
     regx_connect_queue_t queue;
     _Alignas(64) _Atomic uint32_t busy;    /* whether the owner has copies of its own to make */
     _Alignas(64) _Atomic uint32_t copying; /* the kernel copies for the owner now */
     regx_claim_cell_t cells[REGX_ASSIST_CELLS];
+    regx_stage_shared_t stage;
 } regx_shm_main_t;
+
+/* Where in a main segment the stages' memory begins: on a page. */
+static inline size_t regx_shm_stage_offset(void)
+{
+    return regx_align_up(sizeof(regx_shm_main_t), regx_page_size());
+}
 
 static inline regx_shm_main_t *regx_shm_main_at(const regx_mapping_t *mapping)
 {
@@ -111,6 +119,7 @@ typedef struct regx_shm {
     size_t inbound_count, inbound_room;
     regx_assists_t assists;
     regx_assist_requests_t requests;
+    regx_stages_t stages;
 } regx_shm_t;
 
 static inline regx_shm_t *regx_shm_of(regx_transport_t *transport)

@@ -118,7 +118,7 @@ static regx_status_t map_main(regx_shm_t *shm, regx_shm_inbound_t *inbound)
         return status;
     }
     const regx_connect_queue_t *queue = &regx_shm_main_at(&inbound->main)->queue;
-    if (inbound->pool_offset < sizeof(regx_shm_main_t) ||
+    if (inbound->pool_offset < regx_shm_stage_offset() + REGX_STAGE_BYTES ||
         inbound->pool_offset > inbound->main.length ||
         inbound->pool_size > inbound->main.length - inbound->pool_offset ||
         !regx_vm_same(&queue->cookie, &inbound->vm.cookie)) {
@@ -305,6 +305,7 @@ static __attribute__((noinline)) int serve(regx_shm_t *shm)
         events += poll_zcopies(shm);
     }
     if (atomic_load_explicit(&shm->copy_count, memory_order_relaxed) > 0) {
+        events += regx_stage_progress(shm);
         events += regx_shm_poll_copies(shm);
     }
     return events;

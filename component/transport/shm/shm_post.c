@@ -202,6 +202,11 @@ regx_status_t regx_shm_get(regx_conn_t *super, regx_get_t *get)
     if (status != REGX_OK) {
         return status;
     }
+    regx_stage_note(regx_shm_of(super->transport), get);
+    if (get->staged) {
+        regx_unlock(&conn->lock);
+        return regx_stage_take(conn, get);
+    }
     regx_assisted_t *assisted = get->assisted ? regx_assist_ask_locked(conn, get) : NULL;
     regx_unlock(&conn->lock);
     regx_shm_queue_get(conn, get, assisted);
