@@ -4,10 +4,10 @@
  * messages in all, RTS and FIN.
  *
  * On a node, where the kernel copies between two processes, nothing needs to be registered, so it
- * can always be done. The paths read and together are read so. By bounce the receiver takes
- * the message from where the sender copies it (transport/shm/stage.h), if the sender had room for
- * that. Every other path answers with its CTS, as if nothing had been exposed. If the kernel refuses, or the memory at either end is gone,
- * the message goes by slots, from its beginning.
+ * can always be done. The paths read and together are read so. By bounce the receiver takes the
+ * message from where the sender copies it (transport/shm/stage.h), if the sender had room for that.
+ * Every other path answers with its CTS, as if nothing had been exposed. If the kernel refuses, or
+ * the memory at either end is gone, the message goes by slots, from its beginning.
  *
  * Over an RDMA device it is done where both buffers are registered already, as a whole, by every
  * path but bounce if the receiver's strategy exposes too. That saves the CTS, and the device does
@@ -15,9 +15,9 @@
  * chunks are on the wire. The receive has its CTS all the same, which holds if the read fails.
  *
  * Where large messages go both ways at once they are written instead: what this process would read
- * has its CTS if buffers of its own are exposed at that time. A device paces what it writes, and not
- * what it answers a read with, so that its own reads come late. Measured on Soft-RoCE, both ways at
- * 1 MiB: 191 MB/s written, 147 read; up to 256 KiB reads are as fast, and take a message less.
+ * has its CTS if buffers of its own are exposed at that time. Measured on Soft-RoCE, both ways at
+ * 1 MiB: 191 MB/s written, 147 read; why is not known. Up to 256 KiB reads are as fast, and take a
+ * message less.
  *
  * The CTS is also the answer if the transport cannot begin now, or if a checksum is wanted and the
  * sender made none.
