@@ -12,6 +12,8 @@
 #define SLOWER_BURSTS 4u    /* so many in a row: the next trial comes at once */
 #define WAITED 4096u     /* if the last is so many messages ago, or a quarter of the time is over */
 #define FAR_WORSE 2.0F   /* takes so many times what the base does: one burst is enough to see it */
+#define VAIN 4u          /* segments in a row by which the winner was not to be had: likewise, */
+#define VAIN_WAITED 64u  /* if the last trial is so many messages ago */
 #define FAILURES_MAX 16u /* segments in a row that told nothing end a trial */
 
 unsigned regx_autotune_size(uint64_t length)
@@ -265,6 +267,20 @@ static void watch(regx_tune_t *tune, float cost)
     }
 }
 
+/* One outside of a trial, by the winner alone. If that is not to be had several times in a row, the
+ * next trial comes at once, and leaves it out. */
+static void watch_vain(regx_tune_t *tune, const regx_autotune_t *segment)
+{
+    if (segment->closed == 0) {
+        return;
+    }
+    tune->vain = segment->failed != 0 ? (uint8_t)(tune->vain + 1) : 0;
+    if (tune->vain >= VAIN) {
+        tune->vain = 0;
+        tune->wait = tune->waits - tune->wait >= VAIN_WAITED ? 0 : tune->wait;
+    }
+}
+
 /* One that is part of a trial. If it told nothing, its candidate has another turn. */
 static void end_turn(regx_autotune_t *segment, int64_t now)
 {
@@ -300,6 +316,7 @@ static void end_segment(regx_autotune_t *segment, int64_t now)
         return;
     }
     tune->wait -= tune->wait < segment->entered ? tune->wait : segment->entered;
+    watch_vain(tune, segment);
     if (segment->open_max >= REGX_AUTOTUNE_BURST && segment->began > 0 && segment->bytes > 0) {
         watch(tune, cost_of(segment, now));
     }

@@ -13,12 +13,13 @@
  * one. The first time, a burst goes by the candidate with its first REGX_AUTOTUNE_PROBE messages
  * alone, the others by the best so far. What counts is the lower quartile of a candidate's
  * segments, so that most of them may be interrupted, or be followed by a computation. A candidate
- * that is clearly worse is dropped: the fewer messages it had, the clearer it must be. So is one
- * by which messages do not go; it does not win as long as there is another. Then no trial is made
- * for 64 times as many messages as this one has lost, and, as long as the outcome stays the same,
- * 128, 256 and at last 512 times as many, but never for more than 2^20; earlier if bursts begin
- * to take clearly longer. Later trials compare more segments, and so tell smaller differences: at
- * first a candidate must save a 16th to win, at last a 64th.
+ * that is clearly worse is dropped: the fewer messages it had, the clearer it must be. So is one by
+ * which messages do not go; it does not win as long as there is another. Then no trial is made for
+ * 64 times as many messages as this one has lost, and, as long as the outcome stays the same, 128,
+ * 256 and at last 512 times as many, but never for more than 2^20; earlier if bursts begin to take
+ * clearly longer, or if messages do not go by the winner any more. Later trials compare more
+ * segments, and so tell smaller differences: at first a candidate must save a 16th to win, at last
+ * a 64th.
  *
  * Regret. Compared with the best single candidate, costs being as they were, and the slowest
  * candidate taking at most 4 times as long as the fastest (test_regret.c):
@@ -66,7 +67,8 @@ typedef struct regx_tune {
     uint64_t wait;     /* no trial: messages until the next one, */
     uint64_t waits;    /* of so many after the last one; */
     float expected;    /* the winner's cost there, */
-    uint8_t slower;    /* and how many bursts in a row took clearly longer */
+    uint8_t slower;    /* and how many bursts in a row took clearly longer; */
+    uint8_t vain;      /* or how many segments in a row did not go by it */
     uint32_t messages; /* of the trial */
     struct {
         uint8_t told;    /* segments */

@@ -469,6 +469,42 @@ static void what_ceases_to_be_had_does_not_win(void **state)
 }
 
 /* Computations that last a thousand times as long as a message fall on one candidate's turns. */
+/* A winner that is not to be had any more is not tried in vain until the next trial would come. */
+static void a_winner_that_ceases_to_be_had_outside_a_trial_is_replaced(void **state)
+{
+    (void)state;
+    for (unsigned window = 1; window <= WINDOW; window *= WINDOW) {
+        begin(NULL);
+        cost(1000, 2000, 500);
+        for (unsigned i = 0; i < 4000 / window; i++) {
+            stream(window, window, 64 * KIB);
+        }
+        refused = 1u << TOGETHER;
+        again();
+        for (unsigned i = 0; i < 4000 / window; i++) {
+            stream(window, window, 64 * KIB);
+        }
+        assert_in_range(went[TOGETHER], 1, 900);
+        assert_true(went[BOUNCE] > 2500);
+    }
+}
+
+/* And one that is refused in every other message costs no more trials than that. */
+static void a_winner_that_is_refused_now_and_then_is_kept(void **state)
+{
+    (void)state;
+    cost(1000, 2000, 500);
+    alone(4000, 64 * KIB);
+    again();
+    for (unsigned i = 0; i < 2000; i++) {
+        refused = 1u << TOGETHER;
+        alone(1, 64 * KIB);
+        refused = 0;
+        alone(1, 64 * KIB);
+    }
+    assert_true(went[TOGETHER] > 3800);
+}
+
 static void the_next_trial_is_never_out_of_reach(void **state)
 {
     (void)state;
@@ -525,6 +561,8 @@ int main(void)
         cmocka_unit_test_setup(messages_that_went_elsewhere_tell_nothing, begin),
         cmocka_unit_test_setup(a_prior_that_cannot_be_had_does_not_win, begin),
         cmocka_unit_test_setup(what_ceases_to_be_had_does_not_win, begin),
+        cmocka_unit_test_setup(a_winner_that_ceases_to_be_had_outside_a_trial_is_replaced, begin),
+        cmocka_unit_test_setup(a_winner_that_is_refused_now_and_then_is_kept, begin),
         cmocka_unit_test_setup(the_next_trial_is_never_out_of_reach, begin),
         cmocka_unit_test_setup(the_first_trial_may_have_to_wait, begin),
         cmocka_unit_test_setup(a_message_without_a_part_is_left_as_it_is, begin),
