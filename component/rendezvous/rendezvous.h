@@ -84,6 +84,7 @@ typedef struct regx_peer {
     uint32_t slots;      /* the engine's: how many slots those are in */
     size_t writing;      /* the engine's: bytes of its memory that chunks under way write */
     uint32_t writes;     /* the engine's: how many chunks, or pieces of them, those are */
+    uint32_t waiting;    /* the engine's: how many sends wait for some of those to end */
     atomic_bool no_puts; /* the engine's: it denied a chunk; grant it slots only */
     atomic_bool no_gets; /* the engine's: it cannot be read from, or we cannot; likewise */
 } regx_peer_t;

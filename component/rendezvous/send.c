@@ -91,7 +91,7 @@ static regx_status_t flush_locked(regx_rndv_send_t *send)
 /* The record is free from here on; the caller tells the end. */
 static void finish_locked(regx_rndv_t *rndv, regx_rndv_send_t *send, regx_send_turn_t *turn)
 {
-    assert(send->held == NULL && send->nacks == NULL && send->get.rkeys == NULL);
+    assert(send->held == NULL && send->nacks == NULL && send->get.rkeys == NULL && !send->waits);
     turn->done = send->done;
     turn->context = send->context;
     turn->status = send->status;
@@ -103,6 +103,27 @@ static void finish_locked(regx_rndv_t *rndv, regx_rndv_send_t *send, regx_send_t
     regx_list_append(&rndv->free_sends, &send->link);
 }
 
+/* It is looked at anew whether the send has to wait for its peer's window. If progress tries it, it
+ * is in no list. */
+static void end_wait_locked(regx_rndv_send_t *send)
+{
+    send->waited = send->waits && !regx_list_has(&send->link);
+    if (send->waits) {
+        assert(send->peer->waiting > 0);
+        send->waits = false;
+        send->peer->waiting--;
+    }
+}
+
+/* Where a send that found no room is kept. One that begins to wait for a window goes behind those
+ * that progress has still to try: else it would be before them the next time. */
+static regx_link_t *list_locked(regx_rndv_t *rndv, const regx_rndv_send_t *send)
+{
+    return send->waits && !send->waited && !regx_list_empty(&rndv->send_round)
+               ? &rndv->send_round
+               : &rndv->stalled_sends;
+}
+
 /* Goes on as far as possible under the lock. The caller is the thread that works on the send;
  * `status` is how that went so far. */
 static regx_send_turn_t next_turn_locked(regx_rndv_t *rndv, regx_rndv_send_t *send,
@@ -111,7 +132,7 @@ static regx_send_turn_t next_turn_locked(regx_rndv_t *rndv, regx_rndv_send_t *se
     regx_send_turn_t turn = {.done = NULL};
 
     send->taken = true;
-    send->waits = false;
+    end_wait_locked(send);
     if (status == REGX_OK && send->status == REGX_OK) {
         status = flush_locked(send);
         if (status == REGX_OK) {
@@ -129,7 +150,7 @@ static regx_send_turn_t next_turn_locked(regx_rndv_t *rndv, regx_rndv_send_t *se
     }
     send->taken = false;
     const bool stalled = status == REGX_AGAIN && send->status == REGX_OK;
-    regx_list_set(&rndv->stalled_sends, &send->link, stalled);
+    regx_list_set(list_locked(rndv, send), &send->link, stalled);
     if (stalled && !send->waits) {
         atomic_store_explicit(&rndv->retry_sends, true, memory_order_relaxed);
     }

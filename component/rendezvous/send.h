@@ -74,7 +74,8 @@ struct regx_rndv_send {
     regx_status_t status; /* REGX_OK; else nothing more is sent, and it ends when nothing is in
                            * flight: REGX_UNREACHABLE if the peer is gone, or REGX_FAILED */
     bool taken;
-    bool waits;            /* for others' writes to the peer: see write.h */
+    bool waits;            /* for writes to the peer to end: see write.h */
+    bool waited;           /* did so, and progress has come to it: it is its turn */
     bool fallback;         /* some bytes do not go by the path that was asked for */
     bool verify;           /* ATP and RKEY carry a checksum */
     bool buffer_suspect;   /* a chunk failed: perhaps the buffer is unmapped; copy fault-safely */

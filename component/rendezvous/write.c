@@ -91,15 +91,17 @@ static void release_local(regx_write_t *write, regx_status_t status)
     free(write->copy);
 }
 
-/* Whether the peer is being written as much as its transport wants. Two writes at least, so that it
- * never runs dry between them. */
-static bool window_is_full_locked(const regx_rndv_send_t *send)
+/* Whether the peer is being written as much as its transport wants, or others were first. Two writes
+ * at least, so that it never runs dry between them. */
+static bool must_wait_locked(const regx_rndv_send_t *send)
 {
     const regx_peer_t *peer = send->peer;
     const size_t window = peer->conn->transport->put_window;
 
-    return window > 0 && peer->writes >= 2 && peer->writing >= window &&
-           send->queue[send->first].kind->chunk;
+    if (window == 0 || peer->writes == 0 || !send->queue[send->first].kind->chunk) {
+        return false;
+    }
+    return (peer->writes >= 2 && peer->writing >= window) || (peer->waiting > 0 && !send->waited);
 }
 
 static void enter_window_locked(const regx_write_t *write)
@@ -112,14 +114,14 @@ static void enter_window_locked(const regx_write_t *write)
 
 static void leave_window_locked(const regx_write_t *write)
 {
-    regx_rndv_t *rndv = write->rndv;
+    regx_peer_t *peer = write->send->peer;
 
     if (write->grant.kind->chunk) {
-        assert(write->send->peer->writes > 0);
-        write->send->peer->writing -= write->grant.length;
-        write->send->peer->writes--;
-        if (!regx_list_empty(&rndv->stalled_sends)) {
-            atomic_store_explicit(&rndv->retry_sends, true, memory_order_relaxed);
+        assert(peer->writes > 0);
+        peer->writing -= write->grant.length;
+        peer->writes--;
+        if (peer->waiting > 0) {
+            atomic_store_explicit(&write->rndv->retry_sends, true, memory_order_relaxed);
         }
     }
 }
@@ -258,8 +260,9 @@ regx_status_t regx_write_next_locked(regx_rndv_t *rndv, regx_rndv_send_t *send,
         (send->queue[send->first].piece && send->in_flight >= rndv->config.chunk_depth)) {
         return REGX_PENDING;
     }
-    send->waits = window_is_full_locked(send);
-    if (send->waits) {
+    if (must_wait_locked(send)) {
+        send->waits = true;
+        send->peer->waiting++;
         return REGX_AGAIN;
     }
     write = write_new(send);

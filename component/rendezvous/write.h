@@ -7,9 +7,10 @@
  * A grant waits in the queue in the order in which it came. A put that finds no room is held, and
  * goes before the queue.
  *
- * A transport may want few writes to a peer at once (put_window in transport.h). Then the others'
- * sends wait, and the end of a write lets progress try them again. A send that is under way goes on
- * before those that wait.
+ * A transport may want few writes to a peer at once (put_window in transport.h). Then sends wait,
+ * and the end of a write lets progress try them again, in the order in which they began to wait.
+ * While others wait for its peer, a send that is under way writes nothing more before it has waited
+ * behind them. So a long message does not hold up the others until its end.
  */
 #ifndef REGX_RENDEZVOUS_WRITE_H
 #define REGX_RENDEZVOUS_WRITE_H

@@ -203,6 +203,9 @@ void fake_assert_idle(const fake_t *fake)
         assert_null(fake->conns[i].head);
         assert_int_equal(fake->conns[i].get_count, 0);
         assert_int_equal(fake->peers[i].granted, 0);
+        assert_int_equal(fake->peers[i].writing, 0);
+        assert_int_equal(fake->peers[i].writes, 0);
+        assert_int_equal(fake->peers[i].waiting, 0);
     }
 }
 
