@@ -95,6 +95,7 @@ regx_status_t regx_tcp_watch_arm(regx_tcp_watch_t *watch, int events, int listen
     if (watch->state == REGX_TCP_WATCH_NONE) {
         operation = EPOLL_CTL_ADD;
         watch->asleep = asleep;
+        watch->events = events;
         watch->state = events >= 0 && listener >= 0 && start(watch) ? REGX_TCP_WATCH_RUNNING
                                                                     : REGX_TCP_WATCH_REFUSED;
     }
@@ -118,5 +119,7 @@ void regx_tcp_watch_stop(regx_tcp_watch_t *watch)
     watch->state = REGX_TCP_WATCH_NONE;
     pthread_cancel(watch->thread); /* epoll_wait is where it ends, whoever closed the descriptor */
     pthread_join(watch->thread, NULL);
-    close(watch->epoll);
+    if (epoll_ctl(watch->epoll, EPOLL_CTL_DEL, watch->events, NULL) == 0) {
+        close(watch->epoll); /* else the number may be another file's by now */
+    }
 }

@@ -5,6 +5,7 @@
 #include "../../unit.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <stdbool.h>
 #include <unistd.h>
@@ -120,6 +121,34 @@ static void test_it_stops_after_the_program_closed_its_descriptor(void **state)
     }
 }
 
+/* And the number may be another file's by then, which stays open. */
+static void test_it_leaves_open_what_has_its_number_now(void **state)
+{
+    fixture_t *fixture = *state;
+
+    for (unsigned armed_again = 0; armed_again < 2; armed_again++) {
+        assert_int_equal(arm(fixture), REGX_OK);
+        const int number = fixture->watch.epoll;
+        assert_int_equal(dup2(fixture->events[1], number), number);
+        if (armed_again) {
+            assert_int_equal(arm(fixture), REGX_DENIED);
+        }
+        regx_tcp_watch_stop(&fixture->watch);
+        assert_int_not_equal(fcntl(number, F_GETFD), -1);
+        assert_int_equal(close(number), 0);
+    }
+}
+
+static void test_its_descriptor_is_closed(void **state)
+{
+    fixture_t *fixture = *state;
+
+    assert_int_equal(arm(fixture), REGX_OK);
+    const int number = fixture->watch.epoll;
+    regx_tcp_watch_stop(&fixture->watch);
+    assert_int_equal(fcntl(number, F_GETFD), -1);
+}
+
 static void test_a_closed_descriptor_refuses_the_watch(void **state)
 {
     fixture_t *fixture = *state;
@@ -139,6 +168,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_it_stops_while_it_sleeps, setup, teardown),
         cmocka_unit_test_setup_teardown(test_it_stops_after_the_program_closed_its_descriptor,
                                         setup, teardown),
+        cmocka_unit_test_setup_teardown(test_it_leaves_open_what_has_its_number_now, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(test_its_descriptor_is_closed, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_closed_descriptor_refuses_the_watch, setup,
                                         teardown),
     };
