@@ -5,11 +5,12 @@
  * Whether a lock is real is decided when it is made, from the thread level of the job; sections
  * under it are short: no call into Open MPI, no copy of more than an eager message, no wait.
  *
- * Lock order, outermost first: rendezvous engine or one-sided operations, connection, then any one of the leaves (pool,
- * registration cache, shared memory's lists, the rkey table). While a path is made, the
- * multiplexer's connection lock is held over the path's own. No leaf is taken under another leaf.
- * Nor are two that are always real, since other threads than the job's come by them: the notifier's
- * for arming (registration/uffd_ranges.c), and the one that fork takes (registration/notifier.c).
+ * Lock order, outermost first: rendezvous engine or one-sided operations, connection, then any one
+ * of the leaves (pool, registration cache, shared memory's lists, the rkey table). While a path is
+ * made, the multiplexer's connection lock is held over the path's own. No leaf is taken under
+ * another leaf. Nor are two that are always real, since other threads than the job's come by them:
+ * the notifier's for arming (registration/uffd_ranges.c), and the one that fork takes
+ * (registration/notifier.c). A third is outside of all: `closing` of btl/component.h.
  */
 #ifndef REGX_BASE_LOCK_H
 #define REGX_BASE_LOCK_H

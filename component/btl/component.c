@@ -40,7 +40,8 @@ regx_component_t mca_btl_regx_component = {
                               .mca_register_component_params = component_register},
               .btl_data = {.param_field = MCA_BASE_METADATA_PARAM_NONE},
               .btl_init = component_init,
-              .btl_progress = component_progress}};
+              .btl_progress = component_progress},
+    .closing = PTHREAD_MUTEX_INITIALIZER};
 
 static int add_procs(mca_btl_base_module_t *btl, size_t count, opal_proc_t **procs,
                      regx_endpoint_t **endpoints, opal_bitmap_t *reachable);
@@ -157,12 +158,14 @@ static void close_module(regx_component_t *component, regx_module_t *module)
 {
     unsigned i = 0;
 
+    pthread_mutex_lock(&component->closing);
     while (component->modules[i] != module) {
         i++;
     }
     component->module_count--;
     memmove(&component->modules[i], &component->modules[i + 1],
             (component->module_count - i) * sizeof(component->modules[0]));
+    pthread_mutex_unlock(&component->closing);
     regx_module_close(module);
 }
 

@@ -19,10 +19,13 @@
  * of pool and cache is divided among them.
  *
  * Threads: register, open, init, add_procs, del_procs, finalize and close are called by one
- * thread at a time. All else may be called by any thread; progress lets in one at a time.
+ * thread at a time. All else may be called by any thread; progress lets in one at a time. A tool's
+ * thread reads counters at any time, also while MPI_Finalize closes modules.
  */
 #ifndef REGX_BTL_COMPONENT_H
 #define REGX_BTL_COMPONENT_H
+
+#include <pthread.h>
 
 #include "base/counters.h"
 #include "base/trace.h"
@@ -47,6 +50,7 @@ struct regx_component {
     bool ending;                  /* the first module is being finalized */
     unsigned module_count;
     regx_module_t *modules[REGX_MODULES_MAX]; /* those that are open */
+    pthread_mutex_t closing; /* taken to close one, and to read what the caches count */
 };
 
 #endif

@@ -185,9 +185,11 @@ void regx_registry_stop(regx_module_t *module)
     }
 }
 
-void regx_registry_count_all(const regx_component_t *component)
+void regx_registry_count_all(regx_component_t *component)
 {
+    pthread_mutex_lock(&component->closing);
     for (unsigned i = 0; i < component->module_count; i++) {
         regx_registry_count(&component->modules[i]->registry);
     }
+    pthread_mutex_unlock(&component->closing);
 }

@@ -24,7 +24,7 @@ bool regx_registry_start(regx_module_t *module);
 /* A module whose cache was not opened is fine. */
 void regx_registry_stop(regx_module_t *module);
 
-/* Brings the counters up to date with what the caches counted, before they are read. */
-void regx_registry_count_all(const regx_component_t *component);
+/* Brings the counters up to date with what the caches counted, before they are read. Any thread. */
+void regx_registry_count_all(regx_component_t *component);
 
 #endif

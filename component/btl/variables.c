@@ -10,7 +10,7 @@
 #include "btl/registry.h"
 #include "transport/catalog.h"
 
-static const regx_component_t *counted;
+static regx_component_t *counted;
 
 /* Open MPI holds its own lock. A count begins at zero in each handle; Open MPI subtracts. */
 static int read_counter(const struct mca_base_pvar_t *variable, void *value, void *object)
@@ -22,8 +22,8 @@ static int read_counter(const struct mca_base_pvar_t *variable, void *value, voi
     return OPAL_SUCCESS;
 }
 
-/* What the caches have counted is added up when it is asked for. */
-static int read_cache_counter(const struct mca_base_pvar_t *variable, void *value, void *object)
+/* Of what is found in the caches: added up when it is asked for. */
+static int read_hits(const struct mca_base_pvar_t *variable, void *value, void *object)
 {
     regx_registry_count_all(counted);
     return read_counter(variable, value, object);
@@ -39,12 +39,13 @@ static void add(regx_component_t *component, const char *name, const char *help,
         MCA_BASE_PVAR_FLAG_READONLY | MCA_BASE_PVAR_FLAG_CONTINUOUS, read, NULL, NULL, counter);
 }
 
-static void add_table(regx_component_t *component, const regx_counter_t *row,
-                      mca_base_get_value_fn_t read)
+static void add_table(regx_component_t *component, const regx_counter_t *row)
 {
     for (; row->name != NULL; row++) {
-        add(component, row->name, row->help, row->kind, read,
-            regx_counter_of(&component->counters, row));
+        _Atomic uint64_t *counter = regx_counter_of(&component->counters, row);
+
+        add(component, row->name, row->help, row->kind,
+            counter == &component->counters.hits ? read_hits : read_counter, counter);
     }
 }
 
@@ -63,6 +64,6 @@ void regx_variables_register(regx_component_t *component)
         add(component, name, help, path->kind, read_counter,
             &component->counters.bytes[path->offset]);
     }
-    add_table(component, regx_counter_table, read_cache_counter);
-    add_table(component, regx_transport_counter_table, read_counter);
+    add_table(component, regx_counter_table);
+    add_table(component, regx_transport_counter_table);
 }

@@ -73,7 +73,8 @@ typedef struct regx_cache_config {
 
 /* ---- a registry ---- */
 
-/* One use of a registration. The caller keeps it, unchanged and in place, until it is released. */
+/* One use of a registration. The caller keeps it, unchanged and in place, until it is released.
+ * One that acquire_kept has filled in may be copied, and the copy released in its place. */
 typedef struct regx_region {
     const regx_mr_t *mr; /* covers the range that was asked for, and perhaps more on either side */
     regx_mr_t own;       /* where it was made for this use alone */

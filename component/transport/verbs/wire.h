@@ -40,7 +40,7 @@
 
 #include "base/status.h"
 
-#define REGX_VERBS_VERSION 5
+#define REGX_VERBS_VERSION 6
 #define REGX_VERBS_ADDRESS_SIZE 36
 #define REGX_CM_MESSAGE_SIZE 100
 #define REGX_VERBS_GID_SIZE 16
