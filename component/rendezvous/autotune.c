@@ -40,6 +40,8 @@ void regx_autotune_init(regx_autotune_t autotune[REGX_AUTOTUNE_SIZES],
         if (of->tune[1].wait < REGX_AUTOTUNE_PATIENCE) {
             of->tune[1].wait = REGX_AUTOTUNE_PATIENCE;
         }
+        of->tune[0].waits = of->tune[0].wait;
+        of->tune[1].waits = of->tune[1].wait;
         of->candidate = of->rest = winner;
     }
 }
@@ -120,7 +122,7 @@ static void end_trial(regx_tune_t *tune, bool known)
     tune->wait = lost < WAIT_MAX ? (uint64_t)lost + 1 : WAIT_MAX;
     tune->waits = tune->wait;
     tune->expected = tune->of[tune->winner].cost;
-    tune->slower = 0;
+    tune->slower = tune->vain = 0;
     tune->trying = false;
 }
 
@@ -267,14 +269,14 @@ static void watch(regx_tune_t *tune, float cost)
     }
 }
 
-/* One outside of a trial, by the winner alone. If that is not to be had several times in a row, the
- * next trial comes at once, and leaves it out. */
+/* One outside of a trial, by the winner alone. If most messages of several in a row cannot have it,
+ * the next trial comes at once, and leaves it out. */
 static void watch_vain(regx_tune_t *tune, const regx_autotune_t *segment)
 {
     if (segment->closed == 0) {
         return;
     }
-    tune->vain = segment->failed != 0 ? (uint8_t)(tune->vain + 1) : 0;
+    tune->vain = 2 * segment->refused > segment->closed ? (uint8_t)(tune->vain + 1) : 0;
     if (tune->vain >= VAIN) {
         tune->vain = 0;
         tune->wait = tune->waits - tune->wait >= VAIN_WAITED ? 0 : tune->wait;
@@ -347,7 +349,7 @@ static void begin_segment(regx_autotune_t *segment, bool burst, int64_t now)
         }
     }
     segment->number++;
-    segment->entered = segment->closed = 0;
+    segment->entered = segment->closed = segment->refused = 0;
     segment->bytes = segment->own = 0;
     segment->open_max = segment->open;
     segment->before = segment->open;
@@ -411,5 +413,6 @@ void regx_autotune_leave(const regx_trial_t *trial, uint64_t length, bool went)
     segment->own += trial->candidate == segment->candidate ? length : 0;
     if (!went && trial->number == segment->number) {
         segment->failed |= (uint8_t)(1u << trial->candidate);
+        segment->refused++;
     }
 }

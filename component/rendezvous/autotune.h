@@ -65,10 +65,10 @@ typedef struct regx_tune {
     uint8_t round, turn;
     uint8_t failures;  /* segments that told nothing */
     uint64_t wait;     /* no trial: messages until the next one, */
-    uint64_t waits;    /* of so many after the last one; */
+    uint64_t waits;    /* of so many after the last one, or before the first; */
     float expected;    /* the winner's cost there, */
     uint8_t slower;    /* and how many bursts in a row took clearly longer; */
-    uint8_t vain;      /* or how many segments in a row did not go by it */
+    uint8_t vain;      /* or how many segments in a row mostly did not go by it */
     uint32_t messages; /* of the trial */
     struct {
         uint8_t told;    /* segments */
@@ -99,6 +99,7 @@ typedef struct regx_autotune {
     uint32_t open_max;   /* of them at once */
     uint32_t before;     /* so many have yet to close before it can be measured */
     uint32_t closed;     /* since then */
+    uint32_t refused;    /* of those, the ones that `failed` is of */
     uint64_t bytes, own; /* of those, and of these by the candidate */
     int64_t began;
 } regx_autotune_t;

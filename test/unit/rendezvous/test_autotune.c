@@ -16,7 +16,8 @@ static regx_autotune_t autotune[REGX_AUTOTUNE_SIZES];
 static int64_t now;
 static int64_t costs[WAYS]; /* of a KiB, in nanoseconds */
 static unsigned went[WAYS], tried, looks;
-static unsigned refused; /* bits of ways that cannot be had */
+static unsigned refused; /* bits of ways that cannot be had, … */
+static bool refused_one; /* … by the first message of a stream */
 
 int __wrap_clock_gettime(clockid_t clock, struct timespec *time);
 
@@ -36,6 +37,7 @@ static void begin_of(unsigned candidates, uint8_t winner, uint32_t patience)
     regx_autotune_init(autotune, &prior);
     now = 1000000;
     refused = 0;
+    refused_one = false;
 }
 
 static void begin_with(uint8_t winner, uint32_t patience)
@@ -130,7 +132,7 @@ static void stream(unsigned count, unsigned ahead, uint64_t length)
         now = sender > now ? sender : now;
         now += message->trial.candidate != BOUNCE ? 1 : time_of(message);
         message->closed = now;
-        leave(message, true);
+        leave(message, !(refused_one && i == 0 && message->trial.candidate == TOGETHER));
     }
 }
 
@@ -468,7 +470,6 @@ static void what_ceases_to_be_had_does_not_win(void **state)
     assert_true(trials > 50);
 }
 
-/* Computations that last a thousand times as long as a message fall on one candidate's turns. */
 /* A winner that is not to be had any more is not tried in vain until the next trial would come. */
 static void a_winner_that_ceases_to_be_had_outside_a_trial_is_replaced(void **state)
 {
@@ -505,6 +506,36 @@ static void a_winner_that_is_refused_now_and_then_is_kept(void **state)
     assert_true(went[TOGETHER] > 3800);
 }
 
+/* Of a burst, too: one that finds no room is no reason for a trial. */
+static void a_winner_that_one_message_of_a_burst_is_refused_is_kept(void **state)
+{
+    (void)state;
+    cost(1000, 2000, 500);
+    for (unsigned i = 0; i < 200; i++) {
+        stream(WINDOW, WINDOW, 64 * KIB);
+    }
+    again();
+    refused_one = true;
+    for (unsigned i = 0; i < 20; i++) {
+        stream(WINDOW, WINDOW, 64 * KIB);
+    }
+    assert_int_equal(tried, 0);
+    assert_int_equal(went[TOGETHER], 20 * WINDOW);
+}
+
+static void a_prior_that_cannot_be_had_is_tried_for_a_while(void **state)
+{
+    (void)state;
+    begin_with(TOGETHER, 1000);
+    refused = 1u << TOGETHER;
+    cost(30, 15, 100);
+    alone(60, 64 * KIB);
+    assert_int_equal(tried, 0);
+    alone(100, 64 * KIB);
+    assert_int_equal(winner(64 * KIB), READ);
+}
+
+/* Computations that last a thousand times as long as a message fall on one candidate's turns. */
 static void the_next_trial_is_never_out_of_reach(void **state)
 {
     (void)state;
@@ -563,6 +594,8 @@ int main(void)
         cmocka_unit_test_setup(what_ceases_to_be_had_does_not_win, begin),
         cmocka_unit_test_setup(a_winner_that_ceases_to_be_had_outside_a_trial_is_replaced, begin),
         cmocka_unit_test_setup(a_winner_that_is_refused_now_and_then_is_kept, begin),
+        cmocka_unit_test_setup(a_winner_that_one_message_of_a_burst_is_refused_is_kept, begin),
+        cmocka_unit_test_setup(a_prior_that_cannot_be_had_is_tried_for_a_while, begin),
         cmocka_unit_test_setup(the_next_trial_is_never_out_of_reach, begin),
         cmocka_unit_test_setup(the_first_trial_may_have_to_wait, begin),
         cmocka_unit_test_setup(a_message_without_a_part_is_left_as_it_is, begin),
