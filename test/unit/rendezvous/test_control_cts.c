@@ -77,14 +77,16 @@ static cts_form_t cts_form(unsigned which)
 
 static bool cts_unpack(const uint8_t *bytes, regx_cts_t *cts)
 {
-    regx_rndv_t rndv = {.page = 0}; /* of which only the protocols matter */
+    static regx_rndv_t rndv; /* of which only the protocols matter */
     uint8_t *copy = malloc(REGX_CTS_SIZE + 1);
     bool good;
 
     assert_non_null(copy);
     memcpy(copy + 1, bytes, REGX_CTS_SIZE);
     memset(cts, 0x77, sizeof(*cts));
-    regx_strategy_protocols(rndv.protocols);
+    if (rndv.protocols[REGX_PATH_bounce] == NULL) {
+        regx_strategy_protocols(rndv.protocols);
+    }
     good = regx_send_read_cts(&rndv, copy + 1, cts);
     free(copy);
     return good;

@@ -43,8 +43,8 @@ static regx_status_t count_puts(fake_t *fake, fake_call_t call, const regx_put_t
     for (unsigned i = 0; call == FAKE_PUT && i < watched->count; i++) {
         const uint8_t *from = put->local;
 
-        watched->puts[i] += from >= watched->sent[i].base &&
-                            from < watched->sent[i].base + watched->sent[i].length;
+        watched->puts[i] +=
+            from >= watched->sent[i].base && from < watched->sent[i].base + watched->sent[i].length;
     }
     return pair_rule(fake, call, put);
 }
