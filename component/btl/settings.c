@@ -96,7 +96,7 @@ static const regx_param_t inherited[] = {
     {.name = "rdma_pipeline_send_length", .initial = "0"},
     {.name = "rdma_pipeline_frag_size", .initial = "18446744073709551615"},
     {.name = "flags",
-     .initial = "send,put,get",
+     .initial = "send,put,get,fetching-atomics",
      .help = "What regx tells Open MPI that it can do. Nothing can be gained by changing it."},
     {.name = "atomic_flags"},
     {.name = "put_alignment", .initial = "0"},
