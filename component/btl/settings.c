@@ -80,7 +80,7 @@ static const regx_param_t inherited[] = {
              "is 65536, so that `--mca btl regx,vader,self` leaves the node to vader; more than "
              "65536 takes it. But beside a vader with puts, gets and atomics Open MPI sends large "
              "messages in fragments: leave vader out of btl, or add btl_vader_flags = send. "
-             "With it go MPI windows, see btl_regx_flags. "
+             "MPI windows follow it, see btl_regx_flags. "
              "Between nodes, tcp's is 100."},
     {.name = "latency",
      .initial = "1",

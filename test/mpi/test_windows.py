@@ -5,7 +5,8 @@ import pytest
 from job import Job
 from launch import Build, Mpi
 
-CASES = ["fence", "pscw", "lock", "requests", "flood", "derived", "accumulate", "fetch", "swap"]
+CASES = ["fence", "pscw", "lock", "requests", "flood", "derived", "accumulate", "fetch", "swap",
+         "alternate"]
 MOVING = ["fence", "pscw", "lock", "requests", "derived"]
 
 
