@@ -26,6 +26,13 @@ def test_every_operation_between_two_hosts(mpi: Mpi, tmp_path: Path, flavour: st
     assert job.total("onesided_messages") > 0 and job.total("malformed") == 0, str(job)
 
 
+def test_osc_rdma_waits_for_memory_inside_a_completion(mpi: Mpi, tmp_path: Path) -> None:
+    """It has so little that it has to: then it calls progress until other operations are done."""
+    with two_hosts(tmp_path) as (around, options):
+        mpi("window", "create", 1000, "alternate", ranks=3, around=around, options=options,
+            mca={"osc_rdma_buffer_size": 128}).checked(3)
+
+
 def test_by_its_flags_regx_has_them_beside_vader(mpi: Mpi, tmp_path: Path) -> None:
     """Of three processes two have vader beside regx, and one has not."""
     with two_hosts(tmp_path) as (around, options):
