@@ -99,11 +99,13 @@ static void size_cache(regx_params_t *params, uint64_t page)
     registration->cache_bytes = bytes > page ? bytes & ~(page - 1) : page;
 }
 
-/* Before the transport is opened, which brings a UCX that leaves libc alone. */
+/* Before the transport is opened, which brings a UCX that leaves libc alone. A UCX that something else
+ * than Open MPI has loaded may be unloaded again, and ucm's code needs it. */
 static const regx_hook_source_t *hook_source(regx_hooks_choice_t choice)
 {
     const bool by_ucm =
-        choice == REGX_HOOKS_UCM || (choice == REGX_HOOKS_AUTO && regx_hooks_ucm_patched());
+        choice == REGX_HOOKS_UCM ||
+        (choice == REGX_HOOKS_AUTO && regx_compat_links_ucx() && regx_hooks_ucm_patched());
 
     return by_ucm ? regx_hooks_ucm : &regx_compat_hooks;
 }

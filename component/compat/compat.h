@@ -58,6 +58,9 @@ extern const bool regx_compat_windows;
 uint32_t regx_compat_local_processes(void);
 uint32_t regx_compat_processes(void);
 
+/* Whether Open MPI itself is linked with UCX, whose hooks have then patched libc before and stay. */
+bool regx_compat_links_ucx(void);
+
 /* What Open MPI knows of the machine; may be NULL. */
 hwloc_topology_t regx_compat_topology(void);
 

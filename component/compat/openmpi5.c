@@ -19,6 +19,9 @@
  * osc/rdma wants only messages. */
 const bool regx_compat_windows = false;
 
+/* Open MPI's own part for UCX, by default in libopen-pal. */
+extern char opal_common_ucx[] __attribute__((weak));
+
 struct regx_compat_inbox {
     mca_btl_base_module_t *btl;
     mca_btl_base_segment_t segment;
@@ -85,6 +88,11 @@ int regx_compat_fetch(const mca_base_component_t *component, opal_proc_t *proc, 
 uint32_t regx_compat_processes(void)
 {
     return opal_process_info.num_procs;
+}
+
+bool regx_compat_links_ucx(void)
+{
+    return opal_common_ucx != NULL;
 }
 
 bool regx_version_local_peers(char **peers)

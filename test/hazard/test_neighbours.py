@@ -49,7 +49,7 @@ def test_a_full_mailbox_delays_nobody_else(mpi: Mpi, tmp_path: Path, strategy: s
 
 def test_little_shared_memory_takes_shorter_mailboxes(mpi: Mpi, tmp_path: Path) -> None:
     """Both pools fit, and mailboxes for both if the first who asks does not take the longest."""
-    memory = SharedMemory(tmp_path, size="1848k")
+    memory = SharedMemory(tmp_path, size="3896k")
     job = mpi(*COLLECTIVE, ranks=2, around=memory.around,
               regx={"uct_tls": "posix", "pool_size": "256K"}).checked(ranks=2).over("shm")
     assert job.complaints == [] and memory.left() == "", str(job)
@@ -57,7 +57,7 @@ def test_little_shared_memory_takes_shorter_mailboxes(mpi: Mpi, tmp_path: Path) 
 
 def test_no_shared_memory_for_mailboxes_ends_the_job(mpi: Mpi, tmp_path: Path) -> None:
     """Both pools fit, the mailboxes do not, and there is no tcp: one line, and the end."""
-    memory = SharedMemory(tmp_path, size="800k")
+    memory = SharedMemory(tmp_path, size="2848k")
     job = mpi("collective", "--sizes", "1000000", "bcast", ranks=2, around=memory.around,
               regx={"uct_tls": "posix", "pool_size": "256K"}, mca={"btl_base_verbose": 20})
     assert job.status != 0 and job.stdout == "", str(job)

@@ -24,6 +24,8 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
     (["--openmpi", "5.1", "test/unit/base"], "--openmpi 5.1: allowed: 5.0, 6.0"),
     (["--openmpi", "5.0"], "--openmpi: name the tests to run with it"),
     (["--openmpi", "5.0", "--machine", "test/unit/base"], "--openmpi: not with --machine"),
+    (["--openmpi", "5.0", "--serial", "test/unit/base"], "--openmpi: not with --serial"),
+    (["--openmpi", "5.0", "--no-install", "test/unit/base"], "--openmpi: not with --no-install"),
     (["--seed"], "--seed needs a value"),
     (["--seed", "one"], "--seed one: not a number"),
     (["--osu", "/nowhere"], "--osu /nowhere: no such folder"),

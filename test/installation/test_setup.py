@@ -40,19 +40,23 @@ def test_missing_packages(tmp_path: Path) -> None:
                           "apt-get update && apt-get install -y libtool strace\n")
 
 
+def replace(program: Path, script: str) -> None:
+    program.unlink(missing_ok=True)
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+
+
+def hide_pmix(folder: Path) -> None:
+    finder = folder / "pkg-config"
+    replace(finder, f'[ "$*" != "--exists pmix" ] || exit 1\nexec {finder.resolve()} "$@"')
+
+
 def offered(tmp_path: Path, candidate: str) -> str:
     """A PATH where apt has that version of Open MPI, and there is none."""
     path = path_without(tmp_path, "mpicc", "mpirun", "strace")
-    policy = tmp_path / "apt-cache"
-    policy.unlink()
-    policy.write_text(f'#!/bin/sh\n[ "$*" = "policy libopenmpi-dev" ] || exit 1\n'
-                      f'echo "libopenmpi-dev:"\necho "  Candidate: {candidate}"\n')
-    policy.chmod(0o755)
-    finder = tmp_path / "pkg-config"
-    real = finder.resolve()
-    finder.unlink()
-    finder.write_text(f'#!/bin/sh\n[ "$*" != "--exists pmix" ] || exit 1\nexec {real} "$@"\n')
-    finder.chmod(0o755)
+    replace(tmp_path / "apt-cache", '[ "$*" = "policy libopenmpi-dev" ] || exit 1\n'
+            f'echo "libopenmpi-dev:"\necho "  Candidate: {candidate}"')
+    hide_pmix(tmp_path)
     return path
 
 
@@ -72,6 +76,26 @@ def test_another_open_mpi_than_supported(tmp_path: Path, candidate: str) -> None
     ("1:6.0.0~rc2-1", "libopenmpi-dev openmpi-bin strace libpmix-dev")])
 def test_open_mpi_of_each_debian(tmp_path: Path, candidate: str, needed: str) -> None:
     run = setup("test", "--no-install", path=offered(tmp_path, candidate))
+    assert run.returncode == 1
+    assert run.stderr.endswith(f"apt-get install -y {needed}\n"), run.stderr
+
+
+@pytest.mark.parametrize(("major", "whole", "needed"), [
+    ("4", "4", "strace"), ("5", "5.0.7", "strace libpmix-dev")])
+def test_installed_open_mpi_of_each_debian(tmp_path: Path, major: str, whole: str,
+                                           needed: str) -> None:
+    """As its header says; 4.1's OPAL_VERSION is no more than its release number."""
+    (tmp_path / "bin").mkdir()
+    path = path_without(tmp_path / "bin", "strace")
+    (tmp_path / "include/opal/mca/btl").mkdir(parents=True)
+    (tmp_path / "include/opal/mca/btl/btl.h").touch()
+    (tmp_path / "include/opal_config.h").write_text(
+        f'#define OPAL_MAJOR_VERSION {major}\n#define OPAL_VERSION "{whole}"\n')
+    replace(tmp_path / "bin/mpicc", f"echo {tmp_path}/include")
+    replace(tmp_path / "bin/mpirun", "exit 1")
+    replace(tmp_path / "bin/dpkg", "exit 0")  # a package brought it
+    hide_pmix(tmp_path / "bin")
+    run = setup("test", "--no-install", path=path)
     assert run.returncode == 1
     assert run.stderr.endswith(f"apt-get install -y {needed}\n"), run.stderr
 

@@ -11,16 +11,22 @@ from packages import output, source
 
 PLACE = "regx"  # of the copy, from the root
 LIST = "copied"  # what was copied last
-# Ends all that the command started when it ends, and all mounts with it.
-ENTER = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
-# /dev/shm is the machine's, whose size is the one that tests look at.
+# When the command or this script ends, however it does, all that the command started ends too, and all
+# mounts with it.
+ENTER = ["setpriv", "--pdeathsig", "KILL",
+         "unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+# The devices are this machine's and nothing below /dev can be removed; /dev/shm is the command's own. A
+# command that was killed may have left packages half installed.
 MOUNT = """
 root=$1 place=$2
 shift 2
 mount --rbind /dev "$root/dev"
+mount -t tmpfs -o mode=1777 shm "$root/dev/shm"
+mount -o remount,bind,ro "$root/dev"
 mount --rbind /sys "$root/sys"
 mount -t proc proc "$root/proc"
 mount -t tmpfs -o mode=1777 tmp "$root/tmp"
+chroot "$root" dpkg --configure -a >&2
 exec chroot "$root" env -C "/$place" "$@"
 """
 

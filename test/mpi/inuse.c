@@ -5,11 +5,10 @@
  *     inuse SIDE PART SIZE FILE
  *
  * SIDE: send, receive, or neither (the control). PART: some pages, or all; or byte, which changes
- * one and unmaps nothing. Rank 0 sends SIZE bytes
- * to rank 1; when the first have arrived and the last have not, that side unmaps. Both must get to
- * the end, and what is still mapped must have arrived. Then, with new memory in place, the same
- * buffer is used again. The ranks share FILE, by which they go step by step until the first bytes
- * have arrived, so that the transfer is under way then.
+ * one and unmaps nothing. Rank 0 sends SIZE bytes to rank 1; when the first bytes or the last have
+ * arrived, and not both, that side unmaps. Both must get to the end, and what is still mapped must
+ * have arrived. Then, with new memory in place, the same buffer is used again. The ranks share FILE,
+ * by which they go step by step until something has arrived, so that the transfer is under way then.
  */
 #include <fcntl.h>
 #include <sched.h>
@@ -54,6 +53,17 @@ static void change(unsigned char *memory)
     }
 }
 
+/* A transfer may begin with the last piece. */
+static bool has_first(const unsigned char *memory, uint64_t key)
+{
+    return stamp_check(memory, 64, key, 0) == 64;
+}
+
+static bool has_last(const unsigned char *memory, uint64_t key)
+{
+    return stamp_check(memory + size - 64, 64, key, size - 64) == 64;
+}
+
 /* Progress that no transfer needs. */
 static void look(void)
 {
@@ -94,7 +104,7 @@ static void receive(unsigned char *memory, uint64_t key, bool changes)
     int done = 0;
     memset(memory, 0, size);
     MPI_Irecv(memory, (int)size, MPI_BYTE, 0, TAG, MPI_COMM_WORLD, &request);
-    while (stamp_check(memory, 64, key, 0) != 64) {
+    while (!has_first(memory, key) && !has_last(memory, key)) {
         shared->receivers_turn = false;
         while (!shared->receivers_turn) {
             sched_yield();
@@ -102,7 +112,7 @@ static void receive(unsigned char *memory, uint64_t key, bool changes)
         MPI_Test(&request, &done, MPI_STATUS_IGNORE);
     }
     if (changes) {
-        if (done || stamp_check(memory + size - 8, 8, key, size - 8) == 8) {
+        if (done || (has_first(memory, key) && has_last(memory, key))) {
             check_fail("the transfer was too fast");
         }
         change(memory);
