@@ -130,7 +130,11 @@ static int component_register(void)
 
 static int component_open(void)
 {
-    return version_matches() ? OPAL_SUCCESS : OPAL_ERR_NOT_AVAILABLE;
+    if (!version_matches()) {
+        return OPAL_ERR_NOT_AVAILABLE;
+    }
+    mca_btl_regx_component.windows = regx_may_have_windows(&face);
+    return OPAL_SUCCESS;
 }
 
 /* Whoever names regx wants it to carry the job; another PML would leave it idle in silence. */

@@ -46,6 +46,7 @@ struct regx_component {
     char transport_reason[256];   /* why these transports; for the report */
     uint64_t node;                /* what processes on one node have in common (address.c) */
     bool threads;
+    bool windows;                 /* offers Open MPI what it wants for windows */
     atomic_bool warned_of_change; /* of a buffer that changed while in use */
     bool ending;                  /* the first module is being finalized */
     unsigned module_count;

@@ -135,6 +135,7 @@ static regx_onesided_t *open_onesided(regx_module_t *module)
     const regx_onesided_config_t config = {.threads = module->threads,
                                            .counters = module->counters,
                                            .waiting = &module->queued,
+                                           .ended = &module->ended,
                                            .unanswered = unanswered,
                                            .context = module};
 
@@ -167,7 +168,7 @@ regx_status_t regx_module_open(regx_component_t *component, const regx_module_re
     module->threads = component->threads;
     regx_list_init(&module->blocked);
     regx_lock_init(&module->lock, module->threads);
-    regx_onesided_declare(&module->super);
+    regx_onesided_declare(&module->super, component->windows);
     module->inbox = regx_compat_inbox_new(&module->super);
     module->onesided = open_onesided(module);
     regx_status_t status = REGX_NO_MEMORY;
@@ -310,6 +311,9 @@ int regx_module_progress(regx_module_t *module)
     const int events = ++module->rounds % REGX_TRANSPORT_ROUNDS == 0 ? progress_all(module)
                                                                      : progress_front(module);
     leave(module);
+    if (atomic_load_explicit(&module->ended, memory_order_relaxed) > 0) {
+        regx_onesided_complete(module->onesided); /* osc/rdma calls progress from there */
+    }
     return events;
 }
 

@@ -55,6 +55,7 @@ struct regx_module {
     /* Read without the lock. */
     _Atomic unsigned leaving;   /* endpoints that progress is to delete */
     _Atomic unsigned queued;    /* fragments that wait, and peers of whom onesided waits */
+    _Atomic unsigned ended;     /* one-sided operations whose completion is to be called */
     _Atomic size_t zcopy_bytes; /* of fragments in the pool that some peer still reads */
 };
 

@@ -144,8 +144,7 @@ static int ask(const call_t *call)
     *kept = *call;
     kept->request.done = answered;
     const regx_status_t status =
-        regx_onesided_ask(module->onesided, &kept->endpoint->onesided, &kept->request,
-                          !atomic_load_explicit(&module->progressing, memory_order_relaxed));
+        regx_onesided_ask(module->onesided, &kept->endpoint->onesided, &kept->request);
     if (status != REGX_PENDING) {
         free(kept);
         return OPAL_ERR_OUT_OF_RESOURCE;
@@ -326,11 +325,15 @@ static int compare_swap(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint, v
 
 /* Atomic operations are done by the processor of who has the memory: its own go well with them
  * (GLOB). Open MPI 4.1 looks for GLOB and 32BIT in btl_flags, where they mean nothing else. */
-void regx_onesided_declare(mca_btl_base_module_t *face)
+void regx_onesided_declare(mca_btl_base_module_t *face, bool may)
 {
     const unsigned both = MCA_BTL_ATOMIC_SUPPORTS_GLOB | MCA_BTL_ATOMIC_SUPPORTS_32BIT;
 
-    if ((face->btl_flags & MCA_BTL_FLAGS_ATOMIC_FOPS) == 0) { /* the user does not want windows */
+    if (!may) {
+        face->btl_flags &= ~(uint32_t)MCA_BTL_FLAGS_ATOMIC_FOPS;
+    }
+    if ((face->btl_flags & MCA_BTL_FLAGS_ATOMIC_FOPS) ==
+        0) { /* or the user does not want windows */
         return;
     }
     face->btl_atomic_flags = MCA_BTL_ATOMIC_SUPPORTS_ADD | MCA_BTL_ATOMIC_SUPPORTS_AND |

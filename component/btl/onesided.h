@@ -3,8 +3,8 @@
  * Windows: the calls of Open MPI's osc/rdma, which puts to, gets from and changes memory that its
  * peers have registered. Any thread.
  *
- * It may call from inside a completion, that is, from progress, and there it would wait for ever for
- * an operation that is refused for want of room: those are accepted.
+ * It may call from inside a completion, and there also waits for other operations by calling
+ * progress: completions are called after progress has been left.
  */
 #ifndef REGX_BTL_ONESIDED_H
 #define REGX_BTL_ONESIDED_H
@@ -12,9 +12,9 @@
 #include "btl/endpoint.h"
 #include "btl/module.h"
 
-/* Says in a module's face what it does for windows, and puts its atomic operations there. Once per
- * module, after the parameters. */
-void regx_onesided_declare(mca_btl_base_module_t *face);
+/* Says in a module's face what it does for windows, and puts its atomic operations there; or that it
+ * does nothing, if it may not. Once per module, after the parameters. */
+void regx_onesided_declare(mca_btl_base_module_t *face, bool may);
 
 /* Memory that all peers may reach. NULL: no memory, or too many windows. */
 mca_btl_base_registration_handle_t *regx_window_register(regx_module_t *module, void *base,

@@ -5,17 +5,55 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "opal/mca/base/mca_base_component_repository.h"
 #include "opal/mca/btl/base/base.h"
 
-/* self has a peer of its own alone. */
+#include "btl/params.h"
+
+/* It has a peer of its own alone. */
+static bool is_self(const mca_base_component_t *component)
+{
+    return strcmp(component->mca_component_name, "self") == 0;
+}
+
+/* All of them are registered before the first is opened. */
+static unsigned exclusivity(const mca_base_component_t *component)
+{
+    mca_base_var_source_t source;
+    const unsigned *value =
+        regx_param_stored("opal", "btl", component->mca_component_name, "exclusivity", &source);
+
+    return value != NULL ? *value : 0;
+}
+
+bool regx_may_have_windows(const mca_btl_base_module_t *btl)
+{
+    const mca_base_component_list_item_t *item;
+    mca_base_var_source_t source;
+
+    regx_param_stored("opal", "btl", "regx", "flags", &source);
+    if (source != MCA_BASE_VAR_SOURCE_DEFAULT) {
+        return true;
+    }
+    OPAL_LIST_FOREACH(item, &opal_btl_base_framework.framework_components,
+                      mca_base_component_list_item_t)
+    {
+        if (!is_self(item->cli_component) &&
+            exclusivity(item->cli_component) > btl->btl_exclusivity) {
+            return false;
+        }
+    }
+    return regx_compat_windows;
+}
+
 static bool hinders(const mca_btl_base_module_t *other, const mca_btl_base_module_t *btl)
 {
     const uint32_t needed = MCA_BTL_FLAGS_PUT | MCA_BTL_FLAGS_GET | MCA_BTL_FLAGS_ATOMIC_FOPS;
 
     return other->btl_component != btl->btl_component &&
            other->btl_exclusivity < btl->btl_exclusivity &&
-           strcmp(other->btl_component->btl_version.mca_component_name, "self") != 0 &&
-           (other->btl_flags & needed) == needed && other->btl_min_rdma_pipeline_size >= INT32_MAX;
+           !is_self(&other->btl_component->btl_version) && (other->btl_flags & needed) == needed &&
+           other->btl_min_rdma_pipeline_size >= INT32_MAX;
 }
 
 void regx_warn_of_other_btls(const mca_btl_base_module_t *btl)

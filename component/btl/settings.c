@@ -80,6 +80,7 @@ static const regx_param_t inherited[] = {
              "is 65536, so that `--mca btl regx,vader,self` leaves the node to vader; more than "
              "65536 takes it. But beside a vader with puts, gets and atomics Open MPI sends large "
              "messages in fragments: leave vader out of btl, or add btl_vader_flags = send. "
+             "MPI windows follow it, see btl_regx_flags. "
              "Between nodes, tcp's is 100."},
     {.name = "latency",
      .initial = "1",
@@ -97,8 +98,11 @@ static const regx_param_t inherited[] = {
     {.name = "rdma_pipeline_frag_size", .initial = "18446744073709551615"},
     {.name = "flags",
      .initial = "send,put,get,fetching-atomics",
-     .help = "What regx tells Open MPI that it can do. Nothing can be gained by changing it."},
-    {.name = "atomic_flags"},
+     .help =
+         "What regx tells Open MPI that it can do. By fetching-atomics it offers itself for MPI "
+         "windows. Unless btl_regx_flags is set, they are left out beside a BTL of higher "
+         "exclusivity (but self), and with Open MPI 5.0 and later."},
+    {.name = "atomic_flags", .help = "Not to be set: follows from btl_regx_flags."},
     {.name = "put_alignment", .initial = "0"},
     {.name = "put_limit",
      .initial = "18446744073709551615",

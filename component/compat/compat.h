@@ -50,6 +50,9 @@ bool regx_compat_same_node(const opal_proc_t *proc);
 const char *regx_compat_host(void);
 const char *regx_compat_version(void); /* of the Open MPI that runs */
 
+/* Whether a BTL with puts, gets and atomic operations can have windows (osc/rdma). */
+extern const bool regx_compat_windows;
+
 /* Processes of this job on this node, this one counted; and of this job in all, 0 if Open MPI does
  * not know. */
 uint32_t regx_compat_local_processes(void);

@@ -15,6 +15,8 @@
 #pragma weak opal_value_t_class
 #pragma weak opal_value_unload
 
+const bool regx_compat_windows = true;
+
 struct regx_compat_inbox {
     mca_btl_base_module_t *btl;
     mca_btl_base_segment_t segment;

@@ -15,6 +15,10 @@
 #pragma weak opal_pmix_convert_jobid
 #pragma weak opal_pmix_convert_status
 
+/* Here it also has to promise MCA_BTL_FLAGS_RDMA_REMOTE_COMPLETION, for all its puts. From others
+ * osc/rdma wants only messages. */
+const bool regx_compat_windows = false;
+
 /* Open MPI's own part for UCX, by default in libopen-pal. */
 extern char opal_common_ucx[] __attribute__((weak));
 

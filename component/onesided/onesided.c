@@ -24,6 +24,7 @@ regx_onesided_t *regx_onesided_create(const regx_onesided_config_t *config)
     regx_windows_init(&onesided->windows);
     regx_handle_table_init(&onesided->requests);
     regx_list_init(&onesided->blocked);
+    regx_list_init(&onesided->ended);
     return onesided;
 }
 
@@ -85,9 +86,66 @@ static bool advance_locked(regx_onesided_t *onesided, regx_onesided_peer_t *peer
     return answered || asked;
 }
 
+/* ---- requests that have ended ---- */
+
+static void end_locked(regx_onesided_t *onesided, regx_onesided_request_t *request)
+{
+    regx_list_append(&onesided->ended, &request->link);
+    atomic_fetch_add_explicit(onesided->config.ended, 1u, memory_order_relaxed);
+}
+
+static void take_ended_locked(regx_onesided_t *onesided, regx_onesided_request_t *request)
+{
+    regx_list_remove(&request->link);
+    onesided->pending--;
+    atomic_fetch_sub_explicit(onesided->config.ended, 1u, memory_order_relaxed);
+}
+
+static regx_onesided_request_t *first_ended(const regx_link_t *list)
+{
+    return regx_list_empty(list) ? NULL
+                                 : REGX_CONTAINER_OF(list->next, regx_onesided_request_t, link);
+}
+
+static regx_onesided_request_t *take_first_ended(regx_onesided_t *onesided)
+{
+    regx_lock(&onesided->lock);
+    regx_onesided_request_t *request = first_ended(&onesided->ended);
+    if (request != NULL) {
+        take_ended_locked(onesided, request);
+    }
+    regx_unlock(&onesided->lock);
+    return request;
+}
+
+void regx_onesided_complete(regx_onesided_t *onesided)
+{
+    regx_onesided_request_t *request;
+
+    while ((request = take_first_ended(onesided)) != NULL) {
+        request->done(request, request->status);
+    }
+}
+
+/* Moves the peer's to the list. */
+static void take_all_ended_locked(regx_onesided_t *onesided, const regx_onesided_peer_t *peer,
+                                  regx_link_t *list)
+{
+    for (regx_link_t *link = onesided->ended.next, *next; link != &onesided->ended; link = next) {
+        regx_onesided_request_t *request = REGX_CONTAINER_OF(link, regx_onesided_request_t, link);
+
+        next = link->next;
+        if (request->peer == peer) {
+            take_ended_locked(onesided, request);
+            regx_list_append(list, &request->link);
+        }
+    }
+}
+
 void regx_onesided_forget(regx_onesided_t *onesided, regx_onesided_peer_t *peer)
 {
     regx_onesided_peer_t **at = bucket(onesided, peer->id);
+    regx_onesided_request_t *request;
     regx_link_t ended;
 
     regx_list_init(&ended);
@@ -97,16 +155,14 @@ void regx_onesided_forget(regx_onesided_t *onesided, regx_onesided_peer_t *peer)
     }
     *at = peer->next;
     regx_requests_take_locked(onesided, peer, &ended);
+    take_all_ended_locked(onesided, peer, &ended);
     free(peer->answers);
     peer->answers = NULL;
     set_blocked_locked(onesided, peer, false);
     regx_unlock(&onesided->lock);
-    while (!regx_list_empty(&ended)) {
-        regx_onesided_request_t *request =
-            REGX_CONTAINER_OF(ended.next, regx_onesided_request_t, link);
-
+    while ((request = first_ended(&ended)) != NULL) {
         regx_list_remove(&request->link);
-        request->done(request, REGX_UNREACHABLE);
+        request->done(request, request->status);
     }
 }
 
@@ -167,7 +223,7 @@ static bool is_full_locked(const regx_onesided_t *onesided, const regx_onesided_
 }
 
 regx_status_t regx_onesided_ask(regx_onesided_t *onesided, regx_onesided_peer_t *peer,
-                                regx_onesided_request_t *request, bool bounded)
+                                regx_onesided_request_t *request)
 {
     regx_status_t status = REGX_PENDING;
     const regx_onesided_type_t type = request->type;
@@ -177,7 +233,7 @@ regx_status_t regx_onesided_ask(regx_onesided_t *onesided, regx_onesided_peer_t 
     request->seen = false;
     regx_list_init(&request->link);
     regx_lock(&onesided->lock);
-    if (bounded && is_full_locked(onesided, request)) {
+    if (is_full_locked(onesided, request)) {
         status = REGX_AGAIN;
     } else if (!regx_handle_table_add(&onesided->requests, request, &request->handle)) {
         status = REGX_NO_MEMORY;
@@ -198,8 +254,6 @@ void regx_onesided_deliver(regx_onesided_t *onesided, uint64_t sender, const voi
                            size_t length)
 {
     regx_onesided_message_t message;
-    regx_onesided_request_t *ended = NULL;
-    regx_status_t status = REGX_OK;
     bool answerable = true;
 
     regx_lock(&onesided->lock);
@@ -207,8 +261,10 @@ void regx_onesided_deliver(regx_onesided_t *onesided, uint64_t sender, const voi
     if (peer == NULL || !regx_onesided_unpack(data, length, &message)) {
         regx_onesided_malformed(onesided);
     } else if (message.type == REGX_ONESIDED_REPLY || message.type == REGX_ONESIDED_DATA) {
-        ended = regx_requests_answered_locked(onesided, peer, &message, &status);
-        if (ended != NULL) {
+        regx_onesided_request_t *request = regx_requests_answered_locked(onesided, peer, &message);
+
+        if (request != NULL) {
+            end_locked(onesided, request);
             advance_locked(onesided, peer);
         }
     } else {
@@ -217,9 +273,6 @@ void regx_onesided_deliver(regx_onesided_t *onesided, uint64_t sender, const voi
                            regx_answers_stalled_locked(peer) || regx_requests_stalled_locked(peer));
     }
     regx_unlock(&onesided->lock);
-    if (ended != NULL) {
-        ended->done(ended, status);
-    }
     if (!answerable) {
         onesided->config.unanswered(onesided->config.context, sender);
     }

@@ -19,11 +19,15 @@
  * Nothing that a peer sends is trusted: a request is done only inside a window that is offered, an
  * answer counts only for a request that is open and from the peer that was asked. What does not fit
  * is counted as malformed. A peer has at most REGX_ONESIDED_ASKED requests open; what a process asks
- * beyond that waits here. Memory per peer that has asked for something: 6 KiB.
+ * beyond that waits here. Memory per peer that has asked for something: 3.6 KB.
  *
- * Any thread may call. deliver and progress are called from the transport's progress only. The
- * room's lock is as the rendezvous engine's: a connection's may be taken under it. Done callbacks
- * are called without it.
+ * What a process says that is not among the peers is dropped. Nobody waits for it: both ends know
+ * each other before Open MPI makes a window over them, and one is forgotten only after the window
+ * was freed.
+ *
+ * Any thread may call. deliver and progress are called from the transport's progress only, complete
+ * outside of it. The room's lock is as the rendezvous engine's: a connection's may be taken under
+ * it. Done callbacks are called without it, from complete and forget.
  */
 #ifndef REGX_ONESIDED_ONESIDED_H
 #define REGX_ONESIDED_ONESIDED_H
@@ -36,7 +40,8 @@
 #include "transport/transport.h"
 
 #define REGX_ONESIDED_ASKED 64u     /* requests that a peer may have open */
-#define REGX_ONESIDED_PENDING 4096u /* puts and gets that this process may have open */
+#define REGX_ONESIDED_PENDING 4096u /* requests beyond which puts and gets are refused */
+#define REGX_ONESIDED_BURST 16u     /* frames to a peer at a time: the lock is held for as long */
 
 typedef struct regx_onesided regx_onesided_t;
 
@@ -45,6 +50,8 @@ typedef struct regx_onesided_config {
     regx_counters_t *counters;
     /* Raised by one while progress has something to do; whoever calls progress looks at it. */
     _Atomic unsigned *waiting;
+    /* How many requests have ended whose done complete has to call. */
+    _Atomic unsigned *ended;
     /* There is no memory to answer this peer with, which will wait for ever. */
     void (*unanswered)(void *context, uint64_t peer);
     void *context;
@@ -76,7 +83,7 @@ typedef struct regx_onesided_request {
     uint64_t operand;          /* ATOMIC; SWAP: the new value */
     uint64_t compare;          /* SWAP */
     uint64_t result;           /* ATOMIC, SWAP: set before done: what was there before */
-    /* Called once, after ask answered REGX_PENDING. REGX_OK; REGX_INVALID: the peer says that there
+    /* Called once, after ask answered REGX_PENDING. It may call progress. REGX_OK; REGX_INVALID: the peer says that there
      * is no such window; REGX_UNREACHABLE: the peer was forgotten before it answered. */
     void (*done)(struct regx_onesided_request *request, regx_status_t status);
     void *context;
@@ -84,8 +91,9 @@ typedef struct regx_onesided_request {
     regx_onesided_peer_t *peer;
     regx_handle_t handle;
     regx_link_t link;
-    size_t moved; /* bytes sent or received */
-    bool seen;    /* the peer has seen something of it */
+    size_t moved;         /* bytes sent or received */
+    bool seen;            /* the peer has seen something of it */
+    regx_status_t status; /* once it has ended */
 } regx_onesided_request_t;
 
 /* NULL: no memory. */
@@ -96,7 +104,8 @@ void regx_onesided_destroy(regx_onesided_t *onesided);
 /* Fills the peer, and serves it from now on. */
 void regx_onesided_add(regx_onesided_t *onesided, regx_onesided_peer_t *peer, uint64_t id,
                        regx_conn_t *conn);
-/* Ends what is open with the peer; then it may be freed. */
+/* Ends what is open with the peer; then it may be freed. No other thread is inside a done of the
+ * peer's: Open MPI gives a process up after it has freed the windows. */
 void regx_onesided_forget(regx_onesided_t *onesided, regx_onesided_peer_t *peer);
 
 /* Offers memory to all peers, and says by what name; length may be 0. Answers as window.h. */
@@ -112,17 +121,22 @@ regx_status_t regx_onesided_copy(regx_onesided_t *onesided, const regx_onesided_
                                  regx_copy_direction_t direction, void *local, uint64_t address,
                                  size_t length);
 
-/* Asks the peer. bounded: REGX_AGAIN is a possible answer, to a put or get where
- * REGX_ONESIDED_PENDING are open already. REGX_PENDING: done will be called, perhaps before this
- * returns on another thread; REGX_NO_MEMORY. */
+/* Asks the peer. REGX_PENDING: done will be called, perhaps before this returns on another thread;
+ * REGX_AGAIN: a put or get, and REGX_ONESIDED_PENDING requests are open, or ended and not yet done;
+ * REGX_NO_MEMORY. */
 regx_status_t regx_onesided_ask(regx_onesided_t *onesided, regx_onesided_peer_t *peer,
-                                regx_onesided_request_t *request, bool bounded);
+                                regx_onesided_request_t *request);
 
 /* A frame with REGX_TAG_ONESIDED. */
 void regx_onesided_deliver(regx_onesided_t *onesided, uint64_t sender, const void *data,
                            size_t length);
 
-/* Sends what waits for room. Returns for how many peers something went. */
+/* Sends what waits for room, but REGX_ONESIDED_BURST frames a peer at most. Returns for how many
+ * peers something went. */
 int regx_onesided_progress(regx_onesided_t *onesided);
+
+/* Calls done of all requests that have ended. A done may wait for an operation by calling progress,
+ * so this is called where progress can be entered, and may be called again from inside. */
+void regx_onesided_complete(regx_onesided_t *onesided);
 
 #endif

@@ -65,10 +65,11 @@ bool regx_requests_stalled_locked(const regx_onesided_peer_t *peer)
 bool regx_requests_advance_locked(regx_onesided_peer_t *peer)
 {
     regx_onesided_request_t *request;
-    bool some = false;
+    unsigned sent = 0;
 
-    while ((request = next_to_send(peer)) != NULL && send_next(peer, request) == REGX_OK) {
-        some = true;
+    while (sent < REGX_ONESIDED_BURST && (request = next_to_send(peer)) != NULL &&
+           send_next(peer, request) == REGX_OK) {
+        sent++;
         peer->asked += !request->seen;
         request->seen = true;
         if (is_sent(request)) {
@@ -76,15 +77,16 @@ bool regx_requests_advance_locked(regx_onesided_peer_t *peer)
             regx_list_append(&peer->running, &request->link);
         }
     }
-    return some;
+    return sent > 0;
 }
 
-static void end_locked(regx_onesided_t *onesided, regx_onesided_request_t *request)
+static void end_locked(regx_onesided_t *onesided, regx_onesided_request_t *request,
+                       regx_status_t status)
 {
     regx_list_remove(&request->link);
     regx_handle_table_remove(&onesided->requests, request->handle);
     request->peer->asked -= request->seen;
-    onesided->pending--;
+    request->status = status;
 }
 
 /* Bytes of a get. true: they are the next ones. */
@@ -104,8 +106,7 @@ static bool take_data(regx_onesided_request_t *request, const regx_onesided_mess
 
 regx_onesided_request_t *regx_requests_answered_locked(regx_onesided_t *onesided,
                                                        regx_onesided_peer_t *peer,
-                                                       const regx_onesided_message_t *message,
-                                                       regx_status_t *status)
+                                                       const regx_onesided_message_t *message)
 {
     regx_onesided_request_t *request =
         regx_handle_table_find(&onesided->requests, message->request);
@@ -116,19 +117,18 @@ regx_onesided_request_t *regx_requests_answered_locked(regx_onesided_t *onesided
         return NULL;
     }
     if (message->detail != 0) {
-        *status = REGX_INVALID;
-    } else if (message->type == REGX_ONESIDED_REPLY) {
+        end_locked(onesided, request, REGX_INVALID);
+        return request;
+    }
+    if (message->type == REGX_ONESIDED_REPLY) {
         request->result = message->operand;
-        *status = REGX_OK;
     } else if (!take_data(request, message)) {
         regx_onesided_malformed(onesided);
         return NULL;
     } else if (request->moved < request->length) {
         return NULL;
-    } else {
-        *status = REGX_OK;
     }
-    end_locked(onesided, request);
+    end_locked(onesided, request, REGX_OK);
     return request;
 }
 
@@ -138,9 +138,9 @@ void regx_requests_take_locked(regx_onesided_t *onesided, regx_onesided_peer_t *
     regx_list_move(list, &peer->running);
     regx_list_move(list, &peer->waiting);
     for (regx_link_t *link = list->next; link != list; link = link->next) {
-        const regx_onesided_request_t *request =
-            REGX_CONTAINER_OF(link, regx_onesided_request_t, link);
+        regx_onesided_request_t *request = REGX_CONTAINER_OF(link, regx_onesided_request_t, link);
 
+        request->status = REGX_UNREACHABLE;
         regx_handle_table_remove(&onesided->requests, request->handle);
         onesided->pending--;
     }

@@ -15,8 +15,9 @@ struct regx_onesided {
     regx_lock_t lock; /* of all that follows, and of the peers */
     regx_windows_t windows;
     regx_handle_table_t requests;
-    unsigned pending; /* requests */
+    unsigned pending; /* requests, until done is called */
     regx_link_t blocked;
+    regx_link_t ended;                                    /* requests whose done is to be called */
     regx_onesided_peer_t *buckets[REGX_ONESIDED_BUCKETS]; /* by the last bits of the id */
 };
 

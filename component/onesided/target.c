@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Who is asked. A request is done when it arrives, and answered. An answer that finds no room, or
- * the rest of a get's, is kept in a ring; there is room for as many as a peer may have open.
+ * the rest of a long get's, is kept in a ring; there is room for as many as a peer may have open.
  */
 #include "onesided/target.h"
 
@@ -27,7 +27,7 @@ struct regx_answers {
     answer_t ring[REGX_ONESIDED_ASKED];
 };
 
-/* Sends the next frame. REGX_OK: it has gone, and *last says whether the answer is complete. A get
+/* Sends the next frame. REGX_OK: it has gone; *last: and with it the answer is complete. A get
  * whose window was withdrawn meanwhile is refused. */
 static regx_status_t send_next(const regx_onesided_t *onesided, const regx_onesided_peer_t *peer,
                                answer_t *answer, bool *last)
@@ -53,22 +53,21 @@ static regx_status_t send_next(const regx_onesided_t *onesided, const regx_onesi
     if (status == REGX_OK) {
         answer->moved += piece;
     }
-    *last = answer->refused || answer->moved == answer->length;
+    *last = status == REGX_OK && (answer->refused || answer->moved == answer->length);
     return status;
 }
 
-/* false: there was no room for all of it. */
-static bool send_all(const regx_onesided_t *onesided, const regx_onesided_peer_t *peer,
-                     answer_t *answer)
+/* Sends as many frames of it as there is room for, but no more than *frames, which it lowers. true:
+ * that was all of it. */
+static bool send_frames(const regx_onesided_t *onesided, const regx_onesided_peer_t *peer,
+                        answer_t *answer, unsigned *frames)
 {
     bool last = false;
 
-    while (!last) {
-        if (send_next(onesided, peer, answer, &last) != REGX_OK) {
-            return false;
-        }
+    while (!last && *frames > 0 && send_next(onesided, peer, answer, &last) == REGX_OK) {
+        (*frames)--;
     }
-    return true;
+    return last;
 }
 
 bool regx_answers_stalled_locked(const regx_onesided_peer_t *peer)
@@ -79,29 +78,23 @@ bool regx_answers_stalled_locked(const regx_onesided_peer_t *peer)
 bool regx_answers_advance_locked(regx_onesided_t *onesided, regx_onesided_peer_t *peer)
 {
     struct regx_answers *answers = peer->answers;
-    bool some = false;
+    unsigned frames = REGX_ONESIDED_BURST;
 
-    while (regx_answers_stalled_locked(peer)) {
-        answer_t *answer = &answers->ring[answers->first];
-        const uint64_t moved = answer->moved;
-        const bool all = send_all(onesided, peer, answer);
-
-        some |= all || answer->moved > moved;
-        if (!all) {
-            break;
-        }
+    while (regx_answers_stalled_locked(peer) &&
+           send_frames(onesided, peer, &answers->ring[answers->first], &frames)) {
         answers->first = (answers->first + 1) % REGX_ONESIDED_ASKED;
         answers->count--;
     }
-    return some;
+    return frames < REGX_ONESIDED_BURST;
 }
 
 /* Sends it, or the rest of it later. */
 static void give(regx_onesided_t *onesided, regx_onesided_peer_t *peer, answer_t *answer)
 {
     struct regx_answers *answers = peer->answers;
+    unsigned frames = REGX_ONESIDED_BURST;
 
-    if (answers->count == 0 && send_all(onesided, peer, answer)) {
+    if (answers->count == 0 && send_frames(onesided, peer, answer, &frames)) {
         return;
     }
     if (answers->count == REGX_ONESIDED_ASKED) { /* more than it may ask */

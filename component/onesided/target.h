@@ -12,10 +12,11 @@
 bool regx_target_serve_locked(regx_onesided_t *onesided, regx_onesided_peer_t *peer,
                               const regx_onesided_message_t *message);
 
-/* Sends answers to the peer as far as there is room. true: something went. */
+/* Sends answers to the peer as far as there is room, REGX_ONESIDED_BURST frames at most. true:
+ * something went. */
 bool regx_answers_advance_locked(regx_onesided_t *onesided, regx_onesided_peer_t *peer);
 
-/* Whether there is one that waits for room. */
+/* Whether there is one that waits for room, or for its turn. */
 bool regx_answers_stalled_locked(const regx_onesided_peer_t *peer);
 
 #endif

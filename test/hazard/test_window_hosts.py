@@ -10,11 +10,12 @@ import pytest
 from launch import Mpi
 from namespace import two_hosts
 
-CASES = ["fence", "pscw", "lock", "requests", "flood", "derived", "accumulate", "fetch", "swap"]
+CASES = ["fence", "pscw", "lock", "requests", "flood", "derived", "accumulate", "fetch", "swap",
+         "alternate"]
 
 
 @pytest.mark.parametrize("flavour", ["create", "allocate"])
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", [2, 3, 4])
 @pytest.mark.parametrize("btl", ["regx", "regx,self"])
 def test_every_operation_between_two_hosts(mpi: Mpi, tmp_path: Path, flavour: str, ranks: int,
                                            btl: str) -> None:
@@ -23,3 +24,26 @@ def test_every_operation_between_two_hosts(mpi: Mpi, tmp_path: Path, flavour: st
                   options=options).checked(ranks)
     assert len({report["host"] for report in job.reports}) == 2, str(job)
     assert job.total("onesided_messages") > 0 and job.total("malformed") == 0, str(job)
+
+
+def test_osc_rdma_waits_for_memory_inside_a_completion(mpi: Mpi, tmp_path: Path) -> None:
+    """It has so little that it has to: then it calls progress until other operations are done."""
+    with two_hosts(tmp_path) as (around, options):
+        mpi("window", "create", 1000, "alternate", ranks=3, around=around, options=options,
+            mca={"osc_rdma_buffer_size": 128}).checked(3)
+
+
+def test_by_its_flags_regx_has_them_beside_vader(mpi: Mpi, tmp_path: Path) -> None:
+    """Of three processes two have vader beside regx, and one has not."""
+    with two_hosts(tmp_path) as (around, options):
+        job = mpi("window", "create", 1000, *CASES, ranks=3, btl="regx,vader,self", around=around,
+                  regx={"flags": "send,put,get,fetching-atomics"}, options=options).checked(3)
+    assert job.total("onesided_messages") > 0, str(job)
+
+
+def test_beside_vader_processes_agree_that_regx_has_no_windows(mpi: Mpi, tmp_path: Path) -> None:
+    """Of three processes two have vader beside regx, and one has not."""
+    with two_hosts(tmp_path) as (around, options):
+        job = mpi("window", "create", 1000, "fence", ranks=3, btl="regx,vader,self", around=around,
+                  mca={"osc": "rdma,sm"}, options=options)
+    assert job.status != 0 and "MPI_ERR_WIN: invalid window" in job.stderr, str(job)

@@ -5,7 +5,8 @@ import pytest
 from job import Job
 from launch import Build, Mpi
 
-CASES = ["fence", "pscw", "lock", "requests", "flood", "derived", "accumulate", "fetch", "swap"]
+CASES = ["fence", "pscw", "lock", "requests", "flood", "derived", "accumulate", "fetch", "swap",
+         "alternate"]
 MOVING = ["fence", "pscw", "lock", "requests", "derived"]
 
 
@@ -52,11 +53,33 @@ def test_without_the_kernels_copy_the_target_copies(mpi: Mpi, build: Build) -> N
     assert any(reason.startswith("process_vm") for reason in job.reasons("fallbacks")), str(job)
 
 
-@pytest.mark.parametrize("btl", ["regx,self", "regx,vader,self"])
 @pytest.mark.parametrize("ranks", [1, 3])
-def test_beside_other_btls(mpi: Mpi, btl: str, ranks: int) -> None:
-    """They may have the process itself, and the node."""
-    mpi("window", "create", 1000, *CASES, ranks=ranks, btl=btl).ended_well()
+def test_beside_self(mpi: Mpi, ranks: int) -> None:
+    """It has the process itself, and nothing else."""
+    job = mpi("window", "create", 1000, *CASES, ranks=ranks, btl="regx,self").checked(ranks)
+    assert (operations(job) > 0) == (ranks > 1), str(job)
+
+
+@pytest.mark.parametrize("btl", ["regx,vader,self", "vader,self,regx", None])
+def test_vader_has_the_node_and_with_it_the_windows(mpi: Mpi, btl: str | None) -> None:
+    """Puts and gets: vader of Open MPI 4.1.4 crashes in MPI_Compare_and_swap on itself."""
+    job = mpi("window", "create", 1000, *MOVING, ranks=3, btl=btl,
+              regx={"enable": 1}).checked(3)
+    assert operations(job) == 0, str(job)
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_by_its_flags_regx_has_them_beside_vader(mpi: Mpi, ranks: int) -> None:
+    job = mpi("window", "create", 1000, *CASES, ranks=ranks, btl="regx,vader,self",
+              regx={"flags": "send,put,get,fetching-atomics"}).checked(ranks)
+    assert (operations(job) > 0) == (ranks > 1), str(job)
+
+
+def test_with_the_settings_for_a_workstation(mpi: Mpi) -> None:
+    """There regx has the node."""
+    job = mpi("window", "create", 1000, *CASES, ranks=3, btl=None,
+              regx={"enable": 1, "exclusivity": 65537}, mca={"btl_vader_flags": "send"}).checked(3)
+    assert operations(job) > 0, str(job)
 
 
 def test_a_window_of_one_process(mpi: Mpi) -> None:

@@ -345,6 +345,31 @@ static void accumulate(void)
     accumulate_replace();
 }
 
+/* Everybody adds to one number of each other rank in turn, and waits for none of it before the end:
+ * osc/rdma then begins operations inside the completions of others, and waits there for memory. */
+static void alternate(void)
+{
+    const int each = 1000;
+    const double one = 1;
+    double here;
+
+    open_window(sizeof here);
+    MPI_Win_lock_all(0, window);
+    for (int n = 0; n < each * (ranks - 1); n++) {
+        const int to = (rank + 1 + n % (ranks - 1)) % ranks;
+
+        MPI_Accumulate(&one, 1, MPI_DOUBLE, to, at(to, 0), 1, MPI_DOUBLE, MPI_SUM, window);
+    }
+    MPI_Win_unlock_all(window);
+    MPI_Barrier(MPI_COMM_WORLD);
+    memcpy(&here, memory, sizeof here);
+    if (here != (double)each * (ranks - 1)) {
+        check_fail("added up to %f", here);
+    }
+    check_bytes += sizeof here;
+    close_window();
+}
+
 /* Each value of a counter is given to exactly one. */
 static void check_tickets(const uint64_t *mine)
 {
@@ -478,7 +503,8 @@ static const struct {
     void (*run)(void);
 } cases[] = {{"fence", fence},           {"pscw", pscw},   {"lock", lock},
              {"requests", requests},     {"flood", flood}, {"derived", derived},
-             {"accumulate", accumulate}, {"fetch", fetch}, {"swap", swap}};
+             {"accumulate", accumulate}, {"fetch", fetch}, {"swap", swap},
+             {"alternate", alternate}};
 
 int main(int argc, char **argv)
 {

@@ -55,6 +55,7 @@ void line_open(line_t processes[LINE_PROCESSES])
         line_t *process = &processes[i];
         const regx_onesided_config_t config = {.counters = &process->counters,
                                                .waiting = &process->waiting,
+                                               .ended = &process->ended,
                                                .unanswered = line_unanswered,
                                                .context = process};
 
@@ -80,12 +81,13 @@ void line_close(line_t processes[LINE_PROCESSES])
             assert(processes[i].conns[to].count == 0);
             regx_onesided_forget(processes[i].onesided, &processes[i].peers[to]);
         }
-        assert(processes[i].waiting == 0 && processes[i].onesided->pending == 0);
+        assert(processes[i].waiting == 0 && processes[i].ended == 0 &&
+               processes[i].onesided->pending == 0);
         regx_onesided_destroy(processes[i].onesided);
     }
 }
 
-bool line_deliver(line_t *from, line_t *to)
+bool line_deliver_only(line_t *from, line_t *to)
 {
     line_conn_t *conn = NULL;
 
@@ -93,14 +95,26 @@ bool line_deliver(line_t *from, line_t *to)
         conn = from->conns[i].to == to ? &from->conns[i] : NULL;
     }
     assert(conn != NULL);
-    if (conn->count == 0) {
+    if (conn->count == 0 || to->progressing) {
         return false;
     }
     const line_frame_t frame = conn->frames[0];
     conn->count--;
     memmove(conn->frames, conn->frames + 1, conn->count * sizeof(frame));
+    to->progressing = true;
     regx_onesided_deliver(to->onesided, from->id, frame.data, frame.length);
+    to->progressing = false;
     return true;
+}
+
+bool line_deliver(line_t *from, line_t *to)
+{
+    const bool delivered = line_deliver_only(from, to);
+
+    if (!to->progressing && to->ended > 0) {
+        regx_onesided_complete(to->onesided);
+    }
+    return delivered;
 }
 
 void line_run(line_t processes[LINE_PROCESSES])

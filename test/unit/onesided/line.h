@@ -28,7 +28,8 @@ struct line {
     regx_transport_t transport; /* first */
     uint64_t id;
     regx_counters_t counters;
-    _Atomic unsigned waiting;
+    _Atomic unsigned waiting, ended;
+    bool progressing;
     unsigned unanswered;
     bool copies; /* the kernel copies */
     regx_onesided_t *onesided;
@@ -41,8 +42,11 @@ void line_open(line_t processes[LINE_PROCESSES]);
 /* Asserts that nothing is left. */
 void line_close(line_t processes[LINE_PROCESSES]);
 
-/* Delivers the next frame from one to the other. false: there is none. */
+/* Delivers the next frame from one to the other, and completes what has ended by it. false: there is
+ * none, or this was called from inside a delivery to that process: progress cannot be entered there. */
 bool line_deliver(line_t *from, line_t *to);
+/* The same, and leaves to complete what has ended. */
+bool line_deliver_only(line_t *from, line_t *to);
 /* Delivers and makes progress until nothing moves. */
 void line_run(line_t processes[LINE_PROCESSES]);
 /* Hands a message to a process as if it had come from that peer. */

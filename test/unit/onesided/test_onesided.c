@@ -79,7 +79,7 @@ static call_t *call(regx_onesided_type_t type, size_t at, void *local, size_t le
 
 static regx_status_t ask(call_t *made)
 {
-    return regx_onesided_ask(stage.origin->onesided, &stage.origin->peers[1], &made->request, true);
+    return regx_onesided_ask(stage.origin->onesided, &stage.origin->peers[1], &made->request);
 }
 
 static void expect(call_t *made, regx_status_t status)
@@ -227,15 +227,92 @@ static void puts_and_gets_are_refused_where_too_many_are_open(void **state)
     call_t *one = call(REGX_ONESIDED_GET, 0, back, sizeof(back));
     assert_int_equal(ask(one), REGX_AGAIN);
     assert_int_equal(ask(add), REGX_PENDING);
-    assert_int_equal(
-        regx_onesided_ask(stage.origin->onesided, &stage.origin->peers[1], &one->request, false),
-        REGX_PENDING);
+    line_deliver(stage.origin, stage.target);
+    line_deliver(stage.origin, stage.target);
+    line_deliver_only(stage.target, stage.origin);
+    line_deliver_only(stage.target, stage.origin);
+    assert_int_equal(ask(one), REGX_AGAIN); /* two have ended, but are not done */
+    regx_onesided_complete(stage.origin->onesided);
+    assert_int_equal(ask(one), REGX_PENDING);
     line_run(stage.processes);
     for (unsigned i = 0; i < REGX_ONESIDED_PENDING; i++) {
         expect(gets[i], REGX_OK);
     }
     expect(one, REGX_OK);
     expect(add, REGX_OK);
+}
+
+static void ended_and_waiting(regx_onesided_request_t *request, regx_status_t status)
+{
+    const call_t *other = request->context;
+
+    done(request, status);
+    while (other->times == 0 && line_deliver(stage.target, stage.origin)) {
+    }
+    assert_int_equal(other->times, 1);
+}
+
+static void a_completion_may_wait_for_another_operation(void **state)
+{
+    call_t *first = call(REGX_ONESIDED_ATOMIC, 0, NULL, 0);
+    call_t *second = call(REGX_ONESIDED_ATOMIC, 8, NULL, 0);
+
+    (void)state;
+    first->request.done = ended_and_waiting;
+    first->request.context = second;
+    ask(first);
+    ask(second);
+    while (line_deliver(stage.origin, stage.target)) {
+    }
+    line_run(stage.processes);
+    expect(first, REGX_OK);
+    expect(second, REGX_OK);
+}
+
+static void a_completion_may_wait_for_one_that_has_ended_too(void **state)
+{
+    call_t *first = call(REGX_ONESIDED_ATOMIC, 0, NULL, 0);
+    call_t *second = call(REGX_ONESIDED_ATOMIC, 8, NULL, 0);
+    call_t *third = call(REGX_ONESIDED_ATOMIC, 16, NULL, 0);
+
+    (void)state;
+    first->request.done = ended_and_waiting;
+    first->request.context = second;
+    ask(first);
+    ask(second);
+    ask(third);
+    while (line_deliver(stage.origin, stage.target)) {
+    }
+    line_deliver_only(stage.target, stage.origin);
+    line_deliver_only(stage.target, stage.origin);
+    assert_true(stage.origin->ended == 2 && first->times == 0);
+    line_run(stage.processes);
+    expect(first, REGX_OK);
+    expect(second, REGX_OK);
+    expect(third, REGX_OK);
+}
+
+static void a_long_put_or_get_goes_in_bursts(void **state)
+{
+    char mine[BYTES], back[BYTES] = {0};
+    call_t *put = call(REGX_ONESIDED_PUT, 0, mine, sizeof(mine));
+    call_t *get = call(REGX_ONESIDED_GET, 0, back, sizeof(back));
+
+    (void)state;
+    memset(mine, 5, sizeof(mine));
+    ask(put);
+    assert_int_equal(stage.origin->conns[1].count, REGX_ONESIDED_BURST);
+    assert_true(stage.origin->waiting > 0);
+    line_run(stage.processes);
+    expect(put, REGX_OK);
+    ask(get);
+    line_deliver(stage.origin, stage.target);
+    assert_int_equal(stage.target->conns[0].count, REGX_ONESIDED_BURST);
+    assert_true(stage.target->waiting > 0);
+    line_run(stage.processes);
+    expect(get, REGX_OK);
+    assert_memory_equal(back, mine, sizeof(mine));
+    assert_true(stage.origin->waiting == 0 && stage.target->waiting == 0);
 }
 
 static void the_kernels_copy_asks_nobody(void **state)
@@ -449,6 +526,34 @@ static void a_peer_that_is_forgotten_ends_what_was_asked_of_it(void **state)
     line_run(stage.processes);
 }
 
+static void what_has_ended_ends_so_if_the_peer_is_forgotten(void **state)
+{
+    call_t *first = call(REGX_ONESIDED_ATOMIC, 0, NULL, 0);
+    call_t *second = call(REGX_ONESIDED_ATOMIC, 0, NULL, 0);
+    call_t *others = call(REGX_ONESIDED_ATOMIC, 0, NULL, 0);
+
+    (void)state;
+    ask(first);
+    ask(second);
+    assert_int_equal(
+        regx_onesided_ask(stage.origin->onesided, &stage.origin->peers[2], &others->request),
+        REGX_PENDING);
+    line_deliver(stage.origin, stage.target);
+    line_deliver(stage.origin, stage.stranger);
+    line_deliver_only(stage.target, stage.origin);
+    line_deliver_only(stage.stranger, stage.origin);
+    assert_int_equal(stage.origin->ended, 2);
+    regx_onesided_forget(stage.origin->onesided, &stage.origin->peers[1]);
+    assert_int_equal(stage.origin->ended, 1);
+    expect(first, REGX_OK);
+    expect(second, REGX_UNREACHABLE);
+    assert_int_equal(others->times, 0);
+    regx_onesided_add(stage.origin->onesided, &stage.origin->peers[1], stage.target->id,
+                      &stage.origin->conns[1].conn);
+    line_run(stage.processes);
+    expect(others, REGX_INVALID); /* the stranger has no window */
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_stage, close_stage)
@@ -459,6 +564,9 @@ int main(void)
         TEST(no_room_on_the_wire_delays_and_loses_nothing),
         TEST(more_requests_than_a_peer_may_have_open_wait_here),
         TEST(puts_and_gets_are_refused_where_too_many_are_open),
+        TEST(a_completion_may_wait_for_another_operation),
+        TEST(a_completion_may_wait_for_one_that_has_ended_too),
+        TEST(a_long_put_or_get_goes_in_bursts),
         TEST(the_kernels_copy_asks_nobody),
         TEST(nothing_outside_the_window_is_touched),
         TEST(a_put_or_get_across_the_end_is_refused),
@@ -469,6 +577,7 @@ int main(void)
         TEST(an_answer_before_the_question_is_sent_is_refused),
         TEST(a_process_that_is_not_known_is_not_heard),
         TEST(a_peer_that_is_forgotten_ends_what_was_asked_of_it),
+        TEST(what_has_ended_ends_so_if_the_peer_is_forgotten),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
