@@ -449,7 +449,7 @@ static void *make_progress(void *argument)
     side_t *side = argument;
 
     while (!atomic_load(&stopped)) {
-        regx_shm_progress(side->transport);
+        progress(side);
     }
     return NULL;
 }
@@ -466,6 +466,7 @@ static void unstage_early(side_t *side)
     for (unsigned i = 0; i < UNSTAGED; i++) {
         REQUIRE(expose(&sent, side, MOST, i));
         while (bytes_ready(side, i % REGX_STAGES_WARM) == 0) {
+            sched_yield();
         }
         regx_shm_unstage(side->transport, &sent.key);
         regx_lock(&side->shm->lock);
