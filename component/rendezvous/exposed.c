@@ -5,9 +5,10 @@
  *
  * On a node, where the kernel copies between two processes, nothing needs to be registered, so it
  * can always be done. The paths read and together are read so. By bounce the receiver takes the
- * message from where the sender copies it (transport/shm/stage.h), if the sender had room for that.
- * Every other path answers with its CTS, as if nothing had been exposed. If the kernel refuses, or
- * the memory at either end is gone, the message goes by slots, from its beginning.
+ * message from where the sender copies it (transport/shm/stage.h), if the sender's strategy is auto
+ * and it had room for that. Every other path answers with its CTS, as if nothing had been exposed.
+ * If the kernel refuses, or the memory at either end is gone, the message goes by slots, from its
+ * beginning.
  *
  * Over an RDMA device it is done where both buffers are registered already, as a whole, by every
  * path but bounce if the receiver's strategy exposes too. That saves the CTS, and the device does
@@ -39,7 +40,8 @@ static bool name(regx_rndv_t *rndv, regx_conn_t *conn, const void *base, size_t 
     exposure->registered = exposure->staged = false;
     if (ops->expose != NULL && conn->single_copy) {
         ops->expose(base, length, &said->key);
-        exposure->staged = ops->stage != NULL && ops->stage(conn, base, length, &said->key);
+        exposure->staged = rndv->config.strategy->choose != NULL && ops->stage != NULL &&
+                           ops->stage(conn, base, length, &said->key);
         exposure->key = said->key;
         return true;
     }
@@ -124,34 +126,37 @@ static void leave_open(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     regx_unlock(&rndv->lock);
 }
 
-/* Whether the sender may copy it to where this process takes it. */
-static bool may_be_staged(const regx_conn_t *conn, const regx_rndv_recv_t *recv)
+/* Whether the sender may have a stage for it, to which it copies for this process. */
+static bool may_be_staged(const regx_peer_t *peer, const regx_rndv_recv_t *recv)
 {
-    return recv->path == REGX_PATH_bounce && conn->single_copy &&
-           conn->transport->ops->stage != NULL;
+    const regx_conn_t *conn = peer->conn;
+
+    return recv->path == REGX_PATH_bounce && recv->length <= REGX_STAGE_SIZE && conn->single_copy &&
+           !peer->no_gets && conn->transport->ops->stage != NULL;
 }
 
 /* Leads to the sender if the message may be read now; from then on it is READING, and held. Else
  * NULL. */
 static regx_conn_t *begin(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
-    regx_conn_t *conn = NULL;
+    const regx_peer_t *peer = NULL;
 
     regx_lock(&rndv->lock);
     if (recv->phase == REGX_RECV_OPENED) { /* or else the peer is gone */
-        conn = recv->peer->conn;
+        peer = recv->peer;
         recv->phase = REGX_RECV_READING;
         recv->holds++;
     }
     regx_unlock(&rndv->lock);
-    if (conn == NULL) {
+    if (peer == NULL) {
         return NULL;
     }
+    regx_conn_t *conn = peer->conn;
     const bool registers = conn->transport->registers && !conn->single_copy;
 
     recv->whole.registered = registers && !goes_both_ways(rndv, recv) && take_kept(rndv, recv);
     if (registers ? recv->whole.registered
-                  : regx_protocol_reads(recv->protocol) || may_be_staged(conn, recv)) {
+                  : regx_protocol_reads(recv->protocol) || may_be_staged(peer, recv)) {
         return conn;
     }
     leave_open(rndv, recv);
@@ -206,6 +211,18 @@ static void verify(const regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     }
 }
 
+/* Says in the CTS, which still holds, that the buffers may be gone. */
+static void suspect_locked(const regx_rndv_t *rndv, regx_rndv_recv_t *recv)
+{
+    regx_cts_t cts;
+
+    recv->buffer_suspect = true;
+    if (regx_send_read_cts(rndv, recv->cts, &cts)) {
+        cts.suspect = true;
+        regx_cts_pack(&cts, recv->cts);
+    }
+}
+
 /* What has ended is entered into the books. false: it was closed meanwhile. */
 static bool enter_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_status_t status)
 {
@@ -218,7 +235,9 @@ static bool enter_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_status_
         recv->by_slots = recv->path == REGX_PATH_bounce;
     } else if (open && (recv->whole.registered || recv->slots_only)) { /* the CTS still holds */
         recv->phase = REGX_RECV_OPENED;
-        recv->buffer_suspect |= status == REGX_FAILED;
+        if (status == REGX_FAILED) {
+            suspect_locked(rndv, recv);
+        }
     } else if (open) {
         regx_recv_open_again_locked(rndv, recv, status == REGX_FAILED);
     }
@@ -250,6 +269,16 @@ static void got(regx_get_t *get, regx_status_t status)
     regx_unlock(&rndv->lock);
     if (tell) {
         done(context, status);
+    }
+}
+
+static void trace_begun(const regx_rndv_t *rndv, const regx_conn_t *conn, uint64_t length,
+                        bool staged)
+{
+    if (regx_traces(rndv->config.trace, REGX_TRACE_PATH)) {
+        regx_trace(rndv->config.trace, REGX_TRACE_PATH,
+                   "%" PRIu64 " bytes from rank %u over %s: %s", length, (unsigned)conn->peer,
+                   conn->wire, staged ? "taken from its sender's stage" : "the whole is read");
     }
 }
 
@@ -287,14 +316,14 @@ void regx_rndv_recv_get(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
                                    .assisted = recv->protocol->assisted,
                                    .done = got,
                                    .context = recv};
-    if (regx_traces(rndv->config.trace, REGX_TRACE_PATH)) {
-        regx_trace(rndv->config.trace, REGX_TRACE_PATH,
-                   "%" PRIu64 " bytes from rank %u over %s: the whole is read", recv->length,
-                   (unsigned)conn->peer, conn->wire);
-    }
+    const uint64_t length = recv->length;
+    const bool staged = recv->whole.get.staged;
     const regx_status_t status = conn->transport->ops->get(conn, &recv->whole.get);
-    if (status != REGX_PENDING) {
-        not_begun(rndv, recv, status);
-        done(context, status);
+
+    if (status == REGX_PENDING) { /* perhaps it has ended in another thread, and is closed */
+        trace_begun(rndv, conn, length, staged);
+        return;
     }
+    not_begun(rndv, recv, status);
+    done(context, status);
 }

@@ -22,15 +22,15 @@
  *
  * Threads and locks:
  *   - open and close are called by the thread that runs MPI_Init or MPI_Finalize.
- *   - connect, send, send_zcopy, put, get, copy, reg, dereg and prefetch may be called by any
- *     thread, and from inside the event deliver.
+ *   - connect, send, send_zcopy, put, get, copy, stage, unstage, reg, dereg and prefetch may be
+ *     called by any thread, and from inside the event deliver.
  *   - progress is called by one thread at a time, and not from inside an event or a done.
  *   - disconnect and close are called while no thread is in progress.
  *   - All events and all done are called by progress, disconnect and close. The transport then
  *     holds no lock that any operation waits for.
  *
- * No operation waits but close, disconnect and dereg: close until the peers have read what was
- * accepted, or are gone; disconnect and dereg for a copy or write that is under way. On RoCE the
+ * No operation waits but close, disconnect, dereg and unstage: close until the peers have read what
+ * was accepted, or are gone; the others for a copy or write that is under way. On RoCE the
  * first operation towards a peer may wait for the kernel, up to a second (verbs/ep.h). What cannot
  * be accepted now answers REGX_AGAIN and has had no effect.
  */
@@ -45,10 +45,11 @@
 #include "base/status.h"
 #include "base/trace.h"
 
-#define REGX_TRANSPORT_ABI 17 /* of this header; an object built for another is refused */
+#define REGX_TRANSPORT_ABI 18 /* of this header; an object built for another is refused */
 
-#define REGX_ADDRESS_MAX 1024 /* bytes of what a process publishes about itself */
-#define REGX_NOTICE_MAX 48    /* bytes of the notice that follows a put */
+#define REGX_ADDRESS_MAX 1024       /* bytes of what a process publishes about itself */
+#define REGX_NOTICE_MAX 48          /* bytes of the notice that follows a put */
+#define REGX_STAGE_SIZE (64u << 10) /* bytes of what `stage` takes, at most */
 #define REGX_IMMEDIATE_MAX 0xffffffu
 #define REGX_DEVICES_MAX 32 /* of one kind of transport, in one process */
 /* Rounds of progress in one of which at least a transport's own is called, and not that of its
@@ -272,9 +273,11 @@ typedef struct regx_transport_ops {
     void (*expose)(const void *base, size_t length, regx_key_t *key);
     /* Has progress copy what was exposed to memory that this peer maps too, if the peer asks for it
      * (regx_get_t.staged), and names that place in the key. The bytes stay in use until unstage.
-     * false: there is no place. Any thread. Both are NULL where expose is, or nothing does it. */
+     * false: there is no place, or there are more than REGX_STAGE_SIZE bytes. Both are NULL where
+     * expose is, or nothing does it. */
     bool (*stage)(regx_conn_t *conn, const void *base, size_t length, regx_key_t *key);
-    /* The peer has got it, or never will. `key` is the one that stage filled in. */
+    /* The peer has got it, or never will. `key` is the one that stage filled in. When it returns,
+     * the bytes are not read any more. */
     void (*unstage)(regx_transport_t *transport, const regx_key_t *key);
 
     /* Registers [base, base + length) and fills `mr`, which the caller owns until dereg.

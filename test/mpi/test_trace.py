@@ -17,10 +17,11 @@ def lines_of(job: Job) -> list[str]:
             if "btl:regx: " in line]
 
 
-def traced(mpi: Mpi, level: int | None, **regx: object) -> tuple[Job, list[str]]:
+def traced(mpi: Mpi, level: int | None, sizes: str = "10,100000",
+           **regx: object) -> tuple[Job, list[str]]:
     """The job, and what it traced, without Open MPI's prefix."""
     mca = {} if level is None else {"btl_base_verbose": level}
-    job = mpi("collective", "--sizes", "10,100000", "alltoall", regx=regx, mca=mca)
+    job = mpi("collective", "--sizes", sizes, "alltoall", regx=regx, mca=mca)
     assert job.status == 0, str(job)
     assert "btl:regx" not in job.stdout, str(job)
     return job, lines_of(job)
@@ -104,6 +105,17 @@ def test_level_40_says_which_messages_are_read_whole(mpi: Mpi, strategy: str) ->
         assert beginning(lines, f"100000 bytes to rank {rank} over shm may be read whole"), str(job)
         assert beginning(lines, f"100000 bytes from rank {rank} over shm: the whole is read"), \
             str(job)
+    assert not beginning(lines, "fallback: "), str(job)
+
+
+def test_level_40_says_which_messages_are_taken_from_a_stage(mpi: Mpi) -> None:
+    """Of the second on, and of none that is longer than a stage."""
+    job, lines = traced(mpi, 40, "50000,100000", auto_choice="32K:bounce,64K:bounce")
+    for rank in (0, 1):
+        assert beginning(lines, f"50000 bytes from rank {rank} over shm: taken from its sender's "
+                         "stage"), str(job)
+        assert beginning(lines, f"100000 bytes from rank {rank} over shm by bounce"), str(job)
+        assert not beginning(lines, f"100000 bytes from rank {rank} over shm: "), str(job)
     assert not beginning(lines, "fallback: "), str(job)
 
 

@@ -18,6 +18,8 @@
 #define FROM_END ((uintptr_t)1 << (8 * sizeof(uintptr_t) - 1))
 /* Bytes of one put or get before the turn of the next one, if that is shorter than what is left. */
 #define TURN (2048u * 1024u)
+/* Copies that are looked at for a shorter one, of any number that may be queued. */
+#define LOOKS 64u
 
 /* ---- what a copy is ---- */
 
@@ -215,7 +217,7 @@ typedef enum turn {
 /* What waits behind the copy in front. */
 typedef struct others {
     bool wait;    /* of this connection or another */
-    bool shorter; /* the next of this connection is */
+    bool shorter; /* one of this connection is */
 } others_t;
 
 static turn_t turn_of(void **copy, size_t before, others_t others)
@@ -283,6 +285,21 @@ static void settle(regx_shm_t *shm, regx_shm_conn_t *conn, turn_t turn)
     }
 }
 
+/* Whether one of those that wait behind the copy is shorter than what is left of it. The
+ * transport's lock is held. */
+static bool is_shorter_behind(void **copy)
+{
+    void **next = copy[REGX_SCRATCH_NEXT];
+    const size_t left = left_of(copy);
+
+    for (unsigned i = 0; i < LOOKS && next != NULL; i++, next = next[REGX_SCRATCH_NEXT]) {
+        if (left_of(next) < left) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Copies a piece for the connection whose turn it is. Returns whether there was one to copy. */
 static bool serve(regx_shm_t *shm)
 {
@@ -298,7 +315,7 @@ static bool serve(regx_shm_t *shm)
     void **copy = conn->copies.first;
     void **next = copy[REGX_SCRATCH_NEXT];
     const others_t others = {.wait = next != NULL || shm->turns.first->next != NULL,
-                             .shorter = next != NULL && left_of(next) < left_of(copy)};
+                             .shorter = is_shorter_behind(copy)};
     regx_unlock(&shm->lock);
 
     if (assisted_of(copy) != NULL) {

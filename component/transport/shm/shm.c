@@ -41,7 +41,8 @@ static regx_status_t shm_open(const regx_transport_config_t *config, char *error
     }
     snprintf(error, error_size, "there is no shared memory for this process");
     shm->config = *config;
-    shm->pool_offset = regx_shm_stage_offset() + REGX_STAGE_BYTES;
+    shm->stage_offset = regx_shm_stage_offset();
+    shm->pool_offset = shm->stage_offset + REGX_STAGE_BYTES;
     if (getrandom(&cookie, sizeof(cookie), 0) != sizeof(cookie) || open_main(shm) != REGX_OK) {
         free(shm);
         return REGX_UNREACHABLE;

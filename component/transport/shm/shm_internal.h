@@ -2,7 +2,8 @@
  *
  * What the files of shared memory share: shm.c opens and closes, shm_conn.c connects and
  * disconnects, shm_post.c sends, shm_poll.c receives and completes, copies.c has the kernel copy,
- * assist.c shares a get's copy with the peer, boxes.c has the mailboxes' memory.
+ * assist.c shares a get's copy with the peer, stage.c copies by way of shared memory, boxes.c has
+ * the mailboxes' memory.
  *
  * Locks: a connection's lock covers its state and its mailbox; the transport's covers the lists and
  * the mailboxes' memory. Where both are needed the connection's is taken first. `inbound`,
@@ -102,18 +103,20 @@ typedef struct regx_shm {
     regx_segment_domain_t domain;
     regx_segment_t main;
     regx_segment_name_t main_name;
-    size_t pool_offset; /* in the main segment */
+    size_t stage_offset, pool_offset; /* in the main segment */
     regx_connect_queue_t *queue;
     uint64_t accepted; /* requests of the connect queue */
     regx_lock_t lock;
     regx_shm_boxes_t boxes;
     regx_zcopy_t *zcopies; /* posted, not yet returned */
     _Atomic uint32_t zcopy_count;
-    regx_arbiter_t turns;           /* of connections that have copies: one piece each */
-    regx_shm_copies_t ending;       /* gets whose last pieces the peer is at */
-    uint32_t pieces;                /* that the kernel copied, in progress */
-    uint32_t own;                   /* copies queued and ending */
-    _Atomic uint32_t copy_count;    /* queued, ending, and requests of peers: 0, nothing to do */
+    regx_arbiter_t turns;     /* of connections that have copies: one piece each */
+    regx_shm_copies_t ending; /* gets whose last pieces the peer is at */
+    uint32_t pieces;          /* that the kernel copied, in progress */
+    uint32_t own;             /* copies queued and ending */
+    /* Copies queued and ending, requests of peers, stages that are QUEUED, and gets from stages: 0,
+     * nothing to do. */
+    _Atomic uint32_t copy_count;
     regx_shm_conn_t *disconnecting; /* their mailboxes are not yet read to the end */
     regx_shm_inbound_t **inbound;
     size_t inbound_count, inbound_room;

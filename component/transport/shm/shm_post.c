@@ -221,7 +221,8 @@ static bool may_copy(regx_shm_conn_t *conn)
     regx_lock(&conn->lock);
     if (conn->vm.state == REGX_VM_UNKNOWN &&
         regx_vm_check(&conn->vm, reason, sizeof(reason)) != REGX_OK) {
-        regx_tally(regx_shm_of(conn->super.transport)->config.counters->fallbacks, reason);
+        regx_transport_fall_back(&regx_shm_of(conn->super.transport)->config, REGX_TRACE_PATH,
+                                 reason);
     }
     const bool allowed = conn->vm.state == REGX_VM_ALLOWED;
     regx_unlock(&conn->lock);

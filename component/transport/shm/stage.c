@@ -4,6 +4,7 @@
 
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 
 #include "base/util.h"
 #include "transport/rkey_table.h"
@@ -26,15 +27,16 @@ static unsigned size_of(size_t length)
     return 63u - (unsigned)__builtin_clzll(length | 1);
 }
 
-static char *memory_of(char *main, unsigned index)
+/* main: where a main segment is mapped, this process's or a peer's. */
+static char *memory_of(const regx_shm_t *shm, char *main, unsigned index)
 {
-    return main + regx_shm_stage_offset() + (size_t)index * REGX_STAGE_SIZE;
+    return main + shm->stage_offset + (size_t)index * REGX_STAGE_SIZE;
 }
 
 void regx_stages_init(regx_shm_t *shm)
 {
 #if defined(MADV_POPULATE_WRITE)
-    madvise(memory_of(regx_segment_base(&shm->main), 0), REGX_STAGES_WARM * REGX_STAGE_SIZE,
+    madvise(memory_of(shm, regx_segment_base(&shm->main), 0), REGX_STAGES_WARM * REGX_STAGE_SIZE,
             MADV_POPULATE_WRITE);
 #else
     (void)shm;
@@ -44,7 +46,8 @@ void regx_stages_init(regx_shm_t *shm)
 void regx_stages_attach_locked(const regx_shm_conn_t *conn)
 {
 #if defined(MADV_POPULATE_READ)
-    madvise(memory_of(conn->main.base, 0), REGX_STAGES_WARM * REGX_STAGE_SIZE, MADV_POPULATE_READ);
+    madvise(memory_of(regx_shm_of(conn->super.transport), conn->main.base, 0),
+            REGX_STAGES_WARM * REGX_STAGE_SIZE, MADV_POPULATE_READ);
 #else
     (void)conn;
 #endif
@@ -140,16 +143,18 @@ void regx_shm_unstage(regx_transport_t *transport, const regx_key_t *key)
 {
     regx_shm_t *shm = regx_shm_of(transport);
     regx_stage_t *stage = &shm->stages.stages[regx_key_handle(key).id - FIRST_ID];
+    const struct timespec pause = {.tv_nsec = 5000};
 
     regx_lock(&shm->lock);
-    if (stage == shm->stages.copying) {
-        stage->state = REGX_STAGE_DROPPED;
-    } else {
-        if (stage->state == REGX_STAGE_QUEUED) {
-            unqueue_locked(shm, stage);
-        }
-        stage->state = REGX_STAGE_FREE;
+    while (stage == shm->stages.copying) { /* in another thread, which may have a lower priority */
+        regx_unlock(&shm->lock);
+        nanosleep(&pause, NULL);
+        regx_lock(&shm->lock);
     }
+    if (stage->state == REGX_STAGE_QUEUED) {
+        unqueue_locked(shm, stage);
+    }
+    stage->state = REGX_STAGE_FREE;
     regx_unlock(&shm->lock);
 }
 
@@ -166,16 +171,18 @@ static regx_stage_t *find_due_locked(const regx_shm_t *shm)
     return stage;
 }
 
-static void copy_in(const regx_shm_t *shm, regx_stage_t *stage)
+static void copy_in(const regx_shm_t *shm, const regx_stage_t *stage)
 {
-    char *to = memory_of(regx_segment_base(&shm->main), (unsigned)(stage - shm->stages.stages));
+    char *to =
+        memory_of(shm, regx_segment_base(&shm->main), (unsigned)(stage - shm->stages.stages));
+    size_t copied = 0;
 
-    while (stage->copied < stage->length) {
-        const size_t piece = regx_min(stage->length - stage->copied, PIECE);
+    while (copied < stage->length) {
+        const size_t piece = regx_min(stage->length - copied, PIECE);
 
-        memcpy(to + stage->copied, stage->from + stage->copied, piece);
-        stage->copied += piece;
-        atomic_store_explicit(&cell_of(shm, stage)->ready, pack(stage->number, stage->copied),
+        memcpy(to + copied, stage->from + copied, piece);
+        copied += piece;
+        atomic_store_explicit(&cell_of(shm, stage)->ready, pack(stage->number, copied),
                               memory_order_release);
     }
 }
@@ -196,7 +203,7 @@ static bool fill(regx_shm_t *shm)
     regx_lock(&shm->lock);
     stages->copying = NULL;
     unqueue_locked(shm, stage);
-    stage->state = stage->state == REGX_STAGE_DROPPED ? REGX_STAGE_FREE : REGX_STAGE_COPIED;
+    stage->state = REGX_STAGE_COPIED;
     regx_unlock(&shm->lock);
     return true;
 }
@@ -288,10 +295,10 @@ static regx_get_t *find_ready_locked(const regx_shm_t *shm)
 }
 
 /* Takes what is ready. */
-static void take_ready(regx_get_t *get)
+static void take_ready(const regx_shm_t *shm, regx_get_t *get)
 {
     const regx_shm_conn_t *conn = get->scratch[REGX_SCRATCH_CONN];
-    const char *from = memory_of(conn->main.base, index_of(get));
+    const char *from = memory_of(shm, conn->main.base, index_of(get));
     size_t taken = taken_of(get->scratch), ready;
 
     while ((ready = ready_of(peers_cell(conn, get), get)) > taken) {
@@ -332,8 +339,20 @@ static void give_up(regx_shm_t *shm, regx_get_t *get)
 
     remove_get(shm, get);
     regx_count_transport(shm->config.counters, REGX_COUNTER_stages_late, 1);
+    regx_count_transport(shm->config.counters, REGX_COUNTER_bytes_shm, taken);
     regx_shm_queue_get(get->scratch[REGX_SCRATCH_CONN], get, NULL);
     get->scratch[REGX_SCRATCH_DONE] = (void *)(uintptr_t)taken;
+}
+
+/* Whether nothing comes to the oldest get, though something may come to `get`. */
+static bool is_late(regx_stages_t *stages, void **oldest, const regx_get_t *get)
+{
+    if (oldest == NULL || (get != NULL && get->scratch == oldest)) {
+        stages->looks = 0;
+        return false;
+    }
+    stages->looks = (stages->looks + 1) % REGX_STAGE_LOOKS;
+    return stages->looks == 0;
 }
 
 /* Takes what is ready of one get. Returns whether there was anything. */
@@ -345,19 +364,17 @@ static bool take(regx_shm_t *shm)
     void **oldest = stages->taking;
     regx_get_t *get = find_ready_locked(shm);
     regx_unlock(&shm->lock);
-    if (get != NULL) {
-        stages->looks = 0;
-        take_ready(get);
-        if (taken_of(get->scratch) == get->length) {
-            end(shm, get);
-        }
-        return true;
+    if (is_late(stages, oldest, get)) {
+        give_up(shm, get_of(oldest)); /* which is not `get` */
     }
-    if (oldest != NULL && ++stages->looks == REGX_STAGE_LOOKS) {
-        stages->looks = 0;
-        give_up(shm, get_of(oldest));
+    if (get == NULL) {
+        return false;
     }
-    return false;
+    take_ready(shm, get);
+    if (taken_of(get->scratch) == get->length) {
+        end(shm, get);
+    }
+    return true;
 }
 
 int regx_stage_progress(regx_shm_t *shm)
@@ -373,6 +390,7 @@ void regx_stage_drop(regx_shm_conn_t *conn)
     void **all = NULL;
 
     regx_lock(&shm->lock);
+    shm->stages.looks = 0; /* another may be the oldest now */
     for (void **at = (void **)&shm->stages.taking; *at != NULL;) {
         void **scratch = *at;
 

@@ -17,7 +17,9 @@
  * Each side copies in progress. The sender goes first where both have something to copy: in an
  * exchange both fill their stages, then both empty the peer's. If nothing comes the kernel copies
  * the rest from the sender's buffer, so the receiver does not wait for a sender that computes. The
- * sender frees the stage when the MPI ends the exposure, after the receiver's FIN.
+ * sender frees the stage when the MPI ends the exposure, after the receiver's FIN. If another thread
+ * copies to it at that moment, because the receiver gave it up, that copy is waited for: at most
+ * 64 KiB. From then on the program may write to its buffer, or free it.
  *
  * A few stages are used in turn: processors remember some dozens of pages (mailbox.h). Their memory
  * is brought in at the start, or the first messages would pay for it, by which `auto` judges.
@@ -34,12 +36,11 @@
 
 #include "transport/transport.h"
 
-#define REGX_STAGES 16u             /* of one process */
-#define REGX_STAGES_WARM 4u         /* of these, as a rule: what moves stays in the caches */
-#define REGX_STAGE_SIZE (64u << 10) /* bytes of one, and of a message at most */
+#define REGX_STAGES 16u     /* of one process */
+#define REGX_STAGES_WARM 4u /* of these, as a rule: what moves stays in the caches */
 #define REGX_STAGE_BYTES (REGX_STAGES * REGX_STAGE_SIZE)
 #define REGX_STAGE_ROW 4u
-#define REGX_STAGE_LOOKS 1024u /* at stages to which nothing comes, before the kernel copies */
+#define REGX_STAGE_LOOKS 1024u /* at a stage to which nothing comes, before the kernel copies */
 
 struct regx_shm;
 struct regx_shm_conn;
@@ -52,7 +53,7 @@ typedef struct regx_stage_cell {
 
 typedef struct regx_stage_shared {
     regx_stage_cell_t cells[REGX_STAGES];
-    /* The owner's, as a receiver: bit n is for messages of 2^n bytes and more. */
+    /* The owner's, as a receiver: bit n is for messages of 2^n to 2^(n+1)-1 bytes. */
     _Alignas(64) _Atomic uint32_t awaited;
 } regx_stage_shared_t;
 
@@ -61,23 +62,22 @@ typedef struct regx_stage {
     enum {
         REGX_STAGE_FREE,
         REGX_STAGE_QUEUED, /* not all is copied; perhaps nobody asks for it */
-        REGX_STAGE_COPIED,
-        REGX_STAGE_DROPPED /* is to be free, but progress copies to it now */
+        REGX_STAGE_COPIED
     } state;
     uint32_t number; /* of its use */
     bool awaited;    /* to be copied before the receiver asks */
     const char *from;
-    size_t length, copied;
+    size_t length;
     struct regx_stage *next; /* of those that are QUEUED */
 } regx_stage_t;
 
 typedef struct regx_stages {
     regx_stage_t stages[REGX_STAGES];
-    unsigned next;       /* to be used */
-    regx_stage_t *first; /* QUEUED, oldest first */
-    regx_stage_t *copying;
-    void **taking;  /* gets, named by their scratch, oldest first */
-    unsigned looks; /* at them since something was taken */
+    unsigned next;         /* to be used */
+    regx_stage_t *first;   /* QUEUED, oldest first */
+    regx_stage_t *copying; /* progress copies to it now, without the lock */
+    void **taking;         /* gets, named by their scratch, oldest first */
+    unsigned looks;        /* at them since something was taken of the oldest */
     /* Messages of a size taken in a row, up to REGX_STAGE_ROW; written under the lock. */
     _Atomic uint8_t row[32];
 } regx_stages_t;

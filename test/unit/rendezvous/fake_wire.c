@@ -64,6 +64,30 @@ static void fake_expose(const void *base, size_t length, regx_key_t *key)
     memcpy(key->bytes + 16, &length, sizeof(length));
 }
 
+/* In the place of the window's generation: what is staged. */
+static const uint32_t staged = 1;
+
+static bool fake_stage(regx_conn_t *base, const void *from, size_t length, regx_key_t *key)
+{
+    fake_t *fake = ((fake_conn_t *)base)->from;
+
+    (void)from;
+    if (!fake->stages || length > REGX_STAGE_SIZE) {
+        return false;
+    }
+    memcpy(key->bytes + 4, &staged, sizeof(staged));
+    fake->staged++;
+    return true;
+}
+
+static void fake_unstage(regx_transport_t *transport, const regx_key_t *key)
+{
+    if (memcmp(key->bytes + 4, &staged, sizeof(staged)) != 0) {
+        abort();
+    }
+    ((fake_t *)transport)->unstaged++;
+}
+
 static char *fake_exposed(const regx_key_t *key, uint64_t offset, size_t length)
 {
     size_t all;
@@ -161,6 +185,9 @@ static regx_status_t fake_get(regx_conn_t *base, regx_get_t *get)
         fake_keyed(conn->to, &get->key, REGX_ACCESS_REMOTE_READ, get->offset, get->length) ==
             NULL) {
         status = REGX_INVALID;
+    } else if ((status == REGX_OK || status == REGX_PENDING) && get->staged &&
+               memcmp(get->key.bytes + 4, &staged, sizeof(staged)) != 0) {
+        status = REGX_AGAIN;
     } else if (status == REGX_OK || status == REGX_PENDING) {
         status = REGX_PENDING;
         if (conn->get_count == FAKE_GETS) {
@@ -255,5 +282,7 @@ const regx_transport_ops_t fake_ops = {.abi = REGX_TRANSPORT_ABI,
                                        .get = fake_get,
                                        .copies = true,
                                        .expose = fake_expose,
+                                       .stage = fake_stage,
+                                       .unstage = fake_unstage,
                                        .reg = fake_reg,
                                        .dereg = fake_dereg};

@@ -75,6 +75,8 @@ struct fake {
     /* Gets may read into what is registered for a peer's puts, as those of a whole message do where
      * the path is one that writes. All others need what is registered for gets. */
     bool gets_into_targets;
+    bool stages; /* what is exposed, too */
+    unsigned staged, unstaged;
     /* What a call is answered: REGX_OK to do it, REGX_PENDING (put; any get) to do it later. */
     regx_status_t (*rule)(fake_t *fake, fake_call_t call, const regx_put_t *put);
     /* Frames that are not the engine's, or all of them where there is no engine. */

@@ -5,13 +5,14 @@
  */
 #include "sides.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 
 #include "transport/catalog.h"
 #include "transport/rkey_table.h"
 
-enum { MOST = REGX_STAGE_SIZE, GUARD = 64 };
+enum { MOST = REGX_STAGE_SIZE, HALF = MOST / 2, GUARD = 64, UNSTAGED = 200 };
 
 /* A message at the sender. */
 typedef struct sent {
@@ -295,6 +296,120 @@ static void a_sender_that_computes_is_not_waited_for(void **state)
     run_pair(false, take_alone, compute);
 }
 
+/* The receiver plays the sender: what is ready in its stage. */
+static void make_ready(const side_t *side, const regx_key_t *key, uint32_t bytes)
+{
+    regx_stage_shared_t *shared = &regx_shm_main_at(&regx_shm_conn_of(side->conn)->main)->stage;
+    const regx_handle_t stage = regx_key_handle(key);
+
+    atomic_store(&shared->cells[stage.id - (UINT32_MAX - REGX_STAGES)].ready,
+                 (uint64_t)stage.generation << 32 | bytes);
+}
+
+static uint8_t *stage_memory(const side_t *side, unsigned stage)
+{
+    char *base = regx_shm_conn_of(side->conn)->main.base;
+
+    return (uint8_t *)base + regx_shm_stage_offset() + (size_t)stage * REGX_STAGE_SIZE;
+}
+
+static void take_half(side_t *side)
+{
+    regx_key_t key;
+    taken_t taken;
+
+    attach(side);
+    const uint64_t before = count_of(side, REGX_COUNTER_bytes_shm);
+    hear(side, &key);
+    unit_fill(stage_memory(side, 0), HALF, 6, 0);
+    make_ready(side, &key, HALF);
+    REQUIRE(take(&taken, side, MOST, &key, true) == REGX_PENDING);
+    REQUIRE(regx_shm_progress(side->transport) > 0);
+    make_ready(side, &key, 0);
+    await(side, &taken);
+    REQUIRE(taken.ended == 1 && taken.status == REGX_OK);
+    for (size_t i = 0; i < MOST; i++) { /* the one half from the stage, the other by the kernel */
+        REQUIRE(taken.bytes[GUARD + i] == unit_stamp(i < HALF ? 6 : 5, i));
+    }
+    REQUIRE(count_of(side, REGX_COUNTER_stages_late) == 1);
+    REQUIRE(count_of(side, REGX_COUNTER_stages_taken) == 0);
+    REQUIRE(count_of(side, REGX_COUNTER_bytes_shm) - before == MOST);
+    REQUIRE(atomic_load(&side->shm->copy_count) == 0);
+    drop(&taken);
+    meet(side);
+    meet(side);
+}
+
+static void compute_with_half_done(side_t *side)
+{
+    sent_t sent;
+
+    attach(side);
+    REQUIRE(expose(&sent, side, MOST, 5));
+    tell(&sent);
+    meet(side);
+    forget(&sent, true);
+    meet(side);
+}
+
+static void the_kernel_copies_what_the_sender_has_not(void **state)
+{
+    (void)state;
+    run_pair(false, take_half, compute_with_half_done);
+}
+
+/* Of the second there is always something more; of the first nothing comes. */
+static void take_one_of_two(side_t *side)
+{
+    regx_key_t keys[2];
+    taken_t taken[2];
+    uint32_t ready = 0;
+
+    attach(side);
+    for (unsigned i = 0; i < 2; i++) {
+        hear(side, &keys[i]);
+        REQUIRE(take(&taken[i], side, MOST, &keys[i], true) == REGX_PENDING);
+    }
+    unit_fill(stage_memory(side, 1), MOST, 1, 0);
+    while (taken[0].ended == 0) {
+        REQUIRE(ready < 2 * REGX_STAGE_LOOKS);
+        make_ready(side, &keys[1], ++ready);
+        REQUIRE(regx_shm_progress(side->transport) > 0);
+    }
+    REQUIRE(count_of(side, REGX_COUNTER_stages_late) == 1);
+    REQUIRE(taken[1].ended == 0);
+    make_ready(side, &keys[1], MOST);
+    await(side, &taken[1]);
+    REQUIRE(count_of(side, REGX_COUNTER_stages_taken) == 1);
+    for (unsigned i = 0; i < 2; i++) {
+        assert_whole(&taken[i], i);
+    }
+    meet(side);
+    meet(side);
+}
+
+static void compute_with_two(side_t *side)
+{
+    sent_t sent[2];
+
+    attach(side);
+    for (unsigned i = 0; i < 2; i++) {
+        REQUIRE(expose(&sent[i], side, MOST, i));
+        tell(&sent[i]);
+    }
+    meet(side);
+    for (unsigned i = 0; i < 2; i++) {
+        forget(&sent[i], true);
+    }
+    meet(side);
+}
+
+static void nor_is_it_waited_for_while_another_sends(void **state)
+{
+    (void)state;
+    run_pair(false, take_one_of_two, compute_with_two);
+}
+
 static void stay(side_t *side)
 {
     attach(side);
@@ -323,6 +438,54 @@ static void stages_are_used_again(void **state)
 {
     (void)state;
     run_pair(false, stay, use_all);
+}
+
+/* ---- a thread that unstages while another copies ---- */
+
+static atomic_bool stopped;
+
+static void *make_progress(void *argument)
+{
+    side_t *side = argument;
+
+    while (!atomic_load(&stopped)) {
+        progress(side);
+    }
+    return NULL;
+}
+
+static void unstage_early(side_t *side)
+{
+    pthread_t thread;
+    sent_t sent;
+
+    attach(side);
+    atomic_store(&regx_shm_main_at(&regx_shm_conn_of(side->conn)->main)->stage.awaited, UINT32_MAX);
+    atomic_store(&stopped, false);
+    REQUIRE(pthread_create(&thread, NULL, make_progress, side) == 0);
+    for (unsigned i = 0; i < UNSTAGED; i++) {
+        REQUIRE(expose(&sent, side, MOST, i));
+        while (bytes_ready(side, i % REGX_STAGES_WARM) == 0) {
+            sched_yield();
+        }
+        regx_shm_unstage(side->transport, &sent.key);
+        regx_lock(&side->shm->lock);
+        REQUIRE(side->shm->stages.copying == NULL);
+        regx_unlock(&side->shm->lock);
+        forget(&sent, false);
+    }
+    atomic_store(&stopped, true);
+    pthread_join(thread, NULL);
+    REQUIRE(atomic_load(&side->shm->copy_count) == 0);
+    meet(side);
+}
+
+static void nothing_is_read_after_unstage(void **state)
+{
+    (void)state;
+    side_threads = true;
+    run_pair(false, stay, unstage_early);
+    side_threads = false;
 }
 
 /* ---- what a peer says ---- */
@@ -386,27 +549,35 @@ static void what_a_peer_says_is_checked(void **state)
     run_pair(false, take_what_is_not, say_what_is_not);
 }
 
+/* Two connections to the same process: the one ends, and its get. */
 static void take_and_leave(side_t *side)
 {
-    regx_key_t key;
-    taken_t taken;
+    side_t second = *side;
+    regx_key_t keys[2];
+    taken_t left, kept;
 
     attach(side);
-    hear(side, &key);
-    REQUIRE(take(&taken, side, MOST, &key, true) == REGX_PENDING);
-    regx_stage_drop(regx_shm_conn_of(side->conn));
-    REQUIRE(taken.ended == 1 && taken.status == REGX_FAILED);
+    second.conn = side_connect(side, CHILD, &regx_shm_conn_of(side->conn)->address);
+    hear(side, &keys[0]);
+    hear(side, &keys[1]);
+    REQUIRE(take(&left, &second, MOST, &keys[0], true) == REGX_PENDING);
+    REQUIRE(take(&kept, side, MOST, &keys[1], true) == REGX_PENDING);
+    regx_shm_disconnect(second.conn);
+    REQUIRE(left.ended == 1 && left.status == REGX_FAILED);
+    REQUIRE(kept.ended == 0 && atomic_load(&side->shm->copy_count) == 1);
+    drop(&left);
+    await(side, &kept);
+    assert_whole(&kept, 1);
     REQUIRE(atomic_load(&side->shm->copy_count) == 0);
     work_in_vain(side);
-    drop(&taken);
     meet(side);
     meet(side);
 }
 
-static void what_is_pending_fails_at_the_end(void **state)
+static void what_is_pending_fails_at_disconnect(void **state)
 {
     (void)state;
-    run_pair(false, take_and_leave, say_what_is_not);
+    run_pair(false, take_and_leave, compute_with_two);
 }
 
 int main(void)
@@ -414,9 +585,12 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(each_length_is_taken),
                                        cmocka_unit_test(nothing_is_copied_in_vain),
                                        cmocka_unit_test(a_sender_that_computes_is_not_waited_for),
+                                       cmocka_unit_test(nor_is_it_waited_for_while_another_sends),
+                                       cmocka_unit_test(the_kernel_copies_what_the_sender_has_not),
                                        cmocka_unit_test(stages_are_used_again),
+                                       cmocka_unit_test(nothing_is_read_after_unstage),
                                        cmocka_unit_test(what_a_peer_says_is_checked),
-                                       cmocka_unit_test(what_is_pending_fails_at_the_end)};
+                                       cmocka_unit_test(what_is_pending_fails_at_disconnect)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
