@@ -15,7 +15,8 @@ def make(*arguments: str) -> str:
     run = subprocess.run(["make", "-C", str(BUILD), "--no-print-directory", *arguments], text=True,
                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=1200,
                          check=False)
-    assert run.returncode == 0, run.stdout[-4000:]
+    failed = re.findall(r"^(?:FAIL|ERROR): .*$", run.stdout, re.M)
+    assert run.returncode == 0, "\n".join([*failed, run.stdout[-4000:]])
     return run.stdout
 
 
