@@ -3,8 +3,8 @@
 
 MPI_Init hands an event to ORTE's thread: a callback in Open MPI's PMIx component. MPI_Finalize
 unloads that component before it ends the thread. If the machine is so busy that the thread has not
-run in between, it then jumps to where the callback was. See open-mpi/ompi#10117. A job that died so
-says nothing about regx.
+run in between, it then jumps to where the callback was; or it is in a function that the callback
+called, and returns to there. See open-mpi/ompi#10117. A job that died so says nothing about regx.
 
 A backtrace shows both the jump, since the place of the crash is the address that failed, and the
 thread. But Open MPI can print one only if another library has been loaded to where the component
@@ -15,6 +15,7 @@ without one it was a jump, but the thread is not known.
 import functools
 import re
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 
 from job import Job
@@ -22,6 +23,7 @@ from job import Job
 PAGE = 4096
 # x86-64: event_assign's fifth argument, a function of the same library.
 CALLBACK = re.compile(r"lea .*,%r8 +# ([0-9a-f]+)\b.*\n(?:.*\n){0,2}.*call .*<event_assign@plt>")
+AFTER_CALL = re.compile(r"\tcall +.*\n +([0-9a-f]+):")
 CRASH = re.compile(r"^\[.*\] \*\*\* Process received signal \*\*\*$", re.M)
 SIGNAL = re.compile(r"^\[.*\] Signal: (.*)$", re.M)
 CODE = re.compile(r"^\[.*\] Signal code: (.*)$", re.M)
@@ -31,35 +33,62 @@ PLACE = re.compile(r"\[0x([0-9a-f]+)\]")
 MAIN_THREAD = re.compile(r"\((?:P?MPI_|__libc_start)")
 
 
+@dataclass(frozen=True)
+class Callback:
+    """Where it is in a page: its first instruction, and those that it goes on with after a call."""
+    begin: int
+    returns: tuple[int, ...]
+
+    @property
+    def places(self) -> set[int]:
+        return {self.begin, *self.returns}
+
+
+def output(*command: str | Path) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60).stdout
+
+
+def callback(component: Path, begin: int) -> Callback:
+    """The one of a component that begins there. It has no symbol: its unwind table says where it
+    ends."""
+    frame = re.search(rf"pc=0*{begin:x}\.\.0*([0-9a-f]+)$",
+                      output("readelf", "--debug-dump=frames", component), re.M)
+    end = int(frame[1], 16) if frame else begin
+    code = output("objdump", "-d", f"--start-address={begin}", f"--stop-address={end}", component)
+    return Callback(begin % PAGE, tuple(int(place, 16) % PAGE for place in AFTER_CALL.findall(code)))
+
+
 @functools.cache
-def callbacks(pkglibdir: Path) -> frozenset[int]:
-    """Where in a page that callback begins; empty if it cannot be found out."""
-    found: set[int] = set()
-    for component in pkglibdir.glob("mca_pmix_ext*.so"):
-        function = component.stem.removeprefix("mca_pmix_") + "_event_hdlr"
-        try:
-            code = subprocess.run(["objdump", "-d", f"--disassemble={function}", component],
-                                  capture_output=True, text=True, check=False, timeout=60).stdout
-        except OSError:
-            return frozenset()
-        found.update(int(match[1], 16) % PAGE for match in CALLBACK.finditer(code))
-    return frozenset(found)
+def callbacks(pkglibdir: Path) -> tuple[Callback, ...]:
+    """Empty if it cannot be found out."""
+    found: list[Callback] = []
+    try:
+        for component in pkglibdir.glob("mca_pmix_ext*.so"):
+            function = component.stem.removeprefix("mca_pmix_") + "_event_hdlr"
+            code = output("objdump", "-d", f"--disassemble={function}", component)
+            found += [callback(component, int(match[1], 16)) for match in CALLBACK.finditer(code)]
+    except OSError:
+        return ()
+    return tuple(found)
 
 
 def jumped(stderr: str, addresses: list[str]) -> bool:
-    """Whether these crashes were jumps and, if it is known, on threads that run events."""
+    """Whether these crashes were jumps and, if it is known, on threads that run events. The other
+    library's unwind table may end a backtrace where it begins, at the signal and the address."""
     places = PLACE.findall(stderr)
     return not places or ({*addresses} <= {*places} and not MAIN_THREAD.search(stderr)
-                          and stderr.count("(event_base_loop+") == len(addresses))
+                          and (stderr.count("(event_base_loop+") == len(addresses)
+                               or len(places) == 2 * len(addresses)))
 
 
 def crashed_there(job: Job, pkglibdir: Path) -> bool:
-    """Whether each process that crashed did so by a jump to where that callback was."""
+    """Whether each process that crashed did so by a jump or a return to where that callback was."""
     signals, addresses = SIGNAL.findall(job.stderr), ADDRESS.findall(job.stderr)
     codes = CODE.findall(job.stderr)
     return ({*signals} == {"Segmentation fault (11)"} and {*codes} == {"Address not mapped (1)"}
             and len(CRASH.findall(job.stderr)) == len(signals) == len(codes) == len(addresses)
-            and {int(address, 16) % PAGE for address in addresses} <= callbacks(pkglibdir)
+            and {int(address, 16) % PAGE for address in addresses}
+            <= set().union(*(found.places for found in callbacks(pkglibdir)))
             and jumped(job.stderr, addresses))
 
 

@@ -11,11 +11,14 @@ from job import Job
 from launch import Build, Mpi, Reruns
 
 # Preloaded: ORTE's thread runs the callback of Open MPI's PMIx component only when the process is
-# about to end that thread, which is after the component was unloaded.
+# about to end that thread, which is after the component was unloaded; or, if WITHIN is defined, the
+# callback runs at once and its first call takes until then.
 LATE = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdatomic.h>
+#include <stdint.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -23,13 +26,36 @@ typedef void callback_t(int, short, void *);
 static callback_t *_Atomic callback;
 static _Atomic int ending;
 
-static void late(int fd, short what, void *argument)
+static void until_ending(void)
 {
     while (!ending) {
         usleep(1000);
     }
+}
+
+static void late(int fd, short what, void *argument)
+{
+#ifndef WITHIN
+    until_ending();
+#endif
     callback(fd, what, argument);
 }
+
+#ifdef WITHIN
+int pthread_mutex_lock(pthread_mutex_t *mutex)
+{
+    static int (*_Atomic next)(pthread_mutex_t *);
+    callback_t *first = callback;
+
+    if (!next) {
+        next = dlsym(RTLD_NEXT, "pthread_mutex_lock");
+    }
+    if (first && (uintptr_t)__builtin_return_address(0) - (uintptr_t)first < 64) {
+        until_ending();
+    }
+    return next(mutex);
+}
+#endif
 
 int event_assign(void *event, void *base, int fd, short what, callback_t *function, void *argument)
 {
@@ -100,11 +126,13 @@ def broadcast(mpi: Mpi, *within: object, btl: str = "regx") -> Job:
 
 
 @pytest.mark.parametrize("btl", ["vader,self", "regx"])
+@pytest.mark.parametrize("where", ["before", "within"])
 def test_open_mpis_own_crash_in_finalize_is_recognised(mpi: Mpi, build: Build, tmp_path: Path,
-                                                       btl: str) -> None:
+                                                       where: str, btl: str) -> None:
     """It comes with vader alone as with regx, when all else has been done."""
+    late = library(tmp_path, f"#define {where.upper()}\n{LATE}")
     with pytest.warns(UserWarning, match="died in its own MPI_Finalize"):
-        job = broadcast(mpi, "env", f"LD_PRELOAD={library(tmp_path, LATE)}", btl=btl)
+        job = broadcast(mpi, "env", f"LD_PRELOAD={late}", btl=btl)
     assert openmpi.died_in_finalize(job, 2, build.pkglibdir), str(job)
     assert job.stdout.startswith("checked "), str(job)
     if "(event_base_loop+" in job.stderr:  # another thread is another defect
@@ -139,7 +167,7 @@ def test_too_many_such_jobs_are_a_failure(
 
 
 @pytest.mark.parametrize("where,page,crash,beside", [
-    (IN_FINALIZE, UNMAPPED, JUMP, 8),  # at a place of a page that no callback has
+    (IN_FINALIZE, UNMAPPED, JUMP, 8),  # a place that the callback does not go on with
     (IN_FINALIZE, UNMAPPED, STORE, 0),
     (IN_FINALIZE, MAPPED, JUMP, 0),
     (BEFORE, UNMAPPED, JUMP, 0)], ids=["elsewhere", "store", "not-unmapped", "before-finalize"])
@@ -147,7 +175,8 @@ def test_any_other_crash_is_a_failure(mpi: Mpi, build: Build, tmp_path: Path,
                                       where: dict[str, str], page: dict[str, str], crash: str,
                                       beside: int) -> None:
     [callback] = openmpi.callbacks(build.pkglibdir)
-    wrong = WRONG % {**where, **page, "crash": crash % ((callback + beside) % openmpi.PAGE)}
+    assert (callback.begin + 8) % openmpi.PAGE not in callback.places
+    wrong = WRONG % {**where, **page, "crash": crash % ((callback.begin + beside) % openmpi.PAGE)}
     job = broadcast(mpi, "env", f"LD_PRELOAD={library(tmp_path, wrong)}")
     assert job.status == 128 + 11 and "Failing at address: " in job.stderr, str(job)
     assert not openmpi.died_in_finalize(job, 2, build.pkglibdir), str(job)
