@@ -262,6 +262,13 @@ static void leave(regx_module_t *module)
     atomic_store_explicit(&module->progressing, false, memory_order_release);
 }
 
+/* Whether advance would find nothing to do, as nearly always. */
+static bool nothing_waits(const regx_module_t *module)
+{
+    return regx_rndv_is_idle(module->rndv) &&
+           atomic_load_explicit(&module->queued, memory_order_relaxed) == 0;
+}
+
 /* Goes on with what waits here. */
 static int advance(regx_module_t *module)
 {
@@ -287,20 +294,35 @@ static __attribute__((noinline)) int progress_all(regx_module_t *module)
 /* Rounds in which something was delivered, and nothing else looked at, at most. */
 #define EVENT_ROUNDS 4u
 
-static __attribute__((noinline)) int after_events(regx_module_t *module,
-                                                  const regx_transport_t *front, int events)
+/* After a round of the front that found so many events, or none, but something waits here. */
+static __attribute__((noinline)) int after_front(regx_module_t *module, int events)
 {
-    module->transport->front_busy = front != module->transport;
-    return module->rounds % EVENT_ROUNDS == 0 ? events + advance(module) : events;
+    const regx_transport_t *front =
+        atomic_load_explicit(&module->transport->front, memory_order_relaxed);
+
+    if (events > 0) {
+        module->transport->front_busy = front != module->transport;
+        if (module->rounds % EVENT_ROUNDS != 0) {
+            return events;
+        }
+    }
+    return events + advance(module);
 }
 
-/* A round as most are: what is most likely to come, or else what waits here. */
+/* A round as most are: what is most likely to come, or else what waits here. Most find neither:
+ * those take few instructions. */
 static int progress_front(regx_module_t *module)
 {
     regx_transport_t *front = atomic_load_explicit(&module->transport->front, memory_order_acquire);
     const int events = front->ops->progress(front);
 
-    return events == 0 ? advance(module) : after_events(module, front, events);
+    return events == 0 && nothing_waits(module) ? 0 : after_front(module, events);
+}
+
+static __attribute__((noinline)) int complete(regx_module_t *module, int events)
+{
+    regx_onesided_complete(module->onesided); /* osc/rdma calls progress from there */
+    return events;
 }
 
 int regx_module_progress(regx_module_t *module)
@@ -311,10 +333,8 @@ int regx_module_progress(regx_module_t *module)
     const int events = ++module->rounds % REGX_TRANSPORT_ROUNDS == 0 ? progress_all(module)
                                                                      : progress_front(module);
     leave(module);
-    if (atomic_load_explicit(&module->ended, memory_order_relaxed) > 0) {
-        regx_onesided_complete(module->onesided); /* osc/rdma calls progress from there */
-    }
-    return events;
+    return atomic_load_explicit(&module->ended, memory_order_relaxed) > 0 ? complete(module, events)
+                                                                          : events;
 }
 
 void regx_module_end(regx_module_t *module)

@@ -154,7 +154,7 @@ bool regx_bounce_advance_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_
             if (exhausted) {
                 regx_count(rndv->counters, &rndv->counters->grant_stalls, !recv->stall_counted);
                 recv->stall_counted = true;
-                atomic_store_explicit(&rndv->pool_exhausted, true, memory_order_relaxed);
+                atomic_store_explicit(&rndv->work.pool_exhausted, true, memory_order_relaxed);
             }
             break;
         }

@@ -104,29 +104,19 @@ void regx_rndv_immediate(regx_rndv_t *rndv, uint64_t sender, uint32_t immediate)
     }
 }
 
-static __attribute__((noinline)) int advance(regx_rndv_t *rndv)
+int regx_rndv_progress(regx_rndv_t *rndv)
 {
     int advanced = 0;
 
-    if (atomic_load_explicit(&rndv->retry_recvs, memory_order_relaxed) ||
-        (atomic_load_explicit(&rndv->pool_exhausted, memory_order_relaxed) &&
+    if (atomic_load_explicit(&rndv->work.retry_recvs, memory_order_relaxed) ||
+        (atomic_load_explicit(&rndv->work.pool_exhausted, memory_order_relaxed) &&
          regx_pool_unused(rndv->pool) > 0)) {
         advanced += regx_recvs_advance(rndv);
     }
-    if (atomic_load_explicit(&rndv->retry_sends, memory_order_relaxed)) {
+    if (atomic_load_explicit(&rndv->work.retry_sends, memory_order_relaxed)) {
         advanced += regx_sends_advance(rndv);
     }
     return advanced;
-}
-
-int regx_rndv_progress(regx_rndv_t *rndv)
-{
-    /* One look at all three while there is nothing to do, as nearly always. */
-    return atomic_load_explicit(&rndv->retry_recvs, memory_order_relaxed) |
-                   atomic_load_explicit(&rndv->pool_exhausted, memory_order_relaxed) |
-                   atomic_load_explicit(&rndv->retry_sends, memory_order_relaxed)
-               ? advance(rndv)
-               : 0;
 }
 
 void regx_rndv_forget(regx_rndv_t *rndv, const regx_peer_t *peer)

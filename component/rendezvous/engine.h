@@ -59,6 +59,7 @@ typedef enum regx_decision {
 typedef enum regx_auto_wire { REGX_AUTO_NODE, REGX_AUTO_APART, REGX_AUTO_WIRES } regx_auto_wire_t;
 
 struct regx_rndv {
+    regx_rndv_work_t work; /* first: regx_rndv_is_idle looks at it */
     regx_rndv_config_t config;
     regx_pool_t *pool;
     regx_registry_t *registry;
@@ -81,13 +82,10 @@ struct regx_rndv {
     regx_link_t send_round;    /* those of them that progress has not yet looked at */
     regx_link_t free_recvs;    /* records to be used again */
     regx_link_t free_sends;
-    /* Whether progress should look at the lists: set by what no message will wake. */
-    _Atomic bool retry_recvs, retry_sends;
-    _Atomic bool pool_exhausted; /* a receive found no free slot: look when there is one */
-    _Atomic bool whole_refused;  /* a known buffer could not be registered whole at this end; no
+    _Atomic bool whole_refused; /* a known buffer could not be registered whole at this end; no
                                     other is tried any more */
-    _Atomic unsigned exposed;    /* registered buffers, now */
-    _Atomic unsigned refusals;   /* of registrations, so far; see refusal.h */
+    _Atomic unsigned exposed;   /* registered buffers, now */
+    _Atomic unsigned refusals;  /* of registrations, so far; see refusal.h */
 };
 
 /* A peer said something that does not fit what it was granted. */

@@ -163,7 +163,7 @@ void regx_rndv_recv_close(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     regx_list_set(&rndv->pending_recvs, &recv->link, false);
     recv->protocol->revoke_slots_locked(rndv, recv);
     if (!regx_list_empty(&rndv->pending_recvs)) { /* no message will tell them of these slots */
-        atomic_store_explicit(&rndv->retry_recvs, true, memory_order_relaxed);
+        atomic_store_explicit(&rndv->work.retry_recvs, true, memory_order_relaxed);
     }
     regx_unlock(&rndv->lock);
     if (recv->protocol->revoke_chunks != NULL) {

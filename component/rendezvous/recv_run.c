@@ -59,7 +59,7 @@ static void end_turn_locked(regx_rndv_t *rndv, regx_recv_turns_t *turns)
         const bool unsent = recv->outbox.full || recv->due > 0;
 
         if (unsent) {
-            atomic_store_explicit(&rndv->retry_recvs, true, memory_order_relaxed);
+            atomic_store_explicit(&rndv->work.retry_recvs, true, memory_order_relaxed);
         }
         regx_list_set(&rndv->pending_recvs, &recv->link,
                       unsent || regx_recv_slot_range_locked(rndv, recv, &range));
@@ -75,8 +75,8 @@ static void end_turn_locked(regx_rndv_t *rndv, regx_recv_turns_t *turns)
 static void begin_round_locked(regx_rndv_t *rndv, regx_recv_turns_t *turns)
 {
     turns->next = REGX_TURN_ROUND;
-    turns->all = atomic_exchange(&rndv->retry_recvs, false);
-    atomic_store_explicit(&rndv->pool_exhausted, false, memory_order_relaxed);
+    turns->all = atomic_exchange(&rndv->work.retry_recvs, false);
+    atomic_store_explicit(&rndv->work.pool_exhausted, false, memory_order_relaxed);
     assert(regx_list_empty(&rndv->recv_round));
     regx_list_move(&rndv->recv_round, &rndv->pending_recvs);
 }
@@ -91,7 +91,7 @@ static void end_round_locked(regx_rndv_t *rndv)
 static regx_rndv_recv_t *next_in_round_locked(regx_rndv_t *rndv, const regx_recv_turns_t *turns)
 {
     const bool go_on =
-        turns->all || !atomic_load_explicit(&rndv->pool_exhausted, memory_order_relaxed);
+        turns->all || !atomic_load_explicit(&rndv->work.pool_exhausted, memory_order_relaxed);
 
     if (regx_list_empty(&rndv->recv_round) || !go_on) {
         end_round_locked(rndv);
@@ -152,7 +152,7 @@ static bool go_on_locked(regx_rndv_t *rndv, regx_recv_turns_t *turns)
 static bool begin_turns_locked(regx_rndv_t *rndv, regx_recv_turns_t *turns)
 {
     regx_rndv_recv_t *recv = turns->work->recv;
-    const bool exhausted = atomic_load_explicit(&rndv->pool_exhausted, memory_order_relaxed);
+    const bool exhausted = atomic_load_explicit(&rndv->work.pool_exhausted, memory_order_relaxed);
     regx_range_t range;
 
     if (recv->phase == REGX_RECV_CLOSED) { /* a get ended after the close: nobody goes on */

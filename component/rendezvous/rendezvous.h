@@ -52,6 +52,9 @@
 #ifndef REGX_RENDEZVOUS_RENDEZVOUS_H
 #define REGX_RENDEZVOUS_RENDEZVOUS_H
 
+#include <stdatomic.h>
+#include <stdbool.h>
+
 #include "base/counters.h"
 #include "base/param.h"
 #include "base/trace.h"
@@ -186,6 +189,22 @@ void regx_rndv_control(regx_rndv_t *rndv, uint64_t sender, const void *message, 
 
 /* Immediate data arrived from the process `sender`. */
 void regx_rndv_immediate(regx_rndv_t *rndv, uint64_t sender, uint32_t immediate);
+
+/* What progress has to look at, and no message will wake. The engine's. */
+typedef struct regx_rndv_work {
+    _Atomic bool retry_recvs, retry_sends;
+    _Atomic bool pool_exhausted; /* a receive found no free slot: look when there is one */
+} regx_rndv_work_t;
+
+/* Whether progress has nothing to do, as nearly always: a few instructions. */
+static inline bool regx_rndv_is_idle(const regx_rndv_t *rndv)
+{
+    const regx_rndv_work_t *work = (const regx_rndv_work_t *)rndv; /* its first field */
+
+    return !(atomic_load_explicit(&work->retry_recvs, memory_order_relaxed) |
+             atomic_load_explicit(&work->retry_sends, memory_order_relaxed) |
+             atomic_load_explicit(&work->pool_exhausted, memory_order_relaxed));
+}
 
 /* Goes on with what had to wait; returns how many things went on. */
 int regx_rndv_progress(regx_rndv_t *rndv);

@@ -152,7 +152,7 @@ static regx_send_turn_t next_turn_locked(regx_rndv_t *rndv, regx_rndv_send_t *se
     const bool stalled = status == REGX_AGAIN && send->status == REGX_OK;
     regx_list_set(list_locked(rndv, send), &send->link, stalled);
     if (stalled && !send->waits) {
-        atomic_store_explicit(&rndv->retry_sends, true, memory_order_relaxed);
+        atomic_store_explicit(&rndv->work.retry_sends, true, memory_order_relaxed);
     }
     assert(send->sent <= send->length);
     if (send->in_flight == 0 && (send->status != REGX_OK || send->sent == send->length)) {
@@ -281,7 +281,7 @@ int regx_sends_advance(regx_rndv_t *rndv)
     int advanced = 0;
 
     regx_lock(&rndv->lock);
-    atomic_store_explicit(&rndv->retry_sends, false, memory_order_relaxed);
+    atomic_store_explicit(&rndv->work.retry_sends, false, memory_order_relaxed);
     regx_list_move(&rndv->send_round, &rndv->stalled_sends);
     while (!regx_list_empty(&rndv->send_round)) {
         regx_rndv_send_t *send = of_link(rndv->send_round.next);

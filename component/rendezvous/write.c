@@ -121,7 +121,7 @@ static void leave_window_locked(const regx_write_t *write)
         peer->writing -= write->grant.length;
         peer->writes--;
         if (peer->waiting > 0) {
-            atomic_store_explicit(&write->rndv->retry_sends, true, memory_order_relaxed);
+            atomic_store_explicit(&write->rndv->work.retry_sends, true, memory_order_relaxed);
         }
     }
 }

@@ -10,7 +10,10 @@
 #include <dirent.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <sys/prctl.h>
+#include <sys/types.h>
 
 static inline unsigned process_entries(const char *folder)
 {
@@ -30,9 +33,37 @@ static inline unsigned process_descriptors(void)
     return process_entries("/proc/self/fd");
 }
 
+/* One that was joined may be among them for a moment. */
 static inline unsigned process_threads(void)
 {
     return process_entries("/proc/self/task");
+}
+
+/* The thread id, as the kernel has it, of a thread of that name; 0: there is none. (Ids are used
+ * again: one that is newer than this process's may be lower.) */
+static inline pid_t process_thread(const char *name)
+{
+    DIR *directory = opendir("/proc/self/task");
+    const struct dirent *entry;
+    pid_t found = 0;
+
+    assert_non_null(directory);
+    while (found == 0 && (entry = readdir(directory)) != NULL) {
+        char path[300], line[32] = "";
+
+        snprintf(path, sizeof(path), "/proc/self/task/%s/comm", entry->d_name);
+        FILE *file = fopen(path, "r");
+        if (file == NULL) {
+            continue;
+        }
+        if (fgets(line, sizeof(line), file) != NULL) {
+            line[strcspn(line, "\n")] = '\0';
+            found = strcmp(line, name) == 0 ? (pid_t)atoi(entry->d_name) : 0;
+        }
+        fclose(file);
+    }
+    closedir(directory);
+    return found;
 }
 
 /* For a child: the system call fails with that answer from now on. False: it cannot be had. */

@@ -16,6 +16,10 @@
 
 #include "../chance.h"
 
+/* Seconds after which a test that hangs is ended (alarm): no busy machine makes one take so long.
+ * Less than what ends its program (unit/tap). */
+enum { UNIT_PATIENCE = 600 };
+
 /* The byte at `position` of the stream named `stream`: content that no other stream has there. */
 static inline uint8_t unit_stamp(uint64_t stream, size_t position)
 {

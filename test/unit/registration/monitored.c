@@ -110,7 +110,7 @@ char *map(size_t length)
 int give_up_in_time(void **state)
 {
     (void)state;
-    alarm(250); /* a hang is a failure, not the end of all tests */
+    alarm(UNIT_PATIENCE); /* a hang is a failure, not the end of all tests */
     return 0;
 }
 

@@ -48,7 +48,7 @@ static void a_forked_child_is_inert(void **state)
     assert_true(hits_in_the_end(&region));
     const pid_t child = fork();
     if (child == 0) {
-        alarm(60);
+        alarm(UNIT_PATIENCE);
         int fault = inert(&region);
         if (fault == 0 && process_descriptors() != without) {
             fault = 4;
@@ -89,7 +89,7 @@ static void a_cloned_child_is_inert(void **state)
     assert_true(hits_in_the_end(&region));
     const pid_t child = (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
     if (child == 0) {
-        alarm(60);
+        alarm(UNIT_PATIENCE);
         close(go[1]);
         const int fault = inert(&region);
 #ifndef __SANITIZE_THREAD__ /* which takes the child for one of our threads */
@@ -172,7 +172,7 @@ static void stopping_leaves_nothing_watched_while_a_thread_moves_memory(void **s
         assert_int_equal(pipe(go), 0);
         const pid_t child = (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
         if (child == 0) {
-            alarm(60);
+            alarm(UNIT_PATIENCE);
             close(go[1]);
             _exit(read(go[0], &byte, 1) == 0 ? 0 : 9);
         }
@@ -303,7 +303,7 @@ static void stop_leaves_no_descriptor_thread_or_watched_memory(void **state)
         monitor->stop(monitor);
         assert_int_equal(watched_mappings(), 0);
         assert_int_equal(process_descriptors(), before);
-        while (process_threads() != threads_before) { /* one that was joined may yet be seen */
+        while (process_threads() > threads_before) { /* one that was joined may yet be seen */
             sched_yield();
         }
     }

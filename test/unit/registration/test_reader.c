@@ -56,25 +56,9 @@ static void events_are_read_without_libcs_read_and_poll(void **state)
 
 /* ---- where and when it runs ---- */
 
-/* The reader's thread id, as the kernel has it; 0: there is none. */
 static pid_t reader_id(void)
 {
-    pid_t found = 0;
-
-    for (pid_t id = getpid(); id < getpid() + 100000 && found == 0; id++) {
-        char path[64], name[32] = "";
-
-        snprintf(path, sizeof(path), "/proc/self/task/%d/comm", (int)id);
-        FILE *file = fopen(path, "r");
-        if (file == NULL) {
-            continue;
-        }
-        if (fgets(name, sizeof(name), file) != NULL && strcmp(name, "regx-notifier\n") == 0) {
-            found = id;
-        }
-        fclose(file);
-    }
-    return found;
+    return process_thread("regx-notifier");
 }
 
 static void it_inherits_neither_cores_nor_policy(void **state)

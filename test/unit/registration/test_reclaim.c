@@ -37,7 +37,7 @@ static registry_t *open_over(regx_monitor_t *monitor)
                                         .admit = REGX_ADMIT_FIRST,
                                         .inuse = REGX_INUSE_ABORT};
 
-    alarm(60); /* a hang is a failure, not the end of all tests */
+    alarm(UNIT_PATIENCE); /* a hang is a failure, not the end of all tests */
     return registry_open_over(monitor, &config);
 }
 

@@ -268,7 +268,7 @@ static void a_child_is_inert(void **state)
             raw ? (pid_t)syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL) : fork();
 
         if (child == 0) {
-            alarm(20); /* rather than for ever */
+            alarm(UNIT_PATIENCE); /* rather than for ever */
             in_the_child(r, &kept, &once);
         }
         regx_unlock(&r->cache->lock);

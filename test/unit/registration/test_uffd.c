@@ -152,7 +152,7 @@ static int setup(void **state)
     (void)state;
     memset(&old, 0, sizeof(old));
     memset(&starting, 0, sizeof(starting));
-    alarm(20); /* a hang is a failure, not the end of all tests */
+    alarm(UNIT_PATIENCE); /* a hang is a failure, not the end of all tests */
     return 0;
 }
 
@@ -477,7 +477,7 @@ static void in_a_child(void (*prepare)(int), int with, char answer[256])
     assert_int_equal(pipe(ends), 0);
     const pid_t child = fork();
     if (child == 0) {
-        alarm(60);
+        alarm(UNIT_PATIENCE);
         prepare(with);
         const char *found = fault();
         const size_t length = found == NULL ? 0 : strlen(found);

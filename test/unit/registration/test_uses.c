@@ -185,7 +185,7 @@ static void several_caches_in_turn_are_hit_without_a_lock(bool asks)
         r[i] = registry_open_threaded(REGX_UNLIMITED, asks, false);
         registry_use(r[i], 0x100000, PAGE);
     }
-    alarm(60); /* who takes the lock waits for ever */
+    alarm(UNIT_PATIENCE); /* who takes the lock waits for ever */
     for (unsigned i = 0; i < 10 * REGX_LAST_STATES; i++) {
         regx_lock(&r[i % REGX_LAST_STATES]->cache->lock);
         registry_use(r[i % REGX_LAST_STATES], 0x100000, PAGE);

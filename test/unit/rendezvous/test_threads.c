@@ -9,7 +9,7 @@
 #include <sched.h>
 #include <stdio.h>
 
-enum { PROCESSES = 3, RECEIVERS = 2, EACH = 150, OUTSTANDING = 6, TAG_CTS = 1, TAG_FIN = 2 };
+enum { PROCESSES = 3, RECEIVERS = 2, EACH = 50, OUTSTANDING = 6, TAG_CTS = 1, TAG_FIN = 2 };
 enum { MESSAGES = PROCESSES * RECEIVERS * EACH };
 
 /* cmocka's assertions are for the thread of the test alone. */

@@ -248,7 +248,7 @@ static void when_remove_returns_nothing_lands(void **state)
     regx_rkey_table_init(&writer.rkeys, true);
     pthread_mutex_init(&writer.mutex, NULL);
     assert_int_equal(pthread_create(&thread, NULL, write_for_ever, &writer), 0);
-    for (int round = 0; round < 1000; round++) {
+    for (int round = 0; round < 200; round++) {
         regx_key_t key;
         void *handle = add_window(&writer.rkeys, REGX_ACCESS_REMOTE_WRITE, &key);
 

@@ -12,8 +12,7 @@
 
 enum {
     MANY = 2 * REGX_CM_SENDS, /* more than can be asked at once */
-    WAVES = 20,
-    PATIENCE = 60 /* seconds */
+    WAVES = 20
 };
 
 static side_t others[MANY];
@@ -21,7 +20,7 @@ static side_t others[MANY];
 static int reset(void **state)
 {
     (void)state;
-    alarm(PATIENCE);
+    alarm(UNIT_PATIENCE);
     fake_reset();
     side_settings = NULL;
     side_ports[0] = side_ports[1] = NULL;

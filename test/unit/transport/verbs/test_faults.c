@@ -10,7 +10,7 @@
 
 #include "transport/verbs/cm_queue.h"
 
-enum { RECEIVES = 128, PATIENCE = 60 }; /* seconds; what does not end ends the program */
+enum { RECEIVES = 128 };
 
 /* What goes wrong at `one`. */
 static struct faults {
@@ -147,7 +147,7 @@ static void open_connected(void)
 /* Waits until `one` says so. */
 static void await_broken(const char *says)
 {
-    alarm(PATIENCE);
+    alarm(UNIT_PATIENCE);
     while (one.broken == 0) {
         sides_progress();
     }
@@ -259,7 +259,7 @@ static void peer_answers_late(void **state)
     (void)state;
     sides_open(false);
     ask(&one);
-    alarm(PATIENCE);
+    alarm(UNIT_PATIENCE);
     ask_until(499);
     assert_int_equal(one.silent, 0);
     ask_until(1500);
@@ -284,7 +284,7 @@ static void device_has_no_memory(void **state)
         faults.making = ENOMEM;
         faults.makes = verbs_of(sides[end])->pd;
         ask(&one);
-        alarm(PATIENCE);
+        alarm(UNIT_PATIENCE);
         for (uint64_t before = faults.refused; faults.refused < before + 3;) {
             sides_progress();
             if (end == 0) {
@@ -415,7 +415,7 @@ static void no_receive_can_be_posted(void **state)
     (void)state;
     open_connected();
     faults.receive_post = ENOMEM;
-    alarm(PATIENCE);
+    alarm(UNIT_PATIENCE);
     while (one.broken == 0) {
         regx_transport_ops.send(two.conn, 1, NULL, 0, side_pack, &stream, 10);
         sides_progress();
@@ -503,7 +503,7 @@ static void receive_buffers_come_back(void **state)
     send_too_much(&two);
     usleep(100000);
     regx_ep_break(regx_ep_find(verbs_of(&one), TWO), "test", "it shall end");
-    alarm(PATIENCE);
+    alarm(UNIT_PATIENCE);
     while (one.broken == 0) {
         regx_transport_ops.progress(one.transport);
     }
@@ -527,7 +527,7 @@ static void device_fails_at_the_end(void **state)
     faults.event = IBV_EVENT_DEVICE_FATAL;
     faults.event_qp = verbs_of(&one)->cm.qp;
     regx_transport_ops.disconnect(one.conn);
-    alarm(PATIENCE);
+    alarm(UNIT_PATIENCE);
     regx_transport_ops.close(one.transport);
     alarm(0);
     regx_transport_ops.disconnect(two.conn);

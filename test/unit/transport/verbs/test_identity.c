@@ -7,14 +7,12 @@
 
 #include <unistd.h>
 
-enum { PATIENCE = 60 };
-
 static side_t three;
 
 static int reset(void **state)
 {
     (void)state;
-    alarm(PATIENCE);
+    alarm(UNIT_PATIENCE);
     fake_reset();
     side_settings = NULL;
     side_ports[0] = side_ports[1] = NULL;
