@@ -76,6 +76,8 @@ typedef enum regx_path {
     X(query_retried, COUNT,                                                                        \
       "look-ups that a kept region served once they had asked again (notifier)")                   \
     X(inuse_changes, COUNT, "buffers that changed while a transfer used them")                     \
+    X(drain_waits, COUNT, "calls that would have changed memory in use and waited (inuse=drain)")  \
+    X(drain_expired, COUNT, "those of them that went on while it was still in use")                \
     X(prefetch_advised, COUNT, "uses whose pages the device was asked to look up before (odp)")    \
     X(prefetch_touched, COUNT, "uses whose pages were mapped before by the process (odp)")         \
     X(verified, COUNT, "chunks and slots whose checksum was compared (verify)")                    \

@@ -239,7 +239,18 @@ static void say_if_limited(const regx_component_t *component)
     }
 }
 
-/* Open MPI's word on progress threads is left aside: regx starts none, and 4.1 says yes always. */
+/* Whether several threads may call: also where a call that changes memory in use is to wait, since
+ * then another one goes on with transfers (registration/drain.h). */
+static bool has_threads(const regx_component_t *component, bool mpi_threads)
+{
+    if (component->params.settings.registration.inuse == REGX_INUSE_DRAIN) {
+        regx_compat_use_threads();
+        return true;
+    }
+    return mpi_threads;
+}
+
+/* Open MPI's word on progress threads is left aside: 4.1 says yes always. */
 static mca_btl_base_module_t **component_init(int *count, bool progress_threads, bool mpi_threads)
 {
     regx_component_t *component = &mca_btl_regx_component;
@@ -261,7 +272,7 @@ static mca_btl_base_module_t **component_init(int *count, bool progress_threads,
                "regx %s, built for Open MPI %s, rank %u on %s", REGX_VERSION,
                REGX_BUILT_FOR_OPENMPI, regx_compat_rank(), regx_compat_host());
     memset(&component->counters, 0, sizeof(component->counters));
-    component->counters.threads = component->threads = mpi_threads;
+    component->counters.threads = component->threads = has_threads(component, mpi_threads);
     component->warned_of_change = component->ending = false;
     modules = start_modules(component) ? calloc(component->module_count, sizeof(*modules)) : NULL;
     if (modules == NULL) {
@@ -363,6 +374,9 @@ static void end_all(regx_component_t *component)
         return;
     }
     component->ending = true;
+    if (component->drain != NULL) { /* its thread calls progress, of modules that are to go */
+        regx_drain_stop(component->drain);
+    }
     for (unsigned i = 0; i < component->module_count; i++) {
         regx_module_end(component->modules[i]);
     }

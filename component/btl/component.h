@@ -43,6 +43,7 @@ struct regx_component {
     regx_counters_t counters;
     regx_trace_t trace;
     regx_backend_choice_t choice; /* its monitor is of all caches */
+    regx_drain_t *drain;          /* btl_regx_inuse=drain; else NULL */
     char transport_reason[256];   /* why these transports; for the report */
     uint64_t node;                /* what processes on one node have in common (address.c) */
     bool threads;

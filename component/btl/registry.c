@@ -38,7 +38,35 @@ static regx_monitor_config_t monitor_config(regx_component_t *component,
                                    .transport = transport,
                                    .prefetch = component->params.settings.registration.odp_prefetch,
                                    .counters = &component->counters,
-                                   .trace = &component->trace};
+                                   .trace = &component->trace,
+                                   .drain = component->drain};
+}
+
+static void drain_progress(void *unused)
+{
+    (void)unused;
+    regx_compat_progress();
+}
+
+static void open_drain(regx_component_t *component)
+{
+    const regx_registration_settings_t *settings = &component->params.settings.registration;
+    const regx_drain_config_t config = {.milliseconds = settings->inuse_wait,
+                                        .progress = drain_progress,
+                                        .counters = &component->counters};
+
+    component->drain = settings->inuse == REGX_INUSE_DRAIN ? regx_drain_open(&config) : NULL;
+}
+
+/* Asked for, and not to be had. */
+static void note_drain(regx_component_t *component)
+{
+    const regx_monitor_t *monitor = component->choice.monitor;
+
+    if (component->params.settings.registration.inuse == REGX_INUSE_DRAIN &&
+        (monitor == NULL || monitor->drain == NULL)) {
+        regx_tally(component->counters.fallbacks, "inuse=drain: needs hooks, as warn");
+    }
 }
 
 static void say_unusable(const regx_component_t *component, const char *error)
@@ -65,6 +93,8 @@ static regx_transport_t *transport_to_monitor(const regx_component_t *component)
 bool regx_backend_start(regx_component_t *component)
 {
     regx_transport_t *transport = transport_to_monitor(component);
+
+    open_drain(component);
     const regx_monitor_config_t monitor = monitor_config(component, transport);
     regx_backend_choice_t *choice = &component->choice;
     char error[384];
@@ -75,6 +105,7 @@ bool regx_backend_start(regx_component_t *component)
         say_unusable(component, error);
         return false;
     }
+    note_drain(component);
     if (!component->params.leave_pinned) {
         snprintf(choice->reason, sizeof(choice->reason), "mpi_leave_pinned=0");
     }
@@ -88,6 +119,10 @@ void regx_backend_stop(regx_component_t *component)
     if (monitor != NULL) {
         component->choice.monitor = NULL;
         monitor->stop(monitor);
+    }
+    if (component->drain != NULL) {
+        regx_drain_close(component->drain);
+        component->drain = NULL;
     }
 }
 

@@ -16,6 +16,7 @@
 #include "opal/mca/memory/base/base.h"
 #include "opal/memoryhooks/memory.h"
 #include "opal/runtime/opal.h"
+#include "opal/runtime/opal_progress.h"
 #include "opal/util/output.h"
 
 /* libmpi may be out of sight (a host that opened it RTLD_LOCAL): then this is NULL. */
@@ -130,6 +131,16 @@ bool regx_compat_falls_here(const char *line)
         }
     }
     return true;
+}
+
+void regx_compat_use_threads(void)
+{
+    opal_set_using_threads(true);
+}
+
+void regx_compat_progress(void)
+{
+    opal_progress();
 }
 
 /* A stream of its own: Open MPI's first would put host and process number in front. */

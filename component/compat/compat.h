@@ -79,6 +79,12 @@ bool regx_compat_node_speaker(void);
  * are exchanged; may wait until those two have come as far. */
 bool regx_compat_falls_here(const char *line);
 
+/* From now on several threads may call Open MPI, whatever level of threads the program asked for.
+ * To be called while only one does. */
+void regx_compat_use_threads(void);
+/* Open MPI's progress. By threads of our own, after the above. */
+void regx_compat_progress(void);
+
 /* Says one line to the user, through Open MPI's output. */
 void regx_compat_say(const char *line);
 

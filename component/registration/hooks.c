@@ -154,6 +154,7 @@ static void changed(void *context, uintptr_t start, uintptr_t end)
     if (function < TRIED) {
         atomic_fetch_add(&monitor->heard[function], 1);
     } else {
+        regx_drain_wait(monitor->super.drain, start, end);
         regx_inval_log_write(monitor->super.log, start, end);
     }
 }
@@ -255,6 +256,7 @@ static regx_hooks_monitor_t *hooks_new(const regx_monitor_config_t *config)
     }
     monitor->super.name = "hooks";
     monitor->super.trace = config->trace;
+    monitor->super.drain = config->drain;
     monitor->super.subscribe = hooks_subscribe;
     monitor->super.stop = hooks_stop;
     monitor->source = config->hooks;

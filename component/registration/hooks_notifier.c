@@ -49,6 +49,7 @@ static void announce(void *context, uintptr_t start, uintptr_t end)
 {
     regx_hooks_notifier_t *both = context;
 
+    regx_drain_wait(both->super.drain, start, end);
     if (self == 0) {
         self = atomic_fetch_add(&threads, 1) + 1;
     }
@@ -196,6 +197,7 @@ static regx_status_t both_start(const regx_monitor_config_t *config, regx_monito
     both->super.log = both->notifier->log;
     both->super.valid = both->notifier->valid != NULL ? both_valid : NULL;
     both->super.query = both->notifier->query;
+    both->super.drain = config->drain;
     both->super.subscribe = both_subscribe;
     both->super.stop = both_stop;
     regx_hooks_listen(announce, both);

@@ -20,6 +20,7 @@
 #include "base/hook_source.h"
 #include "base/status.h"
 #include "base/trace.h"
+#include "registration/drain.h"
 #include "transport/transport.h"
 
 /* ---- the log of changes ----
@@ -109,6 +110,8 @@ struct regx_monitor {
     unsigned flags;            /* REGX_MONITOR_... */
     regx_inval_log_t *log;     /* the monitor's own, valid until stop */
     const regx_trace_t *trace; /* the configuration's */
+    regx_drain_t *drain;       /* the configuration's, if this monitor is told before a change is
+                                  made, and lets it wait; else NULL */
 
     /* Whether no change of a watched range is between its start and its entry in the log, and
      * (where the monitor was told to ask) all of start to end is still watched. Asked on each
@@ -171,6 +174,7 @@ typedef struct regx_monitor_config {
     regx_prefetch_t prefetch;
     regx_counters_t *counters;
     const regx_trace_t *trace; /* lives as long as the monitor; NULL: off */
+    regx_drain_t *drain;       /* likewise; NULL: no change waits */
     /* The notifier's reader calls it for each change that the kernel tells of (of a move: for the
      * old place), before sequence is even again. Allocates nothing. NULL: nobody wants to know. */
     void (*on_change)(void *context, uintptr_t start, uintptr_t end);

@@ -135,6 +135,7 @@ regx_status_t regx_registry_open(regx_registry_t *registry, const regx_backend_t
         return REGX_OK;
     }
     registry->on_demand = (monitor->flags & REGX_MONITOR_BY_DEVICE) != 0;
+    registry->drain = monitor->drain;
     registry->cache = regx_cache_open(registry, cache);
     return registry->cache != NULL ? REGX_OK : REGX_NO_MEMORY;
 }

@@ -57,14 +57,20 @@ regx_status_t regx_backend_choose(const char *name, bool registering_is_free,
 #define REGX_UNLIMITED UINT64_MAX
 
 typedef enum { REGX_ADMIT_FIRST, REGX_ADMIT_SECOND } regx_admit_t;
-typedef enum { REGX_INUSE_IGNORE, REGX_INUSE_WARN, REGX_INUSE_ABORT } regx_inuse_t;
+/* DRAIN: as WARN, for what could not be waited for (drain.h). */
+typedef enum {
+    REGX_INUSE_IGNORE,
+    REGX_INUSE_WARN,
+    REGX_INUSE_ABORT,
+    REGX_INUSE_DRAIN
+} regx_inuse_t;
 
 typedef struct regx_cache_config {
     uint64_t bytes;     /* that kept regions may hold in all; REGX_UNLIMITED allowed */
     uint64_t count;     /* regions kept; REGX_UNLIMITED allowed (then what the table holds) */
     regx_admit_t admit; /* SECOND: a range's first use does not push out others */
     regx_inuse_t inuse; /* what progress does about a buffer that changed while in use */
-    /* Called from progress, acquire or close, with no lock held, at the first such buffer (WARN) or
+    /* Called from progress, acquire or close, with no lock held, at the first such buffer (WARN, DRAIN) or
      * at each (ABORT), once its last use has ended. May be NULL. */
     void (*changed_in_use)(void *context, const void *base, size_t length);
     void *context;
@@ -95,6 +101,7 @@ struct regx_registry {
     regx_monitor_t *monitor;  /* NULL: the backend needs none */
     struct regx_cache *cache; /* NULL: registered per use */
     bool on_demand;           /* the monitor's regions */
+    regx_drain_t *drain;      /* the monitor's; NULL: no change waits */
 };
 
 /* The monitor must be running if the backend needs one, and outlive the registry; `cache` says how
@@ -118,6 +125,19 @@ bool regx_region_seems_kept(regx_registry_t *registry, const void *base, size_t 
 bool regx_region_acquire_kept(regx_registry_t *registry, const void *base, size_t length,
                               unsigned access, regx_region_t *region);
 void regx_region_release(regx_registry_t *registry, regx_region_t *region);
+
+/* A transfer as a whole, registered or not, uses that memory: changes of it wait where they can be
+ * made to (drain.h). Returns what ends it. */
+static inline uint32_t regx_registry_hold(const regx_registry_t *registry, const void *base,
+                                          size_t length)
+{
+    return regx_drain_hold(registry->drain, base, length);
+}
+
+static inline void regx_registry_let_go(const regx_registry_t *registry, uint32_t hold)
+{
+    regx_drain_let_go(registry->drain, hold);
+}
 
 /* To be called now and then: acts on changes and deregisters what is no longer needed, a bounded
  * amount. */

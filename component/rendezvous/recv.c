@@ -112,6 +112,7 @@ regx_rndv_recv_t *regx_rndv_recv_open(regx_rndv_t *rndv, regx_peer_t *peer, void
     recv->peer = peer;
     recv->base = base;
     recv->length = length;
+    recv->drain = regx_registry_hold(rndv->registry, base, length);
     choose_path(rndv, recv);
     if (recv->protocol->recv_open != NULL && !recv->protocol->recv_open(rndv, recv, &cts)) {
         set_path(rndv, recv, REGX_PATH_bounce, true);
@@ -128,6 +129,7 @@ regx_rndv_recv_t *regx_rndv_recv_open(regx_rndv_t *rndv, regx_peer_t *peer, void
         if (recv->protocol->revoke_chunks != NULL) {
             recv->protocol->revoke_chunks(rndv, recv);
         }
+        regx_registry_let_go(rndv->registry, recv->drain);
         free(recv);
         return NULL;
     }
@@ -169,6 +171,7 @@ void regx_rndv_recv_close(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     if (recv->protocol->revoke_chunks != NULL) {
         recv->protocol->revoke_chunks(rndv, recv);
     }
+    regx_registry_let_go(rndv->registry, recv->drain);
     regx_lock(&rndv->lock);
     recv->holds--;
     regx_recv_free_locked(rndv, recv);

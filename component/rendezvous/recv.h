@@ -86,6 +86,7 @@ struct regx_rndv_recv {
     unsigned slots_out;    /* slots granted and not acknowledged */
     unsigned chunks_out;   /* chunks likewise; or advertised, and not yet got or given up */
     unsigned due;          /* chunks in GET_DUE, GOT or NOT_GOT */
+    uint32_t drain;        /* its memory, held (registration/drain.h) */
     unsigned holds;        /* gets under way, and the closing thread: they keep a closed record */
     regx_outbox_t outbox;
     struct { /* READING (exposed.c) */

@@ -97,6 +97,7 @@ static void finish_locked(regx_rndv_t *rndv, regx_rndv_send_t *send, regx_send_t
     turn->status = send->status;
     regx_handle_table_remove(&rndv->sends, send->handle);
     regx_list_remove(&send->link);
+    regx_registry_let_go(rndv->registry, send->drain);
     if (send->status == REGX_OK) {
         count_message(rndv, send);
     }
@@ -237,11 +238,13 @@ void regx_rndv_send_open(regx_rndv_t *rndv, regx_peer_t *peer, const void *base,
     send->verify = cts.verify || rndv->config.verify;
     send->chunk_size = cts.chunk_length;
     send->piece_max = UINT64_MAX;
+    send->drain = regx_registry_hold(rndv->registry, base, length);
     const bool valid = send->protocol->send_open(rndv, send, &cts);
     regx_lock(&rndv->lock);
     if (valid && regx_handle_table_add(&rndv->sends, send, &send->handle)) {
         turn = next_turn_locked(rndv, send, REGX_OK);
     } else {
+        regx_registry_let_go(rndv->registry, send->drain);
         regx_list_append(&rndv->free_sends, &send->link);
     }
     regx_unlock(&rndv->lock);

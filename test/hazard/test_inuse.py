@@ -83,3 +83,38 @@ def test_without_unmapping_nothing_is_said(mpi: Mpi, tmp_path: Path, backend: st
     assert job.total("inuse_changes") == 0, str(job)
     for report in job.reports:
         assert report["hits"] == (backend != "none"), str(job)
+
+
+def drained(mpi: Mpi, folder: Path, side: str, call: str, **regx: str) -> Job:
+    return mpi("drain", side, call, SIZE, folder / "shared", regx={
+        "inuse": "drain", "inuse_wait": "100000", **regx}).checked(ranks=2)
+
+
+@pytest.mark.parametrize("strategy,side,call", [
+    ("pipeline", "send", "free"), ("pipeline", "receive", "munmap"), ("bounce", "send", "munmap")])
+def test_drain_lets_the_call_wait_until_the_message_is_through(
+        mpi: Mpi, tmp_path: Path, side: str, call: str, strategy: str) -> None:
+    """In a program of one thread: what goes on with the message is regx's own thread. By bounce
+    nothing is registered, and without waiting a copy would crash."""
+    job = drained(mpi, tmp_path, side, call, rendezvous=strategy, backend="hooks")
+    job.carried(strategy)
+    assert not job.complaints, str(job)
+    assert job.total("inuse_changes") == 0 and job.total("drain_expired") == 0, str(job)
+    assert job.rank(RANKS[side])["drain_waits"] == 1, str(job)
+    assert job.rank(1 - RANKS[side])["drain_waits"] == 0, f"nothing was in use\n{job}"
+
+
+def test_drain_waits_no_longer_than_it_may(mpi: Mpi, tmp_path: Path) -> None:
+    """The other side does not go on before the call has returned. It is told of as by warn."""
+    job = ended(run(mpi, tmp_path, "hooks", "send", "part", inuse="drain", inuse_wait="20"))
+    report = job.rank(0)
+    assert report["drain_waits"] == report["drain_expired"] == 2, str(job)
+    assert report["inuse_changes"] == 1, str(job)
+    assert len(job.complaints) == 1 and "btl_regx_inuse" in job.complaints[0], str(job)
+
+
+def test_drain_without_hooks_is_counted_and_as_warn(mpi: Mpi, tmp_path: Path) -> None:
+    job = drained(mpi, tmp_path, "neither", "munmap", rendezvous="pipeline", backend="none")
+    for report in job.reports:
+        assert report["fallbacks"] == {"inuse=drain: needs hooks, as warn": 1}, str(job)
+        assert report["drain_waits"] == 0, str(job)

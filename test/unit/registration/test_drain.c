@@ -1,0 +1,407 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * A change of memory that a transfer uses waits until the transfer is over (registration/drain.h),
+ * under hooks of a fake source (hooked.h). Transfers end where the helper calls progress; so what is
+ * expected does not depend on time, but where the time is to run out.
+ */
+#include "hooked.h"
+
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "registration/monitor.h"
+
+enum { PAGE = 4096, PAGES = 8, ROUNDS = 3 };
+enum { LONG = 600000, SHORT = 1 }; /* milliseconds: never reached, and reached */
+
+static regx_counters_t counters;
+static regx_drain_t *drain;
+static regx_monitor_t *monitor;
+static unsigned char *memory;
+
+/* What progress does. */
+static struct {
+    atomic_uint rounds; /* of progress, so far */
+    atomic_uint ends;   /* the round in which the hold is let go; 0: none */
+    atomic_uint frees;  /* the round in which it gives back `memory` itself */
+    uint32_t hold;
+    uint64_t head; /* of the log, when the hold was let go */
+    pthread_t thread;
+} plan;
+
+static void progress(void *context)
+{
+    const unsigned round = atomic_fetch_add(&plan.rounds, 1) + 1;
+
+    assert_ptr_equal(context, &plan);
+    plan.thread = pthread_self();
+    if (round == atomic_load(&plan.frees)) {
+        munmap(memory, PAGE);
+    }
+    if (round == atomic_load(&plan.ends)) {
+        plan.head = atomic_load(&monitor->log->head);
+        regx_drain_let_go(drain, plan.hold);
+    }
+}
+
+static void start(const regx_backend_t *backend, unsigned milliseconds)
+{
+    const regx_drain_config_t config = {.milliseconds = milliseconds,
+                                        .progress = progress,
+                                        .context = &plan,
+                                        .counters = &counters};
+    char error[256] = "";
+
+    memset(&counters, 0, sizeof(counters));
+    memset(&plan, 0, sizeof(plan));
+    drain = regx_drain_open(&config);
+    assert_non_null(drain);
+    const regx_monitor_config_t watched = {
+        .hooks = &hooked_source, .counters = &counters, .drain = drain};
+
+    if (backend->start(&watched, &monitor, error, sizeof(error)) != REGX_OK) {
+        fail_msg("%s", error);
+    }
+    assert_ptr_equal(monitor->drain, drain);
+    memory = mmap(NULL, PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(memory, MAP_FAILED);
+    regx_inval_log_interest(monitor->log, (uintptr_t)memory, (uintptr_t)memory + PAGES * PAGE, 1);
+}
+
+static void end(void)
+{
+    monitor->stop(monitor);
+    regx_drain_close(drain);
+    munmap(memory, PAGES * PAGE);
+}
+
+static void expect(uint64_t waits, uint64_t expired)
+{
+    assert_int_equal(counters.drain_waits, waits);
+    assert_int_equal(counters.drain_expired, expired);
+}
+
+/* The middle of the memory; the rest are neighbours. */
+static uint32_t hold(void)
+{
+    return regx_drain_hold(drain, memory + 2 * PAGE + 100, 2 * PAGE);
+}
+
+static void a_change_waits_until_the_transfer_is_over(void **state)
+{
+    (void)state;
+    start(&regx_backend_hooks, LONG);
+    plan.hold = hold();
+    assert_int_not_equal(plan.hold, 0);
+    atomic_store(&plan.ends, ROUNDS);
+    const uint64_t before = atomic_load(&monitor->log->head);
+    munmap(memory + 3 * PAGE, PAGE);
+    assert_true(atomic_load(&plan.rounds) >= ROUNDS); /* so it was over first */
+    assert_int_equal(plan.head, before);              /* and nobody had been told of a change */
+    assert_int_equal(atomic_load(&monitor->log->head), before + 1);
+    assert_false(pthread_equal(plan.thread, pthread_self()));
+    expect(1, 0);
+    end();
+}
+
+/* Whatever it is: the first byte of the transfer, its last, more than all of it. */
+static void any_overlap_waits(void **state)
+{
+    static const struct {
+        unsigned page, pages;
+    } changes[] = {{2, 1}, {4, 1}, {0, 3}, {4, 4}, {0, PAGES}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]); i++) {
+        start(&regx_backend_hooks, LONG);
+        plan.hold = hold();
+        atomic_store(&plan.ends, 1);
+        madvise(memory + (size_t)changes[i].page * PAGE, (size_t)changes[i].pages * PAGE,
+                MADV_DONTNEED);
+        expect(1, 0);
+        end();
+    }
+}
+
+static void a_neighbour_does_not_wait(void **state)
+{
+    (void)state;
+    start(&regx_backend_hooks, LONG);
+    plan.hold = hold();
+    munmap(memory, 2 * PAGE);
+    munmap(memory + 5 * PAGE, 3 * PAGE);
+    expect(0, 0);
+    regx_drain_let_go(drain, plan.hold);
+    munmap(memory + 2 * PAGE, 2 * PAGE); /* nor what was in use before */
+    expect(0, 0);
+    assert_int_equal(atomic_load(&plan.rounds), 0);
+    end();
+}
+
+static void two_transfers_of_the_same_memory_are_both_waited_for(void **state)
+{
+    (void)state;
+    start(&regx_backend_hooks, SHORT);
+    const uint32_t other = hold();
+
+    plan.hold = hold();
+    assert_int_not_equal(plan.hold, other);
+    regx_drain_let_go(drain, other);
+    munmap(memory + 3 * PAGE, PAGE);
+    expect(1, 1);
+    regx_drain_let_go(drain, plan.hold);
+    munmap(memory + 4 * PAGE, PAGE);
+    expect(1, 1);
+    end();
+}
+
+static void the_time_runs_out_and_the_change_is_made(void **state)
+{
+    (void)state;
+    start(&regx_backend_hooks, SHORT);
+    plan.hold = hold();
+    const uint64_t before = atomic_load(&monitor->log->head);
+
+    assert_int_equal(munmap(memory + 3 * PAGE, PAGE), 0);
+    expect(1, 1);
+    assert_int_equal(atomic_load(&monitor->log->head), before + 1);
+    regx_drain_let_go(drain, plan.hold);
+    end();
+}
+
+static void without_its_thread_the_time_runs_out(void **state)
+{
+    (void)state;
+    start(&regx_backend_hooks, SHORT);
+    regx_drain_stop(drain);
+    regx_drain_stop(drain);
+    plan.hold = hold();
+    atomic_store(&plan.ends, 1);
+    munmap(memory + 3 * PAGE, PAGE);
+    expect(1, 1);
+    assert_int_equal(atomic_load(&plan.rounds), 0);
+    regx_drain_let_go(drain, plan.hold);
+    end();
+}
+
+/* Progress frees memory, too; if that is in use, by an error, the helper cannot wait for itself. */
+static void the_helper_does_not_wait_for_itself(void **state)
+{
+    (void)state;
+    start(&regx_backend_hooks, LONG);
+    plan.hold = regx_drain_hold(drain, memory, PAGES * PAGE);
+    atomic_store(&plan.frees, 1);
+    atomic_store(&plan.ends, 2);
+    munmap(memory + 3 * PAGE, PAGE);
+    expect(1, 0);
+    end();
+}
+
+static void a_child_does_not_wait(void **state)
+{
+    int status;
+
+    (void)state;
+    start(&regx_backend_hooks, LONG);
+    plan.hold = hold();
+    const pid_t child = fork();
+    if (child == 0) {
+        munmap(memory, PAGES * PAGE);
+        regx_drain_close(drain);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    expect(0, 0);
+    regx_drain_let_go(drain, plan.hold);
+    end();
+}
+
+static void more_transfers_than_places_are_counted_and_not_waited_for(void **state)
+{
+    uint32_t holds[REGX_HOLDS_MAX];
+
+    (void)state;
+    start(&regx_backend_hooks, LONG);
+    for (unsigned i = 0; i < REGX_HOLDS_MAX; i++) {
+        holds[i] = regx_drain_hold(drain, memory, PAGE);
+        assert_int_equal(holds[i], i + 1);
+    }
+    assert_int_equal(hold(), 0);
+    assert_string_equal(counters.fallbacks[0].reason, "inuse=drain: too many transfers at once");
+    munmap(memory + 2 * PAGE, 3 * PAGE);
+    expect(0, 0);
+    regx_drain_let_go(drain, 0);
+    regx_drain_let_go(drain, holds[7]);
+    assert_int_equal(hold(), holds[7]);
+    for (unsigned i = 0; i < REGX_HOLDS_MAX; i++) {
+        regx_drain_let_go(drain, holds[i]);
+    }
+    end();
+}
+
+static void without_drain_nothing_is_held(void **state)
+{
+    (void)state;
+    assert_int_equal(regx_drain_hold(NULL, &counters, sizeof(counters)), 0);
+    regx_drain_let_go(NULL, 0);
+    regx_drain_wait(NULL, 0, UINTPTR_MAX);
+}
+
+/* Threads hold and let go all the time, others change what they hold: none is left waiting. */
+enum { THREADS = 2, TURNS = 2000 };
+
+static void *transfer(void *argument)
+{
+    unsigned char *own = argument;
+
+    for (int i = 0; i < TURNS; i++) {
+        const uint32_t held = regx_drain_hold(drain, own, PAGE);
+
+        own[0] = (unsigned char)i;
+        if (own[0] != (unsigned char)i) { /* it was taken away meanwhile */
+            return own;
+        }
+        regx_drain_let_go(drain, held);
+    }
+    return NULL;
+}
+
+static void *change(void *argument)
+{
+    for (int i = 0; i < TURNS / 10; i++) {
+        madvise(argument, PAGE, MADV_NORMAL); /* reported, and harmless */
+    }
+    return NULL;
+}
+
+static void nobody_is_left_waiting(void **state)
+{
+    pthread_t transfers[THREADS], changes[THREADS];
+
+    (void)state;
+    start(&regx_backend_hooks, LONG);
+    for (int i = 0; i < THREADS; i++) {
+        pthread_create(&transfers[i], NULL, transfer, memory + (size_t)i * PAGE);
+        pthread_create(&changes[i], NULL, change, memory + (size_t)i * PAGE);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        void *failed;
+
+        pthread_join(transfers[i], &failed);
+        assert_null(failed);
+        pthread_join(changes[i], NULL);
+    }
+    assert_int_equal(counters.drain_expired, 0);
+    end();
+}
+
+/* What a transfer uses stays as it is until the transfer is over, whatever is done to it when: the
+ * pages are really taken away. */
+enum { CHANGES = 300 };
+
+static struct {
+    atomic_uint begun, changed; /* transfers, and changes of what they use */
+    atomic_bool in_use;
+} turns;
+
+static void *transfer_again_and_again(void *unused)
+{
+    uint32_t chance = 17;
+
+    (void)unused;
+    for (unsigned turn = 1; turn <= CHANGES; turn++) {
+        const uint32_t held = regx_drain_hold(drain, memory, PAGES * PAGE);
+        bool whole = true;
+
+        memset(memory, (int)turn, PAGES * PAGE);
+        atomic_store(&turns.in_use, true);
+        atomic_store(&turns.begun, turn);
+        chance = chance * 1664525u + 1013904223u;
+        for (unsigned look = chance >> 28; look > 0; look--) {
+            for (unsigned page = 0; page < PAGES; page++) {
+                whole = whole && memory[page * PAGE] == (unsigned char)turn;
+            }
+            sched_yield();
+        }
+        atomic_store(&turns.in_use, false);
+        regx_drain_let_go(drain, held);
+        while (atomic_load(&turns.changed) != turn) {
+            sched_yield();
+        }
+        if (!whole) {
+            return memory;
+        }
+    }
+    return NULL;
+}
+
+static void what_is_in_use_stays_as_it_is(void **state)
+{
+    unsigned used = 0;
+    pthread_t thread;
+    void *failed;
+
+    (void)state;
+    start(&regx_backend_hooks, LONG);
+    memset(&turns, 0, sizeof(turns));
+    pthread_create(&thread, NULL, transfer_again_and_again, NULL);
+    for (unsigned turn = 1; turn <= CHANGES; turn++) {
+        while (atomic_load(&turns.begun) != turn) {
+            sched_yield();
+        }
+        madvise(memory + (size_t)(turn % PAGES) * PAGE, PAGE, MADV_DONTNEED);
+        used += atomic_load(&turns.in_use);
+        atomic_store(&turns.changed, turn);
+    }
+    pthread_join(thread, &failed);
+    assert_null(failed);
+    assert_int_equal(used, 0); /* when a change was made */
+    assert_true(counters.drain_waits > 0 && counters.drain_expired == 0);
+    end();
+}
+
+static void hooks_beside_the_notifier_wait_too(void **state)
+{
+    const regx_monitor_config_t alone = {.counters = &counters};
+    regx_monitor_t *notifier;
+    char error[256];
+
+    (void)state;
+    if (regx_backend_notifier.start(&alone, &notifier, error, sizeof(error)) != REGX_OK) {
+        print_message("not tried: %s\n", error);
+        skip();
+    }
+    notifier->stop(notifier);
+    start(&regx_backend_hooks_notifier, LONG);
+    plan.hold = hold();
+    atomic_store(&plan.ends, ROUNDS);
+    munmap(memory + 3 * PAGE, PAGE);
+    assert_true(atomic_load(&plan.rounds) >= ROUNDS);
+    expect(1, 0);
+    end();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(a_change_waits_until_the_transfer_is_over, hooked_reset),
+        cmocka_unit_test_setup(any_overlap_waits, hooked_reset),
+        cmocka_unit_test_setup(a_neighbour_does_not_wait, hooked_reset),
+        cmocka_unit_test_setup(two_transfers_of_the_same_memory_are_both_waited_for, hooked_reset),
+        cmocka_unit_test_setup(the_time_runs_out_and_the_change_is_made, hooked_reset),
+        cmocka_unit_test_setup(without_its_thread_the_time_runs_out, hooked_reset),
+        cmocka_unit_test_setup(the_helper_does_not_wait_for_itself, hooked_reset),
+        cmocka_unit_test_setup(a_child_does_not_wait, hooked_reset),
+        cmocka_unit_test_setup(more_transfers_than_places_are_counted_and_not_waited_for,
+                               hooked_reset),
+        cmocka_unit_test_setup(without_drain_nothing_is_held, hooked_reset),
+        cmocka_unit_test_setup(nobody_is_left_waiting, hooked_reset),
+        cmocka_unit_test_setup(what_is_in_use_stays_as_it_is, hooked_reset),
+        cmocka_unit_test_setup(hooks_beside_the_notifier_wait_too, hooked_reset),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
