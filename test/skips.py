@@ -183,7 +183,7 @@ ANY = ""
 NOTIFIER = r"userfaultfd|notifier.*(cannot be used|not usable)"
 EXPECTED = [
     (r"test/osu/", "no --osu DIR given", "no --osu DIR"),
-    (r"test_model\.py|test_versions\.py", "with --full", "not --full"),
+    (r"test_model\.py|test_versions\.py|test_packages\.py", "with --full", "not --full"),
     (r"test_inside\.py", "test/run builds it", "sanitizers' builds that test/run has not made"),
     (r"test_inside\.py", "on the device that is here", "an RDMA device"),
     (r"test_inside\.py", "built without rdma-core", "no rdma-core"),

@@ -86,6 +86,7 @@ AC_DEFUN([REGX_OPENMPI], [
 #endif])
     AC_SUBST([OPENMPI_CPPFLAGS])
     AC_SUBST([OPENMPI_LIBS])
+    AC_SUBST([OPENMPI_VERSION], [$regx_openmpi_version])
 
     dnl make distcheck has to find the same one.
     AS_IF([test -n "$with_openmpi"], [REGX_DISTCHECK_FLAGS="--with-openmpi='$with_openmpi'"])

@@ -75,6 +75,13 @@ def test_configure_refuses_another_open_mpi_version(tmp_path: Path) -> None:
                          "regx supports 4.1, 5.0 and 6.0")
 
 
+def test_the_open_mpi_that_is_first_in_path_is_taken(tmp_path: Path) -> None:
+    """As where a module was loaded: what is wrong with this one is said, though the next has all of it."""
+    prefix = openmpi(tmp_path / "mpi", "5.1.7")
+    line = error(configure(tmp_path / "build", PATH=f"{prefix}/bin:{os.environ['PATH']}"))
+    assert f" {prefix}/bin/mpicc is of Open MPI 5.1.7rc1;" in line
+
+
 @pytest.mark.parametrize("version", ["5.0.7", "6.0.0"])
 def test_no_pmix(tmp_path: Path, version: str) -> None:
     prefix = openmpi(tmp_path / "mpi", version)
