@@ -28,16 +28,11 @@ typedef struct window_handle {
     regx_window_t *window;
 } window_handle_t;
 
-/* A call, and whom it concerns. */
-typedef struct call {
+/* What is asked of the target for a call. */
+typedef struct asked {
     regx_onesided_request_t request;
-    mca_btl_base_module_t *btl;
-    regx_endpoint_t *endpoint;
-    void *local_address;
-    mca_btl_base_registration_handle_t *local_handle;
-    mca_btl_base_rdma_completion_fn_t callback;
-    void *context, *data;
-} call_t;
+    regx_call_t call;
+} asked_t;
 
 static regx_module_t *module_of(mca_btl_base_module_t *btl)
 {
@@ -72,12 +67,6 @@ bool regx_is_of_window(const mca_btl_base_registration_handle_t *remote_handle)
 
 /* ---- what is in common ---- */
 
-static void tell(const call_t *call, int status)
-{
-    call->callback(call->btl, call->endpoint, call->local_address, call->local_handle,
-                   call->context, call->data, status);
-}
-
 /* Whether the address is of this process. */
 static bool is_here(const regx_endpoint_t *endpoint,
                     const mca_btl_base_registration_handle_t *remote_handle)
@@ -102,49 +91,50 @@ static bool is_atomic(const regx_onesided_request_t *request)
 }
 
 /* Of an operation that has gone wrong nobody would hear: the job ends. */
-static void lose(const call_t *call, const char *why)
+static void lose(const asked_t *asked, const char *why)
 {
-    const regx_onesided_request_t *request = &call->request;
+    const regx_onesided_request_t *request = &asked->request;
 
-    regx_module_lost(module_of(call->btl), call->endpoint,
+    regx_module_lost(module_of(asked->call.btl), asked->call.endpoint,
                      is_atomic(request) ? request->size : request->length,
                      request->type == REGX_ONESIDED_GET ? "from" : "to", why);
-    tell(call, OPAL_ERROR);
+    regx_call_tell(&asked->call, OPAL_ERROR);
 }
 
 static void answered(regx_onesided_request_t *request, regx_status_t status)
 {
-    const call_t call = *REGX_CONTAINER_OF(request, call_t, request);
+    const asked_t asked = *REGX_CONTAINER_OF(request, asked_t, request);
+    const regx_call_t *call = &asked.call;
 
-    free(REGX_CONTAINER_OF(request, call_t, request));
-    if (!regx_is_heard(module_of(call.btl), call.endpoint)) {
+    free(REGX_CONTAINER_OF(request, asked_t, request));
+    if (!regx_is_heard(module_of(call->btl), call->endpoint)) {
         return;
     }
     if (status == REGX_INVALID) {
-        lose(&call, "there is no such window");
+        lose(&asked, "there is no such window");
     } else if (status != REGX_OK) {
-        tell(&call, OPAL_ERROR); /* of a lost connection the transport tells */
+        regx_call_tell(call, OPAL_ERROR); /* of a lost connection the transport tells */
     } else {
-        if (is_atomic(&call.request)) {
-            memcpy(call.local_address, &call.request.result, call.request.size);
+        if (is_atomic(&asked.request)) {
+            memcpy(call->local_address, &asked.request.result, asked.request.size);
         }
-        tell(&call, OPAL_SUCCESS);
+        regx_call_tell(call, OPAL_SUCCESS);
     }
 }
 
 /* Asks the target to do it. */
-static int ask(const call_t *call)
+static int ask(const asked_t *asked)
 {
-    regx_module_t *module = module_of(call->btl);
-    call_t *kept = malloc(sizeof(*kept));
+    regx_module_t *module = module_of(asked->call.btl);
+    asked_t *kept = malloc(sizeof(*kept));
 
     if (kept == NULL) {
         return OPAL_ERR_OUT_OF_RESOURCE;
     }
-    *kept = *call;
+    *kept = *asked;
     kept->request.done = answered;
     const regx_status_t status =
-        regx_onesided_ask(module->onesided, &kept->endpoint->onesided, &kept->request);
+        regx_onesided_ask(module->onesided, &kept->call.endpoint->onesided, &kept->request);
     if (status != REGX_PENDING) {
         free(kept);
         return OPAL_ERR_OUT_OF_RESOURCE;
@@ -154,73 +144,49 @@ static int ask(const call_t *call)
 
 /* ---- puts and gets ---- */
 
-static int move(call_t *call, const mca_btl_base_registration_handle_t *remote_handle)
+/* From or to another process. */
+static int move(const regx_call_t *call, regx_onesided_type_t type, uint64_t remote_address,
+                const mca_btl_base_registration_handle_t *remote_handle)
 {
-    regx_onesided_request_t *request = &call->request;
-    regx_module_t *module = module_of(call->btl);
+    asked_t asked = {.request = {.type = type,
+                                 .address = remote_address,
+                                 .local = call->local_address,
+                                 .length = call->size},
+                     .call = *call};
 
-    if (!find_window(remote_handle, request->address, request->length, &request->window)) {
-        lose(call, "they are not inside the window");
+    if (!find_window(remote_handle, remote_address, call->size, &asked.request.window)) {
+        lose(&asked, "they are not inside the window");
         return OPAL_SUCCESS;
     }
-    if (regx_onesided_copy(module->onesided, &call->endpoint->onesided,
-                           request->type == REGX_ONESIDED_PUT ? REGX_COPY_TO_PEER
-                                                              : REGX_COPY_FROM_PEER,
-                           request->local, request->address, request->length) == REGX_OK) {
-        tell(call, OPAL_SUCCESS);
+    if (regx_onesided_copy(module_of(call->btl)->onesided, &call->endpoint->onesided,
+                           type == REGX_ONESIDED_PUT ? REGX_COPY_TO_PEER : REGX_COPY_FROM_PEER,
+                           call->local_address, remote_address, call->size) == REGX_OK) {
+        regx_call_tell(call, OPAL_SUCCESS);
         return OPAL_SUCCESS;
     }
-    return ask(call);
+    return ask(&asked);
 }
 
-int regx_window_put(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint, void *local_address,
-                    uint64_t remote_address, mca_btl_base_registration_handle_t *local_handle,
-                    mca_btl_base_registration_handle_t *remote_handle, size_t size,
-                    mca_btl_base_rdma_completion_fn_t callback, void *context, void *data)
+int regx_window_put(const regx_call_t *call, uint64_t remote_address,
+                    const mca_btl_base_registration_handle_t *remote_handle)
 {
-    call_t call = {.request = {.type = REGX_ONESIDED_PUT,
-                               .address = remote_address,
-                               .local = local_address,
-                               .length = size},
-                   .btl = btl,
-                   .endpoint = endpoint,
-                   .local_address = local_address,
-                   .local_handle = local_handle,
-                   .callback = callback,
-                   .context = context,
-                   .data = data};
-
-    if (is_here(endpoint, remote_handle)) {
-        memmove((void *)(uintptr_t)remote_address, local_address, size);
-        tell(&call, OPAL_SUCCESS);
-        return OPAL_SUCCESS;
+    if (!is_here(call->endpoint, remote_handle)) {
+        return move(call, REGX_ONESIDED_PUT, remote_address, remote_handle);
     }
-    return move(&call, remote_handle);
+    memmove((void *)(uintptr_t)remote_address, call->local_address, call->size);
+    regx_call_tell(call, OPAL_SUCCESS);
+    return OPAL_SUCCESS;
 }
 
-int regx_window_get(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint, void *local_address,
-                    uint64_t remote_address, mca_btl_base_registration_handle_t *local_handle,
-                    mca_btl_base_registration_handle_t *remote_handle, size_t size,
-                    mca_btl_base_rdma_completion_fn_t callback, void *context, void *data)
+int regx_window_get(const regx_call_t *call, uint64_t remote_address,
+                    const mca_btl_base_registration_handle_t *remote_handle)
 {
-    call_t call = {.request = {.type = REGX_ONESIDED_GET,
-                               .address = remote_address,
-                               .local = local_address,
-                               .length = size},
-                   .btl = btl,
-                   .endpoint = endpoint,
-                   .local_address = local_address,
-                   .local_handle = local_handle,
-                   .callback = callback,
-                   .context = context,
-                   .data = data};
-
-    if (is_here(endpoint, remote_handle)) {
-        memmove(local_address, (const void *)(uintptr_t)remote_address, size);
-        tell(&call, OPAL_SUCCESS);
-        return OPAL_SUCCESS;
+    if (!is_here(call->endpoint, remote_handle)) {
+        return move(call, REGX_ONESIDED_GET, remote_address, remote_handle);
     }
-    return move(&call, remote_handle);
+    memmove(call->local_address, (const void *)(uintptr_t)remote_address, call->size);
+    regx_call_tell(call, OPAL_SUCCESS);
+    return OPAL_SUCCESS;
 }
 
 /* ---- atomic operations ---- */
@@ -249,35 +215,36 @@ static bool find_op(mca_btl_base_atomic_op_t op, regx_atomic_op_t *ours)
 }
 
 /* By this process's own processor. */
-static int change_here(call_t *call)
+static int change_here(const asked_t *asked)
 {
-    const regx_onesided_request_t *request = &call->request;
+    const regx_onesided_request_t *request = &asked->request;
     void *at = (void *)(uintptr_t)request->address;
     const uint64_t before =
         request->type == REGX_ONESIDED_ATOMIC
             ? regx_atomic_fetch(at, request->op, request->size, request->operand)
             : regx_atomic_compare_swap(at, request->size, request->compare, request->operand);
 
-    memcpy(call->local_address, &before, request->size);
-    tell(call, OPAL_SUCCESS);
+    memcpy(asked->call.local_address, &before, request->size);
+    regx_call_tell(&asked->call, OPAL_SUCCESS);
     return OPAL_SUCCESS;
 }
 
-static int change(call_t *call, const mca_btl_base_registration_handle_t *remote_handle, int flags)
+static int change(asked_t *asked, const mca_btl_base_registration_handle_t *remote_handle,
+                  int flags)
 {
-    regx_onesided_request_t *request = &call->request;
+    regx_onesided_request_t *request = &asked->request;
 
     request->size = (flags & MCA_BTL_ATOMIC_FLAG_32BIT) != 0 ? 4 : 8;
     if ((flags & MCA_BTL_ATOMIC_FLAG_FLOAT) != 0 || request->address % request->size != 0) {
         return OPAL_ERR_NOT_SUPPORTED;
     }
-    if (is_here(call->endpoint, remote_handle)) {
-        return change_here(call);
+    if (is_here(asked->call.endpoint, remote_handle)) {
+        return change_here(asked);
     }
     if (!find_window(remote_handle, request->address, request->size, &request->window)) {
         return OPAL_ERR_NOT_SUPPORTED;
     }
-    return ask(call);
+    return ask(asked);
 }
 
 static int fetch_op(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint, void *local_address,
@@ -286,19 +253,13 @@ static int fetch_op(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint, void 
                     uint64_t operand, int flags, int order,
                     mca_btl_base_rdma_completion_fn_t callback, void *context, void *data)
 {
-    call_t call = {
+    asked_t asked = {
         .request = {.type = REGX_ONESIDED_ATOMIC, .address = remote_address, .operand = operand},
-        .btl = btl,
-        .endpoint = endpoint,
-        .local_address = local_address,
-        .local_handle = local_handle,
-        .callback = callback,
-        .context = context,
-        .data = data};
+        .call = {btl, endpoint, local_address, 0, local_handle, callback, context, data}};
 
     (void)order;
-    return find_op(op, &call.request.op) ? change(&call, remote_handle, flags)
-                                         : OPAL_ERR_NOT_SUPPORTED;
+    return find_op(op, &asked.request.op) ? change(&asked, remote_handle, flags)
+                                          : OPAL_ERR_NOT_SUPPORTED;
 }
 
 static int compare_swap(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint, void *local_address,
@@ -307,20 +268,15 @@ static int compare_swap(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint, v
                         uint64_t value, int flags, int order,
                         mca_btl_base_rdma_completion_fn_t callback, void *context, void *data)
 {
-    call_t call = {.request = {.type = REGX_ONESIDED_SWAP,
-                               .address = remote_address,
-                               .operand = value,
-                               .compare = compare},
-                   .btl = btl,
-                   .endpoint = endpoint,
-                   .local_address = local_address,
-                   .local_handle = local_handle,
-                   .callback = callback,
-                   .context = context,
-                   .data = data};
+    asked_t asked = {
+        .request = {.type = REGX_ONESIDED_SWAP,
+                    .address = remote_address,
+                    .operand = value,
+                    .compare = compare},
+        .call = {btl, endpoint, local_address, 0, local_handle, callback, context, data}};
 
     (void)order;
-    return change(&call, remote_handle, flags);
+    return change(&asked, remote_handle, flags);
 }
 
 /* Atomic operations are done by the processor of who has the memory: its own go well with them
@@ -332,8 +288,8 @@ void regx_onesided_declare(mca_btl_base_module_t *face, bool may)
     if (!may) {
         face->btl_flags &= ~(uint32_t)MCA_BTL_FLAGS_ATOMIC_FOPS;
     }
-    if ((face->btl_flags & MCA_BTL_FLAGS_ATOMIC_FOPS) ==
-        0) { /* or the user does not want windows */
+    /* The user may not want windows either (btl_regx_flags). */
+    if ((face->btl_flags & MCA_BTL_FLAGS_ATOMIC_FOPS) == 0) {
         return;
     }
     face->btl_atomic_flags = MCA_BTL_ATOMIC_SUPPORTS_ADD | MCA_BTL_ATOMIC_SUPPORTS_AND |

@@ -9,6 +9,7 @@
 #ifndef REGX_BTL_ONESIDED_H
 #define REGX_BTL_ONESIDED_H
 
+#include "btl/call.h"
 #include "btl/endpoint.h"
 #include "btl/module.h"
 
@@ -26,13 +27,9 @@ bool regx_is_of_window(const mca_btl_base_registration_handle_t *remote_handle);
 
 /* As btl.h has them. OPAL_SUCCESS: the callback tells the end, and may have been called already;
  * OPAL_ERR_OUT_OF_RESOURCE: try again. */
-int regx_window_put(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint, void *local_address,
-                    uint64_t remote_address, mca_btl_base_registration_handle_t *local_handle,
-                    mca_btl_base_registration_handle_t *remote_handle, size_t size,
-                    mca_btl_base_rdma_completion_fn_t callback, void *context, void *data);
-int regx_window_get(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint, void *local_address,
-                    uint64_t remote_address, mca_btl_base_registration_handle_t *local_handle,
-                    mca_btl_base_registration_handle_t *remote_handle, size_t size,
-                    mca_btl_base_rdma_completion_fn_t callback, void *context, void *data);
+int regx_window_put(const regx_call_t *call, uint64_t remote_address,
+                    const mca_btl_base_registration_handle_t *remote_handle);
+int regx_window_get(const regx_call_t *call, uint64_t remote_address,
+                    const mca_btl_base_registration_handle_t *remote_handle);
 
 #endif

@@ -23,6 +23,7 @@
 
 #include <stdlib.h>
 
+#include "btl/call.h"
 #include "btl/handle.h"
 #include "btl/lost.h"
 #include "btl/onesided.h"
@@ -106,23 +107,6 @@ int regx_deregister_mem(mca_btl_base_module_t *btl, mca_btl_base_registration_ha
     return OPAL_SUCCESS;
 }
 
-typedef struct regx_rdma_call { /* what ob1 wants to hear */
-    mca_btl_base_module_t *btl;
-    struct mca_btl_base_endpoint_t *endpoint;
-    void *local_address;
-    size_t size;
-    mca_btl_base_registration_handle_t *local_handle;
-    mca_btl_base_rdma_completion_fn_t callback;
-    void *context, *data;
-} regx_rdma_call_t;
-
-/* ob1's callback for a call that has ended. */
-static void tell(const regx_rdma_call_t *call, int status)
-{
-    call->callback(call->btl, call->endpoint, call->local_address, call->local_handle,
-                   call->context, call->data, status);
-}
-
 static const char *reason(regx_status_t status)
 {
     switch (status) {
@@ -136,9 +120,9 @@ static const char *reason(regx_status_t status)
 }
 
 /* Keeps the call until it ends. NULL: no memory. */
-static regx_rdma_call_t *keep(const regx_rdma_call_t *call)
+static regx_call_t *keep(const regx_call_t *call)
 {
-    regx_rdma_call_t *kept = malloc(sizeof(*kept));
+    regx_call_t *kept = malloc(sizeof(*kept));
 
     if (kept != NULL) {
         *kept = *call;
@@ -148,7 +132,7 @@ static regx_rdma_call_t *keep(const regx_rdma_call_t *call)
 
 static void put_done(void *context, regx_status_t status)
 {
-    const regx_rdma_call_t call = *(regx_rdma_call_t *)context;
+    const regx_call_t call = *(regx_call_t *)context;
 
     free(context);
     if (!regx_is_heard(module_of(call.btl), call.endpoint)) {
@@ -158,7 +142,7 @@ static void put_done(void *context, regx_status_t status)
         regx_module_lost(module_of(call.btl), call.endpoint, call.size, "to", reason(status));
     }
     /* Not OUT_OF_RESOURCE: ob1 would both queue and free its fragment. */
-    tell(&call, status == REGX_OK ? OPAL_SUCCESS : OPAL_ERROR);
+    regx_call_tell(&call, status == REGX_OK ? OPAL_SUCCESS : OPAL_ERROR);
 }
 
 int regx_put(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *endpoint,
@@ -167,18 +151,17 @@ int regx_put(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *endpoin
              mca_btl_base_registration_handle_t *remote_handle, size_t size, int flags, int order,
              mca_btl_base_rdma_completion_fn_t callback, void *context, void *data)
 {
-    const regx_rdma_call_t call = {btl,          endpoint, local_address, size,
-                                   local_handle, callback, context,       data};
+    const regx_call_t call = {btl,          endpoint, local_address, size,
+                              local_handle, callback, context,       data};
 
     (void)flags, (void)order;
     if (regx_is_of_window(remote_handle)) {
-        return regx_window_put(btl, endpoint, local_address, remote_address, local_handle,
-                               remote_handle, size, callback, context, data);
+        return regx_window_put(&call, remote_address, remote_handle);
     }
-    regx_rdma_call_t *kept = keep(&call);
+    regx_call_t *kept = keep(&call);
     if (kept == NULL) {
         regx_module_lost(module_of(btl), endpoint, size, "to", reason(REGX_NO_MEMORY));
-        tell(&call, OPAL_ERROR);
+        regx_call_tell(&call, OPAL_ERROR);
         return OPAL_SUCCESS;
     }
     regx_rndv_send_open(module_of(btl)->rndv, &endpoint->peer, local_address, size,
@@ -188,11 +171,11 @@ int regx_put(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *endpoin
 
 static void get_done(void *context, regx_status_t status)
 {
-    const regx_rdma_call_t call = *(regx_rdma_call_t *)context;
+    const regx_call_t call = *(regx_call_t *)context;
 
     free(context);
     if (regx_is_heard(module_of(call.btl), call.endpoint)) {
-        tell(&call, status == REGX_OK ? OPAL_SUCCESS : OPAL_ERR_NOT_AVAILABLE);
+        regx_call_tell(&call, status == REGX_OK ? OPAL_SUCCESS : OPAL_ERR_NOT_AVAILABLE);
     }
 }
 
@@ -202,17 +185,16 @@ int regx_get(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *endpoin
              mca_btl_base_registration_handle_t *remote_handle, size_t size, int flags, int order,
              mca_btl_base_rdma_completion_fn_t callback, void *context, void *data)
 {
-    const regx_rdma_call_t call = {btl,          endpoint, local_address, size,
-                                   local_handle, callback, context,       data};
+    const regx_call_t call = {btl,          endpoint, local_address, size,
+                              local_handle, callback, context,       data};
 
     (void)flags, (void)order;
     if (regx_is_of_window(remote_handle)) {
-        return regx_window_get(btl, endpoint, local_address, remote_address, local_handle,
-                               remote_handle, size, callback, context, data);
+        return regx_window_get(&call, remote_address, remote_handle);
     }
-    regx_rdma_call_t *kept = keep(&call);
+    regx_call_t *kept = keep(&call);
     if (kept == NULL) {
-        tell(&call, OPAL_ERR_NOT_AVAILABLE);
+        regx_call_tell(&call, OPAL_ERR_NOT_AVAILABLE);
         return OPAL_SUCCESS;
     }
     regx_rndv_recv_get(module_of(btl)->rndv, (regx_rndv_recv_t *)local_handle, remote_handle->bytes,

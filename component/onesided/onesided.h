@@ -83,8 +83,9 @@ typedef struct regx_onesided_request {
     uint64_t operand;          /* ATOMIC; SWAP: the new value */
     uint64_t compare;          /* SWAP */
     uint64_t result;           /* ATOMIC, SWAP: set before done: what was there before */
-    /* Called once, after ask answered REGX_PENDING. It may call progress. REGX_OK; REGX_INVALID: the peer says that there
-     * is no such window; REGX_UNREACHABLE: the peer was forgotten before it answered. */
+    /* Called once, after ask answered REGX_PENDING. It may call progress. REGX_OK; REGX_INVALID: the
+     * peer says that there is no such window; REGX_UNREACHABLE: the peer was forgotten before it
+     * answered. */
     void (*done)(struct regx_onesided_request *request, regx_status_t status);
     void *context;
     /* The room's: */

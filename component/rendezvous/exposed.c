@@ -185,7 +185,9 @@ static void not_begun(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_status_t s
     } else if (denied) {
         refused(rndv, recv, status);
     } else {
-        regx_trace(rndv->config.trace, REGX_TRACE_PATH, "not read whole: the transport cannot now");
+        regx_trace(rndv->config.trace, REGX_TRACE_PATH,
+                   recv->whole.get.staged ? "not taken from a stage: its sender prepared none"
+                                          : "not read whole: the transport cannot now");
     }
     leave_open(rndv, recv);
     regx_lock(&rndv->lock);

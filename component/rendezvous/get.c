@@ -544,18 +544,7 @@ bool regx_get_drop_locked(regx_rndv_t *rndv, regx_rndv_send_t *send, regx_send_w
     return regx_write_drop_locked(rndv, send, work) || drop_unreadable_locked(send, work);
 }
 
-static const regx_protocol_t protocol = {.grants = REGX_GRANTS_RKEYS,
-                                         .obstacle = regx_get_obstacle,
-                                         .recv_open = regx_get_recv_open,
-                                         .recv_control_locked = regx_get_recv_control_locked,
-                                         .advance_locked = regx_get_advance_locked,
-                                         .revoke_slots_locked = regx_bounce_revoke_slots_locked,
-                                         .revoke_chunks = regx_get_revoke_chunks,
-                                         .send_open = regx_get_send_open,
-                                         .send_control_locked = regx_get_send_control_locked,
-                                         .flush_locked = regx_get_flush_locked,
-                                         .next_locked = regx_get_next_locked,
-                                         .drop_locked = regx_get_drop_locked};
+static const regx_protocol_t protocol = {.obstacle = regx_get_obstacle, REGX_GET_OPERATIONS};
 
 const regx_strategy_t regx_strategy_read = {
     .name = "read",

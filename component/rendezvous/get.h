@@ -6,6 +6,7 @@
 #ifndef REGX_RENDEZVOUS_GET_H
 #define REGX_RENDEZVOUS_GET_H
 
+#include "rendezvous/bounce.h"
 #include "rendezvous/proto.h"
 
 const char *regx_get_obstacle(const regx_peer_t *peer);
@@ -26,5 +27,15 @@ regx_status_t regx_get_flush_locked(regx_rndv_send_t *send);
 regx_status_t regx_get_next_locked(regx_rndv_t *rndv, regx_rndv_send_t *send,
                                    regx_send_work_t *work);
 bool regx_get_drop_locked(regx_rndv_t *rndv, regx_rndv_send_t *send, regx_send_work_t *work);
+
+/* Rows of the protocols' tables that both have. */
+#define REGX_GET_OPERATIONS                                                                        \
+    .grants = REGX_GRANTS_RKEYS, .recv_open = regx_get_recv_open,                                  \
+    .recv_control_locked = regx_get_recv_control_locked,                                           \
+    .advance_locked = regx_get_advance_locked,                                                     \
+    .revoke_slots_locked = regx_bounce_revoke_slots_locked,                                        \
+    .revoke_chunks = regx_get_revoke_chunks, .send_open = regx_get_send_open,                      \
+    .send_control_locked = regx_get_send_control_locked, .flush_locked = regx_get_flush_locked,    \
+    .next_locked = regx_get_next_locked, .drop_locked = regx_get_drop_locked
 
 #endif

@@ -4,7 +4,6 @@
  * (regx_get_t.assisted). How the two divide a get between them is the transport's. For two
  * processes of one node between which the kernel copies.
  */
-#include "rendezvous/bounce.h"
 #include "rendezvous/get.h"
 #include "rendezvous/strategy.h"
 
@@ -14,19 +13,8 @@ static const char *obstacle(const regx_peer_t *peer)
                                    : "together: the kernel does not copy to this peer";
 }
 
-static const regx_protocol_t protocol = {.grants = REGX_GRANTS_RKEYS,
-                                         .assisted = true,
-                                         .obstacle = obstacle,
-                                         .recv_open = regx_get_recv_open,
-                                         .recv_control_locked = regx_get_recv_control_locked,
-                                         .advance_locked = regx_get_advance_locked,
-                                         .revoke_slots_locked = regx_bounce_revoke_slots_locked,
-                                         .revoke_chunks = regx_get_revoke_chunks,
-                                         .send_open = regx_get_send_open,
-                                         .send_control_locked = regx_get_send_control_locked,
-                                         .flush_locked = regx_get_flush_locked,
-                                         .next_locked = regx_get_next_locked,
-                                         .drop_locked = regx_get_drop_locked};
+static const regx_protocol_t protocol = {
+    .assisted = true, .obstacle = obstacle, REGX_GET_OPERATIONS};
 
 const regx_strategy_t regx_strategy_together = {
     .name = "together",

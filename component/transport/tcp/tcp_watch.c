@@ -96,6 +96,7 @@ regx_status_t regx_tcp_watch_arm(regx_tcp_watch_t *watch, int events, int listen
         operation = EPOLL_CTL_ADD;
         watch->asleep = asleep;
         watch->events = events;
+        watch->listener = listener;
         watch->state = events >= 0 && listener >= 0 && start(watch) ? REGX_TCP_WATCH_RUNNING
                                                                     : REGX_TCP_WATCH_REFUSED;
     }
@@ -111,6 +112,14 @@ regx_status_t regx_tcp_watch_arm(regx_tcp_watch_t *watch, int events, int listen
     return REGX_OK;
 }
 
+/* The program may have closed the descriptor, whose number is another file's by now; or one of those
+ * in it, which the kernel then took out. */
+static bool is_still_ours(const regx_tcp_watch_t *watch)
+{
+    return epoll_ctl(watch->epoll, EPOLL_CTL_DEL, watch->events, NULL) == 0 ||
+           epoll_ctl(watch->epoll, EPOLL_CTL_DEL, watch->listener, NULL) == 0;
+}
+
 void regx_tcp_watch_stop(regx_tcp_watch_t *watch)
 {
     if (watch->state != REGX_TCP_WATCH_RUNNING) {
@@ -119,7 +128,7 @@ void regx_tcp_watch_stop(regx_tcp_watch_t *watch)
     watch->state = REGX_TCP_WATCH_NONE;
     pthread_cancel(watch->thread); /* epoll_wait is where it ends, whoever closed the descriptor */
     pthread_join(watch->thread, NULL);
-    if (epoll_ctl(watch->epoll, EPOLL_CTL_DEL, watch->events, NULL) == 0) {
-        close(watch->epoll); /* else the number may be another file's by now */
+    if (is_still_ours(watch)) {
+        close(watch->epoll);
     }
 }

@@ -29,9 +29,9 @@ typedef struct regx_tcp_watch {
     regx_tcp_watch_state_t state; /* begins as zero */
     pthread_t thread;
     int epoll;
-    int events;          /* in it as long as its number is not another file's */
-    atomic_bool *asleep; /* the owner's flag; the thread ends it */
-    atomic_bool fired;   /* something came since the last regx_tcp_watch_arm */
+    int events, listener; /* in it as long as its number is not another file's */
+    atomic_bool *asleep;  /* the owner's flag; the thread ends it */
+    atomic_bool fired;    /* something came since the last regx_tcp_watch_arm */
 } regx_tcp_watch_t;
 
 /* Finds the listening socket with that port, in network byte order; -1: there is none, or several. */

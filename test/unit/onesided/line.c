@@ -44,8 +44,8 @@ static void line_unanswered(void *context, uint64_t peer)
 {
     line_t *process = context;
 
-    (void)peer;
     process->unanswered++;
+    process->unanswered_peer = peer;
 }
 
 void line_open(line_t processes[LINE_PROCESSES])

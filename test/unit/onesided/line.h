@@ -31,6 +31,7 @@ struct line {
     _Atomic unsigned waiting, ended;
     bool progressing;
     unsigned unanswered;
+    uint64_t unanswered_peer; /* the last */
     bool copies; /* the kernel copies */
     regx_onesided_t *onesided;
     line_conn_t conns[LINE_PROCESSES];

@@ -156,6 +156,25 @@ static void test_its_descriptor_is_closed(void **state)
     assert_int_equal(fcntl(number, F_GETFD), -1);
 }
 
+/* Whichever of those it watches the program has closed before. */
+static void test_its_descriptor_is_closed_after_one_that_it_watches(void **state)
+{
+    fixture_t *fixture = *state;
+    int *const watched[] = {&fixture->events[0], &fixture->listener[0]};
+
+    for (unsigned i = 0; i < 2; i++) {
+        assert_int_equal(arm(fixture), REGX_OK);
+        const int number = fixture->watch.epoll;
+        close_unseen(*watched[i]);
+        regx_tcp_watch_stop(&fixture->watch);
+        assert_int_equal(fcntl(number, F_GETFD), -1);
+        int ends[2];
+        assert_int_equal(pipe(ends), 0);
+        *watched[i] = ends[0]; /* for the next, and to be closed at the end */
+        close(ends[1]);
+    }
+}
+
 static void test_a_closed_descriptor_refuses_the_watch(void **state)
 {
     fixture_t *fixture = *state;
@@ -178,6 +197,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_it_leaves_open_what_has_its_number_now, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(test_its_descriptor_is_closed, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_its_descriptor_is_closed_after_one_that_it_watches,
+                                        setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_closed_descriptor_refuses_the_watch, setup,
                                         teardown),
     };
