@@ -105,12 +105,13 @@ def test_drain_lets_the_call_wait_until_the_message_is_through(
 
 
 def test_drain_waits_no_longer_than_it_may(mpi: Mpi, tmp_path: Path) -> None:
-    """The other side does not go on before the call has returned. It is told of as by warn."""
-    job = ended(run(mpi, tmp_path, "hooks", "send", "part", inuse="drain", inuse_wait="20"))
+    """The other side grants no further chunk before the calls have returned."""
+    job = ended(run(mpi, tmp_path, "hooks", "send", "all", rendezvous="pipeline", inuse="drain",
+                    inuse_wait="20"))
     report = job.rank(0)
     assert report["drain_waits"] == report["drain_expired"] == 2, str(job)
-    assert report["inuse_changes"] == 1, str(job)
-    assert len(job.complaints) == 1 and "btl_regx_inuse" in job.complaints[0], str(job)
+    assert any("unmapped in mid-transfer" in reason for reason in report["fallbacks"]), str(job)
+    assert len(job.complaints) <= 1, f"as warn, if a chunk was in flight\n{job}"
 
 
 def test_drain_without_hooks_is_counted_and_as_warn(mpi: Mpi, tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ BAD = {
     "cache_count": ["0", "-1", "4Q", "many", "auto", "1048577", HUGE],
     "admit": ["third", "0", "first,second", ""],
     "inuse": ["panic", "0"],
+    "inuse_wait": ["0", "600001"],
     "hooks": ["glibc", "opal,ucm"],
     "notifier_check": ["sometimes", "0"],
     "odp_prefetch": ["sometimes", "0", "advise,touch"],
