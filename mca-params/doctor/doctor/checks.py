@@ -4,7 +4,6 @@ lines, its trace and its report say what it takes here and why not more."""
 import getpass
 import os
 import re
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
@@ -109,21 +108,14 @@ class Doctor:
                    self.patience, **regx)
 
     def _ask_more(self, openmpi: OpenMpi, main: Job) -> None:
-        """All at once: most of their time jobs wait for Open MPI."""
-        with ThreadPoolExecutor() as pool:
-            def start(ranks: int, **regx: str) -> "Future[Job]":
-                return pool.submit(self._run, openmpi, ranks, **regx)
-
-            read = start(2, rendezvous="read", transport="uct", backend="none")
-            notifier = start(1, backend="notifier", transport="uct")
-            hooks = start(1, backend="hooks", transport="uct")
-            verbs = start(2, transport="verbs") if self.ports else None
-            odp = start(1, transport="verbs", backend="odp") if self.ports else None
-        self._process_vm(read.result())
-        self._userfaultfd(notifier.result(), main)
-        self._backend_can("hooks", hooks.result())
-        self._rdma(verbs and verbs.result(), odp and odp.result())
-        self._memlock([main, *([verbs.result()] if verbs else [])])
+        """One after the other: what is tried is not to be slow because of what else is tried."""
+        self._process_vm(self._run(openmpi, 2, rendezvous="read", transport="uct", backend="none"))
+        self._userfaultfd(self._run(openmpi, 1, backend="notifier", transport="uct"), main)
+        self._hooks(self._run(openmpi, 1, backend="hooks", transport="uct"))
+        verbs = self._run(openmpi, 2, transport="verbs") if self.ports else None
+        odp = self._run(openmpi, 1, transport="verbs", backend="odp") if self.ports else None
+        self._rdma(verbs, odp)
+        self._memlock([main, *([verbs] if verbs else [])])
 
     def _does_not_load(self, openmpi: OpenMpi, main: Job) -> None:
         file = Path(self.installed.component) / "mca_btl_regx.so"
@@ -205,6 +197,8 @@ class Doctor:
     # --- what the kernel allows
 
     def _process_vm(self, job: Job) -> None:
+        if self._too_slow("process_vm", job):
+            return
         if job.right and job.total("messages_read") and not job.tallies("fallbacks"):
             self.say("process_vm", Status.OK, "processes of this node may copy from each other")
             return
@@ -213,23 +207,32 @@ class Doctor:
                  "; ".join(node.refusers()) or "look for what refuses process_vm_readv(2)")
 
     def _userfaultfd(self, job: Job, main: Job) -> None:
-        if self._usable(job, "notifier"):
+        if self._takes(job, "notifier"):
             self.say("userfaultfd", Status.OK, "the backend notifier passes its self-test")
+            return
+        if self._too_slow("userfaultfd", job):
             return
         idle = main.reports[0]["backend_reason"] == "not needed"
         self.say("userfaultfd", Status.NOTE if idle else Status.WARNING, job.why_not +
                  ("; not needed here, since registering memory is free" if idle else ""),
                  "allow userfaultfd(2) in the seccomp filter or security module; it takes Linux 5.18")
 
-    def _backend_can(self, name: str, job: Job) -> None:
-        if self._usable(job, name):
-            self.say(name, Status.OK, f"the backend {name} passes its self-test")
-        else:
-            self.say(name, Status.NOTE, job.why_not)
+    def _hooks(self, job: Job) -> None:
+        if self._takes(job, "hooks"):
+            self.say("hooks", Status.OK, "the backend hooks passes its self-test")
+        elif not self._too_slow("hooks", job):
+            self.say("hooks", Status.NOTE, job.why_not)
 
     @staticmethod
-    def _usable(job: Job, backend: str) -> bool:
+    def _takes(job: Job, backend: str) -> bool:
         return any(trace.startswith(f"backend {backend} (asked for)") for trace in job.traces)
+
+    def _too_slow(self, check: str, job: Job) -> bool:
+        """Says so: what a job would have shown is then not known."""
+        if job.answer.status is None:
+            self.say(check, Status.WARNING, f"not known: a job did not end within {self.patience:.0f} s",
+                     "ask again when the node has less to do, or with a longer --timeout")
+        return job.answer.status is None
 
     # --- devices
 
@@ -241,19 +244,18 @@ class Doctor:
             return
         shown = "; ".join(map(str, self.ports))
         left_out = [trace for trace in verbs.traces if "is not used" in trace or "left out" in trace]
-        if verbs.right and not verbs.lines:
-            used = ", ".join(verbs.tallies("ports")) or "none"
-            self.say("rdma", Status.OK, f"{shown}; messages went over {used}" +
-                     "".join(f"; {trace}" for trace in left_out))
-        else:
-            self.say("rdma", Status.WARNING, f"{shown}; " + ("; ".join(verbs.lines) if verbs.right
-                                                            else verbs.why_not) +
-                     "".join(f"; {trace}" for trace in left_out),
+        if not self._too_slow("rdma", verbs):
+            if verbs.right:
+                said = [f"messages went over {', '.join(verbs.tallies('ports')) or 'no port'}", *verbs.lines]
+            else:
+                said = [verbs.why_not]
+            self.say("rdma", Status.OK if verbs.right and not verbs.lines else Status.WARNING,
+                     "; ".join([shown, *said, *left_out]),
                      "see ibv_devinfo, and btl_regx_if_include and btl_regx_verbs_...")
-        if odp is not None and self._usable(odp, "odp"):
+        if odp is None or self._takes(odp, "odp"):
             self.say("odp", Status.OK, "the backend odp passes its self-test")
-        else:
-            self.say("odp", Status.NOTE, odp.why_not if odp else "not tried")
+        elif not self._too_slow("odp", odp):
+            self.say("odp", Status.NOTE, odp.why_not)
 
     def _memlock(self, jobs: List[Job]) -> None:
         own = node.own_memlock()

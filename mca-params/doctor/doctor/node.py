@@ -120,7 +120,7 @@ class Port:
     physical: str
     layer: str
     rate: str
-    subnets: List[str]  # prefixes of its GIDs
+    subnets: List[str]  # of its GIDs
     interfaces: List[str]
 
     @property
@@ -138,11 +138,19 @@ def _word(path: str) -> str:
     return read(path).partition(": ")[2] or "unknown"
 
 
+def _subnet(gid: str) -> str:
+    """Of a GID its first half; of RoCE's GIDs for IPv4 the address, as the mask is not in them."""
+    if gid.startswith("0000:0000:0000:0000:0000:ffff:"):
+        numbers = bytes.fromhex(gid[30:].replace(":", ""))
+        return ".".join(map(str, numbers))
+    return gid[:19]
+
+
 def ports() -> List[Port]:
     found = []
     for folder in sorted(Path("/sys/class/infiniband").glob("*/ports/*")):
         gids = [read(str(path)) for path in sorted(folder.glob("gids/*"))]
-        prefixes = {gid[:19] for gid in gids if gid.strip("0:")}
+        prefixes = {_subnet(gid) for gid in gids if gid.strip("0:")}
         interfaces = {read(str(path)) for path in folder.glob("gid_attrs/ndevs/*")} - {""}
         found.append(Port(f"{folder.parents[1].name}:{folder.name}", _word(f"{folder}/state"),
                           _word(f"{folder}/phys_state"), read(f"{folder}/link_layer") or "unknown",

@@ -37,9 +37,9 @@ class Answer:
 
     @property
     def said(self) -> str:
-        """The first paragraph that Open MPI put between two lines of dashes, else the last line."""
+        """The beginning of what Open MPI first put between two lines of dashes, else the last line."""
         text = self.stderr or self.stdout
-        framed = re.search(r"^-{60,}\n(.*?)\n(?:\n|-{60,}$)", text, re.M | re.S)
+        framed = re.search(r"^-{60,}\n(.*?)\n-{60,}$", text, re.M | re.S)
         lines = [line for line in text.splitlines() if re.search(r"\w", line)]
         chosen = framed[1] if framed else lines[-1] if lines else "nothing was said"
         return " ".join(chosen.split())[:400]
