@@ -20,6 +20,8 @@
  * for gigabytes. */
 #define SEGMENT_PART 4u
 
+#define USED_UP "MPI_Alloc_mem: alloc_mem_size is used up"
+
 /* A part of a segment, free or not. The blocks of a segment follow each other in the list, in the
  * order of their addresses, and cover it. */
 struct regx_owned_block {
@@ -66,10 +68,9 @@ static int open_file(size_t length, struct stat *status)
 {
     const int file = memfd_create("regx", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
-    if (file >= 0 &&
-        (ftruncate(file, (off_t)length) != 0 || !reserve(file, length) ||
-         fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0 ||
-         fstat(file, status) != 0)) {
+    if (file >= 0 && (ftruncate(file, (off_t)length) != 0 || !reserve(file, length) ||
+                      fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0 ||
+                      fstat(file, status) != 0)) {
         close(file);
         return -1;
     }
@@ -116,14 +117,13 @@ static char *open_segment(size_t length, regx_owned_name_t *name)
 static regx_status_t add_segment_locked(regx_owned_t *owned, size_t whole, const char **reason)
 {
     const size_t left = owned->config->owned_size - owned->bytes;
-    const size_t wanted =
-        regx_align_up(regx_max(whole, owned->bytes / SEGMENT_PART), SEGMENT_UNIT);
+    const size_t wanted = regx_align_up(regx_max(whole, owned->bytes / SEGMENT_PART), SEGMENT_UNIT);
     const size_t length = regx_min(wanted, left & ~(regx_page_size() - 1));
     regx_owned_block_t **last = &owned->blocks;
     regx_owned_name_t name;
 
     if (length < whole || owned->count == REGX_OWNED_SEGMENTS) {
-        *reason = "MPI_Alloc_mem: alloc_mem_size is used up";
+        *reason = USED_UP;
         return REGX_NO_MEMORY;
     }
     regx_owned_block_t *block = malloc(sizeof(*block));
@@ -172,25 +172,29 @@ static void *take_block_locked(regx_owned_t *owned, size_t length)
     return block->base;
 }
 
+static void *allocate_locked(regx_owned_t *owned, size_t length, const char **reason)
+{
+    void *memory = take_block_locked(owned, length);
+
+    if (memory == NULL && add_segment_locked(owned, length, reason) == REGX_OK) {
+        memory = take_block_locked(owned, length);
+    }
+    return memory;
+}
+
 void *regx_owned_allocate(regx_owned_t *owned, size_t length)
 {
-    const char *reason = NULL;
+    const char *reason = USED_UP;
+    void *memory = NULL;
 
     if (length < REGX_OWNED_LEAST || owned->config->owned_size == 0) {
         return NULL;
     }
-    if (length > SIZE_MAX - SEGMENT_UNIT) {
-        return NULL;
+    if (length <= owned->config->owned_size) {
+        regx_lock(&owned->lock);
+        memory = allocate_locked(owned, regx_align_up(length, regx_page_size()), &reason);
+        regx_unlock(&owned->lock);
     }
-    const size_t whole = regx_align_up(length, regx_page_size());
-
-    regx_lock(&owned->lock);
-    void *memory = take_block_locked(owned, whole);
-    if (memory == NULL &&
-        add_segment_locked(owned, whole, &reason) == REGX_OK) {
-        memory = take_block_locked(owned, whole);
-    }
-    regx_unlock(&owned->lock);
     if (memory == NULL) {
         regx_transport_fall_back(owned->config, REGX_TRACE_CHOICE, reason);
     }

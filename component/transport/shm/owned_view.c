@@ -18,8 +18,8 @@ static bool is_the_one(int file, const regx_owned_name_t *name)
     const int seals = fcntl(file, F_GET_SEALS);
 
     return seals >= 0 && (seals & F_SEAL_SHRINK) != 0 && fstat(file, &status) == 0 &&
-           status.st_dev == name->device && status.st_ino == name->inode &&
-           status.st_size >= 0 && (uint64_t)status.st_size == name->length;
+           status.st_dev == name->device && status.st_ino == name->inode && status.st_size >= 0 &&
+           (uint64_t)status.st_size == name->length;
 }
 
 /* NULL: it cannot be mapped. */
