@@ -180,6 +180,7 @@ static const char usage[] =
     "one\n"
     "                                buffer, by MPI_Bsend; or one that is written before each\n"
     "                                message and read after it, in the timed part (default same)\n"
+    "  -o, --owned                   buffers of MPI_Alloc_mem instead of the program's own\n"
     "  -h, --help\n";
 
 static bool number(const char *text, unsigned long min, unsigned long max, unsigned long *value)
@@ -255,13 +256,14 @@ static const char *parse(int argc, char **argv, struct settings *set, bool *help
                                             {"window-size", required_argument, NULL, 'W'},
                                             {"validation", no_argument, NULL, 'c'},
                                             {"buffers", required_argument, NULL, 'b'},
+                                            {"owned", no_argument, NULL, 'o'},
                                             {"help", no_argument, NULL, 'h'},
                                             {NULL, 0, NULL, 0}};
     unsigned long n, iterations = 0, warmup = 0;
     bool own_iterations = false, own_warmup = false;
     *set = (struct settings){.buffers_text = "same", .min = 1, .max = 4u << 20, .window = 64};
     opterr = 0;
-    for (int option; (option = getopt_long(argc, argv, "m:i:x:W:cb:h", options, NULL)) != -1;) {
+    for (int option; (option = getopt_long(argc, argv, "m:i:x:W:cb:oh", options, NULL)) != -1;) {
         switch (option) {
         case 'm':
             if (!range(optarg, &set->min, &set->max))
@@ -282,6 +284,9 @@ static const char *parse(int argc, char **argv, struct settings *set, bool *help
             break;
         case 'c':
             set->check = true;
+            break;
+        case 'o':
+            set->owned = true;
             break;
         case 'b':
             if (!buffers(optarg, set))

@@ -13,6 +13,7 @@
 #include "base/memlock.h"
 #include "base/util.h"
 #include "btl/address.h"
+#include "btl/alloc_mem.h"
 #include "btl/endpoint.h"
 #include "btl/message.h"
 #include "btl/module.h"
@@ -316,6 +317,7 @@ static int add_procs(mca_btl_base_module_t *btl, size_t count, opal_proc_t **pro
 {
     regx_module_t *module = (regx_module_t *)btl;
 
+    regx_alloc_mem_start(module->component);
     if (reachable != NULL && count > 1) {
         regx_warn_of_other_btls(btl);
     }
@@ -377,6 +379,7 @@ static void end_all(regx_component_t *component)
     if (component->drain != NULL) { /* its thread calls progress, of modules that are to go */
         regx_drain_stop(component->drain);
     }
+    regx_alloc_mem_stop();
     for (unsigned i = 0; i < component->module_count; i++) {
         regx_module_end(component->modules[i]);
     }

@@ -68,6 +68,7 @@ static regx_status_t open_transport(regx_module_t *module, const regx_module_req
     const regx_transport_config_t config = {.self = regx_compat_self(),
                                             .pool_size = request->pool_size,
                                             .pool_least = 2 * params->settings.pool.slot_size,
+                                            .owned_size = params->settings.pool.alloc_mem_size,
                                             .if_include = request->if_include,
                                             .if_exclude = request->if_exclude,
                                             .device = request->device,

@@ -22,8 +22,8 @@
  *
  * Threads and locks:
  *   - open and close are called by the thread that runs MPI_Init or MPI_Finalize.
- *   - connect, send, send_zcopy, put, get, copy, stage, unstage, reg, dereg and prefetch may be
- *     called by any thread, and from inside the event deliver.
+ *   - connect, send, send_zcopy, put, get, copy, stage, unstage, allocate, release, reg, dereg and
+ *     prefetch may be called by any thread, and from inside the event deliver.
  *   - progress is called by one thread at a time, and not from inside an event or a done.
  *   - disconnect and close are called while no thread is in progress.
  *   - All events and all done are called by progress, disconnect and close. The transport then
@@ -45,7 +45,7 @@
 #include "base/status.h"
 #include "base/trace.h"
 
-#define REGX_TRANSPORT_ABI 18 /* of this header; an object built for another is refused */
+#define REGX_TRANSPORT_ABI 19 /* of this header; an object built for another is refused */
 
 #define REGX_ADDRESS_MAX 1024       /* bytes of what a process publishes about itself */
 #define REGX_NOTICE_MAX 48          /* bytes of the notice that follows a put */
@@ -109,6 +109,7 @@ typedef struct regx_transport_config {
     uint64_t self;          /* id of this process, unique in the job and among connected jobs */
     size_t pool_size;       /* bounce memory wanted: bytes, a multiple of the page */
     size_t pool_least;      /* bytes of it below which it is of no use */
+    size_t owned_size;      /* bytes that `allocate` gives, at most */
     const char *if_include; /* devices, comma-separated names or CIDR, or NULL */
     const char *if_exclude;
     const char *device;              /* one that `devices` named; NULL: open chooses */
@@ -279,6 +280,14 @@ typedef struct regx_transport_ops {
     /* The peer has got it, or never will. `key` is the one that stage filled in. When it returns,
      * the bytes are not read any more. */
     void (*unstage)(regx_transport_t *transport, const regx_key_t *key);
+
+    /* Memory for the user's buffers, which neighbours map: a single copy (regx_conn_t) to or from it
+     * is then made by a process instead of the kernel. `length` bytes on a page, not initialised;
+     * NULL: it has none for that, and says why among the fallbacks. What is not released by then
+     * stays mapped when the transport closes. NULL where nobody maps. */
+    void *(*allocate)(regx_transport_t *transport, size_t length);
+    /* Not before the last transfer from or to it has ended. */
+    void (*release)(regx_transport_t *transport, void *memory);
 
     /* Registers [base, base + length) and fills `mr`, which the caller owns until dereg.
      * REGX_OK; REGX_NO_MEMORY or REGX_DENIED: this memory cannot be registered now, and the caller

@@ -26,6 +26,7 @@ struct settings {
     int iterations, iterations_large, warmup, warmup_large;
     int window;
     bool check;
+    bool owned; // buffers are MPI_Alloc_mem's
 };
 
 // A rank's part of an iteration: how many messages it sends and receives.

@@ -20,6 +20,10 @@
 static void map_each(struct bench *b, unsigned char **buffers, size_t count, size_t bytes)
 {
     for (size_t i = 0; i < count; i++) {
+        if (b->set.owned) {
+            MPI_Alloc_mem((MPI_Aint)bytes, MPI_INFO_NULL, &buffers[i]);
+            continue;
+        }
         int protection = PROT_READ | PROT_WRITE;
         int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
         buffers[i] = mmap(NULL, bytes, protection, flags, -1, 0);
@@ -35,12 +39,20 @@ static void map_all(struct bench *b, size_t bytes)
     b->mapped = bytes;
 }
 
+static void unmap(const struct bench *b, unsigned char *buffer)
+{
+    if (b->set.owned)
+        MPI_Free_mem(buffer);
+    else
+        munmap(buffer, b->mapped);
+}
+
 static void unmap_all(struct bench *b)
 {
     for (size_t i = 0; i < b->sources && b->mapped != 0; i++)
-        munmap(b->send[i], b->mapped);
+        unmap(b, b->send[i]);
     for (size_t i = 0; i < b->targets && b->mapped != 0; i++)
-        munmap(b->receive[i], b->mapped);
+        unmap(b, b->receive[i]);
     b->mapped = 0;
 }
 

@@ -148,6 +148,33 @@ size_t regx_mux_address(regx_transport_t *transport, void *buffer)
     return (size_t)(at - start);
 }
 
+/* ---- memory for the user's buffers ---- */
+
+/* The wire that has it, or NULL. */
+static regx_transport_t *allocator(const regx_mux_t *mux)
+{
+    for (size_t i = 0; i < mux->count; i++) {
+        if (mux->wires[i] != NULL && mux->wires[i]->ops->allocate != NULL) {
+            return mux->wires[i];
+        }
+    }
+    return NULL;
+}
+
+void *regx_mux_allocate(regx_transport_t *transport, size_t length)
+{
+    regx_transport_t *wire = allocator(regx_mux_of(transport));
+
+    return wire != NULL ? wire->ops->allocate(wire, length) : NULL;
+}
+
+void regx_mux_release(regx_transport_t *transport, void *memory)
+{
+    regx_transport_t *wire = allocator(regx_mux_of(transport));
+
+    wire->ops->release(wire, memory);
+}
+
 /* ---- registering ---- */
 
 /* Costs nothing on these wires, but goes through the table of rkeys, so that over tcp a key that

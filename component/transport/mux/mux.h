@@ -40,6 +40,8 @@ regx_status_t regx_mux_open(const regx_transport_ops_t *ops, const regx_mux_wire
 /* As in transport.h. */
 void regx_mux_close(regx_transport_t *transport);
 size_t regx_mux_address(regx_transport_t *transport, void *buffer);
+void *regx_mux_allocate(regx_transport_t *transport, size_t length);
+void regx_mux_release(regx_transport_t *transport, void *memory);
 regx_status_t regx_mux_reg(regx_transport_t *transport, void *base, size_t length, unsigned access,
                            regx_mr_t *mr);
 void regx_mux_dereg(regx_transport_t *transport, regx_mr_t *mr);

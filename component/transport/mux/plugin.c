@@ -61,6 +61,8 @@ const regx_transport_ops_t regx_transport_ops = {.abi = REGX_TRANSPORT_ABI,
                                                  .expose = regx_key_expose,
                                                  .stage = regx_mux_stage,
                                                  .unstage = regx_mux_unstage,
+                                                 .allocate = regx_mux_allocate,
+                                                 .release = regx_mux_release,
                                                  .reg = regx_mux_reg,
                                                  .dereg = regx_mux_dereg,
                                                  .progress = regx_mux_progress};

@@ -134,6 +134,7 @@ static regx_status_t read_range(const regx_assisted_t *assisted, uint64_t begin,
 {
     const regx_shm_piece_t piece = {.vm = &assisted->conn->vm,
                                     .main = regx_shm_main_at(&assisted->conn->main),
+                                    .owned = &assisted->conn->owned,
                                     .direction = REGX_VM_READ,
                                     .local = (char *)assisted->get->local + begin,
                                     .remote = remote_of(assisted->get) + begin,
@@ -380,6 +381,7 @@ bool regx_assist_write(regx_shm_t *shm)
     regx_shm_inbound_t *inbound = request->from;
     const regx_shm_piece_t piece = {.vm = &inbound->vm,
                                     .main = regx_shm_main_at(&inbound->main),
+                                    .owned = &inbound->owned,
                                     .direction = REGX_VM_WRITE,
                                     .local =
                                         (char *)(uintptr_t)(request->frame.remote + claim.begin),

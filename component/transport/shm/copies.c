@@ -150,11 +150,13 @@ void regx_shm_queue_get(regx_shm_conn_t *conn, regx_get_t *get, regx_assisted_t 
 /* The next piece of a plain put or get, of which so many bytes are left. */
 static regx_shm_piece_t next_piece(void **copy, size_t left)
 {
-    const regx_shm_conn_t *conn = copy[REGX_SCRATCH_CONN];
+    regx_shm_conn_t *conn = copy[REGX_SCRATCH_CONN];
     const size_t length = regx_claim_piece(left);
     const size_t at = is_from_end(copy) ? left - length : done_of(copy);
-    regx_shm_piece_t piece = {
-        .vm = &conn->vm, .main = regx_shm_main_at(&conn->main), .length = length};
+    regx_shm_piece_t piece = {.vm = &conn->vm,
+                              .main = regx_shm_main_at(&conn->main),
+                              .owned = &conn->owned,
+                              .length = length};
 
     if (is_get(copy)) {
         const regx_get_t *get = get_of(copy);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "transport/shm/piece.h"
 
+#include <string.h>
+
 static void look_for_overlap(regx_shm_t *shm, const regx_shm_piece_t *piece)
 {
     if (shm->pieces++ % REGX_PIECE_LOOKS == 0 &&
@@ -23,10 +25,32 @@ static regx_status_t copy_some(regx_shm_t *shm, const regx_shm_piece_t *piece, s
     return status;
 }
 
+/* Copies the piece without the kernel, if the neighbour's bytes are mapped here. */
+static bool copy_owned(const regx_shm_t *shm, const regx_shm_piece_t *piece)
+{
+    char *remote = regx_owned_find(piece->owned, &piece->main->owned, piece->vm->pid, piece->remote,
+                                   piece->length, &shm->config);
+
+    if (remote == NULL) {
+        return false;
+    }
+    if (piece->direction == REGX_VM_READ) {
+        memcpy(piece->local, remote, piece->length);
+    } else {
+        memcpy(remote, piece->local, piece->length);
+    }
+    regx_count_transport(shm->config.counters, REGX_COUNTER_pieces_owned, 1);
+    regx_count_transport(shm->config.counters, REGX_COUNTER_bytes_shm, piece->length);
+    return true;
+}
+
 regx_status_t regx_piece_copy(regx_shm_t *shm, regx_shm_piece_t piece)
 {
     regx_status_t status = REGX_OK;
 
+    if (copy_owned(shm, &piece)) {
+        return REGX_OK;
+    }
     while (piece.length > 0 && status == REGX_OK) {
         size_t copied;
 

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A piece: what the kernel copies in one system call, for this process and a neighbour.
+ * A piece: what is copied at once between this process and a neighbour. The kernel does it by one
+ * system call. If the neighbour's bytes lie in its owned memory (owned.h) this process copies, and
+ * that is counted (pieces_owned).
  *
- * While it copies, a word in this process's main segment says so. A copy that begins while the
+ * While the kernel copies, a word in this process's main segment says so. A copy that begins while the
  * neighbour's word is set is counted (copies_overlapped): it proves that both copy at once. To look
  * takes the word's cache line from the neighbour, so that is done for one piece of several.
  */
@@ -16,6 +18,7 @@
 typedef struct regx_shm_piece {
     const regx_vm_peer_t *vm;
     const regx_shm_main_t *main; /* the neighbour's */
+    regx_owned_view_t **owned;   /* the neighbour's */
     regx_vm_direction_t direction;
     char *local;
     uint64_t remote;

@@ -57,6 +57,7 @@ static regx_status_t shm_open(const regx_transport_config_t *config, char *error
     shm->queue->cookie = cookie;
     regx_assists_init(&shm->assists, regx_shm_main(shm)->cells);
     regx_stages_init(shm);
+    regx_owned_init(&shm->owned, &regx_shm_main(shm)->owned, &shm->config);
     regx_lock_init(&shm->lock, config->threads);
     shm->super.ops = &regx_shm_ops;
     shm->super.front = &shm->super;
@@ -79,6 +80,7 @@ static void shm_close(regx_transport_t *transport)
     free(shm->inbound);
     regx_shm_finish_disconnecting(shm);
     regx_boxes_free(&shm->boxes);
+    regx_owned_fini(&shm->owned);
     regx_segment_free(&shm->main);
     regx_segment_domain_close(&shm->domain);
     regx_lock_fini(&shm->lock);
@@ -99,6 +101,16 @@ static size_t shm_address(regx_transport_t *transport, void *buffer)
     return sizeof(address);
 }
 
+static void *shm_allocate(regx_transport_t *transport, size_t length)
+{
+    return regx_owned_allocate(&regx_shm_of(transport)->owned, length);
+}
+
+static void shm_release(regx_transport_t *transport, void *memory)
+{
+    regx_owned_free(&regx_shm_of(transport)->owned, memory);
+}
+
 const regx_transport_ops_t regx_shm_ops = {.abi = REGX_TRANSPORT_ABI,
                                            .name = "shm",
                                            .open = shm_open,
@@ -114,6 +126,8 @@ const regx_transport_ops_t regx_shm_ops = {.abi = REGX_TRANSPORT_ABI,
                                            .get = regx_shm_get,
                                            .stage = regx_shm_stage,
                                            .unstage = regx_shm_unstage,
+                                           .allocate = shm_allocate,
+                                           .release = shm_release,
                                            .copies = true,
                                            .copy = regx_shm_copy,
                                            .progress = regx_shm_progress};

@@ -162,6 +162,7 @@ static void free_conn(regx_shm_conn_t *conn)
         regx_boxes_give(&conn->box);
         regx_unlock(&shm->lock);
     }
+    regx_owned_drop(&conn->owned);
     if (conn->queue != NULL) {
         regx_segment_unmap(&conn->main);
     }

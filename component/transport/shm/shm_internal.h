@@ -2,8 +2,8 @@
  *
  * What the files of shared memory share: shm.c opens and closes, shm_conn.c connects and
  * disconnects, shm_post.c sends, shm_poll.c receives and completes, copies.c has the kernel copy,
- * assist.c shares a get's copy with the peer, stage.c copies by way of shared memory, boxes.c has
- * the mailboxes' memory.
+ * assist.c shares a get's copy with the peer, stage.c copies by way of shared memory, owned.c has
+ * memory for the user's buffers, owned_view.c maps a peer's, boxes.c has the mailboxes' memory.
  *
  * Locks: a connection's lock covers its state and its mailbox; the transport's covers the lists and
  * the mailboxes' memory. Where both are needed the connection's is taken first. `inbound`,
@@ -20,6 +20,7 @@
 #include "transport/shm/boxes.h"
 #include "transport/shm/connect_queue.h"
 #include "transport/shm/mailbox.h"
+#include "transport/shm/owned_view.h"
 #include "transport/shm/segment.h"
 #include "transport/shm/shm.h"
 #include "transport/shm/stage.h"
@@ -32,6 +33,7 @@ typedef struct regx_shm_main {
     _Alignas(64) _Atomic uint32_t copying; /* the kernel copies for the owner now */
     regx_claim_cell_t cells[REGX_ASSIST_CELLS];
     regx_stage_shared_t stage;
+    regx_owned_shared_t owned;
 } regx_shm_main_t;
 
 /* Where in a main segment the stages' memory begins: on a page. */
@@ -73,6 +75,7 @@ typedef struct regx_shm_conn {
     regx_connect_queue_t *queue; /* the peer's; NULL: its main segment is not mapped */
     char *pool;                  /* the peer's */
     regx_vm_peer_t vm;
+    regx_owned_view_t *owned; /* the peer's; progress's */
     regx_shm_box_t box;       /* the memory of `out` */
     _Atomic uint32_t zcopies; /* bit per token: the peer has not yet returned it */
     uint32_t laps[REGX_MAILBOX_ZCOPIES];
@@ -95,6 +98,7 @@ typedef struct regx_shm_inbound {
     uint64_t pool_offset, pool_size;
     regx_mapping_t main; /* mapped at the first frame that needs it */
     char *pool;          /* NULL before that */
+    regx_owned_view_t *owned;
 } regx_shm_inbound_t;
 
 typedef struct regx_shm {
@@ -123,6 +127,7 @@ typedef struct regx_shm {
     regx_assists_t assists;
     regx_assist_requests_t requests;
     regx_stages_t stages;
+    regx_owned_t owned;
 } regx_shm_t;
 
 static inline regx_shm_t *regx_shm_of(regx_transport_t *transport)

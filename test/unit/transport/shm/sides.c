@@ -72,6 +72,7 @@ static void open_side(side_t *side, bool wrong_cookie)
         .self = in_child ? CHILD : PARENT,
         .pool_size = POOL,
         .pool_least = POOL,
+        .owned_size = 4 * POOL,
         .threads = side_threads,
         .counters = &side->counters,
         .events = {.context = side, .deliver = deliver, .broken = broken}};

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Memory of MPI_Alloc_mem: a message from or to it is copied by the processes, not by the kernel."""
+import pytest
+
+from launch import Mpi
+
+SIZE = 256 * 1024  # one piece
+TIMES = 200
+MESSAGES = 2 * TIMES
+
+
+@pytest.mark.parametrize("strategy", ["read", "together", "auto"])
+def test_messages_between_owned_buffers_need_neither_kernel_nor_registration(
+        mpi: Mpi, strategy: str, full: bool) -> None:
+    size, times = (32 * 1024, 500000) if full else (SIZE, TIMES)
+    job = mpi("alloc_mem", size, times, "owned", "owned", regx={"rendezvous": strategy},
+              timeout=600).checked(ranks=2).carried(strategy)
+    assert job.total("owned_bytes") > 0, str(job)
+    assert job.total("pieces_owned") > 0, str(job)
+    if strategy != "auto":  # which tries other ways, too
+        assert job.total("gets") == 2 * times, str(job)
+        # Of an assisted get each half is a piece, or several.
+        assert job.total("pieces_owned") >= 2 * times, str(job)
+        assert job.total("copies_overlapped") == 0, str(job)
+        assert job.total("registrations") == 0, str(job)
+
+
+def test_a_message_from_an_owned_buffer_is_copied_by_its_receiver(mpi: Mpi) -> None:
+    job = mpi("alloc_mem", SIZE, TIMES, "owned", "ordinary",
+              regx={"rendezvous": "read"}).checked(ranks=2).carried("read")
+    assert job.total("pieces_owned") == MESSAGES, str(job)
+
+
+def test_a_message_to_an_owned_buffer_is_copied_by_its_sender(mpi: Mpi) -> None:
+    job = mpi("alloc_mem", SIZE, TIMES, "ordinary", "owned",
+              regx={"rendezvous": "pipeline"}).checked(ranks=2).carried("pipeline")
+    assert job.total("pieces_owned") == MESSAGES, str(job)
+
+
+def test_the_receiver_reads_other_buffers_by_the_kernel(mpi: Mpi) -> None:
+    job = mpi("alloc_mem", SIZE, TIMES, "ordinary", "owned",
+              regx={"rendezvous": "read"}).checked(ranks=2).carried("read")
+    assert job.total("pieces_owned") == 0, str(job)
+
+
+def test_memory_that_was_freed_serves_the_next_messages(mpi: Mpi) -> None:
+    job = mpi("alloc_mem", SIZE, TIMES, "renewed", "renewed",
+              regx={"rendezvous": "read"}).checked(ranks=2).carried("read")
+    assert job.total("pieces_owned") == MESSAGES, str(job)
+    assert job.most("owned_bytes") == 2 << 20, str(job)
+
+
+def test_threads_allocate_and_free_while_others_send(mpi: Mpi) -> None:
+    threads = 3
+    job = mpi("alloc_mem", SIZE, TIMES // 4, "renewed", "renewed", threads,
+              regx={"rendezvous": "together"}).checked(ranks=2)
+    assert job.total("pieces_owned") >= threads * MESSAGES // 4, str(job)
+    assert job.most("owned_bytes") == 2 << 20, str(job)
+
+
+def test_it_can_be_switched_off(mpi: Mpi) -> None:
+    job = mpi("alloc_mem", SIZE, TIMES, "owned", "owned",
+              regx={"rendezvous": "read", "alloc_mem_size": "none"}).checked(ranks=2).carried("read")
+    assert job.total("owned_bytes") == job.total("pieces_owned") == 0, str(job)
+
+
+def test_beyond_its_size_memory_is_ordinary_and_that_is_counted(mpi: Mpi) -> None:
+    size = 2 << 20
+    job = mpi("alloc_mem", size, 4, "owned", "owned",
+              regx={"rendezvous": "read", "alloc_mem_size": "2M"}).checked(ranks=2)
+    assert job.most("owned_bytes") == size, str(job)
+    # The buffer that is sent from was the first.
+    assert job.total("pieces_owned") >= 2 * 4, str(job)
+    assert job.reasons("fallbacks") == {"MPI_Alloc_mem: alloc_mem_size is used up": 2}, str(job)
+
+
+def test_memory_that_is_not_freed_outlives_mpi(mpi: Mpi) -> None:
+    job = mpi("alloc_mem", SIZE, 4, "kept", "kept").checked(ranks=2)
+    assert job.total("owned_bytes") > 0, str(job)
+
+
+def test_a_process_without_neighbours_has_ordinary_memory(mpi: Mpi) -> None:
+    job = mpi("alloc_mem", SIZE, 0, "owned", "owned", ranks=1).ended_well()
+    assert job.total("owned_bytes") == 0, str(job)
