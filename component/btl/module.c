@@ -25,8 +25,9 @@ static void handle_immediate(void *context, uint64_t sender, uint32_t value)
     }
 }
 
-static __attribute__((noinline)) void deliver_rare(regx_module_t *module, uint64_t sender,
-                                                   uint8_t tag, const void *data, size_t length)
+/* Of Open MPI's tags for all BTLs, which only some of its releases have. */
+static void deliver_for_all(regx_module_t *module, uint64_t sender, uint8_t tag, const void *data,
+                            size_t length)
 {
     regx_endpoint_t *from = regx_compat_answers(tag) ? regx_endpoint_find(module, sender) : NULL;
 
@@ -37,24 +38,39 @@ static __attribute__((noinline)) void deliver_rare(regx_module_t *module, uint64
     }
 }
 
+/* What is not for a PML. */
+static __attribute__((noinline)) void deliver_other(regx_module_t *module, uint64_t sender,
+                                                    uint8_t tag, const void *data, size_t length)
+{
+    switch (tag) {
+    case REGX_TAG_CONTROL:
+        if (module->rndv != NULL) {
+            regx_rndv_control(module->rndv, sender, data, length);
+        }
+        break;
+    case REGX_TAG_ONESIDED:
+        if (module->onesided != NULL) {
+            regx_onesided_deliver(module->onesided, sender, data, length);
+        }
+        break;
+    default:
+        deliver_for_all(module, sender, tag, data, length);
+    }
+}
+
 static void deliver(void *context, uint64_t sender, uint8_t tag, const void *data, size_t length)
 {
     regx_module_t *module = context;
 
-    if (tag == REGX_TAG_CONTROL) {
-        if (module->rndv != NULL) {
-            regx_rndv_control(module->rndv, sender, data, length);
-        }
-    } else if (tag == REGX_TAG_ONESIDED) {
-        if (module->onesided != NULL) {
-            regx_onesided_deliver(module->onesided, sender, data, length);
-        }
-    } else if (tag < MCA_BTL_TAG_PML || tag >= MCA_BTL_TAG_MAX) {
-        deliver_rare(module, sender, tag, data, length);
+    if (tag < MCA_BTL_TAG_PML || tag >= MCA_BTL_TAG_MAX) {
+        deliver_other(module, sender, tag, data, length);
     } else if (!module->ending) {
         regx_compat_receive(module->inbox, NULL, tag, data, length);
     }
 }
+
+_Static_assert(REGX_TAG_CONTROL < MCA_BTL_TAG_PML && REGX_TAG_ONESIDED < MCA_BTL_TAG_PML,
+               "regx's own tags are not a PML's");
 
 static regx_status_t open_transport(regx_module_t *module, const regx_module_request_t *request,
                                     char *error, size_t error_size)
