@@ -130,6 +130,20 @@ def test_the_open_mpi_of_a_prefix_is_asked(doctor: Doctor, tmp_path: Path) -> No
     assert said["checks"]["openmpi"]["text"] == f"{prefix}/bin/mpirun is not Open MPI's: HYDRA"
 
 
+def test_a_component_that_jobs_do_not_find_is_named(doctor: Doctor, tmp_path: Path) -> None:
+    """As with Debian 13's mpirun: ompi_info looks elsewhere than jobs."""
+    real, search = doctor.build.mpirun.parent, "OMPI_MCA_opal_mca_base_component_path"
+    value = doctor.build.path()[search]
+    prefix = fake(tmp_path, mpirun=f'[ "$1" != --version ] || exec {real}/mpirun --version\n'
+                  f'exec {real}/mpirun -x OMPI_MCA_mca_base_component_path={tmp_path} "$@"',
+                  ompi_info=f'{search}={value} exec {real}/ompi_info "$@"')
+    run = doctor.run("--json", "--openmpi", prefix, around=["env", "-u", search])
+    checks = json.loads(run.stdout)["checks"]
+    assert checks["component"]["status"] == "warning" and checks["job"]["status"] == "ok", checks
+    assert checks["component"]["text"].endswith(f"but mpirun has its processes look in {tmp_path}")
+    assert f"set {search}={value} in" in checks["component"]["remedy"]
+
+
 def test_a_job_that_hangs_is_ended_and_named(doctor: Doctor, tmp_path: Path) -> None:
     started = tmp_path / "started"
     prefix = fake(tmp_path / "openmpi", ompi_info="echo mca:btl:regx:param:btl_regx_enable:value:auto",

@@ -69,21 +69,40 @@ class Doctor:
         trouble = openmpi.read()
         if not trouble and not openmpi.loads_regx and SEARCH not in os.environ:
             # regx has a prefix of its own, and nothing in the environment leads there.
-            search = f"{self.installed.component}:{openmpi.paths.get('pkglibdir', '')}"
+            search = self._search(openmpi)
             openmpi = of_this_node(mpirun, search)
             trouble = openmpi.read()
             if not trouble and openmpi.loads_regx:
                 self.say("component", Status.WARNING, f"is in {self.installed.component}, where this "
                          "Open MPI does not look by itself",
-                         f"set {SEARCH}={search} for all users, by a module or a file of parameters")
+                         f"set {SEARCH}={search} for all users")
         if trouble:
             self.say("openmpi", Status.FAILURE, trouble)
             return None
         self.facts.update(openmpi=openmpi.version, mpirun=str(mpirun))
         return openmpi
 
+    def _search(self, openmpi: OpenMpi) -> str:
+        folders = [self.installed.component, openmpi.paths.get("pkglibdir", "")]
+        return ":".join(dict.fromkeys(folders))
+
+    def _main_job(self, openmpi: OpenMpi) -> Job:
+        """Debian 13's mpirun has its processes look for components where PMIx has its own, though ompi_info
+        looks in the right place, and a file of parameters does not help."""
+        job = self._run(openmpi, 2)
+        if not openmpi.loads_regx or job.right or job.was_loaded or SEARCH in os.environ:
+            return job
+        elsewhere = openmpi.jobs_look_in()
+        if elsewhere:
+            search = openmpi.environment[SEARCH] = self._search(openmpi)
+            job = self._run(openmpi, 2)
+            self.say("component", Status.WARNING if job.was_loaded else Status.FAILURE,
+                     f"ompi_info finds it, but mpirun has its processes look in {elsewhere}",
+                     f"set {SEARCH}={search} in the environment of all users; a file of parameters may not do")
+        return job
+
     def _look_at(self, openmpi: OpenMpi) -> None:
-        main = self._run(openmpi, 2)
+        main = self._main_job(openmpi)
         text = f"{openmpi.version} ({openmpi.mpirun}); regx {self.installed.version}, built for " \
                f"{self.installed.openmpi}"
         misfits = [line for line in main.lines if line.startswith("built for Open MPI")]
@@ -244,12 +263,13 @@ class Doctor:
             return
         shown = "; ".join(map(str, self.ports))
         left_out = [trace for trace in verbs.traces if "is not used" in trace or "left out" in trace]
+        lines = [line for line in verbs.lines if "locked memory" not in line]  # see _memlock
         if not self._too_slow("rdma", verbs):
             if verbs.right:
-                said = [f"messages went over {', '.join(verbs.tallies('ports')) or 'no port'}", *verbs.lines]
+                said = [f"messages went over {', '.join(verbs.tallies('ports')) or 'no port'}", *lines]
             else:
                 said = [verbs.why_not]
-            self.say("rdma", Status.OK if verbs.right and not verbs.lines else Status.WARNING,
+            self.say("rdma", Status.OK if verbs.right and not lines else Status.WARNING,
                      "; ".join([shown, *said, *left_out]),
                      "see ibv_devinfo, and btl_regx_if_include and btl_regx_verbs_...")
         if odp is None or self._takes(odp, "odp"):

@@ -26,6 +26,11 @@ class Job:
         return "bytes were right" in self.answer.stdout and len(self.reports) == self.ranks
 
     @property
+    def was_loaded(self) -> bool:
+        """Open MPI found regx, whatever it then did."""
+        return bool(self.lines or self.traces)
+
+    @property
     def ending(self) -> str:
         status = self.answer.status
         return "" if status == 0 else f"; mpirun then ended with status {status} ({self.answer.said})"

@@ -94,6 +94,12 @@ class OpenMpi:
             self._take(line)
         return ""
 
+    def jobs_look_in(self) -> str:
+        """Where mpirun by itself tells processes to look for components; empty where it leaves that alone."""
+        told = re.search(r"^(OMPI_MCA_(?:opal_)?mca_base_component_path)=(.*)$",
+                         self.ask(str(self.mpirun), "-n", "1", "env").stdout, re.M)
+        return told[2] if told and self.environment.get(told[1]) != told[2] else ""
+
     def _take(self, line: str) -> None:
         words = line.split(":", 6)  # mca:btl:regx:param:NAME:KEY:VALUE
         if words[0] == "path" and len(words) > 2:
