@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""btl_regx_rendezvous remap: pages that were written are moved under the receiver's address."""
+import random
+from pathlib import Path
+
+import pytest
+
+import sample
+from launch import Build, Mpi
+from sample import MIB, PAGE, Case
+from skips import pages_cannot_be_moved
+
+KERNEL = "remap: this kernel has no UFFDIO_MOVE (Linux 6.8)"
+needs_move = pytest.mark.skipif(pages_cannot_be_moved(), reason="no UFFDIO_MOVE here")
+ALL = {"rendezvous": "remap", "rndv_eager_limit": 0}
+
+
+@needs_move
+@pytest.mark.parametrize("offset", [0, 200, 4095])
+def test_whole_pages_are_moved_and_edges_copied(mpi: Mpi, tmp_path: Path, offset: int) -> None:
+    """Of each message so many as lie within it."""
+    size, count = 3 * MIB + 5000, 5
+    file = sample.write([Case(size, 100, offset, pattern="fan")], tmp_path)
+    job = mpi("transfer", "--iterations", count, file, regx=ALL).checked(ranks=2)
+    job.carried("remap", range(count * size, count * size + 1)).over("shm")
+    receiver = job.rank(0)
+    pages = (offset + size) // PAGE - -(-offset // PAGE)
+    assert receiver["remap_pages"] == count * pages, str(job)
+    assert receiver["remap_copied_bytes"] == count * (size - pages * PAGE), str(job)
+    assert receiver["remap_calls"] > 0 and job.rank(1)["remap_pages"] == 0, str(job)
+    assert job.total("registrations") == job.total("copied_out_bytes") == 0, str(job)
+
+
+@needs_move
+@pytest.mark.parametrize("verify", [0, 1])
+def test_messages_of_all_kinds_are_right(mpi: Mpi, tmp_path: Path, seed: int, verify: int) -> None:
+    """Among three ranks, several at once, with checksums and without."""
+    rng = random.Random(f"{seed} {verify}")
+    sizes = [PAGE * 2, 70_000, 300_000, MIB - 1, MIB + 1, 5 * MIB + 3]
+    cases = [case for case in sample.sample(sizes, 5, rng.randrange(1 << 30)) if case.put]
+    cases += [Case(300_001, 5, 6, pattern="fan", send=send, receive=receive, window=4)
+              for send, receive in (("isend", "irecv"), ("send", "late"))]
+    cases = [case for case in cases if case.pattern in ("fan", "self")]
+    job = mpi("transfer", "--seed", seed, "--iterations", 5, sample.write(cases, tmp_path),
+              ranks=3, regx=ALL | {"verify": verify}, timeout=240).checked(ranks=3)
+    assert job.total("remap_pages") > 0, str(job)
+    assert (job.total("verified") > 0) == bool(verify), str(job)
+
+
+@needs_move
+def test_more_at_once_than_there_are_landing_pages_bounces(mpi: Mpi, tmp_path: Path) -> None:
+    """By slots, and counted."""
+    file = sample.write([Case(2 * MIB + 1, 1, 2, pattern="both", window=12)], tmp_path)
+    job = mpi("transfer", "--iterations", 2, file, regx=ALL | {"chunk_depth": 1}).checked(ranks=2)
+    assert job.total("bytes_remap") > 0 < job.total("bytes_bounce"), str(job)
+    assert set(job.reasons("fallbacks")) == {"remap: all landing pages are in use"}, str(job)
+
+
+def test_where_userfaultfd_is_refused_messages_bounce(mpi: Mpi, build: Build,
+                                                      tmp_path: Path) -> None:
+    file = sample.write([Case(MIB, 100, 200, pattern="fan")], tmp_path)
+    job = mpi("transfer", "--iterations", 3, file, regx=ALL,
+              within=[build.programs / "deny", "userfaultfd"]).checked(ranks=2)
+    assert job.total("messages_bounce") == job.total("messages_fallback") == 3, str(job)
+    assert job.reasons("fallbacks") == {KERNEL: 3}, str(job)
+
+
+def test_over_tcp_messages_bounce(mpi: Mpi, tmp_path: Path) -> None:
+    file = sample.write([Case(MIB, 100, 200, pattern="fan")], tmp_path)
+    job = mpi("transfer", "--iterations", 3, file, regx=ALL | {"uct_tls": "tcp"}).checked(ranks=2)
+    assert job.total("messages_bounce") == 3, str(job)
+    assert job.reasons("fallbacks") == {"remap: the kernel does not copy to this peer": 3}, str(job)
+
+
+def test_with_verbs_it_is_refused_by_name(mpi: Mpi) -> None:
+    """One line, and what is allowed."""
+    job = mpi("collective", "--sizes", "100", "bcast", btl="regx,vader,self",
+              regx={"rendezvous": "remap", "transport": "verbs"})
+    assert len(job.complaints) == 1 and not job.reports, str(job)
+    assert "btl_regx_rendezvous=remap: over transport verbs" in job.complaints[0], str(job)
