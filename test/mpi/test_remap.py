@@ -18,17 +18,18 @@ ALL = {"rendezvous": "remap", "rndv_eager_limit": 0}
 @needs_move
 @pytest.mark.parametrize("offset", [0, 200, 4095])
 def test_whole_pages_are_moved_and_edges_copied(mpi: Mpi, tmp_path: Path, offset: int) -> None:
-    """Of each message so many as lie within it."""
+    """Of each message so many as lie within it. (Each rank is the receiver in turn.)"""
     size, count = 3 * MIB + 5000, 5
     file = sample.write([Case(size, 100, offset, pattern="fan")], tmp_path)
     job = mpi("transfer", "--iterations", count, file, regx=ALL).checked(ranks=2)
     job.carried("remap", range(count * size, count * size + 1)).over("shm")
-    receiver = job.rank(0)
     pages = (offset + size) // PAGE - -(-offset // PAGE)
-    assert receiver["remap_pages"] == count * pages, str(job)
-    assert receiver["remap_copied_bytes"] == count * (size - pages * PAGE), str(job)
-    assert receiver["remap_calls"] > 0 and job.rank(1)["remap_pages"] == 0, str(job)
-    assert job.total("registrations") == job.total("copied_out_bytes") == 0, str(job)
+    assert job.total("remap_pages") == count * pages, str(job)
+    assert job.total("remap_copied_bytes") == count * (size - pages * PAGE), str(job)
+    # For each chunk: watched, moved out, moved in, not watched any more; and two edges at the most.
+    chunks = job.total("grants")
+    assert chunks == 4 * count and job.total("remap_calls") <= 6 * chunks, str(job)
+    assert job.total("copied_out_bytes") == 0, str(job)
 
 
 @needs_move
@@ -36,12 +37,11 @@ def test_whole_pages_are_moved_and_edges_copied(mpi: Mpi, tmp_path: Path, offset
 def test_messages_of_all_kinds_are_right(mpi: Mpi, tmp_path: Path, seed: int, verify: int) -> None:
     """Among three ranks, several at once, with checksums and without."""
     rng = random.Random(f"{seed} {verify}")
-    sizes = [PAGE * 2, 70_000, 300_000, MIB - 1, MIB + 1, 5 * MIB + 3]
-    cases = [case for case in sample.sample(sizes, 5, rng.randrange(1 << 30)) if case.put]
-    cases += [Case(300_001, 5, 6, pattern="fan", send=send, receive=receive, window=4)
-              for send, receive in (("isend", "irecv"), ("send", "late"))]
-    cases = [case for case in cases if case.pattern in ("fan", "self")]
-    job = mpi("transfer", "--seed", seed, "--iterations", 5, sample.write(cases, tmp_path),
+    cases = [Case(size, rng.randrange(PAGE), rng.randrange(PAGE), pattern=pattern, send=send,
+                  receive=receive, window=3)
+             for size in (2 * PAGE, 70_000, 2 * MIB + 3) for pattern in ("fan", "self")
+             for send, receive in (("isend", "irecv"), ("isend", "late"))]
+    job = mpi("transfer", "--seed", seed, "--iterations", 2, sample.write(cases, tmp_path),
               ranks=3, regx=ALL | {"verify": verify}, timeout=240).checked(ranks=3)
     assert job.total("remap_pages") > 0, str(job)
     assert (job.total("verified") > 0) == bool(verify), str(job)
