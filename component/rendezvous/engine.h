@@ -78,7 +78,7 @@ struct regx_rndv {
     size_t window;          /* pool bytes that one peer may hold granted */
     regx_autotune_t autotune[REGX_AUTO_WIRES][REGX_AUTOTUNE_SIZES]; /* of `auto` */
     regx_tally_t *_Atomic auto_tally[REGX_DECISIONS][REGX_PATH_COUNT];
-    regx_landings_t landings; /* of the path remap; has a lock of its own */
+    regx_landings_t landings;  /* of the path remap; has a lock of its own */
     regx_link_t pending_recvs; /* receives that wait for slots or could not send, oldest first */
     regx_link_t recv_round;    /* those of them that progress has not yet looked at */
     regx_link_t stalled_sends; /* sends that found no room */

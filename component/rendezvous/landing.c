@@ -79,11 +79,11 @@ static size_t move_pages(const regx_landings_t *landings, char *to, char *from, 
     unsigned tries = 0;
 
     while (moved < length) {
-        struct uffdio_move move = {
-            .dst = (uintptr_t)to + moved,
-            .src = (uintptr_t)from + moved,
-            .len = length - moved,
-            .mode = UFFDIO_MOVE_MODE_DONTWAKE | (holes ? UFFDIO_MOVE_MODE_ALLOW_SRC_HOLES : 0)};
+        struct uffdio_move move = {.dst = (uintptr_t)to + moved,
+                                   .src = (uintptr_t)from + moved,
+                                   .len = length - moved,
+                                   .mode = UFFDIO_MOVE_MODE_DONTWAKE |
+                                           (holes ? UFFDIO_MOVE_MODE_ALLOW_SRC_HOLES : 0)};
 
         tally->calls++;
         if (ioctl(landings->uffd, UFFDIO_MOVE, &move) == 0) {
@@ -104,8 +104,7 @@ static size_t move_pages(const regx_landings_t *landings, char *to, char *from, 
 static int create(void)
 {
     struct uffdio_api api = {.api = UFFD_API, .features = UFFD_FEATURE_MOVE};
-    const int fd =
-        (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
+    const int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
 
     if (fd >= 0 && ioctl(fd, UFFDIO_API, &api) != 0) {
         close(fd);
@@ -170,8 +169,7 @@ static void open_once_locked(regx_landings_t *landings)
 {
     if (landings->state == REGX_LANDINGS_CLOSED) {
         landings->refusal = open_all(landings);
-        landings->state =
-            landings->refusal == NULL ? REGX_LANDINGS_OPEN : REGX_LANDINGS_REFUSED;
+        landings->state = landings->refusal == NULL ? REGX_LANDINGS_OPEN : REGX_LANDINGS_REFUSED;
     }
 }
 
@@ -195,11 +193,11 @@ typedef struct look {
 
 static bool look_at(void *context, const regx_mapping_t *mapping)
 {
-    static const char *const refusals[] = {
-        [REGX_MAPPING_PRIVATE] = NULL,
-        [REGX_MAPPING_HUGE] = "remap: memory of huge pages (hugetlb)",
-        [REGX_MAPPING_FILE] = "remap: a mapping of a file",
-        [REGX_MAPPING_SHARED] = "remap: shared memory"};
+    static const char *const refusals[] = {[REGX_MAPPING_PRIVATE] = NULL,
+                                           [REGX_MAPPING_HUGE] =
+                                               "remap: memory of huge pages (hugetlb)",
+                                           [REGX_MAPPING_FILE] = "remap: a mapping of a file",
+                                           [REGX_MAPPING_SHARED] = "remap: shared memory"};
     look_t *look = context;
 
     if (mapping->start > look->at) {

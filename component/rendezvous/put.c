@@ -56,7 +56,7 @@ static void count_granted(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 }
 
 void regx_put_fill_cts(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_chunk_t *chunk,
-                     regx_cts_t *cts)
+                       regx_cts_t *cts)
 {
     chunk->state = REGX_CHUNK_GRANTED;
     recv->granted = chunk->length;

@@ -47,10 +47,10 @@ typedef struct regx_chunk {
     bool failed; /* NOT_GOT: because the get failed */
     uint64_t offset;
     uint64_t length;
-    uint64_t written;        /* GRANTED: bytes from the offset on that were acknowledged */
-    uint64_t start;          /* where in the region it begins */
-    regx_region_t region;    /* valid while registered */
-    struct regx_get_op *get; /* GET_DUE, GETTING: owned */
+    uint64_t written;             /* GRANTED: bytes from the offset on that were acknowledged */
+    uint64_t start;               /* where in the region it begins */
+    regx_region_t region;         /* valid while registered */
+    struct regx_get_op *get;      /* GET_DUE, GETTING: owned */
     struct regx_landing *landing; /* GRANTED by remap: where it is written; owned */
 } regx_chunk_t;
 

@@ -42,8 +42,8 @@ static regx_status_t land(regx_rndv_t *rndv, const regx_rndv_recv_t *recv, regx_
         return REGX_NO_MEMORY;
     }
     at = regx_landing_at(&rndv->landings, landing, to);
-    const regx_status_t status = transport->ops->reg(transport, at, chunk->length,
-                                                     REGX_ACCESS_REMOTE_WRITE, &landing->mr);
+    const regx_status_t status =
+        transport->ops->reg(transport, at, chunk->length, REGX_ACCESS_REMOTE_WRITE, &landing->mr);
     if (status != REGX_OK) {
         regx_fall_back(rndv, "remap: no key for landing pages");
         regx_landing_put(&rndv->landings, landing);

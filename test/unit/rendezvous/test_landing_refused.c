@@ -71,9 +71,8 @@ static void less_than_a_page_is_refused(void **state)
     stage_t *stage = stage_open();
 
     (void)state;
-    assert_string_equal(
-        regx_landings_refusal(&stage->landings, stage->buffer + 1, 2 * PAGE - 2),
-        "remap: no whole page in it");
+    assert_string_equal(regx_landings_refusal(&stage->landings, stage->buffer + 1, 2 * PAGE - 2),
+                        "remap: no whole page in it");
     assert_int_equal(stage->landings.state, REGX_LANDINGS_CLOSED);
     stage_close(stage);
 }
@@ -119,13 +118,11 @@ static void memory_of_another_userfaultfd_is_copied(void **state)
     (void)state;
     assert_moved(stage);
     assert_int_equal(regx_uffd_open(&other, error, sizeof(error)), REGX_OK);
-    assert_int_equal(regx_uffd_register(&other, (uintptr_t)stage->buffer,
-                                        (uintptr_t)stage->buffer + ROOM),
-                     0);
+    assert_int_equal(
+        regx_uffd_register(&other, (uintptr_t)stage->buffer, (uintptr_t)stage->buffer + ROOM), 0);
     assert_copied(stage, "remap: pages pinned, shared with a child, or watched");
-    assert_int_equal(regx_uffd_unregister(&other, (uintptr_t)stage->buffer,
-                                          (uintptr_t)stage->buffer + ROOM),
-                     0);
+    assert_int_equal(
+        regx_uffd_unregister(&other, (uintptr_t)stage->buffer, (uintptr_t)stage->buffer + ROOM), 0);
     regx_uffd_close(&other);
     assert_moved(stage);
     stage_close(stage);

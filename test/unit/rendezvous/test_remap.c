@@ -75,8 +75,7 @@ static void every_place_and_length_goes(void **state)
     for (stage->to = 0; stage->to <= PAGE; stage->to += 683) {
         for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
             const uint64_t pages = counters->remap_pages;
-            const size_t expected =
-                whole_pages(stage->received.base + stage->to, lengths[i]);
+            const size_t expected = whole_pages(stage->received.base + stage->to, lengths[i]);
             const uint64_t bytes = stage->sender->counters.bytes[REGX_PATH_remap];
 
             goes_well(stage, lengths[i]);
