@@ -78,3 +78,46 @@ def test_with_verbs_it_is_refused_by_name(mpi: Mpi) -> None:
               regx={"rendezvous": "remap", "transport": "verbs"})
     assert len(job.complaints) == 1 and not job.reports, str(job)
     assert "btl_regx_rendezvous=remap: over transport verbs" in job.complaints[0], str(job)
+
+
+@needs_move
+def test_several_threads_exchange_messages(mpi: Mpi, seed: int) -> None:
+    """Whose buffers may lie in one page."""
+    job = mpi("threads", "--seed", seed, "--rounds", 40, "--largest", 200_000, ranks=2,
+              regx={"rendezvous": "remap"}, timeout=240).checked(ranks=2)
+    assert job.total("remap_pages") > 0, str(job)
+
+
+@needs_move
+def test_every_kind_of_memory_is_received_right(mpi: Mpi, tmp_path: Path) -> None:
+    """What is not private and anonymous goes by bounce, and is counted."""
+    job = mpi("memory", tmp_path, 100, 65_537, 1_000_000, timeout=120, regx=ALL).checked(ranks=2)
+    reasons = set(job.reasons("fallbacks"))
+    assert {"remap: shared memory", "remap: a mapping of a file"} <= reasons, str(job)
+    assert job.total("remap_pages") > 0, str(job)
+
+
+@needs_move
+@pytest.mark.parametrize("side", ["send", "receive"])
+def test_the_same_address_with_new_pages_has_the_new_data(mpi: Mpi, side: str) -> None:
+    """The staleness table's first row: memory that is unmapped and mapped again at its address."""
+    rounds, size = 200, 20_000
+    job = mpi("stale", "raw", side, rounds, size, regx=ALL, timeout=240).checked(ranks=2)
+    job.carried("remap")
+    assert job.total("remap_pages") >= 4 * 6 * rounds - 6 * rounds, str(job)
+
+
+@needs_move
+def test_the_cache_is_told_of_moved_pages(mpi: Mpi) -> None:
+    """Rank 1 sends what it has received: each time its registration is of pages that are elsewhere
+    by now."""
+    rounds, size = 50, 1 << 20
+    own = ["sh", "-c", "[ $OMPI_COMM_WORLD_RANK = 1 ] && export OMPI_MCA_btl_regx_rendezvous=remap;"
+           ' exec "$@"', "sh"]
+    job = mpi("returned", rounds, size, within=own, environment={
+        "OMPI_MCA_btl_regx_rendezvous": "direct", "OMPI_MCA_btl_regx_backend": "hooks"})
+    job.checked(ranks=2)
+    mover, other = job.rank(1), job.rank(0)
+    assert mover["remap_pages"] > 0 == other["remap_pages"], str(job)
+    assert mover["invalidations"] >= rounds - 1 and mover["misses"] >= rounds, str(job)
+    assert other["invalidations"] == 0 and other["hits"] >= rounds, f"the control\n{job}"
