@@ -97,6 +97,11 @@ def process_vm_is_refused() -> bool:
     return status != 0
 
 
+def pages_cannot_be_moved() -> bool:
+    """No UFFDIO_MOVE for us."""
+    return kernel_before(6, 8) or refused(USERFAULTFD, UFFD_USER_MODE_ONLY)
+
+
 def few_may_be_locked() -> bool:
     limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
     return os.geteuid() != 0 and limit != resource.RLIM_INFINITY and limit < 1 << 30
@@ -166,6 +171,7 @@ CONDITIONS: dict[str, Optional[Condition]] = {
     "little memory that may be locked": lambda run: few_may_be_locked(),
     "userfaultfd refused, or before Linux 5.18": lambda run: refused(
         USERFAULTFD, UFFD_USER_MODE_ONLY) or kernel_before(5, 18),
+    "no UFFDIO_MOVE": lambda run: pages_cannot_be_moved(),
     "userfaultfd for everybody": lambda run: text(
         "/proc/sys/vm/unprivileged_userfaultfd").strip() != "0",
     "no membarrier": lambda run: refused(MEMBARRIER, 0, 0),
@@ -221,6 +227,7 @@ EXPECTED = [
     (ANY, "only root|needs root|as root|others may not raise their limit", "not root"),
     (ANY, "may lock", "little memory that may be locked"),
     (ANY, NOTIFIER, "userfaultfd refused, or before Linux 5.18"),
+    (r"remap|landing", "UFFDIO_MOVE", "no UFFDIO_MOVE"),
     (r"test_uffd", "vm.unprivileged_userfaultfd is not 0", "userfaultfd for everybody"),
     (r"uses_are_counted_after_a_barrier", "without membarrier", "no membarrier"),
     (r"rendezvous/test_.*any_memory", ANY, "no vDSO"),

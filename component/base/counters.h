@@ -19,14 +19,14 @@
     X(pipeline, "written in registered chunks")                                                    \
     X(direct, "written at once from a registered buffer")                                          \
     X(read, "read by the receiver")                                                                \
-    X(together, "read by the receiver while the sender copies a part")
+    X(together, "read by the receiver while the sender copies a part")                             \
+    X(remap, "written to pages that were moved under the user's address")
 
 /* All paths, likewise. The report has messages_NAME and bytes_NAME. */
 #define REGX_PATHS(X)                                                                              \
     X(eager, "sent at once, with their header")                                                    \
     X(frag, "sent in fragments: not contiguous, or no rendezvous was possible")                    \
     REGX_RENDEZVOUS_PATHS(X)                                                                       \
-    X(remap, "sent by moving pages; not built")                                                    \
     X(fallback, "not sent as asked for; also counted under the path that carried them")
 
 typedef enum regx_path {
@@ -51,6 +51,11 @@ typedef enum regx_path {
     X(chunks_sender, COUNT, "pieces copied by the sender (together)")                              \
     X(chunks_receiver, COUNT, "pieces copied by the receiver (together)")                          \
     X(copied_out_bytes, COUNT, "bytes copied from bounce slots to the user's buffers")             \
+    X(remap_pages, COUNT, "pages moved under the address of users' buffers (remap)")               \
+    X(remap_copied_bytes, COUNT,                                                                   \
+      "bytes copied from landing pages to users' buffers: edges, and what could not be moved "     \
+      "(remap)")                                                                                   \
+    X(remap_calls, COUNT, "system calls made to move pages (remap)")                               \
     X(onesided_puts, COUNT, "puts to windows of other processes")                                  \
     X(onesided_gets, COUNT, "gets from windows of other processes")                                \
     X(onesided_atomics, COUNT, "atomic operations on windows of other processes")                  \

@@ -241,6 +241,7 @@ bool regx_module_start(regx_module_t *module)
                                        .may_expose = may_expose(module),
                                        .verify = params->settings.rendezvous.verify,
                                        .mismatch = regx_lost_data,
+                                       .changes = regx_registry_changes,
                                        .context = module,
                                        .trace = module->trace};
 

@@ -220,6 +220,16 @@ void regx_registry_stop(regx_module_t *module)
     }
 }
 
+void regx_registry_changes(void *context, uintptr_t start, uintptr_t end)
+{
+    const regx_module_t *module = context;
+    const regx_monitor_t *monitor = module->component->choice.monitor;
+
+    if (monitor != NULL) {
+        regx_inval_log_write(monitor->log, start, end);
+    }
+}
+
 void regx_registry_count_all(regx_component_t *component)
 {
     pthread_mutex_lock(&component->closing);

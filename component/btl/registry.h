@@ -24,6 +24,10 @@ bool regx_registry_start(regx_module_t *module);
 /* A module whose cache was not opened is fine. */
 void regx_registry_stop(regx_module_t *module);
 
+/* The pages of that range have changed, or are about to, by regx itself: the caches are told. For
+ * rendezvous/rendezvous.h; `context` is the module. */
+void regx_registry_changes(void *context, uintptr_t start, uintptr_t end);
+
 /* Brings the counters up to date with what the caches counted, before they are read. Any thread. */
 void regx_registry_count_all(regx_component_t *component);
 

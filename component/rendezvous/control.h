@@ -6,7 +6,7 @@
  * The RTS is the MPI library's own. The CTS travels inside it as the registration handle and has
  * REGX_CTS_SIZE bytes; unused ones are zero:
  *
- *      0 u8  version (6)          1 u8  path of this transfer
+ *      0 u8  version (7)          1 u8  path of this transfer
  *      2 u16 number of grants     4 u32 receive side   8 u32 its generation
  *     12 u32 bits 1: this is not the path that was asked for; 2: each ATP is to carry a checksum;
  *            4: the chunk may be written in pieces; 8: the memory at either end may be gone
@@ -23,7 +23,7 @@
  * exposure. By it the receiver reads the whole message, and there is no CTS. It has the CTS's size;
  * unused bytes are zero:
  *
- *      0 u8  version (6)          1 u8  255
+ *      0 u8  version (7)          1 u8  255
  *      4 u32 1: there is a checksum
  *      8 u64 length of the transfer
  *     16 24 bytes key           40 u64 where the message begins in what the key is of
@@ -31,7 +31,7 @@
  *
  * All others are frames with the tag REGX_TAG_CONTROL of at most 72 bytes:
  *
- *      0 u8  version (6)          1 u8  type
+ *      0 u8  version (7)          1 u8  type
  *      2 u16 number of grants     4 u32 addressee (a receive or a send side)   8 u32 its generation
  *
  *   from the sender to the receiver
@@ -82,7 +82,7 @@
 
 #define REGX_TAG_CONTROL 0x28 /* of the tags that Open MPI keeps for BTLs, one that none uses */
 #ifndef REGX_CONTROL_VERSION  /* a test builds another */
-#define REGX_CONTROL_VERSION 6
+#define REGX_CONTROL_VERSION 7
 #endif
 #define REGX_CONTROL_MAX 72 /* bytes; all but RKEY have 56 at most, which any transport carries */
 #define REGX_CTS_SIZE 88

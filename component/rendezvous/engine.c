@@ -9,6 +9,7 @@
 #include "base/util.h"
 #include "rendezvous/auto.h"
 #include "rendezvous/immediate.h"
+#include "rendezvous/landing.h"
 #include "rendezvous/recv_run.h"
 #include "rendezvous/send.h"
 #include "rendezvous/strategy.h"
@@ -52,6 +53,12 @@ regx_rndv_t *regx_rndv_create(const regx_rndv_config_t *config, regx_pool_t *poo
     rndv->nobody.id = UINT64_MAX;
     regx_strategy_protocols(rndv->protocols);
     regx_auto_init(rndv);
+    regx_landings_init(&rndv->landings, &(regx_landings_config_t){.size = config->chunk_size,
+                                                                  .count = 2 * config->chunk_depth,
+                                                                  .threads = config->threads,
+                                                                  .changes = config->changes,
+                                                                  .context = config->context,
+                                                                  .counters = counters});
     regx_lock_init(&rndv->lock, config->threads);
     pthread_cond_init(&rndv->let_go, NULL);
     regx_handle_table_init(&rndv->recvs);
@@ -69,6 +76,7 @@ void regx_rndv_destroy(regx_rndv_t *rndv)
 {
     regx_recvs_free(rndv);
     regx_sends_free(rndv);
+    regx_landings_fini(&rndv->landings);
     regx_handle_table_fini(&rndv->recvs);
     regx_handle_table_fini(&rndv->sends);
     pthread_cond_destroy(&rndv->let_go);

@@ -19,11 +19,13 @@
  *   strategy.c                     the table of strategies, and the protocol of each path
  *   auto.c                         chooses a path
  *   exposed.c                      a whole message, read without a CTS
+ *   remap.c                        chunks that are written elsewhere and moved to the user
  *   put.c; together.c, get.c       registered chunks: written by the sender; read by the receiver
  *   bounce.c                       slots, which also carry what a chunk could not
  *   write.c                        one put of one granted range, slot or chunk
  *   send.c; recv_run.c, recv.c     what all protocols have in common, per side
- *   channel.c, immediate.c, control.c, autotune.c, refusal.c, checksum.c, safe_copy.c
+ *   channel.c, immediate.c, control.c, autotune.c, refusal.c, checksum.c, safe_copy.c,
+ *   landing.c
  */
 #ifndef REGX_RENDEZVOUS_ENGINE_H
 #define REGX_RENDEZVOUS_ENGINE_H
@@ -33,6 +35,7 @@
 #include "base/lock.h"
 #include "base/trace.h"
 #include "rendezvous/autotune.h"
+#include "rendezvous/landing.h"
 #include "rendezvous/rendezvous.h"
 
 typedef struct regx_protocol regx_protocol_t; /* proto.h */
@@ -76,6 +79,7 @@ struct regx_rndv {
     size_t window;          /* pool bytes that one peer may hold granted */
     regx_autotune_t autotune[REGX_AUTO_WIRES][REGX_AUTOTUNE_SIZES]; /* of `auto` */
     regx_tally_t *_Atomic auto_tally[REGX_DECISIONS][REGX_PATH_COUNT];
+    regx_landings_t landings;  /* of the path remap; has a lock of its own */
     regx_link_t pending_recvs; /* receives that wait for slots or could not send, oldest first */
     regx_link_t recv_round;    /* those of them that progress has not yet looked at */
     regx_link_t stalled_sends; /* sends that found no room */

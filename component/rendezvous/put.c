@@ -13,6 +13,8 @@
  * while it is granted, the region is dead: no later chunk gets it, but this one is drained like any
  * other, and the region ends with its last use.
  */
+#include "rendezvous/put.h"
+
 #include <assert.h>
 #include <stdlib.h>
 
@@ -22,7 +24,7 @@
 #include "rendezvous/strategy.h"
 #include "rendezvous/write.h"
 
-static const char *obstacle(const regx_peer_t *peer)
+const char *regx_put_obstacle(const regx_peer_t *peer)
 {
     return peer->no_puts ? "chunk: refused by this peer before" : NULL;
 }
@@ -46,12 +48,6 @@ static uint64_t chunk_length(const regx_rndv_t *rndv, const regx_rndv_recv_t *re
     return recv->path == REGX_PATH_direct ? left : regx_min(left, rndv->config.chunk_size);
 }
 
-/* Where a chunk begins in its region. */
-static uint64_t start_of(const regx_rndv_recv_t *recv, const regx_chunk_t *chunk)
-{
-    return (uint64_t)(recv->base + chunk->offset - (const char *)chunk->region.mr->base);
-}
-
 static void count_granted(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
     recv->chunks_out++;
@@ -59,14 +55,13 @@ static void count_granted(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     regx_count_high(&rndv->counters->chunks_high, recv->chunks_out);
 }
 
-/* The chunk is registered and granted by the CTS. */
-static void fill_cts(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_chunk_t *chunk,
-                     regx_cts_t *cts)
+void regx_put_fill_cts(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_chunk_t *chunk,
+                       regx_cts_t *cts)
 {
     chunk->state = REGX_CHUNK_GRANTED;
     recv->granted = chunk->length;
     cts->chunk_length = chunk->length;
-    cts->chunk_start = start_of(recv, chunk);
+    cts->chunk_start = chunk->start;
     cts->key = chunk->region.mr->key;
     count_granted(rndv, recv);
 }
@@ -78,7 +73,7 @@ static bool grant_first(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_chunk_t 
     if (regx_recv_register(rndv, recv, chunk, REGX_ACCESS_REMOTE_WRITE) != REGX_OK) {
         return false;
     }
-    fill_cts(rndv, recv, chunk, cts);
+    regx_put_fill_cts(rndv, recv, chunk, cts);
     return true;
 }
 
@@ -100,6 +95,9 @@ static bool take_known_whole(regx_rndv_t *rndv, const regx_rndv_recv_t *recv, re
         atomic_store(&rndv->whole_refused, true);
     }
     chunk->length = whole;
+    if (status == REGX_OK) {
+        regx_recv_set_start(recv, chunk);
+    }
     return status == REGX_OK;
 }
 
@@ -111,7 +109,7 @@ static bool recv_open(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_cts_t *cts
         return grant_first(rndv, recv, chunk, chunk_length(rndv, recv), cts);
     }
     recv->pieces = cts->pieces = true;
-    fill_cts(rndv, recv, chunk, cts);
+    regx_put_fill_cts(rndv, recv, chunk, cts);
     return true;
 }
 
@@ -120,7 +118,7 @@ static void register_chunk(regx_rndv_t *rndv, regx_recv_work_t *work)
     work->status = regx_recv_register(rndv, work->recv, work->chunk, REGX_ACCESS_REMOTE_WRITE);
 }
 
-static void grant_chunk_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
+void regx_put_grant_chunk_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
 {
     regx_rndv_recv_t *recv = work->recv;
     regx_chunk_t *chunk = work->chunk;
@@ -137,38 +135,49 @@ static void grant_chunk_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
                                         .to = recv->sender,
                                         .offset = chunk->offset,
                                         .length = chunk->length,
-                                        .start = start_of(recv, chunk),
+                                        .start = chunk->start,
                                         .key = chunk->region.mr->key};
 
         regx_channel_post(recv->peer, &recv->outbox, &message);
     }
 }
 
-static bool advance_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_recv_work_t *work)
+bool regx_put_take_chunk_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_recv_work_t *work,
+                                uint64_t (*length)(const regx_rndv_t *, const regx_rndv_recv_t *))
 {
     regx_chunk_t *chunk;
 
     if (recv->outbox.full || recv->slots_only || recv->granted == recv->length ||
         recv->slots_out + recv->chunks_out >= REGX_GRANTS_MAX ||
         (chunk = regx_recv_free_chunk(rndv, recv)) == NULL) {
-        return regx_bounce_advance_locked(rndv, recv, work);
+        return false;
     }
     chunk->offset = recv->granted;
-    chunk->length = chunk_length(rndv, recv);
+    chunk->length = length(rndv, recv);
     recv->granted += chunk->length;
     assert(recv->granted <= recv->length);
     work->chunk = chunk;
-    work->act = register_chunk;
-    work->acted_locked = grant_chunk_locked;
+    work->acted_locked = regx_put_grant_chunk_locked;
     return true;
 }
 
-/* The granted chunk of which that is the next to be written; NULL: none. */
-static regx_chunk_t *find_granted(const regx_rndv_t *rndv, regx_rndv_recv_t *recv,
-                                  const regx_control_t *control)
+static bool advance_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_recv_work_t *work)
+{
+    if (!regx_put_take_chunk_locked(rndv, recv, work, chunk_length)) {
+        return regx_bounce_advance_locked(rndv, recv, work);
+    }
+    work->act = register_chunk;
+    return true;
+}
+
+regx_chunk_t *regx_put_find_granted(const regx_rndv_t *rndv, regx_rndv_recv_t *recv,
+                                    const regx_control_t *control)
 {
     const bool pieces = recv->pieces && control->type == REGX_CONTROL_ATP_CHUNK;
 
+    if (control->type != REGX_CONTROL_ATP_CHUNK && control->type != REGX_CONTROL_NACK) {
+        return NULL;
+    }
     for (unsigned i = 0; i < rndv->config.chunk_depth; i++) {
         regx_chunk_t *chunk = &recv->chunks[i];
         const uint64_t left = chunk->length - chunk->written;
@@ -200,7 +209,7 @@ static void take_acknowledgement(regx_rndv_t *rndv, regx_recv_work_t *work)
     }
 }
 
-static void acknowledged_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
+void regx_put_acknowledged_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
 {
     const regx_control_t *control = work->control;
     regx_rndv_recv_t *recv = work->recv;
@@ -229,16 +238,14 @@ static void acknowledged_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
 static bool take_acknowledgement_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
                                         const regx_control_t *control, regx_recv_work_t *work)
 {
-    if (control->type != REGX_CONTROL_ATP_CHUNK && control->type != REGX_CONTROL_NACK) {
-        return false;
-    }
-    regx_chunk_t *chunk = find_granted(rndv, recv, control);
+    regx_chunk_t *chunk = regx_put_find_granted(rndv, recv, control);
+
     if (chunk == NULL) {
         return false;
     }
     work->chunk = chunk;
     work->act = take_acknowledgement;
-    work->acted_locked = acknowledged_locked;
+    work->acted_locked = regx_put_acknowledged_locked;
     return true;
 }
 
@@ -332,7 +339,7 @@ static bool goes_in_pieces(const regx_rndv_t *rndv, const regx_rndv_send_t *send
            !is_known(rndv, send->base, cts->chunk_length, REGX_ACCESS_LOCAL);
 }
 
-static bool send_open(const regx_rndv_t *rndv, regx_rndv_send_t *send, const regx_cts_t *cts)
+bool regx_put_send_open(const regx_rndv_t *rndv, regx_rndv_send_t *send, const regx_cts_t *cts)
 {
     if (cts->chunk_length > 0 && !take_first(send, cts)) {
         return false;
@@ -352,14 +359,14 @@ static bool take_chunk_locked(regx_rndv_t *rndv, regx_rndv_send_t *send,
            take_chunk(send, control->offset, control->length, control->start, &control->key);
 }
 
-static bool send_control_locked(regx_rndv_t *rndv, regx_rndv_send_t *send,
-                                const regx_control_t *control, regx_send_work_t *work)
+bool regx_put_send_control_locked(regx_rndv_t *rndv, regx_rndv_send_t *send,
+                                  const regx_control_t *control, regx_send_work_t *work)
 {
     return take_chunk_locked(rndv, send, control, work) ||
            regx_bounce_send_control_locked(rndv, send, control, work);
 }
 
-static regx_status_t flush_locked(regx_rndv_send_t *send)
+regx_status_t regx_put_flush_locked(regx_rndv_send_t *send)
 {
     while (send->nacks != NULL) {
         regx_write_t *write = send->nacks;
@@ -379,7 +386,7 @@ static regx_status_t flush_locked(regx_rndv_send_t *send)
     return REGX_OK;
 }
 
-static bool drop_locked(regx_rndv_t *rndv, regx_rndv_send_t *send, regx_send_work_t *work)
+bool regx_put_drop_locked(regx_rndv_t *rndv, regx_rndv_send_t *send, regx_send_work_t *work)
 {
     while (send->nacks != NULL) {
         regx_write_t *write = send->nacks;
@@ -391,17 +398,17 @@ static bool drop_locked(regx_rndv_t *rndv, regx_rndv_send_t *send, regx_send_wor
 }
 
 static const regx_protocol_t protocol = {.grants = REGX_GRANTS_CHUNK,
-                                         .obstacle = obstacle,
+                                         .obstacle = regx_put_obstacle,
                                          .recv_open = recv_open,
                                          .recv_control_locked = recv_control_locked,
                                          .advance_locked = advance_locked,
                                          .revoke_slots_locked = regx_bounce_revoke_slots_locked,
                                          .revoke_chunks = revoke_chunks,
-                                         .send_open = send_open,
-                                         .send_control_locked = send_control_locked,
-                                         .flush_locked = flush_locked,
+                                         .send_open = regx_put_send_open,
+                                         .send_control_locked = regx_put_send_control_locked,
+                                         .flush_locked = regx_put_flush_locked,
                                          .next_locked = regx_write_next_locked,
-                                         .drop_locked = drop_locked};
+                                         .drop_locked = regx_put_drop_locked};
 
 const regx_strategy_t regx_strategy_pipeline = {
     .name = "pipeline",

@@ -47,9 +47,11 @@ typedef struct regx_chunk {
     bool failed; /* NOT_GOT: because the get failed */
     uint64_t offset;
     uint64_t length;
-    uint64_t written;        /* GRANTED: bytes from the offset on that were acknowledged */
-    regx_region_t region;    /* valid while registered */
-    struct regx_get_op *get; /* GET_DUE, GETTING: owned */
+    uint64_t written;             /* GRANTED: bytes from the offset on that were acknowledged */
+    uint64_t start;               /* where in the region it begins */
+    regx_region_t region;         /* valid while registered */
+    struct regx_get_op *get;      /* GET_DUE, GETTING: owned */
+    struct regx_landing *landing; /* GRANTED by remap: where it is written; owned */
 } regx_chunk_t;
 
 typedef enum regx_recv_phase {
@@ -108,6 +110,12 @@ regx_chunk_t *regx_recv_free_chunk(const regx_rndv_t *rndv, regx_rndv_recv_t *re
  * receive is taken, or nobody else knows it yet. */
 regx_status_t regx_recv_register(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_chunk_t *chunk,
                                  unsigned access);
+
+/* Enters where in its region, which is of the user's memory, the chunk begins. */
+static inline void regx_recv_set_start(const regx_rndv_recv_t *recv, regx_chunk_t *chunk)
+{
+    chunk->start = (uint64_t)(recv->base + chunk->offset - (const char *)chunk->region.mr->base);
+}
 
 /* Compares what arrived with the message's checksum, if it has one. false: it differs for the first
  * time in this transfer, which the owner is to be told once the message has been dealt with. The

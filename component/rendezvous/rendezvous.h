@@ -126,7 +126,11 @@ typedef struct regx_rndv_config {
      * data is wrong. Called once for a transfer, from control or when a get completes, holding no
      * lock. Never NULL where there are peers. */
     void (*mismatch)(void *context, const regx_peer_t *peer, const char *what);
-    void *context;             /* for mismatch */
+    /* The pages of that range of the user's memory are about to change, or have changed, by this
+     * process's own doing (remap): what is registered of it is not true any more. Any thread,
+     * holding no lock. NULL: nobody keeps registrations. */
+    void (*changes)(void *context, uintptr_t start, uintptr_t end);
+    void *context;             /* for both */
     const regx_trace_t *trace; /* kept; NULL: off */
 } regx_rndv_config_t;
 

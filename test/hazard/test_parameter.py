@@ -17,7 +17,7 @@ BAD = {
     "chunk_depth": ["0", "-3", "65", "4Q", "two", HUGE, ""],
     "slot_size": ["0", "-4K", "64Q", "1", "lots", HUGE],
     "pool_size": ["0", "-1", "4Q", "1", "lots", HUGE],
-    "rendezvous": ["teleport", "remap", "bounce,pipeline", "BOUNCE", ""],
+    "rendezvous": ["teleport", "bounce,pipeline", "BOUNCE", ""],
     "auto_choice": ["together", "64K:", "64K:auto", "8K:read", "48K:read", ":read"],
     "backend": ["magic", "ODP", "HOOKS", "hooks+", "notifier+hooks", "hooks,notifier", ""],
     "cache_bytes": ["0", "-1", "1", "64Q", "lots", "Unlimited", HUGE],
@@ -47,7 +47,7 @@ BAD = {
 }
 CASES = [(name, value) for name, values in BAD.items() for value in values]
 # Values that come with later parts of regx.
-LATER = {"rendezvous": ["remap"], "transport": ["uring"]}
+LATER = {"transport": ["uring"]}
 
 
 def job_of_four(mpi: Mpi, btl: str, regx: dict[str, str] | None = None, **how) -> Job:

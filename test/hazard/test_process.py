@@ -81,7 +81,8 @@ def test_installed_but_not_selected(mpi: Mpi, tmp_path: Path, how: str,
     assert not list(tmp_path.glob("report.*")), "it reported although nobody asked for it"
 
 
-@pytest.mark.parametrize("regx", [{}, {"rendezvous": "pipeline"}, {"uct_tls": "tcp"}], ids=str)
+@pytest.mark.parametrize("regx", [{}, {"rendezvous": "pipeline"}, {"rendezvous": "remap"},
+                                  {"uct_tls": "tcp"}], ids=str)
 def test_a_selected_regx_leaves_the_process_as_it_was(mpi: Mpi, tmp_path: Path, regx: dict[str, str],
                   without: dict[str, list[dict[str, State]]]) -> None:
     """Loading UCX would rewrite libc and set signal handlers, unless it is kept from it."""

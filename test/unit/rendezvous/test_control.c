@@ -308,7 +308,7 @@ static void random_messages_are_refused_or_understood(void **state)
             words[w] = chance_next(&seed);
         }
         if (i % 4 == 0) { /* of these a part is understood */
-            bytes[0] = 6;
+            bytes[0] = 7;
             bytes[1] %= 10;
             bytes[2] %= 6;
             bytes[3] = 0;
