@@ -32,7 +32,7 @@ struct line {
     bool progressing;
     unsigned unanswered;
     uint64_t unanswered_peer; /* the last */
-    bool copies; /* the kernel copies */
+    bool copies;              /* the kernel copies */
     regx_onesided_t *onesided;
     line_conn_t conns[LINE_PROCESSES];
     regx_onesided_peer_t peers[LINE_PROCESSES];
