@@ -104,7 +104,7 @@ static bool cts_refused_or_understood(const uint8_t *bytes)
     }
     assert_true(cts.path == REGX_PATH_bounce || cts.path == REGX_PATH_pipeline ||
                 cts.path == REGX_PATH_direct || cts.path == REGX_PATH_read ||
-                cts.path == REGX_PATH_together);
+                cts.path == REGX_PATH_together || cts.path == REGX_PATH_remap);
     if (cts.path == REGX_PATH_read || cts.path == REGX_PATH_together) {
         assert_in_range(cts.rkeys, 1, 64);
         assert_true(cts.rkey_max > 0);
@@ -192,7 +192,8 @@ static void a_cts_with_an_unknown_path_or_count_is_refused(void **state)
         for (unsigned count = 0; count <= UINT16_MAX; count += count < 300 ? 1 : 251) {
             cts_form_t known = cts_form(REGX_CTS_SLOTS);
             const bool reads = path == REGX_PATH_read || path == REGX_PATH_together;
-            const bool writes = path == REGX_PATH_pipeline || path == REGX_PATH_direct;
+            const bool writes =
+                path == REGX_PATH_pipeline || path == REGX_PATH_direct || path == REGX_PATH_remap;
             const unsigned most = path == REGX_PATH_bounce ? REGX_CTS_SLOTS
                                   : reads                  ? 64
                                   : writes                 ? 1
