@@ -78,7 +78,7 @@ static bool glances(const regx_tune_t *tune)
  * runs do not keep step with a program of which each third, say, is slow. */
 static unsigned run_start(const regx_tune_t *tune)
 {
-    return tune->trials == 0 ? tune->round : tune->round + 1u;
+    return tune->trials == 0 ? tune->round : tune->round + 2u;
 }
 
 /* And these are. */
@@ -311,7 +311,7 @@ static bool judge_alone(regx_tune_t *tune, unsigned candidate, float cost)
     insert(tune->run, count - 1, cost);
     const float mean = mean_of_run(tune, count);
 
-    if (candidate != tune->base && is_enough(tune, count, mean)) {
+    if (candidate != tune->base && !glances(tune) && is_enough(tune, count, mean)) {
         tune->alive &= (uint8_t) ~(1u << candidate);
     } else if (count < length) {
         return false;

@@ -14,7 +14,7 @@
  * alone, the others by the best so far. Of a candidate's bursts the lower quartile counts, so that
  * most of them may be interrupted, or be followed by a computation.
  *
- * Messages that come alone go by a candidate in runs: one to three that are not counted, since they
+ * Messages that come alone go by a candidate in runs: one to four that are not counted, since they
  * pay for where the candidate before them left the data, and REGX_AUTOTUNE_RUN that are. A run's cost
  * is the mean without the slowest third, which may have been interrupted. Of several runs of a
  * candidate the fastest counts. Single messages would not do: where a program has two in each of its
