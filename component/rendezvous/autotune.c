@@ -10,8 +10,11 @@
 #define WAIT_MAX (1u << 20) /* messages without a trial: what it lost may have been chance */
 #define SLOWER 1.25F        /* bursts take so many times what is expected, */
 #define SLOWER_BURSTS 4u    /* so many in a row: the next trial comes at once */
-#define WAITED 4096u     /* if the last is so many messages ago, or a quarter of the time is over */
-#define FAR_WORSE 2.0F   /* takes so many times what the base does: one burst is enough to see it */
+#define WAITED 4096u   /* if the last is so many messages ago, or a quarter of the time is over */
+#define FAR_WORSE 2.0F /* takes so many times what the base does: one burst is enough to see it */
+#define GLANCE 2u      /* messages */
+#define ENOUGH 1.5F    /* what they take, compared with the best: a run is broken off */
+#define SLOWEST(count) (((count) + 2) / 4) /* of a run are left out */
 #define VAIN 4u          /* segments in a row by which the winner was not to be had: likewise, */
 #define VAIN_WAITED 64u  /* if the last trial is so many messages ago */
 #define FAILURES_MAX 16u /* segments in a row that told nothing end a trial */
@@ -62,7 +65,26 @@ static bool alive(const regx_tune_t *tune, unsigned candidate)
 
 static unsigned rounds(const regx_tune_t *tune, bool burst)
 {
-    return tune->trials == 0 ? 3 : burst ? 5 : 1 + REGX_AUTOTUNE_SAMPLES;
+    return !burst || tune->trials == 0 ? 3 : 5;
+}
+
+/* Messages that come alone: the first round of the first trial. */
+static bool glances(const regx_tune_t *tune)
+{
+    return tune->trials == 0 && tune->round == 0;
+}
+
+/* Messages of a candidate in a row: these are not counted. Each round has another number, so that
+ * runs do not keep step with a program of which each third, say, is slow. */
+static unsigned run_start(const regx_tune_t *tune)
+{
+    return tune->trials == 0 ? tune->round : tune->round + 2u;
+}
+
+/* And these are. */
+static unsigned run_length(const regx_tune_t *tune)
+{
+    return glances(tune) ? GLANCE : REGX_AUTOTUNE_RUN;
 }
 
 /* ---- a trial -------------------------------------------------------------------------------- */
@@ -72,7 +94,8 @@ static void begin_trial(regx_tune_t *tune)
     tune->trying = true;
     tune->base = tune->winner;
     tune->alive = (uint8_t)((1u << tune->candidates) - 1);
-    tune->round = tune->turn = tune->failures = 0;
+    tune->round = tune->turn = tune->failures = tune->passed = 0;
+    tune->glanced = 0;
     tune->messages = 0;
     memset(tune->of, 0, sizeof(tune->of));
 }
@@ -126,22 +149,40 @@ static void end_trial(regx_tune_t *tune, bool known)
     tune->trying = false;
 }
 
+/* What a glance told is no measure of what follows it, unless that, too, is of two messages. */
+static void forget_glance(regx_tune_t *tune)
+{
+    tune->glanced = tune->of[tune->base].cost;
+    for (unsigned i = 0; i < tune->candidates; i++) {
+        if (alive(tune, i)) {
+            tune->of[i].samples = 0;
+            tune->of[i].messages = 0;
+            tune->of[i].cost = 0;
+        }
+    }
+}
+
 /* The next one's turn, or the end. */
 static void advance(regx_tune_t *tune, bool burst)
 {
     if ((tune->alive & (tune->alive - 1)) == 0) { /* only one is left */
+        if (tune->of[tune->base].cost == 0) {
+            tune->of[tune->base].cost = tune->glanced;
+        }
         end_trial(tune, tune->alive != 0);
         return;
     }
     const unsigned now = whose(tune);
+    const bool glance = !burst && glances(tune);
 
-    if (alive(tune, now) && tune->of[now].samples == 0 && now == tune->base) {
+    if (burst && alive(tune, now) && tune->of[now].samples == 0 && now == tune->base) {
         return; /* the probe was good: now all of a burst */
     }
     if (alive(tune, now) && burst && tune->trials == 0 &&
         tune->messages < REGX_AUTOTUNE_PATIENCE * 3 / 4) {
         return; /* the prior goes on */
     }
+    tune->passed = 0;
     do {
         if (++tune->turn == tune->candidates) {
             tune->turn = 0;
@@ -150,6 +191,8 @@ static void advance(regx_tune_t *tune, bool burst)
     } while (!alive(tune, whose(tune)));
     if (tune->round >= rounds(tune, burst)) {
         end_trial(tune, true);
+    } else if (glance && tune->round > 0) {
+        forget_glance(tune);
     }
 }
 
@@ -157,7 +200,7 @@ static void advance(regx_tune_t *tune, bool burst)
  * shows it rather too good than too bad. */
 static float tolerance(uint32_t messages, bool burst)
 {
-    return messages >= 16 ? 1.125F : burst || messages >= 4 ? 1.25F : messages >= 2 ? 1.5F : 2;
+    return messages >= (burst ? 16 : REGX_AUTOTUNE_RUN) ? 1.125F : 1.25F;
 }
 
 /* The base is the best that is known of those that are alive. */
@@ -181,22 +224,22 @@ static void give_up(regx_tune_t *tune, unsigned gone)
     }
 }
 
-/* What is clearly worse has no further turn. `cost` is what the last segment told of its candidate.
- * In bursts that must be seen twice unless it is far worse, since much is decided by each; of the
- * winner too, since its first message found the caches cold. */
+/* What is clearly worse has no further turn. `cost` is what the last segment or run told of its
+ * candidate. In bursts that must be seen twice unless it is far worse, since much is decided by
+ * each. */
 static void drop(regx_tune_t *tune, unsigned judged, float cost, bool burst)
 {
     const float best = tune->of[tune->base].cost;
-    const bool chance = burst && cost <= best * FAR_WORSE;
+    const bool glance = !burst && glances(tune);
 
     for (unsigned i = 0; i < tune->candidates; i++) {
-        const unsigned enough = chance || i == tune->winner ? 2 : 1;
         const float seen = i == judged ? cost : tune->of[i].cost;
+        const unsigned enough = burst && cost <= best * FAR_WORSE ? 2 : 1;
 
         if (tune->of[tune->base].samples == 0 || (burst && i != judged)) {
             continue;
         }
-        if (seen <= best * tolerance(tune->of[i].messages, burst)) {
+        if (seen <= best * (glance ? FAR_WORSE : tolerance(tune->of[i].messages, burst))) {
             tune->of[i].suspect = 0;
         } else if (i == judged || tune->of[i].suspect == 0) {
             tune->of[i].suspect++;
@@ -205,6 +248,15 @@ static void drop(regx_tune_t *tune, unsigned judged, float cost, bool burst)
             tune->alive &= (uint8_t) ~(1u << i);
         }
     }
+}
+
+/* Enters a figure into others in ascending order. */
+static void insert(float *sorted, unsigned count, float figure)
+{
+    for (; count > 0 && sorted[count - 1] > figure; count--) {
+        sorted[count] = sorted[count - 1];
+    }
+    sorted[count] = figure;
 }
 
 static void add_sample(regx_tune_t *tune, unsigned candidate, float cost, uint32_t messages)
@@ -217,17 +269,63 @@ static void add_sample(regx_tune_t *tune, unsigned candidate, float cost, uint32
     } else {
         tune->of[candidate].samples++;
     }
-    for (; at > 0 && sample[at - 1] > cost; at--) {
-        sample[at] = sample[at - 1];
-    }
-    sample[at] = cost;
+    insert(sample, at, cost);
     tune->of[candidate].messages += messages;
     tune->of[candidate].cost = sample[(tune->of[candidate].samples - 1u) / 4];
 }
 
-/* What a segment tells. Of a share of its bytes only, if others went by the base: that is used only
+/* Without the slowest quarter. */
+static float mean_of_run(const regx_tune_t *tune, unsigned count)
+{
+    const unsigned kept = count - SLOWEST(count);
+    float sum = 0;
+
+    for (unsigned i = 0; i < kept; i++) {
+        sum += tune->run[i];
+    }
+    return sum / (float)kept;
+}
+
+/* Whether a run that has only begun is so much slower than the best that it is enough. Of two or
+ * three messages one may be slow: more would not show the difference, either. */
+static bool is_enough(const regx_tune_t *tune, unsigned count, float mean)
+{
+    const bool measured = tune->of[tune->base].samples > 0;
+    const float best = measured ? tune->of[tune->base].cost : tune->glanced;
+
+    return (count == GLANCE || (count == GLANCE + 1 && measured)) && best > 0 &&
+           mean > best * ENOUGH;
+}
+
+/* What a message that came alone tells. Returns whether its candidate's turn is over. */
+static bool judge_alone(regx_tune_t *tune, unsigned candidate, float cost)
+{
+    const unsigned start = run_start(tune), length = run_length(tune);
+
+    tune->passed++;
+    if (tune->passed <= start) {
+        return false;
+    }
+    const unsigned count = tune->passed - start;
+
+    insert(tune->run, count - 1, cost);
+    const float mean = mean_of_run(tune, count);
+
+    if (candidate != tune->base && !glances(tune) && is_enough(tune, count, mean)) {
+        tune->alive &= (uint8_t) ~(1u << candidate);
+    } else if (count < length) {
+        return false;
+    }
+    add_sample(tune, candidate, mean, count);
+    tune->of[candidate].told++;
+    find_base(tune);
+    drop(tune, candidate, tune->of[candidate].cost, false);
+    return true;
+}
+
+/* What a burst tells. Of a share of its bytes only, if others went by the base: that is used only
  * as long as there is nothing better, since the two may have gone on at the same time. */
-static void judge(regx_tune_t *tune, const regx_autotune_t *segment, float cost)
+static void judge_burst(regx_tune_t *tune, const regx_autotune_t *segment, float cost)
 {
     const unsigned candidate = segment->candidate;
     const float share = (float)segment->own / (float)segment->bytes;
@@ -245,7 +343,7 @@ static void judge(regx_tune_t *tune, const regx_autotune_t *segment, float cost)
     }
     tune->of[candidate].told++;
     find_base(tune);
-    drop(tune, candidate, cost, segment->burst);
+    drop(tune, candidate, cost, true);
 }
 
 /* ---- segments ------------------------------------------------------------------------------- */
@@ -303,9 +401,13 @@ static void end_turn(regx_autotune_t *segment, int64_t now)
             return;
         }
         tune->failures = 0;
-        judge(tune, segment, cost_of(segment, now));
+        if (burst) {
+            judge_burst(tune, segment, cost_of(segment, now));
+        } else if (!judge_alone(tune, segment->candidate, cost_of(segment, now))) {
+            return; /* the run goes on */
+        }
     }
-    advance(tune, burst);
+    advance(tune, segment->burst);
 }
 
 static void end_segment(regx_autotune_t *segment, int64_t now)
