@@ -203,7 +203,7 @@ def test_survivors_are_told(mpi: Mpi, strategy: str, backend: str) -> None:
     job = mpi("ending", "kill", ranks=3, around=AROUND, options=["--enable-recovery"], timeout=300,
               regx={"transport": "verbs", "rendezvous": strategy, "backend": backend,
                     "verbs_timeout": 14, "verbs_retry_count": 2})
-    assert 1 <= len(job.complaints) <= 2, str(job)
+    assert 1 <= len(job.complaints) <= 3, str(job)
     assert any("connection to rank 1 " in line for line in job.complaints), str(job)
     assert all("lost (" in line for line in job.complaints), str(job)
     assert job.stdout == "", str(job)
