@@ -134,6 +134,7 @@ CONDITIONS: dict[str, Optional[Condition]] = {
     "a backend that cannot see it, by design": lambda run: run.name != "pytest",
     # what is installed
     "no git checkout": lambda run: not (TOP / ".git").exists(),
+    "no clang": lambda run: not shutil.which("clang"),
     "another clang-format than 14": lambda run: another_clang_format(),
     "no matplotlib": lambda run: importlib.util.find_spec("matplotlib") is None,
     "no Open MPI or compiler in PATH": lambda run: not all(
@@ -184,6 +185,9 @@ NOTIFIER = r"userfaultfd|notifier.*(cannot be used|not usable)"
 EXPECTED = [
     (r"test/osu/", "no --osu DIR given", "no --osu DIR"),
     (r"test_model\.py|test_versions\.py", "with --full", "not --full"),
+    (r"test_fuzz\.py", "with --full", "not --full"),
+    (r"test_fuzz\.py", "no clang", "no clang"),
+    (r"test_fuzz\.py", "built without rdma-core", "no rdma-core"),
     (r"test_inside\.py", "test/run builds it", "sanitizers' builds that test/run has not made"),
     (r"test_inside\.py", "on the device that is here", "an RDMA device"),
     (r"test_inside\.py", "built without rdma-core", "no rdma-core"),
