@@ -94,6 +94,10 @@ class Launcher:
             words += ["--hostfile", str(self.hostfile), "--map-by", "node", "--bind-to", "core"]
         elif self.cores >= ranks:
             words += ["--map-by", "core", "--bind-to", "core"]
+        elif self.cores >= 2:
+            # Which ranks share a core would else be the kernel's choice, anew in each run.
+            words += ["--map-by", "core:OVERSUBSCRIBE", "--bind-to", "core:overload-allowed",
+                      "--mca", "mpi_yield_when_idle", "1"]  # fmt: skip
         else:
             words += ["--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1"]
         for name, value in mca:

@@ -140,6 +140,27 @@ def test_open_mpis_own_crash_in_finalize_is_recognised(mpi: Mpi, build: Build, t
         assert not openmpi.died_in_finalize(other, 2, build.pkglibdir), str(other)
 
 
+# As printed in the emulated machine: libgcc lay where the component had been.
+IN_THE_MACHINE = """\
+[machine:00177] *** Process received signal ***
+[machine:00177] Signal: Segmentation fault (11)
+[machine:00177] Signal code: Address not mapped (1)
+[machine:00177] Failing at address: 0x7f5683aeb{place:03x}
+[machine:00177] [ 0] /lib/x86_64-linux-gnu/libc.so.6(+0x3c050)[0x7f56846d5050]
+[machine:00177] [ 1] /lib/x86_64-linux-gnu/libgcc_s.so.1(__umodti3+0x150)[0x7f5683aeb{place:03x}]
+[machine:00177] [ 2] {caller}[0x564a98c03e30]
+[machine:00177] *** End of error message ***
+"""
+
+
+@pytest.mark.parametrize("caller,own", [("", True), ("/lib/regx.so(progress+0x30)", False)])
+def test_a_backtrace_may_end_in_words_of_the_stack(build: Build, caller: str, own: bool) -> None:
+    [callback] = openmpi.callbacks(build.pkglibdir)
+    said = IN_THE_MACHINE.format(place=callback.begin, caller=caller)
+    job = Job("mpirun", 128 + 11, "checked 10 bytes\n", said)
+    assert openmpi.died_in_finalize(job, 2, build.pkglibdir) == own
+
+
 # Words before the program: it crashes in the first run, which also leaves a file at each rank.
 FIRST = ('mkdir "$1.$OMPI_COMM_WORLD_RANK" 2>/dev/null && export LD_PRELOAD="$1"; '
          'echo > "$2/left.$$"; shift 2; exec "$@"')

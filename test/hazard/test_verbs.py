@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import device
+import openmpi
 from job import Job
 from launch import ORDINARY_USER, Build, Mpi
 from softroce import SECOND, no_device, second_device
@@ -20,6 +21,11 @@ STRATEGIES = ["bounce", "pipeline", "direct", "read"]
 
 def device_name() -> str:
     return min(path.name for path in device.DEVICES.iterdir())
+
+
+def test_open_mpis_own_crash_can_be_told_from_others_here(build: Build) -> None:
+    """Else a job that ends by it, as one in some hundreds does, fails a test."""
+    assert openmpi.callbacks(build.pkglibdir)
 
 
 def refused(mpi: Mpi, says: str, **regx: object) -> None:

@@ -5,9 +5,11 @@ from pathlib import Path
 
 from packages import codename, output, source
 
-PACKAGES = ["ibverbs-providers", "ibverbs-utils", "iproute2", "kmod", "libasan8", "libcmocka0",
-            "libhwloc15", "libibverbs1", "librdmacm1", "libtsan2", "libubsan1", "openmpi-bin",
-            "perftest", "procps", "python3-pytest", "rdma-core", "strace", "ucx-utils"]
+# binutils: openmpi.py tells by it whether Open MPI's own defect has ended a job.
+PACKAGES = ["binutils", "ibverbs-providers", "ibverbs-utils", "iproute2", "kmod", "libasan8",
+            "libcmocka0", "libhwloc15", "libibverbs1", "librdmacm1", "libtsan2", "libubsan1",
+            "openmpi-bin", "perftest", "procps", "python3-pytest", "rdma-core", "strace",
+            "ucx-utils"]
 SIZE = "3G"  # of the image, mostly a hole
 
 

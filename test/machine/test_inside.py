@@ -16,7 +16,7 @@ OBJECTS = TOP / ".build/obj"
 UNITS = [*(f"test/unit/transport/verbs/test_{noun}"
            for noun in ("ends", "faults", "frames", "gets", "puts", "settings")),
          "test/registration/test_keys"]
-PYTEST = ["/usr/bin/python3", "-B", "-m", "pytest", "-p", "no:cacheprovider", "-q", "-rs",
+PYTEST = ["/usr/bin/python3", "-B", "-m", "pytest", "-p", "no:cacheprovider", "-q", "-rfEs",
           f"--rootdir={TOP}"]
 # Those that take longest come first.
 FILES = ["test/mpi/test_over_verbs.py", "test/hazard/test_verbs.py",
@@ -39,12 +39,27 @@ def reason_not_to(build: Build) -> None:
         pytest.skip("built without rdma-core")
 
 
+FAILED = ("FAILED ", "ERROR ", "[  FAILED  ]")
+
+
+def failed_first(run: subprocess.CompletedProcess[str]) -> str:
+    """What was printed, after the lines that name what failed: a log may be cut."""
+    names = [line for line in run.stdout.splitlines() if line.startswith(FAILED)]
+    return "\n".join([*names, f"status {run.returncode}", run.stdout, run.stderr])
+
+
+def test_what_failed_in_the_machine_is_named_first() -> None:
+    out = "before\nFAILED a::b - why\n[  FAILED  ] c\n"
+    run = subprocess.CompletedProcess([], 1, stdout=out, stderr="after")
+    assert failed_first(run) == f"FAILED a::b - why\n[  FAILED  ] c\nstatus 1\n{out}\nafter"
+
+
 def inside(command: list[str], *options: str, timeout: float = 1800) -> str:
     """What a command prints that succeeds in the machine."""
     run = subprocess.run([RUN, "--timeout", str(timeout), *options, "--", *command],
                          stdin=subprocess.DEVNULL, capture_output=True, text=True,
                          errors="replace", check=False, timeout=timeout + 600)
-    assert run.returncode == 0, f"{run.stdout}\n{run.stderr}"
+    assert run.returncode == 0, failed_first(run)
     return run.stdout
 
 
