@@ -114,6 +114,13 @@ def another_clang_format() -> bool:
     return not re.search(r"version 14\.", run.stdout)
 
 
+def can_fuzz() -> bool:
+    """Whether clang is there, and libFuzzer, which Debian has in a package of its own."""
+    harness = "int LLVMFuzzerTestOneInput(void) { return 0; }"
+    return succeeds("sh", "-c", f"echo '{harness}' | clang -fsanitize=fuzzer,address -x c - "
+                                "-o /dev/null")
+
+
 def pkglibdir() -> Path:
     """Where Open MPI's components are."""
     found = re.search("^REGX_PKGLIBDIR=(.*)$", text(str(BUILD / "env")), re.M)
@@ -139,6 +146,7 @@ CONDITIONS: dict[str, Optional[Condition]] = {
     "a backend that cannot see it, by design": lambda run: run.name != "pytest",
     # what is installed
     "no git checkout": lambda run: not (TOP / ".git").exists(),
+    "no clang, or none with libFuzzer": lambda run: not can_fuzz(),
     "another clang-format than 14": lambda run: another_clang_format(),
     "no matplotlib": lambda run: importlib.util.find_spec("matplotlib") is None,
     "no Open MPI or compiler in PATH": lambda run: not all(
@@ -190,6 +198,9 @@ NOTIFIER = r"userfaultfd|notifier.*(cannot be used|not usable)"
 EXPECTED = [
     (r"test/osu/", "no --osu DIR given", "no --osu DIR"),
     (r"test_model\.py|test_versions\.py|test_packages\.py", "with --full", "not --full"),
+    (r"test_fuzz\.py", "with --full", "not --full"),
+    (r"test_fuzz\.py", "no clang with libFuzzer", "no clang, or none with libFuzzer"),
+    (r"test_fuzz\.py", "built without rdma-core", "no rdma-core"),
     (r"test_inside\.py", "test/run builds it", "sanitizers' builds that test/run has not made"),
     (r"test_inside\.py", "on the device that is here", "an RDMA device"),
     (r"test_inside\.py", "built without rdma-core", "no rdma-core"),

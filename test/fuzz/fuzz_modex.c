@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What a process publishes of itself: the addresses of its modules, that of the multiplexer and what
+ * is inside of it. Here are two modules, the multiplexer over two wires, and verbs. The wires read
+ * their address to its end, and take any that is not empty. The input is what was published.
+ */
+#include "fuzz.h"
+
+#include "btl/address.h"
+#include "transport/mux/mux.h"
+#include "transport/verbs/wire.h"
+
+static uint8_t published[16384];
+static size_t published_length;
+static const uint8_t *fetched;
+static size_t fetched_length;
+static unsigned connected;
+
+/* ---- Open MPI, as compat.h has it ---- */
+
+int regx_compat_publish(const mca_base_component_t *component, const void *bytes, size_t length)
+{
+    (void)component;
+    fuzz_check(length <= sizeof(published));
+    memcpy(published, bytes, length);
+    published_length = length;
+    return OPAL_SUCCESS;
+}
+
+int regx_compat_fetch(const mca_base_component_t *component, opal_proc_t *proc, void **bytes,
+                      size_t *length)
+{
+    (void)component, (void)proc;
+    *bytes = malloc(fetched_length > 0 ? fetched_length : 1);
+    fuzz_check(*bytes != NULL);
+    memcpy(*bytes, fetched, fetched_length);
+    *length = fetched_length;
+    return OPAL_SUCCESS;
+}
+
+bool regx_compat_same_node(const opal_proc_t *proc)
+{
+    (void)proc;
+    return true;
+}
+
+void regx_compat_say(const char *line)
+{
+    fuzz_check(strlen(line) < 512);
+}
+
+/* ---- wires ---- */
+
+static regx_status_t connect_to(regx_transport_t *transport, const void *address, size_t length,
+                                regx_conn_t **conn)
+{
+    uint8_t copy[REGX_ADDRESS_MAX];
+
+    fuzz_check(length <= sizeof(copy));
+    memcpy(copy, address, length); /* the sanitizer looks at it */
+    *conn = calloc(1, sizeof(**conn));
+    fuzz_check(*conn != NULL);
+    (*conn)->transport = transport;
+    (*conn)->wire = "wire";
+    return REGX_OK;
+}
+
+static regx_status_t wire_connect(regx_transport_t *transport, uint64_t peer, bool same_node,
+                                  const void *address, size_t length, regx_conn_t **conn)
+{
+    (void)peer, (void)same_node;
+    if (length == 0) {
+        return REGX_INVALID;
+    }
+    return length % 5 == 4 ? REGX_UNREACHABLE : connect_to(transport, address, length, conn);
+}
+
+static void wire_disconnect(regx_conn_t *conn)
+{
+    free(conn);
+}
+
+static size_t wire_address(regx_transport_t *transport, void *buffer)
+{
+    (void)transport;
+    memcpy(buffer, "an address", 10);
+    return 10;
+}
+
+static void wire_close(regx_transport_t *transport)
+{
+    free(transport);
+}
+
+static regx_status_t wire_open(const regx_transport_config_t *config, char *error,
+                               size_t error_size, regx_transport_t **transport);
+
+static const regx_transport_ops_t wire_ops = {.abi = REGX_TRANSPORT_ABI,
+                                              .name = "wire",
+                                              .open = wire_open,
+                                              .close = wire_close,
+                                              .address = wire_address,
+                                              .connect = wire_connect,
+                                              .disconnect = wire_disconnect};
+
+static regx_status_t wire_open(const regx_transport_config_t *config, char *error,
+                               size_t error_size, regx_transport_t **transport)
+{
+    (void)config, (void)error, (void)error_size;
+    *transport = calloc(1, sizeof(**transport));
+    fuzz_check(*transport != NULL);
+    (*transport)->ops = &wire_ops;
+    (*transport)->wires = "wire";
+    return REGX_OK;
+}
+
+static const regx_mux_wire_t table[] = {{&wire_ops, "a wire", "a"}, {&wire_ops, "a wire", "b"}};
+
+static const regx_transport_ops_t mux_ops = {.abi = REGX_TRANSPORT_ABI,
+                                             .name = "uct",
+                                             .copies = true,
+                                             .close = regx_mux_close,
+                                             .address = regx_mux_address,
+                                             .connect = regx_mux_connect,
+                                             .disconnect = regx_mux_disconnect};
+
+static bool verbs_reaches(const regx_transport_t *transport, const void *address, size_t length)
+{
+    regx_verbs_address_t ours = {.link_layer = REGX_VERBS_ETHERNET}, theirs;
+
+    (void)transport;
+    return regx_verbs_address_unpack(address, length, &theirs) == REGX_OK &&
+           (theirs.flags == REGX_VERBS_ANY_SUBNET || regx_verbs_share_subnet(&ours, &theirs));
+}
+
+static regx_status_t verbs_connect(regx_transport_t *transport, uint64_t peer, bool same_node,
+                                   const void *address, size_t length, regx_conn_t **conn)
+{
+    regx_verbs_address_t theirs;
+
+    (void)peer, (void)same_node;
+    return regx_verbs_address_unpack(address, length, &theirs) == REGX_OK
+               ? connect_to(transport, address, length, conn)
+               : REGX_INVALID;
+}
+
+static size_t verbs_address(regx_transport_t *transport, void *buffer)
+{
+    const regx_verbs_address_t address = {.link_layer = REGX_VERBS_ETHERNET, .mtu = 3, .qpn = 5};
+
+    (void)transport;
+    regx_verbs_address_pack(&address, buffer);
+    return REGX_VERBS_ADDRESS_SIZE;
+}
+
+static const regx_transport_ops_t verbs_ops = {.abi = REGX_TRANSPORT_ABI,
+                                               .name = "verbs",
+                                               .reaches = verbs_reaches,
+                                               .connect = verbs_connect,
+                                               .disconnect = wire_disconnect,
+                                               .address = verbs_address};
+
+/* ---- the process ---- */
+
+static regx_transport_t verbs = {.ops = &verbs_ops, .wires = "verbs"};
+static regx_component_t component;
+static regx_module_t modules[2];
+
+static void begin(void)
+{
+    regx_transport_config_t config = {.counters = &component.counters};
+    regx_transport_t *mux;
+    char error[256];
+
+    if (component.module_count > 0) {
+        return;
+    }
+    fuzz_check(regx_mux_open(&mux_ops, table, 2, &config, error, sizeof(error), &mux) == REGX_OK);
+    for (unsigned i = 0; i < 2; i++) {
+        modules[i] = (regx_module_t){.component = &component,
+                                     .counters = &component.counters,
+                                     .place = i,
+                                     .transport = i == 0 ? mux : &verbs};
+        component.modules[i] = &modules[i];
+    }
+    component.module_count = 2;
+    fuzz_check(regx_address_publish(&component)); /* also says on which node this is */
+}
+
+bool fuzz_one(const uint8_t *data, size_t size)
+{
+    static opal_proc_t proc;
+
+    proc.proc_hostname = (char *)(uintptr_t) "host";
+    begin();
+    connected = 0;
+    /* Many nodes: the first byte says whether it is this one. */
+    if (size < 1) {
+        return false;
+    }
+    uint8_t *bytes = malloc(size);
+    fuzz_check(bytes != NULL);
+    memcpy(bytes, data + 1, size - 1);
+    if (data[0] % 2 == 0 && size - 1 >= 12) {
+        memcpy(bytes + 4, published + 4, 8);
+    }
+    fetched = bytes;
+    fetched_length = size - 1;
+    for (unsigned i = 0; i < 2; i++) {
+        regx_peer_t peer = {.id = 7};
+
+        if (regx_address_connect(&modules[i], &proc, &peer)) {
+            connected++;
+            peer.conn->transport->ops->disconnect(peer.conn);
+        }
+    }
+    free(bytes);
+    return connected > 0;
+}
+
+size_t fuzz_seed(unsigned number, uint8_t *to)
+{
+    begin();
+    if (number > 1) {
+        return 0;
+    }
+    to[0] = (uint8_t)number;
+    memcpy(to + 1, published, published_length);
+    if (number == 1) {
+        memset(to + 1 + 4, 0, 8); /* another node, the same for all who make seeds */
+    }
+    return 1 + published_length;
+}

@@ -1,0 +1,573 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The rendezvous engine: a process with receives and sends open, and a peer that sends it control
+ * messages, CTS, exposures and immediate data as it likes. Puts and gets end when a step says so, in
+ * any order and any way. The first byte of the input chooses strategy and wire, the rest is steps.
+ */
+#include "fuzz.h"
+
+#include "base/util.h"
+#include "rendezvous/proto.h"
+#include "rendezvous/strategy.h"
+
+enum {
+    PEER = 7,
+    STRANGER = 9,
+    SLOTS = 8,
+    SLOT = 4096,
+    CHUNK = 8192,
+    OPEN = 4,     /* receives, and sends, at once */
+    PENDING = 64, /* puts, and gets */
+    LENGTH_MAX = 3 << 16
+};
+
+typedef enum step {
+    STEP_PROGRESS,
+    STEP_RECV,
+    STEP_CLOSE,
+    STEP_GET,
+    STEP_SEND,
+    STEP_CONTROL,
+    STEP_IMMEDIATE,
+    STEP_RULE,
+    STEP_PUT_DONE,
+    STEP_GET_DONE,
+    STEPS
+} step_t;
+
+typedef struct receive {
+    regx_rndv_recv_t *recv; /* NULL: closed */
+    bool getting;           /* it is not closed before that has ended */
+    uint8_t *buffer;        /* stays until the end of the input: a get may write it that long */
+} receive_t;
+
+typedef struct sending {
+    bool open;
+    uint8_t *buffer;
+} sending_t;
+
+typedef struct process {
+    regx_counters_t counters;
+    regx_transport_t transport;
+    regx_conn_t conn;
+    regx_peer_t peer;
+    regx_pool_t pool;
+    uint8_t *pool_memory;
+    regx_registry_t registry;
+    regx_rndv_t *rndv;
+    regx_status_t sends, puts, gets, registers; /* what the wire answers */
+    regx_put_t *put[PENDING];
+    regx_get_t *get[PENDING];
+    unsigned put_count, get_count;
+    unsigned registered;
+    receive_t receives[OPEN];
+    sending_t sendings[OPEN];
+    uint8_t *graves[4096]; /* buffers of receives that are closed */
+    unsigned grave_count;
+    regx_control_t said; /* the last message that was sent */
+    unsigned heard;      /* messages that were handed to the engine */
+} process_t;
+
+static process_t *process;
+
+/* ---- the wire ---- */
+
+static regx_status_t wire_send(regx_conn_t *conn, uint8_t tag, const void *header,
+                               size_t header_length, regx_pack_t pack, void *payload,
+                               size_t payload_length)
+{
+    (void)conn, (void)payload;
+    fuzz_check(tag == REGX_TAG_CONTROL && pack == NULL && payload_length == 0);
+    if (process->sends == REGX_OK) {
+        fuzz_check(regx_control_unpack(header, header_length, &process->said));
+    }
+    return process->sends;
+}
+
+/* Reads what is to be written: the sanitizer looks at it. */
+static void carry(const regx_put_t *put)
+{
+    uint8_t *copy = malloc(put->length > 0 ? put->length : 1);
+
+    fuzz_check(copy != NULL);
+    memcpy(copy, put->local, put->length);
+    free(copy);
+}
+
+static regx_status_t wire_put(regx_conn_t *conn, regx_put_t *put)
+{
+    (void)conn;
+    fuzz_check(put->notice_length <= REGX_NOTICE_MAX);
+    if (process->puts == REGX_PENDING && process->put_count < PENDING) {
+        process->put[process->put_count++] = put;
+        return REGX_PENDING;
+    }
+    if (process->puts == REGX_OK) {
+        carry(put);
+    }
+    return process->puts == REGX_PENDING ? REGX_AGAIN : process->puts;
+}
+
+static regx_status_t wire_get(regx_conn_t *conn, regx_get_t *get)
+{
+    (void)conn;
+    if (process->gets == REGX_OK && process->get_count < PENDING) {
+        process->get[process->get_count++] = get;
+        return REGX_PENDING;
+    }
+    return process->gets == REGX_OK ? REGX_AGAIN : process->gets;
+}
+
+static void wire_expose(const void *base, size_t length, regx_key_t *key)
+{
+    (void)base, (void)length;
+    memset(key, 0, sizeof(*key));
+}
+
+static const regx_transport_ops_t ops = {.abi = REGX_TRANSPORT_ABI,
+                                         .name = "fuzz",
+                                         .send = wire_send,
+                                         .put = wire_put,
+                                         .get = wire_get,
+                                         .copies = true,
+                                         .expose = wire_expose};
+
+static void end_put(unsigned i, regx_status_t status)
+{
+    regx_put_t *put = process->put[i];
+
+    process->put[i] = process->put[--process->put_count];
+    if (status == REGX_OK) {
+        carry(put);
+    }
+    put->done(put, status);
+}
+
+static void end_get(unsigned i, regx_status_t status)
+{
+    regx_get_t *get = process->get[i];
+
+    process->get[i] = process->get[--process->get_count];
+    if (status == REGX_OK) {
+        memset(get->local, 0x5a, get->length);
+    }
+    get->done(get, status);
+}
+
+/* ---- registration, as registration.h has it, that keeps nothing ---- */
+
+regx_status_t regx_region_acquire(regx_registry_t *registry, void *base, size_t length,
+                                  unsigned access, regx_region_t *region)
+{
+    (void)registry;
+    if (process->registers != REGX_OK) {
+        return process->registers;
+    }
+    *region = (regx_region_t){.own = {.base = base, .length = length, .access = access}};
+    region->mr = &region->own;
+    process->registered++;
+    return REGX_OK;
+}
+
+bool regx_region_seems_kept(regx_registry_t *registry, const void *base, size_t length,
+                            unsigned access)
+{
+    (void)registry, (void)base, (void)length, (void)access;
+    return false;
+}
+
+bool regx_region_acquire_kept(regx_registry_t *registry, const void *base, size_t length,
+                              unsigned access, regx_region_t *region)
+{
+    (void)registry, (void)base, (void)length, (void)access, (void)region;
+    return false;
+}
+
+void regx_region_release(regx_registry_t *registry, regx_region_t *region)
+{
+    (void)registry;
+    fuzz_check(process->registered > 0 && region->mr == &region->own);
+    process->registered--;
+}
+
+void regx_registry_progress(regx_registry_t *registry)
+{
+    (void)registry;
+}
+
+/* ---- steps ---- */
+
+static void mismatch(void *context, const regx_peer_t *peer, const char *what)
+{
+    (void)context, (void)peer, (void)what;
+}
+
+static size_t read_length(fuzz_input_t *input)
+{
+    return 1 + (fuzz_number(input, 2) << fuzz_number(input, 1) % 3) % LENGTH_MAX;
+}
+
+static void open_recv(fuzz_input_t *input)
+{
+    receive_t *receive = &process->receives[fuzz_number(input, 1) % OPEN];
+    const size_t length = read_length(input);
+
+    if (receive->recv == NULL) {
+        receive->buffer = malloc(length);
+        fuzz_check(receive->buffer != NULL);
+        receive->recv = regx_rndv_recv_open(process->rndv, &process->peer, receive->buffer, length);
+        fuzz_check(receive->recv != NULL);
+    }
+}
+
+static void close_recv(receive_t *receive)
+{
+    if (receive->recv != NULL && !receive->getting) {
+        regx_rndv_recv_close(process->rndv, receive->recv);
+        receive->recv = NULL;
+        if (process->grave_count == sizeof(process->graves) / sizeof(process->graves[0])) {
+            exit(1); /* no input is that long */
+        }
+        process->graves[process->grave_count++] = receive->buffer;
+    }
+}
+
+static void got(void *context, regx_status_t status)
+{
+    receive_t *receive = context;
+
+    fuzz_check(receive->getting);
+    receive->getting = false;
+    if (status == REGX_OK) {
+        process->heard++;
+    }
+}
+
+static void get_exposed(fuzz_input_t *input)
+{
+    receive_t *receive = &process->receives[fuzz_number(input, 1) % OPEN];
+    size_t length = REGX_CTS_SIZE;
+    uint8_t *exposure = fuzz_take(input, &length);
+
+    if (length == REGX_CTS_SIZE && receive->recv != NULL && !receive->getting &&
+        receive->recv->phase == REGX_RECV_OPENED) {
+        receive->getting = true;
+        regx_rndv_recv_get(process->rndv, receive->recv, exposure, got, receive);
+    }
+    free(exposure);
+}
+
+static void sent(void *context, regx_status_t status)
+{
+    sending_t *sending = context;
+
+    (void)status;
+    fuzz_check(sending->open); /* told once */
+    sending->open = false;
+    free(sending->buffer);
+}
+
+static void open_send(fuzz_input_t *input)
+{
+    sending_t *sending = &process->sendings[fuzz_number(input, 1) % OPEN];
+    const size_t size = read_length(input);
+    size_t length = REGX_CTS_SIZE;
+    uint8_t *cts = fuzz_take(input, &length);
+
+    if (length == REGX_CTS_SIZE && !sending->open) {
+        *sending = (sending_t){.open = true, .buffer = calloc(1, size)};
+        fuzz_check(sending->buffer != NULL);
+        regx_rndv_send_open(process->rndv, &process->peer, sending->buffer, size, cts, sent,
+                            sending);
+    }
+    free(cts);
+}
+
+static void hear(fuzz_input_t *input)
+{
+    const uint64_t sender = fuzz_number(input, 1) == STRANGER ? STRANGER : PEER;
+    size_t length = fuzz_number(input, 1);
+    uint8_t *message = fuzz_take(input, &length);
+
+    process->heard++;
+    regx_rndv_control(process->rndv, sender, message, length);
+    free(message);
+}
+
+static void set_rule(fuzz_input_t *input)
+{
+    static const regx_status_t of_sends[] = {REGX_OK, REGX_AGAIN};
+    static const regx_status_t of_puts[] = {REGX_OK, REGX_PENDING, REGX_AGAIN, REGX_DENIED,
+                                            REGX_INVALID};
+    static const regx_status_t of_gets[] = {REGX_OK, REGX_AGAIN, REGX_DENIED, REGX_INVALID};
+    static const regx_status_t of_registers[] = {REGX_OK, REGX_NO_MEMORY, REGX_DENIED};
+
+    process->sends = of_sends[fuzz_number(input, 1) % 2];
+    process->puts = of_puts[fuzz_number(input, 1) % 5];
+    process->gets = of_gets[fuzz_number(input, 1) % 4];
+    process->registers = of_registers[fuzz_number(input, 1) % 3];
+}
+
+static regx_status_t read_status(fuzz_input_t *input)
+{
+    return fuzz_number(input, 1) % 4 == 3 ? REGX_FAILED : REGX_OK;
+}
+
+static void take_step(fuzz_input_t *input)
+{
+    unsigned which;
+
+    switch ((step_t)(fuzz_number(input, 1) % STEPS)) {
+    case STEP_RECV:
+        open_recv(input);
+        break;
+    case STEP_CLOSE:
+        close_recv(&process->receives[fuzz_number(input, 1) % OPEN]);
+        break;
+    case STEP_GET:
+        get_exposed(input);
+        break;
+    case STEP_SEND:
+        open_send(input);
+        break;
+    case STEP_CONTROL:
+        hear(input);
+        break;
+    case STEP_IMMEDIATE:
+        process->heard++;
+        regx_rndv_immediate(process->rndv, PEER, (uint32_t)fuzz_number(input, 3));
+        break;
+    case STEP_RULE:
+        set_rule(input);
+        break;
+    case STEP_PUT_DONE:
+        which = (unsigned)fuzz_number(input, 1);
+        if (process->put_count > 0) {
+            end_put(which % process->put_count, read_status(input));
+        }
+        break;
+    case STEP_GET_DONE:
+        which = (unsigned)fuzz_number(input, 1);
+        if (process->get_count > 0) {
+            end_get(which % process->get_count, read_status(input));
+        }
+        break;
+    default:
+        regx_rndv_progress(process->rndv);
+    }
+}
+
+/* ---- its beginning and its end ---- */
+
+static void begin(uint64_t how)
+{
+    static const char *const names[] = {"bounce", "pipeline", "direct", "read", "together"};
+    const regx_rndv_config_t config = {.strategy = regx_strategy_find(names[how % 5]),
+                                       .chunk_size = CHUNK,
+                                       .chunk_depth = 4,
+                                       .verify = (how & 0x40) != 0,
+                                       .mismatch = mismatch};
+
+    process = calloc(1, sizeof(*process));
+    fuzz_check(process != NULL);
+    process->pool_memory = calloc(SLOTS, SLOT);
+    fuzz_check(process->pool_memory != NULL);
+    process->transport = (regx_transport_t){.ops = &ops,
+                                            .pool_memory = process->pool_memory,
+                                            .pool_size = (size_t)SLOTS * SLOT,
+                                            .max_frame = 256,
+                                            .registers = (how & 0x80) == 0};
+    process->conn = (regx_conn_t){.transport = &process->transport,
+                                  .peer = PEER,
+                                  .wire = "fuzz",
+                                  .shares_pool = (how & 0x80) != 0,
+                                  .single_copy = (how & 0x80) != 0};
+    process->peer = (regx_peer_t){.id = PEER, .conn = &process->conn};
+    process->registry.transport = &process->transport;
+    process->registry.counters = &process->counters;
+    fuzz_check(regx_pool_init(&process->pool, process->pool_memory, (size_t)SLOTS * SLOT, SLOT,
+                              false, &process->counters) == REGX_OK);
+    process->rndv =
+        regx_rndv_create(&config, &process->pool, &process->registry, &process->counters);
+    fuzz_check(process->rndv != NULL);
+}
+
+/* The peer goes, and the MPI closes what is open. All that the engine has taken it gives back. */
+static void finish(void)
+{
+    process->sends = process->puts = process->gets = REGX_UNREACHABLE;
+    while (process->put_count > 0) {
+        end_put(0, REGX_FAILED);
+    }
+    while (process->get_count > 0) {
+        end_get(0, REGX_FAILED);
+    }
+    regx_rndv_forget(process->rndv, &process->peer);
+    for (unsigned i = 0; i < OPEN; i++) {
+        fuzz_check(!process->sendings[i].open && !process->receives[i].getting);
+        close_recv(&process->receives[i]);
+    }
+    regx_rndv_progress(process->rndv);
+    fuzz_check(process->registered == 0 && regx_pool_unused(&process->pool) == SLOTS);
+    regx_rndv_destroy(process->rndv);
+    regx_pool_fini(&process->pool);
+    for (unsigned i = 0; i < process->grave_count; i++) {
+        free(process->graves[i]);
+    }
+    free(process->pool_memory);
+    free(process);
+}
+
+bool fuzz_one(const uint8_t *data, size_t size)
+{
+    fuzz_input_t input = {data, size};
+
+    begin(fuzz_number(&input, 1));
+    while (input.left > 0) {
+        take_step(&input);
+    }
+    const bool accepted = process->counters.malformed == 0 &&
+                          (process->heard > 0 || process->said.type != 0 || process->get_count > 0);
+    finish();
+    return accepted;
+}
+
+/* ---- seeds ---- */
+
+static size_t put_bytes(uint8_t *to, size_t at, const void *bytes, size_t length)
+{
+    memcpy(to + at, bytes, length);
+    return at + length;
+}
+
+static size_t put_control(uint8_t *to, size_t at, const regx_control_t *control)
+{
+    uint8_t message[REGX_CONTROL_MAX];
+    const size_t length = regx_control_pack(control, message);
+    const uint8_t step[] = {STEP_CONTROL, PEER, (uint8_t)length};
+
+    return put_bytes(to, put_bytes(to, at, step, sizeof(step)), message, length);
+}
+
+/* A receive of 12 KiB, and what its sender says. */
+static size_t seed_recv(unsigned strategy, regx_control_type_t type, uint8_t *to)
+{
+    const uint8_t step[] = {(uint8_t)strategy, STEP_RECV, 0, 0xff, 0x2f, 0};
+    fuzz_input_t input = {step + 2, sizeof(step) - 2};
+
+    begin(strategy);
+    open_recv(&input);
+    const regx_rndv_recv_t *recv = process->receives[0].recv;
+    regx_control_t control = {.type = type,
+                              .to = recv->handle,
+                              .from = {1, 1},
+                              .length = type == REGX_CONTROL_ATP_SLOT ? SLOT : CHUNK};
+    regx_cts_t cts;
+
+    if (type == REGX_CONTROL_ATP_SLOT && regx_cts_unpack(recv->cts, REGX_GRANTS_SLOTS, &cts)) {
+        control.slot = cts.slots[0].slot;
+        control.length = cts.slots[0].length;
+    }
+    finish();
+    size_t at = put_bytes(to, 0, step, sizeof(step));
+    at = put_control(to, at, &control);
+    to[at++] = STEP_GET_DONE;
+    to[at++] = 0;
+    to[at++] = 0;
+    to[at++] = STEP_CLOSE;
+    to[at++] = 0;
+    return at;
+}
+
+/* A send of 12 KiB, and what its receiver says. */
+static size_t seed_send(regx_path_t path, regx_control_type_t type, uint8_t *to)
+{
+    const uint8_t step[] = {0x80, STEP_SEND, 0, 0xff, 0x2f, 0};
+    regx_cts_t cts = {.path = path, .recv = {1, 1}, .length = 12288};
+    uint8_t bytes[5 + REGX_CTS_SIZE];
+
+    cts.grants = path == REGX_PATH_bounce ? REGX_GRANTS_SLOTS
+                 : path == REGX_PATH_read ? REGX_GRANTS_RKEYS
+                                          : REGX_GRANTS_CHUNK;
+    cts.rkeys = 4;
+    cts.rkey_max = CHUNK;
+    if (path == REGX_PATH_bounce) {
+        cts.slot_count = 1;
+        cts.slots[0] = (regx_slot_grant_t){SLOT, SLOT};
+    } else if (path != REGX_PATH_read) {
+        cts.chunk_length = CHUNK;
+    }
+    memcpy(bytes, step + 2, 4);
+    regx_cts_pack(&cts, bytes + 4);
+    begin(step[0]);
+    fuzz_input_t input = {bytes, 4 + REGX_CTS_SIZE};
+    open_send(&input);
+    fuzz_check(process->sendings[0].open);
+    regx_control_t control = {.type = type};
+    for (uint32_t id = 0; id < process->rndv->sends.count; id++) {
+        const regx_rndv_send_t *send = regx_handle_table_at(&process->rndv->sends, id);
+
+        if (send != NULL) {
+            control.to = send->handle;
+        }
+    }
+    finish();
+    if (type == REGX_CONTROL_CTS_SLOTS) {
+        control.offset = SLOT;
+        control.slot_count = 1;
+        control.slots[0] = (regx_slot_grant_t){0, SLOT};
+    } else if (type == REGX_CONTROL_CTS_CHUNK) {
+        control.offset = CHUNK;
+        control.length = 12288 - CHUNK;
+    } else {
+        control.length = CHUNK;
+    }
+    size_t at = put_bytes(to, 0, step, 2);
+    at = put_bytes(to, at, bytes, 4 + REGX_CTS_SIZE);
+    at = put_control(to, at, &control);
+    to[at++] = STEP_PROGRESS;
+    return at;
+}
+
+static size_t seed_exposed(uint8_t *to)
+{
+    const uint8_t step[] = {0x80, STEP_RECV, 0, 0xff, 0x2f, 0, STEP_GET, 0};
+    const regx_exposure_t exposure = {.length = 12288};
+    uint8_t bytes[REGX_CTS_SIZE];
+
+    regx_exposure_pack(&exposure, bytes);
+    size_t at = put_bytes(to, 0, step, sizeof(step));
+    at = put_bytes(to, at, bytes, sizeof(bytes));
+    to[at++] = STEP_GET_DONE;
+    to[at++] = 0;
+    to[at++] = 0;
+    to[at++] = STEP_CLOSE;
+    to[at++] = 0;
+    return at;
+}
+
+size_t fuzz_seed(unsigned number, uint8_t *to)
+{
+    switch (number) {
+    case 0:
+        return seed_recv(0, REGX_CONTROL_READY, to);
+    case 1:
+        return seed_recv(0, REGX_CONTROL_ATP_SLOT, to);
+    case 2:
+        return seed_recv(1, REGX_CONTROL_ATP_CHUNK, to);
+    case 3:
+        return seed_recv(1, REGX_CONTROL_NACK, to);
+    case 4:
+        return seed_recv(3, REGX_CONTROL_RKEY, to);
+    case 5:
+        return seed_send(REGX_PATH_bounce, REGX_CONTROL_CTS_SLOTS, to);
+    case 6:
+        return seed_send(REGX_PATH_pipeline, REGX_CONTROL_CTS_CHUNK, to);
+    case 7:
+        return seed_send(REGX_PATH_read, REGX_CONTROL_ATS, to);
+    case 8:
+        return seed_exposed(to);
+    default:
+        return 0;
+    }
+}

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What a peer costs that nobody talks to: 4,096 endpoints over a transport that does nothing. All
+ * memory that the program takes from the heap is counted.
+ */
+#include "../unit.h"
+
+#include <stdlib.h>
+
+#include "base/util.h"
+#include "btl/address.h"
+#include "btl/endpoint.h"
+#include "btl/message.h"
+#include "rendezvous/engine.h"
+
+enum { PEERS = 4096, BYTES_MAX = 1024 };
+
+/* ---- the heap ---- */
+
+static size_t taken; /* bytes, ever */
+
+void *__real_malloc(size_t size);
+void *__real_calloc(size_t count, size_t size);
+void *__real_realloc(void *old, size_t size);
+void *__wrap_malloc(size_t size);
+void *__wrap_calloc(size_t count, size_t size);
+void *__wrap_realloc(void *old, size_t size);
+
+void *__wrap_malloc(size_t size)
+{
+    taken += size;
+    return __real_malloc(size);
+}
+
+void *__wrap_calloc(size_t count, size_t size)
+{
+    taken += count * size;
+    return __real_calloc(count, size);
+}
+
+void *__wrap_realloc(void *old, size_t size)
+{
+    taken += size;
+    return __real_realloc(old, size);
+}
+
+/* ---- what endpoint.c uses of the BTL and of Open MPI ---- */
+
+static regx_conn_t conns[PEERS];
+static unsigned connected, disconnected;
+
+static void disconnect(regx_conn_t *conn)
+{
+    (void)conn;
+    disconnected++;
+}
+
+static const regx_transport_ops_t ops = {
+    .abi = REGX_TRANSPORT_ABI, .name = "idle", .disconnect = disconnect};
+static regx_transport_t transport = {.ops = &ops};
+
+bool regx_address_connect(regx_module_t *module, opal_proc_t *proc, regx_peer_t *peer)
+{
+    (void)module, (void)proc;
+    conns[connected] = (regx_conn_t){.transport = &transport, .peer = peer->id, .wire = "idle"};
+    peer->conn = &conns[connected++];
+    return true;
+}
+
+void regx_fail_queued(regx_module_t *module, regx_endpoint_t *endpoint)
+{
+    (void)module;
+    assert_false(regx_endpoint_is_blocked(endpoint));
+}
+
+uint64_t regx_compat_process(const opal_proc_t *proc)
+{
+    return (uintptr_t)proc;
+}
+
+/* ---- the process ---- */
+
+static regx_counters_t counters;
+static regx_component_t component;
+
+static void open_module(regx_module_t *module)
+{
+    static regx_pool_t pool;
+    static char memory[8192];
+    static regx_registry_t registry = {.transport = &transport};
+    const regx_rndv_config_t rndv = {
+        .strategy = regx_strategy_find("bounce"), .chunk_size = 65536, .chunk_depth = 4};
+    const regx_onesided_config_t onesided = {
+        .counters = &counters, .waiting = &module->queued, .ended = &module->ended};
+
+    *module =
+        (regx_module_t){.component = &component, .counters = &counters, .transport = &transport};
+    connected = disconnected = 0;
+    regx_lock_init(&module->lock, false);
+    regx_list_init(&module->blocked);
+    assert_int_equal(regx_pool_init(&pool, memory, sizeof(memory), 4096, false, &counters),
+                     REGX_OK);
+    module->rndv = regx_rndv_create(&rndv, &pool, &registry, &counters);
+    module->onesided = regx_onesided_create(&onesided);
+    assert_non_null(module->rndv);
+    assert_non_null(module->onesided);
+    module->pool = pool;
+}
+
+static void close_module(regx_module_t *module)
+{
+    regx_endpoints_delete_all(module);
+    regx_onesided_destroy(module->onesided);
+    regx_rndv_destroy(module->rndv);
+    regx_pool_fini(&module->pool);
+    regx_lock_fini(&module->lock);
+}
+
+/* Every table but the endpoints themselves stays as long as it was: the formula of the README. */
+static void an_idle_peer_costs_its_endpoint_and_nothing_else(void **state)
+{
+    regx_module_t module;
+
+    (void)state;
+    open_module(&module);
+    const size_t before = taken;
+    for (uintptr_t i = 1; i <= PEERS; i++) {
+        assert_non_null(regx_endpoint_new(&module, (opal_proc_t *)i));
+    }
+    assert_int_equal(module.endpoint_count, PEERS);
+    assert_int_equal(taken - before, PEERS * sizeof(regx_endpoint_t));
+    assert_true(sizeof(regx_endpoint_t) < BYTES_MAX);
+    assert_int_equal(module.rndv->recvs.count + module.rndv->sends.count, 0);
+    print_message("%zu bytes for each idle peer\n", sizeof(regx_endpoint_t));
+    const size_t with_all = taken;
+    for (uintptr_t i = 1; i <= PEERS; i += 2) {
+        regx_endpoint_leave(&module, regx_endpoint_find(&module, i));
+    }
+    regx_endpoints_delete_leaving(&module);
+    assert_int_equal(module.endpoint_count, PEERS / 2);
+    assert_null(regx_endpoint_find(&module, 1));
+    assert_non_null(regx_endpoint_find(&module, PEERS));
+    close_module(&module);
+    assert_int_equal(disconnected, PEERS);
+    assert_int_equal(taken, with_all); /* to end takes no memory */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_idle_peer_costs_its_endpoint_and_nothing_else),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
