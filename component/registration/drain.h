@@ -25,7 +25,8 @@
  *   - to hold and to let go waits for nobody. When there is no place left a transfer is not waited
  *     for, which is counted.
  *
- * A change that is told of after it was made (brk, see hooks.c) waits in vain, but does no harm.
+ * A change that is told of after it was made (brk, see hooks.c) waits in vain, but does no harm. One
+ * whose length is not known (shmdt by some sources) waits for all transfers above its start.
  */
 #ifndef REGX_REGISTRATION_DRAIN_H
 #define REGX_REGISTRATION_DRAIN_H

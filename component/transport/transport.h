@@ -281,8 +281,8 @@ typedef struct regx_transport_ops {
      * the bytes are not read any more. */
     void (*unstage)(regx_transport_t *transport, const regx_key_t *key);
 
-    /* Memory for the user's buffers, which neighbours map: a single copy (regx_conn_t) to or from it
-     * is then made by a process instead of the kernel. `length` bytes on a page, not initialised;
+    /* Memory for the user's buffers, which neighbours map: a put or a get that the kernel would make
+     * (single_copy of regx_conn_t) to or from it is then made by a process. `length` bytes on a page, not initialised;
      * NULL: it has none for that, and says why among the fallbacks. What is not released by then
      * stays mapped when the transport closes. NULL where nobody maps. */
     void *(*allocate)(regx_transport_t *transport, size_t length);

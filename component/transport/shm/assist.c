@@ -385,6 +385,7 @@ bool regx_assist_write(regx_shm_t *shm)
                                     .direction = REGX_VM_WRITE,
                                     .local =
                                         (char *)(uintptr_t)(request->frame.remote + claim.begin),
+                                    .unproven = true,
                                     .remote = request->frame.local + claim.begin,
                                     .length = claim.end - claim.begin};
     const regx_status_t status = regx_piece_copy(shm, piece);

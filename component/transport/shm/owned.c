@@ -53,14 +53,22 @@ static bool fits_file_limit(size_t length)
     return getrlimit(RLIMIT_FSIZE, &limit) == 0 && length <= limit.rlim_cur;
 }
 
+/* In parts: up to Linux 6.1 a signal undoes what an interrupted call did, and with a profiler's timer
+ * one for all would not end. */
 static bool reserve(int file, size_t length)
 {
-    int failed;
+    size_t done = 0;
 
-    do {
-        failed = fallocate(file, 0, 0, (off_t)length);
-    } while (failed != 0 && errno == EINTR);
-    return failed == 0;
+    while (done < length) {
+        const size_t part = regx_min(length - done, SEGMENT_UNIT);
+
+        if (fallocate(file, 0, (off_t)done, (off_t)part) == 0) {
+            done += part;
+        } else if (errno != EINTR) {
+            return false;
+        }
+    }
+    return true;
 }
 
 /* A file of that size, which cannot be changed, with all its pages. -1: there is none. */
@@ -112,8 +120,8 @@ static char *open_segment(size_t length, regx_owned_name_t *name)
     return base;
 }
 
-/* A new segment is one free block of `whole` bytes at least, at the end of the list. REGX_NO_MEMORY: it cannot be made, and
- * `reason` says why. */
+/* A new segment is one free block of `whole` bytes at least, at the end of the list.
+ * REGX_NO_MEMORY: it cannot be made, and `reason` says why. */
 static regx_status_t add_segment_locked(regx_owned_t *owned, size_t whole, const char **reason)
 {
     const size_t left = owned->config->owned_size - owned->bytes;
@@ -140,7 +148,7 @@ static regx_status_t add_segment_locked(regx_owned_t *owned, size_t whole, const
     *last = block;
     owned->bytes += length;
     regx_count_transport(owned->config->counters, REGX_COUNTER_owned_bytes, length);
-    owned->files[owned->count] = name.descriptor;
+    owned->names[owned->count] = name;
     owned->shared->names[owned->count++] = name;
     atomic_store_explicit(&owned->shared->count, owned->count, memory_order_release);
     return REGX_OK;
@@ -236,6 +244,15 @@ void regx_owned_free(regx_owned_t *owned, const void *memory)
 
 /* ---- the end ---- */
 
+/* The program may have closed it, and have another file under that number. */
+static bool is_still_ours(const regx_owned_name_t *name)
+{
+    struct stat status;
+
+    return fstat(name->descriptor, &status) == 0 && status.st_dev == name->device &&
+           status.st_ino == name->inode;
+}
+
 void regx_owned_fini(regx_owned_t *owned)
 {
     while (owned->blocks != NULL) {
@@ -248,7 +265,9 @@ void regx_owned_fini(regx_owned_t *owned)
         free(block);
     }
     for (uint32_t i = 0; i < owned->count; i++) {
-        close(owned->files[i]);
+        if (is_still_ours(&owned->names[i])) {
+            close(owned->names[i].descriptor);
+        }
     }
     regx_lock_fini(&owned->lock);
 }

@@ -55,11 +55,11 @@ typedef struct regx_owned_block regx_owned_block_t;
 typedef struct regx_owned {
     regx_lock_t lock; /* of what follows */
     const regx_transport_config_t *config;
-    regx_owned_shared_t *shared; /* only written: peers map it, too */
-    uint32_t count;              /* of segments */
-    int files[REGX_OWNED_SEGMENTS];
-    size_t bytes;               /* of all segments */
-    regx_owned_block_t *blocks; /* of all segments, free or not */
+    regx_owned_shared_t *shared;                  /* only written: peers map it, too */
+    uint32_t count;                               /* of segments */
+    regx_owned_name_t names[REGX_OWNED_SEGMENTS]; /* peers cannot write these */
+    size_t bytes;                                 /* of all segments */
+    regx_owned_block_t *blocks;                   /* of all segments, free or not */
 } regx_owned_t;
 
 /* shared: zeroed. config->owned_size bounds the bytes of all segments. Allocates nothing. */

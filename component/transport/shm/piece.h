@@ -2,7 +2,8 @@
  *
  * A piece: what is copied at once between this process and a neighbour. The kernel does it by one
  * system call. If the neighbour's bytes lie in its owned memory (owned.h) this process copies, and
- * that is counted (pieces_owned).
+ * that is counted (pieces_owned). Then a buffer of the program's that is gone ends the process by a
+ * signal, where the kernel's copy would fail.
  *
  * While the kernel copies, a word in this process's main segment says so. A copy that begins while the
  * neighbour's word is set is counted (copies_overlapped): it proves that both copy at once. To look
@@ -21,6 +22,7 @@ typedef struct regx_shm_piece {
     regx_owned_view_t **owned;   /* the neighbour's */
     regx_vm_direction_t direction;
     char *local;
+    bool unproven; /* `local` is a neighbour's word, and may be no memory at all */
     uint64_t remote;
     size_t length;
 } regx_shm_piece_t;
