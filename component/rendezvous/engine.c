@@ -4,6 +4,7 @@
  */
 #include "rendezvous/engine.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 
 #include "base/util.h"
@@ -111,6 +112,8 @@ void regx_rndv_immediate(regx_rndv_t *rndv, uint64_t sender, uint32_t immediate)
         regx_malformed(rndv);
     }
 }
+
+_Static_assert(offsetof(regx_rndv_t, work) == 0, "regx_rndv_is_idle looks there");
 
 int regx_rndv_progress(regx_rndv_t *rndv)
 {

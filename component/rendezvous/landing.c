@@ -29,6 +29,7 @@ struct uffdio_move {
 
 #define MOST_TRIES 16 /* where the kernel says that something else is in its way */
 
+static const char denied[] = "remap: userfaultfd is refused here";
 static const char no_move[] = "remap: this kernel has no UFFDIO_MOVE (Linux 6.8)";
 static const char closed[] = "remap: its userfaultfd was closed by the program";
 
@@ -101,11 +102,13 @@ static size_t move_pages(const regx_landings_t *landings, char *to, char *from, 
 
 /* ---- opening ---- */
 
-static int create(void)
+/* -1: none, and `why` says the reason. */
+static int create(const char **why)
 {
     struct uffdio_api api = {.api = UFFD_API, .features = UFFD_FEATURE_MOVE};
     const int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
 
+    *why = fd < 0 && errno != ENOSYS ? denied : no_move;
     if (fd >= 0 && ioctl(fd, UFFDIO_API, &api) != 0) {
         close(fd);
         return -1;
@@ -134,10 +137,11 @@ static const char *open_all(regx_landings_t *landings)
 {
     const size_t size = landings->config.size;
     const size_t bytes = 2 * size * landings->config.count;
+    const char *why;
 
-    landings->uffd = create();
+    landings->uffd = create(&why);
     if (landings->uffd < 0) {
-        return no_move;
+        return why;
     }
     landings->areas = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -307,8 +311,8 @@ static const char *move_part(const regx_landings_t *landings, const regx_landing
     if (!regx_file_is(landings->uffd, &landings->uffd_id)) {
         return closed;
     }
-    tell(landings, part);
     if (watch(landings, part->to, part->length, tally)) {
+        tell(landings, part); /* before the first move */
         part->out =
             move_pages(landings, landing->spare + part->at, part->to, part->length, true, tally);
         part->in =

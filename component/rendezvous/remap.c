@@ -170,5 +170,7 @@ const regx_strategy_t regx_strategy_remap = {
     .more = "Where the kernel copies between the processes (process_vm_writev). Only whole pages "
             "are moved, and the rest is copied. Memory that is not private and anonymous goes by "
             "bounce; pages that are locked, pinned, watched by another userfaultfd or shared with "
-            "a child since a fork are copied. Buffers lose their huge pages. The report counts "
+            "a child since a fork are copied. Buffers lose their huge pages. A buffer that is "
+            "unmapped in mid-transfer ends "
+            "the process by a signal, as by bounce. The report counts "
             "each by reason, and remap_pages, remap_copied_bytes and remap_calls."};

@@ -177,6 +177,7 @@ static void at_any_moment_nothing_stays(void **state)
         stage->late_percent = 30;
         stage->seed = steps;
         forget_in_mid_transfer(stage, steps);
+        close_all(stage);
     }
 }
 
