@@ -274,7 +274,7 @@ static void add_sample(regx_tune_t *tune, unsigned candidate, float cost, uint32
     tune->of[candidate].cost = sample[(tune->of[candidate].samples - 1u) / 4];
 }
 
-/* Without the slowest quarter. */
+/* Without the slowest third, or half of a glance. */
 static float mean_of_run(const regx_tune_t *tune, unsigned count)
 {
     const unsigned kept = count - SLOWEST(count);

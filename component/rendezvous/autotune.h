@@ -33,7 +33,8 @@
  * Regret. Compared with the best single candidate, costs being as they were, and the slowest
  * candidate taking at most 4 times as long as the fastest (test_regret.c):
  *   - of messages that come alone, 100 take at most 10 % longer, 10,000 at most 3 %, whichever
- *     candidate is the prior;
+ *     candidate is the prior, if trials begin at once. Where four messages go by the prior first,
+ *     100 take at most 10 % longer if the prior takes at most 1.5 times as long as the best;
  *   - in bursts 100 messages go by the prior, 1,400 take at most 6 % longer if the prior is the
  *     best, and 10,000 take at most 3 % longer if the prior takes at most 1.5 times as long as the
  *     best, at most 5 % if twice as long. No rule can do better with the first hundred: 64 may be

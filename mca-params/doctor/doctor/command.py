@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import signal
 import sys
 import textwrap
 from typing import List, NoReturn
@@ -11,7 +12,7 @@ from .checks import CHECKS, Doctor
 from .finding import EXIT, Finding, Status, needed, worst
 from .openmpi import Installed
 
-UNKNOWN = 3  # what is wrong with the command line, as monitoring systems have it
+UNKNOWN = 3  # of the command line or of regx-doctor itself, as monitoring systems have it
 VERDICTS = {Status.OK: "regx works on this node.", Status.NOTE: "regx works on this node.",
             Status.WARNING: "regx works on this node, but with less than could be had.",
             Status.FAILURE: "regx does not work on this node as it should."}
@@ -36,7 +37,7 @@ def parser(version: str) -> argparse.ArgumentParser:
                     "small jobs on this\nnode and changes nothing.",
         epilog="Checks:\n" + "".join(f"  {name:12} {what}\n" for name, what in CHECKS.items()) +
         "\nExit status: 0 regx works, 1 it works with less than could be had, 2 it does not work or a "
-        "check\nof --need is not ok, 3 the command line is wrong.")
+        "check\nof --need is not ok, 3 the command line is wrong, or it could not do its work.")
     made.add_argument("--openmpi", metavar="PREFIX",
                       help="ask this Open MPI (default: the mpirun in PATH)")
     made.add_argument("--json", action="store_true", help="one JSON object, for scripts")
@@ -79,10 +80,14 @@ def main(installed: Installed) -> int:
     if unknown:
         made.error(f"--need {unknown[0]}: no such check; allowed: {', '.join(CHECKS)}")
     doctor = Doctor(installed, wanted.openmpi, wanted.timeout)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         doctor.examine()
     except KeyboardInterrupt:
         return 130
+    except OSError as error:  # no room for a job's files, say
+        print(f"regx-doctor: {error}", file=sys.stderr)
+        return UNKNOWN
     said = [finding.check for finding in doctor.findings]
     missing = [Finding(name, Status.FAILURE, "not known: what it needs does not work")
                for name in names if name not in said]

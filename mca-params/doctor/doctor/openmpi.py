@@ -64,6 +64,9 @@ def ask(words: List[str], environment: Dict[str, str], patience: float) -> Answe
             os.killpg(process.pid, signal.SIGKILL)
             stdout, stderr = process.communicate()
         return Answer(None, stdout, stderr)
+    except BaseException:  # Ctrl-C, which does not reach the job by itself
+        process.terminate()
+        raise
 
 
 @dataclass
