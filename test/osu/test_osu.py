@@ -94,4 +94,4 @@ def test_collectives(mpi: Mpi, osu: Path, benchmark: str, strategy: str) -> None
     sizes = [size for size in UP_TO_1_MIB if size >= 4]
     job = mpi(osu / "collective" / benchmark, "-c", "-m", "4:1048576", "-i", 10, "-x", 2, ranks=4,
               regx={"rendezvous": strategy})
-    validated(job, sizes, ranks=4).carried(strategy).over("shm")
+    carried(validated(job, sizes, ranks=4), strategy).over("shm")
