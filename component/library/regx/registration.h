@@ -40,9 +40,10 @@ typedef struct regx_domain_options {
     uint64_t bytes;      /* that are kept at most, in all; 0: no limit but the kernel's */
     uint64_t count;      /* registrations that are kept at most; 0: 16384, or what the device has */
     unsigned flags;      /* REGX_DOMAIN_SCAN */
-    /* Called the first time that memory changed between its acquire and its release, which is the
-     * program's error, once its last use has ended. Comes from acquire, progress or close, in the
-     * thread that calls these, and may call none of these functions. NULL: nobody wants to know. */
+    /* Called at the first use of which it was seen that its memory changed between acquire and
+     * release, which is the program's error, once the release is made. Comes from acquire, progress
+     * or close, in the thread that calls these, and may call none of these functions. NULL: nobody
+     * wants to know. */
     void (*changed_in_use)(void *context, const void *base, size_t length);
     void *context;
 } regx_domain_options_t;
@@ -112,7 +113,7 @@ typedef struct regx_statistics {
     uint64_t invalidations;    /* registrations that a change of their memory ended */
     uint64_t
         stale_prevented;    /* look-ups that did not trust what they found, since it had changed */
-    uint64_t inuse_changes; /* uses whose memory changed meanwhile */
+    uint64_t inuse_changes; /* uses of which it was seen that their memory changed meanwhile */
 } regx_statistics_t;
 
 /* Fills in so many bytes of *statistics: sizeof(*statistics). */
