@@ -120,7 +120,7 @@ void regx_domain_close(regx_domain_t *domain)
 
 static regx_region_t *region_of(regx_use_t *use)
 {
-    return (regx_region_t *)(void *)use->reserved;
+    return (regx_region_t *)(void *)use->reserved; // cppcheck-suppress ctuuninitvar
 }
 
 /* The words of registration/; 0: not one that is allowed. What may be written may also be sent. */
