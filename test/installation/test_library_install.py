@@ -82,3 +82,9 @@ def test_its_manual_page_names_every_function(root: Path) -> None:
     declared = re.findall(r"^REGX_PUBLIC [^;]*?\b(regx_\w+)\(", HEADER.read_text(), re.M)
     assert not [name for name in declared if f"{name}(" not in page]
     assert "@" not in page
+
+
+def test_the_component_exports_nothing_of_it() -> None:
+    listing = output("nm", "--dynamic", "--defined-only", "--format=posix",
+                     BUILD / "component/.libs/mca_btl_regx.so")
+    assert [line.split()[0] for line in listing.splitlines()] == ["mca_btl_regx_component"]

@@ -23,7 +23,7 @@ FILES = ["test/mpi/test_over_verbs.py", "test/hazard/test_verbs.py",
          "test/registration/test_staleness_verbs.py", "test/hazard/test_verbs_faults.py",
          "test/mpi/test_on_demand.py", "test/hazard/test_verbs_hazards.py",
          "test/hazard/test_verbs_ports.py", "test/hazard/test_verbs_auto.py",
-         "test/hazard/test_verbs_stale.py"]
+         "test/hazard/test_verbs_stale.py", "test/registration/test_library_verbs.py"]
 SIDE_BY_SIDE = 2  # one emulated machine leaves a good part of two cores idle
 SHORT = "test/mpi/test_over_verbs.py"
 WITHOUT_PAGING = "bookworm"  # a suite whose kernel can less
