@@ -16,7 +16,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { BUFFERS = 20, USES = 10, LENGTH = 1 << 20, NO_DEVICE = 77 };
+enum { BUFFERS = 20, USES = 10, LENGTH = 1 << 16, NO_DEVICE = 77 };
 
 typedef struct wire {
     struct ibv_context *context;
