@@ -200,7 +200,7 @@ EXPECTED = [
     (r"test_model\.py|test_versions\.py|test_packages\.py", "with --full", "not --full"),
     (r"test_fuzz\.py", "with --full", "not --full"),
     (r"test_fuzz\.py", "no clang with libFuzzer", "no clang, or none with libFuzzer"),
-    (r"test_fuzz\.py", "built without rdma-core", "no rdma-core"),
+    (r"test_fuzz\.py|test_library", "built without rdma-core", "no rdma-core"),
     (r"test_inside\.py", "test/run builds it", "sanitizers' builds that test/run has not made"),
     (r"test_inside\.py", "on the device that is here", "an RDMA device"),
     (r"test_inside\.py", "built without rdma-core", "no rdma-core"),

@@ -17,6 +17,7 @@
 #include "transport/verbs/events.h"
 #include "transport/verbs/keepalive.h"
 #include "transport/verbs/key.h"
+#include "transport/verbs/memory.h"
 #include "transport/verbs/on_demand.h"
 #include "transport/verbs/ports.h"
 #include "transport/verbs/progress.h"
@@ -422,17 +423,7 @@ static regx_status_t verbs_reg(regx_transport_t *transport, void *base, size_t l
                                unsigned access, regx_mr_t *mr)
 {
     regx_verbs_t *verbs = regx_verbs_of(transport);
-    int flags = 0; /* reading the memory to send it needs no right: it may be read-only */
-
-    if ((access & REGX_ACCESS_REMOTE_WRITE) != 0) {
-        flags |= IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
-    }
-    if ((access & REGX_ACCESS_LOCAL_WRITE) != 0) {
-        flags |= IBV_ACCESS_LOCAL_WRITE;
-    }
-    if ((access & REGX_ACCESS_REMOTE_READ) != 0) {
-        flags |= IBV_ACCESS_REMOTE_READ;
-    }
+    const int flags = regx_verbs_access(access);
     /* In parentheses: the function, whose macro of the same name converts signs. */
     struct ibv_mr *handle = (access & REGX_ACCESS_ON_DEMAND) != 0
                                 ? regx_on_demand_reg(verbs, base, length, flags)
@@ -442,7 +433,7 @@ static regx_status_t verbs_reg(regx_transport_t *transport, void *base, size_t l
         return REGX_INVALID;
     }
     if (handle == NULL) {
-        return errno == ENOMEM || errno == EAGAIN ? REGX_NO_MEMORY : REGX_DENIED;
+        return regx_verbs_refusal(errno);
     }
     const regx_verbs_key_t key = {(uintptr_t)base, length, handle->rkey};
     *mr = (regx_mr_t){.base = base,
