@@ -128,7 +128,7 @@ static void wire_expose(const void *base, size_t length, regx_key_t *key)
     memset(key, 0, sizeof(*key));
 }
 
-/* For landing pages. */
+/* For landing pages. The peer writes all of them at once: where nothing is written none is moved. */
 static regx_status_t wire_reg(regx_transport_t *transport, void *base, size_t length,
                               unsigned access, regx_mr_t *mr)
 {
@@ -136,6 +136,7 @@ static regx_status_t wire_reg(regx_transport_t *transport, void *base, size_t le
     if (process->registers != REGX_OK) {
         return process->registers;
     }
+    memset(base, 0x5a, length);
     *mr = (regx_mr_t){.base = base, .length = length, .access = access};
     process->registered++;
     return REGX_OK;
