@@ -23,6 +23,7 @@ static bool is_whole_mapping(uintptr_t start, uintptr_t end)
            (status.st_mode & (S_IRUSR | S_IWUSR)) == (S_IRUSR | S_IWUSR);
 }
 
+/* Where there is no such file it is not known. */
 static bool is_inside_mapping(uintptr_t start, uintptr_t end)
 {
     FILE *file = fopen("/proc/self/maps", "re");
@@ -30,14 +31,15 @@ static bool is_inside_mapping(uintptr_t start, uintptr_t end)
     char access[5];
     bool found = false;
 
-    while (file != NULL && !found &&
+    if (file == NULL) {
+        return true;
+    }
+    while (!found &&
            fscanf(file, "%" SCNxPTR "-%" SCNxPTR " %4s%*[^\n]", &first, &behind, access) == 3) {
         found = first <= start && end <= behind && access[0] == 'r' && access[1] == 'w' &&
                 access[3] == 's';
     }
-    if (file != NULL) {
-        fclose(file);
-    }
+    fclose(file);
     return found;
 }
 

@@ -46,7 +46,7 @@ static regx_status_t map_mailbox(regx_shm_t *shm, const regx_connect_request_t *
     regx_unlock(&shm->lock);
     if (status != REGX_OK) {
         *reason = "its mailbox cannot be mapped";
-        return status;
+        return REGX_UNREACHABLE;
     }
     if (offset % _Alignof(regx_mailbox_memory_t) != 0 ||
         !regx_mailbox_ring_is_valid(request->mailbox_ring) || offset > inbound->boxes.length ||
