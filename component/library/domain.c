@@ -145,7 +145,7 @@ int regx_domain_acquire(regx_domain_t *domain, void *base, size_t length, int ac
     const unsigned own = access_of(access);
     regx_region_t *region = region_of(use);
 
-    if (own == 0 || length == 0 || length > UINTPTR_MAX - (uintptr_t)base) {
+    if (own == 0 || base == NULL || length == 0 || length > UINTPTR_MAX - (uintptr_t)base) {
         return EINVAL;
     }
     switch (regx_region_acquire(&domain->registry, base, length, own, region)) {

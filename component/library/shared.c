@@ -93,10 +93,10 @@ static int join_locked(regx_shared_t *shared, const char *name, bool scan,
             return result;
         }
     } else if ((strcmp(name, "auto") != 0 && strcmp(name, running.backend->name) != 0) ||
-               scan != running_scans) {
+               (scan && !running_scans)) {
         snprintf(error, error_size, "backend=%s%s: another domain of this process has %s%s", name,
                  scan ? " that scans" : "", running.backend->name,
-                 running_scans ? " that scans" : "");
+                 scan && !running_scans ? " that does not" : "");
         return EBUSY;
     }
     shared->backend = running.backend;

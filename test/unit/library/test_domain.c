@@ -217,6 +217,25 @@ static void all_domains_of_a_process_share_one_backend(void **state)
     assert_int_not_equal(domain_refused("hooks"), EBUSY);
 }
 
+/* To scan is to ask more. Who does not ask for it has it too. */
+static void others_join_a_domain_that_scans(void **state)
+{
+    const regx_domain_options_t scan = {
+        .size = sizeof(scan), .backend = "notifier", .flags = REGX_DOMAIN_SCAN};
+    regx_domain_t *first;
+    const int result = regx_domain_open(pd, &scan, &first, error, sizeof(error));
+
+    (void)state;
+    if (result == EOPNOTSUPP && strstr(error, "PAGEMAP_SCAN") != NULL) {
+        print_message("not tried: %s\n", error);
+        skip();
+    }
+    assert_int_equal(result, 0);
+    regx_domain_close(domain_open("auto"));
+    regx_domain_close(domain_open("notifier"));
+    regx_domain_close(first);
+}
+
 static void no_more_is_kept_than_was_allowed(void **state)
 {
     enum { BUFFERS = 8 };
@@ -266,6 +285,7 @@ int main(void)
         cmocka_unit_test(a_backend_that_cannot_work_says_what_can),
         cmocka_unit_test(without_options_it_is_auto),
         cmocka_unit_test(all_domains_of_a_process_share_one_backend),
+        cmocka_unit_test(others_join_a_domain_that_scans),
         cmocka_unit_test(no_more_is_kept_than_was_allowed),
         cmocka_unit_test(a_shorter_structure_is_filled_in_as_far_as_it_goes),
         cmocka_unit_test(the_words_for_backends_can_be_opened_or_say_why_not), /* retain stays */

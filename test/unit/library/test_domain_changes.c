@@ -6,6 +6,7 @@
 #include "domain.h"
 
 #include <pthread.h>
+#include <errno.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <sys/ipc.h>
@@ -98,10 +99,12 @@ static void the_scan_sees_shm_remap(void **state)
     regx_domain_t *domain;
 
     (void)state;
-    if (regx_domain_open(pd, &options, &domain, error, sizeof(error)) != 0) {
+    const int result = regx_domain_open(pd, &options, &domain, error, sizeof(error));
+    if (result == EOPNOTSUPP && strstr(error, "PAGEMAP_SCAN") != NULL) {
         print_message("not tried: %s\n", error);
         skip();
     }
+    assert_int_equal(result, 0);
     changed_memory_is_registered_anew(domain, by_raw_munmap);
     changed_memory_is_registered_anew(domain, by_shmat_over_it);
     regx_domain_close(domain);
@@ -112,22 +115,19 @@ static void shared_memory_is_not_kept_and_that_is_said(void **state)
 {
     regx_domain_t *domain = domain_open("notifier");
     char *base = mmap(NULL, LENGTH, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    const char *const said = "not watched: shared memory";
+    const uint64_t before = domain_fell_back(domain, said);
     const char *reason;
-    uint64_t count, before = 0;
+    uint64_t count;
 
     (void)state;
     assert_ptr_not_equal(base, MAP_FAILED);
-    if (regx_domain_fallback(domain, 0, &reason, &count) == 0) {
-        before = count;
-    }
     for (int i = 0; i < 3; i++) {
         domain_use(domain, base, LENGTH, TO_SEND);
     }
     assert_int_equal(domain_statistics(domain).hits, 0);
     assert_int_equal(domain_statistics(domain).uncached, 3);
-    assert_int_equal(regx_domain_fallback(domain, 0, &reason, &count), 0);
-    assert_int_equal(count, before + 3);
-    assert_int_equal(domain_fell_back(domain, reason), count);
+    assert_int_equal(domain_fell_back(domain, said), before + 3);
     assert_int_not_equal(regx_domain_fallback(domain, 1000, &reason, &count), 0);
     regx_domain_close(domain);
     munmap(base, LENGTH);
@@ -175,6 +175,8 @@ static void a_change_of_memory_in_use_is_told_of(void **state)
     regx_domain_progress(domain);
     assert_int_equal(told, 0);
     domain_acquire(domain, base, LENGTH, TO_SEND, &use);
+    assert_int_equal(domain_statistics(domain).misses,
+                     2);  /* it is kept, or nothing would end the loop */
     munmap(base, LENGTH); /* not allowed */
     while (domain_statistics(domain).invalidations < 2) {
         regx_domain_progress(domain);
