@@ -5,8 +5,8 @@
  */
 #include "domain.h"
 
-#include <pthread.h>
 #include <errno.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <sys/ipc.h>
@@ -175,9 +175,8 @@ static void a_change_of_memory_in_use_is_told_of(void **state)
     regx_domain_progress(domain);
     assert_int_equal(told, 0);
     domain_acquire(domain, base, LENGTH, TO_SEND, &use);
-    assert_int_equal(domain_statistics(domain).misses,
-                     2);  /* it is kept, or nothing would end the loop */
-    munmap(base, LENGTH); /* not allowed */
+    assert_int_equal(domain_statistics(domain).misses, 2); /* both were kept */
+    munmap(base, LENGTH);                                  /* not allowed */
     while (domain_statistics(domain).invalidations < 2) {
         regx_domain_progress(domain);
     }
