@@ -17,7 +17,6 @@ BAD = {
     "chunk_depth": ["0", "-3", "65", "4Q", "two", HUGE, ""],
     "slot_size": ["0", "-4K", "64Q", "1", "lots", HUGE],
     "pool_size": ["0", "-1", "4Q", "1", "lots", HUGE],
-    "alloc_mem_size": ["-1", "1M", "64Q", "None", HUGE],
     "rendezvous": ["teleport", "bounce,pipeline", "BOUNCE", ""],
     "auto_choice": ["together", "64K:", "64K:auto", "8K:read", "48K:read", ":read"],
     "backend": ["magic", "ODP", "HOOKS", "hooks+", "notifier+hooks", "hooks,notifier", ""],
@@ -43,6 +42,7 @@ BAD = {
     "verbs_mtu": ["0", "1000", "8192", ""],
     "verbs_any_subnet": ["2", "-1", "yes", ""],
     "verbs_srq_depth": ["15", "32769", "-1", "many"],
+    "verbs_connections": ["1", "65537", "-1", "some"],
     "verbs_sq_depth": ["15", "1025", "-1", "auto"],
     "if_include": ["nosuch0", "10.0.0.0/99", "lo,nosuch0"],
 }

@@ -25,6 +25,8 @@ static void cut(regx_ep_t *ep)
         ibv_destroy_qp(ep->qp);
         ep->qp = NULL;
         ep->last_taken = false;
+        verbs->live--;
+        verbs->retiring -= ep->retires;
     }
     if (ep->ah != NULL) {
         regx_cm_drop_route(verbs, ep->ah);
@@ -83,13 +85,21 @@ void regx_ep_abort(regx_ep_t *ep)
 
 /* A broken endpoint is told of, also where nothing was ever sent to that peer and something may be
  * awaited; unless we have left it, or the peer said goodbye and nobody here wants anything of it.
+ * One that was being closed for room is, unless both had said so: then all had arrived.
  */
+static bool concerns_callers(const regx_ep_t *ep)
+{
+    if (ep->retires && !ep->verbs->closing) {
+        return ep->local != REGX_EP_CLOSED || !ep->remote_closed;
+    }
+    return ep->local == REGX_EP_OPEN && !(ep->remote_closed && ep->report != REGX_EP_REPORT_DUE);
+}
+
 static void report(regx_ep_t *ep)
 {
     regx_verbs_t *verbs = ep->verbs;
-    const bool left = ep->remote_closed && ep->report != REGX_EP_REPORT_DUE;
 
-    if (ep->report == REGX_EP_REPORTED || ep->local != REGX_EP_OPEN || left) {
+    if (ep->report == REGX_EP_REPORTED || !concerns_callers(ep)) {
         ep->report = ep->report == REGX_EP_REPORTED ? REGX_EP_REPORTED : REGX_EP_NOT_REPORTED;
         return;
     }

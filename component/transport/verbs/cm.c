@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "transport/verbs/bound.h"
 #include "transport/verbs/cleanup.h"
 #include "transport/verbs/cm_queue.h"
 #include "transport/verbs/tx.h"
@@ -81,9 +82,13 @@ void regx_cm_connected(regx_ep_t *ep)
     }
 }
 
-void regx_cm_left(regx_ep_t *ep)
+void regx_cm_left(regx_ep_t *ep, bool retires)
 {
     ep->remote_closed = true;
+    if (retires && ep->local == REGX_EP_OPEN) {
+        regx_bound_retire(ep, false);
+        regx_cm_leave(ep);
+    }
     if (ep->local == REGX_EP_CLOSED) {
         regx_cm_stop(ep); /* that is what it was asked for */
     }
@@ -103,14 +108,39 @@ void regx_cm_leave(regx_ep_t *ep)
     }
 }
 
+/* Whether an endpoint may be made now; if not, sees to room for it. */
+static bool admits(regx_verbs_t *verbs, bool asks)
+{
+    regx_ep_t *close;
+    const bool admitted = regx_bound_admits(verbs, asks, &close);
+
+    if (close != NULL) {
+        regx_bound_retire(close, true);
+        regx_cm_leave(close);
+    }
+    return admitted;
+}
+
 /* An endpoint for a peer whose address was published. */
 static regx_ep_t *make(const regx_verbs_conn_t *conn)
 {
     regx_verbs_t *verbs = regx_verbs_of(conn->super.transport);
     int error;
+
+    if (!admits(verbs, true)) {
+        return NULL;
+    }
     struct ibv_ah *route = regx_ep_route(verbs, &conn->address, &error);
 
     return regx_ep_new(verbs, conn->super.peer, &conn->address, route, error);
+}
+
+/* Somebody here wants to send by an endpoint that has said goodbye. */
+static void want_back(regx_ep_t *ep)
+{
+    if (!ep->remote_closed && ep->state == REGX_EP_READY && regx_ep_is_done(ep)) {
+        regx_cm_ask(ep);
+    }
 }
 
 /* The endpoint that a connection without one shall use. NULL: none now. */
@@ -129,11 +159,9 @@ static regx_ep_t *attach(regx_verbs_conn_t *conn)
         regx_cm_leave(ep);
         return NULL;
     } else if (ep->local == REGX_EP_CLOSED) {
-        if (!ep->remote_closed && ep->state == REGX_EP_READY && regx_ep_is_done(ep)) {
-            regx_cm_ask(ep);
-        }
+        want_back(ep);
         return NULL;
-    } else if (ep->local == REGX_EP_CLOSING && ep->state == REGX_EP_BROKEN) {
+    } else if (ep->local == REGX_EP_CLOSING && (ep->state == REGX_EP_BROKEN || ep->retires)) {
         return NULL; /* it ends in a moment */
     }
     if (ep != NULL) {
@@ -150,6 +178,9 @@ regx_status_t regx_cm_ready(regx_verbs_conn_t *conn)
     regx_ep_t *ep = conn->ep != NULL ? conn->ep : attach(conn);
 
     if (ep == NULL || ep->local != REGX_EP_OPEN) {
+        if (ep != NULL && ep->local == REGX_EP_CLOSED) {
+            want_back(ep); /* it was closed for room */
+        }
         return REGX_AGAIN;
     }
     if (ep->state == REGX_EP_READY) {
@@ -164,10 +195,46 @@ regx_status_t regx_cm_ready(regx_verbs_conn_t *conn)
     return REGX_AGAIN;
 }
 
+static regx_cm_message_t *waiting_at(regx_verbs_t *verbs, uint32_t number)
+{
+    return &verbs->cm.waiting[(verbs->cm.waiting_first + number) % REGX_CM_WAITING];
+}
+
+/* The request of that peer that waits for room; or NULL. */
+static regx_cm_message_t *find_waiting(regx_verbs_t *verbs, uint64_t peer)
+{
+    for (uint32_t i = 0; i < verbs->cm.waiting_count; i++) {
+        regx_cm_message_t *message = waiting_at(verbs, i);
+
+        if (message->kind == REGX_CM_REQUEST && message->from == peer) {
+            return message;
+        }
+    }
+    return NULL;
+}
+
+/* Keeps a request until there is room. If the peer has asked before, this takes that one's place. */
+static void let_wait(regx_verbs_t *verbs, const regx_cm_message_t *message)
+{
+    regx_cm_message_t *place = find_waiting(verbs, message->from);
+
+    if (place == NULL && verbs->cm.waiting_count < REGX_CM_WAITING) {
+        place = waiting_at(verbs, verbs->cm.waiting_count++);
+    }
+    if (place != NULL) {
+        *place = *message;
+    }
+}
+
 /* An endpoint for a peer that asks. Where its address leads nowhere, that concerns it alone. */
 static regx_ep_t *accept(regx_verbs_t *verbs, const regx_cm_message_t *message)
 {
     int error;
+
+    if (!admits(verbs, false)) {
+        let_wait(verbs, message);
+        return NULL;
+    }
     struct ibv_ah *route = regx_ep_route(verbs, &message->address, &error);
 
     if (route == NULL && !regx_is_scarce(error)) {
@@ -214,6 +281,7 @@ static void renew(regx_verbs_t *verbs, const regx_cm_message_t *message)
 
     if (ep != NULL && message->known == ep->epoch && message->epoch == ep->peer_epoch &&
         ep->local == REGX_EP_OPEN) {
+        regx_bound_retire(ep, false);
         regx_cm_leave(ep);
     }
 }
@@ -227,6 +295,36 @@ static bool is_well_formed(regx_verbs_t *verbs, const uint8_t *bytes, size_t len
            comes_from(source, &message->address) && may_be(verbs, message->from, &message->address);
 }
 
+/* A request or an answer. */
+static void connect_to(regx_verbs_t *verbs, const regx_cm_message_t *message)
+{
+    regx_ep_t *ep = addressee(verbs, message);
+
+    if (ep == NULL) {
+        return;
+    }
+    regx_cm_message_t *earlier = find_waiting(verbs, message->from);
+    if (earlier != NULL) {
+        earlier->kind = 0;
+    }
+    /* A queue pair that is connected to one of ours that is no more is not connected to. Our answer
+     * tells the peer, which makes another. */
+    const bool fits = message->known == 0 || message->known == ep->epoch;
+    if (fits && ep->state == REGX_EP_CONNECTING && !regx_ep_connect(ep, message)) {
+        regx_ep_want_report(ep);
+        return;
+    }
+    if (message->known == ep->epoch) {
+        regx_cm_connected(ep);
+    }
+    if (message->kind == REGX_CM_REQUEST) {
+        regx_trace(verbs->config.trace, REGX_TRACE_CONNECTION,
+                   "verbs: accept process %#" PRIx64 " on %s, queue pair %u", message->from,
+                   verbs->port.name, ep->peer_qpn);
+        regx_cm_answer(ep);
+    }
+}
+
 void regx_cm_receive(regx_verbs_t *verbs, const uint8_t *bytes, size_t length,
                      const regx_cm_source_t *source)
 {
@@ -234,31 +332,24 @@ void regx_cm_receive(regx_verbs_t *verbs, const uint8_t *bytes, size_t length,
 
     if (!is_well_formed(verbs, bytes, length, source, &message)) {
         regx_count_malformed(verbs);
-        return;
-    }
-    if (message.kind == REGX_CM_RENEW) {
+    } else if (message.kind == REGX_CM_RENEW) {
         renew(verbs, &message);
-        return;
+    } else {
+        connect_to(verbs, &message);
     }
-    regx_ep_t *ep = addressee(verbs, &message);
-    if (ep == NULL) {
-        return;
-    }
-    /* A queue pair that is connected to one of ours that is no more is not connected to. Our answer
-     * tells the peer, which makes another. */
-    const bool fits = message.known == 0 || message.known == ep->epoch;
-    if (fits && ep->state == REGX_EP_CONNECTING && !regx_ep_connect(ep, &message)) {
-        regx_ep_want_report(ep);
-        return;
-    }
-    if (message.known == ep->epoch) {
-        regx_cm_connected(ep);
-    }
-    if (message.kind == REGX_CM_REQUEST) {
-        regx_trace(verbs->config.trace, REGX_TRACE_CONNECTION,
-                   "verbs: accept process %#" PRIx64 " on %s, queue pair %u", message.from,
-                   verbs->port.name, ep->peer_qpn);
-        regx_cm_answer(ep);
+}
+
+/* Requests that have waited, as far as there is room for them now. */
+static void accept_waiting(regx_verbs_t *verbs)
+{
+    while (verbs->cm.waiting_count > 0 && regx_bound_has_room(verbs)) {
+        const regx_cm_message_t message = *waiting_at(verbs, 0);
+
+        verbs->cm.waiting_first = (verbs->cm.waiting_first + 1) % REGX_CM_WAITING;
+        verbs->cm.waiting_count--;
+        if (message.kind == REGX_CM_REQUEST) {
+            connect_to(verbs, &message);
+        }
     }
 }
 
@@ -302,4 +393,5 @@ void regx_cm_progress(regx_verbs_t *verbs)
         regx_list_remove(&ep->leaving_link);
         leave(verbs, ep);
     }
+    accept_waiting(verbs);
 }

@@ -60,6 +60,7 @@ regx_status_t regx_tx_post(regx_ep_t *ep, struct ibv_send_wr *requests, const re
         ep->works[ep->posted++ % ep->depth] = works[i];
     }
     verbs->outstanding += count;
+    ep->used = ++verbs->uses;
     const int error = ibv_post_send(ep->qp, requests, &refused);
     if (error != 0) {
         regx_ep_break_wanted(ep, works[0].what, strerror(error));
@@ -112,12 +113,25 @@ regx_status_t regx_tx_post_inline(regx_ep_t *ep, regx_piece_t kind, uint8_t tag,
     return regx_tx_post(ep, &request, &work, 1);
 }
 
+/* Whether all that was posted has completed. If nothing will report that, asks. */
+static bool is_drained(regx_ep_t *ep)
+{
+    static const regx_work_t question = {.kind = REGX_WORK_PROBE, .what = writing};
+
+    if (ep->unsignaled > 0) {
+        regx_tx_post_empty(ep, &question);
+    }
+    return ep->posted == ep->done;
+}
+
 regx_status_t regx_tx_post_goodbye(regx_ep_t *ep)
 {
-    if (ep->first != NULL || ep->first_get != NULL || !regx_tx_has_room(ep, 1)) {
+    if (ep->first != NULL || ep->first_get != NULL || !regx_tx_has_room(ep, 1) ||
+        (ep->retires && !is_drained(ep))) {
         return REGX_AGAIN;
     }
-    return regx_tx_post_inline(ep, REGX_PIECE_GOODBYE, 0, NULL, 0);
+    return regx_tx_post_inline(ep, REGX_PIECE_GOODBYE,
+                               ep->retires ? REGX_GOODBYE_RETIRE : REGX_GOODBYE_LEAVE, NULL, 0);
 }
 
 void regx_tx_post_trial(regx_ep_t *ep, enum ibv_wr_opcode operation, struct ibv_sge *piece,

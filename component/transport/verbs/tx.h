@@ -28,7 +28,8 @@ void regx_tx_post_empty(regx_ep_t *ep, const regx_work_t *work);
 /* RDMA WRITE or READ, for a self-test on an endpoint that is connected and has nothing to do. */
 void regx_tx_post_trial(regx_ep_t *ep, enum ibv_wr_opcode operation, struct ibv_sge *piece,
                         uint64_t address, uint32_t rkey);
-/* Posts a goodbye, behind all that was accepted. REGX_OK, REGX_AGAIN. */
+/* Posts a goodbye, behind all that was accepted; if the endpoint retires, when all of it has
+ * completed. REGX_OK, REGX_AGAIN. */
 regx_status_t regx_tx_post_goodbye(regx_ep_t *ep);
 
 /* A slot for the endpoint, or REGX_SLOT_NONE; given back when the request is done that holds it. */

@@ -10,6 +10,7 @@
  *   ep.c          an endpoint: the RC queue pair to one peer
  *   tx.c          work requests and their completion
  *   cm_queue.c    the datagrams that connect, and who waits for one
+ *   bound.c       how many peers are connected at once
  *   cleanup.c     the end of endpoints that broke or left
  *   cm.c          connection management: request, accept, disconnect
  *   frame.c, put.c, get.c   what callers send, write and read
@@ -74,6 +75,7 @@
     6u                        /* added where receive buffers run low, each as large as the first */
 #define REGX_CM_RECEIVES 128u /* datagrams that can arrive between two calls of progress */
 #define REGX_CM_SENDS 64u     /* datagrams under way */
+#define REGX_CM_WAITING 16u   /* requests that are kept until there is room (bound.h) */
 #define REGX_VERBS_OUTSTANDING 4096u
 #define REGX_VERBS_INLINE 288u /* bytes: 256 of the application, and headers */
 #define REGX_VERBS_READS 16u   /* RDMA READs of one endpoint at once, and as many of the peer's */
@@ -159,6 +161,11 @@ typedef struct regx_verbs {
     regx_ep_t *by_peer[REGX_VERBS_BUCKETS], *by_qpn[REGX_VERBS_BUCKETS];
     regx_ep_t *last_found; /* by queue pair number; or NULL */
     uint64_t last_epoch;
+    uint32_t live;     /* endpoints that have a queue pair */
+    uint32_t retiring; /* of them: closed for room */
+    uint64_t uses;     /* of all endpoints: what each posted or received */
+    int64_t
+        full_since; /* an endpoint was refused for lack of room, and none was made since; or 0 */
     regx_link_t broken;     /* endpoints to be reported or cut */
     regx_link_t leaving;    /* endpoints that are disconnected and can take the next step */
     regx_arbiter_t arbiter; /* endpoints with puts or gets in line */
@@ -176,6 +183,9 @@ typedef struct regx_verbs {
         regx_link_t asking; /* endpoints that ask, until they are answered */
         regx_link_t due;    /* endpoints for which a datagram is to be sent now, oldest first */
         int64_t ask_next;   /* the earliest of those that ask */
+        /* Requests that wait for room, oldest first; kind 0: no longer. */
+        regx_cm_message_t waiting[REGX_CM_WAITING];
+        uint32_t waiting_first, waiting_count;
         uint64_t random;
     } cm;
     regx_lock_t conns_lock; /* of the following: connections are made by any thread */
