@@ -17,6 +17,7 @@ BAD = {
     "chunk_depth": ["0", "-3", "65", "4Q", "two", HUGE, ""],
     "slot_size": ["0", "-4K", "64Q", "1", "lots", HUGE],
     "pool_size": ["0", "-1", "4Q", "1", "lots", HUGE],
+    "alloc_mem_size": ["-1", "1M", "64Q", "None", HUGE],
     "rendezvous": ["teleport", "bounce,pipeline", "BOUNCE", ""],
     "auto_choice": ["together", "64K:", "64K:auto", "8K:read", "48K:read", ":read"],
     "backend": ["magic", "ODP", "HOOKS", "hooks+", "notifier+hooks", "hooks,notifier", ""],
