@@ -28,7 +28,7 @@ static bool is_due(regx_ep_t *ep, int64_t now)
 
 void regx_keepalive_progress(regx_verbs_t *verbs)
 {
-    static const regx_work_t probe = {.kind = REGX_WORK_PLAIN, .what = "keepalive"};
+    static const regx_work_t probe = {.kind = REGX_WORK_PROBE, .what = "keepalive"};
     const int64_t now = regx_now_ns();
     /* So many that the looks of one idle time reach everybody. */
     uint64_t left = regx_max(verbs->ep_count / LOOKS + 1, PROBES_MIN);
