@@ -7,8 +7,8 @@
  * yet what it asked for. */
 static bool can_be_closed(const regx_ep_t *ep)
 {
-    return ep->state == REGX_EP_READY && ep->local == REGX_EP_OPEN && !ep->remote_closed &&
-           ep->used != 0 && !regx_tx_touches(ep);
+    return ep->state == REGX_EP_READY && ep->local == REGX_EP_OPEN && ep->used != 0 &&
+           !regx_tx_touches(ep);
 }
 
 static regx_ep_t *least_recently_used(const regx_verbs_t *verbs)
@@ -41,15 +41,17 @@ bool regx_bound_admits(regx_verbs_t *verbs, bool asks, regx_ep_t **close)
         verbs->full_since = 0;
         return true;
     }
+    const int64_t now = regx_now_ns();
     if (verbs->full_since == 0) {
-        verbs->full_since = regx_now_ns();
+        verbs->full_since = now;
     }
     if (!has_room && verbs->live - verbs->retiring >= most) {
         *close = least_recently_used(verbs);
     }
-    if (regx_now_ns() - verbs->full_since < REGX_BOUND_PATIENCE_NS) {
+    if (now - verbs->full_since < verbs->patience_ns) {
         return false;
     }
+    verbs->full_since = 0; /* the next one has not waited yet */
     if (!has_room) {
         regx_transport_fall_back(&verbs->config, REGX_TRACE_CONNECTION,
                                  "verbs: more connections than verbs_connections");
@@ -61,7 +63,7 @@ void regx_bound_retire(regx_ep_t *ep, bool ours)
 {
     regx_verbs_t *verbs = ep->verbs;
 
-    if (ep->retires) {
+    if (ep->retires || ep->qp == NULL) {
         return;
     }
     ep->retires = true;
@@ -72,4 +74,12 @@ void regx_bound_retire(regx_ep_t *ep, bool ours)
     if (ours) {
         regx_count_transport(verbs->config.counters, REGX_COUNTER_connections_closed, 1);
     }
+}
+
+void regx_bound_forget(regx_ep_t *ep)
+{
+    if (ep->retires && ep->qp != NULL) {
+        ep->verbs->retiring--;
+    }
+    ep->retires = false;
 }

@@ -20,11 +20,24 @@
  *
  * Requests that cannot be accepted for lack of room are kept, REGX_CM_WAITING of them at most, and
  * accepted in their order when there is some. Others are asked again by whoever asked (cm_queue.h).
+ * Whoever still wants a connection asks again and again. So a request that was not repeated for long
+ * is not accepted late: its sender computes, and will ask again, or it has gone, and would never
+ * give the place back. One that goes just after it was accepted keeps its place.
+ *
+ * Peers that have left (cm.h) and were not left yet are closed by the same steps. They hear RETIRE
+ * as the goodbye that they wait for.
+ *
+ * A process that closes answers RETIRE first: the peer stays, and what was accepted for it must
+ * arrive. Where the peer has closed meanwhile, the device's retries end that.
+ *
+ * Of a connection that breaks while it is closed callers are told, unless both ends had said their
+ * word, or the peer had left before. Who was told gets no other connection to that peer.
  *
  * Nobody waits for ever. A peer that computes answers when it calls MPI again, and two processes may
  * wait for each other's room. So the last place is not taken to ask while somebody is being asked,
- * but left for who asks us; and who has waited for REGX_BOUND_PATIENCE_NS goes beyond the bound,
- * which is counted as a fallback.
+ * but left for who asks us; and when somebody has waited for a second (regx_verbs.patience_ns), one
+ * endpoint goes beyond the bound, which is counted as a fallback. The next one waits anew. A peer
+ * that does not answer RETIRE is asked for a sign of life (keepalive.h).
  */
 #ifndef REGX_VERBS_BOUND_H
 #define REGX_VERBS_BOUND_H
@@ -32,13 +45,17 @@
 #include "transport/verbs/ep.h"
 
 #define REGX_BOUND_PATIENCE_NS INT64_C(1000000000)
+#define REGX_BOUND_KEEP_NS INT64_C(3000000000) /* a request; twice the time between two of them */
 
 /* Whether there is room for one more. */
 bool regx_bound_has_room(const regx_verbs_t *verbs);
-/* Whether an endpoint may be made now. `asks`: to ask a peer; else to answer one. If not, *close is
- * an open endpoint that is to be closed for it, or NULL: one is being closed, or none can be. */
+/* Whether an endpoint may be made now, which the caller then does. `asks`: to ask a peer; else to
+ * answer one. *close is an open endpoint that is to be closed for room, or NULL: none is needed, or
+ * one is being closed, or none can be. */
 bool regx_bound_admits(regx_verbs_t *verbs, bool asks, regx_ep_t **close);
 /* The endpoint is to be closed, by ours or the peer's wish. Ours is counted. */
 void regx_bound_retire(regx_ep_t *ep, bool ours);
+/* The caller has left the endpoint, which now ends like any other that was left. */
+void regx_bound_forget(regx_ep_t *ep);
 
 #endif

@@ -82,10 +82,11 @@ void regx_cm_connected(regx_ep_t *ep)
     }
 }
 
-void regx_cm_left(regx_ep_t *ep, bool retires)
+void regx_cm_left(regx_ep_t *ep, bool stays)
 {
     ep->remote_closed = true;
-    if (retires && ep->local == REGX_EP_OPEN) {
+    ep->remote_stays = stays;
+    if (stays && ep->local == REGX_EP_OPEN) {
         regx_bound_retire(ep, false);
         regx_cm_leave(ep);
     }
@@ -161,7 +162,8 @@ static regx_ep_t *attach(regx_verbs_conn_t *conn)
     } else if (ep->local == REGX_EP_CLOSED) {
         want_back(ep);
         return NULL;
-    } else if (ep->local == REGX_EP_CLOSING && (ep->state == REGX_EP_BROKEN || ep->retires)) {
+    } else if (ep->local == REGX_EP_CLOSING &&
+               (ep->state == REGX_EP_BROKEN || ep->retires || ep->remote_stays)) {
         return NULL; /* it ends in a moment */
     }
     if (ep != NULL) {
@@ -195,19 +197,19 @@ regx_status_t regx_cm_ready(regx_verbs_conn_t *conn)
     return REGX_AGAIN;
 }
 
-static regx_cm_message_t *waiting_at(regx_verbs_t *verbs, uint32_t number)
+static struct regx_cm_waiting *waiting_at(regx_verbs_t *verbs, uint32_t number)
 {
     return &verbs->cm.waiting[(verbs->cm.waiting_first + number) % REGX_CM_WAITING];
 }
 
 /* The request of that peer that waits for room; or NULL. */
-static regx_cm_message_t *find_waiting(regx_verbs_t *verbs, uint64_t peer)
+static struct regx_cm_waiting *find_waiting(regx_verbs_t *verbs, uint64_t peer)
 {
     for (uint32_t i = 0; i < verbs->cm.waiting_count; i++) {
-        regx_cm_message_t *message = waiting_at(verbs, i);
+        struct regx_cm_waiting *place = waiting_at(verbs, i);
 
-        if (message->kind == REGX_CM_REQUEST && message->from == peer) {
-            return message;
+        if (place->message.kind == REGX_CM_REQUEST && place->message.from == peer) {
+            return place;
         }
     }
     return NULL;
@@ -216,13 +218,13 @@ static regx_cm_message_t *find_waiting(regx_verbs_t *verbs, uint64_t peer)
 /* Keeps a request until there is room. If the peer has asked before, this takes that one's place. */
 static void let_wait(regx_verbs_t *verbs, const regx_cm_message_t *message)
 {
-    regx_cm_message_t *place = find_waiting(verbs, message->from);
+    struct regx_cm_waiting *place = find_waiting(verbs, message->from);
 
     if (place == NULL && verbs->cm.waiting_count < REGX_CM_WAITING) {
         place = waiting_at(verbs, verbs->cm.waiting_count++);
     }
     if (place != NULL) {
-        *place = *message;
+        *place = (struct regx_cm_waiting){.message = *message, .heard_at = regx_now_ns()};
     }
 }
 
@@ -303,9 +305,9 @@ static void connect_to(regx_verbs_t *verbs, const regx_cm_message_t *message)
     if (ep == NULL) {
         return;
     }
-    regx_cm_message_t *earlier = find_waiting(verbs, message->from);
+    struct regx_cm_waiting *earlier = find_waiting(verbs, message->from);
     if (earlier != NULL) {
-        earlier->kind = 0;
+        earlier->message.kind = 0;
     }
     /* A queue pair that is connected to one of ours that is no more is not connected to. Our answer
      * tells the peer, which makes another. */
@@ -339,16 +341,22 @@ void regx_cm_receive(regx_verbs_t *verbs, const uint8_t *bytes, size_t length,
     }
 }
 
-/* Requests that have waited, as far as there is room for them now. */
+/* Requests that have waited, as far as there is room for them now. Those that are too old give way
+ * also where there is none. */
 static void accept_waiting(regx_verbs_t *verbs)
 {
-    while (verbs->cm.waiting_count > 0 && regx_bound_has_room(verbs)) {
-        const regx_cm_message_t message = *waiting_at(verbs, 0);
+    while (verbs->cm.waiting_count > 0) {
+        const struct regx_cm_waiting first = *waiting_at(verbs, 0);
+        const bool counts = first.message.kind == REGX_CM_REQUEST &&
+                            regx_now_ns() - first.heard_at < REGX_BOUND_KEEP_NS;
 
+        if (counts && !regx_bound_has_room(verbs)) {
+            break;
+        }
         verbs->cm.waiting_first = (verbs->cm.waiting_first + 1) % REGX_CM_WAITING;
         verbs->cm.waiting_count--;
-        if (message.kind == REGX_CM_REQUEST) {
-            connect_to(verbs, &message);
+        if (counts) {
+            connect_to(verbs, &first.message);
         }
     }
 }
@@ -357,21 +365,20 @@ static void accept_waiting(regx_verbs_t *verbs)
 static void leave(regx_verbs_t *verbs, regx_ep_t *ep)
 {
     const bool closing = verbs->closing;
+    /* Who closes does not wait for a peer that has left to acknowledge anything. */
+    const bool unheard = closing && ep->remote_closed && !ep->remote_stays;
 
     if (ep->state == REGX_EP_BROKEN) {
         return; /* cleanup frees it */
     }
-    /* Who closes does not wait for a peer that has left to acknowledge a goodbye. */
-    if (ep->state == REGX_EP_READY && ep->local == REGX_EP_CLOSING &&
-        !(closing && ep->remote_closed)) {
+    if (ep->state == REGX_EP_READY && ep->local == REGX_EP_CLOSING && !unheard) {
         if (regx_tx_post_goodbye(ep) == REGX_OK) {
             ep->local = REGX_EP_CLOSED;
         }
         set_leaving(ep);
         return;
     }
-    const bool drained = regx_ep_is_done(ep) || (closing && ep->remote_closed);
-    if (!drained) {
+    if (!regx_ep_is_done(ep) && !unheard) {
         set_leaving(ep);
     } else if (closing || ep->remote_closed) {
         regx_ep_delete(ep);

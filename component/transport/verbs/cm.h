@@ -46,8 +46,8 @@ void regx_cm_receive(regx_verbs_t *verbs, const uint8_t *bytes, size_t length,
                      const regx_cm_source_t *source);
 /* The peer is known to be connected to ours. */
 void regx_cm_connected(regx_ep_t *ep);
-/* The peer said goodbye. `retires`: it wants us to do so, too (bound.h). */
-void regx_cm_left(regx_ep_t *ep, bool retires);
+/* The peer said goodbye. `stays`: for room, and wants us to do so, too (bound.h). */
+void regx_cm_left(regx_ep_t *ep, bool stays);
 /* We leave: goodbye is said in progress. */
 void regx_cm_leave(regx_ep_t *ep);
 /* Progress: says goodbyes, and deletes endpoints that both have left. When all is closed, also

@@ -54,6 +54,7 @@ struct regx_ep {
     regx_ep_state_t state;
     regx_ep_local_t local;
     bool remote_closed; /* the peer said goodbye */
+    bool remote_stays;  /* and said it for room: it still wants what we have accepted for it */
     bool retires;       /* both ends close it, and may come back: bound.h */
     uint64_t used;      /* when it last sent or heard something, as regx_verbs.uses counts; or 0 */
     regx_ep_report_t report;

@@ -75,7 +75,9 @@ void regx_tx_post_empty(regx_ep_t *ep, const regx_work_t *work)
         .opcode = IBV_WR_RDMA_WRITE,
         .wr.rdma = {.remote_addr = ep->peer_pool, .rkey = ep->peer_pool_key}};
 
+    const uint64_t used = ep->used;
     regx_tx_post(ep, &request, work, 1);
+    ep->used = used; /* a question is no use of the connection */
 }
 
 /* Where there is none, the end of a request that was not reported may have freed one already. */
@@ -113,12 +115,11 @@ regx_status_t regx_tx_post_inline(regx_ep_t *ep, regx_piece_t kind, uint8_t tag,
     return regx_tx_post(ep, &request, &work, 1);
 }
 
-/* Whether all that was posted has completed. If nothing will report that, asks. */
-static bool is_drained(regx_ep_t *ep)
+bool regx_tx_drain(regx_ep_t *ep)
 {
     static const regx_work_t question = {.kind = REGX_WORK_PROBE, .what = writing};
 
-    if (ep->unsignaled > 0) {
+    if (ep->unsignaled > 0 && regx_tx_has_room(ep, 1)) {
         regx_tx_post_empty(ep, &question);
     }
     return ep->posted == ep->done;
@@ -126,12 +127,14 @@ static bool is_drained(regx_ep_t *ep)
 
 regx_status_t regx_tx_post_goodbye(regx_ep_t *ep)
 {
+    const bool comes_back = ep->retires && !ep->verbs->closing;
+
     if (ep->first != NULL || ep->first_get != NULL || !regx_tx_has_room(ep, 1) ||
-        (ep->retires && !is_drained(ep))) {
+        (ep->retires && !regx_tx_drain(ep))) {
         return REGX_AGAIN;
     }
     return regx_tx_post_inline(ep, REGX_PIECE_GOODBYE,
-                               ep->retires ? REGX_GOODBYE_RETIRE : REGX_GOODBYE_LEAVE, NULL, 0);
+                               comes_back ? REGX_GOODBYE_RETIRE : REGX_GOODBYE_LEAVE, NULL, 0);
 }
 
 void regx_tx_post_trial(regx_ep_t *ep, enum ibv_wr_opcode operation, struct ibv_sge *piece,

@@ -164,8 +164,9 @@ typedef struct regx_verbs {
     uint32_t live;     /* endpoints that have a queue pair */
     uint32_t retiring; /* of them: closed for room */
     uint64_t uses;     /* of all endpoints: what each posted or received */
-    int64_t
-        full_since; /* an endpoint was refused for lack of room, and none was made since; or 0 */
+    /* An endpoint was refused for lack of room, and none was made since; or 0. */
+    int64_t full_since;
+    int64_t patience_ns;    /* after which one goes beyond the bound */
     regx_link_t broken;     /* endpoints to be reported or cut */
     regx_link_t leaving;    /* endpoints that are disconnected and can take the next step */
     regx_arbiter_t arbiter; /* endpoints with puts or gets in line */
@@ -183,8 +184,11 @@ typedef struct regx_verbs {
         regx_link_t asking; /* endpoints that ask, until they are answered */
         regx_link_t due;    /* endpoints for which a datagram is to be sent now, oldest first */
         int64_t ask_next;   /* the earliest of those that ask */
-        /* Requests that wait for room, oldest first; kind 0: no longer. */
-        regx_cm_message_t waiting[REGX_CM_WAITING];
+        /* Requests that wait for room, oldest first. */
+        struct regx_cm_waiting {
+            regx_cm_message_t message; /* kind 0: it waits no longer */
+            int64_t heard_at;          /* the last time that it was made */
+        } waiting[REGX_CM_WAITING];
         uint32_t waiting_first, waiting_count;
         uint64_t random;
     } cm;

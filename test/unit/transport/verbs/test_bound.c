@@ -10,6 +10,7 @@
 #include "sides.h"
 
 #include "transport/verbs/bound.h"
+#include "transport/verbs/keepalive.h"
 
 enum {
     SIDES = 8,
@@ -17,9 +18,10 @@ enum {
     ROUNDS = 40,
     STEPS = 10000,
     LENGTH = 700,
-    LARGE = 200000, /* more pieces than a line posts in a turn */
-    PATIENCE = 120  /* seconds */
+    LARGE = 200000 /* more pieces than a line posts in a turn */
 };
+
+#define HOUR_NS INT64_C(3600000000000)
 
 typedef struct party {
     regx_counters_t counters;
@@ -69,6 +71,18 @@ static void broken(void *context, uint64_t peer, const char *what)
     ((party_t *)context)->broken++;
 }
 
+static regx_verbs_t *of(unsigned which)
+{
+    return (regx_verbs_t *)parties[which].transport;
+}
+
+/* The endpoint of one side to another; or NULL. */
+static regx_ep_t *between(unsigned from, unsigned to)
+{
+    return regx_ep_find(of(from), id_of(to));
+}
+
+/* Nobody becomes impatient, however long the test takes. */
 static void open_all(uint32_t connections)
 {
     uint8_t address[REGX_ADDRESS_MAX];
@@ -88,6 +102,7 @@ static void open_all(uint32_t connections)
 
         assert_int_equal(
             regx_transport_ops.open(&config, error, sizeof(error), &parties[i].transport), REGX_OK);
+        of(i)->patience_ns = INT64_MAX;
     }
     for (unsigned i = 0; i < SIDES * SIDES; i++) {
         party_t *from = &parties[i / SIDES];
@@ -101,16 +116,9 @@ static void open_all(uint32_t connections)
     }
 }
 
-static regx_verbs_t *of(unsigned which)
-{
-    return (regx_verbs_t *)parties[which].transport;
-}
-
-/* Nobody becomes impatient, however long this takes. */
 static void progress(void)
 {
     for (unsigned i = 0; i < SIDES; i++) {
-        of(i)->full_since = 0;
         if (!parties[i].sleeps) {
             regx_transport_ops.progress(parties[i].transport);
         }
@@ -142,7 +150,7 @@ static void close_all(void)
     }
     for (unsigned i = 0; i < SIDES; i++) {
         for (unsigned j = 0; j < SIDES; j++) {
-            if (i != j) {
+            if (parties[i].conns[j] != NULL) {
                 regx_transport_ops.disconnect(parties[i].conns[j]);
             }
         }
@@ -214,7 +222,7 @@ static void assert_bounded(uint32_t connections)
 static int reset(void **state)
 {
     (void)state;
-    alarm(PATIENCE);
+    alarm(UNIT_PATIENCE);
     fake_reset();
     return 0;
 }
@@ -246,6 +254,14 @@ static void all_talk_to_all_over_few_connections(void **state)
     }
 }
 
+/* Asks whoever may be asked. */
+static void ask_for_signs_of_life(unsigned which)
+{
+    of(which)->idle_ns = of(which)->look_next = 0;
+    regx_keepalive_progress(of(which));
+    of(which)->idle_ns = INT64_MAX;
+}
+
 /* One after the other: the one that was used least recently makes room. */
 static void the_least_recently_used_is_closed(void **state)
 {
@@ -255,6 +271,7 @@ static void the_least_recently_used_is_closed(void **state)
         while (!send_next(0, 1)) { /* this one is used all the time */
             progress();
         }
+        ask_for_signs_of_life(0); /* which is no use */
         while (!send_next(0, to)) {
             progress();
         }
@@ -365,7 +382,6 @@ static void puts_and_gets_go_on_over_few_connections(void **state)
             asked[from] += get_next(from, to, &target[from], &source[to]);
             break;
         default:
-            of((drawn >> 24) % SIDES)->full_since = 0;
             regx_transport_ops.progress(parties[(drawn >> 24) % SIDES].transport);
         }
     }
@@ -393,29 +409,107 @@ static void puts_and_gets_go_on_over_few_connections(void **state)
     close_all();
 }
 
-/* Those that it is connected to compute, so that nobody closes the other end. */
-static void who_has_waited_long_goes_beyond_the_bound(void **state)
+/* Side 0 gets all its places: connections to 1 and following, 1 used least recently. */
+static void take_all_places(void)
 {
-    (void)state;
     open_all(FEW);
     for (unsigned to = 1; to <= FEW; to++) {
         while (!send_next(0, to)) {
             progress();
         }
         await_all();
-        parties[to].sleeps = true;
     }
+}
+
+static void progress_often(void)
+{
     for (int i = 0; i < 100; i++) {
+        progress();
+    }
+}
+
+static void assert_waits(unsigned from, unsigned to)
+{
+    for (int i = 0; i < 100; i++) {
+        assert_false(send_next(from, to));
+        progress();
+    }
+}
+
+/* 0 wants another connection, closes that to 1 and says so. 1 computes and does not answer. */
+static void close_to_one_that_computes(void)
+{
+    parties[1].sleeps = true;
+    while (between(0, 1)->local != REGX_EP_CLOSED || between(0, 1)->posted != between(0, 1)->done) {
         assert_false(send_next(0, FEW + 1));
         progress();
     }
+}
+
+/* The queue pair of one side to another fails, and with it the other's when that uses it. */
+static void fail_queue_pair(unsigned which, unsigned to)
+{
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+
+    assert_int_equal(ibv_modify_qp(between(which, to)->qp, &attr, IBV_QP_STATE), 0);
+}
+
+static void leave(unsigned which, unsigned to)
+{
+    regx_transport_ops.disconnect(parties[which].conns[to]);
+    parties[which].conns[to] = NULL;
+}
+
+/* A peer leaves 0, which hears it. */
+static void leave_first(unsigned which)
+{
+    assert_true(send_next(which, 0));
+    await_all();
+    leave(which, 0);
+    while (!between(0, which)->remote_closed) {
+        progress();
+    }
+}
+
+/* Waits until a side was told of a peer, and all that was under way with it has ended. */
+static void await_broken(unsigned which)
+{
+    while (parties[which].broken == 0 || !regx_list_empty(&of(which)->broken)) {
+        progress();
+    }
+    assert_int_equal(parties[which].broken, 1);
+}
+
+static void assert_unreachable(unsigned from, unsigned to)
+{
+    uint64_t stream = 0;
+
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(regx_transport_ops.send(parties[from].conns[to], 1, NULL, 0, side_pack,
+                                                 &stream, LENGTH),
+                         REGX_UNREACHABLE);
+    }
+}
+
+/* Those that it is connected to compute, so that nobody closes the other end. */
+static void who_has_waited_long_goes_beyond_the_bound(void **state)
+{
+    (void)state;
+    take_all_places();
+    for (unsigned to = 1; to <= FEW; to++) {
+        parties[to].sleeps = true;
+    }
+    assert_waits(0, FEW + 1);
     assert_int_equal(beyond(0), 0);
-    of(0)->full_since = regx_now_ns() - REGX_BOUND_PATIENCE_NS;
+    of(0)->patience_ns = HOUR_NS;
+    of(0)->full_since = regx_now_ns() - HOUR_NS;
     assert_false(send_next(0, FEW + 1)); /* now it asks */
+    assert_waits(0, FEW + 2);            /* one hour for each */
     while (!send_next(0, FEW + 1)) {
         progress();
     }
     await_all();
+    assert_waits(0, FEW + 2);
     assert_int_equal(beyond(0), 1);
     assert_int_equal(of(0)->live, FEW + 1);
     for (unsigned to = 1; to <= FEW; to++) {
@@ -432,26 +526,233 @@ static void who_has_waited_long_goes_beyond_the_bound(void **state)
 /* What is closed for room still tells of a peer that is gone. */
 static void a_peer_that_is_gone_when_it_should_close_is_told(void **state)
 {
-    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+    (void)state;
+    take_all_places();
+    parties[1].sleeps = true;
+    fail_queue_pair(1, 0);
+    while (!send_next(0, FEW + 1)) {
+        progress();
+    }
+    await_broken(0);
+    await_all();
+    assert_unreachable(0, 1); /* it is not asked again */
+    close_all();
+}
+
+/* It had heard of the end before, so that nothing that we sent fails. */
+static void a_peer_that_dies_instead_of_closing_is_told_and_gives_its_place_back(void **state)
+{
+    (void)state;
+    take_all_places();
+    close_to_one_that_computes();
+    fail_queue_pair(1, 0);
+    ask_for_signs_of_life(0);
+    await_broken(0);
+    while (!send_next(0, FEW + 1)) {
+        progress();
+    }
+    await_all();
+    assert_unreachable(0, 1);
+    assert_int_equal(of(0)->retiring, 0);
+    assert_int_equal(beyond(0), 0);
+    close_all();
+}
+
+/* Who waits for the end of a closed connection, to make another, asks whether the peer is there. */
+static void who_was_asked_for_a_sign_of_life_can_be_connected_again(void **state)
+{
+    (void)state;
+    take_all_places();
+    close_to_one_that_computes();
+    assert_false(send_next(0, 1));
+    const uint64_t posted = between(0, 1)->posted;
+    ask_for_signs_of_life(0);
+    assert_int_equal(between(0, 1)->posted, posted + 1);
+    parties[1].sleeps = false;
+    while (!send_next(0, 1)) {
+        progress();
+    }
+    await_all();
+    assert_unbroken();
+    assert_bounded(FEW);
+    close_all();
+}
+
+static void who_leaves_what_is_being_closed_is_not_told_that_it_broke(void **state)
+{
+    (void)state;
+    take_all_places();
+    parties[1].sleeps = true;
+    fail_queue_pair(1, 0);
+    assert_false(send_next(0, FEW + 1));
+    assert_int_equal(of(0)->retiring, 1);
+    leave(0, 1);
+    while (between(0, 1) != NULL) {
+        progress();
+    }
+    assert_unbroken();
+    assert_int_equal(of(0)->retiring, 0);
+    close_all();
+}
+
+/* A request that comes late. */
+static void a_broken_connection_that_is_asked_for_takes_no_place(void **state)
+{
+    uint8_t bytes[REGX_CM_MESSAGE_SIZE];
 
     (void)state;
-    open_all(FEW);
-    for (unsigned to = 1; to <= FEW; to++) {
+    take_all_places();
+    fail_queue_pair(1, 0);
+    assert_true(send_next(0, 1));
+    await_broken(0);
+    const regx_ep_t *ep = between(0, 1);
+    const regx_cm_message_t message = {.kind = REGX_CM_RENEW,
+                                       .qpn = 1,
+                                       .epoch = ep->peer_epoch,
+                                       .known = ep->epoch,
+                                       .from = id_of(1),
+                                       .to = id_of(0),
+                                       .address = of(1)->address};
+    const regx_cm_source_t source = {.qpn = message.address.qpn};
+    assert_null(ep->qp);
+    regx_cm_message_pack(&message, bytes);
+    regx_cm_receive(of(0), bytes, sizeof(bytes), &source);
+    progress_often();
+    assert_null(between(0, 1));
+    assert_int_equal(of(0)->retiring, 0);
+    assert_int_equal(of(0)->live, FEW - 1);
+    close_all();
+}
+
+/* They have said goodbye, and 0 has not. */
+static void peers_that_have_left_give_their_places_back(void **state)
+{
+    (void)state;
+    take_all_places();
+    for (unsigned which = 1; which <= FEW; which++) {
+        leave_first(which);
+    }
+    for (unsigned to = FEW + 1; to <= 2 * FEW; to++) {
         while (!send_next(0, to)) {
             progress();
         }
         await_all();
     }
+    for (unsigned which = 1; which <= FEW; which++) {
+        while (between(0, which) != NULL || between(which, 0) != NULL) {
+            progress();
+        }
+    }
+    assert_unbroken();
+    assert_bounded(FEW);
+    close_all();
+}
+
+/* As when their processes have ended. */
+static void peers_that_have_left_and_gone_give_their_places_back_without_a_word(void **state)
+{
+    (void)state;
+    take_all_places();
+    leave_first(1);
+    fail_queue_pair(1, 0);
     parties[1].sleeps = true;
-    assert_int_equal(ibv_modify_qp(regx_ep_find(of(1), id_of(0))->qp, &attr, IBV_QP_STATE), 0);
+    assert_true(send_next(0, FEW)); /* so that the other one is closed */
+    await_all();
     while (!send_next(0, FEW + 1)) {
         progress();
     }
-    while (parties[0].broken == 0) {
+    await_all();
+    assert_null(between(0, 1));
+    assert_unbroken();
+    assert_bounded(FEW);
+    close_all();
+}
+
+/* All places are taken by peers that compute, and another one asks, once. */
+static struct regx_cm_waiting *let_one_wait(void)
+{
+    take_all_places();
+    for (unsigned to = 1; to <= FEW; to++) {
+        parties[to].sleeps = true;
+    }
+    while (of(0)->cm.waiting_count == 0) {
+        send_next(FEW + 1, 0);
+        progress();
+    }
+    parties[FEW + 1].sleeps = true;
+    progress_often();
+    assert_int_equal(of(0)->cm.waiting_count, 1);
+    return &of(0)->cm.waiting[of(0)->cm.waiting_first];
+}
+
+static void a_request_waits_for_a_connection_that_breaks(void **state)
+{
+    (void)state;
+    let_one_wait()->heard_at = regx_now_ns() + HOUR_NS;
+    fail_queue_pair(0, FEW);
+    while (between(0, FEW + 1) == NULL) {
+        progress();
+    }
+    parties[FEW + 1].sleeps = false;
+    while (!send_next(FEW + 1, 0)) {
         progress();
     }
     await_all();
-    assert_int_equal(parties[0].broken, 1);
+    assert_bounded(FEW);
+    close_all();
+}
+
+/* Its sender may have gone. */
+static void a_request_that_was_not_repeated_is_not_accepted_late(void **state)
+{
+    (void)state;
+    let_one_wait()->heard_at -= REGX_BOUND_KEEP_NS;
+    for (unsigned to = 1; to <= FEW; to++) {
+        parties[to].sleeps = false;
+    }
+    while (of(0)->live == FEW) {
+        progress();
+    }
+    progress_often();
+    assert_null(between(0, FEW + 1));
+    assert_int_equal(of(0)->cm.waiting_count, 0);
+    parties[FEW + 1].sleeps = false;
+    while (!send_next(FEW + 1, 0)) {
+        progress();
+    }
+    await_all();
+    assert_unbroken();
+    assert_bounded(FEW);
+    close_all();
+}
+
+/* 1 has more for 0 than that has receive buffers for, and closes its transport when it hears that 0
+ * has closed the connection. verbs_close would wait for 0, which is in this thread. */
+static void what_was_accepted_arrives_at_a_peer_that_closed_for_room(void **state)
+{
+    (void)state;
+    take_all_places();
+    close_to_one_that_computes();
+    parties[0].sleeps = true;
+    while (fake_srq_length(of(0)->srq) > 0) {
+        send_next(FEW, 0);
+        progress();
+    }
+    for (int i = 0; i < 10; i++) {
+        assert_true(send_next(1, 0));
+    }
+    of(1)->closing = true;
+    regx_cm_leave(between(1, 0));
+    parties[1].sleeps = false;
+    progress_often();
+    assert_true(between(1, 0)->remote_closed);
+    parties[0].sleeps = false;
+    await_all();
+    while (between(1, 0) != NULL || between(0, 1) != NULL) {
+        progress();
+    }
+    assert_unbroken();
+    of(1)->closing = false;
     close_all();
 }
 
@@ -464,6 +765,17 @@ int main(void)
         cmocka_unit_test_setup(puts_and_gets_go_on_over_few_connections, reset),
         cmocka_unit_test_setup(who_has_waited_long_goes_beyond_the_bound, reset),
         cmocka_unit_test_setup(a_peer_that_is_gone_when_it_should_close_is_told, reset),
+        cmocka_unit_test_setup(a_peer_that_dies_instead_of_closing_is_told_and_gives_its_place_back,
+                               reset),
+        cmocka_unit_test_setup(who_was_asked_for_a_sign_of_life_can_be_connected_again, reset),
+        cmocka_unit_test_setup(who_leaves_what_is_being_closed_is_not_told_that_it_broke, reset),
+        cmocka_unit_test_setup(a_broken_connection_that_is_asked_for_takes_no_place, reset),
+        cmocka_unit_test_setup(peers_that_have_left_give_their_places_back, reset),
+        cmocka_unit_test_setup(peers_that_have_left_and_gone_give_their_places_back_without_a_word,
+                               reset),
+        cmocka_unit_test_setup(a_request_waits_for_a_connection_that_breaks, reset),
+        cmocka_unit_test_setup(a_request_that_was_not_repeated_is_not_accepted_late, reset),
+        cmocka_unit_test_setup(what_was_accepted_arrives_at_a_peer_that_closed_for_room, reset),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
