@@ -374,6 +374,7 @@ static void leave(regx_verbs_t *verbs, regx_ep_t *ep)
     if (ep->state == REGX_EP_READY && ep->local == REGX_EP_CLOSING && !unheard) {
         if (regx_tx_post_goodbye(ep) == REGX_OK) {
             ep->local = REGX_EP_CLOSED;
+            ep->goodbye = ep->posted;
         }
         set_leaving(ep);
         return;

@@ -77,6 +77,7 @@ struct regx_ep {
     uint32_t depth;
     regx_work_t *works; /* a ring of `depth` */
     uint64_t posted, done;
+    uint64_t goodbye;          /* CLOSED: `posted`, when our goodbye was the last */
     uint32_t unsignaled;       /* of the last ones, how many do not report their end */
     uint32_t unsignaled_slots; /* that these hold */
     uint32_t slots;            /* that all of them hold */
@@ -161,10 +162,13 @@ void regx_ep_forget_qpn(regx_ep_t *ep);
 /* Frees an endpoint whose queue pair is destroyed and which is in no list of others. */
 void regx_ep_free(regx_ep_t *ep);
 
-/* Whether every request has completed. */
+/* Whether every request has completed. Behind a goodbye come only questions for a sign of life; the
+ * peer may have ended its queue pair when they arrive. */
 static inline bool regx_ep_is_done(const regx_ep_t *ep)
 {
-    return ep->posted == ep->done || ep->state != REGX_EP_READY;
+    const uint64_t end = ep->local == REGX_EP_CLOSED ? ep->goodbye : ep->posted;
+
+    return ep->done >= end || ep->state != REGX_EP_READY;
 }
 
 #endif
