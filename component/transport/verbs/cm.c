@@ -381,6 +381,10 @@ static void leave(regx_verbs_t *verbs, regx_ep_t *ep)
     }
     if (!regx_ep_is_done(ep) && !unheard) {
         set_leaving(ep);
+    } else if (ep->remote_closed && ep->posted != ep->done && !closing) {
+        /* A question is under way. What comes of it must not be taken for that of another queue
+         * pair with the same number. */
+        regx_ep_break(ep, "disconnected", "while asked for a sign of life");
     } else if (closing || ep->remote_closed) {
         regx_ep_delete(ep);
     } else if (ep->state != REGX_EP_READY) {
