@@ -36,7 +36,7 @@ static const char closed[] = "remap: its userfaultfd was closed by the program";
 void regx_landings_init(regx_landings_t *landings, const regx_landings_config_t *config)
 {
     *landings = (regx_landings_t){.config = *config, .page = regx_page_size(), .uffd = -1};
-    landings->config.count = regx_min(config->count, REGX_LANDINGS_MAX);
+    landings->config.count = (unsigned)regx_min(config->count, REGX_LANDINGS_MAX);
     regx_lock_init(&landings->lock, config->threads);
 }
 

@@ -11,7 +11,7 @@
 
 enum { ROUNDS = 8 };
 
-static const int sizes[] = {8, 65536, 4194304};
+static const unsigned sizes[] = {8, 65536, 4194304};
 
 /* Another value for each place, round and rank. */
 static unsigned char stamp(int place, int round, int rank)
@@ -32,30 +32,32 @@ static int count_wrong(const unsigned char *got, int size, int round, int rank)
 
 int main(int argc, char **argv)
 {
-    const int most = sizes[sizeof(sizes) / sizeof(sizes[0]) - 1];
+    const unsigned most = sizes[sizeof(sizes) / sizeof(sizes[0]) - 1];
     long long right = 0;
     int rank, ranks, wrong = 0, wrong_anywhere = 0;
 
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    unsigned char *sent = malloc((size_t)most), *got = malloc((size_t)most);
+    unsigned char *sent = malloc(most), *got = malloc(most);
     if (sent == NULL || got == NULL) {
-        fprintf(stderr, "exchange: no memory for messages of %d bytes\n", most);
+        fprintf(stderr, "exchange: no memory for messages of %u bytes\n", most);
         MPI_Abort(MPI_COMM_WORLD, 1);
         return 1;
     }
     const int to = (rank + 1) % ranks, from = (rank + ranks - 1) % ranks;
     for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
         for (int round = 0; round < ROUNDS; round++) {
-            for (int i = 0; i < sizes[s]; i++) {
+            const int length = (int)sizes[s];
+
+            for (int i = 0; i < length; i++) {
                 sent[i] = stamp(i, round, rank);
             }
-            memset(got, ~stamp(0, round, from), (size_t)sizes[s]);
-            MPI_Sendrecv(sent, sizes[s], MPI_BYTE, to, 0, got, sizes[s], MPI_BYTE, from, 0,
+            memset(got, ~stamp(0, round, from), sizes[s]);
+            MPI_Sendrecv(sent, length, MPI_BYTE, to, 0, got, length, MPI_BYTE, from, 0,
                          MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-            wrong += count_wrong(got, sizes[s], round, from);
-            right += sizes[s];
+            wrong += count_wrong(got, length, round, from);
+            right += length;
         }
     }
     free(sent);

@@ -27,8 +27,8 @@ static struct {
     atomic_uint ends;   /* the round in which the hold is let go; 0: none */
     atomic_uint frees;  /* the round in which it gives back `memory` itself */
     uint32_t hold;
-    uint64_t head; /* of the log, when the hold was let go */
-    pthread_t thread;
+    uint64_t head;    /* of the log, when the hold was let go */
+    pthread_t thread; /* that did so */
 } plan;
 
 static void progress(void *context)
@@ -36,12 +36,12 @@ static void progress(void *context)
     const unsigned round = atomic_fetch_add(&plan.rounds, 1) + 1;
 
     assert_ptr_equal(context, &plan);
-    plan.thread = pthread_self();
     if (round == atomic_load(&plan.frees)) {
         munmap(memory, PAGE);
     }
     if (round == atomic_load(&plan.ends)) {
         plan.head = atomic_load(&monitor->log->head);
+        plan.thread = pthread_self();
         regx_drain_let_go(drain, plan.hold);
     }
 }
