@@ -130,8 +130,7 @@ uint32_t regx_drain_hold(regx_drain_t *drain, const void *base, size_t length)
     return place + 1;
 }
 
-/* First the place, then who waits: who begins to wait raises `waiting` before it reads the place.
- */
+/* First the place, then who waits: a waiter raises `waiting` before it reads the place. */
 void regx_drain_let_go(regx_drain_t *drain, uint32_t hold)
 {
     if (hold == 0) {

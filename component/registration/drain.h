@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Drain before change (btl_regx_inuse=drain): a call that would take away memory which a transfer
- * uses waits until the transfer is over. Proposed by Campbell in 2009: rather than to invalidate
- * what is in use, let the change wait.
+ * uses waits until the transfer is over. Campbell's proposal in the debate of 2008 to 2009: rather
+ * than to invalidate what is in use, let the change wait.
  *
  * Who moves large messages says what they use (hold) and when that is over (let go): from the clear
  * to send on at the sender, from the match on at the receiver, or from the request to send on where

@@ -70,8 +70,8 @@ typedef struct regx_cache_config {
     uint64_t count;     /* regions kept; REGX_UNLIMITED allowed (then what the table holds) */
     regx_admit_t admit; /* SECOND: a range's first use does not push out others */
     regx_inuse_t inuse; /* what progress does about a buffer that changed while in use */
-    /* Called from progress, acquire or close, with no lock held, at the first such buffer (WARN, DRAIN) or
-     * at each (ABORT), once its last use has ended. May be NULL. */
+    /* Called from progress, acquire or close, with no lock held, at the first such buffer (WARN,
+     * DRAIN) or at each (ABORT), once its last use has ended. May be NULL. */
     void (*changed_in_use)(void *context, const void *base, size_t length);
     void *context;
     const regx_trace_t *trace; /* lives as long as the registry; NULL: off */

@@ -2,7 +2,7 @@
  *
  * Landing pages: memory of this process into which a peer writes, and whose pages are then moved
  * under the user's address in place of being copied (path remap). The idea is Gregor's, of the
- * debate of 2009: "remap the application's virtual address to the pre-pinned page".
+ * debate of 2008 to 2009: "remap the application's virtual address to the pre-pinned page".
  *
  * A landing is two areas of private anonymous memory of the same size. The peer writes into one of
  * them, at the place in its page that the user's address has. The other is the spare: it has no

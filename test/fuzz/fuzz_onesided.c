@@ -147,6 +147,15 @@ static void forget(process_t *process)
     fuzz_check(pending == done && process->waiting == 0);
 }
 
+static void finish(process_t *process)
+{
+    forget(process);
+    regx_onesided_withdraw(process->onesided, process->window);
+    regx_onesided_withdraw(process->onesided, process->empty);
+    regx_onesided_destroy(process->onesided);
+    free(process->memory);
+}
+
 bool fuzz_one(const uint8_t *data, size_t size)
 {
     fuzz_input_t input = {data, size};
@@ -176,11 +185,7 @@ bool fuzz_one(const uint8_t *data, size_t size)
         }
     }
     const bool accepted = delivered > process.counters.malformed;
-    forget(&process);
-    regx_onesided_withdraw(process.onesided, process.window);
-    regx_onesided_withdraw(process.onesided, process.empty);
-    regx_onesided_destroy(process.onesided);
-    free(process.memory);
+    finish(&process);
     return accepted;
 }
 
@@ -235,10 +240,6 @@ size_t fuzz_seed(unsigned number, uint8_t *to)
         size = sizeof(step) + seed_frame(&message, number == 5 ? 60 : 0, to + sizeof(step));
         to[size++] = STEP_PROGRESS;
     }
-    forget(&process);
-    regx_onesided_withdraw(process.onesided, process.window);
-    regx_onesided_withdraw(process.onesided, process.empty);
-    regx_onesided_destroy(process.onesided);
-    free(process.memory);
+    finish(&process);
     return size;
 }

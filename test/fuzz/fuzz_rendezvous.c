@@ -449,6 +449,8 @@ static size_t put_control(uint8_t *to, size_t at, const regx_control_t *control)
     return put_bytes(to, put_bytes(to, at, step, sizeof(step)), message, length);
 }
 
+static const uint8_t end_of_receive[] = {STEP_GET_DONE, 0, 0, STEP_CLOSE, 0};
+
 /* A receive of 12 KiB, and what its sender says. */
 static size_t seed_recv(unsigned strategy, regx_control_type_t type, uint8_t *to)
 {
@@ -471,12 +473,7 @@ static size_t seed_recv(unsigned strategy, regx_control_type_t type, uint8_t *to
     finish();
     size_t at = put_bytes(to, 0, step, sizeof(step));
     at = put_control(to, at, &control);
-    to[at++] = STEP_GET_DONE;
-    to[at++] = 0;
-    to[at++] = 0;
-    to[at++] = STEP_CLOSE;
-    to[at++] = 0;
-    return at;
+    return put_bytes(to, at, end_of_receive, sizeof(end_of_receive));
 }
 
 /* A send of 12 KiB, and what its receiver says. */
@@ -538,12 +535,7 @@ static size_t seed_exposed(uint8_t *to)
     regx_exposure_pack(&exposure, bytes);
     size_t at = put_bytes(to, 0, step, sizeof(step));
     at = put_bytes(to, at, bytes, sizeof(bytes));
-    to[at++] = STEP_GET_DONE;
-    to[at++] = 0;
-    to[at++] = 0;
-    to[at++] = STEP_CLOSE;
-    to[at++] = 0;
-    return at;
+    return put_bytes(to, at, end_of_receive, sizeof(end_of_receive));
 }
 
 size_t fuzz_seed(unsigned number, uint8_t *to)

@@ -4,179 +4,22 @@
  * That is the process's connect queue, claim cells and stages, its mailbox towards the neighbour, and
  * the neighbour's own memory: mailbox, stages, what it publishes. The input is a sequence of steps.
  *
- * Segments are memory of this program, by their number; what UCX makes of a segment's name is not
- * looked at here. The kernel's copies (vm.h) write what they should to where they are told. What a
- * peer has this process read for it is not looked at either: the kernel trusts it as far (assist.h).
+ * What UCX makes of a segment's name is not looked at here (slabs.h). What a peer has this process read
+ * for it is not looked at either: the kernel trusts it as far (assist.h).
  */
 #include "fuzz.h"
-
-#include <time.h>
-
+#include "slabs.h"
 #include "transport/rkey_table.h"
 #include "transport/shm/shm_internal.h"
 
 enum {
     SELF = 1,
     PEER = 7,
-    PEER_PID = 0x7ffffff0, /* nobody has it */
     POOL = 65536,
     RING = REGX_MAILBOX_PAYLOAD_MIN,
-    SEGMENTS = 6,
     OPERATIONS = 8,
     LOCAL = 3 << 16
 };
-
-/* ---- segments, as segment.h has them ---- */
-
-typedef struct slab {
-    char *base;
-    size_t length;
-    bool taken;
-} slab_t;
-
-static slab_t slabs[SEGMENTS]; /* kept from input to input: what they cost is to clear them */
-static int mappings;
-
-static size_t take_slab(size_t length)
-{
-    size_t i = 0;
-
-    while (i < SEGMENTS &&
-           (slabs[i].taken || (slabs[i].base != NULL && slabs[i].length != length))) {
-        i++;
-    }
-    if (i < SEGMENTS && slabs[i].base == NULL) {
-        fuzz_check(posix_memalign((void **)&slabs[i].base, 4096, length) == 0);
-        slabs[i].length = length;
-        memset(slabs[i].base, 0, length);
-    }
-    if (i < SEGMENTS) {
-        slabs[i].taken = true;
-        memset(slabs[i].base, 0, regx_min(length, sizeof(regx_shm_main_t)));
-    }
-    return i;
-}
-
-static void name_slab(size_t i, regx_segment_name_t *name)
-{
-    memset(name, 0, sizeof(*name));
-    name->length = slabs[i].length;
-    name->key[0] = (uint8_t)i;
-}
-
-static size_t slab_of(const char *base)
-{
-    size_t i = 0;
-
-    while (slabs[i].base != base) {
-        i++;
-    }
-    return i;
-}
-
-regx_status_t regx_segment_domain_open(regx_segment_domain_t *domain,
-                                       const regx_transport_config_t *config, size_t probe_length,
-                                       regx_segment_t *segment)
-{
-    (void)config;
-    memset(domain, 0, sizeof(*domain));
-    return regx_segment_alloc(domain, probe_length, segment);
-}
-
-void regx_segment_domain_close(regx_segment_domain_t *domain)
-{
-    (void)domain;
-}
-
-size_t regx_segment_room(const regx_segment_domain_t *domain)
-{
-    (void)domain;
-    return 0; /* so mailboxes are short */
-}
-
-regx_status_t regx_segment_alloc(regx_segment_domain_t *domain, size_t length,
-                                 regx_segment_t *segment)
-{
-    const size_t i = take_slab(length);
-
-    (void)domain;
-    if (i == SEGMENTS) {
-        return REGX_NO_MEMORY;
-    }
-    segment->memory.address = slabs[i].base;
-    segment->memory.length = length;
-    return REGX_OK;
-}
-
-void regx_segment_free(regx_segment_t *segment)
-{
-    slabs[slab_of(segment->memory.address)].taken = false;
-}
-
-regx_status_t regx_segment_pack(const regx_segment_domain_t *domain, const regx_segment_t *segment,
-                                regx_segment_name_t *name)
-{
-    (void)domain;
-    name_slab(slab_of(segment->memory.address), name);
-    return REGX_OK;
-}
-
-regx_status_t regx_segment_map(const regx_segment_name_t *name, regx_mapping_t *mapping)
-{
-    const size_t i = name->key[0];
-
-    if (i >= SEGMENTS || slabs[i].base == NULL) {
-        return REGX_UNREACHABLE;
-    }
-    mapping->base = slabs[i].base;
-    mapping->length = slabs[i].length;
-    mappings++;
-    return REGX_OK;
-}
-
-void regx_segment_unmap(regx_mapping_t *mapping)
-{
-    (void)mapping;
-    mappings--;
-}
-
-/* ---- the kernel, as vm.h has it ---- */
-
-regx_status_t regx_vm_check(regx_vm_peer_t *peer, char *reason, size_t reason_size)
-{
-    (void)reason_size;
-    reason[0] = '\0';
-    peer->state = peer->pid == PEER_PID ? REGX_VM_ALLOWED : REGX_VM_DENIED;
-    return peer->state == REGX_VM_ALLOWED ? REGX_OK : REGX_DENIED;
-}
-
-regx_status_t regx_vm_copy(const regx_vm_peer_t *peer, regx_vm_direction_t direction, void *local,
-                           uint64_t remote, size_t length, size_t *copied)
-{
-    (void)peer;
-    if (remote % 7 == 6) { /* it is not there */
-        *copied = 0;
-        return REGX_FAILED;
-    }
-    if (direction == REGX_VM_READ) {
-        memset(local, 0x5a, length);
-    }
-    *copied = length;
-    return REGX_OK;
-}
-
-bool regx_vm_gone(const regx_vm_peer_t *peer)
-{
-    (void)peer;
-    return true;
-}
-
-/* Nobody is there to wait for. */
-int nanosleep(const struct timespec *wanted, struct timespec *left)
-{
-    (void)wanted, (void)left;
-    return 0;
-}
 
 /* ---- the process and its neighbour ---- */
 
@@ -223,7 +66,7 @@ typedef struct process {
 
 static regx_shm_main_t *main_of(size_t slab)
 {
-    return (regx_shm_main_t *)(void *)slabs[slab].base;
+    return (regx_shm_main_t *)(void *)slab_base(slab);
 }
 
 static void deliver(void *context, uint64_t sender, uint8_t tag, const void *data, size_t length)
@@ -270,7 +113,7 @@ static void get_done(regx_get_t *get, regx_status_t status)
 static void publish(const process_t *process, regx_shm_address_t *address)
 {
     memset(address, 0, sizeof(*address));
-    name_slab(process->main, &address->main);
+    slab_name(process->main, &address->main);
     address->pool_offset = regx_shm_stage_offset() + REGX_STAGE_BYTES;
     address->pool_size = POOL;
     address->cookie = process->cookie;
@@ -290,11 +133,11 @@ static void begin(process_t *process)
     memset(process, 0, sizeof(*process));
     process->cookie = (regx_vm_cookie_t){{0x1234, 0x5678}};
     fuzz_check(regx_shm_ops.open(&config, error, sizeof(error), &process->transport) == REGX_OK);
-    process->main = take_slab(regx_shm_stage_offset() + REGX_STAGE_BYTES + POOL);
-    process->boxes = take_slab(regx_mailbox_size(RING));
-    fuzz_check(process->main < SEGMENTS && process->boxes < SEGMENTS);
+    process->main = slab_take(regx_shm_stage_offset() + REGX_STAGE_BYTES + POOL);
+    process->boxes = slab_take(regx_mailbox_size(RING));
+    fuzz_check(process->main < SLABS && process->boxes < SLABS);
     main_of(process->main)->queue.cookie = process->cookie;
-    regx_mailbox_memory_t *box = (regx_mailbox_memory_t *)(void *)slabs[process->boxes].base;
+    regx_mailbox_memory_t *box = (regx_mailbox_memory_t *)(void *)slab_base(process->boxes);
     memset(box, 0, sizeof(*box));
     box->owner = process->cookie;
     regx_mailbox_out_init(&process->out, box, RING);
@@ -320,8 +163,8 @@ static void request(process_t *process, fuzz_input_t *input)
                                      .pool_offset = regx_shm_stage_offset() + REGX_STAGE_BYTES,
                                      .pool_size = POOL};
 
-    name_slab(process->boxes, &wanted.mailboxes);
-    name_slab(process->main, &wanted.pool);
+    slab_name(process->boxes, &wanted.mailboxes);
+    slab_name(process->main, &wanted.pool);
     scribble(input, &wanted, sizeof(wanted));
     regx_connect_queue_request(regx_shm_of(process->transport)->queue, &wanted);
 }
@@ -362,7 +205,7 @@ static void scribble_any(process_t *process, fuzz_input_t *input)
         scribble(input, (char *)regx_shm_main(shm) + after, sizeof(regx_shm_main_t) - after);
         break;
     case 2:
-        scribble(input, slabs[process->main].base + after, sizeof(regx_shm_main_t) - after);
+        scribble(input, slab_base(process->main) + after, sizeof(regx_shm_main_t) - after);
         break;
     case 3:
         scribble(input, process->out.memory, sizeof(*process->out.memory));
@@ -559,8 +402,9 @@ static void finish(process_t *process)
         fuzz_check(!process->operations[i].open);
     }
     regx_shm_ops.close(process->transport);
-    slabs[process->main].taken = slabs[process->boxes].taken = false;
-    fuzz_check(mappings == 0);
+    slab_give_back(process->main);
+    slab_give_back(process->boxes);
+    fuzz_check(slab_mappings() == 0);
 }
 
 bool fuzz_one(const uint8_t *data, size_t size)
@@ -585,41 +429,25 @@ bool fuzz_one(const uint8_t *data, size_t size)
 #define REQUEST STEP_REQUEST, PLAIN
 #define P STEP_PROGRESS
 
-/* A copy, so that the list below stays readable. */
-#define SEED(...)                                                                                  \
-    {                                                                                              \
-        sizeof((const uint8_t[]){__VA_ARGS__}),                                                    \
-        {                                                                                          \
-            __VA_ARGS__                                                                            \
-        }                                                                                          \
-    }
-
 size_t fuzz_seed(unsigned number, uint8_t *to)
 {
-    static const struct {
-        size_t size;
-        uint8_t bytes[64];
-    } seeds[] = {
-        SEED(REQUEST, STEP_POST, 8, 0, P, P),
-        SEED(REQUEST, STEP_POST, 200, 0, STEP_POST, 0, 8, P, STEP_POST, 0, 16, P, P),
-        SEED(REQUEST, STEP_LINE, 65, 0, 0, REGX_FRAME_ZCOPY, 20, 0, 0, 0, 0, 0, 0, 0, 0, 100, 0, 0,
-             0, 0, 0, 0, 0, 1, 0, 0, 0, P),
-        SEED(REQUEST, STEP_LINE, 0, sizeof(regx_assist_frame_t), 0, REGX_FRAME_ASSIST,
-             sizeof(regx_assist_frame_t), 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0,
-             0, 0, 0, 0, 0, 0, 32, 0, 0, 0, 0, 0, 0, P, P, P),
-        SEED(CONNECT, STEP_SEND, 8, 0, STEP_SEND, 0, 8, P),
-        SEED(CONNECT, STEP_ZCOPY, 8, 0, P, STEP_PUT, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, P),
-        SEED(CONNECT, STEP_PUT, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, P, P),
-        SEED(CONNECT, STEP_GET, 0, 128, 2, 0, 0, 0, 0, 0, P, P, P),
-        SEED(CONNECT, STEP_GET, 0, 128, 2, 2, 0, 0, 0, 0, P, P, P, P),
-        SEED(CONNECT, STEP_SEND, 8, 0, STEP_GET, 0, 1, 0, 1, 0, 0, 16, 1, STEP_SCRIBBLE, 2, 0, 0, 0,
-             P, STEP_STAGE, 100, 0, P, STEP_UNSTAGE),
-        SEED(CONNECT, STEP_SEND, 8, 0, STEP_STAGE, 0, 16, P, STEP_UNSTAGE),
+    static const fuzz_seed_t seeds[] = {
+        FUZZ_SEED(REQUEST, STEP_POST, 8, 0, P, P),
+        FUZZ_SEED(REQUEST, STEP_POST, 200, 0, STEP_POST, 0, 8, P, STEP_POST, 0, 16, P, P),
+        FUZZ_SEED(REQUEST, STEP_LINE, 65, 0, 0, REGX_FRAME_ZCOPY, 20, 0, 0, 0, 0, 0, 0, 0, 0, 100,
+                  0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, P),
+        FUZZ_SEED(REQUEST, STEP_LINE, 0, sizeof(regx_assist_frame_t), 0, REGX_FRAME_ASSIST,
+                  sizeof(regx_assist_frame_t), 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0,
+                  0, 0, 0, 0, 0, 0, 0, 32, 0, 0, 0, 0, 0, 0, P, P, P),
+        FUZZ_SEED(CONNECT, STEP_SEND, 8, 0, STEP_SEND, 0, 8, P),
+        FUZZ_SEED(CONNECT, STEP_ZCOPY, 8, 0, P, STEP_PUT, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, P),
+        FUZZ_SEED(CONNECT, STEP_PUT, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, P, P),
+        FUZZ_SEED(CONNECT, STEP_GET, 0, 128, 2, 0, 0, 0, 0, 0, P, P, P),
+        FUZZ_SEED(CONNECT, STEP_GET, 0, 128, 2, 2, 0, 0, 0, 0, P, P, P, P),
+        FUZZ_SEED(CONNECT, STEP_SEND, 8, 0, STEP_GET, 0, 1, 0, 1, 0, 0, 16, 1, STEP_SCRIBBLE, 2, 0,
+                  0, 0, P, STEP_STAGE, 100, 0, P, STEP_UNSTAGE),
+        FUZZ_SEED(CONNECT, STEP_SEND, 8, 0, STEP_STAGE, 0, 16, P, STEP_UNSTAGE),
     };
 
-    if (number >= sizeof(seeds) / sizeof(seeds[0])) {
-        return 0;
-    }
-    memcpy(to, seeds[number].bytes, seeds[number].size);
-    return seeds[number].size;
+    return fuzz_seed_of(seeds, sizeof(seeds) / sizeof(seeds[0]), number, to);
 }

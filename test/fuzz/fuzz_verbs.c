@@ -345,38 +345,23 @@ bool fuzz_one(const uint8_t *data, size_t size)
     STEP_FRAME, 0, 0, 0, REGX_PIECE_MORE, REGX_VERBS_RECEIVE_SIZE & 0xff,                          \
         REGX_VERBS_RECEIVE_SIZE >> 8
 
-#define SEED(...)                                                                                  \
-    {                                                                                              \
-        sizeof((const uint8_t[]){__VA_ARGS__}),                                                    \
-        {                                                                                          \
-            __VA_ARGS__                                                                            \
-        }                                                                                          \
-    }
-
 size_t fuzz_seed(unsigned number, uint8_t *to)
 {
-    static const struct {
-        size_t size;
-        uint8_t bytes[96];
-    } seeds[] = {
-        SEED(CONNECT),
-        SEED(REQUEST, P, P),
-        SEED(REQUEST, P, STEP_ATTACH, STEP_FRAME, 65, 0, 0, REGX_PIECE_LAST, 100, 0, P),
-        SEED(REQUEST, P, STEP_ATTACH, STEP_FRAME, 0, 0, 0, REGX_PIECE_MORE, 0, 33, STEP_FRAME, 65,
-             0, 0, REGX_PIECE_LAST, 100, 0, P),
-        SEED(REQUEST, P, STEP_ATTACH, MORE, MORE, MORE, MORE, P, MORE, MORE, MORE, STEP_FRAME, 65,
-             0, 0, REGX_PIECE_LAST, 100, 0, P),
-        SEED(REQUEST, P, STEP_ATTACH, STEP_WRITTEN, 1, 2, 3, REGX_PIECE_WRITTEN, 0, 0, P),
-        SEED(REQUEST, P, STEP_ATTACH, STEP_FRAME, 65, 0, 0, REGX_PIECE_LAST, 9, 0, STEP_FRAME, 0, 0,
-             0, REGX_PIECE_GOODBYE, 0, 0, P, P),
-        SEED(CONNECT, STEP_SEND, 8, 0, P, ACCEPT, P, STEP_ATTACH, STEP_SEND, 8, 0, P),
-        SEED(CONNECT, STEP_SEND, 8, 0, P, ACCEPT, P, STEP_ATTACH, STEP_SEND, 8, 0, P, RENEW, P,
-             STEP_DISCONNECT, P),
+    static const fuzz_seed_t seeds[] = {
+        FUZZ_SEED(CONNECT),
+        FUZZ_SEED(REQUEST, P, P),
+        FUZZ_SEED(REQUEST, P, STEP_ATTACH, STEP_FRAME, 65, 0, 0, REGX_PIECE_LAST, 100, 0, P),
+        FUZZ_SEED(REQUEST, P, STEP_ATTACH, STEP_FRAME, 0, 0, 0, REGX_PIECE_MORE, 0, 33, STEP_FRAME,
+                  65, 0, 0, REGX_PIECE_LAST, 100, 0, P),
+        FUZZ_SEED(REQUEST, P, STEP_ATTACH, MORE, MORE, MORE, MORE, P, MORE, MORE, MORE, STEP_FRAME,
+                  65, 0, 0, REGX_PIECE_LAST, 100, 0, P),
+        FUZZ_SEED(REQUEST, P, STEP_ATTACH, STEP_WRITTEN, 1, 2, 3, REGX_PIECE_WRITTEN, 0, 0, P),
+        FUZZ_SEED(REQUEST, P, STEP_ATTACH, STEP_FRAME, 65, 0, 0, REGX_PIECE_LAST, 9, 0, STEP_FRAME,
+                  0, 0, 0, REGX_PIECE_GOODBYE, 0, 0, P, P),
+        FUZZ_SEED(CONNECT, STEP_SEND, 8, 0, P, ACCEPT, P, STEP_ATTACH, STEP_SEND, 8, 0, P),
+        FUZZ_SEED(CONNECT, STEP_SEND, 8, 0, P, ACCEPT, P, STEP_ATTACH, STEP_SEND, 8, 0, P, RENEW, P,
+                  STEP_DISCONNECT, P),
     };
 
-    if (number >= sizeof(seeds) / sizeof(seeds[0])) {
-        return 0;
-    }
-    memcpy(to, seeds[number].bytes, seeds[number].size);
-    return seeds[number].size;
+    return fuzz_seed_of(seeds, sizeof(seeds) / sizeof(seeds[0]), number, to);
 }
