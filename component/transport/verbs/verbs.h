@@ -42,7 +42,8 @@
  *
  * Memory per connected peer: the queue pair (verbs_sq_depth requests with their inline data, some
  * 26 KiB in the device's driver at the default of 64), an address handle of some hundred bytes, and
- * an endpoint of some 2 KiB; verbs_connections bounds how many. While a frame of the peer comes in pieces, REGX_VERBS_ZCOPY_MAX bytes more.
+ * an endpoint of some 2 KiB; verbs_connections bounds how many. While a frame of the peer comes in
+ * pieces, REGX_VERBS_ZCOPY_MAX bytes more.
  * A peer that is not talked to costs a connection of some 100 bytes.
  */
 #ifndef REGX_VERBS_VERBS_H

@@ -356,8 +356,8 @@ static void progress_and_retry(void)
 }
 
 /* Frames, puts that carry how many frames came before, and gets, in any order, with questions for a
- * sign of life between them: every put and get is
- * done, every notice comes behind what was sent before. */
+ * sign of life between them: every put and get is done, every notice comes behind what was sent
+ * before. */
 static void puts_and_gets_go_on_over_few_connections(void **state)
 {
     static uint8_t sources[SIDES][LARGE], targets[SIDES][LARGE];
