@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/memlock.h"
+#include "transport/verbs/bound.h"
 #include "transport/verbs/buffers.h"
 #include "transport/verbs/cleanup.h"
 #include "transport/verbs/cm.h"
@@ -290,6 +291,7 @@ static regx_status_t verbs_open(const regx_transport_config_t *config, char *err
     verbs->super.front = &verbs->super;
     verbs->config = *config;
     regx_keepalive_open(verbs);
+    verbs->patience_ns = REGX_BOUND_PATIENCE_NS;
     verbs->settings = config->verbs != NULL ? *config->verbs : defaults;
     verbs->last_epoch = (uint64_t)regx_now_ns(); /* greater than those of a process before us */
     const regx_status_t status = open_all(verbs, error, error_size);
@@ -402,6 +404,7 @@ static void verbs_disconnect(regx_conn_t *super)
     regx_ep_t *ep = conn->ep;
     if (ep != NULL) {
         ep->conn = NULL;
+        regx_bound_forget(ep);
         if (regx_tx_touches(ep)) {
             regx_ep_abort(ep); /* puts and zcopies end here */
         }
