@@ -43,7 +43,7 @@ def test_tests_pass_with_open_mpi(series: str, full: bool, seed: int) -> None:
     run = subprocess.run([TOP / "test/run", "--openmpi", series, "--seed", str(seed),
                           *(["--full", *ALL] if full else SELECTION)], stdin=subprocess.DEVNULL,
                          text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
-                         timeout=7200 if full else 1200)
+                         timeout=7200 if full else 1800)
     print(run.stdout)
     assert run.returncode == 0, run.stdout[-6000:]
     assert " passed, 0 failed, " in run.stdout.splitlines()[-1], run.stdout[-2000:]

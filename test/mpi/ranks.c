@@ -24,12 +24,12 @@ static uint64_t own_bytes(void)
     uint64_t kilobytes = 0;
 
     while (file != NULL && fgets(line, sizeof line, file) != NULL) {
-        if (strncmp(line, "Pss:", 4) == 0) {
-            kilobytes = strtoull(line + 4, NULL, 10);
+        if (strncmp(line, "Pss_Anon:", 9) == 0 || strncmp(line, "Pss_Shmem:", 10) == 0) {
+            kilobytes += strtoull(strchr(line, ':') + 1, NULL, 10);
         }
     }
     if (file == NULL || fclose(file) != 0 || kilobytes == 0) {
-        check_fail("/proc/self/smaps_rollup has no Pss");
+        check_fail("/proc/self/smaps_rollup has no Pss_Anon");
     }
     return kilobytes << 10;
 }

@@ -2,14 +2,15 @@
 #define _GNU_SOURCE
 #include "transport/shm/mapped.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "base/util.h"
-#include "transport/shm/vm.h"
 
 /* A mapping of exactly that range, of a file that is open for reading and writing. The kernel finds it
  * by its name, however many mappings there are. */
@@ -46,11 +47,10 @@ static bool is_inside_mapping(uintptr_t start, uintptr_t end)
 /* Where the kernel refuses that copy it is not known. */
 static bool is_there(uintptr_t address)
 {
-    const regx_vm_peer_t self = {.pid = getpid()};
     char byte;
-    size_t copied;
+    const struct iovec to = {&byte, 1}, from = {(void *)address, 1};
 
-    return regx_vm_copy(&self, REGX_VM_READ, &byte, address, 1, &copied) != REGX_FAILED;
+    return process_vm_readv(getpid(), &to, 1, &from, 1, 0) == 1 || errno != EFAULT;
 }
 
 bool regx_mapped_shared(const void *base, size_t length)
@@ -58,7 +58,8 @@ bool regx_mapped_shared(const void *base, size_t length)
     const uintptr_t start = (uintptr_t)base;
     const size_t page = regx_page_size();
 
-    if (start % page != 0 || length == 0 || length > UINTPTR_MAX - start - page) {
+    if (start % page != 0 || length == 0 || length > UINTPTR_MAX - page ||
+        start > UINTPTR_MAX - page - length) {
         return false;
     }
     return (is_whole_mapping(start, regx_align_up(start + length, page)) ||

@@ -134,7 +134,7 @@ static void clean_up(regx_verbs_t *verbs, regx_ep_t *ep, bool empty)
         return;
     }
     cut(ep);
-    if (ep->retires && ep->report == REGX_EP_REPORTED && ep->conn != NULL && !verbs->closing) {
+    if (ep->retires && ep->report == REGX_EP_REPORTED && !verbs->closing) {
         ep->local = REGX_EP_OPEN; /* it stays, so that the caller does not ask a lost peer again */
     }
     if (ep->local != REGX_EP_OPEN) {

@@ -688,9 +688,12 @@ static void peers_that_have_left_and_gone_give_their_places_back_without_a_word(
     close_all();
 }
 
-/* All places are taken by peers that compute, and another one asks, once. */
+/* All places are taken by peers that compute, and another one asks, once. It stays however long the
+ * processor is somewhere else. */
 static struct regx_cm_waiting *let_one_wait(void)
 {
+    struct regx_cm_waiting *waiting;
+
     take_all_places();
     for (unsigned to = 1; to <= FEW; to++) {
         parties[to].sleeps = true;
@@ -700,15 +703,17 @@ static struct regx_cm_waiting *let_one_wait(void)
         progress();
     }
     parties[FEW + 1].sleeps = true;
+    waiting = &of(0)->cm.waiting[of(0)->cm.waiting_first];
+    waiting->heard_at = regx_now_ns() + HOUR_NS;
     progress_often();
     assert_int_equal(of(0)->cm.waiting_count, 1);
-    return &of(0)->cm.waiting[of(0)->cm.waiting_first];
+    return waiting;
 }
 
 static void a_request_waits_for_a_connection_that_breaks(void **state)
 {
     (void)state;
-    let_one_wait()->heard_at = regx_now_ns() + HOUR_NS;
+    let_one_wait();
     fail_queue_pair(0, FEW);
     while (between(0, FEW + 1) == NULL) {
         progress();
@@ -726,7 +731,7 @@ static void a_request_waits_for_a_connection_that_breaks(void **state)
 static void a_request_that_was_not_repeated_is_not_accepted_late(void **state)
 {
     (void)state;
-    let_one_wait()->heard_at -= REGX_BOUND_KEEP_NS;
+    let_one_wait()->heard_at = regx_now_ns() - REGX_BOUND_KEEP_NS;
     for (unsigned to = 1; to <= FEW; to++) {
         parties[to].sleeps = false;
     }

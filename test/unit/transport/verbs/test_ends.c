@@ -410,5 +410,6 @@ int main(void)
         cmocka_unit_test(hostile_addresses),
     };
 
+    alarm(UNIT_PATIENCE);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
