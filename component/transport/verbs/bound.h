@@ -22,7 +22,8 @@
  * accepted in their order when there is some. Others are asked again by whoever asked
  * (cm_queue.h). Whoever still wants a connection asks again and again. So a request that was not
  * repeated for long is not accepted late: its sender computes, and will ask again, or it has gone,
- * and would never give the place back. One that goes just after it was accepted keeps its place.
+ * and would never give the place back. One that goes just after it was accepted keeps its place, and
+ * so does a peer that was disconnected here and goes on itself.
  *
  * Peers that have left (cm.h) and were not left yet are closed by the same steps. They hear RETIRE
  * as the goodbye that they wait for.
@@ -46,8 +47,8 @@
 #include "transport/verbs/ep.h"
 
 #define REGX_BOUND_PATIENCE_NS INT64_C(1000000000)
-#define REGX_BOUND_KEEP_NS                                                                         \
-    INT64_C(3000000000) /* a request; some twice the time between two of them */
+/* Of a request: some twice the time between two of them. */
+#define REGX_BOUND_KEEP_NS INT64_C(3000000000)
 
 /* Whether there is room for one more. */
 bool regx_bound_has_room(const regx_verbs_t *verbs);
