@@ -55,8 +55,8 @@ REGX_PUBLIC const char *regx_domain_backends(unsigned index);
  * `options` may be NULL. All domains of a process that keep registrations have the same backend, and
  * auto takes what runs. (Where a program forks, ibv_fork_init is the program's to call, before.)
  *
- * EINVAL: an option is wrong; EOPNOTSUPP: the backend that was asked for cannot work here; EBUSY:
- * another one runs in this process; ENOMEM. `error` then holds one line, of up to 256 bytes,
+ * EINVAL: an option is wrong; EOPNOTSUPP: the backend that was asked for cannot be started here;
+ * EBUSY: another one runs in this process; ENOMEM. `error` then holds one line, of up to 256 bytes,
  * that says why; it may be NULL if `error_size` is 0. */
 REGX_PUBLIC int regx_domain_open(struct ibv_pd *pd, const regx_domain_options_t *options,
                                  regx_domain_t **domain, char *error, size_t error_size);
