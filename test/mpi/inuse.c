@@ -16,7 +16,7 @@
 
 #include "mapping.h"
 
-enum { TAG = 3, SEED = 61, LOOKS = 200, HOLE = 16 * 4096, ROOM = 64 << 20 };
+enum { TAG = 3, SEED = 61, LOOKS = 200, HOLE = 16 * 4096 };
 
 struct shared {
     atomic_bool receivers_turn; /* else the sender's */
@@ -39,17 +39,6 @@ static void share(const char *path)
         check_fail("%s: %s", path, strerror(errno));
     }
     close(file);
-}
-
-/* With free room above, where the kernel puts what is mapped by others (a thread's stack, say). Else
- * that would come into what is unmapped below. */
-static unsigned char *make_below_room(void)
-{
-    const size_t whole = (size + 4095) & ~(size_t)4095;
-    unsigned char *memory = mapping_make(NULL, whole + ROOM, false);
-
-    mapping_drop(memory + whole, ROOM, false);
-    return memory;
 }
 
 /* In two steps: when the second munmap returns, whoever watches has dealt with the first. */
@@ -153,7 +142,7 @@ int main(int argc, char **argv)
     hole = all ? 0 : (size / 4 * 3) & ~(size_t)4095;
     hole_size = all ? (size + 4095) & ~(size_t)4095 : strcmp(argv[2], "byte") == 0 ? 0 : HOLE;
     share(argv[4]);
-    unsigned char *memory = make_below_room();
+    unsigned char *memory = mapping_make_below_room(size, false);
     for (uint64_t round = 0; round < 2; round++) {
         const uint64_t key = stamp_key(SEED, round, 0, 0);
         const bool first = round == 0;
