@@ -169,6 +169,7 @@ static regx_cm_message_t request(fuzz_input_t *input)
                                .pool = 4096,
                                .pool_size = POOL,
                                .epoch = 1 + (bits >> 4),
+                               .born = 1 + (bits >> 4),
                                .known = (bits & 8) != 0 && ep != NULL ? ep->epoch : 0,
                                .address = peers_address()};
 }

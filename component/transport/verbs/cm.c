@@ -69,6 +69,15 @@ static void set_leaving(regx_ep_t *ep)
     regx_list_set(&ep->verbs->leaving, &ep->leaving_link, true);
 }
 
+/* The queue pair was replaced. Before anything new is posted, what is left is. */
+static void goes_on(regx_ep_t *ep)
+{
+    ep->restart_until = 0;
+    regx_list_remove(&ep->restart_link);
+    regx_count_transport(ep->verbs->config.counters, REGX_COUNTER_restarts, 1);
+    regx_tx_repeat(ep);
+}
+
 void regx_cm_connected(regx_ep_t *ep)
 {
     if (ep->state == REGX_EP_CONNECTED) {
@@ -76,6 +85,9 @@ void regx_cm_connected(regx_ep_t *ep)
         regx_cm_stop(ep);
         regx_trace(ep->verbs->config.trace, REGX_TRACE_CONNECTION,
                    "verbs: connected on %s to queue pair %u", ep->verbs->port.name, ep->peer_qpn);
+        if (regx_ep_restarts(ep)) {
+            goes_on(ep);
+        }
         if (ep->local != REGX_EP_OPEN) {
             set_leaving(ep);
         }
@@ -102,6 +114,9 @@ void regx_cm_leave(regx_ep_t *ep)
 {
     if (ep->local == REGX_EP_OPEN) {
         ep->local = REGX_EP_CLOSING;
+    }
+    if (regx_ep_restarts(ep)) {
+        regx_ep_break(ep, "disconnected", "before it was connected again");
     }
     set_leaving(ep);
     if (ep->state == REGX_EP_BROKEN) {
@@ -193,7 +208,9 @@ regx_status_t regx_cm_ready(regx_verbs_conn_t *conn)
         regx_ep_want_report(ep);
         return ep->report == REGX_EP_REPORTED ? REGX_UNREACHABLE : REGX_AGAIN;
     }
-    regx_cm_ask(ep);
+    if (ep->state != REGX_EP_RESTING) {
+        regx_cm_ask(ep);
+    }
     return REGX_AGAIN;
 }
 
@@ -246,14 +263,47 @@ static regx_ep_t *accept(regx_verbs_t *verbs, const regx_cm_message_t *message)
     return regx_ep_new(verbs, message->from, &message->address, route, error);
 }
 
+/* Likewise, of a queue pair that replaces one, or for an endpoint whose own is being replaced. */
+static regx_ep_t *restarted(regx_ep_t *ep, const regx_cm_message_t *message)
+{
+    const bool is_newer = message->epoch > ep->peer_epoch;
+
+    if (message->born != ep->peer_born || message->with != ep->born) {
+        if (regx_ep_restarts(ep) && is_newer) {
+            regx_ep_break_wanted(ep, "connecting again", "the peer has given the connection up");
+        }
+        return NULL;
+    }
+    switch (ep->state) {
+    case REGX_EP_CONNECTED:
+    case REGX_EP_READY:
+        if (is_newer) {
+            regx_ep_fail(ep, "queue pair", "the peer replaces its own");
+            return NULL; /* it asks again */
+        }
+        return message->epoch == ep->peer_epoch ? ep : NULL;
+    case REGX_EP_CONNECTING:
+        return is_newer ? ep : NULL;
+    case REGX_EP_RESTING:
+    case REGX_EP_BROKEN:
+        break;
+    }
+    return NULL;
+}
+
 /* The endpoint that a request or an answer is for; made if need be. NULL: none that can be
  * connected, for a reason that is counted or told. */
 static regx_ep_t *addressee(regx_verbs_t *verbs, const regx_cm_message_t *message)
 {
     regx_ep_t *ep = regx_ep_find(verbs, message->from);
+    const bool restarts = message->born != message->epoch;
 
     if (ep == NULL) {
-        ep = message->kind == REGX_CM_REQUEST && !verbs->closing ? accept(verbs, message) : NULL;
+        ep = message->kind == REGX_CM_REQUEST && !verbs->closing && !restarts
+                 ? accept(verbs, message)
+                 : NULL;
+    } else if (restarts || regx_ep_restarts(ep)) {
+        ep = restarted(ep, message);
     } else if (ep->remote_closed && ep->local == REGX_EP_OPEN && ep->state >= REGX_EP_READY &&
                message->epoch > ep->peer_epoch) {
         /* The peer left and has lost its queue pair, so that a goodbye would not reach it. What it
@@ -263,7 +313,7 @@ static regx_ep_t *addressee(regx_verbs_t *verbs, const regx_cm_message_t *messag
         ep = NULL;
     } else if (ep->state == REGX_EP_CONNECTED && message->epoch > ep->peer_epoch) {
         /* What ours is connected to is no more, and nothing was sent by it. */
-        ep = regx_ep_restart(ep) ? ep : NULL;
+        ep = regx_ep_begin_anew(ep) ? ep : NULL;
         regx_trace(verbs->config.trace, REGX_TRACE_CONNECTION,
                    "verbs: process %#" PRIx64 " has another queue pair; %s", message->from,
                    ep != NULL ? "so do we" : "there is none for it now");
@@ -282,7 +332,7 @@ static void renew(regx_verbs_t *verbs, const regx_cm_message_t *message)
     regx_ep_t *ep = regx_ep_find(verbs, message->from);
 
     if (ep != NULL && message->known == ep->epoch && message->epoch == ep->peer_epoch &&
-        ep->local == REGX_EP_OPEN) {
+        ep->local == REGX_EP_OPEN && !regx_ep_restarts(ep)) {
         regx_bound_retire(ep, false);
         regx_cm_leave(ep);
     }
@@ -295,6 +345,23 @@ static bool is_well_formed(regx_verbs_t *verbs, const uint8_t *bytes, size_t len
            message->to == verbs->config.self &&
            message->address.link_layer == verbs->address.link_layer &&
            comes_from(source, &message->address) && may_be(verbs, message->from, &message->address);
+}
+
+/* Connects the queue pair to the peer's. false: it cannot be. */
+static bool connect_ep(regx_ep_t *ep, const regx_cm_message_t *message)
+{
+    if (!regx_ep_connect(ep, message)) {
+        if (ep->state == REGX_EP_BROKEN) {
+            regx_ep_want_report(ep);
+        }
+        return false;
+    }
+    if (regx_ep_restarts(ep) && !regx_tx_settle(ep, message->heard)) {
+        regx_count_malformed(ep->verbs);
+        regx_ep_break_wanted(ep, "connecting again", "the two do not agree on what has arrived");
+        return false;
+    }
+    return true;
 }
 
 /* A request or an answer. */
@@ -312,8 +379,7 @@ static void connect_to(regx_verbs_t *verbs, const regx_cm_message_t *message)
     /* A queue pair that is connected to one of ours that is no more is not connected to. Our answer
      * tells the peer, which makes another. */
     const bool fits = message->known == 0 || message->known == ep->epoch;
-    if (fits && ep->state == REGX_EP_CONNECTING && !regx_ep_connect(ep, message)) {
-        regx_ep_want_report(ep);
+    if (fits && ep->state == REGX_EP_CONNECTING && !connect_ep(ep, message)) {
         return;
     }
     if (message->known == ep->epoch) {

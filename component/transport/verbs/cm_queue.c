@@ -98,13 +98,16 @@ static void send_message(regx_ep_t *ep, regx_cm_kind_t kind)
     const regx_verbs_t *verbs = ep->verbs;
     const regx_cm_message_t message = {.kind = kind,
                                        .reads = verbs->reads_answered,
-                                       .qpn = ep->qp->qp_num,
+                                       .qpn = ep->qpn,
                                        .psn = ep->psn,
                                        .from = verbs->config.self,
                                        .to = ep->peer,
                                        .epoch = ep->epoch,
                                        .known =
                                            ep->state == REGX_EP_CONNECTING ? 0 : ep->peer_epoch,
+                                       .born = ep->born,
+                                       .with = ep->peer_born,
+                                       .heard = ep->heard_before,
                                        .pool = (uintptr_t)verbs->super.pool_memory,
                                        .pool_size = verbs->super.pool_size,
                                        .pool_key = verbs->pool_mr->rkey,

@@ -13,7 +13,7 @@ static void queue_pair_failed(regx_verbs_t *verbs, const struct ibv_qp *qp, cons
     if (qp == verbs->cm.qp) {
         regx_eps_break_unready(verbs, why);
     } else if (ep != NULL) {
-        regx_ep_break(ep, "queue pair", why);
+        regx_ep_fail(ep, "queue pair", why);
     }
 }
 

@@ -7,6 +7,7 @@
 #include "transport/verbs/data.h"
 #include "transport/verbs/events.h"
 #include "transport/verbs/keepalive.h"
+#include "transport/verbs/restart.h"
 #include "transport/verbs/rx.h"
 
 /* Between two looks at what the device reports, each of which is a system call. */
@@ -62,13 +63,17 @@ int regx_verbs_progress(regx_transport_t *transport)
     if (!regx_list_empty(&verbs->cm.asking) || !regx_list_empty(&verbs->cm.due)) {
         regx_cm_queue_progress(verbs);
     }
+    if (!regx_list_empty(&verbs->restarting)) {
+        regx_restart_progress(verbs, empty);
+    }
     if (!regx_list_empty(&verbs->broken)) {
         regx_cleanup_progress(verbs, empty);
     }
     if (!regx_list_empty(&verbs->leaving) || verbs->cm.waiting_count > 0) {
         regx_cm_progress(verbs);
     }
-    if (is_time_to_look(verbs) || !regx_list_empty(&verbs->broken)) {
+    if (is_time_to_look(verbs) || !regx_list_empty(&verbs->broken) ||
+        !regx_list_empty(&verbs->restarting)) {
         verbs->looks++;
         regx_verbs_look(verbs);
         regx_keepalive_progress(verbs);

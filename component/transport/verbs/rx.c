@@ -177,6 +177,15 @@ static void datagram_done(regx_verbs_t *verbs, const struct ibv_wc *wc)
     }
 }
 
+static void receive_failed(regx_ep_t *ep, enum ibv_wc_status status)
+{
+    if (status == IBV_WC_WR_FLUSH_ERR) {
+        regx_ep_fail(ep, "receiving", ibv_wc_status_str(status));
+    } else {
+        regx_ep_break(ep, "receiving", ibv_wc_status_str(status));
+    }
+}
+
 static void received(regx_verbs_t *verbs, const struct ibv_wc *wc)
 {
     const uint32_t index = (uint32_t)wc->wr_id;
@@ -186,8 +195,11 @@ static void received(regx_verbs_t *verbs, const struct ibv_wc *wc)
         return;
     }
     regx_ep_t *ep = regx_ep_find_qpn(verbs, wc->qp_num);
+    if (ep != NULL && wc->status == IBV_WC_SUCCESS) {
+        ep->heard++;
+    }
     if (ep != NULL && wc->status != IBV_WC_SUCCESS) {
-        regx_ep_break(ep, "receiving", ibv_wc_status_str(wc->status));
+        receive_failed(ep, wc->status);
     } else if (ep != NULL && wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
         receive_written(ep, be32toh(wc->imm_data));
     } else if (ep != NULL && (wc->wc_flags & IBV_WC_WITH_IMM) != 0) {
@@ -196,6 +208,12 @@ static void received(regx_verbs_t *verbs, const struct ibv_wc *wc)
         regx_count_malformed(verbs);
     }
     regx_buffer_return(verbs, index);
+}
+
+/* Whether the next queue pair may do what this one could not. */
+static bool may_pass(enum ibv_wc_status status)
+{
+    return status == IBV_WC_RETRY_EXC_ERR || status == IBV_WC_WR_FLUSH_ERR;
 }
 
 static void sent(regx_verbs_t *verbs, const struct ibv_wc *wc)
@@ -213,11 +231,16 @@ static void sent(regx_verbs_t *verbs, const struct ibv_wc *wc)
         return;
     }
     /* What comes after the first is only flushed. */
-    if (wc->status != IBV_WC_WR_FLUSH_ERR || ep->state != REGX_EP_BROKEN) {
+    if (wc->status != IBV_WC_WR_FLUSH_ERR ||
+        (ep->state != REGX_EP_BROKEN && ep->state != REGX_EP_RESTING)) {
         char why[STATUS_MAX];
 
         format_status(wc, why);
-        regx_ep_break(ep, ep->works[wc->wr_id % ep->depth].what, why);
+        if (may_pass(wc->status)) {
+            regx_ep_fail(ep, ep->works[wc->wr_id % ep->depth].what, why);
+        } else {
+            regx_ep_break(ep, ep->works[wc->wr_id % ep->depth].what, why);
+        }
     }
 }
 
@@ -267,4 +290,21 @@ int regx_verbs_poll(regx_verbs_t *verbs, bool *empty)
         }
     }
     return count;
+}
+
+bool regx_verbs_drain(regx_verbs_t *verbs, uint32_t qpn)
+{
+    const int polls = verbs->cq->cqe / REGX_BACKLOG_BATCH + 1; /* more cannot have completed before */
+    struct ibv_wc wc;
+    bool empty = false;
+
+    for (int i = 0; i < polls && !empty; i++) {
+        if (regx_backlog_keep(verbs, &empty) != REGX_OK) {
+            return false;
+        }
+    }
+    while (regx_backlog_take_of(verbs, qpn, &wc)) {
+        handle(verbs, &wc, 1);
+    }
+    return true;
 }

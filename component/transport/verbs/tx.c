@@ -37,6 +37,28 @@ static void count_signaled(regx_ep_t *ep)
     ep->unsignaled = ep->unsignaled_slots = 0;
 }
 
+/* Whether the request takes a receive of the peer. */
+static bool is_numbered(unsigned opcode)
+{
+    return opcode == IBV_WR_SEND_WITH_IMM || opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+}
+
+static regx_posted_t note(const struct ibv_send_wr *request)
+{
+    regx_posted_t posted = {.remote = request->wr.rdma.remote_addr,
+                            .rkey = request->wr.rdma.rkey,
+                            .immediate = request->imm_data,
+                            .opcode = (uint16_t)request->opcode,
+                            .flags = (uint16_t)(request->send_flags & IBV_SEND_INLINE)};
+
+    if (request->num_sge > 0) {
+        posted.local = request->sg_list->addr;
+        posted.length = request->sg_list->length;
+        posted.lkey = request->sg_list->lkey;
+    }
+    return posted;
+}
+
 regx_status_t regx_tx_post(regx_ep_t *ep, struct ibv_send_wr *requests, const regx_work_t *works,
                            unsigned count)
 {
@@ -57,6 +79,10 @@ regx_status_t regx_tx_post(regx_ep_t *ep, struct ibv_send_wr *requests, const re
             requests[i].send_flags |= IBV_SEND_SIGNALED;
             count_signaled(ep);
         }
+        if (ep->requests != NULL) {
+            ep->requests[ep->posted % ep->depth] = note(&requests[i]);
+        }
+        ep->numbered += is_numbered(requests[i].opcode);
         ep->works[ep->posted++ % ep->depth] = works[i];
     }
     verbs->outstanding += count;
@@ -217,6 +243,86 @@ void regx_tx_done(regx_ep_t *ep, uint64_t number)
 {
     if (number - ep->done < ep->posted - ep->done) {
         end_work(ep, number + 1, REGX_OK);
+    }
+}
+
+/* How many numbered requests were posted before those that are under way. */
+static uint64_t first_number(const regx_ep_t *ep)
+{
+    uint64_t number = ep->numbered;
+
+    for (uint64_t i = ep->done; i != ep->posted; i++) {
+        number -= is_numbered(ep->requests[i % ep->depth].opcode);
+    }
+    return number;
+}
+
+/* Ends requests up to `end`. Not so READs: the peer does not tell whether what it answered has come.
+ * They are put together before `end`. */
+static void settle(regx_ep_t *ep, uint64_t end)
+{
+    uint64_t left = end;
+
+    for (uint64_t i = ep->done; i != end; i++) {
+        const regx_work_t work = ep->works[i % ep->depth];
+
+        if (work.kind != REGX_WORK_GET) {
+            finish(ep, &work, REGX_OK);
+        }
+    }
+    for (uint64_t i = end; i != ep->done; i--) {
+        if (ep->works[(i - 1) % ep->depth].kind == REGX_WORK_GET) {
+            left--;
+            ep->works[left % ep->depth] = ep->works[(i - 1) % ep->depth];
+            ep->requests[left % ep->depth] = ep->requests[(i - 1) % ep->depth];
+        }
+    }
+    ep->verbs->outstanding -= (uint32_t)(left - ep->done);
+    ep->done = left;
+}
+
+bool regx_tx_settle(regx_ep_t *ep, uint64_t heard)
+{
+    uint64_t number = first_number(ep), end = ep->done;
+
+    if (heard < number || heard > ep->numbered) {
+        return false;
+    }
+    count_signaled(ep); /* of the queue pair that failed nothing more is reported */
+    for (uint64_t i = ep->done; number != heard; i++) {
+        number += is_numbered(ep->requests[i % ep->depth].opcode);
+        end = i + 1;
+    }
+    settle(ep, end);
+    return true;
+}
+
+void regx_tx_repeat(regx_ep_t *ep)
+{
+    const regx_verbs_t *verbs = ep->verbs;
+    struct ibv_send_wr *refused;
+    uint64_t bytes = 0;
+    int error = 0;
+
+    for (uint64_t i = ep->done; i != ep->posted && error == 0; i++) {
+        const regx_posted_t *posted = &ep->requests[i % ep->depth];
+        struct ibv_sge piece = {
+            .addr = posted->local, .length = posted->length, .lkey = posted->lkey};
+        struct ibv_send_wr request = {
+            .wr_id = i,
+            .sg_list = &piece,
+            .num_sge = posted->length > 0 ? 1 : 0,
+            .opcode = (enum ibv_wr_opcode)posted->opcode,
+            .send_flags = posted->flags | IBV_SEND_SIGNALED,
+            .imm_data = posted->immediate,
+            .wr.rdma = {.remote_addr = posted->remote, .rkey = posted->rkey}};
+
+        bytes += posted->length;
+        error = ibv_post_send(ep->qp, &request, &refused);
+    }
+    regx_count_transport(verbs->config.counters, REGX_COUNTER_bytes_resent, bytes);
+    if (error != 0) {
+        regx_ep_break_wanted(ep, sending, strerror(error));
     }
 }
 

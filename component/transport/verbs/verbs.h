@@ -16,6 +16,7 @@
  *   frame.c, put.c, get.c   what callers send, write and read
  *   events.c      what the device reports apart from completions
  *   rx.c          completions: frames that arrived, work that is done
+ *   restart.c     another queue pair for one that failed
  *   progress.c    one step of everything
  *   keepalive.c   peers from whom something is only awaited
  *   on_demand.c   on-demand regions
@@ -169,6 +170,7 @@ typedef struct regx_verbs {
     int64_t full_since;
     int64_t patience_ns;    /* after which one goes beyond the bound */
     regx_link_t broken;     /* endpoints to be reported or cut */
+    regx_link_t restarting; /* endpoints whose queue pair is being replaced */
     regx_link_t leaving;    /* endpoints that are disconnected and can take the next step */
     regx_arbiter_t arbiter; /* endpoints with puts or gets in line */
     int64_t starved_since, starved_until; /* no memory for a queue pair: since when, and when to try

@@ -629,6 +629,7 @@ static void a_broken_connection_that_is_asked_for_takes_no_place(void **state)
     const regx_cm_message_t message = {.kind = REGX_CM_RENEW,
                                        .qpn = 1,
                                        .epoch = ep->peer_epoch,
+                                       .born = ep->peer_epoch,
                                        .known = ep->epoch,
                                        .from = id_of(1),
                                        .to = id_of(0),
