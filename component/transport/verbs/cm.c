@@ -379,11 +379,15 @@ static void connect_to(regx_verbs_t *verbs, const regx_cm_message_t *message)
     /* A queue pair that is connected to one of ours that is no more is not connected to. Our answer
      * tells the peer, which makes another. */
     const bool fits = message->known == 0 || message->known == ep->epoch;
-    if (fits && ep->state == REGX_EP_CONNECTING && !connect_ep(ep, message)) {
+    const bool connects = fits && ep->state == REGX_EP_CONNECTING;
+    if (connects && !connect_ep(ep, message)) {
         return;
     }
     if (message->known == ep->epoch) {
         regx_cm_connected(ep);
+    }
+    if (connects && ep->born != ep->epoch && message->kind == REGX_CM_ACCEPT) {
+        regx_cm_answer(ep); /* the peer may have much to send, and we nothing */
     }
     if (message->kind == REGX_CM_REQUEST) {
         regx_trace(verbs->config.trace, REGX_TRACE_CONNECTION,

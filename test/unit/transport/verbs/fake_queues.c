@@ -115,7 +115,7 @@ static void enter_error(qp_t *qp)
         return;
     }
     qp->super.state = IBV_QPS_ERR;
-    if (qp->super.qp_type == IBV_QPT_RC) {
+    if (qp->super.qp_type == IBV_QPT_RC && !fake.mute) {
         const struct ibv_async_event event = {.event_type = IBV_EVENT_QP_LAST_WQE_REACHED,
                                               .element.qp = &qp->super};
 
@@ -232,10 +232,13 @@ static void send_datagram(qp_t *qp, const request_t *request)
     qp_t *to = find(request->wr.wr.ud.remote_qpn);
     uint8_t header[GRH_SIZE];
 
-    fake.datagrams++;
+    const uint32_t bit = 1u << fake.datagrams++ % 32;
+    const int copies =
+        fake.drop_datagrams || fake.link_down || (fake.lose & bit) != 0 ? 0
+        : (fake.twice & bit) != 0                                       ? 2
+                                                                        : 1;
     if (to != NULL && to->super.qp_type == IBV_QPT_UD && to->super.state == IBV_QPS_RTS &&
-        to->qkey == request->wr.wr.ud.remote_qkey && leads_to(&request->to, to->port) &&
-        !fake.drop_datagrams) {
+        to->qkey == request->wr.wr.ud.remote_qkey && leads_to(&request->to, to->port)) {
         const struct ibv_wc wc = {.opcode = IBV_WC_RECV,
                                   .byte_len = request->piece.length,
                                   .src_qp = qp->super.qp_num,
@@ -243,10 +246,19 @@ static void send_datagram(qp_t *qp, const request_t *request)
                                   .wc_flags = request->to.is_global ? IBV_WC_GRH : 0};
 
         fill_header(qp, request, header);
-        receive(to, &to->receives, &wc, header, (const void *)(uintptr_t)request->piece.addr,
-                request->piece.length);
+        for (int i = 0; i < copies; i++) {
+            receive(to, &to->receives, &wc, header, (const void *)(uintptr_t)request->piece.addr,
+                    request->piece.length);
+        }
     }
     end_request(qp, request, IBV_WC_SUCCESS);
+}
+
+static bool is_to_fail(void)
+{
+    const unsigned number = fake.fault.done + 1;
+
+    return fake.fault.at[0] == number || fake.fault.at[1] == number;
 }
 
 /* Does one request of a reliable queue pair. false: the receiver has no buffer now. */
@@ -260,8 +272,11 @@ static bool send_reliably(qp_t *qp, const request_t *request)
     const bool writes = wr->opcode == IBV_WR_RDMA_WRITE || wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
     struct ibv_wc wc = {.opcode = IBV_WC_RECV, .byte_len = length};
     enum ibv_wc_status status = IBV_WC_SUCCESS;
+    const bool fails = is_to_fail();
 
-    if (to == NULL || to->super.state == IBV_QPS_ERR ||
+    if (fails && !fake.fault.late) {
+        status = fake.fault.status;
+    } else if (fake.link_down || to == NULL || to->super.state == IBV_QPS_ERR ||
         (to->super.state != IBV_QPS_INIT && to->dest != qp->super.qp_num)) {
         status = IBV_WC_RETRY_EXC_ERR;
     } else if (to->super.state == IBV_QPS_INIT) {
@@ -287,6 +302,10 @@ static bool send_reliably(qp_t *qp, const request_t *request)
             !receive(to, &((srq_t *)to->super.srq)->receives, &wc, NULL, local, length)) {
             return false;
         }
+    }
+    fake.fault.done++;
+    if (fails) {
+        status = fake.fault.status;
     }
     end_request(qp, request, status);
     if (status != IBV_WC_SUCCESS) {
