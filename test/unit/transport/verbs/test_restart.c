@@ -33,6 +33,7 @@ typedef struct traffic {
 
 static traffic_t traffics[2];
 static regx_verbs_settings_t settings = REGX_VERBS_DEFAULTS;
+static unsigned down_from, down_until; /* rounds of progress in which the link is down */
 
 static uint64_t stream_of(const traffic_t *traffic, int op)
 {
@@ -273,6 +274,17 @@ static uint64_t count_of(const side_t *side, int counter)
     return atomic_load(&side->counters.transport[counter]);
 }
 
+/* After it both are ready. */
+static void a_frame_each_way(void)
+{
+    const unsigned heard[] = {one.delivered, two.delivered};
+
+    side_send(&one, 1, 1, 100);
+    side_send(&two, 1, 1, 100);
+    side_await(&one.delivered, heard[0] + 1);
+    side_await(&two.delivered, heard[1] + 1);
+}
+
 /* All operations both ways, at the same time; `two` makes progress once in `slow` times. Then a frame
  * each way. Returns how often a side's queue
  * pair was replaced, at most. */
@@ -285,6 +297,7 @@ static unsigned run(unsigned slow)
     for (unsigned i = 0; !has_ended(&traffics[0]) || !has_ended(&traffics[1]); i++) {
         begin_more(&traffics[0]);
         begin_more(&traffics[1]);
+        fake.link_down = i >= down_from && i < down_until;
         regx_transport_ops.progress(one.transport);
         if (i % slow == 0) {
             regx_transport_ops.progress(two.transport);
@@ -293,11 +306,7 @@ static unsigned run(unsigned slow)
     const unsigned requests = fake.fault.done;
     fake.fault.at[0] = fake.fault.at[1] = 0;
     one.on_deliver = two.on_deliver = NULL;
-    const unsigned heard[] = {one.delivered, two.delivered};
-    side_send(&one, 1, 1, 100);
-    side_send(&two, 1, 1, 100);
-    side_await(&one.delivered, heard[0] + 1);
-    side_await(&two.delivered, heard[1] + 1);
+    a_frame_each_way();
     assert_int_equal(one.broken + two.broken, 0);
     finish(&traffics[0]);
     finish(&traffics[1]);
@@ -316,6 +325,7 @@ static int setup(void **state)
     fake_reset();
     fake.fault.status = IBV_WC_RETRY_EXC_ERR;
     settings.restart_limit = 600;
+    down_from = down_until = 0;
     side_settings = &settings;
     alarm(UNIT_PATIENCE);
     return 0;
@@ -400,6 +410,123 @@ static void a_device_that_does_not_report_the_end_is_waited_for(void **state)
     assert_int_equal(run(1), 1);
 }
 
+static void a_link_may_be_down_for_a_while(void **state)
+{
+    (void)state;
+    for (down_from = 0; down_from < 40; down_from += 3) {
+        down_until = down_from + 50;
+        run(1 + down_from % 2);
+    }
+}
+
+/* One clear end, within the limit, of a peer that stays away. */
+static void a_peer_that_is_gone_is_told_of_once(void **state)
+{
+    (void)state;
+    settings.restart_limit = 1;
+    sides_open(false);
+    sides_exchange(1, 100);
+    fake.link_down = true;
+    side_send(&one, 1, 1, 100);
+    side_await(&one.broken, 1);
+    assert_non_null(strstr(one.what, "retry counter exceeded"));
+    assert_non_null(strstr(one.what, "not connected again within 1 s"));
+    assert_int_equal(side_try(one.conn, 8), REGX_UNREACHABLE);
+    assert_int_equal(count_of(&one, REGX_COUNTER_restarts), 0);
+    sides_close();
+    assert_int_equal(one.broken, 1);
+}
+
+static void without_a_limit_the_connection_is_lost_at_once(void **state)
+{
+    (void)state;
+    settings.restart_limit = 0;
+    sides_open(false);
+    sides_exchange(1, 100);
+    fake.fault.at[0] = fake.fault.done + 1;
+    side_send(&one, 1, 1, 100);
+    side_await(&one.broken, 1);
+    assert_null(strstr(one.what, "again"));
+    sides_close();
+}
+
+/* A peer that says it has heard what was not sent, or has not what was acknowledged. */
+static void a_count_that_cannot_be_is_an_error(void **state)
+{
+    (void)state;
+    for (int more = -1; more <= 2; more += 3) {
+        sides_open(false);
+        sides_exchange(1, 100);
+        regx_zcopy_t zcopy = {
+            .data = one.transport->pool_memory, .length = 8, .done = side_zcopy_done};
+        assert_int_equal(regx_transport_ops.send_zcopy(one.conn, &zcopy), REGX_PENDING);
+        side_await(&done_ok, 1);
+        regx_ep_find(verbs_of(&two), ONE)->heard += (uint64_t)more;
+        fake.fault.at[0] = fake.fault.done + 1;
+        side_send(&one, 1, 1, 100);
+        side_await(&one.broken, 1);
+        assert_non_null(strstr(one.what, "do not agree"));
+        assert_int_equal(one.counters.malformed, 1);
+        side_close(&one);
+        side_close(&two);
+    }
+}
+
+static void count_put(regx_put_t *put, regx_status_t status)
+{
+    (void)put;
+    assert_int_equal(status, REGX_OK);
+    done_ok++;
+}
+
+/* Sent again is at most what was under way. */
+static void what_is_sent_again_is_bounded(void **state)
+{
+    enum { CHUNK = 65536, CHUNKS = 20, WINDOW = 4 };
+    uint8_t *from = malloc((size_t)CHUNK * CHUNKS), *to = calloc(CHUNKS, CHUNK);
+    regx_put_t puts[CHUNKS];
+    regx_mr_t source, target;
+
+    (void)state;
+    unit_fill(from, (size_t)CHUNK * CHUNKS, 1, 0);
+    for (unsigned fault = 1; fault <= 100; fault += 9) {
+        sides_open(false);
+        sides_exchange(1, 100);
+        verbs_of(&one)->piece_max = CHUNK / 4;
+        side_reg(&one, from, (size_t)CHUNK * CHUNKS, REGX_ACCESS_LOCAL, &source);
+        side_reg(&two, to, (size_t)CHUNK * CHUNKS, REGX_ACCESS_REMOTE_WRITE, &target);
+        memset(to, 0, (size_t)CHUNK * CHUNKS);
+        fake.fault.late = fault % 2 == 0;
+        fake.fault.at[0] = fake.fault.done + fault;
+        for (unsigned i = 0; i < CHUNKS; i++) {
+            puts[i] = (regx_put_t){.local = from + (size_t)i * CHUNK,
+                                   .length = CHUNK,
+                                   .region = &source,
+                                   .target = REGX_TARGET_REGION,
+                                   .offset = (size_t)i * CHUNK,
+                                   .key = target.key,
+                                   .notice_length = 3,
+                                   .done = count_put};
+            while (i >= done_ok + WINDOW) {
+                sides_progress();
+            }
+            assert_int_equal(regx_transport_ops.put(one.conn, &puts[i]), REGX_PENDING);
+        }
+        side_await(&done_ok, CHUNKS);
+        side_await(&two.delivered, 1 + CHUNKS);
+        assert_memory_equal(from, to, (size_t)CHUNK * CHUNKS);
+        a_frame_each_way();
+        assert_int_equal(count_of(&one, REGX_COUNTER_restarts), 1);
+        assert_in_range(count_of(&one, REGX_COUNTER_bytes_resent), 0, WINDOW * (CHUNK + 3));
+        assert_int_equal(count_of(&two, REGX_COUNTER_bytes_resent), 0);
+        regx_transport_ops.dereg(one.transport, &source);
+        regx_transport_ops.dereg(two.transport, &target);
+        sides_close();
+    }
+    free(from);
+    free(to);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -409,6 +536,11 @@ int main(void)
         cmocka_unit_test_setup(a_queue_pair_may_fail_while_what_was_lost_is_repeated, setup),
         cmocka_unit_test_setup(datagrams_may_be_lost_or_come_twice, setup),
         cmocka_unit_test_setup(a_device_that_does_not_report_the_end_is_waited_for, setup),
+        cmocka_unit_test_setup(a_link_may_be_down_for_a_while, setup),
+        cmocka_unit_test_setup(a_peer_that_is_gone_is_told_of_once, setup),
+        cmocka_unit_test_setup(without_a_limit_the_connection_is_lost_at_once, setup),
+        cmocka_unit_test_setup(a_count_that_cannot_be_is_an_error, setup),
+        cmocka_unit_test_setup(what_is_sent_again_is_bounded, setup),
     };
 
     return cmocka_run_group_tests_name("verbs restart", tests, NULL, NULL);
