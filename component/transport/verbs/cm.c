@@ -72,7 +72,9 @@ static void set_leaving(regx_ep_t *ep)
 /* The queue pair was replaced. Before anything new is posted, what is left is. */
 static void goes_on(regx_ep_t *ep)
 {
-    ep->restart_until = 0;
+    ep->restarts = false;
+    ep->restart_done = ep->done;
+    ep->restart_posted = ep->posted;
     regx_list_remove(&ep->restart_link);
     regx_count_transport(ep->verbs->config.counters, REGX_COUNTER_restarts, 1);
     regx_tx_repeat(ep);

@@ -11,6 +11,7 @@
 
 #define FIRST_WAIT_NS INT64_C(20000000)
 #define DOUBLINGS 6u
+#define REST_NS INT64_C(1000000000) /* in which a queue pair that failed ends what it holds */
 #define ASKS_TOLD 500u /* some ten minutes */
 #define ASKS_GONE 30u  /* some 30 s */
 
@@ -160,7 +161,8 @@ static void answer(regx_ep_t *ep)
 
 static void send_due(regx_verbs_t *verbs)
 {
-    while (!regx_list_empty(&verbs->cm.due) && verbs->cm.sent - verbs->cm.done < REGX_CM_SENDS) {
+    while (!verbs->cm.rests && !regx_list_empty(&verbs->cm.due) &&
+           verbs->cm.sent - verbs->cm.done < REGX_CM_SENDS) {
         regx_ep_t *ep = REGX_CONTAINER_OF(verbs->cm.due.next, regx_ep_t, due_link);
 
         regx_list_remove(&ep->due_link);
@@ -244,6 +246,46 @@ void regx_cm_queue_progress(regx_verbs_t *verbs)
         find_due(verbs, now);
     }
     send_due(verbs);
+}
+
+void regx_cm_queue_failed(regx_verbs_t *verbs, const char *why)
+{
+    struct ibv_qp_attr error = {.qp_state = IBV_QPS_ERR};
+    const int64_t limit = verbs->settings.restart_limit * INT64_C(1000000000);
+    const int64_t now = regx_now_ns();
+
+    if (verbs->cm.rests) {
+        return;
+    }
+    if (verbs->cm.failing_since == 0) {
+        verbs->cm.failing_since = now;
+    }
+    if (now - verbs->cm.failing_since >= limit ||
+        ibv_modify_qp(verbs->cm.qp, &error, IBV_QP_STATE) != 0) {
+        regx_eps_break_unready(verbs, why);
+        return;
+    }
+    verbs->cm.rests = true;
+    verbs->cm.rests_since = now;
+}
+
+void regx_cm_queue_revive(regx_verbs_t *verbs)
+{
+    struct ibv_qp_attr reset = {.qp_state = IBV_QPS_RESET};
+    const bool holds = verbs->cm.receives > 0 || verbs->cm.sent != verbs->cm.done;
+    bool works = !holds;
+
+    if (holds && regx_now_ns() - verbs->cm.rests_since < REST_NS) {
+        return;
+    }
+    verbs->cm.rests = false;
+    works = works && ibv_modify_qp(verbs->cm.qp, &reset, IBV_QP_STATE) == 0 && start(verbs);
+    for (uint32_t i = 0; i < REGX_CM_RECEIVES && works; i++) {
+        works = regx_buffer_datagram_post(verbs, i) == 0;
+    }
+    if (!works) {
+        regx_eps_break_unready(verbs, "the queue pair of datagrams failed");
+    }
 }
 
 void regx_cm_sent(regx_verbs_t *verbs)

@@ -21,6 +21,7 @@
 #define TRY_NS INT64_C(10000000)
 #define PATIENCE_NS INT64_C(60000000000)
 #define FORGET_NS INT64_C(5000000000)
+#define SECOND_NS INT64_C(1000000000)
 
 static const char making_qp[] = "making a queue pair";
 
@@ -409,7 +410,7 @@ void regx_ep_break(regx_ep_t *ep, const char *what, const char *why)
 {
     if (ep->state != REGX_EP_BROKEN) {
         ep->state = REGX_EP_BROKEN;
-        ep->restart_until = 0;
+        ep->restarts = false;
         regx_list_remove(&ep->restart_link);
         snprintf(ep->what, sizeof(ep->what), "%s: %s", what, why);
     }
@@ -437,8 +438,14 @@ void regx_ep_fail(regx_ep_t *ep, const char *what, const char *why)
         return;
     }
     ep->state = REGX_EP_RESTING;
-    if (!regx_ep_restarts(ep)) {
-        ep->restart_until = regx_now_ns() + verbs->settings.restart_limit * INT64_C(1000000000);
+    if (!ep->restarts) {
+        const int64_t now = regx_now_ns(), limit = verbs->settings.restart_limit * SECOND_NS;
+
+        /* A request that fails again and again is not repeated without end. */
+        if (ep->done != ep->restart_done || ep->done == ep->restart_posted) {
+            ep->restart_until = now + limit;
+        }
+        ep->restarts = true;
         snprintf(ep->what, sizeof(ep->what), "%s: %s", what, why);
     }
     regx_list_set(&ep->verbs->restarting, &ep->restart_link, true);

@@ -96,7 +96,9 @@ struct regx_ep {
     uint64_t numbered; /* requests that take a receive of the peer: so many were posted */
     uint64_t heard;    /* likewise by the peer: so many were handled here */
     uint64_t heard_before; /* by this queue pair */
-    int64_t restart_until; /* when the endpoint breaks if it is not ready by then; 0: it is not restarted */
+    bool restarts;         /* its queue pair is being replaced */
+    int64_t restart_until; /* when the endpoint breaks if it is not ready by then */
+    uint64_t restart_done, restart_posted; /* `done` and `posted`, when it was ready again last */
     uint64_t goodbye;          /* CLOSED: `posted`, when our goodbye was the last */
     uint32_t unsignaled;       /* of the last ones, how many do not report their end */
     uint32_t unsignaled_slots; /* that these hold */
@@ -187,7 +189,7 @@ void regx_ep_fail(regx_ep_t *ep, const char *what, const char *why);
 /* Whether the queue pair is being replaced. */
 static inline bool regx_ep_restarts(const regx_ep_t *ep)
 {
-    return ep->restart_until != 0;
+    return ep->restarts;
 }
 
 /* Takes the endpoint out of the table by queue pair number: completions of it are not heeded. */

@@ -60,6 +60,9 @@ int regx_verbs_progress(regx_transport_t *transport)
     if (verbs->arbiter.first != NULL) {
         take_turns(verbs);
     }
+    if (verbs->cm.rests) {
+        regx_cm_queue_revive(verbs);
+    }
     if (!regx_list_empty(&verbs->cm.asking) || !regx_list_empty(&verbs->cm.due)) {
         regx_cm_queue_progress(verbs);
     }

@@ -154,23 +154,27 @@ static void datagram_arrived(regx_verbs_t *verbs, const struct ibv_wc *wc)
 }
 
 /* What became of a work request of the UD queue pair. A receive that failed is not posted again: it
- * would come back the same way, without end. */
+ * would come back the same way, without end. All are when the queue pair is used again. */
 static void datagram_done(regx_verbs_t *verbs, const struct ibv_wc *wc)
 {
     const bool arrived = (wc->wr_id & REGX_RECEIVED) != 0;
     int error = 0;
 
-    if (!arrived) {
+    if (arrived) {
+        verbs->cm.receives--;
+    } else {
         regx_cm_sent(verbs);
     }
     if (wc->status != IBV_WC_SUCCESS) {
         char why[STATUS_MAX];
 
         format_status(wc, why);
-        regx_eps_break_unready(verbs, why);
+        regx_cm_queue_failed(verbs, why);
     } else if (arrived) {
         datagram_arrived(verbs, wc);
-        error = regx_buffer_datagram_post(verbs, (uint32_t)wc->wr_id);
+        error = verbs->cm.rests ? 0 : regx_buffer_datagram_post(verbs, (uint32_t)wc->wr_id);
+    } else {
+        verbs->cm.failing_since = 0;
     }
     if (error != 0) {
         regx_eps_break_unready(verbs, strerror(error));

@@ -52,6 +52,7 @@ typedef struct fake {
         bool late;                 /* after they had their effect: only the answer is lost */
     } fault;
     bool link_down; /* nothing arrives; requests fail as if they had been retried in vain */
+    bool link_errors; /* and datagrams fail then, as Soft-RoCE's do */
     bool mute;      /* nobody is told that a queue pair takes no more receives */
     int register_error;  /* of ibv_reg_mr; 0: none */
     unsigned registers;  /* that were asked for while there was an error */

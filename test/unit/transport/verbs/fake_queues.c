@@ -251,6 +251,11 @@ static void send_datagram(qp_t *qp, const request_t *request)
                     request->piece.length);
         }
     }
+    if (fake.link_down && fake.link_errors) {
+        end_request(qp, request, IBV_WC_LOC_QP_OP_ERR);
+        enter_error(qp);
+        return;
+    }
     end_request(qp, request, IBV_WC_SUCCESS);
 }
 

@@ -415,6 +415,7 @@ static void a_link_may_be_down_for_a_while(void **state)
     (void)state;
     for (down_from = 0; down_from < 40; down_from += 3) {
         down_until = down_from + 50;
+        fake.link_errors = down_from % 4 != 0;
         run(1 + down_from % 2);
     }
 }
@@ -447,6 +448,24 @@ static void without_a_limit_the_connection_is_lost_at_once(void **state)
     side_send(&one, 1, 1, 100);
     side_await(&one.broken, 1);
     assert_null(strstr(one.what, "again"));
+    sides_close();
+}
+
+/* A request that fails however often it is repeated is given up, within the limit. */
+static void a_request_that_always_fails_is_given_up(void **state)
+{
+    (void)state;
+    settings.restart_limit = 1;
+    sides_open(false);
+    sides_exchange(1, 100);
+    side_send(&one, 1, 1, 100);
+    while (one.broken == 0) {
+        fake.fault.at[0] = fake.fault.done + 1;
+        sides_progress();
+    }
+    assert_non_null(strstr(one.what, "not connected again within 1 s"));
+    assert_true(count_of(&one, REGX_COUNTER_restarts) > 1);
+    fake.fault.at[0] = 0;
     sides_close();
 }
 
@@ -539,6 +558,7 @@ int main(void)
         cmocka_unit_test_setup(a_link_may_be_down_for_a_while, setup),
         cmocka_unit_test_setup(a_peer_that_is_gone_is_told_of_once, setup),
         cmocka_unit_test_setup(without_a_limit_the_connection_is_lost_at_once, setup),
+        cmocka_unit_test_setup(a_request_that_always_fails_is_given_up, setup),
         cmocka_unit_test_setup(a_count_that_cannot_be_is_an_error, setup),
         cmocka_unit_test_setup(what_is_sent_again_is_bounded, setup),
     };
