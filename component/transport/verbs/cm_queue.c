@@ -12,8 +12,8 @@
 #define FIRST_WAIT_NS INT64_C(20000000)
 #define DOUBLINGS 6u
 #define REST_NS INT64_C(1000000000) /* in which a queue pair that failed ends what it holds */
-#define ASKS_TOLD 500u /* some ten minutes */
-#define ASKS_GONE 30u  /* some 30 s */
+#define ASKS_TOLD 500u              /* some ten minutes */
+#define ASKS_GONE 30u               /* some 30 s */
 
 static bool start(const regx_verbs_t *verbs)
 {

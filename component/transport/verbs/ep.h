@@ -70,7 +70,7 @@ struct regx_ep {
     regx_ep_report_t report;
     char what[160]; /* what broke it, or the queue pair that is replaced */
     struct ibv_qp *qp;
-    uint32_t qpn; /* its number */
+    uint32_t qpn;      /* its number */
     struct ibv_ah *ah; /* to the peer's UD queue pair */
     regx_verbs_address_t address;
     uint64_t epoch; /* of this queue pair: greater than that of any before it in this process */
@@ -93,16 +93,16 @@ struct regx_ep {
     /* What posting them again takes; NULL: that is not wanted. */
     regx_posted_t *requests; /* a ring of `depth` */
     uint8_t *carried;        /* likewise of REGX_VERBS_INLINE bytes: data of frames */
-    uint64_t numbered; /* requests that take a receive of the peer: so many were posted */
-    uint64_t heard;    /* likewise by the peer: so many were handled here */
-    uint64_t heard_before; /* by this queue pair */
-    bool restarts;         /* its queue pair is being replaced */
-    int64_t restart_until; /* when the endpoint breaks if it is not ready by then */
+    uint64_t numbered;       /* requests that take a receive of the peer: so many were posted */
+    uint64_t heard;          /* likewise by the peer: so many were handled here */
+    uint64_t heard_before;   /* by this queue pair */
+    bool restarts;           /* its queue pair is being replaced */
+    int64_t restart_until;   /* when the endpoint breaks if it is not ready by then */
     uint64_t restart_done, restart_posted; /* `done` and `posted`, when it was ready again last */
-    uint64_t goodbye;          /* CLOSED: `posted`, when our goodbye was the last */
-    uint32_t unsignaled;       /* of the last ones, how many do not report their end */
-    uint32_t unsignaled_slots; /* that these hold */
-    uint32_t slots;            /* that all of them hold */
+    uint64_t goodbye;                      /* CLOSED: `posted`, when our goodbye was the last */
+    uint32_t unsignaled;                   /* of the last ones, how many do not report their end */
+    uint32_t unsignaled_slots;             /* that these hold */
+    uint32_t slots;                        /* that all of them hold */
 
     /* Puts in line, oldest first; the first may have been posted in part. */
     regx_put_t *first, *last;
@@ -118,7 +118,7 @@ struct regx_ep {
     bool discards; /* pieces of a frame were lost: what follows here is no frame */
 
     /* The end. */
-    bool last_taken;  /* the device takes no more from the shared receive queue for it */
+    bool last_taken;     /* the device takes no more from the shared receive queue for it */
     int64_t rests_since; /* when the queue pair was driven to error; 0: it was not */
 
     /* Keepalive. */

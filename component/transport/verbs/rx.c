@@ -298,7 +298,8 @@ int regx_verbs_poll(regx_verbs_t *verbs, bool *empty)
 
 bool regx_verbs_drain(regx_verbs_t *verbs, uint32_t qpn)
 {
-    const int polls = verbs->cq->cqe / REGX_BACKLOG_BATCH + 1; /* more cannot have completed before */
+    const int polls =
+        verbs->cq->cqe / REGX_BACKLOG_BATCH + 1; /* more cannot have completed before */
     struct ibv_wc wc;
     bool empty = false;
 

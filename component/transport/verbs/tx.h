@@ -24,8 +24,7 @@ struct ibv_send_wr regx_tx_piece(regx_piece_t kind, uint8_t tag, struct ibv_sge 
  * can be posted again, or else in `room`. */
 static inline uint8_t *regx_tx_carried(const regx_ep_t *ep, uint8_t room[REGX_VERBS_INLINE])
 {
-    return ep->carried == NULL ? room
-                               : ep->carried + ep->posted % ep->depth * REGX_VERBS_INLINE;
+    return ep->carried == NULL ? room : ep->carried + ep->posted % ep->depth * REGX_VERBS_INLINE;
 }
 /* Posts a frame of at most inline_max bytes, which the request carries itself. There is room. */
 regx_status_t regx_tx_post_inline(regx_ep_t *ep, regx_piece_t kind, uint8_t tag, const void *data,

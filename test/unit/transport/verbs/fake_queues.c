@@ -233,10 +233,9 @@ static void send_datagram(qp_t *qp, const request_t *request)
     uint8_t header[GRH_SIZE];
 
     const uint32_t bit = 1u << fake.datagrams++ % 32;
-    const int copies =
-        fake.drop_datagrams || fake.link_down || (fake.lose & bit) != 0 ? 0
-        : (fake.twice & bit) != 0                                       ? 2
-                                                                        : 1;
+    const int copies = fake.drop_datagrams || fake.link_down || (fake.lose & bit) != 0 ? 0
+                       : (fake.twice & bit) != 0                                       ? 2
+                                                                                       : 1;
     if (to != NULL && to->super.qp_type == IBV_QPT_UD && to->super.state == IBV_QPS_RTS &&
         to->qkey == request->wr.wr.ud.remote_qkey && leads_to(&request->to, to->port)) {
         const struct ibv_wc wc = {.opcode = IBV_WC_RECV,
@@ -282,7 +281,7 @@ static bool send_reliably(qp_t *qp, const request_t *request)
     if (fails && !fake.fault.late) {
         status = fake.fault.status;
     } else if (fake.link_down || to == NULL || to->super.state == IBV_QPS_ERR ||
-        (to->super.state != IBV_QPS_INIT && to->dest != qp->super.qp_num)) {
+               (to->super.state != IBV_QPS_INIT && to->dest != qp->super.qp_num)) {
         status = IBV_WC_RETRY_EXC_ERR;
     } else if (to->super.state == IBV_QPS_INIT) {
         return false;

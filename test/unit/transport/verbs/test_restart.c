@@ -147,18 +147,17 @@ static regx_status_t put(traffic_t *traffic, int op)
     const bool staged = op % KINDS == STAGED;
     uint8_t *data = traffic->source + (size_t)(2 * (op / KINDS) + staged) * AREA;
 
-    traffic->puts[op] =
-        (regx_put_t){.local = data,
-                     .length = lengths[op % KINDS],
-                     .region = staged ? NULL : &traffic->source_mr,
-                     .target = staged ? REGX_TARGET_POOL : REGX_TARGET_REGION,
-                     .offset = (size_t)(op / KINDS + (staged ? ROUNDS : 0)) * AREA,
-                     .key = traffic->target_mr.key,
-                     .immediate = staged ? 0 : (uint32_t)op,
-                     .tag = (uint8_t)op,
-                     .notice_length = 3,
-                     .done = put_done,
-                     .context = traffic};
+    traffic->puts[op] = (regx_put_t){.local = data,
+                                     .length = lengths[op % KINDS],
+                                     .region = staged ? NULL : &traffic->source_mr,
+                                     .target = staged ? REGX_TARGET_POOL : REGX_TARGET_REGION,
+                                     .offset = (size_t)(op / KINDS + (staged ? ROUNDS : 0)) * AREA,
+                                     .key = traffic->target_mr.key,
+                                     .immediate = staged ? 0 : (uint32_t)op,
+                                     .tag = (uint8_t)op,
+                                     .notice_length = 3,
+                                     .done = put_done,
+                                     .context = traffic};
     unit_fill(data, lengths[op % KINDS], stream_of(traffic, op), 0);
     return regx_transport_ops.put(traffic->from->conn, &traffic->puts[op]);
 }
@@ -195,8 +194,8 @@ static regx_status_t start(traffic_t *traffic, int op)
     case LONG:
         break;
     }
-    const regx_status_t status = regx_transport_ops.send(
-        traffic->from->conn, (uint8_t)op, NULL, 0, side_pack, &stream, lengths[op % KINDS]);
+    const regx_status_t status = regx_transport_ops.send(traffic->from->conn, (uint8_t)op, NULL, 0,
+                                                         side_pack, &stream, lengths[op % KINDS]);
     traffic->ends[op] += status == REGX_OK;
     return status;
 }
@@ -310,8 +309,8 @@ static unsigned run(unsigned slow)
     assert_int_equal(one.broken + two.broken, 0);
     finish(&traffics[0]);
     finish(&traffics[1]);
-    const uint64_t restarts = regx_max(count_of(&one, REGX_COUNTER_restarts),
-                                       count_of(&two, REGX_COUNTER_restarts));
+    const uint64_t restarts =
+        regx_max(count_of(&one, REGX_COUNTER_restarts), count_of(&two, REGX_COUNTER_restarts));
     assert_int_equal(restarts == 0, count_of(&one, REGX_COUNTER_restarts) == 0);
     assert_int_equal(restarts == 0, count_of(&two, REGX_COUNTER_restarts) == 0);
     sides_close();
