@@ -51,9 +51,11 @@ typedef struct fake {
         unsigned at[2];            /* those fail, counted from 1; 0: none */
         enum ibv_wc_status status; /* with this */
         bool late;                 /* after they had their effect: only the answer is lost */
+        unsigned lost_read;        /* the answer to this one is lost, and what follows it is done */
     } fault;
-    bool link_down;     /* nothing arrives; requests fail as if they had been retried in vain */
-    bool link_errors;   /* and datagrams fail then, as Soft-RoCE's do */
+    bool link_down;   /* nothing arrives; requests fail as if they had been retried in vain */
+    bool link_errors; /* and datagrams fail then, as Soft-RoCE's do */
+    unsigned datagrams_failed;
     bool mute;          /* nobody is told that a queue pair takes no more receives */
     int register_error; /* of ibv_reg_mr; 0: none */
     unsigned registers; /* that were asked for while there was an error */

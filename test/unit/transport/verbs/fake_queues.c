@@ -45,6 +45,8 @@ typedef struct qp {
     request_t *requests;
     uint32_t depth, dest, qkey;
     uint64_t posted, done;
+    uint64_t lost; /* the READ whose answer was lost */
+    bool owes;     /* there is one: nothing behind it completes */
     struct qp *next;
 } qp_t;
 
@@ -98,7 +100,10 @@ static void end_request(qp_t *qp, const request_t *request, enum ibv_wc_status s
                                                  [IBV_WR_SEND_WITH_IMM] = IBV_WC_SEND,
                                                  [IBV_WR_RDMA_READ] = IBV_WC_RDMA_READ};
 
-    if (status != IBV_WC_SUCCESS || (request->wr.send_flags & IBV_SEND_SIGNALED) != 0) {
+    const bool reported = status != IBV_WC_SUCCESS ||
+                          ((request->wr.send_flags & IBV_SEND_SIGNALED) != 0 && !qp->owes);
+
+    if (reported) {
         const struct ibv_wc wc = {.wr_id = request->wr.wr_id,
                                   .status = status,
                                   .opcode = opcodes[request->wr.opcode],
@@ -251,6 +256,7 @@ static void send_datagram(qp_t *qp, const request_t *request)
         }
     }
     if (fake.link_down && fake.link_errors) {
+        fake.datagrams_failed++;
         end_request(qp, request, IBV_WC_LOC_QP_OP_ERR);
         enter_error(qp);
         return;
@@ -276,7 +282,7 @@ static bool send_reliably(qp_t *qp, const request_t *request)
     const bool writes = wr->opcode == IBV_WR_RDMA_WRITE || wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
     struct ibv_wc wc = {.opcode = IBV_WC_RECV, .byte_len = length};
     enum ibv_wc_status status = IBV_WC_SUCCESS;
-    const bool fails = is_to_fail();
+    const bool fails = is_to_fail(), is_lost = fake.fault.lost_read == fake.fault.done + 1;
 
     if (fails && !fake.fault.late) {
         status = fake.fault.status;
@@ -293,7 +299,10 @@ static bool send_reliably(qp_t *qp, const request_t *request)
                !fake_is_registered(wr->wr.rdma.rkey, wr->wr.rdma.remote_addr, length,
                                    writes ? IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_REMOTE_READ)) {
         status = IBV_WC_REM_ACCESS_ERR;
-    } else if (wr->opcode == IBV_WR_RDMA_READ) {
+    } else if (wr->opcode == IBV_WR_RDMA_READ && is_lost) {
+        qp->owes = true;
+        qp->lost = wr->wr_id;
+    } else if (wr->opcode == IBV_WR_RDMA_READ && !qp->owes) {
         memcpy(local, remote, length);
     } else if (writes && length > 0) {
         memcpy(remote, local, length);
@@ -318,6 +327,19 @@ static bool send_reliably(qp_t *qp, const request_t *request)
     return true;
 }
 
+/* The device has waited for the answer to a READ long enough. */
+static void give_up_read(qp_t *qp)
+{
+    const struct ibv_wc wc = {.wr_id = qp->lost,
+                              .status = IBV_WC_RETRY_EXC_ERR,
+                              .opcode = IBV_WC_RDMA_READ,
+                              .qp_num = qp->super.qp_num};
+
+    qp->owes = false;
+    complete(qp->super.send_cq, &wc);
+    enter_error(qp);
+}
+
 static void run(qp_t *qp)
 {
     while (qp->done != qp->posted) {
@@ -330,6 +352,9 @@ static void run(qp_t *qp)
         } else if (!send_reliably(qp, request)) {
             break;
         }
+    }
+    if (qp->owes) {
+        give_up_read(qp);
     }
 }
 

@@ -303,7 +303,7 @@ static unsigned run(unsigned slow)
         }
     }
     const unsigned requests = fake.fault.done;
-    fake.fault.at[0] = fake.fault.at[1] = 0;
+    fake.fault.at[0] = fake.fault.at[1] = fake.fault.lost_read = 0;
     one.on_deliver = two.on_deliver = NULL;
     a_frame_each_way();
     assert_int_equal(one.broken + two.broken, 0);
@@ -412,11 +412,17 @@ static void a_device_that_does_not_report_the_end_is_waited_for(void **state)
 static void a_link_may_be_down_for_a_while(void **state)
 {
     (void)state;
-    for (down_from = 0; down_from < 40; down_from += 3) {
+    unsigned restarts = 0;
+
+    for (down_from = 0; down_from < 8; down_from++) {
         down_until = down_from + 50;
-        fake.link_errors = down_from % 4 != 0;
-        run(1 + down_from % 2);
+        fake.link_errors = false;
+        restarts += run(1 + down_from % 2);
+        fake.link_errors = true;
+        restarts += run(1 + down_from % 2);
     }
+    assert_true(restarts > 1);
+    assert_true(fake.datagrams_failed > 1);
 }
 
 /* One clear end, within the limit, of a peer that stays away. */
@@ -485,9 +491,67 @@ static void a_count_that_cannot_be_is_an_error(void **state)
         side_await(&one.broken, 1);
         assert_non_null(strstr(one.what, "do not agree"));
         assert_int_equal(one.counters.malformed, 1);
+        regx_transport_ops.disconnect(one.conn);
+        regx_transport_ops.disconnect(two.conn);
         side_close(&one);
         side_close(&two);
     }
+}
+
+/* What comes late, of queue pairs that are no more, connects nothing and breaks nothing. */
+static void late_messages_are_not_heeded(void **state)
+{
+    uint8_t bytes[REGX_CM_MESSAGE_SIZE];
+
+    (void)state;
+    sides_open(false);
+    sides_exchange(1, 100);
+    const regx_ep_t *ep = regx_ep_find(verbs_of(&one), TWO);
+    const regx_ep_t *other = regx_ep_find(verbs_of(&two), ONE);
+    const regx_cm_source_t source = {.qpn = verbs_of(&two)->address.qpn};
+    regx_cm_message_t message = {.qpn = other->qpn,
+                                 .psn = other->psn,
+                                 .from = TWO,
+                                 .to = ONE,
+                                 .epoch = other->epoch,
+                                 .born = other->born,
+                                 .with = ep->born,
+                                 .address = verbs_of(&two)->address};
+    fake.link_down = true;
+    side_send(&one, 1, 2, 100);
+    while (ep->state != REGX_EP_CONNECTING) {
+        regx_transport_ops.progress(one.transport);
+    }
+    for (int known = 0; known < 2; known++) {
+        for (int kind = REGX_CM_REQUEST; kind <= REGX_CM_RENEW; kind++) {
+            message.kind = (regx_cm_kind_t)kind;
+            message.known = known == 0 ? 0 : ep->epoch;
+            regx_cm_message_pack(&message, bytes);
+            regx_cm_receive(verbs_of(&one), bytes, sizeof(bytes), &source);
+            assert_int_equal(ep->state, REGX_EP_CONNECTING);
+            assert_true(ep->restarts);
+        }
+    }
+    fake.link_down = false;
+    side_send(&two, 1, 3, 100);
+    side_await(&one.delivered, 2);
+    side_await(&two.delivered, 2);
+    assert_int_equal(one.broken + two.broken, 0);
+    sides_close();
+}
+
+/* A READ whose answer was lost is made again, though the peer has heard what came behind it. */
+static void a_read_is_repeated_unless_it_has_completed(void **state)
+{
+    const unsigned requests = count_requests();
+    unsigned restarts = 0;
+
+    (void)state;
+    for (unsigned i = 1; i <= requests; i++) {
+        fake.fault.lost_read = i; /* if that is one */
+        restarts += run(1);
+    }
+    assert_true(restarts > 10);
 }
 
 static void count_put(regx_put_t *put, regx_status_t status)
@@ -559,6 +623,8 @@ int main(void)
         cmocka_unit_test_setup(without_a_limit_the_connection_is_lost_at_once, setup),
         cmocka_unit_test_setup(a_request_that_always_fails_is_given_up, setup),
         cmocka_unit_test_setup(a_count_that_cannot_be_is_an_error, setup),
+        cmocka_unit_test_setup(late_messages_are_not_heeded, setup),
+        cmocka_unit_test_setup(a_read_is_repeated_unless_it_has_completed, setup),
         cmocka_unit_test_setup(what_is_sent_again_is_bounded, setup),
     };
 
