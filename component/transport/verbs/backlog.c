@@ -78,19 +78,3 @@ void regx_backlog_drop(regx_verbs_t *verbs, uint32_t qpn)
     backlog->end = end;
     empty_if_read(backlog);
 }
-
-bool regx_backlog_take_of(regx_verbs_t *verbs, uint32_t qpn, struct ibv_wc *wc)
-{
-    regx_backlog_t *backlog = &verbs->backlog;
-
-    for (uint32_t i = backlog->first; i != backlog->end; i++) {
-        if (backlog->entries[i].qp_num == qpn) {
-            *wc = backlog->entries[i];
-            memmove(backlog->entries + i, backlog->entries + i + 1,
-                    (--backlog->end - i) * sizeof(backlog->entries[0]));
-            empty_if_read(backlog);
-            return true;
-        }
-    }
-    return false;
-}

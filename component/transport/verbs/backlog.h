@@ -16,8 +16,10 @@ int regx_backlog_take(regx_verbs_t *verbs, struct ibv_wc *completions, int most,
 /* Polls the completion queue and keeps what it has, at most REGX_BACKLOG_BATCH. REGX_OK, `empty`: that was
  * all; REGX_NO_MEMORY; REGX_FAILED: it cannot be polled. */
 regx_status_t regx_backlog_keep(regx_verbs_t *verbs, bool *empty);
-/* The oldest of a queue pair that is kept. false: none is. */
-bool regx_backlog_take_of(regx_verbs_t *verbs, uint32_t qpn, struct ibv_wc *wc);
+static inline bool regx_backlog_has_some(const regx_verbs_t *verbs)
+{
+    return verbs->backlog.first != verbs->backlog.end;
+}
 /* Drops what is kept of a queue pair that is about to be destroyed. The device may give its number
  * to the next queue pair, which must not get that. */
 void regx_backlog_drop(regx_verbs_t *verbs, uint32_t qpn);

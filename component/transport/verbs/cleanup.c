@@ -129,7 +129,7 @@ static void clean_up(regx_verbs_t *verbs, regx_ep_t *ep, bool empty)
     }
     if (ep->state != REGX_EP_BROKEN) {
         regx_list_set(&verbs->broken, &ep->broken_link,
-                      ep->last_taken && ep->state != REGX_EP_RESTING);
+                      ep->last_taken || ep->state == REGX_EP_RESTING);
         return;
     }
     /* First of all: whoever hears of a failed put alone may try the same memory in another way. */

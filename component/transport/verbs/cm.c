@@ -192,7 +192,7 @@ static regx_ep_t *attach(regx_verbs_conn_t *conn)
     return ep;
 }
 
-regx_status_t regx_cm_ready(regx_verbs_conn_t *conn)
+regx_status_t regx_cm_make_ready(regx_verbs_conn_t *conn)
 {
     regx_ep_t *ep = conn->ep != NULL ? conn->ep : attach(conn);
 

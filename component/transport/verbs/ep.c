@@ -448,6 +448,7 @@ void regx_ep_fail(regx_ep_t *ep, const char *what, const char *why)
         snprintf(ep->what, sizeof(ep->what), "%s: %s", what, why);
     }
     regx_list_set(&ep->verbs->restarting, &ep->restart_link, true);
+    regx_list_set(&ep->verbs->broken, &ep->broken_link, true);
     regx_trace(verbs->config.trace, REGX_TRACE_CONNECTION,
                "verbs: queue pair %u on %s failed and is replaced: %s: %s", ep->qpn,
                verbs->port.name, what, why);

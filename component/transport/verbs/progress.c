@@ -60,25 +60,23 @@ int regx_verbs_progress(regx_transport_t *transport)
     if (verbs->arbiter.first != NULL) {
         take_turns(verbs);
     }
-    if (verbs->cm.rests) {
-        regx_cm_queue_revive(verbs);
-    }
     if (!regx_list_empty(&verbs->cm.asking) || !regx_list_empty(&verbs->cm.due)) {
         regx_cm_queue_progress(verbs);
     }
-    if (!regx_list_empty(&verbs->restarting)) {
-        regx_restart_progress(verbs, empty);
-    }
     if (!regx_list_empty(&verbs->broken)) {
+        regx_restart_progress(verbs, empty);
         regx_cleanup_progress(verbs, empty);
     }
     if (!regx_list_empty(&verbs->leaving) || verbs->cm.waiting_count > 0) {
         regx_cm_progress(verbs);
     }
-    if (is_time_to_look(verbs) || !regx_list_empty(&verbs->broken) ||
-        !regx_list_empty(&verbs->restarting)) {
+    if (is_time_to_look(verbs) || !regx_list_empty(&verbs->broken)) {
         verbs->looks++;
         regx_verbs_look(verbs);
+        regx_restart_progress(verbs, false);
+        if (verbs->cm.rests) {
+            regx_cm_queue_revive(verbs);
+        }
         regx_keepalive_progress(verbs);
     }
     events = verbs->events;

@@ -22,7 +22,7 @@ static void replace(regx_ep_t *ep)
         return; /* no memory now; or it is broken */
     }
     ibv_destroy_qp(ep->qp);
-    if (!regx_verbs_drain(verbs, ep->qpn)) {
+    if (!regx_verbs_drain(verbs)) {
         regx_ep_break_wanted(ep, "completion queue", "it cannot be read");
     } else if (ep->remote_closed) {
         regx_ep_break(ep, "queue pair", "the peer has left");

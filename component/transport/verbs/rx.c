@@ -71,7 +71,9 @@ static void receive_frame(regx_ep_t *ep, uint32_t immediate, const uint8_t *data
 {
     const uint8_t tag = (uint8_t)immediate;
 
-    regx_cm_connected(ep); /* it would not send otherwise */
+    if (ep->state == REGX_EP_CONNECTED) {
+        regx_cm_connected(ep); /* it would not send otherwise */
+    }
     ep->used = ++ep->verbs->uses;
     if (immediate != regx_piece_pack(immediate >> 24, tag) || ep->remote_closed) {
         regx_count_malformed(ep->verbs);
@@ -296,11 +298,10 @@ int regx_verbs_poll(regx_verbs_t *verbs, bool *empty)
     return count;
 }
 
-bool regx_verbs_drain(regx_verbs_t *verbs, uint32_t qpn)
+bool regx_verbs_drain(regx_verbs_t *verbs)
 {
     const int polls =
         verbs->cq->cqe / REGX_BACKLOG_BATCH + 1; /* more cannot have completed before */
-    struct ibv_wc wc;
     bool empty = false;
 
     for (int i = 0; i < polls && !empty; i++) {
@@ -308,8 +309,8 @@ bool regx_verbs_drain(regx_verbs_t *verbs, uint32_t qpn)
             return false;
         }
     }
-    while (regx_backlog_take_of(verbs, qpn, &wc)) {
-        handle(verbs, &wc, 1);
+    while (regx_backlog_has_some(verbs)) {
+        regx_verbs_poll(verbs, &empty);
     }
     return true;
 }

@@ -8,14 +8,6 @@
 
 static const char sending[] = "SEND", writing[] = "RDMA WRITE";
 
-bool regx_tx_has_room(const regx_ep_t *ep, uint64_t requests)
-{
-    const regx_verbs_t *verbs = ep->verbs;
-
-    return ep->posted - ep->done + requests <= ep->depth &&
-           verbs->outstanding + requests <= verbs->outstanding_max;
-}
-
 /* Whether a request need not report its end: nobody waits for it. */
 static bool may_be_unsignaled(const regx_ep_t *ep, const regx_work_t *work)
 {
@@ -43,20 +35,20 @@ static bool is_numbered(unsigned opcode)
     return opcode == IBV_WR_SEND_WITH_IMM || opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
 }
 
-static regx_posted_t note(const struct ibv_send_wr *request)
+static void note(regx_posted_t *posted, const struct ibv_send_wr *request)
 {
-    regx_posted_t posted = {.remote = request->wr.rdma.remote_addr,
-                            .rkey = request->wr.rdma.rkey,
-                            .immediate = request->imm_data,
-                            .opcode = (uint16_t)request->opcode,
-                            .flags = (uint16_t)(request->send_flags & IBV_SEND_INLINE)};
-
     if (request->num_sge > 0) {
-        posted.local = request->sg_list->addr;
-        posted.length = request->sg_list->length;
-        posted.lkey = request->sg_list->lkey;
+        posted->local = request->sg_list->addr;
+        posted->lkey = request->sg_list->lkey;
     }
-    return posted;
+    posted->length = request->num_sge > 0 ? request->sg_list->length : 0;
+    posted->immediate = request->imm_data;
+    posted->opcode = (uint16_t)request->opcode;
+    posted->flags = (uint16_t)(request->send_flags & IBV_SEND_INLINE);
+    if (request->opcode != IBV_WR_SEND_WITH_IMM) {
+        posted->remote = request->wr.rdma.remote_addr;
+        posted->rkey = request->wr.rdma.rkey;
+    }
 }
 
 regx_status_t regx_tx_post(regx_ep_t *ep, struct ibv_send_wr *requests, const regx_work_t *works,
@@ -79,11 +71,13 @@ regx_status_t regx_tx_post(regx_ep_t *ep, struct ibv_send_wr *requests, const re
             requests[i].send_flags |= IBV_SEND_SIGNALED;
             count_signaled(ep);
         }
+        const uint64_t at = ep->posted++ % ep->depth;
+
+        ep->works[at] = works[i];
         if (ep->requests != NULL) {
-            ep->requests[ep->posted % ep->depth] = note(&requests[i]);
+            ep->numbered += is_numbered(requests[i].opcode);
+            note(&ep->requests[at], &requests[i]);
         }
-        ep->numbered += is_numbered(requests[i].opcode);
-        ep->works[ep->posted++ % ep->depth] = works[i];
     }
     verbs->outstanding += count;
     ep->used = ++verbs->uses;
@@ -132,10 +126,14 @@ regx_status_t regx_tx_post_inline(regx_ep_t *ep, regx_piece_t kind, uint8_t tag,
                                   size_t length)
 {
     struct ibv_sge piece = {.addr = (uintptr_t)data, .length = (uint32_t)length};
-    struct ibv_send_wr request = regx_tx_piece(kind, tag, &piece);
+    struct ibv_send_wr request; /* what a SEND needs: filling in all of it takes longer */
     const regx_work_t work = {
         .kind = kind == REGX_PIECE_GOODBYE ? REGX_WORK_PROBE : REGX_WORK_PLAIN, .what = sending};
 
+    request.sg_list = &piece;
+    request.num_sge = length > 0 ? 1 : 0;
+    request.opcode = IBV_WR_SEND_WITH_IMM;
+    request.imm_data = htobe32(regx_piece_pack(kind, tag));
     request.send_flags = length > 0 ? IBV_SEND_INLINE : 0;
     regx_count_sent(ep->verbs, length);
     return regx_tx_post(ep, &request, &work, 1);
@@ -258,27 +256,27 @@ static uint64_t first_number(const regx_ep_t *ep)
 }
 
 /* Ends requests up to `end`. Not so READs: the peer does not tell whether what it answered has come.
- * They are put together before `end`. */
+ * They stand before `end` then. */
 static void settle(regx_ep_t *ep, uint64_t end)
 {
-    uint64_t left = end;
+    regx_work_t reads[REGX_VERBS_READS];
+    regx_posted_t requests[REGX_VERBS_READS];
+    uint64_t left = ep->done;
+    unsigned count = 0;
 
     for (uint64_t i = ep->done; i != end; i++) {
-        const regx_work_t work = ep->works[i % ep->depth];
-
-        if (work.kind != REGX_WORK_GET) {
-            finish(ep, &work, REGX_OK);
+        if (ep->works[i % ep->depth].kind == REGX_WORK_GET) {
+            reads[count] = ep->works[i % ep->depth];
+            requests[count++] = ep->requests[i % ep->depth];
+        } else {
+            ep->works[left++ % ep->depth] = ep->works[i % ep->depth];
         }
     }
-    for (uint64_t i = end; i != ep->done; i--) {
-        if (ep->works[(i - 1) % ep->depth].kind == REGX_WORK_GET) {
-            left--;
-            ep->works[left % ep->depth] = ep->works[(i - 1) % ep->depth];
-            ep->requests[left % ep->depth] = ep->requests[(i - 1) % ep->depth];
-        }
+    for (unsigned i = 0; i < count; i++) {
+        ep->works[(left + i) % ep->depth] = reads[i];
+        ep->requests[(left + i) % ep->depth] = requests[i];
     }
-    ep->verbs->outstanding -= (uint32_t)(left - ep->done);
-    ep->done = left;
+    end_work(ep, left, REGX_OK);
 }
 
 bool regx_tx_settle(regx_ep_t *ep, uint64_t heard)

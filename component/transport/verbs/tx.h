@@ -13,7 +13,13 @@
 #include "transport/verbs/ep.h"
 
 /* Whether so many requests may be posted. */
-bool regx_tx_has_room(const regx_ep_t *ep, uint64_t requests);
+static inline bool regx_tx_has_room(const regx_ep_t *ep, uint64_t requests)
+{
+    const regx_verbs_t *verbs = ep->verbs;
+
+    return ep->posted - ep->done + requests <= ep->depth &&
+           verbs->outstanding + requests <= verbs->outstanding_max;
+}
 /* Posts requests with one ring of the doorbell. There is room. REGX_OK; REGX_UNREACHABLE: the
  * device refuses, which breaks the endpoint. */
 regx_status_t regx_tx_post(regx_ep_t *ep, struct ibv_send_wr *requests, const regx_work_t *works,

@@ -169,7 +169,7 @@ typedef struct regx_verbs {
     /* An endpoint was refused for lack of room, and none was made since; or 0. */
     int64_t full_since;
     int64_t patience_ns;    /* after which one goes beyond the bound */
-    regx_link_t broken;     /* endpoints to be reported or cut */
+    regx_link_t broken;     /* endpoints to be reported or cut, or whose queue pair comes to rest */
     regx_link_t restarting; /* endpoints whose queue pair is being replaced */
     regx_link_t leaving;    /* endpoints that are disconnected and can take the next step */
     regx_arbiter_t arbiter; /* endpoints with puts or gets in line */
