@@ -157,7 +157,7 @@ def test_link_that_comes_back(mpi: Mpi, tmp_path: Path, full: bool) -> None:
     flap = f"ip link set {CABLE} down; echo; sleep 0.3; ip link set {CABLE} up"
     for strategy in STRATEGIES if full else ["pipeline"]:
         with two_rdma_hosts(tmp_path) as (around, options, within):
-            job = mpi("flap", 100 if full else 2, flap, timeout=1200 if full else 300,
+            job = mpi("flap", 100 if full else 1, flap, timeout=1200 if full else 300,
                       around=[*around, *AROUND], options=options, within=within,
                       regx={"transport": "verbs", "rendezvous": strategy, "verbs_timeout": 10,
                             "verbs_retry_count": 2, "verbs_restart_limit": 60})
