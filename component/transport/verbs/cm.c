@@ -75,6 +75,7 @@ static void goes_on(regx_ep_t *ep)
     ep->restarts = false;
     ep->restart_done = ep->done;
     ep->restart_posted = ep->posted;
+    ep->ready_at = regx_now_ns();
     regx_list_remove(&ep->restart_link);
     regx_count_transport(ep->verbs->config.counters, REGX_COUNTER_restarts, 1);
     regx_tx_repeat(ep);
@@ -118,7 +119,8 @@ void regx_cm_leave(regx_ep_t *ep)
         ep->local = REGX_EP_CLOSING;
     }
     if (regx_ep_restarts(ep)) {
-        regx_ep_break(ep, "disconnected", "before it was connected again");
+        regx_ep_break(ep, ep->retires ? "closed for room" : "disconnected",
+                      "before it was connected again");
     }
     set_leaving(ep);
     if (ep->state == REGX_EP_BROKEN) {
@@ -269,7 +271,12 @@ static regx_ep_t *accept(regx_verbs_t *verbs, const regx_cm_message_t *message)
 static regx_ep_t *restarted(regx_ep_t *ep, const regx_cm_message_t *message)
 {
     const bool is_newer = message->epoch > ep->peer_epoch;
+    /* The peer's may have been connected to one of ours that failed before that was known there. */
+    const bool is_connected = message->epoch == ep->peer_epoch && message->known == ep->epoch;
 
+    if (ep->peer_born == 0 && message->with == ep->born) {
+        return ep; /* likewise, of the first of its own */
+    }
     if (message->born != ep->peer_born || message->with != ep->born) {
         if (regx_ep_restarts(ep) && is_newer) {
             regx_ep_break_wanted(ep, "connecting again", "the peer has given the connection up");
@@ -280,12 +287,15 @@ static regx_ep_t *restarted(regx_ep_t *ep, const regx_cm_message_t *message)
     case REGX_EP_CONNECTED:
     case REGX_EP_READY:
         if (is_newer) {
-            regx_ep_fail(ep, "queue pair", "the peer replaces its own");
+            regx_ep_fail(ep, "queue pair",
+                         ep->requests != NULL
+                             ? "the peer replaces its own"
+                             : "the peer replaces its own, but verbs_restart_limit is 0 here");
             return NULL; /* it asks again */
         }
         return message->epoch == ep->peer_epoch ? ep : NULL;
     case REGX_EP_CONNECTING:
-        return is_newer ? ep : NULL;
+        return is_newer || is_connected ? ep : NULL;
     case REGX_EP_RESTING:
     case REGX_EP_BROKEN:
         break;

@@ -178,12 +178,17 @@ static void send_due(regx_verbs_t *verbs)
 
 void regx_cm_ask(regx_ep_t *ep)
 {
+    regx_verbs_t *verbs = ep->verbs;
+
     if (!is_asking(ep)) {
+        if (regx_list_empty(&verbs->cm.asking)) {
+            verbs->cm.failing_since = 0;
+        }
         ep->asked = 0;
         ep->ask_next = 0;
-        regx_list_append(&ep->verbs->cm.asking, &ep->asking_link);
-        regx_list_set(&ep->verbs->cm.due, &ep->due_link, true);
-        send_due(ep->verbs);
+        regx_list_append(&verbs->cm.asking, &ep->asking_link);
+        regx_list_set(&verbs->cm.due, &ep->due_link, true);
+        send_due(verbs);
     }
 }
 
@@ -257,7 +262,7 @@ void regx_cm_queue_failed(regx_verbs_t *verbs, const char *why)
     if (verbs->cm.rests) {
         return;
     }
-    if (verbs->cm.failing_since == 0) {
+    if (verbs->cm.failing_since == 0 || regx_list_empty(&verbs->cm.asking)) {
         verbs->cm.failing_since = now;
     }
     if (now - verbs->cm.failing_since >= limit ||

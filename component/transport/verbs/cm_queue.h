@@ -32,8 +32,8 @@ void regx_cm_queue_progress(regx_verbs_t *verbs);
 /* The oldest datagram has gone, or failed. */
 void regx_cm_sent(regx_verbs_t *verbs);
 /* The queue pair has failed, as Soft-RoCE's does when it is to send while the link is down. With a
- * limit for restarts it is used again, unless nothing has gone for so long; else nobody can be
- * connected any more. */
+ * limit for restarts it is used again, unless somebody has asked and nothing has gone for so long;
+ * else nobody can be connected any more. */
 void regx_cm_queue_failed(regx_verbs_t *verbs, const char *why);
 /* Progress, while it rests (regx_verbs.cm). */
 void regx_cm_queue_revive(regx_verbs_t *verbs);

@@ -22,6 +22,7 @@
 #define PATIENCE_NS INT64_C(60000000000)
 #define FORGET_NS INT64_C(5000000000)
 #define SECOND_NS INT64_C(1000000000)
+#define RENEWALS_MAX 16u
 
 static const char making_qp[] = "making a queue pair";
 
@@ -425,6 +426,18 @@ static bool can_restart(const regx_ep_t *ep)
            ep->local == REGX_EP_OPEN && !ep->retires && !ep->remote_closed && !ep->verbs->closing;
 }
 
+/* Whether the limit begins anew with this failure: something was completed since the one before, or
+ * it was ready for so long that this is another outage. But a request that fails again and again,
+ * however slowly, is not repeated without end. */
+static bool is_another_failure(regx_ep_t *ep, int64_t now, int64_t limit)
+{
+    if (ep->done != ep->restart_done || ep->done == ep->restart_posted) {
+        ep->renewals = 0;
+        return true;
+    }
+    return now - ep->ready_at >= limit && ep->renewals++ < RENEWALS_MAX;
+}
+
 void regx_ep_fail(regx_ep_t *ep, const char *what, const char *why)
 {
     const regx_verbs_t *verbs = ep->verbs;
@@ -440,8 +453,7 @@ void regx_ep_fail(regx_ep_t *ep, const char *what, const char *why)
     if (!ep->restarts) {
         const int64_t now = regx_now_ns(), limit = verbs->settings.restart_limit * SECOND_NS;
 
-        /* A request that fails again and again is not repeated without end. */
-        if (ep->done != ep->restart_done || ep->done == ep->restart_posted) {
+        if (is_another_failure(ep, now, limit)) {
             ep->restart_until = now + limit;
         }
         ep->restarts = true;

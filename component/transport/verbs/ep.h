@@ -98,6 +98,8 @@ struct regx_ep {
     uint64_t heard_before;   /* by this queue pair */
     bool restarts;           /* its queue pair is being replaced */
     int64_t restart_until;   /* when the endpoint breaks if it is not ready by then */
+    int64_t ready_at;        /* when it was ready again last */
+    uint32_t renewals;       /* of the limit, with nothing completed since the first */
     uint64_t restart_done, restart_posted; /* `done` and `posted`, when it was ready again last */
     uint64_t goodbye;                      /* CLOSED: `posted`, when our goodbye was the last */
     uint32_t unsignaled;                   /* of the last ones, how many do not report their end */

@@ -35,9 +35,12 @@ static void take_turns(regx_verbs_t *verbs)
     }
 }
 
+/* The clock is looked at each time where an endpoint has only so long to be ready again. */
 static bool is_time_to_look(regx_verbs_t *verbs)
 {
-    const int64_t now = ++verbs->calls % CLOCK_INTERVAL == 0 ? regx_now_ns() : INT64_MIN;
+    const bool is_due =
+        ++verbs->calls % CLOCK_INTERVAL == 0 || !regx_list_empty(&verbs->restarting);
+    const int64_t now = is_due ? regx_now_ns() : INT64_MIN;
 
     if (now < verbs->events_next) {
         return false;
@@ -70,7 +73,7 @@ int regx_verbs_progress(regx_transport_t *transport)
     if (!regx_list_empty(&verbs->leaving) || verbs->cm.waiting_count > 0) {
         regx_cm_progress(verbs);
     }
-    if (is_time_to_look(verbs) || !regx_list_empty(&verbs->broken)) {
+    if (is_time_to_look(verbs) || !regx_list_empty(&verbs->broken) || verbs->cm.rests) {
         verbs->looks++;
         regx_verbs_look(verbs);
         regx_restart_progress(verbs, false);

@@ -32,9 +32,14 @@
  * Identity. A connection is known by the epochs of the first queue pair of either end. Messages name
  * them, and the sender's present epoch, so that what is late is told from what counts.
  *
+ * What may not be done twice, such as an atomic operation, may not be repeated: there is none.
+ *
  * The end. An endpoint that is not ready again within the limit breaks: a peer that is gone, that
- * has given the connection up, or computes all that time. Endpoints that one of the two closes
- * break at once, as without a restart.
+ * has given the connection up, or computes all that time. The limit begins anew where something has
+ * completed since the last failure, or the endpoint was ready for as long as the limit in between.
+ * Of the latter there are only so many, so that a request that fails each time ends, too. Endpoints
+ * that one of the two closes break at once, as without a restart; so do those that fail as the peer
+ * refuses an access, or a registration is not valid.
  */
 #ifndef REGX_VERBS_RESTART_H
 #define REGX_VERBS_RESTART_H

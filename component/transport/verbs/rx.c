@@ -216,10 +216,12 @@ static void received(regx_verbs_t *verbs, const struct ibv_wc *wc)
     regx_buffer_return(verbs, index);
 }
 
-/* Whether the next queue pair may do what this one could not. */
+/* Whether the next queue pair may do what this one could not. Where the own port is down, Soft-RoCE
+ * says IBV_WC_LOC_QP_OP_ERR. */
 static bool may_pass(enum ibv_wc_status status)
 {
-    return status == IBV_WC_RETRY_EXC_ERR || status == IBV_WC_WR_FLUSH_ERR;
+    return status == IBV_WC_RETRY_EXC_ERR || status == IBV_WC_WR_FLUSH_ERR ||
+           status == IBV_WC_LOC_QP_OP_ERR;
 }
 
 static void sent(regx_verbs_t *verbs, const struct ibv_wc *wc)

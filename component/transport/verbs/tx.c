@@ -51,6 +51,17 @@ static void note(regx_posted_t *posted, const struct ibv_send_wr *request)
     }
 }
 
+/* The device refuses a request, which is noted. REGX_OK: it is posted again by another queue pair. */
+static regx_status_t fail(regx_ep_t *ep, const char *what, int error)
+{
+    regx_ep_fail(ep, what, strerror(error));
+    if (ep->state != REGX_EP_BROKEN) {
+        return REGX_OK;
+    }
+    regx_ep_want_report(ep);
+    return REGX_UNREACHABLE;
+}
+
 regx_status_t regx_tx_post(regx_ep_t *ep, struct ibv_send_wr *requests, const regx_work_t *works,
                            unsigned count)
 {
@@ -83,8 +94,7 @@ regx_status_t regx_tx_post(regx_ep_t *ep, struct ibv_send_wr *requests, const re
     ep->used = ++verbs->uses;
     const int error = ibv_post_send(ep->qp, requests, &refused);
     if (error != 0) {
-        regx_ep_break_wanted(ep, works[0].what, strerror(error));
-        return REGX_UNREACHABLE;
+        return fail(ep, works[0].what, error);
     }
     return REGX_OK;
 }
@@ -283,7 +293,7 @@ bool regx_tx_settle(regx_ep_t *ep, uint64_t heard)
 {
     uint64_t number = first_number(ep), end = ep->done;
 
-    if (heard < number || heard > ep->numbered) {
+    if (heard < number || heard > ep->numbered || ep->reads > ep->reads_max) {
         return false;
     }
     count_signaled(ep); /* of the queue pair that failed nothing more is reported */
@@ -320,7 +330,7 @@ void regx_tx_repeat(regx_ep_t *ep)
     }
     regx_count_transport(verbs->config.counters, REGX_COUNTER_bytes_resent, bytes);
     if (error != 0) {
-        regx_ep_break_wanted(ep, sending, strerror(error));
+        fail(ep, sending, error);
     }
 }
 

@@ -183,7 +183,8 @@ typedef struct regx_verbs {
         uint32_t receives;   /* that it holds */
         bool rests;          /* it failed, and is used again when it holds nothing any more */
         int64_t rests_since;
-        int64_t failing_since; /* no datagram has gone since then; 0: the last one has */
+        int64_t failing_since; /* somebody asks, and no datagram has gone since then; 0: the last
+                                * one has */
         struct {
             struct ibv_ah *route;
             bool orphaned; /* its endpoint has ended: to be destroyed once the datagram has gone */

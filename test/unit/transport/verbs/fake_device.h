@@ -52,9 +52,11 @@ typedef struct fake {
         enum ibv_wc_status status; /* with this */
         bool late;                 /* after they had their effect: only the answer is lost */
         unsigned lost_read;        /* the answer to this one is lost, and what follows it is done */
+        unsigned posted, refused;  /* in the order in which they are posted: this one is refused */
     } fault;
-    bool link_down;   /* nothing arrives; requests fail as if they had been retried in vain */
-    bool link_errors; /* and datagrams fail then, as Soft-RoCE's do */
+    bool link_down;       /* nothing arrives; requests fail as if they had been retried in vain */
+    bool link_errors;     /* and all fail at once, as Soft-RoCE's do */
+    int queue_pair_error; /* of ibv_create_qp; 0: none */
     unsigned datagrams_failed;
     bool mute;          /* nobody is told that a queue pair takes no more receives */
     int register_error; /* of ibv_reg_mr; 0: none */

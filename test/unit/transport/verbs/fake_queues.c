@@ -286,6 +286,8 @@ static bool send_reliably(qp_t *qp, const request_t *request)
 
     if (fails && !fake.fault.late) {
         status = fake.fault.status;
+    } else if (fake.link_down && fake.link_errors) {
+        status = IBV_WC_LOC_QP_OP_ERR;
     } else if (fake.link_down || to == NULL || to->super.state == IBV_QPS_ERR ||
                (to->super.state != IBV_QPS_INIT && to->dest != qp->super.qp_num)) {
         status = IBV_WC_RETRY_EXC_ERR;
@@ -376,7 +378,10 @@ static int poll_cq(struct ibv_cq *super, int most, struct ibv_wc *wc)
 
 static int post(qp_t *qp, const struct ibv_send_wr *wr)
 {
-    if (qp->posted - qp->done == qp->depth) {
+    const bool reliable = qp->super.qp_type == IBV_QPT_RC;
+
+    if (qp->posted - qp->done == qp->depth ||
+        (reliable && ++fake.fault.posted == fake.fault.refused)) {
         return ENOMEM;
     }
     request_t *request = &qp->requests[qp->posted % qp->depth];
@@ -508,6 +513,10 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 
     if (port->inline_refused != 0 && attr->cap.max_inline_data > port->inline_refused) {
         errno = EINVAL;
+        return NULL;
+    }
+    if (fake.queue_pair_error != 0) {
+        errno = fake.queue_pair_error;
         return NULL;
     }
     qp_t *qp = calloc(1, sizeof(*qp));

@@ -5,6 +5,7 @@
  */
 #include "sides.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -12,6 +13,8 @@
 #include "fake_device.h"
 
 enum { KINDS = 7, ROUNDS = 3, OPS = KINDS * ROUNDS, PIECE = 4096, AREA = 20480 };
+
+#define HOUR_NS INT64_C(3600000000000)
 
 /* What the i-th operation is. */
 enum kind { TINY, SMALL, LONG, ZCOPY, STAGED, WRITTEN, GOT };
@@ -289,7 +292,7 @@ static void a_frame_each_way(void)
  * pair was replaced, at most. */
 static unsigned run(unsigned slow)
 {
-    fake.fault.done = 0;
+    fake.fault.done = fake.fault.posted = 0;
     sides_open(false);
     prepare(&traffics[0], &one, &two, 1000);
     prepare(&traffics[1], &two, &one, 2000);
@@ -302,8 +305,8 @@ static unsigned run(unsigned slow)
             regx_transport_ops.progress(two.transport);
         }
     }
-    const unsigned requests = fake.fault.done;
-    fake.fault.at[0] = fake.fault.at[1] = fake.fault.lost_read = 0;
+    const unsigned requests = fake.fault.done, posted = fake.fault.posted;
+    fake.fault.at[0] = fake.fault.at[1] = fake.fault.lost_read = fake.fault.refused = 0;
     one.on_deliver = two.on_deliver = NULL;
     a_frame_each_way();
     assert_int_equal(one.broken + two.broken, 0);
@@ -315,6 +318,7 @@ static unsigned run(unsigned slow)
     assert_int_equal(restarts == 0, count_of(&two, REGX_COUNTER_restarts) == 0);
     sides_close();
     fake.fault.done = requests;
+    fake.fault.posted = posted;
     return (unsigned)restarts;
 }
 
@@ -384,6 +388,22 @@ static void a_queue_pair_may_fail_while_what_was_lost_is_repeated(void **state)
     }
 }
 
+static void a_request_may_be_refused_while_what_was_lost_is_repeated(void **state)
+{
+    const unsigned requests = count_requests();
+
+    (void)state;
+    for (unsigned i = 1; i <= requests; i += 5) {
+        for (unsigned refused = i + 1; refused <= i + 20; refused += 3) {
+            fake.fault.late = refused % 2 == 0;
+            fake.fault.at[0] = i;
+            fake.fault.refused = refused;
+            const unsigned restarts = run(1 + i % 3);
+            assert_in_range(restarts, 1, 2);
+        }
+    }
+}
+
 static void datagrams_may_be_lost_or_come_twice(void **state)
 {
     static const uint32_t patterns[] = {0x55555555, 0xaaaaaaaa, 0x24924924, 0x3c3c3c3c};
@@ -392,8 +412,12 @@ static void datagrams_may_be_lost_or_come_twice(void **state)
     (void)state;
     for (unsigned i = 0; i < sizeof(patterns) / sizeof(patterns[0]); i++) {
         fake.fault.at[0] = 1 + i * (requests - 1) / 4;
-        fake.lose = i % 2 == 0 ? patterns[i] : 0;
-        fake.twice = ~fake.lose;
+        fake.lose = patterns[i];
+        fake.twice = ~patterns[i];
+        assert_int_equal(run(1), 1);
+        fake.fault.at[0] = 1 + i * (requests - 1) / 4;
+        fake.lose = 0;
+        fake.twice = patterns[i];
         assert_int_equal(run(1), 1);
     }
 }
@@ -456,22 +480,280 @@ static void without_a_limit_the_connection_is_lost_at_once(void **state)
     sides_close();
 }
 
+/* Time goes by for an endpoint. */
+static void make_older(regx_ep_t *ep, int64_t by)
+{
+    ep->restart_until -= by;
+    ep->ready_at -= by;
+}
+
+/* Makes the next request of `one` fail, and all that are done then, until its queue pair has been
+ * replaced so often, or it was told that the connection broke. */
+static void fail_until_replaced(uint64_t times)
+{
+    while (count_of(&one, REGX_COUNTER_restarts) < times && one.broken == 0) {
+        fake.fault.at[0] = fake.fault.done + 1;
+        sides_progress();
+    }
+}
+
 /* A request that fails however often it is repeated is given up, within the limit. */
 static void a_request_that_always_fails_is_given_up(void **state)
 {
     (void)state;
-    settings.restart_limit = 1;
+    sides_open(false);
+    sides_exchange(1, 100);
+    side_send(&one, 1, 1, 100);
+    fail_until_replaced(3);
+    assert_int_equal(one.broken, 0);
+    make_older(regx_ep_find(verbs_of(&one), TWO), HOUR_NS);
+    regx_ep_find(verbs_of(&one), TWO)->ready_at = regx_now_ns();
+    fail_until_replaced(UINT64_MAX);
+    assert_non_null(strstr(one.what, "not connected again within 600 s"));
+    fake.fault.at[0] = 0;
+    sides_close();
+}
+
+/* Also if each time it takes longer than the limit. */
+static void a_request_that_fails_slowly_is_given_up(void **state)
+{
+    uint64_t restarts = 0;
+
+    (void)state;
     sides_open(false);
     sides_exchange(1, 100);
     side_send(&one, 1, 1, 100);
     while (one.broken == 0) {
-        fake.fault.at[0] = fake.fault.done + 1;
-        sides_progress();
+        assert_true(restarts < 100);
+        fail_until_replaced(++restarts);
+        if (one.broken == 0) {
+            make_older(regx_ep_find(verbs_of(&one), TWO), HOUR_NS);
+        }
     }
-    assert_non_null(strstr(one.what, "not connected again within 1 s"));
-    assert_true(count_of(&one, REGX_COUNTER_restarts) > 1);
+    assert_true(restarts > 10);
     fake.fault.at[0] = 0;
     sides_close();
+}
+
+/* What was sent again was not acknowledged yet, as the peer has no buffer and computes. */
+static void a_failure_long_after_another_has_all_the_time_again(void **state)
+{
+    (void)state;
+    sides_open(false);
+    sides_exchange(1, 100);
+    side_send(&one, 1, 2, 100);
+    for (uint64_t outage = 1; outage <= 3; outage++) {
+        fail_until_replaced(outage);
+        assert_int_equal(one.broken, 0);
+        assert_int_equal(count_of(&one, REGX_COUNTER_restarts), outage);
+        make_older(regx_ep_find(verbs_of(&one), TWO), HOUR_NS);
+    }
+    fake.fault.at[0] = 0;
+    side_await(&two.delivered, 2);
+    a_frame_each_way();
+    assert_int_equal(one.broken + two.broken, 0);
+    sides_close();
+}
+
+/* The queue pair of an endpoint fails by itself. */
+static void fail_queue_pair(const regx_ep_t *ep)
+{
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+
+    assert_int_equal(ibv_modify_qp(ep->qp, &attr, IBV_QP_STATE), 0);
+}
+
+/* `two` makes progress until its endpoint is in that state, and nothing that it says arrives. */
+static void two_speaks_in_vain(regx_ep_state_t state)
+{
+    const regx_verbs_t *verbs = verbs_of(&two);
+
+    fake.drop_datagrams = true;
+    while (regx_ep_find(verbs, ONE)->state != state || verbs->cm.sent != verbs->cm.done) {
+        regx_transport_ops.progress(two.transport);
+    }
+    fake.drop_datagrams = false;
+}
+
+/* A request of `one` has come to `two`, which has heard of it, but not answered yet. */
+static void one_asks(void)
+{
+    const unsigned datagrams = fake.datagrams;
+
+    while (fake.datagrams == datagrams) {
+        regx_transport_ops.progress(one.transport);
+    }
+}
+
+/* `two` has another queue pair, and knows that of `one`, which knows neither. */
+static void fail_what_was_accepted(void)
+{
+    one_asks();
+    while (regx_ep_find(verbs_of(&two), ONE) == NULL) {
+        regx_transport_ops.progress(two.transport);
+    }
+    two_speaks_in_vain(REGX_EP_CONNECTED);
+    fail_queue_pair(regx_ep_find(verbs_of(&two), ONE));
+    two_speaks_in_vain(REGX_EP_CONNECTING);
+}
+
+static void a_queue_pair_may_fail_before_its_peer_knows_it(void **state)
+{
+    (void)state;
+    sides_open(false);
+    assert_int_equal(side_try(one.conn, 100), REGX_AGAIN);
+    fail_what_was_accepted();
+    a_frame_each_way();
+    assert_int_equal(one.broken + two.broken, 0);
+    assert_int_equal(count_of(&two, REGX_COUNTER_restarts), 1);
+    sides_close();
+}
+
+static void a_replacement_may_fail_before_its_peer_knows_it(void **state)
+{
+    (void)state;
+    sides_open(false);
+    sides_exchange(1, 100);
+    fake.fault.at[0] = fake.fault.done + 1;
+    side_send(&one, 1, 2, 100);
+    const regx_ep_t *ep = regx_ep_find(verbs_of(&one), TWO);
+    while (ep->state != REGX_EP_CONNECTING) {
+        regx_transport_ops.progress(one.transport);
+    }
+    one_asks(); /* so that `two` replaces its own */
+    two_speaks_in_vain(REGX_EP_CONNECTING);
+    fail_what_was_accepted();
+    side_await(&two.delivered, 2);
+    assert_true(unit_is_filled(two.last, 100, 2));
+    a_frame_each_way();
+    assert_int_equal(one.broken + two.broken, 0);
+    assert_int_equal(count_of(&one, REGX_COUNTER_restarts), 1);
+    assert_int_equal(count_of(&two, REGX_COUNTER_restarts), 1);
+    sides_close();
+}
+
+static void memory_for_another_queue_pair_may_lack_for_a_while(void **state)
+{
+    (void)state;
+    sides_open(false);
+    sides_exchange(1, 100);
+    fake.queue_pair_error = ENOMEM;
+    fake.fault.at[0] = fake.fault.done + 1;
+    side_send(&one, 1, 2, 100);
+    const regx_ep_t *ep = regx_ep_find(verbs_of(&one), TWO);
+    while (verbs_of(&one)->starved_since == 0) {
+        sides_progress();
+    }
+    for (int i = 0; i < 100; i++) {
+        sides_progress();
+        assert_int_equal(ep->state, REGX_EP_RESTING);
+    }
+    fake.queue_pair_error = 0;
+    side_await(&two.delivered, 2);
+    a_frame_each_way();
+    assert_int_equal(one.broken + two.broken, 0);
+    assert_int_equal(count_of(&one, REGX_COUNTER_restarts), 1);
+    sides_close();
+}
+
+static void a_device_that_refuses_another_queue_pair_is_told_of(void **state)
+{
+    (void)state;
+    sides_open(false);
+    sides_exchange(1, 100);
+    fake.queue_pair_error = EINVAL;
+    fake.fault.at[0] = fake.fault.done + 1;
+    side_send(&one, 1, 2, 100);
+    side_await(&one.broken, 1);
+    assert_non_null(strstr(one.what, "making a queue pair"));
+    fake.queue_pair_error = 0;
+    regx_transport_ops.disconnect(one.conn);
+    regx_transport_ops.disconnect(two.conn);
+    side_close(&one);
+    side_close(&two);
+}
+
+static void nothing_is_lost_or_doubled_whatever_request_is_refused(void **state)
+{
+    (void)state;
+    count_requests();
+    const unsigned posted = fake.fault.posted;
+    for (unsigned i = 1; i <= posted; i++) {
+        fake.fault.refused = i;
+        assert_int_equal(run(1), 1);
+    }
+}
+
+/* The one tells what it has to be set to, the other when its own limit is over. */
+static void a_peer_without_restarts_says_so(void **state)
+{
+    (void)state;
+    done_ok = done_failed = 0;
+    side_open(&one, ONE, TWO, false);
+    settings.restart_limit = 0;
+    side_open(&two, TWO, ONE, false);
+    side_connect(&one, &two);
+    side_connect(&two, &one);
+    sides_exchange(1, 100);
+    fake.fault.at[0] = fake.fault.done + 1;
+    side_send(&one, 1, 2, 100);
+    side_await(&two.broken, 1);
+    assert_non_null(strstr(two.what, "verbs_restart_limit is 0 here"));
+    assert_int_equal(one.broken, 0);
+    regx_ep_find(verbs_of(&one), TWO)->restart_until = 0;
+    side_await(&one.broken, 1);
+    assert_non_null(strstr(one.what, "not connected again within 600 s"));
+    sides_close();
+}
+
+/* The queue pair of datagrams had failed once, long ago, and nobody has asked since. */
+static void datagrams_may_fail_again_long_after(void **state)
+{
+    (void)state;
+    sides_open(false);
+    sides_exchange(1, 100);
+    verbs_of(&one)->cm.failing_since = regx_now_ns() - HOUR_NS;
+    fake.link_down = fake.link_errors = true;
+    side_send(&one, 1, 2, 100);
+    while (fake.datagrams_failed == 0) {
+        regx_transport_ops.progress(one.transport);
+    }
+    fake.link_down = fake.link_errors = false;
+    side_await(&two.delivered, 2);
+    a_frame_each_way();
+    assert_int_equal(one.broken + two.broken, 0);
+    sides_close();
+}
+
+/* However seldom the caller makes progress. */
+static void a_few_calls_of_progress_are_enough(void **state)
+{
+    (void)state;
+    sides_open(false);
+    sides_exchange(1, 100);
+    regx_verbs_t *verbs = verbs_of(&one);
+    fake.link_down = fake.link_errors = true;
+    side_send(&one, 1, 2, 100);
+    while (!verbs->cm.rests) {
+        regx_transport_ops.progress(one.transport);
+    }
+    fake.link_down = fake.link_errors = false;
+    for (int i = 0; i < 3; i++) {
+        verbs->calls = 1; /* the clock is not read for long */
+        regx_transport_ops.progress(one.transport);
+    }
+    assert_false(verbs->cm.rests);
+    fake.drop_datagrams = true;
+    regx_ep_find(verbs, TWO)->restart_until = verbs->events_next = 0;
+    verbs->calls = 1;
+    regx_transport_ops.progress(one.transport);
+    regx_transport_ops.progress(one.transport);
+    assert_int_equal(one.broken, 1);
+    fake.drop_datagrams = false;
+    regx_transport_ops.disconnect(one.conn);
+    regx_transport_ops.disconnect(two.conn);
+    side_close(&one);
+    side_close(&two);
 }
 
 /* A peer that says it has heard what was not sent, or has not what was acknowledged. */
@@ -525,7 +807,7 @@ static void late_messages_are_not_heeded(void **state)
     for (int known = 0; known < 2; known++) {
         for (int kind = REGX_CM_REQUEST; kind <= REGX_CM_RENEW; kind++) {
             message.kind = (regx_cm_kind_t)kind;
-            message.known = known == 0 ? 0 : ep->epoch;
+            message.known = known == 0 ? 0 : ep->born;
             regx_cm_message_pack(&message, bytes);
             regx_cm_receive(verbs_of(&one), bytes, sizeof(bytes), &source);
             assert_int_equal(ep->state, REGX_EP_CONNECTING);
@@ -540,6 +822,12 @@ static void late_messages_are_not_heeded(void **state)
     sides_close();
 }
 
+static void count_get(regx_get_t *get, regx_status_t status)
+{
+    (void)get;
+    *(status == REGX_OK ? &done_ok : &done_failed) += 1;
+}
+
 /* A READ whose answer was lost is made again, though the peer has heard what came behind it. */
 static void a_read_is_repeated_unless_it_has_completed(void **state)
 {
@@ -552,6 +840,53 @@ static void a_read_is_repeated_unless_it_has_completed(void **state)
         restarts += run(1);
     }
     assert_true(restarts > 10);
+}
+
+/* A peer that now answers fewer READs at once than are to be repeated: the device would hold up what
+ * comes behind them. */
+static void a_peer_that_answers_fewer_reads_than_before_is_an_error(void **state)
+{
+    enum { READS = 3 };
+    uint8_t *exposed = calloc(READS, PIECE), *got = calloc(READS, PIECE);
+    regx_get_t gets[READS];
+    regx_mr_t exposed_mr, got_mr;
+
+    (void)state;
+    for (uint8_t answered = READS - 1; answered <= READS; answered++) {
+        sides_open(false);
+        sides_exchange(1, 100);
+        side_reg(&one, got, (size_t)READS * PIECE, REGX_ACCESS_LOCAL_WRITE, &got_mr);
+        side_reg(&two, exposed, (size_t)READS * PIECE, REGX_ACCESS_REMOTE_READ, &exposed_mr);
+        fake.fault.lost_read = fake.fault.done + 1;
+        for (int i = 0; i < READS; i++) {
+            gets[i] = (regx_get_t){.local = got + (size_t)i * PIECE,
+                                   .length = PIECE,
+                                   .region = &got_mr,
+                                   .offset = (size_t)i * PIECE,
+                                   .key = exposed_mr.key,
+                                   .done = count_get};
+            assert_int_equal(regx_transport_ops.get(one.conn, &gets[i]), REGX_PENDING);
+        }
+        verbs_of(&two)->reads_answered = answered;
+        if (answered < READS) {
+            side_await(&one.broken, 1);
+            assert_non_null(strstr(one.what, "do not agree"));
+            sides_settle();
+        } else {
+            side_await(&done_ok, READS);
+            a_frame_each_way();
+        }
+        assert_int_equal(one.counters.malformed, answered < READS);
+        assert_int_equal(done_failed, answered < READS ? READS : 0);
+        regx_transport_ops.dereg(one.transport, &got_mr);
+        regx_transport_ops.dereg(two.transport, &exposed_mr);
+        regx_transport_ops.disconnect(one.conn);
+        regx_transport_ops.disconnect(two.conn);
+        side_close(&one);
+        side_close(&two);
+    }
+    free(exposed);
+    free(got);
 }
 
 static void count_put(regx_put_t *put, regx_status_t status)
@@ -616,15 +951,27 @@ int main(void)
         cmocka_unit_test_setup(nothing_is_lost_or_doubled_whatever_answer_is_lost, setup),
         cmocka_unit_test_setup(nothing_is_lost_or_doubled_with_a_slow_reader, setup),
         cmocka_unit_test_setup(a_queue_pair_may_fail_while_what_was_lost_is_repeated, setup),
+        cmocka_unit_test_setup(a_request_may_be_refused_while_what_was_lost_is_repeated, setup),
         cmocka_unit_test_setup(datagrams_may_be_lost_or_come_twice, setup),
         cmocka_unit_test_setup(a_device_that_does_not_report_the_end_is_waited_for, setup),
         cmocka_unit_test_setup(a_link_may_be_down_for_a_while, setup),
         cmocka_unit_test_setup(a_peer_that_is_gone_is_told_of_once, setup),
         cmocka_unit_test_setup(without_a_limit_the_connection_is_lost_at_once, setup),
         cmocka_unit_test_setup(a_request_that_always_fails_is_given_up, setup),
+        cmocka_unit_test_setup(a_request_that_fails_slowly_is_given_up, setup),
+        cmocka_unit_test_setup(a_failure_long_after_another_has_all_the_time_again, setup),
+        cmocka_unit_test_setup(a_queue_pair_may_fail_before_its_peer_knows_it, setup),
+        cmocka_unit_test_setup(a_replacement_may_fail_before_its_peer_knows_it, setup),
+        cmocka_unit_test_setup(memory_for_another_queue_pair_may_lack_for_a_while, setup),
+        cmocka_unit_test_setup(a_device_that_refuses_another_queue_pair_is_told_of, setup),
+        cmocka_unit_test_setup(nothing_is_lost_or_doubled_whatever_request_is_refused, setup),
+        cmocka_unit_test_setup(a_peer_without_restarts_says_so, setup),
+        cmocka_unit_test_setup(datagrams_may_fail_again_long_after, setup),
+        cmocka_unit_test_setup(a_few_calls_of_progress_are_enough, setup),
         cmocka_unit_test_setup(a_count_that_cannot_be_is_an_error, setup),
         cmocka_unit_test_setup(late_messages_are_not_heeded, setup),
         cmocka_unit_test_setup(a_read_is_repeated_unless_it_has_completed, setup),
+        cmocka_unit_test_setup(a_peer_that_answers_fewer_reads_than_before_is_an_error, setup),
         cmocka_unit_test_setup(what_is_sent_again_is_bounded, setup),
     };
 
