@@ -272,6 +272,7 @@ void regx_cm_queue_failed(regx_verbs_t *verbs, const char *why)
     }
     verbs->cm.rests = true;
     verbs->cm.rests_since = now;
+    verbs->clock_mask = 0;
 }
 
 void regx_cm_queue_revive(regx_verbs_t *verbs)

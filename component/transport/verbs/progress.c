@@ -12,7 +12,7 @@
 
 /* Between two looks at what the device reports, each of which is a system call. */
 #define LOOK_NS INT64_C(10000000)
-#define CLOCK_INTERVAL 4096u /* calls of progress between two looks at the clock */
+#define CLOCK_INTERVAL 4096u /* calls of progress between two looks at the clock; a power of two */
 #define TURN_ENDPOINTS 16
 
 /* Moves the lines of puts and gets on; bounded. */
@@ -35,18 +35,21 @@ static void take_turns(regx_verbs_t *verbs)
     }
 }
 
-/* The clock is looked at each time where an endpoint has only so long to be ready again. */
 static bool is_time_to_look(regx_verbs_t *verbs)
 {
-    const bool is_due =
-        ++verbs->calls % CLOCK_INTERVAL == 0 || !regx_list_empty(&verbs->restarting);
-    const int64_t now = is_due ? regx_now_ns() : INT64_MIN;
+    const int64_t now = (++verbs->calls & verbs->clock_mask) == 0 ? regx_now_ns() : INT64_MIN;
 
     if (now < verbs->events_next) {
         return false;
     }
     verbs->events_next = now + LOOK_NS;
     return true;
+}
+
+/* Whether something is to happen in time, however seldom progress is called. */
+static bool is_awaited(const regx_verbs_t *verbs)
+{
+    return !regx_list_empty(&verbs->restarting) || verbs->cm.rests;
 }
 
 int regx_verbs_progress(regx_transport_t *transport)
@@ -73,7 +76,7 @@ int regx_verbs_progress(regx_transport_t *transport)
     if (!regx_list_empty(&verbs->leaving) || verbs->cm.waiting_count > 0) {
         regx_cm_progress(verbs);
     }
-    if (is_time_to_look(verbs) || !regx_list_empty(&verbs->broken) || verbs->cm.rests) {
+    if (is_time_to_look(verbs) || !regx_list_empty(&verbs->broken)) {
         verbs->looks++;
         regx_verbs_look(verbs);
         regx_restart_progress(verbs, false);
@@ -81,6 +84,7 @@ int regx_verbs_progress(regx_transport_t *transport)
             regx_cm_queue_revive(verbs);
         }
         regx_keepalive_progress(verbs);
+        verbs->clock_mask = is_awaited(verbs) ? 0 : CLOCK_INTERVAL - 1;
     }
     events = verbs->events;
     regx_try_lock_leave(&verbs->try_lock);

@@ -52,7 +52,7 @@ static void note(regx_posted_t *posted, const struct ibv_send_wr *request)
 }
 
 /* The device refuses a request, which is noted. REGX_OK: it is posted again by another queue pair. */
-static regx_status_t fail(regx_ep_t *ep, const char *what, int error)
+static __attribute__((noinline)) regx_status_t fail(regx_ep_t *ep, const char *what, int error)
 {
     regx_ep_fail(ep, what, strerror(error));
     if (ep->state != REGX_EP_BROKEN) {

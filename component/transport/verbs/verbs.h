@@ -208,6 +208,7 @@ typedef struct regx_verbs {
     bool closing;
     int events;          /* of this progress */
     unsigned calls;      /* of progress */
+    unsigned clock_mask; /* progress looks at the clock where `calls` has none of these bits */
     unsigned looks;      /* at what the device reports */
     int64_t events_next; /* when to look at that again */
     int64_t idle_ns;     /* after which a peer is asked for a sign of life */
