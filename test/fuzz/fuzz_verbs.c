@@ -160,6 +160,8 @@ static regx_cm_message_t request(fuzz_input_t *input)
     const uint64_t bits = fuzz_number(input, 1);
     const uint64_t from = (bits & 4) != 0 ? PEER + 1 : PEER;
     const regx_ep_t *ep = regx_ep_find(verbs(), from);
+    /* It replaces the queue pair, and has heard so much. */
+    const bool restarts = (bits & 8) != 0 && ep != NULL && ep->peer_born != 0;
 
     return (regx_cm_message_t){.kind = (regx_cm_kind_t)(1 + bits % 3),
                                .reads = 4,
@@ -169,6 +171,10 @@ static regx_cm_message_t request(fuzz_input_t *input)
                                .pool = 4096,
                                .pool_size = POOL,
                                .epoch = 1 + (bits >> 4),
+                               .born = restarts ? regx_min(ep->peer_born, 1 + (bits >> 4))
+                                                : 1 + (bits >> 4),
+                               .with = restarts ? ep->born : 0,
+                               .heard = restarts ? fuzz_number(input, 1) : 0,
                                .known = (bits & 8) != 0 && ep != NULL ? ep->epoch : 0,
                                .address = peers_address()};
 }
@@ -299,6 +305,7 @@ static void begin(void)
     char error[256];
 
     settings.srq_depth = 16;
+    settings.restart_limit = 1;
     memset(&process, 0, sizeof(process));
     fake_reset();
     fuzz_check(regx_transport_ops.open(&config, error, sizeof(error), &process.transport) ==

@@ -150,3 +150,17 @@ def test_host_that_is_cut_off(mpi: Mpi, tmp_path: Path) -> None:
     assert job.status != 0 and job.stdout == "", str(job)
     lost = [line for line in job.complaints if "connection to rank 1 on " in line]
     assert len(lost) == 1 and "(keepalive: " in lost[0], str(job)
+
+
+def test_link_that_comes_back(mpi: Mpi, tmp_path: Path, full: bool) -> None:
+    """What was under way when the cable was cut arrives once it is whole again."""
+    flap = f"ip link set {CABLE} down; echo; sleep 0.3; ip link set {CABLE} up"
+    for strategy in STRATEGIES if full else ["pipeline"]:
+        with two_rdma_hosts(tmp_path) as (around, options, within):
+            job = mpi("flap", 100 if full else 1, flap, timeout=1200 if full else 300,
+                      around=[*around, *AROUND], options=options, within=within,
+                      regx={"transport": "verbs", "rendezvous": strategy, "verbs_timeout": 10,
+                            "verbs_retry_count": 2, "verbs_restart_limit": 60})
+        job.checked(ranks=2).carried(strategy).over("verbs")
+        for report in job.reports:
+            assert report["restarts"] > 0, str(job)

@@ -6,8 +6,6 @@
 
 #include "transport/verbs/buffers.h"
 
-#define BATCH 64u /* kept by one poll */
-
 static void empty_if_read(regx_backlog_t *backlog)
 {
     if (backlog->first == backlog->end) {
@@ -51,15 +49,15 @@ regx_status_t regx_backlog_keep(regx_verbs_t *verbs, bool *empty)
     regx_backlog_t *backlog = &verbs->backlog;
 
     *empty = false;
-    if (!reserve(backlog, BATCH)) {
+    if (!reserve(backlog, REGX_BACKLOG_BATCH)) {
         return REGX_NO_MEMORY;
     }
-    const int polled = ibv_poll_cq(verbs->cq, BATCH, backlog->entries + backlog->end);
+    const int polled = ibv_poll_cq(verbs->cq, REGX_BACKLOG_BATCH, backlog->entries + backlog->end);
     if (polled < 0) {
         return REGX_FAILED;
     }
     backlog->end += (uint32_t)polled;
-    *empty = (uint32_t)polled < BATCH;
+    *empty = polled < REGX_BACKLOG_BATCH;
     return REGX_OK;
 }
 

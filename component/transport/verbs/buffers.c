@@ -378,7 +378,10 @@ int regx_buffer_datagram_post(regx_verbs_t *verbs, uint32_t index)
     struct ibv_recv_wr request = {.wr_id = REGX_RECEIVED | index, .sg_list = &piece, .num_sge = 1};
     struct ibv_recv_wr *refused;
 
-    return ibv_post_recv(verbs->cm.qp, &request, &refused);
+    const int error = ibv_post_recv(verbs->cm.qp, &request, &refused);
+
+    verbs->cm.receives += error == 0;
+    return error;
 }
 
 uint8_t *regx_buffer_datagram_send(const regx_verbs_t *verbs, uint32_t index)

@@ -21,7 +21,7 @@ static void cut(regx_ep_t *ep)
     regx_arbiter_remove(&verbs->arbiter, &ep->entry);
     if (ep->qp != NULL) {
         regx_ep_forget_qpn(ep);
-        regx_backlog_drop(verbs, ep->qp->qp_num);
+        regx_backlog_drop(verbs, ep->qpn);
         ibv_destroy_qp(ep->qp);
         ep->qp = NULL;
         ep->last_taken = false;
@@ -43,18 +43,21 @@ void regx_ep_delete(regx_ep_t *ep)
     regx_ep_free(ep);
 }
 
-/* Drives the queue pair to error, once. false: that is refused, and it need not be waited for. */
-static bool begin_to_rest(regx_ep_t *ep)
+bool regx_ep_rest(regx_ep_t *ep)
 {
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
 
-    if (ep->rests_at != 0) {
+    if (ep->rests_since != 0) {
         return true;
     }
-    ep->rests_at = regx_now_ns() + REST_NS;
+    ep->rests_since = regx_now_ns();
     regx_cm_stop(ep);
-    regx_ep_forget_qpn(ep);
     return ibv_modify_qp(ep->qp, &attr, IBV_QP_STATE) == 0;
+}
+
+bool regx_ep_has_rested(const regx_ep_t *ep, bool empty, int64_t limit_ns)
+{
+    return (ep->last_taken && empty) || regx_now_ns() - ep->rests_since >= limit_ns;
 }
 
 /* Whether the queue pair of a broken endpoint may be destroyed. */
@@ -63,7 +66,8 @@ static bool is_at_rest(regx_ep_t *ep, bool empty)
     if (ep->qp == NULL || ep->peer_qpn == 0 || ep->verbs->closing) {
         return true; /* nothing is left, or can have come, or matters */
     }
-    return !begin_to_rest(ep) || (ep->last_taken && empty) || regx_now_ns() >= ep->rests_at;
+    regx_ep_forget_qpn(ep);
+    return !regx_ep_rest(ep) || regx_ep_has_rested(ep, empty, REST_NS);
 }
 
 void regx_ep_abort(regx_ep_t *ep)
@@ -120,11 +124,12 @@ static void report(regx_ep_t *ep)
 static void clean_up(regx_verbs_t *verbs, regx_ep_t *ep, bool empty)
 {
     if (ep->last_taken && empty) { /* a completion would have told more */
-        regx_ep_break(ep, "queue pair", ibv_event_type_str(IBV_EVENT_QP_LAST_WQE_REACHED));
+        regx_ep_fail(ep, "queue pair", ibv_event_type_str(IBV_EVENT_QP_LAST_WQE_REACHED));
         regx_list_remove(&ep->broken_link);
     }
     if (ep->state != REGX_EP_BROKEN) {
-        regx_list_set(&verbs->broken, &ep->broken_link, ep->last_taken);
+        regx_list_set(&verbs->broken, &ep->broken_link,
+                      ep->last_taken || ep->state == REGX_EP_RESTING);
         return;
     }
     /* First of all: whoever hears of a failed put alone may try the same memory in another way. */

@@ -69,6 +69,18 @@ static void set_leaving(regx_ep_t *ep)
     regx_list_set(&ep->verbs->leaving, &ep->leaving_link, true);
 }
 
+/* The queue pair was replaced. Before anything new is posted, what is left is. */
+static void goes_on(regx_ep_t *ep)
+{
+    ep->restarts = false;
+    ep->restart_done = ep->done;
+    ep->restart_posted = ep->posted;
+    ep->ready_at = regx_now_ns();
+    regx_list_remove(&ep->restart_link);
+    regx_count_transport(ep->verbs->config.counters, REGX_COUNTER_restarts, 1);
+    regx_tx_repeat(ep);
+}
+
 void regx_cm_connected(regx_ep_t *ep)
 {
     if (ep->state == REGX_EP_CONNECTED) {
@@ -76,6 +88,9 @@ void regx_cm_connected(regx_ep_t *ep)
         regx_cm_stop(ep);
         regx_trace(ep->verbs->config.trace, REGX_TRACE_CONNECTION,
                    "verbs: connected on %s to queue pair %u", ep->verbs->port.name, ep->peer_qpn);
+        if (regx_ep_restarts(ep)) {
+            goes_on(ep);
+        }
         if (ep->local != REGX_EP_OPEN) {
             set_leaving(ep);
         }
@@ -102,6 +117,10 @@ void regx_cm_leave(regx_ep_t *ep)
 {
     if (ep->local == REGX_EP_OPEN) {
         ep->local = REGX_EP_CLOSING;
+    }
+    if (regx_ep_restarts(ep)) {
+        regx_ep_break(ep, ep->retires ? "closed for room" : "disconnected",
+                      "before it was connected again");
     }
     set_leaving(ep);
     if (ep->state == REGX_EP_BROKEN) {
@@ -175,7 +194,7 @@ static regx_ep_t *attach(regx_verbs_conn_t *conn)
     return ep;
 }
 
-regx_status_t regx_cm_ready(regx_verbs_conn_t *conn)
+regx_status_t regx_cm_make_ready(regx_verbs_conn_t *conn)
 {
     regx_ep_t *ep = conn->ep != NULL ? conn->ep : attach(conn);
 
@@ -193,7 +212,9 @@ regx_status_t regx_cm_ready(regx_verbs_conn_t *conn)
         regx_ep_want_report(ep);
         return ep->report == REGX_EP_REPORTED ? REGX_UNREACHABLE : REGX_AGAIN;
     }
-    regx_cm_ask(ep);
+    if (ep->state != REGX_EP_RESTING) {
+        regx_cm_ask(ep);
+    }
     return REGX_AGAIN;
 }
 
@@ -246,14 +267,55 @@ static regx_ep_t *accept(regx_verbs_t *verbs, const regx_cm_message_t *message)
     return regx_ep_new(verbs, message->from, &message->address, route, error);
 }
 
+/* Likewise, of a queue pair that replaces one, or for an endpoint whose own is being replaced. */
+static regx_ep_t *restarted(regx_ep_t *ep, const regx_cm_message_t *message)
+{
+    const bool is_newer = message->epoch > ep->peer_epoch;
+    /* The peer's may have been connected to one of ours that failed before that was known there. */
+    const bool is_connected = message->epoch == ep->peer_epoch && message->known == ep->epoch;
+
+    if (ep->peer_born == 0 && message->with == ep->born) {
+        return ep; /* likewise, of the first of its own */
+    }
+    if (message->born != ep->peer_born || message->with != ep->born) {
+        if (regx_ep_restarts(ep) && is_newer) {
+            regx_ep_break_wanted(ep, "connecting again", "the peer has given the connection up");
+        }
+        return NULL;
+    }
+    switch (ep->state) {
+    case REGX_EP_CONNECTED:
+    case REGX_EP_READY:
+        if (is_newer) {
+            regx_ep_fail(ep, "queue pair",
+                         ep->requests != NULL
+                             ? "the peer replaces its own"
+                             : "the peer replaces its own, but verbs_restart_limit is 0 here");
+            return NULL; /* it asks again */
+        }
+        return message->epoch == ep->peer_epoch ? ep : NULL;
+    case REGX_EP_CONNECTING:
+        return is_newer || is_connected ? ep : NULL;
+    case REGX_EP_RESTING:
+    case REGX_EP_BROKEN:
+        break;
+    }
+    return NULL;
+}
+
 /* The endpoint that a request or an answer is for; made if need be. NULL: none that can be
  * connected, for a reason that is counted or told. */
 static regx_ep_t *addressee(regx_verbs_t *verbs, const regx_cm_message_t *message)
 {
     regx_ep_t *ep = regx_ep_find(verbs, message->from);
+    const bool restarts = message->born != message->epoch;
 
     if (ep == NULL) {
-        ep = message->kind == REGX_CM_REQUEST && !verbs->closing ? accept(verbs, message) : NULL;
+        ep = message->kind == REGX_CM_REQUEST && !verbs->closing && !restarts
+                 ? accept(verbs, message)
+                 : NULL;
+    } else if (restarts || regx_ep_restarts(ep)) {
+        ep = restarted(ep, message);
     } else if (ep->remote_closed && ep->local == REGX_EP_OPEN && ep->state >= REGX_EP_READY &&
                message->epoch > ep->peer_epoch) {
         /* The peer left and has lost its queue pair, so that a goodbye would not reach it. What it
@@ -263,7 +325,7 @@ static regx_ep_t *addressee(regx_verbs_t *verbs, const regx_cm_message_t *messag
         ep = NULL;
     } else if (ep->state == REGX_EP_CONNECTED && message->epoch > ep->peer_epoch) {
         /* What ours is connected to is no more, and nothing was sent by it. */
-        ep = regx_ep_restart(ep) ? ep : NULL;
+        ep = regx_ep_begin_anew(ep) ? ep : NULL;
         regx_trace(verbs->config.trace, REGX_TRACE_CONNECTION,
                    "verbs: process %#" PRIx64 " has another queue pair; %s", message->from,
                    ep != NULL ? "so do we" : "there is none for it now");
@@ -282,7 +344,7 @@ static void renew(regx_verbs_t *verbs, const regx_cm_message_t *message)
     regx_ep_t *ep = regx_ep_find(verbs, message->from);
 
     if (ep != NULL && message->known == ep->epoch && message->epoch == ep->peer_epoch &&
-        ep->local == REGX_EP_OPEN) {
+        ep->local == REGX_EP_OPEN && !regx_ep_restarts(ep)) {
         regx_bound_retire(ep, false);
         regx_cm_leave(ep);
     }
@@ -295,6 +357,23 @@ static bool is_well_formed(regx_verbs_t *verbs, const uint8_t *bytes, size_t len
            message->to == verbs->config.self &&
            message->address.link_layer == verbs->address.link_layer &&
            comes_from(source, &message->address) && may_be(verbs, message->from, &message->address);
+}
+
+/* Connects the queue pair to the peer's. false: it cannot be. */
+static bool connect_ep(regx_ep_t *ep, const regx_cm_message_t *message)
+{
+    if (!regx_ep_connect(ep, message)) {
+        if (ep->state == REGX_EP_BROKEN) {
+            regx_ep_want_report(ep);
+        }
+        return false;
+    }
+    if (regx_ep_restarts(ep) && !regx_tx_settle(ep, message->heard)) {
+        regx_count_malformed(ep->verbs);
+        regx_ep_break_wanted(ep, "connecting again", "the two do not agree on what has arrived");
+        return false;
+    }
+    return true;
 }
 
 /* A request or an answer. */
@@ -312,12 +391,15 @@ static void connect_to(regx_verbs_t *verbs, const regx_cm_message_t *message)
     /* A queue pair that is connected to one of ours that is no more is not connected to. Our answer
      * tells the peer, which makes another. */
     const bool fits = message->known == 0 || message->known == ep->epoch;
-    if (fits && ep->state == REGX_EP_CONNECTING && !regx_ep_connect(ep, message)) {
-        regx_ep_want_report(ep);
+    const bool connects = fits && ep->state == REGX_EP_CONNECTING;
+    if (connects && !connect_ep(ep, message)) {
         return;
     }
     if (message->known == ep->epoch) {
         regx_cm_connected(ep);
+    }
+    if (connects && ep->born != ep->epoch && message->kind == REGX_CM_ACCEPT) {
+        regx_cm_answer(ep); /* the peer may have much to send, and we nothing */
     }
     if (message->kind == REGX_CM_REQUEST) {
         regx_trace(verbs->config.trace, REGX_TRACE_CONNECTION,

@@ -40,7 +40,15 @@ typedef struct regx_cm_source {
 
 /* The connection's endpoint, made and asked for if need be. REGX_OK: conn->ep can be used;
  * REGX_AGAIN; REGX_UNREACHABLE: it broke, and callers were told. */
-regx_status_t regx_cm_ready(regx_verbs_conn_t *conn);
+regx_status_t regx_cm_make_ready(regx_verbs_conn_t *conn);
+static inline regx_status_t regx_cm_ready(regx_verbs_conn_t *conn)
+{
+    const regx_ep_t *ep = conn->ep;
+
+    return ep != NULL && ep->state == REGX_EP_READY && ep->local == REGX_EP_OPEN
+               ? REGX_OK
+               : regx_cm_make_ready(conn);
+}
 /* A datagram arrived. */
 void regx_cm_receive(regx_verbs_t *verbs, const uint8_t *bytes, size_t length,
                      const regx_cm_source_t *source);

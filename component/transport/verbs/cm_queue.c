@@ -11,8 +11,9 @@
 
 #define FIRST_WAIT_NS INT64_C(20000000)
 #define DOUBLINGS 6u
-#define ASKS_TOLD 500u /* some ten minutes */
-#define ASKS_GONE 30u  /* some 30 s */
+#define REST_NS INT64_C(1000000000) /* in which a queue pair that failed ends what it holds */
+#define ASKS_TOLD 500u              /* some ten minutes */
+#define ASKS_GONE 30u               /* some 30 s */
 
 static bool start(const regx_verbs_t *verbs)
 {
@@ -98,13 +99,16 @@ static void send_message(regx_ep_t *ep, regx_cm_kind_t kind)
     const regx_verbs_t *verbs = ep->verbs;
     const regx_cm_message_t message = {.kind = kind,
                                        .reads = verbs->reads_answered,
-                                       .qpn = ep->qp->qp_num,
+                                       .qpn = ep->qpn,
                                        .psn = ep->psn,
                                        .from = verbs->config.self,
                                        .to = ep->peer,
                                        .epoch = ep->epoch,
                                        .known =
                                            ep->state == REGX_EP_CONNECTING ? 0 : ep->peer_epoch,
+                                       .born = ep->born,
+                                       .with = ep->peer_born,
+                                       .heard = ep->heard_before,
                                        .pool = (uintptr_t)verbs->super.pool_memory,
                                        .pool_size = verbs->super.pool_size,
                                        .pool_key = verbs->pool_mr->rkey,
@@ -157,7 +161,8 @@ static void answer(regx_ep_t *ep)
 
 static void send_due(regx_verbs_t *verbs)
 {
-    while (!regx_list_empty(&verbs->cm.due) && verbs->cm.sent - verbs->cm.done < REGX_CM_SENDS) {
+    while (!verbs->cm.rests && !regx_list_empty(&verbs->cm.due) &&
+           verbs->cm.sent - verbs->cm.done < REGX_CM_SENDS) {
         regx_ep_t *ep = REGX_CONTAINER_OF(verbs->cm.due.next, regx_ep_t, due_link);
 
         regx_list_remove(&ep->due_link);
@@ -173,12 +178,17 @@ static void send_due(regx_verbs_t *verbs)
 
 void regx_cm_ask(regx_ep_t *ep)
 {
+    regx_verbs_t *verbs = ep->verbs;
+
     if (!is_asking(ep)) {
+        if (regx_list_empty(&verbs->cm.asking)) {
+            verbs->cm.failing_since = 0;
+        }
         ep->asked = 0;
         ep->ask_next = 0;
-        regx_list_append(&ep->verbs->cm.asking, &ep->asking_link);
-        regx_list_set(&ep->verbs->cm.due, &ep->due_link, true);
-        send_due(ep->verbs);
+        regx_list_append(&verbs->cm.asking, &ep->asking_link);
+        regx_list_set(&verbs->cm.due, &ep->due_link, true);
+        send_due(verbs);
     }
 }
 
@@ -241,6 +251,47 @@ void regx_cm_queue_progress(regx_verbs_t *verbs)
         find_due(verbs, now);
     }
     send_due(verbs);
+}
+
+void regx_cm_queue_failed(regx_verbs_t *verbs, const char *why)
+{
+    struct ibv_qp_attr error = {.qp_state = IBV_QPS_ERR};
+    const int64_t limit = verbs->settings.restart_limit * INT64_C(1000000000);
+    const int64_t now = regx_now_ns();
+
+    if (verbs->cm.rests) {
+        return;
+    }
+    if (verbs->cm.failing_since == 0 || regx_list_empty(&verbs->cm.asking)) {
+        verbs->cm.failing_since = now;
+    }
+    if (now - verbs->cm.failing_since >= limit ||
+        ibv_modify_qp(verbs->cm.qp, &error, IBV_QP_STATE) != 0) {
+        regx_eps_break_unready(verbs, why);
+        return;
+    }
+    verbs->cm.rests = true;
+    verbs->cm.rests_since = now;
+    verbs->clock_mask = 0;
+}
+
+void regx_cm_queue_revive(regx_verbs_t *verbs)
+{
+    struct ibv_qp_attr reset = {.qp_state = IBV_QPS_RESET};
+    const bool holds = verbs->cm.receives > 0 || verbs->cm.sent != verbs->cm.done;
+    bool works = !holds;
+
+    if (holds && regx_now_ns() - verbs->cm.rests_since < REST_NS) {
+        return;
+    }
+    verbs->cm.rests = false;
+    works = works && ibv_modify_qp(verbs->cm.qp, &reset, IBV_QP_STATE) == 0 && start(verbs);
+    for (uint32_t i = 0; i < REGX_CM_RECEIVES && works; i++) {
+        works = regx_buffer_datagram_post(verbs, i) == 0;
+    }
+    if (!works) {
+        regx_eps_break_unready(verbs, "the queue pair of datagrams failed");
+    }
 }
 
 void regx_cm_sent(regx_verbs_t *verbs)

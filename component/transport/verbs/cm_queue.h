@@ -31,6 +31,12 @@ bool regx_cm_is_late(const regx_ep_t *ep);
 void regx_cm_queue_progress(regx_verbs_t *verbs);
 /* The oldest datagram has gone, or failed. */
 void regx_cm_sent(regx_verbs_t *verbs);
+/* The queue pair has failed, as Soft-RoCE's does when it is to send while the link is down. With a
+ * limit for restarts it is used again, unless somebody has asked and nothing has gone for so long;
+ * else nobody can be connected any more. */
+void regx_cm_queue_failed(regx_verbs_t *verbs, const char *why);
+/* Progress, while it rests (regx_verbs.cm). */
+void regx_cm_queue_revive(regx_verbs_t *verbs);
 /* An endpoint ends: destroys its route once no datagram is under way by it, which would break the
  * UD queue pair. */
 void regx_cm_drop_route(regx_verbs_t *verbs, struct ibv_ah *route);

@@ -21,6 +21,8 @@
 #define TRY_NS INT64_C(10000000)
 #define PATIENCE_NS INT64_C(60000000000)
 #define FORGET_NS INT64_C(5000000000)
+#define SECOND_NS INT64_C(1000000000)
+#define RENEWALS_MAX 16u
 
 static const char making_qp[] = "making a queue pair";
 
@@ -38,9 +40,9 @@ regx_ep_t *regx_ep_find_qpn(regx_verbs_t *verbs, uint32_t qpn)
 {
     regx_ep_t *ep = verbs->last_found;
 
-    if (ep == NULL || ep->qp->qp_num != qpn) {
+    if (ep == NULL || ep->qpn != qpn) {
         ep = verbs->by_qpn[regx_verbs_bucket(qpn)];
-        while (ep != NULL && ep->qp->qp_num != qpn) {
+        while (ep != NULL && ep->qpn != qpn) {
             ep = ep->next_by_qpn;
         }
         verbs->last_found = ep;
@@ -161,6 +163,7 @@ static int make_objects(regx_ep_t *ep)
     if (ep->qp == NULL || getrandom(&ep->psn, sizeof(ep->psn), 0) != sizeof(ep->psn)) {
         return last_error();
     }
+    ep->qpn = ep->qp->qp_num;
     ep->psn &= 0xffffff;
     ep->inline_max = (uint32_t)regx_min(attr.cap.max_inline_data, verbs->inline_max);
     return to_init(ep);
@@ -211,15 +214,29 @@ static bool may_pass(regx_verbs_t *verbs, int error, int64_t now)
     return now - verbs->starved_since < PATIENCE_NS;
 }
 
+static void free_memory(regx_ep_t *ep)
+{
+    free(ep->works);
+    free(ep->requests);
+    free(ep->carried);
+    free(ep);
+}
+
 static regx_ep_t *allocate(regx_verbs_t *verbs)
 {
     regx_ep_t *ep = calloc(1, sizeof(*ep));
 
-    if (ep != NULL) {
-        ep->works = calloc(verbs->depth, sizeof(ep->works[0]));
+    if (ep == NULL) {
+        return NULL;
     }
-    if (ep == NULL || ep->works == NULL) {
-        free(ep);
+    ep->works = calloc(verbs->depth, sizeof(ep->works[0]));
+    if (verbs->settings.restart_limit != 0) {
+        ep->requests = calloc(verbs->depth, sizeof(ep->requests[0]));
+        ep->carried = calloc(verbs->depth, REGX_VERBS_INLINE);
+    }
+    if (ep->works == NULL ||
+        (verbs->settings.restart_limit != 0 && (ep->requests == NULL || ep->carried == NULL))) {
+        free_memory(ep);
         return NULL;
     }
     regx_list_init(&ep->link);
@@ -227,12 +244,13 @@ static regx_ep_t *allocate(regx_verbs_t *verbs)
     regx_list_init(&ep->leaving_link);
     regx_list_init(&ep->asking_link);
     regx_list_init(&ep->due_link);
+    regx_list_init(&ep->restart_link);
     return ep;
 }
 
 static void enter_qpn(regx_ep_t *ep)
 {
-    regx_ep_t **bucket = &ep->verbs->by_qpn[regx_verbs_bucket(ep->qp->qp_num)];
+    regx_ep_t **bucket = &ep->verbs->by_qpn[regx_verbs_bucket(ep->qpn)];
 
     ep->next_by_qpn = *bucket;
     *bucket = ep;
@@ -261,12 +279,12 @@ regx_ep_t *regx_ep_new(regx_verbs_t *verbs, uint64_t peer, const regx_verbs_addr
     }
     if (may_pass(verbs, error, now)) {
         destroy_objects(ep);
-        free(ep->works);
-        free(ep);
+        free_memory(ep);
         return NULL;
     }
     if (error == 0) {
         verbs->starved_since = 0;
+        ep->born = ep->epoch;
         enter_qpn(ep);
         verbs->live++;
         regx_count_high(&verbs->config.counters->transport[REGX_COUNTER_connections_high],
@@ -282,19 +300,19 @@ regx_ep_t *regx_ep_new(regx_verbs_t *verbs, uint64_t peer, const regx_verbs_addr
     return ep;
 }
 
-bool regx_ep_restart(regx_ep_t *ep)
+bool regx_ep_make_another(regx_ep_t *ep, regx_ep_t *made)
 {
     regx_verbs_t *verbs = ep->verbs;
     const int64_t now = regx_now_ns();
-    regx_ep_t made = *ep;
 
+    *made = *ep;
     if (now < verbs->starved_until) {
         return false;
     }
-    const int error = make_objects(&made);
+    const int error = make_objects(made);
     if (error != 0) {
-        if (made.qp != NULL) {
-            ibv_destroy_qp(made.qp);
+        if (made->qp != NULL) {
+            ibv_destroy_qp(made->qp);
         }
         if (!may_pass(verbs, error, now)) {
             note_refused(ep, making_qp, error);
@@ -302,17 +320,37 @@ bool regx_ep_restart(regx_ep_t *ep)
         return false;
     }
     verbs->starved_since = 0;
+    return true;
+}
+
+void regx_ep_take_another(regx_ep_t *ep, const regx_ep_t *made)
+{
     regx_ep_forget_qpn(ep);
-    regx_backlog_drop(verbs, ep->qp->qp_num);
-    ibv_destroy_qp(ep->qp);
-    ep->qp = made.qp;
-    ep->epoch = made.epoch;
-    ep->psn = made.psn;
-    ep->inline_max = made.inline_max;
+    ep->qp = made->qp;
+    ep->qpn = made->qpn;
+    ep->epoch = made->epoch;
+    ep->psn = made->psn;
+    ep->inline_max = made->inline_max;
     ep->last_taken = false;
+    ep->rests_since = 0;
     ep->peer_qpn = 0;
+    ep->heard_before = ep->heard;
     ep->state = REGX_EP_CONNECTING;
     enter_qpn(ep);
+}
+
+bool regx_ep_begin_anew(regx_ep_t *ep)
+{
+    regx_ep_t made;
+
+    if (!regx_ep_make_another(ep, &made)) {
+        return false;
+    }
+    regx_backlog_drop(ep->verbs, ep->qpn);
+    ibv_destroy_qp(ep->qp);
+    regx_ep_take_another(ep, &made);
+    ep->born = ep->epoch;
+    ep->peer_born = 0;
     return true;
 }
 
@@ -350,7 +388,6 @@ static int to_ready_to_send(const regx_ep_t *ep)
 
 bool regx_ep_connect(regx_ep_t *ep, const regx_cm_message_t *message)
 {
-    ep->peer_epoch = message->epoch;
     ep->peer_qpn = message->qpn;
     ep->peer_pool = message->pool;
     ep->peer_pool_size = message->pool_size;
@@ -361,9 +398,11 @@ bool regx_ep_connect(regx_ep_t *ep, const regx_cm_message_t *message)
         error = to_ready_to_send(ep);
     }
     if (error != 0) {
-        regx_ep_break(ep, "connecting the queue pair", strerror(error));
+        regx_ep_fail(ep, "connecting the queue pair", strerror(error));
         return false;
     }
+    ep->peer_epoch = message->epoch;
+    ep->peer_born = message->born;
     ep->state = REGX_EP_CONNECTED;
     return true;
 }
@@ -372,9 +411,59 @@ void regx_ep_break(regx_ep_t *ep, const char *what, const char *why)
 {
     if (ep->state != REGX_EP_BROKEN) {
         ep->state = REGX_EP_BROKEN;
+        ep->restarts = false;
+        regx_list_remove(&ep->restart_link);
         snprintf(ep->what, sizeof(ep->what), "%s: %s", what, why);
     }
     regx_list_set(&ep->verbs->broken, &ep->broken_link, true);
+}
+
+/* Whether the connection was made, as far as is known here, and neither end wants to end it. The peer
+ * may have been ready before it was heard of. */
+static bool can_restart(const regx_ep_t *ep)
+{
+    return ep->requests != NULL && ep->peer_born != 0 && ep->state != REGX_EP_BROKEN &&
+           ep->local == REGX_EP_OPEN && !ep->retires && !ep->remote_closed && !ep->verbs->closing;
+}
+
+/* Whether the limit begins anew with this failure: something was completed since the one before, or
+ * it was ready for so long that this is another outage. But a request that fails again and again,
+ * however slowly, is not repeated without end. */
+static bool is_another_failure(regx_ep_t *ep, int64_t now, int64_t limit)
+{
+    if (ep->done != ep->restart_done || ep->done == ep->restart_posted) {
+        ep->renewals = 0;
+        return true;
+    }
+    return now - ep->ready_at >= limit && ep->renewals++ < RENEWALS_MAX;
+}
+
+void regx_ep_fail(regx_ep_t *ep, const char *what, const char *why)
+{
+    const regx_verbs_t *verbs = ep->verbs;
+
+    if (ep->state == REGX_EP_RESTING) {
+        return;
+    }
+    if (!can_restart(ep)) {
+        regx_ep_break(ep, what, why);
+        return;
+    }
+    ep->state = REGX_EP_RESTING;
+    if (!ep->restarts) {
+        const int64_t now = regx_now_ns(), limit = verbs->settings.restart_limit * SECOND_NS;
+
+        if (is_another_failure(ep, now, limit)) {
+            ep->restart_until = now + limit;
+        }
+        ep->restarts = true;
+        snprintf(ep->what, sizeof(ep->what), "%s: %s", what, why);
+    }
+    regx_list_set(&ep->verbs->restarting, &ep->restart_link, true);
+    regx_list_set(&ep->verbs->broken, &ep->broken_link, true);
+    regx_trace(verbs->config.trace, REGX_TRACE_CONNECTION,
+               "verbs: queue pair %u on %s failed and is replaced: %s: %s", ep->qpn,
+               verbs->port.name, what, why);
 }
 
 void regx_ep_want_report(regx_ep_t *ep)
@@ -412,7 +501,7 @@ void regx_eps_break_unready(regx_verbs_t *verbs, const char *why)
 void regx_ep_forget_qpn(regx_ep_t *ep)
 {
     regx_verbs_t *verbs = ep->verbs;
-    regx_ep_t **at = &verbs->by_qpn[regx_verbs_bucket(ep->qp->qp_num)];
+    regx_ep_t **at = &verbs->by_qpn[regx_verbs_bucket(ep->qpn)];
 
     while (*at != NULL && *at != ep) {
         at = &(*at)->next_by_qpn;
@@ -437,10 +526,10 @@ void regx_ep_free(regx_ep_t *ep)
     regx_list_remove(&ep->link);
     regx_list_remove(&ep->broken_link);
     regx_list_remove(&ep->leaving_link);
+    regx_list_remove(&ep->restart_link);
     verbs->ep_count--;
     if (ep->conn != NULL) {
         ep->conn->ep = NULL;
     }
-    free(ep->works);
-    free(ep);
+    free_memory(ep);
 }

@@ -26,10 +26,20 @@ typedef struct regx_work {
     const char *what;
 } regx_work_t;
 
+/* A request as it was posted, so that it can be posted again (restart.h). */
+typedef struct regx_posted {
+    uint64_t local, remote;
+    uint32_t length, lkey, rkey;
+    __be32 immediate;
+    uint16_t opcode; /* enum ibv_wr_opcode */
+    uint16_t flags;  /* IBV_SEND_INLINE, or 0 */
+} regx_posted_t;
+
 typedef enum regx_ep_state {
     REGX_EP_CONNECTING, /* the peer's queue pair is not known */
     REGX_EP_CONNECTED,  /* ours is connected to the peer's; the peer's may not be to ours yet */
     REGX_EP_READY,      /* both are connected */
+    REGX_EP_RESTING,    /* the queue pair failed, and is to be replaced (restart.h) */
     REGX_EP_BROKEN
 } regx_ep_state_t;
 
@@ -58,16 +68,19 @@ struct regx_ep {
     bool retires;       /* both ends close it, and may come back: bound.h */
     uint64_t used;      /* when it last sent or heard something, as regx_verbs.uses counts; or 0 */
     regx_ep_report_t report;
-    char what[160]; /* what broke it */
+    char what[160]; /* what broke it, or the queue pair that is replaced */
     struct ibv_qp *qp;
+    uint32_t qpn;      /* its number */
     struct ibv_ah *ah; /* to the peer's UD queue pair */
     regx_verbs_address_t address;
     uint64_t epoch; /* of this queue pair: greater than that of any before it in this process */
+    uint64_t born;  /* epoch of the first queue pair of this connection */
     uint32_t psn;
     uint32_t inline_max;
 
     /* Of the peer, once connected. */
     uint64_t peer_epoch;
+    uint64_t peer_born; /* epoch of its first queue pair of this connection; 0: not known */
     uint32_t peer_qpn;
     uint64_t peer_pool;
     uint64_t peer_pool_size;
@@ -77,10 +90,21 @@ struct regx_ep {
     uint32_t depth;
     regx_work_t *works; /* a ring of `depth` */
     uint64_t posted, done;
-    uint64_t goodbye;          /* CLOSED: `posted`, when our goodbye was the last */
-    uint32_t unsignaled;       /* of the last ones, how many do not report their end */
-    uint32_t unsignaled_slots; /* that these hold */
-    uint32_t slots;            /* that all of them hold */
+    /* What posting them again takes; NULL: that is not wanted. */
+    regx_posted_t *requests; /* a ring of `depth` */
+    uint8_t *carried;        /* likewise of REGX_VERBS_INLINE bytes: data of frames */
+    uint64_t numbered;       /* requests that take a receive of the peer: so many were posted */
+    uint64_t heard;          /* likewise by the peer: so many were handled here */
+    uint64_t heard_before;   /* by this queue pair */
+    bool restarts;           /* its queue pair is being replaced */
+    int64_t restart_until;   /* when the endpoint breaks if it is not ready by then */
+    int64_t ready_at;        /* when it was ready again last */
+    uint32_t renewals;       /* of the limit, with nothing completed since the first */
+    uint64_t restart_done, restart_posted; /* `done` and `posted`, when it was ready again last */
+    uint64_t goodbye;                      /* CLOSED: `posted`, when our goodbye was the last */
+    uint32_t unsignaled;                   /* of the last ones, how many do not report their end */
+    uint32_t unsignaled_slots;             /* that these hold */
+    uint32_t slots;                        /* that all of them hold */
 
     /* Puts in line, oldest first; the first may have been posted in part. */
     regx_put_t *first, *last;
@@ -96,8 +120,8 @@ struct regx_ep {
     bool discards; /* pieces of a frame were lost: what follows here is no frame */
 
     /* The end. */
-    bool last_taken;  /* the device takes no more from the shared receive queue for it */
-    int64_t rests_at; /* when it counts as at rest at the latest; 0: not looked at yet */
+    bool last_taken;     /* the device takes no more from the shared receive queue for it */
+    int64_t rests_since; /* when the queue pair was driven to error; 0: it was not */
 
     /* Keepalive. */
     uint64_t seen; /* `posted`, when it was last looked at */
@@ -108,7 +132,7 @@ struct regx_ep {
     unsigned asked;
     int64_t ask_next; /* when to ask again, in nanoseconds */
 
-    regx_link_t link, broken_link, leaving_link, asking_link, due_link;
+    regx_link_t link, broken_link, leaving_link, asking_link, due_link, restart_link;
     regx_ep_t *next_by_peer, *next_by_qpn;
 };
 
@@ -138,10 +162,15 @@ static inline bool regx_is_scarce(int error)
  * tells; a device that has had no memory for a minute refuses. */
 regx_ep_t *regx_ep_new(regx_verbs_t *verbs, uint64_t peer, const regx_verbs_address_t *address,
                        struct ibv_ah *route, int route_error);
-/* Gives an endpoint that is connected, and has posted nothing, another queue pair; it is connecting
- * then. false: there is no memory now, and the endpoint is as before; or the device refuses, and it
+/* Makes another queue pair for an endpoint that has one: `made` is the endpoint with it, and owns
+ * it. false: there is no memory now, and the endpoint is as before; or the device refuses, and it
  * is broken, with a report due. */
-bool regx_ep_restart(regx_ep_t *ep);
+bool regx_ep_make_another(regx_ep_t *ep, regx_ep_t *made);
+/* Gives the endpoint that queue pair; it is connecting then. Its own one is destroyed. */
+void regx_ep_take_another(regx_ep_t *ep, const regx_ep_t *made);
+/* Gives an endpoint that is connected, and has posted nothing, another queue pair, and begins a new
+ * connection with it. false: as above. */
+bool regx_ep_begin_anew(regx_ep_t *ep);
 /* Connects the queue pair to the peer's; the kernel may wait as for a route. false: the device refuses; the endpoint is then broken,
  * with no report due. */
 bool regx_ep_connect(regx_ep_t *ep, const regx_cm_message_t *message);
@@ -156,6 +185,14 @@ void regx_ep_want_report(regx_ep_t *ep);
 /* Likewise, all of them; all that are not ready, because nothing can be asked any more. */
 void regx_eps_break(regx_verbs_t *verbs, const char *what, const char *why);
 void regx_eps_break_unready(regx_verbs_t *verbs, const char *why);
+
+/* The queue pair has failed: it is replaced if it can be (restart.h), else the endpoint breaks. */
+void regx_ep_fail(regx_ep_t *ep, const char *what, const char *why);
+/* Whether the queue pair is being replaced. */
+static inline bool regx_ep_restarts(const regx_ep_t *ep)
+{
+    return ep->restarts;
+}
 
 /* Takes the endpoint out of the table by queue pair number: completions of it are not heeded. */
 void regx_ep_forget_qpn(regx_ep_t *ep);

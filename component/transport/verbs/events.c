@@ -2,6 +2,7 @@
 #include "transport/verbs/events.h"
 
 #include "transport/verbs/buffers.h"
+#include "transport/verbs/cm_queue.h"
 #include "transport/verbs/ep.h"
 
 #define EVENTS 64 /* of one look */
@@ -11,9 +12,9 @@ static void queue_pair_failed(regx_verbs_t *verbs, const struct ibv_qp *qp, cons
     regx_ep_t *ep = regx_ep_find_qpn(verbs, qp->qp_num);
 
     if (qp == verbs->cm.qp) {
-        regx_eps_break_unready(verbs, why);
+        regx_cm_queue_failed(verbs, why);
     } else if (ep != NULL) {
-        regx_ep_break(ep, "queue pair", why);
+        regx_ep_fail(ep, "queue pair", why);
     }
 }
 

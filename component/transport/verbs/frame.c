@@ -71,8 +71,10 @@ regx_status_t regx_verbs_send(regx_conn_t *super, uint8_t tag, const void *heade
         status = REGX_AGAIN; /* behind the puts in line */
     }
     if (status == REGX_OK && length <= ep->inline_max) {
-        regx_frame_fill(small, header, header_length, pack, pack_context, payload_length);
-        status = regx_tx_post_inline(ep, REGX_PIECE_LAST, tag, small, length);
+        uint8_t *room = regx_tx_carried(ep, small);
+
+        regx_frame_fill(room, header, header_length, pack, pack_context, payload_length);
+        status = regx_tx_post_inline(ep, REGX_PIECE_LAST, tag, room, length);
     } else if (status == REGX_OK) {
         const regx_work_t work = {
             .kind = REGX_WORK_SLOT, .slot = regx_tx_take_slot(ep), .what = sending};

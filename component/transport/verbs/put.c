@@ -176,7 +176,8 @@ static regx_status_t post_piece(regx_ep_t *ep, regx_put_t *put, bool *posted)
 /* Moves the line on. What is in the line is ours: a put leaves it before it can be done. */
 void regx_put_take_turn(regx_ep_t *ep)
 {
-    for (int pieces = 0; ep->first != NULL && pieces < TURN_PIECES; pieces++) {
+    for (int pieces = 0; ep->first != NULL && ep->state == REGX_EP_READY && pieces < TURN_PIECES;
+         pieces++) {
         regx_put_t *put = ep->first;
         bool posted;
         const regx_status_t status = post_piece(ep, put, &posted);
@@ -188,9 +189,6 @@ void regx_put_take_turn(regx_ep_t *ep)
             break;
         } else if (posted) { /* or refused, and ends with the endpoint's other work */
             ep->first = put->scratch[REGX_TX_NEXT];
-        }
-        if (ep->state == REGX_EP_BROKEN) {
-            break;
         }
     }
 }

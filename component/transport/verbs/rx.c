@@ -71,7 +71,9 @@ static void receive_frame(regx_ep_t *ep, uint32_t immediate, const uint8_t *data
 {
     const uint8_t tag = (uint8_t)immediate;
 
-    regx_cm_connected(ep); /* it would not send otherwise */
+    if (ep->state == REGX_EP_CONNECTED) {
+        regx_cm_connected(ep); /* it would not send otherwise */
+    }
     ep->used = ++ep->verbs->uses;
     if (immediate != regx_piece_pack(immediate >> 24, tag) || ep->remote_closed) {
         regx_count_malformed(ep->verbs);
@@ -154,26 +156,39 @@ static void datagram_arrived(regx_verbs_t *verbs, const struct ibv_wc *wc)
 }
 
 /* What became of a work request of the UD queue pair. A receive that failed is not posted again: it
- * would come back the same way, without end. */
+ * would come back the same way, without end. All are when the queue pair is used again. */
 static void datagram_done(regx_verbs_t *verbs, const struct ibv_wc *wc)
 {
     const bool arrived = (wc->wr_id & REGX_RECEIVED) != 0;
     int error = 0;
 
-    if (!arrived) {
+    if (arrived) {
+        verbs->cm.receives--;
+    } else {
         regx_cm_sent(verbs);
     }
     if (wc->status != IBV_WC_SUCCESS) {
         char why[STATUS_MAX];
 
         format_status(wc, why);
-        regx_eps_break_unready(verbs, why);
+        regx_cm_queue_failed(verbs, why);
     } else if (arrived) {
         datagram_arrived(verbs, wc);
-        error = regx_buffer_datagram_post(verbs, (uint32_t)wc->wr_id);
+        error = verbs->cm.rests ? 0 : regx_buffer_datagram_post(verbs, (uint32_t)wc->wr_id);
+    } else {
+        verbs->cm.failing_since = 0;
     }
     if (error != 0) {
         regx_eps_break_unready(verbs, strerror(error));
+    }
+}
+
+static void receive_failed(regx_ep_t *ep, enum ibv_wc_status status)
+{
+    if (status == IBV_WC_WR_FLUSH_ERR) {
+        regx_ep_fail(ep, "receiving", ibv_wc_status_str(status));
+    } else {
+        regx_ep_break(ep, "receiving", ibv_wc_status_str(status));
     }
 }
 
@@ -186,8 +201,11 @@ static void received(regx_verbs_t *verbs, const struct ibv_wc *wc)
         return;
     }
     regx_ep_t *ep = regx_ep_find_qpn(verbs, wc->qp_num);
+    if (ep != NULL && wc->status == IBV_WC_SUCCESS) {
+        ep->heard++;
+    }
     if (ep != NULL && wc->status != IBV_WC_SUCCESS) {
-        regx_ep_break(ep, "receiving", ibv_wc_status_str(wc->status));
+        receive_failed(ep, wc->status);
     } else if (ep != NULL && wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
         receive_written(ep, be32toh(wc->imm_data));
     } else if (ep != NULL && (wc->wc_flags & IBV_WC_WITH_IMM) != 0) {
@@ -196,6 +214,14 @@ static void received(regx_verbs_t *verbs, const struct ibv_wc *wc)
         regx_count_malformed(verbs);
     }
     regx_buffer_return(verbs, index);
+}
+
+/* Whether the next queue pair may do what this one could not. Where the own port is down, Soft-RoCE
+ * says IBV_WC_LOC_QP_OP_ERR. */
+static bool may_pass(enum ibv_wc_status status)
+{
+    return status == IBV_WC_RETRY_EXC_ERR || status == IBV_WC_WR_FLUSH_ERR ||
+           status == IBV_WC_LOC_QP_OP_ERR;
 }
 
 static void sent(regx_verbs_t *verbs, const struct ibv_wc *wc)
@@ -213,11 +239,16 @@ static void sent(regx_verbs_t *verbs, const struct ibv_wc *wc)
         return;
     }
     /* What comes after the first is only flushed. */
-    if (wc->status != IBV_WC_WR_FLUSH_ERR || ep->state != REGX_EP_BROKEN) {
+    if (wc->status != IBV_WC_WR_FLUSH_ERR ||
+        (ep->state != REGX_EP_BROKEN && ep->state != REGX_EP_RESTING)) {
         char why[STATUS_MAX];
 
         format_status(wc, why);
-        regx_ep_break(ep, ep->works[wc->wr_id % ep->depth].what, why);
+        if (may_pass(wc->status)) {
+            regx_ep_fail(ep, ep->works[wc->wr_id % ep->depth].what, why);
+        } else {
+            regx_ep_break(ep, ep->works[wc->wr_id % ep->depth].what, why);
+        }
     }
 }
 
@@ -267,4 +298,21 @@ int regx_verbs_poll(regx_verbs_t *verbs, bool *empty)
         }
     }
     return count;
+}
+
+bool regx_verbs_drain(regx_verbs_t *verbs)
+{
+    const int polls =
+        verbs->cq->cqe / REGX_BACKLOG_BATCH + 1; /* more cannot have completed before */
+    bool empty = false;
+
+    for (int i = 0; i < polls && !empty; i++) {
+        if (regx_backlog_keep(verbs, &empty) != REGX_OK) {
+            return false;
+        }
+    }
+    while (regx_backlog_has_some(verbs)) {
+        regx_verbs_poll(verbs, &empty);
+    }
+    return true;
 }

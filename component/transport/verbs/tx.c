@@ -8,14 +8,6 @@
 
 static const char sending[] = "SEND", writing[] = "RDMA WRITE";
 
-bool regx_tx_has_room(const regx_ep_t *ep, uint64_t requests)
-{
-    const regx_verbs_t *verbs = ep->verbs;
-
-    return ep->posted - ep->done + requests <= ep->depth &&
-           verbs->outstanding + requests <= verbs->outstanding_max;
-}
-
 /* Whether a request need not report its end: nobody waits for it. */
 static bool may_be_unsignaled(const regx_ep_t *ep, const regx_work_t *work)
 {
@@ -35,6 +27,39 @@ static void count_signaled(regx_ep_t *ep)
     ep->verbs->unsignaled -= ep->unsignaled;
     ep->verbs->unsignaled_slots -= ep->unsignaled_slots;
     ep->unsignaled = ep->unsignaled_slots = 0;
+}
+
+/* Whether the request takes a receive of the peer. */
+static bool is_numbered(unsigned opcode)
+{
+    return opcode == IBV_WR_SEND_WITH_IMM || opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+}
+
+static void note(regx_posted_t *posted, const struct ibv_send_wr *request)
+{
+    if (request->num_sge > 0) {
+        posted->local = request->sg_list->addr;
+        posted->lkey = request->sg_list->lkey;
+    }
+    posted->length = request->num_sge > 0 ? request->sg_list->length : 0;
+    posted->immediate = request->imm_data;
+    posted->opcode = (uint16_t)request->opcode;
+    posted->flags = (uint16_t)(request->send_flags & IBV_SEND_INLINE);
+    if (request->opcode != IBV_WR_SEND_WITH_IMM) {
+        posted->remote = request->wr.rdma.remote_addr;
+        posted->rkey = request->wr.rdma.rkey;
+    }
+}
+
+/* The device refuses a request, which is noted. REGX_OK: it is posted again by another queue pair. */
+static __attribute__((noinline)) regx_status_t fail(regx_ep_t *ep, const char *what, int error)
+{
+    regx_ep_fail(ep, what, strerror(error));
+    if (ep->state != REGX_EP_BROKEN) {
+        return REGX_OK;
+    }
+    regx_ep_want_report(ep);
+    return REGX_UNREACHABLE;
 }
 
 regx_status_t regx_tx_post(regx_ep_t *ep, struct ibv_send_wr *requests, const regx_work_t *works,
@@ -57,14 +82,19 @@ regx_status_t regx_tx_post(regx_ep_t *ep, struct ibv_send_wr *requests, const re
             requests[i].send_flags |= IBV_SEND_SIGNALED;
             count_signaled(ep);
         }
-        ep->works[ep->posted++ % ep->depth] = works[i];
+        const uint64_t at = ep->posted++ % ep->depth;
+
+        ep->works[at] = works[i];
+        if (ep->requests != NULL) {
+            ep->numbered += is_numbered(requests[i].opcode);
+            note(&ep->requests[at], &requests[i]);
+        }
     }
     verbs->outstanding += count;
     ep->used = ++verbs->uses;
     const int error = ibv_post_send(ep->qp, requests, &refused);
     if (error != 0) {
-        regx_ep_break_wanted(ep, works[0].what, strerror(error));
-        return REGX_UNREACHABLE;
+        return fail(ep, works[0].what, error);
     }
     return REGX_OK;
 }
@@ -106,10 +136,14 @@ regx_status_t regx_tx_post_inline(regx_ep_t *ep, regx_piece_t kind, uint8_t tag,
                                   size_t length)
 {
     struct ibv_sge piece = {.addr = (uintptr_t)data, .length = (uint32_t)length};
-    struct ibv_send_wr request = regx_tx_piece(kind, tag, &piece);
+    struct ibv_send_wr request; /* what a SEND needs: filling in all of it takes longer */
     const regx_work_t work = {
         .kind = kind == REGX_PIECE_GOODBYE ? REGX_WORK_PROBE : REGX_WORK_PLAIN, .what = sending};
 
+    request.sg_list = &piece;
+    request.num_sge = length > 0 ? 1 : 0;
+    request.opcode = IBV_WR_SEND_WITH_IMM;
+    request.imm_data = htobe32(regx_piece_pack(kind, tag));
     request.send_flags = length > 0 ? IBV_SEND_INLINE : 0;
     regx_count_sent(ep->verbs, length);
     return regx_tx_post(ep, &request, &work, 1);
@@ -217,6 +251,86 @@ void regx_tx_done(regx_ep_t *ep, uint64_t number)
 {
     if (number - ep->done < ep->posted - ep->done) {
         end_work(ep, number + 1, REGX_OK);
+    }
+}
+
+/* How many numbered requests were posted before those that are under way. */
+static uint64_t first_number(const regx_ep_t *ep)
+{
+    uint64_t number = ep->numbered;
+
+    for (uint64_t i = ep->done; i != ep->posted; i++) {
+        number -= is_numbered(ep->requests[i % ep->depth].opcode);
+    }
+    return number;
+}
+
+/* Ends requests up to `end`. Not so READs: the peer does not tell whether what it answered has come.
+ * They stand before `end` then. */
+static void settle(regx_ep_t *ep, uint64_t end)
+{
+    regx_work_t reads[REGX_VERBS_READS];
+    regx_posted_t requests[REGX_VERBS_READS];
+    uint64_t left = ep->done;
+    unsigned count = 0;
+
+    for (uint64_t i = ep->done; i != end; i++) {
+        if (ep->works[i % ep->depth].kind == REGX_WORK_GET) {
+            reads[count] = ep->works[i % ep->depth];
+            requests[count++] = ep->requests[i % ep->depth];
+        } else {
+            ep->works[left++ % ep->depth] = ep->works[i % ep->depth];
+        }
+    }
+    for (unsigned i = 0; i < count; i++) {
+        ep->works[(left + i) % ep->depth] = reads[i];
+        ep->requests[(left + i) % ep->depth] = requests[i];
+    }
+    end_work(ep, left, REGX_OK);
+}
+
+bool regx_tx_settle(regx_ep_t *ep, uint64_t heard)
+{
+    uint64_t number = first_number(ep), end = ep->done;
+
+    if (heard < number || heard > ep->numbered || ep->reads > ep->reads_max) {
+        return false;
+    }
+    count_signaled(ep); /* of the queue pair that failed nothing more is reported */
+    for (uint64_t i = ep->done; number != heard; i++) {
+        number += is_numbered(ep->requests[i % ep->depth].opcode);
+        end = i + 1;
+    }
+    settle(ep, end);
+    return true;
+}
+
+void regx_tx_repeat(regx_ep_t *ep)
+{
+    const regx_verbs_t *verbs = ep->verbs;
+    struct ibv_send_wr *refused;
+    uint64_t bytes = 0;
+    int error = 0;
+
+    for (uint64_t i = ep->done; i != ep->posted && error == 0; i++) {
+        const regx_posted_t *posted = &ep->requests[i % ep->depth];
+        struct ibv_sge piece = {
+            .addr = posted->local, .length = posted->length, .lkey = posted->lkey};
+        struct ibv_send_wr request = {
+            .wr_id = i,
+            .sg_list = &piece,
+            .num_sge = posted->length > 0 ? 1 : 0,
+            .opcode = (enum ibv_wr_opcode)posted->opcode,
+            .send_flags = posted->flags | IBV_SEND_SIGNALED,
+            .imm_data = posted->immediate,
+            .wr.rdma = {.remote_addr = posted->remote, .rkey = posted->rkey}};
+
+        bytes += posted->length;
+        error = ibv_post_send(ep->qp, &request, &refused);
+    }
+    regx_count_transport(verbs->config.counters, REGX_COUNTER_bytes_resent, bytes);
+    if (error != 0) {
+        fail(ep, sending, error);
     }
 }
 

@@ -13,13 +13,26 @@
 #include "transport/verbs/ep.h"
 
 /* Whether so many requests may be posted. */
-bool regx_tx_has_room(const regx_ep_t *ep, uint64_t requests);
-/* Posts requests with one ring of the doorbell. There is room. REGX_OK; REGX_UNREACHABLE: the
- * device refuses, which breaks the endpoint. */
+static inline bool regx_tx_has_room(const regx_ep_t *ep, uint64_t requests)
+{
+    const regx_verbs_t *verbs = ep->verbs;
+
+    return ep->posted - ep->done + requests <= ep->depth &&
+           verbs->outstanding + requests <= verbs->outstanding_max;
+}
+/* Posts requests with one ring of the doorbell. There is room. REGX_OK, also where the device
+ * refuses and the queue pair is replaced (restart.h); REGX_UNREACHABLE: it refuses, which breaks the
+ * endpoint. */
 regx_status_t regx_tx_post(regx_ep_t *ep, struct ibv_send_wr *requests, const regx_work_t *works,
                            unsigned count);
 /* A piece of a frame, as a request. */
 struct ibv_send_wr regx_tx_piece(regx_piece_t kind, uint8_t tag, struct ibv_sge *data);
+/* Where to make the data that the next request carries itself: kept until it is done, so that it
+ * can be posted again, or else in `room`. */
+static inline uint8_t *regx_tx_carried(const regx_ep_t *ep, uint8_t room[REGX_VERBS_INLINE])
+{
+    return ep->carried == NULL ? room : ep->carried + ep->posted % ep->depth * REGX_VERBS_INLINE;
+}
 /* Posts a frame of at most inline_max bytes, which the request carries itself. There is room. */
 regx_status_t regx_tx_post_inline(regx_ep_t *ep, regx_piece_t kind, uint8_t tag, const void *data,
                                   size_t length);
@@ -42,6 +55,12 @@ uint32_t regx_tx_take_slot(regx_ep_t *ep);
 bool regx_tx_touches(const regx_ep_t *ep);
 /* The work requests up to that number, itself included, are done. */
 void regx_tx_done(regx_ep_t *ep, uint64_t number);
+/* The peer has handled so many of the numbered requests: those and what was done before them end
+ * with REGX_OK. No queue pair works on any of them. false: it cannot be so many, or the peer does not
+ * answer as many READs at once as there are. */
+bool regx_tx_settle(regx_ep_t *ep, uint64_t heard);
+/* Posts what is left again, in its order. */
+void regx_tx_repeat(regx_ep_t *ep);
 /* Ends all of the endpoint's work with REGX_FAILED. The queue pair is gone. */
 void regx_tx_fail(regx_ep_t *ep);
 

@@ -285,6 +285,7 @@ static regx_status_t verbs_open(const regx_transport_config_t *config, char *err
     regx_list_init(&verbs->eps);
     regx_list_init(&verbs->broken);
     regx_list_init(&verbs->leaving);
+    regx_list_init(&verbs->restarting);
     regx_list_init(&verbs->cm.asking);
     regx_list_init(&verbs->cm.due);
     verbs->super.ops = &regx_transport_ops;

@@ -16,6 +16,7 @@
  *   frame.c, put.c, get.c   what callers send, write and read
  *   events.c      what the device reports apart from completions
  *   rx.c          completions: frames that arrived, work that is done
+ *   restart.c     another queue pair for one that failed
  *   progress.c    one step of everything
  *   keepalive.c   peers from whom something is only awaited
  *   on_demand.c   on-demand regions
@@ -168,7 +169,8 @@ typedef struct regx_verbs {
     /* An endpoint was refused for lack of room, and none was made since; or 0. */
     int64_t full_since;
     int64_t patience_ns;    /* after which one goes beyond the bound */
-    regx_link_t broken;     /* endpoints to be reported or cut */
+    regx_link_t broken;     /* endpoints to be reported or cut, or whose queue pair comes to rest */
+    regx_link_t restarting; /* endpoints whose queue pair is being replaced */
     regx_link_t leaving;    /* endpoints that are disconnected and can take the next step */
     regx_arbiter_t arbiter; /* endpoints with puts or gets in line */
     int64_t starved_since, starved_until; /* no memory for a queue pair: since when, and when to try
@@ -178,6 +180,11 @@ typedef struct regx_verbs {
     struct {
         struct ibv_qp *qp;   /* UD */
         uint64_t sent, done; /* of its work requests */
+        uint32_t receives;   /* that it holds */
+        bool rests;          /* it failed, and is used again when it holds nothing any more */
+        int64_t rests_since;
+        int64_t failing_since; /* somebody asks, and no datagram has gone since then; 0: the last
+                                * one has */
         struct {
             struct ibv_ah *route;
             bool orphaned; /* its endpoint has ended: to be destroyed once the datagram has gone */
@@ -201,6 +208,7 @@ typedef struct regx_verbs {
     bool closing;
     int events;          /* of this progress */
     unsigned calls;      /* of progress */
+    unsigned clock_mask; /* progress looks at the clock where `calls` has none of these bits */
     unsigned looks;      /* at what the device reports */
     int64_t events_next; /* when to look at that again */
     int64_t idle_ns;     /* after which a peer is asked for a sign of life */

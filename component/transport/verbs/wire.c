@@ -130,7 +130,10 @@ void regx_cm_message_pack(const regx_cm_message_t *message, uint8_t bytes[REGX_C
     put64(bytes + 40, message->pool_size);
     put64(bytes + 48, message->epoch);
     put64(bytes + 56, message->known);
-    regx_verbs_address_pack(&message->address, bytes + 64);
+    put64(bytes + 64, message->born);
+    put64(bytes + 72, message->with);
+    put64(bytes + 80, message->heard);
+    regx_verbs_address_pack(&message->address, bytes + 88);
 }
 
 regx_status_t regx_cm_message_unpack(const void *from, size_t length, regx_cm_message_t *message)
@@ -151,10 +154,14 @@ regx_status_t regx_cm_message_unpack(const void *from, size_t length, regx_cm_me
                                    .pool = get64(bytes + 32),
                                    .pool_size = get64(bytes + 40),
                                    .epoch = get64(bytes + 48),
-                                   .known = get64(bytes + 56)};
+                                   .known = get64(bytes + 56),
+                                   .born = get64(bytes + 64),
+                                   .with = get64(bytes + 72),
+                                   .heard = get64(bytes + 80)};
     if (message->qpn == 0 || message->qpn > 0xffffff || message->psn > 0xffffff ||
-        message->epoch == 0 || message->pool + message->pool_size < message->pool) {
+        message->born == 0 || message->born > message->epoch ||
+        message->pool + message->pool_size < message->pool) {
         return REGX_INVALID;
     }
-    return regx_verbs_address_unpack(bytes + 64, REGX_VERBS_ADDRESS_SIZE, &message->address);
+    return regx_verbs_address_unpack(bytes + 88, REGX_VERBS_ADDRESS_SIZE, &message->address);
 }

@@ -4,7 +4,7 @@
  *
  * An address is what a process publishes of one port, 36 bytes:
  *
- *      0 u8  version (7)              1 u8  link layer: 1 InfiniBand, 2 Ethernet
+ *      0 u8  version (8)              1 u8  link layer: 1 InfiniBand, 2 Ethernet
  *      2 u8  GID type: 0 InfiniBand or RoCE v1, 2 RoCE v2            3 u8  MTU, as verbs counts it
  *      4 u16 LID                      6 u16 partition key
  *      8 u32 UD queue pair           12 u32 its Q_Key
@@ -13,10 +13,10 @@
  *     33 u8  bits of the GID that name its IP network; 0: not known, or InfiniBand
  *     34 2B zero
  *
- * A message of connection management, sent from one UD queue pair to the other, 100 bytes. A
+ * A message of connection management, sent from one UD queue pair to the other, 124 bytes. A
  * request or an answer has what the receiver needs to connect its RC queue pair to the sender's.
  *
- *      0 u8  version (7)              1 u8  kind: 1 request, 2 accept, 3 renew
+ *      0 u8  version (8)              1 u8  kind: 1 request, 2 accept, 3 renew
  *      2 u8  RDMA READs that the sender answers at once              3 u8  zero
  *      4 u32 the sender's RC queue pair
  *      8 u32 the first packet number that it sends
@@ -25,7 +25,11 @@
  *     32 u64 where the sender's pool begins     40 u64 its length
  *     48 u64 epoch of the sender's queue pair
  *     56 u64 epoch of the receiver's, once the sender is connected to it; else 0
- *     64 36B the sender's address
+ *     64 u64 epoch of the first queue pair of the sender's connection: another one than at 48 if
+ *            what failed is continued (restart.h)
+ *     72 u64 likewise of the receiver's, as far as the sender knows it; else 0
+ *     80 u64 how many numbered requests the sender had handled before its queue pair was made
+ *     88 36B the sender's address
  *
  * Over the RC queue pairs go frames. What is longer than a receive buffer goes in pieces, all but
  * the last full. The immediate data of each says in its highest byte the kind, in its lowest the
@@ -40,9 +44,9 @@
 
 #include "base/status.h"
 
-#define REGX_VERBS_VERSION 7
+#define REGX_VERBS_VERSION 8
 #define REGX_VERBS_ADDRESS_SIZE 36
-#define REGX_CM_MESSAGE_SIZE 100
+#define REGX_CM_MESSAGE_SIZE 124
 #define REGX_VERBS_GID_SIZE 16
 
 #define REGX_VERBS_INFINIBAND 1
@@ -83,6 +87,9 @@ typedef struct regx_cm_message {
     uint64_t pool_size;
     uint64_t epoch;
     uint64_t known; /* the receiver's epoch, or 0 */
+    uint64_t born;  /* epoch of the first queue pair of the sender's connection */
+    uint64_t with;  /* of the receiver's; 0: not known */
+    uint64_t heard; /* numbered requests that the sender had handled */
     regx_verbs_address_t address;
 } regx_cm_message_t;
 

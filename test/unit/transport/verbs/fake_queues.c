@@ -45,6 +45,8 @@ typedef struct qp {
     request_t *requests;
     uint32_t depth, dest, qkey;
     uint64_t posted, done;
+    uint64_t lost; /* the READ whose answer was lost */
+    bool owes;     /* there is one: nothing behind it completes */
     struct qp *next;
 } qp_t;
 
@@ -98,7 +100,10 @@ static void end_request(qp_t *qp, const request_t *request, enum ibv_wc_status s
                                                  [IBV_WR_SEND_WITH_IMM] = IBV_WC_SEND,
                                                  [IBV_WR_RDMA_READ] = IBV_WC_RDMA_READ};
 
-    if (status != IBV_WC_SUCCESS || (request->wr.send_flags & IBV_SEND_SIGNALED) != 0) {
+    const bool reported = status != IBV_WC_SUCCESS ||
+                          ((request->wr.send_flags & IBV_SEND_SIGNALED) != 0 && !qp->owes);
+
+    if (reported) {
         const struct ibv_wc wc = {.wr_id = request->wr.wr_id,
                                   .status = status,
                                   .opcode = opcodes[request->wr.opcode],
@@ -115,7 +120,7 @@ static void enter_error(qp_t *qp)
         return;
     }
     qp->super.state = IBV_QPS_ERR;
-    if (qp->super.qp_type == IBV_QPT_RC) {
+    if (qp->super.qp_type == IBV_QPT_RC && !fake.mute) {
         const struct ibv_async_event event = {.event_type = IBV_EVENT_QP_LAST_WQE_REACHED,
                                               .element.qp = &qp->super};
 
@@ -232,10 +237,12 @@ static void send_datagram(qp_t *qp, const request_t *request)
     qp_t *to = find(request->wr.wr.ud.remote_qpn);
     uint8_t header[GRH_SIZE];
 
-    fake.datagrams++;
+    const uint32_t bit = 1u << fake.datagrams++ % 32;
+    const int copies = fake.drop_datagrams || fake.link_down || (fake.lose & bit) != 0 ? 0
+                       : (fake.twice & bit) != 0                                       ? 2
+                                                                                       : 1;
     if (to != NULL && to->super.qp_type == IBV_QPT_UD && to->super.state == IBV_QPS_RTS &&
-        to->qkey == request->wr.wr.ud.remote_qkey && leads_to(&request->to, to->port) &&
-        !fake.drop_datagrams) {
+        to->qkey == request->wr.wr.ud.remote_qkey && leads_to(&request->to, to->port)) {
         const struct ibv_wc wc = {.opcode = IBV_WC_RECV,
                                   .byte_len = request->piece.length,
                                   .src_qp = qp->super.qp_num,
@@ -243,10 +250,25 @@ static void send_datagram(qp_t *qp, const request_t *request)
                                   .wc_flags = request->to.is_global ? IBV_WC_GRH : 0};
 
         fill_header(qp, request, header);
-        receive(to, &to->receives, &wc, header, (const void *)(uintptr_t)request->piece.addr,
-                request->piece.length);
+        for (int i = 0; i < copies; i++) {
+            receive(to, &to->receives, &wc, header, (const void *)(uintptr_t)request->piece.addr,
+                    request->piece.length);
+        }
+    }
+    if (fake.link_down && fake.link_errors) {
+        fake.datagrams_failed++;
+        end_request(qp, request, IBV_WC_LOC_QP_OP_ERR);
+        enter_error(qp);
+        return;
     }
     end_request(qp, request, IBV_WC_SUCCESS);
+}
+
+static bool is_to_fail(void)
+{
+    const unsigned number = fake.fault.done + 1;
+
+    return fake.fault.at[0] == number || fake.fault.at[1] == number;
 }
 
 /* Does one request of a reliable queue pair. false: the receiver has no buffer now. */
@@ -260,9 +282,14 @@ static bool send_reliably(qp_t *qp, const request_t *request)
     const bool writes = wr->opcode == IBV_WR_RDMA_WRITE || wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
     struct ibv_wc wc = {.opcode = IBV_WC_RECV, .byte_len = length};
     enum ibv_wc_status status = IBV_WC_SUCCESS;
+    const bool fails = is_to_fail(), is_lost = fake.fault.lost_read == fake.fault.done + 1;
 
-    if (to == NULL || to->super.state == IBV_QPS_ERR ||
-        (to->super.state != IBV_QPS_INIT && to->dest != qp->super.qp_num)) {
+    if (fails && !fake.fault.late) {
+        status = fake.fault.status;
+    } else if (fake.link_down && fake.link_errors) {
+        status = IBV_WC_LOC_QP_OP_ERR;
+    } else if (fake.link_down || to == NULL || to->super.state == IBV_QPS_ERR ||
+               (to->super.state != IBV_QPS_INIT && to->dest != qp->super.qp_num)) {
         status = IBV_WC_RETRY_EXC_ERR;
     } else if (to->super.state == IBV_QPS_INIT) {
         return false;
@@ -274,7 +301,10 @@ static bool send_reliably(qp_t *qp, const request_t *request)
                !fake_is_registered(wr->wr.rdma.rkey, wr->wr.rdma.remote_addr, length,
                                    writes ? IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_REMOTE_READ)) {
         status = IBV_WC_REM_ACCESS_ERR;
-    } else if (wr->opcode == IBV_WR_RDMA_READ) {
+    } else if (wr->opcode == IBV_WR_RDMA_READ && is_lost) {
+        qp->owes = true;
+        qp->lost = wr->wr_id;
+    } else if (wr->opcode == IBV_WR_RDMA_READ && !qp->owes) {
         memcpy(local, remote, length);
     } else if (writes && length > 0) {
         memcpy(remote, local, length);
@@ -288,11 +318,28 @@ static bool send_reliably(qp_t *qp, const request_t *request)
             return false;
         }
     }
+    fake.fault.done++;
+    if (fails) {
+        status = fake.fault.status;
+    }
     end_request(qp, request, status);
     if (status != IBV_WC_SUCCESS) {
         enter_error(qp);
     }
     return true;
+}
+
+/* The device has waited for the answer to a READ long enough. */
+static void give_up_read(qp_t *qp)
+{
+    const struct ibv_wc wc = {.wr_id = qp->lost,
+                              .status = IBV_WC_RETRY_EXC_ERR,
+                              .opcode = IBV_WC_RDMA_READ,
+                              .qp_num = qp->super.qp_num};
+
+    qp->owes = false;
+    complete(qp->super.send_cq, &wc);
+    enter_error(qp);
 }
 
 static void run(qp_t *qp)
@@ -307,6 +354,9 @@ static void run(qp_t *qp)
         } else if (!send_reliably(qp, request)) {
             break;
         }
+    }
+    if (qp->owes) {
+        give_up_read(qp);
     }
 }
 
@@ -328,7 +378,10 @@ static int poll_cq(struct ibv_cq *super, int most, struct ibv_wc *wc)
 
 static int post(qp_t *qp, const struct ibv_send_wr *wr)
 {
-    if (qp->posted - qp->done == qp->depth) {
+    const bool reliable = qp->super.qp_type == IBV_QPT_RC;
+
+    if (qp->posted - qp->done == qp->depth ||
+        (reliable && ++fake.fault.posted == fake.fault.refused)) {
         return ENOMEM;
     }
     request_t *request = &qp->requests[qp->posted % qp->depth];
@@ -460,6 +513,10 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 
     if (port->inline_refused != 0 && attr->cap.max_inline_data > port->inline_refused) {
         errno = EINVAL;
+        return NULL;
+    }
+    if (fake.queue_pair_error != 0) {
+        errno = fake.queue_pair_error;
         return NULL;
     }
     qp_t *qp = calloc(1, sizeof(*qp));

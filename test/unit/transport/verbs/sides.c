@@ -25,6 +25,9 @@ static void immediate(void *context, uint64_t sender, uint32_t value)
     side->last_immediate = value;
     side->immediates++;
     watch(side);
+    if (side->on_immediate != NULL) {
+        side->on_immediate(side);
+    }
 }
 
 static void deliver(void *context, uint64_t sender, uint8_t tag, const void *data, size_t length)

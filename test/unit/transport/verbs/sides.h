@@ -34,6 +34,7 @@ typedef struct side {
     unsigned broken, silent;
     char what[160];
     void (*on_deliver)(struct side *side);
+    void (*on_immediate)(struct side *side);
     const uint8_t *watched; /* when a notice comes, this must show stream `watched_stream` */
     size_t watched_length;
     uint64_t watched_stream;

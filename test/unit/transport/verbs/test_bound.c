@@ -224,6 +224,14 @@ static int reset(void **state)
     (void)state;
     alarm(UNIT_PATIENCE);
     fake_reset();
+    settings.restart_limit = 0;
+    return 0;
+}
+
+static int reset_with_restarts(void **state)
+{
+    reset(state);
+    settings.restart_limit = 600;
     return 0;
 }
 
@@ -578,6 +586,52 @@ static void a_peer_that_dies_instead_of_closing_is_told_and_gives_its_place_back
     close_all();
 }
 
+/* What fails is replaced and keeps its place, which another gets later. */
+static void a_queue_pair_that_fails_is_replaced_in_its_place(void **state)
+{
+    (void)state;
+    take_all_places();
+    for (unsigned to = 1; to <= FEW; to++) {
+        fail_queue_pair(to, 0);
+        assert_true(send_next(0, to));
+        await_all();
+        while (!send_next(to, 0)) {
+            progress();
+        }
+        await_all();
+    }
+    assert_int_equal(total(REGX_COUNTER_restarts), 2 * FEW);
+    assert_int_equal(of(0)->live, FEW);
+    for (unsigned to = FEW + 1; to < SIDES; to++) {
+        while (!send_next(0, to)) {
+            progress();
+        }
+        await_all();
+    }
+    assert_unbroken();
+    assert_bounded(FEW);
+    close_all();
+}
+
+/* It is not replaced. 0 has closed it and not heard all that 1 may have sent before, and is told. */
+static void a_queue_pair_that_fails_while_it_is_closed_is_told_of(void **state)
+{
+    (void)state;
+    take_all_places();
+    close_to_one_that_computes();
+    fail_queue_pair(1, 0);
+    fail_queue_pair(0, 1);
+    parties[1].sleeps = false;
+    await_broken(0);
+    assert_unreachable(0, 1);
+    assert_int_equal(total(REGX_COUNTER_restarts), 0);
+    while (!send_next(0, FEW + 1)) {
+        progress();
+    }
+    await_all();
+    close_all();
+}
+
 /* Who waits for the end of a closed connection, to make another, asks whether the peer is there. */
 static void who_was_asked_for_a_sign_of_life_can_be_connected_again(void **state)
 {
@@ -629,6 +683,7 @@ static void a_broken_connection_that_is_asked_for_takes_no_place(void **state)
     const regx_cm_message_t message = {.kind = REGX_CM_RENEW,
                                        .qpn = 1,
                                        .epoch = ep->peer_epoch,
+                                       .born = ep->peer_epoch,
                                        .known = ep->epoch,
                                        .from = id_of(1),
                                        .to = id_of(0),
@@ -792,6 +847,13 @@ int main(void)
         cmocka_unit_test_setup(a_peer_that_is_gone_when_it_should_close_is_told, reset),
         cmocka_unit_test_setup(a_peer_that_dies_instead_of_closing_is_told_and_gives_its_place_back,
                                reset),
+        cmocka_unit_test_setup(a_peer_that_dies_instead_of_closing_is_told_and_gives_its_place_back,
+                               reset_with_restarts),
+        cmocka_unit_test_setup(all_talk_to_all_over_few_connections, reset_with_restarts),
+        cmocka_unit_test_setup(a_queue_pair_that_fails_is_replaced_in_its_place,
+                               reset_with_restarts),
+        cmocka_unit_test_setup(a_queue_pair_that_fails_while_it_is_closed_is_told_of,
+                               reset_with_restarts),
         cmocka_unit_test_setup(who_was_asked_for_a_sign_of_life_can_be_connected_again, reset),
         cmocka_unit_test_setup(who_leaves_what_is_being_closed_is_not_told_that_it_broke, reset),
         cmocka_unit_test_setup(a_broken_connection_that_is_asked_for_takes_no_place, reset),

@@ -172,6 +172,7 @@ static void queue_pair_that_is_replaced_leaves_nothing_to_the_next(void **state)
                                        .from = TWO,
                                        .to = ONE,
                                        .epoch = ep->peer_epoch + 1,
+                                       .born = ep->peer_epoch + 1,
                                        .address = verbs_of(&two)->address};
     const regx_cm_source_t source = {.qpn = message.address.qpn};
     regx_cm_message_pack(&message, bytes);

@@ -343,6 +343,7 @@ static void request_that_comes_late(void **state)
                                        .qpn = ep->qp->qp_num,
                                        .psn = ep->psn,
                                        .epoch = ep->epoch,
+                                       .born = ep->epoch,
                                        .from = ONE,
                                        .to = TWO,
                                        .address = verbs_of(&one)->address};

@@ -339,6 +339,7 @@ static void hear_request(uint64_t epoch)
     const regx_cm_message_t message = {.kind = REGX_CM_REQUEST,
                                        .qpn = 0x1234,
                                        .epoch = epoch,
+                                       .born = epoch,
                                        .from = TWO,
                                        .to = ONE,
                                        .address = verbs_of(&two)->address};
