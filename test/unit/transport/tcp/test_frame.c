@@ -72,7 +72,7 @@ static void hand_over(receiver_t *receiver, const uint8_t *message, size_t lengt
 
     assert_non_null(exact);
     memcpy(exact, message, length);
-    assert_int_equal(regx_tcp_receive(&receiver->tcp, exact, length, 0), UCS_OK);
+    regx_tcp_receive(&receiver->tcp, exact, length);
     free(exact);
 }
 
@@ -284,7 +284,7 @@ static void noise_writes_nothing_outside(void **state)
         /* Half of them are well begun, so that they come further. */
         if (round % 2 == 0) {
             message[0] = REGX_TCP_VERSION;
-            message[1] = (uint8_t)(1 + message[1] % 5);
+            message[1] = (uint8_t)(1 + message[1] % 7);
             message[3] &= 1;
             memset(message + 5, 0, 3);
             memset(message + 18, 0, 6);

@@ -1,0 +1,387 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The sockets of tcp: how one comes to be, how it is written, and how it ends.
+ */
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "transport/tcp/tcp_internal.h"
+
+/* A peer whose machine is gone is noticed after so long, also if nothing is sent. */
+enum { KEEPALIVE_IDLE_S = 10, KEEPALIVE_BETWEEN_S = 2, KEEPALIVE_TIMES = 3 };
+enum { ACCEPTS = 16 }; /* at once */
+
+static void set(int fd, int level, int option, int value)
+{
+    (void)setsockopt(fd, level, option, &value, sizeof(value));
+}
+
+static void set_options(int fd)
+{
+    set(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+    set(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+    set(fd, IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_IDLE_S);
+    set(fd, IPPROTO_TCP, TCP_KEEPINTVL, KEEPALIVE_BETWEEN_S);
+    set(fd, IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVE_TIMES);
+}
+
+/* The listener's events have no link. */
+static bool watch_for(const regx_tcp_t *tcp, int operation, int fd, regx_tcp_link_t *link,
+                      uint32_t events)
+{
+    struct epoll_event event = {.events = events, .data.ptr = link};
+
+    return epoll_ctl(tcp->epoll, operation, fd, &event) == 0;
+}
+
+regx_status_t regx_tcp_listen(regx_tcp_t *tcp)
+{
+    tcp->epoll = epoll_create1(EPOLL_CLOEXEC);
+    tcp->listener = socket(tcp->at.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (tcp->epoll < 0 || tcp->listener < 0 ||
+        bind(tcp->listener, (struct sockaddr *)&tcp->at, tcp->at_length) != 0 ||
+        listen(tcp->listener, SOMAXCONN) != 0 ||
+        getsockname(tcp->listener, (struct sockaddr *)&tcp->at, &tcp->at_length) != 0 ||
+        !watch_for(tcp, EPOLL_CTL_ADD, tcp->listener, NULL, EPOLLIN)) {
+        return REGX_UNREACHABLE;
+    }
+    return REGX_OK;
+}
+
+/* A link of that socket, which is closed if there can be none. */
+static regx_tcp_link_t *make_link(regx_tcp_t *tcp, int fd, regx_tcp_link_state_t state,
+                                  uint32_t events)
+{
+    regx_tcp_link_t *link = calloc(1, sizeof(*link));
+
+    if (link == NULL || !watch_for(tcp, EPOLL_CTL_ADD, fd, link, events)) {
+        free(link);
+        close(fd);
+        return NULL;
+    }
+    link->tcp = tcp;
+    link->fd = fd;
+    link->state = state;
+    link->expects = REGX_TCP_SHORT_READ;
+    link->next = tcp->links;
+    tcp->links = link;
+    tcp->link_count++;
+    return link;
+}
+
+bool regx_tcp_accept(regx_tcp_t *tcp)
+{
+    int accepted = 0;
+
+    while (accepted < ACCEPTS) {
+        const int fd = accept4(tcp->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+
+        if (fd < 0) {
+            break;
+        }
+        set_options(fd);
+        (void)make_link(tcp, fd, REGX_TCP_LINK_STRANGER, EPOLLIN);
+        accepted++;
+    }
+    return accepted > 0;
+}
+
+static void attach(regx_tcp_conn_t *conn, regx_tcp_link_t *link)
+{
+    conn->link = link;
+    link->conn = conn;
+}
+
+static regx_status_t open_link(regx_tcp_conn_t *conn)
+{
+    regx_tcp_t *tcp = regx_tcp_at(conn);
+    const int fd = socket(conn->at.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+    if (fd < 0) {
+        return REGX_UNREACHABLE;
+    }
+    set_options(fd);
+    const bool begun = connect(fd, (struct sockaddr *)&conn->at, conn->at_length) == 0 ||
+                       errno == EINPROGRESS;
+    regx_tcp_link_t *link = make_link(tcp, fd, REGX_TCP_LINK_CONNECTING, EPOLLIN | EPOLLOUT);
+    if (link == NULL) {
+        return REGX_UNREACHABLE;
+    }
+    link->peer = conn->super.peer;
+    link->ours = true;
+    attach(conn, link);
+    if (!begun) {
+        regx_tcp_link_end(link);
+    }
+    return REGX_OK;
+}
+
+regx_status_t regx_tcp_link_take(regx_tcp_conn_t *conn)
+{
+    for (regx_tcp_link_t *link = regx_tcp_at(conn)->links; link != NULL; link = link->next) {
+        if (link->state == REGX_TCP_LINK_OPEN && link->peer == conn->super.peer &&
+            link->conn == NULL && !link->left && !link->peer_left) {
+            attach(conn, link);
+            return REGX_OK;
+        }
+    }
+    return open_link(conn);
+}
+
+/* Sends one of the first messages. A socket that has just been made takes it whole. */
+static void say(regx_tcp_link_t *link, regx_tcp_kind_t kind, const void *data, size_t length)
+{
+    const regx_tcp_frame_t frame = {
+        .kind = kind, .sender = link->tcp->config.self, .length = length};
+    uint8_t message[REGX_TCP_HEAD_MAX];
+    const size_t head = regx_tcp_encode(&frame, message);
+    struct iovec parts[] = {{message, head}, {(void *)(uintptr_t)data, length}};
+
+    if (regx_tcp_link_write(link, parts, 2) != REGX_OK || link->out != NULL) {
+        regx_tcp_link_end(link);
+    }
+}
+
+void regx_tcp_link_ask(regx_tcp_link_t *link)
+{
+    int error = 0;
+    socklen_t length = sizeof(error);
+
+    if (getsockopt(link->fd, SOL_SOCKET, SO_ERROR, &error, &length) != 0 || error != 0 ||
+        !watch_for(link->tcp, EPOLL_CTL_MOD, link->fd, link, EPOLLIN)) {
+        regx_tcp_link_end(link);
+        return;
+    }
+    link->asked = true;
+    say(link, REGX_TCP_CONNECT, &link->conn->token, sizeof(link->conn->token));
+}
+
+static void welcome(regx_tcp_link_t *link)
+{
+    link->state = REGX_TCP_LINK_OPEN;
+    say(link, REGX_TCP_WELCOME, NULL, 0);
+}
+
+/* The connection to that peer for which this process is opening a link; NULL: none. */
+static regx_tcp_conn_t *find_connecting(const regx_tcp_t *tcp, uint64_t peer)
+{
+    regx_tcp_conn_t *conn = tcp->open;
+
+    while (conn != NULL && (conn->super.peer != peer || conn->link == NULL ||
+                            conn->link->state != REGX_TCP_LINK_CONNECTING)) {
+        conn = conn->next;
+    }
+    return conn;
+}
+
+/* If both are opening one, both come to the same decision: the higher id gives up its own, after
+ * the lower one's has come. Until then each has one of its own under way, whose end it sees. */
+static void let_in(regx_tcp_link_t *link)
+{
+    regx_tcp_t *tcp = link->tcp;
+    regx_tcp_conn_t *conn = find_connecting(tcp, link->peer);
+
+    if (conn != NULL && tcp->config.self < link->peer) {
+        link->state = REGX_TCP_LINK_HELD;
+        return;
+    }
+    if (conn != NULL) {
+        regx_tcp_link_t *own = conn->link;
+
+        own->conn = NULL;
+        regx_tcp_link_end(own);
+        attach(conn, link);
+    }
+    welcome(link);
+}
+
+regx_status_t regx_tcp_link_greet(regx_tcp_link_t *link, const regx_tcp_frame_t *frame)
+{
+    if (link->state == REGX_TCP_LINK_CONNECTING) {
+        if (frame->kind != REGX_TCP_WELCOME || frame->sender != link->peer) {
+            return REGX_INVALID;
+        }
+        link->state = REGX_TCP_LINK_OPEN;
+        link->ours = false;
+        return REGX_OK;
+    }
+    if (link->state != REGX_TCP_LINK_STRANGER || frame->kind != REGX_TCP_CONNECT ||
+        frame->length != sizeof(link->tcp->token) ||
+        memcmp(frame->data, &link->tcp->token, sizeof(link->tcp->token)) != 0) {
+        return REGX_INVALID;
+    }
+    link->peer = frame->sender;
+    let_in(link);
+    return REGX_OK;
+}
+
+/* ---- writing ---- */
+
+/* One that is closing comes to its end by itself. */
+static void note_broken(const regx_tcp_link_t *link)
+{
+    regx_tcp_conn_t *conn = link->conn;
+
+    if (conn != NULL && conn->state != REGX_TCP_LEAVING && conn->state != REGX_TCP_DRAINING) {
+        regx_tcp_note_broken(conn);
+    }
+}
+
+size_t regx_tcp_link_push(regx_tcp_link_t *link, struct iovec *parts, int count)
+{
+    const struct msghdr message = {.msg_iov = parts, .msg_iovlen = (size_t)count};
+    const ssize_t written = sendmsg(link->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+
+    if (written >= 0) {
+        return (size_t)written;
+    }
+    if (errno == EPIPE || errno == ECONNRESET) {
+        link->unwritable = true; /* there may be something to read, up to a goodbye */
+        note_broken(link);
+    } else if (errno != EAGAIN && errno != EINTR && errno != ENOBUFS && errno != ENOMEM) {
+        regx_tcp_link_end(link);
+    }
+    return 0;
+}
+
+regx_status_t regx_tcp_link_why(const regx_tcp_link_t *link)
+{
+    return link->unwritable || link->state == REGX_TCP_LINK_ENDED ? REGX_UNREACHABLE : REGX_AGAIN;
+}
+
+regx_status_t regx_tcp_link_keep(regx_tcp_link_t *link, const struct iovec *parts, int count,
+                                 size_t written)
+{
+    size_t length = 0;
+
+    for (int i = 0; i < count; i++) {
+        length += parts[i].iov_len;
+    }
+    if (written == length) {
+        return REGX_OK;
+    }
+    link->out = malloc(length - written);
+    if (link->out == NULL) {
+        regx_tcp_link_end(link); /* half a message has left */
+        return REGX_UNREACHABLE;
+    }
+    link->out_at = link->out_length = 0;
+    for (int i = 0; i < count; i++) {
+        const size_t skipped = regx_min(written, parts[i].iov_len);
+        const size_t rest = parts[i].iov_len - skipped;
+
+        if (rest > 0) {
+            memcpy(link->out + link->out_length, (const char *)parts[i].iov_base + skipped, rest);
+        }
+        link->out_length += (uint32_t)rest;
+        written -= skipped;
+    }
+    return REGX_OK;
+}
+
+regx_status_t regx_tcp_link_write(regx_tcp_link_t *link, struct iovec *parts, int count)
+{
+    const regx_status_t status = regx_tcp_link_flush(link);
+
+    if (status != REGX_OK) {
+        return status;
+    }
+    const size_t written = regx_tcp_link_push(link, parts, count);
+    if (written == 0) {
+        return regx_tcp_link_why(link);
+    }
+    return regx_tcp_link_keep(link, parts, count, written);
+}
+
+regx_status_t regx_tcp_link_flush(regx_tcp_link_t *link)
+{
+    if (regx_tcp_link_why(link) == REGX_UNREACHABLE) {
+        return REGX_UNREACHABLE;
+    }
+    if (link->out == NULL) {
+        return REGX_OK;
+    }
+    struct iovec part = {link->out + link->out_at, link->out_length - link->out_at};
+
+    link->out_at += (uint32_t)regx_tcp_link_push(link, &part, 1);
+    if (link->out_at < link->out_length) {
+        return regx_tcp_link_why(link);
+    }
+    free(link->out);
+    link->out = NULL;
+    return REGX_OK;
+}
+
+/* ---- the end ---- */
+
+void regx_tcp_link_end(regx_tcp_link_t *link)
+{
+    link->state = REGX_TCP_LINK_ENDED;
+    link->tcp->ended = true;
+    note_broken(link);
+}
+
+/* The peer's link waited for one that came to nothing. */
+static void release_held(const regx_tcp_t *tcp, uint64_t peer)
+{
+    for (regx_tcp_link_t *link = tcp->links; link != NULL; link = link->next) {
+        if (link->state == REGX_TCP_LINK_HELD && link->peer == peer) {
+            welcome(link);
+        }
+    }
+}
+
+/* What was not read would have the kernel throw away what is still to be sent. */
+static void close_socket(int fd)
+{
+    uint8_t nowhere[REGX_TCP_SHORT_READ];
+
+    (void)shutdown(fd, SHUT_WR);
+    for (int i = 0; i < 1024 && recv(fd, nowhere, sizeof(nowhere), MSG_DONTWAIT) > 0; i++) {
+    }
+    close(fd);
+}
+
+static void free_link(regx_tcp_link_t *link)
+{
+    regx_tcp_t *tcp = link->tcp;
+
+    close_socket(link->fd);
+    if (link->conn != NULL) {
+        link->conn->link = NULL;
+    }
+    if (tcp->hot == link) {
+        tcp->hot = NULL;
+    }
+    tcp->link_count--;
+    if (link->ours) {
+        release_held(tcp, link->peer);
+    }
+    free(link->out);
+    free(link->in);
+    free(link);
+}
+
+void regx_tcp_sweep(regx_tcp_t *tcp)
+{
+    while (tcp->ended) {
+        regx_tcp_link_t **at = &tcp->links;
+
+        tcp->ended = false;
+        while (*at != NULL) {
+            regx_tcp_link_t *link = *at;
+
+            if (link->state == REGX_TCP_LINK_ENDED) {
+                *at = link->next;
+                free_link(link); /* may end others */
+            } else {
+                at = &link->next;
+            }
+        }
+    }
+}
