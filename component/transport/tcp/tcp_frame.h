@@ -29,8 +29,8 @@
 #include "transport/transport.h"
 
 #define REGX_TCP_VERSION 2
-#define REGX_TCP_DATA_MAX 65536          /* bytes of data in a frame */
-#define REGX_TCP_PIECE_MAX (1u << 20)    /* bytes of data in a piece of a put */
+#define REGX_TCP_DATA_MAX 65536                  /* bytes of data in a frame */
+#define REGX_TCP_PIECE_MAX (1u << 20)            /* bytes of data in a piece of a put */
 #define REGX_TCP_HEAD_MAX (56 + REGX_NOTICE_MAX) /* bytes before the data */
 
 typedef enum regx_tcp_kind {

@@ -40,10 +40,14 @@
 /* Between two looks at connections on which nothing came lately. */
 #define REGX_TCP_IDLE_NS 5000
 
-/* The work of one turn: writes of puts per connection, bytes of one write, and connections per
- * progress. */
+/* Bytes of one write: what the kernel sends at once over the loopback. A longer one leaves a rest of
+ * some bytes, which travels and is read by itself. */
+#define REGX_TCP_WRITE_MAX 65483u
+/* Bytes of data of one read. */
+#define REGX_TCP_READ_MAX 65536u
+
+/* The work of one turn: writes of puts per connection, and connections per progress. */
 #define REGX_TCP_TURN_WRITES 4
-#define REGX_TCP_WRITE_MAX (256u << 10)
 #define REGX_TCP_TURN_CONNS 16
 
 typedef struct regx_tcp_conn regx_tcp_conn_t;
@@ -130,9 +134,9 @@ struct regx_tcp_link {
     uint64_t peer;         /* unless it is a stranger */
     int fd;
     regx_tcp_link_state_t state;
-    bool ours;      /* opened here, and never welcomed */
-    bool asked;     /* connect was said */
-    bool left;      /* goodbye was said here; nobody here sends by it again */
+    bool ours;  /* opened here, and never welcomed */
+    bool asked; /* connect was said */
+    bool left;  /* goodbye was said here; nobody here sends by it again */
     bool unwritable;
     bool peer_left; /* the peer said goodbye */
 

@@ -106,8 +106,8 @@ static regx_status_t open_link(regx_tcp_conn_t *conn)
         return REGX_UNREACHABLE;
     }
     set_options(fd);
-    const bool begun = connect(fd, (struct sockaddr *)&conn->at, conn->at_length) == 0 ||
-                       errno == EINPROGRESS;
+    const bool begun =
+        connect(fd, (struct sockaddr *)&conn->at, conn->at_length) == 0 || errno == EINPROGRESS;
     regx_tcp_link_t *link = make_link(tcp, fd, REGX_TCP_LINK_CONNECTING, EPOLLIN | EPOLLOUT);
     if (link == NULL) {
         return REGX_UNREACHABLE;

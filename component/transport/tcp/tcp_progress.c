@@ -80,8 +80,7 @@ static void rest(regx_tcp_t *tcp)
     const bool was_unused = is_unused(tcp);
 
     atomic_store(&tcp->super.unused, true);
-    if (regx_tcp_watch_arm(&tcp->watch, tcp->epoll, tcp->listener, &tcp->super.unused) ==
-        REGX_OK) {
+    if (regx_tcp_watch_arm(&tcp->watch, tcp->epoll, tcp->listener, &tcp->super.unused) == REGX_OK) {
         atomic_store(&tcp->super.watched, true);
     } else {
         atomic_store(&tcp->super.watched, false);

@@ -283,7 +283,7 @@ static bool read_nowhere(regx_tcp_link_t *link, bool *moved)
 /* The same, of the data of any other. */
 static bool read_data(regx_tcp_link_t *link, bool *moved)
 {
-    const size_t asked = regx_min(missing(link), REGX_TCP_WRITE_MAX);
+    const size_t asked = regx_min(missing(link), REGX_TCP_READ_MAX);
     landing_read_t reading = {.link = link};
 
     if (write_piece(link->tcp, &link->put, link->put.offset + link->landed, asked, read_to,

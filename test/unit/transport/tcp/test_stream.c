@@ -50,13 +50,14 @@ static receiver_t *make_receiver(void)
     int ends[2];
 
     assert_non_null(receiver);
-    receiver->tcp.config = (regx_transport_config_t){
-        .self = SELF,
-        .rkeys = &receiver->rkeys,
-        .counters = &receiver->counters,
-        .events = {.context = receiver, .deliver = deliver}};
+    receiver->tcp.config =
+        (regx_transport_config_t){.self = SELF,
+                                  .rkeys = &receiver->rkeys,
+                                  .counters = &receiver->counters,
+                                  .events = {.context = receiver, .deliver = deliver}};
     receiver->tcp.incoming = malloc(REGX_TCP_STAGING);
-    receiver->region = mmap(NULL, REGION, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    receiver->region =
+        mmap(NULL, REGION, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     assert_non_null(receiver->tcp.incoming);
     assert_true(receiver->region != MAP_FAILED);
     regx_rkey_table_init(&receiver->rkeys, false);
@@ -141,9 +142,9 @@ static const struct message {
     uint64_t offset;
     size_t length;
 } messages[] = {
-    {REGX_TCP_FRAME, 0, 10},       {REGX_TCP_PIECE, 5, 100},      {REGX_TCP_LAST, 105, 70000},
-    {REGX_TCP_FRAME, 0, 0},        {REGX_TCP_FRAME, 0, FRAME_MAX}, {REGX_TCP_LAST, 80000, 0},
-    {REGX_TCP_LAST, 80000, 4095},  {REGX_TCP_LAST, 90000, 4096},  {REGX_TCP_FRAME, 0, 5000},
+    {REGX_TCP_FRAME, 0, 10},         {REGX_TCP_PIECE, 5, 100},       {REGX_TCP_LAST, 105, 70000},
+    {REGX_TCP_FRAME, 0, 0},          {REGX_TCP_FRAME, 0, FRAME_MAX}, {REGX_TCP_LAST, 80000, 0},
+    {REGX_TCP_LAST, 80000, 4095},    {REGX_TCP_LAST, 90000, 4096},   {REGX_TCP_FRAME, 0, 5000},
     {REGX_TCP_LAST, 100000, 200000}, {REGX_TCP_FRAME, 0, 8},
 };
 enum { MESSAGES = sizeof(messages) / sizeof(messages[0]) };
@@ -210,7 +211,8 @@ static void interrupt_put(receiver_t *receiver, size_t length, size_t before,
     feed(receiver, bytes, first, first);
     meanwhile(receiver);
     feed(receiver, bytes + first, all - first, 50000);
-    feed(receiver, frame, (size_t)(append(receiver, frame, REGX_TCP_FRAME, 2, 0, 10, 2) - frame), 100);
+    feed(receiver, frame, (size_t)(append(receiver, frame, REGX_TCP_FRAME, 2, 0, 10, 2) - frame),
+         100);
 }
 
 static void a_key_taken_back_in_the_middle_of_a_put_ends_the_writing(void **state)
