@@ -176,8 +176,8 @@ static regx_status_t begin_piece(regx_tcp_conn_t *conn, regx_put_t *put)
         frame.notice_length = put->notice_length;
     }
     parts[0] = (struct iovec){head, regx_tcp_encode(&frame, head)};
-    parts[1] =
-        (struct iovec){(char *)(uintptr_t)put->local + sent, regx_min(length, REGX_TCP_WRITE_MAX - parts[0].iov_len)};
+    parts[1] = (struct iovec){(char *)(uintptr_t)put->local + sent,
+                              regx_min(length, REGX_TCP_WRITE_MAX - parts[0].iov_len)};
     const size_t wanted = parts[0].iov_len + parts[1].iov_len;
     const size_t written = regx_tcp_link_push(conn->link, parts, 2);
     if (written == 0) {

@@ -4,7 +4,6 @@
 #include <sched.h>
 #include <signal.h>
 
-
 static void deliver(void *context, uint64_t sender, uint8_t tag, const void *data, size_t length)
 {
     side_t *side = context;
