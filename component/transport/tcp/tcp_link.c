@@ -184,7 +184,8 @@ static regx_tcp_conn_t *find_connecting(const regx_tcp_t *tcp, uint64_t peer)
 static void let_in(regx_tcp_link_t *link)
 {
     regx_tcp_t *tcp = link->tcp;
-    regx_tcp_conn_t *conn = find_connecting(tcp, link->peer);
+    const bool self = link->peer == tcp->config.self; /* both ends are this process's */
+    regx_tcp_conn_t *conn = self ? NULL : find_connecting(tcp, link->peer);
 
     if (conn != NULL && tcp->config.self < link->peer) {
         link->state = REGX_TCP_LINK_HELD;

@@ -246,6 +246,27 @@ static void who_left_still_hears(void **state)
     close_end(&high);
 }
 
+/* Its id is neither lower nor higher than the peer's: both ends of the link are its own. */
+static void a_process_can_send_to_itself(void **state)
+{
+    end_t here;
+
+    (void)state;
+    open_end(&here, LOW);
+    here.peer = LOW;
+    connect_to(&here, &here);
+    while (here.received < 100) {
+        if (here.sent < 100) {
+            send_one(&here);
+        }
+        regx_tcp_progress(here.transport);
+    }
+    assert_int_equal(here.broken, 0);
+    assert_int_equal(here.counters.malformed, 0);
+    disconnect(&here);
+    close_end(&here);
+}
+
 static void strangers_are_not_let_in(void **state)
 {
     end_t here;
@@ -298,6 +319,7 @@ int main(void)
         cmocka_unit_test(one_that_is_held_gets_in_if_the_other_comes_to_nothing),
         cmocka_unit_test(who_left_can_come_back),
         cmocka_unit_test(who_left_still_hears),
+        cmocka_unit_test(a_process_can_send_to_itself),
         cmocka_unit_test(strangers_are_not_let_in),
         cmocka_unit_test(a_loopback_reaches_its_own_host_alone),
     };
