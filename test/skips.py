@@ -188,6 +188,7 @@ CONDITIONS: dict[str, Optional[Condition]] = {
     "no namespaces": lambda run: not (succeeds("unshare", "--mount", "true")
                                       and succeeds("unshare", "--pid", "--fork", "true")
                                       and succeeds("unshare", "--net", "true")),
+    "no tap device": lambda run: not os.access("/dev/net/tun", os.R_OK | os.W_OK),
     "seccomp filters refused": None,
     "before Linux 6.11": lambda run: kernel_before(6, 11),
     "before Linux 6.13": lambda run: kernel_before(6, 13),
@@ -200,7 +201,7 @@ EXPECTED = [
     (r"test_model\.py|test_versions\.py|test_packages\.py", "with --full", "not --full"),
     (r"test_fuzz\.py", "with --full", "not --full"),
     (r"test_fuzz\.py", "no clang with libFuzzer", "no clang, or none with libFuzzer"),
-    (r"test_fuzz\.py", "built without rdma-core", "no rdma-core"),
+    (r"test_fuzz\.py|test_library", "built without rdma-core", "no rdma-core"),
     (r"test_inside\.py", "test/run builds it", "sanitizers' builds that test/run has not made"),
     (r"test_inside\.py", "on the device that is here", "an RDMA device"),
     (r"test_inside\.py", "built without rdma-core", "no rdma-core"),
@@ -245,6 +246,7 @@ EXPECTED = [
     (ANY, r"process_vm", "process_vm_readv refused"),
     (r"test/(hazard|registration)/", "no (mount|network|process) name ?space|no second network",
      "no namespaces"),
+    (r"test_far_hosts", "no tap device", "no tap device"),
     (r"test_query", "cannot be caught here", "seccomp filters refused"),
     (r"test_maps", "PROCMAP_QUERY", "before Linux 6.11"),
     (r"test_backend\.py", "not on this kernel", "before Linux 6.13"),

@@ -103,11 +103,15 @@ static void size_cache(regx_params_t *params, uint64_t page)
  * than Open MPI has loaded may be unloaded again, and ucm's code needs it. */
 static const regx_hook_source_t *hook_source(regx_hooks_choice_t choice)
 {
-    const bool by_ucm =
-        choice == REGX_HOOKS_UCM ||
-        (choice == REGX_HOOKS_AUTO && regx_compat_links_ucx() && regx_hooks_ucm_patched());
-
-    return by_ucm ? regx_hooks_ucm : &regx_compat_hooks;
+    switch (choice) {
+    case REGX_HOOKS_UCM:
+        return regx_hooks_ucm;
+    case REGX_HOOKS_OPAL:
+        return &regx_compat_hooks;
+    case REGX_HOOKS_AUTO:
+        break;
+    }
+    return regx_hooks_by_default(regx_compat_links_ucx(), &regx_compat_hooks);
 }
 
 bool regx_params_check(regx_params_t *params)

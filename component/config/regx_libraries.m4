@@ -55,7 +55,7 @@ AC_DEFUN([REGX_VERBS], [
            regx_verbs_note="no (needs rdma-core 40 or later, the Debian package libibverbs-dev)"])
     AS_IF([test $regx_verbs = yes],
           [regx_verbs_note="`$PKG_CONFIG --modversion libibverbs` (libibverbs)"
-           regx_verbs_object=", regx_transport_verbs.so"])
+           regx_verbs_object=", regx_transport_verbs.so, libregx-registration.so"])
     AS_IF([test "x$with_verbs" = xyes && test $regx_verbs = no],
           [AC_MSG_ERROR([libibverbs of rdma-core 40 or later not found by pkg-config; install the Debian package libibverbs-dev])])
     REGX_SYSTEM_HEADERS([VERBS])

@@ -400,7 +400,8 @@ static const regx_hook_source_t ucm_source = {
 
 const regx_hook_source_t *const regx_hooks_ucm = &ucm_source;
 
-bool regx_hooks_ucm_patched(void)
+/* Whether UCX, which somebody loaded, has patched libc with hooks that this source can use. */
+static bool ucm_has_patched(void)
 {
     void *object = dlopen("libucm.so.0", RTLD_LAZY | RTLD_NOLOAD);
     const ucm_global_config_t *options;
@@ -419,9 +420,14 @@ bool regx_hooks_ucm_patched(void)
 
 const regx_hook_source_t *const regx_hooks_ucm = NULL;
 
-bool regx_hooks_ucm_patched(void)
+static bool ucm_has_patched(void)
 {
     return false;
 }
 
 #endif
+
+const regx_hook_source_t *regx_hooks_by_default(bool links_ucx, const regx_hook_source_t *own)
+{
+    return links_ucx && ucm_has_patched() ? regx_hooks_ucm : own;
+}

@@ -242,8 +242,9 @@ void regx_hooks_end(const regx_hook_source_t *source);
 /* UCX's ucm, where regx was built with its header; else NULL. */
 extern const regx_hook_source_t *const regx_hooks_ucm;
 
-/* Whether UCX, which somebody loaded, has patched libc with hooks that this source can use. Its sbrk
- * then no longer goes through libc's brk, where Open MPI's hooks wait. */
-bool regx_hooks_ucm_patched(void);
+/* Who reports if the user has no wish: ucm where Open MPI itself is linked with a UCX that has patched
+ * libc with hooks that can be used, since its sbrk then no longer goes through libc's brk, where Open
+ * MPI's hooks wait; else `own`, which are Open MPI's. */
+const regx_hook_source_t *regx_hooks_by_default(bool links_ucx, const regx_hook_source_t *own);
 
 #endif

@@ -12,11 +12,15 @@
  * wrong, it is less wrong than bounce would be. The first messages find caches and page tables cold,
  * and were seen to take up to five times as long: on a node four are not compared. Over tcp pipeline
  * is as fast as bounce or faster.
+ *
+ * Over an RDMA device a short message into a buffer that is new goes by bounce if buffers have not
+ * come back lately (reuse.h). It has no part in what is found out: that is about registered ones.
  */
 #include "rendezvous/auto.h"
 
 #include <stdio.h>
 
+#include "base/util.h"
 #include "rendezvous/strategy.h"
 
 /* On this kind of wire. The prior is the first. */
@@ -31,6 +35,7 @@ static const struct {
 static const char *const reasons[REGX_DECISIONS] = {[REGX_DECISION_REFUSED] =
                                                         "the kernel does not copy to this peer",
                                                     [REGX_DECISION_PINNED] = "pinned",
+                                                    [REGX_DECISION_NEW] = "the buffer is new",
                                                     [REGX_DECISION_PRIOR] = "not tried yet",
                                                     [REGX_DECISION_TRIAL] = "on trial",
                                                     [REGX_DECISION_WINNER] = "fastest when tried"};
@@ -43,11 +48,31 @@ void regx_auto_init(regx_rndv_t *rndv)
 
         regx_autotune_init(rndv->autotune[wire], &prior);
     }
+    regx_reuse_init(&rndv->reuse);
 }
 
 regx_path_t regx_auto_path(regx_auto_wire_t wire, unsigned candidate)
 {
     return wires[wire].path[candidate];
+}
+
+/* Over a device: the buffer is registered, or is to be. */
+static bool is_worth_registering(regx_rndv_t *rndv, const regx_rndv_recv_t *recv)
+{
+    const regx_registry_t *registry = rndv->registry;
+
+    if (recv->length > REGX_REUSE_MAX || !recv->peer->conn->transport->registers ||
+        registry->cache == NULL || registry->on_demand) {
+        return true;
+    }
+    /* The first chunk is enough: a buffer may be registered chunk by chunk. */
+    const bool known = regx_region_seems_kept(rndv->registry, recv->base,
+                                              regx_min(recv->length, rndv->config.chunk_size),
+                                              REGX_ACCESS_REMOTE_WRITE);
+    regx_lock(&rndv->lock);
+    const bool expected = regx_reuse_expects(&rndv->reuse, known);
+    regx_unlock(&rndv->lock);
+    return expected;
 }
 
 static regx_decision_t decide(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_path_t *path)
@@ -64,6 +89,10 @@ static regx_decision_t decide(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_pa
         (!conn->single_copy || recv->peer->no_puts || recv->peer->no_gets)) {
         *path = REGX_PATH_bounce;
         return REGX_DECISION_REFUSED;
+    }
+    if (wire == REGX_AUTO_APART && !is_worth_registering(rndv, recv)) {
+        *path = REGX_PATH_bounce;
+        return REGX_DECISION_NEW;
     }
     regx_lock(&rndv->lock);
     recv->trial = regx_autotune_enter(rndv->autotune[wire], recv->length);
@@ -110,7 +139,9 @@ const regx_strategy_t regx_strategy_auto = {
             "process, bounce is used. Between nodes, or over an RDMA device, a buffer that is "
             "registered already, of up to btl_regx_chunk_depth chunks, is written at once. It is "
             "registered because it was received into before. To a sender whose own buffer is new "
-            "that makes no difference: it registers and writes in chunks. Over an RDMA device, "
+            "that makes no difference: it registers and writes in chunks. Over an RDMA device up "
+            "to 64 KiB go by bounce into a buffer that is not registered, if the program has not "
+            "used its buffers again lately. There, "
             "where both buffers are registered already and one port is used, the receiver reads "
             "the whole, which is counted as read; but more than 256 KiB are written if this "
             "process sends such a message at the same time."};

@@ -37,6 +37,7 @@
 #include "rendezvous/autotune.h"
 #include "rendezvous/landing.h"
 #include "rendezvous/rendezvous.h"
+#include "rendezvous/reuse.h"
 
 typedef struct regx_protocol regx_protocol_t; /* proto.h */
 typedef struct regx_rndv_send regx_rndv_send_t;
@@ -52,6 +53,7 @@ typedef struct regx_slot_use {
 typedef enum regx_decision {
     REGX_DECISION_REFUSED,
     REGX_DECISION_PINNED,
+    REGX_DECISION_NEW,
     REGX_DECISION_PRIOR,
     REGX_DECISION_TRIAL,
     REGX_DECISION_WINNER,
@@ -78,6 +80,7 @@ struct regx_rndv {
     size_t page;            /* bytes of a page of memory */
     size_t window;          /* pool bytes that one peer may hold granted */
     regx_autotune_t autotune[REGX_AUTO_WIRES][REGX_AUTOTUNE_SIZES]; /* of `auto` */
+    regx_reuse_t reuse;                                             /* likewise */
     regx_tally_t *_Atomic auto_tally[REGX_DECISIONS][REGX_PATH_COUNT];
     regx_landings_t landings;  /* of the path remap; has a lock of its own */
     regx_link_t pending_recvs; /* receives that wait for slots or could not send, oldest first */

@@ -45,11 +45,11 @@
 #include "base/status.h"
 #include "base/trace.h"
 
-#define REGX_TRANSPORT_ABI 19 /* of this header; an object built for another is refused */
+#define REGX_TRANSPORT_ABI 20 /* of this header; an object built for another is refused */
 
-#define REGX_ADDRESS_MAX 1024       /* bytes of what a process publishes about itself */
-#define REGX_NOTICE_MAX 48          /* bytes of the notice that follows a put */
-#define REGX_STAGE_SIZE (64u << 10) /* bytes of what `stage` takes, at most */
+#define REGX_ADDRESS_MAX 1024        /* bytes of what a process publishes about itself */
+#define REGX_NOTICE_MAX 48           /* bytes of the notice that follows a put */
+#define REGX_STAGE_SIZE (128u << 10) /* bytes of what `stage` takes, at most */
 #define REGX_IMMEDIATE_MAX 0xffffffu
 #define REGX_DEVICES_MAX 32 /* of one kind of transport, in one process */
 /* Rounds of progress in one of which at least a transport's own is called, and not that of its

@@ -44,6 +44,10 @@ GROUPS = (
         (
             Metric("miss_near", "in one large mapping", "ns", UCX),
             Metric("miss_apart", "in a mapping of its own", "ns", UCX),
+        )
+        + tuple(
+            Metric(f"miss_{count}", f"time per miss of {count} thread{'s' * (count > 1)}", "ns", UCX)
+            for count in (1, 2, 4, 8)
         ),
     ),
     Group(

@@ -11,6 +11,10 @@
 #include "rendezvous/strategy.h"
 
 enum {
+    READ = 3, /* of the strategies */
+    REMAP = 5,
+    ON_NODE = 0x80, /* of the first byte: the kernel copies to the peer */
+    PAGE = 4096,
     PEER = 7,
     STRANGER = 9,
     SLOTS = 8,
@@ -38,7 +42,7 @@ typedef enum step {
 typedef struct receive {
     regx_rndv_recv_t *recv; /* NULL: closed */
     bool getting;           /* it is not closed before that has ended */
-    uint8_t *buffer;        /* stays until the end of the input: a get may write it that long */
+    void *memory;           /* stays until the end of the input: a get may write it that long */
 } receive_t;
 
 typedef struct sending {
@@ -62,7 +66,7 @@ typedef struct process {
     unsigned registered;
     receive_t receives[OPEN];
     sending_t sendings[OPEN];
-    uint8_t *graves[4096]; /* buffers of receives that are closed */
+    void *graves[4096]; /* buffers of receives that are closed */
     unsigned grave_count;
     regx_control_t said; /* the last message that was sent */
     unsigned heard;      /* messages that were handed to the engine */
@@ -124,13 +128,36 @@ static void wire_expose(const void *base, size_t length, regx_key_t *key)
     memset(key, 0, sizeof(*key));
 }
 
+/* For landing pages. The peer writes all of them at once: where nothing is written none is moved. */
+static regx_status_t wire_reg(regx_transport_t *transport, void *base, size_t length,
+                              unsigned access, regx_mr_t *mr)
+{
+    (void)transport;
+    if (process->registers != REGX_OK) {
+        return process->registers;
+    }
+    memset(base, 0x5a, length);
+    *mr = (regx_mr_t){.base = base, .length = length, .access = access};
+    process->registered++;
+    return REGX_OK;
+}
+
+static void wire_dereg(regx_transport_t *transport, regx_mr_t *mr)
+{
+    (void)transport, (void)mr;
+    fuzz_check(process->registered > 0);
+    process->registered--;
+}
+
 static const regx_transport_ops_t ops = {.abi = REGX_TRANSPORT_ABI,
                                          .name = "fuzz",
                                          .send = wire_send,
                                          .put = wire_put,
                                          .get = wire_get,
                                          .copies = true,
-                                         .expose = wire_expose};
+                                         .expose = wire_expose,
+                                         .reg = wire_reg,
+                                         .dereg = wire_dereg};
 
 static void end_put(unsigned i, regx_status_t status)
 {
@@ -213,9 +240,12 @@ static void open_recv(fuzz_input_t *input)
     const size_t length = read_length(input);
 
     if (receive->recv == NULL) {
-        receive->buffer = malloc(length);
-        fuzz_check(receive->buffer != NULL);
-        receive->recv = regx_rndv_recv_open(process->rndv, &process->peer, receive->buffer, length);
+        /* By remap it matters where in its page a buffer begins. */
+        const size_t skew = (size_t)(receive - process->receives) * 1000;
+
+        fuzz_check(posix_memalign(&receive->memory, PAGE, skew + length) == 0);
+        receive->recv = regx_rndv_recv_open(process->rndv, &process->peer,
+                                            (char *)receive->memory + skew, length);
         fuzz_check(receive->recv != NULL);
     }
 }
@@ -228,7 +258,7 @@ static void close_recv(receive_t *receive)
         if (process->grave_count == sizeof(process->graves) / sizeof(process->graves[0])) {
             exit(1); /* no input is that long */
         }
-        process->graves[process->grave_count++] = receive->buffer;
+        process->graves[process->grave_count++] = receive->memory;
     }
 }
 
@@ -361,8 +391,10 @@ static void take_step(fuzz_input_t *input)
 
 static void begin(uint64_t how)
 {
-    static const char *const names[] = {"bounce", "pipeline", "direct", "read", "together"};
-    const regx_rndv_config_t config = {.strategy = regx_strategy_find(names[how % 5]),
+    static const char *const names[] = {
+        "bounce", "pipeline", "direct", [READ] = "read", "together", [REMAP] = "remap"};
+    const char *name = names[(how & 0x3f) % (REMAP + 1)];
+    const regx_rndv_config_t config = {.strategy = regx_strategy_find(name),
                                        .chunk_size = CHUNK,
                                        .chunk_depth = 4,
                                        .verify = (how & 0x40) != 0,
@@ -376,12 +408,12 @@ static void begin(uint64_t how)
                                             .pool_memory = process->pool_memory,
                                             .pool_size = (size_t)SLOTS * SLOT,
                                             .max_frame = 256,
-                                            .registers = (how & 0x80) == 0};
+                                            .registers = (how & ON_NODE) == 0};
     process->conn = (regx_conn_t){.transport = &process->transport,
                                   .peer = PEER,
                                   .wire = "fuzz",
-                                  .shares_pool = (how & 0x80) != 0,
-                                  .single_copy = (how & 0x80) != 0};
+                                  .shares_pool = (how & ON_NODE) != 0,
+                                  .single_copy = (how & ON_NODE) != 0};
     process->peer = (regx_peer_t){.id = PEER, .conn = &process->conn};
     process->registry.transport = &process->transport;
     process->registry.counters = &process->counters;
@@ -452,12 +484,12 @@ static size_t put_control(uint8_t *to, size_t at, const regx_control_t *control)
 static const uint8_t end_of_receive[] = {STEP_GET_DONE, 0, 0, STEP_CLOSE, 0};
 
 /* A receive of 12 KiB, and what its sender says. */
-static size_t seed_recv(unsigned strategy, regx_control_type_t type, uint8_t *to)
+static size_t seed_recv(unsigned how, regx_control_type_t type, uint8_t *to)
 {
-    const uint8_t step[] = {(uint8_t)strategy, STEP_RECV, 0, 0xff, 0x2f, 0};
+    const uint8_t step[] = {(uint8_t)how, STEP_RECV, 0, 0xff, 0x2f, 0};
     fuzz_input_t input = {step + 2, sizeof(step) - 2};
 
-    begin(strategy);
+    begin(how);
     open_recv(&input);
     const regx_rndv_recv_t *recv = process->receives[0].recv;
     regx_control_t control = {.type = type,
@@ -466,6 +498,10 @@ static size_t seed_recv(unsigned strategy, regx_control_type_t type, uint8_t *to
                               .length = type == REGX_CONTROL_ATP_SLOT ? SLOT : CHUNK};
     regx_cts_t cts;
 
+    if (how == (ON_NODE | REMAP) && !regx_cts_unpack(recv->cts, REGX_GRANTS_CHUNK, &cts)) {
+        type = REGX_CONTROL_READY; /* no pages can be moved on this machine */
+    }
+    control.type = type;
     if (type == REGX_CONTROL_ATP_SLOT && regx_cts_unpack(recv->cts, REGX_GRANTS_SLOTS, &cts)) {
         control.slot = cts.slots[0].slot;
         control.length = cts.slots[0].length;
@@ -479,7 +515,7 @@ static size_t seed_recv(unsigned strategy, regx_control_type_t type, uint8_t *to
 /* A send of 12 KiB, and what its receiver says. */
 static size_t seed_send(regx_path_t path, regx_control_type_t type, uint8_t *to)
 {
-    const uint8_t step[] = {0x80, STEP_SEND, 0, 0xff, 0x2f, 0};
+    const uint8_t step[] = {ON_NODE | READ, STEP_SEND, 0, 0xff, 0x2f, 0};
     regx_cts_t cts = {.path = path, .recv = {1, 1}, .length = 12288};
     uint8_t bytes[5 + REGX_CTS_SIZE];
 
@@ -528,7 +564,7 @@ static size_t seed_send(regx_path_t path, regx_control_type_t type, uint8_t *to)
 
 static size_t seed_exposed(uint8_t *to)
 {
-    const uint8_t step[] = {0x80, STEP_RECV, 0, 0xff, 0x2f, 0, STEP_GET, 0};
+    const uint8_t step[] = {ON_NODE | READ, STEP_RECV, 0, 0xff, 0x2f, 0, STEP_GET, 0};
     const regx_exposure_t exposure = {.length = 12288};
     uint8_t bytes[REGX_CTS_SIZE];
 
@@ -559,6 +595,10 @@ size_t fuzz_seed(unsigned number, uint8_t *to)
         return seed_send(REGX_PATH_read, REGX_CONTROL_ATS, to);
     case 8:
         return seed_exposed(to);
+    case 9:
+        return seed_recv(ON_NODE | REMAP, REGX_CONTROL_ATP_CHUNK, to);
+    case 10:
+        return seed_recv(ON_NODE | REMAP, REGX_CONTROL_NACK, to);
     default:
         return 0;
     }

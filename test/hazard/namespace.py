@@ -64,12 +64,28 @@ def wait_for_carrier(names: list[str], patience: float = 30) -> None:
         time.sleep(0.01)
 
 
+def words_for(folder: Path, hosts: dict[str, str]) -> tuple[list[str], list[str]]:
+    """For a job in those namespaces, each with its address: the words before mpirun, and its options.
+
+    Open MPI's daemons on all but the first are started by a script in the place of ssh.
+    """
+    # Each gets a host name of its own, or Open MPI takes them for one node.
+    enter = 'exec ip netns exec {} unshare --uts sh -c \'hostname {}; exec "$@"\' sh "$@"\n'
+    for name in hosts:
+        (folder / name).write_text("#!/bin/sh\n" + enter.format(name, name))
+        (folder / name).chmod(0o700)
+    choices = "".join(f"{host}) name={folder / name};;\n" for name, host in hosts.items())
+    agent = folder / "agent"
+    agent.write_text(f'#!/bin/sh\ncase $1 in\n{choices}esac\nshift\nexec "$name" sh -c "$*"\n')
+    agent.chmod(0o700)
+    return [str(folder / next(iter(hosts)))], [
+        "--host", ",".join(f"{host}:8" for host in hosts.values()), "--map-by", "node",
+        "--mca", "plm_rsh_agent", str(agent)]
+
+
 @contextmanager
 def two_hosts(folder: Path) -> Iterator[tuple[list[str], list[str]]]:
-    """Two network namespaces, joined by one cable: the words before mpirun, and its options.
-
-    Open MPI's daemon on the other one is started by a script in the place of ssh.
-    """
+    """Two network namespaces, joined by one cable: the words before mpirun, and its options."""
     names = [f"regx{os.getpid()}{side}" for side in "ab"]
     hosts = [f"10.83.{os.getpid() % 250}.{number}" for number in (1, 2)]
     why = refusal("ip", "netns", "add", names[0])
@@ -84,17 +100,7 @@ def two_hosts(folder: Path) -> Iterator[tuple[list[str], list[str]]]:
             command("ip", "-n", name, "link", "set", "regx0", "up")
             command("ip", "-n", name, "link", "set", "lo", "up")
         wait_for_carrier(names)
-        # Each gets a host name of its own, or Open MPI takes them for one node.
-        enter = 'exec ip netns exec {} unshare --uts sh -c \'hostname {}; exec "$@"\' sh "$@"\n'
-        for name in names:
-            (folder / name).write_text("#!/bin/sh\n" + enter.format(name, name))
-            (folder / name).chmod(0o700)
-        agent = folder / "agent"
-        agent.write_text(f'#!/bin/sh\nshift\nexec {folder / names[1]} sh -c "$*"\n')
-        agent.chmod(0o700)
-        yield [str(folder / names[0])], [
-            "--host", ",".join(f"{host}:8" for host in hosts), "--map-by", "node",
-            "--mca", "plm_rsh_agent", str(agent)]
+        yield words_for(folder, dict(zip(names, hosts)))
     finally:
         for name in names:
             subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)

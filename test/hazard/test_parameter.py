@@ -43,6 +43,7 @@ BAD = {
     "verbs_mtu": ["0", "1000", "8192", ""],
     "verbs_any_subnet": ["2", "-1", "yes", ""],
     "verbs_srq_depth": ["15", "32769", "-1", "many"],
+    "verbs_connections": ["1", "65537", "-1", "some"],
     "verbs_sq_depth": ["15", "1025", "-1", "auto"],
     "if_include": ["nosuch0", "10.0.0.0/99", "lo,nosuch0"],
 }

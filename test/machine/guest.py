@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -18,10 +19,9 @@ from trouble import Trouble
 BOOTS = 5  # a guest that dies before the command starts is booted again, so often at most
 BOOT_PATIENCE = 180  # seconds
 GRACE = 60  # seconds that an interrupted command may take to end
-MEMORY = 3072  # MiB
 QEMU = ["qemu-system-x86_64", "-accel", "tcg,thread=multi,tb-size=512", "-cpu", "max",
-        "-smp", "2", "-m", str(MEMORY), "-M", "q35,usb=off,vmport=off,smm=off", "-nodefaults",
-        "-no-reboot", "-display", "none"]
+        "-smp", "2", "-M", "q35,usb=off,vmport=off,smm=off", "-nodefaults", "-no-reboot",
+        "-display", "none"]
 # maxcpus=1: see guest-init. tsc=reliable: else a busy host makes the kernel distrust the clock, and
 # patch its own code for that, in the middle of a command.
 KERNEL_LINE = ("console=ttyS0 quiet maxcpus=1 mitigations=off nokaslr panic=-1 oops=panic "
@@ -60,20 +60,40 @@ def shared(name: str, folder: Path) -> list[str]:
             "-device", f"virtio-9p-pci,fsdev={name},mount_tag={name}"]
 
 
+@dataclass(frozen=True)
+class Machine:
+    """What a guest consists of. memory, swap: MiB; without swap, its memory is all there is."""
+    kernel: Path
+    root: Path
+    memory: int
+    swap: int = 0
+
+    def words(self, control: Path) -> list[str | Path]:
+        """QEMU's, for a guest with files of its own in `control`."""
+        words: list[str | Path] = [
+            *QEMU, "-m", str(self.memory), "-kernel", self.kernel / "vmlinux",
+            "-initrd", self.kernel / "initrd",
+            "-drive", f"file={self.root / 'root.img'},format=raw,if=virtio,snapshot=on"]
+        if self.swap > 0:
+            disk = control / "swap"
+            with disk.open("wb") as file:  # a hole, until the guest writes to it
+                file.truncate(self.swap << 20)
+            words += ["-drive", f"file={disk},format=raw,if=virtio,cache=unsafe"]
+        return words
+
+
 class Guest:
     """A guest that is to run one command, with `tree` at the same place as here."""
 
-    def __init__(self, kernel: Path, root: Path, tree: Path, command: Sequence[str],
-                 control: Path) -> None:
+    def __init__(self, machine: Machine, tree: Path, command: Sequence[str], control: Path) -> None:
         self.control = control
         self.console = control / "console"
         shutil.copy(INIT, control / "init")
         (control / "tree").write_text(f"{tree}\n")
         (control / "command").write_text(f"exec {shlex.join(command)}\n")
         self.words = [
-            *QEMU, "-kernel", str(kernel / "vmlinux"), "-initrd", str(kernel / "initrd"),
+            *machine.words(control),
             "-append", KERNEL_LINE, "-serial", f"file:{self.console}", "-serial", "stdio",
-            "-drive", f"file={root / 'root.img'},format=raw,if=virtio,snapshot=on",
             *shared("control", control), *shared("tree", tree)]
 
     def last_words(self) -> str:
@@ -126,13 +146,13 @@ class Guest:
         raise Trouble(f"the guest died while the command ran\n{self.last_words()}")
 
 
-def run(kernel: Path, root: Path, tree: Path, command: Sequence[str], timeout: float) -> int:
+def run(machine: Machine, tree: Path, command: Sequence[str], timeout: float) -> int:
     """The status of the command; Trouble if the guest dies, TimeoutError if it takes too long."""
     interruption = Interruption()
     for boot in range(1, BOOTS + 1):
         with tempfile.TemporaryDirectory(prefix="regx-machine-", dir=os.environ.get("TMPDIR")) \
                 as control:
-            guest = Guest(kernel, root, tree, command, Path(control))
+            guest = Guest(machine, tree, command, Path(control))
             status = guest.boot(timeout, interruption)
             if status is not None:
                 return status

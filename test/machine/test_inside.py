@@ -24,6 +24,8 @@ FILES = ["test/mpi/test_over_verbs.py", "test/hazard/test_verbs.py",
          "test/mpi/test_on_demand.py", "test/hazard/test_verbs_hazards.py",
          "test/hazard/test_verbs_ports.py", "test/hazard/test_verbs_auto.py",
          "test/hazard/test_verbs_stale.py"]
+# Too short for a machine of its own: in that of another file.
+ALONG = {"test/registration/test_staleness_verbs.py": ["test/registration/test_library_verbs.py"]}
 SIDE_BY_SIDE = 2  # one emulated machine leaves a good part of two cores idle
 SHORT = "test/mpi/test_over_verbs.py"
 WITHOUT_PAGING = "bookworm"  # a suite whose kernel can less
@@ -72,7 +74,7 @@ def outputs(request: pytest.FixtureRequest, reason_not_to: None, full: bool,
     options = [f"--seed={seed}", *(["--full"] if full else [])]
     with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
         try:
-            yield {file: pool.submit(inside, [*PYTEST, file, *options],
+            yield {file: pool.submit(inside, [*PYTEST, file, *ALONG.get(file, []), *options],
                                      timeout=10800 if full else 1800) for file in files}
         finally:
             pool.shutdown(cancel_futures=True)

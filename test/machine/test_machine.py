@@ -76,6 +76,19 @@ def test_the_kernel_decides_on_demand_paging(suite: str, paging: bool) -> None:
     assert ("SUPPORT_WRITE" in run.stdout) == paging, run
 
 
+def test_memory_and_swap_are_as_asked() -> None:
+    run = shell("grep -e ^MemTotal -e ^SwapTotal /proc/meminfo", "--memory", "512", "--swap", "64")
+    assert run.returncode == 0, run
+    memory, swap = (int(line.split()[1]) >> 10 for line in run.stdout.splitlines())
+    assert 400 < memory < 512 and 63 <= swap <= 64, run  # the kernel itself takes some of both
+
+
+def test_memory_that_is_no_number_is_refused() -> None:
+    run = shell("true", "--memory", "much")
+    assert run.returncode == 2, run
+    assert "much: not a number of MiB" in run.stderr, run
+
+
 def test_guest_that_dies_while_the_command_runs() -> None:
     run = shell("echo before; echo c >/proc/sysrq-trigger")
     assert run.returncode == 125, run

@@ -44,23 +44,23 @@ static void write_maps(FILE *out)
     fprintf(out, "]");
 }
 
-/* The names of a folder of /proc/self, or what they link to. */
-static void write_folder(FILE *out, const char *key, const char *folder, bool links)
+/* What each links to. */
+static void write_descriptors(FILE *out)
 {
-    DIR *directory = opendir(folder);
+    DIR *directory = opendir("/proc/self/fd");
     struct dirent *entry;
     const char *comma = "";
     if (directory == NULL) {
-        check_fail("cannot read %s", folder);
+        check_fail("cannot read /proc/self/fd");
     }
-    fprintf(out, "\"%s\": [", key);
+    fprintf(out, "\"descriptors\": [");
     while ((entry = readdir(directory)) != NULL) {
         char path[512], target[4096];
         if (entry->d_name[0] == '.') {
             continue;
         }
-        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
-        ssize_t length = links ? readlink(path, target, sizeof target - 1) : -1;
+        snprintf(path, sizeof path, "/proc/self/fd/%s", entry->d_name);
+        const ssize_t length = readlink(path, target, sizeof target - 1);
         if (length >= 0) {
             target[length] = '\0';
         }
@@ -109,6 +109,34 @@ static void write_code(FILE *out)
     dlclose(libc);
 }
 
+/* By their names, which say whose they are. */
+static void write_threads(FILE *out)
+{
+    const char *comma = "";
+    DIR *folder = opendir("/proc/self/task");
+    struct dirent *entry;
+    if (folder == NULL) {
+        check_fail("cannot read /proc/self/task");
+    }
+    fprintf(out, "\"threads\": [");
+    while ((entry = readdir(folder)) != NULL) {
+        char path[300], name[64] = "";
+        snprintf(path, sizeof path, "/proc/self/task/%s/comm", entry->d_name);
+        FILE *comm = entry->d_name[0] != '.' ? fopen(path, "r") : NULL;
+        if (comm == NULL) {
+            continue; /* it ended meanwhile */
+        }
+        if (fgets(name, sizeof name, comm) != NULL) {
+            name[strcspn(name, "\n")] = '\0';
+            fprintf(out, "%s\"%s\"", comma, name);
+            comma = ", ";
+        }
+        fclose(comm);
+    }
+    closedir(folder);
+    fprintf(out, "]");
+}
+
 static void write_locked(FILE *out)
 {
     char line[256];
@@ -129,9 +157,9 @@ static void write_state(FILE *out, const char *name)
     fprintf(out, "%s\"%s\": {", strcmp(name, "before") == 0 ? "{" : ",\n", name);
     write_maps(out);
     fprintf(out, ", ");
-    write_folder(out, "threads", "/proc/self/task", false);
+    write_threads(out);
     fprintf(out, ", ");
-    write_folder(out, "descriptors", "/proc/self/fd", true);
+    write_descriptors(out);
     fprintf(out, ", ");
     write_locked(out);
     fprintf(out, ", ");

@@ -195,10 +195,10 @@ def test_the_choice_of_auto_can_be_pinned(mpi: Mpi, tmp_path: Path, way: str) ->
 @pytest.mark.parametrize("verify", [0, 1])
 def test_a_short_bounce_is_taken_from_where_its_sender_copies_it(mpi: Mpi, tmp_path: Path,
                                                                  verify: int) -> None:
-    """By `auto` on a node, up to 64 KiB: the slots of the pool carry what comes before the first
+    """By `auto` on a node, up to 128 KiB: the slots of the pool carry what comes before the first
     answer, and nothing later."""
     count = 200
-    cases = [Case(size, 3, 5, pattern=pattern) for size in (20_001, 65_536)
+    cases = [Case(size, 3, 5, pattern=pattern) for size in (20_001, 65_536, 131_072)
              for pattern in ("pair", "both")]
     job = mpi("transfer", "--iterations", count, sample.write(cases, tmp_path),
               regx={"auto_choice": "16K:bounce", "verify": verify, **WIRES["shm"]})

@@ -110,12 +110,12 @@ def test_level_40_says_which_messages_are_read_whole(mpi: Mpi, strategy: str) ->
 
 def test_level_40_says_which_messages_are_taken_from_a_stage(mpi: Mpi) -> None:
     """Of the second on, and of none that is longer than a stage."""
-    job, lines = traced(mpi, 40, "50000,100000", auto_choice="32K:bounce,64K:bounce")
+    job, lines = traced(mpi, 40, "100000,200000", auto_choice="32K:bounce")
     for rank in (0, 1):
-        assert beginning(lines, f"50000 bytes from rank {rank} over shm: taken from its sender's "
+        assert beginning(lines, f"100000 bytes from rank {rank} over shm: taken from its sender's "
                          "stage"), str(job)
-        assert beginning(lines, f"100000 bytes from rank {rank} over shm by bounce"), str(job)
-        assert not beginning(lines, f"100000 bytes from rank {rank} over shm: "), str(job)
+        assert beginning(lines, f"200000 bytes from rank {rank} over shm by bounce"), str(job)
+        assert not beginning(lines, f"200000 bytes from rank {rank} over shm: "), str(job)
     assert not beginning(lines, "fallback: "), str(job)
 
 

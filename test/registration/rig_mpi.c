@@ -20,5 +20,5 @@ void rig_end(void)
 
 const regx_hook_source_t *rig_hooks(void)
 {
-    return &regx_compat_hooks;
+    return regx_hooks_by_default(regx_compat_links_ucx(), &regx_compat_hooks);
 }

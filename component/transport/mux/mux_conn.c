@@ -139,7 +139,7 @@ regx_status_t regx_mux_connect(regx_transport_t *transport, uint64_t peer, bool 
         find_part(address, length, mux->count - 1, &part, &part_length) != REGX_OK) {
         return REGX_INVALID;
     }
-    conn = calloc(1, sizeof(*conn));
+    conn = calloc(1, sizeof(*conn) + length);
     if (conn == NULL) {
         return REGX_NO_MEMORY;
     }

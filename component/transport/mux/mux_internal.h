@@ -12,7 +12,7 @@
 #include "transport/pace.h"
 #include "transport/rkey_table.h"
 
-#define REGX_MUX_ADDRESS_VERSION 5
+#define REGX_MUX_ADDRESS_VERSION 6
 #define REGX_MUX_ADDRESS_HEAD 4 /* bytes before the first transport's length */
 
 typedef struct regx_mux_conn {
@@ -26,7 +26,7 @@ typedef struct regx_mux_conn {
     bool lost; /* no path is left: in the list until progress has reported it */
     struct regx_mux_conn *next_lost;
     size_t address_length; /* of the peer's address, which follows */
-    uint8_t address[REGX_ADDRESS_MAX];
+    uint8_t address[];
 } regx_mux_conn_t;
 
 typedef struct regx_mux {

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/option.h"
+#include "transport/shm/mapped.h"
 #include "transport/uct/component.h"
 #include "transport/uct/log.h"
 
@@ -126,6 +127,10 @@ regx_status_t regx_segment_map(const regx_segment_name_t *name, regx_mapping_t *
     if (uct_rkey_ptr(mapping->component, &mapping->key, name->base, &base) != UCS_OK) {
         uct_rkey_release(mapping->component, &mapping->key);
         return REGX_UNREACHABLE;
+    }
+    if (!regx_mapped_shared(base, name->length)) {
+        uct_rkey_release(mapping->component, &mapping->key);
+        return REGX_INVALID;
     }
     mapping->base = base;
     mapping->length = name->length;

@@ -68,8 +68,9 @@ static inline char *regx_segment_base(const regx_segment_t *segment)
 regx_status_t regx_segment_pack(const regx_segment_domain_t *domain, const regx_segment_t *segment,
                                 regx_segment_name_t *name);
 
-/* Maps what another process packed. REGX_INVALID: malformed name. REGX_UNREACHABLE: it cannot be
- * mapped from here (another name space, no descriptor left, its owner gone). */
+/* Maps what another process packed. REGX_INVALID: malformed name, or no shared memory is where it
+ * says. REGX_UNREACHABLE: it cannot be mapped from here (another name space, no descriptor left, its
+ * owner gone). */
 regx_status_t regx_segment_map(const regx_segment_name_t *name, regx_mapping_t *mapping);
 void regx_segment_unmap(regx_mapping_t *mapping);
 

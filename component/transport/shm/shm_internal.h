@@ -87,6 +87,10 @@ typedef struct regx_shm_conn {
     struct regx_shm_conn *next; /* in the list of disconnecting ones */
 } regx_shm_conn_t;
 
+/* Neighbours that post to this process, at most: more than a node has processors. Beyond that the
+ * connection is broken, and the user is told. */
+#define REGX_SHM_NEIGHBOURS_MAX 4096u
+
 /* A neighbour that posts to this process. */
 typedef struct regx_shm_inbound {
     uint64_t sender;

@@ -14,8 +14,13 @@ static void malformed(regx_shm_t *shm)
     regx_count(shm->config.counters, &shm->config.counters->malformed, 1);
 }
 
-static regx_status_t make_room(regx_shm_t *shm)
+/* For one more neighbour. If there is none, `reason` says why. */
+static regx_status_t make_room(regx_shm_t *shm, const char **reason)
 {
+    if (shm->inbound_count == REGX_SHM_NEIGHBOURS_MAX) {
+        *reason = "there are too many neighbours";
+        return REGX_NO_MEMORY;
+    }
     if (shm->inbound_count == shm->inbound_room) {
         const size_t room = shm->inbound_room == 0 ? 8 : 2 * shm->inbound_room;
         regx_shm_inbound_t **more = realloc(shm->inbound, room * sizeof(*more));
@@ -66,7 +71,7 @@ static void accept_neighbour(regx_shm_t *shm, const regx_connect_request_t *requ
     const char *reason = "out of memory";
     regx_status_t status = REGX_NO_MEMORY;
 
-    if (inbound != NULL && make_room(shm) == REGX_OK) {
+    if (inbound != NULL && make_room(shm, &reason) == REGX_OK) {
         status = map_mailbox(shm, request, inbound, &reason);
     }
     if (status != REGX_OK) {

@@ -171,23 +171,24 @@ static regx_stage_t *find_due_locked(const regx_shm_t *shm)
     return stage;
 }
 
-static void copy_in(const regx_shm_t *shm, const regx_stage_t *stage)
+/* Copies the next bytes of a message to its stage. */
+static void copy_in(const regx_shm_t *shm, regx_stage_t *stage)
 {
     char *to =
         memory_of(shm, regx_segment_base(&shm->main), (unsigned)(stage - shm->stages.stages));
-    size_t copied = 0;
+    const size_t end = regx_min(stage->length, stage->copied + REGX_STAGE_STEP);
 
-    while (copied < stage->length) {
-        const size_t piece = regx_min(stage->length - copied, PIECE);
+    while (stage->copied < end) {
+        const size_t piece = regx_min(end - stage->copied, PIECE);
 
-        memcpy(to + copied, stage->from + copied, piece);
-        copied += piece;
-        atomic_store_explicit(&cell_of(shm, stage)->ready, pack(stage->number, copied),
+        memcpy(to + stage->copied, stage->from + stage->copied, piece);
+        stage->copied += piece;
+        atomic_store_explicit(&cell_of(shm, stage)->ready, pack(stage->number, stage->copied),
                               memory_order_release);
     }
 }
 
-/* Copies a message to its stage. Returns whether there was one. */
+/* Copies to the oldest stage that is due. Returns whether there was one. */
 static bool fill(regx_shm_t *shm)
 {
     regx_stages_t *stages = &shm->stages;
@@ -202,8 +203,10 @@ static bool fill(regx_shm_t *shm)
     copy_in(shm, stage);
     regx_lock(&shm->lock);
     stages->copying = NULL;
-    unqueue_locked(shm, stage);
-    stage->state = REGX_STAGE_COPIED;
+    if (stage->copied == stage->length) {
+        unqueue_locked(shm, stage);
+        stage->state = REGX_STAGE_COPIED;
+    }
     regx_unlock(&shm->lock);
     return true;
 }

@@ -14,8 +14,9 @@
  * so: nothing is copied in vain. A receiver that has taken REGX_STAGE_ROW messages of a size in a row
  * says in its own main segment that it will go on so (`awaited`), and the sender begins at once.
  *
- * Each side copies in progress. The sender goes first where both have something to copy: in an
- * exchange both fill their stages, then both empty the peer's. If nothing comes the kernel copies
+ * Each side copies in progress, at most REGX_STAGE_STEP bytes to a stage before it takes what the
+ * peer has copied. The sender goes first where both have something to copy: in an exchange both fill
+ * a step of their stages, then both empty the peer's. If nothing comes the kernel copies
  * the rest from the sender's buffer, so the receiver does not wait for a sender that computes. The
  * sender frees the stage when the MPI ends the exposure, after the receiver's FIN. If another thread
  * copies to it at that moment, because the receiver gave it up, that copy is waited for: at most
@@ -36,8 +37,9 @@
 
 #include "transport/transport.h"
 
-#define REGX_STAGES 16u     /* of one process */
-#define REGX_STAGES_WARM 4u /* of these, as a rule: what moves stays in the caches */
+#define REGX_STAGES 8u              /* of one process */
+#define REGX_STAGES_WARM 4u         /* of these, as a rule: what moves stays in the caches */
+#define REGX_STAGE_STEP (64u << 10) /* bytes copied to a stage in one call of progress */
 #define REGX_STAGE_BYTES (REGX_STAGES * REGX_STAGE_SIZE)
 #define REGX_STAGE_ROW 4u
 #define REGX_STAGE_LOOKS 1024u /* at a stage to which nothing comes, before the kernel copies */
@@ -68,6 +70,7 @@ typedef struct regx_stage {
     bool awaited;    /* to be copied before the receiver asks */
     const char *from;
     size_t length;
+    size_t copied;           /* by progress alone, without the lock */
     struct regx_stage *next; /* of those that are QUEUED */
 } regx_stage_t;
 

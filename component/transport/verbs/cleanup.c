@@ -25,6 +25,8 @@ static void cut(regx_ep_t *ep)
         ibv_destroy_qp(ep->qp);
         ep->qp = NULL;
         ep->last_taken = false;
+        verbs->live--;
+        verbs->retiring -= ep->retires;
     }
     if (ep->ah != NULL) {
         regx_cm_drop_route(verbs, ep->ah);
@@ -81,15 +83,29 @@ void regx_ep_abort(regx_ep_t *ep)
     cut(ep);
 }
 
+/* Whether an endpoint was being closed for room, and not all that was accepted by it is known to
+ * have arrived. */
+static bool was_cut_short(const regx_ep_t *ep)
+{
+    return ep->retires && !ep->verbs->closing &&
+           !(ep->local == REGX_EP_CLOSED && ep->remote_closed);
+}
+
 /* A broken endpoint is told of, also where nothing was ever sent to that peer and something may be
- * awaited; unless we have left it, or the peer said goodbye and nobody here wants anything of it.
- */
+ * awaited; unless we have left it, or the peer has left us and nobody here wants anything of it. */
+static bool concerns_callers(const regx_ep_t *ep)
+{
+    const bool left = ep->remote_closed && !ep->remote_stays;
+
+    return (ep->local == REGX_EP_OPEN || was_cut_short(ep)) &&
+           !(left && ep->report != REGX_EP_REPORT_DUE);
+}
+
 static void report(regx_ep_t *ep)
 {
     regx_verbs_t *verbs = ep->verbs;
-    const bool left = ep->remote_closed && ep->report != REGX_EP_REPORT_DUE;
 
-    if (ep->report == REGX_EP_REPORTED || ep->local != REGX_EP_OPEN || left) {
+    if (ep->report == REGX_EP_REPORTED || !concerns_callers(ep)) {
         ep->report = ep->report == REGX_EP_REPORTED ? REGX_EP_REPORTED : REGX_EP_NOT_REPORTED;
         return;
     }
@@ -118,6 +134,9 @@ static void clean_up(regx_verbs_t *verbs, regx_ep_t *ep, bool empty)
         return;
     }
     cut(ep);
+    if (ep->retires && ep->report == REGX_EP_REPORTED && !verbs->closing) {
+        ep->local = REGX_EP_OPEN; /* it stays, so that the caller does not ask a lost peer again */
+    }
     if (ep->local != REGX_EP_OPEN) {
         regx_ep_free(ep);
     }

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "transport/verbs/bound.h"
 #include "transport/verbs/cleanup.h"
 #include "transport/verbs/cm_queue.h"
 #include "transport/verbs/tx.h"
@@ -81,9 +82,14 @@ void regx_cm_connected(regx_ep_t *ep)
     }
 }
 
-void regx_cm_left(regx_ep_t *ep)
+void regx_cm_left(regx_ep_t *ep, bool stays)
 {
     ep->remote_closed = true;
+    ep->remote_stays = stays;
+    if (stays && ep->local == REGX_EP_OPEN) {
+        regx_bound_retire(ep, false);
+        regx_cm_leave(ep);
+    }
     if (ep->local == REGX_EP_CLOSED) {
         regx_cm_stop(ep); /* that is what it was asked for */
     }
@@ -103,14 +109,39 @@ void regx_cm_leave(regx_ep_t *ep)
     }
 }
 
+/* Whether an endpoint may be made now; if not, sees to room for it. */
+static bool admits(regx_verbs_t *verbs, bool asks)
+{
+    regx_ep_t *close;
+    const bool admitted = regx_bound_admits(verbs, asks, &close);
+
+    if (close != NULL) {
+        regx_bound_retire(close, true);
+        regx_cm_leave(close);
+    }
+    return admitted;
+}
+
 /* An endpoint for a peer whose address was published. */
 static regx_ep_t *make(const regx_verbs_conn_t *conn)
 {
     regx_verbs_t *verbs = regx_verbs_of(conn->super.transport);
     int error;
+
+    if (!admits(verbs, true)) {
+        return NULL;
+    }
     struct ibv_ah *route = regx_ep_route(verbs, &conn->address, &error);
 
     return regx_ep_new(verbs, conn->super.peer, &conn->address, route, error);
+}
+
+/* Somebody here wants to send by an endpoint that has said goodbye. */
+static void want_back(regx_ep_t *ep)
+{
+    if (!ep->remote_closed && ep->state == REGX_EP_READY && regx_ep_is_done(ep)) {
+        regx_cm_ask(ep);
+    }
 }
 
 /* The endpoint that a connection without one shall use. NULL: none now. */
@@ -129,11 +160,10 @@ static regx_ep_t *attach(regx_verbs_conn_t *conn)
         regx_cm_leave(ep);
         return NULL;
     } else if (ep->local == REGX_EP_CLOSED) {
-        if (!ep->remote_closed && ep->state == REGX_EP_READY && regx_ep_is_done(ep)) {
-            regx_cm_ask(ep);
-        }
+        want_back(ep);
         return NULL;
-    } else if (ep->local == REGX_EP_CLOSING && ep->state == REGX_EP_BROKEN) {
+    } else if (ep->local == REGX_EP_CLOSING &&
+               (ep->state == REGX_EP_BROKEN || ep->retires || ep->remote_stays)) {
         return NULL; /* it ends in a moment */
     }
     if (ep != NULL) {
@@ -150,6 +180,9 @@ regx_status_t regx_cm_ready(regx_verbs_conn_t *conn)
     regx_ep_t *ep = conn->ep != NULL ? conn->ep : attach(conn);
 
     if (ep == NULL || ep->local != REGX_EP_OPEN) {
+        if (ep != NULL && ep->local == REGX_EP_CLOSED) {
+            want_back(ep); /* it was closed for room */
+        }
         return REGX_AGAIN;
     }
     if (ep->state == REGX_EP_READY) {
@@ -164,10 +197,46 @@ regx_status_t regx_cm_ready(regx_verbs_conn_t *conn)
     return REGX_AGAIN;
 }
 
+static struct regx_cm_waiting *waiting_at(regx_verbs_t *verbs, uint32_t number)
+{
+    return &verbs->cm.waiting[(verbs->cm.waiting_first + number) % REGX_CM_WAITING];
+}
+
+/* The request of that peer that waits for room; or NULL. */
+static struct regx_cm_waiting *find_waiting(regx_verbs_t *verbs, uint64_t peer)
+{
+    for (uint32_t i = 0; i < verbs->cm.waiting_count; i++) {
+        struct regx_cm_waiting *place = waiting_at(verbs, i);
+
+        if (place->message.kind == REGX_CM_REQUEST && place->message.from == peer) {
+            return place;
+        }
+    }
+    return NULL;
+}
+
+/* Keeps a request until there is room. If the peer has asked before, this takes that one's place. */
+static void let_wait(regx_verbs_t *verbs, const regx_cm_message_t *message)
+{
+    struct regx_cm_waiting *place = find_waiting(verbs, message->from);
+
+    if (place == NULL && verbs->cm.waiting_count < REGX_CM_WAITING) {
+        place = waiting_at(verbs, verbs->cm.waiting_count++);
+    }
+    if (place != NULL) {
+        *place = (struct regx_cm_waiting){.message = *message, .heard_at = regx_now_ns()};
+    }
+}
+
 /* An endpoint for a peer that asks. Where its address leads nowhere, that concerns it alone. */
 static regx_ep_t *accept(regx_verbs_t *verbs, const regx_cm_message_t *message)
 {
     int error;
+
+    if (!admits(verbs, false)) {
+        let_wait(verbs, message);
+        return NULL;
+    }
     struct ibv_ah *route = regx_ep_route(verbs, &message->address, &error);
 
     if (route == NULL && !regx_is_scarce(error)) {
@@ -214,6 +283,7 @@ static void renew(regx_verbs_t *verbs, const regx_cm_message_t *message)
 
     if (ep != NULL && message->known == ep->epoch && message->epoch == ep->peer_epoch &&
         ep->local == REGX_EP_OPEN) {
+        regx_bound_retire(ep, false);
         regx_cm_leave(ep);
     }
 }
@@ -227,6 +297,36 @@ static bool is_well_formed(regx_verbs_t *verbs, const uint8_t *bytes, size_t len
            comes_from(source, &message->address) && may_be(verbs, message->from, &message->address);
 }
 
+/* A request or an answer. */
+static void connect_to(regx_verbs_t *verbs, const regx_cm_message_t *message)
+{
+    regx_ep_t *ep = addressee(verbs, message);
+
+    if (ep == NULL) {
+        return;
+    }
+    struct regx_cm_waiting *earlier = find_waiting(verbs, message->from);
+    if (earlier != NULL) {
+        earlier->message.kind = 0;
+    }
+    /* A queue pair that is connected to one of ours that is no more is not connected to. Our answer
+     * tells the peer, which makes another. */
+    const bool fits = message->known == 0 || message->known == ep->epoch;
+    if (fits && ep->state == REGX_EP_CONNECTING && !regx_ep_connect(ep, message)) {
+        regx_ep_want_report(ep);
+        return;
+    }
+    if (message->known == ep->epoch) {
+        regx_cm_connected(ep);
+    }
+    if (message->kind == REGX_CM_REQUEST) {
+        regx_trace(verbs->config.trace, REGX_TRACE_CONNECTION,
+                   "verbs: accept process %#" PRIx64 " on %s, queue pair %u", message->from,
+                   verbs->port.name, ep->peer_qpn);
+        regx_cm_answer(ep);
+    }
+}
+
 void regx_cm_receive(regx_verbs_t *verbs, const uint8_t *bytes, size_t length,
                      const regx_cm_source_t *source)
 {
@@ -234,31 +334,30 @@ void regx_cm_receive(regx_verbs_t *verbs, const uint8_t *bytes, size_t length,
 
     if (!is_well_formed(verbs, bytes, length, source, &message)) {
         regx_count_malformed(verbs);
-        return;
-    }
-    if (message.kind == REGX_CM_RENEW) {
+    } else if (message.kind == REGX_CM_RENEW) {
         renew(verbs, &message);
-        return;
+    } else {
+        connect_to(verbs, &message);
     }
-    regx_ep_t *ep = addressee(verbs, &message);
-    if (ep == NULL) {
-        return;
-    }
-    /* A queue pair that is connected to one of ours that is no more is not connected to. Our answer
-     * tells the peer, which makes another. */
-    const bool fits = message.known == 0 || message.known == ep->epoch;
-    if (fits && ep->state == REGX_EP_CONNECTING && !regx_ep_connect(ep, &message)) {
-        regx_ep_want_report(ep);
-        return;
-    }
-    if (message.known == ep->epoch) {
-        regx_cm_connected(ep);
-    }
-    if (message.kind == REGX_CM_REQUEST) {
-        regx_trace(verbs->config.trace, REGX_TRACE_CONNECTION,
-                   "verbs: accept process %#" PRIx64 " on %s, queue pair %u", message.from,
-                   verbs->port.name, ep->peer_qpn);
-        regx_cm_answer(ep);
+}
+
+/* Requests that have waited, as far as there is room for them now. Those that are too old give way
+ * also where there is none. */
+static void accept_waiting(regx_verbs_t *verbs)
+{
+    while (verbs->cm.waiting_count > 0) {
+        const struct regx_cm_waiting first = *waiting_at(verbs, 0);
+        const bool counts = first.message.kind == REGX_CM_REQUEST &&
+                            regx_now_ns() - first.heard_at < REGX_BOUND_KEEP_NS;
+
+        if (counts && !regx_bound_has_room(verbs)) {
+            break;
+        }
+        verbs->cm.waiting_first = (verbs->cm.waiting_first + 1) % REGX_CM_WAITING;
+        verbs->cm.waiting_count--;
+        if (counts) {
+            connect_to(verbs, &first.message);
+        }
     }
 }
 
@@ -266,22 +365,26 @@ void regx_cm_receive(regx_verbs_t *verbs, const uint8_t *bytes, size_t length,
 static void leave(regx_verbs_t *verbs, regx_ep_t *ep)
 {
     const bool closing = verbs->closing;
+    /* Who closes does not wait for a peer that has left to acknowledge anything. */
+    const bool unheard = closing && ep->remote_closed && !ep->remote_stays;
 
     if (ep->state == REGX_EP_BROKEN) {
         return; /* cleanup frees it */
     }
-    /* Who closes does not wait for a peer that has left to acknowledge a goodbye. */
-    if (ep->state == REGX_EP_READY && ep->local == REGX_EP_CLOSING &&
-        !(closing && ep->remote_closed)) {
+    if (ep->state == REGX_EP_READY && ep->local == REGX_EP_CLOSING && !unheard) {
         if (regx_tx_post_goodbye(ep) == REGX_OK) {
             ep->local = REGX_EP_CLOSED;
+            ep->goodbye = ep->posted;
         }
         set_leaving(ep);
         return;
     }
-    const bool drained = regx_ep_is_done(ep) || (closing && ep->remote_closed);
-    if (!drained) {
+    if (!regx_ep_is_done(ep) && !unheard) {
         set_leaving(ep);
+    } else if (ep->remote_closed && ep->posted != ep->done && !closing) {
+        /* A question is under way. What comes of it must not be taken for that of another queue
+         * pair with the same number. */
+        regx_ep_break(ep, "disconnected", "while asked for a sign of life");
     } else if (closing || ep->remote_closed) {
         regx_ep_delete(ep);
     } else if (ep->state != REGX_EP_READY) {
@@ -302,4 +405,5 @@ void regx_cm_progress(regx_verbs_t *verbs)
         regx_list_remove(&ep->leaving_link);
         leave(verbs, ep);
     }
+    accept_waiting(verbs);
 }

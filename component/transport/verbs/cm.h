@@ -21,6 +21,8 @@
  * and heard one destroys the queue pair. Who has said goodbye and wants to send again asks the peer
  * to say goodbye (renew), and then requests a connection by a new queue pair.
  *
+ * Room. A connection that is closed because there may be no more is closed by both ends (bound.h).
+ *
  * Identity. The source of a datagram, which the device fills in, must be the address that the
  * message gives; where the peer's published address is known here, it must be that.
  */
@@ -44,8 +46,8 @@ void regx_cm_receive(regx_verbs_t *verbs, const uint8_t *bytes, size_t length,
                      const regx_cm_source_t *source);
 /* The peer is known to be connected to ours. */
 void regx_cm_connected(regx_ep_t *ep);
-/* The peer said goodbye. */
-void regx_cm_left(regx_ep_t *ep);
+/* The peer said goodbye. `stays`: for room, and wants us to do so, too (bound.h). */
+void regx_cm_left(regx_ep_t *ep, bool stays);
 /* We leave: goodbye is said in progress. */
 void regx_cm_leave(regx_ep_t *ep);
 /* Progress: says goodbyes, and deletes endpoints that both have left. When all is closed, also

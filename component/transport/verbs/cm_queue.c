@@ -12,6 +12,7 @@
 #define FIRST_WAIT_NS INT64_C(20000000)
 #define DOUBLINGS 6u
 #define ASKS_TOLD 500u /* some ten minutes */
+#define ASKS_GONE 30u  /* some 30 s */
 
 static bool start(const regx_verbs_t *verbs)
 {
@@ -197,7 +198,9 @@ void regx_cm_stop(regx_ep_t *ep)
 
 bool regx_cm_is_late(const regx_ep_t *ep)
 {
-    return is_asking(ep) && ep->asked >= ASKS_TOLD;
+    /* With a bound a peer may end while a connection to it is closed. It does not answer then. */
+    return is_asking(ep) &&
+           ep->asked >= (ep->verbs->settings.connections != 0 ? ASKS_GONE : ASKS_TOLD);
 }
 
 /* Puts an endpoint in the queue whose time has come. */

@@ -23,7 +23,8 @@ void regx_cm_ask(regx_ep_t *ep);
 void regx_cm_answer(regx_ep_t *ep);
 /* Neither asks nor answers any more. */
 void regx_cm_stop(regx_ep_t *ep);
-/* Whether the peer has not answered for some ten minutes. */
+/* Whether the peer has not answered for some ten minutes, or half a minute where connections are
+ * bounded. For the end of the job, when peers no longer compute. */
 bool regx_cm_is_late(const regx_ep_t *ep);
 
 /* Sends what is due, as far as there is room. */

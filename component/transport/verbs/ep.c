@@ -268,6 +268,9 @@ regx_ep_t *regx_ep_new(regx_verbs_t *verbs, uint64_t peer, const regx_verbs_addr
     if (error == 0) {
         verbs->starved_since = 0;
         enter_qpn(ep);
+        verbs->live++;
+        regx_count_high(&verbs->config.counters->transport[REGX_COUNTER_connections_high],
+                        verbs->live);
     } else {
         destroy_objects(ep);
         note_refused(ep, route_error != 0 ? "making a route" : making_qp, error);

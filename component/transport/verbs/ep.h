@@ -54,6 +54,9 @@ struct regx_ep {
     regx_ep_state_t state;
     regx_ep_local_t local;
     bool remote_closed; /* the peer said goodbye */
+    bool remote_stays;  /* and said it for room: it still wants what we have accepted for it */
+    bool retires;       /* both ends close it, and may come back: bound.h */
+    uint64_t used;      /* when it last sent or heard something, as regx_verbs.uses counts; or 0 */
     regx_ep_report_t report;
     char what[160]; /* what broke it */
     struct ibv_qp *qp;
@@ -74,6 +77,7 @@ struct regx_ep {
     uint32_t depth;
     regx_work_t *works; /* a ring of `depth` */
     uint64_t posted, done;
+    uint64_t goodbye;          /* CLOSED: `posted`, when our goodbye was the last */
     uint32_t unsignaled;       /* of the last ones, how many do not report their end */
     uint32_t unsignaled_slots; /* that these hold */
     uint32_t slots;            /* that all of them hold */
@@ -158,10 +162,13 @@ void regx_ep_forget_qpn(regx_ep_t *ep);
 /* Frees an endpoint whose queue pair is destroyed and which is in no list of others. */
 void regx_ep_free(regx_ep_t *ep);
 
-/* Whether every request has completed. */
+/* Whether every request has completed. Behind a goodbye come only questions for a sign of life; the
+ * peer may have ended its queue pair when they arrive. */
 static inline bool regx_ep_is_done(const regx_ep_t *ep)
 {
-    return ep->posted == ep->done || ep->state != REGX_EP_READY;
+    const uint64_t end = ep->local == REGX_EP_CLOSED ? ep->goodbye : ep->posted;
+
+    return ep->done >= end || ep->state != REGX_EP_READY;
 }
 
 #endif

@@ -14,7 +14,7 @@ void regx_keepalive_open(regx_verbs_t *verbs)
 
 /* Whether the peer should be asked and can be: nothing is known of it, and it has not said goodbye.
  * Without room, what fills the endpoint tells, or it is asked at a later look. One that we have
- * left is asked where we want to come back. */
+ * left is asked where we wait for its goodbye: to come back, or for its place (bound.h). */
 static bool is_due(regx_ep_t *ep, int64_t now)
 {
     if (ep->posted != ep->seen) {
@@ -22,13 +22,13 @@ static bool is_due(regx_ep_t *ep, int64_t now)
         ep->seen_at = now;
     }
     return ep->state == REGX_EP_READY && !ep->remote_closed &&
-           (ep->local == REGX_EP_OPEN || regx_list_has(&ep->asking_link)) &&
+           (ep->local == REGX_EP_OPEN || ep->retires || regx_list_has(&ep->asking_link)) &&
            now - ep->seen_at >= ep->verbs->idle_ns && regx_tx_has_room(ep, 1);
 }
 
 void regx_keepalive_progress(regx_verbs_t *verbs)
 {
-    static const regx_work_t probe = {.kind = REGX_WORK_PLAIN, .what = "keepalive"};
+    static const regx_work_t probe = {.kind = REGX_WORK_PROBE, .what = "keepalive"};
     const int64_t now = regx_now_ns();
     /* So many that the looks of one idle time reach everybody. */
     uint64_t left = regx_max(verbs->ep_count / LOOKS + 1, PROBES_MIN);

@@ -65,7 +65,7 @@ int regx_verbs_progress(regx_transport_t *transport)
     if (!regx_list_empty(&verbs->broken)) {
         regx_cleanup_progress(verbs, empty);
     }
-    if (!regx_list_empty(&verbs->leaving)) {
+    if (!regx_list_empty(&verbs->leaving) || verbs->cm.waiting_count > 0) {
         regx_cm_progress(verbs);
     }
     if (is_time_to_look(verbs) || !regx_list_empty(&verbs->broken)) {

@@ -72,6 +72,7 @@ static void receive_frame(regx_ep_t *ep, uint32_t immediate, const uint8_t *data
     const uint8_t tag = (uint8_t)immediate;
 
     regx_cm_connected(ep); /* it would not send otherwise */
+    ep->used = ++ep->verbs->uses;
     if (immediate != regx_piece_pack(immediate >> 24, tag) || ep->remote_closed) {
         regx_count_malformed(ep->verbs);
         return;
@@ -88,7 +89,7 @@ static void receive_frame(regx_ep_t *ep, uint32_t immediate, const uint8_t *data
         }
         break;
     case REGX_PIECE_GOODBYE:
-        regx_cm_left(ep);
+        regx_cm_left(ep, tag == REGX_GOODBYE_RETIRE);
         break;
     default:
         regx_count_malformed(ep->verbs);
@@ -101,6 +102,7 @@ static void receive_written(regx_ep_t *ep, uint32_t immediate)
     const regx_transport_events_t *events = &ep->verbs->config.events;
 
     regx_cm_connected(ep);
+    ep->used = ++ep->verbs->uses;
     if (immediate >> 24 != REGX_PIECE_WRITTEN || events->immediate == NULL) {
         regx_count_malformed(ep->verbs);
         return;

@@ -60,6 +60,7 @@ regx_status_t regx_tx_post(regx_ep_t *ep, struct ibv_send_wr *requests, const re
         ep->works[ep->posted++ % ep->depth] = works[i];
     }
     verbs->outstanding += count;
+    ep->used = ++verbs->uses;
     const int error = ibv_post_send(ep->qp, requests, &refused);
     if (error != 0) {
         regx_ep_break_wanted(ep, works[0].what, strerror(error));
@@ -74,7 +75,9 @@ void regx_tx_post_empty(regx_ep_t *ep, const regx_work_t *work)
         .opcode = IBV_WR_RDMA_WRITE,
         .wr.rdma = {.remote_addr = ep->peer_pool, .rkey = ep->peer_pool_key}};
 
+    const uint64_t used = ep->used;
     regx_tx_post(ep, &request, work, 1);
+    ep->used = used; /* a question is no use of the connection */
 }
 
 /* Where there is none, the end of a request that was not reported may have freed one already. */
@@ -112,12 +115,26 @@ regx_status_t regx_tx_post_inline(regx_ep_t *ep, regx_piece_t kind, uint8_t tag,
     return regx_tx_post(ep, &request, &work, 1);
 }
 
+bool regx_tx_drain(regx_ep_t *ep)
+{
+    static const regx_work_t question = {.kind = REGX_WORK_PROBE, .what = writing};
+
+    if (ep->unsignaled > 0 && regx_tx_has_room(ep, 1)) {
+        regx_tx_post_empty(ep, &question);
+    }
+    return ep->posted == ep->done;
+}
+
 regx_status_t regx_tx_post_goodbye(regx_ep_t *ep)
 {
-    if (ep->first != NULL || ep->first_get != NULL || !regx_tx_has_room(ep, 1)) {
+    const bool comes_back = ep->retires && !ep->verbs->closing;
+
+    if (ep->first != NULL || ep->first_get != NULL || !regx_tx_has_room(ep, 1) ||
+        (ep->retires && !regx_tx_drain(ep))) {
         return REGX_AGAIN;
     }
-    return regx_tx_post_inline(ep, REGX_PIECE_GOODBYE, 0, NULL, 0);
+    return regx_tx_post_inline(ep, REGX_PIECE_GOODBYE,
+                               comes_back ? REGX_GOODBYE_RETIRE : REGX_GOODBYE_LEAVE, NULL, 0);
 }
 
 void regx_tx_post_trial(regx_ep_t *ep, enum ibv_wr_opcode operation, struct ibv_sge *piece,

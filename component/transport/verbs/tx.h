@@ -25,10 +25,14 @@ regx_status_t regx_tx_post_inline(regx_ep_t *ep, regx_piece_t kind, uint8_t tag,
                                   size_t length);
 /* A write of no bytes, which the peer's device answers. There is room. */
 void regx_tx_post_empty(regx_ep_t *ep, const regx_work_t *work);
+/* Whether all that was posted has completed. If nothing will report that, asks. The endpoint is
+ * ready. */
+bool regx_tx_drain(regx_ep_t *ep);
 /* RDMA WRITE or READ, for a self-test on an endpoint that is connected and has nothing to do. */
 void regx_tx_post_trial(regx_ep_t *ep, enum ibv_wr_opcode operation, struct ibv_sge *piece,
                         uint64_t address, uint32_t rkey);
-/* Posts a goodbye, behind all that was accepted. REGX_OK, REGX_AGAIN. */
+/* Posts a goodbye, behind all that was accepted; if the endpoint retires, when all of it has
+ * completed. REGX_OK, REGX_AGAIN. */
 regx_status_t regx_tx_post_goodbye(regx_ep_t *ep);
 
 /* A slot for the endpoint, or REGX_SLOT_NONE; given back when the request is done that holds it. */

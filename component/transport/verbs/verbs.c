@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/memlock.h"
+#include "transport/verbs/bound.h"
 #include "transport/verbs/buffers.h"
 #include "transport/verbs/cleanup.h"
 #include "transport/verbs/cm.h"
@@ -17,6 +18,7 @@
 #include "transport/verbs/events.h"
 #include "transport/verbs/keepalive.h"
 #include "transport/verbs/key.h"
+#include "transport/verbs/memory.h"
 #include "transport/verbs/on_demand.h"
 #include "transport/verbs/ports.h"
 #include "transport/verbs/progress.h"
@@ -289,6 +291,7 @@ static regx_status_t verbs_open(const regx_transport_config_t *config, char *err
     verbs->super.front = &verbs->super;
     verbs->config = *config;
     regx_keepalive_open(verbs);
+    verbs->patience_ns = REGX_BOUND_PATIENCE_NS;
     verbs->settings = config->verbs != NULL ? *config->verbs : defaults;
     verbs->last_epoch = (uint64_t)regx_now_ns(); /* greater than those of a process before us */
     const regx_status_t status = open_all(verbs, error, error_size);
@@ -401,6 +404,7 @@ static void verbs_disconnect(regx_conn_t *super)
     regx_ep_t *ep = conn->ep;
     if (ep != NULL) {
         ep->conn = NULL;
+        regx_bound_forget(ep);
         if (regx_tx_touches(ep)) {
             regx_ep_abort(ep); /* puts and zcopies end here */
         }
@@ -422,17 +426,7 @@ static regx_status_t verbs_reg(regx_transport_t *transport, void *base, size_t l
                                unsigned access, regx_mr_t *mr)
 {
     regx_verbs_t *verbs = regx_verbs_of(transport);
-    int flags = 0; /* reading the memory to send it needs no right: it may be read-only */
-
-    if ((access & REGX_ACCESS_REMOTE_WRITE) != 0) {
-        flags |= IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
-    }
-    if ((access & REGX_ACCESS_LOCAL_WRITE) != 0) {
-        flags |= IBV_ACCESS_LOCAL_WRITE;
-    }
-    if ((access & REGX_ACCESS_REMOTE_READ) != 0) {
-        flags |= IBV_ACCESS_REMOTE_READ;
-    }
+    const int flags = regx_verbs_access(access);
     /* In parentheses: the function, whose macro of the same name converts signs. */
     struct ibv_mr *handle = (access & REGX_ACCESS_ON_DEMAND) != 0
                                 ? regx_on_demand_reg(verbs, base, length, flags)
@@ -442,7 +436,7 @@ static regx_status_t verbs_reg(regx_transport_t *transport, void *base, size_t l
         return REGX_INVALID;
     }
     if (handle == NULL) {
-        return errno == ENOMEM || errno == EAGAIN ? REGX_NO_MEMORY : REGX_DENIED;
+        return regx_verbs_refusal(errno);
     }
     const regx_verbs_key_t key = {(uintptr_t)base, length, handle->rkey};
     *mr = (regx_mr_t){.base = base,

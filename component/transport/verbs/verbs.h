@@ -10,6 +10,7 @@
  *   ep.c          an endpoint: the RC queue pair to one peer
  *   tx.c          work requests and their completion
  *   cm_queue.c    the datagrams that connect, and who waits for one
+ *   bound.c       how many peers are connected at once
  *   cleanup.c     the end of endpoints that broke or left
  *   cm.c          connection management: request, accept, disconnect
  *   frame.c, put.c, get.c   what callers send, write and read
@@ -41,7 +42,8 @@
  *
  * Memory per connected peer: the queue pair (verbs_sq_depth requests with their inline data, some
  * 26 KiB in the device's driver at the default of 64), an address handle of some hundred bytes, and
- * an endpoint of 3 KiB. While a frame of the peer comes in pieces, REGX_VERBS_ZCOPY_MAX bytes more.
+ * an endpoint of some 2 KiB; verbs_connections bounds how many. While a frame of the peer comes in
+ * pieces, REGX_VERBS_ZCOPY_MAX bytes more.
  * A peer that is not talked to costs a connection of some 100 bytes.
  */
 #ifndef REGX_VERBS_VERBS_H
@@ -74,6 +76,7 @@
     6u                        /* added where receive buffers run low, each as large as the first */
 #define REGX_CM_RECEIVES 128u /* datagrams that can arrive between two calls of progress */
 #define REGX_CM_SENDS 64u     /* datagrams under way */
+#define REGX_CM_WAITING 16u   /* requests that are kept until there is room (bound.h) */
 #define REGX_VERBS_OUTSTANDING 4096u
 #define REGX_VERBS_INLINE 288u /* bytes: 256 of the application, and headers */
 #define REGX_VERBS_READS 16u   /* RDMA READs of one endpoint at once, and as many of the peer's */
@@ -159,6 +162,12 @@ typedef struct regx_verbs {
     regx_ep_t *by_peer[REGX_VERBS_BUCKETS], *by_qpn[REGX_VERBS_BUCKETS];
     regx_ep_t *last_found; /* by queue pair number; or NULL */
     uint64_t last_epoch;
+    uint32_t live;     /* endpoints that have a queue pair */
+    uint32_t retiring; /* of them: closed for room */
+    uint64_t uses;     /* of all endpoints: what each posted or received */
+    /* An endpoint was refused for lack of room, and none was made since; or 0. */
+    int64_t full_since;
+    int64_t patience_ns;    /* after which one goes beyond the bound */
     regx_link_t broken;     /* endpoints to be reported or cut */
     regx_link_t leaving;    /* endpoints that are disconnected and can take the next step */
     regx_arbiter_t arbiter; /* endpoints with puts or gets in line */
@@ -176,6 +185,12 @@ typedef struct regx_verbs {
         regx_link_t asking; /* endpoints that ask, until they are answered */
         regx_link_t due;    /* endpoints for which a datagram is to be sent now, oldest first */
         int64_t ask_next;   /* the earliest of those that ask */
+        /* Requests that wait for room, oldest first. */
+        struct regx_cm_waiting {
+            regx_cm_message_t message; /* kind 0: it waits no longer */
+            int64_t heard_at;          /* the last time that it was made */
+        } waiting[REGX_CM_WAITING];
+        uint32_t waiting_first, waiting_count;
         uint64_t random;
     } cm;
     regx_lock_t conns_lock; /* of the following: connections are made by any thread */

@@ -4,7 +4,7 @@
  *
  * An address is what a process publishes of one port, 36 bytes:
  *
- *      0 u8  version (5)              1 u8  link layer: 1 InfiniBand, 2 Ethernet
+ *      0 u8  version (7)              1 u8  link layer: 1 InfiniBand, 2 Ethernet
  *      2 u8  GID type: 0 InfiniBand or RoCE v1, 2 RoCE v2            3 u8  MTU, as verbs counts it
  *      4 u16 LID                      6 u16 partition key
  *      8 u32 UD queue pair           12 u32 its Q_Key
@@ -16,7 +16,7 @@
  * A message of connection management, sent from one UD queue pair to the other, 100 bytes. A
  * request or an answer has what the receiver needs to connect its RC queue pair to the sender's.
  *
- *      0 u8  version (5)              1 u8  kind: 1 request, 2 accept, 3 renew
+ *      0 u8  version (7)              1 u8  kind: 1 request, 2 accept, 3 renew
  *      2 u8  RDMA READs that the sender answers at once              3 u8  zero
  *      4 u32 the sender's RC queue pair
  *      8 u32 the first packet number that it sends
@@ -40,7 +40,7 @@
 
 #include "base/status.h"
 
-#define REGX_VERBS_VERSION 6
+#define REGX_VERBS_VERSION 7
 #define REGX_VERBS_ADDRESS_SIZE 36
 #define REGX_CM_MESSAGE_SIZE 100
 #define REGX_VERBS_GID_SIZE 16
@@ -89,9 +89,13 @@ typedef struct regx_cm_message {
 typedef enum regx_piece {
     REGX_PIECE_LAST = 1, /* or the only one: what it ends is delivered */
     REGX_PIECE_MORE = 2,
-    REGX_PIECE_GOODBYE = 3, /* nothing follows by this queue pair */
+    REGX_PIECE_GOODBYE = 3, /* nothing follows by this queue pair; tag: REGX_GOODBYE_... */
     REGX_PIECE_WRITTEN = 4  /* no frame: by RDMA WRITE */
 } regx_piece_t;
+
+/* What a goodbye asks of the peer. */
+#define REGX_GOODBYE_LEAVE 0
+#define REGX_GOODBYE_RETIRE 1 /* to say goodbye, too: bound.h */
 
 static inline uint32_t regx_piece_pack(regx_piece_t kind, uint32_t value)
 {

@@ -4,6 +4,7 @@
  */
 #include "../../unit.h"
 
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -391,6 +392,20 @@ static void malformed_addresses_are_refused(void **state)
     regx_mux_close(mux);
 }
 
+/* There may be very many peers. */
+static void a_connection_keeps_the_peers_address_and_no_more(void **state)
+{
+    regx_transport_t *mux = open_mux(NULL);
+    uint8_t address[REGX_ADDRESS_MAX];
+    const size_t length = regx_mux_address(mux, address);
+    regx_conn_t *conn = connect_mux(mux, true);
+
+    (void)state;
+    assert_true(malloc_usable_size(conn) <= 192 + length + 16);
+    regx_mux_disconnect(conn);
+    regx_mux_close(mux);
+}
+
 /* ---- send ---- */
 
 static void a_path_that_refuses_is_followed_by_the_next(void **state)
@@ -564,6 +579,7 @@ int main(void)
         cmocka_unit_test_setup(the_first_that_leads_there_is_used, reset),
         cmocka_unit_test_setup(what_one_end_lacks_is_not_used_and_on_a_node_it_is_counted, reset),
         cmocka_unit_test_setup(malformed_addresses_are_refused, reset),
+        cmocka_unit_test_setup(a_connection_keeps_the_peers_address_and_no_more, reset),
         cmocka_unit_test_setup(a_path_that_refuses_is_followed_by_the_next, reset),
         cmocka_unit_test_setup(a_path_that_breaks_later_is_not_replaced, reset),
         cmocka_unit_test_setup(a_connection_without_a_path_is_reported_once, reset),

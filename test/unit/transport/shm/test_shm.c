@@ -153,10 +153,56 @@ static void lie_about_mailboxes(side_t *side)
     meet(side);
 }
 
+static unsigned refused;
+
+static void refuse(void *context, uint64_t peer, const char *what)
+{
+    (void)context, (void)peer;
+    REQUIRE(strcmp(what, "there are too many neighbours") == 0);
+    refused++;
+}
+
+/* One mailbox, into which nobody posts, for all. */
+static void ask_too_often(side_t *side)
+{
+    enum { MORE = 3 };
+    regx_shm_box_t box;
+    unsigned asked = 0;
+
+    stream(side);
+    const size_t before = side->shm->inbound_count;
+    side->shm->config.events.broken = refuse;
+    refused = 0;
+    side->shm->boxes.neighbours++;
+    REQUIRE(regx_boxes_take(&side->shm->boxes, &side->shm->domain, &side->shm->queue->cookie,
+                            &box) == REGX_OK);
+    for (; asked < REGX_SHM_NEIGHBOURS_MAX - before + MORE; asked++) {
+        const regx_connect_request_t request = {.sender = 5000 + asked,
+                                                .cookie = side->shm->queue->cookie,
+                                                .mailboxes = *regx_box_segment(&box),
+                                                .mailbox_offset = regx_box_offset(&box),
+                                                .mailbox_ring = regx_box_ring(&box)};
+
+        REQUIRE(regx_connect_queue_request(side->shm->queue, &request) == REGX_OK);
+        REQUIRE(regx_shm_progress(side->transport) > 0);
+    }
+    REQUIRE(side->shm->inbound_count == REGX_SHM_NEIGHBOURS_MAX);
+    REQUIRE(refused == MORE && side->counters.malformed == 0);
+    regx_boxes_give(&box);
+    side->shm->boxes.neighbours--;
+    meet(side);
+}
+
 static void stream_and_meet(side_t *side)
 {
     stream(side);
     meet(side);
+}
+
+static void more_neighbours_than_a_node_has_are_refused(void **state)
+{
+    (void)state;
+    run_pair(false, ask_too_often, stream_and_meet);
 }
 
 static void a_mailbox_that_does_not_fit_is_refused(void **state)
@@ -453,6 +499,7 @@ int main(void)
         cmocka_unit_test(frames_of_every_kind_arrive_in_order),
         cmocka_unit_test(with_many_neighbours_the_rings_are_shorter),
         cmocka_unit_test(a_mailbox_that_does_not_fit_is_refused),
+        cmocka_unit_test(more_neighbours_than_a_node_has_are_refused),
         cmocka_unit_test(the_end_waits_until_all_is_read),
         cmocka_unit_test(another_process_is_not_taken_for_the_peer),
         cmocka_unit_test(puts_into_the_pool_arrive_before_their_notices),

@@ -31,7 +31,7 @@ typedef struct mr {
 
 static struct ibv_device devices[FAKE_DEVICES];
 static mr_t *mrs;
-static uint32_t last_number = 0x100;
+static _Atomic uint32_t last_number = 0x100; /* of several threads */
 
 void fake_gid(uint8_t gid[16], uint8_t network, uint8_t host)
 {

@@ -77,6 +77,9 @@ static void questions_that_were_not_sent_do_not_count(void **state)
         make_due();
         regx_transport_ops.progress(one.transport);
     }
+    for (regx_link_t *at = verbs_of(&one)->eps.next; at != &verbs_of(&one)->eps; at = at->next) {
+        REGX_CONTAINER_OF(at, regx_ep_t, link)->ask_next = INT64_MAX; /* no more of them */
+    }
     while (verbs_of(&one)->cm.sent != verbs_of(&one)->cm.done) {
         regx_transport_ops.progress(one.transport);
     }
@@ -294,6 +297,7 @@ static void no_route_is_told(void **state)
     fake.route_error = ENOMEM;
     assert_int_equal(side_try(one.conn, 10), REGX_AGAIN);
     verbs_of(&one)->starved_since -= 60 * INT64_C(1000000000);
+    verbs_of(&one)->starved_until = regx_now_ns(); /* however long that took */
     await_broken();
     assert_non_null(strstr(one.what, "making a route: Cannot allocate memory"));
     sides_close();

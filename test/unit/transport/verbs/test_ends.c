@@ -212,6 +212,33 @@ static void a_peer_that_returns_to_one_that_stayed_is_connected(void **state)
     sides_close();
 }
 
+/* The other computes, so that it is asked whether it is there, before it leaves, too. */
+static void a_peer_that_waits_to_return_may_ask_for_a_sign_of_life(void **state)
+{
+    (void)state;
+    sides_open(false);
+    side_send(&one, 1, 1, 3000);
+    side_await(&two.delivered, 1);
+    regx_transport_ops.disconnect(one.conn);
+    side_connect(&one, &two);
+    while (side_asking(&one) == NULL) { /* for the other's goodbye */
+        assert_int_equal(side_try(one.conn, 3000), REGX_AGAIN);
+        regx_transport_ops.progress(one.transport);
+    }
+    const regx_ep_t *ep = side_asking(&one);
+    const uint64_t posted = ep->posted;
+    verbs_of(&one)->idle_ns = verbs_of(&one)->look_next = 0;
+    regx_keepalive_progress(verbs_of(&one));
+    verbs_of(&one)->idle_ns = INT64_MAX;
+    assert_int_equal(ep->posted, posted + 1);
+    while (ep->done != ep->posted) {
+        regx_transport_ops.progress(one.transport);
+    }
+    side_send(&one, 1, 2, 3000);
+    await_unbroken(&two.delivered, 2);
+    sides_close();
+}
+
 /* What the one who stayed had accepted still arrives by the old queue pair, before what it sends by
  * the new one. */
 static void what_was_accepted_before_the_other_came_back_arrives_first(void **state)
@@ -376,11 +403,13 @@ int main(void)
         cmocka_unit_test(a_peer_may_connect_again_after_disconnecting),
         cmocka_unit_test(a_peer_that_returns_before_its_disconnect_is_heard_is_connected),
         cmocka_unit_test(a_peer_that_returns_to_one_that_stayed_is_connected),
+        cmocka_unit_test(a_peer_that_waits_to_return_may_ask_for_a_sign_of_life),
         cmocka_unit_test(what_was_accepted_before_the_other_came_back_arrives_first),
         cmocka_unit_test(what_was_accepted_arrives_in_any_order_of_disconnects),
         cmocka_unit_test(request_that_comes_late),
         cmocka_unit_test(hostile_addresses),
     };
 
+    alarm(UNIT_PATIENCE);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "domain.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+
+#include "../transport/verbs/fake_device.h"
+#include "../transport/verbs/fake_parts.h"
+#include "library/domain.h"
+
+struct ibv_pd *pd;
+char error[256];
+
+int domain_setup(void **state)
+{
+    struct ibv_device **list;
+
+    (void)state;
+    alarm(UNIT_PATIENCE);
+    fake_reset();
+    list = ibv_get_device_list(NULL);
+    pd = ibv_alloc_pd(ibv_open_device(list[0]));
+    ibv_free_device_list(list);
+    return 0;
+}
+
+int domain_teardown(void **state)
+{
+    struct ibv_context *context = pd->context;
+
+    (void)state;
+    ibv_dealloc_pd(pd);
+    ibv_close_device(context);
+    return 0;
+}
+
+static int open_domain(const char *backend, regx_domain_t **domain)
+{
+    const regx_domain_options_t options = {.size = sizeof(options), .backend = backend};
+
+    error[0] = '\0';
+    return regx_domain_open(pd, &options, domain, error, sizeof(error));
+}
+
+regx_domain_t *domain_open(const char *backend)
+{
+    regx_domain_t *domain = NULL;
+    const int result = open_domain(backend, &domain);
+
+    if (result == EOPNOTSUPP && strstr(error, "backend=notifier cannot be used") == error) {
+        print_message("not tried: %s\n", error);
+        skip();
+    }
+    if (result != 0) {
+        fail_msg("%d: %s", result, error);
+    }
+    return domain;
+}
+
+int domain_refused(const char *backend)
+{
+    regx_domain_t *domain;
+    const int result = open_domain(backend, &domain);
+
+    assert_int_not_equal(result, 0);
+    return result;
+}
+
+bool domain_is_registered(uint32_t key, const void *base, size_t length, int access)
+{
+    pthread_mutex_lock(&fake_lock);
+    const bool registered = fake_is_registered(key, (uintptr_t)base, length, access);
+    pthread_mutex_unlock(&fake_lock);
+    return registered;
+}
+
+/* What happened to memory before comes into the log. An acquire waits for that only for some microseconds,
+ * and then registers for one use. */
+static void settle(const regx_domain_t *domain)
+{
+    const regx_monitor_t *monitor = domain->shared.monitor;
+
+    while (monitor != NULL && atomic_load(&monitor->log->sequence) % 2 == 1) {
+        sched_yield();
+    }
+}
+
+void domain_acquire(regx_domain_t *domain, void *base, size_t length, int access, regx_use_t *use)
+{
+    settle(domain);
+    assert_int_equal(regx_domain_acquire(domain, base, length, access, use), 0);
+    assert_true(domain_is_registered(use->mr->lkey, base, length, access));
+}
+
+uint32_t domain_use(regx_domain_t *domain, void *base, size_t length, int access)
+{
+    regx_use_t use;
+
+    domain_acquire(domain, base, length, access, &use);
+    const uint32_t key = use.mr->lkey;
+    regx_domain_release(domain, &use);
+    return key;
+}
+
+regx_statistics_t domain_statistics(regx_domain_t *domain)
+{
+    regx_statistics_t statistics;
+
+    regx_domain_statistics(domain, &statistics, sizeof(statistics));
+    return statistics;
+}
+
+uint64_t domain_fell_back(regx_domain_t *domain, const char *reason)
+{
+    const char *found;
+    uint64_t count;
+
+    for (unsigned i = 0; regx_domain_fallback(domain, i, &found, &count) == 0; i++) {
+        if (strcmp(found, reason) == 0) {
+            return count;
+        }
+    }
+    return 0;
+}
+
+char *domain_map(size_t length)
+{
+    char *base = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    assert_ptr_not_equal(base, MAP_FAILED);
+    memset(base, 1, length);
+    return base;
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * For the tests of the library: domains over a device in memory, and uses of memory.
+ */
+#ifndef REGX_TEST_DOMAIN_H
+#define REGX_TEST_DOMAIN_H
+
+#include "../unit.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "library/regx/registration.h"
+
+enum {
+    PAGE = 4096,
+    LENGTH = 16 * PAGE,
+    TO_SEND = 0,
+    TO_RECEIVE = IBV_ACCESS_LOCAL_WRITE,
+    FOR_PEERS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ
+};
+
+/* The device's, as long as a test runs. */
+extern struct ibv_pd *pd;
+extern char error[256]; /* of the last open */
+
+int domain_setup(void **state);
+int domain_teardown(void **state);
+
+/* Fails the test if it cannot be opened; skips it where a notifier is asked for that cannot be. */
+regx_domain_t *domain_open(const char *backend);
+/* The error number of what cannot be opened with that backend. */
+int domain_refused(const char *backend);
+
+/* Acquires and checks that what the use names is registered for that. */
+void domain_acquire(regx_domain_t *domain, void *base, size_t length, int access, regx_use_t *use);
+/* Acquires and releases; returns the key. */
+uint32_t domain_use(regx_domain_t *domain, void *base, size_t length, int access);
+bool domain_is_registered(uint32_t key, const void *base, size_t length, int access);
+regx_statistics_t domain_statistics(regx_domain_t *domain);
+/* How often that was a reason; 0: it is none. */
+uint64_t domain_fell_back(regx_domain_t *domain, const char *reason);
+
+/* Private memory, written. */
+char *domain_map(size_t length);
+
+#endif

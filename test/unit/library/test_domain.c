@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The library: what it takes and refuses, what is kept, and what it tells of itself. On a device in
+ * memory.
+ */
+#include "domain.h"
+
+#include <errno.h>
+
+#include "../transport/verbs/fake_device.h"
+
+static void memory_used_again_is_registered_once(void **state)
+{
+    regx_domain_t *domain = domain_open("notifier");
+    char *base = domain_map(LENGTH);
+    const uint32_t key = domain_use(domain, base, LENGTH, FOR_PEERS);
+
+    (void)state;
+    for (int i = 0; i < 100; i++) {
+        assert_int_equal(domain_use(domain, base + i, LENGTH - 100, FOR_PEERS), key);
+    }
+    const regx_statistics_t seen = domain_statistics(domain);
+    assert_int_equal(seen.registrations, 1);
+    assert_int_equal(seen.misses, 1);
+    assert_int_equal(seen.hits, 100);
+    assert_int_equal(seen.registered_bytes, LENGTH);
+    regx_domain_close(domain);
+    assert_false(domain_is_registered(key, base, LENGTH, 0));
+    munmap(base, LENGTH);
+}
+
+static void none_keeps_nothing(void **state)
+{
+    regx_domain_t *domain = domain_open("none");
+    char *base = domain_map(LENGTH);
+    const char *reason;
+
+    (void)state;
+    for (uint64_t i = 1; i <= 3; i++) {
+        const uint32_t key = domain_use(domain, base + 5, 1000, TO_RECEIVE);
+
+        assert_false(domain_is_registered(key, base + 5, 1000, 0));
+        assert_int_equal(domain_statistics(domain).deregistrations, i);
+    }
+    assert_int_equal(domain_statistics(domain).uncached, 3);
+    assert_int_equal(domain_statistics(domain).hits, 0);
+    assert_string_equal(regx_domain_backend(domain, &reason), "none");
+    assert_string_equal(reason, "asked for");
+    regx_domain_close(domain);
+    munmap(base, LENGTH);
+}
+
+/* What was registered to be sent from is not received into by the same key. */
+static void each_use_has_the_access_that_it_asked_for(void **state)
+{
+    static const int wanted[] = {TO_SEND, TO_RECEIVE, IBV_ACCESS_REMOTE_READ,
+                                 IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, FOR_PEERS};
+    static const char *const backends[] = {"none", "notifier"};
+    const int count = sizeof(wanted) / sizeof(wanted[0]);
+
+    (void)state;
+    for (int b = 0; b < 2; b++) {
+        regx_domain_t *domain = domain_open(backends[b]);
+
+        for (int i = 0; i < count * count; i++) {
+            char *base = domain_map(LENGTH);
+
+            domain_use(domain, base, LENGTH, wanted[i / count]); /* checks it */
+            domain_use(domain, base, LENGTH, wanted[i % count]);
+            munmap(base, LENGTH);
+        }
+        regx_domain_close(domain);
+    }
+}
+
+static void what_may_only_be_read_is_sent_from_and_nothing_else(void **state)
+{
+    regx_domain_t *domain = domain_open("none");
+    char *base = domain_map(LENGTH);
+    regx_use_t use;
+
+    (void)state;
+    assert_int_equal(mprotect(base, LENGTH, PROT_READ), 0);
+    domain_use(domain, base, LENGTH, TO_SEND);
+    assert_int_equal(regx_domain_acquire(domain, base, LENGTH, TO_RECEIVE, &use), EFAULT);
+    assert_int_equal(domain_statistics(domain).registrations, 1);
+    regx_domain_close(domain);
+    munmap(base, LENGTH);
+}
+
+static void what_cannot_be_used_is_refused(void **state)
+{
+    static const char *const backends[] = {"none", "notifier"};
+
+    (void)state;
+    for (int b = 0; b < 2; b++) {
+        regx_domain_t *domain = domain_open(backends[b]);
+        char *base = domain_map(LENGTH);
+        void *last = (void *)(UINTPTR_MAX - PAGE);
+        regx_use_t use;
+
+        assert_int_equal(regx_domain_acquire(domain, base, 0, TO_SEND, &use), EINVAL);
+        assert_int_equal(regx_domain_acquire(domain, last, LENGTH, TO_SEND, &use), EINVAL);
+        assert_int_equal(regx_domain_acquire(domain, base, SIZE_MAX, TO_SEND, &use), EINVAL);
+        assert_int_equal(regx_domain_acquire(domain, base, PAGE, IBV_ACCESS_REMOTE_WRITE, &use),
+                         EINVAL);
+        assert_int_equal(regx_domain_acquire(domain, base, PAGE, IBV_ACCESS_ON_DEMAND, &use),
+                         EINVAL);
+        assert_int_equal(regx_domain_acquire(domain, base, PAGE, IBV_ACCESS_REMOTE_ATOMIC, &use),
+                         EINVAL);
+        fake.register_error = ENOMEM;
+        assert_int_equal(regx_domain_acquire(domain, base, PAGE, TO_SEND, &use), ENOMEM);
+        fake.register_error = EPERM;
+        assert_int_equal(regx_domain_acquire(domain, base, PAGE, TO_SEND, &use), EFAULT);
+        fake.register_error = 0;
+        /* Not unmapped: somebody else's memory, malloc's for one, might come there at once. */
+        assert_int_equal(mprotect(base, LENGTH, PROT_NONE), 0);
+        assert_int_equal(regx_domain_acquire(domain, base, PAGE, TO_SEND, &use), EFAULT);
+        munmap(base, LENGTH);
+        assert_int_equal(domain_statistics(domain).registrations, 0);
+        regx_domain_close(domain);
+    }
+}
+
+static void wrong_options_are_refused_in_one_line(void **state)
+{
+    regx_domain_options_t options = {.size = sizeof(options)};
+    regx_domain_t *domain = NULL;
+
+    (void)state;
+    assert_int_equal(domain_refused("hoks"), EINVAL);
+    assert_string_equal(error, "backend=hoks is not known; allowed: auto, none, hooks, "
+                               "notifier, hooks+notifier, retain");
+    assert_int_equal(domain_refused("odp"), EINVAL);
+    options.size--;
+    assert_int_equal(regx_domain_open(pd, &options, &domain, error, sizeof(error)), EINVAL);
+    assert_non_null(strstr(error, "options.size"));
+    options.size++;
+    options.flags = 0x80;
+    assert_int_equal(regx_domain_open(pd, &options, &domain, error, sizeof(error)), EINVAL);
+    assert_non_null(strstr(error, "options.flags"));
+    assert_int_equal(regx_domain_open(pd, &options, &domain, NULL, 0), EINVAL);
+    assert_null(domain);
+}
+
+/* Nobody has brought UCX, so there are no hooks. */
+static void a_backend_that_cannot_work_says_what_can(void **state)
+{
+    (void)state;
+    assert_int_equal(domain_refused("hooks"), EOPNOTSUPP);
+    assert_ptr_equal(strstr(error, "backend=hooks cannot be used: "), error);
+    assert_non_null(strstr(error, "usable here: none"));
+}
+
+static void the_words_for_backends_can_be_opened_or_say_why_not(void **state)
+{
+    const char *word;
+    unsigned count = 0;
+
+    (void)state;
+    assert_string_equal(regx_domain_backends(0), "auto");
+    for (; (word = regx_domain_backends(count)) != NULL; count++) {
+        const regx_domain_options_t options = {.size = sizeof(options), .backend = word};
+        regx_domain_t *domain;
+        const int result = regx_domain_open(pd, &options, &domain, error, sizeof(error));
+
+        if (result == 0) {
+            assert_true(strcmp(word, "auto") == 0 ||
+                        strcmp(word, regx_domain_backend(domain, NULL)) == 0);
+            regx_domain_close(domain);
+        } else {
+            assert_int_equal(result, EOPNOTSUPP);
+            assert_non_null(strstr(error, word));
+        }
+    }
+    assert_int_equal(count, 6);
+}
+
+static void without_options_it_is_auto(void **state)
+{
+    regx_domain_t *domain;
+    const char *reason = "", *backend;
+
+    (void)state;
+    assert_int_equal(regx_domain_open(pd, NULL, &domain, NULL, 0), 0);
+    backend = regx_domain_backend(domain, &reason);
+    if (strcmp(backend, "none") == 0) {
+        assert_ptr_equal(strstr(reason, "notifier: "), reason); /* why not */
+    } else {
+        assert_string_equal(backend, "notifier");
+    }
+    regx_domain_close(domain);
+}
+
+static void all_domains_of_a_process_share_one_backend(void **state)
+{
+    regx_domain_options_t scan = {
+        .size = sizeof(scan), .backend = "notifier", .flags = REGX_DOMAIN_SCAN};
+    regx_domain_t *first = domain_open("notifier"), *second = domain_open("auto"),
+                  *third = domain_open("none"), *fourth;
+    char *base = domain_map(LENGTH);
+
+    (void)state;
+    assert_string_equal(regx_domain_backend(second, NULL), "notifier");
+    assert_int_equal(domain_refused("retain"), EBUSY);
+    assert_string_equal(error, "backend=retain: another domain of this process has notifier");
+    assert_int_equal(regx_domain_open(pd, &scan, &fourth, error, sizeof(error)), EBUSY);
+    /* Each has its own registrations. */
+    assert_int_not_equal(domain_use(first, base, LENGTH, TO_SEND),
+                         domain_use(second, base, LENGTH, TO_SEND));
+    regx_domain_close(first);
+    regx_domain_close(third);
+    /* What the other one needs still runs. */
+    domain_use(second, base, LENGTH, TO_SEND);
+    assert_int_equal(domain_statistics(second).hits, 1);
+    munmap(base, LENGTH);
+    assert_int_equal(domain_refused("retain"), EBUSY);
+    regx_domain_close(second);
+    assert_int_not_equal(domain_refused("hooks"), EBUSY);
+}
+
+/* To scan is to ask more. Who does not ask for it has it too. */
+static void others_join_a_domain_that_scans(void **state)
+{
+    const regx_domain_options_t scan = {
+        .size = sizeof(scan), .backend = "notifier", .flags = REGX_DOMAIN_SCAN};
+    regx_domain_t *first;
+    const int result = regx_domain_open(pd, &scan, &first, error, sizeof(error));
+
+    (void)state;
+    if (result == EOPNOTSUPP && strstr(error, "PAGEMAP_SCAN") != NULL) {
+        print_message("not tried: %s\n", error);
+        skip();
+    }
+    assert_int_equal(result, 0);
+    regx_domain_close(domain_open("auto"));
+    regx_domain_close(domain_open("notifier"));
+    regx_domain_close(first);
+}
+
+static void no_more_is_kept_than_was_allowed(void **state)
+{
+    enum { BUFFERS = 8 };
+    const regx_domain_options_t options = {
+        .size = sizeof(options), .backend = "notifier", .bytes = (uint64_t)4 * LENGTH};
+    char *base = domain_map((size_t)BUFFERS * LENGTH);
+    regx_domain_t *domain = domain_open("notifier"); /* or it is skipped */
+
+    (void)state;
+    regx_domain_close(domain);
+    assert_int_equal(regx_domain_open(pd, &options, &domain, error, sizeof(error)), 0);
+    for (size_t i = 0; i < (size_t)4 * BUFFERS; i++) {
+        domain_use(domain, base + i / 4 * LENGTH, LENGTH, TO_SEND);
+        assert_true(domain_statistics(domain).registered_bytes <= (uint64_t)5 * LENGTH);
+    }
+    assert_true(domain_statistics(domain).evictions > 0);
+    assert_true(domain_statistics(domain).hits > 0);
+    regx_domain_close(domain);
+    munmap(base, (size_t)BUFFERS * LENGTH);
+}
+
+static void a_shorter_structure_is_filled_in_as_far_as_it_goes(void **state)
+{
+    regx_domain_t *domain = domain_open("none");
+    char *base = domain_map(LENGTH);
+    regx_statistics_t statistics;
+
+    (void)state;
+    memset(&statistics, 0xee, sizeof(statistics));
+    domain_use(domain, base, LENGTH, TO_SEND);
+    regx_domain_statistics(domain, &statistics, sizeof(uint64_t));
+    assert_int_equal(statistics.registrations, 1);
+    assert_int_equal(statistics.deregistrations, UINT64_C(0xeeeeeeeeeeeeeeee));
+    regx_domain_close(domain);
+    munmap(base, LENGTH);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(memory_used_again_is_registered_once),
+        cmocka_unit_test(none_keeps_nothing),
+        cmocka_unit_test(each_use_has_the_access_that_it_asked_for),
+        cmocka_unit_test(what_may_only_be_read_is_sent_from_and_nothing_else),
+        cmocka_unit_test(what_cannot_be_used_is_refused),
+        cmocka_unit_test(wrong_options_are_refused_in_one_line),
+        cmocka_unit_test(a_backend_that_cannot_work_says_what_can),
+        cmocka_unit_test(without_options_it_is_auto),
+        cmocka_unit_test(all_domains_of_a_process_share_one_backend),
+        cmocka_unit_test(others_join_a_domain_that_scans),
+        cmocka_unit_test(no_more_is_kept_than_was_allowed),
+        cmocka_unit_test(a_shorter_structure_is_filled_in_as_far_as_it_goes),
+        cmocka_unit_test(the_words_for_backends_can_be_opened_or_say_why_not), /* retain stays */
+    };
+
+    return cmocka_run_group_tests(tests, domain_setup, domain_teardown);
+}

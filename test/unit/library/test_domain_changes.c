@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The library: memory that changed is registered anew, whoever changed it and by whatever call. On
+ * a device in memory.
+ */
+#include "domain.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <sys/ipc.h>
+#include <sys/shm.h>
+#include <sys/syscall.h>
+
+typedef void (*change_t)(char *base);
+
+static void require(bool right)
+{
+    assert_true(right);
+}
+
+static void by_munmap(char *base)
+{
+    require(munmap(base, LENGTH) == 0);
+    require(mmap(base, LENGTH, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1,
+                 0) == base);
+}
+
+static void by_raw_munmap(char *base)
+{
+    require(syscall(SYS_munmap, base, LENGTH) == 0);
+    require(syscall(SYS_mmap, base, LENGTH, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == (long)base);
+}
+
+static void by_mmap_over_it(char *base)
+{
+    require(mmap(base, LENGTH, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1,
+                 0) == base);
+}
+
+static void by_mremap_onto_it(char *base)
+{
+    char *other = domain_map(LENGTH);
+
+    require(mremap(other, LENGTH, LENGTH, MREMAP_MAYMOVE | MREMAP_FIXED, base) == base);
+}
+
+static void by_dontneed(char *base)
+{
+    require(madvise(base + PAGE, PAGE, MADV_DONTNEED) == 0);
+}
+
+static void by_shmat_over_it(char *base)
+{
+    const int id = shmget(IPC_PRIVATE, LENGTH, 0600 | IPC_CREAT);
+
+    require(id >= 0);
+    require(shmat(id, base, SHM_REMAP) == base);
+    require(shmctl(id, IPC_RMID, NULL) == 0);
+}
+
+/* In use once before, so that only what is kept can be wrong. */
+static void changed_memory_is_registered_anew(regx_domain_t *domain, change_t change)
+{
+    char *base = domain_map(LENGTH);
+    const uint32_t key = domain_use(domain, base, LENGTH, FOR_PEERS);
+
+    assert_int_equal(domain_use(domain, base, LENGTH, FOR_PEERS), key);
+    const regx_statistics_t before = domain_statistics(domain);
+    change(base);
+    assert_int_not_equal(domain_use(domain, base, LENGTH, FOR_PEERS), key);
+    const regx_statistics_t after = domain_statistics(domain);
+    assert_int_equal(after.registrations, before.registrations + 1);
+    assert_int_equal(after.hits, before.hits);
+    munmap(base, LENGTH);
+}
+
+static void no_change_is_missed(void **state)
+{
+    static const change_t changes[] = {by_munmap, by_raw_munmap, by_mmap_over_it, by_mremap_onto_it,
+                                       by_dontneed};
+    regx_domain_t *domain = domain_open("notifier");
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]); i++) {
+        changed_memory_is_registered_anew(domain, changes[i]);
+    }
+    assert_true(domain_statistics(domain).stale_prevented > 0);
+    regx_domain_close(domain);
+}
+
+/* The kernel tells nobody of it: without the scan it is missed, which is documented. */
+static void the_scan_sees_shm_remap(void **state)
+{
+    const regx_domain_options_t options = {
+        .size = sizeof(options), .backend = "notifier", .flags = REGX_DOMAIN_SCAN};
+    regx_domain_t *domain;
+
+    (void)state;
+    const int result = regx_domain_open(pd, &options, &domain, error, sizeof(error));
+    if (result == EOPNOTSUPP && strstr(error, "PAGEMAP_SCAN") != NULL) {
+        print_message("not tried: %s\n", error);
+        skip();
+    }
+    assert_int_equal(result, 0);
+    changed_memory_is_registered_anew(domain, by_raw_munmap);
+    changed_memory_is_registered_anew(domain, by_shmat_over_it);
+    regx_domain_close(domain);
+}
+
+/* Nobody would tell of its changes. */
+static void shared_memory_is_not_kept_and_that_is_said(void **state)
+{
+    regx_domain_t *domain = domain_open("notifier");
+    char *base = mmap(NULL, LENGTH, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    const char *const said = "not watched: shared memory";
+    const uint64_t before = domain_fell_back(domain, said);
+    const char *reason;
+    uint64_t count;
+
+    (void)state;
+    assert_ptr_not_equal(base, MAP_FAILED);
+    for (int i = 0; i < 3; i++) {
+        domain_use(domain, base, LENGTH, TO_SEND);
+    }
+    assert_int_equal(domain_statistics(domain).hits, 0);
+    assert_int_equal(domain_statistics(domain).uncached, 3);
+    assert_int_equal(domain_fell_back(domain, said), before + 3);
+    assert_int_not_equal(regx_domain_fallback(domain, 1000, &reason, &count), 0);
+    regx_domain_close(domain);
+    munmap(base, LENGTH);
+}
+
+static void what_was_freed_is_deregistered_without_another_call(void **state)
+{
+    regx_domain_t *domain = domain_open("notifier");
+    char *base = domain_map(LENGTH);
+    const uint32_t key = domain_use(domain, base, LENGTH, TO_SEND);
+
+    (void)state;
+    munmap(base, LENGTH);
+    while (domain_is_registered(key, base, LENGTH, 0)) { /* or the alarm rings */
+        sched_yield();
+    }
+    regx_domain_close(domain);
+}
+
+static unsigned told;
+
+static void note(void *context, const void *base, size_t length)
+{
+    assert_ptr_equal(context, &told);
+    assert_non_null(base);
+    assert_true(length > 0);
+    told++;
+}
+
+static void a_change_of_memory_in_use_is_told_of(void **state)
+{
+    const regx_domain_options_t options = {
+        .size = sizeof(options), .backend = "notifier", .changed_in_use = note, .context = &told};
+    regx_domain_t *domain = domain_open("notifier"); /* or it is skipped */
+    char *base = domain_map(LENGTH);
+    regx_use_t use;
+
+    (void)state;
+    told = 0;
+    regx_domain_close(domain);
+    assert_int_equal(regx_domain_open(pd, &options, &domain, error, sizeof(error)), 0);
+    domain_use(domain, base, LENGTH, TO_SEND);
+    munmap(base, LENGTH); /* allowed */
+    base = domain_map(LENGTH);
+    regx_domain_progress(domain);
+    assert_int_equal(told, 0);
+    domain_acquire(domain, base, LENGTH, TO_SEND, &use);
+    assert_int_equal(domain_statistics(domain).misses, 2); /* both were kept */
+    munmap(base, LENGTH);                                  /* not allowed */
+    while (domain_statistics(domain).invalidations < 2) {
+        regx_domain_progress(domain);
+    }
+    assert_true(domain_is_registered(use.mr->lkey, base, LENGTH, 0));
+    regx_domain_release(domain, &use);
+    assert_int_equal(domain_statistics(domain).inuse_changes, 1);
+    regx_domain_close(domain);
+    assert_int_equal(told, 1);
+}
+
+enum { THREADS = 3, ROUNDS = 300 };
+
+/* Each maps memory, which is often where another thread's was, and gives it back past libc. */
+static void *map_and_use(void *domain)
+{
+    for (int i = 0; i < ROUNDS; i++) {
+        const size_t length = (size_t)(1 + i % 4) * PAGE;
+        char *base = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        regx_use_t use[2];
+
+        for (int n = 0; n < 2; n++) {
+            if (base == MAP_FAILED ||
+                regx_domain_acquire(domain, base, length, FOR_PEERS, &use[n]) != 0 ||
+                !domain_is_registered(use[n].mr->rkey, base, length, FOR_PEERS)) {
+                return domain;
+            }
+        }
+        regx_domain_release(domain, &use[1]);
+        regx_domain_release(domain, &use[0]);
+        syscall(SYS_munmap, base, length);
+    }
+    return NULL;
+}
+
+static void threads_that_map_and_unmap_find_their_own(void **state)
+{
+    regx_domain_t *domain = domain_open("notifier");
+    pthread_t threads[THREADS];
+
+    (void)state;
+    for (int i = 0; i < THREADS; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, map_and_use, domain), 0);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        void *failed;
+
+        pthread_join(threads[i], &failed);
+        assert_null(failed);
+    }
+    const regx_statistics_t seen = domain_statistics(domain);
+    assert_int_equal(seen.hits + seen.misses + seen.uncached, 2 * THREADS * ROUNDS);
+    regx_domain_close(domain);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_change_is_missed),
+        cmocka_unit_test(the_scan_sees_shm_remap),
+        cmocka_unit_test(shared_memory_is_not_kept_and_that_is_said),
+        cmocka_unit_test(what_was_freed_is_deregistered_without_another_call),
+        cmocka_unit_test(a_change_of_memory_in_use_is_told_of),
+        cmocka_unit_test(threads_that_map_and_unmap_find_their_own),
+    };
+
+    return cmocka_run_group_tests(tests, domain_setup, domain_teardown);
+}
