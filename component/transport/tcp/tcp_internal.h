@@ -209,10 +209,11 @@ bool regx_tcp_accept(regx_tcp_t *tcp);
 regx_status_t regx_tcp_link_take(regx_tcp_conn_t *conn);
 /* A link of ours can be written for the first time, or could not be made. */
 void regx_tcp_link_ask(regx_tcp_link_t *link);
-/* The first message of a link, of a known kind and length. REGX_OK; REGX_INVALID. */
+/* The first message of a link, of the kind that its state expects. REGX_OK; REGX_INVALID. */
 regx_status_t regx_tcp_link_greet(regx_tcp_link_t *link, const regx_tcp_frame_t *frame);
 /* Writes all or nothing; what the kernel does not take at once is kept. REGX_OK; REGX_AGAIN: there
- * is something kept already, or the kernel took nothing; REGX_UNREACHABLE: the link has ended. */
+ * is something kept already, and not after regx_tcp_link_flush has answered REGX_OK;
+ * REGX_UNREACHABLE: the link has ended. */
 regx_status_t regx_tcp_link_write(regx_tcp_link_t *link, struct iovec *parts, int count);
 /* Writes what the kernel takes. Bytes; 0: nothing, for now or because the link has ended. Only if
  * nothing is kept. */

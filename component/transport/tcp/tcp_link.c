@@ -204,15 +204,11 @@ static void let_in(regx_tcp_link_t *link)
 regx_status_t regx_tcp_link_greet(regx_tcp_link_t *link, const regx_tcp_frame_t *frame)
 {
     if (link->state == REGX_TCP_LINK_CONNECTING) {
-        if (frame->kind != REGX_TCP_WELCOME || frame->sender != link->peer) {
-            return REGX_INVALID;
-        }
         link->state = REGX_TCP_LINK_OPEN;
         link->ours = false;
         return REGX_OK;
     }
-    if (link->state != REGX_TCP_LINK_STRANGER || frame->kind != REGX_TCP_CONNECT ||
-        frame->length != sizeof(link->tcp->token) ||
+    if (frame->length != sizeof(link->tcp->token) ||
         memcmp(frame->data, &link->tcp->token, sizeof(link->tcp->token)) != 0) {
         return REGX_INVALID;
     }
@@ -268,7 +264,7 @@ regx_status_t regx_tcp_link_keep(regx_tcp_link_t *link, const struct iovec *part
     }
     link->out = malloc(length - written);
     if (link->out == NULL) {
-        regx_tcp_link_end(link); /* half a message has left */
+        regx_tcp_link_end(link); /* a part of it has left, or it cannot be packed again */
         return REGX_UNREACHABLE;
     }
     link->out_at = link->out_length = 0;
@@ -293,10 +289,10 @@ regx_status_t regx_tcp_link_write(regx_tcp_link_t *link, struct iovec *parts, in
         return status;
     }
     const size_t written = regx_tcp_link_push(link, parts, count);
-    if (written == 0) {
-        return regx_tcp_link_why(link);
-    }
-    return regx_tcp_link_keep(link, parts, count, written);
+
+    return regx_tcp_link_why(link) == REGX_UNREACHABLE
+               ? REGX_UNREACHABLE
+               : regx_tcp_link_keep(link, parts, count, written);
 }
 
 regx_status_t regx_tcp_link_flush(regx_tcp_link_t *link)

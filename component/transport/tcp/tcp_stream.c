@@ -125,11 +125,18 @@ static void place(regx_tcp_link_t *link, const uint8_t *data, size_t length)
     advance(link, length);
 }
 
+static void write_nothing(void *context, void *to, size_t length)
+{
+    (void)context, (void)to, (void)length;
+}
+
 /* Begins with a put, of whose data so much is there. */
 static void land(regx_tcp_link_t *link, const uint8_t *message, size_t head, size_t there)
 {
     link->landing = true;
-    link->refused = regx_tcp_decode_head(message, head, &link->put) != REGX_OK;
+    link->refused = regx_tcp_decode_head(message, head, &link->put) != REGX_OK ||
+                    write_piece(link->tcp, &link->put, link->put.offset, link->put.length,
+                                write_nothing, NULL) != REGX_OK; /* all of it is inside */
     link->landed = 0;
     if (!link->refused && link->put.notice_length > 0) {
         memcpy(link->notice, link->put.notice, link->put.notice_length);
@@ -173,6 +180,23 @@ static void look_why(regx_tcp_link_t *link, ssize_t bytes, int error)
     }
 }
 
+/* Whether the link may say such a thing now. */
+static bool is_expected(const regx_tcp_link_t *link, const regx_tcp_frame_t *frame)
+{
+    switch (link->state) {
+    case REGX_TCP_LINK_CONNECTING:
+        return frame->kind == REGX_TCP_WELCOME && frame->sender == link->peer;
+    case REGX_TCP_LINK_STRANGER:
+        return frame->kind == REGX_TCP_CONNECT;
+    case REGX_TCP_LINK_OPEN:
+        return frame->sender == link->peer;
+    case REGX_TCP_LINK_HELD:
+    case REGX_TCP_LINK_ENDED:
+        break;
+    }
+    return false;
+}
+
 /* Does what one whole message says. */
 static void take_message(regx_tcp_link_t *link, const uint8_t *message, size_t length,
                          const regx_tcp_frame_t *frame)
@@ -204,8 +228,7 @@ static size_t take_messages(regx_tcp_link_t *link, const uint8_t *bytes, size_t 
         if (status == REGX_AGAIN) {
             break;
         }
-        if (status != REGX_OK ||
-            (link->state == REGX_TCP_LINK_OPEN && frame.sender != link->peer)) {
+        if (status != REGX_OK || !is_expected(link, &frame)) {
             end_malformed(link);
         } else if (have >= head + frame.length) {
             frame.data = bytes + at + head;
@@ -214,7 +237,7 @@ static size_t take_messages(regx_tcp_link_t *link, const uint8_t *bytes, size_t 
             link->expects = frame.kind == REGX_TCP_FRAME && frame.length > REGX_TCP_SHORT_READ
                                 ? REGX_TCP_STAGING
                                 : REGX_TCP_SHORT_READ;
-        } else if (regx_tcp_is_put(frame.kind) && link->state == REGX_TCP_LINK_OPEN) {
+        } else if (regx_tcp_is_put(frame.kind)) {
             land(link, bytes + at, head, have - head);
             at = length;
         } else {

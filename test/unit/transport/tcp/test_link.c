@@ -12,6 +12,8 @@
 
 enum { LOW = 1, HIGH = 2, TAG = 5, POOL = 1 << 16 };
 
+enum { PACKED = 1000 };
+
 typedef struct end {
     regx_counters_t counters;
     regx_rkey_table_t rkeys;
@@ -20,6 +22,8 @@ typedef struct end {
     regx_conn_t *conn;
     uint64_t peer;
     unsigned received, sent, broken;
+    unsigned packed; /* frames; their data is what a convertor gives, once */
+    bool packs;      /* the peer's frames are these */
 } end_t;
 
 static void deliver(void *context, uint64_t sender, uint8_t tag, const void *data, size_t length)
@@ -28,8 +32,13 @@ static void deliver(void *context, uint64_t sender, uint8_t tag, const void *dat
 
     assert_int_equal(sender, end->peer);
     assert_int_equal(tag, TAG);
-    assert_int_equal(length, sizeof(end->received));
-    assert_memory_equal(data, &end->received, length);
+    if (end->packs) {
+        assert_int_equal(length, PACKED);
+        assert_true(unit_is_filled(data, length, end->received));
+    } else {
+        assert_int_equal(length, sizeof(end->received));
+        assert_memory_equal(data, &end->received, length);
+    }
     end->received++;
 }
 
@@ -246,6 +255,68 @@ static void who_left_still_hears(void **state)
     close_end(&high);
 }
 
+static void pack_next(void *context, void *to, size_t length)
+{
+    end_t *end = context;
+
+    unit_fill(to, length, end->packed++, 0);
+}
+
+static regx_status_t send_packed(end_t *end)
+{
+    return regx_tcp_send(end->conn, TAG, NULL, 0, pack_next, end, PACKED);
+}
+
+/* A socket that takes not a byte more. */
+static int make_full_socket(int *other)
+{
+    int ends[2];
+
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+    while (send(ends[0], "", 1, MSG_DONTWAIT) == 1) {
+    }
+    *other = ends[1];
+    return ends[0];
+}
+
+/* What was packed is gone from the convertor: who has to send again must not have packed. */
+static void a_frame_is_packed_only_if_it_is_accepted(void **state)
+{
+    end_t low, high;
+    int other;
+
+    (void)state;
+    open_both(&low, &high);
+    high.packs = true;
+    while (send_packed(&low) == REGX_AGAIN) {
+        progress(&low, &high);
+    }
+    const int fd = low.tcp->links->fd, real = dup(fd), full = make_full_socket(&other);
+    unsigned accepted = low.packed;
+
+    assert_int_equal(dup2(full, fd), fd);
+    for (int i = 0; i < 3; i++) {
+        accepted += send_packed(&low) == REGX_OK;
+        assert_int_equal(low.packed, accepted);
+    }
+    assert_int_equal(dup2(real, fd), fd);
+    while (send_packed(&low) == REGX_AGAIN || low.packed < 10) {
+        progress(&low, &high);
+    }
+    while (high.received < low.packed) {
+        progress(&low, &high);
+    }
+    close(real);
+    close(full);
+    close(other);
+    disconnect(&low);
+    disconnect(&high);
+    settle(&low, &high);
+    check_links(&low, &high, 0);
+    close_end(&low);
+    close_end(&high);
+}
+
 /* Its id is neither lower nor higher than the peer's: both ends of the link are its own. */
 static void a_process_can_send_to_itself(void **state)
 {
@@ -319,6 +390,7 @@ int main(void)
         cmocka_unit_test(one_that_is_held_gets_in_if_the_other_comes_to_nothing),
         cmocka_unit_test(who_left_can_come_back),
         cmocka_unit_test(who_left_still_hears),
+        cmocka_unit_test(a_frame_is_packed_only_if_it_is_accepted),
         cmocka_unit_test(a_process_can_send_to_itself),
         cmocka_unit_test(strangers_are_not_let_in),
         cmocka_unit_test(a_loopback_reaches_its_own_host_alone),

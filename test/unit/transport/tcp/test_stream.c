@@ -248,6 +248,50 @@ static void a_put_to_memory_that_is_gone_is_refused(void **state)
     free_receiver(receiver);
 }
 
+/* Nor its first bytes, which would be inside. */
+static void a_put_that_is_too_long_writes_nothing(void **state)
+{
+    static uint8_t bytes[1 << 20];
+
+    (void)state;
+    for (size_t at_a_time = 100; at_a_time <= sizeof(bytes); at_a_time *= 100) {
+        receiver_t *receiver = make_receiver();
+        uint8_t *at = append(receiver, bytes, REGX_TCP_PIECE, 0, REGION - 200000, 200001, 1);
+
+        at = append(receiver, at, REGX_TCP_FRAME, 2, 0, 10, 2);
+        feed(receiver, bytes, (size_t)(at - bytes), at_a_time);
+        for (size_t byte = 0; byte < REGION; byte++) {
+            assert_int_equal(receiver->region[byte], 0);
+        }
+        assert_int_equal(receiver->counters.malformed, 1);
+        assert_int_equal(receiver->count, 1);
+        assert_int_equal(receiver->got[0].tag, 2);
+        free_receiver(receiver);
+    }
+}
+
+/* Nothing is kept for who has not said connect. */
+static void a_stranger_that_begins_with_something_else_is_put_out(void **state)
+{
+    static const regx_tcp_kind_t kinds[] = {REGX_TCP_FRAME, REGX_TCP_PIECE, REGX_TCP_LAST,
+                                            REGX_TCP_HELLO, REGX_TCP_GOODBYE, REGX_TCP_WELCOME};
+
+    (void)state;
+    for (size_t n = 0; n < sizeof(kinds) / sizeof(kinds[0]); n++) {
+        receiver_t *receiver = make_receiver();
+        uint8_t head[REGX_TCP_HEAD_MAX + 8];
+        const uint8_t *end = append(receiver, head, kinds[n], 0, 0, 0, 1);
+
+        receiver->link->state = REGX_TCP_LINK_STRANGER;
+        head[4] = kinds[n] <= REGX_TCP_LAST; /* its data has not come */
+        feed(receiver, head, (size_t)(end - head), sizeof(head));
+        assert_int_equal(receiver->link->state, REGX_TCP_LINK_ENDED);
+        assert_null(receiver->link->in);
+        assert_int_equal(receiver->counters.malformed, 1);
+        free_receiver(receiver);
+    }
+}
+
 /* Where the next message begins is known as long as the heads are good. */
 static void what_has_no_end_ends_the_link(void **state)
 {
@@ -278,6 +322,8 @@ int main(void)
         cmocka_unit_test(messages_arrive_however_they_are_cut),
         cmocka_unit_test(a_key_taken_back_in_the_middle_of_a_put_ends_the_writing),
         cmocka_unit_test(a_put_to_memory_that_is_gone_is_refused),
+        cmocka_unit_test(a_put_that_is_too_long_writes_nothing),
+        cmocka_unit_test(a_stranger_that_begins_with_something_else_is_put_out),
         cmocka_unit_test(what_has_no_end_ends_the_link),
     };
 
