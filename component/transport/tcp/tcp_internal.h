@@ -76,6 +76,7 @@ typedef struct regx_tcp {
     regx_tcp_link_t *hot;     /* on which something came last, or NULL */
     unsigned polls;           /* of the hot link */
     bool ended;               /* regx_tcp_sweep has something to do */
+    bool crowded;             /* a peer that connected had to wait for a descriptor */
     regx_tcp_conn_t *open;    /* every connection that has had a link */
     regx_tcp_conn_t *closing; /* disconnected, but something waits to leave */
     regx_arbiter_t arbiter;   /* to send what is in line */

@@ -74,6 +74,16 @@ static regx_tcp_link_t *make_link(regx_tcp_t *tcp, int fd, regx_tcp_link_state_t
     return link;
 }
 
+/* Who connects has to wait until the program closes something. Said once. */
+static void note_crowded(regx_tcp_t *tcp, int error)
+{
+    if ((error == EMFILE || error == ENFILE) && !tcp->crowded) {
+        tcp->crowded = true;
+        regx_transport_fall_back(&tcp->config, REGX_TRACE_CHOICE,
+                                 "tcp: no descriptor is left for a peer that connects");
+    }
+}
+
 bool regx_tcp_accept(regx_tcp_t *tcp)
 {
     int accepted = 0;
@@ -82,6 +92,7 @@ bool regx_tcp_accept(regx_tcp_t *tcp)
         const int fd = accept4(tcp->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 
         if (fd < 0) {
+            note_crowded(tcp, errno);
             break;
         }
         set_options(fd);

@@ -6,6 +6,7 @@
 #include "../../unit.h"
 
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "transport/tcp/tcp_internal.h"
@@ -367,6 +368,31 @@ static void strangers_are_not_let_in(void **state)
     close_end(&here);
 }
 
+/* Until there is one. */
+static void a_peer_that_finds_no_descriptor_waits(void **state)
+{
+    struct rlimit limit;
+    end_t low, high;
+
+    (void)state;
+    open_both(&low, &high);
+    assert_false(send_one(&low)); /* its socket is there */
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    const struct rlimit none = {.rlim_cur = 0, .rlim_max = limit.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    while (high.counters.fallbacks[0].count == 0) {
+        progress(&low, &high);
+    }
+    settle(&low, &high);
+    assert_int_equal(high.counters.fallbacks[0].count, 1);
+    assert_string_equal(high.counters.fallbacks[0].reason,
+                        "tcp: no descriptor is left for a peer that connects");
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    exchange(&low, &high, 100);
+    check_links(&low, &high, 1);
+    close_both(&low, &high);
+}
+
 static void a_loopback_reaches_its_own_host_alone(void **state)
 {
     uint8_t address[REGX_ADDRESS_MAX];
@@ -393,6 +419,7 @@ int main(void)
         cmocka_unit_test(a_frame_is_packed_only_if_it_is_accepted),
         cmocka_unit_test(a_process_can_send_to_itself),
         cmocka_unit_test(strangers_are_not_let_in),
+        cmocka_unit_test(a_peer_that_finds_no_descriptor_waits),
         cmocka_unit_test(a_loopback_reaches_its_own_host_alone),
     };
 
