@@ -273,7 +273,7 @@ static void a_put_that_is_too_long_writes_nothing(void **state)
 /* Nothing is kept for who has not said connect. */
 static void a_stranger_that_begins_with_something_else_is_put_out(void **state)
 {
-    static const regx_tcp_kind_t kinds[] = {REGX_TCP_FRAME, REGX_TCP_PIECE, REGX_TCP_LAST,
+    static const regx_tcp_kind_t kinds[] = {REGX_TCP_FRAME, REGX_TCP_PIECE,   REGX_TCP_LAST,
                                             REGX_TCP_HELLO, REGX_TCP_GOODBYE, REGX_TCP_WELCOME};
 
     (void)state;
