@@ -82,7 +82,6 @@ static void finish(process_t *process)
     }
     regx_tcp_sweep(&process->tcp);
     regx_rkey_table_fini(&process->rkeys);
-    regx_tcp_talkers_fini(&process->tcp.talkers);
     free(process->tcp.incoming);
     free(process->pool);
     free(process->region);

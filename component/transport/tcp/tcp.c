@@ -4,6 +4,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -135,7 +136,9 @@ static void tcp_close(regx_transport_t *transport)
 
     regx_tcp_watch_stop(&tcp->watch);
     while (tcp->closing != NULL) {
-        regx_tcp_poll(tcp, true);
+        if (!regx_tcp_poll(tcp, true)) {
+            sched_yield();
+        }
         regx_tcp_reap(tcp);
         regx_tcp_sweep(tcp);
     }
@@ -143,13 +146,15 @@ static void tcp_close(regx_transport_t *transport)
         regx_tcp_link_end(link);
     }
     regx_tcp_sweep(tcp);
+    if (tcp->listener >= 0) {
+        (void)shutdown(tcp->listener, SHUT_RDWR); /* also a forked child's */
+    }
     close_descriptor(tcp->listener);
     close_descriptor(tcp->epoll);
     if (tcp->own_pool != NULL) {
         munmap(tcp->own_pool, tcp->super.pool_size);
     }
     regx_try_lock_fini(&tcp->try_lock);
-    regx_tcp_talkers_fini(&tcp->talkers);
     free(tcp->incoming);
     free(tcp->outgoing);
     free(tcp);

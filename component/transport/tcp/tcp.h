@@ -32,7 +32,11 @@
  * Both are comma-separated lists of names and IPv4 subnets (a.b.c.d/n), as btl_tcp has them; only
  * one of them may be given.
  *
- * Closing waits until the kernel has taken what was accepted, or the connection has broken.
+ * Closing waits until the kernel has taken what was accepted, or the connection has broken. A peer
+ * that goes on sending afterwards may make the kernel throw away what it has not delivered.
+ *
+ * Where there is no descriptor left, a peer that connects, or what is sent to one, waits until there
+ * is. Of those that connect and say nothing for 10 s, 64 are kept.
  */
 #ifndef REGX_TRANSPORT_TCP_H
 #define REGX_TRANSPORT_TCP_H

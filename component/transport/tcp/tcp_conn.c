@@ -4,6 +4,7 @@
  */
 #include <endian.h>
 #include <netinet/in.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -140,8 +141,9 @@ static void clean_up_one(regx_tcp_conn_t *conn)
 {
     regx_tcp_t *tcp = regx_tcp_at(conn);
     regx_put_t *line = regx_tcp_take_line(conn);
-    const bool died = regx_tcp_talkers_has(&tcp->talkers, conn->super.peer);
+    const bool died = regx_tcp_link_speaks(tcp, conn->super.peer);
     const bool tell = conn->missed || line != NULL || died;
+    char what[256];
 
     regx_arbiter_remove(&tcp->arbiter, &conn->entry);
     let_go(conn);
@@ -149,13 +151,11 @@ static void clean_up_one(regx_tcp_conn_t *conn)
         return;
     }
     leave_open(conn); /* told once */
-    if (died) {
-        regx_tcp_talkers_remove(&tcp->talkers, conn->super.peer);
-    }
     tcp->events++;
     regx_tcp_fail_line(line, REGX_UNREACHABLE);
-    tcp->config.events.broken(tcp->config.events.context, conn->super.peer,
-                              "the tcp connection is lost or was refused");
+    snprintf(what, sizeof(what), "the tcp connection is lost or was refused%s%s",
+             conn->error != 0 ? ": " : "", conn->error != 0 ? strerror(conn->error) : "");
+    tcp->config.events.broken(tcp->config.events.context, conn->super.peer, what);
 }
 
 static bool needs_clean_up(const regx_tcp_conn_t *conn)
@@ -219,6 +219,15 @@ void regx_tcp_reap(regx_tcp_t *tcp)
     }
 }
 
+/* Whether the peer is to be told that this process leaves: it may have been so even if nothing was
+ * sent, for the link is there. */
+static bool is_open(const regx_tcp_conn_t *conn)
+{
+    return conn->state == REGX_TCP_OPEN ||
+           (conn->state == REGX_TCP_CONNECTING && conn->link != NULL &&
+            conn->link->state == REGX_TCP_LINK_OPEN);
+}
+
 void regx_tcp_disconnect(regx_conn_t *super)
 {
     regx_tcp_conn_t *conn = regx_tcp_conn_of(super);
@@ -229,19 +238,17 @@ void regx_tcp_disconnect(regx_conn_t *super)
     leave_open(conn);
     regx_arbiter_remove(&tcp->arbiter, &conn->entry);
     line = regx_tcp_take_line(conn);
-    if (conn->state == REGX_TCP_OPEN && conn->piece_left == 0) {
+    if (is_open(conn) && conn->piece_left == 0) {
         conn->state = REGX_TCP_LEAVING;
         conn->next = tcp->closing;
         tcp->closing = conn;
         regx_tcp_use(tcp);
         regx_tcp_reap(tcp);
     } else {
-        regx_tcp_link_t *link = conn->link;
-
-        let_go(conn);
-        if (link != NULL && link->state != REGX_TCP_LINK_OPEN) {
-            regx_tcp_link_end(link); /* no frame waits in it */
+        if (conn->state == REGX_TCP_CONNECTING && conn->link != NULL) {
+            regx_tcp_link_give_up(conn);
         }
+        let_go(conn);
         free(conn);
     }
     regx_tcp_sweep(tcp);

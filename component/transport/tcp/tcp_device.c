@@ -54,7 +54,8 @@ regx_status_t regx_tcp_list_devices(regx_tcp_device_t **devices, size_t *count)
         }
         snprintf(device->name, sizeof(device->name), "%s", at->ifa_name);
         device->loopback = (at->ifa_flags & IFF_LOOPBACK) != 0;
-        device->usable = (at->ifa_flags & IFF_UP) != 0 && has_address(all, device->name);
+        device->usable = (at->ifa_flags & IFF_UP) != 0 && (at->ifa_flags & IFF_RUNNING) != 0 &&
+                         has_address(all, device->name); /* up, and with a carrier */
         if (family == AF_INET) {
             struct sockaddr_in address;
 

@@ -19,9 +19,11 @@
  *    56       the notice, then the data.
  *
  * Who opens a connection begins with connect, whose data is the 8 bytes that the other published as
- * its token, and sends nothing more until a welcome has come. After that both may send. Hello is the
- * first message of each direction and goodbye the last. Welcome, hello and goodbye are without data.
- * A peer whose connection ends after a hello and without a goodbye died.
+ * its token, and sends nothing more until a welcome has come, but for a second connect, which says
+ * that it cannot let in a connection of the other's: it has no descriptor. After that both may send.
+ * Hello is the first message of each direction and goodbye the last; who sends nothing may say
+ * goodbye alone. Welcome, hello and goodbye are without data. A peer whose connection ends after a
+ * hello and without a goodbye died.
  */
 #ifndef REGX_TRANSPORT_TCP_FRAME_H
 #define REGX_TRANSPORT_TCP_FRAME_H

@@ -6,8 +6,13 @@
  *
  * A connection (regx_tcp_conn_t) is this process's way to send to a peer. A link (regx_tcp_link_t)
  * is a socket, by which both send. A connection takes the link that its peer has opened, or opens
- * one. If both open one at once, that of the process with the lower id is kept. A link stays as long
+ * one. If both open one at once, that of the process with the lower id is used. A link stays as long
  * as one of the two sends by it.
+ *
+ * Two links between the same two processes are never wrong, for each side sends by one and reads
+ * both. So a link that was asked for is not closed by who gives it up: the peer may have let it in
+ * and sent by it already. It is left, which is said by a goodbye as soon as it is open, and the peer
+ * closes it if nobody there sends by it.
  */
 #ifndef REGX_TRANSPORT_TCP_INTERNAL_H
 #define REGX_TRANSPORT_TCP_INTERNAL_H
@@ -25,7 +30,6 @@
 #include "transport/tcp/tcp.h"
 #include "transport/tcp/tcp_device.h"
 #include "transport/tcp/tcp_frame.h"
-#include "transport/tcp/tcp_talkers.h"
 #include "transport/tcp/tcp_watch.h"
 #include "transport/try_lock.h"
 
@@ -76,13 +80,12 @@ typedef struct regx_tcp {
     regx_tcp_link_t *hot;     /* on which something came last, or NULL */
     unsigned polls;           /* of the hot link */
     bool ended;               /* regx_tcp_sweep has something to do */
-    bool crowded;             /* a peer that connected had to wait for a descriptor */
+    bool crowded;             /* a connection had to wait for a descriptor; that was said */
     regx_tcp_conn_t *open;    /* every connection that has had a link */
     regx_tcp_conn_t *closing; /* disconnected, but something waits to leave */
     regx_arbiter_t arbiter;   /* to send what is in line */
     bool broke;               /* regx_tcp_clean_up has something to do */
     int events;               /* of this progress */
-    regx_tcp_talkers_t talkers;
 
     /* When progress looks at the network. */
     regx_pace_t pace;    /* after many looks in vain */
@@ -93,7 +96,7 @@ typedef struct regx_tcp {
 
 typedef enum regx_tcp_state {
     REGX_TCP_NEW,        /* nothing was sent yet */
-    REGX_TCP_CONNECTING, /* it has a link; hello is not yet said */
+    REGX_TCP_CONNECTING, /* hello is not yet said; it may have no link yet */
     REGX_TCP_OPEN,       /* hello was said */
     REGX_TCP_BROKEN,     /* the link ended, or could not be made */
     REGX_TCP_LEAVING,    /* disconnected; goodbye is not yet said */
@@ -108,7 +111,9 @@ struct regx_tcp_conn {
     socklen_t at_length;
     regx_tcp_state_t state;
     bool missed;           /* somebody tried to use it after it broke */
-    regx_tcp_link_t *link; /* NULL before the first use, and after it broke */
+    int error;             /* errno of what broke it; 0: the peer ended it */
+    unsigned reopened;     /* times that a link was closed before anything was said by it */
+    regx_tcp_link_t *link; /* NULL: none yet, or it broke */
 
     /* The puts in line, oldest first. piece_left: bytes of the first one's present piece that the
      * kernel has not taken. */
@@ -133,13 +138,17 @@ struct regx_tcp_link {
     regx_tcp_link_t *next;
     regx_tcp_conn_t *conn; /* who sends by it, or NULL */
     uint64_t peer;         /* unless it is a stranger */
+    uint64_t token;        /* of a link opened here: the peer's */
+    int64_t since_ns;      /* a stranger is here; regx_now_ns */
     int fd;
     regx_tcp_link_state_t state;
     bool ours;  /* opened here, and never welcomed */
     bool asked; /* connect was said */
-    bool left;  /* goodbye was said here; nobody here sends by it again */
+    bool urged; /* it was said again */
+    bool left;  /* nobody here sends by it again; if it is open, goodbye is or was to be said */
     bool unwritable;
-    bool peer_left; /* the peer said goodbye */
+    bool peer_speaks; /* the peer said hello, and not yet goodbye: if the link ends, it died */
+    bool peer_left;   /* the peer said goodbye */
 
     /* What was accepted and the kernel has not taken: from out_at to out_length of memory that is
      * there only while there is something. */
@@ -155,6 +164,7 @@ struct regx_tcp_link {
     /* The put whose data is being read. */
     bool landing;
     bool refused; /* the data goes nowhere */
+    bool holed;   /* so did data of an earlier piece; the notice is refused, too */
     size_t landed;
     regx_tcp_frame_t put;
     uint8_t notice[REGX_NOTICE_MAX];
@@ -206,8 +216,12 @@ regx_status_t regx_tcp_listen(regx_tcp_t *tcp);
 /* Takes in who has connected. Whether somebody has. */
 bool regx_tcp_accept(regx_tcp_t *tcp);
 /* Gives the connection, which has none, a link: the peer's, or one that is begun to be made, which
- * may have ended at once. REGX_OK; REGX_UNREACHABLE: there is no memory or no descriptor. */
+ * may have ended at once. REGX_OK; REGX_AGAIN: there is no descriptor or no memory, for now;
+ * REGX_UNREACHABLE, with conn->error. */
 regx_status_t regx_tcp_link_take(regx_tcp_conn_t *conn);
+/* Parts the connection from its link, which is not open. One by which nothing was asked for ends; any
+ * other is left when it is open. */
+void regx_tcp_link_give_up(regx_tcp_conn_t *conn);
 /* A link of ours can be written for the first time, or could not be made. */
 void regx_tcp_link_ask(regx_tcp_link_t *link);
 /* The first message of a link, of the kind that its state expects. REGX_OK; REGX_INVALID. */
@@ -226,15 +240,20 @@ regx_status_t regx_tcp_link_keep(regx_tcp_link_t *link, const struct iovec *part
                                  size_t written);
 /* Writes what was kept. REGX_OK: all of it; REGX_AGAIN; REGX_UNREACHABLE. */
 regx_status_t regx_tcp_link_flush(regx_tcp_link_t *link);
+/* Whether the peer spoke by a link that has not been freed, and did not say goodbye. */
+bool regx_tcp_link_speaks(const regx_tcp_t *tcp, uint64_t peer);
 /* The link is of no use any more; its connection is broken. It is freed by regx_tcp_sweep. */
 void regx_tcp_link_end(regx_tcp_link_t *link);
+/* The same; errno says why. */
+void regx_tcp_link_fail(regx_tcp_link_t *link, int error);
 /* Frees links that have ended. Not while one is read. */
 void regx_tcp_sweep(regx_tcp_t *tcp);
 
 /* tcp_stream.c. Reads what has come by a link, but not for ever. Whether anything has. */
 bool regx_tcp_link_read(regx_tcp_link_t *link);
-/* Does what a whole message says. It is dropped and counted if it is malformed. */
-void regx_tcp_receive(regx_tcp_t *tcp, const void *message, size_t length);
+/* Does what a whole frame, or piece of a put, says. REGX_OK; REGX_INVALID: it is malformed, and was
+ * dropped and counted. */
+regx_status_t regx_tcp_receive(regx_tcp_t *tcp, const void *message, size_t length);
 
 /* tcp_send.c. Sees to it that the connection can be used. REGX_OK; REGX_AGAIN: soon;
  * REGX_UNREACHABLE. */

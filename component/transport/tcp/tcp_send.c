@@ -66,8 +66,11 @@ regx_status_t regx_tcp_ready(regx_tcp_conn_t *conn)
         conn->state = REGX_TCP_CONNECTING;
         conn->next = tcp->open;
         tcp->open = conn;
-        if (answer(conn, regx_tcp_link_take(conn)) != REGX_OK) {
-            return REGX_UNREACHABLE;
+    }
+    if (conn->link == NULL) {
+        status = answer(conn, regx_tcp_link_take(conn));
+        if (status != REGX_OK) {
+            return status;
         }
     }
     if (conn->link->state != REGX_TCP_LINK_OPEN) {
@@ -303,7 +306,8 @@ void regx_tcp_take_turns(regx_tcp_t *tcp)
             answer(conn, regx_tcp_link_flush(conn->link)) == REGX_OK) {
             take_turn(conn);
         }
-        if (conn->state != REGX_TCP_BROKEN && (conn->first != NULL || conn->link->out != NULL)) {
+        if (conn->state != REGX_TCP_BROKEN &&
+            (conn->first != NULL || (conn->link != NULL && conn->link->out != NULL))) {
             regx_arbiter_add(&tcp->arbiter, &conn->entry);
         }
         if (last) {

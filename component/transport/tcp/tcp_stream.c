@@ -62,11 +62,7 @@ static regx_status_t accept_frame(regx_tcp_t *tcp, const regx_tcp_frame_t *frame
         }
         break;
     case REGX_TCP_HELLO:
-        status = regx_tcp_talkers_add(&tcp->talkers, frame->sender);
-        break;
     case REGX_TCP_GOODBYE:
-        status = regx_tcp_talkers_remove(&tcp->talkers, frame->sender);
-        break;
     case REGX_TCP_CONNECT:
     case REGX_TCP_WELCOME:
         status = REGX_INVALID;
@@ -80,7 +76,7 @@ static void count_malformed(regx_tcp_t *tcp)
     regx_count(tcp->config.counters, &tcp->config.counters->malformed, 1);
 }
 
-void regx_tcp_receive(regx_tcp_t *tcp, const void *message, size_t length)
+regx_status_t regx_tcp_receive(regx_tcp_t *tcp, const void *message, size_t length)
 {
     regx_tcp_frame_t frame;
 
@@ -88,7 +84,9 @@ void regx_tcp_receive(regx_tcp_t *tcp, const void *message, size_t length)
     if (regx_tcp_decode(message, length, &frame) != REGX_OK ||
         accept_frame(tcp, &frame) != REGX_OK) {
         count_malformed(tcp);
+        return REGX_INVALID;
     }
+    return REGX_OK;
 }
 
 /* ---- puts whose data has not all come ---- */
@@ -108,6 +106,7 @@ static void advance(regx_tcp_link_t *link, size_t bytes)
     link->landing = false;
     link->expects = REGX_TCP_SHORT_READ;
     link->tcp->events++;
+    link->holed = link->refused && link->put.kind == REGX_TCP_PIECE;
     if (link->refused) {
         count_malformed(link->tcp);
     } else if (link->put.kind == REGX_TCP_LAST) {
@@ -134,7 +133,7 @@ static void write_nothing(void *context, void *to, size_t length)
 static void land(regx_tcp_link_t *link, const uint8_t *message, size_t head, size_t there)
 {
     link->landing = true;
-    link->refused = regx_tcp_decode_head(message, head, &link->put) != REGX_OK ||
+    link->refused = link->holed || regx_tcp_decode_head(message, head, &link->put) != REGX_OK ||
                     write_piece(link->tcp, &link->put, link->put.offset, link->put.length,
                                 write_nothing, NULL) != REGX_OK; /* all of it is inside */
     link->landed = 0;
@@ -176,8 +175,14 @@ static void end_malformed(regx_tcp_link_t *link)
 static void look_why(regx_tcp_link_t *link, ssize_t bytes, int error)
 {
     if (bytes == 0 || (error != EAGAIN && error != EINTR && error != ENOMEM && error != ENOBUFS)) {
-        regx_tcp_link_end(link);
+        regx_tcp_link_fail(link, bytes == 0 ? 0 : error);
     }
+}
+
+/* Connect may come again until the other has read the welcome. */
+static bool may_be_urged(const regx_tcp_link_t *link)
+{
+    return !link->asked && !link->peer_speaks && !link->peer_left;
 }
 
 /* Whether the link may say such a thing now. */
@@ -188,13 +193,44 @@ static bool is_expected(const regx_tcp_link_t *link, const regx_tcp_frame_t *fra
         return frame->kind == REGX_TCP_WELCOME && frame->sender == link->peer;
     case REGX_TCP_LINK_STRANGER:
         return frame->kind == REGX_TCP_CONNECT;
+    case REGX_TCP_LINK_HELD:
+        return frame->kind == REGX_TCP_CONNECT && frame->sender == link->peer;
     case REGX_TCP_LINK_OPEN:
         return frame->sender == link->peer;
-    case REGX_TCP_LINK_HELD:
     case REGX_TCP_LINK_ENDED:
         break;
     }
     return false;
+}
+
+/* A hello or a goodbye. Nothing comes behind a goodbye. One may come without a hello: of who let go of
+ * the link before it sent anything. */
+static void hear(regx_tcp_link_t *link, const uint8_t *message, size_t length)
+{
+    regx_tcp_frame_t frame;
+
+    link->tcp->events++;
+    if (link->peer_left || regx_tcp_decode(message, length, &frame) != REGX_OK) {
+        count_malformed(link->tcp);
+        return;
+    }
+    link->peer_speaks = frame.kind == REGX_TCP_HELLO;
+    link->peer_left = frame.kind == REGX_TCP_GOODBYE;
+}
+
+/* The notice of a put, a piece of which was refused, is not delivered. */
+static void take_piece(regx_tcp_link_t *link, const uint8_t *message, size_t length,
+                       regx_tcp_kind_t kind)
+{
+    const bool holed = link->holed;
+
+    link->holed = false;
+    if (holed) {
+        count_malformed(link->tcp);
+    }
+    if (holed || regx_tcp_receive(link->tcp, message, length) != REGX_OK) {
+        link->holed = kind == REGX_TCP_PIECE;
+    }
 }
 
 /* Does what one whole message says. */
@@ -207,10 +243,13 @@ static void take_message(regx_tcp_link_t *link, const uint8_t *message, size_t l
         }
         return;
     }
-    if (frame->kind == REGX_TCP_GOODBYE) {
-        link->peer_left = true;
+    if (frame->kind == REGX_TCP_HELLO || frame->kind == REGX_TCP_GOODBYE) {
+        hear(link, message, length);
+    } else if (regx_tcp_is_put(frame->kind)) {
+        take_piece(link, message, length, frame->kind);
+    } else if (frame->kind != REGX_TCP_CONNECT || !may_be_urged(link)) {
+        (void)regx_tcp_receive(link->tcp, message, length);
     }
-    regx_tcp_receive(link->tcp, message, length);
 }
 
 /* Takes messages from the front of what was read; returns how many bytes they had. */
