@@ -133,7 +133,7 @@ static void write_nothing(void *context, void *to, size_t length)
 static void land(regx_tcp_link_t *link, const uint8_t *message, size_t head, size_t there)
 {
     link->landing = true;
-    link->refused = link->holed || regx_tcp_decode_head(message, head, &link->put) != REGX_OK ||
+    link->refused = regx_tcp_decode_head(message, head, &link->put) != REGX_OK || link->holed ||
                     write_piece(link->tcp, &link->put, link->put.offset, link->put.length,
                                 write_nothing, NULL) != REGX_OK; /* all of it is inside */
     link->landed = 0;

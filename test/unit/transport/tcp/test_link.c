@@ -5,8 +5,13 @@
  */
 #include "../../unit.h"
 
+#include <errno.h>
 #include <netinet/in.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "transport/tcp/tcp_internal.h"
@@ -130,7 +135,7 @@ static void exchange(end_t *low, end_t *high, unsigned count)
     }
 }
 
-/* What is still on its way to be noticed is noticed. */
+/* What should not come has the time to. */
 static void settle(end_t *low, end_t *high)
 {
     for (int i = 0; i < 100; i++) {
@@ -138,19 +143,54 @@ static void settle(end_t *low, end_t *high)
     }
 }
 
-static void check_links(const end_t *low, const end_t *high, unsigned count)
+/* Until each has so many. */
+static void check_links(end_t *low, end_t *high, unsigned count)
 {
+    while (low->tcp->link_count != count || high->tcp->link_count != count) {
+        progress(low, high);
+    }
+    settle(low, high);
     assert_int_equal(low->tcp->link_count, count);
     assert_int_equal(high->tcp->link_count, count);
     assert_int_equal(low->broken + high->broken, 0);
     assert_int_equal(low->counters.malformed + high->counters.malformed, 0);
 }
 
+static regx_tcp_link_t *link_of(const end_t *end)
+{
+    return ((regx_tcp_conn_t *)end->conn)->link;
+}
+
+static void wait_for(const regx_tcp_link_t *link, short events)
+{
+    struct pollfd entry = {.fd = link->fd, .events = events};
+
+    assert_int_equal(poll(&entry, 1, -1), 1);
+}
+
+/* Opens a link and says connect by it; nothing that comes is read. */
+static void ask(end_t *end)
+{
+    assert_false(send_one(end));
+    wait_for(link_of(end), POLLOUT);
+    regx_tcp_link_ask(link_of(end));
+    assert_true(link_of(end)->asked);
+}
+
+/* The link that an end has accepted, alone, and that has said connect. */
+static regx_tcp_link_t *accept_one(const end_t *end)
+{
+    while (end->tcp->links == NULL || end->tcp->links->state != REGX_TCP_LINK_STRANGER) {
+        regx_tcp_accept(end->tcp);
+    }
+    wait_for(end->tcp->links, POLLIN);
+    return end->tcp->links;
+}
+
 static void close_both(end_t *low, end_t *high)
 {
     disconnect(low);
     disconnect(high);
-    settle(low, high);
     check_links(low, high, 0);
     close_end(low);
     close_end(high);
@@ -181,9 +221,18 @@ static void of_two_opened_at_once_one_is_kept(void **state)
     assert_false(send_one(&low));
     assert_false(send_one(&high));
     exchange(&low, &high, 100);
-    settle(&low, &high);
     check_links(&low, &high, 1);
     close_both(&low, &high);
+}
+
+/* Both open one; that of the higher id waits at the lower one, whose own waits to be accepted. */
+static void hold(end_t *low, end_t *high)
+{
+    assert_false(send_one(low));
+    ask(high);
+    while (low->tcp->links->state != REGX_TCP_LINK_HELD) {
+        regx_tcp_progress(low->transport);
+    }
 }
 
 /* The one that goes first gives up before it is in; the other, which was held, gets in. */
@@ -193,15 +242,7 @@ static void one_that_is_held_gets_in_if_the_other_comes_to_nothing(void **state)
 
     (void)state;
     open_both(&low, &high);
-    assert_false(send_one(&low));
-    assert_false(send_one(&high));
-    while (low.tcp->links == NULL || low.tcp->link_count < 2 ||
-           low.tcp->links->state != REGX_TCP_LINK_HELD) {
-        regx_tcp_progress(low.transport); /* high accepts nothing yet */
-        if (high.tcp->link_count == 1 && !((regx_tcp_conn_t *)high.conn)->link->asked) {
-            regx_tcp_link_ask(((regx_tcp_conn_t *)high.conn)->link);
-        }
-    }
+    hold(&low, &high);
     disconnect(&low);
     while (high.sent == 0 || low.received == 0) {
         if (high.sent == 0) {
@@ -210,7 +251,6 @@ static void one_that_is_held_gets_in_if_the_other_comes_to_nothing(void **state)
         progress(&low, &high);
     }
     disconnect(&high);
-    settle(&low, &high);
     check_links(&low, &high, 0);
     close_end(&low);
     close_end(&high);
@@ -230,7 +270,6 @@ static void who_left_can_come_back(void **state)
         connect_to(&high, &low);
         exchange(&low, &high, 10 * round);
     }
-    settle(&low, &high);
     check_links(&low, &high, 1);
     close_both(&low, &high);
 }
@@ -250,7 +289,6 @@ static void who_left_still_hears(void **state)
         progress(&low, &high);
     }
     disconnect(&high);
-    settle(&low, &high);
     check_links(&low, &high, 0);
     close_end(&low);
     close_end(&high);
@@ -312,7 +350,6 @@ static void a_frame_is_packed_only_if_it_is_accepted(void **state)
     close(other);
     disconnect(&low);
     disconnect(&high);
-    settle(&low, &high);
     check_links(&low, &high, 0);
     close_end(&low);
     close_end(&high);
@@ -333,9 +370,13 @@ static void a_process_can_send_to_itself(void **state)
         }
         regx_tcp_progress(here.transport);
     }
+    assert_int_equal(here.tcp->link_count, 2);
+    disconnect(&here);
+    while (here.tcp->link_count > 0) {
+        regx_tcp_progress(here.transport);
+    }
     assert_int_equal(here.broken, 0);
     assert_int_equal(here.counters.malformed, 0);
-    disconnect(&here);
     close_end(&here);
 }
 
@@ -368,18 +409,41 @@ static void strangers_are_not_let_in(void **state)
     close_end(&here);
 }
 
+/* ---- without descriptors ---- */
+
+static struct rlimit limit;
+
+/* If it hangs, it fails. */
+static int keep_limit(void **state)
+{
+    (void)state;
+    alarm(300);
+    return getrlimit(RLIMIT_NOFILE, &limit);
+}
+
+static int restore_limit(void **state)
+{
+    (void)state;
+    alarm(0);
+    return setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+static void allow_no_descriptor(void)
+{
+    const struct rlimit none = {.rlim_cur = 0, .rlim_max = limit.rlim_max};
+
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+}
+
 /* Until there is one. */
 static void a_peer_that_finds_no_descriptor_waits(void **state)
 {
-    struct rlimit limit;
     end_t low, high;
 
     (void)state;
     open_both(&low, &high);
     assert_false(send_one(&low)); /* its socket is there */
-    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
-    const struct rlimit none = {.rlim_cur = 0, .rlim_max = limit.rlim_max};
-    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    allow_no_descriptor();
     while (high.counters.fallbacks[0].count == 0) {
         progress(&low, &high);
     }
@@ -391,6 +455,235 @@ static void a_peer_that_finds_no_descriptor_waits(void **state)
     exchange(&low, &high, 100);
     check_links(&low, &high, 1);
     close_both(&low, &high);
+}
+
+static void note_done(regx_put_t *put, regx_status_t status)
+{
+    assert_int_equal(status, REGX_OK);
+    *(bool *)put->context = true;
+}
+
+static void who_finds_no_descriptor_to_send_by_waits(void **state)
+{
+    static const uint8_t data[8]; /* the notice is 0, as that of the first frame */
+    bool done = false;
+    end_t low, high;
+
+    (void)state;
+    open_both(&low, &high);
+    allow_no_descriptor();
+    assert_false(send_one(&low));
+    regx_put_t put = {.local = data,
+                      .length = sizeof(data),
+                      .target = REGX_TARGET_POOL,
+                      .tag = TAG,
+                      .notice_length = sizeof(low.sent),
+                      .done = note_done,
+                      .context = &done};
+    assert_int_equal(regx_tcp_put(low.conn, &put), REGX_PENDING);
+    settle(&low, &high);
+    assert_int_equal(low.counters.fallbacks[0].count, 1);
+    assert_string_equal(low.counters.fallbacks[0].reason,
+                        "tcp: no descriptor is left to connect to a peer");
+    assert_false(done);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    while (!done) {
+        progress(&low, &high);
+    }
+    low.sent++;
+    exchange(&low, &high, 100);
+    check_links(&low, &high, 1);
+    close_both(&low, &high);
+}
+
+/* The higher one used its last descriptor for its own link, which the lower one holds until the
+ * higher one accepts the lower one's. */
+static void of_two_opened_at_once_one_suffices(void **state)
+{
+    end_t low, high;
+
+    (void)state;
+    open_both(&low, &high);
+    hold(&low, &high);
+    allow_no_descriptor();
+    exchange(&low, &high, 100);
+    assert_int_equal(high.tcp->link_count, 1);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    exchange(&low, &high, 200);
+    check_links(&low, &high, 1);
+    close_both(&low, &high);
+}
+
+static int connect_raw(const struct sockaddr_storage *at)
+{
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+    assert_true(fd >= 0);
+    if (connect(fd, (const struct sockaddr *)at, sizeof(struct sockaddr_in)) != 0) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+/* Those that have had the time to say something. */
+static void too_many_silent_strangers_are_put_out(void **state)
+{
+    enum { KEPT = 64, ALL = KEPT + 6 };
+    int fds[ALL];
+    uint8_t byte;
+    end_t here;
+
+    (void)state;
+    open_end(&here, LOW);
+    for (unsigned n = 0; n < ALL; n++) {
+        fds[n] = connect_raw(&here.tcp->at);
+        assert_true(fds[n] >= 0);
+        while (!regx_tcp_accept(here.tcp)) {
+        }
+        here.tcp->links->since_ns -= INT64_C(10000000001) * (n < KEPT + 3);
+    }
+    regx_tcp_sweep(here.tcp);
+    assert_int_equal(here.tcp->link_count, KEPT);
+    for (unsigned n = 0; n < ALL; n++) {
+        const ssize_t received = recv(fds[n], &byte, 1, n < ALL - KEPT ? 0 : MSG_DONTWAIT);
+
+        assert_int_equal(received, n < ALL - KEPT ? 0 : -1);
+        close(fds[n]);
+    }
+    close_end(&here);
+}
+
+static void who_was_put_out_too_early_comes_again(void **state)
+{
+    end_t low, high;
+
+    (void)state;
+    open_both(&low, &high);
+    assert_false(send_one(&low));
+    while (!regx_tcp_accept(high.tcp)) {
+    }
+    regx_tcp_link_end(high.tcp->links);
+    regx_tcp_sweep(high.tcp);
+    wait_for(link_of(&low), POLLIN);
+    exchange(&low, &high, 100);
+    check_links(&low, &high, 1);
+    close_both(&low, &high);
+}
+
+/* ---- links that are given up ---- */
+
+/* It disconnects before it has read that it was let in, and what was sent to it by then. */
+static void who_gives_up_still_hears(void **state)
+{
+    end_t low, high;
+
+    (void)state;
+    open_both(&low, &high);
+    ask(&low);
+    while (high.sent < 10) {
+        regx_tcp_progress(high.transport);
+        if (high.tcp->links != NULL && high.tcp->links->state == REGX_TCP_LINK_OPEN) {
+            send_one(&high);
+        }
+    }
+    disconnect(&low);
+    while (low.received < 10) {
+        progress(&low, &high);
+    }
+    disconnect(&high);
+    check_links(&low, &high, 0);
+    close_end(&low);
+    close_end(&high);
+}
+
+/* The lower one gave up its link and lets the higher one's in. The higher one reads first what the
+ * former said, and does without the other, by which something was sent to it already. */
+static void what_was_sent_by_a_link_that_is_given_up_arrives(void **state)
+{
+    end_t low, high;
+
+    (void)state;
+    open_both(&low, &high);
+    ask(&low);
+    disconnect(&low);
+    connect_to(&low, &high);
+    ask(&high);
+    while (low.sent < 10) {
+        if (low.tcp->links->state == REGX_TCP_LINK_OPEN) {
+            send_one(&low);
+        }
+        regx_tcp_progress(low.transport);
+    }
+    regx_tcp_link_t *given_up = link_of(&high);
+    regx_tcp_link_read(accept_one(&high));
+    assert_ptr_not_equal(link_of(&high), given_up);
+    exchange(&low, &high, 100);
+    close_both(&low, &high);
+}
+
+/* The higher one was let in by the lower one's link, left it and comes back, before the lower one has
+ * read anything. */
+static void one_that_is_held_gets_in_when_the_other_has(void **state)
+{
+    end_t low, high;
+
+    (void)state;
+    open_both(&low, &high);
+    ask(&low);
+    while (high.sent < 10) {
+        regx_tcp_progress(high.transport);
+        if (high.tcp->links != NULL && high.tcp->links->state == REGX_TCP_LINK_OPEN) {
+            send_one(&high);
+        }
+    }
+    disconnect(&high);
+    connect_to(&high, &low);
+    ask(&high);
+    regx_tcp_link_t *held = accept_one(&low);
+    regx_tcp_link_read(held);
+    assert_int_equal(held->state, REGX_TCP_LINK_HELD);
+    exchange(&low, &high, 100);
+    close_both(&low, &high);
+}
+
+/* Nothing was sent by the link, but it is there. */
+static void who_leaves_before_it_has_sent_closes_its_link(void **state)
+{
+    end_t low, high;
+
+    (void)state;
+    open_both(&low, &high);
+    ask(&low);
+    while (link_of(&low)->state != REGX_TCP_LINK_OPEN) {
+        progress(&low, &high);
+    }
+    close_both(&low, &high);
+}
+
+/* A child that does not exec has all descriptors; what is closed here is still open there. */
+static void a_forked_child_does_no_harm(void **state)
+{
+    end_t low, high;
+
+    (void)state;
+    open_both(&low, &high);
+    exchange(&low, &high, 10);
+    const struct sockaddr_storage at = high.tcp->at;
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        for (;;) {
+            pause();
+        }
+    }
+    close_both(&low, &high);
+    errno = 0;
+    assert_int_equal(connect_raw(&at), -1);
+    assert_int_equal(errno, ECONNREFUSED);
+    kill(child, SIGKILL);
+    assert_int_equal(waitpid(child, NULL, 0), child);
 }
 
 static void a_loopback_reaches_its_own_host_alone(void **state)
@@ -419,7 +712,19 @@ int main(void)
         cmocka_unit_test(a_frame_is_packed_only_if_it_is_accepted),
         cmocka_unit_test(a_process_can_send_to_itself),
         cmocka_unit_test(strangers_are_not_let_in),
-        cmocka_unit_test(a_peer_that_finds_no_descriptor_waits),
+        cmocka_unit_test_setup_teardown(a_peer_that_finds_no_descriptor_waits, keep_limit,
+                                        restore_limit),
+        cmocka_unit_test_setup_teardown(who_finds_no_descriptor_to_send_by_waits, keep_limit,
+                                        restore_limit),
+        cmocka_unit_test_setup_teardown(of_two_opened_at_once_one_suffices, keep_limit,
+                                        restore_limit),
+        cmocka_unit_test(too_many_silent_strangers_are_put_out),
+        cmocka_unit_test(who_was_put_out_too_early_comes_again),
+        cmocka_unit_test(who_gives_up_still_hears),
+        cmocka_unit_test(what_was_sent_by_a_link_that_is_given_up_arrives),
+        cmocka_unit_test(one_that_is_held_gets_in_when_the_other_has),
+        cmocka_unit_test(who_leaves_before_it_has_sent_closes_its_link),
+        cmocka_unit_test(a_forked_child_does_no_harm),
         cmocka_unit_test(a_loopback_reaches_its_own_host_alone),
     };
 

@@ -66,6 +66,9 @@ static receiver_t *make_receiver(void)
                                          &receiver->handle),
                      REGX_OK);
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+    /* All that is fed at once goes in without waiting. */
+    const int room = 1 << 20;
+    assert_int_equal(setsockopt(ends[1], SOL_SOCKET, SO_SNDBUF, &room, sizeof(room)), 0);
     receiver->link = calloc(1, sizeof(*receiver->link));
     assert_non_null(receiver->link);
     *receiver->link = (regx_tcp_link_t){.tcp = &receiver->tcp,
@@ -311,9 +314,90 @@ static void what_has_no_end_ends_the_link(void **state)
         assert_int_equal(receiver->link->state, REGX_TCP_LINK_ENDED);
         assert_int_equal(receiver->counters.malformed, 1);
         assert_int_equal(receiver->count, 0);
-        assert_true(unit_is_filled(receiver->region, 0, 1) && receiver->region[0] == 0);
+        for (size_t i = 0; i < REGION; i++) {
+            assert_int_equal(receiver->region[i], 0);
+        }
         free_receiver(receiver);
     }
+}
+
+/* A part of a put that was refused leaves a hole; its notice would say that there is none. */
+static void a_put_with_a_hole_has_no_notice(void **state)
+{
+    static const size_t cuts[] = {97, 5000, 1 << 20};
+    static uint8_t bytes[1 << 18];
+
+    (void)state;
+    for (size_t cut = 0; cut < sizeof(cuts) / sizeof(cuts[0]); cut++) {
+        for (size_t length = 100; length <= 50000; length += 49900) {
+            receiver_t *receiver = make_receiver();
+            uint8_t *at = append(receiver, bytes, REGX_TCP_PIECE, 0, REGION, length, 1);
+
+            at = append(receiver, at, REGX_TCP_PIECE, 0, 0, length, 2);
+            at = append(receiver, at, REGX_TCP_LAST, 3, length, length, 3);
+            at = append(receiver, at, REGX_TCP_LAST, 4, 0, length, 4);
+            feed(receiver, bytes, (size_t)(at - bytes), cuts[cut]);
+            assert_int_equal(receiver->count, 1);
+            assert_int_equal(receiver->got[0].tag, 4);
+            assert_true(unit_is_filled(receiver->region, length, 4));
+            assert_int_equal(receiver->counters.malformed, 3);
+            free_receiver(receiver);
+        }
+    }
+}
+
+/* By one link, whatever was said by another. */
+static void a_peer_speaks_from_hello_to_goodbye(void **state)
+{
+    static const struct {
+        regx_tcp_kind_t kind;
+        bool speaks;
+        unsigned malformed;
+    } said[] = {{REGX_TCP_HELLO, true, 0},    {REGX_TCP_HELLO, true, 0},
+                {REGX_TCP_CONNECT, true, 1},  {REGX_TCP_GOODBYE, false, 1},
+                {REGX_TCP_HELLO, false, 2},   {REGX_TCP_GOODBYE, false, 3},
+                {REGX_TCP_CONNECT, false, 4}, {REGX_TCP_WELCOME, false, 5}};
+    receiver_t *receiver = make_receiver();
+    regx_tcp_conn_t conn = {.super.peer = PEER}; /* so that the link stays */
+    regx_tcp_link_t other = {.next = receiver->link, .peer = PEER, .peer_speaks = true};
+
+    (void)state;
+    receiver->link->conn = &conn;
+    for (size_t n = 0; n < sizeof(said) / sizeof(said[0]); n++) {
+        uint8_t message[REGX_TCP_HEAD_MAX];
+        const uint8_t *end = append(receiver, message, said[n].kind, 0, 0, 0, 1);
+
+        feed(receiver, message, (size_t)(end - message), sizeof(message));
+        assert_int_equal(receiver->link->state, REGX_TCP_LINK_OPEN);
+        assert_int_equal(regx_tcp_link_speaks(&receiver->tcp, PEER), said[n].speaks);
+        assert_int_equal(receiver->counters.malformed, said[n].malformed);
+        receiver->tcp.links = &other;
+        assert_true(regx_tcp_link_speaks(&receiver->tcp, PEER));
+        assert_false(regx_tcp_link_speaks(&receiver->tcp, PEER + 1));
+        receiver->tcp.links = receiver->link;
+    }
+    receiver->link->conn = NULL;
+    free_receiver(receiver);
+}
+
+/* Who lets go of a link before it sent anything. A connect that was said again has crossed the
+ * welcome. */
+static void a_goodbye_may_come_alone(void **state)
+{
+    static const regx_tcp_kind_t kinds[] = {REGX_TCP_CONNECT, REGX_TCP_GOODBYE};
+    receiver_t *receiver = make_receiver();
+
+    (void)state;
+    for (size_t n = 0; n < 2; n++) {
+        uint8_t message[REGX_TCP_HEAD_MAX];
+        const uint8_t *end = append(receiver, message, kinds[n], 0, 0, 0, 1);
+
+        assert_int_equal(receiver->link->state, REGX_TCP_LINK_OPEN);
+        feed(receiver, message, (size_t)(end - message), sizeof(message));
+    }
+    assert_int_equal(receiver->link->state, REGX_TCP_LINK_ENDED); /* nobody sends by it */
+    assert_int_equal(receiver->counters.malformed, 0);
+    free_receiver(receiver);
 }
 
 int main(void)
@@ -325,6 +409,9 @@ int main(void)
         cmocka_unit_test(a_put_that_is_too_long_writes_nothing),
         cmocka_unit_test(a_stranger_that_begins_with_something_else_is_put_out),
         cmocka_unit_test(what_has_no_end_ends_the_link),
+        cmocka_unit_test(a_put_with_a_hole_has_no_notice),
+        cmocka_unit_test(a_peer_speaks_from_hello_to_goodbye),
+        cmocka_unit_test(a_goodbye_may_come_alone),
     };
 
     return cmocka_run_group_tests_name("stream", tests, NULL, NULL);
