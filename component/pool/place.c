@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pool/place.h"
 
-#include <ctype.h>
 #include <stdbool.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -58,33 +55,13 @@ static void bind_near(hwloc_topology_t topology, void *memory, size_t length)
     hwloc_bitmap_free(cores);
 }
 
-/* Whether the kernel knows of one node only that has memory. false also where it does not tell. */
-static bool has_one_node(void)
-{
-    FILE *file = fopen("/sys/devices/system/node/has_memory", "re");
-    char list[16] = ""; /* as "0", "0-1" or "0,2" */
-    size_t digits = 0;
-
-    if (file == NULL) {
-        return false;
-    }
-    const bool is_read = fgets(list, sizeof(list), file) != NULL;
-    fclose(file);
-    while (isdigit((unsigned char)list[digits])) {
-        digits++;
-    }
-    return is_read && digits > 0 && strcmp(list + digits, "\n") == 0;
-}
-
-/* To load a topology takes some 5 ms of a processor (hwloc opens its plugins, with all that they
- * need), and is for nothing where there is nothing to choose. */
 void regx_place_bind(hwloc_topology_t topology, void *memory, size_t length)
 {
     hwloc_topology_t own;
 
     if (topology != NULL) {
         bind_near(topology, memory, length);
-    } else if (!has_one_node() && hwloc_topology_init(&own) == 0) {
+    } else if (hwloc_topology_init(&own) == 0) {
         hwloc_topology_set_all_types_filter(own, HWLOC_TYPE_FILTER_KEEP_STRUCTURE);
         if (hwloc_topology_load(own) == 0) {
             bind_near(own, memory, length);

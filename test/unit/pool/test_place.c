@@ -5,7 +5,6 @@
  */
 #include "../unit.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <sched.h>
 #include <stdbool.h>
@@ -17,8 +16,6 @@
 #include <unistd.h>
 
 #include "pool/place.h"
-
-static size_t page;
 
 /* ---- near ---- */
 
@@ -228,54 +225,9 @@ static void placing_succeeds_on_this_machine(void **state)
     munmap(memory, length);
 }
 
-/* ---- topologies loaded ---- */
-
-static unsigned loads;
-
-/* In place of hwloc's own, which it calls. */
-int hwloc_topology_load(hwloc_topology_t topology)
-{
-    int (*load)(hwloc_topology_t) =
-        (int (*)(hwloc_topology_t))dlsym(RTLD_NEXT, "hwloc_topology_load");
-
-    assert_non_null(load);
-    loads++;
-    return load(topology);
-}
-
-/* By hwloc's word, not by the kernel's list that the component reads. */
-static unsigned nodes_with_memory(void)
-{
-    hwloc_topology_t topology;
-    unsigned count = 0;
-
-    assert_int_equal(hwloc_topology_init(&topology), 0);
-    assert_int_equal(hwloc_topology_set_flags(topology, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED), 0);
-    assert_int_equal(hwloc_topology_load(topology), 0);
-    for (hwloc_obj_t node = NULL;
-         (node = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_NUMANODE, node)) != NULL;) {
-        count += node->attr->numanode.local_memory > 0;
-    }
-    hwloc_topology_destroy(topology);
-    return count;
-}
-
-/* Where several nodes have memory, or the kernel tells nothing, one is. */
-static void no_topology_is_loaded_where_one_node_has_all_memory(void **state)
-{
-    const bool is_told = access("/sys/devices/system/node/has_memory", R_OK) == 0;
-    const bool is_one = nodes_with_memory() == 1;
-    char *memory = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-
-    (void)state;
-    assert_ptr_not_equal(memory, MAP_FAILED);
-    loads = 0;
-    regx_place_bind(NULL, memory, page);
-    assert_int_equal(loads, is_told && is_one ? 0 : 1);
-    munmap(memory, page);
-}
-
 /* ---- lock ---- */
+
+static size_t page;
 
 static FILE *open_or_give_up(const char *path)
 {
@@ -452,7 +404,6 @@ int main(void)
         cmocka_unit_test(where_all_memory_is_near_none_is_preferred),
         cmocka_unit_test(memory_prefers_the_near_node),
         cmocka_unit_test(placing_succeeds_on_this_machine),
-        cmocka_unit_test(no_topology_is_loaded_where_one_node_has_all_memory),
         cmocka_unit_test(all_is_locked_where_the_limit_allows),
         cmocka_unit_test(the_largest_prefix_is_locked_where_it_does_not),
         cmocka_unit_test(nothing_is_locked_where_nothing_may_be),
