@@ -141,8 +141,7 @@ static void clean_up_one(regx_tcp_conn_t *conn)
 {
     regx_tcp_t *tcp = regx_tcp_at(conn);
     regx_put_t *line = regx_tcp_take_line(conn);
-    const bool died = regx_tcp_link_speaks(tcp, conn->super.peer);
-    const bool tell = conn->missed || line != NULL || died;
+    const bool tell = conn->missed || line != NULL || conn->peer_died;
     char what[256];
 
     regx_arbiter_remove(&tcp->arbiter, &conn->entry);
@@ -161,7 +160,7 @@ static void clean_up_one(regx_tcp_conn_t *conn)
 static bool needs_clean_up(const regx_tcp_conn_t *conn)
 {
     return conn->state == REGX_TCP_BROKEN &&
-           (conn->link != NULL || conn->first != NULL || conn->missed);
+           (conn->link != NULL || conn->first != NULL || conn->missed || conn->peer_died);
 }
 
 void regx_tcp_clean_up(regx_tcp_t *tcp)

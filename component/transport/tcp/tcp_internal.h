@@ -111,8 +111,9 @@ struct regx_tcp_conn {
     socklen_t at_length;
     regx_tcp_state_t state;
     bool missed;           /* somebody tried to use it after it broke */
+    bool peer_died;        /* a link ended by which it spoke */
     int error;             /* errno of what broke it; 0: the peer ended it */
-    unsigned reopened;     /* times that a link was closed before anything was said by it */
+    unsigned reopened;     /* times that a link of ours was closed instead of being let in */
     regx_tcp_link_t *link; /* NULL: none yet, or it broke */
 
     /* The puts in line, oldest first. piece_left: bytes of the first one's present piece that the
@@ -240,9 +241,8 @@ regx_status_t regx_tcp_link_keep(regx_tcp_link_t *link, const struct iovec *part
                                  size_t written);
 /* Writes what was kept. REGX_OK: all of it; REGX_AGAIN; REGX_UNREACHABLE. */
 regx_status_t regx_tcp_link_flush(regx_tcp_link_t *link);
-/* Whether the peer spoke by a link that has not been freed, and did not say goodbye. */
-bool regx_tcp_link_speaks(const regx_tcp_t *tcp, uint64_t peer);
-/* The link is of no use any more; its connection is broken. It is freed by regx_tcp_sweep. */
+/* The link is of no use any more; its connection is broken, unless it may try again. If the peer
+ * spoke by it and did not say goodbye, it died. It is freed by regx_tcp_sweep. */
 void regx_tcp_link_end(regx_tcp_link_t *link);
 /* The same; errno says why. */
 void regx_tcp_link_fail(regx_tcp_link_t *link, int error);

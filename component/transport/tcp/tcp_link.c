@@ -22,7 +22,7 @@ enum { ACCEPTS = 16 }; /* at once */
  * program calls MPI again. */
 enum { SILENT_MAX = 64 };
 #define SILENT_NS INT64_C(10000000000)
-/* Times that a link is made anew which the peer closed before anything was said by it. */
+/* Times that a link is made anew which the peer closed before it let it in. */
 enum { REOPENED_MAX = 8 };
 
 static void set(int fd, int level, int option, int value)
@@ -259,14 +259,6 @@ void regx_tcp_link_give_up(regx_tcp_conn_t *conn)
     release_held(link->tcp, link->peer);
 }
 
-/* The peer closed it, as one of too many that said nothing. */
-static bool was_put_out(const regx_tcp_link_t *link)
-{
-    char byte;
-
-    return recv(link->fd, &byte, sizeof(byte), MSG_PEEK | MSG_DONTWAIT) == 0;
-}
-
 void regx_tcp_link_ask(regx_tcp_link_t *link)
 {
     int error = 0;
@@ -274,11 +266,6 @@ void regx_tcp_link_ask(regx_tcp_link_t *link)
 
     if (getsockopt(link->fd, SOL_SOCKET, SO_ERROR, &error, &length) != 0 || error != 0) {
         regx_tcp_link_fail(link, error);
-        return;
-    }
-    if (was_put_out(link) && link->conn->reopened++ < REOPENED_MAX) {
-        detach(link); /* who wants to send makes another */
-        regx_tcp_link_end(link);
         return;
     }
     if (!watch_for(link->tcp, EPOLL_CTL_MOD, link->fd, link, EPOLLIN)) {
@@ -361,7 +348,7 @@ size_t regx_tcp_link_push(regx_tcp_link_t *link, struct iovec *parts, int count)
     if (written >= 0) {
         return (size_t)written;
     }
-    if (errno == EPIPE || errno == ECONNRESET) {
+    if ((errno == EPIPE || errno == ECONNRESET) && link->state == REGX_TCP_LINK_OPEN) {
         link->unwritable = true; /* there may be something to read, up to a goodbye */
         note_broken(link, errno);
     } else if (errno != EAGAIN && errno != EINTR && errno != ENOBUFS && errno != ENOMEM) {
@@ -440,21 +427,37 @@ regx_status_t regx_tcp_link_flush(regx_tcp_link_t *link)
 
 /* ---- the end ---- */
 
-bool regx_tcp_link_speaks(const regx_tcp_t *tcp, uint64_t peer)
+/* The peer closed it instead of letting it in: as one of too many that said nothing, or because it
+ * was short of something. Nothing was sent by it; who wants to send makes another. */
+static bool was_put_out(const regx_tcp_link_t *link, int error)
 {
-    const regx_tcp_link_t *link = tcp->links;
+    return link->state == REGX_TCP_LINK_CONNECTING && link->conn != NULL &&
+           (error == 0 || error == ECONNRESET || error == EPIPE) &&
+           link->conn->reopened++ < REOPENED_MAX;
+}
 
-    while (link != NULL && (link->peer != peer || !link->peer_speaks)) {
-        link = link->next;
+/* Whoever sends to that peer loses it, by whatever link. */
+static void note_death(const regx_tcp_t *tcp, uint64_t peer)
+{
+    for (regx_tcp_conn_t *conn = tcp->open; conn != NULL; conn = conn->next) {
+        if (conn->super.peer == peer) {
+            conn->peer_died = true;
+            regx_tcp_note_broken(conn);
+        }
     }
-    return link != NULL;
 }
 
 void regx_tcp_link_fail(regx_tcp_link_t *link, int error)
 {
+    if (was_put_out(link, error)) {
+        detach(link);
+    }
     link->state = REGX_TCP_LINK_ENDED;
     link->tcp->ended = true;
     note_broken(link, error);
+    if (link->peer_speaks) {
+        note_death(link->tcp, link->peer);
+    }
 }
 
 void regx_tcp_link_end(regx_tcp_link_t *link)

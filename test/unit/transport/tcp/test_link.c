@@ -552,21 +552,55 @@ static void too_many_silent_strangers_are_put_out(void **state)
     close_end(&here);
 }
 
+/* Whether or not it has said connect by then: nothing was sent by the link. */
 static void who_was_put_out_too_early_comes_again(void **state)
 {
     end_t low, high;
 
     (void)state;
-    open_both(&low, &high);
-    assert_false(send_one(&low));
-    while (!regx_tcp_accept(high.tcp)) {
+    for (int asked = 0; asked < 2; asked++) {
+        open_both(&low, &high);
+        assert_false(send_one(&low));
+        if (asked) {
+            ask(&low);
+        }
+        while (!regx_tcp_accept(high.tcp)) {
+        }
+        regx_tcp_link_end(high.tcp->links);
+        regx_tcp_sweep(high.tcp);
+        wait_for(link_of(&low), POLLIN);
+        exchange(&low, &high, 100);
+        check_links(&low, &high, 1);
+        close_both(&low, &high);
     }
-    regx_tcp_link_end(high.tcp->links);
-    regx_tcp_sweep(high.tcp);
-    wait_for(link_of(&low), POLLIN);
-    exchange(&low, &high, 100);
-    check_links(&low, &high, 1);
-    close_both(&low, &high);
+}
+
+/* Somebody else listens there by now, or the job is another. */
+static void who_is_put_out_again_and_again_is_told(void **state)
+{
+    end_t low, high;
+
+    (void)state;
+    open_both(&low, &high);
+    ((regx_tcp_conn_t *)low.conn)->token ^= 1;
+    while (low.broken == 0) {
+        if (regx_tcp_reachable(low.conn)) {
+            assert_false(send_one(&low));
+        } else {
+            assert_int_equal(
+                regx_tcp_send(low.conn, TAG, &low.sent, sizeof(low.sent), NULL, NULL, 0),
+                REGX_UNREACHABLE);
+        }
+        progress(&low, &high);
+    }
+    assert_in_range(high.counters.malformed, 2, 20);
+    settle(&low, &high);
+    assert_int_equal(low.broken, 1);
+    assert_int_equal(low.tcp->link_count + high.tcp->link_count, 0);
+    disconnect(&low);
+    disconnect(&high);
+    close_end(&low);
+    close_end(&high);
 }
 
 /* ---- links that are given up ---- */
@@ -597,27 +631,85 @@ static void who_gives_up_still_hears(void **state)
 
 /* The lower one gave up its link and lets the higher one's in. The higher one reads first what the
  * former said, and does without the other, by which something was sent to it already. */
+static void open_crosswise(end_t *low, end_t *high)
+{
+    open_both(low, high);
+    ask(low);
+    disconnect(low);
+    connect_to(low, high);
+    ask(high);
+    while (low->sent < 10) {
+        if (low->tcp->links->state == REGX_TCP_LINK_OPEN) {
+            send_one(low);
+        }
+        regx_tcp_progress(low->transport);
+    }
+    regx_tcp_link_t *given_up = link_of(high);
+    regx_tcp_link_read(accept_one(high));
+    assert_ptr_not_equal(link_of(high), given_up);
+}
+
 static void what_was_sent_by_a_link_that_is_given_up_arrives(void **state)
 {
     end_t low, high;
 
     (void)state;
-    open_both(&low, &high);
-    ask(&low);
-    disconnect(&low);
-    connect_to(&low, &high);
-    ask(&high);
-    while (low.sent < 10) {
-        if (low.tcp->links->state == REGX_TCP_LINK_OPEN) {
-            send_one(&low);
-        }
-        regx_tcp_progress(low.transport);
-    }
-    regx_tcp_link_t *given_up = link_of(&high);
-    regx_tcp_link_read(accept_one(&high));
-    assert_ptr_not_equal(link_of(&high), given_up);
+    open_crosswise(&low, &high);
     exchange(&low, &high, 100);
     close_both(&low, &high);
+}
+
+static regx_tcp_link_t *other_link_of(const end_t *end)
+{
+    regx_tcp_link_t *link = end->tcp->links;
+
+    return link == link_of(end) ? link->next : link;
+}
+
+/* The lower one speaks by one link and hears by the other, as if it died with its first link. */
+static void a_peer_dies_with_the_link_by_which_it_speaks(void **state)
+{
+    end_t low, high;
+
+    (void)state;
+    open_crosswise(&low, &high);
+    exchange(&low, &high, 100);
+    check_links(&low, &high, 2);
+    for (unsigned left = 2; left-- > 0;) {
+        regx_tcp_link_end(left == 1 ? link_of(&low) : low.tcp->links);
+        regx_tcp_sweep(low.tcp);
+        while (high.tcp->link_count > left) {
+            regx_tcp_progress(high.transport);
+        }
+        assert_int_equal(high.broken, 1);
+    }
+    disconnect(&low);
+    disconnect(&high);
+    close_end(&low);
+    close_end(&high);
+}
+
+/* The higher one reads the end of the other link before it reads the goodbye. */
+static void a_peer_that_leaves_has_not_died(void **state)
+{
+    end_t low, high;
+
+    (void)state;
+    open_crosswise(&low, &high);
+    exchange(&low, &high, 100);
+    check_links(&low, &high, 2);
+    regx_tcp_link_t *other = other_link_of(&low);
+    disconnect(&low);
+    regx_tcp_link_end(other);
+    regx_tcp_sweep(low.tcp);
+    wait_for(link_of(&high), POLLIN);
+    regx_tcp_link_read(link_of(&high));
+    assert_false(regx_tcp_reachable(high.conn));
+    regx_tcp_clean_up(high.tcp);
+    check_links(&low, &high, 0);
+    disconnect(&high);
+    close_end(&low);
+    close_end(&high);
 }
 
 /* The higher one was let in by the lower one's link, left it and comes back, before the lower one has
@@ -720,8 +812,11 @@ int main(void)
                                         restore_limit),
         cmocka_unit_test(too_many_silent_strangers_are_put_out),
         cmocka_unit_test(who_was_put_out_too_early_comes_again),
+        cmocka_unit_test(who_is_put_out_again_and_again_is_told),
         cmocka_unit_test(who_gives_up_still_hears),
         cmocka_unit_test(what_was_sent_by_a_link_that_is_given_up_arrives),
+        cmocka_unit_test(a_peer_dies_with_the_link_by_which_it_speaks),
+        cmocka_unit_test(a_peer_that_leaves_has_not_died),
         cmocka_unit_test(one_that_is_held_gets_in_when_the_other_has),
         cmocka_unit_test(who_leaves_before_it_has_sent_closes_its_link),
         cmocka_unit_test(a_forked_child_does_no_harm),
