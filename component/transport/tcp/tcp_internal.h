@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What the files of tcp share. From the bottom up: tcp_link.c has the sockets, tcp_stream.c reads
- * what comes by one, tcp_send.c sends frames and puts, tcp_conn.c connects, disconnects and cleans
- * up, tcp_progress.c drives all of it, tcp.c opens and closes.
+ * What the files of tcp share. From the bottom up: tcp_link.c has the sockets, tcp_meet.c has two
+ * processes come to one, tcp_stream.c reads what comes by it, tcp_send.c sends frames and puts,
+ * tcp_conn.c connects, disconnects and cleans up, tcp_progress.c drives all of it, tcp.c opens and
+ * closes.
  *
  * A connection (regx_tcp_conn_t) is this process's way to send to a peer. A link (regx_tcp_link_t)
  * is a socket, by which both send. A connection takes the link that its peer has opened, or opens
@@ -187,6 +188,18 @@ static inline regx_tcp_t *regx_tcp_at(const regx_tcp_conn_t *conn)
     return regx_tcp_of(conn->super.transport);
 }
 
+static inline void regx_tcp_attach(regx_tcp_conn_t *conn, regx_tcp_link_t *link)
+{
+    conn->link = link;
+    link->conn = conn;
+}
+
+static inline void regx_tcp_detach(regx_tcp_link_t *link)
+{
+    link->conn->link = NULL;
+    link->conn = NULL;
+}
+
 /* Something was accepted: progress looks closely for what it brings about. Any thread. */
 static inline void regx_tcp_stir(regx_tcp_t *tcp)
 {
@@ -211,22 +224,12 @@ static inline void regx_tcp_note_broken(regx_tcp_conn_t *conn)
 
 /* ---- inside the try-lock ---- */
 
-/* tcp_link.c. Makes the listener; tcp->at says where, but for the port. REGX_OK; REGX_UNREACHABLE,
- * with errno. */
-regx_status_t regx_tcp_listen(regx_tcp_t *tcp);
-/* Takes in who has connected. Whether somebody has. */
-bool regx_tcp_accept(regx_tcp_t *tcp);
-/* Gives the connection, which has none, a link: the peer's, or one that is begun to be made, which
- * may have ended at once. REGX_OK; REGX_AGAIN: there is no descriptor or no memory, for now;
- * REGX_UNREACHABLE, with conn->error. */
-regx_status_t regx_tcp_link_take(regx_tcp_conn_t *conn);
-/* Parts the connection from its link, which is not open. One by which nothing was asked for ends; any
- * other is left when it is open. */
-void regx_tcp_link_give_up(regx_tcp_conn_t *conn);
-/* A link of ours can be written for the first time, or could not be made. */
-void regx_tcp_link_ask(regx_tcp_link_t *link);
-/* The first message of a link, of the kind that its state expects. REGX_OK; REGX_INVALID. */
-regx_status_t regx_tcp_link_greet(regx_tcp_link_t *link, const regx_tcp_frame_t *frame);
+/* tcp_link.c. Has epoll tell of a descriptor; the listener has no link. */
+bool regx_tcp_watch_for(const regx_tcp_t *tcp, int operation, int fd, regx_tcp_link_t *link,
+                        uint32_t events);
+/* A link of that socket, which is closed if there can be none: NULL, with errno. */
+regx_tcp_link_t *regx_tcp_link_make(regx_tcp_t *tcp, int fd, regx_tcp_link_state_t state,
+                                    uint32_t events);
 /* Writes all or nothing; what the kernel does not take at once is kept. REGX_OK; REGX_AGAIN: there
  * is something kept already, and not after regx_tcp_link_flush has answered REGX_OK;
  * REGX_UNREACHABLE: the link has ended. */
@@ -246,6 +249,25 @@ regx_status_t regx_tcp_link_flush(regx_tcp_link_t *link);
 void regx_tcp_link_end(regx_tcp_link_t *link);
 /* The same; errno says why. */
 void regx_tcp_link_fail(regx_tcp_link_t *link, int error);
+/* Frees it; it is in no list any more. */
+void regx_tcp_link_free(regx_tcp_link_t *link);
+
+/* tcp_meet.c. Makes the listener; tcp->at says where, but for the port. REGX_OK; REGX_UNREACHABLE,
+ * with errno. */
+regx_status_t regx_tcp_listen(regx_tcp_t *tcp);
+/* Takes in who has connected. Whether somebody has. */
+bool regx_tcp_accept(regx_tcp_t *tcp);
+/* Gives the connection, which has none, a link: the peer's, or one that is begun to be made, which
+ * may have ended at once. REGX_OK; REGX_AGAIN: there is no descriptor or no memory, for now;
+ * REGX_UNREACHABLE, with conn->error. */
+regx_status_t regx_tcp_link_take(regx_tcp_conn_t *conn);
+/* Parts the connection from its link, which is not open. One by which nothing was asked for ends; any
+ * other is left when it is open. */
+void regx_tcp_link_give_up(regx_tcp_conn_t *conn);
+/* A link of ours can be written for the first time, or could not be made. */
+void regx_tcp_link_ask(regx_tcp_link_t *link);
+/* The first message of a link, of the kind that its state expects. REGX_OK; REGX_INVALID. */
+regx_status_t regx_tcp_link_greet(regx_tcp_link_t *link, const regx_tcp_frame_t *frame);
 /* Frees links that have ended. Not while one is read. */
 void regx_tcp_sweep(regx_tcp_t *tcp);
 
