@@ -512,6 +512,29 @@ static void of_two_opened_at_once_one_suffices(void **state)
     close_both(&low, &high);
 }
 
+/* What the lower one held it has thrown away. */
+static void who_asks_again_in_vain_is_not_lost(void **state)
+{
+    const struct linger at_once = {.l_onoff = 1};
+    end_t low, high;
+
+    (void)state;
+    open_both(&low, &high);
+    hold(&low, &high);
+    regx_tcp_link_t *held = low.tcp->links;
+    assert_int_equal(setsockopt(held->fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once)), 0);
+    regx_tcp_link_end(held);
+    regx_tcp_sweep(low.tcp);
+    wait_for(link_of(&high), POLLIN);
+    allow_no_descriptor();
+    assert_false(regx_tcp_accept(high.tcp));
+    assert_true(regx_tcp_reachable(high.conn));
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    exchange(&low, &high, 100);
+    check_links(&low, &high, 1);
+    close_both(&low, &high);
+}
+
 static int connect_raw(const struct sockaddr_storage *at)
 {
     const int fd = socket(AF_INET, SOCK_STREAM, 0);
@@ -809,6 +832,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(who_finds_no_descriptor_to_send_by_waits, keep_limit,
                                         restore_limit),
         cmocka_unit_test_setup_teardown(of_two_opened_at_once_one_suffices, keep_limit,
+                                        restore_limit),
+        cmocka_unit_test_setup_teardown(who_asks_again_in_vain_is_not_lost, keep_limit,
                                         restore_limit),
         cmocka_unit_test(too_many_silent_strangers_are_put_out),
         cmocka_unit_test(who_was_put_out_too_early_comes_again),
