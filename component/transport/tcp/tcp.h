@@ -36,7 +36,8 @@
  * that goes on sending afterwards may make the kernel throw away what it has not delivered.
  *
  * Where there is no descriptor left, a peer that connects, or what is sent to one, waits until there
- * is. Of those that connect and say nothing for 10 s, 64 are kept.
+ * is. Of those that connect and say nothing for 10 s, 64 are kept. A peer that closes a connection
+ * instead of letting it in is tried again a few times, then it is lost.
  */
 #ifndef REGX_TRANSPORT_TCP_H
 #define REGX_TRANSPORT_TCP_H
