@@ -95,8 +95,8 @@ void regx_rkey_table_remove(regx_rkey_table_t *table, void *handle)
     free(region);
 }
 
-regx_status_t regx_rkey_table_write(regx_rkey_table_t *table, const regx_key_t *key,
-                                    uint64_t offset, const void *data, size_t length)
+regx_status_t regx_rkey_table_fill(regx_rkey_table_t *table, const regx_key_t *key, uint64_t offset,
+                                   size_t length, regx_rkey_fill_t fill, void *context)
 {
     const key_layout_t layout = key_read(key);
     const regx_handle_t handle = {.id = layout.id, .generation = layout.generation};
@@ -107,11 +107,22 @@ regx_status_t regx_rkey_table_write(regx_rkey_table_t *table, const regx_key_t *
     if (region != NULL && (region->access & REGX_ACCESS_REMOTE_WRITE) != 0 &&
         (uint64_t)(uintptr_t)region->base == layout.address && region->length == layout.length &&
         offset <= region->length && length <= region->length - offset) {
-        memcpy((char *)region->base + offset, data, length);
+        fill(context, (char *)region->base + offset, length);
         status = REGX_OK;
     }
     regx_unlock(&table->lock);
     return status;
+}
+
+static void copy(void *data, void *to, size_t length)
+{
+    memcpy(to, data, length);
+}
+
+regx_status_t regx_rkey_table_write(regx_rkey_table_t *table, const regx_key_t *key,
+                                    uint64_t offset, const void *data, size_t length)
+{
+    return regx_rkey_table_fill(table, key, offset, length, copy, (void *)(uintptr_t)data);
 }
 
 void regx_key_expose(const void *base, size_t length, regx_key_t *key)

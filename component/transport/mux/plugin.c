@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * The object regx_transport_uct.so: shared memory where Open MPI says "same node"; tcp for
- * everybody else, and for neighbours with whom shared memory is refused. Both use UCX.
+ * everybody else, and for neighbours with whom shared memory is refused. The memory comes from UCX.
  */
 #include <string.h>
 

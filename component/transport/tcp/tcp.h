@@ -1,26 +1,27 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The transport between hosts: UCX's tcp, without waiting, and without a thread but one that sleeps
- * while the process talks over another transport (tcp_watch.h). transport.h says
- * what its operations do.
+ * The transport between hosts: sockets, without waiting, and without a thread but one that sleeps
+ * while the process talks over another transport (tcp_watch.h). transport.h says what its operations
+ * do.
  *
- * Everything travels as active messages. tcp has no memory that a device could protect, so a put
- * is data in pieces, each led by the peer's key (or "the pool") and an offset; the receiver checks
- * them against its rkey table and copies. The last piece carries the notice, which is delivered
- * only if that piece was good. A key that was taken back is never valid again, so the earlier
- * pieces were good too. What is malformed is counted, dropped, and writes nothing.
+ * tcp has no memory that a device could protect, so a put is data in pieces, each led by the peer's
+ * key (or "the pool") and an offset; the receiver checks them against its rkey table and has the
+ * kernel write them there. The last piece carries the notice, which is delivered only if that piece
+ * was good. A key that was taken back is never valid again, so the earlier pieces were good too.
+ * What is malformed is counted, dropped, and writes nothing.
  *
  * Order: a put takes its place in the line when it is accepted. Until its last piece has been
  * handed on, send, send_zcopy and put to the same peer answer REGX_AGAIN (a put may queue up).
  * zcopy copies: it answers REGX_OK, never REGX_PENDING. put never answers REGX_DENIED. There is no
  * get.
  *
- * Threads: UCX is entered by one thread at a time. A call that finds another thread inside answers
+ * Threads: the sockets are used by one thread at a time. A call that finds another thread inside answers
  * REGX_AGAIN instead of waiting, so that no lock of the caller's can close a circle; a call from
  * inside deliver or done goes through. Only disconnect waits for the thread that is inside: call
  * it without a lock that deliver, broken or done take, and not from them.
  *
- * Trusted: UCX's own framing, and that a peer is who its frames say.
+ * Trusted: that a peer is who it says when it connects. To be let in it has to know what this process
+ * published for its peers.
  *
  * The event broken tells of a peer that something was sent to, when its connection ends, unless it
  * may simply have left: disconnecting says goodbye. One that never sent anything cannot say it; its
@@ -31,7 +32,12 @@
  * Both are comma-separated lists of names and IPv4 subnets (a.b.c.d/n), as btl_tcp has them; only
  * one of them may be given.
  *
- * Closing waits until the kernel has taken what was accepted, or the connection has broken.
+ * Closing waits until the kernel has taken what was accepted, or the connection has broken. A peer
+ * that goes on sending afterwards may make the kernel throw away what it has not delivered.
+ *
+ * Where there is no descriptor left, a peer that connects, or what is sent to one, waits until there
+ * is. Of those that connect and say nothing for 10 s, 64 are kept. A peer that closes a connection
+ * instead of letting it in is tried again a few times, then it is lost.
  */
 #ifndef REGX_TRANSPORT_TCP_H
 #define REGX_TRANSPORT_TCP_H

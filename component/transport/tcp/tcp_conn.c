@@ -3,46 +3,75 @@
  * tcp's connections: from the peer's address to the end.
  */
 #include <endian.h>
+#include <netinet/in.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "transport/tcp/tcp_internal.h"
 
-/* The address: what is below, then UCT's device address and its interface address. */
+/* The address: what is below, then the IP address as the network has it. */
 typedef struct address_head {
     uint8_t version;
-    uint8_t device_length;
-    uint8_t iface_length;
-    uint8_t zero[5];
+    uint8_t ip_length; /* 4 or 16 */
+    uint8_t zero[6];
     uint64_t pool_size; /* little-endian */
+    uint64_t host;      /* regx_tcp_t's; compared only */
+    uint64_t token;     /* likewise; sent back as it is */
+    uint16_t port;      /* as the network has it */
+    uint8_t zero_too[6];
 } address_head_t;
 
-_Static_assert(sizeof(address_head_t) + 2 * REGX_TCP_UCT_ADDRESS_MAX <= REGX_ADDRESS_MAX,
-               "it fits");
+enum { IPV4_LENGTH = sizeof(struct in_addr), IPV6_LENGTH = sizeof(struct in6_addr) };
+
+_Static_assert(sizeof(address_head_t) == 40, "no gaps");
+
+/* The parts of a socket's address. */
+typedef struct place {
+    void *ip;
+    in_port_t *port;
+    uint8_t ip_length;
+} place_t;
+
+static place_t parts_of(struct sockaddr_storage *at)
+{
+    if (at->ss_family == AF_INET) {
+        struct sockaddr_in *ipv4 = (struct sockaddr_in *)at;
+
+        return (place_t){&ipv4->sin_addr, &ipv4->sin_port, IPV4_LENGTH};
+    }
+    struct sockaddr_in6 *ipv6 = (struct sockaddr_in6 *)at;
+
+    return (place_t){&ipv6->sin6_addr, &ipv6->sin6_port, IPV6_LENGTH};
+}
 
 size_t regx_tcp_address(regx_transport_t *transport, void *buffer)
 {
-    const regx_tcp_t *tcp = regx_tcp_of(transport);
+    regx_tcp_t *tcp = regx_tcp_of(transport);
+    const place_t place = parts_of(&tcp->at);
     const address_head_t head = {.version = REGX_TCP_VERSION,
-                                 .device_length = tcp->device_address.length,
-                                 .iface_length = tcp->iface_address.length,
-                                 .pool_size = htole64(tcp->super.pool_size)};
-    uint8_t *at = buffer;
+                                 .ip_length = place.ip_length,
+                                 .pool_size = htole64(tcp->super.pool_size),
+                                 .host = tcp->host,
+                                 .token = tcp->token,
+                                 .port = *place.port};
 
-    memcpy(at, &head, sizeof(head));
-    at += sizeof(head);
-    memcpy(at, tcp->device_address.bytes, head.device_length);
-    at += head.device_length;
-    memcpy(at, tcp->iface_address.bytes, head.iface_length);
-    return sizeof(head) + head.device_length + head.iface_length;
+    memcpy(buffer, &head, sizeof(head));
+    memcpy((char *)buffer + sizeof(head), place.ip, place.ip_length);
+    return sizeof(head) + place.ip_length;
+}
+
+static bool is_zero(const uint8_t *bytes, size_t length)
+{
+    static const uint8_t zero[8];
+
+    return memcmp(bytes, zero, length) == 0;
 }
 
 regx_status_t regx_tcp_connect(regx_transport_t *transport, uint64_t peer, bool same_node,
                                const void *address, size_t length, regx_conn_t **result)
 {
     regx_tcp_t *tcp = regx_tcp_of(transport);
-    static const uint8_t zero[sizeof(((address_head_t *)NULL)->zero)];
-    const uint8_t *at = address;
     address_head_t head;
     regx_tcp_conn_t *conn;
 
@@ -50,15 +79,15 @@ regx_status_t regx_tcp_connect(regx_transport_t *transport, uint64_t peer, bool 
     if (length < sizeof(head)) {
         return REGX_INVALID;
     }
-    memcpy(&head, at, sizeof(head));
-    at += sizeof(head);
-    if (head.version != REGX_TCP_VERSION || memcmp(head.zero, zero, sizeof(zero)) != 0 ||
-        length - sizeof(head) != (size_t)head.device_length + head.iface_length) {
+    memcpy(&head, address, sizeof(head));
+    if (head.version != REGX_TCP_VERSION ||
+        (head.ip_length != IPV4_LENGTH && head.ip_length != IPV6_LENGTH) ||
+        length - sizeof(head) != head.ip_length || !is_zero(head.zero, sizeof(head.zero)) ||
+        !is_zero(head.zero_too, sizeof(head.zero_too))) {
         return REGX_INVALID;
     }
-    /* Addresses of one kind (IPv4, IPv6, loopback) have one length; UCX does not check it. */
-    if (head.device_length != tcp->device_address.length ||
-        head.iface_length != tcp->iface_address.length) {
+    /* A loopback reaches only its own host's. */
+    if (head.ip_length != parts_of(&tcp->at).ip_length || head.host != tcp->host) {
         return REGX_UNREACHABLE;
     }
     conn = calloc(1, sizeof(*conn));
@@ -69,13 +98,12 @@ regx_status_t regx_tcp_connect(regx_transport_t *transport, uint64_t peer, bool 
     conn->super.peer = peer;
     conn->super.wire = "tcp";
     conn->pool_size = le64toh(head.pool_size);
-    memcpy(conn->device_address.bytes, at, head.device_length);
-    memcpy(conn->iface_address.bytes, at + head.device_length, head.iface_length);
-    if (!uct_iface_is_reachable(tcp->iface, (const void *)conn->device_address.bytes,
-                                (const void *)conn->iface_address.bytes)) {
-        free(conn);
-        return REGX_UNREACHABLE;
-    }
+    conn->token = head.token;
+    conn->at = tcp->at; /* of the same kind, and on the same device where that matters */
+    conn->at_length = tcp->at_length;
+    const place_t place = parts_of(&conn->at);
+    memcpy(place.ip, (const char *)address + sizeof(head), place.ip_length);
+    *place.port = head.port;
     *result = &conn->super;
     return REGX_OK;
 }
@@ -93,37 +121,46 @@ static void leave_open(regx_tcp_conn_t *conn)
     }
 }
 
+/* Parts a connection from its link. One that can still be read is. */
+static void let_go(regx_tcp_conn_t *conn)
+{
+    if (conn->link == NULL) {
+        return;
+    }
+    conn->link->conn = NULL;
+    conn->link->left = true;
+    if (conn->piece_left > 0 && !conn->link->unwritable) {
+        regx_tcp_link_end(conn->link); /* the peer waits for the rest of a put */
+    }
+    conn->link = NULL;
+}
+
 /* Ends what is left of a broken connection. It is told of unless the peer may simply have left:
  * then it said goodbye, or never said anything, and nobody here wants anything of it. */
 static void clean_up_one(regx_tcp_conn_t *conn)
 {
     regx_tcp_t *tcp = regx_tcp_at(conn);
     regx_put_t *line = regx_tcp_take_line(conn);
-    const bool died = regx_tcp_talkers_has(&tcp->talkers, conn->super.peer);
-    const bool tell = conn->missed || line != NULL || died;
+    const bool tell = conn->missed || line != NULL || conn->peer_died;
+    char what[256];
 
     regx_arbiter_remove(&tcp->arbiter, &conn->entry);
-    if (conn->ep != NULL) {
-        uct_ep_destroy(conn->ep); /* from here on it reads nothing of the puts */
-        conn->ep = NULL;
-    }
+    let_go(conn);
     if (!tell) {
         return;
     }
     leave_open(conn); /* told once */
-    if (died) {
-        regx_tcp_talkers_remove(&tcp->talkers, conn->super.peer);
-    }
     tcp->events++;
     regx_tcp_fail_line(line, REGX_UNREACHABLE);
-    tcp->config.events.broken(tcp->config.events.context, conn->super.peer,
-                              "the tcp connection is lost or was refused");
+    snprintf(what, sizeof(what), "the tcp connection is lost or was refused%s%s",
+             conn->error != 0 ? ": " : "", conn->error != 0 ? strerror(conn->error) : "");
+    tcp->config.events.broken(tcp->config.events.context, conn->super.peer, what);
 }
 
 static bool needs_clean_up(const regx_tcp_conn_t *conn)
 {
     return conn->state == REGX_TCP_BROKEN &&
-           (conn->ep != NULL || conn->first != NULL || conn->missed);
+           (conn->link != NULL || conn->first != NULL || conn->missed || conn->peer_died);
 }
 
 void regx_tcp_clean_up(regx_tcp_t *tcp)
@@ -142,25 +179,22 @@ void regx_tcp_clean_up(regx_tcp_t *tcp)
     }
 }
 
-/* Moves a closing connection to its end: goodbye, then the end of what UCX still holds. Whether
- * it is there. */
+/* Moves a closing connection to its end: goodbye, then what the kernel has not taken. Whether it is
+ * there. */
 static bool has_left(regx_tcp_conn_t *conn)
 {
+    if (conn->link == NULL) {
+        return true;
+    }
     if (conn->state == REGX_TCP_LEAVING) {
-        const regx_status_t status = regx_tcp_send_empty(conn, REGX_TCP_GOODBYE);
+        const regx_status_t status = regx_tcp_send_empty(conn->link, REGX_TCP_GOODBYE);
 
         if (status != REGX_OK) {
             return status != REGX_AGAIN;
         }
         conn->state = REGX_TCP_DRAINING;
-        return uct_ep_pending_add(conn->ep, &conn->drain, 0) != UCS_OK; /* UCX holds nothing */
     }
-    return conn->state != REGX_TCP_DRAINING;
-}
-
-static void forget_drain(uct_pending_req_t *request, void *context)
-{
-    (void)request, (void)context;
+    return regx_tcp_link_flush(conn->link) != REGX_AGAIN;
 }
 
 void regx_tcp_reap(regx_tcp_t *tcp)
@@ -169,16 +203,28 @@ void regx_tcp_reap(regx_tcp_t *tcp)
 
     while (*at != NULL) {
         regx_tcp_conn_t *conn = *at;
+        regx_tcp_link_t *link = conn->link;
 
         if (!has_left(conn)) {
             at = &conn->next;
             continue;
         }
         *at = conn->next;
-        uct_ep_pending_purge(conn->ep, forget_drain, NULL);
-        uct_ep_destroy(conn->ep);
+        let_go(conn);
+        if (link != NULL && link->peer_left) {
+            regx_tcp_link_end(link);
+        }
         free(conn);
     }
+}
+
+/* Whether the peer is to be told that this process leaves: it may have been so even if nothing was
+ * sent, for the link is there. */
+static bool is_open(const regx_tcp_conn_t *conn)
+{
+    return conn->state == REGX_TCP_OPEN ||
+           (conn->state == REGX_TCP_CONNECTING && conn->link != NULL &&
+            conn->link->state == REGX_TCP_LINK_OPEN);
 }
 
 void regx_tcp_disconnect(regx_conn_t *super)
@@ -191,18 +237,20 @@ void regx_tcp_disconnect(regx_conn_t *super)
     leave_open(conn);
     regx_arbiter_remove(&tcp->arbiter, &conn->entry);
     line = regx_tcp_take_line(conn);
-    if (conn->state == REGX_TCP_OPEN && !conn->in_flight) {
+    if (is_open(conn) && conn->piece_left == 0) {
         conn->state = REGX_TCP_LEAVING;
         conn->next = tcp->closing;
         tcp->closing = conn;
         regx_tcp_use(tcp);
         regx_tcp_reap(tcp);
     } else {
-        if (conn->ep != NULL) {
-            uct_ep_destroy(conn->ep); /* no frame waits in it, or a put is torn anyway */
+        if (conn->state == REGX_TCP_CONNECTING && conn->link != NULL) {
+            regx_tcp_link_give_up(conn);
         }
+        let_go(conn);
         free(conn);
     }
+    regx_tcp_sweep(tcp);
     regx_try_lock_leave(&tcp->try_lock);
     regx_tcp_fail_line(line, REGX_FAILED);
 }

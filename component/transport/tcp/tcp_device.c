@@ -16,18 +16,18 @@ typedef struct item {
     uint32_t mask;
 } item_t;
 
-static bool offers(const char *const *offered, size_t count, const char *name)
+static bool has_address(const struct ifaddrs *all, const char *name)
 {
-    for (size_t i = 0; i < count; i++) {
-        if (strcmp(offered[i], name) == 0) {
+    for (const struct ifaddrs *at = all; at != NULL; at = at->ifa_next) {
+        if (at->ifa_addr != NULL && strcmp(at->ifa_name, name) == 0 &&
+            (at->ifa_addr->sa_family == AF_INET || at->ifa_addr->sa_family == AF_INET6)) {
             return true;
         }
     }
     return false;
 }
 
-regx_status_t regx_tcp_list_devices(const char *const *offered, size_t offered_count,
-                                    regx_tcp_device_t **devices, size_t *count)
+regx_status_t regx_tcp_list_devices(regx_tcp_device_t **devices, size_t *count)
 {
     struct ifaddrs *all;
     size_t room = 0, used = 0;
@@ -54,8 +54,8 @@ regx_status_t regx_tcp_list_devices(const char *const *offered, size_t offered_c
         }
         snprintf(device->name, sizeof(device->name), "%s", at->ifa_name);
         device->loopback = (at->ifa_flags & IFF_LOOPBACK) != 0;
-        device->usable =
-            (at->ifa_flags & IFF_UP) != 0 && offers(offered, offered_count, device->name);
+        device->usable = (at->ifa_flags & IFF_UP) != 0 && (at->ifa_flags & IFF_RUNNING) != 0 &&
+                         has_address(all, device->name); /* up, and with a carrier */
         if (family == AF_INET) {
             struct sockaddr_in address;
 
@@ -69,6 +69,45 @@ regx_status_t regx_tcp_list_devices(const char *const *offered, size_t offered_c
     *devices = list;
     *count = used;
     return REGX_OK;
+}
+
+/* How good an address is; 0: of no use. */
+static int worth(const struct sockaddr *address)
+{
+    struct sockaddr_in6 ipv6;
+
+    if (address == NULL || (address->sa_family != AF_INET && address->sa_family != AF_INET6)) {
+        return 0;
+    }
+    if (address->sa_family == AF_INET) {
+        return 3;
+    }
+    memcpy(&ipv6, address, sizeof(ipv6));
+    return IN6_IS_ADDR_LINKLOCAL(&ipv6.sin6_addr) ? 1 : 2;
+}
+
+regx_status_t regx_tcp_device_address(const char *name, struct sockaddr_storage *address,
+                                      socklen_t *length)
+{
+    const struct sockaddr *best = NULL;
+    struct ifaddrs *all;
+
+    if (getifaddrs(&all) != 0) {
+        return REGX_FAILED;
+    }
+    for (const struct ifaddrs *at = all; at != NULL; at = at->ifa_next) {
+        if (strcmp(at->ifa_name, name) == 0 && worth(at->ifa_addr) > worth(best)) {
+            best = at->ifa_addr;
+        }
+    }
+    if (best != NULL) {
+        *length =
+            best->sa_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
+        memset(address, 0, sizeof(*address));
+        memcpy(address, best, *length);
+    }
+    freeifaddrs(all);
+    return best != NULL ? REGX_OK : REGX_UNREACHABLE;
 }
 
 /* Takes the next entry of a list; `*list` moves behind it. REGX_AGAIN: there is none left. */
@@ -248,6 +287,6 @@ regx_status_t regx_tcp_choose_device(const regx_tcp_device_t *devices, size_t co
         snprintf(error, error_size, "if_exclude=%s: leaves no device; up are:%s", exclude, names);
         return REGX_INVALID;
     }
-    snprintf(error, error_size, "no network device is up that UCX's tcp can use");
+    snprintf(error, error_size, "no network device is up that has an address");
     return REGX_UNREACHABLE;
 }

@@ -9,22 +9,27 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/socket.h>
 
 #include "base/status.h"
 
 /* One IPv4 address of a device, or a device without any. */
 typedef struct regx_tcp_device {
     char name[IF_NAMESIZE];
-    bool usable; /* up, and UCX offers it */
+    bool usable; /* up, and it has an IPv4 or IPv6 address */
     bool loopback;
     bool ipv4;        /* it has an address */
     uint32_t address; /* in the machine's byte order */
 } regx_tcp_device_t;
 
-/* The devices of this machine in the kernel's order, in memory from malloc; `offered` are the
- * names that UCX offers. REGX_OK; REGX_NO_MEMORY; REGX_FAILED. */
-regx_status_t regx_tcp_list_devices(const char *const *offered, size_t offered_count,
-                                    regx_tcp_device_t **devices, size_t *count);
+/* The devices of this machine in the kernel's order, in memory from malloc.
+ * REGX_OK; REGX_NO_MEMORY; REGX_FAILED. */
+regx_status_t regx_tcp_list_devices(regx_tcp_device_t **devices, size_t *count);
+
+/* The first address of a device: IPv4, else IPv6 beyond the link, else IPv6. Without a port.
+ * REGX_OK; REGX_UNREACHABLE: it has none; REGX_FAILED. */
+regx_status_t regx_tcp_device_address(const char *name, struct sockaddr_storage *address,
+                                      socklen_t *length);
 
 /* Chooses as regx_tcp_open says; the strings may be NULL or empty.
  * REGX_OK; REGX_INVALID: a list is malformed or leaves nothing; REGX_UNREACHABLE: nothing is up.

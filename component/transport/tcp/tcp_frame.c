@@ -76,40 +76,105 @@ static size_t decode_put(const char *at, size_t length, uint8_t target, regx_tcp
     return sizeof(put) + put.notice_length;
 }
 
-regx_status_t regx_tcp_decode(const void *message, size_t length, regx_tcp_frame_t *frame)
+/* Bytes of data that a message of this kind may have. */
+static uint32_t longest(regx_tcp_kind_t kind)
 {
-    const char *at = message;
+    switch (kind) {
+    case REGX_TCP_FRAME:
+        return REGX_TCP_DATA_MAX;
+    case REGX_TCP_PIECE:
+    case REGX_TCP_LAST:
+        return REGX_TCP_PIECE_MAX;
+    case REGX_TCP_CONNECT:
+        return sizeof(uint64_t);
+    case REGX_TCP_HELLO:
+    case REGX_TCP_GOODBYE:
+    case REGX_TCP_WELCOME:
+        break;
+    }
+    return 0;
+}
+
+/* The part that all kinds have. */
+static regx_status_t decode_common(const char *at, regx_tcp_frame_t *frame, uint8_t *target)
+{
     head_t head;
 
-    memset(frame, 0, sizeof(*frame));
-    if (length < sizeof(head)) {
-        return REGX_INVALID;
-    }
     memcpy(&head, at, sizeof(head));
-    at += sizeof(head);
-    length -= sizeof(head);
     if (head.version != REGX_TCP_VERSION || head.kind < REGX_TCP_FRAME ||
-        head.kind > REGX_TCP_GOODBYE) {
+        head.kind > REGX_TCP_WELCOME) {
         return REGX_INVALID;
     }
     frame->kind = (regx_tcp_kind_t)head.kind;
     frame->tag = head.tag;
     frame->sender = le64toh(head.sender);
     frame->length = le32toh(head.length);
+    *target = head.target;
+    return frame->length <= longest(frame->kind) ? REGX_OK : REGX_INVALID;
+}
+
+regx_status_t regx_tcp_measure(const void *message, size_t have, regx_tcp_frame_t *frame,
+                               size_t *length)
+{
+    const char *at = message;
+    put_head_t put;
+    uint8_t target;
+
+    *length = sizeof(head_t);
+    if (have < sizeof(head_t)) {
+        return REGX_AGAIN;
+    }
+    if (decode_common(at, frame, &target) != REGX_OK) {
+        return REGX_INVALID;
+    }
     if (!regx_tcp_is_put(frame->kind)) {
-        if (head.target != 0 ||
-            (frame->kind != REGX_TCP_FRAME && (frame->tag != 0 || frame->length != 0))) {
+        return REGX_OK;
+    }
+    *length += sizeof(put);
+    if (have < *length) {
+        return REGX_AGAIN;
+    }
+    memcpy(&put, at + sizeof(head_t), sizeof(put));
+    *length += put.notice_length;
+    if (put.notice_length > REGX_NOTICE_MAX) {
+        return REGX_INVALID;
+    }
+    return have < *length ? REGX_AGAIN : REGX_OK;
+}
+
+regx_status_t regx_tcp_decode_head(const void *message, size_t length, regx_tcp_frame_t *frame)
+{
+    const char *at = message;
+    uint8_t target;
+
+    memset(frame, 0, sizeof(*frame));
+    if (length < sizeof(head_t) || decode_common(at, frame, &target) != REGX_OK) {
+        return REGX_INVALID;
+    }
+    at += sizeof(head_t);
+    length -= sizeof(head_t);
+    if (!regx_tcp_is_put(frame->kind)) {
+        if (target != 0 || (frame->kind != REGX_TCP_FRAME && frame->tag != 0)) {
             return REGX_INVALID;
         }
     } else {
-        const size_t put_length = decode_put(at, length, head.target, frame);
+        const size_t put_length = decode_put(at, length, target, frame);
 
         if (put_length == 0) {
             return REGX_INVALID;
         }
         at += put_length;
-        length -= put_length;
     }
     frame->data = at;
-    return frame->length == length ? REGX_OK : REGX_INVALID;
+    return REGX_OK;
+}
+
+regx_status_t regx_tcp_decode(const void *message, size_t length, regx_tcp_frame_t *frame)
+{
+    if (regx_tcp_decode_head(message, length, frame) != REGX_OK) {
+        return REGX_INVALID;
+    }
+    const size_t head = (size_t)((const char *)frame->data - (const char *)message);
+
+    return frame->length == length - head ? REGX_OK : REGX_INVALID;
 }

@@ -1,15 +1,27 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What the files of tcp share. From the bottom up: tcp_message.c hands single messages to UCX,
- * tcp_endpoint.c makes endpoints, tcp_send.c sends frames and puts, tcp_conn.c connects,
- * disconnects and cleans up, tcp_progress.c receives and drives all of it, tcp.c opens and closes.
+ * What the files of tcp share. From the bottom up: tcp_link.c has the sockets, tcp_meet.c has two
+ * processes come to one, tcp_stream.c reads what comes by it, tcp_send.c sends frames and puts,
+ * tcp_conn.c connects, disconnects and cleans up, tcp_progress.c drives all of it, tcp.c opens and
+ * closes.
+ *
+ * A connection (regx_tcp_conn_t) is this process's way to send to a peer. A link (regx_tcp_link_t)
+ * is a socket, by which both send. A connection takes the link that its peer has opened, or opens
+ * one. If both open one at once, that of the process with the lower id is used. A link stays as long
+ * as one of the two sends by it.
+ *
+ * Two links between the same two processes are never wrong, for each side sends by one and reads
+ * both. So a link that was asked for is not closed by who gives it up: the peer may have let it in
+ * and sent by it already. It is left, which is said by a goodbye as soon as it is open, and the peer
+ * closes it if nobody there sends by it.
  */
 #ifndef REGX_TRANSPORT_TCP_INTERNAL_H
 #define REGX_TRANSPORT_TCP_INTERNAL_H
 
 #include <stdatomic.h>
-#include <ucs/async/async_fwd.h>
-#include <uct/api/uct.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <sys/uio.h>
 
 #include "base/util.h"
 #include "transport/arbiter.h"
@@ -17,97 +29,147 @@
 #include "transport/pace.h"
 #include "transport/rkey_table.h"
 #include "transport/tcp/tcp.h"
+#include "transport/tcp/tcp_device.h"
 #include "transport/tcp/tcp_frame.h"
-#include "transport/tcp/tcp_talkers.h"
 #include "transport/tcp/tcp_watch.h"
 #include "transport/try_lock.h"
 
-#define REGX_TCP_AM_ID 1
-#define REGX_TCP_DATA_MAX 65536 /* bytes of data in one message of UCT */
 #define REGX_TCP_MESSAGE_MAX (REGX_TCP_DATA_MAX + REGX_TCP_HEAD_MAX)
-/* Bytes of data in one piece of a put. With both headers it fits what the kernel sends at once over
- * the loopback (65483 bytes). A longer piece leaves a rest of some bytes, which travels and is read
- * by itself: at 64 KiB that costs half of the bandwidth. */
-#define REGX_TCP_PIECE_MAX 65344u
-#define REGX_TCP_UCT_ADDRESS_MAX 64 /* bytes of each part of UCT's address */
 
-/* Between two looks at connections on which nothing came lately, and between two for newcomers. */
+/* What is asked for when nothing is known of what comes: several short messages, or the head of a
+ * put and not much of its data, which is read to where it belongs. */
+#define REGX_TCP_SHORT_READ 4096u
+/* Room for what is read: the longest frame, and a short read behind it. */
+#define REGX_TCP_STAGING (REGX_TCP_MESSAGE_MAX + REGX_TCP_SHORT_READ)
+
+/* Between two looks at connections on which nothing came lately. */
 #define REGX_TCP_IDLE_NS 5000
-#define REGX_TCP_NEWCOMERS_NS 100000
 
-/* The work of one turn: pieces of puts per connection, and connections per progress. */
-#define REGX_TCP_TURN_PIECES 4
+/* Bytes of one write: what the kernel sends at once over the loopback. A longer one leaves a rest of
+ * some bytes, which travels and is read by itself. */
+#define REGX_TCP_WRITE_MAX 65483u
+/* Bytes of data of one read. */
+#define REGX_TCP_READ_MAX 65536u
+
+/* The work of one turn: writes of puts per connection, and connections per progress. */
+#define REGX_TCP_TURN_WRITES 4
 #define REGX_TCP_TURN_CONNS 16
 
-typedef struct regx_tcp_uct_address {
-    uint8_t length;
-    uint8_t bytes[REGX_TCP_UCT_ADDRESS_MAX];
-} regx_tcp_uct_address_t;
-
 typedef struct regx_tcp_conn regx_tcp_conn_t;
+typedef struct regx_tcp_link regx_tcp_link_t;
 
 typedef struct regx_tcp {
     regx_transport_t super; /* unused: nothing is in line or closing */
     regx_transport_config_t config;
     void *own_pool; /* where the configuration gives none */
 
-    ucs_async_context_t *async;
-    uct_md_h md;
-    uct_worker_h worker; /* tcp's own: nothing else is on it */
-    uct_iface_h iface;
-    char device[UCT_DEVICE_NAME_MAX];
-    regx_tcp_uct_address_t device_address;
-    regx_tcp_uct_address_t iface_address;
+    char device[IF_NAMESIZE];
+    struct sockaddr_storage at; /* where this process listens */
+    socklen_t at_length;
+    uint64_t host;     /* of the loopback: who else is on it; 0: another device */
+    uint64_t token;    /* what a peer has to know to be let in */
+    int epoll;         /* of the listener and all links; -1: none */
+    int listener;      /* -1: none */
+    uint8_t *incoming; /* REGX_TCP_STAGING bytes, for what was just read */
+    uint8_t *outgoing; /* REGX_TCP_MESSAGE_MAX bytes, for what is being packed */
 
-    regx_try_lock_t try_lock; /* to UCX */
+    regx_try_lock_t try_lock; /* to all that is below */
 
     /* For whoever is inside. */
-    bool receiving;           /* inside UCX's progress: endpoints must not come or go */
-    regx_tcp_conn_t *open;    /* every connection with an endpoint */
-    regx_tcp_conn_t *closing; /* disconnected, but UCX still holds a frame */
-    regx_arbiter_t arbiter;   /* to send what is in line, or to get an endpoint */
+    regx_tcp_link_t *links;   /* every socket but the listener */
+    unsigned link_count;      /* of them */
+    regx_tcp_link_t *hot;     /* on which something came last, or NULL */
+    unsigned polls;           /* of the hot link */
+    bool ended;               /* regx_tcp_sweep has something to do */
+    bool crowded;             /* a connection had to wait for a descriptor; that was said */
+    regx_tcp_conn_t *open;    /* every connection that has had a link */
+    regx_tcp_conn_t *closing; /* disconnected, but something waits to leave */
+    regx_arbiter_t arbiter;   /* to send what is in line */
     bool broke;               /* regx_tcp_clean_up has something to do */
     int events;               /* of this progress */
-    regx_tcp_talkers_t talkers;
 
     /* When progress looks at the network. */
-    regx_pace_t pace;      /* after many looks in vain */
-    regx_pace_t newcomers; /* which UCX looks for by itself */
-    unsigned idle;         /* looks in a row that found nothing */
-    atomic_bool stirred;   /* idle is to begin anew: something was sent, or the watch woke */
+    regx_pace_t pace;    /* after many looks in vain */
+    unsigned idle;       /* looks in a row that found nothing */
+    atomic_bool stirred; /* idle is to begin anew: something was sent, or the watch woke */
     regx_tcp_watch_t watch;
-    int events_fd;   /* of UCX, for the watch; -1: none */
-    int listener_fd; /* likewise */
 } regx_tcp_t;
 
 typedef enum regx_tcp_state {
-    REGX_TCP_NEW,        /* no endpoint: nothing was sent yet */
-    REGX_TCP_CONNECTING, /* it has an endpoint; hello is not yet said */
+    REGX_TCP_NEW,        /* nothing was sent yet */
+    REGX_TCP_CONNECTING, /* hello is not yet said; it may have no link yet */
     REGX_TCP_OPEN,       /* hello was said */
-    REGX_TCP_BROKEN,     /* the endpoint broke, or could not be made */
+    REGX_TCP_BROKEN,     /* the link ended, or could not be made */
     REGX_TCP_LEAVING,    /* disconnected; goodbye is not yet said */
-    REGX_TCP_DRAINING,   /* disconnected; UCX tells when all has left */
-    REGX_TCP_DRAINED
+    REGX_TCP_DRAINING    /* disconnected; the kernel has not taken all */
 } regx_tcp_state_t;
 
 struct regx_tcp_conn {
     regx_conn_t super;
     uint64_t pool_size; /* the peer's */
-    regx_tcp_uct_address_t device_address;
-    regx_tcp_uct_address_t iface_address;
+    uint64_t token;     /* likewise */
+    struct sockaddr_storage at;
+    socklen_t at_length;
     regx_tcp_state_t state;
-    bool missed; /* somebody tried to use it after it broke */
-    uct_ep_h ep; /* NULL before the first use, and after it broke */
-    uct_pending_req_t drain;
+    bool missed;           /* somebody tried to use it after it broke */
+    bool peer_died;        /* a link ended by which it spoke */
+    int error;             /* errno of what broke it; 0: the peer ended it */
+    unsigned reopened;     /* times that a link of ours was closed instead of being let in */
+    regx_tcp_link_t *link; /* NULL: none yet, or it broke */
 
-    /* The puts in line, oldest first. in_flight: UCX still reads a piece of the first one. */
+    /* The puts in line, oldest first. piece_left: bytes of the first one's present piece that the
+     * kernel has not taken. */
     regx_put_t *first;
     regx_put_t *last;
-    bool in_flight;
-    uct_completion_t completion;
+    size_t piece_left;
 
     regx_tcp_conn_t *next; /* in open or closing */
     regx_arbiter_entry_t entry;
+};
+
+typedef enum regx_tcp_link_state {
+    REGX_TCP_LINK_CONNECTING, /* opened here; welcome has not come */
+    REGX_TCP_LINK_STRANGER,   /* opened by somebody; connect has not come */
+    REGX_TCP_LINK_HELD,       /* opened by a peer while this process opened one, which goes first */
+    REGX_TCP_LINK_OPEN,
+    REGX_TCP_LINK_ENDED /* regx_tcp_sweep frees it */
+} regx_tcp_link_state_t;
+
+struct regx_tcp_link {
+    regx_tcp_t *tcp;
+    regx_tcp_link_t *next;
+    regx_tcp_conn_t *conn; /* who sends by it, or NULL */
+    uint64_t peer;         /* unless it is a stranger */
+    uint64_t token;        /* of a link opened here: the peer's */
+    int64_t since_ns;      /* a stranger is here; regx_now_ns */
+    int fd;
+    regx_tcp_link_state_t state;
+    bool ours;  /* opened here, and never welcomed */
+    bool asked; /* connect was said */
+    bool urged; /* it was said again */
+    bool left;  /* nobody here sends by it again; if it is open, goodbye is or was to be said */
+    bool unwritable;
+    bool peer_speaks; /* the peer said hello, and not yet goodbye: if the link ends, it died */
+    bool peer_left;   /* the peer said goodbye */
+
+    /* What was accepted and the kernel has not taken: from out_at to out_length of memory that is
+     * there only while there is something. */
+    uint8_t *out;
+    uint32_t out_at;
+    uint32_t out_length;
+
+    /* The beginning of a message, likewise, and how much to ask for next. */
+    uint8_t *in;
+    uint32_t in_length;
+    uint32_t expects;
+
+    /* The put whose data is being read. */
+    bool landing;
+    bool refused; /* the data goes nowhere */
+    bool holed;   /* so did data of an earlier piece; the notice is refused, too */
+    size_t landed;
+    regx_tcp_frame_t put;
+    uint8_t notice[REGX_NOTICE_MAX];
 };
 
 static inline regx_tcp_t *regx_tcp_of(regx_transport_t *transport)
@@ -124,6 +186,18 @@ static inline regx_tcp_conn_t *regx_tcp_conn_of(regx_conn_t *conn)
 static inline regx_tcp_t *regx_tcp_at(const regx_tcp_conn_t *conn)
 {
     return regx_tcp_of(conn->super.transport);
+}
+
+static inline void regx_tcp_attach(regx_tcp_conn_t *conn, regx_tcp_link_t *link)
+{
+    conn->link = link;
+    link->conn = conn;
+}
+
+static inline void regx_tcp_detach(regx_tcp_link_t *link)
+{
+    link->conn->link = NULL;
+    link->conn = NULL;
 }
 
 /* Something was accepted: progress looks closely for what it brings about. Any thread. */
@@ -150,21 +224,66 @@ static inline void regx_tcp_note_broken(regx_tcp_conn_t *conn)
 
 /* ---- inside the try-lock ---- */
 
-/* tcp_message.c. What UCT's answer to a message means: REGX_OK, REGX_AGAIN, REGX_UNREACHABLE. */
-regx_status_t regx_tcp_answer(regx_tcp_conn_t *conn, ucs_status_t status);
-/* Sends one message, whose data is header and payload, by copy. Answers as regx_tcp_answer. */
-regx_status_t regx_tcp_send_message(regx_tcp_conn_t *conn, const regx_tcp_frame_t *frame,
-                                    const void *header, size_t header_length, regx_pack_t pack,
-                                    void *pack_context, size_t payload_length);
-/* Sends a hello or a goodbye. */
-regx_status_t regx_tcp_send_empty(regx_tcp_conn_t *conn, regx_tcp_kind_t kind);
+/* tcp_link.c. Has epoll tell of a descriptor; the listener has no link. */
+bool regx_tcp_watch_for(const regx_tcp_t *tcp, int operation, int fd, regx_tcp_link_t *link,
+                        uint32_t events);
+/* A link of that socket, which is closed if there can be none: NULL, with errno. */
+regx_tcp_link_t *regx_tcp_link_make(regx_tcp_t *tcp, int fd, regx_tcp_link_state_t state,
+                                    uint32_t events);
+/* Writes all or nothing; what the kernel does not take at once is kept. REGX_OK; REGX_AGAIN: there
+ * is something kept already, and not after regx_tcp_link_flush has answered REGX_OK;
+ * REGX_UNREACHABLE: the link has ended. */
+regx_status_t regx_tcp_link_write(regx_tcp_link_t *link, struct iovec *parts, int count);
+/* Writes what the kernel takes. Bytes; 0: nothing, for now or because the link has ended. Only if
+ * nothing is kept. */
+size_t regx_tcp_link_push(regx_tcp_link_t *link, struct iovec *parts, int count);
+/* Why it did not take all: REGX_AGAIN: for now; REGX_UNREACHABLE. */
+regx_status_t regx_tcp_link_why(const regx_tcp_link_t *link);
+/* Keeps what is behind the first `written` bytes. REGX_OK; REGX_UNREACHABLE: no memory. */
+regx_status_t regx_tcp_link_keep(regx_tcp_link_t *link, const struct iovec *parts, int count,
+                                 size_t written);
+/* Writes what was kept. REGX_OK: all of it; REGX_AGAIN; REGX_UNREACHABLE. */
+regx_status_t regx_tcp_link_flush(regx_tcp_link_t *link);
+/* The link is of no use any more; its connection is broken, unless it may try again. If the peer
+ * spoke by it and did not say goodbye, it died. It is freed by regx_tcp_sweep. */
+void regx_tcp_link_end(regx_tcp_link_t *link);
+/* The same; errno says why. */
+void regx_tcp_link_fail(regx_tcp_link_t *link, int error);
+/* Frees it; it is in no list any more. */
+void regx_tcp_link_free(regx_tcp_link_t *link);
 
-/* tcp_endpoint.c. Sees to it that the connection can be used. REGX_OK; REGX_AGAIN: it gets its
- * endpoint in the next turn of progress; REGX_UNREACHABLE. */
+/* tcp_meet.c. Makes the listener; tcp->at says where, but for the port. REGX_OK; REGX_UNREACHABLE,
+ * with errno. */
+regx_status_t regx_tcp_listen(regx_tcp_t *tcp);
+/* Takes in who has connected. Whether somebody has. */
+bool regx_tcp_accept(regx_tcp_t *tcp);
+/* Gives the connection, which has none, a link: the peer's, or one that is begun to be made, which
+ * may have ended at once. REGX_OK; REGX_AGAIN: there is no descriptor or no memory, for now;
+ * REGX_UNREACHABLE, with conn->error. */
+regx_status_t regx_tcp_link_take(regx_tcp_conn_t *conn);
+/* Parts the connection from its link, which is not open. One by which nothing was asked for ends; any
+ * other is left when it is open. */
+void regx_tcp_link_give_up(regx_tcp_conn_t *conn);
+/* A link of ours can be written for the first time, or could not be made. */
+void regx_tcp_link_ask(regx_tcp_link_t *link);
+/* The first message of a link, of the kind that its state expects. REGX_OK; REGX_INVALID. */
+regx_status_t regx_tcp_link_greet(regx_tcp_link_t *link, const regx_tcp_frame_t *frame);
+/* Frees links that have ended. Not while one is read. */
+void regx_tcp_sweep(regx_tcp_t *tcp);
+
+/* tcp_stream.c. Reads what has come by a link, but not for ever. Whether anything has. */
+bool regx_tcp_link_read(regx_tcp_link_t *link);
+/* Does what a whole frame, or piece of a put, says. REGX_OK; REGX_INVALID: it is malformed, and was
+ * dropped and counted. */
+regx_status_t regx_tcp_receive(regx_tcp_t *tcp, const void *message, size_t length);
+
+/* tcp_send.c. Sees to it that the connection can be used. REGX_OK; REGX_AGAIN: soon;
+ * REGX_UNREACHABLE. */
 regx_status_t regx_tcp_ready(regx_tcp_conn_t *conn);
-
-/* tcp_send.c. Takes all puts out of the line; completes what was taken; takes the turns of the
- * connections that wait to send. */
+/* Sends a hello or a goodbye. Answers as regx_tcp_link_write. */
+regx_status_t regx_tcp_send_empty(regx_tcp_link_t *link, regx_tcp_kind_t kind);
+/* Takes all puts out of the line; completes what was taken; takes the turns of the connections that
+ * wait to send. */
 regx_put_t *regx_tcp_take_line(regx_tcp_conn_t *conn);
 void regx_tcp_fail_line(regx_put_t *first, regx_status_t status);
 void regx_tcp_take_turns(regx_tcp_t *tcp);
@@ -173,10 +292,9 @@ void regx_tcp_take_turns(regx_tcp_t *tcp);
 void regx_tcp_clean_up(regx_tcp_t *tcp);
 void regx_tcp_reap(regx_tcp_t *tcp);
 
-/* UCX's handlers of arriving messages (tcp_progress.c) and of broken endpoints (tcp_endpoint.c).
- * The first argument is the transport. */
-ucs_status_t regx_tcp_receive(void *context, void *message, size_t length, unsigned flags);
-ucs_status_t regx_tcp_endpoint_broke(void *context, uct_ep_h ep, ucs_status_t status);
+/* tcp_progress.c. Reads what has come. all: from everybody, and not only where something came
+ * last. Whether anything has. */
+bool regx_tcp_poll(regx_tcp_t *tcp, bool all);
 
 /* ---- operations, as in transport.h ---- */
 

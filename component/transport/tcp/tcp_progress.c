@@ -2,7 +2,7 @@
  *
  * The receiving side of tcp, and what drives it.
  */
-#include <string.h>
+#include <sys/epoll.h>
 
 #include "transport/tcp/tcp_internal.h"
 
@@ -20,65 +20,50 @@ static bool is_unused(const regx_tcp_t *tcp)
     return atomic_load_explicit(&tcp->super.unused, memory_order_relaxed);
 }
 
-/* Writes a piece to where its sender may write. REGX_OK; REGX_INVALID. */
-static regx_status_t write_piece(regx_tcp_t *tcp, const regx_tcp_frame_t *frame)
+/* The link that was read last is asked first, by a read that may be in vain: what comes there, as in
+ * a conversation of two, costs one system call. The others are asked for by epoll: once in so many
+ * looks, if there are others and if there are none but who may yet connect. */
+#define LOOKS_OF_SEVERAL 2u
+#define LOOKS_OF_ONE 16u
+enum { EVENTS = 16 };
+
+static bool serve(regx_tcp_t *tcp, regx_tcp_link_t *link, uint32_t events)
 {
-    if (frame->target == REGX_TARGET_REGION) {
-        return regx_rkey_table_write(tcp->config.rkeys, &frame->key, frame->offset, frame->data,
-                                     frame->length);
+    if (link == NULL) {
+        return regx_tcp_accept(tcp);
     }
-    if (frame->offset > tcp->super.pool_size ||
-        frame->length > tcp->super.pool_size - frame->offset) {
-        return REGX_INVALID;
+    if (link->state == REGX_TCP_LINK_CONNECTING && !link->asked) {
+        regx_tcp_link_ask(link);
+        return true;
     }
-    if (frame->length > 0) {
-        memcpy((char *)tcp->super.pool_memory + frame->offset, frame->data, frame->length);
+    if (link->state == REGX_TCP_LINK_ENDED || (events & (uint32_t)~EPOLLOUT) == 0) {
+        return false;
     }
-    return REGX_OK;
+    const bool moved = regx_tcp_link_read(link);
+
+    if (moved && link->state == REGX_TCP_LINK_OPEN) {
+        tcp->hot = link;
+    }
+    return moved;
 }
 
-/* Does what a message asks for. REGX_OK; REGX_INVALID: it is refused. */
-static regx_status_t accept_frame(regx_tcp_t *tcp, const regx_tcp_frame_t *frame)
+bool regx_tcp_poll(regx_tcp_t *tcp, bool all)
 {
-    const regx_transport_events_t *events = &tcp->config.events;
-    regx_status_t status = REGX_OK;
+    const unsigned looks = tcp->link_count > 1 ? LOOKS_OF_SEVERAL : LOOKS_OF_ONE;
+    struct epoll_event events[EVENTS];
+    bool moved = false;
 
-    switch (frame->kind) {
-    case REGX_TCP_FRAME:
-        events->deliver(events->context, frame->sender, frame->tag, frame->data, frame->length);
-        break;
-    case REGX_TCP_PIECE:
-        status = write_piece(tcp, frame);
-        break;
-    case REGX_TCP_LAST:
-        status = write_piece(tcp, frame);
-        if (status == REGX_OK) {
-            events->deliver(events->context, frame->sender, frame->tag, frame->notice,
-                            frame->notice_length);
+    if (tcp->hot != NULL && tcp->hot->state == REGX_TCP_LINK_OPEN) {
+        moved = regx_tcp_link_read(tcp->hot);
+        if (!all && ++tcp->polls % looks != 0) {
+            return moved;
         }
-        break;
-    case REGX_TCP_HELLO:
-        status = regx_tcp_talkers_add(&tcp->talkers, frame->sender);
-        break;
-    case REGX_TCP_GOODBYE:
-        status = regx_tcp_talkers_remove(&tcp->talkers, frame->sender);
-        break;
     }
-    return status;
-}
-
-ucs_status_t regx_tcp_receive(void *context, void *message, size_t length, unsigned flags)
-{
-    regx_tcp_t *tcp = context;
-    regx_tcp_frame_t frame;
-
-    (void)flags;
-    tcp->events++;
-    if (regx_tcp_decode(message, length, &frame) != REGX_OK ||
-        accept_frame(tcp, &frame) != REGX_OK) {
-        regx_count(tcp->config.counters, &tcp->config.counters->malformed, 1);
+    const int count = epoll_wait(tcp->epoll, events, EVENTS, 0);
+    for (int i = 0; i < count; i++) {
+        moved |= serve(tcp, events[i].data.ptr, events[i].events);
     }
-    return UCS_OK;
+    return moved;
 }
 
 /* Leaves it to the watch to find what comes. The flag is set first: if there is something already,
@@ -95,8 +80,7 @@ static void rest(regx_tcp_t *tcp)
     const bool was_unused = is_unused(tcp);
 
     atomic_store(&tcp->super.unused, true);
-    if (regx_tcp_watch_arm(&tcp->watch, tcp->events_fd, tcp->listener_fd, &tcp->super.unused) ==
-        REGX_OK) {
+    if (regx_tcp_watch_arm(&tcp->watch, tcp->epoll, tcp->listener, &tcp->super.unused) == REGX_OK) {
         atomic_store(&tcp->super.watched, true);
     } else {
         atomic_store(&tcp->super.watched, false);
@@ -106,7 +90,7 @@ static void rest(regx_tcp_t *tcp)
 
 static __attribute__((noinline)) int look(regx_tcp_t *tcp)
 {
-    unsigned moved;
+    bool moved;
     int events;
 
     if (!regx_try_lock_enter(&tcp->try_lock)) {
@@ -117,20 +101,16 @@ static __attribute__((noinline)) int look(regx_tcp_t *tcp)
 
     regx_count_transport(tcp->config.counters, REGX_COUNTER_tcp_looks, 1);
     tcp->events = 0;
-    tcp->receiving = true;
-    if (woken || is_unused(tcp) || regx_pace_due(&tcp->newcomers)) {
-        ucs_async_poll(tcp->async);
-    }
-    moved = uct_worker_progress(tcp->worker);
-    tcp->receiving = false;
+    moved = regx_tcp_poll(tcp, woken || is_unused(tcp));
     regx_tcp_take_turns(tcp);
     regx_tcp_clean_up(tcp);
     regx_tcp_reap(tcp);
+    regx_tcp_sweep(tcp);
     events = tcp->events;
-    if (moved > 0) {
+    if (moved) {
         atomic_store_explicit(&tcp->super.unused, false, memory_order_relaxed);
     }
-    tcp->idle = woken || moved > 0 || events > 0 ? 0 : tcp->idle + 1;
+    tcp->idle = woken || moved || events > 0 ? 0 : tcp->idle + 1;
     rest(tcp);
     regx_try_lock_leave(&tcp->try_lock);
     return events;

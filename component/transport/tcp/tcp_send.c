@@ -2,30 +2,93 @@
  *
  * The sending side of tcp: frames, and puts in line.
  *
- * UCX holds at most one message per connection that the kernel has not taken, and refuses the
- * next one. So there is nothing to queue here but puts, and those lie in memory of the caller.
+ * A link keeps at most one message that the kernel has not taken, and refuses the next one. So
+ * there is nothing to queue here but puts, and those lie in memory of the caller.
  */
 #include <string.h>
 
 #include "transport/tcp/tcp_internal.h"
 
 /* What scratch[] of a put in line holds: the next one; bytes handed on; whether the last piece
- * was (not NULL). */
-enum { SCRATCH_NEXT, SCRATCH_SENT, SCRATCH_COMPLETE };
+ * was begun (not NULL). */
+enum { SCRATCH_NEXT, SCRATCH_SENT, SCRATCH_LAST };
 
 static size_t sent_of(const regx_put_t *put)
 {
     return (size_t)(uintptr_t)put->scratch[SCRATCH_SENT];
 }
 
-static bool is_complete(const regx_put_t *put)
+/* Of the first put in line, or one that is not yet in it. */
+static bool is_complete(const regx_tcp_conn_t *conn, const regx_put_t *put)
 {
-    return put->scratch[SCRATCH_COMPLETE] != NULL;
+    return put->scratch[SCRATCH_LAST] != NULL && conn->piece_left == 0;
 }
 
 static void count_bytes(const regx_tcp_t *tcp, size_t bytes)
 {
     regx_count_transport(tcp->config.counters, REGX_COUNTER_bytes_tcp, bytes);
+}
+
+regx_status_t regx_tcp_send_empty(regx_tcp_link_t *link, regx_tcp_kind_t kind)
+{
+    const regx_tcp_frame_t frame = {.kind = kind, .sender = link->tcp->config.self};
+    uint8_t head[REGX_TCP_HEAD_MAX];
+    struct iovec part = {head, regx_tcp_encode(&frame, head)};
+
+    return regx_tcp_link_write(link, &part, 1);
+}
+
+/* What a link's answer means for its connection. */
+static regx_status_t answer(regx_tcp_conn_t *conn, regx_status_t status)
+{
+    if (status == REGX_UNREACHABLE) {
+        conn->missed = true;
+        regx_tcp_note_broken(conn);
+    }
+    return status;
+}
+
+regx_status_t regx_tcp_ready(regx_tcp_conn_t *conn)
+{
+    regx_tcp_t *tcp = regx_tcp_at(conn);
+    regx_status_t status;
+
+    regx_tcp_use(tcp);
+    if (conn->state == REGX_TCP_OPEN) {
+        return REGX_OK;
+    }
+    if (conn->state == REGX_TCP_BROKEN) {
+        conn->missed = true;
+        tcp->broke = true;
+        return REGX_UNREACHABLE;
+    }
+    if (conn->state == REGX_TCP_NEW) {
+        conn->state = REGX_TCP_CONNECTING;
+        conn->next = tcp->open;
+        tcp->open = conn;
+    }
+    if (conn->link == NULL) {
+        status = answer(conn, regx_tcp_link_take(conn));
+        if (status != REGX_OK) {
+            return status;
+        }
+    }
+    if (conn->link->state != REGX_TCP_LINK_OPEN) {
+        return REGX_AGAIN;
+    }
+    status = answer(conn, regx_tcp_send_empty(conn->link, REGX_TCP_HELLO));
+    if (status == REGX_OK) {
+        conn->state = REGX_TCP_OPEN;
+    }
+    return status;
+}
+
+/* What the link has kept leaves in progress. */
+static void see_to_the_rest(regx_tcp_conn_t *conn)
+{
+    if (conn->link->out != NULL) {
+        regx_arbiter_add(&regx_tcp_at(conn)->arbiter, &conn->entry);
+    }
 }
 
 regx_status_t regx_tcp_send(regx_conn_t *super, uint8_t tag, const void *header,
@@ -47,12 +110,26 @@ regx_status_t regx_tcp_send(regx_conn_t *super, uint8_t tag, const void *header,
         return REGX_AGAIN;
     }
     status = regx_tcp_ready(conn);
-    if (status == REGX_OK && conn->first != NULL) {
-        status = REGX_AGAIN; /* behind the puts in line */
+    if (status == REGX_OK) {
+        status = conn->first != NULL ? REGX_AGAIN /* behind the puts in line */
+                                     : answer(conn, regx_tcp_link_flush(conn->link));
     }
     if (status == REGX_OK) {
-        status = regx_tcp_send_message(conn, &frame, header, header_length, pack, pack_context,
-                                       payload_length);
+        const size_t head = regx_tcp_encode(&frame, tcp->outgoing);
+        struct iovec parts[] = {{tcp->outgoing, head + header_length},
+                                {pack_context, payload_length}};
+
+        if (header_length > 0) {
+            memcpy(tcp->outgoing + head, header, header_length);
+        }
+        if (pack != NULL && payload_length > 0) {
+            parts[1].iov_base = tcp->outgoing + head + header_length;
+            pack(pack_context, parts[1].iov_base, payload_length);
+        }
+        status = answer(conn, regx_tcp_link_write(conn->link, parts, payload_length > 0 ? 2 : 1));
+    }
+    if (status == REGX_OK) {
+        see_to_the_rest(conn);
     }
     regx_try_lock_leave(&tcp->try_lock);
     if (status == REGX_OK) {
@@ -67,56 +144,69 @@ regx_status_t regx_tcp_send_zcopy(regx_conn_t *conn, regx_zcopy_t *zcopy)
     return regx_tcp_send(conn, zcopy->tag, zcopy->data, zcopy->length, NULL, NULL, 0);
 }
 
-_Static_assert(REGX_TCP_PIECE_MAX + REGX_TCP_HEAD_MAX + 5 <= 65483,
-               "a piece, its head and UCT's fit one segment of the loopback");
-
-/* Cuts what is left of a put into as few pieces as possible, of about the same length: a short last
- * one costs as many system calls as a long one. */
-static size_t piece_length(size_t left)
+/* Writes on with the present piece of a put. REGX_OK: as much as was tried; REGX_AGAIN;
+ * REGX_UNREACHABLE. */
+static regx_status_t write_rest(regx_tcp_conn_t *conn, regx_put_t *put)
 {
-    const size_t pieces = (left + REGX_TCP_PIECE_MAX - 1) / REGX_TCP_PIECE_MAX;
+    const size_t length = regx_min(conn->piece_left, REGX_TCP_WRITE_MAX);
+    struct iovec part = {(char *)(uintptr_t)put->local + sent_of(put), length};
+    const size_t written = regx_tcp_link_push(conn->link, &part, 1);
 
-    return pieces <= 1 ? left : regx_min(regx_align_up(left / pieces, 64), REGX_TCP_PIECE_MAX);
+    conn->piece_left -= written;
+    put->scratch[SCRATCH_SENT] = (void *)(uintptr_t)(sent_of(put) + written);
+    return written == length ? REGX_OK : REGX_AGAIN;
 }
 
-/* Hands the next piece of a put to UCT, which may go on reading it (in_flight). */
-static regx_status_t send_piece(regx_tcp_conn_t *conn, regx_put_t *put)
+/* The beginning of the next piece of a put: its head, and what the kernel takes of its data. The
+ * whole head counts as taken: the link keeps what is left of it. */
+static regx_status_t begin_piece(regx_tcp_conn_t *conn, regx_put_t *put)
 {
     const size_t sent = sent_of(put);
     const size_t left = put->length - sent;
-    const size_t length = piece_length(left);
+    const size_t length = regx_min(left, REGX_TCP_PIECE_MAX);
     regx_tcp_frame_t frame = {.kind = length == left ? REGX_TCP_LAST : REGX_TCP_PIECE,
                               .sender = regx_tcp_at(conn)->config.self,
                               .target = put->target,
                               .offset = put->offset + sent,
                               .key = put->key,
                               .length = length};
-    const uct_iov_t iov = {.buffer = (char *)(uintptr_t)put->local + sent,
-                           .length = length,
-                           .memh = UCT_MEM_HANDLE_NULL,
-                           .count = 1};
     uint8_t head[REGX_TCP_HEAD_MAX];
-    ucs_status_t ucs_status;
-    regx_status_t status;
+    struct iovec parts[2];
 
     if (frame.kind == REGX_TCP_LAST) {
         frame.tag = put->tag;
         frame.notice = put->notice;
         frame.notice_length = put->notice_length;
     }
-    conn->completion.count = 1;
-    conn->completion.status = UCS_OK;
-    ucs_status =
-        uct_ep_am_zcopy(conn->ep, REGX_TCP_AM_ID, head, (unsigned)regx_tcp_encode(&frame, head),
-                        &iov, length > 0 ? 1 : 0, 0, &conn->completion);
-    status = regx_tcp_answer(conn, ucs_status);
-    if (status == REGX_OK) {
-        conn->in_flight = ucs_status == UCS_INPROGRESS;
-        put->scratch[SCRATCH_SENT] = (void *)(uintptr_t)(sent + length);
-        put->scratch[SCRATCH_COMPLETE] = frame.kind == REGX_TCP_LAST ? put : NULL;
-        count_bytes(regx_tcp_at(conn), length);
+    parts[0] = (struct iovec){head, regx_tcp_encode(&frame, head)};
+    parts[1] = (struct iovec){(char *)(uintptr_t)put->local + sent,
+                              regx_min(length, REGX_TCP_WRITE_MAX - parts[0].iov_len)};
+    const size_t wanted = parts[0].iov_len + parts[1].iov_len;
+    const size_t written = regx_tcp_link_push(conn->link, parts, 2);
+    if (written == 0) {
+        return REGX_AGAIN;
     }
-    return status;
+    const size_t data = written > parts[0].iov_len ? written - parts[0].iov_len : 0;
+    if (data == 0 && regx_tcp_link_keep(conn->link, parts, 1, written) != REGX_OK) {
+        return REGX_UNREACHABLE;
+    }
+    conn->piece_left = length - data;
+    put->scratch[SCRATCH_SENT] = (void *)(uintptr_t)(sent + data);
+    put->scratch[SCRATCH_LAST] = frame.kind == REGX_TCP_LAST ? put : NULL;
+    count_bytes(regx_tcp_at(conn), length);
+    return written == wanted ? REGX_OK : REGX_AGAIN;
+}
+
+/* Moves the first put on by a write. REGX_OK: the kernel takes more; REGX_AGAIN;
+ * REGX_UNREACHABLE. */
+static regx_status_t move_on(regx_tcp_conn_t *conn, regx_put_t *put)
+{
+    regx_status_t status = regx_tcp_link_flush(conn->link);
+
+    if (status == REGX_OK) {
+        status = conn->piece_left > 0 ? write_rest(conn, put) : begin_piece(conn, put);
+    }
+    return answer(conn, status == REGX_AGAIN ? regx_tcp_link_why(conn->link) : status);
 }
 
 static void line_up(regx_tcp_conn_t *conn, regx_put_t *put)
@@ -147,21 +237,22 @@ regx_status_t regx_tcp_put(regx_conn_t *super, regx_put_t *put)
     }
     put->scratch[SCRATCH_NEXT] = NULL;
     put->scratch[SCRATCH_SENT] = NULL;
-    put->scratch[SCRATCH_COMPLETE] = NULL;
+    put->scratch[SCRATCH_LAST] = NULL;
     status = regx_tcp_ready(conn);
     if (conn->first == NULL) {
-        for (int i = 0;
-             i < REGX_TCP_TURN_PIECES && status == REGX_OK && !conn->in_flight && !is_complete(put);
+        for (int i = 0; i < REGX_TCP_TURN_WRITES && status == REGX_OK && !is_complete(conn, put);
              i++) {
-            status = send_piece(conn, put);
+            status = move_on(conn, put);
         }
     }
     if (status != REGX_UNREACHABLE) {
         regx_tcp_stir(tcp);
         status = REGX_OK;
-        if (conn->first != NULL || conn->in_flight || !is_complete(put)) {
+        if (conn->first != NULL || !is_complete(conn, put)) {
             line_up(conn, put);
             status = REGX_PENDING;
+        } else {
+            see_to_the_rest(conn);
         }
     }
     regx_try_lock_leave(&tcp->try_lock);
@@ -189,16 +280,16 @@ void regx_tcp_fail_line(regx_put_t *put, regx_status_t status)
 /* Moves the line of one connection on. */
 static void take_turn(regx_tcp_conn_t *conn)
 {
-    int pieces = 0;
+    int writes = 0;
 
-    while (conn->first != NULL && conn->state != REGX_TCP_BROKEN && !conn->in_flight) {
+    while (conn->first != NULL && conn->state != REGX_TCP_BROKEN) {
         regx_put_t *put = conn->first;
 
-        if (is_complete(put)) {
+        if (is_complete(conn, put)) {
             conn->first = put->scratch[SCRATCH_NEXT];
             regx_tcp_at(conn)->events++;
             put->done(put, REGX_OK); /* may put or send again */
-        } else if (pieces++ == REGX_TCP_TURN_PIECES || send_piece(conn, put) != REGX_OK) {
+        } else if (writes++ == REGX_TCP_TURN_WRITES || move_on(conn, put) != REGX_OK) {
             break;
         }
     }
@@ -211,10 +302,12 @@ void regx_tcp_take_turns(regx_tcp_t *tcp)
         regx_tcp_conn_t *conn =
             REGX_CONTAINER_OF(regx_arbiter_take(&tcp->arbiter), regx_tcp_conn_t, entry);
 
-        if (regx_tcp_ready(conn) == REGX_OK) {
+        if (regx_tcp_ready(conn) == REGX_OK &&
+            answer(conn, regx_tcp_link_flush(conn->link)) == REGX_OK) {
             take_turn(conn);
         }
-        if (conn->first != NULL && conn->state != REGX_TCP_BROKEN) {
+        if (conn->state != REGX_TCP_BROKEN &&
+            (conn->first != NULL || (conn->link != NULL && conn->link->out != NULL))) {
             regx_arbiter_add(&tcp->arbiter, &conn->entry);
         }
         if (last) {

@@ -1,51 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "transport/tcp/tcp_watch.h"
 
-#include <dirent.h>
 #include <errno.h>
-#include <netinet/in.h>
-#include <stdlib.h>
 #include <sys/epoll.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/thread.h"
-
-static bool listens_at(int socket, uint16_t port)
-{
-    struct sockaddr_storage at;
-    socklen_t at_length = sizeof(at);
-    int listening = 0;
-    socklen_t length = sizeof(listening);
-
-    if (getsockopt(socket, SOL_SOCKET, SO_ACCEPTCONN, &listening, &length) != 0 || !listening ||
-        getsockname(socket, (struct sockaddr *)&at, &at_length) != 0) {
-        return false;
-    }
-    return (at.ss_family == AF_INET && ((struct sockaddr_in *)&at)->sin_port == port) ||
-           (at.ss_family == AF_INET6 && ((struct sockaddr_in6 *)&at)->sin6_port == port);
-}
-
-#define SEVERAL (-2)
-
-int regx_tcp_watch_find_listener(uint16_t port)
-{
-    DIR *folder = opendir("/proc/self/fd");
-    const struct dirent *entry;
-    int found = -1;
-
-    while (folder != NULL && found != SEVERAL && (entry = readdir(folder)) != NULL) {
-        const int number = atoi(entry->d_name); /* 0 for "." and ".." */
-
-        if (number > 0 && listens_at(number, port)) {
-            found = found == -1 ? number : SEVERAL; /* at other addresses of the machine */
-        }
-    }
-    if (folder != NULL) {
-        closedir(folder);
-    }
-    return found == SEVERAL ? -1 : found;
-}
 
 static void *run(void *argument)
 {

@@ -2,10 +2,7 @@
  *
  * The watch: a thread that sleeps until something comes by tcp, so that progress makes no system
  * call while nothing does. It is started when a process that is busy with something else has not
- * used tcp for some milliseconds, and only sets two flags: UCX is entered by progress alone.
- *
- * UCX gives out its event descriptor, but not the socket where newcomers knock: that one is found
- * among the process's descriptors by its port.
+ * used tcp for some milliseconds, and only sets two flags: the sockets are read by progress alone.
  *
  * All functions but the thread's own are called by one thread at a time.
  */
@@ -34,11 +31,8 @@ typedef struct regx_tcp_watch {
     atomic_bool fired;    /* something came since the last regx_tcp_watch_arm */
 } regx_tcp_watch_t;
 
-/* Finds the listening socket with that port, in network byte order; -1: there is none, or several. */
-int regx_tcp_watch_find_listener(uint16_t port);
-
-/* Has the thread set `asleep` to false once when one of the two descriptors can be read or written
- * as UCX wants, at once if it can already. Starts it at the first call. The descriptors must stay
+/* Has the thread set `asleep` to false once when one of the two descriptors can be read, at
+ * once if it can already. Starts it at the first call. The descriptors must stay
  * the same, and open until stop. REGX_OK; REGX_DENIED: there can be no thread, now and later. */
 regx_status_t regx_tcp_watch_arm(regx_tcp_watch_t *watch, int events, int listener,
                                  atomic_bool *asleep);

@@ -4,8 +4,6 @@
 #include <sched.h>
 #include <signal.h>
 
-#include "transport/uct/log.h"
-
 static void deliver(void *context, uint64_t sender, uint8_t tag, const void *data, size_t length)
 {
     side_t *side = context;
@@ -47,7 +45,6 @@ void open_side(side_t *side, uint64_t self, bool threads)
     side->counters.threads = threads;
     regx_rkey_table_init(&side->rkeys, threads);
     side->config.rkeys = &side->rkeys;
-    regx_uct_log_to_stderr();
     if (regx_tcp_ops.open(&side->config, error, sizeof(error), &side->tcp) != REGX_OK) {
         fprintf(stderr, "%s\n", error);
         REQUIRE(!"opened");

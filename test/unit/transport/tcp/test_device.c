@@ -152,23 +152,37 @@ static void malformed_lists_are_refused(void **state)
 
 static void this_machine_is_listed(void **state)
 {
-    static const char *const offered[] = {"lo"};
     regx_tcp_device_t *devices;
     bool found = false;
     size_t count;
 
     (void)state;
-    assert_int_equal(regx_tcp_list_devices(offered, 1, &devices, &count), REGX_OK);
+    assert_int_equal(regx_tcp_list_devices(&devices, &count), REGX_OK);
     for (size_t i = 0; i < count; i++) {
         if (strcmp(devices[i].name, "lo") == 0) {
             assert_true(devices[i].loopback && devices[i].usable);
             found = found || (devices[i].ipv4 && devices[i].address == INADDR_LOOPBACK);
-        } else {
-            assert_false(devices[i].usable); /* not offered */
         }
     }
     assert_true(found);
     free(devices);
+}
+
+static void a_device_has_its_first_ipv4_address(void **state)
+{
+    struct sockaddr_storage address;
+    struct sockaddr_in ipv4;
+    socklen_t length;
+
+    (void)state;
+    assert_int_equal(regx_tcp_device_address("lo", &address, &length), REGX_OK);
+    assert_int_equal(address.ss_family, AF_INET);
+    assert_int_equal(length, sizeof(ipv4));
+    memcpy(&ipv4, &address, sizeof(ipv4));
+    assert_int_equal(ntohl(ipv4.sin_addr.s_addr), INADDR_LOOPBACK);
+    assert_int_equal(ipv4.sin_port, 0);
+    assert_int_equal(regx_tcp_device_address("no such device", &address, &length),
+                     REGX_UNREACHABLE);
 }
 
 int main(void)
@@ -180,6 +194,7 @@ int main(void)
         cmocka_unit_test(a_device_that_does_not_exist_is_named),
         cmocka_unit_test(malformed_lists_are_refused),
         cmocka_unit_test(this_machine_is_listed),
+        cmocka_unit_test(a_device_has_its_first_ipv4_address),
     };
 
     return cmocka_run_group_tests_name("device", tests, NULL, NULL);

@@ -64,15 +64,12 @@ static void signals_caught(char line[128])
 static void the_process_stays_as_it_was(void **state)
 {
     const unsigned threads = process_threads();
-    unsigned files, files_open;
+    const unsigned files = process_descriptors();
+    unsigned files_open;
     char before[128], after[128];
     side_t side;
 
     (void)state;
-    /* The first opening may leave something of UCX's for the next. */
-    open_side(&side, PARENT, false);
-    close_side(&side);
-    files = process_descriptors();
     signals_caught(before);
     open_side(&side, PARENT, false);
     files_open = process_descriptors();
@@ -81,7 +78,7 @@ static void the_process_stays_as_it_was(void **state)
     }
     signals_caught(after);
     assert_string_equal(before, after);
-    assert_int_equal(process_threads(), threads);
+    assert_true(process_threads() <= threads); /* UCX, which is loaded, may have one that ends */
     close_side(&side);
     assert_true(files_open > files);
     assert_int_equal(process_descriptors(), files);

@@ -186,7 +186,7 @@ static void a_peer_that_dies_is_lost(void **state)
     run_pair(false, see_it_die_idle, talk_and_stay);
 }
 
-/* Frames fill the kernel's buffers and UCX's; then the sender disconnects at once. */
+/* Frames fill the kernel's buffers and the link's; then the sender disconnects at once. */
 static void send_and_leave(side_t *side)
 {
     unsigned sent = 0, refused = 0;

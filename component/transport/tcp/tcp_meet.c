@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * How two processes come to a socket for both: who listens, who connects, who is let in, and which of
+ * two that were opened at once is used.
+ */
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+#include "base/clock.h"
+#include "transport/tcp/tcp_internal.h"
+
+enum { ACCEPTS = 16 }; /* at once */
+
+/* So many may say nothing for longer than that. A peer may take its time: it says connect when its
+ * program calls MPI again. */
+enum { SILENT_MAX = 64 };
+#define SILENT_NS INT64_C(10000000000)
+
+regx_status_t regx_tcp_listen(regx_tcp_t *tcp)
+{
+    tcp->epoll = epoll_create1(EPOLL_CLOEXEC);
+    tcp->listener = socket(tcp->at.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (tcp->epoll < 0 || tcp->listener < 0 ||
+        bind(tcp->listener, (struct sockaddr *)&tcp->at, tcp->at_length) != 0 ||
+        listen(tcp->listener, SOMAXCONN) != 0 ||
+        getsockname(tcp->listener, (struct sockaddr *)&tcp->at, &tcp->at_length) != 0 ||
+        !regx_tcp_watch_for(tcp, EPOLL_CTL_ADD, tcp->listener, NULL, EPOLLIN)) {
+        return REGX_UNREACHABLE;
+    }
+    return REGX_OK;
+}
+
+/* What may pass: the program closes something, or the kernel finds memory. */
+static bool is_shortage(int error)
+{
+    return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM ||
+           error == ENOSPC;
+}
+
+/* Said once. */
+static void note_crowded(regx_tcp_t *tcp, const char *what)
+{
+    if (!tcp->crowded) {
+        tcp->crowded = true;
+        regx_transport_fall_back(&tcp->config, REGX_TRACE_CHOICE, what);
+    }
+}
+
+/* Sends one of the first messages. A socket that has just been made takes it whole. */
+static void say(regx_tcp_link_t *link, regx_tcp_kind_t kind, const void *data, size_t length)
+{
+    const regx_tcp_frame_t frame = {
+        .kind = kind, .sender = link->tcp->config.self, .length = length};
+    uint8_t message[REGX_TCP_HEAD_MAX];
+    const size_t head = regx_tcp_encode(&frame, message);
+    struct iovec parts[] = {{message, head}, {(void *)(uintptr_t)data, length}};
+
+    if (regx_tcp_link_write(link, parts, 2) != REGX_OK || link->out != NULL) {
+        regx_tcp_link_end(link);
+    }
+}
+
+static void welcome(regx_tcp_link_t *link)
+{
+    link->state = REGX_TCP_LINK_OPEN;
+    say(link, REGX_TCP_WELCOME, NULL, 0);
+}
+
+/* The peer's link waited for one of this process's, which has been let in or came to nothing. */
+static void release_held(const regx_tcp_t *tcp, uint64_t peer)
+{
+    for (regx_tcp_link_t *link = tcp->links; link != NULL; link = link->next) {
+        if (link->state == REGX_TCP_LINK_HELD && link->peer == peer) {
+            welcome(link);
+        }
+    }
+}
+
+/* A peer with a lower id may hold a link of ours until one of its own is let in. That may be the one
+ * for which there is no descriptor, because ours has the last: connect, said again, asks the peer to
+ * hold it no longer. */
+static void urge(const regx_tcp_t *tcp)
+{
+    for (regx_tcp_link_t *link = tcp->links; link != NULL; link = link->next) {
+        if (link->state == REGX_TCP_LINK_CONNECTING && link->asked && !link->urged &&
+            link->peer < tcp->config.self) {
+            link->urged = true;
+            say(link, REGX_TCP_CONNECT, &link->token, sizeof(link->token));
+        }
+    }
+}
+
+/* Closes the link that has said nothing for longest, if there are too many and it had time enough. A
+ * peer that has not got to it makes another. */
+static void put_out_a_stranger(const regx_tcp_t *tcp, int64_t now_ns)
+{
+    regx_tcp_link_t *oldest = NULL;
+    unsigned count = 0;
+
+    for (regx_tcp_link_t *link = tcp->links; link != NULL; link = link->next) {
+        if (link->state == REGX_TCP_LINK_STRANGER) {
+            oldest = link; /* the last of the list is the first that came */
+            count++;
+        }
+    }
+    if (count > SILENT_MAX && now_ns - oldest->since_ns > SILENT_NS) {
+        regx_tcp_link_end(oldest);
+    }
+}
+
+bool regx_tcp_accept(regx_tcp_t *tcp)
+{
+    int accepted = 0;
+
+    while (accepted < ACCEPTS) {
+        const int fd = accept4(tcp->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+
+        if (fd < 0) {
+            if (is_shortage(errno)) {
+                note_crowded(tcp, "tcp: no descriptor is left for a peer that connects");
+                urge(tcp);
+            }
+            break;
+        }
+        regx_tcp_link_t *link = regx_tcp_link_make(tcp, fd, REGX_TCP_LINK_STRANGER, EPOLLIN);
+        if (link != NULL) {
+            link->since_ns = regx_now_ns();
+            put_out_a_stranger(tcp, link->since_ns);
+        }
+        accepted++;
+    }
+    return accepted > 0;
+}
+
+static regx_status_t cannot_open(regx_tcp_conn_t *conn, int error)
+{
+    if (is_shortage(error)) {
+        note_crowded(regx_tcp_at(conn), "tcp: no descriptor is left to connect to a peer");
+        return REGX_AGAIN;
+    }
+    conn->error = error;
+    return REGX_UNREACHABLE;
+}
+
+static regx_status_t open_link(regx_tcp_conn_t *conn)
+{
+    regx_tcp_t *tcp = regx_tcp_at(conn);
+    const int fd = socket(conn->at.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+    if (fd < 0) {
+        return cannot_open(conn, errno);
+    }
+    const int error = connect(fd, (struct sockaddr *)&conn->at, conn->at_length) == 0 ? 0 : errno;
+    regx_tcp_link_t *link =
+        regx_tcp_link_make(tcp, fd, REGX_TCP_LINK_CONNECTING, EPOLLIN | EPOLLOUT);
+    if (link == NULL) {
+        return cannot_open(conn, errno);
+    }
+    link->peer = conn->super.peer;
+    link->token = conn->token;
+    link->ours = true;
+    regx_tcp_attach(conn, link);
+    if (error != 0 && error != EINPROGRESS) {
+        regx_tcp_link_fail(link, error);
+    }
+    return REGX_OK;
+}
+
+regx_status_t regx_tcp_link_take(regx_tcp_conn_t *conn)
+{
+    for (regx_tcp_link_t *link = regx_tcp_at(conn)->links; link != NULL; link = link->next) {
+        if (link->state == REGX_TCP_LINK_OPEN && link->peer == conn->super.peer &&
+            link->conn == NULL && !link->left && !link->peer_left) {
+            regx_tcp_attach(conn, link);
+            return REGX_OK;
+        }
+    }
+    return open_link(conn);
+}
+
+void regx_tcp_link_give_up(regx_tcp_conn_t *conn)
+{
+    regx_tcp_link_t *link = conn->link;
+
+    regx_tcp_detach(link);
+    link->left = true;
+    if (!link->asked) {
+        regx_tcp_link_end(link);
+    }
+    release_held(link->tcp, link->peer);
+}
+
+void regx_tcp_link_ask(regx_tcp_link_t *link)
+{
+    int error = 0;
+    socklen_t length = sizeof(error);
+
+    if (getsockopt(link->fd, SOL_SOCKET, SO_ERROR, &error, &length) != 0 || error != 0) {
+        regx_tcp_link_fail(link, error);
+        return;
+    }
+    if (!regx_tcp_watch_for(link->tcp, EPOLL_CTL_MOD, link->fd, link, EPOLLIN)) {
+        regx_tcp_link_fail(link, errno);
+        return;
+    }
+    link->asked = true;
+    say(link, REGX_TCP_CONNECT, &link->token, sizeof(link->token));
+}
+
+/* The connection to that peer for which this process is opening a link; NULL: none. */
+static regx_tcp_conn_t *find_connecting(const regx_tcp_t *tcp, uint64_t peer)
+{
+    regx_tcp_conn_t *conn = tcp->open;
+
+    while (conn != NULL && (conn->super.peer != peer || conn->link == NULL ||
+                            conn->link->state != REGX_TCP_LINK_CONNECTING)) {
+        conn = conn->next;
+    }
+    return conn;
+}
+
+/* If both are opening one, the higher id gives up its own when the lower one's has come. The lower one
+ * holds the higher one's until then, so that it is not used; or until the higher one asks again. */
+static void let_in(regx_tcp_link_t *link)
+{
+    regx_tcp_t *tcp = link->tcp;
+    const bool self = link->peer == tcp->config.self; /* both ends are this process's */
+    regx_tcp_conn_t *conn = self ? NULL : find_connecting(tcp, link->peer);
+
+    if (conn != NULL && tcp->config.self < link->peer && link->state == REGX_TCP_LINK_STRANGER) {
+        link->state = REGX_TCP_LINK_HELD;
+        return;
+    }
+    welcome(link);
+    if (conn != NULL) {
+        regx_tcp_link_give_up(conn);
+        regx_tcp_attach(conn, link);
+    }
+}
+
+regx_status_t regx_tcp_link_greet(regx_tcp_link_t *link, const regx_tcp_frame_t *frame)
+{
+    if (link->state == REGX_TCP_LINK_CONNECTING) {
+        link->state = REGX_TCP_LINK_OPEN;
+        link->ours = false;
+        if (link->left) {
+            say(link, REGX_TCP_GOODBYE, NULL, 0);
+        }
+        release_held(link->tcp, link->peer);
+        return REGX_OK;
+    }
+    if (frame->length != sizeof(link->tcp->token) ||
+        memcmp(frame->data, &link->tcp->token, sizeof(link->tcp->token)) != 0) {
+        return REGX_INVALID;
+    }
+    link->peer = frame->sender;
+    let_in(link);
+    return REGX_OK;
+}
+
+void regx_tcp_sweep(regx_tcp_t *tcp)
+{
+    while (tcp->ended) {
+        regx_tcp_link_t **at = &tcp->links;
+
+        tcp->ended = false;
+        while (*at != NULL) {
+            regx_tcp_link_t *link = *at;
+
+            if (link->state == REGX_TCP_LINK_ENDED) {
+                const uint64_t peer = link->peer;
+                const bool ours = link->ours;
+
+                *at = link->next;
+                regx_tcp_link_free(link);
+                if (ours) {
+                    release_held(tcp, peer); /* may end others */
+                }
+            } else {
+                at = &link->next;
+            }
+        }
+    }
+}
