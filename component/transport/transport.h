@@ -15,6 +15,7 @@
  *     the put is delivered like a frame, after the written bytes can be seen. It comes behind all
  *     frames that were accepted before the put. Frames accepted after the put may overtake its
  *     notice, but only on a connection with shares_pool.
+ *   - A silent put has no notice, and no place in the order of the others.
  *   - A get reads a region of the peer. The peer's user does not notice, though the peer may copy
  *     a part of it (`assisted`).
  *
@@ -45,7 +46,7 @@
 #include "base/status.h"
 #include "base/trace.h"
 
-#define REGX_TRANSPORT_ABI 20 /* of this header; an object built for another is refused */
+#define REGX_TRANSPORT_ABI 23 /* of this header; an object built for another is refused */
 
 #define REGX_ADDRESS_MAX 1024        /* bytes of what a process publishes about itself */
 #define REGX_NOTICE_MAX 48           /* bytes of the notice that follows a put */
@@ -156,6 +157,8 @@ typedef struct regx_put {
     regx_target_t target;
     uint64_t offset;    /* in the peer's pool, or from the start of the peer's region */
     regx_key_t key;     /* of the peer's region; unused for the pool */
+    bool silent;        /* the peer is told nothing: of a region and some bytes only, and where the
+                         * transport has silent_copied */
     uint32_t immediate; /* at most REGX_IMMEDIATE_MAX */
     uint8_t tag;        /* of the notice */
     uint8_t notice_length;
@@ -172,7 +175,7 @@ typedef struct regx_get {
     void *local; /* inside `region` */
     size_t length;
     const regx_mr_t *region; /* the caller's registration of local; on a connection with single_copy
-                                it may be NULL */
+                                it may be NULL, and for silent_copied bytes at most */
     uint64_t offset;         /* from the start of the peer's region */
     regx_key_t key;          /* of the peer's region, or of what it exposed */
     bool staged;             /* from where the peer copies what it exposed; else REGX_AGAIN */
@@ -251,7 +254,9 @@ typedef struct regx_transport_ops {
      * used again; REGX_PENDING: not before done is called; REGX_AGAIN, REGX_UNREACHABLE,
      * REGX_INVALID as send. */
     regx_status_t (*send_zcopy)(regx_conn_t *conn, regx_zcopy_t *zcopy);
-    /* REGX_OK: the bytes are written and the notice is accepted; REGX_PENDING: done will be called;
+    /* REGX_OK: the bytes are written and the notice is accepted; REGX_PENDING: done will be called,
+     * of a silent put when the peer's device has taken all bytes, behind which it takes what is
+     * asked of it later;
      * REGX_AGAIN: the peer sees no notice, and the same put may be tried again, though bytes may
      * have been written; REGX_DENIED: this peer's memory cannot be written this way at all;
      * REGX_UNREACHABLE as send; REGX_INVALID: outside what the peer published. */
@@ -329,6 +334,9 @@ struct regx_transport {
      * way to that peer: what is sent then, in the other direction the grants, would wait behind
      * them. 0: as many as there are. */
     size_t put_window;
+    /* Puts may be silent. A silent put or a get of so many bytes at most needs no region: they are
+     * copied, and one request of the device does it. 0: no put may be silent. */
+    size_t silent_copied;
     /* Set by on_demand: puts and gets of an on-demand region must begin at a multiple of so many
      * bytes, or the device fails. 1: anywhere. */
     size_t on_demand_grain;

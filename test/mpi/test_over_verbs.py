@@ -243,6 +243,21 @@ def test_one_sided(verbs) -> None:
     job.checked(3).over("verbs")
 
 
+@pytest.mark.parametrize("flavour,size,ranks,cases,more", [
+    ("create", 70_001, 2, ["fence", "pscw", "lock", "swap"],
+     ["requests", "flood", "derived", "accumulate", "fetch", "alternate"]),
+    ("dynamic", 5000, 3, ["renew"], ["fence", "lock", "fetch"])])
+def test_windows_are_written_and_read_by_the_device(verbs, full: bool, flavour: str, size: int, ranks: int,
+                                                    cases: list[str], more: list[str]) -> None:
+    """Each put and get is one of its requests; only atomic operations ask the target."""
+    job = verbs("window", flavour, size, *cases, *(more if full else []), ranks=ranks, regx={})
+    job.checked(ranks).over("verbs")
+    moved = job.total("onesided_puts") + job.total("onesided_gets")
+    assert job.total("onesided_device") == moved > 0, str(job)
+    assert job.total("onesided_messages") == job.total("onesided_atomics"), str(job)
+    assert job.total("malformed") == 0, str(job)
+
+
 COUNTED = """
 [defaults]
 benchmark = companion_latency

@@ -5,8 +5,11 @@
  *     window FLAVOUR SIZE CASE...
  *
  * FLAVOUR is create, allocate or dynamic. The cases are in the table at the end. SIZE is the bytes
- * of a put or get; every rank's window has a part of that size for each rank.
+ * of a put or get; every rank's window has a part of that size for each rank. The case renew is of
+ * dynamic windows.
  */
+#include <sys/mman.h>
+
 #include "check.h"
 
 enum { COUNTS = 600, ROUNDS = 300, POLLS = 50 };
@@ -498,13 +501,56 @@ static void swap(void)
     close_window();
 }
 
+/* Attached memory that is detached, unmapped, mapped anew at the same address and attached again:
+ * what is put and got is that of the new pages. For a dynamic window. */
+static void renew(void)
+{
+    const int to = (rank + 1) % ranks, from = (rank + ranks - 1) % ranks;
+    const size_t bytes = size + 1;
+    unsigned char *back = check_memory(bytes);
+    void *place = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    MPI_Aint origin;
+
+    MPI_Win_create_dynamic(MPI_INFO_NULL, MPI_COMM_WORLD, &window);
+    origins = check_memory((size_t)ranks * sizeof *origins);
+    MPI_Get_address(place, &origin);
+    MPI_Allgather(&origin, 1, MPI_AINT, origins, 1, MPI_AINT, MPI_COMM_WORLD);
+    for (uint64_t round = 0; round < 8; round++) {
+        unsigned char *mine = filled(round, to);
+
+        memory = mmap(place, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
+                      -1, 0);
+        if (memory != place) {
+            check_fail("the memory cannot be mapped anew");
+        }
+        MPI_Win_attach(window, memory, (MPI_Aint)bytes);
+        memory[size] = (unsigned char)round;
+        MPI_Barrier(MPI_COMM_WORLD);
+        MPI_Win_lock(MPI_LOCK_SHARED, to, 0, window);
+        MPI_Put(mine, (int)size, MPI_BYTE, to, at(to, 0), (int)size, MPI_BYTE, window);
+        MPI_Get(back, 1, MPI_BYTE, to, at(to, size), 1, MPI_BYTE, window);
+        MPI_Win_unlock(to, window);
+        MPI_Barrier(MPI_COMM_WORLD);
+        check_stamp(memory, size, key(round, from, rank), 0, "put to new pages");
+        if (back[0] != (unsigned char)round) {
+            check_fail("got 0x%02x of old pages in round %d", back[0], (int)round);
+        }
+        MPI_Win_detach(window, memory);
+        munmap(memory, bytes);
+        free(mine);
+    }
+    MPI_Win_free(&window);
+    free(origins);
+    free(back);
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
 } cases[] = {{"fence", fence},           {"pscw", pscw},   {"lock", lock},
              {"requests", requests},     {"flood", flood}, {"derived", derived},
              {"accumulate", accumulate}, {"fetch", fetch}, {"swap", swap},
-             {"alternate", alternate}};
+             {"alternate", alternate},   {"renew", renew}};
 
 int main(int argc, char **argv)
 {

@@ -21,7 +21,7 @@ typedef struct regx_work {
         REGX_WORK_GET,  /* of the pieces of one, the last has the object */
         REGX_WORK_PROBE /* nobody waits for it, but its end is always reported */
     } kind;
-    uint32_t slot; /* SLOT, PUT; of a put REGX_SLOT_NONE if it has none */
+    uint32_t slot; /* SLOT, PUT, GET; of the latter two REGX_SLOT_NONE if they have none */
     void *object;  /* the put, zcopy or get */
     const char *what;
 } regx_work_t;

@@ -155,6 +155,21 @@ static void give_slot(regx_ep_t *ep, uint32_t slot)
     regx_slot_give(ep->verbs, slot, --ep->slots);
 }
 
+/* Bytes that were read to a slot. */
+static void finish_get(regx_ep_t *ep, const regx_work_t *work, regx_status_t status)
+{
+    const regx_get_t *get = work->object;
+
+    ep->reads--;
+    if (work->slot == REGX_SLOT_NONE) {
+        return;
+    }
+    if (status == REGX_OK) {
+        memcpy(get->local, regx_slot_memory(ep->verbs, work->slot), get->length);
+    }
+    give_slot(ep, work->slot);
+}
+
 static void finish(regx_ep_t *ep, const regx_work_t *work, regx_status_t status)
 {
     regx_put_t *put = work->object;
@@ -180,7 +195,7 @@ static void finish(regx_ep_t *ep, const regx_work_t *work, regx_status_t status)
         zcopy->done(zcopy, status);
         break;
     case REGX_WORK_GET:
-        ep->reads--;
+        finish_get(ep, work, status);
         if (get != NULL) {
             ep->verbs->events++;
             get->done(get, status);

@@ -308,6 +308,7 @@ static regx_status_t verbs_open(const regx_transport_config_t *config, char *err
     verbs->super.wires = verbs->wires;
     verbs->super.registers = true;
     verbs->super.put_window = PUT_WINDOW;
+    verbs->super.silent_copied = regx_min(REGX_VERBS_COPIED_MAX, verbs->piece_max);
     verbs->super.megabits = regx_port_speed(&verbs->port.attr);
     verbs->super.latency = regx_port_latency(verbs->super.megabits);
     verbs->sent = regx_tally_find(config->counters->ports, verbs->port.name);
