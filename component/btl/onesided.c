@@ -126,7 +126,6 @@ static int ask(const asked_t *asked, const regx_window_name_t *name)
     regx_onesided_t *onesided = module_of(asked->call.btl)->onesided;
     regx_onesided_peer_t *peer = &asked->call.endpoint->onesided;
     asked_t *kept = malloc(sizeof(*kept));
-    regx_status_t status = REGX_DENIED;
 
     if (kept == NULL) {
         return OPAL_ERR_OUT_OF_RESOURCE;
@@ -134,9 +133,7 @@ static int ask(const asked_t *asked, const regx_window_name_t *name)
     *kept = *asked;
     kept->request.window = name->handle;
     kept->request.done = answered;
-    if (!is_atomic(&asked->request)) {
-        status = regx_onesided_move(onesided, peer, name, &kept->request);
-    }
+    regx_status_t status = regx_onesided_move(onesided, peer, name, &kept->request);
     if (status == REGX_DENIED) {
         status = regx_onesided_ask(onesided, peer, &kept->request);
     }

@@ -12,6 +12,13 @@ static bool is_reached_anywhere(const regx_registry_t *registry)
     return !registry->on_demand || registry->transport->on_demand_grain <= 1;
 }
 
+/* What peers may do. An on-demand region is not for atomic operations, which few devices do there. */
+static unsigned access_of(const regx_registry_t *registry)
+{
+    return REGX_ACCESS_REMOTE_WRITE | REGX_ACCESS_REMOTE_READ |
+           (registry->transport->atomics && !registry->on_demand ? REGX_ACCESS_REMOTE_ATOMIC : 0);
+}
+
 void regx_onesided_register(regx_onesided_t *onesided, regx_window_t *window)
 {
     regx_registry_t *registry = onesided->config.registry;
@@ -21,8 +28,7 @@ void regx_onesided_register(regx_onesided_t *onesided, regx_window_t *window)
     }
     window->registered = is_reached_anywhere(registry) &&
                          regx_region_acquire(registry, window->base, window->length,
-                                             REGX_ACCESS_REMOTE_WRITE | REGX_ACCESS_REMOTE_READ,
-                                             &window->region) == REGX_OK;
+                                             access_of(registry), &window->region) == REGX_OK;
     if (!window->registered) {
         regx_tally(onesided->config.counters->fallbacks,
                    "window: cannot be registered, the target copies");
@@ -37,7 +43,7 @@ void regx_onesided_unregister(regx_onesided_t *onesided, regx_window_t *window)
     }
 }
 
-/* ---- puts and gets ---- */
+/* ---- operations ---- */
 
 /* Counts it as open. false: there are too many. */
 static bool open_request(regx_onesided_t *onesided, regx_onesided_peer_t *peer,
@@ -48,7 +54,7 @@ static bool open_request(regx_onesided_t *onesided, regx_onesided_peer_t *peer,
     request->registered = false;
     regx_list_init(&request->link);
     regx_lock(&onesided->lock);
-    const bool opened = !regx_onesided_is_full_locked(onesided);
+    const bool opened = !regx_onesided_is_full_locked(onesided, request);
     if (opened) {
         onesided->pending++;
         regx_list_append(&peer->moving, &request->link);
@@ -118,6 +124,40 @@ static void get_done(regx_get_t *get, regx_status_t status)
     moved(REGX_CONTAINER_OF(get, regx_onesided_request_t, transfer.get), status);
 }
 
+static void fetch_done(regx_fetch_t *fetch, regx_status_t status)
+{
+    regx_onesided_request_t *request =
+        REGX_CONTAINER_OF(fetch, regx_onesided_request_t, transfer.fetch);
+
+    request->result = fetch->result;
+    moved(request, status);
+}
+
+static bool is_move(const regx_onesided_request_t *request)
+{
+    return request->type == REGX_ONESIDED_PUT || request->type == REGX_ONESIDED_GET;
+}
+
+/* Whether a device does it at all. */
+static bool may_be_done(const regx_onesided_peer_t *peer, const regx_window_name_t *name,
+                        const regx_onesided_request_t *request)
+{
+    const regx_transport_t *transport = peer->conn->transport;
+
+    if (is_move(request)) {
+        return name->has_key && transport->silent_copied > 0 && request->length > 0;
+    }
+    return name->has_atomics && transport->ops->fetch != NULL &&
+           request->size == sizeof(uint64_t) &&
+           (request->type == REGX_ONESIDED_SWAP || request->op == REGX_ATOMIC_ADD);
+}
+
+/* Whether memory of this process takes part that has to be registered. */
+static bool needs_region(const regx_onesided_peer_t *peer, const regx_onesided_request_t *request)
+{
+    return is_move(request) && request->length > peer->conn->transport->silent_copied;
+}
+
 static regx_status_t hand_over(const regx_onesided_peer_t *peer, const regx_window_name_t *name,
                                regx_onesided_request_t *request)
 {
@@ -125,6 +165,15 @@ static regx_status_t hand_over(const regx_onesided_peer_t *peer, const regx_wind
     const uint64_t offset = name->offset + (request->address - name->base);
     const regx_mr_t *region = request->registered ? request->region.mr : NULL;
 
+    if (!is_move(request)) {
+        request->transfer.fetch = (regx_fetch_t){.swaps = request->type == REGX_ONESIDED_SWAP,
+                                                 .offset = offset,
+                                                 .key = name->key,
+                                                 .operand = request->operand,
+                                                 .compare = request->compare,
+                                                 .done = fetch_done};
+        return ops->fetch(peer->conn, &request->transfer.fetch);
+    }
     if (request->type == REGX_ONESIDED_GET) {
         request->transfer.get = (regx_get_t){.local = request->local,
                                              .length = request->length,
@@ -148,16 +197,15 @@ static regx_status_t hand_over(const regx_onesided_peer_t *peer, const regx_wind
 regx_status_t regx_onesided_move(regx_onesided_t *onesided, regx_onesided_peer_t *peer,
                                  const regx_window_name_t *name, regx_onesided_request_t *request)
 {
-    const size_t copied = peer->conn->transport->silent_copied;
     const regx_onesided_type_t type = request->type;
 
-    if (!name->has_key || copied == 0 || request->length == 0) {
+    if (!may_be_done(peer, name, request)) {
         return REGX_DENIED;
     }
     if (!open_request(onesided, peer, request)) {
         return REGX_AGAIN;
     }
-    if (request->length > copied && !acquire(request) && type == REGX_ONESIDED_GET) {
+    if (needs_region(peer, request) && !acquire(request) && type == REGX_ONESIDED_GET) {
         regx_tally(onesided->config.counters->fallbacks,
                    "window: a buffer cannot be registered, the target copies");
         take_back(request);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Puts and gets that an RDMA device makes, one request each, of which the target knows nothing.
+ * Puts, gets and atomic operations that an RDMA device makes, one request each, of which the target
+ * knows nothing.
  *
  * A window is registered when it is offered, through the process's registry, and stays so until it
  * is withdrawn; its name says the key. Where it cannot be registered it has no key, and the target
@@ -9,6 +10,10 @@
  * other buffers in use, and peers still write to the old ones. What is withdrawn and offered again
  * is registered as it is then.
  *
+ * Of atomic operations it makes those that add to 8 bytes, or compare and swap them, and only if the
+ * target's device has them in order with its processor's: osc/rdma has the processor do some on the
+ * same bytes, and so does the target where it is asked.
+ *
  * Short ones are copied through memory of the transport's, so that nothing is registered for them.
  */
 #ifndef REGX_ONESIDED_DEVICE_H
@@ -16,7 +21,7 @@
 
 #include "onesided/onesided.h"
 
-/* A put to or a get from a window of that name; window and address of the request are inside of it.
+/* Does it to a window of that name; window and address of the request are inside of it.
  * REGX_PENDING: done will be called, perhaps before this returns on another thread; REGX_AGAIN: as
  * ask, or the transport has no room; REGX_DENIED: no device does it, and the peer has to be asked. */
 regx_status_t regx_onesided_move(regx_onesided_t *onesided, regx_onesided_peer_t *peer,

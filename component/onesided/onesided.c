@@ -208,12 +208,6 @@ regx_status_t regx_onesided_copy(regx_onesided_t *onesided, const regx_onesided_
     return REGX_OK;
 }
 
-static bool is_full_locked(const regx_onesided_t *onesided, const regx_onesided_request_t *request)
-{
-    return regx_onesided_is_full_locked(onesided) &&
-           (request->type == REGX_ONESIDED_PUT || request->type == REGX_ONESIDED_GET);
-}
-
 regx_status_t regx_onesided_ask(regx_onesided_t *onesided, regx_onesided_peer_t *peer,
                                 regx_onesided_request_t *request)
 {
@@ -225,7 +219,7 @@ regx_status_t regx_onesided_ask(regx_onesided_t *onesided, regx_onesided_peer_t 
     request->seen = false;
     regx_list_init(&request->link);
     regx_lock(&onesided->lock);
-    if (is_full_locked(onesided, request)) {
+    if (regx_onesided_is_full_locked(onesided, request)) {
         status = REGX_AGAIN;
     } else if (!regx_handle_table_add(&onesided->requests, request, &request->handle)) {
         status = REGX_NO_MEMORY;

@@ -4,7 +4,7 @@
  * operations on it: what windows of MPI are made of.
  *
  *   - window.h: the memory that is offered, and its names
- *   - device.c: puts and gets that an RDMA device makes
+ *   - device.c: what an RDMA device does
  *   - origin.c: who asks; target.c: who is asked; wire.h: what they say to each other
  *   - onesided.c: peers, and who gets what arrives; atomic.h: what the target's processor does
  *
@@ -100,6 +100,7 @@ typedef struct regx_onesided_request {
     union {
         regx_put_t put;
         regx_get_t get;
+        regx_fetch_t fetch;
     } transfer;
     bool registered;
     regx_region_t region; /* of `local` */

@@ -21,10 +21,12 @@ struct regx_onesided {
     regx_onesided_peer_t *buckets[REGX_ONESIDED_BUCKETS]; /* by the last bits of the id */
 };
 
-/* Whether no more puts and gets are accepted. */
-static inline bool regx_onesided_is_full_locked(const regx_onesided_t *onesided)
+/* Whether it is a put or a get, and no more of these are accepted. */
+static inline bool regx_onesided_is_full_locked(const regx_onesided_t *onesided,
+                                                const regx_onesided_request_t *request)
 {
-    return onesided->pending >= REGX_ONESIDED_PENDING;
+    return onesided->pending >= REGX_ONESIDED_PENDING &&
+           (request->type == REGX_ONESIDED_PUT || request->type == REGX_ONESIDED_GET);
 }
 
 /* A request that is in no list has ended. */

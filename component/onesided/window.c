@@ -8,6 +8,7 @@
 #define VERSION 2
 #define KIND 254
 #define HAS_KEY 1u
+#define HAS_ATOMICS 2u
 
 /* As it travels. */
 typedef struct layout {
@@ -99,7 +100,8 @@ void regx_window_pack(const regx_window_t *window, uint8_t bytes[REGX_WINDOW_NAM
     if (window->registered) {
         const regx_mr_t *mr = window->region.mr;
 
-        layout.flags = htole16(HAS_KEY);
+        layout.flags =
+            htole16(HAS_KEY | ((mr->access & REGX_ACCESS_REMOTE_ATOMIC) != 0 ? HAS_ATOMICS : 0));
         layout.offset = htole64((uint64_t)(window->base - (char *)mr->base));
         layout.key = mr->key;
     }
@@ -121,6 +123,7 @@ void regx_window_unpack(const uint8_t bytes[REGX_WINDOW_NAME_SIZE], regx_window_
     name->base = le64toh(layout.base);
     name->length = le64toh(layout.length);
     name->has_key = (le16toh(layout.flags) & HAS_KEY) != 0;
+    name->has_atomics = name->has_key && (le16toh(layout.flags) & HAS_ATOMICS) != 0;
     name->offset = le64toh(layout.offset);
     name->key = layout.key;
 }

@@ -7,7 +7,8 @@
  * window that is offered now, and all its bytes lie inside. All numbers are little-endian:
  *
  *      0 u8  version (2)          1 u8  254, which no rendezvous' handle has there
- *      2 u16 1: a device reaches the memory by the key, which is zero otherwise
+ *      2 u16 1: a device reaches the memory by the key, which is zero otherwise; 2: and changes it
+ *            in order with the processor's atomic instructions
  *      4 u32 handle: index        8 u32 handle: generation
  *     12 u32 zero                16 u64 address of the first byte
  *     24 u64 length in bytes     32 u64 where the window begins in the key's region, in bytes
@@ -48,7 +49,7 @@ typedef struct regx_window_name {
     regx_handle_t handle;
     uint64_t base;
     uint64_t length;
-    bool has_key;
+    bool has_key, has_atomics;
     uint64_t offset; /* in the key's region */
     regx_key_t key;
 } regx_window_name_t;

@@ -170,6 +170,18 @@ static void finish_get(regx_ep_t *ep, const regx_work_t *work, regx_status_t sta
     give_slot(ep, work->slot);
 }
 
+static void finish_fetch(regx_ep_t *ep, const regx_work_t *work, regx_status_t status)
+{
+    regx_fetch_t *fetch = work->object;
+
+    if (status == REGX_OK) {
+        memcpy(&fetch->result, regx_slot_memory(ep->verbs, work->slot), sizeof(fetch->result));
+    }
+    give_slot(ep, work->slot);
+    ep->verbs->events++;
+    fetch->done(fetch, status);
+}
+
 static void finish(regx_ep_t *ep, const regx_work_t *work, regx_status_t status)
 {
     regx_put_t *put = work->object;
@@ -193,6 +205,9 @@ static void finish(regx_ep_t *ep, const regx_work_t *work, regx_status_t status)
     case REGX_WORK_ZCOPY:
         ep->verbs->events++;
         zcopy->done(zcopy, status);
+        break;
+    case REGX_WORK_FETCH:
+        finish_fetch(ep, work, status);
         break;
     case REGX_WORK_GET:
         finish_get(ep, work, status);

@@ -13,7 +13,7 @@
  *   bound.c       how many peers are connected at once
  *   cleanup.c     the end of endpoints that broke or left
  *   cm.c          connection management: request, accept, disconnect
- *   frame.c, put.c, get.c   what callers send, write and read
+ *   frame.c, put.c, get.c, fetch.c   what callers send, write, read and change
  *   events.c      what the device reports apart from completions
  *   rx.c          completions: frames that arrived, work that is done
  *   progress.c    one step of everything
@@ -151,6 +151,7 @@ typedef struct regx_verbs {
     uint32_t depth;                     /* requests of one endpoint under way */
     uint64_t piece_max;                 /* bytes of one WRITE or READ */
     uint8_t reads_made, reads_answered; /* RDMA READs of an endpoint at once */
+    bool fetches;                       /* atomic operations, of either side */
 
     /* Work requests of all endpoints. */
     uint32_t outstanding_max, outstanding, unsignaled, unsignaled_slots;

@@ -23,13 +23,15 @@ static struct {
     line_t *origin, *target;
     regx_transport_ops_t ops;
     regx_registry_t registries[LINE_PROCESSES];
-    uint8_t memory[BYTES], mine[BYTES];
+    _Alignas(8) uint8_t memory[BYTES], mine[BYTES];
     regx_window_t *window;
     regx_window_name_t name;
     /* The device. */
     regx_put_t *puts[UNDER_WAY];
     regx_get_t *gets[UNDER_WAY];
-    unsigned put_count, get_count;
+    regx_fetch_t *fetches[UNDER_WAY];
+    unsigned put_count, get_count, fetch_count;
+    unsigned asked; /* the access of the last region */
     unsigned regs, deregs;
     bool refuses_memory, has_no_room;
 } stage;
@@ -45,6 +47,7 @@ static regx_status_t reg(regx_transport_t *transport, void *base, size_t length,
         return REGX_NO_MEMORY;
     }
     stage.regs++;
+    stage.asked = access;
     *mr = (regx_mr_t){.base = (void *)start, .length = length + BEFORE, .access = access};
     memcpy(mr->key.bytes, &start, sizeof(start));
     return REGX_OK;
@@ -79,6 +82,16 @@ static regx_status_t get(regx_conn_t *conn, regx_get_t *get)
     return REGX_PENDING;
 }
 
+static regx_status_t fetch(regx_conn_t *conn, regx_fetch_t *fetch)
+{
+    (void)conn;
+    if (stage.has_no_room) {
+        return REGX_AGAIN;
+    }
+    stage.fetches[stage.fetch_count++] = fetch;
+    return REGX_PENDING;
+}
+
 static char *at(const regx_key_t *key, uint64_t offset)
 {
     uintptr_t start;
@@ -106,7 +119,21 @@ static void run(regx_status_t status)
         }
         made->done(made, status);
     }
-    stage.put_count = stage.get_count = 0;
+    for (unsigned i = 0; i < stage.fetch_count; i++) {
+        regx_fetch_t *made = stage.fetches[i];
+        uint64_t *number = (uint64_t *)(void *)at(&made->key, made->offset);
+
+        if (status == REGX_OK) {
+            made->result = *number;
+            if (!made->swaps) {
+                *number += made->operand;
+            } else if (*number == made->compare) {
+                *number = made->operand;
+            }
+        }
+        made->done(made, status);
+    }
+    stage.put_count = stage.get_count = stage.fetch_count = 0;
 }
 
 static void offer(void *base, size_t length)
@@ -133,6 +160,7 @@ static int open_stage(void **state)
     stage.ops.dereg = dereg;
     stage.ops.put = put;
     stage.ops.get = get;
+    stage.ops.fetch = fetch;
     for (unsigned i = 0; i < LINE_PROCESSES; i++) {
         line_t *process = &stage.processes[i];
 
@@ -382,6 +410,72 @@ static void of_a_peer_that_is_forgotten_they_end_with_the_connection(void **stat
                       &stage.origin->conns[1].conn);
 }
 
+static call_t new_change(regx_onesided_type_t type, regx_atomic_op_t op, size_t size,
+                         uint64_t operand, uint64_t compare)
+{
+    return (call_t){.request = {.type = type,
+                                .window = stage.name.handle,
+                                .address = stage.name.base + 16,
+                                .op = op,
+                                .size = size,
+                                .operand = operand,
+                                .compare = compare,
+                                .done = done}};
+}
+
+static uint64_t changed(regx_onesided_type_t type, uint64_t operand, uint64_t compare)
+{
+    call_t call = new_change(type, REGX_ATOMIC_ADD, 8, operand, compare);
+
+    assert_int_equal(move(&call), REGX_PENDING);
+    run(REGX_OK);
+    regx_onesided_complete(stage.origin->onesided);
+    expect(&call, REGX_OK);
+    return call.request.result;
+}
+
+/* The others are for the target's processor, with which the device's are in order. */
+static void the_device_adds_to_and_swaps_numbers_of_8_bytes(void **state)
+{
+    uint64_t *number = (uint64_t *)(void *)(stage.memory + 16);
+
+    (void)state;
+    stage.target->transport.atomics = true;
+    offer(stage.memory, BYTES);
+    assert_true(stage.name.has_atomics);
+    *number = 5;
+    assert_int_equal(changed(REGX_ONESIDED_ATOMIC, 2, 0), 5);
+    assert_int_equal(changed(REGX_ONESIDED_SWAP, 9, 5), 7);
+    assert_int_equal(changed(REGX_ONESIDED_SWAP, 9, 7), 7);
+    assert_int_equal(*number, 9);
+    assert_int_equal(stage.origin->counters.onesided_atomics, 3);
+    assert_int_equal(stage.origin->counters.onesided_device, 3);
+    call_t others[] = {new_change(REGX_ONESIDED_ATOMIC, REGX_ATOMIC_AND, 8, 1, 0),
+                       new_change(REGX_ONESIDED_ATOMIC, REGX_ATOMIC_SWAP, 8, 1, 0),
+                       new_change(REGX_ONESIDED_ATOMIC, REGX_ATOMIC_ADD, 4, 1, 0),
+                       new_change(REGX_ONESIDED_SWAP, REGX_ATOMIC_ADD, 4, 1, 9)};
+    for (unsigned i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        assert_int_equal(move(&others[i]), REGX_DENIED);
+    }
+    assert_int_equal(*number, 9);
+    assert_int_equal(stage.origin->onesided->pending, 0);
+}
+
+static void a_device_whose_atomics_are_its_own_does_none(void **state)
+{
+    (void)state;
+    offer(stage.memory, BYTES);
+    assert_true(stage.name.has_key && !stage.name.has_atomics);
+    assert_int_equal(stage.asked & REGX_ACCESS_REMOTE_ATOMIC, 0);
+    call_t call = new_change(REGX_ONESIDED_ATOMIC, REGX_ATOMIC_ADD, 8, 1, 0);
+    assert_int_equal(move(&call), REGX_DENIED);
+    stage.registries[1].on_demand = true; /* nor on pages that it looks up */
+    stage.target->transport.atomics = true;
+    offer(stage.memory, BYTES);
+    assert_true(stage.name.has_key && !stage.name.has_atomics);
+    stage.registries[1].on_demand = false;
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_stage, close_stage)
@@ -394,6 +488,8 @@ int main(void)
         TEST(buffers_that_cannot_be_registered),
         TEST(without_room_it_is_for_the_caller_to_try_again),
         TEST(no_more_are_open_than_may_be),
+        TEST(the_device_adds_to_and_swaps_numbers_of_8_bytes),
+        TEST(a_device_whose_atomics_are_its_own_does_none),
         TEST(of_a_lost_connection_they_end_unreachable),
         TEST(of_a_peer_that_is_forgotten_they_end_with_the_connection),
     };

@@ -2,7 +2,7 @@
  *
  * RDMA devices in memory, for tests without hardware. A program that is linked with fake_device.c
  * has these functions in place of libibverbs' own. All its transports share one fabric: reliable
- * and unreliable-datagram queue pairs, shared receive queues, RDMA WRITE and READ.
+ * and unreliable-datagram queue pairs, shared receive queues, RDMA WRITE and READ, atomic operations.
  *
  * Work is done when any completion queue is polled, never while it is posted. A SEND to a receiver
  * without a buffer waits, as with rnr_retry 7. A queue pair that is driven to error flushes its
@@ -40,13 +40,14 @@ typedef struct fake {
     int count;
     /* What was seen: the last address vector of an RC queue pair and of an address handle. */
     struct ibv_ah_attr routed, addressed;
-    unsigned datagrams;  /* sent on the UD queue pairs */
-    uint32_t inline_max; /* the longest inline data posted */
-    bool drop_datagrams; /* all of them are lost */
-    int register_error;  /* of ibv_reg_mr; 0: none */
-    unsigned registers;  /* that were asked for while there was an error */
-    int route_error;     /* of ibv_create_ah; 0: none */
-    unsigned routes;     /* that were asked for while there was an error */
+    unsigned datagrams;          /* sent on the UD queue pairs */
+    uint32_t inline_max;         /* the longest inline data posted */
+    bool drop_datagrams;         /* all of them are lost */
+    int register_error;          /* of ibv_reg_mr; 0: none */
+    unsigned registers;          /* that were asked for while there was an error */
+    enum ibv_atomic_cap atomics; /* what the devices say; they do them all the same */
+    int route_error;             /* of ibv_create_ah; 0: none */
+    unsigned routes;             /* that were asked for while there was an error */
 } fake_t;
 
 extern fake_t fake;
