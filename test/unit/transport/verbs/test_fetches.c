@@ -135,6 +135,8 @@ static void what_leads_outside_or_is_not_aligned_is_invalid(void **state)
         assert_int_equal(regx_transport_ops.fetch(one.conn, &fetch), REGX_INVALID);
     }
     assert_int_equal(stage.theirs[0] + stage.theirs[NUMBERS - 1], 0);
+    assert_int_equal(fetched(new_add(NUMBERS - 1, 3)), 0); /* the last one that is inside */
+    assert_int_equal(stage.theirs[NUMBERS - 1], 3);
     close_all();
 }
 

@@ -214,6 +214,9 @@ static void what_leads_outside_or_is_no_silent_put_is_invalid(void **state)
     for (size_t i = 0; i < LONG + 2 * EDGE; i++) {
         assert_int_equal(stage.theirs[i], 0);
     }
+    put = new_put(stage.mine, 8, NULL, &stage.remote, LONG + 2 * EDGE - 8); /* the last inside */
+    assert_int_equal(regx_transport_ops.put(one.conn, &put), REGX_PENDING);
+    side_await(&done_ok, 1);
 }
 
 /* By a key that is dead, one for reading alone or writing alone, or none at all, the device refuses:
