@@ -7,8 +7,8 @@
  * line when it is accepted. Until its last request has been posted, sends to the same peer answer
  * REGX_AGAIN; another put queues up.
  *
- * A silent put is the WRITEs alone. It is not accepted while another put is in line: whoever puts and
- * puts does not keep frames waiting.
+ * A silent put is the WRITEs alone. It is not accepted behind another one that is in line, so that who
+ * puts and puts without end does not keep frames waiting.
  */
 #include <endian.h>
 #include <string.h>
@@ -253,7 +253,7 @@ regx_status_t regx_verbs_put(regx_conn_t *super, regx_put_t *put)
     regx_ep_t *ep = conn->ep;
     if (status == REGX_OK && !destination(ep, put, &address, &rkey)) {
         status = REGX_INVALID;
-    } else if (put->silent && status == REGX_OK && ep->first != NULL) {
+    } else if (put->silent && status == REGX_OK && ep->first != NULL && ep->last->silent) {
         status = REGX_AGAIN;
     } else if (status == REGX_OK || (!put->silent && status != REGX_UNREACHABLE && ep != NULL &&
                                      ep->local == REGX_EP_OPEN)) {

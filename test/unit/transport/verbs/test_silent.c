@@ -198,6 +198,33 @@ static void many_are_made_each_once_and_hold_up_no_frame(void **state)
     assert_int_equal(stage.ep->reads, 0);
 }
 
+/* Whoever has others' puts before it is not turned away again and again; but there is one at most, so
+ * that frames have their turn. */
+static void one_waits_behind_puts_of_others(void **state)
+{
+    regx_put_t other = new_put(stage.mine, MIB, NULL, &stage.remote, 0);
+    regx_put_t puts[] = {new_put(stage.mine + MIB, 1000, NULL, &stage.remote, MIB),
+                         new_put(stage.mine + MIB + 1000, 1000, NULL, &stage.remote, MIB + 1000)};
+
+    (void)state;
+    unit_fill(stage.mine, MIB, 1, 0);
+    unit_fill(stage.mine + MIB, 1000, 2, 0);
+    unit_fill(stage.mine + MIB + 1000, 1000, 3, 0);
+    other.silent = false;
+    other.notice_length = 3;
+    assert_int_equal(regx_transport_ops.put(one.conn, &other), REGX_PENDING);
+    assert_ptr_equal(stage.ep->first, &other); /* it is too long to be copied at once */
+    assert_int_equal(regx_transport_ops.put(one.conn, &puts[0]), REGX_PENDING);
+    assert_int_equal(regx_transport_ops.put(one.conn, &puts[1]), REGX_AGAIN);
+    side_await(&done_ok, 2);
+    assert_int_equal(regx_transport_ops.put(one.conn, &puts[1]), REGX_PENDING);
+    side_await(&done_ok, 3);
+    side_await(&two.delivered, 2); /* the notice of the other */
+    assert_true(unit_is_filled(stage.theirs, MIB, 1));
+    assert_true(unit_is_filled(stage.theirs + MIB, 1000, 2));
+    assert_true(unit_is_filled(stage.theirs + MIB + 1000, 1000, 3));
+}
+
 static void what_leads_outside_or_is_no_silent_put_is_invalid(void **state)
 {
     regx_put_t put = new_put(stage.mine, 0, NULL, &stage.remote, 0);
@@ -306,6 +333,7 @@ int main(void)
         TEST(a_long_put_without_a_region_is_copied_in_pieces),
         TEST(gets_without_a_region_are_one_request),
         TEST(many_are_made_each_once_and_hold_up_no_frame),
+        TEST(one_waits_behind_puts_of_others),
         TEST(what_leads_outside_or_is_no_silent_put_is_invalid),
         cmocka_unit_test(by_a_wrong_key_nothing_is_written_or_read),
         TEST(disconnecting_ends_them),
