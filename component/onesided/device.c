@@ -12,6 +12,15 @@ static bool is_reached_anywhere(const regx_registry_t *registry)
     return !registry->on_demand || registry->transport->on_demand_grain <= 1;
 }
 
+/* Whether osc/rdma may take the registration for other memory later. It registers whole pages for what
+ * is attached to a dynamic window, and as long as something is attached there it attaches what fits
+ * into these pages without telling the BTL: the program may have detached and replaced some of them
+ * by then (ompi_osc_rdma_attach of Open MPI 4.1.4 and 5.0.7). */
+static bool may_be_taken_again(const regx_window_t *window)
+{
+    return (((uintptr_t)window->base | window->length) & (regx_page_size() - 1)) == 0;
+}
+
 /* What peers may do. An on-demand region is not for atomic operations, which few devices do there. */
 static unsigned access_of(const regx_registry_t *registry)
 {
@@ -19,26 +28,41 @@ static unsigned access_of(const regx_registry_t *registry)
            (registry->transport->atomics && !registry->on_demand ? REGX_ACCESS_REMOTE_ATOMIC : 0);
 }
 
+static bool acquire_window(regx_registry_t *registry, regx_window_t *window)
+{
+    const unsigned access = access_of(registry),
+                   fewer = access & ~(unsigned)REGX_ACCESS_REMOTE_ATOMIC;
+
+    return regx_lasting_acquire(registry, window->base, window->length, access, &window->use) ==
+               REGX_OK ||
+           (fewer != access && regx_lasting_acquire(registry, window->base, window->length, fewer,
+                                                    &window->use) == REGX_OK);
+}
+
 void regx_onesided_register(regx_onesided_t *onesided, regx_window_t *window)
 {
     regx_registry_t *registry = onesided->config.registry;
+    regx_counters_t *counters = onesided->config.counters;
 
     if (registry == NULL || registry->transport->silent_copied == 0 || window->length == 0) {
         return;
     }
-    window->registered = is_reached_anywhere(registry) &&
-                         regx_region_acquire(registry, window->base, window->length,
-                                             access_of(registry), &window->region) == REGX_OK;
-    if (!window->registered) {
-        regx_tally(onesided->config.counters->fallbacks,
-                   "window: cannot be registered, the target copies");
+    if (may_be_taken_again(window) && !registry->on_demand) {
+        regx_tally(counters->fallbacks, "window: whole pages, perhaps attached: the target copies");
+        return;
     }
+    window->registered = is_reached_anywhere(registry) && acquire_window(registry, window);
+    if (!window->registered) {
+        regx_tally(counters->fallbacks, "window: cannot be registered, the target copies");
+        return;
+    }
+    regx_count(counters, &counters->onesided_registered, window->length);
 }
 
 void regx_onesided_unregister(regx_onesided_t *onesided, regx_window_t *window)
 {
     if (window->registered) {
-        regx_region_release(onesided->config.registry, &window->region);
+        regx_lasting_release(onesided->config.registry, &window->use);
         window->registered = false;
     }
 }
@@ -158,6 +182,13 @@ static bool needs_region(const regx_onesided_peer_t *peer, const regx_onesided_r
     return is_move(request) && request->length > peer->conn->transport->silent_copied;
 }
 
+/* Asked before memory is registered, which would be for nothing, again and again. */
+static bool is_accepted(const regx_onesided_peer_t *peer, const regx_onesided_request_t *request)
+{
+    return peer->conn->transport->ops->accepts(peer->conn, request->type == REGX_ONESIDED_PUT) !=
+           REGX_AGAIN;
+}
+
 static regx_status_t hand_over(const regx_onesided_peer_t *peer, const regx_window_name_t *name,
                                regx_onesided_request_t *request)
 {
@@ -202,7 +233,8 @@ regx_status_t regx_onesided_move(regx_onesided_t *onesided, regx_onesided_peer_t
     if (!may_be_done(peer, name, request)) {
         return REGX_DENIED;
     }
-    if (!open_request(onesided, peer, request)) {
+    if ((needs_region(peer, request) && !is_accepted(peer, request)) ||
+        !open_request(onesided, peer, request)) {
         return REGX_AGAIN;
     }
     if (needs_region(peer, request) && !acquire(request) && type == REGX_ONESIDED_GET) {

@@ -10,10 +10,12 @@
  *
  * A put or a get between two processes of a node is one copy by the kernel, done before the call
  * returns; over verbs it is one RDMA WRITE or READ, if the window could be registered. The target
- * does nothing. All else is done by the target, which the origin asks by a
- * message: it goes on while the target is inside an MPI call. So all atomic operations on memory are
- * done by the processor of the process that offered it, and its own atomic instructions on the same
- * bytes are in order with them.
+ * does nothing. All else is done by the target, which the origin asks by a message: it goes on while
+ * the target is inside an MPI call.
+ *
+ * Atomic operations are done by the processor of the process that offered the memory, in order with
+ * its own atomic instructions on the same bytes; or by its device, where that is in order with them
+ * too (device.h).
  *
  * A put is done when its bytes can be seen at the target. Operations are not in order among each
  * other: whoever needs that waits for done.

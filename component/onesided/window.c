@@ -98,7 +98,7 @@ void regx_window_pack(const regx_window_t *window, uint8_t bytes[REGX_WINDOW_NAM
                        .length = htole64(window->length)};
 
     if (window->registered) {
-        const regx_mr_t *mr = window->region.mr;
+        const regx_mr_t *mr = window->use.region.mr;
 
         layout.flags =
             htole16(HAS_KEY | ((mr->access & REGX_ACCESS_REMOTE_ATOMIC) != 0 ? HAS_ATOMICS : 0));

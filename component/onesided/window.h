@@ -36,7 +36,7 @@ typedef struct regx_window {
     size_t length;
     regx_handle_t handle;
     bool registered; /* with a device: device.h */
-    regx_region_t region;
+    regx_lasting_t use;
 } regx_window_t;
 
 typedef struct regx_windows {

@@ -24,8 +24,8 @@
  *
  * Threads and locks:
  *   - open and close are called by the thread that runs MPI_Init or MPI_Finalize.
- *   - connect, send, send_zcopy, put, get, fetch, copy, stage, unstage, allocate, release, reg, dereg and
- *     prefetch may be called by any thread, and from inside the event deliver.
+ *   - connect, send, send_zcopy, put, get, fetch, accepts, copy, stage, unstage, allocate, release, reg,
+ *     dereg and prefetch may be called by any thread, and from inside the event deliver.
  *   - progress is called by one thread at a time, and not from inside an event or a done.
  *   - disconnect and close are called while no thread is in progress.
  *   - All events and all done are called by progress, disconnect and close. The transport then
@@ -157,10 +157,14 @@ typedef struct regx_put {
     size_t length;
     const regx_mr_t *region; /* the caller's registration of local, or NULL */
     regx_target_t target;
-    uint64_t offset;    /* in the peer's pool, or from the start of the peer's region */
-    regx_key_t key;     /* of the peer's region; unused for the pool */
-    bool silent;        /* the peer is told nothing: of a region and some bytes only, and where the
-                         * transport has silent_copied */
+    uint64_t offset; /* in the peer's pool, or from the start of the peer's region */
+    regx_key_t key;  /* of the peer's region; unused for the pool */
+    /* The peer is told nothing: of a region and some bytes only, and where the transport has
+     * silent_copied. Done when the peer's device has taken all bytes: what is asked of that device
+     * later comes behind them, and so does what it tells the peer's processor. No more is promised:
+     * who learns of done otherwise, as by another device or port, may read the memory before the
+     * bytes have come there. */
+    bool silent;
     uint32_t immediate; /* at most REGX_IMMEDIATE_MAX */
     uint8_t tag;        /* of the notice */
     uint8_t notice_length;
@@ -271,9 +275,7 @@ typedef struct regx_transport_ops {
      * used again; REGX_PENDING: not before done is called; REGX_AGAIN, REGX_UNREACHABLE,
      * REGX_INVALID as send. */
     regx_status_t (*send_zcopy)(regx_conn_t *conn, regx_zcopy_t *zcopy);
-    /* REGX_OK: the bytes are written and the notice is accepted; REGX_PENDING: done will be called,
-     * of a silent put when the peer's device has taken all bytes, behind which it takes what is
-     * asked of it later;
+    /* REGX_OK: the bytes are written and the notice is accepted; REGX_PENDING: done will be called;
      * REGX_AGAIN: the peer sees no notice, and the same put may be tried again, though bytes may
      * have been written; REGX_DENIED: this peer's memory cannot be written this way at all;
      * REGX_UNREACHABLE as send; REGX_INVALID: outside what the peer published. */
@@ -286,6 +288,10 @@ typedef struct regx_transport_ops {
      * this peer; REGX_INVALID: outside what the peer published, or across a multiple of 8. NULL:
      * this transport cannot do it. */
     regx_status_t (*fetch)(regx_conn_t *conn, regx_fetch_t *fetch);
+    /* Whether a silent put, or a get, would be accepted now, as far as can be told: for who would
+     * register memory for it. REGX_OK; REGX_AGAIN, REGX_UNREACHABLE as send. NULL where
+     * silent_copied is 0. */
+    regx_status_t (*accepts)(regx_conn_t *conn, bool puts);
     bool copies; /* some connections may have single_copy (regx_conn_t) */
     /* Has the kernel copy `length` bytes between `local` and the address `remote` in the peer: now,
      * and all of them. No key is asked for, so `remote` must be what the peer has offered.

@@ -80,6 +80,17 @@ void regx_region_release(regx_registry_t *registry, regx_region_t *region)
     fuzz_check(false); /* nothing is registered */
 }
 
+regx_status_t regx_lasting_acquire(regx_registry_t *registry, void *base, size_t length,
+                                   unsigned access, regx_lasting_t *use)
+{
+    return regx_region_acquire(registry, base, length, access, &use->region);
+}
+
+void regx_lasting_release(regx_registry_t *registry, regx_lasting_t *use)
+{
+    regx_region_release(registry, &use->region);
+}
+
 static void unanswered(void *context, uint64_t peer)
 {
     (void)context, (void)peer;

@@ -236,6 +236,28 @@ static bool is_sound(const regx_put_t *put)
            (!put->silent || (put->target == REGX_TARGET_REGION && put->length > 0));
 }
 
+/* Whether a silent put would stand behind another one. The endpoint is ready. */
+static bool waits_for_silent(const regx_ep_t *ep)
+{
+    return ep->first != NULL && ep->last->silent;
+}
+
+regx_status_t regx_verbs_accepts(regx_conn_t *super, bool puts)
+{
+    regx_verbs_conn_t *conn = (regx_verbs_conn_t *)super;
+    regx_verbs_t *verbs = regx_verbs_of(super->transport);
+
+    if (!regx_try_lock_enter(&verbs->try_lock)) {
+        return REGX_AGAIN;
+    }
+    regx_status_t status = regx_cm_ready(conn);
+    if (status == REGX_OK && puts && waits_for_silent(conn->ep)) {
+        status = REGX_AGAIN;
+    }
+    regx_try_lock_leave(&verbs->try_lock);
+    return status;
+}
+
 regx_status_t regx_verbs_put(regx_conn_t *super, regx_put_t *put)
 {
     regx_verbs_conn_t *conn = (regx_verbs_conn_t *)super;
@@ -253,7 +275,7 @@ regx_status_t regx_verbs_put(regx_conn_t *super, regx_put_t *put)
     regx_ep_t *ep = conn->ep;
     if (status == REGX_OK && !destination(ep, put, &address, &rkey)) {
         status = REGX_INVALID;
-    } else if (put->silent && status == REGX_OK && ep->first != NULL && ep->last->silent) {
+    } else if (put->silent && status == REGX_OK && waits_for_silent(ep)) {
         status = REGX_AGAIN;
     } else if (status == REGX_OK || (!put->silent && status != REGX_UNREACHABLE && ep != NULL &&
                                      ep->local == REGX_EP_OPEN)) {

@@ -170,6 +170,8 @@ static void finish_get(regx_ep_t *ep, const regx_work_t *work, regx_status_t sta
     give_slot(ep, work->slot);
 }
 
+/* Of one that failed nobody knows whether the peer's memory was changed. It must not be posted again
+ * on another queue pair: it might be done twice. */
 static void finish_fetch(regx_ep_t *ep, const regx_work_t *work, regx_status_t status)
 {
     regx_fetch_t *fetch = work->object;

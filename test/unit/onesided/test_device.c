@@ -6,7 +6,9 @@
 #include "../unit.h"
 
 #include <stdlib.h>
+#include <sys/mman.h>
 
+#include "base/util.h"
 #include "line.h"
 #include "onesided/device.h"
 
@@ -23,7 +25,8 @@ static struct {
     line_t *origin, *target;
     regx_transport_ops_t ops;
     regx_registry_t registries[LINE_PROCESSES];
-    _Alignas(8) uint8_t memory[BYTES], mine[BYTES];
+    _Alignas(4096) uint8_t before[64]; /* so that `memory` is not of whole pages */
+    uint8_t memory[BYTES], mine[BYTES];
     regx_window_t *window;
     regx_window_name_t name;
     /* The device. */
@@ -33,7 +36,7 @@ static struct {
     unsigned put_count, get_count, fetch_count;
     unsigned asked; /* the access of the last region */
     unsigned regs, deregs;
-    bool refuses_memory, has_no_room;
+    bool refuses_memory, refuses_atomics, has_no_room, loses_room;
 } stage;
 
 /* Its regions begin before what was asked for, and a key is where. */
@@ -43,7 +46,8 @@ static regx_status_t reg(regx_transport_t *transport, void *base, size_t length,
     const uintptr_t start = (uintptr_t)base - BEFORE;
 
     (void)transport;
-    if (stage.refuses_memory) {
+    if (stage.refuses_memory ||
+        (stage.refuses_atomics && (access & REGX_ACCESS_REMOTE_ATOMIC) != 0)) {
         return REGX_NO_MEMORY;
     }
     stage.regs++;
@@ -64,7 +68,7 @@ static regx_status_t put(regx_conn_t *conn, regx_put_t *put)
 {
     (void)conn;
     assert_true(put->silent && put->target == REGX_TARGET_REGION);
-    if (stage.has_no_room) {
+    if (stage.has_no_room || stage.loses_room) {
         return REGX_AGAIN;
     }
     stage.puts[stage.put_count++] = put;
@@ -75,7 +79,7 @@ static regx_status_t get(regx_conn_t *conn, regx_get_t *get)
 {
     (void)conn;
     assert_true(get->region != NULL || get->length <= COPIED);
-    if (stage.has_no_room) {
+    if (stage.has_no_room || stage.loses_room) {
         return REGX_AGAIN;
     }
     stage.gets[stage.get_count++] = get;
@@ -85,11 +89,18 @@ static regx_status_t get(regx_conn_t *conn, regx_get_t *get)
 static regx_status_t fetch(regx_conn_t *conn, regx_fetch_t *fetch)
 {
     (void)conn;
-    if (stage.has_no_room) {
+    if (stage.has_no_room || stage.loses_room) {
         return REGX_AGAIN;
     }
     stage.fetches[stage.fetch_count++] = fetch;
     return REGX_PENDING;
+}
+
+static regx_status_t accepts(regx_conn_t *conn, bool puts)
+{
+    (void)conn;
+    (void)puts;
+    return stage.has_no_room ? REGX_AGAIN : REGX_OK;
 }
 
 static char *at(const regx_key_t *key, uint64_t offset)
@@ -161,6 +172,7 @@ static int open_stage(void **state)
     stage.ops.put = put;
     stage.ops.get = get;
     stage.ops.fetch = fetch;
+    stage.ops.accepts = accepts;
     for (unsigned i = 0; i < LINE_PROCESSES; i++) {
         line_t *process = &stage.processes[i];
 
@@ -296,6 +308,37 @@ static void of_a_window_that_cannot_be_registered_the_target_is_asked(void **sta
     assert_int_equal(stage.origin->counters.onesided_device, 0);
 }
 
+/* osc/rdma would attach other memory there, and not say so. */
+static void whole_pages_are_registered_only_if_the_device_follows_changes(void **state)
+{
+    const size_t page = regx_page_size();
+    uint8_t *pages =
+        mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    (void)state;
+    assert_ptr_not_equal(pages, MAP_FAILED);
+    offer(pages, 2 * page);
+    assert_false(stage.name.has_key);
+    assert_int_equal(stage.regs, 0);
+    assert_true(fell_back(stage.target, "window: whole pages"));
+    assert_int_equal(stage.target->counters.onesided_registered, 0);
+    regx_onesided_withdraw(stage.target->onesided, stage.window);
+    offer(pages, page + 8);
+    assert_true(stage.name.has_key);
+    assert_int_equal(stage.target->counters.onesided_registered, page + 8);
+    regx_onesided_withdraw(stage.target->onesided, stage.window);
+    offer(pages + 8, page);
+    assert_true(stage.name.has_key);
+    regx_onesided_withdraw(stage.target->onesided, stage.window);
+    stage.registries[1].on_demand = true;
+    stage.target->transport.on_demand_grain = 1;
+    offer(pages, page);
+    assert_true(stage.name.has_key);
+    regx_onesided_withdraw(stage.target->onesided, stage.window);
+    stage.registries[1].on_demand = false;
+    munmap(pages, 2 * page);
+}
+
 /* By pages that the device looks up it cannot reach any byte. */
 static void a_window_of_on_demand_pages_is_not_for_a_device_that_wants_whole_ones(void **state)
 {
@@ -337,7 +380,7 @@ static void buffers_that_cannot_be_registered(void **state)
     assert_true(fell_back(stage.origin, "window: a buffer cannot be registered"));
 }
 
-/* Nothing is left of it, and it can be tried again. */
+/* Nothing is registered for it, nothing is left of it, and it can be tried again. */
 static void without_room_it_is_for_the_caller_to_try_again(void **state)
 {
     (void)state;
@@ -347,10 +390,15 @@ static void without_room_it_is_for_the_caller_to_try_again(void **state)
     stage.has_no_room = true;
     assert_int_equal(move(&puts), REGX_AGAIN);
     assert_int_equal(move(&gets), REGX_AGAIN);
+    assert_int_equal(stage.regs, 1); /* the window */
+    stage.has_no_room = false;
+    stage.loses_room = true; /* to another thread */
+    assert_int_equal(move(&puts), REGX_AGAIN);
+    assert_int_equal(move(&gets), REGX_AGAIN);
     assert_int_equal(stage.origin->onesided->pending, 0);
     assert_int_equal(stage.regs, 1 + stage.deregs);
     assert_int_equal(stage.origin->counters.onesided_device, 0);
-    stage.has_no_room = false;
+    stage.loses_room = false;
     assert_int_equal(move(&puts), REGX_PENDING);
     run(REGX_OK);
     regx_onesided_complete(stage.origin->onesided);
@@ -476,6 +524,48 @@ static void a_device_whose_atomics_are_its_own_does_none(void **state)
     stage.registries[1].on_demand = false;
 }
 
+static void without_atomics_a_window_is_written_and_read_all_the_same(void **state)
+{
+    (void)state;
+    stage.target->transport.atomics = true;
+    stage.refuses_atomics = true;
+    offer(stage.memory, BYTES);
+    assert_true(stage.name.has_key && !stage.name.has_atomics);
+    assert_int_equal(stage.asked & REGX_ACCESS_REMOTE_WRITE, REGX_ACCESS_REMOTE_WRITE);
+    assert_int_equal(stage.regs, 1);
+}
+
+/* A fetch that has not been accepted has had no effect; one that was lost is not made again. */
+static void a_fetch_is_made_once_or_is_lost(void **state)
+{
+    uint64_t *number = (uint64_t *)(void *)(stage.memory + 16);
+
+    (void)state;
+    stage.target->transport.atomics = true;
+    offer(stage.memory, BYTES);
+    *number = 5;
+    call_t lost = new_change(REGX_ONESIDED_ATOMIC, REGX_ATOMIC_ADD, 8, 2, 0);
+    call_t kept = new_change(REGX_ONESIDED_ATOMIC, REGX_ATOMIC_ADD, 8, 3, 0);
+    stage.has_no_room = true;
+    assert_int_equal(move(&lost), REGX_AGAIN);
+    assert_int_equal(stage.origin->onesided->pending, 0);
+    stage.has_no_room = false;
+    assert_int_equal(move(&lost), REGX_PENDING);
+    run(REGX_FAILED);
+    regx_onesided_complete(stage.origin->onesided);
+    expect(&lost, REGX_UNREACHABLE);
+    assert_int_equal(*number, 5);
+    assert_int_equal(stage.fetch_count, 0);
+    assert_int_equal(move(&kept), REGX_PENDING);
+    regx_onesided_forget(stage.origin->onesided, &stage.origin->peers[1]);
+    assert_int_equal(kept.times, 0);
+    run(REGX_FAILED);
+    expect(&kept, REGX_UNREACHABLE);
+    assert_int_equal(stage.origin->onesided->pending, 0);
+    regx_onesided_add(stage.origin->onesided, &stage.origin->peers[1], stage.target->id,
+                      &stage.origin->conns[1].conn);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_stage, close_stage)
@@ -490,6 +580,9 @@ int main(void)
         TEST(no_more_are_open_than_may_be),
         TEST(the_device_adds_to_and_swaps_numbers_of_8_bytes),
         TEST(a_device_whose_atomics_are_its_own_does_none),
+        TEST(without_atomics_a_window_is_written_and_read_all_the_same),
+        TEST(a_fetch_is_made_once_or_is_lost),
+        TEST(whole_pages_are_registered_only_if_the_device_follows_changes),
         TEST(of_a_lost_connection_they_end_unreachable),
         TEST(of_a_peer_that_is_forgotten_they_end_with_the_connection),
     };

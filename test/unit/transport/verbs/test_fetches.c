@@ -5,6 +5,7 @@
 #include "sides.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 enum { NUMBERS = 4, MANY = 1000 };
 
@@ -25,8 +26,13 @@ static stage_t stage;
 /* Connected, with memory at `two` that is registered for that access. */
 static void open_for(unsigned access)
 {
+    alarm(UNIT_PATIENCE); /* a hang is a failure, not the end of all tests */
     sides_open(false);
-    assert_true(verbs_of(&one)->fetches);
+    if (!verbs_of(&one)->fetches) {
+        sides_close();
+        print_message("not tried: the device has no atomic operations\n");
+        skip();
+    }
     stage.theirs = calloc(NUMBERS, sizeof(*stage.theirs));
     side_reg(&two, stage.theirs, NUMBERS * sizeof(*stage.theirs), access, &stage.remote);
     side_send(&one, 1, 1, 1);

@@ -6,6 +6,7 @@
 #include "sides.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "base/util.h"
 
@@ -59,6 +60,7 @@ static stage_t stage;
 static int open_stage(void **state)
 {
     (void)state;
+    alarm(UNIT_PATIENCE); /* a hang is a failure, not the end of all tests */
     sides_open(false);
     stage.mine = calloc(1, LONG + 2 * EDGE);
     stage.theirs = calloc(1, LONG + 2 * EDGE);
@@ -214,7 +216,10 @@ static void one_waits_behind_puts_of_others(void **state)
     other.notice_length = 3;
     assert_int_equal(regx_transport_ops.put(one.conn, &other), REGX_PENDING);
     assert_ptr_equal(stage.ep->first, &other); /* it is too long to be copied at once */
+    assert_int_equal(regx_transport_ops.accepts(one.conn, true), REGX_OK);
     assert_int_equal(regx_transport_ops.put(one.conn, &puts[0]), REGX_PENDING);
+    assert_int_equal(regx_transport_ops.accepts(one.conn, true), REGX_AGAIN);
+    assert_int_equal(regx_transport_ops.accepts(one.conn, false), REGX_OK); /* a get */
     assert_int_equal(regx_transport_ops.put(one.conn, &puts[1]), REGX_AGAIN);
     side_await(&done_ok, 2);
     assert_int_equal(regx_transport_ops.put(one.conn, &puts[1]), REGX_PENDING);
@@ -302,18 +307,20 @@ static void by_a_wrong_key_nothing_is_written_or_read(void **state)
 /* The caller's memory is not touched from then on. */
 static void disconnecting_ends_them(void **state)
 {
-    enum { EACH = 30 };
-    regx_get_t gets[EACH];
+    enum { EACH = 30, PIECE = 1000, AT = 2 * PIECE, FAR = MIB };
+    regx_get_t gets[EACH], far_gets[EACH];
     regx_put_t puts[EACH];
     unsigned accepted = 0;
 
     (void)state;
     memset(stage.theirs, 0xdd, LONG);
     for (int i = 0; i < EACH; i++) {
-        puts[i] = new_put(stage.mine, 1000, NULL, &stage.remote, 0);
-        gets[i] = new_get(stage.mine, 1000, NULL, &stage.remote, 1000);
+        puts[i] = new_put(stage.mine, PIECE, NULL, &stage.remote, 0);
+        gets[i] = new_get(stage.mine, PIECE, NULL, &stage.remote, PIECE);
+        far_gets[i] = new_get(stage.mine + AT, FAR, &stage.local, &stage.remote, PIECE);
         accepted += regx_transport_ops.put(one.conn, &puts[i]) == REGX_PENDING;
         accepted += regx_transport_ops.get(one.conn, &gets[i]) == REGX_PENDING;
+        accepted += regx_transport_ops.get(one.conn, &far_gets[i]) == REGX_PENDING;
     }
     regx_transport_ops.disconnect(one.conn);
     one.conn = NULL;
