@@ -57,9 +57,8 @@ typedef struct stage {
 static stage_t stage;
 
 /* Both are connected, and there is memory on both sides. */
-static int open_stage(void **state)
+static void open_stage(void)
 {
-    (void)state;
     alarm(UNIT_PATIENCE); /* a hang is a failure, not the end of all tests */
     sides_open(false);
     stage.mine = calloc(1, LONG + 2 * EDGE);
@@ -70,19 +69,16 @@ static int open_stage(void **state)
     side_send(&one, 1, 1, 1);
     side_await(&two.delivered, 1);
     stage.ep = regx_ep_find(verbs_of(&one), TWO);
-    return 0;
 }
 
-static int close_stage(void **state)
+static void close_stage(void)
 {
-    (void)state;
     assert_int_equal(two.immediates, 0);
     regx_transport_ops.dereg(one.transport, &stage.local);
     regx_transport_ops.dereg(two.transport, &stage.remote);
     sides_close();
     free(stage.mine);
     free(stage.theirs);
-    return 0;
 }
 
 /* Nothing was written around those bytes. */
@@ -96,9 +92,10 @@ static void assert_edges(const uint8_t *at, size_t length)
 
 static void puts_are_one_request_that_the_peer_does_not_notice(void **state)
 {
+    (void)state;
+    open_stage();
     const size_t sizes[] = {1, 8, 288, 289, 1025, 16384, LONG};
 
-    (void)state;
     for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         for (int registered = sizes[i] > one.transport->silent_copied; registered < 2;
              registered++) {
@@ -120,15 +117,17 @@ static void puts_are_one_request_that_the_peer_does_not_notice(void **state)
         }
     }
     assert_int_equal(two.delivered, 1); /* that which connected */
+    close_stage();
 }
 
 /* What cannot be registered goes all the same. */
 static void a_long_put_without_a_region_is_copied_in_pieces(void **state)
 {
+    (void)state;
+    open_stage();
     const uint64_t posted = stage.ep->posted;
     regx_put_t put = new_put(stage.mine + EDGE, LONG, NULL, &stage.remote, EDGE);
 
-    (void)state;
     memset(stage.theirs, 0xee, LONG + 2 * EDGE);
     unit_fill(stage.mine + EDGE, LONG, 5, 0);
     assert_int_equal(regx_transport_ops.put(one.conn, &put), REGX_PENDING);
@@ -137,13 +136,15 @@ static void a_long_put_without_a_region_is_copied_in_pieces(void **state)
     assert_edges(stage.theirs + EDGE, LONG);
     assert_true(stage.ep->posted - posted >= LONG / one.transport->silent_copied);
     assert_int_equal(two.delivered, 1);
+    close_stage();
 }
 
 static void gets_without_a_region_are_one_request(void **state)
 {
+    (void)state;
+    open_stage();
     const size_t sizes[] = {1, 8, 1025, 16384};
 
-    (void)state;
     for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         const uint64_t posted = stage.ep->posted;
         regx_get_t get = new_get(stage.mine + EDGE, sizes[i], NULL, &stage.remote, 100);
@@ -160,17 +161,19 @@ static void gets_without_a_region_are_one_request(void **state)
         new_get(stage.mine, one.transport->silent_copied + 1, NULL, &stage.remote, 0);
     assert_int_equal(regx_transport_ops.get(one.conn, &longer), REGX_INVALID);
     assert_int_equal(two.delivered, 1);
+    close_stage();
 }
 
 /* More than there are slots and requests, and frames beside them. */
 static void many_are_made_each_once_and_hold_up_no_frame(void **state)
 {
+    (void)state;
+    open_stage();
     enum { MANY = 600, LENGTH = 1000 };
     static regx_put_t puts[MANY];
     static regx_get_t gets[MANY];
     unsigned put = 0, got = 0, sent = 0;
 
-    (void)state;
     for (unsigned i = 0; i < MANY; i++) {
         const size_t at = (size_t)i * LENGTH;
 
@@ -198,17 +201,19 @@ static void many_are_made_each_once_and_hold_up_no_frame(void **state)
         assert_true(unit_is_filled(stage.mine + MIB + (size_t)i * LENGTH, LENGTH, MANY + i));
     }
     assert_int_equal(stage.ep->reads, 0);
+    close_stage();
 }
 
 /* Whoever has others' puts before it is not turned away again and again; but there is one at most, so
  * that frames have their turn. */
 static void one_waits_behind_puts_of_others(void **state)
 {
+    (void)state;
+    open_stage();
     regx_put_t other = new_put(stage.mine, MIB, NULL, &stage.remote, 0);
     regx_put_t puts[] = {new_put(stage.mine + MIB, 1000, NULL, &stage.remote, MIB),
                          new_put(stage.mine + MIB + 1000, 1000, NULL, &stage.remote, MIB + 1000)};
 
-    (void)state;
     unit_fill(stage.mine, MIB, 1, 0);
     unit_fill(stage.mine + MIB, 1000, 2, 0);
     unit_fill(stage.mine + MIB + 1000, 1000, 3, 0);
@@ -228,13 +233,15 @@ static void one_waits_behind_puts_of_others(void **state)
     assert_true(unit_is_filled(stage.theirs, MIB, 1));
     assert_true(unit_is_filled(stage.theirs + MIB, 1000, 2));
     assert_true(unit_is_filled(stage.theirs + MIB + 1000, 1000, 3));
+    close_stage();
 }
 
 static void what_leads_outside_or_is_no_silent_put_is_invalid(void **state)
 {
+    (void)state;
+    open_stage();
     regx_put_t put = new_put(stage.mine, 0, NULL, &stage.remote, 0);
 
-    (void)state;
     assert_int_equal(regx_transport_ops.put(one.conn, &put), REGX_INVALID);
     put = new_put(stage.mine, 8, NULL, &stage.remote, LONG + 2 * EDGE - 7);
     assert_int_equal(regx_transport_ops.put(one.conn, &put), REGX_INVALID);
@@ -249,6 +256,7 @@ static void what_leads_outside_or_is_no_silent_put_is_invalid(void **state)
     put = new_put(stage.mine, 8, NULL, &stage.remote, LONG + 2 * EDGE - 8); /* the last inside */
     assert_int_equal(regx_transport_ops.put(one.conn, &put), REGX_PENDING);
     side_await(&done_ok, 1);
+    close_stage();
 }
 
 /* By a key that is dead, one for reading alone or writing alone, or none at all, the device refuses:
@@ -313,6 +321,7 @@ static void disconnecting_ends_them(void **state)
     unsigned accepted = 0;
 
     (void)state;
+    open_stage();
     memset(stage.theirs, 0xdd, LONG);
     for (int i = 0; i < EACH; i++) {
         puts[i] = new_put(stage.mine, PIECE, NULL, &stage.remote, 0);
@@ -330,20 +339,20 @@ static void disconnecting_ends_them(void **state)
     for (size_t i = 0; i < LONG; i++) {
         assert_int_equal(stage.mine[i], 0xee);
     }
+    close_stage();
 }
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_stage, close_stage)
     const struct CMUnitTest tests[] = {
-        TEST(puts_are_one_request_that_the_peer_does_not_notice),
-        TEST(a_long_put_without_a_region_is_copied_in_pieces),
-        TEST(gets_without_a_region_are_one_request),
-        TEST(many_are_made_each_once_and_hold_up_no_frame),
-        TEST(one_waits_behind_puts_of_others),
-        TEST(what_leads_outside_or_is_no_silent_put_is_invalid),
+        cmocka_unit_test(puts_are_one_request_that_the_peer_does_not_notice),
+        cmocka_unit_test(a_long_put_without_a_region_is_copied_in_pieces),
+        cmocka_unit_test(gets_without_a_region_are_one_request),
+        cmocka_unit_test(many_are_made_each_once_and_hold_up_no_frame),
+        cmocka_unit_test(one_waits_behind_puts_of_others),
+        cmocka_unit_test(what_leads_outside_or_is_no_silent_put_is_invalid),
         cmocka_unit_test(by_a_wrong_key_nothing_is_written_or_read),
-        TEST(disconnecting_ends_them),
+        cmocka_unit_test(disconnecting_ends_them),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
