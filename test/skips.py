@@ -230,6 +230,7 @@ EXPECTED = [
      "no RDMA device|no port of an RDMA device can be used", "no RDMA device"),
     (r"test_on_demand\.py", "no on-demand paging|packets of any size",
      "a device that does more, or less, than Soft-RoCE"),
+    (r"test_fetches", "no atomic operations", "a device that does more, or less, than Soft-RoCE"),
     (r"test_verbs", "cannot be taken away", "a device that does more, or less, than Soft-RoCE"),
     (ANY, "two processors|two cores|one core alone", "one processor"),
     (r"test_query", "not known of this processor", "a processor that is not known"),

@@ -61,7 +61,9 @@ typedef enum regx_path {
     X(onesided_atomics, COUNT, "atomic operations on windows of other processes")                  \
     X(onesided_messages, COUNT,                                                                    \
       "one-sided operations that the target did, asked by a message: all but what the kernel "     \
-      "copies on a node")                                                                          \
+      "copies on a node, and what a device does")                                                  \
+    X(onesided_device, COUNT, "one-sided operations that a device did, without the target")        \
+    X(onesided_registered, COUNT, "bytes of windows that were registered with a device")           \
     X(registrations, COUNT, "registrations made")                                                  \
     X(deregistrations, COUNT, "registrations undone")                                              \
     X(largest_registration, LEVEL, "length of the largest registration")                           \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- *      0 u8  version (4)                  1 u8  version of the control messages
+ *      0 u8  version (5)                  1 u8  version of the control messages
  *      2 u8  number of addresses          3 u8  zero
  *      4 u64 the node's identity, little-endian as all that follows
  *     12 for each address: u8 length of the transport's name, the name,
@@ -17,7 +17,7 @@
 #include "btl/claim.h"
 
 #define HEADER 12
-#define VERSION 4
+#define VERSION 5
 #define NAME_MAX_LENGTH 15 /* of a transport */
 
 typedef struct span {

@@ -22,6 +22,7 @@
 #include "base/util.h"
 #include "btl/handle.h"
 #include "btl/lost.h"
+#include "onesided/device.h"
 
 typedef struct window_handle {
     struct mca_btl_base_registration_handle_t shipped; /* first */
@@ -74,15 +75,12 @@ static bool is_here(const regx_endpoint_t *endpoint,
     return remote_handle == NULL || endpoint == NULL || endpoint->peer.id == regx_compat_self();
 }
 
-/* Whether the bytes lie in the window; names its handle. */
+/* Whether the bytes lie in the window, whose name it reads. */
 static bool find_window(const mca_btl_base_registration_handle_t *remote_handle, uint64_t address,
-                        size_t size, regx_handle_t *window)
+                        size_t size, regx_window_name_t *name)
 {
-    regx_window_name_t name;
-
-    regx_window_unpack(remote_handle->bytes, &name);
-    *window = name.handle;
-    return regx_window_holds(name.base, name.length, address, size);
+    regx_window_unpack(remote_handle->bytes, name);
+    return regx_window_holds(name->base, name->length, address, size);
 }
 
 static bool is_atomic(const regx_onesided_request_t *request)
@@ -122,19 +120,23 @@ static void answered(regx_onesided_request_t *request, regx_status_t status)
     }
 }
 
-/* Asks the target to do it. */
-static int ask(const asked_t *asked)
+/* Has a device do it, or asks the target. */
+static int ask(const asked_t *asked, const regx_window_name_t *name)
 {
-    regx_module_t *module = module_of(asked->call.btl);
+    regx_onesided_t *onesided = module_of(asked->call.btl)->onesided;
+    regx_onesided_peer_t *peer = &asked->call.endpoint->onesided;
     asked_t *kept = malloc(sizeof(*kept));
 
     if (kept == NULL) {
         return OPAL_ERR_OUT_OF_RESOURCE;
     }
     *kept = *asked;
+    kept->request.window = name->handle;
     kept->request.done = answered;
-    const regx_status_t status =
-        regx_onesided_ask(module->onesided, &kept->call.endpoint->onesided, &kept->request);
+    regx_status_t status = regx_onesided_move(onesided, peer, name, &kept->request);
+    if (status == REGX_DENIED) {
+        status = regx_onesided_ask(onesided, peer, &kept->request);
+    }
     if (status != REGX_PENDING) {
         free(kept);
         return OPAL_ERR_OUT_OF_RESOURCE;
@@ -153,8 +155,9 @@ static int move(const regx_call_t *call, regx_onesided_type_t type, uint64_t rem
                                  .local = call->local_address,
                                  .length = call->size},
                      .call = *call};
+    regx_window_name_t name;
 
-    if (!find_window(remote_handle, remote_address, call->size, &asked.request.window)) {
+    if (!find_window(remote_handle, remote_address, call->size, &name)) {
         lose(&asked, "they are not inside the window");
         return OPAL_SUCCESS;
     }
@@ -164,7 +167,7 @@ static int move(const regx_call_t *call, regx_onesided_type_t type, uint64_t rem
         regx_call_tell(call, OPAL_SUCCESS);
         return OPAL_SUCCESS;
     }
-    return ask(&asked);
+    return ask(&asked, &name);
 }
 
 int regx_window_put(const regx_call_t *call, uint64_t remote_address,
@@ -233,6 +236,7 @@ static int change(asked_t *asked, const mca_btl_base_registration_handle_t *remo
                   int flags)
 {
     regx_onesided_request_t *request = &asked->request;
+    regx_window_name_t name;
 
     request->size = (flags & MCA_BTL_ATOMIC_FLAG_32BIT) != 0 ? 4 : 8;
     if ((flags & MCA_BTL_ATOMIC_FLAG_FLOAT) != 0 || request->address % request->size != 0) {
@@ -241,10 +245,10 @@ static int change(asked_t *asked, const mca_btl_base_registration_handle_t *remo
     if (is_here(asked->call.endpoint, remote_handle)) {
         return change_here(asked);
     }
-    if (!find_window(remote_handle, request->address, request->size, &request->window)) {
+    if (!find_window(remote_handle, request->address, request->size, &name)) {
         return OPAL_ERR_NOT_SUPPORTED;
     }
-    return ask(asked);
+    return ask(asked, &name);
 }
 
 static int fetch_op(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint, void *local_address,
@@ -279,8 +283,8 @@ static int compare_swap(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint, v
     return change(&asked, remote_handle, flags);
 }
 
-/* Atomic operations are done by the processor of who has the memory: its own go well with them
- * (GLOB). Open MPI 4.1 looks for GLOB and 32BIT in btl_flags, where they mean nothing else. */
+/* Atomic operations are done by the processor of who has the memory, or by a device that is in order
+ * with it: its own go well with them (GLOB). Open MPI 4.1 looks for GLOB and 32BIT in btl_flags, where they mean nothing else. */
 void regx_onesided_declare(mca_btl_base_module_t *face, bool may)
 {
     const unsigned both = MCA_BTL_ATOMIC_SUPPORTS_GLOB | MCA_BTL_ATOMIC_SUPPORTS_32BIT;

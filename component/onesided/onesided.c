@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "base/util.h"
+#include "onesided/device.h"
 #include "onesided/origin.h"
 #include "onesided/state.h"
 #include "onesided/target.h"
@@ -30,7 +31,12 @@ regx_onesided_t *regx_onesided_create(const regx_onesided_config_t *config)
 
 void regx_onesided_destroy(regx_onesided_t *onesided)
 {
+    uint32_t index = 0;
+
     assert(onesided->pending == 0 && regx_list_empty(&onesided->blocked));
+    for (regx_window_t *window; (window = regx_windows_next(&onesided->windows, &index)) != NULL;) {
+        regx_onesided_unregister(onesided, window);
+    }
     regx_handle_table_fini(&onesided->requests);
     regx_windows_fini(&onesided->windows);
     regx_lock_fini(&onesided->lock);
@@ -50,6 +56,7 @@ void regx_onesided_add(regx_onesided_t *onesided, regx_onesided_peer_t *peer, ui
     *peer = (regx_onesided_peer_t){.id = id, .conn = conn};
     regx_list_init(&peer->waiting);
     regx_list_init(&peer->running);
+    regx_list_init(&peer->moving);
     regx_list_init(&peer->blocked);
     regx_lock(&onesided->lock);
     peer->next = *bucket(onesided, id);
@@ -87,12 +94,6 @@ static bool advance_locked(regx_onesided_t *onesided, regx_onesided_peer_t *peer
 }
 
 /* ---- requests that have ended ---- */
-
-static void end_locked(regx_onesided_t *onesided, regx_onesided_request_t *request)
-{
-    regx_list_append(&onesided->ended, &request->link);
-    atomic_fetch_add_explicit(onesided->config.ended, 1u, memory_order_relaxed);
-}
 
 static void take_ended_locked(regx_onesided_t *onesided, regx_onesided_request_t *request)
 {
@@ -156,6 +157,7 @@ void regx_onesided_forget(regx_onesided_t *onesided, regx_onesided_peer_t *peer)
     *at = peer->next;
     regx_requests_take_locked(onesided, peer, &ended);
     take_all_ended_locked(onesided, peer, &ended);
+    regx_onesided_leave_moving_locked(peer);
     free(peer->answers);
     peer->answers = NULL;
     set_blocked_locked(onesided, peer, false);
@@ -173,34 +175,23 @@ regx_status_t regx_onesided_offer(regx_onesided_t *onesided, void *base, size_t 
 {
     regx_lock(&onesided->lock);
     const regx_status_t status = regx_window_offer(&onesided->windows, base, length, window);
-    if (status == REGX_OK) {
+    regx_unlock(&onesided->lock);
+    if (status == REGX_OK) { /* nobody knows it yet */
+        regx_onesided_register(onesided, *window);
         regx_window_pack(*window, name);
     }
-    regx_unlock(&onesided->lock);
     return status;
 }
 
 void regx_onesided_withdraw(regx_onesided_t *onesided, regx_window_t *window)
 {
+    regx_onesided_unregister(onesided, window);
     regx_lock(&onesided->lock);
     regx_window_withdraw(&onesided->windows, window);
     regx_unlock(&onesided->lock);
 }
 
 /* ---- operations ---- */
-
-static void count(const regx_onesided_t *onesided, regx_onesided_type_t type)
-{
-    regx_counters_t *counters = onesided->config.counters;
-
-    if (type == REGX_ONESIDED_PUT) {
-        regx_count(counters, &counters->onesided_puts, 1);
-    } else if (type == REGX_ONESIDED_GET) {
-        regx_count(counters, &counters->onesided_gets, 1);
-    } else {
-        regx_count(counters, &counters->onesided_atomics, 1);
-    }
-}
 
 /* The kernel may refuse some memory, such as a device's, which the target's processor reaches. */
 regx_status_t regx_onesided_copy(regx_onesided_t *onesided, const regx_onesided_peer_t *peer,
@@ -212,14 +203,9 @@ regx_status_t regx_onesided_copy(regx_onesided_t *onesided, const regx_onesided_
     if (ops->copy == NULL || ops->copy(peer->conn, direction, local, address, length) != REGX_OK) {
         return REGX_DENIED;
     }
-    count(onesided, direction == REGX_COPY_TO_PEER ? REGX_ONESIDED_PUT : REGX_ONESIDED_GET);
+    regx_onesided_count(onesided,
+                        direction == REGX_COPY_TO_PEER ? REGX_ONESIDED_PUT : REGX_ONESIDED_GET);
     return REGX_OK;
-}
-
-static bool is_full_locked(const regx_onesided_t *onesided, const regx_onesided_request_t *request)
-{
-    return onesided->pending >= REGX_ONESIDED_PENDING &&
-           (request->type == REGX_ONESIDED_PUT || request->type == REGX_ONESIDED_GET);
 }
 
 regx_status_t regx_onesided_ask(regx_onesided_t *onesided, regx_onesided_peer_t *peer,
@@ -233,7 +219,7 @@ regx_status_t regx_onesided_ask(regx_onesided_t *onesided, regx_onesided_peer_t 
     request->seen = false;
     regx_list_init(&request->link);
     regx_lock(&onesided->lock);
-    if (is_full_locked(onesided, request)) {
+    if (regx_onesided_is_full_locked(onesided, request)) {
         status = REGX_AGAIN;
     } else if (!regx_handle_table_add(&onesided->requests, request, &request->handle)) {
         status = REGX_NO_MEMORY;
@@ -244,7 +230,7 @@ regx_status_t regx_onesided_ask(regx_onesided_t *onesided, regx_onesided_peer_t 
     }
     regx_unlock(&onesided->lock);
     if (status == REGX_PENDING) {
-        count(onesided, type);
+        regx_onesided_count(onesided, type);
         regx_count(onesided->config.counters, &onesided->config.counters->onesided_messages, 1);
     }
     return status;
@@ -264,7 +250,7 @@ void regx_onesided_deliver(regx_onesided_t *onesided, uint64_t sender, const voi
         regx_onesided_request_t *request = regx_requests_answered_locked(onesided, peer, &message);
 
         if (request != NULL) {
-            end_locked(onesided, request);
+            regx_onesided_end_locked(onesided, request);
             advance_locked(onesided, peer);
         }
     } else {

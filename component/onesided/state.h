@@ -21,6 +21,35 @@ struct regx_onesided {
     regx_onesided_peer_t *buckets[REGX_ONESIDED_BUCKETS]; /* by the last bits of the id */
 };
 
+/* Whether it is a put or a get, and no more of these are accepted. */
+static inline bool regx_onesided_is_full_locked(const regx_onesided_t *onesided,
+                                                const regx_onesided_request_t *request)
+{
+    return onesided->pending >= REGX_ONESIDED_PENDING &&
+           (request->type == REGX_ONESIDED_PUT || request->type == REGX_ONESIDED_GET);
+}
+
+/* A request that is in no list has ended. */
+static inline void regx_onesided_end_locked(regx_onesided_t *onesided,
+                                            regx_onesided_request_t *request)
+{
+    regx_list_append(&onesided->ended, &request->link);
+    atomic_fetch_add_explicit(onesided->config.ended, 1u, memory_order_relaxed);
+}
+
+static inline void regx_onesided_count(const regx_onesided_t *onesided, regx_onesided_type_t type)
+{
+    regx_counters_t *counters = onesided->config.counters;
+
+    if (type == REGX_ONESIDED_PUT) {
+        regx_count(counters, &counters->onesided_puts, 1);
+    } else if (type == REGX_ONESIDED_GET) {
+        regx_count(counters, &counters->onesided_gets, 1);
+    } else {
+        regx_count(counters, &counters->onesided_atomics, 1);
+    }
+}
+
 static inline void regx_onesided_malformed(regx_onesided_t *onesided)
 {
     regx_count(onesided->config.counters, &onesided->config.counters->malformed, 1);

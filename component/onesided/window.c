@@ -5,16 +5,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define VERSION 1
+#define VERSION 2
 #define KIND 254
+#define HAS_KEY 1u
+#define HAS_ATOMICS 2u
 
 /* As it travels. */
 typedef struct layout {
     uint8_t version, kind;
-    uint16_t zero;
+    uint16_t flags;
     uint32_t id, generation;
     uint32_t more_zero;
-    uint64_t base, length;
+    uint64_t base, length, offset;
+    regx_key_t key;
 } layout_t;
 
 _Static_assert(sizeof(layout_t) == REGX_WINDOW_NAME_SIZE, "a name has no holes");
@@ -25,10 +28,22 @@ void regx_windows_init(regx_windows_t *windows)
     windows->count = 0;
 }
 
+regx_window_t *regx_windows_next(const regx_windows_t *windows, uint32_t *index)
+{
+    regx_window_t *window = NULL;
+
+    while (window == NULL && *index < windows->table.count) {
+        window = regx_handle_table_at(&windows->table, (*index)++);
+    }
+    return window;
+}
+
 void regx_windows_fini(regx_windows_t *windows)
 {
-    for (uint32_t id = 0; id < windows->table.count; id++) {
-        free(regx_handle_table_at(&windows->table, id));
+    uint32_t index = 0;
+
+    for (regx_window_t *window; (window = regx_windows_next(windows, &index)) != NULL;) {
+        free(window);
     }
     regx_handle_table_fini(&windows->table);
 }
@@ -43,6 +58,7 @@ regx_status_t regx_window_offer(regx_windows_t *windows, void *base, size_t leng
     }
     window->base = base;
     window->length = length;
+    window->registered = false;
     if (windows->count >= REGX_WINDOWS_MAX ||
         !regx_handle_table_add(&windows->table, window, &window->handle)) {
         free(window);
@@ -74,13 +90,21 @@ char *regx_window_memory(const regx_windows_t *windows, regx_handle_t handle, ui
 
 void regx_window_pack(const regx_window_t *window, uint8_t bytes[REGX_WINDOW_NAME_SIZE])
 {
-    const layout_t layout = {.version = VERSION,
-                             .kind = KIND,
-                             .id = htole32(window->handle.id),
-                             .generation = htole32(window->handle.generation),
-                             .base = htole64((uintptr_t)window->base),
-                             .length = htole64(window->length)};
+    layout_t layout = {.version = VERSION,
+                       .kind = KIND,
+                       .id = htole32(window->handle.id),
+                       .generation = htole32(window->handle.generation),
+                       .base = htole64((uintptr_t)window->base),
+                       .length = htole64(window->length)};
 
+    if (window->registered) {
+        const regx_mr_t *mr = window->use.region.mr;
+
+        layout.flags =
+            htole16(HAS_KEY | ((mr->access & REGX_ACCESS_REMOTE_ATOMIC) != 0 ? HAS_ATOMICS : 0));
+        layout.offset = htole64((uint64_t)(window->base - (char *)mr->base));
+        layout.key = mr->key;
+    }
     memcpy(bytes, &layout, sizeof(layout));
 }
 
@@ -98,4 +122,8 @@ void regx_window_unpack(const uint8_t bytes[REGX_WINDOW_NAME_SIZE], regx_window_
     name->handle.generation = le32toh(layout.generation);
     name->base = le64toh(layout.base);
     name->length = le64toh(layout.length);
+    name->has_key = (le16toh(layout.flags) & HAS_KEY) != 0;
+    name->has_atomics = name->has_key && (le16toh(layout.flags) & HAS_ATOMICS) != 0;
+    name->offset = le64toh(layout.offset);
+    name->key = layout.key;
 }

@@ -6,10 +6,13 @@
  * and comes back in their requests as its handle. A request is done only if the handle is of a
  * window that is offered now, and all its bytes lie inside. All numbers are little-endian:
  *
- *      0 u8  version (1)          1 u8  254, which no rendezvous' handle has there
- *      2 u16 zero                 4 u32 handle: index      8 u32 handle: generation
+ *      0 u8  version (2)          1 u8  254, which no rendezvous' handle has there
+ *      2 u16 1: a device reaches the memory by the key, which is zero otherwise; 2: and changes it
+ *            in order with the processor's atomic instructions
+ *      4 u32 handle: index        8 u32 handle: generation
  *     12 u32 zero                16 u64 address of the first byte
- *     24 u64 length in bytes
+ *     24 u64 length in bytes     32 u64 where the window begins in the key's region, in bytes
+ *     40 24B the transport's key
  *
  * Not thread safe: the caller holds a lock over all calls on a table.
  */
@@ -22,8 +25,9 @@
 
 #include "base/handle_table.h"
 #include "base/status.h"
+#include "registration/registration.h"
 
-#define REGX_WINDOW_NAME_SIZE 32
+#define REGX_WINDOW_NAME_SIZE 64
 #define REGX_WINDOWS_MAX 65536u /* offered at once */
 
 /* One offered piece of memory. Owned by the table. */
@@ -31,6 +35,8 @@ typedef struct regx_window {
     char *base;
     size_t length;
     regx_handle_t handle;
+    bool registered; /* with a device: device.h */
+    regx_lasting_t use;
 } regx_window_t;
 
 typedef struct regx_windows {
@@ -43,11 +49,17 @@ typedef struct regx_window_name {
     regx_handle_t handle;
     uint64_t base;
     uint64_t length;
+    bool has_key, has_atomics;
+    uint64_t offset; /* in the key's region */
+    regx_key_t key;
 } regx_window_name_t;
 
 void regx_windows_init(regx_windows_t *windows);
-/* Withdraws all. */
+/* Withdraws all. None is registered any more. */
 void regx_windows_fini(regx_windows_t *windows);
+
+/* The next one that is offered, from the one of that index on. NULL: there are no more. */
+regx_window_t *regx_windows_next(const regx_windows_t *windows, uint32_t *index);
 
 /* REGX_OK; REGX_NO_MEMORY: no memory, or REGX_WINDOWS_MAX are offered. */
 regx_status_t regx_window_offer(regx_windows_t *windows, void *base, size_t length,

@@ -66,6 +66,10 @@ bool regx_cache_acquire_kept(regx_cache_t *cache, const void *base, size_t lengt
                              regx_region_t *region);
 void regx_cache_release(regx_cache_t *cache, regx_region_t *region);
 
+/* Has the cache look at a use when it acts on changes, from now on or no longer. */
+void regx_cache_watch(regx_cache_t *cache, regx_lasting_t *use);
+void regx_cache_unwatch(regx_cache_t *cache, regx_lasting_t *use);
+
 /* Acts on changes and deregisters what is dead and no longer used, a bounded amount. Cheap when
  * there is nothing to do. */
 void regx_cache_progress(regx_cache_t *cache);
@@ -258,6 +262,7 @@ struct regx_cache {
         dead; /* regions that may still have users that no look at the counts shows */
     regx_region_list_t ripe; /* … whose counts show all users */
     regx_region_list_t busy; /* … and had some */
+    regx_link_t lasting;     /* uses of regx_lasting_t */
     bool closing;            /* nobody looks up any more */
     bool warned;             /* of a buffer that changed while in use, or about to be: */
     _Atomic bool to_warn;

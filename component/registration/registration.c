@@ -202,6 +202,25 @@ void regx_region_release(regx_registry_t *registry, regx_region_t *region)
     }
 }
 
+regx_status_t regx_lasting_acquire(regx_registry_t *registry, void *base, size_t length,
+                                   unsigned access, regx_lasting_t *use)
+{
+    const regx_status_t status = regx_region_acquire(registry, base, length, access, &use->region);
+
+    if (status == REGX_OK && registry->cache != NULL) {
+        regx_cache_watch(registry->cache, use);
+    }
+    return status;
+}
+
+void regx_lasting_release(regx_registry_t *registry, regx_lasting_t *use)
+{
+    if (registry->cache != NULL) {
+        regx_cache_unwatch(registry->cache, use);
+    }
+    regx_region_release(registry, &use->region);
+}
+
 void regx_registry_progress(regx_registry_t *registry)
 {
     if (registry->cache != NULL) {

@@ -24,6 +24,7 @@
 #ifndef REGX_REGISTRATION_REGISTRATION_H
 #define REGX_REGISTRATION_REGISTRATION_H
 
+#include "base/list.h"
 #include "base/param.h"
 #include "registration/monitor.h"
 
@@ -71,7 +72,8 @@ typedef struct regx_cache_config {
     regx_admit_t admit; /* SECOND: a range's first use does not push out others */
     regx_inuse_t inuse; /* what progress does about a buffer that changed while in use */
     /* Called from progress, acquire or close, with no lock held, at the first such buffer (WARN,
-     * DRAIN) or at each (ABORT), once its last use has ended. May be NULL. */
+     * DRAIN) or at each (ABORT), once its last use has ended, or lasts (regx_lasting_t). May be
+     * NULL. */
     void (*changed_in_use)(void *context, const void *base, size_t length);
     void *context;
     const regx_trace_t *trace; /* lives as long as the registry; NULL: off */
@@ -125,6 +127,20 @@ bool regx_region_seems_kept(regx_registry_t *registry, const void *base, size_t 
 bool regx_region_acquire_kept(regx_registry_t *registry, const void *base, size_t length,
                               unsigned access, regx_region_t *region);
 void regx_region_release(regx_registry_t *registry, regx_region_t *region);
+
+/* A use that may last as long as the program, as of a window. The caller keeps it in place until it
+ * is released. */
+typedef struct regx_lasting {
+    regx_region_t region;
+    regx_link_t link; /* the cache's */
+    bool told;
+} regx_lasting_t;
+
+/* As regx_region_acquire and release. But that its memory changed while in use is told as soon as
+ * the cache acts on the change, not at the end of the use. */
+regx_status_t regx_lasting_acquire(regx_registry_t *registry, void *base, size_t length,
+                                   unsigned access, regx_lasting_t *use);
+void regx_lasting_release(regx_registry_t *registry, regx_lasting_t *use);
 
 /* A transfer as a whole, registered or not, uses that memory: changes of it wait where they can be
  * made to (drain.h). Returns what ends it. */

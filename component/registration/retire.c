@@ -17,6 +17,7 @@
 
 #include <string.h>
 
+#include "base/util.h"
 #include "registration/thread.h"
 
 void regx_cache_kill_locked(regx_cache_t *cache, uint32_t number, regx_region_state_t state)
@@ -271,6 +272,66 @@ static void end_regions(void *context, const uint32_t *numbers, uint32_t count)
     cut->ended += count;
 }
 
+static void note_changed_locked(regx_cache_t *cache, const regx_record_t *record)
+{
+    const regx_inuse_t inuse = cache->config.inuse;
+
+    if (cache->config.changed_in_use == NULL || inuse == REGX_INUSE_IGNORE) {
+        return;
+    }
+    if (!cache->warned || inuse == REGX_INUSE_ABORT) {
+        cache->warned = true;
+        cache->changed = (regx_range_t){.start = record->start, .size = record->size};
+        atomic_store(&cache->to_warn, true);
+    }
+}
+
+/* Tells of uses that last and whose memory has changed. Not of those whose region has changed
+ * elsewhere, or has ended because the log was lapped. */
+static void look_at_lasting_locked(regx_cache_t *cache)
+{
+    regx_counters_t *counters = cache->registry->counters;
+
+    for (regx_link_t *at = cache->lasting.next; at != &cache->lasting; at = at->next) {
+        regx_lasting_t *use = REGX_CONTAINER_OF(at, regx_lasting_t, link);
+        const regx_region_t *region = &use->region;
+        regx_record_t *record = &cache->records[region->kept];
+
+        if (use->told || atomic_load(&record->state) != REGX_REGION_CHANGED ||
+            (cache->monitor->flags & REGX_MONITOR_LATE) != 0 ||
+            !regx_inval_log_shows(cache->log, region->since, region->start,
+                                  region->start + region->length)) {
+            continue;
+        }
+        use->told = true;
+        if (!atomic_exchange_explicit(&record->used_changed, true, memory_order_relaxed)) {
+            atomic_fetch_add(&counters->inuse_changes, 1); /* perhaps in the cache's thread */
+            note_changed_locked(cache, record);
+        }
+    }
+}
+
+void regx_cache_watch(regx_cache_t *cache, regx_lasting_t *use)
+{
+    use->told = false;
+    regx_list_init(&use->link);
+    if (use->region.kept != 0 && !regx_cache_in_child(cache)) {
+        regx_lock(&cache->lock);
+        regx_list_append(&cache->lasting, &use->link);
+        look_at_lasting_locked(cache); /* it may have changed since it was acquired */
+        regx_unlock(&cache->lock);
+    }
+}
+
+void regx_cache_unwatch(regx_cache_t *cache, regx_lasting_t *use)
+{
+    if (use->region.kept != 0 && !regx_cache_in_child(cache)) {
+        regx_lock(&cache->lock);
+        regx_list_remove(&use->link);
+        regx_unlock(&cache->lock);
+    }
+}
+
 /* Until nothing that is alive overlaps the change it stays the next to be acted on, from the start:
  * what is inserted meanwhile may overlap it too. */
 void regx_cache_drain_locked(regx_cache_t *cache, regx_request_t *request)
@@ -305,6 +366,7 @@ void regx_cache_drain_locked(regx_cache_t *cache, regx_request_t *request)
     if (cut.ended > 0) {
         regx_cache_has_work(cache);
         atomic_fetch_add(&counters->invalidations, cut.ended); /* perhaps in the cache's thread */
+        look_at_lasting_locked(cache);
     }
 }
 
@@ -353,17 +415,8 @@ static regx_region_list_t pick_unused(regx_cache_t *cache, unsigned max)
 /* It changed while it was in use, and the last use has ended. */
 static void note_changed(regx_cache_t *cache, const regx_record_t *record)
 {
-    const regx_inuse_t inuse = cache->config.inuse;
-
-    if (cache->config.changed_in_use == NULL || inuse == REGX_INUSE_IGNORE) {
-        return;
-    }
     regx_lock(&cache->lock);
-    if (!cache->warned || inuse == REGX_INUSE_ABORT) {
-        cache->warned = true;
-        cache->changed = (regx_range_t){.start = record->start, .size = record->size};
-        atomic_store(&cache->to_warn, true);
-    }
+    note_changed_locked(cache, record);
     regx_unlock(&cache->lock);
 }
 

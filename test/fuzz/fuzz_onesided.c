@@ -66,6 +66,31 @@ static void ended(regx_onesided_request_t *request, regx_status_t status)
     done++;
 }
 
+/* The registry, of which there is none here: no device reaches the windows. */
+regx_status_t regx_region_acquire(regx_registry_t *registry, void *base, size_t length,
+                                  unsigned access, regx_region_t *region)
+{
+    (void)registry, (void)base, (void)length, (void)access, (void)region;
+    return REGX_DENIED;
+}
+
+void regx_region_release(regx_registry_t *registry, regx_region_t *region)
+{
+    (void)registry, (void)region;
+    fuzz_check(false); /* nothing is registered */
+}
+
+regx_status_t regx_lasting_acquire(regx_registry_t *registry, void *base, size_t length,
+                                   unsigned access, regx_lasting_t *use)
+{
+    return regx_region_acquire(registry, base, length, access, &use->region);
+}
+
+void regx_lasting_release(regx_registry_t *registry, regx_lasting_t *use)
+{
+    regx_region_release(registry, &use->region);
+}
+
 static void unanswered(void *context, uint64_t peer)
 {
     (void)context, (void)peer;

@@ -243,6 +243,37 @@ def test_one_sided(verbs) -> None:
     job.checked(3).over("verbs")
 
 
+def test_windows_are_written_and_read_by_the_device(verbs, full: bool) -> None:
+    """Each put and get is one of its requests, and goes while the target is not in MPI; only atomic operations ask
+    the target."""
+    cases = ["fence", "pscw", "lock", "swap", "alone"]
+    if full:
+        cases += ["requests", "flood", "derived", "accumulate", "fetch", "alternate"]
+    job = verbs("window", "create", 70_001, *cases, ranks=2, regx={})
+    job.checked(2).over("verbs")
+    moved = job.total("onesided_puts") + job.total("onesided_gets")
+    assert job.total("onesided_device") == moved > 0, str(job)
+    assert job.total("onesided_messages") == job.total("onesided_atomics"), str(job)
+    assert job.total("onesided_registered") > 2 * 2 * 70_001, str(job)
+    assert job.total("malformed") == 0, str(job)
+
+
+def test_what_is_attached_is_moved_by_its_target(verbs, full: bool) -> None:
+    """Open MPI keeps the registration of pages that have been detached and replaced: the device would reach the old
+    ones. What it needs of a window itself is registered."""
+    ranks, rounds = 3, 8
+    for backend in ["auto", *(BACKENDS[:-1] if full else [])]:
+        job = verbs("window", "dynamic", 5000, "renew", ranks=ranks, regx={"backend": backend})
+        job.checked(ranks).over("verbs")
+        messages = job.total("onesided_messages") - job.total("onesided_atomics")
+        moved = job.total("onesided_puts") + job.total("onesided_gets")
+        assert messages == moved - job.total("onesided_device") == 2 * rounds * ranks, str(job)
+        assert any(reason.startswith("window: whole pages") for reason in job.reasons("fallbacks")), str(job)
+        assert job.total("onesided_registered") > 0, str(job)
+    if full:
+        verbs("window", "dynamic", 5000, "fence", "lock", "fetch", ranks=ranks, regx={}).checked(ranks)
+
+
 COUNTED = """
 [defaults]
 benchmark = companion_latency

@@ -5,8 +5,13 @@
  *     window FLAVOUR SIZE CASE...
  *
  * FLAVOUR is create, allocate or dynamic. The cases are in the table at the end. SIZE is the bytes
- * of a put or get; every rank's window has a part of that size for each rank.
+ * of a put or get; every rank's window has a part of that size for each rank. The case renew is of
+ * dynamic windows; alone is for where the target need not do anything.
  */
+#include <sched.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include "check.h"
 
 enum { COUNTS = 600, ROUNDS = 300, POLLS = 50 };
@@ -498,13 +503,126 @@ static void swap(void)
     close_window();
 }
 
+/* Other pages at that place, all zero. Never unmapped meanwhile: another thread's mapping could come
+ * there. */
+static unsigned char *renewed(unsigned char *place, size_t bytes)
+{
+    static const int how = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
+
+    if (mmap(place, bytes, PROT_NONE, how, -1, 0) != place ||
+        mmap(place, bytes, PROT_READ | PROT_WRITE, how, -1, 0) != place) {
+        check_fail("the memory cannot be mapped anew");
+    }
+    return place;
+}
+
+/* What is put to, and got from, `memory`, whose last byte is behind the part of a put. */
+static void exchange(uint64_t round)
+{
+    const int to = (rank + 1) % ranks, from = (rank + ranks - 1) % ranks;
+    unsigned char *mine = filled(round, to);
+    unsigned char back;
+
+    memory[size] = (unsigned char)round;
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Win_lock(MPI_LOCK_SHARED, to, 0, window);
+    MPI_Put(mine, (int)size, MPI_BYTE, to, at(to, 0), (int)size, MPI_BYTE, window);
+    MPI_Get(&back, 1, MPI_BYTE, to, at(to, size), 1, MPI_BYTE, window);
+    MPI_Win_unlock(to, window);
+    MPI_Barrier(MPI_COMM_WORLD);
+    check_stamp(memory, size, key(round, from, rank), 0, "put to new pages");
+    if (back != (unsigned char)round) {
+        check_fail("got 0x%02x of old pages in round %d", back, (int)round);
+    }
+    free(mine);
+}
+
+/* Attached memory that is detached, replaced by other pages and attached again: what is put and got
+ * is that of the new pages. Also where something else is attached in its last page all the time, for
+ * which Open MPI keeps the first registration. For a dynamic window. */
+static void renew(void)
+{
+    enum { ROUNDS_OF_EACH = 4 };
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    const size_t whole = (size + page) / page * page; /* more than `size` */
+    unsigned char *place =
+        mmap(NULL, whole + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    unsigned char *other = place + whole + page / 2;
+    MPI_Aint origin;
+
+    MPI_Win_create_dynamic(MPI_INFO_NULL, MPI_COMM_WORLD, &window);
+    origins = check_memory((size_t)ranks * sizeof *origins);
+    memory = place;
+    MPI_Get_address(place, &origin);
+    MPI_Allgather(&origin, 1, MPI_AINT, origins, 1, MPI_AINT, MPI_COMM_WORLD);
+    for (uint64_t round = 0; round < ROUNDS_OF_EACH; round++) {
+        renewed(memory, whole);
+        MPI_Win_attach(window, memory, (MPI_Aint)size + 1);
+        exchange(round);
+        MPI_Win_detach(window, memory);
+    }
+    MPI_Win_attach(window, memory, other - memory);
+    MPI_Win_attach(window, other, 1);
+    for (uint64_t round = ROUNDS_OF_EACH; round < 2 * ROUNDS_OF_EACH; round++) {
+        exchange(round);
+        MPI_Win_detach(window, memory);
+        renewed(memory, whole);
+        MPI_Win_attach(window, memory, (MPI_Aint)whole);
+    }
+    MPI_Win_detach(window, memory);
+    MPI_Win_detach(window, other);
+    MPI_Win_free(&window);
+    munmap(place, whole + page);
+    free(origins);
+}
+
+/* Waits for a put, by looking at the memory alone. */
+static void await_bytes(const unsigned char *at, unsigned char value)
+{
+    while (__atomic_load_n(at, __ATOMIC_ACQUIRE) != value) {
+        sched_yield();
+    }
+}
+
+/* Puts and gets between pairs, whose second is not inside MPI from the first one to the last. */
+static void alone(void)
+{
+    const int other = rank ^ 1;
+    unsigned char *mine = check_memory(size), *back = check_memory(size);
+    const unsigned char begun = 1, ended = 2;
+
+    open_window(2 * size + 1);
+    stamp_fill(memory + size, size, key(0, rank, rank), 0);
+    MPI_Win_lock_all(MPI_MODE_NOCHECK, window);
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (other < ranks && rank % 2 == 0) {
+        stamp_fill(mine, size, key(1, rank, other), 0);
+        MPI_Put(&begun, 1, MPI_BYTE, other, at(other, 2 * size), 1, MPI_BYTE, window);
+        MPI_Win_flush(other, window);
+        MPI_Put(mine, (int)size, MPI_BYTE, other, at(other, 0), (int)size, MPI_BYTE, window);
+        MPI_Get(back, (int)size, MPI_BYTE, other, at(other, size), (int)size, MPI_BYTE, window);
+        MPI_Win_flush(other, window);
+        check_stamp(back, size, key(0, other, other), 0, "got from who is not inside MPI");
+        MPI_Put(&ended, 1, MPI_BYTE, other, at(other, 2 * size), 1, MPI_BYTE, window);
+        MPI_Win_flush(other, window);
+    } else if (other < ranks) {
+        await_bytes(memory + 2 * size, begun);
+        await_bytes(memory + 2 * size, ended);
+        check_stamp(memory, size, key(1, other, rank), 0, "put here meanwhile");
+    }
+    MPI_Win_unlock_all(window);
+    close_window();
+    free(mine);
+    free(back);
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
 } cases[] = {{"fence", fence},           {"pscw", pscw},   {"lock", lock},
              {"requests", requests},     {"flood", flood}, {"derived", derived},
              {"accumulate", accumulate}, {"fetch", fetch}, {"swap", swap},
-             {"alternate", alternate}};
+             {"alternate", alternate},   {"renew", renew}, {"alone", alone}};
 
 int main(int argc, char **argv)
 {

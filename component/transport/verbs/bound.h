@@ -4,7 +4,8 @@
  *
  * A queue pair per peer is memory of the device and of the process. With a bound, an endpoint that
  * is wanted beyond it waits while another one is closed: the least recently used of those that have
- * nothing in line. Both ends close it:
+ * nothing in line. (What a peer only writes and reads of windows here is not noticed as a use: if it
+ * is closed for that, the peer connects again.) Both ends close it:
  *
  *   A accepts nothing more by it. When all that A posted has completed: RETIRE
  *   B hears that behind all that A sent. B accepts nothing more, posts what is in line, and when

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What callers send, write and read: operations of transport.h (frame.c, put.c, get.c), and the
+ * What callers send, write and read: operations of transport.h (frame.c, put.c, get.c, fetch.c), and the
  * lines of puts and gets.
  */
 #ifndef REGX_VERBS_DATA_H
@@ -13,7 +13,9 @@ regx_status_t regx_verbs_send(regx_conn_t *conn, uint8_t tag, const void *header
                               size_t payload_length);
 regx_status_t regx_verbs_send_zcopy(regx_conn_t *conn, regx_zcopy_t *zcopy);
 regx_status_t regx_verbs_put(regx_conn_t *conn, regx_put_t *put);
+regx_status_t regx_verbs_accepts(regx_conn_t *conn, bool puts);
 regx_status_t regx_verbs_get(regx_conn_t *conn, regx_get_t *get);
+regx_status_t regx_verbs_fetch(regx_conn_t *conn, regx_fetch_t *fetch);
 
 /* Post what is in line, as far as there is room; of puts a bounded amount. The endpoint is ready.
  */

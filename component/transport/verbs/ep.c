@@ -143,10 +143,12 @@ regx_status_t regx_ep_probe(regx_verbs_t *verbs, char *error, size_t error_size)
 /* 0, or the error. */
 static int to_init(const regx_ep_t *ep)
 {
-    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT,
-                               .pkey_index = ep->verbs->pkey_index,
-                               .port_num = ep->verbs->port.number,
-                               .qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ};
+    const int atomics = ep->verbs->fetches ? IBV_ACCESS_REMOTE_ATOMIC : 0;
+    struct ibv_qp_attr attr = {
+        .qp_state = IBV_QPS_INIT,
+        .pkey_index = ep->verbs->pkey_index,
+        .port_num = ep->verbs->port.number,
+        .qp_access_flags = (unsigned)(IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | atomics)};
 
     return ibv_modify_qp(ep->qp, &attr,
                          IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Gets: RDMA READs of a peer's registered memory into ours. They have a line of their own, which
- * frames and puts overtake: nothing is told to the peer, so there is no order to keep.
+ * frames and puts overtake: nothing is told to the peer, so there is no order to keep. One without a
+ * region is read to a slot, and copied from there when it has come.
  */
+#include "transport/verbs/buffers.h"
 #include "transport/verbs/cm.h"
 #include "transport/verbs/data.h"
 #include "transport/verbs/key.h"
@@ -10,33 +12,48 @@
 
 enum { POSTED = REGX_TX_NEXT + 1 }; /* of a get's scratch: bytes posted */
 
-static bool is_allowed(const regx_get_t *get, const regx_verbs_key_t *key)
+/* Whether there is room for it on our side. */
+static bool has_place(const regx_verbs_t *verbs, const regx_get_t *get)
 {
+    if (get->region == NULL) {
+        return get->length <= verbs->super.silent_copied;
+    }
     const uint8_t *local = get->local, *base = get->region->base;
 
-    return get->length > 0 && get->offset <= key->length &&
-           get->length <= key->length - get->offset && local >= base &&
-           get->length <= get->region->length - (size_t)(local - base);
+    return local >= base && get->length <= get->region->length - (size_t)(local - base);
 }
 
-/* Posts the next piece of a get. There is room. Returns whether it was the last. */
-static bool post_piece(regx_ep_t *ep, regx_get_t *get)
+static bool is_allowed(const regx_verbs_t *verbs, const regx_get_t *get,
+                       const regx_verbs_key_t *key)
+{
+    return get->length > 0 && get->offset <= key->length &&
+           get->length <= key->length - get->offset && has_place(verbs, get);
+}
+
+/* Posts the next piece of a get, which is read to the slot if it has one. There is room. Returns
+ * whether it was the last. */
+static bool post_piece(regx_ep_t *ep, regx_get_t *get, uint32_t slot)
 {
     const regx_verbs_key_t key = regx_verbs_key_unpack(&get->key);
     const size_t posted = (size_t)(uintptr_t)get->scratch[POSTED];
     const size_t left = get->length - posted;
     const bool last = left <= ep->verbs->piece_max;
     struct ibv_sge piece = {.addr = (uintptr_t)get->local + posted,
-                            .length = (uint32_t)(last ? left : ep->verbs->piece_max),
-                            .lkey = ((const struct ibv_mr *)get->region->handle)->lkey};
+                            .length = (uint32_t)(last ? left : ep->verbs->piece_max)};
     struct ibv_send_wr request = {
         .sg_list = &piece,
         .num_sge = 1,
         .opcode = IBV_WR_RDMA_READ,
         .wr.rdma = {.remote_addr = key.base + get->offset + posted, .rkey = key.rkey}};
     const regx_work_t work = {
-        .kind = REGX_WORK_GET, .object = last ? get : NULL, .what = "RDMA READ"};
+        .kind = REGX_WORK_GET, .slot = slot, .object = last ? get : NULL, .what = "RDMA READ"};
 
+    if (slot != REGX_SLOT_NONE) {
+        piece.addr = (uintptr_t)regx_slot_memory(ep->verbs, slot);
+        piece.lkey = regx_slot_key(ep->verbs, slot);
+    } else {
+        piece.lkey = ((const struct ibv_mr *)get->region->handle)->lkey;
+    }
     get->scratch[POSTED] = (void *)(uintptr_t)(posted + piece.length);
     ep->reads++;
     regx_count_sent(ep->verbs, piece.length);
@@ -50,8 +67,12 @@ void regx_get_take_turn(regx_ep_t *ep)
     while (ep->first_get != NULL && ep->reads < ep->reads_max && ep->state == REGX_EP_READY &&
            regx_tx_has_room(ep, 1)) {
         regx_get_t *get = ep->first_get;
+        uint32_t slot = REGX_SLOT_NONE;
 
-        if (post_piece(ep, get)) {
+        if (get->region == NULL && (slot = regx_tx_take_slot(ep)) == REGX_SLOT_NONE) {
+            break;
+        }
+        if (post_piece(ep, get, slot)) {
             ep->first_get = get->scratch[REGX_TX_NEXT];
         }
     }
@@ -63,7 +84,7 @@ regx_status_t regx_verbs_get(regx_conn_t *super, regx_get_t *get)
     regx_verbs_t *verbs = regx_verbs_of(super->transport);
     const regx_verbs_key_t key = regx_verbs_key_unpack(&get->key);
 
-    if (!is_allowed(get, &key)) {
+    if (!is_allowed(verbs, get, &key)) {
         return REGX_INVALID;
     }
     if (!regx_try_lock_enter(&verbs->try_lock)) {

@@ -6,6 +6,9 @@
  * (the put's region, or the pool), else slots that it is copied to. A put takes its place in the
  * line when it is accepted. Until its last request has been posted, sends to the same peer answer
  * REGX_AGAIN; another put queues up.
+ *
+ * A silent put is the WRITEs alone. It is not accepted behind another one that is in line, so that who
+ * puts and puts without end does not keep frames waiting.
  */
 #include <endian.h>
 #include <string.h>
@@ -16,10 +19,10 @@
 #include "transport/verbs/key.h"
 #include "transport/verbs/tx.h"
 
-#define TURN_PIECES 4                              /* of copied data per endpoint and turn */
-#define STAGED_MAX (REGX_VERBS_FRAME_MAX & ~4095u) /* bytes copied to one slot; then the notice */
+#define TURN_PIECES 4 /* of copied data per endpoint and turn */
 
-_Static_assert(STAGED_MAX + REGX_NOTICE_MAX <= REGX_VERBS_FRAME_MAX, "a slot holds both");
+_Static_assert(REGX_VERBS_COPIED_MAX + REGX_NOTICE_MAX <= REGX_VERBS_FRAME_MAX,
+               "a slot holds what is copied, and then the notice");
 
 enum { SENT = REGX_TX_NEXT + 1 }; /* of a put's scratch: bytes posted */
 
@@ -63,6 +66,7 @@ typedef struct piece {
     uint64_t address; /* where the put begins in the peer's memory */
     uint32_t rkey;
     struct ibv_sge data;
+    bool carried;  /* by the request itself, of a silent put */
     bool last;     /* the notice or immediate goes with it */
     uint32_t slot; /* that it, or its notice, is copied to; REGX_SLOT_NONE: none */
 } piece_t;
@@ -70,7 +74,8 @@ typedef struct piece {
 /* Whether the notice must be sent from a slot. */
 static bool notice_needs_slot(const regx_ep_t *ep, const regx_put_t *put)
 {
-    return (put->immediate == 0 || put->length == 0) && put->notice_length > ep->inline_max;
+    return !put->silent && (put->immediate == 0 || put->length == 0) &&
+           put->notice_length > ep->inline_max;
 }
 
 /* REGX_OK; REGX_AGAIN: no slot, or no room for the requests; REGX_INVALID: the put leads outside of
@@ -80,18 +85,22 @@ static regx_status_t prepare(regx_ep_t *ep, const regx_put_t *put, piece_t *piec
     const size_t sent = sent_of(put), left = put->length - sent;
     const uint8_t *from = (const uint8_t *)put->local + sent;
     const bool staged = !local_key(ep->verbs, put, &piece->data.lkey);
-    const uint64_t max = staged ? STAGED_MAX : ep->verbs->piece_max;
+    const uint64_t max = staged ? REGX_VERBS_COPIED_MAX : ep->verbs->piece_max;
 
     piece->last = left <= max;
     piece->slot = REGX_SLOT_NONE;
+    piece->carried = put->silent && staged && put->length <= ep->inline_max;
     piece->data.addr = (uintptr_t)from;
     piece->data.length = (uint32_t)(piece->last ? left : max);
     if (!destination(ep, put, &piece->address, &piece->rkey)) {
         return REGX_INVALID;
     }
     piece->address += sent;
-    if (!regx_tx_has_room(ep, piece->last ? 2 : 1)) {
+    if (!regx_tx_has_room(ep, piece->last && !put->silent ? 2 : 1)) {
         return REGX_AGAIN;
+    }
+    if (piece->carried) {
+        return REGX_OK;
     }
     if ((staged && left > 0) || (piece->last && notice_needs_slot(ep, put))) {
         piece->slot = regx_tx_take_slot(ep);
@@ -115,7 +124,7 @@ static struct ibv_send_wr notice_of(const regx_ep_t *ep, const regx_put_t *put,
 {
     *data = (struct ibv_sge){.addr = (uintptr_t)put->notice, .length = put->notice_length};
     if (notice_needs_slot(ep, put)) {
-        uint8_t *room = regx_slot_memory(ep->verbs, piece->slot) + STAGED_MAX;
+        uint8_t *room = regx_slot_memory(ep->verbs, piece->slot) + REGX_VERBS_COPIED_MAX;
 
         memcpy(room, put->notice, put->notice_length);
         data->addr = (uintptr_t)room;
@@ -128,7 +137,7 @@ static struct ibv_send_wr notice_of(const regx_ep_t *ep, const regx_put_t *put,
     return request;
 }
 
-/* Posts the next piece of a put, the last with the notice. REGX_OK, REGX_AGAIN: no room,
+/* Posts the next piece of a put, the last with the notice if it has one. REGX_OK, REGX_AGAIN: no room,
  * REGX_UNREACHABLE; REGX_INVALID: it leads outside of the peer's memory. `posted` tells whether
  * the notice was. */
 static regx_status_t post_piece(regx_ep_t *ep, regx_put_t *put, bool *posted)
@@ -157,7 +166,13 @@ static regx_status_t post_piece(regx_ep_t *ep, regx_put_t *put, bool *posted)
         put->scratch[SENT] = (void *)(uintptr_t)(sent_of(put) + piece.data.length);
         regx_count_sent(ep->verbs, piece.data.length);
     }
-    if (piece.last && put->immediate != 0 && count == 1) {
+    if (piece.carried) {
+        requests[0].send_flags = IBV_SEND_INLINE;
+    }
+    if (piece.last && put->silent) {
+        works[0].kind = REGX_WORK_PUT;
+        works[0].object = put;
+    } else if (piece.last && put->immediate != 0 && count == 1) {
         requests[0].opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
         requests[0].imm_data = htobe32(regx_piece_pack(REGX_PIECE_WRITTEN, put->immediate));
         works[0].kind = REGX_WORK_PUT;
@@ -193,6 +208,54 @@ void regx_put_take_turn(regx_ep_t *ep)
     }
 }
 
+/* Accepts it into the line, and posts what there is room for. */
+static void line_up(regx_ep_t *ep, regx_put_t *put, bool ready)
+{
+    put->scratch[REGX_TX_NEXT] = NULL;
+    put->scratch[SENT] = NULL;
+    if (ep->first == NULL) {
+        ep->first = put;
+    } else {
+        ep->last->scratch[REGX_TX_NEXT] = put;
+    }
+    ep->last = put;
+    if (ready && ep->first == put) {
+        regx_put_take_turn(ep);
+    }
+    if (ep->first != NULL) {
+        regx_arbiter_add(&ep->verbs->arbiter, &ep->entry);
+    }
+}
+
+/* Whether a put is possible, whoever the peer is. */
+static bool is_sound(const regx_put_t *put)
+{
+    return put->notice_length <= REGX_NOTICE_MAX &&
+           (!put->silent || (put->target == REGX_TARGET_REGION && put->length > 0));
+}
+
+/* Whether a silent put would stand behind another one. The endpoint is ready. */
+static bool waits_for_silent(const regx_ep_t *ep)
+{
+    return ep->first != NULL && ep->last->silent;
+}
+
+regx_status_t regx_verbs_accepts(regx_conn_t *super, bool puts)
+{
+    regx_verbs_conn_t *conn = (regx_verbs_conn_t *)super;
+    regx_verbs_t *verbs = regx_verbs_of(super->transport);
+
+    if (!regx_try_lock_enter(&verbs->try_lock)) {
+        return REGX_AGAIN;
+    }
+    regx_status_t status = regx_cm_ready(conn);
+    if (status == REGX_OK && puts && waits_for_silent(conn->ep)) {
+        status = REGX_AGAIN;
+    }
+    regx_try_lock_leave(&verbs->try_lock);
+    return status;
+}
+
 regx_status_t regx_verbs_put(regx_conn_t *super, regx_put_t *put)
 {
     regx_verbs_conn_t *conn = (regx_verbs_conn_t *)super;
@@ -200,7 +263,7 @@ regx_status_t regx_verbs_put(regx_conn_t *super, regx_put_t *put)
     uint64_t address;
     uint32_t rkey;
 
-    if (put->notice_length > REGX_NOTICE_MAX) {
+    if (!is_sound(put)) {
         return REGX_INVALID;
     }
     if (!regx_try_lock_enter(&verbs->try_lock)) {
@@ -210,21 +273,11 @@ regx_status_t regx_verbs_put(regx_conn_t *super, regx_put_t *put)
     regx_ep_t *ep = conn->ep;
     if (status == REGX_OK && !destination(ep, put, &address, &rkey)) {
         status = REGX_INVALID;
-    } else if (status != REGX_UNREACHABLE && ep != NULL && ep->local == REGX_EP_OPEN) {
-        put->scratch[REGX_TX_NEXT] = NULL;
-        put->scratch[SENT] = NULL;
-        if (ep->first == NULL) {
-            ep->first = put;
-        } else {
-            ep->last->scratch[REGX_TX_NEXT] = put;
-        }
-        ep->last = put;
-        if (status == REGX_OK && ep->first == put) {
-            regx_put_take_turn(ep);
-        }
-        if (ep->first != NULL) {
-            regx_arbiter_add(&verbs->arbiter, &ep->entry);
-        }
+    } else if (put->silent && status == REGX_OK && waits_for_silent(ep)) {
+        status = REGX_AGAIN;
+    } else if (status == REGX_OK || (!put->silent && status != REGX_UNREACHABLE && ep != NULL &&
+                                     ep->local == REGX_EP_OPEN)) {
+        line_up(ep, put, status == REGX_OK);
         status = REGX_PENDING;
     }
     regx_try_lock_leave(&verbs->try_lock);

@@ -7,6 +7,7 @@
 #include "transport/verbs/cleanup.h"
 #include "transport/verbs/cm_queue.h"
 #include "transport/verbs/rx.h"
+#include "transport/verbs/tx.h"
 
 /* For the device to report that the queue pair takes no more. One that does not report keeps the
  * completions of a queue pair that is destroyed, one that drops them reports (cleanup.h). */
@@ -26,6 +27,8 @@ static void replace(regx_ep_t *ep)
         regx_ep_break_wanted(ep, "completion queue", "it cannot be read");
     } else if (ep->remote_closed) {
         regx_ep_break(ep, "queue pair", "the peer has left");
+    } else if (!regx_tx_may_repeat(ep)) {
+        regx_ep_break_wanted(ep, "atomic operation", "nobody knows whether it was done");
     }
     const regx_ep_state_t state = ep->state;
     regx_ep_take_another(ep, &made);

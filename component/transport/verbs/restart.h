@@ -32,7 +32,8 @@
  * Identity. A connection is known by the epochs of the first queue pair of either end. Messages name
  * them, and the sender's present epoch, so that what is late is told from what counts.
  *
- * What may not be done twice, such as an atomic operation, may not be repeated: there is none.
+ * What may not be done twice is not repeated: an endpoint with an atomic operation under way, whose
+ * answer has not come, breaks.
  *
  * The end. An endpoint that is not ready again within the limit breaks: a peer that is gone, that
  * has given the connection up, or computes all that time. The limit begins anew where something has

@@ -189,6 +189,34 @@ static void give_slot(regx_ep_t *ep, uint32_t slot)
     regx_slot_give(ep->verbs, slot, --ep->slots);
 }
 
+/* Bytes that were read to a slot. */
+static void finish_get(regx_ep_t *ep, const regx_work_t *work, regx_status_t status)
+{
+    const regx_get_t *get = work->object;
+
+    ep->reads--;
+    if (work->slot == REGX_SLOT_NONE) {
+        return;
+    }
+    if (status == REGX_OK) {
+        memcpy(get->local, regx_slot_memory(ep->verbs, work->slot), get->length);
+    }
+    give_slot(ep, work->slot);
+}
+
+/* Of one that failed nobody knows whether the peer's memory was changed. */
+static void finish_fetch(regx_ep_t *ep, const regx_work_t *work, regx_status_t status)
+{
+    regx_fetch_t *fetch = work->object;
+
+    if (status == REGX_OK) {
+        memcpy(&fetch->result, regx_slot_memory(ep->verbs, work->slot), sizeof(fetch->result));
+    }
+    give_slot(ep, work->slot);
+    ep->verbs->events++;
+    fetch->done(fetch, status);
+}
+
 static void finish(regx_ep_t *ep, const regx_work_t *work, regx_status_t status)
 {
     regx_put_t *put = work->object;
@@ -213,8 +241,11 @@ static void finish(regx_ep_t *ep, const regx_work_t *work, regx_status_t status)
         ep->verbs->events++;
         zcopy->done(zcopy, status);
         break;
+    case REGX_WORK_FETCH:
+        finish_fetch(ep, work, status);
+        break;
     case REGX_WORK_GET:
-        ep->reads--;
+        finish_get(ep, work, status);
         if (get != NULL) {
             ep->verbs->events++;
             get->done(get, status);
@@ -303,6 +334,16 @@ bool regx_tx_settle(regx_ep_t *ep, uint64_t heard)
     }
     settle(ep, end);
     return true;
+}
+
+bool regx_tx_may_repeat(const regx_ep_t *ep)
+{
+    bool may = true;
+
+    for (uint64_t i = ep->done; i != ep->posted && may; i++) {
+        may = ep->works[i % ep->depth].kind != REGX_WORK_FETCH;
+    }
+    return may;
 }
 
 void regx_tx_repeat(regx_ep_t *ep)

@@ -88,6 +88,8 @@ static void read_limits(regx_verbs_t *verbs)
     verbs->buffers.receives_max = receives_at_most(verbs);
     verbs->reads_made = (uint8_t)regx_min(REGX_VERBS_READS, (uint64_t)device->max_qp_init_rd_atom);
     verbs->reads_answered = (uint8_t)regx_min(REGX_VERBS_READS, (uint64_t)device->max_qp_rd_atom);
+    verbs->fetches =
+        device->atomic_cap != IBV_ATOMIC_NONE && verbs->reads_made > 0 && verbs->reads_answered > 0;
     verbs->piece_max = regx_min(PIECE_MAX, verbs->port.attr.max_msg_sz);
     verbs->super.mr_count =
         device->max_mr > OWN_REGIONS ? (uint64_t)device->max_mr - OWN_REGIONS : 1;
@@ -309,6 +311,8 @@ static regx_status_t verbs_open(const regx_transport_config_t *config, char *err
     verbs->super.wires = verbs->wires;
     verbs->super.registers = true;
     verbs->super.put_window = PUT_WINDOW;
+    verbs->super.silent_copied = regx_min(REGX_VERBS_COPIED_MAX, verbs->piece_max);
+    verbs->super.atomics = verbs->fetches && verbs->port.device.atomic_cap == IBV_ATOMIC_GLOB;
     verbs->super.megabits = regx_port_speed(&verbs->port.attr);
     verbs->super.latency = regx_port_latency(verbs->super.megabits);
     verbs->sent = regx_tally_find(config->counters->ports, verbs->port.name);
@@ -469,6 +473,8 @@ const regx_transport_ops_t regx_transport_ops = {.abi = REGX_TRANSPORT_ABI,
                                                  .send_zcopy = regx_verbs_send_zcopy,
                                                  .put = regx_verbs_put,
                                                  .get = regx_verbs_get,
+                                                 .accepts = regx_verbs_accepts,
+                                                 .fetch = regx_verbs_fetch,
                                                  .reg = verbs_reg,
                                                  .dereg = verbs_dereg,
                                                  .on_demand = regx_verbs_on_demand,

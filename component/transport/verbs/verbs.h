@@ -13,7 +13,7 @@
  *   bound.c       how many peers are connected at once
  *   cleanup.c     the end of endpoints that broke or left
  *   cm.c          connection management: request, accept, disconnect
- *   frame.c, put.c, get.c   what callers send, write and read
+ *   frame.c, put.c, get.c, fetch.c   what callers send, write, read and change
  *   events.c      what the device reports apart from completions
  *   rx.c          completions: frames that arrived, work that is done
  *   restart.c     another queue pair for one that failed
@@ -66,6 +66,7 @@
 
 #define REGX_VERBS_FRAME_MAX 16640u /* an eager message of 16 KiB with its headers */
 #define REGX_VERBS_ZCOPY_MAX 65536u
+#define REGX_VERBS_COPIED_MAX (REGX_VERBS_FRAME_MAX & ~4095u) /* of a put or get, by one slot */
 #define REGX_VERBS_RECEIVE_SIZE 8448u /* of one receive buffer: 8 KiB and headers in one piece */
 #define REGX_VERBS_PIECES                                                                          \
     ((REGX_VERBS_ZCOPY_MAX + REGX_VERBS_RECEIVE_SIZE - 1) / REGX_VERBS_RECEIVE_SIZE)
@@ -151,6 +152,7 @@ typedef struct regx_verbs {
     uint32_t depth;                     /* requests of one endpoint under way */
     uint64_t piece_max;                 /* bytes of one WRITE or READ */
     uint8_t reads_made, reads_answered; /* RDMA READs of an endpoint at once */
+    bool fetches;                       /* atomic operations, of either side */
 
     /* Work requests of all endpoints. */
     uint32_t outstanding_max, outstanding, unsignaled, unsignaled_slots;

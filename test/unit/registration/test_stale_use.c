@@ -204,6 +204,85 @@ static void a_change_beside_what_is_used_is_not_told(void **state)
     registry_close(r);
 }
 
+static void get_lasting(registry_t *r, uintptr_t at, size_t length, regx_lasting_t *use)
+{
+    assert_int_equal(
+        regx_lasting_acquire(&r->registry, (void *)at, length, REGX_ACCESS_REMOTE_WRITE, use),
+        REGX_OK);
+}
+
+/* Once, though it is used on; the region stays for it. */
+static void a_use_that_lasts_is_told_before_its_end(void **state)
+{
+    registry_t *r = registry_open_large(true);
+    regx_lasting_t use, other;
+
+    (void)state;
+    get_lasting(r, 0x100000, 4 * PAGE, &use);
+    get_lasting(r, 0x200000, 4 * PAGE, &other);
+    registry_log(r, 0x100000 + PAGE, PAGE);
+    for (int i = 0; i < 3; i++) {
+        regx_registry_progress(&r->registry);
+        assert_int_equal(r->counters.inuse_changes, 1);
+        registry_log(r, 0x100000, PAGE);
+    }
+    assert_int_equal(r->told, 1);
+    assert_ptr_equal(r->told_base, 0x100000);
+    assert_int_equal(r->live, 2);
+    regx_lasting_release(&r->registry, &use);
+    regx_lasting_release(&r->registry, &other);
+    regx_registry_progress(&r->registry);
+    assert_int_equal(r->live, 1);
+    assert_int_equal(r->counters.inuse_changes, 1);
+    assert_int_equal(r->told, 1);
+    registry_close(r);
+}
+
+/* A part of a region lasts, and another part is given back, or all ends since the log was lapped. */
+static void a_use_that_lasts_beside_a_change_is_not_told(void **state)
+{
+    registry_t *r = registry_open_large(true);
+    regx_lasting_t use;
+
+    (void)state;
+    registry_use(r, 0x100000, 8 * PAGE);
+    registry_use(r, 0x100000 + PAGE, PAGE);
+    get_lasting(r, 0x100000 + PAGE, PAGE, &use);
+    registry_log(r, 0x100000, PAGE);
+    regx_registry_progress(&r->registry);
+    for (uint64_t i = 0; i <= 2 * RING; i++) {
+        registry_log(r, 0x110000, PAGE);
+    }
+    regx_registry_progress(&r->registry);
+    regx_registry_progress(&r->registry);
+    assert_int_equal(r->counters.inuse_changes, 0);
+    assert_int_equal(r->told, 0);
+    regx_lasting_release(&r->registry, &use);
+    regx_registry_progress(&r->registry);
+    assert_int_equal(r->counters.inuse_changes, 0);
+    assert_int_equal(r->live, 0);
+    registry_close(r);
+}
+
+/* Nobody would tell of a change of it, and nobody looks. */
+static void a_use_that_lasts_may_be_of_what_is_not_kept(void **state)
+{
+    registry_t *r = registry_open_large(true);
+    regx_lasting_t use;
+
+    (void)state;
+    r->refuses_to_watch = true;
+    get_lasting(r, 0x100000, PAGE, &use);
+    assert_int_equal(r->cache->count, 0);
+    registry_log(r, 0x100000, PAGE);
+    regx_registry_progress(&r->registry);
+    assert_int_equal(r->live, 1);
+    regx_lasting_release(&r->registry, &use);
+    assert_int_equal(r->live, 0);
+    assert_int_equal(r->told, 0);
+    registry_close(r);
+}
+
 /* The ring has gone round: all ends, and nobody knows that this changed. */
 static void a_lapped_log_is_no_change_in_use(void **state)
 {
@@ -290,6 +369,9 @@ int main(void)
         cmocka_unit_test(of_two_that_register_at_once_one_is_kept),
         cmocka_unit_test(a_change_while_in_use_is_counted_and_told),
         cmocka_unit_test(a_change_beside_what_is_used_is_not_told),
+        cmocka_unit_test(a_use_that_lasts_is_told_before_its_end),
+        cmocka_unit_test(a_use_that_lasts_beside_a_change_is_not_told),
+        cmocka_unit_test(a_use_that_lasts_may_be_of_what_is_not_kept),
         cmocka_unit_test(a_lapped_log_is_no_change_in_use),
         cmocka_unit_test(a_child_is_inert),
     };

@@ -206,6 +206,7 @@ static regx_status_t fake_put(regx_conn_t *base, regx_put_t *put)
     regx_status_t status;
 
     pthread_mutex_lock(&fake_lock);
+    assert_false(put->silent); /* the peer waits for the notice */
     status = fake_answer(conn->from, FAKE_PUT, put);
     if (status == REGX_OK || status == REGX_PENDING) {
         char *to = fake_target(conn, put);

@@ -2,7 +2,7 @@
  *
  * RDMA devices in memory, for tests without hardware. A program that is linked with fake_device.c
  * has these functions in place of libibverbs' own. All its transports share one fabric: reliable
- * and unreliable-datagram queue pairs, shared receive queues, RDMA WRITE and READ.
+ * and unreliable-datagram queue pairs, shared receive queues, RDMA WRITE and READ, atomic operations.
  *
  * Work is done when any completion queue is polled, never while it is posted. A SEND to a receiver
  * without a buffer waits, as with rnr_retry 7. A queue pair that is driven to error flushes its
@@ -58,11 +58,12 @@ typedef struct fake {
     bool link_errors;     /* and all fail at once, as Soft-RoCE's do */
     int queue_pair_error; /* of ibv_create_qp; 0: none */
     unsigned datagrams_failed;
-    bool mute;          /* nobody is told that a queue pair takes no more receives */
-    int register_error; /* of ibv_reg_mr; 0: none */
-    unsigned registers; /* that were asked for while there was an error */
-    int route_error;    /* of ibv_create_ah; 0: none */
-    unsigned routes;    /* that were asked for while there was an error */
+    bool mute;                   /* nobody is told that a queue pair takes no more receives */
+    int register_error;          /* of ibv_reg_mr; 0: none */
+    unsigned registers;          /* that were asked for while there was an error */
+    enum ibv_atomic_cap atomics; /* what the devices say; they do them all the same */
+    int route_error;             /* of ibv_create_ah; 0: none */
+    unsigned routes;             /* that were asked for while there was an error */
 } fake_t;
 
 extern fake_t fake;

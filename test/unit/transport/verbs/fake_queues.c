@@ -44,6 +44,7 @@ typedef struct qp {
     receives_t receives; /* of a UD one */
     request_t *requests;
     uint32_t depth, dest, qkey;
+    unsigned access; /* that peers have by it */
     uint64_t posted, done;
     uint64_t lost; /* the READ whose answer was lost */
     bool owes;     /* there is one: nothing behind it completes */
@@ -98,7 +99,9 @@ static void end_request(qp_t *qp, const request_t *request, enum ibv_wc_status s
                                                  [IBV_WR_RDMA_WRITE_WITH_IMM] = IBV_WC_RDMA_WRITE,
                                                  [IBV_WR_SEND] = IBV_WC_SEND,
                                                  [IBV_WR_SEND_WITH_IMM] = IBV_WC_SEND,
-                                                 [IBV_WR_RDMA_READ] = IBV_WC_RDMA_READ};
+                                                 [IBV_WR_RDMA_READ] = IBV_WC_RDMA_READ,
+                                                 [IBV_WR_ATOMIC_CMP_AND_SWP] = IBV_WC_COMP_SWAP,
+                                                 [IBV_WR_ATOMIC_FETCH_AND_ADD] = IBV_WC_FETCH_ADD};
 
     const bool reported = status != IBV_WC_SUCCESS ||
                           ((request->wr.send_flags & IBV_SEND_SIGNALED) != 0 && !qp->owes);
@@ -271,6 +274,39 @@ static bool is_to_fail(void)
     return fake.fault.at[0] == number || fake.fault.at[1] == number;
 }
 
+static bool is_atomic(enum ibv_wr_opcode opcode)
+{
+    return opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+}
+
+static enum ibv_wc_status change(const qp_t *to, const request_t *request)
+{
+    const struct ibv_send_wr *wr = &request->wr;
+    const uint64_t address = wr->wr.atomic.remote_addr;
+    uint64_t *at = (uint64_t *)(uintptr_t)address;
+
+    if ((to->access & IBV_ACCESS_REMOTE_ATOMIC) == 0 || address % sizeof(*at) != 0 ||
+        request->piece.length != sizeof(*at)) {
+        return IBV_WC_REM_INV_REQ_ERR;
+    }
+    if (!fake_is_registered(wr->wr.atomic.rkey, address, sizeof(*at), IBV_ACCESS_REMOTE_ATOMIC)) {
+        return IBV_WC_REM_ACCESS_ERR;
+    }
+    memcpy((void *)(uintptr_t)request->piece.addr, at, sizeof(*at));
+    if (wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+        *at += wr->wr.atomic.compare_add;
+    } else if (*at == wr->wr.atomic.compare_add) {
+        *at = wr->wr.atomic.swap;
+    }
+    return IBV_WC_SUCCESS;
+}
+
+/* Whether what comes back is written to memory of the sender's. */
+static bool fetches(enum ibv_wr_opcode opcode)
+{
+    return opcode == IBV_WR_RDMA_READ || is_atomic(opcode);
+}
+
 /* Does one request of a reliable queue pair. false: the receiver has no buffer now. */
 static bool send_reliably(qp_t *qp, const request_t *request)
 {
@@ -295,8 +331,10 @@ static bool send_reliably(qp_t *qp, const request_t *request)
         return false;
     } else if (length > 0 && (wr->send_flags & IBV_SEND_INLINE) == 0 &&
                !fake_is_registered(request->piece.lkey, request->piece.addr, length,
-                                   wr->opcode == IBV_WR_RDMA_READ ? IBV_ACCESS_LOCAL_WRITE : 0)) {
+                                   fetches(wr->opcode) ? IBV_ACCESS_LOCAL_WRITE : 0)) {
         status = IBV_WC_LOC_PROT_ERR;
+    } else if (is_atomic(wr->opcode)) {
+        status = change(to, request);
     } else if (length > 0 && (writes || wr->opcode == IBV_WR_RDMA_READ) &&
                !fake_is_registered(wr->wr.rdma.rkey, wr->wr.rdma.remote_addr, length,
                                    writes ? IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_REMOTE_READ)) {
@@ -551,6 +589,9 @@ int ibv_modify_qp(struct ibv_qp *super, struct ibv_qp_attr *attr, int mask)
 
     if ((mask & IBV_QP_DEST_QPN) != 0) {
         qp->dest = attr->dest_qp_num;
+    }
+    if ((mask & IBV_QP_ACCESS_FLAGS) != 0) {
+        qp->access = attr->qp_access_flags;
     }
     if ((mask & IBV_QP_QKEY) != 0) {
         qp->qkey = attr->qkey;

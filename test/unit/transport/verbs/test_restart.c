@@ -843,6 +843,44 @@ static void a_read_is_repeated_unless_it_has_completed(void **state)
     assert_true(restarts > 10);
 }
 
+static void count_fetch(regx_fetch_t *fetch, regx_status_t status)
+{
+    (void)fetch;
+    *(status == REGX_OK ? &done_ok : &done_failed) += 1;
+}
+
+/* Of one whose answer was lost nobody knows whether it was done. One that has completed is no
+ * hindrance. */
+static void an_atomic_operation_is_never_repeated(void **state)
+{
+    static uint64_t number;
+
+    (void)state;
+    for (int late = 0; late < 2; late++) {
+        regx_mr_t theirs;
+
+        number = 0;
+        sides_open(false);
+        side_reg(&two, &number, sizeof(number), REGX_ACCESS_REMOTE_ATOMIC, &theirs);
+        a_frame_each_way();
+        regx_fetch_t fetch = {.key = theirs.key, .operand = 1, .done = count_fetch};
+        assert_int_equal(regx_transport_ops.fetch(one.conn, &fetch), REGX_PENDING);
+        side_await(&done_ok, 1);
+        fake.fault.late = late == 1;
+        fake.fault.at[0] = fake.fault.done + 1;
+        a_frame_each_way();
+        assert_int_equal(count_of(&one, REGX_COUNTER_restarts), 1);
+        fake.fault.at[0] = fake.fault.done + 1;
+        assert_int_equal(regx_transport_ops.fetch(one.conn, &fetch), REGX_PENDING);
+        side_await(&one.broken, 1);
+        assert_non_null(strstr(one.what, "atomic operation"));
+        assert_int_equal(done_failed, 1);
+        assert_int_equal(number, 1 + late);
+        regx_transport_ops.dereg(two.transport, &theirs);
+        sides_close();
+    }
+}
+
 /* A peer that now answers fewer READs at once than are to be repeated: the device would hold up what
  * comes behind them. */
 static void a_peer_that_answers_fewer_reads_than_before_is_an_error(void **state)
@@ -972,6 +1010,7 @@ int main(void)
         cmocka_unit_test_setup(a_count_that_cannot_be_is_an_error, setup),
         cmocka_unit_test_setup(late_messages_are_not_heeded, setup),
         cmocka_unit_test_setup(a_read_is_repeated_unless_it_has_completed, setup),
+        cmocka_unit_test_setup(an_atomic_operation_is_never_repeated, setup),
         cmocka_unit_test_setup(a_peer_that_answers_fewer_reads_than_before_is_an_error, setup),
         cmocka_unit_test_setup(what_is_sent_again_is_bounded, setup),
     };
