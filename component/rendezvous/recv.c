@@ -39,6 +39,7 @@ static regx_rndv_recv_t *recv_new(regx_rndv_t *rndv)
     }
     memset(recv, 0, size);
     regx_list_init(&recv->link);
+    regx_list_init(&recv->revoke.link);
     return recv;
 }
 
@@ -84,6 +85,7 @@ static void fill_cts_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_cts_
     cts->fallback = recv->fallback;
     cts->suspect = recv->buffer_suspect;
     cts->verify = rndv->config.verify;
+    cts->revocable = recv->revocable;
     cts->recv = recv->handle;
     regx_cts_pack(cts, recv->cts);
 }
@@ -97,6 +99,14 @@ void regx_recv_open_again_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, bool
     recv->slots_only = true;
     set_path(rndv, recv, REGX_PATH_bounce, true);
     fill_cts_locked(rndv, recv, &cts);
+}
+
+static void end_watch(regx_rndv_recv_t *recv)
+{
+    if (recv->revocable) {
+        recv->revocable = false;
+        regx_watch_end(&recv->revoke.watch);
+    }
 }
 
 regx_rndv_recv_t *regx_rndv_recv_open(regx_rndv_t *rndv, regx_peer_t *peer, void *base,
@@ -116,6 +126,7 @@ regx_rndv_recv_t *regx_rndv_recv_open(regx_rndv_t *rndv, regx_peer_t *peer, void
     choose_path(rndv, recv);
     if (recv->protocol->recv_open != NULL && !recv->protocol->recv_open(rndv, recv, &cts)) {
         set_path(rndv, recv, REGX_PATH_bounce, true);
+        end_watch(recv);
     }
     recv->slots_only = recv->path == REGX_PATH_bounce;
     if (regx_traces(rndv->config.trace, REGX_TRACE_PATH)) {
@@ -129,11 +140,16 @@ regx_rndv_recv_t *regx_rndv_recv_open(regx_rndv_t *rndv, regx_peer_t *peer, void
         if (recv->protocol->revoke_chunks != NULL) {
             recv->protocol->revoke_chunks(rndv, recv);
         }
+        end_watch(recv);
         regx_registry_let_go(rndv->registry, recv->drain);
         free(recv);
         return NULL;
     }
     fill_cts_locked(rndv, recv, &cts);
+    if (recv->revocable) { /* progress looks at it from now on */
+        regx_list_append(&rndv->revocable_recvs, &recv->revoke.link);
+        atomic_store_explicit(&rndv->work.retry_recvs, true, memory_order_relaxed);
+    }
     regx_unlock(&rndv->lock);
     return recv;
 }
@@ -163,6 +179,7 @@ void regx_rndv_recv_close(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     regx_handle_table_remove(&rndv->recvs, recv->handle);
     leave_trial_locked(recv);
     regx_list_set(&rndv->pending_recvs, &recv->link, false);
+    regx_list_set(&rndv->revocable_recvs, &recv->revoke.link, false);
     recv->protocol->revoke_slots_locked(rndv, recv);
     if (!regx_list_empty(&rndv->pending_recvs)) { /* no message will tell them of these slots */
         atomic_store_explicit(&rndv->work.retry_recvs, true, memory_order_relaxed);
@@ -171,6 +188,7 @@ void regx_rndv_recv_close(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     if (recv->protocol->revoke_chunks != NULL) {
         recv->protocol->revoke_chunks(rndv, recv);
     }
+    end_watch(recv);
     regx_registry_let_go(rndv->registry, recv->drain);
     regx_lock(&rndv->lock);
     recv->holds--;
@@ -216,7 +234,7 @@ regx_status_t regx_recv_register(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx
 bool regx_recv_verify(const regx_rndv_t *rndv, regx_rndv_recv_t *recv,
                       const regx_control_t *control)
 {
-    if (!control->has_checksum) {
+    if (!control->has_checksum || recv->revocable) { /* these are compared at the end */
         return true;
     }
     regx_count(rndv->counters, &rndv->counters->verified, 1);

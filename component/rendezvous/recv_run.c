@@ -227,12 +227,15 @@ static bool acceptable(const regx_rndv_t *rndv, const regx_rndv_recv_t *recv, ui
     const bool checked = control->type == REGX_CONTROL_ATP_SLOT ||
                          control->type == REGX_CONTROL_ATP_CHUNK ||
                          control->type == REGX_CONTROL_RKEY;
-    const bool known = recv->phase != REGX_RECV_STARTED || control->anonymous ||
+    const bool known = recv->phase == REGX_RECV_OPENED || control->anonymous ||
                        (recv->sender.id == control->from.id &&
                         recv->sender.generation == control->from.generation);
 
-    return (recv->phase == REGX_RECV_OPENED || recv->phase == REGX_RECV_STARTED) &&
-           recv->peer->id == sender && known &&
+    const bool open = recv->phase == REGX_RECV_OPENED || recv->phase == REGX_RECV_STARTED ||
+                      recv->phase == REGX_RECV_REVOKING || recv->phase == REGX_RECV_REVOKED ||
+                      recv->phase == REGX_RECV_ARRIVED;
+
+    return open && recv->peer->id == sender && known &&
            (!checked || control->has_checksum || !rndv->config.verify);
 }
 
@@ -254,7 +257,9 @@ void regx_recv_control(regx_rndv_t *rndv, uint64_t sender, const regx_control_t 
     }
     if (!control->anonymous) {
         recv->sender = control->from;
-        recv->phase = REGX_RECV_STARTED;
+        if (recv->phase == REGX_RECV_OPENED) {
+            recv->phase = REGX_RECV_STARTED;
+        }
     }
     assert(!recv->taken);
     recv->taken = true;

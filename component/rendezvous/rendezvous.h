@@ -26,7 +26,8 @@
  * delivered before any frame sent later. What peers send is checked against what they were granted;
  * what does not fit is counted as malformed and has no effect.
  *
- * A buffer that is unmapped while a transfer uses it is the application's error. Chunks that can
+ * A buffer that is unmapped while a transfer uses it is the application's error (but see revoke.h,
+ * by which the receiver's may be replaced). Chunks that can
  * then not be registered or written go by slots, and are copied as far as there is memory: the
  * transfer ends. Slots are copied by the processor, which faults on unmapped memory, until a failed
  * chunk has warned of it. verify reads the buffer by the processor, too.
@@ -120,6 +121,7 @@ typedef struct regx_rndv_config {
     unsigned chunk_depth; /* chunks of one transfer in flight, to REGX_CHUNK_DEPTH_MAX */
     bool threads;
     bool may_expose; /* the owner asks for exposures, so what is sent may be registered for it */
+    bool revocable;  /* what is granted is revoked when its memory changes (revoke.h) */
     bool verify; /* compare checksums of what is sent and received; also done where the peer asks */
     /* What arrived is not what was sent: `what` says which bytes and by which path. The owner ends
      * the connection or the job, since the MPI library cannot be told in any other way that the

@@ -250,6 +250,17 @@ REFUSED = [
      "if_include and btl_regx_if_exclude are both given; allowed: one"),
     ({"auto_choice": "64K:read", "rendezvous": "bounce"},
      "auto_choice is given with btl_regx_rendezvous=bounce; allowed: auto"),
+    ({"grant": "synchronous"},
+     "grant=synchronous is given with btl_regx_rendezvous=auto; allowed: pipeline, direct"),
+    ({"grant": "synchronous", "rendezvous": "direct"}, "grant=synchronous is given with "
+     "btl_regx_backend=auto; allowed: hooks, notifier, hooks+notifier"),
+    ({"grant": "synchronous", "rendezvous": "direct", "backend": "odp"}, "grant=synchronous is "
+     "given with btl_regx_backend=odp; allowed: hooks, notifier, hooks+notifier"),
+    ({"grant": "synchronous", "rendezvous": "pipeline", "backend": "hooks", "verify": "1"},
+     "grant=synchronous is given with btl_regx_verify=1; allowed: 0"),
+    ({"grant": "synchronous", "rendezvous": "pipeline", "backend": "notifier",
+      "notifier_check": "never"},
+     "grant=synchronous is given with btl_regx_notifier_check=never; allowed: always"),
     ({"report": 1024 * "x"}, "report is too long; allowed: 1023 characters"),
 ]
 

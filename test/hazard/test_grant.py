@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Grants that are revoked (btl_regx_grant=synchronous): the receiver's memory is replaced while it
+is being written, and all has arrived in the pages that are there at the end."""
+from pathlib import Path
+
+import pytest
+
+from job import Job
+from launch import Mpi
+
+SIZE = 8 << 20
+HOWS = 5  # "all" goes through them, one each message
+CHANGES = 3  # of each message
+WIRES = {"shm": {}, "tcp": {"uct_tls": "tcp"}}
+
+
+def run(mpi: Mpi, folder: Path, how: str, who: str, full: bool, **regx: str) -> Job:
+    return mpi("grant", how, who, SIZE, 20 * HOWS if full else HOWS, folder / "shared",
+               environment={"MALLOC_ARENA_MAX": "1"}, regx={
+                   "rendezvous": "pipeline", "backend": "notifier", "grant": "synchronous",
+                   "chunk_size": "32K", "inuse": "ignore", **regx}).checked(ranks=2)
+
+
+def revoked(job: Job, times: int) -> Job:
+    """At least so often, and by the receiver alone; it came to nothing else."""
+    receiver = job.rank(1)
+    assert receiver["grants_revoked"] >= times and receiver["regrant_stall_us"] > 0, str(job)
+    assert job.rank(0)["grants_revoked"] == 0 and job.total("malformed") == 0, str(job)
+    assert not any("grant=" in reason for report in job.reports for reason in report["fallbacks"]), \
+        str(job)
+    return job
+
+
+@pytest.mark.parametrize("who", ["self", "thread"])
+@pytest.mark.parametrize("wire", WIRES)
+def test_what_was_sent_arrives_in_the_pages_that_replace_granted_ones(
+        mpi: Mpi, tmp_path: Path, full: bool, wire: str, who: str) -> None:
+    """The receiver replaces them between two calls of MPI, or a thread while it makes progress."""
+    revoked(run(mpi, tmp_path, "all", who, full, **WIRES[wire]), HOWS * CHANGES).over(wire)
+
+
+@pytest.mark.parametrize("backend", ["hooks", "hooks+notifier"])
+def test_changes_that_are_told_before_they_are_made_are_made_good(
+        mpi: Mpi, tmp_path: Path, full: bool, backend: str) -> None:
+    how = "munmap" if backend == "hooks" else "all"
+    revoked(run(mpi, tmp_path, how, "thread", full, backend=backend), HOWS * CHANGES)
+
+
+def test_direct_goes_back_as_well(mpi: Mpi, tmp_path: Path, full: bool) -> None:
+    """Changes during one write are one."""
+    revoked(run(mpi, tmp_path, "all", "self", full, rendezvous="direct"), HOWS)
+
+
+def test_without_a_change_nothing_is_revoked(mpi: Mpi, tmp_path: Path, full: bool) -> None:
+    job = run(mpi, tmp_path, "nothing", "self", full).carried("pipeline")
+    assert job.total("grants_revoked") == 0 and job.total("regrant_stall_us") == 0, str(job)
