@@ -268,6 +268,9 @@ int regx_revokes_advance(regx_rndv_t *rndv)
 
         regx_list_remove(&recv->revoke.link);
         regx_list_append(&rndv->revocable_recvs, &recv->revoke.link);
+        if (recv->phase == REGX_RECV_ARRIVED) { /* what changes now is for after the comparison */
+            regx_channel_flush(recv->peer, &recv->outbox);
+        }
         if (!wants_look_locked(recv)) {
             continue;
         }

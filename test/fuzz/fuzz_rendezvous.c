@@ -524,6 +524,7 @@ static size_t seed_send(regx_path_t path, regx_control_type_t type, uint8_t *to)
                                           : REGX_GRANTS_CHUNK;
     cts.rkeys = 4;
     cts.rkey_max = CHUNK;
+    cts.revocable = type == REGX_CONTROL_REVOKE || type == REGX_CONTROL_ARRIVED;
     if (path == REGX_PATH_bounce) {
         cts.slot_count = 1;
         cts.slots[0] = (regx_slot_grant_t){SLOT, SLOT};
@@ -554,6 +555,7 @@ static size_t seed_send(regx_path_t path, regx_control_type_t type, uint8_t *to)
         control.length = 12288 - CHUNK;
     } else {
         control.length = CHUNK;
+        control.has_checksum = type == REGX_CONTROL_ARRIVED;
     }
     size_t at = put_bytes(to, 0, step, 2);
     at = put_bytes(to, at, bytes, 4 + REGX_CTS_SIZE);
@@ -599,6 +601,10 @@ size_t fuzz_seed(unsigned number, uint8_t *to)
         return seed_recv(ON_NODE | REMAP, REGX_CONTROL_ATP_CHUNK, to);
     case 10:
         return seed_recv(ON_NODE | REMAP, REGX_CONTROL_NACK, to);
+    case 11:
+        return seed_send(REGX_PATH_pipeline, REGX_CONTROL_REVOKE, to);
+    case 12:
+        return seed_send(REGX_PATH_pipeline, REGX_CONTROL_ARRIVED, to);
     default:
         return 0;
     }

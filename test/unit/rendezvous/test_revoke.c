@@ -1,0 +1,371 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Grants that are revoked: whatever of the receiver's buffer is replaced, at any moment, all has
+ * arrived at the end, nothing is written between REVOKED and the next grant, and nobody waits for
+ * ever. What is on its way to pages that were replaced is lost, as by a device.
+ */
+#include "transfer_stage.h"
+
+#include "rendezvous/proto.h"
+
+enum { CHUNK = PAGE, DEPTH = 3, STEPS = 60, SEEDS = 648 };
+
+static const fake_config_t pipeline = {.slots = 8,
+                                       .slot_size = SLOT,
+                                       .strategy = "pipeline",
+                                       .chunk_size = CHUNK,
+                                       .chunk_depth = DEPTH,
+                                       .revocable = true,
+                                       .cache_bytes = REGX_UNLIMITED};
+
+/* A part of the buffer that was replaced; what is under way to it goes to the old pages. */
+typedef struct replaced {
+    uint8_t *start;
+    size_t length;
+    bool lost; /* until nothing that was granted before can be written any more */
+} replaced_t;
+
+static replaced_t replaced;
+
+static void lose(fake_t *fake, const void *from, size_t length, char *written)
+{
+    uint8_t *const first = (uint8_t *)written, *const last = first + length;
+    uint8_t *const end = replaced.start + replaced.length;
+    uint8_t *const start = first > replaced.start ? first : replaced.start;
+
+    (void)fake, (void)from;
+    if (replaced.lost && start < (last < end ? last : end)) {
+        memset(start, 0x77, (size_t)((last < end ? last : end) - start));
+    }
+}
+
+static stage_t *open_stage(const fake_config_t *config)
+{
+    const bool direct = strcmp(config->strategy, "direct") == 0;
+    stage_t *stage =
+        transfer_open(config, config, direct ? REGX_PATH_direct : REGX_PATH_pipeline, false);
+
+    stage->sender->corrupt = lose;
+    replaced = (replaced_t){.lost = false};
+    return stage;
+}
+
+static void choose_range(stage_t *stage)
+{
+    const size_t first = chance_next(&stage->seed) % LENGTH;
+
+    replaced.start = stage->received.base + first;
+    replaced.length = 1 + chance_next(&stage->seed) % (LENGTH - first);
+}
+
+static void tell(void)
+{
+    fake_changed(replaced.start, replaced.length);
+}
+
+static void make(void)
+{
+    memset(replaced.start, 0x77, replaced.length);
+    replaced.lost = true;
+}
+
+static unsigned puts_under_way(const stage_t *stage)
+{
+    unsigned count = 0;
+
+    for (const fake_frame_t *at = stage->sender->conns[1].head; at != NULL; at = at->next) {
+        count += at->pending != NULL;
+    }
+    return count;
+}
+
+static regx_recv_phase_t phase(const stage_t *stage)
+{
+    return stage->recv->phase;
+}
+
+/* One thing happens; then what must always hold. */
+static bool watched_step(stage_t *stage)
+{
+    const bool was_agreed = phase(stage) == REGX_RECV_REVOKED;
+    const uint64_t written = stage->chunk_bytes;
+    const bool happened = step(stage);
+
+    if (was_agreed && phase(stage) == REGX_RECV_REVOKED) {
+        assert_int_equal(puts_under_way(stage), 0);
+        assert_int_equal(stage->chunk_bytes, written);
+    }
+    if (phase(stage) == REGX_RECV_REVOKED) {
+        replaced.lost = false;
+    }
+    if (stage->dones > 0) {
+        assert_int_equal(phase(stage), REGX_RECV_ARRIVED);
+    }
+    return happened;
+}
+
+static void watched_steps(stage_t *stage, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++) {
+        watched_step(stage);
+    }
+}
+
+static void watched_run(stage_t *stage)
+{
+    for (unsigned idle = 0; idle < 300 && stage->dones == 0; idle++) {
+        if (watched_step(stage)) {
+            idle = 0;
+        }
+    }
+    run(stage);
+}
+
+/* The receiver has not seen for the last time that nothing changed. */
+static bool is_open(const stage_t *stage)
+{
+    return phase(stage) != REGX_RECV_ARRIVED;
+}
+
+/* Nothing is kept of buffers that go. */
+static void finish(stage_t *stage)
+{
+    fake_changed(stage->sent.base, LENGTH);
+    fake_changed(stage->received.base, LENGTH);
+    stage_close(stage);
+}
+
+static void end(stage_t *stage)
+{
+    watched_run(stage);
+    assert_read(stage);
+    assert_int_equal(malformed(stage), 0);
+    close_recv(stage);
+}
+
+static stage_t *any_stage(uint64_t seed)
+{
+    static const char *const names[] = {"pipeline", "pipeline", "direct"};
+    fake_config_t config = pipeline;
+
+    config.strategy = names[seed % 3];
+    stage_t *stage = open_stage(&config);
+    stage->seed = seed * 7919 + 1;
+    stage->late_percent = (unsigned[]){0, 60, 100}[seed / 3 % 3];
+    stage->again_percent = seed / 9 % 2 == 0 ? 0 : 30;
+    if (seed / 18 % 3 == 0) { /* some of it goes by slots */
+        stage->answer.at = seed % 2 == 0 ? stage->receiver : stage->sender;
+        stage->answer.call = FAKE_REG;
+        stage->answer.number = 2 + (unsigned)(seed / 54 % 6); /* by the first, all would */
+        stage->answer.status = REGX_NO_MEMORY;
+    }
+    return stage;
+}
+
+static void what_is_replaced_at_any_moment_is_sent_again(void **state)
+{
+    unsigned revoked = 0;
+
+    (void)state;
+    for (uint64_t seed = 0; seed < SEEDS; seed++) {
+        stage_t *stage = any_stage(seed);
+
+        begin(stage);
+        for (uint64_t n = 0; n < 1 + seed % 3; n++) {
+            watched_steps(stage, (unsigned)(chance_next(&stage->seed) % STEPS));
+            if (is_open(stage)) {
+                choose_range(stage);
+                make();
+                tell();
+            }
+        }
+        end(stage);
+        revoked += stage->receiver->counters.grants_revoked > 0;
+        finish(stage);
+    }
+    assert_in_range(revoked, SEEDS / 2, SEEDS);
+}
+
+/* As by hooks: by then its pages may have been granted anew, or written. */
+static void what_is_told_before_it_is_replaced_is_sent_again(void **state)
+{
+    unsigned differed = 0;
+
+    (void)state;
+    for (uint64_t seed = 0; seed < SEEDS; seed++) {
+        stage_t *stage = any_stage(seed);
+
+        begin(stage);
+        watched_steps(stage, (unsigned)(chance_next(&stage->seed) % STEPS));
+        if (is_open(stage)) {
+            choose_range(stage);
+            tell();
+            watched_steps(stage, (unsigned)(chance_next(&stage->seed) % STEPS));
+            if (is_open(stage)) {
+                make();
+            }
+        }
+        end(stage);
+        differed +=
+            stage->receiver->rndv->free_recvs.next != &stage->receiver->rndv->free_recvs &&
+            REGX_CONTAINER_OF(stage->receiver->rndv->free_recvs.next, regx_rndv_recv_t, link)
+                    ->revoke.unproven > 0;
+        finish(stage);
+    }
+    assert_in_range(differed, SEEDS / 10, SEEDS); /* else this was not tried */
+}
+
+static void a_change_elsewhere_revokes_nothing(void **state)
+{
+    stage_t *stage = open_stage(&pipeline);
+
+    (void)state;
+    begin(stage);
+    for (unsigned i = 0; i < STEPS; i++) {
+        fake_changed(stage->received.base - 4 * PAGE, PAGE);
+        watched_step(stage);
+    }
+    end(stage);
+    assert_int_equal(stage->receiver->counters.grants_revoked, 0);
+    finish(stage);
+}
+
+/* READY, which a chunked message has anyway, and ARRIVED. */
+static void a_transfer_without_changes_takes_one_message_more(void **state)
+{
+    unsigned to_sender[2], to_receiver[2];
+
+    (void)state;
+    for (unsigned revocable = 0; revocable < 2; revocable++) {
+        fake_config_t config = pipeline;
+
+        config.revocable = revocable == 1;
+        stage_t *stage = open_stage(&config);
+        begin(stage);
+        run(stage);
+        assert_read(stage);
+        to_sender[revocable] = stage->frames[0];
+        to_receiver[revocable] = stage->frames[1];
+        close_recv(stage);
+        finish(stage);
+    }
+    assert_int_equal(to_sender[1], to_sender[0] + 1);
+    assert_int_equal(to_receiver[1], to_receiver[0]);
+}
+
+static void a_peer_that_goes_in_mid_revocation_leaves_nothing(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < SEEDS; seed++) {
+        stage_t *stage = any_stage(seed);
+
+        begin(stage);
+        watched_steps(stage, (unsigned)(chance_next(&stage->seed) % STEPS));
+        choose_range(stage);
+        make();
+        tell();
+        watched_steps(stage, (unsigned)(chance_next(&stage->seed) % 12));
+        forget_both(stage);
+        assert_int_equal(stage->dones, 1);
+        close_recv(stage);
+        finish(stage);
+    }
+}
+
+/* ---- what a peer may say ---- */
+
+static void say(fake_t *to, uint64_t from, regx_control_t control)
+{
+    uint8_t bytes[REGX_CONTROL_MAX];
+
+    fake_arrive(to, from, bytes, regx_control_pack(&control, bytes));
+}
+
+static regx_rndv_send_t *send_of(const stage_t *stage)
+{
+    return regx_handle_table_at(&stage->sender->rndv->sends, 0);
+}
+
+static void an_answer_to_no_revocation_is_refused(void **state)
+{
+    stage_t *stage = open_stage(&pipeline);
+    regx_control_t revoked = {.type = REGX_CONTROL_REVOKED};
+
+    (void)state;
+    begin(stage);
+    watched_steps(stage, 20);
+    revoked.to = stage->recv->handle;
+    revoked.from = stage->recv->sender;
+    for (uint64_t offset = 0; offset <= LENGTH; offset += CHUNK) {
+        revoked.offset = offset;
+        say(stage->receiver, 0, revoked);
+    }
+    assert_int_equal(malformed(stage), LENGTH / CHUNK + 1);
+    watched_run(stage);
+    assert_read(stage);
+    say(stage->receiver, 0, revoked); /* nor is there anything to prove */
+    assert_int_equal(malformed(stage), LENGTH / CHUNK + 2);
+    close_recv(stage);
+    finish(stage);
+}
+
+static void a_send_that_may_not_be_revoked_is_not(void **state)
+{
+    fake_config_t config = pipeline;
+
+    (void)state;
+    config.revocable = false;
+    stage_t *stage = open_stage(&config);
+    stage->late_percent = 100;
+    begin(stage);
+    assert_non_null(send_of(stage));
+    say(stage->sender, 1,
+        (regx_control_t){.type = REGX_CONTROL_REVOKE, .to = send_of(stage)->handle});
+    say(stage->sender, 1,
+        (regx_control_t){.type = REGX_CONTROL_ARRIVED, .to = send_of(stage)->handle});
+    assert_int_equal(malformed(stage), 2);
+    run(stage);
+    assert_read(stage);
+    close_recv(stage);
+    finish(stage);
+}
+
+static void a_revocation_to_what_was_never_sent_ends_the_send(void **state)
+{
+    stage_t *stage = open_stage(&pipeline);
+
+    (void)state;
+    begin(stage);
+    say(stage->sender, 1,
+        (regx_control_t){
+            .type = REGX_CONTROL_REVOKE, .to = send_of(stage)->handle, .offset = LENGTH});
+    assert_int_equal(malformed(stage), 1); /* beyond the end */
+    assert_int_equal(stage->dones, 0);
+    say(stage->sender, 1,
+        (regx_control_t){
+            .type = REGX_CONTROL_REVOKE, .to = send_of(stage)->handle, .offset = LENGTH - 1});
+    assert_int_equal(malformed(stage), 2);
+    assert_int_equal(stage->dones, 1);
+    assert_int_equal(stage->status, REGX_FAILED);
+    drop_frames(stage->sender, 1);
+    drop_frames(stage->receiver, 0);
+    regx_rndv_forget(stage->receiver->rndv, &stage->receiver->peers[0]);
+    close_recv(stage);
+    finish(stage);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_replaced_at_any_moment_is_sent_again),
+        cmocka_unit_test(what_is_told_before_it_is_replaced_is_sent_again),
+        cmocka_unit_test(a_change_elsewhere_revokes_nothing),
+        cmocka_unit_test(a_transfer_without_changes_takes_one_message_more),
+        cmocka_unit_test(a_peer_that_goes_in_mid_revocation_leaves_nothing),
+        cmocka_unit_test(an_answer_to_no_revocation_is_refused),
+        cmocka_unit_test(a_send_that_may_not_be_revoked_is_not),
+        cmocka_unit_test(a_revocation_to_what_was_never_sent_ends_the_send),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
