@@ -79,6 +79,19 @@ static unsigned puts_under_way(const stage_t *stage)
     return count;
 }
 
+static regx_rndv_send_t *send_of(const stage_t *stage)
+{
+    return regx_handle_table_at(&stage->sender->rndv->sends, 0);
+}
+
+/* The sender knows, and has not answered. */
+static bool is_revoked(const stage_t *stage)
+{
+    const regx_rndv_send_t *send = send_of(stage);
+
+    return send != NULL && send->agreement == REGX_AGREEMENT_REVOKED;
+}
+
 static regx_recv_phase_t phase(const stage_t *stage)
 {
     return stage->recv->phase;
@@ -87,13 +100,16 @@ static regx_recv_phase_t phase(const stage_t *stage)
 /* One thing happens; then what must always hold. */
 static bool watched_step(stage_t *stage)
 {
-    const bool was_agreed = phase(stage) == REGX_RECV_REVOKED;
+    const bool was_agreed = phase(stage) == REGX_RECV_REVOKED, was_revoked = is_revoked(stage);
     const uint64_t written = stage->chunk_bytes;
     const bool happened = step(stage);
 
     if (was_agreed && phase(stage) == REGX_RECV_REVOKED) {
         assert_int_equal(puts_under_way(stage), 0);
         assert_int_equal(stage->chunk_bytes, written);
+    }
+    if (was_revoked && is_revoked(stage)) {
+        assert_int_equal(stage->chunk_bytes, written); /* what was begun ends, nothing begins */
     }
     if (phase(stage) == REGX_RECV_REVOKED) {
         replaced.lost = false;
@@ -215,6 +231,31 @@ static void what_is_told_before_it_is_replaced_is_sent_again(void **state)
     assert_in_range(differed, SEEDS / 10, SEEDS); /* else this was not tried */
 }
 
+static void what_is_revoked_and_not_yet_begun_is_not_written(void **state)
+{
+    stage_t *stage = open_stage(&pipeline);
+
+    (void)state;
+    begin(stage);
+    while (deliver(stage, 1)) { /* the first chunk is there, and more are granted */
+    }
+    fake_changed(stage->received.base, 1);
+    regx_rndv_progress(stage->receiver->rndv);
+    assert_int_equal(phase(stage), REGX_RECV_REVOKING);
+    stage->again_percent = 100;
+    for (unsigned i = 0; i < DEPTH; i++) {
+        assert_true(deliver(stage, 0));
+    }
+    assert_non_null(send_of(stage)->held);
+    assert_int_equal(send_of(stage)->count, DEPTH - 1);
+    stage->again_percent = 0;
+    assert_true(deliver(stage, 0)); /* REVOKE */
+    assert_int_equal(stage->chunk_bytes, CHUNK);
+    assert_int_equal(send_of(stage)->count, 0);
+    end(stage);
+    finish(stage);
+}
+
 static void a_change_elsewhere_revokes_nothing(void **state)
 {
     stage_t *stage = open_stage(&pipeline);
@@ -279,11 +320,6 @@ static void say(fake_t *to, uint64_t from, regx_control_t control)
     uint8_t bytes[REGX_CONTROL_MAX];
 
     fake_arrive(to, from, bytes, regx_control_pack(&control, bytes));
-}
-
-static regx_rndv_send_t *send_of(const stage_t *stage)
-{
-    return regx_handle_table_at(&stage->sender->rndv->sends, 0);
 }
 
 static void an_answer_to_no_revocation_is_refused(void **state)
@@ -359,6 +395,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_replaced_at_any_moment_is_sent_again),
         cmocka_unit_test(what_is_told_before_it_is_replaced_is_sent_again),
+        cmocka_unit_test(what_is_revoked_and_not_yet_begun_is_not_written),
         cmocka_unit_test(a_change_elsewhere_revokes_nothing),
         cmocka_unit_test(a_transfer_without_changes_takes_one_message_more),
         cmocka_unit_test(a_peer_that_goes_in_mid_revocation_leaves_nothing),
