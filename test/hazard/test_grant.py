@@ -15,7 +15,7 @@ WIRES = {"shm": {}, "tcp": {"uct_tls": "tcp"}}
 
 
 def run(mpi: Mpi, folder: Path, how: str, who: str, full: bool, **regx: str) -> Job:
-    return mpi("grant", how, who, SIZE, 20 * HOWS if full else HOWS, folder / "shared",
+    return mpi("grant", how, who, SIZE, 20 * HOWS if full else HOWS, CHANGES, folder / "shared",
                environment={"MALLOC_ARENA_MAX": "1"}, regx={
                    "rendezvous": "pipeline", "backend": "notifier", "grant": "synchronous",
                    "chunk_size": "32K", "inuse": "ignore", **regx}).checked(ranks=2)
@@ -44,6 +44,14 @@ def test_changes_that_are_told_before_they_are_made_are_made_good(
         mpi: Mpi, tmp_path: Path, full: bool, backend: str) -> None:
     how = "munmap" if backend == "hooks" else "all"
     revoked(run(mpi, tmp_path, how, "thread", full, backend=backend), HOWS * CHANGES)
+
+
+def test_without_revocation_what_was_written_before_is_lost(mpi: Mpi, tmp_path: Path) -> None:
+    """Which the tests above would notice."""
+    job = mpi("grant", "munmap", "self", SIZE, 1, 1, tmp_path / "shared",
+              environment={"MALLOC_ARENA_MAX": "1"}, regx={
+                  "rendezvous": "pipeline", "backend": "notifier", "chunk_size": "32K"})
+    assert job.status != 0 and "wrong on rank 1: munmap: byte 0 " in job.stderr, str(job)
 
 
 def test_direct_goes_back_as_well(mpi: Mpi, tmp_path: Path, full: bool) -> None:

@@ -25,7 +25,8 @@ FILES = ["test/mpi/test_over_verbs.py", "test/hazard/test_verbs.py",
          "test/hazard/test_verbs_ports.py", "test/hazard/test_verbs_auto.py",
          "test/hazard/test_verbs_stale.py"]
 # Too short for a machine of its own: in that of another file.
-ALONG = {"test/registration/test_staleness_verbs.py": ["test/registration/test_library_verbs.py"]}
+ALONG = {"test/registration/test_staleness_verbs.py": ["test/registration/test_library_verbs.py"],
+         "test/hazard/test_verbs_stale.py": ["test/hazard/test_verbs_grant.py"]}
 SIDE_BY_SIDE = 2  # one emulated machine leaves a good part of two cores idle
 SHORT = "test/mpi/test_over_verbs.py"
 WITHOUT_PAGING = "bookworm"  # a suite whose kernel can less

@@ -3,7 +3,7 @@
  * Grants that are revoked: the receive buffer's memory is replaced while it is being written, and
  * everything must have arrived in the pages that are there at the end.
  *
- *     grant HOW WHO SIZE ROUNDS FILE
+ *     grant HOW WHO SIZE ROUNDS CHANGES FILE
  *
  * HOW: munmap (and mmap), fixed (mmap over it), mremap (other pages are moved there), dontneed, raw
  * (munmap and mmap by system calls); nothing (the control); all: one after the other. WHO: self: the receiver itself, when
@@ -20,7 +20,7 @@
 
 #include "mapping.h"
 
-enum { TAG = 3, SEED = 83, PAGE = 4096, EDGE = 64, CHANGES = 3, STEPS = 8 };
+enum { TAG = 3, SEED = 83, PAGE = 4096, EDGE = 64, STEPS = 8 };
 
 struct shared {
     atomic_bool receivers_turn; /* else the sender's */
@@ -33,6 +33,7 @@ static const char *const hows[] = {"nothing", "munmap", "fixed", "mremap", "dont
 
 static how_t how;
 static bool all;
+static uint64_t rounds, changes;
 static int rank;
 static size_t size;
 static unsigned char *memory;
@@ -95,10 +96,10 @@ static void change(void)
     replace(memory, PAGE);
 }
 
-static void *thread(void *argument)
+static void *thread(void *unused)
 {
-    const uint64_t changes = *(const uint64_t *)argument * CHANGES;
-    for (uint64_t n = 0; n < changes; n++) {
+    (void)unused;
+    for (uint64_t n = 0; n < rounds * changes; n++) {
         while (!atomic_load(&asked)) {
             sched_yield();
         }
@@ -152,7 +153,7 @@ static void receive(uint64_t key, bool by_thread)
     MPI_Request request;
     memset(memory, 0, size);
     MPI_Irecv(memory, (int)size, MPI_BYTE, 0, TAG, MPI_COMM_WORLD, &request);
-    for (int n = 0; n < CHANGES; n++) {
+    for (uint64_t n = 0; n < changes; n++) {
         while (!has(0, key) && !has(size - EDGE, key)) {
             step(&request);
         }
@@ -181,8 +182,8 @@ int main(int argc, char **argv)
     pthread_t other;
     MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &level);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    if (argc != 6) {
-        check_fail("how, who, size, rounds and a file are needed");
+    if (argc != 7) {
+        check_fail("how, who, size, rounds, changes and a file are needed");
     }
     all = strcmp(argv[1], "all") == 0;
     while (!all && strcmp(hows[how], argv[1]) != 0) {
@@ -190,10 +191,11 @@ int main(int argc, char **argv)
     }
     const bool by_thread = strcmp(argv[2], "thread") == 0;
     size = strtoul(argv[3], NULL, 0);
-    uint64_t rounds = strtoul(argv[4], NULL, 0);
-    share(argv[5]);
+    rounds = strtoul(argv[4], NULL, 0);
+    changes = strtoul(argv[5], NULL, 0);
+    share(argv[6]);
     memory = mapping_make(NULL, size, false);
-    if (by_thread && rank == 1 && pthread_create(&other, NULL, thread, &rounds) != 0) {
+    if (by_thread && rank == 1 && pthread_create(&other, NULL, thread, NULL) != 0) {
         check_fail("no thread");
     }
     for (uint64_t round = 0; round < rounds; round++) {
