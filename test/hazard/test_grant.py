@@ -31,7 +31,13 @@ def revoked(job: Job, times: int) -> Job:
     return job
 
 
-@pytest.mark.parametrize("who", ["self", "thread"])
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    full = metafunc.config.getoption("--full")
+    for name, always, others in (("who", ["thread"], ["self"]), ("backend", ["hooks"], ["hooks+notifier"])):
+        if name in metafunc.fixturenames:
+            metafunc.parametrize(name, always + others if full else always)
+
+
 @pytest.mark.parametrize("wire", WIRES)
 def test_what_was_sent_arrives_in_the_pages_that_replace_granted_ones(
         mpi: Mpi, tmp_path: Path, full: bool, wire: str, who: str) -> None:
@@ -39,7 +45,6 @@ def test_what_was_sent_arrives_in_the_pages_that_replace_granted_ones(
     revoked(run(mpi, tmp_path, "all", who, full, **WIRES[wire]), HOWS * CHANGES).over(wire)
 
 
-@pytest.mark.parametrize("backend", ["hooks", "hooks+notifier"])
 def test_changes_that_are_told_before_they_are_made_are_made_good(
         mpi: Mpi, tmp_path: Path, full: bool, backend: str) -> None:
     how = "munmap" if backend == "hooks" else "all"

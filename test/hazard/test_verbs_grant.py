@@ -23,14 +23,12 @@ def run(mpi: Mpi, folder: Path, how: str, rounds: int, grant: str) -> Job:
 
 def test_what_was_sent_arrives_in_the_pages_that_replace_granted_ones(mpi: Mpi, tmp_path: Path,
                                                                       full: bool) -> None:
+    """And with grants that are final it is seen not to."""
     rounds = 20 * HOWS if full else HOWS
     job = run(mpi, tmp_path, "all", rounds, "synchronous").checked(ranks=2).over("verbs")
     assert job.rank(1)["grants_revoked"] >= rounds, str(job)
     assert job.total("malformed") == 0, str(job)
     assert not any("grant=" in reason for reason in job.rank(1)["fallbacks"]), str(job)
-
-
-def test_without_revocation_the_device_writes_to_the_old_pages(mpi: Mpi, tmp_path: Path) -> None:
-    """Which the test above would notice."""
-    job = run(mpi, tmp_path, "munmap", 1, "final")
-    assert job.status != 0 and "wrong on rank 1: munmap: byte 0 " in job.stderr, str(job)
+    if full:
+        job = run(mpi, tmp_path, "munmap", 1, "final")
+        assert job.status != 0 and "wrong on rank 1: munmap: byte 0 " in job.stderr, str(job)
