@@ -127,7 +127,7 @@ int regx_rndv_progress(regx_rndv_t *rndv)
          regx_pool_unused(rndv->pool) > 0)) {
         advanced += regx_recvs_advance(rndv);
         if (rndv->config.revocable) {
-            advanced += regx_revokes_advance(rndv);
+            regx_revokes_advance(rndv);
         }
     }
     if (atomic_load_explicit(&rndv->work.retry_sends, memory_order_relaxed)) {

@@ -90,6 +90,14 @@ static void fill_cts_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_cts_
     regx_cts_pack(cts, recv->cts);
 }
 
+static void end_watch(regx_rndv_recv_t *recv)
+{
+    if (recv->revocable) {
+        recv->revocable = false;
+        regx_watch_end(&recv->revoke.watch);
+    }
+}
+
 void regx_recv_open_again_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, bool failed)
 {
     regx_cts_t cts = {0};
@@ -98,15 +106,9 @@ void regx_recv_open_again_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, bool
     recv->buffer_suspect |= failed;
     recv->slots_only = true;
     set_path(rndv, recv, REGX_PATH_bounce, true);
+    regx_list_set(&rndv->revocable_recvs, &recv->revoke.link, false);
+    end_watch(recv);
     fill_cts_locked(rndv, recv, &cts);
-}
-
-static void end_watch(regx_rndv_recv_t *recv)
-{
-    if (recv->revocable) {
-        recv->revocable = false;
-        regx_watch_end(&recv->revoke.watch);
-    }
 }
 
 regx_rndv_recv_t *regx_rndv_recv_open(regx_rndv_t *rndv, regx_peer_t *peer, void *base,

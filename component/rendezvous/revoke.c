@@ -256,10 +256,8 @@ static bool wants_look_locked(const regx_rndv_recv_t *recv)
     }
 }
 
-int regx_revokes_advance(regx_rndv_t *rndv)
+void regx_revokes_advance(regx_rndv_t *rndv)
 {
-    int advanced = 0;
-
     regx_lock(&rndv->lock);
     regx_list_move(&rndv->revocable_round, &rndv->revocable_recvs);
     while (!regx_list_empty(&rndv->revocable_round)) {
@@ -280,14 +278,12 @@ int regx_revokes_advance(regx_rndv_t *rndv)
         recv->revoke.waits_memory = recv->phase == REGX_RECV_REVOKED;
         regx_unlock(&rndv->lock);
         regx_recv_run(rndv, &work);
-        advanced++;
         regx_lock(&rndv->lock);
     }
     if (!regx_list_empty(&rndv->revocable_recvs)) {
         atomic_store_explicit(&rndv->work.retry_recvs, true, memory_order_relaxed);
     }
     regx_unlock(&rndv->lock);
-    return advanced;
 }
 
 /* The sender writes nothing any more. What was registered of memory that was told to have changed

@@ -26,6 +26,9 @@
  * buffer has another one, it answers REVOKED, what is registered of that buffer is given up, and so
  * on as above. So at the end the bytes are in the pages that are mapped.
  *
+ * What it does not cover: a message of which nothing could be registered goes by bounce and is not
+ * watched; nor is the sender's buffer, nor what a receiver reads (read, together).
+ *
  * When the transfer is over. A change that is made after the receiver looked for the last time,
  * before ARRIVED, is as if the program had written to the buffer after it had received. One that
  * was told before the receive was posted, and is made later, is not seen.
@@ -50,8 +53,8 @@ void regx_revoke_recv_open(regx_rndv_t *rndv, regx_rndv_recv_t *recv);
 /* Takes REVOKED, as recv_control_locked. */
 bool regx_revoke_recv_control_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
                                      const regx_control_t *control, regx_recv_work_t *work);
-/* Looks at all that may be revoked, or may end; returns how many went on. From progress only. */
-int regx_revokes_advance(regx_rndv_t *rndv);
+/* Looks at all that may be revoked, or may end. From progress only. */
+void regx_revokes_advance(regx_rndv_t *rndv);
 
 /* ---- the send side ---- */
 

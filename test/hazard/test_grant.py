@@ -33,7 +33,8 @@ def revoked(job: Job, times: int) -> Job:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     full = metafunc.config.getoption("--full")
-    for name, always, others in (("who", ["thread"], ["self"]), ("backend", ["hooks"], ["hooks+notifier"])):
+    choices = (("who", ["thread"], ["self"]), ("hooks", ["hooks"], ["hooks+notifier"]))
+    for name, always, others in choices:
         if name in metafunc.fixturenames:
             metafunc.parametrize(name, always + others if full else always)
 
@@ -46,9 +47,9 @@ def test_what_was_sent_arrives_in_the_pages_that_replace_granted_ones(
 
 
 def test_changes_that_are_told_before_they_are_made_are_made_good(
-        mpi: Mpi, tmp_path: Path, full: bool, backend: str) -> None:
-    how = "munmap" if backend == "hooks" else "all"
-    revoked(run(mpi, tmp_path, how, "thread", full, backend=backend), HOWS * CHANGES)
+        mpi: Mpi, tmp_path: Path, full: bool, hooks: str) -> None:
+    how = "munmap" if hooks == "hooks" else "all"
+    revoked(run(mpi, tmp_path, how, "thread", full, backend=hooks), HOWS * CHANGES)
 
 
 def test_without_revocation_what_was_written_before_is_lost(mpi: Mpi, tmp_path: Path) -> None:
