@@ -160,6 +160,7 @@ CONDITIONS: dict[str, Optional[Condition]] = {
         "pkg-config", "--exists", "ucx >= 1.13", "ucx < 1.14"),
     "no valgrind": lambda run: not shutil.which("valgrind"),
     "no rdma-core": lambda run: not has_header("REGX_HAVE_VERBS"),
+    "no libfabric": lambda run: not succeeds("pkg-config", "--exists", "libfabric >= 1.17"),
     "no liburing, or io_uring is refused": lambda run: refused(IO_URING_SETUP, 1, 0)
     or not succeeds("pkg-config", "--exists", "liburing"),
     # the machine
@@ -202,6 +203,7 @@ EXPECTED = [
     (r"test_fuzz\.py", "with --full", "not --full"),
     (r"test_fuzz\.py", "no clang with libFuzzer", "no clang, or none with libFuzzer"),
     (r"test_fuzz\.py|test_library", "built without rdma-core", "no rdma-core"),
+    (r"test_libfabric|test_library_install", "built without libfabric", "no libfabric"),
     (r"test_inside\.py", "test/run builds it", "sanitizers' builds that test/run has not made"),
     (r"test_inside\.py", "on the device that is here", "an RDMA device"),
     (r"test_inside\.py", "built without rdma-core", "no rdma-core"),

@@ -17,7 +17,7 @@ RANKS = {"send": 0, "receive": 1}
 
 
 def run(mpi: Mpi, folder: Path, backend: str, side: str, part: str, **regx: str) -> Job:
-    # Another thread's first malloc must not take the place of what is unmapped.
+    # Another thread's arena does not fit into the room that the program leaves for others.
     return mpi("inuse", side, part, SIZE, folder / "shared",
                environment={"MALLOC_ARENA_MAX": "1"}, regx={
                    "rendezvous": "direct", "backend": backend, "cache_bytes": "1G", **regx})

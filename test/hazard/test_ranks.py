@@ -8,8 +8,7 @@ from launch import Mpi
 from namespace import SharedMemory
 
 SIZE = 300_001
-LEEWAY = 4 << 20  # bytes of a rank, beside the pool and the mailboxes
-MAILBOX = 82 << 10  # of the shortest, for a neighbour that was sent something (component/README.md)
+LEEWAY = 4 << 20  # bytes of a rank, beside the pool
 
 
 @pytest.fixture(scope="session")
@@ -22,7 +21,7 @@ def taken(file: Path) -> dict[str, int]:
     return {when: int(count) for when, count in map(str.split, file.read_text().splitlines())}
 
 
-def test_memory_of_many_ranks_is_that_of_vader_the_pool_and_mailboxes(
+def test_memory_of_many_ranks_is_that_of_vader_the_pool_and_a_little(
         mpi: Mpi, tmp_path: Path, ranks: int) -> None:
     """When all have talked to all; what processes share is counted once."""
     ours, theirs = tmp_path / "regx", tmp_path / "vader"
@@ -31,12 +30,11 @@ def test_memory_of_many_ranks_is_that_of_vader_the_pool_and_mailboxes(
     mpi("ranks", theirs, SIZE, ranks=ranks, btl=vader, timeout=600).ended_well()
     pool = job.most("pool_pinned_bytes")
     with_regx, with_vader = taken(ours), taken(theirs)
-    most = pool + LEEWAY + (ranks - 1) * MAILBOX
     for when in ("begun", "talked"):
         more = (with_regx[when] - with_vader[when]) / ranks
         print(f"{ranks} ranks, {when}: {with_regx[when] / ranks / (1 << 20):.2f} MiB each, of which "
               f"the pool {pool / (1 << 20):.2f}; with vader {with_vader[when] / ranks / (1 << 20):.2f}")
-        assert more <= most, f"{when}: {more} bytes of each rank more than vader\n{job}"
+        assert more <= pool + LEEWAY, f"{when}: {more} bytes of each rank more than vader\n{job}"
 
 
 @pytest.mark.parametrize("size,sysv", [("7M", True), ("7M", False), ("64M", False)])

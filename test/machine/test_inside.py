@@ -27,6 +27,7 @@ FILES = ["test/mpi/test_over_verbs.py", "test/hazard/test_verbs.py",
 # Too short for a machine of its own: in that of another file.
 ALONG = {"test/registration/test_staleness_verbs.py": ["test/registration/test_library_verbs.py"],
          "test/hazard/test_verbs_stale.py": ["test/hazard/test_verbs_grant.py"]}
+LIBFABRIC = "test/registration/test_libfabric_verbs.py"
 SIDE_BY_SIDE = 2  # one emulated machine leaves a good part of two cores idle
 SHORT = "test/mpi/test_over_verbs.py"
 WITHOUT_PAGING = "bookworm"  # a suite whose kernel can less
@@ -66,6 +67,12 @@ def inside(command: list[str], *options: str, timeout: float = 1800) -> str:
     return run.stdout
 
 
+def along(file: str) -> list[str]:
+    """Files that run in the machine of that one. Without libfabric the unit tests say that it is missing."""
+    built = file in ALONG and (OBJECTS / "test/registration/fabric_steps").exists()
+    return [*ALONG.get(file, []), *([LIBFABRIC] if built else [])]
+
+
 @pytest.fixture(scope="module")
 def outputs(request: pytest.FixtureRequest, reason_not_to: None, full: bool,
             seed: int) -> Iterator[dict[str, Future[str]]]:
@@ -75,7 +82,7 @@ def outputs(request: pytest.FixtureRequest, reason_not_to: None, full: bool,
     options = [f"--seed={seed}", *(["--full"] if full else [])]
     with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
         try:
-            yield {file: pool.submit(inside, [*PYTEST, file, *ALONG.get(file, []), *options],
+            yield {file: pool.submit(inside, [*PYTEST, file, *along(file), *options],
                                      timeout=10800 if full else 1800) for file in files}
         finally:
             pool.shutdown(cancel_futures=True)

@@ -30,6 +30,19 @@ static inline void *mapping_make(void *at, size_t size, bool raw)
     return memory;
 }
 
+static inline void mapping_drop(void *memory, size_t size, bool raw);
+
+/* New private memory with free room above it. There the kernel puts what others map (a thread's
+ * stack, say), which else would come where the program unmaps this, before it maps it again. */
+static inline void *mapping_make_below_room(size_t size, bool raw)
+{
+    const size_t whole = (size + 4095) & ~(size_t)4095, room = 64 << 20;
+    char *memory = mapping_make(NULL, whole + room, raw);
+
+    mapping_drop(memory + whole, room, raw);
+    return memory;
+}
+
 static inline void mapping_drop(void *memory, size_t size, bool raw)
 {
     const long status = raw ? syscall(SYS_munmap, memory, size) : munmap(memory, size);

@@ -3,6 +3,7 @@
  * The receiving side of shared memory, and what drives it.
  */
 #include <stdlib.h>
+#include <sys/mman.h>
 
 #include "transport/shm/shm_internal.h"
 
@@ -34,6 +35,22 @@ static regx_status_t make_room(regx_shm_t *shm, const char **reason)
     return REGX_OK;
 }
 
+/* Brings a mailbox's lines in. The kernel answers a first read with the pages around it, too: the
+ * rings of payload of this and of other mailboxes, which nothing may ever come by. A first write
+ * brings in its own page only. Best effort. */
+static void bring_lines_in(const regx_mailbox_memory_t *memory)
+{
+#if defined(MADV_POPULATE_WRITE)
+    const uintptr_t page = regx_page_size();
+    const uintptr_t start = (uintptr_t)memory & ~(page - 1);
+
+    madvise((void *)start, regx_align_up((uintptr_t)memory->payload - start, page),
+            MADV_POPULATE_WRITE);
+#else
+    (void)memory;
+#endif
+}
+
 /* Maps the mailbox that a neighbour asks to be read. REGX_OK; REGX_INVALID: what it asks is
  * malformed; else `reason` says why the neighbour cannot be heard. */
 static regx_status_t map_mailbox(regx_shm_t *shm, const regx_connect_request_t *request,
@@ -55,6 +72,7 @@ static regx_status_t map_mailbox(regx_shm_t *shm, const regx_connect_request_t *
         return REGX_INVALID;
     }
     inbound->memory = (regx_mailbox_memory_t *)(void *)(inbound->boxes.base + offset);
+    bring_lines_in(inbound->memory);
     if (!regx_vm_same(&inbound->memory->owner, &request->cookie)) {
         regx_segment_unmap(&inbound->boxes);
         *reason = "what is mapped is not its mailbox";

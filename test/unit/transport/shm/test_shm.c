@@ -4,6 +4,10 @@
  */
 #include "sides.h"
 
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include "transport/rkey_table.h"
 
 enum { FRAMES = 2000 };
@@ -84,6 +88,62 @@ static void frames_of_every_kind_arrive_in_order(void **state)
 {
     (void)state;
     run_pair(false, stream_to_one, stream_to_one);
+}
+
+/* How many whole pages between the two this process has mapped to memory. */
+static size_t pages_mapped(const void *from, const void *to)
+{
+    const size_t page = regx_page_size();
+    const int pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+    size_t count = 0;
+
+    REQUIRE(pagemap >= 0);
+    for (uintptr_t at = regx_align_up((uintptr_t)from, page); at + page <= (uintptr_t)to;
+         at += page) {
+        uint64_t entry;
+
+        REQUIRE(pread(pagemap, &entry, sizeof(entry), (off_t)(at / page * sizeof(entry))) ==
+                sizeof(entry));
+        count += entry >> 63;
+    }
+    close(pagemap);
+    return count;
+}
+
+/* Linux before 5.14 brings in more. */
+static bool brings_in_lines_alone(void)
+{
+    const size_t page = regx_page_size();
+    bool can = false;
+#if defined(MADV_POPULATE_WRITE)
+    void *memory = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    REQUIRE(memory != MAP_FAILED);
+    can = madvise(memory, page, MADV_POPULATE_WRITE) == 0;
+    munmap(memory, page);
+#endif
+    return can;
+}
+
+static void look_at_pages(side_t *side)
+{
+    attach(side);
+    const regx_mailbox_memory_t *memory = side->shm->inbound[0]->memory;
+    const uint8_t *end = memory->payload + side->shm->inbound[0]->in.ring;
+
+    REQUIRE(pages_mapped(memory->lines, memory->payload) >=
+            sizeof(memory->lines) / regx_page_size() - 1);
+    if (brings_in_lines_alone()) {
+        REQUIRE(pages_mapped(memory->payload, end) == 0);
+    }
+    meet(side);
+}
+
+/* With many neighbours that say little, this is most of a mailbox. */
+static void a_ring_that_nothing_came_by_is_not_mapped(void **state)
+{
+    (void)state;
+    run_pair(false, look_at_pages, look_at_pages);
 }
 
 /* The others are never written to. */
@@ -498,6 +558,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(frames_of_every_kind_arrive_in_order),
         cmocka_unit_test(with_many_neighbours_the_rings_are_shorter),
+        cmocka_unit_test(a_ring_that_nothing_came_by_is_not_mapped),
         cmocka_unit_test(a_mailbox_that_does_not_fit_is_refused),
         cmocka_unit_test(more_neighbours_than_a_node_has_are_refused),
         cmocka_unit_test(the_end_waits_until_all_is_read),
