@@ -57,6 +57,21 @@ void regx_watch_end(regx_watch_t *watch)
     }
 }
 
+void regx_watch_flush(regx_watch_t *watch)
+{
+    watch->own++;
+    regx_inval_log_write(watch->monitor->log, watch->start, watch->end);
+}
+
+/* Whether it is one of our own; or one that is just like it, for which the other then stands. */
+static bool is_own(regx_watch_t *watch, const regx_change_t *change)
+{
+    const bool own = watch->own > 0 && change->start == watch->start && change->end == watch->end;
+
+    watch->own -= own;
+    return own;
+}
+
 /* In the order of a look-up in the cache (cache.c): query, sequence, head. */
 static bool is_certain(const regx_watch_t *watch)
 {
@@ -83,6 +98,10 @@ regx_watch_state_t regx_watch_look(regx_watch_t *watch, bool certain, uintptr_t 
         }
         if (state == REGX_CHANGE_LOST) {
             change = (regx_change_t){.start = watch->start, .end = watch->end};
+            watch->own = 0;
+        } else if (is_own(watch, &change)) {
+            watch->next++;
+            continue;
         }
         if (change.start < watch->end && change.end > watch->start) {
             lowest = regx_min(lowest, regx_max(change.start, watch->start));

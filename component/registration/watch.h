@@ -20,6 +20,7 @@ typedef struct regx_watch {
     regx_monitor_t *monitor; /* NULL: nothing is watched */
     uintptr_t start, end;    /* whole pages */
     uint64_t next;           /* the first change that was not yet looked at */
+    unsigned own;            /* of those: how many are regx_watch_flush's */
 } regx_watch_t;
 
 typedef enum regx_watch_state {
@@ -37,6 +38,9 @@ bool regx_watch_begin(regx_watch_t *watch, regx_registry_t *registry, const void
  */
 bool regx_watch_renew(regx_watch_t *watch);
 void regx_watch_end(regx_watch_t *watch);
+/* What is registered of that range is given up, as if it had changed: perhaps it was registered
+ * between a change being told and its being made. The watch itself does not see it as a change. */
+void regx_watch_flush(regx_watch_t *watch);
 
 /* Whether there is anything to look at: a load. Any thread. */
 static inline bool regx_watch_has_news(const regx_watch_t *watch)

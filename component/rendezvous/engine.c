@@ -126,9 +126,9 @@ int regx_rndv_progress(regx_rndv_t *rndv)
         (atomic_load_explicit(&rndv->work.pool_exhausted, memory_order_relaxed) &&
          regx_pool_unused(rndv->pool) > 0)) {
         advanced += regx_recvs_advance(rndv);
-        if (rndv->config.revocable) {
-            regx_revokes_advance(rndv);
-        }
+    }
+    if (atomic_load_explicit(&rndv->work.watches, memory_order_relaxed)) {
+        regx_revokes_advance(rndv);
     }
     if (atomic_load_explicit(&rndv->work.retry_sends, memory_order_relaxed)) {
         advanced += regx_sends_advance(rndv);

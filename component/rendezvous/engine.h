@@ -87,7 +87,9 @@ struct regx_rndv {
     regx_link_t pending_recvs;   /* receives that wait for slots or could not send, oldest first */
     regx_link_t revocable_recvs; /* receives whose memory is watched (revoke.h) */
     regx_link_t revocable_round; /* those of them that progress has not yet looked at */
-    regx_link_t recv_round;      /* those of them that progress has not yet looked at */
+    uint64_t watched_until;      /* the head of the monitor's log when they were last looked at */
+    _Atomic bool looks_due;      /* they are to be looked at without news from there, too */
+    regx_link_t recv_round;      /* of pending_recvs: those that progress has not yet looked at */
     regx_link_t stalled_sends;   /* sends that found no room */
     regx_link_t send_round;      /* those of them that progress has not yet looked at */
     regx_link_t free_recvs;      /* records to be used again */

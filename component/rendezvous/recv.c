@@ -90,10 +90,15 @@ static void fill_cts_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_cts_
     regx_cts_pack(cts, recv->cts);
 }
 
+/* What was granted anew may have been registered before the change was made that was told of. It
+ * has served; nobody is to find it once the MPI has the buffer back. */
 static void end_watch(regx_rndv_recv_t *recv)
 {
     if (recv->revocable) {
         recv->revocable = false;
+        if (recv->revoke.times > 0) {
+            regx_watch_flush(&recv->revoke.watch);
+        }
         regx_watch_end(&recv->revoke.watch);
     }
 }
@@ -150,7 +155,8 @@ regx_rndv_recv_t *regx_rndv_recv_open(regx_rndv_t *rndv, regx_peer_t *peer, void
     fill_cts_locked(rndv, recv, &cts);
     if (recv->revocable) { /* progress looks at it from now on */
         regx_list_append(&rndv->revocable_recvs, &recv->revoke.link);
-        atomic_store_explicit(&rndv->work.retry_recvs, true, memory_order_relaxed);
+        atomic_store_explicit(&rndv->work.watches, true, memory_order_relaxed);
+        atomic_store_explicit(&rndv->looks_due, true, memory_order_relaxed);
     }
     regx_unlock(&rndv->lock);
     return recv;
@@ -182,6 +188,9 @@ void regx_rndv_recv_close(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     leave_trial_locked(recv);
     regx_list_set(&rndv->pending_recvs, &recv->link, false);
     regx_list_set(&rndv->revocable_recvs, &recv->revoke.link, false);
+    if (recv->revocable) { /* perhaps nothing is watched any more */
+        atomic_store_explicit(&rndv->looks_due, true, memory_order_relaxed);
+    }
     recv->protocol->revoke_slots_locked(rndv, recv);
     if (!regx_list_empty(&rndv->pending_recvs)) { /* no message will tell them of these slots */
         atomic_store_explicit(&rndv->work.retry_recvs, true, memory_order_relaxed);
@@ -236,7 +245,11 @@ regx_status_t regx_recv_register(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx
 bool regx_recv_verify(const regx_rndv_t *rndv, regx_rndv_recv_t *recv,
                       const regx_control_t *control)
 {
-    if (!control->has_checksum || recv->revocable) { /* these are compared at the end */
+    if (!control->has_checksum) {
+        return true;
+    }
+    if (recv->revocable) { /* it may be sent again */
+        regx_fall_back(rndv, "grant=synchronous: the sender's verify is not heeded");
         return true;
     }
     regx_count(rndv->counters, &rndv->counters->verified, 1);
@@ -283,6 +296,7 @@ void regx_recvs_forget(regx_rndv_t *rndv, const regx_peer_t *peer)
 
         if (recv != NULL && recv->peer == peer) {
             regx_list_set(&rndv->pending_recvs, &recv->link, false);
+            regx_list_set(&rndv->revocable_recvs, &recv->revoke.link, false);
             recv->protocol->revoke_slots_locked(rndv, recv);
             recv->peer = &rndv->nobody;
             if (recv->phase != REGX_RECV_CLOSED) {

@@ -78,16 +78,22 @@ typedef struct regx_revocable {
     uint64_t from;      /* REVOKING: what changed since may lie before it */
     uint64_t least;     /* of all offsets that were agreed on; what lies there is to be proven */
     bool due;           /* REVOKE is to be sent */
-    bool over;          /* nothing is revoked any more: it took too long */
-    unsigned unproven;  /* times that a proof failed */
+    bool over;          /* nothing is revoked any more: it took too long, or too often */
+    unsigned times;     /* that it was revoked, or that a proof failed */
     int64_t noticed;    /* when the change was, in ns */
-    int64_t waits;      /* since when it waits for memory or certainty, in ns; 0: it does not */
-    bool ends;          /* for the look: all has landed */
-    bool waits_memory;  /* for the look: REVOKED */
-    struct {            /* what the look found */
+    struct {            /* for memory or certainty */
+        const char *reason; /* NULL: it does not wait */
+        unsigned looks;     /* that were in vain */
+        int64_t since;      /* in ns, as … */
+        int64_t next;       /* … this: before it, another look is not worth while */
+    } wait;
+    bool ends;         /* for the look: all has landed */
+    bool waits_memory; /* for the look: REVOKED */
+    struct {           /* what the look found */
         regx_watch_state_t state;
         uint64_t changed; /* from that offset on, at the lowest */
         bool mapped;      /* waits_memory */
+        bool told;        /* waits_memory: changes of what is mapped are told of */
         bool proof;       /* ends: there is a checksum */
         bool unreadable;  /* ends: there is not, because memory is gone */
         uint64_t checksum;

@@ -161,10 +161,14 @@ static bool begin_turns_locked(regx_rndv_t *rndv, regx_recv_turns_t *turns)
     }
     turns->peer = recv->peer;
     turns->next = exhausted ? REGX_TURN_ALL : REGX_TURN_PEER;
-    if (exhausted && recv->due == 0 && regx_recv_slot_range_locked(rndv, recv, &range)) {
+    if (exhausted && recv->phase == REGX_RECV_STARTED && recv->due == 0 &&
+        regx_recv_slot_range_locked(rndv, recv, &range)) {
         regx_list_set(&rndv->pending_recvs, &recv->link, true);
         let_go_locked(rndv, turns);
     } else if (recv->landed == recv->length && recv->due == 0) {
+        if (recv->revocable) { /* but to be looked at */
+            atomic_store_explicit(&rndv->looks_due, true, memory_order_relaxed);
+        }
         let_go_locked(rndv, turns); /* nothing is left to grant */
     } else if (recv->phase == REGX_RECV_STARTED) {
         regx_channel_flush(recv->peer, &recv->outbox);

@@ -198,19 +198,23 @@ void regx_rndv_control(regx_rndv_t *rndv, uint64_t sender, const void *message, 
 void regx_rndv_immediate(regx_rndv_t *rndv, uint64_t sender, uint32_t immediate);
 
 /* What progress has to look at, and no message will wake. The engine's. */
-typedef struct regx_rndv_work {
-    _Atomic bool retry_recvs, retry_sends;
-    _Atomic bool pool_exhausted; /* a receive found no free slot: look when there is one */
+typedef union regx_rndv_work {
+    struct {
+        _Atomic bool retry_recvs, retry_sends;
+        _Atomic bool pool_exhausted; /* a receive found no free slot: look when there is one */
+        _Atomic bool watches;        /* memory is watched (revoke.h) */
+    };
+    _Atomic uint32_t any; /* all of them at once */
 } regx_rndv_work_t;
+
+_Static_assert(sizeof(regx_rndv_work_t) == sizeof(uint32_t), "any is all of them");
 
 /* Whether progress has nothing to do, as nearly always: a few instructions. */
 static inline bool regx_rndv_is_idle(const regx_rndv_t *rndv)
 {
     const regx_rndv_work_t *work = (const regx_rndv_work_t *)rndv; /* its first field */
 
-    return !(atomic_load_explicit(&work->retry_recvs, memory_order_relaxed) |
-             atomic_load_explicit(&work->retry_sends, memory_order_relaxed) |
-             atomic_load_explicit(&work->pool_exhausted, memory_order_relaxed));
+    return atomic_load_explicit(&work->any, memory_order_relaxed) == 0;
 }
 
 /* Goes on with what had to wait; returns how many things went on. */

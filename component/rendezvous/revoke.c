@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/util.h"
@@ -11,7 +12,16 @@
 #include "rendezvous/safe_copy.h"
 
 #define PATIENCE_NS INT64_C(10000000000)
-#define UNPROVEN_MAX 100u
+#define IMPATIENCE_NS INT64_C(100000000) /* with memory that nobody tells of */
+#define PAUSE_NS INT64_C(10000000)       /* between two looks in vain, at most */
+#define LOOKS_MIN 50u
+#define TIMES_MAX 100u
+
+/* Why it was given up, and what it waits for. */
+static const char gone[] = "grant=synchronous: the memory did not come back";
+static const char untold[] = "grant=synchronous: changes of the new memory are not told";
+static const char unsure[] = "grant=synchronous: nobody can tell of changes any more";
+static const char changing[] = "grant=synchronous: the buffer kept changing";
 
 /* ---- the proof ---- */
 
@@ -42,6 +52,14 @@ static proof_t prove(const char *base, uint64_t length, uint64_t *sum)
 }
 
 /* ---- the receive side ---- */
+
+/* A look at the memory of one receive, and what is to be said of it afterwards. */
+typedef struct look {
+    regx_recv_work_t work;
+    bool revokes;
+    uint64_t offset;
+    const char *given_up; /* why; NULL: it was not */
+} look_t;
 
 static regx_rndv_recv_t *of_link(regx_link_t *link)
 {
@@ -95,89 +113,132 @@ static void post_due_locked(regx_rndv_recv_t *recv)
 }
 
 /* What was granted is taken back. */
-static void revoke_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, uint64_t changed)
+static void revoke_locked(regx_rndv_t *rndv, look_t *look, uint64_t changed)
 {
+    regx_rndv_recv_t *recv = look->work.recv;
     regx_revocable_t *revoke = &recv->revoke;
+    const uint64_t offset = regx_min(changed, landed_until(rndv, recv));
 
     recv->phase = REGX_RECV_REVOKING;
     recv->buffer_suspect = true;
     regx_list_set(&rndv->pending_recvs, &recv->link, false);
-    revoke->told = revoke->from = regx_min(changed, landed_until(rndv, recv));
+    revoke->told = revoke->from = regx_min(offset, recv->length - 1);
     revoke->least = regx_min(revoke->least, revoke->told);
     revoke->due = true;
     revoke->noticed = regx_now_ns();
-    revoke->waits = 0;
+    revoke->wait.reason = NULL;
+    revoke->times++;
+    look->revokes = true;
+    look->offset = revoke->told;
     regx_count(rndv->counters, &rndv->counters->grants_revoked, 1);
-    regx_trace(rndv->config.trace, REGX_TRACE_PATH, "memory changed: revoked from byte %llu on",
-               (unsigned long long)revoke->told);
     post_due_locked(recv);
 }
 
-static void give_up_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, const char *reason)
+/* Nothing is watched from now on. What was not proven to have arrived goes by slots, once more. */
+static void give_up_locked(look_t *look, const char *reason)
 {
-    recv->revoke.over = true;
-    regx_fall_back(rndv, reason);
+    regx_revocable_t *revoke = &look->work.recv->revoke;
+
+    revoke->over = true;
+    revoke->from = regx_min(revoke->from, revoke->least);
+    look->given_up = reason;
 }
 
-/* Whether it has waited for too long. */
-static bool waits_too_long(regx_revocable_t *revoke)
+/* It cannot go on, for that reason. Whether that has been so for too long; and for many looks, in
+ * case the program seldom makes progress. */
+static bool waits_too_long(regx_revocable_t *revoke, const char *reason)
 {
+    const int64_t patience = reason == untold ? IMPATIENCE_NS : PATIENCE_NS;
     const int64_t now = regx_now_ns();
 
-    if (revoke->waits == 0) {
-        revoke->waits = now;
+    if (revoke->wait.reason != reason) {
+        revoke->wait.reason = reason;
+        revoke->wait.looks = 0;
+        revoke->wait.since = now;
     }
-    return now - revoke->waits > PATIENCE_NS;
+    const int64_t waited = now - revoke->wait.since;
+    revoke->wait.next = now + (waited / 8 < PAUSE_NS ? waited / 8 : PAUSE_NS);
+    return ++revoke->wait.looks > LOOKS_MIN && waited > patience;
+}
+
+static bool pauses(const regx_revocable_t *revoke)
+{
+    return revoke->wait.reason != NULL && regx_now_ns() < revoke->wait.next;
 }
 
 /* All has landed. */
-static void end_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
+static void end_locked(regx_rndv_t *rndv, look_t *look)
 {
+    regx_rndv_recv_t *recv = look->work.recv;
     regx_revocable_t *revoke = &recv->revoke;
-    regx_control_t message = {
-        .type = REGX_CONTROL_ARRIVED, .to = recv->sender, .offset = revoke->least};
+    const bool again = revoke->least < recv->length; /* something was revoked */
+    const bool ready = revoke->look.state == REGX_WATCH_QUIET && (!again || revoke->look.proof);
+    const regx_control_t message = {.type = REGX_CONTROL_ARRIVED,
+                                    .to = recv->sender,
+                                    .offset = revoke->least,
+                                    .has_checksum = again && !revoke->over,
+                                    .checksum = revoke->look.checksum};
 
-    if (!revoke->over && revoke->look.unreadable) {
-        revoke_locked(rndv, recv, revoke->least);
+    if (revoke->over || ready) {
+        recv->phase = REGX_RECV_ARRIVED;
+        regx_channel_post(recv->peer, &recv->outbox, &message);
         return;
     }
-    const bool ready = revoke->look.state == REGX_WATCH_QUIET &&
-                       (revoke->least == recv->length || revoke->look.proof);
-    if (!revoke->over && !ready) {
-        if (waits_too_long(revoke)) {
-            give_up_locked(rndv, recv, "grant=synchronous: nobody can tell of changes any more");
+    const char *reason = revoke->look.unreadable ? gone : unsure;
+    if (waits_too_long(revoke, reason)) {
+        give_up_locked(look, reason);
+        if (again) {
+            revoke_locked(rndv, look, revoke->from);
         }
-        return;
     }
-    regx_channel_flush(recv->peer, &recv->outbox);
-    if (recv->outbox.full) {
-        return;
-    }
-    message.has_checksum = !revoke->over && revoke->least < recv->length;
-    message.checksum = revoke->look.checksum;
-    regx_channel_post(recv->peer, &recv->outbox, &message);
-    recv->phase = REGX_RECV_ARRIVED;
+}
+
+/* Why nothing can be granted anew now; NULL: it can. */
+static const char *obstacle(const regx_revocable_t *revoke)
+{
+    return revoke->look.state == REGX_WATCH_CHANGED ? changing
+           : !revoke->look.mapped                   ? gone
+           : !revoke->look.told                     ? untold
+                                                    : NULL;
 }
 
 /* The sender has agreed: grants anew, if the memory is there. */
-static void resume_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
+static void resume_locked(regx_rndv_t *rndv, look_t *look)
 {
+    regx_rndv_recv_t *recv = look->work.recv;
     regx_revocable_t *revoke = &recv->revoke;
+    const char *reason = revoke->over ? NULL : obstacle(revoke);
 
-    if (!revoke->look.mapped) {
-        if (!waits_too_long(revoke)) {
-            return;
-        }
-        give_up_locked(rndv, recv, "grant=synchronous: the memory did not come back");
+    if (!revoke->over && revoke->times > TIMES_MAX) {
+        give_up_locked(look, changing);
+    } else if (reason != NULL && waits_too_long(revoke, reason)) {
+        give_up_locked(look, reason);
+    } else if (reason != NULL && revoke->from >= revoke->told) {
+        return;
     }
-    revoke->waits = 0;
+    if (revoke->from < revoke->told) { /* it has changed before that, too */
+        revoke_locked(rndv, look, revoke->from);
+        return;
+    }
+    revoke->wait.reason = NULL;
+    recv->slots_only |= revoke->over;
     recv->phase = REGX_RECV_STARTED;
     regx_count(rndv->counters, &rndv->counters->regrant_stall_us,
                (uint64_t)(regx_now_ns() - revoke->noticed) / 1000);
 }
 
+/* Whether what is mapped can be granted again. */
+static void look_for_memory(regx_revocable_t *revoke, uintptr_t from)
+{
+    revoke->look.mapped = regx_watch_is_mapped(&revoke->watch, from);
+    revoke->look.told = revoke->look.mapped && regx_watch_renew(&revoke->watch);
+    if (revoke->look.mapped && !revoke->look.told) { /* or is it gone again? */
+        revoke->look.mapped = regx_watch_is_mapped(&revoke->watch, from);
+    }
+}
+
 /* Looks at the memory. */
-static void look(regx_rndv_t *rndv, regx_recv_work_t *work)
+static void look_at_memory(regx_rndv_t *rndv, regx_recv_work_t *work)
 {
     regx_rndv_recv_t *recv = work->recv;
     regx_revocable_t *revoke = &recv->revoke;
@@ -185,18 +246,16 @@ static void look(regx_rndv_t *rndv, regx_recv_work_t *work)
     uintptr_t first = 0;
 
     (void)rndv;
+    memset(&revoke->look, 0, sizeof(revoke->look));
     revoke->look.state = REGX_WATCH_QUIET;
-    revoke->look.mapped = revoke->look.proof = revoke->look.unreadable = false;
     if (revoke->over) {
-        revoke->look.mapped = true;
         return;
+    }
+    if (revoke->waits_memory) { /* first: what is watched anew counts as changed */
+        look_for_memory(revoke, base + revoke->told);
     }
     revoke->look.state = regx_watch_look(&revoke->watch, revoke->ends, &first);
     revoke->look.changed = first > base ? first - base : 0;
-    if (revoke->waits_memory) {
-        revoke->look.mapped = regx_watch_is_mapped(&revoke->watch, base + revoke->told) &&
-                              regx_watch_renew(&revoke->watch);
-    }
     if (revoke->ends && revoke->look.state == REGX_WATCH_QUIET && revoke->least < recv->length) {
         const proof_t proof =
             prove(recv->base + revoke->least, recv->length - revoke->least, &revoke->look.checksum);
@@ -206,83 +265,132 @@ static void look(regx_rndv_t *rndv, regx_recv_work_t *work)
     }
 }
 
-static void looked_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
+/* Whether it is to be looked at also if nobody tells of a change. */
+static bool is_busy_locked(const regx_rndv_recv_t *recv)
 {
-    regx_rndv_recv_t *recv = work->recv;
-    regx_revocable_t *revoke = &recv->revoke;
-    const bool changed = revoke->look.state == REGX_WATCH_CHANGED;
-
     switch (recv->phase) {
+    case REGX_RECV_OPENED: /* REVOKE is for a sender that is known */
+        return regx_watch_has_news(&recv->revoke.watch);
     case REGX_RECV_STARTED:
-        if (changed) {
-            revoke_locked(rndv, recv, revoke->look.changed);
-        } else if (revoke->ends) {
-            end_locked(rndv, recv);
-        }
-        break;
+        return recv->landed == recv->length;
     case REGX_RECV_REVOKING:
-        if (changed) {
-            revoke->from = regx_min(revoke->from, revoke->look.changed);
-        }
-        post_due_locked(recv);
-        break;
-    case REGX_RECV_REVOKED:
-        if (changed && revoke->look.changed < revoke->told) {
-            revoke_locked(rndv, recv, revoke->look.changed);
-        } else if (!changed) {
-            resume_locked(rndv, recv);
-        }
-        break;
-    default: /* lost, or closed, meanwhile */
-        break;
-    }
-}
-
-/* Whether a look may lead to anything. */
-static bool wants_look_locked(const regx_rndv_recv_t *recv)
-{
-    const regx_revocable_t *revoke = &recv->revoke;
-
-    switch (recv->phase) {
-    case REGX_RECV_STARTED:
-        return recv->landed == recv->length ||
-               (!revoke->over && regx_watch_has_news(&revoke->watch));
-    case REGX_RECV_REVOKING:
-        return revoke->due || recv->outbox.full || regx_watch_has_news(&revoke->watch);
+        return recv->revoke.due || recv->outbox.full;
     case REGX_RECV_REVOKED:
         return true;
+    case REGX_RECV_ARRIVED:
+        return recv->outbox.full;
     default:
         return false;
     }
 }
 
+static void set_due(regx_rndv_t *rndv)
+{
+    atomic_store_explicit(&rndv->looks_due, true, memory_order_relaxed);
+}
+
+static void looked_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
+{
+    regx_rndv_recv_t *recv = work->recv;
+    regx_revocable_t *revoke = &recv->revoke;
+    look_t *look = REGX_CONTAINER_OF(work, look_t, work);
+    const bool changed = revoke->look.state == REGX_WATCH_CHANGED;
+
+    if (changed && recv->phase != REGX_RECV_STARTED) {
+        revoke->from = regx_min(revoke->from, revoke->look.changed);
+    }
+    switch (recv->phase) {
+    case REGX_RECV_STARTED:
+        if (changed) {
+            revoke_locked(rndv, look, revoke->look.changed);
+        } else if (revoke->ends) {
+            end_locked(rndv, look);
+        }
+        break;
+    case REGX_RECV_REVOKING:
+        post_due_locked(recv);
+        break;
+    case REGX_RECV_REVOKED:
+        resume_locked(rndv, look);
+        break;
+    default: /* lost, or closed, meanwhile */
+        break;
+    }
+    if (is_busy_locked(recv)) {
+        set_due(rndv);
+    }
+}
+
+/* Whether a look may lead to anything. */
+static bool wants_look_locked(regx_rndv_recv_t *recv)
+{
+    const regx_revocable_t *revoke = &recv->revoke;
+    const bool news = !revoke->over && regx_watch_has_news(&revoke->watch);
+
+    switch (recv->phase) {
+    case REGX_RECV_STARTED:
+        if (recv->landed < recv->length) {
+            return news;
+        }
+        regx_channel_flush(recv->peer, &recv->outbox);
+        return !recv->outbox.full && (news || !pauses(revoke));
+    case REGX_RECV_REVOKING:
+        return news || is_busy_locked(recv);
+    case REGX_RECV_REVOKED:
+        return news || !pauses(revoke);
+    case REGX_RECV_ARRIVED: /* what changes now is for after the comparison */
+        regx_channel_flush(recv->peer, &recv->outbox);
+        return false;
+    default:
+        return false;
+    }
+}
+
+static void look_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
+{
+    look_t look = {.work = {.recv = recv, .act = look_at_memory, .acted_locked = looked_locked}};
+
+    assert(!recv->taken);
+    recv->taken = true;
+    recv->revoke.ends = recv->phase == REGX_RECV_STARTED && recv->landed == recv->length;
+    recv->revoke.waits_memory = recv->phase == REGX_RECV_REVOKED;
+    regx_unlock(&rndv->lock);
+    regx_recv_run(rndv, &look.work);
+    if (look.revokes) {
+        regx_trace(rndv->config.trace, REGX_TRACE_PATH, "memory changed: revoked from byte %llu on",
+                   (unsigned long long)look.offset);
+    }
+    if (look.given_up != NULL) {
+        regx_fall_back(rndv, look.given_up);
+    }
+    regx_lock(&rndv->lock);
+}
+
 void regx_revokes_advance(regx_rndv_t *rndv)
 {
+    const uint64_t head = atomic_load(&rndv->registry->monitor->log->head);
+
+    if (head == rndv->watched_until &&
+        !atomic_load_explicit(&rndv->looks_due, memory_order_relaxed)) {
+        return;
+    }
     regx_lock(&rndv->lock);
+    rndv->watched_until = head;
+    atomic_store_explicit(&rndv->looks_due, false, memory_order_relaxed);
     regx_list_move(&rndv->revocable_round, &rndv->revocable_recvs);
     while (!regx_list_empty(&rndv->revocable_round)) {
         regx_rndv_recv_t *recv = of_link(rndv->revocable_round.next);
-        regx_recv_work_t work = {.recv = recv, .act = look, .acted_locked = looked_locked};
 
         regx_list_remove(&recv->revoke.link);
         regx_list_append(&rndv->revocable_recvs, &recv->revoke.link);
-        if (recv->phase == REGX_RECV_ARRIVED) { /* what changes now is for after the comparison */
-            regx_channel_flush(recv->peer, &recv->outbox);
+        if (wants_look_locked(recv)) {
+            look_locked(rndv, recv);
+        } else if (is_busy_locked(recv)) {
+            set_due(rndv);
         }
-        if (!wants_look_locked(recv)) {
-            continue;
-        }
-        assert(!recv->taken);
-        recv->taken = true;
-        recv->revoke.ends = recv->phase == REGX_RECV_STARTED && recv->landed == recv->length;
-        recv->revoke.waits_memory = recv->phase == REGX_RECV_REVOKED;
-        regx_unlock(&rndv->lock);
-        regx_recv_run(rndv, &work);
-        regx_lock(&rndv->lock);
     }
-    if (!regx_list_empty(&rndv->revocable_recvs)) {
-        atomic_store_explicit(&rndv->work.retry_recvs, true, memory_order_relaxed);
-    }
+    atomic_store_explicit(&rndv->work.watches, !regx_list_empty(&rndv->revocable_recvs),
+                          memory_order_relaxed);
     regx_unlock(&rndv->lock);
 }
 
@@ -291,11 +399,9 @@ void regx_revokes_advance(regx_rndv_t *rndv)
 static void give_back(regx_rndv_t *rndv, regx_recv_work_t *work)
 {
     regx_rndv_recv_t *recv = work->recv;
-    const regx_watch_t *watch = &recv->revoke.watch;
 
     if (work->status == REGX_FAILED) {
-        regx_inval_log_write(watch->monitor->log, watch->start, watch->end);
-        recv->revoke.unproven++;
+        regx_watch_flush(&recv->revoke.watch);
     }
     for (unsigned i = 0; i < rndv->config.chunk_depth; i++) {
         if (recv->chunks[i].state == REGX_CHUNK_GRANTED) {
@@ -316,15 +422,9 @@ static void given_back_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
     recv->chunks_out = 0;
     recv->landed = recv->granted = revoke->told;
     recv->slots_only = atomic_load(&recv->peer->no_puts);
-    if (recv->phase != REGX_RECV_REVOKING && recv->phase != REGX_RECV_ARRIVED) {
-        return;
-    }
-    recv->phase = REGX_RECV_REVOKED;
-    if (revoke->unproven > UNPROVEN_MAX && !revoke->over) {
-        give_up_locked(rndv, recv, "grant=synchronous: the buffer kept changing");
-    }
-    if (revoke->from < revoke->told) { /* it has changed before that, too */
-        revoke_locked(rndv, recv, revoke->from);
+    if (recv->phase == REGX_RECV_REVOKING || recv->phase == REGX_RECV_ARRIVED) {
+        recv->phase = REGX_RECV_REVOKED;
+        set_due(rndv);
     }
 }
 
@@ -334,7 +434,7 @@ bool regx_revoke_recv_control_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
     regx_revocable_t *revoke = &recv->revoke;
     const bool answers = recv->phase == REGX_RECV_REVOKING && !revoke->due && !recv->outbox.full &&
                          control->offset == revoke->told;
-    const bool differs = recv->phase == REGX_RECV_ARRIVED && !revoke->over &&
+    const bool differs = recv->phase == REGX_RECV_ARRIVED && !recv->outbox.full && !revoke->over &&
                          revoke->least < recv->length && control->offset == revoke->least;
 
     (void)rndv;
@@ -344,6 +444,7 @@ bool regx_revoke_recv_control_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
     if (differs) {
         revoke->told = revoke->from = revoke->least;
         revoke->noticed = regx_now_ns();
+        revoke->times++;
     }
     work->status = differs ? REGX_FAILED : REGX_OK;
     work->act = give_back;
