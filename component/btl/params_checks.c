@@ -87,6 +87,10 @@ static bool check_grant(const regx_params_t *params)
                  check_words[registration->notifier_check]);
         return regx_param_refuse(error);
     }
+    if (registration->inuse == REGX_INUSE_ABORT) {
+        return regx_param_refuse(REGX_PREFIX "grant=synchronous is given with " REGX_PREFIX
+                                             "inuse=abort; allowed: ignore, warn, drain");
+    }
     return !rendezvous->verify ||
            regx_param_refuse(REGX_PREFIX "grant=synchronous is given with " REGX_PREFIX
                                          "verify=1; allowed: 0");

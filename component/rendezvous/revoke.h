@@ -24,7 +24,9 @@
  * and nothing more is told of it. Therefore, where something was revoked, ARRIVED carries a checksum
  * of what lies from the lowest offset on, as the receiver's processor reads it. If the sender's
  * buffer has another one, it answers REVOKED, what is registered of that buffer is given up, and so
- * on as above. So at the end the bytes are in the pages that are mapped.
+ * on as above. So at the end the bytes are in the pages that are mapped. What was registered
+ * meanwhile may be of the old pages all the same, if these bytes were in the new ones by chance: so
+ * it is given up before the MPI has the buffer back.
  *
  * What it does not cover: a message of which nothing could be registered goes by bounce and is not
  * watched; nor is the sender's buffer, nor what a receiver reads (read, together).
@@ -33,12 +35,17 @@
  * before ARRIVED, is as if the program had written to the buffer after it had received. One that
  * was told before the receive was posted, and is made later, is not seen.
  *
- * Bounded: memory that is not there again within ten seconds, a monitor that has not been certain
- * for so long, and a buffer of which a hundred proofs failed are given up: the transfer ends as
- * without revocation, which is counted by reason.
+ * Bounded. It is given up, which is counted by reason, if memory is not there, or cannot be read,
+ * or the monitor is not certain, for ten seconds (and many looks, should the program seldom make
+ * progress); if nobody tells of changes of the memory that came, as of shared memory by the
+ * notifier, for a tenth of a second; and after a hundred revocations of one transfer. Then all that
+ * was not proven goes once more, by slots, which the processor copies to whatever is mapped; and
+ * nothing is watched any more.
  *
- * It costs, without any change: READY and ARRIVED, two messages for each transfer, and a system call
- * of the receiver's (notifier).
+ * What it costs without any change, for each transfer: READY and ARRIVED, and of the receiver's two
+ * calls of the monitor, to be told and to be certain at the end, which by the notifier are system
+ * calls (osu-configs/counts); none by hooks. While one is open, progress looks at the head of the
+ * monitor's log; at the transfers only if it moved, or one is to end.
  */
 #ifndef REGX_RENDEZVOUS_REVOKE_H
 #define REGX_RENDEZVOUS_REVOKE_H

@@ -65,6 +65,25 @@ def test_direct_goes_back_as_well(mpi: Mpi, tmp_path: Path, full: bool) -> None:
     revoked(run(mpi, tmp_path, "all", "self", full, rendezvous="direct"), HOWS)
 
 
+def test_where_nothing_is_told_of_the_new_memory_it_goes_by_slots(mpi: Mpi, tmp_path: Path) -> None:
+    job = mpi("grant", "shared", "self", SIZE, 1, 1, tmp_path / "shared",
+              environment={"MALLOC_ARENA_MAX": "1"}, regx={
+                  "rendezvous": "pipeline", "backend": "notifier", "grant": "synchronous",
+                  "chunk_size": "32K", "inuse": "ignore"}).checked(ranks=2)
+    receiver = job.rank(1)
+    assert receiver["grants_revoked"] in (1, 2) and receiver["copied_out_bytes"] >= SIZE, str(job)
+    assert receiver["fallbacks"]["grant=synchronous: changes of the new memory are not told"] == 1, \
+        str(job)
+
+
+def test_a_change_is_said_to_be_made_good(mpi: Mpi, tmp_path: Path) -> None:
+    """By btl_regx_inuse as it is by default, which calls it an error where grants are final."""
+    job = mpi("grant", "munmap", "self", SIZE, 1, 1, tmp_path / "shared",
+              environment={"MALLOC_ARENA_MAX": "1"}, regx={
+                  "rendezvous": "direct", "backend": "notifier", "grant": "synchronous"})
+    revoked(job.warned("rank 1", "is sent once more").checked(ranks=2), 1)
+
+
 def test_without_a_change_nothing_is_revoked(mpi: Mpi, tmp_path: Path, full: bool) -> None:
     job = run(mpi, tmp_path, "nothing", "self", full).carried("pipeline")
     assert job.total("grants_revoked") == 0 and job.total("regrant_stall_us") == 0, str(job)

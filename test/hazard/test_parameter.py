@@ -257,6 +257,8 @@ REFUSED = [
      "btl_regx_backend=auto; allowed: hooks, notifier, hooks+notifier"),
     ({"grant": "synchronous", "rendezvous": "pipeline", "backend": "hooks", "verify": "1"},
      "grant=synchronous is given with btl_regx_verify=1; allowed: 0"),
+    ({"grant": "synchronous", "rendezvous": "pipeline", "backend": "hooks", "inuse": "abort"},
+     "grant=synchronous is given with btl_regx_inuse=abort; allowed: ignore, warn, drain"),
     ({"grant": "synchronous", "rendezvous": "pipeline", "backend": "notifier",
       "notifier_check": "never"},
      "grant=synchronous is given with btl_regx_notifier_check=never; allowed: always"),

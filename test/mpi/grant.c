@@ -6,9 +6,10 @@
  *     grant HOW WHO SIZE ROUNDS CHANGES FILE
  *
  * HOW: munmap (and mmap), fixed (mmap over it), mremap (other pages are moved there), dontneed, raw
- * (munmap and mmap by system calls); nothing (the control); all: one after the other. WHO: self: the receiver itself, when
- * the first bytes have arrived and the last have not; thread: another thread of it, in the same
- * moment, while both ranks take some further steps. Rank 0 sends SIZE bytes to rank 1, ROUNDS
+ * (munmap and mmap by system calls); all: one after the other; shared (shared memory over it);
+ * nothing (the control). WHO: self: the receiver itself, when the first bytes have arrived and the
+ * last have not; thread: another thread of it, in the same moment, while both ranks take some
+ * further steps. Rank 0 sends SIZE bytes to rank 1, ROUNDS
  * times, and each time the memory is replaced CHANGES times, with its first page, so that this has
  * to arrive anew. The ranks share FILE, by which they go step by step until then: the transfer
  * cannot be over before.
@@ -27,9 +28,10 @@ struct shared {
     atomic_bool changed;        /* from now on both do as they like */
 };
 
-typedef enum { NOTHING, UNMAP, FIXED, MOVE, DONTNEED, RAW } how_t; /* RAW: the last */
+typedef enum { NOTHING, UNMAP, FIXED, MOVE, DONTNEED, RAW, SHARED } how_t; /* all: to RAW */
 
-static const char *const hows[] = {"nothing", "munmap", "fixed", "mremap", "dontneed", "raw"};
+static const char *const hows[] = {"nothing",  "munmap", "fixed", "mremap",
+                                   "dontneed", "raw",    "shared"};
 
 static how_t how;
 static bool all;
@@ -67,6 +69,11 @@ static void replace(unsigned char *at, size_t length)
     case FIXED:
         if (mmap(at, length, access, flags | MAP_FIXED, -1, 0) != at) {
             check_fail("mmap over the buffer: %s", strerror(errno));
+        }
+        break;
+    case SHARED:
+        if (mmap(at, length, access, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != at) {
+            check_fail("mmap of shared memory over the buffer: %s", strerror(errno));
         }
         break;
     case MOVE:
@@ -194,7 +201,7 @@ int main(int argc, char **argv)
     rounds = strtoul(argv[4], NULL, 0);
     changes = strtoul(argv[5], NULL, 0);
     share(argv[6]);
-    memory = mapping_make(NULL, size, false);
+    memory = mapping_make_below_room(size, false);
     if (by_thread && rank == 1 && pthread_create(&other, NULL, thread, NULL) != 0) {
         check_fail("no thread");
     }

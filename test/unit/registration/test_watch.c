@@ -124,6 +124,25 @@ static void when_the_log_has_gone_round_all_has_changed(void **state)
     rig_close(rig);
 }
 
+/* But by the caches; and a change of all of it by somebody else is seen beside it. */
+static void what_is_flushed_is_no_change(void **state)
+{
+    rig_t *rig = rig_open();
+    const uint64_t head = rig->monitor.log->head;
+
+    (void)state;
+    regx_watch_flush(&rig->watch);
+    assert_true(regx_inval_log_touched(rig->monitor.log, head, rig->watch.start, rig->watch.end));
+    assert_int_equal(look(rig, true), REGX_WATCH_QUIET);
+    for (unsigned i = 0; i < 2; i++) {
+        i == 0 ? change(rig, 2, 10) : regx_watch_flush(&rig->watch);
+        i == 1 ? change(rig, 2, 10) : regx_watch_flush(&rig->watch);
+        assert_int_equal(look(rig, true), REGX_WATCH_CHANGED);
+        assert_int_equal(look(rig, true), REGX_WATCH_QUIET);
+    }
+    rig_close(rig);
+}
+
 static void while_a_change_is_under_way_it_is_not_certain(void **state)
 {
     rig_t *rig = rig_open();
@@ -197,6 +216,7 @@ int main(void)
         cmocka_unit_test(changes_of_the_range_are_seen_once),
         cmocka_unit_test(a_range_without_regions_is_watched),
         cmocka_unit_test(when_the_log_has_gone_round_all_has_changed),
+        cmocka_unit_test(what_is_flushed_is_no_change),
         cmocka_unit_test(while_a_change_is_under_way_it_is_not_certain),
         cmocka_unit_test(what_was_logged_to_begin_with_is_no_change),
         cmocka_unit_test(what_nobody_tells_of_is_not_watched),

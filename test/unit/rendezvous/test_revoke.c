@@ -454,6 +454,177 @@ static void memory_that_cannot_be_written_is_given_up(void **state)
     finish(stage);
 }
 
+static void unmap_last_page(const stage_t *stage)
+{
+    assert_int_equal(munmap(last_page(stage), PAGE), 0);
+}
+
+static void map_last_page(const stage_t *stage)
+{
+    assert_ptr_equal(mmap(last_page(stage), PAGE, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0),
+                     last_page(stage));
+}
+
+/* As the notifier: what was not watched until now counts as changed. */
+static bool unwatched;
+
+static regx_status_t watch_anew(regx_monitor_t *monitor, uintptr_t start, uintptr_t end,
+                                uint64_t *since)
+{
+    if (unwatched) {
+        regx_inval_log_write(monitor->log, start, end);
+    }
+    unwatched = false;
+    *since = atomic_load(&monitor->log->head);
+    return REGX_OK;
+}
+
+static void memory_that_comes_back_is_granted_again(void **state)
+{
+    stage_t *stage = open_stage(&pipeline);
+
+    (void)state;
+    begin_revoked(stage);
+    unmap_last_page(stage);
+    fake_monitor.subscribe = watch_anew;
+    unwatched = true;
+    const uint64_t written = stage->chunk_bytes;
+    run(stage);
+    assert_int_equal(phase(stage), REGX_RECV_REVOKED);
+    assert_int_equal(stage->chunk_bytes, written);
+    map_last_page(stage);
+    stage->recv->revoke.wait.next = 0;
+    end(stage);
+    fake_monitor.subscribe = NULL;
+    assert_false(unwatched);
+    assert_int_equal(stage->receiver->counters.grants_revoked, 1);
+    finish(stage);
+}
+
+static void memory_that_does_not_come_back_is_given_up(void **state)
+{
+    stage_t *stage = open_stage(&pipeline);
+
+    (void)state;
+    begin_revoked(stage);
+    unmap_last_page(stage);
+    lose_patience(stage);
+    assert_int_equal(stage->dones, 1);
+    assert_int_equal(stage->status, REGX_OK);
+    assert_true(fell_back(stage, "grant=synchronous: the memory did not come back"));
+    assert_memory_equal(stage->received.base, stage->sent.base,
+                        (size_t)(last_page(stage) - stage->received.base));
+    map_last_page(stage);
+    close_recv(stage);
+    finish(stage);
+}
+
+/* What a slot held is copied to where the buffer was, before the change is looked at. */
+static void a_slot_for_memory_that_is_gone_does_no_harm(void **state)
+{
+    stage_t *stage = open_stage(&pipeline);
+
+    (void)state;
+    begin(stage);
+    stage->receiver->longest = 1; /* all but the first chunk goes by slots */
+    while (stage->recv->slots_out == 0 || stage->recv->granted < LENGTH) {
+        watched_step(stage);
+    }
+    while (deliver(stage, 0)) {
+    }
+    unmap_last_page(stage);
+    fake_changed(last_page(stage), PAGE);
+    for (unsigned i = 0; i < 100 && phase(stage) == REGX_RECV_STARTED; i++) {
+        deliver(stage, 1);
+    }
+    map_last_page(stage);
+    stage->receiver->longest = 0;
+    end(stage);
+    finish(stage);
+}
+
+static regx_status_t nothing_is_told(regx_monitor_t *monitor, uintptr_t start, uintptr_t end,
+                                     uint64_t *since)
+{
+    (void)monitor, (void)start, (void)end, (void)since;
+    return REGX_DENIED;
+}
+
+static void memory_of_which_nothing_is_told_is_written_by_slots(void **state)
+{
+    stage_t *stage = open_stage(&pipeline);
+
+    (void)state;
+    begin_revoked(stage);
+    const uint64_t written = stage->chunk_bytes;
+    fake_monitor.subscribe = nothing_is_told;
+    lose_patience(stage);
+    fake_monitor.subscribe = NULL;
+    assert_true(fell_back(stage, "grant=synchronous: changes of the new memory are not told"));
+    assert_int_equal(stage->chunk_bytes, written);
+    end(stage);
+    finish(stage);
+}
+
+static bool never_certain(regx_monitor_t *monitor, uintptr_t start, uintptr_t end)
+{
+    (void)monitor, (void)start, (void)end;
+    return false;
+}
+
+static void a_monitor_that_is_never_certain_is_given_up(void **state)
+{
+    (void)state;
+    for (unsigned revoked = 0; revoked < 2; revoked++) {
+        stage_t *stage = open_stage(&pipeline);
+
+        revoked ? begin_revoked(stage) : begin(stage);
+        fake_monitor.valid = never_certain;
+        run(stage);
+        assert_int_equal(stage->dones, 0);
+        lose_patience(stage);
+        fake_monitor.valid = NULL;
+        assert_true(fell_back(stage, "grant=synchronous: nobody can tell of changes any more"));
+        assert_int_equal(stage->receiver->counters.grants_revoked, 2 * revoked);
+        end(stage);
+        finish(stage);
+    }
+}
+
+/* Its pages have been replaced behind our back each time that it is to be compared. */
+static void spoil(fake_t *fake, const void *from, size_t length, char *written)
+{
+    const stage_t *stage = fake->context;
+
+    (void)from;
+    if (written == (char *)stage->received.base && length > 0) {
+        *written = (char)~*written;
+    }
+}
+
+static void a_buffer_that_keeps_changing_is_given_up(void **state)
+{
+    (void)state;
+    for (unsigned told = 0; told < 2; told++) {
+        stage_t *stage = open_stage(&pipeline);
+
+        begin_revoked(stage);
+        stage->sender->corrupt = told ? NULL : spoil;
+        for (unsigned i = 0; i < 100000 && !stage->recv->revoke.over; i++) {
+            if (told) {
+                fake_changed(stage->received.base, 1);
+            }
+            watched_step(stage);
+        }
+        end(stage); /* by slots */
+        assert_true(fell_back(stage, "grant=synchronous: the buffer kept changing"));
+        assert_in_range(stage->receiver->counters.grants_revoked, 1, 110);
+        assert_in_range(proofs_failed, told ? 0 : 100, told ? 0 : 101);
+        finish(stage);
+    }
+}
+
 /* ---- what a peer may say ---- */
 
 static void say(fake_t *to, uint64_t from, regx_control_t control)
@@ -543,6 +714,12 @@ int main(void)
         cmocka_unit_test(it_ends_also_while_others_wait_for_the_pool),
         cmocka_unit_test(what_was_registered_meanwhile_is_not_used_again),
         cmocka_unit_test(memory_that_cannot_be_written_is_given_up),
+        cmocka_unit_test(memory_that_comes_back_is_granted_again),
+        cmocka_unit_test(memory_that_does_not_come_back_is_given_up),
+        cmocka_unit_test(a_slot_for_memory_that_is_gone_does_no_harm),
+        cmocka_unit_test(memory_of_which_nothing_is_told_is_written_by_slots),
+        cmocka_unit_test(a_monitor_that_is_never_certain_is_given_up),
+        cmocka_unit_test(a_buffer_that_keeps_changing_is_given_up),
         cmocka_unit_test(an_answer_to_no_revocation_is_refused),
         cmocka_unit_test(a_send_that_may_not_be_revoked_is_not),
         cmocka_unit_test(a_revocation_to_what_was_never_sent_ends_the_send),
