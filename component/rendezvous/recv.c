@@ -96,7 +96,7 @@ static void end_watch(regx_rndv_recv_t *recv)
 {
     if (recv->revocable) {
         recv->revocable = false;
-        if (recv->revoke.times > 0) {
+        if (recv->revoke.times > 0 || recv->revoke.over) {
             regx_watch_flush(&recv->revoke.watch);
         }
         regx_watch_end(&recv->revoke.watch);

@@ -87,6 +87,7 @@ typedef struct regx_revocable {
         int64_t since;      /* in ns, as … */
         int64_t next;       /* … this: before it, another look is not worth while */
     } wait;
+    uint64_t gap;      /* waits to be able to read: from about there on it could not */
     bool ends;         /* for the look: all has landed */
     bool waits_memory; /* for the look: REVOKED */
     struct {           /* what the look found */

@@ -29,8 +29,9 @@ static const char changing[] = "grant=synchronous: the buffer kept changing";
 
 typedef enum proof { PROOF_MADE, PROOF_UNREADABLE, PROOF_NO_MEMORY } proof_t;
 
-/* The checksum of the blocks' checksums. The memory may be gone. */
-static proof_t prove(const char *base, uint64_t length, uint64_t *sum)
+/* The checksum of the blocks' checksums. The memory may be gone: then *gap is the block that could
+ * not be read. */
+static proof_t prove(const char *base, uint64_t length, uint64_t *sum, uint64_t *gap)
 {
     char *block = malloc(BLOCK);
     uint64_t sums[2] = {0, 0};
@@ -42,6 +43,7 @@ static proof_t prove(const char *base, uint64_t length, uint64_t *sum)
     for (uint64_t done = 0; done < length && readable; done += BLOCK) {
         const size_t size = regx_min(BLOCK, length - done);
 
+        *gap = done;
         readable = regx_safe_read(block, base + done, size);
         sums[1] = regx_checksum(block, size);
         sums[0] = regx_checksum(sums, sizeof(sums));
@@ -237,6 +239,22 @@ static void look_for_memory(regx_revocable_t *revoke, uintptr_t from)
     }
 }
 
+/* From the lowest offset on. What could not be read the last time is tried first. */
+static proof_t prove_received(regx_rndv_recv_t *recv)
+{
+    regx_revocable_t *revoke = &recv->revoke;
+    const char *const base = recv->base + revoke->least;
+    const uint64_t length = recv->length - revoke->least;
+    uint64_t sum, none;
+
+    if (revoke->wait.reason == gone &&
+        prove(base + revoke->gap, regx_min(BLOCK, length - revoke->gap), &sum, &none) ==
+            PROOF_UNREADABLE) {
+        return PROOF_UNREADABLE;
+    }
+    return prove(base, length, &revoke->look.checksum, &revoke->gap);
+}
+
 /* Looks at the memory. */
 static void look_at_memory(regx_rndv_t *rndv, regx_recv_work_t *work)
 {
@@ -257,8 +275,7 @@ static void look_at_memory(regx_rndv_t *rndv, regx_recv_work_t *work)
     revoke->look.state = regx_watch_look(&revoke->watch, revoke->ends, &first);
     revoke->look.changed = first > base ? first - base : 0;
     if (revoke->ends && revoke->look.state == REGX_WATCH_QUIET && revoke->least < recv->length) {
-        const proof_t proof =
-            prove(recv->base + revoke->least, recv->length - revoke->least, &revoke->look.checksum);
+        const proof_t proof = prove_received(recv);
 
         revoke->look.proof = proof == PROOF_MADE;
         revoke->look.unreadable = proof == PROOF_UNREADABLE;
@@ -458,10 +475,10 @@ bool regx_revoke_recv_control_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
 static regx_status_t compare(regx_rndv_t *rndv, void *object)
 {
     const regx_rndv_send_t *send = object;
-    uint64_t sum;
+    uint64_t sum, gap;
 
     (void)rndv;
-    switch (prove(send->base + send->resume, send->length - send->resume, &sum)) {
+    switch (prove(send->base + send->resume, send->length - send->resume, &sum, &gap)) {
     case PROOF_MADE:
         return sum == send->proof ? REGX_OK : REGX_FAILED;
     case PROOF_UNREADABLE: /* of what is gone nothing can be sent again */

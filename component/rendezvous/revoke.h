@@ -42,9 +42,9 @@
  * was not proven goes once more, by slots, which the processor copies to whatever is mapped; and
  * nothing is watched any more.
  *
- * What it costs without any change, for each transfer: READY and ARRIVED, and of the receiver's two
- * calls of the monitor, to be told and to be certain at the end, which by the notifier are system
- * calls (osu-configs/counts); none by hooks. While one is open, progress looks at the head of the
+ * What it costs without any change, for each transfer: READY and ARRIVED; and by the notifier four
+ * system calls of the receiver's, to be told and to be certain at the end, five where there was one
+ * (1 MiB whose registration is kept, strace); none by hooks. While one is open, progress looks at the head of the
  * monitor's log; at the transfers only if it moved, or one is to end.
  */
 #ifndef REGX_RENDEZVOUS_REVOKE_H
