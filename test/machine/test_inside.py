@@ -25,9 +25,10 @@ FILES = ["test/mpi/test_over_verbs.py", "test/hazard/test_verbs.py",
          "test/hazard/test_verbs_ports.py", "test/hazard/test_verbs_auto.py",
          "test/hazard/test_verbs_stale.py"]
 # Too short for a machine of its own: in that of another file.
-ALONG = {"test/registration/test_staleness_verbs.py": ["test/registration/test_library_verbs.py"],
-         "test/hazard/test_verbs_stale.py": ["test/hazard/test_verbs_grant.py"]}
 LIBFABRIC = "test/registration/test_libfabric_verbs.py"
+ALONG = {"test/registration/test_staleness_verbs.py": ["test/registration/test_library_verbs.py",
+                                                        LIBFABRIC],
+         "test/hazard/test_verbs_stale.py": ["test/hazard/test_verbs_grant.py"]}
 SIDE_BY_SIDE = 2  # one emulated machine leaves a good part of two cores idle
 SHORT = "test/mpi/test_over_verbs.py"
 WITHOUT_PAGING = "bookworm"  # a suite whose kernel can less
@@ -68,9 +69,9 @@ def inside(command: list[str], *options: str, timeout: float = 1800) -> str:
 
 
 def along(file: str) -> list[str]:
-    """Files that run in the machine of that one. Without libfabric the unit tests say that it is missing."""
-    built = file in ALONG and (OBJECTS / "test/registration/fabric_steps").exists()
-    return [*ALONG.get(file, []), *([LIBFABRIC] if built else [])]
+    """Files that run in the machine of that one. Without libfabric test_library_install says so."""
+    built = (OBJECTS / "test/registration/fabric_steps").exists()
+    return [name for name in ALONG.get(file, []) if built or name != LIBFABRIC]
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "mapping.h"
 
 #ifndef MADV_DONTNEED_LOCKED
 #define MADV_DONTNEED_LOCKED 24
@@ -39,14 +40,15 @@ static int file; /* behind a mapped file */
 
 static void anonymous(void)
 {
-    buffer = mmap(NULL, size, BOTH, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    buffer = mapping_make_below_room(size, false);
 }
 
 static void shared(void)
 {
     file = memfd_create("kinds", MFD_CLOEXEC);
     if (ftruncate(file, (off_t)size) == 0) {
-        buffer = mmap(NULL, size, BOTH, MAP_SHARED, file, 0);
+        anonymous();
+        buffer = mmap(buffer, size, BOTH, MAP_SHARED | MAP_FIXED, file, 0);
     }
 }
 
@@ -60,7 +62,8 @@ static void *segment(void *at, int flags)
 
 static void attached(void)
 {
-    buffer = segment(NULL, 0);
+    anonymous();
+    buffer = segment(buffer, SHM_REMAP);
 }
 
 static void block(void)
@@ -84,10 +87,7 @@ static void end_of_heap(void)
 /* Not seen by hooks, and not a change: nothing is there. */
 static void map_anew(unsigned char *at, size_t length)
 {
-    if (syscall(SYS_mmap, at, length, BOTH, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1,
-                0L) != (long)at) {
-        check_fail("cannot map again what was unmapped: %s", strerror(errno));
-    }
+    mapping_make(at, length, true);
 }
 
 static bool unmap(void)
@@ -134,6 +134,7 @@ static bool map_over(void)
 
 static bool move_away(void)
 {
+    mapping_make(buffer + size, PAGE, true); /* in the way of growing where it is */
     void *elsewhere = mremap(buffer, size, 2 * size, MREMAP_MAYMOVE);
     if (elsewhere == buffer) {
         check_fail("the buffer grew in place");

@@ -30,25 +30,29 @@ static inline void *mapping_make(void *at, size_t size, bool raw)
     return memory;
 }
 
-static inline void mapping_drop(void *memory, size_t size, bool raw);
-
-/* New private memory with free room above it. There the kernel puts what others map (a thread's
- * stack, say), which else would come where the program unmaps this, before it maps it again. */
-static inline void *mapping_make_below_room(size_t size, bool raw)
-{
-    const size_t whole = (size + 4095) & ~(size_t)4095, room = 64 << 20;
-    char *memory = mapping_make(NULL, whole + room, raw);
-
-    mapping_drop(memory + whole, room, raw);
-    return memory;
-}
-
 static inline void mapping_drop(void *memory, size_t size, bool raw)
 {
     const long status = raw ? syscall(SYS_munmap, memory, size) : munmap(memory, size);
     if (status != 0) {
         check_fail("munmap of %zu bytes at %p: %s", size, memory, strerror(errno));
     }
+}
+
+/* New private memory in a gap of its own, with free room above it. There the kernel puts what others
+ * map (a thread's stack, say), which else would come where the program unmaps this, before it maps
+ * it again. A page below closes the gap: without it a larger mapping, such as the 128 MiB that
+ * malloc takes for a thread, would reach from the room down over this. */
+static inline void *mapping_make_below_room(size_t size, bool raw)
+{
+    const size_t page = 4096, room = 48 << 20;
+    const size_t whole = (size + page - 1) & ~(page - 1);
+    char *closed = mapping_make(NULL, page + whole + room, raw);
+
+    if (mprotect(closed, page, PROT_NONE) != 0) {
+        check_fail("mprotect of a page: %s", strerror(errno));
+    }
+    mapping_drop(closed + page + whole, room, raw);
+    return closed + page;
 }
 
 #endif

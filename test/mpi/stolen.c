@@ -15,10 +15,10 @@
 #include <fcntl.h>
 #include <stdbool.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "check.h"
+#include "mapping.h"
 
 enum { SEED = 83, CODE = 32, BOTH = PROT_READ | PROT_WRITE };
 
@@ -96,11 +96,7 @@ static void change(unsigned char *memory, const char *by)
         check_fail("%s: %s", by, strerror(errno));
     }
     if (left < size) {
-        const long hole = (long)(memory + left);
-        if (syscall(SYS_mmap, hole, size - left, BOTH,
-                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0L) != hole) {
-            check_fail("cannot map again what was unmapped: %s", strerror(errno));
-        }
+        mapping_make(memory + left, size - left, true);
     }
 }
 
@@ -114,7 +110,7 @@ int main(int argc, char **argv)
         check_fail("a size and a function are needed");
     }
     size = strtoul(argv[1], NULL, 0);
-    unsigned char *first = mmap(NULL, size, BOTH, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    unsigned char *first = mapping_make_below_room(size, false);
     unsigned char *second = mmap(NULL, size, BOTH, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     transfer_twice(first);
     if (rank == 0) {

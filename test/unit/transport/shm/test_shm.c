@@ -110,11 +110,21 @@ static size_t pages_mapped(const void *from, const void *to)
     return count;
 }
 
-/* Linux before 5.14 brings in more. */
+/* Linux before 5.14 brings in more, and one that gives huge pages to all shared memory. */
 static bool brings_in_lines_alone(void)
 {
     const size_t page = regx_page_size();
+    FILE *file = fopen("/sys/kernel/mm/transparent_hugepage/shmem_enabled", "re");
+    char setting[80] = ""; /* the one that holds in brackets */
     bool can = false;
+
+    if (file != NULL) {
+        REQUIRE(fgets(setting, sizeof(setting), file) != NULL);
+        fclose(file);
+    }
+    if (strstr(setting, "[always]") != NULL || strstr(setting, "[force]") != NULL) {
+        return false;
+    }
 #if defined(MADV_POPULATE_WRITE)
     void *memory = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
