@@ -41,6 +41,11 @@ typedef enum regx_path {
  * transport's own table (transport/catalog.h). */
 #define REGX_COUNTERS(X)                                                                           \
     X(grants, COUNT, "grants sent: slots or chunks that a peer may write")                         \
+    X(grants_revoked, COUNT,                                                                       \
+      "times that what a sender had been granted was revoked, because the memory changed "         \
+      "(grant=synchronous)")                                                                       \
+    X(regrant_stall_us, COUNT,                                                                     \
+      "microseconds from such a change to the next grant, of all transfers (grant=synchronous)")   \
     X(grant_stalls, COUNT, "times a receive found no free slot and had to queue")                  \
     X(slots_high, LEVEL, "most bounce slots in use at once")                                       \
     X(chunks_high, LEVEL, "most chunks of one transfer in flight at once")                         \

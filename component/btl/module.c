@@ -240,6 +240,8 @@ bool regx_module_start(regx_module_t *module)
                                        .chunk_depth = params->settings.rendezvous.chunk_depth,
                                        .threads = module->threads,
                                        .may_expose = may_expose(module),
+                                       .revocable = params->settings.rendezvous.grant ==
+                                                    REGX_GRANT_SYNCHRONOUS,
                                        .verify = params->settings.rendezvous.verify,
                                        .mismatch = regx_lost_data,
                                        .changes = regx_registry_changes,

@@ -44,6 +44,58 @@ static bool check_rendezvous(regx_params_t *params)
            regx_param_refuse(error);
 }
 
+static bool is_any(const char *value, const char *const words[])
+{
+    while (*words != NULL && strcmp(value, *words) != 0) {
+        words++;
+    }
+    return *words != NULL;
+}
+
+/* What cannot be revoked is refused, rather than granted for good in silence. */
+static bool check_grant(const regx_params_t *params)
+{
+    static const char *const writes[] = {"pipeline", "direct", NULL};
+    static const char *const tells[] = {"hooks", "notifier", "hooks+notifier", NULL};
+    static const char *const check_words[] = {
+        [REGX_CHECK_SCAN] = "scan", [REGX_CHECK_THREADS] = "threads", [REGX_CHECK_NEVER] = "never"};
+    const regx_rndv_settings_t *rendezvous = &params->settings.rendezvous;
+    const regx_registration_settings_t *registration = &params->settings.registration;
+    char error[REGX_OPTION_ERROR];
+
+    if (rendezvous->grant != REGX_GRANT_SYNCHRONOUS) {
+        return true;
+    }
+    if (!is_any(rendezvous->rendezvous, writes)) {
+        snprintf(error, sizeof(error),
+                 REGX_PREFIX "grant=synchronous is given with " REGX_PREFIX
+                             "rendezvous=%s; allowed: pipeline, direct",
+                 rendezvous->rendezvous);
+        return regx_param_refuse(error);
+    }
+    if (!is_any(registration->backend, tells)) {
+        snprintf(error, sizeof(error),
+                 REGX_PREFIX "grant=synchronous is given with " REGX_PREFIX
+                             "backend=%s; allowed: hooks, notifier, hooks+notifier",
+                 registration->backend);
+        return regx_param_refuse(error);
+    }
+    if (registration->notifier_check != REGX_CHECK_ALWAYS) {
+        snprintf(error, sizeof(error),
+                 REGX_PREFIX "grant=synchronous is given with " REGX_PREFIX
+                             "notifier_check=%s; allowed: always",
+                 check_words[registration->notifier_check]);
+        return regx_param_refuse(error);
+    }
+    if (registration->inuse == REGX_INUSE_ABORT) {
+        return regx_param_refuse(REGX_PREFIX "grant=synchronous is given with " REGX_PREFIX
+                                             "inuse=abort; allowed: ignore, warn, drain");
+    }
+    return !rendezvous->verify ||
+           regx_param_refuse(REGX_PREFIX "grant=synchronous is given with " REGX_PREFIX
+                                         "verify=1; allowed: 0");
+}
+
 /* By default, half of what may be locked is left to registrations. */
 static void size_pool(regx_params_t *params, uint64_t page)
 {
@@ -124,6 +176,9 @@ bool regx_params_check(regx_params_t *params)
     params->hooks = hook_source(params->settings.registration.hooks);
     size_pool(params, page);
     heed_leave_pinned(params);
+    if (!check_grant(params)) {
+        return false;
+    }
     size_cache(params, page);
     return true;
 }

@@ -13,15 +13,17 @@ static void changed_in_use(void *context, const void *base, size_t length)
     const regx_module_t *module = context;
     regx_component_t *component = module->component;
     const bool abort_job = component->params.settings.registration.inuse == REGX_INUSE_ABORT;
-    char line[320];
+    const bool revoked = component->params.settings.rendezvous.grant == REGX_GRANT_SYNCHRONOUS;
+    char line[400];
 
     if (!abort_job && atomic_exchange(&component->warned_of_change, true)) {
         return; /* this one or another module has warned */
     }
     snprintf(line, sizeof(line),
              "rank %u on %s: memory was unmapped or replaced while MPI was using it, within the "
-             "%zu bytes at %p%s (btl_regx_inuse)",
+             "%zu bytes at %p%s%s (btl_regx_inuse)",
              regx_compat_rank(), regx_compat_host(), length, base,
+             revoked ? "; what peers were writing there is sent once more" : "",
              abort_job ? ": the job ends" : "; this is said once");
     regx_compat_say(line);
     if (abort_job && module->error != NULL) {

@@ -77,7 +77,14 @@ static unsigned count_grants(const regx_cts_t *cts)
 }
 
 /* Bits of the CTS. */
-enum { CTS_FALLBACK = 1, CTS_VERIFY = 2, CTS_PIECES = 4, CTS_SUSPECT = 8, CTS_BITS = 15 };
+enum {
+    CTS_FALLBACK = 1,
+    CTS_VERIFY = 2,
+    CTS_PIECES = 4,
+    CTS_SUSPECT = 8,
+    CTS_REVOCABLE = 16,
+    CTS_BITS = 31
+};
 
 void regx_cts_pack(const regx_cts_t *cts, uint8_t bytes[REGX_CTS_SIZE])
 {
@@ -90,7 +97,8 @@ void regx_cts_pack(const regx_cts_t *cts, uint8_t bytes[REGX_CTS_SIZE])
     put_handle(&to, cts->recv);
     put_number(&to,
                (cts->fallback ? CTS_FALLBACK : 0) | (cts->verify ? CTS_VERIFY : 0) |
-                   (cts->pieces ? CTS_PIECES : 0) | (cts->suspect ? CTS_SUSPECT : 0),
+                   (cts->pieces ? CTS_PIECES : 0) | (cts->suspect ? CTS_SUSPECT : 0) |
+                   (cts->revocable ? CTS_REVOCABLE : 0),
                4);
     put_number(&to, cts->length, 8);
     if (cts->grants == REGX_GRANTS_SLOTS) {
@@ -155,6 +163,7 @@ bool regx_cts_unpack(const uint8_t bytes[REGX_CTS_SIZE], regx_grants_t grants, r
     cts->verify = (bits & CTS_VERIFY) != 0;
     cts->pieces = (bits & CTS_PIECES) != 0;
     cts->suspect = (bits & CTS_SUSPECT) != 0;
+    cts->revocable = (bits & CTS_REVOCABLE) != 0;
     cts->path = (regx_path_t)path;
     cts->grants = grants;
     return grants == REGX_GRANTS_SLOTS   ? get_first_slots(&from, count, cts)
@@ -230,6 +239,11 @@ static void pack_from_sender(regx_cursor_t *to, const regx_control_t *control)
     if (control->type == REGX_CONTROL_READY) {
         return;
     }
+    if (control->type == REGX_CONTROL_REVOKED) {
+        put_number(to, 0, 4);
+        put_number(to, control->offset, 8);
+        return;
+    }
     if (control->type == REGX_CONTROL_RKEY) {
         put_number(to, control->length, 4);
         put_number(to, control->offset, 8);
@@ -244,6 +258,8 @@ static void pack_from_sender(regx_cursor_t *to, const regx_control_t *control)
         put_number(to, control->checksum, 8);
     }
 }
+
+#define CHECKSUM_SIZE 8
 
 size_t regx_control_pack(const regx_control_t *control, uint8_t *bytes)
 {
@@ -263,6 +279,12 @@ size_t regx_control_pack(const regx_control_t *control, uint8_t *bytes)
         put_number(&to, why_unread(control), 4);
         put_number(&to, control->offset, 8);
         put_number(&to, control->length, 8);
+    } else if (control->type == REGX_CONTROL_REVOKE || control->type == REGX_CONTROL_ARRIVED) {
+        put_number(&to, 0, 4);
+        put_number(&to, control->offset, 8);
+        if (control->has_checksum) {
+            put_number(&to, control->checksum, CHECKSUM_SIZE);
+        }
     } else {
         put_number(&to, control->length, 4);
         put_number(&to, control->offset, 8);
@@ -271,8 +293,6 @@ size_t regx_control_pack(const regx_control_t *control, uint8_t *bytes)
     }
     return (size_t)(to.at - bytes);
 }
-
-#define CHECKSUM_SIZE 8
 
 /* Whether a message of this type and number of grants may be that long. */
 static bool fits(uint64_t type, unsigned count, size_t length)
@@ -295,7 +315,12 @@ static bool fits(uint64_t type, unsigned count, size_t length)
     case REGX_CONTROL_CTS_CHUNK:
         return length == 56;
     case REGX_CONTROL_ATS:
+    case REGX_CONTROL_REVOKED:
         return length == 32;
+    case REGX_CONTROL_REVOKE:
+        return length == 24;
+    case REGX_CONTROL_ARRIVED:
+        return length == 24 || length == 24 + CHECKSUM_SIZE;
     default:
         return false;
     }
@@ -308,6 +333,12 @@ static bool unpack_from_sender(const uint8_t *from, size_t length, regx_control_
     control->from = get_handle(&from);
     if (control->type == REGX_CONTROL_READY) {
         return true;
+    }
+    if (control->type == REGX_CONTROL_REVOKED) {
+        const uint64_t zero = get_number(&from, 4);
+
+        control->offset = get_number(&from, 8);
+        return zero == 0;
     }
     if (control->type == REGX_CONTROL_RKEY) {
         control->length = get_number(&from, 4);
@@ -360,6 +391,11 @@ bool regx_control_unpack(const void *bytes, size_t length, regx_control_t *contr
         control->unread = first != 0;
         control->failed = first == UNREAD_FAILED;
         return first <= UNREAD_FAILED;
+    }
+    if (control->type == REGX_CONTROL_REVOKE || control->type == REGX_CONTROL_ARRIVED) {
+        control->has_checksum = length == 24 + CHECKSUM_SIZE;
+        control->checksum = control->has_checksum ? get_number(&from, CHECKSUM_SIZE) : 0;
+        return first == 0;
     }
     control->length = first;
     control->start = get_number(&from, 8);

@@ -6,10 +6,11 @@
  * The RTS is the MPI library's own. The CTS travels inside it as the registration handle and has
  * REGX_CTS_SIZE bytes; unused ones are zero:
  *
- *      0 u8  version (7)          1 u8  path of this transfer
+ *      0 u8  version (8)          1 u8  path of this transfer
  *      2 u16 number of grants     4 u32 receive side   8 u32 its generation
  *     12 u32 bits 1: this is not the path that was asked for; 2: each ATP is to carry a checksum;
- *            4: the chunk may be written in pieces; 8: the memory at either end may be gone
+ *            4: the chunk may be written in pieces; 8: the memory at either end may be gone;
+ *            16: what is granted may be revoked, and the send ends with ARRIVED
  *     16 u64 length of the transfer
  *     24 the first grants, of the kind that the path's protocol has:
  *        - SLOTS: up to 8 of { u32 slot, u32 length }, from offset 0 on. A slot is named by its
@@ -23,7 +24,7 @@
  * exposure. By it the receiver reads the whole message, and there is no CTS. It has the CTS's size;
  * unused bytes are zero:
  *
- *      0 u8  version (7)          1 u8  255
+ *      0 u8  version (8)          1 u8  255
  *      4 u32 1: there is a checksum
  *      8 u64 length of the transfer
  *     16 24 bytes key           40 u64 where the message begins in what the key is of
@@ -31,7 +32,7 @@
  *
  * All others are frames with the tag REGX_TAG_CONTROL of at most 72 bytes:
  *
- *      0 u8  version (7)          1 u8  type
+ *      0 u8  version (8)          1 u8  type
  *      2 u16 number of grants     4 u32 addressee (a receive or a send side)   8 u32 its generation
  *
  *   from the sender to the receiver
@@ -52,6 +53,9 @@
  *     RKEY       20 u32 length 24 u64 offset  32 u64 where in the keyed region it begins
  *                40 24 bytes key              64 u64 checksum of these bytes, which may be missing:
  *                they can be read until ATS. Chunks are advertised in their order
+ *     REVOKED    20 u32 zero   24 u64 offset: nothing that was granted before is written any more,
+ *                and what lies from the offset on is to be granted anew. Answers REVOKE; or
+ *                ARRIVED, if what is to be compared differs
  *   from the receiver to the sender
  *     CTS_SLOTS  (clear to send) 12 u32 zero    16 u64 offset
  *                24 up to 4 of { u32 slot, u32 length }, from the offset on
@@ -60,6 +64,10 @@
  *     ATS        (ack to send) 12 u32 0: what was advertised has been read; 1: it was not, treat it
  *                as not acknowledged; 2: likewise, and the memory at either end may be gone
  *                16 u64 offset      24 u64 length
+ *     REVOKE     12 u32 zero  16 u64 offset: write nothing more of what was granted; what was
+ *                written from the offset on does not count
+ *     ARRIVED    12 u32 zero  16 u64 offset: all has arrived, and the send may end. With 24 u64
+ *                checksum, of what lies from the offset on: it may end if it is the same there
  *
  * A key names a region, which may be larger than what is granted: the registration that serves a
  * chunk may have been made for more. A grant gives the right to write its range once. An RKEY gives
@@ -82,7 +90,7 @@
 
 #define REGX_TAG_CONTROL 0x28 /* of the tags that Open MPI keeps for BTLs, one that none uses */
 #ifndef REGX_CONTROL_VERSION  /* a test builds another */
-#define REGX_CONTROL_VERSION 7
+#define REGX_CONTROL_VERSION 8
 #endif
 #define REGX_CONTROL_MAX 72 /* bytes; all but RKEY have 56 at most, which any transport carries */
 #define REGX_CTS_SIZE 88
@@ -96,9 +104,12 @@ typedef enum regx_control_type {
     REGX_CONTROL_ATP_CHUNK,
     REGX_CONTROL_NACK,
     REGX_CONTROL_RKEY,
+    REGX_CONTROL_REVOKED,
     REGX_CONTROL_CTS_SLOTS,
     REGX_CONTROL_CTS_CHUNK,
-    REGX_CONTROL_ATS
+    REGX_CONTROL_ATS,
+    REGX_CONTROL_REVOKE,
+    REGX_CONTROL_ARRIVED
 } regx_control_type_t;
 
 typedef struct regx_slot_grant {
@@ -117,10 +128,11 @@ typedef struct regx_cts {
     regx_path_t path;
     regx_grants_t grants;
     regx_handle_t recv;
-    bool fallback; /* not the path that was asked for */
-    bool verify;   /* each ATP is to carry a checksum */
-    bool pieces;   /* the chunk may be written in pieces */
-    bool suspect;  /* the memory at either end may be gone */
+    bool fallback;  /* not the path that was asked for */
+    bool verify;    /* each ATP is to carry a checksum */
+    bool pieces;    /* the chunk may be written in pieces */
+    bool suspect;   /* the memory at either end may be gone */
+    bool revocable; /* what is granted may be revoked, and the send ends with ARRIVED */
     uint64_t length;
     unsigned slot_count; /* SLOTS */
     regx_slot_grant_t slots[REGX_CTS_SLOTS];
@@ -151,7 +163,7 @@ typedef struct regx_control {
     bool unread;         /* ATS: it was not read */
     bool permanent;      /* NACK */
     bool failed;         /* NACK that is not permanent; ATS of what is unread */
-    bool has_checksum;   /* ATP, RKEY */
+    bool has_checksum;   /* ATP, RKEY, ARRIVED */
     uint64_t checksum;   /* valid if has_checksum */
     unsigned slot_count; /* CTS_SLOTS */
     union {
@@ -166,7 +178,7 @@ typedef struct regx_control {
 /* Whether a message of this type goes from the sender to the receiver. */
 static inline bool regx_control_from_sender(regx_control_type_t type)
 {
-    return type <= REGX_CONTROL_RKEY;
+    return type <= REGX_CONTROL_REVOKED;
 }
 
 void regx_cts_pack(const regx_cts_t *cts, uint8_t bytes[REGX_CTS_SIZE]);

@@ -12,6 +12,7 @@
 #include "rendezvous/immediate.h"
 #include "rendezvous/landing.h"
 #include "rendezvous/recv_run.h"
+#include "rendezvous/revoke.h"
 #include "rendezvous/send.h"
 #include "rendezvous/strategy.h"
 
@@ -66,6 +67,8 @@ regx_rndv_t *regx_rndv_create(const regx_rndv_config_t *config, regx_pool_t *poo
     regx_handle_table_init(&rndv->sends);
     regx_list_init(&rndv->pending_recvs);
     regx_list_init(&rndv->recv_round);
+    regx_list_init(&rndv->revocable_recvs);
+    regx_list_init(&rndv->revocable_round);
     regx_list_init(&rndv->stalled_sends);
     regx_list_init(&rndv->send_round);
     regx_list_init(&rndv->free_recvs);
@@ -123,6 +126,9 @@ int regx_rndv_progress(regx_rndv_t *rndv)
         (atomic_load_explicit(&rndv->work.pool_exhausted, memory_order_relaxed) &&
          regx_pool_unused(rndv->pool) > 0)) {
         advanced += regx_recvs_advance(rndv);
+    }
+    if (atomic_load_explicit(&rndv->work.watches, memory_order_relaxed)) {
+        regx_revokes_advance(rndv);
     }
     if (atomic_load_explicit(&rndv->work.retry_sends, memory_order_relaxed)) {
         advanced += regx_sends_advance(rndv);

@@ -22,6 +22,7 @@
  *   remap.c                        chunks that are written elsewhere and moved to the user
  *   put.c; together.c, get.c       registered chunks: written by the sender; read by the receiver
  *   bounce.c                       slots, which also carry what a chunk could not
+ *   revoke.c                       what was granted is taken back, and granted anew
  *   write.c                        one put of one granted range, slot or chunk
  *   send.c; recv_run.c, recv.c     what all protocols have in common, per side
  *   channel.c, immediate.c, control.c, autotune.c, refusal.c, checksum.c, safe_copy.c,
@@ -82,12 +83,16 @@ struct regx_rndv {
     regx_autotune_t autotune[REGX_AUTO_WIRES][REGX_AUTOTUNE_SIZES]; /* of `auto` */
     regx_reuse_t reuse;                                             /* likewise */
     regx_tally_t *_Atomic auto_tally[REGX_DECISIONS][REGX_PATH_COUNT];
-    regx_landings_t landings;  /* of the path remap; has a lock of its own */
-    regx_link_t pending_recvs; /* receives that wait for slots or could not send, oldest first */
-    regx_link_t recv_round;    /* those of them that progress has not yet looked at */
-    regx_link_t stalled_sends; /* sends that found no room */
-    regx_link_t send_round;    /* those of them that progress has not yet looked at */
-    regx_link_t free_recvs;    /* records to be used again */
+    regx_landings_t landings;    /* of the path remap; has a lock of its own */
+    regx_link_t pending_recvs;   /* receives that wait for slots or could not send, oldest first */
+    regx_link_t revocable_recvs; /* receives whose memory is watched (revoke.h) */
+    regx_link_t revocable_round; /* those of them that progress has not yet looked at */
+    uint64_t watched_until;      /* the head of the monitor's log when they were last looked at */
+    _Atomic bool looks_due;      /* they are to be looked at without news from there, too */
+    regx_link_t recv_round;      /* of pending_recvs: those that progress has not yet looked at */
+    regx_link_t stalled_sends;   /* sends that found no room */
+    regx_link_t send_round;      /* those of them that progress has not yet looked at */
+    regx_link_t free_recvs;      /* records to be used again */
     regx_link_t free_sends;
     _Atomic bool whole_refused; /* a known buffer could not be registered whole at this end; no
                                     other is tried any more */

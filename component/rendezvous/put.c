@@ -21,6 +21,7 @@
 #include "base/util.h"
 #include "rendezvous/bounce.h"
 #include "rendezvous/refusal.h"
+#include "rendezvous/revoke.h"
 #include "rendezvous/strategy.h"
 #include "rendezvous/write.h"
 
@@ -105,6 +106,9 @@ static bool recv_open(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_cts_t *cts
 {
     regx_chunk_t *chunk = &recv->chunks[0];
 
+    if (rndv->config.revocable) {
+        regx_revoke_recv_open(rndv, recv);
+    }
     if (!take_known_whole(rndv, recv, chunk)) {
         return grant_first(rndv, recv, chunk, chunk_length(rndv, recv), cts);
     }
@@ -253,6 +257,7 @@ static bool recv_control_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
                                 const regx_control_t *control, regx_recv_work_t *work)
 {
     return take_acknowledgement_locked(rndv, recv, control, work) ||
+           regx_revoke_recv_control_locked(rndv, recv, control, work) ||
            regx_bounce_recv_control_locked(rndv, recv, control, work);
 }
 
@@ -347,7 +352,9 @@ bool regx_put_send_open(const regx_rndv_t *rndv, regx_rndv_send_t *send, const r
     if (goes_in_pieces(rndv, send, cts)) {
         send->piece_max = rndv->config.chunk_size;
     }
-    send->intro = cts->chunk_length == send->length ? REGX_INTRO_DONE : REGX_INTRO_READY_DUE;
+    send->agreement = cts->revocable ? REGX_AGREEMENT_DUE : REGX_AGREEMENT_NOT_NEEDED;
+    send->intro = cts->chunk_length == send->length && !cts->revocable ? REGX_INTRO_DONE
+                                                                       : REGX_INTRO_READY_DUE;
     return true;
 }
 
@@ -363,6 +370,7 @@ bool regx_put_send_control_locked(regx_rndv_t *rndv, regx_rndv_send_t *send,
                                   const regx_control_t *control, regx_send_work_t *work)
 {
     return take_chunk_locked(rndv, send, control, work) ||
+           regx_revoke_send_control_locked(send, control, work) ||
            regx_bounce_send_control_locked(rndv, send, control, work);
 }
 
@@ -397,6 +405,16 @@ bool regx_put_drop_locked(regx_rndv_t *rndv, regx_rndv_send_t *send, regx_send_w
     return regx_write_drop_locked(rndv, send, work);
 }
 
+/* What was revoked is dropped, and the receiver is told when nothing of it is in flight. */
+regx_status_t regx_put_next_locked(regx_rndv_t *rndv, regx_rndv_send_t *send,
+                                   regx_send_work_t *work)
+{
+    if (send->agreement != REGX_AGREEMENT_REVOKED) {
+        return regx_write_next_locked(rndv, send, work);
+    }
+    return regx_put_drop_locked(rndv, send, work) ? REGX_OK : regx_revoke_answer_locked(rndv, send);
+}
+
 static const regx_protocol_t protocol = {.grants = REGX_GRANTS_CHUNK,
                                          .obstacle = regx_put_obstacle,
                                          .recv_open = recv_open,
@@ -407,7 +425,7 @@ static const regx_protocol_t protocol = {.grants = REGX_GRANTS_CHUNK,
                                          .send_open = regx_put_send_open,
                                          .send_control_locked = regx_put_send_control_locked,
                                          .flush_locked = regx_put_flush_locked,
-                                         .next_locked = regx_write_next_locked,
+                                         .next_locked = regx_put_next_locked,
                                          .drop_locked = regx_put_drop_locked};
 
 const regx_strategy_t regx_strategy_pipeline = {

@@ -28,6 +28,8 @@ bool regx_put_send_open(const regx_rndv_t *rndv, regx_rndv_send_t *send, const r
 /* Takes CTS_CHUNK and CTS_SLOTS. */
 bool regx_put_send_control_locked(regx_rndv_t *rndv, regx_rndv_send_t *send,
                                   const regx_control_t *control, regx_send_work_t *work);
+regx_status_t regx_put_next_locked(regx_rndv_t *rndv, regx_rndv_send_t *send,
+                                   regx_send_work_t *work);
 regx_status_t regx_put_flush_locked(regx_rndv_send_t *send);
 bool regx_put_drop_locked(regx_rndv_t *rndv, regx_rndv_send_t *send, regx_send_work_t *work);
 

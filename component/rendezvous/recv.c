@@ -39,6 +39,7 @@ static regx_rndv_recv_t *recv_new(regx_rndv_t *rndv)
     }
     memset(recv, 0, size);
     regx_list_init(&recv->link);
+    regx_list_init(&recv->revoke.link);
     return recv;
 }
 
@@ -84,8 +85,22 @@ static void fill_cts_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_cts_
     cts->fallback = recv->fallback;
     cts->suspect = recv->buffer_suspect;
     cts->verify = rndv->config.verify;
+    cts->revocable = recv->revocable;
     cts->recv = recv->handle;
     regx_cts_pack(cts, recv->cts);
+}
+
+/* What was granted anew may have been registered before the change was made that was told of. It
+ * has served; nobody is to find it once the MPI has the buffer back. */
+static void end_watch(regx_rndv_recv_t *recv)
+{
+    if (recv->revocable) {
+        recv->revocable = false;
+        if (recv->revoke.times > 0 || recv->revoke.over) {
+            regx_watch_flush(&recv->revoke.watch);
+        }
+        regx_watch_end(&recv->revoke.watch);
+    }
 }
 
 void regx_recv_open_again_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, bool failed)
@@ -96,6 +111,8 @@ void regx_recv_open_again_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, bool
     recv->buffer_suspect |= failed;
     recv->slots_only = true;
     set_path(rndv, recv, REGX_PATH_bounce, true);
+    regx_list_set(&rndv->revocable_recvs, &recv->revoke.link, false);
+    end_watch(recv);
     fill_cts_locked(rndv, recv, &cts);
 }
 
@@ -116,6 +133,7 @@ regx_rndv_recv_t *regx_rndv_recv_open(regx_rndv_t *rndv, regx_peer_t *peer, void
     choose_path(rndv, recv);
     if (recv->protocol->recv_open != NULL && !recv->protocol->recv_open(rndv, recv, &cts)) {
         set_path(rndv, recv, REGX_PATH_bounce, true);
+        end_watch(recv);
     }
     recv->slots_only = recv->path == REGX_PATH_bounce;
     if (regx_traces(rndv->config.trace, REGX_TRACE_PATH)) {
@@ -129,11 +147,17 @@ regx_rndv_recv_t *regx_rndv_recv_open(regx_rndv_t *rndv, regx_peer_t *peer, void
         if (recv->protocol->revoke_chunks != NULL) {
             recv->protocol->revoke_chunks(rndv, recv);
         }
+        end_watch(recv);
         regx_registry_let_go(rndv->registry, recv->drain);
         free(recv);
         return NULL;
     }
     fill_cts_locked(rndv, recv, &cts);
+    if (recv->revocable) { /* progress looks at it from now on */
+        regx_list_append(&rndv->revocable_recvs, &recv->revoke.link);
+        atomic_store_explicit(&rndv->work.watches, true, memory_order_relaxed);
+        atomic_store_explicit(&rndv->looks_due, true, memory_order_relaxed);
+    }
     regx_unlock(&rndv->lock);
     return recv;
 }
@@ -163,6 +187,10 @@ void regx_rndv_recv_close(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     regx_handle_table_remove(&rndv->recvs, recv->handle);
     leave_trial_locked(recv);
     regx_list_set(&rndv->pending_recvs, &recv->link, false);
+    regx_list_set(&rndv->revocable_recvs, &recv->revoke.link, false);
+    if (recv->revocable) { /* perhaps nothing is watched any more */
+        atomic_store_explicit(&rndv->looks_due, true, memory_order_relaxed);
+    }
     recv->protocol->revoke_slots_locked(rndv, recv);
     if (!regx_list_empty(&rndv->pending_recvs)) { /* no message will tell them of these slots */
         atomic_store_explicit(&rndv->work.retry_recvs, true, memory_order_relaxed);
@@ -171,6 +199,7 @@ void regx_rndv_recv_close(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     if (recv->protocol->revoke_chunks != NULL) {
         recv->protocol->revoke_chunks(rndv, recv);
     }
+    end_watch(recv);
     regx_registry_let_go(rndv->registry, recv->drain);
     regx_lock(&rndv->lock);
     recv->holds--;
@@ -219,6 +248,10 @@ bool regx_recv_verify(const regx_rndv_t *rndv, regx_rndv_recv_t *recv,
     if (!control->has_checksum) {
         return true;
     }
+    if (recv->revocable) { /* it may be sent again */
+        regx_fall_back(rndv, "grant=synchronous: the sender's verify is not heeded");
+        return true;
+    }
     regx_count(rndv->counters, &rndv->counters->verified, 1);
     if (regx_checksum(recv->base + control->offset, control->length) == control->checksum) {
         return true;
@@ -263,6 +296,7 @@ void regx_recvs_forget(regx_rndv_t *rndv, const regx_peer_t *peer)
 
         if (recv != NULL && recv->peer == peer) {
             regx_list_set(&rndv->pending_recvs, &recv->link, false);
+            regx_list_set(&rndv->revocable_recvs, &recv->revoke.link, false);
             recv->protocol->revoke_slots_locked(rndv, recv);
             recv->peer = &rndv->nobody;
             if (recv->phase != REGX_RECV_CLOSED) {

@@ -9,6 +9,10 @@
  *            another CTS
  *   STARTED  the sender has shown itself (READY, or its first notice): grants follow as bytes land,
  *            until all of `length` is granted
+ *   REVOKING what was granted has been taken back (REVOKE): nothing is granted until the sender says
+ *            that it writes nothing more (REVOKED). See revoke.h; so for the next two
+ *   REVOKED  it has said so: nothing is granted until the memory is there again
+ *   ARRIVED  all has landed, and the sender was told
  *   LOST     the peer is gone: nothing lands any more, and nothing is granted
  *   CLOSED   the MPI has closed it. The record stays while a get is under way, and while the
  *            closing thread gives up what it holds
@@ -19,6 +23,7 @@
 #ifndef REGX_RENDEZVOUS_RECV_H
 #define REGX_RENDEZVOUS_RECV_H
 
+#include "registration/watch.h"
 #include "rendezvous/channel.h"
 #include "rendezvous/engine.h"
 
@@ -58,9 +63,43 @@ typedef enum regx_recv_phase {
     REGX_RECV_OPENED,
     REGX_RECV_READING,
     REGX_RECV_STARTED,
+    REGX_RECV_REVOKING,
+    REGX_RECV_REVOKED,
+    REGX_RECV_ARRIVED,
     REGX_RECV_LOST,
     REGX_RECV_CLOSED
 } regx_recv_phase_t;
+
+/* Of a receive whose grants are revoked when its memory changes (revoke.h). */
+typedef struct regx_revocable {
+    regx_link_t link;   /* in the engine's list of these, or in none */
+    regx_watch_t watch; /* of the buffer; that of whoever has taken the receive */
+    uint64_t told;      /* REVOKING: the offset of the REVOKE; REVOKED: the agreed one */
+    uint64_t from;      /* REVOKING: what changed since may lie before it */
+    uint64_t least;     /* of all offsets that were agreed on; what lies there is to be proven */
+    bool due;           /* REVOKE is to be sent */
+    bool over;          /* nothing is revoked any more: it took too long, or too often */
+    unsigned times;     /* that it was revoked, or that a proof failed */
+    int64_t noticed;    /* when the change was, in ns */
+    struct {            /* for memory or certainty */
+        const char *reason; /* NULL: it does not wait */
+        unsigned looks;     /* that were in vain */
+        int64_t since;      /* in ns, as … */
+        int64_t next;       /* … this: before it, another look is not worth while */
+    } wait;
+    uint64_t gap;      /* waits to be able to read: from about there on it could not */
+    bool ends;         /* for the look: all has landed */
+    bool waits_memory; /* for the look: REVOKED */
+    struct {           /* what the look found */
+        regx_watch_state_t state;
+        uint64_t changed; /* from that offset on, at the lowest */
+        bool mapped;      /* waits_memory */
+        bool told;        /* waits_memory: changes of what is mapped are told of */
+        bool proof;       /* ends: there is a checksum */
+        bool unreadable;  /* ends: there is not, because memory is gone */
+        uint64_t checksum;
+    } look;
+} regx_revocable_t;
 
 struct regx_rndv_recv {
     uint8_t cts[REGX_CTS_SIZE]; /* first: it is what the owner ships */
@@ -76,6 +115,7 @@ struct regx_rndv_recv {
     bool taken;            /* a thread works on it; see engine.h */
     bool fallback;         /* the path is not the one that was asked for */
     bool pieces;           /* the first chunk may be written in pieces */
+    bool revocable;        /* what is granted is revoked when its memory changes */
     bool slots_only;       /* what is not yet granted goes by slots */
     bool by_slots;         /* some bytes came by slots */
     bool single_in_flight; /* the peer had nothing else to send when the first slot was granted */
@@ -91,6 +131,7 @@ struct regx_rndv_recv {
     uint32_t drain;        /* its memory, held (registration/drain.h) */
     unsigned holds;        /* gets under way, and the closing thread: they keep a closed record */
     regx_outbox_t outbox;
+    regx_revocable_t revoke;
     struct { /* READING (exposed.c) */
         regx_get_t get;
         bool registered;      /* over an RDMA device */

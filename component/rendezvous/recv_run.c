@@ -161,10 +161,14 @@ static bool begin_turns_locked(regx_rndv_t *rndv, regx_recv_turns_t *turns)
     }
     turns->peer = recv->peer;
     turns->next = exhausted ? REGX_TURN_ALL : REGX_TURN_PEER;
-    if (exhausted && recv->due == 0 && regx_recv_slot_range_locked(rndv, recv, &range)) {
+    if (exhausted && recv->phase == REGX_RECV_STARTED && recv->due == 0 &&
+        regx_recv_slot_range_locked(rndv, recv, &range)) {
         regx_list_set(&rndv->pending_recvs, &recv->link, true);
         let_go_locked(rndv, turns);
     } else if (recv->landed == recv->length && recv->due == 0) {
+        if (recv->revocable) { /* but to be looked at */
+            atomic_store_explicit(&rndv->looks_due, true, memory_order_relaxed);
+        }
         let_go_locked(rndv, turns); /* nothing is left to grant */
     } else if (recv->phase == REGX_RECV_STARTED) {
         regx_channel_flush(recv->peer, &recv->outbox);
@@ -227,12 +231,15 @@ static bool acceptable(const regx_rndv_t *rndv, const regx_rndv_recv_t *recv, ui
     const bool checked = control->type == REGX_CONTROL_ATP_SLOT ||
                          control->type == REGX_CONTROL_ATP_CHUNK ||
                          control->type == REGX_CONTROL_RKEY;
-    const bool known = recv->phase != REGX_RECV_STARTED || control->anonymous ||
+    const bool known = recv->phase == REGX_RECV_OPENED || control->anonymous ||
                        (recv->sender.id == control->from.id &&
                         recv->sender.generation == control->from.generation);
 
-    return (recv->phase == REGX_RECV_OPENED || recv->phase == REGX_RECV_STARTED) &&
-           recv->peer->id == sender && known &&
+    const bool open = recv->phase == REGX_RECV_OPENED || recv->phase == REGX_RECV_STARTED ||
+                      recv->phase == REGX_RECV_REVOKING || recv->phase == REGX_RECV_REVOKED ||
+                      recv->phase == REGX_RECV_ARRIVED;
+
+    return open && recv->peer->id == sender && known &&
            (!checked || control->has_checksum || !rndv->config.verify);
 }
 
@@ -254,7 +261,9 @@ void regx_recv_control(regx_rndv_t *rndv, uint64_t sender, const regx_control_t 
     }
     if (!control->anonymous) {
         recv->sender = control->from;
-        recv->phase = REGX_RECV_STARTED;
+        if (recv->phase == REGX_RECV_OPENED) {
+            recv->phase = REGX_RECV_STARTED;
+        }
     }
     assert(!recv->taken);
     recv->taken = true;

@@ -157,7 +157,7 @@ static const regx_protocol_t protocol = {.grants = REGX_GRANTS_CHUNK,
                                          .send_open = regx_put_send_open,
                                          .send_control_locked = regx_put_send_control_locked,
                                          .flush_locked = regx_put_flush_locked,
-                                         .next_locked = regx_write_next_locked,
+                                         .next_locked = regx_put_next_locked,
                                          .drop_locked = regx_put_drop_locked};
 
 const regx_strategy_t regx_strategy_remap = {

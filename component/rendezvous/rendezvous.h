@@ -26,7 +26,8 @@
  * delivered before any frame sent later. What peers send is checked against what they were granted;
  * what does not fit is counted as malformed and has no effect.
  *
- * A buffer that is unmapped while a transfer uses it is the application's error. Chunks that can
+ * A buffer that is unmapped while a transfer uses it is the application's error (but see revoke.h,
+ * by which the receiver's may be replaced). Chunks that can
  * then not be registered or written go by slots, and are copied as far as there is memory: the
  * transfer ends. Slots are copied by the processor, which faults on unmapped memory, until a failed
  * chunk has warned of it. verify reads the buffer by the processor, too.
@@ -120,6 +121,7 @@ typedef struct regx_rndv_config {
     unsigned chunk_depth; /* chunks of one transfer in flight, to REGX_CHUNK_DEPTH_MAX */
     bool threads;
     bool may_expose; /* the owner asks for exposures, so what is sent may be registered for it */
+    bool revocable;  /* what is granted is revoked when its memory changes (revoke.h) */
     bool verify; /* compare checksums of what is sent and received; also done where the peer asks */
     /* What arrived is not what was sent: `what` says which bytes and by which path. The owner ends
      * the connection or the job, since the MPI library cannot be told in any other way that the
@@ -196,19 +198,23 @@ void regx_rndv_control(regx_rndv_t *rndv, uint64_t sender, const void *message, 
 void regx_rndv_immediate(regx_rndv_t *rndv, uint64_t sender, uint32_t immediate);
 
 /* What progress has to look at, and no message will wake. The engine's. */
-typedef struct regx_rndv_work {
-    _Atomic bool retry_recvs, retry_sends;
-    _Atomic bool pool_exhausted; /* a receive found no free slot: look when there is one */
+typedef union regx_rndv_work {
+    struct {
+        _Atomic bool retry_recvs, retry_sends;
+        _Atomic bool pool_exhausted; /* a receive found no free slot: look when there is one */
+        _Atomic bool watches;        /* memory is watched (revoke.h) */
+    };
+    _Atomic uint32_t any; /* all of them at once */
 } regx_rndv_work_t;
+
+_Static_assert(sizeof(regx_rndv_work_t) == sizeof(uint32_t), "any is all of them");
 
 /* Whether progress has nothing to do, as nearly always: a few instructions. */
 static inline bool regx_rndv_is_idle(const regx_rndv_t *rndv)
 {
     const regx_rndv_work_t *work = (const regx_rndv_work_t *)rndv; /* its first field */
 
-    return !(atomic_load_explicit(&work->retry_recvs, memory_order_relaxed) |
-             atomic_load_explicit(&work->retry_sends, memory_order_relaxed) |
-             atomic_load_explicit(&work->pool_exhausted, memory_order_relaxed));
+    return atomic_load_explicit(&work->any, memory_order_relaxed) == 0;
 }
 
 /* Goes on with what had to wait; returns how many things went on. */

@@ -156,7 +156,10 @@ static regx_send_turn_t next_turn_locked(regx_rndv_t *rndv, regx_rndv_send_t *se
         atomic_store_explicit(&rndv->work.retry_sends, true, memory_order_relaxed);
     }
     assert(send->sent <= send->length);
-    if (send->in_flight == 0 && (send->status != REGX_OK || send->sent == send->length)) {
+    const bool agreed =
+        send->agreement == REGX_AGREEMENT_NOT_NEEDED || send->agreement == REGX_AGREEMENT_THERE;
+    if (send->in_flight == 0 &&
+        (send->status != REGX_OK || (send->sent == send->length && agreed))) {
         finish_locked(rndv, send, &turn);
     }
     return turn;

@@ -59,6 +59,15 @@ typedef enum regx_advertising {
     REGX_ADVERTISING_NACK_DUE /* over; the receiver is to be told, so that they go by slots */
 } regx_advertising_t;
 
+/* Whether the receiver has to agree before the send ends (revoke.h). */
+typedef enum regx_agreement {
+    REGX_AGREEMENT_NOT_NEEDED,
+    REGX_AGREEMENT_DUE,     /* by ARRIVED */
+    REGX_AGREEMENT_PROVING, /* ARRIVED came, with a checksum that is being compared */
+    REGX_AGREEMENT_REVOKED, /* what was granted was revoked: REVOKED is to be sent */
+    REGX_AGREEMENT_THERE
+} regx_agreement_t;
+
 struct regx_rndv_send {
     regx_link_t link; /* in one of the engine's lists of sends, or in none */
     regx_handle_t handle;
@@ -73,6 +82,9 @@ struct regx_rndv_send {
     regx_intro_t intro;
     regx_status_t status; /* REGX_OK; else nothing more is sent, and it ends when nothing is in
                            * flight: REGX_UNREACHABLE if the peer is gone, or REGX_FAILED */
+    regx_agreement_t agreement;
+    uint64_t resume; /* REVOKED, PROVING: the offset of that message */
+    uint64_t proof;  /* PROVING: its checksum */
     bool taken;
     bool waits;            /* for writes to the peer to end: see write.h */
     bool waited;           /* did so, and progress has come to it: it is its turn */

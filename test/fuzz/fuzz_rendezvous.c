@@ -14,6 +14,8 @@ enum {
     READ = 3, /* of the strategies */
     REMAP = 5,
     ON_NODE = 0x80, /* of the first byte: the kernel copies to the peer */
+    VERIFY = 0x40,
+    REVOCABLE = 0x20,
     PAGE = 4096,
     PEER = 7,
     STRANGER = 9,
@@ -36,6 +38,7 @@ typedef enum step {
     STEP_RULE,
     STEP_PUT_DONE,
     STEP_GET_DONE,
+    STEP_CHANGE,
     STEPS
 } step_t;
 
@@ -73,6 +76,7 @@ typedef struct process {
 } process_t;
 
 static process_t *process;
+static regx_monitor_t monitor; /* of all processes, one after the other */
 
 /* ---- the wire ---- */
 
@@ -343,6 +347,17 @@ static regx_status_t read_status(fuzz_input_t *input)
     return fuzz_number(input, 1) % 4 == 3 ? REGX_FAILED : REGX_OK;
 }
 
+/* So it is said: nothing moves. */
+static void tell_of_change(fuzz_input_t *input)
+{
+    const receive_t *receive = &process->receives[fuzz_number(input, 1) % OPEN];
+    const uintptr_t first = (uintptr_t)receive->memory + fuzz_number(input, 1) * PAGE;
+
+    if (receive->recv != NULL && process->registry.monitor != NULL) {
+        regx_inval_log_write(monitor.log, first, first + PAGE);
+    }
+}
+
 static void take_step(fuzz_input_t *input)
 {
     unsigned which;
@@ -382,6 +397,9 @@ static void take_step(fuzz_input_t *input)
             end_get(which % process->get_count, read_status(input));
         }
         break;
+    case STEP_CHANGE:
+        tell_of_change(input);
+        break;
     default:
         regx_rndv_progress(process->rndv);
     }
@@ -393,11 +411,12 @@ static void begin(uint64_t how)
 {
     static const char *const names[] = {
         "bounce", "pipeline", "direct", [READ] = "read", "together", [REMAP] = "remap"};
-    const char *name = names[(how & 0x3f) % (REMAP + 1)];
+    const char *name = names[(how & 0x1f) % (REMAP + 1)];
     const regx_rndv_config_t config = {.strategy = regx_strategy_find(name),
                                        .chunk_size = CHUNK,
                                        .chunk_depth = 4,
-                                       .verify = (how & 0x40) != 0,
+                                       .verify = (how & VERIFY) != 0,
+                                       .revocable = (how & REVOCABLE) != 0,
                                        .mismatch = mismatch};
 
     process = calloc(1, sizeof(*process));
@@ -417,6 +436,11 @@ static void begin(uint64_t how)
     process->peer = (regx_peer_t){.id = PEER, .conn = &process->conn};
     process->registry.transport = &process->transport;
     process->registry.counters = &process->counters;
+    if (config.revocable) {
+        monitor.log = monitor.log != NULL ? monitor.log : regx_inval_log_open();
+        fuzz_check(monitor.log != NULL);
+        process->registry.monitor = &monitor;
+    }
     fuzz_check(regx_pool_init(&process->pool, process->pool_memory, (size_t)SLOTS * SLOT, SLOT,
                               false, &process->counters) == REGX_OK);
     process->rndv =
@@ -483,6 +507,8 @@ static size_t put_control(uint8_t *to, size_t at, const regx_control_t *control)
 
 static const uint8_t end_of_receive[] = {STEP_GET_DONE, 0, 0, STEP_CLOSE, 0};
 
+static regx_handle_t first_receive; /* of a process */
+
 /* A receive of 12 KiB, and what its sender says. */
 static size_t seed_recv(unsigned how, regx_control_type_t type, uint8_t *to)
 {
@@ -492,8 +518,9 @@ static size_t seed_recv(unsigned how, regx_control_type_t type, uint8_t *to)
     begin(how);
     open_recv(&input);
     const regx_rndv_recv_t *recv = process->receives[0].recv;
+    first_receive = recv->handle;
     regx_control_t control = {.type = type,
-                              .to = recv->handle,
+                              .to = first_receive,
                               .from = {1, 1},
                               .length = type == REGX_CONTROL_ATP_SLOT ? SLOT : CHUNK};
     regx_cts_t cts;
@@ -512,6 +539,19 @@ static size_t seed_recv(unsigned how, regx_control_type_t type, uint8_t *to)
     return put_bytes(to, at, end_of_receive, sizeof(end_of_receive));
 }
 
+/* A receive of 12 KiB of which the first byte changes, and what its sender says then. */
+static size_t seed_revoked(uint8_t *to)
+{
+    const uint8_t changed[] = {STEP_CHANGE, 0, 0, STEP_PROGRESS};
+    size_t at = seed_recv(REVOCABLE | 1, REGX_CONTROL_READY, to) - sizeof(end_of_receive);
+    regx_control_t control = {.type = REGX_CONTROL_REVOKED, .from = {1, 1}};
+
+    at = put_bytes(to, at, changed, sizeof(changed));
+    control.to = first_receive;
+    at = put_control(to, at, &control);
+    return put_bytes(to, at, end_of_receive, sizeof(end_of_receive));
+}
+
 /* A send of 12 KiB, and what its receiver says. */
 static size_t seed_send(regx_path_t path, regx_control_type_t type, uint8_t *to)
 {
@@ -524,6 +564,7 @@ static size_t seed_send(regx_path_t path, regx_control_type_t type, uint8_t *to)
                                           : REGX_GRANTS_CHUNK;
     cts.rkeys = 4;
     cts.rkey_max = CHUNK;
+    cts.revocable = type == REGX_CONTROL_REVOKE || type == REGX_CONTROL_ARRIVED;
     if (path == REGX_PATH_bounce) {
         cts.slot_count = 1;
         cts.slots[0] = (regx_slot_grant_t){SLOT, SLOT};
@@ -554,6 +595,7 @@ static size_t seed_send(regx_path_t path, regx_control_type_t type, uint8_t *to)
         control.length = 12288 - CHUNK;
     } else {
         control.length = CHUNK;
+        control.has_checksum = type == REGX_CONTROL_ARRIVED;
     }
     size_t at = put_bytes(to, 0, step, 2);
     at = put_bytes(to, at, bytes, 4 + REGX_CTS_SIZE);
@@ -599,6 +641,14 @@ size_t fuzz_seed(unsigned number, uint8_t *to)
         return seed_recv(ON_NODE | REMAP, REGX_CONTROL_ATP_CHUNK, to);
     case 10:
         return seed_recv(ON_NODE | REMAP, REGX_CONTROL_NACK, to);
+    case 11:
+        return seed_send(REGX_PATH_pipeline, REGX_CONTROL_REVOKE, to);
+    case 12:
+        return seed_send(REGX_PATH_pipeline, REGX_CONTROL_ARRIVED, to);
+    case 13:
+        return seed_recv(REVOCABLE | 1, REGX_CONTROL_ATP_CHUNK, to);
+    case 14:
+        return seed_revoked(to);
     default:
         return 0;
     }

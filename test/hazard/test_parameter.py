@@ -29,6 +29,7 @@ BAD = {
     "hooks": ["glibc", "opal,ucm"],
     "notifier_check": ["sometimes", "0"],
     "odp_prefetch": ["sometimes", "0", "advise,touch"],
+    "grant": ["optimistic"],
     "verify": ["2", "-1", "yes", ""],
     "transport": ["pigeon", "uring", "uct,verbs", ""],
     "enable": ["2", "-1", "perhaps", ""],
@@ -49,7 +50,7 @@ BAD = {
 }
 CASES = [(name, value) for name, values in BAD.items() for value in values]
 # Values that come with later parts of regx.
-LATER = {"transport": ["uring"]}
+LATER = {"transport": ["uring"], "grant": ["optimistic"]}
 
 
 def job_of_four(mpi: Mpi, btl: str, regx: dict[str, str] | None = None, **how) -> Job:
@@ -250,6 +251,17 @@ REFUSED = [
      "if_include and btl_regx_if_exclude are both given; allowed: one"),
     ({"auto_choice": "64K:read", "rendezvous": "bounce"},
      "auto_choice is given with btl_regx_rendezvous=bounce; allowed: auto"),
+    ({"grant": "synchronous"},
+     "grant=synchronous is given with btl_regx_rendezvous=auto; allowed: pipeline, direct"),
+    ({"grant": "synchronous", "rendezvous": "direct"}, "grant=synchronous is given with "
+     "btl_regx_backend=auto; allowed: hooks, notifier, hooks+notifier"),
+    ({"grant": "synchronous", "rendezvous": "pipeline", "backend": "hooks", "verify": "1"},
+     "grant=synchronous is given with btl_regx_verify=1; allowed: 0"),
+    ({"grant": "synchronous", "rendezvous": "pipeline", "backend": "hooks", "inuse": "abort"},
+     "grant=synchronous is given with btl_regx_inuse=abort; allowed: ignore, warn, drain"),
+    ({"grant": "synchronous", "rendezvous": "pipeline", "backend": "notifier",
+      "notifier_check": "never"},
+     "grant=synchronous is given with btl_regx_notifier_check=never; allowed: always"),
     ({"report": 1024 * "x"}, "report is too long; allowed: 1023 characters"),
 ]
 

@@ -27,7 +27,8 @@ FILES = ["test/mpi/test_over_verbs.py", "test/hazard/test_verbs.py",
 # Too short for a machine of its own: in that of another file.
 LIBFABRIC = "test/registration/test_libfabric_verbs.py"
 ALONG = {"test/registration/test_staleness_verbs.py": ["test/registration/test_library_verbs.py",
-                                                       LIBFABRIC]}
+                                                        LIBFABRIC],
+         "test/hazard/test_verbs_stale.py": ["test/hazard/test_verbs_grant.py"]}
 SIDE_BY_SIDE = 2  # one emulated machine leaves a good part of two cores idle
 SHORT = "test/mpi/test_over_verbs.py"
 WITHOUT_PAGING = "bookworm"  # a suite whose kernel can less

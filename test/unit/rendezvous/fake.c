@@ -162,6 +162,7 @@ fake_t *fake_open(uint64_t id, const fake_config_t *config)
                                          .threads = config->threads,
                                          .may_expose = !config->exposes_nothing,
                                          .verify = config->verify,
+                                         .revocable = config->revocable,
                                          .mismatch = fake_mismatch,
                                          .context = fake};
 

@@ -39,6 +39,7 @@ typedef struct fake_config {
     unsigned chunk_depth;
     bool threads;
     bool verify;
+    bool revocable;
     bool exposes_nothing; /* its owner asks for no exposure */
     size_t outer;         /* see fake_t */
     uint64_t cache_bytes; /* that are kept; 0: registered per use */

@@ -206,15 +206,16 @@ static void *receive_some(void *argument)
     return NULL;
 }
 
-static void run(const char *strategy, uint32_t slots, uint64_t cache_bytes)
+static void run_with(const char *strategy, uint32_t slots, uint64_t cache_bytes, bool revocable)
 {
-    uint64_t kept = 0, invalidations = 0;
+    uint64_t kept = 0, invalidations = 0, revoked = 0;
     const fake_config_t config = {.slots = slots,
                                   .slot_size = 1024,
                                   .strategy = strategy,
                                   .chunk_size = 4096,
                                   .chunk_depth = 3,
                                   .threads = true,
+                                  .revocable = revocable,
                                   .cache_bytes = cache_bytes};
     pthread_t threads[PROCESSES * (2 + RECEIVERS)];
     unsigned count = 0;
@@ -271,12 +272,19 @@ static void run(const char *strategy, uint32_t slots, uint64_t cache_bytes)
         fake_settle(processes[i].fake);
         kept += processes[i].fake->counters.misses;
         invalidations += processes[i].fake->counters.invalidations;
+        revoked += processes[i].fake->counters.grants_revoked;
         fake_assert_idle(processes[i].fake);
         fake_close(processes[i].fake);
         pthread_mutex_destroy(&processes[i].lock);
     }
     assert_int_equal(kept > 0, cache_bytes > 0); /* hits come by chance here */
     assert_int_equal(invalidations > 0, cache_bytes > 0);
+    assert_int_equal(revoked > 0, revocable);
+}
+
+static void run(const char *strategy, uint32_t slots, uint64_t cache_bytes)
+{
+    run_with(strategy, slots, cache_bytes, false);
 }
 
 static void threads_by_bounce(void **state)
@@ -327,6 +335,12 @@ static void threads_by_direct_with_a_cache(void **state)
     run("direct", 3, 1000000);
 }
 
+static void threads_by_pipeline_that_is_revoked(void **state)
+{
+    (void)state;
+    run_with("pipeline", 64, 300000, true);
+}
+
 int main(void)
 {
     fake_immediates = true;
@@ -338,6 +352,7 @@ int main(void)
         cmocka_unit_test(threads_by_read),
         cmocka_unit_test(threads_by_pipeline_with_a_cache),
         cmocka_unit_test(threads_by_direct_with_a_cache),
+        cmocka_unit_test(threads_by_pipeline_that_is_revoked),
         cmocka_unit_test(threads_by_read_with_a_cache),
     };
 

@@ -1,0 +1,550 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "rendezvous/revoke.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/util.h"
+#include "rendezvous/checksum.h"
+#include "rendezvous/recv_run.h"
+#include "rendezvous/safe_copy.h"
+
+#define PATIENCE_NS INT64_C(10000000000)
+#define IMPATIENCE_NS INT64_C(100000000) /* with memory that nobody tells of */
+#define PAUSE_NS INT64_C(10000000)       /* between two looks in vain, at most */
+#define LOOKS_MIN 50u
+#define TIMES_MAX 100u
+
+/* Why it was given up, and what it waits for. */
+static const char gone[] = "grant=synchronous: the memory did not come back";
+static const char untold[] = "grant=synchronous: changes of the new memory are not told";
+static const char unsure[] = "grant=synchronous: nobody can tell of changes any more";
+static const char changing[] = "grant=synchronous: the buffer kept changing";
+
+/* ---- the proof ---- */
+
+#define BLOCK (64u * 1024u)
+
+typedef enum proof { PROOF_MADE, PROOF_UNREADABLE, PROOF_NO_MEMORY } proof_t;
+
+/* The checksum of the blocks' checksums. The memory may be gone: then *gap is the block that could
+ * not be read. */
+static proof_t prove(const char *base, uint64_t length, uint64_t *sum, uint64_t *gap)
+{
+    char *block = malloc(BLOCK);
+    uint64_t sums[2] = {0, 0};
+    bool readable = true;
+
+    if (block == NULL) {
+        return PROOF_NO_MEMORY;
+    }
+    for (uint64_t done = 0; done < length && readable; done += BLOCK) {
+        const size_t size = regx_min(BLOCK, length - done);
+
+        *gap = done;
+        readable = regx_safe_read(block, base + done, size);
+        sums[1] = regx_checksum(block, size);
+        sums[0] = regx_checksum(sums, sizeof(sums));
+    }
+    free(block);
+    *sum = sums[0];
+    return readable ? PROOF_MADE : PROOF_UNREADABLE;
+}
+
+/* ---- the receive side ---- */
+
+/* A look at the memory of one receive, and what is to be said of it afterwards. */
+typedef struct look {
+    regx_recv_work_t work;
+    bool revokes;
+    uint64_t offset;
+    const char *given_up; /* why; NULL: it was not */
+} look_t;
+
+static regx_rndv_recv_t *of_link(regx_link_t *link)
+{
+    return REGX_CONTAINER_OF(link, regx_rndv_recv_t, revoke.link);
+}
+
+void regx_revoke_recv_open(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
+{
+    recv->revoke.least = recv->length;
+    recv->revocable =
+        regx_watch_begin(&recv->revoke.watch, rndv->registry, recv->base, recv->length);
+    if (!recv->revocable) {
+        regx_fall_back(rndv, "grant=synchronous: changes of this memory are not told");
+    }
+}
+
+/* Nothing before it is granted and not landed. */
+static uint64_t landed_until(const regx_rndv_t *rndv, const regx_rndv_recv_t *recv)
+{
+    uint64_t until = recv->granted;
+
+    for (unsigned i = 0; i < rndv->config.chunk_depth; i++) {
+        const regx_chunk_t *chunk = &recv->chunks[i];
+
+        if (chunk->state == REGX_CHUNK_GRANTED) {
+            until = regx_min(until, chunk->offset + chunk->written);
+        } else if (chunk->state == REGX_CHUNK_BY_SLOTS) {
+            until = regx_min(until, chunk->offset);
+        }
+    }
+    for (uint32_t slot = 0; recv->slots_out > 0 && slot < rndv->pool->slots; slot++) {
+        if (rndv->slots[slot].recv == recv) {
+            until = regx_min(until, rndv->slots[slot].offset);
+        }
+    }
+    return until;
+}
+
+static void post_due_locked(regx_rndv_recv_t *recv)
+{
+    regx_revocable_t *revoke = &recv->revoke;
+
+    regx_channel_flush(recv->peer, &recv->outbox);
+    if (revoke->due && !recv->outbox.full) {
+        const regx_control_t message = {
+            .type = REGX_CONTROL_REVOKE, .to = recv->sender, .offset = revoke->told};
+
+        regx_channel_post(recv->peer, &recv->outbox, &message);
+        revoke->due = false;
+    }
+}
+
+/* What was granted is taken back. */
+static void revoke_locked(regx_rndv_t *rndv, look_t *look, uint64_t changed)
+{
+    regx_rndv_recv_t *recv = look->work.recv;
+    regx_revocable_t *revoke = &recv->revoke;
+    const uint64_t offset = regx_min(changed, landed_until(rndv, recv));
+
+    recv->phase = REGX_RECV_REVOKING;
+    recv->buffer_suspect = true;
+    regx_list_set(&rndv->pending_recvs, &recv->link, false);
+    revoke->told = revoke->from = regx_min(offset, recv->length - 1);
+    revoke->least = regx_min(revoke->least, revoke->told);
+    revoke->due = true;
+    revoke->noticed = regx_now_ns();
+    revoke->wait.reason = NULL;
+    revoke->times++;
+    look->revokes = true;
+    look->offset = revoke->told;
+    regx_count(rndv->counters, &rndv->counters->grants_revoked, 1);
+    post_due_locked(recv);
+}
+
+/* Nothing is watched from now on. What was not proven to have arrived goes by slots, once more. */
+static void give_up_locked(look_t *look, const char *reason)
+{
+    regx_revocable_t *revoke = &look->work.recv->revoke;
+
+    revoke->over = true;
+    revoke->from = regx_min(revoke->from, revoke->least);
+    look->given_up = reason;
+}
+
+/* It cannot go on, for that reason. Whether that has been so for too long; and for many looks, in
+ * case the program seldom makes progress. */
+static bool waits_too_long(regx_revocable_t *revoke, const char *reason)
+{
+    const int64_t patience = reason == untold ? IMPATIENCE_NS : PATIENCE_NS;
+    const int64_t now = regx_now_ns();
+
+    if (revoke->wait.reason != reason) {
+        revoke->wait.reason = reason;
+        revoke->wait.looks = 0;
+        revoke->wait.since = now;
+    }
+    const int64_t waited = now - revoke->wait.since;
+    revoke->wait.next = now + (waited / 8 < PAUSE_NS ? waited / 8 : PAUSE_NS);
+    return ++revoke->wait.looks > LOOKS_MIN && waited > patience;
+}
+
+static bool pauses(const regx_revocable_t *revoke)
+{
+    return revoke->wait.reason != NULL && regx_now_ns() < revoke->wait.next;
+}
+
+/* All has landed. */
+static void end_locked(regx_rndv_t *rndv, look_t *look)
+{
+    regx_rndv_recv_t *recv = look->work.recv;
+    regx_revocable_t *revoke = &recv->revoke;
+    const bool again = revoke->least < recv->length; /* something was revoked */
+    const bool ready = revoke->look.state == REGX_WATCH_QUIET && (!again || revoke->look.proof);
+    const regx_control_t message = {.type = REGX_CONTROL_ARRIVED,
+                                    .to = recv->sender,
+                                    .offset = revoke->least,
+                                    .has_checksum = again && !revoke->over,
+                                    .checksum = revoke->look.checksum};
+
+    if (revoke->over || ready) {
+        recv->phase = REGX_RECV_ARRIVED;
+        regx_channel_post(recv->peer, &recv->outbox, &message);
+        return;
+    }
+    const char *reason = revoke->look.unreadable ? gone : unsure;
+    if (waits_too_long(revoke, reason)) {
+        give_up_locked(look, reason);
+        if (again) {
+            revoke_locked(rndv, look, revoke->from);
+        }
+    }
+}
+
+/* Why nothing can be granted anew now; NULL: it can. */
+static const char *obstacle(const regx_revocable_t *revoke)
+{
+    return revoke->look.state == REGX_WATCH_CHANGED ? changing
+           : !revoke->look.mapped                   ? gone
+           : !revoke->look.told                     ? untold
+                                                    : NULL;
+}
+
+/* The sender has agreed: grants anew, if the memory is there. */
+static void resume_locked(regx_rndv_t *rndv, look_t *look)
+{
+    regx_rndv_recv_t *recv = look->work.recv;
+    regx_revocable_t *revoke = &recv->revoke;
+    const char *reason = revoke->over ? NULL : obstacle(revoke);
+
+    if (!revoke->over && revoke->times > TIMES_MAX) {
+        give_up_locked(look, changing);
+    } else if (reason != NULL && waits_too_long(revoke, reason)) {
+        give_up_locked(look, reason);
+    } else if (reason != NULL && revoke->from >= revoke->told) {
+        return;
+    }
+    if (revoke->from < revoke->told) { /* it has changed before that, too */
+        revoke_locked(rndv, look, revoke->from);
+        return;
+    }
+    revoke->wait.reason = NULL;
+    recv->slots_only |= revoke->over;
+    recv->phase = REGX_RECV_STARTED;
+    regx_count(rndv->counters, &rndv->counters->regrant_stall_us,
+               (uint64_t)(regx_now_ns() - revoke->noticed) / 1000);
+}
+
+/* Whether what is mapped can be granted again. */
+static void look_for_memory(regx_revocable_t *revoke, uintptr_t from)
+{
+    revoke->look.mapped = regx_watch_is_mapped(&revoke->watch, from);
+    revoke->look.told = revoke->look.mapped && regx_watch_renew(&revoke->watch);
+    if (revoke->look.mapped && !revoke->look.told) { /* or is it gone again? */
+        revoke->look.mapped = regx_watch_is_mapped(&revoke->watch, from);
+    }
+}
+
+/* From the lowest offset on. What could not be read the last time is tried first. */
+static proof_t prove_received(regx_rndv_recv_t *recv)
+{
+    regx_revocable_t *revoke = &recv->revoke;
+    const char *const base = recv->base + revoke->least;
+    const uint64_t length = recv->length - revoke->least;
+    uint64_t sum, none;
+
+    if (revoke->wait.reason == gone &&
+        prove(base + revoke->gap, regx_min(BLOCK, length - revoke->gap), &sum, &none) ==
+            PROOF_UNREADABLE) {
+        return PROOF_UNREADABLE;
+    }
+    return prove(base, length, &revoke->look.checksum, &revoke->gap);
+}
+
+/* Looks at the memory. */
+static void look_at_memory(regx_rndv_t *rndv, regx_recv_work_t *work)
+{
+    regx_rndv_recv_t *recv = work->recv;
+    regx_revocable_t *revoke = &recv->revoke;
+    const uintptr_t base = (uintptr_t)recv->base;
+    uintptr_t first = 0;
+
+    (void)rndv;
+    memset(&revoke->look, 0, sizeof(revoke->look));
+    revoke->look.state = REGX_WATCH_QUIET;
+    if (revoke->over) {
+        return;
+    }
+    if (revoke->waits_memory) { /* first: what is watched anew counts as changed */
+        look_for_memory(revoke, base + revoke->told);
+    }
+    revoke->look.state = regx_watch_look(&revoke->watch, revoke->ends, &first);
+    revoke->look.changed = first > base ? first - base : 0;
+    if (revoke->ends && revoke->look.state == REGX_WATCH_QUIET && revoke->least < recv->length) {
+        const proof_t proof = prove_received(recv);
+
+        revoke->look.proof = proof == PROOF_MADE;
+        revoke->look.unreadable = proof == PROOF_UNREADABLE;
+    }
+}
+
+/* Whether it is to be looked at also if nobody tells of a change. */
+static bool is_busy_locked(const regx_rndv_recv_t *recv)
+{
+    switch (recv->phase) {
+    case REGX_RECV_OPENED: /* REVOKE is for a sender that is known */
+        return regx_watch_has_news(&recv->revoke.watch);
+    case REGX_RECV_STARTED:
+        return recv->landed == recv->length;
+    case REGX_RECV_REVOKING:
+        return recv->revoke.due || recv->outbox.full;
+    case REGX_RECV_REVOKED:
+        return true;
+    case REGX_RECV_ARRIVED:
+        return recv->outbox.full;
+    default:
+        return false;
+    }
+}
+
+static void set_due(regx_rndv_t *rndv)
+{
+    atomic_store_explicit(&rndv->looks_due, true, memory_order_relaxed);
+}
+
+static void looked_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
+{
+    regx_rndv_recv_t *recv = work->recv;
+    regx_revocable_t *revoke = &recv->revoke;
+    look_t *look = REGX_CONTAINER_OF(work, look_t, work);
+    const bool changed = revoke->look.state == REGX_WATCH_CHANGED;
+
+    if (changed && recv->phase != REGX_RECV_STARTED) {
+        revoke->from = regx_min(revoke->from, revoke->look.changed);
+    }
+    switch (recv->phase) {
+    case REGX_RECV_STARTED:
+        if (changed) {
+            revoke_locked(rndv, look, revoke->look.changed);
+        } else if (revoke->ends) {
+            end_locked(rndv, look);
+        }
+        break;
+    case REGX_RECV_REVOKING:
+        post_due_locked(recv);
+        break;
+    case REGX_RECV_REVOKED:
+        resume_locked(rndv, look);
+        break;
+    default: /* lost, or closed, meanwhile */
+        break;
+    }
+    if (is_busy_locked(recv)) {
+        set_due(rndv);
+    }
+}
+
+/* Whether a look may lead to anything. */
+static bool wants_look_locked(regx_rndv_recv_t *recv)
+{
+    const regx_revocable_t *revoke = &recv->revoke;
+    const bool news = !revoke->over && regx_watch_has_news(&revoke->watch);
+
+    switch (recv->phase) {
+    case REGX_RECV_STARTED:
+        if (recv->landed < recv->length) {
+            return news;
+        }
+        regx_channel_flush(recv->peer, &recv->outbox);
+        return !recv->outbox.full && (news || !pauses(revoke));
+    case REGX_RECV_REVOKING:
+        return news || is_busy_locked(recv);
+    case REGX_RECV_REVOKED:
+        return news || !pauses(revoke);
+    case REGX_RECV_ARRIVED: /* what changes now is for after the comparison */
+        regx_channel_flush(recv->peer, &recv->outbox);
+        return false;
+    default:
+        return false;
+    }
+}
+
+static void look_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
+{
+    look_t look = {.work = {.recv = recv, .act = look_at_memory, .acted_locked = looked_locked}};
+
+    assert(!recv->taken);
+    recv->taken = true;
+    recv->revoke.ends = recv->phase == REGX_RECV_STARTED && recv->landed == recv->length;
+    recv->revoke.waits_memory = recv->phase == REGX_RECV_REVOKED;
+    regx_unlock(&rndv->lock);
+    regx_recv_run(rndv, &look.work);
+    if (look.revokes) {
+        regx_trace(rndv->config.trace, REGX_TRACE_PATH, "memory changed: revoked from byte %llu on",
+                   (unsigned long long)look.offset);
+    }
+    if (look.given_up != NULL) {
+        regx_fall_back(rndv, look.given_up);
+    }
+    regx_lock(&rndv->lock);
+}
+
+void regx_revokes_advance(regx_rndv_t *rndv)
+{
+    const uint64_t head = atomic_load(&rndv->registry->monitor->log->head);
+
+    if (head == rndv->watched_until &&
+        !atomic_load_explicit(&rndv->looks_due, memory_order_relaxed)) {
+        return;
+    }
+    regx_lock(&rndv->lock);
+    rndv->watched_until = head;
+    atomic_store_explicit(&rndv->looks_due, false, memory_order_relaxed);
+    regx_list_move(&rndv->revocable_round, &rndv->revocable_recvs);
+    while (!regx_list_empty(&rndv->revocable_round)) {
+        regx_rndv_recv_t *recv = of_link(rndv->revocable_round.next);
+
+        regx_list_remove(&recv->revoke.link);
+        regx_list_append(&rndv->revocable_recvs, &recv->revoke.link);
+        if (wants_look_locked(recv)) {
+            look_locked(rndv, recv);
+        } else if (is_busy_locked(recv)) {
+            set_due(rndv);
+        }
+    }
+    atomic_store_explicit(&rndv->work.watches, !regx_list_empty(&rndv->revocable_recvs),
+                          memory_order_relaxed);
+    regx_unlock(&rndv->lock);
+}
+
+/* The sender writes nothing any more. What was registered of memory that was told to have changed
+ * is dead already; where it was not told, but did, it is given up here. */
+static void give_back(regx_rndv_t *rndv, regx_recv_work_t *work)
+{
+    regx_rndv_recv_t *recv = work->recv;
+
+    if (work->status == REGX_FAILED) {
+        regx_watch_flush(&recv->revoke.watch);
+    }
+    for (unsigned i = 0; i < rndv->config.chunk_depth; i++) {
+        if (recv->chunks[i].state == REGX_CHUNK_GRANTED) {
+            regx_region_release(rndv->registry, &recv->chunks[i].region);
+        }
+    }
+}
+
+static void given_back_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
+{
+    regx_rndv_recv_t *recv = work->recv;
+    regx_revocable_t *revoke = &recv->revoke;
+
+    recv->protocol->revoke_slots_locked(rndv, recv);
+    for (unsigned i = 0; i < rndv->config.chunk_depth; i++) {
+        recv->chunks[i].state = REGX_CHUNK_FREE;
+    }
+    recv->chunks_out = 0;
+    recv->landed = recv->granted = revoke->told;
+    recv->slots_only = atomic_load(&recv->peer->no_puts);
+    if (recv->phase == REGX_RECV_REVOKING || recv->phase == REGX_RECV_ARRIVED) {
+        recv->phase = REGX_RECV_REVOKED;
+        set_due(rndv);
+    }
+}
+
+bool regx_revoke_recv_control_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
+                                     const regx_control_t *control, regx_recv_work_t *work)
+{
+    regx_revocable_t *revoke = &recv->revoke;
+    const bool answers = recv->phase == REGX_RECV_REVOKING && !revoke->due && !recv->outbox.full &&
+                         control->offset == revoke->told;
+    const bool differs = recv->phase == REGX_RECV_ARRIVED && !recv->outbox.full && !revoke->over &&
+                         revoke->least < recv->length && control->offset == revoke->least;
+
+    (void)rndv;
+    if (control->type != REGX_CONTROL_REVOKED || !recv->revocable || !(answers || differs)) {
+        return false;
+    }
+    if (differs) {
+        revoke->told = revoke->from = revoke->least;
+        revoke->noticed = regx_now_ns();
+        revoke->times++;
+    }
+    work->status = differs ? REGX_FAILED : REGX_OK;
+    work->act = give_back;
+    work->acted_locked = given_back_locked;
+    return true;
+}
+
+/* ---- the send side ---- */
+
+/* The receiver's buffer is not this one's copy: back to where they agree. */
+static regx_status_t compare(regx_rndv_t *rndv, void *object)
+{
+    const regx_rndv_send_t *send = object;
+    uint64_t sum, gap;
+
+    (void)rndv;
+    switch (prove(send->base + send->resume, send->length - send->resume, &sum, &gap)) {
+    case PROOF_MADE:
+        return sum == send->proof ? REGX_OK : REGX_FAILED;
+    case PROOF_UNREADABLE: /* of what is gone nothing can be sent again */
+        return REGX_OK;
+    default:
+        return REGX_FAILED;
+    }
+}
+
+static regx_status_t compared_locked(regx_rndv_t *rndv, regx_rndv_send_t *send, void *object,
+                                     regx_status_t status)
+{
+    (void)rndv, (void)object;
+    send->in_flight--;
+    send->agreement = status == REGX_OK ? REGX_AGREEMENT_THERE : REGX_AGREEMENT_REVOKED;
+    return REGX_OK;
+}
+
+static const regx_work_ops_t compare_ops = {.act = compare, .acted_locked = compared_locked};
+
+bool regx_revoke_send_control_locked(regx_rndv_send_t *send, const regx_control_t *control,
+                                     regx_send_work_t *work)
+{
+    const bool revokes = control->type == REGX_CONTROL_REVOKE;
+
+    if ((!revokes && control->type != REGX_CONTROL_ARRIVED) ||
+        send->agreement != REGX_AGREEMENT_DUE ||
+        ((revokes || control->has_checksum) && control->offset >= send->length)) {
+        return false;
+    }
+    if (send->status != REGX_OK) { /* it ends anyway */
+        return true;
+    }
+    send->resume = control->offset;
+    if (revokes) {
+        send->agreement = REGX_AGREEMENT_REVOKED;
+    } else if (!control->has_checksum) {
+        send->agreement = REGX_AGREEMENT_THERE;
+    } else {
+        send->agreement = REGX_AGREEMENT_PROVING;
+        send->proof = control->checksum;
+        send->in_flight++; /* it does not end meanwhile */
+        *work = (regx_send_work_t){&compare_ops, send};
+    }
+    return true;
+}
+
+regx_status_t regx_revoke_answer_locked(regx_rndv_t *rndv, regx_rndv_send_t *send)
+{
+    regx_control_t revoked = regx_send_message(send, REGX_CONTROL_REVOKED);
+
+    if (send->in_flight > 0) {
+        return REGX_PENDING;
+    }
+    if (send->resume > send->sent) { /* nobody can have agreed on what was not sent */
+        regx_malformed(rndv);
+        regx_send_fail_locked(send, REGX_FAILED);
+        return REGX_PENDING;
+    }
+    revoked.offset = send->resume;
+    const regx_status_t status = regx_channel_send(send->peer, &revoked);
+    if (status != REGX_OK) {
+        return status;
+    }
+    send->agreement = REGX_AGREEMENT_DUE;
+    send->sent = send->granted = send->resume;
+    send->sent_slots = regx_min(send->sent_slots, send->resume);
+    return REGX_PENDING;
+}

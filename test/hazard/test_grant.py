@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Grants that are revoked (btl_regx_grant=synchronous): the receiver's memory is replaced while it
+is being written, and all has arrived in the pages that are there at the end."""
+from pathlib import Path
+
+import pytest
+
+from job import Job
+from launch import Mpi
+
+SIZE = 8 << 20
+HOWS = 5  # "all" goes through them, one each message
+CHANGES = 3  # of each message
+WIRES = {"shm": {}, "tcp": {"uct_tls": "tcp"}}
+
+
+def run(mpi: Mpi, folder: Path, how: str, who: str, full: bool, **regx: str) -> Job:
+    return mpi("grant", how, who, SIZE, 20 * HOWS if full else HOWS, CHANGES, folder / "shared",
+               environment={"MALLOC_ARENA_MAX": "1"}, regx={
+                   "rendezvous": "pipeline", "backend": "notifier", "grant": "synchronous",
+                   "chunk_size": "32K", "inuse": "ignore", **regx}).checked(ranks=2)
+
+
+def revoked(job: Job, times: int) -> Job:
+    """At least so often, and by the receiver alone; it came to nothing else."""
+    receiver = job.rank(1)
+    assert receiver["grants_revoked"] >= times and receiver["regrant_stall_us"] > 0, str(job)
+    assert job.rank(0)["grants_revoked"] == 0 and job.total("malformed") == 0, str(job)
+    assert not any("grant=" in reason for report in job.reports for reason in report["fallbacks"]), \
+        str(job)
+    return job
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    full = metafunc.config.getoption("--full")
+    choices = (("who", ["thread"], ["self"]), ("hooks", ["hooks"], ["hooks+notifier"]))
+    for name, always, others in choices:
+        if name in metafunc.fixturenames:
+            metafunc.parametrize(name, always + others if full else always)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_what_was_sent_arrives_in_the_pages_that_replace_granted_ones(
+        mpi: Mpi, tmp_path: Path, full: bool, wire: str, who: str) -> None:
+    """The receiver replaces them between two calls of MPI, or a thread while it makes progress."""
+    revoked(run(mpi, tmp_path, "all", who, full, **WIRES[wire]), HOWS * CHANGES).over(wire)
+
+
+def test_changes_that_are_told_before_they_are_made_are_made_good(
+        mpi: Mpi, tmp_path: Path, full: bool, hooks: str) -> None:
+    how = "munmap" if hooks == "hooks" else "all"
+    revoked(run(mpi, tmp_path, how, "thread", full, backend=hooks), HOWS * CHANGES)
+
+
+def test_without_revocation_what_was_written_before_is_lost(mpi: Mpi, tmp_path: Path) -> None:
+    """Which the tests above would notice."""
+    job = mpi("grant", "munmap", "self", SIZE, 1, 1, tmp_path / "shared",
+              environment={"MALLOC_ARENA_MAX": "1"}, regx={
+                  "rendezvous": "pipeline", "backend": "notifier", "chunk_size": "32K"})
+    assert job.status != 0 and "wrong on rank 1: munmap: byte 0 " in job.stderr, str(job)
+
+
+def test_direct_goes_back_as_well(mpi: Mpi, tmp_path: Path, full: bool) -> None:
+    """Changes during one write are one."""
+    revoked(run(mpi, tmp_path, "all", "self", full, rendezvous="direct"), HOWS)
+
+
+def test_where_nothing_is_told_of_the_new_memory_it_goes_by_slots(mpi: Mpi, tmp_path: Path) -> None:
+    job = mpi("grant", "shared", "self", SIZE, 1, 1, tmp_path / "shared",
+              environment={"MALLOC_ARENA_MAX": "1"}, regx={
+                  "rendezvous": "pipeline", "backend": "notifier", "grant": "synchronous",
+                  "chunk_size": "32K", "inuse": "ignore"}).checked(ranks=2)
+    receiver = job.rank(1)
+    assert receiver["grants_revoked"] in (1, 2) and receiver["copied_out_bytes"] >= SIZE, str(job)
+    assert receiver["fallbacks"]["grant=synchronous: changes of the new memory are not told"] == 1, \
+        str(job)
+
+
+def test_a_change_is_said_to_be_made_good(mpi: Mpi, tmp_path: Path) -> None:
+    """By btl_regx_inuse as it is by default, which calls it an error where grants are final."""
+    job = mpi("grant", "munmap", "self", SIZE, 1, 1, tmp_path / "shared",
+              environment={"MALLOC_ARENA_MAX": "1"}, regx={
+                  "rendezvous": "direct", "backend": "notifier", "grant": "synchronous"})
+    revoked(job.warned("rank 1", "is sent once more").checked(ranks=2), 1)
+
+
+def test_without_a_change_nothing_is_revoked(mpi: Mpi, tmp_path: Path, full: bool) -> None:
+    job = run(mpi, tmp_path, "nothing", "self", full).carried("pipeline")
+    assert job.total("grants_revoked") == 0 and job.total("regrant_stall_us") == 0, str(job)

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Grants that are revoked: the receive buffer's memory is replaced while it is being written, and
+ * everything must have arrived in the pages that are there at the end.
+ *
+ *     grant HOW WHO SIZE ROUNDS CHANGES FILE
+ *
+ * HOW: munmap (and mmap), fixed (mmap over it), mremap (other pages are moved there), dontneed, raw
+ * (munmap and mmap by system calls); all: one after the other; shared (shared memory over it);
+ * nothing (the control). WHO: self: the receiver itself, when the first bytes have arrived and the
+ * last have not; thread: another thread of it, in the same moment, while both ranks take some
+ * further steps. Rank 0 sends SIZE bytes to rank 1, ROUNDS
+ * times, and each time the memory is replaced CHANGES times, with its first page, so that this has
+ * to arrive anew. The ranks share FILE, by which they go step by step until then: the transfer
+ * cannot be over before.
+ */
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+
+#include "mapping.h"
+
+enum { TAG = 3, SEED = 83, PAGE = 4096, EDGE = 64, STEPS = 8 };
+
+struct shared {
+    atomic_bool receivers_turn; /* else the sender's */
+    atomic_bool changed;        /* from now on both do as they like */
+};
+
+typedef enum { NOTHING, UNMAP, FIXED, MOVE, DONTNEED, RAW, SHARED } how_t; /* all: to RAW */
+
+static const char *const hows[] = {"nothing",  "munmap", "fixed", "mremap",
+                                   "dontneed", "raw",    "shared"};
+
+static how_t how;
+static bool all;
+static uint64_t rounds, changes;
+static int rank;
+static size_t size;
+static unsigned char *memory;
+static struct shared *shared;
+static uint64_t seed = SEED;
+static atomic_bool asked, replaced; /* of the thread */
+
+static void share(const char *path)
+{
+    const int file = open(path, O_RDWR | O_CREAT, 0600);
+    if (file < 0 || ftruncate(file, sizeof *shared) != 0) {
+        check_fail("%s: %s", path, strerror(errno));
+    }
+    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (shared == MAP_FAILED) {
+        check_fail("%s: %s", path, strerror(errno));
+    }
+    close(file);
+}
+
+static void replace(unsigned char *at, size_t length)
+{
+    const int access = PROT_READ | PROT_WRITE, flags = MAP_PRIVATE | MAP_ANONYMOUS;
+    void *other;
+    switch (how) {
+    case UNMAP:
+    case RAW:
+        mapping_drop(at, length, how == RAW);
+        mapping_make(at, length, how == RAW);
+        break;
+    case FIXED:
+        if (mmap(at, length, access, flags | MAP_FIXED, -1, 0) != at) {
+            check_fail("mmap over the buffer: %s", strerror(errno));
+        }
+        break;
+    case SHARED:
+        if (mmap(at, length, access, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != at) {
+            check_fail("mmap of shared memory over the buffer: %s", strerror(errno));
+        }
+        break;
+    case MOVE:
+        other = mapping_make(NULL, length, false);
+        memset(other, 0x5a, length);
+        if (mremap(other, length, length, MREMAP_MAYMOVE | MREMAP_FIXED, at) != at) {
+            check_fail("mremap onto the buffer: %s", strerror(errno));
+        }
+        break;
+    case DONTNEED:
+        if (madvise(at, length, MADV_DONTNEED) != 0) {
+            check_fail("madvise: %s", strerror(errno));
+        }
+        break;
+    case NOTHING:
+        break;
+    }
+}
+
+/* Some of it, which may have arrived or not; then what had. */
+static void change(void)
+{
+    const size_t pages = size / PAGE;
+    const size_t first = stamp_mix(seed++) % pages;
+    const size_t count = 1 + stamp_mix(seed++) % (pages - first);
+    replace(memory + first * PAGE, count * PAGE);
+    replace(memory, PAGE);
+}
+
+static void *thread(void *unused)
+{
+    (void)unused;
+    for (uint64_t n = 0; n < rounds * changes; n++) {
+        while (!atomic_load(&asked)) {
+            sched_yield();
+        }
+        asked = false;
+        change();
+        replaced = true;
+    }
+    return NULL;
+}
+
+static bool has(size_t offset, uint64_t key)
+{
+    return stamp_check(memory + offset, EDGE, key, offset) == EDGE;
+}
+
+static void send(uint64_t key)
+{
+    MPI_Request request;
+    int done = 0;
+    stamp_fill(memory, size, key, 0);
+    MPI_Isend(memory, (int)size, MPI_BYTE, 1, TAG, MPI_COMM_WORLD, &request);
+    while (!shared->changed) {
+        MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+        if (done) {
+            check_fail("the transfer was too fast");
+        }
+        shared->receivers_turn = true;
+        while (shared->receivers_turn) {
+            sched_yield();
+        }
+    }
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+}
+
+/* The sender takes a step, and the receiver. */
+static void step(MPI_Request *request)
+{
+    int done;
+    shared->receivers_turn = false;
+    while (!shared->receivers_turn) {
+        sched_yield();
+    }
+    MPI_Test(request, &done, MPI_STATUS_IGNORE);
+    if (done) {
+        check_fail("the receive was over too early");
+    }
+}
+
+static void receive(uint64_t key, bool by_thread)
+{
+    MPI_Request request;
+    memset(memory, 0, size);
+    MPI_Irecv(memory, (int)size, MPI_BYTE, 0, TAG, MPI_COMM_WORLD, &request);
+    for (uint64_t n = 0; n < changes; n++) {
+        while (!has(0, key) && !has(size - EDGE, key)) {
+            step(&request);
+        }
+        if (has(0, key) && has(size - EDGE, key)) {
+            check_fail("the transfer was too fast");
+        }
+        if (by_thread) {
+            asked = true;
+            for (int steps = 0; !replaced; steps++) {
+                steps < STEPS ? step(&request) : (void)sched_yield();
+            }
+            replaced = false;
+        } else {
+            change();
+        }
+    }
+    shared->changed = true;
+    shared->receivers_turn = false;
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    check_stamp(memory, size, key, 0, hows[how]);
+}
+
+int main(int argc, char **argv)
+{
+    int level;
+    pthread_t other;
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &level);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    if (argc != 7) {
+        check_fail("how, who, size, rounds, changes and a file are needed");
+    }
+    all = strcmp(argv[1], "all") == 0;
+    while (!all && strcmp(hows[how], argv[1]) != 0) {
+        how++;
+    }
+    const bool by_thread = strcmp(argv[2], "thread") == 0;
+    size = strtoul(argv[3], NULL, 0);
+    rounds = strtoul(argv[4], NULL, 0);
+    changes = strtoul(argv[5], NULL, 0);
+    share(argv[6]);
+    memory = mapping_make_below_room(size, false);
+    if (by_thread && rank == 1 && pthread_create(&other, NULL, thread, NULL) != 0) {
+        check_fail("no thread");
+    }
+    for (uint64_t round = 0; round < rounds; round++) {
+        const uint64_t key = stamp_key(SEED, round, 0, 0);
+        how = all ? (how_t)(1 + round % RAW) : how;
+        if (rank == 0) {
+            send(key);
+        } else {
+            receive(key, by_thread);
+        }
+        MPI_Barrier(MPI_COMM_WORLD);
+        shared->changed = shared->receivers_turn = false;
+        MPI_Barrier(MPI_COMM_WORLD);
+    }
+    if (by_thread && rank == 1) {
+        pthread_join(other, NULL);
+    }
+    check_done(MPI_COMM_WORLD);
+    MPI_Finalize();
+    return 0;
+}
