@@ -275,13 +275,13 @@ void regx_cm_queue_failed(regx_verbs_t *verbs, const char *why)
     verbs->clock_mask = 0;
 }
 
-void regx_cm_queue_revive(regx_verbs_t *verbs)
+void regx_cm_queue_revive(regx_verbs_t *verbs, bool empty)
 {
     struct ibv_qp_attr reset = {.qp_state = IBV_QPS_RESET};
     const bool holds = verbs->cm.receives > 0 || verbs->cm.sent != verbs->cm.done;
     bool works = !holds;
 
-    if (holds && regx_now_ns() - verbs->cm.rests_since < REST_NS) {
+    if (holds && (!empty || regx_now_ns() - verbs->cm.rests_since < REST_NS)) {
         return;
     }
     verbs->cm.rests = false;

@@ -21,5 +21,7 @@ regx_status_t regx_verbs_fetch(regx_conn_t *conn, regx_fetch_t *fetch);
  */
 void regx_put_take_turn(regx_ep_t *ep);
 void regx_get_take_turn(regx_ep_t *ep);
+/* Whether the first put in line is silent, and a part of it was posted. */
+bool regx_put_is_in_part(const regx_ep_t *ep);
 
 #endif

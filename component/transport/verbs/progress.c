@@ -81,7 +81,7 @@ int regx_verbs_progress(regx_transport_t *transport)
         regx_verbs_look(verbs);
         regx_restart_progress(verbs, false);
         if (verbs->cm.rests) {
-            regx_cm_queue_revive(verbs);
+            regx_cm_queue_revive(verbs, empty);
         }
         regx_keepalive_progress(verbs);
         verbs->clock_mask = is_awaited(verbs) ? 0 : CLOCK_INTERVAL - 1;

@@ -234,6 +234,11 @@ static bool is_sound(const regx_put_t *put)
            (!put->silent || (put->target == REGX_TARGET_REGION && put->length > 0));
 }
 
+bool regx_put_is_in_part(const regx_ep_t *ep)
+{
+    return ep->first != NULL && ep->first->silent && sent_of(ep->first) > 0;
+}
+
 /* Whether a silent put would stand behind another one. The endpoint is ready. */
 static bool waits_for_silent(const regx_ep_t *ep)
 {

@@ -6,6 +6,7 @@
 
 #include "transport/verbs/cleanup.h"
 #include "transport/verbs/cm_queue.h"
+#include "transport/verbs/data.h"
 #include "transport/verbs/rx.h"
 #include "transport/verbs/tx.h"
 
@@ -13,7 +14,15 @@
  * completions of a queue pair that is destroyed, one that drops them reports (cleanup.h). */
 #define REST_NS INT64_C(1000000000)
 
-/* Puts another queue pair in the place of one that has come to rest, and asks the peer. */
+/* Whether nothing is under way that may not be done twice. What has completed has been handled. */
+static bool may_repeat(const regx_ep_t *ep)
+{
+    return regx_tx_may_repeat(ep) && !regx_put_is_in_part(ep);
+}
+
+/* Puts another queue pair in the place of one that has come to rest, and asks the peer. Completions
+ * are read before it is destroyed, as some devices drop those of a queue pair that is gone, and
+ * after it, as others report some then. */
 static void replace(regx_ep_t *ep)
 {
     regx_verbs_t *verbs = ep->verbs;
@@ -22,13 +31,14 @@ static void replace(regx_ep_t *ep)
     if (!regx_ep_make_another(ep, &made)) {
         return; /* no memory now; or it is broken */
     }
+    const bool is_read = regx_verbs_drain(verbs);
     ibv_destroy_qp(ep->qp);
-    if (!regx_verbs_drain(verbs)) {
+    if (!is_read || !regx_verbs_drain(verbs)) {
         regx_ep_break_wanted(ep, "completion queue", "it cannot be read");
     } else if (ep->remote_closed) {
         regx_ep_break(ep, "queue pair", "the peer has left");
-    } else if (!regx_tx_may_repeat(ep)) {
-        regx_ep_break_wanted(ep, "atomic operation", "nobody knows whether it was done");
+    } else if (!may_repeat(ep)) {
+        regx_ep_break_wanted(ep, "one-sided operation", "nobody knows whether it was done");
     }
     const regx_ep_state_t state = ep->state;
     regx_ep_take_another(ep, &made);

@@ -336,12 +336,17 @@ bool regx_tx_settle(regx_ep_t *ep, uint64_t heard)
     return true;
 }
 
+/* A put that ends with a WRITE is silent: its receiver may write there as soon as it sees the bytes,
+ * which must not come again. */
 bool regx_tx_may_repeat(const regx_ep_t *ep)
 {
     bool may = true;
 
     for (uint64_t i = ep->done; i != ep->posted && may; i++) {
-        may = ep->works[i % ep->depth].kind != REGX_WORK_FETCH;
+        const regx_work_t *work = &ep->works[i % ep->depth];
+        const bool writes = ep->requests[i % ep->depth].opcode == IBV_WR_RDMA_WRITE;
+
+        may = work->kind != REGX_WORK_FETCH && !(work->kind == REGX_WORK_PUT && writes);
     }
     return may;
 }

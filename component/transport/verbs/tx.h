@@ -59,7 +59,7 @@ void regx_tx_done(regx_ep_t *ep, uint64_t number);
  * with REGX_OK. No queue pair works on any of them. false: it cannot be so many, or the peer does not
  * answer as many READs at once as there are. */
 bool regx_tx_settle(regx_ep_t *ep, uint64_t heard);
-/* Whether nothing is under way that may not be done twice. What has completed has been handled. */
+/* Whether none of the requests under way may not be done twice. With restarts. */
 bool regx_tx_may_repeat(const regx_ep_t *ep);
 /* Posts what is left again, in its order. */
 void regx_tx_repeat(regx_ep_t *ep);
