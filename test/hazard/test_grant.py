@@ -11,6 +11,8 @@ from launch import Mpi
 SIZE = 8 << 20
 HOWS = 5  # "all" goes through them, one each message
 CHANGES = 3  # of each message
+# A change by a thread that is told of while another is being made good is not one more.
+LEAST = {"self": HOWS * CHANGES, "thread": HOWS}
 WIRES = {"shm": {}, "tcp": {"uct_tls": "tcp"}}
 
 
@@ -42,14 +44,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.mark.parametrize("wire", WIRES)
 def test_what_was_sent_arrives_in_the_pages_that_replace_granted_ones(
         mpi: Mpi, tmp_path: Path, full: bool, wire: str, who: str) -> None:
-    """The receiver replaces them between two calls of MPI, or a thread while it makes progress."""
-    revoked(run(mpi, tmp_path, "all", who, full, **WIRES[wire]), HOWS * CHANGES).over(wire)
+    """The receiver replaces them between two calls of MPI, or a thread while it makes progress.
+    Over tcp without a moment in which nothing is there (limits.md)."""
+    how = "fixed" if wire == "tcp" else "all"
+    revoked(run(mpi, tmp_path, how, who, full, **WIRES[wire]), LEAST[who]).over(wire)
 
 
 def test_changes_that_are_told_before_they_are_made_are_made_good(
         mpi: Mpi, tmp_path: Path, full: bool, hooks: str) -> None:
     how = "munmap" if hooks == "hooks" else "all"
-    revoked(run(mpi, tmp_path, how, "thread", full, backend=hooks), HOWS * CHANGES)
+    revoked(run(mpi, tmp_path, how, "thread", full, backend=hooks), LEAST["thread"])
 
 
 def test_without_revocation_what_was_written_before_is_lost(mpi: Mpi, tmp_path: Path) -> None:
