@@ -46,6 +46,7 @@ BAD = {
     "verbs_srq_depth": ["15", "32769", "-1", "many"],
     "verbs_connections": ["1", "65537", "-1", "some"],
     "verbs_sq_depth": ["15", "1025", "-1", "auto"],
+    "verbs_restart_limit": ["-1", "3601", "for ever"],
     "if_include": ["nosuch0", "10.0.0.0/99", "lo,nosuch0"],
 }
 CASES = [(name, value) for name, values in BAD.items() for value in values]
