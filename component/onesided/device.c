@@ -21,10 +21,14 @@ static bool may_be_taken_again(const regx_window_t *window)
     return (((uintptr_t)window->base | window->length) & (regx_page_size() - 1)) == 0;
 }
 
-/* What peers may do. An on-demand region is not for atomic operations, which few devices do there. */
+/* What peers may do, and this process, so that messages of all of the window's memory are served by
+ * its registration: one that allows less would make way for theirs (reserve_locked of
+ * registration/miss.c). An on-demand region is not for atomic operations, which few devices do
+ * there. */
 static unsigned access_of(const regx_registry_t *registry)
 {
-    return REGX_ACCESS_REMOTE_WRITE | REGX_ACCESS_REMOTE_READ |
+    return REGX_ACCESS_LOCAL | REGX_ACCESS_LOCAL_WRITE | REGX_ACCESS_REMOTE_WRITE |
+           REGX_ACCESS_REMOTE_READ |
            (registry->transport->atomics && !registry->on_demand ? REGX_ACCESS_REMOTE_ATOMIC : 0);
 }
 

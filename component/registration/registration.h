@@ -132,7 +132,8 @@ void regx_region_release(regx_registry_t *registry, regx_region_t *region);
  * is released. */
 typedef struct regx_lasting {
     regx_region_t region;
-    regx_link_t link; /* the cache's */
+    regx_link_t link; /* the cache's, as what follows */
+    uint64_t looked;  /* no change below that number is to be told of */
     bool told;
 } regx_lasting_t;
 

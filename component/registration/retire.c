@@ -286,40 +286,60 @@ static void note_changed_locked(regx_cache_t *cache, const regx_record_t *record
     }
 }
 
-/* Tells of uses that last and whose memory has changed. Not of those whose region has changed
- * elsewhere, or has ended because the log was lapped. */
-static void look_at_lasting_locked(regx_cache_t *cache)
+static void tell_of_lasting_locked(regx_cache_t *cache, regx_lasting_t *use)
 {
     regx_counters_t *counters = cache->registry->counters;
+    regx_record_t *record = &cache->records[use->region.kept];
 
+    use->told = true;
+    if (!atomic_exchange_explicit(&record->used_changed, true, memory_order_relaxed)) {
+        atomic_fetch_add(&counters->inuse_changes, 1); /* perhaps in the cache's thread */
+        note_changed_locked(cache, record);
+    }
+}
+
+/* Tells of uses that last and whose memory has changed, whatever their region has ended by: it may
+ * have changed elsewhere, have been given up, or the log may have been lapped. Of what is alive
+ * nothing below `drained` has changed, and of the others what was looked at is not looked at
+ * again. */
+static void look_at_lasting_locked(regx_cache_t *cache)
+{
+    const uint64_t drained = atomic_load_explicit(&cache->drained, memory_order_relaxed);
+
+    if ((cache->monitor->flags & REGX_MONITOR_LATE) != 0) {
+        return;
+    }
     for (regx_link_t *at = cache->lasting.next; at != &cache->lasting; at = at->next) {
         regx_lasting_t *use = REGX_CONTAINER_OF(at, regx_lasting_t, link);
         const regx_region_t *region = &use->region;
-        regx_record_t *record = &cache->records[region->kept];
 
-        if (use->told || atomic_load(&record->state) != REGX_REGION_CHANGED ||
-            (cache->monitor->flags & REGX_MONITOR_LATE) != 0 ||
-            !regx_inval_log_shows(cache->log, region->since, region->start,
-                                  region->start + region->length)) {
-            continue;
+        if (!use->told && atomic_load(&cache->records[region->kept].state) != REGX_REGION_ALIVE &&
+            regx_inval_log_shows(cache->log, use->looked, region->start,
+                                 region->start + region->length)) {
+            tell_of_lasting_locked(cache, use);
         }
-        use->told = true;
-        if (!atomic_exchange_explicit(&record->used_changed, true, memory_order_relaxed)) {
-            atomic_fetch_add(&counters->inuse_changes, 1); /* perhaps in the cache's thread */
-            note_changed_locked(cache, record);
-        }
+        use->looked = drained;
     }
 }
 
 void regx_cache_watch(regx_cache_t *cache, regx_lasting_t *use)
 {
+    regx_registry_t *registry = cache->registry;
+
     use->told = false;
     regx_list_init(&use->link);
-    if (use->region.kept != 0 && !regx_cache_in_child(cache)) {
+    if (regx_cache_in_child(cache)) {
+        return;
+    }
+    if (use->region.kept != 0) {
+        use->looked = use->region.since;
         regx_lock(&cache->lock);
         regx_list_append(&cache->lasting, &use->link);
         look_at_lasting_locked(cache); /* it may have changed since it was acquired */
         regx_unlock(&cache->lock);
+    } else if (!registry->on_demand) { /* else the device follows changes itself */
+        regx_tally(registry->counters->fallbacks,
+                   "window: its registration is not kept, changes are not told");
     }
 }
 
@@ -366,8 +386,8 @@ void regx_cache_drain_locked(regx_cache_t *cache, regx_request_t *request)
     if (cut.ended > 0) {
         regx_cache_has_work(cache);
         atomic_fetch_add(&counters->invalidations, cut.ended); /* perhaps in the cache's thread */
-        look_at_lasting_locked(cache);
     }
+    look_at_lasting_locked(cache);
 }
 
 /* ---- deregistering ---- */

@@ -244,16 +244,17 @@ def test_one_sided(verbs) -> None:
 
 
 def test_windows_are_written_and_read_by_the_device(verbs, full: bool) -> None:
-    """Each put and get is one of its requests, and goes while the target is not in MPI; only atomic operations ask
-    the target."""
+    """Each put and get is one of its requests, and goes while the target is not in MPI; at most atomic operations,
+    which few devices do, ask the target."""
     cases = ["fence", "pscw", "lock", "swap", "alone"]
     if full:
         cases += ["requests", "flood", "derived", "accumulate", "fetch", "alternate"]
     job = verbs("window", "create", 70_001, *cases, ranks=2, regx={})
     job.checked(2).over("verbs")
     moved = job.total("onesided_puts") + job.total("onesided_gets")
-    assert job.total("onesided_device") == moved > 0, str(job)
-    assert job.total("onesided_messages") == job.total("onesided_atomics"), str(job)
+    atomics, messages = job.total("onesided_atomics"), job.total("onesided_messages")
+    assert messages + job.total("onesided_device") == moved + atomics, str(job)
+    assert messages <= atomics and moved > 0, str(job)
     assert job.total("onesided_registered") > 2 * 2 * 70_001, str(job)
     assert job.total("malformed") == 0, str(job)
 
@@ -265,9 +266,10 @@ def test_what_is_attached_is_moved_by_its_target(verbs, full: bool) -> None:
     for backend in ["auto", *(BACKENDS[:-1] if full else [])]:
         job = verbs("window", "dynamic", 5000, "renew", ranks=ranks, regx={"backend": backend})
         job.checked(ranks).over("verbs")
-        messages = job.total("onesided_messages") - job.total("onesided_atomics")
         moved = job.total("onesided_puts") + job.total("onesided_gets")
-        assert messages == moved - job.total("onesided_device") == 2 * rounds * ranks, str(job)
+        atomics, messages = job.total("onesided_atomics"), job.total("onesided_messages")
+        assert messages + job.total("onesided_device") == moved + atomics, str(job)
+        assert 0 <= messages - 2 * rounds * ranks <= atomics, str(job)
         assert any(reason.startswith("window: whole pages") for reason in job.reasons("fallbacks")), str(job)
         assert job.total("onesided_registered") > 0, str(job)
     if full:

@@ -284,6 +284,9 @@ static void a_window_is_registered_while_it_is_offered(void **state)
     assert_true(stage.name.has_key);
     assert_int_equal(stage.name.offset, BEFORE);
     assert_int_equal(stage.regs, 1);
+    /* A message of all of it is served by the same registration, and does not take its place. */
+    assert_int_equal(stage.asked, REGX_ACCESS_LOCAL | REGX_ACCESS_LOCAL_WRITE |
+                                      REGX_ACCESS_REMOTE_WRITE | REGX_ACCESS_REMOTE_READ);
     regx_onesided_withdraw(stage.target->onesided, stage.window);
     assert_int_equal(stage.deregs, 1);
     offer(stage.memory, BYTES);
