@@ -73,7 +73,8 @@ regx_status_t regx_tcp_ready(regx_tcp_conn_t *conn)
             return status;
         }
     }
-    if (conn->link->state != REGX_TCP_LINK_OPEN) {
+    /* A link may have ended at once, and is tried again. */
+    if (conn->link == NULL || conn->link->state != REGX_TCP_LINK_OPEN) {
         return REGX_AGAIN;
     }
     status = answer(conn, regx_tcp_send_empty(conn->link, REGX_TCP_HELLO));
