@@ -32,6 +32,9 @@
  * Both are comma-separated lists of names and IPv4 subnets (a.b.c.d/n), as btl_tcp has them; only
  * one of them may be given.
  *
+ * Frames keep their order as long as a connection lasts. Who disconnects and connects again may be
+ * heard by the new connection before the last of the old one has been read.
+ *
  * Closing waits until the kernel has taken what was accepted, or the connection has broken. A peer
  * that goes on sending afterwards may make the kernel throw away what it has not delivered.
  *
