@@ -576,10 +576,10 @@ static void renew(void)
     free(origins);
 }
 
-/* Waits for a put, by looking at the memory alone. */
+/* Waits for a put of that value or a later, greater one, by looking at the memory alone. */
 static void await_bytes(const unsigned char *at, unsigned char value)
 {
-    while (__atomic_load_n(at, __ATOMIC_ACQUIRE) != value) {
+    while (__atomic_load_n(at, __ATOMIC_ACQUIRE) < value) {
         sched_yield();
     }
 }
