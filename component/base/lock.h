@@ -3,7 +3,8 @@
  * A lock that costs one predictable branch when the MPI job has a single thread.
  *
  * Whether a lock is real is decided when it is made, from the thread level of the job; sections
- * under it are short: no call into Open MPI, no copy of more than an eager message, no wait.
+ * under it are short: no call into Open MPI, no copy of more than an eager message (but
+ * see transport/rkey_table.h), no wait.
  *
  * Lock order, outermost first: rendezvous engine or one-sided operations, connection, then any one
  * of the leaves (pool, registration cache, shared memory's lists, the rkey table). While a path is

@@ -44,8 +44,8 @@
  *
  * What it costs without any change, for each transfer: READY and ARRIVED; and by the notifier four
  * system calls of the receiver's, to be told and to be certain at the end, five where there was one
- * (1 MiB whose registration is kept, strace); none by hooks. While one is open, progress looks at the head of the
- * monitor's log; at the transfers only if it moved, or one is to end.
+ * (1 MiB whose registration is kept, strace); none by hooks. While one is open, progress looks at
+ * the head of the monitor's log; at the transfers only if it moved, or one is to end.
  */
 #ifndef REGX_RENDEZVOUS_REVOKE_H
 #define REGX_RENDEZVOUS_REVOKE_H

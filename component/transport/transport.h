@@ -9,8 +9,8 @@
  * (load.h). A connection leads to one peer. It costs nothing on the wire until the first send.
  *
  * What is sent:
- *   - A frame is a short message with a tag. Frames from one process to another are delivered in
- *     the order in which they were accepted.
+ *   - A frame is a short message with a tag. Frames of one connection are delivered in the order
+ *     in which they were accepted.
  *   - A put writes to the peer's memory: its pool, or a region that it registered. The notice of
  *     the put is delivered like a frame, after the written bytes can be seen. It comes behind all
  *     frames that were accepted before the put. Frames accepted after the put may overtake its

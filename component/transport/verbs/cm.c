@@ -267,7 +267,8 @@ static regx_ep_t *accept(regx_verbs_t *verbs, const regx_cm_message_t *message)
     return regx_ep_new(verbs, message->from, &message->address, route, error);
 }
 
-/* Likewise, of a queue pair that replaces one, or for an endpoint whose own is being replaced. */
+/* The endpoint that such a message is for, if it is of a queue pair that replaces one, or the
+ * endpoint's own is being replaced. NULL: none, or the message is late. */
 static regx_ep_t *restarted(regx_ep_t *ep, const regx_cm_message_t *message)
 {
     const bool is_newer = message->epoch > ep->peer_epoch;
@@ -275,7 +276,7 @@ static regx_ep_t *restarted(regx_ep_t *ep, const regx_cm_message_t *message)
     const bool is_connected = message->epoch == ep->peer_epoch && message->known == ep->epoch;
 
     if (ep->peer_born == 0 && message->with == ep->born) {
-        return ep; /* likewise, of the first of its own */
+        return ep; /* the first that is heard of the peer */
     }
     if (message->born != ep->peer_born || message->with != ep->born) {
         if (regx_ep_restarts(ep) && is_newer) {

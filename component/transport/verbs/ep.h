@@ -172,8 +172,8 @@ void regx_ep_take_another(regx_ep_t *ep, const regx_ep_t *made);
 /* Gives an endpoint that is connected, and has posted nothing, another queue pair, and begins a new
  * connection with it. false: as above. */
 bool regx_ep_begin_anew(regx_ep_t *ep);
-/* Connects the queue pair to the peer's; the kernel may wait as for a route. false: the device refuses; the endpoint is then broken,
- * with no report due. */
+/* Connects the queue pair to the peer's; the kernel may wait as for a route. false: the device
+ * refuses; the endpoint is then broken, with no report due, or rests to be restarted. */
 bool regx_ep_connect(regx_ep_t *ep, const regx_cm_message_t *message);
 
 /* Breaks an endpoint, with what it was doing and why ("RDMA WRITE", "transport retry counter
