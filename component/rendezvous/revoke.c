@@ -363,24 +363,26 @@ static bool wants_look_locked(regx_rndv_recv_t *recv)
     }
 }
 
-static void look_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
+/* Takes the receive for a look. */
+static void begin_look_locked(regx_rndv_recv_t *recv, look_t *look)
 {
-    look_t look = {.work = {.recv = recv, .act = look_at_memory, .acted_locked = looked_locked}};
-
+    *look = (look_t){.work = {.recv = recv, .act = look_at_memory, .acted_locked = looked_locked}};
     assert(!recv->taken);
     recv->taken = true;
     recv->revoke.ends = recv->phase == REGX_RECV_STARTED && recv->landed == recv->length;
     recv->revoke.waits_memory = recv->phase == REGX_RECV_REVOKED;
-    regx_unlock(&rndv->lock);
-    regx_recv_run(rndv, &look.work);
-    if (look.revokes) {
+}
+
+static void run_look(regx_rndv_t *rndv, look_t *look)
+{
+    regx_recv_run(rndv, &look->work);
+    if (look->revokes) {
         regx_trace(rndv->config.trace, REGX_TRACE_PATH, "memory changed: revoked from byte %llu on",
-                   (unsigned long long)look.offset);
+                   (unsigned long long)look->offset);
     }
-    if (look.given_up != NULL) {
-        regx_fall_back(rndv, look.given_up);
+    if (look->given_up != NULL) {
+        regx_fall_back(rndv, look->given_up);
     }
-    regx_lock(&rndv->lock);
 }
 
 void regx_revokes_advance(regx_rndv_t *rndv)
@@ -401,7 +403,12 @@ void regx_revokes_advance(regx_rndv_t *rndv)
         regx_list_remove(&recv->revoke.link);
         regx_list_append(&rndv->revocable_recvs, &recv->revoke.link);
         if (wants_look_locked(recv)) {
-            look_locked(rndv, recv);
+            look_t look;
+
+            begin_look_locked(recv, &look);
+            regx_unlock(&rndv->lock);
+            run_look(rndv, &look);
+            regx_lock(&rndv->lock);
         } else if (is_busy_locked(recv)) {
             set_due(rndv);
         }
