@@ -49,6 +49,13 @@ static inline regx_status_t regx_cm_ready(regx_verbs_conn_t *conn)
                ? REGX_OK
                : regx_cm_make_ready(conn);
 }
+/* Likewise, for READs and atomic operations. REGX_DENIED: one of the two devices does none. */
+static inline regx_status_t regx_cm_ready_to_read(regx_verbs_conn_t *conn)
+{
+    const regx_status_t status = regx_cm_ready(conn);
+
+    return status == REGX_OK && conn->ep->reads_max == 0 ? REGX_DENIED : status;
+}
 /* A datagram arrived. */
 void regx_cm_receive(regx_verbs_t *verbs, const uint8_t *bytes, size_t length,
                      const regx_cm_source_t *source);

@@ -52,11 +52,9 @@ regx_status_t regx_verbs_fetch(regx_conn_t *super, regx_fetch_t *fetch)
     if (!regx_try_lock_enter(&verbs->try_lock)) {
         return REGX_AGAIN;
     }
-    regx_status_t status = regx_cm_ready(conn);
-    regx_ep_t *ep = conn->ep;
-    if (status == REGX_OK && ep->reads_max == 0) {
-        status = REGX_DENIED;
-    } else if (status == REGX_OK) {
+    regx_status_t status = regx_cm_ready_to_read(conn);
+    if (status == REGX_OK) {
+        regx_ep_t *ep = conn->ep;
         const uint32_t slot = regx_tx_has_room(ep, 1) ? regx_tx_take_slot(ep) : REGX_SLOT_NONE;
 
         status = slot == REGX_SLOT_NONE ? REGX_AGAIN : REGX_PENDING;

@@ -90,11 +90,10 @@ regx_status_t regx_verbs_get(regx_conn_t *super, regx_get_t *get)
     if (!regx_try_lock_enter(&verbs->try_lock)) {
         return REGX_AGAIN;
     }
-    regx_status_t status = regx_cm_ready(conn);
-    regx_ep_t *ep = conn->ep;
-    if (status == REGX_OK && ep->reads_max == 0) {
-        status = REGX_DENIED;
-    } else if (status == REGX_OK) {
+    regx_status_t status = regx_cm_ready_to_read(conn);
+    if (status == REGX_OK) {
+        regx_ep_t *ep = conn->ep;
+
         get->scratch[REGX_TX_NEXT] = get->scratch[POSTED] = NULL;
         if (ep->first_get == NULL) {
             ep->first_get = get;
