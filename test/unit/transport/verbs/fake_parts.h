@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What the two files of the devices in memory share: fake_device.c has ports, devices, events and
- * registered memory, fake_queues.c the queues and what goes by them.
+ * What the files of the devices in memory share: fake_device.c has ports, devices, events and
+ * registered memory, fake_queues.c the queues, fake_fabric.c what goes by them.
  */
 #ifndef REGX_TEST_FAKE_PARTS_H
 #define REGX_TEST_FAKE_PARTS_H

@@ -63,10 +63,51 @@ static void silent(void *context, uint64_t peer)
     side->silent++;
 }
 
+static void count_done(regx_status_t status)
+{
+    *(status == REGX_OK ? &done_ok : &done_failed) += 1;
+}
+
 void side_zcopy_done(regx_zcopy_t *zcopy, regx_status_t status)
 {
     (void)zcopy;
-    *(status == REGX_OK ? &done_ok : &done_failed) += 1;
+    count_done(status);
+}
+
+void side_put_done(regx_put_t *put, regx_status_t status)
+{
+    (void)put;
+    count_done(status);
+}
+
+void side_get_done(regx_get_t *get, regx_status_t status)
+{
+    (void)get;
+    count_done(status);
+}
+
+void side_fetch_done(regx_fetch_t *fetch, regx_status_t status)
+{
+    (void)fetch;
+    count_done(status);
+}
+
+regx_get_t side_new_get(void *local, size_t length, const regx_mr_t *into, const regx_mr_t *from,
+                        uint64_t offset)
+{
+    return (regx_get_t){.local = local,
+                        .length = length,
+                        .region = into,
+                        .offset = offset,
+                        .key = from->key,
+                        .done = side_get_done};
+}
+
+void side_fail(struct ibv_qp *qp)
+{
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+
+    assert_int_equal(ibv_modify_qp(qp, &attr, IBV_QP_STATE), 0);
 }
 
 regx_verbs_t *verbs_of(const side_t *side)

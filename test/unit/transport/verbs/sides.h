@@ -85,8 +85,16 @@ void side_close(const side_t *side);
  * others by conns; `one` and `two` to each other. */
 void sides_open_many(side_t *others, regx_conn_t **conns, unsigned count);
 void sides_close_many(const side_t *others, regx_conn_t **conns, unsigned count);
-/* Counts done_ok or done_failed. */
+/* They count done_ok or done_failed. */
 void side_zcopy_done(regx_zcopy_t *zcopy, regx_status_t status);
+void side_put_done(regx_put_t *put, regx_status_t status);
+void side_get_done(regx_get_t *get, regx_status_t status);
+void side_fetch_done(regx_fetch_t *fetch, regx_status_t status);
+/* A get that is counted by side_get_done. `into` NULL: without a region. */
+regx_get_t side_new_get(void *local, size_t length, const regx_mr_t *into, const regx_mr_t *from,
+                        uint64_t offset);
+/* Drives a queue pair to error, as if it had failed by itself. */
+void side_fail(struct ibv_qp *qp);
 void side_reg(const side_t *side, void *base, size_t length, unsigned access, regx_mr_t *mr);
 
 #endif

@@ -15,12 +15,6 @@ static int reset(void **state)
     return 0;
 }
 
-static void fetch_done(regx_fetch_t *fetch, regx_status_t status)
-{
-    (void)fetch;
-    *(status == REGX_OK ? &done_ok : &done_failed) += 1;
-}
-
 /* Offered for windows only if they are in order with the processor's. */
 static void only_those_that_go_with_the_processors_are_offered(void **state)
 {
@@ -37,7 +31,7 @@ static void only_those_that_go_with_the_processors_are_offered(void **state)
         side_reg(&two, &number, sizeof(number), REGX_ACCESS_REMOTE_ATOMIC, &remote);
         side_send(&one, 1, 1, 1);
         side_await(&two.delivered, 1);
-        regx_fetch_t fetch = {.key = remote.key, .operand = 3, .done = fetch_done};
+        regx_fetch_t fetch = {.key = remote.key, .operand = 3, .done = side_fetch_done};
         if (caps[i] == IBV_ATOMIC_NONE) {
             assert_int_equal(regx_transport_ops.fetch(one.conn, &fetch), REGX_DENIED);
             assert_int_equal(number, 4);

@@ -3,8 +3,7 @@
  * Receive buffers and slots: nobody waits for one because others compute, and none is lost. On
  * devices in memory.
  */
-#include "fake_device.h"
-#include "sides.h"
+#include "fake_sides.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -13,16 +12,6 @@
 enum { BUSY = 40 };
 
 static side_t others[BUSY], three;
-
-static int reset(void **state)
-{
-    (void)state;
-    alarm(UNIT_PATIENCE);
-    fake_reset();
-    side_settings = NULL;
-    side_ports[0] = side_ports[1] = NULL;
-    return 0;
-}
 
 /* Receivers that compute hold what was sent to them, and leave something for one that is idle. */
 static void busy_receivers_do_not_block_an_idle_one(void **state)
@@ -375,17 +364,20 @@ static void slots_that_cannot_be_registered_are_not_asked_for_at_once_again(void
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(busy_receivers_do_not_block_an_idle_one, reset),
-        cmocka_unit_test_setup(disconnecting_in_a_put_loses_no_receive_buffers, reset),
-        cmocka_unit_test_setup(new_queue_pair_gets_nothing_of_one_that_had_its_number, reset),
+        cmocka_unit_test_setup(busy_receivers_do_not_block_an_idle_one, fake_sides_reset),
+        cmocka_unit_test_setup(disconnecting_in_a_put_loses_no_receive_buffers, fake_sides_reset),
+        cmocka_unit_test_setup(new_queue_pair_gets_nothing_of_one_that_had_its_number,
+                               fake_sides_reset),
         cmocka_unit_test_setup(slots_that_cannot_be_registered_are_not_asked_for_at_once_again,
-                               reset),
-        cmocka_unit_test_setup(queue_pair_that_is_replaced_leaves_nothing_to_the_next, reset),
-        cmocka_unit_test_setup(slots_added_for_peers_that_hold_them_are_not_kept_back_again, reset),
-        cmocka_unit_test_setup(receive_buffers_that_run_low_become_more, reset),
-        cmocka_unit_test_setup(receive_buffers_of_a_given_number_stay_so_many, reset),
-        cmocka_unit_test_setup(receive_buffers_that_cannot_become_more, reset),
-        cmocka_unit_test_setup(device_is_looked_at_now_and_then, reset),
+                               fake_sides_reset),
+        cmocka_unit_test_setup(queue_pair_that_is_replaced_leaves_nothing_to_the_next,
+                               fake_sides_reset),
+        cmocka_unit_test_setup(slots_added_for_peers_that_hold_them_are_not_kept_back_again,
+                               fake_sides_reset),
+        cmocka_unit_test_setup(receive_buffers_that_run_low_become_more, fake_sides_reset),
+        cmocka_unit_test_setup(receive_buffers_of_a_given_number_stay_so_many, fake_sides_reset),
+        cmocka_unit_test_setup(receive_buffers_that_cannot_become_more, fake_sides_reset),
+        cmocka_unit_test_setup(device_is_looked_at_now_and_then, fake_sides_reset),
     };
 
     return cmocka_run_group_tests_name("verbs buffers", tests, NULL, NULL);

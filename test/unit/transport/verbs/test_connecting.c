@@ -3,8 +3,7 @@
  * What real clusters have and one Soft-RoCE device has not: many peers of which some compute,
  * devices without inline data, InfiniBand, and separate networks. On devices in memory.
  */
-#include "fake_device.h"
-#include "sides.h"
+#include "fake_sides.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -16,17 +15,6 @@ enum {
 };
 
 static side_t others[MANY];
-
-static int reset(void **state)
-{
-    (void)state;
-    alarm(UNIT_PATIENCE);
-    fake_reset();
-    side_settings = NULL;
-    side_ports[0] = side_ports[1] = NULL;
-    side_trace = NULL;
-    return 0;
-}
 
 static void make_due(void)
 {
@@ -91,12 +79,6 @@ static void questions_that_were_not_sent_do_not_count(void **state)
     sides_close_many(others, conns, MANY);
 }
 
-static void put_done(regx_put_t *put, regx_status_t status)
-{
-    (void)put;
-    *(status == REGX_OK ? &done_ok : &done_failed) += 1;
-}
-
 static void put_with_notice(void)
 {
     uint8_t *data = one.transport->pool_memory;
@@ -105,7 +87,7 @@ static void put_with_notice(void)
                       .target = REGX_TARGET_POOL,
                       .tag = 9,
                       .notice_length = REGX_NOTICE_MAX,
-                      .done = put_done};
+                      .done = side_put_done};
 
     unit_fill(data, 5000, 77, 0);
     unit_fill(put.notice, REGX_NOTICE_MAX, 78, 0);
@@ -344,17 +326,18 @@ static void steps_of_a_connection_are_traced(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(peer_is_connected_though_many_others_compute, reset),
-        cmocka_unit_test_setup(questions_that_were_not_sent_do_not_count, reset),
-        cmocka_unit_test_setup(devices_with_little_or_no_inline_data, reset),
-        cmocka_unit_test_setup(devices_that_refuse_too_much_inline_data, reset),
-        cmocka_unit_test_setup(port_that_requires_a_global_route, reset),
-        cmocka_unit_test_setup(ports_of_other_networks_are_reached_where_there_are_routers, reset),
-        cmocka_unit_test_setup(address_of_one_host_names_no_network, reset),
-        cmocka_unit_test_setup(peer_that_left_and_lost_its_queue_pair_comes_back, reset),
-        cmocka_unit_test_setup(a_route_is_made_later_where_memory_was_short, reset),
-        cmocka_unit_test_setup(no_route_is_told, reset),
-        cmocka_unit_test_setup(steps_of_a_connection_are_traced, reset),
+        cmocka_unit_test_setup(peer_is_connected_though_many_others_compute, fake_sides_reset),
+        cmocka_unit_test_setup(questions_that_were_not_sent_do_not_count, fake_sides_reset),
+        cmocka_unit_test_setup(devices_with_little_or_no_inline_data, fake_sides_reset),
+        cmocka_unit_test_setup(devices_that_refuse_too_much_inline_data, fake_sides_reset),
+        cmocka_unit_test_setup(port_that_requires_a_global_route, fake_sides_reset),
+        cmocka_unit_test_setup(ports_of_other_networks_are_reached_where_there_are_routers,
+                               fake_sides_reset),
+        cmocka_unit_test_setup(address_of_one_host_names_no_network, fake_sides_reset),
+        cmocka_unit_test_setup(peer_that_left_and_lost_its_queue_pair_comes_back, fake_sides_reset),
+        cmocka_unit_test_setup(a_route_is_made_later_where_memory_was_short, fake_sides_reset),
+        cmocka_unit_test_setup(no_route_is_told, fake_sides_reset),
+        cmocka_unit_test_setup(steps_of_a_connection_are_traced, fake_sides_reset),
     };
 
     return cmocka_run_group_tests_name("verbs connecting", tests, NULL, NULL);

@@ -41,7 +41,6 @@ static void both_may_ask_for_a_connection_at_once(void **state)
 static void peer_fails(void **state)
 {
     regx_zcopy_t zcopy = {.tag = 7, .done = side_zcopy_done, .length = 60000};
-    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
     uint64_t stream = 1;
 
     (void)state;
@@ -49,7 +48,7 @@ static void peer_fails(void **state)
     side_send(&one, 1, 1, 1);
     side_await(&two.delivered, 1);
     regx_ep_t *ep = regx_ep_find(verbs_of(&two), ONE);
-    assert_int_equal(ibv_modify_qp(ep->qp, &attr, IBV_QP_STATE), 0);
+    side_fail(ep->qp);
     zcopy.data = one.transport->pool_memory;
     assert_int_equal(regx_transport_ops.send(one.conn, 1, NULL, 0, side_pack, &stream, 5000),
                      REGX_OK);
@@ -83,11 +82,9 @@ static regx_ep_t *open_listener(void)
 /* Nobody sends to the peer, and it fails. */
 static void silent_peer_fails(void **state)
 {
-    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
-
     (void)state;
     open_listener();
-    assert_int_equal(ibv_modify_qp(regx_ep_find(verbs_of(&two), ONE)->qp, &attr, IBV_QP_STATE), 0);
+    side_fail(regx_ep_find(verbs_of(&two), ONE)->qp);
     while (one.broken == 0) {
         regx_transport_ops.progress(one.transport);
     }
@@ -147,12 +144,6 @@ static void a_peer_may_connect_again_after_disconnecting(void **state)
     }
     assert_int_equal(one.broken + two.broken, 0);
     sides_close();
-}
-
-static void put_done(regx_put_t *put, regx_status_t status)
-{
-    (void)put;
-    *(status == REGX_OK ? &done_ok : &done_failed) += 1;
 }
 
 static void await_unbroken(const unsigned *count, unsigned value)
@@ -248,7 +239,7 @@ static void what_was_accepted_before_the_other_came_back_arrives_first(void **st
                       .target = REGX_TARGET_POOL,
                       .notice_length = 8,
                       .tag = count % 251,
-                      .done = put_done};
+                      .done = side_put_done};
 
     (void)state;
     sides_open(false);
@@ -361,7 +352,7 @@ static void request_that_comes_late(void **state)
                       .length = 3000,
                       .target = REGX_TARGET_POOL,
                       .notice_length = 8,
-                      .done = put_done};
+                      .done = side_put_done};
     done_ok = done_failed = 0;
     while (regx_transport_ops.put(two.conn, &put) == REGX_AGAIN) { /* it waits for the connection */
         regx_transport_ops.progress(two.transport);

@@ -213,11 +213,9 @@ static void datagram_buffer_is_refused(void **state)
 /* Whom the queue pair of datagrams has connected needs it no more. */
 static void datagram_queue_fails(void **state)
 {
-    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
-
     (void)state;
     open_connected();
-    assert_int_equal(ibv_modify_qp(verbs_of(&one)->cm.qp, &attr, IBV_QP_STATE), 0);
+    side_fail(verbs_of(&one)->cm.qp);
     for (int i = 0; i < 100; i++) {
         sides_progress();
     }
@@ -229,7 +227,7 @@ static void datagram_queue_fails(void **state)
     close_faulty();
 
     open_faulty();
-    assert_int_equal(ibv_modify_qp(verbs_of(&one)->cm.qp, &attr, IBV_QP_STATE), 0);
+    side_fail(verbs_of(&one)->cm.qp);
     ask(&one);
     await_broken("connecting: Work Request Flushed Error (status 5, ");
     close_faulty();
@@ -480,13 +478,11 @@ static void send_too_much(const side_t *from)
 /* A completion says what was lost, and how; it is heard first. */
 static void own_queue_pair_fails_in_mid_send(void **state)
 {
-    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
-
     (void)state;
     open_connected();
     send_too_much(&one);
     regx_ep_t *ep = regx_ep_find(verbs_of(&one), TWO);
-    assert_int_equal(ibv_modify_qp(ep->qp, &attr, IBV_QP_STATE), 0);
+    side_fail(ep->qp);
     usleep(100000);
     faults.event = IBV_EVENT_QP_LAST_WQE_REACHED;
     faults.event_qp = ep->qp;

@@ -9,12 +9,6 @@
 
 enum { NUMBERS = 4, MANY = 1000 };
 
-static void fetch_done(regx_fetch_t *fetch, regx_status_t status)
-{
-    (void)fetch;
-    *(status == REGX_OK ? &done_ok : &done_failed) += 1;
-}
-
 typedef struct stage {
     uint64_t *theirs;
     regx_mr_t remote;
@@ -52,7 +46,7 @@ static regx_fetch_t new_add(unsigned number, uint64_t operand)
     return (regx_fetch_t){.offset = number * sizeof(uint64_t),
                           .key = stage.remote.key,
                           .operand = operand,
-                          .done = fetch_done};
+                          .done = side_fetch_done};
 }
 
 static regx_fetch_t new_swap(unsigned number, uint64_t compare, uint64_t value)
@@ -62,7 +56,7 @@ static regx_fetch_t new_swap(unsigned number, uint64_t compare, uint64_t value)
                           .key = stage.remote.key,
                           .operand = value,
                           .compare = compare,
-                          .done = fetch_done};
+                          .done = side_fetch_done};
 }
 
 /* One request; what was there before. */

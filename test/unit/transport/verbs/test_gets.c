@@ -7,23 +7,6 @@
 
 #include <stdlib.h>
 
-static void get_done(regx_get_t *get, regx_status_t status)
-{
-    (void)get;
-    *(status == REGX_OK ? &done_ok : &done_failed) += 1;
-}
-
-static regx_get_t new_get(void *local, size_t length, const regx_mr_t *into, const regx_mr_t *from,
-                          uint64_t offset)
-{
-    return (regx_get_t){.local = local,
-                        .length = length,
-                        .region = into,
-                        .offset = offset,
-                        .key = from->key,
-                        .done = get_done};
-}
-
 /* All lengths, in one piece and in several; nothing beyond is read or written, and the peer is told
  * nothing. */
 static void gets_of_a_region(void **state)
@@ -40,7 +23,7 @@ static void gets_of_a_region(void **state)
     side_reg(&two, from + 100, 3 * MIB, REGX_ACCESS_REMOTE_READ, &remote);
     for (size_t length = 1, i = 1; length <= 3 * MIB; length = length * 7 + 13, i++) {
         const size_t start = 3 * MIB - length;
-        regx_get_t get = new_get(to + 7, length, &into, &remote, start);
+        regx_get_t get = side_new_get(to + 7, length, &into, &remote, start);
 
         verbs_of(&one)->piece_max = i % 2 == 0 ? 4096 * i : 1u << 30;
         memset(to, 0xee, 4 * MIB);
@@ -54,7 +37,7 @@ static void gets_of_a_region(void **state)
         assert_int_equal(regx_transport_ops.get(one.conn, &get), REGX_INVALID);
         get.offset = UINT64_MAX;
         assert_int_equal(regx_transport_ops.get(one.conn, &get), REGX_INVALID);
-        get = new_get(to + 4 * MIB - length + 1, length, &into, &remote, 0);
+        get = side_new_get(to + 4 * MIB - length + 1, length, &into, &remote, 0);
         assert_int_equal(regx_transport_ops.get(one.conn, &get), REGX_INVALID);
     }
     assert_int_equal(two.delivered, 1);
@@ -84,7 +67,8 @@ static void queued_gets_end_in_order(void **state)
     side_reg(&two, from, (size_t)GETS * LENGTH, REGX_ACCESS_REMOTE_READ, &remote);
     for (unsigned i = 0; i < GETS; i++) {
         unit_fill(from + (size_t)i * LENGTH, LENGTH, i, 0);
-        gets[i] = new_get(to + (size_t)i * LENGTH, LENGTH, &into, &remote, (uint64_t)i * LENGTH);
+        gets[i] =
+            side_new_get(to + (size_t)i * LENGTH, LENGTH, &into, &remote, (uint64_t)i * LENGTH);
         assert_int_equal(regx_transport_ops.get(one.conn, &gets[i]), REGX_PENDING);
         assert_in_range(ep->reads, 1, ep->reads_max);
     }
@@ -126,7 +110,7 @@ static void gets_that_fail(void **state)
                  &remote);
         memset(to, 0xee, MIB);
         for (int i = 0; i < GETS; i++) {
-            gets[i] = new_get(to, MIB, &into, &remote, 0);
+            gets[i] = side_new_get(to, MIB, &into, &remote, 0);
         }
         if (how == 0) {
             regx_transport_ops.dereg(two.transport, &remote);

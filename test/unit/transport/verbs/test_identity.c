@@ -2,22 +2,11 @@
  *
  * Processes that lie about who or where they are. On devices in memory.
  */
-#include "fake_device.h"
-#include "sides.h"
+#include "fake_sides.h"
 
 #include <unistd.h>
 
 static side_t three;
-
-static int reset(void **state)
-{
-    (void)state;
-    alarm(UNIT_PATIENCE);
-    fake_reset();
-    side_settings = NULL;
-    side_ports[0] = side_ports[1] = NULL;
-    return 0;
-}
 
 /* A process that says it is another, whom we know by what it published. */
 static void process_that_takes_the_name_of_another(void **state)
@@ -121,10 +110,12 @@ static void request_whose_address_cannot_be_routed_to_ends_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(process_that_takes_the_name_of_another, reset),
-        cmocka_unit_test_setup(process_that_takes_the_address_of_another, reset),
-        cmocka_unit_test_setup(process_that_took_a_name_before_its_owner_was_known, reset),
-        cmocka_unit_test_setup(request_whose_address_cannot_be_routed_to_ends_nothing, reset),
+        cmocka_unit_test_setup(process_that_takes_the_name_of_another, fake_sides_reset),
+        cmocka_unit_test_setup(process_that_takes_the_address_of_another, fake_sides_reset),
+        cmocka_unit_test_setup(process_that_took_a_name_before_its_owner_was_known,
+                               fake_sides_reset),
+        cmocka_unit_test_setup(request_whose_address_cannot_be_routed_to_ends_nothing,
+                               fake_sides_reset),
     };
 
     return cmocka_run_group_tests_name("verbs identity", tests, NULL, NULL);

@@ -8,12 +8,6 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-static void put_done(regx_put_t *put, regx_status_t status)
-{
-    (void)put;
-    *(status == REGX_OK ? &done_ok : &done_failed) += 1;
-}
-
 static regx_put_t new_put(const void *local, size_t length, regx_target_t target, uint64_t offset)
 {
     return (regx_put_t){.local = local,
@@ -23,7 +17,7 @@ static regx_put_t new_put(const void *local, size_t length, regx_target_t target
                         .tag = 5,
                         .notice_length = 3,
                         .notice = "ab",
-                        .done = put_done};
+                        .done = side_put_done};
 }
 
 /* The notice finds the bytes there, and none beyond them. */
@@ -291,13 +285,12 @@ static uint8_t *open_and_put(regx_put_t puts[AT_ONCE])
 /* The own queue pair is driven to error from outside, in the middle of puts. */
 static void own_queue_pair_fails(void **state)
 {
-    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
     regx_put_t puts[AT_ONCE];
 
     (void)state;
 
     uint8_t *local = open_and_put(puts);
-    assert_int_equal(ibv_modify_qp(regx_ep_find(verbs_of(&one), TWO)->qp, &attr, IBV_QP_STATE), 0);
+    side_fail(regx_ep_find(verbs_of(&one), TWO)->qp);
     side_await(&one.broken, 1);
     sides_settle();
     assert_int_equal(done_ok + done_failed, AT_ONCE);

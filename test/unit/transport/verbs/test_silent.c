@@ -12,18 +12,6 @@
 
 enum { LONG = 2 * MIB, EDGE = 16 };
 
-static void put_done(regx_put_t *put, regx_status_t status)
-{
-    (void)put;
-    *(status == REGX_OK ? &done_ok : &done_failed) += 1;
-}
-
-static void get_done(regx_get_t *get, regx_status_t status)
-{
-    (void)get;
-    *(status == REGX_OK ? &done_ok : &done_failed) += 1;
-}
-
 static regx_put_t new_put(const void *local, size_t length, const regx_mr_t *from,
                           const regx_mr_t *to, uint64_t offset)
 {
@@ -34,18 +22,7 @@ static regx_put_t new_put(const void *local, size_t length, const regx_mr_t *fro
                         .offset = offset,
                         .key = to->key,
                         .silent = true,
-                        .done = put_done};
-}
-
-static regx_get_t new_get(void *local, size_t length, const regx_mr_t *into, const regx_mr_t *from,
-                          uint64_t offset)
-{
-    return (regx_get_t){.local = local,
-                        .length = length,
-                        .region = into,
-                        .offset = offset,
-                        .key = from->key,
-                        .done = get_done};
+                        .done = side_put_done};
 }
 
 typedef struct stage {
@@ -147,7 +124,7 @@ static void gets_without_a_region_are_one_request(void **state)
 
     for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         const uint64_t posted = stage.ep->posted;
-        regx_get_t get = new_get(stage.mine + EDGE, sizes[i], NULL, &stage.remote, 100);
+        regx_get_t get = side_new_get(stage.mine + EDGE, sizes[i], NULL, &stage.remote, 100);
 
         memset(stage.mine, 0xee, LONG);
         unit_fill(stage.theirs + 100, sizes[i], i, 0);
@@ -158,7 +135,7 @@ static void gets_without_a_region_are_one_request(void **state)
         assert_edges(stage.mine + EDGE, sizes[i]);
     }
     regx_get_t longer =
-        new_get(stage.mine, one.transport->silent_copied + 1, NULL, &stage.remote, 0);
+        side_new_get(stage.mine, one.transport->silent_copied + 1, NULL, &stage.remote, 0);
     assert_int_equal(regx_transport_ops.get(one.conn, &longer), REGX_INVALID);
     assert_int_equal(two.delivered, 1);
     close_stage();
@@ -180,7 +157,7 @@ static void many_are_made_each_once_and_hold_up_no_frame(void **state)
         unit_fill(stage.mine + at, LENGTH, i, 0);
         unit_fill(stage.theirs + MIB + at, LENGTH, MANY + i, 0);
         puts[i] = new_put(stage.mine + at, LENGTH, NULL, &stage.remote, at);
-        gets[i] = new_get(stage.mine + MIB + at, LENGTH, NULL, &stage.remote, MIB + at);
+        gets[i] = side_new_get(stage.mine + MIB + at, LENGTH, NULL, &stage.remote, MIB + at);
     }
     while (put < MANY || got < MANY || done_ok < 2 * MANY) {
         while (put < MANY && regx_transport_ops.put(one.conn, &puts[put]) == REGX_PENDING) {
@@ -288,7 +265,7 @@ static void by_a_wrong_key_nothing_is_written_or_read(void **state)
         memset(theirs, 0xdd, MIB);
         for (int i = 0; i < EACH; i++) {
             puts[i] = new_put(mine, 1000, NULL, &remote, 0);
-            gets[i] = new_get(mine, 1000, NULL, &remote, 0);
+            gets[i] = side_new_get(mine, 1000, NULL, &remote, 0);
             assert_int_equal(writes ? regx_transport_ops.put(one.conn, &puts[i])
                                     : regx_transport_ops.get(one.conn, &gets[i]),
                              REGX_PENDING);
@@ -325,8 +302,8 @@ static void disconnecting_ends_them(void **state)
     memset(stage.theirs, 0xdd, LONG);
     for (int i = 0; i < EACH; i++) {
         puts[i] = new_put(stage.mine, PIECE, NULL, &stage.remote, 0);
-        gets[i] = new_get(stage.mine, PIECE, NULL, &stage.remote, PIECE);
-        far_gets[i] = new_get(stage.mine + AT, FAR, &stage.local, &stage.remote, PIECE);
+        gets[i] = side_new_get(stage.mine, PIECE, NULL, &stage.remote, PIECE);
+        far_gets[i] = side_new_get(stage.mine + AT, FAR, &stage.local, &stage.remote, PIECE);
         accepted += regx_transport_ops.put(one.conn, &puts[i]) == REGX_PENDING;
         accepted += regx_transport_ops.get(one.conn, &gets[i]) == REGX_PENDING;
         accepted += regx_transport_ops.get(one.conn, &far_gets[i]) == REGX_PENDING;

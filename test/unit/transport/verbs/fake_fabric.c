@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Devices in memory: what goes by the queues.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fake_queues.h"
+
+enum { GRH_SIZE = 40 };
+
+static fake_qp_t *qps;
+
+static void complete(struct ibv_cq *super, const struct ibv_wc *wc)
+{
+    fake_cq_t *cq = (fake_cq_t *)super;
+
+    if (cq->pushed - cq->polled >= cq->size) {
+        fprintf(stderr, "fake device: a completion queue overflows\n");
+        abort();
+    }
+    cq->entries[cq->pushed++ % cq->size] = *wc;
+}
+
+static void end_request(fake_qp_t *qp, const fake_request_t *request, enum ibv_wc_status status)
+{
+    static const enum ibv_wc_opcode opcodes[] = {[IBV_WR_RDMA_WRITE] = IBV_WC_RDMA_WRITE,
+                                                 [IBV_WR_RDMA_WRITE_WITH_IMM] = IBV_WC_RDMA_WRITE,
+                                                 [IBV_WR_SEND] = IBV_WC_SEND,
+                                                 [IBV_WR_SEND_WITH_IMM] = IBV_WC_SEND,
+                                                 [IBV_WR_RDMA_READ] = IBV_WC_RDMA_READ,
+                                                 [IBV_WR_ATOMIC_CMP_AND_SWP] = IBV_WC_COMP_SWAP,
+                                                 [IBV_WR_ATOMIC_FETCH_AND_ADD] = IBV_WC_FETCH_ADD};
+
+    const bool reported = status != IBV_WC_SUCCESS ||
+                          ((request->wr.send_flags & IBV_SEND_SIGNALED) != 0 && !qp->owes);
+
+    if (reported) {
+        const struct ibv_wc wc = {.wr_id = request->wr.wr_id,
+                                  .status = status,
+                                  .opcode = opcodes[request->wr.opcode],
+                                  .qp_num = qp->super.qp_num};
+
+        complete(qp->super.send_cq, &wc);
+    }
+    qp->done++;
+}
+
+void fake_enter_error(fake_qp_t *qp)
+{
+    if (qp->super.state == IBV_QPS_ERR) {
+        return;
+    }
+    qp->super.state = IBV_QPS_ERR;
+    if (qp->super.qp_type == IBV_QPT_RC && !fake.mute) {
+        const struct ibv_async_event event = {.event_type = IBV_EVENT_QP_LAST_WQE_REACHED,
+                                              .element.qp = &qp->super};
+
+        fake_tell(qp->super.context, &event);
+    }
+    while (qp->super.qp_type == IBV_QPT_UD && qp->receives.taken != qp->receives.posted) {
+        const struct ibv_wc wc = {.wr_id =
+                                      qp->receives.entries[qp->receives.taken++ % FAKE_QUEUE].wr_id,
+                                  .status = IBV_WC_WR_FLUSH_ERR,
+                                  .opcode = IBV_WC_RECV,
+                                  .qp_num = qp->super.qp_num};
+
+        complete(qp->super.recv_cq, &wc);
+    }
+}
+
+static fake_qp_t *find(uint32_t number)
+{
+    fake_qp_t *qp = qps;
+
+    while (qp != NULL && qp->super.qp_num != number) {
+        qp = qp->next;
+    }
+    return qp;
+}
+
+/* A receive was taken from a shared queue. */
+static void watch_srq(fake_srq_t *srq)
+{
+    const struct ibv_async_event event = {.event_type = IBV_EVENT_SRQ_LIMIT_REACHED,
+                                          .element.srq = &srq->super};
+
+    if (srq->receives.posted - srq->receives.taken < srq->limit) {
+        srq->limit = 0;
+        fake_tell(srq->super.context, &event);
+    }
+}
+
+/* Gives what arrives to the next receive buffer. false: there is none. */
+static bool receive(fake_qp_t *to, fake_receives_t *receives, const struct ibv_wc *wc,
+                    const uint8_t *header, const void *data, uint32_t length)
+{
+    struct ibv_wc done = *wc;
+
+    if (receives->taken == receives->posted) {
+        return false;
+    }
+    const uint64_t at = receives->taken++ % FAKE_QUEUE;
+    if (to->super.srq != NULL) {
+        watch_srq((fake_srq_t *)to->super.srq);
+    }
+    uint8_t *room = (uint8_t *)(uintptr_t)receives->pieces[at].addr;
+    if (header != NULL) {
+        memcpy(room, header, GRH_SIZE);
+        room += GRH_SIZE;
+        done.byte_len += GRH_SIZE;
+    }
+    done.wr_id = receives->entries[at].wr_id;
+    done.qp_num = to->super.qp_num;
+    if (done.opcode == IBV_WC_RECV) {
+        if (done.byte_len > receives->pieces[at].length) {
+            done.status = IBV_WC_LOC_LEN_ERR;
+        } else if (length > 0) {
+            memcpy(room, data, length);
+        }
+    }
+    complete(to->super.recv_cq, &done);
+    return true;
+}
+
+static uint16_t checksum(const uint8_t header[20])
+{
+    uint32_t sum = 0;
+
+    for (int i = 0; i < 20; i += 2) {
+        sum += (uint32_t)header[i] << 8 | header[i + 1];
+    }
+    sum = (sum & 0xffff) + (sum >> 16);
+    return (uint16_t) ~((sum & 0xffff) + (sum >> 16));
+}
+
+/* What a datagram queue pair puts before the data. */
+static void fill_header(const fake_qp_t *from, const fake_request_t *request,
+                        uint8_t header[GRH_SIZE])
+{
+    memset(header, 0, GRH_SIZE);
+    if (from->port->link_layer == IBV_LINK_LAYER_ETHERNET && from->port->gid[10] == 0xff) {
+        uint8_t *ip = header + 20;
+
+        ip[0] = 0x45;
+        memcpy(ip + 12, from->port->gid + 12, 4);
+        memcpy(ip + 16, request->to.grh.dgid.raw + 12, 4);
+        const uint16_t sum = checksum(ip);
+        ip[10] = (uint8_t)(sum >> 8);
+        ip[11] = (uint8_t)sum;
+    } else if (request->to.is_global) {
+        header[0] = 0x60;
+        memcpy(header + 8, from->port->gid, 16);
+        memcpy(header + 24, request->to.grh.dgid.raw, 16);
+    }
+}
+
+/* Whether a route leads to that port. */
+static bool leads_to(const struct ibv_ah_attr *route, const fake_port_t *port)
+{
+    if ((port->port_flags & IBV_QPF_GRH_REQUIRED) != 0 && !route->is_global) {
+        return false;
+    }
+    return port->link_layer == IBV_LINK_LAYER_ETHERNET
+               ? route->is_global && memcmp(route->grh.dgid.raw, port->gid, 16) == 0
+               : route->dlid == port->lid;
+}
+
+static void send_datagram(fake_qp_t *qp, const fake_request_t *request)
+{
+    fake_qp_t *to = find(request->wr.wr.ud.remote_qpn);
+    uint8_t header[GRH_SIZE];
+
+    const uint32_t bit = 1u << fake.datagrams++ % 32;
+    const int copies = fake.drop_datagrams || fake.link_down || (fake.lose & bit) != 0 ? 0
+                       : (fake.twice & bit) != 0                                       ? 2
+                                                                                       : 1;
+    if (to != NULL && to->super.qp_type == IBV_QPT_UD && to->super.state == IBV_QPS_RTS &&
+        to->qkey == request->wr.wr.ud.remote_qkey && leads_to(&request->to, to->port)) {
+        const struct ibv_wc wc = {.opcode = IBV_WC_RECV,
+                                  .byte_len = request->piece.length,
+                                  .src_qp = qp->super.qp_num,
+                                  .slid = qp->port->lid,
+                                  .wc_flags = request->to.is_global ? IBV_WC_GRH : 0};
+
+        fill_header(qp, request, header);
+        for (int i = 0; i < copies; i++) {
+            receive(to, &to->receives, &wc, header, (const void *)(uintptr_t)request->piece.addr,
+                    request->piece.length);
+        }
+    }
+    if (fake.link_down && fake.link_errors) {
+        fake.datagrams_failed++;
+        end_request(qp, request, IBV_WC_LOC_QP_OP_ERR);
+        fake_enter_error(qp);
+        return;
+    }
+    end_request(qp, request, IBV_WC_SUCCESS);
+}
+
+static bool is_to_fail(void)
+{
+    const unsigned number = fake.fault.done + 1;
+
+    return fake.fault.at[0] == number || fake.fault.at[1] == number;
+}
+
+static bool is_atomic(enum ibv_wr_opcode opcode)
+{
+    return opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+}
+
+static enum ibv_wc_status change(const fake_qp_t *to, const fake_request_t *request)
+{
+    const struct ibv_send_wr *wr = &request->wr;
+    const uint64_t address = wr->wr.atomic.remote_addr;
+    uint64_t *at = (uint64_t *)(uintptr_t)address;
+
+    if ((to->access & IBV_ACCESS_REMOTE_ATOMIC) == 0 || address % sizeof(*at) != 0 ||
+        request->piece.length != sizeof(*at)) {
+        return IBV_WC_REM_INV_REQ_ERR;
+    }
+    if (!fake_is_registered(wr->wr.atomic.rkey, address, sizeof(*at), IBV_ACCESS_REMOTE_ATOMIC)) {
+        return IBV_WC_REM_ACCESS_ERR;
+    }
+    memcpy((void *)(uintptr_t)request->piece.addr, at, sizeof(*at));
+    if (wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+        *at += wr->wr.atomic.compare_add;
+    } else if (*at == wr->wr.atomic.compare_add) {
+        *at = wr->wr.atomic.swap;
+    }
+    return IBV_WC_SUCCESS;
+}
+
+/* Whether what comes back is written to memory of the sender's. */
+static bool fetches(enum ibv_wr_opcode opcode)
+{
+    return opcode == IBV_WR_RDMA_READ || is_atomic(opcode);
+}
+
+/* Does one request of a reliable queue pair. false: the receiver has no buffer now. */
+static bool send_reliably(fake_qp_t *qp, const fake_request_t *request)
+{
+    fake_qp_t *to = find(qp->dest);
+    const struct ibv_send_wr *wr = &request->wr;
+    void *local = (void *)(uintptr_t)request->piece.addr;
+    void *remote = (void *)(uintptr_t)wr->wr.rdma.remote_addr;
+    const uint32_t length = request->piece.length;
+    const bool writes = wr->opcode == IBV_WR_RDMA_WRITE || wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+    struct ibv_wc wc = {.opcode = IBV_WC_RECV, .byte_len = length};
+    enum ibv_wc_status status = IBV_WC_SUCCESS;
+    const bool fails = is_to_fail(), is_lost = fake.fault.lost_read == fake.fault.done + 1;
+
+    if (fails && !fake.fault.late) {
+        status = fake.fault.status;
+    } else if (fake.link_down && fake.link_errors) {
+        status = IBV_WC_LOC_QP_OP_ERR;
+    } else if (fake.link_down || to == NULL || to->super.state == IBV_QPS_ERR ||
+               (to->super.state != IBV_QPS_INIT && to->dest != qp->super.qp_num)) {
+        status = IBV_WC_RETRY_EXC_ERR;
+    } else if (to->super.state == IBV_QPS_INIT) {
+        return false;
+    } else if (length > 0 && (wr->send_flags & IBV_SEND_INLINE) == 0 &&
+               !fake_is_registered(request->piece.lkey, request->piece.addr, length,
+                                   fetches(wr->opcode) ? IBV_ACCESS_LOCAL_WRITE : 0)) {
+        status = IBV_WC_LOC_PROT_ERR;
+    } else if (is_atomic(wr->opcode)) {
+        status = change(to, request);
+    } else if (length > 0 && (writes || wr->opcode == IBV_WR_RDMA_READ) &&
+               !fake_is_registered(wr->wr.rdma.rkey, wr->wr.rdma.remote_addr, length,
+                                   writes ? IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_REMOTE_READ)) {
+        status = IBV_WC_REM_ACCESS_ERR;
+    } else if (wr->opcode == IBV_WR_RDMA_READ && is_lost) {
+        qp->owes = true;
+        qp->lost = wr->wr_id;
+    } else if (wr->opcode == IBV_WR_RDMA_READ && !qp->owes) {
+        memcpy(local, remote, length);
+    } else if (writes && length > 0) {
+        memcpy(remote, local, length);
+    }
+    if (wr->opcode == IBV_WR_SEND_WITH_IMM || wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM) {
+        wc.wc_flags = IBV_WC_WITH_IMM;
+        wc.imm_data = wr->imm_data;
+        wc.opcode = writes ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV;
+        if (status == IBV_WC_SUCCESS &&
+            !receive(to, &((fake_srq_t *)to->super.srq)->receives, &wc, NULL, local, length)) {
+            return false;
+        }
+    }
+    fake.fault.done++;
+    if (fails) {
+        status = fake.fault.status;
+    }
+    end_request(qp, request, status);
+    if (status != IBV_WC_SUCCESS) {
+        fake_enter_error(qp);
+    }
+    return true;
+}
+
+/* The device has waited for the answer to a READ long enough. */
+static void give_up_read(fake_qp_t *qp)
+{
+    const struct ibv_wc wc = {.wr_id = qp->lost,
+                              .status = IBV_WC_RETRY_EXC_ERR,
+                              .opcode = IBV_WC_RDMA_READ,
+                              .qp_num = qp->super.qp_num};
+
+    qp->owes = false;
+    complete(qp->super.send_cq, &wc);
+    fake_enter_error(qp);
+}
+
+static void run(fake_qp_t *qp)
+{
+    while (qp->done != qp->posted) {
+        const fake_request_t *request = &qp->requests[qp->done % qp->depth];
+
+        if (qp->super.state == IBV_QPS_ERR) {
+            end_request(qp, request, IBV_WC_WR_FLUSH_ERR);
+        } else if (qp->super.qp_type == IBV_QPT_UD) {
+            send_datagram(qp, request);
+        } else if (!send_reliably(qp, request)) {
+            break;
+        }
+    }
+    if (qp->owes) {
+        give_up_read(qp);
+    }
+}
+
+void fake_fabric_run(void)
+{
+    for (fake_qp_t *qp = qps; qp != NULL; qp = qp->next) {
+        run(qp);
+    }
+}
+
+void fake_fabric_join(fake_qp_t *qp)
+{
+    qp->next = qps;
+    qps = qp;
+}
+
+void fake_fabric_leave(fake_qp_t *qp)
+{
+    fake_qp_t **at = &qps;
+
+    while (*at != qp) {
+        at = &(*at)->next;
+    }
+    *at = qp->next;
+}

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What the files of the queues of devices in memory share: fake_queues.c makes the queues and takes
+ * what is posted to them, fake_fabric.c does it.
+ */
+#ifndef REGX_TEST_FAKE_QUEUES_H
+#define REGX_TEST_FAKE_QUEUES_H
+
+#include "fake_parts.h"
+
+enum { FAKE_QUEUE = 16384 }; /* entries of any queue */
+
+typedef struct fake_request {
+    struct ibv_send_wr wr;
+    struct ibv_sge piece;
+    struct ibv_ah_attr to; /* of a datagram */
+    uint8_t carried[1024];
+} fake_request_t;
+
+typedef struct fake_receives {
+    struct ibv_recv_wr *entries;
+    struct ibv_sge *pieces;
+    uint64_t posted, taken;
+} fake_receives_t;
+
+typedef struct fake_srq {
+    struct ibv_srq super;
+    fake_receives_t receives;
+    uint32_t limit; /* fewer are to be told of, once; 0: no */
+} fake_srq_t;
+
+typedef struct fake_cq {
+    struct ibv_cq super;
+    struct ibv_wc *entries;
+    uint64_t pushed, polled, size;
+} fake_cq_t;
+
+typedef struct fake_qp {
+    struct ibv_qp super;
+    fake_port_t *port;
+    fake_receives_t receives; /* of a UD one */
+    fake_request_t *requests;
+    uint32_t depth, dest, qkey;
+    unsigned access; /* that peers have by it */
+    uint64_t posted, done;
+    uint64_t lost; /* the READ whose answer was lost */
+    bool owes;     /* there is one: nothing behind it completes */
+    struct fake_qp *next;
+} fake_qp_t;
+
+/* An address handle. */
+typedef struct fake_ah {
+    struct ibv_ah super;
+    struct ibv_ah_attr attr;
+} fake_ah_t;
+
+/* The lock is held by who calls the following. */
+/* The queue pairs that there are. */
+void fake_fabric_join(fake_qp_t *qp);
+void fake_fabric_leave(fake_qp_t *qp);
+/* Does what was posted to them, as far as it can be done now. */
+void fake_fabric_run(void);
+/* The queue pair fails. */
+void fake_enter_error(fake_qp_t *qp);
+
+#endif
