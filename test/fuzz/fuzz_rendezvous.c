@@ -4,7 +4,7 @@
  * messages, CTS, exposures and immediate data as it likes. Puts and gets end when a step says so, in
  * any order and any way. The first byte of the input chooses strategy and wire, the rest is steps.
  */
-#include "fuzz.h"
+#include "process.h"
 
 #include "base/util.h"
 #include "rendezvous/proto.h"
@@ -22,8 +22,6 @@ enum {
     SLOTS = 8,
     SLOT = 4096,
     CHUNK = 8192,
-    OPEN = 4,     /* receives, and sends, at once */
-    PENDING = 64, /* puts, and gets */
     LENGTH_MAX = 3 << 16
 };
 
@@ -42,189 +40,7 @@ typedef enum step {
     STEPS
 } step_t;
 
-typedef struct receive {
-    regx_rndv_recv_t *recv; /* NULL: closed */
-    bool getting;           /* it is not closed before that has ended */
-    void *memory;           /* stays until the end of the input: a get may write it that long */
-} receive_t;
-
-typedef struct sending {
-    bool open;
-    uint8_t *buffer;
-} sending_t;
-
-typedef struct process {
-    regx_counters_t counters;
-    regx_transport_t transport;
-    regx_conn_t conn;
-    regx_peer_t peer;
-    regx_pool_t pool;
-    uint8_t *pool_memory;
-    regx_registry_t registry;
-    regx_rndv_t *rndv;
-    regx_status_t sends, puts, gets, registers; /* what the wire answers */
-    regx_put_t *put[PENDING];
-    regx_get_t *get[PENDING];
-    unsigned put_count, get_count;
-    unsigned registered;
-    receive_t receives[OPEN];
-    sending_t sendings[OPEN];
-    void *graves[4096]; /* buffers of receives that are closed */
-    unsigned grave_count;
-    regx_control_t said; /* the last message that was sent */
-    unsigned heard;      /* messages that were handed to the engine */
-} process_t;
-
-static process_t *process;
 static regx_monitor_t monitor; /* of all processes, one after the other */
-
-/* ---- the wire ---- */
-
-static regx_status_t wire_send(regx_conn_t *conn, uint8_t tag, const void *header,
-                               size_t header_length, regx_pack_t pack, void *payload,
-                               size_t payload_length)
-{
-    (void)conn, (void)payload;
-    fuzz_check(tag == REGX_TAG_CONTROL && pack == NULL && payload_length == 0);
-    if (process->sends == REGX_OK) {
-        fuzz_check(regx_control_unpack(header, header_length, &process->said));
-    }
-    return process->sends;
-}
-
-/* Reads what is to be written: the sanitizer looks at it. */
-static void carry(const regx_put_t *put)
-{
-    uint8_t *copy = malloc(put->length > 0 ? put->length : 1);
-
-    fuzz_check(copy != NULL);
-    memcpy(copy, put->local, put->length);
-    free(copy);
-}
-
-static regx_status_t wire_put(regx_conn_t *conn, regx_put_t *put)
-{
-    (void)conn;
-    fuzz_check(put->notice_length <= REGX_NOTICE_MAX);
-    if (process->puts == REGX_PENDING && process->put_count < PENDING) {
-        process->put[process->put_count++] = put;
-        return REGX_PENDING;
-    }
-    if (process->puts == REGX_OK) {
-        carry(put);
-    }
-    return process->puts == REGX_PENDING ? REGX_AGAIN : process->puts;
-}
-
-static regx_status_t wire_get(regx_conn_t *conn, regx_get_t *get)
-{
-    (void)conn;
-    if (process->gets == REGX_OK && process->get_count < PENDING) {
-        process->get[process->get_count++] = get;
-        return REGX_PENDING;
-    }
-    return process->gets == REGX_OK ? REGX_AGAIN : process->gets;
-}
-
-static void wire_expose(const void *base, size_t length, regx_key_t *key)
-{
-    (void)base, (void)length;
-    memset(key, 0, sizeof(*key));
-}
-
-/* For landing pages. The peer writes all of them at once: where nothing is written none is moved. */
-static regx_status_t wire_reg(regx_transport_t *transport, void *base, size_t length,
-                              unsigned access, regx_mr_t *mr)
-{
-    (void)transport;
-    if (process->registers != REGX_OK) {
-        return process->registers;
-    }
-    memset(base, 0x5a, length);
-    *mr = (regx_mr_t){.base = base, .length = length, .access = access};
-    process->registered++;
-    return REGX_OK;
-}
-
-static void wire_dereg(regx_transport_t *transport, regx_mr_t *mr)
-{
-    (void)transport, (void)mr;
-    fuzz_check(process->registered > 0);
-    process->registered--;
-}
-
-static const regx_transport_ops_t ops = {.abi = REGX_TRANSPORT_ABI,
-                                         .name = "fuzz",
-                                         .send = wire_send,
-                                         .put = wire_put,
-                                         .get = wire_get,
-                                         .copies = true,
-                                         .expose = wire_expose,
-                                         .reg = wire_reg,
-                                         .dereg = wire_dereg};
-
-static void end_put(unsigned i, regx_status_t status)
-{
-    regx_put_t *put = process->put[i];
-
-    process->put[i] = process->put[--process->put_count];
-    if (status == REGX_OK) {
-        carry(put);
-    }
-    put->done(put, status);
-}
-
-static void end_get(unsigned i, regx_status_t status)
-{
-    regx_get_t *get = process->get[i];
-
-    process->get[i] = process->get[--process->get_count];
-    if (status == REGX_OK) {
-        memset(get->local, 0x5a, get->length);
-    }
-    get->done(get, status);
-}
-
-/* ---- registration, as registration.h has it, that keeps nothing ---- */
-
-regx_status_t regx_region_acquire(regx_registry_t *registry, void *base, size_t length,
-                                  unsigned access, regx_region_t *region)
-{
-    (void)registry;
-    if (process->registers != REGX_OK) {
-        return process->registers;
-    }
-    *region = (regx_region_t){.own = {.base = base, .length = length, .access = access}};
-    region->mr = &region->own;
-    process->registered++;
-    return REGX_OK;
-}
-
-bool regx_region_seems_kept(regx_registry_t *registry, const void *base, size_t length,
-                            unsigned access)
-{
-    (void)registry, (void)base, (void)length, (void)access;
-    return false;
-}
-
-bool regx_region_acquire_kept(regx_registry_t *registry, const void *base, size_t length,
-                              unsigned access, regx_region_t *region)
-{
-    (void)registry, (void)base, (void)length, (void)access, (void)region;
-    return false;
-}
-
-void regx_region_release(regx_registry_t *registry, regx_region_t *region)
-{
-    (void)registry;
-    fuzz_check(process->registered > 0 && region->mr == &region->own);
-    process->registered--;
-}
-
-void regx_registry_progress(regx_registry_t *registry)
-{
-    (void)registry;
-}
 
 /* ---- steps ---- */
 
@@ -388,13 +204,13 @@ static void take_step(fuzz_input_t *input)
     case STEP_PUT_DONE:
         which = (unsigned)fuzz_number(input, 1);
         if (process->put_count > 0) {
-            end_put(which % process->put_count, read_status(input));
+            process_end_put(which % process->put_count, read_status(input));
         }
         break;
     case STEP_GET_DONE:
         which = (unsigned)fuzz_number(input, 1);
         if (process->get_count > 0) {
-            end_get(which % process->get_count, read_status(input));
+            process_end_get(which % process->get_count, read_status(input));
         }
         break;
     case STEP_CHANGE:
@@ -423,7 +239,7 @@ static void begin(uint64_t how)
     fuzz_check(process != NULL);
     process->pool_memory = calloc(SLOTS, SLOT);
     fuzz_check(process->pool_memory != NULL);
-    process->transport = (regx_transport_t){.ops = &ops,
+    process->transport = (regx_transport_t){.ops = &process_wire,
                                             .pool_memory = process->pool_memory,
                                             .pool_size = (size_t)SLOTS * SLOT,
                                             .max_frame = 256,
@@ -453,10 +269,10 @@ static void finish(void)
 {
     process->sends = process->puts = process->gets = REGX_UNREACHABLE;
     while (process->put_count > 0) {
-        end_put(0, REGX_FAILED);
+        process_end_put(0, REGX_FAILED);
     }
     while (process->get_count > 0) {
-        end_get(0, REGX_FAILED);
+        process_end_get(0, REGX_FAILED);
     }
     regx_rndv_forget(process->rndv, &process->peer);
     for (unsigned i = 0; i < OPEN; i++) {

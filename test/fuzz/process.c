@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "process.h"
+
+process_t *process;
+
+/* ---- the wire ---- */
+
+static regx_status_t wire_send(regx_conn_t *conn, uint8_t tag, const void *header,
+                               size_t header_length, regx_pack_t pack, void *payload,
+                               size_t payload_length)
+{
+    (void)conn, (void)payload;
+    fuzz_check(tag == REGX_TAG_CONTROL && pack == NULL && payload_length == 0);
+    if (process->sends == REGX_OK) {
+        fuzz_check(regx_control_unpack(header, header_length, &process->said));
+    }
+    return process->sends;
+}
+
+/* Reads what is to be written: the sanitizer looks at it. */
+static void carry(const regx_put_t *put)
+{
+    uint8_t *copy = malloc(put->length > 0 ? put->length : 1);
+
+    fuzz_check(copy != NULL);
+    memcpy(copy, put->local, put->length);
+    free(copy);
+}
+
+static regx_status_t wire_put(regx_conn_t *conn, regx_put_t *put)
+{
+    (void)conn;
+    fuzz_check(put->notice_length <= REGX_NOTICE_MAX);
+    if (process->puts == REGX_PENDING && process->put_count < PENDING) {
+        process->put[process->put_count++] = put;
+        return REGX_PENDING;
+    }
+    if (process->puts == REGX_OK) {
+        carry(put);
+    }
+    return process->puts == REGX_PENDING ? REGX_AGAIN : process->puts;
+}
+
+static regx_status_t wire_get(regx_conn_t *conn, regx_get_t *get)
+{
+    (void)conn;
+    if (process->gets == REGX_OK && process->get_count < PENDING) {
+        process->get[process->get_count++] = get;
+        return REGX_PENDING;
+    }
+    return process->gets == REGX_OK ? REGX_AGAIN : process->gets;
+}
+
+static void wire_expose(const void *base, size_t length, regx_key_t *key)
+{
+    (void)base, (void)length;
+    memset(key, 0, sizeof(*key));
+}
+
+/* For landing pages. The peer writes all of them at once: where nothing is written none is moved. */
+static regx_status_t wire_reg(regx_transport_t *transport, void *base, size_t length,
+                              unsigned access, regx_mr_t *mr)
+{
+    (void)transport;
+    if (process->registers != REGX_OK) {
+        return process->registers;
+    }
+    memset(base, 0x5a, length);
+    *mr = (regx_mr_t){.base = base, .length = length, .access = access};
+    process->registered++;
+    return REGX_OK;
+}
+
+static void wire_dereg(regx_transport_t *transport, regx_mr_t *mr)
+{
+    (void)transport, (void)mr;
+    fuzz_check(process->registered > 0);
+    process->registered--;
+}
+
+const regx_transport_ops_t process_wire = {.abi = REGX_TRANSPORT_ABI,
+                                           .name = "fuzz",
+                                           .send = wire_send,
+                                           .put = wire_put,
+                                           .get = wire_get,
+                                           .copies = true,
+                                           .expose = wire_expose,
+                                           .reg = wire_reg,
+                                           .dereg = wire_dereg};
+
+void process_end_put(unsigned i, regx_status_t status)
+{
+    regx_put_t *put = process->put[i];
+
+    process->put[i] = process->put[--process->put_count];
+    if (status == REGX_OK) {
+        carry(put);
+    }
+    put->done(put, status);
+}
+
+void process_end_get(unsigned i, regx_status_t status)
+{
+    regx_get_t *get = process->get[i];
+
+    process->get[i] = process->get[--process->get_count];
+    if (status == REGX_OK) {
+        memset(get->local, 0x5a, get->length);
+    }
+    get->done(get, status);
+}
+
+/* ---- registration, as registration.h has it, that keeps nothing ---- */
+
+regx_status_t regx_region_acquire(regx_registry_t *registry, void *base, size_t length,
+                                  unsigned access, regx_region_t *region)
+{
+    (void)registry;
+    if (process->registers != REGX_OK) {
+        return process->registers;
+    }
+    *region = (regx_region_t){.own = {.base = base, .length = length, .access = access}};
+    region->mr = &region->own;
+    process->registered++;
+    return REGX_OK;
+}
+
+bool regx_region_seems_kept(regx_registry_t *registry, const void *base, size_t length,
+                            unsigned access)
+{
+    (void)registry, (void)base, (void)length, (void)access;
+    return false;
+}
+
+bool regx_region_acquire_kept(regx_registry_t *registry, const void *base, size_t length,
+                              unsigned access, regx_region_t *region)
+{
+    (void)registry, (void)base, (void)length, (void)access, (void)region;
+    return false;
+}
+
+void regx_region_release(regx_registry_t *registry, regx_region_t *region)
+{
+    (void)registry;
+    fuzz_check(process->registered > 0 && region->mr == &region->own);
+    process->registered--;
+}
+
+void regx_registry_progress(regx_registry_t *registry)
+{
+    (void)registry;
+}
