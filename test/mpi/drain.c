@@ -11,7 +11,6 @@
  * it is not through then. The ranks share FILE, by which they say so. What arrives must be whole.
  * The receiver that unmaps sees it in a second mapping of its buffer's pages.
  */
-#include <fcntl.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -36,16 +35,6 @@ static void *map(size_t length, int file)
         check_fail("mmap: %s", strerror(errno));
     }
     return memory;
-}
-
-static void share(const char *path)
-{
-    const int file = open(path, O_RDWR | O_CREAT, 0600);
-    if (file < 0 || ftruncate(file, sizeof *shared) != 0) {
-        check_fail("%s: %s", path, strerror(errno));
-    }
-    shared = map(sizeof *shared, file);
-    close(file);
 }
 
 static void take_away(unsigned char *memory)
@@ -122,7 +111,7 @@ int main(int argc, char **argv)
     }
     frees = strcmp(argv[2], "free") == 0;
     size = strtoul(argv[3], NULL, 0);
-    share(argv[4]);
+    shared = mapping_share(argv[4], sizeof *shared);
     if (rank == 0) {
         send(strcmp(argv[1], "send") == 0);
     } else {

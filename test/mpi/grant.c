@@ -14,7 +14,6 @@
  * to arrive anew. The ranks share FILE, by which they go step by step until then: the transfer
  * cannot be over before.
  */
-#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -42,19 +41,6 @@ static unsigned char *memory;
 static struct shared *shared;
 static uint64_t seed = SEED;
 static atomic_bool asked, replaced; /* of the thread */
-
-static void share(const char *path)
-{
-    const int file = open(path, O_RDWR | O_CREAT, 0600);
-    if (file < 0 || ftruncate(file, sizeof *shared) != 0) {
-        check_fail("%s: %s", path, strerror(errno));
-    }
-    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    if (shared == MAP_FAILED) {
-        check_fail("%s: %s", path, strerror(errno));
-    }
-    close(file);
-}
 
 static void replace(unsigned char *at, size_t length)
 {
@@ -200,7 +186,7 @@ int main(int argc, char **argv)
     size = strtoul(argv[3], NULL, 0);
     rounds = strtoul(argv[4], NULL, 0);
     changes = strtoul(argv[5], NULL, 0);
-    share(argv[6]);
+    shared = mapping_share(argv[6], sizeof *shared);
     memory = mapping_make_below_room(size, false);
     if (by_thread && rank == 1 && pthread_create(&other, NULL, thread, NULL) != 0) {
         check_fail("no thread");

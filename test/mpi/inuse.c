@@ -10,7 +10,6 @@
  * have arrived. Then, with new memory in place, the same buffer is used again. The ranks share FILE,
  * by which they go step by step until something has arrived, so that the transfer is under way then.
  */
-#include <fcntl.h>
 #include <sched.h>
 #include <stdatomic.h>
 
@@ -27,19 +26,6 @@ struct shared {
 static int rank;
 static size_t size, hole, hole_size; /* of size 0: a byte changes */
 static struct shared *shared;
-
-static void share(const char *path)
-{
-    const int file = open(path, O_RDWR | O_CREAT, 0600);
-    if (file < 0 || ftruncate(file, sizeof *shared) != 0) {
-        check_fail("%s: %s", path, strerror(errno));
-    }
-    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    if (shared == MAP_FAILED) {
-        check_fail("%s: %s", path, strerror(errno));
-    }
-    close(file);
-}
 
 /* In two steps: when the second munmap returns, whoever watches has dealt with the first. */
 static void change(unsigned char *memory)
@@ -141,7 +127,7 @@ int main(int argc, char **argv)
     size = strtoul(argv[3], NULL, 0);
     hole = all ? 0 : (size / 4 * 3) & ~(size_t)4095;
     hole_size = all ? (size + 4095) & ~(size_t)4095 : strcmp(argv[2], "byte") == 0 ? 0 : HOLE;
-    share(argv[4]);
+    shared = mapping_share(argv[4], sizeof *shared);
     unsigned char *memory = mapping_make_below_room(size, false);
     for (uint64_t round = 0; round < 2; round++) {
         const uint64_t key = stamp_key(SEED, round, 0, 0);

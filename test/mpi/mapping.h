@@ -5,6 +5,7 @@
 #define REGX_TEST_MAPPING_H
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdbool.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -36,6 +37,21 @@ static inline void mapping_drop(void *memory, size_t size, bool raw)
     if (status != 0) {
         check_fail("munmap of %zu bytes at %p: %s", size, memory, strerror(errno));
     }
+}
+
+/* What all processes have that name this file: zero at first. */
+static inline void *mapping_share(const char *path, size_t size)
+{
+    const int file = open(path, O_RDWR | O_CREAT, 0600);
+    if (file < 0 || ftruncate(file, (off_t)size) != 0) {
+        check_fail("%s: %s", path, strerror(errno));
+    }
+    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (memory == MAP_FAILED) {
+        check_fail("%s: %s", path, strerror(errno));
+    }
+    close(file);
+    return memory;
 }
 
 /* New private memory in a gap of its own, with free room above it. There the kernel puts what others
