@@ -211,6 +211,42 @@ static void get_lasting(registry_t *r, uintptr_t at, size_t length, regx_lasting
         REGX_OK);
 }
 
+/* A use that lasts of the second page of a region of eight. */
+static void get_second_page(registry_t *r, regx_lasting_t *use)
+{
+    registry_use(r, 0x100000, 8 * PAGE);
+    registry_use(r, 0x100000 + PAGE, PAGE);
+    get_lasting(r, 0x100000 + PAGE, PAGE, use);
+}
+
+/* The log goes round. */
+static void lap_by(registry_t *r, uintptr_t at)
+{
+    for (uint64_t i = 0; i <= 2 * RING; i++) {
+        registry_log(r, at, PAGE);
+    }
+}
+
+/* Once. */
+static void change_is_told(registry_t *r, uintptr_t at)
+{
+    registry_log(r, at, PAGE);
+    regx_registry_progress(&r->registry);
+    assert_int_equal(r->counters.inuse_changes, 1);
+    regx_registry_progress(&r->registry);
+    assert_int_equal(r->told, 1);
+}
+
+/* The last use; nothing stays. */
+static void end_lasting(registry_t *r, regx_lasting_t *use, unsigned changes)
+{
+    regx_lasting_release(&r->registry, use);
+    regx_registry_progress(&r->registry);
+    assert_int_equal(r->counters.inuse_changes, changes);
+    assert_int_equal(r->live, 0);
+    registry_close(r);
+}
+
 /* Once, though it is used on; the region stays for it. */
 static void a_use_that_lasts_is_told_before_its_end(void **state)
 {
@@ -245,23 +281,15 @@ static void a_use_that_lasts_beside_a_change_is_not_told(void **state)
     regx_lasting_t use;
 
     (void)state;
-    registry_use(r, 0x100000, 8 * PAGE);
-    registry_use(r, 0x100000 + PAGE, PAGE);
-    get_lasting(r, 0x100000 + PAGE, PAGE, &use);
+    get_second_page(r, &use);
     registry_log(r, 0x100000, PAGE);
     regx_registry_progress(&r->registry);
-    for (uint64_t i = 0; i <= 2 * RING; i++) {
-        registry_log(r, 0x110000, PAGE);
-    }
+    lap_by(r, 0x110000);
     regx_registry_progress(&r->registry);
     regx_registry_progress(&r->registry);
     assert_int_equal(r->counters.inuse_changes, 0);
     assert_int_equal(r->told, 0);
-    regx_lasting_release(&r->registry, &use);
-    regx_registry_progress(&r->registry);
-    assert_int_equal(r->counters.inuse_changes, 0);
-    assert_int_equal(r->live, 0);
-    registry_close(r);
+    end_lasting(r, &use, 0);
 }
 
 /* Its region has ended by a change elsewhere in it, or since the log was lapped. */
@@ -272,25 +300,17 @@ static void a_use_that_lasts_is_told_of_a_change_after_its_region_ended(void **s
         registry_t *r = registry_open_large(true);
         regx_lasting_t use;
 
-        registry_use(r, 0x100000, 8 * PAGE);
-        registry_use(r, 0x100000 + PAGE, PAGE);
-        get_lasting(r, 0x100000 + PAGE, PAGE, &use);
-        for (uint64_t i = 0; i <= 2 * RING * lapped; i++) {
+        get_second_page(r, &use);
+        if (lapped == 1) {
+            lap_by(r, 0x100000);
+        } else {
             registry_log(r, 0x100000, PAGE);
         }
         regx_registry_progress(&r->registry);
         assert_int_equal(r->cache->count, 0);
         assert_int_equal(r->counters.inuse_changes, 0);
-        registry_log(r, 0x100000 + PAGE, PAGE);
-        regx_registry_progress(&r->registry);
-        assert_int_equal(r->counters.inuse_changes, 1);
-        regx_registry_progress(&r->registry);
-        assert_int_equal(r->told, 1);
-        regx_lasting_release(&r->registry, &use);
-        regx_registry_progress(&r->registry);
-        assert_int_equal(r->counters.inuse_changes, 1);
-        assert_int_equal(r->live, 0);
-        registry_close(r);
+        change_is_told(r, 0x100000 + PAGE);
+        end_lasting(r, &use, 1);
     }
 }
 
@@ -307,16 +327,8 @@ static void a_use_that_lasts_is_told_though_its_region_was_given_up(void **state
     regx_region_release(&r->registry, &other);
     assert_int_equal(r->live, 2);
     assert_int_equal(r->counters.inuse_changes, 0);
-    registry_log(r, 0x100000, PAGE);
-    regx_registry_progress(&r->registry);
-    assert_int_equal(r->counters.inuse_changes, 1);
-    regx_registry_progress(&r->registry);
-    assert_int_equal(r->told, 1);
-    regx_lasting_release(&r->registry, &use);
-    regx_registry_progress(&r->registry);
-    assert_int_equal(r->counters.inuse_changes, 1);
-    assert_int_equal(r->live, 0);
-    registry_close(r);
+    change_is_told(r, 0x100000);
+    end_lasting(r, &use, 1);
 }
 
 /* What is between is looked at once: a log that has gone round since is no reason to tell. */
@@ -330,9 +342,7 @@ static void a_use_that_lasts_is_looked_at_from_where_it_was_left(void **state)
     registry_log(r, 0x110000, PAGE);
     regx_registry_progress(&r->registry);
     assert_int_equal(use.looked, r->monitor.log->head); /* alive */
-    for (uint64_t i = 0; i <= 2 * RING; i++) {
-        registry_log(r, 0x110000, PAGE);
-    }
+    lap_by(r, 0x110000);
     regx_registry_progress(&r->registry);
     assert_int_equal(r->cache->count, 0);
     assert_int_equal(use.looked, r->monitor.log->head); /* ended */
@@ -372,9 +382,7 @@ static void a_lapped_log_is_no_change_in_use(void **state)
         regx_region_t region;
 
         registry_get(r, 0x100000, PAGE, &region);
-        for (uint64_t i = 0; i <= 2 * RING; i++) {
-            registry_log(r, 0x110000, PAGE);
-        }
+        lap_by(r, 0x110000);
         if (changed == 1) {
             registry_log(r, 0x100000, PAGE); /* but this the ring still has */
         }
