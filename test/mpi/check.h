@@ -12,8 +12,9 @@
 
 enum { CHECK_FAILED = 3, CHECK_TAG = 3 };
 
-/* Bytes found right by this process; several threads may add to it. */
-static _Atomic uint64_t check_bytes;
+/* Bytes found right by this process; several threads may add to it. Weak, so that a program of
+ * several files has one. */
+__attribute__((weak)) _Atomic uint64_t check_bytes;
 
 __attribute__((format(printf, 1, 2), noreturn)) static inline void check_fail(const char *format,
                                                                               ...)
