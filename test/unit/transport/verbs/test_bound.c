@@ -211,7 +211,7 @@ static void puts_and_gets_go_on_over_few_connections(void **state)
     parties_close();
 }
 
-static void party_assert_waits(unsigned from, unsigned to)
+static void assert_waits(unsigned from, unsigned to)
 {
     for (int i = 0; i < 100; i++) {
         assert_false(party_send(from, to));
@@ -227,17 +227,17 @@ static void who_has_waited_long_goes_beyond_the_bound(void **state)
     for (unsigned to = 1; to <= FEW; to++) {
         parties[to].sleeps = true;
     }
-    party_assert_waits(0, FEW + 1);
+    assert_waits(0, FEW + 1);
     assert_int_equal(party_beyond(0), 0);
     party_verbs(0)->patience_ns = HOUR_NS;
     party_verbs(0)->full_since = regx_now_ns() - HOUR_NS;
     assert_false(party_send(0, FEW + 1)); /* now it asks */
-    party_assert_waits(0, FEW + 2);       /* one hour for each */
+    assert_waits(0, FEW + 2);             /* one hour for each */
     while (!party_send(0, FEW + 1)) {
         parties_progress();
     }
     parties_await();
-    party_assert_waits(0, FEW + 2);
+    assert_waits(0, FEW + 2);
     assert_int_equal(party_beyond(0), 1);
     assert_int_equal(party_verbs(0)->live, FEW + 1);
     for (unsigned to = 1; to <= FEW; to++) {
