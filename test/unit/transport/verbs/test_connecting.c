@@ -290,6 +290,32 @@ static void no_route_is_told(void **state)
     sides_close();
 }
 
+/* Frames go to it, gets and atomic operations do not. */
+static void a_peer_that_answers_no_reads_is_asked_for_none(void **state)
+{
+    uint64_t theirs = 4, ours = 5;
+    regx_mr_t remote, into;
+
+    (void)state;
+    sides_open(false);
+    verbs_of(&two)->reads_answered = 0;
+    side_reg(&one, &ours, sizeof(ours), REGX_ACCESS_LOCAL_WRITE, &into);
+    side_reg(&two, &theirs, sizeof(theirs), REGX_ACCESS_REMOTE_READ | REGX_ACCESS_REMOTE_ATOMIC,
+             &remote);
+    sides_exchange(1, 10);
+    regx_get_t get = side_new_get(&ours, sizeof(ours), &into, &remote, 0);
+    regx_fetch_t fetch = {.key = remote.key, .operand = 3, .done = side_fetch_done};
+    assert_int_equal(regx_transport_ops.get(one.conn, &get), REGX_DENIED);
+    assert_int_equal(regx_transport_ops.fetch(one.conn, &fetch), REGX_DENIED);
+    sides_exchange(2, 10);
+    assert_int_equal(theirs, 4);
+    assert_int_equal(ours, 5);
+    assert_int_equal(done_ok + done_failed, 0);
+    regx_transport_ops.dereg(one.transport, &into);
+    regx_transport_ops.dereg(two.transport, &remote);
+    sides_close();
+}
+
 static char traced[65536];
 
 static void note(const char *line)
@@ -337,6 +363,7 @@ int main(void)
         cmocka_unit_test_setup(peer_that_left_and_lost_its_queue_pair_comes_back, fake_sides_reset),
         cmocka_unit_test_setup(a_route_is_made_later_where_memory_was_short, fake_sides_reset),
         cmocka_unit_test_setup(no_route_is_told, fake_sides_reset),
+        cmocka_unit_test_setup(a_peer_that_answers_no_reads_is_asked_for_none, fake_sides_reset),
         cmocka_unit_test_setup(steps_of_a_connection_are_traced, fake_sides_reset),
     };
 
