@@ -208,14 +208,14 @@ static void new_queue_pair_gets_nothing_of_one_that_had_its_number(void **state)
     side_close(&two);
 }
 
-/* Nor does that which replaces a queue pair whose partner is no more. */
-static void queue_pair_that_is_replaced_leaves_nothing_to_the_next(void **state)
+/* Nor does that which replaces a queue pair whose partner is no more. What came by it was kept while
+ * another one was ended, or stands in the completion queue. */
+static void replace_a_queue_pair(bool kept)
 {
     regx_put_t put = {
         .length = 5000, .target = REGX_TARGET_POOL, .notice_length = 8, .done = put_may_fail};
     uint8_t bytes[REGX_CM_MESSAGE_SIZE];
 
-    (void)state;
     sides_open(false);
     side_open(&three, THREE, ONE, false);
     side_open(&others[0], THREE + 1, ONE, false);
@@ -234,9 +234,11 @@ static void queue_pair_that_is_replaced_leaves_nothing_to_the_next(void **state)
     regx_transport_ops.progress(two.transport); /* they have arrived at `one` */
     const regx_ep_t *ep = regx_ep_find(verbs_of(&one), TWO);
     assert_int_equal(ep->state, REGX_EP_CONNECTED);
-    put.local = one.transport->pool_memory;
-    assert_int_equal(regx_transport_ops.put(conn, &put), REGX_PENDING);
-    regx_transport_ops.disconnect(conn); /* keeps them */
+    if (kept) {
+        put.local = one.transport->pool_memory;
+        assert_int_equal(regx_transport_ops.put(conn, &put), REGX_PENDING);
+    }
+    regx_transport_ops.disconnect(conn); /* with a put under way, this keeps them */
     const uint32_t number = ep->qp->qp_num;
     const regx_cm_message_t message = {.kind = REGX_CM_REQUEST,
                                        .qpn = ep->peer_qpn,
@@ -266,6 +268,18 @@ static void queue_pair_that_is_replaced_leaves_nothing_to_the_next(void **state)
     side_close(&three);
     side_close(&one);
     side_close(&two);
+}
+
+static void queue_pair_that_is_replaced_leaves_nothing_to_the_next(void **state)
+{
+    (void)state;
+    replace_a_queue_pair(true);
+}
+
+static void queue_pair_that_is_replaced_leaves_nothing_unread_to_the_next(void **state)
+{
+    (void)state;
+    replace_a_queue_pair(false);
 }
 
 /* Slots were added because many peers hold one each. Those slots are then theirs, and nothing else
@@ -454,6 +468,8 @@ int main(void)
         cmocka_unit_test_setup(slots_that_cannot_be_registered_are_not_asked_for_at_once_again,
                                reset),
         cmocka_unit_test_setup(queue_pair_that_is_replaced_leaves_nothing_to_the_next, reset),
+        cmocka_unit_test_setup(queue_pair_that_is_replaced_leaves_nothing_unread_to_the_next,
+                               reset),
         cmocka_unit_test_setup(slots_added_for_peers_that_hold_them_are_not_kept_back_again, reset),
         cmocka_unit_test_setup(receive_buffers_that_run_low_become_more, reset),
         cmocka_unit_test_setup(receive_buffers_of_a_given_number_stay_so_many, reset),
