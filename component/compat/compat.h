@@ -71,7 +71,8 @@ const char *regx_compat_pml(void);
  * line, so that what is wrong with the command line is said once. */
 bool regx_compat_speaker(void);
 
-/* … and whether for what is wrong with its node. */
+/* Whether it says what is wrong with its node: the first process of each node does, and whoever speaks
+ * for the application. */
 bool regx_compat_node_speaker(void);
 
 /* Whether it falls to this process to say a line that others may have to say as well: not if the

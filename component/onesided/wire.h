@@ -51,8 +51,8 @@ typedef struct regx_onesided_message {
     uint64_t length;  /* GET */
     uint64_t operand; /* ATOMIC, SWAP: the new value; REPLY: the number before; DATA: the offset */
     uint64_t compare; /* SWAP */
-    const void *data; /* unpack: what follows the header in the frame, … */
-    size_t data_length; /* … and how much that is */
+    const void *data; /* unpack: what follows the header in the frame */
+    size_t data_length; /* bytes of it */
 } regx_onesided_message_t;
 
 /* Returns the length of the header. `data` is not packed. */

@@ -258,13 +258,12 @@ struct regx_cache {
     uint64_t pinned_max;     /* beyond it nothing more is kept */
     regx_aside_t aside;
     regx_index_cursor_t hand; /* where eviction looks next */
-    regx_region_list_t
-        dead; /* regions that may still have users that no look at the counts shows */
-    regx_region_list_t ripe; /* … whose counts show all users */
-    regx_region_list_t busy; /* … and had some */
-    regx_link_t lasting;     /* uses of regx_lasting_t */
-    bool closing;            /* nobody looks up any more */
-    bool warned;             /* of a buffer that changed while in use, or about to be: */
+    regx_region_list_t dead;  /* regions of which the counts may not show all users yet */
+    regx_region_list_t ripe;  /* dead regions of which they do */
+    regx_region_list_t busy;  /* ripe regions that had users when they were looked at */
+    regx_link_t lasting;      /* uses of regx_lasting_t */
+    bool closing;             /* nobody looks up any more */
+    bool warned;              /* of a buffer that changed while in use, or about to be: */
     _Atomic bool to_warn;
     regx_range_t changed;
     uint64_t hits_counted;

@@ -358,7 +358,7 @@ static regx_status_t register_admitted(regx_cache_t *cache, regx_thread_state_t 
                                        uintptr_t address, regx_request_t *request, unsigned access,
                                        regx_region_t *region)
 {
-    const char *reason = "changes of it would not be told";
+    const char *reason = "changes of it would not be reported";
     uint32_t number = 0;
     uint64_t since;
 

@@ -3,7 +3,7 @@
  * The state of one rendezvous engine, which the files of rendezvous/ share.
  *
  * Locking. The engine's lock guards everything in regx_rndv_t that is not atomic, and every field
- * of receives and sends that another thread may look at. A function named …_locked is called with
+ * of receives and sends that another thread may look at. A function named ..._locked is called with
  * the lock held, returns with it held and never lets go of it in between. All others are called
  * without it.
  *

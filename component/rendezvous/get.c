@@ -299,8 +299,8 @@ struct regx_rkey {
     regx_region_t region;
     const regx_rndv_send_t *send;
     bool withdrawn; /* it was registered too late: nobody is told, and it is to be given up */
-    bool unread;    /* ATS: it was not read, … */
-    bool failed;    /* … because that failed */
+    bool unread;    /* ATS: the receiver did not read it */
+    bool failed;    /* ATS: the receiver tried to read it, and failed */
 };
 
 bool regx_get_send_open(const regx_rndv_t *rndv, regx_rndv_send_t *send, const regx_cts_t *cts)

@@ -84,8 +84,8 @@ typedef struct regx_revocable {
     struct {            /* for memory or certainty */
         const char *reason; /* NULL: it does not wait */
         unsigned looks;     /* that were in vain */
-        int64_t since;      /* in ns, as … */
-        int64_t next;       /* … this: before it, another look is not worth while */
+        int64_t since;      /* when it began to wait, in ns */
+        int64_t next;       /* when another look is worth while, in ns */
     } wait;
     uint64_t gap;      /* waits to be able to read: from about there on it could not */
     bool ends;         /* for the look: all has landed */

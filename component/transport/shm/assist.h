@@ -59,10 +59,10 @@ typedef struct regx_assisted {
     regx_get_t *get;
     struct regx_shm_conn *conn;
     uint64_t half; /* bytes in front of what is divided; they end with a page of the destination */
-    uint64_t read; /* … of these */
+    uint64_t read; /* of those in front, how many have been copied */
     uint32_t cell, number;
     uint32_t mine;        /* units of the rest that this process claimed */
-    uint32_t theirs;      /* … and the peer; once closed */
+    uint32_t theirs;      /* units that the peer claimed; valid once closed */
     uint32_t looks;       /* at what the peer has not ended */
     bool from_end;        /* both parts are copied from the end on */
     bool closed;          /* nothing more is claimed */

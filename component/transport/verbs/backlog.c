@@ -61,6 +61,21 @@ regx_status_t regx_backlog_keep(regx_verbs_t *verbs, bool *empty)
     return REGX_OK;
 }
 
+regx_status_t regx_backlog_keep_all(regx_verbs_t *verbs)
+{
+    /* More cannot have completed before: so many the completion queue has room for. */
+    const uint32_t most =
+        verbs->outstanding_max + verbs->buffers.receives_max + REGX_CM_RECEIVES + REGX_CM_SENDS;
+    regx_status_t status = REGX_OK;
+    bool empty = false;
+
+    for (uint32_t kept = 0; kept <= most && !empty && status == REGX_OK;
+         kept += REGX_BACKLOG_BATCH) {
+        status = regx_backlog_keep(verbs, &empty);
+    }
+    return status;
+}
+
 void regx_backlog_drop(regx_verbs_t *verbs, uint32_t qpn)
 {
     regx_backlog_t *backlog = &verbs->backlog;

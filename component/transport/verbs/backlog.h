@@ -16,6 +16,8 @@ int regx_backlog_take(regx_verbs_t *verbs, struct ibv_wc *completions, int most,
 /* Polls the completion queue and keeps what it has, at most REGX_BACKLOG_BATCH. REGX_OK, `empty`: that was
  * all; REGX_NO_MEMORY; REGX_FAILED: it cannot be polled. */
 regx_status_t regx_backlog_keep(regx_verbs_t *verbs, bool *empty);
+/* Keeps all that has completed until now. REGX_OK; the others as above. */
+regx_status_t regx_backlog_keep_all(regx_verbs_t *verbs);
 static inline bool regx_backlog_has_some(const regx_verbs_t *verbs)
 {
     return verbs->backlog.first != verbs->backlog.end;

@@ -21,6 +21,9 @@ static void cut(regx_ep_t *ep)
     regx_arbiter_remove(&verbs->arbiter, &ep->entry);
     if (ep->qp != NULL) {
         regx_ep_forget_qpn(ep);
+        if (ep->rests_since != 0 && !verbs->closing) {
+            regx_backlog_keep_all(verbs); /* without memory they stay where they are */
+        }
         regx_backlog_drop(verbs, ep->qpn);
         ibv_destroy_qp(ep->qp);
         ep->qp = NULL;

@@ -7,7 +7,9 @@
  * never come back. So the queue pair is first driven to error, which ends what it has taken. The
  * device reports when it takes no more; once the completion queue was seen empty after that,
  * nothing is left. Soft-RoCE drops nothing, and does not report in older kernels; hence the limit
- * in time of 0.1 s.
+ * in time of 0.1 s. That may also be over because the program was away. So what has completed by
+ * then is taken out of the completion queue first: it must neither be dropped, nor be taken for
+ * that of a queue pair that gets the same number.
  */
 #ifndef REGX_VERBS_CLEANUP_H
 #define REGX_VERBS_CLEANUP_H

@@ -348,6 +348,7 @@ bool regx_ep_begin_anew(regx_ep_t *ep)
     if (!regx_ep_make_another(ep, &made)) {
         return false;
     }
+    regx_backlog_keep_all(ep->verbs); /* what its queue pair has left: see cleanup.h */
     regx_backlog_drop(ep->verbs, ep->qpn);
     ibv_destroy_qp(ep->qp);
     regx_ep_take_another(ep, &made);

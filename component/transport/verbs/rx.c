@@ -302,14 +302,10 @@ int regx_verbs_poll(regx_verbs_t *verbs, bool *empty)
 
 bool regx_verbs_drain(regx_verbs_t *verbs)
 {
-    const int polls =
-        verbs->cq->cqe / REGX_BACKLOG_BATCH + 1; /* more cannot have completed before */
-    bool empty = false;
+    bool empty;
 
-    for (int i = 0; i < polls && !empty; i++) {
-        if (regx_backlog_keep(verbs, &empty) != REGX_OK) {
-            return false;
-        }
+    if (regx_backlog_keep_all(verbs) != REGX_OK) {
+        return false;
     }
     while (regx_backlog_has_some(verbs)) {
         regx_verbs_poll(verbs, &empty);

@@ -365,7 +365,7 @@ static void every_fallback_is_traced_with_its_reason(void **state)
     traces("36864 bytes at 0x300000: for this use alone, larger than the cache");
     r->refuses_to_watch = true;
     assert_int_equal(registry_served(r, 0x200000, PAGE), ONCE);
-    traces("for this use alone, changes of it would not be told");
+    traces("for this use alone, changes of it would not be reported");
     r->changing = true;
     assert_int_equal(registry_served(r, 0x100000, PAGE), ONCE);
     traces("for this use alone, a change is under way");

@@ -88,6 +88,77 @@ static void disconnecting_in_a_put_loses_no_receive_buffers(void **state)
     }
 }
 
+/* `two` has sent much that `one` has not read when the queue pair fails. It is destroyed some time
+ * after, however much is unread then: the program may have been away. Returns its number. */
+static uint32_t fail_with_much_unread(void)
+{
+    enum { FRAMES = 300 }; /* more than two calls of progress handle */
+
+    sides_exchange(1, 100);
+    for (int i = 0; i < FRAMES; i++) {
+        while (side_try(two.conn, 100) != REGX_OK) {
+            regx_transport_ops.progress(two.transport);
+        }
+    }
+    regx_transport_ops.progress(two.transport); /* they have arrived at `one` */
+    regx_ep_t *ep = regx_ep_find(verbs_of(&one), TWO);
+    const uint32_t number = ep->qpn;
+    regx_ep_break(ep, "receiving", "as if it had failed");
+    regx_transport_ops.progress(one.transport);
+    assert_non_null(ep->qp);
+    ep->rests_since = 1;
+    regx_transport_ops.progress(one.transport);
+    assert_null(ep->qp);
+    return number;
+}
+
+static void assert_no_receive_buffer_is_lost(void)
+{
+    const regx_buffers_t *buffers = &verbs_of(&one)->buffers;
+
+    assert_int_equal(fake_srq_length(verbs_of(&one)->srq) + buffers->returned_count,
+                     buffers->receives);
+}
+
+static void a_queue_pair_that_failed_long_ago_loses_no_receive_buffers(void **state)
+{
+    (void)state;
+    fake.ports[0].drops_receives = true;
+    sides_open(false);
+    fail_with_much_unread();
+    for (int i = 0; i < 100; i++) {
+        sides_progress();
+    }
+    assert_no_receive_buffer_is_lost();
+    regx_transport_ops.disconnect(one.conn);
+    regx_transport_ops.disconnect(two.conn);
+    side_close(&one);
+    side_close(&two);
+}
+
+static void a_queue_pair_that_failed_long_ago_leaves_nothing_to_the_next(void **state)
+{
+    (void)state;
+    sides_open(false);
+    side_open(&three, THREE, ONE, false);
+    const uint32_t number = fail_with_much_unread();
+    const unsigned delivered = one.delivered;
+    regx_conn_t *conn = side_connect_one_to(&three);
+    assert_int_equal(side_try(conn, 10), REGX_AGAIN);
+    assert_int_equal(regx_ep_find(verbs_of(&one), THREE)->qpn, number);
+    for (int i = 0; i < 100; i++) {
+        regx_transport_ops.progress(one.transport);
+    }
+    assert_int_equal(one.delivered, delivered);
+    assert_no_receive_buffer_is_lost();
+    regx_transport_ops.disconnect(conn);
+    regx_transport_ops.disconnect(one.conn);
+    regx_transport_ops.disconnect(two.conn);
+    side_close(&three);
+    side_close(&one);
+    side_close(&two);
+}
+
 /* A device may give the number of a queue pair to the next one. What completed for the first while
  * it was ended is not taken for the second's. */
 static void new_queue_pair_gets_nothing_of_one_that_had_its_number(void **state)
@@ -126,14 +197,14 @@ static void new_queue_pair_gets_nothing_of_one_that_had_its_number(void **state)
     side_close(&two);
 }
 
-/* Nor does that which replaces a queue pair whose partner is no more. */
-static void queue_pair_that_is_replaced_leaves_nothing_to_the_next(void **state)
+/* Nor does that which replaces a queue pair whose partner is no more. What came by it was kept while
+ * another one was ended, or stands in the completion queue. */
+static void replace_a_queue_pair(bool kept)
 {
     regx_put_t put = {
         .length = 5000, .target = REGX_TARGET_POOL, .notice_length = 8, .done = put_may_fail};
     uint8_t bytes[REGX_CM_MESSAGE_SIZE];
 
-    (void)state;
     sides_open(false);
     side_open(&three, THREE, ONE, false);
     side_open(&others[0], THREE + 1, ONE, false);
@@ -152,9 +223,11 @@ static void queue_pair_that_is_replaced_leaves_nothing_to_the_next(void **state)
     regx_transport_ops.progress(two.transport); /* they have arrived at `one` */
     const regx_ep_t *ep = regx_ep_find(verbs_of(&one), TWO);
     assert_int_equal(ep->state, REGX_EP_CONNECTED);
-    put.local = one.transport->pool_memory;
-    assert_int_equal(regx_transport_ops.put(conn, &put), REGX_PENDING);
-    regx_transport_ops.disconnect(conn); /* keeps them */
+    if (kept) {
+        put.local = one.transport->pool_memory;
+        assert_int_equal(regx_transport_ops.put(conn, &put), REGX_PENDING);
+    }
+    regx_transport_ops.disconnect(conn); /* with a put under way, this keeps them */
     const uint32_t number = ep->qp->qp_num;
     const regx_cm_message_t message = {.kind = REGX_CM_REQUEST,
                                        .qpn = ep->peer_qpn,
@@ -184,6 +257,18 @@ static void queue_pair_that_is_replaced_leaves_nothing_to_the_next(void **state)
     side_close(&three);
     side_close(&one);
     side_close(&two);
+}
+
+static void queue_pair_that_is_replaced_leaves_nothing_to_the_next(void **state)
+{
+    (void)state;
+    replace_a_queue_pair(true);
+}
+
+static void queue_pair_that_is_replaced_leaves_nothing_unread_to_the_next(void **state)
+{
+    (void)state;
+    replace_a_queue_pair(false);
 }
 
 /* Slots were added because many peers hold one each. Those slots are then theirs, and nothing else
@@ -366,11 +451,17 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(busy_receivers_do_not_block_an_idle_one, fake_sides_reset),
         cmocka_unit_test_setup(disconnecting_in_a_put_loses_no_receive_buffers, fake_sides_reset),
+        cmocka_unit_test_setup(a_queue_pair_that_failed_long_ago_loses_no_receive_buffers,
+                               fake_sides_reset),
+        cmocka_unit_test_setup(a_queue_pair_that_failed_long_ago_leaves_nothing_to_the_next,
+                               fake_sides_reset),
         cmocka_unit_test_setup(new_queue_pair_gets_nothing_of_one_that_had_its_number,
                                fake_sides_reset),
         cmocka_unit_test_setup(slots_that_cannot_be_registered_are_not_asked_for_at_once_again,
                                fake_sides_reset),
         cmocka_unit_test_setup(queue_pair_that_is_replaced_leaves_nothing_to_the_next,
+                               fake_sides_reset),
+        cmocka_unit_test_setup(queue_pair_that_is_replaced_leaves_nothing_unread_to_the_next,
                                fake_sides_reset),
         cmocka_unit_test_setup(slots_added_for_peers_that_hold_them_are_not_kept_back_again,
                                fake_sides_reset),
