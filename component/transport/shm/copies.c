@@ -64,10 +64,15 @@ static void add_done(void **copy, size_t bytes)
     copy[REGX_SCRATCH_DONE] = (void *)((uintptr_t)copy[REGX_SCRATCH_DONE] + bytes);
 }
 
+static size_t length_of(void **copy)
+{
+    return is_get(copy) ? get_of(copy)->length : put_of(copy)->length;
+}
+
 /* Bytes that are not yet copied, as far as this process knows. */
 static size_t left_of(void **copy)
 {
-    return (is_get(copy) ? get_of(copy)->length : put_of(copy)->length) - done_of(copy);
+    return length_of(copy) - done_of(copy);
 }
 
 static void end_copy(void **copy, regx_status_t status)
@@ -287,11 +292,11 @@ static void settle(regx_shm_t *shm, regx_shm_conn_t *conn, turn_t turn)
     }
 }
 
-/* Whether one of those that wait behind the copy is shorter than what is left of it. The
- * transport's lock is held. */
+/* Whether one of those that wait behind the copy is shorter than what is left of it. Of a copy that
+ * ends within its turn nobody asks. The transport's lock is held. */
 static bool is_shorter_behind(void **copy)
 {
-    void **next = copy[REGX_SCRATCH_NEXT];
+    void **next = length_of(copy) > TURN ? copy[REGX_SCRATCH_NEXT] : NULL;
     const size_t left = left_of(copy);
 
     for (unsigned i = 0; i < LOOKS && next != NULL; i++, next = next[REGX_SCRATCH_NEXT]) {

@@ -74,6 +74,7 @@ typedef struct regx_shm_conn {
     regx_mapping_t main;         /* the peer's main segment */
     regx_connect_queue_t *queue; /* the peer's; NULL: its main segment is not mapped */
     char *pool;                  /* the peer's */
+    uint64_t pool_parts;         /* bit per part of it: put to before */
     regx_vm_peer_t vm;
     regx_owned_view_t *owned; /* the peer's; progress's */
     regx_shm_box_t box;       /* the memory of `out` */

@@ -3,7 +3,9 @@
  * The sending side of shared memory: frames, zero-copy sends, puts and gets.
  */
 #include <string.h>
+#include <sys/mman.h>
 
+#include "base/util.h"
 #include "transport/rkey_table.h"
 #include "transport/shm/shm_internal.h"
 
@@ -112,6 +114,28 @@ regx_status_t regx_shm_send_zcopy(regx_conn_t *super, regx_zcopy_t *zcopy)
     return REGX_PENDING;
 }
 
+/* The peer's pool has 64 parts. The first put to one maps its pages by one call: a page fault for
+ * each takes several times as long, and `auto` would judge bounce by that. Best effort. */
+static void bring_pool_in_locked(regx_shm_conn_t *conn, uint64_t offset, size_t length)
+{
+#if defined(MADV_POPULATE_WRITE)
+    const uint64_t size = conn->address.pool_size;
+    const uint64_t part = regx_align_up((size + 63) / 64, regx_page_size());
+    const uint64_t end = offset + length;
+
+    for (uint64_t at = offset - offset % part; at < end; at += part) {
+        const uint64_t bit = UINT64_C(1) << at / part;
+
+        if ((conn->pool_parts & bit) == 0) {
+            conn->pool_parts |= bit;
+            madvise(conn->pool + at, regx_min(part, size - at), MADV_POPULATE_WRITE);
+        }
+    }
+#else
+    (void)conn, (void)offset, (void)length;
+#endif
+}
+
 /* The copy is made without the lock. If another thread takes the last line of the mailbox
  * meanwhile, the answer is REGX_AGAIN and the same bytes are written once more. */
 static regx_status_t put_to_pool(regx_shm_conn_t *conn, regx_put_t *put)
@@ -128,6 +152,7 @@ static regx_status_t put_to_pool(regx_shm_conn_t *conn, regx_put_t *put)
         status = REGX_AGAIN;
     } else {
         regx_mailbox_fetch_line(&conn->out); /* the notice's: it comes over during the copy */
+        bring_pool_in_locked(conn, put->offset, put->length);
     }
     regx_unlock(&conn->lock);
     if (status != REGX_OK) {

@@ -33,14 +33,20 @@ static char *memory_of(const regx_shm_t *shm, char *main, unsigned index)
     return main + shm->stage_offset + (size_t)index * REGX_STAGE_SIZE;
 }
 
-void regx_stages_init(regx_shm_t *shm)
+static void bring_in(const regx_shm_t *shm, unsigned first, unsigned count)
 {
 #if defined(MADV_POPULATE_WRITE)
-    madvise(memory_of(shm, regx_segment_base(&shm->main), 0), REGX_STAGES_WARM * REGX_STAGE_SIZE,
+    madvise(memory_of(shm, regx_segment_base(&shm->main), first), count * REGX_STAGE_SIZE,
             MADV_POPULATE_WRITE);
 #else
-    (void)shm;
+    (void)shm, (void)first, (void)count;
 #endif
+}
+
+void regx_stages_init(regx_shm_t *shm)
+{
+    bring_in(shm, 0, REGX_STAGES_WARM);
+    shm->stages.brought_in = (1u << REGX_STAGES_WARM) - 1;
 }
 
 void regx_stages_attach_locked(const regx_shm_conn_t *conn)
@@ -172,12 +178,16 @@ static regx_stage_t *find_due_locked(const regx_shm_t *shm)
 }
 
 /* Copies the next bytes of a message to its stage. */
-static void copy_in(const regx_shm_t *shm, regx_stage_t *stage)
+static void copy_in(regx_shm_t *shm, regx_stage_t *stage)
 {
-    char *to =
-        memory_of(shm, regx_segment_base(&shm->main), (unsigned)(stage - shm->stages.stages));
+    const unsigned index = (unsigned)(stage - shm->stages.stages);
+    char *to = memory_of(shm, regx_segment_base(&shm->main), index);
     const size_t end = regx_min(stage->length, stage->copied + REGX_STAGE_STEP);
 
+    if ((shm->stages.brought_in & 1u << index) == 0) {
+        shm->stages.brought_in |= 1u << index;
+        bring_in(shm, index, 1);
+    }
     while (stage->copied < end) {
         const size_t piece = regx_min(end - stage->copied, PIECE);
 

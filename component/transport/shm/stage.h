@@ -23,7 +23,8 @@
  * 64 KiB. From then on the program may write to its buffer, or free it.
  *
  * A few stages are used in turn: processors remember some dozens of pages (mailbox.h). Their memory
- * is brought in at the start, or the first messages would pay for it, by which `auto` judges.
+ * is brought in at the start, that of the others at their first use: page by page, the first messages
+ * would pay much more for it, and `auto` judges by these.
  *
  * stage and unstage may be called by any thread; all others are called by progress, or by
  * disconnect, which never run at the same time. The lists are under the transport's lock.
@@ -81,6 +82,7 @@ typedef struct regx_stages {
     regx_stage_t *copying; /* progress copies to it now, without the lock */
     void **taking;         /* gets, named by their scratch, oldest first */
     unsigned looks;        /* at them since something was taken of the oldest */
+    uint32_t brought_in;   /* bit per stage: its pages are mapped; progress's */
     /* Messages of a size taken in a row, up to REGX_STAGE_ROW; written under the lock. */
     _Atomic uint8_t row[32];
 } regx_stages_t;
