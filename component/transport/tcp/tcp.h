@@ -30,7 +30,8 @@
  * The device is, of those that are up, the first that if_include names, or the first that
  * if_exclude does not name: before others one that is not the loopback and has an IPv4 address.
  * Both are comma-separated lists of names and IPv4 subnets (a.b.c.d/n), as btl_tcp has them; only
- * one of them may be given.
+ * one of them may be given. Of a device that a subnet includes, the address in that subnet is used; of
+ * any other the first, which is IPv6 if the device has no IPv4 address.
  *
  * Frames keep their order as long as a connection lasts. Who disconnects and connects again may be
  * heard by the new connection before the last of the old one has been read.

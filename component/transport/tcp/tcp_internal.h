@@ -63,7 +63,6 @@ typedef struct regx_tcp {
     regx_transport_config_t config;
     void *own_pool; /* where the configuration gives none */
 
-    char device[IF_NAMESIZE];
     struct sockaddr_storage at; /* where this process listens */
     socklen_t at_length;
     uint64_t host;     /* of the loopback: who else is on it; 0: another device */
