@@ -150,6 +150,7 @@ static void tcp_close(regx_transport_t *transport)
         (void)shutdown(tcp->listener, SHUT_RDWR); /* also a forked child's */
     }
     close_descriptor(tcp->listener);
+    close_descriptor(tcp->newcomer);
     close_descriptor(tcp->epoll);
     if (tcp->own_pool != NULL) {
         munmap(tcp->own_pool, tcp->super.pool_size);
@@ -172,7 +173,8 @@ static regx_status_t tcp_open(const regx_transport_config_t *config, char *error
     }
     tcp->config = *config;
     tcp->pace.quiet_ns = REGX_TCP_IDLE_NS;
-    tcp->epoll = tcp->listener = -1;
+    tcp->no_answer.quiet_ns = REGX_TCP_NO_ANSWER_LOOK_NS;
+    tcp->epoll = tcp->listener = tcp->newcomer = -1;
     regx_try_lock_init(&tcp->try_lock, config->threads);
     tcp->super.ops = &regx_tcp_ops;
     tcp->super.front = &tcp->super;
