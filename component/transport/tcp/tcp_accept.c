@@ -1,20 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The listener of tcp, and strangers: those who have connected and have not yet said who they are.
+ * The listener of tcp: who connects is taken in, as a stranger.
  */
 #include <errno.h>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "transport/tcp/tcp_internal.h"
 
 enum { ACCEPTS = 16 }; /* at once */
 
-/* So many may say nothing for longer than REGX_TCP_SILENT_NS, and none where there is not enough for
- * all. A peer may take its time: it says connect when its program calls MPI again. */
-enum { SILENT_MAX = 64 };
+enum { SILENT_MAX = 64 }; /* so many may say nothing for longer than REGX_TCP_SILENT_NS */
 
 regx_status_t regx_tcp_listen(regx_tcp_t *tcp)
 {
@@ -28,48 +25,6 @@ regx_status_t regx_tcp_listen(regx_tcp_t *tcp)
         return REGX_UNREACHABLE;
     }
     return REGX_OK;
-}
-
-/* It has said something that was not yet read: this process was elsewhere. */
-static bool has_spoken(const regx_tcp_link_t *link)
-{
-    uint8_t byte;
-
-    return recv(link->fd, &byte, sizeof(byte), MSG_PEEK | MSG_DONTWAIT) > 0;
-}
-
-/* Closes the link that has said nothing for longest, if there are more than may do so and it had time
- * enough. A peer that has not got to it makes another. */
-static void put_out_a_stranger(const regx_tcp_t *tcp, unsigned allowed)
-{
-    regx_tcp_link_t *oldest = NULL;
-    unsigned count = 0;
-
-    for (regx_tcp_link_t *link = tcp->links; link != NULL; link = link->next) {
-        if (link->state == REGX_TCP_LINK_STRANGER) {
-            oldest = link; /* the last of the list is the first that came */
-            count++;
-        }
-    }
-    if (count > allowed && regx_now_ns() - oldest->since_ns > REGX_TCP_SILENT_NS &&
-        !has_spoken(oldest)) {
-        regx_tcp_link_end(oldest);
-    }
-}
-
-bool regx_tcp_is_short(regx_tcp_t *tcp, int error, const char *what)
-{
-    /* The program may close something, or the kernel find memory. */
-    if (error != EMFILE && error != ENFILE && error != ENOBUFS && error != ENOMEM &&
-        error != ENOSPC) {
-        return false;
-    }
-    if (!tcp->crowded) {
-        tcp->crowded = true;
-        regx_transport_fall_back(&tcp->config, REGX_TRACE_CHOICE, what);
-    }
-    put_out_a_stranger(tcp, 0);
-    return true;
 }
 
 /* accept4, without a descriptor to give, does not look whether anybody does. If poll cannot tell,
@@ -111,7 +66,7 @@ static bool take_one_in(regx_tcp_t *tcp)
         return false;
     }
     tcp->newcomer = -1;
-    put_out_a_stranger(tcp, SILENT_MAX);
+    regx_tcp_put_out_stranger(tcp, SILENT_MAX);
     return true;
 }
 

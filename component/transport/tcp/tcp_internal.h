@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What the files of tcp share. From the bottom up: tcp_link.c has the sockets, tcp_accept.c accepts
- * them, tcp_meet.c has two processes come to one, tcp_stream.c reads what comes by it, tcp_send.c sends frames and puts,
- * tcp_conn.c connects, disconnects and cleans up, tcp_progress.c drives all of it, tcp.c opens and
- * closes.
+ * What the files of tcp share. From the bottom up: tcp_link.c has the sockets, tcp_strangers.c puts
+ * some out, tcp_meet.c has two processes come to one, tcp_accept.c takes in who connects, tcp_stream.c
+ * reads what comes by a socket, tcp_send.c sends frames and puts, tcp_conn.c connects, disconnects and
+ * cleans up, tcp_progress.c drives all of it, tcp.c opens and closes.
  *
  * A connection (regx_tcp_conn_t) is this process's way to send to a peer. A link (regx_tcp_link_t)
  * is a socket, by which both send. A connection takes the link that its peer has opened, or opens
@@ -262,13 +262,11 @@ void regx_tcp_link_fail(regx_tcp_link_t *link, int error);
 /* Frees it; it is in no list any more. */
 void regx_tcp_link_free(regx_tcp_link_t *link);
 
-/* tcp_accept.c. Makes the listener; tcp->at says where, but for the port. REGX_OK; REGX_UNREACHABLE,
- * with errno. */
-regx_status_t regx_tcp_listen(regx_tcp_t *tcp);
-/* Takes in who has connected. Whether somebody has. */
-bool regx_tcp_accept(regx_tcp_t *tcp);
+/* tcp_strangers.c. Closes the stranger that has said nothing for longest, if there are more of them than
+ * allowed and it had time enough. A peer that has not got to it makes another. */
+void regx_tcp_put_out_stranger(const regx_tcp_t *tcp, unsigned allowed);
 /* Whether that errno says that there is not enough of something, for now: then `what` is counted, once,
- * and a stranger that has had the time to say something has to go. */
+ * and a stranger is put out. */
 bool regx_tcp_is_short(regx_tcp_t *tcp, int error, const char *what);
 
 /* tcp_meet.c. A peer with a lower id may hold a link of ours until one of its own is let in: asks it
@@ -287,6 +285,12 @@ void regx_tcp_link_ask(regx_tcp_link_t *link);
 regx_status_t regx_tcp_link_greet(regx_tcp_link_t *link, const regx_tcp_frame_t *frame);
 /* Frees links that have ended. Not while one is read. */
 void regx_tcp_sweep(regx_tcp_t *tcp);
+
+/* tcp_accept.c. Makes the listener; tcp->at says where, but for the port. REGX_OK; REGX_UNREACHABLE,
+ * with errno. */
+regx_status_t regx_tcp_listen(regx_tcp_t *tcp);
+/* Takes in who has connected. Whether somebody has. */
+bool regx_tcp_accept(regx_tcp_t *tcp);
 
 /* tcp_stream.c. Reads what has come by a link, but not for ever. Whether anything has. */
 bool regx_tcp_link_read(regx_tcp_link_t *link);
