@@ -17,7 +17,8 @@
 #include "transport/tcp/tcp_internal.h"
 
 /* Chooses among the devices of this machine. */
-static regx_status_t choose_device(regx_tcp_t *tcp, bool *loopback, char *error, size_t error_size)
+static regx_status_t choose_device(const regx_tcp_t *tcp, regx_tcp_device_t *device, char *error,
+                                   size_t error_size)
 {
     const regx_tcp_device_t *chosen = NULL;
     regx_tcp_device_t *devices = NULL;
@@ -31,8 +32,7 @@ static regx_status_t choose_device(regx_tcp_t *tcp, bool *loopback, char *error,
     status = regx_tcp_choose_device(devices, count, tcp->config.if_include, tcp->config.if_exclude,
                                     &chosen, error, error_size);
     if (status == REGX_OK) {
-        snprintf(tcp->device, sizeof(tcp->device), "%s", chosen->name);
-        *loopback = chosen->loopback;
+        *device = *chosen;
     }
     free(devices);
     return status;
@@ -101,18 +101,18 @@ static regx_status_t make_pool(regx_tcp_t *tcp)
 
 static regx_status_t open_device(regx_tcp_t *tcp, char *error, size_t error_size)
 {
-    bool loopback = false;
-    regx_status_t status = choose_device(tcp, &loopback, error, error_size);
+    regx_tcp_device_t device;
+    regx_status_t status = choose_device(tcp, &device, error, error_size);
 
     if (status != REGX_OK) {
         return status;
     }
-    if (regx_tcp_device_address(tcp->device, &tcp->at, &tcp->at_length) != REGX_OK ||
+    if (regx_tcp_device_address(&device, &tcp->at, &tcp->at_length) != REGX_OK ||
         regx_tcp_listen(tcp) != REGX_OK) {
-        snprintf(error, error_size, "tcp cannot listen on %s: %s", tcp->device, strerror(errno));
+        snprintf(error, error_size, "tcp cannot listen on %s: %s", device.name, strerror(errno));
         return REGX_UNREACHABLE;
     }
-    tcp->host = loopback ? identify_host() : 0;
+    tcp->host = device.loopback ? identify_host() : 0;
     tcp->token = make_token(tcp);
     tcp->incoming = malloc(REGX_TCP_STAGING);
     tcp->outgoing = malloc(REGX_TCP_MESSAGE_MAX);
@@ -150,6 +150,7 @@ static void tcp_close(regx_transport_t *transport)
         (void)shutdown(tcp->listener, SHUT_RDWR); /* also a forked child's */
     }
     close_descriptor(tcp->listener);
+    close_descriptor(tcp->newcomer);
     close_descriptor(tcp->epoll);
     if (tcp->own_pool != NULL) {
         munmap(tcp->own_pool, tcp->super.pool_size);
@@ -172,7 +173,8 @@ static regx_status_t tcp_open(const regx_transport_config_t *config, char *error
     }
     tcp->config = *config;
     tcp->pace.quiet_ns = REGX_TCP_IDLE_NS;
-    tcp->epoll = tcp->listener = -1;
+    tcp->no_answer.quiet_ns = REGX_TCP_NO_ANSWER_LOOK_NS;
+    tcp->epoll = tcp->listener = tcp->newcomer = -1;
     regx_try_lock_init(&tcp->try_lock, config->threads);
     tcp->super.ops = &regx_tcp_ops;
     tcp->super.front = &tcp->super;

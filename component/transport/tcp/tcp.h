@@ -30,7 +30,8 @@
  * The device is, of those that are up, the first that if_include names, or the first that
  * if_exclude does not name: before others one that is not the loopback and has an IPv4 address.
  * Both are comma-separated lists of names and IPv4 subnets (a.b.c.d/n), as btl_tcp has them; only
- * one of them may be given.
+ * one of them may be given. Of a device that a subnet includes, the address in that subnet is used; of
+ * any other the first, which is IPv6 if the device has no IPv4 address.
  *
  * Frames keep their order as long as a connection lasts. Who disconnects and connects again may be
  * heard by the new connection before the last of the old one has been read.
@@ -38,9 +39,11 @@
  * Closing waits until the kernel has taken what was accepted, or the connection has broken. A peer
  * that goes on sending afterwards may make the kernel throw away what it has not delivered.
  *
- * Where there is no descriptor left, a peer that connects, or what is sent to one, waits until there
- * is. Of those that connect and say nothing for 10 s, 64 are kept. A peer that closes a connection
- * instead of letting it in is tried again a few times, then it is lost.
+ * Where there is no descriptor left, or no memory in the kernel, a peer that connects, or what is sent
+ * to one, waits until there is. Of those that connect and say nothing for 10 s, 64 are kept, and none
+ * where there is no descriptor left. A peer that closes a connection instead of letting it in, or does
+ * not accept it for two minutes, is tried again a few times, then it is lost. After ten minutes without
+ * an answer the event silent says so.
  */
 #ifndef REGX_TRANSPORT_TCP_H
 #define REGX_TRANSPORT_TCP_H

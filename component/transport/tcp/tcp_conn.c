@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "transport/tcp/tcp_internal.h"
 
 /* The address: what is below, then the IP address as the network has it. */
@@ -175,6 +176,30 @@ void regx_tcp_clean_up(regx_tcp_t *tcp)
             clean_up_one(conn);
         } else {
             tcp->broke = false;
+        }
+    }
+}
+
+static bool does_not_answer(const regx_tcp_conn_t *conn, int64_t now_ns)
+{
+    return conn->state == REGX_TCP_CONNECTING &&
+           (conn->link == NULL || conn->link->state != REGX_TCP_LINK_OPEN) &&
+           now_ns - conn->since_ns > REGX_TCP_NO_ANSWER_NS;
+}
+
+void regx_tcp_tell_no_answer(regx_tcp_t *tcp)
+{
+    const regx_transport_events_t *events = &tcp->config.events;
+
+    if (events->silent == NULL || !regx_pace_due(&tcp->no_answer)) {
+        return;
+    }
+    const int64_t now_ns = regx_now_ns();
+
+    for (regx_tcp_conn_t *conn = tcp->open; conn != NULL; conn = conn->next) {
+        if (!conn->told && does_not_answer(conn, now_ns)) {
+            conn->told = true;
+            events->silent(events->context, conn->super.peer);
         }
     }
 }

@@ -86,17 +86,26 @@ static int worth(const struct sockaddr *address)
     return IN6_IS_ADDR_LINKLOCAL(&ipv6.sin6_addr) ? 1 : 2;
 }
 
-regx_status_t regx_tcp_device_address(const char *name, struct sockaddr_storage *address,
-                                      socklen_t *length)
+regx_status_t regx_tcp_device_address(const regx_tcp_device_t *device,
+                                      struct sockaddr_storage *address, socklen_t *length)
 {
     const struct sockaddr *best = NULL;
     struct ifaddrs *all;
 
+    if (device->ipv4) {
+        const struct sockaddr_in ipv4 = {.sin_family = AF_INET,
+                                         .sin_addr.s_addr = htonl(device->address)};
+
+        *length = sizeof(ipv4);
+        memset(address, 0, sizeof(*address));
+        memcpy(address, &ipv4, sizeof(ipv4));
+        return REGX_OK;
+    }
     if (getifaddrs(&all) != 0) {
         return REGX_FAILED;
     }
     for (const struct ifaddrs *at = all; at != NULL; at = at->ifa_next) {
-        if (strcmp(at->ifa_name, name) == 0 && worth(at->ifa_addr) > worth(best)) {
+        if (strcmp(at->ifa_name, device->name) == 0 && worth(at->ifa_addr) > worth(best)) {
             best = at->ifa_addr;
         }
     }

@@ -26,10 +26,10 @@ typedef struct regx_tcp_device {
  * REGX_OK; REGX_NO_MEMORY; REGX_FAILED. */
 regx_status_t regx_tcp_list_devices(regx_tcp_device_t **devices, size_t *count);
 
-/* The first address of a device: IPv4, else IPv6 beyond the link, else IPv6. Without a port.
- * REGX_OK; REGX_UNREACHABLE: it has none; REGX_FAILED. */
-regx_status_t regx_tcp_device_address(const char *name, struct sockaddr_storage *address,
-                                      socklen_t *length);
+/* The address of a device, if it is with one; else its first: IPv4, else IPv6 beyond the link, else
+ * IPv6. Without a port. REGX_OK; REGX_UNREACHABLE: it has none; REGX_FAILED. */
+regx_status_t regx_tcp_device_address(const regx_tcp_device_t *device,
+                                      struct sockaddr_storage *address, socklen_t *length);
 
 /* Chooses as regx_tcp_open says; the strings may be NULL or empty.
  * REGX_OK; REGX_INVALID: a list is malformed or leaves nothing; REGX_UNREACHABLE: nothing is up.

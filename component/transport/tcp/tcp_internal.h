@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What the files of tcp share. From the bottom up: tcp_link.c has the sockets, tcp_meet.c has two
- * processes come to one, tcp_stream.c reads what comes by it, tcp_send.c sends frames and puts,
- * tcp_conn.c connects, disconnects and cleans up, tcp_progress.c drives all of it, tcp.c opens and
- * closes.
+ * What the files of tcp share. From the bottom up: tcp_link.c has the sockets, tcp_strangers.c puts
+ * some out, tcp_meet.c has two processes come to one, tcp_accept.c takes in who connects, tcp_stream.c
+ * reads what comes by a socket, tcp_send.c sends frames and puts, tcp_conn.c connects, disconnects and
+ * cleans up, tcp_progress.c drives all of it, tcp.c opens and closes.
  *
  * A connection (regx_tcp_conn_t) is this process's way to send to a peer. A link (regx_tcp_link_t)
  * is a socket, by which both send. A connection takes the link that its peer has opened, or opens
@@ -51,6 +51,13 @@
 /* Bytes of data of one read. */
 #define REGX_TCP_READ_MAX 65536u
 
+/* Who connects has so long to say something before it may be put out. */
+#define REGX_TCP_SILENT_NS INT64_C(10000000000)
+/* A peer that has not let this process in for so long is told of. */
+#define REGX_TCP_NO_ANSWER_NS INT64_C(600000000000)
+/* Between two looks for such peers. */
+#define REGX_TCP_NO_ANSWER_LOOK_NS 1000000000
+
 /* The work of one turn: writes of puts per connection, and connections per progress. */
 #define REGX_TCP_TURN_WRITES 4
 #define REGX_TCP_TURN_CONNS 16
@@ -63,13 +70,13 @@ typedef struct regx_tcp {
     regx_transport_config_t config;
     void *own_pool; /* where the configuration gives none */
 
-    char device[IF_NAMESIZE];
     struct sockaddr_storage at; /* where this process listens */
     socklen_t at_length;
     uint64_t host;     /* of the loopback: who else is on it; 0: another device */
     uint64_t token;    /* what a peer has to know to be let in */
     int epoll;         /* of the listener and all links; -1: none */
     int listener;      /* -1: none */
+    int newcomer;      /* accepted, but its link could not be made for now; -1: none */
     uint8_t *incoming; /* REGX_TCP_STAGING bytes, for what was just read */
     uint8_t *outgoing; /* REGX_TCP_MESSAGE_MAX bytes, for what is being packed */
 
@@ -87,6 +94,7 @@ typedef struct regx_tcp {
     regx_arbiter_t arbiter;   /* to send what is in line */
     bool broke;               /* regx_tcp_clean_up has something to do */
     int events;               /* of this progress */
+    regx_pace_t no_answer;    /* when to look for peers that do not answer */
 
     /* When progress looks at the network. */
     regx_pace_t pace;    /* after many looks in vain */
@@ -114,6 +122,8 @@ struct regx_tcp_conn {
     bool missed;           /* somebody tried to use it after it broke */
     bool peer_died;        /* a link ended by which it spoke */
     int error;             /* errno of what broke it; 0: the peer ended it */
+    bool told;             /* that the peer does not answer */
+    int64_t since_ns;      /* it is wanted; regx_now_ns */
     unsigned reopened;     /* times that a link of ours was closed instead of being let in */
     regx_tcp_link_t *link; /* NULL: none yet, or it broke */
 
@@ -141,7 +151,7 @@ struct regx_tcp_link {
     regx_tcp_conn_t *conn; /* who sends by it, or NULL */
     uint64_t peer;         /* unless it is a stranger */
     uint64_t token;        /* of a link opened here: the peer's */
-    int64_t since_ns;      /* a stranger is here; regx_now_ns */
+    int64_t since_ns;      /* it was made; regx_now_ns */
     int fd;
     regx_tcp_link_state_t state;
     bool ours;  /* opened here, and never welcomed */
@@ -227,7 +237,7 @@ static inline void regx_tcp_note_broken(regx_tcp_conn_t *conn)
 /* tcp_link.c. Has epoll tell of a descriptor; the listener has no link. */
 bool regx_tcp_watch_for(const regx_tcp_t *tcp, int operation, int fd, regx_tcp_link_t *link,
                         uint32_t events);
-/* A link of that socket, which is closed if there can be none: NULL, with errno. */
+/* A link of that socket. NULL, with errno: there can be none, and the socket is the caller's. */
 regx_tcp_link_t *regx_tcp_link_make(regx_tcp_t *tcp, int fd, regx_tcp_link_state_t state,
                                     uint32_t events);
 /* Writes all or nothing; what the kernel does not take at once is kept. REGX_OK; REGX_AGAIN: there
@@ -252,11 +262,16 @@ void regx_tcp_link_fail(regx_tcp_link_t *link, int error);
 /* Frees it; it is in no list any more. */
 void regx_tcp_link_free(regx_tcp_link_t *link);
 
-/* tcp_meet.c. Makes the listener; tcp->at says where, but for the port. REGX_OK; REGX_UNREACHABLE,
- * with errno. */
-regx_status_t regx_tcp_listen(regx_tcp_t *tcp);
-/* Takes in who has connected. Whether somebody has. */
-bool regx_tcp_accept(regx_tcp_t *tcp);
+/* tcp_strangers.c. Closes the stranger that has said nothing for longest, if there are more of them than
+ * allowed and it had time enough. A peer that has not got to it makes another. */
+void regx_tcp_put_out_stranger(const regx_tcp_t *tcp, unsigned allowed);
+/* Whether that errno says that there is not enough of something, for now: then `what` is counted, once,
+ * and a stranger is put out. */
+bool regx_tcp_is_short(regx_tcp_t *tcp, int error, const char *what);
+
+/* tcp_meet.c. A peer with a lower id may hold a link of ours until one of its own is let in: asks it
+ * not to wait for that. */
+void regx_tcp_urge(const regx_tcp_t *tcp);
 /* Gives the connection, which has none, a link: the peer's, or one that is begun to be made, which
  * may have ended at once. REGX_OK; REGX_AGAIN: there is no descriptor or no memory, for now;
  * REGX_UNREACHABLE, with conn->error. */
@@ -270,6 +285,12 @@ void regx_tcp_link_ask(regx_tcp_link_t *link);
 regx_status_t regx_tcp_link_greet(regx_tcp_link_t *link, const regx_tcp_frame_t *frame);
 /* Frees links that have ended. Not while one is read. */
 void regx_tcp_sweep(regx_tcp_t *tcp);
+
+/* tcp_accept.c. Makes the listener; tcp->at says where, but for the port. REGX_OK; REGX_UNREACHABLE,
+ * with errno. */
+regx_status_t regx_tcp_listen(regx_tcp_t *tcp);
+/* Takes in who has connected. Whether somebody has. */
+bool regx_tcp_accept(regx_tcp_t *tcp);
 
 /* tcp_stream.c. Reads what has come by a link, but not for ever. Whether anything has. */
 bool regx_tcp_link_read(regx_tcp_link_t *link);
@@ -288,9 +309,11 @@ regx_put_t *regx_tcp_take_line(regx_tcp_conn_t *conn);
 void regx_tcp_fail_line(regx_put_t *first, regx_status_t status);
 void regx_tcp_take_turns(regx_tcp_t *tcp);
 
-/* tcp_conn.c. Ends what is broken, and tells; moves connections that are closing to their end. */
+/* tcp_conn.c. Ends what is broken, and tells; moves connections that are closing to their end; tells,
+ * once in a while, of peers that do not answer. */
 void regx_tcp_clean_up(regx_tcp_t *tcp);
 void regx_tcp_reap(regx_tcp_t *tcp);
+void regx_tcp_tell_no_answer(regx_tcp_t *tcp);
 
 /* tcp_progress.c. Reads what has come. all: from everybody, and not only where something came
  * last. Whether anything has. */

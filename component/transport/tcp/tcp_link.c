@@ -10,12 +10,15 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "transport/tcp/tcp_internal.h"
 
 /* A peer whose machine is gone is noticed after so long if nothing is sent to it. If something is, the
  * kernel repeats it for as long as it thinks right (net.ipv4.tcp_retries2: a quarter of an hour). */
 enum { KEEPALIVE_IDLE_S = 10, KEEPALIVE_BETWEEN_S = 2, KEEPALIVE_TIMES = 3 };
-/* Times that a link is made anew which the peer closed before it let it in. */
+/* Times that a link is made anew which the peer closed before it let it in, or did not accept. The
+ * latter takes two minutes each (net.ipv4.tcp_syn_retries), and all together about as long as the
+ * kernel repeats what is sent to a peer that is gone. */
 enum { REOPENED_MAX = 8 };
 
 static void set(int fd, int level, int option, int value)
@@ -50,11 +53,11 @@ regx_tcp_link_t *regx_tcp_link_make(regx_tcp_t *tcp, int fd, regx_tcp_link_state
         const int error = errno;
 
         free(link);
-        close(fd);
         errno = error;
         return NULL;
     }
     link->tcp = tcp;
+    link->since_ns = regx_now_ns();
     link->fd = fd;
     link->state = state;
     link->expects = REGX_TCP_SHORT_READ;
@@ -162,13 +165,24 @@ regx_status_t regx_tcp_link_flush(regx_tcp_link_t *link)
 
 /* ---- the end ---- */
 
-/* The peer closed it instead of letting it in: as one of too many that said nothing, or because it
- * was short of something. Nothing was sent by it; who wants to send makes another. */
-static bool was_put_out(const regx_tcp_link_t *link, int error)
+/* The peer closed it because nothing had been said by it for so long: this process was elsewhere. */
+static bool was_silent(const regx_tcp_link_t *link)
 {
-    return link->state == REGX_TCP_LINK_CONNECTING && link->conn != NULL &&
-           (error == 0 || error == ECONNRESET || error == EPIPE) &&
-           link->conn->reopened++ < REOPENED_MAX;
+    return !link->asked && regx_now_ns() - link->since_ns > REGX_TCP_SILENT_NS;
+}
+
+/* The peer closed it instead of letting it in, or never accepted it, as one that is outside MPI while
+ * many others connect. Nothing was sent by it; who wants to send makes another. */
+static bool is_tried_again(const regx_tcp_link_t *link, int error)
+{
+    const bool closed = error == 0 || error == ECONNRESET || error == EPIPE;
+    const bool not_accepted = error == ETIMEDOUT && !link->asked;
+
+    if (link->state != REGX_TCP_LINK_CONNECTING || link->conn == NULL) {
+        return false;
+    }
+    return (closed && was_silent(link)) ||
+           ((closed || not_accepted) && link->conn->reopened++ < REOPENED_MAX);
 }
 
 /* Whoever sends to that peer loses it, by whatever link. */
@@ -184,7 +198,7 @@ static void note_death(const regx_tcp_t *tcp, uint64_t peer)
 
 void regx_tcp_link_fail(regx_tcp_link_t *link, int error)
 {
-    if (was_put_out(link, error)) {
+    if (is_tried_again(link, error)) {
         regx_tcp_detach(link);
     }
     link->state = REGX_TCP_LINK_ENDED;

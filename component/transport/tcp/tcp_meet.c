@@ -1,51 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * How two processes come to a socket for both: who listens, who connects, who is let in, and which of
- * two that were opened at once is used.
+ * How two processes come to a socket for both: who connects, who is let in, and which of two that
+ * were opened at once is used.
  */
 #include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <unistd.h>
 
-#include "base/clock.h"
 #include "transport/tcp/tcp_internal.h"
-
-enum { ACCEPTS = 16 }; /* at once */
-
-/* So many may say nothing for longer than that. A peer may take its time: it says connect when its
- * program calls MPI again. */
-enum { SILENT_MAX = 64 };
-#define SILENT_NS INT64_C(10000000000)
-
-regx_status_t regx_tcp_listen(regx_tcp_t *tcp)
-{
-    tcp->epoll = epoll_create1(EPOLL_CLOEXEC);
-    tcp->listener = socket(tcp->at.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (tcp->epoll < 0 || tcp->listener < 0 ||
-        bind(tcp->listener, (struct sockaddr *)&tcp->at, tcp->at_length) != 0 ||
-        listen(tcp->listener, SOMAXCONN) != 0 ||
-        getsockname(tcp->listener, (struct sockaddr *)&tcp->at, &tcp->at_length) != 0 ||
-        !regx_tcp_watch_for(tcp, EPOLL_CTL_ADD, tcp->listener, NULL, EPOLLIN)) {
-        return REGX_UNREACHABLE;
-    }
-    return REGX_OK;
-}
-
-/* What may pass: the program closes something, or the kernel finds memory. */
-static bool is_shortage(int error)
-{
-    return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM ||
-           error == ENOSPC;
-}
-
-/* Said once. */
-static void note_crowded(regx_tcp_t *tcp, const char *what)
-{
-    if (!tcp->crowded) {
-        tcp->crowded = true;
-        regx_transport_fall_back(&tcp->config, REGX_TRACE_CHOICE, what);
-    }
-}
 
 /* Sends one of the first messages. A socket that has just been made takes it whole. */
 static void say(regx_tcp_link_t *link, regx_tcp_kind_t kind, const void *data, size_t length)
@@ -77,10 +40,9 @@ static void release_held(const regx_tcp_t *tcp, uint64_t peer)
     }
 }
 
-/* A peer with a lower id may hold a link of ours until one of its own is let in. That may be the one
- * for which there is no descriptor, because ours has the last: connect, said again, asks the peer to
- * hold it no longer. */
-static void urge(const regx_tcp_t *tcp)
+/* That may be the one for which there is no descriptor, because ours has the last: connect, said
+ * again, asks the peer to hold it no longer. */
+void regx_tcp_urge(const regx_tcp_t *tcp)
 {
     for (regx_tcp_link_t *link = tcp->links; link != NULL; link = link->next) {
         if (link->state == REGX_TCP_LINK_CONNECTING && link->asked && !link->urged &&
@@ -91,52 +53,11 @@ static void urge(const regx_tcp_t *tcp)
     }
 }
 
-/* Closes the link that has said nothing for longest, if there are too many and it had time enough. A
- * peer that has not got to it makes another. */
-static void put_out_a_stranger(const regx_tcp_t *tcp, int64_t now_ns)
-{
-    regx_tcp_link_t *oldest = NULL;
-    unsigned count = 0;
-
-    for (regx_tcp_link_t *link = tcp->links; link != NULL; link = link->next) {
-        if (link->state == REGX_TCP_LINK_STRANGER) {
-            oldest = link; /* the last of the list is the first that came */
-            count++;
-        }
-    }
-    if (count > SILENT_MAX && now_ns - oldest->since_ns > SILENT_NS) {
-        regx_tcp_link_end(oldest);
-    }
-}
-
-bool regx_tcp_accept(regx_tcp_t *tcp)
-{
-    int accepted = 0;
-
-    while (accepted < ACCEPTS) {
-        const int fd = accept4(tcp->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-
-        if (fd < 0) {
-            if (is_shortage(errno)) {
-                note_crowded(tcp, "tcp: no descriptor is left for a peer that connects");
-                urge(tcp);
-            }
-            break;
-        }
-        regx_tcp_link_t *link = regx_tcp_link_make(tcp, fd, REGX_TCP_LINK_STRANGER, EPOLLIN);
-        if (link != NULL) {
-            link->since_ns = regx_now_ns();
-            put_out_a_stranger(tcp, link->since_ns);
-        }
-        accepted++;
-    }
-    return accepted > 0;
-}
+#define NO_DESCRIPTOR "tcp: no descriptor is left to connect to a peer"
 
 static regx_status_t cannot_open(regx_tcp_conn_t *conn, int error)
 {
-    if (is_shortage(error)) {
-        note_crowded(regx_tcp_at(conn), "tcp: no descriptor is left to connect to a peer");
+    if (regx_tcp_is_short(regx_tcp_at(conn), error, NO_DESCRIPTOR)) {
         return REGX_AGAIN;
     }
     conn->error = error;
@@ -151,19 +72,30 @@ static regx_status_t open_link(regx_tcp_conn_t *conn)
     if (fd < 0) {
         return cannot_open(conn, errno);
     }
-    const int error = connect(fd, (struct sockaddr *)&conn->at, conn->at_length) == 0 ? 0 : errno;
+    /* The peer is to see no connection that comes to nothing. */
     regx_tcp_link_t *link =
         regx_tcp_link_make(tcp, fd, REGX_TCP_LINK_CONNECTING, EPOLLIN | EPOLLOUT);
     if (link == NULL) {
-        return cannot_open(conn, errno);
+        const int error = errno;
+
+        close(fd);
+        return cannot_open(conn, error);
     }
     link->peer = conn->super.peer;
     link->token = conn->token;
     link->ours = true;
     regx_tcp_attach(conn, link);
-    if (error != 0 && error != EINPROGRESS) {
-        regx_tcp_link_fail(link, error);
+    if (connect(fd, (struct sockaddr *)&conn->at, conn->at_length) == 0 || errno == EINPROGRESS) {
+        return REGX_OK;
     }
+    const int error = errno;
+
+    if (regx_tcp_is_short(tcp, error, NO_DESCRIPTOR)) {
+        regx_tcp_detach(link);
+        regx_tcp_link_end(link);
+        return REGX_AGAIN;
+    }
+    regx_tcp_link_fail(link, error);
     return REGX_OK;
 }
 
@@ -195,8 +127,10 @@ void regx_tcp_link_ask(regx_tcp_link_t *link)
 {
     int error = 0;
     socklen_t length = sizeof(error);
+    uint8_t byte;
 
-    if (getsockopt(link->fd, SOL_SOCKET, SO_ERROR, &error, &length) != 0 || error != 0) {
+    if (getsockopt(link->fd, SOL_SOCKET, SO_ERROR, &error, &length) != 0 || error != 0 ||
+        recv(link->fd, &byte, sizeof(byte), MSG_PEEK | MSG_DONTWAIT) == 0) { /* already closed */
         regx_tcp_link_fail(link, error);
         return;
     }

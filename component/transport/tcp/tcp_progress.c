@@ -63,6 +63,9 @@ bool regx_tcp_poll(regx_tcp_t *tcp, bool all)
     for (int i = 0; i < count; i++) {
         moved |= serve(tcp, events[i].data.ptr, events[i].events);
     }
+    if (tcp->newcomer >= 0) {
+        moved |= regx_tcp_accept(tcp);
+    }
     return moved;
 }
 
@@ -74,7 +77,7 @@ static void rest(regx_tcp_t *tcp)
         tcp->watch.state == REGX_TCP_WATCH_REFUSED ||
         tcp->idle < (is_unused(tcp) ? REST_UNUSED_LOOKS : REST_LOOKS) ||
         (is_unused(tcp) && atomic_load(&tcp->super.watched)) || tcp->arbiter.first != NULL ||
-        tcp->closing != NULL) {
+        tcp->closing != NULL || tcp->newcomer >= 0) {
         return;
     }
     const bool was_unused = is_unused(tcp);
@@ -106,6 +109,7 @@ static __attribute__((noinline)) int look(regx_tcp_t *tcp)
     regx_tcp_clean_up(tcp);
     regx_tcp_reap(tcp);
     regx_tcp_sweep(tcp);
+    regx_tcp_tell_no_answer(tcp);
     events = tcp->events;
     if (moved) {
         atomic_store_explicit(&tcp->super.unused, false, memory_order_relaxed);

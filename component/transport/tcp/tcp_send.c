@@ -7,6 +7,7 @@
  */
 #include <string.h>
 
+#include "base/clock.h"
 #include "transport/tcp/tcp_internal.h"
 
 /* What scratch[] of a put in line holds: the next one; bytes handed on; whether the last piece
@@ -64,6 +65,7 @@ regx_status_t regx_tcp_ready(regx_tcp_conn_t *conn)
     }
     if (conn->state == REGX_TCP_NEW) {
         conn->state = REGX_TCP_CONNECTING;
+        conn->since_ns = regx_now_ns();
         conn->next = tcp->open;
         tcp->open = conn;
     }

@@ -175,14 +175,36 @@ static void a_device_has_its_first_ipv4_address(void **state)
     socklen_t length;
 
     (void)state;
-    assert_int_equal(regx_tcp_device_address("lo", &address, &length), REGX_OK);
+    const regx_tcp_device_t loopback = DEVICE("lo", true, true, 0),
+                            none = DEVICE("none", true, false, 0);
+
+    assert_int_equal(regx_tcp_device_address(&loopback, &address, &length), REGX_OK);
     assert_int_equal(address.ss_family, AF_INET);
     assert_int_equal(length, sizeof(ipv4));
     memcpy(&ipv4, &address, sizeof(ipv4));
     assert_int_equal(ntohl(ipv4.sin_addr.s_addr), INADDR_LOOPBACK);
     assert_int_equal(ipv4.sin_port, 0);
-    assert_int_equal(regx_tcp_device_address("no such device", &address, &length),
-                     REGX_UNREACHABLE);
+    assert_int_equal(regx_tcp_device_address(&none, &address, &length), REGX_UNREACHABLE);
+}
+
+/* It has another one before, by which nobody of the subnet may be reached. */
+static void of_a_device_in_a_subnet_the_address_there_is_used(void **state)
+{
+    const regx_tcp_device_t *chosen;
+    struct sockaddr_storage address;
+    struct sockaddr_in ipv4;
+    socklen_t length;
+
+    (void)state;
+    assert_int_equal(regx_tcp_choose_device(machine, DEVICES, "192.168.7.0/24", NULL, &chosen,
+                                            error, sizeof(error)),
+                     REGX_OK);
+    assert_int_equal(regx_tcp_device_address(chosen, &address, &length), REGX_OK);
+    assert_int_equal(length, sizeof(ipv4));
+    memcpy(&ipv4, &address, sizeof(ipv4));
+    assert_int_equal(ipv4.sin_family, AF_INET);
+    assert_int_equal(ntohl(ipv4.sin_addr.s_addr), QUAD(192, 168, 7, 1));
+    assert_int_equal(ipv4.sin_port, 0);
 }
 
 int main(void)
@@ -195,6 +217,7 @@ int main(void)
         cmocka_unit_test(malformed_lists_are_refused),
         cmocka_unit_test(this_machine_is_listed),
         cmocka_unit_test(a_device_has_its_first_ipv4_address),
+        cmocka_unit_test(of_a_device_in_a_subnet_the_address_there_is_used),
     };
 
     return cmocka_run_group_tests_name("device", tests, NULL, NULL);

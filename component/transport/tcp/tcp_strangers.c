@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Strangers: those who have connected and have not yet said who they are. A peer may take its time: it
+ * says connect when its program calls MPI again. So strangers are kept, but not where there is not
+ * enough for all.
+ */
+#include <errno.h>
+#include <sys/socket.h>
+
+#include "base/clock.h"
+#include "transport/tcp/tcp_internal.h"
+
+/* It has said something that was not yet read: this process was elsewhere. */
+static bool has_spoken(const regx_tcp_link_t *link)
+{
+    uint8_t byte;
+
+    return recv(link->fd, &byte, sizeof(byte), MSG_PEEK | MSG_DONTWAIT) > 0;
+}
+
+void regx_tcp_put_out_stranger(const regx_tcp_t *tcp, unsigned allowed)
+{
+    regx_tcp_link_t *oldest = NULL;
+    unsigned count = 0;
+
+    for (regx_tcp_link_t *link = tcp->links; link != NULL; link = link->next) {
+        if (link->state == REGX_TCP_LINK_STRANGER) {
+            oldest = link; /* the last of the list is the first that came */
+            count++;
+        }
+    }
+    if (count > allowed && regx_now_ns() - oldest->since_ns > REGX_TCP_SILENT_NS &&
+        !has_spoken(oldest)) {
+        regx_tcp_link_end(oldest);
+    }
+}
+
+bool regx_tcp_is_short(regx_tcp_t *tcp, int error, const char *what)
+{
+    /* The program may close something, or the kernel find memory. */
+    if (error != EMFILE && error != ENFILE && error != ENOBUFS && error != ENOMEM &&
+        error != ENOSPC) {
+        return false;
+    }
+    if (!tcp->crowded) {
+        tcp->crowded = true;
+        regx_transport_fall_back(&tcp->config, REGX_TRACE_CHOICE, what);
+    }
+    regx_tcp_put_out_stranger(tcp, 0);
+    return true;
+}
