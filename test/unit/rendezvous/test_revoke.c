@@ -344,6 +344,18 @@ static void begin_revoked(stage_t *stage)
     replaced.lost = false;
 }
 
+/* Also if the cache has not been asked to look since it was told. */
+static void what_is_revoked_has_changed_in_use(void **state)
+{
+    stage_t *stage = open_stage(&pipeline);
+
+    (void)state;
+    begin_revoked(stage);
+    assert_true(stage->receiver->counters.inuse_changes > 0);
+    end(stage);
+    finish(stage);
+}
+
 /* The pool is taken by others, one receive waits for it, and another is to end. */
 static void it_ends_also_while_others_wait_for_the_pool(void **state)
 {
@@ -711,6 +723,7 @@ int main(void)
         cmocka_unit_test(a_change_elsewhere_revokes_nothing),
         cmocka_unit_test(a_transfer_without_changes_takes_one_message_more),
         cmocka_unit_test(a_peer_that_goes_in_mid_revocation_leaves_nothing),
+        cmocka_unit_test(what_is_revoked_has_changed_in_use),
         cmocka_unit_test(it_ends_also_while_others_wait_for_the_pool),
         cmocka_unit_test(what_was_registered_meanwhile_is_not_used_again),
         cmocka_unit_test(memory_that_cannot_be_written_is_given_up),
