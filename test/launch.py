@@ -44,6 +44,16 @@ class Build:
         assert found, said
         return int(found[1]), int(found[2])
 
+    @property
+    def osc(self) -> dict[str, object]:
+        """The settings with which Open MPI's own windows are right (mca-params/limits.md)."""
+        return {"osc_rdma_acc_use_amo": 0} if self.series >= (5, 0) else {}
+
+    @property
+    def osc_asks(self) -> bool:
+        """Whether puts to windows and the like come to the BTL; later ones go by messages alone."""
+        return self.series == (4, 1)
+
     @cached_property
     def parameters(self) -> dict[str, dict[str, str]]:
         """What ompi_info says of each parameter of regx: value, type, help and so on."""

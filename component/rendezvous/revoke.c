@@ -393,6 +393,9 @@ void regx_revokes_advance(regx_rndv_t *rndv)
         !atomic_load_explicit(&rndv->looks_due, memory_order_relaxed)) {
         return;
     }
+    if (head != rndv->watched_until) { /* what is granted now counts as changed in use */
+        regx_registry_progress(rndv->registry);
+    }
     regx_lock(&rndv->lock);
     rndv->watched_until = head;
     atomic_store_explicit(&rndv->looks_due, false, memory_order_relaxed);

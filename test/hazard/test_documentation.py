@@ -36,8 +36,10 @@ def test_every_key_of_the_report_is_documented() -> None:
 
 
 def test_exactly_the_existing_parameters_are_documented(build: Build, documented: dict[str, str]) -> None:
-    # Open MPI adds MPI_T's name of the version to every component's parameters.
-    there = {name for name in build.parameters if not name.endswith("_version")}
+    # Open MPI adds MPI_T's name of the version to every component's parameters, and 5.0 one about the
+    # memory of accelerators to every BTL's, which regx has no use for.
+    there = {name for name in build.parameters if not name.endswith("_version")
+             and name != "btl_regx_accelerator_max_send_size"}
     assert set(documented) == there
 
 

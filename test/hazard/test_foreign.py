@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Hazard 11: allocators that are not libc's, preloaded; Python as the host."""
 import os
+import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -8,19 +10,35 @@ import pytest
 from launch import Mpi
 from job import Job
 
-# By what the loader calls them, with settings that make them give memory back at once.
+# By the name that the loader knows, without the ABI's number, with settings that make them give memory
+# back at once.
 ALLOCATORS = {
-    "libjemalloc.so.2": {"MALLOC_CONF": "background_thread:true,dirty_decay_ms:0,muzzy_decay_ms:0"},
-    "libtcmalloc_minimal.so.4": {"TCMALLOC_RELEASE_RATE": "1000",
-                                 "TCMALLOC_AGGRESSIVE_DECOMMIT": "true"},
-    "libmimalloc.so.2": {"MIMALLOC_PAGE_RESET": "1", "MIMALLOC_RESET_DELAY": "0"},
+    "libjemalloc": {"MALLOC_CONF": "background_thread:true,dirty_decay_ms:0,muzzy_decay_ms:0"},
+    "libtcmalloc_minimal": {"TCMALLOC_RELEASE_RATE": "1000",
+                            "TCMALLOC_AGGRESSIVE_DECOMMIT": "true"},
+    "libmimalloc": {"MIMALLOC_PAGE_RESET": "1", "MIMALLOC_RESET_DELAY": "0"},
 }
 BACKENDS = ["none", "hooks", "notifier", "hooks+notifier"]
 
 
+def installed(library: str) -> Path:
+    """What is not there the loader would leave out, with a word that nobody reads."""
+    known = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True, check=True).stdout
+    found = re.search(rf"^\s*{library}\.so\.\d+ .* => (.+)$", known, re.M)
+    assert found, f"{library} is not installed"
+    return Path(found[1])
+
+
+def has_munmap(library: str) -> bool:
+    """Of its own, which the program then calls."""
+    symbols = subprocess.run(["objdump", "-T", installed(library)], capture_output=True, text=True,
+                             check=True).stdout
+    return re.search(r" DF (?!\*UND\*)\S+\t.* munmap$", symbols, re.M) is not None
+
+
 def preloaded(library: str) -> list[str]:
     """mpirun's words."""
-    words = ["-x", f"LD_PRELOAD={library}"]
+    words = ["-x", f"LD_PRELOAD={installed(library)}"]
     for name, value in ALLOCATORS[library].items():
         words += ["-x", f"{name}={value}"]
     return words
@@ -35,13 +53,15 @@ def refused(job: Job, backend: str, why: str) -> None:
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("library", ALLOCATORS)
 def test_other_allocators_exchange_right_data(mpi: Mpi, library: str, backend: str) -> None:
-    """Blocks of all sizes, allocated, exchanged and freed by several threads. tcmalloc brings its
+    """Blocks of all sizes, allocated, exchanged and freed by several threads. tcmalloc may bring its
     own munmap, which hooks in libc do not see: they are refused."""
     regx = {"rendezvous": "direct", "backend": backend, "inuse": "abort"}
-    if "tcmalloc" in library and "hooks" in backend:
+    if has_munmap(library) and "hooks" in backend:
         job = mpi("tools", 0, 100_000, btl="regx,vader,self", regx=regx, options=preloaded(library))
         refused(job, backend, "self-test: munmap by libc was not seen")
         return
+    if "tcmalloc" in library and mpi.build.series == (5, 0):
+        pytest.skip("with tcmalloc Open MPI 5.0 spoils the program's memory, with its own sm too")
     job = mpi("churn", 3, 60, 3_000_000, regx=regx, options=preloaded(library),
               timeout=300).checked(ranks=2)
     assert job.total("bytes_direct") > 0, str(job)

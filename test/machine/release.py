@@ -15,17 +15,20 @@ LIST = "copied"  # what was copied last
 # mounts with it.
 ENTER = ["setpriv", "--pdeathsig", "KILL",
          "unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
-# The devices are this machine's and nothing below /dev can be removed; /dev/shm is the command's own. A
-# command that was killed may have left packages half installed.
+# The root is a mount of its own, without which the command could make no namespaces. The devices are this
+# machine's and nothing below /dev can be removed; /dev/shm and /run are the command's own. A command that was killed
+# may have left packages half installed.
 MOUNT = """
 root=$1 place=$2
 shift 2
+mount --bind "$root" "$root"
 mount --rbind /dev "$root/dev"
 mount -t tmpfs -o mode=1777 shm "$root/dev/shm"
 mount -o remount,bind,ro "$root/dev"
 mount --rbind /sys "$root/sys"
 mount -t proc proc "$root/proc"
 mount -t tmpfs -o mode=1777 tmp "$root/tmp"
+mount -t tmpfs -o mode=755 run "$root/run"
 chroot "$root" dpkg --configure -a >&2
 exec chroot "$root" env -C "/$place" "$@"
 """

@@ -10,7 +10,7 @@ def test_put_get_and_accumulate_are_right(mpi: Mpi, build: Build, strategy: str)
     """MPI_Win_create, since MPI_Win_allocate on a node goes by osc/sm. 5.0 has osc/rdma alone, whose
     atomic operations are not right (mca-params/limits.md)."""
     osc: dict[str, object] = {"osc": "pt2pt,sm"} if build.series == (4, 1) else \
-        {"osc": "^ucx", "osc_rdma_acc_use_amo": 0}
+        {"osc": "^ucx", **build.osc}
     job = mpi("onesided", 8, 1000, 100_000, 4 << 20, ranks=4, mca=osc,
               regx={"rendezvous": strategy}).checked(ranks=4)
     assert job.total("bytes_eager") + job.total("bytes_frag") + job.total(f"bytes_{strategy}") \

@@ -17,8 +17,13 @@ def traffic(mpi: Mpi, **how: Any) -> Job:
     return job
 
 
+# sm of Open MPI 5.0, which has this name too, neither puts nor gets by the kernel's copy.
 HINDERED = "regx: btl_regx_exclusivity=65537: beside vader, Open MPI sends large messages in " \
     "fragments; leave vader out of btl, or set btl_vader_flags=send"
+
+
+def hindered(mpi: Mpi) -> list[str]:
+    return [HINDERED] if mpi.build.series == (4, 1) else []
 
 
 def carried(job: Job) -> int:
@@ -42,17 +47,19 @@ def test_higher_exclusivity_takes_the_node(mpi: Mpi) -> None:
     """Beside a vader with atomics Open MPI sends fragments, which is said."""
     regx = {"exclusivity": 65537, "rendezvous": "bounce"}
     job = traffic(mpi, btl="regx,vader,self", regx=regx)
-    assert job.complaints == [HINDERED] and job.total("bytes_bounce") == 0, str(job)
-    assert job.total("bytes_frag") > 4 * 3 * 100_000, str(job)
+    assert job.complaints == hindered(mpi), str(job)
+    path, other = ("frag", "bounce") if hindered(mpi) else ("bounce", "frag")
+    assert job.total(f"bytes_{path}") >= 4 * 3 * 100_000, str(job)
+    assert job.total(f"bytes_{other}") == 0, str(job)
     for mca in ({"btl_vader_flags": "send"}, {"btl_vader_flags": "send,put,get"},
-                {"btl_vader_single_copy_mechanism": "none"}):
+                *([{"btl_vader_single_copy_mechanism": "none"}] if hindered(mpi) else [])):
         job = traffic(mpi, btl="regx,vader,self", regx=regx, mca=mca).checked(ranks=4)
         assert job.total("bytes_bounce") >= 4 * 3 * 100_000, str(job)
 
 
 @pytest.mark.parametrize("btl", [None, "vader,self", "tcp,self"])
 def test_regx_does_nothing_unless_named(mpi: Mpi, btl: str | None) -> None:
-    job = traffic(mpi, btl=btl).ended_well()
+    job = traffic(mpi, btl=btl, mca={"btl_tcp_if_include": "lo"}).ended_well()
     assert not job.reports, str(job)
 
 
@@ -61,7 +68,7 @@ def test_enabled_by_the_administrator(mpi: Mpi) -> None:
     job = traffic(mpi, btl=None, regx={"enable": 1}).checked(ranks=4)
     assert carried(job) == 0, str(job)
     job = traffic(mpi, btl=None, regx={"enable": 1, "exclusivity": 65537})
-    assert job.complaints == [HINDERED] and carried(job) > 4 * 3 * 100_000, str(job)
+    assert job.complaints == hindered(mpi) and carried(job) > 4 * 3 * 100_000, str(job)
 
 
 @pytest.mark.parametrize("tls", ["posix", "sysv", "tcp"])

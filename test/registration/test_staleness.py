@@ -27,7 +27,9 @@ def test_seven_steps(programs: Path) -> None:
 
 
 @pytest.mark.parametrize(("way", "backend"), COLUMNS)
-def test_staleness_is_as_documented(programs: Path, way: str, backend: str) -> None:
+def test_staleness_is_as_documented(build: Build, programs: Path, way: str, backend: str) -> None:
+    if build.series >= (5, 0) and (way, backend) == ("libc", "hooks"):
+        pytest.skip("Open MPI 5.0 brings UCX, which has patched libc; only the program of MPI takes its hooks")
     try:
         measured = staleness.measure(programs, DEVICE, backend, way)
     except staleness.Unavailable as why:

@@ -33,6 +33,18 @@ static void begin_revoked(stage_t *stage)
     replaced.lost = false;
 }
 
+/* Also if the cache has not been asked to look since it was told. */
+static void what_is_revoked_has_changed_in_use(void **state)
+{
+    stage_t *stage = revoke_open(&revoke_pipeline);
+
+    (void)state;
+    begin_revoked(stage);
+    assert_true(stage->receiver->counters.inuse_changes > 0);
+    revoke_end(stage);
+    revoke_close(stage);
+}
+
 /* The pool is taken by others, one receive waits for it, and another is to end. */
 static void it_ends_also_while_others_wait_for_the_pool(void **state)
 {
@@ -293,6 +305,7 @@ static void a_buffer_that_keeps_changing_is_given_up(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_revoked_has_changed_in_use),
         cmocka_unit_test(it_ends_also_while_others_wait_for_the_pool),
         cmocka_unit_test(memory_that_cannot_be_written_is_given_up),
         cmocka_unit_test(memory_that_comes_back_is_granted_again),
