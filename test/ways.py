@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from job import Job
 from launch import Mpi
@@ -16,11 +17,12 @@ class Way:
     used: tuple[str, ...] = ()  # counters of the report that are not 0 then
 
     def run(self, mpi: Mpi, seed: int, operations: int, folder: Path,
-            environment: Mapping[str, str] | None = None, timeout: float = 120) -> Job:
+            environment: Mapping[str, str] | None = None, timeout: float = 120,
+            **how: Any) -> Job:
         # Another thread's arena does not fit into the room that the program leaves for others.
         return mpi("shadow", seed, operations, folder / "shared", *self.freedom, ranks=self.ranks,
                    regx=self.regx, timeout=timeout,
-                   environment={"MALLOC_ARENA_MAX": "1", **(environment or {})})
+                   environment={"MALLOC_ARENA_MAX": "1", **(environment or {})}, **how)
 
 
 CHUNKS: dict[str, object] = {"rndv_eager_limit": 0, "chunk_size": "16K", "chunk_depth": 2}

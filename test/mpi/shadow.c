@@ -10,10 +10,10 @@
  * of any kind (buffer.h); other pages under the same addresses. Whatever may have been written to
  * is compared with the shadow, with what lies around it, and now and then all.
  *
- * A WAY is a freedom that a parameter of regx gives a program: `drain`, that a buffer is unmapped
- * while a message uses it (btl_regx_inuse=drain), and `replace`, that other pages come under a
- * receive buffer's addresses meanwhile (btl_regx_grant=synchronous). By FILE, which the ranks share,
- * they see to it that the message is under way then.
+ * A WAY is `messages`: there are no windows; or a freedom that a parameter of regx gives a program:
+ * `drain`, that a buffer is unmapped while a message uses it (btl_regx_inuse=drain), and `replace`,
+ * that other pages come under a receive buffer's addresses meanwhile (btl_regx_grant=synchronous).
+ * By FILE, which the ranks share, they see to it that the message is under way then.
  */
 #include <fcntl.h>
 #include <sched.h>
@@ -48,7 +48,7 @@ struct part {
 
 static uint64_t seed, number, chance;
 static int rank, ranks;
-static bool drains, replaces;
+static bool onesided = true, drains, replaces;
 static struct shared *shared;
 
 static struct buffer buffers[BUFFERS]; /* of this rank */
@@ -195,15 +195,19 @@ static void open_window(int b)
     for (int of = 0; of < ranks; of++) {
         make_buffer(of, b);
     }
-    MPI_Win_create(buffers[b].memory, (MPI_Aint)buffers[b].size, 1, MPI_INFO_NULL, MPI_COMM_WORLD,
-                   &windows[b]);
-    MPI_Win_lock_all(0, windows[b]);
+    if (onesided) {
+        MPI_Win_create(buffers[b].memory, (MPI_Aint)buffers[b].size, 1, MPI_INFO_NULL,
+                       MPI_COMM_WORLD, &windows[b]);
+        MPI_Win_lock_all(0, windows[b]);
+    }
 }
 
 static void close_window(int b)
 {
-    MPI_Win_unlock_all(windows[b]);
-    MPI_Win_free(&windows[b]);
+    if (onesided) {
+        MPI_Win_unlock_all(windows[b]);
+        MPI_Win_free(&windows[b]);
+    }
     for (int of = 0; of < ranks; of++) {
         give_back(of, b);
     }
@@ -233,7 +237,7 @@ static void renew_content(void)
     renew_bytes(any_part(of, b, length), length);
 }
 
-/* A PRIVATE buffer at or behind that one, which is no window. */
+/* One that is PRIVATE and no window; -1: there is none. */
 static int private_buffer(int of)
 {
     for (int b = WINDOWS; b < BUFFERS; b++) {
@@ -245,7 +249,7 @@ static int private_buffer(int of)
 }
 
 /* Other pages come under some of the `length` bytes from `offset` on. Chance is this rank's own. */
-static void replace_some(struct buffer *buffer, size_t offset, size_t length, uint64_t *own)
+static void replace_some(const struct buffer *buffer, size_t offset, size_t length, uint64_t *own)
 {
     const size_t first = (offset + BUFFER_PAGE - 1) / BUFFER_PAGE;
     const size_t pages = (offset + length) / BUFFER_PAGE - first;
@@ -560,7 +564,7 @@ static bool is_whole(const struct message *message)
 /* As the sender stands still, what has not come whole is not through. */
 static void replace_step_by_step(const struct message *message, MPI_Request *request, uint64_t own)
 {
-    struct buffer *buffer = &buffers[message->to.buffer];
+    const struct buffer *buffer = &buffers[message->to.buffer];
     bool done = false;
 
     for (int n = 0; n < CHANGES && !done; n++) {
@@ -611,8 +615,8 @@ static const struct operation {
     void (*make)(void);
     unsigned weight;
     const bool *allowed;
-} operations[] = {{send_messages, 20, NULL},     {put_or_get, 8, NULL},
-                  {accumulate, 2, NULL},         {fetch, 4, NULL},
+} operations[] = {{send_messages, 20, NULL},     {put_or_get, 8, &onesided},
+                  {accumulate, 2, &onesided},    {fetch, 4, &onesided},
                   {renew_content, 4, NULL},      {renew_buffer, 4, NULL},
                   {renew_window, 1, NULL},       {replace_pages, 4, NULL},
                   {unmap_under_way, 6, &drains}, {replace_under_way, 6, &replaces}};
@@ -664,6 +668,7 @@ int main(int argc, char **argv)
     const uint64_t operations_wanted = strtoull(argv[2], NULL, 0);
     share(argv[3]);
     for (int n = 4; n < argc; n++) {
+        onesided = onesided && strcmp(argv[n], "messages") != 0;
         drains = drains || strcmp(argv[n], "drain") == 0;
         replaces = replaces || strcmp(argv[n], "replace") == 0;
     }
