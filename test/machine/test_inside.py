@@ -28,7 +28,8 @@ FILES = ["test/mpi/test_over_verbs.py", "test/hazard/test_verbs.py",
 LIBFABRIC = "test/registration/test_libfabric_verbs.py"
 ALONG = {"test/registration/test_staleness_verbs.py": ["test/registration/test_library_verbs.py",
                                                         LIBFABRIC],
-         "test/hazard/test_verbs_stale.py": ["test/hazard/test_verbs_grant.py"]}
+         "test/hazard/test_verbs_stale.py": ["test/hazard/test_verbs_grant.py",
+                                             "test/mpi/test_shadow_verbs.py"]}
 SIDE_BY_SIDE = 2  # one emulated machine leaves a good part of two cores idle
 SHORT = "test/mpi/test_over_verbs.py"
 WITHOUT_PAGING = "bookworm"  # a suite whose kernel can less

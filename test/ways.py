@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Ways to run the program `shadow`: parameters of regx, and the freedom that they give a program."""
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from job import Job
+from launch import Mpi
+
+
+@dataclass(frozen=True)
+class Way:
+    regx: dict[str, object] = field(default_factory=dict)
+    freedom: tuple[str, ...] = ()
+    ranks: int = 2
+    used: tuple[str, ...] = ()  # counters of the report that are not 0 then
+
+    def run(self, mpi: Mpi, seed: int, operations: int, folder: Path,
+            environment: Mapping[str, str] | None = None, timeout: float = 120,
+            **how: Any) -> Job:
+        # Another thread's arena does not fit into the room that the program leaves for others.
+        return mpi("shadow", seed, operations, folder / "shared", *self.freedom, ranks=self.ranks,
+                   regx=self.regx, timeout=timeout,
+                   environment={"MALLOC_ARENA_MAX": "1", **(environment or {})}, **how)
+
+
+CHUNKS: dict[str, object] = {"rndv_eager_limit": 0, "chunk_size": "16K", "chunk_depth": 2}
+WAYS = {
+    "windows": Way(ranks=3, used=("onesided_puts", "onesided_gets", "onesided_atomics")),
+    "alloc_mem": Way({"rendezvous": "together"}, used=("pieces_owned",)),
+    "remap": Way({"rendezvous": "remap", **CHUNKS}, ranks=3,
+                 used=("remap_pages", "remap_copied_bytes")),
+    "drain": Way({"rendezvous": "pipeline", "backend": "hooks", "inuse": "drain",
+                  "inuse_wait": 100_000, **CHUNKS}, ("drain",), used=("drain_waits",)),
+    "drain-read": Way({"rendezvous": "read", "backend": "hooks+notifier", "inuse": "drain",
+                       "inuse_wait": 100_000, **CHUNKS}, ("drain",), used=("drain_waits",)),
+    "synchronous": Way({"rendezvous": "pipeline", "backend": "notifier", "grant": "synchronous",
+                        "inuse": "ignore", **CHUNKS}, ("replace",), used=("grants_revoked",)),
+    "synchronous-direct": Way({"rendezvous": "direct", "backend": "hooks+notifier",
+                               "grant": "synchronous", "inuse": "ignore", **CHUNKS}, ("replace",),
+                              used=("grants_revoked",)),
+    "tcp": Way({"uct_tls": "tcp", "rendezvous": "pipeline", **CHUNKS}, ranks=3,
+               used=("bytes_tcp", "onesided_puts")),
+}
