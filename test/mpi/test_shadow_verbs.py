@@ -19,7 +19,7 @@ pytestmark = device.needed
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     full = metafunc.config.getoption("--full")
-    metafunc.parametrize("strategy", ["bounce", "direct"] * full + ["pipeline", "read"])
+    metafunc.parametrize("strategy", ["bounce", "direct", "read"] * full + ["pipeline"])
 
 
 def test_random_operations_are_right_over_verbs(mpi: Mpi, tmp_path: Path, strategy: str, seed: int,
