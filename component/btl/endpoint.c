@@ -7,10 +7,42 @@
 #include "btl/address.h"
 #include "btl/message.h"
 
-/* Progress walks the list without the lock: an endpoint is complete before it can be seen. */
-static void add(regx_module_t *module, regx_endpoint_t *endpoint)
+/* The one that is there already, and serves: for Open MPI one that was met, which is Open MPI's from
+ * now on. NULL: none. */
+static regx_endpoint_t *known_locked(regx_module_t *module, uint64_t peer, bool met)
+{
+    if (!met && module->met == 0) {
+        return NULL;
+    }
+    for (regx_endpoint_t *endpoint = module->endpoints; endpoint != NULL; endpoint = endpoint->next) {
+        if (endpoint->peer.id == peer && endpoint->state == REGX_ENDPOINT_OPEN &&
+            (met || endpoint->met)) {
+            if (!met) {
+                endpoint->met = false;
+                module->met--;
+            }
+            return endpoint;
+        }
+    }
+    return NULL;
+}
+
+static regx_endpoint_t *known(regx_module_t *module, uint64_t peer, bool met)
 {
     regx_lock(&module->lock);
+    regx_endpoint_t *endpoint = known_locked(module, peer, met);
+    regx_unlock(&module->lock);
+    return endpoint;
+}
+
+/* Answers the one that another thread has added meanwhile, if any. Progress walks the list without the
+ * lock: an endpoint is complete before it can be seen. */
+static regx_endpoint_t *add(regx_module_t *module, regx_endpoint_t *endpoint, bool met)
+{
+    regx_lock(&module->lock);
+    regx_endpoint_t *other = known_locked(module, endpoint->peer.id, met);
+    endpoint->met = met && other == NULL;
+    module->met += endpoint->met;
     endpoint->next = module->endpoints;
     if (endpoint->next != NULL) {
         endpoint->next->previous = endpoint;
@@ -21,6 +53,7 @@ static void add(regx_module_t *module, regx_endpoint_t *endpoint)
         module->endpoints_high = module->endpoint_count;
     }
     regx_unlock(&module->lock);
+    return other;
 }
 
 static void take_out(regx_module_t *module, const regx_endpoint_t *endpoint)
@@ -39,10 +72,14 @@ static void take_out(regx_module_t *module, const regx_endpoint_t *endpoint)
     regx_unlock(&module->lock);
 }
 
-regx_endpoint_t *regx_endpoint_new(regx_module_t *module, opal_proc_t *proc)
+static regx_endpoint_t *open_endpoint(regx_module_t *module, opal_proc_t *proc, bool met)
 {
-    regx_endpoint_t *endpoint = calloc(1, sizeof(*endpoint));
+    regx_endpoint_t *other = known(module, regx_compat_process(proc), met);
+    regx_endpoint_t *endpoint = other == NULL ? calloc(1, sizeof(*endpoint)) : NULL;
 
+    if (other != NULL) {
+        return other;
+    }
     if (endpoint == NULL) {
         return NULL;
     }
@@ -55,8 +92,24 @@ regx_endpoint_t *regx_endpoint_new(regx_module_t *module, opal_proc_t *proc)
     }
     regx_onesided_add(module->onesided, &endpoint->onesided, endpoint->peer.id,
                       endpoint->peer.conn);
-    add(module, endpoint);
+    other = add(module, endpoint, met);
+    if (other != NULL) {
+        regx_endpoint_leave(module, endpoint);
+        return other;
+    }
     return endpoint;
+}
+
+regx_endpoint_t *regx_endpoint_new(regx_module_t *module, opal_proc_t *proc)
+{
+    return open_endpoint(module, proc, false);
+}
+
+regx_endpoint_t *regx_endpoint_meet(regx_module_t *module, uint64_t peer)
+{
+    opal_proc_t *proc = regx_compat_proc(peer);
+
+    return proc != NULL ? open_endpoint(module, proc, true) : NULL;
 }
 
 void regx_endpoint_leave(regx_module_t *module, regx_endpoint_t *endpoint)

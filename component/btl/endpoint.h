@@ -23,6 +23,7 @@ struct mca_btl_base_endpoint_t {
     opal_proc_t *proc;
     regx_endpoint_t *next, *previous; /* in module->endpoints */
     _Atomic regx_endpoint_state_t state;
+    bool met; /* Open MPI has not asked for it yet; under the module's lock */
     /* Fragments that found no room, oldest first; written under the module's lock. */
     regx_fragment_t *_Atomic queue;
     regx_fragment_t *queue_end;
@@ -33,6 +34,10 @@ struct mca_btl_base_endpoint_t {
 /* Connects the module to that process. NULL: it does not reach it, or another module claims it, or
  * there is no memory; the user was told where that matters. Any thread. */
 regx_endpoint_t *regx_endpoint_new(regx_module_t *module, opal_proc_t *proc);
+
+/* The same to a process that has sent something for which Open MPI wants an endpoint, before it has
+ * asked for one itself; if it does, this one is its. */
+regx_endpoint_t *regx_endpoint_meet(regx_module_t *module, uint64_t peer);
 
 /* Open MPI gives it up: progress deletes it. Any thread, also inside a receive callback. */
 void regx_endpoint_leave(regx_module_t *module, regx_endpoint_t *endpoint);

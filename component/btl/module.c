@@ -25,15 +25,23 @@ static void handle_immediate(void *context, uint64_t sender, uint32_t value)
     }
 }
 
-/* Of Open MPI's tags for all BTLs, which only some of its releases have. */
+/* Of Open MPI's tags for all BTLs, which only some of its releases have. The sender may have looked for
+ * this process before this one has for it. */
 static void deliver_for_all(regx_module_t *module, uint64_t sender, uint8_t tag, const void *data,
                             size_t length)
 {
-    regx_endpoint_t *from = regx_compat_answers(tag) ? regx_endpoint_find(module, sender) : NULL;
+    regx_endpoint_t *from = NULL;
 
+    if (module->ending) {
+        return;
+    }
+    if (regx_compat_answers(tag)) {
+        from = regx_endpoint_find(module, sender);
+        from = from != NULL ? from : regx_endpoint_meet(module, sender);
+    }
     if (from == NULL) {
         regx_count(module->counters, &module->counters->malformed, 1); /* another BTL's, or none */
-    } else if (!module->ending) {
+    } else {
         regx_compat_receive(module->inbox, from, tag, data, length);
     }
 }

@@ -49,6 +49,7 @@ struct regx_module {
     regx_endpoint_t *_Atomic endpoints; /* all; added under the lock, taken out by progress alone */
     unsigned endpoint_count;
     unsigned endpoints_high; /* most at once */
+    unsigned met;            /* endpoints that Open MPI has not asked for */
     regx_link_t blocked;     /* endpoints that have fragments waiting, in the order of asking */
     regx_fragment_t *unused[REGX_FRAGMENT_KINDS];
     unsigned unused_frames; /* how many of REGX_FRAGMENT_FRAME */

@@ -32,6 +32,12 @@ uint64_t regx_compat_process(const opal_proc_t *proc)
     return number(proc->proc_name);
 }
 
+opal_proc_t *regx_compat_proc(uint64_t process)
+{
+    return opal_proc_for_name(
+        (opal_process_name_t){.jobid = (uint32_t)(process >> 32), .vpid = (uint32_t)process});
+}
+
 uint64_t regx_compat_self(void)
 {
     return number(OPAL_PROC_MY_NAME);

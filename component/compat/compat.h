@@ -44,6 +44,8 @@ int regx_compat_fetch(const mca_base_component_t *component, opal_proc_t *proc, 
 /* The number of a process, unique among all that can be connected. */
 uint64_t regx_compat_process(const opal_proc_t *proc);
 uint64_t regx_compat_self(void);
+/* That process. NULL: Open MPI does not know it. */
+opal_proc_t *regx_compat_proc(uint64_t process);
 uint32_t regx_compat_rank(void); /* in its job */
 
 bool regx_compat_same_node(const opal_proc_t *proc);

@@ -59,9 +59,18 @@ static const regx_transport_ops_t ops = {
     .abi = REGX_TRANSPORT_ABI, .name = "idle", .disconnect = disconnect};
 static regx_transport_t transport = {.ops = &ops};
 
+/* What another thread does meanwhile, once. */
+static regx_endpoint_t *(*interrupt)(regx_module_t *module, opal_proc_t *proc);
+static regx_endpoint_t *interrupted;
+
 bool regx_address_connect(regx_module_t *module, opal_proc_t *proc, regx_peer_t *peer)
 {
-    (void)module, (void)proc;
+    if (interrupt != NULL) {
+        regx_endpoint_t *(*const act)(regx_module_t *, opal_proc_t *) = interrupt;
+
+        interrupt = NULL;
+        interrupted = act(module, proc);
+    }
     conns[connected] = (regx_conn_t){.transport = &transport, .peer = peer->id, .wire = "idle"};
     peer->conn = &conns[connected++];
     return true;
@@ -76,6 +85,11 @@ void regx_fail_queued(regx_module_t *module, regx_endpoint_t *endpoint)
 uint64_t regx_compat_process(const opal_proc_t *proc)
 {
     return (uintptr_t)proc;
+}
+
+opal_proc_t *regx_compat_proc(uint64_t process)
+{
+    return (opal_proc_t *)(uintptr_t)process;
 }
 
 /* ---- the process ---- */
@@ -145,9 +159,66 @@ static void an_idle_peer_costs_its_endpoint_and_nothing_else(void **state)
     assert_int_equal(taken, with_all); /* to end takes no memory */
 }
 
+/* It sends before Open MPI has asked for it: then Open MPI gets the same, once. */
+static void a_peer_that_was_met_is_connected_once(void **state)
+{
+    regx_module_t module;
+    opal_proc_t *const proc = (opal_proc_t *)7;
+
+    (void)state;
+    open_module(&module);
+    regx_endpoint_t *met = regx_endpoint_meet(&module, 7);
+    assert_non_null(met);
+    assert_ptr_equal(regx_endpoint_meet(&module, 7), met);
+    assert_ptr_equal(regx_endpoint_find(&module, 7), met);
+    assert_ptr_not_equal(regx_endpoint_new(&module, (opal_proc_t *)8), met);
+    assert_ptr_equal(regx_endpoint_new(&module, proc), met);
+    assert_ptr_equal(regx_endpoint_meet(&module, 7), met);
+    assert_int_equal(connected, 2);
+    regx_endpoint_leave(&module, met);
+    regx_endpoint_t *again = regx_endpoint_new(&module, proc);
+    assert_ptr_not_equal(again, met);
+    assert_ptr_equal(regx_endpoint_meet(&module, 7), again);
+    regx_endpoints_delete_leaving(&module);
+    assert_int_equal(connected, 3);
+    assert_int_equal(disconnected, 1);
+    close_module(&module);
+}
+
+static regx_endpoint_t *meet(regx_module_t *module, opal_proc_t *proc)
+{
+    return regx_endpoint_meet(module, (uintptr_t)proc);
+}
+
+/* As by another thread, while this one connects. */
+static void of_two_that_connect_at_once_one_serves(void **state)
+{
+    regx_endpoint_t *(*const ways[])(regx_module_t *, opal_proc_t *) = {regx_endpoint_new, meet};
+
+    (void)state;
+    for (unsigned first = 0; first < 2; first++) {
+        regx_module_t module;
+        opal_proc_t *const proc = (opal_proc_t *)7;
+
+        open_module(&module);
+        interrupt = ways[1 - first];
+        regx_endpoint_t *endpoint = ways[first](&module, proc);
+        assert_non_null(interrupted);
+        assert_ptr_equal(endpoint, interrupted);
+        regx_endpoints_delete_leaving(&module);
+        assert_int_equal(connected, 2);
+        assert_int_equal(disconnected, 1);
+        assert_ptr_equal(regx_endpoint_find(&module, 7), endpoint);
+        assert_int_equal(module.met, 0);
+        close_module(&module);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_peer_that_was_met_is_connected_once),
+        cmocka_unit_test(of_two_that_connect_at_once_one_serves),
         cmocka_unit_test(an_idle_peer_costs_its_endpoint_and_nothing_else),
     };
 
