@@ -150,6 +150,9 @@ static void tcp_close(regx_transport_t *transport)
         (void)shutdown(tcp->listener, SHUT_RDWR); /* also a forked child's */
     }
     close_descriptor(tcp->listener);
+    if (tcp->newcomer >= 0) {
+        (void)shutdown(tcp->newcomer, SHUT_RDWR); /* likewise */
+    }
     close_descriptor(tcp->newcomer);
     close_descriptor(tcp->epoll);
     if (tcp->own_pool != NULL) {

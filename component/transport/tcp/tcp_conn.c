@@ -180,11 +180,10 @@ void regx_tcp_clean_up(regx_tcp_t *tcp)
     }
 }
 
-static bool does_not_answer(const regx_tcp_conn_t *conn, int64_t now_ns)
+static bool waits_for_answer(const regx_tcp_conn_t *conn)
 {
     return conn->state == REGX_TCP_CONNECTING &&
-           (conn->link == NULL || conn->link->state != REGX_TCP_LINK_OPEN) &&
-           now_ns - conn->since_ns > REGX_TCP_NO_ANSWER_NS;
+           (conn->link == NULL || conn->link->state != REGX_TCP_LINK_OPEN);
 }
 
 void regx_tcp_tell_no_answer(regx_tcp_t *tcp)
@@ -194,11 +193,8 @@ void regx_tcp_tell_no_answer(regx_tcp_t *tcp)
     if (events->silent == NULL || !regx_pace_due(&tcp->no_answer)) {
         return;
     }
-    const int64_t now_ns = regx_now_ns();
-
     for (regx_tcp_conn_t *conn = tcp->open; conn != NULL; conn = conn->next) {
-        if (!conn->told && does_not_answer(conn, now_ns)) {
-            conn->told = true;
+        if (waits_for_answer(conn) && ++conn->unanswered == REGX_TCP_NO_ANSWER_LOOKS) {
             events->silent(events->context, conn->super.peer);
         }
     }

@@ -53,9 +53,10 @@
 
 /* Who connects has so long to say something before it may be put out. */
 #define REGX_TCP_SILENT_NS INT64_C(10000000000)
-/* A peer that has not let this process in for so long is told of. */
-#define REGX_TCP_NO_ANSWER_NS INT64_C(600000000000)
-/* Between two looks for such peers. */
+/* A peer that has not let this process in at so many looks in a row is told of. Looks are counted, not
+ * time: this process may have been away itself. */
+#define REGX_TCP_NO_ANSWER_LOOKS 600u
+/* From one look to the next. */
 #define REGX_TCP_NO_ANSWER_LOOK_NS 1000000000
 
 /* The work of one turn: writes of puts per connection, and connections per progress. */
@@ -122,8 +123,7 @@ struct regx_tcp_conn {
     bool missed;           /* somebody tried to use it after it broke */
     bool peer_died;        /* a link ended by which it spoke */
     int error;             /* errno of what broke it; 0: the peer ended it */
-    bool told;             /* that the peer does not answer */
-    int64_t since_ns;      /* it is wanted; regx_now_ns */
+    unsigned unanswered;   /* looks that found that the peer has not answered */
     unsigned reopened;     /* times that a link of ours was closed instead of being let in */
     regx_tcp_link_t *link; /* NULL: none yet, or it broke */
 

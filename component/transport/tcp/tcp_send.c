@@ -65,7 +65,6 @@ regx_status_t regx_tcp_ready(regx_tcp_conn_t *conn)
     }
     if (conn->state == REGX_TCP_NEW) {
         conn->state = REGX_TCP_CONNECTING;
-        conn->since_ns = regx_now_ns();
         conn->next = tcp->open;
         tcp->open = conn;
     }
