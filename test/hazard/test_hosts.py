@@ -44,6 +44,8 @@ def test_two_ranks_on_each_of_two_hosts_use_both_wires(mpi: Mpi, tmp_path: Path)
 
 def test_processes_spawned_on_both_hosts_exchange_messages(mpi: Mpi, tmp_path: Path) -> None:
     """Children beside their parents, and on the other host."""
+    if mpi.build.series == (5, 0):
+        pytest.skip("Open MPI 5.0 cannot spawn on two hosts, with btl/tcp either")
     with two_hosts(tmp_path) as (around, options):
         job = mpi("dynamic", "spawn", 3, ranks=2, around=around, options=options)
     job.checked(ranks=2 + 2 * 3)
