@@ -36,7 +36,7 @@ static char *memory_of(const regx_shm_t *shm, char *main, unsigned index)
 void regx_stages_init(regx_shm_t *shm)
 {
 #if defined(MADV_POPULATE_WRITE)
-    madvise(memory_of(shm, regx_segment_base(&shm->main), 0), REGX_STAGES_WARM * REGX_STAGE_SIZE,
+    madvise(memory_of(shm, shm->main.base, 0), REGX_STAGES_WARM * REGX_STAGE_SIZE,
             MADV_POPULATE_WRITE);
 #else
     (void)shm;
@@ -174,8 +174,7 @@ static regx_stage_t *find_due_locked(const regx_shm_t *shm)
 /* Copies the next bytes of a message to its stage. */
 static void copy_in(const regx_shm_t *shm, regx_stage_t *stage)
 {
-    char *to =
-        memory_of(shm, regx_segment_base(&shm->main), (unsigned)(stage - shm->stages.stages));
+    char *to = memory_of(shm, shm->main.base, (unsigned)(stage - shm->stages.stages));
     const size_t end = regx_min(stage->length, stage->copied + REGX_STAGE_STEP);
 
     while (stage->copied < end) {
