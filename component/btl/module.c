@@ -106,7 +106,7 @@ static regx_status_t open_transport(regx_module_t *module, const regx_module_req
     return request->ops->open(&config, error, error_size, &module->transport);
 }
 
-/* Brings the pool's memory in, near the process, and locks it. A transport that registers has done
+/* Places the pool's memory near the process, and locks it. A transport that registers has done
  * both by registering: its pages cannot be moved any more, and locking them would count them twice
  * against the limit of locked memory. */
 static size_t lock_pool(const regx_transport_t *transport)

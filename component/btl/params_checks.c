@@ -13,6 +13,7 @@
 #include "base/memlock.h"
 #include "base/util.h"
 #include "registration/monitor.h"
+#include "registration/ucx.h"
 
 #define POOL_MAX_BY_DEFAULT (8u << 20)
 
@@ -151,12 +152,13 @@ static void size_cache(regx_params_t *params, uint64_t page)
     registration->cache_bytes = bytes > page ? bytes & ~(page - 1) : page;
 }
 
-/* Before the transport is opened, which brings a UCX that leaves libc alone. A UCX that something else
- * than Open MPI has loaded may be unloaded again, and ucm's code needs it. */
+/* By default not a UCX that something else than Open MPI has loaded: it may be unloaded again, and ucm's
+ * code needs it. */
 static const regx_hook_source_t *hook_source(regx_hooks_choice_t choice)
 {
     switch (choice) {
     case REGX_HOOKS_UCM:
+        regx_ucx_load();
         return regx_hooks_ucm;
     case REGX_HOOKS_OPAL:
         return &regx_compat_hooks;

@@ -8,36 +8,32 @@ AC_DEFUN([REGX_HWLOC], [
     regx_hwloc_version=`$PKG_CONFIG --modversion hwloc`
 ])
 
-dnl REGX_UCX: only regx_transport_uct.so may be linked with it; loading UCX changes the process. Of
-dnl UCP it takes the version alone, which UCT does not tell.
+dnl REGX_UCX: for btl_regx_hooks=ucm alone, and of it the header alone. The library is opened by name:
+dnl loading UCX changes the process.
 AC_DEFUN([REGX_UCX], [
     AC_ARG_WITH([ucx],
         [AS_HELP_STRING([--with-ucx@<:@=PREFIX@:>@],
-            [take UCX from PREFIX (default: where pkg-config finds it)])],
-        [], [with_ucx=yes])
-    regx_ucx_where=
+            [take the header of UCX's hooks from PREFIX (default: where the compiler finds it, if at all)])],
+        [], [with_ucx=auto])
+    UCX_CFLAGS=
     AS_CASE([$with_ucx],
-        [no], [AC_MSG_ERROR([regx cannot be built --without-ucx: its default transport, uct, is part of UCX])],
-        [yes], [],
-        [regx_ucx_where=" ($with_ucx)"
-         REGX_DISTCHECK_FLAGS="$REGX_DISTCHECK_FLAGS --with-ucx='$with_ucx'"
-         regx_found=
-         for regx_dir in "$with_ucx"/lib*/pkgconfig "$with_ucx"/lib/*/pkgconfig; do
-             AS_IF([test -f "$regx_dir/ucx-uct.pc"], [regx_found=$regx_dir])
-         done
-         AS_IF([test -z "$regx_found"],
-               [AC_MSG_ERROR([--with-ucx=$with_ucx: no ucx-uct.pc in a pkgconfig folder there])])
-         export PKG_CONFIG_PATH="$regx_found:$PKG_CONFIG_PATH"])
-    PKG_CHECK_MODULES([UCX], [ucx >= 1.13 ucx-uct ucx-ucs], [],
-        [AC_MSG_ERROR([UCX 1.13 or later (ucx-uct)$regx_ucx_where not found by pkg-config; install the Debian package libucx-dev, or give --with-ucx=PREFIX])])
-    REGX_SYSTEM_HEADERS([UCX])
-    regx_ucx_version=`$PKG_CONFIG --modversion ucx-uct`
-    dnl For btl_regx_hooks=ucm: the header alone, the library is opened by name.
-    regx_saved_CPPFLAGS=$CPPFLAGS
-    CPPFLAGS="$CPPFLAGS $UCX_CFLAGS"
-    AC_CHECK_HEADER([ucm/api/ucm.h],
-                    [AC_DEFINE([REGX_HAVE_UCM], [1], [UCX's hooks can be a source of hooks])])
-    CPPFLAGS=$regx_saved_CPPFLAGS
+        [yes | no | auto], [],
+        [AS_IF([test -f "$with_ucx/include/ucm/api/ucm.h"], [],
+               [AC_MSG_ERROR([--with-ucx=$with_ucx: no include/ucm/api/ucm.h there])])
+         UCX_CFLAGS="-isystem $with_ucx/include"
+         REGX_DISTCHECK_FLAGS="$REGX_DISTCHECK_FLAGS --with-ucx='$with_ucx'"])
+    AC_SUBST([UCX_CFLAGS])
+    regx_ucx_note="no (--without-ucx)"
+    AS_IF([test "x$with_ucx" != xno], [
+        regx_saved_CPPFLAGS=$CPPFLAGS
+        CPPFLAGS="$CPPFLAGS $UCX_CFLAGS"
+        AC_CHECK_HEADER([ucm/api/ucm.h],
+            [AC_DEFINE([REGX_HAVE_UCM], [1], [UCX's hooks can be a source of hooks])
+             regx_ucx_note="its hooks (ucm)"],
+            [regx_ucx_note="no (its hooks need the Debian package libucx-dev)"
+             AS_IF([test "x$with_ucx" != xauto],
+                   [AC_MSG_ERROR([ucm/api/ucm.h not found; install the Debian package libucx-dev, or give --with-ucx=PREFIX])])])
+        CPPFLAGS=$regx_saved_CPPFLAGS])
 ])
 
 dnl REGX_VERBS: rdma-core, only for regx_transport_verbs.so, which is left out without it.

@@ -22,8 +22,8 @@ hwloc_bitmap_t regx_place_near(hwloc_topology_t topology, hwloc_const_cpuset_t c
 void regx_place_bind(hwloc_topology_t topology, void *memory, size_t length);
 
 /* Locks as much of the memory (page-aligned) from its start as RLIMIT_MEMLOCK allows, in whole
- * pages; returns how many bytes are locked now. They stay locked until the memory is unmapped.
- * What is locked is also brought in: place first, then lock. */
+ * pages; returns how many bytes count as locked now, until the memory is unmapped. A page that is not
+ * there yet is brought in, and stays, when this process first touches it. */
 size_t regx_place_lock(void *memory, size_t length);
 
 #endif

@@ -308,7 +308,7 @@ const regx_backend_t regx_backend_hooks = {
 /* ---- UCX's ucm as the source ----
  * What it sees and does not see is as above. It patches libc's functions when it is installed and
  * leaves them patched; the user's choice alone. Opened by name: the component must not need UCX's
- * libraries (transport/load.h). */
+ * libraries (ucx.h). */
 
 #ifdef REGX_HAVE_UCM
 
@@ -344,8 +344,8 @@ static bool breaks_mremap(void)
     return major < 1 || (major == 1 && minor < 15);
 }
 
-/* Where regx opened UCX, it told it to leave libc alone (transport/load.c). ucm reads that when it
- * installs its hooks, now. */
+/* Where regx loaded UCX, it told it to leave libc alone (ucx.h). ucm reads that when it installs its
+ * hooks, now. */
 static ucs_status_t ucm_set_handler(ucm_global_config_t *options)
 {
     const int enabled = options->enable_events;
@@ -365,7 +365,7 @@ static regx_status_t ucm_install(regx_hook_report_t reporter, void *context, cha
      */
     ucm.object = dlopen("libucm.so.0", RTLD_LAZY | RTLD_NOLOAD);
     if (ucm.object == NULL) {
-        snprintf(error, error_size, "ucm: the transport in use does not bring UCX");
+        snprintf(error, error_size, "ucm: UCX is not there");
         return REGX_DENIED;
     }
     if (breaks_mremap()) {

@@ -5,7 +5,7 @@
 
 static const regx_catalog_entry_t entries[] = {
     {.word = {.word = "uct",
-              .help = "shared memory between processes of one node, by UCX, and tcp between nodes",
+              .help = "shared memory between processes of one node, and tcp between nodes",
               .more = "Which of them: btl_regx_uct_tls. Which network: btl_regx_if_include, "
                       "btl_regx_if_exclude."},
      .params = &regx_uct_params,

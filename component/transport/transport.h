@@ -117,7 +117,7 @@ typedef struct regx_transport_config {
     const char *if_exclude;
     const char *device;              /* one that `devices` named; NULL: open chooses */
     struct hwloc_topology *topology; /* what is known of the machine, or NULL; read by `devices` */
-    const char *tls; /* UCT transports allowed, comma-separated, or NULL for all that are known */
+    const char *tls; /* of posix, sysv and tcp: those allowed, comma-separated; NULL: all */
     const struct regx_verbs_settings *verbs; /* read by open alone; NULL: the defaults */
     bool threads;                            /* more than one thread will call */
     /* The next three are set by the multiplexer for the transports under it, and NULL otherwise.

@@ -4,7 +4,7 @@
  * That is the process's connect queue, claim cells and stages, its mailbox towards the neighbour, and
  * the neighbour's own memory: mailbox, stages, what it publishes. The input is a sequence of steps.
  *
- * What UCX makes of a segment's name is not looked at here (slabs.h). What a peer has this process read
+ * What is made of a segment's name is not looked at here (slabs.h). What a peer has this process read
  * for it is not looked at either: the kernel trusts it as far (assist.h).
  */
 #include "fuzz.h"

@@ -54,17 +54,7 @@ void slab_name(size_t i, regx_segment_name_t *name)
 {
     memset(name, 0, sizeof(*name));
     name->length = slabs[i].length;
-    name->key[0] = (uint8_t)i;
-}
-
-static size_t slab_of(const char *base)
-{
-    size_t i = 0;
-
-    while (slabs[i].base != base) {
-        i++;
-    }
-    return i;
+    name->number = (int32_t)i;
 }
 
 regx_status_t regx_segment_domain_open(regx_segment_domain_t *domain,
@@ -76,18 +66,13 @@ regx_status_t regx_segment_domain_open(regx_segment_domain_t *domain,
     return regx_segment_alloc(domain, probe_length, segment);
 }
 
-void regx_segment_domain_close(regx_segment_domain_t *domain)
-{
-    (void)domain;
-}
-
 size_t regx_segment_room(const regx_segment_domain_t *domain)
 {
     (void)domain;
     return 0; /* so mailboxes are short */
 }
 
-regx_status_t regx_segment_alloc(regx_segment_domain_t *domain, size_t length,
+regx_status_t regx_segment_alloc(const regx_segment_domain_t *domain, size_t length,
                                  regx_segment_t *segment)
 {
     const size_t i = slab_take(length);
@@ -96,27 +81,19 @@ regx_status_t regx_segment_alloc(regx_segment_domain_t *domain, size_t length,
     if (i == SLABS) {
         return REGX_NO_MEMORY;
     }
-    segment->memory.address = slabs[i].base;
-    segment->memory.length = length;
+    segment->base = slabs[i].base;
+    slab_name(i, &segment->name);
     return REGX_OK;
 }
 
 void regx_segment_free(regx_segment_t *segment)
 {
-    slab_give_back(slab_of(segment->memory.address));
-}
-
-regx_status_t regx_segment_pack(const regx_segment_domain_t *domain, const regx_segment_t *segment,
-                                regx_segment_name_t *name)
-{
-    (void)domain;
-    slab_name(slab_of(segment->memory.address), name);
-    return REGX_OK;
+    slab_give_back((size_t)segment->name.number);
 }
 
 regx_status_t regx_segment_map(const regx_segment_name_t *name, regx_mapping_t *mapping)
 {
-    const size_t i = name->key[0];
+    const size_t i = (uint32_t)name->number;
 
     if (i >= SLABS || slabs[i].base == NULL) {
         return REGX_UNREACHABLE;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What fuzz_shm has in place of UCX's segments (segment.h) and of the kernel's copies (vm.h). Segments
+ * What fuzz_shm has in place of segments (segment.h) and of the kernel's copies (vm.h). Segments
  * are memory of this program, the slabs, by their number. A copy writes what it should to where it is
  * told.
  */

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the machine refuses is done another way, right, counted by reason, and stdout stays clean.
-
-UCX prints its errors on stdout by default, and refusals make it print them."""
-import re
+"""What the machine refuses is done another way, right, counted by reason, and stdout stays clean."""
 from pathlib import Path
 
 import pytest
@@ -101,39 +98,6 @@ def test_together_denied_to_one_rank_takes_slots(mpi: Mpi, build) -> None:
     assert all(job.rank(rank)["messages_fallback"] > 0 for rank in (1, 2)), str(job)
     for rank in (1, 2):
         assert job.rank(rank)["chunks_receiver"] > 0, str(job)  # the peer helps if it has time
-
-
-# What UCX says of a setting. The last is an error when what it configures is opened.
-NOISE = [
-    ("UCX_LOG_LEVEL", "debug", "loading modules for uct"),
-    ("UCX_POSIX_HUGETLB_MODE", "perhaps", "Invalid value for HUGETLB_MODE: 'perhaps'."),
-]
-
-
-def printed(job: Job) -> set[str]:
-    """The places in UCX that a line on stdout names, in each process alike; all other lines as they are."""
-    lines = [line for line in job.stdout.splitlines() if not line.startswith("checked ")]
-    found = [re.match(r"\[\d+\.\d+\] \[\S+:\d+ *:\w+\] +(\S+:\d+) +UCX ", line) for line in lines]
-    return {place[1] if place else line for place, line in zip(found, lines)}
-
-
-@pytest.mark.parametrize("name,value,said", NOISE, ids=lambda word: word.split()[0])
-def test_ucx_is_kept_from_stdout(mpi: Mpi, name: str, value: str, said: str) -> None:
-    """Whatever it has to say is on stderr, as regx's; and the job runs on what is left. Open MPI 5.0 brings
-    UCX, and what that says when it is loaded is there without regx, too."""
-    without = mpi(*COLLECTIVE, ranks=2, btl="vader,self", environment={name: value})
-    job = mpi(*COLLECTIVE, ranks=2, environment={name: value})
-    assert f"regx: UCX: {said}" in job.stderr, str(job)
-    assert job.status == 0 and re.search(r"^checked \d+ bytes$", job.stdout, re.M), str(job)
-    assert printed(job) == printed(without), f"{job}\n{without}"
-    job.over("shm")
-
-
-def test_ucx_does_print_on_stdout(mpi: Mpi) -> None:
-    """Without regx to keep it from it; else the tests above prove nothing."""
-    job = mpi(*COLLECTIVE, ranks=2, pml="ucx", btl="self", environment={"UCX_LOG_LEVEL": "info"},
-              mca={"pml_ucx_tls": "any", "pml_ucx_devices": "any"})
-    assert "UCX" in job.stdout, str(job)
 
 
 def test_neither_shared_memory_nor_tcp_ends_the_job(mpi: Mpi, tmp_path: Path) -> None:

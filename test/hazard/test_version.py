@@ -46,20 +46,6 @@ def pretend(folder: Path, version: str) -> list[str]:
     return preloaded(folder, f'const char opal_version_string[] = "{version}";')
 
 
-def pretend_ucx(folder: Path, version: str) -> list[str]:
-    numbers = version.split(".")
-    return preloaded(folder, "void ucp_get_version(unsigned *major, unsigned *minor, "
-                     "unsigned *release) { *major = %s; *minor = %s; *release = %s; }" %
-                     tuple(numbers))
-
-
-@pytest.fixture
-def ucx() -> list[str]:
-    """The numbers of the version that regx was built for."""
-    return subprocess.run(["pkg-config", "--modversion", "ucx"], check=True, text=True,
-                          capture_output=True).stdout.strip().split(".")
-
-
 @pytest.mark.parametrize("release", ["0", "99", "5rc1"])
 def test_another_release_of_the_series(mpi: Mpi, build: Build, tmp_path: Path,
                                        release: str) -> None:
@@ -83,24 +69,3 @@ def test_another_open_mpi_series_is_refused(mpi: Mpi, build: Build, tmp_path: Pa
     assert job.status == 0 and job.stdout.startswith("checked "), str(job)
     assert not job.reports and len(job.complaints) == 1, str(job)
     assert f"but this is Open MPI {version}: not used" in job.complaints[0], str(job)
-
-
-def test_another_patch_of_ucx(mpi: Mpi, tmp_path: Path, ucx: list[str]) -> None:
-    mpi("collective", "--sizes", "10,100000", "bcast", ranks=4,
-        within=pretend_ucx(tmp_path, f"{ucx[0]}.{ucx[1]}.99")).checked(ranks=4)
-
-
-@pytest.mark.parametrize("step", [(1, 0), (0, 1), (0, -1)])
-def test_another_ucx(mpi: Mpi, tmp_path: Path, ucx: list[str], step: tuple[int, int]) -> None:
-    """UCT, which is inline for a good part, promises nothing between minor versions."""
-    version = f"{int(ucx[0]) + step[0]}.{int(ucx[1]) + step[1]}.1"
-    within = pretend_ucx(tmp_path, version)
-    job = mpi("collective", "--sizes", "10,100000", "bcast", ranks=4, btl="regx,vader,self",
-              within=within)
-    assert job.status == 0 and job.stdout.startswith("checked "), str(job)
-    assert not job.reports and len(job.complaints) == 1, str(job)
-    assert (f"btl_regx_transport=uct: built for UCX {ucx[0]}.{ucx[1]}, but this is UCX {version}: "
-            "not used; build it for this one") in job.complaints[0], str(job)
-    alone = mpi("collective", "--sizes", "10", "bcast", ranks=2, within=within)
-    assert alone.status != 0 and alone.stdout == "", str(alone)
-    assert len(alone.complaints) == 1 and version in alone.complaints[0], str(alone)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * The object regx_transport_uct.so: shared memory where Open MPI says "same node"; tcp for
- * everybody else, and for neighbours with whom shared memory is refused. The memory comes from UCX.
+ * everybody else, and for neighbours with whom shared memory is refused.
  */
 #include <string.h>
 
@@ -10,8 +10,6 @@
 #include "transport/rkey_table.h"
 #include "transport/shm/shm.h"
 #include "transport/tcp/tcp.h"
-#include "transport/uct/log.h"
-#include "transport/uct/version.h"
 
 /* In the order of preference. A new transport of this object is one line here. */
 static const regx_mux_wire_t wires[] = {
@@ -28,19 +26,13 @@ __attribute__((visibility("default"))) extern const regx_transport_ops_t regx_tr
 static regx_status_t open_all(const regx_transport_config_t *config, char *error, size_t error_size,
                               regx_transport_t **transport)
 {
-    const regx_status_t status = regx_uct_check_version(error, error_size);
-
-    if (status != REGX_OK) {
-        return status;
-    }
-    regx_uct_log_to_stderr();
-    const regx_status_t opened =
+    const regx_status_t status =
         regx_mux_open(&regx_transport_ops, wires, sizeof(wires) / sizeof(wires[0]), config, error,
                       error_size, transport);
-    if (opened == REGX_OK) { /* the same whichever of them are open */
+    if (status == REGX_OK) { /* the same whichever of them are open */
         (*transport)->max_frame = regx_min((*transport)->max_frame, REGX_SHM_MAX_FRAME);
     }
-    return opened;
+    return status;
 }
 
 const regx_transport_ops_t regx_transport_ops = {.abi = REGX_TRANSPORT_ABI,

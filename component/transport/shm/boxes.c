@@ -6,7 +6,6 @@
 
 struct regx_boxes_segment {
     regx_segment_t memory;
-    regx_segment_name_t name;
     uint32_t ring; /* bytes of payload of each box */
     bool taken[REGX_BOXES_SEGMENT];
     struct regx_boxes_segment *next;
@@ -19,7 +18,7 @@ static size_t offset_of(const regx_boxes_segment_t *segment, unsigned number)
 
 static regx_mailbox_memory_t *memory_of(const regx_boxes_segment_t *segment, unsigned number)
 {
-    char *base = regx_segment_base(&segment->memory);
+    char *base = segment->memory.base;
 
     return (regx_mailbox_memory_t *)(void *)(base + offset_of(segment, number));
 }
@@ -39,7 +38,7 @@ static size_t size_of_all(const regx_shm_boxes_t *boxes, uint32_t ring)
     return (boxes->neighbours + 1) * segments * REGX_BOXES_SEGMENT * regx_mailbox_size(ring);
 }
 
-/* The longest that leaves enough shared memory for others, since UCX takes a segment's at once. */
+/* The longest that leaves enough shared memory for others, since a segment takes all of its own at once. */
 static uint32_t choose_ring(const regx_shm_boxes_t *boxes, const regx_segment_domain_t *domain)
 {
     const size_t room = regx_segment_room(domain);
@@ -64,11 +63,6 @@ static regx_boxes_segment_t *add_segment(regx_shm_boxes_t *boxes, regx_segment_d
     segment->ring = choose_ring(boxes, domain);
     if (regx_segment_alloc(domain, offset_of(segment, REGX_BOXES_SEGMENT), &segment->memory) !=
         REGX_OK) {
-        free(segment);
-        return NULL;
-    }
-    if (regx_segment_pack(domain, &segment->memory, &segment->name) != REGX_OK) {
-        regx_segment_free(&segment->memory);
         free(segment);
         return NULL;
     }
@@ -128,7 +122,7 @@ void regx_boxes_free(regx_shm_boxes_t *boxes)
 
 const regx_segment_name_t *regx_box_segment(const regx_shm_box_t *box)
 {
-    return &box->segment->name;
+    return &box->segment->memory.name;
 }
 
 size_t regx_box_offset(const regx_shm_box_t *box)

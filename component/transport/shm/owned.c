@@ -2,17 +2,16 @@
 #define _GNU_SOURCE
 #include "transport/shm/owned.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/util.h"
 #include "transport/catalog.h"
+#include "transport/shm/reserve.h"
 
 /* Bytes of a segment, a multiple: small blocks share one. */
 #define SEGMENT_UNIT ((size_t)2 << 20)
@@ -45,38 +44,12 @@ void regx_owned_init(regx_owned_t *owned, regx_owned_shared_t *shared,
 
 /* ---- segments ---- */
 
-/* Beyond the limit of a file's size the process would get a signal. */
-static bool fits_file_limit(size_t length)
-{
-    struct rlimit limit;
-
-    return getrlimit(RLIMIT_FSIZE, &limit) == 0 && length <= limit.rlim_cur;
-}
-
-/* In parts: up to Linux 6.1 a signal undoes what an interrupted call did, and with a profiler's timer
- * one for all would not end. */
-static bool reserve(int file, size_t length)
-{
-    size_t done = 0;
-
-    while (done < length) {
-        const size_t part = regx_min(length - done, SEGMENT_UNIT);
-
-        if (fallocate(file, 0, (off_t)done, (off_t)part) == 0) {
-            done += part;
-        } else if (errno != EINTR) {
-            return false;
-        }
-    }
-    return true;
-}
-
 /* A file of that size, which cannot be changed, with all its pages. -1: there is none. */
 static int open_file(size_t length, struct stat *status)
 {
     const int file = memfd_create("regx", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
-    if (file >= 0 && (ftruncate(file, (off_t)length) != 0 || !reserve(file, length) ||
+    if (file >= 0 && (!regx_reserve(file, length) ||
                       fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0 ||
                       fstat(file, status) != 0)) {
         close(file);
@@ -103,7 +76,7 @@ static char *map_file(int file, size_t length)
 static char *open_segment(size_t length, regx_owned_name_t *name)
 {
     struct stat status;
-    const int file = fits_file_limit(length) ? open_file(length, &status) : -1;
+    const int file = open_file(length, &status);
     char *base = file >= 0 ? map_file(file, length) : NULL;
 
     if (base == NULL) {

@@ -1,143 +1,186 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#define _GNU_SOURCE
 #include "transport/shm/segment.h"
 
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <string.h>
+#include <sys/ipc.h>
+#include <sys/mman.h>
+#include <sys/shm.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
 
 #include "base/option.h"
-#include "transport/shm/mapped.h"
-#include "transport/uct/component.h"
-#include "transport/uct/log.h"
+#include "base/util.h"
+#include "transport/shm/reserve.h"
 
-static const char *const known_domains[] = {"posix", "sysv"};
+#define FOLDER "/dev/shm"
 
-static regx_status_t open_domain(regx_segment_domain_t *domain, const char *name)
+static const regx_segment_domain_t domains[] = {{REGX_SEGMENT_POSIX, "posix"},
+                                                {REGX_SEGMENT_SYSV, "sysv"}};
+
+/* ---- a file in /dev/shm ---- */
+
+static void *map_file(int file, size_t length)
 {
-    uct_md_attr_t attr;
+    void *base = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
 
-    domain->component = regx_uct_component(name);
-    if (domain->component == NULL ||
-        regx_uct_open_md(domain->component, name, &domain->md) != REGX_OK) {
-        return REGX_UNREACHABLE;
+    return base == MAP_FAILED ? NULL : base;
+}
+
+static regx_status_t alloc_posix(size_t length, regx_segment_t *segment)
+{
+    const int file = open(FOLDER, O_TMPFILE | O_EXCL | O_RDWR | O_CLOEXEC, S_IRUSR | S_IWUSR);
+
+    if (file < 0) {
+        return REGX_NO_MEMORY;
     }
-    if (uct_md_query(domain->md, &attr) != UCS_OK ||
-        (attr.cap.flags & (UCT_MD_FLAG_ALLOC | UCT_MD_FLAG_RKEY_PTR)) !=
-            (UCT_MD_FLAG_ALLOC | UCT_MD_FLAG_RKEY_PTR) ||
-        attr.rkey_packed_size > sizeof(((regx_segment_name_t *)0)->key) - 1) {
-        uct_md_close(domain->md);
-        return REGX_UNREACHABLE;
+    segment->base = regx_reserve(file, length) ? map_file(file, length) : NULL;
+    if (segment->base == NULL) {
+        close(file);
+        return REGX_NO_MEMORY;
     }
-    domain->key_size = attr.rkey_packed_size;
-    snprintf(domain->name, sizeof(domain->name), "%s", name);
+    segment->name.number = file;
     return REGX_OK;
+}
+
+/* The owner may make the file shorter later, and end this process so: it is trusted as far as the
+ * kernel trusts a process of the same user. */
+static regx_status_t map_posix(const regx_segment_name_t *name, void **base)
+{
+    struct stat status;
+    char path[64];
+
+    snprintf(path, sizeof(path), "/proc/%d/fd/%d", name->pid, name->number);
+    const int file = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (file < 0) {
+        return REGX_UNREACHABLE;
+    }
+    const bool is_there = fstat(file, &status) == 0 && (uint64_t)status.st_size >= name->length;
+    *base = is_there ? map_file(file, name->length) : NULL;
+    close(file);
+    if (!is_there) {
+        return REGX_INVALID;
+    }
+    return *base != NULL ? REGX_OK : REGX_UNREACHABLE;
+}
+
+/* ---- System V ---- */
+
+static void *attach(int id)
+{
+    void *base = shmat(id, NULL, 0);
+
+    return base == (void *)-1 ? NULL : base; /* NOLINT(performance-no-int-to-ptr) */
+}
+
+/* Linux still attaches a segment that is marked to be removed, as long as somebody has it. */
+static regx_status_t alloc_sysv(size_t length, regx_segment_t *segment)
+{
+    const int id = shmget(IPC_PRIVATE, length, IPC_CREAT | S_IRUSR | S_IWUSR);
+
+    if (id < 0) {
+        return REGX_NO_MEMORY;
+    }
+    segment->base = attach(id);
+    shmctl(id, IPC_RMID, NULL);
+    segment->name.number = id;
+    return segment->base != NULL ? REGX_OK : REGX_NO_MEMORY;
+}
+
+static regx_status_t map_sysv(const regx_segment_name_t *name, void **base)
+{
+    struct shmid_ds status;
+
+    *base = attach(name->number); /* first: from then on it stays the same one */
+    if (*base == NULL) {
+        return REGX_UNREACHABLE;
+    }
+    if (shmctl(name->number, IPC_STAT, &status) != 0 || status.shm_segsz < name->length) {
+        shmdt(*base);
+        return REGX_INVALID;
+    }
+    return REGX_OK;
+}
+
+/* ---- both ---- */
+
+regx_status_t regx_segment_alloc(const regx_segment_domain_t *domain, size_t length,
+                                 regx_segment_t *segment)
+{
+    length = regx_align_up(length, regx_page_size());
+    segment->name = (regx_segment_name_t){.length = length, .pid = getpid(), .kind = domain->kind};
+    return domain->kind == REGX_SEGMENT_POSIX ? alloc_posix(length, segment)
+                                              : alloc_sysv(length, segment);
+}
+
+void regx_segment_free(regx_segment_t *segment)
+{
+    if (segment->name.kind == REGX_SEGMENT_POSIX) {
+        munmap(segment->base, segment->name.length);
+        close(segment->name.number);
+    } else {
+        shmdt(segment->base);
+    }
 }
 
 regx_status_t regx_segment_domain_open(regx_segment_domain_t *domain,
                                        const regx_transport_config_t *config, size_t probe_length,
                                        regx_segment_t *segment)
 {
-    for (size_t i = 0; i < sizeof(known_domains) / sizeof(known_domains[0]); i++) {
-        const char *name = known_domains[i];
+    for (size_t i = 0; i < sizeof(domains) / sizeof(domains[0]); i++) {
+        const char *name = domains[i].name;
         char reason[REGX_REASON_LENGTH];
 
         if (config->tls != NULL && !regx_option_listed(config->tls, name)) {
             continue;
         }
-        if (open_domain(domain, name) != REGX_OK) {
-            snprintf(reason, sizeof(reason), "%s: not offered by UCX", name);
-        } else if (regx_segment_alloc(domain, probe_length, segment) == REGX_OK) {
+        if (regx_segment_alloc(&domains[i], probe_length, segment) == REGX_OK) {
+            *domain = domains[i];
             return REGX_OK;
-        } else {
-            regx_segment_domain_close(domain);
-            snprintf(reason, sizeof(reason), "%s: no shared memory of %zu bytes", name,
-                     probe_length);
         }
+        snprintf(reason, sizeof(reason), "%s: no shared memory of %zu bytes", name, probe_length);
         regx_transport_fall_back(config, REGX_TRACE_CHOICE, reason);
     }
     return REGX_UNREACHABLE;
 }
 
-void regx_segment_domain_close(regx_segment_domain_t *domain)
-{
-    uct_md_close(domain->md);
-}
-
+/* A tmpfs without a limit says that it has no blocks. */
 size_t regx_segment_room(const regx_segment_domain_t *domain)
 {
-    uct_md_attr_t attr;
+    struct statvfs status;
 
-    return uct_md_query(domain->md, &attr) == UCS_OK ? attr.cap.max_alloc : SIZE_MAX;
-}
-
-regx_status_t regx_segment_alloc(regx_segment_domain_t *domain, size_t length,
-                                 regx_segment_t *segment)
-{
-    const uct_alloc_method_t method = UCT_ALLOC_METHOD_MD;
-    const uct_mem_alloc_params_t params = {
-        .field_mask = UCT_MEM_ALLOC_PARAM_FIELD_FLAGS | UCT_MEM_ALLOC_PARAM_FIELD_MDS |
-                      UCT_MEM_ALLOC_PARAM_FIELD_NAME | UCT_MEM_ALLOC_PARAM_FIELD_MEM_TYPE,
-        .flags = UCT_MD_MEM_ACCESS_ALL,
-        .mds = {.mds = &domain->md, .count = 1},
-        .name = "regx",
-        .mem_type = UCS_MEMORY_TYPE_HOST};
-
-    regx_uct_log_suppress(true);
-    const ucs_status_t status = uct_mem_alloc(length, &method, 1, &params, &segment->memory);
-    regx_uct_log_suppress(false);
-    return status == UCS_OK ? REGX_OK : REGX_NO_MEMORY;
-}
-
-void regx_segment_free(regx_segment_t *segment)
-{
-    uct_mem_free(&segment->memory);
-}
-
-regx_status_t regx_segment_pack(const regx_segment_domain_t *domain, const regx_segment_t *segment,
-                                regx_segment_name_t *name)
-{
-    memset(name, 0, sizeof(*name));
-    name->base = (uintptr_t)segment->memory.address;
-    name->length = segment->memory.length;
-    name->size = domain->key_size;
-    snprintf(name->domain, sizeof(name->domain), "%s", domain->name);
-    return uct_md_mkey_pack(domain->md, segment->memory.memh, name->key) == UCS_OK ? REGX_OK
-                                                                                   : REGX_FAILED;
+    if (domain->kind != REGX_SEGMENT_POSIX || statvfs(FOLDER, &status) != 0 ||
+        status.f_blocks == 0) {
+        return SIZE_MAX;
+    }
+    return (size_t)status.f_bavail * status.f_frsize;
 }
 
 regx_status_t regx_segment_map(const regx_segment_name_t *name, regx_mapping_t *mapping)
 {
-    void *base;
+    regx_status_t status = REGX_INVALID;
+    void *base = NULL;
 
-    /* The key ends in a string in some versions of UCX: there must be a zero behind it. */
-    if (name->size >= sizeof(name->key) || name->key[sizeof(name->key) - 1] != 0 ||
-        memchr(name->domain, '\0', sizeof(name->domain)) == NULL) {
+    if (name->length == 0 || name->length > PTRDIFF_MAX || name->pid <= 0 || name->number < 0) {
         return REGX_INVALID;
     }
-    mapping->component = regx_uct_component(name->domain);
-    if (mapping->component == NULL) {
-        return REGX_UNREACHABLE;
+    if (name->kind == REGX_SEGMENT_POSIX) {
+        status = map_posix(name, &base);
+    } else if (name->kind == REGX_SEGMENT_SYSV) {
+        status = map_sysv(name, &base);
     }
-    regx_uct_log_suppress(true);
-    const ucs_status_t status = uct_rkey_unpack(mapping->component, name->key, &mapping->key);
-    regx_uct_log_suppress(false);
-    if (status != UCS_OK) {
-        return REGX_UNREACHABLE;
-    }
-    if (uct_rkey_ptr(mapping->component, &mapping->key, name->base, &base) != UCS_OK) {
-        uct_rkey_release(mapping->component, &mapping->key);
-        return REGX_UNREACHABLE;
-    }
-    if (!regx_mapped_shared(base, name->length)) {
-        uct_rkey_release(mapping->component, &mapping->key);
-        return REGX_INVALID;
-    }
-    mapping->base = base;
-    mapping->length = name->length;
-    return REGX_OK;
+    *mapping = (regx_mapping_t){base, name->length, (regx_segment_kind_t)name->kind};
+    return status;
 }
 
 void regx_segment_unmap(regx_mapping_t *mapping)
 {
-    uct_rkey_release(mapping->component, &mapping->key);
+    if (mapping->kind == REGX_SEGMENT_POSIX) {
+        munmap(mapping->base, mapping->length);
+    } else {
+        shmdt(mapping->base);
+    }
 }

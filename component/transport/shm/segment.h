@@ -1,48 +1,46 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Memory on a node that other processes can map: allocated, named and mapped by UCT.
+ * Memory on a node that other processes can map: a file without a name in /dev/shm ("posix"), or a
+ * segment of System V ("sysv").
  *
- * The only place that knows UCT's memory domains (posix, then sysv). Memory and what stands for
- * it in the file system or kernel are gone when the last process that maps it ends, also after
- * SIGKILL (UCT removes the names at once). Calls are made by one thread at a time.
+ * It is gone when the last process that maps it ends, also after SIGKILL: neither has a name that
+ * outlives the call that makes it. A file is mapped through its owner's descriptor in /proc. Calls
+ * are made by one thread at a time.
  */
 #ifndef REGX_TRANSPORT_SEGMENT_H
 #define REGX_TRANSPORT_SEGMENT_H
 
 #include <stddef.h>
 #include <stdint.h>
-#include <uct/api/uct.h>
 
 #include "base/status.h"
 #include "transport/transport.h"
 
-#define REGX_SEGMENT_NAME_MAX 160 /* bytes of a packed name */
+typedef enum regx_segment_kind { REGX_SEGMENT_POSIX = 1, REGX_SEGMENT_SYSV } regx_segment_kind_t;
 
 typedef struct regx_segment_domain { /* how this process allocates */
-    uct_component_h component;
-    uct_md_h md;
-    size_t key_size;
-    char name[16]; /* "posix" or "sysv" */
+    regx_segment_kind_t kind;
+    const char *name; /* "posix" or "sysv" */
 } regx_segment_domain_t;
-
-typedef struct regx_segment { /* memory that this process allocated */
-    uct_allocated_memory_t memory;
-} regx_segment_t;
 
 /* How a segment is named to other processes; sent as it is. */
 typedef struct regx_segment_name {
-    uint64_t base; /* in the owner */
     uint64_t length;
-    uint64_t size; /* of key */
-    char domain[16];
-    uint8_t key[REGX_SEGMENT_NAME_MAX - 40];
+    int32_t pid;    /* the owner's */
+    int32_t number; /* its descriptor, or System V's identifier */
+    uint32_t kind;
+    uint32_t zero;
 } regx_segment_name_t;
 
+typedef struct regx_segment { /* memory that this process allocated */
+    char *base;
+    regx_segment_name_t name;
+} regx_segment_t;
+
 typedef struct regx_mapping { /* another process's segment, mapped here */
-    uct_component_h component;
-    uct_rkey_bundle_t key;
     char *base;
     size_t length;
+    regx_segment_kind_t kind;
 } regx_mapping_t;
 
 /* Opens the first of posix and sysv that config->tls allows and that gives `probe_length` bytes,
@@ -51,26 +49,21 @@ typedef struct regx_mapping { /* another process's segment, mapped here */
 regx_status_t regx_segment_domain_open(regx_segment_domain_t *domain,
                                        const regx_transport_config_t *config, size_t probe_length,
                                        regx_segment_t *segment);
-void regx_segment_domain_close(regx_segment_domain_t *domain);
 
-/* Bytes that are free for all processes now, or SIZE_MAX: UCX does not know. */
+/* Bytes that are free for all processes now, or SIZE_MAX: not known. */
 size_t regx_segment_room(const regx_segment_domain_t *domain);
 
-/* `length` bytes of zeroed memory. REGX_NO_MEMORY. */
-regx_status_t regx_segment_alloc(regx_segment_domain_t *domain, size_t length,
+/* `length` bytes of zeroed memory, in whole pages. All of it is set aside at once, or a process that
+ * touched it later could be ended by SIGBUS; each page is cleared when it is first touched.
+ * REGX_NO_MEMORY. */
+regx_status_t regx_segment_alloc(const regx_segment_domain_t *domain, size_t length,
                                  regx_segment_t *segment);
 void regx_segment_free(regx_segment_t *segment);
-static inline char *regx_segment_base(const regx_segment_t *segment)
-{
-    return segment->memory.address;
-}
 
-regx_status_t regx_segment_pack(const regx_segment_domain_t *domain, const regx_segment_t *segment,
-                                regx_segment_name_t *name);
-
-/* Maps what another process packed. REGX_INVALID: malformed name, or no shared memory is where it
- * says. REGX_UNREACHABLE: it cannot be mapped from here (another name space, no descriptor left, its
- * owner gone). */
+/* Maps what another process named. REGX_INVALID: malformed name, or what it names is not that long.
+ * REGX_UNREACHABLE: it cannot be mapped from here (another name space, no descriptor left, its owner
+ * gone). What is mapped may still be something else of the same user's: a process number means
+ * another process in another name space. */
 regx_status_t regx_segment_map(const regx_segment_name_t *name, regx_mapping_t *mapping);
 void regx_segment_unmap(regx_mapping_t *mapping);
 

@@ -47,12 +47,6 @@ static regx_status_t shm_open(const regx_transport_config_t *config, char *error
         free(shm);
         return REGX_UNREACHABLE;
     }
-    if (regx_segment_pack(&shm->domain, &shm->main, &shm->main_name) != REGX_OK) {
-        regx_segment_free(&shm->main);
-        regx_segment_domain_close(&shm->domain);
-        free(shm);
-        return REGX_UNREACHABLE;
-    }
     shm->queue = &regx_shm_main(shm)->queue;
     shm->queue->cookie = cookie;
     regx_assists_init(&shm->assists, regx_shm_main(shm)->cells);
@@ -61,7 +55,7 @@ static regx_status_t shm_open(const regx_transport_config_t *config, char *error
     regx_lock_init(&shm->lock, config->threads);
     shm->super.ops = &regx_shm_ops;
     shm->super.front = &shm->super;
-    shm->super.pool_memory = regx_segment_base(&shm->main) + shm->pool_offset;
+    shm->super.pool_memory = shm->main.base + shm->pool_offset;
     shm->super.max_frame = REGX_SHM_MAX_FRAME;
     shm->super.wires = shm->domain.name;
     *transport = &shm->super;
@@ -82,7 +76,6 @@ static void shm_close(regx_transport_t *transport)
     regx_boxes_free(&shm->boxes);
     regx_owned_fini(&shm->owned);
     regx_segment_free(&shm->main);
-    regx_segment_domain_close(&shm->domain);
     regx_lock_fini(&shm->lock);
     free(shm);
 }
@@ -90,7 +83,7 @@ static void shm_close(regx_transport_t *transport)
 static size_t shm_address(regx_transport_t *transport, void *buffer)
 {
     const regx_shm_t *shm = regx_shm_of(transport);
-    const regx_shm_address_t address = {.main = shm->main_name,
+    const regx_shm_address_t address = {.main = shm->main.name,
                                         .pool_offset = shm->pool_offset,
                                         .pool_size = shm->super.pool_size,
                                         .cookie_address = (uintptr_t)&shm->queue->cookie,

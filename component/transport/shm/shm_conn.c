@@ -130,7 +130,7 @@ regx_status_t regx_shm_attach_locked(regx_shm_conn_t *conn)
                                             .mailboxes = *regx_box_segment(&conn->box),
                                             .mailbox_offset = regx_box_offset(&conn->box),
                                             .mailbox_ring = regx_box_ring(&conn->box),
-                                            .pool = shm->main_name,
+                                            .pool = shm->main.name,
                                             .pool_offset = shm->pool_offset,
                                             .pool_size = shm->super.pool_size};
 

@@ -111,7 +111,6 @@ typedef struct regx_shm {
     regx_transport_config_t config;
     regx_segment_domain_t domain;
     regx_segment_t main;
-    regx_segment_name_t main_name;
     size_t stage_offset, pool_offset; /* in the main segment */
     regx_connect_queue_t *queue;
     uint64_t accepted; /* requests of the connect queue */
@@ -171,7 +170,7 @@ static inline bool regx_shm_order_locked(regx_shm_conn_t *conn, size_t length)
 
 static inline regx_shm_main_t *regx_shm_main(const regx_shm_t *shm)
 {
-    return (regx_shm_main_t *)(void *)regx_segment_base(&shm->main);
+    return (regx_shm_main_t *)(void *)shm->main.base;
 }
 
 /* What scratch[] of pending operations holds. In the last word a zero-copy send has the token and

@@ -36,8 +36,7 @@ static char *memory_of(const regx_shm_t *shm, char *main, unsigned index)
 static void bring_in(const regx_shm_t *shm, unsigned first, unsigned count)
 {
 #if defined(MADV_POPULATE_WRITE)
-    madvise(memory_of(shm, regx_segment_base(&shm->main), first), count * REGX_STAGE_SIZE,
-            MADV_POPULATE_WRITE);
+    madvise(memory_of(shm, shm->main.base, first), count * REGX_STAGE_SIZE, MADV_POPULATE_WRITE);
 #else
     (void)shm, (void)first, (void)count;
 #endif
@@ -181,7 +180,7 @@ static regx_stage_t *find_due_locked(const regx_shm_t *shm)
 static void copy_in(regx_shm_t *shm, regx_stage_t *stage)
 {
     const unsigned index = (unsigned)(stage - shm->stages.stages);
-    char *to = memory_of(shm, regx_segment_base(&shm->main), index);
+    char *to = memory_of(shm, shm->main.base, index);
     const size_t end = regx_min(stage->length, stage->copied + REGX_STAGE_STEP);
 
     if ((shm->stages.brought_in & 1u << index) == 0) {

@@ -6,7 +6,7 @@
  * The kernel decides per peer whether it is allowed (same user, Yama's ptrace_scope, seccomp), so
  * it is asked, once, by reading a random cookie that the peer published. That also proves that
  * the process number means the same process in both name spaces. Shared memory is named by process
- * numbers too (UCX's posix), so what is mapped is checked by the same cookie.
+ * numbers too (segment.h), so what is mapped is checked by the same cookie.
  */
 #ifndef REGX_TRANSPORT_VM_H
 #define REGX_TRANSPORT_VM_H

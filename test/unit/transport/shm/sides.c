@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "sides.h"
 
-#include "transport/uct/log.h"
-
 bool side_threads;
 
 size_t frame_size(unsigned n)
@@ -67,7 +65,6 @@ static void open_side(side_t *side, bool wrong_cookie)
     regx_shm_address_t address;
     char error[256];
 
-    regx_uct_log_to_stderr();
     side->config = (regx_transport_config_t){
         .self = in_child ? CHILD : PARENT,
         .pool_size = POOL,

@@ -1,14 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The tcp wire before anything goes over it: what UCX says, what is left of the process as it was,
- * which addresses are taken.
+ * The tcp wire before anything goes over it: what is left of the process as it was, which addresses are
+ * taken.
  */
 #include "../../process.h"
 #include "sides.h"
-
-#include <ucs/debug/log_def.h>
-
-#include "transport/uct/log.h"
 
 static void malformed_addresses_are_refused(void **state)
 {
@@ -78,49 +74,15 @@ static void the_process_stays_as_it_was(void **state)
     }
     signals_caught(after);
     assert_string_equal(before, after);
-    assert_true(process_threads() <= threads); /* UCX, which is loaded, may have one that ends */
+    assert_int_equal(process_threads(), threads);
     close_side(&side);
     assert_true(files_open > files);
     assert_int_equal(process_descriptors(), files);
 }
 
-/* What reaches a descriptor while something of UCX's goes wrong. */
-static size_t complain(int descriptor, char *text, size_t size)
-{
-    FILE *file = tmpfile();
-    const int saved = dup(descriptor);
-    size_t length;
-
-    assert_non_null(file);
-    fflush(NULL);
-    assert_int_equal(dup2(fileno(file), descriptor), descriptor);
-    ucs_error("nothing is %s,\nreally", "wrong");
-    fflush(NULL);
-    assert_int_equal(dup2(saved, descriptor), descriptor);
-    close(saved);
-    rewind(file);
-    length = fread(text, 1, size - 1, file);
-    text[length] = '\0';
-    fclose(file);
-    return length;
-}
-
-static void ucx_complains_on_stderr_alone(void **state)
-{
-    char text[256];
-
-    (void)state;
-    regx_uct_log_to_stderr();
-    regx_uct_log_to_stderr(); /* once is enough, twice does not say it twice */
-    assert_int_equal(complain(STDOUT_FILENO, text, sizeof(text)), 0);
-    complain(STDERR_FILENO, text, sizeof(text));
-    assert_string_equal(text, "regx: UCX: nothing is wrong, really\n");
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ucx_complains_on_stderr_alone),
         cmocka_unit_test(the_process_stays_as_it_was),
         cmocka_unit_test(malformed_addresses_are_refused),
     };

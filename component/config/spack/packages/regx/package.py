@@ -14,11 +14,11 @@ class Regx(AutotoolsPackage):
 
     variant("verbs", default=True, description="Use RDMA devices")
 
-    # A build is good for one series of Open MPI and one minor version of UCX: Spack builds anew for others.
+    # A build is good for one series of Open MPI: Spack builds anew for others.
     depends_on("c", type="build")
     depends_on("openmpi@4.1,5.0,6.0")
     depends_on("pmix", when="^openmpi@5:")
-    depends_on("ucx@1.13:")
+    depends_on("ucx")
     depends_on("hwloc@2:")
     depends_on("rdma-core@40:", when="+verbs")
     depends_on("autoconf", type="build")
