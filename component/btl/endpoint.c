@@ -14,7 +14,8 @@ static regx_endpoint_t *known_locked(regx_module_t *module, uint64_t peer, bool 
     if (!met && module->met == 0) {
         return NULL;
     }
-    for (regx_endpoint_t *endpoint = module->endpoints; endpoint != NULL; endpoint = endpoint->next) {
+    for (regx_endpoint_t *endpoint = module->endpoints; endpoint != NULL;
+         endpoint = endpoint->next) {
         if (endpoint->peer.id == peer && endpoint->state == REGX_ENDPOINT_OPEN &&
             (met || endpoint->met)) {
             if (!met) {
