@@ -39,8 +39,8 @@ class Job:
 
     @property
     def complaints(self) -> list[str]:
-        """What regx said to the user. mpirun of 5.0 may put a blank before it."""
-        return [line.lstrip() for line in self.stderr.splitlines()
+        """What regx said to the user. mpirun of 5.0 may put a blank or a NUL before it."""
+        return [line.lstrip(" \0") for line in self.stderr.splitlines()
                 if "regx: " in line and "btl:regx: " not in line]  # the latter was asked for
 
     def total(self, key: str) -> int:

@@ -16,8 +16,8 @@ LIST = "copied"  # what was copied last
 ENTER = ["setpriv", "--pdeathsig", "KILL",
          "unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
 # The root is a mount of its own, without which the command could make no namespaces. The devices are this
-# machine's and nothing below /dev can be removed; /dev/shm and /run are the command's own. A command that was killed
-# may have left packages half installed.
+# machine's and nothing below /dev can be removed; /dev/shm and /run are the command's own. A command that
+# was killed may have left packages half installed.
 MOUNT = """
 root=$1 place=$2
 shift 2
