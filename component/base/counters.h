@@ -50,7 +50,8 @@ typedef enum regx_path {
     X(slots_high, LEVEL, "most bounce slots in use at once")                                       \
     X(chunks_high, LEVEL, "most chunks of one transfer in flight at once")                         \
     X(pool_bytes, LEVEL, "bytes of bounce memory")                                                 \
-    X(pool_pinned_bytes, LEVEL, "bytes of bounce memory that are locked")                          \
+    X(pool_pinned_bytes, LEVEL,                                                                    \
+      "bytes of bounce memory that are locked, on a node each page once it is touched")            \
     X(puts, COUNT, "puts done as the sender: one per slot or chunk written")                       \
     X(gets, COUNT, "gets done as the receiver")                                                    \
     X(chunks_sender, COUNT, "pieces copied by the sender (together)")                              \

@@ -16,7 +16,7 @@
 hwloc_bitmap_t regx_place_near(hwloc_topology_t topology, hwloc_const_cpuset_t cpuset);
 
 /* Prefers memory near this process for `length` bytes at `memory` (page-aligned, shared by other
- * processes), moving what is there already. `topology` may be NULL: then one is loaded for the
+ * processes), moving what this process has touched. `topology` may be NULL: then one is loaded for the
  * call, if the machine has several nodes with memory. Best effort: placing is never a reason to
  * fail. */
 void regx_place_bind(hwloc_topology_t topology, void *memory, size_t length);

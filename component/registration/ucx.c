@@ -47,25 +47,37 @@ static char **environment_for_ucx(char **before)
     return environment;
 }
 
+/* Loads it with all that it needs, for good: ucm calls the rest of UCX. */
+static void keep(void)
+{
+    (void)dlopen("libucp.so.0", RTLD_NOW | RTLD_LOCAL);
+}
+
 /* Open MPI's own threads may read the environment meanwhile (PMIx's was seen to). setenv may free
  * what they read: so the whole of it is exchanged. */
-void regx_ucx_load(void)
+static void load_quietly(void)
 {
-    /* Somebody else's UCX is as it is; the environment then means nothing any more. */
-    void *loaded = dlopen("libucs.so.0", RTLD_LAZY | RTLD_NOLOAD);
-
-    if (loaded != NULL) {
-        dlclose(loaded);
-        return;
-    }
     char **const before = environ;
     char **const during = environment_for_ucx(before);
     if (during == NULL) {
         return;
     }
     __atomic_store_n(&environ, during, __ATOMIC_RELEASE);
-    (void)dlopen("libucp.so.0", RTLD_NOW | RTLD_LOCAL); /* brings the rest */
-    if (environ == during) {                            /* else somebody has made another of it */
+    keep();
+    if (environ == during) { /* else somebody has made another of it */
         __atomic_store_n(&environ, before, __ATOMIC_RELEASE);
     }
+}
+
+void regx_ucx_load(void)
+{
+    void *loaded = dlopen("libucs.so.0", RTLD_LAZY | RTLD_NOLOAD);
+
+    if (loaded == NULL) {
+        load_quietly();
+        return;
+    }
+    /* Somebody else's is as it is; the environment means nothing to it any more. */
+    keep();
+    dlclose(loaded);
 }

@@ -7,8 +7,8 @@
 #ifndef REGX_REGISTRATION_UCX_H
 #define REGX_REGISTRATION_UCX_H
 
-/* Loads UCX for good, so that it leaves the process as it is; nothing, if there is no UCX or somebody
- * has loaded it before. Called by the thread that runs MPI_Init: it changes the environment for the time
+/* Loads UCX for good, so that it leaves the process as it is. If somebody has loaded it before, it is
+ * only kept, though its owner may go. Nothing, if there is no UCX. Called by the thread that runs MPI_Init: it changes the environment for the time
  * of the call. */
 void regx_ucx_load(void);
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Between hosts: two network namespaces. UCX's shared memory would reach across, and must not."""
+"""Between hosts: two network namespaces. Shared memory would reach across, and must not."""
 import re
 from pathlib import Path
 

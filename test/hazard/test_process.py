@@ -95,7 +95,7 @@ def test_installed_but_not_selected(mpi: Mpi, tmp_path: Path, how: str,
                                   {"uct_tls": "tcp"}], ids=str)
 def test_a_selected_regx_leaves_the_process_as_it_was(mpi: Mpi, tmp_path: Path, regx: dict[str, str],
                   without: dict[str, list[dict[str, State]]]) -> None:
-    """Loading UCX would rewrite libc and set signal handlers, unless it is kept from it."""
+    """UCX would rewrite libc and set signal handlers: it is not loaded, and regx does neither."""
     processes = states(mpi, tmp_path, "selected", regx=regx)
     assert list(tmp_path.glob("report.*")), "regx did not carry the job"
     for process, other in zip(processes, without["named"]):

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "base/util.h"
 
@@ -24,7 +25,8 @@ bool regx_reserve(int file, size_t length)
 {
     size_t done = 0;
 
-    if (!fits_file_limit(length)) {
+    /* The length first: by it older kernels decide whether a page may be a huge one. */
+    if (!fits_file_limit(length) || ftruncate(file, (off_t)length) != 0) {
         return false;
     }
     while (done < length) {

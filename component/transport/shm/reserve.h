@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Makes the file at least so long, with all its pages: later nobody who touches them is ended by
+/* Makes the file so long, with all its pages: later nobody who touches them is ended by
  * SIGBUS for lack of memory. The kernel clears a page when it is first touched. false: there is not so
  * much. Any thread. */
 bool regx_reserve(int file, size_t length);

@@ -3,8 +3,9 @@
  * Memory on a node that other processes can map: a file without a name in /dev/shm ("posix"), or a
  * segment of System V ("sysv").
  *
- * It is gone when the last process that maps it ends, also after SIGKILL: neither has a name that
- * outlives the call that makes it. A file is mapped through its owner's descriptor in /proc. Calls
+ * It is gone when the last process that maps it ends, also after SIGKILL: the file has no name, and a
+ * segment of System V is marked to be removed as soon as it is attached. (A process that is killed
+ * between those two calls leaves it.) A file is mapped through its owner's descriptor in /proc. Calls
  * are made by one thread at a time.
  */
 #ifndef REGX_TRANSPORT_SEGMENT_H
@@ -53,7 +54,7 @@ regx_status_t regx_segment_domain_open(regx_segment_domain_t *domain,
 /* Bytes that are free for all processes now, or SIZE_MAX: not known. */
 size_t regx_segment_room(const regx_segment_domain_t *domain);
 
-/* `length` bytes of zeroed memory, in whole pages. All of it is set aside at once, or a process that
+/* `length` bytes of zeroed memory, in whole pages. Of a file all is set aside at once, or a process that
  * touched it later could be ended by SIGBUS; each page is cleared when it is first touched.
  * REGX_NO_MEMORY. */
 regx_status_t regx_segment_alloc(const regx_segment_domain_t *domain, size_t length,

@@ -123,7 +123,7 @@ static void bring_pool_in_locked(regx_shm_conn_t *conn, uint64_t offset, size_t 
     const uint64_t part = regx_align_up((size + 63) / 64, regx_page_size());
     const uint64_t end = offset + length;
 
-    for (uint64_t at = offset - offset % part; at < end; at += part) {
+    for (uint64_t at = length > 0 ? offset - offset % part : end; at < end; at += part) {
         const uint64_t bit = UINT64_C(1) << at / part;
 
         if ((conn->pool_parts & bit) == 0) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Loading UCX: the environment is as it was, and so is the process.
+ * Loading UCX: the environment is as it was, and so is the process; and it stays.
  */
 #define _GNU_SOURCE
 #include "../process.h"
@@ -8,6 +8,7 @@
 
 #include <dlfcn.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "registration/ucx.h"
@@ -38,10 +39,42 @@ static void look(look_t *look)
     look->threads = process_threads();
 }
 
+enum { KEPT, GONE, NO_UCX };
+
+static int status_after_owner;
+
+/* Somebody else loads UCX before, and gives it up after. */
+static int load_after_another(void)
+{
+    void *other = dlopen("libucp.so.0", RTLD_NOW | RTLD_LOCAL);
+
+    if (other == NULL) {
+        return NO_UCX;
+    }
+    regx_ucx_load();
+    dlclose(other);
+    return dlopen("libucs.so.0", RTLD_LAZY | RTLD_NOLOAD) != NULL ? KEPT : GONE;
+}
+
+/* In a child, since this process is to load it first itself. */
+static void try_owner_that_goes(void)
+{
+    const pid_t child = fork();
+
+    if (child == 0) {
+        setenv("UCX_MEM_EVENTS", "n", 1);
+        _exit(load_after_another());
+    }
+    if (child < 0 || waitpid(child, &status_after_owner, 0) != child) {
+        abort();
+    }
+}
+
 static void load(void)
 {
     char **const real = environ;
 
+    try_owner_that_goes();
     look(&before);
     environ = own;
     regx_ucx_load();
@@ -76,9 +109,21 @@ static void the_process_stays_as_it_was(void **state)
     assert_int_equal(before.threads, after.threads);
 }
 
+static void it_stays_when_its_owner_goes(void **state)
+{
+    (void)state;
+    assert_true(WIFEXITED(status_after_owner));
+    if (WEXITSTATUS(status_after_owner) == NO_UCX) {
+        print_message("not tried: there is no UCX\n");
+        skip();
+    }
+    assert_int_equal(WEXITSTATUS(status_after_owner), KEPT);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(it_stays_when_its_owner_goes),
         cmocka_unit_test(the_process_stays_as_it_was),
         cmocka_unit_test(the_environment_stays_where_it_is),
     };
