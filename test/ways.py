@@ -33,8 +33,9 @@ WAYS = {
                  used=("remap_pages", "remap_copied_bytes")),
     "drain": Way({"rendezvous": "pipeline", "backend": "hooks", "inuse": "drain",
                   "inuse_wait": 100_000, **CHUNKS}, ("drain",), used=("drain_waits",)),
+    # The kernel reads the whole at once: it is chance whether a call has to wait for that.
     "drain-read": Way({"rendezvous": "read", "backend": "hooks+notifier", "inuse": "drain",
-                       "inuse_wait": 100_000, **CHUNKS}, ("drain",), used=("drain_waits",)),
+                       "inuse_wait": 100_000, **CHUNKS}, ("drain",), used=("messages_read",)),
     "synchronous": Way({"rendezvous": "pipeline", "backend": "notifier", "grant": "synchronous",
                         "inuse": "ignore", **CHUNKS}, ("replace",), used=("grants_revoked",)),
     "synchronous-direct": Way({"rendezvous": "direct", "backend": "hooks+notifier",
