@@ -40,8 +40,8 @@ static void release_held(const regx_tcp_t *tcp, uint64_t peer)
     }
 }
 
-/* That may be the one for which there is no descriptor, because ours has the last: connect, said
- * again, asks the peer to hold it no longer. */
+/* The peer's own link, which ours is held for, may be the one for which there is no descriptor, because
+ * ours has the last. Connect, said again, asks the peer to hold ours no longer. */
 void regx_tcp_urge(const regx_tcp_t *tcp)
 {
     for (regx_tcp_link_t *link = tcp->links; link != NULL; link = link->next) {

@@ -7,7 +7,6 @@
  */
 #include <string.h>
 
-#include "base/clock.h"
 #include "transport/tcp/tcp_internal.h"
 
 /* What scratch[] of a put in line holds: the next one; bytes handed on; whether the last piece
