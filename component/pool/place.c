@@ -94,10 +94,11 @@ void regx_place_bind(hwloc_topology_t topology, void *memory, size_t length)
     }
 }
 
-/* Not brought in now: of 8 MiB most jobs use little, and to clear it takes milliseconds. */
+/* Not brought in now: of 8 MiB most jobs use little, and to clear it takes milliseconds. But where
+ * only the older call is there (before Linux 4.4, a container's filter) all is. */
 static bool lock(void *memory, size_t length)
 {
-    return mlock2(memory, length, MLOCK_ONFAULT) == 0;
+    return mlock2(memory, length, MLOCK_ONFAULT) == 0 || mlock(memory, length) == 0;
 }
 
 size_t regx_place_lock(void *memory, size_t length)
