@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -102,7 +103,7 @@ static void all_of_a_file_is_set_aside(void **state)
 
     (void)state;
     open_stage(&stage, "posix");
-    assert_int_equal(fstat(stage.segment.name.number, &status), 0);
+    assert_int_equal(fstat(stage.segment.name.file.descriptor, &status), 0);
     assert_int_equal(status.st_size, stage.length);
     assert_int_equal(status.st_blocks * 512, stage.length);
     assert_int_equal(status.st_nlink, 0); /* nor has it a name that could be left behind */
@@ -159,7 +160,8 @@ static void a_file_that_is_shorter_is_refused(void **state)
 
     (void)state;
     open_stage(&stage, "posix");
-    assert_int_equal(ftruncate(stage.segment.name.number, (off_t)(stage.length - stage.page)), 0);
+    assert_int_equal(
+        ftruncate(stage.segment.name.file.descriptor, (off_t)(stage.length - stage.page)), 0);
     refused(&stage.segment.name, REGX_INVALID);
     close_stage(&stage);
 }
@@ -180,7 +182,10 @@ static void a_malformed_name_is_refused(void **state)
     name.pid = 0;
     refused(&name, REGX_INVALID);
     name = right;
-    name.number = -1;
+    name.file.descriptor = -1;
+    refused(&name, REGX_INVALID);
+    name = right;
+    name.id = -1;
     refused(&name, REGX_INVALID);
     close_stage(&stage);
 }
@@ -196,15 +201,33 @@ static void what_is_no_file_is_refused(void **state)
     open_stage(&stage, "posix");
     regx_segment_name_t name = stage.segment.name;
     assert_int_equal(pipe(ends), 0);
-    name.number = ends[0];
+    assert_true(regx_shm_file_name(ends[0], &name.file));
     refused(&name, REGX_INVALID);
-    assert_true(null >= 0);
-    name.number = null;
+    assert_true(null >= 0 && regx_shm_file_name(null, &name.file));
     refused(&name, REGX_INVALID);
     close(null);
     close(ends[0]);
     close(ends[1]);
     close_stage(&stage);
+}
+
+/* As where the program has closed a descriptor that it did not know, and the next file got its number:
+ * here another segment, so that nothing but the file itself tells. */
+static void another_file_of_that_number_is_refused(void **state)
+{
+    regx_segment_t another;
+    stage_t stage;
+
+    (void)state;
+    open_stage(&stage, "posix");
+    const int descriptor = stage.segment.name.file.descriptor;
+    assert_int_equal(regx_segment_alloc(&stage.domain, stage.length, &another), REGX_OK);
+    assert_int_equal(dup2(another.name.file.descriptor, descriptor), descriptor);
+    refused(&stage.segment.name, REGX_DENIED);
+    close_stage(&stage);
+    assert_int_not_equal(fcntl(descriptor, F_GETFD), -1); /* nor is that one closed */
+    close(descriptor);
+    regx_segment_free(&another);
 }
 
 static void what_is_gone_cannot_be_mapped(void **state)
@@ -235,7 +258,7 @@ static void nothing_is_left_behind(void **state)
         stage_t stage;
 
         open_stage(&stage, "sysv");
-        id = stage.segment.name.number;
+        id = stage.segment.name.id;
         (void)!write(ends[1], &id, sizeof(id));
         pause();
         _exit(0);
@@ -324,6 +347,7 @@ int main(void)
         cmocka_unit_test(a_file_that_is_shorter_is_refused),
         cmocka_unit_test(a_malformed_name_is_refused),
         cmocka_unit_test(what_is_no_file_is_refused),
+        cmocka_unit_test(another_file_of_that_number_is_refused),
         cmocka_unit_test(what_is_gone_cannot_be_mapped),
         cmocka_unit_test(nothing_is_left_behind),
         cmocka_unit_test(no_descriptor_is_left_open),
