@@ -23,8 +23,18 @@ static const regx_segment_domain_t domains[] = {{REGX_SEGMENT_POSIX, "posix"},
 
 /* ---- a file in /dev/shm ---- */
 
+/* Neighbours may open this process's descriptors: as a rule, unless it has more rights than they, or
+ * its program may not be read. */
+static bool is_dumpable(void)
+{
+    return prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) == 1;
+}
+
 static regx_status_t alloc_posix(size_t length, regx_segment_t *segment)
 {
+    if (!is_dumpable()) {
+        return REGX_DENIED;
+    }
     const int file = open(FOLDER, O_TMPFILE | O_EXCL | O_RDWR | O_CLOEXEC, S_IRUSR | S_IWUSR);
     if (file < 0) {
         return REGX_NO_MEMORY;
@@ -63,6 +73,8 @@ static regx_status_t alloc_sysv(size_t length, regx_segment_t *segment)
     return segment->base != NULL ? REGX_OK : REGX_NO_MEMORY;
 }
 
+/* An owner that this process knows by another number, or by none (0), is in another process name
+ * space: whether it still runs could not be told. (Before Linux 4.17 the number is the owner's own.) */
 static regx_status_t map_sysv(const regx_segment_name_t *name, void **base)
 {
     struct shmid_ds status;
@@ -74,6 +86,10 @@ static regx_status_t map_sysv(const regx_segment_name_t *name, void **base)
     if (shmctl(name->id, IPC_STAT, &status) != 0 || status.shm_segsz < name->length) {
         shmdt(*base);
         return REGX_INVALID;
+    }
+    if (status.shm_cpid != name->pid) {
+        shmdt(*base);
+        return REGX_DENIED;
     }
     return REGX_OK;
 }
@@ -115,7 +131,12 @@ regx_status_t regx_segment_domain_open(regx_segment_domain_t *domain,
             *domain = domains[i];
             return REGX_OK;
         }
-        snprintf(reason, sizeof(reason), "%s: no shared memory of %zu bytes", name, probe_length);
+        if (status == REGX_DENIED) {
+            snprintf(reason, sizeof(reason), "%s: this process is not dumpable", name);
+        } else {
+            snprintf(reason, sizeof(reason), "%s: no shared memory of %zu bytes", name,
+                     probe_length);
+        }
         regx_transport_fall_back(config, REGX_TRACE_CHOICE, reason);
     }
     return REGX_UNREACHABLE;

@@ -230,6 +230,82 @@ static void another_file_of_that_number_is_refused(void **state)
     regx_segment_free(&another);
 }
 
+/* A process of which there is one number in its own name space and none in this: it opens a segment,
+ * says its name, and waits. False: the machine allows no name spaces. */
+static bool open_apart(int name_of, int until)
+{
+    stage_t stage;
+    char byte;
+
+    if (unshare(CLONE_NEWPID) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWPID) != 0) {
+        return false;
+    }
+    const pid_t child = fork(); /* the first process there */
+    if (child == 0) {
+        open_stage(&stage, "sysv");
+        (void)!write(name_of, &stage.segment.name, sizeof(stage.segment.name));
+        (void)!read(until, &byte, 1);
+        _exit(0);
+    }
+    waitpid(child, NULL, 0);
+    return child > 0;
+}
+
+/* It could be mapped, but whether its owner still runs could not be told. */
+static void one_of_another_name_space_is_refused(void **state)
+{
+    regx_segment_name_t name;
+    int names[2], ends[2], status;
+
+    (void)state;
+    assert_int_equal(pipe(names), 0);
+    assert_int_equal(pipe(ends), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        close(names[0]);
+        close(ends[1]);
+        _exit(open_apart(names[1], ends[0]) ? 0 : 1);
+    }
+    close(names[1]);
+    close(ends[0]);
+    const ssize_t heard = read(names[0], &name, sizeof(name));
+    if (heard > 0) {
+        assert_int_equal(heard, sizeof(name));
+        refused(&name, REGX_DENIED);
+    }
+    close(names[0]);
+    close(ends[1]);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    if (heard == 0) {
+        print_message("not tried: no process name space\n");
+        skip();
+    }
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+/* A process into which others may not look has no file that they could open. */
+static void one_that_is_not_dumpable_takes_no_file(void **state)
+{
+    regx_counters_t counters = {0};
+    const regx_transport_config_t config = {.counters = &counters};
+    regx_segment_domain_t domain;
+    regx_segment_t segment, another;
+    stage_t stage;
+
+    (void)state;
+    open_stage(&stage, "posix");
+    assert_int_equal(prctl(PR_SET_DUMPABLE, 0, 0, 0, 0), 0);
+    const regx_status_t opened = regx_segment_domain_open(&domain, &config, 1u << 16, &segment);
+    const regx_status_t later = regx_segment_alloc(&stage.domain, stage.length, &another);
+    assert_int_equal(prctl(PR_SET_DUMPABLE, 1, 0, 0, 0), 0);
+    assert_int_equal(opened, REGX_OK);
+    assert_string_equal(domain.name, "sysv");
+    assert_string_equal(counters.fallbacks[0].reason, "posix: this process is not dumpable");
+    assert_int_equal(later, REGX_DENIED); /* also if it was before */
+    regx_segment_free(&segment);
+    close_stage(&stage);
+}
+
 static void what_is_gone_cannot_be_mapped(void **state)
 {
     (void)state;
@@ -348,6 +424,8 @@ int main(void)
         cmocka_unit_test(a_malformed_name_is_refused),
         cmocka_unit_test(what_is_no_file_is_refused),
         cmocka_unit_test(another_file_of_that_number_is_refused),
+        cmocka_unit_test(one_of_another_name_space_is_refused),
+        cmocka_unit_test(one_that_is_not_dumpable_takes_no_file),
         cmocka_unit_test(what_is_gone_cannot_be_mapped),
         cmocka_unit_test(nothing_is_left_behind),
         cmocka_unit_test(no_descriptor_is_left_open),
