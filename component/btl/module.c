@@ -12,6 +12,7 @@
 #include "btl/message.h"
 #include "btl/onesided.h"
 #include "btl/params.h"
+#include "btl/record.h"
 #include "btl/registry.h"
 #include "pool/place.h"
 
@@ -411,6 +412,7 @@ void regx_module_close(regx_module_t *module)
     }
     close_onesided(module);
     regx_fragments_free(module);
+    regx_records_free(module);
     regx_registry_stop(module);
     regx_pool_fini(&module->pool);
     module->transport->ops->close(module->transport);

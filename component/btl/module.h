@@ -53,6 +53,8 @@ struct regx_module {
     regx_link_t blocked;     /* endpoints that have fragments waiting, in the order of asking */
     regx_fragment_t *unused[REGX_FRAGMENT_KINDS];
     unsigned unused_frames; /* how many of REGX_FRAGMENT_FRAME */
+    union regx_record *unused_records;
+    unsigned unused_record_count;
     /* Read without the lock. */
     _Atomic unsigned leaving;   /* endpoints that progress is to delete */
     _Atomic unsigned queued;    /* fragments that wait, and peers of whom onesided waits */
