@@ -37,8 +37,7 @@ bool regx_compat_answers(mca_btl_base_tag_t tag);
 
 /* Publishes bytes for all processes that may ever connect; fetches those of one. Both answer an
  * OPAL error code; the fetched bytes are freed by the caller. Of a process that publishes nothing
- * the answer may take a second or two, or a minute where Open MPI was told not to exchange all at the
- * start. */
+ * the answer may take a second or two, or a minute where MPI_Init has not yet waited for all. */
 int regx_compat_publish(const mca_base_component_t *component, const void *bytes, size_t length);
 int regx_compat_fetch(const mca_base_component_t *component, opal_proc_t *proc, void **bytes,
                       size_t *length);

@@ -8,7 +8,15 @@
 #include "compat/compat.h"
 #include "compat/version.h"
 
+#include "ompi_config.h"
+
+#include "ompi/runtime/mpiruntime.h"
+#include "ompi/runtime/params.h"
 #include "opal/mca/pmix/pmix-internal.h"
+
+/* libmpi may be out of sight (compat.c). */
+#pragma weak ompi_mpi_state
+#pragma weak ompi_async_mpi_init
 
 /* 4.1, whose libopen-pal has the same name as that of 6.0, has none of these: it is to load this
  * component all the same, so that it can say that it was built for another one. */
@@ -75,14 +83,23 @@ int regx_compat_publish(const mca_base_component_t *component, const void *bytes
     return opal_pmix_convert_status(rc);
 }
 
-/* How many seconds to wait for what that process has published; 0: it is on this node if at all. All
- * processes have committed it before one is asked for, unless Open MPI was told not to wait for all at the
- * start. The second is counted by the daemon beside that process, from when it has not found the key:
- * a slow network does not use it up. (Without it, by PMIX_IMMEDIATE, PMIx 5.0.7 does not find all that
- * was exchanged.) */
+/* Whether a process has published all that it will. Those of another job had before they were
+ * connected, those of this one when MPI_Init returned, or before any was asked for: from 6.0 on Open MPI
+ * waits for all at the end of MPI_Init only. */
+static bool has_committed(const opal_proc_t *proc)
+{
+    return proc->proc_name.jobid != OPAL_PROC_MY_NAME.jobid || !opal_pmix_base_async_modex ||
+           (&ompi_mpi_state != NULL && ompi_mpi_state >= OMPI_MPI_STATE_INIT_COMPLETED &&
+            !ompi_async_mpi_init);
+}
+
+/* How many seconds to wait for what that process has published; 0: it is on this node if at all. The one
+ * second is counted by the daemon beside that process, from when it has not found the key: a slow
+ * network does not use it up. (Without it, by PMIX_IMMEDIATE, PMIx 5.0.7 does not find all that was
+ * exchanged.) */
 static int patience_for(const opal_proc_t *proc)
 {
-    if (proc->proc_name.jobid == OPAL_PROC_MY_NAME.jobid && opal_pmix_base_async_modex) {
+    if (!has_committed(proc)) {
         return 60;
     }
     return OPAL_PROC_ON_LOCAL_NODE(proc->proc_flags) ? 0 : 1;

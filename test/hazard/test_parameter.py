@@ -184,7 +184,7 @@ def test_bad_value_where_the_first_rank_is_late(mpi: Mpi) -> None:
 
 
 # How processes learn each other's addresses: all at the start, all later, or each when it is asked for.
-EXCHANGES = [{}, {"pmix_base_async_modex": 1},
+EXCHANGES = [{"pmix_base_async_modex": 0}, {"pmix_base_async_modex": 1},
              {"pmix_base_async_modex": 1, "pmix_base_collect_data": 0}]
 
 
