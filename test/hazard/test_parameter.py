@@ -193,6 +193,8 @@ EXCHANGES = [{"pmix_base_async_modex": 0}, {"pmix_base_async_modex": 1},
 def test_bad_value_on_one_host(mpi: Mpi, tmp_path: Path, ranks: str, reports: int,
                                exchange: dict[str, int]) -> None:
     """Two ranks on each of two: one line of the node that has it, and one if both have."""
+    if mpi.build.series == (4, 1) and exchange == {"pmix_base_async_modex": 1}:
+        pytest.skip("Open MPI 4.1 mostly fails in MPI_Init then, with btl/tcp too")
     with two_hosts(tmp_path) as (around, options):
         job = job_of_four(mpi, "regx,tcp,self", around=around, options=options, mca=exchange,
                           within=at(ranks, "chunk_size", "4M"))
