@@ -156,6 +156,8 @@ CONDITIONS: dict[str, Optional[Condition]] = {
     "no objdump, another processor than x86-64, or no Open MPI with an external PMIx": lambda run: (
         not shutil.which("objdump") or platform.machine() != "x86_64"
         or not list(pkglibdir().glob("mca_pmix_ext*.so"))),
+    "Open MPI 4.1": lambda run: '_VERSION_FOUND "4.1.' in text(
+        str(BUILD / "obj/component/config/config.h")),
     "Open MPI 5.0": lambda run: '_VERSION_FOUND "5.0.' in text(
         str(BUILD / "obj/component/config/config.h")),
     "Open MPI 5.0 or later": lambda run: not re.search(
@@ -227,6 +229,7 @@ EXPECTED = [
      "no objdump, another processor than x86-64, or no Open MPI with an external PMIx"),
     (r"test_dynamic\.py", "Open MPI 5.0 does not come back", "Open MPI 5.0"),
     (r"test_foreign\.py", "Open MPI 5.0 spoils", "Open MPI 5.0"),
+    (r"test_parameter\.py", "Open MPI 4.1 mostly fails in MPI_Init", "Open MPI 4.1"),
     (r"test_hosts\.py|test_newcomers\.py", "Open MPI 5.0 cannot spawn", "Open MPI 5.0"),
     (r"test_staleness\.py", "Open MPI 5.0 brings UCX", "Open MPI 5.0 or later"),
     (r"test_registration_command\.py", "this is UCX|UCX is not there", "another UCX than 1.13"),

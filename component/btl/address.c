@@ -5,6 +5,8 @@
  *      4 u64 the node's identity, little-endian as all that follows
  *     12 for each address: u8 length of the transport's name, the name,
  *        u16 length of the transport's address, the address
+ *
+ * Of a process that does not take part, for all that it was asked to: one byte, zero.
  */
 #include "btl/address.h"
 
@@ -17,6 +19,7 @@
 #include "btl/claim.h"
 
 #define HEADER 12
+#define NONE_SIZE 1
 #define VERSION 5
 #define NAME_MAX_LENGTH 15 /* of a transport */
 
@@ -103,6 +106,13 @@ bool regx_address_publish(regx_component_t *component)
     }
     return regx_compat_publish(&component->super.btl_version, bytes, (size_t)(at - bytes)) ==
            OPAL_SUCCESS;
+}
+
+void regx_address_publish_none(const regx_component_t *component)
+{
+    const uint8_t none[NONE_SIZE] = {0};
+
+    (void)regx_compat_publish(&component->super.btl_version, none, sizeof(none));
 }
 
 /* Reads a length of `size` bytes and that many bytes. false: they are not there. */
@@ -276,7 +286,9 @@ bool regx_address_connect(regx_module_t *module, opal_proc_t *proc, regx_peer_t 
         trace_connection(module, proc, peer, "not used", "that process does not use regx");
         return false;
     }
-    if (length < HEADER || bytes[0] != VERSION || bytes[1] != REGX_CONTROL_VERSION) {
+    if (length == NONE_SIZE) {
+        trace_connection(module, proc, peer, "not used", "regx is refused or not usable there");
+    } else if (length < HEADER || bytes[0] != VERSION || bytes[1] != REGX_CONTROL_VERSION) {
         trace_connection(module, proc, peer, "not used", "it runs another build of regx");
         if (length >= 4 && module->place == 0) {
             say_mismatch(proc, bytes);
