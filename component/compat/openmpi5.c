@@ -2,9 +2,11 @@
  *
  * Open MPI 5.0 and 6.0.
  */
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "compat/compat.h"
 #include "compat/version.h"
 
@@ -13,6 +15,8 @@
 #include "ompi/runtime/mpiruntime.h"
 #include "ompi/runtime/params.h"
 #include "opal/mca/pmix/pmix-internal.h"
+
+#define PATIENCE 60 /* seconds */
 
 /* libmpi may be out of sight (compat.c). */
 #pragma weak ompi_mpi_state
@@ -84,13 +88,28 @@ int regx_compat_publish(const mca_base_component_t *component, const void *bytes
 }
 
 /* Whether a process has published all that it will. Those of another job had before they were
- * connected, those of this one when MPI_Init returned, or before any was asked for: from 6.0 on Open MPI
- * waits for all at the end of MPI_Init only. */
+ * connected, those of this one when MPI_Init returned, or before any was asked for: if the exchange is
+ * asynchronous, Open MPI may wait for all at the end of MPI_Init only. */
 static bool has_committed(const opal_proc_t *proc)
 {
     return proc->proc_name.jobid != OPAL_PROC_MY_NAME.jobid || !opal_pmix_base_async_modex ||
            (&ompi_mpi_state != NULL && ompi_mpi_state >= OMPI_MPI_STATE_INIT_COMPLETED &&
             !ompi_async_mpi_init);
+}
+
+/* How many seconds of the minute are left that this process waits for all those together of which it
+ * is not known that they have committed; at least one. */
+static int rest_of_patience(void)
+{
+    static _Atomic int64_t first;
+    int64_t began = 0;
+    const int64_t now = regx_now_ns();
+
+    if (atomic_compare_exchange_strong(&first, &began, now)) {
+        began = now;
+    }
+    const int64_t rest = PATIENCE - (now - began) / 1000000000;
+    return rest > 1 ? (int)rest : 1;
 }
 
 /* How many seconds to wait for what that process has published; 0: it is on this node if at all. The one
@@ -100,13 +119,14 @@ static bool has_committed(const opal_proc_t *proc)
 static int patience_for(const opal_proc_t *proc)
 {
     if (!has_committed(proc)) {
-        return 60;
+        return rest_of_patience();
     }
     return OPAL_PROC_ON_LOCAL_NODE(proc->proc_flags) ? 0 : 1;
 }
 
 /* Waits that many seconds for what has not come to this node. Without a bound PMIx would wait for ever for
- * a key that a process on another node does not publish. */
+ * a key that a process on another node does not publish. (If another request for the same process is
+ * under way from this node already, PMIx gives both its outcome.) */
 static pmix_status_t get(const opal_process_name_t *name, const char *key, int patience,
                          pmix_value_t **value)
 {
@@ -142,11 +162,23 @@ static pmix_status_t get_of(const opal_process_name_t *name, const mca_base_comp
 int regx_compat_fetch(const mca_base_component_t *component, opal_proc_t *proc, void **bytes,
                       size_t *length)
 {
+    /* The last one that had published nothing: each module asks for it, and each time could take a
+     * second. */
+    static _Atomic uint64_t without = UINT64_MAX;
+    const uint64_t process = regx_compat_process(proc);
     pmix_value_t *value;
-    const pmix_status_t rc = get_of(&proc->proc_name, component, patience_for(proc), &value);
 
     *bytes = NULL;
     *length = 0;
+    if (atomic_load(&without) == process) {
+        return OPAL_ERR_NOT_FOUND;
+    }
+    const bool final = has_committed(proc);
+    const pmix_status_t rc = get_of(&proc->proc_name, component, patience_for(proc), &value);
+
+    if (rc != PMIX_SUCCESS && final) {
+        atomic_store(&without, process);
+    }
     if (rc == PMIX_SUCCESS && value->type == PMIX_BYTE_OBJECT) {
         *bytes = value->data.bo.bytes;
         *length = value->data.bo.size;
