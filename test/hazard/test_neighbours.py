@@ -24,7 +24,7 @@ def test_ranks_in_their_own_process_namespaces_use_tcp(mpi: Mpi, strategy: str,
               regx={"rendezvous": strategy, "uct_tls": f"{memory},tcp"}).checked(ranks=2)
     job.over("tcp")
     assert set(job.reasons("fallbacks")) == {
-        "shm: another process name space, or a descriptor was closed"}, str(job)
+        "shm: another name space, or a descriptor was closed"}, str(job)
     assert job.most("peers") >= 1, str(job)
 
 

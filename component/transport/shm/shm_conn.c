@@ -63,7 +63,7 @@ regx_status_t regx_shm_connect(regx_transport_t *transport, uint64_t peer, bool 
 
 /* ---- the first frame ---- */
 
-#define ANOTHER "shm: another process name space, or a descriptor was closed"
+#define ANOTHER "shm: another name space, or a descriptor was closed"
 
 static regx_status_t refuse(regx_shm_conn_t *conn, const char *reason)
 {

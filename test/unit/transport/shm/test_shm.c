@@ -315,7 +315,7 @@ static void cannot_reach(side_t *side)
         REQUIRE(regx_shm_send(side->conn, 1, "x", 1, NULL, NULL, 0) == REGX_UNREACHABLE);
     }
     REQUIRE(strcmp(side->counters.fallbacks[0].reason,
-                   "shm: another process name space, or a descriptor was closed") == 0);
+                   "shm: another name space, or a descriptor was closed") == 0);
     REQUIRE(side->counters.fallbacks[0].count == 1);
     meet(side);
     REQUIRE(regx_shm_progress(side->transport) == 0); /* nobody has knocked */
