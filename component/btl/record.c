@@ -5,14 +5,44 @@
 
 #include "btl/module.h"
 
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#endif
+
+/* Under the address sanitizer the use of a record that was returned is found, as if it were freed. */
+static void hide(const regx_record_t *record)
+{
+#ifdef __SANITIZE_ADDRESS__
+    __asan_poison_memory_region(record, sizeof(*record));
+#else
+    (void)record;
+#endif
+}
+
+static void show(const regx_record_t *record)
+{
+#ifdef __SANITIZE_ADDRESS__
+    __asan_unpoison_memory_region(record, sizeof(*record));
+#else
+    (void)record;
+#endif
+}
+
+/* The newest of those that are unused, which is there. */
+static regx_record_t *take_unused(regx_module_t *module)
+{
+    regx_record_t *record = module->unused_records;
+
+    show(record);
+    module->unused_records = record->next;
+    module->unused_record_count--;
+    return record;
+}
+
 regx_record_t *regx_record_take(regx_module_t *module)
 {
     regx_lock(&module->lock);
-    regx_record_t *record = module->unused_records;
-    if (record != NULL) {
-        module->unused_records = record->next;
-        module->unused_record_count--;
-    }
+    regx_record_t *record = module->unused_records != NULL ? take_unused(module) : NULL;
     regx_unlock(&module->lock);
     return record != NULL ? record : malloc(sizeof(*record));
 }
@@ -25,6 +55,7 @@ void regx_record_return(regx_module_t *module, regx_record_t *record)
         record->next = module->unused_records;
         module->unused_records = record;
         module->unused_record_count++;
+        hide(record);
     }
     regx_unlock(&module->lock);
     if (!keep) {
@@ -35,9 +66,6 @@ void regx_record_return(regx_module_t *module, regx_record_t *record)
 void regx_records_free(regx_module_t *module)
 {
     while (module->unused_records != NULL) {
-        regx_record_t *record = module->unused_records;
-
-        module->unused_records = record->next;
-        free(record);
+        free(take_unused(module));
     }
 }

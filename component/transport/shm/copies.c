@@ -22,6 +22,8 @@
 /* Bytes after which a call of progress copies no other piece. Between two short ones Open MPI's round
  * costs more than looking for frames is worth: 32 KiB are copied in 2 us. */
 #define ROUND (128u * 1024u)
+/* And pieces, of which some add no bytes: gets of a neighbour that is dead, what the peer has copied. */
+#define ROUND_PIECES 32
 /* Copies that are looked at for a shorter one, of any number that may be queued. */
 #define LOOKS 64u
 
@@ -376,7 +378,7 @@ __attribute__((noinline)) int regx_shm_poll_copies(regx_shm_t *shm)
     int served = 0;
     size_t copied = 0;
 
-    while (copied < ROUND && serve(shm, &copied)) {
+    while (served < ROUND_PIECES && copied < ROUND && serve(shm, &copied)) {
         served++;
     }
     if (served == 0 && shm->requests.count > 0 && regx_assist_write(shm)) {

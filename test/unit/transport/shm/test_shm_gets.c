@@ -327,6 +327,34 @@ static void what_is_not_there_cannot_be_got(void **state)
     run_pair(false, get_what_is_not_there, unmap_half);
 }
 
+/* They add no bytes to the round: their number ends it. */
+static void get_many_that_fail(side_t *side)
+{
+    enum { PER_CALL = 32, MANY = PER_CALL + 8 };
+    op_t ops[MANY];
+
+    begin(side);
+    meet(side); /* unmapped */
+    for (unsigned i = 0; i < MANY; i++) {
+        ops[i] = op_new(side->conn, true, ZONE / 2 + i, 1);
+        REQUIRE(post(&ops[i]) == REGX_PENDING);
+    }
+    REQUIRE(regx_shm_progress(side->transport) == PER_CALL);
+    REQUIRE(orders == PER_CALL);
+    REQUIRE(regx_shm_progress(side->transport) == MANY - PER_CALL);
+    for (unsigned i = 0; i < MANY; i++) {
+        REQUIRE(ops[i].ended == 1 && ops[i].order == i && ops[i].status == REGX_FAILED);
+        op_free(&ops[i]);
+    }
+    finish(side);
+}
+
+static void a_call_of_progress_ends_among_gets_that_fail(void **state)
+{
+    (void)state;
+    run_pair(false, get_many_that_fail, unmap_half);
+}
+
 /* The kernel allows it, then does not any more. */
 static void get_while_allowed(side_t *side)
 {
@@ -388,6 +416,7 @@ int main(void)
         cmocka_unit_test(gets_do_not_wait_for_a_full_mailbox),
         cmocka_unit_test(nothing_is_got_outside_of_what_the_key_names),
         cmocka_unit_test(what_is_not_there_cannot_be_got),
+        cmocka_unit_test(a_call_of_progress_ends_among_gets_that_fail),
         cmocka_unit_test(the_kernel_may_refuse),
     };
 
