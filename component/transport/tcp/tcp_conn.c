@@ -153,7 +153,8 @@ static void clean_up_one(regx_tcp_conn_t *conn)
     leave_open(conn); /* told once */
     tcp->events++;
     regx_tcp_fail_line(line, REGX_UNREACHABLE);
-    snprintf(what, sizeof(what), "the tcp connection is lost or was refused%s%s",
+    snprintf(what, sizeof(what), "%s%s%s",
+             conn->why != NULL ? conn->why : "the tcp connection is lost or was refused",
              conn->error != 0 ? ": " : "", conn->error != 0 ? strerror(conn->error) : "");
     tcp->config.events.broken(tcp->config.events.context, conn->super.peer, what);
 }
@@ -186,16 +187,40 @@ static bool waits_for_answer(const regx_tcp_conn_t *conn)
            (conn->link == NULL || conn->link->state != REGX_TCP_LINK_OPEN);
 }
 
-void regx_tcp_tell_no_answer(regx_tcp_t *tcp)
+/* Both may have opened a link with their last descriptor, and neither can accept the other's. */
+static bool may_wait_for_each_other(const regx_tcp_conn_t *conn)
+{
+    return conn->link != NULL && conn->unanswered >= REGX_TCP_BARRED_LOOKS &&
+           regx_tcp_at(conn)->barred_looks >= REGX_TCP_BARRED_LOOKS;
+}
+
+static void give_up(regx_tcp_conn_t *conn)
+{
+    conn->why = "it has not let this process in for 20 minutes, and cannot be let in here: no "
+                "descriptor or memory is left (ulimit -n)";
+    conn->missed = true; /* something is to be sent */
+    regx_tcp_link_give_up(conn);
+    regx_tcp_note_broken(conn);
+}
+
+void regx_tcp_look_for_answers(regx_tcp_t *tcp)
 {
     const regx_transport_events_t *events = &tcp->config.events;
 
-    if (events->silent == NULL || !regx_pace_due(&tcp->no_answer)) {
+    if (!regx_pace_due(&tcp->no_answer)) {
         return;
     }
+    tcp->barred_looks += tcp->barred;
+    tcp->barred = false;
     for (regx_tcp_conn_t *conn = tcp->open; conn != NULL; conn = conn->next) {
-        if (waits_for_answer(conn) && ++conn->unanswered == REGX_TCP_NO_ANSWER_LOOKS) {
+        if (!waits_for_answer(conn)) {
+            continue;
+        }
+        if (++conn->unanswered == REGX_TCP_NO_ANSWER_LOOKS && events->silent != NULL) {
             events->silent(events->context, conn->super.peer);
+        }
+        if (may_wait_for_each_other(conn)) {
+            give_up(conn);
         }
     }
 }

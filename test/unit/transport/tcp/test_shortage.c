@@ -16,7 +16,8 @@ enum { DESCRIPTORS = 512 }; /* more than a test has open */
 static struct rlimit limit;
 static int fillers[DESCRIPTORS];
 static unsigned taken;   /* of them */
-static int starved = -1; /* the kernel has no memory for one more descriptor in this epoll */
+static int starved = -1; /* there can be no more descriptors in this epoll */
+static int starved_of;   /* the errno that says so */
 
 int __real_epoll_ctl(int epoll, int operation, int fd, struct epoll_event *event);
 int __wrap_epoll_ctl(int epoll, int operation, int fd, struct epoll_event *event);
@@ -24,7 +25,7 @@ int __wrap_epoll_ctl(int epoll, int operation, int fd, struct epoll_event *event
 int __wrap_epoll_ctl(int epoll, int operation, int fd, struct epoll_event *event)
 {
     if (epoll == starved && operation == EPOLL_CTL_ADD) {
-        errno = ENOSPC;
+        errno = starved_of;
         return -1;
     }
     return __real_epoll_ctl(epoll, operation, fd, event);
@@ -189,6 +190,79 @@ static void two_without_descriptors_meet_when_there_are_some(void **state)
     close_both(&low, &high);
 }
 
+/* Neither can hear of the other that it is in the same state. */
+static void two_that_wait_for_each_other_are_told_in_the_end(void **state)
+{
+    end_t low, high, *ends[] = {&low, &high};
+
+    (void)state;
+    open_both(&low, &high);
+    low.tcp->no_answer.quiet_ns = high.tcp->no_answer.quiet_ns = 0;
+    assert_false(send_one(&low));
+    assert_false(send_one(&high));
+    allow_no_descriptor();
+    while (low.tcp->barred_looks == 0 || high.tcp->barred_looks == 0) {
+        settle(&low, &high);
+    }
+    for (int end = 0; end < 2; end++) {
+        assert_int_equal(ends[end]->broken, 0);
+        conn_of(ends[end])->unanswered = REGX_TCP_BARRED_LOOKS - 2;
+        ends[end]->tcp->barred_looks = REGX_TCP_BARRED_LOOKS - 2;
+    }
+    while (low.broken == 0 || high.broken == 0) {
+        settle(&low, &high);
+    }
+    for (int end = 0; end < 2; end++) {
+        assert_non_null(strstr(ends[end]->what, "no descriptor or memory is left (ulimit -n)"));
+    }
+    settle(&low, &high);
+    assert_int_equal(low.broken + high.broken, 2);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    disconnect(&low);
+    disconnect(&high);
+    settle(&low, &high);
+    close_end(&low);
+    close_end(&high);
+}
+
+/* A peer that takes its time is waited for as long as others can be taken in. */
+static void who_can_take_somebody_in_waits_on(void **state)
+{
+    enum { STRANGERS = 2 };
+    int fds[STRANGERS];
+    end_t low, high;
+
+    (void)state;
+    open_both(&low, &high);
+    low.tcp->no_answer.quiet_ns = 0;
+    assert_false(send_one(&low));
+    allow_no_descriptor();
+    for (int n = 0; n < STRANGERS; n++) {
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+        fds[n] = connect_raw(&low.tcp->at);
+        assert_true(fds[n] >= 0);
+        allow_no_descriptor();
+        while (low.tcp->barred_looks == 0) {
+            settle(&low, &low);
+        }
+        conn_of(&low)->unanswered = 2 * REGX_TCP_BARRED_LOOKS;
+        low.tcp->barred_looks = REGX_TCP_BARRED_LOOKS - 2;
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+        while (low.tcp->barred_looks > 0) {
+            regx_tcp_stir(low.tcp);
+            regx_tcp_progress(low.transport);
+        }
+    }
+    settle(&low, &low);
+    assert_int_equal(low.broken, 0);
+    exchange(&low, &high, 100);
+    for (int n = 0; n < STRANGERS; n++) {
+        close(fds[n]);
+    }
+    check_links(&low, &high, 1);
+    close_both(&low, &high);
+}
+
 /* ---- strangers that hold the last ones ---- */
 
 static int add_stranger(const end_t *end)
@@ -306,6 +380,12 @@ static void a_silent_stranger_makes_room_for_who_wants_to_send(void **state)
 
 /* ---- without memory in the kernel ---- */
 
+static void starve(const end_t *end, int error)
+{
+    starved = end->tcp->epoll;
+    starved_of = error;
+}
+
 static void a_peer_for_whose_link_there_is_no_memory_waits(void **state)
 {
     end_t low, high;
@@ -313,13 +393,15 @@ static void a_peer_for_whose_link_there_is_no_memory_waits(void **state)
     (void)state;
     open_both(&low, &high);
     atomic_store(&high.tcp->super.disturbs, true);
-    starved = high.tcp->epoll;
+    starve(&high, ENOSPC);
     for (int times = 0; times < 20; times++) {
         assert_false(send_one(&low));
         settle(&low, &high);
     }
     assert_int_equal(conn_of(&low)->reopened, 0);
     assert_int_equal(high.counters.fallbacks[0].count, 1);
+    assert_string_equal(high.counters.fallbacks[0].reason,
+                        "tcp: no epoll watch is left for a peer that connects");
     assert_true(high.tcp->newcomer >= 0);
     for (int looks = 0; looks < 100; looks++) {
         regx_tcp_progress(high.transport);
@@ -337,7 +419,7 @@ static void who_closes_leaves_no_newcomer_open(void **state)
 
     (void)state;
     open_both(&low, &high);
-    starved = high.tcp->epoll;
+    starve(&high, ENOSPC);
     assert_false(send_one(&low));
     while (high.tcp->newcomer < 0) {
         progress(&low, &high);
@@ -358,14 +440,23 @@ static void who_has_no_memory_for_a_link_to_send_by_waits(void **state)
     (void)state;
     open_both(&low, &high);
     struct pollfd listener = {.fd = high.tcp->listener, .events = POLLIN};
-    starved = low.tcp->epoll;
+    starve(&low, ENOMEM);
     for (int times = 0; times < 20; times++) {
         assert_false(send_one(&low));
         settle(&low, &low);
     }
     assert_int_equal(poll(&listener, 1, 0), 0);
     assert_int_equal(low.counters.fallbacks[0].count, 1);
+    assert_string_equal(low.counters.fallbacks[0].reason,
+                        "tcp: no memory is left to connect to a peer");
     starved = -1;
+    allow_no_descriptor();
+    assert_false(send_one(&low));
+    assert_false(send_one(&low));
+    assert_int_equal(low.counters.fallbacks[1].count, 1);
+    assert_string_equal(low.counters.fallbacks[1].reason,
+                        "tcp: no descriptor is left to connect to a peer");
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
     exchange(&low, &high, 100);
     check_links(&low, &high, 1);
     close_both(&low, &high);
@@ -384,6 +475,10 @@ int main(void)
                                         restore_limit),
         cmocka_unit_test_setup_teardown(two_without_descriptors_meet_when_there_are_some,
                                         keep_limit, restore_limit),
+        cmocka_unit_test_setup_teardown(two_that_wait_for_each_other_are_told_in_the_end,
+                                        keep_limit, restore_limit),
+        cmocka_unit_test_setup_teardown(who_can_take_somebody_in_waits_on, keep_limit,
+                                        restore_limit),
         cmocka_unit_test_setup_teardown(the_oldest_silent_stranger_makes_room_for_a_peer,
                                         keep_limit, restore_limit),
         cmocka_unit_test_setup_teardown(who_has_spoken_is_not_put_out_unheard, keep_limit,
