@@ -98,6 +98,7 @@ regx_status_t regx_tcp_connect(regx_transport_t *transport, uint64_t peer, bool 
     conn->super.transport = transport;
     conn->super.peer = peer;
     conn->super.wire = "tcp";
+    conn->super.whole_max = REGX_TCP_DATA_MAX;
     conn->pool_size = le64toh(head.pool_size);
     conn->token = head.token;
     conn->at = tcp->at; /* of the same kind, and on the same device where that matters */
