@@ -60,9 +60,9 @@
 /* A peer that has not let this process in at so many looks in a row is told of. Looks are counted, not
  * time: this process may have been away itself. */
 #define REGX_TCP_NO_ANSWER_LOOKS 600u
-/* A peer that has not done so for so many, in all of which somebody waited whom this process could
- * not take in for a shortage, is given up: it may be in the same state and wait for this process. So
- * long a peer that does not accept is tried, too (tcp_link.c). */
+/* A peer that has not answered one link for so many, in all of which somebody waited whom this process
+ * could not take in for a shortage, may be given up: it may be in the same state and wait for this
+ * process. So long a peer that does not accept is tried, too (tcp_link.c). */
 #define REGX_TCP_BARRED_LOOKS 1200u
 /* From one look to the next. */
 #define REGX_TCP_NO_ANSWER_LOOK_NS 1000000000
@@ -76,9 +76,10 @@ typedef struct regx_tcp_link regx_tcp_link_t;
 
 /* What there may be too little of. */
 typedef enum regx_tcp_shortage {
-    REGX_TCP_NO_DESCRIPTOR,
-    REGX_TCP_NO_MEMORY, /* of the kernel's, or this process's */
-    REGX_TCP_NO_WATCH,  /* of epoll's (fs.epoll.max_user_watches) */
+    REGX_TCP_NO_DESCRIPTOR, /* of this process's */
+    REGX_TCP_NO_FILE,       /* of the system's (fs.file-max) */
+    REGX_TCP_NO_MEMORY,     /* of the kernel's, or this process's */
+    REGX_TCP_NO_WATCH,      /* of epoll's (fs.epoll.max_user_watches) */
     REGX_TCP_SHORTAGES
 } regx_tcp_shortage_t;
 
@@ -106,6 +107,7 @@ typedef struct regx_tcp {
     unsigned polls;                      /* of the hot link */
     bool ended;                          /* regx_tcp_sweep has something to do */
     bool told_short[REGX_TCP_SHORTAGES]; /* a connection had to wait for one; that was said */
+    regx_tcp_shortage_t short_of;        /* what there was too little of last */
     bool barred;               /* since the last look for peers that do not answer, somebody who
                                  connects could not be taken in for a shortage */
     unsigned barred_looks;     /* in a row, nobody having been taken in between */
@@ -175,6 +177,7 @@ struct regx_tcp_link {
     uint64_t token;        /* of a link opened here: the peer's */
     int64_t since_ns;      /* it was made; regx_now_ns */
     int fd;
+    unsigned looks; /* that found that the peer has not answered it */
     regx_tcp_link_state_t state;
     bool ours;  /* opened here, and never welcomed */
     bool asked; /* connect was said */

@@ -41,8 +41,9 @@ static regx_tcp_shortage_t shortage_of(int error)
 {
     switch (error) {
     case EMFILE:
-    case ENFILE:
         return REGX_TCP_NO_DESCRIPTOR;
+    case ENFILE:
+        return REGX_TCP_NO_FILE;
     case ENOBUFS:
     case ENOMEM:
         return REGX_TCP_NO_MEMORY;
@@ -56,6 +57,7 @@ static regx_tcp_shortage_t shortage_of(int error)
 bool regx_tcp_is_short(regx_tcp_t *tcp, int error, const char *purpose)
 {
     static const char *const names[REGX_TCP_SHORTAGES] = {[REGX_TCP_NO_DESCRIPTOR] = "descriptor",
+                                                          [REGX_TCP_NO_FILE] = "open file",
                                                           [REGX_TCP_NO_MEMORY] = "memory",
                                                           [REGX_TCP_NO_WATCH] = "epoll watch"};
     const regx_tcp_shortage_t shortage = shortage_of(error);
@@ -64,6 +66,7 @@ bool regx_tcp_is_short(regx_tcp_t *tcp, int error, const char *purpose)
     if (shortage == REGX_TCP_SHORTAGES) {
         return false;
     }
+    tcp->short_of = shortage;
     /* The program may close something, or the kernel find memory. */
     if (!tcp->told_short[shortage]) {
         tcp->told_short[shortage] = true;
