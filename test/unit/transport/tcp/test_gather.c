@@ -11,7 +11,7 @@
 
 enum { ASK = 6, ANSWER = 7, NOTICE = 8 };
 
-enum { ASKS = 400, PUT_MAX = 50000 };
+enum { ASKS = 600, BURST = 300, PUT_MAX = 50000, ANSWER_MAX = 20000, HEADER_MAX = 256 };
 
 static end_t asking, answering;
 static uint32_t asked,
@@ -20,6 +20,10 @@ static uint32_t heard; /* steps whose result has come */
 static uint8_t data[PUT_MAX];
 static regx_put_t put;
 static bool putting;
+
+static bool varied;               /* the answers are not all as short as can be */
+static unsigned together, singly; /* answers that left later, with others, and at once */
+static uint8_t said[ANSWER_MAX];
 
 static bool may_break; /* the connection */
 
@@ -75,6 +79,51 @@ static size_t put_length(uint32_t question)
     return question % 2 == 0 ? 40 : 1 + question * 7919u % PUT_MAX;
 }
 
+/* Some leave together, some are too long for that. */
+static size_t answer_length(uint32_t question)
+{
+    if (!varied) {
+        return sizeof(question);
+    }
+    return question % 17 == 5 ? ANSWER_MAX : question * 7919u % 601;
+}
+
+static void pack_answer(void *context, void *to, size_t length)
+{
+    const uint32_t *question = context;
+
+    unit_fill(to, length, *question, 0);
+}
+
+static regx_status_t send_answer(uint32_t question)
+{
+    const size_t length = answer_length(question);
+    const size_t header = regx_min(length / (1 + question / 4 % 2), HEADER_MAX);
+
+    unit_fill(said, length, question, 0);
+    switch (question % 4) {
+    case 0:
+        return regx_tcp_send(answering.conn, ANSWER, NULL, 0, NULL, said, length);
+    case 1:
+        return regx_tcp_send(answering.conn, ANSWER, NULL, 0, pack_answer, &question, length);
+    default:
+        return regx_tcp_send(answering.conn, ANSWER, said, header, NULL, said + header,
+                             length - header);
+    }
+}
+
+static regx_status_t answer_one(uint32_t question)
+{
+    const unsigned before = writes;
+    const regx_status_t status = send_answer(question);
+
+    if (status == REGX_OK) {
+        together += writes == before;
+        singly += writes > before;
+    }
+    return status;
+}
+
 static void answer_more(void);
 
 static void put_done(regx_put_t *ended, regx_status_t status)
@@ -109,8 +158,7 @@ static void answer_more(void)
         regx_status_t status = REGX_OK;
 
         if (answered % 2 == 0) {
-            status =
-                regx_tcp_send(answering.conn, ANSWER, &question, sizeof(question), NULL, NULL, 0);
+            status = answer_one(question);
         } else if (has_put(question)) {
             status = put_one(question);
         }
@@ -137,14 +185,16 @@ static void hear_question(void *context, uint64_t sender, uint8_t tag, const voi
 static void hear_answer(void *context, uint64_t sender, uint8_t tag, const void *bytes,
                         size_t length)
 {
-    uint32_t question;
+    const uint32_t question = heard / 2;
 
     (void)context, (void)sender;
-    assert_int_equal(length, sizeof(question));
-    memcpy(&question, bytes, length);
-    assert_int_equal(question, heard / 2);
     assert_int_equal(tag, heard % 2 == 0 ? ANSWER : NOTICE);
-    if (tag == NOTICE) {
+    if (tag == ANSWER) {
+        assert_int_equal(length, answer_length(question));
+        assert_true(unit_is_filled(bytes, length, question));
+    } else {
+        assert_int_equal(length, sizeof(question));
+        assert_memory_equal(bytes, &question, length);
         assert_true(unit_is_filled(asking.tcp->super.pool_memory, put_length(question), question));
     }
     heard += heard % 2 == 0 && !has_put(question) ? 2 : 1;
@@ -216,23 +266,52 @@ static void answers_leave_at_once_and_together(void **state)
     end();
 }
 
-static void answers_keep_their_order_if_the_kernel_is_busy(void **state)
+static void ask_many(uint32_t first, uint32_t count)
 {
-    uint32_t question = 0;
-
-    (void)state;
-    begin();
-    stingy = true;
-    while (heard < 2 * ASKS) {
-        if (question < ASKS && ask_next(question)) {
-            question++;
+    for (uint32_t question = first; question < first + count; question++) {
+        while (!ask_next(question)) {
+            one_look(&asking);
         }
+    }
+}
+
+static void hear_all(uint32_t questions)
+{
+    while (heard < 2 * questions) {
         one_look(&asking);
         one_look(&answering);
         answer_more();
     }
-    assert_int_equal(heard, 2 * ASKS);
+    assert_int_equal(heard, 2 * questions);
+}
+
+static void answer_bursts(bool busy)
+{
+    begin();
+    varied = true;
+    stingy = busy;
+    together = singly = 0;
+    for (uint32_t first = 0; first < ASKS; first += BURST) {
+        ask_many(first, BURST);
+        hear_all(first + BURST);
+    }
+    assert_in_range(together, 1, ASKS - 1);
+    assert_in_range(singly, 1, ASKS - 1);
+    assert_int_equal(together + singly, ASKS);
+    varied = false;
     end();
+}
+
+static void answers_of_any_length_keep_their_order(void **state)
+{
+    (void)state;
+    answer_bursts(false);
+}
+
+static void answers_keep_their_order_if_the_kernel_is_busy(void **state)
+{
+    (void)state;
+    answer_bursts(true);
 }
 
 /* What was accepted is lost with the connection, which is told. */
@@ -260,6 +339,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(answers_leave_at_once_and_together),
+        cmocka_unit_test(answers_of_any_length_keep_their_order),
         cmocka_unit_test(answers_keep_their_order_if_the_kernel_is_busy),
         cmocka_unit_test(an_answer_that_cannot_leave_is_missed),
     };
