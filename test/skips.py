@@ -160,6 +160,8 @@ CONDITIONS: dict[str, Optional[Condition]] = {
         str(BUILD / "obj/component/config/config.h")),
     "Open MPI 5.0": lambda run: '_VERSION_FOUND "5.0.' in text(
         str(BUILD / "obj/component/config/config.h")),
+    "Open MPI 6.0": lambda run: '_VERSION_FOUND "6.0.' in text(
+        str(BUILD / "obj/component/config/config.h")),
     "Open MPI 5.0 or later": lambda run: not re.search(
         '_VERSION_FOUND "4\\.', text(str(BUILD / "obj/component/config/config.h"))),
     "another UCX than 1.13": lambda run: not succeeds(
@@ -231,6 +233,7 @@ EXPECTED = [
     (r"test_foreign\.py", "Open MPI 5.0 spoils", "Open MPI 5.0"),
     (r"test_parameter\.py", "Open MPI 4.1 mostly fails in MPI_Init", "Open MPI 4.1"),
     (r"test_hosts\.py|test_newcomers\.py", "Open MPI 5.0 cannot spawn", "Open MPI 5.0"),
+    (r"test_hosts\.py", "Open MPI 6.0 cannot map", "Open MPI 6.0"),
     (r"test_staleness\.py", "Open MPI 5.0 brings UCX", "Open MPI 5.0 or later"),
     (r"test_registration_command\.py", "this is UCX|UCX is not there", "another UCX than 1.13"),
     (r"test/compare/", "needs valgrind", "no valgrind"),

@@ -58,6 +58,8 @@ def test_processes_spawned_on_both_hosts_exchange_messages(mpi: Mpi, tmp_path: P
     """Children beside their parents, and on the other host."""
     if mpi.build.series == (5, 0):
         pytest.skip("Open MPI 5.0 cannot spawn on two hosts, with btl/tcp either")
+    if mpi.build.series == (6, 0):
+        pytest.skip("Open MPI 6.0 cannot map what is spawned on two hosts, with btl/tcp either")
     with two_hosts(tmp_path) as (around, options):
         job = mpi("dynamic", "spawn", 3, ranks=2, around=around, options=options)
     job.checked(ranks=2 + 2 * 3)
