@@ -10,6 +10,8 @@
 #include "transport/mux/mux.h"
 #include "transport/verbs/wire.h"
 
+#define PEER 7 /* its number */
+
 static uint8_t published[16384];
 static size_t published_length;
 static const uint8_t *fetched;
@@ -36,6 +38,12 @@ int regx_compat_fetch(const mca_base_component_t *component, opal_proc_t *proc, 
     memcpy(*bytes, fetched, fetched_length);
     *length = fetched_length;
     return OPAL_SUCCESS;
+}
+
+/* Who published is the peer that is connected to. */
+uint64_t regx_compat_self(void)
+{
+    return PEER;
 }
 
 bool regx_compat_same_node(const opal_proc_t *proc)
@@ -194,7 +202,7 @@ bool fuzz_one(const uint8_t *data, size_t size)
     proc.proc_hostname = (char *)(uintptr_t) "host";
     begin();
     connected = 0;
-    /* Many nodes: the first byte says whether it is this one. */
+    /* Many nodes and processes: the first byte says whether it is this one. */
     if (size < 1) {
         return false;
     }
@@ -204,10 +212,13 @@ bool fuzz_one(const uint8_t *data, size_t size)
     if (data[0] % 2 == 0 && size - 1 >= 12) {
         memcpy(bytes + 4, published + 4, 8);
     }
+    if (data[0] % 4 < 2 && size - 1 >= 20) { /* the rest has another process's number, or any */
+        memcpy(bytes + 12, published + 12, 8);
+    }
     fetched = bytes;
     fetched_length = size - 1;
     for (unsigned i = 0; i < 2; i++) {
-        regx_peer_t peer = {.id = 7};
+        regx_peer_t peer = {.id = PEER};
 
         if (regx_address_connect(&modules[i], &proc, &peer)) {
             connected++;
