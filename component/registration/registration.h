@@ -71,6 +71,9 @@ typedef struct regx_cache_config {
     uint64_t count;     /* regions kept; REGX_UNLIMITED allowed (then what the table holds) */
     regx_admit_t admit; /* SECOND: a range's first use does not push out others */
     regx_inuse_t inuse; /* what progress does about a buffer that changed while in use */
+    /* That may be registered at a time for one use each, of what the device pins, with a cache or
+     * without: half to send from, half to receive into; 0: as much as it takes. */
+    uint64_t once_bytes;
     /* Called from progress, acquire or close, with no lock held, at the first such buffer (WARN,
      * DRAIN) or at each (ABORT), once its last use has ended, or lasts (regx_lasting_t). May be
      * NULL. */
@@ -103,7 +106,11 @@ struct regx_registry {
     regx_monitor_t *monitor;  /* NULL: the backend needs none */
     struct regx_cache *cache; /* NULL: registered per use */
     bool on_demand;           /* the monitor's regions */
-    regx_drain_t *drain;      /* the monitor's; NULL: no change waits */
+    /* Bytes registered for one use each, to send from and to receive into: as many as there may be
+     * (REGX_UNLIMITED: any), and where that is bounded as there are, but what lasts. */
+    uint64_t once_max;
+    _Atomic uint64_t once[2];
+    regx_drain_t *drain; /* the monitor's; NULL: no change waits */
 };
 
 /* The monitor must be running if the backend needs one, and outlive the registry; `cache` says how

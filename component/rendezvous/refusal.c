@@ -6,17 +6,20 @@
 #include <unistd.h>
 
 #include "base/memlock.h"
+#include "registration/once.h"
 
-typedef enum reason { LIMIT, ROOM, MEMORY, GONE, READ_ONLY, OTHER, REASONS } reason_t;
+typedef enum reason { LIMIT, SHARE, ROOM, MEMORY, GONE, READ_ONLY, OTHER, REASONS } reason_t;
 
 static const char *const texts[][REASONS] = {
     [REGX_SENDER] = {[LIMIT] = "sender: over the limit of locked memory",
+                     [SHARE] = "sender: over btl_regx_once_bytes",
                      [ROOM] = "sender: no room in kernel or device",
                      [MEMORY] = "sender: no memory to register",
                      [GONE] = "sender: not mapped",
                      [READ_ONLY] = "sender: not readable",
                      [OTHER] = "sender: registration refused"},
     [REGX_RECEIVER] = {[LIMIT] = "receiver: over the limit of locked memory",
+                       [SHARE] = "receiver: over btl_regx_once_bytes",
                        [ROOM] = "receiver: no room in kernel or device",
                        [MEMORY] = "receiver: no memory to register",
                        [GONE] = "receiver: not mapped",
@@ -52,12 +55,19 @@ static reason_t look_at_mappings(regx_end_t end, uintptr_t start, uintptr_t beyo
     return at < beyond ? reason : OTHER;
 }
 
-/* Whether the limit of locked memory, or else kernel or device, had no room for it. */
-static reason_t look_at_limit(uintptr_t start, size_t length)
+/* Who had no room for it: the transfers' share, the limit of locked memory, or else kernel or
+ * device. */
+static reason_t look_at_limits(const regx_rndv_t *rndv, uintptr_t start, size_t length, bool looks)
 {
     const uint64_t limit = regx_memlock_limit(), page = (uint64_t)sysconf(_SC_PAGESIZE);
     const uint64_t pages = (start % page + length + page - 1) & ~(page - 1);
 
+    if (!regx_once_has_room(rndv->registry, pages)) {
+        return SHARE;
+    }
+    if (!looks) {
+        return MEMORY;
+    }
     return limit != REGX_MEMLOCK_NONE && regx_memlock_pinned() + pages > limit ? LIMIT : ROOM;
 }
 
@@ -69,7 +79,7 @@ void regx_refusal_tally(regx_rndv_t *rndv, regx_end_t end, regx_status_t status,
     reason_t reason = OTHER;
 
     if (status == REGX_NO_MEMORY) {
-        reason = looks ? look_at_limit(start, length) : MEMORY;
+        reason = look_at_limits(rndv, start, length, looks);
     } else if (status == REGX_DENIED && looks) {
         reason = look_at_mappings(end, start, start + length);
     }

@@ -412,6 +412,69 @@ static void a_refusal_that_is_overcome_is_not_traced(void **state)
     registry_close(r);
 }
 
+/* ---- what is not kept ---- */
+
+static void what_is_not_kept_is_bounded_and_what_is_kept_is_not(void **state)
+{
+    registry_t *r = registry_open(4 * PAGE, UNLIMITED, REGX_ADMIT_FIRST, false);
+    regx_region_t once, kept, more;
+
+    (void)state;
+    r->registry.once_max = 5 * PAGE;
+    for (unsigned i = 0; i < 3; i++) {
+        registry_get(r, 0x200000, 5 * PAGE, &once); /* larger than the cache */
+        assert_int_equal(registry_try(r, 0x300000, 5 * PAGE, REGX_ACCESS_REMOTE_WRITE, &more),
+                         REGX_NO_MEMORY);
+        registry_get(r, 0x100000, 4 * PAGE, &kept);
+        /* All that is kept is in use. */
+        assert_int_equal(registry_try(r, 0x400000, PAGE, REGX_ACCESS_REMOTE_WRITE, &more),
+                         REGX_NO_MEMORY);
+        regx_region_release(&r->registry, &once);
+        registry_get(r, 0x300000, 5 * PAGE, &more);
+        regx_region_release(&r->registry, &more);
+        regx_region_release(&r->registry, &kept);
+        assert_int_equal(r->registry.once[true], 0);
+    }
+    regx_registry_count(&r->registry);
+    assert_int_equal(r->counters.hits, 2);
+    registry_close(r);
+}
+
+static void what_came_out_untrue_takes_room_all_the_same(void **state)
+{
+    registry_t *r = registry_open_large(true);
+    regx_region_t untrue, more;
+
+    (void)state;
+    r->registry.once_max = 3 * PAGE;
+    r->changing = true; /* so it is registered for this use alone, after it was to be kept */
+    registry_get(r, 0x100000, 2 * PAGE, &untrue);
+    assert_int_equal(r->counters.uncached, 1);
+    assert_int_equal(r->registry.once[true], 2 * PAGE);
+    r->changing = false;
+    registry_get(r, 0x200000, 4 * PAGE, &more); /* this one is kept */
+    regx_region_release(&r->registry, &more);
+    regx_region_release(&r->registry, &untrue);
+    assert_int_equal(r->registry.once[true], 0);
+    registry_close(r);
+}
+
+static void a_refusal_by_the_device_takes_no_room(void **state)
+{
+    registry_t *r = registry_open(PAGE, UNLIMITED, REGX_ADMIT_FIRST, false);
+    regx_region_t region;
+
+    (void)state;
+    r->registry.once_max = 5 * PAGE;
+    r->refusal = REGX_DENIED;
+    r->refusals = 1;
+    assert_int_equal(registry_try(r, 0x200000, 5 * PAGE, REGX_ACCESS_REMOTE_WRITE, &region),
+                     REGX_DENIED);
+    assert_int_equal(r->registry.once[true], 0);
+    registry_use(r, 0x200000, 5 * PAGE);
+    registry_close(r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -430,6 +493,9 @@ int main(void)
         cmocka_unit_test(what_is_denied_costs_nobody_else),
         cmocka_unit_test(every_fallback_is_traced_with_its_reason),
         cmocka_unit_test(a_refusal_that_is_overcome_is_not_traced),
+        cmocka_unit_test(what_is_not_kept_is_bounded_and_what_is_kept_is_not),
+        cmocka_unit_test(what_came_out_untrue_takes_room_all_the_same),
+        cmocka_unit_test(a_refusal_by_the_device_takes_no_room),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
