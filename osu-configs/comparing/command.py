@@ -87,7 +87,7 @@ def compare(asked: argparse.Namespace) -> int:
     machine = None
     if asked.rdma:
         rows = [rdma.over_verbs(row) for row in rows]
-        machine = rdma.emulated(found, asked)
+        machine = rdma.emulated(found, asked, rows)
     if machine:
         suite = machine.take(suite, found.companion)
     rows, left_out = available(rows, suite)

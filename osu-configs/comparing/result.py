@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 # faster, by another way of moving.
 REGX, PEER, REFERENCE = "regx", "peer", "reference"
 
+CAME_BACK = "came_back"  # the count of freed buffers that malloc gave again with their pages
+
 
 @dataclass(frozen=True)
 class Arm:
@@ -61,6 +63,7 @@ class Conditions:
     attempts: int  # the last of them is this one
     seconds: float
     others: float  # the share of the cores' time that other programs took
+    paging: dict[str, int] = field(default_factory=dict)  # of the node (paging.py)
 
 
 @dataclass(kw_only=True)
@@ -76,7 +79,8 @@ class Run(Conditions):
     transport: str = ""
     values: dict[int, float] = field(default_factory=dict)
     carried: str = ""  # by which paths of regx
-    counts: dict[str, int] = field(default_factory=dict)  # what became of the buffers (path.py)
+    # What became of the buffers (path.py), and the node's paging.
+    counts: dict[str, int] = field(default_factory=dict)
     decisions: dict[str, int] = field(default_factory=dict)  # of auto, by reason
     problem: str | None = None  # the path was not proven
     failed: str | None = None
