@@ -263,10 +263,10 @@ static regx_status_t register_once(regx_cache_t *cache, const regx_request_t *re
     regx_status_t status = REGX_NO_MEMORY;
     regx_mr_t mr;
 
-    if (regx_once_enter(cache->registry, size, access)) {
+    if (regx_once_enter(cache->registry, size, access, region)) {
         status = register_pages(cache, request, access, &mr);
         if (status != REGX_OK) {
-            regx_once_leave(cache->registry, size, access);
+            regx_once_leave(cache->registry, size, access, region);
         }
     }
     if (status == REGX_OK) {
@@ -338,14 +338,17 @@ static regx_status_t register_kept(regx_cache_t *cache, regx_thread_state_t *ts,
         return regx_cache_serve(cache, number, request->start, request->end - request->start, since,
                                 region);
     }
-    const regx_mr_t once = *mr;
+    regx_mr_t once = *mr;
 
     regx_regions_put(&cache->regions, number);
     unreserve_locked(cache, request->end - request->start);
     regx_unlock(&cache->lock);
     regx_inval_log_interest(cache->log, request->start, request->end, -1);
+    if (status == REGX_OK && !regx_once_enter(cache->registry, once.length, once.access, region)) {
+        regx_device_deregister(cache->registry, &once);
+        status = REGX_NO_MEMORY;
+    }
     if (status == REGX_OK) {
-        regx_once_enter_anyway(cache->registry, once.length, once.access);
         serve_once(cache, &once, request->busy ? under_way : "it has changed", region);
     } else {
         trace_refusal(cache, request, status);

@@ -175,14 +175,23 @@ static __attribute__((noinline)) regx_status_t acquire_on_demand(regx_registry_t
     return status;
 }
 
-regx_status_t regx_region_acquire(regx_registry_t *registry, void *base, size_t length,
-                                  unsigned access, regx_region_t *region)
+/* How long the use lasts stands in the region. */
+static inline regx_status_t acquire(regx_registry_t *registry, void *base, size_t length,
+                                    unsigned access, regx_region_t *region)
 {
+    region->over_share = false;
     if (registry->cache == NULL) {
         return regx_once_register(registry, base, length, access, region);
     }
     return registry->on_demand ? acquire_on_demand(registry, base, length, access, region)
                                : regx_cache_acquire(registry->cache, base, length, access, region);
+}
+
+regx_status_t regx_region_acquire(regx_registry_t *registry, void *base, size_t length,
+                                  unsigned access, regx_region_t *region)
+{
+    region->lasts = false;
+    return acquire(registry, base, length, access, region);
 }
 
 bool regx_region_seems_kept(regx_registry_t *registry, const void *base, size_t length,
@@ -208,20 +217,12 @@ void regx_region_release(regx_registry_t *registry, regx_region_t *region)
     }
 }
 
-/* What lasts is the program's own choice: it is not refused for want of room for one use, and takes
- * none from the transfers. */
 regx_status_t regx_lasting_acquire(regx_registry_t *registry, void *base, size_t length,
                                    unsigned access, regx_lasting_t *use)
 {
-    regx_region_t *region = &use->region;
-    regx_status_t status = regx_region_acquire(registry, base, length, access, region);
+    use->region.lasts = true;
+    const regx_status_t status = acquire(registry, base, length, access, &use->region);
 
-    if (status == REGX_NO_MEMORY && registry->once_max != REGX_UNLIMITED && !registry->on_demand) {
-        status = regx_once_register_anyway(registry, base, length, access, region);
-    }
-    if (status == REGX_OK && region->kept == 0) {
-        regx_once_leave(registry, region->own.length, region->own.access);
-    }
     if (status == REGX_OK && registry->cache != NULL) {
         regx_cache_watch(registry->cache, use);
     }
@@ -232,9 +233,6 @@ void regx_lasting_release(regx_registry_t *registry, regx_lasting_t *use)
 {
     if (registry->cache != NULL) {
         regx_cache_unwatch(registry->cache, use);
-    }
-    if (use->region.kept == 0) {
-        regx_once_enter_anyway(registry, use->region.own.length, use->region.own.access);
     }
     regx_region_release(registry, &use->region);
 }

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include "base/memlock.h"
-#include "registration/once.h"
 
 typedef enum reason { LIMIT, SHARE, ROOM, MEMORY, GONE, READ_ONLY, OTHER, REASONS } reason_t;
 
@@ -55,31 +54,33 @@ static reason_t look_at_mappings(regx_end_t end, uintptr_t start, uintptr_t beyo
     return at < beyond ? reason : OTHER;
 }
 
-/* Who had no room for it: the transfers' share, the limit of locked memory, or else kernel or
- * device. */
-static reason_t look_at_limits(const regx_rndv_t *rndv, uintptr_t start, size_t length, bool looks)
+/* Who had no room for it: the limit of locked memory, or else kernel or device. */
+static reason_t look_at_limit(uintptr_t start, size_t length)
 {
     const uint64_t limit = regx_memlock_limit(), page = (uint64_t)sysconf(_SC_PAGESIZE);
     const uint64_t pages = (start % page + length + page - 1) & ~(page - 1);
 
-    if (!regx_once_has_room(rndv->registry, pages)) {
-        return SHARE;
-    }
-    if (!looks) {
-        return MEMORY;
-    }
     return limit != REGX_MEMLOCK_NONE && regx_memlock_pinned() + pages > limit ? LIMIT : ROOM;
 }
 
-void regx_refusal_tally(regx_rndv_t *rndv, regx_end_t end, regx_status_t status, const void *base,
-                        size_t length)
+/* Why there was no memory. */
+static reason_t short_of(const regx_region_t *refused, uintptr_t start, size_t length, bool looks)
+{
+    if (refused->over_share) {
+        return SHARE;
+    }
+    return looks ? look_at_limit(start, length) : MEMORY;
+}
+
+void regx_refusal_tally(regx_rndv_t *rndv, regx_end_t end, regx_status_t status,
+                        const regx_region_t *refused, const void *base, size_t length)
 {
     const bool looks = atomic_fetch_add(&rndv->refusals, 1) < REGX_REFUSALS_LOOKED_INTO;
     const uintptr_t start = (uintptr_t)base;
     reason_t reason = OTHER;
 
     if (status == REGX_NO_MEMORY) {
-        reason = look_at_limits(rndv, start, length, looks);
+        reason = short_of(refused, start, length, looks);
     } else if (status == REGX_DENIED && looks) {
         reason = look_at_mappings(end, start, start + length);
     }

@@ -4,6 +4,9 @@
  */
 #include "../unit.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
+
 #include "registration/registration.h"
 
 typedef struct fake {
@@ -197,6 +200,53 @@ static void what_would_pin_too_much_is_refused(void **state)
     assert_int_equal(fake.live, 0);
 }
 
+/* Asks for more than there ever is, until it is to stop. */
+typedef struct greedy {
+    regx_registry_t *registry;
+    _Atomic unsigned asked;
+    _Atomic bool stop;
+} greedy_t;
+
+static void *ask_for_too_much(void *argument)
+{
+    greedy_t *greedy = argument;
+    regx_region_t region;
+    bool refused = true;
+
+    while (!atomic_load(&greedy->stop)) {
+        refused &= use(greedy->registry, 3 * BOUND, &region) == REGX_NO_MEMORY;
+        atomic_fetch_add(&greedy->asked, 1);
+    }
+    return refused ? greedy : NULL;
+}
+
+static void what_never_fits_takes_no_room_from_others(void **state)
+{
+    enum { USES = 200000 };
+    regx_counters_t counters = {.threads = true};
+    fake_t fake = {.transport = {.registers = true}};
+    regx_registry_t registry;
+    greedy_t greedy = {.registry = &registry};
+    regx_region_t region;
+    pthread_t thread;
+    void *refused;
+    unsigned tried = 0, used = 0;
+
+    (void)state;
+    open_bounded(&registry, &fake, &counters);
+    assert_int_equal(pthread_create(&thread, NULL, ask_for_too_much, &greedy), 0);
+    for (; tried < USES || atomic_load(&greedy.asked) < USES; tried++) {
+        if (use(&registry, BOUND, &region) == REGX_OK) {
+            regx_region_release(&registry, &region);
+            used++;
+        }
+    }
+    atomic_store(&greedy.stop, true);
+    assert_int_equal(pthread_join(thread, &refused), 0);
+    assert_non_null(refused);
+    assert_int_equal(used, tried);
+}
+
 static void what_the_device_refuses_takes_no_room(void **state)
 {
     regx_counters_t counters = {0};
@@ -259,6 +309,7 @@ int main(void)
         cmocka_unit_test(overlapping_uses_are_apart),
         cmocka_unit_test(a_refusal_is_told_and_leaves_nothing),
         cmocka_unit_test(what_would_pin_too_much_is_refused),
+        cmocka_unit_test(what_never_fits_takes_no_room_from_others),
         cmocka_unit_test(what_the_device_refuses_takes_no_room),
         cmocka_unit_test(where_nothing_is_pinned_nothing_is_bounded),
         cmocka_unit_test(what_lasts_is_not_refused_and_takes_no_room),
