@@ -164,7 +164,7 @@ static regx_cache_config_t share_of_cache(const regx_module_t *module)
         devices += component->modules[i]->transport->registers;
     }
     if (devices > 1 && cache.once_bytes != REGX_UNLIMITED) {
-        cache.once_bytes = regx_max(cache.once_bytes / devices, regx_page_size());
+        cache.once_bytes = regx_max(cache.once_bytes / devices, 2 * regx_page_size());
     }
     if (caches > 1 && cache.bytes != REGX_UNLIMITED) {
         cache.bytes = regx_max(cache.bytes / caches, regx_page_size());

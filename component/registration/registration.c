@@ -135,7 +135,7 @@ regx_status_t regx_registry_open(regx_registry_t *registry, const regx_backend_t
                                   .once_max = REGX_UNLIMITED};
     if (cache != NULL && cache->once_bytes != 0 && cache->once_bytes != REGX_UNLIMITED &&
         transport->registers) {
-        registry->once_max = cache->once_bytes / 2;
+        registry->once_max = regx_max(cache->once_bytes / 2, regx_page_size());
     }
     if (monitor == NULL) { /* nobody tells of changes: nothing may be kept */
         return REGX_OK;
