@@ -162,12 +162,13 @@ static void size_cache(regx_params_t *params, uint64_t page)
     registration->cache_bytes = bytes > page ? bytes & ~(page - 1) : page;
 }
 
-/* Memory that is pinned is lacking only where the kernel would else have swapped it. */
+/* Memory that is pinned is lacking only where the kernel would else have swapped it. A node with
+ * little swap space is not made for programs that are larger than its memory. */
 static bool has_swap(void)
 {
     struct sysinfo node;
 
-    return sysinfo(&node) == 0 && node.totalswap > 0;
+    return sysinfo(&node) == 0 && node.totalswap > 0 && node.totalswap >= node.totalram / 4;
 }
 
 /* A default that fits: transfers under way may pin as much again. */
