@@ -18,12 +18,17 @@ static size_t pinned_now(void)
     FILE *status = fopen("/proc/self/status", "r");
     size_t kib = 0;
     char line[256];
+    int found = 0;
     if (status == NULL) {
         check_fail("/proc/self/status: %s", strerror(errno));
     }
-    while (fgets(line, sizeof line, status) != NULL && sscanf(line, "VmPin: %zu kB", &kib) != 1) {
+    while (found != 1 && fgets(line, sizeof line, status) != NULL) {
+        found = sscanf(line, "VmPin: %zu kB", &kib);
     }
     fclose(status);
+    if (found != 1) {
+        check_fail("/proc/self/status has no line VmPin");
+    }
     return kib << 10;
 }
 
