@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from comparing.columns import MISSING, number, panels
-from comparing.paging import NAMES
+from comparing.paging import FOR_WANT, NAMES
 from comparing.path import COUNTS
 from comparing.phase import MIXED, PHASES, UNMEASURED
 from comparing.result import CAME_BACK, PEER, REFERENCE, REGX, Arm, Group, Results, Run
@@ -155,7 +155,7 @@ class Block:
 
     def has_paged(self) -> bool:
         """Whether the node's memory was too little for some run."""
-        return any(run.counts.get(name) for run in self.runs for name in NAMES.values())
+        return any(run.counts.get(name) for run in self.runs for name in FOR_WANT)
 
     def render(self, width: int) -> list[str]:
         first = ["size"] + [line for size in self.sizes for line in (show(size), "")]

@@ -13,6 +13,8 @@ NAMES = {
     "pswpout": "swapped_out",
     "oom_kill": "killed",
 }
+# Without want of memory there are faults, too: for pages of files that are read for the first time.
+FOR_WANT = ("swapped_in", "swapped_out", "killed")
 
 
 class Paging:
