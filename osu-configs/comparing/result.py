@@ -96,6 +96,8 @@ class Results:
     checks: list[Check] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)  # benchmarks that are not there
+    # Rows that ask for memory or swap of the emulated machine, and did not run with --rdma.
+    memory_not_heeded: list[str] = field(default_factory=list)
     interrupted: bool = False
     source: str = ""  # the file that the results were read from again; empty: just measured
 

@@ -90,6 +90,11 @@ def notes(results: Results) -> list[str]:
     lines += [f"FAILED: {arm}: {failed}" for arm, failed in failures.items()]
     if results.left_out:
         lines.append(f"Left out, for there is no OSU here: {', '.join(results.left_out)}.")
+    if results.memory_not_heeded:
+        lines.append(
+            "memory and swap are those of this machine, and not what these rows ask for, without"
+            f" --rdma: {', '.join(results.memory_not_heeded)}."
+        )
     lines += _path_notes(results)
     lines += _registration_notes(results)
     lines += _paging_notes(results)

@@ -163,6 +163,17 @@ def test_the_machine_has_the_memory_that_the_rows_want(tree: Tree) -> None:
     assert lines and all(line.startswith(words) for line in lines), dry.stdout
 
 
+@pytest.mark.parametrize("options", [[], ["--rdma"]])
+def test_without_rdma_the_table_says_that_memory_is_not_heeded(
+    tree: Tree, options: list[str]
+) -> None:
+    done, _ = tree.compare(ROWS.replace("[defaults]", "[defaults]\nmemory = 512M"), *options)
+    assert done.returncode == 0, done.stderr
+    notes = [line for line in done.stdout.splitlines() if line.startswith("memory and swap are ")]
+    assert len(notes) == (not options), done.stdout
+    assert not notes or notes[0].endswith("without --rdma: bounce, uct, ucx."), notes
+
+
 def test_rows_that_want_different_machines_are_refused(tree: Tree) -> None:
     rows = ROWS.replace("[ucx]", "[ucx]\nmemory = 512M")
     file = tree.write("rows.conf", rows)
