@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- *      0 u8  version (5)                  1 u8  version of the control messages
+ *      0 u8  version (6)                  1 u8  version of the control messages
  *      2 u8  number of addresses          3 u8  zero
  *      4 u64 the node's identity, little-endian as all that follows
- *     12 for each address: u8 length of the transport's name, the name,
+ *     12 u64 the process, so that what was filed under another one's name is not taken for its
+ *     20 for each address: u8 length of the transport's name, the name,
  *        u16 length of the transport's address, the address
+ *
+ * Of a process that does not take part, for all that it was asked to: one byte, zero.
  */
 #include "btl/address.h"
 
@@ -16,8 +19,9 @@
 
 #include "btl/claim.h"
 
-#define HEADER 12
-#define VERSION 5
+#define HEADER 20
+#define NONE_SIZE 1
+#define VERSION 6
 #define NAME_MAX_LENGTH 15 /* of a transport */
 
 typedef struct span {
@@ -88,6 +92,7 @@ bool regx_address_publish(regx_component_t *component)
 
     component->node = identify_node();
     put_little_endian(bytes + 4, component->node, 8);
+    put_little_endian(bytes + 12, regx_compat_self(), 8);
     for (unsigned i = 0; i < component->module_count; i++) {
         regx_transport_t *transport = component->modules[i]->transport;
         const size_t name_length = strlen(transport->ops->name);
@@ -103,6 +108,13 @@ bool regx_address_publish(regx_component_t *component)
     }
     return regx_compat_publish(&component->super.btl_version, bytes, (size_t)(at - bytes)) ==
            OPAL_SUCCESS;
+}
+
+void regx_address_publish_none(const regx_component_t *component)
+{
+    const uint8_t none[NONE_SIZE] = {0};
+
+    (void)regx_compat_publish(&component->super.btl_version, none, sizeof(none));
 }
 
 /* Reads a length of `size` bytes and that many bytes. false: they are not there. */
@@ -197,6 +209,17 @@ static void say_unreachable(const regx_module_t *module, opal_proc_t *proc, uint
     regx_compat_say(line);
 }
 
+static void say_another(const opal_proc_t *proc, uint64_t peer)
+{
+    char line[512];
+
+    snprintf(line, sizeof(line),
+             "rank %u on %s cannot be reached: what Open MPI fetched as its address is another "
+             "process's",
+             (unsigned)peer, opal_get_proc_hostname(proc));
+    regx_compat_say(line);
+}
+
 /* The peer, and what of this module's wires comes of it. */
 static void trace_connection(const regx_module_t *module, opal_proc_t *proc,
                              const regx_peer_t *peer, const char *wire, const char *why)
@@ -276,11 +299,16 @@ bool regx_address_connect(regx_module_t *module, opal_proc_t *proc, regx_peer_t 
         trace_connection(module, proc, peer, "not used", "that process does not use regx");
         return false;
     }
-    if (length < HEADER || bytes[0] != VERSION || bytes[1] != REGX_CONTROL_VERSION) {
+    if (length == NONE_SIZE && bytes[0] == 0) {
+        trace_connection(module, proc, peer, "not used", "regx is refused or not usable there");
+    } else if (length < HEADER || bytes[0] != VERSION || bytes[1] != REGX_CONTROL_VERSION) {
         trace_connection(module, proc, peer, "not used", "it runs another build of regx");
         if (length >= 4 && module->place == 0) {
             say_mismatch(proc, bytes);
         }
+    } else if (get_little_endian(bytes + 12, 8) != peer->id) {
+        trace_connection(module, proc, peer, "not used", "its address is another process's");
+        say_another(proc, peer->id);
     } else {
         parse(bytes, length, &published);
         connected = connect_module(module, proc, &published, peer);

@@ -251,21 +251,10 @@ static bool has_threads(const regx_component_t *component, bool mpi_threads)
     return mpi_threads;
 }
 
-/* Open MPI's word on progress threads is left aside: 4.1 says yes always. */
-static mca_btl_base_module_t **component_init(int *count, bool progress_threads, bool mpi_threads)
+static mca_btl_base_module_t **start(regx_component_t *component, int *count, bool mpi_threads)
 {
-    regx_component_t *component = &mca_btl_regx_component;
     mca_btl_base_module_t **modules;
-    bool named;
 
-    (void)progress_threads;
-    *count = 0;
-    regx_verbose_start(component);
-    if (!regx_params_asked(&named)) {
-        regx_trace(&component->trace, REGX_TRACE_CHOICE,
-                   "not used: neither named in btl nor enabled by btl_regx_enable");
-        return NULL;
-    }
     if (!regx_params_read(&component->params, &face)) {
         return NULL;
     }
@@ -286,6 +275,28 @@ static mca_btl_base_module_t **component_init(int *count, bool progress_threads,
         modules[i] = &component->modules[i]->super;
     }
     *count = (int)component->module_count;
+    return modules;
+}
+
+/* Open MPI's word on progress threads is left aside: 4.1 says yes always. */
+static mca_btl_base_module_t **component_init(int *count, bool progress_threads, bool mpi_threads)
+{
+    regx_component_t *component = &mca_btl_regx_component;
+    mca_btl_base_module_t **modules;
+    bool named;
+
+    (void)progress_threads;
+    *count = 0;
+    regx_verbose_start(component);
+    if (!regx_params_asked(&named)) {
+        regx_trace(&component->trace, REGX_TRACE_CHOICE,
+                   "not used: neither named in btl nor enabled by btl_regx_enable");
+        return NULL;
+    }
+    modules = start(component, count, mpi_threads);
+    if (modules == NULL) {
+        regx_address_publish_none(component);
+    }
     return modules;
 }
 

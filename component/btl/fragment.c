@@ -68,8 +68,7 @@ static regx_fragment_t *fragment_new(const regx_module_t *module, regx_fragment_
     OBJ_CONSTRUCT(&fragment->base, mca_btl_base_descriptor_t);
     fragment->kind = kind;
     fragment->slot = REGX_SLOT_NONE;
-    fragment->base.des_segments = &fragment->segment;
-    fragment->base.des_segment_count = 1;
+    fragment->base.des_segments = fragment->segments;
     return fragment;
 }
 
@@ -112,13 +111,14 @@ regx_fragment_t *regx_fragment_take(regx_module_t *module, regx_endpoint_t *endp
     fragment->endpoint = endpoint;
     fragment->slot = slot;
     if (slot != REGX_SLOT_NONE) {
-        fragment->segment.seg_addr.pval = regx_pool_slot(&module->pool, slot);
+        fragment->segments[0].seg_addr.pval = regx_pool_slot(&module->pool, slot);
     } else {
-        fragment->segment.seg_addr.pval = fragment->bytes;
+        fragment->segments[0].seg_addr.pval = fragment->bytes;
         size = fits_frame(module, size) ? size : module->transport->max_frame;
         assert(size <= capacity(module, kind));
     }
-    fragment->segment.seg_len = size;
+    fragment->segments[0].seg_len = size;
+    fragment->base.des_segment_count = 1;
     return fragment;
 }
 

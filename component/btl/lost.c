@@ -46,12 +46,12 @@ void regx_lost_connection(void *context, uint64_t peer, const char *what)
 void regx_no_answer(void *context, uint64_t peer)
 {
     const char *host = host_of(regx_endpoint_find(context, peer));
-    char line[320];
+    char line[384];
 
     snprintf(line, sizeof(line),
              "rank %u on %s has not answered for ten minutes; still trying. Either it computes "
              "without calling MPI, or the network does not connect the ports that are used "
-             "(btl_regx_if_include)",
+             "(btl_regx_if_include), or it has no descriptor left (ulimit -n)",
              (unsigned)peer, host);
     regx_compat_say(line);
 }

@@ -12,6 +12,7 @@
 #include "btl/message.h"
 #include "btl/onesided.h"
 #include "btl/params.h"
+#include "btl/record.h"
 #include "btl/registry.h"
 #include "pool/place.h"
 
@@ -239,6 +240,17 @@ static bool may_expose(const regx_module_t *module)
            (!module->transport->registers || ports(module->component) == 1);
 }
 
+/* Whether the user leaves it to regx how messages above the eager limit go. */
+static bool may_send_whole(const regx_params_t *params)
+{
+    mca_base_var_source_t source;
+
+    regx_param_stored("opal", "btl", "regx", "eager_limit", &source);
+    return source == MCA_BASE_VAR_SOURCE_DEFAULT && !params->rts_contiguous &&
+           params->settings.rendezvous.auto_choice == NULL && !params->settings.rendezvous.verify &&
+           strcmp(params->settings.rendezvous.rendezvous, "auto") == 0;
+}
+
 bool regx_module_start(regx_module_t *module)
 {
     const regx_params_t *params = module->params;
@@ -259,6 +271,7 @@ bool regx_module_start(regx_module_t *module)
     if (!regx_registry_start(module)) {
         return false;
     }
+    module->sends_whole = may_send_whole(params);
     module->rndv = regx_rndv_create(&config, &module->pool, &module->registry, module->counters);
     if (module->rndv == NULL) {
         regx_compat_say("no memory for large messages");
@@ -411,6 +424,7 @@ void regx_module_close(regx_module_t *module)
     }
     close_onesided(module);
     regx_fragments_free(module);
+    regx_records_free(module);
     regx_registry_stop(module);
     regx_pool_fini(&module->pool);
     module->transport->ops->close(module->transport);

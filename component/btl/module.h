@@ -31,6 +31,9 @@ struct regx_module {
     regx_counters_t *counters;
     const regx_trace_t *trace;
     bool threads;
+    bool
+        sends_whole; /* messages above the eager limit go along with their RTS, if the connection says
+                         that this is faster */
 
     unsigned place; /* among the component's modules */
     regx_transport_t *transport;
@@ -53,6 +56,8 @@ struct regx_module {
     regx_link_t blocked;     /* endpoints that have fragments waiting, in the order of asking */
     regx_fragment_t *unused[REGX_FRAGMENT_KINDS];
     unsigned unused_frames; /* how many of REGX_FRAGMENT_FRAME */
+    union regx_record *unused_records;
+    unsigned unused_record_count;
     /* Read without the lock. */
     _Atomic unsigned leaving;   /* endpoints that progress is to delete */
     _Atomic unsigned queued;    /* fragments that wait, and peers of whom onesided waits */

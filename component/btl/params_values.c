@@ -11,6 +11,9 @@
 /* Open MPI's values, or the defaults, in the order of the tables. */
 static char *values[PARAMS_MAX];
 
+/* The component that they are of. */
+static const mca_base_component_t *registered;
+
 /* Calls `each` for every parameter, until one answers false. */
 static bool for_each(bool (*each)(const regx_settings_room_t *room, const regx_param_t *param,
                                   char **value, void *context),
@@ -46,6 +49,7 @@ static bool register_one(const regx_settings_room_t *room, const regx_param_t *p
 
 void regx_params_register(const mca_base_component_t *component)
 {
+    registered = component;
     for_each(register_one, (void *)(uintptr_t)component);
 }
 
@@ -66,7 +70,7 @@ bool regx_param_refuse(const char *error)
 {
     char line[512];
 
-    if (regx_compat_falls_here(error)) {
+    if (regx_compat_falls_here(registered, error)) {
         if (!regx_compat_speaker()) {
             snprintf(line, sizeof(line), "%s; at rank %u on %s", error, regx_compat_rank(),
                      regx_compat_host());

@@ -21,12 +21,11 @@
  */
 #include "btl/rdma.h"
 
-#include <stdlib.h>
-
 #include "btl/call.h"
 #include "btl/handle.h"
 #include "btl/lost.h"
 #include "btl/onesided.h"
+#include "btl/record.h"
 
 /* For senders: local memory is registered chunk by chunk, when it is put. */
 static mca_btl_base_registration_handle_t local_token;
@@ -38,22 +37,20 @@ static regx_module_t *module_of(mca_btl_base_module_t *btl)
 
 /* NULL: ob1 goes by put. */
 static mca_btl_base_registration_handle_t *
-expose(const regx_module_t *module, const regx_endpoint_t *endpoint, const void *base, size_t size)
+expose(regx_module_t *module, const regx_endpoint_t *endpoint, const void *base, size_t size)
 {
-    regx_rndv_exposure_t exposure, *kept;
+    regx_record_t *record = regx_record_take(module);
 
-    if (!regx_rndv_expose(module->rndv, &endpoint->peer, base, size, &exposure)) {
+    if (record == NULL) {
         return NULL;
     }
-    kept = malloc(sizeof(*kept));
-    if (kept == NULL) {
-        regx_rndv_unexpose(module->rndv, &exposure);
+    if (!regx_rndv_expose(module->rndv, &endpoint->peer, base, size, &record->exposure)) {
+        regx_record_return(module, record);
         return NULL;
     }
-    *kept = exposure;
     regx_trace(module->trace, REGX_TRACE_PATH, "%zu bytes to rank %u over %s may be read whole",
                size, (unsigned)endpoint->peer.id, endpoint->peer.conn->wire);
-    return (mca_btl_base_registration_handle_t *)kept;
+    return (mca_btl_base_registration_handle_t *)record;
 }
 
 static mca_btl_base_registration_handle_t *
@@ -99,8 +96,10 @@ int regx_deregister_mem(mca_btl_base_module_t *btl, mca_btl_base_registration_ha
     if (regx_window_is(handle->bytes)) {
         regx_window_deregister(module_of(btl), handle);
     } else if (regx_exposure_is(handle->bytes)) {
-        regx_rndv_unexpose(module_of(btl)->rndv, (regx_rndv_exposure_t *)handle);
-        free(handle);
+        regx_record_t *record = (regx_record_t *)handle;
+
+        regx_rndv_unexpose(module_of(btl)->rndv, &record->exposure);
+        regx_record_return(module_of(btl), record);
     } else {
         regx_rndv_recv_close(module_of(btl)->rndv, (regx_rndv_recv_t *)handle);
     }
@@ -120,21 +119,29 @@ static const char *reason(regx_status_t status)
 }
 
 /* Keeps the call until it ends. NULL: no memory. */
-static regx_call_t *keep(const regx_call_t *call)
+static regx_record_t *keep(const regx_call_t *call)
 {
-    regx_call_t *kept = malloc(sizeof(*kept));
+    regx_record_t *record = regx_record_take(module_of(call->btl));
 
-    if (kept != NULL) {
-        *kept = *call;
+    if (record != NULL) {
+        record->call = *call;
     }
-    return kept;
+    return record;
+}
+
+/* What keep has kept. */
+static regx_call_t take_back(regx_record_t *record)
+{
+    const regx_call_t call = record->call;
+
+    regx_record_return(module_of(call.btl), record);
+    return call;
 }
 
 static void put_done(void *context, regx_status_t status)
 {
-    const regx_call_t call = *(regx_call_t *)context;
+    const regx_call_t call = take_back(context);
 
-    free(context);
     if (!regx_is_heard(module_of(call.btl), call.endpoint)) {
         return;
     }
@@ -158,7 +165,7 @@ int regx_put(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *endpoin
     if (regx_is_of_window(remote_handle)) {
         return regx_window_put(&call, remote_address, remote_handle);
     }
-    regx_call_t *kept = keep(&call);
+    regx_record_t *kept = keep(&call);
     if (kept == NULL) {
         regx_module_lost(module_of(btl), endpoint, size, "to", reason(REGX_NO_MEMORY));
         regx_call_tell(&call, OPAL_ERROR);
@@ -171,9 +178,8 @@ int regx_put(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *endpoin
 
 static void get_done(void *context, regx_status_t status)
 {
-    const regx_call_t call = *(regx_call_t *)context;
+    const regx_call_t call = take_back(context);
 
-    free(context);
     if (regx_is_heard(module_of(call.btl), call.endpoint)) {
         regx_call_tell(&call, status == REGX_OK ? OPAL_SUCCESS : OPAL_ERR_NOT_AVAILABLE);
     }
@@ -192,7 +198,7 @@ int regx_get(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *endpoin
     if (regx_is_of_window(remote_handle)) {
         return regx_window_get(&call, remote_address, remote_handle);
     }
-    regx_call_t *kept = keep(&call);
+    regx_record_t *kept = keep(&call);
     if (kept == NULL) {
         /* Told that this get cannot be, ob1 asks for a put by a message, for which there is no memory
          * either: 5.0 then tries the get again, from within this call, without end. */

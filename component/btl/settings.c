@@ -69,7 +69,10 @@ static const regx_param_t inherited[] = {
      .help = "Bytes of a larger message that go along with its announcement: 0 to "
              "btl_regx_eager_limit. Unless it is set, they are 4096 (or btl_regx_eager_limit, if "
              "that is less) of data that is packed or buffered, and 0 of contiguous data: so the "
-             "chunks of the pipeline begin where the user's buffer begins."},
+             "chunks of the pipeline begin where the user's buffer begins. But over tcp a message "
+             "that fits 64 KiB with its header goes along as a whole, which spares a journey to "
+             "the peer and back, unless this, btl_regx_eager_limit, btl_regx_auto_choice, "
+             "btl_regx_verify or another btl_regx_rendezvous than auto is set."},
     {.name = "max_send_size",
      .initial = "65536",
      .help = "Fragments of messages that are not contiguous, with their header: 1024 to "

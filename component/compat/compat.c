@@ -124,7 +124,7 @@ bool regx_compat_node_speaker(void)
 }
 
 /* Who has a line to say publishes it, as a key. */
-bool regx_compat_falls_here(const char *line)
+bool regx_compat_falls_here(const mca_base_component_t *component, const char *line)
 {
     const uint32_t speakers[] = {first_of_application(), first_of_node()};
 
@@ -132,7 +132,7 @@ bool regx_compat_falls_here(const char *line)
         return true;
     }
     for (int i = 0; i < 2 && speakers[i] != regx_compat_rank(); i++) {
-        if (regx_version_key_published(speakers[i], line)) {
+        if (regx_version_key_published(component, speakers[i], line)) {
             return false;
         }
     }

@@ -36,7 +36,8 @@ void regx_compat_receive(regx_compat_inbox_t *inbox, struct mca_btl_base_endpoin
 bool regx_compat_answers(mca_btl_base_tag_t tag);
 
 /* Publishes bytes for all processes that may ever connect; fetches those of one. Both answer an
- * OPAL error code; the fetched bytes are freed by the caller. */
+ * OPAL error code; the fetched bytes are freed by the caller. Of a process that publishes nothing
+ * the answer may take a second or two, or a minute where MPI_Init has not yet waited for all. */
 int regx_compat_publish(const mca_base_component_t *component, const void *bytes, size_t length);
 int regx_compat_fetch(const mca_base_component_t *component, opal_proc_t *proc, void **bytes,
                       size_t *length);
@@ -79,8 +80,9 @@ bool regx_compat_node_speaker(void);
 
 /* Whether it falls to this process to say a line that others may have to say as well: not if the
  * one that speaks for the application, or for the node, has the same to say. Only before addresses
- * are exchanged; may wait until those two have come as far. */
-bool regx_compat_falls_here(const char *line);
+ * are exchanged; may wait until those two have come as far. Whoever calls it has to publish something for
+ * `component` in any case, since others wait for that. */
+bool regx_compat_falls_here(const mca_base_component_t *component, const char *line);
 
 /* From now on several threads may call Open MPI, whatever level of threads the program asked for.
  * To be called while only one does. */

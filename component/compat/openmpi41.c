@@ -115,11 +115,13 @@ bool regx_version_publish_key(const char *key)
 
 /* Where that process is on this node and the key is not among what it published, Open MPI 4.1.4
  * answers after two seconds. */
-bool regx_version_key_published(uint32_t rank, const char *key)
+bool regx_version_key_published(const mca_base_component_t *component, uint32_t rank,
+                                const char *key)
 {
     const opal_process_name_t name = {OPAL_PROC_MY_NAME.jobid, rank};
     opal_value_t *value = NULL;
 
+    (void)component;
     if (opal_pmix.get(&name, key, NULL, &value) != OPAL_SUCCESS || value == NULL) {
         return false;
     }

@@ -35,6 +35,11 @@ AC_DEFUN([REGX_OPENMPI], [
     for regx_dir in `$MPICC --showme:libdirs`; do
         OPENMPI_LIBS="$OPENMPI_LIBS -L$regx_dir"
     done
+    dnl What an MPI program is linked with, where mpicc cannot be used for it.
+    OPENMPI_MPI_LIBS=$OPENMPI_LIBS
+    for regx_name in `$MPICC --showme:libs`; do
+        OPENMPI_MPI_LIBS="$OPENMPI_MPI_LIBS -l$regx_name"
+    done
     OPENMPI_LIBS="$OPENMPI_LIBS -lopen-pal"
 
     AC_MSG_CHECKING([for the version of Open MPI])
@@ -86,6 +91,7 @@ AC_DEFUN([REGX_OPENMPI], [
 #endif])
     AC_SUBST([OPENMPI_CPPFLAGS])
     AC_SUBST([OPENMPI_LIBS])
+    AC_SUBST([OPENMPI_MPI_LIBS])
     AC_SUBST([OPENMPI_VERSION], [$regx_openmpi_version])
 
     dnl make distcheck has to find the same one.

@@ -3,6 +3,7 @@
 #include "pool/place.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -94,10 +95,13 @@ void regx_place_bind(hwloc_topology_t topology, void *memory, size_t length)
     }
 }
 
-/* Not brought in now: of 8 MiB most jobs use little, and to clear it takes milliseconds. */
+/* Not brought in now: of 8 MiB most jobs use little, and to clear it takes milliseconds. But where
+ * only the older call is there (before Linux 4.4, a container's filter) all is. glibc says EINVAL
+ * where the kernel says ENOSYS. */
 static bool lock(void *memory, size_t length)
 {
-    return mlock2(memory, length, MLOCK_ONFAULT) == 0;
+    return mlock2(memory, length, MLOCK_ONFAULT) == 0 ||
+           ((errno == ENOSYS || errno == EINVAL || errno == EPERM) && mlock(memory, length) == 0);
 }
 
 size_t regx_place_lock(void *memory, size_t length)

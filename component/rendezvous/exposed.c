@@ -206,11 +206,15 @@ static regx_path_t path_of(const regx_rndv_recv_t *recv)
 /* Compares and tells. The receive is held. */
 static void verify(const regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
-    const regx_control_t *rkey = &recv->whole.rkey;
+    /* As if it had been advertised as one chunk. */
+    const regx_control_t rkey = {.type = REGX_CONTROL_RKEY,
+                                 .length = recv->length,
+                                 .has_checksum = true,
+                                 .checksum = recv->whole.checksum};
     char what[192];
 
-    if (!regx_recv_verify(rndv, recv, rkey)) {
-        regx_recv_describe_mismatch(recv, rkey, path_of(recv), what, sizeof(what));
+    if (!regx_recv_verify(rndv, recv, &rkey)) {
+        regx_recv_describe_mismatch(recv, &rkey, path_of(recv), what, sizeof(what));
         rndv->config.mismatch(rndv->config.context, recv->peer, what);
     }
 }
@@ -261,7 +265,9 @@ static void got(regx_get_t *get, regx_status_t status)
     const bool open = recv->phase == REGX_RECV_READING;
     regx_unlock(&rndv->lock);
     if (open && status == REGX_OK) {
-        verify(rndv, recv);
+        if (recv->whole.has_checksum) {
+            verify(rndv, recv);
+        }
         regx_count(rndv->counters, &rndv->counters->gets, 1);
         regx_count_message(rndv->counters, path_of(recv), recv->length);
     } else if (open && !recv->whole.registered) {
@@ -307,10 +313,8 @@ void regx_rndv_recv_get(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
     recv->whole.rndv = rndv;
     recv->whole.done = done;
     recv->whole.context = context;
-    recv->whole.rkey = (regx_control_t){.type = REGX_CONTROL_RKEY,
-                                        .length = recv->length,
-                                        .has_checksum = exposure.has_checksum,
-                                        .checksum = exposure.checksum};
+    recv->whole.has_checksum = exposure.has_checksum;
+    recv->whole.checksum = exposure.checksum;
     recv->whole.get = (regx_get_t){.local = recv->base,
                                    .length = recv->length,
                                    .region = recv->whole.registered ? recv->whole.region.mr : NULL,

@@ -135,9 +135,10 @@ struct regx_rndv_recv {
     struct { /* READING (exposed.c) */
         regx_get_t get;
         bool registered;      /* over an RDMA device */
+        bool has_checksum;    /* the sender's, of the whole */
         regx_region_t region; /* valid if registered */
         regx_rndv_t *rndv;
-        regx_control_t rkey; /* as if it had been advertised as one chunk: for its checksum */
+        uint64_t checksum; /* valid if it has one */
         regx_rndv_got_t done;
         void *context;
     } whole;

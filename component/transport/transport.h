@@ -47,7 +47,7 @@
 #include "base/status.h"
 #include "base/trace.h"
 
-#define REGX_TRANSPORT_ABI 25 /* of this header; an object built for another is refused */
+#define REGX_TRANSPORT_ABI 26 /* of this header; an object built for another is refused */
 
 #define REGX_ADDRESS_MAX 1024        /* bytes of what a process publishes about itself */
 #define REGX_NOTICE_MAX 48           /* bytes of the notice that follows a put */
@@ -400,6 +400,10 @@ struct regx_conn {
     /* Puts to a region, and gets, are copies that the kernel makes between the two processes, and
      * it allows them as far as this process can tell. */
     atomic_bool single_copy;
+    /* A message that fits a frame of so many bytes, with its headers, had better be sent in one than be
+     * asked for first: that is a journey to the peer and back. 0: none that is longer than an eager
+     * one. The connection may have longer frames than the transport as a whole. */
+    _Atomic uint32_t whole_max;
 };
 
 #endif

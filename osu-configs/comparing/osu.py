@@ -22,6 +22,7 @@ class Benchmark:
     # Whether MPI makes other messages of those that the benchmark names, so that nothing follows
     # from their size.
     is_collective: bool = False
+    one_sided: bool = False  # windows: put, get and atomic operations rather than messages
     has_reference: bool = False  # whether the probe measures the same movement without MPI
     columns: tuple[str, ...] = ("",)  # of several in its output, those that are metrics
     iterations_min: int = 1
@@ -29,6 +30,8 @@ class Benchmark:
 
 PERCENTILES = ("p50", "p99", "p99.9", "max1000")
 COLLECTIVES = ("allreduce", "alltoall", "allgather", "bcast")
+ONE_SIDED = ("put_latency", "get_latency", "put_bw", "get_bw", "put_bibw")
+ONE_SIDED += ("acc_latency", "get_acc_latency", "fop_latency", "cas_latency")
 LATENCY, BANDWIDTH = ("latency", "us"), ("bandwidth", "MB/s")
 
 BENCHMARKS = {
@@ -61,6 +64,15 @@ BENCHMARKS = {
         is_collective=True,
         unchecked="the check of OSU 7.0 writes past its receive buffer, and crashes with any MPI",
     ),
+    **{
+        f"osu_{name}": Benchmark(
+            *(BANDWIDTH if name.endswith("bw") else LATENCY),
+            has_window=name.endswith("bw"),
+            one_sided=True,
+            unchecked="OSU's one-sided programs check no contents; test/mpi/windows does",
+        )
+        for name in ONE_SIDED
+    },
 }
 
 # Where the point-to-point benchmarks lie below what a user calls the place of OSU: the folder
@@ -77,8 +89,13 @@ FOLDERS = (
     "osu-micro-benchmarks/mpi/pt2pt",
     "osu-micro-benchmarks/mpi/pt2pt/standard",
 )
-FOLDERS += tuple(folder.replace("pt2pt", "collective") for folder in FOLDERS if "pt2pt" in folder)
-FOLDERS += ("../collective", "../../collective/blocking")
+FOLDERS += tuple(
+    folder.replace("pt2pt", other)
+    for other in ("collective", "one-sided")
+    for folder in FOLDERS
+    if "pt2pt" in folder
+)
+FOLDERS += ("../collective", "../../collective/blocking", "../one-sided", "../../one-sided")
 USUAL_PLACES = (
     "/usr",
     "/usr/local",

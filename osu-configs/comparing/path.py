@@ -25,6 +25,7 @@ FRAGMENT_SHARE = 0.93  # of 64 KiB or more, without the 4 KiB that go ahead
 
 
 # What became of the buffers, in the report's words; both ranks added up.
+ONE_SIDED = ("onesided_puts", "onesided_gets", "onesided_atomics")
 COUNTS = ("hits", "misses", "uncached", "registrations", "evictions", "invalidations",
           "messages_fallback")  # fmt: skip
 
@@ -46,9 +47,11 @@ def prove(
     backend: str = "auto",
     transport: str = "auto",
     ranks: int = 2,
+    one_sided: bool = False,
 ) -> Proof:
     """strategy, backend, transport: as btl_regx_rendezvous and so on name them, or strategy "frag";
-    sizes: of the messages of the run; none: not known, and nothing follows from them."""
+    sizes: of the messages of the run; none: not known, and nothing follows from them; one_sided: it
+    is operations on windows that regx must have carried."""
     try:
         reports = report.read([file]) if file.exists() else []
     except Trouble as trouble:
@@ -62,6 +65,8 @@ def prove(
     share = FRAGMENT_SHARE if strategy == "frag" else OWN_SHARE
     problem = _problem(total, moved, strategy, share * _large_share(sizes))
     used = ", ".join(total.get("backend", []))
+    if not problem and one_sided and not any(total.get(name) for name in ONE_SIDED):
+        problem = "regx carried no operation on a window"
     if not problem and backend not in ("auto", used):
         problem = f"the backend was {used or 'none that was reported'}, not {backend}"
     if not problem and transport == "verbs":

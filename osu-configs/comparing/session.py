@@ -229,8 +229,11 @@ class Session:
             strategy = "frag"
         backend = job.row.parameter("btl_regx_backend") or "auto"
         transport = job.row.parameter("btl_regx_transport") or "auto"
-        sizes = [] if job.benchmark.is_collective else job.case.sizes.sizes()
-        return path.prove(report, strategy, sizes, backend, transport, job.case.ranks)
+        unknown = job.benchmark.is_collective or job.benchmark.one_sided
+        sizes = [] if unknown else job.case.sizes.sizes()
+        return path.prove(
+            report, strategy, sizes, backend, transport, job.case.ranks, job.benchmark.one_sided
+        )
 
 
 def check_arguments(job: Job, program: osu.Program, launcher: Launcher) -> list[str]:

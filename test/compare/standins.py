@@ -72,6 +72,21 @@ if "valgrind" in words:
                 print(json.dumps({{"rank": int(rank), "transport": "uct", "bytes_eager": 9}}),
                       file=report)
     sys.exit(0)
+if words[-1].endswith("/starting/ranks"):
+    with open("{tree}/calls", "a") as calls:
+        print(" ".join(words), file=calls)
+    if act == "fail":
+        print("-" * 70 + "\\nNo such thing as this BTL\\nwas found.\\n" + "-" * 70, file=sys.stderr)
+        sys.exit(3)
+    ranks = int(words[words.index("-n") + 1])
+    at = len(open("{tree}/calls").readlines())
+    for rank in range(ranks - (act == "silent rank")):
+        print("startup", rank, 1000 * at + rank, 500, 2048)
+        if "btl_regx_report" in mca and act != "no-report":
+            with open(mca["btl_regx_report"], "a") as report:
+                line = {{"rank": rank, "transport": "uct", "bytes_eager": 9, "bytes_shm": 9}}
+                print(json.dumps(line), file=report)
+    sys.exit(0)
 program = next(w for w in words if os.path.basename(w).startswith(("osu_", "companion"))
                and os.path.dirname(w))
 arguments = words[words.index(program) + 1:]

@@ -139,6 +139,18 @@ def test_a_rank_that_reports_twice_counts_once(tmp_path: Path) -> None:
     assert problem == "path not proven: regx reported for 1 of 2 ranks"
 
 
+def test_windows_are_proven_by_operations_and_not_by_messages(tmp_path: Path) -> None:
+    file = tmp_path / "report"
+    for carried, problem in (
+        ({"onesided_puts": 3}, None),
+        ({"onesided_atomics": 1}, None),
+        ({}, "path not proven: regx carried no operation on a window"),
+    ):
+        line = {"transport": "uct", "bytes_eager": 100, **carried}
+        file.write_text("".join(json.dumps({"rank": rank, **line}) + "\n" for rank in range(2)))
+        assert path.prove(file, "auto", [], one_sided=True).problem == problem
+
+
 def test_no_report_or_a_malformed_one_is_not_proven(tmp_path: Path) -> None:
     file = tmp_path / "report"
     problem = path.prove(file, "bounce", LARGE).problem

@@ -54,7 +54,7 @@ void slab_name(size_t i, regx_segment_name_t *name)
 {
     memset(name, 0, sizeof(*name));
     name->length = slabs[i].length;
-    name->number = (int32_t)i;
+    name->id = (int32_t)i;
 }
 
 regx_status_t regx_segment_domain_open(regx_segment_domain_t *domain,
@@ -88,12 +88,12 @@ regx_status_t regx_segment_alloc(const regx_segment_domain_t *domain, size_t len
 
 void regx_segment_free(regx_segment_t *segment)
 {
-    slab_give_back((size_t)segment->name.number);
+    slab_give_back((size_t)segment->name.id);
 }
 
 regx_status_t regx_segment_map(const regx_segment_name_t *name, regx_mapping_t *mapping)
 {
-    const size_t i = (uint32_t)name->number;
+    const size_t i = (uint32_t)name->id;
 
     if (i >= SLABS || slabs[i].base == NULL) {
         return REGX_UNREACHABLE;

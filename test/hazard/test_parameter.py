@@ -184,14 +184,32 @@ def test_bad_value_where_the_first_rank_is_late(mpi: Mpi) -> None:
     assert job.status == 0 and "at rank" not in one_line(job, "chunk_size", "4M"), str(job)
 
 
+# How processes learn each other's addresses: all at the start, all later, or each when it is asked for.
+EXCHANGES = [{"pmix_base_async_modex": 0}, {"pmix_base_async_modex": 1},
+             {"pmix_base_async_modex": 1, "pmix_base_collect_data": 0}]
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES, ids=["start", "later", "asked"])
 @pytest.mark.parametrize("ranks,reports", [("1|3", 2), ("*", 0)])
-def test_bad_value_on_one_host(mpi: Mpi, tmp_path: Path, ranks: str, reports: int) -> None:
+def test_bad_value_on_one_host(mpi: Mpi, tmp_path: Path, ranks: str, reports: int,
+                               exchange: dict[str, int]) -> None:
     """Two ranks on each of two: one line of the node that has it, and one if both have."""
+    if mpi.build.series == (4, 1) and exchange == {"pmix_base_async_modex": 1}:
+        pytest.skip("Open MPI 4.1 mostly fails in MPI_Init then, with btl/tcp too")
     with two_hosts(tmp_path) as (around, options):
-        job = job_of_four(mpi, "regx,tcp,self", around=around, options=options,
+        job = job_of_four(mpi, "regx,tcp,self", around=around, options=options, mca=exchange,
                           within=at(ranks, "chunk_size", "4M"))
     assert job.status == 0 and len(job.reports) == reports, str(job)
     assert ("; at rank 1 on " in one_line(job, "chunk_size", "4M")) == (ranks != "*"), str(job)
+
+
+def test_bad_value_on_one_host_without_another_btl(mpi: Mpi, tmp_path: Path) -> None:
+    """The job ends, and the line says why."""
+    with two_hosts(tmp_path) as (around, options):
+        job = job_of_four(mpi, "regx", around=around, options=options,
+                          within=at("1|3", "chunk_size", "4M"))
+    assert job.status != 0 and job.stdout == "", str(job)
+    assert "; at rank 1 on " in one_line(job, "chunk_size", "4M"), str(job)
 
 
 @pytest.mark.parametrize("way", ["environment", "file", "tune"])

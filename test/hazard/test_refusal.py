@@ -1,16 +1,22 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What the machine refuses is done another way, right, counted by reason, and stdout stays clean."""
+import os
+import shutil
 from pathlib import Path
 
 import pytest
 
-from launch import Mpi
+from launch import Build, Mpi
 from job import Job
 from namespace import SharedMemory
 from tables import strategies
 
 COLLECTIVE = ["collective", "--sizes", "100,5000,300001", "alltoall", "bcast"]
 STRATEGIES = [*strategies(), "auto"]
+# Before the job: root may look into every process, and read every file.
+PRIVILEGES = "-sys_ptrace,-dac_override,-dac_read_search"
+NO_PRIVILEGES = ["setpriv", f"--bounding-set={PRIVILEGES}", f"--inh-caps={PRIVILEGES}"] \
+    if os.geteuid() == 0 else []
 
 
 def refused(job: Job) -> str:
@@ -27,6 +33,21 @@ def test_a_small_dev_shm_takes_sysv_instead(mpi: Mpi, tmp_path: Path) -> None:
     assert "posix" in refused(job) or "/dev/shm" in refused(job), str(job)
     job.over("shm")
     assert memory.left() == "", str(job)
+
+
+@pytest.mark.parametrize("strategy", ["bounce", "pipeline", "auto"])
+def test_a_process_that_others_may_not_look_into_takes_sysv(mpi: Mpi, build: Build, tmp_path: Path,
+                                                            strategy: str) -> None:
+    """Rank 0's program may be run, but not read: the other ranks may not open its descriptors, nor
+    copy from its memory, and it may do both to them."""
+    program = tmp_path / "collective"
+    shutil.copy(build.programs / "collective", program)
+    program.chmod(0o111)
+    one = ["sh", "-c", f'[ $OMPI_COMM_WORLD_RANK = 0 ] && shift && exec {program} "$@"; exec "$@"',
+           "sh"]
+    job = mpi(*COLLECTIVE, ranks=3, around=NO_PRIVILEGES, within=one,
+              regx={"rendezvous": strategy}).checked(ranks=3).over("shm")
+    assert job.rank(0)["fallbacks"]["posix: this process is not dumpable"] == 1, str(job)
 
 
 def test_what_could_not_be_opened_is_traced(mpi: Mpi, tmp_path: Path) -> None:

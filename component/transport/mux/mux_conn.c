@@ -105,6 +105,7 @@ static regx_status_t take_path(regx_mux_t *mux, regx_mux_conn_t *conn, size_t fr
             conn->super.wire = conn->paths[i]->wire;
             conn->super.shares_pool = atomic_load(&conn->paths[i]->shares_pool);
             conn->super.single_copy = atomic_load(&conn->paths[i]->single_copy);
+            conn->super.whole_max = atomic_load(&conn->paths[i]->whole_max);
             atomic_store_explicit(&conn->path, conn->paths[i], memory_order_release);
             return REGX_OK;
         }

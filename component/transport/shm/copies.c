@@ -2,7 +2,8 @@
  *
  * The puts and gets for which the kernel copies. Each connection has a queue. Those that have
  * something queued take turns, one piece each, so that a peer's short get does not wait for
- * another peer's long ones. A call of progress copies one piece: frames are taken in between.
+ * another peer's long ones. A call of progress copies one piece, or several that are short: frames
+ * are taken in between.
  *
  * Of the copies of several pieces that go by one connection, every other begins with its last piece.
  * A program uses its buffers again. If they do not fit the core's cache, what was copied last is
@@ -18,6 +19,11 @@
 #define FROM_END ((uintptr_t)1 << (8 * sizeof(uintptr_t) - 1))
 /* Bytes of one put or get before the turn of the next one, if that is shorter than what is left. */
 #define TURN (2048u * 1024u)
+/* Bytes after which a call of progress copies no other piece. Between two short ones Open MPI's round
+ * costs more than looking for frames is worth: 32 KiB are copied in 2 us. */
+#define ROUND (128u * 1024u)
+/* And pieces, of which some add no bytes: gets of a neighbour that is dead, what the peer has copied. */
+#define ROUND_PIECES 32
 /* Copies that are looked at for a shorter one, of any number that may be queued. */
 #define LOOKS 64u
 
@@ -307,8 +313,9 @@ static bool is_shorter_behind(void **copy)
     return false;
 }
 
-/* Copies a piece for the connection whose turn it is. Returns whether there was one to copy. */
-static bool serve(regx_shm_t *shm)
+/* Copies a piece for the connection whose turn it is, and adds its bytes. Returns whether there was
+ * one to copy. */
+static bool serve(regx_shm_t *shm, size_t *copied)
 {
     regx_status_t status = REGX_AGAIN;
 
@@ -323,6 +330,7 @@ static bool serve(regx_shm_t *shm)
     void **next = copy[REGX_SCRATCH_NEXT];
     const others_t others = {.wait = next != NULL || shm->turns.first->next != NULL,
                              .shorter = is_shorter_behind(copy)};
+    const size_t before = done_of(copy);
     regx_unlock(&shm->lock);
 
     if (assisted_of(copy) != NULL) {
@@ -330,6 +338,7 @@ static bool serve(regx_shm_t *shm)
     }
     const turn_t turn = assisted_of(copy) == NULL ? serve_plain(shm, copy, others, &status)
                                                   : serve_assisted(copy, others, &status);
+    *copied += done_of(copy) - before;
     regx_lock(&shm->lock);
     settle(shm, conn, turn);
     regx_unlock(&shm->lock);
@@ -365,12 +374,17 @@ static int poll_ending(regx_shm_t *shm)
 
 __attribute__((noinline)) int regx_shm_poll_copies(regx_shm_t *shm)
 {
-    const int events = shm->ending.first != NULL ? poll_ending(shm) : 0;
+    int events = shm->ending.first != NULL ? poll_ending(shm) : 0;
+    int served = 0;
+    size_t copied = 0;
 
-    if (serve(shm)) {
-        return events + 1;
+    while (served < ROUND_PIECES && copied < ROUND && serve(shm, &copied)) {
+        served++;
     }
-    return events + (shm->requests.count > 0 && regx_assist_write(shm));
+    if (served == 0 && shm->requests.count > 0 && regx_assist_write(shm)) {
+        events++;
+    }
+    return events + served;
 }
 
 /* ---- the end ---- */

@@ -81,20 +81,34 @@ static size_t part_of_line(size_t length, size_t at)
     return length - at < REGX_MAILBOX_INLINE ? length - at : REGX_MAILBOX_INLINE;
 }
 
+/* Copies what one line has of a frame. Nearly all are full: a length that is known costs no call. */
+static void fill_line(uint8_t *line, const uint8_t *from, size_t length)
+{
+    if (length == REGX_MAILBOX_INLINE) {
+        memcpy(line, from, REGX_MAILBOX_INLINE);
+    } else {
+        memcpy(line, from, length);
+    }
+}
+
 /* Posts a frame that goes on in the lines behind the next one; these are published first. */
 static void post_span(regx_mailbox_out_t *out, uint8_t tag, const void *header,
                       size_t header_length, regx_pack_t pack, void *payload, size_t payload_length)
 {
     const size_t length = header_length + payload_length;
     const uint64_t first = out->line;
-    uint8_t bytes[REGX_MAILBOX_SPAN];
+    uint8_t gathered[REGX_MAILBOX_SPAN];
+    const uint8_t *bytes = payload;
 
-    regx_frame_fill(bytes, header, header_length, pack, payload, payload_length);
+    if (header_length > 0 || pack != NULL) {
+        regx_frame_fill(gathered, header, header_length, pack, payload, payload_length);
+        bytes = gathered;
+    }
     for (uint32_t i = lines_of(length); i-- > 0;) {
         const size_t at = (size_t)i * REGX_MAILBOX_INLINE;
 
         out->line = first + i;
-        memcpy(regx_mailbox_next_line(out)->data, bytes + at, part_of_line(length, at));
+        fill_line(regx_mailbox_next_line(out)->data, bytes + at, part_of_line(length, at));
         if (i > 0) {
             atomic_store_explicit(&regx_mailbox_next_line(out)->head, regx_mailbox_lap(out->line),
                                   memory_order_relaxed);

@@ -6,12 +6,10 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/util.h"
 #include "transport/catalog.h"
-#include "transport/shm/reserve.h"
 
 /* Bytes of a segment, a multiple: small blocks share one. */
 #define SEGMENT_UNIT ((size_t)2 << 20)
@@ -45,13 +43,13 @@ void regx_owned_init(regx_owned_t *owned, regx_owned_shared_t *shared,
 /* ---- segments ---- */
 
 /* A file of that size, which cannot be changed, with all its pages. -1: there is none. */
-static int open_file(size_t length, struct stat *status)
+static int open_file(size_t length, regx_shm_file_t *name)
 {
     const int file = memfd_create("regx", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
-    if (file >= 0 && (!regx_reserve(file, length) ||
+    if (file >= 0 && (!regx_shm_file_reserve(file, length) ||
                       fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0 ||
-                      fstat(file, status) != 0)) {
+                      !regx_shm_file_name(file, name))) {
         close(file);
         return -1;
     }
@@ -61,12 +59,9 @@ static int open_file(size_t length, struct stat *status)
 /* Maps a file where no child has it. NULL: refused. */
 static char *map_file(int file, size_t length)
 {
-    void *base = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    void *base = regx_shm_file_map(file, length);
 
-    if (base == MAP_FAILED) {
-        return NULL;
-    }
-    if (madvise(base, length, MADV_DONTFORK) != 0) {
+    if (base != NULL && madvise(base, length, MADV_DONTFORK) != 0) {
         munmap(base, length);
         return NULL;
     }
@@ -75,8 +70,7 @@ static char *map_file(int file, size_t length)
 
 static char *open_segment(size_t length, regx_owned_name_t *name)
 {
-    struct stat status;
-    const int file = open_file(length, &status);
+    const int file = open_file(length, &name->file);
     char *base = file >= 0 ? map_file(file, length) : NULL;
 
     if (base == NULL) {
@@ -85,11 +79,8 @@ static char *open_segment(size_t length, regx_owned_name_t *name)
         }
         return NULL;
     }
-    *name = (regx_owned_name_t){.base = (uintptr_t)base,
-                                .length = length,
-                                .device = status.st_dev,
-                                .inode = status.st_ino,
-                                .descriptor = file};
+    name->base = (uintptr_t)base;
+    name->length = length;
     return base;
 }
 
@@ -217,15 +208,6 @@ void regx_owned_free(regx_owned_t *owned, const void *memory)
 
 /* ---- the end ---- */
 
-/* The program may have closed it, and have another file under that number. */
-static bool is_still_ours(const regx_owned_name_t *name)
-{
-    struct stat status;
-
-    return fstat(name->descriptor, &status) == 0 && status.st_dev == name->device &&
-           status.st_ino == name->inode;
-}
-
 void regx_owned_fini(regx_owned_t *owned)
 {
     while (owned->blocks != NULL) {
@@ -238,9 +220,7 @@ void regx_owned_fini(regx_owned_t *owned)
         free(block);
     }
     for (uint32_t i = 0; i < owned->count; i++) {
-        if (is_still_ours(&owned->names[i])) {
-            close(owned->names[i].descriptor);
-        }
+        regx_shm_file_close(&owned->names[i].file);
     }
     regx_lock_fini(&owned->lock);
 }

@@ -29,6 +29,7 @@
 #include <stdint.h>
 
 #include "base/lock.h"
+#include "transport/shm/file.h"
 #include "transport/transport.h"
 
 #define REGX_OWNED_SEGMENTS 32u /* of a process; each takes a file descriptor */
@@ -40,8 +41,7 @@
 typedef struct regx_owned_name {
     uint64_t base; /* in the owner */
     uint64_t length;
-    uint64_t device, inode; /* of the file, as proof that the right one was opened */
-    int32_t descriptor;     /* of the owner */
+    regx_shm_file_t file;
 } regx_owned_name_t;
 
 /* In the main segment. A name is written before it is counted, and never again. */

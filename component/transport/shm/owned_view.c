@@ -2,45 +2,18 @@
 #define _GNU_SOURCE
 #include "transport/shm/owned_view.h"
 
-#include <fcntl.h>
-#include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/util.h"
-
-static bool is_the_one(int file, const regx_owned_name_t *name)
-{
-    struct stat status;
-    const int seals = fcntl(file, F_GET_SEALS);
-
-    return seals >= 0 && (seals & F_SEAL_SHRINK) != 0 && fstat(file, &status) == 0 &&
-           status.st_dev == name->device && status.st_ino == name->inode && status.st_size >= 0 &&
-           (uint64_t)status.st_size == name->length;
-}
 
 /* NULL: it cannot be mapped. */
 static char *map(int32_t pid, const regx_owned_name_t *name)
 {
-    char path[64];
-    void *here = MAP_FAILED;
+    void *here = NULL;
 
-    if (name->length == 0 || name->base > UINT64_MAX - name->length || name->descriptor < 0) {
-        return NULL;
-    }
-    snprintf(path, sizeof(path), "/proc/%d/fd/%d", pid, name->descriptor);
-    const int file = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    if (file < 0) {
-        return NULL;
-    }
-    if (is_the_one(file, name)) {
-        here = mmap(NULL, name->length, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    }
-    close(file);
-    if (here == MAP_FAILED) {
+    if (name->length == 0 || name->base > UINT64_MAX - name->length || name->file.descriptor < 0 ||
+        regx_shm_file_map_other(pid, &name->file, name->length, true, &here) != REGX_OK) {
         return NULL;
     }
     madvise(here, name->length, MADV_DONTFORK);

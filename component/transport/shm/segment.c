@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <sys/ipc.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/shm.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -14,7 +15,6 @@
 
 #include "base/option.h"
 #include "base/util.h"
-#include "transport/shm/reserve.h"
 
 #define FOLDER "/dev/shm"
 
@@ -23,48 +23,30 @@ static const regx_segment_domain_t domains[] = {{REGX_SEGMENT_POSIX, "posix"},
 
 /* ---- a file in /dev/shm ---- */
 
-static void *map_file(int file, size_t length)
+/* Neighbours may open this process's descriptors: as a rule, unless it has more rights than they, or
+ * its program may not be read. */
+static bool is_dumpable(void)
 {
-    void *base = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-
-    return base == MAP_FAILED ? NULL : base;
+    return prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) == 1;
 }
 
 static regx_status_t alloc_posix(size_t length, regx_segment_t *segment)
 {
+    if (!is_dumpable()) {
+        return REGX_DENIED;
+    }
     const int file = open(FOLDER, O_TMPFILE | O_EXCL | O_RDWR | O_CLOEXEC, S_IRUSR | S_IWUSR);
-
     if (file < 0) {
         return REGX_NO_MEMORY;
     }
-    segment->base = regx_reserve(file, length) ? map_file(file, length) : NULL;
+    if (regx_shm_file_reserve(file, length) && regx_shm_file_name(file, &segment->name.file)) {
+        segment->base = regx_shm_file_map(file, length);
+    }
     if (segment->base == NULL) {
         close(file);
         return REGX_NO_MEMORY;
     }
-    segment->name.number = file;
     return REGX_OK;
-}
-
-/* The owner may make the file shorter later, and end this process so: it is trusted as far as the
- * kernel trusts a process of the same user. */
-static regx_status_t map_posix(const regx_segment_name_t *name, void **base)
-{
-    struct stat status;
-    char path[64];
-
-    snprintf(path, sizeof(path), "/proc/%d/fd/%d", name->pid, name->number);
-    const int file = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    if (file < 0) {
-        return REGX_UNREACHABLE;
-    }
-    const bool is_there = fstat(file, &status) == 0 && (uint64_t)status.st_size >= name->length;
-    *base = is_there ? map_file(file, name->length) : NULL;
-    close(file);
-    if (!is_there) {
-        return REGX_INVALID;
-    }
-    return *base != NULL ? REGX_OK : REGX_UNREACHABLE;
 }
 
 /* ---- System V ---- */
@@ -76,7 +58,8 @@ static void *attach(int id)
     return base == (void *)-1 ? NULL : base; /* NOLINT(performance-no-int-to-ptr) */
 }
 
-/* Linux still attaches a segment that is marked to be removed, as long as somebody has it. */
+/* Linux still attaches a segment that is marked to be removed, as long as somebody has it. Marked
+ * before anybody has it, it would be gone at once. */
 static regx_status_t alloc_sysv(size_t length, regx_segment_t *segment)
 {
     const int id = shmget(IPC_PRIVATE, length, IPC_CREAT | S_IRUSR | S_IWUSR);
@@ -86,21 +69,27 @@ static regx_status_t alloc_sysv(size_t length, regx_segment_t *segment)
     }
     segment->base = attach(id);
     shmctl(id, IPC_RMID, NULL);
-    segment->name.number = id;
+    segment->name.id = id;
     return segment->base != NULL ? REGX_OK : REGX_NO_MEMORY;
 }
 
+/* An owner that this process knows by another number, or by none (0), is in another process name
+ * space: whether it still runs could not be told. (Before Linux 4.17 the number is the owner's own.) */
 static regx_status_t map_sysv(const regx_segment_name_t *name, void **base)
 {
     struct shmid_ds status;
 
-    *base = attach(name->number); /* first: from then on it stays the same one */
+    *base = attach(name->id); /* first: from then on it stays the same one */
     if (*base == NULL) {
         return REGX_UNREACHABLE;
     }
-    if (shmctl(name->number, IPC_STAT, &status) != 0 || status.shm_segsz < name->length) {
+    if (shmctl(name->id, IPC_STAT, &status) != 0 || status.shm_segsz < name->length) {
         shmdt(*base);
         return REGX_INVALID;
+    }
+    if (status.shm_cpid != name->pid) {
+        shmdt(*base);
+        return REGX_DENIED;
     }
     return REGX_OK;
 }
@@ -111,7 +100,7 @@ regx_status_t regx_segment_alloc(const regx_segment_domain_t *domain, size_t len
                                  regx_segment_t *segment)
 {
     length = regx_align_up(length, regx_page_size());
-    segment->name = (regx_segment_name_t){.length = length, .pid = getpid(), .kind = domain->kind};
+    *segment = (regx_segment_t){.name = {.length = length, .pid = getpid(), .kind = domain->kind}};
     return domain->kind == REGX_SEGMENT_POSIX ? alloc_posix(length, segment)
                                               : alloc_sysv(length, segment);
 }
@@ -120,7 +109,7 @@ void regx_segment_free(regx_segment_t *segment)
 {
     if (segment->name.kind == REGX_SEGMENT_POSIX) {
         munmap(segment->base, segment->name.length);
-        close(segment->name.number);
+        regx_shm_file_close(&segment->name.file);
     } else {
         shmdt(segment->base);
     }
@@ -137,11 +126,17 @@ regx_status_t regx_segment_domain_open(regx_segment_domain_t *domain,
         if (config->tls != NULL && !regx_option_listed(config->tls, name)) {
             continue;
         }
-        if (regx_segment_alloc(&domains[i], probe_length, segment) == REGX_OK) {
+        const regx_status_t status = regx_segment_alloc(&domains[i], probe_length, segment);
+        if (status == REGX_OK) {
             *domain = domains[i];
             return REGX_OK;
         }
-        snprintf(reason, sizeof(reason), "%s: no shared memory of %zu bytes", name, probe_length);
+        if (status == REGX_DENIED) {
+            snprintf(reason, sizeof(reason), "%s: this process is not dumpable", name);
+        } else {
+            snprintf(reason, sizeof(reason), "%s: no shared memory of %zu bytes", name,
+                     probe_length);
+        }
         regx_transport_fall_back(config, REGX_TRACE_CHOICE, reason);
     }
     return REGX_UNREACHABLE;
@@ -164,11 +159,14 @@ regx_status_t regx_segment_map(const regx_segment_name_t *name, regx_mapping_t *
     regx_status_t status = REGX_INVALID;
     void *base = NULL;
 
-    if (name->length == 0 || name->length > PTRDIFF_MAX || name->pid <= 0 || name->number < 0) {
+    if (name->length == 0 || name->length > PTRDIFF_MAX || name->pid <= 0 ||
+        name->file.descriptor < 0 || name->id < 0) {
         return REGX_INVALID;
     }
+    /* The owner may make a file shorter later, and end this process so: it is trusted as far as the
+     * kernel trusts a process of the same user. */
     if (name->kind == REGX_SEGMENT_POSIX) {
-        status = map_posix(name, &base);
+        status = regx_shm_file_map_other(name->pid, &name->file, name->length, false, &base);
     } else if (name->kind == REGX_SEGMENT_SYSV) {
         status = map_sysv(name, &base);
     }

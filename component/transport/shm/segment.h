@@ -5,8 +5,8 @@
  *
  * It is gone when the last process that maps it ends, also after SIGKILL: the file has no name, and a
  * segment of System V is marked to be removed as soon as it is attached. (A process that is killed
- * between those two calls leaves it.) A file is mapped through its owner's descriptor in /proc. Calls
- * are made by one thread at a time.
+ * before that, within some microseconds, leaves this one.) A file is mapped through its owner's
+ * descriptor in /proc. Calls are made by one thread at a time.
  */
 #ifndef REGX_TRANSPORT_SEGMENT_H
 #define REGX_TRANSPORT_SEGMENT_H
@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "transport/shm/file.h"
 #include "transport/transport.h"
 
 typedef enum regx_segment_kind { REGX_SEGMENT_POSIX = 1, REGX_SEGMENT_SYSV } regx_segment_kind_t;
@@ -27,8 +28,9 @@ typedef struct regx_segment_domain { /* how this process allocates */
 /* How a segment is named to other processes; sent as it is. */
 typedef struct regx_segment_name {
     uint64_t length;
-    int32_t pid;    /* the owner's */
-    int32_t number; /* its descriptor, or System V's identifier */
+    regx_shm_file_t file; /* of a segment that is a file */
+    int32_t pid;          /* the owner's */
+    int32_t id;           /* of one of System V */
     uint32_t kind;
     uint32_t zero;
 } regx_segment_name_t;
@@ -56,15 +58,15 @@ size_t regx_segment_room(const regx_segment_domain_t *domain);
 
 /* `length` bytes of zeroed memory, in whole pages. Of a file all is set aside at once, or a process that
  * touched it later could be ended by SIGBUS; each page is cleared when it is first touched.
- * REGX_NO_MEMORY. */
+ * REGX_NO_MEMORY; REGX_DENIED: neighbours could not open this process's file. */
 regx_status_t regx_segment_alloc(const regx_segment_domain_t *domain, size_t length,
                                  regx_segment_t *segment);
 void regx_segment_free(regx_segment_t *segment);
 
 /* Maps what another process named. REGX_INVALID: malformed name, or what it names is not that long.
- * REGX_UNREACHABLE: it cannot be mapped from here (another name space, no descriptor left, its owner
- * gone). What is mapped may still be something else of the same user's: a process number means
- * another process in another name space. */
+ * REGX_DENIED: what has that number here is something else, since the owner is in another name space
+ * or has closed its file. REGX_UNREACHABLE: it cannot be mapped from here (its owner may not be looked
+ * into or is gone, no descriptor left). */
 regx_status_t regx_segment_map(const regx_segment_name_t *name, regx_mapping_t *mapping);
 void regx_segment_unmap(regx_mapping_t *mapping);
 

@@ -63,6 +63,8 @@ regx_status_t regx_shm_connect(regx_transport_t *transport, uint64_t peer, bool 
 
 /* ---- the first frame ---- */
 
+#define ANOTHER "shm: another name space, or a descriptor was closed"
+
 static regx_status_t refuse(regx_shm_conn_t *conn, const char *reason)
 {
     regx_transport_fall_back(&regx_shm_of(conn->super.transport)->config, REGX_TRACE_CONNECTION,
@@ -83,13 +85,14 @@ static regx_status_t map_peer(regx_shm_t *shm, regx_shm_conn_t *conn)
     const regx_status_t status = regx_segment_map(&conn->address.main, &conn->main);
     regx_unlock(&shm->lock);
     if (status != REGX_OK) {
-        return refuse(conn, "shm: a neighbour's memory cannot be mapped");
+        return refuse(conn, status == REGX_DENIED ? ANOTHER
+                                                  : "shm: a neighbour's memory cannot be mapped");
     }
     conn->queue = &regx_shm_main_at(&conn->main)->queue;
     conn->pool = conn->main.base + conn->address.pool_offset;
     if (!regx_vm_same(&conn->queue->cookie, &conn->address.cookie)) {
         unmap_peer(conn);
-        return refuse(conn, "shm: another process name space");
+        return refuse(conn, ANOTHER);
     }
     regx_stages_attach_locked(conn);
     return REGX_OK;

@@ -219,8 +219,8 @@ void regx_shm_warm(regx_conn_t *conn);
 void regx_shm_queue_put(regx_shm_conn_t *conn, regx_put_t *put);
 /* assisted: by regx_assist_ask_locked, or NULL. */
 void regx_shm_queue_get(regx_shm_conn_t *conn, regx_get_t *get, regx_assisted_t *assisted);
-/* Copies one piece, for this process or, if there is nothing, for a peer. Returns how many events
- * there were. */
+/* Copies one piece, or several short ones, for this process or, if there is nothing, for a peer.
+ * Returns how many events there were. */
 int regx_shm_poll_copies(regx_shm_t *shm);
 /* Ends all copies of the connection: they have failed. Waits until the peer's piece has ended. */
 void regx_shm_drop_copies(regx_shm_conn_t *conn);

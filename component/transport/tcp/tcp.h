@@ -43,7 +43,8 @@
  * to one, waits until there is. Of those that connect and say nothing for 10 s, 64 are kept, and none
  * where there is no descriptor left. A peer that closes a connection instead of letting it in, or does
  * not accept it for two minutes, is tried again a few times, then it is lost. After ten minutes without
- * an answer the event silent says so.
+ * an answer the event silent says so. After twenty, in which this process had nothing left to take in
+ * anybody and somebody waited for that, the connection is lost: the peer may wait for this process.
  */
 #ifndef REGX_TRANSPORT_TCP_H
 #define REGX_TRANSPORT_TCP_H

@@ -41,7 +41,8 @@ static void cannot_take_in(regx_tcp_t *tcp, int error)
     if (!somebody_waits(tcp)) {
         return;
     }
-    if (regx_tcp_is_short(tcp, error, "tcp: no descriptor is left for a peer that connects")) {
+    if (regx_tcp_is_short(tcp, error, "for a peer that connects")) {
+        tcp->barred = true;
         regx_tcp_urge(tcp);
     } else if (tcp->newcomer >= 0) {
         close(tcp->newcomer);
@@ -66,6 +67,8 @@ static bool take_one_in(regx_tcp_t *tcp)
         return false;
     }
     tcp->newcomer = -1;
+    tcp->barred = false;
+    tcp->barred_looks = 0;
     regx_tcp_put_out_stranger(tcp, SILENT_MAX);
     return true;
 }

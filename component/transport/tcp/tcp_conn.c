@@ -98,6 +98,7 @@ regx_status_t regx_tcp_connect(regx_transport_t *transport, uint64_t peer, bool 
     conn->super.transport = transport;
     conn->super.peer = peer;
     conn->super.wire = "tcp";
+    conn->super.whole_max = REGX_TCP_DATA_MAX;
     conn->pool_size = le64toh(head.pool_size);
     conn->token = head.token;
     conn->at = tcp->at; /* of the same kind, and on the same device where that matters */
@@ -153,7 +154,8 @@ static void clean_up_one(regx_tcp_conn_t *conn)
     leave_open(conn); /* told once */
     tcp->events++;
     regx_tcp_fail_line(line, REGX_UNREACHABLE);
-    snprintf(what, sizeof(what), "the tcp connection is lost or was refused%s%s",
+    snprintf(what, sizeof(what), "%s%s%s",
+             conn->why != NULL ? conn->why : "the tcp connection is lost or was refused",
              conn->error != 0 ? ": " : "", conn->error != 0 ? strerror(conn->error) : "");
     tcp->config.events.broken(tcp->config.events.context, conn->super.peer, what);
 }
@@ -186,17 +188,68 @@ static bool waits_for_answer(const regx_tcp_conn_t *conn)
            (conn->link == NULL || conn->link->state != REGX_TCP_LINK_OPEN);
 }
 
-void regx_tcp_tell_no_answer(regx_tcp_t *tcp)
+/* Both may have opened a link with their last descriptor, and neither can accept the other's. */
+static bool may_wait_for_each_other(const regx_tcp_conn_t *conn)
+{
+    return conn->link != NULL && conn->link->looks >= REGX_TCP_BARRED_LOOKS &&
+           regx_tcp_at(conn)->barred_looks >= REGX_TCP_BARRED_LOOKS;
+}
+
+/* One at a time: with its descriptor somebody may be taken in, and the others wait on. So rather one
+ * whose link ends at once. NULL: none. */
+static regx_tcp_conn_t *find_hopeless(const regx_tcp_t *tcp)
+{
+    regx_tcp_conn_t *found = NULL;
+
+    for (regx_tcp_conn_t *conn = tcp->open; conn != NULL; conn = conn->next) {
+        if (waits_for_answer(conn) && may_wait_for_each_other(conn) &&
+            (found == NULL || (found->link->asked && !conn->link->asked))) {
+            found = conn;
+        }
+    }
+    return found;
+}
+
+#define BARRED "it has not let this process in for 20 minutes, and cannot be let in here: "
+
+static void give_up(regx_tcp_conn_t *conn)
+{
+    static const char *const why[REGX_TCP_SHORTAGES] = {
+        [REGX_TCP_NO_DESCRIPTOR] = BARRED "no descriptor is left (ulimit -n)",
+        [REGX_TCP_NO_FILE] = BARRED "the system has no open file left (fs.file-max)",
+        [REGX_TCP_NO_MEMORY] = BARRED "no memory is left",
+        [REGX_TCP_NO_WATCH] = BARRED "no epoll watch is left (fs.epoll.max_user_watches)"};
+
+    conn->why = why[regx_tcp_at(conn)->short_of];
+    conn->missed = true; /* something is to be sent */
+    regx_tcp_link_give_up(conn);
+    regx_tcp_note_broken(conn);
+}
+
+void regx_tcp_look_for_answers(regx_tcp_t *tcp)
 {
     const regx_transport_events_t *events = &tcp->config.events;
+    regx_tcp_conn_t *hopeless;
 
-    if (events->silent == NULL || !regx_pace_due(&tcp->no_answer)) {
+    if (!regx_pace_due(&tcp->no_answer)) {
         return;
     }
+    tcp->barred_looks += tcp->barred;
+    tcp->barred = false;
     for (regx_tcp_conn_t *conn = tcp->open; conn != NULL; conn = conn->next) {
-        if (waits_for_answer(conn) && ++conn->unanswered == REGX_TCP_NO_ANSWER_LOOKS) {
+        if (!waits_for_answer(conn)) {
+            continue;
+        }
+        if (++conn->unanswered == REGX_TCP_NO_ANSWER_LOOKS && events->silent != NULL) {
             events->silent(events->context, conn->super.peer);
         }
+        if (conn->link != NULL) {
+            conn->link->looks++;
+        }
+    }
+    hopeless = find_hopeless(tcp);
+    if (hopeless != NULL) {
+        give_up(hopeless);
     }
 }
 

@@ -48,6 +48,10 @@
 /* Bytes of one write: what the kernel sends at once over the loopback. A longer one leaves a rest of
  * some bytes, which travels and is read by itself. */
 #define REGX_TCP_WRITE_MAX 65483u
+/* What is sent while something that came is dealt with, such as grants, leaves together, if it is
+ * short: frames of so many bytes at most, and so many bytes in all. A write costs microseconds. */
+#define REGX_TCP_GATHERED_FRAME 512u
+#define REGX_TCP_GATHERED_MAX 4096u
 /* Bytes of data of one read. */
 #define REGX_TCP_READ_MAX 65536u
 
@@ -56,6 +60,10 @@
 /* A peer that has not let this process in at so many looks in a row is told of. Looks are counted, not
  * time: this process may have been away itself. */
 #define REGX_TCP_NO_ANSWER_LOOKS 600u
+/* A peer that has not answered one link for so many, in all of which somebody waited whom this process
+ * could not take in for a shortage, may be given up: it may be in the same state and wait for this
+ * process. So long a peer that does not accept is tried, too (tcp_link.c). */
+#define REGX_TCP_BARRED_LOOKS 1200u
 /* From one look to the next. */
 #define REGX_TCP_NO_ANSWER_LOOK_NS 1000000000
 
@@ -65,6 +73,15 @@
 
 typedef struct regx_tcp_conn regx_tcp_conn_t;
 typedef struct regx_tcp_link regx_tcp_link_t;
+
+/* What there may be too little of. */
+typedef enum regx_tcp_shortage {
+    REGX_TCP_NO_DESCRIPTOR, /* of this process's */
+    REGX_TCP_NO_FILE,       /* of the system's (fs.file-max) */
+    REGX_TCP_NO_MEMORY,     /* of the kernel's, or this process's */
+    REGX_TCP_NO_WATCH,      /* of epoll's (fs.epoll.max_user_watches) */
+    REGX_TCP_SHORTAGES
+} regx_tcp_shortage_t;
 
 typedef struct regx_tcp {
     regx_transport_t super; /* unused: nothing is in line or closing */
@@ -84,18 +101,24 @@ typedef struct regx_tcp {
     regx_try_lock_t try_lock; /* to all that is below */
 
     /* For whoever is inside. */
-    regx_tcp_link_t *links;   /* every socket but the listener */
-    unsigned link_count;      /* of them */
-    regx_tcp_link_t *hot;     /* on which something came last, or NULL */
-    unsigned polls;           /* of the hot link */
-    bool ended;               /* regx_tcp_sweep has something to do */
-    bool crowded;             /* a connection had to wait for a descriptor; that was said */
-    regx_tcp_conn_t *open;    /* every connection that has had a link */
-    regx_tcp_conn_t *closing; /* disconnected, but something waits to leave */
-    regx_arbiter_t arbiter;   /* to send what is in line */
-    bool broke;               /* regx_tcp_clean_up has something to do */
-    int events;               /* of this progress */
-    regx_pace_t no_answer;    /* when to look for peers that do not answer */
+    regx_tcp_link_t *links;              /* every socket but the listener */
+    unsigned link_count;                 /* of them */
+    regx_tcp_link_t *hot;                /* on which something came last, or NULL */
+    unsigned polls;                      /* of the hot link */
+    bool ended;                          /* regx_tcp_sweep has something to do */
+    bool told_short[REGX_TCP_SHORTAGES]; /* a connection had to wait for one; that was said */
+    regx_tcp_shortage_t short_of;        /* what there was too little of last */
+    bool barred;               /* since the last look for peers that do not answer, somebody who
+                                 connects could not be taken in for a shortage */
+    unsigned barred_looks;     /* in a row, nobody having been taken in between */
+    regx_tcp_conn_t *open;     /* every connection that has had a link */
+    regx_tcp_conn_t *closing;  /* disconnected, but something waits to leave */
+    regx_arbiter_t arbiter;    /* to send what is in line */
+    bool broke;                /* regx_tcp_clean_up has something to do */
+    bool gathering;            /* between regx_tcp_gather_begin and _end */
+    regx_tcp_link_t *gathered; /* links to which something was added meanwhile */
+    int events;                /* of this progress */
+    regx_pace_t no_answer;     /* when to look for peers that do not answer */
 
     /* When progress looks at the network. */
     regx_pace_t pace;    /* after many looks in vain */
@@ -123,6 +146,7 @@ struct regx_tcp_conn {
     bool missed;           /* somebody tried to use it after it broke */
     bool peer_died;        /* a link ended by which it spoke */
     int error;             /* errno of what broke it; 0: the peer ended it */
+    const char *why;       /* in place of that, or NULL */
     unsigned unanswered;   /* looks that found that the peer has not answered */
     unsigned reopened;     /* times that a link of ours was closed instead of being let in */
     regx_tcp_link_t *link; /* NULL: none yet, or it broke */
@@ -153,6 +177,7 @@ struct regx_tcp_link {
     uint64_t token;        /* of a link opened here: the peer's */
     int64_t since_ns;      /* it was made; regx_now_ns */
     int fd;
+    unsigned looks; /* that found that the peer has not answered it */
     regx_tcp_link_state_t state;
     bool ours;  /* opened here, and never welcomed */
     bool asked; /* connect was said */
@@ -162,11 +187,14 @@ struct regx_tcp_link {
     bool peer_speaks; /* the peer said hello, and not yet goodbye: if the link ends, it died */
     bool peer_left;   /* the peer said goodbye */
 
-    /* What was accepted and the kernel has not taken: from out_at to out_length of memory that is
-     * there only while there is something. */
+    /* What was accepted and the kernel has not taken, or was not given yet: from out_at to out_length
+     * of memory that is there only while there is something, and has out_room bytes. */
     uint8_t *out;
     uint32_t out_at;
     uint32_t out_length;
+    uint32_t out_room;
+    bool gathers; /* in tcp->gathered */
+    regx_tcp_link_t *next_gathered;
 
     /* The beginning of a message, likewise, and how much to ask for next. */
     uint8_t *in;
@@ -196,6 +224,12 @@ static inline regx_tcp_conn_t *regx_tcp_conn_of(regx_conn_t *conn)
 static inline regx_tcp_t *regx_tcp_at(const regx_tcp_conn_t *conn)
 {
     return regx_tcp_of(conn->super.transport);
+}
+
+/* Bytes that were accepted and have not left. */
+static inline size_t regx_tcp_link_kept(const regx_tcp_link_t *link)
+{
+    return link->out != NULL ? link->out_length - link->out_at : 0;
 }
 
 static inline void regx_tcp_attach(regx_tcp_conn_t *conn, regx_tcp_link_t *link)
@@ -252,6 +286,11 @@ regx_status_t regx_tcp_link_why(const regx_tcp_link_t *link);
 /* Keeps what is behind the first `written` bytes. REGX_OK; REGX_UNREACHABLE: no memory. */
 regx_status_t regx_tcp_link_keep(regx_tcp_link_t *link, const struct iovec *parts, int count,
                                  size_t written);
+/* Writes what was kept, and then what the kernel takes of one or two parts, which are parts[1] and on;
+ * parts[0] is used. Bytes of the parts; 0 as regx_tcp_link_push, and something may be kept still. */
+size_t regx_tcp_link_push_behind(regx_tcp_link_t *link, struct iovec *parts, int count);
+/* Adds to what is kept, without trying to write. false: there is no room. */
+bool regx_tcp_link_add(regx_tcp_link_t *link, const struct iovec *parts, int count);
 /* Writes what was kept. REGX_OK: all of it; REGX_AGAIN; REGX_UNREACHABLE. */
 regx_status_t regx_tcp_link_flush(regx_tcp_link_t *link);
 /* The link is of no use any more; its connection is broken, unless it may try again. If the peer
@@ -265,9 +304,9 @@ void regx_tcp_link_free(regx_tcp_link_t *link);
 /* tcp_strangers.c. Closes the stranger that has said nothing for longest, if there are more of them than
  * allowed and it had time enough. A peer that has not got to it makes another. */
 void regx_tcp_put_out_stranger(const regx_tcp_t *tcp, unsigned allowed);
-/* Whether that errno says that there is not enough of something, for now: then `what` is counted, once,
- * and a stranger is put out. */
-bool regx_tcp_is_short(regx_tcp_t *tcp, int error, const char *what);
+/* Whether that errno says that there is not enough of something, for now. Then that is counted, once
+ * for each thing, with its purpose ("to ..." or "for ..."); and a stranger is put out. */
+bool regx_tcp_is_short(regx_tcp_t *tcp, int error, const char *purpose);
 
 /* tcp_meet.c. A peer with a lower id may hold a link of ours until one of its own is let in: asks it
  * not to wait for that. */
@@ -303,6 +342,10 @@ regx_status_t regx_tcp_receive(regx_tcp_t *tcp, const void *message, size_t leng
 regx_status_t regx_tcp_ready(regx_tcp_conn_t *conn);
 /* Sends a hello or a goodbye. Answers as regx_tcp_link_write. */
 regx_status_t regx_tcp_send_empty(regx_tcp_link_t *link, regx_tcp_kind_t kind);
+/* What is sent from inside deliver and done between the two leaves with the second, as far as the
+ * kernel takes it, unless a put takes it along. */
+void regx_tcp_gather_begin(regx_tcp_t *tcp);
+void regx_tcp_gather_end(regx_tcp_t *tcp);
 /* Takes all puts out of the line; completes what was taken; takes the turns of the connections that
  * wait to send. */
 regx_put_t *regx_tcp_take_line(regx_tcp_conn_t *conn);
@@ -313,7 +356,7 @@ void regx_tcp_take_turns(regx_tcp_t *tcp);
  * once in a while, of peers that do not answer. */
 void regx_tcp_clean_up(regx_tcp_t *tcp);
 void regx_tcp_reap(regx_tcp_t *tcp);
-void regx_tcp_tell_no_answer(regx_tcp_t *tcp);
+void regx_tcp_look_for_answers(regx_tcp_t *tcp);
 
 /* tcp_progress.c. Reads what has come. all: from everybody, and not only where something came
  * last. Whether anything has. */

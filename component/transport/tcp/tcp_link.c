@@ -3,8 +3,8 @@
  * The sockets of tcp: how one comes to be, how it is written, and how it ends.
  */
 #include <errno.h>
+#include <linux/tcp.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -117,6 +117,7 @@ regx_status_t regx_tcp_link_keep(regx_tcp_link_t *link, const struct iovec *part
         return REGX_UNREACHABLE;
     }
     link->out_at = link->out_length = 0;
+    link->out_room = (uint32_t)(length - written);
     for (int i = 0; i < count; i++) {
         const size_t skipped = regx_min(written, parts[i].iov_len);
         const size_t rest = parts[i].iov_len - skipped;
@@ -128,6 +129,55 @@ regx_status_t regx_tcp_link_keep(regx_tcp_link_t *link, const struct iovec *part
         written -= skipped;
     }
     return REGX_OK;
+}
+
+bool regx_tcp_link_add(regx_tcp_link_t *link, const struct iovec *parts, int count)
+{
+    size_t length = 0;
+
+    for (int i = 0; i < count; i++) {
+        length += parts[i].iov_len;
+    }
+    if (link->out == NULL) {
+        link->out = malloc(REGX_TCP_GATHERED_MAX);
+        link->out_at = link->out_length = 0;
+        link->out_room = link->out != NULL ? REGX_TCP_GATHERED_MAX : 0;
+    }
+    if (length > link->out_room - link->out_length) {
+        return false;
+    }
+    for (int i = 0; i < count; i++) {
+        if (parts[i].iov_len > 0) {
+            memcpy(link->out + link->out_length, parts[i].iov_base, parts[i].iov_len);
+        }
+        link->out_length += (uint32_t)parts[i].iov_len;
+    }
+    return true;
+}
+
+/* So many bytes of what is kept have left. */
+static void take_off(regx_tcp_link_t *link, size_t bytes)
+{
+    link->out_at += (uint32_t)bytes;
+    if (link->out_at == link->out_length) {
+        free(link->out);
+        link->out = NULL;
+    }
+}
+
+size_t regx_tcp_link_push_behind(regx_tcp_link_t *link, struct iovec *parts, int count)
+{
+    const size_t kept = regx_tcp_link_kept(link);
+
+    if (kept == 0) {
+        return regx_tcp_link_push(link, parts + 1, count);
+    }
+    parts[0] = (struct iovec){link->out + link->out_at, kept};
+    const size_t written = regx_tcp_link_push(link, parts, count + 1);
+    const size_t taken = regx_min(written, kept);
+
+    take_off(link, taken);
+    return written - taken;
 }
 
 regx_status_t regx_tcp_link_write(regx_tcp_link_t *link, struct iovec *parts, int count)
@@ -154,13 +204,8 @@ regx_status_t regx_tcp_link_flush(regx_tcp_link_t *link)
     }
     struct iovec part = {link->out + link->out_at, link->out_length - link->out_at};
 
-    link->out_at += (uint32_t)regx_tcp_link_push(link, &part, 1);
-    if (link->out_at < link->out_length) {
-        return regx_tcp_link_why(link);
-    }
-    free(link->out);
-    link->out = NULL;
-    return REGX_OK;
+    take_off(link, regx_tcp_link_push(link, &part, 1));
+    return link->out != NULL ? regx_tcp_link_why(link) : REGX_OK;
 }
 
 /* ---- the end ---- */
@@ -171,12 +216,23 @@ static bool was_silent(const regx_tcp_link_t *link)
     return !link->asked && regx_now_ns() - link->since_ns > REGX_TCP_SILENT_NS;
 }
 
+/* The peer's kernel has answered at least once: what times out later is a machine that is gone
+ * (keepalive). A socket keeps that number when it has failed. */
+static bool was_answered(const regx_tcp_link_t *link)
+{
+    struct tcp_info info = {.tcpi_bytes_acked = 0};
+    socklen_t length = sizeof(info);
+
+    return link->asked || (getsockopt(link->fd, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 &&
+                           info.tcpi_bytes_acked > 0);
+}
+
 /* The peer closed it instead of letting it in, or never accepted it, as one that is outside MPI while
  * many others connect. Nothing was sent by it; who wants to send makes another. */
 static bool is_tried_again(const regx_tcp_link_t *link, int error)
 {
     const bool closed = error == 0 || error == ECONNRESET || error == EPIPE;
-    const bool not_accepted = error == ETIMEDOUT && !link->asked;
+    const bool not_accepted = error == ETIMEDOUT && !was_answered(link);
 
     if (link->state != REGX_TCP_LINK_CONNECTING || link->conn == NULL) {
         return false;

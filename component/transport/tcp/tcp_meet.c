@@ -53,11 +53,11 @@ void regx_tcp_urge(const regx_tcp_t *tcp)
     }
 }
 
-#define NO_DESCRIPTOR "tcp: no descriptor is left to connect to a peer"
+#define PURPOSE "to connect to a peer"
 
 static regx_status_t cannot_open(regx_tcp_conn_t *conn, int error)
 {
-    if (regx_tcp_is_short(regx_tcp_at(conn), error, NO_DESCRIPTOR)) {
+    if (regx_tcp_is_short(regx_tcp_at(conn), error, PURPOSE)) {
         return REGX_AGAIN;
     }
     conn->error = error;
@@ -90,7 +90,7 @@ static regx_status_t open_link(regx_tcp_conn_t *conn)
     }
     const int error = errno;
 
-    if (regx_tcp_is_short(tcp, error, NO_DESCRIPTOR)) {
+    if (regx_tcp_is_short(tcp, error, PURPOSE)) {
         regx_tcp_detach(link);
         regx_tcp_link_end(link);
         return REGX_AGAIN;

@@ -109,7 +109,7 @@ static __attribute__((noinline)) int look(regx_tcp_t *tcp)
     regx_tcp_clean_up(tcp);
     regx_tcp_reap(tcp);
     regx_tcp_sweep(tcp);
-    regx_tcp_tell_no_answer(tcp);
+    regx_tcp_look_for_answers(tcp);
     events = tcp->events;
     if (moved) {
         atomic_store_explicit(&tcp->super.unused, false, memory_order_relaxed);

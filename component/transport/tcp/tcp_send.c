@@ -92,6 +92,55 @@ static void see_to_the_rest(regx_tcp_conn_t *conn)
     }
 }
 
+/* ---- what is sent from inside deliver and done ---- */
+
+/* Whether a frame of so many bytes is to wait for others. */
+static bool may_gather(const regx_tcp_conn_t *conn, size_t length)
+{
+    const regx_tcp_link_t *link = conn->link;
+
+    return regx_tcp_at(conn)->gathering && length <= REGX_TCP_GATHERED_FRAME &&
+           (link->out == NULL || REGX_TCP_HEAD_MAX + length <= link->out_room - link->out_length);
+}
+
+/* Adds it to what leaves by that link when gathering ends. false: there is no memory. */
+static bool gather(regx_tcp_conn_t *conn, const struct iovec *parts, int count)
+{
+    regx_tcp_t *tcp = regx_tcp_at(conn);
+    regx_tcp_link_t *link = conn->link;
+
+    if (!regx_tcp_link_add(link, parts, count)) {
+        return false;
+    }
+    if (!link->gathers) {
+        link->gathers = true;
+        link->next_gathered = tcp->gathered;
+        tcp->gathered = link;
+    }
+    return true;
+}
+
+void regx_tcp_gather_begin(regx_tcp_t *tcp)
+{
+    tcp->gathering = true;
+}
+
+void regx_tcp_gather_end(regx_tcp_t *tcp)
+{
+    tcp->gathering = false;
+    while (tcp->gathered != NULL) {
+        regx_tcp_link_t *link = tcp->gathered;
+
+        tcp->gathered = link->next_gathered;
+        link->gathers = false;
+        if (link->conn != NULL && answer(link->conn, regx_tcp_link_flush(link)) == REGX_AGAIN) {
+            see_to_the_rest(link->conn);
+        }
+    }
+}
+
+/* ---- frames ---- */
+
 regx_status_t regx_tcp_send(regx_conn_t *super, uint8_t tag, const void *header,
                             size_t header_length, regx_pack_t pack, void *pack_context,
                             size_t payload_length)
@@ -111,14 +160,18 @@ regx_status_t regx_tcp_send(regx_conn_t *super, uint8_t tag, const void *header,
         return REGX_AGAIN;
     }
     status = regx_tcp_ready(conn);
-    if (status == REGX_OK) {
-        status = conn->first != NULL ? REGX_AGAIN /* behind the puts in line */
-                                     : answer(conn, regx_tcp_link_flush(conn->link));
+    if (status == REGX_OK && conn->first != NULL) {
+        status = REGX_AGAIN; /* behind the puts in line */
+    }
+    const bool gathers = status == REGX_OK && may_gather(conn, frame.length);
+    if (status == REGX_OK && !gathers) {
+        status = answer(conn, regx_tcp_link_flush(conn->link));
     }
     if (status == REGX_OK) {
         const size_t head = regx_tcp_encode(&frame, tcp->outgoing);
         struct iovec parts[] = {{tcp->outgoing, head + header_length},
                                 {pack_context, payload_length}};
+        const int count = payload_length > 0 ? 2 : 1;
 
         if (header_length > 0) {
             memcpy(tcp->outgoing + head, header, header_length);
@@ -127,10 +180,12 @@ regx_status_t regx_tcp_send(regx_conn_t *super, uint8_t tag, const void *header,
             parts[1].iov_base = tcp->outgoing + head + header_length;
             pack(pack_context, parts[1].iov_base, payload_length);
         }
-        status = answer(conn, regx_tcp_link_write(conn->link, parts, payload_length > 0 ? 2 : 1));
-    }
-    if (status == REGX_OK) {
-        see_to_the_rest(conn);
+        if (!gathers || !gather(conn, parts, count)) {
+            status = answer(conn, regx_tcp_link_write(conn->link, parts, count));
+            if (status == REGX_OK) {
+                see_to_the_rest(conn);
+            }
+        }
     }
     regx_try_lock_leave(&tcp->try_lock);
     if (status == REGX_OK) {
@@ -142,8 +197,11 @@ regx_status_t regx_tcp_send(regx_conn_t *super, uint8_t tag, const void *header,
 
 regx_status_t regx_tcp_send_zcopy(regx_conn_t *conn, regx_zcopy_t *zcopy)
 {
-    return regx_tcp_send(conn, zcopy->tag, zcopy->data, zcopy->length, NULL, NULL, 0);
+    return regx_tcp_send(conn, zcopy->tag, NULL, 0, NULL, (void *)(uintptr_t)zcopy->data,
+                         zcopy->length);
 }
+
+/* ---- puts ---- */
 
 /* Writes on with the present piece of a put. REGX_OK: as much as was tried; REGX_AGAIN;
  * REGX_UNREACHABLE. */
@@ -158,8 +216,8 @@ static regx_status_t write_rest(regx_tcp_conn_t *conn, regx_put_t *put)
     return written == length ? REGX_OK : REGX_AGAIN;
 }
 
-/* The beginning of the next piece of a put: its head, and what the kernel takes of its data. The
- * whole head counts as taken: the link keeps what is left of it. */
+/* The beginning of the next piece of a put, behind what was gathered: its head, and what the kernel
+ * takes of its data. The whole head counts as taken: the link keeps what is left of it. */
 static regx_status_t begin_piece(regx_tcp_conn_t *conn, regx_put_t *put)
 {
     const size_t sent = sent_of(put);
@@ -172,23 +230,24 @@ static regx_status_t begin_piece(regx_tcp_conn_t *conn, regx_put_t *put)
                               .key = put->key,
                               .length = length};
     uint8_t head[REGX_TCP_HEAD_MAX];
-    struct iovec parts[2];
+    struct iovec parts[3]; /* the first is for what was gathered */
 
     if (frame.kind == REGX_TCP_LAST) {
         frame.tag = put->tag;
         frame.notice = put->notice;
         frame.notice_length = put->notice_length;
     }
-    parts[0] = (struct iovec){head, regx_tcp_encode(&frame, head)};
-    parts[1] = (struct iovec){(char *)(uintptr_t)put->local + sent,
-                              regx_min(length, REGX_TCP_WRITE_MAX - parts[0].iov_len)};
-    const size_t wanted = parts[0].iov_len + parts[1].iov_len;
-    const size_t written = regx_tcp_link_push(conn->link, parts, 2);
+    parts[1] = (struct iovec){head, regx_tcp_encode(&frame, head)};
+    const size_t before = regx_tcp_link_kept(conn->link) + parts[1].iov_len;
+    parts[2] = (struct iovec){(char *)(uintptr_t)put->local + sent,
+                              regx_min(length, REGX_TCP_WRITE_MAX - before)};
+    const size_t wanted = parts[1].iov_len + parts[2].iov_len;
+    const size_t written = regx_tcp_link_push_behind(conn->link, parts, 2);
     if (written == 0) {
         return REGX_AGAIN;
     }
-    const size_t data = written > parts[0].iov_len ? written - parts[0].iov_len : 0;
-    if (data == 0 && regx_tcp_link_keep(conn->link, parts, 1, written) != REGX_OK) {
+    const size_t data = written > parts[1].iov_len ? written - parts[1].iov_len : 0;
+    if (data == 0 && regx_tcp_link_keep(conn->link, &parts[1], 1, written) != REGX_OK) {
         return REGX_UNREACHABLE;
     }
     conn->piece_left = length - data;
@@ -202,8 +261,13 @@ static regx_status_t begin_piece(regx_tcp_conn_t *conn, regx_put_t *put)
  * REGX_UNREACHABLE. */
 static regx_status_t move_on(regx_tcp_conn_t *conn, regx_put_t *put)
 {
-    regx_status_t status = regx_tcp_link_flush(conn->link);
+    const bool begins =
+        conn->piece_left == 0 && regx_tcp_link_kept(conn->link) <= REGX_TCP_GATHERED_MAX;
+    regx_status_t status = regx_tcp_link_why(conn->link);
 
+    if (status != REGX_UNREACHABLE) {
+        status = begins ? REGX_OK : regx_tcp_link_flush(conn->link);
+    }
     if (status == REGX_OK) {
         status = conn->piece_left > 0 ? write_rest(conn, put) : begin_piece(conn, put);
     }
@@ -305,7 +369,9 @@ void regx_tcp_take_turns(regx_tcp_t *tcp)
 
         if (regx_tcp_ready(conn) == REGX_OK &&
             answer(conn, regx_tcp_link_flush(conn->link)) == REGX_OK) {
+            regx_tcp_gather_begin(tcp);
             take_turn(conn);
+            regx_tcp_gather_end(tcp);
         }
         if (conn->state != REGX_TCP_BROKEN &&
             (conn->first != NULL || (conn->link != NULL && conn->link->out != NULL))) {

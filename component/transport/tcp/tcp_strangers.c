@@ -5,6 +5,7 @@
  * enough for all.
  */
 #include <errno.h>
+#include <stdio.h>
 #include <sys/socket.h>
 
 #include "base/clock.h"
@@ -35,16 +36,42 @@ void regx_tcp_put_out_stranger(const regx_tcp_t *tcp, unsigned allowed)
     }
 }
 
-bool regx_tcp_is_short(regx_tcp_t *tcp, int error, const char *what)
+/* What an errno says there is not enough of; REGX_TCP_SHORTAGES: it says something else. */
+static regx_tcp_shortage_t shortage_of(int error)
 {
-    /* The program may close something, or the kernel find memory. */
-    if (error != EMFILE && error != ENFILE && error != ENOBUFS && error != ENOMEM &&
-        error != ENOSPC) {
+    switch (error) {
+    case EMFILE:
+        return REGX_TCP_NO_DESCRIPTOR;
+    case ENFILE:
+        return REGX_TCP_NO_FILE;
+    case ENOBUFS:
+    case ENOMEM:
+        return REGX_TCP_NO_MEMORY;
+    case ENOSPC:
+        return REGX_TCP_NO_WATCH;
+    default:
+        return REGX_TCP_SHORTAGES;
+    }
+}
+
+bool regx_tcp_is_short(regx_tcp_t *tcp, int error, const char *purpose)
+{
+    static const char *const names[REGX_TCP_SHORTAGES] = {[REGX_TCP_NO_DESCRIPTOR] = "descriptor",
+                                                          [REGX_TCP_NO_FILE] = "open file",
+                                                          [REGX_TCP_NO_MEMORY] = "memory",
+                                                          [REGX_TCP_NO_WATCH] = "epoll watch"};
+    const regx_tcp_shortage_t shortage = shortage_of(error);
+    char text[REGX_REASON_LENGTH];
+
+    if (shortage == REGX_TCP_SHORTAGES) {
         return false;
     }
-    if (!tcp->crowded) {
-        tcp->crowded = true;
-        regx_transport_fall_back(&tcp->config, REGX_TRACE_CHOICE, what);
+    tcp->short_of = shortage;
+    /* The program may close something, or the kernel find memory. */
+    if (!tcp->told_short[shortage]) {
+        tcp->told_short[shortage] = true;
+        snprintf(text, sizeof(text), "tcp: no %s is left %s", names[shortage], purpose);
+        regx_transport_fall_back(&tcp->config, REGX_TRACE_CHOICE, text);
     }
     regx_tcp_put_out_stranger(tcp, 0);
     return true;

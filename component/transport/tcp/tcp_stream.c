@@ -380,9 +380,11 @@ bool regx_tcp_link_read(regx_tcp_link_t *link)
 {
     bool moved = false, more = true;
 
+    regx_tcp_gather_begin(link->tcp);
     for (int i = 0; i < READS && more && link->state != REGX_TCP_LINK_ENDED; i++) {
         more = read_on(link, &moved);
     }
+    regx_tcp_gather_end(link->tcp);
     if (link->peer_left && link->conn == NULL && link->state == REGX_TCP_LINK_OPEN) {
         regx_tcp_link_end(link); /* nobody sends by it any more */
     }

@@ -3,6 +3,7 @@
  * Placing on synthetic topologies, and locking under a limit: in a child that has the limit and,
  * where the tests run as root, an ordinary user's rights, because root is not limited.
  */
+#include "../process.h"
 #include "../unit.h"
 
 #include <dlfcn.h>
@@ -14,6 +15,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -304,33 +306,55 @@ static size_t locked_bytes(void)
     return kib * 1024;
 }
 
-/* The length of the locked mapping that starts at memory (VmFlags of /proc/self/smaps: lo). */
-static size_t locked_prefix(const void *memory)
+/* What the kernel says of the mapping that starts at memory (/proc/self/smaps). */
+typedef struct mapping {
+    size_t length; /* 0: it says nothing */
+    size_t pages;  /* bytes that are there and locked */
+    bool locked;   /* VmFlags: lo */
+} mapping_t;
+
+static mapping_t mapping_at(const void *memory)
 {
     char line[1024];
     bool here = false;
     size_t from;
     size_t to;
-    size_t length = 0;
-    FILE *file = open_or_give_up("/proc/self/smaps");
+    size_t kib;
+    mapping_t mapping = {0};
+    FILE *file = fopen("/proc/self/smaps", "r");
 
-    while (fgets(line, sizeof(line), file) != NULL) {
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
         if (sscanf(line, "%zx-%zx ", &from, &to) == 2) {
             here = from == (size_t)memory;
-            length = here ? to - from : length;
+            mapping.length = here ? to - from : mapping.length;
+        } else if (here && sscanf(line, "Locked: %zu", &kib) == 1) {
+            mapping.pages = kib * 1024;
         } else if (here && strncmp(line, "VmFlags:", 8) == 0) {
-            fclose(file);
-            return strstr(line, " lo") != NULL ? length : 0;
+            mapping.locked = strstr(line, " lo") != NULL;
         }
     }
-    fclose(file);
-    give_up("VmFlags");
+    if (file != NULL) {
+        fclose(file);
+    }
+    return mapping;
+}
+
+/* The length of the locked mapping that starts at memory. */
+static size_t locked_prefix(const void *memory)
+{
+    const mapping_t mapping = mapping_at(memory);
+
+    if (mapping.length == 0) {
+        give_up("/proc/self/smaps");
+    }
+    return mapping.locked ? mapping.length : 0;
 }
 
 typedef struct locking {
     size_t limit;  /* RLIMIT_MEMLOCK */
     size_t before; /* pages locked elsewhere already */
     size_t length; /* of the memory */
+    int refusal;   /* of mlock2, which the kernel does not have or a container forbids; 0: none */
 } locking_t;
 
 static void lock_child(void *argument)
@@ -357,6 +381,9 @@ static void lock_child(void *argument)
         if (other == MAP_FAILED || mlock(other, locking->before * page) != 0) {
             give_up("mlock of something else");
         }
+    }
+    if (locking->refusal != 0 && !process_deny(SYS_mlock2, locking->refusal)) {
+        give_up("seccomp");
     }
     memset(memory, 0x5a, locking->length);
     found->returned = regx_place_lock(memory, locking->length);
@@ -429,6 +456,16 @@ static void nothing_is_locked_where_nothing_may_be(void **state)
     locks((locking_t){.limit = 16 * page, .before = 16, .length = 64 * page}, 0);
 }
 
+static void the_older_call_locks_where_the_newer_is_refused(void **state)
+{
+    (void)state;
+    skip_under_sanitizers();
+    locks((locking_t){.limit = 16 * page, .length = 16 * page, .refusal = ENOSYS}, 16 * page);
+    locks((locking_t){.limit = 16 * page, .length = 16 * page, .refusal = EPERM}, 16 * page);
+    locks((locking_t){.limit = 16 * page, .length = 64 * page, .refusal = EPERM}, 16 * page);
+    locks((locking_t){.limit = 0, .length = 64 * page, .refusal = ENOSYS}, 0);
+}
+
 /* What nobody touches takes no memory, and what is touched stays. */
 static void what_is_locked_is_not_brought_in(void **state)
 {
@@ -451,7 +488,7 @@ static void what_is_locked_is_not_brought_in(void **state)
     memory[3 * page] = 1;
     assert_int_equal(fstat(fd, &status), 0);
     assert_int_equal(status.st_blocks * 512, page);
-    assert_int_equal(madvise(memory + 3 * page, page, MADV_DONTNEED), -1); /* locked pages stay */
+    assert_int_equal(mapping_at(memory).pages, page); /* locked by that touch alone */
     munmap(memory, length);
     close(fd);
 }
@@ -471,6 +508,7 @@ int main(void)
         cmocka_unit_test(all_is_locked_where_the_limit_allows),
         cmocka_unit_test(the_largest_prefix_is_locked_where_it_does_not),
         cmocka_unit_test(nothing_is_locked_where_nothing_may_be),
+        cmocka_unit_test(the_older_call_locks_where_the_newer_is_refused),
         cmocka_unit_test(what_is_locked_is_not_brought_in),
     };
 

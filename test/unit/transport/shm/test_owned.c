@@ -10,7 +10,6 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 
 #include "transport/catalog.h"
 #include "transport/rkey_table.h"
@@ -111,7 +110,7 @@ static void a_file_of_the_programs_is_not_closed(void **state)
 
     (void)state;
     assert_non_null(allocate(owner, MIB));
-    const int descriptor = owner->owned.names[0].descriptor;
+    const int descriptor = owner->owned.names[0].file.descriptor;
     close(descriptor); /* as daemons do, and open their own then */
     assert_int_equal(dup2(STDERR_FILENO, descriptor), descriptor);
     owner_free(owner);
@@ -276,12 +275,12 @@ static void say_too_far(regx_owned_name_t *name)
 
 static void say_another_file(regx_owned_name_t *name)
 {
-    name->inode++;
+    name->file.inode++;
 }
 
 static void say_no_descriptor(regx_owned_name_t *name)
 {
-    name->descriptor = -1;
+    name->file.descriptor = -1;
 }
 
 static int other_file = -1;
@@ -289,14 +288,9 @@ static int other_file = -1;
 /* A file that could be cut short while it is mapped. */
 static void say_one_without_seals(regx_owned_name_t *name)
 {
-    struct stat status;
-
     other_file = memfd_create("test", 0);
     assert_true(other_file >= 0 && ftruncate(other_file, (off_t)name->length) == 0 &&
-                fstat(other_file, &status) == 0);
-    name->device = status.st_dev;
-    name->inode = status.st_ino;
-    name->descriptor = other_file;
+                regx_shm_file_name(other_file, &name->file));
 }
 
 static void what_a_peer_says_wrong_is_refused(void **state)

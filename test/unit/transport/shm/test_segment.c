@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -102,7 +103,7 @@ static void all_of_a_file_is_set_aside(void **state)
 
     (void)state;
     open_stage(&stage, "posix");
-    assert_int_equal(fstat(stage.segment.name.number, &status), 0);
+    assert_int_equal(fstat(stage.segment.name.file.descriptor, &status), 0);
     assert_int_equal(status.st_size, stage.length);
     assert_int_equal(status.st_blocks * 512, stage.length);
     assert_int_equal(status.st_nlink, 0); /* nor has it a name that could be left behind */
@@ -159,7 +160,8 @@ static void a_file_that_is_shorter_is_refused(void **state)
 
     (void)state;
     open_stage(&stage, "posix");
-    assert_int_equal(ftruncate(stage.segment.name.number, (off_t)(stage.length - stage.page)), 0);
+    assert_int_equal(
+        ftruncate(stage.segment.name.file.descriptor, (off_t)(stage.length - stage.page)), 0);
     refused(&stage.segment.name, REGX_INVALID);
     close_stage(&stage);
 }
@@ -180,7 +182,10 @@ static void a_malformed_name_is_refused(void **state)
     name.pid = 0;
     refused(&name, REGX_INVALID);
     name = right;
-    name.number = -1;
+    name.file.descriptor = -1;
+    refused(&name, REGX_INVALID);
+    name = right;
+    name.id = -1;
     refused(&name, REGX_INVALID);
     close_stage(&stage);
 }
@@ -196,14 +201,114 @@ static void what_is_no_file_is_refused(void **state)
     open_stage(&stage, "posix");
     regx_segment_name_t name = stage.segment.name;
     assert_int_equal(pipe(ends), 0);
-    name.number = ends[0];
+    assert_true(regx_shm_file_name(ends[0], &name.file));
     refused(&name, REGX_INVALID);
-    assert_true(null >= 0);
-    name.number = null;
+    assert_true(null >= 0 && regx_shm_file_name(null, &name.file));
     refused(&name, REGX_INVALID);
     close(null);
     close(ends[0]);
     close(ends[1]);
+    close_stage(&stage);
+}
+
+/* As where the program has closed a descriptor that it did not know, and the next file got its number:
+ * here another segment, so that nothing but the file itself tells. */
+static void another_file_of_that_number_is_refused(void **state)
+{
+    regx_segment_t another;
+    stage_t stage;
+
+    (void)state;
+    open_stage(&stage, "posix");
+    const int descriptor = stage.segment.name.file.descriptor;
+    assert_int_equal(regx_segment_alloc(&stage.domain, stage.length, &another), REGX_OK);
+    assert_int_equal(dup2(another.name.file.descriptor, descriptor), descriptor);
+    refused(&stage.segment.name, REGX_DENIED);
+    close_stage(&stage);
+    assert_int_not_equal(fcntl(descriptor, F_GETFD), -1); /* nor is that one closed */
+    close(descriptor);
+    regx_segment_free(&another);
+}
+
+#define NO_SPACE 77 /* exit status */
+
+/* A process of which there is one number in its own name space and none in this: it opens a segment,
+ * says its name, and waits. What it ends with; NO_SPACE: the machine allows no name spaces. */
+static int open_apart(int name_of, int until)
+{
+    stage_t stage;
+    int status;
+    char byte;
+
+    if (unshare(CLONE_NEWPID) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWPID) != 0) {
+        return NO_SPACE;
+    }
+    const pid_t child = fork(); /* the first process there */
+    if (child == 0) {
+        open_stage(&stage, "sysv");
+        (void)!write(name_of, &stage.segment.name, sizeof(stage.segment.name));
+        (void)!read(until, &byte, 1);
+        _exit(0);
+    }
+    return child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status)
+               ? WEXITSTATUS(status)
+               : 1;
+}
+
+/* It could be mapped, but whether its owner still runs could not be told. */
+static void one_of_another_name_space_is_refused(void **state)
+{
+    regx_segment_name_t name;
+    int names[2], ends[2], status;
+
+    (void)state;
+    assert_int_equal(pipe(names), 0);
+    assert_int_equal(pipe(ends), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        close(names[0]);
+        close(ends[1]);
+        _exit(open_apart(names[1], ends[0]));
+    }
+    close(names[1]);
+    close(ends[0]);
+    const ssize_t heard = read(names[0], &name, sizeof(name));
+    if (heard > 0) {
+        assert_int_equal(heard, sizeof(name));
+        refused(&name, REGX_DENIED);
+    }
+    close(names[0]);
+    close(ends[1]);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    if (WEXITSTATUS(status) == NO_SPACE) {
+        print_message("not tried: no process name space\n");
+        skip();
+    }
+    assert_int_equal(WEXITSTATUS(status), 0);
+    assert_int_equal(heard, sizeof(name));
+}
+
+/* A process into which others may not look has no file that they could open. */
+static void one_that_is_not_dumpable_takes_no_file(void **state)
+{
+    regx_counters_t counters = {0};
+    const regx_transport_config_t config = {.counters = &counters};
+    regx_segment_domain_t domain;
+    regx_segment_t segment, another;
+    stage_t stage;
+
+    (void)state;
+    open_stage(&stage, "posix");
+    assert_int_equal(prctl(PR_SET_DUMPABLE, 0, 0, 0, 0), 0);
+    const regx_status_t opened = regx_segment_domain_open(&domain, &config, 1u << 16, &segment);
+    const regx_status_t later = regx_segment_alloc(&stage.domain, stage.length, &another);
+    assert_int_equal(prctl(PR_SET_DUMPABLE, 1, 0, 0, 0), 0);
+    assert_int_equal(opened, REGX_OK);
+    assert_string_equal(domain.name, "sysv");
+    assert_string_equal(counters.fallbacks[0].reason, "posix: this process is not dumpable");
+    assert_int_equal(later, REGX_DENIED); /* also if it was before */
+    regx_segment_free(&segment);
     close_stage(&stage);
 }
 
@@ -235,7 +340,7 @@ static void nothing_is_left_behind(void **state)
         stage_t stage;
 
         open_stage(&stage, "sysv");
-        id = stage.segment.name.number;
+        id = stage.segment.name.id;
         (void)!write(ends[1], &id, sizeof(id));
         pause();
         _exit(0);
@@ -324,6 +429,9 @@ int main(void)
         cmocka_unit_test(a_file_that_is_shorter_is_refused),
         cmocka_unit_test(a_malformed_name_is_refused),
         cmocka_unit_test(what_is_no_file_is_refused),
+        cmocka_unit_test(another_file_of_that_number_is_refused),
+        cmocka_unit_test(one_of_another_name_space_is_refused),
+        cmocka_unit_test(one_that_is_not_dumpable_takes_no_file),
         cmocka_unit_test(what_is_gone_cannot_be_mapped),
         cmocka_unit_test(nothing_is_left_behind),
         cmocka_unit_test(no_descriptor_is_left_open),

@@ -81,6 +81,7 @@ static void drop_and_go_on(side_t *side)
             self = connect_to(side, PARENT, &own);
             continue;
         }
+        work_alone(side); /* takes what came by the one that was dropped before */
         notices[0] = 0;
         const unsigned puts = drop_one(side, mask, side->conn, self);
         side->conn = connect_to(side, CHILD, &other);

@@ -151,6 +151,35 @@ static void a_short_get_does_not_wait_for_the_end_of_a_long_one(void **state)
     run_pair(false, get_long_and_short, serve);
 }
 
+/* As many in one call of progress as make up 128 KiB, the last of which may go beyond. */
+static void get_short_ones(side_t *side)
+{
+    enum { SHORT = 48 << 10, PER_CALL = 3 };
+    op_t ops[2 * PER_CALL];
+
+    begin(side);
+    for (unsigned i = 0; i < 2 * PER_CALL; i++) {
+        ops[i] = op_new(side->conn, true, i * SHORT, SHORT);
+        REQUIRE(post(&ops[i]) == REGX_PENDING);
+    }
+    for (unsigned ended = PER_CALL; ended <= 2 * PER_CALL; ended += PER_CALL) {
+        REQUIRE(regx_shm_progress(side->transport) == PER_CALL);
+        REQUIRE(orders == ended);
+    }
+    for (unsigned i = 0; i < 2 * PER_CALL; i++) {
+        assert_got(&ops[i]);
+        REQUIRE(ops[i].order == i);
+        op_free(&ops[i]);
+    }
+    finish(side);
+}
+
+static void a_call_of_progress_copies_several_short_gets(void **state)
+{
+    (void)state;
+    run_pair(false, get_short_ones, serve);
+}
+
 /* What was copied last of one is copied first of the next. */
 static void get_equal_ones(side_t *side)
 {
@@ -298,6 +327,34 @@ static void what_is_not_there_cannot_be_got(void **state)
     run_pair(false, get_what_is_not_there, unmap_half);
 }
 
+/* They add no bytes to the round: their number ends it. */
+static void get_many_that_fail(side_t *side)
+{
+    enum { PER_CALL = 32, MANY = PER_CALL + 8 };
+    op_t ops[MANY];
+
+    begin(side);
+    meet(side); /* unmapped */
+    for (unsigned i = 0; i < MANY; i++) {
+        ops[i] = op_new(side->conn, true, ZONE / 2 + i, 1);
+        REQUIRE(post(&ops[i]) == REGX_PENDING);
+    }
+    REQUIRE(regx_shm_progress(side->transport) == PER_CALL);
+    REQUIRE(orders == PER_CALL);
+    REQUIRE(regx_shm_progress(side->transport) == MANY - PER_CALL);
+    for (unsigned i = 0; i < MANY; i++) {
+        REQUIRE(ops[i].ended == 1 && ops[i].order == i && ops[i].status == REGX_FAILED);
+        op_free(&ops[i]);
+    }
+    finish(side);
+}
+
+static void a_call_of_progress_ends_among_gets_that_fail(void **state)
+{
+    (void)state;
+    run_pair(false, get_many_that_fail, unmap_half);
+}
+
 /* The kernel allows it, then does not any more. */
 static void get_while_allowed(side_t *side)
 {
@@ -354,10 +411,12 @@ int main(void)
         cmocka_unit_test(every_other_get_of_several_pieces_begins_with_the_last),
         cmocka_unit_test(gets_and_puts_end_in_their_order),
         cmocka_unit_test(a_short_get_does_not_wait_for_the_end_of_a_long_one),
+        cmocka_unit_test(a_call_of_progress_copies_several_short_gets),
         cmocka_unit_test(gets_of_one_length_are_copied_one_after_the_other),
         cmocka_unit_test(gets_do_not_wait_for_a_full_mailbox),
         cmocka_unit_test(nothing_is_got_outside_of_what_the_key_names),
         cmocka_unit_test(what_is_not_there_cannot_be_got),
+        cmocka_unit_test(a_call_of_progress_ends_among_gets_that_fail),
         cmocka_unit_test(the_kernel_may_refuse),
     };
 

@@ -33,8 +33,8 @@ static void broken(void *context, uint64_t peer, const char *what)
 {
     end_t *end = context;
 
-    (void)what;
     assert_int_equal(peer, end->peer);
+    snprintf(end->what, sizeof(end->what), "%s", what);
     end->broken++;
 }
 

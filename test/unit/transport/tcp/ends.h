@@ -22,6 +22,7 @@ typedef struct end {
     regx_conn_t *conn;
     uint64_t peer;
     unsigned received, sent, broken, silent;
+    char what[256];  /* it was told when the connection broke */
     unsigned packed; /* frames; their data is what a convertor gives, once */
     bool packs;      /* the peer's frames are these */
 } end_t;

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#define _GNU_SOURCE
+#include "transport/shm/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/util.h"
+
+#define PART ((size_t)2 << 20) /* bytes of one call: a huge page */
+
+/* Beyond the limit of a file's size the process would get a signal. */
+static bool fits_file_limit(size_t length)
+{
+    struct rlimit limit;
+
+    return getrlimit(RLIMIT_FSIZE, &limit) == 0 && length <= limit.rlim_cur;
+}
+
+/* In parts: up to Linux 6.1 a signal undoes what an interrupted call did, and with a profiler's timer
+ * one for all would not end. */
+bool regx_shm_file_reserve(int descriptor, size_t length)
+{
+    size_t done = 0;
+
+    /* The length first: by it older kernels decide whether a page may be a huge one. */
+    if (!fits_file_limit(length) || ftruncate(descriptor, (off_t)length) != 0) {
+        return false;
+    }
+    while (done < length) {
+        const size_t part = regx_min(length - done, PART);
+
+        if (fallocate(descriptor, 0, (off_t)done, (off_t)part) == 0) {
+            done += part;
+        } else if (errno != EINTR) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool regx_shm_file_name(int descriptor, regx_shm_file_t *file)
+{
+    struct stat status;
+
+    if (fstat(descriptor, &status) != 0) {
+        return false;
+    }
+    *file = (regx_shm_file_t){
+        .device = status.st_dev, .inode = status.st_ino, .descriptor = descriptor};
+    return true;
+}
+
+void *regx_shm_file_map(int descriptor, size_t length)
+{
+    void *base = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+
+    return base == MAP_FAILED ? NULL : base;
+}
+
+static bool is_the_one(const struct stat *status, const regx_shm_file_t *file)
+{
+    return status->st_dev == file->device && status->st_ino == file->inode;
+}
+
+void regx_shm_file_close(const regx_shm_file_t *file)
+{
+    struct stat status;
+
+    if (fstat(file->descriptor, &status) == 0 && is_the_one(&status, file)) {
+        close(file->descriptor);
+    }
+}
+
+static bool is_sealed(int descriptor)
+{
+    const int seals = fcntl(descriptor, F_GET_SEALS);
+
+    return seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
+}
+
+static regx_status_t map_open(int descriptor, const regx_shm_file_t *file, size_t length,
+                              bool sealed, void **base)
+{
+    struct stat status;
+
+    if (fstat(descriptor, &status) != 0 || !is_the_one(&status, file)) {
+        return REGX_DENIED;
+    }
+    if (status.st_size < 0 || (uint64_t)status.st_size < length ||
+        (sealed && !is_sealed(descriptor))) {
+        return REGX_INVALID;
+    }
+    *base = regx_shm_file_map(descriptor, length);
+    return *base != NULL ? REGX_OK : REGX_UNREACHABLE;
+}
+
+regx_status_t regx_shm_file_map_other(int32_t pid, const regx_shm_file_t *file, size_t length,
+                                      bool sealed, void **base)
+{
+    char path[64];
+
+    snprintf(path, sizeof(path), "/proc/%d/fd/%d", pid, file->descriptor);
+    const int descriptor = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (descriptor < 0) {
+        return REGX_UNREACHABLE;
+    }
+    const regx_status_t status = map_open(descriptor, file, length, sealed, base);
+    close(descriptor);
+    return status;
+}

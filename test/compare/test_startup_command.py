@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""osu-configs/startup: with stand-ins for what it starts, and once for real."""
+
+import csv
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from standins import TOP, WATCHDOG, Tree
+
+from comparing.configuration import read
+from comparing.installation import Installation
+from comparing.launch import Launcher, Runner
+from starting.measure import Meter, Start
+
+ROWS = """\
+[defaults]
+benchmark = companion_sendrecv
+sizes = 8:8
+ranks = 2 3
+[auto]
+mca = --mca pml ob1 --mca btl regx
+[vader]
+mca = --mca pml ob1 --mca btl vader,self
+[later]
+openmpi = 6
+mca = --mca pml ob1 --mca btl sm,self
+"""
+
+
+def startup(tree: Tree, rows: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    file = tree.write("rows.conf", rows)
+    return subprocess.run(
+        [str(tree.path / "osu-configs/startup"), "-f", str(file), *map(str, arguments)],
+        env=tree.environment, capture_output=True, text=True, timeout=WATCHDOG, check=False,
+    )  # fmt: skip
+
+
+def test_jobs_are_interleaved_and_medians_shown(tree: Tree) -> None:
+    output = tree.path / "output"
+    done = startup(tree, ROWS, "-n", 3, "--output", output)
+    assert done.returncode == 0, done.stderr
+    calls = [shlex.split(call) for call in tree.calls()]
+    ranks = [int(call[call.index("-n") + 1]) for call in calls]
+    assert ranks == [2, 2, 3, 3] * 4  # one round for the proof, three that are timed
+    assert all(("btl_regx_report" in call) == (at in (0, 2)) for at, call in enumerate(calls))
+    rows = list(csv.DictReader((output / "results.csv").open()))
+    assert len(rows) == 4 * 3
+    first = [row for row in rows if (row["arm"], row["ranks"]) == ("auto", "2")]
+    # The stand-in's n-th call takes n ms and a microsecond more in rank 1; the end, half a ms.
+    assert [float(row["init_ms"]) for row in first] == [5.001, 9.001, 13.001]
+    assert [float(row["both_ms"]) for row in first] == [5.501, 9.501, 13.501]
+    assert {float(row["finalize_ms"]) for row in rows} == {0.5}
+    assert {float(row["pss_mib"]) for row in rows} == {2.0}
+    assert (output / "table.txt").read_text() == done.stdout
+    assert "9.50 (5.50-13.5)" in done.stdout and "Open MPI 4.1.4" in done.stdout
+
+
+def test_a_failure_and_a_path_that_is_not_proven(tree: Tree) -> None:
+    rows = ROWS.replace("[vader]", "[vader]\nenvironment = ACT=fail")
+    done = startup(tree, rows.replace("[auto]", "[auto]\nenvironment = ACT=no-report"), "-n", 1,
+                   "--output", tree.path / "output")  # fmt: skip
+    assert done.returncode == 1
+    assert "FAILED: vader, 2 ranks: failed with status 3: No such thing as this BTL" in done.stdout
+    assert "Path (?): auto, 2 ranks: path not proven: regx reported for 0 of 2 ranks" in done.stdout
+    assert len(tree.calls()) == 4 + 2  # what failed is not tried again
+
+
+def test_a_rank_that_does_not_tell(tree: Tree) -> None:
+    rows = ROWS.replace("[vader]", "[vader]\nenvironment = 'ACT=silent rank'")
+    done = startup(tree, rows, "-n", 1, "--output", tree.path / "output")
+    assert done.returncode == 1
+    assert "FAILED: vader, 3 ranks: 2 of 3 ranks told of themselves" in done.stdout
+
+
+def test_dry_run(tree: Tree) -> None:
+    subprocess.run([tree.path / "component/config/setup"], check=True, stderr=subprocess.DEVNULL)
+    done = startup(tree, ROWS, "--dry-run")
+    lines = [line for line in done.stdout.splitlines() if not line.startswith("#")]
+    assert done.returncode == 0 and len(lines) == 4, done.stderr
+    assert all(line.endswith("/starting/ranks") for line in lines)
+    assert not (tree.path / "calls").exists()
+
+
+@pytest.mark.parametrize("number", ["0", "1000"])
+def test_a_number_of_jobs_that_is_not_allowed(tree: Tree, number: str) -> None:
+    done = startup(tree, ROWS, "-n", number)
+    assert done.returncode == 2
+    assert done.stderr == f"startup: -n {number}: allowed: 1 to 999\n"
+
+
+def test_ranks_tell_of_themselves(tmp_path: Path) -> None:
+    """For real, and of a peer, so that it does not depend on what regx is like at the moment."""
+    if not all(map(shutil.which, ("mpicc", "mpirun"))):
+        pytest.skip("needs mpicc and mpirun in PATH")
+    (tmp_path / "starting").mkdir()
+    source = TOP / "osu-configs/starting/ranks.c"
+    subprocess.run(["mpicc", "-O2", source, "-o", tmp_path / "starting/ranks"], check=True,
+                   timeout=WATCHDOG)  # fmt: skip
+    found = Installation(component=tmp_path, mpirun="mpirun", pkglibdir="",
+                         companion=tmp_path / "companion", probe=tmp_path, python="python3",
+                         openmpi=(4, 1, 4))  # fmt: skip
+    conf = tmp_path / "rows.conf"
+    conf.write_text("[peer]\nbenchmark = companion_sendrecv\nsizes = 8:8\nranks = 3\n"
+                    "mca = --mca pml ob1 --mca btl vader,self\n")  # fmt: skip
+    (row,) = read([conf], False)
+    start = Start("peer", 3)
+    Meter(Launcher(found), Runner(), tmp_path).measure(row, start)
+    assert not start.failed and len(start.jobs) == 1, start
+    (job,) = start.jobs
+    assert job["init_ms"] > 1 and 1 < job["pss_mib"] < 200
+    assert max(job["init_ms"], job["finalize_ms"]) <= job["both_ms"]
+    assert job["both_ms"] <= job["init_ms"] + job["finalize_ms"]
