@@ -2,8 +2,9 @@
  *
  * Why memory of the application was not registered: for want of room in the process's own share of
  * what may be pinned, which is noted when it happens; else found out afterwards, by the limit of
- * locked memory, and by what is mapped there now. That takes reading /proc, as long as a message may take.
- * So only the first refusals are looked into; of later ones only the device's answer is tallied.
+ * locked memory, and by what is mapped there now. That takes reading /proc, as long as a message
+ * may take. So only the first refusals are looked into; of later ones only the device's answer is
+ * tallied.
  */
 #ifndef REGX_RENDEZVOUS_REFUSAL_H
 #define REGX_RENDEZVOUS_REFUSAL_H
