@@ -19,6 +19,8 @@ import pytest
 TOP = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "osu-configs"))
 
+from comparing.installation import Installation  # noqa: E402  (the line above makes it importable)
+
 WATCHDOG = 120  # seconds for anything that a test starts
 
 SETUP = """\
@@ -212,6 +214,17 @@ print("many_bare", 1000)
 print("many_unmapped", 1100 if subject == "notifier" else 1000)
 print("unmap_unwatched", 6 if subject == "none" else 9)
 '''
+
+
+def built(folder: Path, name: str) -> Installation:
+    """For tests that run a program of osu-configs for real: NAME.c compiled, and nothing of regx."""
+    program = folder / name
+    program.parent.mkdir()
+    subprocess.run(["mpicc", "-O2", TOP / f"osu-configs/{name}.c", "-o", program], check=True,
+                   timeout=WATCHDOG)  # fmt: skip
+    return Installation(component=folder, mpirun="mpirun", pkglibdir="",
+                        companion=folder / "companion", probe=folder, python="python3",
+                        openmpi=(4, 1, 4))  # fmt: skip
 
 
 @dataclass

@@ -9,10 +9,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from standins import TOP, WATCHDOG, Tree
+from standins import WATCHDOG, Tree, built
 
 from comparing.configuration import read
-from comparing.installation import Installation
 from comparing.launch import Launcher, Runner
 from profiling.count import METRICS, Counter, total
 
@@ -120,13 +119,7 @@ def test_two_counts_give_the_same_numbers(tmp_path: Path) -> None:
     """For real, and of a peer, so that it does not depend on what regx is like at the moment."""
     if not all(map(shutil.which, ("valgrind", "mpicc", "mpirun"))):
         pytest.skip("needs valgrind, mpicc and mpirun in PATH")
-    (tmp_path / "profiling").mkdir()
-    source = TOP / "osu-configs/profiling/messages.c"
-    subprocess.run(["mpicc", "-O2", source, "-o", tmp_path / "profiling/messages"], check=True,
-                   timeout=WATCHDOG)  # fmt: skip
-    found = Installation(component=tmp_path, mpirun="mpirun", pkglibdir="",
-                         companion=tmp_path / "companion", probe=tmp_path, python="python3",
-                         openmpi=(4, 1, 4))  # fmt: skip
+    found = built(tmp_path, "profiling/messages")
     conf = tmp_path / "rows.conf"
     conf.write_text("[peer]\nbenchmark = osu_latency\nsizes = 8:8\n"
                     "mca = --mca pml ob1 --mca btl vader,self\n")  # fmt: skip
