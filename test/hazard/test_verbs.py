@@ -199,14 +199,19 @@ def test_a_job_that_ends_in_mid_transfer_leaves_nothing(mpi: Mpi, how: str, stat
     ("read", "none"), ("read", "hooks+notifier")])
 def test_survivors_are_told(mpi: Mpi, strategy: str, backend: str) -> None:
     """Hazard 24, with and without a cache: where mpirun lets the others live when one is killed,
-    who finds out says whom it has lost, and ends. The other may then have lost both."""
-    job = mpi("ending", "kill", ranks=3, around=AROUND, options=["--enable-recovery"], timeout=300,
-              regx={"transport": "verbs", "rendezvous": strategy, "backend": backend,
-                    "verbs_timeout": 14, "verbs_retry_count": 2})
-    assert 1 <= len(job.complaints) <= 3, str(job)
-    assert any("connection to rank 1 " in line for line in job.complaints), str(job)
-    assert all("lost (" in line for line in job.complaints), str(job)
-    assert job.stdout == "", str(job)
+    who finds out says whom it has lost, and ends. The other may then have lost both. Open MPI ends, without
+    a word, whoever hears of the death from mpirun before its device has found out: then nobody has lost
+    rank 1, at most the one that was ended, and it is tried again."""
+    for _ in range(5):
+        job = mpi("ending", "kill", ranks=3, around=AROUND, options=["--enable-recovery"], timeout=300,
+                  regx={"transport": "verbs", "rendezvous": strategy, "backend": backend,
+                        "verbs_timeout": 14, "verbs_retry_count": 2})
+        assert len(job.complaints) <= 3, str(job)
+        assert all("lost (" in line for line in job.complaints), str(job)
+        assert job.stdout == "", str(job)
+        if any("connection to rank 1 " in line for line in job.complaints):
+            return
+    pytest.fail(f"nobody has lost rank 1: {job}")
 
 
 def test_nobody_receives(mpi: Mpi) -> None:
