@@ -94,7 +94,7 @@ typedef struct regx_tcp {
     uint64_t token;    /* what a peer has to know to be let in */
     int epoll;         /* of the listener and all links; -1: none */
     int listener;      /* -1: none */
-    int newcomer;      /* accepted, but its link could not be made for now; -1: none */
+    int newcomer;      /* a socket that was accepted, and could get no link for now; -1: none */
     uint8_t *incoming; /* REGX_TCP_STAGING bytes, for what was just read */
     uint8_t *outgoing; /* REGX_TCP_MESSAGE_MAX bytes, for what is being packed */
 
@@ -102,10 +102,10 @@ typedef struct regx_tcp {
 
     /* For whoever is inside. */
     regx_tcp_link_t *links;              /* every socket but the listener */
-    unsigned link_count;                 /* of them */
+    unsigned link_count;                 /* links that there are */
     regx_tcp_link_t *hot;                /* on which something came last, or NULL */
     unsigned polls;                      /* of the hot link */
-    bool ended;                          /* regx_tcp_sweep has something to do */
+    bool ended;                          /* some links did: regx_tcp_sweep frees them */
     bool told_short[REGX_TCP_SHORTAGES]; /* a connection had to wait for one; that was said */
     regx_tcp_shortage_t short_of;        /* what there was too little of last */
     bool barred;               /* since the last look for peers that do not answer, somebody who
@@ -114,7 +114,7 @@ typedef struct regx_tcp {
     regx_tcp_conn_t *open;     /* every connection that has had a link */
     regx_tcp_conn_t *closing;  /* disconnected, but something waits to leave */
     regx_arbiter_t arbiter;    /* to send what is in line */
-    bool broke;                /* regx_tcp_clean_up has something to do */
+    bool broke;                /* a connection did: regx_tcp_clean_up reports it */
     bool gathering;            /* between regx_tcp_gather_begin and _end */
     regx_tcp_link_t *gathered; /* links to which something was added meanwhile */
     int events;                /* of this progress */
@@ -139,14 +139,14 @@ typedef enum regx_tcp_state {
 struct regx_tcp_conn {
     regx_conn_t super;
     uint64_t pool_size; /* the peer's */
-    uint64_t token;     /* likewise */
+    uint64_t token;     /* what the peer wants to be told before it lets anybody in */
     struct sockaddr_storage at;
     socklen_t at_length;
     regx_tcp_state_t state;
     bool missed;           /* somebody tried to use it after it broke */
     bool peer_died;        /* a link ended by which it spoke */
     int error;             /* errno of what broke it; 0: the peer ended it */
-    const char *why;       /* in place of that, or NULL */
+    const char *why;       /* what broke it, where there is no errno; or NULL */
     unsigned unanswered;   /* looks that found that the peer has not answered */
     unsigned reopened;     /* times that a link of ours was closed instead of being let in */
     regx_tcp_link_t *link; /* NULL: none yet, or it broke */
@@ -175,13 +175,13 @@ struct regx_tcp_link {
     regx_tcp_conn_t *conn; /* who sends by it, or NULL */
     uint64_t peer;         /* unless it is a stranger */
     uint64_t token;        /* of a link opened here: the peer's */
-    int64_t since_ns;      /* it was made; regx_now_ns */
+    int64_t since_ns;      /* when it was made, by regx_now_ns */
     int fd;
-    unsigned looks; /* that found that the peer has not answered it */
+    unsigned looks; /* in how many looks the peer had not answered it */
     regx_tcp_link_state_t state;
     bool ours;  /* opened here, and never welcomed */
-    bool asked; /* connect was said */
-    bool urged; /* it was said again */
+    bool asked; /* the message connect was sent by it */
+    bool urged; /* that message was sent a second time */
     bool left;  /* nobody here sends by it again; if it is open, goodbye is or was to be said */
     bool unwritable;
     bool peer_speaks; /* the peer said hello, and not yet goodbye: if the link ends, it died */
@@ -204,7 +204,7 @@ struct regx_tcp_link {
     /* The put whose data is being read. */
     bool landing;
     bool refused; /* the data goes nowhere */
-    bool holed;   /* so did data of an earlier piece; the notice is refused, too */
+    bool holed;   /* data of an earlier piece of this put went nowhere: its notice is refused */
     size_t landed;
     regx_tcp_frame_t put;
     uint8_t notice[REGX_NOTICE_MAX];
