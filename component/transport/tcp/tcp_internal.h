@@ -55,14 +55,14 @@
 /* Bytes of data of one read. */
 #define REGX_TCP_READ_MAX 65536u
 
-/* Who connects has so long to say something before it may be put out. */
+/* How long a process that connected may say nothing before its socket may be closed. */
 #define REGX_TCP_SILENT_NS INT64_C(10000000000)
-/* A peer that has not let this process in at so many looks in a row is told of. Looks are counted, not
- * time: this process may have been away itself. */
+/* After so many looks in a row at which a peer has not let this process in, the user is told. Looks
+ * are counted, not time, because this process may have been outside MPI itself. */
 #define REGX_TCP_NO_ANSWER_LOOKS 600u
-/* A peer that has not answered one link for so many, in all of which somebody waited whom this process
- * could not take in for a shortage, may be given up: it may be in the same state and wait for this
- * process. So long a peer that does not accept is tried, too (tcp_link.c). */
+/* After so many looks without an answer on one link the peer may be given up, if all that time
+ * somebody wanted in here who could not be let in for a shortage: the two processes may be waiting
+ * for each other. A peer that does not accept is tried for as long (tcp_link.c). */
 #define REGX_TCP_BARRED_LOOKS 1200u
 /* From one look to the next. */
 #define REGX_TCP_NO_ANSWER_LOOK_NS 1000000000
