@@ -9,8 +9,8 @@
  *            another CTS
  *   STARTED  the sender has shown itself (READY, or its first notice): grants follow as bytes land,
  *            until all of `length` is granted
- *   REVOKING what was granted has been taken back (REVOKE): nothing is granted until the sender says
- *            that it writes nothing more (REVOKED). See revoke.h; so for the next two
+ *   REVOKING what was granted has been taken back (REVOKE): nothing is granted until the sender
+ *            says that it writes nothing more (REVOKED). See revoke.h, also for the next two
  *   REVOKED  it has said so: nothing is granted until the memory is there again
  *   ARRIVED  all has landed, and the sender was told
  *   LOST     the peer is gone: nothing lands any more, and nothing is granted

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * What the files of tcp share. From the bottom up: tcp_link.c has the sockets, tcp_strangers.c puts
- * some out, tcp_meet.c has two processes come to one, tcp_accept.c takes in who connects, tcp_stream.c
- * reads what comes by a socket, tcp_send.c sends frames and puts, tcp_conn.c connects, disconnects and
- * cleans up, tcp_progress.c drives all of it, tcp.c opens and closes.
+ * some out, tcp_meet.c has two processes come to one, tcp_accept.c takes in who connects,
+ * tcp_stream.c reads what comes by a socket, tcp_send.c sends frames and puts, tcp_conn.c connects,
+ * disconnects and cleans up, tcp_progress.c drives all of it, tcp.c opens and closes.
  *
  * A connection (regx_tcp_conn_t) is this process's way to send to a peer. A link (regx_tcp_link_t)
  * is a socket, by which both send. A connection takes the link that its peer has opened, or opens
- * one. If both open one at once, that of the process with the lower id is used. A link stays as long
- * as one of the two sends by it.
+ * one. If both open one at once, that of the process with the lower id is used. A link stays as
+ * long as one of the two sends by it.
  *
  * Two links between the same two processes are never wrong, for each side sends by one and reads
  * both. So a link that was asked for is not closed by who gives it up: the peer may have let it in
- * and sent by it already. It is left, which is said by a goodbye as soon as it is open, and the peer
- * closes it if nobody there sends by it.
+ * and sent by it already. It is left, which is said by a goodbye as soon as it is open, and the
+ * peer closes it if nobody there sends by it.
  */
 #ifndef REGX_TRANSPORT_TCP_INTERNAL_H
 #define REGX_TRANSPORT_TCP_INTERNAL_H
@@ -45,8 +45,8 @@
 /* Between two looks at connections on which nothing came lately. */
 #define REGX_TCP_IDLE_NS 5000
 
-/* Bytes of one write: what the kernel sends at once over the loopback. A longer one leaves a rest of
- * some bytes, which travels and is read by itself. */
+/* Bytes of one write: what the kernel sends at once over the loopback. A longer one leaves a rest
+ * of some bytes, which travels and is read by itself. */
 #define REGX_TCP_WRITE_MAX 65483u
 /* What is sent while something that came is dealt with, such as grants, leaves together, if it is
  * short: frames of so many bytes at most, and so many bytes in all. A write costs microseconds. */
@@ -187,8 +187,8 @@ struct regx_tcp_link {
     bool peer_speaks; /* the peer said hello, and not yet goodbye: if the link ends, it died */
     bool peer_left;   /* the peer said goodbye */
 
-    /* What was accepted and the kernel has not taken, or was not given yet: from out_at to out_length
-     * of memory that is there only while there is something, and has out_room bytes. */
+    /* What was accepted and the kernel has not taken, or was not given yet: from out_at to
+     * out_length of memory that is there only while there is something, and has out_room bytes. */
     uint8_t *out;
     uint32_t out_at;
     uint32_t out_length;
@@ -286,8 +286,9 @@ regx_status_t regx_tcp_link_why(const regx_tcp_link_t *link);
 /* Keeps what is behind the first `written` bytes. REGX_OK; REGX_UNREACHABLE: no memory. */
 regx_status_t regx_tcp_link_keep(regx_tcp_link_t *link, const struct iovec *parts, int count,
                                  size_t written);
-/* Writes what was kept, and then what the kernel takes of one or two parts, which are parts[1] and on;
- * parts[0] is used. Bytes of the parts; 0 as regx_tcp_link_push, and something may be kept still. */
+/* Writes what was kept, and then what the kernel takes of one or two parts, which are parts[1] and
+ * on; parts[0] is used. Bytes of the parts; 0 as regx_tcp_link_push, and something may be kept
+ * still. */
 size_t regx_tcp_link_push_behind(regx_tcp_link_t *link, struct iovec *parts, int count);
 /* Adds to what is kept, without trying to write. false: there is no room. */
 bool regx_tcp_link_add(regx_tcp_link_t *link, const struct iovec *parts, int count);
@@ -301,22 +302,22 @@ void regx_tcp_link_fail(regx_tcp_link_t *link, int error);
 /* Frees it; it is in no list any more. */
 void regx_tcp_link_free(regx_tcp_link_t *link);
 
-/* tcp_strangers.c. Closes the stranger that has said nothing for longest, if there are more of them than
- * allowed and it had time enough. A peer that has not got to it makes another. */
+/* tcp_strangers.c. Closes the stranger that has said nothing for longest, if there are more of them
+ * than allowed and it had time enough. A peer that has not got to it makes another. */
 void regx_tcp_put_out_stranger(const regx_tcp_t *tcp, unsigned allowed);
-/* Whether that errno says that there is not enough of something, for now. Then that is counted, once
- * for each thing, with its purpose ("to ..." or "for ..."); and a stranger is put out. */
+/* Whether that errno says that there is not enough of something, for now. Then that is counted,
+ * once for each thing, with its purpose ("to ..." or "for ..."); and a stranger is put out. */
 bool regx_tcp_is_short(regx_tcp_t *tcp, int error, const char *purpose);
 
-/* tcp_meet.c. A peer with a lower id may hold a link of ours until one of its own is let in: asks it
- * not to wait for that. */
+/* tcp_meet.c. A peer with a lower id may hold a link of ours until one of its own is let in: asks
+ * it not to wait for that. */
 void regx_tcp_urge(const regx_tcp_t *tcp);
 /* Gives the connection, which has none, a link: the peer's, or one that is begun to be made, which
  * may have ended at once. REGX_OK; REGX_AGAIN: there is no descriptor or no memory, for now;
  * REGX_UNREACHABLE, with conn->error. */
 regx_status_t regx_tcp_link_take(regx_tcp_conn_t *conn);
-/* Parts the connection from its link, which is not open. One by which nothing was asked for ends; any
- * other is left when it is open. */
+/* Parts the connection from its link, which is not open. One by which nothing was asked for ends;
+ * any other is left when it is open. */
 void regx_tcp_link_give_up(regx_tcp_conn_t *conn);
 /* A link of ours can be written for the first time, or could not be made. */
 void regx_tcp_link_ask(regx_tcp_link_t *link);
@@ -325,8 +326,8 @@ regx_status_t regx_tcp_link_greet(regx_tcp_link_t *link, const regx_tcp_frame_t 
 /* Frees links that have ended. Not while one is read. */
 void regx_tcp_sweep(regx_tcp_t *tcp);
 
-/* tcp_accept.c. Makes the listener; tcp->at says where, but for the port. REGX_OK; REGX_UNREACHABLE,
- * with errno. */
+/* tcp_accept.c. Makes the listener; tcp->at says where, but for the port. REGX_OK;
+ * REGX_UNREACHABLE, with errno. */
 regx_status_t regx_tcp_listen(regx_tcp_t *tcp);
 /* Takes in who has connected. Whether somebody has. */
 bool regx_tcp_accept(regx_tcp_t *tcp);
@@ -352,8 +353,8 @@ regx_put_t *regx_tcp_take_line(regx_tcp_conn_t *conn);
 void regx_tcp_fail_line(regx_put_t *first, regx_status_t status);
 void regx_tcp_take_turns(regx_tcp_t *tcp);
 
-/* tcp_conn.c. Ends what is broken, and tells; moves connections that are closing to their end; tells,
- * once in a while, of peers that do not answer. */
+/* tcp_conn.c. Ends what is broken, and tells; moves connections that are closing to their end;
+ * tells, once in a while, of peers that do not answer. */
 void regx_tcp_clean_up(regx_tcp_t *tcp);
 void regx_tcp_reap(regx_tcp_t *tcp);
 void regx_tcp_look_for_answers(regx_tcp_t *tcp);
