@@ -18,7 +18,8 @@
 /* Publishes how all modules are reached; sets component->node. false: Open MPI refuses. */
 bool regx_address_publish(regx_component_t *component);
 
-/* Publishes that this process, which was asked to use regx, does not: others may wait for something. */
+/* Publishes that this process, which was asked to use regx, does not: others may wait for
+ * something. */
 void regx_address_publish_none(const regx_component_t *component);
 
 /* Connects the module to that process, if the module claims it: sets peer->conn; peer->id is set

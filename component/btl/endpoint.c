@@ -7,8 +7,8 @@
 #include "btl/address.h"
 #include "btl/message.h"
 
-/* The one that is there already, and serves: for Open MPI one that was met, which is Open MPI's from
- * now on. NULL: none. */
+/* The one that is there already, and serves: for Open MPI one that was met, which is Open MPI's
+ * from now on. NULL: none. */
 static regx_endpoint_t *known_locked(regx_module_t *module, uint64_t peer, bool met)
 {
     if (!met && module->met == 0) {
@@ -36,8 +36,8 @@ static regx_endpoint_t *known(regx_module_t *module, uint64_t peer, bool met)
     return endpoint;
 }
 
-/* Answers the one that another thread has added meanwhile, if any. Progress walks the list without the
- * lock: an endpoint is complete before it can be seen. */
+/* Answers the one that another thread has added meanwhile, if any. Progress walks the list without
+ * the lock: an endpoint is complete before it can be seen. */
 static regx_endpoint_t *add(regx_module_t *module, regx_endpoint_t *endpoint, bool met)
 {
     regx_lock(&module->lock);

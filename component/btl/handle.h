@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * What Open MPI has of memory that is registered with it. It ships the first REGX_CTS_SIZE bytes to
- * peers, by value: of a receive side its CTS, of what a sender exposes all there is, of a window its
- * name.
+ * peers, by value: of a receive side its CTS, of what a sender exposes all there is, of a window
+ * its name.
  */
 #ifndef REGX_BTL_HANDLE_H
 #define REGX_BTL_HANDLE_H

@@ -61,16 +61,16 @@ static bool begins_rendezvous(const opal_convertor_t *convertor, size_t size, si
     return size < message && opal_convertor_need_buffers(convertor) == 0;
 }
 
-/* Whether all of them had better go along: a journey to the peer and back costs more than to copy the
- * data there. Not where the user says how messages of that length are to go. */
+/* Whether all of them had better go along: a journey to the peer and back costs more than to copy
+ * the data there. Not where the user says how messages of that length are to go. */
 static bool goes_whole(const regx_module_t *module, const regx_endpoint_t *endpoint, size_t size)
 {
     return module->sends_whole &&
            size <= atomic_load_explicit(&endpoint->peer.conn->whole_max, memory_order_relaxed);
 }
 
-/* An RTS of `reserve` bytes with the whole message, which ob1 keeps for its answer. It asked for less,
- * and heeds what it gets. */
+/* An RTS of `reserve` bytes with the whole message, which ob1 keeps for its answer. It asked for
+ * less, and heeds what it gets. */
 static mca_btl_base_descriptor_t *prepare_whole(regx_module_t *module, regx_endpoint_t *endpoint,
                                                 const opal_convertor_t *convertor, uint8_t order,
                                                 size_t reserve, size_t message, uint32_t flags)

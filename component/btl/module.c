@@ -26,8 +26,8 @@ static void handle_immediate(void *context, uint64_t sender, uint32_t value)
     }
 }
 
-/* Of Open MPI's tags for all BTLs, which only some of its releases have. The sender may have looked for
- * this process before this one has for it. */
+/* Of Open MPI's tags for all BTLs, which only some of its releases have. The sender may have looked
+ * for this process before this one has for it. */
 static void deliver_for_all(regx_module_t *module, uint64_t sender, uint8_t tag, const void *data,
                             size_t length)
 {

@@ -31,9 +31,9 @@ struct regx_module {
     regx_counters_t *counters;
     const regx_trace_t *trace;
     bool threads;
-    bool
-        sends_whole; /* messages above the eager limit go along with their RTS, if the connection says
-                         that this is faster */
+    /* Messages above the eager limit go along with their RTS, if the connection says that this is
+     * faster. */
+    bool sends_whole;
 
     unsigned place; /* among the component's modules */
     regx_transport_t *transport;

@@ -283,9 +283,9 @@ static int compare_swap(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint, v
     return change(&asked, remote_handle, flags);
 }
 
-/* Atomic operations are done by the processor of who has the memory, or by a device whose operations
- * are atomic with the processor's: its own go well with them (GLOB). Open MPI 4.1 looks for GLOB and
- * 32BIT in btl_flags, where they mean nothing else. */
+/* Atomic operations are done by the processor of who has the memory, or by a device whose
+ * operations are atomic with the processor's: its own go well with them (GLOB). Open MPI 4.1 looks
+ * for GLOB and 32BIT in btl_flags, where they mean nothing else. */
 void regx_onesided_declare(mca_btl_base_module_t *face, bool may)
 {
     const unsigned both = MCA_BTL_ATOMIC_SUPPORTS_GLOB | MCA_BTL_ATOMIC_SUPPORTS_32BIT;

@@ -13,8 +13,8 @@
 #include "btl/endpoint.h"
 #include "btl/module.h"
 
-/* Says in a module's face what it does for windows, and puts its atomic operations there; or that it
- * does nothing, if it may not. Once per module, after the parameters. */
+/* Says in a module's face what it does for windows, and puts its atomic operations there; or that
+ * it does nothing, if it may not. Once per module, after the parameters. */
 void regx_onesided_declare(mca_btl_base_module_t *face, bool may);
 
 /* Memory that all peers may reach. NULL: no memory, or too many windows. */
@@ -22,7 +22,8 @@ mca_btl_base_registration_handle_t *regx_window_register(regx_module_t *module, 
                                                          size_t size);
 void regx_window_deregister(regx_module_t *module, mca_btl_base_registration_handle_t *handle);
 
-/* Whether a put or get is of a window, and not ob1's. NULL: osc/rdma's, of this process's memory. */
+/* Whether a put or get is of a window, and not ob1's. NULL: osc/rdma's, of this process's
+ * memory. */
 bool regx_is_of_window(const mca_btl_base_registration_handle_t *remote_handle);
 
 /* As btl.h has them. OPAL_SUCCESS: the callback tells the end, and may have been called already;

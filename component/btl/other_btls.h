@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Other BTLs beside regx. To one of higher exclusivity regx leaves the peers that both reach. But if
- * regx had puts, gets and atomics, Open MPI would still count it in and call its progress first; and
- * osc/rdma might take it for windows. So then it says that it has no atomics.
+ * Other BTLs beside regx. To one of higher exclusivity regx leaves the peers that both reach. But
+ * if regx had puts, gets and atomics, Open MPI would still count it in and call its progress first;
+ * and osc/rdma might take it for windows. So then it says that it has no atomics.
  *
  * One of lower exclusivity carries no message of a peer that regx has, but
  * if it has puts, gets and atomics Open MPI still counts it in, for one-sided communication
@@ -17,11 +17,11 @@
 
 #include "compat/compat.h"
 
-/* Whether regx is to have windows: no BTL of the job but self has a higher exclusivity, and osc/rdma
- * would use it; or the user has set btl_regx_flags, which then say all that there is. The BTLs of
- * a job need not be the same on all its nodes (vader is not used by a process that is alone on its
- * node), but the answer has to be: so those count that may be used, with what the parameters say of
- * them. To be called when the component is opened: later, Open MPI has dropped some. */
+/* Whether regx is to have windows: no BTL of the job but self has a higher exclusivity, and
+ * osc/rdma would use it; or the user has set btl_regx_flags, which then say all that there is. The
+ * BTLs of a job need not be the same on all its nodes (vader is not used by a process that is alone
+ * on its node), but the answer has to be: so those count that may be used, with what the parameters
+ * say of them. To be called when the component is opened: later, Open MPI has dropped some. */
 bool regx_may_have_windows(const mca_btl_base_module_t *btl);
 
 /* Tells the user, once, which other BTL keeps Open MPI from a rendezvous by this one. To be called

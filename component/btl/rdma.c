@@ -200,8 +200,8 @@ int regx_get(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *endpoin
     }
     regx_record_t *kept = keep(&call);
     if (kept == NULL) {
-        /* Told that this get cannot be, ob1 asks for a put by a message, for which there is no memory
-         * either: 5.0 then tries the get again, from within this call, without end. */
+        /* Told that this get cannot be, ob1 asks for a put by a message, for which there is no
+         * memory either: 5.0 then tries the get again, from within this call, without end. */
         regx_module_lost(module_of(btl), endpoint, size, "from", reason(REGX_NO_MEMORY));
         regx_call_tell(&call, OPAL_ERROR);
         return OPAL_SUCCESS;

@@ -9,7 +9,8 @@
 #include <sanitizer/asan_interface.h>
 #endif
 
-/* Under the address sanitizer the use of a record that was returned is found, as if it were freed. */
+/* Under the address sanitizer the use of a record that was returned is found, as if it were
+ * freed. */
 static void hide(const regx_record_t *record)
 {
 #ifdef __SANITIZE_ADDRESS__

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What is kept of a large message while it is under way: at the sender what it exposed, at either end
- * the call that Open MPI hears of. Records are used again, the newest first, which is still in the
- * cache. malloc keeps seven of a size at hand; a program that has a window of messages under way has
- * more.
+ * What is kept of a large message while it is under way: at the sender what it exposed, at either
+ * end the call that Open MPI hears of. Records are used again, the newest first, which is still in
+ * the cache. malloc keeps seven of a size at hand; a program that has a window of messages under
+ * way has more.
  *
  * Any thread may call.
  */

@@ -25,14 +25,14 @@ typedef struct regx_compat_inbox regx_compat_inbox_t;
 regx_compat_inbox_t *regx_compat_inbox_new(mca_btl_base_module_t *btl);
 void regx_compat_inbox_free(regx_compat_inbox_t *inbox);
 
-/* Calls who listens to `tag` with a frame that arrived; the data is valid during the call. `from` is
- * only needed where regx_compat_answers says so. One thread at a time for each inbox, and not from
- * inside such a call. */
+/* Calls who listens to `tag` with a frame that arrived; the data is valid during the call. `from`
+ * is only needed where regx_compat_answers says so. One thread at a time for each inbox, and not
+ * from inside such a call. */
 void regx_compat_receive(regx_compat_inbox_t *inbox, struct mca_btl_base_endpoint_t *from,
                          mca_btl_base_tag_t tag, const void *data, size_t length);
 
-/* Whether a tag below MCA_BTL_TAG_PML is Open MPI's own for all BTLs, and who listens to it may answer
- * to the endpoint that a frame came from; others are of one BTL. */
+/* Whether a tag below MCA_BTL_TAG_PML is Open MPI's own for all BTLs, and who listens to it may
+ * answer to the endpoint that a frame came from; others are of one BTL. */
 bool regx_compat_answers(mca_btl_base_tag_t tag);
 
 /* Publishes bytes for all processes that may ever connect; fetches those of one. Both answer an
@@ -61,7 +61,8 @@ extern const bool regx_compat_windows;
 uint32_t regx_compat_local_processes(void);
 uint32_t regx_compat_processes(void);
 
-/* Whether Open MPI itself is linked with UCX, whose hooks have then patched libc before and stay. */
+/* Whether Open MPI itself is linked with UCX, whose hooks have then patched libc before and
+ * stay. */
 bool regx_compat_links_ucx(void);
 
 /* What Open MPI knows of the machine; may be NULL. */
@@ -74,14 +75,14 @@ const char *regx_compat_pml(void);
  * line, so that what is wrong with the command line is said once. */
 bool regx_compat_speaker(void);
 
-/* Whether it says what is wrong with its node: the first process of each node does, and whoever speaks
- * for the application. */
+/* Whether it says what is wrong with its node: the first process of each node does, and whoever
+ * speaks for the application. */
 bool regx_compat_node_speaker(void);
 
 /* Whether it falls to this process to say a line that others may have to say as well: not if the
  * one that speaks for the application, or for the node, has the same to say. Only before addresses
- * are exchanged; may wait until those two have come as far. Whoever calls it has to publish something for
- * `component` in any case, since others wait for that. */
+ * are exchanged; may wait until those two have come as far. Whoever calls it has to publish
+ * something for `component` in any case, since others wait for that. */
 bool regx_compat_falls_here(const mca_base_component_t *component, const char *line);
 
 /* From now on several threads may call Open MPI, whatever level of threads the program asked for.

@@ -88,8 +88,8 @@ int regx_compat_publish(const mca_base_component_t *component, const void *bytes
 }
 
 /* Whether a process has published all that it will. Those of another job had before they were
- * connected, those of this one when MPI_Init returned, or before any was asked for: if the exchange is
- * asynchronous, Open MPI may wait for all at the end of MPI_Init only. */
+ * connected, those of this one when MPI_Init returned, or before any was asked for: if the exchange
+ * is asynchronous, Open MPI may wait for all at the end of MPI_Init only. */
 static bool has_committed(const opal_proc_t *proc)
 {
     return proc->proc_name.jobid != OPAL_PROC_MY_NAME.jobid || !opal_pmix_base_async_modex ||
@@ -97,8 +97,8 @@ static bool has_committed(const opal_proc_t *proc)
             !ompi_async_mpi_init);
 }
 
-/* How many seconds of the minute are left that this process waits for all those together of which it
- * is not known that they have committed; at least one. */
+/* How many seconds of the minute are left that this process waits for all those together of which
+ * it is not known that they have committed; at least one. */
 static int rest_of_patience(void)
 {
     static _Atomic int64_t first;
@@ -112,10 +112,10 @@ static int rest_of_patience(void)
     return rest > 1 ? (int)rest : 1;
 }
 
-/* How many seconds to wait for what that process has published; 0: it is on this node if at all. The one
- * second is counted by the daemon beside that process, from when it has not found the key: a slow
- * network does not use it up. (Without it, by PMIX_IMMEDIATE, PMIx 5.0.7 does not find all that was
- * exchanged.) */
+/* How many seconds to wait for what that process has published; 0: it is on this node if at all.
+ * The one second is counted by the daemon beside that process, from when it has not found the key:
+ * a slow network does not use it up. (Without it, by PMIX_IMMEDIATE, PMIx 5.0.7 does not find all
+ * that was exchanged.) */
 static int patience_for(const opal_proc_t *proc)
 {
     if (!has_committed(proc)) {
@@ -124,9 +124,9 @@ static int patience_for(const opal_proc_t *proc)
     return OPAL_PROC_ON_LOCAL_NODE(proc->proc_flags) ? 0 : 1;
 }
 
-/* Waits that many seconds for what has not come to this node. Without a bound PMIx would wait for ever for
- * a key that a process on another node does not publish. (If another request for the same process is
- * under way from this node already, PMIx gives both its outcome.) */
+/* Waits that many seconds for what has not come to this node. Without a bound PMIx would wait for
+ * ever for a key that a process on another node does not publish. (If another request for the same
+ * process is under way from this node already, PMIx gives both its outcome.) */
 static pmix_status_t get(const opal_process_name_t *name, const char *key, int patience,
                          pmix_value_t **value)
 {

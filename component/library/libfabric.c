@@ -3,14 +3,15 @@
  * The notifier as libfabric's memory monitor (fi_ext.h: fid_mem_monitor, imported by fi_import).
  *
  * libfabric calls all of these functions with its lock of monitors held, and asks `valid` at each
- * hit, still under that lock. So the notifier's reader does not call libfabric: a thread that unmaps
- * memory while it holds that lock waits for the reader. What changed is found out when libfabric
- * asks, in the order query, sequence, log (notifier.c).
+ * hit, still under that lock. So the notifier's reader does not call libfabric: a thread that
+ * unmaps memory while it holds that lock waits for the reader. What changed is found out when
+ * libfabric asks, in the order query, sequence, log (notifier.c).
  *
  * libfabric pins first and subscribes then. What changed in between is known only if the range was
  * watched before the pinning. So the first registration of a range is refused: libfabric uses it
  * once, and the range is watched from then on. The next one is kept, if nothing changed since
- * watching began and the pinning is known to be later: the thread that pinned has called us in between.
+ * watching began and the pinning is known to be later: the thread that pinned has called us in
+ * between.
  *
  * Several caches may have registrations of the same range, and libfabric names the range alone. A
  * range that changed is therefore not watched anew before all caches have dropped it: a thread of
@@ -183,8 +184,8 @@ static bool catch_up(void)
     return true;
 }
 
-/* The query, the sequence and the log, in this order: see notifier.c. Returns whether all that there
- * is to know of that range is known to its state. */
+/* The query, the sequence and the log, in this order: see notifier.c. Returns whether all that
+ * there is to know of that range is known to its state. */
 static bool is_known(uintptr_t start, uintptr_t end)
 {
     return own.monitor->valid(own.monitor, start, end) &&

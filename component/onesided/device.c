@@ -12,10 +12,10 @@ static bool is_reached_anywhere(const regx_registry_t *registry)
     return !registry->on_demand || registry->transport->on_demand_grain <= 1;
 }
 
-/* Whether osc/rdma may take the registration for other memory later. It registers whole pages for what
- * is attached to a dynamic window, and as long as something is attached there it attaches what fits
- * into these pages without telling the BTL: the program may have detached and replaced some of them
- * by then (ompi_osc_rdma_attach of Open MPI 4.1.4 and 5.0.7). */
+/* Whether osc/rdma may take the registration for other memory later. It registers whole pages for
+ * what is attached to a dynamic window, and as long as something is attached there it attaches what
+ * fits into these pages without telling the BTL: the program may have detached and replaced some of
+ * them by then (ompi_osc_rdma_attach of Open MPI 4.1.4 and 5.0.7). */
 static bool may_be_taken_again(const regx_window_t *window)
 {
     return (((uintptr_t)window->base | window->length) & (regx_page_size() - 1)) == 0;

@@ -5,16 +5,17 @@
  *
  * A window is registered when it is offered, through the process's registry, and stays so until it
  * is withdrawn; its name says the key. Where it cannot be registered it has no key, and the target
- * is asked. So it is of a window of whole pages, unless the device follows changes (odp): Open MPI may
- * attach other memory there and not say so.
+ * is asked. So it is of a window of whole pages, unless the device follows changes (odp): Open MPI
+ * may attach other memory there and not say so.
  *
  * The window's pages are those that were there when it was offered: if the program replaces them
- * meanwhile (an error, as with any buffer in use), peers still write to the old ones, and the registry
- * tells of it once it knows. What is withdrawn and offered again is registered as it is then.
+ * meanwhile (an error, as with any buffer in use), peers still write to the old ones, and the
+ * registry tells of it once it knows. What is withdrawn and offered again is registered as it is
+ * then.
  *
- * Of atomic operations it makes those that add to 8 bytes, or compare and swap them, and only if the
- * target's device has them in order with its processor's: osc/rdma has the processor do some on the
- * same bytes, and so does the target where it is asked.
+ * Of atomic operations it makes those that add to 8 bytes, or compare and swap them, and only if
+ * the target's device has them in order with its processor's: osc/rdma has the processor do some on
+ * the same bytes, and so does the target where it is asked.
  *
  * Short ones are copied through memory of the transport's, so that nothing is registered for them.
  */
@@ -25,7 +26,8 @@
 
 /* Does it to a window of that name; window and address of the request are inside of it.
  * REGX_PENDING: done will be called, perhaps before this returns on another thread; REGX_AGAIN: as
- * ask, or the transport has no room; REGX_DENIED: no device does it, and the peer has to be asked. */
+ * ask, or the transport has no room; REGX_DENIED: no device does it, and the peer has to be
+ * asked. */
 regx_status_t regx_onesided_move(regx_onesided_t *onesided, regx_onesided_peer_t *peer,
                                  const regx_window_name_t *name, regx_onesided_request_t *request);
 

@@ -10,8 +10,8 @@
  *
  * A put or a get between two processes of a node is one copy by the kernel, done before the call
  * returns; over verbs it is one RDMA WRITE or READ, if the window could be registered. The target
- * does nothing. All else is done by the target, which the origin asks by a message: it goes on while
- * the target is inside an MPI call.
+ * does nothing. All else is done by the target, which the origin asks by a message: it goes on
+ * while the target is inside an MPI call.
  *
  * Atomic operations are done by the processor of the process that offered the memory, in order with
  * its own atomic instructions on the same bytes; or by its device, where that is in order with them
@@ -22,8 +22,8 @@
  *
  * Nothing that a peer sends is trusted: a request is done only inside a window that is offered, an
  * answer counts only for a request that is open and from the peer that was asked. What does not fit
- * is counted as malformed. A peer has at most REGX_ONESIDED_ASKED requests open; what a process asks
- * beyond that waits here. Memory per peer that has asked for something: 3.6 KB.
+ * is counted as malformed. A peer has at most REGX_ONESIDED_ASKED requests open; what a process
+ * asks beyond that waits here. Memory per peer that has asked for something: 3.6 KB.
  *
  * What a process says that is not among the peers is dropped. Nobody waits for it: both ends know
  * each other before Open MPI makes a window over them, and one is forgotten only after the window
@@ -77,7 +77,8 @@ typedef struct regx_onesided_peer {
     struct regx_answers *answers;    /* to the peer's requests; NULL: it never asked */
 } regx_onesided_peer_t;
 
-/* What is asked of a peer, or of the device. The caller fills the first part and keeps all of it until done. */
+/* What is asked of a peer, or of the device. The caller fills the first part and keeps all of it
+ * until done. */
 typedef struct regx_onesided_request {
     regx_onesided_type_t type; /* PUT, GET, ATOMIC or SWAP */
     regx_handle_t window;      /* of the peer's */
@@ -89,9 +90,9 @@ typedef struct regx_onesided_request {
     uint64_t operand;          /* ATOMIC; SWAP: the new value */
     uint64_t compare;          /* SWAP */
     uint64_t result;           /* ATOMIC, SWAP: set before done: what was there before */
-    /* Called once, after ask or move answered REGX_PENDING. It may call progress. REGX_OK; REGX_INVALID: the
-     * peer says that there is no such window; REGX_UNREACHABLE: the peer was forgotten before it
-     * answered. */
+    /* Called once, after ask or move answered REGX_PENDING. It may call progress. REGX_OK;
+     * REGX_INVALID: the peer says that there is no such window; REGX_UNREACHABLE: the peer was
+     * forgotten before it answered. */
     void (*done)(struct regx_onesided_request *request, regx_status_t status);
     void *context;
     /* The room's: */
@@ -119,20 +120,20 @@ void regx_onesided_destroy(regx_onesided_t *onesided);
 /* Fills the peer, and serves it from now on. */
 void regx_onesided_add(regx_onesided_t *onesided, regx_onesided_peer_t *peer, uint64_t id,
                        regx_conn_t *conn);
-/* Ends what is open with the peer; then it may be freed, once the connection is disconnected: done of
- * what the device has is called from there. No other thread is inside a done of the
- * peer's: Open MPI gives a process up after it has freed the windows. */
+/* Ends what is open with the peer; then it may be freed, once the connection is disconnected: done
+ * of what the device has is called from there. No other thread is inside a done of the peer's: Open
+ * MPI gives a process up after it has freed the windows. */
 void regx_onesided_forget(regx_onesided_t *onesided, regx_onesided_peer_t *peer);
 
 /* Offers memory to all peers, and says by what name; length may be 0. Answers as window.h. */
 regx_status_t regx_onesided_offer(regx_onesided_t *onesided, void *base, size_t length,
                                   regx_window_t **window, uint8_t name[REGX_WINDOW_NAME_SIZE]);
-/* When it returns, no message of a peer touches the memory any more. What peers have the kernel or a
- * device copy is theirs to end before. */
+/* When it returns, no message of a peer touches the memory any more. What peers have the kernel or
+ * a device copy is theirs to end before. */
 void regx_onesided_withdraw(regx_onesided_t *onesided, regx_window_t *window);
 
-/* A put or a get that the kernel makes at once. REGX_OK: it is done; REGX_DENIED: the peer has to be
- * asked. */
+/* A put or a get that the kernel makes at once. REGX_OK: it is done; REGX_DENIED: the peer has to
+ * be asked. */
 regx_status_t regx_onesided_copy(regx_onesided_t *onesided, const regx_onesided_peer_t *peer,
                                  regx_copy_direction_t direction, void *local, uint64_t address,
                                  size_t length);

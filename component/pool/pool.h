@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * pool/ hands out the slots of the bounce memory, which is pinned in advance over verbs, and on a node
- * locked as it is touched.
+ * pool/ hands out the slots of the bounce memory, which is pinned in advance over verbs, and on a
+ * node locked as it is touched.
  *
  * The memory belongs to the transport (peers write it by offset); the pool divides it into equal
  * slots. The slot given back last is given out first, so that few slots stay active and warm in

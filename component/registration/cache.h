@@ -219,7 +219,7 @@ typedef struct regx_range {
 typedef struct regx_aside {
     uintptr_t start, end; /* of the region */
     uint64_t bytes;       /* 0: for none */
-    unsigned others;      /* that found no room since it last became more */
+    unsigned others;      /* requests without room since `bytes` last grew, by weight */
 } regx_aside_t;
 
 /* The cache's thread (retire.c). */

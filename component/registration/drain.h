@@ -16,8 +16,8 @@
  * real before it opens a drain, whatever thread level the program asked for.
  *
  * Why there is no deadlock:
- *   - who waits takes no lock, allocates nothing, and waits at most so many milliseconds, by a futex
- *     with a time-out. It depends on nobody: should the helper or another thread wait for what the
+ *   - who waits takes no lock, allocates nothing, and waits for a bounded time, by a futex with a
+ *     time-out. It depends on nobody: should the helper or another thread wait for what the
  *     caller holds (malloc's lock, one of MPI's), the time runs out, the caller goes on, and so do
  *     they. The memory then changes while it is in use, which is seen and told of as by `warn`.
  *   - the helper does not wait for itself when progress frees memory. Nor does a forked child: what
@@ -25,8 +25,8 @@
  *   - to hold and to let go waits for nobody. When there is no place left a transfer is not waited
  *     for, which is counted.
  *
- * A change that is told of after it was made (brk, see hooks.c) waits in vain, but does no harm. One
- * whose length is not known (shmdt by some sources) waits for all transfers above its start.
+ * A change that is told of after it was made (brk, see hooks.c) waits in vain, but does no harm.
+ * One whose length is not known (shmdt by some sources) waits for all transfers above its start.
  */
 #ifndef REGX_REGISTRATION_DRAIN_H
 #define REGX_REGISTRATION_DRAIN_H

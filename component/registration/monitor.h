@@ -219,8 +219,8 @@ REGX_BACKENDS(REGX_BACKEND_DECLARED)
 #define REGX_SELFTEST_ALL 0x1fu
 
 /* The monitor runs but is not yet anyone's. REGX_INVALID: a change was not seen, or could not be
- * tried; REGX_NO_MEMORY: no scratch pages. `error` then holds one line that names the change and the
- * way. */
+ * tried; REGX_NO_MEMORY: no scratch pages. `error` then holds one line that names the change and
+ * the way. */
 regx_status_t regx_selftest(regx_monitor_t *monitor, unsigned claims, char *error,
                             size_t error_size);
 
@@ -242,9 +242,9 @@ void regx_hooks_end(const regx_hook_source_t *source);
 /* UCX's ucm, where regx was built with its header; else NULL. */
 extern const regx_hook_source_t *const regx_hooks_ucm;
 
-/* Who reports if the user has no wish: ucm where Open MPI itself is linked with a UCX that has patched
- * libc with hooks that can be used, since its sbrk then no longer goes through libc's brk, where Open
- * MPI's hooks wait; else `own`, which are Open MPI's. */
+/* Who reports if the user has no wish: ucm where Open MPI itself is linked with a UCX that has
+ * patched libc with hooks that can be used, since its sbrk then no longer goes through libc's brk,
+ * where Open MPI's hooks wait; else `own`, which are Open MPI's. */
 const regx_hook_source_t *regx_hooks_by_default(bool links_ucx, const regx_hook_source_t *own);
 
 #endif

@@ -32,14 +32,14 @@
  * mapping that is watched: two fstat, by which descriptors are known to be ours still,
  * PROCMAP_QUERY, PAGEMAP_SCAN, UFFDIO_REGISTER and the query. In one that is not watched yet it
  * makes nine, as after UFFDIO_REGISTER it looks again (fstat, PROCMAP_QUERY, PAGEMAP_SCAN). In all
- * a miss takes 1.7 and 2.6 us on an Intel Xeon, with a device that does nothing. (On an AMD EPYC
+ * a miss takes 1.6 and 2.4 us on an Intel Xeon, with a device that does nothing. (On an AMD EPYC
  * PROCMAP_QUERY alone took 0.38, PAGEMAP_SCAN 0.40, UFFDIO_REGISTER 0.55.) munmap of a watched 64
- * KiB: 14 us (unwatched 5), with every core busy 48 us (17), the slowest of 200 some 5 ms. The
- * reader has no core and no priority of its own: the scheduler wakes it beside the caller, which
- * was quicker than on another core, idle (37 us) or busy. A shorter time slice, SCHED_FIFO and
- * spinning after an event changed none of this: what is slow is the caller's own return to a core
- * that somebody else got while it waited. Unregistering touches each page's entry, so stopping
- * takes 30 to 70 ms for each GiB that is watched in pages of 4 KiB.
+ * KiB: 10 to 14 us (unwatched 4 to 5), with every core busy 48 to 58 us (17 to 20), the slowest of
+ * 200 some 5 ms. The reader has no core and no priority of its own: the scheduler wakes it beside
+ * the caller, which was quicker than on another core, idle (37 us) or busy. A shorter time slice,
+ * SCHED_FIFO and spinning after an event changed none of this: what is slow is the caller's own
+ * return to a core that somebody else got while it waited. Unregistering touches each page's entry,
+ * so stopping takes 30 to 70 ms for each GiB that is watched in pages of 4 KiB.
  *
  * UFFDIO_REGISTER takes the lock of the address space for writing, also where it finds nothing to
  * do (fs/userfaultfd.c); PAGEMAP_SCAN takes it for reading, PROCMAP_QUERY in newer kernels only the

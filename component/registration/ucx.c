@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* What UCX reads in its constructor: else it would patch libc's memory functions, handle signals, start
- * a thread (where its file system view is installed), and log to stdout, which is the application's. A
- * variable that the user set holds. */
+/* What UCX reads in its constructor: else it would patch libc's memory functions, handle signals,
+ * start a thread (where its file system view is installed), and log to stdout, which is the
+ * application's. A variable that the user set holds. */
 static struct setting {
     const char *name;
     char entry[32]; /* of the environment */

@@ -34,7 +34,8 @@ typedef enum regx_watch_state {
 bool regx_watch_begin(regx_watch_t *watch, regx_registry_t *registry, const void *base,
                       size_t length);
 /* To be called when other memory may be mapped there. false: nobody tells of changes from now on.
- * The watch goes on in any case. What was not watched until now counts as changed, by the next look.
+ * The watch goes on in any case. What was not watched until now counts as changed, by the next
+ * look.
  */
 bool regx_watch_renew(regx_watch_t *watch);
 void regx_watch_end(regx_watch_t *watch);
@@ -49,9 +50,9 @@ static inline bool regx_watch_has_news(const regx_watch_t *watch)
 }
 
 /* What happened since the last look, or since the beginning. CHANGED: *first is the lowest address
- * that changed, at least `start`. certain: no change that ended before the call may be missed, which
- * by the notifier takes a system call; otherwise one may be seen by a later look. UNSURE only if
- * certain. */
+ * that changed, at least `start`. certain: no change that ended before the call may be missed,
+ * which by the notifier takes a system call; otherwise one may be seen by a later look. UNSURE only
+ * if certain. */
 regx_watch_state_t regx_watch_look(regx_watch_t *watch, bool certain, uintptr_t *first);
 
 /* Whether something is mapped everywhere from that address on, as far as the range goes. */

@@ -16,17 +16,19 @@
  * Who uses whom, top to bottom; a file calls downwards only:
  *
  *   engine.c                       creates, dispatches
+ *   params.c, auto_choice.c        what users may set
  *   strategy.c                     the table of strategies, and the protocol of each path
  *   auto.c                         chooses a path
  *   exposed.c                      a whole message, read without a CTS
  *   remap.c                        chunks that are written elsewhere and moved to the user
- *   put.c; together.c, get.c       registered chunks: written by the sender; read by the receiver
+ *   together.c                     as get.c, and the sender copies a part
+ *   put.c, get.c                   registered chunks: written by the sender; read by the receiver
  *   bounce.c                       slots, which also carry what a chunk could not
  *   revoke.c                       what was granted is taken back, and granted anew
  *   write.c                        one put of one granted range, slot or chunk
  *   send.c; recv_run.c, recv.c     what all protocols have in common, per side
- *   channel.c, immediate.c, control.c, autotune.c, refusal.c, checksum.c, safe_copy.c,
- *   landing.c
+ *   channel.c                      control messages to a peer, queued where there is no room
+ *   immediate.c, control.c, autotune.c, refusal.c, reuse.c, checksum.c, safe_copy.c, landing.c
  */
 #ifndef REGX_RENDEZVOUS_ENGINE_H
 #define REGX_RENDEZVOUS_ENGINE_H

@@ -8,16 +8,16 @@
  * them, at the place in its page that the user's address has. The other is the spare: it has no
  * pages. To deliver, the user's old pages are moved to the spare, and the written pages to the
  * user; then the areas change places, so that the old pages are what the next message is written
- * into. Only whole pages of the message are moved. Its first and last bytes, which share a page with
- * something else, are copied.
+ * into. Only whole pages of the message are moved. Its first and last bytes, which share a page
+ * with something else, are copied.
  *
  * Why no byte is ever wrong:
  *   - What is moved are whole pages of the message. The MPI forbids the program to touch them until
  *     the receive is complete. So nobody else's bytes are in them, and it does no harm that for a
  *     moment the user's address has no page.
  *   - The rest of an edge page is never touched: a thread that writes there loses nothing.
- *   - Pages are moved by userfaultfd's UFFDIO_MOVE (Linux 6.8). The mappings stay what they are, with
- *     all their attributes, and so does their number. The kernel itself refuses a page that is not
+ *   - Pages are moved by userfaultfd's UFFDIO_MOVE (Linux 6.8). The mappings keep all their
+ *     attributes, and their number stays the same. The kernel itself refuses a page that is not
  *     this process's alone: shared with a child since a fork, pinned by a device, of a file or of
  *     hugetlb; and a mapping that is locked or protected otherwise than a landing.
  *   - Wherever a move stops, the bytes behind it are still in the landing and are copied. Which of

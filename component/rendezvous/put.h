@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * What `remap` needs of the protocol of the paths pipeline and direct: how chunks are granted and
- * acknowledged, and all of the send side, to which it is the same. Types of functions as in proto.h.
+ * acknowledged, and all of the send side, to which it is the same. Types of functions as in
+ * proto.h.
  */
 #ifndef REGX_RENDEZVOUS_PUT_H
 #define REGX_RENDEZVOUS_PUT_H

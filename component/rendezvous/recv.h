@@ -9,8 +9,8 @@
  *            another CTS
  *   STARTED  the sender has shown itself (READY, or its first notice): grants follow as bytes land,
  *            until all of `length` is granted
- *   REVOKING what was granted has been taken back (REVOKE): nothing is granted until the sender says
- *            that it writes nothing more (REVOKED). See revoke.h; so for the next two
+ *   REVOKING what was granted has been taken back (REVOKE): nothing is granted until the sender
+ *            says that it writes nothing more (REVOKED). See revoke.h, also for the next two
  *   REVOKED  it has said so: nothing is granted until the memory is there again
  *   ARRIVED  all has landed, and the sender was told
  *   LOST     the peer is gone: nothing lands any more, and nothing is granted
@@ -75,28 +75,28 @@ typedef struct regx_revocable {
     regx_link_t link;   /* in the engine's list of these, or in none */
     regx_watch_t watch; /* of the buffer; that of whoever has taken the receive */
     uint64_t told;      /* REVOKING: the offset of the REVOKE; REVOKED: the agreed one */
-    uint64_t from;      /* REVOKING: what changed since may lie before it */
-    uint64_t least;     /* of all offsets that were agreed on; what lies there is to be proven */
+    uint64_t from;      /* lowest offset known to have changed; below `told`: revoke once more */
+    uint64_t least;     /* lowest offset ever agreed on: from there on a checksum has to agree */
     bool due;           /* REVOKE is to be sent */
-    bool over;          /* nothing is revoked any more: it took too long, or too often */
-    unsigned times;     /* that it was revoked, or that a proof failed */
-    int64_t noticed;    /* when the change was, in ns */
-    struct {            /* for memory or certainty */
+    bool over;          /* given up, after too long or too often: nothing is revoked any more */
+    unsigned times;     /* how often it was revoked, or a checksum did not agree */
+    int64_t noticed;    /* when the change was noticed, in ns */
+    struct {            /* until memory is there, or changes are certain to be reported */
         const char *reason; /* NULL: it does not wait */
-        unsigned looks;     /* that were in vain */
+        unsigned looks;     /* how many were in vain */
         int64_t since;      /* when it began to wait, in ns */
         int64_t next;       /* when another look is worth while, in ns */
     } wait;
-    uint64_t gap;      /* waits to be able to read: from about there on it could not */
-    bool ends;         /* for the look: all has landed */
-    bool waits_memory; /* for the look: REVOKED */
+    uint64_t gap;      /* bytes from `least` to the block that could not be read last time */
+    bool ends;         /* the look is to end the transfer: all has landed */
+    bool waits_memory; /* the look is for memory to be there again: REVOKED */
     struct {           /* what the look found */
         regx_watch_state_t state;
-        uint64_t changed; /* from that offset on, at the lowest */
-        bool mapped;      /* waits_memory */
-        bool told;        /* waits_memory: changes of what is mapped are told of */
-        bool proof;       /* ends: there is a checksum */
-        bool unreadable;  /* ends: there is not, because memory is gone */
+        uint64_t changed; /* the lowest offset that changed */
+        bool mapped;      /* if waits_memory: memory is there */
+        bool told;        /* if waits_memory: changes of that memory are reported */
+        bool proof;       /* if ends: `checksum` is valid */
+        bool unreadable;  /* if ends: there is no checksum, because memory is gone */
         uint64_t checksum;
     } look;
 } regx_revocable_t;

@@ -17,8 +17,8 @@
  *
  * How the bytes go is the strategy's choice, made by the receiver (strategy.h). A sender does what
  * it is granted, so two processes may be configured differently. One file is one way of moving
- * bytes: bounce.c, put.c, get.c, together.c (as get.c, with the sender's help) and exposed.c. auto.c
- * chooses among them. engine.h has the order of the files and the rules of locking.
+ * bytes: bounce.c, put.c, get.c, together.c (as get.c, with the sender's help) and exposed.c.
+ * auto.c chooses among them. engine.h has the order of the files and the rules of locking.
  *
  * Guarantees. Opening a receive never fails for want of slots and never waits: slots are granted as
  * they come free, in order of the receives, and two slots are enough for any number of them. A done

@@ -5,10 +5,10 @@
  * pays only if the buffer comes back while it is registered. So, by `auto`, a short message into a
  * buffer that is not registered goes by bounce where buffers have not come back lately.
  *
- * The guess is made as processors guess branches (a saturating counter; J. E. Smith, 1981): a buffer
- * that is found registered gives credit, one that is not takes some. Without credit one new buffer
- * in REGX_REUSE_SAMPLE is registered all the same, by which a program is noticed that begins to use
- * its buffers again.
+ * The guess is made as processors guess branches (a saturating counter; J. E. Smith, 1981): a
+ * buffer that is found registered gives credit, one that is not takes some. Without credit one new
+ * buffer in REGX_REUSE_SAMPLE is registered all the same, by which a program is noticed that begins
+ * to use its buffers again.
  *
  * One per engine, under the engine's lock.
  */

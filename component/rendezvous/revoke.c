@@ -78,7 +78,7 @@ void regx_revoke_recv_open(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     }
 }
 
-/* Nothing before it is granted and not landed. */
+/* Up to where all that was granted has landed. */
 static uint64_t landed_until(const regx_rndv_t *rndv, const regx_rndv_recv_t *recv)
 {
     uint64_t until = recv->granted;
@@ -282,7 +282,7 @@ static void look_at_memory(regx_rndv_t *rndv, regx_recv_work_t *work)
     }
 }
 
-/* Whether it is to be looked at also if nobody tells of a change. */
+/* Whether it is to be looked at even if no change is reported. */
 static bool is_busy_locked(const regx_rndv_recv_t *recv)
 {
     switch (recv->phase) {

@@ -21,12 +21,12 @@
  * ARRIVED.
  *
  * A change that is told before it is made (watch.h) may come when its pages have been granted anew,
- * and nothing more is told of it. Therefore, where something was revoked, ARRIVED carries a checksum
- * of what lies from the lowest offset on, as the receiver's processor reads it. If the sender's
- * buffer has another one, it answers REVOKED, what is registered of that buffer is given up, and so
- * on as above. So at the end the bytes are in the pages that are mapped. What was registered
- * meanwhile may be of the old pages all the same, if these bytes were in the new ones by chance: so
- * it is given up before the MPI has the buffer back.
+ * and nothing more is told of it. Therefore, where something was revoked, ARRIVED carries a
+ * checksum of what lies from the lowest offset on, as the receiver's processor reads it. If the
+ * sender's buffer has another one, it answers REVOKED, what is registered of that buffer is given
+ * up, and so on as above. So at the end the bytes are in the pages that are mapped. What was
+ * registered meanwhile may be of the old pages all the same, if these bytes were in the new ones by
+ * chance: so it is given up before the MPI has the buffer back.
  *
  * What it does not cover: a message of which nothing could be registered goes by bounce and is not
  * watched; nor is the sender's buffer, nor what a receiver reads (read, together).

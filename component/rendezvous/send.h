@@ -87,7 +87,7 @@ struct regx_rndv_send {
     uint64_t proof;  /* PROVING: its checksum */
     bool taken;
     bool waits;            /* for writes to the peer to end: see write.h */
-    bool waited;           /* did so, and progress has come to it: it is its turn */
+    bool waited;           /* it has waited, and progress has come to it: it is its turn */
     bool fallback;         /* some bytes do not go by the path that was asked for */
     bool verify;           /* ATP and RKEY carry a checksum */
     bool buffer_suspect;   /* a chunk failed: perhaps the buffer is unmapped; copy fault-safely */
@@ -95,7 +95,7 @@ struct regx_rndv_send {
     uint64_t sent_slots;   /* those of them that went through slots */
     uint64_t granted;      /* bytes granted or to be advertised, without those given back */
     uint32_t drain;        /* its memory, held (registration/drain.h) */
-    unsigned in_flight;    /* writes, the held one too, and chunks that are advertised */
+    unsigned in_flight;    /* writes, with the held one, and chunks that are advertised */
     uint64_t chunk_size;   /* of the first chunk granted; the last may be shorter */
     uint64_t piece_max;    /* how much of a granted chunk is written at once */
     unsigned first, count; /* of the queue */

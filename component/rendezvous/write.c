@@ -91,8 +91,8 @@ static void release_local(regx_write_t *write, regx_status_t status)
     free(write->copy);
 }
 
-/* Whether the peer is being written as much as its transport wants, or others were first. Two writes
- * at least, so that it never runs dry between them. */
+/* Whether the peer is being written as much as its transport wants, or others were first. Two
+ * writes at least, so that it never runs dry between them. */
 static bool must_wait_locked(const regx_rndv_send_t *send)
 {
     const regx_peer_t *peer = send->peer;

@@ -10,8 +10,9 @@
 
 #include "transport/transport.h"
 
-/* Copies `length` bytes; `from` may be NULL if there are none. Open MPI's header and a number or two
- * are 8 to 16 bytes each: these are two moves, which may overlap, for less than a call costs. */
+/* Copies `length` bytes; `from` may be NULL if there are none. Open MPI's header and a number or
+ * two are 8 to 16 bytes each: these are two moves, which may overlap, for less than a call
+ * costs. */
 static inline void regx_frame_copy(void *to, const void *from, size_t length)
 {
     if (length >= 8 && length <= 16) {

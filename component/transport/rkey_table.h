@@ -17,8 +17,8 @@
  *
  * On one node the address in the key is also what process_vm_writev needs.
  *
- * Any thread may call any of this. The table's lock is a leaf. Data is written under it, up to 256 KiB
- * at once, so that taking a key back waits for the copy under way.
+ * Any thread may call any of this. The table's lock is a leaf. Data is written under it, up to 256
+ * KiB at once, so that taking a key back waits for the copy under way.
  */
 #ifndef REGX_TRANSPORT_RKEY_TABLE_H
 #define REGX_TRANSPORT_RKEY_TABLE_H
@@ -60,7 +60,8 @@ typedef void (*regx_rkey_fill_t)(void *context, void *to, size_t length);
 regx_status_t regx_rkey_table_fill(regx_rkey_table_t *table, const regx_key_t *key, uint64_t offset,
                                    size_t length, regx_rkey_fill_t fill, void *context);
 
-/* Fills a key that no table has: over shared memory the kernel can read by it, and nobody writes. */
+/* Fills a key that no table has: over shared memory the kernel can read by it, and nobody
+ * writes. */
 void regx_key_expose(const void *base, size_t length, regx_key_t *key);
 
 /* Changes the handle in a key that no table has. */

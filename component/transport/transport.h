@@ -16,7 +16,8 @@
  *     frames that were accepted before the put. Frames accepted after the put may overtake its
  *     notice, but only on a connection with shares_pool.
  *   - A silent put has no notice, and no place in the order of the others.
- *   - A fetch is an atomic operation on 8 bytes of a region of the peer, whose user does not notice.
+ *   - A fetch is an atomic operation on 8 bytes of a region of the peer. The peer's user does not
+ *     notice.
  *   - A get reads a region of the peer. The peer's user does not notice, though the peer may copy
  *     a part of it (`assisted`).
  *
@@ -24,8 +25,8 @@
  *
  * Threads and locks:
  *   - open and close are called by the thread that runs MPI_Init or MPI_Finalize.
- *   - connect, send, send_zcopy, put, get, fetch, accepts, copy, stage, unstage, allocate, release, reg,
- *     dereg and prefetch may be called by any thread, and from inside the event deliver.
+ *   - connect, send, send_zcopy, put, get, fetch, accepts, copy, stage, unstage, allocate, release,
+ *     reg, dereg and prefetch may be called by any thread, and from inside the event deliver.
  *   - progress is called by one thread at a time, and not from inside an event or a done.
  *   - disconnect and close are called while no thread is in progress.
  *   - All events and all done are called by progress, disconnect and close. The transport then
@@ -193,8 +194,8 @@ typedef struct regx_get {
     void *scratch[4]; /* the transport's while pending */
 } regx_get_t;
 
-/* One atomic operation on 8 bytes of a peer's registered memory, at an address that is a multiple of
- * 8. The caller fills it and keeps it until done is called. Excludes other fetches from the same
+/* One atomic operation on 8 bytes of a peer's registered memory, at an address that is a multiple
+ * of 8. The caller fills it and keeps it until done is called. Excludes other fetches from the same
  * bytes; the processor's own operations only where the peer's transport has `atomics`. */
 typedef struct regx_fetch {
     bool swaps;       /* writes `operand` if what is there is `compare`; else adds `operand` */
@@ -284,9 +285,9 @@ typedef struct regx_transport_ops {
      * can be read from this peer; REGX_INVALID: outside what the peer published. NULL: this
      * transport cannot read a peer's memory. */
     regx_status_t (*get)(regx_conn_t *conn, regx_get_t *get);
-    /* REGX_PENDING: done will be called; REGX_AGAIN, REGX_UNREACHABLE as send; REGX_DENIED: not with
-     * this peer; REGX_INVALID: outside what the peer published, or across a multiple of 8. NULL:
-     * this transport cannot do it. */
+    /* REGX_PENDING: done will be called; REGX_AGAIN, REGX_UNREACHABLE as send; REGX_DENIED: not
+     * with this peer; REGX_INVALID: outside what the peer published, or across a multiple of 8.
+     * NULL: this transport cannot do it. */
     regx_status_t (*fetch)(regx_conn_t *conn, regx_fetch_t *fetch);
     /* Whether a silent put, or a get, would be accepted now, as far as can be told: for who would
      * register memory for it. REGX_OK; REGX_AGAIN, REGX_UNREACHABLE as send. NULL where
@@ -313,10 +314,10 @@ typedef struct regx_transport_ops {
      * the bytes are not read any more. */
     void (*unstage)(regx_transport_t *transport, const regx_key_t *key);
 
-    /* Memory for the user's buffers, which neighbours map: a put or a get that the kernel would make
-     * (single_copy of regx_conn_t) to or from it is then made by a process. `length` bytes on a page, not initialised;
-     * NULL: it has none for that, and says why among the fallbacks. What is not released by then
-     * stays mapped when the transport closes. NULL where nobody maps. */
+    /* Memory for the user's buffers, which neighbours map: a put or a get that the kernel would
+     * make (single_copy of regx_conn_t) to or from it is then made by a process. `length` bytes on
+     * a page, not initialised; NULL: it has none for that, and says why among the fallbacks. What
+     * is not released by then stays mapped when the transport closes. NULL where nobody maps. */
     void *(*allocate)(regx_transport_t *transport, size_t length);
     /* Not before the last transfer from or to it has ended. */
     void (*release)(regx_transport_t *transport, void *memory);
@@ -400,9 +401,9 @@ struct regx_conn {
     /* Puts to a region, and gets, are copies that the kernel makes between the two processes, and
      * it allows them as far as this process can tell. */
     atomic_bool single_copy;
-    /* A message that fits a frame of so many bytes, with its headers, had better be sent in one than be
-     * asked for first: that is a journey to the peer and back. 0: none that is longer than an eager
-     * one. The connection may have longer frames than the transport as a whole. */
+    /* A message that fits a frame of so many bytes, with its headers, had better be sent in one
+     * than be asked for first: that is a journey to the peer and back. 0: none that is longer than
+     * an eager one. The connection may have longer frames than the transport as a whole. */
     _Atomic uint32_t whole_max;
 };
 

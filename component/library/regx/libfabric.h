@@ -20,10 +20,10 @@ extern "C" {
  * long as the process lives. `flags`: 0 or REGX_LIBFABRIC_SCAN. Any thread, but not two at once.
  *
  * 0, or an error number: EINVAL, a flag that there is not; EOPNOTSUPP, the kernel does not tell of
- * changes here; EBUSY, libfabric has another monitor: one was imported before, a domain that caches is
- * open, or the environment asks for one (FI_MR_CACHE_MONITOR); ENOMEM; what else libfabric answers.
- * `error` then holds one line, of up to 256 bytes, that says why; it may be NULL if `error_size` is
- * 0. */
+ * changes here; EBUSY, libfabric has another monitor: one was imported before, a domain that caches
+ * is open, or the environment asks for one (FI_MR_CACHE_MONITOR); ENOMEM; what else libfabric
+ * answers. `error` then holds one line, of up to 256 bytes, that says why; it may be NULL if
+ * `error_size` is 0. */
 __attribute__((visibility("default"))) int regx_libfabric_monitor(unsigned flags, char *error,
                                                                   size_t error_size);
 

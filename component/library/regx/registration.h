@@ -5,8 +5,8 @@
  *
  * A domain is a cache of registrations over one protection domain. To acquire memory registers it,
  * or finds what was registered before; between acquire and release its registration stays. After
- * the release it is kept until its memory changes (munmap, mremap, madvise, free ...) or its room is
- * needed. How changes are learned is the backend's.
+ * the release it is kept until its memory changes (munmap, mremap, madvise, free ...) or its room
+ * is needed. How changes are learned is the backend's.
  *
  * Functions that return int return 0 or an error number, and leave errno undefined. Any thread may
  * call all of them, but for regx_domain_close, and what is said of a use. None may be called from a
@@ -52,8 +52,9 @@ typedef struct regx_domain_options {
 REGX_PUBLIC const char *regx_domain_backends(unsigned index);
 
 /* Opens a domain over `pd`, which stays the caller's, and must be there until the domain is closed.
- * `options` may be NULL. All domains of a process that keep registrations have the same backend, and
- * auto takes what runs. (Where a program forks, ibv_fork_init is the program's to call, before.)
+ * `options` may be NULL. All domains of a process that keep registrations have the same backend,
+ * and auto takes what runs. (Where a program forks, ibv_fork_init is the program's to call,
+ * before.)
  *
  * EINVAL: an option is wrong; EOPNOTSUPP: the backend that was asked for cannot be started here;
  * EBUSY: another one runs in this process; ENOMEM. `error` then holds one line, of up to 256 bytes,
@@ -77,16 +78,16 @@ typedef struct regx_use {
     uint64_t reserved[14];
 } regx_use_t;
 
-/* Registers that memory, or finds it registered. `access`: 0, to send from it; IBV_ACCESS_LOCAL_WRITE,
- * IBV_ACCESS_REMOTE_WRITE (with the first) and IBV_ACCESS_REMOTE_READ, as for ibv_reg_mr. Acquire and
- * release may be of different threads.
+/* Registers that memory, or finds it registered. `access`: 0, to send from it;
+ * IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_WRITE (with the first) and IBV_ACCESS_REMOTE_READ, as
+ * for ibv_reg_mr. Acquire and release may be of different threads.
  *
  * A peer that is given the rkey can use what is registered under it for as long as it is: with
  * backend none until the release, else until it is given up, and by whole pages.
  *
- * EINVAL: no bytes, beyond the end of memory, or an access that is not one of these; ENOMEM: there is
- * no room for it, on the device or in what the process may lock; EFAULT: it cannot be used so (not
- * mapped, or read-only). */
+ * EINVAL: no bytes, beyond the end of memory, or an access that is not one of these; ENOMEM: there
+ * is no room for it, on the device or in what the process may lock; EFAULT: it cannot be used so
+ * (not mapped, or read-only). */
 REGX_PUBLIC int regx_domain_acquire(regx_domain_t *domain, void *base, size_t length, int access,
                                     regx_use_t *use);
 

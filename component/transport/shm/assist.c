@@ -9,7 +9,8 @@
 #include "transport/shm/piece.h"
 #include "transport/shm/shm_internal.h"
 
-/* Looks at a piece that the peer has not ended, before the kernel is asked whether the peer lives. */
+/* Looks at a piece that the peer has not ended, before the kernel is asked whether the peer
+ * lives. */
 #define LOOKS 1024u
 
 static void malformed(const regx_shm_t *shm)
@@ -158,8 +159,8 @@ static void close_claims(regx_assisted_t *assisted)
     assisted->theirs = claimed - assisted->mine;
 }
 
-/* Takes the next piece, of the first half or of what is not claimed of the second. REGX_AGAIN: there
- * is none. */
+/* Takes the next piece, of the first half or of what is not claimed of the second. REGX_AGAIN:
+ * there is none. */
 static regx_status_t next_piece(regx_assisted_t *assisted, regx_claim_piece_t *piece)
 {
     const uint64_t left = assisted->half - assisted->read;

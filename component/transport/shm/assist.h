@@ -14,8 +14,8 @@
  * in a stream took 4.8 us each, with halves 2.2 (Intel Xeon, two processes without MPI).
  *
  * The receiver does not ask a peer that has copies of its own to make, and takes a request back of
- * which nothing is copied when it finds that the peer has such: in both directions at once each side
- * best reads by itself, with the fewest system calls.
+ * which nothing is copied when it finds that the peer has such: in both directions at once each
+ * side best reads by itself, with the fewest system calls.
  *
  * On the node a process of the same user is trusted as far as the kernel trusts it: the peer copies
  * between its own memory and the process that asked, wherever that says. What a request says is
@@ -45,8 +45,8 @@ struct regx_shm;
 struct regx_shm_conn;
 struct regx_shm_inbound;
 
-/* The frame, as it is in the mailbox: a range, whose addresses are those in the one who asks, and in
- * the one who is asked. */
+/* The frame, as it is in the mailbox: a range, whose addresses are those in the one who asks, and
+ * in the one who is asked. */
 typedef struct regx_assist_frame {
     uint32_t cell;
     uint32_t number; /* of its use */
@@ -92,8 +92,8 @@ void regx_assists_init(regx_assists_t *assists, regx_claim_cell_t *cells);
 
 /* ---- the receiver ---- */
 
-/* Asks the peer to assist. NULL: the get is to be a plain one, because it is short, no cell is free,
- * or the peer has other things to do. Called with the connection's lock held. */
+/* Asks the peer to assist. NULL: the get is to be a plain one, because it is short, no cell is
+ * free, or the peer has other things to do. Called with the connection's lock held. */
 regx_assisted_t *regx_assist_ask_locked(struct regx_shm_conn *conn, regx_get_t *get);
 
 /* Takes the request back if nothing is copied and the peer has copies of its own to make. Returns

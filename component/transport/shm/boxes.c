@@ -38,7 +38,8 @@ static size_t size_of_all(const regx_shm_boxes_t *boxes, uint32_t ring)
     return (boxes->neighbours + 1) * segments * REGX_BOXES_SEGMENT * regx_mailbox_size(ring);
 }
 
-/* The longest that leaves enough shared memory for others, since a segment takes all of its own at once. */
+/* The longest that leaves enough shared memory for others, since a segment takes all of its own at
+ * once. */
 static uint32_t choose_ring(const regx_shm_boxes_t *boxes, const regx_segment_domain_t *domain)
 {
     const size_t room = regx_segment_room(domain);

@@ -9,8 +9,8 @@
  * `ended`, behind the bytes. The receiver knows what it claimed itself, so it knows how much the
  * peer did.
  *
- * A use with an odd number is divided from the end of the range. Buffers that do not fit a cache are
- * used again, and what was copied last is then best copied first: see copies.c.
+ * A use with an odd number is divided from the end of the range. Buffers that do not fit a cache
+ * are used again, and what was copied last is then best copied first: see copies.c.
  *
  * The word holds the number of this use. A peer that comes late finds another number, or nothing
  * left, and has no effect. The number comes back after four thousand million uses of a cell.
@@ -73,7 +73,8 @@ static inline uint32_t regx_claim_look(const regx_claim_cell_t *cell, uint32_t n
     return claimed >> 32 == number ? (uint32_t)claimed : REGX_CLAIM_OVER;
 }
 
-/* The receiver takes the whole range if nobody has claimed anything of it. Returns whether it did. */
+/* The receiver takes the whole range if nobody has claimed anything of it. Returns whether it
+ * did. */
 bool regx_claim_withdraw(regx_claim_cell_t *cell, uint32_t number, uint64_t length);
 
 /* The receiver: nobody claims any more. Returns how many units had been claimed. */

@@ -5,11 +5,11 @@
  * another peer's long ones. A call of progress copies one piece, or several that are short: frames
  * are taken in between.
  *
- * Of the copies of several pieces that go by one connection, every other begins with its last piece.
- * A program uses its buffers again. If they do not fit the core's cache, what was copied last is
- * still there, and is copied first. Seen on an Intel Xeon with 2 MiB of cache for each core, the
- * kernel reading 1, 2 and 4 MiB in both directions at once, from and to the same buffers again
- * (without MPI): 47, 30 and 24.3 GB/s, with all copies from the start on 40, 23.4 and 22.7.
+ * Of the copies of several pieces that go by one connection, every other begins with its last
+ * piece. A program uses its buffers again. If they do not fit the core's cache, what was copied
+ * last is still there, and is copied first. Seen on an Intel Xeon with 2 MiB of cache for each
+ * core, the kernel reading 1, 2 and 4 MiB in both directions at once, from and to the same buffers
+ * again (without MPI): 47, 30 and 24.3 GB/s, with all copies from the start on 40, 23.4 and 22.7.
  */
 #include "transport/rkey_table.h"
 #include "transport/shm/piece.h"
@@ -19,10 +19,11 @@
 #define FROM_END ((uintptr_t)1 << (8 * sizeof(uintptr_t) - 1))
 /* Bytes of one put or get before the turn of the next one, if that is shorter than what is left. */
 #define TURN (2048u * 1024u)
-/* Bytes after which a call of progress copies no other piece. Between two short ones Open MPI's round
- * costs more than looking for frames is worth: 32 KiB are copied in 2 us. */
+/* Bytes after which a call of progress copies no other piece. Between two short ones Open MPI's
+ * round costs more than looking for frames is worth: 32 KiB are copied in 2 us. */
 #define ROUND (128u * 1024u)
-/* And pieces, of which some add no bytes: gets of a neighbour that is dead, what the peer has copied. */
+/* And pieces, of which some add no bytes: gets of a neighbour that is dead, what the peer has
+ * copied. */
 #define ROUND_PIECES 32
 /* Copies that are looked at for a shorter one, of any number that may be queued. */
 #define LOOKS 64u

@@ -22,8 +22,8 @@ static bool fits_file_limit(size_t length)
     return getrlimit(RLIMIT_FSIZE, &limit) == 0 && length <= limit.rlim_cur;
 }
 
-/* In parts: up to Linux 6.1 a signal undoes what an interrupted call did, and with a profiler's timer
- * one for all would not end. */
+/* In parts: up to Linux 6.1 a signal undoes what an interrupted call did, and with a profiler's
+ * timer one for all would not end. */
 bool regx_shm_file_reserve(int descriptor, size_t length)
 {
     size_t done = 0;

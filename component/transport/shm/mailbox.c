@@ -81,7 +81,8 @@ static size_t part_of_line(size_t length, size_t at)
     return length - at < REGX_MAILBOX_INLINE ? length - at : REGX_MAILBOX_INLINE;
 }
 
-/* Copies what one line has of a frame. Nearly all are full: a length that is known costs no call. */
+/* Copies what one line has of a frame. Nearly all are full: a length that is known costs no
+ * call. */
 static void fill_line(uint8_t *line, const uint8_t *from, size_t length)
 {
     if (length == REGX_MAILBOX_INLINE) {

@@ -159,15 +159,15 @@ static inline void regx_mailbox_fetch_span(const regx_mailbox_out_t *out)
     }
 }
 
-/* How many lines ahead of the one just filled the poster takes a line for itself, and how many ahead
- * a poller that is behind fetches one. Seen on an Intel Xeon with 8 bytes, all in one direction and
- * in both: with neither 92 and 110 MB/s, with the first 90 and 136, with both 112 and 159; 3 and 4
- * ahead were better one way and worse both ways. */
+/* How many lines ahead of the one just filled the poster takes a line for itself, and how many
+ * ahead a poller that is behind fetches one. Seen on an Intel Xeon with 8 bytes, all in one
+ * direction and in both: with neither 92 and 110 MB/s, with the first 90 and 136, with both 112 and
+ * 159; 3 and 4 ahead were better one way and worse both ways. */
 #define REGX_MAILBOX_AHEAD 2u
 
 /* Begins to take the line that is filled some frames after this one away from the poller, which has
- * read it a lap ago: a store to it would wait for that, and later stores with it. The compiler's own
- * way to say so fetches the line for reading on the plainest x86. */
+ * read it a lap ago: a store to it would wait for that, and later stores with it. The compiler's
+ * own way to say so fetches the line for reading on the plainest x86. */
 static inline void regx_mailbox_take_ahead(const regx_mailbox_out_t *out, uint64_t line)
 {
     const void *ahead = &out->memory->lines[(line + REGX_MAILBOX_AHEAD) % REGX_MAILBOX_LINES];

@@ -16,8 +16,8 @@
  * A child of fork does not have this memory (MADV_DONTFORK). If it had, it would share it: each
  * would see what the other writes. It dies instead if it touches a buffer there.
  *
- * That the program maps something else in place of it is not noticed: peers go on with the file. The
- * program may not do that, as with memory from malloc.
+ * That the program maps something else in place of it is not noticed: peers go on with the file.
+ * The program may not do that, as with memory from malloc.
  *
  * The functions may be called by any thread. The lock is a leaf.
  */

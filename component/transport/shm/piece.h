@@ -5,9 +5,9 @@
  * that is counted (pieces_owned). Then a buffer of the program's that is gone ends the process by a
  * signal, where the kernel's copy would fail.
  *
- * While the kernel copies, a word in this process's main segment says so. A copy that begins while the
- * neighbour's word is set is counted (copies_overlapped): it proves that both copy at once. To look
- * takes the word's cache line from the neighbour, so that is done for one piece of several.
+ * While the kernel copies, a word in this process's main segment says so. A copy that begins while
+ * the neighbour's word is set is counted (copies_overlapped): it proves that both copy at once. To
+ * look takes the word's cache line from the neighbour, so that is done for one piece of several.
  */
 #ifndef REGX_TRANSPORT_PIECE_H
 #define REGX_TRANSPORT_PIECE_H
@@ -27,8 +27,8 @@ typedef struct regx_shm_piece {
     size_t length;
 } regx_shm_piece_t;
 
-/* Copies the whole piece, though the kernel may stop early. On an error, as of regx_vm_copy, some of
- * it may be copied. Only in progress. */
+/* Copies the whole piece, though the kernel may stop early. On an error, as of regx_vm_copy, some
+ * of it may be copied. Only in progress. */
 regx_status_t regx_piece_copy(regx_shm_t *shm, regx_shm_piece_t piece);
 
 #endif

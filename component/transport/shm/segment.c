@@ -23,8 +23,8 @@ static const regx_segment_domain_t domains[] = {{REGX_SEGMENT_POSIX, "posix"},
 
 /* ---- a file in /dev/shm ---- */
 
-/* Neighbours may open this process's descriptors: as a rule, unless it has more rights than they, or
- * its program may not be read. */
+/* Neighbours may open this process's descriptors: as a rule, unless it has more rights than they,
+ * or its program may not be read. */
 static bool is_dumpable(void)
 {
     return prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) == 1;
@@ -74,7 +74,8 @@ static regx_status_t alloc_sysv(size_t length, regx_segment_t *segment)
 }
 
 /* An owner that this process knows by another number, or by none (0), is in another process name
- * space: whether it still runs could not be told. (Before Linux 4.17 the number is the owner's own.) */
+ * space: whether it still runs could not be told. (Before Linux 4.17 the number is the owner's
+ * own.) */
 static regx_status_t map_sysv(const regx_segment_name_t *name, void **base)
 {
     struct shmid_ds status;

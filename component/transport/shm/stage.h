@@ -9,22 +9,23 @@
  * of its own, and only the stage's lines change cores. Seen on an Intel Xeon, one message of 64 KiB
  * each way at a time, written and read: 16 us, by the kernel 22, through slots of the pool 20.
  *
- * A stage is a part of the sender's main segment. The key of what is exposed (transport.h) names it,
- * with the number of its use. The receiver asks for it in the stage's cell, if it wants the message
- * so: nothing is copied in vain. A receiver that has taken REGX_STAGE_ROW messages of a size in a row
- * says in its own main segment that it will go on so (`awaited`), and the sender begins at once.
+ * A stage is a part of the sender's main segment. The key of what is exposed (transport.h) names
+ * it, with the number of its use. The receiver asks for it in the stage's cell, if it wants the
+ * message so: nothing is copied in vain. A receiver that has taken REGX_STAGE_ROW messages of a
+ * size in a row says in its own main segment that it will go on so (`awaited`), and the sender
+ * begins at once.
  *
  * Each side copies in progress, at most REGX_STAGE_STEP bytes to a stage before it takes what the
- * peer has copied. The sender goes first where both have something to copy: in an exchange both fill
- * a step of their stages, then both empty the peer's. If nothing comes the kernel copies
- * the rest from the sender's buffer, so the receiver does not wait for a sender that computes. The
- * sender frees the stage when the MPI ends the exposure, after the receiver's FIN. If another thread
- * copies to it at that moment, because the receiver gave it up, that copy is waited for: at most
- * 64 KiB. From then on the program may write to its buffer, or free it.
+ * peer has copied. The sender goes first where both have something to copy: in an exchange both
+ * fill a step of their stages, then both empty the peer's. If nothing comes the kernel copies the
+ * rest from the sender's buffer, so the receiver does not wait for a sender that computes. The
+ * sender frees the stage when the MPI ends the exposure, after the receiver's FIN. If another
+ * thread copies to it at that moment, because the receiver gave it up, that copy is waited for: at
+ * most 64 KiB. From then on the program may write to its buffer, or free it.
  *
  * A few stages are used in turn: processors remember some dozens of pages (mailbox.h). Their memory
- * is brought in at the start, that of the others at their first use: page by page, the first messages
- * would pay much more for it, and `auto` judges by these.
+ * is brought in at the start, that of the others at their first use: page by page, the first
+ * messages would pay much more for it, and `auto` judges by these.
  *
  * stage and unstage may be called by any thread; all others are called by progress, or by
  * disconnect, which never run at the same time. The lists are under the transport's lock.
@@ -108,7 +109,8 @@ regx_status_t regx_stage_take(struct regx_shm_conn *conn, regx_get_t *get);
 /* Ends all gets of the connection from stages: they have failed. */
 void regx_stage_drop(struct regx_shm_conn *conn);
 
-/* Copies what there is to copy, each way, one message at most. Returns how many events there were. */
+/* Copies what there is to copy, each way, one message at most. Returns how many events there
+ * were. */
 int regx_stage_progress(struct regx_shm *shm);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * The transport between hosts: sockets, without waiting, and without a thread but one that sleeps
- * while the process talks over another transport (tcp_watch.h). transport.h says what its operations
- * do.
+ * while the process talks over another transport (tcp_watch.h). transport.h says what its
+ * operations do.
  *
  * tcp has no memory that a device could protect, so a put is data in pieces, each led by the peer's
  * key (or "the pool") and an offset; the receiver checks them against its rkey table and has the
@@ -15,13 +15,13 @@
  * zcopy copies: it answers REGX_OK, never REGX_PENDING. put never answers REGX_DENIED. There is no
  * get.
  *
- * Threads: the sockets are used by one thread at a time. A call that finds another thread inside answers
- * REGX_AGAIN instead of waiting, so that no lock of the caller's can close a circle; a call from
- * inside deliver or done goes through. Only disconnect waits for the thread that is inside: call
- * it without a lock that deliver, broken or done take, and not from them.
+ * Threads: the sockets are used by one thread at a time. A call that finds another thread inside
+ * answers REGX_AGAIN instead of waiting, so that no lock of the caller's can close a circle; a call
+ * from inside deliver or done goes through. Only disconnect waits for the thread that is inside:
+ * call it without a lock that deliver, broken or done take, and not from them.
  *
- * Trusted: that a peer is who it says when it connects. To be let in it has to know what this process
- * published for its peers.
+ * Trusted: that a peer is who it says when it connects. To be let in it has to know what this
+ * process published for its peers.
  *
  * The event broken tells of a peer that something was sent to, when its connection ends, unless it
  * may simply have left: disconnecting says goodbye. One that never sent anything cannot say it; its
@@ -30,8 +30,8 @@
  * The device is, of those that are up, the first that if_include names, or the first that
  * if_exclude does not name: before others one that is not the loopback and has an IPv4 address.
  * Both are comma-separated lists of names and IPv4 subnets (a.b.c.d/n), as btl_tcp has them; only
- * one of them may be given. Of a device that a subnet includes, the address in that subnet is used; of
- * any other the first, which is IPv6 if the device has no IPv4 address.
+ * one of them may be given. Of a device that a subnet includes, the address in that subnet is used;
+ * of any other the first, which is IPv6 if the device has no IPv4 address.
  *
  * Frames keep their order as long as a connection lasts. Who disconnects and connects again may be
  * heard by the new connection before the last of the old one has been read.
@@ -39,12 +39,13 @@
  * Closing waits until the kernel has taken what was accepted, or the connection has broken. A peer
  * that goes on sending afterwards may make the kernel throw away what it has not delivered.
  *
- * Where there is no descriptor left, or no memory in the kernel, a peer that connects, or what is sent
- * to one, waits until there is. Of those that connect and say nothing for 10 s, 64 are kept, and none
- * where there is no descriptor left. A peer that closes a connection instead of letting it in, or does
- * not accept it for two minutes, is tried again a few times, then it is lost. After ten minutes without
- * an answer the event silent says so. After twenty, in which this process had nothing left to take in
- * anybody and somebody waited for that, the connection is lost: the peer may wait for this process.
+ * Where there is no descriptor left, or no memory in the kernel, a peer that connects, or what is
+ * sent to one, waits until there is. Of those that connect and say nothing for 10 s, 64 are kept,
+ * and none where there is no descriptor left. A peer that closes a connection instead of letting it
+ * in, or does not accept it for two minutes, is tried again a few times, then it is lost. After ten
+ * minutes without an answer the event silent says so. After twenty, in which this process had
+ * nothing left to take in anybody and somebody waited for that, the connection is lost: the peer
+ * may wait for this process.
  */
 #ifndef REGX_TRANSPORT_TCP_H
 #define REGX_TRANSPORT_TCP_H

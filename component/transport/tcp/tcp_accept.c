@@ -50,8 +50,8 @@ static void cannot_take_in(regx_tcp_t *tcp, int error)
     }
 }
 
-/* Takes in one who has connected. Once accepted it is kept, even if there can be no link for now: if
- * it were closed, the peer would try again at once, and not for ever. */
+/* Takes in one who has connected. Once accepted it is kept, even if there can be no link for now:
+ * if it were closed, the peer would try again at once, and not for ever. */
 static bool take_one_in(regx_tcp_t *tcp)
 {
     regx_tcp_link_t *link = NULL;

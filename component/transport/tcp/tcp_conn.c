@@ -195,8 +195,8 @@ static bool may_wait_for_each_other(const regx_tcp_conn_t *conn)
            regx_tcp_at(conn)->barred_looks >= REGX_TCP_BARRED_LOOKS;
 }
 
-/* One at a time: with its descriptor somebody may be taken in, and the others wait on. So rather one
- * whose link ends at once. NULL: none. */
+/* One at a time: with its descriptor somebody may be taken in, and the others wait on. So rather
+ * one whose link ends at once. NULL: none. */
 static regx_tcp_conn_t *find_hopeless(const regx_tcp_t *tcp)
 {
     regx_tcp_conn_t *found = NULL;

@@ -20,10 +20,10 @@
  *
  * Who opens a connection begins with connect, whose data is the 8 bytes that the other published as
  * its token, and sends nothing more until a welcome has come, but for a second connect, which says
- * that it cannot let in a connection of the other's: it has no descriptor. After that both may send.
- * Hello is the first message of each direction and goodbye the last; who sends nothing may say
- * goodbye alone. Welcome, hello and goodbye are without data. A peer whose connection ends after a
- * hello and without a goodbye died.
+ * that it cannot let in a connection of the other's: it has no descriptor. After that both may
+ * send. Hello is the first message of each direction and goodbye the last; who sends nothing may
+ * say goodbye alone. Welcome, hello and goodbye are without data. A peer whose connection ends
+ * after a hello and without a goodbye died.
  */
 #ifndef REGX_TRANSPORT_TCP_FRAME_H
 #define REGX_TRANSPORT_TCP_FRAME_H
@@ -69,14 +69,14 @@ typedef struct regx_tcp_frame {
  * returns its length. The frame must be well formed. */
 size_t regx_tcp_encode(const regx_tcp_frame_t *frame, void *head);
 
-/* Looks at the beginning of a message, of which `have` bytes are there. REGX_OK: it has `head` bytes
- * before its data, and the frame says its kind, sender and length of the data; REGX_AGAIN: more is
- * needed to tell; REGX_INVALID: nobody knows where the next message would begin. */
+/* Looks at the beginning of a message, of which `have` bytes are there. REGX_OK: it has `head`
+ * bytes before its data, and the frame says its kind, sender and length of the data; REGX_AGAIN:
+ * more is needed to tell; REGX_INVALID: nobody knows where the next message would begin. */
 regx_status_t regx_tcp_measure(const void *message, size_t have, regx_tcp_frame_t *frame,
                                size_t *head);
 
-/* Reads what comes before the data, all `head` bytes of it. `notice` and `data` point into or behind
- * it. REGX_OK; REGX_INVALID: malformed. */
+/* Reads what comes before the data, all `head` bytes of it. `notice` and `data` point into or
+ * behind it. REGX_OK; REGX_INVALID: malformed. */
 regx_status_t regx_tcp_decode_head(const void *message, size_t head, regx_tcp_frame_t *frame);
 
 /* Reads a whole message; `notice` and `data` then point into it. REGX_OK; REGX_INVALID: it is

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * What the files of tcp share. From the bottom up: tcp_link.c has the sockets, tcp_strangers.c puts
- * some out, tcp_meet.c has two processes come to one, tcp_accept.c takes in who connects, tcp_stream.c
- * reads what comes by a socket, tcp_send.c sends frames and puts, tcp_conn.c connects, disconnects and
- * cleans up, tcp_progress.c drives all of it, tcp.c opens and closes.
+ * some out, tcp_meet.c has two processes come to one, tcp_accept.c takes in who connects,
+ * tcp_stream.c reads what comes by a socket, tcp_send.c sends frames and puts, tcp_conn.c connects,
+ * disconnects and cleans up, tcp_progress.c drives all of it, tcp.c opens and closes.
  *
  * A connection (regx_tcp_conn_t) is this process's way to send to a peer. A link (regx_tcp_link_t)
  * is a socket, by which both send. A connection takes the link that its peer has opened, or opens
- * one. If both open one at once, that of the process with the lower id is used. A link stays as long
- * as one of the two sends by it.
+ * one. If both open one at once, that of the process with the lower id is used. A link stays as
+ * long as one of the two sends by it.
  *
  * Two links between the same two processes are never wrong, for each side sends by one and reads
  * both. So a link that was asked for is not closed by who gives it up: the peer may have let it in
- * and sent by it already. It is left, which is said by a goodbye as soon as it is open, and the peer
- * closes it if nobody there sends by it.
+ * and sent by it already. It is left, which is said by a goodbye as soon as it is open, and the
+ * peer closes it if nobody there sends by it.
  */
 #ifndef REGX_TRANSPORT_TCP_INTERNAL_H
 #define REGX_TRANSPORT_TCP_INTERNAL_H
@@ -45,8 +45,8 @@
 /* Between two looks at connections on which nothing came lately. */
 #define REGX_TCP_IDLE_NS 5000
 
-/* Bytes of one write: what the kernel sends at once over the loopback. A longer one leaves a rest of
- * some bytes, which travels and is read by itself. */
+/* Bytes of one write: what the kernel sends at once over the loopback. A longer one leaves a rest
+ * of some bytes, which travels and is read by itself. */
 #define REGX_TCP_WRITE_MAX 65483u
 /* What is sent while something that came is dealt with, such as grants, leaves together, if it is
  * short: frames of so many bytes at most, and so many bytes in all. A write costs microseconds. */
@@ -55,14 +55,14 @@
 /* Bytes of data of one read. */
 #define REGX_TCP_READ_MAX 65536u
 
-/* Who connects has so long to say something before it may be put out. */
+/* How long a process that connected may say nothing before its socket may be closed. */
 #define REGX_TCP_SILENT_NS INT64_C(10000000000)
-/* A peer that has not let this process in at so many looks in a row is told of. Looks are counted, not
- * time: this process may have been away itself. */
+/* After so many looks in a row at which a peer has not let this process in, the user is told. Looks
+ * are counted, not time, because this process may have been outside MPI itself. */
 #define REGX_TCP_NO_ANSWER_LOOKS 600u
-/* A peer that has not answered one link for so many, in all of which somebody waited whom this process
- * could not take in for a shortage, may be given up: it may be in the same state and wait for this
- * process. So long a peer that does not accept is tried, too (tcp_link.c). */
+/* After so many looks without an answer on one link the peer may be given up, if all that time
+ * somebody wanted in here who could not be let in for a shortage: the two processes may be waiting
+ * for each other. A peer that does not accept is tried for as long (tcp_link.c). */
 #define REGX_TCP_BARRED_LOOKS 1200u
 /* From one look to the next. */
 #define REGX_TCP_NO_ANSWER_LOOK_NS 1000000000
@@ -94,7 +94,7 @@ typedef struct regx_tcp {
     uint64_t token;    /* what a peer has to know to be let in */
     int epoll;         /* of the listener and all links; -1: none */
     int listener;      /* -1: none */
-    int newcomer;      /* accepted, but its link could not be made for now; -1: none */
+    int newcomer;      /* a socket that was accepted, and could get no link for now; -1: none */
     uint8_t *incoming; /* REGX_TCP_STAGING bytes, for what was just read */
     uint8_t *outgoing; /* REGX_TCP_MESSAGE_MAX bytes, for what is being packed */
 
@@ -102,10 +102,10 @@ typedef struct regx_tcp {
 
     /* For whoever is inside. */
     regx_tcp_link_t *links;              /* every socket but the listener */
-    unsigned link_count;                 /* of them */
+    unsigned link_count;                 /* links that there are */
     regx_tcp_link_t *hot;                /* on which something came last, or NULL */
     unsigned polls;                      /* of the hot link */
-    bool ended;                          /* regx_tcp_sweep has something to do */
+    bool ended;                          /* some links did: regx_tcp_sweep frees them */
     bool told_short[REGX_TCP_SHORTAGES]; /* a connection had to wait for one; that was said */
     regx_tcp_shortage_t short_of;        /* what there was too little of last */
     bool barred;               /* since the last look for peers that do not answer, somebody who
@@ -114,7 +114,7 @@ typedef struct regx_tcp {
     regx_tcp_conn_t *open;     /* every connection that has had a link */
     regx_tcp_conn_t *closing;  /* disconnected, but something waits to leave */
     regx_arbiter_t arbiter;    /* to send what is in line */
-    bool broke;                /* regx_tcp_clean_up has something to do */
+    bool broke;                /* a connection did: regx_tcp_clean_up reports it */
     bool gathering;            /* between regx_tcp_gather_begin and _end */
     regx_tcp_link_t *gathered; /* links to which something was added meanwhile */
     int events;                /* of this progress */
@@ -139,14 +139,14 @@ typedef enum regx_tcp_state {
 struct regx_tcp_conn {
     regx_conn_t super;
     uint64_t pool_size; /* the peer's */
-    uint64_t token;     /* likewise */
+    uint64_t token;     /* what the peer wants to be told before it lets anybody in */
     struct sockaddr_storage at;
     socklen_t at_length;
     regx_tcp_state_t state;
     bool missed;           /* somebody tried to use it after it broke */
     bool peer_died;        /* a link ended by which it spoke */
     int error;             /* errno of what broke it; 0: the peer ended it */
-    const char *why;       /* in place of that, or NULL */
+    const char *why;       /* what broke it, where there is no errno; or NULL */
     unsigned unanswered;   /* looks that found that the peer has not answered */
     unsigned reopened;     /* times that a link of ours was closed instead of being let in */
     regx_tcp_link_t *link; /* NULL: none yet, or it broke */
@@ -175,20 +175,20 @@ struct regx_tcp_link {
     regx_tcp_conn_t *conn; /* who sends by it, or NULL */
     uint64_t peer;         /* unless it is a stranger */
     uint64_t token;        /* of a link opened here: the peer's */
-    int64_t since_ns;      /* it was made; regx_now_ns */
+    int64_t since_ns;      /* when it was made, by regx_now_ns */
     int fd;
-    unsigned looks; /* that found that the peer has not answered it */
+    unsigned looks; /* in how many looks the peer had not answered it */
     regx_tcp_link_state_t state;
     bool ours;  /* opened here, and never welcomed */
-    bool asked; /* connect was said */
-    bool urged; /* it was said again */
+    bool asked; /* the message connect was sent by it */
+    bool urged; /* that message was sent a second time */
     bool left;  /* nobody here sends by it again; if it is open, goodbye is or was to be said */
     bool unwritable;
     bool peer_speaks; /* the peer said hello, and not yet goodbye: if the link ends, it died */
     bool peer_left;   /* the peer said goodbye */
 
-    /* What was accepted and the kernel has not taken, or was not given yet: from out_at to out_length
-     * of memory that is there only while there is something, and has out_room bytes. */
+    /* What was accepted and the kernel has not taken, or was not given yet: from out_at to
+     * out_length of memory that is there only while there is something, and has out_room bytes. */
     uint8_t *out;
     uint32_t out_at;
     uint32_t out_length;
@@ -204,7 +204,7 @@ struct regx_tcp_link {
     /* The put whose data is being read. */
     bool landing;
     bool refused; /* the data goes nowhere */
-    bool holed;   /* so did data of an earlier piece; the notice is refused, too */
+    bool holed;   /* data of an earlier piece of this put went nowhere: its notice is refused */
     size_t landed;
     regx_tcp_frame_t put;
     uint8_t notice[REGX_NOTICE_MAX];
@@ -286,8 +286,9 @@ regx_status_t regx_tcp_link_why(const regx_tcp_link_t *link);
 /* Keeps what is behind the first `written` bytes. REGX_OK; REGX_UNREACHABLE: no memory. */
 regx_status_t regx_tcp_link_keep(regx_tcp_link_t *link, const struct iovec *parts, int count,
                                  size_t written);
-/* Writes what was kept, and then what the kernel takes of one or two parts, which are parts[1] and on;
- * parts[0] is used. Bytes of the parts; 0 as regx_tcp_link_push, and something may be kept still. */
+/* Writes what was kept, and then what the kernel takes of one or two parts, which are parts[1] and
+ * on; parts[0] is used. Bytes of the parts; 0 as regx_tcp_link_push, and something may be kept
+ * still. */
 size_t regx_tcp_link_push_behind(regx_tcp_link_t *link, struct iovec *parts, int count);
 /* Adds to what is kept, without trying to write. false: there is no room. */
 bool regx_tcp_link_add(regx_tcp_link_t *link, const struct iovec *parts, int count);
@@ -301,22 +302,22 @@ void regx_tcp_link_fail(regx_tcp_link_t *link, int error);
 /* Frees it; it is in no list any more. */
 void regx_tcp_link_free(regx_tcp_link_t *link);
 
-/* tcp_strangers.c. Closes the stranger that has said nothing for longest, if there are more of them than
- * allowed and it had time enough. A peer that has not got to it makes another. */
+/* tcp_strangers.c. Closes the stranger that has said nothing for longest, if there are more of them
+ * than allowed and it had time enough. A peer that has not got to it makes another. */
 void regx_tcp_put_out_stranger(const regx_tcp_t *tcp, unsigned allowed);
-/* Whether that errno says that there is not enough of something, for now. Then that is counted, once
- * for each thing, with its purpose ("to ..." or "for ..."); and a stranger is put out. */
+/* Whether that errno says that there is not enough of something, for now. Then that is counted,
+ * once for each thing, with its purpose ("to ..." or "for ..."); and a stranger is put out. */
 bool regx_tcp_is_short(regx_tcp_t *tcp, int error, const char *purpose);
 
-/* tcp_meet.c. A peer with a lower id may hold a link of ours until one of its own is let in: asks it
- * not to wait for that. */
+/* tcp_meet.c. A peer with a lower id may hold a link of ours until one of its own is let in: asks
+ * it not to wait for that. */
 void regx_tcp_urge(const regx_tcp_t *tcp);
 /* Gives the connection, which has none, a link: the peer's, or one that is begun to be made, which
  * may have ended at once. REGX_OK; REGX_AGAIN: there is no descriptor or no memory, for now;
  * REGX_UNREACHABLE, with conn->error. */
 regx_status_t regx_tcp_link_take(regx_tcp_conn_t *conn);
-/* Parts the connection from its link, which is not open. One by which nothing was asked for ends; any
- * other is left when it is open. */
+/* Parts the connection from its link, which is not open. One by which nothing was asked for ends;
+ * any other is left when it is open. */
 void regx_tcp_link_give_up(regx_tcp_conn_t *conn);
 /* A link of ours can be written for the first time, or could not be made. */
 void regx_tcp_link_ask(regx_tcp_link_t *link);
@@ -325,8 +326,8 @@ regx_status_t regx_tcp_link_greet(regx_tcp_link_t *link, const regx_tcp_frame_t 
 /* Frees links that have ended. Not while one is read. */
 void regx_tcp_sweep(regx_tcp_t *tcp);
 
-/* tcp_accept.c. Makes the listener; tcp->at says where, but for the port. REGX_OK; REGX_UNREACHABLE,
- * with errno. */
+/* tcp_accept.c. Makes the listener; tcp->at says where, but for the port. REGX_OK;
+ * REGX_UNREACHABLE, with errno. */
 regx_status_t regx_tcp_listen(regx_tcp_t *tcp);
 /* Takes in who has connected. Whether somebody has. */
 bool regx_tcp_accept(regx_tcp_t *tcp);
@@ -352,8 +353,8 @@ regx_put_t *regx_tcp_take_line(regx_tcp_conn_t *conn);
 void regx_tcp_fail_line(regx_put_t *first, regx_status_t status);
 void regx_tcp_take_turns(regx_tcp_t *tcp);
 
-/* tcp_conn.c. Ends what is broken, and tells; moves connections that are closing to their end; tells,
- * once in a while, of peers that do not answer. */
+/* tcp_conn.c. Ends what is broken, and tells; moves connections that are closing to their end;
+ * tells, once in a while, of peers that do not answer. */
 void regx_tcp_clean_up(regx_tcp_t *tcp);
 void regx_tcp_reap(regx_tcp_t *tcp);
 void regx_tcp_look_for_answers(regx_tcp_t *tcp);

@@ -13,8 +13,9 @@
 #include "base/clock.h"
 #include "transport/tcp/tcp_internal.h"
 
-/* A peer whose machine is gone is noticed after so long if nothing is sent to it. If something is, the
- * kernel repeats it for as long as it thinks right (net.ipv4.tcp_retries2: a quarter of an hour). */
+/* A peer whose machine is gone is noticed after so long if nothing is sent to it. If something is,
+ * the kernel repeats it for as long as it thinks right (net.ipv4.tcp_retries2: a quarter of an
+ * hour). */
 enum { KEEPALIVE_IDLE_S = 10, KEEPALIVE_BETWEEN_S = 2, KEEPALIVE_TIMES = 3 };
 /* Times that a link is made anew which the peer closed before it let it in, or did not accept. The
  * latter takes two minutes each (net.ipv4.tcp_syn_retries), and all together about as long as the
@@ -210,7 +211,8 @@ regx_status_t regx_tcp_link_flush(regx_tcp_link_t *link)
 
 /* ---- the end ---- */
 
-/* The peer closed it because nothing had been said by it for so long: this process was elsewhere. */
+/* The peer closed it because nothing had been said by it for so long: this process was
+ * elsewhere. */
 static bool was_silent(const regx_tcp_link_t *link)
 {
     return !link->asked && regx_now_ns() - link->since_ns > REGX_TCP_SILENT_NS;
@@ -227,8 +229,8 @@ static bool was_answered(const regx_tcp_link_t *link)
                            info.tcpi_bytes_acked > 0);
 }
 
-/* The peer closed it instead of letting it in, or never accepted it, as one that is outside MPI while
- * many others connect. Nothing was sent by it; who wants to send makes another. */
+/* The peer closed it instead of letting it in, or never accepted it, as one that is outside MPI
+ * while many others connect. Nothing was sent by it; who wants to send makes another. */
 static bool is_tried_again(const regx_tcp_link_t *link, int error)
 {
     const bool closed = error == 0 || error == ECONNRESET || error == EPIPE;

@@ -40,8 +40,8 @@ static void release_held(const regx_tcp_t *tcp, uint64_t peer)
     }
 }
 
-/* The peer's own link, which ours is held for, may be the one for which there is no descriptor, because
- * ours has the last. Connect, said again, asks the peer to hold ours no longer. */
+/* The peer's own link, which ours is held for, may be the one for which there is no descriptor,
+ * because ours has the last. Connect, said again, asks the peer to hold ours no longer. */
 void regx_tcp_urge(const regx_tcp_t *tcp)
 {
     for (regx_tcp_link_t *link = tcp->links; link != NULL; link = link->next) {
@@ -154,8 +154,9 @@ static regx_tcp_conn_t *find_connecting(const regx_tcp_t *tcp, uint64_t peer)
     return conn;
 }
 
-/* If both are opening one, the higher id gives up its own when the lower one's has come. The lower one
- * holds the higher one's until then, so that it is not used; or until the higher one asks again. */
+/* If both are opening one, the higher id gives up its own when the lower one's has come. The lower
+ * one holds the higher one's until then, so that it is not used; or until the higher one asks
+ * again. */
 static void let_in(regx_tcp_link_t *link)
 {
     regx_tcp_t *tcp = link->tcp;

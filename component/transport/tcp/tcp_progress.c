@@ -8,9 +8,9 @@
 
 /* A look costs a system call or two, more than all the rest of regx's progress. In the middle of a
  * conversation every call looks. After so many looks in vain they are rationed by time
- * (REGX_TCP_IDLE_NS). If they still disturb something else after so many more, which take 10 ms, the
- * watch takes over; before anything has come at all, when they are rationed by the caller, after a
- * few. */
+ * (REGX_TCP_IDLE_NS). If they still disturb something else after so many more, which take 10 ms,
+ * the watch takes over; before anything has come at all, when they are rationed by the caller,
+ * after a few. */
 #define IDLE_LOOKS 256u
 #define REST_LOOKS (IDLE_LOOKS + 2000u)
 #define REST_UNUSED_LOOKS 4u
@@ -20,9 +20,9 @@ static bool is_unused(const regx_tcp_t *tcp)
     return atomic_load_explicit(&tcp->super.unused, memory_order_relaxed);
 }
 
-/* The link that was read last is asked first, by a read that may be in vain: what comes there, as in
- * a conversation of two, costs one system call. The others are asked for by epoll: once in so many
- * looks, if there are others and if there are none but who may yet connect. */
+/* The link that was read last is asked first, by a read that may be in vain: what comes there, as
+ * in a conversation of two, costs one system call. The others are asked for by epoll: once in so
+ * many looks, if there are others and if there are none but who may yet connect. */
 #define LOOKS_OF_SEVERAL 2u
 #define LOOKS_OF_ONE 16u
 enum { EVENTS = 16 };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Strangers: those who have connected and have not yet said who they are. A peer may take its time: it
- * says connect when its program calls MPI again. So strangers are kept, but not where there is not
- * enough for all.
+ * Strangers: those who have connected and have not yet said who they are. A peer may take its time:
+ * it says connect when its program calls MPI again. So strangers are kept, but not where there is
+ * not enough for all.
  */
 #include <errno.h>
 #include <stdio.h>

@@ -203,8 +203,8 @@ static bool is_expected(const regx_tcp_link_t *link, const regx_tcp_frame_t *fra
     return false;
 }
 
-/* A hello or a goodbye. Nothing comes behind a goodbye. One may come without a hello: of who let go of
- * the link before it sent anything. */
+/* A hello or a goodbye. Nothing comes behind a goodbye. One may come without a hello: of who let go
+ * of the link before it sent anything. */
 static void hear(regx_tcp_link_t *link, const uint8_t *message, size_t length)
 {
     regx_tcp_frame_t frame;

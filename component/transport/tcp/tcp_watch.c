@@ -72,8 +72,8 @@ regx_status_t regx_tcp_watch_arm(regx_tcp_watch_t *watch, int events, int listen
     return REGX_OK;
 }
 
-/* The program may have closed the descriptor, whose number is another file's by now; or one of those
- * in it, which the kernel then took out. */
+/* The program may have closed the descriptor, whose number is another file's by now; or one of
+ * those in it, which the kernel then took out. */
 static bool is_still_ours(const regx_tcp_watch_t *watch)
 {
     return epoll_ctl(watch->epoll, EPOLL_CTL_DEL, watch->events, NULL) == 0 ||

@@ -4,8 +4,8 @@
  *
  * A queue pair per peer is memory of the device and of the process. With a bound, an endpoint that
  * is wanted beyond it waits while another one is closed: the least recently used of those that have
- * nothing in line. (What a peer only writes and reads of windows here is not noticed as a use: if it
- * is closed for that, the peer connects again.) Both ends close it:
+ * nothing in line. (What a peer only writes and reads of windows here is not noticed as a use: if
+ * it is closed for that, the peer connects again.) Both ends close it:
  *
  *   A accepts nothing more by it. When all that A posted has completed: RETIRE
  *   B hears that behind all that A sent. B accepts nothing more, posts what is in line, and when
@@ -23,8 +23,8 @@
  * accepted in their order when there is some. Others are asked again by whoever asked
  * (cm_queue.h). Whoever still wants a connection asks again and again. So a request that was not
  * repeated for long is not accepted late: its sender computes, and will ask again, or it has gone,
- * and would never give the place back. One that goes just after it was accepted keeps its place, and
- * so does a peer that was disconnected here and goes on itself.
+ * and would never give the place back. One that goes just after it was accepted keeps its place,
+ * and so does a peer that was disconnected here and goes on itself.
  *
  * Peers that have left (cm.h) and were not left yet are closed by the same steps. They hear RETIRE
  * as the goodbye that they wait for.

@@ -174,7 +174,7 @@ void regx_verbs_pool_close(regx_verbs_t *verbs)
     }
 }
 
-/* Asks the device to tell once when few receives are left. One that cannot is not heard of. */
+/* Asks the device to report once when few receives are left. A device that cannot never does. */
 static void ask_to_be_told(regx_verbs_t *verbs)
 {
     struct ibv_srq_attr attr = {.srq_limit = verbs->buffers.receives / 8};

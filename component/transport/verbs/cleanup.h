@@ -16,11 +16,11 @@
 
 #include "transport/verbs/ep.h"
 
-/* Drives the queue pair to error, once; what it has received before is still handled. false: that is
- * refused, and it need not be waited for. */
+/* Drives the queue pair to error, once; what it has received before is still handled. false: that
+ * is refused, and it need not be waited for. */
 bool regx_ep_rest(regx_ep_t *ep);
-/* Whether it has come to rest. `empty`: the completion queue was, after the last look at the device.
- * `limit_ns`: how long the device's report is waited for. */
+/* Whether it has come to rest. `empty`: the completion queue was, after the last look at the
+ * device. `limit_ns`: how long the device's report is waited for. */
 bool regx_ep_has_rested(const regx_ep_t *ep, bool empty, int64_t limit_ns);
 /* Cuts and frees an endpoint. Nobody is to hear of what may still arrive by it. */
 void regx_ep_delete(regx_ep_t *ep);

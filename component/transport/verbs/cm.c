@@ -236,7 +236,8 @@ static struct regx_cm_waiting *find_waiting(regx_verbs_t *verbs, uint64_t peer)
     return NULL;
 }
 
-/* Keeps a request until there is room. If the peer has asked before, this takes that one's place. */
+/* Keeps a request until there is room. If the peer has asked before, this takes that one's
+ * place. */
 static void let_wait(regx_verbs_t *verbs, const regx_cm_message_t *message)
 {
     struct regx_cm_waiting *place = find_waiting(verbs, message->from);

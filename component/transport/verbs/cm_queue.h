@@ -35,8 +35,8 @@ void regx_cm_sent(regx_verbs_t *verbs);
  * limit for restarts it is used again, unless somebody has asked and nothing has gone for so long;
  * else nobody can be connected any more. */
 void regx_cm_queue_failed(regx_verbs_t *verbs, const char *why);
-/* Progress, while it rests (regx_verbs.cm). `empty`: the completion queue was; what has come of this
- * queue pair may stand in it still if the program was away for long. */
+/* Progress, while it rests (regx_verbs.cm). `empty`: the completion queue was; what has come of
+ * this queue pair may stand in it still if the program was away for long. */
 void regx_cm_queue_revive(regx_verbs_t *verbs, bool empty);
 /* An endpoint ends: destroys its route once no datagram is under way by it, which would break the
  * UD queue pair. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What callers send, write and read: operations of transport.h (frame.c, put.c, get.c, fetch.c), and the
- * lines of puts and gets.
+ * What callers send, write and read: operations of transport.h (frame.c, put.c, get.c, fetch.c),
+ * and the lines of puts and gets.
  */
 #ifndef REGX_VERBS_DATA_H
 #define REGX_VERBS_DATA_H

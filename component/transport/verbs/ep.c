@@ -421,8 +421,8 @@ void regx_ep_break(regx_ep_t *ep, const char *what, const char *why)
     regx_list_set(&ep->verbs->broken, &ep->broken_link, true);
 }
 
-/* Whether the connection was made, as far as is known here, and neither end wants to end it. The peer
- * may have been ready before it was heard of. */
+/* Whether the connection was made, as far as is known here, and neither end wants to end it. The
+ * peer may have been ready before it was heard of. */
 static bool can_restart(const regx_ep_t *ep)
 {
     return ep->requests != NULL && ep->peer_born != 0 && ep->state != REGX_EP_BROKEN &&

@@ -65,13 +65,13 @@ struct regx_ep {
     regx_ep_state_t state;
     regx_ep_local_t local;
     bool remote_closed; /* the peer said goodbye */
-    bool remote_stays;  /* and said it for room: it still wants what we have accepted for it */
+    bool remote_stays;  /* the goodbye was for room: the peer still wants what we accepted for it */
     bool retires;       /* both ends close it, and may come back: bound.h */
     uint64_t used;      /* when it last sent or heard something, as regx_verbs.uses counts; or 0 */
     regx_ep_report_t report;
     char what[160]; /* what broke it, or the queue pair that is replaced */
     struct ibv_qp *qp;
-    uint32_t qpn;      /* its number */
+    uint32_t qpn;      /* the queue pair's number */
     struct ibv_ah *ah; /* to the peer's UD queue pair */
     regx_verbs_address_t address;
     uint64_t epoch; /* of this queue pair: greater than that of any before it in this process */
@@ -93,19 +93,19 @@ struct regx_ep {
     uint64_t posted, done;
     /* What posting them again takes; NULL: that is not wanted. */
     regx_posted_t *requests; /* a ring of `depth` */
-    uint8_t *carried;        /* likewise of REGX_VERBS_INLINE bytes: data of frames */
-    uint64_t numbered;       /* requests that take a receive of the peer: so many were posted */
-    uint64_t heard;          /* likewise by the peer: so many were handled here */
-    uint64_t heard_before;   /* by this queue pair */
-    bool restarts;           /* its queue pair is being replaced */
-    int64_t restart_until;   /* when the endpoint breaks if it is not ready by then */
-    int64_t ready_at;        /* when it was ready again last */
-    uint32_t renewals;       /* of the limit, with nothing completed since the first */
+    uint8_t *carried;      /* inline data of frames: a ring of `depth` x REGX_VERBS_INLINE bytes */
+    uint64_t numbered;     /* how many requests were posted that take a receive of the peer */
+    uint64_t heard;        /* how many such requests of the peer's were handled here */
+    uint64_t heard_before; /* what `heard` was when this queue pair was made */
+    bool restarts;         /* the queue pair is being replaced */
+    int64_t restart_until; /* when the endpoint breaks if it is not ready by then */
+    int64_t ready_at;      /* when it was ready again last */
+    uint32_t renewals;     /* of the limit, with nothing completed since the first */
     uint64_t restart_done, restart_posted; /* `done` and `posted`, when it was ready again last */
     uint64_t goodbye;                      /* CLOSED: `posted`, when our goodbye was the last */
-    uint32_t unsignaled;                   /* of the last ones, how many do not report their end */
-    uint32_t unsignaled_slots;             /* that these hold */
-    uint32_t slots;                        /* that all of them hold */
+    uint32_t unsignaled;                   /* requests since the last one that reports its end */
+    uint32_t unsignaled_slots;             /* slots that those requests hold */
+    uint32_t slots;                        /* slots that all requests under way hold */
 
     /* Puts in line, oldest first; the first may have been posted in part. */
     regx_put_t *first, *last;

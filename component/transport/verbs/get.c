@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Gets: RDMA READs of a peer's registered memory into ours. They have a line of their own, which
- * frames and puts overtake: nothing is told to the peer, so there is no order to keep. One without a
- * region is read to a slot, and copied from there when it has come.
+ * frames and puts overtake: nothing is told to the peer, so there is no order to keep. One without
+ * a region is read to a slot, and copied from there when it has come.
  */
 #include "transport/verbs/buffers.h"
 #include "transport/verbs/cm.h"

@@ -7,8 +7,8 @@
  * line when it is accepted. Until its last request has been posted, sends to the same peer answer
  * REGX_AGAIN; another put queues up.
  *
- * A silent put is the WRITEs alone. It is not accepted behind another one that is in line, so that who
- * puts and puts without end does not keep frames waiting.
+ * A silent put is the WRITEs alone. It is not accepted behind another one that is in line, so that
+ * who puts and puts without end does not keep frames waiting.
  */
 #include <endian.h>
 #include <string.h>
@@ -137,9 +137,9 @@ static struct ibv_send_wr notice_of(const regx_ep_t *ep, const regx_put_t *put,
     return request;
 }
 
-/* Posts the next piece of a put, the last with the notice if it has one. REGX_OK, REGX_AGAIN: no room,
- * REGX_UNREACHABLE; REGX_INVALID: it leads outside of the peer's memory. `posted` tells whether
- * the notice was. */
+/* Posts the next piece of a put, the last with the notice if it has one. REGX_OK, REGX_AGAIN: no
+ * room, REGX_UNREACHABLE; REGX_INVALID: it leads outside of the peer's memory. `posted` tells
+ * whether the notice was. */
 static regx_status_t post_piece(regx_ep_t *ep, regx_put_t *put, bool *posted)
 {
     struct ibv_send_wr requests[2];

@@ -29,12 +29,12 @@
  * as the receiver's end of that is gone before it asks or answers. READs are repeated unless they
  * have completed: what is exposed stays so until the reader says that it has it.
  *
- * Identity. A connection is known by the epochs of the first queue pair of either end. Messages name
- * them, and the sender's present epoch, so that what is late is told from what counts.
+ * Identity. A connection is known by the epochs of the first queue pair of either end. Messages
+ * name them, and the sender's present epoch, so that what is late is told from what counts.
  *
  * What may not be done twice is not repeated: an endpoint breaks on which a one-sided operation is
- * under way that changes the peer's memory, be it atomic or a silent put. The peer's program may see
- * its effect and write there before this end has learnt of it.
+ * under way that changes the peer's memory, be it atomic or a silent put. The peer's program may
+ * see its effect and write there before this end has learnt of it.
  *
  * The end. An endpoint that is not ready again within the limit breaks: a peer that is gone, that
  * has given the connection up, or computes all that time. The limit begins anew where something has

@@ -51,7 +51,8 @@ static void note(regx_posted_t *posted, const struct ibv_send_wr *request)
     }
 }
 
-/* The device refuses a request, which is noted. REGX_OK: it is posted again by another queue pair. */
+/* The device refuses a request, which is noted. REGX_OK: it is posted again by another queue
+ * pair. */
 static __attribute__((noinline)) regx_status_t fail(regx_ep_t *ep, const char *what, int error)
 {
     regx_ep_fail(ep, what, strerror(error));
@@ -296,8 +297,8 @@ static uint64_t first_number(const regx_ep_t *ep)
     return number;
 }
 
-/* Ends requests up to `end`. Not so READs: the peer does not tell whether what it answered has come.
- * They stand before `end` then. */
+/* Ends requests up to `end`. Not so READs: the peer does not tell whether what it answered has
+ * come. They stand before `end` then. */
 static void settle(regx_ep_t *ep, uint64_t end)
 {
     regx_work_t reads[REGX_VERBS_READS];
@@ -336,8 +337,8 @@ bool regx_tx_settle(regx_ep_t *ep, uint64_t heard)
     return true;
 }
 
-/* A put that ends with a WRITE is silent: its receiver may write there as soon as it sees the bytes,
- * which must not come again. */
+/* A put that ends with a WRITE is silent: its receiver may write there as soon as it sees the
+ * bytes, which must not come again. */
 bool regx_tx_may_repeat(const regx_ep_t *ep)
 {
     bool may = true;

@@ -21,8 +21,8 @@ static inline bool regx_tx_has_room(const regx_ep_t *ep, uint64_t requests)
            verbs->outstanding + requests <= verbs->outstanding_max;
 }
 /* Posts requests with one ring of the doorbell. There is room. REGX_OK, also where the device
- * refuses and the queue pair is replaced (restart.h); REGX_UNREACHABLE: it refuses, which breaks the
- * endpoint. */
+ * refuses and the queue pair is replaced (restart.h); REGX_UNREACHABLE: it refuses, which breaks
+ * the endpoint. */
 regx_status_t regx_tx_post(regx_ep_t *ep, struct ibv_send_wr *requests, const regx_work_t *works,
                            unsigned count);
 /* A piece of a frame, as a request. */
@@ -56,8 +56,8 @@ bool regx_tx_touches(const regx_ep_t *ep);
 /* The work requests up to that number, itself included, are done. */
 void regx_tx_done(regx_ep_t *ep, uint64_t number);
 /* The peer has handled so many of the numbered requests: those and what was done before them end
- * with REGX_OK. No queue pair works on any of them. false: it cannot be so many, or the peer does not
- * answer as many READs at once as there are. */
+ * with REGX_OK. No queue pair works on any of them. false: it cannot be so many, or the peer does
+ * not answer as many READs at once as there are. */
 bool regx_tx_settle(regx_ep_t *ep, uint64_t heard);
 /* Whether none of the requests under way may not be done twice. With restarts. */
 bool regx_tx_may_repeat(const regx_ep_t *ep);

@@ -98,11 +98,11 @@ typedef struct regx_buffers {
     size_t size, cm_receives_at, cm_sends_at, slots_at;
     struct ibv_mr *mr;
     uint32_t receives;       /* buffers of the shared receive queue */
-    uint32_t receives_first; /* of them in `memory`, and in each of `more` */
-    uint32_t receives_max;   /* so many they may become */
-    bool told_low;           /* that few were left, since the device was last asked to tell */
+    uint32_t receives_first; /* how many lie in `memory`, and how many in each of `more` */
+    uint32_t receives_max;   /* how many there may be at most */
+    bool told_low;           /* the device said that few are left, and was not asked again */
     uint32_t *returned;      /* those that were delivered and are to be posted again */
-    uint32_t returned_count; /* of them */
+    uint32_t returned_count; /* how many those are */
     regx_block_t more[REGX_VERBS_RECEIVE_BLOCKS];
     uint32_t slot_total;
     uint32_t slot_count; /* free ones */
@@ -166,7 +166,7 @@ typedef struct regx_verbs {
     regx_ep_t *last_found; /* by queue pair number; or NULL */
     uint64_t last_epoch;
     uint32_t live;     /* endpoints that have a queue pair */
-    uint32_t retiring; /* of them: closed for room */
+    uint32_t retiring; /* live endpoints that are being closed to make room */
     uint64_t uses;     /* of all endpoints: what each posted or received */
     /* An endpoint was refused for lack of room, and none was made since; or 0. */
     int64_t full_since;
@@ -182,7 +182,7 @@ typedef struct regx_verbs {
     struct {
         struct ibv_qp *qp;   /* UD */
         uint64_t sent, done; /* of its work requests */
-        uint32_t receives;   /* that it holds */
+        uint32_t receives;   /* datagrams that the queue pair may still receive */
         bool rests;          /* it failed, and is used again when it holds nothing any more */
         int64_t rests_since;
         int64_t failing_since; /* somebody asks, and no datagram has gone since then; 0: the last

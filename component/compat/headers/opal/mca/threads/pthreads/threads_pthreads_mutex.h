@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Open MPI 5 and later installs headers that include this one, but not this one itself. What those
- * use of it is here, over POSIX threads: the types have to be of the same size, and the functions do
- * what their names say. Looked for behind all other folders, so that an installed one is preferred.
+ * use of it is here, over POSIX threads: the types have to be of the same size, and the functions
+ * do what their names say. Looked for behind all other folders, so that an installed one is
+ * preferred.
  */
 #ifndef REGX_COMPAT_THREADS_PTHREADS_MUTEX_H
 #define REGX_COMPAT_THREADS_PTHREADS_MUTEX_H
