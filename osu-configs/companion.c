@@ -95,6 +95,17 @@ static void print_line(const struct bench *b, size_t size, double seconds, int i
     fflush(stdout);
 }
 
+// Of both ranks and all iterations of a size, as a comment: it is not OSU's.
+static void print_freed(struct bench *b)
+{
+    unsigned long mine[] = {b->came_back, b->freed}, all[2];
+
+    MPI_Reduce(mine, all, 2, MPI_UNSIGNED_LONG, MPI_SUM, 0, MPI_COMM_WORLD);
+    if (b->rank == 0)
+        printf("# came back with its pages: %lu of %lu buffers\n", all[0], all[1]);
+    b->came_back = b->freed = 0;
+}
+
 static void run_size(struct bench *b, size_t size)
 {
     const struct test *test = &tests[b->set.mode];
@@ -123,6 +134,8 @@ static void run_size(struct bench *b, size_t size)
         print_percentiles(size, times, iterations);
     else if (b->rank == 0)
         print_line(b, size, seconds, iterations);
+    if (b->set.buffers == FREED)
+        print_freed(b);
     free(times);
 }
 
@@ -171,9 +184,10 @@ static const char usage[] =
     "(64)\n"
     "  -c, --validation              check the content of every message; those of a window then\n"
     "                                have a buffer each, up to 256 MiB of them\n"
-    "  -b, --buffers same|fresh|rotate:N|slide:N|strided:N|buffered|touched\n"
+    "  -b, --buffers same|fresh|freed|rotate:N|slide:N|strided:N|buffered|touched\n"
     "                                each message uses the one buffer (as OSU does), one freshly\n"
-    "                                mapped and touched, the next of N, or the one buffer, each\n"
+    "                                mapped and touched, one that malloc gives after the last one\n"
+    "                                was freed, the next of N, or the one buffer, each\n"
     "                                iteration from the next of N places 4 KiB apart; or pieces "
     "of\n"
     "                                N bytes, as far from each other, by a vector type; or the "
@@ -218,6 +232,8 @@ static bool buffers(const char *text, struct settings *set)
         set->buffers = SAME;
     else if (strcmp(text, "fresh") == 0)
         set->buffers = FRESH;
+    else if (strcmp(text, "freed") == 0)
+        set->buffers = FREED;
     else if (strcmp(text, "buffered") == 0)
         set->buffers = BUFFERED;
     else if (strcmp(text, "touched") == 0)
@@ -244,6 +260,10 @@ static const char *contradiction(const struct settings *set)
         return "percentiles check no contents; latency moves the same messages, and does";
     if (is_for_groups(set->mode) && !same && !(touched && set->mode != HALO))
         return "sendrecv and incast have buffers same or touched, halo has same";
+    if (set->buffers == FREED && set->owned)
+        return "freed buffers are malloc's, not MPI_Alloc_mem's";
+    if (set->buffers == FREED && set->min < FREED_MIN)
+        return "freed buffers are marked, and want messages of 64 bytes or more";
     return NULL;
 }
 
@@ -290,7 +310,7 @@ static const char *parse(int argc, char **argv, struct settings *set, bool *help
             break;
         case 'b':
             if (!buffers(optarg, set))
-                return "-b wants same, fresh, rotate:N, slide:N, strided:N, buffered or "
+                return "-b wants same, fresh, freed, rotate:N, slide:N, strided:N, buffered or "
                        "touched; N is 1 to 1048576";
             break;
         case 'h':

@@ -179,6 +179,9 @@ CONDITIONS: dict[str, Optional[Condition]] = {
     "a processor that is not known": lambda run: platform.machine() not in ("x86_64", "aarch64"),
     "no memory policies, or very many processors": lambda run: refused(
         GET_MEMPOLICY, 0, 0, 0, 0, 0) or (os.cpu_count() or 1) >= 512,
+    "memory of 768 MiB or more, or no swap space": lambda run: (
+        os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE") > 768 << 20
+        or len(text("/proc/swaps").splitlines()) < 2),
     "no huge pages set aside": lambda run: text("/proc/sys/vm/nr_hugepages").strip() in ("", "0"),
     "no transparent huge pages": lambda run: "[never]" in text(
         "/sys/kernel/mm/transparent_hugepage/enabled") or not Path(
@@ -207,7 +210,7 @@ ANY = ""
 NOTIFIER = r"userfaultfd|notifier.*(cannot be used|not usable)"
 EXPECTED = [
     (r"test/osu/", "no --osu DIR given", "no --osu DIR"),
-    (r"test_model\.py|test_versions\.py|test_packages\.py", "with --full", "not --full"),
+    (r"test_(model|versions|packages|inside)\.py", "with --full", "not --full"),
     (r"test_fuzz\.py", "with --full", "not --full"),
     (r"test_fuzz\.py", "no clang with libFuzzer", "no clang, or none with libFuzzer"),
     (r"test_fuzz\.py|test_library|test_ways\.py", "built without rdma-core", "no rdma-core"),
@@ -247,6 +250,8 @@ EXPECTED = [
      "a device that does more, or less, than Soft-RoCE"),
     (r"test_fetches", "no atomic operations", "a device that does more, or less, than Soft-RoCE"),
     (r"test_verbs", "cannot be taken away", "a device that does more, or less, than Soft-RoCE"),
+    (r"test_working_set\.py", "as much memory, or no swap",
+     "memory of 768 MiB or more, or no swap space"),
     (ANY, "two processors|two cores|one core alone", "one processor"),
     (r"test_query", "not known of this processor", "a processor that is not known"),
     (r"memory_prefers_the_near_node", "get_mempolicy|sched_setaffinity",

@@ -21,7 +21,7 @@
 
 /* What the user asked for, checked, and what follows from it. */
 typedef struct regx_params {
-    regx_settings_t settings; /* no "auto" in pool_size and cache_bytes */
+    regx_settings_t settings; /* no "auto" in pool_size, cache_bytes and once_bytes */
     const regx_strategy_t *strategy;
     regx_auto_choice_t auto_choice;
     const regx_hook_source_t *hooks;

@@ -8,6 +8,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/sysinfo.h>
 #include <unistd.h>
 
 #include "base/memlock.h"
@@ -133,12 +134,21 @@ static void heed_leave_pinned(regx_params_t *params)
     }
 }
 
+/* A process's part of what is pinned for all of the job's on this node: a quarter of its memory. */
+static uint64_t part_of_memory(uint64_t page)
+{
+    const uint64_t bytes =
+        (uint64_t)sysconf(_SC_PHYS_PAGES) * page / 4 / regx_compat_local_processes();
+
+    return bytes > page ? bytes & ~(page - 1) : page;
+}
+
 /* A default that fits: what is kept leaves the application the larger part of the node's memory,
  * and transfers under way half of what may be locked, if anything is. */
 static void size_cache(regx_params_t *params, uint64_t page)
 {
     regx_registration_settings_t *registration = &params->settings.registration;
-    uint64_t bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * page / 4 / regx_compat_local_processes();
+    uint64_t bytes = part_of_memory(page);
     const uint64_t limit = regx_memlock_limit(), pool = params->settings.pool.pool_size;
 
     if (registration->cache_bytes != 0) {
@@ -150,6 +160,25 @@ static void size_cache(regx_params_t *params, uint64_t page)
         bytes = rest / 2 < bytes ? rest / 2 : bytes;
     }
     registration->cache_bytes = bytes > page ? bytes & ~(page - 1) : page;
+}
+
+/* Memory that is pinned is lacking only where the kernel would else have swapped it. A node with
+ * little swap space is not made for programs that are larger than its memory. */
+static bool has_swap(void)
+{
+    struct sysinfo node;
+
+    return sysinfo(&node) == 0 && node.totalswap > 0 && node.totalswap >= node.totalram / 4;
+}
+
+/* A default that fits: transfers under way may pin as much again. */
+static void size_once(regx_params_t *params, uint64_t page)
+{
+    uint64_t *bytes = &params->settings.registration.once_bytes;
+
+    if (*bytes == 0) {
+        *bytes = has_swap() ? part_of_memory(page) : REGX_UNLIMITED;
+    }
 }
 
 /* By default not a UCX that something else than Open MPI has loaded: it may be unloaded again, and ucm's
@@ -182,5 +211,6 @@ bool regx_params_check(regx_params_t *params)
         return false;
     }
     size_cache(params, page);
+    size_once(params, page);
     return true;
 }

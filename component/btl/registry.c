@@ -155,11 +155,16 @@ static regx_cache_config_t share_of_cache(const regx_module_t *module)
     regx_cache_config_t cache = {.bytes = settings->cache_bytes,
                                  .count = settings->cache_count,
                                  .admit = settings->admit,
-                                 .inuse = settings->inuse};
-    uint64_t caches = 0;
+                                 .inuse = settings->inuse,
+                                 .once_bytes = settings->once_bytes};
+    uint64_t caches = 0, devices = 0;
 
     for (unsigned i = 0; i < component->module_count; i++) {
         caches += regx_registry_keeps(component->modules[i]);
+        devices += component->modules[i]->transport->registers;
+    }
+    if (devices > 1 && cache.once_bytes != REGX_UNLIMITED) {
+        cache.once_bytes = regx_max(cache.once_bytes / devices, 2 * regx_page_size());
     }
     if (caches > 1 && cache.bytes != REGX_UNLIMITED) {
         cache.bytes = regx_max(cache.bytes / caches, regx_page_size());

@@ -56,6 +56,23 @@ static void trace_modules(const regx_component_t *component)
     }
 }
 
+/* What is longer than that and not kept is not registered. */
+static void trace_once(const regx_component_t *component)
+{
+    for (unsigned i = 0; i < component->module_count; i++) {
+        const regx_module_t *module = component->modules[i];
+
+        if (module->registry.once_max != REGX_UNLIMITED) {
+            regx_trace(&component->trace, REGX_TRACE_CHOICE,
+                       "module %s (%s): registrations for one use each pin at most %" PRIu64
+                       " bytes at a time to send from, and as many to receive into "
+                       "(btl_regx_once_bytes)",
+                       module->transport->ops->name, module->transport->wires,
+                       module->registry.once_max);
+        }
+    }
+}
+
 static void trace_limit(const regx_component_t *component)
 {
     const uint64_t limit = regx_memlock_limit();
@@ -87,6 +104,7 @@ void regx_verbose_choice(const regx_component_t *component)
                component->threads ? ", with threads" : "");
     trace_modules(component);
     trace_backend(component);
+    trace_once(component);
     trace_limit(component);
 }
 

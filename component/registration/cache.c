@@ -95,6 +95,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "registration/once.h"
+
 _Static_assert(2 * REGX_REGIONS_MAX <= 1u << REGX_LOOKUP_NUMBER_BITS, "numbers fit in entries");
 
 static _Atomic uint64_t serials;
@@ -360,7 +362,7 @@ static __attribute__((noinline)) void release_slow(regx_cache_t *cache, regx_reg
         return;
     }
     if (region->kept == 0) {
-        regx_device_deregister(cache->registry, &region->own);
+        regx_once_deregister(cache->registry, region);
         return;
     }
     regx_lock(&cache->lock);

@@ -13,6 +13,7 @@
 #include <sched.h>
 
 #include "base/clock.h"
+#include "registration/once.h"
 
 /* How often, and for how long, it is asked again whether a change is under way, or whether news is
  * logged by now, before memory is registered that may not need it: for less than registering takes.
@@ -258,9 +259,16 @@ static void trace_refusal(const regx_cache_t *cache, const regx_request_t *reque
 static regx_status_t register_once(regx_cache_t *cache, const regx_request_t *request,
                                    unsigned access, const char *reason, regx_region_t *region)
 {
+    const size_t size = request->end - request->start;
+    regx_status_t status = REGX_NO_MEMORY;
     regx_mr_t mr;
-    const regx_status_t status = register_pages(cache, request, access, &mr);
 
+    if (regx_once_enter(cache->registry, size, access, region)) {
+        status = register_pages(cache, request, access, &mr);
+        if (status != REGX_OK) {
+            regx_once_leave(cache->registry, size, access, region);
+        }
+    }
     if (status == REGX_OK) {
         serve_once(cache, &mr, reason, region);
     } else {
@@ -330,12 +338,16 @@ static regx_status_t register_kept(regx_cache_t *cache, regx_thread_state_t *ts,
         return regx_cache_serve(cache, number, request->start, request->end - request->start, since,
                                 region);
     }
-    const regx_mr_t once = *mr;
+    regx_mr_t once = *mr;
 
     regx_regions_put(&cache->regions, number);
     unreserve_locked(cache, request->end - request->start);
     regx_unlock(&cache->lock);
     regx_inval_log_interest(cache->log, request->start, request->end, -1);
+    if (status == REGX_OK && !regx_once_enter(cache->registry, once.length, once.access, region)) {
+        regx_device_deregister(cache->registry, &once);
+        status = REGX_NO_MEMORY;
+    }
     if (status == REGX_OK) {
         serve_once(cache, &once, request->busy ? under_way : "it has changed", region);
     } else {

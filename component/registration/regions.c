@@ -422,18 +422,3 @@ void regx_device_deregister(regx_registry_t *registry, regx_mr_t *mr)
     atomic_fetch_add(&counters->deregistrations, 1);
     atomic_fetch_sub(&counters->registered_bytes, length);
 }
-
-regx_status_t regx_device_register_once(regx_registry_t *registry, void *base, size_t length,
-                                        unsigned access, regx_region_t *region)
-{
-    const regx_status_t status = regx_device_register(registry, base, length, access, &region->own);
-
-    if (status == REGX_OK) {
-        regx_count(registry->counters, &registry->counters->uncached, 1);
-        region->mr = &region->own;
-        region->kept = 0;
-    } else {
-        regx_device_trace_refusal(registry, base, length, status);
-    }
-    return status;
-}

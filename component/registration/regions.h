@@ -156,9 +156,4 @@ void regx_device_trace_refusal(const regx_registry_t *registry, const void *base
                                regx_status_t status);
 void regx_device_deregister(regx_registry_t *registry, regx_mr_t *mr);
 
-/* Registers exactly that range for one use, counted as uncached; region->own is to be
- * deregistered. */
-regx_status_t regx_device_register_once(regx_registry_t *registry, void *base, size_t length,
-                                        unsigned access, regx_region_t *region);
-
 #endif

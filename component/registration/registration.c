@@ -8,6 +8,7 @@
 
 #include "base/util.h"
 #include "registration/cache.h"
+#include "registration/once.h"
 
 /* ---- the choice of a backend ---- */
 
@@ -130,7 +131,12 @@ regx_status_t regx_registry_open(regx_registry_t *registry, const regx_backend_t
                                   .transport = transport,
                                   .counters = counters,
                                   .trace = cache != NULL ? cache->trace : NULL,
-                                  .monitor = monitor};
+                                  .monitor = monitor,
+                                  .once_max = REGX_UNLIMITED};
+    if (cache != NULL && cache->once_bytes != 0 && cache->once_bytes != REGX_UNLIMITED &&
+        transport->registers) {
+        registry->once_max = regx_max(cache->once_bytes / 2, regx_page_size());
+    }
     if (monitor == NULL) { /* nobody tells of changes: nothing may be kept */
         return REGX_OK;
     }
@@ -156,7 +162,7 @@ static __attribute__((noinline)) regx_status_t acquire_on_demand(regx_registry_t
     regx_monitor_t *monitor = registry->monitor;
 
     if (!monitor->follows(monitor, base, length)) {
-        return regx_device_register_once(registry, base, length, access, region);
+        return regx_once_register(registry, base, length, access, region);
     }
     regx_status_t status =
         regx_cache_acquire(registry->cache, base, length, access | REGX_ACCESS_ON_DEMAND, region);
@@ -169,14 +175,23 @@ static __attribute__((noinline)) regx_status_t acquire_on_demand(regx_registry_t
     return status;
 }
 
-regx_status_t regx_region_acquire(regx_registry_t *registry, void *base, size_t length,
-                                  unsigned access, regx_region_t *region)
+/* How long the use lasts stands in the region. */
+static inline regx_status_t acquire(regx_registry_t *registry, void *base, size_t length,
+                                    unsigned access, regx_region_t *region)
 {
+    region->over_share = false;
     if (registry->cache == NULL) {
-        return regx_device_register_once(registry, base, length, access, region);
+        return regx_once_register(registry, base, length, access, region);
     }
     return registry->on_demand ? acquire_on_demand(registry, base, length, access, region)
                                : regx_cache_acquire(registry->cache, base, length, access, region);
+}
+
+regx_status_t regx_region_acquire(regx_registry_t *registry, void *base, size_t length,
+                                  unsigned access, regx_region_t *region)
+{
+    region->lasts = false;
+    return acquire(registry, base, length, access, region);
 }
 
 bool regx_region_seems_kept(regx_registry_t *registry, const void *base, size_t length,
@@ -198,14 +213,15 @@ void regx_region_release(regx_registry_t *registry, regx_region_t *region)
     if (registry->cache != NULL) {
         regx_cache_release(registry->cache, region);
     } else {
-        regx_device_deregister(registry, &region->own);
+        regx_once_deregister(registry, region);
     }
 }
 
 regx_status_t regx_lasting_acquire(regx_registry_t *registry, void *base, size_t length,
                                    unsigned access, regx_lasting_t *use)
 {
-    const regx_status_t status = regx_region_acquire(registry, base, length, access, &use->region);
+    use->region.lasts = true;
+    const regx_status_t status = acquire(registry, base, length, access, &use->region);
 
     if (status == REGX_OK && registry->cache != NULL) {
         regx_cache_watch(registry->cache, use);

@@ -71,6 +71,9 @@ typedef struct regx_cache_config {
     uint64_t count;     /* regions kept; REGX_UNLIMITED allowed (then what the table holds) */
     regx_admit_t admit; /* SECOND: a range's first use does not push out others */
     regx_inuse_t inuse; /* what progress does about a buffer that changed while in use */
+    /* That may be registered at a time for one use each, of what the device pins, with a cache or
+     * without: half to send from, half to receive into; 0: as much as it takes. */
+    uint64_t once_bytes;
     /* Called from progress, acquire or close, with no lock held, at the first such buffer (WARN,
      * DRAIN) or at each (ABORT), once its last use has ended, or lasts (regx_lasting_t). May be
      * NULL. */
@@ -86,8 +89,11 @@ typedef struct regx_cache_config {
 typedef struct regx_region {
     const regx_mr_t *mr; /* covers the range that was asked for, and perhaps more on either side */
     regx_mr_t own;       /* where it was made for this use alone */
-    uint32_t kept;       /* the cache's, as all that follows: what was asked for, and when */
-    uintptr_t start;
+    uint32_t kept;       /* the cache's: its number; 0: not kept */
+    /* Of the account of what is not kept (once.h). */
+    bool lasts;      /* it is not in it */
+    bool over_share; /* of a refusal: for want of room there */
+    uintptr_t start; /* the cache's: what was asked for, and when */
     size_t length;
     uint64_t since;
 } regx_region_t;
@@ -103,7 +109,11 @@ struct regx_registry {
     regx_monitor_t *monitor;  /* NULL: the backend needs none */
     struct regx_cache *cache; /* NULL: registered per use */
     bool on_demand;           /* the monitor's regions */
-    regx_drain_t *drain;      /* the monitor's; NULL: no change waits */
+    /* Bytes registered for one use each, to send from and to receive into: as many as there may be
+     * (REGX_UNLIMITED: any), and where that is bounded as there are, but what lasts. */
+    uint64_t once_max;
+    _Atomic uint64_t once[2];
+    regx_drain_t *drain; /* the monitor's; NULL: no change waits */
 };
 
 /* The monitor must be running if the backend needs one, and outlive the registry; `cache` says how
@@ -114,8 +124,9 @@ regx_status_t regx_registry_open(regx_registry_t *registry, const regx_backend_t
 /* Every use must be released. */
 void regx_registry_close(regx_registry_t *registry);
 
-/* REGX_NO_MEMORY, REGX_DENIED: not registered, or not there; bounce instead. REGX_INVALID: nor can
- * any other memory be, for that access. */
+/* REGX_NO_MEMORY, REGX_DENIED: not registered, or not there; bounce instead, and region->over_share
+ * says whether others of the process's transfers left too little of what they may pin. REGX_INVALID:
+ * nor can any other memory be, for that access. */
 regx_status_t regx_region_acquire(regx_registry_t *registry, void *base, size_t length,
                                   unsigned access, regx_region_t *region);
 /* Whether acquire would find it, as far as can be told at once; for choosing, not to be relied on.
@@ -138,7 +149,8 @@ typedef struct regx_lasting {
 } regx_lasting_t;
 
 /* As regx_region_acquire and release. But that its memory changed while in use is told as soon as
- * the cache acts on the change, not at the end of the use. */
+ * the cache acts on the change, not at the end of the use; and it is beside what transfers may pin.
+ */
 regx_status_t regx_lasting_acquire(regx_registry_t *registry, void *base, size_t length,
                                    unsigned access, regx_lasting_t *use);
 void regx_lasting_release(regx_registry_t *registry, regx_lasting_t *use);

@@ -386,7 +386,7 @@ static regx_status_t act_register(regx_rndv_t *rndv, void *object)
         regx_region_acquire(rndv->registry, (void *)(uintptr_t)base, rkey->length,
                             REGX_ACCESS_REMOTE_READ, &rkey->region);
     if (status != REGX_OK) {
-        regx_refusal_tally(rndv, REGX_SENDER, status, base, rkey->length);
+        regx_refusal_tally(rndv, REGX_SENDER, status, &rkey->region, base, rkey->length);
     }
     return status;
 }

@@ -32,7 +32,8 @@ const char *regx_put_obstacle(const regx_peer_t *peer)
 
 /* Whether a buffer that is longer than a chunk has been used before: registered as a whole, or at
  * its beginning, so that it is worth registering the whole. The latter does not count once memory
- * did not suffice for a whole: each time, what is kept would be given up for it. */
+ * did not suffice for a whole: each time, what is kept would be given up for it. (What others of the
+ * transfers under way took of their share comes back with their end.) */
 static bool is_known(const regx_rndv_t *rndv, const void *base, uint64_t length, unsigned access)
 {
     return regx_region_seems_kept(rndv->registry, base, length, access) ||
@@ -92,7 +93,7 @@ static bool take_known_whole(regx_rndv_t *rndv, const regx_rndv_recv_t *recv, re
     }
     const regx_status_t status =
         regx_region_acquire(rndv->registry, recv->base, whole, access, &chunk->region);
-    if (status == REGX_NO_MEMORY) {
+    if (status == REGX_NO_MEMORY && !chunk->region.over_share) {
         atomic_store(&rndv->whole_refused, true);
     }
     chunk->length = whole;
@@ -281,8 +282,9 @@ static regx_status_t prepare_chunk(regx_rndv_t *rndv, regx_write_t *write)
     if (status == REGX_OK) {
         return REGX_OK;
     }
-    regx_refusal_tally(rndv, REGX_SENDER, status, put->local, put->length);
-    if (status == REGX_NO_MEMORY && put->length > rndv->config.chunk_size) {
+    regx_refusal_tally(rndv, REGX_SENDER, status, &write->region, put->local, put->length);
+    if (status == REGX_NO_MEMORY && !write->region.over_share &&
+        put->length > rndv->config.chunk_size) {
         atomic_store(&rndv->whole_refused, true);
     }
     /* This chunk alone: REGX_DENIED would be of the peer's memory, and permanent. */

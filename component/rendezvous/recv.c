@@ -234,7 +234,7 @@ regx_status_t regx_recv_register(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx
 
     chunk->written = 0;
     if (status != REGX_OK) {
-        regx_refusal_tally(rndv, REGX_RECEIVER, status, base, chunk->length);
+        regx_refusal_tally(rndv, REGX_RECEIVER, status, &chunk->region, base, chunk->length);
         recv->buffer_suspect |= status == REGX_DENIED;
     } else {
         regx_recv_set_start(recv, chunk);

@@ -7,16 +7,18 @@
 
 #include "base/memlock.h"
 
-typedef enum reason { LIMIT, ROOM, MEMORY, GONE, READ_ONLY, OTHER, REASONS } reason_t;
+typedef enum reason { LIMIT, SHARE, ROOM, MEMORY, GONE, READ_ONLY, OTHER, REASONS } reason_t;
 
 static const char *const texts[][REASONS] = {
     [REGX_SENDER] = {[LIMIT] = "sender: over the limit of locked memory",
+                     [SHARE] = "sender: over btl_regx_once_bytes",
                      [ROOM] = "sender: no room in kernel or device",
                      [MEMORY] = "sender: no memory to register",
                      [GONE] = "sender: not mapped",
                      [READ_ONLY] = "sender: not readable",
                      [OTHER] = "sender: registration refused"},
     [REGX_RECEIVER] = {[LIMIT] = "receiver: over the limit of locked memory",
+                       [SHARE] = "receiver: over btl_regx_once_bytes",
                        [ROOM] = "receiver: no room in kernel or device",
                        [MEMORY] = "receiver: no memory to register",
                        [GONE] = "receiver: not mapped",
@@ -52,7 +54,7 @@ static reason_t look_at_mappings(regx_end_t end, uintptr_t start, uintptr_t beyo
     return at < beyond ? reason : OTHER;
 }
 
-/* Whether the limit of locked memory, or else kernel or device, had no room for it. */
+/* Who had no room for it: the limit of locked memory, or else kernel or device. */
 static reason_t look_at_limit(uintptr_t start, size_t length)
 {
     const uint64_t limit = regx_memlock_limit(), page = (uint64_t)sysconf(_SC_PAGESIZE);
@@ -61,15 +63,24 @@ static reason_t look_at_limit(uintptr_t start, size_t length)
     return limit != REGX_MEMLOCK_NONE && regx_memlock_pinned() + pages > limit ? LIMIT : ROOM;
 }
 
-void regx_refusal_tally(regx_rndv_t *rndv, regx_end_t end, regx_status_t status, const void *base,
-                        size_t length)
+/* Why there was no memory. */
+static reason_t short_of(const regx_region_t *refused, uintptr_t start, size_t length, bool looks)
+{
+    if (refused->over_share) {
+        return SHARE;
+    }
+    return looks ? look_at_limit(start, length) : MEMORY;
+}
+
+void regx_refusal_tally(regx_rndv_t *rndv, regx_end_t end, regx_status_t status,
+                        const regx_region_t *refused, const void *base, size_t length)
 {
     const bool looks = atomic_fetch_add(&rndv->refusals, 1) < REGX_REFUSALS_LOOKED_INTO;
     const uintptr_t start = (uintptr_t)base;
     reason_t reason = OTHER;
 
     if (status == REGX_NO_MEMORY) {
-        reason = looks ? look_at_limit(start, length) : MEMORY;
+        reason = short_of(refused, start, length, looks);
     } else if (status == REGX_DENIED && looks) {
         reason = look_at_mappings(end, start, start + length);
     }

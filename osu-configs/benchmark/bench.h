@@ -12,10 +12,11 @@
 #include "content.h"
 
 #define MESSAGE_MAX ((size_t)1 << 30)
+#define FREED_MIN 64       // bytes of a buffer that is to be known again
 #define LARGE_MESSAGE 8192 // above it, OSU does fewer iterations
 
 enum mode { LATENCY, BW, BIBW, PERCENTILES, SENDRECV, HALO, INCAST };
-enum buffers { SAME, ROTATE, SLIDE, FRESH, STRIDED, BUFFERED, TOUCHED };
+enum buffers { SAME, ROTATE, SLIDE, FRESH, FREED, STRIDED, BUFFERED, TOUCHED };
 
 struct settings {
     enum mode mode;
@@ -49,6 +50,8 @@ struct bench {
     int items;           // of that type
     MPI_Datatype column; // the same for a column of a halo, of which a message has one
     unsigned long wrong; // messages with wrong content, at this rank
+    unsigned long freed,
+        came_back; // FREED buffers that this rank had, and how many malloc gave again
 };
 
 __attribute__((format(printf, 2, 3))) void fail(const struct bench *b, const char *format, ...);

@@ -17,9 +17,47 @@
 #define TOUCHED_MAX ((size_t)1 << 30)   // the same
 #define COLUMN_PIECE 8                  // bytes of a column in each row of a halo's grid
 
+// ---- freed and allocated again ------------------------------------------------------------------
+
+// A block is marked in its middle, where malloc keeps nothing of its own: if it is given again in the
+// same place with the same pages, the mark is still there. Pages that the kernel has taken back come
+// again as zeroes.
+static volatile uint64_t *mark_of(unsigned char *buffer, size_t bytes)
+{
+    return (volatile uint64_t *)(buffer + bytes / 2 / sizeof(uint64_t) * sizeof(uint64_t));
+}
+
+static uint64_t mark_at(const unsigned char *buffer, size_t bytes)
+{
+    return ~(uint64_t)(uintptr_t)buffer ^ bytes;
+}
+
+static void free_marked(unsigned char *buffer, size_t bytes)
+{
+    *mark_of(buffer, bytes) = mark_at(buffer, bytes);
+    free(buffer);
+}
+
+static unsigned char *allocate(struct bench *b, size_t bytes)
+{
+    unsigned char *buffer = malloc(bytes);
+    b->freed++;
+    if (buffer == NULL)
+        fail(b, "cannot allocate %zu bytes", bytes);
+    else if (*mark_of(buffer, bytes) == mark_at(buffer, bytes))
+        b->came_back++;
+    return buffer;
+}
+
+// ---- memory --------------------------------------------------------------------------------------
+
 static void map_each(struct bench *b, unsigned char **buffers, size_t count, size_t bytes)
 {
     for (size_t i = 0; i < count; i++) {
+        if (b->set.buffers == FREED) {
+            buffers[i] = allocate(b, bytes);
+            continue;
+        }
         if (b->set.owned) {
             MPI_Alloc_mem((MPI_Aint)bytes, MPI_INFO_NULL, &buffers[i]);
             continue;
@@ -43,6 +81,8 @@ static void unmap(const struct bench *b, unsigned char *buffer)
 {
     if (b->set.owned)
         MPI_Free_mem(buffer);
+    else if (b->set.buffers == FREED)
+        free_marked(buffer, b->mapped);
     else
         munmap(buffer, b->mapped);
 }
@@ -97,9 +137,14 @@ static int make_type(const struct bench *b, size_t size, size_t piece, MPI_Datat
     return 1;
 }
 
+static bool is_new_each_time(const struct bench *b)
+{
+    return b->set.buffers == FRESH || b->set.buffers == FREED;
+}
+
 void begin_size(struct bench *b, size_t size)
 {
-    size_t bytes = b->set.buffers == FRESH ? 0 : buffer_bytes(b, size);
+    size_t bytes = is_new_each_time(b) ? 0 : buffer_bytes(b, size);
     b->items = make_type(b, size, b->set.buffers == STRIDED ? b->set.places : size, &b->type);
     if (b->set.mode == HALO && size < COLUMN_PIECE)
         fail(b, "the messages of a halo have at least %d bytes", COLUMN_PIECE);
@@ -155,7 +200,7 @@ static unsigned char filling(uint64_t iteration)
 
 void prepare(struct bench *b, size_t size, uint64_t iteration)
 {
-    bool fresh = b->set.buffers == FRESH;
+    bool fresh = is_new_each_time(b);
     if (!fresh && !b->set.check)
         return; // as OSU: nothing happens between iterations
     if (fresh) {
@@ -221,7 +266,7 @@ void read_message(const struct bench *b, const unsigned char *message)
     __asm__ volatile("" : : "r"(sum)); // the sum is wanted
 }
 
-// ---- memory ----------------------------------------------------------------------------------
+// ---- how many --------------------------------------------------------------------------------
 
 // To check every message, each of a window has a buffer of its own, where that is not too much
 // memory: in one buffer, what the last message writes hides what the others did. So it is where
@@ -232,7 +277,7 @@ static size_t count_of(const struct bench *b, int messages)
     size_t fit = CHECKED_MAX / extent(b, b->set.max);
     if (b->set.buffers == ROTATE)
         return b->set.places;
-    if (b->set.buffers == FRESH)
+    if (is_new_each_time(b))
         return window;
     if (b->set.buffers == TOUCHED || is_for_groups(b->set.mode)) {
         if (window > TOUCHED_MAX / extent(b, b->set.max))
@@ -270,7 +315,7 @@ void open_buffers(struct bench *b)
     b->receive = table(b, b->targets, sizeof *b->receive);
     b->send_request = table(b, (size_t)b->part.sends, sizeof(MPI_Request));
     b->receive_request = table(b, (size_t)b->part.receives, sizeof(MPI_Request));
-    if (b->set.buffers != FRESH)
+    if (!is_new_each_time(b))
         map_all(b, buffer_bytes(b, b->set.max));
     if (b->set.buffers == BUFFERED)
         attach(b);

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from statistics import median
 
 from comparing.columns import MISSING, number, panels
+from comparing.paging import FOR_WANT, NAMES
 from comparing.path import COUNTS
 from comparing.phase import MIXED, PHASES, UNMEASURED
-from comparing.result import PEER, REFERENCE, REGX, Arm, Group, Results, Run
+from comparing.result import CAME_BACK, PEER, REFERENCE, REGX, Arm, Group, Results, Run
 from comparing.size import show
 
 WIDE_FROM = 0.2  # of the median: a spread from run to run that is said
@@ -152,16 +153,22 @@ class Block:
     def compares_backends(self) -> bool:
         return len({run.backend for run in self.runs if run.arm.kind == REGX}) > 1
 
+    def has_paged(self) -> bool:
+        """Whether the node's memory was too little for some run."""
+        return any(run.counts.get(name) for run in self.runs for name in FOR_WANT)
+
     def render(self, width: int) -> list[str]:
         first = ["size"] + [line for size in self.sizes for line in (show(size), "")]
         columns = [
             [self.header(arm)] + [line for size in self.sizes for line in self.cell(arm, size)]
             for arm in self.arms
         ]
-        if self.compares_backends():
-            first += COUNTS
-            for column, arm in zip(columns, self.arms):
-                column += [self.counts(arm, name) for name in COUNTS]
+        names = COUNTS if self.compares_backends() else ()
+        names += (CAME_BACK,) if any(CAME_BACK in run.counts for run in self.runs) else ()
+        names += tuple(NAMES.values()) if self.has_paged() else ()
+        first += names
+        for column, arm in zip(columns, self.arms):
+            column += [self.counts(arm, name) for name in names]
         lines = [self.title()]
         for panel in panels(first, columns, width):
             lines += [""] + [line for line in panel if line]

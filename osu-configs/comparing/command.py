@@ -87,7 +87,7 @@ def compare(asked: argparse.Namespace) -> int:
     machine = None
     if asked.rdma:
         rows = [rdma.over_verbs(row) for row in rows]
-        machine = rdma.emulated(found, asked)
+        machine = rdma.emulated(found, asked, rows)
     if machine:
         suite = machine.take(suite, found.companion)
     rows, left_out = available(rows, suite)
@@ -158,6 +158,9 @@ def measure(
     runner.heed_signals()
     session = Session(plan, launcher, suite, runner, folder.reports)
     session.results.left_out = left_out
+    if not launcher.rdma:
+        wants = [row.name for row in rows if row.memory or row.swap]
+        session.results.memory_not_heeded = wants
     results = session.carry_out(lambda so_far: folder.write(so_far, facts, rows))
     folder.write(results, facts, rows)
     return present(results, folder, found)

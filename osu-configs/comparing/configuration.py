@@ -16,12 +16,13 @@ from comparing.trouble import Trouble
 
 DEFAULTS = "defaults"
 PER_BENCHMARK = ("sizes", "full", "options", "buffers", "ranks")  # may be written KEY.BENCHMARK
-KEYS = ("mca", "environment", "openmpi", "memlock", "benchmark", "timeout")
+KEYS = ("mca", "environment", "openmpi", "memlock", "memory", "swap", "benchmark", "timeout")
 KEYS += PER_BENCHMARK
-BUFFERS = re.compile(r"same|fresh|buffered|touched|(rotate|slide|strided):[1-9][0-9]{0,5}")
+BUFFERS = re.compile(r"same|fresh|freed|buffered|touched|(rotate|slide|strided):[1-9][0-9]{0,5}")
 # Of a benchmark's options, what compare sets.
 OWN_OPTIONS = ("-m", "-c", "-b")
 OWN_LONG_OPTIONS = ("--message-size", "--validation", "--buffer-num", "--buffers")
+MIB = 1 << 20
 ITERATIONS = re.compile(r"(?:^| )(?:-i|--iterations)[ =]?([0-9]+)")
 
 
@@ -62,6 +63,8 @@ class Row:
     timeout: float
     cases: tuple[Case, ...]
     where: str = field(compare=False)  # FILE:LINE, for messages
+    memory: int = 0  # MiB of the emulated machine's; 0: as it has by default
+    swap: int = 0  # likewise
 
     def parameter(self, name: str) -> str | None:
         return dict(self.mca).get(name)
@@ -196,6 +199,8 @@ class _File:
             timeout=self.timeout(section),
             cases=tuple(cases),
             where=f"{self.file}:{self.line(section)}",
+            memory=self.mebibytes(section, "memory"),
+            swap=self.mebibytes(section, "swap"),
         )
 
     def words(self, section: str, key: str, required: bool = False) -> list[str]:
@@ -219,8 +224,8 @@ class _File:
         for choice in choices:
             if not BUFFERS.fullmatch(choice):
                 raise self.trouble(
-                    f'unknown buffers "{choice}"; allowed: same, fresh, rotate:N, slide:N, '
-                    "strided:N, buffered, touched",
+                    f'unknown buffers "{choice}"; allowed: same, fresh, freed, rotate:N, '
+                    "slide:N, strided:N, buffered, touched",
                     section,
                     key,
                 )
@@ -320,6 +325,18 @@ class _File:
             return str(parse(value))
         except ValueError as error:
             raise self.trouble(f"memlock: {error}, or unlimited", section, "memlock") from None
+
+    def mebibytes(self, section: str, key: str) -> int:
+        value = self.parser[section].get(key)
+        if not value:
+            return 0
+        try:
+            size = parse(value)
+        except ValueError as error:
+            raise self.trouble(f"{key}: {error}", section, key) from None
+        if size % MIB:
+            raise self.trouble(f'{key}: "{value}" is no whole number of MiB', section, key)
+        return size // MIB
 
     def timeout(self, section: str) -> float:
         value = self.parser[section].get("timeout") or "120"

@@ -219,6 +219,10 @@ class Output:
     title: str
     values: dict[int, float]
     valid: dict[int, bool] | None  # None: this version checks no content
+    came_back: int | None = None  # buffers that malloc gave again with their pages
+
+
+CAME_BACK = re.compile(r"# came back with its pages: (\d+) of \d+ buffers")
 
 
 class NotOutput(Exception):
@@ -232,7 +236,7 @@ def parse(text: str, unit: str, name: str = "") -> Output:
     All have a first column of sizes and a header "# Size" that names the others with their units.
     Lines that begin with neither "#" nor a size come from launchers and libraries.
     """
-    title, columns = "", ""
+    title, columns, came_back = "", "", None
     values: dict[int, float] = {}
     valid: dict[int, bool] = {}
     for line in text.splitlines():
@@ -241,6 +245,8 @@ def parse(text: str, unit: str, name: str = "") -> Output:
             if re.match(r"# *Size\b", line):
                 columns = line
             title = title or line.lstrip("# ")
+            if again := CAME_BACK.match(line):
+                came_back = (came_back or 0) + int(again[1])
             continue
         words = line.split()
         if not columns or len(words) < 2 or not words[0].isdecimal():
@@ -256,7 +262,7 @@ def parse(text: str, unit: str, name: str = "") -> Output:
             valid[int(words[0])] = words[-1] == "Pass"
     if not columns:
         raise NotOutput('it printed no header "# Size …"')
-    return Output(title, values, valid if columns.endswith("Validation") else None)
+    return Output(title, values, valid if columns.endswith("Validation") else None, came_back)
 
 
 def _column(columns: str, unit: str, name: str) -> int:

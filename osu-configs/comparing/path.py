@@ -26,7 +26,8 @@ FRAGMENT_SHARE = 0.93  # of 64 KiB or more, without the 4 KiB that go ahead
 
 # What became of the buffers, in the report's words; both ranks added up.
 ONE_SIDED = ("onesided_puts", "onesided_gets", "onesided_atomics")
-COUNTS = ("hits", "misses", "uncached", "registrations", "invalidations")
+COUNTS = ("hits", "misses", "uncached", "registrations", "evictions", "invalidations",
+          "messages_fallback")  # fmt: skip
 
 
 @dataclass(frozen=True)

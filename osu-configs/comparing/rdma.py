@@ -41,7 +41,22 @@ def purpose() -> str:
     return "rdma" if device_is_here() else "machine"
 
 
-def emulated(found: Installation, asked: argparse.Namespace) -> "Machine | None":
+def machine_options(rows: list[Row]) -> list[str]:
+    """What memory the rows want the emulated machine to have, which is one for all of them."""
+    first = rows[0]
+    for row in rows:
+        if (row.memory, row.swap) != (first.memory, first.swap):
+            raise Trouble(
+                f"{row.where}: another memory or swap than in {first.where}; wanted: the same in all"
+                " rows, which run in one machine"
+            )
+    options = ["--memory", str(first.memory)] if first.memory else []
+    return options + (["--swap", str(first.swap)] if first.swap else [])
+
+
+def emulated(
+    found: Installation, asked: argparse.Namespace, rows: list[Row]
+) -> "Machine | None":
     """The machine that has an RDMA device, unless this one does."""
     if device_is_here():
         return None
@@ -50,7 +65,7 @@ def emulated(found: Installation, asked: argparse.Namespace) -> "Machine | None"
             raise Trouble(
                 f"--{option}: there is no RDMA device here, and the emulated machine is one node"
             )
-    return Machine(found)
+    return Machine(found, machine_options(rows))
 
 
 def over_verbs(row: Row) -> Row:
@@ -64,16 +79,17 @@ class Machine:
     """The emulated machine, for one call of a command of ours. Another call may be using it too: what
     they share is replaced, never removed, and what is one call's own has a folder of its own."""
 
-    def __init__(self, installation: Installation) -> None:
+    def __init__(self, installation: Installation, options: list[str]) -> None:
+        """options: of test/machine/run."""
         self.installation = installation
+        self.options = options
         self.folder = BUILD / "rdma"  # what it is to see of what lies elsewhere
         self.folder.mkdir(parents=True, exist_ok=True)
         self.programs = self.folder  # of OSU
 
-    @staticmethod
-    def line(line: Line) -> str:
+    def line(self, line: Line) -> str:
         """A line that runs it there, as a person can paste it into a shell."""
-        return shlex.join([str(RUN), "--", *AROUND]) + f" {line}"
+        return shlex.join([str(RUN), *self.options, "--", *AROUND]) + f" {line}"
 
     def take(self, suite: osu.Suite, companion: Path) -> osu.Suite:
         """The same benchmarks, where it sees them."""
@@ -102,7 +118,8 @@ class Machine:
         status. Whoever interrupts us interrupts it, and it ends by itself."""
         own = Path(tempfile.mkdtemp(prefix="call-", dir=self.folder))
         output = own / "output"
-        words = [RUN, "--timeout", BOOT_SECONDS + patience, "--", *AROUND, *command]
+        words = [RUN, *self.options, "--timeout", BOOT_SECONDS + patience, "--"]
+        words += [*AROUND, *command]
         words += ["-f", *self._take_files(files, own)]
         words += ["--rdma", "--no-build", "--output", output]
         # In a session of its own: Ctrl-C in the terminal reaches us alone, and it once.

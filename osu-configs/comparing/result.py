@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 # faster, by another way of moving.
 REGX, PEER, REFERENCE = "regx", "peer", "reference"
 
+CAME_BACK = "came_back"  # the count of freed buffers that malloc gave again with their pages
+
 
 @dataclass(frozen=True)
 class Arm:
@@ -61,6 +63,7 @@ class Conditions:
     attempts: int  # the last of them is this one
     seconds: float
     others: float  # the share of the cores' time that other programs took
+    paging: dict[str, int] = field(default_factory=dict)  # of the node (paging.py)
 
 
 @dataclass(kw_only=True)
@@ -76,7 +79,8 @@ class Run(Conditions):
     transport: str = ""
     values: dict[int, float] = field(default_factory=dict)
     carried: str = ""  # by which paths of regx
-    counts: dict[str, int] = field(default_factory=dict)  # what became of the buffers (path.py)
+    # What became of the buffers (path.py), and the node's paging.
+    counts: dict[str, int] = field(default_factory=dict)
     decisions: dict[str, int] = field(default_factory=dict)  # of auto, by reason
     problem: str | None = None  # the path was not proven
     failed: str | None = None
@@ -92,6 +96,8 @@ class Results:
     checks: list[Check] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)  # benchmarks that are not there
+    # Rows that ask for memory or swap of the emulated machine, and did not run with --rdma.
+    memory_not_heeded: list[str] = field(default_factory=list)
     interrupted: bool = False
     source: str = ""  # the file that the results were read from again; empty: just measured
 

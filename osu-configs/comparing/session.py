@@ -9,10 +9,11 @@ from comparing import osu, path, phase
 from comparing.awake import awake
 from comparing.launch import Interrupted, Launcher, Line, Outcome, Runner
 from comparing.load import Load
+from comparing.paging import Paging
 from comparing.phase import Mailbox
 from comparing.plan import Job, Plan, Step
 from comparing.progress import Progress
-from comparing.result import REFERENCE, Arm, Check, Conditions, Results, Run
+from comparing.result import CAME_BACK, REFERENCE, Arm, Check, Conditions, Results, Run
 
 ATTEMPTS = 1 + 3  # a run across which the phase changed is repeated at most three times
 PROBE_TIMEOUT = 90
@@ -146,12 +147,14 @@ class Session:
         failed = runs[0].failed
         proof = self._prove(job, report) if job.row.is_regx and not failed else None
         for run in runs:
+            run.counts |= conditions.paging
             if job.row.is_regx and failed:
                 run.problem = "path not proven, for the run did not end well"
             elif proof:
                 run.problem, run.carried = proof.problem, proof.carried
                 run.transport, run.backend = proof.transport, proof.backend
-                run.counts, run.decisions = proof.counts, proof.decisions
+                run.counts |= proof.counts
+                run.decisions = proof.decisions
         if failed:
             self.progress.say(f"{job.arm}: {failed}")
         for outcome in beside:
@@ -162,6 +165,8 @@ class Session:
         try:
             output = osu.parse(outcome.stdout, run.unit, column)
             run.title = output.title
+            if output.came_back is not None:
+                run.counts[CAME_BACK] = output.came_back
             wanted = job.case.sizes.sizes()
             run.values = {size: v for size, v in output.values.items() if size in wanted}
             run.failed = explain(outcome) or _gap(output, job)
@@ -193,8 +198,9 @@ class Session:
         """Runs, and again when the machine's phase changed meanwhile, but not for ever."""
         before = self.mailbox.last if self.mailbox.last is not None else self.mailbox.measure()
         for attempt in range(1, ATTEMPTS + 1):
-            load = Load()
+            load, paging = Load(), Paging()
             outcome = once()
+            paged = paging.counts()
             # Soft-RoCE works in threads of the kernel, which look like other programs.
             others = load.others() if not self.launcher.rdma else 0.0
             after = self.mailbox.measure()
@@ -207,6 +213,7 @@ class Session:
             attempts=attempt,
             seconds=outcome.seconds,
             others=others,
+            paging=paged,
         )
 
     # ---- proof

@@ -5,7 +5,7 @@ from comparing import load, osu, report, summary
 from comparing.block import WIDE_FROM, Block, blocks
 from comparing.path import COUNTS
 from comparing.phase import MIXED
-from comparing.result import REFERENCE, REGX, Results
+from comparing.result import CAME_BACK, REFERENCE, REGX, Results
 from comparing.size import show
 
 REGISTERS_FOR_FREE = ("uct",)  # transports; processes of a node copy from one another
@@ -90,8 +90,19 @@ def notes(results: Results) -> list[str]:
     lines += [f"FAILED: {arm}: {failed}" for arm, failed in failures.items()]
     if results.left_out:
         lines.append(f"Left out, for there is no OSU here: {', '.join(results.left_out)}.")
+    if results.memory_not_heeded:
+        lines.append(
+            "memory and swap are those of this machine, and not what these rows ask for, without"
+            f" --rdma: {', '.join(results.memory_not_heeded)}."
+        )
     lines += _path_notes(results)
     lines += _registration_notes(results)
+    lines += _paging_notes(results)
+    if any(CAME_BACK in run.counts for run in results.runs):
+        lines.append(
+            f"{CAME_BACK}: buffers that malloc gave again with their pages, of both ranks. With freed"
+            " buffers every hit is by such memory: one for each chunk of a message, at either end."
+        )
     for run in results.executions():
         if run.phase == MIXED and not run.failed and run.arm.kind != REFERENCE:
             before, after = run.mailbox
@@ -162,6 +173,15 @@ def _registration_notes(results: Results) -> list[str]:
             " compare these lines of the table."
         )
     return lines
+
+
+def _paging_notes(results: Results) -> list[str]:
+    if not any(block.has_paged() for block in blocks(results)):
+        return []
+    return [
+        "major_faults, swapped_in and swapped_out (pages), killed (processes, for lack of memory): of"
+        " the whole node while the run lasted."
+    ]
 
 
 def _path_notes(results: Results) -> list[str]:

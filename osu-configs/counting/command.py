@@ -43,7 +43,7 @@ def count(asked: argparse.Namespace) -> int:
     rows = configuration.read(asked.files, False)
     found = installation.found(asked, rdma.purpose())
     rows = configuration.for_openmpi(rows, found.openmpi[0])
-    machine = rdma.emulated(found, asked) if asked.rdma else None
+    machine = rdma.emulated(found, asked, rows) if asked.rdma else None
     if not machine and not rdma.device_is_here():
         raise Trouble("no RDMA device here; --rdma counts in an emulated machine that has one", 1)
     folder = Path() if asked.dry_run else output.folder(asked.output, "counts")

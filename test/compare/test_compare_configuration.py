@@ -132,6 +132,8 @@ def test_without_full_sizes_full_takes_the_usual_ones(tmp_path: Path) -> None:
         ("[one]", "[one]\nenvironment = A", 6, 'malformed environment "A"; wanted: NAME=VALUE'),
         ("[one]", "[one]\nopenmpi = 4.1", 6, "malformed openmpi; wanted: major versions"),
         ("[one]", "[one]\nmemlock = 8MB", 6, 'memlock: malformed size "8MB"; allowed: 1 to 1G'),
+        ("[one]", "[one]\nmemory = 8MB", 6, 'memory: malformed size "8MB"; allowed: 1 to 1G'),
+        ("[one]", "[one]\nswap = 1000K", 6, 'swap: "1000K" is no whole number of MiB'),
         ("[one]", "[one]\ntimeout = soon", 6, 'malformed timeout "soon"; allowed: 1 to 99999'),
     ],
 )

@@ -122,7 +122,7 @@ def test_another_wire_than_the_one_named(
 
 
 def test_what_became_of_the_buffers_is_added_up(tmp_path: Path) -> None:
-    proof = prove(tmp_path, "bounce", bytes_bounce=MIB, hits=3, registrations=1, evictions=9)
+    proof = prove(tmp_path, "bounce", bytes_bounce=MIB, hits=3, registrations=1, query_refused=9)
     assert proof.counts == {"hits": 6, "registrations": 2}
 
 

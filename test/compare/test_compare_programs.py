@@ -12,6 +12,7 @@ from standins import TOP, WATCHDOG
 
 from comparing import osu
 
+MIB = 1 << 20
 FLAGS = ["-std=c11", "-O2", "-Wall", "-Wextra", "-Wshadow", "-Wconversion", "-Werror"]
 
 # Between the companion and MPI: of the 5th message or window of TAMPER_BYTES or more that is
@@ -204,6 +205,27 @@ def test_one_lost_message_of_a_window_is_seen(
     assert "size 4096, iteration 0, message 2: first wrong byte at 0" in done.stderr
 
 
+# malloc as it is gives 1 MiB back to the kernel at each free; told not to, it never does.
+KEEPING = {"MALLOC_TOP_PAD_": str(64 << 20), "MALLOC_TRIM_THRESHOLD_": str(1 << 30),
+           "MALLOC_MMAP_THRESHOLD_": str(32 << 20)}  # fmt: skip
+GIVING_BACK = {"MALLOC_MMAP_THRESHOLD_": "65536"}
+
+
+@pytest.mark.parametrize("test", ["latency", "bw", "bibw"])
+@pytest.mark.parametrize("keeps", [False, True])
+def test_freed_buffers_that_come_back_are_counted(companion: Path, test: str, keeps: bool) -> None:
+    options = ["-m", f"{MIB}:{MIB}", "-i", "3", "-x", "1", "-W", "5", "-c", "-b", "freed"]
+    done = mpirun(companion, test, *options, **(KEEPING if keeps else GIVING_BACK))
+    assert done.returncode == 0, done.stderr
+    output = osu.parse(done.stdout, osu.BENCHMARKS[f"companion_{test}"].unit)
+    assert output.valid == {MIB: True}
+    buffers = 4 * (1 if test == "latency" else 5)  # each rank has as many to send and to receive
+    assert f" of {4 * buffers} buffers" in done.stdout
+    # All but the first iteration's; MPI allocates meanwhile, too.
+    assert output.came_back is not None
+    assert output.came_back >= 2 * buffers if keeps else output.came_back == 0, done.stdout
+
+
 def test_sizes_that_pieces_do_not_divide_are_refused(companion: Path) -> None:
     done = mpirun(companion, "bw", "-m", "25:100", "-b", "strided:64")
     assert done.returncode != 0
@@ -233,14 +255,17 @@ def test_companion_prints_as_osu_does(companion: Path) -> None:
         (["bw", "-i", "-1"], "-i wants a number"),
         (["bw", "-x", "two"], "-x wants a number"),
         (["bw", "-W", "0"], "-W wants a number"),
-        (["bw", "-b", "rotate:0"], "-b wants same, fresh, rotate:N, slide:N, strided:N, buffered"),
-        (["bw", "-b", "slide:"], "-b wants same, fresh, rotate:N"),
-        (["bw", "-b", "strided"], "-b wants same, fresh, rotate:N"),
+        (["bw", "-b", "rotate:0"],
+         "-b wants same, fresh, freed, rotate:N, slide:N, strided:N, buffered"),
+        (["bw", "-b", "slide:"], "-b wants same, fresh, freed, rotate:N"),
+        (["bw", "-b", "strided"], "-b wants same, fresh, freed, rotate:N"),
         (["bw", "-b"], "unknown option, or one without its value"),
         (["bw", "--huge"], "unknown option, or one without its value"),
         (["percentiles", "-i", "999"], "percentiles want 1000 iterations or more"),
         (["percentiles", "-c"], "percentiles check no contents; latency moves the same messages"),
         (["sendrecv", "-b", "fresh"], "sendrecv and incast have buffers same or touched, halo"),
+        (["bw", "-b", "freed", "-o", "-m", "64:64"], "freed buffers are malloc's, not MPI_Alloc_mem"),
+        (["bw", "-b", "freed"], "freed buffers are marked, and want messages of 64 bytes or more"),
         (["halo", "-b", "touched"], "sendrecv and incast have buffers same or touched, halo"),
     ],
 )

@@ -150,6 +150,41 @@ def test_memlock_limits_every_rank(tree: Tree, value: str, bytes_: str) -> None:
     assert [words in call for call in tree.calls()] == ["pml ucx" in call for call in tree.calls()]
 
 
+def test_the_machine_has_the_memory_that_the_rows_want(tree: Tree) -> None:
+    rows = ROWS.replace("[defaults]", "[defaults]\nmemory = 512M\nswap = 1G")
+    subprocess.run([tree.path / "component/config/setup"], check=True, stderr=subprocess.DEVNULL)
+    dry = tree.run("--rdma", "--dry-run", "-f", tree.write("dry.conf", rows))
+    done, _ = tree.compare(rows, "--rdma")
+    assert done.returncode == 0, done.stderr
+    (call,) = of_machine(tree)
+    assert call.split()[1:5] == ["--memory", "512", "--swap", "1024"], call
+    lines = [line for line in dry.stdout.splitlines() if not line.startswith("#")]
+    words = shlex.join([str(tree.path / "test/machine/run"), *call.split()[1:5], *AROUND])
+    assert lines and all(line.startswith(words) for line in lines), dry.stdout
+
+
+@pytest.mark.parametrize("options", [[], ["--rdma"]])
+def test_without_rdma_the_table_says_that_memory_is_not_heeded(
+    tree: Tree, options: list[str]
+) -> None:
+    done, _ = tree.compare(ROWS.replace("[defaults]", "[defaults]\nmemory = 512M"), *options)
+    assert done.returncode == 0, done.stderr
+    notes = [line for line in done.stdout.splitlines() if line.startswith("memory and swap are ")]
+    assert len(notes) == (not options), done.stdout
+    assert not notes or notes[0].endswith("without --rdma: bounce, uct, ucx."), notes
+
+
+def test_rows_that_want_different_machines_are_refused(tree: Tree) -> None:
+    rows = ROWS.replace("[ucx]", "[ucx]\nmemory = 512M")
+    file = tree.write("rows.conf", rows)
+    done = tree.run("--rdma", "-f", file)
+    assert done.returncode == 2 and not (tree.path / "calls").exists()
+    assert done.stderr.splitlines()[-1] == (
+        f"compare: {file}:9: another memory or swap than in {file}:5; wanted: the same in all rows,"
+        " which run in one machine"
+    )
+
+
 LOCK = """\
 import ctypes, mmap
 memory = mmap.mmap(-1, 4 << 20)

@@ -223,6 +223,34 @@ def test_few_benchmarks_need_no_summary() -> None:
     assert "geometric mean" not in table.render(found, 160)
 
 
+# ---- counts
+
+
+def test_what_the_node_paged_stands_below_the_figures() -> None:
+    odp, ucx = arm("odp", REGX), arm("ucx", PEER)
+    none = {"major_faults": 0, "swapped_in": 0, "swapped_out": 0, "killed": 0}
+    found = results(run(odp, 30, counts={"hits": 9, **none}), run(ucx, 20, counts=dict(none)))
+    assert "swapped_in" not in table.render(found, 160)
+    found.runs[0].counts |= {"major_faults": 5}  # of a file that was read
+    assert "major_faults" not in table.render(found, 160)
+    found.runs[0].counts |= {"swapped_in": 700}
+    lines = table.render(found, 160).splitlines()
+    shown = {line.split()[0]: line.split()[1:] for line in lines if line.startswith(" ")}
+    assert shown["swapped_in"] == ["700", "0"] and shown["major_faults"] == ["5", "0"]
+    assert shown["killed"] == ["0", "0"] and "hits" not in shown  # of one backend
+    assert any(line.startswith("major_faults, swapped_in and swapped_out") for line in lines)
+
+
+def test_buffers_that_came_back_stand_beside_the_hits() -> None:
+    hooks, none = arm("hooks", REGX), arm("none", REGX)
+    found = results(run(hooks, 30, backend="hooks", counts={"hits": 40, "came_back": 10}),
+                    run(none, 20, backend="none", counts={"hits": 0, "came_back": 12}))
+    lines = table.render(found, 160).splitlines()
+    shown = {line.split()[0]: line.split()[1:] for line in lines if line.startswith(" ")}
+    assert shown["hits"] == ["40", "0"] and shown["came_back"] == ["10", "12"]
+    assert any(line.startswith("came_back: buffers that malloc gave again") for line in lines)
+
+
 # ---- what auto chose
 
 

@@ -22,6 +22,7 @@ BAD = {
     "auto_choice": ["together", "64K:", "64K:auto", "8K:read", "48K:read", ":read"],
     "backend": ["magic", "ODP", "HOOKS", "hooks+", "notifier+hooks", "hooks,notifier", ""],
     "cache_bytes": ["0", "-1", "1", "64Q", "lots", "Unlimited", HUGE],
+    "once_bytes": ["0", "-1", "1", "64Q", "lots", "Unlimited", HUGE],
     "cache_count": ["0", "-1", "4Q", "many", "auto", "1048577", HUGE],
     "admit": ["third", "0", "first,second", ""],
     "inuse": ["panic", "0"],

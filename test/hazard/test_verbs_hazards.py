@@ -64,6 +64,21 @@ def test_hazard_16_refusals_are_told_apart(verbs, side: str, how: list[str], why
     assert reasons == {f"{end}: buffer unmapped in mid-transfer": 1}, str(job)
 
 
+@pytest.mark.parametrize("backend", ["none", "hooks"])
+def test_hazard_16_more_under_way_than_may_be_pinned(verbs, backend: str) -> None:
+    """What finds no room among the registrations for one use bounces; the kernel is asked what is
+    pinned. (On a machine with less memory than that: test_working_set.py.)"""
+    once, own = 4 * MIB, 32 * MIB  # own: pool and buffers of the transport, at the most
+    job = verbs("working_set", 32, 2 * MIB, 2, once + own, mca={"btl_base_verbose": 10}, regx={
+        "rendezvous": "direct", "backend": backend, "cache_bytes": "1M", "once_bytes": once})
+    job.checked(ranks=2).over("verbs")
+    assert job.stderr.count(f"at most {once // 2} bytes at a time to send from") == 2, str(job)
+    reasons = job.reasons("fallbacks")
+    assert any(reason.endswith(": over btl_regx_once_bytes") for reason in reasons), str(job)
+    assert job.total("messages_direct") > 0 and job.total("messages_fallback") > 0, str(job)
+    assert 0 < job.most("registered_high") <= once, str(job)
+
+
 @pytest.mark.parametrize("cache", [{"cache_count": 1}, {"cache_bytes": "1M"}], ids=str)
 @pytest.mark.parametrize("backend", CACHING)
 def test_hazard_17_little_of_everything(verbs, tmp_path: Path, seed: int, backend: str,

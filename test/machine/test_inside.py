@@ -121,3 +121,12 @@ def test_without_paging(seed: int) -> None:
     """The other kernel: the same wire, fewer of the kernel's ways to tell of changed memory."""
     out = inside([*PYTEST, SHORT, "-k", "short", f"--seed={seed}"], "--kernel", WITHOUT_PAGING)
     assert " passed" in out and "skipped" not in out, out
+
+
+def test_messages_larger_than_memory(full: bool) -> None:
+    """In a machine that has less memory than they take."""
+    if not full:
+        pytest.skip("with --full: ten minutes of swapping and more")
+    out = inside([*PYTEST, "test/hazard/test_working_set.py"], "--memory", "512", "--swap", "1024",
+                 timeout=7200)
+    assert " passed" in out and "skipped" not in out, out

@@ -4,6 +4,9 @@
  */
 #include "../unit.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
+
 #include "registration/registration.h"
 
 typedef struct fake {
@@ -148,12 +151,168 @@ static void a_refusal_is_told_and_leaves_nothing(void **state)
     }
 }
 
+/* ---- no more at a time than is allowed ---- */
+
+enum { BOUND = 10000 };
+
+static void open_bounded(regx_registry_t *registry, fake_t *fake, regx_counters_t *counters)
+{
+    const regx_cache_config_t config = {.once_bytes = (uint64_t)2 * BOUND};
+
+    fake->transport.ops = &fake_ops;
+    assert_int_equal(
+        regx_registry_open(registry, &regx_backend_none, NULL, &config, &fake->transport, counters),
+        REGX_OK);
+}
+
+static regx_status_t use(regx_registry_t *registry, size_t length, regx_region_t *region)
+{
+    return regx_region_acquire(registry, buffer, length, REGX_ACCESS_LOCAL, region);
+}
+
+static void what_would_pin_too_much_is_refused(void **state)
+{
+    regx_counters_t counters = {0};
+    fake_t fake = {.transport = {.registers = true}};
+    regx_registry_t registry;
+    regx_region_t first, second, third;
+
+    (void)state;
+    open_bounded(&registry, &fake, &counters);
+    assert_int_equal(use(&registry, BOUND + 1, &first), REGX_NO_MEMORY);
+    for (unsigned i = 0; i < 3; i++) {
+        assert_int_equal(use(&registry, BOUND - 1000, &first), REGX_OK);
+        assert_int_equal(use(&registry, 1001, &second), REGX_NO_MEMORY);
+        assert_int_equal(use(&registry, 1000, &second), REGX_OK);
+        assert_int_equal(use(&registry, 1, &third), REGX_NO_MEMORY);
+        /* The other direction has as much. */
+        assert_int_equal(
+            regx_region_acquire(&registry, buffer, BOUND, REGX_ACCESS_REMOTE_WRITE, &third),
+            REGX_OK);
+        regx_region_release(&registry, &third);
+        regx_region_release(&registry, &first);
+        assert_int_equal(use(&registry, BOUND - 1000, &third), REGX_OK);
+        regx_region_release(&registry, &second);
+        regx_region_release(&registry, &third);
+    }
+    assert_int_equal(fake.regs, 12); /* the device was not asked for the others */
+    assert_int_equal(counters.registered_high, 2 * BOUND);
+    assert_int_equal(fake.live, 0);
+}
+
+/* Asks for more than there ever is, until it is to stop. */
+typedef struct greedy {
+    regx_registry_t *registry;
+    _Atomic unsigned asked;
+    _Atomic bool stop;
+} greedy_t;
+
+static void *ask_for_too_much(void *argument)
+{
+    greedy_t *greedy = argument;
+    regx_region_t region;
+    bool refused = true;
+
+    while (!atomic_load(&greedy->stop)) {
+        refused &= use(greedy->registry, 3 * BOUND, &region) == REGX_NO_MEMORY;
+        atomic_fetch_add(&greedy->asked, 1);
+    }
+    return refused ? greedy : NULL;
+}
+
+static void what_never_fits_takes_no_room_from_others(void **state)
+{
+    enum { USES = 200000 };
+    regx_counters_t counters = {.threads = true};
+    fake_t fake = {.transport = {.registers = true}};
+    regx_registry_t registry;
+    greedy_t greedy = {.registry = &registry};
+    regx_region_t region;
+    pthread_t thread;
+    void *refused;
+    unsigned tried = 0, used = 0;
+
+    (void)state;
+    open_bounded(&registry, &fake, &counters);
+    assert_int_equal(pthread_create(&thread, NULL, ask_for_too_much, &greedy), 0);
+    for (; tried < USES || atomic_load(&greedy.asked) < USES; tried++) {
+        if (use(&registry, BOUND, &region) == REGX_OK) {
+            regx_region_release(&registry, &region);
+            used++;
+        }
+    }
+    atomic_store(&greedy.stop, true);
+    assert_int_equal(pthread_join(thread, &refused), 0);
+    assert_non_null(refused);
+    assert_int_equal(used, tried);
+}
+
+static void what_the_device_refuses_takes_no_room(void **state)
+{
+    regx_counters_t counters = {0};
+    fake_t fake = {.transport = {.registers = true}, .refuse = 1, .refusal = REGX_DENIED};
+    regx_registry_t registry;
+    regx_region_t region;
+
+    (void)state;
+    open_bounded(&registry, &fake, &counters);
+    assert_int_equal(use(&registry, BOUND, &region), REGX_DENIED);
+    assert_int_equal(use(&registry, BOUND, &region), REGX_OK);
+    regx_region_release(&registry, &region);
+}
+
+static void where_nothing_is_pinned_nothing_is_bounded(void **state)
+{
+    regx_counters_t counters = {0};
+    fake_t fake = {0};
+    regx_registry_t registry;
+    regx_region_t regions[2];
+
+    (void)state;
+    open_bounded(&registry, &fake, &counters);
+    for (unsigned i = 0; i < 2; i++) {
+        assert_int_equal(use(&registry, BOUND, &regions[i]), REGX_OK);
+    }
+    for (unsigned i = 0; i < 2; i++) {
+        regx_region_release(&registry, &regions[i]);
+    }
+}
+
+static void what_lasts_is_not_refused_and_takes_no_room(void **state)
+{
+    regx_counters_t counters = {0};
+    fake_t fake = {.transport = {.registers = true}};
+    regx_registry_t registry;
+    regx_lasting_t small, large;
+    regx_region_t region;
+
+    (void)state;
+    open_bounded(&registry, &fake, &counters);
+    for (unsigned i = 0; i < 3; i++) {
+        assert_int_equal(regx_lasting_acquire(&registry, buffer, 10, REGX_ACCESS_LOCAL, &small),
+                         REGX_OK);
+        assert_int_equal(
+            regx_lasting_acquire(&registry, buffer, 3 * BOUND, REGX_ACCESS_LOCAL, &large), REGX_OK);
+        assert_int_equal(use(&registry, BOUND, &region), REGX_OK);
+        regx_lasting_release(&registry, &large);
+        regx_lasting_release(&registry, &small);
+        assert_int_equal(use(&registry, 1, &large.region), REGX_NO_MEMORY);
+        regx_region_release(&registry, &region);
+    }
+    assert_int_equal(fake.live, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_use_registers_exactly_what_is_asked),
         cmocka_unit_test(overlapping_uses_are_apart),
         cmocka_unit_test(a_refusal_is_told_and_leaves_nothing),
+        cmocka_unit_test(what_would_pin_too_much_is_refused),
+        cmocka_unit_test(what_never_fits_takes_no_room_from_others),
+        cmocka_unit_test(what_the_device_refuses_takes_no_room),
+        cmocka_unit_test(where_nothing_is_pinned_nothing_is_bounded),
+        cmocka_unit_test(what_lasts_is_not_refused_and_takes_no_room),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

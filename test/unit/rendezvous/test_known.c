@@ -202,6 +202,36 @@ static void a_refusal_of_a_whole_buffer_is_remembered(void **state)
     }
 }
 
+/* But not where the transfers' own room did not suffice: that comes back. */
+static void a_refusal_for_want_of_room_is_not_remembered(void **state)
+{
+    fake_config_t small = keeping;
+
+    (void)state;
+    small.cache_bytes = CHUNK; /* the first chunk is kept */
+    for (unsigned sender = 0; sender <= 1; sender++) {
+        pair_t *pair = sender == 1 ? pair_open(&small, &keeping) : pair_open(&keeping, &small);
+        fake_t *bounded = sender == 1 ? pair->sender : pair->receiver;
+        buffers_t buffers = buffers_new(WHOLE);
+
+        pair->puts = REGX_PENDING; /* so the first chunk is in use, and makes no way */
+        send_once(pair, &buffers);
+        bounded->registry.once_max = 1;
+        for (unsigned i = 0; i < 2; i++) { /* a sender tries the whole the second time */
+            send_once(pair, &buffers);
+        }
+        assert_true(regx_tally_find(bounded->counters.fallbacks,
+                                    sender ? "sender: over btl_regx_once_bytes"
+                                           : "receiver: over btl_regx_once_bytes")
+                        ->count > 0);
+        assert_false(bounded->rndv->whole_refused);
+        bounded->registry.once_max = REGX_UNLIMITED;
+        assert_taken(send_once(pair, &buffers), (taken_t){1, 1, sender == 0, 1});
+        buffers_free(&buffers);
+        end(pair);
+    }
+}
+
 /* The sender's buffer is another each time: it registers no more than a chunk at once, and has no
  * more under way than it may. */
 static void a_senders_new_buffer_is_written_in_pieces(void **state)
@@ -400,6 +430,7 @@ int main(void)
         cmocka_unit_test(a_new_buffer_goes_in_chunks),
         cmocka_unit_test(a_buffer_that_cannot_be_registered_whole_goes_in_chunks),
         cmocka_unit_test(a_refusal_of_a_whole_buffer_is_remembered),
+        cmocka_unit_test(a_refusal_for_want_of_room_is_not_remembered),
         cmocka_unit_test(a_senders_new_buffer_is_written_in_pieces),
         cmocka_unit_test(no_more_pieces_than_chunk_depth_are_in_flight),
         cmocka_unit_test(no_pieces_are_written_within_the_node),

@@ -417,6 +417,39 @@ static void the_first_refusals_are_looked_into(void **state)
     pair_close(pair);
 }
 
+/* What is refused for want of the transfers' own room is told as that, whatever room there is by the
+ * time of telling; and nothing else is. */
+static void only_the_share_is_blamed_for_the_share(void **state)
+{
+    enum { LENGTH = 4096 };
+    const fake_config_t config = {.slots = 4,
+                                  .slot_size = 4096,
+                                  .strategy = "direct",
+                                  .chunk_size = LENGTH,
+                                  .chunk_depth = 1};
+    pair_t *pair = pair_open(&config, &config);
+    regx_tally_t *fallbacks = pair->receiver->counters.fallbacks;
+    regx_registry_t *registry = &pair->receiver->registry;
+    guarded_t received = guarded_new(LENGTH);
+
+    (void)state;
+    registry->once_max = LENGTH;
+    registry->once[false] = LENGTH; /* what is sent from has no room, and needs none */
+    pair->refused_region = 1;
+    for (unsigned i = 0; i < 2; i++) {
+        regx_rndv_recv_close(pair->receiver->rndv,
+                             regx_rndv_recv_open(pair->receiver->rndv, &pair->receiver->peers[0],
+                                                 received.base, LENGTH));
+        assert_int_equal(regx_tally_find(fallbacks, "receiver: over btl_regx_once_bytes")->count,
+                         i);
+        registry->once[true] = 1;
+    }
+    assert_int_equal(pair->receiver->calls[FAKE_REG], 1);
+    registry->once[false] = registry->once[true] = 0;
+    guarded_free(&received);
+    pair_close(pair);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -427,6 +460,7 @@ int main(void)
         cmocka_unit_test(a_flipped_bit_is_found_where_either_end_verifies),
         cmocka_unit_test(a_corrupt_transfer_is_reported_once),
         cmocka_unit_test(the_first_refusals_are_looked_into),
+        cmocka_unit_test(only_the_share_is_blamed_for_the_share),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
