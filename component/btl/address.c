@@ -18,6 +18,7 @@
 #include <sys/utsname.h>
 
 #include "btl/claim.h"
+#include "transport/catalog.h"
 
 #define HEADER 20
 #define NONE_SIZE 1
@@ -197,15 +198,26 @@ static void say_mismatch(opal_proc_t *proc, const uint8_t *theirs)
     regx_compat_say(line);
 }
 
+static const char *remedy_of(const regx_transport_t *transport)
+{
+    const regx_catalog_entry_t *entry;
+
+    for (unsigned i = 0; (entry = regx_catalog_entry(i)) != NULL; i++) {
+        if (strcmp(entry->word.word, transport->ops->name) == 0) {
+            return entry->remedy;
+        }
+    }
+    return "";
+}
+
 /* Another BTL may reach it; if none does, Open MPI says little, so this line is needed. */
 static void say_unreachable(const regx_module_t *module, opal_proc_t *proc, uint64_t peer)
 {
-    char line[512];
+    char line[768];
 
-    snprintf(line, sizeof(line),
-             "rank %u on %s cannot be reached (open here: %s); btl_regx_if_include, "
-             "btl_regx_if_exclude and btl_regx_uct_tls must leave a network that leads there",
-             (unsigned)peer, opal_get_proc_hostname(proc), module->transport->wires);
+    snprintf(line, sizeof(line), "rank %u on %s cannot be reached (open here: %s); %s",
+             (unsigned)peer, opal_get_proc_hostname(proc), module->transport->wires,
+             remedy_of(module->transport));
     regx_compat_say(line);
 }
 

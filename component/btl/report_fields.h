@@ -19,7 +19,9 @@
     X(rendezvous, TEXT, "the strategy asked for (btl_regx_rendezvous)")                            \
     X(auto_choice, TEXT,                                                                           \
       "what auto found out by the end, as btl_regx_auto_choice takes it, or none")                 \
-    X(peers, NUMBER, "most processes that it was connected to at once, or could have been")
+    X(peers, NUMBER,                                                                               \
+      "most processes at once, itself perhaps among them, to which it could send: a "              \
+      "connection was prepared, used or not")
 
 /* Objects of counts by name, which are known at run time: X(key, row of the table, help). */
 #define REGX_REPORT_TALLIES(X)                                                                     \

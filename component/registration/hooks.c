@@ -224,7 +224,7 @@ static regx_status_t hooks_subscribe(regx_monitor_t *base, uintptr_t start, uint
         regx_inval_log_write(base->log, 0, UINTPTR_MAX); /* what is not yet kept is also hit */
     }
     regx_monitor_fallback(base, monitor->counters, start, end,
-                          "hooks: somebody has patched over them");
+                          "hooks: another library patched the same functions");
     return REGX_DENIED;
 }
 

@@ -34,12 +34,12 @@
  * makes nine, as after UFFDIO_REGISTER it looks again (fstat, PROCMAP_QUERY, PAGEMAP_SCAN). In all
  * a miss takes 1.6 and 2.4 us on an Intel Xeon, with a device that does nothing. (On an AMD EPYC
  * PROCMAP_QUERY alone took 0.38, PAGEMAP_SCAN 0.40, UFFDIO_REGISTER 0.55.) munmap of a watched 64
- * KiB: 10 to 14 us (unwatched 4 to 5), with every core busy 48 to 58 us (17 to 20), the slowest of
- * 200 some 5 ms. The reader has no core and no priority of its own: the scheduler wakes it beside
- * the caller, which was quicker than on another core, idle (37 us) or busy. A shorter time slice,
- * SCHED_FIFO and spinning after an event changed none of this: what is slow is the caller's own
- * return to a core that somebody else got while it waited. Unregistering touches each page's entry,
- * so stopping takes 30 to 70 ms for each GiB that is watched in pages of 4 KiB.
+ * KiB: 12 us (unwatched 4.4), with every core busy 67 us (24), the slowest of 200 some 5 ms. The
+ * reader has no core and no priority of its own: the scheduler wakes it beside the caller, which
+ * was quicker than on another core, idle (37 us) or busy. A shorter time slice, SCHED_FIFO and
+ * spinning after an event changed none of this: what is slow is the caller's own return to a core
+ * that somebody else got while it waited. Unregistering touches each page's entry, so stopping
+ * takes 30 to 70 ms for each GiB that is watched in pages of 4 KiB.
  *
  * UFFDIO_REGISTER takes the lock of the address space for writing, also where it finds nothing to
  * do (fs/userfaultfd.c); PAGEMAP_SCAN takes it for reading, PROCMAP_QUERY in newer kernels only the
@@ -370,7 +370,7 @@ static regx_status_t make_current(regx_notifier_t *notifier, char *error, size_t
     errno = forks_are_told ? 0 : pthread_atfork(before_fork, after_fork, after_fork_in_child);
     forks_are_told = errno == 0;
     const regx_status_t status = forks_are_told ? make(notifier, error, error_size)
-                                                : lacks(error, error_size, "word of forks");
+                                                : lacks(error, error_size, "notice of fork");
     if (status == REGX_OK) {
         current = notifier;
     } else {
@@ -459,10 +459,10 @@ const regx_backend_t regx_backend_notifier = {
             "Blind to MADV_GUARD_INSTALL, and to shmat(SHM_REMAP) over private memory unless "
             "btl_regx_notifier_check is scan; before Linux 6.17 also to another userfaultfd of the "
             "process that unregisters our memory; and MADV_DONTNEED, MADV_FREE and MADV_REMOVE are "
-            "told before they are made, as by hooks. A thread of its own in each process, and "
-            "over devices that pin memory another for each port, which gives back what is freed "
-            "while the program computes. "
-            "Whole mappings are watched: to unmap anything in one takes 14 us, not 5; mremap "
-            "of a range that is watched in part fails (EFAULT; since Linux 6.17 after it has "
-            "taken away what was at a fixed destination); and other users of userfaultfd find "
+            "reported before they take effect, as by hooks. A thread of its own in each process, "
+            "and over devices that pin memory another for each port, which gives back what is "
+            "freed while the program computes. "
+            "Whole mappings are watched: to unmap anything in one takes 12 us instead of 4.4; "
+            "mremap of a range that is watched in part fails (EFAULT; since Linux 6.17 after it "
+            "has taken away what was at a fixed destination); and other users of userfaultfd find "
             "such memory busy."};

@@ -339,7 +339,7 @@ void regx_cache_watch(regx_cache_t *cache, regx_lasting_t *use)
         regx_unlock(&cache->lock);
     } else if (!registry->on_demand) { /* else the device follows changes itself */
         regx_tally(registry->counters->fallbacks,
-                   "window: its registration is not kept, changes are not told");
+                   "window: its registration is not kept, changes are not reported");
     }
 }
 

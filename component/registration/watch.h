@@ -5,9 +5,9 @@
  * reads the monitor's log of changes beside the caches, and keeps changes of its range from being
  * left out there.
  *
- * What it sees is what the monitor sees. Some changes are told before they are made (all by hooks;
- * to the notifier MADV_DONTNEED, MADV_FREE and MADV_REMOVE): that one was seen does not mean that
- * it is over.
+ * What it sees is what the monitor sees. Some changes are reported before they take effect (all by
+ * hooks; to the notifier MADV_DONTNEED, MADV_FREE and MADV_REMOVE): that one was seen does not mean
+ * that it is over.
  *
  * One thread at a time uses a watch; any, holding no lock.
  */

@@ -19,8 +19,8 @@
 
 /* Why it was given up, and what it waits for. */
 static const char gone[] = "grant=synchronous: the memory did not come back";
-static const char untold[] = "grant=synchronous: changes of the new memory are not told";
-static const char unsure[] = "grant=synchronous: nobody can tell of changes any more";
+static const char untold[] = "grant=synchronous: changes of the new memory are not reported";
+static const char unsure[] = "grant=synchronous: the monitor cannot say what changed";
 static const char changing[] = "grant=synchronous: the buffer kept changing";
 
 /* ---- the proof ---- */
@@ -74,7 +74,7 @@ void regx_revoke_recv_open(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     recv->revocable =
         regx_watch_begin(&recv->revoke.watch, rndv->registry, recv->base, recv->length);
     if (!recv->revocable) {
-        regx_fall_back(rndv, "grant=synchronous: changes of this memory are not told");
+        regx_fall_back(rndv, "grant=synchronous: changes of this memory are not reported");
     }
 }
 

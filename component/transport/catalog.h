@@ -36,6 +36,7 @@ typedef struct regx_catalog_entry {
     regx_param_word_t word;           /* of btl_regx_transport, and of the plugin's file name */
     const regx_param_table_t *params; /* its own, or NULL */
     size_t offset;                    /* of its settings in regx_transports_settings_t */
+    const char *remedy; /* what the user can do where a process cannot be reached by it */
 } regx_catalog_entry_t;
 
 /* NULL: there are no more. */

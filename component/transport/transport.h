@@ -48,7 +48,7 @@
 #include "base/status.h"
 #include "base/trace.h"
 
-#define REGX_TRANSPORT_ABI 26 /* of this header; an object built for another is refused */
+#define REGX_TRANSPORT_ABI 27 /* of this header; an object built for another is refused */
 
 #define REGX_ADDRESS_MAX 1024        /* bytes of what a process publishes about itself */
 #define REGX_NOTICE_MAX 48           /* bytes of the notice that follows a put */
@@ -103,6 +103,8 @@ typedef struct regx_transport_events {
     /* Something is to be sent to this peer, and it has not answered for minutes. It may be gone, or
      * unreachable, or busy outside MPI. The transport goes on trying. May be NULL. */
     void (*silent)(void *context, uint64_t peer);
+    /* The job goes on, but something is wrong that the user can mend: one line. May be NULL. */
+    void (*warn)(void *context, const char *line);
 } regx_transport_events_t;
 
 struct regx_verbs_settings; /* verbs/settings.h */

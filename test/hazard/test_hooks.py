@@ -11,7 +11,7 @@ from launch import Build, Mpi
 from job import Job
 
 SIZE = 1 << 20
-STOLEN = "hooks: somebody has patched over them"
+STOLEN = "hooks: another library patched the same functions"
 
 
 def direct(mpi: Mpi, *program: object, backend: str, **how: object) -> Job:

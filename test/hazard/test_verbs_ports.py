@@ -139,6 +139,8 @@ def test_ports_of_separate_networks_are_not_connected(mpi: Mpi, tmp_path: Path) 
     assert job.status != 0 and "checked" not in job.stdout, str(job)
     told = [line for line in job.complaints if " cannot be reached (open here: verbs:" in line]
     assert 1 <= len(told) <= 2, str(job)  # by each rank at most
+    for line in told:
+        assert "btl_regx_verbs_any_subnet=1" in line and "uct" not in line, str(job)
 
 
 def test_host_that_is_cut_off(mpi: Mpi, tmp_path: Path) -> None:

@@ -210,7 +210,7 @@ static regx_tcp_conn_t *find_hopeless(const regx_tcp_t *tcp)
     return found;
 }
 
-#define BARRED "it has not let this process in for 20 minutes, and cannot be let in here: "
+#define BARRED "it has not accepted our connection for 20 minutes, nor can we accept its: "
 
 static void give_up(regx_tcp_conn_t *conn)
 {

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "transport/verbs/events.h"
 
+#include <endian.h>
+#include <stdio.h>
+
 #include "transport/verbs/buffers.h"
 #include "transport/verbs/cm_queue.h"
 #include "transport/verbs/ep.h"
@@ -33,6 +36,36 @@ static void last_taken(regx_verbs_t *verbs, const struct ibv_qp *qp)
     }
 }
 
+static bool keeps_partition(const regx_verbs_t *verbs)
+{
+    __be16 pkey;
+
+    return ibv_query_pkey(verbs->port.context, verbs->port.number, verbs->pkey_index, &pkey) == 0 &&
+           be16toh(pkey) == verbs->address.pkey;
+}
+
+/* An entry of the port's tables did, perhaps not the one that peers were told. */
+static void address_changed(regx_verbs_t *verbs)
+{
+    const regx_transport_events_t *events = &verbs->config.events;
+    char line[320];
+
+    if (regx_port_keeps_address(&verbs->port) && keeps_partition(verbs)) {
+        return;
+    }
+    regx_transport_fall_back(&verbs->config, REGX_TRACE_CONNECTION,
+                             "verbs: a port's address changed; new peers may not reach it");
+    if (events->warn != NULL && !verbs->told_of_address) {
+        verbs->told_of_address = true;
+        snprintf(line, sizeof(line),
+                 "port %s has lost the address that other processes know (GID, LID or partition "
+                 "key): those that are not connected to it yet may not reach it; give the address "
+                 "back, or start the job again",
+                 verbs->port.name);
+        events->warn(events->context, line);
+    }
+}
+
 void regx_verbs_look(regx_verbs_t *verbs)
 {
     struct ibv_async_event event;
@@ -58,9 +91,7 @@ void regx_verbs_look(regx_verbs_t *verbs)
         case IBV_EVENT_GID_CHANGE:
         case IBV_EVENT_LID_CHANGE:
         case IBV_EVENT_PKEY_CHANGE:
-            regx_transport_fall_back(
-                &verbs->config, REGX_TRACE_CONNECTION,
-                "verbs: the port's address has changed; new peers may not reach it");
+            address_changed(verbs);
             break;
         default: /* such as a port that goes down: retries tell whether it comes back in time */
             break;

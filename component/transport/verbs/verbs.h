@@ -135,6 +135,7 @@ typedef struct regx_verbs {
     char wires[sizeof(regx_device_name_t) + 8];
     regx_tally_t *sent; /* payload bytes, by port */
     regx_verbs_address_t address;
+    bool told_of_address; /* the user was told that the port has lost it */
     struct ibv_pd *pd;
     struct ibv_cq *cq;
     struct ibv_srq *srq;

@@ -169,7 +169,8 @@ static void hooks_that_are_stolen_are_found_out(void **state)
             assert_int_equal(monitor->subscribe(monitor, 0x10000, 0x20000, &since), REGX_DENIED);
         }
         assert_int_equal(counters.fallbacks[0].count, 5);
-        assert_string_equal(counters.fallbacks[0].reason, "hooks: somebody has patched over them");
+        assert_string_equal(counters.fallbacks[0].reason,
+                            "hooks: another library patched the same functions");
         monitor->stop(monitor);
     }
 }

@@ -274,7 +274,8 @@ static void a_use_that_lasts_is_told_before_its_end(void **state)
     registry_close(r);
 }
 
-/* A part of a region lasts, and another part is given back, or all ends since the log was lapped. */
+/* A part of a region lasts, and another part is given back, or all ends since the log was
+ * lapped. */
 static void a_use_that_lasts_beside_a_change_is_not_told(void **state)
 {
     registry_t *r = registry_open_large(true);
@@ -363,7 +364,7 @@ static void a_use_that_lasts_may_be_of_what_is_not_kept(void **state)
     get_lasting(r, 0x100000, PAGE, &use);
     assert_int_equal(r->cache->count, 0);
     assert_string_equal(r->counters.fallbacks[0].reason,
-                        "window: its registration is not kept, changes are not told");
+                        "window: its registration is not kept, changes are not reported");
     registry_log(r, 0x100000, PAGE);
     regx_registry_progress(&r->registry);
     assert_int_equal(r->live, 1);

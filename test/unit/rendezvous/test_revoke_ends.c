@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Grants that are revoked and cannot be given anew, or not for long: memory does not come back, keeps
- * changing, or nobody can tell. The rest goes by slots, or is given up, and the report says why.
+ * Grants that are revoked and cannot be given anew, or not for long: memory does not come back,
+ * keeps changing, or the monitor cannot say whether it did. The rest goes by slots, or is given up,
+ * and the report says why.
  */
 #include "revoke_stage.h"
 
@@ -238,7 +239,7 @@ static void memory_of_which_nothing_is_told_is_written_by_slots(void **state)
     fake_monitor.subscribe = nothing_is_told;
     lose_patience(stage);
     fake_monitor.subscribe = NULL;
-    assert_true(fell_back(stage, "grant=synchronous: changes of the new memory are not told"));
+    assert_true(fell_back(stage, "grant=synchronous: changes of the new memory are not reported"));
     assert_int_equal(stage->chunk_bytes, written);
     revoke_end(stage);
     revoke_close(stage);
@@ -262,7 +263,7 @@ static void a_monitor_that_is_never_certain_is_given_up(void **state)
         assert_int_equal(stage->dones, 0);
         lose_patience(stage);
         fake_monitor.valid = NULL;
-        assert_true(fell_back(stage, "grant=synchronous: nobody can tell of changes any more"));
+        assert_true(fell_back(stage, "grant=synchronous: the monitor cannot say what changed"));
         assert_int_equal(stage->receiver->counters.grants_revoked, 2 * revoked);
         revoke_end(stage);
         revoke_close(stage);

@@ -63,6 +63,14 @@ static void silent(void *context, uint64_t peer)
     side->silent++;
 }
 
+static void warned(void *context, const char *line)
+{
+    side_t *side = context;
+
+    side->warned++;
+    snprintf(side->what, sizeof(side->what), "%s", line);
+}
+
 static void count_done(regx_status_t status)
 {
     *(status == REGX_OK ? &done_ok : &done_failed) += 1;
@@ -135,7 +143,8 @@ void side_open(side_t *side, uint64_t self, uint64_t other, bool threads)
                                                         .deliver = deliver,
                                                         .immediate = immediate,
                                                         .broken = broken,
-                                                        .silent = silent}};
+                                                        .silent = silent,
+                                                        .warn = warned}};
     const regx_status_t status =
         regx_transport_ops.open(&side->config, error, sizeof(error), &side->transport);
     if (status == REGX_UNREACHABLE) {

@@ -10,7 +10,7 @@
 
 #include "transport/verbs/cm_queue.h"
 
-enum { RECEIVES = 128 };
+enum { RECEIVES = 128, HELD = 4 * RECEIVES };
 
 /* What goes wrong at `one`. */
 static struct faults {
@@ -26,6 +26,8 @@ static struct faults {
     bool told;                  /* of that one */
     uint32_t destroyed;         /* the number of the last queue pair that was */
     unsigned lost;              /* of its completions of receives */
+    struct ibv_wc held[HELD];   /* completions that were seen here, and not polled yet, … */
+    int held_first, held_end;   /* … from this one to that */
 } faults;
 
 /* Around libibverbs' own. */
@@ -82,10 +84,21 @@ static enum ibv_wc_status status_of(const struct ibv_wc *wc)
     return received ? faults.received : IBV_WC_SUCCESS;
 }
 
+/* Those that are held first. */
+static int poll_all(struct ibv_cq *cq, int most, struct ibv_wc *wc)
+{
+    int polled = 0;
+
+    while (polled < most && faults.held_first < faults.held_end) {
+        wc[polled++] = faults.held[faults.held_first++];
+    }
+    return polled + faults.ops.poll_cq(cq, most - polled, wc + polled);
+}
+
 /* Counts what mlx5 would have dropped. */
 static int poll_cq(struct ibv_cq *cq, int most, struct ibv_wc *wc)
 {
-    const int polled = faults.poll ? -EIO : faults.ops.poll_cq(cq, most, wc);
+    const int polled = faults.poll ? -EIO : poll_all(cq, most, wc);
 
     for (int i = 0; i < polled; i++) {
         wc[i].status = wc[i].status == IBV_WC_SUCCESS ? status_of(&wc[i]) : wc[i].status;
@@ -435,19 +448,63 @@ static void queue_cannot_be_polled(void **state)
     close_faulty();
 }
 
-/* Peers that hear of this port from now on may not reach it; those that are connected do. */
-static void change_of_address_is_counted(void **state)
+static const char address_changed[] = "verbs: a port's address changed; new peers may not reach it";
+
+static void report_change(enum ibv_event_type event)
 {
-    static const char says[] = "verbs: the port's address has changed; new peers may not reach it";
+    faults.event = event;
+    faults.event_qp = verbs_of(&one)->cm.qp;
+    regx_verbs_look(verbs_of(&one));
+}
+
+/* Each part of it by itself. Peers that hear of this port from now on may not reach it; those that
+ * are connected do. */
+static void a_port_that_loses_its_address_is_counted_and_told_once(void **state)
+{
+    (void)state;
+    open_connected();
+    regx_verbs_t *verbs = verbs_of(&one);
+    const regx_tally_t *tally = regx_tally_find(one.counters.fallbacks, address_changed);
+    const regx_port_t port = verbs->port;
+    const regx_verbs_address_t address = verbs->address;
+
+    assert_string_equal(tally->reason, address_changed);
+    verbs->port.gid.gid.raw[15] ^= 1;
+    report_change(IBV_EVENT_GID_CHANGE);
+    assert_int_equal(tally->count, 1);
+    assert_int_equal(one.warned, 1);
+    assert_non_null(strstr(one.what, port.name));
+    verbs->port = port;
+    verbs->port.gid.gid_index++;
+    report_change(IBV_EVENT_GID_CHANGE);
+    verbs->port = port;
+    verbs->port.attr.lid++;
+    report_change(IBV_EVENT_LID_CHANGE);
+    verbs->port = port;
+    verbs->address.pkey ^= 1;
+    report_change(IBV_EVENT_PKEY_CHANGE);
+    verbs->address = address;
+    assert_int_equal(tally->count, 4);
+    assert_int_equal(one.warned, 1);
+    side_send(&one, 1, 2, 10);
+    side_await(&two.delivered, 2);
+    close_faulty();
+}
+
+/* An address of the same network device has come or gone, say, as when a link was down. */
+static void a_change_of_another_address_is_not_told(void **state)
+{
+    static const enum ibv_event_type events[] = {IBV_EVENT_GID_CHANGE, IBV_EVENT_LID_CHANGE,
+                                                 IBV_EVENT_PKEY_CHANGE};
 
     (void)state;
     open_connected();
-    faults.event = IBV_EVENT_GID_CHANGE;
-    faults.event_qp = verbs_of(&one)->cm.qp;
-    regx_verbs_look(verbs_of(&one));
-    assert_int_equal(regx_tally_find(one.counters.fallbacks, says)->count, 1);
-    side_send(&one, 1, 2, 10);
-    side_await(&two.delivered, 2);
+    for (unsigned i = 0; i < 3; i++) {
+        report_change(events[i]);
+        assert_null(faults.event_qp); /* it was read */
+    }
+    assert_int_equal(regx_tally_find(one.counters.fallbacks, address_changed)->count, 0);
+    assert_int_equal(one.warned, 0);
     close_faulty();
 }
 
@@ -475,6 +532,23 @@ static void send_too_much(const side_t *from)
     }
 }
 
+/* Waits until the device of `one` has completed so many: receives, or else requests in error. They
+ * are polled later. */
+static void await_completions(bool receives, unsigned count)
+{
+    alarm(UNIT_PATIENCE);
+    while (count > 0) {
+        struct ibv_wc *wc = &faults.held[faults.held_end];
+
+        assert_true(faults.held_end < HELD);
+        if (faults.ops.poll_cq(verbs_of(&one)->cq, 1, wc) == 1) {
+            faults.held_end++;
+            count -= receives ? (wc->wr_id & REGX_RECEIVED) != 0 : wc->status != IBV_WC_SUCCESS;
+        }
+    }
+    alarm(0);
+}
+
 /* A completion says what was lost, and how; it is heard first. */
 static void own_queue_pair_fails_in_mid_send(void **state)
 {
@@ -483,7 +557,7 @@ static void own_queue_pair_fails_in_mid_send(void **state)
     send_too_much(&one);
     regx_ep_t *ep = regx_ep_find(verbs_of(&one), TWO);
     side_fail(ep->qp);
-    usleep(100000);
+    await_completions(false, 1);
     faults.event = IBV_EVENT_QP_LAST_WQE_REACHED;
     faults.event_qp = ep->qp;
     regx_verbs_look(verbs_of(&one));
@@ -498,7 +572,7 @@ static void receive_buffers_come_back(void **state)
     (void)state;
     open_connected();
     send_too_much(&two);
-    usleep(100000);
+    await_completions(true, RECEIVES - verbs_of(&one)->buffers.returned_count);
     regx_ep_break(regx_ep_find(verbs_of(&one), TWO), "test", "it shall end");
     alarm(UNIT_PATIENCE);
     while (one.broken == 0) {
@@ -546,7 +620,8 @@ int main(void)
         cmocka_unit_test(receive_fails),
         cmocka_unit_test(no_receive_can_be_posted),
         cmocka_unit_test(queue_cannot_be_polled),
-        cmocka_unit_test(change_of_address_is_counted),
+        cmocka_unit_test(a_port_that_loses_its_address_is_counted_and_told_once),
+        cmocka_unit_test(a_change_of_another_address_is_not_told),
         cmocka_unit_test(own_queue_pair_fails),
         cmocka_unit_test(own_queue_pair_fails_in_mid_send),
         cmocka_unit_test(receive_buffers_come_back),

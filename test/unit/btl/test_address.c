@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What the user is told where no module leads to a process: which parameters of the transport that
+ * is open may be wrong. This process meets itself, as another.
+ */
+#include "../unit.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "btl/address.h"
+#include "btl/component.h"
+
+enum { SELF = 7 };
+
+/* ---- what address.c uses of Open MPI ---- */
+
+static uint8_t published[256];
+static size_t published_length;
+static unsigned said;
+static char line[1024];
+
+int regx_compat_publish(const mca_base_component_t *component, const void *bytes, size_t length)
+{
+    (void)component;
+    assert_true(length <= sizeof(published));
+    memcpy(published, bytes, length);
+    published_length = length;
+    return OPAL_SUCCESS;
+}
+
+int regx_compat_fetch(const mca_base_component_t *component, opal_proc_t *proc, void **bytes,
+                      size_t *length)
+{
+    (void)component, (void)proc;
+    *bytes = malloc(published_length);
+    assert_non_null(*bytes);
+    memcpy(*bytes, published, published_length);
+    *length = published_length;
+    return OPAL_SUCCESS;
+}
+
+uint64_t regx_compat_self(void)
+{
+    return SELF;
+}
+
+bool regx_compat_same_node(const opal_proc_t *proc)
+{
+    (void)proc;
+    return false;
+}
+
+char *opal_get_proc_hostname(const opal_proc_t *proc)
+{
+    static char host[] = "node7";
+
+    (void)proc;
+    return host;
+}
+
+void regx_compat_say(const char *text)
+{
+    said++;
+    snprintf(line, sizeof(line), "%s", text);
+}
+
+/* ---- a transport that leads nowhere ---- */
+
+static size_t address(regx_transport_t *transport, void *buffer)
+{
+    (void)transport;
+    memset(buffer, 1, 8);
+    return 8;
+}
+
+static bool is_alike;
+
+static bool reaches(const regx_transport_t *transport, const void *bytes, size_t length)
+{
+    (void)transport, (void)bytes;
+    assert_int_equal(length, 8);
+    return is_alike;
+}
+
+static regx_status_t no_connection(regx_transport_t *transport, uint64_t peer, bool same_node,
+                                   const void *bytes, size_t length, regx_conn_t **conn)
+{
+    (void)transport, (void)peer, (void)same_node, (void)bytes, (void)length, (void)conn;
+    return REGX_UNREACHABLE;
+}
+
+/* The line of a process that has one transport, of that name. */
+static void meet(const char *name, const char *wires)
+{
+    const regx_transport_ops_t ops = {
+        .name = name, .address = address, .reaches = reaches, .connect = no_connection};
+    regx_transport_t transport = {.ops = &ops, .wires = wires};
+    regx_component_t component = {.module_count = 1};
+    regx_module_t module = {.component = &component, .transport = &transport};
+    regx_peer_t peer = {.id = SELF};
+    opal_proc_t proc;
+
+    component.modules[0] = &module;
+    memset(&proc, 0, sizeof(proc));
+    said = 0;
+    line[0] = '\0';
+    assert_true(regx_address_publish(&component));
+    assert_false(regx_address_connect(&module, &proc, &peer));
+    assert_int_equal(said, 1);
+}
+
+static void ports_of_other_subnets_are_named_with_the_remedy(void **state)
+{
+    (void)state;
+    is_alike = false;
+    meet("verbs", "verbs:mlx5_0:1");
+    assert_string_equal(
+        line, "rank 7 on node7 cannot be reached (open here: verbs:mlx5_0:1); btl_regx_if_include "
+              "and btl_regx_if_exclude must leave two ports that share a subnet (InfiniBand "
+              "prefix, RoCE network; or set btl_regx_verbs_any_subnet=1), a partition "
+              "(btl_regx_verbs_pkey) and a kind of GID (btl_regx_verbs_gid_index)");
+}
+
+/* Also where that is seen only on connecting. */
+static void networks_of_uct_are_named_with_the_remedy(void **state)
+{
+    static const char says[] =
+        "rank 7 on node7 cannot be reached (open here: posix,tcp); btl_regx_if_include, "
+        "btl_regx_if_exclude and btl_regx_uct_tls must leave a network that leads there";
+
+    (void)state;
+    for (unsigned i = 0; i < 2; i++) {
+        is_alike = i == 1;
+        meet("uct", "posix,tcp");
+        assert_string_equal(line, says);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ports_of_other_subnets_are_named_with_the_remedy),
+        cmocka_unit_test(networks_of_uct_are_named_with_the_remedy),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
