@@ -38,7 +38,7 @@ typedef enum regx_path {
 
 /* The other counters: X(name, COUNT or LEVEL, help). A count only grows. A level is how much there
  * is now, or was at most. The report's key is the name. What one transport alone counts is in that
- * transport's own table (transport/catalog.h). */
+ * transport's own table (transport/counters.h). */
 #define REGX_COUNTERS(X)                                                                           \
     X(grants, COUNT, "grants sent: slots or chunks that a peer may write")                         \
     X(grants_revoked, COUNT,                                                                       \
@@ -167,7 +167,7 @@ static inline void regx_count(const regx_counters_t *counters, _Atomic uint64_t 
     }
 }
 
-/* Likewise, one of the transport's own: REGX_COUNTER_name of transport/catalog.h. */
+/* Likewise, one of the transport's own: REGX_COUNTER_name of transport/counters.h. */
 static inline void regx_count_transport(regx_counters_t *counters, unsigned which, uint64_t n)
 {
     regx_count(counters, &counters->transport[which], n);

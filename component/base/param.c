@@ -22,6 +22,14 @@ bool regx_param_word_at(const regx_param_t *param, unsigned index, regx_param_wo
     return true;
 }
 
+/* Returns how long the list then is, or would be if there were room. */
+static size_t append_word(char *list, size_t size, size_t used, const char *word)
+{
+    return used < size ? used + (size_t)snprintf(list + used, size - used, "%s%s",
+                                                 used > 0 ? ", " : "", word)
+                       : used;
+}
+
 /* "auto, none": the words that this build has. */
 static void list_words(const regx_param_t *param, char text[ALLOWED_MAX])
 {
@@ -30,10 +38,19 @@ static void list_words(const regx_param_t *param, char text[ALLOWED_MAX])
 
     text[0] = '\0';
     for (unsigned i = 0; regx_param_word_at(param, i, &word); i++) {
-        if (!word.absent && used < ALLOWED_MAX) {
-            used += (size_t)snprintf(text + used, ALLOWED_MAX - used, "%s%s", used > 0 ? ", " : "",
-                                     word.word);
-        }
+        used = word.absent ? used : append_word(text, ALLOWED_MAX, used, word.word);
+    }
+}
+
+void regx_param_list(bool (*word_at)(unsigned index, regx_param_word_t *word),
+                     bool (*allows)(const char *word), char *list, size_t size)
+{
+    regx_param_word_t word;
+    size_t used = 0;
+
+    list[0] = '\0';
+    for (unsigned i = 0; word_at(i, &word); i++) {
+        used = allows(word.word) ? append_word(list, size, used, word.word) : used;
     }
 }
 

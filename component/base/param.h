@@ -100,6 +100,10 @@ typedef struct regx_param_table {
 
 /* false: there are no more words. */
 bool regx_param_word_at(const regx_param_t *param, unsigned index, regx_param_word_t *word);
+/* "hooks, notifier": those of the words that are allowed where others are not, as far as they fit.
+ */
+void regx_param_list(bool (*word_at)(unsigned index, regx_param_word_t *word),
+                     bool (*allows)(const char *word), char *list, size_t size);
 
 /* Checks `text` (NULL counts as empty) and stores the value in the room's settings. A LIST keeps
  * the pointer. false: `error` holds the refusal. */

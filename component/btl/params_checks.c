@@ -46,40 +46,51 @@ static bool check_rendezvous(regx_params_t *params)
            regx_param_refuse(error);
 }
 
-static bool is_any(const char *value, const char *const words[])
+static bool is_revocable(const char *strategy)
 {
-    while (*words != NULL && strcmp(value, *words) != 0) {
-        words++;
-    }
-    return *words != NULL;
+    return regx_strategy_is_revocable(regx_strategy_find(strategy));
+}
+
+static bool tells(const char *name)
+{
+    const regx_backend_t *backend = regx_backend_find(name); /* NULL: auto */
+
+    return backend != NULL && backend->tells;
+}
+
+static bool pins_nothing(const char *name)
+{
+    const regx_backend_t *backend = regx_backend_find(name);
+
+    return backend != NULL && backend->pins_nothing;
 }
 
 /* What cannot be revoked is refused, rather than granted for good in silence. */
 static bool check_grant(const regx_params_t *params)
 {
-    static const char *const writes[] = {"pipeline", "direct", NULL};
-    static const char *const tells[] = {"hooks", "notifier", "hooks+notifier", NULL};
     static const char *const check_words[] = {
         [REGX_CHECK_SCAN] = "scan", [REGX_CHECK_THREADS] = "threads", [REGX_CHECK_NEVER] = "never"};
     const regx_rndv_settings_t *rendezvous = &params->settings.rendezvous;
     const regx_registration_settings_t *registration = &params->settings.registration;
-    char error[REGX_OPTION_ERROR];
+    char error[REGX_OPTION_ERROR], allowed[96];
 
     if (rendezvous->grant != REGX_GRANT_SYNCHRONOUS) {
         return true;
     }
-    if (!is_any(rendezvous->rendezvous, writes)) {
+    if (!is_revocable(rendezvous->rendezvous)) {
+        regx_param_list(regx_strategy_word, is_revocable, allowed, sizeof(allowed));
         snprintf(error, sizeof(error),
                  REGX_PREFIX "grant=synchronous is given with " REGX_PREFIX
-                             "rendezvous=%s; allowed: pipeline, direct",
-                 rendezvous->rendezvous);
+                             "rendezvous=%s; allowed: %s",
+                 rendezvous->rendezvous, allowed);
         return regx_param_refuse(error);
     }
-    if (!is_any(registration->backend, tells)) {
+    if (!tells(registration->backend)) {
+        regx_param_list(regx_backend_word, tells, allowed, sizeof(allowed));
         snprintf(error, sizeof(error),
                  REGX_PREFIX "grant=synchronous is given with " REGX_PREFIX
-                             "backend=%s; allowed: hooks, notifier, hooks+notifier",
-                 registration->backend);
+                             "backend=%s; allowed: %s",
+                 registration->backend, allowed);
         return regx_param_refuse(error);
     }
     if (registration->notifier_check != REGX_CHECK_ALWAYS) {
@@ -126,7 +137,7 @@ static void heed_leave_pinned(regx_params_t *params)
     if (source != MCA_BASE_VAR_SOURCE_DEFAULT) {
         params->leave_pinned = true;
     } else if (!params->leave_pinned) {
-        params->settings.registration.backend = "none";
+        params->settings.registration.backend = regx_backend_none.name;
         if (regx_compat_speaker()) {
             regx_compat_say("mpi_leave_pinned=0: registrations are not kept; " REGX_PREFIX
                             "backend would say otherwise");
@@ -154,7 +165,7 @@ static void size_cache(regx_params_t *params, uint64_t page)
     if (registration->cache_bytes != 0) {
         return;
     }
-    if (limit != REGX_MEMLOCK_NONE && strcmp(registration->backend, "odp") != 0) {
+    if (limit != REGX_MEMLOCK_NONE && !pins_nothing(registration->backend)) {
         const uint64_t rest = limit > pool ? limit - pool : 0;
 
         bytes = rest / 2 < bytes ? rest / 2 : bytes;

@@ -19,11 +19,13 @@ regx_counters_t *regx_shared_counters(void)
     return &counters;
 }
 
-/* Not odp: it wants to see transfers with the device, and those are the program's. Who has a device
- * that can asks it for IBV_ACCESS_ON_DEMAND. */
+/* Not what wants to see transfers with the device: those are the program's. Who has a device that
+ * can follow changes asks it for IBV_ACCESS_ON_DEMAND. */
 static bool is_offered(const char *name)
 {
-    return strcmp(name, "odp") != 0;
+    const regx_backend_t *backend = regx_backend_find(name); /* NULL: auto */
+
+    return backend == NULL || !backend->needs_transfers;
 }
 
 const char *regx_shared_backend(unsigned index)
@@ -40,14 +42,9 @@ const char *regx_shared_backend(unsigned index)
 
 static int refuse_name(const char *name, char *error, size_t error_size)
 {
-    char allowed[128] = "", line[REGX_OPTION_ERROR];
-    const char *word;
+    char allowed[128], line[REGX_OPTION_ERROR];
 
-    for (unsigned i = 0; (word = regx_shared_backend(i)) != NULL; i++) {
-        const size_t used = strlen(allowed);
-
-        snprintf(allowed + used, sizeof(allowed) - used, "%s%s", i > 0 ? ", " : "", word);
-    }
+    regx_param_list(regx_backend_word, is_offered, allowed, sizeof(allowed));
     regx_option_refuse("backend", name, allowed, line);
     snprintf(error, error_size, "%s", line);
     return EINVAL;

@@ -294,6 +294,7 @@ static regx_status_t hooks_start(const regx_monitor_config_t *config, regx_monit
 const regx_backend_t regx_backend_hooks = {
     .name = "hooks",
     .start = hooks_start,
+    .tells = true,
     .help = "libc's functions report what they unmap, see btl_regx_hooks; blind to raw system "
             "calls",
     .more = "They report in the thread that calls them. They are also blind to where "

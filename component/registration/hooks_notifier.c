@@ -208,6 +208,7 @@ static regx_status_t both_start(const regx_monitor_config_t *config, regx_monito
 const regx_backend_t regx_backend_hooks_notifier = {
     .name = "hooks+notifier",
     .start = both_start,
+    .tells = true,
     .help = "both of them",
     .more = "Also sees SHM_REMAP. The report's hooks_missed says how much hooks alone would "
             "not have seen."};

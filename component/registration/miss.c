@@ -10,6 +10,7 @@
  */
 #include "registration/cache.h"
 
+#include <assert.h>
 #include <sched.h>
 
 #include "base/clock.h"
@@ -160,6 +161,7 @@ static uint32_t find_locked(regx_cache_t *cache, regx_thread_state_t *ts, uintpt
 
 static void unreserve_locked(regx_cache_t *cache, uint64_t size)
 {
+    assert(cache->bytes >= size && cache->count > 0 && cache->pinned >= size);
     cache->bytes -= size;
     cache->count--;
     atomic_fetch_sub(&cache->pinned, size);
@@ -295,6 +297,7 @@ static bool publish_locked(regx_cache_t *cache, regx_thread_state_t *ts, regx_re
         !regx_index_insert(&cache->index, &entry)) {
         return false;
     }
+    assert(record->state != REGX_REGION_ALIVE);
     record->access = (uint8_t)entry.access;
     record->start = entry.start;
     record->size = entry.end - entry.start;

@@ -192,6 +192,13 @@ typedef struct regx_backend {
      * why. NULL: nothing is kept, nothing needs to be told. */
     regx_status_t (*start)(const regx_monitor_config_t *config, regx_monitor_t **monitor,
                            char *error, size_t error_size);
+
+    /* What others ask, so that nobody else has to know backends by name. */
+    bool automatic;       /* auto takes it, of several the first that can be used */
+    bool leaves_no_trace; /* it can be started just to see whether it could be used */
+    bool tells;           /* of changes, so that what was granted can be revoked (btl_regx_grant) */
+    bool pins_nothing;    /* what is kept takes none of the memory that may be locked */
+    bool needs_transfers; /* with the device, for its self-test: only an MPI job makes them */
 } regx_backend_t;
 
 /* The one list of backends, in the order of the documentation. What each guarantees, and what it is

@@ -452,6 +452,9 @@ static regx_status_t notifier_start(const regx_monitor_config_t *config, regx_mo
 const regx_backend_t regx_backend_notifier = {
     .name = "notifier",
     .start = notifier_start,
+    .automatic = true,
+    .leaves_no_trace = true,
+    .tells = true,
     .help = "the kernel reports it, by userfaultfd; keeps private anonymous memory only, see "
             "btl_regx_notifier_check",
     .more = "It reports what is unmapped, however that was done, also for ordinary users; "

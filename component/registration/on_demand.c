@@ -222,6 +222,9 @@ static regx_status_t odp_start(const regx_monitor_config_t *config, regx_monitor
 const regx_backend_t regx_backend_odp = {
     .name = "odp",
     .start = odp_start,
+    .leaves_no_trace = true,
+    .pins_nothing = true,
+    .needs_transfers = true,
     .help = "on-demand paging: nothing is pinned, the device follows the mapping; with "
             "btl_regx_transport verbs on devices that can, see btl_regx_odp_prefetch",
     .more = "Devices that can: of NVIDIA's, or Soft-RoCE of Linux 6.15 and later. It sees "

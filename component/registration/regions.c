@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "registration/regions.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -51,6 +52,8 @@ uint32_t regx_regions_take(regx_regions_t *regions)
 
 void regx_regions_put(regx_regions_t *regions, uint32_t number)
 {
+    assert(number > 0 && number < regions->used);
+    assert(regions->records[number].state != REGX_REGION_ALIVE);
     regions->records[number].next = regions->unused;
     regions->unused = number;
 }
@@ -418,6 +421,7 @@ void regx_device_deregister(regx_registry_t *registry, regx_mr_t *mr)
     regx_counters_t *counters = registry->counters;
     const size_t length = mr->length;
 
+    assert(counters->registered_bytes >= length);
     registry->transport->ops->dereg(registry->transport, mr);
     atomic_fetch_add(&counters->deregistrations, 1);
     atomic_fetch_sub(&counters->registered_bytes, length);

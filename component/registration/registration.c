@@ -55,14 +55,13 @@ const regx_backend_t *regx_backend_find(const char *name)
     return NULL;
 }
 
-static regx_status_t start(const char *name, const regx_monitor_config_t *config,
+static regx_status_t start(const regx_backend_t *backend, const regx_monitor_config_t *config,
                            regx_backend_choice_t *choice, char *error, size_t error_size)
 {
-    choice->backend = regx_backend_find(name);
+    choice->backend = backend;
     choice->monitor = NULL;
-    return choice->backend->start == NULL
-               ? REGX_OK
-               : choice->backend->start(config, &choice->monitor, error, error_size);
+    return backend->start == NULL ? REGX_OK
+                                  : backend->start(config, &choice->monitor, error, error_size);
 }
 
 static void choose_auto(bool registering_is_free, const regx_monitor_config_t *config,
@@ -70,54 +69,65 @@ static void choose_auto(bool registering_is_free, const regx_monitor_config_t *c
 {
     char error[WHY];
 
-    if (!registering_is_free &&
-        start("notifier", config, choice, error, sizeof(error)) == REGX_OK) {
-        snprintf(choice->reason, sizeof(choice->reason), "passed its self-test");
-        return;
+    snprintf(choice->reason, sizeof(choice->reason), "not needed");
+    for (int i = 0; i < BACKENDS && !registering_is_free; i++) {
+        if (!backends[i]->automatic) {
+            continue;
+        }
+        if (start(backends[i], config, choice, error, sizeof(error)) == REGX_OK) {
+            snprintf(choice->reason, sizeof(choice->reason), "passed its self-test");
+            return;
+        }
+        snprintf(choice->reason, sizeof(choice->reason), "%s: %s", backends[i]->name, error);
     }
     choice->backend = &regx_backend_none;
     choice->monitor = NULL;
-    if (registering_is_free) {
-        snprintf(choice->reason, sizeof(choice->reason), "not needed");
-    } else {
-        snprintf(choice->reason, sizeof(choice->reason), "notifier: %s", error);
-    }
 }
 
-/* ", NAME" where it works. Only some can be tried without leaving a trace: hooks patch code, retain
- * changes malloc for good. */
-static const char *usable_instead(const char *name, const char *refused,
-                                  const regx_monitor_config_t *config, const char *text)
+static bool works(const regx_backend_t *backend, const regx_monitor_config_t *config)
 {
-    regx_backend_choice_t other;
+    regx_backend_choice_t choice;
     char error[WHY];
 
-    if (strcmp(name, refused) == 0 ||
-        start(name, config, &other, error, sizeof(error)) != REGX_OK) {
-        return "";
+    if (start(backend, config, &choice, error, sizeof(error)) != REGX_OK) {
+        return false;
     }
-    other.monitor->stop(other.monitor);
-    return text;
+    choice.monitor->stop(choice.monitor);
+    return true;
+}
+
+/* "none, NAME": what works instead of the one that is refused, of those that can be tried. */
+static void list_usable(const regx_backend_t *refused, const regx_monitor_config_t *config,
+                        char *list, size_t size)
+{
+    size_t used = (size_t)snprintf(list, size, "%s", regx_backend_none.name);
+
+    for (int i = 0; i < BACKENDS; i++) {
+        if (backends[i] != refused && backends[i]->leaves_no_trace && used < size &&
+            works(backends[i], config)) {
+            used += (size_t)snprintf(list + used, size - used, ", %s", backends[i]->name);
+        }
+    }
 }
 
 regx_status_t regx_backend_choose(const char *name, bool registering_is_free,
                                   const regx_monitor_config_t *config,
                                   regx_backend_choice_t *choice, char *error, size_t error_size)
 {
-    char why[WHY];
+    char why[WHY], usable[64];
 
     if (strcmp(name, "auto") == 0) {
         choose_auto(registering_is_free, config, choice);
         return REGX_OK;
     }
-    const regx_status_t status = start(name, config, choice, why, sizeof(why));
+    const regx_backend_t *backend = regx_backend_find(name);
+    const regx_status_t status = start(backend, config, choice, why, sizeof(why));
     if (status == REGX_OK) {
         snprintf(choice->reason, sizeof(choice->reason), "asked for");
         return REGX_OK;
     }
-    snprintf(error, error_size, "cannot be used: %s; usable here: none%s%s", why,
-             usable_instead("notifier", name, config, ", notifier"),
-             usable_instead("odp", name, config, ", odp"));
+    list_usable(backend, config, usable, sizeof(usable));
+    snprintf(error, error_size, "cannot be used: %s; usable here: %s", why, usable);
     return REGX_DENIED;
 }
 

@@ -15,6 +15,7 @@
  */
 #include "registration/cache.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/util.h"
@@ -24,6 +25,8 @@ void regx_cache_kill_locked(regx_cache_t *cache, uint32_t number, regx_region_st
 {
     regx_record_t *record = &cache->records[number];
 
+    assert(record->state == REGX_REGION_ALIVE && state > REGX_REGION_ALIVE);
+    assert(cache->bytes >= record->size && cache->count > 0);
     if (cache->fences) {
         atomic_store(&record->state, state);
     } else {
@@ -420,6 +423,9 @@ static regx_region_list_t pick_unused(regx_cache_t *cache, unsigned max)
 
     regx_lock(&cache->lock);
     while (max-- > 0 && (number = regx_region_list_pop(&cache->regions, &cache->ripe)) != 0) {
+        /* Of what is ripe all acquisitions are seen: no more were released than there were. Of what
+         * is alive the sum may be anything, since others acquire and release while it is made. */
+        assert(cache->closing || (int32_t)regx_thread_states_uses(cache->states, number) >= 0);
         const bool used =
             !cache->closing && (uint32_t)regx_thread_states_uses(cache->states, number) != 0;
 
@@ -471,6 +477,7 @@ static unsigned retire(regx_cache_t *cache, unsigned max, bool warns)
 
         regx_inval_log_interest(cache->log, record->start, record->start + record->size, -1);
         regx_device_deregister(cache->registry, &cache->holdings[number].mr);
+        assert(cache->pinned >= record->size);
         atomic_fetch_sub(&cache->pinned, record->size);
         if (atomic_load_explicit(&record->used_changed, memory_order_relaxed)) {
             note_changed(cache, record);

@@ -434,6 +434,7 @@ const regx_strategy_t regx_strategy_pipeline = {
     .name = "pipeline",
     .path = REGX_PATH_pipeline,
     .protocol = &protocol,
+    .revocable = true,
     .help = "the buffer is registered and written in chunks, see btl_regx_chunk_size and "
             "btl_regx_chunk_depth"};
 
@@ -441,4 +442,5 @@ const regx_strategy_t regx_strategy_direct = {
     .name = "direct",
     .path = REGX_PATH_direct,
     .protocol = &protocol,
+    .revocable = true,
     .help = "the whole buffer is registered, and written at once"};

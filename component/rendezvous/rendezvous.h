@@ -77,6 +77,8 @@ typedef struct regx_strategy regx_strategy_t;
 /* The strategy of that name; NULL: there is none. */
 const regx_strategy_t *regx_strategy_find(const char *name);
 const char *regx_strategy_name(const regx_strategy_t *strategy);
+/* Whether btl_regx_grant=synchronous can be had with it. */
+bool regx_strategy_is_revocable(const regx_strategy_t *strategy);
 /* The words of btl_regx_rendezvous. false: there are no more. */
 bool regx_strategy_word(unsigned index, regx_param_word_t *word);
 

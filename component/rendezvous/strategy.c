@@ -52,6 +52,11 @@ const char *regx_strategy_name(const regx_strategy_t *strategy)
     return strategy->name;
 }
 
+bool regx_strategy_is_revocable(const regx_strategy_t *strategy)
+{
+    return strategy->revocable;
+}
+
 void regx_strategy_protocols(const regx_protocol_t *protocols[REGX_PATH_COUNT])
 {
     memset(protocols, 0, REGX_PATH_COUNT * sizeof(protocols[0]));

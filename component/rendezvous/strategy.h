@@ -22,6 +22,7 @@ struct regx_strategy {
     bool grants_known_whole; /* see put.c */
     bool exposes;            /* as the sender: see exposed.c */
     bool copies;             /* by the kernel, within a node alone */
+    bool revocable;          /* what it grants can be revoked: see revoke.h */
 };
 
 /* `auto` chooses; each other has the path of its name. */

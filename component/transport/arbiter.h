@@ -6,6 +6,7 @@
 #ifndef REGX_TRANSPORT_ARBITER_H
 #define REGX_TRANSPORT_ARBITER_H
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -39,6 +40,7 @@ static inline regx_arbiter_entry_t *regx_arbiter_take(regx_arbiter_t *arbiter)
 {
     regx_arbiter_entry_t *entry = arbiter->first;
 
+    assert(entry != NULL && entry->waits);
     arbiter->first = entry->next;
     entry->waits = false;
     return entry;

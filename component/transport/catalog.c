@@ -3,6 +3,8 @@
 
 #include "transport/catalog.h"
 
+#include "transport/counters.h"
+
 static const regx_catalog_entry_t entries[] = {
     {.word = {.word = "uct",
               .help = "shared memory between processes of one node, and tcp between nodes",

@@ -2,7 +2,8 @@
  *
  * The transports that there are: one table of what users may set of each and what each counts.
  * Part of the core, because parameters and the report's keys are known whether or not a transport
- * is loaded. A new transport adds its settings and counters here and its entry in catalog.c.
+ * is loaded. For btl/ alone: no transport knows of another's settings. A new transport adds its
+ * settings here and its entry in catalog.c, its counters in counters.h and catalog.c.
  */
 #ifndef REGX_TRANSPORT_CATALOG_H
 #define REGX_TRANSPORT_CATALOG_H
@@ -18,18 +19,8 @@ typedef struct regx_transports_settings {
     regx_verbs_settings_t verbs;
 } regx_transports_settings_t;
 
-/* The counters that belong to one transport: counters->transport[REGX_COUNTER_name]. */
-enum {
-#define REGX_COUNTER(name, help) REGX_COUNTER_##name,
-#include "transport/shm/counters.def"
-#include "transport/tcp/counters.def"
-#include "transport/verbs/counters.def"
-#undef REGX_COUNTER
-    REGX_TRANSPORT_COUNTERS
-};
-_Static_assert(REGX_TRANSPORT_COUNTERS <= REGX_TRANSPORT_COUNTERS_MAX, "make more room for them");
-
-/* Their names and what they mean; the last row has no name. */
+/* Of the transports' counters (counters.h) the names, and what they mean; the last row has no name.
+ */
 extern const regx_counter_t regx_transport_counter_table[];
 
 typedef struct regx_catalog_entry {

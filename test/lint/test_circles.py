@@ -20,6 +20,11 @@ BUILD = Path(os.environ.get("REGX_BUILD_DIR", TOP / ".build/obj"))
 # A room may use its own level and those before it. Rooms of one level may not form a circle.
 LEVELS = [{"base", "compat"}, {"pool", "registration", "transport"}, {"onesided", "rendezvous"}, {"btl", "library"}]
 LEVEL = {room: number for number, rooms in enumerate(LEVELS) for room in rooms}
+# The same for the folders inside transport/, of which none uses another one of its level: so a
+# transport knows nothing of another. What lies in no folder is the contract and what they share,
+# but for the catalogue, which lists them all.
+LAYERS = [{"contract"}, {"shm", "tcp", "verbs"}, {"mux"}, {"catalog"}]
+LAYER = {layer: number for number, layers in enumerate(LAYERS) for layer in layers}
 
 Uses = dict[str, dict[str, set[str]]]  # user → used → by which symbols, or "#include"
 
@@ -101,6 +106,25 @@ def against(uses: Uses) -> set[tuple[str, str]]:
             if LEVEL[room(user)] < LEVEL[room(used)]}
 
 
+def layer(path: str) -> str | None:
+    """Of a file in transport/."""
+    parts = path.split("/")
+    if parts[0] != "transport":
+        return None
+    if len(parts) > 2:
+        return parts[1]
+    return "catalog" if Path(path).stem == "catalog" else "contract"
+
+
+def against_inside(uses: Uses) -> set[tuple[str, str]]:
+    """The arrows inside transport/ from a folder to one of its own or a later level."""
+    def forbidden(user: str | None, used: str | None) -> bool:
+        return user is not None and used is not None and user != used and LAYER[user] <= LAYER[used]
+
+    return {(user, used) for user, others in uses.items() for used in others
+            if forbidden(layer(user), layer(used))}
+
+
 def of_rooms(uses: Uses) -> Uses:
     """The same between rooms: who uses whom, by which files."""
     total: Uses = {}
@@ -143,6 +167,7 @@ def by_include(sources: list[Path]) -> Uses:
 
 def test_every_room_has_its_place(sources: list[Path]) -> None:
     assert {path.parts[1] for path in sources} == set(LEVEL)
+    assert {layer("/".join(path.parts[1:])) for path in sources} - {None} == set(LAYER)
 
 
 def test_no_circle_of_files(by_symbol: Uses) -> None:
@@ -158,9 +183,10 @@ def test_no_circle_of_headers(by_include: Uses) -> None:
 
 
 def test_no_arrow_against_the_order(by_symbol: Uses, by_include: Uses) -> None:
-    found = against(by_symbol) | against(by_include)
+    found = {arrow for uses in (by_symbol, by_include)
+             for arrow in against(uses) | against_inside(uses)}
     if found:
-        pytest.fail("against the order of the rooms:\n" + "\n".join(
+        pytest.fail("against the order of the rooms, or of the folders of transport/:\n" + "\n".join(
             f"  {user} → {used}: " + ", ".join(sorted(
                 by_symbol.get(user, {}).get(used, set())
                 | by_include.get(user, {}).get(used, set())))
@@ -203,6 +229,16 @@ def test_it_sees_an_arrow_and_an_include_against_the_order() -> None:
     uses = uses_by_include({"base/a.h": '#include "btl/b.h"\n', "btl/b.h": "#include <stdio.h>\n"})
     assert against(uses) == {("base/a.h", "btl/b.h")}
     assert not against({"btl/b.c": {"base/a.c": {"regx_a"}}})
+
+
+def test_it_sees_a_transport_that_includes_the_catalogue_or_another_transport() -> None:
+    uses = uses_by_include({
+        "transport/shm/a.h": '#include "transport/catalog.h"\n#include "transport/transport.h"\n',
+        "transport/mux/b.c": '#include "transport/shm/a.h"\n#include "transport/mux/b.h"\n',
+        "transport/verbs/c.c": '#include "transport/shm/a.h"\n', "transport/catalog.h": "",
+        "transport/transport.h": "", "transport/mux/b.h": ""})
+    assert against_inside(uses) == {("transport/shm/a.h", "transport/catalog.h"),
+                                    ("transport/verbs/c.c", "transport/shm/a.h")}
 
 
 def test_two_circles_are_told_apart() -> None:

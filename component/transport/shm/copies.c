@@ -11,6 +11,8 @@
  * core, the kernel reading 1, 2 and 4 MiB in both directions at once, from and to the same buffers
  * again (without MPI): 47, 30 and 24.3 GB/s, with all copies from the start on 40, 23.4 and 22.7.
  */
+#include <assert.h>
+
 #include "transport/rkey_table.h"
 #include "transport/shm/piece.h"
 #include "transport/shm/shm_internal.h"
@@ -101,6 +103,7 @@ static void end_copy(void **copy, regx_status_t status)
  * only when it changes, so that in a stream its line stays in their caches. */
 static void count_own_locked(regx_shm_t *shm, int change)
 {
+    assert(change > 0 || shm->own > 0);
     shm->own += (uint32_t)change;
     regx_shm_count_copies(shm, change);
     if (shm->own == (change > 0)) {
@@ -124,6 +127,7 @@ static void **take(regx_shm_copies_t *copies)
 {
     void **copy = copies->first;
 
+    assert(copy != NULL);
     copies->first = copy[REGX_SCRATCH_NEXT];
     return copy;
 }

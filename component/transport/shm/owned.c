@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/util.h"
-#include "transport/catalog.h"
+#include "transport/counters.h"
 
 /* Bytes of a segment, a multiple: small blocks share one. */
 #define SEGMENT_UNIT ((size_t)2 << 20)

@@ -15,7 +15,7 @@
 #include "base/lock.h"
 #include "base/util.h"
 #include "transport/arbiter.h"
-#include "transport/catalog.h"
+#include "transport/counters.h"
 #include "transport/shm/assist.h"
 #include "transport/shm/boxes.h"
 #include "transport/shm/connect_queue.h"

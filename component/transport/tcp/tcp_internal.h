@@ -25,7 +25,7 @@
 
 #include "base/util.h"
 #include "transport/arbiter.h"
-#include "transport/catalog.h"
+#include "transport/counters.h"
 #include "transport/pace.h"
 #include "transport/rkey_table.h"
 #include "transport/tcp/tcp.h"

@@ -2,6 +2,7 @@
  *
  * The sockets of tcp: how one comes to be, how it is written, and how it ends.
  */
+#include <assert.h>
 #include <errno.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
@@ -112,6 +113,7 @@ regx_status_t regx_tcp_link_keep(regx_tcp_link_t *link, const struct iovec *part
     if (written == length) {
         return REGX_OK;
     }
+    assert(written < length && link->out == NULL);
     link->out = malloc(length - written);
     if (link->out == NULL) {
         regx_tcp_link_end(link); /* a part of it has left, or it cannot be packed again */
@@ -144,6 +146,7 @@ bool regx_tcp_link_add(regx_tcp_link_t *link, const struct iovec *parts, int cou
         link->out_at = link->out_length = 0;
         link->out_room = link->out != NULL ? REGX_TCP_GATHERED_MAX : 0;
     }
+    assert(link->out_length <= link->out_room);
     if (length > link->out_room - link->out_length) {
         return false;
     }
@@ -159,6 +162,7 @@ bool regx_tcp_link_add(regx_tcp_link_t *link, const struct iovec *parts, int cou
 /* So many bytes of what is kept have left. */
 static void take_off(regx_tcp_link_t *link, size_t bytes)
 {
+    assert(bytes <= regx_tcp_link_kept(link));
     link->out_at += (uint32_t)bytes;
     if (link->out_at == link->out_length) {
         free(link->out);

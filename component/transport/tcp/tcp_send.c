@@ -5,6 +5,7 @@
  * A link keeps at most one message that the kernel has not taken, and refuses the next one. So
  * there is nothing to queue here but puts, and those lie in memory of the caller.
  */
+#include <assert.h>
 #include <string.h>
 
 #include "transport/tcp/tcp_internal.h"
@@ -211,6 +212,7 @@ static regx_status_t write_rest(regx_tcp_conn_t *conn, regx_put_t *put)
     struct iovec part = {(char *)(uintptr_t)put->local + sent_of(put), length};
     const size_t written = regx_tcp_link_push(conn->link, &part, 1);
 
+    assert(written <= conn->piece_left);
     conn->piece_left -= written;
     put->scratch[SCRATCH_SENT] = (void *)(uintptr_t)(sent_of(put) + written);
     return written == length ? REGX_OK : REGX_AGAIN;
@@ -239,6 +241,7 @@ static regx_status_t begin_piece(regx_tcp_conn_t *conn, regx_put_t *put)
     }
     parts[1] = (struct iovec){head, regx_tcp_encode(&frame, head)};
     const size_t before = regx_tcp_link_kept(conn->link) + parts[1].iov_len;
+    assert(before <= REGX_TCP_WRITE_MAX);
     parts[2] = (struct iovec){(char *)(uintptr_t)put->local + sent,
                               regx_min(length, REGX_TCP_WRITE_MAX - before)};
     const size_t wanted = parts[1].iov_len + parts[2].iov_len;

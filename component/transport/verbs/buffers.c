@@ -2,6 +2,7 @@
  *
  * The transport's own registered memory.
  */
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -356,6 +357,8 @@ uint32_t regx_slot_take(regx_verbs_t *verbs, uint32_t held)
 
 void regx_slot_give(regx_verbs_t *verbs, uint32_t slot, uint32_t left)
 {
+    assert(verbs->buffers.slot_count < verbs->buffers.slot_total);
+    assert(verbs->buffers.slot_holders > 0);
     verbs->buffers.slot_holders -= left == 0;
     verbs->buffers.slots[verbs->buffers.slot_count++] = slot;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "transport/verbs/rx.h"
 
+#include <assert.h>
 #include <endian.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -287,6 +288,7 @@ int regx_verbs_poll(regx_verbs_t *verbs, bool *empty)
             regx_eps_break(verbs, "completion queue", "it cannot be polled");
         }
         if (*empty) {
+            assert(verbs->outstanding >= verbs->stale);
             verbs->outstanding -= verbs->stale;
             verbs->stale = 0;
         }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "transport/verbs/tx.h"
 
+#include <assert.h>
 #include <endian.h>
 #include <string.h>
 
@@ -24,6 +25,8 @@ static bool may_be_unsignaled(const regx_ep_t *ep, const regx_work_t *work)
 /* The endpoint's next completion reports all that did not report. */
 static void count_signaled(regx_ep_t *ep)
 {
+    assert(ep->verbs->unsignaled >= ep->unsignaled);
+    assert(ep->verbs->unsignaled_slots >= ep->unsignaled_slots);
     ep->verbs->unsignaled -= ep->unsignaled;
     ep->verbs->unsignaled_slots -= ep->unsignaled_slots;
     ep->unsignaled = ep->unsignaled_slots = 0;
@@ -69,6 +72,7 @@ regx_status_t regx_tx_post(regx_ep_t *ep, struct ibv_send_wr *requests, const re
     regx_verbs_t *verbs = ep->verbs;
     struct ibv_send_wr *refused;
 
+    assert(regx_tx_has_room(ep, count));
     for (unsigned i = 0; i < count; i++) {
         requests[i].wr_id = ep->posted;
         requests[i].next = i + 1 < count ? &requests[i + 1] : NULL;
@@ -92,6 +96,7 @@ regx_status_t regx_tx_post(regx_ep_t *ep, struct ibv_send_wr *requests, const re
         }
     }
     verbs->outstanding += count;
+    assert(verbs->unsignaled <= verbs->outstanding);
     ep->used = ++verbs->uses;
     const int error = ibv_post_send(ep->qp, requests, &refused);
     if (error != 0) {
@@ -187,6 +192,7 @@ void regx_tx_post_trial(regx_ep_t *ep, enum ibv_wr_opcode operation, struct ibv_
 
 static void give_slot(regx_ep_t *ep, uint32_t slot)
 {
+    assert(ep->slots > 0);
     regx_slot_give(ep->verbs, slot, --ep->slots);
 }
 
@@ -195,6 +201,7 @@ static void finish_get(regx_ep_t *ep, const regx_work_t *work, regx_status_t sta
 {
     const regx_get_t *get = work->object;
 
+    assert(ep->reads > 0);
     ep->reads--;
     if (work->slot == REGX_SLOT_NONE) {
         return;
@@ -257,9 +264,11 @@ static void finish(regx_ep_t *ep, const regx_work_t *work, regx_status_t status)
 
 static void end_work(regx_ep_t *ep, uint64_t end, regx_status_t status)
 {
+    assert(end - ep->done <= ep->posted - ep->done);
     while (ep->done != end) {
         const regx_work_t work = ep->works[ep->done++ % ep->depth];
 
+        assert(ep->verbs->outstanding > ep->verbs->stale);
         if (status == REGX_OK) {
             ep->verbs->outstanding--;
         } else {

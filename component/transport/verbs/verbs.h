@@ -57,7 +57,7 @@
 #include "base/lock.h"
 #include "base/util.h"
 #include "transport/arbiter.h"
-#include "transport/catalog.h"
+#include "transport/counters.h"
 #include "transport/transport.h"
 #include "transport/try_lock.h"
 #include "transport/verbs/port.h"

@@ -168,6 +168,39 @@ static void refusals_say_what_is_allowed(void **state)
     refuse(FILE_NAME, "12345678", "btl_regx_my_file is too long; allowed: 7 characters");
 }
 
+static bool name_at(unsigned index, regx_param_word_t *word)
+{
+    static const char *const names[] = {"hooks", "odp", "notifier"};
+
+    *word = (regx_param_word_t){.word = index < 3 ? names[index] : NULL};
+    return index < 3;
+}
+
+static bool tells(const char *word)
+{
+    return strcmp(word, "odp") != 0;
+}
+
+static bool none(const char *word)
+{
+    return *word == '\0';
+}
+
+static void a_list_has_those_that_are_allowed_and_stays_in_its_room(void **state)
+{
+    char list[16];
+
+    (void)state;
+    memset(list, 'x', sizeof(list));
+    regx_param_list(name_at, tells, list, sizeof(list));
+    assert_string_equal(list, "hooks, notifier");
+    regx_param_list(name_at, tells, list, 6);
+    assert_string_equal(list, "hooks");
+    assert_memory_equal(list + 6, " notifier", 10);
+    regx_param_list(name_at, none, list, sizeof(list));
+    assert_string_equal(list, "");
+}
+
 static void check_help(unsigned param, const char *expected)
 {
     char *help = regx_param_help(&params[param]);
@@ -197,6 +230,7 @@ int main(void)
         cmocka_unit_test(numbers_are_stored_in_their_field_alone),
         cmocka_unit_test(lists_and_texts_are_kept),
         cmocka_unit_test(refusals_say_what_is_allowed),
+        cmocka_unit_test(a_list_has_those_that_are_allowed_and_stays_in_its_room),
         cmocka_unit_test(help_says_what_is_allowed),
     };
 

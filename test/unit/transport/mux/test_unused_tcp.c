@@ -10,7 +10,7 @@
 #include "../pair.h"
 
 #include "base/clock.h"
-#include "transport/catalog.h"
+#include "transport/counters.h"
 #include "transport/transport.h"
 
 extern const regx_transport_ops_t regx_transport_ops;

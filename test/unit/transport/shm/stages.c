@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "transport/catalog.h"
+#include "transport/counters.h"
 #include "transport/rkey_table.h"
 
 bool sent_expose(sent_t *sent, side_t *side, size_t length, uint64_t stream)

@@ -6,7 +6,7 @@
 
 #include <pthread.h>
 
-#include "transport/catalog.h"
+#include "transport/counters.h"
 #include "transport/shm/piece.h"
 
 /* Halves of TWO are one piece each, those of LONG two. */

@@ -10,7 +10,7 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 
-#include "transport/catalog.h"
+#include "transport/counters.h"
 
 enum { LONG = 2 * STEP + 12345 };
 

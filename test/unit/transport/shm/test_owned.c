@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
-#include "transport/catalog.h"
+#include "transport/counters.h"
 #include "transport/rkey_table.h"
 
 enum { MIB = 1 << 20, LEAST = REGX_OWNED_LEAST, PIECE = REGX_CLAIM_PIECE, TAG = 9 };

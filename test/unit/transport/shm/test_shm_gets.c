@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 
-#include "transport/catalog.h"
+#include "transport/counters.h"
 
 enum { OPS = 24 };
 

@@ -7,7 +7,7 @@
 
 #include <sys/socket.h>
 
-#include "transport/catalog.h"
+#include "transport/counters.h"
 #include "transport/rkey_table.h"
 
 enum { HALF = MOST / 2 };

@@ -7,7 +7,7 @@
 
 #include <pthread.h>
 
-#include "transport/catalog.h"
+#include "transport/counters.h"
 #include "transport/rkey_table.h"
 
 enum { UNSTAGED = 200 };

@@ -7,7 +7,7 @@
 
 #include <pthread.h>
 
-#include "transport/catalog.h"
+#include "transport/counters.h"
 
 enum { FRAMES = 2000 };
 

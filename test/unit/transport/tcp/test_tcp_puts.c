@@ -5,7 +5,7 @@
  */
 #include "sides.h"
 
-#include "transport/catalog.h"
+#include "transport/counters.h"
 
 enum { REGION = 9 * MIB };
 
