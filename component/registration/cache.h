@@ -23,8 +23,8 @@
  *
  *   cache.c   opened, closed, hit, released; the argument why no use is stale
  *   miss.c    what is not found is registered
- *   retire.c  what is kept and what is given up for it; changes end regions; dead regions are
- *             deregistered
+ *   evict.c   what is kept and what is given up for it
+ *   retire.c  changes end regions; dead regions are deregistered
  *
  * One lock, a leaf: no other one of ours is taken under it. What is called there and is not the
  * cache's: monitor->valid, the log's readers, and libc, of which memory is had and given back (the
@@ -215,7 +215,7 @@ typedef struct regx_range {
     size_t size;
 } regx_range_t;
 
-/* Room that is set aside for a region so large that one call cannot make it: see retire.c. */
+/* Room that is set aside for a region so large that one call cannot make it: see evict.c. */
 typedef struct regx_aside {
     uintptr_t start, end; /* of the region */
     uint64_t bytes;       /* 0: for none */
@@ -359,7 +359,7 @@ void regx_cache_drain_locked(regx_cache_t *cache, regx_request_t *request);
  * nothing are passed at 5 ns each, 45 where there are 10,000 regions. */
 #define REGX_DRAINED_MAX 256u
 
-/* retire.c. Locked: gives up one region that seems unused; returns its bytes, 0: there is none. */
+/* evict.c. Locked: gives up one region that seems unused; returns its bytes, 0: there is none. */
 uint64_t regx_cache_evict_locked(regx_cache_t *cache);
 /* Has the processor fetch what the next function is going to look at. Not locked. */
 void regx_cache_expect(regx_cache_t *cache, const regx_request_t *request);
