@@ -22,7 +22,7 @@
  *   exposed.c                      a whole message, read without a CTS
  *   remap.c                        chunks that are written elsewhere and moved to the user
  *   together.c                     as get.c, and the sender copies a part
- *   put.c, get.c                   registered chunks: written by the sender; read by the receiver
+ *   put.c; get.c, advertise.c      registered chunks: written by the sender; read by the receiver
  *   bounce.c                       slots, which also carry what a chunk could not
  *   revoke.c                       what was granted is taken back, and granted anew
  *   write.c                        one put of one granted range, slot or chunk
