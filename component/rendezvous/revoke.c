@@ -2,14 +2,12 @@
 #include "rendezvous/revoke.h"
 
 #include <assert.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/util.h"
-#include "rendezvous/checksum.h"
+#include "rendezvous/proof.h"
 #include "rendezvous/recv_run.h"
-#include "rendezvous/safe_copy.h"
 
 #define PATIENCE_NS INT64_C(10000000000)
 #define IMPATIENCE_NS INT64_C(100000000) /* with memory that nobody tells of */
@@ -22,38 +20,6 @@ static const char gone[] = "grant=synchronous: the memory did not come back";
 static const char untold[] = "grant=synchronous: changes of the new memory are not told";
 static const char unsure[] = "grant=synchronous: nobody can tell of changes any more";
 static const char changing[] = "grant=synchronous: the buffer kept changing";
-
-/* ---- the proof ---- */
-
-#define BLOCK (64u * 1024u)
-
-typedef enum proof { PROOF_MADE, PROOF_UNREADABLE, PROOF_NO_MEMORY } proof_t;
-
-/* The checksum of the blocks' checksums. The memory may be gone: then *gap is the block that could
- * not be read. */
-static proof_t prove(const char *base, uint64_t length, uint64_t *sum, uint64_t *gap)
-{
-    char *block = malloc(BLOCK);
-    uint64_t sums[2] = {0, 0};
-    bool readable = true;
-
-    if (block == NULL) {
-        return PROOF_NO_MEMORY;
-    }
-    for (uint64_t done = 0; done < length && readable; done += BLOCK) {
-        const size_t size = regx_min(BLOCK, length - done);
-
-        *gap = done;
-        readable = regx_safe_read(block, base + done, size);
-        sums[1] = regx_checksum(block, size);
-        sums[0] = regx_checksum(sums, sizeof(sums));
-    }
-    free(block);
-    *sum = sums[0];
-    return readable ? PROOF_MADE : PROOF_UNREADABLE;
-}
-
-/* ---- the receive side ---- */
 
 /* A look at the memory of one receive, and what is to be said of it afterwards. */
 typedef struct look {
@@ -240,7 +206,7 @@ static void look_for_memory(regx_revocable_t *revoke, uintptr_t from)
 }
 
 /* From the lowest offset on. What could not be read the last time is tried first. */
-static proof_t prove_received(regx_rndv_recv_t *recv)
+static regx_proof_t prove_received(regx_rndv_recv_t *recv)
 {
     regx_revocable_t *revoke = &recv->revoke;
     const char *const base = recv->base + revoke->least;
@@ -248,11 +214,11 @@ static proof_t prove_received(regx_rndv_recv_t *recv)
     uint64_t sum, none;
 
     if (revoke->wait.reason == gone &&
-        prove(base + revoke->gap, regx_min(BLOCK, length - revoke->gap), &sum, &none) ==
-            PROOF_UNREADABLE) {
-        return PROOF_UNREADABLE;
+        regx_prove(base + revoke->gap, regx_min(REGX_PROOF_BLOCK, length - revoke->gap), &sum,
+                   &none) == REGX_PROOF_UNREADABLE) {
+        return REGX_PROOF_UNREADABLE;
     }
-    return prove(base, length, &revoke->look.checksum, &revoke->gap);
+    return regx_prove(base, length, &revoke->look.checksum, &revoke->gap);
 }
 
 /* Looks at the memory. */
@@ -275,10 +241,10 @@ static void look_at_memory(regx_rndv_t *rndv, regx_recv_work_t *work)
     revoke->look.state = regx_watch_look(&revoke->watch, revoke->ends, &first);
     revoke->look.changed = first > base ? first - base : 0;
     if (revoke->ends && revoke->look.state == REGX_WATCH_QUIET && revoke->least < recv->length) {
-        const proof_t proof = prove_received(recv);
+        const regx_proof_t proof = prove_received(recv);
 
-        revoke->look.proof = proof == PROOF_MADE;
-        revoke->look.unreadable = proof == PROOF_UNREADABLE;
+        revoke->look.proof = proof == REGX_PROOF_MADE;
+        revoke->look.unreadable = proof == REGX_PROOF_UNREADABLE;
     }
 }
 
@@ -477,84 +443,4 @@ bool regx_revoke_recv_control_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
     work->act = give_back;
     work->acted_locked = given_back_locked;
     return true;
-}
-
-/* ---- the send side ---- */
-
-/* The receiver's buffer is not this one's copy: back to where they agree. */
-static regx_status_t compare(regx_rndv_t *rndv, void *object)
-{
-    const regx_rndv_send_t *send = object;
-    uint64_t sum, gap;
-
-    (void)rndv;
-    switch (prove(send->base + send->resume, send->length - send->resume, &sum, &gap)) {
-    case PROOF_MADE:
-        return sum == send->proof ? REGX_OK : REGX_FAILED;
-    case PROOF_UNREADABLE: /* of what is gone nothing can be sent again */
-        return REGX_OK;
-    default:
-        return REGX_FAILED;
-    }
-}
-
-static regx_status_t compared_locked(regx_rndv_t *rndv, regx_rndv_send_t *send, void *object,
-                                     regx_status_t status)
-{
-    (void)rndv, (void)object;
-    send->in_flight--;
-    send->agreement = status == REGX_OK ? REGX_AGREEMENT_THERE : REGX_AGREEMENT_REVOKED;
-    return REGX_OK;
-}
-
-static const regx_work_ops_t compare_ops = {.act = compare, .acted_locked = compared_locked};
-
-bool regx_revoke_send_control_locked(regx_rndv_send_t *send, const regx_control_t *control,
-                                     regx_send_work_t *work)
-{
-    const bool revokes = control->type == REGX_CONTROL_REVOKE;
-
-    if ((!revokes && control->type != REGX_CONTROL_ARRIVED) ||
-        send->agreement != REGX_AGREEMENT_DUE ||
-        ((revokes || control->has_checksum) && control->offset >= send->length)) {
-        return false;
-    }
-    if (send->status != REGX_OK) { /* it ends anyway */
-        return true;
-    }
-    send->resume = control->offset;
-    if (revokes) {
-        send->agreement = REGX_AGREEMENT_REVOKED;
-    } else if (!control->has_checksum) {
-        send->agreement = REGX_AGREEMENT_THERE;
-    } else {
-        send->agreement = REGX_AGREEMENT_PROVING;
-        send->proof = control->checksum;
-        send->in_flight++; /* it does not end meanwhile */
-        *work = (regx_send_work_t){&compare_ops, send};
-    }
-    return true;
-}
-
-regx_status_t regx_revoke_answer_locked(regx_rndv_t *rndv, regx_rndv_send_t *send)
-{
-    regx_control_t revoked = regx_send_message(send, REGX_CONTROL_REVOKED);
-
-    if (send->in_flight > 0) {
-        return REGX_PENDING;
-    }
-    if (send->resume > send->sent) { /* nobody can have agreed on what was not sent */
-        regx_malformed(rndv);
-        regx_send_fail_locked(send, REGX_FAILED);
-        return REGX_PENDING;
-    }
-    revoked.offset = send->resume;
-    const regx_status_t status = regx_channel_send(send->peer, &revoked);
-    if (status != REGX_OK) {
-        return status;
-    }
-    send->agreement = REGX_AGREEMENT_DUE;
-    send->sent = send->granted = send->resume;
-    send->sent_slots = regx_min(send->sent_slots, send->resume);
-    return REGX_PENDING;
 }
