@@ -7,6 +7,7 @@
 #include "transport/verbs/bound.h"
 #include "transport/verbs/cleanup.h"
 #include "transport/verbs/cm_queue.h"
+#include "transport/verbs/qp.h"
 #include "transport/verbs/tx.h"
 
 void regx_cm_add(regx_verbs_t *verbs, regx_verbs_conn_t *conn)
@@ -150,7 +151,7 @@ static regx_ep_t *make(const regx_verbs_conn_t *conn)
     if (!admits(verbs, true)) {
         return NULL;
     }
-    struct ibv_ah *route = regx_ep_route(verbs, &conn->address, &error);
+    struct ibv_ah *route = regx_qp_route(verbs, &conn->address, &error);
 
     return regx_ep_new(verbs, conn->super.peer, &conn->address, route, error);
 }
@@ -259,7 +260,7 @@ static regx_ep_t *accept(regx_verbs_t *verbs, const regx_cm_message_t *message)
         let_wait(verbs, message);
         return NULL;
     }
-    struct ibv_ah *route = regx_ep_route(verbs, &message->address, &error);
+    struct ibv_ah *route = regx_qp_route(verbs, &message->address, &error);
 
     if (route == NULL && !regx_is_scarce(error)) {
         regx_count_malformed(verbs);

@@ -137,21 +137,9 @@ struct regx_ep {
     regx_ep_t *next_by_peer, *next_by_qpn;
 };
 
-/* Finds out what queue pairs the device makes: inline_max and depth. REGX_OK; REGX_UNREACHABLE:
- * none, `error` holds one line. If the device has no memory at the moment, nothing is found out and
- * it is REGX_OK: requests carry no data inline then. */
-regx_status_t regx_ep_probe(regx_verbs_t *verbs, char *error, size_t error_size);
-
 regx_ep_t *regx_ep_find(const regx_verbs_t *verbs, uint64_t peer);
 regx_ep_t *regx_ep_find_qpn(regx_verbs_t *verbs, uint32_t qpn);
 
-/* The route to the process that published an address. Owned by the caller; NULL: *error says why,
- * and is 0 else. On RoCE the kernel asks the network for the peer's hardware address, unless it
- * knows it, and waits for the answer up to a second (measured with Linux 7.2: 1.0 s for a host that
- * is not there). Nothing in verbs goes on without. So the thread that first sends to a peer, or the
- * one in progress that accepts its request, may wait so long, once for each peer. */
-struct ibv_ah *regx_ep_route(const regx_verbs_t *verbs, const regx_verbs_address_t *address,
-                             int *error);
 /* Whether an error is a lack of memory, which may pass. */
 static inline bool regx_is_scarce(int error)
 {
@@ -172,8 +160,8 @@ void regx_ep_take_another(regx_ep_t *ep, const regx_ep_t *made);
 /* Gives an endpoint that is connected, and has posted nothing, another queue pair, and begins a new
  * connection with it. false: as above. */
 bool regx_ep_begin_anew(regx_ep_t *ep);
-/* Connects the queue pair to the peer's; the kernel may wait as for a route. false: the device
- * refuses; the endpoint is then broken, with no report due, or rests to be restarted. */
+/* Connects the queue pair to the peer's; the kernel may wait as for a route (qp.h). false: the
+ * device refuses; the endpoint is then broken, with no report due, or rests to be restarted. */
 bool regx_ep_connect(regx_ep_t *ep, const regx_cm_message_t *message);
 
 /* Breaks an endpoint, with what it was doing and why ("RDMA WRITE", "transport retry counter
