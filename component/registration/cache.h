@@ -210,10 +210,10 @@ typedef struct regx_ghost {
     uint64_t seen[REGX_GHOST_SETS][REGX_GHOST_WAYS]; /* the latest first */
 } regx_ghost_t;
 
-typedef struct regx_range {
+typedef struct regx_cache_range {
     uintptr_t start;
     size_t size;
-} regx_range_t;
+} regx_cache_range_t;
 
 /* Room that is set aside for a region so large that one call cannot make it: see evict.c. */
 typedef struct regx_aside {
@@ -265,7 +265,7 @@ struct regx_cache {
     bool closing;             /* nobody looks up any more */
     bool warned;              /* of a buffer that changed while in use, or about to be: */
     _Atomic bool to_warn;
-    regx_range_t changed;
+    regx_cache_range_t changed;
     uint64_t hits_counted;
     regx_thread_state_t *states;
     regx_thread_state_t *common; /* for releases by threads that have none; under the lock */

@@ -73,7 +73,7 @@ static void note_changed_locked(regx_cache_t *cache, const regx_record_t *record
     }
     if (!cache->warned || inuse == REGX_INUSE_ABORT) {
         cache->warned = true;
-        cache->changed = (regx_range_t){.start = record->start, .size = record->size};
+        cache->changed = (regx_cache_range_t){.start = record->start, .size = record->size};
         atomic_store(&cache->to_warn, true);
     }
 }
@@ -241,7 +241,7 @@ void regx_cache_warn(regx_cache_t *cache)
     }
     regx_lock(&cache->lock);
     const bool warns = atomic_exchange(&cache->to_warn, false);
-    const regx_range_t changed = cache->changed;
+    const regx_cache_range_t changed = cache->changed;
     regx_unlock(&cache->lock);
     if (warns) {
         config->changed_in_use(config->context, (const void *)changed.start, changed.size);

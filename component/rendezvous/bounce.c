@@ -73,7 +73,7 @@ static unsigned grant_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, uint32_t
 {
     regx_peer_t *peer = recv->peer;
     unsigned count = 0;
-    regx_range_t range;
+    regx_slot_range_t range;
 
     *exhausted = false;
     if (!regx_recv_slot_range_locked(rndv, recv, &range)) {
@@ -138,7 +138,7 @@ static void first_grant_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_c
 bool regx_bounce_advance_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_recv_work_t *work)
 {
     const size_t window = window_of(rndv, recv);
-    regx_range_t range;
+    regx_slot_range_t range;
 
     (void)work;
     if (recv->peer->granted > window - window / 8) {

@@ -273,18 +273,18 @@ void regx_recv_describe_mismatch(const regx_rndv_recv_t *recv, const regx_contro
 }
 
 bool regx_recv_slot_range_locked(const regx_rndv_t *rndv, regx_rndv_recv_t *recv,
-                                 regx_range_t *range)
+                                 regx_slot_range_t *range)
 {
     for (unsigned i = 0; i < rndv->config.chunk_depth && recv->path != REGX_PATH_bounce; i++) {
         regx_chunk_t *chunk = &recv->chunks[i];
 
         if (chunk->state == REGX_CHUNK_BY_SLOTS) {
-            *range = (regx_range_t){chunk, chunk->offset, chunk->length};
+            *range = (regx_slot_range_t){chunk, chunk->offset, chunk->length};
             return true;
         }
     }
     assert(recv->granted <= recv->length);
-    *range = (regx_range_t){NULL, recv->granted, recv->length - recv->granted};
+    *range = (regx_slot_range_t){NULL, recv->granted, recv->length - recv->granted};
     return recv->slots_only && range->length > 0;
 }
 

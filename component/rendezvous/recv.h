@@ -175,14 +175,14 @@ void regx_recv_describe_mismatch(const regx_rndv_recv_t *recv, const regx_contro
 void regx_recv_open_again_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, bool failed);
 
 /* A range that is still to be granted as slots. */
-typedef struct regx_range {
+typedef struct regx_slot_range {
     regx_chunk_t *chunk; /* that is BY_SLOTS; NULL: the tail of the transfer */
     uint64_t offset, length;
-} regx_range_t;
+} regx_slot_range_t;
 
 /* The first such range. false: there is none. */
 bool regx_recv_slot_range_locked(const regx_rndv_t *rndv, regx_rndv_recv_t *recv,
-                                 regx_range_t *range);
+                                 regx_slot_range_t *range);
 
 /* Puts the record of a closed receive on the free list, unless somebody holds it. */
 void regx_recv_free_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv);

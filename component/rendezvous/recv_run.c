@@ -53,7 +53,7 @@ static void let_go_locked(regx_rndv_t *rndv, regx_recv_turns_t *turns)
 static void end_turn_locked(regx_rndv_t *rndv, regx_recv_turns_t *turns)
 {
     regx_rndv_recv_t *recv = turns->work->recv;
-    regx_range_t range;
+    regx_slot_range_t range;
 
     if (recv->phase == REGX_RECV_STARTED) {
         const bool unsent = recv->outbox.full || recv->due > 0;
@@ -153,7 +153,7 @@ static bool begin_turns_locked(regx_rndv_t *rndv, regx_recv_turns_t *turns)
 {
     regx_rndv_recv_t *recv = turns->work->recv;
     const bool exhausted = atomic_load_explicit(&rndv->work.pool_exhausted, memory_order_relaxed);
-    regx_range_t range;
+    regx_slot_range_t range;
 
     if (recv->phase == REGX_RECV_CLOSED) { /* a get ended after the close: nobody goes on */
         let_go_locked(rndv, turns);
