@@ -286,7 +286,8 @@ void regx_ep_break(regx_ep_t *ep, const char *what, const char *why)
 static bool can_restart(const regx_ep_t *ep)
 {
     return ep->requests != NULL && ep->peer_born != 0 && ep->state != REGX_EP_BROKEN &&
-           ep->local == REGX_EP_OPEN && !ep->retires && !ep->remote_closed && !ep->verbs->closing;
+           ep->local == REGX_EP_OPEN && !ep->retires && ep->remote == REGX_EP_REMOTE_OPEN &&
+           !ep->verbs->closing;
 }
 
 /* Whether the limit begins anew with this failure: something was completed since the one before, or

@@ -51,6 +51,13 @@ typedef enum regx_ep_local {
     REGX_EP_CLOSED   /* the goodbye was posted */
 } regx_ep_local_t;
 
+/* The peer's direction. */
+typedef enum regx_ep_remote {
+    REGX_EP_REMOTE_OPEN,
+    REGX_EP_REMOTE_CLOSED,         /* the peer said goodbye */
+    REGX_EP_REMOTE_CLOSED_FOR_ROOM /* likewise; but it still wants what we accepted for it */
+} regx_ep_remote_t;
+
 /* Whether callers are told that an endpoint broke. */
 typedef enum regx_ep_report {
     REGX_EP_NOT_REPORTED,
@@ -64,10 +71,9 @@ struct regx_ep {
     regx_verbs_conn_t *conn; /* NULL: nobody here has asked for this peer */
     regx_ep_state_t state;
     regx_ep_local_t local;
-    bool remote_closed; /* the peer said goodbye */
-    bool remote_stays;  /* the goodbye was for room: the peer still wants what we accepted for it */
-    bool retires;       /* both ends close it, and may come back: bound.h */
-    uint64_t used;      /* when it last sent or heard something, as regx_verbs.uses counts; or 0 */
+    regx_ep_remote_t remote;
+    bool retires;  /* both ends close it, and may come back: bound.h */
+    uint64_t used; /* when it last sent or heard something, as regx_verbs.uses counts; or 0 */
     regx_ep_report_t report;
     char what[160]; /* what broke it, or the queue pair that is replaced */
     struct ibv_qp *qp;
