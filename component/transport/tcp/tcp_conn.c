@@ -285,7 +285,7 @@ void regx_tcp_reap(regx_tcp_t *tcp)
         }
         *at = conn->next;
         let_go(conn);
-        if (link != NULL && link->peer_left) {
+        if (link != NULL && link->heard == REGX_TCP_HEARD_GOODBYE) {
             regx_tcp_link_end(link);
         }
         free(conn);

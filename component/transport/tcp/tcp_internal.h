@@ -169,6 +169,13 @@ typedef enum regx_tcp_link_state {
     REGX_TCP_LINK_ENDED /* regx_tcp_sweep frees it */
 } regx_tcp_link_state_t;
 
+/* What the peer last said of its own sending. */
+typedef enum regx_tcp_heard {
+    REGX_TCP_HEARD_NOTHING,
+    REGX_TCP_HEARD_HELLO,  /* it sends by the link: if that ends, the peer died */
+    REGX_TCP_HEARD_GOODBYE /* it sends nothing more by it */
+} regx_tcp_heard_t;
+
 struct regx_tcp_link {
     regx_tcp_t *tcp;
     regx_tcp_link_t *next;
@@ -179,13 +186,12 @@ struct regx_tcp_link {
     int fd;
     unsigned looks; /* in how many looks the peer had not answered it */
     regx_tcp_link_state_t state;
+    regx_tcp_heard_t heard;
     bool ours;  /* opened here, and never welcomed */
     bool asked; /* the message connect was sent by it */
     bool urged; /* that message was sent a second time */
     bool left;  /* nobody here sends by it again; if it is open, goodbye is or was to be said */
     bool unwritable;
-    bool peer_speaks; /* the peer said hello, and not yet goodbye: if the link ends, it died */
-    bool peer_left;   /* the peer said goodbye */
 
     /* What was accepted and the kernel has not taken, or was not given yet: from out_at to
      * out_length of memory that is there only while there is something, and has out_room bytes. */

@@ -262,7 +262,7 @@ void regx_tcp_link_fail(regx_tcp_link_t *link, int error)
     link->state = REGX_TCP_LINK_ENDED;
     link->tcp->ended = true;
     note_broken(link, error);
-    if (link->peer_speaks) {
+    if (link->heard == REGX_TCP_HEARD_HELLO) {
         note_death(link->tcp, link->peer);
     }
 }

@@ -103,7 +103,7 @@ regx_status_t regx_tcp_link_take(regx_tcp_conn_t *conn)
 {
     for (regx_tcp_link_t *link = regx_tcp_at(conn)->links; link != NULL; link = link->next) {
         if (link->state == REGX_TCP_LINK_OPEN && link->peer == conn->super.peer &&
-            link->conn == NULL && !link->left && !link->peer_left) {
+            link->conn == NULL && !link->left && link->heard != REGX_TCP_HEARD_GOODBYE) {
             regx_tcp_attach(conn, link);
             return REGX_OK;
         }

@@ -182,7 +182,7 @@ static void look_why(regx_tcp_link_t *link, ssize_t bytes, int error)
 /* Connect may come again until the other has read the welcome. */
 static bool may_be_urged(const regx_tcp_link_t *link)
 {
-    return !link->asked && !link->peer_speaks && !link->peer_left;
+    return !link->asked && link->heard == REGX_TCP_HEARD_NOTHING;
 }
 
 /* Whether the link may say such a thing now. */
@@ -210,12 +210,12 @@ static void hear(regx_tcp_link_t *link, const uint8_t *message, size_t length)
     regx_tcp_frame_t frame;
 
     link->tcp->events++;
-    if (link->peer_left || regx_tcp_decode(message, length, &frame) != REGX_OK) {
+    if (link->heard == REGX_TCP_HEARD_GOODBYE ||
+        regx_tcp_decode(message, length, &frame) != REGX_OK) {
         count_malformed(link->tcp);
         return;
     }
-    link->peer_speaks = frame.kind == REGX_TCP_HELLO;
-    link->peer_left = frame.kind == REGX_TCP_GOODBYE;
+    link->heard = frame.kind == REGX_TCP_HELLO ? REGX_TCP_HEARD_HELLO : REGX_TCP_HEARD_GOODBYE;
 }
 
 /* The notice of a put, a piece of which was refused, is not delivered. */
@@ -385,7 +385,8 @@ bool regx_tcp_link_read(regx_tcp_link_t *link)
         more = read_on(link, &moved);
     }
     regx_tcp_gather_end(link->tcp);
-    if (link->peer_left && link->conn == NULL && link->state == REGX_TCP_LINK_OPEN) {
+    if (link->heard == REGX_TCP_HEARD_GOODBYE && link->conn == NULL &&
+        link->state == REGX_TCP_LINK_OPEN) {
         regx_tcp_link_end(link); /* nobody sends by it any more */
     }
     return moved;
