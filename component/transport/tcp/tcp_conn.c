@@ -203,7 +203,8 @@ static regx_tcp_conn_t *find_hopeless(const regx_tcp_t *tcp)
 
     for (regx_tcp_conn_t *conn = tcp->open; conn != NULL; conn = conn->next) {
         if (waits_for_answer(conn) && may_wait_for_each_other(conn) &&
-            (found == NULL || (found->link->asked && !conn->link->asked))) {
+            (found == NULL || (found->link->asked != REGX_TCP_NOT_ASKED &&
+                               conn->link->asked == REGX_TCP_NOT_ASKED))) {
             found = conn;
         }
     }

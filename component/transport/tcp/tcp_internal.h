@@ -169,6 +169,13 @@ typedef enum regx_tcp_link_state {
     REGX_TCP_LINK_ENDED /* regx_tcp_sweep frees it */
 } regx_tcp_link_state_t;
 
+/* Whether the message connect was sent by a link. */
+typedef enum regx_tcp_asked {
+    REGX_TCP_NOT_ASKED,
+    REGX_TCP_ASKED,
+    REGX_TCP_ASKED_AGAIN /* it was sent a second time (regx_tcp_urge) */
+} regx_tcp_asked_t;
+
 /* What the peer last said of its own sending. */
 typedef enum regx_tcp_heard {
     REGX_TCP_HEARD_NOTHING,
@@ -186,11 +193,10 @@ struct regx_tcp_link {
     int fd;
     unsigned looks; /* in how many looks the peer had not answered it */
     regx_tcp_link_state_t state;
+    regx_tcp_asked_t asked;
     regx_tcp_heard_t heard;
-    bool ours;  /* opened here, and never welcomed */
-    bool asked; /* the message connect was sent by it */
-    bool urged; /* that message was sent a second time */
-    bool left;  /* nobody here sends by it again; if it is open, goodbye is or was to be said */
+    bool ours; /* opened here, and never welcomed */
+    bool left; /* nobody here sends by it again; if it is open, goodbye is or was to be said */
     bool unwritable;
 
     /* What was accepted and the kernel has not taken, or was not given yet: from out_at to

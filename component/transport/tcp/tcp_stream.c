@@ -182,7 +182,7 @@ static void look_why(regx_tcp_link_t *link, ssize_t bytes, int error)
 /* Connect may come again until the other has read the welcome. */
 static bool may_be_urged(const regx_tcp_link_t *link)
 {
-    return !link->asked && link->heard == REGX_TCP_HEARD_NOTHING;
+    return link->asked == REGX_TCP_NOT_ASKED && link->heard == REGX_TCP_HEARD_NOTHING;
 }
 
 /* Whether the link may say such a thing now. */
