@@ -183,6 +183,15 @@ typedef enum regx_tcp_heard {
     REGX_TCP_HEARD_GOODBYE /* it sends nothing more by it */
 } regx_tcp_heard_t;
 
+/* Where the data of a put goes that does not come whole. */
+typedef enum regx_tcp_landing {
+    REGX_TCP_LANDING_NONE,   /* no such put is being read */
+    REGX_TCP_LANDING_HOLED,  /* none; but data of an earlier piece went nowhere, so that the notice
+                              * of that put is refused */
+    REGX_TCP_LANDING_PLACED, /* its data goes where its sender may write */
+    REGX_TCP_LANDING_REFUSED /* its data goes nowhere */
+} regx_tcp_landing_t;
+
 struct regx_tcp_link {
     regx_tcp_t *tcp;
     regx_tcp_link_t *next;
@@ -214,9 +223,7 @@ struct regx_tcp_link {
     uint32_t expects;
 
     /* The put whose data is being read. */
-    bool landing;
-    bool refused; /* the data goes nowhere */
-    bool holed;   /* data of an earlier piece of this put went nowhere: its notice is refused */
+    regx_tcp_landing_t landing;
     size_t landed;
     regx_tcp_frame_t put;
     uint8_t notice[REGX_NOTICE_MAX];
