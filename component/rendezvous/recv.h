@@ -87,18 +87,7 @@ typedef struct regx_revocable {
         int64_t since;      /* when it began to wait, in ns */
         int64_t next;       /* when another look is worth while, in ns */
     } wait;
-    uint64_t gap;      /* bytes from `least` to the block that could not be read last time */
-    bool ends;         /* the look is to end the transfer: all has landed */
-    bool waits_memory; /* the look is for memory to be there again: REVOKED */
-    struct {           /* what the look found */
-        regx_watch_state_t state;
-        uint64_t changed; /* the lowest offset that changed */
-        bool mapped;      /* if waits_memory: memory is there */
-        bool told;        /* if waits_memory: changes of that memory are reported */
-        bool proof;       /* if ends: `checksum` is valid */
-        bool unreadable;  /* if ends: there is no checksum, because memory is gone */
-        uint64_t checksum;
-    } look;
+    uint64_t gap; /* bytes from `least` to the block that could not be read last time */
 } regx_revocable_t;
 
 struct regx_rndv_recv {

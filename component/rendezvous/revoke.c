@@ -2,7 +2,6 @@
 #include "rendezvous/revoke.h"
 
 #include <assert.h>
-#include <string.h>
 
 #include "base/clock.h"
 #include "base/util.h"
@@ -21,13 +20,29 @@ static const char untold[] = "grant=synchronous: changes of the new memory are n
 static const char unsure[] = "grant=synchronous: nobody can tell of changes any more";
 static const char changing[] = "grant=synchronous: the buffer kept changing";
 
-/* A look at the memory of one receive, and what is to be said of it afterwards. */
+/* A look at the memory of one receive, which the thread that looks has taken. */
 typedef struct look {
     regx_recv_work_t work;
+    bool ends;         /* it is to end the transfer: all has landed */
+    bool waits_memory; /* it is for memory to be there again: REVOKED */
+    /* What it found. */
+    regx_watch_state_t state;
+    uint64_t changed; /* the lowest offset that changed */
+    bool mapped;      /* if waits_memory: memory is there */
+    bool told;        /* if waits_memory: changes of that memory are reported */
+    bool proof;       /* if ends: `checksum` is valid */
+    bool unreadable;  /* if ends: there is no checksum, because memory is gone */
+    uint64_t checksum;
+    /* What is to be said of it afterwards. */
     bool revokes;
     uint64_t offset;
     const char *given_up; /* why; NULL: it was not */
 } look_t;
+
+static look_t *of_work(regx_recv_work_t *work)
+{
+    return REGX_CONTAINER_OF(work, look_t, work);
+}
 
 static regx_rndv_recv_t *of_link(regx_link_t *link)
 {
@@ -140,19 +155,19 @@ static void end_locked(regx_rndv_t *rndv, look_t *look)
     regx_rndv_recv_t *recv = look->work.recv;
     regx_revocable_t *revoke = &recv->revoke;
     const bool again = revoke->least < recv->length; /* something was revoked */
-    const bool ready = revoke->look.state == REGX_WATCH_QUIET && (!again || revoke->look.proof);
+    const bool ready = look->state == REGX_WATCH_QUIET && (!again || look->proof);
     const regx_control_t message = {.type = REGX_CONTROL_ARRIVED,
                                     .to = recv->sender,
                                     .offset = revoke->least,
                                     .has_checksum = again && !revoke->over,
-                                    .checksum = revoke->look.checksum};
+                                    .checksum = look->checksum};
 
     if (revoke->over || ready) {
         recv->phase = REGX_RECV_ARRIVED;
         regx_channel_post(recv->peer, &recv->outbox, &message);
         return;
     }
-    const char *reason = revoke->look.unreadable ? gone : unsure;
+    const char *reason = look->unreadable ? gone : unsure;
     if (waits_too_long(revoke, reason)) {
         give_up_locked(look, reason);
         if (again) {
@@ -162,12 +177,12 @@ static void end_locked(regx_rndv_t *rndv, look_t *look)
 }
 
 /* Why nothing can be granted anew now; NULL: it can. */
-static const char *obstacle(const regx_revocable_t *revoke)
+static const char *obstacle(const look_t *look)
 {
-    return revoke->look.state == REGX_WATCH_CHANGED ? changing
-           : !revoke->look.mapped                   ? gone
-           : !revoke->look.told                     ? untold
-                                                    : NULL;
+    return look->state == REGX_WATCH_CHANGED ? changing
+           : !look->mapped                   ? gone
+           : !look->told                     ? untold
+                                             : NULL;
 }
 
 /* The sender has agreed: grants anew, if the memory is there. */
@@ -175,7 +190,7 @@ static void resume_locked(regx_rndv_t *rndv, look_t *look)
 {
     regx_rndv_recv_t *recv = look->work.recv;
     regx_revocable_t *revoke = &recv->revoke;
-    const char *reason = revoke->over ? NULL : obstacle(revoke);
+    const char *reason = revoke->over ? NULL : obstacle(look);
 
     if (!revoke->over && revoke->times > TIMES_MAX) {
         give_up_locked(look, changing);
@@ -196,17 +211,17 @@ static void resume_locked(regx_rndv_t *rndv, look_t *look)
 }
 
 /* Whether what is mapped can be granted again. */
-static void look_for_memory(regx_revocable_t *revoke, uintptr_t from)
+static void look_for_memory(look_t *look, regx_watch_t *watch, uintptr_t from)
 {
-    revoke->look.mapped = regx_watch_is_mapped(&revoke->watch, from);
-    revoke->look.told = revoke->look.mapped && regx_watch_renew(&revoke->watch);
-    if (revoke->look.mapped && !revoke->look.told) { /* or is it gone again? */
-        revoke->look.mapped = regx_watch_is_mapped(&revoke->watch, from);
+    look->mapped = regx_watch_is_mapped(watch, from);
+    look->told = look->mapped && regx_watch_renew(watch);
+    if (look->mapped && !look->told) { /* or is it gone again? */
+        look->mapped = regx_watch_is_mapped(watch, from);
     }
 }
 
 /* From the lowest offset on. What could not be read the last time is tried first. */
-static regx_proof_t prove_received(regx_rndv_recv_t *recv)
+static regx_proof_t prove_received(regx_rndv_recv_t *recv, uint64_t *checksum)
 {
     regx_revocable_t *revoke = &recv->revoke;
     const char *const base = recv->base + revoke->least;
@@ -218,7 +233,7 @@ static regx_proof_t prove_received(regx_rndv_recv_t *recv)
                    &none) == REGX_PROOF_UNREADABLE) {
         return REGX_PROOF_UNREADABLE;
     }
-    return regx_prove(base, length, &revoke->look.checksum, &revoke->gap);
+    return regx_prove(base, length, checksum, &revoke->gap);
 }
 
 /* Looks at the memory. */
@@ -226,25 +241,24 @@ static void look_at_memory(regx_rndv_t *rndv, regx_recv_work_t *work)
 {
     regx_rndv_recv_t *recv = work->recv;
     regx_revocable_t *revoke = &recv->revoke;
+    look_t *look = of_work(work);
     const uintptr_t base = (uintptr_t)recv->base;
     uintptr_t first = 0;
 
     (void)rndv;
-    memset(&revoke->look, 0, sizeof(revoke->look));
-    revoke->look.state = REGX_WATCH_QUIET;
     if (revoke->over) {
         return;
     }
-    if (revoke->waits_memory) { /* first: what is watched anew counts as changed */
-        look_for_memory(revoke, base + revoke->told);
+    if (look->waits_memory) { /* first: what is watched anew counts as changed */
+        look_for_memory(look, &revoke->watch, base + revoke->told);
     }
-    revoke->look.state = regx_watch_look(&revoke->watch, revoke->ends, &first);
-    revoke->look.changed = first > base ? first - base : 0;
-    if (revoke->ends && revoke->look.state == REGX_WATCH_QUIET && revoke->least < recv->length) {
-        const regx_proof_t proof = prove_received(recv);
+    look->state = regx_watch_look(&revoke->watch, look->ends, &first);
+    look->changed = first > base ? first - base : 0;
+    if (look->ends && look->state == REGX_WATCH_QUIET && revoke->least < recv->length) {
+        const regx_proof_t proof = prove_received(recv, &look->checksum);
 
-        revoke->look.proof = proof == REGX_PROOF_MADE;
-        revoke->look.unreadable = proof == REGX_PROOF_UNREADABLE;
+        look->proof = proof == REGX_PROOF_MADE;
+        look->unreadable = proof == REGX_PROOF_UNREADABLE;
     }
 }
 
@@ -276,17 +290,17 @@ static void looked_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
 {
     regx_rndv_recv_t *recv = work->recv;
     regx_revocable_t *revoke = &recv->revoke;
-    look_t *look = REGX_CONTAINER_OF(work, look_t, work);
-    const bool changed = revoke->look.state == REGX_WATCH_CHANGED;
+    look_t *look = of_work(work);
+    const bool changed = look->state == REGX_WATCH_CHANGED;
 
     if (changed && recv->phase != REGX_RECV_STARTED) {
-        revoke->from = regx_min(revoke->from, revoke->look.changed);
+        revoke->from = regx_min(revoke->from, look->changed);
     }
     switch (recv->phase) {
     case REGX_RECV_STARTED:
         if (changed) {
-            revoke_locked(rndv, look, revoke->look.changed);
-        } else if (revoke->ends) {
+            revoke_locked(rndv, look, look->changed);
+        } else if (look->ends) {
             end_locked(rndv, look);
         }
         break;
@@ -332,11 +346,12 @@ static bool wants_look_locked(regx_rndv_recv_t *recv)
 /* Takes the receive for a look. */
 static void begin_look_locked(regx_rndv_recv_t *recv, look_t *look)
 {
-    *look = (look_t){.work = {.recv = recv, .act = look_at_memory, .acted_locked = looked_locked}};
+    *look = (look_t){.work = {.recv = recv, .act = look_at_memory, .acted_locked = looked_locked},
+                     .ends = recv->phase == REGX_RECV_STARTED && recv->landed == recv->length,
+                     .waits_memory = recv->phase == REGX_RECV_REVOKED,
+                     .state = REGX_WATCH_QUIET};
     assert(!recv->taken);
     recv->taken = true;
-    recv->revoke.ends = recv->phase == REGX_RECV_STARTED && recv->landed == recv->length;
-    recv->revoke.waits_memory = recv->phase == REGX_RECV_REVOKED;
 }
 
 static void run_look(regx_rndv_t *rndv, look_t *look)
