@@ -20,18 +20,24 @@ static const char untold[] = "grant=synchronous: changes of the new memory are n
 static const char unsure[] = "grant=synchronous: nobody can tell of changes any more";
 static const char changing[] = "grant=synchronous: the buffer kept changing";
 
+/* What a look is for. */
+typedef enum purpose {
+    LOOK_CHANGE, /* whether the memory has changed */
+    LOOK_END,    /* whether the transfer can end: all has landed */
+    LOOK_MEMORY  /* whether memory is there again: REVOKED */
+} purpose_t;
+
 /* A look at the memory of one receive, which the thread that looks has taken. */
 typedef struct look {
     regx_recv_work_t work;
-    bool ends;         /* it is to end the transfer: all has landed */
-    bool waits_memory; /* it is for memory to be there again: REVOKED */
+    purpose_t purpose;
     /* What it found. */
     regx_watch_state_t state;
     uint64_t changed; /* the lowest offset that changed */
-    bool mapped;      /* if waits_memory: memory is there */
-    bool told;        /* if waits_memory: changes of that memory are reported */
-    bool proof;       /* if ends: `checksum` is valid */
-    bool unreadable;  /* if ends: there is no checksum, because memory is gone */
+    bool mapped;      /* if LOOK_MEMORY: memory is there */
+    bool told;        /* if LOOK_MEMORY: changes of that memory are reported */
+    bool proof;       /* if LOOK_END: `checksum` is valid */
+    bool unreadable;  /* if LOOK_END: there is no checksum, because memory is gone */
     uint64_t checksum;
     /* What is to be said of it afterwards. */
     bool revokes;
@@ -249,12 +255,13 @@ static void look_at_memory(regx_rndv_t *rndv, regx_recv_work_t *work)
     if (revoke->over) {
         return;
     }
-    if (look->waits_memory) { /* first: what is watched anew counts as changed */
+    if (look->purpose == LOOK_MEMORY) { /* first: what is watched anew counts as changed */
         look_for_memory(look, &revoke->watch, base + revoke->told);
     }
-    look->state = regx_watch_look(&revoke->watch, look->ends, &first);
+    look->state = regx_watch_look(&revoke->watch, look->purpose == LOOK_END, &first);
     look->changed = first > base ? first - base : 0;
-    if (look->ends && look->state == REGX_WATCH_QUIET && revoke->least < recv->length) {
+    if (look->purpose == LOOK_END && look->state == REGX_WATCH_QUIET &&
+        revoke->least < recv->length) {
         const regx_proof_t proof = prove_received(recv, &look->checksum);
 
         look->proof = proof == REGX_PROOF_MADE;
@@ -300,7 +307,7 @@ static void looked_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
     case REGX_RECV_STARTED:
         if (changed) {
             revoke_locked(rndv, look, look->changed);
-        } else if (look->ends) {
+        } else if (look->purpose == LOOK_END) {
             end_locked(rndv, look);
         }
         break;
@@ -343,12 +350,19 @@ static bool wants_look_locked(regx_rndv_recv_t *recv)
     }
 }
 
+static purpose_t purpose_of(const regx_rndv_recv_t *recv)
+{
+    if (recv->phase == REGX_RECV_STARTED && recv->landed == recv->length) {
+        return LOOK_END;
+    }
+    return recv->phase == REGX_RECV_REVOKED ? LOOK_MEMORY : LOOK_CHANGE;
+}
+
 /* Takes the receive for a look. */
 static void begin_look_locked(regx_rndv_recv_t *recv, look_t *look)
 {
     *look = (look_t){.work = {.recv = recv, .act = look_at_memory, .acted_locked = looked_locked},
-                     .ends = recv->phase == REGX_RECV_STARTED && recv->landed == recv->length,
-                     .waits_memory = recv->phase == REGX_RECV_REVOKED,
+                     .purpose = purpose_of(recv),
                      .state = REGX_WATCH_QUIET};
     assert(!recv->taken);
     recv->taken = true;
