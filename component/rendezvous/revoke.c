@@ -27,6 +27,13 @@ typedef enum purpose {
     LOOK_MEMORY  /* whether memory is there again: REVOKED */
 } purpose_t;
 
+/* What lies where the sender is to write. */
+typedef enum memory {
+    MEMORY_GONE,
+    MEMORY_UNTOLD, /* it is there, but changes of it are not reported */
+    MEMORY_THERE
+} memory_t;
+
 /* A look at the memory of one receive, which the thread that looks has taken. */
 typedef struct look {
     regx_recv_work_t work;
@@ -34,8 +41,7 @@ typedef struct look {
     /* What it found. */
     regx_watch_state_t state;
     uint64_t changed; /* the lowest offset that changed */
-    bool mapped;      /* if LOOK_MEMORY: memory is there */
-    bool told;        /* if LOOK_MEMORY: changes of that memory are reported */
+    memory_t memory;  /* if LOOK_MEMORY */
     bool proof;       /* if LOOK_END: `checksum` is valid */
     bool unreadable;  /* if LOOK_END: there is no checksum, because memory is gone */
     uint64_t checksum;
@@ -185,10 +191,18 @@ static void end_locked(regx_rndv_t *rndv, look_t *look)
 /* Why nothing can be granted anew now; NULL: it can. */
 static const char *obstacle(const look_t *look)
 {
-    return look->state == REGX_WATCH_CHANGED ? changing
-           : !look->mapped                   ? gone
-           : !look->told                     ? untold
-                                             : NULL;
+    if (look->state == REGX_WATCH_CHANGED) {
+        return changing;
+    }
+    switch (look->memory) {
+    case MEMORY_GONE:
+        return gone;
+    case MEMORY_UNTOLD:
+        return untold;
+    case MEMORY_THERE:
+        break;
+    }
+    return NULL;
 }
 
 /* The sender has agreed: grants anew, if the memory is there. */
@@ -217,13 +231,16 @@ static void resume_locked(regx_rndv_t *rndv, look_t *look)
 }
 
 /* Whether what is mapped can be granted again. */
-static void look_for_memory(look_t *look, regx_watch_t *watch, uintptr_t from)
+static memory_t look_for_memory(regx_watch_t *watch, uintptr_t from)
 {
-    look->mapped = regx_watch_is_mapped(watch, from);
-    look->told = look->mapped && regx_watch_renew(watch);
-    if (look->mapped && !look->told) { /* or is it gone again? */
-        look->mapped = regx_watch_is_mapped(watch, from);
+    if (!regx_watch_is_mapped(watch, from)) {
+        return MEMORY_GONE;
     }
+    if (regx_watch_renew(watch)) {
+        return MEMORY_THERE;
+    }
+    /* Or is it gone again? */
+    return regx_watch_is_mapped(watch, from) ? MEMORY_UNTOLD : MEMORY_GONE;
 }
 
 /* From the lowest offset on. What could not be read the last time is tried first. */
@@ -256,7 +273,7 @@ static void look_at_memory(regx_rndv_t *rndv, regx_recv_work_t *work)
         return;
     }
     if (look->purpose == LOOK_MEMORY) { /* first: what is watched anew counts as changed */
-        look_for_memory(look, &revoke->watch, base + revoke->told);
+        look->memory = look_for_memory(&revoke->watch, base + revoke->told);
     }
     look->state = regx_watch_look(&revoke->watch, look->purpose == LOOK_END, &first);
     look->changed = first > base ? first - base : 0;
