@@ -14,7 +14,7 @@ regx_proof_t regx_prove(const char *base, uint64_t length, uint64_t *sum, uint64
     bool readable = true;
 
     if (block == NULL) {
-        return REGX_PROOF_NO_MEMORY;
+        return REGX_PROOF_NONE;
     }
     for (uint64_t done = 0; done < length && readable; done += REGX_PROOF_BLOCK) {
         const size_t size = regx_min(REGX_PROOF_BLOCK, length - done);

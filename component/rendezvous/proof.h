@@ -11,9 +11,9 @@
 #define REGX_PROOF_BLOCK (64u * 1024u)
 
 typedef enum regx_proof {
+    REGX_PROOF_NONE, /* there was no memory to make it, or it was not tried */
     REGX_PROOF_MADE,
-    REGX_PROOF_UNREADABLE,
-    REGX_PROOF_NO_MEMORY
+    REGX_PROOF_UNREADABLE
 } regx_proof_t;
 
 /* The checksum of the blocks' checksums. The memory may be gone: then *gap is the block that could

@@ -40,11 +40,10 @@ typedef struct look {
     purpose_t purpose;
     /* What it found. */
     regx_watch_state_t state;
-    uint64_t changed; /* the lowest offset that changed */
-    memory_t memory;  /* if LOOK_MEMORY */
-    bool proof;       /* if LOOK_END: `checksum` is valid */
-    bool unreadable;  /* if LOOK_END: there is no checksum, because memory is gone */
-    uint64_t checksum;
+    uint64_t changed;   /* the lowest offset that changed */
+    memory_t memory;    /* if LOOK_MEMORY */
+    regx_proof_t proof; /* if LOOK_END */
+    uint64_t checksum;  /* if that was made */
     /* What is to be said of it afterwards. */
     bool revokes;
     uint64_t offset;
@@ -167,7 +166,8 @@ static void end_locked(regx_rndv_t *rndv, look_t *look)
     regx_rndv_recv_t *recv = look->work.recv;
     regx_revocable_t *revoke = &recv->revoke;
     const bool again = revoke->least < recv->length; /* something was revoked */
-    const bool ready = look->state == REGX_WATCH_QUIET && (!again || look->proof);
+    const bool ready =
+        look->state == REGX_WATCH_QUIET && (!again || look->proof == REGX_PROOF_MADE);
     const regx_control_t message = {.type = REGX_CONTROL_ARRIVED,
                                     .to = recv->sender,
                                     .offset = revoke->least,
@@ -179,7 +179,7 @@ static void end_locked(regx_rndv_t *rndv, look_t *look)
         regx_channel_post(recv->peer, &recv->outbox, &message);
         return;
     }
-    const char *reason = look->unreadable ? gone : unsure;
+    const char *reason = look->proof == REGX_PROOF_UNREADABLE ? gone : unsure;
     if (waits_too_long(revoke, reason)) {
         give_up_locked(look, reason);
         if (again) {
@@ -279,10 +279,7 @@ static void look_at_memory(regx_rndv_t *rndv, regx_recv_work_t *work)
     look->changed = first > base ? first - base : 0;
     if (look->purpose == LOOK_END && look->state == REGX_WATCH_QUIET &&
         revoke->least < recv->length) {
-        const regx_proof_t proof = prove_received(recv, &look->checksum);
-
-        look->proof = proof == REGX_PROOF_MADE;
-        look->unreadable = proof == REGX_PROOF_UNREADABLE;
+        look->proof = prove_received(recv, &look->checksum);
     }
 }
 
