@@ -176,7 +176,7 @@ static void copy_out(regx_rndv_t *rndv, regx_recv_work_t *work)
     if (recv->slots_only && recv->granted < recv->length) {
         regx_channel_warm(recv->peer); /* the next grant follows the copy */
     }
-    if (!recv->buffer_suspect && !recv->revocable) {
+    if (!recv->buffer_suspect && !regx_recv_is_revocable(recv)) {
         memcpy(to, slot, control->length);
     } else if (!regx_safe_write(to, slot, control->length)) {
         regx_fall_back(rndv, "receiver: buffer unmapped in mid-transfer");

@@ -70,15 +70,22 @@ typedef enum regx_recv_phase {
     REGX_RECV_CLOSED
 } regx_recv_phase_t;
 
-/* Of a receive whose grants are revoked when its memory changes (revoke.h). */
+/* When what is granted is revoked. */
+typedef enum regx_revoke_state {
+    REGX_REVOKE_NEVER,
+    REGX_REVOKE_ON_CHANGE, /* of its memory */
+    REGX_REVOKE_GIVEN_UP   /* no longer: it took too long, or was too often */
+} regx_revoke_state_t;
+
+/* Of a receive whose grants may be revoked (revoke.h). */
 typedef struct regx_revocable {
+    regx_revoke_state_t state;
     regx_link_t link;   /* in the engine's list of these, or in none */
     regx_watch_t watch; /* of the buffer; that of whoever has taken the receive */
     uint64_t told;      /* REVOKING: the offset of the REVOKE; REVOKED: the agreed one */
     uint64_t from;      /* lowest offset known to have changed; below `told`: revoke once more */
     uint64_t least;     /* lowest offset ever agreed on: from there on a checksum has to agree */
     bool due;           /* REVOKE is to be sent */
-    bool over;          /* given up, after too long or too often: nothing is revoked any more */
     unsigned times;     /* how often it was revoked, or a checksum did not agree */
     int64_t noticed;    /* when the change was noticed, in ns */
     struct {            /* until memory is there, or changes are certain to be reported */
@@ -104,7 +111,6 @@ struct regx_rndv_recv {
     bool taken;            /* a thread works on it; see engine.h */
     bool fallback;         /* the path is not the one that was asked for */
     bool pieces;           /* the first chunk may be written in pieces */
-    bool revocable;        /* what is granted is revoked when its memory changes */
     bool slots_only;       /* what is not yet granted goes by slots */
     bool by_slots;         /* some bytes came by slots */
     bool single_in_flight; /* the peer had nothing else to send when the first slot was granted */
@@ -133,6 +139,13 @@ struct regx_rndv_recv {
     } whole;
     regx_chunk_t chunks[]; /* config.chunk_depth of them */
 };
+
+/* Whether its grants may be revoked, or could be until that was given up. Then the send ends with
+ * ARRIVED. */
+static inline bool regx_recv_is_revocable(const regx_rndv_recv_t *recv)
+{
+    return recv->revoke.state != REGX_REVOKE_NEVER;
+}
 
 /* A chunk that is FREE; NULL: all are in use. */
 regx_chunk_t *regx_recv_free_chunk(const regx_rndv_t *rndv, regx_rndv_recv_t *recv);

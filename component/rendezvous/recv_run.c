@@ -166,7 +166,7 @@ static bool begin_turns_locked(regx_rndv_t *rndv, regx_recv_turns_t *turns)
         regx_list_set(&rndv->pending_recvs, &recv->link, true);
         let_go_locked(rndv, turns);
     } else if (recv->landed == recv->length && recv->due == 0) {
-        if (recv->revocable) { /* but to be looked at */
+        if (regx_recv_is_revocable(recv)) { /* but to be looked at */
             atomic_store_explicit(&rndv->looks_due, true, memory_order_relaxed);
         }
         let_go_locked(rndv, turns); /* nothing is left to grant */

@@ -63,9 +63,9 @@ static regx_rndv_recv_t *of_link(regx_link_t *link)
 void regx_revoke_recv_open(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
     recv->revoke.least = recv->length;
-    recv->revocable =
-        regx_watch_begin(&recv->revoke.watch, rndv->registry, recv->base, recv->length);
-    if (!recv->revocable) {
+    if (regx_watch_begin(&recv->revoke.watch, rndv->registry, recv->base, recv->length)) {
+        recv->revoke.state = REGX_REVOKE_ON_CHANGE;
+    } else {
         regx_fall_back(rndv, "grant=synchronous: changes of this memory are not told");
     }
 }
@@ -133,7 +133,7 @@ static void give_up_locked(look_t *look, const char *reason)
 {
     regx_revocable_t *revoke = &look->work.recv->revoke;
 
-    revoke->over = true;
+    revoke->state = REGX_REVOKE_GIVEN_UP;
     revoke->from = regx_min(revoke->from, revoke->least);
     look->given_up = reason;
 }
@@ -165,16 +165,17 @@ static void end_locked(regx_rndv_t *rndv, look_t *look)
 {
     regx_rndv_recv_t *recv = look->work.recv;
     regx_revocable_t *revoke = &recv->revoke;
+    const bool given_up = revoke->state == REGX_REVOKE_GIVEN_UP;
     const bool again = revoke->least < recv->length; /* something was revoked */
     const bool ready =
         look->state == REGX_WATCH_QUIET && (!again || look->proof == REGX_PROOF_MADE);
     const regx_control_t message = {.type = REGX_CONTROL_ARRIVED,
                                     .to = recv->sender,
                                     .offset = revoke->least,
-                                    .has_checksum = again && !revoke->over,
+                                    .has_checksum = again && !given_up,
                                     .checksum = look->checksum};
 
-    if (revoke->over || ready) {
+    if (given_up || ready) {
         recv->phase = REGX_RECV_ARRIVED;
         regx_channel_post(recv->peer, &recv->outbox, &message);
         return;
@@ -210,9 +211,10 @@ static void resume_locked(regx_rndv_t *rndv, look_t *look)
 {
     regx_rndv_recv_t *recv = look->work.recv;
     regx_revocable_t *revoke = &recv->revoke;
-    const char *reason = revoke->over ? NULL : obstacle(look);
+    const bool goes_on = revoke->state == REGX_REVOKE_ON_CHANGE;
+    const char *reason = goes_on ? obstacle(look) : NULL;
 
-    if (!revoke->over && revoke->times > TIMES_MAX) {
+    if (goes_on && revoke->times > TIMES_MAX) {
         give_up_locked(look, changing);
     } else if (reason != NULL && waits_too_long(revoke, reason)) {
         give_up_locked(look, reason);
@@ -224,7 +226,7 @@ static void resume_locked(regx_rndv_t *rndv, look_t *look)
         return;
     }
     revoke->wait.reason = NULL;
-    recv->slots_only |= revoke->over;
+    recv->slots_only |= revoke->state == REGX_REVOKE_GIVEN_UP;
     recv->phase = REGX_RECV_STARTED;
     regx_count(rndv->counters, &rndv->counters->regrant_stall_us,
                (uint64_t)(regx_now_ns() - revoke->noticed) / 1000);
@@ -269,7 +271,7 @@ static void look_at_memory(regx_rndv_t *rndv, regx_recv_work_t *work)
     uintptr_t first = 0;
 
     (void)rndv;
-    if (revoke->over) {
+    if (revoke->state == REGX_REVOKE_GIVEN_UP) {
         return;
     }
     if (look->purpose == LOOK_MEMORY) { /* first: what is watched anew counts as changed */
@@ -343,7 +345,7 @@ static void looked_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
 static bool wants_look_locked(regx_rndv_recv_t *recv)
 {
     const regx_revocable_t *revoke = &recv->revoke;
-    const bool news = !revoke->over && regx_watch_has_news(&revoke->watch);
+    const bool news = revoke->state == REGX_REVOKE_ON_CHANGE && regx_watch_has_news(&revoke->watch);
 
     switch (recv->phase) {
     case REGX_RECV_STARTED:
@@ -470,11 +472,13 @@ bool regx_revoke_recv_control_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
     regx_revocable_t *revoke = &recv->revoke;
     const bool answers = recv->phase == REGX_RECV_REVOKING && !revoke->due && !recv->outbox.full &&
                          control->offset == revoke->told;
-    const bool differs = recv->phase == REGX_RECV_ARRIVED && !recv->outbox.full && !revoke->over &&
-                         revoke->least < recv->length && control->offset == revoke->least;
+    const bool differs = recv->phase == REGX_RECV_ARRIVED && !recv->outbox.full &&
+                         revoke->state == REGX_REVOKE_ON_CHANGE && revoke->least < recv->length &&
+                         control->offset == revoke->least;
 
     (void)rndv;
-    if (control->type != REGX_CONTROL_REVOKED || !recv->revocable || !(answers || differs)) {
+    if (control->type != REGX_CONTROL_REVOKED || !regx_recv_is_revocable(recv) ||
+        !(answers || differs)) {
         return false;
     }
     if (differs) {

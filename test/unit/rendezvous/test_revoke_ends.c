@@ -288,7 +288,8 @@ static void a_buffer_that_keeps_changing_is_given_up(void **state)
 
         begin_revoked(stage);
         stage->sender->corrupt = told ? NULL : spoil;
-        for (unsigned i = 0; i < 100000 && !stage->recv->revoke.over; i++) {
+        for (unsigned i = 0; i < 100000 && stage->recv->revoke.state == REGX_REVOKE_ON_CHANGE;
+             i++) {
             if (told) {
                 fake_changed(stage->received.base, 1);
             }
