@@ -9,8 +9,11 @@
  *            another CTS
  *   STARTED  the sender has shown itself (READY, or its first notice): grants follow as bytes land,
  *            until all of `length` is granted
- *   REVOKING what was granted has been taken back (REVOKE): nothing is granted until the sender
- *            says that it writes nothing more (REVOKED). See revoke.h, also for the next two
+ *   REVOKE_DUE
+ *            what was granted is taken back, and the sender is to be told (REVOKE). See revoke.h,
+ *            also for the next three
+ *   REVOKING it has been told: nothing is granted until it says that it writes nothing more
+ *            (REVOKED)
  *   REVOKED  it has said so: nothing is granted until the memory is there again
  *   ARRIVED  all has landed, and the sender was told
  *   LOST     the peer is gone: nothing lands any more, and nothing is granted
@@ -63,6 +66,7 @@ typedef enum regx_recv_phase {
     REGX_RECV_OPENED,
     REGX_RECV_READING,
     REGX_RECV_STARTED,
+    REGX_RECV_REVOKE_DUE,
     REGX_RECV_REVOKING,
     REGX_RECV_REVOKED,
     REGX_RECV_ARRIVED,
@@ -85,7 +89,6 @@ typedef struct regx_revocable {
     uint64_t told;      /* REVOKING: the offset of the REVOKE; REVOKED: the agreed one */
     uint64_t from;      /* lowest offset known to have changed; below `told`: revoke once more */
     uint64_t least;     /* lowest offset ever agreed on: from there on a checksum has to agree */
-    bool due;           /* REVOKE is to be sent */
     unsigned times;     /* how often it was revoked, or a checksum did not agree */
     int64_t noticed;    /* when the change was noticed, in ns */
     struct {            /* until memory is there, or changes are certain to be reported */

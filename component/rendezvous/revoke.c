@@ -94,15 +94,13 @@ static uint64_t landed_until(const regx_rndv_t *rndv, const regx_rndv_recv_t *re
 
 static void post_due_locked(regx_rndv_recv_t *recv)
 {
-    regx_revocable_t *revoke = &recv->revoke;
-
     regx_channel_flush(recv->peer, &recv->outbox);
-    if (revoke->due && !recv->outbox.full) {
+    if (recv->phase == REGX_RECV_REVOKE_DUE && !recv->outbox.full) {
         const regx_control_t message = {
-            .type = REGX_CONTROL_REVOKE, .to = recv->sender, .offset = revoke->told};
+            .type = REGX_CONTROL_REVOKE, .to = recv->sender, .offset = recv->revoke.told};
 
         regx_channel_post(recv->peer, &recv->outbox, &message);
-        revoke->due = false;
+        recv->phase = REGX_RECV_REVOKING;
     }
 }
 
@@ -113,12 +111,11 @@ static void revoke_locked(regx_rndv_t *rndv, look_t *look, uint64_t changed)
     regx_revocable_t *revoke = &recv->revoke;
     const uint64_t offset = regx_min(changed, landed_until(rndv, recv));
 
-    recv->phase = REGX_RECV_REVOKING;
+    recv->phase = REGX_RECV_REVOKE_DUE;
     recv->buffer_suspect = true;
     regx_list_set(&rndv->pending_recvs, &recv->link, false);
     revoke->told = revoke->from = regx_min(offset, recv->length - 1);
     revoke->least = regx_min(revoke->least, revoke->told);
-    revoke->due = true;
     revoke->noticed = regx_now_ns();
     revoke->wait.reason = NULL;
     revoke->times++;
@@ -293,10 +290,10 @@ static bool is_busy_locked(const regx_rndv_recv_t *recv)
         return regx_watch_has_news(&recv->revoke.watch);
     case REGX_RECV_STARTED:
         return recv->landed == recv->length;
-    case REGX_RECV_REVOKING:
-        return recv->revoke.due || recv->outbox.full;
+    case REGX_RECV_REVOKE_DUE:
     case REGX_RECV_REVOKED:
         return true;
+    case REGX_RECV_REVOKING:
     case REGX_RECV_ARRIVED:
         return recv->outbox.full;
     default:
@@ -327,6 +324,7 @@ static void looked_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
             end_locked(rndv, look);
         }
         break;
+    case REGX_RECV_REVOKE_DUE:
     case REGX_RECV_REVOKING:
         post_due_locked(recv);
         break;
@@ -354,6 +352,7 @@ static bool wants_look_locked(regx_rndv_recv_t *recv)
         }
         regx_channel_flush(recv->peer, &recv->outbox);
         return !recv->outbox.full && (news || !pauses(revoke));
+    case REGX_RECV_REVOKE_DUE:
     case REGX_RECV_REVOKING:
         return news || is_busy_locked(recv);
     case REGX_RECV_REVOKED:
@@ -470,8 +469,8 @@ bool regx_revoke_recv_control_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
                                      const regx_control_t *control, regx_recv_work_t *work)
 {
     regx_revocable_t *revoke = &recv->revoke;
-    const bool answers = recv->phase == REGX_RECV_REVOKING && !revoke->due && !recv->outbox.full &&
-                         control->offset == revoke->told;
+    const bool answers =
+        recv->phase == REGX_RECV_REVOKING && !recv->outbox.full && control->offset == revoke->told;
     const bool differs = recv->phase == REGX_RECV_ARRIVED && !recv->outbox.full &&
                          revoke->state == REGX_REVOKE_ON_CHANGE && revoke->least < recv->length &&
                          control->offset == revoke->least;

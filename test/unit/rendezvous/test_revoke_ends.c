@@ -23,7 +23,7 @@ static void begin_revoked(stage_t *stage)
     make_change();
     tell_change();
     regx_rndv_progress(stage->receiver->rndv);
-    while (phase(stage) == REGX_RECV_REVOKING) {
+    while (phase(stage) == REGX_RECV_REVOKE_DUE || phase(stage) == REGX_RECV_REVOKING) {
         deliver(stage, 0);
         end_put(stage, 0);
         regx_rndv_progress(stage->sender->rndv);
