@@ -86,8 +86,8 @@ typedef struct regx_revocable {
     regx_revoke_state_t state;
     regx_link_t link;   /* in the engine's list of these, or in none */
     regx_watch_t watch; /* of the buffer; that of whoever has taken the receive */
-    uint64_t told;      /* REVOKING: the offset of the REVOKE; REVOKED: the agreed one */
-    uint64_t from;      /* lowest offset known to have changed; below `told`: revoke once more */
+    uint64_t resume;    /* where both go on: what REVOKE says; REVOKED: agreed */
+    uint64_t from;      /* lowest offset known to have changed; below `resume`: revoke once more */
     uint64_t least;     /* lowest offset ever agreed on: from there on a checksum has to agree */
     unsigned times;     /* how often it was revoked, or a checksum did not agree */
     int64_t noticed;    /* when the change was noticed, in ns */

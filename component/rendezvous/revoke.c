@@ -97,7 +97,7 @@ static void post_due_locked(regx_rndv_recv_t *recv)
     regx_channel_flush(recv->peer, &recv->outbox);
     if (recv->phase == REGX_RECV_REVOKE_DUE && !recv->outbox.full) {
         const regx_control_t message = {
-            .type = REGX_CONTROL_REVOKE, .to = recv->sender, .offset = recv->revoke.told};
+            .type = REGX_CONTROL_REVOKE, .to = recv->sender, .offset = recv->revoke.resume};
 
         regx_channel_post(recv->peer, &recv->outbox, &message);
         recv->phase = REGX_RECV_REVOKING;
@@ -114,13 +114,13 @@ static void revoke_locked(regx_rndv_t *rndv, look_t *look, uint64_t changed)
     recv->phase = REGX_RECV_REVOKE_DUE;
     recv->buffer_suspect = true;
     regx_list_set(&rndv->pending_recvs, &recv->link, false);
-    revoke->told = revoke->from = regx_min(offset, recv->length - 1);
-    revoke->least = regx_min(revoke->least, revoke->told);
+    revoke->resume = revoke->from = regx_min(offset, recv->length - 1);
+    revoke->least = regx_min(revoke->least, revoke->resume);
     revoke->noticed = regx_now_ns();
     revoke->wait.reason = NULL;
     revoke->times++;
     look->revokes = true;
-    look->offset = revoke->told;
+    look->offset = revoke->resume;
     regx_count(rndv->counters, &rndv->counters->grants_revoked, 1);
     post_due_locked(recv);
 }
@@ -215,10 +215,10 @@ static void resume_locked(regx_rndv_t *rndv, look_t *look)
         give_up_locked(look, changing);
     } else if (reason != NULL && waits_too_long(revoke, reason)) {
         give_up_locked(look, reason);
-    } else if (reason != NULL && revoke->from >= revoke->told) {
+    } else if (reason != NULL && revoke->from >= revoke->resume) {
         return;
     }
-    if (revoke->from < revoke->told) { /* it has changed before that, too */
+    if (revoke->from < revoke->resume) { /* it has changed before that, too */
         revoke_locked(rndv, look, revoke->from);
         return;
     }
@@ -272,7 +272,7 @@ static void look_at_memory(regx_rndv_t *rndv, regx_recv_work_t *work)
         return;
     }
     if (look->purpose == LOOK_MEMORY) { /* first: what is watched anew counts as changed */
-        look->memory = look_for_memory(&revoke->watch, base + revoke->told);
+        look->memory = look_for_memory(&revoke->watch, base + revoke->resume);
     }
     look->state = regx_watch_look(&revoke->watch, look->purpose == LOOK_END, &first);
     look->changed = first > base ? first - base : 0;
@@ -457,7 +457,7 @@ static void given_back_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
         recv->chunks[i].state = REGX_CHUNK_FREE;
     }
     recv->chunks_out = 0;
-    recv->landed = recv->granted = revoke->told;
+    recv->landed = recv->granted = revoke->resume;
     recv->slots_only = atomic_load(&recv->peer->no_puts);
     if (recv->phase == REGX_RECV_REVOKING || recv->phase == REGX_RECV_ARRIVED) {
         recv->phase = REGX_RECV_REVOKED;
@@ -469,8 +469,8 @@ bool regx_revoke_recv_control_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
                                      const regx_control_t *control, regx_recv_work_t *work)
 {
     regx_revocable_t *revoke = &recv->revoke;
-    const bool answers =
-        recv->phase == REGX_RECV_REVOKING && !recv->outbox.full && control->offset == revoke->told;
+    const bool answers = recv->phase == REGX_RECV_REVOKING && !recv->outbox.full &&
+                         control->offset == revoke->resume;
     const bool differs = recv->phase == REGX_RECV_ARRIVED && !recv->outbox.full &&
                          revoke->state == REGX_REVOKE_ON_CHANGE && revoke->least < recv->length &&
                          control->offset == revoke->least;
@@ -481,7 +481,7 @@ bool regx_revoke_recv_control_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
         return false;
     }
     if (differs) {
-        revoke->told = revoke->from = revoke->least;
+        revoke->resume = revoke->from = revoke->least;
         revoke->noticed = regx_now_ns();
         revoke->times++;
     }
