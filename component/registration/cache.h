@@ -23,8 +23,8 @@
  *
  *   cache.c   opened, closed, hit, released; the argument why no use is stale
  *   miss.c    what is not found is registered
- *   retire.c  what is kept and what is given up for it; changes end regions; dead regions are
- *             deregistered
+ *   evict.c   what is kept and what is given up for it
+ *   retire.c  changes end regions; dead regions are deregistered
  *
  * One lock, a leaf: no other one of ours is taken under it. What is called there and is not the
  * cache's: monitor->valid, the log's readers, and libc, of which memory is had and given back (the
@@ -210,12 +210,12 @@ typedef struct regx_ghost {
     uint64_t seen[REGX_GHOST_SETS][REGX_GHOST_WAYS]; /* the latest first */
 } regx_ghost_t;
 
-typedef struct regx_range {
+typedef struct regx_cache_range {
     uintptr_t start;
     size_t size;
-} regx_range_t;
+} regx_cache_range_t;
 
-/* Room that is set aside for a region so large that one call cannot make it: see retire.c. */
+/* Room that is set aside for a region so large that one call cannot make it: see evict.c. */
 typedef struct regx_aside {
     uintptr_t start, end; /* of the region */
     uint64_t bytes;       /* 0: for none */
@@ -265,7 +265,7 @@ struct regx_cache {
     bool closing;             /* nobody looks up any more */
     bool warned;              /* of a buffer that changed while in use, or about to be: */
     _Atomic bool to_warn;
-    regx_range_t changed;
+    regx_cache_range_t changed;
     uint64_t hits_counted;
     regx_thread_state_t *states;
     regx_thread_state_t *common; /* for releases by threads that have none; under the lock */
@@ -359,7 +359,7 @@ void regx_cache_drain_locked(regx_cache_t *cache, regx_request_t *request);
  * nothing are passed at 5 ns each, 45 where there are 10,000 regions. */
 #define REGX_DRAINED_MAX 256u
 
-/* retire.c. Locked: gives up one region that seems unused; returns its bytes, 0: there is none. */
+/* evict.c. Locked: gives up one region that seems unused; returns its bytes, 0: there is none. */
 uint64_t regx_cache_evict_locked(regx_cache_t *cache);
 /* Has the processor fetch what the next function is going to look at. Not locked. */
 void regx_cache_expect(regx_cache_t *cache, const regx_request_t *request);

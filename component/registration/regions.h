@@ -40,7 +40,7 @@ typedef struct regx_record {
 typedef struct regx_holding {
     regx_mr_t mr;  /* as the device knows it */
     uint32_t cost; /* of registering it: nanoseconds */
-    uint32_t heat; /* how often it was used, the older the less; see retire.c */
+    uint32_t heat; /* how often it was used, the older the less; see evict.c */
     uint32_t seen; /* acquisitions when heat was last brought up to date */
 } regx_holding_t;
 

@@ -256,19 +256,19 @@ struct procmap_query {
 /* The name of anonymous hugetlb memory, which has a file behind it that nobody else can get at. */
 static const char anonymous_huge[] = "/anon_hugepage (deleted)";
 
-static regx_mapping_kind_t kind_of(bool shared, uint64_t inode, const char *name)
+static regx_vma_kind_t kind_of(bool shared, uint64_t inode, const char *name)
 {
     if (shared) {
-        return REGX_MAPPING_SHARED;
+        return REGX_VMA_SHARED;
     }
     if (inode == 0) {
-        return REGX_MAPPING_PRIVATE;
+        return REGX_VMA_PRIVATE;
     }
-    return strcmp(name, anonymous_huge) == 0 ? REGX_MAPPING_HUGE : REGX_MAPPING_FILE;
+    return strcmp(name, anonymous_huge) == 0 ? REGX_VMA_HUGE : REGX_VMA_FILE;
 }
 
 /* The mapping at that address, else the next above. 0, ENOENT: none, or another errno. */
-static int ask(int fd, uintptr_t address, regx_mapping_t *mapping)
+static int ask(int fd, uintptr_t address, regx_vma_t *mapping)
 {
     struct procmap_query query = {.size = sizeof(query),
                                   .query_flags = PROCMAP_QUERY_COVERING_OR_NEXT_VMA,
@@ -280,7 +280,7 @@ static int ask(int fd, uintptr_t address, regx_mapping_t *mapping)
     }
     const bool shared = (query.vma_flags & PROCMAP_QUERY_VMA_SHARED) != 0;
     const uint64_t inode = query.inode;
-    *mapping = (regx_mapping_t){.start = query.vma_start, .end = query.vma_end};
+    *mapping = (regx_vma_t){.start = query.vma_start, .end = query.vma_end};
     if (!shared && inode != 0 && query.vma_page_size != (uint64_t)sysconf(_SC_PAGESIZE)) {
         /* A longer name than ours is refused: it is another. */
         query.vma_name_addr = (uintptr_t)name;
@@ -294,9 +294,9 @@ static int ask(int fd, uintptr_t address, regx_mapping_t *mapping)
 }
 
 static void ask_each(int fd, uintptr_t start, uintptr_t end,
-                     bool (*each)(void *context, const regx_mapping_t *mapping), void *context)
+                     bool (*each)(void *context, const regx_vma_t *mapping), void *context)
 {
-    regx_mapping_t mapping;
+    regx_vma_t mapping;
 
     while (start < end && ask(fd, start, &mapping) == 0 && mapping.start < end &&
            each(context, &mapping)) {
@@ -305,7 +305,7 @@ static void ask_each(int fd, uintptr_t start, uintptr_t end,
 }
 
 /* 7f0000000000-7f0000001000 rw-p 00000000 08:01 1234   /name */
-static bool parse(const char *line, regx_mapping_t *mapping)
+static bool parse(const char *line, regx_vma_t *mapping)
 {
     char *at;
 
@@ -329,10 +329,10 @@ static bool parse(const char *line, regx_mapping_t *mapping)
 }
 
 static void read_each(int fd, uintptr_t start, uintptr_t end,
-                      bool (*each)(void *context, const regx_mapping_t *mapping), void *context)
+                      bool (*each)(void *context, const regx_vma_t *mapping), void *context)
 {
     char line[8192]; /* more than the longest path */
-    regx_mapping_t mapping;
+    regx_vma_t mapping;
     size_t have = 0;
     ssize_t got;
 
@@ -359,7 +359,7 @@ static void read_each(int fd, uintptr_t start, uintptr_t end,
 
 int regx_maps_open(regx_maps_t *maps)
 {
-    regx_mapping_t mapping;
+    regx_vma_t mapping;
 
     maps->fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
     if (maps->fd < 0) {
@@ -376,7 +376,7 @@ void regx_maps_close(regx_maps_t *maps)
 }
 
 void regx_maps_each(regx_maps_t *maps, uintptr_t start, uintptr_t end,
-                    bool (*each)(void *context, const regx_mapping_t *mapping), void *context)
+                    bool (*each)(void *context, const regx_vma_t *mapping), void *context)
 {
     if (regx_file_is(maps->fd, &maps->id)) {
         (maps->query ? ask_each : read_each)(maps->fd, start, end, each, context);

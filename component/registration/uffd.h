@@ -138,17 +138,17 @@ int regx_uffd_read(const regx_uffd_t *uffd, regx_uffd_event_t events[REGX_UFFD_E
  * kernel can be asked (PROCMAP_QUERY, Linux 6.11), else read from /proc/self/maps, which takes as
  * long as there are mappings below. Never on a hit. Allocates nothing. */
 
-typedef enum regx_mapping_kind {
-    REGX_MAPPING_PRIVATE, /* anonymous: the heap, stacks, .bss, private anonymous mmap */
-    REGX_MAPPING_HUGE,    /* the same, of hugetlb pages */
-    REGX_MAPPING_FILE,  /* a private mapping of a file (.data, libraries): changes with the file */
-    REGX_MAPPING_SHARED /* with other processes or other mappings, file or not */
-} regx_mapping_kind_t;
+typedef enum regx_vma_kind {
+    REGX_VMA_PRIVATE, /* anonymous: the heap, stacks, .bss, private anonymous mmap */
+    REGX_VMA_HUGE,    /* the same, of hugetlb pages */
+    REGX_VMA_FILE,    /* a private mapping of a file (.data, libraries): changes with the file */
+    REGX_VMA_SHARED   /* with other processes or other mappings, file or not */
+} regx_vma_kind_t;
 
-typedef struct regx_mapping {
+typedef struct regx_vma {
     uintptr_t start, end;
-    regx_mapping_kind_t kind;
-} regx_mapping_t;
+    regx_vma_kind_t kind;
+} regx_vma_t;
 
 /* Used by one thread at a time. */
 typedef struct regx_maps {
@@ -165,7 +165,7 @@ void regx_maps_close(regx_maps_t *maps);
  * answers false. Those that change meanwhile may be seen before or after. Sees none where the
  * descriptor is not ours any more. */
 void regx_maps_each(regx_maps_t *maps, uintptr_t start, uintptr_t end,
-                    bool (*each)(void *context, const regx_mapping_t *mapping), void *context);
+                    bool (*each)(void *context, const regx_vma_t *mapping), void *context);
 
 /* ---- which mappings are watched (uffd_ranges.c) ----
  * That is, registered with userfaultfd: whole mappings or nothing of them. Watching a part would

@@ -74,17 +74,17 @@ typedef struct look {
 } look_t;
 
 /* Whether the mapping goes on where the last one ended, and is of a kind that can be watched. */
-static bool suits(look_t *look, const regx_mapping_t *mapping)
+static bool suits(look_t *look, const regx_vma_t *mapping)
 {
-    if (mapping->kind == REGX_MAPPING_SHARED) {
+    if (mapping->kind == REGX_VMA_SHARED) {
         look->reason = "not watched: shared memory";
-    } else if (mapping->kind == REGX_MAPPING_FILE) {
+    } else if (mapping->kind == REGX_VMA_FILE) {
         look->reason = "not watched: a mapping of a file";
     }
     return mapping->start <= look->at && look->reason == NULL; /* else a hole, as look_over finds */
 }
 
-static bool look_at(void *context, const regx_mapping_t *mapping)
+static bool look_at(void *context, const regx_vma_t *mapping)
 {
     look_t *look = context;
 
@@ -101,7 +101,7 @@ static bool look_at(void *context, const regx_mapping_t *mapping)
             regx_inval_log_write(look->ranges->log, mapping->start, mapping->end);
         }
     }
-    if (mapping->kind == REGX_MAPPING_HUGE) { /* of which no part can be watched */
+    if (mapping->kind == REGX_VMA_HUGE) { /* of which no part can be watched */
         look->whole_start = mapping->start < look->start ? mapping->start : look->whole_start;
         look->whole_end = mapping->end > look->end ? mapping->end : look->whole_end;
     }
@@ -131,12 +131,12 @@ typedef struct count {
     uint32_t ranges; /* or may be */
 } count_t;
 
-static bool can_be_registered(const regx_mapping_t *mapping)
+static bool can_be_registered(const regx_vma_t *mapping)
 {
-    return mapping->kind == REGX_MAPPING_PRIVATE || mapping->kind == REGX_MAPPING_HUGE;
+    return mapping->kind == REGX_VMA_PRIVATE || mapping->kind == REGX_VMA_HUGE;
 }
 
-static bool count_one(void *context, const regx_mapping_t *mapping)
+static bool count_one(void *context, const regx_vma_t *mapping)
 {
     count_t *count = context;
 
@@ -207,7 +207,7 @@ static const char *register_again(const look_t *look)
 
 /* Watches the whole of a mapping that is unwatched, and of one that is what lies in the range: of
  * several, each as it is now. */
-static bool register_one(void *context, const regx_mapping_t *mapping)
+static bool register_one(void *context, const regx_vma_t *mapping)
 {
     look_t *look = context;
     const uintptr_t last = mapping->end < look->end ? mapping->end : look->end;
@@ -216,7 +216,7 @@ static bool register_one(void *context, const regx_mapping_t *mapping)
         return false;
     }
     const bool old = is_registered(look->ranges, look->at);
-    const bool part = old && mapping->kind != REGX_MAPPING_HUGE;
+    const bool part = old && mapping->kind != REGX_VMA_HUGE;
 
     if (!old && (mapping->start < look->new_start || mapping->end > look->new_end)) {
         look->reason = "not watched: it is changing"; /* it is not what we have logged */
@@ -292,7 +292,7 @@ typedef struct pass {
     uint32_t found; /* mappings that were seen to be watched */
 } pass_t;
 
-static bool unregister_one(void *context, const regx_mapping_t *mapping)
+static bool unregister_one(void *context, const regx_vma_t *mapping)
 {
     pass_t *pass = context;
     const regx_uffd_ranges_t *ranges = pass->of;

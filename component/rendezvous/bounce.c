@@ -73,7 +73,7 @@ static unsigned grant_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, uint32_t
 {
     regx_peer_t *peer = recv->peer;
     unsigned count = 0;
-    regx_range_t range;
+    regx_slot_range_t range;
 
     *exhausted = false;
     if (!regx_recv_slot_range_locked(rndv, recv, &range)) {
@@ -138,7 +138,7 @@ static void first_grant_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_c
 bool regx_bounce_advance_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_recv_work_t *work)
 {
     const size_t window = window_of(rndv, recv);
-    regx_range_t range;
+    regx_slot_range_t range;
 
     (void)work;
     if (recv->peer->granted > window - window / 8) {
@@ -176,7 +176,7 @@ static void copy_out(regx_rndv_t *rndv, regx_recv_work_t *work)
     if (recv->slots_only && recv->granted < recv->length) {
         regx_channel_warm(recv->peer); /* the next grant follows the copy */
     }
-    if (!recv->buffer_suspect && !recv->revocable) {
+    if (!recv->buffer_suspect && !regx_recv_is_revocable(recv)) {
         memcpy(to, slot, control->length);
     } else if (!regx_safe_write(to, slot, control->length)) {
         regx_fall_back(rndv, "receiver: buffer unmapped in mid-transfer");

@@ -22,12 +22,14 @@
  *   exposed.c                      a whole message, read without a CTS
  *   remap.c                        chunks that are written elsewhere and moved to the user
  *   together.c                     as get.c, and the sender copies a part
- *   put.c, get.c                   registered chunks: written by the sender; read by the receiver
+ *   put.c; get.c, advertise.c      registered chunks: written by the sender; read by the receiver
  *   bounce.c                       slots, which also carry what a chunk could not
- *   revoke.c                       what was granted is taken back, and granted anew
+ *   revoke.c; agreement.c          what was granted is taken back, and granted anew; the sender's
+ *                                  part of it
  *   write.c                        one put of one granted range, slot or chunk
  *   send.c; recv_run.c, recv.c     what all protocols have in common, per side
  *   channel.c                      control messages to a peer, queued where there is no room
+ *   proof.c                        checksums of memory that may be gone
  *   immediate.c, control.c, autotune.c, refusal.c, reuse.c, checksum.c, safe_copy.c, landing.c
  */
 #ifndef REGX_RENDEZVOUS_ENGINE_H

@@ -72,7 +72,7 @@ bool regx_rndv_expose(regx_rndv_t *rndv, const regx_peer_t *peer, const void *ba
         said.checksum = regx_checksum(base, length);
     }
     regx_exposure_pack(&said, exposure->bytes);
-    /* Another core may read the bytes: see send_rkey in get.c. */
+    /* Another core may read the bytes: see send_rkey in advertise.c. */
     regx_fence_stores();
     return true;
 }

@@ -18,7 +18,8 @@ bool regx_get_recv_control_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
 bool regx_get_advance_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_recv_work_t *work);
 void regx_get_revoke_chunks(regx_rndv_t *rndv, regx_rndv_recv_t *recv);
 
-/* All that the CTS has not granted is to be advertised. false: nothing can be got from here. */
+/* advertise.c: the sender. All that the CTS has not granted is to be advertised. false: nothing can
+ * be got from here. */
 bool regx_get_send_open(const regx_rndv_t *rndv, regx_rndv_send_t *send, const regx_cts_t *cts);
 /* Takes ATS and CTS_SLOTS. */
 bool regx_get_send_control_locked(regx_rndv_t *rndv, regx_rndv_send_t *send,

@@ -195,13 +195,13 @@ typedef struct look {
     const char *refusal;
 } look_t;
 
-static bool look_at(void *context, const regx_mapping_t *mapping)
+static bool look_at(void *context, const regx_vma_t *mapping)
 {
-    static const char *const refusals[] = {[REGX_MAPPING_PRIVATE] = NULL,
-                                           [REGX_MAPPING_HUGE] =
+    static const char *const refusals[] = {[REGX_VMA_PRIVATE] = NULL,
+                                           [REGX_VMA_HUGE] =
                                                "remap: memory of huge pages (hugetlb)",
-                                           [REGX_MAPPING_FILE] = "remap: a mapping of a file",
-                                           [REGX_MAPPING_SHARED] = "remap: shared memory"};
+                                           [REGX_VMA_FILE] = "remap: a mapping of a file",
+                                           [REGX_VMA_SHARED] = "remap: shared memory"};
     look_t *look = context;
 
     if (mapping->start > look->at) {

@@ -85,7 +85,7 @@ static void fill_cts_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_cts_
     cts->fallback = recv->fallback;
     cts->suspect = recv->buffer_suspect;
     cts->verify = rndv->config.verify;
-    cts->revocable = recv->revocable;
+    cts->revocable = regx_recv_is_revocable(recv);
     cts->recv = recv->handle;
     regx_cts_pack(cts, recv->cts);
 }
@@ -94,12 +94,14 @@ static void fill_cts_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_cts_
  * has served; nobody is to find it once the MPI has the buffer back. */
 static void end_watch(regx_rndv_recv_t *recv)
 {
-    if (recv->revocable) {
-        recv->revocable = false;
-        if (recv->revoke.times > 0 || recv->revoke.over) {
-            regx_watch_flush(&recv->revoke.watch);
+    regx_revocable_t *revoke = &recv->revoke;
+
+    if (regx_recv_is_revocable(recv)) {
+        if (revoke->times > 0 || revoke->state == REGX_REVOKE_GIVEN_UP) {
+            regx_watch_flush(&revoke->watch);
         }
-        regx_watch_end(&recv->revoke.watch);
+        regx_watch_end(&revoke->watch);
+        revoke->state = REGX_REVOKE_NEVER;
     }
 }
 
@@ -153,7 +155,7 @@ regx_rndv_recv_t *regx_rndv_recv_open(regx_rndv_t *rndv, regx_peer_t *peer, void
         return NULL;
     }
     fill_cts_locked(rndv, recv, &cts);
-    if (recv->revocable) { /* progress looks at it from now on */
+    if (regx_recv_is_revocable(recv)) { /* progress looks at it from now on */
         regx_list_append(&rndv->revocable_recvs, &recv->revoke.link);
         atomic_store_explicit(&rndv->work.watches, true, memory_order_relaxed);
         atomic_store_explicit(&rndv->looks_due, true, memory_order_relaxed);
@@ -188,7 +190,7 @@ void regx_rndv_recv_close(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     leave_trial_locked(recv);
     regx_list_set(&rndv->pending_recvs, &recv->link, false);
     regx_list_set(&rndv->revocable_recvs, &recv->revoke.link, false);
-    if (recv->revocable) { /* perhaps nothing is watched any more */
+    if (regx_recv_is_revocable(recv)) { /* perhaps nothing is watched any more */
         atomic_store_explicit(&rndv->looks_due, true, memory_order_relaxed);
     }
     recv->protocol->revoke_slots_locked(rndv, recv);
@@ -248,7 +250,7 @@ bool regx_recv_verify(const regx_rndv_t *rndv, regx_rndv_recv_t *recv,
     if (!control->has_checksum) {
         return true;
     }
-    if (recv->revocable) { /* it may be sent again */
+    if (regx_recv_is_revocable(recv)) { /* it may be sent again */
         regx_fall_back(rndv, "grant=synchronous: the sender's verify is not heeded");
         return true;
     }
@@ -273,18 +275,18 @@ void regx_recv_describe_mismatch(const regx_rndv_recv_t *recv, const regx_contro
 }
 
 bool regx_recv_slot_range_locked(const regx_rndv_t *rndv, regx_rndv_recv_t *recv,
-                                 regx_range_t *range)
+                                 regx_slot_range_t *range)
 {
     for (unsigned i = 0; i < rndv->config.chunk_depth && recv->path != REGX_PATH_bounce; i++) {
         regx_chunk_t *chunk = &recv->chunks[i];
 
         if (chunk->state == REGX_CHUNK_BY_SLOTS) {
-            *range = (regx_range_t){chunk, chunk->offset, chunk->length};
+            *range = (regx_slot_range_t){chunk, chunk->offset, chunk->length};
             return true;
         }
     }
     assert(recv->granted <= recv->length);
-    *range = (regx_range_t){NULL, recv->granted, recv->length - recv->granted};
+    *range = (regx_slot_range_t){NULL, recv->granted, recv->length - recv->granted};
     return recv->slots_only && range->length > 0;
 }
 

@@ -9,8 +9,11 @@
  *            another CTS
  *   STARTED  the sender has shown itself (READY, or its first notice): grants follow as bytes land,
  *            until all of `length` is granted
- *   REVOKING what was granted has been taken back (REVOKE): nothing is granted until the sender
- *            says that it writes nothing more (REVOKED). See revoke.h, also for the next two
+ *   REVOKE_DUE
+ *            what was granted is taken back, and the sender is to be told (REVOKE). See revoke.h,
+ *            also for the next three
+ *   REVOKING it has been told: nothing is granted until it says that it writes nothing more
+ *            (REVOKED)
  *   REVOKED  it has said so: nothing is granted until the memory is there again
  *   ARRIVED  all has landed, and the sender was told
  *   LOST     the peer is gone: nothing lands any more, and nothing is granted
@@ -63,6 +66,7 @@ typedef enum regx_recv_phase {
     REGX_RECV_OPENED,
     REGX_RECV_READING,
     REGX_RECV_STARTED,
+    REGX_RECV_REVOKE_DUE,
     REGX_RECV_REVOKING,
     REGX_RECV_REVOKED,
     REGX_RECV_ARRIVED,
@@ -70,15 +74,21 @@ typedef enum regx_recv_phase {
     REGX_RECV_CLOSED
 } regx_recv_phase_t;
 
-/* Of a receive whose grants are revoked when its memory changes (revoke.h). */
+/* When what is granted is revoked. */
+typedef enum regx_revoke_state {
+    REGX_REVOKE_NEVER,
+    REGX_REVOKE_ON_CHANGE, /* of its memory */
+    REGX_REVOKE_GIVEN_UP   /* no longer: it took too long, or was too often */
+} regx_revoke_state_t;
+
+/* Of a receive whose grants may be revoked (revoke.h). */
 typedef struct regx_revocable {
+    regx_revoke_state_t state;
     regx_link_t link;   /* in the engine's list of these, or in none */
     regx_watch_t watch; /* of the buffer; that of whoever has taken the receive */
-    uint64_t told;      /* REVOKING: the offset of the REVOKE; REVOKED: the agreed one */
-    uint64_t from;      /* lowest offset known to have changed; below `told`: revoke once more */
+    uint64_t resume;    /* where both go on: what REVOKE says; REVOKED: agreed */
+    uint64_t from;      /* lowest offset known to have changed; below `resume`: revoke once more */
     uint64_t least;     /* lowest offset ever agreed on: from there on a checksum has to agree */
-    bool due;           /* REVOKE is to be sent */
-    bool over;          /* given up, after too long or too often: nothing is revoked any more */
     unsigned times;     /* how often it was revoked, or a checksum did not agree */
     int64_t noticed;    /* when the change was noticed, in ns */
     struct {            /* until memory is there, or changes are certain to be reported */
@@ -87,18 +97,7 @@ typedef struct regx_revocable {
         int64_t since;      /* when it began to wait, in ns */
         int64_t next;       /* when another look is worth while, in ns */
     } wait;
-    uint64_t gap;      /* bytes from `least` to the block that could not be read last time */
-    bool ends;         /* the look is to end the transfer: all has landed */
-    bool waits_memory; /* the look is for memory to be there again: REVOKED */
-    struct {           /* what the look found */
-        regx_watch_state_t state;
-        uint64_t changed; /* the lowest offset that changed */
-        bool mapped;      /* if waits_memory: memory is there */
-        bool told;        /* if waits_memory: changes of that memory are reported */
-        bool proof;       /* if ends: `checksum` is valid */
-        bool unreadable;  /* if ends: there is no checksum, because memory is gone */
-        uint64_t checksum;
-    } look;
+    uint64_t gap; /* bytes from `least` to the block that could not be read last time */
 } regx_revocable_t;
 
 struct regx_rndv_recv {
@@ -115,7 +114,6 @@ struct regx_rndv_recv {
     bool taken;            /* a thread works on it; see engine.h */
     bool fallback;         /* the path is not the one that was asked for */
     bool pieces;           /* the first chunk may be written in pieces */
-    bool revocable;        /* what is granted is revoked when its memory changes */
     bool slots_only;       /* what is not yet granted goes by slots */
     bool by_slots;         /* some bytes came by slots */
     bool single_in_flight; /* the peer had nothing else to send when the first slot was granted */
@@ -144,6 +142,13 @@ struct regx_rndv_recv {
     } whole;
     regx_chunk_t chunks[]; /* config.chunk_depth of them */
 };
+
+/* Whether its grants may be revoked, or could be until that was given up. Then the send ends with
+ * ARRIVED. */
+static inline bool regx_recv_is_revocable(const regx_rndv_recv_t *recv)
+{
+    return recv->revoke.state != REGX_REVOKE_NEVER;
+}
 
 /* A chunk that is FREE; NULL: all are in use. */
 regx_chunk_t *regx_recv_free_chunk(const regx_rndv_t *rndv, regx_rndv_recv_t *recv);
@@ -175,14 +180,14 @@ void regx_recv_describe_mismatch(const regx_rndv_recv_t *recv, const regx_contro
 void regx_recv_open_again_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, bool failed);
 
 /* A range that is still to be granted as slots. */
-typedef struct regx_range {
+typedef struct regx_slot_range {
     regx_chunk_t *chunk; /* that is BY_SLOTS; NULL: the tail of the transfer */
     uint64_t offset, length;
-} regx_range_t;
+} regx_slot_range_t;
 
 /* The first such range. false: there is none. */
 bool regx_recv_slot_range_locked(const regx_rndv_t *rndv, regx_rndv_recv_t *recv,
-                                 regx_range_t *range);
+                                 regx_slot_range_t *range);
 
 /* Puts the record of a closed receive on the free list, unless somebody holds it. */
 void regx_recv_free_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv);

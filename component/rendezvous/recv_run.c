@@ -53,7 +53,7 @@ static void let_go_locked(regx_rndv_t *rndv, regx_recv_turns_t *turns)
 static void end_turn_locked(regx_rndv_t *rndv, regx_recv_turns_t *turns)
 {
     regx_rndv_recv_t *recv = turns->work->recv;
-    regx_range_t range;
+    regx_slot_range_t range;
 
     if (recv->phase == REGX_RECV_STARTED) {
         const bool unsent = recv->outbox.full || recv->due > 0;
@@ -153,7 +153,7 @@ static bool begin_turns_locked(regx_rndv_t *rndv, regx_recv_turns_t *turns)
 {
     regx_rndv_recv_t *recv = turns->work->recv;
     const bool exhausted = atomic_load_explicit(&rndv->work.pool_exhausted, memory_order_relaxed);
-    regx_range_t range;
+    regx_slot_range_t range;
 
     if (recv->phase == REGX_RECV_CLOSED) { /* a get ended after the close: nobody goes on */
         let_go_locked(rndv, turns);
@@ -166,7 +166,7 @@ static bool begin_turns_locked(regx_rndv_t *rndv, regx_recv_turns_t *turns)
         regx_list_set(&rndv->pending_recvs, &recv->link, true);
         let_go_locked(rndv, turns);
     } else if (recv->landed == recv->length && recv->due == 0) {
-        if (recv->revocable) { /* but to be looked at */
+        if (regx_recv_is_revocable(recv)) { /* but to be looked at */
             atomic_store_explicit(&rndv->looks_due, true, memory_order_relaxed);
         }
         let_go_locked(rndv, turns); /* nothing is left to grant */
@@ -236,8 +236,8 @@ static bool acceptable(const regx_rndv_t *rndv, const regx_rndv_recv_t *recv, ui
                         recv->sender.generation == control->from.generation);
 
     const bool open = recv->phase == REGX_RECV_OPENED || recv->phase == REGX_RECV_STARTED ||
-                      recv->phase == REGX_RECV_REVOKING || recv->phase == REGX_RECV_REVOKED ||
-                      recv->phase == REGX_RECV_ARRIVED;
+                      recv->phase == REGX_RECV_REVOKE_DUE || recv->phase == REGX_RECV_REVOKING ||
+                      recv->phase == REGX_RECV_REVOKED || recv->phase == REGX_RECV_ARRIVED;
 
     return open && recv->peer->id == sender && known &&
            (!checked || control->has_checksum || !rndv->config.verify);

@@ -2,14 +2,11 @@
 #include "rendezvous/revoke.h"
 
 #include <assert.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/clock.h"
 #include "base/util.h"
-#include "rendezvous/checksum.h"
+#include "rendezvous/proof.h"
 #include "rendezvous/recv_run.h"
-#include "rendezvous/safe_copy.h"
 
 #define PATIENCE_NS INT64_C(10000000000)
 #define IMPATIENCE_NS INT64_C(100000000) /* with memory that nobody tells of */
@@ -23,45 +20,40 @@ static const char untold[] = "grant=synchronous: changes of the new memory are n
 static const char unsure[] = "grant=synchronous: the monitor cannot say what changed";
 static const char changing[] = "grant=synchronous: the buffer kept changing";
 
-/* ---- the proof ---- */
+/* What a look is for. */
+typedef enum purpose {
+    LOOK_CHANGE, /* whether the memory has changed */
+    LOOK_END,    /* whether the transfer can end: all has landed */
+    LOOK_MEMORY  /* whether memory is there again: REVOKED */
+} purpose_t;
 
-#define BLOCK (64u * 1024u)
+/* What lies where the sender is to write. */
+typedef enum memory {
+    MEMORY_GONE,
+    MEMORY_UNTOLD, /* it is there, but changes of it are not reported */
+    MEMORY_THERE
+} memory_t;
 
-typedef enum proof { PROOF_MADE, PROOF_UNREADABLE, PROOF_NO_MEMORY } proof_t;
-
-/* The checksum of the blocks' checksums. The memory may be gone: then *gap is the block that could
- * not be read. */
-static proof_t prove(const char *base, uint64_t length, uint64_t *sum, uint64_t *gap)
-{
-    char *block = malloc(BLOCK);
-    uint64_t sums[2] = {0, 0};
-    bool readable = true;
-
-    if (block == NULL) {
-        return PROOF_NO_MEMORY;
-    }
-    for (uint64_t done = 0; done < length && readable; done += BLOCK) {
-        const size_t size = regx_min(BLOCK, length - done);
-
-        *gap = done;
-        readable = regx_safe_read(block, base + done, size);
-        sums[1] = regx_checksum(block, size);
-        sums[0] = regx_checksum(sums, sizeof(sums));
-    }
-    free(block);
-    *sum = sums[0];
-    return readable ? PROOF_MADE : PROOF_UNREADABLE;
-}
-
-/* ---- the receive side ---- */
-
-/* A look at the memory of one receive, and what is to be said of it afterwards. */
+/* A look at the memory of one receive, which the thread that looks has taken. */
 typedef struct look {
     regx_recv_work_t work;
+    purpose_t purpose;
+    /* What it found. */
+    regx_watch_state_t state;
+    uint64_t changed;   /* the lowest offset that changed */
+    memory_t memory;    /* if LOOK_MEMORY */
+    regx_proof_t proof; /* if LOOK_END */
+    uint64_t checksum;  /* if that was made */
+    /* What is to be said of it afterwards. */
     bool revokes;
     uint64_t offset;
     const char *given_up; /* why; NULL: it was not */
 } look_t;
+
+static look_t *of_work(regx_recv_work_t *work)
+{
+    return REGX_CONTAINER_OF(work, look_t, work);
+}
 
 static regx_rndv_recv_t *of_link(regx_link_t *link)
 {
@@ -71,9 +63,9 @@ static regx_rndv_recv_t *of_link(regx_link_t *link)
 void regx_revoke_recv_open(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
     recv->revoke.least = recv->length;
-    recv->revocable =
-        regx_watch_begin(&recv->revoke.watch, rndv->registry, recv->base, recv->length);
-    if (!recv->revocable) {
+    if (regx_watch_begin(&recv->revoke.watch, rndv->registry, recv->base, recv->length)) {
+        recv->revoke.state = REGX_REVOKE_ON_CHANGE;
+    } else {
         regx_fall_back(rndv, "grant=synchronous: changes of this memory are not reported");
     }
 }
@@ -102,15 +94,13 @@ static uint64_t landed_until(const regx_rndv_t *rndv, const regx_rndv_recv_t *re
 
 static void post_due_locked(regx_rndv_recv_t *recv)
 {
-    regx_revocable_t *revoke = &recv->revoke;
-
     regx_channel_flush(recv->peer, &recv->outbox);
-    if (revoke->due && !recv->outbox.full) {
+    if (recv->phase == REGX_RECV_REVOKE_DUE && !recv->outbox.full) {
         const regx_control_t message = {
-            .type = REGX_CONTROL_REVOKE, .to = recv->sender, .offset = revoke->told};
+            .type = REGX_CONTROL_REVOKE, .to = recv->sender, .offset = recv->revoke.resume};
 
         regx_channel_post(recv->peer, &recv->outbox, &message);
-        revoke->due = false;
+        recv->phase = REGX_RECV_REVOKING;
     }
 }
 
@@ -121,17 +111,16 @@ static void revoke_locked(regx_rndv_t *rndv, look_t *look, uint64_t changed)
     regx_revocable_t *revoke = &recv->revoke;
     const uint64_t offset = regx_min(changed, landed_until(rndv, recv));
 
-    recv->phase = REGX_RECV_REVOKING;
+    recv->phase = REGX_RECV_REVOKE_DUE;
     recv->buffer_suspect = true;
     regx_list_set(&rndv->pending_recvs, &recv->link, false);
-    revoke->told = revoke->from = regx_min(offset, recv->length - 1);
-    revoke->least = regx_min(revoke->least, revoke->told);
-    revoke->due = true;
+    revoke->resume = revoke->from = regx_min(offset, recv->length - 1);
+    revoke->least = regx_min(revoke->least, revoke->resume);
     revoke->noticed = regx_now_ns();
     revoke->wait.reason = NULL;
     revoke->times++;
     look->revokes = true;
-    look->offset = revoke->told;
+    look->offset = revoke->resume;
     regx_count(rndv->counters, &rndv->counters->grants_revoked, 1);
     post_due_locked(recv);
 }
@@ -141,7 +130,7 @@ static void give_up_locked(look_t *look, const char *reason)
 {
     regx_revocable_t *revoke = &look->work.recv->revoke;
 
-    revoke->over = true;
+    revoke->state = REGX_REVOKE_GIVEN_UP;
     revoke->from = regx_min(revoke->from, revoke->least);
     look->given_up = reason;
 }
@@ -173,20 +162,22 @@ static void end_locked(regx_rndv_t *rndv, look_t *look)
 {
     regx_rndv_recv_t *recv = look->work.recv;
     regx_revocable_t *revoke = &recv->revoke;
+    const bool given_up = revoke->state == REGX_REVOKE_GIVEN_UP;
     const bool again = revoke->least < recv->length; /* something was revoked */
-    const bool ready = revoke->look.state == REGX_WATCH_QUIET && (!again || revoke->look.proof);
+    const bool ready =
+        look->state == REGX_WATCH_QUIET && (!again || look->proof == REGX_PROOF_MADE);
     const regx_control_t message = {.type = REGX_CONTROL_ARRIVED,
                                     .to = recv->sender,
                                     .offset = revoke->least,
-                                    .has_checksum = again && !revoke->over,
-                                    .checksum = revoke->look.checksum};
+                                    .has_checksum = again && !given_up,
+                                    .checksum = look->checksum};
 
-    if (revoke->over || ready) {
+    if (given_up || ready) {
         recv->phase = REGX_RECV_ARRIVED;
         regx_channel_post(recv->peer, &recv->outbox, &message);
         return;
     }
-    const char *reason = revoke->look.unreadable ? gone : unsure;
+    const char *reason = look->proof == REGX_PROOF_UNREADABLE ? gone : unsure;
     if (waits_too_long(revoke, reason)) {
         give_up_locked(look, reason);
         if (again) {
@@ -196,12 +187,20 @@ static void end_locked(regx_rndv_t *rndv, look_t *look)
 }
 
 /* Why nothing can be granted anew now; NULL: it can. */
-static const char *obstacle(const regx_revocable_t *revoke)
+static const char *obstacle(const look_t *look)
 {
-    return revoke->look.state == REGX_WATCH_CHANGED ? changing
-           : !revoke->look.mapped                   ? gone
-           : !revoke->look.told                     ? untold
-                                                    : NULL;
+    if (look->state == REGX_WATCH_CHANGED) {
+        return changing;
+    }
+    switch (look->memory) {
+    case MEMORY_GONE:
+        return gone;
+    case MEMORY_UNTOLD:
+        return untold;
+    case MEMORY_THERE:
+        break;
+    }
+    return NULL;
 }
 
 /* The sender has agreed: grants anew, if the memory is there. */
@@ -209,38 +208,42 @@ static void resume_locked(regx_rndv_t *rndv, look_t *look)
 {
     regx_rndv_recv_t *recv = look->work.recv;
     regx_revocable_t *revoke = &recv->revoke;
-    const char *reason = revoke->over ? NULL : obstacle(revoke);
+    const bool goes_on = revoke->state == REGX_REVOKE_ON_CHANGE;
+    const char *reason = goes_on ? obstacle(look) : NULL;
 
-    if (!revoke->over && revoke->times > TIMES_MAX) {
+    if (goes_on && revoke->times > TIMES_MAX) {
         give_up_locked(look, changing);
     } else if (reason != NULL && waits_too_long(revoke, reason)) {
         give_up_locked(look, reason);
-    } else if (reason != NULL && revoke->from >= revoke->told) {
+    } else if (reason != NULL && revoke->from >= revoke->resume) {
         return;
     }
-    if (revoke->from < revoke->told) { /* it has changed before that, too */
+    if (revoke->from < revoke->resume) { /* it has changed before that, too */
         revoke_locked(rndv, look, revoke->from);
         return;
     }
     revoke->wait.reason = NULL;
-    recv->slots_only |= revoke->over;
+    recv->slots_only |= revoke->state == REGX_REVOKE_GIVEN_UP;
     recv->phase = REGX_RECV_STARTED;
     regx_count(rndv->counters, &rndv->counters->regrant_stall_us,
                (uint64_t)(regx_now_ns() - revoke->noticed) / 1000);
 }
 
 /* Whether what is mapped can be granted again. */
-static void look_for_memory(regx_revocable_t *revoke, uintptr_t from)
+static memory_t look_for_memory(regx_watch_t *watch, uintptr_t from)
 {
-    revoke->look.mapped = regx_watch_is_mapped(&revoke->watch, from);
-    revoke->look.told = revoke->look.mapped && regx_watch_renew(&revoke->watch);
-    if (revoke->look.mapped && !revoke->look.told) { /* or is it gone again? */
-        revoke->look.mapped = regx_watch_is_mapped(&revoke->watch, from);
+    if (!regx_watch_is_mapped(watch, from)) {
+        return MEMORY_GONE;
     }
+    if (regx_watch_renew(watch)) {
+        return MEMORY_THERE;
+    }
+    /* Or is it gone again? */
+    return regx_watch_is_mapped(watch, from) ? MEMORY_UNTOLD : MEMORY_GONE;
 }
 
 /* From the lowest offset on. What could not be read the last time is tried first. */
-static proof_t prove_received(regx_rndv_recv_t *recv)
+static regx_proof_t prove_received(regx_rndv_recv_t *recv, uint64_t *checksum)
 {
     regx_revocable_t *revoke = &recv->revoke;
     const char *const base = recv->base + revoke->least;
@@ -248,11 +251,11 @@ static proof_t prove_received(regx_rndv_recv_t *recv)
     uint64_t sum, none;
 
     if (revoke->wait.reason == gone &&
-        prove(base + revoke->gap, regx_min(BLOCK, length - revoke->gap), &sum, &none) ==
-            PROOF_UNREADABLE) {
-        return PROOF_UNREADABLE;
+        regx_prove(base + revoke->gap, regx_min(REGX_PROOF_BLOCK, length - revoke->gap), &sum,
+                   &none) == REGX_PROOF_UNREADABLE) {
+        return REGX_PROOF_UNREADABLE;
     }
-    return prove(base, length, &revoke->look.checksum, &revoke->gap);
+    return regx_prove(base, length, checksum, &revoke->gap);
 }
 
 /* Looks at the memory. */
@@ -260,25 +263,22 @@ static void look_at_memory(regx_rndv_t *rndv, regx_recv_work_t *work)
 {
     regx_rndv_recv_t *recv = work->recv;
     regx_revocable_t *revoke = &recv->revoke;
+    look_t *look = of_work(work);
     const uintptr_t base = (uintptr_t)recv->base;
     uintptr_t first = 0;
 
     (void)rndv;
-    memset(&revoke->look, 0, sizeof(revoke->look));
-    revoke->look.state = REGX_WATCH_QUIET;
-    if (revoke->over) {
+    if (revoke->state == REGX_REVOKE_GIVEN_UP) {
         return;
     }
-    if (revoke->waits_memory) { /* first: what is watched anew counts as changed */
-        look_for_memory(revoke, base + revoke->told);
+    if (look->purpose == LOOK_MEMORY) { /* first: what is watched anew counts as changed */
+        look->memory = look_for_memory(&revoke->watch, base + revoke->resume);
     }
-    revoke->look.state = regx_watch_look(&revoke->watch, revoke->ends, &first);
-    revoke->look.changed = first > base ? first - base : 0;
-    if (revoke->ends && revoke->look.state == REGX_WATCH_QUIET && revoke->least < recv->length) {
-        const proof_t proof = prove_received(recv);
-
-        revoke->look.proof = proof == PROOF_MADE;
-        revoke->look.unreadable = proof == PROOF_UNREADABLE;
+    look->state = regx_watch_look(&revoke->watch, look->purpose == LOOK_END, &first);
+    look->changed = first > base ? first - base : 0;
+    if (look->purpose == LOOK_END && look->state == REGX_WATCH_QUIET &&
+        revoke->least < recv->length) {
+        look->proof = prove_received(recv, &look->checksum);
     }
 }
 
@@ -290,10 +290,10 @@ static bool is_busy_locked(const regx_rndv_recv_t *recv)
         return regx_watch_has_news(&recv->revoke.watch);
     case REGX_RECV_STARTED:
         return recv->landed == recv->length;
-    case REGX_RECV_REVOKING:
-        return recv->revoke.due || recv->outbox.full;
+    case REGX_RECV_REVOKE_DUE:
     case REGX_RECV_REVOKED:
         return true;
+    case REGX_RECV_REVOKING:
     case REGX_RECV_ARRIVED:
         return recv->outbox.full;
     default:
@@ -310,20 +310,21 @@ static void looked_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
 {
     regx_rndv_recv_t *recv = work->recv;
     regx_revocable_t *revoke = &recv->revoke;
-    look_t *look = REGX_CONTAINER_OF(work, look_t, work);
-    const bool changed = revoke->look.state == REGX_WATCH_CHANGED;
+    look_t *look = of_work(work);
+    const bool changed = look->state == REGX_WATCH_CHANGED;
 
     if (changed && recv->phase != REGX_RECV_STARTED) {
-        revoke->from = regx_min(revoke->from, revoke->look.changed);
+        revoke->from = regx_min(revoke->from, look->changed);
     }
     switch (recv->phase) {
     case REGX_RECV_STARTED:
         if (changed) {
-            revoke_locked(rndv, look, revoke->look.changed);
-        } else if (revoke->ends) {
+            revoke_locked(rndv, look, look->changed);
+        } else if (look->purpose == LOOK_END) {
             end_locked(rndv, look);
         }
         break;
+    case REGX_RECV_REVOKE_DUE:
     case REGX_RECV_REVOKING:
         post_due_locked(recv);
         break;
@@ -342,7 +343,7 @@ static void looked_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
 static bool wants_look_locked(regx_rndv_recv_t *recv)
 {
     const regx_revocable_t *revoke = &recv->revoke;
-    const bool news = !revoke->over && regx_watch_has_news(&revoke->watch);
+    const bool news = revoke->state == REGX_REVOKE_ON_CHANGE && regx_watch_has_news(&revoke->watch);
 
     switch (recv->phase) {
     case REGX_RECV_STARTED:
@@ -351,6 +352,7 @@ static bool wants_look_locked(regx_rndv_recv_t *recv)
         }
         regx_channel_flush(recv->peer, &recv->outbox);
         return !recv->outbox.full && (news || !pauses(revoke));
+    case REGX_RECV_REVOKE_DUE:
     case REGX_RECV_REVOKING:
         return news || is_busy_locked(recv);
     case REGX_RECV_REVOKED:
@@ -363,14 +365,22 @@ static bool wants_look_locked(regx_rndv_recv_t *recv)
     }
 }
 
+static purpose_t purpose_of(const regx_rndv_recv_t *recv)
+{
+    if (recv->phase == REGX_RECV_STARTED && recv->landed == recv->length) {
+        return LOOK_END;
+    }
+    return recv->phase == REGX_RECV_REVOKED ? LOOK_MEMORY : LOOK_CHANGE;
+}
+
 /* Takes the receive for a look. */
 static void begin_look_locked(regx_rndv_recv_t *recv, look_t *look)
 {
-    *look = (look_t){.work = {.recv = recv, .act = look_at_memory, .acted_locked = looked_locked}};
+    *look = (look_t){.work = {.recv = recv, .act = look_at_memory, .acted_locked = looked_locked},
+                     .purpose = purpose_of(recv),
+                     .state = REGX_WATCH_QUIET};
     assert(!recv->taken);
     recv->taken = true;
-    recv->revoke.ends = recv->phase == REGX_RECV_STARTED && recv->landed == recv->length;
-    recv->revoke.waits_memory = recv->phase == REGX_RECV_REVOKED;
 }
 
 static void run_look(regx_rndv_t *rndv, look_t *look)
@@ -447,7 +457,7 @@ static void given_back_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
         recv->chunks[i].state = REGX_CHUNK_FREE;
     }
     recv->chunks_out = 0;
-    recv->landed = recv->granted = revoke->told;
+    recv->landed = recv->granted = revoke->resume;
     recv->slots_only = atomic_load(&recv->peer->no_puts);
     if (recv->phase == REGX_RECV_REVOKING || recv->phase == REGX_RECV_ARRIVED) {
         recv->phase = REGX_RECV_REVOKED;
@@ -459,17 +469,19 @@ bool regx_revoke_recv_control_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
                                      const regx_control_t *control, regx_recv_work_t *work)
 {
     regx_revocable_t *revoke = &recv->revoke;
-    const bool answers = recv->phase == REGX_RECV_REVOKING && !revoke->due && !recv->outbox.full &&
-                         control->offset == revoke->told;
-    const bool differs = recv->phase == REGX_RECV_ARRIVED && !recv->outbox.full && !revoke->over &&
-                         revoke->least < recv->length && control->offset == revoke->least;
+    const bool answers = recv->phase == REGX_RECV_REVOKING && !recv->outbox.full &&
+                         control->offset == revoke->resume;
+    const bool differs = recv->phase == REGX_RECV_ARRIVED && !recv->outbox.full &&
+                         revoke->state == REGX_REVOKE_ON_CHANGE && revoke->least < recv->length &&
+                         control->offset == revoke->least;
 
     (void)rndv;
-    if (control->type != REGX_CONTROL_REVOKED || !recv->revocable || !(answers || differs)) {
+    if (control->type != REGX_CONTROL_REVOKED || !regx_recv_is_revocable(recv) ||
+        !(answers || differs)) {
         return false;
     }
     if (differs) {
-        revoke->told = revoke->from = revoke->least;
+        revoke->resume = revoke->from = revoke->least;
         revoke->noticed = regx_now_ns();
         revoke->times++;
     }
@@ -477,84 +489,4 @@ bool regx_revoke_recv_control_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
     work->act = give_back;
     work->acted_locked = given_back_locked;
     return true;
-}
-
-/* ---- the send side ---- */
-
-/* The receiver's buffer is not this one's copy: back to where they agree. */
-static regx_status_t compare(regx_rndv_t *rndv, void *object)
-{
-    const regx_rndv_send_t *send = object;
-    uint64_t sum, gap;
-
-    (void)rndv;
-    switch (prove(send->base + send->resume, send->length - send->resume, &sum, &gap)) {
-    case PROOF_MADE:
-        return sum == send->proof ? REGX_OK : REGX_FAILED;
-    case PROOF_UNREADABLE: /* of what is gone nothing can be sent again */
-        return REGX_OK;
-    default:
-        return REGX_FAILED;
-    }
-}
-
-static regx_status_t compared_locked(regx_rndv_t *rndv, regx_rndv_send_t *send, void *object,
-                                     regx_status_t status)
-{
-    (void)rndv, (void)object;
-    send->in_flight--;
-    send->agreement = status == REGX_OK ? REGX_AGREEMENT_THERE : REGX_AGREEMENT_REVOKED;
-    return REGX_OK;
-}
-
-static const regx_work_ops_t compare_ops = {.act = compare, .acted_locked = compared_locked};
-
-bool regx_revoke_send_control_locked(regx_rndv_send_t *send, const regx_control_t *control,
-                                     regx_send_work_t *work)
-{
-    const bool revokes = control->type == REGX_CONTROL_REVOKE;
-
-    if ((!revokes && control->type != REGX_CONTROL_ARRIVED) ||
-        send->agreement != REGX_AGREEMENT_DUE ||
-        ((revokes || control->has_checksum) && control->offset >= send->length)) {
-        return false;
-    }
-    if (send->status != REGX_OK) { /* it ends anyway */
-        return true;
-    }
-    send->resume = control->offset;
-    if (revokes) {
-        send->agreement = REGX_AGREEMENT_REVOKED;
-    } else if (!control->has_checksum) {
-        send->agreement = REGX_AGREEMENT_THERE;
-    } else {
-        send->agreement = REGX_AGREEMENT_PROVING;
-        send->proof = control->checksum;
-        send->in_flight++; /* it does not end meanwhile */
-        *work = (regx_send_work_t){&compare_ops, send};
-    }
-    return true;
-}
-
-regx_status_t regx_revoke_answer_locked(regx_rndv_t *rndv, regx_rndv_send_t *send)
-{
-    regx_control_t revoked = regx_send_message(send, REGX_CONTROL_REVOKED);
-
-    if (send->in_flight > 0) {
-        return REGX_PENDING;
-    }
-    if (send->resume > send->sent) { /* nobody can have agreed on what was not sent */
-        regx_malformed(rndv);
-        regx_send_fail_locked(send, REGX_FAILED);
-        return REGX_PENDING;
-    }
-    revoked.offset = send->resume;
-    const regx_status_t status = regx_channel_send(send->peer, &revoked);
-    if (status != REGX_OK) {
-        return status;
-    }
-    send->agreement = REGX_AGREEMENT_DUE;
-    send->sent = send->granted = send->resume;
-    send->sent_slots = regx_min(send->sent_slots, send->resume);
-    return REGX_PENDING;
 }

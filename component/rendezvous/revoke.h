@@ -63,7 +63,7 @@ bool regx_revoke_recv_control_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
 /* Looks at all that may be revoked, or may end. From progress only. */
 void regx_revokes_advance(regx_rndv_t *rndv);
 
-/* ---- the send side ---- */
+/* ---- the send side (agreement.c) ---- */
 
 /* Takes REVOKE and ARRIVED, as send_control_locked. */
 bool regx_revoke_send_control_locked(regx_rndv_send_t *send, const regx_control_t *control,

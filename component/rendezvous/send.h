@@ -7,7 +7,7 @@
  *
  *   a slot    is written at once, and ATP follows (bounce.c)
  *   a chunk   is registered here and written; ATP follows, or NACK if it cannot be (put.c)
- *   to be got: chunks are registered and advertised by RKEY, and given up at ATS (get.c)
+ *   to be got: chunks are registered and advertised by RKEY, and given up at ATS (advertise.c)
  *
  * One thread at a time works on a send (`taken`). Grants that arrive meanwhile are found by it.
  */
@@ -19,7 +19,7 @@
 #include "rendezvous/recv.h"
 
 typedef struct regx_write regx_write_t; /* write.h */
-typedef struct regx_rkey regx_rkey_t;   /* get.c: a chunk that is advertised */
+typedef struct regx_rkey regx_rkey_t;   /* advertise.c: a chunk that is advertised */
 
 /* A piece of work on a send (engine.h). `object` is the work's own. */
 typedef struct regx_work_ops {

@@ -34,7 +34,7 @@
  *
  * No operation waits but close, disconnect, dereg and unstage: close until the peers have read what
  * was accepted, or are gone; the others for a copy or write that is under way. On RoCE the
- * first operation towards a peer may wait for the kernel, up to a second (verbs/ep.h). What cannot
+ * first operation towards a peer may wait for the kernel, up to a second (verbs/qp.h). What cannot
  * be accepted now answers REGX_AGAIN and has had no effect.
  */
 #ifndef REGX_TRANSPORT_TRANSPORT_H

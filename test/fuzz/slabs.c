@@ -91,7 +91,7 @@ void regx_segment_free(regx_segment_t *segment)
     slab_give_back((size_t)segment->name.id);
 }
 
-regx_status_t regx_segment_map(const regx_segment_name_t *name, regx_mapping_t *mapping)
+regx_status_t regx_segment_map(const regx_segment_name_t *name, regx_shm_mapping_t *mapping)
 {
     const size_t i = (uint32_t)name->id;
 
@@ -104,7 +104,7 @@ regx_status_t regx_segment_map(const regx_segment_name_t *name, regx_mapping_t *
     return REGX_OK;
 }
 
-void regx_segment_unmap(regx_mapping_t *mapping)
+void regx_segment_unmap(regx_shm_mapping_t *mapping)
 {
     (void)mapping;
     mappings--;

@@ -826,7 +826,7 @@ proctype progress(byte evictions)
         drain();
         locked = false
     :: atomic {
-            /* retire.c gives up any region that seems unused; why, does not matter here */
+            /* evict.c gives up any region that seems unused; why, does not matter here */
             evictions > 0 && !locked ->
             evictions--;
             if

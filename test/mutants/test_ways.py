@@ -74,7 +74,7 @@ BY_UNIT_TEST = [
         "regx_revoke_answer_locked(rndv, send);",
         "    return regx_revoke_answer_locked(rndv, send);")),
     ("what_is_replaced_at_any_moment_is_sent_again", Mutant(
-        "a revocation is answered while something is in flight", "rendezvous/revoke.c",
+        "a revocation is answered while something is in flight", "rendezvous/agreement.c",
         "    if (send->in_flight > 0) {\n        return REGX_PENDING;\n    }\n", "")),
 ]
 

@@ -155,7 +155,7 @@ size_t regx_segment_room(const regx_segment_domain_t *domain)
     return (size_t)status.f_bavail * status.f_frsize;
 }
 
-regx_status_t regx_segment_map(const regx_segment_name_t *name, regx_mapping_t *mapping)
+regx_status_t regx_segment_map(const regx_segment_name_t *name, regx_shm_mapping_t *mapping)
 {
     regx_status_t status = REGX_INVALID;
     void *base = NULL;
@@ -171,11 +171,11 @@ regx_status_t regx_segment_map(const regx_segment_name_t *name, regx_mapping_t *
     } else if (name->kind == REGX_SEGMENT_SYSV) {
         status = map_sysv(name, &base);
     }
-    *mapping = (regx_mapping_t){base, name->length, (regx_segment_kind_t)name->kind};
+    *mapping = (regx_shm_mapping_t){base, name->length, (regx_segment_kind_t)name->kind};
     return status;
 }
 
-void regx_segment_unmap(regx_mapping_t *mapping)
+void regx_segment_unmap(regx_shm_mapping_t *mapping)
 {
     if (mapping->kind == REGX_SEGMENT_POSIX) {
         munmap(mapping->base, mapping->length);

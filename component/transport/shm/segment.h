@@ -40,11 +40,11 @@ typedef struct regx_segment { /* memory that this process allocated */
     regx_segment_name_t name;
 } regx_segment_t;
 
-typedef struct regx_mapping { /* another process's segment, mapped here */
+typedef struct regx_shm_mapping { /* another process's segment, mapped here */
     char *base;
     size_t length;
     regx_segment_kind_t kind;
-} regx_mapping_t;
+} regx_shm_mapping_t;
 
 /* Opens the first of posix and sysv that config->tls allows and that gives `probe_length` bytes,
  * which are returned in `segment`. What is refused is tallied among the fallbacks.
@@ -67,7 +67,7 @@ void regx_segment_free(regx_segment_t *segment);
  * REGX_DENIED: what has that number here is something else, since the owner is in another name
  * space or has closed its file. REGX_UNREACHABLE: it cannot be mapped from here (its owner may not
  * be looked into or is gone, no descriptor left). */
-regx_status_t regx_segment_map(const regx_segment_name_t *name, regx_mapping_t *mapping);
-void regx_segment_unmap(regx_mapping_t *mapping);
+regx_status_t regx_segment_map(const regx_segment_name_t *name, regx_shm_mapping_t *mapping);
+void regx_segment_unmap(regx_shm_mapping_t *mapping);
 
 #endif

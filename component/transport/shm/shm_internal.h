@@ -42,7 +42,7 @@ static inline size_t regx_shm_stage_offset(void)
     return regx_align_up(sizeof(regx_shm_main_t), regx_page_size());
 }
 
-static inline regx_shm_main_t *regx_shm_main_at(const regx_mapping_t *mapping)
+static inline regx_shm_main_t *regx_shm_main_at(const regx_shm_mapping_t *mapping)
 {
     return (regx_shm_main_t *)(void *)mapping->base;
 }
@@ -71,7 +71,7 @@ typedef struct regx_shm_conn {
     enum { REGX_SHM_NEW, REGX_SHM_ATTACHED, REGX_SHM_REFUSED } state;
     regx_mailbox_out_t out;
     regx_shm_address_t address;
-    regx_mapping_t main;         /* the peer's main segment */
+    regx_shm_mapping_t main;     /* the peer's main segment */
     regx_connect_queue_t *queue; /* the peer's; NULL: its main segment is not mapped */
     char *pool;                  /* the peer's */
     uint64_t pool_parts;         /* bit per part of it: put to before */
@@ -96,13 +96,13 @@ typedef struct regx_shm_conn {
 typedef struct regx_shm_inbound {
     uint64_t sender;
     regx_vm_peer_t vm;
-    regx_mapping_t boxes;
+    regx_shm_mapping_t boxes;
     regx_mailbox_memory_t *memory;
     regx_mailbox_in_t in;
     regx_segment_name_t pool_name;
     uint64_t pool_offset, pool_size;
-    regx_mapping_t main; /* mapped at the first frame that needs it */
-    char *pool;          /* NULL before that */
+    regx_shm_mapping_t main; /* mapped at the first frame that needs it */
+    char *pool;              /* NULL before that */
     regx_owned_view_t *owned;
 } regx_shm_inbound_t;
 

@@ -203,7 +203,8 @@ static regx_tcp_conn_t *find_hopeless(const regx_tcp_t *tcp)
 
     for (regx_tcp_conn_t *conn = tcp->open; conn != NULL; conn = conn->next) {
         if (waits_for_answer(conn) && may_wait_for_each_other(conn) &&
-            (found == NULL || (found->link->asked && !conn->link->asked))) {
+            (found == NULL || (found->link->asked != REGX_TCP_NOT_ASKED &&
+                               conn->link->asked == REGX_TCP_NOT_ASKED))) {
             found = conn;
         }
     }
@@ -285,7 +286,7 @@ void regx_tcp_reap(regx_tcp_t *tcp)
         }
         *at = conn->next;
         let_go(conn);
-        if (link != NULL && link->peer_left) {
+        if (link != NULL && link->heard == REGX_TCP_HEARD_GOODBYE) {
             regx_tcp_link_end(link);
         }
         free(conn);

@@ -169,6 +169,29 @@ typedef enum regx_tcp_link_state {
     REGX_TCP_LINK_ENDED /* regx_tcp_sweep frees it */
 } regx_tcp_link_state_t;
 
+/* Whether the message connect was sent by a link. */
+typedef enum regx_tcp_asked {
+    REGX_TCP_NOT_ASKED,
+    REGX_TCP_ASKED,
+    REGX_TCP_ASKED_AGAIN /* it was sent a second time (regx_tcp_urge) */
+} regx_tcp_asked_t;
+
+/* What the peer last said of its own sending. */
+typedef enum regx_tcp_heard {
+    REGX_TCP_HEARD_NOTHING,
+    REGX_TCP_HEARD_HELLO,  /* it sends by the link: if that ends, the peer died */
+    REGX_TCP_HEARD_GOODBYE /* it sends nothing more by it */
+} regx_tcp_heard_t;
+
+/* Where the data of a put goes that does not come whole. */
+typedef enum regx_tcp_landing {
+    REGX_TCP_LANDING_NONE,   /* no such put is being read */
+    REGX_TCP_LANDING_HOLED,  /* none; but data of an earlier piece went nowhere, so that the notice
+                              * of that put is refused */
+    REGX_TCP_LANDING_PLACED, /* its data goes where its sender may write */
+    REGX_TCP_LANDING_REFUSED /* its data goes nowhere */
+} regx_tcp_landing_t;
+
 struct regx_tcp_link {
     regx_tcp_t *tcp;
     regx_tcp_link_t *next;
@@ -179,13 +202,11 @@ struct regx_tcp_link {
     int fd;
     unsigned looks; /* in how many looks the peer had not answered it */
     regx_tcp_link_state_t state;
-    bool ours;  /* opened here, and never welcomed */
-    bool asked; /* the message connect was sent by it */
-    bool urged; /* that message was sent a second time */
-    bool left;  /* nobody here sends by it again; if it is open, goodbye is or was to be said */
+    regx_tcp_asked_t asked;
+    regx_tcp_heard_t heard;
+    bool ours; /* opened here, and never welcomed */
+    bool left; /* nobody here sends by it again; if it is open, goodbye is or was to be said */
     bool unwritable;
-    bool peer_speaks; /* the peer said hello, and not yet goodbye: if the link ends, it died */
-    bool peer_left;   /* the peer said goodbye */
 
     /* What was accepted and the kernel has not taken, or was not given yet: from out_at to
      * out_length of memory that is there only while there is something, and has out_room bytes. */
@@ -202,9 +223,7 @@ struct regx_tcp_link {
     uint32_t expects;
 
     /* The put whose data is being read. */
-    bool landing;
-    bool refused; /* the data goes nowhere */
-    bool holed;   /* data of an earlier piece of this put went nowhere: its notice is refused */
+    regx_tcp_landing_t landing;
     size_t landed;
     regx_tcp_frame_t put;
     uint8_t notice[REGX_NOTICE_MAX];

@@ -219,7 +219,7 @@ regx_status_t regx_tcp_link_flush(regx_tcp_link_t *link)
  * elsewhere. */
 static bool was_silent(const regx_tcp_link_t *link)
 {
-    return !link->asked && regx_now_ns() - link->since_ns > REGX_TCP_SILENT_NS;
+    return link->asked == REGX_TCP_NOT_ASKED && regx_now_ns() - link->since_ns > REGX_TCP_SILENT_NS;
 }
 
 /* The peer's kernel has answered at least once: what times out later is a machine that is gone
@@ -229,8 +229,9 @@ static bool was_answered(const regx_tcp_link_t *link)
     struct tcp_info info = {.tcpi_bytes_acked = 0};
     socklen_t length = sizeof(info);
 
-    return link->asked || (getsockopt(link->fd, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 &&
-                           info.tcpi_bytes_acked > 0);
+    return link->asked != REGX_TCP_NOT_ASKED ||
+           (getsockopt(link->fd, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 &&
+            info.tcpi_bytes_acked > 0);
 }
 
 /* The peer closed it instead of letting it in, or never accepted it, as one that is outside MPI
@@ -266,7 +267,7 @@ void regx_tcp_link_fail(regx_tcp_link_t *link, int error)
     link->state = REGX_TCP_LINK_ENDED;
     link->tcp->ended = true;
     note_broken(link, error);
-    if (link->peer_speaks) {
+    if (link->heard == REGX_TCP_HEARD_HELLO) {
         note_death(link->tcp, link->peer);
     }
 }

@@ -45,9 +45,9 @@ static void release_held(const regx_tcp_t *tcp, uint64_t peer)
 void regx_tcp_urge(const regx_tcp_t *tcp)
 {
     for (regx_tcp_link_t *link = tcp->links; link != NULL; link = link->next) {
-        if (link->state == REGX_TCP_LINK_CONNECTING && link->asked && !link->urged &&
+        if (link->state == REGX_TCP_LINK_CONNECTING && link->asked == REGX_TCP_ASKED &&
             link->peer < tcp->config.self) {
-            link->urged = true;
+            link->asked = REGX_TCP_ASKED_AGAIN;
             say(link, REGX_TCP_CONNECT, &link->token, sizeof(link->token));
         }
     }
@@ -103,7 +103,7 @@ regx_status_t regx_tcp_link_take(regx_tcp_conn_t *conn)
 {
     for (regx_tcp_link_t *link = regx_tcp_at(conn)->links; link != NULL; link = link->next) {
         if (link->state == REGX_TCP_LINK_OPEN && link->peer == conn->super.peer &&
-            link->conn == NULL && !link->left && !link->peer_left) {
+            link->conn == NULL && !link->left && link->heard != REGX_TCP_HEARD_GOODBYE) {
             regx_tcp_attach(conn, link);
             return REGX_OK;
         }
@@ -117,7 +117,7 @@ void regx_tcp_link_give_up(regx_tcp_conn_t *conn)
 
     regx_tcp_detach(link);
     link->left = true;
-    if (!link->asked) {
+    if (link->asked == REGX_TCP_NOT_ASKED) {
         regx_tcp_link_end(link);
     }
     release_held(link->tcp, link->peer);
@@ -138,7 +138,7 @@ void regx_tcp_link_ask(regx_tcp_link_t *link)
         regx_tcp_link_fail(link, errno);
         return;
     }
-    link->asked = true;
+    link->asked = REGX_TCP_ASKED;
     say(link, REGX_TCP_CONNECT, &link->token, sizeof(link->token));
 }
 

@@ -32,7 +32,7 @@ static bool serve(regx_tcp_t *tcp, regx_tcp_link_t *link, uint32_t events)
     if (link == NULL) {
         return regx_tcp_accept(tcp);
     }
-    if (link->state == REGX_TCP_LINK_CONNECTING && !link->asked) {
+    if (link->state == REGX_TCP_LINK_CONNECTING && link->asked == REGX_TCP_NOT_ASKED) {
         regx_tcp_link_ask(link);
         return true;
     }

@@ -103,11 +103,13 @@ static void advance(regx_tcp_link_t *link, size_t bytes)
     if (missing(link) > 0) {
         return;
     }
-    link->landing = false;
+    const bool refused = link->landing == REGX_TCP_LANDING_REFUSED;
+
+    link->landing = refused && link->put.kind == REGX_TCP_PIECE ? REGX_TCP_LANDING_HOLED
+                                                                : REGX_TCP_LANDING_NONE;
     link->expects = REGX_TCP_SHORT_READ;
     link->tcp->events++;
-    link->holed = link->refused && link->put.kind == REGX_TCP_PIECE;
-    if (link->refused) {
+    if (refused) {
         count_malformed(link->tcp);
     } else if (link->put.kind == REGX_TCP_LAST) {
         deliver_notice(link->tcp, &link->put);
@@ -117,9 +119,10 @@ static void advance(regx_tcp_link_t *link, size_t bytes)
 /* Data that has been read elsewhere goes to its place. */
 static void place(regx_tcp_link_t *link, const uint8_t *data, size_t length)
 {
-    if (!link->refused && write_piece(link->tcp, &link->put, link->put.offset + link->landed,
-                                      length, copy, (void *)(uintptr_t)data) != REGX_OK) {
-        link->refused = true;
+    if (link->landing == REGX_TCP_LANDING_PLACED &&
+        write_piece(link->tcp, &link->put, link->put.offset + link->landed, length, copy,
+                    (void *)(uintptr_t)data) != REGX_OK) {
+        link->landing = REGX_TCP_LANDING_REFUSED;
     }
     advance(link, length);
 }
@@ -132,12 +135,14 @@ static void write_nothing(void *context, void *to, size_t length)
 /* Begins with a put, of whose data so much is there. */
 static void land(regx_tcp_link_t *link, const uint8_t *message, size_t head, size_t there)
 {
-    link->landing = true;
-    link->refused = regx_tcp_decode_head(message, head, &link->put) != REGX_OK || link->holed ||
-                    write_piece(link->tcp, &link->put, link->put.offset, link->put.length,
-                                write_nothing, NULL) != REGX_OK; /* all of it is inside */
+    const bool refused = regx_tcp_decode_head(message, head, &link->put) != REGX_OK ||
+                         link->landing == REGX_TCP_LANDING_HOLED ||
+                         write_piece(link->tcp, &link->put, link->put.offset, link->put.length,
+                                     write_nothing, NULL) != REGX_OK; /* all of it is inside */
+
+    link->landing = refused ? REGX_TCP_LANDING_REFUSED : REGX_TCP_LANDING_PLACED;
     link->landed = 0;
-    if (!link->refused && link->put.notice_length > 0) {
+    if (!refused && link->put.notice_length > 0) {
         memcpy(link->notice, link->put.notice, link->put.notice_length);
     }
     link->put.notice = link->notice;
@@ -182,7 +187,7 @@ static void look_why(regx_tcp_link_t *link, ssize_t bytes, int error)
 /* Connect may come again until the other has read the welcome. */
 static bool may_be_urged(const regx_tcp_link_t *link)
 {
-    return !link->asked && !link->peer_speaks && !link->peer_left;
+    return link->asked == REGX_TCP_NOT_ASKED && link->heard == REGX_TCP_HEARD_NOTHING;
 }
 
 /* Whether the link may say such a thing now. */
@@ -210,26 +215,27 @@ static void hear(regx_tcp_link_t *link, const uint8_t *message, size_t length)
     regx_tcp_frame_t frame;
 
     link->tcp->events++;
-    if (link->peer_left || regx_tcp_decode(message, length, &frame) != REGX_OK) {
+    if (link->heard == REGX_TCP_HEARD_GOODBYE ||
+        regx_tcp_decode(message, length, &frame) != REGX_OK) {
         count_malformed(link->tcp);
         return;
     }
-    link->peer_speaks = frame.kind == REGX_TCP_HELLO;
-    link->peer_left = frame.kind == REGX_TCP_GOODBYE;
+    link->heard = frame.kind == REGX_TCP_HELLO ? REGX_TCP_HEARD_HELLO : REGX_TCP_HEARD_GOODBYE;
 }
 
 /* The notice of a put, a piece of which was refused, is not delivered. */
 static void take_piece(regx_tcp_link_t *link, const uint8_t *message, size_t length,
                        regx_tcp_kind_t kind)
 {
-    const bool holed = link->holed;
+    const bool holed = link->landing == REGX_TCP_LANDING_HOLED;
 
-    link->holed = false;
+    link->landing = REGX_TCP_LANDING_NONE;
     if (holed) {
         count_malformed(link->tcp);
     }
-    if (holed || regx_tcp_receive(link->tcp, message, length) != REGX_OK) {
-        link->holed = kind == REGX_TCP_PIECE;
+    if ((holed || regx_tcp_receive(link->tcp, message, length) != REGX_OK) &&
+        kind == REGX_TCP_PIECE) {
+        link->landing = REGX_TCP_LANDING_HOLED;
     }
 }
 
@@ -351,7 +357,7 @@ static bool read_data(regx_tcp_link_t *link, bool *moved)
     if (write_piece(link->tcp, &link->put, link->put.offset + link->landed, asked, read_to,
                     &reading) != REGX_OK ||
         (reading.bytes < 0 && reading.error == EFAULT)) { /* the memory is gone */
-        link->refused = true;
+        link->landing = REGX_TCP_LANDING_REFUSED;
         return true;
     }
     if (reading.bytes <= 0) {
@@ -370,10 +376,14 @@ static bool read_data(regx_tcp_link_t *link, bool *moved)
 
 static bool read_on(regx_tcp_link_t *link, bool *moved)
 {
-    if (!link->landing) {
+    switch (link->landing) {
+    case REGX_TCP_LANDING_PLACED:
+        return read_data(link, moved);
+    case REGX_TCP_LANDING_REFUSED:
+        return read_nowhere(link, moved);
+    default:
         return read_messages(link, moved);
     }
-    return link->refused ? read_nowhere(link, moved) : read_data(link, moved);
 }
 
 bool regx_tcp_link_read(regx_tcp_link_t *link)
@@ -385,7 +395,8 @@ bool regx_tcp_link_read(regx_tcp_link_t *link)
         more = read_on(link, &moved);
     }
     regx_tcp_gather_end(link->tcp);
-    if (link->peer_left && link->conn == NULL && link->state == REGX_TCP_LINK_OPEN) {
+    if (link->heard == REGX_TCP_HEARD_GOODBYE && link->conn == NULL &&
+        link->state == REGX_TCP_LINK_OPEN) {
         regx_tcp_link_end(link); /* nobody sends by it any more */
     }
     return moved;

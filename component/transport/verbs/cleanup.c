@@ -95,14 +95,14 @@ void regx_ep_abort(regx_ep_t *ep)
 static bool was_cut_short(const regx_ep_t *ep)
 {
     return ep->retires && !ep->verbs->closing &&
-           !(ep->local == REGX_EP_CLOSED && ep->remote_closed);
+           !(ep->local == REGX_EP_CLOSED && ep->remote != REGX_EP_REMOTE_OPEN);
 }
 
 /* A broken endpoint is told of, also where nothing was ever sent to that peer and something may be
  * awaited; unless we have left it, or the peer has left us and nobody here wants anything of it. */
 static bool concerns_callers(const regx_ep_t *ep)
 {
-    const bool left = ep->remote_closed && !ep->remote_stays;
+    const bool left = ep->remote == REGX_EP_REMOTE_CLOSED;
 
     return (ep->local == REGX_EP_OPEN || was_cut_short(ep)) &&
            !(left && ep->report != REGX_EP_REPORT_DUE);

@@ -7,6 +7,7 @@
 #include "transport/verbs/bound.h"
 #include "transport/verbs/cleanup.h"
 #include "transport/verbs/cm_queue.h"
+#include "transport/verbs/qp.h"
 #include "transport/verbs/tx.h"
 
 void regx_cm_add(regx_verbs_t *verbs, regx_verbs_conn_t *conn)
@@ -99,8 +100,7 @@ void regx_cm_connected(regx_ep_t *ep)
 
 void regx_cm_left(regx_ep_t *ep, bool stays)
 {
-    ep->remote_closed = true;
-    ep->remote_stays = stays;
+    ep->remote = stays ? REGX_EP_REMOTE_CLOSED_FOR_ROOM : REGX_EP_REMOTE_CLOSED;
     if (stays && ep->local == REGX_EP_OPEN) {
         regx_bound_retire(ep, false);
         regx_cm_leave(ep);
@@ -150,7 +150,7 @@ static regx_ep_t *make(const regx_verbs_conn_t *conn)
     if (!admits(verbs, true)) {
         return NULL;
     }
-    struct ibv_ah *route = regx_ep_route(verbs, &conn->address, &error);
+    struct ibv_ah *route = regx_qp_route(verbs, &conn->address, &error);
 
     return regx_ep_new(verbs, conn->super.peer, &conn->address, route, error);
 }
@@ -158,7 +158,7 @@ static regx_ep_t *make(const regx_verbs_conn_t *conn)
 /* Somebody here wants to send by an endpoint that has said goodbye. */
 static void want_back(regx_ep_t *ep)
 {
-    if (!ep->remote_closed && ep->state == REGX_EP_READY && regx_ep_is_done(ep)) {
+    if (ep->remote == REGX_EP_REMOTE_OPEN && ep->state == REGX_EP_READY && regx_ep_is_done(ep)) {
         regx_cm_ask(ep);
     }
 }
@@ -181,8 +181,8 @@ static regx_ep_t *attach(regx_verbs_conn_t *conn)
     } else if (ep->local == REGX_EP_CLOSED) {
         want_back(ep);
         return NULL;
-    } else if (ep->local == REGX_EP_CLOSING &&
-               (ep->state == REGX_EP_BROKEN || ep->retires || ep->remote_stays)) {
+    } else if (ep->local == REGX_EP_CLOSING && (ep->state == REGX_EP_BROKEN || ep->retires ||
+                                                ep->remote == REGX_EP_REMOTE_CLOSED_FOR_ROOM)) {
         return NULL; /* it ends in a moment */
     }
     if (ep != NULL) {
@@ -259,7 +259,7 @@ static regx_ep_t *accept(regx_verbs_t *verbs, const regx_cm_message_t *message)
         let_wait(verbs, message);
         return NULL;
     }
-    struct ibv_ah *route = regx_ep_route(verbs, &message->address, &error);
+    struct ibv_ah *route = regx_qp_route(verbs, &message->address, &error);
 
     if (route == NULL && !regx_is_scarce(error)) {
         regx_count_malformed(verbs);
@@ -318,8 +318,8 @@ static regx_ep_t *addressee(regx_verbs_t *verbs, const regx_cm_message_t *messag
                  : NULL;
     } else if (restarts || regx_ep_restarts(ep)) {
         ep = restarted(ep, message);
-    } else if (ep->remote_closed && ep->local == REGX_EP_OPEN && ep->state >= REGX_EP_READY &&
-               message->epoch > ep->peer_epoch) {
+    } else if (ep->remote != REGX_EP_REMOTE_OPEN && ep->local == REGX_EP_OPEN &&
+               ep->state >= REGX_EP_READY && message->epoch > ep->peer_epoch) {
         /* The peer left and has lost its queue pair, so that a goodbye would not reach it. What it
          * asks for next is accepted by a new endpoint. */
         regx_ep_break(ep, "connecting", "the peer has lost its queue pair");
@@ -332,7 +332,8 @@ static regx_ep_t *addressee(regx_verbs_t *verbs, const regx_cm_message_t *messag
                    "verbs: process %#" PRIx64 " has another queue pair; %s", message->from,
                    ep != NULL ? "so do we" : "there is none for it now");
     } else if (ep->state == REGX_EP_CONNECTED || ep->state == REGX_EP_READY) {
-        if (message->epoch > ep->peer_epoch && ep->local == REGX_EP_OPEN && !ep->remote_closed) {
+        if (message->epoch > ep->peer_epoch && ep->local == REGX_EP_OPEN &&
+            ep->remote == REGX_EP_REMOTE_OPEN) {
             regx_count_malformed(verbs); /* nobody may take another queue pair unasked */
         }
         ep = message->epoch == ep->peer_epoch ? ep : NULL;
@@ -450,7 +451,7 @@ static void leave(regx_verbs_t *verbs, regx_ep_t *ep)
 {
     const bool closing = verbs->closing;
     /* Who closes does not wait for a peer that has left to acknowledge anything. */
-    const bool unheard = closing && ep->remote_closed && !ep->remote_stays;
+    const bool unheard = closing && ep->remote == REGX_EP_REMOTE_CLOSED;
 
     if (ep->state == REGX_EP_BROKEN) {
         return; /* cleanup frees it */
@@ -465,11 +466,11 @@ static void leave(regx_verbs_t *verbs, regx_ep_t *ep)
     }
     if (!regx_ep_is_done(ep) && !unheard) {
         set_leaving(ep);
-    } else if (ep->remote_closed && ep->posted != ep->done && !closing) {
+    } else if (ep->remote != REGX_EP_REMOTE_OPEN && ep->posted != ep->done && !closing) {
         /* A question is under way. What comes of it must not be taken for that of another queue
          * pair with the same number. */
         regx_ep_break(ep, "disconnected", "while asked for a sign of life");
-    } else if (closing || ep->remote_closed) {
+    } else if (closing || ep->remote != REGX_EP_REMOTE_OPEN) {
         regx_ep_delete(ep);
     } else if (ep->state != REGX_EP_READY) {
         regx_cm_stop(ep); /* where the handshake is not over the peer may be the one that knows */

@@ -51,6 +51,13 @@ typedef enum regx_ep_local {
     REGX_EP_CLOSED   /* the goodbye was posted */
 } regx_ep_local_t;
 
+/* The peer's direction. */
+typedef enum regx_ep_remote {
+    REGX_EP_REMOTE_OPEN,
+    REGX_EP_REMOTE_CLOSED,         /* the peer said goodbye */
+    REGX_EP_REMOTE_CLOSED_FOR_ROOM /* likewise; but it still wants what we accepted for it */
+} regx_ep_remote_t;
+
 /* Whether callers are told that an endpoint broke. */
 typedef enum regx_ep_report {
     REGX_EP_NOT_REPORTED,
@@ -64,10 +71,9 @@ struct regx_ep {
     regx_verbs_conn_t *conn; /* NULL: nobody here has asked for this peer */
     regx_ep_state_t state;
     regx_ep_local_t local;
-    bool remote_closed; /* the peer said goodbye */
-    bool remote_stays;  /* the goodbye was for room: the peer still wants what we accepted for it */
-    bool retires;       /* both ends close it, and may come back: bound.h */
-    uint64_t used;      /* when it last sent or heard something, as regx_verbs.uses counts; or 0 */
+    regx_ep_remote_t remote;
+    bool retires;  /* both ends close it, and may come back: bound.h */
+    uint64_t used; /* when it last sent or heard something, as regx_verbs.uses counts; or 0 */
     regx_ep_report_t report;
     char what[160]; /* what broke it, or the queue pair that is replaced */
     struct ibv_qp *qp;
@@ -137,21 +143,9 @@ struct regx_ep {
     regx_ep_t *next_by_peer, *next_by_qpn;
 };
 
-/* Finds out what queue pairs the device makes: inline_max and depth. REGX_OK; REGX_UNREACHABLE:
- * none, `error` holds one line. If the device has no memory at the moment, nothing is found out and
- * it is REGX_OK: requests carry no data inline then. */
-regx_status_t regx_ep_probe(regx_verbs_t *verbs, char *error, size_t error_size);
-
 regx_ep_t *regx_ep_find(const regx_verbs_t *verbs, uint64_t peer);
 regx_ep_t *regx_ep_find_qpn(regx_verbs_t *verbs, uint32_t qpn);
 
-/* The route to the process that published an address. Owned by the caller; NULL: *error says why,
- * and is 0 else. On RoCE the kernel asks the network for the peer's hardware address, unless it
- * knows it, and waits for the answer up to a second (measured with Linux 7.2: 1.0 s for a host that
- * is not there). Nothing in verbs goes on without. So the thread that first sends to a peer, or the
- * one in progress that accepts its request, may wait so long, once for each peer. */
-struct ibv_ah *regx_ep_route(const regx_verbs_t *verbs, const regx_verbs_address_t *address,
-                             int *error);
 /* Whether an error is a lack of memory, which may pass. */
 static inline bool regx_is_scarce(int error)
 {
@@ -172,8 +166,8 @@ void regx_ep_take_another(regx_ep_t *ep, const regx_ep_t *made);
 /* Gives an endpoint that is connected, and has posted nothing, another queue pair, and begins a new
  * connection with it. false: as above. */
 bool regx_ep_begin_anew(regx_ep_t *ep);
-/* Connects the queue pair to the peer's; the kernel may wait as for a route. false: the device
- * refuses; the endpoint is then broken, with no report due, or rests to be restarted. */
+/* Connects the queue pair to the peer's; the kernel may wait as for a route (qp.h). false: the
+ * device refuses; the endpoint is then broken, with no report due, or rests to be restarted. */
 bool regx_ep_connect(regx_ep_t *ep, const regx_cm_message_t *message);
 
 /* Breaks an endpoint, with what it was doing and why ("RDMA WRITE", "transport retry counter

@@ -21,7 +21,7 @@ static bool is_due(regx_ep_t *ep, int64_t now)
         ep->seen = ep->posted;
         ep->seen_at = now;
     }
-    return ep->state == REGX_EP_READY && !ep->remote_closed &&
+    return ep->state == REGX_EP_READY && ep->remote == REGX_EP_REMOTE_OPEN &&
            (ep->local == REGX_EP_OPEN || ep->retires || regx_list_has(&ep->asking_link)) &&
            now - ep->seen_at >= ep->verbs->idle_ns && regx_tx_has_room(ep, 1);
 }

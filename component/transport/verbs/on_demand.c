@@ -14,6 +14,7 @@
 
 #include "transport/verbs/cleanup.h"
 #include "transport/verbs/on_demand.h"
+#include "transport/verbs/qp.h"
 #include "transport/verbs/rx.h"
 #include "transport/verbs/tx.h"
 
@@ -219,7 +220,7 @@ static const char *open_trial(trial_t *trial)
         return strerror(errno);
     }
     int error;
-    struct ibv_ah *route = regx_ep_route(verbs, &verbs->address, &error);
+    struct ibv_ah *route = regx_qp_route(verbs, &verbs->address, &error);
     trial->ep = regx_ep_new(verbs, verbs->config.self, &verbs->address, route, error);
     if (trial->ep == NULL) {
         return "no memory";

@@ -35,7 +35,7 @@ static void replace(regx_ep_t *ep)
     ibv_destroy_qp(ep->qp);
     if (!is_read || !regx_verbs_drain(verbs)) {
         regx_ep_break_wanted(ep, "completion queue", "it cannot be read");
-    } else if (ep->remote_closed) {
+    } else if (ep->remote != REGX_EP_REMOTE_OPEN) {
         regx_ep_break(ep, "queue pair", "the peer has left");
     } else if (!may_repeat(ep)) {
         regx_ep_break_wanted(ep, "one-sided operation", "nobody knows whether it was done");

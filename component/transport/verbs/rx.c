@@ -76,7 +76,7 @@ static void receive_frame(regx_ep_t *ep, uint32_t immediate, const uint8_t *data
         regx_cm_connected(ep); /* it would not send otherwise */
     }
     ep->used = ++ep->verbs->uses;
-    if (immediate != regx_piece_pack(immediate >> 24, tag) || ep->remote_closed) {
+    if (immediate != regx_piece_pack(immediate >> 24, tag) || ep->remote != REGX_EP_REMOTE_OPEN) {
         regx_count_malformed(ep->verbs);
         return;
     }

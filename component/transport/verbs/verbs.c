@@ -22,6 +22,7 @@
 #include "transport/verbs/on_demand.h"
 #include "transport/verbs/ports.h"
 #include "transport/verbs/progress.h"
+#include "transport/verbs/qp.h"
 #include "transport/verbs/rx.h"
 #include "transport/verbs/tx.h"
 
@@ -183,7 +184,7 @@ static regx_status_t open_queues(regx_verbs_t *verbs, char *error, size_t error_
     if (verbs->srq == NULL) {
         return refuse(verbs, "shared receive queue", error, error_size);
     }
-    const regx_status_t status = regx_ep_probe(verbs, error, error_size);
+    const regx_status_t status = regx_qp_probe(verbs, error, error_size);
     return status == REGX_OK ? regx_cm_queue_open(verbs, error, error_size) : status;
 }
 

@@ -7,7 +7,8 @@
  *   port.c        one port and its address       wire.c      addresses and messages as bytes
  *   buffers.c     the transport's own registered memory: pool, receive buffers, slots
  *   backlog.c     completions in the order in which they came
- *   ep.c          an endpoint: the RC queue pair to one peer
+ *   qp.c          RC queue pairs and routes, as the device makes them
+ *   ep.c          an endpoint: the queue pair to one peer
  *   tx.c          work requests and their completion
  *   cm_queue.c    the datagrams that connect, and who waits for one
  *   bound.c       how many peers are connected at once

@@ -31,13 +31,13 @@ ssize_t __wrap_read(int fd, void *buffer, size_t size)
 }
 
 typedef struct found {
-    regx_mapping_t mappings[MOST];
+    regx_vma_t mappings[MOST];
     unsigned count, most;
 } found_t;
 
 static found_t asked, listed;
 
-static bool keep(void *context, const regx_mapping_t *mapping)
+static bool keep(void *context, const regx_vma_t *mapping)
 {
     found_t *found = context;
 
@@ -70,8 +70,7 @@ static int teardown(void **state)
 
 /* Both ways find one mapping around these pages, of that kind; where the kernel cannot be asked,
  * the list alone. */
-static void expect_kind(regx_maps_t *maps, const void *base, size_t length,
-                        regx_mapping_kind_t kind)
+static void expect_kind(regx_maps_t *maps, const void *base, size_t length, regx_vma_kind_t kind)
 {
     const bool query = maps->query;
     const uintptr_t start = ((uintptr_t)base + PAGE - 1) / PAGE * PAGE;
@@ -103,10 +102,10 @@ static void private_memory_is_told(void **state)
 
     stack[0] = 1;
     assert_non_null(heap);
-    expect_kind(*state, stack, sizeof(stack), REGX_MAPPING_PRIVATE);
-    expect_kind(*state, heap, 64 * 1024, REGX_MAPPING_PRIVATE);
-    expect_kind(*state, mapped, 8 * PAGE, REGX_MAPPING_PRIVATE);
-    expect_kind(*state, bss + PAGE, sizeof(bss) - PAGE, REGX_MAPPING_PRIVATE);
+    expect_kind(*state, stack, sizeof(stack), REGX_VMA_PRIVATE);
+    expect_kind(*state, heap, 64 * 1024, REGX_VMA_PRIVATE);
+    expect_kind(*state, mapped, 8 * PAGE, REGX_VMA_PRIVATE);
+    expect_kind(*state, bss + PAGE, sizeof(bss) - PAGE, REGX_VMA_PRIVATE);
     free(heap);
     munmap(mapped, 8 * PAGE);
 }
@@ -122,10 +121,10 @@ static void mapped_files_are_told(void **state)
     void *shared = map(8 * PAGE, MAP_SHARED, fd);
     void *zeroes = map(8 * PAGE, MAP_PRIVATE, zero);
 
-    expect_kind(*state, data, sizeof(data), REGX_MAPPING_FILE);
-    expect_kind(*state, private, 8 * PAGE, REGX_MAPPING_FILE);
-    expect_kind(*state, zeroes, 8 * PAGE, REGX_MAPPING_FILE);
-    expect_kind(*state, shared, 8 * PAGE, REGX_MAPPING_SHARED);
+    expect_kind(*state, data, sizeof(data), REGX_VMA_FILE);
+    expect_kind(*state, private, 8 * PAGE, REGX_VMA_FILE);
+    expect_kind(*state, zeroes, 8 * PAGE, REGX_VMA_FILE);
+    expect_kind(*state, shared, 8 * PAGE, REGX_VMA_SHARED);
     munmap(private, 8 * PAGE);
     munmap(shared, 8 * PAGE);
     munmap(zeroes, 8 * PAGE);
@@ -140,8 +139,8 @@ static void shared_memory_is_told(void **state)
     void *segment = shmat(id, NULL, 0);
 
     assert_int_equal(shmctl(id, IPC_RMID, NULL), 0);
-    expect_kind(*state, mapped, 8 * PAGE, REGX_MAPPING_SHARED);
-    expect_kind(*state, segment, 8 * PAGE, REGX_MAPPING_SHARED);
+    expect_kind(*state, mapped, 8 * PAGE, REGX_VMA_SHARED);
+    expect_kind(*state, segment, 8 * PAGE, REGX_VMA_SHARED);
     munmap(mapped, 8 * PAGE);
     shmdt(segment);
 }
@@ -156,12 +155,12 @@ static void huge_pages_are_told(void **state)
         print_message("not tried: no huge pages are set aside (vm.nr_hugepages)\n");
         skip();
     }
-    expect_kind(*state, base, length, REGX_MAPPING_HUGE);
+    expect_kind(*state, base, length, REGX_VMA_HUGE);
     munmap(base, length);
     base =
         mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
     assert_ptr_not_equal(base, MAP_FAILED);
-    expect_kind(*state, base, length, REGX_MAPPING_SHARED);
+    expect_kind(*state, base, length, REGX_VMA_SHARED);
     munmap(base, length);
 }
 
@@ -188,7 +187,7 @@ static void the_longest_file_name_is_read(void **state)
     void *mapped = map(8 * PAGE, MAP_PRIVATE, fd);
 
     close(fd);
-    expect_kind(*state, mapped, 8 * PAGE, REGX_MAPPING_FILE);
+    expect_kind(*state, mapped, 8 * PAGE, REGX_VMA_FILE);
     unlink("file");
     while (depth-- > 0) {
         assert_int_equal(chdir(".."), 0);

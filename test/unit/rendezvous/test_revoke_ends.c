@@ -24,7 +24,7 @@ static void begin_revoked(stage_t *stage)
     make_change();
     tell_change();
     regx_rndv_progress(stage->receiver->rndv);
-    while (phase(stage) == REGX_RECV_REVOKING) {
+    while (phase(stage) == REGX_RECV_REVOKE_DUE || phase(stage) == REGX_RECV_REVOKING) {
         deliver(stage, 0);
         end_put(stage, 0);
         regx_rndv_progress(stage->sender->rndv);
@@ -289,7 +289,8 @@ static void a_buffer_that_keeps_changing_is_given_up(void **state)
 
         begin_revoked(stage);
         stage->sender->corrupt = told ? NULL : spoil;
-        for (unsigned i = 0; i < 100000 && !stage->recv->revoke.over; i++) {
+        for (unsigned i = 0; i < 100000 && stage->recv->revoke.state == REGX_REVOKE_ON_CHANGE;
+             i++) {
             if (told) {
                 fake_changed(stage->received.base, 1);
             }

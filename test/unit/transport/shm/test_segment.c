@@ -50,7 +50,7 @@ static void close_stage(stage_t *stage)
 
 static void refused(const regx_segment_name_t *name, regx_status_t expected)
 {
-    regx_mapping_t mapping;
+    regx_shm_mapping_t mapping;
 
     assert_int_equal(regx_segment_map(name, &mapping), expected);
 }
@@ -60,7 +60,7 @@ static void what_was_named_is_mapped(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof(domains) / sizeof(domains[0]); i++) {
-        regx_mapping_t mapping;
+        regx_shm_mapping_t mapping;
         stage_t stage;
 
         open_stage(&stage, domains[i]);
@@ -141,7 +141,7 @@ static void a_part_of_it_is_mapped(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof(domains) / sizeof(domains[0]); i++) {
-        regx_mapping_t mapping;
+        regx_shm_mapping_t mapping;
         stage_t stage;
 
         open_stage(&stage, domains[i]);
@@ -360,7 +360,7 @@ static void nothing_is_left_behind(void **state)
 static void no_descriptor_is_left_open(void **state)
 {
     const unsigned before = process_descriptors();
-    regx_mapping_t mapping;
+    regx_shm_mapping_t mapping;
     stage_t stage;
 
     (void)state;

@@ -105,9 +105,9 @@ static void disconnecting_ends_those_of_that_connection(void **state)
 static side_t *closing; /* this process closes; the calls are counted */
 static unsigned unmaps;
 
-void __real_regx_segment_unmap(regx_mapping_t *mapping);
-void __wrap_regx_segment_unmap(regx_mapping_t *mapping);
-void __wrap_regx_segment_unmap(regx_mapping_t *mapping)
+void __real_regx_segment_unmap(regx_shm_mapping_t *mapping);
+void __wrap_regx_segment_unmap(regx_shm_mapping_t *mapping);
+void __wrap_regx_segment_unmap(regx_shm_mapping_t *mapping)
 {
     unmaps += closing != NULL;
     if (closing != NULL && unmaps == 1) { /* one mailbox is left, and the other is not */

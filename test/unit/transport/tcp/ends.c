@@ -147,7 +147,7 @@ void ask(end_t *end)
     assert_false(send_one(end));
     wait_for(link_of(end), POLLOUT);
     regx_tcp_link_ask(link_of(end));
-    assert_true(link_of(end)->asked);
+    assert_int_equal(link_of(end)->asked, REGX_TCP_ASKED);
 }
 
 regx_tcp_link_t *accept_one(const end_t *end)

@@ -11,7 +11,7 @@ static void leave_first(unsigned which)
     assert_true(party_send(which, 0));
     parties_await();
     party_leave(which, 0);
-    while (!party_ep(0, which)->remote_closed) {
+    while (party_ep(0, which)->remote == REGX_EP_REMOTE_OPEN) {
         parties_progress();
     }
 }

@@ -105,7 +105,7 @@ static void silent_peer_lives(void **state)
     assert_int_equal(one.broken, 0);
     assert_int_equal(two.delivered, 0);
     regx_transport_ops.disconnect(two.conn);
-    while (!ep->remote_closed) {
+    while (ep->remote == REGX_EP_REMOTE_OPEN) {
         sides_progress();
     }
     side_connect(&two, &one);
@@ -189,7 +189,7 @@ static void a_peer_that_returns_to_one_that_stayed_is_connected(void **state)
         const uint64_t epoch = ep->epoch, peer_epoch = ep->peer_epoch;
 
         regx_transport_ops.disconnect(one.conn);
-        while (!ep->remote_closed) {
+        while (ep->remote == REGX_EP_REMOTE_OPEN) {
             sides_progress();
         }
         side_connect(&one, &two);
@@ -247,7 +247,7 @@ static void what_was_accepted_before_the_other_came_back_arrives_first(void **st
     one.on_deliver = side_in_order;
     side_expected = 0;
     regx_transport_ops.disconnect(one.conn);
-    while (!regx_ep_find(verbs_of(&two), ONE)->remote_closed) {
+    while (regx_ep_find(verbs_of(&two), ONE)->remote == REGX_EP_REMOTE_OPEN) {
         sides_progress();
     }
     side_connect(&one, &two);
