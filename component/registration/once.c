@@ -3,8 +3,8 @@
 
 #include "registration/regions.h"
 
-/* What is received into has room of its own, and so has what is sent from: who receives much would else
- * have granted all the room there is before anything can be sent. */
+/* What is received into has room of its own, and so has what is sent from: who receives much would
+ * else have granted all the room there is before anything can be sent. */
 static _Atomic uint64_t *taken(regx_registry_t *registry, unsigned access)
 {
     return &registry->once[(access & REGX_ACCESS_ANY_WRITE) != 0];

@@ -125,8 +125,8 @@ regx_status_t regx_registry_open(regx_registry_t *registry, const regx_backend_t
 void regx_registry_close(regx_registry_t *registry);
 
 /* REGX_NO_MEMORY, REGX_DENIED: not registered, or not there; bounce instead, and region->over_share
- * says whether others of the process's transfers left too little of what they may pin. REGX_INVALID:
- * nor can any other memory be, for that access. */
+ * says whether others of the process's transfers left too little of what they may pin.
+ * REGX_INVALID: nor can any other memory be, for that access. */
 regx_status_t regx_region_acquire(regx_registry_t *registry, void *base, size_t length,
                                   unsigned access, regx_region_t *region);
 /* Whether acquire would find it, as far as can be told at once; for choosing, not to be relied on.

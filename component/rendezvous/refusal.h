@@ -16,8 +16,8 @@
 typedef enum regx_end { REGX_SENDER, REGX_RECEIVER } regx_end_t;
 
 /* Tallies a refusal in `fallbacks`, by end and reason. `status` is what regx_region_acquire
- * answered for `length` bytes at `base`, and not REGX_OK, `refused` the region that it was given. No
- * lock is held. */
+ * answered for `length` bytes at `base`, and not REGX_OK, `refused` the region that it was given.
+ * No lock is held. */
 void regx_refusal_tally(regx_rndv_t *rndv, regx_end_t end, regx_status_t status,
                         const regx_region_t *refused, const void *base, size_t length);
 

@@ -19,9 +19,9 @@
 
 // ---- freed and allocated again ------------------------------------------------------------------
 
-// A block is marked in its middle, where malloc keeps nothing of its own: if it is given again in the
-// same place with the same pages, the mark is still there. Pages that the kernel has taken back come
-// again as zeroes.
+// A block is marked in its middle, where malloc keeps nothing of its own: if it is given again in
+// the same place with the same pages, the mark is still there. Pages that the kernel has taken back
+// come again as zeroes.
 static volatile uint64_t *mark_of(unsigned char *buffer, size_t bytes)
 {
     return (volatile uint64_t *)(buffer + bytes / 2 / sizeof(uint64_t) * sizeof(uint64_t));
@@ -49,7 +49,7 @@ static unsigned char *allocate(struct bench *b, size_t bytes)
     return buffer;
 }
 
-// ---- memory --------------------------------------------------------------------------------------
+// ---- memory ------------------------------------------------------------------------------------
 
 static void map_each(struct bench *b, unsigned char **buffers, size_t count, size_t bytes)
 {

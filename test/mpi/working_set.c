@@ -5,8 +5,9 @@
  *     working_set COUNT SIZE PASSES PINNED
  *
  * Each of two ranks sends COUNT buffers of SIZE bytes to the other and receives as many, all at
- * once, in each pass. Every buffer is written before it is sent, and read after it has come. No more
- * than PINNED bytes of a process may be pinned at any time: the kernel is asked after each message.
+ * once, in each pass. Every buffer is written before it is sent, and read after it has come. No
+ * more than PINNED bytes of a process may be pinned at any time: the kernel is asked after each
+ * message.
  */
 #include "mapping.h"
 

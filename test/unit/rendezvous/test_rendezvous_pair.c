@@ -417,8 +417,8 @@ static void the_first_refusals_are_looked_into(void **state)
     pair_close(pair);
 }
 
-/* What is refused for want of the transfers' own room is told as that, whatever room there is by the
- * time of telling; and nothing else is. */
+/* What is refused for want of the transfers' own room is told as that, whatever room there is by
+ * the time of telling; and nothing else is. */
 static void only_the_share_is_blamed_for_the_share(void **state)
 {
     enum { LENGTH = 4096 };
