@@ -192,8 +192,8 @@ static void size_once(regx_params_t *params, uint64_t page)
     }
 }
 
-/* By default not a UCX that something else than Open MPI has loaded: it may be unloaded again, and ucm's
- * code needs it. */
+/* By default not a UCX that something else than Open MPI has loaded: it may be unloaded again, and
+ * ucm's code needs it. */
 static const regx_hook_source_t *hook_source(regx_hooks_choice_t choice)
 {
     switch (choice) {

@@ -15,20 +15,20 @@
  * most of them may be interrupted, or be followed by a computation.
  *
  * Messages that come alone go by a candidate in runs: one to four that are not counted, since they
- * pay for where the candidate before them left the data, and REGX_AUTOTUNE_RUN that are. A run's cost
- * is the mean without the slowest third, which may have been interrupted. Of several runs of a
- * candidate the fastest counts. Single messages would not do: where a program has two in each of its
- * steps, every other one bears all that the program does with the data, and the cheap ones take
+ * pay for where the candidate before them left the data, and REGX_AUTOTUNE_RUN that are. A run's
+ * cost is the mean without the slowest third, which may have been interrupted. Of several runs of a
+ * candidate the fastest counts. Single messages would not do: where a program has two in each of
+ * its steps, every other one bears all that the program does with the data, and the cheap ones take
  * equally long by all candidates. The first trial begins with two messages each, by which what is
  * far worse is dropped.
  *
  * A candidate that is clearly worse is dropped: the fewer messages it had, the clearer it must be.
  * So is one by which messages do not go; it does not win as long as there is another. Then no trial
  * is made for 64 times as many messages as this one has lost, and, as long as the outcome stays the
- * same, 128, 256 and at last 512 times as many, but never for more than 2^20; earlier if bursts begin
- * to take clearly longer, or if messages do not go by the winner any more. Later trials compare more
- * messages, and so tell smaller differences: at first a candidate must save a 16th to win, at last
- * a 64th.
+ * same, 128, 256 and at last 512 times as many, but never for more than 2^20; earlier if bursts
+ * begin to take clearly longer, or if messages do not go by the winner any more. Later trials
+ * compare more messages, and so tell smaller differences: at first a candidate must save a 16th to
+ * win, at last a 64th.
  *
  * Regret. Compared with the best single candidate, costs being as they were, and the slowest
  * candidate taking at most 4 times as long as the fastest (test_regret.c):
