@@ -221,7 +221,7 @@ static void peer_that_left_and_lost_its_queue_pair_comes_back(void **state)
     sides_open(false);
     sides_exchange(1, 100);
     regx_transport_ops.disconnect(two.conn);
-    while (regx_ep_find(verbs_of(&one), TWO)->remote == REGX_EP_REMOTE_OPEN) {
+    while (!regx_ep_find(verbs_of(&one), TWO)->remote_closed) {
         sides_progress();
     }
     regx_ep_break(regx_ep_find(verbs_of(&two), ONE), "test", "it is lost");
@@ -354,9 +354,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(peer_is_connected_though_many_others_compute, fake_sides_reset),
         cmocka_unit_test_setup(questions_that_were_not_sent_do_not_count, fake_sides_reset),
-        cmocka_unit_test_setup(devices_with_little_or_no_inline_data, fake_sides_reset),
-        cmocka_unit_test_setup(devices_that_refuse_too_much_inline_data, fake_sides_reset),
-        cmocka_unit_test_setup(port_that_requires_a_global_route, fake_sides_reset),
+        cmocka_unit_test_setup(devices_with_little_or_no_inline_data_are_asked_for_no_more,
+                               fake_sides_reset),
+        cmocka_unit_test_setup(devices_that_refuse_too_much_inline_data_are_asked_for_less,
+                               fake_sides_reset),
+        cmocka_unit_test_setup(a_port_that_requires_a_global_route_gets_one, fake_sides_reset),
         cmocka_unit_test_setup(ports_of_other_networks_are_reached_where_there_are_routers,
                                fake_sides_reset),
         cmocka_unit_test_setup(address_of_one_host_names_no_network, fake_sides_reset),
