@@ -19,7 +19,7 @@ static const row_t rows[] = {
     {REGX_ATOMIC_SWAP, UINT64_C(0x123456789abcdef0), 9, 9},
 };
 
-static void eight_bytes(void **state)
+static void eight_bytes_leave_their_neighbours_alone(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -45,7 +45,7 @@ static void four_bytes_leave_their_neighbours_alone(void **state)
     }
 }
 
-static void compare_and_swap(void **state)
+static void compare_and_swap_writes_only_what_is_equal(void **state)
 {
     uint64_t eight = 7;
     uint32_t four[2] = {7, 1};
@@ -64,9 +64,9 @@ static void compare_and_swap(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(eight_bytes),
+        cmocka_unit_test(eight_bytes_leave_their_neighbours_alone),
         cmocka_unit_test(four_bytes_leave_their_neighbours_alone),
-        cmocka_unit_test(compare_and_swap),
+        cmocka_unit_test(compare_and_swap_writes_only_what_is_equal),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -244,32 +244,32 @@ static void all_at_once(bool asks, bool fences, unsigned drained_max)
     world_close(world);
 }
 
-static void all_at_once_with_hooks(void **state)
+static void threads_never_use_what_changed_with_hooks(void **state)
 {
     (void)state;
     all_at_once(false, false, REGX_DRAINED_MAX);
 }
 
-static void all_at_once_with_a_notifier(void **state)
+static void threads_never_use_what_changed_with_a_notifier(void **state)
 {
     (void)state;
     all_at_once(true, false, REGX_DRAINED_MAX);
 }
 
-static void all_at_once_without_membarrier(void **state)
+static void threads_never_use_what_changed_without_membarrier(void **state)
 {
     (void)state;
     all_at_once(true, true, REGX_DRAINED_MAX);
 }
 
 /* Some of what a change touched has ended, and some not: each may be asked for. */
-static void all_at_once_in_parts_with_hooks(void **state)
+static void threads_never_use_what_is_ended_in_parts_with_hooks(void **state)
 {
     (void)state;
     all_at_once(false, false, 1);
 }
 
-static void all_at_once_in_parts_with_a_notifier(void **state)
+static void threads_never_use_what_is_ended_in_parts_with_a_notifier(void **state)
 {
     (void)state;
     all_at_once(true, false, 1);
@@ -310,19 +310,19 @@ static void a_race(bool asks, bool fences)
     world_close(world);
 }
 
-static void a_race_for_one_region_with_hooks(void **state)
+static void one_region_is_never_used_too_late_with_hooks(void **state)
 {
     (void)state;
     a_race(false, false);
 }
 
-static void a_race_for_one_region_with_a_notifier(void **state)
+static void one_region_is_never_used_too_late_with_a_notifier(void **state)
 {
     (void)state;
     a_race(true, false);
 }
 
-static void a_race_for_one_region_without_membarrier(void **state)
+static void one_region_is_never_used_too_late_without_membarrier(void **state)
 {
     (void)state;
     a_race(false, true);
@@ -331,14 +331,14 @@ static void a_race_for_one_region_without_membarrier(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_at_once_with_hooks),
-        cmocka_unit_test(all_at_once_with_a_notifier),
-        cmocka_unit_test(all_at_once_without_membarrier),
-        cmocka_unit_test(all_at_once_in_parts_with_hooks),
-        cmocka_unit_test(all_at_once_in_parts_with_a_notifier),
-        cmocka_unit_test(a_race_for_one_region_with_hooks),
-        cmocka_unit_test(a_race_for_one_region_with_a_notifier),
-        cmocka_unit_test(a_race_for_one_region_without_membarrier),
+        cmocka_unit_test(threads_never_use_what_changed_with_hooks),
+        cmocka_unit_test(threads_never_use_what_changed_with_a_notifier),
+        cmocka_unit_test(threads_never_use_what_changed_without_membarrier),
+        cmocka_unit_test(threads_never_use_what_is_ended_in_parts_with_hooks),
+        cmocka_unit_test(threads_never_use_what_is_ended_in_parts_with_a_notifier),
+        cmocka_unit_test(one_region_is_never_used_too_late_with_hooks),
+        cmocka_unit_test(one_region_is_never_used_too_late_with_a_notifier),
+        cmocka_unit_test(one_region_is_never_used_too_late_without_membarrier),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

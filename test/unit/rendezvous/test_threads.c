@@ -287,55 +287,55 @@ static void run(const char *strategy, uint32_t slots, uint64_t cache_bytes)
     run_with(strategy, slots, cache_bytes, false);
 }
 
-static void threads_by_bounce(void **state)
+static void messages_of_threads_arrive_by_bounce(void **state)
 {
     (void)state;
     run("bounce", 64, 0);
 }
 
-static void threads_by_bounce_with_two_slots(void **state)
+static void messages_of_threads_arrive_by_bounce_with_two_slots(void **state)
 {
     (void)state;
     run("bounce", 2, 0);
 }
 
-static void threads_by_pipeline(void **state)
+static void messages_of_threads_arrive_by_pipeline(void **state)
 {
     (void)state;
     run("pipeline", 64, 0);
 }
 
-static void threads_by_direct(void **state)
+static void messages_of_threads_arrive_by_direct(void **state)
 {
     (void)state;
     run("direct", 3, 0);
 }
 
-static void threads_by_read(void **state)
+static void messages_of_threads_arrive_by_read(void **state)
 {
     (void)state;
     run("read", 64, 0);
 }
 
-static void threads_by_read_with_a_cache(void **state)
+static void messages_of_threads_arrive_by_read_with_a_cache(void **state)
 {
     (void)state;
     run("read", 64, 300000);
 }
 
-static void threads_by_pipeline_with_a_cache(void **state)
+static void messages_of_threads_arrive_by_pipeline_with_a_cache(void **state)
 {
     (void)state;
     run("pipeline", 64, 300000);
 }
 
-static void threads_by_direct_with_a_cache(void **state)
+static void messages_of_threads_arrive_by_direct_with_a_cache(void **state)
 {
     (void)state;
     run("direct", 3, 1000000);
 }
 
-static void threads_by_pipeline_that_is_revoked(void **state)
+static void messages_of_threads_arrive_by_pipeline_that_is_revoked(void **state)
 {
     (void)state;
     run_with("pipeline", 64, 300000, true);
@@ -345,15 +345,15 @@ int main(void)
 {
     fake_immediates = true;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(threads_by_bounce),
-        cmocka_unit_test(threads_by_bounce_with_two_slots),
-        cmocka_unit_test(threads_by_pipeline),
-        cmocka_unit_test(threads_by_direct),
-        cmocka_unit_test(threads_by_read),
-        cmocka_unit_test(threads_by_pipeline_with_a_cache),
-        cmocka_unit_test(threads_by_direct_with_a_cache),
-        cmocka_unit_test(threads_by_pipeline_that_is_revoked),
-        cmocka_unit_test(threads_by_read_with_a_cache),
+        cmocka_unit_test(messages_of_threads_arrive_by_bounce),
+        cmocka_unit_test(messages_of_threads_arrive_by_bounce_with_two_slots),
+        cmocka_unit_test(messages_of_threads_arrive_by_pipeline),
+        cmocka_unit_test(messages_of_threads_arrive_by_direct),
+        cmocka_unit_test(messages_of_threads_arrive_by_read),
+        cmocka_unit_test(messages_of_threads_arrive_by_pipeline_with_a_cache),
+        cmocka_unit_test(messages_of_threads_arrive_by_direct_with_a_cache),
+        cmocka_unit_test(messages_of_threads_arrive_by_pipeline_that_is_revoked),
+        cmocka_unit_test(messages_of_threads_arrive_by_read_with_a_cache),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -235,7 +235,7 @@ static void frames_accepted_before_disconnect_arrive(void **state)
     run_pair(false, send_and_leave, receive_all);
 }
 
-static void nobody_listens(void **state)
+static void a_connection_breaks_where_nobody_listens(void **state)
 {
     regx_put_t put = {.target = REGX_TARGET_POOL, .done = done};
     side_t here, gone;
@@ -315,7 +315,7 @@ int main(void)
         cmocka_unit_test(a_peer_that_leaves_is_not_lost),
         cmocka_unit_test(a_peer_that_dies_is_lost),
         cmocka_unit_test(frames_accepted_before_disconnect_arrive),
-        cmocka_unit_test(nobody_listens),
+        cmocka_unit_test(a_connection_breaks_where_nobody_listens),
         cmocka_unit_test(nobody_answers),
     };
 

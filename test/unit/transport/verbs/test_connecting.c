@@ -104,7 +104,7 @@ static void put_with_notice(void)
 }
 
 /* Some devices carry no data in their requests, others little. */
-static void devices_with_little_or_no_inline_data(void **state)
+static void devices_with_little_or_no_inline_data_are_asked_for_no_more(void **state)
 {
     static const uint32_t limits[] = {0, 32, 64};
 
@@ -123,7 +123,7 @@ static void devices_with_little_or_no_inline_data(void **state)
 }
 
 /* Others make no queue pair at all when asked for more than they can. */
-static void devices_that_refuse_too_much_inline_data(void **state)
+static void devices_that_refuse_too_much_inline_data_are_asked_for_less(void **state)
 {
     (void)state;
     fake.ports[0].inline_refused = fake.ports[0].inline_max = 40;
@@ -135,7 +135,7 @@ static void devices_that_refuse_too_much_inline_data(void **state)
 }
 
 /* Virtual ports of InfiniBand are found by their GID only. */
-static void port_that_requires_a_global_route(void **state)
+static void a_port_that_requires_a_global_route_gets_one(void **state)
 {
     (void)state;
     fake_make_infiniband(&fake.ports[0], 0);
@@ -354,9 +354,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(peer_is_connected_though_many_others_compute, fake_sides_reset),
         cmocka_unit_test_setup(questions_that_were_not_sent_do_not_count, fake_sides_reset),
-        cmocka_unit_test_setup(devices_with_little_or_no_inline_data, fake_sides_reset),
-        cmocka_unit_test_setup(devices_that_refuse_too_much_inline_data, fake_sides_reset),
-        cmocka_unit_test_setup(port_that_requires_a_global_route, fake_sides_reset),
+        cmocka_unit_test_setup(devices_with_little_or_no_inline_data_are_asked_for_no_more,
+                               fake_sides_reset),
+        cmocka_unit_test_setup(devices_that_refuse_too_much_inline_data_are_asked_for_less,
+                               fake_sides_reset),
+        cmocka_unit_test_setup(a_port_that_requires_a_global_route_gets_one, fake_sides_reset),
         cmocka_unit_test_setup(ports_of_other_networks_are_reached_where_there_are_routers,
                                fake_sides_reset),
         cmocka_unit_test_setup(address_of_one_host_names_no_network, fake_sides_reset),

@@ -368,7 +368,7 @@ static void request_that_comes_late(void **state)
     sides_close();
 }
 
-static void hostile_addresses(void **state)
+static void hostile_addresses_are_refused(void **state)
 {
     uint8_t address[REGX_ADDRESS_MAX];
     regx_conn_t *conn;
@@ -399,7 +399,7 @@ int main(void)
         cmocka_unit_test(what_was_accepted_before_the_other_came_back_arrives_first),
         cmocka_unit_test(what_was_accepted_arrives_in_any_order_of_disconnects),
         cmocka_unit_test(request_that_comes_late),
-        cmocka_unit_test(hostile_addresses),
+        cmocka_unit_test(hostile_addresses_are_refused),
     };
 
     alarm(UNIT_PATIENCE);

@@ -10,7 +10,7 @@
 #include <pthread.h>
 #include <sched.h>
 
-static void frames_of_all_sizes(void **state)
+static void frames_of_all_sizes_arrive_whole(void **state)
 {
     const size_t sizes[] = {0,    1,    8,    255,  256,   257,   4096,
                             8191, 8192, 8448, 8449, 16384, 16385, REGX_VERBS_FRAME_MAX};
@@ -36,7 +36,7 @@ static void frames_of_all_sizes(void **state)
     sides_close();
 }
 
-static void header_and_payload(void **state)
+static void header_and_payload_arrive_as_one_frame(void **state)
 {
     uint8_t header[256];
     uint64_t stream = 9;
@@ -101,7 +101,7 @@ static void more_frames_than_there_is_room_arrive_in_order(void **state)
 
 /* Sends that tell nothing of their end keep their slots: peers that are left alone then must leave
  * most to the others. */
-static void slots_of_idle_peers(void **state)
+static void idle_peers_leave_most_slots_to_the_others(void **state)
 {
     enum { PEERS = 4, FEW = 15, MANY = 200 };
     static side_t peers[PEERS];
@@ -300,10 +300,10 @@ static void threads_send_at_once_beside_progress(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(frames_of_all_sizes),
-        cmocka_unit_test(header_and_payload),
+        cmocka_unit_test(frames_of_all_sizes_arrive_whole),
+        cmocka_unit_test(header_and_payload_arrive_as_one_frame),
         cmocka_unit_test(more_frames_than_there_is_room_arrive_in_order),
-        cmocka_unit_test(slots_of_idle_peers),
+        cmocka_unit_test(idle_peers_leave_most_slots_to_the_others),
         cmocka_unit_test(slots_are_shared),
         cmocka_unit_test(zero_copy_sends_of_all_sizes_arrive),
         cmocka_unit_test(a_callback_may_answer),

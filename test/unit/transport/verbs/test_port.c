@@ -121,7 +121,7 @@ static hwloc_topology_t four_nodes(void)
     return topology;
 }
 
-static void distance_by_the_tree(void **state)
+static void without_a_table_the_tree_tells_the_distance(void **state)
 {
     hwloc_topology_t topology = four_nodes(); /* node n has cores 2n, 2n+1 */
 
@@ -138,7 +138,7 @@ static void distance_by_the_tree(void **state)
 }
 
 /* A ring of four: a neighbour in the other package is nearer than what is across. */
-static void distance_by_the_table(void **state)
+static void where_there_is_a_table_it_tells_the_distance(void **state)
 {
     hwloc_topology_t topology = four_nodes();
     hwloc_uint64_t values[4][4] = {
@@ -223,8 +223,8 @@ int main(void)
         cmocka_unit_test(named_ports_are_taken),
         cmocka_unit_test(a_list_without_a_usable_port_is_refused_by_name),
         cmocka_unit_test(a_machine_without_devices_is_refused_by_name),
-        cmocka_unit_test(distance_by_the_tree),
-        cmocka_unit_test(distance_by_the_table),
+        cmocka_unit_test(without_a_table_the_tree_tells_the_distance),
+        cmocka_unit_test(where_there_is_a_table_it_tells_the_distance),
         cmocka_unit_test(the_speed_of_a_port_is_known),
         cmocka_unit_test(the_best_gid_is_chosen),
         cmocka_unit_test(a_slower_port_has_a_higher_latency),

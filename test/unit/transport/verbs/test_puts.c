@@ -37,7 +37,7 @@ static void do_put(regx_put_t *put, uint8_t *at, uint64_t stream)
     two.watched = NULL;
 }
 
-static void puts_to_the_pool(void **state)
+static void puts_to_the_pool_write_their_bytes_alone(void **state)
 {
     const size_t sizes[] = {0, 1, 4095, 16383, 16384, 16385, 65536, 200000};
 
@@ -69,7 +69,7 @@ static void puts_to_the_pool(void **state)
 
 /* Immediate data comes in the notice's place, and finds the bytes there, also where they had to be
  * copied; not where there are none. What follows it comes after it. */
-static void puts_with_immediate(void **state)
+static void an_immediate_comes_in_place_of_the_notice(void **state)
 {
     const size_t sizes[] = {1, 4096, 100000};
 
@@ -127,7 +127,7 @@ static void put_in_pieces_with_immediate(regx_put_t put, uint8_t *at)
     assert_int_equal(two.delivered, delivered);
 }
 
-static void puts_to_a_region(void **state)
+static void puts_to_a_region_stay_within_it(void **state)
 {
     regx_mr_t local, remote;
 
@@ -237,7 +237,7 @@ static void a_key_that_was_given_back_opens_nothing(void **state)
 
 /* The same for memory that was registered to be read only, by this process or by others, or to be
  * written by this process. */
-static void key_of_the_wrong_kind(void **state)
+static void a_key_of_the_wrong_kind_writes_nothing(void **state)
 {
     static const unsigned kinds[] = {REGX_ACCESS_LOCAL, REGX_ACCESS_REMOTE_READ,
                                      REGX_ACCESS_LOCAL_WRITE};
@@ -342,12 +342,12 @@ static void memory_that_cannot_be_registered(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(puts_to_the_pool),
-        cmocka_unit_test(puts_with_immediate),
-        cmocka_unit_test(puts_to_a_region),
+        cmocka_unit_test(puts_to_the_pool_write_their_bytes_alone),
+        cmocka_unit_test(an_immediate_comes_in_place_of_the_notice),
+        cmocka_unit_test(puts_to_a_region_stay_within_it),
         cmocka_unit_test(queued_puts_end_in_order_before_frames),
         cmocka_unit_test(a_key_that_was_given_back_opens_nothing),
-        cmocka_unit_test(key_of_the_wrong_kind),
+        cmocka_unit_test(a_key_of_the_wrong_kind_writes_nothing),
         cmocka_unit_test(own_queue_pair_fails),
         cmocka_unit_test(disconnecting_ends_puts),
         cmocka_unit_test(memory_that_cannot_be_registered),

@@ -33,7 +33,7 @@ static void exchange(void)
     assert_int_equal(one.broken + two.broken, 0);
 }
 
-static void the_defaults(void **state)
+static void the_defaults_reach_the_queue_pair(void **state)
 {
     const regx_verbs_settings_t usual = REGX_VERBS_DEFAULTS;
 
@@ -99,7 +99,7 @@ static void every_setting_reaches_the_queue_pair(void **state)
     sides_close();
 }
 
-static void depths_of_queues(void **state)
+static void queues_have_the_depths_that_were_chosen(void **state)
 {
     regx_verbs_settings_t chosen = REGX_VERBS_DEFAULTS;
 
@@ -146,9 +146,9 @@ static void the_smaller_mtu_of_both_ends_holds(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_defaults),
+        cmocka_unit_test(the_defaults_reach_the_queue_pair),
         cmocka_unit_test(every_setting_reaches_the_queue_pair),
-        cmocka_unit_test(depths_of_queues),
+        cmocka_unit_test(queues_have_the_depths_that_were_chosen),
         cmocka_unit_test(the_smaller_mtu_of_both_ends_holds),
     };
 

@@ -61,7 +61,7 @@ static void address_is_little_endian(void **state)
 }
 
 /* Each of these bytes has values that mean nothing. */
-static void malformed_address(void **state)
+static void a_malformed_address_is_refused(void **state)
 {
     const struct {
         size_t at;
@@ -152,7 +152,7 @@ static void refuse_message(regx_cm_message_t message, size_t at, uint8_t value)
     assert_int_equal(regx_cm_message_unpack(bytes, sizeof(bytes), &message), REGX_INVALID);
 }
 
-static void malformed_message(void **state)
+static void a_malformed_message_is_refused(void **state)
 {
     regx_cm_message_t message = some_message;
     uint8_t bytes[REGX_CM_MESSAGE_SIZE];
@@ -201,10 +201,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_packed_address_is_unpacked_unchanged),
         cmocka_unit_test(address_is_little_endian),
-        cmocka_unit_test(malformed_address),
+        cmocka_unit_test(a_malformed_address_is_refused),
         cmocka_unit_test(a_packed_message_is_unpacked_unchanged),
         cmocka_unit_test(prefixes_decide_whether_ports_share_a_subnet),
-        cmocka_unit_test(malformed_message),
+        cmocka_unit_test(a_malformed_message_is_refused),
         cmocka_unit_test(a_packed_key_is_unpacked_unchanged),
     };
 
