@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Misses: acquire and release of what was not registered before, by one thread and by several at once.
+// Misses: acquire and release of what was not registered before, by one thread and by several at
+// once.
 
 #include <pthread.h>
 
@@ -75,8 +76,8 @@ static void *miss_all(void *argument)
     return NULL;
 }
 
-// Of one miss, in seconds, from when the first thread begins to when the last ends: threads that do not
-// hold one another up make it less, as long as there are cores for them.
+// Of one miss, in seconds, from when the first thread begins to when the last ends: threads that do
+// not hold one another up make it less, as long as there are cores for them.
 static double missed_at_once(misser_t *missers, unsigned threads)
 {
     pthread_t ids[8];

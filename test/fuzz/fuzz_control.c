@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Control messages, the CTS and the exposure: what is accepted is packed again to the same bytes, so
- * nothing that matters is read past, and nothing that is not understood passes.
+ * Control messages, the CTS and the exposure: what is accepted is packed again to the same bytes,
+ * so nothing that matters is read past, and nothing that is not understood passes.
  */
 #include "fuzz.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What a process publishes of itself: the addresses of its modules, that of the multiplexer and what
- * is inside of it. Here are two modules, the multiplexer over two wires, and verbs. The wires read
- * their address to its end, and take any that is not empty. The input is what was published.
+ * What a process publishes of itself: the addresses of its modules, that of the multiplexer and
+ * what is inside of it. Here are two modules, the multiplexer over two wires, and verbs. The wires
+ * read their address to its end, and take any that is not empty. The input is what was published.
  */
 #include "fuzz.h"
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * The rendezvous engine: a process with receives and sends open, and a peer that sends it control
- * messages, CTS, exposures and immediate data as it likes. Puts and gets end when a step says so, in
- * any order and any way. The first byte of the input chooses strategy and wire, the rest is steps.
+ * messages, CTS, exposures and immediate data as it likes. Puts and gets end when a step says so,
+ * in any order and any way. The first byte of the input chooses strategy and wire, the rest is
+ * steps.
  */
 #include "process.h"
 

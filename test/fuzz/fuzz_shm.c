@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Shared memory: a process, and a neighbour that may write whatever it likes to all that both map.
- * That is the process's connect queue, claim cells and stages, its mailbox towards the neighbour, and
- * the neighbour's own memory: mailbox, stages, what it publishes. The input is a sequence of steps.
+ * That is the process's connect queue, claim cells and stages, its mailbox towards the neighbour,
+ * and the neighbour's own memory: mailbox, stages, what it publishes. The input is a sequence of
+ * steps.
  *
- * What is made of a segment's name is not looked at here (slabs.h). What a peer has this process read
- * for it is not looked at either: the kernel trusts it as far (assist.h).
+ * What is made of a segment's name is not looked at here (slabs.h). What a peer has this process
+ * read for it is not looked at either: the kernel trusts it as far (assist.h).
  */
 #include "fuzz.h"
 #include "slabs.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * verbs: a process on a device in memory, and a peer with queue pairs of its own on the same fabric,
- * which publishes an address, sends datagrams of connection management, and frames by the reliable
- * queue pair. The input is a sequence of steps.
+ * verbs: a process on a device in memory, and a peer with queue pairs of its own on the same
+ * fabric, which publishes an address, sends datagrams of connection management, and frames by the
+ * reliable queue pair. The input is a sequence of steps.
  */
 #include "fuzz.h"
 

@@ -57,7 +57,8 @@ static void wire_expose(const void *base, size_t length, regx_key_t *key)
     memset(key, 0, sizeof(*key));
 }
 
-/* For landing pages. The peer writes all of them at once: where nothing is written none is moved. */
+/* For landing pages. The peer writes all of them at once: where nothing is written none is
+ * moved. */
 static regx_status_t wire_reg(regx_transport_t *transport, void *base, size_t length,
                               unsigned access, regx_mr_t *mr)
 {

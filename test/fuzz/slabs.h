@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * What fuzz_shm has in place of segments (segment.h) and of the kernel's copies (vm.h). Segments
- * are memory of this program, the slabs, by their number. A copy writes what it should to where it is
- * told.
+ * are memory of this program, the slabs, by their number. A copy writes what it should to where it
+ * is told.
  */
 #ifndef REGX_TEST_FUZZ_SLABS_H
 #define REGX_TEST_FUZZ_SLABS_H

@@ -5,11 +5,11 @@
  *
  *     drain SIDE CALL SIZE FILE
  *
- * SIDE: send or receive: who unmaps its whole buffer. CALL: munmap, or free, of a buffer that malloc
- * had of mmap. Rank 0 sends SIZE bytes to rank 1. When the first bytes have arrived rank 1 makes no
- * progress until the other says that it is about to unmap: since the message needs grants of rank 1,
- * it is not through then. The ranks share FILE, by which they say so. What arrives must be whole.
- * The receiver that unmaps sees it in a second mapping of its buffer's pages.
+ * SIDE: send or receive: who unmaps its whole buffer. CALL: munmap, or free, of a buffer that
+ * malloc had of mmap. Rank 0 sends SIZE bytes to rank 1. When the first bytes have arrived rank 1
+ * makes no progress until the other says that it is about to unmap: since the message needs grants
+ * of rank 1, it is not through then. The ranks share FILE, by which they say so. What arrives must
+ * be whole. The receiver that unmaps sees it in a second mapping of its buffer's pages.
  */
 #include <sched.h>
 #include <stdatomic.h>

@@ -6,8 +6,8 @@
  *
  * In each round rank 1 starts COMMAND, which is to take the link away, print a line, and give the
  * link back later. When the line has come, both ranks send, and wait for all. All that arrives is
- * checked. There are so many rounds, and more until each rank has replaced a queue pair: the link may
- * come back before a device has tried often enough.
+ * checked. There are so many rounds, and more until each rank has replaced a queue pair: the link
+ * may come back before a device has tried often enough.
  */
 #include "check.h"
 

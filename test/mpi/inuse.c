@@ -7,8 +7,9 @@
  * SIDE: send, receive, or neither (the control). PART: some pages, or all; or byte, which changes
  * one and unmaps nothing. Rank 0 sends SIZE bytes to rank 1; when the first bytes or the last have
  * arrived, and not both, that side unmaps. Both must get to the end, and what is still mapped must
- * have arrived. Then, with new memory in place, the same buffer is used again. The ranks share FILE,
- * by which they go step by step until something has arrived, so that the transfer is under way then.
+ * have arrived. Then, with new memory in place, the same buffer is used again. The ranks share
+ * FILE, by which they go step by step until something has arrived, so that the transfer is under
+ * way then.
  */
 #include <sched.h>
 #include <stdatomic.h>

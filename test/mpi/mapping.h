@@ -54,10 +54,10 @@ static inline void *mapping_share(const char *path, size_t size)
     return memory;
 }
 
-/* New private memory in a gap of its own, with free room above it. There the kernel puts what others
- * map (a thread's stack, say), which else would come where the program unmaps this, before it maps
- * it again. A page below closes the gap: without it a larger mapping, such as the 128 MiB that
- * malloc takes for a thread, would reach from the room down over this. */
+/* New private memory in a gap of its own, with free room above it. There the kernel puts what
+ * others map (a thread's stack, say), which else would come where the program unmaps this, before
+ * it maps it again. A page below closes the gap: without it a larger mapping, such as the 128 MiB
+ * that malloc takes for a thread, would reach from the room down over this. */
 static inline void *mapping_make_below_room(size_t size, bool raw)
 {
     const size_t page = 4096, room = 48 << 20;

@@ -95,7 +95,8 @@ static void write_handlers(FILE *out)
     fprintf(out, "}");
 }
 
-/* Of a jump, with which hooks begin: where it leads, which is elsewhere each time. Answers its length. */
+/* Of a jump, with which hooks begin: where it leads, which is elsewhere each time. Answers its
+ * length. */
 static int write_jump(FILE *out, const unsigned char *code)
 {
 #ifdef __x86_64__

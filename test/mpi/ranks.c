@@ -4,9 +4,9 @@
  *
  *     ranks FILE SIZE
  *
- * Every rank exchanges 100 bytes with every other one, and SIZE bytes with the two beside it. Rank 0
- * writes to FILE what the kernel says of all processes together, before that and after it: the bytes
- * of anonymous and shared memory, what several of them share divided by their number (Pss of
+ * Every rank exchanges 100 bytes with every other one, and SIZE bytes with the two beside it. Rank
+ * 0 writes to FILE what the kernel says of all processes together, before that and after it: the
+ * bytes of anonymous and shared memory, what several of them share divided by their number (Pss of
  * smaps_rollup). Pages of files are left out: other jobs on the machine share the libraries.
  */
 #include <string.h>

@@ -417,7 +417,8 @@ static void accumulate(void)
     check(target, count * sizeof *mine, "accumulated");
 }
 
-/* One rank exchanges a word for the sum, or for another if it is as expected, which it may not be. */
+/* One rank exchanges a word for the sum, or for another if it is as expected, which it may not
+ * be. */
 static void fetch(void)
 {
     const bool swaps = below(2) == 0, expected = below(2) == 0;

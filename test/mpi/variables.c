@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * A tool that reads regx's performance variables: finds them before MPI_Init, and writes their
- * values to FILE.RANK after messages of SIZE, a line "NAME VALUE" each. It ends before MPI_Finalize:
- * Open MPI 4.1 crashes in MPI_T_finalize after it, with any BTL.
+ * values to FILE.RANK after messages of SIZE, a line "NAME VALUE" each. It ends before
+ * MPI_Finalize: Open MPI 4.1 crashes in MPI_T_finalize after it, with any BTL.
  *
  *     variables FILE SIZE
  */

@@ -6,10 +6,10 @@
  *     beside library|component BACKEND raw|libc ROUNDS SIZE
  *
  * library: the domain is opened before MPI_Init and closed after MPI_Finalize, and uses each buffer
- * before a message does; component: the other way round. BACKEND is the domain's. Rank 0 sends, rank
- * 1 receives. After each round both ranks unmap the buffer, by libc or by bare system calls, and map
- * new memory at its address. That what arrives is right is checked here, and that nothing that the
- * domain registered before is used after. What the domain did goes to standard error.
+ * before a message does; component: the other way round. BACKEND is the domain's. Rank 0 sends,
+ * rank 1 receives. After each round both ranks unmap the buffer, by libc or by bare system calls,
+ * and map new memory at its address. That what arrives is right is checked here, and that nothing
+ * that the domain registered before is used after. What the domain did goes to standard error.
  */
 #include <stdint.h>
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * fabric_steps own|regx|regx-scan ADDRESS: libfabric's cache of registrations, over the RDMA device with that
- * address, with its own memory monitor (of FI_MR_CACHE_MONITOR) or with ours. A buffer is sent from four
- * times, changed, filled anew and sent from. For each change a line: what arrived.
+ * fabric_steps own|regx|regx-scan ADDRESS: libfabric's cache of registrations, over the RDMA device
+ * with that address, with its own memory monitor (of FI_MR_CACHE_MONITOR) or with ours. A buffer is
+ * sent from four times, changed, filled anew and sent from. For each change a line: what arrived.
  */
 #include <rdma/fabric.h>
 #include <rdma/fi_cm.h>

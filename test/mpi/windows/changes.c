@@ -115,7 +115,8 @@ static void check_tickets(const uint64_t *mine)
     free(seen);
 }
 
-/* Everybody takes tickets from every rank, of 8 and of 4 bytes, and by an accumulate that fetches. */
+/* Everybody takes tickets from every rank, of 8 and of 4 bytes, and by an accumulate that
+ * fetches. */
 void fetch(void)
 {
     uint64_t *mine = check_memory(ROUNDS * sizeof *mine);

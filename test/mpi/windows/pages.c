@@ -4,8 +4,8 @@
 
 #include "window.h"
 
-/* Other pages at that place, all zero. Never unmapped meanwhile: another thread's mapping could come
- * there. */
+/* Other pages at that place, all zero. Never unmapped meanwhile: another thread's mapping could
+ * come there. */
 static unsigned char *renewed(unsigned char *place, size_t bytes)
 {
     static const int how = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
@@ -39,8 +39,8 @@ static void exchange(uint64_t round)
 }
 
 /* Attached memory that is detached, replaced by other pages and attached again: what is put and got
- * is that of the new pages. Also where something else is attached in its last page all the time, for
- * which Open MPI keeps the first registration. For a dynamic window. */
+ * is that of the new pages. Also where something else is attached in its last page all the time,
+ * for which Open MPI keeps the first registration. For a dynamic window. */
 void renew(void)
 {
     enum { ROUNDS_OF_EACH = 4 };

@@ -3,7 +3,8 @@
 
 #include "window.h"
 
-/* Everybody puts to everybody, also to itself, and gets from the next one what a third put there. */
+/* Everybody puts to everybody, also to itself, and gets from the next one what a third put
+ * there. */
 void fence(void)
 {
     const int next = (rank + 1) % ranks, third = (rank + 2) % ranks;

@@ -76,8 +76,8 @@ bool domain_is_registered(uint32_t key, const void *base, size_t length, int acc
     return registered;
 }
 
-/* What happened to memory before comes into the log. An acquire waits for that only for some microseconds,
- * and then registers for one use. */
+/* What happened to memory before comes into the log. An acquire waits for that only for some
+ * microseconds, and then registers for one use. */
 static void settle(const regx_domain_t *domain)
 {
     const regx_monitor_t *monitor = domain->shared.monitor;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The memory monitor for libfabric, without libfabric: this file has in its place what the monitor is
- * imported by, and caches that call it as libfabric's do. (test/registration/fabric_steps.c has libfabric.)
+ * The memory monitor for libfabric, without libfabric: this file has in its place what the monitor
+ * is imported by, and caches that call it as libfabric's do. (test/registration/fabric_steps.c has
+ * libfabric.)
  */
 #include "../unit.h"
 

@@ -43,8 +43,9 @@ void line_open(line_t processes[LINE_PROCESSES]);
 /* Asserts that nothing is left. */
 void line_close(line_t processes[LINE_PROCESSES]);
 
-/* Delivers the next frame from one to the other, and completes what has ended by it. false: there is
- * none, or this was called from inside a delivery to that process: progress cannot be entered there. */
+/* Delivers the next frame from one to the other, and completes what has ended by it. false: there
+ * is none, or this was called from inside a delivery to that process: progress cannot be entered
+ * there. */
 bool line_deliver(line_t *from, line_t *to);
 /* The same, and leaves to complete what has ended. */
 bool line_deliver_only(line_t *from, line_t *to);

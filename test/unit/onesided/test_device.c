@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Puts and gets that a device makes: process 0 asks, process 1 has the window. The device notes what
- * it is to do, and does it when the test says.
+ * Puts and gets that a device makes: process 0 asks, process 1 has the window. The device notes
+ * what it is to do, and does it when the test says.
  */
 #include "../unit.h"
 

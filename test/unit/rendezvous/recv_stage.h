@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * For the tests of the receive: the test plays its senders. It keeps its own map of what was granted,
- * and so finds a byte that is granted twice, outside the message, in a slot of someone else's, or
- * never; it sends what a send may send, late and in any order.
+ * For the tests of the receive: the test plays its senders. It keeps its own map of what was
+ * granted, and so finds a byte that is granted twice, outside the message, in a slot of someone
+ * else's, or never; it sends what a send may send, late and in any order.
  */
 #ifndef REGX_TEST_RECV_STAGE_H
 #define REGX_TEST_RECV_STAGE_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * For the tests of grants that are revoked: a transfer to a buffer of which a part is replaced. What
- * is on its way to pages that were replaced is lost, as by a device.
+ * For the tests of grants that are revoked: a transfer to a buffer of which a part is replaced.
+ * What is on its way to pages that were replaced is lost, as by a device.
  */
 #ifndef REGX_TEST_REVOKE_STAGE_H
 #define REGX_TEST_REVOKE_STAGE_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Landing pages: memory whose pages cannot be moved is refused before, or its bytes are copied; they
- * are right in any case.
+ * Landing pages: memory whose pages cannot be moved is refused before, or its bytes are copied;
+ * they are right in any case.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE

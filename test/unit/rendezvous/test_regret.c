@@ -31,8 +31,9 @@ typedef struct table {
     const char *name;
     uint32_t length;
     int64_t there[WAYS], later[WAYS];
-    /* Of messages that come alone every other one costs so much more, since the program works between
-     * them on what it has, wherever that lies: as much as by this way or the one before the last. */
+    /* Of messages that come alone every other one costs so much more, since the program works
+     * between them on what it has, wherever that lies: as much as by this way or the one before the
+     * last. */
     int64_t more[WAYS];
 } table_t;
 
@@ -76,8 +77,8 @@ static int64_t more_of(const table_t *table, const program_t *program, unsigned 
     return program->kind != ALONE || number % 2 == 0 ? 0 : own > others ? own : others;
 }
 
-/* A message by `way`, of which auto would take trial->candidate. From message `swap` on, bounce costs
- * what together cost, and the other way round. Returns what it costs later. */
+/* A message by `way`, of which auto would take trial->candidate. From message `swap` on, bounce
+ * costs what together cost, and the other way round. Returns what it costs later. */
 static int64_t comes(const table_t *table, const program_t *program, unsigned number, unsigned swap,
                      uint32_t seed, int way, const regx_trial_t *trial)
 {

@@ -4,7 +4,8 @@
  * that talks over shared memory must not do it, and must still accept who connects.
  *
  * Both ends of the conversation are in one process and one thread, and the clock is the test's own:
- * it goes on only when it is read, so nothing depends on how fast the machine is or what else it does.
+ * it goes on only when it is read, so nothing depends on how fast the machine is or what else it
+ * does.
  */
 #include "../pair.h"
 

@@ -9,8 +9,8 @@
 
 #include "transport/rkey_table.h"
 
-/* A long copy goes by pieces of STEP, or what little is more, one for each call of progress; one turn is
- * four of these; a zone is more. */
+/* A long copy goes by pieces of STEP, or what little is more, one for each call of progress; one
+ * turn is four of these; a zone is more. */
 enum { STEP = 512 << 10, ZONE = 6 * STEP, GUARD = 64, PUT_TAG = 9 };
 
 extern uint8_t *zone;       /* this process's memory that the other gets */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Assisted gets in trouble: a peer that may not write, that dies, that lies; a get that is given up.
+ * Assisted gets in trouble: a peer that may not write, that dies, that lies; a get that is given
+ * up.
  */
 #include "../../process.h"
 #include "copies.h"

@@ -42,7 +42,8 @@ static regx_status_t expected(const box_t *box, const regx_mailbox_line_t *line)
 
 static volatile uint8_t sink; /* so that reading is not left out */
 
-/* Reads what the frame says, which must lie in the line, among the gathered bytes or in the ring. */
+/* Reads what the frame says, which must lie in the line, among the gathered bytes or in the
+ * ring. */
 static void read_frame(const box_t *box, const regx_mailbox_line_t *line, const regx_frame_t *frame)
 {
     const uint8_t *data = frame->data;

@@ -95,7 +95,8 @@ static void what_is_new_is_zero(void **state)
     }
 }
 
-/* Its memory is there before anybody touches it, or who touched it last would be ended by SIGBUS. */
+/* Its memory is there before anybody touches it, or who touched it last would be ended by
+ * SIGBUS. */
 static void all_of_a_file_is_set_aside(void **state)
 {
     struct stat status;
@@ -211,8 +212,8 @@ static void what_is_no_file_is_refused(void **state)
     close_stage(&stage);
 }
 
-/* As where the program has closed a descriptor that it did not know, and the next file got its number:
- * here another segment, so that nothing but the file itself tells. */
+/* As where the program has closed a descriptor that it did not know, and the next file got its
+ * number: here another segment, so that nothing but the file itself tells. */
 static void another_file_of_that_number_is_refused(void **state)
 {
     regx_segment_t another;
@@ -232,8 +233,9 @@ static void another_file_of_that_number_is_refused(void **state)
 
 #define NO_SPACE 77 /* exit status */
 
-/* A process of which there is one number in its own name space and none in this: it opens a segment,
- * says its name, and waits. What it ends with; NO_SPACE: the machine allows no name spaces. */
+/* A process of which there is one number in its own name space and none in this: it opens a
+ * segment, says its name, and waits. What it ends with; NO_SPACE: the machine allows no name
+ * spaces. */
 static int open_apart(int name_of, int until)
 {
     stage_t stage;

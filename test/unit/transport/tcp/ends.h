@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * For the tests of tcp's links: two processes over the loopback. Both are in this process and this
- * thread, so it is the test that says who does what first. What hangs, the watchdog ends (unit/tap).
+ * thread, so it is the test that says who does what first. What hangs, the watchdog ends
+ * (unit/tap).
  */
 #ifndef REGX_TEST_TCP_ENDS_H
 #define REGX_TEST_TCP_ENDS_H

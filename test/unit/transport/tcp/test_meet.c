@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * How two processes come to one socket for both directions if both open one, and what becomes of the
- * other.
+ * How two processes come to one socket for both directions if both open one, and what becomes of
+ * the other.
  */
 #include "ends.h"
 
@@ -41,8 +41,8 @@ static void one_that_is_held_gets_in_if_the_other_comes_to_nothing(void **state)
     close_end(&high);
 }
 
-/* The higher one was let in by the lower one's link, left it and comes back, before the lower one has
- * read anything. */
+/* The higher one was let in by the lower one's link, left it and comes back, before the lower one
+ * has read anything. */
 static void one_that_is_held_gets_in_when_the_other_has(void **state)
 {
     end_t low, high;

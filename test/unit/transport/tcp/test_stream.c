@@ -202,7 +202,8 @@ static void messages_arrive_however_they_are_cut(void **state)
     }
 }
 
-/* Feeds `before` bytes of a put of `length` bytes, does something, and feeds the rest and a frame. */
+/* Feeds `before` bytes of a put of `length` bytes, does something, and feeds the rest and a
+ * frame. */
 static void interrupt_put(receiver_t *receiver, size_t length, size_t before,
                           void (*meanwhile)(receiver_t *))
 {

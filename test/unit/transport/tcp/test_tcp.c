@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The tcp wire before anything goes over it: what is left of the process as it was, which addresses are
- * taken.
+ * The tcp wire before anything goes over it: what is left of the process as it was, which addresses
+ * are taken.
  */
 #include "../../process.h"
 #include "sides.h"

@@ -63,7 +63,8 @@ static regx_status_t arm(fixture_t *fixture)
                               &fixture->asleep);
 }
 
-/* While the thread sleeps in it: a race that the thread sanitizer need not tell. So is dup3 below. */
+/* While the thread sleeps in it: a race that the thread sanitizer need not tell. So is dup3
+ * below. */
 static void close_unseen(int descriptor)
 {
     assert_int_equal(syscall(SYS_close, descriptor), 0);

@@ -2,7 +2,8 @@
  *
  * RDMA devices in memory, for tests without hardware. A program that is linked with fake_device.c
  * has these functions in place of libibverbs' own. All its transports share one fabric: reliable
- * and unreliable-datagram queue pairs, shared receive queues, RDMA WRITE and READ, atomic operations.
+ * and unreliable-datagram queue pairs, shared receive queues, RDMA WRITE and READ, atomic
+ * operations.
  *
  * Work is done when any completion queue is polled, never while it is posted. A SEND to a receiver
  * without a buffer waits, as with rnr_retry 7. A queue pair that is driven to error flushes its

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Many verbs transports in this process, on devices in memory. Every side talks to every other; each
- * counts by sender what arrived, which must be in order and whole.
+ * Many verbs transports in this process, on devices in memory. Every side talks to every other;
+ * each counts by sender what arrived, which must be in order and whole.
  */
 #ifndef REGX_TEST_PARTIES_H
 #define REGX_TEST_PARTIES_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * More peers than may be connected at once (bound.h): all is sent and done over few connections, each
- * of which makes room for another.
+ * More peers than may be connected at once (bound.h): all is sent and done over few connections,
+ * each of which makes room for another.
  */
 #include "parties.h"
 

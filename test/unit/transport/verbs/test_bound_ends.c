@@ -98,7 +98,8 @@ static void a_queue_pair_that_fails_is_replaced_in_its_place(void **state)
     parties_close();
 }
 
-/* It is not replaced. 0 has closed it and not heard all that 1 may have sent before, and is told. */
+/* It is not replaced. 0 has closed it and not heard all that 1 may have sent before, and is
+ * told. */
 static void a_queue_pair_that_fails_while_it_is_closed_is_told_of(void **state)
 {
     (void)state;

@@ -197,8 +197,8 @@ static void new_queue_pair_gets_nothing_of_one_that_had_its_number(void **state)
     side_close(&two);
 }
 
-/* Nor does that which replaces a queue pair whose partner is no more. What came by it was kept while
- * another one was ended, or stands in the completion queue. */
+/* Nor does that which replaces a queue pair whose partner is no more. What came by it was kept
+ * while another one was ended, or stands in the completion queue. */
 static void replace_a_queue_pair(bool kept)
 {
     regx_put_t put = {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Both ends of a queue pair that failed make another and agree on it, whenever it fails and whatever
- * is late or lost; a peer that says what cannot be is refused.
+ * Both ends of a queue pair that failed make another and agree on it, whenever it fails and
+ * whatever is late or lost; a peer that says what cannot be is refused.
  */
 #include "restart.h"
 
@@ -197,8 +197,8 @@ static void late_messages_are_not_heeded(void **state)
     sides_close();
 }
 
-/* A peer that now answers fewer READs at once than are to be repeated: the device would hold up what
- * comes behind them. */
+/* A peer that now answers fewer READs at once than are to be repeated: the device would hold up
+ * what comes behind them. */
 static void a_peer_that_answers_fewer_reads_than_before_is_an_error(void **state)
 {
     enum { READS = 3, PIECE = 4096 };

@@ -181,8 +181,8 @@ static void many_are_made_each_once_and_hold_up_no_frame(void **state)
     close_stage();
 }
 
-/* Whoever has others' puts before it is not turned away again and again; but there is one at most, so
- * that frames have their turn. */
+/* Whoever has others' puts before it is not turned away again and again; but there is one at most,
+ * so that frames have their turn. */
 static void one_waits_behind_puts_of_others(void **state)
 {
     (void)state;
@@ -236,8 +236,8 @@ static void what_leads_outside_or_is_no_silent_put_is_invalid(void **state)
     close_stage();
 }
 
-/* By a key that is dead, one for reading alone or writing alone, or none at all, the device refuses:
- * the connection breaks, all end once, no byte came and no slot is lost. */
+/* By a key that is dead, one for reading alone or writing alone, or none at all, the device
+ * refuses: the connection breaks, all end once, no byte came and no slot is lost. */
 static void by_a_wrong_key_nothing_is_written_or_read(void **state)
 {
     enum { BOTH = 2, EACH = 10, KEYS = 3 };
