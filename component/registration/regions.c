@@ -421,7 +421,6 @@ void regx_device_deregister(regx_registry_t *registry, regx_mr_t *mr)
     regx_counters_t *counters = registry->counters;
     const size_t length = mr->length;
 
-    assert(counters->registered_bytes >= length);
     registry->transport->ops->dereg(registry->transport, mr);
     atomic_fetch_add(&counters->deregistrations, 1);
     atomic_fetch_sub(&counters->registered_bytes, length);
