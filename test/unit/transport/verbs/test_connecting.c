@@ -221,7 +221,7 @@ static void peer_that_left_and_lost_its_queue_pair_comes_back(void **state)
     sides_open(false);
     sides_exchange(1, 100);
     regx_transport_ops.disconnect(two.conn);
-    while (!regx_ep_find(verbs_of(&one), TWO)->remote_closed) {
+    while (regx_ep_find(verbs_of(&one), TWO)->remote == REGX_EP_REMOTE_OPEN) {
         sides_progress();
     }
     regx_ep_break(regx_ep_find(verbs_of(&two), ONE), "test", "it is lost");
