@@ -40,7 +40,7 @@ static bool keeps_partition(const regx_verbs_t *verbs)
 {
     __be16 pkey;
 
-    return ibv_query_pkey(verbs->port.context, verbs->port.number, verbs->pkey_index, &pkey) == 0 &&
+    return ibv_query_pkey(verbs->port.context, verbs->port.number, verbs->pkey_index, &pkey) != 0 ||
            be16toh(pkey) == verbs->address.pkey;
 }
 

@@ -67,11 +67,11 @@ bool regx_port_keeps_address(const regx_port_t *port)
         if (entries[i].port_num == port->number && entries[i].gid_index == port->gid.gid_index) {
             return entries[i].gid_type == port->gid.gid_type &&
                    memcmp(&entries[i].gid, &port->gid.gid, sizeof(port->gid.gid)) == 0 &&
-                   ibv_query_port(port->context, port->number, &attr) == 0 &&
-                   attr.lid == port->attr.lid;
+                   (ibv_query_port(port->context, port->number, &attr) != 0 ||
+                    attr.lid == port->attr.lid);
         }
     }
-    return false;
+    return count < 0; /* what cannot be asked is not said to be lost */
 }
 
 static regx_status_t choose_gid(regx_port_t *port, int index, char *error, size_t error_size)
