@@ -35,7 +35,7 @@ const struct ibv_gid_entry *regx_port_best_gid(const struct ibv_gid_entry *entri
 
 /* The best GID of a port of an opened device. false: it has none. */
 bool regx_port_find_gid(struct ibv_context *context, uint8_t number, struct ibv_gid_entry *gid);
-/* Whether it still has the GID and LID with which it was opened; true also if that cannot be asked. */
+/* Whether it still has the GID and LID with which it was opened, as far as can be asked. */
 bool regx_port_keeps_address(const regx_port_t *port);
 /* Whether it is an IPv6 address of the link alone. */
 bool regx_port_is_link_local(const struct ibv_gid_entry *gid);
