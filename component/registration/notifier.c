@@ -28,11 +28,11 @@
  *
  * What it costs, on two cores of a server CPU in a virtual machine, Linux 6.18, medians. A look-up:
  * a system call, 1.5 times the cheapest there is (0.13 to 0.19 us), 1.6 to 1.7 times within a
- * look-up; with scan another, 4.6 to 5.2 times it in all. A miss makes six system calls in a
+ * look-up; with scan another, 4.5 to 4.7 times it in all. A miss makes six system calls in a
  * mapping that is watched: two fstat, by which descriptors are known to be ours still,
  * PROCMAP_QUERY, PAGEMAP_SCAN, UFFDIO_REGISTER and the query. In one that is not watched yet it
  * makes nine, as after UFFDIO_REGISTER it looks again (fstat, PROCMAP_QUERY, PAGEMAP_SCAN). In all
- * a miss takes 1.6 and 2.4 us on an Intel Xeon, with a device that does nothing. (On an AMD EPYC
+ * a miss takes 1.8 and 2.8 us on an Intel Xeon, with a device that does nothing. (On an AMD EPYC
  * PROCMAP_QUERY alone took 0.38, PAGEMAP_SCAN 0.40, UFFDIO_REGISTER 0.55.) munmap of a watched 64
  * KiB: 12 us (unwatched 4.4), with every core busy 67 us (24), the slowest of 200 some 5 ms. The
  * reader has no core and no priority of its own: the scheduler wakes it beside the caller, which
