@@ -26,7 +26,7 @@
 /* On this kind of wire. The prior is the first. */
 static const struct {
     unsigned candidates;
-    regx_path_t path[REGX_AUTOTUNE_CANDIDATES];
+    regx_path_t path[REGX_TUNE_CANDIDATES];
     uint32_t patience;
 } wires[REGX_AUTO_WIRES] = {
     [REGX_AUTO_NODE] = {3, {REGX_PATH_together, REGX_PATH_bounce, REGX_PATH_read}, 4},

@@ -9,27 +9,6 @@
  * what the program does between messages counts: it reads what has come, writes and sends its own.
  * Where some are always open, a segment ends after REGX_AUTOTUNE_SEGMENT of them.
  *
- * A trial compares the candidates in turn, in several rounds, each of which begins with another
- * one. The first time, a burst goes by the candidate with its first REGX_AUTOTUNE_PROBE messages
- * alone, the others by the best so far. Of a candidate's bursts the lower quartile counts, so that
- * most of them may be interrupted, or be followed by a computation.
- *
- * Messages that come alone go by a candidate in runs: one to four that are not counted, since they
- * pay for where the candidate before them left the data, and REGX_AUTOTUNE_RUN that are. A run's
- * cost is the mean without the slowest third, which may have been interrupted. Of several runs of a
- * candidate the fastest counts. Single messages would not do: where a program has two in each of
- * its steps, every other one bears all that the program does with the data, and the cheap ones take
- * equally long by all candidates. The first trial begins with two messages each, by which what is
- * far worse is dropped.
- *
- * A candidate that is clearly worse is dropped: the fewer messages it had, the clearer it must be.
- * So is one by which messages do not go; it does not win as long as there is another. Then no trial
- * is made for 64 times as many messages as this one has lost, and, as long as the outcome stays the
- * same, 128, 256 and at last 512 times as many, but never for more than 2^20; earlier if bursts
- * begin to take clearly longer, or if messages do not go by the winner any more. Later trials
- * compare more messages, and so tell smaller differences: at first a candidate must save a 16th to
- * win, at last a 64th.
- *
  * Regret. Compared with the best single candidate, costs being as they were, and the slowest
  * candidate taking at most 4 times as long as the fastest (test_regret.c):
  *   - of messages that come alone, 100 take at most 10 % longer, 10,000 at most 3 %, whichever
@@ -51,49 +30,12 @@
 #ifndef REGX_RENDEZVOUS_AUTOTUNE_H
 #define REGX_RENDEZVOUS_AUTOTUNE_H
 
-#include <stdbool.h>
-#include <stdint.h>
+#include "rendezvous/tune.h"
 
 #define REGX_AUTOTUNE_SMALLEST 0x4000ULL /* bytes of the first size */
-#define REGX_AUTOTUNE_SIZES 20u     /* each twice the one before; what is larger or smaller joins */
-#define REGX_AUTOTUNE_CANDIDATES 3u /* at most */
-#define REGX_AUTOTUNE_SAMPLES 8u    /* bursts or runs of a candidate in one trial */
-#define REGX_AUTOTUNE_RUN 6u        /* messages that come alone */
-#define REGX_AUTOTUNE_BURST 4u      /* messages open at once: they do not come alone */
-#define REGX_AUTOTUNE_SEGMENT 64u   /* messages */
-#define REGX_AUTOTUNE_PROBE 16u     /* messages */
-#define REGX_AUTOTUNE_PATIENCE 64u  /* messages in bursts before the first trial */
-
-/* One size, alone or in bursts. */
-typedef struct regx_tune {
-    uint8_t candidates; /* 0 to candidates - 1 */
-    uint8_t winner;
-    uint8_t trials;   /* that had an outcome, up to 255 */
-    uint8_t repeated; /* the outcome was the same so many times, up to 3 */
-    bool trying;      /* there is a trial: */
-    uint8_t base;     /* the best so far */
-    uint8_t alive;    /* bits of those that are not dropped */
-    uint8_t round, turn;
-    uint8_t failures;             /* segments that told nothing */
-    uint64_t wait;                /* no trial: messages until the next one, */
-    uint64_t waits;               /* of so many after the last one, or before the first; */
-    float expected;               /* the winner's cost there, */
-    uint8_t slower;               /* and how many bursts in a row took clearly longer; */
-    uint8_t vain;                 /* or how many segments in a row mostly did not go by it */
-    uint32_t messages;            /* of the trial */
-    float glanced;                /* the least cost in the glance, */
-    uint8_t passed;               /* messages of the present run, counted or not, */
-    float run[REGX_AUTOTUNE_RUN]; /* and what the counted ones cost, in ascending order */
-    struct {
-        uint8_t told;    /* bursts or runs */
-        uint8_t suspect; /* of these, the last ones that showed it clearly worse than the base */
-        uint8_t samples;
-        uint32_t messages; /* they are of */
-        uint64_t bytes;    /* that went by it */
-        float cost;        /* its quartile in picoseconds a byte, or what the probe told; 0: none */
-        float sample[REGX_AUTOTUNE_SAMPLES]; /* in ascending order */
-    } of[REGX_AUTOTUNE_CANDIDATES];
-} regx_tune_t;
+#define REGX_AUTOTUNE_SIZES 20u   /* each twice the one before; what is larger or smaller joins */
+#define REGX_AUTOTUNE_BURST 4u    /* messages open at once: they do not come alone */
+#define REGX_AUTOTUNE_SEGMENT 64u /* messages */
 
 /* One size. */
 typedef struct regx_autotune {
@@ -102,19 +44,12 @@ typedef struct regx_autotune {
     uint64_t messages[2]; /* that came alone; in bursts */
 
     /* The present segment. */
-    bool burst;        /* it is of tune[burst] */
-    bool timed;        /* it is part of a trial: */
-    uint8_t failed;    /* bits of candidates of which a message went another path than it was to */
-    uint8_t candidate; /* that it is about, */
-    uint8_t rest;      /* and what goes after `limit` messages */
-    uint32_t limit;
-    uint32_t number;     /* of the segment */
-    uint32_t entered;    /* messages */
-    uint32_t open_max;   /* of them at once */
-    uint32_t before;     /* so many have yet to close before it can be measured */
-    uint32_t closed;     /* since then */
-    uint32_t refused;    /* of those, the ones that `failed` is of */
-    uint64_t bytes, own; /* of those, and of these by the candidate */
+    bool burst; /* it is of tune[burst] */
+    regx_turn_t turn;
+    regx_told_t told;
+    uint32_t number;
+    uint32_t open_max; /* messages at once */
+    uint32_t before;   /* so many have yet to close before it can be measured */
     int64_t began;
 } regx_autotune_t;
 

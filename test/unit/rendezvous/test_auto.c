@@ -115,7 +115,7 @@ static void what_is_refused_does_not_win(void **state)
     for (int within_node = 0; within_node < 2; within_node++) {
         const regx_auto_wire_t wire = within_node ? REGX_AUTO_NODE : REGX_AUTO_APART;
         pair_t *pair = open_pair(within_node);
-        unsigned candidate = REGX_AUTOTUNE_CANDIDATES;
+        unsigned candidate = REGX_TUNE_CANDIDATES;
 
         pair->refused_region = 1;
         pair->refused_most = UINT_MAX;
@@ -235,7 +235,7 @@ static void what_was_found_can_be_pinned(void **state)
     (void)state;
     assert_false(regx_auto_choice_write(pair->receiver->rndv, text));
     for (unsigned size = 1; size < 9; size += 2) {
-        for (unsigned i = 0; i < REGX_AUTOTUNE_CANDIDATES; i++) {
+        for (unsigned i = 0; i < REGX_TUNE_CANDIDATES; i++) {
             const regx_path_t wanted = size < 4 ? REGX_PATH_read : REGX_PATH_bounce;
 
             if (regx_auto_path(REGX_AUTO_NODE, i) == wanted) {

@@ -9,7 +9,7 @@
 
 #include "rendezvous/autotune.h"
 
-enum { WAYS = REGX_AUTOTUNE_CANDIDATES, KIB = 1024, BURST = 64 };
+enum { WAYS = REGX_TUNE_CANDIDATES, KIB = 1024, BURST = 64 };
 
 static regx_autotune_t autotune[REGX_AUTOTUNE_SIZES];
 static int64_t now;
