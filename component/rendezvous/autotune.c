@@ -120,7 +120,7 @@ void regx_autotune_leave(const regx_trial_t *trial, uint64_t length, bool went)
     }
     segment->open--;
     if (segment->before > 0) {
-        if (--segment->before == 0 && segment->turn.trial) {
+        if (--segment->before == 0 && (segment->turn.trial || segment->burst)) {
             segment->began = regx_now_ns();
         }
         return;
