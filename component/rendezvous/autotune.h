@@ -10,15 +10,17 @@
  * Where some are always open, a segment ends after REGX_AUTOTUNE_SEGMENT of them.
  *
  * Regret. Compared with the best single candidate, costs being as they were, and the slowest
- * candidate taking at most 4 times as long as the fastest (test_regret.c):
+ * candidate taking at most 4 times as long as the fastest (test_regret.c), or in bursts 32 times if
+ * the prior is the best (test_probes.c):
  *   - of messages that come alone, 100 take at most 10 % longer, 10,000 at most 3 %, whichever
  *     candidate is the prior, if trials begin at once. Where four messages go by the prior first,
  *     100 take at most 10 % longer if the prior takes at most 1.5 times as long as the best;
- *   - in bursts 100 messages go by the prior, 1,400 take at most 6 % longer if the prior is the
- *     best, and 10,000 take at most 3 % longer if the prior takes at most 1.5 times as long as the
- *     best, at most 5 % if twice as long. No rule can do better with the first hundred: 64 may be
- *     opened before the first of them has ended;
- *   - where 64 are always open, 10,000 take at most 8 % longer, since a change of the candidate
+ *   - in bursts 100 messages go by the prior, 1,400 take at most 5 % longer if the prior is the
+ *     best and the others take at most 4 times as long, and 10,000 take at most 3 % longer if the
+ *     prior takes at most 1.5 times as long as the best, at most 5 % if twice as long. Where every
+ *     other burst is interrupted, they take at most 3 % longer if the prior is the best. No rule
+ *     can do better with the first hundred: 64 may be opened before the first of them has ended;
+ *   - where 64 are always open, 10,000 take at most 6 % longer, since a change of the candidate
  *     tells nothing until twice as many have gone through.
  *
  * The receiver of a message decides alone, so the two ends of a pair cannot disagree. All

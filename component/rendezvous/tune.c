@@ -6,12 +6,15 @@
 #define LOST 64u            /* a trial may lose one message of so many, */
 #define REPEATED 3u         /* half as much each time that it ends the same, so often */
 #define WAIT_MAX (1u << 20) /* messages without a trial: what it lost may have been chance */
+#define CHANCE_MAX 16.0F    /* that a probe cost: likewise */
 #define SLOWER 1.25F        /* bursts take so many times what is expected, */
 #define SLOWER_BURSTS 4u    /* so many in a row: the next trial comes at once */
-#define WAITED 4096u   /* if the last is so many messages ago, or a quarter of the time is over */
-#define FAR_WORSE 2.0F /* takes so many times what the base does: one burst is enough to see it */
-#define GLANCE 2u      /* messages */
-#define ENOUGH 1.5F    /* what they take, compared with the best: a run is broken off */
+#define WAITED 4096u /* if the last is so many messages ago, or a quarter of the time is over */
+#define CLEARLY (1.0F / 8) /* longer: worse */
+#define PROBE_FEW 16u      /* one message of so many cannot make a burst clearly shorter */
+#define GLANCE 2u          /* messages, */
+#define FAR_WORSE 2.0F     /* which take so many times what the base's do */
+#define ENOUGH 1.5F        /* what they take, compared with the best: a run is broken off */
 #define SLOWEST(count) (((count) + 2) / 4) /* of a run are left out */
 #define VAIN 4u          /* segments in a row by which the winner was not to be had: likewise, */
 #define VAIN_WAITED 64u  /* if the last trial is so many messages ago */
@@ -67,9 +70,14 @@ static void begin_trial(regx_tune_t *tune)
     tune->base = tune->winner;
     tune->alive = (uint8_t)((1u << tune->candidates) - 1);
     tune->round = tune->turn = tune->failures = tune->passed = 0;
+    tune->check = false;
     tune->glanced = 0;
     tune->messages = 0;
+    tune->lost = 0;
     memset(tune->of, 0, sizeof(tune->of));
+    for (unsigned i = 0; i < tune->candidates; i++) {
+        tune->of[i].probe = 1;
+    }
 }
 
 /* Whose turn it is. The first round begins with the winner, each other with the next one. */
@@ -85,7 +93,7 @@ static void end_trial(regx_tune_t *tune, bool known)
         tune->trials + (tune->of[before].messages >= REGX_TUNE_PATIENCE ? 1u : 0u);
     const float save = 1.0F / (float)(16u << (sure < 2 ? sure : 2)); /* to win */
     const float bytes = (float)(tune->of[0].bytes + tune->of[1].bytes + tune->of[2].bytes);
-    float lost = 0;
+    float share = tune->lost > 0 ? tune->lost / (float)tune->messages : 0; /* of them: lost */
 
     if (!alive(tune, before) && tune->alive != 0) { /* also if little is known */
         tune->winner = tune->base;
@@ -100,20 +108,21 @@ static void end_trial(regx_tune_t *tune, bool known)
                 limit = tune->of[i].cost;
             }
         }
-        tune->repeated = before != tune->winner           ? 0
-                         : tune->repeated + 1u < REPEATED ? (uint8_t)(tune->repeated + 1)
-                                                          : REPEATED;
+        tune->repeated = before != tune->winner || tune->trials == 0 ? 0
+                         : tune->repeated + 1u < REPEATED            ? (uint8_t)(tune->repeated + 1)
+                                                                     : REPEATED;
         tune->trials = tune->trials < UINT8_MAX ? (uint8_t)(tune->trials + 1) : UINT8_MAX;
         for (unsigned i = 0; i < tune->candidates && tune->of[tune->winner].cost > 0; i++) {
             float more = tune->of[i].cost / tune->of[tune->winner].cost - 1;
 
-            more = more < 1 || tune->of[i].told > 1 ? more : 1; /* once may have been chance */
-            lost += more > 0 ? more * (float)tune->of[i].bytes / bytes : 0;
+            more = more < 1 || tune->of[i].samples > 1 ? more : 1; /* once may have been chance */
+            share += more > 0 ? more * (float)tune->of[i].bytes / bytes : 0;
         }
     }
     /* Bookkeeping and caches that another candidate filled are not free either. */
-    lost = lost > 1.0F / 16 ? lost : 1.0F / 16;
-    lost *= (float)tune->messages * (float)(LOST << tune->repeated);
+    share = share > 1.0F / 16 ? share : 1.0F / 16;
+    const float lost = share * (float)tune->messages * (float)(LOST << tune->repeated);
+
     tune->wait = lost < WAIT_MAX ? (uint64_t)lost + 1 : WAIT_MAX;
     tune->waits = tune->wait;
     tune->expected = tune->of[tune->winner].cost;
@@ -147,14 +156,12 @@ static void advance(regx_tune_t *tune)
     const unsigned now = whose(tune);
     const bool glance = glances(tune);
 
-    if (tune->burst && alive(tune, now) && tune->of[now].samples == 0 && now == tune->base) {
-        return; /* the probe was good: now all of a burst */
-    }
     if (alive(tune, now) && tune->burst && tune->trials == 0 &&
         tune->messages < REGX_TUNE_PATIENCE * 3 / 4) {
         return; /* the prior goes on */
     }
     tune->passed = 0;
+    tune->check = false;
     do {
         if (++tune->turn == tune->candidates) {
             tune->turn = 0;
@@ -168,18 +175,20 @@ static void advance(regx_tune_t *tune)
     }
 }
 
-/* How much worse a candidate may be than the base, by the messages that it had. A burst's probe
- * shows it rather too good than too bad. */
+/* How much worse a candidate may be than the base, by the messages that it had. */
 static float tolerance(const regx_tune_t *tune, uint32_t messages)
 {
-    return messages >= (tune->burst ? 16 : REGX_TUNE_RUN) ? 1.125F : 1.25F;
+    if (glances(tune)) {
+        return FAR_WORSE;
+    }
+    return messages >= (tune->burst ? 16 : REGX_TUNE_RUN) ? 1 + CLEARLY : 1 + 2 * CLEARLY;
 }
 
 /* The base is the best that is known of those that are alive. */
 static void find_base(regx_tune_t *tune)
 {
     for (unsigned i = 0; i < tune->candidates; i++) {
-        if (alive(tune, i) && tune->of[i].cost > 0 &&
+        if (alive(tune, i) && tune->of[i].samples > 0 &&
             (tune->of[tune->base].cost == 0 || tune->of[i].cost < tune->of[tune->base].cost)) {
             tune->base = (uint8_t)i;
         }
@@ -196,27 +205,25 @@ static void give_up(regx_tune_t *tune, unsigned gone)
     }
 }
 
-/* What is clearly worse has no further turn. `cost` is what the last segment or run told of its
- * candidate. In bursts that must be seen twice unless it is far worse, since much is decided by
- * each. */
-static void drop(regx_tune_t *tune, unsigned judged, float cost)
+/* What is clearly worse has no further turn. In bursts that must be seen twice, since much is
+ * decided by each; the second time fewer messages show it. */
+static void drop(regx_tune_t *tune, unsigned judged)
 {
     const float best = tune->of[tune->base].cost;
-    const bool glance = glances(tune);
 
     for (unsigned i = 0; i < tune->candidates; i++) {
-        const float seen = i == judged ? cost : tune->of[i].cost;
-        const unsigned enough = tune->burst && cost <= best * FAR_WORSE ? 2 : 1;
+        const uint32_t messages = tune->of[i].messages;
 
-        if (tune->of[tune->base].samples == 0 || (tune->burst && i != judged)) {
+        if (tune->of[tune->base].samples == 0 || tune->of[i].samples == 0) {
             continue;
         }
-        if (seen <= best * (glance ? FAR_WORSE : tolerance(tune, tune->of[i].messages))) {
+        if (tune->of[i].cost <= best * tolerance(tune, messages)) {
             tune->of[i].suspect = 0;
         } else if (i == judged || tune->of[i].suspect == 0) {
             tune->of[i].suspect++;
+            tune->of[i].probe = (messages / tune->of[i].samples + 3) / 4;
         }
-        if (tune->of[i].suspect >= enough) {
+        if (tune->of[i].suspect >= (tune->burst ? 2 : 1)) {
             tune->alive &= (uint8_t) ~(1u << i);
         }
     }
@@ -289,40 +296,75 @@ static bool judge_alone(regx_tune_t *tune, unsigned candidate, float cost)
         return false;
     }
     add_sample(tune, candidate, mean, count);
-    tune->of[candidate].told++;
     find_base(tune);
-    drop(tune, candidate, tune->of[candidate].cost);
+    drop(tune, candidate);
     return true;
 }
 
-/* What a burst tells. Of a share of its bytes only, if others went by the base: that is used only
- * as long as there is nothing better, since the two may have gone on at the same time. */
-static void judge_burst(regx_tune_t *tune, const regx_turn_t *turn, const regx_told_t *told)
+/* The median: what a burst takes that is neither fast nor slow by chance. */
+static float usual(const regx_tune_t *tune, unsigned candidate)
+{
+    const float *sample = tune->of[candidate].sample;
+    const unsigned last = tune->of[candidate].samples - 1u;
+
+    return (sample[last / 2] + sample[(last + 1) / 2]) / 2;
+}
+
+/* What a burst tells of which others went by the base: only whether it took longer. The next one
+ * has so many by the candidate as promise to lose an eighth of it at most. Returns whether the turn
+ * is over. */
+static bool judge_probe(regx_tune_t *tune, const regx_turn_t *turn, const regx_told_t *told)
 {
     const unsigned candidate = turn->candidate;
-    const float rest = tune->of[turn->rest].cost;
-    float cost = told->cost;
+    const float more = told->cost / usual(tune, turn->rest) - 1;
+    const float lost = more * (float)told->closed;
 
-    if (told->own == told->bytes) {
-        add_sample(tune, candidate, cost, told->closed);
-        cost = tune->of[candidate].cost;
-    } else {
-        cost = rest + (cost - rest) * (float)told->bytes / (float)told->own;
-        cost = cost > rest / 2 ? cost : rest / 2;
-        if (tune->of[candidate].samples == 0) {
-            tune->of[candidate].cost = cost;
-        }
+    if (more < -CLEARLY && turn->limit <= told->closed / PROBE_FEW) {
+        tune->check = true;
+        return false;
     }
-    tune->of[candidate].told++;
+    tune->lost += lost < CHANCE_MAX ? lost : CHANCE_MAX;
+    if (more > CLEARLY) {
+        tune->of[candidate].suspect++;
+        if (tune->of[candidate].suspect >= 2) {
+            tune->alive &= (uint8_t) ~(1u << candidate);
+        }
+        return true;
+    }
+    if (more > CLEARLY / 2) {
+        return true;
+    }
+    tune->of[candidate].suspect = 0;
+    tune->of[candidate].probe = turn->limit * (more > CLEARLY / 8 ? 2 : 8);
+    if (tune->of[candidate].probe > told->closed / 2) {
+        tune->of[candidate].probe = UINT32_MAX;
+    }
+    return false;
+}
+
+/* What a burst tells. Returns whether the turn is over. */
+static bool judge_burst(regx_tune_t *tune, const regx_turn_t *turn, const regx_told_t *told)
+{
+    const unsigned candidate = turn->candidate;
+
+    if (told->messages > turn->limit) {
+        return judge_probe(tune, turn, told);
+    }
+    const bool over = !tune->check;
+
+    tune->check = false;
+    tune->of[candidate].probe = UINT32_MAX;
+    add_sample(tune, candidate, told->cost, told->closed);
     find_base(tune);
-    drop(tune, candidate, cost);
+    drop(tune, candidate);
+    return over;
 }
 
 /* If it told nothing, its candidate has another turn. */
 static void end_turn(regx_tune_t *tune, const regx_turn_t *turn, const regx_told_t *told)
 {
     tune->messages += told->messages;
-    tune->of[turn->candidate].bytes += told->own;
+    tune->of[turn->candidate].bytes += told->messages > turn->limit ? 0 : told->own;
     tune->of[turn->rest].bytes += told->bytes - told->own;
     /* The winner may fail once. */
     give_up(tune, tune->failures > 0 ? told->failed : told->failed & ~(1u << tune->winner));
@@ -334,10 +376,9 @@ static void end_turn(regx_tune_t *tune, const regx_turn_t *turn, const regx_told
             return;
         }
         tune->failures = 0;
-        if (tune->burst) {
-            judge_burst(tune, turn, told);
-        } else if (!judge_alone(tune, turn->candidate, told->cost)) {
-            return; /* the run goes on */
+        if (tune->burst ? !judge_burst(tune, turn, told)
+                        : !judge_alone(tune, turn->candidate, told->cost)) {
+            return; /* it goes on */
         }
     }
     advance(tune);
@@ -384,11 +425,10 @@ regx_turn_t regx_tune_next(regx_tune_t *tune)
     }
     if (tune->trying) {
         turn.trial = true;
-        turn.candidate = (uint8_t)whose(tune);
+        turn.candidate = tune->check ? tune->base : (uint8_t)whose(tune);
         turn.rest = tune->base;
-        if (turn.candidate != turn.rest && tune->of[turn.rest].cost > 0 &&
-            (tune->of[turn.candidate].told == 0 || tune->of[turn.candidate].suspect > 0)) {
-            turn.limit = REGX_TUNE_PROBE;
+        if (tune->burst && turn.candidate != turn.rest && tune->of[turn.rest].samples > 0) {
+            turn.limit = tune->of[turn.candidate].probe;
         }
     }
     return turn;

@@ -39,7 +39,7 @@ typedef struct table {
 
 /* How a program runs: bursts of so many messages, each followed by a computation, of which every
  * `steps`-th is long. */
-typedef enum kind { ALONE, BURSTS, ALWAYS } kind_t;
+typedef enum kind { ALONE, BURSTS, INTERRUPTED, ALWAYS } kind_t;
 
 typedef struct program {
     const char *name;
@@ -54,7 +54,7 @@ typedef struct program {
     unsigned uneven;  /* and those of a burst, all together, by up to so many percent */
 } program_t;
 
-enum { AUTO = -1, SEEDS = 10 };
+enum { AUTO = -1, SEEDS = 40 };
 
 /* A figure that scatters, the same in each run. */
 static uint32_t scatter(uint32_t seed, uint32_t index)
@@ -201,6 +201,7 @@ static const program_t programs[] = {
     {"bursts of 64", BURSTS, 64, .noise = 0},
     {"bursts of 64, noise", BURSTS, 64, .noise = 20, .interrupted = true},
     {"bursts of 64, uneven", BURSTS, 64, .noise = 20, .uneven = 10},
+    {"bursts of 64, hiccups", INTERRUPTED, 64, .noise = 10, .hiccups = true},
     {"8 open", ALWAYS, 8, .noise = 0},
     {"64 open, noise", ALWAYS, 64, .noise = 20},
     {"bursts of 64, computes", BURSTS, 64, .computes = 100000, .noise = 10}};
@@ -225,21 +226,23 @@ static void check(unsigned messages, unsigned swap, int64_t limit, kind_t kind, 
         if (program->kind != kind) {
             continue;
         }
-        for (uint32_t seed = 0; seed < SEEDS; seed++) {
+        const uint32_t seeds = kind == ALONE ? SEEDS / 4 : SEEDS; /* bursts are fewer */
+
+        for (uint32_t seed = 0; seed < seeds; seed++) {
             int64_t takes = 0;
 
             lost += regret(table, program, messages, swap != never ? swap + 97 * seed : never, seed,
                            prior, &takes);
             prior_takes += takes;
         }
-        if (prior_takes > prior_limit * SEEDS) {
+        if (prior_takes > prior_limit * seeds) {
             continue;
         }
         tried++;
-        if (lost > limit * SEEDS) {
+        if (lost > limit * seeds) {
             failed++;
             print_error("%u messages, %s, %s, prior %u: %d.%d %% slower\n", messages, table->name,
-                        program->name, prior, (int)(lost / SEEDS / 10), (int)(lost / SEEDS % 10));
+                        program->name, prior, (int)(lost / seeds / 10), (int)(lost / seeds % 10));
         }
     }
     assert_true(tried > 0);
@@ -275,10 +278,10 @@ static void a_hundred_messages_in_bursts_follow_the_prior(void **state)
 }
 
 /* As many as a benchmark sends of one size. All that a trial finds out is that others are worse. */
-static void fourteen_hundred_in_bursts_with_the_best_prior_lose_six_percent(void **state)
+static void fourteen_hundred_in_bursts_with_the_best_prior_lose_five_percent(void **state)
 {
     (void)state;
-    check(1400, never, 60, BURSTS, 1000);
+    check(1400, never, 50, BURSTS, 1000);
 }
 
 static void ten_thousand_messages_in_bursts_lose_three_percent(void **state)
@@ -288,10 +291,17 @@ static void ten_thousand_messages_in_bursts_lose_three_percent(void **state)
     check(10000, never, 50, BURSTS, 2000);
 }
 
-static void ten_thousand_messages_without_a_pause_lose_eight_percent(void **state)
+/* An interruption that falls on a trial is no reason to leave the best. */
+static void interrupted_bursts_with_the_best_prior_lose_three_percent(void **state)
 {
     (void)state;
-    check(10000, never, 80, ALWAYS, 1500);
+    check(10000, never, 30, INTERRUPTED, 1000);
+}
+
+static void ten_thousand_messages_without_a_pause_lose_six_percent(void **state)
+{
+    (void)state;
+    check(10000, never, 60, ALWAYS, 1500);
 }
 
 static void costs_may_change_in_the_middle(void **state)
@@ -316,10 +326,11 @@ int main(void)
         cmocka_unit_test_setup(a_hundred_lone_messages_lose_a_tenth_if_the_prior_waits, begin),
         cmocka_unit_test_setup(ten_thousand_lone_messages_lose_three_percent, begin),
         cmocka_unit_test_setup(a_hundred_messages_in_bursts_follow_the_prior, begin),
-        cmocka_unit_test_setup(fourteen_hundred_in_bursts_with_the_best_prior_lose_six_percent,
+        cmocka_unit_test_setup(fourteen_hundred_in_bursts_with_the_best_prior_lose_five_percent,
                                begin),
         cmocka_unit_test_setup(ten_thousand_messages_in_bursts_lose_three_percent, begin),
-        cmocka_unit_test_setup(ten_thousand_messages_without_a_pause_lose_eight_percent, begin),
+        cmocka_unit_test_setup(interrupted_bursts_with_the_best_prior_lose_three_percent, begin),
+        cmocka_unit_test_setup(ten_thousand_messages_without_a_pause_lose_six_percent, begin),
         cmocka_unit_test_setup(costs_may_change_in_the_middle, begin),
     };
 
