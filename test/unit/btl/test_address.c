@@ -51,13 +51,22 @@ bool regx_compat_same_node(const opal_proc_t *proc)
     return false;
 }
 
-char *opal_get_proc_hostname(const opal_proc_t *proc)
+static char *host_of(const opal_proc_t *proc)
 {
     static char host[] = "node7";
 
     (void)proc;
     return host;
 }
+
+#if OPAL_MAJOR_VERSION >= 5
+char *(*opal_get_proc_hostname)(const opal_proc_t *proc) = host_of;
+#else
+char *opal_get_proc_hostname(const opal_proc_t *proc)
+{
+    return host_of(proc);
+}
+#endif
 
 void regx_compat_say(const char *text)
 {
