@@ -3,6 +3,7 @@
 
 #include <netinet/in.h>
 #include <poll.h>
+#include <stdio.h>
 #include <unistd.h>
 
 static void deliver(void *context, uint64_t sender, uint8_t tag, const void *data, size_t length)
