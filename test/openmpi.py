@@ -3,8 +3,9 @@
 
 MPI_Init hands an event to ORTE's thread: a callback in Open MPI's PMIx component. MPI_Finalize
 unloads that component before it ends the thread. If the machine is so busy that the thread has not
-run in between, it then jumps to where the callback was; or it is in a function that the callback
-called, and returns to there. See open-mpi/ompi#10117. A job that died so says nothing about regx.
+run in between, it then jumps to where the callback was. Or it is in a function that the callback
+called, and returns to there, or calls a function of the component whose address it was given. See
+open-mpi/ompi#10117. A job that died so says nothing about regx.
 
 A backtrace shows both the jump, since the place of the crash is the address that failed, and the
 thread. But Open MPI can print one only if another library has been loaded to where the component
@@ -24,6 +25,8 @@ PAGE = 4096
 # x86-64: event_assign's fifth argument, a function of the same library.
 CALLBACK = re.compile(r"lea .*,%r8 +# ([0-9a-f]+)\b.*\n(?:.*\n){0,2}.*call .*<event_assign@plt>")
 AFTER_CALL = re.compile(r"\tcall +.*\n +([0-9a-f]+):")
+ADDRESS_TAKEN = re.compile(r"\tlea +\S*\(%rip\),.*# ([0-9a-f]+)\b")
+FRAME = re.compile(r"pc=([0-9a-f]+)\.\.([0-9a-f]+)$", re.M)
 CRASH = re.compile(r"^\[.*\] \*\*\* Process received signal \*\*\*$", re.M)
 SIGNAL = re.compile(r"^\[.*\] Signal: (.*)$", re.M)
 CODE = re.compile(r"^\[.*\] Signal code: (.*)$", re.M)
@@ -36,13 +39,10 @@ MAIN_THREAD = re.compile(r"\((?:P?MPI_|__libc_start)")
 
 @dataclass(frozen=True)
 class Callback:
-    """Where it is in a page: its first instruction, and those that it goes on with after a call."""
+    """Where it is in a page: its first instruction, and all places that the thread may go to while
+    it is under way."""
     begin: int
-    returns: tuple[int, ...]
-
-    @property
-    def places(self) -> set[int]:
-        return {self.begin, *self.returns}
+    places: frozenset[int]
 
 
 def output(*command: str | Path) -> str:
@@ -50,13 +50,20 @@ def output(*command: str | Path) -> str:
 
 
 def callback(component: Path, begin: int) -> Callback:
-    """The one of a component that begins there. It has no symbol: its unwind table says where it
-    ends."""
-    frame = re.search(rf"pc=0*{begin:x}\.\.0*([0-9a-f]+)$",
-                      output("readelf", "--debug-dump=frames", component), re.M)
-    end = int(frame[1], 16) if frame else begin
-    code = output("objdump", "-d", f"--start-address={begin}", f"--stop-address={end}", component)
-    return Callback(begin % PAGE, tuple(int(place, 16) % PAGE for place in AFTER_CALL.findall(code)))
+    """The one of a component that begins there. It and the functions that it hands out have no
+    symbols: the unwind table says where they begin and end."""
+    table = output("readelf", "--debug-dump=frames", component)
+    ends = {int(first, 16): int(last, 16) for first, last in FRAME.findall(table)}
+    ends.setdefault(begin, begin)
+    places: set[int] = set()
+    functions = [begin]
+    for function in functions:
+        code = output("objdump", "-d", f"--start-address={function}",
+                      f"--stop-address={ends[function]}", component)
+        places |= {function, *(int(place, 16) for place in AFTER_CALL.findall(code))}
+        taken = {int(place, 16) for place in ADDRESS_TAKEN.findall(code)}
+        functions += sorted(taken & {*ends} - {*functions})
+    return Callback(begin % PAGE, frozenset(place % PAGE for place in places))
 
 
 @functools.cache

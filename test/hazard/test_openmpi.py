@@ -11,8 +11,9 @@ from job import Job
 from launch import Build, Mpi, Reruns
 
 # Preloaded: ORTE's thread runs the callback of Open MPI's PMIx component only when the process is
-# about to end that thread, which is after the component was unloaded; or, if WITHIN is defined, the
-# callback runs at once and its first call takes until then.
+# about to end that thread, which is after the component was unloaded. If WITHIN is defined, the
+# callback runs at once and its first call takes until then. If HANDLER is defined, the event handler
+# that it calls does: this one looks into the environment before it calls the component back.
 LATE = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -35,7 +36,7 @@ static void until_ending(void)
 
 static void late(int fd, short what, void *argument)
 {
-#ifndef WITHIN
+#ifdef BEFORE
     until_ending();
 #endif
     callback(fd, what, argument);
@@ -54,6 +55,18 @@ int pthread_mutex_lock(pthread_mutex_t *mutex)
         until_ending();
     }
     return next(mutex);
+}
+#endif
+
+#ifdef HANDLER
+char *getenv(const char *name)
+{
+    char *(*next)(const char *) = dlsym(RTLD_NEXT, "getenv");
+
+    if (!strcmp(name, "OMPI_SHOW_MODEL_CALLBACK")) {
+        until_ending();
+    }
+    return next(name);
 }
 #endif
 
@@ -126,7 +139,7 @@ def broadcast(mpi: Mpi, *within: object, btl: str = "regx") -> Job:
 
 
 @pytest.mark.parametrize("btl", ["vader,self", "regx"])
-@pytest.mark.parametrize("where", ["before", "within"])
+@pytest.mark.parametrize("where", ["before", "within", "handler"])
 def test_open_mpis_own_crash_in_finalize_is_recognised(mpi: Mpi, build: Build, tmp_path: Path,
                                                        where: str, btl: str) -> None:
     """It comes with vader alone as with regx, when all else has been done."""
@@ -169,7 +182,7 @@ FIRST = ('mkdir "$1.$OMPI_COMM_WORLD_RANK" 2>/dev/null && export LD_PRELOAD="$1"
 def test_a_job_that_open_mpi_ended_is_run_again(
         mpi: Mpi, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     """What the second run says and leaves counts, and nothing of the first."""
-    late = library(tmp_path_factory.mktemp("late"), LATE)
+    late = library(tmp_path_factory.mktemp("late"), f"#define BEFORE\n{LATE}")
     kept = tmp_path / "kept"
     kept.write_text("of the test")
     with pytest.warns(UserWarning, match="died in its own MPI_Finalize"):
@@ -182,7 +195,7 @@ def test_a_job_that_open_mpi_ended_is_run_again(
 def test_too_many_such_jobs_are_a_failure(
         mpi: Mpi, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     mpi.reruns = Reruns(jobs=199, commands=["mpirun of another test"] * 3)
-    late = library(tmp_path_factory.mktemp("late"), LATE)
+    late = library(tmp_path_factory.mktemp("late"), f"#define BEFORE\n{LATE}")
     with pytest.raises(pytest.fail.Exception, match="too often: 4 of 200 jobs; first: mpirun"):
         broadcast(mpi, "sh", "-c", FIRST, "sh", late, tmp_path)
 
