@@ -6,12 +6,15 @@
  * under it are short: no call into Open MPI, no copy of more than an eager message (but
  * see transport/rkey_table.h), no wait.
  *
- * Lock order, outermost first: rendezvous engine or one-sided operations, connection, then any one
- * of the leaves (pool, registration cache, shared memory's lists, the rkey table). While a path is
- * made, the multiplexer's connection lock is held over the path's own. No leaf is taken under
- * another leaf. Nor are two that are always real, since other threads than the job's come by them:
- * the notifier's for arming (registration/uffd_ranges.c), and the one that fork takes
- * (registration/notifier.c). A third is outside of all: `closing` of btl/component.h.
+ * Lock order, outermost first:
+ *   1. `closing` of btl/component.h. Always real.
+ *   2. the rendezvous engine's, or that of one-sided operations
+ *   3. a connection's. While a path is made, the multiplexer's is held over the path's own.
+ *   4. the leaves, of which a thread holds one at a time: the pool's, the registration cache's, the
+ *      rkey table's, shared memory's lists (landing.h, owned.h), a module's endpoints
+ *      (btl/module.h), a device's connections (verbs/verbs.h). Two leaves are always real, since
+ *      threads that are not the job's take them: the notifier's for arming
+ *      (registration/uffd_ranges.c), and the one that fork takes (registration/notifier.c).
  */
 #ifndef REGX_BASE_LOCK_H
 #define REGX_BASE_LOCK_H

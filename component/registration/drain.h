@@ -9,9 +9,9 @@
  * the receiver reads. Hooks call wait before they log a change and before it is made. One drain per
  * process, shared by all caches.
  *
- * Who drives the transfer meanwhile. A hook runs inside the program's munmap, madvise or free,
- * perhaps under malloc's lock, perhaps within MPI. So it cannot drive anything by itself: progress
- * allocates, and takes locks that this thread may hold. A thread of the drain's own, the helper,
+ * Who drives the transfer meanwhile. A hook runs inside the program's munmap, madvise or free. The
+ * thread may hold malloc's lock, or one of MPI's. Progress allocates and takes such locks, so a
+ * hook cannot call it. A thread of the drain's own, the helper,
  * calls progress as long as somebody waits, and else sleeps. Therefore the owner makes its locks
  * real before it opens a drain, whatever thread level the program asked for.
  *

@@ -119,8 +119,8 @@ struct regx_monitor {
      * allocates nothing. NULL: changes are logged before they happen, there is nothing to ask. */
     bool (*valid)(regx_monitor_t *monitor, uintptr_t start, uintptr_t end);
 
-    /* Where `valid` asks nothing but regx_uffd_is_idle of this one, which a hit then asks itself.
-     */
+    /* Not NULL: `valid` is regx_uffd_is_idle of this one and nothing more. A hit then calls that
+     * directly, which saves a call through a pointer. */
     const struct regx_uffd *query;
 
     /* Makes changes of that range known from now on. Called before pinning, with no lock of the

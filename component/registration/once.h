@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Registrations that serve one use each: all of them with backend none, with a cache those that are
- * not kept. They are pinned as long as they last, so it is bounded how many bytes of them there are
- * at a time: a message that finds no room goes by bounce, while the kernel ends processes if more
- * is pinned than the machine can spare. What is kept has a budget of its own (cache.h), and what
- * lasts is the program's own choice: it is not refused for want of room, and takes none.
+ * not kept. They are pinned as long as they last, so their bytes are bounded: a message that finds
+ * no room goes by bounce. Without a bound the kernel would end processes when more is pinned than
+ * the machine can spare. What is kept has a budget of its own (cache.h). What lasts is the
+ * program's own choice: it is not refused for want of room, and takes none.
  */
 #ifndef REGX_REGISTRATION_ONCE_H
 #define REGX_REGISTRATION_ONCE_H

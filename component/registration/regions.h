@@ -108,8 +108,8 @@ typedef struct regx_index {
     uintptr_t longest; /* no region is longer, nor was */
 } regx_index_t;
 
-/* Where somebody is who goes round all regions; at first {0}. Good whatever happens to the index:
- * at worst it is some regions further on. */
+/* A position in a walk over all regions, which begins with {0}. Valid whatever happens to the index
+ * in between: at worst the walk skips some regions. */
 typedef struct regx_index_cursor {
     size_t block;
     uint32_t entry;
@@ -131,9 +131,9 @@ uint32_t regx_index_exact(const regx_index_t *index, uintptr_t start, uintptr_t 
 /* The region there, and on to the next one; after the last comes the first. 0: there is none. */
 uint32_t regx_index_next(const regx_index_t *index, regx_index_cursor_t *place);
 
-/* Removes what overlaps the range, *most regions at the most, calling `removed` with up to a block
- * of them at a time. false: there may be more. *most is less afterwards, by the regions, and by the
- * blocks that were looked at as far as these took as long. */
+/* Removes at most *max regions that overlap the range, and calls `removed` with up to a block of
+ * them at a time. Takes from *max how many were removed; blocks that were only looked at count in
+ * proportion to their time. false: there may be more. */
 typedef void (*regx_index_removed_t)(void *context, const uint32_t *numbers, uint32_t count);
 bool regx_index_cut(regx_index_t *index, uintptr_t start, uintptr_t end, size_t *max,
                     regx_index_removed_t removed, void *context);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * How threads of our own sleep and are woken, and the system calls that they make by themselves:
- * for threads that others wait for nobody can have wrapped these. (A tracer's read() or poll(),
- * preloaded, may take a lock or allocate.)
+ * How threads of our own sleep and are woken. They make system calls directly instead of through
+ * libc: a preloaded tracer may wrap read() or poll(), and take a lock or allocate there, while
+ * another thread waits for ours.
  */
 #ifndef REGX_REGISTRATION_THREAD_H
 #define REGX_REGISTRATION_THREAD_H

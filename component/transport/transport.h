@@ -260,8 +260,8 @@ typedef struct regx_transport_ops {
     regx_status_t (*connect)(regx_transport_t *transport, uint64_t peer, bool same_node,
                              const void *address, size_t length, regx_conn_t **conn);
     /* Ends the connection and frees it. Frames that were accepted are still delivered, where the
-     * wire can. The done of what is pending is called from here, with REGX_FAILED. verbs may wait
-     * up to 0.1 s for a write that is under way. */
+     * wire can. The done of what is pending is called from here, with REGX_FAILED. A device's
+     * transport may wait up to 0.1 s for a write that is under way. */
     void (*disconnect)(regx_conn_t *conn);
     /* A hint: a small frame will be sent to this peer in a moment. May be NULL. */
     void (*warm)(regx_conn_t *conn);

@@ -9,15 +9,12 @@
 #include "transport/rkey_table.h"
 #include "transport/shm/shm_internal.h"
 
-/* The first frame; as lock_attached, but called with the lock held. */
-static __attribute__((noinline)) regx_status_t attach_or_unlock(regx_shm_conn_t *conn)
+/* What the caller is told of a peer that could not be attached. No lock is held. */
+static __attribute__((noinline)) regx_status_t not_attached(regx_shm_conn_t *conn,
+                                                            regx_status_t status)
 {
     const regx_transport_config_t *config = &regx_shm_of(conn->super.transport)->config;
-    const regx_status_t status = regx_shm_attach_locked(conn);
 
-    if (status != REGX_OK) {
-        regx_unlock(&conn->lock);
-    }
     return status == REGX_UNREACHABLE && config->refused != NULL ? config->refused(&conn->super)
                                                                  : status;
 }
@@ -25,8 +22,17 @@ static __attribute__((noinline)) regx_status_t attach_or_unlock(regx_shm_conn_t 
 /* Locks the connection, attached. On any answer but REGX_OK it is not locked. */
 static inline regx_status_t lock_attached(regx_shm_conn_t *conn)
 {
+    regx_status_t status = REGX_OK;
+
     regx_lock(&conn->lock);
-    return conn->state == REGX_SHM_ATTACHED ? REGX_OK : attach_or_unlock(conn);
+    if (conn->state != REGX_SHM_ATTACHED) {
+        status = regx_shm_attach_locked(conn);
+        if (status != REGX_OK) {
+            regx_unlock(&conn->lock);
+            status = not_attached(conn, status);
+        }
+    }
+    return status;
 }
 
 static void count_sent(const regx_shm_t *shm, size_t bytes)
