@@ -505,7 +505,7 @@ void regx_autotune_leave(const regx_trial_t *trial, uint64_t length, bool went)
     }
     segment->open--;
     if (segment->before > 0) {
-        if (--segment->before == 0 && segment->timed) {
+        if (--segment->before == 0 && (segment->timed || segment->burst)) {
             segment->began = regx_now_ns();
         }
         return;

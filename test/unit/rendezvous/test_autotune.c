@@ -173,6 +173,17 @@ static void trials_become_rarer_while_the_winner_stays(void **state)
     }
 }
 
+/* What is always open is measured outside of a trial as in one: nothing has become slower. */
+static void a_stream_without_a_pause_waits_for_the_next_trial(void **state)
+{
+    (void)state;
+    cost(15, 30, 100);
+    stream(6000, WINDOW, 64 * KIB);
+    again();
+    stream(20000, WINDOW, 64 * KIB);
+    assert_true(tried < 2000);
+}
+
 static void the_winner_may_change(void **state)
 {
     (void)state;
@@ -274,6 +285,7 @@ int main(void)
         cmocka_unit_test_setup(a_message_that_never_closes_does_not_stop_trials, begin),
         cmocka_unit_test_setup(lengths_within_a_class_may_differ, begin),
         cmocka_unit_test_setup(trials_become_rarer_while_the_winner_stays, begin),
+        cmocka_unit_test_setup(a_stream_without_a_pause_waits_for_the_next_trial, begin),
         cmocka_unit_test_setup(the_winner_may_change, begin),
         cmocka_unit_test_setup(an_outlier_does_not_count, begin),
         cmocka_unit_test_setup(size_classes_are_independent, begin),
