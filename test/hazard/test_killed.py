@@ -32,7 +32,7 @@ def ends(mpi: Mpi, folder: Path, how: str, ranks: int, regx: dict[str, object], 
               **options)
     assert job.status != 0, str(job)
     assert memory.left() == "", f"left: {memory.left()}\n{job}"
-    for bad in ("wrong", "received signal"):
+    for bad in ("wrong", "FATAL", "received signal"):  # the second is ob1 that ends without a reason
         assert bad not in job.stderr, str(job)
     assert len(job.complaints) < ranks and len(lost(job)) == len(job.complaints), str(job)
     if how in ("kill", "mpirun"):
