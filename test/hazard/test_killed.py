@@ -39,7 +39,8 @@ def ends(mpi: Mpi, folder: Path, how: str, ranks: int, regx: dict[str, object], 
     assert len(job.complaints) < ranks and len(lost(job)) == len(job.complaints), str(job)
     if how in ("kill", "mpirun"):
         ended, under_way = map(int, noted.read_text().split())
-        assert ended == after and under_way > 0, f"not in the middle: {noted.read_text()}\n{job}"
+        # To and from the last rank, which waits for that.
+        assert ended == after and under_way >= 2, f"not in the middle: {noted.read_text()}\n{job}"
     return job
 
 
@@ -80,27 +81,31 @@ def test_a_job_that_ends_at_its_end_leaves_nothing(mpi: Mpi, tmp_path: Path, how
     assert job.status in (KILLED, 255), str(job)
 
 
-# Where one is killed: at its nth system call of that name, before the kernel does it.
+# Where one is killed: at its nth system call of that name, before the kernel does it; and whether it
+# has moved a piece of a message by one of those before.
 MOMENTS = [
-    ("posix", "fallocate", 1), ("posix", "fallocate", 3),  # it makes shared memory
-    ("sysv", "shmget", 2), ("sysv", "shmget", 3),  # from there to shmctl one is left (segment.h)
-    ("posix", "process_vm_readv", 1),  # it asks whether it may copy
-    ("posix", "process_vm_readv", 5), ("posix", "process_vm_readv", 20),  # and copies
-    ("tcp", "listen", 1), ("tcp", "sendmsg", 3), ("tcp", "sendmsg", 60)]
+    ("posix", "fallocate", 1, False), ("posix", "fallocate", 3, False),  # it makes shared memory
+    ("sysv", "shmget", 2, False), ("sysv", "shmget", 3, False),  # see segment.h: one may be left
+    ("posix", "process_vm_readv", 3, False),  # it asks whether it may copy: of each peer, and again
+    ("posix", "process_vm_readv", 9, True),  # of two peers' messages it copies 16 pieces and more
+    ("tcp", "listen", 1, False), ("tcp", "sendmsg", 3, False), ("tcp", "sendmsg", 60, True)]
 
 
-@pytest.mark.parametrize(("wire", "call", "count"), MOMENTS)
+@pytest.mark.parametrize(("wire", "call", "count", "moves"), MOMENTS)
 def test_a_rank_is_killed_at_a_system_call(mpi: Mpi, tmp_path: Path, wire: str, call: str,
-                                           count: int) -> None:
+                                           count: int, moves: bool) -> None:
     if call == "process_vm_readv" and process_vm_is_refused():
         pytest.skip("process_vm_readv is refused")
     trace = tmp_path / "trace"
     inject = f"inject={call}:signal=SIGKILL:when={count}"
-    job = ends(mpi, tmp_path, "none", 8, {"uct_tls": wire, "rendezvous": "read"}, within=[
+    ranks, size = (3, 16 << 20) if moves else (8, 2 << 20)
+    job = ends(mpi, tmp_path, "none", ranks, {"uct_tls": wire, "rendezvous": "read"}, size, within=[
         "sh", "-c", '[ "$OMPI_COMM_WORLD_RANK" = 1 ] || exec "$@"; '
         f'exec strace -qq -o {trace} -e trace={call} -e {inject} "$@"', "sh"])
     calls = trace.read_text().splitlines()
     assert len(calls) == count + 1 and calls[-1] == "+++ killed by SIGKILL +++", f"{calls}\n{job}"
+    moved = [int(line.rsplit("=", 1)[1].split()[0]) for line in calls[:-2]]
+    assert not moves or max(moved) > 32768, f"no piece of a message yet: {calls}\n{job}"
     assert job.status in (KILLED, 255) and job.stdout == "", str(job)
 
 

@@ -4,9 +4,11 @@
  *
  *     ending HOW [SIZE AFTER FILE [owned]]
  *
- * Every rank has messages of SIZE bytes under way to and from every other. As soon as AFTER of rank 1's
- * have ended, it ends, and writes to FILE before that how many have and how many have not. What any
- * rank has received is checked, also after that. HOW:
+ * Every rank has messages of SIZE bytes under way to and from every other. As soon as AFTER of
+ * rank 1's have ended, it ends, and writes to FILE before that how many have and how many have not.
+ * With FILE some never have: the last rank begins its transfers with rank 1 only when that has
+ * written the file and ended, or killed mpirun. What any rank has received is checked, also after
+ * that. HOW:
  *
  *     abort     MPI_Abort
  *     kill      it is killed
@@ -31,6 +33,7 @@
 enum { SEED = 26, VICTIM = 1, LONG = 16 << 20 };
 
 static int rank, ranks;
+static int lock = -1; /* on FILE */
 static size_t size = LONG;
 static bool owned;
 static const char *how, *file;
@@ -60,7 +63,7 @@ static uint64_t key(int from, int to)
     return stamp_key(SEED, 0, from, to);
 }
 
-static void start(void)
+static void make_buffers(void)
 {
     buffers = calloc(2 * (size_t)ranks, sizeof(*buffers));
     requests = calloc(2 * (size_t)ranks, sizeof(MPI_Request));
@@ -76,17 +79,33 @@ static void start(void)
             stamp_fill(buffers[ranks + peer], size, key(rank, peer), 0);
         }
     }
+}
+
+static void receive_from(int peer)
+{
+    MPI_Irecv(buffers[peer], (int)size, MPI_BYTE, peer, CHECK_TAG, MPI_COMM_WORLD, &requests[peer]);
+}
+
+static void send_to(int peer)
+{
+    MPI_Isend(buffers[ranks + peer], (int)size, MPI_BYTE, peer, CHECK_TAG, MPI_COMM_WORLD,
+              &requests[ranks + peer]);
+}
+
+/* With all but the one that is left out. */
+static void start(int left_out)
+{
     for (int peer = 0; peer < ranks; peer++) {
-        if (peer != rank) {
-            MPI_Irecv(buffers[peer], (int)size, MPI_BYTE, peer, CHECK_TAG, MPI_COMM_WORLD,
-                      &requests[peer]);
+        if (peer != rank && peer != left_out) {
+            receive_from(peer);
         }
     }
     for (int by = 1; by < ranks; by++) { /* not all to the same one first */
         const int peer = (rank + by) % ranks;
 
-        MPI_Isend(buffers[ranks + peer], (int)size, MPI_BYTE, peer, CHECK_TAG, MPI_COMM_WORLD,
-                  &requests[ranks + peer]);
+        if (peer != left_out) {
+            send_to(peer);
+        }
     }
 }
 
@@ -136,6 +155,7 @@ static void end_here(void)
         MPI_Abort(MPI_COMM_WORLD, 7);
     } else if (is("mpirun")) {
         kill(getppid(), SIGKILL);
+        flock(lock, LOCK_UN);
     } else {
         raise(SIGKILL);
     }
@@ -143,11 +163,11 @@ static void end_here(void)
 
 /* Rank 1 locks the file, before MPI_Init, through which nobody gets without it. The lock ends with
  * the process. */
-static int lock_if_victim(void)
+static void lock_if_victim(void)
 {
-    const int lock = open(file, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     const char *me = getenv("OMPI_COMM_WORLD_RANK");
 
+    lock = open(file, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (lock < 0 || me == NULL) {
         fprintf(stderr, "wrong: %s cannot be opened, or no rank is known\n", file);
         exit(CHECK_FAILED);
@@ -156,16 +176,13 @@ static int lock_if_victim(void)
         fprintf(stderr, "wrong: %s cannot be locked\n", file);
         exit(CHECK_FAILED);
     }
-    return lock;
 }
 
-static void be_gone(int lock)
+/* Until it has ended, or says that this one may go on. */
+static void wait_for_victim(void)
 {
     char byte;
 
-    if (rank == VICTIM) {
-        end_here();
-    }
     if (flock(lock, LOCK_SH) != 0 || pread(lock, &byte, 1, 0) != 1) {
         check_fail("rank %d has not locked %s", VICTIM, file);
     }
@@ -173,7 +190,7 @@ static void be_gone(int lock)
 
 int main(int argc, char **argv)
 {
-    int after = 1, lock = -1;
+    int after = 1;
 
     if (argc >= 5) {
         size = strtoul(argv[2], NULL, 0);
@@ -182,8 +199,9 @@ int main(int argc, char **argv)
         owned = argc == 6 && strcmp(argv[5], "owned") == 0;
     }
     how = argc > 1 ? argv[1] : "";
-    if (is("gone")) {
-        lock = lock_if_victim();
+    const bool locks = file != NULL && (is("gone") || is("kill") || is("mpirun"));
+    if (locks) {
+        lock_if_victim();
     }
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -191,13 +209,24 @@ int main(int argc, char **argv)
     const int all = 2 * (ranks - 1);
     const bool at_end = is("finalize") || is("none");
 
-    if (argc < 2 || argc == 3 || argc == 4 || after < 0 || after >= all) {
+    const bool waits = locks && !is("gone") && rank == ranks - 1;
+
+    if (argc < 2 || argc == 3 || argc == 4 || after < 0 || after >= all || (locks && ranks < 3)) {
         check_fail("how to end; size, how many of %d messages to wait for and a file", all);
     }
-    if (is("gone")) {
-        be_gone(lock);
+    if (is("gone") && rank == VICTIM) {
+        end_here();
     }
-    start();
+    if (is("gone")) {
+        wait_for_victim();
+    }
+    make_buffers();
+    start(waits ? VICTIM : rank);
+    if (waits) {
+        wait_for_victim();
+        receive_from(VICTIM);
+        send_to(VICTIM);
+    }
     if (rank == VICTIM && !at_end) {
         wait_for(after);
         note(after);
