@@ -96,12 +96,13 @@ def test_a_rank_is_killed_at_a_system_call(mpi: Mpi, tmp_path: Path, wire: str, 
                                            count: int, moves: bool) -> None:
     if call == "process_vm_readv" and process_vm_is_refused():
         pytest.skip("process_vm_readv is refused")
+    # -DDD: mpirun does not end strace before it has written its last line; the watchdog waits for it.
     trace = tmp_path / "trace"
     inject = f"inject={call}:signal=SIGKILL:when={count}"
     ranks, size = (3, 16 << 20) if moves else (8, 2 << 20)
     job = ends(mpi, tmp_path, "none", ranks, {"uct_tls": wire, "rendezvous": "read"}, size, within=[
         "sh", "-c", '[ "$OMPI_COMM_WORLD_RANK" = 1 ] || exec "$@"; '
-        f'exec strace -qq -o {trace} -e trace={call} -e {inject} "$@"', "sh"])
+        f'exec strace -DDD -qq -o {trace} -e trace={call} -e {inject} "$@"', "sh"])
     calls = trace.read_text().splitlines()
     assert len(calls) == count + 1 and calls[-1] == "+++ killed by SIGKILL +++", f"{calls}\n{job}"
     moved = [int(line.rsplit("=", 1)[1].split()[0]) for line in calls[:-2]]
