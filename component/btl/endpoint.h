@@ -23,7 +23,8 @@ struct mca_btl_base_endpoint_t {
     opal_proc_t *proc;
     regx_endpoint_t *next, *previous; /* in module->endpoints */
     _Atomic regx_endpoint_state_t state;
-    bool met; /* Open MPI has not asked for it yet; under the module's lock */
+    bool met;  /* Open MPI has not asked for it yet; under the module's lock */
+    bool lost; /* the transport has told of it; in progress */
     /* Fragments that found no room, oldest first; written under the module's lock. */
     regx_fragment_t *_Atomic queue;
     regx_fragment_t *queue_end;

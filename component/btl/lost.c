@@ -36,6 +36,9 @@ void regx_lost_connection(void *context, uint64_t peer, const char *what)
 
     regx_trace(module->trace, REGX_TRACE_CONNECTION, "rank %u: connection lost (%s)%s",
                (unsigned)peer, what, module->error != NULL ? "" : " while the job ends");
+    if (endpoint != NULL) {
+        endpoint->lost = true;
+    }
     if (module->error != NULL) { /* once the job ends, peers may leave before this process */
         snprintf(line, sizeof(line), "connection to rank %u on %s lost (%s)", (unsigned)peer,
                  host_of(endpoint), what);

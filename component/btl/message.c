@@ -333,6 +333,13 @@ static void take_front(regx_module_t *module, regx_endpoint_t *endpoint)
     atomic_fetch_sub(&module->queued, 1);
 }
 
+/* Whether a fragment that cannot reach its peer waits, until the transport has told why: what Open
+ * MPI does with one that fails says nothing, and ends the job. */
+static bool waits_for_reason(const regx_module_t *module, const regx_endpoint_t *endpoint)
+{
+    return regx_is_heard(module, endpoint) && !endpoint->lost;
+}
+
 /* Sends what waits at one endpoint, in order, until there is no room again. */
 static int send_front(regx_module_t *module, regx_endpoint_t *endpoint)
 {
@@ -344,7 +351,8 @@ static int send_front(regx_module_t *module, regx_endpoint_t *endpoint)
          * stays valid. */
         const regx_status_t status = offer(module, fragment);
 
-        if (status == REGX_AGAIN) {
+        if (status == REGX_AGAIN ||
+            (status == REGX_UNREACHABLE && waits_for_reason(module, endpoint))) {
             break;
         }
         take_front(module, endpoint);

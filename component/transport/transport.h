@@ -270,8 +270,8 @@ typedef struct regx_transport_ops {
 
     /* Sends header (at most 256 bytes) and payload as one frame of at most max_frame bytes.
      * `pack` writes the payload; NULL: the payload lies at `pack_context`, or has no bytes.
-     * REGX_OK: copied; REGX_AGAIN; REGX_UNREACHABLE: the peer cannot be reached; REGX_INVALID: the
-     * frame is too long. */
+     * REGX_OK: copied; REGX_AGAIN; REGX_UNREACHABLE: the peer cannot be reached, and the event
+     * broken comes before or after this; REGX_INVALID: the frame is too long. */
     regx_status_t (*send)(regx_conn_t *conn, uint8_t tag, const void *header, size_t header_length,
                           regx_pack_t pack, void *pack_context, size_t payload_length);
     /* Sends a frame without copying it, if possible. REGX_OK: it was copied, and the memory may be

@@ -2,52 +2,244 @@
 /*
  * A job that ends in the middle of large transfers.
  *
- *     ending abort|kill
+ *     ending HOW [SIZE AFTER FILE [owned]]
  *
- * Every rank has large messages under way to and from every other; when the first of rank 1's has
- * come, rank 1 calls MPI_Abort, or is killed.
+ * Every rank has messages of SIZE bytes under way to and from every other. As soon as AFTER of
+ * rank 1's have ended, it ends, and writes to FILE before that how many have and how many have not.
+ * With FILE some never have: the last rank begins its transfers with rank 1 only when that has
+ * written the file and ended, or killed mpirun. What any rank has received is checked, also after
+ * that. HOW:
+ *
+ *     abort     MPI_Abort
+ *     kill      it is killed
+ *     mpirun    mpirun is killed, and all ranks go on
+ *     finalize  all transfers end, and it is killed while the others are in MPI_Finalize
+ *     gone      it is killed before anybody has sent it anything
+ *     none      all go on to the end, unless somebody else kills one
+ *
+ * owned: the buffers are of MPI_Alloc_mem.
  */
+#define _GNU_SOURCE
+#include <fcntl.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include "check.h"
 
-enum { SIZE = 16 << 20, MOST_RANKS = 8 };
+enum { SEED = 26, VICTIM = 1, LONG = 16 << 20 };
+
+static int rank, ranks;
+static int lock = -1; /* on FILE */
+static size_t size = LONG;
+static bool owned;
+static const char *how, *file;
+/* Of every peer that which it sends to this rank, then that which this rank sends to it. */
+static unsigned char **buffers;
+static MPI_Request *requests;
+
+static bool is(const char *word)
+{
+    return strcmp(how, word) == 0;
+}
+
+static unsigned char *new_buffer(void)
+{
+    unsigned char *buffer = NULL;
+
+    if (!owned) {
+        buffer = check_memory(size);
+    } else if (MPI_Alloc_mem((MPI_Aint)size, MPI_INFO_NULL, &buffer) != MPI_SUCCESS) {
+        check_fail("no memory for %zu bytes", size);
+    }
+    return buffer;
+}
+
+static uint64_t key(int from, int to)
+{
+    return stamp_key(SEED, 0, from, to);
+}
+
+static void make_buffers(void)
+{
+    buffers = calloc(2 * (size_t)ranks, sizeof(*buffers));
+    requests = calloc(2 * (size_t)ranks, sizeof(MPI_Request));
+    if (buffers == NULL || requests == NULL) {
+        check_fail("no memory for %d ranks", ranks);
+    }
+    for (int peer = 0; peer < ranks; peer++) {
+        requests[peer] = requests[ranks + peer] = MPI_REQUEST_NULL;
+        if (peer != rank) {
+            buffers[peer] = new_buffer();
+            memset(buffers[peer], 0, size);
+            buffers[ranks + peer] = new_buffer();
+            stamp_fill(buffers[ranks + peer], size, key(rank, peer), 0);
+        }
+    }
+}
+
+static void receive_from(int peer)
+{
+    MPI_Irecv(buffers[peer], (int)size, MPI_BYTE, peer, CHECK_TAG, MPI_COMM_WORLD, &requests[peer]);
+}
+
+static void send_to(int peer)
+{
+    MPI_Isend(buffers[ranks + peer], (int)size, MPI_BYTE, peer, CHECK_TAG, MPI_COMM_WORLD,
+              &requests[ranks + peer]);
+}
+
+/* With all but the one that is left out. */
+static void start(int left_out)
+{
+    for (int peer = 0; peer < ranks; peer++) {
+        if (peer != rank && peer != left_out) {
+            receive_from(peer);
+        }
+    }
+    for (int by = 1; by < ranks; by++) { /* not all to the same one first */
+        const int peer = (rank + by) % ranks;
+
+        if (peer != left_out) {
+            send_to(peer);
+        }
+    }
+}
+
+static void wait_for(int count)
+{
+    for (int n = 0; n < count; n++) {
+        int ended;
+
+        MPI_Waitany(2 * ranks, requests, &ended, MPI_STATUS_IGNORE);
+        if (ended < ranks) {
+            check_stamp(buffers[ended], size, key(ended, rank), 0, "from another rank");
+        }
+    }
+}
+
+static int under_way(void)
+{
+    int count = 0;
+
+    for (int n = 0; n < 2 * ranks; n++) {
+        int ended = 1;
+
+        if (requests[n] != MPI_REQUEST_NULL) {
+            MPI_Request_get_status(requests[n], &ended, MPI_STATUS_IGNORE);
+        }
+        count += !ended;
+    }
+    return count;
+}
+
+static void note(int ended)
+{
+    FILE *output = file != NULL ? fopen(file, "w") : NULL;
+    const int count = under_way();
+
+    if (output != NULL) {
+        fprintf(output, "%d %d\n", ended, count);
+    }
+    if (output == NULL ? file != NULL : fclose(output) != 0) {
+        check_fail("%s cannot be written", file);
+    }
+}
+
+static void end_here(void)
+{
+    if (is("abort")) {
+        MPI_Abort(MPI_COMM_WORLD, 7);
+    } else if (is("mpirun")) {
+        kill(getppid(), SIGKILL);
+        flock(lock, LOCK_UN);
+    } else {
+        raise(SIGKILL);
+    }
+}
+
+/* Rank 1 locks the file, before MPI_Init, through which nobody gets without it. The lock ends with
+ * the process. */
+static void lock_if_victim(void)
+{
+    const char *me = getenv("OMPI_COMM_WORLD_RANK");
+
+    lock = open(file, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (lock < 0 || me == NULL) {
+        fprintf(stderr, "wrong: %s cannot be opened, or no rank is known\n", file);
+        exit(CHECK_FAILED);
+    }
+    if (atoi(me) == VICTIM && (flock(lock, LOCK_EX) != 0 || write(lock, "locked", 6) != 6)) {
+        fprintf(stderr, "wrong: %s cannot be locked\n", file);
+        exit(CHECK_FAILED);
+    }
+}
+
+/* Until it has ended, or says that this one may go on. */
+static void wait_for_victim(void)
+{
+    char byte;
+
+    if (flock(lock, LOCK_SH) != 0 || pread(lock, &byte, 1, 0) != 1) {
+        check_fail("rank %d has not locked %s", VICTIM, file);
+    }
+}
 
 int main(int argc, char **argv)
 {
-    static unsigned char *buffer[2 * MOST_RANKS];
-    MPI_Request requests[2 * MOST_RANKS];
-    int rank, ranks, first;
+    int after = 1;
 
+    if (argc >= 5) {
+        size = strtoul(argv[2], NULL, 0);
+        after = atoi(argv[3]);
+        file = argv[4];
+        owned = argc == 6 && strcmp(argv[5], "owned") == 0;
+    }
+    how = argc > 1 ? argv[1] : "";
+    const bool locks = file != NULL && (is("gone") || is("kill") || is("mpirun"));
+    if (locks) {
+        lock_if_victim();
+    }
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    if (argc != 2 || ranks > MOST_RANKS) {
-        check_fail("needs abort or kill, and at most %d ranks", MOST_RANKS);
+    const int all = 2 * (ranks - 1);
+    const bool at_end = is("finalize") || is("none");
+
+    const bool waits = locks && !is("gone") && rank == ranks - 1;
+
+    if (argc < 2 || argc == 3 || argc == 4 || after < 0 || after >= all || (locks && ranks < 3)) {
+        check_fail("how to end; size, how many of %d messages to wait for and a file", all);
     }
-    for (int peer = 0; peer < ranks; peer++) {
-        for (int way = 0; way < 2; way++) {
-            int n = way * ranks + peer;
-            buffer[n] = check_memory(SIZE);
-            memset(buffer[n], n, SIZE);
-            requests[n] = MPI_REQUEST_NULL;
-            if (peer != rank && way == 0) {
-                MPI_Irecv(buffer[n], SIZE, MPI_BYTE, peer, 0, MPI_COMM_WORLD, &requests[n]);
-            } else if (peer != rank) {
-                MPI_Isend(buffer[n], SIZE, MPI_BYTE, peer, 0, MPI_COMM_WORLD, &requests[n]);
-            }
-        }
+    if (is("gone") && rank == VICTIM) {
+        end_here();
     }
-    if (rank == 1) {
-        MPI_Waitany(ranks, requests, &first, MPI_STATUS_IGNORE);
-        if (strcmp(argv[1], "abort") == 0) {
-            MPI_Abort(MPI_COMM_WORLD, 7);
-        }
-        raise(SIGKILL);
+    if (is("gone")) {
+        wait_for_victim();
     }
-    MPI_Waitall(2 * ranks, requests, MPI_STATUSES_IGNORE);
-    MPI_Barrier(MPI_COMM_WORLD); /* rank 1 never comes */
+    make_buffers();
+    start(waits ? VICTIM : rank);
+    if (waits) {
+        wait_for_victim();
+        receive_from(VICTIM);
+        send_to(VICTIM);
+    }
+    if (rank == VICTIM && !at_end) {
+        wait_for(after);
+        note(after);
+        end_here();
+        wait_for(all - after);
+    } else {
+        wait_for(all);
+    }
+    check_done(MPI_COMM_WORLD);
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (rank == VICTIM && is("finalize")) {
+        end_here();
+    }
+    MPI_Finalize();
     return 0;
 }

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""One of many is killed: the job ends, nothing is left of it, and nobody has received anything wrong."""
+import contextlib
+import itertools
+import random
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from far import far_hosts
+from job import Job
+from launch import Mpi
+from namespace import SharedMemory, two_hosts
+from skips import process_vm_is_refused
+from tables import words
+
+KILLED = 128 + 9
+LOST = re.compile(r"regx: connection to rank (\d+) on (\S+) lost \(.+\)")
+# Words before a program: mpirun does not see that it is killed, and lets the others live. So it is with
+# programs that are started by a script.
+HIDDEN = ["sh", "-c", f'"$@"; status=$?; [ $status -ne {KILLED} ] || exec tail -f /dev/null; '
+          'exit $status', "sh"]
+
+
+def ends(mpi: Mpi, folder: Path, how: str, ranks: int, regx: dict[str, object], size: int = 2 << 20,
+         after: int = 1, more: Sequence[str] = (), **options: object) -> Job:
+    """A job of which rank 1 ends in the middle of transfers. Whatever regx says is whom it has lost:
+    who lost one ends, and is lost to others."""
+    memory = SharedMemory(folder, size="4G")
+    noted = folder / "noted"
+    job = mpi("ending", how, size, after, noted, *more, ranks=ranks, around=memory.around, regx=regx,
+              **options)
+    assert job.status != 0, str(job)
+    assert memory.left() == "", f"left: {memory.left()}\n{job}"
+    for bad in ("wrong", "FATAL", "received signal"):  # the second is ob1 that ends without a reason
+        assert bad not in job.stderr, str(job)
+    assert len(job.complaints) < ranks and len(lost(job)) == len(job.complaints), str(job)
+    if how in ("kill", "mpirun"):
+        ended, under_way = map(int, noted.read_text().split())
+        # To and from the last rank, which waits for that.
+        assert ended == after and under_way >= 2, f"not in the middle: {noted.read_text()}\n{job}"
+    return job
+
+
+def lost(job: Job) -> list[tuple[int, str]]:
+    """Rank and host of each connection that was lost."""
+    found = [LOST.fullmatch(line) for line in job.complaints]
+    return [(int(match[1]), match[2]) for match in found if match]
+
+
+@pytest.mark.parametrize(("wire", "strategy"), [
+    *itertools.product(["posix", "tcp"], words("rendezvous")), ("sysv", "bounce"), ("sysv", "together")])
+def test_a_killed_rank_of_many_ends_the_job(mpi: Mpi, tmp_path: Path, full: bool, seed: int,
+                                            wire: str, strategy: str) -> None:
+    """All have transfers under way with all. Mostly mpirun ends the others before they find out."""
+    ranks = (64 if full else 16) if wire != "tcp" else 8
+    after = random.Random(f"{seed} {wire} {strategy}").choice([0, 1, ranks // 2])
+    job = ends(mpi, tmp_path, "kill", ranks, {"rendezvous": strategy, "uct_tls": wire,
+                                              "chunk_size": "256K"},
+               size=200_000 if ranks == 64 else 2 << 20, after=after)
+    assert job.status in (KILLED, 255) and job.stdout == "", str(job)
+
+
+def test_a_killed_rank_leaves_nothing_that_was_watched(mpi: Mpi, tmp_path: Path, seed: int,
+                                                       backend: str) -> None:
+    """With a notifier's threads and descriptors, or with buffers that lie in shared memory, of which
+    peers map what they copy, or both."""
+    owned = random.Random(f"{seed} {backend}").choice([[], ["owned"]])
+    job = ends(mpi, tmp_path, "kill", 8, {"rendezvous": "together", "backend": backend}, more=owned)
+    assert job.status in (KILLED, 255) and job.stdout == "", str(job)
+
+
+@pytest.mark.parametrize("wire", ["posix", "sysv", "tcp"])
+@pytest.mark.parametrize("how", ["finalize", "mpirun"])
+def test_a_job_that_ends_at_its_end_leaves_nothing(mpi: Mpi, tmp_path: Path, how: str,
+                                                   wire: str) -> None:
+    """A rank is killed while the others are in MPI_Finalize, or mpirun in the middle of transfers."""
+    job = ends(mpi, tmp_path, how, 8, {"uct_tls": wire})
+    assert job.status in (KILLED, 255), str(job)
+
+
+# Where one is killed: at its nth system call of that name, before the kernel does it; and whether it
+# has moved a piece of a message by one of those before.
+MOMENTS = [
+    ("posix", "fallocate", 1, False), ("posix", "fallocate", 3, False),  # it makes shared memory
+    ("sysv", "shmget", 2, False), ("sysv", "shmget", 3, False),  # see segment.h: one may be left
+    ("posix", "process_vm_readv", 3, False),  # it asks whether it may copy: of each peer, and again
+    ("posix", "process_vm_readv", 9, True),  # of two peers' messages it copies 16 pieces and more
+    ("tcp", "listen", 1, False), ("tcp", "sendmsg", 3, False), ("tcp", "sendmsg", 60, True)]
+
+
+@pytest.mark.parametrize(("wire", "call", "count", "moves"), MOMENTS)
+def test_a_rank_is_killed_at_a_system_call(mpi: Mpi, tmp_path: Path, wire: str, call: str,
+                                           count: int, moves: bool) -> None:
+    if call == "process_vm_readv" and process_vm_is_refused():
+        pytest.skip("process_vm_readv is refused")
+    # -DDD: mpirun does not end strace before it has written its last line; the watchdog waits for it.
+    trace = tmp_path / "trace"
+    inject = f"inject={call}:signal=SIGKILL:when={count}"
+    ranks, size = (3, 16 << 20) if moves else (8, 2 << 20)
+    job = ends(mpi, tmp_path, "none", ranks, {"uct_tls": wire, "rendezvous": "read"}, size, within=[
+        "sh", "-c", '[ "$OMPI_COMM_WORLD_RANK" = 1 ] || exec "$@"; '
+        f'exec strace -DDD -qq -o {trace} -e trace={call} -e {inject} "$@"', "sh"])
+    calls = trace.read_text().splitlines()
+    assert len(calls) == count + 1 and calls[-1] == "+++ killed by SIGKILL +++", f"{calls}\n{job}"
+    moved = [int(line.rsplit("=", 1)[1].split()[0]) for line in calls[:-2]]
+    assert not moves or max(moved) > 32768, f"no piece of a message yet: {calls}\n{job}"
+    assert job.status in (KILLED, 255) and job.stdout == "", str(job)
+
+
+def told(job: Job, host: str = "") -> None:
+    """Somebody has lost rank 1, and said so."""
+    assert any(rank == 1 and where.endswith(host) for rank, where in lost(job)), str(job)
+
+
+@pytest.mark.parametrize("strategy", words("rendezvous"))
+def test_survivors_tell_whom_they_have_lost(mpi: Mpi, tmp_path: Path, strategy: str) -> None:
+    """Over tcp, where mpirun does not."""
+    told(ends(mpi, tmp_path, "kill", 8, {"rendezvous": strategy, "uct_tls": "tcp"}, within=HIDDEN))
+
+
+@pytest.mark.parametrize("wires", ["posix", "sysv", "tcp", "posix,tcp"])
+def test_who_is_gone_before_the_first_message_is_told(mpi: Mpi, tmp_path: Path, wires: str) -> None:
+    """Where mpirun does not tell: nobody waits for a peer that was never there to connect to."""
+    told(ends(mpi, tmp_path, "gone", 8, {"uct_tls": wires}, within=HIDDEN))
+
+
+@pytest.mark.parametrize("far", [False, True], ids=["near", "far"])
+def test_who_is_lost_on_another_host_is_told_with_its_host(mpi: Mpi, tmp_path: Path,
+                                                           far: bool) -> None:
+    """Two ranks on each of two hosts, or of three between which frames come late, and some never."""
+    with contextlib.ExitStack() as stack:
+        if far:
+            network = stack.enter_context(far_hosts(tmp_path, 3, delay=1, every=200))
+            around, options, ranks = network.around, network.options, 6
+        else:
+            around, options = stack.enter_context(two_hosts(tmp_path))
+            ranks = 4
+        job = mpi("ending", "kill", 2 << 20, 1, tmp_path / "noted", ranks=ranks, around=around,
+                  options=options, regx={"uct_tls": "tcp"}, within=HIDDEN, timeout=300)
+    assert job.status != 0 and job.stdout == "" and "wrong" not in job.stderr, str(job)
+    assert len(lost(job)) == len(job.complaints) < ranks, str(job)
+    told(job, ".2")  # the host of rank 1
