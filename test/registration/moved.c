@@ -24,7 +24,7 @@
 #include "mover.h"
 #include "oracle.h"
 
-enum { PAGES = 16, UNAVAILABLE = 77, OLD = 0x11, NEW = 0x22 };
+enum { PAGES = 16, PATIENCE = 300, UNAVAILABLE = 77, OLD = 0x11, NEW = 0x22 };
 
 static const char before[] = "as before";
 static const char *const ways[WAYS] = {"private", "shared", "given back", "snapshot"};
@@ -140,6 +140,7 @@ static void wait_for_parent(void)
 {
     char byte;
 
+    close(to_child[1]); /* so that it ends if the parent does */
     if (read(to_child[0], &byte, 1) != 1) {
         _exit(2);
     }
@@ -337,6 +338,7 @@ static void run_cell(const struct row *row, way_t way, int answer)
 {
     char why[WORDS];
 
+    alarm(PATIENCE); /* should it hang */
     mover.way = way;
     oracle = oracle_open(1, why, sizeof(why));
     if (oracle == NULL || pipe(to_child) != 0) {
