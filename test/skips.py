@@ -204,6 +204,7 @@ CONDITIONS: dict[str, Optional[Condition]] = {
     "seccomp filters refused": None,
     "before Linux 6.11": lambda run: kernel_before(6, 11),
     "before Linux 6.13": lambda run: kernel_before(6, 13),
+    "before Linux 6.15": lambda run: kernel_before(6, 15),
 }
 
 ANY = ""
@@ -273,4 +274,5 @@ EXPECTED = [
     (r"test_query", "cannot be caught here", "seccomp filters refused"),
     (r"test_maps", "PROCMAP_QUERY", "before Linux 6.11"),
     (r"test_backend\.py", "not on this kernel", "before Linux 6.13"),
+    (r"test_moved\.py", "MADV_GUARD_INSTALL", "before Linux 6.15"),
 ]
