@@ -33,9 +33,7 @@ static const regx_catalog_entry_t entries[] = {
 const regx_counter_t regx_transport_counter_table[] = {
 #define REGX_COUNTER(name, help)                                                                   \
     {#name, help, REGX_COUNT, offsetof(regx_counters_t, transport[REGX_COUNTER_##name])},
-#include "transport/shm/counters.def"
-#include "transport/tcp/counters.def"
-#include "transport/verbs/counters.def"
+#include "transport/counters.def"
 #undef REGX_COUNTER
     {NULL, NULL, REGX_COUNT, 0}};
 

@@ -3,7 +3,7 @@
  * The transports that there are: one table of what users may set of each and what each counts.
  * Part of the core, because parameters and the report's keys are known whether or not a transport
  * is loaded. For btl/ alone: no transport knows of another's settings. A new transport adds its
- * settings here and its entry in catalog.c, its counters in counters.h and catalog.c.
+ * settings here and its entry in catalog.c, its counters in counters.def.
  */
 #ifndef REGX_TRANSPORT_CATALOG_H
 #define REGX_TRANSPORT_CATALOG_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * The counters that belong to one transport: counters->transport[REGX_COUNTER_name]. One row of
- * numbers for all of them, so each transport's counters.def is named here; the report reads them by
- * the table of catalog.h.
+ * numbers for all of them, which counters.def lists; the report reads them by the table of
+ * catalog.h.
  */
 #ifndef REGX_TRANSPORT_COUNTERS_H
 #define REGX_TRANSPORT_COUNTERS_H
@@ -11,9 +11,7 @@
 
 enum {
 #define REGX_COUNTER(name, help) REGX_COUNTER_##name,
-#include "transport/shm/counters.def"
-#include "transport/tcp/counters.def"
-#include "transport/verbs/counters.def"
+#include "transport/counters.def"
 #undef REGX_COUNTER
     REGX_TRANSPORT_COUNTERS
 };
