@@ -10,7 +10,7 @@ static const regx_catalog_entry_t entries[] = {
               .help = "shared memory between processes of one node, and tcp between nodes",
               .more = "Which of them: btl_regx_uct_tls. Which network: btl_regx_if_include, "
                       "btl_regx_if_exclude."},
-     .params = &regx_uct_params,
+     .params = &regx_mux_params,
      .offset = offsetof(regx_transports_settings_t, uct),
      .remedy = "btl_regx_if_include, btl_regx_if_exclude and btl_regx_uct_tls must leave a network "
                "that leads there"},

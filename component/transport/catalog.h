@@ -15,7 +15,7 @@
 
 typedef struct regx_transports_settings {
     regx_transport_settings_t all; /* of whichever is used */
-    regx_uct_settings_t uct;
+    regx_mux_settings_t uct;
     regx_verbs_settings_t verbs;
 } regx_transports_settings_t;
 

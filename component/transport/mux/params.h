@@ -3,17 +3,17 @@
  * What users may set of btl_regx_transport uct. Part of the core, not of the plugin; the rows are
  * in params.def.
  */
-#ifndef REGX_UCT_PARAMS_H
-#define REGX_UCT_PARAMS_H
+#ifndef REGX_MUX_PARAMS_H
+#define REGX_MUX_PARAMS_H
 
 #include "base/param.h"
 
-typedef struct regx_uct_settings {
+typedef struct regx_mux_settings {
 #define REGX_PARAM(type, ctype, field, ...) REGX_PARAM_FIELD(ctype, field)
 #include "transport/mux/params.def"
 #undef REGX_PARAM
-} regx_uct_settings_t;
+} regx_mux_settings_t;
 
-extern const regx_param_table_t regx_uct_params;
+extern const regx_param_table_t regx_mux_params;
 
 #endif
