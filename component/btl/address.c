@@ -200,14 +200,9 @@ static void say_mismatch(opal_proc_t *proc, const uint8_t *theirs)
 
 static const char *remedy_of(const regx_transport_t *transport)
 {
-    const regx_catalog_entry_t *entry;
+    const regx_catalog_row_t *row = regx_catalog_find(transport->ops->name);
 
-    for (unsigned i = 0; (entry = regx_catalog_entry(i)) != NULL; i++) {
-        if (strcmp(entry->word.word, transport->ops->name) == 0) {
-            return entry->remedy;
-        }
-    }
-    return "";
+    return row != NULL ? row->entry->remedy : "";
 }
 
 /* Another BTL may reach it; if none does, Open MPI says little, so this line is needed. */

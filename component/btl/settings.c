@@ -29,18 +29,18 @@ enum { ROOMS = sizeof(rooms) / sizeof(rooms[0]) };
 
 bool regx_settings_room(unsigned index, regx_settings_room_t *room)
 {
-    const regx_catalog_entry_t *entry;
+    const regx_catalog_row_t *row;
 
     if (index < ROOMS) {
         *room = rooms[index];
         return true;
     }
-    entry = regx_catalog_entry(index - ROOMS);
-    if (entry == NULL) {
+    row = regx_catalog_row(index - ROOMS);
+    if (row == NULL) {
         return false;
     }
-    *room = (regx_settings_room_t){entry->params,
-                                   offsetof(regx_settings_t, transports) + entry->offset};
+    *room = (regx_settings_room_t){row->entry->params,
+                                   offsetof(regx_settings_t, transports) + row->offset};
     return true;
 }
 

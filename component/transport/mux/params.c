@@ -8,6 +8,15 @@ static const regx_param_t params[] = {
 #undef REGX_PARAM
 };
 
-const regx_param_table_t regx_mux_params = {.title = "The wires of btl_regx_transport uct",
-                                            .params = params,
-                                            .count = sizeof(params) / sizeof(params[0])};
+static const regx_param_table_t table = {.title = "The wires of btl_regx_transport uct",
+                                         .params = params,
+                                         .count = sizeof(params) / sizeof(params[0])};
+
+const regx_catalog_entry_t regx_mux_entry = {
+    .word = {.word = "uct",
+             .help = "shared memory between processes of one node, and tcp between nodes",
+             .more = "Which of them: btl_regx_uct_tls. Which network: btl_regx_if_include, "
+                     "btl_regx_if_exclude."},
+    .params = &table,
+    .remedy = "btl_regx_if_include, btl_regx_if_exclude and btl_regx_uct_tls must leave a network "
+              "that leads there"};

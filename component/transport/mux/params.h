@@ -6,7 +6,7 @@
 #ifndef REGX_MUX_PARAMS_H
 #define REGX_MUX_PARAMS_H
 
-#include "base/param.h"
+#include "transport/entry.h"
 
 typedef struct regx_mux_settings {
 #define REGX_PARAM(type, ctype, field, ...) REGX_PARAM_FIELD(ctype, field)
@@ -14,6 +14,6 @@ typedef struct regx_mux_settings {
 #undef REGX_PARAM
 } regx_mux_settings_t;
 
-extern const regx_param_table_t regx_mux_params;
+extern const regx_catalog_entry_t regx_mux_entry;
 
 #endif

@@ -6,7 +6,7 @@
 #ifndef REGX_VERBS_PARAMS_H
 #define REGX_VERBS_PARAMS_H
 
-#include "base/param.h"
+#include "transport/entry.h"
 
 typedef struct regx_verbs_settings {
 #define REGX_PARAM(type, ctype, field, ...) REGX_PARAM_FIELD(ctype, field)
@@ -14,6 +14,6 @@ typedef struct regx_verbs_settings {
 #undef REGX_PARAM
 } regx_verbs_settings_t;
 
-extern const regx_param_table_t regx_verbs_params;
+extern const regx_catalog_entry_t regx_verbs_entry;
 
 #endif

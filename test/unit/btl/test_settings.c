@@ -97,8 +97,8 @@ static void verbs_has_the_defaults_of_its_table(void **state)
     regx_verbs_settings_t read = {0};
 
     (void)state;
-    for (size_t i = 0; i < regx_verbs_params.count; i++) {
-        const regx_param_t *param = &regx_verbs_params.params[i];
+    for (size_t i = 0; i < regx_verbs_entry.params->count; i++) {
+        const regx_param_t *param = &regx_verbs_entry.params->params[i];
 
         assert_true(regx_param_read(param, param->initial, &read, error));
     }

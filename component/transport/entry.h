@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What is known of a transport whether or not it is loaded. Each defines its entry in its folder;
+ * catalog.h lists them. Part of the core, not of the plugin.
+ */
+#ifndef REGX_TRANSPORT_ENTRY_H
+#define REGX_TRANSPORT_ENTRY_H
+
+#include "base/param.h"
+
+typedef struct regx_catalog_entry {
+    regx_param_word_t word;           /* of btl_regx_transport, and of the plugin's file name */
+    const regx_param_table_t *params; /* its own */
+    const char *remedy; /* what the user can do where a process cannot be reached by it */
+} regx_catalog_entry_t;
+
+#endif
