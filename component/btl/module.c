@@ -85,6 +85,7 @@ static regx_status_t open_transport(regx_module_t *module, const regx_module_req
                                     char *error, size_t error_size)
 {
     const regx_params_t *params = module->params;
+    const void *settings = (const char *)&params->settings.transports + request->row->offset;
     const regx_transport_events_t events = {.context = module,
                                             .deliver = deliver,
                                             .immediate = handle_immediate,
@@ -98,8 +99,7 @@ static regx_status_t open_transport(regx_module_t *module, const regx_module_req
                                             .if_include = request->if_include,
                                             .if_exclude = request->if_exclude,
                                             .device = request->device,
-                                            .tls = params->settings.transports.uct.tls,
-                                            .verbs = &params->settings.transports.verbs,
+                                            .settings = settings,
                                             .threads = module->threads,
                                             .counters = module->counters,
                                             .trace = module->trace,

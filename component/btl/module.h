@@ -68,7 +68,8 @@ struct regx_module {
 /* What a module is to be opened with; read by open alone. */
 typedef struct regx_module_request {
     const mca_btl_base_module_t *face; /* Open MPI's part, with the inherited parameters */
-    const regx_transport_ops_t *ops;
+    const regx_catalog_row_t *row;
+    const regx_transport_ops_t *ops; /* of that transport */
     const char *device; /* one that `ops->devices` named; NULL: the transport has none */
     const char *if_include, *if_exclude;
     size_t pool_size;

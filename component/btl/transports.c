@@ -18,6 +18,7 @@
 
 /* One kind of transport that may be opened. */
 typedef struct candidate {
+    const regx_catalog_row_t *row;
     const regx_transport_ops_t *ops;
     regx_device_name_t devices[REGX_DEVICES_MAX];
     size_t device_count;
@@ -69,6 +70,7 @@ static regx_status_t open_devices(regx_component_t *component, const mca_btl_bas
                                   const candidate_t *candidate, char first_error[ERROR])
 {
     regx_module_request_t request = {.face = face,
+                                     .row = candidate->row,
                                      .ops = candidate->ops,
                                      .if_include = candidate->if_include,
                                      .if_exclude = candidate->if_exclude,
@@ -100,8 +102,9 @@ static regx_status_t open_devices(regx_component_t *component, const mca_btl_bas
 
 /* Opens a transport that has to be there: what is wrong with it is told to the user. */
 static bool open_needed(regx_component_t *component, const mca_btl_base_module_t *face,
-                        const char *name, candidate_t *candidate)
+                        candidate_t *candidate)
 {
+    const char *name = candidate->row->entry->word.word;
     const regx_strategy_t *copies =
         regx_strategy_copying(component->params.strategy, &component->params.auto_choice);
     const unsigned before = component->module_count;
@@ -231,7 +234,7 @@ static void put_last_first(regx_component_t *component)
 static regx_status_t open_verbs(regx_component_t *component, const mca_btl_base_module_t *face,
                                 candidate_t *verbs, char error[ERROR])
 {
-    verbs->ops = regx_transport_load("verbs", error, ERROR);
+    verbs->ops = regx_transport_load(verbs->row->entry->word.word, error, ERROR);
     if (verbs->ops == NULL) {
         return REGX_UNREACHABLE;
     }
@@ -254,9 +257,11 @@ static bool open_auto(regx_component_t *component, const mca_btl_base_module_t *
     char include[2][LIST], exclude[2][LIST], error[ERROR];
     const regx_params_t *params = &component->params;
     candidate_t uct = {
+        .row = regx_catalog_find("uct"),
         .if_include = part_of(params->settings.transports.all.if_include, false, include[0]),
         .if_exclude = part_of(params->settings.transports.all.if_exclude, false, exclude[0])};
     candidate_t verbs = {
+        .row = regx_catalog_find("verbs"),
         .if_include = part_of(params->settings.transports.all.if_include, true, include[1]),
         .if_exclude = part_of(params->settings.transports.all.if_exclude, true, exclude[1])};
     const char *why_not = why_not_verbs(component, verbs.if_include);
@@ -275,7 +280,7 @@ static bool open_auto(regx_component_t *component, const mca_btl_base_module_t *
     }
     snprintf(component->transport_reason, sizeof(component->transport_reason), "%s",
              why_not != NULL ? why_not : "verbs between nodes");
-    if (!open_needed(component, face, "uct", &uct)) {
+    if (!open_needed(component, face, &uct)) {
         return false;
     }
     put_last_first(component);
@@ -285,7 +290,8 @@ static bool open_auto(regx_component_t *component, const mca_btl_base_module_t *
 bool regx_transports_open(regx_component_t *component, const mca_btl_base_module_t *face)
 {
     const regx_params_t *params = &component->params;
-    candidate_t named = {.if_include = params->settings.transports.all.if_include,
+    candidate_t named = {.row = regx_catalog_find(params->settings.component.transport),
+                         .if_include = params->settings.transports.all.if_include,
                          .if_exclude = params->settings.transports.all.if_exclude,
                          .pool_size = params->settings.pool.pool_size};
 
@@ -294,7 +300,7 @@ bool regx_transports_open(regx_component_t *component, const mca_btl_base_module
         return open_auto(component, face);
     }
     snprintf(component->transport_reason, sizeof(component->transport_reason), "asked for");
-    return open_needed(component, face, params->settings.component.transport, &named);
+    return open_needed(component, face, &named);
 }
 
 void regx_transports_name(const regx_component_t *component, char *text, size_t size)

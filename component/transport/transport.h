@@ -48,7 +48,7 @@
 #include "base/status.h"
 #include "base/trace.h"
 
-#define REGX_TRANSPORT_ABI 27 /* of this header; an object built for another is refused */
+#define REGX_TRANSPORT_ABI 28 /* of this header; an object built for another is refused */
 
 #define REGX_ADDRESS_MAX 1024        /* bytes of what a process publishes about itself */
 #define REGX_NOTICE_MAX 48           /* bytes of the notice that follows a put */
@@ -107,7 +107,6 @@ typedef struct regx_transport_events {
     void (*warn)(void *context, const char *line);
 } regx_transport_events_t;
 
-struct regx_verbs_settings; /* verbs/settings.h */
 struct hwloc_topology;
 struct regx_rkey_table; /* rkey_table.h */
 
@@ -120,11 +119,14 @@ typedef struct regx_transport_config {
     const char *if_exclude;
     const char *device;              /* one that `devices` named; NULL: open chooses */
     struct hwloc_topology *topology; /* what is known of the machine, or NULL; read by `devices` */
-    const char *tls; /* of posix, sysv and tcp: those allowed, comma-separated; NULL: all */
-    const struct regx_verbs_settings *verbs; /* read by open alone; NULL: the defaults */
-    bool threads;                            /* more than one thread will call */
-    /* The next three are set by the multiplexer for the transports under it, and NULL otherwise.
-     * Bounce memory of pool_size bytes, to be used in place of memory of the transport's own: */
+    /* Its own (catalog.h); NULL: the defaults. Read by open alone; but strings that they point to
+     * live as long as the transport. */
+    const void *settings;
+    bool threads; /* more than one thread will call */
+    /* The next four are set by the multiplexer for the transports under it, and NULL otherwise.
+     * Of posix, sysv and tcp those allowed, comma-separated; NULL: all: */
+    const char *tls;
+    /* Bounce memory of pool_size bytes, to be used in place of memory of the transport's own: */
     void *pool_memory;
     /* The memory that peers may write. For a transport without a device that protects memory: */
     struct regx_rkey_table *rkeys;

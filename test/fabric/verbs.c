@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "transport/mux/params.h"
 #include "transport/transport.h"
 
 /* The object's face, completed once the uct transport is loaded. */
@@ -76,10 +77,11 @@ static struct port *port_of(const regx_transport_t *transport)
 static regx_status_t open_port(const regx_transport_config_t *config, char *error,
                                size_t error_size, regx_transport_t **transport)
 {
+    const regx_mux_settings_t settings = {.tls = "tcp"};
     regx_transport_config_t over_tcp = *config;
     struct port *port = port_of(NULL);
 
-    over_tcp.tls = "tcp";
+    over_tcp.settings = &settings;
     over_tcp.if_include = over_tcp.if_exclude = NULL;
     const regx_status_t status = uct->open(&over_tcp, error, error_size, transport);
     if (status != REGX_OK) {

@@ -299,7 +299,7 @@ static void begin(void)
         .self = SELF,
         .pool_size = POOL,
         .pool_least = POOL,
-        .verbs = &settings,
+        .settings = &settings,
         .counters = &process.counters,
         .events = {.deliver = deliver, .immediate = immediate, .broken = broken}};
     char error[256];

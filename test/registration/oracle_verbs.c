@@ -144,7 +144,7 @@ static bool open_side(oracle_t *oracle, side_t *side, char *why, size_t why_size
         .self = (uintptr_t)side,
         .pool_size = POOL,
         .pool_least = POOL,
-        .verbs = &settings,
+        .settings = &settings,
         .counters = &side->counters,
         .events = {.context = oracle, .deliver = deliver, .broken = broken}};
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "transport/mux/mux_internal.h"
+#include "transport/mux/params.h"
 
 /* A look for newcomers on an unused wire takes microseconds of system calls, for which a message on
  * the first wire has to wait. So it happens once in 10 ms in a process that is busy there, and not
@@ -79,6 +80,7 @@ regx_status_t regx_mux_open(const regx_transport_ops_t *ops, const regx_mux_wire
                             size_t count, const regx_transport_config_t *config, char *error,
                             size_t error_size, regx_transport_t **transport)
 {
+    const regx_mux_settings_t *settings = config->settings;
     regx_mux_t *mux = calloc(1, sizeof(*mux));
     regx_status_t status = REGX_OK;
 
@@ -90,6 +92,8 @@ regx_status_t regx_mux_open(const regx_transport_ops_t *ops, const regx_mux_wire
     mux->super.front = &mux->super;
     mux->super.wires = mux->names;
     mux->config = *config;
+    mux->config.settings = NULL; /* those under it have none */
+    mux->config.tls = settings != NULL ? settings->tls : NULL;
     mux->table = table;
     mux->count = count;
     mux->newcomers = (regx_pace_t){.quiet_ns = NEWCOMERS_QUIET_NS, .busy_ns = NEWCOMERS_BUSY_NS};

@@ -26,11 +26,11 @@
 typedef struct regx_mux_wire {
     const regx_transport_ops_t *ops;
     const char *words; /* what messages to people call it */
-    const char *tls;   /* comma-separated: opened if config.tls lists one of them, or is NULL */
+    const char *tls; /* comma-separated: opened if the setting tls lists one of them, or is NULL */
 } regx_mux_wire_t;
 
-/* Opens those of the table that can be opened, and that config.tls allows. `ops` is the table of
- * the result: it has the functions below. The table must live as long as the result.
+/* Opens those of the table that can be opened, and that config->settings (params.h) allow. `ops` is
+ * the table of the result: it has the functions below. The table must live as long as the result.
  * REGX_OK; REGX_INVALID: one of them says that a setting is wrong; REGX_UNREACHABLE: none can be
  * opened; REGX_NO_MEMORY. `error` then holds one line. */
 regx_status_t regx_mux_open(const regx_transport_ops_t *ops, const regx_mux_wire_t *table,

@@ -277,6 +277,7 @@ static void verbs_free(regx_verbs_t *verbs)
 static regx_status_t verbs_open(const regx_transport_config_t *config, char *error,
                                 size_t error_size, regx_transport_t **transport)
 {
+    const regx_verbs_settings_t *settings = config->settings;
     regx_verbs_t *verbs = calloc(1, sizeof(*verbs));
 
     if (verbs == NULL) {
@@ -296,11 +297,11 @@ static regx_status_t verbs_open(const regx_transport_config_t *config, char *err
     verbs->config = *config;
     regx_keepalive_open(verbs);
     verbs->patience_ns = REGX_BOUND_PATIENCE_NS;
-    verbs->settings = config->verbs != NULL ? *config->verbs : defaults;
+    verbs->settings = settings != NULL ? *settings : defaults;
     verbs->last_epoch = (uint64_t)regx_now_ns(); /* greater than those of a process before us */
     const regx_status_t status = open_all(verbs, error, error_size);
     /* Read by now, and perhaps gone later. */
-    verbs->config.verbs = NULL;
+    verbs->config.settings = NULL;
     verbs->config.device = NULL;
     verbs->config.topology = NULL;
     if (status != REGX_OK) {

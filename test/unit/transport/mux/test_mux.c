@@ -10,6 +10,7 @@
 
 #include "base/util.h"
 #include "transport/mux/mux.h"
+#include "transport/mux/params.h"
 #include "transport/rkey_table.h"
 
 enum { FAKES = 3, FIRST = 0, SECOND = 1, THIRD = 2, PEER = 77, POOL = 4096 };
@@ -26,6 +27,8 @@ typedef struct fake {
     regx_status_t (*refused)(regx_conn_t *conn);
     int finds;              /* events of progress */
     const void *given_pool; /* by the multiplexer */
+    const void *given_settings;
+    const char *given_tls;
     const void *rkeys;
     unsigned opened, closed, connected, disconnected, sent, warmed, progressed;
     regx_conn_t conn;
@@ -47,6 +50,8 @@ static regx_status_t open_fake(unsigned number, const regx_transport_config_t *c
     }
     fake->opened++;
     fake->given_pool = config->pool_memory;
+    fake->given_settings = config->settings;
+    fake->given_tls = config->tls;
     fake->rkeys = config->rkeys;
     fake->refused = config->refused;
     fake->super.pool_memory = config->pool_memory != NULL ? config->pool_memory : pools[number];
@@ -213,10 +218,11 @@ static int reset(void **state)
 
 static regx_status_t try_open(const char *tls, char error[256], regx_transport_t **mux)
 {
+    const regx_mux_settings_t settings = {.tls = tls};
     const regx_transport_config_t config = {.self = 1,
                                             .pool_size = POOL,
                                             .pool_least = POOL,
-                                            .tls = tls,
+                                            .settings = &settings,
                                             .counters = &counters,
                                             .events = {.broken = note_broken}};
 
@@ -281,6 +287,8 @@ static void only_those_that_the_list_names_are_opened(void **state)
     (void)state;
     assert_string_equal(mux->wires, "first,third");
     assert_int_equal(fakes[SECOND].opened, 0);
+    assert_string_equal(fakes[THIRD].given_tls, "uno,three"); /* of which it has several itself */
+    assert_null(fakes[THIRD].given_settings);                 /* not of its kind */
     regx_mux_close(mux);
     assert_int_equal(fakes[SECOND].closed, 0);
 }

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "transport/counters.h"
+#include "transport/mux/params.h"
 #include "transport/transport.h"
 
 extern const regx_transport_ops_t regx_transport_ops;
@@ -301,12 +302,13 @@ static void newcomer_by_tcp_is_accepted_while_the_node_is_busy(void **state)
 /* Open MPI's fragments are cut by it, and paced by what fits a frame. */
 static void frames_are_as_long_over_tcp_alone(void **state)
 {
+    const regx_mux_settings_t settings = {.tls = "tcp"};
     regx_counters_t counters = {.threads = false};
     const regx_transport_config_t config = {.self = 1,
                                             .pool_size = POOL,
                                             .pool_least = POOL,
                                             .if_include = "lo",
-                                            .tls = "tcp",
+                                            .settings = &settings,
                                             .counters = &counters,
                                             .events = {.deliver = deliver, .broken = broken}};
     char error[256] = "";

@@ -65,7 +65,7 @@ void parties_open(uint32_t connections)
             .pool_size = POOL,
             .pool_least = POOL,
             .counters = &parties[i].counters,
-            .verbs = &settings,
+            .settings = &settings,
             .events = {.context = &parties[i], .deliver = deliver, .broken = broken}};
 
         assert_int_equal(

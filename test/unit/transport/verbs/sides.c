@@ -136,7 +136,7 @@ void side_open(side_t *side, uint64_t self, uint64_t other, bool threads)
                                              .pool_least = POOL,
                                              .threads = threads,
                                              .counters = &side->counters,
-                                             .verbs = side_settings,
+                                             .settings = side_settings,
                                              .trace = side_trace,
                                              .device = side_ports[side == &two],
                                              .events = {.context = side,
