@@ -3,8 +3,8 @@
  * The component: one per process, and what its modules share.
  *
  * btl/ is the face that Open MPI sees. It translates between Open MPI's BTL interface and the plain
- * rooms behind. There is one module for each transport that is open: one for uct, and with verbs
- * one for each port that is used. ob1 stripes over modules that reach the same peer, and puts what
+ * rooms behind. There is one module for each transport that is open; of one that has devices, for
+ * each port of them that is used. ob1 stripes over modules that reach the same peer, and puts what
  * it matches in order again.
  *
  *   - component.c: asked for, opened, progressed, closed; transports.c: which transports are opened
@@ -35,7 +35,8 @@
 #include "registration/registration.h"
 #include "transport/transport.h"
 
-#define REGX_MODULES_MAX (REGX_DEVICES_MAX + 1) /* the ports of verbs, and uct */
+/* The transport that reaches every peer, and the devices of the others. */
+#define REGX_MODULES_MAX (1 + (REGX_TRANSPORT_KINDS - 1) * REGX_DEVICES_MAX)
 
 struct regx_component {
     mca_btl_base_component_t super;

@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "config.h"
-
 #include "btl/transports.h"
 
-#include <glob.h>
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/util.h"
 #include "btl/module.h"
@@ -16,6 +13,8 @@
 #define ERROR 256 /* room for a line that says why not */
 #define LIST 4096 /* room for a list of devices */
 
+enum { OTHERS = REGX_TRANSPORT_KINDS - 1 }; /* all but the one that reaches every peer */
+
 /* One kind of transport that may be opened. */
 typedef struct candidate {
     const regx_catalog_row_t *row;
@@ -24,6 +23,9 @@ typedef struct candidate {
     size_t device_count;
     const char *if_include, *if_exclude;
     size_t pool_size; /* of all its devices together */
+    /* Of auto: */
+    const char *why_not; /* it is not used; NULL: it is */
+    char include[LIST], exclude[LIST], error[ERROR];
 } candidate_t;
 
 /* Why a transport is not used, or one device of several. */
@@ -85,6 +87,7 @@ static regx_status_t open_devices(regx_component_t *component, const mca_btl_bas
         const regx_status_t status =
             regx_module_open(component, &request, error, sizeof(error), &module);
         if (status == REGX_OK) {
+            assert(component->module_count < REGX_MODULES_MAX);
             module->place = component->module_count;
             component->modules[component->module_count++] = module;
             continue;
@@ -115,9 +118,9 @@ static bool open_needed(regx_component_t *component, const mca_btl_base_module_t
     if (candidate->ops != NULL && !candidate->ops->copies && copies != NULL) {
         snprintf(error, sizeof(error),
                  "%s=%s: over transport %s the kernel does not copy between processes; "
-                 "allowed: another rendezvous, or transport uct",
+                 "allowed: another rendezvous, or transport %s",
                  copies == component->params.strategy ? "rendezvous" : "auto_choice",
-                 regx_strategy_name(copies), name);
+                 regx_strategy_name(copies), name, regx_catalog_everywhere()->entry->word.word);
         status = REGX_INVALID;
     } else if (candidate->ops != NULL) {
         status = find_devices(component, candidate, error);
@@ -133,21 +136,24 @@ static bool open_needed(regx_component_t *component, const mca_btl_base_module_t
     return status != REGX_INVALID && component->module_count > before;
 }
 
-#define RDMA_DEVICES "/sys/class/infiniband"
+/* ---- auto: the transport that reaches every peer, and beside it those that have a device ---- */
 
-/* Whether the kernel has an RDMA device of that name, which may end in ":" and a port's number. */
-static bool is_rdma_device(const char *name)
+/* Whose device that is. */
+static const regx_catalog_row_t *owner_of(const char *device)
 {
-    char path[sizeof(RDMA_DEVICES) + LIST];
-    struct stat status;
+    const regx_catalog_row_t *row;
 
-    snprintf(path, sizeof(path), RDMA_DEVICES "/%.*s", (int)strcspn(name, ":"), name);
-    return name[0] != '\0' && strchr(name, '/') == NULL && stat(path, &status) == 0;
+    for (unsigned i = 0; (row = regx_catalog_row(i)) != NULL; i++) {
+        if (row->entry->owns != NULL && row->entry->owns(device)) {
+            return row;
+        }
+    }
+    return regx_catalog_everywhere();
 }
 
-/* With auto, one list names the devices of both transports. Copies those elements of `list` that
- * are RDMA devices, or those that are not. NULL: there are none. */
-static const char *part_of(const char *list, bool rdma, char part[LIST])
+/* With auto, one list names the devices of all transports. Copies those elements of `list` that are
+ * of this one. NULL: there are none. */
+static const char *part_of(const char *list, const regx_catalog_row_t *row, char part[LIST])
 {
     char element[LIST];
     size_t used = 0;
@@ -157,7 +163,7 @@ static const char *part_of(const char *list, bool rdma, char part[LIST])
         const size_t length = strcspn(list, ",");
 
         snprintf(element, sizeof(element), "%.*s", (int)length, list);
-        if (is_rdma_device(element) == rdma) {
+        if (owner_of(element) == row) {
             used +=
                 (size_t)snprintf(part + used, LIST - used, "%s%s", used > 0 ? "," : "", element);
         }
@@ -166,57 +172,109 @@ static const char *part_of(const char *list, bool rdma, char part[LIST])
     return used > 0 ? part : NULL;
 }
 
-#if REGX_HAVE_VERBS
-/* Asked without libibverbs, which is loaded only where there is a device. */
-static bool has_rdma_device(void)
+static void choose_devices(const regx_component_t *component, const regx_catalog_row_t *row,
+                           candidate_t *candidate)
 {
-    glob_t devices = {0};
-    const bool found = glob(RDMA_DEVICES "/*", GLOB_NOSORT, NULL, &devices) == 0;
+    const regx_transport_settings_t *all = &component->params.settings.transports.all;
 
-    globfree(&devices);
-    return found;
+    candidate->row = row;
+    candidate->if_include = part_of(all->if_include, row, candidate->include);
+    candidate->if_exclude = part_of(all->if_exclude, row, candidate->exclude);
 }
-#endif
 
-/* Why verbs is not even looked for; NULL: it is. */
-static const char *why_not_verbs(const regx_component_t *component, const char *included)
+/* Why one of the others is not even loaded; NULL: it is. */
+static const char *why_not(const regx_component_t *component, candidate_t *candidate)
 {
-#if REGX_HAVE_VERBS
     const char *given = component->params.settings.transports.all.if_include;
+    const regx_catalog_entry_t *entry = candidate->row->entry;
+    const char *absent = entry->absent();
 
-    if (!has_rdma_device()) {
-        return "no RDMA device here";
+    if (absent != NULL) {
+        return absent;
     }
-    if (given != NULL && given[0] != '\0' && included == NULL) {
-        return "if_include names no RDMA device";
+    if (given != NULL && given[0] != '\0' && candidate->if_include == NULL) {
+        snprintf(candidate->error, ERROR, "if_include names no %s", entry->devices);
+        return candidate->error;
     }
     if (regx_compat_processes() == regx_compat_local_processes()) {
         return "all processes are on this node";
     }
     return NULL;
-#else
-    (void)component, (void)included;
-    return "built without rdma-core";
-#endif
 }
 
-/* The pool that each of two transports gets. A size that the user gave is the process's, and is
- * divided; otherwise each has what it would have alone. A process that is alone on its node uses
- * uct only where verbs does not lead, which a quarter serves. */
-static void divide_pool(const regx_component_t *component, candidate_t *uct, candidate_t *verbs)
+/* The part of the pool for the transport that reaches every peer. A process that is alone on its
+ * node uses it only where no other one leads, which a quarter serves. */
+static size_t common_part(const regx_component_t *component)
 {
     const size_t size = component->params.settings.pool.pool_size;
-    const bool is_alone = regx_compat_local_processes() == 1;
-    const size_t uct_size = is_alone ? size / 4 : size / 2;
 
-    verbs->pool_size = component->params.pool_given ? size - uct_size : size;
-    uct->pool_size = component->params.pool_given || is_alone ? uct_size : size;
-    uct->pool_size = regx_max(uct->pool_size & ~(regx_page_size() - 1),
-                              2 * component->params.settings.pool.slot_size);
+    return regx_compat_local_processes() == 1 ? size / 4 : size / 2;
 }
 
-/* Modules are asked for peers in the order of the list: uct, which was opened last, becomes the
- * first. */
+/* What it gets beside others. A size that the user gave is the process's, and is divided; otherwise
+ * each transport has what it would have alone. */
+static size_t common_pool(const regx_component_t *component)
+{
+    const bool divided = component->params.pool_given || regx_compat_local_processes() == 1;
+    const size_t size =
+        divided ? common_part(component) : component->params.settings.pool.pool_size;
+
+    return regx_max(size & ~(regx_page_size() - 1), 2 * component->params.settings.pool.slot_size);
+}
+
+/* What one of so many others gets. */
+static size_t other_pool(const regx_component_t *component, unsigned count)
+{
+    const size_t size = component->params.settings.pool.pool_size;
+
+    return component->params.pool_given ? (size - common_part(component)) / count : size;
+}
+
+/* Opens a transport as far as it is usable, and otherwise sets why_not. false: a setting is wrong,
+ * and the user was told. */
+static bool open_beside(regx_component_t *component, const mca_btl_base_module_t *face,
+                        candidate_t *candidate)
+{
+    const unsigned before = component->module_count;
+    regx_status_t status = REGX_UNREACHABLE;
+
+    candidate->ops = regx_transport_load(candidate->row->entry->word.word, candidate->error, ERROR);
+    if (candidate->ops != NULL) {
+        status = find_devices(component, candidate, candidate->error);
+    }
+    if (status == REGX_INVALID && candidate->if_include == NULL) {
+        status = REGX_UNREACHABLE; /* if_exclude leaves no device, as the user wants it */
+    }
+    if (status == REGX_OK) {
+        status = open_devices(component, face, candidate, candidate->error);
+    }
+    if (status == REGX_INVALID) {
+        say_refused("auto", status, candidate->error, false);
+        return false;
+    }
+    candidate->why_not = component->module_count > before ? NULL : candidate->error;
+    return true;
+}
+
+/* Adds to transport_reason what became of a transport. */
+static void add_reason(regx_component_t *component, const candidate_t *candidate)
+{
+    const char *word = candidate->row->entry->word.word;
+    char *reason = component->transport_reason;
+    const size_t used = strlen(reason), room = sizeof(component->transport_reason) - used;
+    const char *between = used > 0 ? "; " : "";
+
+    if (candidate->why_not == NULL) {
+        snprintf(reason + used, room, "%s%s between nodes", between, word);
+    } else {
+        regx_trace(&component->trace, REGX_TRACE_CHOICE, "transport %s is not used: %s", word,
+                   candidate->why_not);
+        snprintf(reason + used, room, "%s%s", between, candidate->why_not);
+    }
+}
+
+/* Modules are asked for peers in the order of the list: the transport that reaches every peer,
+ * which was opened last, becomes the first. */
 static void put_last_first(regx_component_t *component)
 {
     regx_module_t *last = component->modules[component->module_count - 1];
@@ -229,58 +287,44 @@ static void put_last_first(regx_component_t *component)
     }
 }
 
-/* Opens verbs, as far as it is usable. REGX_INVALID: a setting is wrong, and the user was told.
- * Otherwise `error` says why no port is used, if none is. */
-static regx_status_t open_verbs(regx_component_t *component, const mca_btl_base_module_t *face,
-                                candidate_t *verbs, char error[ERROR])
+/* Looks for the devices of all transports but the one that reaches every peer. Returns how many are
+ * to be opened. */
+static unsigned look_for_others(const regx_component_t *component, candidate_t others[OTHERS])
 {
-    verbs->ops = regx_transport_load(verbs->row->entry->word.word, error, ERROR);
-    if (verbs->ops == NULL) {
-        return REGX_UNREACHABLE;
-    }
-    regx_status_t status = find_devices(component, verbs, error);
+    const regx_catalog_row_t *row;
+    candidate_t *other = others;
+    unsigned count = 0;
 
-    if (status == REGX_INVALID && verbs->if_include == NULL) {
-        return REGX_UNREACHABLE; /* if_exclude leaves no port, as the user wants it */
+    for (unsigned i = 0; (row = regx_catalog_row(i)) != NULL; i++) {
+        if (!row->entry->everywhere) {
+            choose_devices(component, row, other);
+            other->why_not = why_not(component, other);
+            count += other->why_not == NULL;
+            other++;
+        }
     }
-    if (status == REGX_OK) {
-        status = open_devices(component, face, verbs, error);
-    }
-    if (status == REGX_INVALID) {
-        say_refused("auto", status, error, false);
-    }
-    return status;
+    return count;
 }
 
 static bool open_auto(regx_component_t *component, const mca_btl_base_module_t *face)
 {
-    char include[2][LIST], exclude[2][LIST], error[ERROR];
-    const regx_params_t *params = &component->params;
-    candidate_t uct = {
-        .row = regx_catalog_find("uct"),
-        .if_include = part_of(params->settings.transports.all.if_include, false, include[0]),
-        .if_exclude = part_of(params->settings.transports.all.if_exclude, false, exclude[0])};
-    candidate_t verbs = {
-        .row = regx_catalog_find("verbs"),
-        .if_include = part_of(params->settings.transports.all.if_include, true, include[1]),
-        .if_exclude = part_of(params->settings.transports.all.if_exclude, true, exclude[1])};
-    const char *why_not = why_not_verbs(component, verbs.if_include);
+    candidate_t others[OTHERS], everywhere;
+    const unsigned count = look_for_others(component, others);
 
-    divide_pool(component, &uct, &verbs);
-    if (why_not == NULL) {
-        if (open_verbs(component, face, &verbs, error) == REGX_INVALID) {
-            return false;
+    component->transport_reason[0] = '\0';
+    for (unsigned i = 0; i < OTHERS; i++) {
+        if (others[i].why_not == NULL) {
+            others[i].pool_size = other_pool(component, count);
+            if (!open_beside(component, face, &others[i])) {
+                return false;
+            }
         }
-        why_not = component->module_count > 0 ? NULL : error;
+        add_reason(component, &others[i]);
     }
-    if (why_not != NULL) {
-        regx_trace(&component->trace, REGX_TRACE_CHOICE, "transport verbs is not used: %s",
-                   why_not);
-        uct.pool_size = params->settings.pool.pool_size;
-    }
-    snprintf(component->transport_reason, sizeof(component->transport_reason), "%s",
-             why_not != NULL ? why_not : "verbs between nodes");
-    if (!open_needed(component, face, &uct)) {
+    choose_devices(component, regx_catalog_everywhere(), &everywhere);
+    everywhere.pool_size = component->module_count > 0 ? common_pool(component)
+                                                       : component->params.settings.pool.pool_size;
+    if (!open_needed(component, face, &everywhere)) {
         return false;
     }
     put_last_first(component);

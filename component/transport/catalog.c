@@ -5,7 +5,7 @@
 
 #include "transport/counters.h"
 
-static const regx_catalog_row_t rows[] = {
+static const regx_catalog_row_t rows[REGX_TRANSPORT_KINDS] = {
 #define REGX_TRANSPORT_ROW(word, settings, entry)                                                  \
     {&entry, offsetof(regx_transports_settings_t, word)},
     REGX_TRANSPORTS(REGX_TRANSPORT_ROW)
@@ -21,7 +21,7 @@ const regx_counter_t regx_transport_counter_table[] = {
 
 const regx_catalog_row_t *regx_catalog_row(unsigned index)
 {
-    return index < sizeof(rows) / sizeof(rows[0]) ? &rows[index] : NULL;
+    return index < REGX_TRANSPORT_KINDS ? &rows[index] : NULL;
 }
 
 const regx_catalog_row_t *regx_catalog_find(const char *word)
@@ -30,6 +30,18 @@ const regx_catalog_row_t *regx_catalog_find(const char *word)
 
     for (unsigned i = 0; (row = regx_catalog_row(i)) != NULL; i++) {
         if (strcmp(row->entry->word.word, word) == 0) {
+            return row;
+        }
+    }
+    return NULL;
+}
+
+const regx_catalog_row_t *regx_catalog_everywhere(void)
+{
+    const regx_catalog_row_t *row;
+
+    for (unsigned i = 0; (row = regx_catalog_row(i)) != NULL; i++) {
+        if (row->entry->everywhere) {
             return row;
         }
     }

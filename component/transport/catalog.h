@@ -25,6 +25,12 @@ typedef struct regx_transports_settings {
 #undef REGX_TRANSPORT_SETTINGS
 } regx_transports_settings_t;
 
+enum {
+#define REGX_TRANSPORT_ONE(word, settings, entry) +1
+    REGX_TRANSPORT_KINDS = REGX_TRANSPORTS(REGX_TRANSPORT_ONE)
+#undef REGX_TRANSPORT_ONE
+};
+
 /* Of the transports' counters (counters.h) the names, and what they mean; the last row has no name.
  */
 extern const regx_counter_t regx_transport_counter_table[];
@@ -39,6 +45,9 @@ const regx_catalog_row_t *regx_catalog_row(unsigned index);
 
 /* The row of that word, or NULL. */
 const regx_catalog_row_t *regx_catalog_find(const char *word);
+
+/* That of the transport which reaches every peer. */
+const regx_catalog_row_t *regx_catalog_everywhere(void);
 
 /* The words of btl_regx_transport: auto, and the transports. false: there are no more. */
 bool regx_transport_word(unsigned index, regx_param_word_t *word);

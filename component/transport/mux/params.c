@@ -19,4 +19,5 @@ const regx_catalog_entry_t regx_mux_entry = {
                      "btl_regx_if_exclude."},
     .params = &table,
     .remedy = "btl_regx_if_include, btl_regx_if_exclude and btl_regx_uct_tls must leave a network "
-              "that leads there"};
+              "that leads there",
+    .everywhere = true};

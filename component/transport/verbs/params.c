@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include "transport/verbs/params.h"
+#include "transport/verbs/present.h"
 
 static const regx_param_t params[] = {
 #define REGX_PARAM(type, ctype, field, ...)                                                        \
@@ -27,4 +28,7 @@ const regx_catalog_entry_t regx_verbs_entry = {
     .params = &table,
     .remedy = "btl_regx_if_include and btl_regx_if_exclude must leave two ports that share a "
               "subnet (InfiniBand prefix, RoCE network; or set btl_regx_verbs_any_subnet=1), a "
-              "partition (btl_regx_verbs_pkey) and a kind of GID (btl_regx_verbs_gid_index)"};
+              "partition (btl_regx_verbs_pkey) and a kind of GID (btl_regx_verbs_gid_index)",
+    .owns = regx_verbs_owns,
+    .absent = regx_verbs_absent,
+    .devices = "RDMA device"};

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The tables of all rooms: each row is complete, and its default is allowed.
+ * The tables of all rooms: each row is complete, and its default is allowed. And the list of the
+ * transports.
  */
 #include "../unit.h"
 
@@ -112,6 +113,29 @@ static void verbs_has_the_defaults_of_its_table(void **state)
     assert_int_equal(read.mtu, usual.mtu);
 }
 
+/* btl_regx_transport auto opens the one, and asks the others. */
+static void one_transport_reaches_every_peer_and_the_others_can_be_asked(void **state)
+{
+    const regx_catalog_row_t *row;
+    unsigned count = 0;
+
+    (void)state;
+    for (unsigned i = 0; (row = regx_catalog_row(i)) != NULL; i++) {
+        const regx_catalog_entry_t *entry = row->entry;
+
+        assert_ptr_equal(regx_catalog_find(entry->word.word), row);
+        if (entry->everywhere) {
+            assert_ptr_equal(regx_catalog_everywhere(), row);
+            assert_null(entry->owns);
+            count++;
+        } else if (entry->owns == NULL || entry->absent == NULL || entry->devices == NULL) {
+            fail_msg("%s: auto cannot ask for its devices", entry->word.word);
+        }
+    }
+    assert_int_equal(count, 1);
+    assert_null(regx_catalog_find("auto"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -119,6 +143,7 @@ int main(void)
         cmocka_unit_test(every_field_takes_what_is_allowed),
         cmocka_unit_test(every_row_is_complete),
         cmocka_unit_test(verbs_has_the_defaults_of_its_table),
+        cmocka_unit_test(one_transport_reaches_every_peer_and_the_others_can_be_asked),
     };
 
     return cmocka_run_group_tests_name("settings", tests, NULL, NULL);
