@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A strategy is its file, its row in base/counters.h and the build; a backend its file, its row in
-registration/monitor.h and the build. Whatever others want to know of one is a field of its own
-(component/README.md), so that no list of names is forgotten."""
+registration/monitor.h and the build; a transport its folder, its row in transport/catalog.h and the
+build. Whatever others want to know of one is a field of its own (component/README.md), so that no
+list of names is forgotten."""
 import re
 from pathlib import Path
 
@@ -17,6 +18,8 @@ FALLBACK = "bounce"  # carries what another path could not: any file may name it
 NEUTRAL = ["auto", "none", FALLBACK]  # not only of these two parameters
 LITERAL = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
 COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+# library/ is for programs of libibverbs, whose header is <infiniband/verbs.h>.
+OF_TRANSPORTS = ("component/transport/", "component/library/")
 
 
 def sources() -> dict[str, str]:
@@ -49,6 +52,11 @@ def listed(text: str, names: list[str]) -> list[str]:
     return found
 
 
+def in_code(text: str, names: list[str]) -> list[str]:
+    """The names that are identifiers of it, such as a field's."""
+    return re.findall(rf"\b(?:{'|'.join(names)})\b", LITERAL.sub('""', COMMENT.sub("", text)))
+
+
 def test_a_strategy_is_named_in_its_own_file_alone() -> None:
     own = {strategy: own_file("strategy", strategy) for strategy in strategies()}
     wrong = [f"{file} names {path}" for file, paths in named().items() for path in set(paths)
@@ -64,6 +72,13 @@ def test_no_other_file_compares_or_lists_its_name(kind: str, parameter: str) -> 
     assert not wrong, "\n".join(sorted(wrong))
 
 
+def test_a_transport_is_named_in_transport_alone() -> None:
+    transports = [word for word in words("transport") if word not in NEUTRAL]
+    wrong = {f"{file}: {name}" for file, text in sources().items() if not file.startswith(OF_TRANSPORTS)
+             for name in listed(text, transports) + in_code(text, transports)}
+    assert transports and not wrong, "\n".join(sorted(wrong))
+
+
 @pytest.mark.parametrize("line,found", [
     ('return strcmp(name, "odp") != 0;', ["odp"]),
     ('const char *tells[] = {"hooks", "hooks+notifier", NULL};', ["hooks", "hooks+notifier"]),
@@ -73,3 +88,12 @@ def test_no_other_file_compares_or_lists_its_name(kind: str, parameter: str) -> 
 ])
 def test_it_sees_names_as_values_and_not_in_sentences(line: str, found: list[str]) -> None:
     assert listed(line, ["hooks", "notifier", "hooks+notifier", "odp"]) == found
+
+
+@pytest.mark.parametrize("line,found", [
+    ("config.verbs = &settings->transports.verbs;", ["verbs", "verbs"]),
+    ("/* verbs */ regx_verbs_owns(\"verbs\"); say(\"transport verbs is not used\");", []),
+    ('#include "transport/verbs/present.h"', []),
+])
+def test_it_sees_names_as_identifiers(line: str, found: list[str]) -> None:
+    assert in_code(line, ["uct", "verbs"]) == found
