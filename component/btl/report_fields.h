@@ -12,8 +12,8 @@
     X(host, TEXT, "the name of its node")                                                          \
     X(version, TEXT, "of regx")                                                                    \
     X(openmpi, TEXT, "the version of the Open MPI that runs")                                      \
-    X(transport, TEXT, "the wires that were opened: uct, verbs or uct,verbs")                      \
-    X(transport_reason, TEXT, "why these: asked for, or why auto took verbs or did not")           \
+    X(transport, TEXT, "the transports that were opened (btl_regx_transport), comma-separated")    \
+    X(transport_reason, TEXT, "why these: asked for, or what auto found")                          \
     X(backend, TEXT, "how registrations were kept true (btl_regx_backend)")                        \
     X(backend_reason, TEXT, "why that one: asked for, or what auto found")                         \
     X(rendezvous, TEXT, "the strategy asked for (btl_regx_rendezvous)")                            \
