@@ -264,7 +264,7 @@ def test_a_run_is_repeated_three_times_at_most_and_then_marked(tree: Tree) -> No
     assert runs_of(document, "vader")[0]["attempts"] == 2  # it flips once more, then stays
 
 
-def test_no_osu_means_the_companion(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_osu_the_companion_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(osu, "USUAL_PLACES", ())
     program = osu.Suite(None, Path("/c"), {"PATH": "/nowhere"}).program("osu_bibw", "same")
     assert program == osu.Program(Path("/c"), ("bibw", "--buffers", "same"), "companion_bibw")

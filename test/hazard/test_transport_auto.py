@@ -72,7 +72,7 @@ def without_verbs(job: Job, reason: str) -> None:
         assert by_ports(report) == 0, str(job)
 
 
-def test_node_by_shared_memory_and_others_by_verbs(fabric: Fabric) -> None:
+def test_the_node_goes_by_shared_memory_and_others_by_verbs(fabric: Fabric) -> None:
     """Two ranks on each of two hosts: each wire carries its part, and none the other's."""
     job = fabric(mca={"btl_base_verbose": 20}).checked(ranks=4)
     size = sum(map(int, SIZES.split(",")))

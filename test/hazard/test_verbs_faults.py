@@ -89,7 +89,7 @@ def test_bytes_whose_registration_is_refused_bounce(faulty: Faulty, strategy: st
 
 
 @pytest.mark.parametrize("number", range(1, OPENING + 1))
-def test_without_buffers_no_verbs_without_a_pool_a_smaller_one(faulty: Faulty, number: int) -> None:
+def test_refused_buffers_end_verbs_a_refused_pool_is_smaller(faulty: Faulty, number: int) -> None:
     """Without its buffers the transport is none; the pool is made smaller instead."""
     job = faulty("collective", "--sizes", "10,100000", "bcast", btl="regx,vader,self",
                  layer={"reg": number})
