@@ -127,7 +127,7 @@ static void size_pool(regx_params_t *params, uint64_t page)
 }
 
 /* Open MPI's own way to say: keep nothing. */
-static void heed_leave_pinned(regx_params_t *params)
+static void apply_leave_pinned(regx_params_t *params)
 {
     mca_base_var_source_t source;
     const int *leave = regx_param_stored("ompi", "mpi", NULL, "leave_pinned", &source);
@@ -217,7 +217,7 @@ bool regx_params_check(regx_params_t *params)
     }
     params->hooks = hook_source(params->settings.registration.hooks);
     size_pool(params, page);
-    heed_leave_pinned(params);
+    apply_leave_pinned(params);
     if (!check_grant(params)) {
         return false;
     }

@@ -37,9 +37,9 @@
  * the lock, after the kernel had said that the thread is gone.
  *
  * (2) A look-up reads, in this order, each an acquire load (the query is a system call):
- *        own count written → query valid → sequence even → head → drained == head → ALIVE, range
- *   `drained` is written (release) after every region that a change below it touched is dead. So
- *   drained == head with ALIVE read later means: no change below that head touched the region,
+ *        own count written → query valid → sequence even → head → applied == head → ALIVE, range
+ *   `applied` is written (release) after every region that a change below it touched is dead. So
+ *   applied == head with ALIVE read later means: no change below that head touched the region,
  *   but such as were told before it was pinned (see below of a new region).
  *   The head counts a change before it happens (hooks), so a change that ended before acquire is
  *   below it, unless it is not logged yet (notifier):
@@ -57,18 +57,18 @@
  *   this acquisition, and is the limit above. (What began before watching and is not told to the
  *   notifier at all has been made when watching has begun: both take the lock of the address
  *   space.) Changes left out for want of interest are as if logged just before (inval_log.c).
- *   Changes from `drained` to `since` may end the region needlessly; never the reverse, because
- *   `drained` never passes the head that the same lock's holder has read.
+ *   Changes from `applied` to `since` may end the region needlessly; never the reverse, because
+ *   `applied` never passes the head that the same lock's holder has read.
  *   A check that fails because a change is under way may be made again, with the same `since`: it
  *   asks no less the second time.
- * - A drain does a bounded amount (retire.c). `drained` passes a change only when, under the lock,
- *   nothing that is alive overlaps it any more; until then it stays the next one, and is gone
+ * - Catching up does a bounded amount (retire.c). `applied` passes a change only when, under the
+ *   lock, nothing that is alive overlaps it any more; until then it stays the next one, and is gone
  *   through from its beginning, whatever was inserted or given up between two parts. So at any
- *   time, with the lock held: of all that is alive, no change below `drained` was made after it was
+ *   time, with the lock held: of all that is alive, no change below `applied` was made after it was
  *   pinned. (Holds for what is inserted: of `since` on nothing touched it, up to a head that is no
- *   less than `drained`, and what is below `since` was made before.) From there it follows:
- *     - While `drained` is below the head, no look-up hits without the lock: heads only grow.
- *     - With the lock (use_locked): query, sequence, log from `drained` on, as for a new region
+ *   less than `applied`, and what is below `since` was made before.) From there it follows:
+ *     - While `applied` is below the head, no look-up hits without the lock: heads only grow.
+ *     - With the lock (use_locked): query, sequence, log from `applied` on, as for a new region
  *       from `since` on, of all of the region's pages. What was touched is not used, ended or not.
  *       Nobody else kills or retires it meanwhile.
  *     - A new region is inserted whatever is left to be acted on: its own check asks nothing of
@@ -77,12 +77,12 @@
  *     - Each part ends some regions or passes some change, and an acquisition inserts one at the
  *       most after a part; and progress goes on with it: all that a change touched is dead after so
  *       many calls, or after the ring has gone round.
- * - A change that its writer is still writing (REGX_CHANGE_LATER): `drained` stays below the head.
+ * - A change that its writer is still writing (REGX_CHANGE_LATER): `applied` stays below the head.
  *   It may be of anything, so nothing that was there before is used until it is whole. Nobody waits
  *   for it. (For the sequence to be even the slow path yields a few times: for speed alone.)
- * - The ring has gone round: `drained` is behind by more than the ring, or the entry is another's.
+ * - The ring has gone round: `applied` is behind by more than the ring, or the entry is another's.
  *   It may have been of anything: nothing is used that is not made after. Everything ends, in parts
- *   too, and only then does `drained` move to the head that was read before.
+ *   too, and only then does `applied` move to the head that was read before.
  * - fork: the child's thread states are empty, by the kernel, however it was made (a vfork's child
  * shares the parent's memory and thread, and may do nothing but exec). It finds nothing on the fast
  *   path, and all others ask first whether this is a child: before any lock, which in the child
@@ -123,7 +123,7 @@ regx_cache_t *regx_cache_open(regx_registry_t *registry, const regx_cache_config
     cache->holdings = cache->regions.holdings;
     cache->monitor = registry->monitor;
     cache->log = cache->monitor->log;
-    cache->drained = cache->log->head;
+    cache->applied = cache->log->head;
     cache->queries = cache->monitor->valid != NULL;
     cache->query = cache->monitor->query;
     cache->fences = !regx_membarrier_works();
@@ -134,7 +134,7 @@ regx_cache_t *regx_cache_open(regx_registry_t *registry, const regx_cache_config
         cache->config.count = REGX_REGIONS_MAX;
     }
     cache->page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    cache->drained_max = REGX_DRAINED_MAX;
+    cache->applied_max = REGX_APPLIED_MAX;
     cache->pinned_max = REGX_UNLIMITED;
     if (config->bytes <= REGX_UNLIMITED - config->bytes / 4) {
         cache->pinned_max = config->bytes + config->bytes / 4;
@@ -190,7 +190,7 @@ static inline bool is_current(const regx_cache_t *cache)
     const uint64_t sequence = atomic_load_explicit(&log->sequence, memory_order_acquire);
     const uint64_t head = atomic_load_explicit(&log->head, memory_order_acquire);
 
-    return sequence % 2 == 0 && head == atomic_load_explicit(&cache->drained, memory_order_acquire);
+    return sequence % 2 == 0 && head == atomic_load_explicit(&cache->applied, memory_order_acquire);
 }
 
 /* The query, of a range that is one; what is dead, the look-up cache's memory of a buffer that was
@@ -239,7 +239,7 @@ find_in_lookup(regx_cache_t *cache, regx_thread_state_t *ts, uintptr_t base, siz
                unsigned access, regx_region_t *region)
 {
     const regx_lookup_key_t key = regx_lookup_key(base);
-    const uint64_t since = atomic_load_explicit(&cache->drained, memory_order_acquire);
+    const uint64_t since = atomic_load_explicit(&cache->applied, memory_order_acquire);
 
     for (uint32_t probe = 0; probe < REGX_LOOKUP_WAYS; probe++) {
         const uint32_t entry = regx_lookup_entry(ts, &key, probe);
@@ -308,7 +308,7 @@ regx_status_t regx_cache_acquire(regx_cache_t *cache, void *base, size_t length,
         const regx_lookup_key_t key = regx_lookup_key((uintptr_t)base);
         const uint32_t entry = regx_lookup_entry(ts, &key, 0);
         const uint32_t number = regx_lookup_number(entry);
-        const uint64_t since = atomic_load_explicit(&cache->drained, memory_order_acquire);
+        const uint64_t since = atomic_load_explicit(&cache->applied, memory_order_acquire);
 
         if (__builtin_expect(regx_lookup_is(entry, &key), true) &&
             try_use(cache, ts, number, (uintptr_t)base, length, access, true)) {
@@ -386,7 +386,7 @@ void regx_cache_release(regx_cache_t *cache, regx_region_t *region)
 void regx_cache_progress(regx_cache_t *cache)
 {
     const bool current = atomic_load_explicit(&cache->log->head, memory_order_relaxed) ==
-                         atomic_load_explicit(&cache->drained, memory_order_relaxed);
+                         atomic_load_explicit(&cache->applied, memory_order_relaxed);
 
     if ((current && !atomic_load_explicit(&cache->work, memory_order_relaxed) &&
          !atomic_load_explicit(&cache->to_warn, memory_order_relaxed)) ||
@@ -395,7 +395,7 @@ void regx_cache_progress(regx_cache_t *cache)
     }
     regx_cache_warn(cache);
     regx_lock(&cache->lock);
-    regx_cache_drain_locked(cache, NULL);
+    regx_cache_catch_up_locked(cache, NULL);
     regx_unlock(&cache->lock);
     regx_cache_retire(cache, REGX_RETIRED_MAX);
 }

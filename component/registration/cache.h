@@ -67,8 +67,8 @@ bool regx_cache_acquire_kept(regx_cache_t *cache, const void *base, size_t lengt
 void regx_cache_release(regx_cache_t *cache, regx_region_t *region);
 
 /* Has the cache look at a use when it acts on changes, from now on or no longer. */
-void regx_cache_watch(regx_cache_t *cache, regx_lasting_t *use);
-void regx_cache_unwatch(regx_cache_t *cache, regx_lasting_t *use);
+void regx_cache_track(regx_cache_t *cache, regx_lasting_t *use);
+void regx_cache_untrack(regx_cache_t *cache, regx_lasting_t *use);
 
 /* Acts on changes and deregisters what is dead and no longer used, a bounded amount. Cheap when
  * there is nothing to do. */
@@ -237,7 +237,7 @@ struct regx_cache {
     regx_holding_t *holdings;
     regx_inval_log_t *log;
     regx_monitor_t *monitor;
-    _Atomic uint64_t drained; /* all regions that changes below it touched have ended */
+    _Atomic uint64_t applied; /* all regions that changes below it touched have ended */
     bool queries;             /* the monitor has a query */
     bool fences;              /* no membarrier here: counting a use is a full barrier by itself */
     const regx_uffd_t *query; /* the query, if it is nothing more; else NULL */
@@ -249,7 +249,7 @@ struct regx_cache {
     regx_registry_t *registry;
     regx_cache_config_t config;
     uintptr_t page;       /* bytes */
-    unsigned drained_max; /* REGX_DRAINED_MAX; tests make it less */
+    unsigned applied_max; /* REGX_APPLIED_MAX; tests make it less */
     regx_regions_t regions;
     regx_index_t index; /* of the regions that are alive */
     uint64_t bytes;     /* of these, of those being registered, and what is set aside */
@@ -354,10 +354,10 @@ bool regx_cache_find_slow(regx_cache_t *cache, const void *base, size_t length, 
 
 /* retire.c. Locked: ends regions that logged changes touched, so many at the most. Some that are
  * alive may not be true after it. `request` may be NULL. */
-void regx_cache_drain_locked(regx_cache_t *cache, regx_request_t *request);
+void regx_cache_catch_up_locked(regx_cache_t *cache, regx_request_t *request);
 /* Of one call, in regions ended or what takes as long: some five microseconds. Changes that touch
  * nothing are passed at 5 ns each, 45 where there are 10,000 regions. */
-#define REGX_DRAINED_MAX 256u
+#define REGX_APPLIED_MAX 256u
 
 /* evict.c. Locked: gives up one region that seems unused; returns its bytes, 0: there is none. */
 uint64_t regx_cache_evict_locked(regx_cache_t *cache);

@@ -139,7 +139,7 @@ bool regx_cache_admits_locked(regx_cache_t *cache, const regx_request_t *request
 #define OTHERS 256u
 #define LARGE_OTHER 32u /* one that takes parts, too, and is refused until then, counts as many */
 
-static bool is_aside_for(const regx_cache_t *cache, const regx_request_t *request)
+static bool is_set_aside_for(const regx_cache_t *cache, const regx_request_t *request)
 {
     const regx_aside_t *aside = &cache->aside;
 
@@ -158,7 +158,7 @@ static void set_aside(regx_cache_t *cache, const regx_request_t *request, unsign
     }
 }
 
-static void give_back_aside(regx_cache_t *cache)
+static void give_up_set_aside(regx_cache_t *cache)
 {
     cache->bytes -= cache->aside.bytes;
     cache->aside = (regx_aside_t){0};
@@ -178,18 +178,18 @@ static void count_other(regx_cache_t *cache, uint64_t size)
 {
     cache->aside.others += takes_parts(cache, size) ? LARGE_OTHER : 1;
     if (cache->aside.others > OTHERS) {
-        give_back_aside(cache);
+        give_up_set_aside(cache);
     }
 }
 
 bool regx_cache_reserve_locked(regx_cache_t *cache, regx_request_t *request)
 {
     const uint64_t size = request->end - request->start;
-    const bool own = is_aside_for(cache, request);
+    const bool own = is_set_aside_for(cache, request);
     const unsigned others = own ? cache->aside.others : 0;
 
     if (own) {
-        give_back_aside(cache);
+        give_up_set_aside(cache);
     } else if (cache->aside.bytes > 0 && !has_room(cache, size)) {
         count_other(cache, size);
     }

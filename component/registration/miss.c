@@ -65,7 +65,7 @@ static bool asks_again(retry_t *retry)
 /* The notifier's reader lets go whoever changed memory by reading of it, and logs it only then: who
  * has just unmapped something comes here a microsecond too early. Registering anew would take far
  * longer than to let the reader run, perhaps on this very core. Not for long, whatever it does. */
-static void let_it_be_logged(const regx_inval_log_t *log)
+static void yield_to_writer(const regx_inval_log_t *log)
 {
     retry_t retry = {0};
 
@@ -124,10 +124,10 @@ static bool use_locked(regx_cache_t *cache, regx_thread_state_t *ts, uint32_t nu
                        regx_request_t *request)
 {
     const regx_record_t *record = &cache->records[number];
-    const uint64_t drained = atomic_load_explicit(&cache->drained, memory_order_relaxed);
+    const uint64_t applied = atomic_load_explicit(&cache->applied, memory_order_relaxed);
 
     regx_cache_use(&ts->uses[number], REGX_USE_ACQUIRED, cache->fences);
-    if (is_true_since(cache, request, record->start, record->start + record->size, drained)) {
+    if (is_true_since(cache, request, record->start, record->start + record->size, applied)) {
         regx_cache_count_hit(ts);
         return true;
     }
@@ -143,7 +143,7 @@ static uint32_t find_locked(regx_cache_t *cache, regx_thread_state_t *ts, uintpt
     if (ts != NULL) {
         clean_lookup(cache, ts, address, request);
     }
-    regx_cache_drain_locked(cache, request);
+    regx_cache_catch_up_locked(cache, request);
     const uint32_t number =
         regx_index_cover(&cache->index, request->start, request->end, request->access);
 
@@ -291,7 +291,7 @@ static bool publish_locked(regx_cache_t *cache, regx_thread_state_t *ts, regx_re
                                       .number = number,
                                       .access = holding->mr.access};
 
-    regx_cache_drain_locked(cache, NULL); /* what is older must not end it later */
+    regx_cache_catch_up_locked(cache, NULL); /* what is older must not end it later */
     if (!is_true_since(cache, request, entry.start, entry.end, since) ||
         regx_index_cover(&cache->index, entry.start, entry.end, entry.access) != 0 ||
         !regx_index_insert(&cache->index, &entry)) {
@@ -422,7 +422,7 @@ static found_t find(regx_cache_t *cache, uintptr_t address, regx_request_t *requ
         /* What is there stays: it may be true the next time. */
         found.is_admitted = admits && !again && found.number == 0 && found.ts != NULL &&
                             !request->exists && regx_cache_admits_locked(cache, request);
-        found.since = atomic_load_explicit(&cache->drained, memory_order_relaxed);
+        found.since = atomic_load_explicit(&cache->applied, memory_order_relaxed);
         regx_unlock(&cache->lock);
     } while (again);
     if (found.number != 0) {
@@ -456,7 +456,7 @@ regx_status_t regx_cache_acquire_slow(regx_cache_t *cache, void *base, size_t le
     }
     regx_cache_warn(cache);
     regx_cache_expect(cache, &request);
-    let_it_be_logged(cache->log);
+    yield_to_writer(cache->log);
     const found_t found = find(cache, address, &request, true);
 
     if (found.number != 0) {

@@ -234,7 +234,7 @@ regx_status_t regx_lasting_acquire(regx_registry_t *registry, void *base, size_t
     const regx_status_t status = acquire(registry, base, length, access, &use->region);
 
     if (status == REGX_OK && registry->cache != NULL) {
-        regx_cache_watch(registry->cache, use);
+        regx_cache_track(registry->cache, use);
     }
     return status;
 }
@@ -242,7 +242,7 @@ regx_status_t regx_lasting_acquire(regx_registry_t *registry, void *base, size_t
 void regx_lasting_release(regx_registry_t *registry, regx_lasting_t *use)
 {
     if (registry->cache != NULL) {
-        regx_cache_unwatch(registry->cache, use);
+        regx_cache_untrack(registry->cache, use);
     }
     regx_region_release(registry, &use->region);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * The end of regions. Acting on the log kills those that a change touched; only here does the cache
- * learn of changes, and only this moves `drained`, after the regions that are concerned are dead.
+ * learn of changes, and only this moves `applied`, after the regions that are concerned are dead.
  * Then: dead → (membarrier, one for all that died meanwhile) → ripe → without users? →
  * deregistered, with no lock held → its record may describe another region. See cache.c.
  *
@@ -96,11 +96,11 @@ static void tell_of_lasting_locked(regx_cache_t *cache, regx_lasting_t *use)
 
 /* Tells of uses that last and whose memory has changed, whatever their region has ended by: it may
  * have changed elsewhere, have been given up, or the log may have been lapped. Of what is alive
- * nothing below `drained` has changed, and of the others what was looked at is not looked at
+ * nothing below `applied` has changed, and of the others what was looked at is not looked at
  * again. */
 static void look_at_lasting_locked(regx_cache_t *cache)
 {
-    const uint64_t drained = atomic_load_explicit(&cache->drained, memory_order_relaxed);
+    const uint64_t applied = atomic_load_explicit(&cache->applied, memory_order_relaxed);
 
     if ((cache->monitor->flags & REGX_MONITOR_LATE) != 0) {
         return;
@@ -114,11 +114,11 @@ static void look_at_lasting_locked(regx_cache_t *cache)
                                  region->start + region->length)) {
             tell_of_lasting_locked(cache, use);
         }
-        use->looked = drained;
+        use->looked = applied;
     }
 }
 
-void regx_cache_watch(regx_cache_t *cache, regx_lasting_t *use)
+void regx_cache_track(regx_cache_t *cache, regx_lasting_t *use)
 {
     regx_registry_t *registry = cache->registry;
 
@@ -139,7 +139,7 @@ void regx_cache_watch(regx_cache_t *cache, regx_lasting_t *use)
     }
 }
 
-void regx_cache_unwatch(regx_cache_t *cache, regx_lasting_t *use)
+void regx_cache_untrack(regx_cache_t *cache, regx_lasting_t *use)
 {
     if (use->region.kept != 0 && !regx_cache_in_child(cache)) {
         regx_lock(&cache->lock);
@@ -150,21 +150,21 @@ void regx_cache_unwatch(regx_cache_t *cache, regx_lasting_t *use)
 
 /* Until nothing that is alive overlaps the change it stays the next to be acted on, from the start:
  * what is inserted meanwhile may overlap it too. */
-void regx_cache_drain_locked(regx_cache_t *cache, regx_request_t *request)
+void regx_cache_catch_up_locked(regx_cache_t *cache, regx_request_t *request)
 {
     const uint64_t head = atomic_load_explicit(&cache->log->head, memory_order_acquire);
     regx_counters_t *counters = cache->registry->counters;
-    uint64_t drained = atomic_load_explicit(&cache->drained, memory_order_relaxed);
+    uint64_t applied = atomic_load_explicit(&cache->applied, memory_order_relaxed);
     cut_t cut = {.cache = cache, .request = request};
-    size_t left = cache->drained_max;
+    size_t left = cache->applied_max;
     unsigned passed = 0;
 
-    if (drained == head) {
+    if (applied == head) {
         return; /* other threads read what this would write */
     }
-    while (drained != head && left > 0) {
+    while (applied != head && left > 0) {
         regx_change_t change = {.start = 0, .end = UINTPTR_MAX};
-        const regx_change_state_t state = regx_inval_log_read(cache->log, drained, &change);
+        const regx_change_state_t state = regx_inval_log_read(cache->log, applied, &change);
 
         if (state == REGX_CHANGE_LATER) {
             break;
@@ -175,10 +175,10 @@ void regx_cache_drain_locked(regx_cache_t *cache, regx_request_t *request)
         if (!regx_index_cut(&cache->index, change.start, change.end, &left, end_regions, &cut)) {
             break;
         }
-        drained = state == REGX_CHANGE_LOST ? head : drained + 1;
+        applied = state == REGX_CHANGE_LOST ? head : applied + 1;
         left -= left > 0 && ++passed % PASSED == 0;
     }
-    atomic_store_explicit(&cache->drained, drained, memory_order_release);
+    atomic_store_explicit(&cache->applied, applied, memory_order_release);
     if (cut.ended > 0) {
         regx_cache_has_work(cache);
         atomic_fetch_add(&counters->invalidations, cut.ended); /* perhaps in the cache's thread */
@@ -304,20 +304,20 @@ unsigned regx_cache_retire_quietly(regx_cache_t *cache, unsigned max)
 
 static bool has_something_to_do(const regx_cache_t *cache)
 {
-    return atomic_load(&cache->log->head) != atomic_load(&cache->drained) ||
+    return atomic_load(&cache->log->head) != atomic_load(&cache->applied) ||
            atomic_load(&cache->work);
 }
 
 /* Whether something was done. */
 static bool reclaim_some(regx_cache_t *cache)
 {
-    const uint64_t before = atomic_load(&cache->drained);
+    const uint64_t before = atomic_load(&cache->applied);
 
     regx_lock(&cache->lock);
-    regx_cache_drain_locked(cache, NULL);
+    regx_cache_catch_up_locked(cache, NULL);
     regx_unlock(&cache->lock);
     return regx_cache_retire_quietly(cache, REGX_RETIRED_MAX) > 0 ||
-           atomic_load(&cache->drained) != before;
+           atomic_load(&cache->applied) != before;
 }
 
 static void *reclaim(void *argument)

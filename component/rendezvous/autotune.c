@@ -12,7 +12,7 @@
 #define SLOWER_BURSTS 4u    /* so many in a row: the next trial comes at once */
 #define WAITED 4096u   /* if the last is so many messages ago, or a quarter of the time is over */
 #define FAR_WORSE 2.0F /* takes so many times what the base does: one burst is enough to see it */
-#define GLANCE 2u      /* messages */
+#define SHORT_RUN 2u   /* messages */
 #define ENOUGH 1.5F    /* what they take, compared with the best: a run is broken off */
 #define SLOWEST(count) (((count) + 2) / 4) /* of a run are left out */
 #define VAIN 4u          /* segments in a row by which the winner was not to be had: likewise, */
@@ -69,7 +69,7 @@ static unsigned rounds(const regx_tune_t *tune, bool burst)
 }
 
 /* Messages that come alone: the first round of the first trial. */
-static bool glances(const regx_tune_t *tune)
+static bool has_short_runs(const regx_tune_t *tune)
 {
     return tune->trials == 0 && tune->round == 0;
 }
@@ -84,7 +84,7 @@ static unsigned run_start(const regx_tune_t *tune)
 /* And these are. */
 static unsigned run_length(const regx_tune_t *tune)
 {
-    return glances(tune) ? GLANCE : REGX_AUTOTUNE_RUN;
+    return has_short_runs(tune) ? SHORT_RUN : REGX_AUTOTUNE_RUN;
 }
 
 /* ---- a trial -------------------------------------------------------------------------------- */
@@ -95,7 +95,7 @@ static void begin_trial(regx_tune_t *tune)
     tune->base = tune->winner;
     tune->alive = (uint8_t)((1u << tune->candidates) - 1);
     tune->round = tune->turn = tune->failures = tune->passed = 0;
-    tune->glanced = 0;
+    tune->short_cost = 0;
     tune->messages = 0;
     memset(tune->of, 0, sizeof(tune->of));
 }
@@ -149,10 +149,10 @@ static void end_trial(regx_tune_t *tune, bool known)
     tune->trying = false;
 }
 
-/* What a glance told is no measure of what follows it, unless that, too, is of two messages. */
-static void forget_glance(regx_tune_t *tune)
+/* What short runs told is no measure of what follows them, unless that, too, is of two messages. */
+static void forget_short_runs(regx_tune_t *tune)
 {
-    tune->glanced = tune->of[tune->base].cost;
+    tune->short_cost = tune->of[tune->base].cost;
     for (unsigned i = 0; i < tune->candidates; i++) {
         if (alive(tune, i)) {
             tune->of[i].samples = 0;
@@ -167,13 +167,13 @@ static void advance(regx_tune_t *tune, bool burst)
 {
     if ((tune->alive & (tune->alive - 1)) == 0) { /* only one is left */
         if (tune->of[tune->base].cost == 0) {
-            tune->of[tune->base].cost = tune->glanced;
+            tune->of[tune->base].cost = tune->short_cost;
         }
         end_trial(tune, tune->alive != 0);
         return;
     }
     const unsigned now = whose(tune);
-    const bool glance = !burst && glances(tune);
+    const bool short_runs = !burst && has_short_runs(tune);
 
     if (burst && alive(tune, now) && tune->of[now].samples == 0 && now == tune->base) {
         return; /* the probe was good: now all of a burst */
@@ -191,8 +191,8 @@ static void advance(regx_tune_t *tune, bool burst)
     } while (!alive(tune, whose(tune)));
     if (tune->round >= rounds(tune, burst)) {
         end_trial(tune, true);
-    } else if (glance && tune->round > 0) {
-        forget_glance(tune);
+    } else if (short_runs && tune->round > 0) {
+        forget_short_runs(tune);
     }
 }
 
@@ -230,7 +230,7 @@ static void give_up(regx_tune_t *tune, unsigned gone)
 static void drop(regx_tune_t *tune, unsigned judged, float cost, bool burst)
 {
     const float best = tune->of[tune->base].cost;
-    const bool glance = !burst && glances(tune);
+    const bool short_runs = !burst && has_short_runs(tune);
 
     for (unsigned i = 0; i < tune->candidates; i++) {
         const float seen = i == judged ? cost : tune->of[i].cost;
@@ -239,7 +239,7 @@ static void drop(regx_tune_t *tune, unsigned judged, float cost, bool burst)
         if (tune->of[tune->base].samples == 0 || (burst && i != judged)) {
             continue;
         }
-        if (seen <= best * (glance ? FAR_WORSE : tolerance(tune->of[i].messages, burst))) {
+        if (seen <= best * (short_runs ? FAR_WORSE : tolerance(tune->of[i].messages, burst))) {
             tune->of[i].suspect = 0;
         } else if (i == judged || tune->of[i].suspect == 0) {
             tune->of[i].suspect++;
@@ -274,7 +274,7 @@ static void add_sample(regx_tune_t *tune, unsigned candidate, float cost, uint32
     tune->of[candidate].cost = sample[(tune->of[candidate].samples - 1u) / 4];
 }
 
-/* Without the slowest third, or half of a glance. */
+/* Without the slowest third, or half of a short run. */
 static float mean_of_run(const regx_tune_t *tune, unsigned count)
 {
     const unsigned kept = count - SLOWEST(count);
@@ -291,9 +291,9 @@ static float mean_of_run(const regx_tune_t *tune, unsigned count)
 static bool is_enough(const regx_tune_t *tune, unsigned count, float mean)
 {
     const bool measured = tune->of[tune->base].samples > 0;
-    const float best = measured ? tune->of[tune->base].cost : tune->glanced;
+    const float best = measured ? tune->of[tune->base].cost : tune->short_cost;
 
-    return (count == GLANCE || (count == GLANCE + 1 && measured)) && best > 0 &&
+    return (count == SHORT_RUN || (count == SHORT_RUN + 1 && measured)) && best > 0 &&
            mean > best * ENOUGH;
 }
 
@@ -311,7 +311,7 @@ static bool judge_alone(regx_tune_t *tune, unsigned candidate, float cost)
     insert(tune->run, count - 1, cost);
     const float mean = mean_of_run(tune, count);
 
-    if (candidate != tune->base && !glances(tune) && is_enough(tune, count, mean)) {
+    if (candidate != tune->base && !has_short_runs(tune) && is_enough(tune, count, mean)) {
         tune->alive &= (uint8_t) ~(1u << candidate);
     } else if (count < length) {
         return false;

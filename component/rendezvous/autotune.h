@@ -81,7 +81,7 @@ typedef struct regx_tune {
     uint8_t slower;               /* and how many bursts in a row took clearly longer; */
     uint8_t vain;                 /* or how many segments in a row mostly did not go by it */
     uint32_t messages;            /* of the trial */
-    float glanced;                /* the least cost in the glance, */
+    float short_cost;             /* the least cost in short runs, */
     uint8_t passed;               /* messages of the present run, counted or not, */
     float run[REGX_AUTOTUNE_RUN]; /* and what the counted ones cost, in ascending order */
     struct {

@@ -30,7 +30,8 @@ static uint64_t chunk_length(const regx_rndv_t *rndv, const regx_rndv_recv_t *re
 }
 
 /* Gives the chunk a landing that the peer may write. */
-static regx_status_t land(regx_rndv_t *rndv, const regx_rndv_recv_t *recv, regx_chunk_t *chunk)
+static regx_status_t assign_landing(regx_rndv_t *rndv, const regx_rndv_recv_t *recv,
+                                    regx_chunk_t *chunk)
 {
     regx_transport_t *transport = rndv->registry->transport;
     const char *to = recv->base + chunk->offset;
@@ -80,16 +81,16 @@ static bool recv_open(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_cts_t *cts
         return false;
     }
     chunk->length = chunk_length(rndv, recv);
-    if (land(rndv, recv, chunk) != REGX_OK) {
+    if (assign_landing(rndv, recv, chunk) != REGX_OK) {
         return false;
     }
     regx_put_fill_cts(rndv, recv, chunk, cts);
     return true;
 }
 
-static void land_chunk(regx_rndv_t *rndv, regx_recv_work_t *work)
+static void assign_chunk_landing(regx_rndv_t *rndv, regx_recv_work_t *work)
 {
-    work->status = land(rndv, work->recv, work->chunk);
+    work->status = assign_landing(rndv, work->recv, work->chunk);
 }
 
 static bool advance_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_recv_work_t *work)
@@ -97,7 +98,7 @@ static bool advance_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_recv_
     if (!regx_put_take_chunk_locked(rndv, recv, work, chunk_length)) {
         return regx_bounce_advance_locked(rndv, recv, work);
     }
-    work->act = land_chunk;
+    work->act = assign_chunk_landing;
     return true;
 }
 

@@ -53,7 +53,7 @@ def test_a_good_run_ends_with_table_and_proofs(tree: Tree) -> None:
     assert (tree.path / "output/table.txt").read_text() == done.stdout
 
 
-def test_the_csv(tree: Tree) -> None:
+def test_the_csv_has_ordered_columns_and_a_row_for_each_value(tree: Tree) -> None:
     tree.compare(ROWS)
     text = (tree.path / "output/results.csv").read_text()
     # Scripts rely on the first ten, and on their order.
@@ -124,7 +124,7 @@ def test_full_has_more_repetitions(tree: Tree) -> None:
     assert len(runs_of(document, "bounce")) == 7
 
 
-def test_as_many_repetitions_as_asked(tree: Tree) -> None:
+def test_there_are_as_many_repetitions_as_asked(tree: Tree) -> None:
     _, document = tree.compare(ROWS, "-n", 2)
     assert len(runs_of(document, "bounce")) == 2
     done = tree.run("-n", 0)
@@ -169,7 +169,7 @@ def test_what_came_before_a_failure_is_not_proven(tree: Tree) -> None:
         ("benchmark = osu_bw", "benchmark = osu_bw\nbuffers = fresh fresh"),
     ],
 )
-def test_runs_that_could_not_be_told_apart(tree: Tree, before: str, after: str) -> None:
+def test_runs_that_could_not_be_told_apart_are_refused(tree: Tree, before: str, after: str) -> None:
     """Without OSU, osu_bw is companion_bw."""
     file = tree.write("rows.conf", ROWS.replace(before, after))
     done = tree.run("-f", file)
@@ -180,7 +180,7 @@ def test_runs_that_could_not_be_told_apart(tree: Tree, before: str, after: str) 
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_threads_of_one_core(tree: Tree, threads: int) -> None:
+def test_ranks_are_not_bound_to_threads_of_one_core(tree: Tree, threads: int) -> None:
     """mpirun binds to cores, and has one slot for all threads of one."""
     cpus = sorted(os.sched_getaffinity(0))[:2]
     if len(cpus) < 2:
@@ -232,7 +232,8 @@ def test_the_watchdog_ends_what_hangs(tree: Tree) -> None:
         ("ACT=no-report", "regx reported for 0 of 2 ranks"),
     ],
 )
-def test_a_path_that_is_not_proven(tree: Tree, act: str, complaint: str) -> None:
+def test_a_path_that_is_not_proven_is_said_once_and_fails(tree: Tree, act: str,
+                                                          complaint: str) -> None:
     done, document = tree.compare(ROWS.replace("MBS=3000", act))
     assert done.returncode == 1
     note = f"Path: bounce osu_bw (?): path not proven: {complaint}\n"
@@ -263,13 +264,13 @@ def test_a_run_is_repeated_three_times_at_most_and_then_marked(tree: Tree) -> No
     assert runs_of(document, "vader")[0]["attempts"] == 2  # it flips once more, then stays
 
 
-def test_no_osu_means_the_companion(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_osu_the_companion_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(osu, "USUAL_PLACES", ())
     program = osu.Suite(None, Path("/c"), {"PATH": "/nowhere"}).program("osu_bibw", "same")
     assert program == osu.Program(Path("/c"), ("bibw", "--buffers", "same"), "companion_bibw")
 
 
-def test_other_buffers_are_the_companions(tree: Tree) -> None:
+def test_buffers_other_than_osus_are_left_to_the_companion(tree: Tree) -> None:
     done, document = tree.compare(ROWS.replace("[bounce]", "buffers = same rotate:3\n[bounce]"))
     assert done.returncode == 0
     assert "companion_bw, MB/s, higher is better (rotate:3 buffers, options -i 5 -x 1, far phase" in done.stdout
@@ -358,7 +359,7 @@ def test_stopping_leaves_complete_files(tree: Tree, number: signal.Signals, rdma
 GROUPS = ROWS.replace("osu_bw", "osu_allreduce companion_incast").replace("[bounce]", "ranks = 2 4\n[bounce]")
 
 
-def test_more_ranks_than_two(tree: Tree) -> None:
+def test_four_ranks_are_bound_even_where_they_share_cores(tree: Tree) -> None:
     """Where they share cores they are bound: which of them share one differs from run to run else."""
     done, document = tree.compare(GROUPS)
     assert done.returncode == 0, done.stderr
@@ -373,7 +374,7 @@ def test_more_ranks_than_two(tree: Tree) -> None:
     assert "regx bounce: geometric mean" in done.stdout
 
 
-def test_a_rank_that_does_not_report(tree: Tree) -> None:
+def test_a_rank_that_does_not_report_fails_the_comparison(tree: Tree) -> None:
     """All four must."""
     code = tree.path / "bin/mpirun"
     code.write_text(code.read_text().replace("for rank in range(ranks)", "for rank in range(2)"))
@@ -394,7 +395,7 @@ def test_without_osu_its_own_benchmarks_are_left_out(tree: Tree) -> None:
     assert last == "compare: no OSU here, and nothing else has osu_allreduce"
 
 
-def test_percentiles(tree: Tree) -> None:
+def test_each_percentile_has_rows_and_a_table_of_its_own(tree: Tree) -> None:
     rows = ROWS.replace("osu_bw", "companion_percentiles").replace("-i 5", "-i 1000")
     done, document = tree.compare(rows)
     assert done.returncode == 0, done.stderr
@@ -441,7 +442,7 @@ def test_a_window_of_the_options_is_that_of_the_check(tree: Tree) -> None:
 # ---- tables made again
 
 
-def test_tables_from_a_csv(tree: Tree) -> None:
+def test_tables_are_made_again_from_a_csv_without_a_run(tree: Tree) -> None:
     tree.write("mailbox", "0.25 0.25 0.25 0.05")  # two phases
     done, _ = tree.compare(ROWS)
     file = tree.path / "output/results.csv"
@@ -455,7 +456,7 @@ def test_tables_from_a_csv(tree: Tree) -> None:
     assert tree.calls() == calls
 
 
-def test_tables_from_a_csv_of_before(tree: Tree) -> None:
+def test_tables_are_made_from_a_csv_of_an_older_version(tree: Tree) -> None:
     """Without the columns that came later, and with the limit that the reference was once."""
     lines = ["strategy,backend,transport,benchmark,buffers,size,metric,unit,repetition,value"]
     for repetition in (1, 2):
@@ -470,7 +471,7 @@ def test_tables_from_a_csv_of_before(tree: Tree) -> None:
 
 
 @pytest.mark.parametrize("file", sorted((TOP / "osu-configs/results").glob("*.csv")), ids=str)
-def test_the_published_ones_can_be_read(tree: Tree, file: Path) -> None:
+def test_each_published_csv_can_be_read(tree: Tree, file: Path) -> None:
     if not file.read_text().startswith("strategy,"):
         return  # of another command of ours
     with file.open() as lines:
@@ -613,7 +614,7 @@ def test_bad_arguments_get_one_line(tree: Tree, arguments: list[str], complaint:
     assert len(said) == 1 and said[0].startswith(f"compare: {complaint}"), done.stderr
 
 
-def test_osu_home(tree: Tree) -> None:
+def test_osu_home_is_used_and_refused_where_it_has_no_osu(tree: Tree) -> None:
     done = tree.run("-f", tree.write("rows.conf", ROWS), OSU_HOME="/nowhere")
     assert done.returncode == 2 and "compare: OSU_HOME: no osu_bw in /nowhere" in done.stderr
     done = tree.run("-f", tree.path / "rows.conf", OSU_HOME=str(tree.path / "osu"))
@@ -632,7 +633,7 @@ def test_osu_is_found_installed_or_built(tree: Tree, folder: str) -> None:
     assert f"osu_bw is {os.path.normpath(tree.path / 'place' / folder / 'osu_bw')}\n" in done.stderr
 
 
-def test_osu_in_path(tree: Tree) -> None:
+def test_osu_is_found_in_path(tree: Tree) -> None:
     path = f"{tree.environment['PATH']}:{tree.path}/osu"
     done = tree.run("-f", tree.write("rows.conf", ROWS), PATH=path)
     assert done.returncode == 0, done.stderr
@@ -648,7 +649,9 @@ def test_osu_in_path(tree: Tree) -> None:
         "usr/lib64/openmpi/bin",
     ],
 )
-def test_osu_in_a_usual_place(tree: Tree, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_osu_is_found_in_a_usual_place_but_in_path_first(
+    tree: Tree, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Below a root of this test's own; a folder of PATH goes before."""
     there = tree.write(f"{folder}/osu_bw", "", executable=True)
     monkeypatch.setattr(osu, "USUAL_PLACES", [f"{tree.path}{place}" for place in osu.USUAL_PLACES])

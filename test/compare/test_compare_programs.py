@@ -152,7 +152,8 @@ def sizes_of(stdout: str) -> list[int]:
 @pytest.mark.parametrize("test", ["latency", "bw", "bibw"])
 @pytest.mark.parametrize("buffers", ["same", "fresh", "rotate:3", "rotate:50", "slide:3",
                                      "strided:1", "strided:48", "buffered", "touched"])
-def test_companion(companion: Path, test: str, buffers: str) -> None:
+def test_companion_checks_every_size_in_every_kind_of_buffer(companion: Path, test: str,
+                                                             buffers: str) -> None:
     options = ["-m", "3:6000", "-i", "3", "-x", "1", "-W", "5", "-c", "--buffers", buffers]
     done = mpirun(companion, test, *options)
     assert done.returncode == 0, done.stderr
@@ -328,7 +329,7 @@ def test_a_lost_column_of_a_halo_is_seen(companion: Path, lose: Path) -> None:
 
 
 @pytest.mark.parametrize("test", ["latency", "bw", "bibw", "sendrecv", "incast"])
-def test_touched_buffers_without_a_check(companion: Path, test: str) -> None:
+def test_touched_buffers_are_measured_without_a_check(companion: Path, test: str) -> None:
     done = mpirun(companion, test, "-m", "7:7000", "-i", "3", "-x", "1", "-W", "5", "-b", "touched")
     assert done.returncode == 0, done.stderr
     assert sizes_of(done.stdout) == [7 << i for i in range(10)]
@@ -350,7 +351,7 @@ int MPI_Send(const void *buffer, int count, MPI_Datatype type, int to, int tag, 
 """
 
 
-def test_percentiles(companion: Path, tmp_path: Path) -> None:
+def test_percentiles_show_one_late_message_in_200(companion: Path, tmp_path: Path) -> None:
     """One message in 200 is late at either end: one round trip in 100 or fewer, and not the half."""
     preload = ["-x", f"LD_PRELOAD={library(tmp_path, LATE)}"]
     done = mpirun(*preload, companion, "percentiles", "-m", "8:16", "-i", "2000", "-x", "10")
@@ -376,7 +377,7 @@ needs_two_cores = pytest.mark.skipif(
 
 
 @needs_two_cores
-def test_probe_mailbox(probe: Path) -> None:
+def test_probe_measures_the_mailbox_with_8_bytes(probe: Path) -> None:
     done = run_probe(probe, "mailbox")
     assert done.returncode == 0, done.stderr
     assert list(osu.parse(done.stdout, "us").values) == [8]

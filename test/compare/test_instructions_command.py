@@ -39,7 +39,7 @@ def instructions(
     )  # fmt: skip
 
 
-def test_the_lowest_batch_and_the_mean(tree: Tree) -> None:
+def test_the_lowest_batch_and_the_mean_are_shown(tree: Tree) -> None:
     output = tree.path / "output"
     done = instructions(tree, ROWS, "--output", output)
     assert done.returncode == 0, done.stderr
@@ -72,7 +72,7 @@ def test_instructions_are_counted_by_arm_and_metric(tree: Tree) -> None:
     assert len(calls) == 6
 
 
-def test_batches_that_are_missing(tree: Tree) -> None:
+def test_batches_that_are_missing_fail_the_count(tree: Tree) -> None:
     done = instructions(tree, ROWS.replace("[vader]", "[vader]\nenvironment = PARTS=9"),
                         "--output", tree.path / "output")  # fmt: skip
     assert done.returncode == 1
@@ -80,7 +80,7 @@ def test_batches_that_are_missing(tree: Tree) -> None:
     assert "failed" in done.stdout
 
 
-def test_a_failure_and_a_path_that_is_not_proven(tree: Tree) -> None:
+def test_a_failure_and_a_path_that_is_not_proven_are_said(tree: Tree) -> None:
     rows = ROWS.replace("[vader]", "[vader]\nenvironment = ACT=fail")
     done = instructions(tree, rows.replace("[auto]", "[auto]\nenvironment = ACT=no-report"),
                         "--output", tree.path / "output")  # fmt: skip
@@ -90,7 +90,7 @@ def test_a_failure_and_a_path_that_is_not_proven(tree: Tree) -> None:
     assert "99.0 ?" in done.stdout
 
 
-def test_dry_run(tree: Tree) -> None:
+def test_dry_run_prints_every_line_and_runs_nothing(tree: Tree) -> None:
     subprocess.run([tree.path / "component/config/setup"], check=True, stderr=subprocess.DEVNULL)
     done = instructions(tree, ROWS, "--dry-run")
     lines = [line for line in done.stdout.splitlines() if not line.startswith("#")]
@@ -99,7 +99,7 @@ def test_dry_run(tree: Tree) -> None:
     assert not (tree.path / "calls").exists()
 
 
-def test_the_total_of_a_file() -> None:
+def test_the_total_of_a_callgrind_file_is_its_summary() -> None:
     """As valgrind 3.19 writes it."""
     text = """\
 # callgrind format

@@ -57,7 +57,7 @@ def test_jobs_are_interleaved_and_medians_shown(tree: Tree) -> None:
     assert "9.50 (5.50-13.5)" in done.stdout and "Open MPI 4.1.4" in done.stdout
 
 
-def test_a_failure_and_a_path_that_is_not_proven(tree: Tree) -> None:
+def test_a_failure_and_a_path_that_is_not_proven_are_said(tree: Tree) -> None:
     rows = ROWS.replace("[vader]", "[vader]\nenvironment = ACT=fail")
     done = startup(tree, rows.replace("[auto]", "[auto]\nenvironment = ACT=no-report"), "-n", 1,
                    "--output", tree.path / "output")  # fmt: skip
@@ -67,14 +67,14 @@ def test_a_failure_and_a_path_that_is_not_proven(tree: Tree) -> None:
     assert len(tree.calls()) == 4 + 2  # what failed is not tried again
 
 
-def test_a_rank_that_does_not_tell(tree: Tree) -> None:
+def test_a_rank_that_does_not_tell_fails_the_job(tree: Tree) -> None:
     rows = ROWS.replace("[vader]", "[vader]\nenvironment = 'ACT=silent rank'")
     done = startup(tree, rows, "-n", 1, "--output", tree.path / "output")
     assert done.returncode == 1
     assert "FAILED: vader, 3 ranks: 2 of 3 ranks told of themselves" in done.stdout
 
 
-def test_dry_run(tree: Tree) -> None:
+def test_dry_run_prints_every_line_and_runs_nothing(tree: Tree) -> None:
     subprocess.run([tree.path / "component/config/setup"], check=True, stderr=subprocess.DEVNULL)
     done = startup(tree, ROWS, "--dry-run")
     lines = [line for line in done.stdout.splitlines() if not line.startswith("#")]
@@ -84,13 +84,13 @@ def test_dry_run(tree: Tree) -> None:
 
 
 @pytest.mark.parametrize("number", ["0", "1000"])
-def test_a_number_of_jobs_that_is_not_allowed(tree: Tree, number: str) -> None:
+def test_a_number_of_jobs_that_is_not_allowed_is_refused(tree: Tree, number: str) -> None:
     done = startup(tree, ROWS, "-n", number)
     assert done.returncode == 2
     assert done.stderr == f"startup: -n {number}: allowed: 1 to 999\n"
 
 
-def test_ranks_tell_of_themselves(tmp_path: Path) -> None:
+def test_ranks_tell_their_times_and_memory(tmp_path: Path) -> None:
     """For real, and of a peer, so that it does not depend on what regx is like at the moment."""
     if not all(map(shutil.which, ("mpicc", "mpirun"))):
         pytest.skip("needs mpicc and mpirun in PATH")

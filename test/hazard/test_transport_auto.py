@@ -72,7 +72,7 @@ def without_verbs(job: Job, reason: str) -> None:
         assert by_ports(report) == 0, str(job)
 
 
-def test_node_by_shared_memory_and_others_by_verbs(fabric: Fabric) -> None:
+def test_the_node_goes_by_shared_memory_and_others_by_verbs(fabric: Fabric) -> None:
     """Two ranks on each of two hosts: each wire carries its part, and none the other's."""
     job = fabric(mca={"btl_base_verbose": 20}).checked(ranks=4)
     size = sum(map(int, SIZES.split(",")))
@@ -134,7 +134,7 @@ def test_pool_that_was_given_is_divided(fabric: Fabric) -> None:
     assert all(report["pool_bytes"] == 4 << 20 for report in job.reports), str(job)
 
 
-def test_two_ports_share(fabric: Fabric) -> None:
+def test_two_ports_share_what_goes_between_nodes(fabric: Fabric) -> None:
     """ob1 stripes over the ports, and over these alone."""
     job = fabric(environment={"REGX_TEST_PORTS": "fake0:1@a,fake1:1@b"}).checked(ranks=4)
     for report in job.reports:
@@ -144,7 +144,7 @@ def test_two_ports_share(fabric: Fabric) -> None:
 
 
 @pytest.mark.parametrize("ports", ["fake0:1@$(hostname | tail -c 2)", ""])
-def test_peers_that_verbs_does_not_reach_by_tcp(fabric: Fabric, ports: str) -> None:
+def test_peers_that_verbs_does_not_reach_are_reached_by_tcp(fabric: Fabric, ports: str) -> None:
     """Each host on a fabric of its own; or without a port on one of them."""
     choose = f'REGX_TEST_PORTS="{ports}"' if ports else \
         'case $(hostname) in *a) REGX_TEST_UNUSABLE="no port is active" ;; esac; ' \
@@ -164,11 +164,11 @@ def test_unusable_device_is_not_worth_a_word(fabric: Fabric) -> None:
     without_verbs(job.checked(ranks=4), "no port of an RDMA device is active")
 
 
-def test_no_device(fabric: Fabric) -> None:
+def test_without_a_device_all_goes_by_uct(fabric: Fabric) -> None:
     without_verbs(fabric(device=False).checked(ranks=4), "no RDMA device here")
 
 
-def test_job_on_one_node(mpi: Mpi, plugins: Path) -> None:
+def test_a_job_on_one_node_does_not_open_verbs(mpi: Mpi, plugins: Path) -> None:
     """Verbs is not even opened."""
     job = mpi(*TRAFFIC, within=DEVICE, environment=mpi.build.path(plugins)).checked(ranks=2)
     without_verbs(job.over("shm"), "all processes are on this node")
@@ -177,14 +177,15 @@ def test_job_on_one_node(mpi: Mpi, plugins: Path) -> None:
 @pytest.mark.parametrize("setting,transports", [
     ({"if_include": "fake0"}, "uct,verbs"), ({"if_include": "fake0:1,regx0"}, "uct,verbs"),
     ({"if_include": "regx0"}, "uct"), ({"if_exclude": "lo"}, "uct,verbs")])
-def test_lists_of_devices(fabric: Fabric, setting: dict[str, str], transports: str) -> None:
+def test_each_name_of_a_list_is_for_its_own_transport(fabric: Fabric, setting: dict[str, str],
+                                                      transports: str) -> None:
     """One list for both: the names of RDMA devices are for verbs, all others for tcp."""
     job = fabric(regx=setting).checked(ranks=4)
     assert {report["transport"] for report in job.reports} == {transports}, str(job)
     assert all((by_ports(report) > 0) == (transports != "uct") for report in job.reports), str(job)
 
 
-def test_list_that_names_no_port(fabric: Fabric) -> None:
+def test_a_list_that_names_no_port_is_said_once_on_each_host(fabric: Fabric) -> None:
     """Said once on each host; the job goes on with another BTL."""
     job = fabric(regx={"if_include": "fake1"}, environment={"REGX_TEST_PORTS": "fake0:1@a"},
                  btl="regx,tcp,self")
@@ -194,7 +195,7 @@ def test_list_that_names_no_port(fabric: Fabric) -> None:
     assert here == said and there.startswith(f"{said}, on regx"), str(job)
 
 
-def test_auto_and_asked_for_agree(fabric: Fabric) -> None:
+def test_auto_agrees_with_a_host_that_was_told_its_transport(fabric: Fabric) -> None:
     """One host is told verbs, and then uct; the other finds out."""
     for transport, ports in (("verbs", True), ("uct", False)):
         only = f"case $(hostname) in *a) export OMPI_MCA_btl_regx_transport={transport} ;; esac; "

@@ -42,7 +42,8 @@ def refused(mpi: Mpi, says: str, **regx: object) -> None:
     ("if_exclude", "DEVICE", "leaves no port that can be used; usable are: DEVICE:1"),
     ("verbs_gid_index", "255", "port DEVICE:1 has no such GID; there are: 0"),
     ("verbs_pkey", "0x1234", "port DEVICE:1 is in no such partition; there are: 0xffff")])
-def test_setting_that_cannot_be(mpi: Mpi, name: str, value: str, says: str) -> None:
+def test_a_setting_that_cannot_be_is_refused_in_one_line(mpi: Mpi, name: str, value: str,
+                                                         says: str) -> None:
     value, says = (text.replace("DEVICE", device_name()) for text in (value, says))
     refused(mpi, f"{name}={value}: {says}", **{name: value})
 
@@ -53,7 +54,7 @@ def why(mpi: Mpi, regx: dict[str, object]) -> dict[str, str]:
     return {report["transport"]: report["transport_reason"] for report in reports}
 
 
-def test_no_device(mpi: Mpi) -> None:
+def test_without_a_device_verbs_is_refused_and_auto_takes_uct(mpi: Mpi) -> None:
     with no_device():
         refused(mpi, "transport=verbs: this machine has no RDMA device")
         job = mpi(*COLLECTIVE, btl="regx,self", regx={"transport": "verbs"})
@@ -64,7 +65,7 @@ def test_no_device(mpi: Mpi) -> None:
     assert job.status != 0 and job.stdout == "", f"it runs by another way\n{job}"
 
 
-def test_port_that_is_down(mpi: Mpi) -> None:
+def test_a_port_that_is_down_is_refused_if_named_else_left_out(mpi: Mpi) -> None:
     """It is an error if it is named, and else not one of those that are used."""
     with second_device(up=False):
         refused(mpi, f"if_include={device_name()},{SECOND}: {SECOND}:1 is down; "
@@ -74,7 +75,7 @@ def test_port_that_is_down(mpi: Mpi) -> None:
     assert list(job.reports[0]["ports"]) == [f"{device_name()}:1"], str(job)
 
 
-def test_packets_beyond_the_port(mpi: Mpi) -> None:
+def test_packets_beyond_what_a_port_takes_are_refused(mpi: Mpi) -> None:
     """Said of the one port that is too small for it; the other would do."""
     with second_device(mtu=1500):
         refused(mpi, f"verbs_mtu=4096: port {SECOND}:1 takes at most 1024", verbs_mtu=4096)
@@ -87,7 +88,7 @@ def layer(build: Build, **faults: object) -> list[str]:
                                            for name, value in faults.items())]
 
 
-def test_kernel_that_needs_fork_init(mpi: Mpi, build: Build) -> None:
+def test_where_fork_init_is_needed_it_comes_before_registering(mpi: Mpi, build: Build) -> None:
     """Nothing can be registered before it."""
     job = mpi(*COLLECTIVE, regx={"transport": "verbs", "rendezvous": "pipeline"}, around=AROUND,
               within=layer(build, fork="needed"))
@@ -95,7 +96,7 @@ def test_kernel_that_needs_fork_init(mpi: Mpi, build: Build) -> None:
     assert job.total("registrations") > 0, str(job)
 
 
-def test_fork_init_that_fails(mpi: Mpi, build: Build) -> None:
+def test_fork_init_that_fails_refuses_verbs_in_one_line(mpi: Mpi, build: Build) -> None:
     """One line, and not a job whose children would spoil its data."""
     job = mpi(*COLLECTIVE, btl="regx,vader,self", regx={"transport": "verbs"},
               within=layer(build, fork="refused"))
@@ -119,7 +120,7 @@ def writable(mpi: Mpi) -> Mpi:
 
 
 @pytest.mark.parametrize("kib", [64, 1024])
-def test_too_little_locked_memory_to_start(writable: Mpi, kib: int) -> None:
+def test_too_little_locked_memory_to_start_is_said_in_one_line(writable: Mpi, kib: int) -> None:
     job = writable(*COLLECTIVE, btl="regx,vader,self", regx={"transport": "verbs"}, ranks=4,
                    around=limited(kib))
     assert job.status == 0, str(job)
@@ -146,7 +147,8 @@ def test_limit_of_locked_memory_is_told(writable: Mpi, kib: int, less: bool,
 
 @pytest.mark.parametrize("strategy,mib", [
     *itertools.product(["bounce", "pipeline", "direct"], [4, 8, 128]), ("read", 8)])
-def test_limits_of_locked_memory(writable: Mpi, mib: int, strategy: str) -> None:
+def test_what_a_limit_of_locked_memory_refuses_bounces(writable: Mpi, mib: int,
+                                                       strategy: str) -> None:
     """What cannot be registered bounces; nothing hangs."""
     job = writable(*LARGE, ranks=3, regx={"transport": "verbs", "rendezvous": strategy},
                    around=limited(mib << 10), timeout=300)
@@ -163,7 +165,8 @@ def test_limits_of_locked_memory(writable: Mpi, mib: int, strategy: str) -> None
         assert job.total("messages_fallback") == 0, str(job)
 
 
-def test_window_of_distinct_buffers(writable: Mpi, tmp_path: Path, full: bool) -> None:
+def test_a_window_of_distinct_buffers_stays_below_the_limit(writable: Mpi, tmp_path: Path,
+                                                            full: bool) -> None:
     """64 messages of 4 MiB each way at once, each from and to a buffer of its own."""
     cases = tmp_path / "cases"
     cases.write_text(f"{4 << 20} 0 0 contiguous contiguous both isend irecv 64\n")
@@ -197,7 +200,7 @@ def test_a_job_that_ends_in_mid_transfer_leaves_nothing(mpi: Mpi, how: str, stat
 @pytest.mark.parametrize("strategy,backend", [
     ("bounce", "none"), ("pipeline", "none"), ("pipeline", "notifier"), ("direct", "hooks"),
     ("read", "none"), ("read", "hooks+notifier")])
-def test_survivors_are_told(mpi: Mpi, strategy: str, backend: str) -> None:
+def test_a_survivor_says_whom_it_has_lost_and_ends(mpi: Mpi, strategy: str, backend: str) -> None:
     """Hazard 24, with and without a cache: where mpirun lets the others live when one is killed,
     who finds out says whom it has lost, and ends. The other may then have lost both. Open MPI ends, without
     a word, whoever hears of the death from mpirun before its device has found out: then nobody has lost
@@ -214,13 +217,13 @@ def test_survivors_are_told(mpi: Mpi, strategy: str, backend: str) -> None:
     pytest.fail(f"nobody has lost rank 1: {job}")
 
 
-def test_nobody_receives(mpi: Mpi) -> None:
+def test_a_job_ends_well_though_nobody_receives(mpi: Mpi) -> None:
     job = mpi("finalize", "unread", 16384, 40, ranks=3, regx={"transport": "verbs"},
               around=AROUND, timeout=300)
     job.ended_well().over("verbs")
 
 
-def test_child_that_ends_first(mpi: Mpi) -> None:
+def test_what_a_child_sent_before_it_ended_arrives(mpi: Mpi) -> None:
     """More than the receive queue holds, from a process that ends, to one that is outside MPI."""
     job = mpi("finalize", "child", 4000, 600, ranks=1, regx={"transport": "verbs"}, around=AROUND,
               timeout=300)

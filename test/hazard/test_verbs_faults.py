@@ -66,8 +66,8 @@ def faulty(mpi: Mpi, tmp_path: Path) -> Iterator[Faulty]:
 @pytest.mark.parametrize("strategy,backend,count", [
     ("pipeline", "none", 2 * CHUNKS), ("read", "none", 2 * CHUNKS), ("direct", "none", 2),
     ("pipeline", "notifier", 2 * CHUNKS), ("direct", "hooks", 2)])
-def test_each_registration_refused(faulty: Faulty, strategy: str, backend: str,
-                                   count: int) -> None:
+def test_bytes_whose_registration_is_refused_bounce(faulty: Faulty, strategy: str, backend: str,
+                                                    count: int) -> None:
     """Hazard 15: of those that a message of five chunks and one back take at each end, one after
     the other. Those bytes bounce, counted."""
     job = faulty("refused", count, CHUNKS * CHUNK, strategy=strategy, backend=backend)
@@ -89,7 +89,7 @@ def test_each_registration_refused(faulty: Faulty, strategy: str, backend: str,
 
 
 @pytest.mark.parametrize("number", range(1, OPENING + 1))
-def test_refused_at_the_start(faulty: Faulty, number: int) -> None:
+def test_refused_buffers_end_verbs_a_refused_pool_is_smaller(faulty: Faulty, number: int) -> None:
     """Without its buffers the transport is none; the pool is made smaller instead."""
     job = faulty("collective", "--sizes", "10,100000", "bcast", btl="regx,vader,self",
                  layer={"reg": number})
@@ -103,8 +103,9 @@ def test_refused_at_the_start(faulty: Faulty, number: int) -> None:
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_failure_ends_the_job(faulty: Faulty, tmp_path: Path, full: bool, seed: int, strategy: str,
-                              fault: str) -> None:
+def test_a_failure_is_named_in_one_line_and_ends_the_job(faulty: Faulty, tmp_path: Path, full: bool,
+                                                         seed: int, strategy: str,
+                                                         fault: str) -> None:
     """A post that is refused, a completion in error, a queue pair that is driven to error. One line
     names the peer, the operation and the status; then Open MPI ends the job. Who has nothing under
     way when its queue pair fails hears of that from the device, or its peer does."""
@@ -132,8 +133,9 @@ def test_failure_ends_the_job(faulty: Faulty, tmp_path: Path, full: bool, seed: 
     ({"modify": 1}, "making a queue pair: Connection timed out"),
     *(({"modify": number}, "connecting the queue pair: Connection timed out")
       for number in (2, 3))], ids=str)
-def test_no_queue_pair(faulty: Faulty, tmp_path: Path, layer: dict[str, object], says: str,
-                       rank: int) -> None:
+def test_who_can_make_no_queue_pair_says_so_and_nobody_waits(faulty: Faulty, tmp_path: Path,
+                                                             layer: dict[str, object], says: str,
+                                                             rank: int) -> None:
     """Neither for who speaks first, nor for who answers: that one says so, and the other does not
     wait."""
     cases = sample.write([Case(CHUNKS * CHUNK, send="send", receive="recv")], tmp_path)
@@ -150,8 +152,9 @@ def test_no_queue_pair(faulty: Faulty, tmp_path: Path, layer: dict[str, object],
     ({"datagram": "post"}, "connecting: Input/output error"),
     ({"refill": 4}, "receive queue: Cannot allocate memory"),
     ({"poll": 2000}, "completion queue: it cannot be polled")], ids=str)
-def test_queues_that_fail(faulty: Faulty, tmp_path: Path, layer: dict[str, object],
-                          says: str) -> None:
+def test_the_queue_that_fails_is_named_before_the_peer_gives_up(faulty: Faulty, tmp_path: Path,
+                                                                layer: dict[str, object],
+                                                                says: str) -> None:
     """It is said which, before the peer gives up."""
     cases = sample.write([Case(size, send="send", receive="recv") for size in (100, CHUNK)],
                          tmp_path)
@@ -164,7 +167,8 @@ def test_queues_that_fail(faulty: Faulty, tmp_path: Path, layer: dict[str, objec
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_smallest_queues(faulty: Faulty, tmp_path: Path, seed: int, strategy: str) -> None:
+def test_the_smallest_queues_carry_all_messages(faulty: Faulty, tmp_path: Path, seed: int,
+                                                strategy: str) -> None:
     """One receive buffer for all peers, a completion queue that just holds what one peer may have
     under way, a pool of two slots."""
     cases = sample.write([Case(size, pattern=pattern, window=window)
@@ -176,7 +180,7 @@ def test_smallest_queues(faulty: Faulty, tmp_path: Path, seed: int, strategy: st
     assert len(faulty.objects()) == 3
 
 
-def test_receive_buffers_that_run_low(faulty: Faulty, tmp_path: Path) -> None:
+def test_receive_buffers_that_run_low_are_reported(faulty: Faulty, tmp_path: Path) -> None:
     """The device tells, and the report says so: nothing else would show but that senders wait."""
     cases = sample.write([Case(1000, window=64)], tmp_path)
     job = faulty("transfer", "--iterations", 50, cases, regx={"verbs_srq_depth": 16})
@@ -184,7 +188,7 @@ def test_receive_buffers_that_run_low(faulty: Faulty, tmp_path: Path) -> None:
     assert "verbs: receive buffers ran low (verbs_srq_depth)" in job.reasons("fallbacks"), str(job)
 
 
-def test_queues_that_are_too_small(faulty: Faulty) -> None:
+def test_queues_that_are_too_small_refuse_verbs_in_one_line(faulty: Faulty) -> None:
     job = faulty("collective", "--sizes", "10", "bcast", btl="regx,vader,self", layer={"cq": 200})
     assert job.status == 0 and job.stdout.startswith("checked "), str(job)
     assert len(job.complaints) == 1 and "gives no completion queue" in job.complaints[0], str(job)

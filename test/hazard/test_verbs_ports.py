@@ -32,7 +32,7 @@ def cases(folder: Path, lines: list[str] | None = None) -> Path:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_two_ports_carry(mpi: Mpi, tmp_path: Path, strategy: str) -> None:
+def test_two_ports_carry_about_a_half_each(mpi: Mpi, tmp_path: Path, strategy: str) -> None:
     """Nobody names one, and both are as near: each carries a half, and nothing is out of order."""
     with second_device():
         job = mpi("transfer", "--iterations", 3, cases(tmp_path), around=AROUND, timeout=300,
@@ -48,7 +48,7 @@ def test_two_ports_carry(mpi: Mpi, tmp_path: Path, strategy: str) -> None:
         assert strategy == "bounce" or report["hits"] > 0, str(job)
 
 
-def test_more_ranks_and_ports(mpi: Mpi, tmp_path: Path) -> None:
+def test_collectives_of_four_ranks_use_both_ports(mpi: Mpi, tmp_path: Path) -> None:
     with second_device():
         job = mpi("collective", "--sizes", "0,8,5000,300001", "--roots", 1, "barrier", "bcast",
                   "gather", "alltoall", "alltoallv", ranks=4, around=AROUND, timeout=300,
@@ -58,7 +58,7 @@ def test_more_ranks_and_ports(mpi: Mpi, tmp_path: Path) -> None:
         assert len(report["ports"]) == 2 and min(report["ports"].values()) > 0, str(job)
 
 
-def test_two_ports_and_threads(mpi: Mpi, seed: int) -> None:
+def test_threads_exchange_right_messages_by_two_ports(mpi: Mpi, seed: int) -> None:
     with second_device():
         job = mpi("threads", "--seed", seed, "--rounds", 3, around=AROUND, timeout=300,
                   regx={"transport": "verbs", "rendezvous": "pipeline"})
@@ -68,7 +68,8 @@ def test_two_ports_and_threads(mpi: Mpi, seed: int) -> None:
 
 @pytest.mark.parametrize("setting,used", [
     ({"if_include": "SECOND,FIRST:1"}, ["SECOND", "FIRST"]), ({"if_exclude": "FIRST"}, ["SECOND"])])
-def test_chosen_ports(mpi: Mpi, tmp_path: Path, setting: dict[str, str], used: list[str]) -> None:
+def test_only_the_chosen_ports_are_used(mpi: Mpi, tmp_path: Path, setting: dict[str, str],
+                                        used: list[str]) -> None:
     def filled(text: str) -> str:
         return text.replace("FIRST", first()).replace("SECOND", SECOND)
 
@@ -82,7 +83,7 @@ def test_chosen_ports(mpi: Mpi, tmp_path: Path, setting: dict[str, str], used: l
         assert min(report["ports"].values()) > 0, str(job)
 
 
-def test_ranks_with_different_ports(mpi: Mpi, tmp_path: Path) -> None:
+def test_ranks_with_different_ports_use_the_one_both_have(mpi: Mpi, tmp_path: Path) -> None:
     """The one has two, the other one: they meet at one each, and it carries all."""
     with second_device():
         job = mpi("transfer", cases(tmp_path), around=AROUND, timeout=300,
@@ -94,7 +95,7 @@ def test_ranks_with_different_ports(mpi: Mpi, tmp_path: Path) -> None:
     assert job.rank(0)["ports"][f"{SECOND}:1"] == 0, str(job)
 
 
-def test_two_hosts(mpi: Mpi, tmp_path: Path, full: bool) -> None:
+def test_two_hosts_use_each_its_own_device(mpi: Mpi, tmp_path: Path, full: bool) -> None:
     """A rank on each: everything over verbs, by each host's own device."""
     with two_rdma_hosts(tmp_path) as (around, options, within):
         for strategy in STRATEGIES if full else ["pipeline"]:
@@ -107,7 +108,7 @@ def test_two_hosts(mpi: Mpi, tmp_path: Path, full: bool) -> None:
                 assert list(report["ports"]) == [f"{report['host']}:1"], str(job)
 
 
-def test_two_ranks_on_each_of_two_hosts(mpi: Mpi, tmp_path: Path) -> None:
+def test_vader_carries_on_a_node_and_verbs_between_nodes(mpi: Mpi, tmp_path: Path) -> None:
     """On the node by vader, between nodes by verbs, in one job."""
     with two_rdma_hosts(tmp_path) as (around, options, within):
         job = mpi("collective", "--sizes", "1,5000,300001", "alltoall", "bcast", ranks=4,
@@ -143,7 +144,7 @@ def test_ports_of_separate_networks_are_not_connected(mpi: Mpi, tmp_path: Path) 
         assert "btl_regx_verbs_any_subnet=1" in line and "uct" not in line, str(job)
 
 
-def test_host_that_is_cut_off(mpi: Mpi, tmp_path: Path) -> None:
+def test_a_host_that_is_cut_off_is_noticed_by_who_only_waits(mpi: Mpi, tmp_path: Path) -> None:
     """A process that only waits for another notices that it is gone, and says which."""
     with two_rdma_hosts(tmp_path) as (around, options, within):
         job = mpi("awaited", tmp_path / "come", f"ip link set {CABLE} down", timeout=300,
@@ -154,7 +155,8 @@ def test_host_that_is_cut_off(mpi: Mpi, tmp_path: Path) -> None:
     assert len(lost) == 1 and "(keepalive: " in lost[0], str(job)
 
 
-def test_link_that_comes_back(mpi: Mpi, tmp_path: Path, full: bool) -> None:
+def test_what_was_under_way_arrives_once_the_link_is_back(mpi: Mpi, tmp_path: Path,
+                                                          full: bool) -> None:
     """What was under way when the cable was cut arrives once it is whole again."""
     flap = f"ip link set {CABLE} down; echo; sleep 0.3; ip link set {CABLE} up"
     for strategy in STRATEGIES if full else ["pipeline"]:

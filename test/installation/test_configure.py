@@ -44,13 +44,13 @@ def openmpi(prefix: Path, version: str, devel_headers: bool = True) -> Path:
     return prefix
 
 
-def test_no_mpicc(tmp_path: Path) -> None:
+def test_without_mpicc_the_missing_packages_are_named(tmp_path: Path) -> None:
     line = error(configure(tmp_path, f"--with-openmpi={tmp_path}"))
     assert f"no mpicc in {tmp_path}/bin" in line
     assert "libopenmpi-dev and openmpi-bin" in line
 
 
-def test_relative_prefix(tmp_path: Path) -> None:
+def test_a_relative_prefix_is_refused(tmp_path: Path) -> None:
     assert "--with-openmpi=here: give an absolute path" in error(
         configure(tmp_path, "--with-openmpi=here"))
 
@@ -62,7 +62,7 @@ def test_configure_refuses_an_mpi_that_is_not_open_mpi(tmp_path: Path) -> None:
         configure(tmp_path / "build", f"--with-openmpi={tmp_path}/mpi"))
 
 
-def test_no_devel_headers(tmp_path: Path) -> None:
+def test_without_devel_headers_the_missing_package_is_named(tmp_path: Path) -> None:
     prefix = openmpi(tmp_path / "mpi", "4.1.4", devel_headers=False)
     line = error(configure(tmp_path / "build", f"--with-openmpi={prefix}"))
     assert "opal/mca/btl/btl.h" in line and "libopenmpi-dev" in line
@@ -83,7 +83,7 @@ def test_the_open_mpi_that_is_first_in_path_is_taken(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", ["5.0.7", "6.0.0"])
-def test_no_pmix(tmp_path: Path, version: str) -> None:
+def test_without_pmix_the_missing_package_is_named(tmp_path: Path, version: str) -> None:
     prefix = openmpi(tmp_path / "mpi", version)
     (tmp_path / "pc").mkdir()
     line = error(configure(tmp_path / "build", f"--with-openmpi={prefix}",
@@ -91,18 +91,18 @@ def test_no_pmix(tmp_path: Path, version: str) -> None:
     assert "PMIx" in line and "Debian package libpmix-dev" in line
 
 
-def test_no_hwloc(tmp_path: Path) -> None:
+def test_without_hwloc_the_missing_package_is_named(tmp_path: Path) -> None:
     (tmp_path / "pc").mkdir()
     assert "Debian package libhwloc-dev" in error(
         configure(tmp_path, PKG_CONFIG_LIBDIR=f"{tmp_path}/pc", PKG_CONFIG_PATH=""))
 
 
-def test_no_ucx_in_the_prefix(tmp_path: Path) -> None:
+def test_a_prefix_without_ucx_is_refused(tmp_path: Path) -> None:
     assert f"--with-ucx={tmp_path}: no include/ucm/api/ucm.h there" in error(
         configure(tmp_path, f"--with-ucx={tmp_path}"))
 
 
-def test_no_compiler(tmp_path: Path) -> None:
+def test_without_a_compiler_the_missing_packages_are_named(tmp_path: Path) -> None:
     for name in ["sed", "grep", "expr", "awk", "mkdir", "rm", "ls", "cat", "chmod", "mv", "uname",
                  "sort", "tr", "ln", "rmdir", "sleep", "date", "env", "install", "cp", "touch",
                  "hostname", "basename", "dirname", "diff", "cmp", "make", "bash"]:
@@ -113,12 +113,12 @@ def test_no_compiler(tmp_path: Path) -> None:
     assert "no C compiler" in line and "Debian packages gcc and libc6-dev" in line
 
 
-def test_verbs_in_a_prefix(tmp_path: Path) -> None:
+def test_a_prefix_for_verbs_is_refused(tmp_path: Path) -> None:
     line = error(configure(tmp_path, f"--with-verbs={tmp_path}"))
     assert f"--with-verbs={tmp_path}: allowed: yes, no, auto" in line
 
 
-def test_without_verbs(tmp_path: Path) -> None:
+def test_without_verbs_configure_succeeds_and_leaves_it_out(tmp_path: Path) -> None:
     """Its name is then not among those that btl_regx_transport allows."""
     run = configure(tmp_path, "--without-verbs", f"--prefix={tmp_path}", "--libdir=/some/where")
     assert run.returncode == 0, run.stderr
@@ -127,7 +127,7 @@ def test_without_verbs(tmp_path: Path) -> None:
     assert "install to    /some/where/openmpi\n" in run.stdout
 
 
-def test_open_mpis_own_prefix_is_in_place(tmp_path: Path) -> None:
+def test_in_open_mpis_own_prefix_it_is_installed_in_place(tmp_path: Path) -> None:
     def asked(name: str) -> str:
         run = subprocess.run(["ompi_info", "--parsable", "--path", name], capture_output=True,
                              text=True, check=True)

@@ -25,7 +25,7 @@ def path_without(folder: Path, *programs: str) -> str:
     return str(folder)
 
 
-def test_arguments() -> None:
+def test_wrong_arguments_are_refused_with_the_usage() -> None:
     usage = "usage: setup compare|rdma|machine|instructions|test|named [--no-install]\n"
     for arguments, problem in ((), "no purpose"), (("tset",), "unknown argument tset"):
         run = setup(*arguments)
@@ -33,7 +33,7 @@ def test_arguments() -> None:
         assert run.stderr == f"regx: setup: {problem}; {usage}"
 
 
-def test_missing_packages(tmp_path: Path) -> None:
+def test_missing_packages_are_named_with_the_apt_line(tmp_path: Path) -> None:
     run = setup("test", "--no-install", path=path_without(tmp_path, "strace", "libtoolize"))
     assert run.returncode == 1
     assert run.stderr == ("regx: packages are missing; as root: "
@@ -61,7 +61,7 @@ def offered(tmp_path: Path, candidate: str) -> str:
 
 
 @pytest.mark.parametrize("candidate", ["4.0.3-1", "1:6.1.0-1"])
-def test_another_open_mpi_than_supported(tmp_path: Path, candidate: str) -> None:
+def test_an_open_mpi_that_is_not_supported_is_not_installed(tmp_path: Path, candidate: str) -> None:
     """Nothing is installed that would be of no use."""
     run = setup("test", "--no-install", path=offered(tmp_path, candidate))
     assert run.returncode == 1
@@ -74,7 +74,8 @@ def test_another_open_mpi_than_supported(tmp_path: Path, candidate: str) -> None
     ("4.1.4-3", "libopenmpi-dev openmpi-bin strace"),
     ("5.0.7-1", "libopenmpi-dev openmpi-bin strace libpmix-dev"),
     ("1:6.0.0~rc2-1", "libopenmpi-dev openmpi-bin strace libpmix-dev")])
-def test_open_mpi_of_each_debian(tmp_path: Path, candidate: str, needed: str) -> None:
+def test_each_debians_open_mpi_is_named_with_what_it_needs(tmp_path: Path, candidate: str,
+                                                           needed: str) -> None:
     run = setup("test", "--no-install", path=offered(tmp_path, candidate))
     assert run.returncode == 1
     assert run.stderr.endswith(f"apt-get install -y {needed}\n"), run.stderr
@@ -82,8 +83,8 @@ def test_open_mpi_of_each_debian(tmp_path: Path, candidate: str, needed: str) ->
 
 @pytest.mark.parametrize(("major", "whole", "needed"), [
     ("4", "4", "strace"), ("5", "5.0.7", "strace libpmix-dev")])
-def test_installed_open_mpi_of_each_debian(tmp_path: Path, major: str, whole: str,
-                                           needed: str) -> None:
+def test_an_installed_open_mpi_gets_what_its_version_needs(tmp_path: Path, major: str, whole: str,
+                                                           needed: str) -> None:
     """As its header says; 4.1's OPAL_VERSION is no more than its release number."""
     (tmp_path / "bin").mkdir()
     path = path_without(tmp_path / "bin", "strace")
@@ -100,7 +101,7 @@ def test_installed_open_mpi_of_each_debian(tmp_path: Path, major: str, whole: st
     assert run.stderr.endswith(f"apt-get install -y {needed}\n"), run.stderr
 
 
-def test_missing_packages_where_there_is_no_apt(tmp_path: Path) -> None:
+def test_without_apt_the_missing_packages_are_only_named(tmp_path: Path) -> None:
     run = setup("test", path=path_without(tmp_path, "strace", "apt-get"))
     assert run.returncode == 1
     assert run.stderr == ("regx: missing, by the names of Debian's packages: strace; "

@@ -79,7 +79,7 @@ byte interest[RANGES];
 
 /* ---- the cache: cache.c */
 bool locked;
-byte drained;
+byte applied;
 mtype state[REGIONS];
 byte range_of[REGIONS];
 byte pinned[REGIONS];     /* the pages that the device has */
@@ -165,13 +165,13 @@ inline end_touched(id_)
     fi
 }
 
-/* regx_cache_drain_locked. Its work is bounded: it may stop at any change, with some of the regions
- * that this touched ended or none. Then that change stays the next one. */
-inline drain()
+/* regx_cache_catch_up_locked. Its work is bounded: it may stop at any change, with some of the
+ * regions that this touched ended or none. Then that change stays the next one. */
+inline catch_up()
 {
-    atomic { top = head; cursor = drained };
-#ifdef BREAK_DRAIN_ORDER
-    drained = top;
+    atomic { top = head; cursor = applied };
+#ifdef BREAK_APPLY_ORDER
+    applied = top;
 #endif
     do
     :: cursor == top -> break
@@ -205,8 +205,8 @@ inline drain()
         }
     od;
     atomic {
-#ifndef BREAK_DRAIN_ORDER
-        drained = cursor;
+#ifndef BREAK_APPLY_ORDER
+        applied = cursor;
 #endif
         top = 0;
         cursor = 0
@@ -314,7 +314,7 @@ inline cover()
 
 #define EPOCH(otherwise) \
     epoch = head; \
-    if :: epoch == drained -> epoch = 0 :: else -> epoch = 0; goto otherwise fi
+    if :: epoch == applied -> epoch = 0 :: else -> epoch = 0; goto otherwise fi
 
 #ifdef BREAK_QUERY_LATE
 #define CHECKS(otherwise) LOGGED(otherwise); EPOCH(otherwise); QUIET(otherwise)
@@ -394,7 +394,7 @@ proctype application(byte me; byte rounds)
             fi;
             count(r)                              /* own use count, then a compiler barrier */
         }
-        CHECKS(back_out);                         /* valid, sequence, head == drained */
+        CHECKS(back_out);                         /* valid, sequence, head == applied */
 #ifdef BREAK_COVERS_FIRST
         CHECK(range_of[r] == x, back_out);
 #endif
@@ -421,7 +421,7 @@ back_out:
 
         /* regx_cache_acquire_slow, find_locked */
         take_lock(me);
-        drain();
+        catch_up();
         atomic {
             r = 0;
             do
@@ -435,7 +435,7 @@ back_out:
             QUIET(take_back);
             LOGGED(take_back);
             /* not all that changed need have ended: this one is looked for */
-            look_for_touch(drained, x);
+            look_for_touch(applied, x);
 #ifdef BREAK_PENDING
             touched = false;
 #endif
@@ -465,7 +465,7 @@ take_back:
         take_lock(me);
 
         /* publish_locked. It also asks query and sequence; what is proven here holds without. */
-        drain();
+        catch_up();
         look_for_touch(since, x);
 #ifdef BREAK_INSERT
         touched = false;
@@ -821,9 +821,9 @@ proctype progress(byte evictions)
     short sum;
 
     do
-    :: head != drained ->
+    :: head != applied ->
         atomic { !locked -> locked = true };
-        drain();
+        catch_up();
         locked = false
     :: atomic {
             /* evict.c gives up any region that seems unused; why, does not matter here */
@@ -848,7 +848,7 @@ proctype progress(byte evictions)
         retire()
 #endif
     :: atomic {
-            finished == THREADS + CHANGERS && head == drained && !locked && !work &&
+            finished == THREADS + CHANGERS && head == applied && !locked && !work &&
                 retiring == 0 ->
             /* All is done: nothing dead is left. */
             r = 0;

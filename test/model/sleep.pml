@@ -21,7 +21,7 @@ byte head;   /* changes logged */
 byte wakes;  /* times that sleepers were woken */
 bool asleep; /* a thread sleeps, or is about to */
 
-byte drained[CACHES]; /* changes that each cache has acted on */
+byte applied[CACHES]; /* changes that each cache has acted on */
 bool stop[CACHES];
 bool ended[CACHES];
 bool sleeps[CACHES]; /* in the futex */
@@ -78,7 +78,7 @@ proctype cache_thread(byte me)
 #ifndef BREAK_ASLEEP_LATE
         asleep = true;
 #endif
-        idle = drained[me] == head;
+        idle = applied[me] == head;
         idle = idle && !stop[me];
 #ifdef BREAK_SEEN_LATE
         seen = wakes;
@@ -98,7 +98,7 @@ proctype cache_thread(byte me)
             !sleeps[me]
         :: else
         fi
-        drained[me] = head
+        applied[me] = head
     od
     ended[me] = true
 }
@@ -108,7 +108,7 @@ proctype closer()
     byte i;
 
 #ifdef ACTED_ON
-    drained[0] == CHANGES && drained[1] == CHANGES;
+    applied[0] == CHANGES && applied[1] == CHANGES;
 #endif
     for (i : 0 .. CACHES - 1) {
         stop[i] = true;

@@ -60,7 +60,8 @@ def test_sizes_around_every_limit_are_right_over_verbs(verbs, build: Build, tmp_
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_every_kind(verbs, build: Build, tmp_path: Path, seed: int, strategy: str) -> None:
+def test_every_kind_of_message_is_right_over_verbs(verbs, build: Build, tmp_path: Path, seed: int,
+                                                   strategy: str) -> None:
     cases = sample.every_kind(1000, 3) + sample.every_kind(200_001, 3)
     job = verbs("transfer", "--seed", seed, "--iterations", 1, sample.write(cases, tmp_path),
                 regx={"rendezvous": strategy, "rndv_eager_limit": 0})
@@ -136,8 +137,8 @@ def test_strategies_and_backends_carry_all_sizes_over_verbs(verbs, build: Build,
 
 @pytest.mark.parametrize("strategy,moves,others", [("pipeline", "puts", "gets"),
                                                    ("read", "gets", "puts")])
-def test_registrations_are_chunks(verbs, tmp_path: Path, seed: int, strategy: str, moves: str,
-                                  others: str) -> None:
+def test_each_chunk_is_registered_once_at_each_end(verbs, tmp_path: Path, seed: int, strategy: str,
+                                                   moves: str, others: str) -> None:
     """Fresh buffers or not, a message of five chunks makes five registrations at each end."""
     cases = [Case(5 * MIB)]
     job = verbs("transfer", "--seed", seed, "--iterations", 2, sample.write(cases, tmp_path),
@@ -163,7 +164,8 @@ def test_verify_compares_each_chunk_over_verbs(verbs, tmp_path: Path, seed: int,
     assert job.total("mismatches") == 0, str(job)
 
 
-def test_each_receiver_decides(verbs, tmp_path: Path, seed: int) -> None:
+def test_each_receiver_decides_the_strategy_of_its_messages(verbs, tmp_path: Path,
+                                                            seed: int) -> None:
     """One process reads, in chunks of its own size or the sender's if that is smaller."""
     cases = [Case(300_001, pattern="both", window=3)]
     job = verbs("transfer", "--seed", seed, "--iterations", 2, sample.write(cases, tmp_path),
@@ -182,7 +184,7 @@ def test_each_receiver_decides(verbs, tmp_path: Path, seed: int) -> None:
     assert job.total("messages_fallback") == 0, str(job)
 
 
-def test_slots_from_what_is_registered(verbs) -> None:
+def test_slots_are_written_from_what_is_registered_for_a_peer(verbs) -> None:
     """A buffer goes to a process for which it is registered, and to one that has it bounced: of its
     slots some are written from there, too. Nothing is registered for them."""
     job = verbs("collective", "--roots", 1, "--sizes", ",".join(["3000000"] * 8), "bcast", ranks=3,
@@ -210,7 +212,8 @@ def test_a_truncated_message_over_verbs_is_an_error_and_the_next_is_right(verbs,
     assert job.total("malformed") == 0 < job.total(f"messages_{strategy}"), str(job)
 
 
-def test_small_pool(verbs, tmp_path: Path, seed: int) -> None:
+def test_a_pool_of_two_slots_carries_messages_of_four_ranks(verbs, tmp_path: Path,
+                                                            seed: int) -> None:
     """Two slots for everybody."""
     cases = [Case(300_001, pattern="both", window=4), Case(300_001, pattern="fan", window=3)]
     job = verbs("transfer", "--seed", seed, "--iterations", 2, sample.write(cases, tmp_path),
@@ -219,25 +222,26 @@ def test_small_pool(verbs, tmp_path: Path, seed: int) -> None:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_threads(verbs, full: bool, seed: int, strategy: str) -> None:
+def test_threads_exchange_right_messages_over_verbs(verbs, full: bool, seed: int,
+                                                    strategy: str) -> None:
     job = verbs("threads", "--seed", seed, "--rounds", 20 if full else 2, "--largest", 300_000,
                 regx={"rendezvous": strategy, "rndv_eager_limit": 0, "chunk_size": "64K"})
     job.checked(2).carried(strategy).over("verbs")
 
 
-def test_collectives(verbs, seed: int) -> None:
+def test_collectives_are_right_over_verbs(verbs, seed: int) -> None:
     job = verbs("collective", "--seed", seed, "--sizes", "0,8,5000,70000", "--roots", 1, "barrier",
                 "bcast", "scatter", "gather", "allgather", "alltoall", "alltoallv", "allreduce",
                 ranks=4, regx={"rendezvous": "pipeline"})
     job.checked(4).over("verbs")
 
 
-def test_processes_that_come_later(verbs) -> None:
+def test_processes_that_come_later_exchange_messages_over_verbs(verbs) -> None:
     verbs("dynamic", "spawn", 2, ranks=1, regx={}).ended_well()
     verbs("dynamic", "connect", 2, 2, ranks=1, regx={}).ended_well()
 
 
-def test_one_sided(verbs) -> None:
+def test_windows_by_messages_are_right_over_verbs(verbs) -> None:
     job = verbs("onesided", 8, 1000, 100_000, ranks=3, mca={"osc": "pt2pt,sm"},
                 regx={"rendezvous": "pipeline"})
     job.checked(3).over("verbs")
@@ -289,7 +293,7 @@ mca = --mca pml ob1 --mca btl regx --mca btl_regx_transport verbs --mca btl_regx
 """
 
 
-def test_counts_per_message(tmp_path: Path) -> None:
+def test_messages_take_one_request_and_chunks_one_registration(tmp_path: Path) -> None:
     """What the layer below libibverbs counts, not regx: one request, one doorbell, and packets of
     the path's MTU with one acknowledgement; and of four chunks, a registration at each end."""
     file = tmp_path / "counted.conf"

@@ -26,7 +26,8 @@ def operations(job: Job) -> int:
 
 @pytest.mark.parametrize("flavour", ["create", "dynamic"])
 @pytest.mark.parametrize("ranks", [2, 3, 4])
-def test_every_operation_on_a_node(mpi: Mpi, flavour: str, ranks: int) -> None:
+def test_on_a_node_only_atomic_operations_ask_the_target(mpi: Mpi, flavour: str,
+                                                         ranks: int) -> None:
     """The kernel copies what is put and got; only atomic operations ask the target."""
     job = window(mpi, flavour, 1000, *CASES, ranks=ranks).checked(ranks)
     assert (job.total("onesided_puts") > 0) == (job.total("onesided_gets") > 0) == mpi.build.osc_asks, str(job)
@@ -41,7 +42,7 @@ def test_windows_allocated_on_a_node_are_left_to_shared_memory(mpi: Mpi) -> None
 
 
 @pytest.mark.parametrize("flavour", ["create", "dynamic"])
-def test_every_operation_over_tcp(mpi: Mpi, flavour: str) -> None:
+def test_over_tcp_every_operation_asks_the_target(mpi: Mpi, flavour: str) -> None:
     job = window(mpi, flavour, 1000, *CASES, ranks=4, regx={"uct_tls": "tcp"}).checked(4)
     assert operations(job) == job.total("onesided_messages"), str(job)
     assert (operations(job) > 0) == mpi.build.osc_asks, str(job)
@@ -50,7 +51,7 @@ def test_every_operation_over_tcp(mpi: Mpi, flavour: str) -> None:
 
 @pytest.mark.parametrize("size", [1, 70_001, 4 << 20])
 @pytest.mark.parametrize("wire", ["posix", "tcp"])
-def test_long_and_short_puts_and_gets(mpi: Mpi, wire: str, size: int) -> None:
+def test_long_and_short_puts_and_gets_are_right(mpi: Mpi, wire: str, size: int) -> None:
     window(mpi, "create", size, *MOVING, ranks=3, regx={"uct_tls": wire}).checked(3)
 
 
@@ -65,7 +66,7 @@ def test_without_the_kernels_copy_the_target_copies(mpi: Mpi, build: Build) -> N
 
 
 @pytest.mark.parametrize("ranks", [1, 3])
-def test_beside_self(mpi: Mpi, ranks: int) -> None:
+def test_beside_self_regx_has_the_windows_of_several_processes(mpi: Mpi, ranks: int) -> None:
     """It has the process itself, and nothing else."""
     job = window(mpi, "create", 1000, *CASES, ranks=ranks, btl="regx,self").checked(ranks)
     assert (operations(job) > 0) == (mpi.build.osc_asks and ranks > 1), str(job)
@@ -80,18 +81,18 @@ def test_vader_has_the_node_and_with_it_the_windows(mpi: Mpi, btl: str | None) -
 
 
 @pytest.mark.parametrize("ranks", [1, 3])
-def test_by_its_flags_regx_has_them_beside_vader(mpi: Mpi, ranks: int) -> None:
+def test_by_its_flags_regx_has_the_windows_beside_vader(mpi: Mpi, ranks: int) -> None:
     job = window(mpi, "create", 1000, *CASES, ranks=ranks, btl="regx,vader,self",
               regx={"flags": "send,put,get,fetching-atomics"}).checked(ranks)
     assert (operations(job) > 0) == (mpi.build.osc_asks and ranks > 1), str(job)
 
 
-def test_with_the_settings_for_a_workstation(mpi: Mpi) -> None:
+def test_with_a_workstations_settings_regx_has_the_windows(mpi: Mpi) -> None:
     """There regx has the node."""
     job = window(mpi, "create", 1000, *CASES, ranks=3, btl=None,
               regx={"enable": 1, "exclusivity": 65537}, mca={"btl_vader_flags": "send"}).checked(3)
     assert (operations(job) > 0) == mpi.build.osc_asks, str(job)
 
 
-def test_a_window_of_one_process(mpi: Mpi) -> None:
+def test_a_window_of_one_process_is_right(mpi: Mpi) -> None:
     window(mpi, "create", 1000, *CASES, ranks=1).checked(1)

@@ -56,7 +56,8 @@ def carried(job: Job, strategy: str) -> Job:
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("benchmark", PAIRS)
-def test_two_ranks(mpi: Mpi, osu: Path, benchmark: str, strategy: str) -> None:
+def test_osus_check_passes_between_two_ranks(mpi: Mpi, osu: Path, benchmark: str,
+                                             strategy: str) -> None:
     iterations, warm_up = PAIRS[benchmark]
     job = mpi(osu / "pt2pt" / benchmark, "-c", "-m", "1:4194304", "-i", iterations, "-x", warm_up,
               regx={"rendezvous": strategy})
@@ -65,7 +66,7 @@ def test_two_ranks(mpi: Mpi, osu: Path, benchmark: str, strategy: str) -> None:
 
 
 @pytest.mark.parametrize("strategy", OVER_TCP)
-def test_over_tcp(mpi: Mpi, osu: Path, strategy: str) -> None:
+def test_osus_check_passes_over_tcp(mpi: Mpi, osu: Path, strategy: str) -> None:
     job = mpi(osu / "pt2pt" / "osu_bibw", "-c", "-m", "1:1048576", "-i", 2, "-x", 1,
               regx={"rendezvous": strategy, "uct_tls": "tcp"})
     validated(job, UP_TO_1_MIB, ranks=2)
@@ -74,13 +75,13 @@ def test_over_tcp(mpi: Mpi, osu: Path, strategy: str) -> None:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_several_pairs(mpi: Mpi, osu: Path, strategy: str) -> None:
+def test_osus_check_passes_between_several_pairs(mpi: Mpi, osu: Path, strategy: str) -> None:
     job = mpi(osu / "pt2pt" / "osu_mbw_mr", "-c", "-m", "1:1048576", "-i", 2, "-x", 1, ranks=4,
               regx={"rendezvous": strategy})
     carried(validated(job, UP_TO_1_MIB, ranks=4), strategy).over("shm")
 
 
-def test_threads(mpi: Mpi, osu: Path) -> None:
+def test_osus_check_passes_among_threads(mpi: Mpi, osu: Path) -> None:
     job = mpi(osu / "pt2pt" / "osu_latency_mt", "-c", "-t", "2:2", "-m", "1:1048576", "-i", 10,
               "-x", 2)
     validated(job, UP_TO_1_MIB, ranks=2)
@@ -89,7 +90,8 @@ def test_threads(mpi: Mpi, osu: Path) -> None:
 @pytest.mark.parametrize("benchmark", ["osu_alltoall", "osu_bcast", "osu_allreduce",
                                        "osu_ialltoall"])
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_collectives(mpi: Mpi, osu: Path, benchmark: str, strategy: str) -> None:
+def test_osus_check_passes_in_collectives(mpi: Mpi, osu: Path, benchmark: str,
+                                          strategy: str) -> None:
     # A reduction starts at one element of four bytes; non-blocking ones have more columns.
     sizes = [size for size in UP_TO_1_MIB if size >= 4]
     job = mpi(osu / "collective" / benchmark, "-c", "-m", "4:1048576", "-i", 10, "-x", 2, ranks=4,

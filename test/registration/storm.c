@@ -354,7 +354,7 @@ int main(int argc, char **argv)
     }
     hooks_only = strcmp(argv[1], "hooks") == 0;
     if (parts) {
-        rig.registry.cache->drained_max = 1;
+        rig.registry.cache->applied_max = 1;
     }
     for (unsigned i = 0; i < THREADS; i++) {
         actors[i].number = i;

@@ -76,16 +76,16 @@ MUTANTS = [
            "atomic_load(&cache->log->head)) ||",
            "storm", ("glance",)),
     Mutant("the log counts as read before its regions are ended", "retire.c",
-           "    while (drained != head && left > 0) {\n",
-           "    atomic_store(&cache->drained, head);\n    usleep(30);\n"
-           "    while (drained != head && left > 0) {\n", "storm", ("glance",)),
+           "    while (applied != head && left > 0) {\n",
+           "    atomic_store(&cache->applied, head);\n    usleep(30);\n"
+           "    while (applied != head && left > 0) {\n", "storm", ("glance",)),
     Mutant("a change of which not all regions have ended counts as acted on", "retire.c",
            "&left, end_regions, &cut)) {\n            break;\n        }",
            "&left, end_regions, &cut)) {\n        }", "storm", ("parts",)),
     Mutant("what is alive is used though it may be about to end", "miss.c",
-           "record->start + record->size, drained)) {",
+           "record->start + record->size, applied)) {",
            "record->start + record->size, "
-           "drained > 0 ? atomic_load(&cache->log->head) : 0)) {", "storm", ("parts",)),
+           "applied > 0 ? atomic_load(&cache->log->head) : 0)) {", "storm", ("parts",)),
     Mutant("a region in use is deregistered", "retire.c",
            "!cache->closing && (uint32_t)regx_thread_states_uses(cache->states, number) != 0",
            "number == 0", "storm", ("glance",), found="oracle: "),

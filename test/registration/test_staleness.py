@@ -17,7 +17,7 @@ def programs(build: Build) -> Path:
     return build.programs.parent / "registration"
 
 
-def test_seven_steps(programs: Path) -> None:
+def test_the_seven_steps_end_as_documented(programs: Path) -> None:
     """Start here: why a cache has to be told of changes."""
     try:
         steps = staleness.run(programs / staleness.DEVICES[DEVICE].steps)

@@ -35,12 +35,12 @@ def turns(seed: int) -> dict[staleness.Row, str]:
             for row in ways["libc"]["none"]}
 
 
-def test_seven_steps(programs: Path) -> None:
+def test_the_seven_steps_end_as_documented(programs: Path) -> None:
     steps = staleness.run(programs / staleness.DEVICES[DEVICE].steps)
     assert steps == staleness.documented().steps
 
 
-def test_seven_steps_on_demand(programs: Path) -> None:
+def test_on_demand_the_seventh_step_brings_the_new_buffer(programs: Path) -> None:
     """The region is still there, and is of the new buffer."""
     try:
         steps = staleness.run(programs / staleness.DEVICES[DEVICE].steps, "odp")

@@ -63,7 +63,7 @@ void *regx_shm_file_map(int descriptor, size_t length)
     return base == MAP_FAILED ? NULL : base;
 }
 
-static bool is_the_one(const struct stat *status, const regx_shm_file_t *file)
+static bool is_same_file(const struct stat *status, const regx_shm_file_t *file)
 {
     return status->st_dev == file->device && status->st_ino == file->inode;
 }
@@ -72,7 +72,7 @@ void regx_shm_file_close(const regx_shm_file_t *file)
 {
     struct stat status;
 
-    if (fstat(file->descriptor, &status) == 0 && is_the_one(&status, file)) {
+    if (fstat(file->descriptor, &status) == 0 && is_same_file(&status, file)) {
         close(file->descriptor);
     }
 }
@@ -89,7 +89,7 @@ static regx_status_t map_open(int descriptor, const regx_shm_file_t *file, size_
 {
     struct stat status;
 
-    if (fstat(descriptor, &status) != 0 || !is_the_one(&status, file)) {
+    if (fstat(descriptor, &status) != 0 || !is_same_file(&status, file)) {
         return REGX_DENIED;
     }
     if (status.st_size < 0 || (uint64_t)status.st_size < length ||

@@ -197,7 +197,7 @@ static bool may_wait_for_each_other(const regx_tcp_conn_t *conn)
 
 /* One at a time: with its descriptor somebody may be taken in, and the others wait on. So rather
  * one whose link ends at once. NULL: none. */
-static regx_tcp_conn_t *find_hopeless(const regx_tcp_t *tcp)
+static regx_tcp_conn_t *find_deadlocked(const regx_tcp_t *tcp)
 {
     regx_tcp_conn_t *found = NULL;
 
@@ -230,7 +230,7 @@ static void give_up(regx_tcp_conn_t *conn)
 void regx_tcp_look_for_answers(regx_tcp_t *tcp)
 {
     const regx_transport_events_t *events = &tcp->config.events;
-    regx_tcp_conn_t *hopeless;
+    regx_tcp_conn_t *deadlocked;
 
     if (!regx_pace_due(&tcp->no_answer)) {
         return;
@@ -248,9 +248,9 @@ void regx_tcp_look_for_answers(regx_tcp_t *tcp)
             conn->link->looks++;
         }
     }
-    hopeless = find_hopeless(tcp);
-    if (hopeless != NULL) {
-        give_up(hopeless);
+    deadlocked = find_deadlocked(tcp);
+    if (deadlocked != NULL) {
+        give_up(deadlocked);
     }
 }
 

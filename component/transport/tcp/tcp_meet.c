@@ -157,7 +157,7 @@ static regx_tcp_conn_t *find_connecting(const regx_tcp_t *tcp, uint64_t peer)
 /* If both are opening one, the higher id gives up its own when the lower one's has come. The lower
  * one holds the higher one's until then, so that it is not used; or until the higher one asks
  * again. */
-static void let_in(regx_tcp_link_t *link)
+static void admit_or_hold(regx_tcp_link_t *link)
 {
     regx_tcp_t *tcp = link->tcp;
     const bool self = link->peer == tcp->config.self; /* both ends are this process's */
@@ -190,7 +190,7 @@ regx_status_t regx_tcp_link_greet(regx_tcp_link_t *link, const regx_tcp_frame_t 
         return REGX_INVALID;
     }
     link->peer = frame->sender;
-    let_in(link);
+    admit_or_hold(link);
     return REGX_OK;
 }
 

@@ -277,7 +277,7 @@ static regx_status_t move_on(regx_tcp_conn_t *conn, regx_put_t *put)
     return answer(conn, status == REGX_AGAIN ? regx_tcp_link_why(conn->link) : status);
 }
 
-static void line_up(regx_tcp_conn_t *conn, regx_put_t *put)
+static void enqueue(regx_tcp_conn_t *conn, regx_put_t *put)
 {
     if (conn->first == NULL) {
         conn->first = put;
@@ -317,7 +317,7 @@ regx_status_t regx_tcp_put(regx_conn_t *super, regx_put_t *put)
         regx_tcp_stir(tcp);
         status = REGX_OK;
         if (conn->first != NULL || !is_complete(conn, put)) {
-            line_up(conn, put);
+            enqueue(conn, put);
             status = REGX_PENDING;
         } else {
             see_to_the_rest(conn);

@@ -12,7 +12,7 @@
 #include "transport/tcp/tcp_internal.h"
 
 /* It has said something that was not yet read: this process was elsewhere. */
-static bool has_spoken(const regx_tcp_link_t *link)
+static bool has_unread_data(const regx_tcp_link_t *link)
 {
     uint8_t byte;
 
@@ -31,7 +31,7 @@ void regx_tcp_put_out_stranger(const regx_tcp_t *tcp, unsigned allowed)
         }
     }
     if (count > allowed && regx_now_ns() - oldest->since_ns > REGX_TCP_SILENT_NS &&
-        !has_spoken(oldest)) {
+        !has_unread_data(oldest)) {
         regx_tcp_link_end(oldest);
     }
 }

@@ -133,7 +133,7 @@ static void write_nothing(void *context, void *to, size_t length)
 }
 
 /* Begins with a put, of whose data so much is there. */
-static void land(regx_tcp_link_t *link, const uint8_t *message, size_t head, size_t there)
+static void begin_put(regx_tcp_link_t *link, const uint8_t *message, size_t head, size_t there)
 {
     const bool refused = regx_tcp_decode_head(message, head, &link->put) != REGX_OK ||
                          link->landing == REGX_TCP_LANDING_HOLED ||
@@ -185,7 +185,7 @@ static void look_why(regx_tcp_link_t *link, ssize_t bytes, int error)
 }
 
 /* Connect may come again until the other has read the welcome. */
-static bool may_be_urged(const regx_tcp_link_t *link)
+static bool connect_may_repeat(const regx_tcp_link_t *link)
 {
     return link->asked == REGX_TCP_NOT_ASKED && link->heard == REGX_TCP_HEARD_NOTHING;
 }
@@ -210,7 +210,7 @@ static bool is_expected(const regx_tcp_link_t *link, const regx_tcp_frame_t *fra
 
 /* A hello or a goodbye. Nothing comes behind a goodbye. One may come without a hello: of who let go
  * of the link before it sent anything. */
-static void hear(regx_tcp_link_t *link, const uint8_t *message, size_t length)
+static void take_hello_or_goodbye(regx_tcp_link_t *link, const uint8_t *message, size_t length)
 {
     regx_tcp_frame_t frame;
 
@@ -250,10 +250,10 @@ static void take_message(regx_tcp_link_t *link, const uint8_t *message, size_t l
         return;
     }
     if (frame->kind == REGX_TCP_HELLO || frame->kind == REGX_TCP_GOODBYE) {
-        hear(link, message, length);
+        take_hello_or_goodbye(link, message, length);
     } else if (regx_tcp_is_put(frame->kind)) {
         take_piece(link, message, length, frame->kind);
-    } else if (frame->kind != REGX_TCP_CONNECT || !may_be_urged(link)) {
+    } else if (frame->kind != REGX_TCP_CONNECT || !connect_may_repeat(link)) {
         (void)regx_tcp_receive(link->tcp, message, length);
     }
 }
@@ -283,7 +283,7 @@ static size_t take_messages(regx_tcp_link_t *link, const uint8_t *bytes, size_t 
                                 ? REGX_TCP_STAGING
                                 : REGX_TCP_SHORT_READ;
         } else if (regx_tcp_is_put(frame.kind)) {
-            land(link, bytes + at, head, have - head);
+            begin_put(link, bytes + at, head, have - head);
             at = length;
         } else {
             link->expects = (uint32_t)(head + frame.length - have) + REGX_TCP_SHORT_READ;

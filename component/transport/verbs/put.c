@@ -209,7 +209,7 @@ void regx_put_take_turn(regx_ep_t *ep)
 }
 
 /* Accepts it into the line, and posts what there is room for. */
-static void line_up(regx_ep_t *ep, regx_put_t *put, bool ready)
+static void enqueue(regx_ep_t *ep, regx_put_t *put, bool ready)
 {
     put->scratch[REGX_TX_NEXT] = NULL;
     put->scratch[SENT] = NULL;
@@ -282,7 +282,7 @@ regx_status_t regx_verbs_put(regx_conn_t *super, regx_put_t *put)
         status = REGX_AGAIN;
     } else if (status == REGX_OK || (!put->silent && status != REGX_UNREACHABLE && ep != NULL &&
                                      ep->local == REGX_EP_OPEN)) {
-        line_up(ep, put, status == REGX_OK);
+        enqueue(ep, put, status == REGX_OK);
         status = REGX_PENDING;
     }
     regx_try_lock_leave(&verbs->try_lock);

@@ -184,7 +184,7 @@ static void *work(void *argument)
 static const regx_transport_ops_t world_ops = {
     .abi = REGX_TRANSPORT_ABI, .name = "world", .reg = world_reg, .dereg = world_dereg};
 
-static world_t *world_open(bool asks, bool fences, unsigned drained_max)
+static world_t *world_open(bool asks, bool fences, unsigned applied_max)
 {
     const regx_cache_config_t config = {
         .bytes = 80 * PAGE, .count = 40, .admit = REGX_ADMIT_SECOND};
@@ -204,7 +204,7 @@ static world_t *world_open(bool asks, bool fences, unsigned drained_max)
                                         &config, &world->transport, &world->counters),
                      REGX_OK);
     registry_use_fences(world->registry.cache, fences);
-    world->registry.cache->drained_max = drained_max;
+    world->registry.cache->applied_max = applied_max;
     return world;
 }
 
@@ -223,9 +223,9 @@ static void world_close(world_t *world)
     free(world);
 }
 
-static void all_at_once(bool asks, bool fences, unsigned drained_max)
+static void all_at_once(bool asks, bool fences, unsigned applied_max)
 {
-    world_t *world = world_open(asks, fences, drained_max);
+    world_t *world = world_open(asks, fences, applied_max);
     pthread_t threads[THREADS];
 
     for (unsigned i = 0; i < THREADS; i++) {
@@ -247,19 +247,19 @@ static void all_at_once(bool asks, bool fences, unsigned drained_max)
 static void threads_never_use_what_changed_with_hooks(void **state)
 {
     (void)state;
-    all_at_once(false, false, REGX_DRAINED_MAX);
+    all_at_once(false, false, REGX_APPLIED_MAX);
 }
 
 static void threads_never_use_what_changed_with_a_notifier(void **state)
 {
     (void)state;
-    all_at_once(true, false, REGX_DRAINED_MAX);
+    all_at_once(true, false, REGX_APPLIED_MAX);
 }
 
 static void threads_never_use_what_changed_without_membarrier(void **state)
 {
     (void)state;
-    all_at_once(true, true, REGX_DRAINED_MAX);
+    all_at_once(true, true, REGX_APPLIED_MAX);
 }
 
 /* Some of what a change touched has ended, and some not: each may be asked for. */
@@ -289,7 +289,7 @@ static void *use_one_page(void *argument)
 
 static void a_race(bool asks, bool fences)
 {
-    world_t *world = world_open(asks, fences, REGX_DRAINED_MAX);
+    world_t *world = world_open(asks, fences, REGX_APPLIED_MAX);
     pthread_t thread;
 
     world->careless = !asks;

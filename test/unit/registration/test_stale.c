@@ -139,7 +139,7 @@ static void what_has_not_ended_yet_is_not_used(void **state)
         for (unsigned lapped = 0; lapped <= 1; lapped++) {
             registry_t *r = registry_open_large(asks);
 
-            r->cache->drained_max = 1;
+            r->cache->applied_max = 1;
             for (uintptr_t i = 1; i <= COUNT; i++) {
                 registry_use(r, i * 2 * PAGE, 2 * PAGE);
             }
@@ -155,11 +155,11 @@ static void what_has_not_ended_yet_is_not_used(void **state)
                 assert_true((served == HIT) == !touched);
                 assert_in_range(r->counters.invalidations, 1, 2 * COUNT);
             }
-            while (r->monitor.log->head != r->cache->drained) {
-                const uint64_t drained = r->cache->drained, ended = r->counters.invalidations;
+            while (r->monitor.log->head != r->cache->applied) {
+                const uint64_t applied = r->cache->applied, ended = r->counters.invalidations;
 
                 regx_registry_progress(&r->registry);
-                assert_true(r->cache->drained > drained || r->counters.invalidations == ended + 1);
+                assert_true(r->cache->applied > applied || r->counters.invalidations == ended + 1);
             }
             for (uintptr_t i = 1; i <= COUNT; i++) {
                 registry_use(r, i * 2 * PAGE, 2 * PAGE);
@@ -182,7 +182,7 @@ static void what_is_made_before_all_has_ended_is_used(void **state)
         registry_use(r, i * 2 * PAGE, PAGE);
     }
     registry_log(r, 2 * PAGE, 7 * 2 * PAGE); /* not the last */
-    r->cache->drained_max = 1;
+    r->cache->applied_max = 1;
     assert_int_equal(registry_served(r, 3 * PAGE, PAGE), MISS); /* ends two */
     assert_int_equal(r->counters.invalidations, 2);
     assert_int_equal(registry_served(r, 0x100000, PAGE), MISS);
@@ -213,7 +213,7 @@ static void what_has_not_ended_yet_is_given_up_and_closed(void **state)
         }
         registry_get(r, COUNT * PAGE, PAGE, &last);
         registry_log(r, PAGE, COUNT * PAGE);
-        r->cache->drained_max = 1;
+        r->cache->applied_max = 1;
         for (uintptr_t i = 0; i < evicted * COUNT; i++) { /* each pushes out another */
             registry_use(r, 0x100000 + i * PAGE, PAGE);
             assert_in_range(r->cache->count, 1, COUNT);

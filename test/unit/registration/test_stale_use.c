@@ -46,7 +46,7 @@ static void draw_number(registry_t *r, uintptr_t start, uintptr_t end)
 }
 
 /* The progress of another thread: acts on the change before the region is there. */
-static void log_and_drain(registry_t *r, uintptr_t start, uintptr_t end)
+static void log_and_catch_up(registry_t *r, uintptr_t start, uintptr_t end)
 {
     log_it(r, start, end);
     regx_registry_progress(&r->registry);
@@ -64,7 +64,7 @@ static void lap(registry_t *r, uintptr_t start, uintptr_t end)
 static void a_change_while_pinning_makes_it_one_use(void **state)
 {
     static void (*const during[])(registry_t *, uintptr_t, uintptr_t) = {
-        log_it, begin_change, take_news, draw_number, log_and_drain, lap};
+        log_it, begin_change, take_news, draw_number, log_and_catch_up, lap};
 
     (void)state;
     for (unsigned i = 0; i < sizeof(during) / sizeof(during[0]); i++) {

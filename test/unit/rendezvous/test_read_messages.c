@@ -413,7 +413,7 @@ static void grants_of_more_than_was_nacked_are_refused(void **state)
     stage_close(stage);
 }
 
-static void noise_is_survived(void **state)
+static void random_messages_to_a_read_are_refused_and_it_ends_right(void **state)
 {
     stage_t *stage = stage_open();
     regx_control_t advertised = {0};
@@ -464,7 +464,7 @@ int main(void)
         cmocka_unit_test(an_ats_of_an_unsent_rkey_is_refused),
         cmocka_unit_test(nacked_bytes_are_not_taken_again),
         cmocka_unit_test(grants_of_more_than_was_nacked_are_refused),
-        cmocka_unit_test(noise_is_survived),
+        cmocka_unit_test(random_messages_to_a_read_are_refused_and_it_ends_right),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -266,7 +266,7 @@ static void a_slot_of_another_receive_is_refused(void **state)
     stage_close(stage);
 }
 
-static void noise_is_survived(void **state)
+static void random_messages_to_a_receive_are_refused(void **state)
 {
     static const fake_config_t *const configs[] = {&bounce, &pipeline, &direct};
     uint64_t seed = 23;
@@ -316,7 +316,7 @@ int main(void)
         cmocka_unit_test(a_repeated_acknowledgement_is_refused),
         cmocka_unit_test(a_refused_message_does_not_start_a_receive),
         cmocka_unit_test(a_slot_of_another_receive_is_refused),
-        cmocka_unit_test(noise_is_survived),
+        cmocka_unit_test(random_messages_to_a_receive_are_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -329,7 +329,7 @@ static void messages_to_a_send_that_is_done_are_refused(void **state)
 }
 
 /* Of slots on the path bounce, of slots and chunks on the path pipeline. */
-static void survive_noise(bool chunks)
+static void refuse_random_messages(bool chunks)
 {
     stage_t *stage = stage_open();
     const regx_cts_t cts = chunks ? cts_of(stage, REGX_PATH_pipeline, 0, FIRST)
@@ -366,11 +366,11 @@ static void survive_noise(bool chunks)
     stage_close(stage);
 }
 
-static void noise_is_survived(void **state)
+static void random_messages_to_a_send_are_refused_and_it_ends_right(void **state)
 {
     (void)state;
-    survive_noise(false);
-    survive_noise(true);
+    refuse_random_messages(false);
+    refuse_random_messages(true);
 }
 
 int main(void)
@@ -386,7 +386,7 @@ int main(void)
         cmocka_unit_test(a_flood_of_grants_is_bounded),
         cmocka_unit_test(more_bytes_than_are_left_are_refused),
         cmocka_unit_test(messages_to_a_send_that_is_done_are_refused),
-        cmocka_unit_test(noise_is_survived),
+        cmocka_unit_test(random_messages_to_a_send_are_refused_and_it_ends_right),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -77,7 +77,7 @@ static void what_was_named_is_mapped(void **state)
 }
 
 /* Memory that nobody has touched, in whole pages. */
-static void what_is_new_is_zero(void **state)
+static void a_new_segment_is_zero_in_whole_pages(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof(domains) / sizeof(domains[0]); i++) {
@@ -424,7 +424,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_named_is_mapped),
-        cmocka_unit_test(what_is_new_is_zero),
+        cmocka_unit_test(a_new_segment_is_zero_in_whole_pages),
         cmocka_unit_test(all_of_a_file_is_set_aside),
         cmocka_unit_test(a_wrong_length_is_refused),
         cmocka_unit_test(a_part_of_it_is_mapped),

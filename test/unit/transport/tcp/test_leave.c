@@ -23,7 +23,7 @@ static void who_left_can_come_back(void **state)
 }
 
 /* One leaves; the other, which does not, goes on sending to it. */
-static void who_left_still_hears(void **state)
+static void who_left_still_receives_what_is_sent_to_it(void **state)
 {
     end_t low, high;
 
@@ -43,7 +43,7 @@ static void who_left_still_hears(void **state)
 }
 
 /* It disconnects before it has read that it was let in, and what was sent to it by then. */
-static void who_gives_up_still_hears(void **state)
+static void who_gives_up_still_receives_what_was_sent_to_it(void **state)
 {
     end_t low, high;
 
@@ -84,8 +84,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(who_left_can_come_back),
-        cmocka_unit_test(who_left_still_hears),
-        cmocka_unit_test(who_gives_up_still_hears),
+        cmocka_unit_test(who_left_still_receives_what_is_sent_to_it),
+        cmocka_unit_test(who_gives_up_still_receives_what_was_sent_to_it),
         cmocka_unit_test(who_leaves_before_it_has_sent_closes_its_link),
     };
 

@@ -38,7 +38,7 @@ static void both_may_ask_for_a_connection_at_once(void **state)
 
 /* The peer's queue pair fails, or its process is gone: what is under way ends, within the device's
  * own retries. */
-static void peer_fails(void **state)
+static void what_is_under_way_ends_when_the_peer_fails(void **state)
 {
     regx_zcopy_t zcopy = {.tag = 7, .done = side_zcopy_done, .length = 60000};
     uint64_t stream = 1;
@@ -80,7 +80,7 @@ static regx_ep_t *open_listener(void)
 }
 
 /* Nobody sends to the peer, and it fails. */
-static void silent_peer_fails(void **state)
+static void a_silent_peer_that_fails_is_noticed(void **state)
 {
     (void)state;
     open_listener();
@@ -94,7 +94,7 @@ static void silent_peer_fails(void **state)
 
 /* The peer's process stands still, which is no failure, and its device answers for as long as it
  * takes; until it leaves, and is not asked any more. */
-static void silent_peer_lives(void **state)
+static void a_silent_peer_that_lives_is_kept_until_it_leaves(void **state)
 {
     (void)state;
 
@@ -321,7 +321,7 @@ static void what_was_accepted_arrives_in_any_order_of_disconnects(void **state)
 }
 
 /* A datagram that comes after its queue pair has ended leads nobody to it for long. */
-static void request_that_comes_late(void **state)
+static void a_request_that_comes_late_does_no_harm(void **state)
 {
     uint8_t bytes[REGX_CM_MESSAGE_SIZE];
 
@@ -389,16 +389,16 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(both_may_ask_for_a_connection_at_once),
-        cmocka_unit_test(peer_fails),
-        cmocka_unit_test(silent_peer_fails),
-        cmocka_unit_test(silent_peer_lives),
+        cmocka_unit_test(what_is_under_way_ends_when_the_peer_fails),
+        cmocka_unit_test(a_silent_peer_that_fails_is_noticed),
+        cmocka_unit_test(a_silent_peer_that_lives_is_kept_until_it_leaves),
         cmocka_unit_test(a_peer_may_connect_again_after_disconnecting),
         cmocka_unit_test(a_peer_that_returns_before_its_disconnect_is_heard_is_connected),
         cmocka_unit_test(a_peer_that_returns_to_one_that_stayed_is_connected),
         cmocka_unit_test(a_peer_that_waits_to_return_may_ask_for_a_sign_of_life),
         cmocka_unit_test(what_was_accepted_before_the_other_came_back_arrives_first),
         cmocka_unit_test(what_was_accepted_arrives_in_any_order_of_disconnects),
-        cmocka_unit_test(request_that_comes_late),
+        cmocka_unit_test(a_request_that_comes_late_does_no_harm),
         cmocka_unit_test(hostile_addresses_are_refused),
     };
 

@@ -190,7 +190,7 @@ static void ask(const side_t *side)
 }
 
 /* It is told at once, with the status, not that the peer is silent ten minutes later. */
-static void datagram_fails(void **state)
+static void a_datagram_that_fails_is_told_at_once_with_its_status(void **state)
 {
     (void)state;
     open_faulty();
@@ -213,7 +213,7 @@ static void datagram_fails(void **state)
 }
 
 /* Nobody could be heard soon. */
-static void datagram_buffer_is_refused(void **state)
+static void a_refused_datagram_buffer_ends_the_connecting(void **state)
 {
     (void)state;
     open_faulty();
@@ -224,7 +224,7 @@ static void datagram_buffer_is_refused(void **state)
 }
 
 /* Whom the queue pair of datagrams has connected needs it no more. */
-static void datagram_queue_fails(void **state)
+static void connections_outlive_the_queue_pair_of_datagrams(void **state)
 {
     (void)state;
     open_connected();
@@ -265,7 +265,7 @@ static void ask_until(unsigned count)
 }
 
 /* It may be computing, for as long as it likes. */
-static void peer_answers_late(void **state)
+static void a_peer_that_answers_late_is_waited_for(void **state)
 {
     (void)state;
     sides_open(false);
@@ -285,7 +285,7 @@ static void peer_answers_late(void **state)
 
 /* What registered buffers have pinned may leave nothing for a queue pair, for a while; at either
  * end. */
-static void device_has_no_memory(void **state)
+static void a_queue_pair_waits_for_the_devices_memory(void **state)
 {
     const side_t *const sides[] = {&one, &two};
 
@@ -312,7 +312,7 @@ static void device_has_no_memory(void **state)
     }
 }
 
-static void device_never_has_memory(void **state)
+static void a_device_that_never_has_memory_is_given_up(void **state)
 {
     (void)state;
     open_faulty();
@@ -328,7 +328,7 @@ static void device_never_has_memory(void **state)
 }
 
 /* Once in a while is not for ever. */
-static void device_has_no_memory_now_and_then(void **state)
+static void memory_that_lacks_now_and_then_is_waited_for(void **state)
 {
     (void)state;
     open_faulty();
@@ -363,7 +363,7 @@ static void hear_request(uint64_t epoch)
 
 /* The peer has another queue pair than the one that ours is connected to, and there is none for it
  * here, now or at all. */
-static void peer_asks_anew_and_no_queue_pair_is_made(void **state)
+static void a_peer_that_asks_anew_waits_for_a_queue_pair_or_is_lost(void **state)
 {
     (void)state;
     open_faulty();
@@ -396,7 +396,7 @@ static void peer_asks_anew_and_no_queue_pair_is_made(void **state)
 }
 
 /* Another error does not pass. */
-static void device_makes_no_queue_pair(void **state)
+static void another_error_of_making_a_queue_pair_is_final(void **state)
 {
     (void)state;
     open_faulty();
@@ -408,7 +408,7 @@ static void device_makes_no_queue_pair(void **state)
     close_faulty();
 }
 
-static void receive_fails(void **state)
+static void a_receive_that_fails_ends_the_connection(void **state)
 {
     (void)state;
     open_connected();
@@ -420,7 +420,7 @@ static void receive_fails(void **state)
 }
 
 /* The peer would try again without end. */
-static void no_receive_can_be_posted(void **state)
+static void a_receive_that_cannot_be_posted_ends_the_connection(void **state)
 {
     uint64_t stream = 1;
 
@@ -439,7 +439,7 @@ static void no_receive_can_be_posted(void **state)
     close_faulty();
 }
 
-static void queue_cannot_be_polled(void **state)
+static void a_queue_that_cannot_be_polled_ends_the_connection(void **state)
 {
     (void)state;
     open_connected();
@@ -509,7 +509,7 @@ static void a_change_of_another_address_is_not_told(void **state)
 }
 
 /* Nothing is under way that could fail. */
-static void own_queue_pair_fails(void **state)
+static void an_idle_queue_pair_that_fails_is_noticed(void **state)
 {
     (void)state;
     open_connected();
@@ -550,7 +550,7 @@ static void await_completions(bool receives, unsigned count)
 }
 
 /* A completion says what was lost, and how; it is heard first. */
-static void own_queue_pair_fails_in_mid_send(void **state)
+static void a_queue_pair_that_fails_in_mid_send_says_what_was_lost(void **state)
 {
     (void)state;
     open_connected();
@@ -567,7 +567,7 @@ static void own_queue_pair_fails_in_mid_send(void **state)
 
 /* What a broken endpoint has received is polled, so that its buffers come back, before its queue
  * pair is destroyed. */
-static void receive_buffers_come_back(void **state)
+static void a_broken_endpoints_receive_buffers_come_back(void **state)
 {
     (void)state;
     open_connected();
@@ -590,7 +590,7 @@ static void receive_buffers_come_back(void **state)
 }
 
 /* A device that has failed completes nothing, and who closes waits for what is under way. */
-static void device_fails_at_the_end(void **state)
+static void closing_does_not_wait_for_a_device_that_has_failed(void **state)
 {
     (void)state;
     open_connected();
@@ -608,24 +608,24 @@ static void device_fails_at_the_end(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(datagram_fails),
-        cmocka_unit_test(datagram_buffer_is_refused),
-        cmocka_unit_test(datagram_queue_fails),
-        cmocka_unit_test(peer_answers_late),
-        cmocka_unit_test(device_has_no_memory),
-        cmocka_unit_test(device_never_has_memory),
-        cmocka_unit_test(device_has_no_memory_now_and_then),
-        cmocka_unit_test(peer_asks_anew_and_no_queue_pair_is_made),
-        cmocka_unit_test(device_makes_no_queue_pair),
-        cmocka_unit_test(receive_fails),
-        cmocka_unit_test(no_receive_can_be_posted),
-        cmocka_unit_test(queue_cannot_be_polled),
+        cmocka_unit_test(a_datagram_that_fails_is_told_at_once_with_its_status),
+        cmocka_unit_test(a_refused_datagram_buffer_ends_the_connecting),
+        cmocka_unit_test(connections_outlive_the_queue_pair_of_datagrams),
+        cmocka_unit_test(a_peer_that_answers_late_is_waited_for),
+        cmocka_unit_test(a_queue_pair_waits_for_the_devices_memory),
+        cmocka_unit_test(a_device_that_never_has_memory_is_given_up),
+        cmocka_unit_test(memory_that_lacks_now_and_then_is_waited_for),
+        cmocka_unit_test(a_peer_that_asks_anew_waits_for_a_queue_pair_or_is_lost),
+        cmocka_unit_test(another_error_of_making_a_queue_pair_is_final),
+        cmocka_unit_test(a_receive_that_fails_ends_the_connection),
+        cmocka_unit_test(a_receive_that_cannot_be_posted_ends_the_connection),
+        cmocka_unit_test(a_queue_that_cannot_be_polled_ends_the_connection),
         cmocka_unit_test(a_port_that_loses_its_address_is_counted_and_told_once),
         cmocka_unit_test(a_change_of_another_address_is_not_told),
-        cmocka_unit_test(own_queue_pair_fails),
-        cmocka_unit_test(own_queue_pair_fails_in_mid_send),
-        cmocka_unit_test(receive_buffers_come_back),
-        cmocka_unit_test(device_fails_at_the_end),
+        cmocka_unit_test(an_idle_queue_pair_that_fails_is_noticed),
+        cmocka_unit_test(a_queue_pair_that_fails_in_mid_send_says_what_was_lost),
+        cmocka_unit_test(a_broken_endpoints_receive_buffers_come_back),
+        cmocka_unit_test(closing_does_not_wait_for_a_device_that_has_failed),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

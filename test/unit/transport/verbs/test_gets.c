@@ -9,7 +9,7 @@
 
 /* All lengths, in one piece and in several; nothing beyond is read or written, and the peer is told
  * nothing. */
-static void gets_of_a_region(void **state)
+static void gets_of_every_length_bring_their_bytes_and_none_beyond(void **state)
 {
     regx_mr_t into, remote;
 
@@ -92,7 +92,7 @@ static void queued_gets_end_in_order(void **state)
 
 /* Gets of memory that cannot be read (any more) fail, all of them, and none brings a byte of it: a
  * dead key, one that grants writing alone, and a queue pair that is cut. */
-static void gets_that_fail(void **state)
+static void gets_of_what_cannot_be_read_all_end_and_bring_no_byte(void **state)
 {
     enum { GETS = 20 };
     regx_get_t gets[GETS];
@@ -147,9 +147,9 @@ static void gets_that_fail(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gets_of_a_region),
+        cmocka_unit_test(gets_of_every_length_bring_their_bytes_and_none_beyond),
         cmocka_unit_test(queued_gets_end_in_order),
-        cmocka_unit_test(gets_that_fail),
+        cmocka_unit_test(gets_of_what_cannot_be_read_all_end_and_bring_no_byte),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -283,7 +283,7 @@ static uint8_t *open_and_put(regx_put_t puts[AT_ONCE])
 }
 
 /* The own queue pair is driven to error from outside, in the middle of puts. */
-static void own_queue_pair_fails(void **state)
+static void every_put_ends_when_the_own_queue_pair_fails(void **state)
 {
     regx_put_t puts[AT_ONCE];
 
@@ -317,7 +317,7 @@ static void disconnecting_ends_puts(void **state)
     free(local);
 }
 
-static void memory_that_cannot_be_registered(void **state)
+static void memory_that_cannot_be_accessed_so_is_not_registered(void **state)
 {
     const size_t page = 4096;
     regx_mr_t mr;
@@ -348,9 +348,9 @@ int main(void)
         cmocka_unit_test(queued_puts_end_in_order_before_frames),
         cmocka_unit_test(a_key_that_was_given_back_opens_nothing),
         cmocka_unit_test(a_key_of_the_wrong_kind_writes_nothing),
-        cmocka_unit_test(own_queue_pair_fails),
+        cmocka_unit_test(every_put_ends_when_the_own_queue_pair_fails),
         cmocka_unit_test(disconnecting_ends_puts),
-        cmocka_unit_test(memory_that_cannot_be_registered),
+        cmocka_unit_test(memory_that_cannot_be_accessed_so_is_not_registered),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
