@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Which RDMA devices the kernel has. Part of the core, and asked without libibverbs, which is loaded
- * only where there is a device.
+ * Which RDMA devices the kernel has. Part of the core, and asked without libibverbs, which is
+ * loaded only where there is a device.
  */
 #ifndef REGX_VERBS_PRESENT_H
 #define REGX_VERBS_PRESENT_H
