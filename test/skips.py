@@ -243,7 +243,7 @@ EXPECTED = [
     (r"test_inside\.py", "on the device that is here", "an RDMA device"),
     (r"test_inside\.py", "built without rdma-core", "no rdma-core"),
     (r"^(asan|tsan)", "sanitizers", "a sanitizer's build"),
-    (r"test_ucx", "there is no UCX", "no UCX"),
+    (r"test_hooks_ucm", "there is no UCX", "no UCX"),
     (r"test_ipv6", "the kernel has no IPv6", "no IPv6"),
     (r"test_retain", "glibc's malloc is in use", "glibc's malloc"),
     (r"test_hazard", "hooks are blind to it|hooks run in the thread|with hooks alone",

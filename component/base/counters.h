@@ -97,7 +97,7 @@ typedef enum regx_path {
     X(mismatches, COUNT, "chunks and slots whose checksum differed (verify)")                      \
     X(malformed, COUNT, "messages of peers that were refused")
 
-#define REGX_TRANSPORT_COUNTERS_MAX 16 /* of all transports */
+#define REGX_TRANSPORT_COUNTERS_MAX 32 /* of all transports */
 
 /* Named tallies whose keys are only known at run time: reasons of decisions and of fallbacks,
  * ports. */

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "base/thread.h"
 
+#include <limits.h>
+#include <linux/futex.h>
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
+#include <time.h>
 
 static int create(pthread_t *thread, void *(*run)(void *), void *argument)
 {
@@ -37,4 +40,18 @@ int regx_thread_start(pthread_t *thread, const char *name, void *(*run)(void *),
         pthread_setname_np(*thread, name);
     }
     return error;
+}
+
+void regx_thread_wait(_Atomic uint32_t *word, uint32_t value, unsigned milliseconds)
+{
+    const struct timespec time = {.tv_sec = milliseconds / 1000,
+                                  .tv_nsec = (long)(milliseconds % 1000) * 1000000};
+
+    regx_raw(SYS_futex, (long)word, FUTEX_WAIT_PRIVATE, value, milliseconds > 0 ? (long)&time : 0,
+             0);
+}
+
+void regx_thread_wake(_Atomic uint32_t *word)
+{
+    regx_raw(SYS_futex, (long)word, FUTEX_WAKE_PRIVATE, INT_MAX, 0, 0);
 }

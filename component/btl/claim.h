@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define REGX_CLAIMS_MAX 64 /* transports of one process */
+#define REGX_CLAIMS_MAX 128 /* transports of one process */
 
 /* One open transport of a process. */
 typedef struct regx_claimant {

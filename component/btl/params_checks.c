@@ -14,7 +14,6 @@
 #include "base/memlock.h"
 #include "base/util.h"
 #include "registration/monitor.h"
-#include "registration/ucx.h"
 
 #define POOL_MAX_BY_DEFAULT (8u << 20)
 
@@ -198,7 +197,7 @@ static const regx_hook_source_t *hook_source(regx_hooks_choice_t choice)
 {
     switch (choice) {
     case REGX_HOOKS_UCM:
-        regx_ucx_load();
+        regx_hooks_load_ucx();
         return regx_hooks_ucm;
     case REGX_HOOKS_OPAL:
         return &regx_compat_hooks;

@@ -187,7 +187,7 @@ static const char *why_not(const regx_component_t *component, candidate_t *candi
 {
     const char *given = component->params.settings.transports.all.if_include;
     const regx_catalog_entry_t *entry = candidate->row->entry;
-    const char *absent = entry->absent();
+    const char *absent = entry->why_absent();
 
     if (absent != NULL) {
         return absent;

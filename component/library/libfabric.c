@@ -34,8 +34,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/thread.h"
 #include "registration/registration.h"
-#include "registration/thread.h"
 
 #define SETS 512u /* of ranges, by a hash of the address */
 #define WAYS 8u

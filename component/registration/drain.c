@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "registration/thread.h"
+#include "base/thread.h"
 
 typedef struct hold {
     _Atomic uintptr_t end; /* 0: free; TAKEN: being filled in */

@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "registration/thread.h"
+#include "base/thread.h"
 
 #define RING REGX_INVAL_LOG_RING
 #define SLOTS 65536u /* of interest */

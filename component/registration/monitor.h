@@ -249,6 +249,12 @@ void regx_hooks_end(const regx_hook_source_t *source);
 /* UCX's ucm, where regx was built with its header; else NULL. */
 extern const regx_hook_source_t *const regx_hooks_ucm;
 
+/* Loads UCX and never unloads it, with settings by which it patches nothing, handles no signal
+ * and starts no thread, unless the user set those. If somebody has loaded it before, it only
+ * stays loaded when they unload it. Does nothing where there is no UCX. Called by the thread that
+ * runs MPI_Init, since the environment is changed for the time of the call. */
+void regx_hooks_load_ucx(void);
+
 /* Who reports if the user has no wish: ucm where Open MPI itself is linked with a UCX that has
  * patched libc with hooks that can be used, since its sbrk then no longer goes through libc's brk,
  * where Open MPI's hooks wait; else `own`, which are Open MPI's. */

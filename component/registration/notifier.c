@@ -87,7 +87,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "registration/thread.h"
+#include "base/thread.h"
 #include "registration/uffd.h"
 
 #define LAST_EVENTS_MS 2000

@@ -17,8 +17,8 @@
 
 #include <assert.h>
 
+#include "base/thread.h"
 #include "base/util.h"
-#include "registration/thread.h"
 
 void regx_cache_kill_locked(regx_cache_t *cache, uint32_t number, regx_region_state_t state)
 {

@@ -23,8 +23,8 @@
 #include <sys/syscall.h>
 
 #include "base/status.h"
+#include "base/thread.h"
 #include "registration/monitor.h"
-#include "registration/thread.h"
 
 /* An open file, whatever its number. Programs close descriptors that they do not know (closefrom),
  * and then a number of ours is somebody else's file. */

@@ -18,7 +18,7 @@ typedef struct regx_catalog_entry {
                       * case, once. There is one such transport; it leaves the rest NULL */
     bool (*owns)(const char *device); /* whether a name in if_include or if_exclude is a device of
                                        * its; what nobody owns is for the one above */
-    const char *(*absent)(void);      /* why no device of its is here; NULL: one is */
+    const char *(*why_absent)(void);  /* why no device of its is here; NULL: one is */
     const char *devices;              /* what they are called: "RDMA device" */
 } regx_catalog_entry_t;
 

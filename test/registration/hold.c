@@ -4,7 +4,7 @@
 #include <stdatomic.h>
 #include <time.h>
 
-#include "registration/thread.h"
+#include "base/thread.h"
 #include "registration/uffd.h"
 
 static _Atomic int hold, held; /* hold_t: where to stay, where the reader is */

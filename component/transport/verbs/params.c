@@ -30,5 +30,5 @@ const regx_catalog_entry_t regx_verbs_entry = {
               "subnet (InfiniBand prefix, RoCE network; or set btl_regx_verbs_any_subnet=1), a "
               "partition (btl_regx_verbs_pkey) and a kind of GID (btl_regx_verbs_gid_index)",
     .owns = regx_verbs_owns,
-    .absent = regx_verbs_absent,
+    .why_absent = regx_verbs_why_absent,
     .devices = "RDMA device"};

@@ -33,7 +33,7 @@ static bool has_device(void)
     return found;
 }
 
-const char *regx_verbs_absent(void)
+const char *regx_verbs_why_absent(void)
 {
     if (!REGX_HAVE_VERBS) {
         return "built without rdma-core";

@@ -12,6 +12,6 @@
 bool regx_verbs_owns(const char *device);
 
 /* Why there is none that can be used; NULL: there is one. */
-const char *regx_verbs_absent(void);
+const char *regx_verbs_why_absent(void);
 
 #endif

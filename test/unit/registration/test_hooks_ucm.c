@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "registration/ucx.h"
+#include "registration/monitor.h"
 
 typedef struct look {
     unsigned char code[16]; /* how libc's function begins: what patches it writes a jump there */
@@ -51,7 +51,7 @@ static int load_after_another(void)
     if (other == NULL) {
         return NO_UCX;
     }
-    regx_ucx_load();
+    regx_hooks_load_ucx();
     dlclose(other);
     return dlopen("libucs.so.0", RTLD_LAZY | RTLD_NOLOAD) != NULL ? KEPT : GONE;
 }
@@ -77,7 +77,7 @@ static void load(void)
     try_owner_that_goes();
     look(&before);
     environ = own;
-    regx_ucx_load();
+    regx_hooks_load_ucx();
     environment_after = environ;
     environ = real;
     look(&after);
