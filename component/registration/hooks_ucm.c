@@ -129,8 +129,8 @@ static bool breaks_mremap(void)
     return major < 1 || (major == 1 && minor < 15);
 }
 
-/* Where regx loaded UCX, it told it to leave libc alone (regx_hooks_load_ucx). ucm reads that when it installs
- * its hooks, now. */
+/* Where regx loaded UCX, it told it to leave libc alone (regx_hooks_load_ucx). ucm reads that when
+ * it installs its hooks, now. */
 static ucs_status_t ucm_set_handler(ucm_global_config_t *options)
 {
     const int enabled = options->enable_events;
