@@ -128,7 +128,7 @@ static void one_transport_reaches_every_peer_and_the_others_can_be_asked(void **
             assert_ptr_equal(regx_catalog_everywhere(), row);
             assert_null(entry->owns);
             count++;
-        } else if (entry->owns == NULL || entry->absent == NULL || entry->devices == NULL) {
+        } else if (entry->owns == NULL || entry->why_absent == NULL || entry->devices == NULL) {
             fail_msg("%s: auto cannot ask for its devices", entry->word.word);
         }
     }
