@@ -12,6 +12,8 @@
 #define SLOWER_BURSTS 4u    /* so many in a row: the next trial comes at once */
 #define WAITED 4096u   /* if the last is so many messages ago, or a quarter of the time is over */
 #define FAR_WORSE 2.0F /* takes so many times what the base does: one burst is enough to see it */
+#define HOPELESS 4.0F  /* so many times what the winner does: likewise at sizes nearby, */
+#define NEARBY 2u      /* of which the larger is up to so many times twice as long */
 #define SHORT_RUN 2u   /* messages */
 #define ENOUGH 1.5F    /* what they take, compared with the best: a run is broken off */
 #define SLOWEST(count) (((count) + 2) / 4) /* of a run are left out */
@@ -46,6 +48,7 @@ void regx_autotune_init(regx_autotune_t autotune[REGX_AUTOTUNE_SIZES],
         of->tune[0].waits = of->tune[0].wait;
         of->tune[1].waits = of->tune[1].wait;
         of->candidate = of->rest = winner;
+        of->place = (uint8_t)size;
     }
 }
 
@@ -89,11 +92,38 @@ static unsigned run_length(const regx_tune_t *tune)
 
 /* ---- a trial -------------------------------------------------------------------------------- */
 
-static void begin_trial(regx_tune_t *tune)
+/* Whether a trial has compared all candidates. */
+static bool is_measured(const regx_tune_t *tune)
+{
+    return tune->trials > 0 && tune->left_out == 0;
+}
+
+/* Bits of the candidates that were found hopeless at the nearest size that is measured. */
+static unsigned hopeless_nearby(const regx_autotune_t *size, bool burst)
+{
+    for (unsigned apart = 1; apart <= NEARBY; apart++) {
+        if (size->place >= apart && is_measured(&(size - apart)->tune[burst])) {
+            return (size - apart)->tune[burst].hopeless;
+        }
+        if (size->place + apart < REGX_AUTOTUNE_SIZES &&
+            is_measured(&(size + apart)->tune[burst])) {
+            return (size + apart)->tune[burst].hopeless;
+        }
+    }
+    return 0;
+}
+
+/* A size's first trial leaves out what is hopeless nearby, but never the prior. The second shows
+ * whether that was right. */
+static void begin_trial(const regx_autotune_t *size, bool burst, regx_tune_t *tune)
 {
     tune->trying = true;
     tune->base = tune->winner;
-    tune->alive = (uint8_t)((1u << tune->candidates) - 1);
+    tune->left_out = 0;
+    if (tune->trials == 0) {
+        tune->left_out = (uint8_t)(hopeless_nearby(size, burst) & ~(1u << tune->winner));
+    }
+    tune->alive = (uint8_t)(((1u << tune->candidates) - 1) & ~(unsigned)tune->left_out);
     tune->round = tune->turn = tune->failures = tune->passed = 0;
     tune->short_cost = 0;
     tune->messages = 0;
@@ -115,6 +145,7 @@ static void end_trial(regx_tune_t *tune, bool known)
     const float bytes = (float)(tune->of[0].bytes + tune->of[1].bytes + tune->of[2].bytes);
     float lost = 0;
 
+    tune->hopeless = 0;
     if (!alive(tune, before) && tune->alive != 0) { /* also if little is known */
         tune->winner = tune->base;
     }
@@ -135,6 +166,9 @@ static void end_trial(regx_tune_t *tune, bool known)
         for (unsigned i = 0; i < tune->candidates && tune->of[tune->winner].cost > 0; i++) {
             float more = tune->of[i].cost / tune->of[tune->winner].cost - 1;
 
+            if (more > HOPELESS - 1) {
+                tune->hopeless |= (uint8_t)(1u << i);
+            }
             more = more < 1 || tune->of[i].told > 1 ? more : 1; /* once may have been chance */
             lost += more > 0 ? more * (float)tune->of[i].bytes / bytes : 0;
         }
@@ -431,7 +465,7 @@ static void begin_segment(regx_autotune_t *segment, bool burst, int64_t now)
     regx_tune_t *tune = &segment->tune[burst];
 
     if (!tune->trying && tune->wait == 0) {
-        begin_trial(tune);
+        begin_trial(segment, burst, tune);
     }
     const bool stream = segment->burst;
     const uint8_t last = segment->entered > segment->limit ? segment->rest : segment->candidate;

@@ -22,6 +22,10 @@
  * equally long by all candidates. The first trial begins with two messages each, by which what is
  * far worse is dropped.
  *
+ * The first trial of a size leaves out what took more than four times as long as the winner at the
+ * nearest size, up to a factor of four away, where all were tried: a burst of what is that slow
+ * costs a short program more than it can ever gain. The second one tries it.
+ *
  * A candidate that is clearly worse is dropped: the fewer messages it had, the clearer it must be.
  * So is one by which messages do not go; it does not win as long as there is another. Then no trial
  * is made for 64 times as many messages as this one has lost, and, as long as the outcome stays the
@@ -73,6 +77,8 @@ typedef struct regx_tune {
     bool trying;      /* there is a trial: */
     uint8_t base;     /* the best so far */
     uint8_t alive;    /* bits of those that are not dropped */
+    uint8_t left_out; /* of those that were not in the last trial, */
+    uint8_t hopeless; /* and that took several times what its winner did; */
     uint8_t round, turn;
     uint8_t failures;             /* segments that told nothing */
     uint64_t wait;                /* no trial: messages until the next one, */
@@ -97,6 +103,7 @@ typedef struct regx_tune {
 
 /* One size. */
 typedef struct regx_autotune {
+    uint8_t place;        /* its number */
     regx_tune_t tune[2];  /* alone; in bursts */
     uint32_t open;        /* messages */
     uint64_t messages[2]; /* that came alone; in bursts */

@@ -195,6 +195,66 @@ static void the_winner_may_change(void **state)
     assert_int_equal(winner(64 * KIB), BOUNCE);
 }
 
+static void bursts_of(unsigned count, uint64_t length)
+{
+    for (unsigned i = 0; i < count; i++) {
+        stream(WINDOW, WINDOW, length);
+    }
+}
+
+/* What is hopeless at one size is not in the first trial of the next two, but in their second; with
+ * nothing nearby all are tried, and what is only worse is. */
+static void what_is_hopeless_nearby_is_tried_later(void **state)
+{
+    (void)state;
+    for (int direction = -1; direction <= 1; direction += 2) {
+        uint64_t length = 256 * KIB;
+
+        begin_with(TOGETHER, 0);
+        cost(300, 40, 30);
+        bursts_of(20, length);
+        assert_true(went[BOUNCE] > 0);
+        for (int apart = 1; apart <= 3; apart++) {
+            length = direction < 0 ? length / 2 : length * 2;
+            again();
+            bursts_of(20, length);
+            assert_true(apart == 3 ? went[BOUNCE] > 0 : went[BOUNCE] == 0);
+            assert_true(went[READ] > 0);
+            assert_int_equal(winner(length), TOGETHER);
+        }
+        again();
+        bursts_of(100, direction < 0 ? 128 * KIB : 512 * KIB);
+        assert_true(went[BOUNCE] > 0);
+    }
+    begin_with(TOGETHER, 0);
+    cost(110, 40, 30);
+    bursts_of(20, 256 * KIB);
+    again();
+    bursts_of(20, 512 * KIB);
+    assert_true(went[BOUNCE] > 0);
+}
+
+/* It is the best there, and found out by the second trial. The prior always takes part. */
+static void what_is_hopeless_nearby_may_win(void **state)
+{
+    (void)state;
+    begin_with(TOGETHER, 0);
+    cost(300, 40, 30);
+    bursts_of(20, 256 * KIB);
+    cost(20, 40, 30);
+    bursts_of(100, 512 * KIB);
+    assert_int_equal(winner(512 * KIB), BOUNCE);
+
+    begin_with(BOUNCE, 0);
+    cost(300, 40, 30);
+    bursts_of(20, 256 * KIB);
+    cost(20, 40, 30);
+    again();
+    bursts_of(20, 512 * KIB);
+    assert_true(went[BOUNCE] > 10 * WINDOW);
+    assert_int_equal(winner(512 * KIB), BOUNCE);
+}
+
 static void an_outlier_does_not_count(void **state)
 {
     (void)state;
@@ -287,6 +347,8 @@ int main(void)
         cmocka_unit_test_setup(trials_become_rarer_while_the_winner_stays, begin),
         cmocka_unit_test_setup(a_stream_without_a_pause_waits_for_the_next_trial, begin),
         cmocka_unit_test_setup(the_winner_may_change, begin),
+        cmocka_unit_test_setup(what_is_hopeless_nearby_is_tried_later, begin),
+        cmocka_unit_test_setup(what_is_hopeless_nearby_may_win, begin),
         cmocka_unit_test_setup(an_outlier_does_not_count, begin),
         cmocka_unit_test_setup(size_classes_are_independent, begin),
         cmocka_unit_test_setup(the_next_trial_is_never_out_of_reach, begin),
