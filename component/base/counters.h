@@ -44,8 +44,13 @@ typedef enum regx_path {
     X(grants_revoked, COUNT,                                                                       \
       "times that what a sender had been granted was revoked, because the memory changed "         \
       "(grant=synchronous)")                                                                       \
+    X(grants_restarted, COUNT,                                                                     \
+      "times that a transfer went back to where its memory had changed, or could not be written "  \
+      "(grant=optimistic)")                                                                        \
+    X(bytes_regranted, COUNT, "bytes that were granted again after that")                          \
     X(regrant_stall_us, COUNT,                                                                     \
-      "microseconds from such a change to the next grant, of all transfers (grant=synchronous)")   \
+      "microseconds from such a change to the next grant, of all transfers (grant=synchronous, "   \
+      "optimistic)")                                                                               \
     X(grant_stalls, COUNT, "times a receive found no free slot and had to queue")                  \
     X(slots_high, LEVEL, "most bounce slots in use at once")                                       \
     X(chunks_high, LEVEL, "most chunks of one transfer in flight at once")                         \

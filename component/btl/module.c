@@ -255,14 +255,15 @@ static bool may_send_whole(const regx_params_t *params)
 bool regx_module_start(regx_module_t *module)
 {
     const regx_params_t *params = module->params;
+    const regx_granting_t grant = params->settings.rendezvous.grant;
     const regx_rndv_config_t config = {.strategy = params->strategy,
                                        .auto_choice = params->auto_choice,
                                        .chunk_size = params->settings.rendezvous.chunk_size,
                                        .chunk_depth = params->settings.rendezvous.chunk_depth,
                                        .threads = module->threads,
                                        .may_expose = may_expose(module),
-                                       .revocable = params->settings.rendezvous.grant ==
-                                                    REGX_GRANT_SYNCHRONOUS,
+                                       .revocable = grant != REGX_GRANT_FINAL,
+                                       .optimistic = grant == REGX_GRANT_OPTIMISTIC,
                                        .verify = params->settings.rendezvous.verify,
                                        .mismatch = regx_lost_data,
                                        .changes = regx_registry_changes,

@@ -73,39 +73,39 @@ static bool check_grant(const regx_params_t *params)
     const regx_registration_settings_t *registration = &params->settings.registration;
     char error[REGX_OPTION_ERROR], allowed[96];
 
-    if (rendezvous->grant != REGX_GRANT_SYNCHRONOUS) {
+    if (rendezvous->grant == REGX_GRANT_FINAL) {
         return true;
     }
+    const char *grant = rendezvous->grant == REGX_GRANT_SYNCHRONOUS ? "synchronous" : "optimistic";
     if (!is_revocable(rendezvous->rendezvous)) {
         regx_param_list(regx_strategy_word, is_revocable, allowed, sizeof(allowed));
         snprintf(error, sizeof(error),
-                 REGX_PREFIX "grant=synchronous is given with " REGX_PREFIX
-                             "rendezvous=%s; allowed: %s",
-                 rendezvous->rendezvous, allowed);
+                 REGX_PREFIX "grant=%s is given with " REGX_PREFIX "rendezvous=%s; allowed: %s",
+                 grant, rendezvous->rendezvous, allowed);
         return regx_param_refuse(error);
     }
     if (!tells(registration->backend)) {
         regx_param_list(regx_backend_word, tells, allowed, sizeof(allowed));
         snprintf(error, sizeof(error),
-                 REGX_PREFIX "grant=synchronous is given with " REGX_PREFIX
-                             "backend=%s; allowed: %s",
+                 REGX_PREFIX "grant=%s is given with " REGX_PREFIX "backend=%s; allowed: %s", grant,
                  registration->backend, allowed);
         return regx_param_refuse(error);
     }
     if (registration->notifier_check != REGX_CHECK_ALWAYS) {
         snprintf(error, sizeof(error),
-                 REGX_PREFIX "grant=synchronous is given with " REGX_PREFIX
+                 REGX_PREFIX "grant=%s is given with " REGX_PREFIX
                              "notifier_check=%s; allowed: always",
-                 check_words[registration->notifier_check]);
+                 grant, check_words[registration->notifier_check]);
         return regx_param_refuse(error);
     }
-    if (registration->inuse == REGX_INUSE_ABORT) {
-        return regx_param_refuse(REGX_PREFIX "grant=synchronous is given with " REGX_PREFIX
-                                             "inuse=abort; allowed: ignore, warn, drain");
+    if (registration->inuse == REGX_INUSE_ABORT || rendezvous->verify) {
+        snprintf(error, sizeof(error), REGX_PREFIX "grant=%s is given with " REGX_PREFIX "%s",
+                 grant,
+                 rendezvous->verify ? "verify=1; allowed: 0"
+                                    : "inuse=abort; allowed: ignore, warn, drain");
+        return regx_param_refuse(error);
     }
-    return !rendezvous->verify ||
-           regx_param_refuse(REGX_PREFIX "grant=synchronous is given with " REGX_PREFIX
-                                         "verify=1; allowed: 0");
+    return true;
 }
 
 /* By default, half of what may be locked is left to registrations. */

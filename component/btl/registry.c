@@ -13,7 +13,7 @@ static void changed_in_use(void *context, const void *base, size_t length)
     const regx_module_t *module = context;
     regx_component_t *component = module->component;
     const bool abort_job = component->params.settings.registration.inuse == REGX_INUSE_ABORT;
-    const bool revoked = component->params.settings.rendezvous.grant == REGX_GRANT_SYNCHRONOUS;
+    const bool revoked = component->params.settings.rendezvous.grant != REGX_GRANT_FINAL;
     char line[400];
 
     if (!abort_job && atomic_exchange(&component->warned_of_change, true)) {

@@ -81,6 +81,7 @@ regx_status_t regx_revoke_answer_locked(regx_rndv_t *rndv, regx_rndv_send_t *sen
     }
     send->agreement = REGX_AGREEMENT_DUE;
     send->sent = send->granted = send->resume;
+    send->rewound = 0;
     send->sent_slots = regx_min(send->sent_slots, send->resume);
     return REGX_PENDING;
 }

@@ -83,7 +83,8 @@ enum {
     CTS_PIECES = 4,
     CTS_SUSPECT = 8,
     CTS_REVOCABLE = 16,
-    CTS_BITS = 31
+    CTS_OPTIMISTIC = 32,
+    CTS_BITS = 63
 };
 
 void regx_cts_pack(const regx_cts_t *cts, uint8_t bytes[REGX_CTS_SIZE])
@@ -98,7 +99,7 @@ void regx_cts_pack(const regx_cts_t *cts, uint8_t bytes[REGX_CTS_SIZE])
     put_number(&to,
                (cts->fallback ? CTS_FALLBACK : 0) | (cts->verify ? CTS_VERIFY : 0) |
                    (cts->pieces ? CTS_PIECES : 0) | (cts->suspect ? CTS_SUSPECT : 0) |
-                   (cts->revocable ? CTS_REVOCABLE : 0),
+                   (cts->revocable ? CTS_REVOCABLE : 0) | (cts->optimistic ? CTS_OPTIMISTIC : 0),
                4);
     put_number(&to, cts->length, 8);
     if (cts->grants == REGX_GRANTS_SLOTS) {
@@ -164,6 +165,7 @@ bool regx_cts_unpack(const uint8_t bytes[REGX_CTS_SIZE], regx_grants_t grants, r
     cts->pieces = (bits & CTS_PIECES) != 0;
     cts->suspect = (bits & CTS_SUSPECT) != 0;
     cts->revocable = (bits & CTS_REVOCABLE) != 0;
+    cts->optimistic = (bits & CTS_OPTIMISTIC) != 0;
     cts->path = (regx_path_t)path;
     cts->grants = grants;
     return grants == REGX_GRANTS_SLOTS   ? get_first_slots(&from, count, cts)
@@ -261,6 +263,13 @@ static void pack_from_sender(regx_cursor_t *to, const regx_control_t *control)
 
 #define CHECKSUM_SIZE 8
 
+/* Messages of the receiver with an offset alone, or a checksum besides. */
+static bool is_of_agreement(regx_control_type_t type)
+{
+    return type == REGX_CONTROL_REVOKE || type == REGX_CONTROL_RESUME ||
+           type == REGX_CONTROL_ARRIVED;
+}
+
 size_t regx_control_pack(const regx_control_t *control, uint8_t *bytes)
 {
     regx_cursor_t to = {bytes};
@@ -279,7 +288,7 @@ size_t regx_control_pack(const regx_control_t *control, uint8_t *bytes)
         put_number(&to, why_unread(control), 4);
         put_number(&to, control->offset, 8);
         put_number(&to, control->length, 8);
-    } else if (control->type == REGX_CONTROL_REVOKE || control->type == REGX_CONTROL_ARRIVED) {
+    } else if (is_of_agreement(control->type)) {
         put_number(&to, 0, 4);
         put_number(&to, control->offset, 8);
         if (control->has_checksum) {
@@ -318,6 +327,7 @@ static bool fits(uint64_t type, unsigned count, size_t length)
     case REGX_CONTROL_REVOKED:
         return length == 32;
     case REGX_CONTROL_REVOKE:
+    case REGX_CONTROL_RESUME:
         return length == 24;
     case REGX_CONTROL_ARRIVED:
         return length == 24 || length == 24 + CHECKSUM_SIZE;
@@ -392,7 +402,7 @@ bool regx_control_unpack(const void *bytes, size_t length, regx_control_t *contr
         control->failed = first == UNREAD_FAILED;
         return first <= UNREAD_FAILED;
     }
-    if (control->type == REGX_CONTROL_REVOKE || control->type == REGX_CONTROL_ARRIVED) {
+    if (is_of_agreement(control->type)) {
         control->has_checksum = length == 24 + CHECKSUM_SIZE;
         control->checksum = control->has_checksum ? get_number(&from, CHECKSUM_SIZE) : 0;
         return first == 0;

@@ -6,11 +6,12 @@
  * The RTS is the MPI library's own. The CTS travels inside it as the registration handle and has
  * REGX_CTS_SIZE bytes; unused ones are zero:
  *
- *      0 u8  version (8)          1 u8  path of this transfer
+ *      0 u8  version (9)          1 u8  path of this transfer
  *      2 u16 number of grants     4 u32 receive side   8 u32 its generation
  *     12 u32 bits 1: this is not the path that was asked for; 2: each ATP is to carry a checksum;
  *            4: the chunk may be written in pieces; 8: the memory at either end may be gone;
- *            16: what is granted may be revoked, and the send ends with ARRIVED
+ *            16: what is granted may be revoked, and the send ends with ARRIVED; 32: rather than
+ *            revoked, it is granted anew (RESUME)
  *     16 u64 length of the transfer
  *     24 the first grants, of the kind that the path's protocol has:
  *        - SLOTS: up to 8 of { u32 slot, u32 length }, from offset 0 on. A slot is named by its
@@ -24,7 +25,7 @@
  * exposure. By it the receiver reads the whole message, and there is no CTS. It has the CTS's size;
  * unused bytes are zero:
  *
- *      0 u8  version (8)          1 u8  255
+ *      0 u8  version (9)          1 u8  255
  *      4 u32 1: there is a checksum
  *      8 u64 length of the transfer
  *     16 24 bytes key           40 u64 where the message begins in what the key is of
@@ -32,7 +33,7 @@
  *
  * All others are frames with the tag REGX_TAG_CONTROL of at most 72 bytes:
  *
- *      0 u8  version (8)          1 u8  type
+ *      0 u8  version (9)          1 u8  type
  *      2 u16 number of grants     4 u32 addressee (a receive or a send side)   8 u32 its generation
  *
  *   from the sender to the receiver
@@ -66,6 +67,8 @@
  *                16 u64 offset      24 u64 length
  *     REVOKE     12 u32 zero  16 u64 offset: write nothing more of what was granted; what was
  *                written from the offset on does not count
+ *     RESUME     12 u32 zero  16 u64 offset: all that was granted is acknowledged; what was written from
+ *                the offset on does not count, and is to be granted anew
  *     ARRIVED    12 u32 zero  16 u64 offset: all has arrived, and the send may end. With 24 u64
  *                checksum, of what lies from the offset on: it may end if it is the same there
  *
@@ -90,7 +93,7 @@
 
 #define REGX_TAG_CONTROL 0x28 /* of the tags that Open MPI keeps for BTLs, one that none uses */
 #ifndef REGX_CONTROL_VERSION  /* a test builds another */
-#define REGX_CONTROL_VERSION 8
+#define REGX_CONTROL_VERSION 9
 #endif
 #define REGX_CONTROL_MAX 72 /* bytes; all but RKEY have 56 at most, which any transport carries */
 #define REGX_CTS_SIZE 88
@@ -109,7 +112,8 @@ typedef enum regx_control_type {
     REGX_CONTROL_CTS_CHUNK,
     REGX_CONTROL_ATS,
     REGX_CONTROL_REVOKE,
-    REGX_CONTROL_ARRIVED
+    REGX_CONTROL_ARRIVED,
+    REGX_CONTROL_RESUME
 } regx_control_type_t;
 
 typedef struct regx_slot_grant {
@@ -128,11 +132,12 @@ typedef struct regx_cts {
     regx_path_t path;
     regx_grants_t grants;
     regx_handle_t recv;
-    bool fallback;  /* not the path that was asked for */
-    bool verify;    /* each ATP is to carry a checksum */
-    bool pieces;    /* the chunk may be written in pieces */
-    bool suspect;   /* the memory at either end may be gone */
-    bool revocable; /* what is granted may be revoked, and the send ends with ARRIVED */
+    bool fallback;   /* not the path that was asked for */
+    bool verify;     /* each ATP is to carry a checksum */
+    bool pieces;     /* the chunk may be written in pieces */
+    bool suspect;    /* the memory at either end may be gone */
+    bool revocable;  /* what is granted may be revoked, and the send ends with ARRIVED */
+    bool optimistic; /* likewise, but rather than revoked it is granted anew */
     uint64_t length;
     unsigned slot_count; /* SLOTS */
     regx_slot_grant_t slots[REGX_CTS_SLOTS];

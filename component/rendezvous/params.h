@@ -7,7 +7,7 @@
 
 #include "base/param.h"
 
-typedef enum { REGX_GRANT_FINAL, REGX_GRANT_SYNCHRONOUS } regx_granting_t;
+typedef enum { REGX_GRANT_FINAL, REGX_GRANT_SYNCHRONOUS, REGX_GRANT_OPTIMISTIC } regx_granting_t;
 
 typedef struct regx_rndv_settings {
 #define REGX_PARAM(type, ctype, field, ...) REGX_PARAM_FIELD(ctype, field)

@@ -20,6 +20,7 @@
 
 #include "base/util.h"
 #include "rendezvous/bounce.h"
+#include "rendezvous/optimistic.h"
 #include "rendezvous/refusal.h"
 #include "rendezvous/revoke.h"
 #include "rendezvous/strategy.h"
@@ -113,7 +114,7 @@ static bool recv_open(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_cts_t *cts
     if (!take_known_whole(rndv, recv, chunk)) {
         return grant_first(rndv, recv, chunk, chunk_length(rndv, recv), cts);
     }
-    recv->pieces = cts->pieces = true;
+    recv->pieces = cts->pieces = !recv->revoke.optimistic; /* of which none can fail alone */
     regx_put_fill_cts(rndv, recv, chunk, cts);
     return true;
 }
@@ -168,6 +169,10 @@ bool regx_put_take_chunk_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_
 
 static bool advance_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_recv_work_t *work)
 {
+    if (regx_goes_back(recv) && regx_watch_has_news(&recv->revoke.watch)) { /* look first */
+        atomic_store_explicit(&rndv->looks_due, true, memory_order_relaxed);
+        return false;
+    }
     if (!regx_put_take_chunk_locked(rndv, recv, work, chunk_length)) {
         return regx_bounce_advance_locked(rndv, recv, work);
     }
@@ -221,7 +226,6 @@ void regx_put_acknowledged_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
     regx_chunk_t *chunk = work->chunk;
     const bool ends = ends_chunk(work);
 
-    (void)rndv;
     recv->chunks_out -= ends;
     if (control->type == REGX_CONTROL_ATP_CHUNK) {
         recv->landed += control->length;
@@ -230,14 +234,17 @@ void regx_put_acknowledged_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
         chunk->state = ends ? REGX_CHUNK_FREE : REGX_CHUNK_GRANTED;
         return;
     }
+    chunk->state = REGX_CHUNK_BY_SLOTS;
+    chunk->offset = control->offset;
+    chunk->length = control->length;
+    if (regx_go_back_failed_locked(rndv, recv, control)) {
+        return;
+    }
     recv->slots_only = true;
     if (control->permanent) {
         atomic_store(&recv->peer->no_puts, true);
     }
     recv->buffer_suspect |= control->failed;
-    chunk->state = REGX_CHUNK_BY_SLOTS;
-    chunk->offset = control->offset;
-    chunk->length = control->length;
 }
 
 static bool take_acknowledgement_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
@@ -307,7 +314,7 @@ static bool chunk_unsent_locked(regx_rndv_t *rndv, regx_write_t *write, regx_sta
     write->next = send->nacks;
     send->nacks = write;
     send->buffer_suspect |= write->failed;
-    send->fallback = true;
+    send->fallback |= !(send->optimistic && write->failed); /* it is granted again, or as slots */
     send->granted -= write->put.length;
     return true;
 }
@@ -346,6 +353,15 @@ static bool goes_in_pieces(const regx_rndv_t *rndv, const regx_rndv_send_t *send
            !is_known(rndv, send->base, cts->chunk_length, REGX_ACCESS_LOCAL);
 }
 
+/* Whoever may revoke has to know the sender at once; whoever goes back, once all is written. */
+static regx_intro_t first_intro(const regx_rndv_send_t *send, const regx_cts_t *cts)
+{
+    if (cts->chunk_length < send->length || (cts->revocable && !cts->optimistic)) {
+        return REGX_INTRO_READY_DUE;
+    }
+    return cts->revocable ? REGX_INTRO_BY_NEXT : REGX_INTRO_DONE;
+}
+
 bool regx_put_send_open(const regx_rndv_t *rndv, regx_rndv_send_t *send, const regx_cts_t *cts)
 {
     if (cts->chunk_length > 0 && !take_first(send, cts)) {
@@ -355,8 +371,8 @@ bool regx_put_send_open(const regx_rndv_t *rndv, regx_rndv_send_t *send, const r
         send->piece_max = rndv->config.chunk_size;
     }
     send->agreement = cts->revocable ? REGX_AGREEMENT_DUE : REGX_AGREEMENT_NOT_NEEDED;
-    send->intro = cts->chunk_length == send->length && !cts->revocable ? REGX_INTRO_DONE
-                                                                       : REGX_INTRO_READY_DUE;
+    send->optimistic = cts->revocable && cts->optimistic;
+    send->intro = first_intro(send, cts);
     return true;
 }
 
@@ -372,6 +388,7 @@ bool regx_put_send_control_locked(regx_rndv_t *rndv, regx_rndv_send_t *send,
                                   const regx_control_t *control, regx_send_work_t *work)
 {
     return take_chunk_locked(rndv, send, control, work) ||
+           regx_resume_send_control_locked(send, control) ||
            regx_revoke_send_control_locked(send, control, work) ||
            regx_bounce_send_control_locked(rndv, send, control, work);
 }

@@ -86,6 +86,7 @@ static void fill_cts_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_cts_
     cts->suspect = recv->buffer_suspect;
     cts->verify = rndv->config.verify;
     cts->revocable = regx_recv_is_revocable(recv);
+    cts->optimistic = cts->revocable && recv->revoke.optimistic;
     cts->recv = recv->handle;
     regx_cts_pack(cts, recv->cts);
 }
@@ -251,7 +252,7 @@ bool regx_recv_verify(const regx_rndv_t *rndv, regx_rndv_recv_t *recv,
         return true;
     }
     if (regx_recv_is_revocable(recv)) { /* it may be sent again */
-        regx_fall_back(rndv, "grant=synchronous: the sender's verify is not heeded");
+        regx_fall_back(rndv, "grant: the sender's verify is not heeded");
         return true;
     }
     regx_count(rndv->counters, &rndv->counters->verified, 1);

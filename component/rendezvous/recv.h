@@ -13,8 +13,8 @@
  *            what was granted is taken back, and the sender is to be told (REVOKE). See revoke.h,
  *            also for the next three
  *   REVOKING it has been told: nothing is granted until it says that it writes nothing more
- *            (REVOKED)
- *   REVOKED  it has said so: nothing is granted until the memory is there again
+ *            (REVOKED). Optimistic: until all that was granted is acknowledged
+ *   REVOKED  that is so: nothing is granted until the memory is there again
  *   ARRIVED  all has landed, and the sender was told
  *   LOST     the peer is gone: nothing lands any more, and nothing is granted
  *   CLOSED   the MPI has closed it. The record stays while a get is under way, and while the
@@ -89,7 +89,9 @@ typedef struct regx_revocable {
     uint64_t resume;    /* where both go on: what REVOKE says; REVOKED: agreed */
     uint64_t from;      /* lowest offset known to have changed; below `resume`: revoke once more */
     uint64_t least;     /* lowest offset ever agreed on: from there on a checksum has to agree */
+    bool optimistic;    /* it goes back by RESUME (optimistic.h) */
     unsigned times;     /* how often it was revoked, or a checksum did not agree */
+    unsigned failures;  /* optimistic: writes that failed */
     int64_t noticed;    /* when the change was noticed, in ns */
     struct {            /* until memory is there, or changes are certain to be reported */
         const char *reason; /* NULL: it does not wait */

@@ -77,7 +77,7 @@ typedef struct regx_strategy regx_strategy_t;
 /* The strategy of that name; NULL: there is none. */
 const regx_strategy_t *regx_strategy_find(const char *name);
 const char *regx_strategy_name(const regx_strategy_t *strategy);
-/* Whether btl_regx_grant=synchronous can be had with it. */
+/* Whether btl_regx_grant=synchronous and optimistic can be had with it. */
 bool regx_strategy_is_revocable(const regx_strategy_t *strategy);
 /* The words of btl_regx_rendezvous. false: there are no more. */
 bool regx_strategy_word(unsigned index, regx_param_word_t *word);
@@ -123,7 +123,8 @@ typedef struct regx_rndv_config {
     unsigned chunk_depth; /* chunks of one transfer in flight, to REGX_CHUNK_DEPTH_MAX */
     bool threads;
     bool may_expose; /* the owner asks for exposures, so what is sent may be registered for it */
-    bool revocable;  /* what is granted is revoked when its memory changes (revoke.h) */
+    bool revocable;  /* what is granted is revoked when its memory changes (revoke.h), … */
+    bool optimistic; /* … or rather granted anew (optimistic.h) */
     bool verify; /* compare checksums of what is sent and received; also done where the peer asks */
     /* What arrived is not what was sent: `what` says which bytes and by which path. The owner ends
      * the connection or the job, since the MPI library cannot be told in any other way that the

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/util.h"
+#include "rendezvous/optimistic.h"
 #include "rendezvous/proof.h"
 #include "rendezvous/recv_run.h"
 
@@ -15,10 +16,10 @@
 #define TIMES_MAX 100u
 
 /* Why it was given up, and what it waits for. */
-static const char gone[] = "grant=synchronous: the memory did not come back";
-static const char untold[] = "grant=synchronous: changes of the new memory are not reported";
-static const char unsure[] = "grant=synchronous: the monitor cannot say what changed";
-static const char changing[] = "grant=synchronous: the buffer kept changing";
+static const char gone[] = "grant: the memory did not come back";
+static const char untold[] = "grant: changes of the new memory are not reported";
+static const char unsure[] = "grant: the monitor cannot say what changed";
+static const char changing[] = "grant: the buffer kept changing";
 
 /* What a look is for. */
 typedef enum purpose {
@@ -63,10 +64,11 @@ static regx_rndv_recv_t *of_link(regx_link_t *link)
 void regx_revoke_recv_open(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
     recv->revoke.least = recv->length;
+    recv->revoke.optimistic = rndv->config.optimistic;
     if (regx_watch_begin(&recv->revoke.watch, rndv->registry, recv->base, recv->length)) {
         recv->revoke.state = REGX_REVOKE_ON_CHANGE;
     } else {
-        regx_fall_back(rndv, "grant=synchronous: changes of this memory are not reported");
+        regx_fall_back(rndv, "grant: changes of this memory are not reported");
     }
 }
 
@@ -111,16 +113,20 @@ static void revoke_locked(regx_rndv_t *rndv, look_t *look, uint64_t changed)
     regx_revocable_t *revoke = &recv->revoke;
     const uint64_t offset = regx_min(changed, landed_until(rndv, recv));
 
+    look->revokes = true;
+    look->offset = regx_min(offset, recv->length - 1);
+    if (revoke->optimistic) {
+        regx_go_back_locked(rndv, recv, changed);
+        return;
+    }
     recv->phase = REGX_RECV_REVOKE_DUE;
     recv->buffer_suspect = true;
     regx_list_set(&rndv->pending_recvs, &recv->link, false);
-    revoke->resume = revoke->from = regx_min(offset, recv->length - 1);
+    revoke->resume = revoke->from = look->offset;
     revoke->least = regx_min(revoke->least, revoke->resume);
     revoke->noticed = regx_now_ns();
     revoke->wait.reason = NULL;
     revoke->times++;
-    look->revokes = true;
-    look->offset = revoke->resume;
     regx_count(rndv->counters, &rndv->counters->grants_revoked, 1);
     post_due_locked(recv);
 }
@@ -224,6 +230,9 @@ static void resume_locked(regx_rndv_t *rndv, look_t *look)
     }
     revoke->wait.reason = NULL;
     recv->slots_only |= revoke->state == REGX_REVOKE_GIVEN_UP;
+    if (revoke->optimistic) {
+        regx_resume_locked(recv);
+    }
     recv->phase = REGX_RECV_STARTED;
     regx_count(rndv->counters, &rndv->counters->regrant_stall_us,
                (uint64_t)(regx_now_ns() - revoke->noticed) / 1000);
@@ -294,6 +303,7 @@ static bool is_busy_locked(const regx_rndv_recv_t *recv)
     case REGX_RECV_REVOKED:
         return true;
     case REGX_RECV_REVOKING:
+        return recv->outbox.full || recv->revoke.optimistic;
     case REGX_RECV_ARRIVED:
         return recv->outbox.full;
     default:
@@ -327,6 +337,9 @@ static void looked_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
     case REGX_RECV_REVOKE_DUE:
     case REGX_RECV_REVOKING:
         post_due_locked(recv);
+        if (revoke->optimistic && regx_is_drained_locked(recv)) {
+            regx_went_back_locked(rndv, recv);
+        }
         break;
     case REGX_RECV_REVOKED:
         resume_locked(rndv, look);
@@ -353,8 +366,9 @@ static bool wants_look_locked(regx_rndv_recv_t *recv)
         regx_channel_flush(recv->peer, &recv->outbox);
         return !recv->outbox.full && (news || !pauses(revoke));
     case REGX_RECV_REVOKE_DUE:
+        return true;
     case REGX_RECV_REVOKING:
-        return news || is_busy_locked(recv);
+        return news || recv->outbox.full || (revoke->optimistic && regx_is_drained_locked(recv));
     case REGX_RECV_REVOKED:
         return news || !pauses(revoke);
     case REGX_RECV_ARRIVED: /* what changes now is for after the comparison */
@@ -387,7 +401,8 @@ static void run_look(regx_rndv_t *rndv, look_t *look)
 {
     regx_recv_run(rndv, &look->work);
     if (look->revokes) {
-        regx_trace(rndv->config.trace, REGX_TRACE_PATH, "memory changed: revoked from byte %llu on",
+        regx_trace(rndv->config.trace, REGX_TRACE_PATH,
+                   "memory changed: sent again from byte %llu on",
                    (unsigned long long)look->offset);
     }
     if (look->given_up != NULL) {
@@ -457,6 +472,10 @@ static void given_back_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
         recv->chunks[i].state = REGX_CHUNK_FREE;
     }
     recv->chunks_out = 0;
+    if (revoke->optimistic) {
+        regx_count(rndv->counters, &rndv->counters->bytes_regranted,
+                   recv->granted - revoke->resume);
+    }
     recv->landed = recv->granted = revoke->resume;
     recv->slots_only = atomic_load(&recv->peer->no_puts);
     if (recv->phase == REGX_RECV_REVOKING || recv->phase == REGX_RECV_ARRIVED) {
@@ -469,8 +488,8 @@ bool regx_revoke_recv_control_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
                                      const regx_control_t *control, regx_recv_work_t *work)
 {
     regx_revocable_t *revoke = &recv->revoke;
-    const bool answers = recv->phase == REGX_RECV_REVOKING && !recv->outbox.full &&
-                         control->offset == revoke->resume;
+    const bool answers = recv->phase == REGX_RECV_REVOKING && !revoke->optimistic &&
+                         !recv->outbox.full && control->offset == revoke->resume;
     const bool differs = recv->phase == REGX_RECV_ARRIVED && !recv->outbox.full &&
                          revoke->state == REGX_REVOKE_ON_CHANGE && revoke->least < recv->length &&
                          control->offset == revoke->least;

@@ -61,12 +61,13 @@ void regx_send_fail_locked(regx_rndv_send_t *send, regx_status_t status)
 static void count_message(regx_rndv_t *rndv, const regx_rndv_send_t *send)
 {
     regx_counters_t *counters = rndv->counters;
-    const bool by_slots = send->sent_slots == send->length;
+    const uint64_t in_slots = regx_min(send->sent_slots, send->length);
+    const bool by_slots = in_slots == send->length;
 
     regx_count(counters, &counters->messages[by_slots ? REGX_PATH_bounce : send->path], 1);
-    regx_count(counters, &counters->bytes[REGX_PATH_bounce], send->sent_slots);
+    regx_count(counters, &counters->bytes[REGX_PATH_bounce], in_slots);
     if (send->path != REGX_PATH_bounce) {
-        regx_count(counters, &counters->bytes[send->path], send->length - send->sent_slots);
+        regx_count(counters, &counters->bytes[send->path], send->length - in_slots);
     }
     if (send->fallback) {
         regx_count_message(counters, REGX_PATH_fallback, send->length);
@@ -155,11 +156,11 @@ static regx_send_turn_t next_turn_locked(regx_rndv_t *rndv, regx_rndv_send_t *se
     if (stalled && !send->waits) {
         atomic_store_explicit(&rndv->work.retry_sends, true, memory_order_relaxed);
     }
-    assert(send->sent <= send->length);
+    const uint64_t all = send->length + send->rewound;
+    assert(send->sent <= all);
     const bool agreed =
         send->agreement == REGX_AGREEMENT_NOT_NEEDED || send->agreement == REGX_AGREEMENT_THERE;
-    if (send->in_flight == 0 &&
-        (send->status != REGX_OK || (send->sent == send->length && agreed))) {
+    if (send->in_flight == 0 && (send->status != REGX_OK || (send->sent == all && agreed))) {
         finish_locked(rndv, send, &turn);
     }
     return turn;

@@ -83,6 +83,9 @@ struct regx_rndv_send {
     regx_status_t status; /* REGX_OK; else nothing more is sent, and it ends when nothing is in
                            * flight: REGX_UNREACHABLE if the peer is gone, or REGX_FAILED */
     regx_agreement_t agreement;
+    bool optimistic; /* it goes back by RESUME (optimistic.h) */
+    uint64_t
+        rewound; /* bytes that count no more, by RESUME: so many more than the length are sent */
     uint64_t resume; /* REVOKED, PROVING: the offset of that message */
     uint64_t proof;  /* PROVING: its checksum */
     bool taken;

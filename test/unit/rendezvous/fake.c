@@ -163,6 +163,7 @@ fake_t *fake_open(uint64_t id, const fake_config_t *config)
                                          .may_expose = !config->exposes_nothing,
                                          .verify = config->verify,
                                          .revocable = config->revocable,
+                                         .optimistic = config->optimistic,
                                          .mismatch = fake_mismatch,
                                          .context = fake};
 

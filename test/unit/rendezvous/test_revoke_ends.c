@@ -123,7 +123,7 @@ static void memory_that_cannot_be_written_is_given_up(void **state)
     lose_patience(stage);
     assert_int_equal(stage->dones, 1);
     assert_int_equal(stage->status, REGX_OK);
-    assert_true(fell_back(stage, "grant=synchronous: the memory did not come back"));
+    assert_true(fell_back(stage, "grant: the memory did not come back"));
     assert_in_range(stage->receiver->counters.grants_revoked, 1, 4);
     assert_memory_equal(stage->received.base, stage->sent.base,
                         (size_t)(last_page(stage) - stage->received.base));
@@ -190,7 +190,7 @@ static void memory_that_does_not_come_back_is_given_up(void **state)
     lose_patience(stage);
     assert_int_equal(stage->dones, 1);
     assert_int_equal(stage->status, REGX_OK);
-    assert_true(fell_back(stage, "grant=synchronous: the memory did not come back"));
+    assert_true(fell_back(stage, "grant: the memory did not come back"));
     assert_memory_equal(stage->received.base, stage->sent.base,
                         (size_t)(last_page(stage) - stage->received.base));
     map_last_page(stage);
@@ -239,7 +239,7 @@ static void memory_of_which_nothing_is_told_is_written_by_slots(void **state)
     fake_monitor.subscribe = nothing_is_told;
     lose_patience(stage);
     fake_monitor.subscribe = NULL;
-    assert_true(fell_back(stage, "grant=synchronous: changes of the new memory are not reported"));
+    assert_true(fell_back(stage, "grant: changes of the new memory are not reported"));
     assert_int_equal(stage->chunk_bytes, written);
     revoke_end(stage);
     revoke_close(stage);
@@ -263,7 +263,7 @@ static void a_monitor_that_is_never_certain_is_given_up(void **state)
         assert_int_equal(stage->dones, 0);
         lose_patience(stage);
         fake_monitor.valid = NULL;
-        assert_true(fell_back(stage, "grant=synchronous: the monitor cannot say what changed"));
+        assert_true(fell_back(stage, "grant: the monitor cannot say what changed"));
         assert_int_equal(stage->receiver->counters.grants_revoked, 2 * revoked);
         revoke_end(stage);
         revoke_close(stage);
@@ -297,7 +297,7 @@ static void a_buffer_that_keeps_changing_is_given_up(void **state)
             watched_step(stage);
         }
         revoke_end(stage); /* by slots */
-        assert_true(fell_back(stage, "grant=synchronous: the buffer kept changing"));
+        assert_true(fell_back(stage, "grant: the buffer kept changing"));
         assert_in_range(stage->receiver->counters.grants_revoked, 1, 110);
         assert_in_range(proofs_failed, told ? 0 : 100, told ? 0 : 101);
         revoke_close(stage);
