@@ -41,6 +41,12 @@ WAYS = {
     "synchronous-direct": Way({"rendezvous": "direct", "backend": "hooks+notifier",
                                "grant": "synchronous", "inuse": "ignore", **CHUNKS}, ("replace",),
                               used=("grants_revoked",)),
+    "optimistic": Way({"rendezvous": "pipeline", "backend": "notifier", "grant": "optimistic",
+                       "inuse": "ignore", **CHUNKS}, ("replace",),
+                      used=("grants_restarted", "bytes_regranted")),
+    "optimistic-direct": Way({"rendezvous": "direct", "backend": "hooks+notifier",
+                              "grant": "optimistic", "inuse": "ignore", **CHUNKS}, ("replace",),
+                             used=("grants_restarted", "bytes_regranted")),
     "tcp": Way({"uct_tls": "tcp", "rendezvous": "pipeline", **CHUNKS}, ranks=3,
                used=("bytes_tcp", "onesided_puts")),
 }

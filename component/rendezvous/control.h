@@ -67,8 +67,8 @@
  *                16 u64 offset      24 u64 length
  *     REVOKE     12 u32 zero  16 u64 offset: write nothing more of what was granted; what was
  *                written from the offset on does not count
- *     RESUME     12 u32 zero  16 u64 offset: all that was granted is acknowledged; what was written from
- *                the offset on does not count, and is to be granted anew
+ *     RESUME     12 u32 zero  16 u64 offset: all that was granted is acknowledged; what was
+ *                written from the offset on does not count, and is to be granted anew
  *     ARRIVED    12 u32 zero  16 u64 offset: all has arrived, and the send may end. With 24 u64
  *                checksum, of what lies from the offset on: it may end if it is the same there
  *

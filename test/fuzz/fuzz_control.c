@@ -91,6 +91,7 @@ static size_t seed_control(unsigned number, uint8_t *at)
         {.type = REGX_CONTROL_ATS, .to = to, .length = 65536, .unread = true},
         {.type = REGX_CONTROL_REVOKED, .to = to, .from = from, .offset = 65536},
         {.type = REGX_CONTROL_REVOKE, .to = to, .offset = 65536},
+        {.type = REGX_CONTROL_RESUME, .to = to, .offset = 65536},
         {.type = REGX_CONTROL_ARRIVED, .to = to, .offset = 65536, .has_checksum = true},
     };
 

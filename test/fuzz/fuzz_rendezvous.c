@@ -17,6 +17,7 @@ enum {
     ON_NODE = 0x80, /* of the first byte: the kernel copies to the peer */
     VERIFY = 0x40,
     REVOCABLE = 0x20,
+    OPTIMISTIC = 0x10,
     PAGE = 4096,
     PEER = 7,
     STRANGER = 9,
@@ -228,12 +229,13 @@ static void begin(uint64_t how)
 {
     static const char *const names[] = {
         "bounce", "pipeline", "direct", [READ] = "read", "together", [REMAP] = "remap"};
-    const char *name = names[(how & 0x1f) % (REMAP + 1)];
+    const char *name = names[(how & 0x0f) % (REMAP + 1)];
     const regx_rndv_config_t config = {.strategy = regx_strategy_find(name),
                                        .chunk_size = CHUNK,
                                        .chunk_depth = 4,
                                        .verify = (how & VERIFY) != 0,
                                        .revocable = (how & REVOCABLE) != 0,
+                                       .optimistic = (how & OPTIMISTIC) != 0,
                                        .mismatch = mismatch};
 
     process = calloc(1, sizeof(*process));
@@ -381,7 +383,8 @@ static size_t seed_send(regx_path_t path, regx_control_type_t type, uint8_t *to)
                                           : REGX_GRANTS_CHUNK;
     cts.rkeys = 4;
     cts.rkey_max = CHUNK;
-    cts.revocable = type == REGX_CONTROL_REVOKE || type == REGX_CONTROL_ARRIVED;
+    cts.optimistic = type == REGX_CONTROL_RESUME;
+    cts.revocable = cts.optimistic || type == REGX_CONTROL_REVOKE || type == REGX_CONTROL_ARRIVED;
     if (path == REGX_PATH_bounce) {
         cts.slot_count = 1;
         cts.slots[0] = (regx_slot_grant_t){SLOT, SLOT};
@@ -466,6 +469,10 @@ size_t fuzz_seed(unsigned number, uint8_t *to)
         return seed_recv(REVOCABLE | 1, REGX_CONTROL_ATP_CHUNK, to);
     case 14:
         return seed_revoked(to);
+    case 15:
+        return seed_send(REGX_PATH_pipeline, REGX_CONTROL_RESUME, to);
+    case 16:
+        return seed_recv(OPTIMISTIC | REVOCABLE | 1, REGX_CONTROL_NACK, to);
     default:
         return 0;
     }

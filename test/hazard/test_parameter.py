@@ -30,7 +30,7 @@ BAD = {
     "hooks": ["glibc", "opal,ucm"],
     "notifier_check": ["sometimes", "0"],
     "odp_prefetch": ["sometimes", "0", "advise,touch"],
-    "grant": ["optimistic"],
+    "grant": ["revocable", "0", "synchronous,optimistic", ""],
     "verify": ["2", "-1", "yes", ""],
     "transport": ["pigeon", "uring", "uct,verbs", ""],
     "enable": ["2", "-1", "perhaps", ""],
@@ -52,7 +52,7 @@ BAD = {
 }
 CASES = [(name, value) for name, values in BAD.items() for value in values]
 # Values that come with later parts of regx.
-LATER = {"transport": ["uring"], "grant": ["optimistic"]}
+LATER = {"transport": ["uring"]}
 
 
 def job_of_four(mpi: Mpi, btl: str, regx: dict[str, str] | None = None, **how) -> Job:
@@ -282,6 +282,12 @@ REFUSED = [
     ({"grant": "synchronous", "rendezvous": "pipeline", "backend": "notifier",
       "notifier_check": "never"},
      "grant=synchronous is given with btl_regx_notifier_check=never; allowed: always"),
+    ({"grant": "optimistic"},
+     "grant=optimistic is given with btl_regx_rendezvous=auto; allowed: pipeline, direct"),
+    ({"grant": "optimistic", "rendezvous": "direct", "backend": "odp"}, "grant=optimistic is given "
+     "with btl_regx_backend=odp; allowed: hooks, notifier, hooks+notifier"),
+    ({"grant": "optimistic", "rendezvous": "pipeline", "backend": "hooks", "verify": "1"},
+     "grant=optimistic is given with btl_regx_verify=1; allowed: 0"),
     ({"report": 1024 * "x"}, "report is too long; allowed: 1023 characters"),
 ]
 

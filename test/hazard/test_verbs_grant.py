@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Grants that are revoked, over a device: it writes to the pages that it was given, also when they
+"""Grants that are revoked, or made anew, over a device: it writes to the pages that it was given, also when they
 are no longer the buffer's."""
 from pathlib import Path
 
@@ -21,14 +21,17 @@ def run(mpi: Mpi, folder: Path, how: str, rounds: int, grant: str) -> Job:
                    "grant": grant, "chunk_size": "16K", "inuse": "ignore"})
 
 
+@pytest.mark.parametrize("grant,counter", [("synchronous", "grants_revoked"),
+                                           ("optimistic", "grants_restarted")])
 def test_what_was_sent_arrives_in_the_pages_that_replace_granted_ones(mpi: Mpi, tmp_path: Path,
-                                                                      full: bool) -> None:
+                                                                      full: bool, grant: str,
+                                                                      counter: str) -> None:
     """And with grants that are final it is seen not to."""
     rounds = 20 * HOWS if full else HOWS
-    job = run(mpi, tmp_path, "all", rounds, "synchronous").checked(ranks=2).over("verbs")
-    assert job.rank(1)["grants_revoked"] >= rounds, str(job)
+    job = run(mpi, tmp_path, "all", rounds, grant).checked(ranks=2).over("verbs")
+    assert job.rank(1)[counter] >= rounds, str(job)
     assert job.total("malformed") == 0, str(job)
-    assert not any("grant=" in reason for reason in job.rank(1)["fallbacks"]), str(job)
+    assert not any(reason.startswith("grant:") for reason in job.rank(1)["fallbacks"]), str(job)
     if full:
         job = run(mpi, tmp_path, "munmap", 1, "final")
         assert job.status != 0 and "wrong on rank 1: munmap: byte 0 " in job.stderr, str(job)

@@ -18,6 +18,7 @@ PATIENCE = 60  # seconds
 TIMED_OUT = 124  # of timeout
 
 REMAP = "rendezvous/landing.c"
+OPTIMISTIC = "rendezvous/optimistic.c"
 BY_SHADOW = [
     ("remap", Mutant("the rest of a first page is not copied", REMAP,
                      "        memcpy(to, from, head);\n", "")),
@@ -76,6 +77,23 @@ BY_UNIT_TEST = [
     ("what_is_replaced_at_any_moment_is_sent_again", Mutant(
         "a revocation is answered while something is in flight", "rendezvous/agreement.c",
         "    if (send->in_flight > 0) {\n        return REGX_PENDING;\n    }\n", "")),
+    ("a_write_that_ends_in_an_error_is_granted_again", Mutant(
+        "a transfer resumes one chunk too far", OPTIMISTIC,
+        "    const uint64_t resume = lost - lost % rndv->config.chunk_size;\n",
+        "    const uint64_t resume = regx_min(recv->granted, lost - lost % rndv->config.chunk_size "
+        "+\n        rndv->config.chunk_size);\n")),
+    ("what_is_replaced_at_any_moment_is_sent_again", Mutant(
+        "what is granted for good is not looked at again", "rendezvous/revoke.c",
+        "        if (changed) {\n", "        if (changed && !revoke->optimistic) {\n")),
+    ("what_is_replaced_at_any_moment_is_sent_again", Mutant(
+        "a transfer goes back while something is in flight", OPTIMISTIC,
+        "    return recv->chunks_out == 0 && recv->slots_out == 0 && ", "    return ")),
+    ("a_send_does_not_end_before_the_receiver_has_all", Mutant(
+        "a sender ends when it has sent", "rendezvous/send.c",
+        "(send->sent == all && agreed)", "(send->sent == all && (agreed || send->optimistic))")),
+    ("no_more_is_sent_again_than_was_under_way", Mutant(
+        "more is granted before news is looked at", "rendezvous/put.c",
+        "    if (regx_goes_back(recv) && ", "    if (recv == NULL && ")),
 ]
 
 

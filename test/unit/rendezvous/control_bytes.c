@@ -15,7 +15,7 @@ bytes_t bytes_head(uint8_t type, uint16_t grants)
 {
     bytes_t bytes = {.length = 0};
 
-    bytes_add(&bytes, 8, 1);
+    bytes_add(&bytes, 9, 1);
     bytes_add(&bytes, type, 1);
     bytes_add(&bytes, grants, 2);
     bytes_add(&bytes, control_to.id, 4);

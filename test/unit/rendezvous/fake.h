@@ -40,7 +40,7 @@ typedef struct fake_config {
     bool threads;
     bool verify;
     bool revocable;
-    bool optimistic; /* likewise */
+    bool optimistic;      /* likewise */
     bool exposes_nothing; /* its owner asks for no exposure */
     size_t outer;         /* see fake_t */
     uint64_t cache_bytes; /* that are kept; 0: registered per use */

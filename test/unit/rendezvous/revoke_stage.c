@@ -123,10 +123,15 @@ void revoke_close(stage_t *stage)
     stage_close(stage);
 }
 
-void revoke_end(stage_t *stage)
+void revoke_end_but_malformed(stage_t *stage, unsigned times)
 {
     watched_run(stage);
     assert_read(stage);
-    assert_int_equal(malformed(stage), 0);
+    assert_int_equal(malformed(stage), times);
     close_recv(stage);
+}
+
+void revoke_end(stage_t *stage)
+{
+    revoke_end_but_malformed(stage, 0);
 }

@@ -43,5 +43,7 @@ void watched_run(stage_t *stage);
 void revoke_close(stage_t *stage);
 /* All arrives. */
 void revoke_end(stage_t *stage);
+/* Likewise; so many messages of a peer were refused. */
+void revoke_end_but_malformed(stage_t *stage, unsigned times);
 
 #endif

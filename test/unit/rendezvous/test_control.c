@@ -15,6 +15,7 @@ enum {
     REVOKED_FORM,
     REVOKE_FORM,
     ARRIVED_FORM,
+    RESUME_FORM,
     SLOTS_FORMS,
     CHECKED_FORMS = SLOTS_FORMS + REGX_MESSAGE_SLOTS,
     CHECKED_EXPOSED_FORM = CHECKED_FORMS + 2,
@@ -115,7 +116,10 @@ static form_t form_of_agreement(regx_control_type_t type)
     form_t form = {.control = {.type = type, .to = control_to}};
 
     form.control.offset = A_OFFSET;
-    form.bytes = bytes_head((uint8_t)(type == REGX_CONTROL_REVOKE ? 10 : 11), 0);
+    form.bytes = bytes_head((uint8_t)(type == REGX_CONTROL_REVOKE    ? 10
+                                      : type == REGX_CONTROL_ARRIVED ? 11
+                                                                     : 12),
+                            0);
     bytes_add(&form.bytes, 0, 4);
     bytes_add(&form.bytes, A_OFFSET, 8);
     return form;
@@ -154,6 +158,9 @@ static form_t form(unsigned which)
     }
     if (which == REVOKE_FORM || which == ARRIVED_FORM) {
         return form_of_agreement(which == REVOKE_FORM ? REGX_CONTROL_REVOKE : REGX_CONTROL_ARRIVED);
+    }
+    if (which == RESUME_FORM) {
+        return form_of_agreement(REGX_CONTROL_RESUME);
     }
     if (which >= SLOTS_FORMS && which < CHECKED_FORMS) {
         return form_of_slots(which - SLOTS_FORMS + 1);
@@ -203,7 +210,8 @@ static bool refused_or_understood(const uint8_t *bytes, size_t size)
 static bool has_length(regx_control_type_t type)
 {
     return type != REGX_CONTROL_READY && type != REGX_CONTROL_REVOKED &&
-           type != REGX_CONTROL_REVOKE && type != REGX_CONTROL_ARRIVED;
+           type != REGX_CONTROL_REVOKE && type != REGX_CONTROL_ARRIVED &&
+           type != REGX_CONTROL_RESUME;
 }
 
 static void messages_have_the_documented_bytes(void **state)

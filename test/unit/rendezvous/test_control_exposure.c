@@ -8,7 +8,7 @@ static bytes_t exposure_bytes(bool has_checksum)
 {
     bytes_t bytes = {.length = 0};
 
-    bytes_add(&bytes, 8, 1);
+    bytes_add(&bytes, 9, 1);
     bytes_add(&bytes, 255, 1);
     bytes_add(&bytes, 0, 2);
     bytes_add(&bytes, has_checksum, 4);

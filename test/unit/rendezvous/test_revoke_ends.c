@@ -1,12 +1,23 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Grants that are revoked and cannot be given anew, or not for long: memory does not come back,
- * keeps changing, or the monitor cannot say whether it did. The rest goes by slots, or is given up,
- * and the report says why.
+ * Grants that are revoked, or go back (optimistic), and cannot be given anew, or not for long: memory
+ * does not come back, keeps changing, or the monitor cannot say whether it did. The rest goes by
+ * slots, or is given up, and the report says why.
  */
 #include "revoke_stage.h"
 
 #include <sys/mman.h>
+
+/* By revoking, or (optimistic) by granting anew. */
+static fake_config_t configuration;
+
+static uint64_t times(const stage_t *stage)
+{
+    const regx_counters_t *counters = &stage->receiver->counters;
+
+    assert_int_equal(counters->grants_revoked > 0 && counters->grants_restarted > 0, false);
+    return counters->grants_revoked + counters->grants_restarted;
+}
 
 static bool fell_back(stage_t *stage, const char *reason)
 {
@@ -29,6 +40,9 @@ static void begin_revoked(stage_t *stage)
         end_put(stage, 0);
         regx_rndv_progress(stage->sender->rndv);
         deliver(stage, 1);
+        if (configuration.optimistic) { /* nobody answers: it finds that all is acknowledged */
+            regx_rndv_progress(stage->receiver->rndv);
+        }
     }
     assert_int_equal(phase(stage), REGX_RECV_REVOKED);
     replaced.lost = false;
@@ -37,7 +51,7 @@ static void begin_revoked(stage_t *stage)
 /* Also if the cache has not been asked to look since it was told. */
 static void what_is_revoked_has_changed_in_use(void **state)
 {
-    stage_t *stage = revoke_open(&revoke_pipeline);
+    stage_t *stage = revoke_open(&configuration);
 
     (void)state;
     begin_revoked(stage);
@@ -49,7 +63,7 @@ static void what_is_revoked_has_changed_in_use(void **state)
 /* The pool is taken by others, one receive waits for it, and another is to end. */
 static void it_ends_also_while_others_wait_for_the_pool(void **state)
 {
-    stage_t *stage = revoke_open(&revoke_pipeline);
+    stage_t *stage = revoke_open(&configuration);
     guarded_t other = guarded_new(LENGTH);
     stage_t second = {.sender = stage->sender};
 
@@ -108,7 +122,7 @@ static uint8_t *last_page(const stage_t *stage)
 
 static void memory_that_cannot_be_written_is_given_up(void **state)
 {
-    stage_t *stage = revoke_open(&revoke_pipeline);
+    stage_t *stage = revoke_open(&configuration);
 
     (void)state;
     begin_revoked(stage);
@@ -119,12 +133,12 @@ static void memory_that_cannot_be_written_is_given_up(void **state)
     for (unsigned i = 0; i < 1000; i++) {
         some_steps(stage, 1);
     }
-    assert_in_range(stage->receiver->counters.grants_revoked, 1, 3);
+    assert_in_range(times(stage), 1, 3);
     lose_patience(stage);
     assert_int_equal(stage->dones, 1);
     assert_int_equal(stage->status, REGX_OK);
     assert_true(fell_back(stage, "grant: the memory did not come back"));
-    assert_in_range(stage->receiver->counters.grants_revoked, 1, 4);
+    assert_in_range(times(stage), 1, 4);
     assert_memory_equal(stage->received.base, stage->sent.base,
                         (size_t)(last_page(stage) - stage->received.base));
     assert_int_equal(mprotect(last_page(stage), PAGE, PROT_READ | PROT_WRITE), 0);
@@ -160,7 +174,7 @@ static regx_status_t watch_anew(regx_monitor_t *monitor, uintptr_t start, uintpt
 
 static void memory_that_comes_back_is_granted_again(void **state)
 {
-    stage_t *stage = revoke_open(&revoke_pipeline);
+    stage_t *stage = revoke_open(&configuration);
 
     (void)state;
     begin_revoked(stage);
@@ -176,13 +190,13 @@ static void memory_that_comes_back_is_granted_again(void **state)
     revoke_end(stage);
     fake_monitor.subscribe = NULL;
     assert_false(unwatched);
-    assert_int_equal(stage->receiver->counters.grants_revoked, 1);
+    assert_int_equal(times(stage), 1);
     revoke_close(stage);
 }
 
 static void memory_that_does_not_come_back_is_given_up(void **state)
 {
-    stage_t *stage = revoke_open(&revoke_pipeline);
+    stage_t *stage = revoke_open(&configuration);
 
     (void)state;
     begin_revoked(stage);
@@ -201,7 +215,7 @@ static void memory_that_does_not_come_back_is_given_up(void **state)
 /* What a slot held is copied to where the buffer was, before the change is looked at. */
 static void a_slot_for_memory_that_is_gone_does_no_harm(void **state)
 {
-    stage_t *stage = revoke_open(&revoke_pipeline);
+    stage_t *stage = revoke_open(&configuration);
 
     (void)state;
     begin(stage);
@@ -231,7 +245,7 @@ static regx_status_t nothing_is_told(regx_monitor_t *monitor, uintptr_t start, u
 
 static void memory_of_which_nothing_is_told_is_written_by_slots(void **state)
 {
-    stage_t *stage = revoke_open(&revoke_pipeline);
+    stage_t *stage = revoke_open(&configuration);
 
     (void)state;
     begin_revoked(stage);
@@ -255,7 +269,7 @@ static void a_monitor_that_is_never_certain_is_given_up(void **state)
 {
     (void)state;
     for (unsigned revoked = 0; revoked < 2; revoked++) {
-        stage_t *stage = revoke_open(&revoke_pipeline);
+        stage_t *stage = revoke_open(&configuration);
 
         revoked ? begin_revoked(stage) : begin(stage);
         fake_monitor.valid = never_certain;
@@ -264,7 +278,7 @@ static void a_monitor_that_is_never_certain_is_given_up(void **state)
         lose_patience(stage);
         fake_monitor.valid = NULL;
         assert_true(fell_back(stage, "grant: the monitor cannot say what changed"));
-        assert_int_equal(stage->receiver->counters.grants_revoked, 2 * revoked);
+        assert_int_equal(times(stage), 2 * revoked);
         revoke_end(stage);
         revoke_close(stage);
     }
@@ -285,7 +299,7 @@ static void a_buffer_that_keeps_changing_is_given_up(void **state)
 {
     (void)state;
     for (unsigned told = 0; told < 2; told++) {
-        stage_t *stage = revoke_open(&revoke_pipeline);
+        stage_t *stage = revoke_open(&configuration);
 
         begin_revoked(stage);
         stage->sender->corrupt = told ? NULL : spoil;
@@ -298,10 +312,25 @@ static void a_buffer_that_keeps_changing_is_given_up(void **state)
         }
         revoke_end(stage); /* by slots */
         assert_true(fell_back(stage, "grant: the buffer kept changing"));
-        assert_in_range(stage->receiver->counters.grants_revoked, 1, 110);
+        assert_in_range(times(stage), 1, 110);
         assert_in_range(proofs_failed, told ? 0 : 100, told ? 0 : 101);
         revoke_close(stage);
     }
+}
+
+static int by_revoking(void **state)
+{
+    (void)state;
+    configuration = revoke_pipeline;
+    return 0;
+}
+
+static int by_granting_anew(void **state)
+{
+    (void)state;
+    configuration = revoke_pipeline;
+    configuration.optimistic = true;
+    return 0;
 }
 
 int main(void)
@@ -318,5 +347,6 @@ int main(void)
         cmocka_unit_test(a_buffer_that_keeps_changing_is_given_up),
     };
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests_name("synchronous", tests, by_revoking, NULL) +
+           cmocka_run_group_tests_name("optimistic", tests, by_granting_anew, NULL);
 }

@@ -9,6 +9,8 @@
 #include <sched.h>
 #include <stdio.h>
 
+#include "rendezvous/params.h"
+
 enum { PROCESSES = 3, RECEIVERS = 2, EACH = 50, OUTSTANDING = 6, TAG_CTS = 1, TAG_FIN = 2 };
 enum { MESSAGES = PROCESSES * RECEIVERS * EACH };
 
@@ -206,16 +208,18 @@ static void *receive_some(void *argument)
     return NULL;
 }
 
-static void run_with(const char *strategy, uint32_t slots, uint64_t cache_bytes, bool revocable)
+static void run_with(const char *strategy, uint32_t slots, uint64_t cache_bytes,
+                     regx_granting_t grant)
 {
-    uint64_t kept = 0, invalidations = 0, revoked = 0;
+    uint64_t kept = 0, invalidations = 0, revoked = 0, restarted = 0;
     const fake_config_t config = {.slots = slots,
                                   .slot_size = 1024,
                                   .strategy = strategy,
                                   .chunk_size = 4096,
                                   .chunk_depth = 3,
                                   .threads = true,
-                                  .revocable = revocable,
+                                  .revocable = grant != REGX_GRANT_FINAL,
+                                  .optimistic = grant == REGX_GRANT_OPTIMISTIC,
                                   .cache_bytes = cache_bytes};
     pthread_t threads[PROCESSES * (2 + RECEIVERS)];
     unsigned count = 0;
@@ -273,18 +277,20 @@ static void run_with(const char *strategy, uint32_t slots, uint64_t cache_bytes,
         kept += processes[i].fake->counters.misses;
         invalidations += processes[i].fake->counters.invalidations;
         revoked += processes[i].fake->counters.grants_revoked;
+        restarted += processes[i].fake->counters.grants_restarted;
         fake_assert_idle(processes[i].fake);
         fake_close(processes[i].fake);
         pthread_mutex_destroy(&processes[i].lock);
     }
     assert_int_equal(kept > 0, cache_bytes > 0); /* hits come by chance here */
     assert_int_equal(invalidations > 0, cache_bytes > 0);
-    assert_int_equal(revoked > 0, revocable);
+    assert_int_equal(revoked > 0, grant == REGX_GRANT_SYNCHRONOUS);
+    assert_int_equal(restarted > 0, grant == REGX_GRANT_OPTIMISTIC);
 }
 
 static void run(const char *strategy, uint32_t slots, uint64_t cache_bytes)
 {
-    run_with(strategy, slots, cache_bytes, false);
+    run_with(strategy, slots, cache_bytes, REGX_GRANT_FINAL);
 }
 
 static void messages_of_threads_arrive_by_bounce(void **state)
@@ -338,7 +344,13 @@ static void messages_of_threads_arrive_by_direct_with_a_cache(void **state)
 static void messages_of_threads_arrive_by_pipeline_that_is_revoked(void **state)
 {
     (void)state;
-    run_with("pipeline", 64, 300000, true);
+    run_with("pipeline", 64, 300000, REGX_GRANT_SYNCHRONOUS);
+}
+
+static void messages_of_threads_arrive_by_pipeline_that_goes_back(void **state)
+{
+    (void)state;
+    run_with("pipeline", 64, 300000, REGX_GRANT_OPTIMISTIC);
 }
 
 int main(void)
@@ -353,6 +365,7 @@ int main(void)
         cmocka_unit_test(messages_of_threads_arrive_by_pipeline_with_a_cache),
         cmocka_unit_test(messages_of_threads_arrive_by_direct_with_a_cache),
         cmocka_unit_test(messages_of_threads_arrive_by_pipeline_that_is_revoked),
+        cmocka_unit_test(messages_of_threads_arrive_by_pipeline_that_goes_back),
         cmocka_unit_test(messages_of_threads_arrive_by_read_with_a_cache),
     };
 
