@@ -93,7 +93,7 @@ BY_UNIT_TEST = [
         "(send->sent == all && agreed)", "(send->sent == all && (agreed || send->optimistic))")),
     ("no_more_is_sent_again_than_was_under_way", Mutant(
         "more is granted before news is looked at", "rendezvous/put.c",
-        "    if (regx_goes_back(recv) && ", "    if (recv == NULL && ")),
+        "    if (regx_goes_back(recv) && ", "    if (recv->length == 0 && ")),
 ]
 
 

@@ -140,6 +140,11 @@ static void no_more_is_sent_again_than_was_under_way(void **state)
             replaced.length = 1 + chance_next(&stage->seed) % (end - at);
             make_change();
             tell_change();
+            for (uint64_t n = seed % 4; n > 0; n--) { /* before progress looks */
+                end_put(stage, 0);
+                deliver(stage, 1);
+                deliver(stage, 0);
+            }
         }
         revoke_end(stage);
         const regx_counters_t *counters = &stage->receiver->counters;
