@@ -367,8 +367,8 @@ static void random_messages_are_refused_or_understood(void **state)
             words[w] = chance_next(&seed);
         }
         if (i % 4 == 0) { /* of these a part is understood */
-            bytes[0] = 8;
-            bytes[1] %= 12;
+            bytes[0] = REGX_CONTROL_VERSION;
+            bytes[1] %= REGX_CONTROL_RESUME + 1;
             bytes[2] %= 6;
             bytes[3] = 0;
             memset(bytes + 12, 0, 4);
