@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Grants that are revoked, or made anew (optimistic): whatever of the receiver's buffer is
- * replaced, at any moment, all has arrived at the end, nothing is written between REVOKED and the next grant,
- * and nobody waits for ever.
+ * replaced, at any moment, all has arrived at the end, nothing is written between REVOKED and the
+ * next grant, and nobody waits for ever.
  */
 #include "revoke_stage.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Grants that are revoked, or go back (optimistic), and cannot be given anew, or not for long:
- * memory does not come back, keeps changing, or the monitor cannot say whether it did. The rest goes by
- * slots, or is given up, and the report says why.
+ * memory does not come back, keeps changing, or the monitor cannot say whether it did. The rest
+ * goes by slots, or is given up, and the report says why.
  */
 #include "revoke_stage.h"
 
