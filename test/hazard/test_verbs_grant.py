@@ -3,6 +3,8 @@
 are no longer the buffer's."""
 from pathlib import Path
 
+import pytest
+
 import device
 from job import Job
 from launch import Mpi
